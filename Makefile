@@ -1,0 +1,36 @@
+# People and CI call exactly these; each sets up what it needs.
+#   make demo     damage the bundled scene, fill it, score and draw the fill
+#   make test     format, lint, types, the whole suite
+#   make wheel    an installable wheel in dist/
+#   make bench    classical fills: quality and time, into benchmarks/results/
+
+VENV := .venv
+BIN := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test wheel bench clean
+
+demo: $(VENV)/.ready
+	@$(BIN)/hydiff demo
+
+test: $(VENV)/.ready
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/python -m pytest -n 2
+
+wheel: $(VENV)/.ready
+	@$(BIN)/python -m build --wheel --no-isolation --outdir dist . > /dev/null
+	@ls dist/*.whl
+
+bench: $(VENV)/.ready
+	@$(BIN)/python benchmarks/classical.py
+
+clean:
+	@rm -rf $(VENV) dist hydiff-demo
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@echo "setting up $(VENV) (once, a minute or two)"
+	@python3 -m venv $(VENV)
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e ".[dev]"
+	@touch $@

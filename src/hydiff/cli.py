@@ -1,0 +1,426 @@
+"""The command line: parse, call the library, print.
+
+Progress and messages go to stderr, results to stdout (`--json` for machines).
+Exit codes: 0 done, 1 an error of ours, 2 something to correct in the input.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from hydiff import errors
+
+app = typer.Typer(
+    help="Fill missing pixels and bands in a hyperspectral cube, from that cube alone.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
+Var = Annotated[str | None, typer.Option(help="Variable to read in .mat and .npz files.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing output files.")]
+Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+Output = Annotated[Path, typer.Option("-o", "--output", help="File to write.")]
+
+
+def main() -> None:
+    """Run `hydiff`; errors that a user can act on become one line and exit code 2."""
+    try:
+        app()
+    except errors.HydiffError as error:
+        err.print(f"hydiff: {error}", style="red", markup=False)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        err.print("hydiff: interrupted; nothing was written")
+        sys.exit(130)
+
+
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results.")] = Path(
+        "hydiff-demo"
+    ),
+    method: Annotated[str | None, typer.Option(help="Method to fill with.")] = None,
+    seed: Seed = 0,
+) -> None:
+    """Damage the bundled scene, fill it, score the fill against the truth, and draw it."""
+    from hydiff import api, bundled, io, metrics, plots, provenance, simulate
+    from hydiff.methods import DEFAULT
+
+    truth = bundled.sample()
+    err.print(f"scene: AVIRIS Indian Pines, {_size(truth.shape)} ({bundled.CREDIT})")
+    damaged, observed = simulate.simulate(truth, "stripes", 1 / 3, seed=seed)
+    missing = ~observed
+    err.print(f"damage: slanted stripes, {100 * missing.mean():.1f} % of the pixels in all bands")
+    with _progress() as progress:
+        result = api.fill(damaged, method=method or DEFAULT, seed=seed, progress=progress)
+    floor = api.fill(damaged, method="bandmean")
+    err.print(f"filled with {result.method} in {result.seconds:.1f} s\n")
+
+    columns = {result.method: result, "band mean": floor}
+    scores = {name: metrics.score(r.values, truth, missing) for name, r in columns.items()}
+    table = Table("", *(f"{name}, {part}" for name in columns for part in ("all", "gaps")))
+    for rows in zip(*(s.table() for s in scores.values()), strict=True):
+        table.add_row(rows[0][0], *(_number(v) for _, *pair in rows for v in pair))
+    out.print(table)
+
+    output.mkdir(parents=True, exist_ok=True)
+    cube, picture = output / "filled.tif", output / "before-after.png"
+    io.write(damaged, output / "damaged.tif", overwrite=True)
+    made = provenance.save(result, cube, command=sys.argv, overwrite=True)
+    before, clean = np.asarray(damaged.values), np.asarray(truth.values)
+    plots.before_after(before, result.values, picture, observed=observed, truth=clean)
+    out.print(f"\npicture   {picture}\ndamaged   {output / 'damaged.tif'}")
+    out.print(f"filled    {made[0]}\nwhich     {made[-2]}\nhow       {made[-1]}")
+
+
+@app.command()
+def info(file: Path, var: Var = None, json_: Json = False) -> None:
+    """Show what a cube is: size, wavelengths, nodata, gaps at a glance.  Reads little."""
+    from hydiff import io
+    from hydiff.info import facts, lines
+
+    found = facts(io.read(file, var=var))
+    if json_:
+        _print_json(found)
+        return
+    for label, text in lines(found):
+        out.print(f"{label:12} {text}", markup=False)
+
+
+@app.command()
+def mask(
+    file: Path,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write a mask: gaps and suggestions.")
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Take only suggestions of this kind (repeatable).")
+    ] = None,
+    nodata: Annotated[float | None, typer.Option(help="Value that means missing.")] = None,
+    var: Var = None,
+    overwrite: Overwrite = False,
+    json_: Json = False,
+) -> None:
+    """Take a census of the gaps, and suggest damage that the file does not declare."""
+    from hydiff import io
+    from hydiff.api import observed_entries
+    from hydiff.mask import census, shared
+
+    if output is not None:
+        io.staging.refuse_existing(output, overwrite)
+    cube = io.read(file, var=var).load()
+    observed = observed_entries(cube, None, nodata)
+    found = census(observed, cube.good)
+    suggestions = _detected(cube, observed, only)
+    for suggestion in suggestions:
+        observed = observed & ~suggestion.missing
+    if output is not None:
+        io.write_mask(~shared(observed), output, "missing", overwrite=overwrite)
+    if json_:
+        advice = {s.kind: int(s.missing.sum()) for s in suggestions}
+        _print_json({**found.to_dict(), "suggestions": advice, "mask": output and str(output)})
+        return
+    for line in found.describe():
+        out.print(line, markup=False)
+    for s in suggestions:
+        out.print(f"suspect: {s.message}", markup=False)
+    if output is not None:
+        out.print(f"mask of {_share(~observed)} written to {output}; use --missing {output}")
+    elif suggestions:
+        out.print("write them to a mask with -o MASK.npz, or let `hydiff fill --detect` take them")
+
+
+@app.command()
+def simulate(
+    input: Path,
+    output: Output,
+    mask: Annotated[
+        str, typer.Option(help="Kind of gaps; see the list in the README.")
+    ] = "stripes",
+    missing: Annotated[float | None, typer.Option(help="Share of entries to remove.")] = None,
+    noise: Annotated[float, typer.Option(help="Noise std, a share of the cube's range.")] = 0.0,
+    seed: Seed = 0,
+    var: Var = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Damage a clean cube: remove entries, add noise.  The mask is written beside it."""
+    from hydiff import io
+    from hydiff.simulate import simulate as damage
+
+    mask_file = output.with_name(output.name + ".missing.npz")
+    for path in (output, mask_file):
+        io.staging.refuse_existing(path, overwrite)
+    cube, observed = damage(io.read(input, var=var), mask, missing, noise=noise, seed=seed)
+    with io.staged(output, overwrite=overwrite) as folder:
+        io.write_into(cube, folder / output.name)
+        io.masks.write(~observed, folder / mask_file.name, "missing")
+    out.print(f"{output}: {_share(~observed)} removed ({mask}), nodata {cube.nodata:g}")
+    out.print(f"{mask_file}: the mask, for `hydiff score FILLED {input} --missing {mask_file}`")
+
+
+@app.command()
+def fill(
+    input: Path,
+    output: Output,
+    method: Annotated[str | None, typer.Option(help="See `hydiff methods`.")] = None,
+    preset: Annotated[str | None, typer.Option(help="A named set of settings.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="One setting, key=value (repeatable).")
+    ] = None,
+    observed: Annotated[Path | None, typer.Option(help="Mask file, non-zero = measured.")] = None,
+    missing: Annotated[Path | None, typer.Option(help="Mask file, non-zero = missing.")] = None,
+    detect: Annotated[bool, typer.Option("--detect", help="Also fill suspected damage.")] = False,
+    nodata: Annotated[float | None, typer.Option(help="Value that means missing.")] = None,
+    var: Var = None,
+    bad_bands: Annotated[str, typer.Option(help="fill | keep gaps in bad bands.")] = "fill",
+    max_gap: Annotated[float | None, typer.Option(help="Leave gaps wider than N pixels.")] = None,
+    outside: Annotated[str, typer.Option(help="keep | fill what lies outside the data.")] = "keep",
+    sigma_y: Annotated[str, typer.Option(help="Noise std in the cube's unit, or 5%.")] = "0",
+    denoise: Annotated[bool, typer.Option("--denoise", help="Replace noisy entries too.")] = False,
+    seed: Seed = 0,
+    device: Annotated[str, typer.Option(help="auto | cpu | cuda, for learned methods.")] = "auto",
+    overwrite: Overwrite = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
+    json_: Json = False,
+) -> None:
+    """Fill the gaps of INPUT and write OUTPUT with its two companions."""
+    from hydiff import api, io, provenance
+    from hydiff.methods import DEFAULT, choose, settings_dict
+
+    _check_outputs(input, output, overwrite)
+    overrides = _key_values(set_ or [])
+    chosen = choose(method or DEFAULT, preset, overrides)
+    cube = io.read(input, var=var).load()
+    seen = api.observed_entries(cube, _given_mask(cube.shape, observed, missing), nodata)
+    if detect:
+        for suggestion in _detected(cube, seen, None):
+            err.print(f"taken as missing: {suggestion.message}", markup=False)
+            seen = seen & ~suggestion.missing
+    sigma = _sigma(sigma_y)
+    if seen.all() and sigma == 0:
+        if not dry_run:
+            io.write(cube, output, overwrite=overwrite)
+        out.print(f"{input} has no gaps: {output} is a verbatim copy")
+        return
+    target, left = api.targets(cube, seen, bad_bands=bad_bands, max_gap=max_gap, outside=outside)
+    err.print(f"{input}: {_size(cube.shape)} {cube.dtype}, {_share(~seen)} missing", markup=False)
+    settings = ", ".join(f"{k}={v}" for k, v in settings_dict(chosen.settings).items())
+    err.print(f"will fill {int(target.sum()):,} entries with {chosen.name} ({settings})")
+    _print_left(left, err)
+    if dry_run:
+        plan = {"method": chosen.name, "settings": settings_dict(chosen.settings), "left": left}
+        _print_json(plan | {"entries_to_fill": int(target.sum()), "output": str(output)})
+        return
+    with _progress() as progress:
+        result = api.fill(
+            cube,
+            seen,
+            method=method or DEFAULT,
+            preset=preset,
+            sigma_y=sigma,
+            nodata=nodata,
+            denoise=denoise,
+            seed=seed,
+            device=device,
+            progress=progress,
+            bad_bands=bad_bands,
+            max_gap=max_gap,
+            outside=outside,
+            **cast(dict[str, Any], overrides),
+        )
+    made = provenance.save(result, output, command=sys.argv, overwrite=overwrite)
+    if json_:
+        _print_json(provenance.record(result, sys.argv) | {"outputs": [str(p) for p in made]})
+        return
+    _print_summary(result, made)
+
+
+@app.command()
+def score(
+    filled: Path,
+    truth: Path,
+    missing: Annotated[
+        Path | None, typer.Option(help="Mask of the entries that were missing.")
+    ] = None,
+    observed: Annotated[Path | None, typer.Option(help="The same, non-zero = measured.")] = None,
+    var: Var = None,
+    json_: Json = False,
+) -> None:
+    """Score a filled cube against the truth, everywhere and on the missing entries alone."""
+    from hydiff import io, metrics, provenance
+
+    cube, reference = io.read(filled, var=var), io.read(truth, var=var)
+    companion = provenance.filled_mask_path(filled)
+    if missing is None and observed is None and companion.exists():
+        err.print(f"missing entries as told by {companion}")
+        missing = companion
+    seen = _given_mask(cube.shape, observed, missing)
+    scores = metrics.score(cube, reference, None if seen is None else ~seen)
+    if json_:
+        _print_json(scores.to_dict())
+        return
+    table = Table("", "all", *(["gaps"] if seen is not None else []))
+    for label, *values in scores.table():
+        table.add_row(label, *(_number(v) for v in values[: len(table.columns) - 1]))
+    out.print(table)
+    if scores.unfilled:
+        out.print(f"{scores.unfilled:,} entries are still missing in {filled} and were not scored")
+
+
+@app.command()
+def convert(input: Path, output: Path, var: Var = None, overwrite: Overwrite = False) -> None:
+    """Write a cube in another format, chosen by the suffix of OUTPUT."""
+    from hydiff import io
+
+    _refuse_input_as_output(input, output, overwrite)
+    made = io.write(io.read(input, var=var), output, overwrite=overwrite)
+    out.print("\n".join(str(path) for path in made), markup=False)
+
+
+@app.command()
+def methods(json_: Json = False) -> None:
+    """List the methods with their settings and defaults."""
+    from hydiff.methods import DEFAULT, METHODS, choose, settings_dict
+
+    settings = {name: settings_dict(choose(name).settings) for name in METHODS}
+    if json_:
+        rows = {n: {"summary": m.summary, "settings": settings[n]} for n, m in METHODS.items()}
+        _print_json({"default": DEFAULT, "methods": rows})
+        return
+    for name, method in METHODS.items():
+        defaults = ", ".join(f"{k}={v}" for k, v in settings[name].items())
+        text = f"{name:12} {method.summary}"
+        out.print(text + (f"  [{defaults}]" if defaults else ""), markup=False)
+
+
+# ── parsing ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _key_values(pairs: list[str]) -> dict[str, str]:
+    for pair in pairs:
+        if "=" not in pair:
+            raise errors.BadValue(f"--set {pair}: expected key=value, e.g. --set s=1.25")
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def _sigma(text: str) -> float | str | list[float]:
+    """A number, a share with a percent sign, or one number per band between commas."""
+    try:
+        if "," in text:
+            return [float(part) for part in text.split(",")]
+        return text if text.endswith("%") and float(text[:-1]) else float(text.rstrip("%"))
+    except ValueError:
+        raise errors.BadValue(
+            f"--sigma-y {text}: expected a number in the cube's unit, or a share such as 5%"
+        ) from None
+
+
+def _given_mask(shape: tuple[int, int, int], observed: Path | None, missing: Path | None) -> Any:
+    """True = measured, from whichever mask file was named; None when none was."""
+    from hydiff import io
+
+    if observed is not None and missing is not None:
+        raise errors.BadValue("--observed and --missing say the same thing twice: give one of them")
+    if observed is not None:
+        return io.read_mask(observed, "observed", shape)
+    return None if missing is None else io.read_mask(missing, "missing", shape)
+
+
+def _detected(cube: Any, observed: Any, only: list[str] | None) -> list[Any]:
+    from hydiff.detect import KINDS, detect
+
+    for kind in only or []:
+        if kind not in KINDS:
+            raise errors.UnknownName("kind of damage", kind, KINDS)
+    found = detect(cube.values, observed, cube.good)
+    return [s for s in found if not only or s.kind in only]
+
+
+def _refuse_input_as_output(input: Path, output: Path, overwrite: bool) -> None:
+    if not overwrite and output.exists() and input.exists() and input.samefile(output):
+        raise errors.OutputError(
+            f"{output} is the input itself; choose another name, or pass --overwrite to replace it"
+        )
+
+
+def _check_outputs(input: Path, output: Path, overwrite: bool) -> None:
+    """Refuse before the work what would be refused after it."""
+    from hydiff.io.staging import refuse_existing
+    from hydiff.provenance import filled_mask_path, record_path
+
+    _refuse_input_as_output(input, output, overwrite)
+    for path in (output, filled_mask_path(output), record_path(output)):
+        refuse_existing(path, overwrite)
+    if not output.parent.is_dir():
+        raise errors.OutputError(f"{output.parent} is not a folder; create it first")
+
+
+# ── printing ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[Any], None] | None]:
+    """A bar on a terminal, nothing elsewhere."""
+    if not err.is_terminal:
+        yield None
+        return
+    from rich.progress import Progress
+
+    with Progress(console=err, transient=True) as bar:
+        task = bar.add_task("filling", total=None)
+        yield lambda step: bar.update(task, completed=step.done, total=step.total)
+
+
+def _print_summary(result: Any, made: list[Path]) -> None:
+    from hydiff.provenance import counts
+
+    n = counts(result)
+    out.print(f"filled {n['filled']:,} of {n['missing_before']:,} missing entries", end=" ")
+    out.print(f"with {result.method} in {result.seconds:.1f} s")
+    _print_left(result.left, out)
+    for note in result.notes:
+        out.print(f"note: {note}", markup=False)
+    for label, path in zip(("filled", "which", "how"), (made[0], *made[-2:]), strict=True):
+        out.print(f"{label:8} {path}", markup=False)
+
+
+def _print_left(left: Any, console: Console) -> None:
+    for reason, count in left.items():
+        hint = "; --outside fill takes them" if reason.startswith("outside") else ""
+        console.print(f"left missing: {count:,} entries, {reason}{hint}", markup=False)
+
+
+def _print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def _number(value: float | None) -> str:
+    return (
+        "–"
+        if value is None or value != value
+        else f"{value:.4g}"
+        if abs(value) < 10
+        else f"{value:.2f}"
+    )
+
+
+def _share(missing: Any) -> str:
+    return f"{100 * float(missing.mean()):.1f} % of the entries"
+
+
+def _size(shape: tuple[int, int, int]) -> str:
+    return f"{shape[0]} bands × {shape[1]} × {shape[2]}"

@@ -1,0 +1,364 @@
+"""Cube: a hyperspectral image with everything its file says about it.
+
+Values are (bands, rows, cols) in the file's own dtype and unit.  They may still be on disk:
+a numpy memmap, or a `Lazy` array that reads the windows it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hydiff.errors import BadValue, NothingObserved, ShapeMismatch
+
+if TYPE_CHECKING:
+    import xarray
+
+Array = NDArray[Any]
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+BAND_DIMS = ("band", "bands", "wavelength", "wavelengths", "channel", "spectral")
+ROW_DIMS = ("y", "row", "rows", "line", "lines", "lat", "latitude", "northing", "downtrack")
+WAVELENGTHS = ("wavelength", "wavelengths", "wavelength_nm", "band_wavelength")
+
+
+class Values(Protocol):
+    """What a cube needs of its values; numpy arrays, memmaps and `Lazy` all have it."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    def __getitem__(self, key: Any, /) -> Any: ...
+
+
+class Lazy:
+    """An array on disk: shape and dtype are known, values are read when indexed.
+
+    `read` takes three slices (bands, rows, cols) with step 1 and returns that block.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        dtype: np.dtype[Any],
+        read: Callable[[slice, slice, slice], Array],
+    ) -> None:
+        self.shape, self.dtype, self._read = shape, np.dtype(dtype), read
+        self.ndim = 3
+
+    def __getitem__(self, key: Any) -> Array:
+        keys = key if isinstance(key, tuple) else (key,)
+        if len(keys) > 3 + (Ellipsis in keys):
+            raise IndexError(f"{len(keys)} indices for the three axes of a cube")
+        if Ellipsis in keys:
+            at = keys.index(Ellipsis)
+            keys = (*keys[:at], *[slice(None)] * (4 - len(keys)), *keys[at + 1 :])
+        keys = (*keys, *[slice(None)] * (3 - len(keys)))
+        blocks: list[slice] = []
+        inside: list[int | slice] = []
+        for k, n in zip(keys, self.shape, strict=True):
+            if isinstance(k, int | np.integer):
+                i = range(n)[k]
+                blocks.append(slice(i, i + 1))
+                inside.append(0)
+            else:
+                start, stop, step = k.indices(n)
+                if step < 1:
+                    raise IndexError(
+                        f"step {step}: arrays on disk are read forwards; load them first"
+                    )
+                blocks.append(slice(start, max(start, stop)))
+                inside.append(slice(None, None, step))
+        block: Array = self._read(*blocks)[tuple(inside)]
+        return block
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.array(self[...], dtype=dtype, copy=bool(copy) or None)
+
+
+class Scale(NamedTuple):
+    """The affine map between a cube's own unit and the unit range: 0 ↔ low, 1 ↔ high."""
+
+    low: float
+    high: float
+
+    @property
+    def span(self) -> float:
+        return self.high - self.low
+
+    def to_unit(self, values: Any) -> Any:
+        return (values - self.low) / self.span
+
+    def from_unit(self, values: Any) -> Any:
+        return values * self.span + self.low
+
+
+@dataclass(frozen=True, eq=False)
+class Cube:
+    """A hyperspectral cube and its metadata; fields that the file does not declare are None."""
+
+    values: Values  # (bands, rows, cols)
+    wavelengths: Floats | None = None  # (bands,), in `wavelength_units`
+    wavelength_units: str | None = None  # as the file spells it
+    fwhm: Floats | None = None  # (bands,), same unit
+    good: Bools | None = None  # (bands,); False = bad band (bbl 0, good_wavelengths 0)
+    nodata: float | None = None  # the declared value of missing entries
+    crs: str | None = None  # WKT
+    transform: tuple[float, ...] | None = None  # affine (a, b, c, d, e, f), pixel corner to map
+    glt: Array | None = None  # (rows', cols', 2) lookup of sensor column and row, 1-based, 0 = none
+    band_names: tuple[str, ...] | None = None
+    valid: Bools | None = None  # (rows, cols), a validity layer inside the file
+    missing_rule: Callable[[Array], Bools] | None = None  # what the product calls missing
+    attrs: Mapping[str, Any] = field(default_factory=dict)  # every other attribute, verbatim
+    path: Path | None = None  # the file it was read from
+    format: str | None = None  # the io module that read it
+
+    def __post_init__(self) -> None:
+        if len(self.values.shape) != 3:
+            raise ShapeMismatch(
+                f"a cube has three axes (bands, rows, cols); found shape {tuple(self.values.shape)}"
+            )
+        for name in ("good", "valid"):  # a bbl of 0 and 1 would index instead of select
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, np.asarray(getattr(self, name)).astype(bool))
+        if self.valid is not None and self.valid.shape != self.shape[1:]:
+            raise ShapeMismatch(
+                f"the validity layer has shape {self.valid.shape}, expected {self.shape[1:]}"
+            )
+        for name in ("wavelengths", "fwhm", "good", "band_names"):
+            entry = getattr(self, name)
+            if entry is not None and len(entry) != self.bands:
+                raise ShapeMismatch(
+                    f"{name} has {len(entry)} entries, but the cube has {self.bands} bands; "
+                    f"correct or remove {name}"
+                )
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        bands, rows, cols = self.values.shape
+        return bands, rows, cols
+
+    @property
+    def bands(self) -> int:
+        return self.values.shape[0]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.values.dtype
+
+    @property
+    def nbytes(self) -> int:
+        return int(np.prod(self.shape)) * self.dtype.itemsize
+
+    @property
+    def good_bands(self) -> Bools:
+        """(bands,) True where a band is good; all True when the file does not say."""
+        return np.ones(self.bands, bool) if self.good is None else self.good
+
+    def load(self) -> Self:
+        """The same cube with its values in memory."""
+        return replace(self, values=np.asarray(self.values))
+
+    def window(
+        self, rows: slice = slice(None), cols: slice = slice(None), bands: slice = slice(None)
+    ) -> Self:
+        """The part of the cube inside three slices, read now; its map coordinates move along."""
+        if any(s.step not in (None, 1) for s in (rows, cols, bands)):
+            raise BadValue("a window takes every pixel: give slices without a step")
+        row0, col0 = (s.indices(n)[0] for s, n in zip((rows, cols), self.shape[1:], strict=True))
+
+        def per_band(entry: Any) -> Any:
+            return None if entry is None else entry[bands]
+
+        return replace(
+            self,
+            values=np.asarray(self.values[bands, rows, cols]),
+            wavelengths=per_band(self.wavelengths),
+            fwhm=per_band(self.fwhm),
+            good=per_band(self.good),
+            band_names=per_band(self.band_names),
+            valid=None if self.valid is None else self.valid[rows, cols],
+            transform=_shifted(self.transform, row0, col0),
+            glt=None,
+            path=None,
+            attrs={k: v for k, v in self.attrs.items() if k != "xarray"},
+        )
+
+    def observed(self, nodata: float | None = None) -> Bools:
+        """(bands, rows, cols) True = measured, read from the whole cube; see `observed_in`."""
+        return self.observed_in(np.asarray(self.values), nodata)
+
+    def observed_in(
+        self,
+        values: Array,
+        nodata: float | None = None,
+        rows: slice = slice(None),
+        cols: slice = slice(None),
+    ) -> Bools:
+        """True where a block of this cube's values was measured.  The one rule:
+
+        1. `nodata`, when the user gives it, alone names the missing value; else
+        2. the product's own rule, when its reader knows one; else
+        3. the nodata value and the validity layer that the file declares.
+        NaN and Inf are missing whatever else holds.  Values are compared in the file's dtype.
+        `rows` and `cols` say where the block lies, for the validity layer.
+        """
+        if nodata is not None:
+            missing = equals(values, nodata)
+        elif self.missing_rule is not None:
+            missing = np.broadcast_to(self.missing_rule(values), values.shape).copy()
+        else:
+            missing = np.zeros(values.shape, bool)
+            if self.nodata is not None and representable(self.nodata, values.dtype):
+                missing |= equals(values, self.nodata)
+            if self.valid is not None:
+                missing |= ~self.valid[rows, cols]
+        if values.dtype.kind in "fc":
+            missing |= ~np.isfinite(values)
+        return ~missing
+
+    def to_unit_range(self, observed: Bools) -> tuple[Floats, Scale]:
+        """Values as float64 on the unit range, and the scale that brings them back."""
+        values = np.asarray(self.values, dtype=np.float64)
+        scale = unit_scale(values, observed, self.good_bands)
+        return scale.to_unit(values), scale
+
+    def to_xarray(self) -> xarray.DataArray:
+        """A DataArray (band, y, x); a cube that came from a DataArray gets its own form back."""
+        import xarray
+
+        like = self.attrs.get("xarray")
+        if isinstance(like, xarray.DataArray):
+            values = np.asarray(self.values).transpose(_axes_from(like)[1])
+            return like.copy(data=values)
+        coords: dict[str, Any] = {"band": np.arange(1, self.bands + 1)}
+        for name, entry in (
+            ("wavelength", self.wavelengths),
+            ("fwhm", self.fwhm),
+            ("good", self.good),
+        ):
+            if entry is not None:
+                coords[name] = ("band", entry)
+        if self.transform is not None and self.transform[1] == self.transform[3] == 0:
+            a, _, c, _, e, f = self.transform
+            coords["x"] = c + a * (np.arange(self.shape[2]) + 0.5)
+            coords["y"] = f + e * (np.arange(self.shape[1]) + 0.5)
+        attrs = dict(self.attrs)
+        for name in ("wavelength_units", "nodata", "crs", "transform"):
+            if getattr(self, name) is not None:
+                attrs[name] = getattr(self, name)
+        return xarray.DataArray(
+            np.asarray(self.values), dims=("band", "y", "x"), coords=coords, attrs=attrs
+        )
+
+    @classmethod
+    def from_xarray(cls, array: xarray.DataArray) -> Cube:
+        """A cube from a 3-D DataArray; the band axis is found by its name, else it is the first."""
+        if array.ndim != 3:
+            raise ShapeMismatch(f"expected a DataArray with 3 dimensions, found {array.dims}")
+        order, _ = _axes_from(array)
+        band_dim = array.dims[order[0]]
+
+        def per_band(*names: str) -> Any:
+            found = (array.coords[n] for n in names if n in array.coords)
+            return next((c for c in found if c.dims == (band_dim,)), None)
+
+        wavelengths, fwhm = per_band(*WAVELENGTHS), per_band("fwhm")
+        good = per_band("good", "good_wavelengths", "bbl")
+        units = None if wavelengths is None else wavelengths.attrs.get("units")
+        return cls(
+            values=array.values.transpose(order),
+            wavelengths=None if wavelengths is None else np.asarray(wavelengths, dtype=np.float64),
+            wavelength_units=array.attrs.get("wavelength_units", units),
+            fwhm=None if fwhm is None else np.asarray(fwhm, dtype=np.float64),
+            good=None if good is None else np.asarray(good),
+            nodata=array.attrs.get("_FillValue", array.attrs.get("nodata")),
+            crs=array.attrs.get("crs"),
+            transform=array.attrs.get("transform"),
+            attrs={"xarray": array},
+        )
+
+
+def as_cube(data: Cube | Array | xarray.DataArray) -> Cube:
+    """A Cube from a Cube, a DataArray, or a numpy array (bands, rows, cols), masked or plain."""
+    if isinstance(data, Cube):
+        return data
+    if isinstance(data, np.ma.MaskedArray):
+        if data.dtype.kind == "f":
+            return Cube(values=data.filled(np.nan))
+        return Cube(values=data.filled(), nodata=float(data.fill_value))
+    if isinstance(data, np.ndarray) or not hasattr(data, "dims"):
+        return Cube(values=np.asarray(data))
+    return Cube.from_xarray(data)
+
+
+def unit_scale(values: Array, observed: Bools, good: Bools) -> Scale:
+    """0.01 and 99.99 percentiles of the observed entries of good bands, widened by 5 % each side.
+
+    values, observed: (bands, rows, cols), or observed (rows, cols); good: (bands,)
+    """
+    seen = np.broadcast_to(observed, values.shape) & good[:, None, None]
+    if not seen.any():
+        raise NothingObserved(
+            "no observed entry in any good band: there is nothing to fill from; "
+            "check --nodata, the mask, and the bad-band list"
+        )
+    low, high = np.percentile(values[seen], [0.01, 99.99])
+    if not np.isfinite(high - low):
+        raise BadValue(
+            "NaN or Inf among the entries that are said to be observed; mark them as missing"
+        )
+    margin = 0.05 * (high - low)
+    if margin == 0:  # a constant cube: any span will do that does not vanish beside its value
+        margin = max(0.5, 1e-3 * abs(low))
+    return Scale(float(low - margin), float(high + margin))
+
+
+def representable(nodata: float, dtype: np.dtype[Any]) -> bool:
+    """Whether a value of this dtype can equal `nodata`."""
+    if dtype.kind == "f":
+        return True
+    if dtype.kind not in "iu":
+        return False
+    info = np.iinfo(dtype)
+    return bool(np.isfinite(nodata)) and nodata == int(nodata) and info.min <= nodata <= info.max
+
+
+def equals(values: Array, nodata: float) -> Bools:
+    """values == nodata in the dtype of the values, so that float32(-3.4e38) meets -3.4e38."""
+    if not representable(nodata, values.dtype):
+        raise BadValue(
+            f"nodata {nodata:g} cannot occur in {values.dtype} values; "
+            "give a value of that type with --nodata"
+        )
+    if np.isnan(nodata):
+        return np.isnan(values)
+    with np.errstate(over="ignore"):  # a double beyond float32 becomes its infinity
+        flag = np.asarray(nodata).astype(values.dtype)
+    equal: Bools = values == flag
+    return equal
+
+
+def _shifted(transform: tuple[float, ...] | None, rows: int, cols: int) -> tuple[float, ...] | None:
+    if transform is None:
+        return None
+    a, b, c, d, e, f = transform
+    return (a, b, c + a * cols + b * rows, d, e, f + d * cols + e * rows)
+
+
+def _axes_from(array: xarray.DataArray) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The order that brings the band axis to the front, and the order that brings it back."""
+    names = [str(d).lower() for d in array.dims]
+    band = next((i for i, n in enumerate(names) if n in BAND_DIMS), 0)
+    first, second = (i for i in range(3) if i != band)
+    if names[second] in ROW_DIMS and names[first] not in ROW_DIMS:
+        first, second = second, first
+    order = (band, first, second)
+    return order, tuple(int(i) for i in np.argsort(order))

@@ -1,0 +1,94 @@
+"""Reverse diffusion for inpainting: Algorithms 1 and 2 of HyDiff-EI, as one loop.
+
+Symbols follow the paper.  Arrays over time have T + 1 entries and index 0 is the clean image, so
+alpha_bar[0] == 1, sigma at t = 1 is 0, and the last step is no special case.  With sigma_y = 0
+every λ_t is 1 and Γ_t is σ_t²: Algorithm 2 is then Algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Generator, Tensor
+
+
+class State(NamedTuple):
+    """One step of the chain."""
+
+    t: int
+    x0_hat: Tensor  # f_θ^(t)(y): what the network says
+    x0: Tensor  # x̃_{0|t}: the same after data consistency
+    x: Tensor  # x_{t-1}: the next, less noisy state
+
+
+Estimator = Callable[[Tensor, Tensor, int], Tensor]  # (x_t, last x̃_0, t) → f_θ^(t)(y), detached
+
+
+def linear_alpha_bar(T: int = 1000, beta_start: float = 1e-4, beta_end: float = 0.02) -> Tensor:
+    """ᾱ_0, ..., ᾱ_T for linearly spaced β_t; float64, because 1 - ᾱ_1 is tiny."""
+    beta = torch.linspace(beta_start, beta_end, T, dtype=torch.float64)
+    return torch.cat([beta.new_ones(1), (1 - beta).cumprod(0)])
+
+
+def posterior(alpha_bar: Tensor, t: int) -> tuple[float, float, float]:
+    """Weights of x_0 and x_t in the mean of q(x_{t-1} | x_t, x_0), and its std (Eq. 8)."""
+    now, before = alpha_bar[t].item(), alpha_bar[t - 1].item()
+    alpha, beta = now / before, 1 - now / before
+    a = before**0.5 * beta / (1 - now)
+    b = alpha**0.5 * (1 - before) / (1 - now)
+    return a, b, (beta * (1 - before) / (1 - now)) ** 0.5
+
+
+def trust_and_spare(a: float, sigma: float, sigma_y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+    """λ_t, how far to believe y, and √Γ_t, the std still to be added (Eq. 12, 13).
+
+    sigma_y and the singular values s broadcast to the cube.  Where s = 0 there is nothing to
+    believe: λ is 1 by the paper's convention and the whole σ_t is added.
+    """
+    told = a * sigma_y / torch.where(s > 0, s, torch.ones_like(s))  # std that y would bring in
+    # the smaller of σ_t and what y brings; the division is only taken where told > σ_t >= 0
+    trust = torch.where((s > 0) & (told > sigma), sigma / told, 1.0)
+    brought = torch.where(s > 0, trust * told, torch.zeros_like(told))
+    return trust, (sigma**2 - brought**2).clamp_min(0).sqrt()
+
+
+def consistent(x0_hat: Tensor, y: Tensor, s: Tensor, trust: Tensor | float = 1.0) -> Tensor:
+    """x̃_0 = x̂_0 - Σ M†(M x̂_0 - y) for a diagonal M with singular values s (Eq. 10, 11).
+
+    Written so that an entry with s = 1 and full trust is y itself, to the bit.
+    """
+    seen = s > 0
+    measured = y / torch.where(seen, s, torch.ones_like(s))
+    return torch.where(seen, (1 - trust) * x0_hat + trust * measured, x0_hat)
+
+
+def reverse_diffusion(
+    y: Tensor,  # (B, C, H, W) measurement, 0 where missing
+    s: Tensor,  # singular values of M, broadcastable to y: 1 = measured, 0 = missing
+    estimate_x0: Estimator,
+    alpha_bar: Tensor,
+    *,
+    sigma_y: Tensor,  # noise std of y, broadcastable to y; 0 is Algorithm 1
+    rng: Generator,
+    start: State | None = None,  # go on after this step
+) -> Iterator[State]:
+    """Yield each step from t = T down to 1; the last `State.x` is the inpainted cube."""
+
+    def noise() -> Tensor:
+        return torch.randn(y.shape, generator=rng, dtype=y.dtype, device=y.device)
+
+    T = len(alpha_bar) - 1
+    if start is None:
+        x0 = y
+        x = alpha_bar[T].sqrt().item() * y + (1 - alpha_bar[T]).sqrt().item() * noise()  # 1.
+    else:
+        T, x0, x = start.t - 1, start.x0, start.x
+    for t in range(T, 0, -1):
+        a, b, sigma = posterior(alpha_bar, t)
+        x0_hat = estimate_x0(x, x0, t)  # 2. fit f_θ, predict
+        trust, spare = trust_and_spare(a, sigma, sigma_y, s)  # λ_t, √Γ_t  (Eq. 12, 13)
+        x0 = consistent(x0_hat, y, s, trust)  # 3.  (Eq. 11)
+        x = a * x0 + b * x + spare * noise()  # 4.  (Eq. 14)
+        yield State(t, x0_hat, x0, x)

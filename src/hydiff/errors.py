@@ -1,0 +1,48 @@
+"""The errors a user can meet.  Each message says what was found, what was expected, what to do.
+
+HydiffError
+├── CubeFormatError     a file that is not what it claims to be, or not one we read
+├── ShapeMismatch       two things that must have the same shape do not
+├── NothingObserved     not one measured entry to fill from
+├── UnknownName         a method, setting, preset, mask or variable that does not exist
+├── BadValue            a value outside its meaning: negative noise, absent nodata, ...
+└── OutputError         a result that cannot be written: it exists, the disk is full, ...
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class HydiffError(Exception):
+    """Base of all errors that a user can act on; the command line prints it and exits with 2."""
+
+
+class CubeFormatError(HydiffError):
+    pass
+
+
+class ShapeMismatch(HydiffError):
+    pass
+
+
+class NothingObserved(HydiffError):
+    pass
+
+
+class BadValue(HydiffError):
+    pass
+
+
+class OutputError(HydiffError):
+    pass
+
+
+class UnknownName(HydiffError):
+    """`UnknownName("method", "smoth", METHODS)` suggests the nearest known name."""
+
+    def __init__(self, what: str, found: str, known: Iterable[str], hint: str = "") -> None:
+        names = sorted(known)
+        near = get_close_matches(found, names, n=1, cutoff=0.5)
+        suggestion = f"did you mean {near[0]!r}? " if near else ""
+        listing = ", ".join(names) or "none"
+        super().__init__(f"unknown {what} {found!r}: {suggestion}known: {listing}{hint}")

@@ -1,0 +1,199 @@
+"""Files and cubes: `read`, `write`, and the same for masks.
+
+The format is chosen by the content of a file, then by its suffix.  A cube written in the format
+it came from is a copy of its source with only the changed entries replaced, so whatever else
+the file says stays as it is.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from hydiff.cube import Bools, Cube
+from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName
+from hydiff.io import masks
+from hydiff.io.parsing import native, parsing
+from hydiff.io.sidecar import plain
+from hydiff.io.staging import staged
+
+__all__ = ["FORMATS", "read", "read_mask", "staged", "write", "write_into", "write_mask"]
+
+# name -> module, in the order of sniffing.  ENVI comes last: its data files have no signature,
+# and a GeoTIFF may well have an ENVI header beside it.
+FORMATS: dict[str, str] = {
+    "geotiff": "hydiff.io.geotiff",
+    "mat": "hydiff.io.mat",
+    "npz": "hydiff.io.npz",
+    "envi": "hydiff.io.envi",
+}
+
+FIELDS = (
+    "wavelengths",
+    "wavelength_units",
+    "fwhm",
+    "good",
+    "nodata",
+    "crs",
+    "transform",
+    "band_names",
+)
+
+
+class Format(Protocol):
+    """What a module in FORMATS has."""
+
+    SUFFIXES: tuple[str, ...]  # of files it writes
+
+    def matches(self, path: Path) -> bool:
+        """Whether the content of this file is of this format."""
+
+    def read(self, path: Path, var: str | None = None) -> Cube:
+        """A lazy cube; `format`, and `path` unless it is set, are added by the caller."""
+
+    def write(self, cube: Cube, path: Path) -> list[Path]:
+        """Write from scratch; the files made, the one with the values first."""
+
+    def rewrite(self, source: Path, path: Path, cube: Cube) -> list[Path]:
+        """Copy `source` and replace the entries of `cube` that differ."""
+
+
+def read(path: str | Path, *, var: str | None = None) -> Cube:
+    """Open a cube; values (bands, rows, cols) stay on disk until they are indexed.
+
+    `var` names the variable in files that hold several (.mat, .npz).
+    """
+    path = Path(path)
+    name = _recognise(path)
+    cube = _module(name).read(path, var)
+    return replace(cube, format=name, path=cube.path or path)
+
+
+def write(cube: Cube, path: str | Path, *, overwrite: bool = False) -> list[Path]:
+    """Write a cube, whole or not at all; the files made, the one with the values first.
+
+    The suffix of `path` says the format; without one it is the format that the cube came in.
+    """
+    path = Path(path)
+    _format_for(cube, path)  # refuse an unknown suffix before anything is made
+    with staged(path, overwrite=overwrite) as folder:
+        made = write_into(cube, folder / path.name)
+    return [path.with_name(file.name) for file in made]
+
+
+def write_into(cube: Cube, path: Path) -> list[Path]:
+    """Write a cube without staging: for use inside a `staged` block, together with other files."""
+    name = _format_for(cube, path)
+    if cube.format == name and cube.path is not None and _still_described_by(cube.path, cube):
+        return _module(name).rewrite(cube.path, path, cube)
+    return _module(name).write(cube, path)
+
+
+def read_mask(
+    path: str | Path, meaning: str, shape: tuple[int, int, int], *, var: str | None = None
+) -> Bools:
+    """True = measured; (rows, cols), or (bands, rows, cols) for a mask that differs by band.
+
+    `meaning` ("observed" or "missing") is what non-zero means in the file; `shape` is that of the
+    cube.  Any readable raster will do; axes of length 1 are dropped.
+    """
+    path = Path(path)
+    masks.check_meaning(meaning)
+    _recognise(path)
+    name = var or masks.named(path, meaning)
+    bits = masks.packed(path, name)
+    if bits is not None:
+        readings = [bits]
+    else:
+        cube = read(path, var=name)
+        name, readings = cube.attrs.get("array", {}).get("var"), list(masks.layouts(cube))
+    masks.check_name(name, meaning, path)
+    flags = masks.as_bools(masks.fitted(readings, shape, path), path)
+    return flags if meaning == "observed" else ~flags
+
+
+def write_mask(
+    mask: Bools, path: str | Path, meaning: str, *, overwrite: bool = False
+) -> list[Path]:
+    """Write a mask, (rows, cols) or (bands, rows, cols), that is True where `meaning` holds."""
+    path = Path(path)
+    masks.check_meaning(meaning)
+    masks.check_suffix(path)
+    if mask.dtype != np.bool_ or mask.ndim not in (2, 3):
+        raise BadValue(f"expected a 2-D or 3-D boolean mask, found {mask.dtype} {mask.shape}")
+    with staged(path, overwrite=overwrite) as folder:
+        masks.write(mask, folder / path.name, meaning)
+    return [path]
+
+
+def _module(name: str) -> Format:
+    return cast(Format, importlib.import_module(FORMATS[name]))
+
+
+def _suffixes() -> dict[str, str]:
+    return {suffix: name for name in FORMATS for suffix in _module(name).SUFFIXES}
+
+
+def _recognise(path: Path) -> str:
+    """The format of a file, by its content, then by its suffix."""
+    if not path.exists():
+        raise CubeFormatError(f"{path}: no such file; check the path")
+    if not path.is_file():
+        raise CubeFormatError(f"{path}: is a folder, expected a file; name a file in it")
+    with parsing(path, "a readable file", "check its permissions"):
+        for name in FORMATS:
+            if _module(name).matches(path):
+                return name
+    if path.suffix.lower() in _suffixes():
+        return _suffixes()[path.suffix.lower()]
+    known = ", ".join(sorted(FORMATS))
+    raise CubeFormatError(
+        f"{path}: of no format known here ({known}); an ENVI file needs its .hdr beside it, "
+        "others should be converted to one of these"
+    )
+
+
+def _format_for(cube: Cube, path: Path) -> str:
+    """The format to write: by suffix, else the cube's own if the name looks like its source's."""
+    suffix = path.suffix.lower()
+    if suffix in _suffixes():
+        return _suffixes()[suffix]
+    alike = not suffix or (cube.path is not None and suffix == cube.path.suffix.lower())
+    if alike and cube.format in FORMATS:
+        return cube.format
+    raise UnknownName("suffix", path.suffix, _suffixes(), f"; give {path.name} one of them")
+
+
+def _still_described_by(source: Path, cube: Cube) -> bool:
+    """Whether the source file says of itself what the cube says, values apart."""
+    if not source.is_file():
+        return False
+    try:
+        before = read(source, var=cube.attrs.get("array", {}).get("var"))
+    except HydiffError:  # it was replaced by something else
+        return False
+    return (
+        before.format == cube.format
+        and before.shape == cube.shape
+        and native(before.dtype) == native(cube.dtype)
+        and all(_equal(getattr(before, name), getattr(cube, name)) for name in FIELDS)
+        and _portable(before) == _portable(cube)
+    )
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if one is None or other is None:
+        return one is other
+    if isinstance(one, str):
+        return bool(one == other)
+    first, second = np.asarray(one), np.asarray(other)
+    numeric = first.dtype.kind == "f" and second.dtype.kind == "f"
+    return np.array_equal(first, second, equal_nan=numeric)
+
+
+def _portable(cube: Cube) -> dict[str, Any]:
+    return {key: value for key, value in plain(cube.attrs).items() if key != "xarray"}

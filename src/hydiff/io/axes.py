@@ -1,0 +1,113 @@
+"""Which axis of a bare array is which: the one rule for mat, npy and npz files.
+
+Axes are named in stored order, for example ("rows", "cols", "bands"); "-" is a squeezed axis of
+length 1.  A name that does not occur (a 2-D array has no bands) stands for length 1.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hydiff.cube import Array
+from hydiff.errors import CubeFormatError
+
+Axes = tuple[str, ...]
+
+CUBE = ("bands", "rows", "cols")
+CUSTOM = ("rows", "cols", "bands")  # the order in which the field stores bare arrays
+
+
+def resolve(shape: tuple[int, ...], declared: str | None, path: Path) -> Axes:
+    """The names of the axes of an array of this shape.
+
+    A declared order decides.  Otherwise axes of length 1 are squeezed; if exactly two of the
+    three lengths are equal the odd one is bands, else the order is (rows, cols, bands).
+    """
+    if declared is not None:
+        return _declared(shape, declared, path)
+    long = [i for i, n in enumerate(shape) if n > 1]
+    if len(shape) == 2:
+        return ("rows", "cols")
+    if len(shape) < 2 or len(long) > 3:
+        raise CubeFormatError(
+            f"{path}: expected an array of 2 or 3 axes, found shape {shape}; "
+            "choose another variable with --var"
+        )
+    if len(long) < 2:  # a single pixel or less: nothing tells the axes apart
+        return ("-",) * (len(shape) - 3) + CUSTOM
+    names = _by_length([shape[i] for i in long]) if len(long) == 3 else ("rows", "cols")
+    return _spread(names, long, len(shape))
+
+
+def _by_length(lengths: list[int]) -> Axes:
+    odd = [i for i in range(3) if lengths.count(lengths[i]) == 1]
+    if len(odd) != 1:
+        return CUSTOM
+    names = ["rows", "cols"]
+    names.insert(odd[0], "bands")
+    return tuple(names)
+
+
+def _declared(shape: tuple[int, ...], declared: str, path: Path) -> Axes:
+    names = tuple(name.strip() for name in declared.split(","))
+    real = [name for name in names if name != "-"]
+    if not {"rows", "cols"} <= set(real) <= set(CUBE) or len(set(real)) != len(real):
+        raise CubeFormatError(
+            f"{path}: axes {declared!r} in its metadata; "
+            'expected an order of bands, rows and cols, such as "rows,cols,bands"'
+        )
+    squeezed = [i for i, name in enumerate(names) if name == "-"]
+    if len(names) == len(shape) and all(shape[i] == 1 for i in squeezed):
+        return names
+    long = [i for i, n in enumerate(shape) if n > 1]
+    if len(real) == len(long):
+        return _spread(tuple(real), long, len(shape))
+    raise CubeFormatError(
+        f"{path}: axes {declared!r} in its metadata do not fit an array of shape {shape}; "
+        "correct one of the two"
+    )
+
+
+def _spread(names: Axes, places: list[int], count: int) -> Axes:
+    where = dict(zip(places, names, strict=True))
+    return tuple(where.get(i, "-") for i in range(count))
+
+
+def cube_shape(shape: tuple[int, ...], axes: Axes) -> tuple[int, int, int]:
+    """(bands, rows, cols) of an array of this shape."""
+    bands, rows, cols = (shape[axes.index(n)] if n in axes else 1 for n in CUBE)
+    return bands, rows, cols
+
+
+def as_cube(array: Array, axes: Axes) -> Array:
+    """A stored array seen as (bands, rows, cols): a view, so that assigning to it writes back."""
+    order = [axes.index(n) for n in CUBE if n in axes]
+    squeezed = [i for i in range(array.ndim) if i not in order]
+    return array.transpose(order + squeezed).reshape(cube_shape(array.shape, axes))
+
+
+def as_stored(values: Array, axes: Axes) -> Array:
+    """A cube (bands, rows, cols) in stored order: the inverse of `as_cube`, a view as well."""
+    order = [CUBE.index(n) for n in axes if n in CUBE]
+    absent = [i for i in range(3) if i not in order]
+    return values.transpose(order + absent).reshape(stored_shape(values.shape, axes))
+
+
+def stored_block(axes: Axes, block: tuple[slice, slice, slice]) -> tuple[slice, ...]:
+    """The slices of the stored array that hold a block (bands, rows, cols)."""
+    part: dict[str, slice] = dict(zip(CUBE, block, strict=True))
+    return tuple(part.get(name, slice(0, 1)) for name in axes)
+
+
+def stored_shape(shape: tuple[int, ...], axes: Axes) -> tuple[int, ...]:
+    """The shape in which a cube (bands, rows, cols) is stored."""
+    length: dict[str, int] = dict(zip(CUBE, shape, strict=True))
+    return tuple(length.get(name, 1) for name in axes)
+
+
+def order_for(attrs: Any, bands: int) -> Axes:
+    """The order in which a cube came, if it still fits, else (rows, cols, bands)."""
+    box = attrs.get("array")
+    names = tuple(box["axes"].split(",")) if isinstance(box, dict) and "axes" in box else CUSTOM
+    return names if "bands" in names or bands == 1 else CUSTOM

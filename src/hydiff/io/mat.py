@@ -1,0 +1,284 @@
+"""MATLAB files: version 5 through scipy, version 7.3 (HDF5) through h5py.
+
+Axes are counted as MATLAB does; HDF5 stores them in reverse.  Files written from scratch hold
+`cube`, `wavelength`, `fwhm`, and all other metadata as JSON text in `metadata`.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hydiff.cube import Array, Cube, Lazy
+from hydiff.io import axes as ax
+from hydiff.io import sidecar, variables
+from hydiff.io.blocks import blocks, differs
+from hydiff.io.parsing import check_dtype, check_real, native, parsing
+
+SUFFIXES = (".mat",)
+V5_LIMIT = 2**31 - 1  # bytes that one variable of a version 5 file can hold
+HDF5 = b"\x89HDF\r\n\x1a\n"
+USERBLOCK = 512  # bytes before the HDF5 part, for MATLAB's own header
+
+# MATLAB class -> numpy dtype, as loadmat(mat_dtype=True) gives it
+CLASSES = {
+    "double": "float64",
+    "single": "float32",
+    "int8": "int8",
+    "uint8": "uint8",
+    "int16": "int16",
+    "uint16": "uint16",
+    "int32": "int32",
+    "uint32": "uint32",
+    "int64": "int64",
+    "uint64": "uint64",
+    "logical": "bool",
+}
+NAMES = {dtype: name for name, dtype in CLASSES.items()}
+
+
+def matches(path: Path) -> bool:
+    with path.open("rb") as file:
+        named = file.read(6) == b"MATLAB"
+    return named or (path.suffix.lower() == ".mat" and _is_hdf5(path))
+
+
+def read(path: Path, var: str | None = None) -> Cube:
+    """Version 5 is loaded when first indexed; version 7.3 is read window by window."""
+    with parsing(path, "a MATLAB file"):
+        return _read_hdf5(path, var) if _is_hdf5(path) else _read_v5(path, var)
+
+
+def write(cube: Cube, path: Path) -> list[Path]:
+    """`cube` in the order it came or (rows, cols, bands); version 7.3 above V5_LIMIT."""
+    check_dtype(cube.dtype, tuple(NAMES), "MATLAB")
+    axes = ax.order_for(cube.attrs, cube.bands)
+    if cube.nbytes > V5_LIMIT:
+        _write_hdf5(cube, path, axes)
+    else:
+        from scipy.io import savemat
+
+        stored = ax.as_stored(np.asarray(cube.values, native(cube.dtype)), axes)
+        arrays = {_variable(cube): stored, **_metadata(cube, axes)}
+        savemat(path, arrays, appendmat=False, do_compression=True, oned_as="row")
+    return [path]
+
+
+def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
+    """Keep every other variable; the version and, in 7.3, chunks and attributes stay."""
+    _rewrite_hdf5(source, path, cube) if _is_hdf5(source) else _rewrite_v5(source, path, cube)
+    side = sidecar.sidecar_of(source)
+    if not side.exists():
+        return [path]
+    shutil.copyfile(side, sidecar.sidecar_of(path))
+    return [path, sidecar.sidecar_of(path)]
+
+
+def _is_hdf5(path: Path) -> bool:
+    with path.open("rb") as file:
+        start = file.read(USERBLOCK + len(HDF5))
+    return start.startswith(HDF5) or start.endswith(HDF5)
+
+
+def _variable(cube: Cube) -> str:
+    return str(cube.attrs.get("array", {}).get("var") or "cube")
+
+
+def _metadata(cube: Cube, axes: ax.Axes) -> dict[str, Any]:
+    """wavelength and fwhm as arrays for people, the rest as JSON text."""
+    entries = sidecar.as_json(cube, axes)
+    arrays: dict[str, Any] = {}
+    for name, key in (("wavelength", "wavelengths"), ("fwhm", "fwhm")):
+        entries.pop(key)
+        if (array := getattr(cube, key)) is not None:
+            arrays[name] = np.asarray(array, np.float64)
+    return {**arrays, "metadata": sidecar.dumps(entries)}
+
+
+def _entries(inside: str | None, path: Path) -> dict[str, Any]:
+    """Metadata from the sidecar, then from the text inside the file, which is never stale."""
+    own = {} if inside is None or not inside.startswith("{") else sidecar.parse(inside, path)
+    return {**sidecar.load(path), **own}
+
+
+# --- version 5 ------------------------------------------------------------------------------------
+
+
+def _read_v5(path: Path, var: str | None) -> Cube:
+    from scipy.io import whosmat
+
+    found = {name: (tuple(shape), kind) for name, shape, kind in whosmat(path, appendmat=False)}
+    numeric = {name: shape for name, (shape, kind) in found.items() if kind in CLASSES}
+    name = variables.choose(numeric, var, path)
+    shape, kind = found[name]
+
+    @cache
+    def load(name: str = name) -> Array:
+        with parsing(path, "a complete MATLAB file"):
+            stored: Array = _load_v5(path, [name])[name]
+            return stored
+
+    text = None
+    if found.get("metadata", ("", ""))[1] == "char":
+        text = "".join(_load_v5(path, ["metadata"])["metadata"].ravel())
+    entries = _entries(text, path)
+    axes = ax.resolve(shape, entries.get("axes"), path)
+    cube_shape = ax.cube_shape(shape, axes)
+    # A copy, so that changing what was handed out does not change what is read next.
+    values = Lazy(
+        cube_shape, np.dtype(CLASSES[kind]), lambda *block: ax.as_cube(load(), axes)[block].copy()
+    )
+    entries = {**variables.companions(numeric, cube_shape[0], load), **entries}
+    return sidecar.cube_from(values, entries, path, {"var": name, "axes": ",".join(axes)})
+
+
+def _load_v5(path: Path, names: list[str] | None = None) -> dict[str, Any]:
+    """Variables by name; mat_dtype, because MATLAB may store whole doubles as bytes."""
+    from scipy.io import loadmat
+
+    with warnings.catch_warnings():  # mat_dtype drops imaginary parts, with no more than a warning
+        warnings.simplefilter("error", np.exceptions.ComplexWarning)
+        try:
+            found = loadmat(path, appendmat=False, mat_dtype=True, variable_names=names)
+        except np.exceptions.ComplexWarning:
+            check_real(np.dtype(np.complex128), path)
+    return {name: value for name, value in found.items() if not name.startswith("__")}
+
+
+def _load_all_v5(path: Path) -> dict[str, Any]:
+    """Every variable in its own class; complex ones as they are stored."""
+    from scipy.io import loadmat
+
+    found = loadmat(path, appendmat=False)
+    real = [name for name, value in found.items() if not np.iscomplexobj(value)]
+    return {k: v for k, v in found.items() if not k.startswith("__")} | _load_v5(path, real)
+
+
+def _rewrite_v5(source: Path, path: Path, cube: Cube) -> None:
+    from scipy.io import savemat
+
+    box = cube.attrs["array"]
+    with parsing(source, "a MATLAB file"):
+        everything = _load_all_v5(source)
+    stored = np.array(everything[box["var"]], order="F")
+    ax.as_cube(stored, tuple(box["axes"].split(",")))[...] = np.asarray(cube.values)
+    everything[box["var"]] = stored
+    savemat(path, everything, appendmat=False, do_compression=True, long_field_names=True)
+
+
+# --- version 7.3 ----------------------------------------------------------------------------------
+
+
+def _read_hdf5(path: Path, var: str | None) -> Cube:
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        arrays = {name: item for name, item in file.items() if isinstance(item, h5py.Dataset)}
+        numeric = {
+            name: tuple(item.shape[::-1])
+            for name, item in arrays.items()
+            if item.dtype.kind in "biuf" and _class_of(item) != "char" and item.shape
+        }
+        name = variables.choose(numeric, var, path)
+        text = arrays.get("metadata")
+        entries = _entries(None if text is None else _text(text), path)
+        axes = ax.resolve(numeric[name], entries.get("axes"), path)
+        cube_shape = ax.cube_shape(numeric[name], axes)
+        found = variables.companions(numeric, cube_shape[0], lambda key: arrays[key][()])
+        logical = _class_of(arrays[name]) == "logical"
+        dtype = np.dtype(bool) if logical else arrays[name].dtype
+    values = Lazy(
+        cube_shape, dtype, lambda *block: _window(path, name, axes, block).astype(dtype, copy=False)
+    )
+    box = {"var": name, "axes": ",".join(axes)}
+    return sidecar.cube_from(values, {**found, **entries}, path, box)
+
+
+def _class_of(dataset: Any) -> str:
+    kind = dataset.attrs.get("MATLAB_class", b"")
+    return kind.decode() if isinstance(kind, bytes) else str(kind)
+
+
+def _text(dataset: Any) -> str | None:
+    if _class_of(dataset) != "char":
+        return None
+    return "".join(map(chr, np.asarray(dataset[()]).ravel()))
+
+
+def _window(path: Path, name: str, axes: ax.Axes, block: tuple[slice, slice, slice]) -> Array:
+    import h5py
+
+    with parsing(path, "a complete MATLAB 7.3 file"), h5py.File(path, "r") as file:
+        return _block_of(file[name], axes, block)
+
+
+def _block_of(dataset: Any, axes: ax.Axes, block: tuple[slice, slice, slice]) -> Array:
+    """(bands, rows, cols) of a block; the axes of HDF5 are those of MATLAB reversed."""
+    backwards = axes[::-1]
+    return ax.as_cube(dataset[ax.stored_block(backwards, block)], backwards)
+
+
+def _put_block(dataset: Any, axes: ax.Axes, block: tuple[slice, slice, slice], new: Array) -> None:
+    backwards = axes[::-1]
+    dataset[ax.stored_block(backwards, block)] = ax.as_stored(new, backwards)
+
+
+def _rewrite_hdf5(source: Path, path: Path, cube: Cube) -> None:
+    import h5py
+
+    box = cube.attrs["array"]
+    axes = tuple(box["axes"].split(","))
+    shutil.copyfile(source, path)
+    with h5py.File(path, "r+") as file:
+        dataset = file[box["var"]]
+        _reserve(path, cube.nbytes if dataset.compression else 0)  # changed chunks may grow
+        for block in blocks(cube.shape, cube.dtype.itemsize):
+            new = np.asarray(cube.values[block])
+            if differs(_block_of(dataset, axes, block), new).any():
+                _put_block(dataset, axes, block, new)
+
+
+def _write_hdf5(cube: Cube, path: Path, axes: ax.Axes) -> None:
+    import h5py
+
+    dtype = native(cube.dtype)
+    _reserve(path, cube.nbytes)
+    with h5py.File(path, "w", userblock_size=USERBLOCK) as file:
+        dataset = file.create_dataset(
+            _variable(cube),
+            ax.stored_shape(cube.shape, axes)[::-1],
+            np.uint8 if dtype.kind == "b" else dtype,
+            chunks=True,
+            compression="gzip",
+            compression_opts=1,
+        )
+        _classify(dataset, NAMES[dtype.name])
+        for block in blocks(cube.shape, dtype.itemsize):
+            _put_block(dataset, axes, block, np.asarray(cube.values[block]))
+        for name, value in _metadata(cube, axes).items():
+            if isinstance(value, str):
+                codes = np.array([[ord(c)] for c in value], np.uint16)
+                _classify(file.create_dataset(name, data=codes), "char")
+            else:
+                _classify(file.create_dataset(name, data=value[:, None]), "double")
+    with path.open("r+b") as raw:
+        title = b"MATLAB 7.3 MAT-file, written by hydiff, HDF5 schema 1.00 ."
+        raw.write(title.ljust(116) + bytes(8) + b"\x00\x02IM")
+
+
+def _reserve(path: Path, nbytes: int) -> None:
+    """Refuse to start on a disk too full to finish: HDF5 ends the process when it fills up."""
+    if shutil.disk_usage(path.parent).free < nbytes + (1 << 20):
+        raise OSError(errno.ENOSPC, "not enough free space")
+
+
+def _classify(dataset: Any, kind: str) -> None:
+    dataset.attrs["MATLAB_class"] = np.bytes_(kind)
+    if kind in ("char", "logical"):
+        dataset.attrs["MATLAB_int_decode"] = np.int32(dataset.dtype.itemsize)

@@ -1,0 +1,189 @@
+"""Bare numpy arrays, `.npy` and `.npz`, with their metadata in a JSON sidecar."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hydiff.cube import Array, Cube, Lazy
+from hydiff.errors import CubeFormatError
+from hydiff.io import axes as ax
+from hydiff.io import sidecar, variables
+from hydiff.io.blocks import blocks
+from hydiff.io.parsing import check_real, parsing
+
+SUFFIXES = (".npy", ".npz")
+ARRAY, ARCHIVE = b"\x93NUMPY", b"PK\x03\x04"
+
+
+def matches(path: Path) -> bool:
+    """A .npy file, or a zip archive with such files in it."""
+    with path.open("rb") as file:
+        start = file.read(6)
+    return start == ARRAY or (start[:4] == ARCHIVE and _holds_arrays(path))
+
+
+def read(path: Path, var: str | None = None) -> Cube:
+    """A .npy file is mapped from disk; an array in an .npz is loaded when first indexed."""
+    with parsing(path, "a numpy file"):
+        return _read_npz(path, var) if is_archive(path) else _read_npy(path)
+
+
+def write(cube: Cube, path: Path) -> list[Path]:
+    """The array, in the order it came or (rows, cols, bands), and its sidecar."""
+    check_real(cube.dtype, path)
+    axes = ax.order_for(cube.attrs, cube.bands)
+    stored = np.ascontiguousarray(ax.as_stored(np.asarray(cube.values), axes))
+    if path.suffix.lower() == ".npz":
+        save_archive(path, {_variable(cube): stored})
+    else:
+        save_array(path, stored)
+    return [path, _write_sidecar(cube, axes, path)]
+
+
+def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
+    """Copy the file with its other arrays and its sidecar, and replace the values."""
+    archive = is_archive(source)
+    if path.suffix.lower() in SUFFIXES and archive != (path.suffix.lower() == ".npz"):
+        return write(cube, path)
+    axes = tuple(cube.attrs["array"]["axes"].split(","))
+    if archive:
+        _replace_member(source, path, cube, axes)
+    else:
+        shutil.copyfile(source, path)
+        stored = ax.as_cube(np.lib.format.open_memmap(path, "r+"), axes)
+        for block in blocks(cube.shape, cube.dtype.itemsize, axis=1):
+            stored[block] = cube.values[block]
+    side = sidecar.sidecar_of(source)
+    if not side.exists():  # one left by another file of that name would be wrong
+        return [path, _write_sidecar(cube, axes, path)]
+    shutil.copyfile(side, sidecar.sidecar_of(path))
+    return [path, sidecar.sidecar_of(path)]
+
+
+def members(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Shape and dtype of every array in an .npz, from their headers alone."""
+    with zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if name.endswith(".npy")]
+        found = {}
+        for name in names:
+            with archive.open(name) as file:
+                found[name.removesuffix(".npy")] = _header(file, path)
+    return found
+
+
+def is_archive(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == ARCHIVE
+
+
+def _holds_arrays(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(name.endswith(".npy") for name in archive.namelist())
+    except zipfile.BadZipFile:
+        return False
+
+
+def _header(file: Any, path: Path) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    elif version == (2, 0):
+        shape, _, dtype = np.lib.format.read_array_header_2_0(file)
+    else:
+        raise CubeFormatError(
+            f"{path}: numpy format {version}; expected 1.0 or 2.0: save plain arrays again"
+        )
+    return shape, dtype
+
+
+def _check_plain(dtype: np.dtype[Any], path: Path) -> None:
+    if dtype.hasobject:
+        raise CubeFormatError(
+            f"{path}: holds pickled Python objects, which are not opened because they can run "
+            "code; save a plain numeric array instead"
+        )
+    check_real(dtype, path)
+
+
+def _read_npy(path: Path) -> Cube:
+    with path.open("rb") as file:
+        shape, dtype = _header(file, path)
+    _check_plain(dtype, path)
+    entries = sidecar.load(path)
+    axes = ax.resolve(shape, entries.get("axes"), path)
+    stored: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+    return sidecar.cube_from(ax.as_cube(stored, axes), entries, path, {"axes": ",".join(axes)})
+
+
+def _read_npz(path: Path, var: str | None) -> Cube:
+    found = members(path)
+    numeric = {name: shape for name, (shape, dtype) in found.items() if dtype.kind in "biuf"}
+    if var in found and var not in numeric:
+        _check_plain(found[var][1], path)
+    if not numeric and found:
+        _check_plain(next(iter(found.values()))[1], path)
+    name = variables.choose(numeric, var, path)
+    shape, dtype = found[name]
+    entries = sidecar.load(path)
+    axes = ax.resolve(shape, entries.get("axes"), path)
+
+    @cache
+    def load(name: str = name) -> Array:
+        with parsing(path, "a complete .npz"), np.load(path, allow_pickle=False) as arrays:
+            stored: Array = arrays[name]
+            return stored
+
+    cube_shape = ax.cube_shape(shape, axes)
+    # A copy, so that changing what was handed out does not change what is read next.
+    values = Lazy(cube_shape, dtype, lambda *block: ax.as_cube(load(), axes)[block].copy())
+    entries = {**variables.companions(numeric, cube_shape[0], load), **entries}
+    return sidecar.cube_from(values, entries, path, {"var": name, "axes": ",".join(axes)})
+
+
+def _variable(cube: Cube) -> str:
+    box = cube.attrs.get("array", {})
+    return str(box.get("var") or "cube")
+
+
+def _write_sidecar(cube: Cube, axes: ax.Axes, path: Path) -> Path:
+    side = sidecar.sidecar_of(path)
+    side.write_text(sidecar.dumps(sidecar.as_json(cube, axes)), encoding="utf-8")
+    return side
+
+
+def _replace_member(source: Path, path: Path, cube: Cube, axes: ax.Axes) -> None:
+    """The same archive, every other member byte for byte."""
+    member = cube.attrs["array"]["var"] + ".npy"
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(path, "w") as new:
+        for info in old.infolist():
+            with old.open(info) as reader, new.open(info, "w", force_zip64=True) as writer:
+                if info.filename == member:
+                    _write_changed(reader, writer, cube, axes)
+                else:
+                    shutil.copyfileobj(reader, writer)
+
+
+def _write_changed(reader: Any, writer: Any, cube: Cube, axes: ax.Axes) -> None:
+    stored = np.lib.format.read_array(reader, allow_pickle=False)
+    ax.as_cube(stored, axes)[...] = np.asarray(cube.values)
+    np.lib.format.write_array(writer, stored, allow_pickle=False)
+
+
+def save_array(path: Path, array: Array) -> None:
+    with path.open("wb") as file:
+        np.lib.format.write_array(file, array, allow_pickle=False)
+
+
+def save_archive(path: Path, arrays: dict[str, Array]) -> None:
+    """Like np.savez_compressed, which cannot write an array that is called `file`."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in arrays.items():
+            with archive.open(name + ".npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)

@@ -1,0 +1,131 @@
+"""Metadata as JSON: the sidecar `NAME.npy.json` of a bare array, and the text inside a mat file.
+
+Keys: axes, wavelengths, wavelength_units, fwhm, good, nodata, crs, transform, band_names, attrs.
+Keys that are not ours are kept: they travel in `Cube.attrs["sidecar"]`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hydiff.cube import Cube, Values
+from hydiff.errors import CubeFormatError
+from hydiff.io.parsing import parsing
+
+KEYS = (
+    "axes",
+    "wavelengths",
+    "wavelength_units",
+    "fwhm",
+    "good",
+    "nodata",
+    "crs",
+    "transform",
+    "band_names",
+    "attrs",
+)
+OURS = ("array", "sidecar", "xarray")  # entries of attrs that say how, not what
+
+
+def sidecar_of(path: Path) -> Path:
+    return path.with_name(path.name + ".json")
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The sidecar of a file, or {} when it has none."""
+    side = sidecar_of(path)
+    return parse(side.read_bytes(), side) if side.exists() else {}
+
+
+def parse(text: str | bytes, path: Path) -> dict[str, Any]:
+    with parsing(path, "JSON metadata", "correct or remove it"):
+        entries = json.loads(text)
+    if not isinstance(entries, dict):
+        raise CubeFormatError(f"{path}: expected a JSON object of metadata; correct or remove it")
+    return entries
+
+
+def as_json(cube: Cube, axes: tuple[str, ...]) -> dict[str, Any]:
+    """Every field of the cube but its values, and the sidecar keys that are not ours."""
+    good = None if cube.good is None else [int(g) for g in cube.good]
+    nodata = cube.nodata
+    entries: dict[str, Any] = {
+        "axes": ",".join(axes),
+        "wavelengths": plain(cube.wavelengths),
+        "wavelength_units": cube.wavelength_units,
+        "fwhm": plain(cube.fwhm),
+        "good": good,
+        # JSON has no NaN
+        "nodata": nodata if nodata is None or math.isfinite(nodata) else str(nodata),
+        "crs": cube.crs,
+        "transform": plain(cube.transform),
+        "band_names": plain(cube.band_names),
+        "attrs": {k: v for k, v in plain(cube.attrs).items() if k not in OURS},
+    }
+    return {**plain(cube.attrs.get("sidecar", {})), **entries}
+
+
+def dumps(entries: Mapping[str, Any]) -> str:
+    return json.dumps(entries, indent=1, allow_nan=False) + "\n"
+
+
+def plain(value: Any) -> Any:
+    """The part of a value that JSON can hold; what it cannot hold is left out."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items() if _keeps(v)}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value if _keeps(v)]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return value
+
+
+def _keeps(value: Any) -> bool:
+    kinds = (str, int, float, type(None), list, tuple, Mapping, np.ndarray, np.generic)
+    return isinstance(value, kinds)
+
+
+def cube_from(
+    values: Values, entries: Mapping[str, Any], path: Path, array: Mapping[str, Any]
+) -> Cube:
+    """A cube from its values and JSON metadata; `array` says where in the file they stand."""
+    foreign = {k: v for k, v in entries.items() if k not in KEYS}
+    attrs = {**(entries.get("attrs") or {}), "array": dict(array)}
+    if foreign:
+        attrs["sidecar"] = foreign
+    for name in ("wavelengths", "fwhm", "good", "band_names"):
+        _check_length(name, entries.get(name), values.shape[0], path)
+    with parsing(path, "a cube with metadata", "correct its metadata"):
+        names, nodata, transform = (entries.get(k) for k in ("band_names", "nodata", "transform"))
+        return Cube(
+            values=values,
+            wavelengths=_array(entries.get("wavelengths"), np.float64),
+            wavelength_units=entries.get("wavelength_units"),
+            fwhm=_array(entries.get("fwhm"), np.float64),
+            good=_array(entries.get("good"), np.bool_),
+            nodata=None if nodata is None else float(nodata),
+            crs=entries.get("crs"),
+            transform=None if transform is None else tuple(float(t) for t in transform),
+            band_names=None if names is None else tuple(str(n) for n in names),
+            attrs=attrs,
+        )
+
+
+def _array(entry: Any, dtype: Any) -> Any:
+    return None if entry is None else np.asarray(entry, dtype=dtype)
+
+
+def _check_length(name: str, entry: Any, bands: int, path: Path) -> None:
+    if entry is not None and np.size(entry) != bands:
+        raise CubeFormatError(
+            f"{path}: its metadata lists {np.size(entry)} {name} for {bands} bands; "
+            f"correct or remove {name}"
+        )

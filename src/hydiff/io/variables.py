@@ -1,0 +1,63 @@
+"""Files that hold several named arrays (mat, npz): which is the cube, and what goes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hydiff.cube import Array
+from hydiff.errors import CubeFormatError, UnknownName
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+UNITS = {"_nm": "Nanometers", "_um": "Micrometers"}
+
+
+def choose(shapes: Shapes, var: str | None, path: Path) -> str:
+    """The variable that holds the cube, out of the numeric ones.
+
+    `var` decides; else the one called `cube`; else the only one with three axes; else, in a
+    file without any, the only one with two.
+    """
+    if var is not None:
+        if var not in shapes:
+            raise UnknownName(f"variable in {path.name}", var, shapes, _listing(shapes))
+        return var
+    if len(shapes.get("cube", ())) > 1:
+        return "cube"
+    for axes in (3, 2):
+        found = {name: shape for name, shape in shapes.items() if _long(shape) == axes}
+        if len(found) == 1:
+            return next(iter(found))
+        if found:
+            raise CubeFormatError(
+                f"{path}: more than one variable may be the cube{_listing(found)}; "
+                "choose one with --var"
+            )
+    raise CubeFormatError(f"{path}: expected an array of 2 or 3 axes{_listing(shapes)}")
+
+
+def _long(shape: tuple[int, ...]) -> int:
+    return sum(n > 1 for n in shape)
+
+
+def _listing(shapes: Shapes) -> str:
+    return "; found " + (", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "none")
+
+
+def companions(shapes: Shapes, bands: int, load: Callable[[str], Array]) -> dict[str, Any]:
+    """Wavelengths and fwhm that stand in the file as variables with one entry per band."""
+    fields: dict[str, Any] = {}
+    for name, shape in shapes.items():
+        if _long(shape) > 1 or int(np.prod(shape)) != bands or not shape:
+            continue
+        if name.lower().startswith("wavelength") and "wavelengths" not in fields:
+            fields["wavelengths"] = np.asarray(load(name), dtype=np.float64).ravel()
+            if name[-3:].lower() in UNITS:
+                fields["wavelength_units"] = UNITS[name[-3:].lower()]
+        if name.lower() == "fwhm":
+            fields["fwhm"] = np.asarray(load(name), dtype=np.float64).ravel()
+    return fields

@@ -1,0 +1,102 @@
+"""The terms of the objective (Eq. 9): data fidelity, equivariance, and SURE for noisy data.
+
+Tensors are (B, C, H, W); `where` is bool and broadcastable: the entries that count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Generator, Tensor
+
+if TYPE_CHECKING:
+    from hydiff.transforms import Transform
+
+Network = Callable[[Tensor], Tensor]
+
+READINGS = ("implied", "fresh", "none")  # of ε_0 in Eq. 9
+WEIGHTINGS = ("simple", "full")
+
+
+def denoised_state(x: Tensor, x0: Tensor, alpha_bar: float, eps0: str, rng: Generator) -> Tensor:
+    """x_t - √(1-ᾱ_t) ε_0, the target of √ᾱ_t f_θ(y), for three readings of ε_0.
+
+    implied: the noise that x_t really carries, given the last estimate x̃_0.  x_t cancels, and
+    the target is √ᾱ_t x̃_0.
+    fresh: N(0, I), drawn anew: the letter of the paper.
+    none: left out, as DDS2M does.
+    """
+    if eps0 == "implied":
+        return alpha_bar**0.5 * x0
+    if eps0 == "none":
+        return x
+    eps = torch.randn(x.shape, generator=rng, dtype=x.dtype, device=x.device)
+    return x - (1 - alpha_bar) ** 0.5 * eps
+
+
+def term_weight(alpha_bar: Tensor, t: int, weighting: str) -> float:
+    """1 for L_simple; (β_t / (√α_t (1-ᾱ_t)))² for the bound it was simplified from."""
+    if weighting == "simple":
+        return 1.0
+    now, before = alpha_bar[t].item(), alpha_bar[t - 1].item()
+    alpha = now / before
+    return float(((1 - alpha) / (alpha**0.5 * (1 - now))) ** 2)
+
+
+def mean_square(difference: Tensor, where: Tensor) -> Tensor:
+    """Mean of the squares over the entries that count."""
+    where = where.expand_as(difference)
+    return (difference.square() * where).sum() / where.sum().clamp_min(1)
+
+
+def equivariance(
+    f: Network,
+    x0_hat: Tensor,
+    observed: Tensor,
+    sigma_y: Tensor | None,
+    transforms: Iterable[Transform],
+    inside: Tensor,
+    rng: Generator,
+) -> Tensor:
+    """Σ_g w_g mean (T_g x̂ - f(M T_g x̂ + n))²: re-measured through M, T_g x̂ must come back (Eq. 5).
+
+    Gradients flow through both branches; T_g never acts on the mask; n is fresh noise of std
+    sigma_y on the re-measured entries (none when it is None).  `inside` is False in the padding of a non-square cube:
+    what T_g brings in from there counts as missing.
+    """
+    total = x0_hat.new_zeros(())
+    for g in transforms:
+        x_g = g(x0_hat)
+        real = (g(inside.to(x0_hat.dtype)) > 0.5) & inside
+        again = remeasure(x_g, observed & real, sigma_y, rng)
+        total = total + g.weight * mean_square(x_g - f(again), real)
+    return total
+
+
+def remeasure(x: Tensor, observed: Tensor, sigma_y: Tensor | None, rng: Generator) -> Tensor:
+    """M x + n with fresh noise; sigma_y None means no noise, and nothing is drawn."""
+    if sigma_y is None:
+        return x * observed
+    noise = torch.randn(x.shape, generator=rng, dtype=x.dtype, device=x.device)
+    return (x + sigma_y * noise) * observed
+
+
+def sure(
+    f: Network,
+    y: Tensor,
+    x0_hat: Tensor,
+    observed: Tensor,
+    sigma_y: Tensor,
+    rng: Generator,
+    tau: float = 0.01,
+) -> Tensor:
+    """Stein's unbiased estimate of mean (M x̂ - M x)² over the observed entries, without x.
+
+    |M x̂ - y|²/m - σ² + 2σ²/(τ m) ⟨b, M f(y + τ b) - M x̂⟩ with a masked probe b = M N(0, I).
+    """
+    b = torch.randn(y.shape, generator=rng, dtype=y.dtype, device=y.device) * observed
+    divergence = b * (f(y + tau * b) - x0_hat) / tau
+    risk = (x0_hat - y).square() - sigma_y**2 + 2 * sigma_y**2 * divergence
+    return (risk * observed).sum() / observed.expand_as(y).sum().clamp_min(1)

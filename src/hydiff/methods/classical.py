@@ -1,0 +1,405 @@
+"""Classical fills: no network, no training, numpy and scipy.
+
+Each is a generator `(y, observed, sigma_y, settings, *, rng)` over numpy arrays on the unit range:
+y (C, H, W), 0 where missing; observed (H, W) when all bands share it, else (C, H, W);
+sigma_y (C,) noise std per band.  Entries that a method cannot reach come back as NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import interpolate, ndimage, sparse
+from scipy.fft import dctn, idctn
+from scipy.sparse.linalg import splu
+
+from hydiff import subspace
+from hydiff.cube import Bools, Floats
+from hydiff.errors import BadValue
+from hydiff.mask import band_groups
+from hydiff.result import Step
+
+Fill = Callable[[Floats, Bools], Floats]  # y (C', H, W), observed (H, W) → filled (C', H, W)
+
+TRUSTED = 0.9  # share of the variance its own bands must explain before a spectrum is regressed
+TOLERANCE = 1e-4  # conjugate gradients stop at this relative residual; 1e-3 moves MPSNR by < 0.001
+TRIAL_TOLERANCE = 1e-2  # enough to tell one κ from another
+MAX_ITERATIONS = 500
+KAPPAS = np.logspace(-4, 3, 8)  # smoothness per noise variance, tried on hidden pixels
+HIDDEN = 0.1  # share of the observed pixels hidden for that
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A method without settings."""
+
+
+@dataclass(frozen=True)
+class Smooth:
+    s: float = 1.5  # order of the Laplacian: 1 is harmonic, 2 biharmonic
+    components: int = 24  # principal components kept
+
+    def __post_init__(self) -> None:
+        if not 0.5 <= self.s <= 2:
+            raise BadValue(f"s = {self.s:g} is outside 0.5 ... 2; 1.5 is the default")
+        _check_components(self.components)
+
+
+@dataclass(frozen=True)
+class SubspaceRegression:
+    components: int = 24  # principal components kept
+
+    def __post_init__(self) -> None:
+        _check_components(self.components)
+
+
+@dataclass(frozen=True)
+class Spectral:
+    wavelengths: tuple[float, ...] | None = None  # taken from the cube; band numbers when None
+
+
+def _check_components(components: int) -> None:
+    if components < 1:
+        raise BadValue(f"components = {components}: at least one is needed; 24 is the default")
+
+
+# ── spatial fills, each band for itself ──────────────────────────────────────────────────────────
+
+
+def bandmean(
+    y: Floats, observed: Bools, sigma_y: Floats, settings: Plain, *, rng: Any
+) -> Iterator[Step]:
+    """Each band's mean: the floor that any method must beat."""
+    return _by_group(y, observed, lambda y, seen: _set(y, seen, y[:, seen].mean(axis=1)[:, None]))
+
+
+def nearest(
+    y: Floats, observed: Bools, sigma_y: Floats, settings: Plain, *, rng: Any
+) -> Iterator[Step]:
+    """The nearest observed pixel."""
+    return _by_group(y, observed, _nearest)
+
+
+def linear(
+    y: Floats, observed: Bools, sigma_y: Floats, settings: Plain, *, rng: Any
+) -> Iterator[Step]:
+    """Linear in the Delaunay triangles of the observed pixels; nearest beyond their hull."""
+    return _by_group(y, observed, _linear)
+
+
+def idw(
+    y: Floats, observed: Bools, sigma_y: Floats, settings: Plain, *, rng: Any
+) -> Iterator[Step]:
+    """Inverse distance in four directions: GDAL's fillnodata, float32 inside."""
+    return _by_group(y, observed, _idw)
+
+
+def harmonic(
+    y: Floats, observed: Bools, sigma_y: Floats, settings: Plain, *, rng: Any
+) -> Iterator[Step]:
+    """Δf = 0 in the gaps: the membrane through the observed pixels."""
+    return _by_group(y, observed, lambda y, seen: _solve(y, seen, _laplacian(*seen.shape)))
+
+
+def biharmonic(
+    y: Floats, observed: Bools, sigma_y: Floats, settings: Plain, *, rng: Any
+) -> Iterator[Step]:
+    """Δ²f = 0 in the gaps: the thin plate through the observed pixels."""
+
+    def fill(y: Floats, seen: Bools) -> Floats:
+        laplacian = _laplacian(*seen.shape)
+        return _solve(y, seen, laplacian @ laplacian)
+
+    return _by_group(y, observed, fill)
+
+
+def _by_group(y: Floats, observed: Bools, fill: Fill) -> Iterator[Step]:
+    """Fill bands that share a mask together; a band without one observed pixel becomes NaN."""
+    x = y.copy()
+    groups = band_groups(observed, len(y))
+    for done, (bands, seen) in enumerate(groups, 1):
+        if not seen.any():
+            x[bands] = np.nan
+        elif not seen.all():
+            x[bands] = fill(y[bands], seen)
+        yield Step(done, len(groups), x)
+
+
+def _set(y: Floats, seen: Bools, values: Floats) -> Floats:
+    """y with its missing pixels replaced; values (C', missing pixels) or broadcastable to it."""
+    x = y.copy()
+    x[:, ~seen] = values
+    return x
+
+
+def _nearest(y: Floats, seen: Bools) -> Floats:
+    rows, cols = ndimage.distance_transform_edt(~seen, return_distances=False, return_indices=True)
+    return y[:, rows, cols]
+
+
+def _linear(y: Floats, seen: Bools) -> Floats:
+    x = _nearest(y, seen)
+    # the triangles that cover a gap have their corners on its rim, so the rim is enough
+    rim = seen & ndimage.binary_dilation(~seen, np.ones((3, 3), bool))
+    points = np.argwhere(rim)
+    if len(points) < 3 or np.linalg.matrix_rank(points - points[0]) < 2:
+        return x  # all on one line: no triangle
+    values = interpolate.LinearNDInterpolator(points, y[:, rim].T)(np.argwhere(~seen)).T
+    x[:, ~seen] = np.where(np.isnan(values), x[:, ~seen], values)
+    return x
+
+
+def _idw(y: Floats, seen: Bools) -> Floats:
+    from rasterio.fill import fillnodata
+
+    reach = float(np.hypot(*seen.shape))
+    filled = [fillnodata(band.astype(np.float32), seen, max_search_distance=reach) for band in y]
+    return np.where(seen, y, np.stack(filled))
+
+
+def _laplacian(rows: int, cols: int) -> sparse.csr_array:
+    """−Δ on the pixel grid with reflecting borders, (rows·cols, rows·cols)."""
+
+    def second_difference(n: int) -> sparse.dia_array:
+        degree = np.full(n, 2.0)
+        degree[0] -= 1
+        degree[-1] -= 1
+        return sparse.diags_array([degree, -np.ones(n - 1), -np.ones(n - 1)], offsets=[0, 1, -1])
+
+    down = sparse.kron(second_difference(rows), sparse.eye_array(cols))
+    across = sparse.kron(sparse.eye_array(rows), second_difference(cols))
+    return sparse.csr_array(down + across)
+
+
+def _factor(matrix: sparse.csr_array, missing: Bools) -> Callable[[Floats], Floats]:
+    """Solver of the symmetric system among the missing pixels, for many right sides (C', n)."""
+    block = sparse.csc_array(matrix[missing][:, missing])
+    lu = splu(
+        block,
+        permc_spec="MMD_AT_PLUS_A",
+        diag_pivot_thresh=0.0,
+        options={"SymmetricMode": True},
+    )
+    return lambda right: lu.solve(np.ascontiguousarray(right.T)).T
+
+
+def _solve(y: Floats, seen: Bools, matrix: sparse.csr_array) -> Floats:
+    """The f that equals y where seen and has (matrix f) = 0 elsewhere; one factorisation."""
+    missing = ~seen.ravel()
+    right = -(matrix[missing][:, ~missing] @ y.reshape(len(y), -1)[:, ~missing].T).T
+    return _set(y, seen, _factor(matrix, missing)(right))
+
+
+# ── spectral fills, each pixel for itself ────────────────────────────────────────────────────────
+
+
+def spectral(
+    y: Floats, observed: Bools, sigma_y: Floats, settings: Spectral, *, rng: Any
+) -> Iterator[Step]:
+    """Linear along the bands of a pixel; beyond its first and last observed band, that band."""
+    seen = np.broadcast_to(observed, y.shape)
+    C = len(y)
+    at = np.arange(C, dtype=float) if settings.wavelengths is None else settings.wavelengths
+    order = np.argsort(np.asarray(at), kind="stable")
+    at, y_sorted, seen = np.asarray(at, dtype=float)[order], y[order], seen[order]
+
+    index = np.arange(C)[:, None, None]
+    before = np.maximum.accumulate(np.where(seen, index, -1), axis=0)
+    after = np.minimum.accumulate(np.where(seen, index, C)[::-1], axis=0)[::-1]
+    none = (before < 0) & (after == C)
+    before, after = np.where(before < 0, after, before), np.where(after == C, before, after)
+    before, after = np.clip(before, 0, C - 1), np.clip(after, 0, C - 1)
+
+    gap = at[after] - at[before]
+    share = np.where(gap > 0, (at[:, None, None] - at[before]) / np.where(gap > 0, gap, 1), 0.0)
+    low, high = (np.take_along_axis(y_sorted, i, axis=0) for i in (before, after))
+    x = np.empty_like(y)
+    x[order] = np.where(none, np.nan, np.where(seen, y_sorted, low + share * (high - low)))
+    yield Step(1, 1, x)
+
+
+def subspace_regression(
+    y: Floats, observed: Bools, sigma_y: Floats, settings: SubspaceRegression, *, rng: Any
+) -> Iterator[Step]:
+    """The missing bands of a pixel from its observed ones, in the cube's spectral subspace."""
+    seen = np.broadcast_to(observed, y.shape).reshape(len(y), -1)
+    flat = y.reshape(len(y), -1)
+    space = subspace.fit(flat, seen, settings.components)
+    x = flat.copy()
+    some = seen.any(axis=0) & ~seen.all(axis=0)
+    z, _ = subspace.regress(flat[:, some], seen[:, some], space)
+    x[:, some] = np.where(seen[:, some], flat[:, some], space.reconstruct(z))
+    x[:, ~seen.any(axis=0)] = np.nan
+    yield Step(1, 1, x.reshape(y.shape))
+
+
+# ── smooth: a fractional-Laplacian field on the principal components ─────────────────────────────
+
+
+def smooth(
+    y: Floats, observed: Bools, sigma_y: Floats, settings: Smooth, *, rng: np.random.Generator
+) -> Iterator[Step]:
+    """Minimise ‖(−Δ)^{s/2} f‖² over the missing pixels, per principal component.
+
+    This is kriging with the variogram r^(2s−2).  A pixel that keeps enough bands gets its
+    coordinates from them, by regression; the field fills the others.  With noise the observed
+    pixels are smoothed too, by as much as hidden pixels advise.
+    """
+    C, H, W = y.shape
+    seen = np.broadcast_to(observed, y.shape).reshape(C, -1)
+    flat = y.reshape(C, -1)
+    space = subspace.fit(flat, seen, settings.components)
+    z, known = _coordinates(flat, seen, space)
+    z, known_2d = z.reshape(-1, H, W), known.reshape(H, W)
+    if sigma_y.any():
+        noise = np.sqrt((space.basis**2 * sigma_y[:, None] ** 2).sum(axis=0))
+        steps = denoised_field(z, known_2d, settings.s, noise, rng)
+    else:
+        steps = iter([Step(1, 1, field(z, known_2d, settings.s))])
+    for step in steps:
+        x = space.reconstruct(step.x)
+        yield step._replace(x=x if sigma_y.any() else np.where(observed, y, x))
+
+
+def _coordinates(y: Floats, seen: Bools, space: subspace.Subspace) -> tuple[Floats, Bools]:
+    """z (K, N), and which pixels (N,) determine theirs well enough by the bands they keep."""
+    complete = seen.all(axis=0)
+    z = np.zeros((space.basis.shape[1], y.shape[1]))
+    z[:, complete] = space.project(y[:, complete])
+    partial = seen.any(axis=0) & ~complete
+    known: Bools = np.array(complete)
+    if partial.any():
+        z[:, partial], explained = subspace.regress(y[:, partial], seen[:, partial], space)
+        known[partial] = explained >= TRUSTED
+        if not known.any():  # every pixel is poor: take the better half rather than none
+            known[partial] = explained >= np.median(explained)
+    return z, known
+
+
+def field(z: Floats, known: Bools, s: float) -> Floats:
+    """Fill z (K, H, W) where it is not known (H, W) by the smoothest field of order s.
+
+    Conjugate gradients on the missing pixels with A = R (−Δ)^s Rᵀ, (−Δ)^s applied by DCT.  The
+    preconditioner L⁻¹ R (−Δ)^{2−s} Rᵀ L⁻¹, L = R (−Δ) Rᵀ factorised once, is exact at s = 1 and
+    knows the gaps' edges; it needs 4 iterations where (−Δ)^{−s} alone needs 140.
+    """
+    if known.all():
+        return z.copy()
+    missing = ~known
+    laplacian = _laplacian(*known.shape)
+    solve = _factor(laplacian, missing.ravel())
+    eigenvalues = _eigenvalues(*known.shape)
+    power, rest = eigenvalues**s, eigenvalues ** (2 - s)
+
+    def embedded(v: Floats, weight: Floats) -> Floats:
+        f = np.zeros_like(z)
+        f[:, missing] = v
+        return _filtered(f, weight)[:, missing]
+
+    start = _solve(z, known, laplacian)  # the harmonic fill
+    correction = _conjugate_gradients(
+        lambda v: embedded(v, power),
+        -_filtered(start, power)[:, missing],
+        lambda r: solve(embedded(solve(r), rest)),
+    )
+    return _set(z, known, start[:, missing] + correction)
+
+
+def denoised_field(
+    z: Floats, known: Bools, s: float, noise: Floats, rng: np.random.Generator
+) -> Iterator[Step]:
+    """Minimise ‖known (f − z)‖² / noise² + κ ‖(−Δ)^{s/2} f‖², noise (K,) the std of each component.
+
+    κ is the best of `KAPPAS` on hidden pixels, each component for itself; a component that does
+    not beat its mean there is noise and becomes its mean.
+    """
+    level = np.maximum(noise, 1e-6)[:, None, None]
+    mean = z[:, known].mean(axis=1)[:, None, None]
+    z = np.where(known, (z - mean) / level, 0.0)
+    hidden = known & (rng.random(known.shape) < HIDDEN)
+    kept = known & ~hidden
+    truth = z[:, hidden]
+    best, kappa = (truth**2).mean(axis=1), np.full(len(z), np.inf)
+    for i, trial in enumerate(KAPPAS, 1):
+        f = _regularised(z, kept, s, trial, TRIAL_TOLERANCE)
+        error = ((f[:, hidden] - truth) ** 2).mean(axis=1)
+        kappa, best = np.where(error < best, trial, kappa), np.minimum(error, best)
+        yield Step(i, len(KAPPAS) + 1, f * level + mean)
+    f = np.zeros_like(z)
+    for trial in KAPPAS:
+        chosen = kappa == trial
+        if chosen.any():
+            f[chosen] = _regularised(z[chosen], known, s, trial, TOLERANCE)
+    yield Step(len(KAPPAS) + 1, len(KAPPAS) + 1, f * level + mean)
+
+
+def _regularised(z: Floats, known: Bools, s: float, kappa: float, tolerance: float) -> Floats:
+    """Solve (known + κ (−Δ)^s) f = known z.
+
+    The preconditioner of `field`, carried over to κ > 0: S⁻¹ (known + κ^{2/s−1} (−Δ)^{2−s}) S⁻¹
+    with the sparse S = known + κ^{1/s} (−Δ); both meet A where data and smoothness weigh the same.
+    """
+    everywhere = np.ones(known.size, bool)
+    weights = sparse.diags_array(known.ravel().astype(float))
+    solve = _factor(weights + kappa ** (1 / s) * _laplacian(*known.shape), everywhere)
+    eigenvalues = _eigenvalues(*known.shape)
+    power, rest = kappa * eigenvalues**s, kappa ** (2 / s - 1) * eigenvalues ** (2 - s)
+
+    def precondition(r: Floats) -> Floats:
+        v = solve(r.reshape(len(r), -1)).reshape(r.shape)
+        v = known * v + _filtered(v, rest)
+        return solve(v.reshape(len(v), -1)).reshape(v.shape)
+
+    return _conjugate_gradients(
+        lambda f: known * f + _filtered(f, power), known * z, precondition, tolerance
+    )
+
+
+def _conjugate_gradients(
+    A: Callable[[Floats], Floats],
+    right: Floats,
+    precondition: Callable[[Floats], Floats],
+    tolerance: float = TOLERANCE,
+) -> Floats:
+    """Solve A x = right for K systems at once, along the first axis."""
+
+    def dot(a: Floats, b: Floats) -> Floats:
+        axes = tuple(range(1, a.ndim))
+        product: Floats = (a * b).sum(axis=axes, keepdims=True)
+        return product
+
+    x, r = np.zeros_like(right), right.copy()
+    q = precondition(r)
+    p, rq = q.copy(), dot(r, q)
+    target = tolerance**2 * rq
+    for _ in range(MAX_ITERATIONS):
+        Ap = A(p)
+        curvature = dot(p, Ap)
+        step = np.where(curvature > 0, rq / np.where(curvature > 0, curvature, 1), 0.0)
+        x += step * p
+        r -= step * Ap
+        q = precondition(r)
+        last, rq = rq, dot(r, q)
+        if (rq <= target).all():
+            break
+        p = q + np.where(last > 0, rq / np.where(last > 0, last, 1), 0.0) * p
+    return x
+
+
+def _eigenvalues(rows: int, cols: int) -> Floats:
+    """Of −Δ with reflecting borders, on the DCT grid (rows, cols)."""
+    down = 4 * np.sin(np.pi * np.arange(rows) / (2 * rows)) ** 2
+    across = 4 * np.sin(np.pi * np.arange(cols) / (2 * cols)) ** 2
+    both: Floats = down[:, None] + across
+    return both
+
+
+def _filtered(f: Floats, weight: Floats) -> Floats:
+    """Multiply the DCT of each component (K, H, W) by a weight (H, W)."""
+    spectrum = dctn(f, axes=(1, 2), norm="ortho", workers=-1)
+    spectrum *= weight
+    filtered: Floats = idctn(spectrum, axes=(1, 2), norm="ortho", workers=-1, overwrite_x=True)
+    return filtered

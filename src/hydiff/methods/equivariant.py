@@ -1,0 +1,134 @@
+"""What HyDiff-EI, EI and Robust-EI share: one cube in its square hull, one network, the EI term."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Generator, Tensor, nn
+
+from hydiff import losses, network, transforms
+from hydiff.diffusion import consistent
+from hydiff.engine import Fit
+from hydiff.errors import BadValue, UnknownName
+from hydiff.transforms import Transform
+
+Tensors = Mapping[str, Tensor]
+
+
+class Settings(Protocol):
+    """The settings that all three have."""
+
+    @property
+    def lr(self) -> float: ...
+    @property
+    def ei_weight(self) -> float: ...
+    @property
+    def transform(self) -> str: ...
+    @property
+    def n_transforms(self) -> int: ...
+    @property
+    def channels(self) -> int: ...
+    @property
+    def scales(self) -> int: ...
+    @property
+    def hold_back(self) -> float: ...
+    @property
+    def engine(self) -> str: ...
+
+
+class Problem(NamedTuple):
+    """A measurement y = M x + n in its square hull, (1, C, S, S)."""
+
+    y: Tensor  # 0 where not observed
+    observed: Tensor  # bool; what the fit may see
+    held: Tensor  # bool; observed, but held back to watch the fit
+    truth: Tensor  # y with the held-back entries
+    inside: Tensor  # bool (1, 1, S, S); False in the padding of a non-square cube
+    sigma_y: Tensor | None  # (1, C, 1, 1); None without noise
+    crop: Callable[[Tensor], Tensor]  # back to the cube's own (C, H, W)
+
+
+def check(settings: Settings) -> None:
+    """Refuse settings that mean nothing."""
+    positive = {"lr": settings.lr, "channels": settings.channels, "scales": settings.scales}
+    for name, value in positive.items():
+        if not value > 0:
+            raise BadValue(f"{name} = {value}: expected a number above 0")
+    if settings.ei_weight < 0:
+        raise BadValue(f"ei_weight = {settings.ei_weight}: expected 0 or more")
+    if settings.n_transforms < 1:
+        raise BadValue(f"n_transforms = {settings.n_transforms}: expected 1 or more")
+    if not 0 <= settings.hold_back < 1:
+        raise BadValue(f"hold_back = {settings.hold_back}: expected a share from 0 to below 1")
+    if settings.transform not in transforms.TRANSFORMS:
+        raise UnknownName("transform", settings.transform, transforms.TRANSFORMS)
+
+
+def prepare(
+    y: Tensor, observed: Tensor, sigma_y: Tensor, hold_back: float, rng: Generator
+) -> Problem:
+    """The problem of one cube y (C, H, W); observed (H, W) or (C, H, W); sigma_y (C,)."""
+    observed = observed.expand_as(y)
+    held = torch.zeros_like(observed)
+    if hold_back > 0:  # whole pixels: single entries would be told by their neighbouring bands
+        draw = torch.rand(y.shape[1:], generator=rng, device=y.device)
+        held = observed & (draw < hold_back)
+    square, crop = transforms.to_square(y[None])
+    inside, _ = transforms.to_square(torch.ones_like(observed[:1])[None])
+    seen, _ = transforms.to_square((observed & ~held)[None])
+    kept, _ = transforms.to_square(held[None])
+    return Problem(
+        y=square * seen,
+        observed=seen,
+        held=kept,
+        truth=square,
+        inside=inside,
+        sigma_y=sigma_y.view(1, -1, 1, 1) if bool(sigma_y.any()) else None,
+        crop=lambda x: crop(x)[0],
+    )
+
+
+def start(problem: Problem, settings: Settings, rng: Generator, initial: Tensors | None) -> Fit:
+    """A network for this cube, fresh from a seed that `rng` gives, or with trained weights."""
+    place = problem.y.device
+    # CPU randomness: the same weights on every device
+    seed = int(torch.randint(2**62, (), generator=rng, device=place))
+    bands = problem.y.shape[1]
+    f = network.build(bands, channels=settings.channels, scales=settings.scales, seed=seed)
+    if initial is not None:
+        f.load_state_dict(dict(initial))
+    return Fit(f.to(place), lr=settings.lr, rng=rng, engine=settings.engine)
+
+
+def ei_term(
+    f: nn.Module,
+    x0_hat: Tensor,
+    problem: Problem,
+    drawn: tuple[Transform, ...],
+    rng: Generator,
+) -> Tensor:
+    """The equivariance term of a problem for the transforms drawn this time."""
+    return losses.equivariance(
+        f, x0_hat, problem.observed, problem.sigma_y, drawn, problem.inside, rng
+    )
+
+
+def draw(problem: Problem, settings: Settings, rng: Generator) -> tuple[Transform, ...]:
+    side = problem.y.shape[-1]
+    return tuple(transforms.draw(settings.transform, (side, side), rng, settings.n_transforms))
+
+
+@torch.no_grad()
+def finish(f: nn.Module, problem: Problem) -> Tensor:
+    """One more pass after the last step: y and f(y) in the gaps; f(y) everywhere with noise."""
+    x0_hat: Tensor = f(problem.y)
+    if problem.sigma_y is None:
+        x0_hat = consistent(x0_hat, problem.y, problem.observed.to(x0_hat.dtype))
+    return problem.crop(x0_hat)
+
+
+def monitor(x0_hat: Tensor, problem: Problem) -> Tensor:
+    """RMSE on the held-back entries, on the unit range: a stopping hint without ground truth."""
+    return losses.mean_square(x0_hat - problem.truth, problem.held).sqrt()

@@ -1,0 +1,140 @@
+"""HyDiff-EI: fit f_θ to one cube while a diffusion schedule runs backwards (Algorithms 1 and 2).
+
+Letters as in the paper; where it leaves a choice, docs/decisions says which was taken and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Generator, Tensor
+
+from hydiff import losses
+from hydiff.diffusion import State, consistent, linear_alpha_bar, reverse_diffusion
+from hydiff.errors import BadValue, UnknownName
+from hydiff.methods import equivariant
+from hydiff.methods.equivariant import Tensors
+from hydiff.result import Step
+
+
+@dataclass(frozen=True)
+class HyDiffEI:
+    """The paper's settings; `fast` is a small network for a CPU."""
+
+    steps: int = 1000  # T
+    beta_start: float = 1e-4
+    beta_end: float = 0.02
+    lr: float = 0.01  # of Adam
+    ei_weight: float = 1.0  # α_EI
+    transform: str = "rotation"
+    n_transforms: int = 1  # drawn each step; 7 is the paper's N_g
+    eps0: str = "implied"  # the reading of ε_0: implied | fresh | none
+    weighting: str = "simple"  # of the data term: simple | full
+    channels: int = 128  # of the Skip-Net
+    scales: int = 5
+    hold_back: float = 0.0  # share of observed pixels kept from the fit, to watch it
+    engine: str = "auto"  # how a step runs: auto | eager | graph
+    weights: str | None = None  # a trained network to start from
+    refine: int = 0  # test-time steps from those weights
+
+    PRESETS: ClassVar[dict[str, HyDiffEI]]
+
+    def __post_init__(self) -> None:
+        equivariant.check(self)
+        if self.steps < 1:
+            raise BadValue(f"steps = {self.steps}: expected at least 1; the paper takes 1000")
+        if not 0 <= self.refine <= self.steps:
+            raise BadValue(f"refine = {self.refine}: expected 0 to steps = {self.steps}")
+        if not 0 < self.beta_start <= self.beta_end < 1:
+            raise BadValue(f"beta from {self.beta_start} to {self.beta_end}: expected 0 < β < 1")
+        if self.eps0 not in losses.READINGS:
+            raise UnknownName("reading of eps0", self.eps0, losses.READINGS)
+        if self.weighting not in losses.WEIGHTINGS:
+            raise UnknownName("weighting", self.weighting, losses.WEIGHTINGS)
+
+
+HyDiffEI.PRESETS = {
+    "paper": HyDiffEI(),
+    "fast": HyDiffEI(steps=300, channels=32),
+}
+
+
+def hydiff_ei(
+    y: Tensor,
+    observed: Tensor,
+    sigma_y: Tensor,
+    settings: HyDiffEI,
+    *,
+    rng: Generator,
+    initial: Tensors | None = None,
+    resume: Tensors | None = None,
+) -> Iterator[Step]:
+    """y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
+
+    initial: trained weights of f_θ; resume: what `Step.state` gave before an interruption.
+    """
+    problem = equivariant.prepare(y, observed, sigma_y, settings.hold_back, rng)
+    fit = equivariant.start(problem, settings, rng, initial)
+    f, T = fit.network, settings.steps
+    alpha_bar = linear_alpha_bar(T, settings.beta_start, settings.beta_end)
+    target = torch.zeros_like(problem.y)  # these three stay in place: a recorded step reads them
+    root, weight = target.new_zeros(()), target.new_zeros(())
+
+    def objective(drawn: tuple[equivariant.Transform, ...]) -> tuple[Tensor, Tensor]:
+        x0_hat = f(problem.y)
+        data = weight * losses.mean_square(target - root * x0_hat, problem.inside)
+        ei = equivariant.ei_term(f, x0_hat, problem, drawn, rng)
+        return torch.stack([data, settings.ei_weight * ei]), x0_hat  # Eq. 9
+
+    terms = target.new_zeros(2)
+
+    def estimate_x0(x: Tensor, x0: Tensor, t: int) -> Tensor:
+        nonlocal terms
+        now = alpha_bar[t].item()
+        target.copy_(losses.denoised_state(x, x0, now, settings.eps0, rng))
+        root.fill_(now**0.5)
+        weight.fill_(losses.term_weight(alpha_bar, t, settings.weighting))
+        terms, x0_hat = fit.step(objective, equivariant.draw(problem, settings, rng))
+        return x0_hat
+
+    total = T if initial is None else settings.refine
+    begin = _begin(problem, f, alpha_bar, total, rng) if initial is not None else None
+    if resume is not None:
+        fit.load(dict(resume))
+        x0, x = (resume[k].to(y.device) for k in ("x0", "x"))
+        begin = State(int(resume["t"]), x0, x0, x)
+    zero = target.new_zeros(1)
+    chain = reverse_diffusion(
+        problem.y,
+        problem.observed.to(y.dtype),
+        estimate_x0,
+        alpha_bar,
+        sigma_y=zero if problem.sigma_y is None else problem.sigma_y,
+        rng=rng,
+        start=begin,
+    )
+    for state in chain:
+        log = {"data": terms[0].clone(), "ei": terms[1].clone()}
+        if settings.hold_back > 0:
+            log["monitor"] = equivariant.monitor(state.x0_hat, problem)
+
+        def keep(state: State = state) -> Tensors:
+            return fit.state() | {"x0": state.x0, "x": state.x, "t": torch.tensor(state.t)}
+
+        yield Step(total - state.t + 1, total + 1, problem.crop(state.x0), log, keep)
+    yield Step(total + 1, total + 1, equivariant.finish(f, problem))
+
+
+@torch.no_grad()
+def _begin(
+    problem: equivariant.Problem, f: torch.nn.Module, alpha_bar: Tensor, t: int, rng: Generator
+) -> State:
+    """Enter the chain at step t with what trained weights already say."""
+    x0_hat = f(problem.y)
+    x0 = consistent(x0_hat, problem.y, problem.observed.to(x0_hat.dtype))
+    noise = torch.randn(x0.shape, generator=rng, dtype=x0.dtype, device=x0.device)
+    now = alpha_bar[t].item()
+    return State(t + 1, x0_hat, x0, now**0.5 * x0 + (1 - now) ** 0.5 * noise)

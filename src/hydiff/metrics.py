@@ -1,0 +1,373 @@
+"""How good is a filled cube?  Arrays in, numbers out; float64; gaps and bad bands take no part.
+
+Arrays are (bands, rows, cols) on the unit range of the truth.  An entry counts when both arrays
+are finite there and `where` (bool, None = everywhere) is True; nothing to count gives NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy import ndimage
+
+from hydiff.cube import Array, Bools, Cube, Floats, Scale, as_cube
+from hydiff.errors import BadValue, ShapeMismatch
+
+if TYPE_CHECKING:
+    import xarray
+
+CAP = 100.0  # dB; a perfect band would be infinite and swallow the mean
+RADIUS = 5  # of the 11 x 11 SSIM window
+_TAPS = np.exp(-0.5 * (np.arange(-RADIUS, RADIUS + 1) / 1.5) ** 2)
+
+LABELS = {
+    "mpsnr": "MPSNR (dB)",
+    "mssim": "MSSIM",
+    "sam": "SAM (°)",
+    "scc": "SCC",
+    "nrmse": "NRMSE",
+    "derivative_rmse": "Derivative RMSE",
+    "ergas": "ERGAS",
+}
+
+
+def psnr_per_band(x: Array, truth: Array, where: Bools | None = None) -> Floats:
+    """(bands,) 10 log10(1 / mse) in dB, peak 1, at most 100."""
+    return _psnr(_mse_per_band(x, truth, where))
+
+
+def mpsnr(x: Array, truth: Array, where: Bools | None = None) -> float:
+    """Mean PSNR in dB over the bands that have counted entries."""
+    return _mean(psnr_per_band(x, truth, where))
+
+
+def ssim_map(x: Array, truth: Array) -> Floats:
+    """(bands, rows, cols) structural similarity of the window centred on each entry.
+
+    Gaussian 11 x 11 windows of sigma 1.5, K 0.01 and 0.03, data range 1, population covariance.
+    NaN where the window leaves the image or its centre is not comparable; other entries that are
+    not comparable get no weight in the windows that touch them.
+    """
+    result = np.full(np.shape(truth), np.nan)
+    for band, (a, b) in enumerate(zip(x, truth, strict=True)):
+        result[band] = _ssim_of_band(np.asarray(a, np.float64), np.asarray(b, np.float64))
+    return result
+
+
+def mssim(x: Array, truth: Array, where: Bools | None = None) -> float:
+    """Mean over bands of the SSIM of windows centred on counted entries; NaN for a side < 11."""
+    return _mean_of_bands(ssim_map(x, truth), where)
+
+
+def sam(x: Array, truth: Array, where: Bools | None = None) -> float:
+    """Mean spectral angle in degrees over pixels with any counted entry.
+
+    All finite bands of such a pixel take part; pixels with a zero spectrum are skipped.
+    """
+    a, b, _ = _spectra(x, truth, where)
+    return _mean(np.degrees(np.arccos(_cosine(a, b))))
+
+
+def scc(x: Array, truth: Array, where: Bools | None = None) -> float:
+    """Mean over pixels with any counted entry of the Pearson correlation along their finite bands.
+
+    Pixels with a constant spectrum are skipped.  (Spectral; not the spatial SCC of pansharpening.)
+    """
+    a, b, both = _spectra(x, truth, where)
+    return _mean(_cosine(_centred(a, both), _centred(b, both)))
+
+
+def nrmse_per_band(x: Array, truth: Array, where: Bools | None = None) -> Floats:
+    """(bands,) RMSE over counted entries divided by the standard deviation of the truth.
+
+    The deviation is that of all finite entries of the band, so it depends on no mask, and a fill
+    with the band's mean scores about 1.  NaN for a constant band.
+    """
+    finite = np.isfinite(truth)
+    values = np.where(finite, truth, 0.0).astype(np.float64).reshape(len(finite), -1)
+    centred = _centred(values.T, finite.reshape(len(finite), -1).T).T.reshape(finite.shape)
+    return _ratio(np.sqrt(_mse_per_band(x, truth, where)), np.sqrt(_per_band(centred**2, finite)))
+
+
+def derivative_rmse(x: Array, truth: Array, where: Bools | None = None) -> float:
+    """RMSE of the difference between adjacent bands, over pixels with any counted entry."""
+    a, b, both = _spectra(x, truth, where)
+    pairs = both[1:] & both[:-1]
+    return float(np.sqrt(_mean(np.diff(a - b, axis=0)[pairs] ** 2)))
+
+
+def ergas(x: Array, truth: Array, where: Bools | None = None) -> float:
+    """100 sqrt(mean over bands of (rmse / mean of the truth)²), resolution ratio 1.
+
+    Made for pansharpening; here there is no resolution ratio, so it is only an RMSE summary.
+    """
+    mean = _per_band(truth, np.isfinite(truth))
+    relative = _ratio(np.sqrt(_mse_per_band(x, truth, where)), mean)
+    return float(100 * np.sqrt(_mean(relative**2)))
+
+
+class DistanceBin(NamedTuple):
+    """Missing entries whose distance to the nearest observed pixel d is low <= d < high."""
+
+    low: float  # pixels
+    high: float
+    entries: int
+    rmse: float
+    psnr: float  # dB
+
+
+def by_distance(
+    x: Array,
+    truth: Array,
+    missing: Bools,
+    edges: Sequence[float] = (1, 2, 3, 5, 8, 13, np.inf),
+) -> list[DistanceBin]:
+    """Error of missing entries by distance in pixels to the nearest observed pixel of their band.
+
+    missing: (rows, cols) or (bands, rows, cols).  Entries where the truth is not finite are not
+    observed either.  A band that was never observed falls into the last bin.
+    """
+    missing = np.broadcast_to(missing, np.shape(truth))
+    counted = _counted(x, truth, missing)
+    distance = _distance_to(~missing & np.isfinite(truth))[counted]
+    squares = np.subtract(x[counted], truth[counted], dtype=np.float64) ** 2
+    bins = []
+    for low, high in pairwise(edges):
+        part = squares[(distance >= low) & ((distance < high) | (high == np.inf))]
+        rmse = float(np.sqrt(_mean(part)))
+        bins.append(DistanceBin(low, high, part.size, rmse, float(_psnr(np.square(rmse)))))
+    return bins
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """How an estimate compares with the truth, on the truth's unit range; keys as in `LABELS`."""
+
+    everywhere: dict[str, float]  # over all comparable entries
+    missing: dict[str, float] | None  # over missing entries; bands without any are skipped
+    raw: dict[str, float] | None  # everywhere, of the raw output before observed entries went back
+    per_band: dict[str, Floats]  # psnr, nrmse: (bands,), over missing entries when given
+    by_distance: list[DistanceBin] | None
+    unfilled: int  # valid entries of the truth that the estimate leaves missing: not scored
+    compared: int  # entries scored
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists and numbers for JSON; NaN and infinity become None."""
+        plain: dict[str, Any] = _plain(asdict(self))
+        if self.by_distance is not None:
+            plain["by_distance"] = [_plain(b._asdict()) for b in self.by_distance]
+        return plain
+
+    def table(self) -> list[tuple[str, float, float | None]]:
+        """Rows (label with unit, everywhere, missing only) in the order of `LABELS`."""
+        gaps = self.missing
+        return [
+            (label, self.everywhere[key], None if gaps is None else gaps[key])
+            for key, label in LABELS.items()
+        ]
+
+
+def score(
+    estimate: Cube | Array | xarray.DataArray,
+    truth: Cube | Array | xarray.DataArray,
+    missing: Array | None = None,
+    *,
+    good: Array | None = None,
+    raw: Cube | Array | xarray.DataArray | None = None,
+) -> Scores:
+    """Compare a filled cube with the truth.
+
+    missing: bool (rows, cols) or (bands, rows, cols), True = was a gap that the method filled.
+    good: bool (bands,), False = bad band; without it, the bad bands that either cube declares.
+    raw: the method's own output before observed entries were put back.
+    The unit range is the minimum and maximum of the truth over good bands and valid entries, so
+    it depends neither on the mask nor on the method.
+    """
+    t, x = as_cube(truth), as_cube(estimate)
+    r = None if raw is None else as_cube(raw)
+    _check("estimate", x.shape, t.shape)
+    kept = (x.good_bands & t.good_bands) if good is None else np.asarray(good, dtype=bool)
+    gaps = None if missing is None else np.asarray(missing, dtype=bool)
+    _check("raw", None if r is None else r.shape, t.shape)
+    _check("good", kept.shape, t.shape[:1])
+    _check("missing", None if gaps is None else gaps.shape, t.shape, t.shape[1:])
+
+    reference = _with_gaps(t, kept)
+    scale = _range_of(reference)
+    reference, values = scale.to_unit(reference), scale.to_unit(_with_gaps(x, kept))
+    compared = int(_counted(values, reference, None).sum())
+    if compared == 0:
+        raise BadValue("the estimate has no value where the truth has one; nothing can be scored")
+    everywhere, inside = _summaries(values, reference, gaps)
+    return Scores(
+        everywhere=everywhere,
+        missing=inside,
+        raw=None if r is None else _summaries(scale.to_unit(_with_gaps(r, kept)), reference)[0],
+        per_band={
+            "psnr": psnr_per_band(values, reference, gaps),
+            "nrmse": nrmse_per_band(values, reference, gaps),
+        },
+        by_distance=None if gaps is None else by_distance(values, reference, gaps),
+        unfilled=int(np.isfinite(reference).sum()) - compared,
+        compared=compared,
+    )
+
+
+def _summaries(
+    x: Floats, truth: Floats, gaps: Bools | None = None
+) -> tuple[dict[str, float], dict[str, float] | None]:
+    """The row of `LABELS` over all entries, and over the gaps; SSIM, the slow part, runs once."""
+    similarity = ssim_map(x, truth)
+
+    def row(where: Bools | None) -> dict[str, float]:
+        return {
+            "mpsnr": mpsnr(x, truth, where),
+            "mssim": _mean_of_bands(similarity, where),
+            "sam": sam(x, truth, where),
+            "scc": scc(x, truth, where),
+            "nrmse": _mean(nrmse_per_band(x, truth, where)),
+            "derivative_rmse": derivative_rmse(x, truth, where),
+            "ergas": ergas(x, truth, where),
+        }
+
+    return row(None), None if gaps is None else row(gaps)
+
+
+def _check(name: str, found: tuple[int, ...] | None, *expected: tuple[int, ...]) -> None:
+    if found is not None and found not in expected:
+        shapes = " or ".join(str(e) for e in expected)
+        raise ShapeMismatch(
+            f"{name} has shape {found}, but the truth asks for {shapes}; axes are "
+            f"(bands, rows, cols): crop or transpose {name} to match"
+        )
+
+
+def _with_gaps(cube: Cube, good: Bools) -> Floats:
+    """Values in float64 with NaN wherever the cube has no valid value or the band is bad."""
+    values = np.asarray(cube.values)
+    valid = cube.observed_in(values) & good[:, None, None]
+    return np.where(valid, values.astype(np.float64), np.nan)
+
+
+def _range_of(truth: Floats) -> Scale:
+    valid = truth[np.isfinite(truth)]
+    if valid.size == 0:
+        raise BadValue("the truth has no valid entry in any good band; nothing can be scored")
+    low, high = float(valid.min()), float(valid.max())
+    return Scale(low, high if high > low else low + 1)  # a constant truth: any span will do
+
+
+def _counted(x: Array, truth: Array, where: Bools | None) -> Bools:
+    both: Bools = np.isfinite(x) & np.isfinite(truth)
+    return both if where is None else both & where
+
+
+def _mean(values: Floats) -> float:
+    """Mean of the finite values; NaN, without a warning, when there is none."""
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if finite.size else float("nan")
+
+
+def _ratio(top: Floats, bottom: Array) -> Floats:
+    """top / bottom; NaN where bottom is not positive."""
+    ratio = np.full(top.shape, np.nan)
+    np.divide(top, bottom, out=ratio, where=bottom > 0)
+    return ratio
+
+
+def _per_band(values: Array, where: Bools) -> Floats:
+    """(bands,) mean of each band's entries inside `where`."""
+    total: Floats = np.sum(values, axis=(1, 2), dtype=np.float64, where=where)
+    return _ratio(total, where.sum(axis=(1, 2)))
+
+
+def _mse_per_band(x: Array, truth: Array, where: Bools | None) -> Floats:
+    counted = _counted(x, truth, where)
+    zeros = np.zeros(counted.shape)
+    error = np.subtract(x, truth, out=zeros, where=counted, dtype=np.float64)
+    return _per_band(error**2, counted)
+
+
+def _psnr(mse: Floats) -> Floats:
+    decibels: Floats = -10 * np.log10(np.maximum(mse, 10 ** (-CAP / 10)))
+    return decibels
+
+
+def _mean_of_bands(values: Floats, where: Bools | None) -> float:
+    return _mean(_per_band(values, _counted(values, values, where)))
+
+
+def _spectra(x: Array, truth: Array, where: Bools | None) -> tuple[Floats, Floats, Bools]:
+    """Spectra (bands, pixels) of the pixels with a counted entry, and where both are finite.
+
+    Entries that are not comparable are 0 in both.
+    """
+    pixels = _counted(x, truth, where).any(axis=0)
+    a, b = (v[:, pixels].astype(np.float64) for v in (x, truth))
+    both = _counted(a, b, None)
+    return np.where(both, a, 0.0), np.where(both, b, 0.0), both
+
+
+def _centred(spectra: Floats, both: Bools) -> Floats:
+    """Spectra less their mean; exactly 0 when they are constant up to rounding."""
+    mean = _ratio(spectra.sum(axis=0), both.sum(axis=0))
+    centred = np.where(both, spectra - mean, 0.0)
+    flat = np.abs(centred).max(axis=0, initial=0) <= 1e-12 * np.abs(mean)
+    return np.where(flat, 0.0, centred)
+
+
+def _cosine(a: Floats, b: Floats) -> Floats:
+    """(pixels,) cosine between spectra (bands, pixels); NaN where one of them is zero."""
+    norms = np.linalg.norm(a, axis=0) * np.linalg.norm(b, axis=0)
+    return np.clip(_ratio(np.einsum("bp,bp->p", a, b), norms), -1, 1)
+
+
+def _ssim_of_band(x: Floats, truth: Floats) -> Floats:
+    seen = _counted(x, truth, None)
+    a, b = np.where(seen, x, 0.0), np.where(seen, truth, 0.0)
+    weight = _blur(seen.astype(np.float64))
+
+    def local(v: Floats) -> Floats:
+        return _ratio(_blur(v), weight)
+
+    mean_a, mean_b = local(a), local(b)
+    var_a, var_b = local(a * a) - mean_a**2, local(b * b) - mean_b**2
+    covariance = local(a * b) - mean_a * mean_b
+    c1, c2 = 0.01**2, 0.03**2
+    luminance = (2 * mean_a * mean_b + c1) / (mean_a**2 + mean_b**2 + c1)
+    similarity = luminance * (2 * covariance + c2) / (var_a + var_b + c2)
+    inner = np.zeros(seen.shape, bool)
+    inner[RADIUS:-RADIUS, RADIUS:-RADIUS] = True  # windows that lie inside the image
+    return np.where(seen & inner, similarity, np.nan)
+
+
+def _blur(image: Floats) -> Floats:
+    taps = _TAPS / _TAPS.sum()
+    rows = ndimage.correlate1d(image, taps, axis=0, mode="constant")
+    return ndimage.correlate1d(rows, taps, axis=1, mode="constant")
+
+
+def _distance_to(observed: Bools) -> Floats:
+    """(bands, rows, cols) pixels to the nearest observed pixel of the same band; inf if none."""
+    distance = np.full(observed.shape, np.inf)
+    for band, seen in enumerate(observed):
+        if band and np.array_equal(seen, observed[band - 1]):  # bands mostly share their mask
+            distance[band] = distance[band - 1]
+        elif seen.any():
+            distance[band] = ndimage.distance_transform_edt(~seen)
+    return distance
+
+
+def _plain(entry: Any) -> Any:
+    """The same with Python lists and numbers; None for what JSON cannot say."""
+    if isinstance(entry, dict):
+        return {key: _plain(value) for key, value in entry.items()}
+    if isinstance(entry, list | tuple):
+        return [_plain(value) for value in entry]
+    if isinstance(entry, np.ndarray):
+        return _plain(entry.tolist())
+    return None if isinstance(entry, float) and not np.isfinite(entry) else entry

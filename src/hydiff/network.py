@@ -1,0 +1,124 @@
+"""f_θ: the 2-D skip network of Deep Hyperspectral Prior, which the paper uses unchanged.
+
+Shapes: x (B, C, H, W) → (B, C, H, W), values in (0, 1).  Any band count, any image size.
+
+A U of `scales` levels, each of which halves the image, hands it to the level below, doubles
+what comes back, and joins it with a 1×1 view of its own input:
+
+    x ──┬─ skip: 1×1 ──────────────────────────────────────────┬─ merge: 3×3, 1×1 ─→
+        └─ down: 3×3 stride 2, 3×3 ─→ level below ─→ up: ×2 ───┘
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from hydiff.errors import ShapeMismatch
+
+
+class SkipNet(nn.Module):
+    """The U, then a 1×1 convolution to the bands and a sigmoid.
+
+    The paper's network has 128 channels and 5 scales; fewer make a smaller one for the CPU.
+
+    >>> net = SkipNet(bands=3, channels=4, scales=2)
+    >>> net(torch.rand(1, 3, 20, 31)).shape
+    torch.Size([1, 3, 20, 31])
+    """
+
+    def __init__(
+        self, bands: int, channels: int = 128, scales: int = 5, out_bands: int | None = None
+    ) -> None:
+        super().__init__()
+        self.bands = bands
+        self.least_side = 2**scales + 1  # the deepest 3×3 mirrors its border: it needs 2 pixels
+        level: nn.Module = nn.Identity()  # below the deepest
+        for depth in range(scales, 0, -1):
+            level = Level(bands if depth == 1 else channels, channels, below=level)
+        self.levels = level
+        self.head = nn.Conv2d(channels, out_bands or bands, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.ndim != 4 or x.shape[1] != self.bands:
+            raise ShapeMismatch(
+                f"the network takes (batch, {self.bands}, rows, cols), found {tuple(x.shape)}"
+            )
+        rows, cols = x.shape[-2:]
+        features = self.levels(_mirror_up_to(x, self.least_side))
+        return torch.sigmoid(self.head(features[..., :rows, :cols]))
+
+
+def build(bands: int, *, channels: int = 128, scales: int = 5, seed: int) -> SkipNet:
+    """A new SkipNet on the CPU; the same seed gives the same weights.
+
+    Layers initialise themselves from torch's global generator: it is left as it was found.
+    """
+    with torch.device("cpu"), torch.random.fork_rng(devices=[]):
+        # not torch.manual_seed, which would reseed the GPUs as well
+        torch.default_generator.manual_seed(seed)
+        return SkipNet(bands, channels, scales)
+
+
+class Level(nn.Module):
+    """One level of the U: (B, C_in, H, W) → (B, C, H, W)."""
+
+    def __init__(self, c_in: int, c: int, below: nn.Module) -> None:
+        super().__init__()
+        self.skip = _conv(c_in, c, 1)
+        self.down = nn.Sequential(_conv(c_in, c, 3, stride=2), _conv(c, c, 3))
+        self.below = below
+        self.up = nn.Upsample(scale_factor=2, mode="nearest")
+        self.merge = nn.Sequential(ImageNorm(2 * c), _conv(2 * c, c, 3), _conv(c, c, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        deep: Tensor = self.up(self.below(self.down(x)))
+        merged: Tensor = self.merge(_concat(self.skip(x), deep))
+        return merged
+
+
+class ImageNorm(nn.BatchNorm2d):
+    """BatchNorm2d in train mode, always, with statistics of each image's own.
+
+    The paper's method sees one image at a time; so a batch gives what its images give alone.
+    No running statistics are kept, so train() and eval() are the same network.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels, track_running_stats=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if len(x) == 1:  # the same numbers, without copying the weights for each image
+            return super().forward(x)
+        return F.instance_norm(x, weight=self.weight, bias=self.bias, eps=self.eps)
+
+
+def _conv(c_in: int, c_out: int, kernel: int, stride: int = 1) -> nn.Sequential:
+    """Convolution with mirrored borders, normalisation, activation."""
+    conv = nn.Conv2d(c_in, c_out, kernel, stride, padding=kernel // 2, padding_mode="reflect")
+    return nn.Sequential(conv, ImageNorm(c_out), nn.LeakyReLU(0.2, inplace=True))
+
+
+def _concat(*branches: Tensor) -> Tensor:
+    """The branches side by side on the channel axis, cut around the centre to the smallest.
+
+    Doubling a halved odd side gives one pixel too many: (n + 1) against n.
+    """
+    rows, cols = (min(b.shape[axis] for b in branches) for axis in (-2, -1))
+    return torch.cat([_centre(b, rows, cols) for b in branches], dim=1)
+
+
+def _centre(x: Tensor, rows: int, cols: int) -> Tensor:
+    top, left = (x.shape[-2] - rows) // 2, (x.shape[-1] - cols) // 2
+    return x[..., top : top + rows, left : left + cols]
+
+
+def _mirror_up_to(x: Tensor, least: int) -> Tensor:
+    """x continued below and right by reflection, again and again, until no side is shorter."""
+    for axis in (-2, -1):
+        while (side := x.shape[axis]) < least:
+            more = min(least - side, max(side - 1, 1))  # a single line can only be repeated
+            mirror = x.narrow(axis, max(side - 1 - more, 0), more).flip(axis)
+            x = torch.cat([x, mirror], axis)
+    return x

@@ -1,0 +1,296 @@
+"""Figures of a filled cube: what was damaged, what was filled in, and one spectrum.
+
+The only importer of matplotlib.  Figures are built directly, without pyplot, so nothing global
+changes and any thread may draw.  Arrays are (bands, rows, cols).
+"""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from PIL import Image
+from scipy import ndimage
+
+from hydiff.cube import Array, Bools, Floats
+from hydiff.errors import BadValue, ShapeMismatch
+
+Pixels = NDArray[np.uint8]
+
+# Okabe and Ito's colours, told apart with any colour vision.
+BLACK, ORANGE, BLUE = "#000000", "#E69F00", "#0072B2"
+GAP_COLOUR = (204, 121, 167)  # their reddish purple: hardly any ground looks like it
+
+WIDTH = 12.0  # inches
+DPI = 130  # 1560 pixels wide
+MAX_BYTES = 400_000
+TARGETS_NM = (650.0, 550.0, 450.0)  # red, green, blue
+
+# Where red, green and blue lie, as shares of the band axis, when wavelengths are unknown.  From how
+# sensors are built: above 150 bands AVIRIS-like (400-2500 nm), above 40 VNIR (400-1000 nm), below
+# that visible light or few chosen bands.
+SHARES = ((150, (0.125, 0.075, 0.045)), (40, (0.45, 0.28, 0.1)), (0, (0.85, 0.5, 0.15)))
+
+NM_PER_UNIT = {"nm": 1.0, "nanometer": 1.0, "nanometre": 1.0}
+NM_PER_UNIT |= dict.fromkeys(("um", "µm", "μm", "micron", "micrometer", "micrometre"), 1000.0)
+
+
+def rgb_bands(
+    wavelengths: Array | None, bands: int, units: str | None = None
+) -> tuple[int, int, int]:
+    """Three band numbers (from 0) to show as red, green and blue.
+
+    The bands nearest to 650, 550 and 450 nm when wavelengths (bands,) are known and reach these
+    within 50 nm; else fixed shares of the band axis, see `SHARES`.
+    """
+    nm = None if wavelengths is None else to_nanometres(wavelengths, units)
+    if nm is not None and np.isfinite(nm).any():
+        away = np.abs(nm - np.array(TARGETS_NM)[:, None])
+        if np.nanmin(away, axis=1).max() <= 50:
+            r, g, b = (int(i) for i in np.nanargmin(away, axis=1))
+            return r, g, b
+    shares = next(shares for above, shares in SHARES if bands > above)
+    r, g, b = (round(share * (bands - 1)) for share in shares)
+    return r, g, b
+
+
+def to_nanometres(wavelengths: Array, units: str | None = None) -> Floats | None:
+    """Wavelengths in nm; None when the unit is no length (an index, a wavenumber).
+
+    Without a unit, values below 100 can only be micrometres.
+    """
+    values = np.asarray(wavelengths, dtype=np.float64)
+    name = (units or "unknown").strip().lower().rstrip("s")
+    if name in ("unknown", "none", ""):
+        top = np.nanmax(values, initial=0.0)
+        return values * (1000.0 if top < 100 else 1.0)
+    return values * NM_PER_UNIT[name] if name in NM_PER_UNIT else None
+
+
+def stretch(values: Array, bands: tuple[int, int, int], observed: Bools) -> Floats:
+    """(3, 2) the 1st and 99th percentile of the valid pixels in each of three bands."""
+    picked, seen = _picked(values, bands, observed)
+    limits = [
+        np.percentile(p[s], (1, 99)) if s.any() else (0, 1)
+        for p, s in zip(picked, seen, strict=True)
+    ]
+    return np.array(limits, dtype=np.float64)
+
+
+def composite(
+    values: Array,
+    bands: tuple[int, int, int],
+    observed: Bools,
+    limits: Floats | None = None,
+) -> Pixels:
+    """(rows, cols, 3) colour image of three bands; pixels missing in any of them in `GAP_COLOUR`.
+
+    observed: (rows, cols) or (bands, rows, cols).  limits: (3, 2) values shown as 0 and 255; give
+    the same ones to images that are to be compared.  Without them, `stretch` of this image.
+    """
+    picked, seen = _picked(values, bands, observed)
+    if limits is None:
+        limits = stretch(values, bands, observed)
+    low, high = limits[:, :1, None], limits[:, 1:, None]
+    shares = np.divide(picked - low, high - low, out=np.full(picked.shape, 0.5), where=high > low)
+    image: Pixels = np.rint(255 * np.clip(shares, 0, 1)).astype(np.uint8).transpose(1, 2, 0)
+    image[~np.logical_and.reduce(seen)] = GAP_COLOUR
+    return image
+
+
+def deepest(filled: Bools) -> tuple[int, int]:
+    """The (row, col) deepest inside the filled area (rows, cols); of equals, the most central.
+
+    A fixed rule, so that no figure shows a pixel picked for its looks.
+    """
+    depth = ndimage.distance_transform_edt(np.pad(filled, 1))[1:-1, 1:-1]
+    rows, cols = np.nonzero(filled & (depth >= depth.max() - 1e-9))
+    centre = [(n - 1) / 2 for n in filled.shape]
+    nearest = np.argmin((rows - centre[0]) ** 2 + (cols - centre[1]) ** 2)
+    return int(rows[nearest]), int(cols[nearest])
+
+
+def before_after(
+    before: Array,
+    after: Array,
+    path: str | Path,
+    *,
+    observed: Bools,
+    truth: Array | None = None,
+    filled: Bools | None = None,
+    pixel: tuple[int, int] | None = None,
+    rgb: tuple[int, int, int] | None = None,
+    wavelengths: Array | None = None,
+    wavelength_units: str | None = None,
+    title: str | None = None,
+) -> None:
+    """Write one wide PNG: damaged, filled and true image, and the spectrum of one filled pixel.
+
+    before, after, truth: (bands, rows, cols).  observed, filled: bool, (rows, cols) or (bands,
+    rows, cols); `filled` is ~observed when not given.  pixel: (row, col) whose spectrum is drawn;
+    by default the one `deepest` in the filled area.
+    """
+    shape = before.shape
+    _check_shapes(shape, after=after, truth=truth, observed=observed, filled=filled)
+    observed = np.broadcast_to(observed, shape)
+    filled = ~observed if filled is None else np.broadcast_to(filled, shape)
+    at = _pixel_to_show(filled, pixel)
+    rgb = rgb or _alive(rgb_bands(wavelengths, shape[0], wavelength_units), observed)
+
+    views = [_View("Observed", before, observed & np.isfinite(before), ORANGE)]
+    views.append(_View("Filled", after, (observed | filled) & np.isfinite(after), BLUE))
+    if truth is not None:
+        views.append(_View("Truth", truth, np.isfinite(truth), BLACK))
+
+    limits = stretch(before, rgb, views[0].valid)
+    figure, axes, spectrum = _panels(len(views), shape[1:], title)
+    for view, axis in zip(views, axes, strict=True):
+        _draw_image(axis, view, rgb, limits, at)
+    axes[0].set_title(f"{100 * (~observed).mean():.2g}% missing", fontsize=14)
+    _draw_spectra(spectrum, views, at, wavelengths, wavelength_units)
+    Path(path).write_bytes(_png(figure))
+
+
+class _View(NamedTuple):
+    """One version of the scene: its values, where they hold, and the colour of its curve."""
+
+    name: str
+    values: Array
+    valid: Bools  # (bands, rows, cols)
+    colour: str
+
+
+def _picked(values: Array, bands: tuple[int, int, int], observed: Bools) -> tuple[Floats, Bools]:
+    """The three bands as float64, 0 where not valid, and where they are valid."""
+    picked = np.stack([values[b] for b in bands]).astype(np.float64)
+    seen = np.broadcast_to(observed, values.shape)[list(bands)] & np.isfinite(picked)
+    return np.where(seen, picked, 0.0), seen
+
+
+def _check_shapes(shape: tuple[int, ...], **arrays: Array | None) -> None:
+    for name, array in arrays.items():
+        fits = (shape, shape[1:]) if name in ("observed", "filled") else (shape,)
+        if array is not None and array.shape not in fits:
+            raise ShapeMismatch(
+                f"{name} has shape {array.shape}, but before has {shape} (bands, rows, cols); "
+                f"crop or transpose {name} to match"
+            )
+
+
+def _pixel_to_show(filled: Bools, pixel: tuple[int, int] | None) -> tuple[int, int]:
+    """The given pixel, or the deepest one of the gaps that most bands share."""
+    if pixel is not None and all(0 <= i < n for i, n in zip(pixel, filled.shape[1:], strict=True)):
+        return pixel
+    if pixel is not None:
+        raise BadValue(f"pixel {pixel} lies outside the image {filled.shape[1:]} (rows, cols)")
+    missing_bands = filled.sum(axis=0)
+    if not missing_bands.any():
+        raise BadValue("nothing was filled, so no spectrum can be picked; give pixel=(row, col)")
+    return deepest(missing_bands == missing_bands.max())
+
+
+def _alive(rgb: tuple[int, int, int], observed: Bools) -> tuple[int, int, int]:
+    """Each band, or the nearest one with observed pixels when it has none."""
+    alive = np.flatnonzero(observed.any(axis=(1, 2)))
+    if alive.size == 0:
+        return rgb
+    r, g, b = (int(alive[np.argmin(np.abs(alive - band))]) for band in rgb)
+    return r, g, b
+
+
+def _complete(valid: Bools, rgb: tuple[int, int, int]) -> Bools:
+    """(rows, cols) False where a gap is to be shown.
+
+    Gaps of the three bands; when these are whole, gaps of any band that holds data at all, so
+    that a dead column of one band is seen.
+    """
+    three, alive = valid[list(rgb)], valid[valid.any(axis=(1, 2))]
+    complete: Bools = np.logical_and.reduce(alive if three.all() else three)
+    return complete
+
+
+def _panels(
+    images: int, shape: tuple[int, ...], title: str | None
+) -> tuple[Figure, list[Axes], Axes]:
+    """Axes for the images, on at most 68 % of the width, and for the spectrum beside them.
+
+    Images stand side by side; long flat ones lie one above the other.
+    """
+    rows, cols = shape
+    grid = (images, 1) if cols > 2 * rows else (1, images)
+    heading, space = 0.34, 0.1  # inches, above and between images
+    room = 0.68 * WIDTH / grid[1] - space
+    height = float(np.clip(room * rows / cols, 2.4 / grid[0], 4.2)) + heading
+    width = float(np.clip((height - heading) * cols / rows, 1.5, room)) + space
+    figure = Figure(
+        figsize=(WIDTH, grid[0] * height + (heading if title else 0)), dpi=DPI, layout="constrained"
+    )
+    figure.suptitle(title or "", fontsize=16)
+    # Two subfigures, so that the labels under the spectrum leave no blank strip under the images.
+    ratios = [grid[1] * width, WIDTH - grid[1] * width]
+    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=ratios)[0]
+    return figure, list(left.subplots(*grid, squeeze=False).flat), right.subplots()
+
+
+def _draw_image(
+    axis: Axes, view: _View, rgb: tuple[int, int, int], limits: Floats, at: tuple[int, int]
+) -> None:
+    image = composite(view.values, rgb, _complete(view.valid, rgb), limits)
+    axis.imshow(image, interpolation="nearest")
+    axis.set_title(view.name, fontsize=14)
+    axis.set(xticks=[], yticks=[], anchor="N")
+    has_curve = view.valid[:, at[0], at[1]].any()
+    axis.plot(at[1], at[0], "o", ms=12, mfc="none", mec="white", mew=2.5)  # shows on any ground
+    if has_curve:
+        axis.plot(at[1], at[0], "o", ms=9, mfc=view.colour, mec="none")
+
+
+def _draw_spectra(
+    axis: Axes,
+    views: list[_View],
+    at: tuple[int, int],
+    wavelengths: Array | None,
+    units: str | None,
+) -> None:
+    nm = None if wavelengths is None else to_nanometres(wavelengths, units)
+    x = np.arange(1.0, len(views[0].values) + 1) if nm is None else nm
+    for view, (style, width) in zip(views, (("o", 0), ("-", 2.4), ("--", 1.4)), strict=False):
+        valid = view.valid[:, at[0], at[1]]
+        if valid.any():
+            y = np.where(valid, view.values[:, at[0], at[1]].astype(np.float64), np.nan)
+            axis.plot(*_broken(x, y), style, color=view.colour, lw=width, ms=4, label=view.name)
+    axis.set_title(f"Row {at[0]}, column {at[1]}", fontsize=14)
+    axis.set_xlabel("Band" if nm is None else "Wavelength (nm)", fontsize=13)
+    axis.set_ylabel("Value", fontsize=13)
+    axis.tick_params(labelsize=12)
+    axis.margins(x=0.02)
+    axis.grid(alpha=0.3)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(fontsize=13, frameon=False)
+
+
+def _broken(x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """The curve in rising x, broken where bands were cut out: no line across what was not seen."""
+    order = np.argsort(x)
+    x, y = x[order], y[order]
+    steps = np.diff(x)
+    cuts = 1 + np.flatnonzero(steps > 5 * np.median(steps)) if steps.size else np.array([], int)
+    return np.insert(x, cuts, np.nan), np.insert(y, cuts, np.nan)
+
+
+def _png(figure: Figure) -> bytes:
+    """The figure as PNG; with as many colours as fit into `MAX_BYTES`."""
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png")
+    for colours in (256, 64, 16):
+        if buffer.tell() <= MAX_BYTES:
+            break
+        picture = Image.open(buffer).convert("RGB").quantize(colours, dither=Image.Dither.NONE)
+        buffer = BytesIO()
+        picture.save(buffer, format="png", optimize=True)
+    return buffer.getvalue()

@@ -1,0 +1,36 @@
+"""What a fill gives back: `Step` while it runs, `Result` when it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from hydiff.cube import Array, Bools, Cube
+
+
+class Step(NamedTuple):
+    """One yield of a method's loop: how far it is, and its estimate so far."""
+
+    done: int
+    total: int
+    x: Any  # (bands, rows, cols) on the unit range, array or tensor; NaN where it cannot say
+    log: Mapping[str, Any] = {}  # losses and monitors of this step, numbers or 0-d tensors
+    state: Callable[[], Mapping[str, Any]] | None = None  # tensors from which to go on, if it can
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A filled cube, and how it came about.  All arrays are (bands, rows, cols)."""
+
+    cube: Cube  # ready to write: the input's dtype and metadata, observed entries as they were
+    values: Array  # the method's estimate, float, in the cube's unit; observed entries untouched
+    #               when sigma_y = 0; NaN where an entry was left missing
+    filled: Bools  # True = this entry was missing and now has a value
+    left: Mapping[str, int]  # reason → number of entries left missing
+    method: str
+    settings: Mapping[str, Any]
+    history: list[Mapping[str, float]]  # one record per step of the method
+    seed: int
+    seconds: float
+    notes: list[str] = field(default_factory=list)  # what a user should know about this run

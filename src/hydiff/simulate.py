@@ -1,0 +1,66 @@
+"""Damage a clean cube on purpose: y = M x + n, in the cube's own unit and dtype."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from hydiff import mask
+from hydiff.cube import Array, Bools, Cube, equals, representable
+from hydiff.errors import BadValue
+
+
+def simulate(
+    cube: Cube,
+    kind: str = "stripes",
+    missing: float | None = None,
+    *,
+    noise: float = 0.0,
+    seed: int = 0,
+) -> tuple[Cube, Bools]:
+    """A damaged copy of a cube, and the mask that was laid over it (True = measured).
+
+    kind, missing: which gaps and what share of them, as `mask.MASKS` offers.
+    noise: std of the added Gaussian noise as a share of the range of the good bands.
+    Missing entries take the cube's nodata value; a cube without one gets NaN, or the lowest
+    (else highest) value of its integer type that does not occur.
+    """
+    cube = cube.load()
+    observed = mask.make_mask(kind, cube.shape, missing, np.random.default_rng(seed))
+    values = np.asarray(cube.values)
+    damaged = _noisy(cube, noise, seed) if noise else values.copy()
+    nodata = _unused_value(cube, values)
+    damaged[~np.broadcast_to(observed, cube.shape)] = nodata
+    return replace(cube, values=damaged, nodata=nodata, path=None), observed
+
+
+def _noisy(cube: Cube, noise: float, seed: int) -> Array:
+    import torch
+
+    from hydiff.degrade import add_noise
+
+    values, seen = np.asarray(cube.values), cube.observed()
+    clean = values[seen & cube.good_bands[:, None, None]].astype(np.float64)
+    sigma = noise * float(clean.max() - clean.min())
+    rng = torch.Generator().manual_seed(seed)
+    noisy = add_noise(torch.as_tensor(values.astype(np.float64)), sigma, rng).numpy()
+    if values.dtype.kind in "iu":
+        info = np.iinfo(values.dtype)
+        noisy = np.clip(np.rint(noisy), info.min, info.max)
+    return np.where(seen, noisy, values).astype(values.dtype)
+
+
+def _unused_value(cube: Cube, values: Array) -> float:
+    if cube.nodata is not None and representable(cube.nodata, cube.dtype):
+        return cube.nodata
+    if cube.dtype.kind == "f":
+        return float("nan")
+    info = np.iinfo(cube.dtype)
+    for value in (info.min, info.max):
+        if not equals(values, value).any():
+            return float(value)
+    raise BadValue(
+        f"{cube.dtype} values use their whole range, so no value is left to mean missing; "
+        "convert the cube to a wider type first"
+    )

@@ -1,0 +1,271 @@
+"""T_g: the six transforms of the paper's ablation, drawn from a generator (Eq. 2–5).
+
+Shapes: x (B, C, H, W); observed (H, W) or (C, H, W), bool, True = measured.
+Rotation, shift and reflection move pixels without mixing them: they are unitary, and their
+inverses are exact.  Scaling, similarity and affine interpolate: they are neither.
+T_g acts on images, never on the mask: M stays where the sensor put it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import cos, radians, sin, tan
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Generator, Tensor
+from torch.nn import functional as F
+
+from hydiff.errors import BadValue, ShapeMismatch, UnknownName
+
+Parameters = tuple[float, ...]
+SIGNED_TURNS = (0, 1, 2, 3, 0, -1, -2, -3)  # the paper's library tells 0 from -0, 90 from -270
+FLIPS = ((0, 0), (1, 0), (0, 1), (1, 1))  # up-down, left-right
+FACTORS = (0.75, 0.5)  # scaling
+MIN_ZOOM = MIN_STRETCH = 0.5
+MAX_SKEW = 50.0  # degrees
+INTERPOLATION = {"scaling": "bicubic", "similarity": "bilinear", "affine": "bilinear"}
+
+
+@dataclass(frozen=True)
+class Transform:
+    """One T_g: call it on an image; differentiable, and the same for all bands.
+
+    >>> g = Transform("shift", (0, 1))
+    >>> g(torch.tensor([[[[1, 2, 3]]]]))
+    tensor([[[[3, 1, 2]]]])
+    >>> g.inverse()
+    Transform(name='shift', parameters=(0, -1), weight=1.0)
+    """
+
+    name: str
+    parameters: Parameters  # rotation: quarter turns, counter-clockwise.  shift: rows, columns.
+    #                         reflection: up-down, left-right, 1 = flipped.
+    #                         others: where the content goes, p ↦ A p + b as the rows of (A | b),
+    #                         p = (column, row) in pixels from the centre of the image
+    weight: float = 1.0  # its share of the mean over all transforms drawn with it
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """T_g x: (B, C, H, W) → the same shape, but a quarter turn swaps unequal sides.
+
+        Rotation, shift and reflection also take boolean masks and any leading axes.
+        """
+        match self.name, self.parameters:
+            case "rotation", (turns,):
+                return torch.rot90(x, int(turns), (-2, -1))
+            case "shift", (rows, cols):
+                return torch.roll(x, (int(rows), int(cols)), (-2, -1))
+            case "reflection", (up_down, left_right):
+                return x.flip([-2] * int(up_down) + [-1] * int(left_right))
+        return _resample(x, _matrix(self.parameters), INTERPOLATION[self.name])
+
+    def inverse(self) -> Transform:
+        """T_g⁻¹: exact for rotation, shift and reflection.
+
+        For the other three it is the inverse map: what left the image is lost, and what stayed
+        comes back within interpolation error (detail finer than the shrunk grid does not).
+        """
+        if self.name == "reflection":
+            return self
+        if self.name in INTERPOLATION:
+            return replace(self, parameters=_flat(np.linalg.inv(_matrix(self.parameters))))
+        return replace(self, parameters=tuple(-p for p in self.parameters))
+
+
+def draw(name: str, shape: Sequence[int], rng: Generator, n: int = 1) -> list[Transform]:
+    """n transforms for an image of (..., H, W): equal ones once, with weights that sum to 1.
+
+    n = 1 never gives the identity, which teaches nothing.  n = 7 is the paper's N_g = 7 as its
+    library drew it: rotations give all four, weighted 2, 2, 2, 1 over 7; reflections all four,
+    the identity weighted 4/7; the others seven independent draws.
+    """
+    if name not in TRANSFORMS:
+        raise UnknownName("transform", name, TRANSFORMS)
+    if n < 1:
+        raise BadValue(f"n must be at least 1, found {n}")
+    rows, cols = shape[-2:]
+    drawn = Counter(TRANSFORMS[name]((rows, cols), rng, n))
+    return [Transform(name, p, times / n) for p, times in drawn.items()]
+
+
+def to_square(x: Tensor, fill: float = 0.0) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """x (..., H, W) padded below and right to its square hull, and the crop back to (H, W).
+
+    Works on masks too: the padding of `observed` is False, hence unobserved.  It belongs to no
+    loss: with `real, _ = to_square(torch.ones(H, W, dtype=torch.bool))`, T_g x holds pixels of
+    the cube where `g(real)` is True.
+    """
+    rows, cols = x.shape[-2:]
+    side = max(rows, cols)
+
+    def crop(square: Tensor) -> Tensor:
+        return square[..., :rows, :cols]
+
+    return F.pad(x, (0, side - cols, 0, side - rows), value=fill), crop
+
+
+def orbit_coverage(observed: Tensor | NDArray[np.bool_], name: str) -> float:
+    """The share of missing entries that no transform of the group brings under an observed one.
+
+    About such an entry EI says nothing: content at p is constrained when some T_g carries it to
+    a place where M observes (for a group, g or g⁻¹ is the same question).  0 when nothing is
+    missing, 1 when nothing is observed.  Times the missing share, it is a share of all entries.
+    Counted on the square hull, where the methods work.
+    """
+    if name not in TRANSFORMS:
+        raise UnknownName("transform", name, TRANSFORMS)
+    seen = observed if isinstance(observed, Tensor) else torch.from_numpy(np.array(observed))
+    if seen.dtype != torch.bool:
+        raise BadValue(f"observed must be boolean, found {seen.dtype}: write observed=(mask > 0)")
+    square, crop = to_square(seen)
+    missing = ~seen
+    unreached = missing & ~crop(_reached(square, name))
+    return unreached.sum().item() / max(missing.sum().item(), 1)
+
+
+def _reached(seen: Tensor, name: str) -> Tensor:
+    """Which pixels of a square mask some transform carries to a seen one."""
+    match name:
+        case "rotation":
+            return torch.stack([torch.rot90(seen, k, (-2, -1)) for k in range(4)]).any(0)
+        case "reflection":
+            return torch.stack([Transform(name, flip)(seen) for flip in FLIPS]).any(0)
+        case "scaling":
+            onto = _shrunk_onto(seen.shape[-1]).to(seen.device)
+            return onto @ seen.float() @ onto.T > 0
+    # A shift carries any pixel anywhere.  So do the other two: a quarter turn brings p into the
+    # quadrant of its goal, and no two pixels of a quadrant are more than half an image apart.
+    return seen.any(-1, keepdim=True).any(-2, keepdim=True).expand_as(seen)
+
+
+def _shrunk_onto(n: int) -> Tensor:
+    """(n, n): 1 where some scaling carries line i, or its mirror image, onto line j.
+
+    The smallest factor is enough: f u + (1 - f) c for any centre c reaches what larger f reach.
+    """
+    f = min(FACTORS)
+    i, j = torch.arange(n)[:, None] + 0.5, torch.arange(n)
+    onto = torch.zeros(n, n, dtype=torch.bool)
+    for copy in (-i, i, 2 * n - i):  # reflection padding shows the lines beyond both edges again
+        onto |= (f * copy < j + 1) & (f * copy + (1 - f) * n > j)
+    return onto.float()
+
+
+# How each transform draws its parameters: (H, W), generator, n → n of them
+
+
+def _rotations(shape: tuple[int, int], rng: Generator, n: int) -> list[Parameters]:
+    if shape[0] != shape[1]:
+        raise ShapeMismatch(
+            f"a quarter turn needs a square image, found {shape[0]} × {shape[1]}: "
+            "embed it with x, crop = to_square(x)"
+        )
+    if n > len(SIGNED_TURNS):
+        raise BadValue(f"rotations are drawn from 8 signed angles, found n = {n}: use n ≤ 8")
+    turns = _sample((1, 2, 3) if n == 1 else SIGNED_TURNS, n, rng)
+    return [(k % 4,) for k in turns]
+
+
+def _shifts(shape: tuple[int, int], rng: Generator, n: int) -> list[Parameters]:
+    rows, cols = shape
+    # numbered from 1: number 0 is the identity
+    numbers = torch.randint(1, max(rows * cols, 2), (n,), generator=rng, device=rng.device)
+    return [divmod(k, cols) for k in numbers.tolist()]
+
+
+def _reflections(shape: tuple[int, int], rng: Generator, n: int) -> list[Parameters]:
+    if n == 1:
+        return list(_sample(FLIPS[1:], 1, rng))
+    # only four exist; the paper's library fills up with identities
+    return [*_sample(FLIPS, n, rng), *FLIPS[:1] * (n - len(FLIPS))]
+
+
+def _scalings(shape: tuple[int, int], rng: Generator, n: int) -> list[Parameters]:
+    def one() -> Parameters:
+        f = _sample(FACTORS, 1, rng)[0]
+        centre = _point(shape, rng)
+        return _flat(np.column_stack([f * np.eye(2), (1 - f) * centre]))
+
+    return [one() for _ in range(n)]
+
+
+def _similarities(shape: tuple[int, int], rng: Generator, n: int) -> list[Parameters]:
+    return [_shifted(_turn_and_zoom(rng), shape, rng) for _ in range(n)]
+
+
+def _affines(shape: tuple[int, int], rng: Generator, n: int) -> list[Parameters]:
+    def one() -> Parameters:
+        skew = tan(radians(_uniform(-MAX_SKEW, MAX_SKEW, rng)))
+        stretch = [_uniform(MIN_STRETCH, 1, rng) for _ in range(2)]
+        linear = _turn_and_zoom(rng) @ np.array([[1, skew], [0, 1]]) @ np.diag(stretch)
+        return _shifted(linear, shape, rng)
+
+    return [one() for _ in range(n)]
+
+
+TRANSFORMS: dict[str, Callable[[tuple[int, int], Generator, int], list[Parameters]]] = {
+    "rotation": _rotations,
+    "shift": _shifts,
+    "scaling": _scalings,
+    "reflection": _reflections,
+    "similarity": _similarities,
+    "affine": _affines,
+}
+
+Matrix = NDArray[np.floating[Any]]  # p ↦ A p + b as (A | b), 2 × 3, or with its last row, 3 × 3
+
+
+def _turn_and_zoom(rng: Generator) -> Matrix:
+    angle, zoom = radians(_uniform(-180, 180, rng)), _uniform(MIN_ZOOM, 1, rng)
+    return zoom * np.array([[cos(angle), -sin(angle)], [sin(angle), cos(angle)]])
+
+
+def _shifted(linear: Matrix, shape: tuple[int, int], rng: Generator) -> Parameters:
+    """p ↦ A (p + shift), the shift up to half the image either way."""
+    return _flat(np.column_stack([linear, linear @ _point(shape, rng)]))
+
+
+def _point(shape: tuple[int, int], rng: Generator) -> Matrix:
+    """(column, row) of a place in the image, from its centre."""
+    return np.array([_uniform(-side / 2, side / 2, rng) for side in reversed(shape)])
+
+
+def _uniform(low: float, high: float, rng: Generator) -> float:
+    u: float = torch.rand((), generator=rng, device=rng.device, dtype=torch.float64).item()
+    return low + (high - low) * u
+
+
+def _sample(pool: Sequence[Any], n: int, rng: Generator) -> list[Any]:
+    """n of the pool in random order, without replacement; all of it if it has fewer."""
+    order = torch.randperm(len(pool), generator=rng, device=rng.device)[:n]
+    return [pool[i] for i in order.tolist()]
+
+
+def _flat(matrix: Matrix) -> Parameters:
+    return tuple(matrix[:2].ravel().tolist())
+
+
+def _matrix(parameters: Parameters) -> Matrix:
+    return np.array([*parameters, 0.0, 0.0, 1.0]).reshape(3, 3)
+
+
+def _resample(x: Tensor, matrix: Matrix, interpolation: str) -> Tensor:
+    """x (B, C, H, W) with its content moved by `matrix`; beyond its edges x goes on mirrored."""
+    rows, cols = x.shape[-2:]
+    half = np.diag([cols / 2, rows / 2, 1.0])  # grid_sample measures the image from -1 to 1
+    source = np.linalg.inv(half) @ np.linalg.inv(matrix) @ half
+    dtype = torch.promote_types(x.dtype, torch.float32)  # half precision cannot address pixels
+    theta = torch.tensor(source[None, :2], dtype=dtype, device=x.device)
+    grid = F.affine_grid(theta, [1, 1, rows, cols], align_corners=False)
+    moved = F.grid_sample(
+        x.to(dtype),
+        grid.expand(len(x), -1, -1, -1),
+        mode=interpolation,
+        padding_mode="reflection",
+        align_corners=False,
+    )
+    return moved.to(x.dtype)

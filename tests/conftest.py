@@ -1,0 +1,44 @@
+"""Shared fixtures: a tiny low-rank cube, a mask, and the place of the development data."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DATA = Path(os.environ.get("HYDIFF_DATA", ROOT.parent / "shared" / "data"))
+
+
+@pytest.fixture(scope="session")
+def data_dir():
+    """The development scenes; tests that need them are skipped where they are absent."""
+    if not DATA.is_dir():
+        pytest.skip(f"no development data at {DATA}; set HYDIFF_DATA to their folder")
+    return DATA
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def tiny(rng):
+    """(12, 24, 24) float64 in [0, 1]: three smooth spectra, three smooth abundance maps."""
+    from scipy.ndimage import gaussian_filter
+
+    maps = gaussian_filter(rng.standard_normal((3, 24, 24)), (0, 3, 3), mode="reflect")
+    spectra = gaussian_filter(rng.standard_normal((12, 3)), (2, 0), mode="reflect")
+    cube = np.tensordot(spectra, maps, 1)
+    return (cube - cube.min()) / (cube.max() - cube.min())
+
+
+@pytest.fixture
+def stripes():
+    """(24, 24), two full-height stripes and a blob; True = measured."""
+    observed = np.ones((24, 24), bool)
+    observed[:, 5:8] = False
+    observed[:, 15:17] = False
+    observed[10:14, 19:23] = False
+    return observed

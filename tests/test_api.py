@@ -1,0 +1,242 @@
+"""Laws of `hydiff.fill`: what it fills, what it leaves, what it never touches."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import xarray
+
+import hydiff
+from hydiff import api
+from hydiff.cube import Cube
+from hydiff.errors import BadValue, NothingObserved, ShapeMismatch, UnknownName
+
+
+def damaged(tiny, observed, dtype=np.float32, nodata=-9999):
+    values = np.where(observed, 1000 * tiny, nodata).astype(dtype)
+    return Cube(values=values, nodata=nodata)
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.int32, np.float32, np.float64])
+def test_observed_entries_come_back_bit_for_bit(tiny, stripes, dtype):
+    cube = damaged(tiny, stripes, dtype)
+    result = hydiff.fill(cube)
+    assert result.cube.dtype == dtype
+    assert np.array_equal(result.cube.values[:, stripes], cube.values[:, stripes])
+    assert np.array_equal(result.values[:, stripes], cube.values[:, stripes])
+    assert np.array_equal(result.filled, np.broadcast_to(~stripes, cube.shape))
+    assert not (result.cube.values == -9999).any()
+
+
+def test_the_input_is_never_modified(tiny, stripes):
+    cube = damaged(tiny, stripes)
+    before = np.array(cube.values)
+    hydiff.fill(cube)
+    assert np.array_equal(cube.values, before)
+
+
+def test_a_mask_nodata_and_nan_say_the_same(tiny, stripes):
+    by_nodata = hydiff.fill(damaged(tiny, stripes, np.float64)).values
+    array = 1000 * tiny
+    by_mask = hydiff.fill(array, stripes).values
+    by_nan = hydiff.fill(np.where(stripes, array, np.nan)).values
+    by_flag = hydiff.fill(np.where(stripes, array, -1.0), nodata=-1.0).values
+    for other in (by_mask, by_nan, by_flag):
+        np.testing.assert_allclose(other, by_nodata, rtol=1e-12)
+
+
+def test_the_values_under_the_mask_have_no_influence(tiny, stripes, rng):
+    one = hydiff.fill(tiny, stripes).values
+    other = hydiff.fill(np.where(stripes, tiny, 1e6 * rng.random(tiny.shape)), stripes).values
+    assert np.array_equal(one, other)
+
+
+def test_an_affine_change_of_unit_changes_the_result_alike(tiny, stripes):
+    one = hydiff.fill(tiny, stripes).values
+    np.testing.assert_allclose(
+        hydiff.fill(300 * tiny - 40, stripes).values, 300 * one - 40, rtol=1e-6
+    )
+
+
+def test_a_data_array_comes_back_with_its_coordinates(tiny, stripes):
+    array = xarray.DataArray(
+        np.where(stripes, tiny, np.nan).transpose(1, 2, 0),
+        dims=("y", "x", "band"),
+        coords={"band": np.arange(12), "wavelength": ("band", np.linspace(400, 900, 12))},
+        attrs={"units": "reflectance"},
+        name="scene",
+    )
+    back = hydiff.fill(array).cube.to_xarray()
+    xarray.testing.assert_identical(back.where(stripes[:, :, None]), array)
+    assert not back.isnull().any() and back.dims == array.dims
+
+
+def test_outside_is_filled_in_arrays_and_kept_in_files(tiny, tmp_path):
+    observed = np.ones((24, 24), bool)
+    observed[:, :3] = False  # nothing beyond it on the left
+    assert hydiff.fill(tiny, observed).filled.any()
+    path = tmp_path / "cube.npy"
+    hydiff.write(Cube(np.where(observed, tiny, np.nan)), path)
+    kept = hydiff.fill(hydiff.read(path))
+    assert not kept.filled[:, 1:-1].any() and kept.left["outside the observed pixels"] > 0
+    assert hydiff.fill(hydiff.read(path), outside="fill").filled[:, :, :3].all()
+
+
+def test_max_gap_leaves_wide_gaps_and_says_so(tiny, stripes):
+    result = hydiff.fill(tiny, stripes, max_gap=2)
+    assert result.filled[:, :, 15:17].all() and not result.filled[:, :, 5:8].any()
+    assert np.isnan(result.values[:, :, 5:8]).all()
+    assert result.left == {"gap wider than 2 pixels": 12 * (3 * 24 + 16)}
+
+
+def test_bad_bands_take_no_part(tiny, stripes, rng):
+    good = np.ones(12, bool)
+    good[[0, 7]] = False
+    cube = Cube(np.where(stripes, tiny, np.nan), good=good)
+    noise = np.array(cube.values)
+    noise[~good] = np.where(stripes, 1e5 * rng.random((2, 24, 24)), np.nan)
+    one, other = hydiff.fill(cube), hydiff.fill(replace(cube, values=noise))
+    assert np.array_equal(one.values[good], other.values[good])
+    assert other.filled[~good][:, ~stripes].all()
+    kept = hydiff.fill(cube, bad_bands="keep")
+    assert not kept.filled[~good].any() and kept.left == {"bad band": 2 * int((~stripes).sum())}
+
+
+def test_a_band_without_any_pixel_is_left_and_reported(tiny, stripes):
+    values = np.where(stripes, tiny, np.nan)
+    values[4] = np.nan
+    result = hydiff.fill(values)
+    assert result.left == {"band without any observed pixel": 576}
+    assert np.isnan(result.values[4]).all() and np.isfinite(np.delete(result.values, 4, 0)).all()
+
+
+def test_what_a_method_cannot_reach_is_left_and_reported(tiny, stripes):
+    result = hydiff.fill(tiny, stripes, method="spectral")
+    assert not result.filled.any()
+    assert result.left == {"out of reach of spectral": 12 * int((~stripes).sum())}
+
+
+def written(values, estimate, **declared):
+    """What `into_dtype` makes of an estimate for every entry of a (1, 1, n) cube."""
+    cube = Cube(np.array(values)[None, None], **declared)
+    where = np.ones(cube.shape, bool)
+    out, notes = api.into_dtype(cube, np.array(estimate, dtype=float)[None, None], where, None)
+    assert out.dtype == cube.dtype
+    return out.ravel().tolist(), notes
+
+
+def test_integers_are_rounded_and_clipped_with_a_count():
+    values, notes = written(np.zeros(4, np.uint8), [300, -5, 7.5, 8.6])
+    assert values == [255, 0, 8, 9]
+    assert notes == ["2 filled entries were clipped to the range of uint8"]
+    assert written(np.zeros(1, np.int64), [1e30])[0][0] > 2**62
+
+
+@pytest.mark.parametrize(
+    ("dtype", "nodata", "moved"), [(np.int16, 100, 101), (np.uint8, 255, 254), (np.uint8, 0, 1)]
+)
+def test_no_filled_entry_lands_on_nodata(dtype, nodata, moved):
+    values, notes = written(np.zeros(2, dtype), [nodata + 0.2, 50], nodata=nodata)
+    assert values == [moved, 50] and f"nodata {nodata}" in notes[0]
+
+
+def test_floats_move_off_nodata_by_the_least_step():
+    values, _ = written(np.zeros(1, np.float32), [-9999.0], nodata=-9999.0)
+    assert values[0] != -9999 and values[0] == pytest.approx(-9999, rel=1e-6)
+
+
+def test_noise_is_estimated_away_but_a_file_keeps_its_entries(tiny, stripes, rng):
+    noisy = Cube(np.where(stripes, tiny + 0.1 * rng.standard_normal(tiny.shape), np.nan))
+    result = hydiff.fill(noisy, sigma_y=0.1)
+    seen = np.broadcast_to(stripes, tiny.shape)
+    assert np.array_equal(result.cube.values[seen], noisy.values[seen])
+    assert (
+        np.abs(result.values - tiny)[seen].mean() < 0.6 * np.abs(noisy.values - tiny)[seen].mean()
+    )
+    denoised = hydiff.fill(noisy, sigma_y=0.1, denoise=True).cube.values
+    np.testing.assert_allclose(denoised, result.values)
+
+
+def test_sigma_may_be_given_in_percent_or_per_band(tiny, stripes, rng):
+    noisy = np.where(stripes, tiny + 0.1 * rng.standard_normal(tiny.shape), np.nan)
+    scale = hydiff.cube.unit_scale(noisy, np.broadcast_to(stripes, tiny.shape), np.ones(12, bool))
+    one = hydiff.fill(noisy, sigma_y=0.1 * scale.span).values
+    assert np.array_equal(one, hydiff.fill(noisy, sigma_y="10%").values)
+    assert np.array_equal(one, hydiff.fill(noisy, sigma_y=[0.1 * scale.span] * 12).values)
+
+
+def test_a_function_is_a_method(tiny, stripes):
+    def constant(y, observed, sigma_y, settings, *, rng):
+        yield hydiff.Step(1, 1, np.where(observed, y, settings.level), {"loss": 1.5})
+
+    result = hydiff.fill(tiny, stripes, method=constant, level=0.5)
+    assert result.method == "constant" and result.settings == {"level": 0.5}
+    assert len(np.unique(result.values[:, ~stripes])) == 1
+    assert result.history == [{"loss": 1.5}]
+
+
+def test_a_torch_function_gets_tensors(tiny, stripes):
+    torch = pytest.importorskip("torch")
+
+    def half(y, observed, sigma_y, settings, *, rng):
+        assert isinstance(rng, torch.Generator) and sigma_y.shape == (12,)
+        yield hydiff.Step(1, 1, torch.where(observed, y, torch.tensor(0.5)))
+
+    half.backend = "torch"
+    result = hydiff.fill(tiny, stripes, method=half, device="cpu")
+    np.testing.assert_allclose(result.values[:, stripes], tiny[:, stripes])
+
+
+def test_progress_sees_every_step(tiny, rng):
+    observed = rng.random(tiny.shape) > 0.2
+    steps = []
+    hydiff.fill(tiny, observed, method="nearest", progress=steps.append)
+    assert [s.done for s in steps] == list(range(1, 13)) and steps[-1].total == 12
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"method": "smoth"}, UnknownName, "did you mean 'smooth'"),
+        ({"componets": 3}, UnknownName, "did you mean 'components'"),
+        ({"preset": "paper"}, UnknownName, "preset of smooth"),
+        ({"sigma_y": -1}, BadValue, "sigma_y = -1"),
+        ({"sigma_y": float("nan")}, BadValue, "sigma_y"),
+        ({"sigma_y": 1e9}, BadValue, "in the cube's unit"),
+        ({"sigma_y": "much"}, BadValue, "expected a number"),
+        ({"sigma_y": [1.0, 2.0]}, ShapeMismatch, "one per band"),
+        ({"nodata": -5.0}, BadValue, "occurs nowhere"),
+        ({"max_gap": 0}, BadValue, "max_gap"),
+        ({"outside": "maybe"}, UnknownName, "outside"),
+        ({"observed": np.ones((3, 3), bool)}, ShapeMismatch, r"\(3, 3\)"),
+        ({"observed": np.ones((24, 24))}, BadValue, "boolean"),
+        ({"observed": np.zeros((24, 24), bool)}, NothingObserved, "nothing to fill from"),
+    ],
+)
+def test_bad_input_is_explained(tiny, change, error, words):
+    with pytest.raises(error, match=words):
+        hydiff.fill(tiny, **change)
+
+
+def test_a_device_that_is_not_there_is_refused(tiny, stripes):
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+
+    def never(y, observed, sigma_y, settings, *, rng):
+        yield hydiff.Step(1, 1, y)
+
+    never.backend = "torch"
+    with pytest.raises(BadValue, match="--device cpu"):
+        hydiff.fill(tiny, stripes, method=never, device="cuda")
+
+
+def test_the_bundled_scene_is_whole():
+    cube, labels = hydiff.sample(), hydiff.sample_labels()
+    assert cube.shape == (200, 145, 145) and cube.dtype == np.uint16
+    assert labels.shape == (145, 145) and set(np.unique(labels)) == set(range(17))
+
+
+def test_the_bundled_scene_equals_its_source(data_dir):
+    source = np.load(data_dir / "native" / "indian_pines_corrected.npy")
+    assert np.array_equal(hydiff.sample().values, source.transpose(2, 0, 1))

@@ -1,0 +1,282 @@
+"""The command line as a person uses it: real processes, real files, exit codes, messages."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hydiff
+from hydiff.cube import Cube
+from test_architecture import HEAVY
+
+HYDIFF = [sys.executable, "-c", "from hydiff.cli import main; main()"]
+
+
+def hydiff_(*args, cwd=None, code=0, limit=None):
+    """Run `hydiff` in a process of its own and check its exit code."""
+
+    def at_most():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    done = subprocess.run(
+        [*HYDIFF, *map(str, args)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        preexec_fn=at_most if limit else None,
+        env=os.environ | {"COLUMNS": "120", "NO_COLOR": "1"},
+    )
+    assert done.returncode == code, done.stderr + done.stdout
+    return done
+
+
+def refused(*args, cwd=None, limit=None):
+    """Run a command that must be refused: exit code 2 and one line; that line."""
+    done = hydiff_(*args, cwd=cwd, code=2, limit=limit)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("hydiff: ")]
+    assert len(lines) == 1 and "Traceback" not in done.stderr, done.stderr
+    return lines[0]
+
+
+@pytest.fixture
+def scene(tmp_path, tiny, stripes):
+    """A folder with a clean ENVI cube, a damaged one, and the mask between them."""
+    clean = Cube(
+        values=(1000 * tiny).astype(np.int16),
+        wavelengths=np.linspace(400, 950, 12),
+        wavelength_units="Nanometers",
+        nodata=-9999,
+        attrs={"sensor type": "unit test"},
+    )
+    hydiff.write(clean, tmp_path / "clean.bil")
+    damaged = np.where(stripes, clean.values, -9999).astype(np.int16)
+    hydiff.write(Cube(**vars(clean) | {"values": damaged}), tmp_path / "damaged.bil")
+    np.save(tmp_path / "missing.npy", ~stripes)
+    return tmp_path
+
+
+def test_the_whole_journey(scene):
+    hydiff_(
+        "simulate", "clean.bil", "-o", "holes.bil", "--mask", "stripes", "--missing", 0.3, cwd=scene
+    )
+    assert "missing" in hydiff_("info", "holes.bil", cwd=scene).stdout
+    census = json.loads(hydiff_("mask", "holes.bil", "--json", cwd=scene).stdout)
+    assert census["missing"] > 0
+    done = hydiff_("fill", "holes.bil", "-o", "filled.bil", "--outside", "fill", cwd=scene)
+    assert "will fill" in done.stderr and "filled.bil" in done.stdout
+    scores = hydiff_("score", "filled.bil", "clean.bil", "--json", cwd=scene)
+    assert json.loads(scores.stdout)["missing"]["mpsnr"] > 20
+    hydiff_("convert", "filled.bil", "filled.tif", cwd=scene)
+    back, clean = hydiff.read(scene / "filled.tif"), hydiff.read(scene / "clean.bil")
+    np.testing.assert_allclose(back.wavelengths, clean.wavelengths)
+
+
+def test_a_fill_keeps_the_file_and_adds_two_companions(scene, stripes):
+    done = hydiff_("fill", "damaged.bil", "-o", "out.bil", "--json", "--outside", "fill", cwd=scene)
+    told = json.loads(done.stdout)
+    assert sorted(Path(p).name for p in told["outputs"]) == [
+        "out.bil", "out.bil.fill.json", "out.bil.filled.npz", "out.hdr",
+    ]  # fmt: skip
+    assert (scene / "out.hdr").read_bytes() == (scene / "damaged.hdr").read_bytes()
+    before, after = hydiff.read(scene / "damaged.bil"), hydiff.read(scene / "out.bil")
+    assert np.array_equal(after.values[:, stripes], before.values[:, stripes])
+    told_by_file = hydiff.io.read_mask(scene / "out.bil.filled.npz", "missing", before.shape)
+    assert (told_by_file == stripes).all()
+    record = json.loads((scene / "out.bil.fill.json").read_text())
+    assert record["entries"]["missing_before"] == 12 * int((~stripes).sum())
+    assert record["entries"]["missing_after"] == 0
+    digest = subprocess.run(["sha256sum", scene / "damaged.bil"], capture_output=True, text=True)
+    assert record["input"]["sha256"] == digest.stdout.split()[0]
+    assert record["method"] == "smooth" and record["settings"]["s"] == 1.5 and record["seed"] == 0
+
+
+def test_the_same_command_gives_the_same_bytes(scene):
+    for name in ("one", "two"):
+        hydiff_(
+            "fill", "damaged.bil", "-o", f"{name}.bil", "--sigma-y", "5%", "--denoise", cwd=scene
+        )
+    assert (scene / "one.bil").read_bytes() == (scene / "two.bil").read_bytes()
+
+
+def test_masks_may_come_from_a_file(scene, stripes):
+    hydiff_("fill", "clean.bil", "-o", "a.bil", "--missing", "missing.npy", cwd=scene)
+    np.save(scene / "observed.npy", stripes)
+    hydiff_("fill", "clean.bil", "-o", "b.bil", "--observed", "observed.npy", cwd=scene)
+    assert (scene / "a.bil").read_bytes() == (scene / "b.bil").read_bytes()
+    assert (scene / "a.bil").read_bytes() != (scene / "clean.bil").read_bytes()
+
+
+def test_detected_damage_is_told_and_filled(scene):
+    cube = hydiff.read(scene / "clean.bil").load()
+    values = np.array(cube.values)
+    values[:, 9, :] = 0
+    hydiff.write(Cube(**vars(cube) | {"values": values, "path": None}), scene / "dead.bil")
+    assert "line" in hydiff_("mask", "dead.bil", "-o", "m.npz", cwd=scene).stdout
+    done = hydiff_("fill", "dead.bil", "-o", "alive.bil", "--detect", cwd=scene)
+    assert "taken as missing" in done.stderr
+    assert (np.asarray(hydiff.read(scene / "alive.bil").values)[:, 9, :] != 0).any()
+
+
+def test_a_cube_without_gaps_is_copied_verbatim(scene):
+    done = hydiff_("fill", "clean.bil", "-o", "same.bil", cwd=scene)
+    assert len(done.stdout.splitlines()) == 1 and "no gaps" in done.stdout
+    for suffix in ("bil", "hdr"):
+        assert (scene / f"same.{suffix}").read_bytes() == (scene / f"clean.{suffix}").read_bytes()
+
+
+def test_a_dry_run_writes_nothing(scene):
+    before = sorted(scene.iterdir())
+    done = hydiff_("fill", "damaged.bil", "-o", "x.bil", "--dry-run", "--set", "s=1.2", cwd=scene)
+    assert json.loads(done.stdout)["settings"]["s"] == 1.2
+    assert sorted(scene.iterdir()) == before
+
+
+def test_overwrite_replaces_the_input_itself(scene):
+    hydiff_("fill", "damaged.bil", "-o", "damaged.bil", "--overwrite", cwd=scene)
+    assert not (np.asarray(hydiff.read(scene / "damaged.bil").values)[:, 1:-1] == -9999).any()
+
+
+def test_methods_are_listed_with_their_settings():
+    listed = json.loads(hydiff_("methods", "--json").stdout)
+    assert listed["default"] == "smooth" and set(listed["methods"]) == set(hydiff.METHODS)
+    assert "components=24" in hydiff_("methods").stdout
+
+
+REFUSED = {
+    "a missing file": (["fill", "none.bil", "-o", "x.bil"], "none.bil: no such file"),
+    "an unknown method": (
+        ["fill", "damaged.bil", "-o", "x.bil", "--method", "smoth"],
+        "did you mean 'smooth'",
+    ),
+    "an unknown setting": (
+        ["fill", "damaged.bil", "-o", "x.bil", "--set", "component=3"],
+        "did you mean 'components'",
+    ),
+    "a setting of the wrong type": (
+        ["fill", "damaged.bil", "-o", "x.bil", "--set", "s=soft"],
+        "expected float",
+    ),
+    "a bare setting": (["fill", "damaged.bil", "-o", "x.bil", "--set", "s"], "key=value"),
+    "an absent nodata": (
+        ["fill", "damaged.bil", "-o", "x.bil", "--nodata", "-1"],
+        "occurs nowhere",
+    ),
+    "an impossible nodata": (
+        ["fill", "damaged.bil", "-o", "x.bil", "--nodata", "1e9"],
+        "cannot occur in int16",
+    ),
+    "everything missing": (
+        ["fill", "damaged.bil", "-o", "x.bil", "--missing", "all.npy"],
+        "every entry is missing",
+    ),
+    "a mask of the wrong shape": (
+        ["fill", "damaged.bil", "-o", "x.bil", "--missing", "small.npy"],
+        "(5, 7)",
+    ),
+    "two masks": (
+        ["fill", "damaged.bil", "-o", "x.bil", "--missing", "all.npy", "--observed", "all.npy"],
+        "give one of them",
+    ),
+    "a negative noise": (
+        ["fill", "damaged.bil", "-o", "x.bil", "--sigma-y=-3"],
+        "sigma_y",
+    ),
+    "the input as output": (["fill", "damaged.bil", "-o", "damaged.bil"], "is the input itself"),
+    "an existing output": (["fill", "damaged.bil", "-o", "clean.bil"], "--overwrite"),
+    "a folder that is not there": (["fill", "damaged.bil", "-o", "no/x.bil"], "not a folder"),
+    "an unknown suffix": (["convert", "damaged.bil", "x.jpeg2"], "suffix"),
+    "an unknown mask": (
+        ["simulate", "clean.bil", "-o", "x.bil", "--mask", "strips"],
+        "did you mean 'stripes'",
+    ),
+    "a truncated file": (["info", "short.bil"], "short.bil"),
+    "a file of another kind": (["info", "text.xyz"], "text.xyz"),
+    "cubes of different shapes": (["score", "clean.bil", "other.npy"], "shape"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_input_is_refused_in_one_line_and_nothing_is_left(case, scene):
+    np.save(scene / "all.npy", np.ones((24, 24), bool))
+    np.save(scene / "small.npy", np.ones((5, 7), bool))
+    np.save(scene / "other.npy", np.ones((9, 9, 4)))
+    (scene / "text.xyz").write_text("hello")
+    (scene / "short.hdr").write_bytes((scene / "clean.hdr").read_bytes())
+    (scene / "short.bil").write_bytes((scene / "clean.bil").read_bytes()[:-100])
+    before = {p: p.read_bytes() for p in scene.iterdir()}
+    args, words = REFUSED[case]
+    assert words in refused(*args, cwd=scene)
+    assert {p: p.read_bytes() for p in scene.iterdir()} == before
+
+
+def test_a_full_disk_leaves_nothing_behind(scene):
+    """The shell's file size limit stands for the disk: writing fails in the middle of the cube."""
+    before = sorted(scene.iterdir())
+    message = refused("fill", "damaged.bil", "-o", "x.bil", cwd=scene, limit=4096)
+    assert "cannot write x.bil" in message
+    assert sorted(scene.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["info", "damaged.bil"],
+        ["score", "clean.bil", "clean.bil"],
+        ["convert", "clean.bil", "clean.npy"],
+        ["--help"],
+    ],
+    ids=lambda a: a[0],
+)
+def test_light_commands_never_import_torch(args, scene):
+    probe = (
+        "import sys, atexit; sys.argv = ['hydiff', *sys.argv[1:]]\n"
+        "atexit.register(lambda: print(*{m.split('.')[0] for m in sys.modules}, file=sys.stderr))\n"
+        "from hydiff.cli import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", probe, *args], cwd=scene, capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stderr.splitlines()[-1].split())
+    assert "numpy" in loaded and not loaded & {"torch", "matplotlib", "skimage"}
+    assert args[0] != "--help" or not loaded & HEAVY
+
+
+def test_info_on_a_large_file_is_quick_and_small(tmp_path):
+    """1.8 GB of ENVI, sparse on disk: under 1 s after start-up, under 300 MB."""
+    lines, samples, bands = 1280, 1242, 285
+    (tmp_path / "big.hdr").write_text(
+        f"ENVI\nsamples = {samples}\nlines = {lines}\nbands = {bands}\nheader offset = 0\n"
+        "file type = ENVI Standard\ndata type = 4\ninterleave = bil\nbyte order = 0\n"
+        "data ignore value = -9999\n"
+    )
+    with (tmp_path / "big.img").open("wb") as file:
+        file.truncate(lines * samples * bands * 4)
+    probe = (
+        "import sys, time, resource; import hydiff.cli\n"
+        "from hydiff import io; from hydiff.info import facts\n"
+        "import spectral, scipy.io\n"
+        "start = time.perf_counter(); found = facts(io.read(sys.argv[1]))\n"
+        "print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", probe, tmp_path / "big.img"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    seconds, kilobytes = map(float, done.stdout.split())
+    assert seconds < 1.0 and kilobytes < 300_000
+    assert "1280 rows" in hydiff_("info", tmp_path / "big.hdr").stdout
+
+
+def test_the_demo_writes_what_it_names(tmp_path):
+    done = hydiff_("demo", "-o", "demo", "--method", "harmonic", cwd=tmp_path)
+    named = [Path(line.split()[1]) for line in done.stdout.splitlines()[-5:]]
+    assert all((tmp_path / path).stat().st_size > 0 for path in named)
+    assert "MPSNR" in done.stdout
+    hydiff_("demo", "-o", "demo", "--method", "nearest", cwd=tmp_path)  # twice is fine

@@ -1,0 +1,274 @@
+"""Detectors: silent on undamaged scenes, and they find what is put in.
+
+The rates on real scenes were measured on the development data; the bounds here are a little
+looser.  Noise sigma of a band: 1.4826 · median |v - mean of its left and right neighbour|.
+"""
+
+import numpy as np
+import pytest
+from scipy.ndimage import gaussian_filter
+
+from hydiff.detect import KINDS, detect
+from hydiff.errors import ShapeMismatch
+
+SCENES = {  # entries that may be suspected in an undamaged scene
+    "abu_airport-1_96": 0,
+    "abu_airport-4_96": 0,
+    "abu_urban-1_96": 5,
+    "cave_feathers_144": 0,
+    "cave_toys_144": 0,
+    "chikusei_36": 0,
+    "chikusei_36_img3": 0,
+    "chikusei_36_img4": 0,
+    "enmap_potsdam_64x96": 0,
+    "jasper_96": 0,
+    "paris_hyperion_72": 0,
+    "wdc10_144": 0,
+}
+
+
+def load(data_dir, name):
+    with np.load(data_dir / "dev" / f"{name}.npz") as scene:
+        return np.ascontiguousarray(scene["cube"].transpose(2, 0, 1))
+
+
+@pytest.fixture(scope="module")
+def pines(data_dir):
+    """(200, 144, 144) and what is suspected in it as it is."""
+    cube = load(data_dir, "indian_pines_144").astype(np.int32)
+    return cube, suspected(detect(cube, seen(cube)), cube.shape)
+
+
+@pytest.fixture(scope="module")
+def scene():
+    """(30, 60, 70) int16: smooth maps and spectra, white noise of sigma 5, values 1000 to 3000."""
+    rng = np.random.default_rng(1)
+    maps = gaussian_filter(rng.standard_normal((4, 60, 70)), (0, 4, 4)) * 8
+    spectra = gaussian_filter(rng.standard_normal((30, 4)), (3, 0))
+    clean = 2000 + 500 * np.tensordot(spectra, maps, 1)
+    return np.rint(clean + rng.normal(0, 5, clean.shape)).astype(np.int16)
+
+
+def seen(cube):
+    return np.ones(cube.shape[1:], bool)
+
+
+def suspected(suggestions, shape, *kinds):
+    flags = np.zeros(shape, bool)
+    for s in suggestions:
+        if not kinds or s.kind in kinds:
+            flags |= s.missing
+    return flags
+
+
+def noise(cube):
+    bend = cube[:, :, 1:-1] - (cube[:, :, 2:] + cube[:, :, :-2].astype(float)) / 2
+    return 1.4826 * np.median(np.abs(bend), axis=(1, 2))
+
+
+def some_columns(cube, n, rng):
+    """n pairs of band and column, with the entries they cover."""
+    picks = rng.choice(cube.shape[0] * cube.shape[2], n, replace=False)
+    pairs = [divmod(int(k), cube.shape[2]) for k in picks]
+    truth = np.zeros(cube.shape, bool)
+    for band, column in pairs:
+        truth[band, :, column] = True
+    return pairs, truth
+
+
+# --- laws -------------------------------------------------------------------------------------
+
+
+def test_an_undamaged_scene_is_not_suspected(scene):
+    assert detect(scene, seen(scene)) == []
+
+
+def damaged(scene):
+    """One of each kind of damage; returns the cube and the damage by kind."""
+    cube, truth = scene.astype(np.int32), {}
+
+    def spoil(kind, where, value):
+        truth.setdefault(kind, np.zeros(cube.shape, bool))[where] = True
+        cube[where] = value
+
+    spoil("dead lines", np.s_[:, 10], 1234)
+    spoil("dead lines", np.s_[5:9, 33], cube[5:9, 32])
+    spoil("dead columns", np.s_[4, :, 20], 2000)
+    spoil("stripes", np.s_[12, :, 41], cube[12, :, 41] + 40)
+    spoil("constant pixels", np.s_[:, 50:54, 50:60], 77)
+    spoil("outlier pixels", np.s_[20, 25, 60], 2900)
+    spoil("fill value", np.s_[25:28, 15:18, 5:10], -9999)
+    return cube, truth
+
+
+def test_each_kind_of_damage_is_found_and_named(scene):
+    cube, truth = damaged(scene)
+    found = {s.kind: s for s in detect(cube, seen(cube))}
+    assert set(found) == set(truth) == set(KINDS)
+    for kind, where in truth.items():
+        assert found[kind].missing[where].all(), kind
+    everything = suspected(found.values(), cube.shape)
+    assert not (everything & ~np.any(list(truth.values()), axis=0)).any()
+    messages = " ".join(s.message for s in found.values())
+    for part in ("line 10 is constant in all bands", "line 33 is equal", "column 20", "-9999"):
+        assert part in messages
+
+
+def test_only_observed_entries_of_good_bands_are_judged(scene):
+    cube, truth = damaged(scene)
+    declared = ~np.any(list(truth.values()), axis=0)
+    assert detect(cube, declared) == []
+    good = np.arange(len(cube)) % 2 == 0
+    for s in detect(cube, seen(cube), good):
+        assert not s.missing[~good].any()
+        assert s.missing.dtype == bool and s.missing.shape == cube.shape and s.missing.any()
+    assert detect(cube, np.zeros(cube.shape, bool)) == []
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_unit_and_dtype_do_not_matter(scene, dtype):
+    cube, _ = damaged(scene)
+    plain = detect(cube, seen(cube))
+    scaled = detect((cube * 1e-4).astype(dtype), seen(cube))
+    assert [s.kind for s in scaled] == [s.kind for s in plain]
+    for a, b in zip(plain, scaled, strict=True):
+        np.testing.assert_array_equal(a.missing, b.missing)
+
+
+def test_nan_is_never_judged_and_does_no_harm(scene):
+    cube, _ = damaged(scene)
+    floats = cube.astype(np.float64)
+    floats[:, 40:45, 30:50] = np.nan
+    floats[7] = np.nan
+    found = detect(floats, seen(floats))
+    assert {s.kind for s in found} == set(KINDS)
+    assert not (suspected(found, floats.shape) & np.isnan(floats)).any()
+
+
+def test_values_are_left_alone(scene):
+    cube, _ = damaged(scene)
+    observed = seen(cube)
+    before = cube.copy(), observed.copy()
+    detect(cube, observed)
+    np.testing.assert_array_equal(cube, before[0])
+    np.testing.assert_array_equal(observed, before[1])
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 8, 8), (1, 40, 40), (40, 1, 30), (40, 30, 1)])
+def test_small_cubes_are_judged_or_passed_over(shape):
+    cube = np.random.default_rng(0).integers(0, 4000, shape)
+    assert detect(cube, seen(cube)) == []
+    assert detect(np.zeros(shape), np.ones(shape, bool)) == [], "flat: nothing stands out"
+
+
+def test_what_adjacent_bands_share_is_part_of_the_scene(scene):
+    cube = scene.astype(np.int32)
+    cube[:, :, 30] += 300  # a straight road
+    cube[:, 20, 10] += 800  # a bright roof
+    assert detect(cube, seen(cube)) == []
+
+
+def test_a_dark_background_is_no_dead_line():
+    rng = np.random.default_rng(2)
+    cube = rng.poisson(40 * np.linspace(0, 1, 80)[None, :, None] ** 4 * np.ones((10, 80, 80)))
+    assert (cube.max(axis=2) == 0).any(), "the upper lines are all zero in some bands"
+    assert not suspected(detect(cube, seen(cube)), cube.shape, "dead lines").any()
+
+
+@pytest.mark.parametrize("fills", [(-9999,), (-32768,), (0,), (-9999, -9998, -9997), (65535,)])
+def test_fill_values_are_found(scene, fills):
+    cube, rng = scene.astype(np.int32), np.random.default_rng(0)
+    where = rng.random(cube.shape) < 0.01
+    cube[where] = rng.choice(fills, where.sum())
+    found = suspected(detect(cube, seen(cube)), cube.shape, "fill value")
+    np.testing.assert_array_equal(found, where)
+
+
+def test_saturation_and_low_data_are_no_fill_values(scene):
+    cube = np.clip(scene.astype(np.int32), 1900, 2100)
+    assert not suspected(detect(cube, seen(cube)), cube.shape, "fill value").any()
+
+
+def test_a_fringe_with_the_spectrum_of_its_corner_is_found(scene):
+    cube = scene.copy()
+    cube[:, :6, :5] = cube[:, :1, :1]
+    found = suspected(detect(cube, seen(cube)), cube.shape, "constant pixels")
+    assert found[:, :6, :5].all() and found.sum() == 30 * len(cube)
+
+
+def test_shapes_must_fit(scene):
+    with pytest.raises(ShapeMismatch, match="observed"):
+        detect(scene, np.ones((60, 71), bool))
+
+
+# --- real scenes ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_undamaged_scenes_raise_almost_no_alarm(data_dir, name):
+    cube = load(data_dir, name)
+    assert suspected(detect(cube, seen(cube)), cube.shape).sum() <= SCENES[name]
+
+
+def test_indian_pines_holds_true_dropouts(pines):
+    """About 1100 of 4 million entries lie some 900 counts off all neighbours, in one band only."""
+    cube, known = pines
+    assert 900 < known.sum() < 1300
+    band, row, col = np.nonzero(known[:, 1:-1, 1:-1])
+    window = np.array([cube[band, row + i, col + j] for i in range(3) for j in range(3)])
+    around = np.delete(window, 4, axis=0)
+    assert np.median(np.abs(window[4] - np.median(around, axis=0))) > 600
+
+
+def rates(pines, cube, truth, *kinds):
+    """Share of the damage found, and how much else is suspected that was not before."""
+    found = detect(cube, seen(cube))
+    new = suspected(found, cube.shape) & ~truth & ~pines[1]
+    return suspected(found, cube.shape, *kinds)[truth].mean(), int(new.sum())
+
+
+def test_dead_lines_on_a_real_scene(pines):
+    cube = pines[0].copy()
+    truth = np.zeros(cube.shape, bool)
+    truth[:, [20, 77, 100]] = truth[30:60, 50] = True
+    cube[:, [20, 77]] = cube[30:60, 50] = 0
+    cube[:, 100] = cube[:, 99]
+    share, false = rates(pines, cube, truth, "dead lines")
+    assert share == 1 and false <= 10
+
+
+@pytest.mark.parametrize(
+    ("damage", "least"),
+    # garbage cannot be told from the bands that are noise themselves
+    [("constant", 1.0), ("garbage", 0.85)],
+)
+def test_dead_columns_on_a_real_scene(pines, damage, least):
+    cube, rng = pines[0].copy(), np.random.default_rng(0)
+    pairs, truth = some_columns(cube, 100, rng)
+    for band, column in pairs:
+        low, middle, high = np.quantile(pines[0][band], [0.01, 0.5, 0.99]).astype(int)
+        constant = damage == "constant"
+        cube[band, :, column] = middle if constant else rng.integers(low, high, 144)
+    share, false = rates(pines, cube, truth, "dead columns")
+    assert share >= least and false <= 50
+
+
+@pytest.mark.parametrize(("sigmas", "least"), [(3, 0.95), (5, 1.0)])
+def test_stripes_on_a_real_scene(pines, sigmas, least):
+    cube, sigma = pines[0].copy(), noise(pines[0])
+    pairs, truth = some_columns(cube, 100, np.random.default_rng(0))
+    for band, column in pairs:
+        cube[band, :, column] += round(sigmas * sigma[band])
+    share, false = rates(pines, cube, truth, "stripes")
+    assert share >= least and false <= 50
+
+
+def test_outliers_of_20_sigma_on_a_real_scene(pines):
+    cube, rng = pines[0].copy(), np.random.default_rng(0)
+    picks = rng.choice(cube.size, 2000, replace=False)
+    sigma = noise(cube)[picks // (144 * 144)]
+    truth = np.zeros(cube.shape, bool)
+    truth.flat[picks] = True
+    cube.flat[picks] += np.rint(20 * sigma * rng.choice([-1, 1], 2000)).astype(np.int32)
+    share, false = rates(pines, cube, truth, "outlier pixels")
+    assert share >= 0.93 and false <= 20

@@ -1,0 +1,442 @@
+"""The six transforms: what they keep, what undoes them, how they are drawn, whom they reach."""
+
+from collections import Counter
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+from hydiff.errors import BadValue, ShapeMismatch, UnknownName
+from hydiff.transforms import TRANSFORMS, Transform, draw, orbit_coverage, to_square
+
+EXACT = ["rotation", "shift", "reflection"]
+RESAMPLED = ["scaling", "similarity", "affine"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Tiny tensors: threads would cost more than they bring, most of all on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def image(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(shape, generator=generator(seed), dtype=dtype)
+
+
+def smooth(side, dtype=torch.float64):
+    """(1, 2, side, side): two gentle waves, so that interpolation is nearly right."""
+    row, col = torch.meshgrid(*[torch.linspace(0, 1, side, dtype=dtype)] * 2, indexing="ij")
+    return torch.stack([torch.sin(3 * row + col), torch.cos(2 * col - row)])[None]
+
+
+# What they do
+
+
+def test_the_six_of_the_paper():
+    assert set(TRANSFORMS) == {*EXACT, *RESAMPLED}
+
+
+@pytest.mark.parametrize("turns", range(4))
+def test_rotation_is_rot90(turns):
+    x = image(2, 3, 5, 5)
+    assert torch.equal(Transform("rotation", (turns,))(x), torch.rot90(x, turns, (-2, -1)))
+
+
+def test_shift_moves_down_and_right_and_around():
+    x = torch.arange(6).view(1, 1, 2, 3)
+    assert Transform("shift", (1, 2))(x)[0, 0].tolist() == [[4, 5, 3], [1, 2, 0]]
+
+
+@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("shape", [(2, 3, 8, 8), (1, 4, 5, 9), (1, 2, 9, 4)], ids=str)
+def test_exact_transforms_invert_to_the_last_bit(name, shape):
+    x = image(*shape)
+    square, crop = to_square(x)
+    for seed in range(20):
+        for g in draw(name, square.shape, generator(seed), n=7):
+            assert torch.equal(g.inverse()(g(square)), square)
+            assert torch.equal(g(g.inverse()(square)), square)
+            assert torch.equal(crop(g.inverse()(g(square))), x)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_exact_transforms_keep_the_norm(name):
+    x = image(2, 3, 7, 7, dtype=torch.float64)
+    for g in draw(name, x.shape, generator(), n=7):
+        # the values are the same ones, hence every norm
+        assert torch.equal(g(x).flatten(-2).sort().values, x.flatten(-2).sort().values)
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_bands_and_images_are_not_mixed(name):
+    x = image(2, 3, 8, 8)
+    for g in draw(name, x.shape, generator(), n=4):
+        one_by_one = [[g(x[b : b + 1, c : c + 1])[0, 0] for c in range(3)] for b in range(2)]
+        torch.testing.assert_close(g(x), torch.stack([torch.stack(bands) for bands in one_by_one]))
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_linear_and_constants_stay(name):
+    x, z = image(1, 2, 8, 8, dtype=torch.float64), image(1, 2, 8, 8, seed=1, dtype=torch.float64)
+    for g in draw(name, x.shape, generator(3), n=4):
+        torch.testing.assert_close(g(2 * x - z), 2 * g(x) - g(z))
+        torch.testing.assert_close(g(torch.ones_like(x)), torch.ones_like(x))
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_gradients_are_the_adjoint(name):
+    x = image(1, 2, 6, 6, dtype=torch.float64).requires_grad_()
+    y, z = (image(1, 2, 6, 6, seed=s, dtype=torch.float64) for s in (1, 2))
+    for g in draw(name, x.shape, generator(1), n=4):
+        (adjoint_y,) = torch.autograd.grad((g(x) * y).sum(), x)
+        torch.testing.assert_close((g(z) * y).sum(), (z * adjoint_y).sum())
+        if name in EXACT:  # unitary: the adjoint undoes it
+            assert torch.equal(adjoint_y, g.inverse()(y))
+
+
+@pytest.mark.parametrize("name", RESAMPLED)
+def test_the_content_goes_where_the_matrix_says(name):
+    side = 33
+    x = torch.zeros(1, 1, side, side, dtype=torch.float64)
+    x[..., 14:19, 15:20] = 1  # a block whose centre is (column 17, row 16)
+    for g in draw(name, x.shape, generator(5), n=12):
+        a, b, right, c, d, down = g.parameters
+        p, q = 17 - 16, 16 - 16  # from the middle pixel
+        col, row = a * p + b * q + right + 16, c * p + d * q + down + 16
+        if not all(6 < place < side - 7 for place in (row, col)):
+            continue
+        y = g(x)[0, 0]
+        near = torch.zeros_like(y)  # mirrored copies lie elsewhere
+        near[int(row) - 4 : int(row) + 6, int(col) - 4 : int(col) + 6] = 1
+        weights = y * near
+        rows, cols = weights.sum(1), weights.sum(0)
+        place = torch.arange(side, dtype=torch.float64)
+        assert (rows @ place / rows.sum()).item() == pytest.approx(row, abs=0.3)
+        assert (cols @ place / cols.sum()).item() == pytest.approx(col, abs=0.3)
+
+
+@pytest.mark.parametrize("name", RESAMPLED)
+def test_inverse_of_the_interpolating_ones(name):
+    side, border = 64, 8
+    x = smooth(side)
+    row, col = torch.meshgrid(*[torch.arange(side) - (side - 1) / 2] * 2, indexing="ij")
+
+    def within(rows, cols, margin):
+        return (rows.abs() < side / 2 - margin) & (cols.abs() < side / 2 - margin)
+
+    for g in draw(name, x.shape, generator(7), n=15):
+        a, b, right, c, d, down = g.parameters
+        stayed = within(c * col + d * row + down, a * col + b * row + right, 3)
+        kept = stayed & within(row, col, border)  # the mirrored edge has a kink
+        assert kept.sum() > 100
+        assert (g.inverse()(g(x)) - x)[..., kept].abs().max() < 1e-2
+        assert g.inverse().inverse().parameters == pytest.approx(g.parameters)
+
+
+def test_a_similarity_by_a_quarter_turn_is_the_rotation():
+    x = image(1, 2, 7, 7, dtype=torch.float64)
+    g = Transform("similarity", (0, 1, 0, -1, 0, 0))  # (column, row) ↦ (row, -column)
+    torch.testing.assert_close(g(x), torch.rot90(x, 1, (-2, -1)))
+
+
+def test_beyond_the_edge_the_image_is_mirrored():
+    x = torch.arange(4.0).view(1, 1, 1, 4).expand(1, 1, 4, 4)
+    moved = Transform("similarity", (1, 0, 2, 0, 1, 0))(x)
+    torch.testing.assert_close(moved[0, 0, 0], torch.tensor([1.0, 0.0, 0.0, 1.0]))
+
+
+@pytest.mark.parametrize("name", RESAMPLED)
+def test_half_precision_keeps_its_type(name):
+    x = smooth(16).to(torch.bfloat16)
+    (g,) = draw(name, x.shape, generator())
+    assert g(x).dtype == torch.bfloat16
+    torch.testing.assert_close(g(x).float(), g(x.float()), atol=2e-2, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["similarity", "affine", "scaling", "shift", "reflection"])
+def test_only_rotation_needs_a_square(name):
+    for g in draw(name, (5, 8), generator(), n=4):
+        assert g(image(1, 2, 5, 8)).shape == (1, 2, 5, 8)
+
+
+# How they are drawn
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+@pytest.mark.parametrize("n", [1, 3, 7, 8])
+def test_weights_sum_to_one_and_no_transform_comes_twice(name, n):
+    for seed in range(20):
+        drawn = draw(name, (6, 6), generator(seed), n)
+        assert sum(g.weight for g in drawn) == pytest.approx(1)
+        assert len({g.parameters for g in drawn}) == len(drawn)
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+@pytest.mark.parametrize("n", [1, 7])
+def test_same_generator_state_same_draws(name, n):
+    first, second = (draw(name, (9, 9), generator(4), n) for _ in range(2))
+    assert first == second
+    rng = generator(4)
+    draw(name, (9, 9), rng, n)
+    sequence = [draw(name, (9, 9), rng, n) for _ in range(20)]
+    assert any(drawn != first for drawn in sequence)
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_the_global_generator_is_left_alone(name):
+    before = torch.random.get_rng_state()
+    draw(name, (9, 9), generator(), 7)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+@pytest.mark.parametrize("side", [3, 4])
+def test_one_draw_is_never_the_identity(name, side):
+    x, rng = torch.arange(1.0, side * side + 1).view(1, 1, side, side), generator()
+    for _ in range(300):
+        (g,) = draw(name, x.shape, rng)
+        assert g.weight == 1
+        assert not torch.equal(g(x), x)
+
+
+@pytest.mark.parametrize(("name", "size"), [("rotation", 3), ("reflection", 3), ("shift", 8)])
+def test_single_draws_reach_every_other_element_equally_often(name, size):
+    rng = generator()
+    seen = Counter(draw(name, (3, 3), rng)[0].parameters for _ in range(1600))
+    assert len(seen) == size
+    assert min(seen.values()) > 0.7 * 1600 / size
+
+
+def test_seven_rotations_are_the_four_weighted_two_two_two_one():
+    single = Counter()
+    for seed in range(200):
+        drawn = draw("rotation", (4, 4), generator(seed), n=7)
+        weights = {g.parameters[0]: round(7 * g.weight) for g in drawn}
+        assert sorted(weights) == [0, 1, 2, 3]
+        assert sorted(weights.values()) == [1, 2, 2, 2]
+        single.update(k for k, times in weights.items() if times == 1)
+    assert len(single) == 4  # which one comes once is random
+    assert min(single.values()) > 20
+
+
+def test_weighted_rotations_equal_the_plain_mean_over_seven_signed_angles():
+    x = image(1, 2, 6, 6, dtype=torch.float64)
+    y = image(1, 2, 6, 6, seed=1, dtype=torch.float64)
+    drawn = draw("rotation", x.shape, generator(2), n=7)
+    weighted = sum(g.weight * (g(x) - y).square().mean() for g in drawn)
+    (once,) = [g.parameters[0] for g in drawn if round(7 * g.weight) == 1]
+    angles = [0, 90, 180, 270, -0, -90, -180, -270]
+    angles.pop(next(i for i, angle in enumerate(angles) if angle // 90 % 4 == once))
+    assert len(angles) == 7
+    plain = [torch.rot90(x, angle // 90, (-2, -1)) for angle in angles]
+    torch.testing.assert_close(weighted, sum((z - y).square().mean() for z in plain) / 7)
+
+
+def test_weighted_reflections_equal_the_plain_mean_over_seven():
+    x = image(1, 2, 6, 6, dtype=torch.float64)
+    y = image(1, 2, 6, 6, seed=1, dtype=torch.float64)
+    drawn = draw("reflection", x.shape, generator(), n=7)
+    weighted = sum(g.weight * (g(x) - y).square().mean() for g in drawn)
+    plain = [x, x, x, x, x.flip(-2), x.flip(-1), x.flip(-2, -1)]
+    torch.testing.assert_close(weighted, sum((z - y).square().mean() for z in plain) / 7)
+
+
+@pytest.mark.parametrize("name", ["shift", *RESAMPLED])
+def test_seven_of_the_others_are_independent(name):
+    drawn = draw(name, (40, 40), generator(), n=7)
+    assert [g.weight for g in drawn] == [1 / 7] * 7
+
+
+def linear_part(g):
+    a, b, _, c, d, _ = g.parameters
+    return np.array([[a, b], [c, d]])
+
+
+def test_scaling_draws_both_factors_and_centres_inside():
+    drawn = draw("scaling", (20, 30), generator(), n=200)
+    assert {g.parameters[0] for g in drawn} == {0.75, 0.5}
+    for g in drawn:
+        f, zero, right, _, same, down = g.parameters
+        assert (zero, same) == (0, f)
+        assert abs(right / (1 - f)) <= 15
+        assert abs(down / (1 - f)) <= 10
+
+
+def test_similarity_turns_zooms_and_shifts_within_its_ranges():
+    drawn = draw("similarity", (20, 30), generator(), n=200)
+    zooms = [np.linalg.det(linear_part(g)) ** 0.5 for g in drawn]
+    assert 0.5 <= min(zooms) < 0.55
+    assert 0.95 < max(zooms) <= 1
+    angles = [np.degrees(np.arctan2(g.parameters[3], g.parameters[0])) for g in drawn]
+    assert min(angles) < -160
+    assert max(angles) > 160
+    for g in drawn:
+        col, row = np.linalg.solve(linear_part(g), [g.parameters[2], g.parameters[5]])
+        assert abs(col) <= 15
+        assert abs(row) <= 10
+
+
+def test_affine_skews_and_stretches_within_its_ranges():
+    # A = zoom · turn · skew · stretch: QR gives back (zoom · stretch) and tan(skew)
+    triangles = [np.linalg.qr(linear_part(g))[1] for g in draw("affine", (9, 9), generator(), 300)]
+    stretches = np.abs([np.diag(r) for r in triangles])
+    assert 0.25 <= stretches.min() < 0.3
+    assert 0.9 < stretches.max() <= 1
+    skews = np.degrees([np.arctan(r[0, 1] / r[1, 1]) for r in triangles])
+    assert 45 < np.abs(skews).max() <= 50
+    assert skews.min() < 0 < skews.max()
+
+
+def test_errors_say_what_to_do():
+    with pytest.raises(UnknownName, match="did you mean 'rotation'"):
+        draw("rotations", (4, 4), generator())
+    with pytest.raises(ShapeMismatch, match="to_square"):
+        draw("rotation", (4, 5), generator())
+    with pytest.raises(BadValue, match="n ≤ 8"):
+        draw("rotation", (4, 4), generator(), n=9)
+    with pytest.raises(BadValue, match="at least 1"):
+        draw("shift", (4, 4), generator(), n=0)
+    with pytest.raises(UnknownName, match="did you mean 'affine'"):
+        orbit_coverage(torch.ones(2, 2, dtype=torch.bool), "afine")
+    with pytest.raises(BadValue, match="boolean"):
+        orbit_coverage(torch.ones(2, 2), "shift")
+
+
+# The square hull
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 5, 9), (3, 9, 5), (4, 4), (2, 1, 6)], ids=str)
+def test_the_hull_is_square_and_crops_back(shape):
+    x = image(*shape)
+    square, crop = to_square(x)
+    side = max(shape[-2:])
+    assert square.shape == (*shape[:-2], side, side)
+    assert torch.equal(crop(square), x)
+    assert square.abs().sum() == pytest.approx(x.abs().sum())
+    assert (to_square(x, fill=7.0)[0] == 7).sum() == square.numel() - x.numel()
+
+
+def test_the_padding_of_a_mask_is_unobserved():
+    square, crop = to_square(torch.ones(3, 5, dtype=torch.bool))
+    assert square.dtype == torch.bool
+    assert square.sum() == 15
+    assert crop(square).all()
+
+
+# Whom they reach
+
+
+def columns(*runs):
+    """A published mask: full-height stripes on 144 × 144; True = measured."""
+    observed = torch.ones(144, 144, dtype=torch.bool)
+    for first, last in runs:
+        observed[:, first : last + 1] = False
+    return observed
+
+
+PUBLISHED = [
+    columns((11, 13), (29, 34), (59, 67)),
+    columns((19, 24), (39, 44), (59, 69), (89, 99)),
+    columns((9, 14), (19, 24), (29, 34), (39, 44)),
+    columns((0, 3), *[(k, k + 3) for k in range(9, 140, 10)]),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [("rotation", [0, 2 * 2, 0, 32 * 32]), ("reflection", [0, 2 * 144, 0, 32 * 144])],
+)
+def test_published_masks(name, counts):
+    # Column k is lost to reflections when 143 - k is masked too: 2 columns of mask 2, 32 of
+    # mask 4.  The shares of *all* pixels are 0, 0.02, 0, 4.9 % and 0, 1.4, 0, 22.2 %.
+    for observed, count in zip(PUBLISHED, counts, strict=True):
+        missing = (~observed).sum().item()
+        assert orbit_coverage(observed, name) == pytest.approx(count / missing)
+
+
+@pytest.mark.parametrize("name", ["shift", "scaling", "similarity", "affine"])
+def test_the_other_groups_reach_all_of_the_published_masks(name):
+    assert [orbit_coverage(observed, name) for observed in PUBLISHED] == [0, 0, 0, 0]
+
+
+def goals(name, n, row, col):
+    """Every pixel to which some transform carries (row, col), one by one."""
+    if name == "rotation":
+        for _ in range(4):
+            row, col = n - 1 - col, row
+            yield row, col
+    elif name == "reflection":
+        yield from product((row, n - 1 - row), (col, n - 1 - col))
+    elif name == "shift":
+        yield from product(range(n), range(n))
+    elif name == "scaling":
+        yield from product(scaled(n, row), scaled(n, col))
+
+
+def scaled(n, line):
+    """Lines that show `line` after a scaling, its mirror images included."""
+    centres = np.linspace(0, n, 16 * n + 1)
+    u = line + 0.5
+    for f, c, copy in product((0.75, 0.5), centres, (u, -u, 2 * n - u)):
+        place = f * copy + (1 - f) * c
+        if 0 <= place < n:
+            yield int(place)
+
+
+@pytest.mark.parametrize("name", [*EXACT, "scaling"])
+@pytest.mark.parametrize("shape", [(6, 6), (5, 5), (4, 7), (7, 3)], ids=str)
+def test_coverage_against_loops(name, shape):
+    side = max(shape)
+    carried = {p: set(goals(name, side, *p)) for p in product(*map(range, shape))}
+    for seed, share in product(range(4), (0.05, 0.3, 0.8)):
+        observed = torch.rand(shape, generator=generator(seed)) < share
+        seen = {tuple(p) for p in observed.nonzero().tolist()}
+        missing = [p for p in carried if p not in seen]
+        lost = sum(not carried[p] & seen for p in missing)
+        assert orbit_coverage(observed, name) == pytest.approx(lost / max(len(missing), 1))
+
+
+@pytest.mark.parametrize("name", ["similarity", "affine"])
+@pytest.mark.parametrize("start", [(-0.95, -0.95), (0.95, 0.0), (0.0, 0.0)], ids=str)
+def test_similarity_and_affine_carry_any_place_anywhere(name, start):
+    # on an image that reaches from -1 to 1: the nine cells of a 3 × 3 board
+    goals = [place_after(g, start) for g in draw(name, (2, 2), generator(), n=6000)]
+    inside = [(col, row) for col, row in goals if max(abs(col), abs(row)) < 1]
+    assert len({(round(1.5 * col), round(1.5 * row)) for col, row in inside}) == 9
+
+
+def place_after(g, place):
+    a, b, right, c, d, down = g.parameters
+    return a * place[0] + b * place[1] + right, c * place[0] + d * place[1] + down
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_coverage_at_the_ends(name):
+    all_seen = torch.ones(4, 6, dtype=torch.bool)
+    assert orbit_coverage(all_seen, name) == 0
+    assert orbit_coverage(~all_seen, name) == 1
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_coverage_counts_entries_band_by_band(name):
+    bands = torch.rand(5, 6, 6, generator=generator(1)) < 0.1
+    bands[2], bands[3] = True, False
+    missing = (~bands).sum((-2, -1))
+    lost = sum(
+        orbit_coverage(band, name) * m.item() for band, m in zip(bands, missing, strict=True)
+    )
+    assert orbit_coverage(bands, name) == pytest.approx(lost / missing.sum().item())
+    assert lost >= 36  # the band that saw nothing
+
+
+def test_coverage_takes_read_only_arrays():
+    observed = np.broadcast_to(np.array([True, False, True, False]), (4, 4))
+    assert orbit_coverage(observed, "reflection") == 0
