@@ -7,6 +7,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# two test processes on two cores: one thread each, or OpenMP's threads wait for one another
+test: export OMP_NUM_THREADS := 1
 
 .PHONY: demo test wheel bench clean
 

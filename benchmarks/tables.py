@@ -1,36 +1,110 @@
 """Put the tables that the documents show into them, read from benchmarks/results.
 
-python benchmarks/tables.py            rewrites README.md between its table marks
+python benchmarks/tables.py            rewrites the documents between their table marks
 """
 
 import csv
+import json
 import re
 from pathlib import Path
+from statistics import mean, stdev
 
 ROOT = Path(__file__).parents[1]
-MARKS = re.compile(r"(<!-- table: (?P<source>\S+) -->\n).*?(<!-- /table -->)", re.DOTALL)
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MARKS = re.compile(
+    r"(<!-- table: (?P<source>\S+?\.csv) ?(?P<name>\w*) -->\n).*?(<!-- /table -->)", re.DOTALL
+)
 
 
 def classical(rows):
     """Methods down, scene and mask across; smooth at its default s only."""
     rows = [r for r in rows if r["method"] != "smooth" or r["s"] == "1.5"]
-    cases = list(dict.fromkeys((r["scene"], r["mask"]) for r in rows))
-    methods = sorted({r["method"] for r in rows}, key=lambda m: -mean(rows, m))
-    yield "| method | " + " | ".join(f"{s}, {m.split('_')[0]}" for s, m in cases) + " | seconds |"
-    yield "|---" * (len(cases) + 2) + "|"
+    rows = [r for r in rows if "moved" not in r["mask"]]
+    columns = list(dict.fromkeys((r["scene"], r["mask"]) for r in rows))
+    methods = sorted({r["method"] for r in rows}, key=lambda m: -average(rows, method=m))
+    yield line("method", *(f"{s}, {m.split('_')[0]}" for s, m in columns), "seconds")
+    yield rule(len(columns) + 2)
     for method in methods:
         mine = {(r["scene"], r["mask"]): r for r in rows if r["method"] == method}
-        figures = [f"{float(mine[case]['mpsnr']):.2f}" for case in cases]
+        figures = [f"{float(mine[c]['mpsnr']):.2f}" for c in columns]
         seconds = max(float(r["seconds"]) for r in mine.values())
-        yield f"| `{method}` | " + " | ".join(figures) + f" | {seconds:.1f} |"
+        yield line(f"`{method}`", *figures, f"{seconds:.1f}")
 
 
-def mean(rows, method):
-    figures = [float(r["mpsnr"]) for r in rows if r["method"] == method]
-    return sum(figures) / len(figures)
+def learned(rows):
+    """Cases down, methods across: mean MPSNR over the seeds, with their standard deviation."""
+    rows = [r for r in rows if r["settings"] == "{}"]
+    methods = ("hydiff-ei", "ei", "robust-ei", "smooth", "harmonic")
+    yield line("scene, mask, scale", "σ_y", *(f"`{m}`" for m in methods))
+    yield rule(len(methods) + 2)
+    cases = dict.fromkeys((r["scene"], r["mask"], r["scale"], r["sigma_y"]) for r in rows)
+    for case in sorted(cases, key=lambda c: (c[0] != "indian_pines_144", c[3], c)):
+        scene, mask, scale, sigma = case
+        picked = {"scene": scene, "mask": mask, "scale": scale, "sigma_y": sigma}
+        yield line(
+            f"{scene}, {mask}, {scale}", sigma, *(cell(rows, method=m, **picked) for m in methods)
+        )
 
 
-TABLES = {"benchmarks/results/classical.csv": classical}
+def readings(rows):
+    """The readings of ε_0 on one scene."""
+    yield line("ε_0", "MPSNR of the result", "of the raw network")
+    yield rule(3)
+    for reading in ("implied", "fresh", "none"):
+        settings = "{}" if reading == "implied" else json.dumps({"eps0": reading})
+        picked = {"method": "hydiff-ei", "scale": "minmax", "settings": settings}
+        yield line(f"`{reading}`", cell(rows, **picked), cell(rows, "mpsnr_raw", **picked))
+
+
+def presets(rows):
+    """What single settings cost."""
+    yield line("settings changed", "MPSNR", "seconds on the GPU")
+    yield rule(3)
+    for settings in dict.fromkeys(r["settings"] for r in rows):
+        seconds = min(float(r["seconds"]) for r in rows if r["settings"] == settings)
+        shown = ", ".join(f"{k} = {v}" for k, v in json.loads(settings).items()) or "none"
+        yield line(shown, cell(rows, settings=settings), f"{seconds:.1f}")
+
+
+def preconditioner(rows):
+    yield line("mask", "s", "iterations with R (−Δ)^{−s} Rᵀ", "with L⁻¹ R (−Δ)^{2−s} Rᵀ L⁻¹")
+    yield rule(4)
+    for r in rows:
+        yield line(r["mask"], r["s"], r["plain"], r["ours"])
+
+
+def select(rows, **picked):
+    return [r for r in rows if all(r[k] == v for k, v in picked.items())]
+
+
+def average(rows, column="mpsnr", **picked):
+    return mean(float(r[column]) for r in select(rows, **picked))
+
+
+def cell(rows, column="mpsnr", **picked):
+    """Mean ± standard deviation over the seeds; a dash where nothing was run."""
+    figures = [float(r[column]) for r in select(rows, **picked)]
+    if not figures:
+        return "–"
+    spread = f" ± {stdev(figures):.2f}" if len(figures) > 1 and stdev(figures) > 0 else ""
+    return f"{mean(figures):.2f}{spread}"
+
+
+def line(*cells):
+    return "| " + " | ".join(cells) + " |"
+
+
+def rule(columns):
+    return "|---" * columns + "|"
+
+
+TABLES = {
+    ("benchmarks/results/classical.csv", ""): classical,
+    ("benchmarks/results/learned_required.csv", ""): learned,
+    ("benchmarks/results/learned_required.csv", "readings"): readings,
+    ("benchmarks/results/learned_presets.csv", ""): presets,
+    ("benchmarks/results/preconditioner.csv", ""): preconditioner,
+}
 
 
 def rendered(text):
@@ -38,12 +112,12 @@ def rendered(text):
 
     def table(match):
         with (ROOT / match["source"]).open(newline="") as file:
-            lines = TABLES[match["source"]](list(csv.DictReader(file)))
-            return match[1] + "\n".join(lines) + "\n" + match[3]
+            lines = TABLES[match["source"], match["name"]](list(csv.DictReader(file)))
+            return match[1] + "\n".join(lines) + "\n" + match[4]
 
     return MARKS.sub(table, text)
 
 
 if __name__ == "__main__":
-    for document in (ROOT / "README.md",):
+    for document in DOCUMENTS:
         document.write_text(rendered(document.read_text()))

@@ -15,13 +15,23 @@ PACKAGE = ROOT / "src" / "hydiff"
 ROWS = [
     {"cli"},
     {"api", "provenance", "simulate", "info"},
-    {"methods"},
-    {"degrade", "subspace"},
-    {"io", "mask", "detect", "result", "metrics", "plots", "bundled"},
+    {"methods", "train"},
+    {"engine"},
+    {"losses", "diffusion", "network", "transforms", "degrade", "subspace", "noise"},
+    {"checkpoint"},
+    {"io", "mask", "census", "detect", "result", "metrics", "plots", "bundled"},
     {"cube", "errors"},
 ]
-ALLOWED = {("cube", "errors"), ("detect", "mask"), ("metrics", "mask"), ("plots", "metrics")}
-TORCH_CORE = {"degrade"}
+ALLOWED = {
+    ("cube", "errors"),
+    ("census", "mask"),
+    ("detect", "mask"),
+    ("detect", "census"),
+    ("metrics", "mask"),
+    ("plots", "metrics"),
+    ("losses", "transforms"),
+}
+TORCH_CORE = {"degrade", "transforms", "network", "losses", "diffusion", "engine"}
 
 
 def module_of(path):

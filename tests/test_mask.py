@@ -11,16 +11,15 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.io import loadmat
 
+from hydiff.census import census, ranges
 from hydiff.errors import BadValue, ShapeMismatch, UnknownName
 from hydiff.mask import (
     DEFAULT_MISSING,
     MASKS,
     PUBLISHED,
     band_groups,
-    census,
     make_mask,
     outside,
-    ranges,
     shared,
     thickness,
 )
@@ -202,7 +201,7 @@ def test_the_number_of_bands_must_be_known():
 @given(cubes)
 def test_a_census_counts_every_missing_entry_once(observed):
     found = census(observed)
-    bands, rows, cols = observed.shape
+    _, rows, cols = observed.shape
     empty = ~observed.any(axis=(1, 2))
     assert found.missing == (~observed).sum() == round(sum(found.missing_share) * rows * cols)
     assert found.missing == found.inside + found.outside + empty.sum() * rows * cols

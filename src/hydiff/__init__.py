@@ -8,12 +8,12 @@
 
 from hydiff import metrics
 from hydiff.api import fill
+from hydiff.bundled import sample, sample_labels
 from hydiff.cube import Cube
 from hydiff.errors import HydiffError
 from hydiff.io import read, write
 from hydiff.methods import METHODS
 from hydiff.result import Result, Step
-from hydiff.bundled import sample, sample_labels
 
 __version__ = "0.1.0"
 __all__ = [

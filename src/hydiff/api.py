@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hydiff import mask
+from hydiff import mask, noise
+from hydiff.checkpoint import Checkpoint, fingerprint, history_of
 from hydiff.cube import (
     Array,
     Bools,
@@ -37,6 +39,16 @@ Ints = NDArray[np.intp]
 LARGEST_SIGMA = 10.0  # of the unit range; more is a slip of units
 
 
+class Job(NamedTuple):
+    """How to run a method, as opposed to what it computes."""
+
+    seed: int
+    device: str
+    deterministic: bool
+    checkpoint: Path | None
+    resume: bool
+
+
 def fill(
     data: Cube | Array | xarray.DataArray,
     observed: Bools | None = None,
@@ -51,6 +63,9 @@ def fill(
     denoise: bool = False,
     seed: int = 0,
     device: str = "auto",
+    deterministic: bool = False,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
     progress: Progress = None,
     **settings: Any,
 ) -> Result:
@@ -59,12 +74,16 @@ def fill(
     data: a Cube, a DataArray, or an array (bands, rows, cols).  Missing are the entries that
         `observed` (True = measured; (rows, cols) or (bands, rows, cols)) names, and those that
         the cube itself does: its nodata value (or `nodata`), NaN, Inf.
-    sigma_y: noise std in the cube's unit, one number or one per band; "5%" is a share of its range.
+    sigma_y: noise std in the cube's unit, one number or one per band; "5%" is a share of its range,
+        "auto" has it estimated from the cube.
     bad_bands: "fill" gives gaps in bad bands the plain spatial fill, "keep" leaves them.
     max_gap: leave what lies in gaps wider than this many pixels.
     outside: "keep" or "fill" what no line joins to observed pixels on both sides; by default kept
         in cubes that were read from files, filled in arrays.
     denoise: with sigma_y > 0, `Result.cube` takes the estimate for its observed entries too.
+    deterministic: the same bytes again on a GPU too, at some cost (a CPU always gives them).
+    checkpoint: a file for the state of a learned method, written every half minute and removed at
+        the end; with `resume` a run goes on from it.
     progress: called with every `Step` of the method.
     settings: entries of the method's settings, e.g. `s=1.25`.
 
@@ -86,13 +105,14 @@ def fill(
 
     values = np.asarray(cube.values, dtype=np.float64)
     scale = unit_scale(values, seen, cube.good_bands)
-    sigma = unit_sigma(sigma_y, cube.bands, scale)
+    y = np.where(seen, scale.to_unit(values), 0.0)
+    sigma, notes = unit_sigma(sigma_y, y, seen, cube.good_bands, scale)
     noisy = bool(sigma.any())
     estimate, history = values, list[Mapping[str, float]]()
     if target.any() or noisy:
-        y = np.where(seen, scale.to_unit(values), 0.0)
-        start = partial(_start, seed=seed, device=device)
-        x, history = _run(chosen, y, seen, sigma, cube, start, progress)
+        keep = None if checkpoint is None else Path(checkpoint)
+        job = Job(seed, device, deterministic, keep, resume)
+        x, history = _run(chosen, y, seen, sigma, cube, job, progress)
         estimate = scale.from_unit(x)
         if (unreached := target & np.isnan(x)).any():
             left[f"out of reach of {chosen.name}"] = int(unreached.sum())
@@ -101,18 +121,21 @@ def fill(
     trusted = target | seen if noisy else target  # whose value is the method's, not the file's
     out = np.where(seen, values, np.nan)
     out[trusted] = estimate[trusted]
-    written, notes = into_dtype(cube, estimate, trusted if denoise else target, nodata)
+    written, more = into_dtype(cube, estimate, trusted if denoise else target, nodata)
+    kind = _float_for(cube.dtype)
     return Result(
         cube=replace(cube, values=written),
-        values=out.astype(_float_for(cube.dtype), copy=False),
+        values=out.astype(kind, copy=False),
+        raw=estimate.astype(kind, copy=False),
         filled=target,
         left=left,
         method=chosen.name,
         settings=settings_dict(chosen.settings),
+        sigma_y=sigma * scale.span,
         history=history,
         seed=seed,
         seconds=time.perf_counter() - began,
-        notes=notes,
+        notes=notes + more,
     )
 
 
@@ -177,8 +200,16 @@ def targets(
     return target, left
 
 
-def unit_sigma(sigma_y: Sigma, bands: int, scale: Scale) -> Floats:
-    """Noise std per band (bands,) on the unit range, from a number, one per band, or "5%"."""
+def unit_sigma(
+    sigma_y: Sigma, y: Floats, seen: Bools, good: Bools, scale: Scale
+) -> tuple[Floats, list[str]]:
+    """Noise std per band (bands,) on the unit range, and what to tell of it.
+
+    From a number, one per band, a share such as "5%", or "auto": estimated from y.
+    """
+    bands = len(y)
+    if isinstance(sigma_y, str) and sigma_y == "auto":
+        return _estimated_sigma(y, seen, good, scale)
     try:
         if isinstance(sigma_y, str) and sigma_y.endswith("%"):
             sigma = np.asarray(float(sigma_y[:-1]) / 100)
@@ -186,7 +217,8 @@ def unit_sigma(sigma_y: Sigma, bands: int, scale: Scale) -> Floats:
             sigma = np.asarray(sigma_y, dtype=np.float64) / scale.span
     except ValueError:
         raise BadValue(
-            f"sigma_y = {sigma_y!r}: expected a number in the cube's unit, or a share such as 5%"
+            f"sigma_y = {sigma_y!r}: expected a number in the cube's unit, a share such as 5%, "
+            "or auto"
         ) from None
     if sigma.shape not in ((), (bands,)):
         raise ShapeMismatch(
@@ -197,7 +229,20 @@ def unit_sigma(sigma_y: Sigma, bands: int, scale: Scale) -> Floats:
             f"sigma_y = {sigma_y}: expected a standard deviation between 0 and "
             f"{LARGEST_SIGMA * scale.span:g}, in the cube's unit (its values span {scale.span:g})"
         )
-    return np.broadcast_to(sigma, (bands,)).copy()
+    return np.broadcast_to(sigma, (bands,)).copy(), []
+
+
+def _estimated_sigma(y: Floats, seen: Bools, good: Bools, scale: Scale) -> tuple[Floats, list[str]]:
+    usable = good & seen.any(axis=(1, 2))
+    found = noise.estimate(y[usable], seen[usable])
+    sigma = np.zeros(len(y))
+    sigma[usable] = found.sigma
+    typical, error = np.median(found.sigma), np.median(found.error)
+    told = (
+        f"sigma_y estimated by {found.how}: {typical * scale.span:.3g} ± {error * scale.span:.1g} "
+        f"in the median band ({100 * typical:.2g} % of the range)"
+    )
+    return sigma, [told]
 
 
 def _run(
@@ -206,7 +251,7 @@ def _run(
     seen: Bools,
     sigma: Floats,
     cube: Cube,
-    start: Callable[..., Iterator[Step]],
+    job: Job,
     progress: Progress,
 ) -> tuple[Floats, list[Mapping[str, float]]]:
     """The method's estimate for good bands, the plain spatial fill for bad ones; NaN elsewhere.
@@ -214,20 +259,53 @@ def _run(
     y, seen: (bands, rows, cols) on the unit range.  Also returns the log of every step.
     """
     x = np.full(y.shape, np.nan)
-    history: list[Mapping[str, float]] = []
     measured = seen.any(axis=(1, 2))
     good, bad = measured & cube.good_bands, measured & ~cube.good_bands
-    for step in start(
-        _for_bands(chosen, cube, good), y[good], mask.shared(seen[good]), sigma[good]
-    ):
-        history.append(step.log)
-        if progress is not None:
-            progress(step)
-    x[good] = step.x if chosen.backend == "numpy" else step.x.double().cpu().numpy()
+    chosen = _for_bands(chosen, cube, good)
+    inputs = (y[good], mask.shared(seen[good]), sigma[good])
+    keep, state, history = _checkpoint(chosen, inputs, job)
+    began = time.perf_counter()
+    with _memory_told(job.device):
+        for step in _start(chosen, *inputs, job, state):
+            history.append({**step.log, "seconds": time.perf_counter() - began})
+            if keep is not None:
+                keep.offer(step, history)
+            if progress is not None:
+                progress(step)
+        x[good] = step.x if chosen.backend == "numpy" else step.x.double().cpu().numpy()
+    if keep is not None:
+        keep.remove()
     if bad.any():
-        for step in start(choose("harmonic"), y[bad], mask.shared(seen[bad]), 0 * sigma[bad]):
+        for step in _start(choose("harmonic"), y[bad], mask.shared(seen[bad]), sigma[bad], job):
             x[bad] = step.x
-    return x, history
+    return x, [{k: float(v) for k, v in record.items()} for record in history]
+
+
+def _checkpoint(
+    chosen: Chosen, inputs: tuple[Array, ...], job: Job
+) -> tuple[Checkpoint | None, dict[str, Any] | None, list[Mapping[str, Any]]]:
+    """Where to keep the state, the state to go on from, and the history behind it."""
+    if job.checkpoint is None:
+        return None, None, []
+    settings = settings_dict(chosen.settings)
+    belongs_to = fingerprint(*inputs, chosen.name, settings, job.seed)
+    keep = Checkpoint(job.checkpoint, belongs_to)
+    state = keep.load() if job.resume else None
+    return keep, state, [] if state is None else history_of(state)
+
+
+@contextmanager
+def _memory_told(device: str) -> Iterator[None]:
+    """Out of memory: say what to set."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "out of memory" not in str(error):
+            raise
+        raise BadValue(
+            f"out of memory on device {device}; set fewer channels (--set channels=64), "
+            "another device, or fill a window of the cube"
+        ) from error
 
 
 def _for_bands(chosen: Chosen, cube: Cube, bands: Bools) -> Chosen:
@@ -240,21 +318,34 @@ def _for_bands(chosen: Chosen, cube: Cube, bands: Bools) -> Chosen:
 
 
 def _start(
-    chosen: Chosen, y: Floats, observed: Bools, sigma: Floats, *, seed: int, device: str
+    chosen: Chosen,
+    y: Floats,
+    observed: Bools,
+    sigma: Floats,
+    job: Job,
+    state: dict[str, Any] | None = None,
 ) -> Iterator[Step]:
     """The method's generator, with the arrays and the source of randomness it works on."""
     if chosen.backend == "numpy":
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(job.seed)
         return chosen.inpaint(y, observed, sigma, chosen.settings, rng=rng)
     import torch
 
-    place = torch_device(device)
+    place = torch_device(job.device)
+    if job.deterministic:
+        torch.use_deterministic_algorithms(True)
+    given: dict[str, Any] = {} if state is None else {"resume": state}
+    if getattr(chosen.settings, "weights", None) is not None:
+        from hydiff.train import load_weights
+
+        given["initial"] = load_weights(chosen.settings, bands=len(y))
     return chosen.inpaint(
         torch.as_tensor(y, dtype=torch.float32, device=place),
         torch.as_tensor(observed, device=place),
         torch.as_tensor(sigma, dtype=torch.float32, device=place),
         chosen.settings,
-        rng=torch.Generator(place).manual_seed(seed),
+        rng=torch.Generator(place).manual_seed(job.seed),
+        **given,
     )
 
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -44,7 +44,7 @@ def main() -> None:
         err.print(f"hydiff: {error}", style="red", markup=False)
         sys.exit(2)
     except KeyboardInterrupt:
-        err.print("hydiff: interrupted; nothing was written")
+        err.print("hydiff: interrupted; no output was written (a learned fill goes on by --resume)")
         sys.exit(130)
 
 
@@ -118,7 +118,8 @@ def mask(
     """Take a census of the gaps, and suggest damage that the file does not declare."""
     from hydiff import io
     from hydiff.api import observed_entries
-    from hydiff.mask import census, shared
+    from hydiff.census import census
+    from hydiff.mask import shared
 
     if output is not None:
         io.staging.refuse_existing(output, overwrite)
@@ -191,8 +192,14 @@ def fill(
     outside: Annotated[str, typer.Option(help="keep | fill what lies outside the data.")] = "keep",
     sigma_y: Annotated[str, typer.Option(help="Noise std in the cube's unit, or 5%.")] = "0",
     denoise: Annotated[bool, typer.Option("--denoise", help="Replace noisy entries too.")] = False,
+    weights: Annotated[Path | None, typer.Option(help="Trained network, by `train`.")] = None,
+    refine: Annotated[int, typer.Option(help="Test-time steps from those weights.")] = 0,
     seed: Seed = 0,
     device: Annotated[str, typer.Option(help="auto | cpu | cuda, for learned methods.")] = "auto",
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="The same bytes again on a GPU too.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on after an interruption.")] = False,
     overwrite: Overwrite = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
     json_: Json = False,
@@ -202,8 +209,11 @@ def fill(
     from hydiff.methods import DEFAULT, choose, settings_dict
 
     _check_outputs(input, output, overwrite)
-    overrides = _key_values(set_ or [])
-    chosen = choose(method or DEFAULT, preset, overrides)
+    overrides: dict[str, Any] = dict(_key_values(set_ or []))
+    if weights is not None:
+        overrides |= {"weights": str(weights), "refine": refine}
+    method = method or ("hydiff-ei" if weights is not None else DEFAULT)
+    chosen = choose(method, preset, overrides)
     cube = io.read(input, var=var).load()
     seen = api.observed_entries(cube, _given_mask(cube.shape, observed, missing), nodata)
     if detect:
@@ -229,18 +239,21 @@ def fill(
         result = api.fill(
             cube,
             seen,
-            method=method or DEFAULT,
+            method=method,
             preset=preset,
             sigma_y=sigma,
             nodata=nodata,
             denoise=denoise,
             seed=seed,
             device=device,
+            deterministic=deterministic,
+            checkpoint=provenance.checkpoint_path(output),
+            resume=resume,
             progress=progress,
             bad_bands=bad_bands,
             max_gap=max_gap,
             outside=outside,
-            **cast(dict[str, Any], overrides),
+            **overrides,
         )
     made = provenance.save(result, output, command=sys.argv, overwrite=overwrite)
     if json_:
@@ -289,6 +302,64 @@ def convert(input: Path, output: Path, var: Var = None, overwrite: Overwrite = F
     _refuse_input_as_output(input, output, overwrite)
     made = io.write(io.read(input, var=var), output, overwrite=overwrite)
     out.print("\n".join(str(path) for path in made), markup=False)
+
+
+@app.command()
+def train(
+    cubes: Annotated[list[Path], typer.Argument(help="Damaged cubes of one sensor.")],
+    output: Output,
+    minutes: Annotated[
+        float | None, typer.Option(help="Train this long.  [10 unless --epochs is given]")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Or: go through all cubes N times.")] = None,
+    batch: Annotated[int, typer.Option(help="Crops in an update.")] = 5,
+    crop: Annotated[int, typer.Option(help="Side of the crops, in pixels.")] = 144,
+    channels: Annotated[int, typer.Option(help="Of the network; 32 for a CPU.")] = 128,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Another setting, key=value (repeatable).")
+    ] = None,
+    nodata: Annotated[float | None, typer.Option(help="Value that means missing.")] = None,
+    var: Var = None,
+    seed: Seed = 0,
+    device: Annotated[str, typer.Option(help="auto | cpu | cuda.")] = "auto",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on after an interruption.")] = False,
+    overwrite: Overwrite = False,
+    json_: Json = False,
+) -> None:
+    """Train a network on damaged cubes alone, for `fill --weights`; stops after 10 minutes."""
+    from rich.progress import Progress
+
+    from hydiff.api import torch_device
+    from hydiff.methods import settings_from
+    from hydiff.train import Training, train_files
+
+    named = {"batch": batch, "crop": crop, "channels": channels, "seed": seed}
+    settings = settings_from("train", Training, None, named | _key_values(set_ or []))
+    with Progress(console=err, transient=True, disable=not err.is_terminal) as bar:
+        task = bar.add_task("training", total=1.0)
+        report = train_files(
+            cubes,
+            output,
+            settings,
+            minutes=minutes,
+            epochs=epochs,
+            nodata=nodata,
+            var=var,
+            device=torch_device(device),
+            resume=resume,
+            overwrite=overwrite,
+            progress=lambda step, share: bar.update(task, completed=share),
+        )
+    if json_:
+        _print_json(report)
+        return
+    out.print(f"{report['updates']:,} updates, {report['epochs']:g} epochs over", end=" ")
+    out.print(f"{report['crops']} crops of {len(cubes)} cubes in {report['seconds']:.1f} s")
+    first, last = report["losses"]["first"], report["losses"]["last"]
+    for term, name in (("data", "data"), ("ei", "equivariance")):
+        out.print(f"{name:13}{_number(first[term])} → {_number(last[term])}  mean square")
+    for label, path in zip(("weights", "card", "curve"), report["outputs"], strict=True):
+        out.print(f"{label:8} {path}", markup=False)
 
 
 @app.command()

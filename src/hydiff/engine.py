@@ -7,6 +7,7 @@ the same numbers without the cost of a thousand kernel launches.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import Generator, Tensor, nn
 from hydiff.errors import BadValue
 
 ENGINES = ("auto", "eager", "graph")
+RECORDING = threading.Lock()  # one graph at a time: torch keeps one memory pool under recording
 WARM_UP = 3  # eager steps before a graph is recorded, so that libraries settle on their kernels
 MOST_GRAPHS = 8  # variants of a step worth recording; shifts and the like have too many
 
@@ -40,7 +42,9 @@ class Fit:
             raise BadValue("engine = 'graph' records CUDA graphs; on a CPU use engine = 'eager'")
         self.network, self.rng = network, rng
         self.graphed = cuda and engine != "eager"
-        self.adam = torch.optim.Adam(network.parameters(), lr=lr, capturable=self.graphed)
+        self.adam = torch.optim.Adam(
+            network.parameters(), lr=lr, capturable=self.graphed, fused=self.graphed
+        )
         self.graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, Tensor, Tensor]] = {}
         self.warm = 0  # eager steps taken in this process
 
@@ -71,7 +75,7 @@ class Fit:
         """Eager; on a GPU in a stream of its own, as recording needs its warm-up to be."""
         if not self.graphed:
             return self._descend(objective, variant)
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             outcome = self._descend(objective, variant)
@@ -85,7 +89,8 @@ class Fit:
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.rng)
         self.adam.zero_grad(set_to_none=True)
-        with torch.cuda.graph(graph):
+        # thread_local: other threads may fit other cubes on this GPU meanwhile
+        with RECORDING, torch.cuda.graph(graph, capture_error_mode="thread_local"):
             losses, estimate = self._descend(objective, variant)
         self.graphs[variant] = (graph, losses, estimate)
 
@@ -100,14 +105,19 @@ class Fit:
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Go on from what `state` gave."""
         place = next(self.network.parameters()).device
+        if tensors["rng"].shape != self.rng.get_state().shape:
+            raise BadValue(
+                f"the state is of another kind of device than this {place.type}, whose random "
+                "numbers differ; go on where it was made (--device)"
+            )
         weights = {k.removeprefix("network."): v for k, v in tensors.items() if "network." in k}
         self.network.load_state_dict(weights)
         moments: dict[int, dict[str, Any]] = {}
         for key, value in tensors.items():
             if key.startswith("adam."):
                 _, i, name = key.split(".")
-                on_cpu = name == "step" and not self.graphed
-                moments.setdefault(int(i), {})[name] = value if on_cpu else value.to(place)
+                home = "cpu" if name == "step" and not self.graphed else place
+                moments.setdefault(int(i), {})[name] = value.to(home, copy=True)  # Adam writes here
         groups = self.adam.state_dict()["param_groups"]
         self.adam.load_state_dict({"state": moments, "param_groups": groups})
         self.rng.set_state(tensors["rng"])

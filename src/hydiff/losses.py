@@ -28,12 +28,13 @@ def denoised_state(x: Tensor, x0: Tensor, alpha_bar: float, eps0: str, rng: Gene
     fresh: N(0, I), drawn anew: the letter of the paper.
     none: left out, as DDS2M does.
     """
+    root: float = alpha_bar**0.5
     if eps0 == "implied":
-        return alpha_bar**0.5 * x0
+        return root * x0
     if eps0 == "none":
         return x
     eps = torch.randn(x.shape, generator=rng, dtype=x.dtype, device=x.device)
-    return x - (1 - alpha_bar) ** 0.5 * eps
+    return x - float((1 - alpha_bar) ** 0.5) * eps
 
 
 def term_weight(alpha_bar: Tensor, t: int, weighting: str) -> float:
@@ -63,13 +64,14 @@ def equivariance(
     """Σ_g w_g mean (T_g x̂ - f(M T_g x̂ + n))²: re-measured through M, T_g x̂ must come back (Eq. 5).
 
     Gradients flow through both branches; T_g never acts on the mask; n is fresh noise of std
-    sigma_y on the re-measured entries (none when it is None).  `inside` is False in the padding of a non-square cube:
-    what T_g brings in from there counts as missing.
+    sigma_y on the re-measured entries (none when it is None).  `inside` is False in the padding of
+    a non-square cube: what T_g brings in from there counts as missing.
     """
     total = x0_hat.new_zeros(())
     for g in transforms:
         x_g = g(x0_hat)
-        real = (g(inside.to(x0_hat.dtype)) > 0.5) & inside
+        # an interpolated pixel is real when all it is mixed from is
+        real = ((g(inside.to(x0_hat.dtype)) - 1).abs() < 1e-4) & inside
         again = remeasure(x_g, observed & real, sigma_y, rng)
         total = total + g.weight * mean_square(x_g - f(again), real)
     return total

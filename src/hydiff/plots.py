@@ -6,6 +6,7 @@ changes and any thread may draw.  Arrays are (bands, rows, cols).
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
@@ -294,3 +295,24 @@ def _png(figure: Figure) -> bytes:
         buffer = BytesIO()
         picture.save(buffer, format="png", optimize=True)
     return buffer.getvalue()
+
+
+def loss_curve(history: Sequence[Mapping[str, float]], path: str | Path) -> None:
+    """Write a PNG of the two terms of a training's loss, "data" and "ei", against its updates.
+
+    Long histories are drawn as means over equal stretches of updates.
+    """
+    figure = Figure(figsize=(7, 4), dpi=DPI, layout="constrained")
+    axis = figure.subplots()
+    stretches = np.array_split(np.arange(len(history)), min(len(history), 400))
+    x = [float(s.mean()) + 1 for s in stretches]
+    for key, name, colour in (("data", "Data", BLUE), ("ei", "Equivariance", ORANGE)):
+        y = [float(np.mean([history[i][key] for i in s])) for s in stretches]
+        axis.plot(x, y, "o-" if len(x) < 30 else "-", color=colour, ms=4, label=name)
+    axis.set_yscale("log", nonpositive="mask")
+    axis.set_xlabel("Update", fontsize=13)
+    axis.set_ylabel("Mean square, unit range", fontsize=13)
+    axis.grid(alpha=0.3)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(fontsize=13, frameon=False)
+    Path(path).write_bytes(_png(figure))

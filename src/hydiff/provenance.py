@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from hydiff import io
+from hydiff.cube import Array
 from hydiff.result import Result
 
 PACKAGES = ("hydiff", "numpy", "scipy", "torch")
@@ -30,6 +31,11 @@ def filled_mask_path(path: Path) -> Path:
 
 def record_path(path: Path) -> Path:
     return path.with_name(path.name + ".fill.json")
+
+
+def checkpoint_path(path: Path) -> Path:
+    """Where a running fill keeps its state; it is gone when the fill is done."""
+    return path.with_name(path.name + ".checkpoint")
 
 
 def save(
@@ -59,6 +65,7 @@ def record(result: Result, command: Sequence[str] = ()) -> dict[str, Any]:
         "method": result.method,
         "settings": result.settings,
         "seed": result.seed,
+        "sigma_y": _one_or_all(result.sigma_y),
         "entries": counts(result),
         "notes": result.notes,
         "seconds": round(result.seconds, 3),
@@ -76,6 +83,11 @@ def counts(result: Result) -> dict[str, Any]:
         "missing_after": left,
         "left": dict(result.left),
     }
+
+
+def _one_or_all(values: Array) -> float | list[float]:
+    """One number when all are equal."""
+    return float(values[0]) if (values == values[0]).all() else [float(v) for v in values]
 
 
 def sha256(path: Path) -> str:

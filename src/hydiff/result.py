@@ -26,10 +26,12 @@ class Result:
     cube: Cube  # ready to write: the input's dtype and metadata, observed entries as they were
     values: Array  # the method's estimate, float, in the cube's unit; observed entries untouched
     #               when sigma_y = 0; NaN where an entry was left missing
+    raw: Array  # the estimate everywhere, as the method gave it
     filled: Bools  # True = this entry was missing and now has a value
     left: Mapping[str, int]  # reason → number of entries left missing
     method: str
     settings: Mapping[str, Any]
+    sigma_y: Array  # (bands,) the noise std that was assumed, in the cube's unit
     history: list[Mapping[str, float]]  # one record per step of the method
     seed: int
     seconds: float

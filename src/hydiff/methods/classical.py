@@ -284,7 +284,7 @@ def field(z: Floats, known: Bools, s: float) -> Floats:
 
     Conjugate gradients on the missing pixels with A = R (−Δ)^s Rᵀ, (−Δ)^s applied by DCT.  The
     preconditioner L⁻¹ R (−Δ)^{2−s} Rᵀ L⁻¹, L = R (−Δ) Rᵀ factorised once, is exact at s = 1 and
-    knows the gaps' edges; it needs 4 iterations where (−Δ)^{−s} alone needs 140.
+    knows the gaps' edges: a handful of iterations (docs/decisions/0005).
     """
     if known.all():
         return z.copy()

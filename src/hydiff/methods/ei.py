@@ -19,6 +19,7 @@ from hydiff.errors import BadValue
 from hydiff.methods import equivariant
 from hydiff.methods.equivariant import Tensors
 from hydiff.result import Step
+from hydiff.transforms import Transform
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,10 @@ def ei(
     rng: Generator,
     resume: Tensors | None = None,
 ) -> Iterator[Step]:
-    """y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,)."""
+    """y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
+
+    resume: what `Step.state` gave before an interruption.
+    """
     return _fit(y, observed, sigma_y, settings, rng, resume, robust=False)
 
 
@@ -86,7 +90,7 @@ def _fit(
     fit = equivariant.start(problem, settings, rng, None)
     f, T, done = fit.network, settings.steps, 0
 
-    def objective(drawn: tuple[equivariant.Transform, ...]) -> tuple[Tensor, Tensor]:
+    def objective(drawn: tuple[Transform, ...]) -> tuple[Tensor, Tensor]:
         x0_hat = f(problem.y)
         if robust and problem.sigma_y is not None:
             data = losses.sure(f, problem.y, x0_hat, problem.observed, problem.sigma_y, rng)

@@ -9,7 +9,6 @@ import torch
 from torch import Generator, Tensor, nn
 
 from hydiff import losses, network, transforms
-from hydiff.diffusion import consistent
 from hydiff.engine import Fit
 from hydiff.errors import BadValue, UnknownName
 from hydiff.transforms import Transform
@@ -71,6 +70,9 @@ def prepare(
 ) -> Problem:
     """The problem of one cube y (C, H, W); observed (H, W) or (C, H, W); sigma_y (C,)."""
     observed = observed.expand_as(y)
+    y = torch.where(observed, y, 0.0)  # whatever stood there, no NaN reaches the network
+    if not y.isfinite().all():
+        raise BadValue("y has NaN or Inf in observed entries; mark those as missing")
     held = torch.zeros_like(observed)
     if hold_back > 0:  # whole pixels: single entries would be told by their neighbouring bands
         draw = torch.rand(y.shape[1:], generator=rng, device=y.device)
@@ -122,11 +124,12 @@ def draw(problem: Problem, settings: Settings, rng: Generator) -> tuple[Transfor
 
 @torch.no_grad()
 def finish(f: nn.Module, problem: Problem) -> Tensor:
-    """One more pass after the last step: y and f(y) in the gaps; f(y) everywhere with noise."""
-    x0_hat: Tensor = f(problem.y)
-    if problem.sigma_y is None:
-        x0_hat = consistent(x0_hat, problem.y, problem.observed.to(x0_hat.dtype))
-    return problem.crop(x0_hat)
+    """One more pass after the last step: f(y), (C, H, W).
+
+    Without noise the caller puts y back on the observed entries: x̃_0 = M†y + (I - M†M) f(y).
+    With noise λ_1 = 0, and f(y) itself is the result.
+    """
+    return problem.crop(f(problem.y))
 
 
 def monitor(x0_hat: Tensor, problem: Problem) -> Tensor:

@@ -18,6 +18,7 @@ from hydiff.errors import BadValue, UnknownName
 from hydiff.methods import equivariant
 from hydiff.methods.equivariant import Tensors
 from hydiff.result import Step
+from hydiff.transforms import Transform
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def hydiff_ei(
     target = torch.zeros_like(problem.y)  # these three stay in place: a recorded step reads them
     root, weight = target.new_zeros(()), target.new_zeros(())
 
-    def objective(drawn: tuple[equivariant.Transform, ...]) -> tuple[Tensor, Tensor]:
+    def objective(drawn: tuple[Transform, ...]) -> tuple[Tensor, Tensor]:
         x0_hat = f(problem.y)
         data = weight * losses.mean_square(target - root * x0_hat, problem.inside)
         ei = equivariant.ei_term(f, x0_hat, problem, drawn, rng)

@@ -1,0 +1,244 @@
+"""Quality and time of the learned methods on real scenes, beside classical fills.
+
+    python benchmarks/learned.py required          the figures that must hold, 3 seeds
+    python benchmarks/learned.py table             dev scenes × published masks 1-4 × σ_y, one seed
+    python benchmarks/learned.py presets           what the `fast` preset costs
+
+Each writes benchmarks/results/learned_NAME.csv and goes on where a file of that name stops.
+Scenes come from HYDIFF_DATA.  Every row names scale, mask, network and device.
+"""
+
+import argparse
+import csv
+import itertools
+import json
+import multiprocessing
+import os
+import platform
+import sys
+import threading
+import time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import scipy.io
+import torch
+
+from hydiff import metrics
+from hydiff.mask import make_mask
+from hydiff.methods import choose
+
+ROOT = Path(__file__).parents[1]
+DATA = Path(os.environ.get("HYDIFF_DATA", ROOT.parent / "shared" / "data"))
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+SCENES = [
+    "indian_pines_144", "wdc10_144", "cave_feathers_144", "cave_toys_144", "abu_airport-1_96",
+    "abu_airport-4_96", "abu_urban-1_96", "jasper_96", "enmap_potsdam_64x96", "paris_hyperion_72",
+    "chikusei_36",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run: everything that decides its result."""
+
+    method: str
+    scene: str
+    mask: str
+    scale: str  # percentile | minmax | stored
+    sigma_y: float = 0.0  # on the unit range
+    seed: int = 0
+    settings: str = "{}"  # JSON
+
+    @property
+    def learned(self):
+        return self.method in ("hydiff-ei", "ei", "robust-ei")
+
+
+def required():
+    ip = {"scene": "indian_pines_144"}
+    for seed in range(3):
+        for method in ("hydiff-ei", "ei"):
+            yield Cell(method, mask="stripes_144_s3", scale="percentile", seed=seed, **ip)
+            yield Cell(method, mask="stripes_144_s0", scale="minmax", seed=seed, **ip)
+        for eps0 in ("fresh", "none"):
+            reading = json.dumps({"eps0": eps0})
+            yield Cell("hydiff-ei", mask="stripes_144_s0", scale="minmax", seed=seed,
+                       settings=reading, **ip)  # fmt: skip
+        for sigma in (0.1, 0.2, 0.3):
+            for method in ("hydiff-ei", "ei", "robust-ei", "smooth"):
+                yield Cell(method, mask="stripes_144_s0", scale="percentile", sigma_y=sigma,
+                           seed=seed, **ip)  # fmt: skip
+        for method in ("hydiff-ei", "ei", "smooth", "harmonic"):
+            yield Cell(method, "chikusei_36", "third_mask", "stored", seed=seed)
+
+
+def table():
+    masks = [f"published-{i}" for i in range(1, 5)]
+    for sigma, scene, mask in itertools.product((0.0, 0.1, 0.2, 0.3), SCENES, masks):
+        for method in ("bandmean", "harmonic", "smooth", "hydiff-ei"):
+            yield Cell(method, scene, mask, "minmax", sigma)
+
+
+def presets():
+    fast = choose("hydiff-ei", "fast").settings
+    small = {"steps": fast.steps, "channels": fast.channels}
+    for change in ({}, small, {"steps": fast.steps}, {"channels": fast.channels},
+                   {"n_transforms": 7}, {"weighting": "full"}):  # fmt: skip
+        for seed in range(3):
+            settings = json.dumps(change)
+            yield Cell("hydiff-ei", "indian_pines_144", "stripes_144_s3", "percentile",
+                       seed=seed, settings=settings)  # fmt: skip
+
+
+SUITES = {"required": required, "table": table, "presets": presets}
+
+
+def _find(name):
+    """A data file, in the folder itself or where the development data keep it."""
+    return next(p for p in (DATA / name, DATA / "dev" / name, DATA / "native" / name) if p.exists())
+
+
+def truth_of(cell):
+    """(bands, rows, cols) on the cell's scale."""
+    path = next(
+        p for p in (DATA / f"{cell.scene}.npz", DATA / "dev" / f"{cell.scene}.npz") if p.exists()
+    )
+    cube = np.load(path)["cube"].transpose(2, 0, 1).astype(float)
+    if cell.scale == "stored":
+        return cube
+    low, high = np.percentile(cube, [0.01, 99.9] if cell.scale == "percentile" else [0, 100])
+    return np.clip((cube - low) / (high - low), 0, 1)
+
+
+def observed_of(cell, shape):
+    if cell.mask == "third_mask":
+        path = next(
+            p for p in (DATA / "third_mask.mat", DATA / "native" / "third_mask.mat") if p.exists()
+        )
+        return scipy.io.loadmat(path)["msk"][0, 0].astype(bool)
+    if cell.mask.startswith("published"):
+        return make_mask(cell.mask, shape, None, np.random.default_rng(0))
+    return np.load(DATA / "masks.npz")[cell.mask]
+
+
+def run(cell):
+    """The row of a cell."""
+    truth = truth_of(cell)
+    observed = observed_of(cell, truth.shape)
+    noise = np.random.default_rng(cell.seed).standard_normal(truth.shape)
+    y = (truth + cell.sigma_y * noise) * observed
+    chosen = choose(cell.method, None, json.loads(cell.settings))
+    on_gpu = cell.learned and DEVICE == "cuda"
+    sigma = np.full(len(truth), cell.sigma_y)
+    start = time.perf_counter()
+    if chosen.backend == "torch":
+        x = _fit(chosen, y, observed, sigma, cell.seed)
+    else:
+        rng = np.random.default_rng(cell.seed)
+        *_, step = chosen.inpaint(y, observed, sigma, chosen.settings, rng=rng)
+        x = step.x
+    seconds = time.perf_counter() - start
+    result = np.where(observed, truth, x) if cell.sigma_y == 0 else x
+    missing = np.broadcast_to(~observed, truth.shape)
+    return asdict(cell) | {
+        "mpsnr": round(metrics.mpsnr(result, truth), 3),
+        "mpsnr_missing": round(metrics.mpsnr(result, truth, missing), 3),
+        "mpsnr_raw": round(metrics.mpsnr(x, truth), 3),
+        "mssim": round(metrics.mssim(result, truth), 4),
+        "sam": round(metrics.sam(result, truth), 3),
+        "scc": round(metrics.scc(result, truth), 4),
+        "input_mpsnr": round(metrics.mpsnr(y, truth), 3),
+        "seconds": round(seconds, 2),
+        "network": f"Skip-Net, {chosen.settings.channels} channels" if cell.learned else "",
+        "device": torch.cuda.get_device_name() if on_gpu else f"CPU {platform.machine()}",
+        "torch": torch.__version__,
+        "command": "python " + " ".join(["benchmarks/learned.py", *sys.argv[1:2]]),
+    }
+
+
+def _fit(chosen, y, observed, sigma, seed):
+    def tensor(array, dtype=torch.float32):
+        return torch.as_tensor(array, dtype=dtype, device=DEVICE)
+
+    rng = torch.Generator(DEVICE).manual_seed(seed)
+    steps = chosen.inpaint(
+        tensor(y), tensor(observed, torch.bool), tensor(sigma), chosen.settings, rng=rng
+    )
+    if DEVICE == "cpu":
+        *_, step = itertools.islice(steps, chosen.settings.steps, None)
+        return step.x.double().numpy()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        *_, step = itertools.islice(steps, chosen.settings.steps, None)  # keep the last alone
+        return step.x.double().cpu().numpy()
+
+
+SHOWN = ("method", "scene", "mask", "sigma_y", "seed", "settings", "mpsnr", "mpsnr_raw", "seconds")
+
+
+def known(path):
+    """Cells that the file already has."""
+    if not path.exists():
+        return set()
+    names = [f.name for f in fields(Cell)]
+    with path.open(newline="") as file:
+        rows = [{k: row[k] for k in names} for row in csv.DictReader(file)]
+    return {Cell(**r | {"sigma_y": float(r["sigma_y"]), "seed": int(r["seed"])}) for r in rows}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("suite", choices=SUITES)
+    parser.add_argument("--workers", type=int, default=1, help="fits side by side on one GPU")
+    parser.add_argument("--minutes", type=float, default=1e9, help="start no cell after this")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
+    args = parser.parse_args()
+    path = args.out / f"learned_{args.suite}.csv"
+    have = known(ROOT / "benchmarks" / "results" / path.name) | known(path)
+    todo = [cell for cell in SUITES[args.suite]() if cell not in have]
+    deadline, lock = time.monotonic() + 60 * args.minutes, threading.Lock()
+    print(f"{len(todo)} cells to do, {len(have)} done", flush=True)
+
+    def guarded(cell):
+        return run(cell) if time.monotonic() < deadline else None
+
+    def write(row):
+        with lock, path.open("a", newline="") as file:
+            writer = csv.DictWriter(file, row, lineterminator="\n")
+            if file.tell() == 0:
+                writer.writeheader()
+            writer.writerow(row)
+        print(
+            *(
+                row[k]
+                for k in (
+                    "method",
+                    "scene",
+                    "mask",
+                    "sigma_y",
+                    "seed",
+                    "settings",
+                    "mpsnr",
+                    "mpsnr_raw",
+                    "seconds",
+                )
+            ),
+            flush=True,
+        )
+
+    workers = args.workers if DEVICE == "cuda" else 1
+    cores = max((os.cpu_count() or 2) // 2, 1)
+    spawn = multiprocessing.get_context("spawn")  # a fork would inherit the GPU's threads
+    with ThreadPoolExecutor(workers) as fits, ProcessPoolExecutor(cores, spawn) as fills:
+        jobs = [fills.submit(run, c) for c in todo if not c.learned]
+        jobs += [fits.submit(guarded, c) for c in todo if c.learned]
+        for job in as_completed(jobs):
+            if (row := job.result()) is not None:
+                write(row)
+
+
+if __name__ == "__main__":
+    torch.backends.cudnn.benchmark = True  # one shape a thousand times: worth a search
+    main()

@@ -1,0 +1,92 @@
+"""Go on after an interruption: the state of a running method, on disk at intervals.
+
+A checkpoint is a safetensors file, written whole or not at all, that knows what it belongs to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hydiff.errors import BadValue, CubeFormatError
+from hydiff.io import staged
+from hydiff.result import Step
+
+INTERVAL = 30.0  # seconds between checkpoints: what an interruption can cost at most
+
+
+def fingerprint(*parts: Any) -> str:
+    """A hash of arrays and JSON-able things: what a run depends on."""
+    digest = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            digest.update(str((part.dtype, part.shape)).encode())
+            digest.update(np.ascontiguousarray(part).data)
+        else:
+            digest.update(json.dumps(part, sort_keys=True, default=str).encode())
+    return digest.hexdigest()
+
+
+@dataclass
+class Checkpoint:
+    """Where a run keeps its state, and since when it has not."""
+
+    path: Path
+    belongs_to: str  # fingerprint of input, method, settings and seed
+    saved: float = field(default_factory=time.monotonic)
+
+    def load(self) -> dict[str, Any] | None:
+        """The tensors of the last checkpoint; None when there is none."""
+        if not self.path.exists():
+            return None
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(self.path, framework="pt") as file:
+                owner = (file.metadata() or {}).get("belongs_to")
+                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        except SafetensorError as error:
+            raise CubeFormatError(
+                f"{self.path} is no readable checkpoint ({error}); remove it and start again"
+            ) from None
+        if owner != self.belongs_to:
+            raise BadValue(
+                f"{self.path} belongs to another input, method, setting or seed; "
+                "repeat those, or remove it and start again"
+            )
+        return tensors
+
+    def offer(self, step: Step, history: list[Mapping[str, Any]]) -> None:
+        """Save the state of a step when the interval is over."""
+        if step.state is None or time.monotonic() - self.saved < INTERVAL:
+            return
+        self.save(step.state(), history)
+        self.saved = time.monotonic()
+
+    def save(self, state: Mapping[str, Any], history: list[Mapping[str, Any]]) -> None:
+        import torch
+        from safetensors.torch import save_file
+
+        columns = {f"history.{k}": [float(row[k]) for row in history] for k in history[-1]}
+        tensors = {k: v.contiguous().cpu() for k, v in state.items()}
+        tensors |= {k: torch.tensor(v, dtype=torch.float64) for k, v in columns.items()}
+        with staged(self.path, overwrite=True) as folder:
+            metadata = {"belongs_to": self.belongs_to}
+            save_file(tensors, folder / self.path.name, metadata=metadata)
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+
+def history_of(tensors: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The records of the steps that a checkpoint has behind it."""
+    names = [k.removeprefix("history.") for k in tensors if k.startswith("history.")]
+    columns = [tensors[f"history.{name}"].tolist() for name in names]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
