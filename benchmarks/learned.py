@@ -3,6 +3,7 @@
     python benchmarks/learned.py required          the figures that must hold, 3 seeds
     python benchmarks/learned.py table             dev scenes × published masks 1-4 × σ_y, one seed
     python benchmarks/learned.py presets           what the `fast` preset costs
+    python benchmarks/learned.py seeds             five more seeds of one required figure
 
 Each writes benchmarks/results/learned_NAME.csv and goes on where a file of that name stops.
 Scenes come from HYDIFF_DATA.  Every row names scale, mask, network and device.
@@ -93,7 +94,12 @@ def presets():
                        seed=seed, settings=settings)  # fmt: skip
 
 
-SUITES = {"required": required, "table": table, "presets": presets}
+def seeds():
+    for seed in range(3, 8):
+        yield Cell("hydiff-ei", "indian_pines_144", "stripes_144_s0", "minmax", seed=seed)
+
+
+SUITES = {"required": required, "seeds": seeds, "table": table, "presets": presets}
 
 
 def _find(name):

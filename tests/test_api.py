@@ -165,6 +165,30 @@ def test_sigma_may_be_given_in_percent_or_per_band(tiny, stripes, rng):
     assert np.array_equal(one, hydiff.fill(noisy, sigma_y=[0.1 * scale.span] * 12).values)
 
 
+def test_bands_without_noise_keep_their_entries_beside_noisy_ones(tiny, stripes, rng):
+    sigma = np.where(np.arange(12) < 6, 0.0, 0.1)
+    noisy = tiny + sigma[:, None, None] * rng.standard_normal(tiny.shape)
+    result = hydiff.fill(noisy, stripes, sigma_y=sigma)
+    assert np.array_equal(result.values[:6, stripes], noisy[:6, stripes])
+    assert not np.array_equal(result.values[6:, stripes], noisy[6:, stripes])
+
+
+def test_a_checkpoint_never_takes_the_place_of_another_file(tiny, stripes, tmp_path):
+    path = tmp_path / "precious.npy"
+    np.save(path, np.arange(3))
+    before = path.read_bytes()
+    with pytest.raises(hydiff.HydiffError, match="precious"):
+        hydiff.fill(tiny, stripes, method="ei", steps=1, channels=4, scales=2, checkpoint=path)
+    hydiff.fill(tiny, stripes, method="harmonic", checkpoint=path)
+    assert path.read_bytes() == before
+
+
+def test_determinism_lasts_no_longer_than_the_fill(tiny, stripes):
+    torch = pytest.importorskip("torch")
+    hydiff.fill(tiny, stripes, method="ei", steps=1, channels=4, scales=2, deterministic=True)
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
 def test_a_function_is_a_method(tiny, stripes):
     def constant(y, observed, sigma_y, settings, *, rng):
         yield hydiff.Step(1, 1, np.where(observed, y, settings.level), {"loss": 1.5})

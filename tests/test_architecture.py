@@ -16,7 +16,7 @@ ROWS = [
     {"cli"},
     {"api", "provenance", "simulate", "info"},
     {"methods", "train"},
-    {"engine"},
+    {"engine", "weights"},
     {"losses", "diffusion", "network", "transforms", "degrade", "subspace", "noise"},
     {"checkpoint"},
     {"io", "mask", "census", "detect", "result", "metrics", "plots", "bundled"},

@@ -177,3 +177,15 @@ def test_mirroring_goes_back_and_forth():
 def test_a_wrong_shape_is_named(net, shape):
     with pytest.raises(ShapeMismatch, match=r"\(batch, 3, rows, cols\)"):
         net(torch.zeros(shape))
+
+
+def test_the_deterministic_padding_is_the_same_padding():
+    from hydiff.network import mirrored
+
+    x = torch.rand(2, 3, 5, 7)
+    plain = mirrored(x, 1)
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert torch.equal(mirrored(x, 1), plain)
+    finally:
+        torch.use_deterministic_algorithms(False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from hydiff.cube import (
     representable,
     unit_scale,
 )
-from hydiff.errors import BadValue, NothingObserved, ShapeMismatch, UnknownName
+from hydiff.errors import BadValue, NothingObserved, ShapeMismatch, UnknownName, memory_told
 from hydiff.methods import DEFAULT, Chosen, Inpaint, choose, settings_dict
 from hydiff.result import Result, Step
 
@@ -37,6 +38,9 @@ Progress = Callable[[Step], Any] | None
 Ints = NDArray[np.intp]
 
 LARGEST_SIGMA = 10.0  # of the unit range; more is a slip of units
+MEMORY_ADVICE = (
+    "set fewer channels (--set channels=64), another device, or fill a window of the cube"
+)
 
 
 class Job(NamedTuple):
@@ -118,7 +122,8 @@ def fill(
             left[f"out of reach of {chosen.name}"] = int(unreached.sum())
             target &= ~unreached
 
-    trusted = target | seen if noisy else target  # whose value is the method's, not the file's
+    # whose value is the method's, not the file's: the gaps, and what noise has touched
+    trusted = target | (seen & (sigma > 0)[:, None, None])
     out = np.where(seen, values, np.nan)
     out[trusted] = estimate[trusted]
     written, more = into_dtype(cube, estimate, trusted if denoise else target, nodata)
@@ -235,6 +240,10 @@ def unit_sigma(
 def _estimated_sigma(y: Floats, seen: Bools, good: Bools, scale: Scale) -> tuple[Floats, list[str]]:
     usable = good & seen.any(axis=(1, 2))
     found = noise.estimate(y[usable], seen[usable])
+    if not np.isfinite(np.median(found.error)):
+        raise BadValue(
+            "sigma_y = 'auto': too few neighbouring pixels to tell the noise from; give a number"
+        )
     sigma = np.zeros(len(y))
     sigma[usable] = found.sigma
     typical, error = np.median(found.sigma), np.median(found.error)
@@ -264,8 +273,8 @@ def _run(
     chosen = _for_bands(chosen, cube, good)
     inputs = (y[good], mask.shared(seen[good]), sigma[good])
     keep, state, history = _checkpoint(chosen, inputs, job)
-    began = time.perf_counter()
-    with _memory_told(job.device):
+    began = time.perf_counter() - (history[-1]["seconds"] if history else 0.0)
+    with memory_told(job.device, MEMORY_ADVICE), _determinism(job.deterministic):
         for step in _start(chosen, *inputs, job, state):
             history.append({**step.log, "seconds": time.perf_counter() - began})
             if keep is not None:
@@ -285,27 +294,15 @@ def _checkpoint(
     chosen: Chosen, inputs: tuple[Array, ...], job: Job
 ) -> tuple[Checkpoint | None, dict[str, Any] | None, list[Mapping[str, Any]]]:
     """Where to keep the state, the state to go on from, and the history behind it."""
-    if job.checkpoint is None:
+    if job.checkpoint is None or chosen.backend == "numpy":
         return None, None, []
     settings = settings_dict(chosen.settings)
     belongs_to = fingerprint(*inputs, chosen.name, settings, job.seed)
     keep = Checkpoint(job.checkpoint, belongs_to)
+    if not job.resume:
+        keep.refuse_foreign()
     state = keep.load() if job.resume else None
     return keep, state, [] if state is None else history_of(state)
-
-
-@contextmanager
-def _memory_told(device: str) -> Iterator[None]:
-    """Out of memory: say what to set."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and "out of memory" not in str(error):
-            raise
-        raise BadValue(
-            f"out of memory on device {device}; set fewer channels (--set channels=64), "
-            "another device, or fill a window of the cube"
-        ) from error
 
 
 def _for_bands(chosen: Chosen, cube: Cube, bands: Bools) -> Chosen:
@@ -332,11 +329,9 @@ def _start(
     import torch
 
     place = torch_device(job.device)
-    if job.deterministic:
-        torch.use_deterministic_algorithms(True)
     given: dict[str, Any] = {} if state is None else {"resume": state}
     if getattr(chosen.settings, "weights", None) is not None:
-        from hydiff.train import load_weights
+        from hydiff.weights import load_weights
 
         given["initial"] = load_weights(chosen.settings, bands=len(y))
     return chosen.inpaint(
@@ -347,6 +342,23 @@ def _start(
         rng=torch.Generator(place).manual_seed(job.seed),
         **given,
     )
+
+
+@contextmanager
+def _determinism(wanted: bool) -> Iterator[None]:
+    """While it lasts, torch takes only algorithms that give the same bytes again."""
+    if not wanted:
+        yield
+        return
+    import torch
+
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
 
 
 def torch_device(device: str) -> Any:

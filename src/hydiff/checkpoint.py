@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hydiff.errors import BadValue, CubeFormatError
+from hydiff.errors import BadValue, CubeFormatError, OutputError
 from hydiff.io import staged
 from hydiff.result import Step
 
@@ -46,22 +46,31 @@ class Checkpoint:
         """The tensors of the last checkpoint; None when there is none."""
         if not self.path.exists():
             return None
-        from safetensors import SafetensorError, safe_open
-
-        try:
-            with safe_open(self.path, framework="pt") as file:
-                owner = (file.metadata() or {}).get("belongs_to")
-                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        except SafetensorError as error:
-            raise CubeFormatError(
-                f"{self.path} is no readable checkpoint ({error}); remove it and start again"
-            ) from None
+        owner, tensors = self._content()
         if owner != self.belongs_to:
             raise BadValue(
                 f"{self.path} belongs to another input, method, setting or seed; "
                 "repeat those, or remove it and start again"
             )
         return tensors
+
+    def refuse_foreign(self) -> None:
+        """A run that starts anew may replace an old checkpoint, but no other file."""
+        if self.path.exists() and self._content()[0] is None:
+            raise OutputError(f"{self.path} is not a checkpoint of ours; choose another name")
+
+    def _content(self) -> tuple[str | None, dict[str, Any]]:
+        """Whom the file belongs to, and its tensors."""
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(self.path, framework="pt") as file:
+                owner = (file.metadata() or {}).get("belongs_to")
+                return owner, {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise CubeFormatError(
+                f"{self.path} is no readable checkpoint ({error}); remove it and start again"
+            ) from None
 
     def offer(self, step: Step, history: list[Mapping[str, Any]]) -> None:
         """Save the state of a step when the interval is over."""

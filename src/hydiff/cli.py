@@ -326,7 +326,7 @@ def train(
     overwrite: Overwrite = False,
     json_: Json = False,
 ) -> None:
-    """Train a network on damaged cubes alone, for `fill --weights`; stops after 10 minutes."""
+    """Train a network on damaged cubes alone, for `fill --weights`; by default for 10 minutes."""
     from rich.progress import Progress
 
     from hydiff.api import torch_device

@@ -9,7 +9,8 @@ HydiffError
 └── OutputError         a result that cannot be written: it exists, the disk is full, ...
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 
@@ -46,3 +47,15 @@ class UnknownName(HydiffError):
         suggestion = f"did you mean {near[0]!r}? " if near else ""
         listing = ", ".join(names) or "none"
         super().__init__(f"unknown {what} {found!r}: {suggestion}known: {listing}{hint}")
+
+
+@contextmanager
+def memory_told(device: object, advice: str) -> Iterator[None]:
+    """Turn running out of memory into a BadValue that says what to set."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        told = ("out of memory", "can't allocate memory")  # by CUDA, by torch on a CPU
+        if not isinstance(error, MemoryError) and not any(t in str(error) for t in told):
+            raise
+        raise BadValue(f"out of memory on device {device}; {advice}") from error

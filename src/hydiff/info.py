@@ -12,6 +12,14 @@ WHOLE = 64 * 2**20  # bytes up to which every value is looked at
 SAMPLED_ROWS = 32  # beyond that, so many evenly spaced rows
 
 
+# header keys that the fields above stand for
+SHOWN = {
+    "bands", "lines", "samples", "byte order", "data type", "interleave", "header offset",
+    "file type", "wavelength", "wavelength units", "fwhm", "bbl", "band names", "map info",
+    "coordinate system string", "data ignore value",
+}  # fmt: skip
+
+
 def facts(cube: Cube) -> dict[str, Any]:
     """A JSON-able summary: header fields and a look at the values (sampled when large)."""
     bands, rows, cols = cube.shape
@@ -33,7 +41,7 @@ def facts(cube: Cube) -> dict[str, Any]:
         "band_names": None
         if cube.band_names is None
         else [cube.band_names[0], cube.band_names[-1]],
-        "other_attributes": sorted(str(k) for k in cube.attrs),
+        "other_attributes": sorted(_others(cube)),
         "values": look(cube),
     }
 
@@ -88,6 +96,13 @@ def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("also kept", ", ".join(f["other_attributes"])),
     ]
     return [(label, text) for label, text in rows if text]
+
+
+def _others(cube: Cube) -> set[str]:
+    """Names of what the file says besides the above."""
+    tags = cube.attrs.get("geotiff", {}).get("tags", {})
+    named = {str(k) for k, v in cube.attrs.items() if isinstance(v, str | list | int | float)}
+    return (named | {key for space in tags.values() for key in space}) - SHOWN
 
 
 def _span(values: Any) -> list[float] | None:

@@ -94,9 +94,27 @@ class ImageNorm(nn.BatchNorm2d):
         return F.instance_norm(x, weight=self.weight, bias=self.bias, eps=self.eps)
 
 
+class MirrorConv(nn.Conv2d):
+    """Convolution with mirrored borders."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.conv2d(mirrored(x, self.kernel_size[0] // 2), self.weight, self.bias, self.stride)
+
+
+def mirrored(x: Tensor, n: int) -> Tensor:
+    """x continued by n pixels of reflection on each side; n is 0 or 1."""
+    if n == 0:
+        return x
+    if not torch.are_deterministic_algorithms_enabled():
+        return F.pad(x, (n, n, n, n), mode="reflect")
+    # torch sums the gradients of its own padding in no fixed order on a GPU
+    x = torch.cat([x[..., 1:2, :], x, x[..., -2:-1, :]], dim=-2)
+    return torch.cat([x[..., 1:2], x, x[..., -2:-1]], dim=-1)
+
+
 def _conv(c_in: int, c_out: int, kernel: int, stride: int = 1) -> nn.Sequential:
     """Convolution with mirrored borders, normalisation, activation."""
-    conv = nn.Conv2d(c_in, c_out, kernel, stride, padding=kernel // 2, padding_mode="reflect")
+    conv = MirrorConv(c_in, c_out, kernel, stride)
     return nn.Sequential(conv, ImageNorm(c_out), nn.LeakyReLU(0.2, inplace=True))
 
 

@@ -55,7 +55,7 @@ def check(settings: Settings) -> None:
     for name, value in positive.items():
         if not value > 0:
             raise BadValue(f"{name} = {value}: expected a number above 0")
-    if settings.ei_weight < 0:
+    if not settings.ei_weight >= 0:
         raise BadValue(f"ei_weight = {settings.ei_weight}: expected 0 or more")
     if settings.n_transforms < 1:
         raise BadValue(f"n_transforms = {settings.n_transforms}: expected 1 or more")

@@ -1,0 +1,365 @@
+"""Offline training of f_θ on damaged cubes alone (the paper's supplement); no clean cube is needed.
+
+Each update takes a batch of measurements y = M x + n, draws one step t of the diffusion, and
+descends once on Eq. 9, its data term over the observed entries only: y is 0 in the gaps, and a
+term over all entries would train the network to leave them so.
+
+The paper trains for 20000 epochs over 300 samples in batches of 5: 1.2 million updates.  Here a
+budget in minutes or epochs decides, and the model card says what was spent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hydiff import io, losses, mask, network, transforms
+from hydiff.checkpoint import Checkpoint, fingerprint, history_of
+from hydiff.cube import Array, Bools, Cube, unit_scale
+from hydiff.diffusion import linear_alpha_bar
+from hydiff.engine import Fit
+from hydiff.errors import (
+    BadValue,
+    NothingObserved,
+    OutputError,
+    ShapeMismatch,
+    UnknownName,
+    memory_told,
+)
+from hydiff.io.staging import refuse_existing
+from hydiff.result import Step
+from hydiff.weights import LAYOUT, History, Tensors, beside, save_weights, weights_of
+
+MINUTES = 10.0  # the budget when none is given
+REST = 0.1  # of a crop: what may stay unused at a cube's edge
+
+Progress = Callable[[Step, float], Any] | None  # an update, and the share of the budget it ends
+
+
+@dataclass(frozen=True)
+class Training:
+    """The supplement's settings."""
+
+    batch: int = 5
+    lr: float = 1e-4  # of Adam
+    steps: int = 1000  # T
+    beta_start: float = 1e-4
+    beta_end: float = 0.02
+    ei_weight: float = 1.0  # α_EI
+    transform: str = "rotation"
+    n_transforms: int = 1
+    channels: int = 128  # of the Skip-Net
+    scales: int = 5
+    crop: int = 144  # pixels; smaller cubes are taken whole
+    sigma_y: float = 0.0  # noise std of the cubes, a share of the unit range
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        least = {"batch": 1, "steps": 1, "n_transforms": 1, "channels": 1, "scales": 1, "crop": 1}
+        for name, low in (least | {"ei_weight": 0, "sigma_y": 0, "seed": 0}).items():
+            if not low <= getattr(self, name) < math.inf:
+                raise BadValue(f"{name} = {getattr(self, name)}: expected {low} or more")
+        for name in ("lr", "beta_start", "beta_end"):
+            if not 0 < getattr(self, name) < 1:
+                raise BadValue(f"{name} = {getattr(self, name)}: expected a number from 0 to 1")
+        if self.transform not in transforms.TRANSFORMS:
+            raise UnknownName("transform", self.transform, transforms.TRANSFORMS)
+
+
+class Item(NamedTuple):
+    """One crop of a measurement in its square hull, on the unit range."""
+
+    y: Tensor  # (1, C, S, S), 0 where not observed
+    observed: Tensor  # bool, (1, C, S, S), or (1, 1, S, S) when all bands share it
+    inside: Tensor  # bool (1, 1, S, S); False in the padding of a crop that is not square
+    sigma_y: Tensor | None  # (1, C, 1, 1); None without noise
+
+
+def train(
+    cubes: Sequence[Cube],
+    settings: Training | None = None,
+    *,
+    observed: Sequence[Bools] | None = None,
+    nodata: float | None = None,
+    device: torch.device | str = "cpu",
+    resume: Tensors | None = None,
+) -> Iterator[Step]:
+    """Yield after every update, without end: the caller decides when it is enough.
+
+    observed: a mask for each cube, beside what the cube itself says; resume: what `Step.state`
+    gave before.  `Step.total` is the number of updates in an epoch, `Step.x` the estimate for the
+    batch's last item, and `weights_of(step.state())` are the weights so far.
+    """
+    settings = settings or Training()
+    items = measurements(cubes, settings, observed=observed, nodata=nodata)
+    return _updates(items, settings, torch.device(device), resume)
+
+
+def measurements(
+    cubes: Sequence[Cube],
+    settings: Training,
+    *,
+    observed: Sequence[Bools] | None = None,
+    nodata: float | None = None,
+) -> list[Item]:
+    """The observed entries of the good bands of all cubes, as crops.  No other value is used."""
+    items: list[Item] = []
+    first: tuple[str, Bools] | None = None
+    for i, cube in enumerate(cubes):
+        name = f"cube {i + 1}" if cube.path is None else str(cube.path)
+        cube = cube.load()
+        seen = cube.observed(nodata)
+        if observed is not None:
+            seen &= _checked(observed[i], cube, name)
+        used = cube.good_bands & seen.any(axis=(1, 2))
+        first = first or (name, used)
+        _check_bands(name, used, *first)
+        values, seen = np.asarray(cube.values, dtype=np.float64)[used], seen[used]
+        y = np.zeros(values.shape, np.float32)
+        y[seen] = unit_scale(values, seen, np.ones(len(y), bool)).to_unit(values[seen])
+        items += [_item(y[at], seen[at], settings.sigma_y) for at in _crops(seen, settings.crop)]
+    if not items:
+        raise BadValue("no cube to train on: give at least one")
+    return items
+
+
+def _checked(observed: Bools, cube: Cube, name: str) -> Bools:
+    if observed.dtype != bool or observed.shape not in (cube.shape, cube.shape[1:]):
+        raise ShapeMismatch(
+            f"the mask of {name} is {observed.dtype} {observed.shape}; expected booleans of "
+            f"{cube.shape[1:]} or {cube.shape}, True = measured"
+        )
+    return observed
+
+
+def _check_bands(name: str, used: Bools, first: str, expected: Bools) -> None:
+    if not used.any():
+        raise NothingObserved(
+            f"{name}: no observed entry in any good band; check --nodata, or leave it out"
+        )
+    if len(used) != len(expected):
+        raise ShapeMismatch(
+            f"{name} has {len(used)} bands, but {first} has {len(expected)}; "
+            "train one model per sensor"
+        )
+    if (used != expected).any():
+        bands = ", ".join(str(b + 1) for b in np.flatnonzero(used != expected)[:5])
+        raise ShapeMismatch(
+            f"{name} and {first} differ in their usable bands (band {bands}): a band must be good "
+            "and measured in all cubes or in none; correct the bad-band lists or leave a cube out"
+        )
+
+
+def _crops(seen: Bools, size: int) -> list[tuple[slice, slice, slice]]:
+    """Windows of `size` that cover a cube (bands, rows, cols), if anything is observed there.
+
+    Neighbours overlap where the side is no multiple of the size; a small rest is not covered.
+    """
+    sides = []
+    for side in seen.shape[1:]:
+        n = max(1, math.ceil(side / size - REST))
+        starts = np.linspace(0, max(side - size, 0), n).astype(int)
+        sides.append([slice(start, start + size) for start in starts.tolist()])
+    windows = [(slice(None), rows, cols) for rows in sides[0] for cols in sides[1]]
+    return [at for at in windows if seen[at].any()]
+
+
+def _item(y: Array, seen: Bools, sigma_y: float) -> Item:
+    square, _ = transforms.to_square(torch.from_numpy(y)[None])
+    shared = np.ascontiguousarray(mask.shared(seen)).reshape(1, -1, *seen.shape[1:])
+    observed, _ = transforms.to_square(torch.from_numpy(shared))
+    inside, _ = transforms.to_square(torch.ones(1, 1, *seen.shape[1:], dtype=torch.bool))
+    sigma = torch.full((1, len(y), 1, 1), sigma_y) if sigma_y > 0 else None
+    return Item(square, observed, inside, sigma)
+
+
+def _updates(
+    items: list[Item], settings: Training, device: torch.device, resume: Tensors | None
+) -> Iterator[Step]:
+    bands, per_epoch = items[0].y.shape[1], math.ceil(len(items) / settings.batch)
+    f = network.build(bands, channels=settings.channels, scales=settings.scales, seed=settings.seed)
+    rng = torch.Generator(device).manual_seed(settings.seed)
+    fit = Fit(f.to(device), lr=settings.lr, rng=rng, engine="eager")
+    alpha_bar = linear_alpha_bar(settings.steps, settings.beta_start, settings.beta_end)
+    done = 0
+    if resume is not None:
+        fit.load(dict(resume))
+        done = int(resume["done"])
+    while True:
+        batch = _batch(items, settings, *divmod(done, per_epoch))
+        t = int(torch.randint(1, settings.steps + 1, (), generator=rng, device=device))
+        log, x = _update(fit, batch, alpha_bar[t].item(), settings)
+        done += 1
+
+        def state(done: int = done) -> Tensors:
+            return fit.state() | {"done": torch.tensor(done)}
+
+        yield Step(done, per_epoch, x, log, state)
+
+
+def _batch(items: list[Item], settings: Training, epoch: int, i: int) -> list[Item]:
+    """The i-th batch of an epoch.  Its order follows from the seed, so a resumed run finds it."""
+    order = np.random.default_rng([settings.seed, epoch]).permutation(len(items))
+    return [items[k] for k in order[i * settings.batch : (i + 1) * settings.batch]]
+
+
+def _update(
+    fit: Fit, batch: list[Item], weight: float, settings: Training
+) -> tuple[dict[str, Tensor], Tensor]:
+    """One Adam step on the mean of Eq. 9 over a batch; the terms, and the last estimate.
+
+    `weight` is ᾱ_t: with the implied ε_0 and target y the data term is ᾱ_t mean (y - f(y))².
+    Items pass one after the other: each has its own size, and only one is in memory.
+    """
+    f, device = fit.network, fit.rng.device
+    fit.adam.zero_grad(set_to_none=True)
+    terms = torch.zeros(2, device=device)
+    for item in batch:
+        y, observed, inside = (v.to(device) for v in item[:3])
+        sigma = None if item.sigma_y is None else item.sigma_y.to(device)
+        drawn = transforms.draw(settings.transform, y.shape, fit.rng, settings.n_transforms)
+        x0_hat = f(y)
+        data = losses.mean_square(y - x0_hat, observed)
+        ei = losses.equivariance(f, x0_hat, observed, sigma, drawn, inside, fit.rng)
+        loss = (weight * data + settings.ei_weight * ei) / len(batch)  # Eq. 9
+        loss.backward()  # type: ignore[no-untyped-call]
+        terms += torch.stack([data, ei]).detach() / len(batch)
+    fit.adam.step()
+    loss = weight * terms[0] + settings.ei_weight * terms[1]
+    return {"loss": loss, "data": terms[0], "ei": terms[1]}, x0_hat.detach()[0]
+
+
+# ── files ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def train_files(
+    paths: Sequence[str | Path],
+    output: str | Path,
+    settings: Training | None = None,
+    *,
+    minutes: float | None = None,
+    epochs: int | None = None,
+    nodata: float | None = None,
+    var: str | None = None,
+    device: torch.device | str = "cpu",
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = None,
+) -> dict[str, Any]:
+    """Train on files; write OUTPUT, its model card OUTPUT.md and loss curve OUTPUT.png.
+
+    OUTPUT.training keeps the state, every half minute, and is removed at the end; `resume` goes
+    on from it, and the minutes before count.  Returns what the card tells.
+    """
+    settings, output = settings or Training(), Path(output)
+    share_of = _budget(minutes, epochs)
+    keep_at = beside(output, ".training")
+    _check_output(output, keep_at, resume=resume, overwrite=overwrite)
+    if output.resolve() in {Path(path).resolve() for path in paths}:
+        raise OutputError(f"{output} is one of the inputs; choose another name")
+    cubes = [io.read(path, var=var) for path in paths]
+    data = [_about(cube) for cube in cubes]
+    keep = Checkpoint(keep_at, fingerprint(data, asdict(settings), nodata, var))
+    state = keep.load() if resume else None
+    history: History = [] if state is None else history_of(state)
+    began = time.perf_counter() - (history[-1]["seconds"] if history else 0)
+    with memory_told(device, "take smaller crops (--crop 96) or fewer channels"):
+        items = measurements(cubes, settings, nodata=nodata)
+        for step in _updates(items, settings, torch.device(device), state):
+            numbers = {k: float(v) for k, v in step.log.items()}
+            history.append({**numbers, "seconds": time.perf_counter() - began})
+            share = share_of(step.done / step.total, history[-1]["seconds"])
+            if progress is not None:
+                progress(step, share)
+            if share >= 1:
+                break
+            keep.offer(step, history)
+    assert step.state is not None
+    report = _report(settings, data, cubes[0], items, history, step)
+    save_weights(weights_of(step.state()), report, history, output, overwrite)
+    keep.remove()
+    return report | {"outputs": [str(output), *(str(beside(output, s)) for s in (".md", ".png"))]}
+
+
+def _budget(minutes: float | None, epochs: int | None) -> Callable[[float, float], float]:
+    """The share of the budget that is spent after some epochs and seconds."""
+    if minutes is not None and epochs is not None:
+        raise BadValue("a budget in minutes and one in epochs: give one of them")
+    for name, value in (("minutes", minutes), ("epochs", epochs)):
+        if value is not None and not 0 < value < math.inf:
+            raise BadValue(f"{name} = {value}: expected a number above 0")
+    if epochs is not None:
+        return lambda done, seconds: done / epochs
+    limit = 60 * (MINUTES if minutes is None else minutes)
+    return lambda done, seconds: seconds / limit
+
+
+def _check_output(output: Path, keep_at: Path, *, resume: bool, overwrite: bool) -> None:
+    """Refuse before the work what would be refused after it."""
+    for path in (output, beside(output, ".md"), beside(output, ".png")):
+        refuse_existing(path, overwrite)
+    if not output.parent.is_dir():
+        raise OutputError(f"{output.parent} is not a folder; create it first")
+    if keep_at.exists() and not (resume or overwrite):
+        raise OutputError(
+            f"{keep_at} holds an unfinished training; go on with --resume, "
+            "or start again with --overwrite"
+        )
+
+
+def _about(cube: Cube) -> dict[str, Any]:
+    assert cube.path is not None
+    with cube.path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"file": cube.path.name, "sha256": digest, "shape": list(cube.shape)}
+
+
+def _report(
+    settings: Training,
+    data: list[dict[str, Any]],
+    cube: Cube,
+    items: list[Item],
+    history: History,
+    step: Step,
+) -> dict[str, Any]:
+    """What the model card tells, JSON-able."""
+    tenth = max(1, len(history) // 10)
+    parts = {"first": history[:tenth], "last": history[-tenth:]}
+    nm = np.empty(0) if cube.wavelengths is None else cube.wavelengths[cube.good_bands]
+    nm = nm[np.isfinite(nm)]
+    seen = [i.observed.expand_as(i.y).sum() / i.inside.expand_as(i.y).sum() for i in items]
+    return {
+        "layout": LAYOUT,
+        "bands": items[0].y.shape[1],
+        "channels": settings.channels,
+        "scales": settings.scales,
+        "wavelengths": [float(nm.min()), float(nm.max())] if nm.size else None,
+        "wavelength_units": cube.wavelength_units,
+        "updates": step.done,
+        "epochs": round(step.done / step.total, 3),
+        "seconds": round(history[-1]["seconds"], 3),
+        "crops": len(items),
+        "missing": round(1 - float(torch.stack(seen).mean()), 4),
+        "losses": {part: _means(rows) for part, rows in parts.items()},
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "settings": asdict(settings),
+        "data": data,
+        "versions": {"python": platform.python_version()}
+        | {p: version(p) for p in ("hydiff", "numpy", "torch", "safetensors")},
+    }
+
+
+def _means(rows: History) -> dict[str, float]:
+    return {k: float(np.mean([row[k] for row in rows])) for k in ("loss", "data", "ei")}

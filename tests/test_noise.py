@@ -1,0 +1,162 @@
+"""Laws of the noise estimate: known white noise is found again, with an honest error bar."""
+
+import numpy as np
+import pytest
+from scipy.ndimage import gaussian_filter
+
+import hydiff
+from hydiff import noise
+
+BANDS = 40
+RANK = 3
+SIGMA = np.linspace(0.04, 0.12, BANDS)  # one per band
+
+
+def spectra(bands=BANDS):
+    """(bands, RANK) slow waves."""
+    return np.cos(np.pi * np.outer(np.arange(bands) + 0.5, np.arange(RANK)) / bands)
+
+
+def low_rank(bands=BANDS, side=48):
+    """Smooth maps of std 1 times the spectra."""
+    white = np.random.default_rng(0).standard_normal((RANK, side, side))
+    maps = gaussian_filter(white, (0, 2, 2))
+    return np.tensordot(spectra(bands), maps / maps.std(), 1)
+
+
+def noisy(clean, sigma, seed=1):
+    rng = np.random.default_rng(seed)
+    return clean + sigma[:, None, None] * rng.standard_normal(clean.shape)
+
+
+def everything(values):
+    return np.ones(values.shape, bool)
+
+
+def test_the_noise_of_each_band_is_found():
+    values = noisy(low_rank(), SIGMA)
+    found = noise.estimate(values, everything(values))
+    assert "regression" in found.how
+    assert found.sigma.shape == found.error.shape == (BANDS,)
+    np.testing.assert_allclose(found.sigma, SIGMA, rtol=0.15)
+    assert np.median(found.sigma / SIGMA) == pytest.approx(1, abs=0.05)
+
+
+def test_what_the_other_bands_cannot_know_of_a_band_counts_as_its_noise():
+    """They are noisy themselves: σ̂² = σ² / (1 - h), h its leverage on the signal's subspace."""
+    values = noisy(low_rank(side=96), SIGMA)
+    found = noise.estimate(values, everything(values)).sigma
+    q, _ = np.linalg.qr(spectra() / SIGMA[:, None])
+    h = (q**2).sum(axis=1)
+    assert h.sum() == pytest.approx(RANK) and h.max() > 0.15
+    np.testing.assert_allclose(found, SIGMA / np.sqrt(1 - h), rtol=0.04)
+
+
+def test_white_noise_alone_is_estimated_without_bias_from_few_spectra():
+    """8 regression parameters of 100 spectra are paid for."""
+    clean, sigma = np.zeros((8, 10, 10)), np.full(8, 0.1)
+    runs = [noise.estimate(noisy(clean, sigma, k), everything(clean)) for k in range(200)]
+    assert "regression" in runs[0].how
+    variance = np.mean([run.sigma**2 for run in runs])
+    assert variance == pytest.approx(0.01, rel=0.02)
+
+
+def test_a_texture_that_all_bands_share_is_no_noise():
+    clean = low_rank()
+    clean += np.random.default_rng(7).standard_normal(clean.shape[1:])  # white in space
+    values = noisy(clean, SIGMA)
+    found = noise.estimate(values, everything(values))
+    np.testing.assert_allclose(found.sigma, SIGMA, rtol=0.15)
+
+
+def test_no_noise_is_nearly_none():
+    clean = low_rank()
+    assert noise.estimate(clean, everything(clean)).sigma.max() < 1e-4 * clean.std()
+
+
+def test_the_estimate_has_the_unit_of_the_values():
+    values = noisy(low_rank(), SIGMA)
+    one = noise.estimate(values, everything(values))
+    other = noise.estimate(500 * values - 30, everything(values))
+    np.testing.assert_allclose(other.sigma, 500 * one.sigma, rtol=1e-6)
+    np.testing.assert_allclose(other.error, 500 * one.error, rtol=1e-4)
+
+
+def test_missing_entries_have_no_influence():
+    values = noisy(low_rank(), SIGMA)
+    observed = np.random.default_rng(3).random(values.shape[1:]) > 0.2
+    observed = np.broadcast_to(observed, values.shape)
+    one = noise.estimate(np.where(observed, values, 0.0), observed)
+    other = noise.estimate(np.where(observed, values, 1e9), observed)
+    assert np.array_equal(one.sigma, other.sigma)
+    np.testing.assert_allclose(one.sigma, SIGMA, rtol=0.15)
+
+
+@pytest.mark.parametrize("bands", [BANDS, 4], ids=["regression", "differences"])
+def test_the_error_bar_is_the_spread_over_repeated_noise(bands):
+    clean, sigma = low_rank(bands), SIGMA[:bands]
+    runs = [noise.estimate(v, everything(v)) for v in (noisy(clean, sigma, k) for k in range(20))]
+    spread = np.median(np.std([run.sigma for run in runs], axis=0))
+    told = np.median([run.error for run in runs])
+    assert 0.7 < told / spread < 4  # it may be careful, never bold
+
+
+def test_an_error_bar_shrinks_with_more_pixels():
+    small, large = (noisy(low_rank(side=side), SIGMA) for side in (24, 96))
+    errors = [np.median(noise.estimate(v, everything(v)).error) for v in (small, large)]
+    assert 2 < errors[0] / errors[1] < 8  # 16 times the pixels: about 4
+
+
+def test_few_bands_are_judged_by_their_neighbouring_pixels():
+    values = noisy(low_rank(3), SIGMA[:3])
+    found = noise.estimate(values, everything(values))
+    assert "second differences" in found.how
+    np.testing.assert_allclose(found.sigma, SIGMA[:3], rtol=0.1)
+
+
+def test_few_complete_spectra_are_judged_by_their_neighbouring_pixels():
+    values = noisy(low_rank(), SIGMA)
+    observed = everything(values)
+    for band in range(BANDS):
+        observed[band, :, band] = False  # each band misses a column of its own: 8 are complete
+    found = noise.estimate(np.where(observed, values, 1e9), observed)
+    assert "second differences" in found.how
+    np.testing.assert_allclose(found.sigma, SIGMA, rtol=0.2)
+
+
+def test_second_differences_do_not_see_a_slope():
+    plane = np.fromfunction(lambda b, r, c: 3 * r - 2 * c + r * 0.5, (2, 20, 20))
+    assert noise.estimate(plane, everything(plane)).sigma.max() < 1e-10
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 20), (2, 9, 1)])
+def test_too_small_to_tell_is_told(shape):
+    values = np.random.default_rng(0).random(shape)
+    found = noise.estimate(values, everything(values))
+    assert not found.sigma.any() and np.isinf(found.error).all()
+
+
+def test_nothing_whole_to_look_at_is_told():
+    values = np.random.default_rng(0).random((2, 20, 20))
+    observed = np.indices((20, 20)).sum(0) % 2 == 0  # a chequered mask
+    found = noise.estimate(values, np.broadcast_to(observed, values.shape))
+    assert not found.sigma.any() and np.isinf(found.error).all()
+
+
+def test_auto_takes_the_estimate_and_notes_it():
+    values = 100 * noisy(low_rank(), SIGMA)
+    observed = np.ones(values.shape[1:], bool)
+    observed[:, 20:23] = False
+    result = hydiff.fill(values, observed, method="bandmean", sigma_y="auto")
+    np.testing.assert_allclose(result.sigma_y, 100 * SIGMA, rtol=0.15)
+    (note,) = result.notes
+    assert "sigma_y estimated by regression" in note and "±" in note and "% of the range" in note
+    told = float(note.split(": ")[1].split(" ±")[0])
+    assert told == pytest.approx(100 * np.median(SIGMA), rel=0.05)
+
+
+def test_auto_says_so_when_it_falls_back():
+    values = noisy(low_rank(4), SIGMA[:4])
+    result = hydiff.fill(values, method="bandmean", sigma_y="auto")
+    assert "second differences" in result.notes[0]
+    np.testing.assert_allclose(result.sigma_y, SIGMA[:4], rtol=0.1)
