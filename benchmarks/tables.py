@@ -66,6 +66,28 @@ def presets(rows):
         yield line(shown, cell(rows, settings=settings), f"{seconds:.1f}")
 
 
+def scenes(rows):
+    """Noiseless: scenes down, methods across, each the mean over the published masks 1 to 4."""
+    methods = ("hydiff-ei", "smooth", "harmonic", "bandmean")
+    yield line("scene", *(f"`{m}`" for m in methods))
+    yield rule(len(methods) + 1)
+    rows = select(rows, sigma_y="0.0")
+    for scene in dict.fromkeys(r["scene"] for r in rows):
+        yield line(scene, *(f"{average(rows, scene=scene, method=m):.2f}" for m in methods))
+    yield line("mean", *(f"{average(rows, method=m):.2f}" for m in methods))
+
+
+def offline(rows):
+    """Ways down, crops across."""
+    yield line("way", "lr", "updates", "published-2", "published-3", "published-4", "seconds")
+    yield rule(7)
+    for way, lr in dict.fromkeys((r["way"], r["lr"]) for r in rows):
+        mine = select(rows, way=way, lr=lr)
+        figures = [f"{average(mine, mask=f'published-{i}'):.2f}" for i in (2, 3, 4)]
+        seconds = f"{average(mine, 'seconds'):.1f}"
+        yield line(way, lr or "–", mine[0]["updates"] or "–", *figures, seconds)
+
+
 def preconditioner(rows):
     yield line("mask", "s", "iterations with R (−Δ)^{−s} Rᵀ", "with L⁻¹ R (−Δ)^{2−s} Rᵀ L⁻¹")
     yield rule(4)
@@ -103,6 +125,8 @@ TABLES = {
     ("benchmarks/results/learned_required.csv", ""): learned,
     ("benchmarks/results/learned_required.csv", "readings"): readings,
     ("benchmarks/results/learned_presets.csv", ""): presets,
+    ("benchmarks/results/learned_table.csv", ""): scenes,
+    ("benchmarks/results/offline.csv", ""): offline,
     ("benchmarks/results/preconditioner.csv", ""): preconditioner,
 }
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 
 import hydiff
 from hydiff.cube import Cube
@@ -101,6 +103,24 @@ def test_the_same_command_gives_the_same_bytes(scene):
             "fill", "damaged.bil", "-o", f"{name}.bil", "--sigma-y", "5%", "--denoise", cwd=scene
         )
     assert (scene / "one.bil").read_bytes() == (scene / "two.bil").read_bytes()
+
+
+SMALL = ["--method", "hydiff-ei", "--set", "channels=4", "--set", "scales=2", "--set", "steps=3"]
+
+
+def test_a_learned_method_runs_with_estimated_noise(scene):
+    done = hydiff_("fill", "damaged.bil", "-o", "x.bil", *SMALL, "--sigma-y", "auto", cwd=scene)
+    assert "sigma_y estimated" in done.stdout
+    record = json.loads((scene / "x.bil.fill.json").read_text())
+    assert record["settings"]["steps"] == 3 and len(record["sigma_y"]) == 12
+
+
+def test_an_old_checkpoint_is_mentioned_and_replaced_or_continued(scene):
+    options = ["damaged.bil", "-o", "x.bil", *SMALL]
+    save_file({"t": torch.zeros(1)}, scene / "x.bil.checkpoint", metadata={"belongs_to": "other"})
+    assert "belongs to another" in refused("fill", *options, "--resume", cwd=scene)
+    assert "--resume would go on" in hydiff_("fill", *options, cwd=scene).stderr
+    assert not (scene / "x.bil.checkpoint").exists()
 
 
 def test_masks_may_come_from_a_file(scene, stripes):

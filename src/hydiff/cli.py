@@ -190,7 +190,7 @@ def fill(
     bad_bands: Annotated[str, typer.Option(help="fill | keep gaps in bad bands.")] = "fill",
     max_gap: Annotated[float | None, typer.Option(help="Leave gaps wider than N pixels.")] = None,
     outside: Annotated[str, typer.Option(help="keep | fill what lies outside the data.")] = "keep",
-    sigma_y: Annotated[str, typer.Option(help="Noise std in the cube's unit, or 5%.")] = "0",
+    sigma_y: Annotated[str, typer.Option(help="Noise std in the cube's unit, 5%, or auto.")] = "0",
     denoise: Annotated[bool, typer.Option("--denoise", help="Replace noisy entries too.")] = False,
     weights: Annotated[Path | None, typer.Option(help="Trained network, by `train`.")] = None,
     refine: Annotated[int, typer.Option(help="Test-time steps from those weights.")] = 0,
@@ -235,6 +235,9 @@ def fill(
         plan = {"method": chosen.name, "settings": settings_dict(chosen.settings), "left": left}
         _print_json(plan | {"entries_to_fill": int(target.sum()), "output": str(output)})
         return
+    checkpoint = provenance.checkpoint_path(output)
+    if checkpoint.exists() and not resume:
+        err.print(f"starting anew; --resume would go on from {checkpoint}", markup=False)
     with _progress() as progress:
         result = api.fill(
             cube,
@@ -247,7 +250,7 @@ def fill(
             seed=seed,
             device=device,
             deterministic=deterministic,
-            checkpoint=provenance.checkpoint_path(output),
+            checkpoint=checkpoint,
             resume=resume,
             progress=progress,
             bad_bands=bad_bands,
@@ -389,14 +392,16 @@ def _key_values(pairs: list[str]) -> dict[str, str]:
 
 
 def _sigma(text: str) -> float | str | list[float]:
-    """A number, a share with a percent sign, or one number per band between commas."""
+    """A number, a share with a percent sign, one number per band between commas, or auto."""
+    if text == "auto":
+        return text
     try:
         if "," in text:
             return [float(part) for part in text.split(",")]
         return text if text.endswith("%") and float(text[:-1]) else float(text.rstrip("%"))
     except ValueError:
         raise errors.BadValue(
-            f"--sigma-y {text}: expected a number in the cube's unit, or a share such as 5%"
+            f"--sigma-y {text}: expected a number in the cube's unit, a share such as 5%, or auto"
         ) from None
 
 

@@ -18,7 +18,7 @@ from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName
 from hydiff.io import masks
 from hydiff.io.parsing import native, parsing
-from hydiff.io.sidecar import plain
+from hydiff.io.sidecar import FIELDS, plain
 from hydiff.io.staging import staged
 
 __all__ = ["FORMATS", "read", "read_mask", "staged", "write", "write_into", "write_mask"]
@@ -31,17 +31,6 @@ FORMATS: dict[str, str] = {
     "npz": "hydiff.io.npz",
     "envi": "hydiff.io.envi",
 }
-
-FIELDS = (
-    "wavelengths",
-    "wavelength_units",
-    "fwhm",
-    "good",
-    "nodata",
-    "crs",
-    "transform",
-    "band_names",
-)
 
 
 class Format(Protocol):

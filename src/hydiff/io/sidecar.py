@@ -18,8 +18,8 @@ from hydiff.cube import Cube, Values
 from hydiff.errors import CubeFormatError
 from hydiff.io.parsing import parsing
 
-KEYS = (
-    "axes",
+# the fields of a cube that describe its values
+FIELDS = (
     "wavelengths",
     "wavelength_units",
     "fwhm",
@@ -28,8 +28,8 @@ KEYS = (
     "crs",
     "transform",
     "band_names",
-    "attrs",
 )
+KEYS = ("axes", *FIELDS, "attrs")
 OURS = ("array", "sidecar", "xarray")  # entries of attrs that say how, not what
 
 
