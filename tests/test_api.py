@@ -7,7 +7,7 @@ import pytest
 import xarray
 
 import hydiff
-from hydiff import api
+from hydiff import problem
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, NothingObserved, ShapeMismatch, UnknownName
 
@@ -120,7 +120,7 @@ def written(values, estimate, **declared):
     """What `into_dtype` makes of an estimate for every entry of a (1, 1, n) cube."""
     cube = Cube(np.array(values)[None, None], **declared)
     where = np.ones(cube.shape, bool)
-    out, notes = api.into_dtype(cube, np.array(estimate, dtype=float)[None, None], where, None)
+    out, notes = problem.into_dtype(cube, np.array(estimate, dtype=float)[None, None], where, None)
     assert out.dtype == cube.dtype
     return out.ravel().tolist(), notes
 

@@ -13,9 +13,11 @@ PACKAGE = ROOT / "src" / "hydiff"
 
 # Each row imports from rows below it; inside a row only as ALLOWED says.
 ROWS = [
+    {"__main__"},
     {"cli"},
+    {"terminal"},
     {"api", "provenance", "simulate", "info"},
-    {"methods", "train"},
+    {"methods", "train", "problem"},
     {"engine", "weights"},
     {"losses", "diffusion", "network", "transforms", "degrade", "subspace", "noise"},
     {"checkpoint"},

@@ -161,6 +161,14 @@ def test_overwrite_replaces_the_input_itself(scene):
     assert not (np.asarray(hydiff.read(scene / "damaged.bil").values)[:, 1:-1] == -9999).any()
 
 
+def test_the_version_and_the_module():
+    assert hydiff_("--version").stdout.strip() == f"hydiff {hydiff.__version__}"
+    done = subprocess.run(
+        [sys.executable, "-m", "hydiff", "--version"], capture_output=True, text=True
+    )
+    assert done.stdout.strip() == f"hydiff {hydiff.__version__}"
+
+
 def test_methods_are_listed_with_their_settings():
     listed = json.loads(hydiff_("methods", "--json").stdout)
     assert listed["default"] == "smooth" and set(listed["methods"]) == set(hydiff.METHODS)
@@ -201,6 +209,10 @@ REFUSED = {
     "two masks": (
         ["fill", "damaged.bil", "-o", "x.bil", "--missing", "all.npy", "--observed", "all.npy"],
         "give one of them",
+    ),
+    "refining without weights": (
+        ["fill", "damaged.bil", "-o", "x.bil", "--refine", "5"],
+        "goes with trained --weights",
     ),
     "a negative noise": (
         ["fill", "damaged.bil", "-o", "x.bil", "--sigma-y=-3"],

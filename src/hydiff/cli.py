@@ -6,29 +6,33 @@ Exit codes: 0 done, 1 an error of ours, 2 something to correct in the input.
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from hydiff import errors
+from hydiff.terminal import (
+    err,
+    number,
+    out,
+    print_json,
+    print_left,
+    print_summary,
+    progress_bar,
+    share,
+    size,
+)
 
 app = typer.Typer(
-    help="Fill missing pixels and bands in a hyperspectral cube, from that cube alone.",
     no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
-
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 Var = Annotated[str | None, typer.Option(help="Variable to read in .mat and .npz files.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing output files.")]
@@ -48,6 +52,18 @@ def main() -> None:
         sys.exit(130)
 
 
+@app.callback()
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """Fill missing pixels and bands in a hyperspectral cube, from that cube alone."""
+    if version:
+        import hydiff
+
+        out.print(f"hydiff {hydiff.__version__}")
+        raise typer.Exit
+
+
 @app.command()
 def demo(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results.")] = Path(
@@ -61,11 +77,11 @@ def demo(
     from hydiff.methods import DEFAULT
 
     truth = bundled.sample()
-    err.print(f"scene: AVIRIS Indian Pines, {_size(truth.shape)} ({bundled.CREDIT})")
+    err.print(f"scene: AVIRIS Indian Pines, {size(truth.shape)} ({bundled.CREDIT})")
     damaged, observed = simulate.simulate(truth, "stripes", 1 / 3, seed=seed)
     missing = ~observed
     err.print(f"damage: slanted stripes, {100 * missing.mean():.1f} % of the pixels in all bands")
-    with _progress() as progress:
+    with progress_bar() as progress:
         result = api.fill(damaged, method=method or DEFAULT, seed=seed, progress=progress)
     floor = api.fill(damaged, method="bandmean")
     err.print(f"filled with {result.method} in {result.seconds:.1f} s\n")
@@ -74,7 +90,7 @@ def demo(
     scores = {name: metrics.score(r.values, truth, missing) for name, r in columns.items()}
     table = Table("", *(f"{name}, {part}" for name in columns for part in ("all", "gaps")))
     for rows in zip(*(s.table() for s in scores.values()), strict=True):
-        table.add_row(rows[0][0], *(_number(v) for _, *pair in rows for v in pair))
+        table.add_row(rows[0][0], *(number(v) for _, *pair in rows for v in pair))
     out.print(table)
 
     output.mkdir(parents=True, exist_ok=True)
@@ -95,7 +111,7 @@ def info(file: Path, var: Var = None, json_: Json = False) -> None:
 
     found = facts(io.read(file, var=var))
     if json_:
-        _print_json(found)
+        print_json(found)
         return
     for label, text in lines(found):
         out.print(f"{label:12} {text}", markup=False)
@@ -117,9 +133,9 @@ def mask(
 ) -> None:
     """Take a census of the gaps, and suggest damage that the file does not declare."""
     from hydiff import io
-    from hydiff.api import observed_entries
     from hydiff.census import census
     from hydiff.mask import shared
+    from hydiff.problem import observed_entries
 
     if output is not None:
         io.staging.refuse_existing(output, overwrite)
@@ -133,14 +149,14 @@ def mask(
         io.write_mask(~shared(observed), output, "missing", overwrite=overwrite)
     if json_:
         advice = {s.kind: int(s.missing.sum()) for s in suggestions}
-        _print_json({**found.to_dict(), "suggestions": advice, "mask": output and str(output)})
+        print_json({**found.to_dict(), "suggestions": advice, "mask": output and str(output)})
         return
     for line in found.describe():
         out.print(line, markup=False)
     for s in suggestions:
         out.print(f"suspect: {s.message}", markup=False)
     if output is not None:
-        out.print(f"mask of {_share(~observed)} written to {output}; use --missing {output}")
+        out.print(f"mask of {share(~observed)} written to {output}; use --missing {output}")
     elif suggestions:
         out.print("write them to a mask with -o MASK.npz, or let `hydiff fill --detect` take them")
 
@@ -169,7 +185,7 @@ def simulate(
     with io.staged(output, overwrite=overwrite) as folder:
         io.write_into(cube, folder / output.name)
         io.masks.write(~observed, folder / mask_file.name, "missing")
-    out.print(f"{output}: {_share(~observed)} removed ({mask}), nodata {cube.nodata:g}")
+    out.print(f"{output}: {share(~observed)} removed ({mask}), nodata {cube.nodata:g}")
     out.print(f"{mask_file}: the mask, for `hydiff score FILLED {input} --missing {mask_file}`")
 
 
@@ -205,17 +221,21 @@ def fill(
     json_: Json = False,
 ) -> None:
     """Fill the gaps of INPUT and write OUTPUT with its two companions."""
-    from hydiff import api, io, provenance
+    from hydiff import api, io, problem, provenance
     from hydiff.methods import DEFAULT, choose, settings_dict
 
     _check_outputs(input, output, overwrite)
     overrides: dict[str, Any] = dict(_key_values(set_ or []))
     if weights is not None:
         overrides |= {"weights": str(weights), "refine": refine}
+    elif refine:
+        raise errors.BadValue(
+            "--refine goes with trained --weights; without them set steps instead"
+        )
     method = method or ("hydiff-ei" if weights is not None else DEFAULT)
     chosen = choose(method, preset, overrides)
     cube = io.read(input, var=var).load()
-    seen = api.observed_entries(cube, _given_mask(cube.shape, observed, missing), nodata)
+    seen = problem.observed_entries(cube, _given_mask(cube.shape, observed, missing), nodata)
     if detect:
         for suggestion in _detected(cube, seen, None):
             err.print(f"taken as missing: {suggestion.message}", markup=False)
@@ -226,19 +246,21 @@ def fill(
             io.write(cube, output, overwrite=overwrite)
         out.print(f"{input} has no gaps: {output} is a verbatim copy")
         return
-    target, left = api.targets(cube, seen, bad_bands=bad_bands, max_gap=max_gap, outside=outside)
-    err.print(f"{input}: {_size(cube.shape)} {cube.dtype}, {_share(~seen)} missing", markup=False)
+    target, left = problem.targets(
+        cube, seen, bad_bands=bad_bands, max_gap=max_gap, outside=outside
+    )
+    err.print(f"{input}: {size(cube.shape)} {cube.dtype}, {share(~seen)} missing", markup=False)
     settings = ", ".join(f"{k}={v}" for k, v in settings_dict(chosen.settings).items())
     err.print(f"will fill {int(target.sum()):,} entries with {chosen.name} ({settings})")
-    _print_left(left, err)
+    print_left(left, err)
     if dry_run:
         plan = {"method": chosen.name, "settings": settings_dict(chosen.settings), "left": left}
-        _print_json(plan | {"entries_to_fill": int(target.sum()), "output": str(output)})
+        print_json(plan | {"entries_to_fill": int(target.sum()), "output": str(output)})
         return
     checkpoint = provenance.checkpoint_path(output)
     if checkpoint.exists() and not resume:
         err.print(f"starting anew; --resume would go on from {checkpoint}", markup=False)
-    with _progress() as progress:
+    with progress_bar() as progress:
         result = api.fill(
             cube,
             seen,
@@ -260,9 +282,9 @@ def fill(
         )
     made = provenance.save(result, output, command=sys.argv, overwrite=overwrite)
     if json_:
-        _print_json(provenance.record(result, sys.argv) | {"outputs": [str(p) for p in made]})
+        print_json(provenance.record(result, sys.argv) | {"outputs": [str(p) for p in made]})
         return
-    _print_summary(result, made)
+    print_summary(result, made)
 
 
 @app.command()
@@ -287,11 +309,11 @@ def score(
     seen = _given_mask(cube.shape, observed, missing)
     scores = metrics.score(cube, reference, None if seen is None else ~seen)
     if json_:
-        _print_json(scores.to_dict())
+        print_json(scores.to_dict())
         return
     table = Table("", "all", *(["gaps"] if seen is not None else []))
     for label, *values in scores.table():
-        table.add_row(label, *(_number(v) for v in values[: len(table.columns) - 1]))
+        table.add_row(label, *(number(v) for v in values[: len(table.columns) - 1]))
     out.print(table)
     if scores.unfilled:
         out.print(f"{scores.unfilled:,} entries are still missing in {filled} and were not scored")
@@ -354,13 +376,13 @@ def train(
             progress=lambda step, share: bar.update(task, completed=share),
         )
     if json_:
-        _print_json(report)
+        print_json(report)
         return
     out.print(f"{report['updates']:,} updates, {report['epochs']:g} epochs over", end=" ")
     out.print(f"{report['crops']} crops of {len(cubes)} cubes in {report['seconds']:.1f} s")
     first, last = report["losses"]["first"], report["losses"]["last"]
     for term, name in (("data", "data"), ("ei", "equivariance")):
-        out.print(f"{name:13}{_number(first[term])} → {_number(last[term])}  mean square")
+        out.print(f"{name:13}{number(first[term])} → {number(last[term])}  mean square")
     for label, path in zip(("weights", "card", "curve"), report["outputs"], strict=True):
         out.print(f"{label:8} {path}", markup=False)
 
@@ -373,7 +395,7 @@ def methods(json_: Json = False) -> None:
     settings = {name: settings_dict(choose(name).settings) for name in METHODS}
     if json_:
         rows = {n: {"summary": m.summary, "settings": settings[n]} for n, m in METHODS.items()}
-        _print_json({"default": DEFAULT, "methods": rows})
+        print_json({"default": DEFAULT, "methods": rows})
         return
     for name, method in METHODS.items():
         defaults = ", ".join(f"{k}={v}" for k, v in settings[name].items())
@@ -443,60 +465,3 @@ def _check_outputs(input: Path, output: Path, overwrite: bool) -> None:
         refuse_existing(path, overwrite)
     if not output.parent.is_dir():
         raise errors.OutputError(f"{output.parent} is not a folder; create it first")
-
-
-# ── printing ─────────────────────────────────────────────────────────────────────────────────────
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[Any], None] | None]:
-    """A bar on a terminal, nothing elsewhere."""
-    if not err.is_terminal:
-        yield None
-        return
-    from rich.progress import Progress
-
-    with Progress(console=err, transient=True) as bar:
-        task = bar.add_task("filling", total=None)
-        yield lambda step: bar.update(task, completed=step.done, total=step.total)
-
-
-def _print_summary(result: Any, made: list[Path]) -> None:
-    from hydiff.provenance import counts
-
-    n = counts(result)
-    out.print(f"filled {n['filled']:,} of {n['missing_before']:,} missing entries", end=" ")
-    out.print(f"with {result.method} in {result.seconds:.1f} s")
-    _print_left(result.left, out)
-    for note in result.notes:
-        out.print(f"note: {note}", markup=False)
-    for label, path in zip(("filled", "which", "how"), (made[0], *made[-2:]), strict=True):
-        out.print(f"{label:8} {path}", markup=False)
-
-
-def _print_left(left: Any, console: Console) -> None:
-    for reason, count in left.items():
-        hint = "; --outside fill takes them" if reason.startswith("outside") else ""
-        console.print(f"left missing: {count:,} entries, {reason}{hint}", markup=False)
-
-
-def _print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, indent=2) + "\n")
-
-
-def _number(value: float | None) -> str:
-    return (
-        "–"
-        if value is None or value != value
-        else f"{value:.4g}"
-        if abs(value) < 10
-        else f"{value:.2f}"
-    )
-
-
-def _share(missing: Any) -> str:
-    return f"{100 * float(missing.mean()):.1f} % of the entries"
-
-
-def _size(shape: tuple[int, int, int]) -> str:
-    return f"{shape[0]} bands × {shape[1]} × {shape[2]}"

@@ -1,0 +1,5 @@
+"""`python -m hydiff` is `hydiff`."""
+
+from hydiff.cli import main
+
+main()

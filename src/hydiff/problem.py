@@ -1,0 +1,174 @@
+"""From a cube to a problem and back: what is observed, what to fill, how noisy, in which dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hydiff import mask, noise
+from hydiff.cube import Array, Bools, Cube, Floats, Scale, equals, representable
+from hydiff.errors import BadValue, NothingObserved, ShapeMismatch, UnknownName
+
+Sigma = float | str | Sequence[float] | Array
+Ints = NDArray[np.intp]
+
+LARGEST_SIGMA = 10.0  # of the unit range; more is a slip of units
+
+
+def observed_entries(cube: Cube, observed: Bools | None, nodata: float | None) -> Bools:
+    """(bands, rows, cols): measured by the cube's own rule and by the mask that was given."""
+    if nodata is not None and not equals(np.asarray(cube.values), nodata).any():
+        raise BadValue(
+            f"nodata {nodata:g} occurs nowhere in the cube; leave it out, "
+            "or see `hydiff mask` for values that look like it"
+        )
+    seen = cube.observed(nodata)
+    if observed is not None:
+        seen = seen & _checked_mask(np.asarray(observed), cube.shape)
+    if not seen.any():
+        raise NothingObserved(
+            "every entry is missing: there is nothing to fill from; check --nodata and the mask"
+        )
+    return seen
+
+
+def _checked_mask(observed: Array, shape: tuple[int, int, int]) -> Bools:
+    if observed.dtype != bool:
+        raise BadValue(f"a mask is boolean (True = measured); found {observed.dtype}")
+    if observed.shape not in (shape, shape[1:]):
+        raise ShapeMismatch(
+            f"the mask has shape {observed.shape}; expected {shape[1:]} (rows, cols) "
+            f"or {shape} (bands, rows, cols), as the cube"
+        )
+    return observed
+
+
+def targets(
+    cube: Cube, seen: Bools, *, bad_bands: str, max_gap: float | None, outside: str
+) -> tuple[Bools, dict[str, int]]:
+    """Which missing entries to fill (bands, rows, cols), and how many are left for which reason."""
+    for name, value in (("bad_bands", bad_bands), ("outside", outside)):
+        if value not in ("fill", "keep"):
+            raise UnknownName(f"choice for {name}", value, ("fill", "keep"))
+    if max_gap is not None and not max_gap > 0:
+        raise BadValue(f"max_gap = {max_gap:g}: expected a width in pixels above 0")
+    target = ~seen
+    left: dict[str, int] = {}
+
+    def leave(reason: str, bands: Ints, pixels: Bools) -> None:
+        kept = target[bands] & pixels
+        if kept.any():
+            left[reason] = left.get(reason, 0) + int(kept.sum())
+            target[bands] &= ~pixels
+
+    for bands, observed in mask.band_groups(seen):
+        missing = ~observed
+        if missing.all():
+            leave("band without any observed pixel", bands, missing)
+        elif missing.any():
+            if bad_bands == "keep":
+                leave("bad band", bands[~cube.good_bands[bands]], missing)
+            if outside == "keep":
+                leave("outside the observed pixels", bands, mask.outside(missing))
+            if max_gap is not None:
+                too_wide = mask.thickness(missing) > max_gap
+                leave(f"gap wider than {max_gap:g} pixels", bands, too_wide)
+    return target, left
+
+
+def unit_sigma(
+    sigma_y: Sigma, y: Floats, seen: Bools, good: Bools, scale: Scale
+) -> tuple[Floats, list[str]]:
+    """Noise std per band (bands,) on the unit range, and what to tell of it.
+
+    From a number, one per band, a share such as "5%", or "auto": estimated from y.
+    """
+    bands = len(y)
+    if isinstance(sigma_y, str) and sigma_y == "auto":
+        return _estimated_sigma(y, seen, good, scale)
+    try:
+        if isinstance(sigma_y, str) and sigma_y.endswith("%"):
+            sigma = np.asarray(float(sigma_y[:-1]) / 100)
+        else:
+            sigma = np.asarray(sigma_y, dtype=np.float64) / scale.span
+    except ValueError:
+        raise BadValue(
+            f"sigma_y = {sigma_y!r}: expected a number in the cube's unit, a share such as 5%, "
+            "or auto"
+        ) from None
+    if sigma.shape not in ((), (bands,)):
+        raise ShapeMismatch(
+            f"sigma_y has {sigma.size} entries; expected 1 or {bands}, one per band"
+        )
+    if not (np.isfinite(sigma).all() and (sigma >= 0).all() and (sigma <= LARGEST_SIGMA).all()):
+        raise BadValue(
+            f"sigma_y = {sigma_y}: expected a standard deviation between 0 and "
+            f"{LARGEST_SIGMA * scale.span:g}, in the cube's unit (its values span {scale.span:g})"
+        )
+    return np.broadcast_to(sigma, (bands,)).copy(), []
+
+
+def _estimated_sigma(y: Floats, seen: Bools, good: Bools, scale: Scale) -> tuple[Floats, list[str]]:
+    usable = good & seen.any(axis=(1, 2))
+    found = noise.estimate(y[usable], seen[usable])
+    if not np.isfinite(np.median(found.error)):
+        raise BadValue(
+            "sigma_y = 'auto': too few neighbouring pixels to tell the noise from; give a number"
+        )
+    sigma = np.zeros(len(y))
+    sigma[usable] = found.sigma
+    typical, error = np.median(found.sigma), np.median(found.error)
+    told = (
+        f"sigma_y estimated by {found.how}: {typical * scale.span:.3g} ± {error * scale.span:.1g} "
+        f"in the median band ({100 * typical:.2g} % of the range)"
+    )
+    return sigma, [told]
+
+
+def into_dtype(
+    cube: Cube, estimate: Floats, where: Bools, nodata: float | None
+) -> tuple[Array, list[str]]:
+    """The cube's values with the estimate written `where`, in the cube's dtype, and what to note.
+
+    Integers are rounded and clipped to their range; no filled entry lands on the nodata value.
+    """
+    values = np.array(cube.values)
+    new = estimate[where]
+    notes = []
+    if values.dtype.kind in "iu":
+        info = np.iinfo(values.dtype)
+        new = np.rint(new)
+        clipped = int(((new < info.min) | (new > info.max)).sum())
+        if clipped:
+            notes.append(f"{clipped} filled entries were clipped to the range of {values.dtype}")
+        top = float(info.max)
+        if top > info.max:  # the largest 64-bit integers have no float64 of their own
+            top = np.nextafter(top, 0)
+        new = np.clip(new, info.min, top)
+    values[where] = new.astype(values.dtype)
+    for flag in {nodata, cube.nodata}:
+        notes += [] if flag is None else _off_nodata(values, where, flag)
+    return values, notes
+
+
+def _off_nodata(values: Array, where: Bools, flag: float) -> list[str]:
+    """Move written entries that equal the nodata value to the next value of their dtype."""
+    if not representable(flag, values.dtype) or np.isnan(flag):
+        return []
+    hits = where & equals(values, flag)
+    if not hits.any():
+        return []
+    if values.dtype.kind == "f":
+        inward = np.asarray(1.0 if flag <= 0 else 0.0, values.dtype)
+        values[hits] = np.nextafter(values[hits], inward)
+    else:
+        values[hits] = int(flag) + (1 if flag < np.iinfo(values.dtype).max else -1)
+    return [f"{int(hits.sum())} filled entries fell on nodata {flag:g} and were moved one step off"]
+
+
+def float_for(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The smallest float type, float32 at least, that holds every value of a dtype."""
+    return np.result_type(dtype, np.float32)

@@ -1,0 +1,72 @@
+"""Talking on a terminal: results on stdout, progress and messages on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from hydiff.cube import Bools
+from hydiff.result import Result
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[Any], None] | None]:
+    """A bar on a terminal, nothing elsewhere."""
+    if not err.is_terminal:
+        yield None
+        return
+    from rich.progress import Progress
+
+    with Progress(console=err, transient=True) as bar:
+        task = bar.add_task("filling", total=None)
+        yield lambda step: bar.update(task, completed=step.done, total=step.total)
+
+
+def print_summary(result: Result, made: list[Path]) -> None:
+    from hydiff.provenance import counts
+
+    n = counts(result)
+    out.print(f"filled {n['filled']:,} of {n['missing_before']:,} missing entries", end=" ")
+    out.print(f"with {result.method} in {result.seconds:.1f} s")
+    print_left(result.left, out)
+    for note in result.notes:
+        out.print(f"note: {note}", markup=False)
+    for label, path in zip(("filled", "which", "how"), (made[0], *made[-2:]), strict=True):
+        out.print(f"{label:8} {path}", markup=False)
+
+
+def print_left(left: Mapping[str, int], console: Console) -> None:
+    for reason, count in left.items():
+        hint = "; --outside fill takes them" if reason.startswith("outside") else ""
+        console.print(f"left missing: {count:,} entries, {reason}{hint}", markup=False)
+
+
+def print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def number(value: float | None) -> str:
+    return (
+        "–"
+        if value is None or value != value
+        else f"{value:.4g}"
+        if abs(value) < 10
+        else f"{value:.2f}"
+    )
+
+
+def share(missing: Bools) -> str:
+    return f"{100 * float(missing.mean()):.1f} % of the entries"
+
+
+def size(shape: tuple[int, int, int]) -> str:
+    return f"{shape[0]} bands × {shape[1]} × {shape[2]}"
