@@ -242,6 +242,22 @@ def test_bad_input_is_explained(tiny, change, error, words):
         hydiff.fill(tiny, **change)
 
 
+@pytest.mark.parametrize("dtype", [complex, bool, str])
+def test_values_that_are_no_real_numbers_are_refused(tiny, stripes, dtype):
+    with pytest.raises(BadValue, match="expected integers or floats"):
+        hydiff.fill(tiny.astype(dtype), stripes)
+
+
+@pytest.mark.parametrize("name", ["smooth", "harmonic", "linear", "spectral", "subspace"])
+@pytest.mark.parametrize("shape", [(1, 6, 6), (2, 1, 9), (3, 9, 1), (5, 2, 2), (40, 4, 4)])
+def test_odd_shapes_are_filled_or_left_but_never_broken(name, shape, rng):
+    observed = np.ones(shape[1:], bool)
+    observed.flat[1::3] = False
+    result = hydiff.fill(rng.random(shape), observed, method=name)
+    assert np.isfinite(result.values[result.filled]).all()
+    assert result.filled.sum() + sum(result.left.values()) == shape[0] * (~observed).sum()
+
+
 def test_a_device_that_is_not_there_is_refused(tiny, stripes):
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():

@@ -24,7 +24,15 @@ from hydiff.cube import (
 )
 from hydiff.errors import BadValue, UnknownName, memory_told
 from hydiff.methods import DEFAULT, Chosen, Inpaint, choose, settings_dict
-from hydiff.problem import Sigma, float_for, into_dtype, observed_entries, targets, unit_sigma
+from hydiff.problem import (
+    Sigma,
+    check_numbers,
+    float_for,
+    into_dtype,
+    observed_entries,
+    targets,
+    unit_sigma,
+)
 from hydiff.result import Result, Step
 
 if TYPE_CHECKING:
@@ -95,6 +103,7 @@ def fill(
     """
     began = time.perf_counter()
     cube = as_cube(data).load()
+    check_numbers(cube)
     chosen = choose(method, preset, settings)
     seen = observed_entries(cube, observed, nodata)
     if outside is None:

@@ -18,6 +18,15 @@ Ints = NDArray[np.intp]
 LARGEST_SIGMA = 10.0  # of the unit range; more is a slip of units
 
 
+def check_numbers(cube: Cube) -> None:
+    """Refuse values that are no real numbers."""
+    if cube.dtype.kind not in "iuf":
+        raise BadValue(
+            f"{cube.dtype} values: expected integers or floats; convert them first "
+            "(of complex values, fill the real and the imaginary part apart)"
+        )
+
+
 def observed_entries(cube: Cube, observed: Bools | None, nodata: float | None) -> Bools:
     """(bands, rows, cols): measured by the cube's own rule and by the mask that was given."""
     if nodata is not None and not equals(np.asarray(cube.values), nodata).any():

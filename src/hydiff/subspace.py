@@ -15,7 +15,7 @@ from hydiff.cube import Bools, Floats
 
 COMPLETE_PER_BAND = 2  # plain PCA when complete spectra outnumber the bands so many times
 EM_ROUNDS = 30  # at most; it stops when a round moves the filled entries by less than EM_SETTLED
-EM_SETTLED = 1e-3  # of their spread
+EM_SETTLED = 1e-2  # of the spread, RMS; more rounds fit the weak components to the fill's own noise
 EM_PIXELS = 4000  # spectra that take part: plenty for a few dozen components
 PIXELS_AT_ONCE = 4096  # bounds the (pixels, K, K) systems of the regression to some 20 MB
 
@@ -80,7 +80,8 @@ def _em(y: Floats, observed: Bools, components: int) -> Subspace:
         space = _pca(filled, components)
         z, _ = regress(y, observed, space)
         last, filled = filled, np.where(observed, y, space.reconstruct(z))
-        if np.abs(filled - last).max() <= EM_SETTLED * y[observed].std():
+        moved = np.sqrt(((filled - last) ** 2).sum() / max((~observed).sum(), 1))
+        if moved <= EM_SETTLED * y[observed].std():
             break
     return _pca(filled, components)
 
