@@ -149,6 +149,11 @@ def test_a_cube_without_gaps_is_copied_verbatim(scene):
         assert (scene / f"same.{suffix}").read_bytes() == (scene / f"clean.{suffix}").read_bytes()
 
 
+def test_no_gaps_is_json_too_when_asked(scene):
+    done = hydiff_("fill", "clean.bil", "-o", "same.bil", "--json", cwd=scene)
+    assert json.loads(done.stdout)["entries"] == {"missing_before": 0}
+
+
 def test_a_dry_run_writes_nothing(scene):
     before = sorted(scene.iterdir())
     done = hydiff_("fill", "damaged.bil", "-o", "x.bil", "--dry-run", "--set", "s=1.2", cwd=scene)

@@ -180,8 +180,9 @@ def _count(n: int) -> str:
 
 
 def _describe_amount(c: Census) -> Iterator[str]:
-    low, high = 100 * min(c.missing_share), 100 * max(c.missing_share)
-    who = "all bands share the mask" if c.shared else f"from {low:.1f} to {high:.1f} % of a band"
+    low, high = (f"{100 * f(c.missing_share):.1f}" for f in (min, max))
+    who = "as much in each band" if low == high else f"from {low} to {high} % of a band"
+    who = "all bands share the mask" if c.shared else who
     yield f"{100 * c.missing / c.entries:.1f} % of {_count(c.entries)} entries are missing; {who}"
     if c.empty_bands:
         run = " (a whole detector is lost: left as it is)" if c.detector_gaps else ""

@@ -242,9 +242,11 @@ def fill(
             seen = seen & ~suggestion.missing
     sigma = _sigma(sigma_y)
     if seen.all() and sigma == 0:
-        if not dry_run:
-            io.write(cube, output, overwrite=overwrite)
-        out.print(f"{input} has no gaps: {output} is a verbatim copy")
+        made = [] if dry_run else io.write(cube, output, overwrite=overwrite)
+        if json_:
+            print_json({"entries": {"missing_before": 0}, "outputs": [str(p) for p in made]})
+        else:
+            out.print(f"{input} has no gaps: {output} is a verbatim copy", markup=False)
         return
     target, left = problem.targets(
         cube, seen, bad_bands=bad_bands, max_gap=max_gap, outside=outside
