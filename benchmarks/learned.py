@@ -198,12 +198,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("suite", choices=SUITES)
     parser.add_argument("--workers", type=int, default=1, help="fits side by side on one GPU")
+    parser.add_argument("--scene", help="only this scene")
     parser.add_argument("--minutes", type=float, default=1e9, help="start no cell after this")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     args = parser.parse_args()
     path = args.out / f"learned_{args.suite}.csv"
     have = known(ROOT / "benchmarks" / "results" / path.name) | known(path)
     todo = [cell for cell in SUITES[args.suite]() if cell not in have]
+    todo = [cell for cell in todo if args.scene in (None, cell.scene)]
     deadline, lock = time.monotonic() + 60 * args.minutes, threading.Lock()
     print(f"{len(todo)} cells to do, {len(have)} done", flush=True)
 

@@ -513,3 +513,13 @@ def test_refinement_goes_on_from_trained_weights(cube, observed):
     weight = diffusion.linear_alpha_bar(60)[5].float()
     torch.testing.assert_close(steps[0].log["data"], weight * entered)
     assert all(torch.equal(initial[k], kept[k]) for k in kept)
+
+
+def test_the_user_is_told_of_pixels_that_no_rotation_reaches():
+    cube = np.random.default_rng(0).random((4, 16, 16))
+    settings = {"method": "ei", "steps": 1, "channels": 4, "scales": 2}
+    observed = np.ones((16, 16), bool)
+    observed[6:10, 6:10] = False  # the centre turns into itself
+    assert any("no rotation" in note for note in hydiff.fill(cube, observed, **settings).notes)
+    assert not hydiff.fill(cube, np.roll(observed, 5, 0), **settings).notes
+    assert not hydiff.fill(cube, observed, transform="shift", **settings).notes

@@ -119,6 +119,7 @@ def fill(
     if target.any() or noisy:
         keep = None if checkpoint is None else Path(checkpoint)
         job = Job(seed, device, deterministic, keep, resume)
+        notes += _coverage(chosen, seen)
         x, history = _run(chosen, y, seen, sigma, cube, job, progress)
         estimate = scale.from_unit(x)
         if (unreached := target & np.isnan(x)).any():
@@ -145,6 +146,21 @@ def fill(
         seconds=time.perf_counter() - began,
         notes=notes + more,
     )
+
+
+def _coverage(chosen: Chosen, seen: Bools) -> list[str]:
+    """Equivariance says nothing of pixels whose whole orbit is missing: tell how many."""
+    group = getattr(chosen.settings, "transform", None)
+    if chosen.backend == "numpy" or group is None:
+        return []
+    from hydiff.transforms import orbit_coverage
+
+    share = orbit_coverage(mask.shared(seen), group)
+    if share == 0:
+        return []
+    return [
+        f"{100 * share:.2g} % of the missing entries are reached by no {group}: EI is blind there"
+    ]
 
 
 def _run(
