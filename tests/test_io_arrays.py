@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -124,3 +125,14 @@ def test_mat_5_copy_keeps_variables_of_every_kind(tmp_path: Path) -> None:
     assert whosmat(made[0]) == whosmat(tmp_path / "a.mat")
     for name in others:
         assert str(after[name]) == str(before[name])
+
+
+@pytest.mark.parametrize("suffix", [".mat", ".npz", ".npy"])
+def test_equal_cubes_give_equal_files_whenever_they_are_written(suffix, tmp_path):
+    cube = Cube(np.arange(24.0).reshape(2, 3, 4))
+    one, two, three = (tmp_path / f"{name}{suffix}" for name in ("one", "two", "three"))
+    io.write(cube, one)
+    time.sleep(2.1)  # a MATLAB title would hold the second, a zip archive every other one
+    io.write(cube, two)
+    io.write(io.read(one), three)
+    assert one.read_bytes() == two.read_bytes() == three.read_bytes()

@@ -353,7 +353,7 @@ def test_the_model_card_parses_and_names_the_files_by_their_hashes(files, tmp_pa
     path = tmp_path / "m.safetensors"
     report = train_files(files, path, TINY, epochs=1)
     empty, head, text = (tmp_path / "m.safetensors.md").read_text().split("---\n")
-    assert empty == "" and "1.2 million" in text and "--set channels=4 --set scales=2" in text
+    assert empty == "" and "1.2 million" in text and "--weights m.safetensors" in text
     lines = head.splitlines()
     at = lines.index("data:")
     facts = {k: json.loads(v) for k, v in (line.split(": ", 1) for line in lines[:at])}

@@ -91,7 +91,8 @@ def fill(
     checkpoint: a file for the state of a learned method, written every half minute and removed at
         the end; with `resume` a run goes on from it.
     progress: called with every `Step` of the method.
-    settings: entries of the method's settings, e.g. `s=1.25`.
+    settings: entries of the method's settings, e.g. `s=1.25`; with `weights=FILE` the size of the
+        network is the file's.
 
     >>> import numpy as np, hydiff
     >>> cube = np.fromfunction(lambda b, r, c: b + r + c, (3, 12, 12))
@@ -104,6 +105,10 @@ def fill(
     began = time.perf_counter()
     cube = as_cube(data).load()
     check_numbers(cube)
+    if settings.get("weights") is not None:
+        from hydiff.weights import network_of
+
+        settings = network_of(settings["weights"]) | settings
     chosen = choose(method, preset, settings)
     seen = observed_entries(cube, observed, nodata)
     if outside is None:

@@ -227,7 +227,9 @@ def fill(
     _check_outputs(input, output, overwrite)
     overrides: dict[str, Any] = dict(_key_values(set_ or []))
     if weights is not None:
-        overrides |= {"weights": str(weights), "refine": refine}
+        from hydiff.weights import network_of
+
+        overrides = {**network_of(weights), "weights": str(weights), "refine": refine} | overrides
     elif refine:
         raise errors.BadValue(
             "--refine goes with trained --weights; without them set steps instead"

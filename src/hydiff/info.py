@@ -9,7 +9,7 @@ import numpy as np
 from hydiff.cube import Cube
 
 WHOLE = 64 * 2**20  # bytes up to which every value is looked at
-SAMPLED_ROWS = 32  # beyond that, so many evenly spaced rows
+SAMPLED_ROWS = 16  # beyond that, so many evenly spaced rows
 
 
 # header keys that the fields above stand for

@@ -33,21 +33,16 @@ def weights_of(state: Tensors) -> dict[str, Tensor]:
     return {k.removeprefix("network."): v for k, v in state.items() if k.startswith("network.")}
 
 
+def network_of(path: str | Path) -> dict[str, int]:
+    """The settings that say which network a file of weights fits: channels and scales."""
+    about, _ = _content(Path(path))
+    return {"channels": int(about["channels"]), "scales": int(about["scales"])}
+
+
 def load_weights(settings: Any, *, bands: int) -> dict[str, Tensor]:
     """The tensors of the file `settings.weights`, if they fit a network of these settings."""
-    from safetensors import SafetensorError, safe_open
-
     path = Path(settings.weights)
-    if not path.is_file():
-        raise CubeFormatError(f"{path}: no such file; `hydiff train` writes one")
-    try:
-        with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {}).get("hydiff", "{}"))
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
-        raise CubeFormatError(
-            f"{path}: not a readable safetensors file ({error}); expected one of `hydiff train`"
-        ) from None
+    about, tensors = _content(path)
     _check_fit(path, about, settings, bands)
     with torch.device("meta"):  # names and shapes alone
         expected = network.SkipNet(bands, settings.channels, settings.scales).state_dict()
@@ -61,8 +56,20 @@ def load_weights(settings: Any, *, bands: int) -> dict[str, Tensor]:
     return tensors
 
 
-def _check_fit(path: Path, about: Any, settings: Any, bands: int) -> None:
-    """Refuse weights that are not ours, or of another network than the one asked for."""
+def _content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What the file says of itself, and its tensors."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise CubeFormatError(f"{path}: no such file; `hydiff train` writes one")
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = json.loads((file.metadata() or {}).get("hydiff", "{}"))
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CubeFormatError(
+            f"{path}: not a readable safetensors file ({error}); expected one of `hydiff train`"
+        ) from None
     if not isinstance(about, dict) or "layout" not in about:
         raise CubeFormatError(f"{path}: not a network of `hydiff train`; name one it wrote")
     if about["layout"] != LAYOUT:
@@ -70,6 +77,11 @@ def _check_fit(path: Path, about: Any, settings: Any, bands: int) -> None:
             f"{path}: layout {about['layout']}, but this hydiff reads {LAYOUT}; "
             "train again, or use the hydiff that wrote it"
         )
+    return about, tensors
+
+
+def _check_fit(path: Path, about: Any, settings: Any, bands: int) -> None:
+    """Refuse weights of another network than the one asked for."""
     if about.get("bands") != bands:
         raise ShapeMismatch(
             f"{path}: trained on {about.get('bands')} bands, but the cube has {bands} usable ones; "
@@ -111,7 +123,7 @@ a gap was used, and no clean cube.
 **For** filling gaps in cubes of the same sensor, with the same {bands} usable bands and gaps of
 the kind it was trained on:
 
-    hydiff fill DAMAGED -o FILLED --weights {name} --set channels={channels} --set scales={scales}
+    hydiff fill DAMAGED -o FILLED --weights {name}
 
 That is one forward pass; `--refine 100` lets 100 steps on the cube itself follow.
 

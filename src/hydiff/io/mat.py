@@ -22,6 +22,7 @@ from hydiff.io.blocks import blocks, differs
 from hydiff.io.parsing import check_dtype, check_real, native, parsing
 
 SUFFIXES = (".mat",)
+V5_TITLE = 116  # bytes of text at the start of a version 5 file
 V5_LIMIT = 2**31 - 1  # bytes that one variable of a version 5 file can hold
 HDF5 = b"\x89HDF\r\n\x1a\n"
 USERBLOCK = 512  # bytes before the HDF5 part, for MATLAB's own header
@@ -67,6 +68,7 @@ def write(cube: Cube, path: Path) -> list[Path]:
         stored = ax.as_stored(np.asarray(cube.values, native(cube.dtype)), axes)
         arrays = {_variable(cube): stored, **_metadata(cube, axes)}
         savemat(path, arrays, appendmat=False, do_compression=True, oned_as="row")
+        _retitle_v5(path, b"MATLAB 5.0 MAT-file, written by hydiff")
     return [path]
 
 
@@ -170,6 +172,14 @@ def _rewrite_v5(source: Path, path: Path, cube: Cube) -> None:
     ax.as_cube(stored, tuple(box["axes"].split(",")))[...] = np.asarray(cube.values)
     everything[box["var"]] = stored
     savemat(path, everything, appendmat=False, do_compression=True, long_field_names=True)
+    with source.open("rb") as file:
+        _retitle_v5(path, file.read(V5_TITLE))
+
+
+def _retitle_v5(path: Path, title: bytes) -> None:
+    """scipy puts the date into the title, so that no two files were equal."""
+    with path.open("r+b") as file:
+        file.write(title.ljust(V5_TITLE))
 
 
 # --- version 7.3 ----------------------------------------------------------------------------------

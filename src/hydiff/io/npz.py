@@ -182,8 +182,13 @@ def save_array(path: Path, array: Array) -> None:
 
 
 def save_archive(path: Path, arrays: dict[str, Array]) -> None:
-    """Like np.savez_compressed, which cannot write an array that is called `file`."""
+    """Like np.savez_compressed, but without the date, so that equal arrays give equal files.
+
+    (That one also cannot write an array that is called `file`.)
+    """
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, array in arrays.items():
-            with archive.open(name + ".npy", "w", force_zip64=True) as member:
+            entry = zipfile.ZipInfo(name + ".npy")  # dated 1980, the earliest a zip can say
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            with archive.open(entry, "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
