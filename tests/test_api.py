@@ -173,6 +173,12 @@ def test_bands_without_noise_keep_their_entries_beside_noisy_ones(tiny, stripes,
     assert not np.array_equal(result.values[6:, stripes], noisy[6:, stripes])
 
 
+def test_a_method_without_a_model_of_noise_says_so(tiny, stripes):
+    told, plain = (hydiff.fill(tiny, stripes, method="harmonic", sigma_y=s) for s in (0.1, 0.0))
+    assert "does not model noise" in told.notes[0] and not plain.notes
+    assert np.array_equal(told.values, plain.values) and not told.sigma_y.any()
+
+
 def test_a_checkpoint_never_takes_the_place_of_another_file(tiny, stripes, tmp_path):
     path = tmp_path / "precious.npy"
     np.save(path, np.arange(3))

@@ -3,8 +3,10 @@
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -123,6 +125,25 @@ def test_an_old_checkpoint_is_mentioned_and_replaced_or_continued(scene):
     assert not (scene / "x.bil.checkpoint").exists()
 
 
+def test_an_interrupted_fill_says_how_to_go_on_and_leaves_nothing(scene):
+    before = sorted(scene.iterdir())
+    long = [*SMALL[:-1], "steps=1000000"]
+    process = subprocess.Popen(
+        [*HYDIFF, "fill", "damaged.bil", "-o", "x.bil", *long, "--resume"],
+        cwd=scene,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    told = ""
+    while "nothing to resume" not in told:  # the last line before the fit begins
+        told = process.stderr.readline()
+    time.sleep(2)
+    process.send_signal(signal.SIGINT)
+    assert "--resume" in process.communicate(timeout=60)[1] and process.returncode == 130
+    assert sorted(scene.iterdir()) == before
+
+
 def test_masks_may_come_from_a_file(scene, stripes):
     hydiff_("fill", "clean.bil", "-o", "a.bil", "--missing", "missing.npy", cwd=scene)
     np.save(scene / "observed.npy", stripes)
@@ -218,6 +239,10 @@ REFUSED = {
     "refining without weights": (
         ["fill", "damaged.bil", "-o", "x.bil", "--refine", "5"],
         "goes with trained --weights",
+    ),
+    "weights for another method": (
+        ["fill", "damaged.bil", "-o", "x.bil", "--method", "smooth", "--weights", "m"],
+        "--method hydiff-ei",
     ),
     "a negative noise": (
         ["fill", "damaged.bil", "-o", "x.bil", "--sigma-y=-3"],

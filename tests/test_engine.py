@@ -1,5 +1,6 @@
 """Laws of a fit: a step is Adam's step, and a saved fit goes on as if nothing had happened."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -151,3 +152,25 @@ def test_auto_is_eager_on_a_cpu():
     one, other = fit(engine="auto"), fit(engine="eager")
     steps(one, 3), steps(other, 3)
     assert same(weights(one), weights(other)) and not one.graphs
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+class TestOnAGPU:
+    """Run these on a machine with one: `python -m pytest tests/test_engine.py -k GPU`."""
+
+    def fill(self, **settings):
+        import hydiff
+
+        cube = np.random.default_rng(0).random((6, 40, 40))
+        observed = np.ones((40, 40), bool)
+        observed[:, 10:15] = False
+        small = {"method": "hydiff-ei", "steps": 20, "channels": 8, "scales": 3}
+        return hydiff.fill(cube, observed, device="cuda", **small, **settings).values
+
+    def test_deterministic_runs_give_the_same_bytes(self):
+        one, other = (self.fill(deterministic=True) for _ in range(2))
+        assert np.array_equal(one, other)
+
+    def test_a_recorded_step_computes_what_the_eager_one_does(self):
+        graph, eager = (self.fill(deterministic=True, engine=e) for e in ("graph", "eager"))
+        np.testing.assert_allclose(graph, eager, atol=0.02)

@@ -147,7 +147,7 @@ def test_auto_takes_the_estimate_and_notes_it():
     values = 100 * noisy(low_rank(), SIGMA)
     observed = np.ones(values.shape[1:], bool)
     observed[:, 20:23] = False
-    result = hydiff.fill(values, observed, method="bandmean", sigma_y="auto")
+    result = hydiff.fill(values, observed, method="smooth", sigma_y="auto")
     np.testing.assert_allclose(result.sigma_y, 100 * SIGMA, rtol=0.15)
     (note,) = result.notes
     assert "sigma_y estimated by regression" in note and "±" in note and "% of the range" in note
@@ -157,6 +157,6 @@ def test_auto_takes_the_estimate_and_notes_it():
 
 def test_auto_says_so_when_it_falls_back():
     values = noisy(low_rank(4), SIGMA[:4])
-    result = hydiff.fill(values, method="bandmean", sigma_y="auto")
+    result = hydiff.fill(values, method="smooth", sigma_y="auto")
     assert "second differences" in result.notes[0]
     np.testing.assert_allclose(result.sigma_y, SIGMA[:4], rtol=0.1)

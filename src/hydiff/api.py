@@ -23,7 +23,7 @@ from hydiff.cube import (
     unit_scale,
 )
 from hydiff.errors import BadValue, UnknownName, memory_told
-from hydiff.methods import DEFAULT, Chosen, Inpaint, choose, settings_dict
+from hydiff.methods import DEFAULT, METHODS, Chosen, Inpaint, choose, settings_dict
 from hydiff.problem import (
     Sigma,
     check_numbers,
@@ -120,6 +120,9 @@ def fill(
     y = np.where(seen, scale.to_unit(values), 0.0)
     sigma, notes = unit_sigma(sigma_y, y, seen, cube.good_bands, scale)
     noisy = bool(sigma.any())
+    if noisy and chosen.name in METHODS and not METHODS[chosen.name].noise:
+        notes.append(f"{chosen.name} does not model noise: it filled as if sigma_y were 0")
+        sigma, noisy = np.zeros_like(sigma), False
     estimate, history = values, list[Mapping[str, float]]()
     if target.any() or noisy:
         keep = None if checkpoint is None else Path(checkpoint)

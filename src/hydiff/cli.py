@@ -1,7 +1,7 @@
 """The command line: parse, call the library, print.
 
 Progress and messages go to stderr, results to stdout (`--json` for machines).
-Exit codes: 0 done, 1 an error of ours, 2 something to correct in the input.
+Exit codes: 0 done, 1 an error of ours, 2 something to correct in the input, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+INTERRUPTED = 130
+
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 Var = Annotated[str | None, typer.Option(help="Variable to read in .mat and .npz files.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing output files.")]
@@ -47,9 +49,10 @@ def main() -> None:
     except errors.HydiffError as error:
         err.print(f"hydiff: {error}", style="red", markup=False)
         sys.exit(2)
-    except KeyboardInterrupt:
-        err.print("hydiff: interrupted; no output was written (a learned fill goes on by --resume)")
-        sys.exit(130)
+    except SystemExit as done:
+        if done.code == INTERRUPTED:  # typer's own way to end on Ctrl-C says nothing
+            err.print("hydiff: interrupted, no output was written; --resume goes on with a fit")
+        raise
 
 
 @app.callback()
@@ -93,7 +96,8 @@ def demo(
         table.add_row(rows[0][0], *(number(v) for _, *pair in rows for v in pair))
     out.print(table)
 
-    output.mkdir(parents=True, exist_ok=True)
+    with io.staging.explained(output, output):
+        output.mkdir(parents=True, exist_ok=True)
     cube, picture = output / "filled.tif", output / "before-after.png"
     io.write(damaged, output / "damaged.tif", overwrite=True)
     made = provenance.save(result, cube, command=sys.argv, overwrite=True)
@@ -227,6 +231,8 @@ def fill(
     _check_outputs(input, output, overwrite)
     overrides: dict[str, Any] = dict(_key_values(set_ or []))
     if weights is not None:
+        if method not in (None, "hydiff-ei"):
+            raise errors.BadValue(f"--weights goes with --method hydiff-ei, not with {method}")
         from hydiff.weights import network_of
 
         overrides = {**network_of(weights), "weights": str(weights), "refine": refine} | overrides
@@ -255,7 +261,8 @@ def fill(
     )
     err.print(f"{input}: {size(cube.shape)} {cube.dtype}, {share(~seen)} missing", markup=False)
     settings = ", ".join(f"{k}={v}" for k, v in settings_dict(chosen.settings).items())
-    err.print(f"will fill {int(target.sum()):,} entries with {chosen.name} ({settings})")
+    told = f" ({settings})" if settings else ""
+    err.print(f"will fill {int(target.sum()):,} entries with {chosen.name}{told}", markup=False)
     print_left(left, err)
     if dry_run:
         plan = {"method": chosen.name, "settings": settings_dict(chosen.settings), "left": left}
@@ -264,6 +271,8 @@ def fill(
     checkpoint = provenance.checkpoint_path(output)
     if checkpoint.exists() and not resume:
         err.print(f"starting anew; --resume would go on from {checkpoint}", markup=False)
+    elif resume and not checkpoint.exists():
+        err.print(f"nothing to resume: there is no {checkpoint}; starting anew", markup=False)
     with progress_bar() as progress:
         result = api.fill(
             cube,

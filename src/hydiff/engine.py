@@ -1,8 +1,8 @@
 """How a training step runs, not what it computes: a network, Adam, and their state.
 
 A method describes one step as a function of tensors that stay in place; the engine runs it
-again and again.  On a GPU the step is recorded once as a CUDA graph and replayed, which gives
-the same numbers without the cost of a thousand kernel launches.
+again and again.  On a GPU the step is recorded once as a CUDA graph and replayed, which runs
+the same kernels without the cost of a thousand launches.
 """
 
 from __future__ import annotations

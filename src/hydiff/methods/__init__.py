@@ -25,6 +25,7 @@ class Method(NamedTuple):
     settings: str  # its settings dataclass
     backend: str  # "numpy" or "torch": what y, observed, sigma_y and rng are
     summary: str
+    noise: bool = False  # whether it makes use of sigma_y
 
 
 METHODS: dict[str, Method] = {
@@ -34,6 +35,7 @@ METHODS: dict[str, Method] = {
         "Smooth",
         "numpy",
         "smoothest field of order s on the principal components (kriging); the default",
+        noise=True,
     ),
     "harmonic": Method(
         "classical", "harmonic", "Plain", "numpy", "membrane through the observed pixels (Laplace)"
@@ -69,9 +71,14 @@ METHODS: dict[str, Method] = {
         "HyDiffEI",
         "torch",
         "the paper: a network fitted to this cube along a reverse diffusion",
+        noise=True,
     ),
-    "ei": Method("ei", "ei", "EI", "torch", "equivariant imaging alone, without diffusion"),
-    "robust-ei": Method("ei", "robust_ei", "EI", "torch", "EI with SURE for noisy data"),
+    "ei": Method(
+        "ei", "ei", "EI", "torch", "equivariant imaging alone, without diffusion", noise=True
+    ),
+    "robust-ei": Method(
+        "ei", "robust_ei", "EI", "torch", "EI with SURE for noisy data", noise=True
+    ),
 }
 DEFAULT = "smooth"
 
