@@ -4,6 +4,7 @@
     python benchmarks/learned.py table             dev scenes × published masks 1-4 × σ_y, one seed
     python benchmarks/learned.py presets           what the `fast` preset costs
     python benchmarks/learned.py seeds             five more seeds of one required figure
+    python benchmarks/learned.py engines           the same fits by every engine and precision
 
 Each writes benchmarks/results/learned_NAME.csv and goes on where a file of that name stops.
 Scenes come from HYDIFF_DATA.  Every row names scale, mask, network and device.
@@ -17,17 +18,18 @@ import multiprocessing
 import os
 import platform
 import sys
-import threading
 import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import scipy.io
 import torch
 
 from hydiff import metrics
+from hydiff.engine import side_by_side
 from hydiff.mask import make_mask
 from hydiff.methods import choose
 
@@ -99,7 +101,19 @@ def seeds():
         yield Cell("hydiff-ei", "indian_pines_144", "stripes_144_s0", "minmax", seed=seed)
 
 
-SUITES = {"required": required, "seeds": seeds, "table": table, "presets": presets}
+def engines():
+    runs = [("indian_pines_144", "stripes_144_s3", "percentile"),
+            ("jasper_96", "published-2", "minmax"),
+            ("chikusei_36", "third_mask", "stored")]  # fmt: skip
+    ways = [("graph", "fp32"), ("fused", "tf32"), ("fused", "bf16")]
+    for seed, (scene, mask, scale), (engine, precision) in itertools.product(range(6), runs, ways):
+        settings = json.dumps({"engine": engine, "precision": precision})
+        yield Cell("hydiff-ei", scene, mask, scale, seed=seed, settings=settings)
+
+
+SUITES = {
+    "required": required, "seeds": seeds, "table": table, "presets": presets, "engines": engines,
+}  # fmt: skip
 
 
 def _find(name):
@@ -130,25 +144,64 @@ def observed_of(cell, shape):
     return np.load(DATA / "masks.npz")[cell.mask]
 
 
-def run(cell):
-    """The row of a cell."""
+class Input(NamedTuple):
+    """What a cell fills: (bands, rows, cols) on its scale."""
+
+    truth: np.ndarray
+    observed: np.ndarray
+    y: np.ndarray
+    sigma: np.ndarray
+
+
+def input_of(cell):
     truth = truth_of(cell)
     observed = observed_of(cell, truth.shape)
     noise = np.random.default_rng(cell.seed).standard_normal(truth.shape)
     y = (truth + cell.sigma_y * noise) * observed
-    chosen = choose(cell.method, None, json.loads(cell.settings))
-    on_gpu = cell.learned and DEVICE == "cuda"
-    sigma = np.full(len(truth), cell.sigma_y)
+    return Input(truth, observed, y, np.full(len(truth), cell.sigma_y))
+
+
+def run_classical(cell):
+    """The row of a cell."""
+    given, chosen = input_of(cell), choose(cell.method, None, json.loads(cell.settings))
     start = time.perf_counter()
-    if chosen.backend == "torch":
-        x = _fit(chosen, y, observed, sigma, cell.seed)
-    else:
-        rng = np.random.default_rng(cell.seed)
-        *_, step = chosen.inpaint(y, observed, sigma, chosen.settings, rng=rng)
-        x = step.x
-    seconds = time.perf_counter() - start
+    rng = np.random.default_rng(cell.seed)
+    *_, step = chosen.inpaint(given.y, given.observed, given.sigma, chosen.settings, rng=rng)
+    return _row(cell, given, step.x, time.perf_counter() - start, chosen)
+
+
+def run_learned(cells):
+    """The rows of cells that are fitted side by side; each is charged its share of the time."""
+    inputs = [input_of(cell) for cell in cells]
+    chosen = [choose(cell.method, None, json.loads(cell.settings)) for cell in cells]
+    start = time.perf_counter()
+    steps = [_steps(*both, cell.seed) for *both, cell in zip(chosen, inputs, cells, strict=True)]
+    for last in side_by_side(steps):  # noqa: B007  # the last alone is kept
+        pass
+    estimates = [step.x.double().cpu().numpy() for step in last]
+    seconds = (time.perf_counter() - start) / len(cells)
+    return [
+        _row(cell, given, x, seconds, way)
+        for cell, given, x, way in zip(cells, inputs, estimates, chosen, strict=True)
+    ]
+
+
+def _steps(chosen, given, seed):
+    def tensor(array, dtype=torch.float32):
+        return torch.as_tensor(array, dtype=dtype, device=DEVICE)
+
+    rng = torch.Generator(DEVICE).manual_seed(seed)
+    return chosen.inpaint(
+        tensor(given.y), tensor(given.observed, torch.bool), tensor(given.sigma),
+        chosen.settings, rng=rng,
+    )  # fmt: skip
+
+
+def _row(cell, given, x, seconds, chosen):
+    truth, observed = given.truth, given.observed
     result = np.where(observed, truth, x) if cell.sigma_y == 0 else x
     missing = np.broadcast_to(~observed, truth.shape)
+    on_gpu = cell.learned and DEVICE == "cuda"
     return asdict(cell) | {
         "mpsnr": round(metrics.mpsnr(result, truth), 3),
         "mpsnr_missing": round(metrics.mpsnr(result, truth, missing), 3),
@@ -156,29 +209,13 @@ def run(cell):
         "mssim": round(metrics.mssim(result, truth), 4),
         "sam": round(metrics.sam(result, truth), 3),
         "scc": round(metrics.scc(result, truth), 4),
-        "input_mpsnr": round(metrics.mpsnr(y, truth), 3),
+        "input_mpsnr": round(metrics.mpsnr(given.y, truth), 3),
         "seconds": round(seconds, 2),
         "network": f"Skip-Net, {chosen.settings.channels} channels" if cell.learned else "",
         "device": torch.cuda.get_device_name() if on_gpu else f"CPU {platform.machine()}",
         "torch": torch.__version__,
         "command": "python " + " ".join(["benchmarks/learned.py", *sys.argv[1:2]]),
     }
-
-
-def _fit(chosen, y, observed, sigma, seed):
-    def tensor(array, dtype=torch.float32):
-        return torch.as_tensor(array, dtype=dtype, device=DEVICE)
-
-    rng = torch.Generator(DEVICE).manual_seed(seed)
-    steps = chosen.inpaint(
-        tensor(y), tensor(observed, torch.bool), tensor(sigma), chosen.settings, rng=rng
-    )
-    if DEVICE == "cpu":
-        *_, step = itertools.islice(steps, chosen.settings.steps, None)
-        return step.x.double().numpy()
-    with torch.cuda.stream(torch.cuda.Stream()):
-        *_, step = itertools.islice(steps, chosen.settings.steps, None)  # keep the last alone
-        return step.x.double().cpu().numpy()
 
 
 SHOWN = ("method", "scene", "mask", "sigma_y", "seed", "settings", "mpsnr", "mpsnr_raw", "seconds")
@@ -197,7 +234,7 @@ def known(path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("suite", choices=SUITES)
-    parser.add_argument("--workers", type=int, default=1, help="fits side by side on one GPU")
+    parser.add_argument("--beside", type=int, default=1, help="fits side by side on one GPU")
     parser.add_argument("--scene", help="only this scene")
     parser.add_argument("--minutes", type=float, default=1e9, help="start no cell after this")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
@@ -206,47 +243,31 @@ def main():
     have = known(ROOT / "benchmarks" / "results" / path.name) | known(path)
     todo = [cell for cell in SUITES[args.suite]() if cell not in have]
     todo = [cell for cell in todo if args.scene in (None, cell.scene)]
-    deadline, lock = time.monotonic() + 60 * args.minutes, threading.Lock()
+    deadline = time.monotonic() + 60 * args.minutes
     print(f"{len(todo)} cells to do, {len(have)} done", flush=True)
 
-    def guarded(cell):
-        return run(cell) if time.monotonic() < deadline else None
-
     def write(row):
-        with lock, path.open("a", newline="") as file:
+        with path.open("a", newline="") as file:
             writer = csv.DictWriter(file, row, lineterminator="\n")
             if file.tell() == 0:
                 writer.writeheader()
             writer.writerow(row)
-        print(
-            *(
-                row[k]
-                for k in (
-                    "method",
-                    "scene",
-                    "mask",
-                    "sigma_y",
-                    "seed",
-                    "settings",
-                    "mpsnr",
-                    "mpsnr_raw",
-                    "seconds",
-                )
-            ),
-            flush=True,
-        )
+        print(*(row[k] for k in SHOWN), flush=True)
 
-    workers = args.workers if DEVICE == "cuda" else 1
     cores = max((os.cpu_count() or 2) // 2, 1)
     spawn = multiprocessing.get_context("spawn")  # a fork would inherit the GPU's threads
-    with ThreadPoolExecutor(workers) as fits, ProcessPoolExecutor(cores, spawn) as fills:
-        jobs = [fills.submit(run, c) for c in todo if not c.learned]
-        jobs += [fits.submit(guarded, c) for c in todo if c.learned]
+    with ProcessPoolExecutor(cores, spawn) as fills:
+        jobs = [fills.submit(run_classical, c) for c in todo if not c.learned]
+        learned = sorted((c for c in todo if c.learned), key=lambda c: (c.scene, c.settings))
+        for _, alike in itertools.groupby(learned, key=lambda c: (c.scene, c.settings)):
+            cells = list(alike)
+            for i in range(0, len(cells), args.beside):
+                if time.monotonic() < deadline:
+                    for row in run_learned(cells[i : i + args.beside]):
+                        write(row)
         for job in as_completed(jobs):
-            if (row := job.result()) is not None:
-                write(row)
+            write(job.result())
 
 
 if __name__ == "__main__":
-    torch.backends.cudnn.benchmark = True  # one shape a thousand times: worth a search
     main()

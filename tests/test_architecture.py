@@ -15,11 +15,13 @@ PACKAGE = ROOT / "src" / "hydiff"
 ROWS = [
     {"__main__"},
     {"cli"},
+    {"bench"},
     {"terminal"},
     {"api", "provenance", "simulate", "info"},
     {"methods", "train", "problem"},
     {"engine", "weights"},
-    {"losses", "diffusion", "network", "transforms", "degrade", "subspace", "noise"},
+    {"fused"},
+    {"kernels", "losses", "diffusion", "network", "transforms", "degrade", "subspace", "noise"},
     {"checkpoint"},
     {"io", "mask", "census", "detect", "result", "metrics", "plots", "bundled"},
     {"cube", "errors"},
@@ -31,9 +33,19 @@ ALLOWED = {
     ("detect", "census"),
     ("metrics", "mask"),
     ("plots", "metrics"),
+    ("losses", "diffusion"),
     ("losses", "transforms"),
 }
-TORCH_CORE = {"degrade", "transforms", "network", "losses", "diffusion", "engine"}
+TORCH_CORE = {
+    "degrade",
+    "transforms",
+    "network",
+    "losses",
+    "diffusion",
+    "engine",
+    "fused",
+    "kernels",
+}
 
 
 def module_of(path):

@@ -1,13 +1,16 @@
 """Laws of a fit: a step is Adam's step, and a saved fit goes on as if nothing had happened."""
 
-import numpy as np
+from importlib.util import find_spec
+
 import pytest
 import torch
 from torch import nn
 
-from hydiff import network
-from hydiff.engine import Fit
+from hydiff import methods, network
+from hydiff.engine import Fit, arithmetic, choose, side_by_side
 from hydiff.errors import BadValue
+
+CPU = torch.device("cpu")
 
 
 def seeded(seed=0):
@@ -128,7 +131,7 @@ def test_the_state_is_tensors_on_the_cpu_with_plain_names():
     assert all(isinstance(v, torch.Tensor) and v.device.type == "cpu" for v in state.values())
     n = len(weights(one))
     assert sum(k.startswith("network.") for k in state) == n
-    assert sum(k.startswith("adam.") for k in state) == 3 * n and "rng" in state
+    assert sum(k.startswith("adam.") for k in state) == 3 * n and {"rng", "dice"} <= set(state)
 
 
 def test_randomness_of_another_device_is_refused_in_words():
@@ -138,39 +141,139 @@ def test_randomness_of_another_device_is_refused_in_words():
         one.load(state)
 
 
-def test_an_unknown_engine_is_refused():
-    with pytest.raises(BadValue, match="engine = 'fast': expected one of auto, eager, graph"):
-        fit(engine="fast")
-
-
-def test_graphs_are_refused_on_a_cpu():
-    with pytest.raises(BadValue, match="use engine = 'eager'"):
-        fit(engine="graph")
-
-
 def test_auto_is_eager_on_a_cpu():
     one, other = fit(engine="auto"), fit(engine="eager")
     steps(one, 3), steps(other, 3)
     assert same(weights(one), weights(other)) and not one.graphs
 
 
+def counting(label, n):
+    for i in range(n):
+        yield label, i
+
+
+def test_side_by_side_advances_all_in_step_and_ends_with_the_first():
+    met = list(side_by_side([counting("a", 3), counting("b", 5)]))
+    assert met == [(("a", i), ("b", i)) for i in range(3)]
+
+
+def test_fits_side_by_side_are_what_they_are_alone():
+    def run(seed):
+        one = fit(seed)
+        for i in range(4):
+            yield one.step(objective(one), 0.1 * i)
+
+    alone = [list(run(seed)) for seed in range(3)]
+    together = list(zip(*side_by_side([run(seed) for seed in range(3)]), strict=True))
+    for one, other in zip(alone, together, strict=True):
+        assert all(torch.equal(p[1], q[1]) for p, q in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("engine", "precision", "told"),
+    [
+        ("fast", "auto", "expected one of auto, eager, graph, fused"),
+        ("auto", "fp8", "expected one of auto, fp32, tf32, bf16"),
+        ("graph", "auto", "use engine = 'eager'"),
+        ("fused", "auto", "use engine = 'eager'"),
+        ("auto", "bf16", "on a CPU use 'fp32'"),
+    ],
+)
+def test_what_cannot_run_here_is_refused_in_words(engine, precision, told):
+    with pytest.raises(BadValue, match=told):
+        choose(engine, precision, network.build(3, channels=4, scales=2, seed=0), CPU)
+
+
+def test_what_runs_on_a_gpu_depends_on_the_network():
+    """Decided without a GPU at hand."""
+    skip_net, other, gpu = (
+        network.build(3, channels=4, seed=0),
+        nn.Linear(2, 2),
+        torch.device("cuda"),
+    )
+    fusible = ("fused", "bf16") if find_spec("triton") else ("graph", "tf32")
+    assert choose("auto", "auto", skip_net, gpu) == fusible
+    assert choose("auto", "auto", other, gpu) == ("graph", "tf32")
+    assert choose("eager", "auto", skip_net, gpu) == ("eager", "fp32")
+    assert choose("auto", "auto", skip_net, CPU) == ("eager", "fp32")
+    with pytest.raises(BadValue, match="use engine = 'graph'"):
+        choose("fused", "auto", other, gpu)
+    with pytest.raises(BadValue, match="needs engine = 'fused'"):
+        choose("graph", "bf16", skip_net, gpu)
+
+
+def test_the_arithmetic_is_put_back():
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    with arithmetic("fp32"):
+        assert not torch.backends.cudnn.allow_tf32
+        with arithmetic("tf32"):
+            assert torch.backends.cuda.matmul.allow_tf32
+    assert before == (torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 class TestOnAGPU:
     """Run these on a machine with one: `python -m pytest tests/test_engine.py -k GPU`."""
 
-    def fill(self, **settings):
-        import hydiff
-
-        cube = np.random.default_rng(0).random((6, 40, 40))
-        observed = np.ones((40, 40), bool)
+    def steps(self, n, seed=0, resume=None, **settings):
+        place = torch.device("cuda")
+        y = torch.rand(6, 40, 40, generator=seeded(seed)).to(place)
+        observed = torch.ones(40, 40, dtype=torch.bool, device=place)
         observed[:, 10:15] = False
-        small = {"method": "hydiff-ei", "steps": 20, "channels": 8, "scales": 3}
-        return hydiff.fill(cube, observed, device="cuda", **small, **settings).values
+        chosen = methods.choose("hydiff-ei", None, {"steps": n, "channels": 16, **settings})
+        rng = torch.Generator(place).manual_seed(seed)
+        sigma = torch.zeros(6, device=place)
+        given = (y * observed, observed, sigma, chosen.settings)
+        return chosen.inpaint(*given, rng=rng, resume=resume)
 
-    def test_deterministic_runs_give_the_same_bytes(self):
-        one, other = (self.fill(deterministic=True) for _ in range(2))
-        assert np.array_equal(one, other)
+    def last(self, steps):
+        *_, step = steps
+        return step.x.cpu()
 
-    def test_a_recorded_step_computes_what_the_eager_one_does(self):
-        graph, eager = (self.fill(deterministic=True, engine=e) for e in ("graph", "eager"))
-        np.testing.assert_allclose(graph, eager, atol=0.02)
+    @pytest.fixture(autouse=True)
+    def deterministic(self, monkeypatch):
+        monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+        yield
+        torch.use_deterministic_algorithms(False)
+
+    @pytest.mark.parametrize("engine", ["eager", "graph", "fused"])
+    def test_deterministic_runs_give_the_same_bytes(self, engine):
+        one, other = (self.last(self.steps(20, engine=engine)) for _ in range(2))
+        assert torch.equal(one, other)
+
+    def first_losses(self, **way):
+        return torch.stack([*next(self.steps(5, **way)).log.values()]).cpu()
+
+    @pytest.mark.parametrize("engine", ["graph", "fused"])
+    def test_the_first_step_is_the_eager_one(self, engine):
+        """Later ones drift apart: Adam's first steps are the signs of gradients, small ones too."""
+        ways = ({"engine": e, "precision": "fp32"} for e in ("eager", engine))
+        eager, other = (self.first_losses(**way) for way in ways)
+        torch.testing.assert_close(other, eager, rtol=1e-4, atol=0)
+
+    @pytest.mark.parametrize(("precision", "apart"), [("tf32", 0.01), ("bf16", 0.05)])
+    def test_lower_precision_stays_close(self, precision, apart):
+        full = self.first_losses(engine="eager", precision="fp32")
+        low = self.first_losses(engine="fused", precision=precision)
+        torch.testing.assert_close(low, full, rtol=apart, atol=0)
+
+    def test_a_replayed_step_goes_where_an_eager_one_would(self):
+        """The same kernels on the same numbers: a recording of each step against its replay."""
+        ways = ({"engine": e, "precision": "fp32"} for e in ("eager", "graph"))
+        eager, graph = (self.last(self.steps(60, **way)) for way in ways)
+        assert (eager - graph).square().mean().sqrt() < 0.05
+
+    def test_fits_side_by_side_are_what_they_are_alone(self):
+        alone = [self.last(self.steps(12, seed)) for seed in range(3)]
+        *_, together = side_by_side([self.steps(12, seed) for seed in range(3)])
+        torch.cuda.synchronize()
+        for one, other in zip(alone, together, strict=True):
+            assert torch.equal(one, other.x.cpu())
+
+    def test_a_saved_fit_goes_on(self):
+        steps = self.steps(10)
+        for _ in range(5):
+            state = next(steps).state
+        resumed = self.steps(10, resume=state())
+        torch.testing.assert_close(self.last(resumed), self.last(steps), rtol=0, atol=0.05)

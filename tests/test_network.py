@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from hydiff.errors import ShapeMismatch
-from hydiff.network import ImageNorm, SkipNet, _mirror_up_to, build
+from hydiff.network import ImageNorm, SkipNet, build, mirrored_up_to
 
 # Counted on DHP's own network; the one for 200 bands is printed in its notebook.
 PARAMETERS = {31: 3_004_959, 128: 3_141_632, 145: 3_165_585, 200: 3_243_080, 285: 3_362_845}
@@ -167,10 +167,10 @@ def test_one_image_is_normalised_as_by_batch_norm():
 
 def test_mirroring_goes_back_and_forth():
     row = torch.arange(3.0).view(1, 1, 1, 3)
-    wide = _mirror_up_to(row, 9)
+    wide = mirrored_up_to(row, 9)
     assert wide.shape == (1, 1, 9, 9)
     assert wide[0, 0, 4].tolist() == [0, 1, 2, 1, 0, 1, 2, 1, 0]
-    assert _mirror_up_to(wide, 9) is wide
+    assert mirrored_up_to(wide, 9) is wide
 
 
 @pytest.mark.parametrize("shape", [(3, 40, 40), (1, 4, 40, 40)], ids=str)

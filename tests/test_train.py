@@ -17,6 +17,7 @@ import hydiff
 from hydiff import losses, network, plots, transforms
 from hydiff.cube import Cube
 from hydiff.diffusion import linear_alpha_bar
+from hydiff.engine import Fit
 from hydiff.errors import (
     BadValue,
     CubeFormatError,
@@ -136,11 +137,12 @@ def test_an_update_is_one_adam_step_on_the_mean_of_equation_9():
     f = network.build(6, channels=4, scales=2, seed=3)
     adam = torch.optim.Adam(f.parameters(), lr=settings.lr)
     rng = torch.Generator().manual_seed(3)
-    t = int(torch.randint(1, 101, (), generator=rng))
+    dice = Fit(f, lr=1.0, rng=rng).dice
+    t = int(torch.randint(1, 101, (), generator=dice))
     total = 0.0
     for i in np.random.default_rng([3, 0]).permutation(2):
         item = measurements([cubes[i]], settings)[0]
-        (g,) = transforms.draw("rotation", item.y.shape, rng)
+        (g,) = transforms.draw("rotation", item.y.shape, dice)
         x = f(item.y)
         seen = item.observed.expand_as(x)
         data = (item.y - x)[seen].square().mean()
@@ -407,7 +409,7 @@ def test_out_of_memory_is_told_with_what_to_do(files, tmp_path, monkeypatch):
     def greedy(*_):
         raise RuntimeError("CUDA out of memory. Tried to allocate 80 GiB")
 
-    monkeypatch.setattr("hydiff.train._update", greedy)
+    monkeypatch.setattr("hydiff.train._load", greedy)
     with pytest.raises(BadValue, match="take smaller crops"):
         train_files(files, tmp_path / "m.safetensors", TINY, epochs=1)
 

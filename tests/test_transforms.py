@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hydiff.errors import BadValue, ShapeMismatch, UnknownName
-from hydiff.transforms import TRANSFORMS, Transform, draw, orbit_coverage, to_square
+from hydiff.transforms import TRANSFORMS, Transform, Warp, draw, orbit_coverage, to_square
 
 EXACT = ["rotation", "shift", "reflection"]
 RESAMPLED = ["scaling", "similarity", "affine"]
@@ -440,3 +440,37 @@ def test_coverage_counts_entries_band_by_band(name):
 def test_coverage_takes_read_only_arrays():
     observed = np.broadcast_to(np.array([True, False, True, False]), (4, 4))
     assert orbit_coverage(observed, "reflection") == 0
+
+
+# A place for a transform
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+@pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
+def test_a_warp_is_the_transform_it_was_loaded_with_last(name, last):
+    x = image(2, 3, 8, 8)
+    if last:
+        x = x.contiguous(memory_format=torch.channels_last)
+    warp = Warp(name, x.shape, x.device)
+    for seed in range(30):  # more than it keeps
+        (g,) = draw(name, x.shape, generator(seed))
+        warp.load(g)
+        torch.testing.assert_close(warp(x), g(x), rtol=0, atol=1e-5 if name in RESAMPLED else 0)
+        assert warp.weight == g.weight
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_the_gradient_of_a_warp_is_its_inverse(name):
+    x, g = image(1, 2, 6, 6).requires_grad_(), draw(name, (6, 6), generator(3))[0]
+    warp = Warp(name, x.shape, x.device)
+    warp.load(g)
+    back = image(1, 2, 6, 6, seed=1)
+    warp(x).backward(back)
+    assert torch.equal(x.grad, g.inverse()(back))
+
+
+def test_channels_last_stay_last():
+    x = image(2, 3, 8, 8).contiguous(memory_format=torch.channels_last)
+    warp = Warp("rotation", x.shape, x.device)
+    warp.load(Transform("rotation", (1,)))
+    assert warp(x).is_contiguous(memory_format=torch.channels_last)

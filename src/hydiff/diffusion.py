@@ -1,7 +1,7 @@
 """Reverse diffusion for inpainting: Algorithms 1 and 2 of HyDiff-EI, as one loop.
 
 Symbols follow the paper.  Arrays over time have T + 1 entries and index 0 is the clean image, so
-alpha_bar[0] == 1, sigma at t = 1 is 0, and the last step is no special case.  With sigma_y = 0
+alpha_bar[0] == 1, sigma at t = 1 is 0, and the last step is no special case.  Without noise
 every λ_t is 1 and Γ_t is σ_t²: Algorithm 2 is then Algorithm 1.
 """
 
@@ -41,12 +41,19 @@ def posterior(alpha_bar: Tensor, t: int) -> tuple[float, float, float]:
     return a, b, (beta * (1 - before) / (1 - now)) ** 0.5
 
 
-def trust_and_spare(a: float, sigma: float, sigma_y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+Weight = Tensor | float
+
+
+def trust_and_spare(
+    a: float, sigma: float, sigma_y: Tensor | None, s: Tensor
+) -> tuple[Weight, Weight]:
     """λ_t, how far to believe y, and √Γ_t, the std still to be added (Eq. 12, 13).
 
     sigma_y and the singular values s broadcast to the cube.  Where s = 0 there is nothing to
-    believe: λ is 1 by the paper's convention and the whole σ_t is added.
+    believe: λ is 1 by the paper's convention and the whole σ_t is added; so it is without noise.
     """
+    if sigma_y is None:
+        return 1.0, sigma
     told = a * sigma_y / torch.where(s > 0, s, torch.ones_like(s))  # std that y would bring in
     # the smaller of σ_t and what y brings; the division is only taken where told > σ_t >= 0
     trust = torch.where((s > 0) & (told > sigma), sigma / told, 1.0)
@@ -54,14 +61,22 @@ def trust_and_spare(a: float, sigma: float, sigma_y: Tensor, s: Tensor) -> tuple
     return trust, (sigma**2 - brought**2).clamp_min(0).sqrt()
 
 
-def consistent(x0_hat: Tensor, y: Tensor, s: Tensor, trust: Tensor | float = 1.0) -> Tensor:
-    """x̃_0 = x̂_0 - Σ M†(M x̂_0 - y) for a diagonal M with singular values s (Eq. 10, 11).
+def noise_like(x: Tensor, rng: Generator) -> Tensor:
+    """N(0, I) with the shape and the memory format of x."""
+    return torch.empty_like(x).normal_(generator=rng)
 
-    Written so that an entry with s = 1 and full trust is y itself, to the bit.
+
+def pseudo_inverse(y: Tensor, s: Tensor) -> Tensor:
+    """M†y for a diagonal M with singular values s: y / s, and 0 where s = 0."""
+    return torch.where(s > 0, y / torch.where(s > 0, s, 1.0), 0.0)
+
+
+def consistent(x0_hat: Tensor, measured: Tensor, trust: Tensor) -> Tensor:
+    """x̃_0 = x̂_0 - Σ M†(M x̂_0 - y) (Eq. 10, 11); measured is M†y, trust λ_t, and 0 where s = 0.
+
+    An entry that is fully trusted is y itself, to the bit: lerp is exact at both ends.
     """
-    seen = s > 0
-    measured = y / torch.where(seen, s, torch.ones_like(s))
-    return torch.where(seen, (1 - trust) * x0_hat + trust * measured, x0_hat)
+    return torch.lerp(x0_hat, measured, trust)
 
 
 def reverse_diffusion(
@@ -70,25 +85,22 @@ def reverse_diffusion(
     estimate_x0: Estimator,
     alpha_bar: Tensor,
     *,
-    sigma_y: Tensor,  # noise std of y, broadcastable to y; 0 is Algorithm 1
+    sigma_y: Tensor | None,  # noise std of y, broadcastable to y; None is Algorithm 1
     rng: Generator,
     start: State | None = None,  # go on after this step
 ) -> Iterator[State]:
     """Yield each step from t = T down to 1; the last `State.x` is the inpainted cube."""
-
-    def noise() -> Tensor:
-        return torch.randn(y.shape, generator=rng, dtype=y.dtype, device=y.device)
-
+    measured, seen = pseudo_inverse(y, s), (s > 0).to(y.dtype)
     T = len(alpha_bar) - 1
     if start is None:
-        x0 = y
-        x = alpha_bar[T].sqrt().item() * y + (1 - alpha_bar[T]).sqrt().item() * noise()  # 1.
+        x0, left = y, alpha_bar[T].item()
+        x = left**0.5 * y + (1 - left) ** 0.5 * noise_like(y, rng)  # 1.
     else:
         T, x0, x = start.t - 1, start.x0, start.x
     for t in range(T, 0, -1):
         a, b, sigma = posterior(alpha_bar, t)
         x0_hat = estimate_x0(x, x0, t)  # 2. fit f_θ, predict
         trust, spare = trust_and_spare(a, sigma, sigma_y, s)  # λ_t, √Γ_t  (Eq. 12, 13)
-        x0 = consistent(x0_hat, y, s, trust)  # 3.  (Eq. 11)
-        x = a * x0 + b * x + spare * noise()  # 4.  (Eq. 14)
+        x0 = consistent(x0_hat, measured, trust * seen)  # 3.  (Eq. 11)
+        x = noise_like(y, rng).mul_(spare).add_(x, alpha=b).add_(x0, alpha=a)  # 4.  (Eq. 14)
         yield State(t, x0_hat, x0, x)

@@ -1,31 +1,74 @@
 """How a training step runs, not what it computes: a network, Adam, and their state.
 
 A method describes one step as a function of tensors that stay in place; the engine runs it
-again and again.  On a GPU the step is recorded once as a CUDA graph and replayed, which runs
-the same kernels without the cost of a thousand launches.
+again and again, in one of three ways that give the same numbers but for rounding:
+
+    eager   kernel by kernel, as torch does it: the reference
+    graph   the same kernels, recorded once as a CUDA graph and replayed: no cost of launching
+    fused   such a graph, with the network's small kernels fused into few (`fused`, `kernels`)
+
+`side_by_side` advances several fits on one GPU, each with its own weights, statistics and stream.
 """
 
 from __future__ import annotations
 
+import gc
+import importlib.util
 import threading
-from collections.abc import Callable, Hashable
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import torch
 from torch import Generator, Tensor, nn
 
 from hydiff.errors import BadValue
+from hydiff.network import SkipNet
 
-ENGINES = ("auto", "eager", "graph")
+ENGINES = ("auto", "eager", "graph", "fused")
+PRECISIONS = ("auto", "fp32", "tf32", "bf16")
 RECORDING = threading.Lock()  # one graph at a time: torch keeps one memory pool under recording
-WARM_UP = 3  # eager steps before a graph is recorded, so that libraries settle on their kernels
-MOST_GRAPHS = 8  # variants of a step worth recording; shifts and the like have too many
+WARM_UP = 2  # eager steps before a graph is recorded, so that libraries settle on their kernels
+MOST_GRAPHS = 8  # variants of a step worth recording
 
 Objective = Callable[[Any], tuple[Tensor, Tensor]]  # variant → (terms of the loss, estimate)
+T = TypeVar("T")
+
+
+def choose(
+    engine: str, precision: str, network: nn.Module, device: torch.device
+) -> tuple[str, str]:
+    """The engine and precision that stand for `auto` here; refuses what cannot run."""
+    for name, value, known in (("engine", engine, ENGINES), ("precision", precision, PRECISIONS)):
+        if value not in known:
+            raise BadValue(f"{name} = {value!r}: expected one of {', '.join(known)}")
+    if device.type != "cuda":
+        if engine in ("graph", "fused"):
+            raise BadValue(f"engine = {engine!r} needs a GPU; on a CPU use engine = 'eager'")
+        if precision not in ("auto", "fp32"):
+            raise BadValue(f"precision = {precision!r} needs a GPU; on a CPU use 'fp32'")
+        return "eager", "fp32"
+    can_fuse = isinstance(network, SkipNet) and importlib.util.find_spec("triton") is not None
+    if engine == "auto":
+        engine = "fused" if can_fuse else "graph"
+    if engine == "fused" and not can_fuse:
+        raise BadValue(
+            "engine = 'fused' is for the Skip-Net, with triton installed; use engine = 'graph'"
+        )
+    if precision == "auto":
+        precision = "bf16" if engine == "fused" else "fp32" if engine == "eager" else "tf32"
+    if precision == "bf16" and engine != "fused":
+        raise BadValue("precision = 'bf16' needs engine = 'fused'; use tf32 or fp32")
+    return engine, precision
 
 
 class Fit:
-    """A network being fitted to one cube: `step` descends once, returns losses and estimate."""
+    """A network being fitted to one cube: `step` descends once, returns losses and estimate.
+
+    f: evaluates the network, inside an objective and outside.
+    rng: randomness on the network's device.  dice: on the CPU, for draws that Python looks at;
+    looking at the GPU's would wait for it.
+    """
 
     def __init__(
         self,
@@ -34,14 +77,25 @@ class Fit:
         lr: float,
         rng: Generator,
         engine: str = "auto",
+        precision: str = "auto",
     ) -> None:
-        cuda = next(network.parameters()).device.type == "cuda"
-        if engine not in ENGINES:
-            raise BadValue(f"engine = {engine!r}: expected one of {', '.join(ENGINES)}")
-        if engine == "graph" and not cuda:
-            raise BadValue("engine = 'graph' records CUDA graphs; on a CPU use engine = 'eager'")
+        device = next(network.parameters()).device
+        self.engine, self.precision = choose(engine, precision, network, device)
         self.network, self.rng = network, rng
-        self.graphed = cuda and engine != "eager"
+        seed = int(torch.randint(2**62, (), generator=rng, device=rng.device))
+        self.dice = torch.Generator().manual_seed(seed)
+        self.f: Callable[[Tensor], Tensor] = network
+        self.fused: Any = None
+        if self.engine == "fused":
+            from hydiff.fused import FusedSkipNet
+
+            assert isinstance(network, SkipNet)
+            dtype = torch.bfloat16 if self.precision == "bf16" else torch.float32
+            self.f = self.fused = FusedSkipNet(network, dtype)
+        self.graphed = self.engine != "eager"
+        # Of this fit alone: what is recorded in a stream keeps that stream's scratch memory, and
+        # graphs that share it must not run at the same time.
+        self.stream = torch.cuda.Stream() if self.graphed else None  # type: ignore[no-untyped-call]
         self.adam = torch.optim.Adam(
             network.parameters(), lr=lr, capturable=self.graphed, fused=self.graphed
         )
@@ -66,32 +120,38 @@ class Fit:
 
     def _descend(self, objective: Objective, variant: Hashable) -> tuple[Tensor, Tensor]:
         self.adam.zero_grad(set_to_none=True)
-        losses, estimate = objective(variant)
-        losses.sum().backward()  # type: ignore[no-untyped-call]
+        with arithmetic(self.precision):
+            losses, estimate = objective(variant)
+            losses.sum().backward()  # type: ignore[no-untyped-call]
+        if self.fused is not None:
+            self.fused.gather()
         self.adam.step()
+        if self.fused is not None:
+            self.fused.refresh()
         return losses.detach(), estimate.detach()
 
     def _eager(self, objective: Objective, variant: Hashable) -> tuple[Tensor, Tensor]:
-        """Eager; on a GPU in a stream of its own, as recording needs its warm-up to be."""
-        if not self.graphed:
+        """Eager; before a recording in the stream of the recording, as torch needs it to be."""
+        with _within(self.stream):
             return self._descend(objective, variant)
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            outcome = self._descend(objective, variant)
-        torch.cuda.current_stream().wait_stream(stream)
-        return outcome
 
     def _is_full(self) -> bool:
         return len(self.graphs) >= MOST_GRAPHS
 
     def _record(self, objective: Objective, variant: Hashable) -> None:
+        # What torch.cuda.graph does, but for emptying the cache and collecting garbage first,
+        # which takes longer than all the rest when many small fits are recorded.
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.rng)
         self.adam.zero_grad(set_to_none=True)
-        # thread_local: other threads may fit other cubes on this GPU meanwhile
-        with RECORDING, torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            losses, estimate = self._descend(objective, variant)
+        shared = next(iter(self.graphs.values()))[0].pool() if self.graphs else None
+        with RECORDING, _no_garbage_collection(), _within(self.stream):
+            # thread_local: other threads may fit other cubes on this GPU meanwhile
+            graph.capture_begin(pool=shared, capture_error_mode="thread_local")
+            try:
+                losses, estimate = self._descend(objective, variant)
+            finally:
+                graph.capture_end()
         self.graphs[variant] = (graph, losses, estimate)
 
     def state(self) -> dict[str, Tensor]:
@@ -99,8 +159,11 @@ class Fit:
         tensors = {f"network.{k}": v for k, v in self.network.state_dict().items()}
         for i, moments in self.adam.state_dict()["state"].items():
             tensors |= {f"adam.{i}.{k}": torch.as_tensor(v) for k, v in moments.items()}
-        tensors["rng"] = self.rng.get_state()
-        return {k: v.detach().cpu().clone() for k, v in tensors.items()}
+        tensors["rng"], tensors["dice"] = self.rng.get_state(), self.dice.get_state()
+        return {
+            k: v.detach().cpu().clone(memory_format=torch.contiguous_format)
+            for k, v in tensors.items()
+        }
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Go on from what `state` gave."""
@@ -112,12 +175,80 @@ class Fit:
             )
         weights = {k.removeprefix("network."): v for k, v in tensors.items() if "network." in k}
         self.network.load_state_dict(weights)
+        weights_of = list(self.network.parameters())
         moments: dict[int, dict[str, Any]] = {}
         for key, value in tensors.items():
             if key.startswith("adam."):
                 _, i, name = key.split(".")
                 home = "cpu" if name == "step" and not self.graphed else place
-                moments.setdefault(int(i), {})[name] = value.to(home, copy=True)  # Adam writes here
+                value = value.to(home, copy=True)  # Adam writes here
+                if name != "step":  # laid out as the weights are, which may be channels last
+                    value = torch.empty_like(weights_of[int(i)]).copy_(value)
+                moments.setdefault(int(i), {})[name] = value
         groups = self.adam.state_dict()["param_groups"]
         self.adam.load_state_dict({"state": moments, "param_groups": groups})
         self.rng.set_state(tensors["rng"])
+        self.dice.set_state(tensors["dice"])
+        if self.fused is not None:
+            self.fused.refresh()
+
+
+def side_by_side(runs: Sequence[Iterator[T]]) -> Iterator[tuple[T, ...]]:
+    """Advance several methods in turn, each in a CUDA stream of its own: their kernels overlap.
+
+    Ends with the first that ends.  What one yields is only safe to read on another stream after
+    a synchronisation.  Without a GPU the methods simply take turns.
+    """
+    streams: list[Any] = [None] * len(runs)
+    if torch.cuda.is_available():
+        streams = [torch.cuda.Stream() for _ in runs]  # type: ignore[no-untyped-call]
+        for stream in streams:
+            stream.wait_stream(torch.cuda.current_stream())
+    while True:
+        steps: list[T] = []
+        for run, stream in zip(runs, streams, strict=True):
+            with torch.cuda.stream(stream):  # does nothing for None
+                for step in run:
+                    steps.append(step)
+                    break
+        if len(steps) < len(runs):
+            return
+        yield tuple(steps)
+
+
+@contextmanager
+def arithmetic(precision: str) -> Iterator[None]:
+    """Whether float32 products on a GPU may take TF32 while this lasts."""
+    tf32 = precision != "fp32"
+    conv, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = conv.allow_tf32, matmul.allow_tf32
+    conv.allow_tf32 = matmul.allow_tf32 = tf32
+    try:
+        yield
+    finally:
+        conv.allow_tf32, matmul.allow_tf32 = before
+
+
+@contextmanager
+def _within(stream: Any) -> Iterator[None]:
+    """In a stream that starts after the current one, which then waits for it; None: here."""
+    if stream is None:
+        yield
+        return
+    current = torch.cuda.current_stream()
+    stream.wait_stream(current)
+    with torch.cuda.stream(stream):
+        yield
+    current.wait_stream(stream)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """A collected graph would be destroyed inside another's recording, which CUDA refuses."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Generator, Tensor
 
+from hydiff.diffusion import noise_like
+
 if TYPE_CHECKING:
-    from hydiff.transforms import Transform
+    from hydiff.transforms import Transform, Warp
 
 Network = Callable[[Tensor], Tensor]
 
@@ -33,8 +34,7 @@ def denoised_state(x: Tensor, x0: Tensor, alpha_bar: float, eps0: str, rng: Gene
         return root * x0
     if eps0 == "none":
         return x
-    eps = torch.randn(x.shape, generator=rng, dtype=x.dtype, device=x.device)
-    return x - float((1 - alpha_bar) ** 0.5) * eps
+    return x - float((1 - alpha_bar) ** 0.5) * noise_like(x, rng)
 
 
 def term_weight(alpha_bar: Tensor, t: int, weighting: str) -> float:
@@ -46,8 +46,11 @@ def term_weight(alpha_bar: Tensor, t: int, weighting: str) -> float:
     return float(((1 - alpha) / (alpha**0.5 * (1 - now))) ** 2)
 
 
-def mean_square(difference: Tensor, where: Tensor) -> Tensor:
-    """Mean of the squares over the entries that count."""
+def mean_square(difference: Tensor, where: Tensor | None) -> Tensor:
+    """Mean of the squares over the entries that count; None: all of them."""
+    if where is None:
+        # not .mean(), whose gradient forgets the memory format
+        return difference.square().sum() / difference.numel()
     where = where.expand_as(difference)
     return (difference.square() * where).sum() / where.sum().clamp_min(1)
 
@@ -57,22 +60,24 @@ def equivariance(
     x0_hat: Tensor,
     observed: Tensor,
     sigma_y: Tensor | None,
-    transforms: Iterable[Transform],
-    inside: Tensor,
+    transforms: Iterable[Transform | Warp],
+    inside: Tensor | None,
     rng: Generator,
 ) -> Tensor:
     """Σ_g w_g mean (T_g x̂ - f(M T_g x̂ + n))²: re-measured through M, T_g x̂ must come back (Eq. 5).
 
     Gradients flow through both branches; T_g never acts on the mask; n is fresh noise of std
     sigma_y on the re-measured entries (none when it is None).  `inside` is False in the padding of
-    a non-square cube: what T_g brings in from there counts as missing.
+    a non-square cube (None: it is square): what T_g brings in from there counts as missing.
     """
     total = x0_hat.new_zeros(())
     for g in transforms:
         x_g = g(x0_hat)
-        # an interpolated pixel is real when all it is mixed from is
-        real = ((g(inside.to(x0_hat.dtype)) - 1).abs() < 1e-4) & inside
-        again = remeasure(x_g, observed & real, sigma_y, rng)
+        real, seen = None, observed
+        if inside is not None:  # an interpolated pixel is real when all it is mixed from is
+            real = ((g(inside.to(x0_hat.dtype)) - 1).abs() < 1e-4) & inside
+            seen = observed & real
+        again = remeasure(x_g, seen, sigma_y, rng)
         total = total + g.weight * mean_square(x_g - f(again), real)
     return total
 
@@ -81,8 +86,7 @@ def remeasure(x: Tensor, observed: Tensor, sigma_y: Tensor | None, rng: Generato
     """M x + n with fresh noise; sigma_y None means no noise, and nothing is drawn."""
     if sigma_y is None:
         return x * observed
-    noise = torch.randn(x.shape, generator=rng, dtype=x.dtype, device=x.device)
-    return (x + sigma_y * noise) * observed
+    return (x + sigma_y * noise_like(x, rng)) * observed
 
 
 def sure(
@@ -98,7 +102,7 @@ def sure(
 
     |M x̂ - y|²/m - σ² + 2σ²/(τ m) ⟨b, M f(y + τ b) - M x̂⟩ with a masked probe b = M N(0, I).
     """
-    b = torch.randn(y.shape, generator=rng, dtype=y.dtype, device=y.device) * observed
+    b = noise_like(y, rng) * observed
     divergence = b * (f(y + tau * b) - x0_hat) / tau
     risk = (x0_hat - y).square() - sigma_y**2 + 2 * sigma_y**2 * divergence
     return (risk * observed).sum() / observed.expand_as(y).sum().clamp_min(1)

@@ -37,8 +37,9 @@ class SkipNet(nn.Module):
         level: nn.Module = nn.Identity()  # below the deepest
         for depth in range(scales, 0, -1):
             level = Level(bands if depth == 1 else channels, channels, below=level)
-        self.levels = level
+        self.levels: Level = level  # type: ignore[assignment]
         self.head = nn.Conv2d(channels, out_bands or bands, 1)
+        self.squash = nn.Sigmoid()
 
     def forward(self, x: Tensor) -> Tensor:
         if x.ndim != 4 or x.shape[1] != self.bands:
@@ -46,8 +47,9 @@ class SkipNet(nn.Module):
                 f"the network takes (batch, {self.bands}, rows, cols), found {tuple(x.shape)}"
             )
         rows, cols = x.shape[-2:]
-        features = self.levels(_mirror_up_to(x, self.least_side))
-        return torch.sigmoid(self.head(features[..., :rows, :cols]))
+        features = self.levels(mirrored_up_to(x, self.least_side))
+        squashed: Tensor = self.squash(self.head(features[..., :rows, :cols]))
+        return squashed
 
 
 def build(bands: int, *, channels: int = 128, scales: int = 5, seed: int) -> SkipNet:
@@ -132,7 +134,7 @@ def _centre(x: Tensor, rows: int, cols: int) -> Tensor:
     return x[..., top : top + rows, left : left + cols]
 
 
-def _mirror_up_to(x: Tensor, least: int) -> Tensor:
+def mirrored_up_to(x: Tensor, least: int) -> Tensor:
     """x continued below and right by reflection, again and again, until no side is shorter."""
     for axis in (-2, -1):
         while (side := x.shape[axis]) < least:

@@ -14,7 +14,7 @@ import hashlib
 import math
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -40,6 +40,7 @@ from hydiff.errors import (
 )
 from hydiff.io.staging import refuse_existing
 from hydiff.result import Step
+from hydiff.transforms import Warp
 from hydiff.weights import LAYOUT, History, Tensors, beside, save_weights, weights_of
 
 MINUTES = 10.0  # the budget when none is given
@@ -83,7 +84,7 @@ class Item(NamedTuple):
 
     y: Tensor  # (1, C, S, S), 0 where not observed
     observed: Tensor  # bool, (1, C, S, S), or (1, 1, S, S) when all bands share it
-    inside: Tensor  # bool (1, 1, S, S); False in the padding of a crop that is not square
+    inside: Tensor | None  # bool (1, 1, S, S), False in the padding; None when the crop is square
     sigma_y: Tensor | None  # (1, C, 1, 1); None without noise
 
 
@@ -182,7 +183,7 @@ def _item(y: Array, seen: Bools, sigma_y: float) -> Item:
     observed, _ = transforms.to_square(torch.from_numpy(shared))
     inside, _ = transforms.to_square(torch.ones(1, 1, *seen.shape[1:], dtype=torch.bool))
     sigma = torch.full((1, len(y), 1, 1), sigma_y) if sigma_y > 0 else None
-    return Item(square, observed, inside, sigma)
+    return Item(square, observed, None if bool(inside.all()) else inside, sigma)
 
 
 def _updates(
@@ -191,54 +192,81 @@ def _updates(
     bands, per_epoch = items[0].y.shape[1], math.ceil(len(items) / settings.batch)
     f = network.build(bands, channels=settings.channels, scales=settings.scales, seed=settings.seed)
     rng = torch.Generator(device).manual_seed(settings.seed)
-    fit = Fit(f.to(device), lr=settings.lr, rng=rng, engine="eager")
+    fit = Fit(f.to(device), lr=settings.lr, rng=rng)
     alpha_bar = linear_alpha_bar(settings.steps, settings.beta_start, settings.beta_end)
+    places: dict[Place, Slot] = {}
+    weight, parts = torch.zeros((), device=device), torch.zeros(2, device=device)
+
+    def objective(variant: tuple[tuple[Place, int], ...]) -> tuple[Tensor, Tensor]:
+        """The mean of Eq. 9 over a batch.
+
+        With the implied ε_0 and target y the data term is ᾱ_t mean (y - f(y))².
+        """
+        total = torch.zeros_like(parts)
+        for place, n in variant:
+            (y, observed, inside, sigma_y), warps = places[place]
+            x0_hat = fit.f(y)
+            data = losses.mean_square(y - x0_hat, observed)
+            ei = losses.equivariance(fit.f, x0_hat, observed, sigma_y, warps[:n], inside, rng)
+            total = total + torch.stack([data, ei]) / len(variant)
+        parts.copy_(total.detach())
+        return torch.stack([weight * total[0], settings.ei_weight * total[1]]), x0_hat
+
     done = 0
     if resume is not None:
         fit.load(dict(resume))
         done = int(resume["done"])
     while True:
         batch = _batch(items, settings, *divmod(done, per_epoch))
-        t = int(torch.randint(1, settings.steps + 1, (), generator=rng, device=device))
-        log, x = _update(fit, batch, alpha_bar[t].item(), settings)
+        t = int(torch.randint(1, settings.steps + 1, (), generator=fit.dice))
+        weight.fill_(alpha_bar[t].item())
+        variant = tuple(_load(places, i, item, settings, fit) for i, item in enumerate(batch))
+        terms, x = fit.step(objective, variant)
+        log = {"loss": terms.sum()} | dict(zip(("data", "ei"), parts.clone(), strict=True))
         done += 1
 
         def state(done: int = done) -> Tensors:
             return fit.state() | {"done": torch.tensor(done)}
 
-        yield Step(done, per_epoch, x, log, state)
+        yield Step(done, per_epoch, x[0], log, state)
+
+
+Place = tuple[Hashable, ...]  # of an item: its number in the batch, and all that a slot depends on
+
+
+class Slot(NamedTuple):
+    """An item where a recorded update finds it."""
+
+    item: Item
+    warps: list[Warp]
+
+
+def _load(
+    places: dict[Place, Slot], i: int, item: Item, settings: Training, fit: Fit
+) -> tuple[Place, int]:
+    """Put an item and its transforms in place; where that is, and how many transforms there are."""
+    place: Place = (i, item.y.shape, item.observed.shape, item.inside is None)
+    device = fit.rng.device
+    if place not in places:
+        warps = [
+            Warp(settings.transform, item.y.shape, device) for _ in range(settings.n_transforms)
+        ]
+        kept = [None if v is None else v.to(device, copy=True) for v in item]
+        places[place] = Slot(Item._make(kept), warps)
+    slot = places[place]
+    for stays, new in zip(slot.item, item, strict=True):
+        if stays is not None and new is not None:
+            stays.copy_(new)
+    drawn = transforms.draw(settings.transform, item.y.shape, fit.dice, settings.n_transforms)
+    for warp, g in zip(slot.warps, drawn, strict=False):
+        warp.load(g)
+    return place, len(drawn)
 
 
 def _batch(items: list[Item], settings: Training, epoch: int, i: int) -> list[Item]:
     """The i-th batch of an epoch.  Its order follows from the seed, so a resumed run finds it."""
     order = np.random.default_rng([settings.seed, epoch]).permutation(len(items))
     return [items[k] for k in order[i * settings.batch : (i + 1) * settings.batch]]
-
-
-def _update(
-    fit: Fit, batch: list[Item], weight: float, settings: Training
-) -> tuple[dict[str, Tensor], Tensor]:
-    """One Adam step on the mean of Eq. 9 over a batch; the terms, and the last estimate.
-
-    `weight` is ᾱ_t: with the implied ε_0 and target y the data term is ᾱ_t mean (y - f(y))².
-    Items pass one after the other: each has its own size, and only one is in memory.
-    """
-    f, device = fit.network, fit.rng.device
-    fit.adam.zero_grad(set_to_none=True)
-    terms = torch.zeros(2, device=device)
-    for item in batch:
-        y, observed, inside = (v.to(device) for v in item[:3])
-        sigma = None if item.sigma_y is None else item.sigma_y.to(device)
-        drawn = transforms.draw(settings.transform, y.shape, fit.rng, settings.n_transforms)
-        x0_hat = f(y)
-        data = losses.mean_square(y - x0_hat, observed)
-        ei = losses.equivariance(f, x0_hat, observed, sigma, drawn, inside, fit.rng)
-        loss = (weight * data + settings.ei_weight * ei) / len(batch)  # Eq. 9
-        loss.backward()  # type: ignore[no-untyped-call]
-        terms += torch.stack([data, ei]).detach() / len(batch)
-    fit.adam.step()
-    loss = weight * terms[0] + settings.ei_weight * terms[1]
-    return {"loss": loss, "data": terms[0], "ei": terms[1]}, x0_hat.detach()[0]
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────────
@@ -339,7 +367,7 @@ def _report(
     parts = {"first": history[:tenth], "last": history[-tenth:]}
     nm = np.empty(0) if cube.wavelengths is None else cube.wavelengths[cube.good_bands]
     nm = nm[np.isfinite(nm)]
-    seen = [i.observed.expand_as(i.y).sum() / i.inside.expand_as(i.y).sum() for i in items]
+    seen = [_share(i.observed) / (1 if i.inside is None else _share(i.inside)) for i in items]
     return {
         "layout": LAYOUT,
         "bands": items[0].y.shape[1],
@@ -351,7 +379,7 @@ def _report(
         "epochs": round(step.done / step.total, 3),
         "seconds": round(history[-1]["seconds"], 3),
         "crops": len(items),
-        "missing": round(1 - float(torch.stack(seen).mean()), 4),
+        "missing": round(1 - float(np.mean(seen)), 4),
         "losses": {part: _means(rows) for part, rows in parts.items()},
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "settings": asdict(settings),
@@ -359,6 +387,10 @@ def _report(
         "versions": {"python": platform.python_version()}
         | {p: version(p) for p in ("hydiff", "numpy", "torch", "safetensors")},
     }
+
+
+def _share(where: Tensor) -> float:
+    return where.float().mean().item()
 
 
 def _means(rows: History) -> dict[str, float]:

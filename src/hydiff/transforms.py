@@ -28,6 +28,7 @@ FLIPS = ((0, 0), (1, 0), (0, 1), (1, 1))  # up-down, left-right
 FACTORS = (0.75, 0.5)  # scaling
 MIN_ZOOM = MIN_STRETCH = 0.5
 MAX_SKEW = 50.0  # degrees
+MOST_KNOWN = 16  # maps of pixels that are kept
 INTERPOLATION = {"scaling": "bicubic", "similarity": "bilinear", "affine": "bilinear"}
 
 
@@ -74,6 +75,71 @@ class Transform:
         if self.name in INTERPOLATION:
             return replace(self, parameters=_flat(np.linalg.inv(_matrix(self.parameters))))
         return replace(self, parameters=tuple(-p for p in self.parameters))
+
+
+class Warp:
+    """A place in memory for one T_g of an image (..., H, W): `load` another, and it is that one.
+
+    A step recorded with a Warp is replayed with whatever transform was loaded last.
+
+    >>> warp = Warp("rotation", (2, 2), torch.device("cpu"))
+    >>> warp.load(Transform("rotation", (1,)))
+    >>> warp(torch.tensor([[[[1, 2], [3, 4]]]]))
+    tensor([[[[2, 4],
+              [1, 3]]]])
+    """
+
+    def __init__(self, name: str, shape: Sequence[int], device: torch.device) -> None:
+        rows, cols = shape[-2:]
+        self.name, self.weight = name, torch.ones((), device=device)
+        # a transform that moves pixels is told by what it does to their numbers
+        self.pixels = torch.arange(rows * cols, device=device).view(1, 1, rows, cols)
+        self.source, self.target = (torch.empty_like(self.pixels.flatten()) for _ in range(2))
+        self.grid = torch.empty(1, rows, cols, 2, device=device)
+        self.known: dict[Parameters, tuple[Tensor, Tensor]] = {}
+
+    def load(self, g: Transform) -> None:
+        self.weight.fill_(g.weight)
+        if g.name in INTERPOLATION:
+            self.grid.copy_(_grid(_matrix(g.parameters), self.pixels))
+            return
+        source, target = self.known.get(g.parameters) or self._maps(g)
+        self.source.copy_(source)
+        self.target.copy_(target)
+
+    def _maps(self, g: Transform) -> tuple[Tensor, Tensor]:
+        maps = g(self.pixels).flatten(), g.inverse()(self.pixels).flatten()
+        if len(self.known) < MOST_KNOWN:  # all turns and flips; shifts are too many
+            self.known[g.parameters] = maps
+        return maps
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """T_g x, (B, C, H, W); differentiable."""
+        if self.name in INTERPOLATION:
+            return _sampled(x, self.grid, INTERPOLATION[self.name])
+        moved: Tensor = _Moved.apply(x, self.source, self.target)  # type: ignore[no-untyped-call]
+        return moved
+
+
+class _Moved(torch.autograd.Function):
+    """Pixels p of the result come from source[p]; their gradients go back by its inverse."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, source: Tensor, target: Tensor) -> Tensor:
+        ctx.save_for_backward(target)
+        return _taken(x, source)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return _taken(grads[0], ctx.saved_tensors[0]), None, None
+
+
+def _taken(x: Tensor, index: Tensor) -> Tensor:
+    """x (B, C, H, W) with its pixels in the order of `index`; its memory format is kept."""
+    if x.is_contiguous():
+        return x.flatten(2)[..., index].view_as(x)
+    pixels = x.permute(0, 2, 3, 1).flatten(1, 2)[:, index]  # channels last: whole rows move
+    return pixels.view(len(x), *x.shape[2:], x.shape[1]).permute(0, 3, 1, 2)
 
 
 def draw(name: str, shape: Sequence[int], rng: Generator, n: int = 1) -> list[Transform]:
@@ -255,14 +321,22 @@ def _matrix(parameters: Parameters) -> Matrix:
 
 def _resample(x: Tensor, matrix: Matrix, interpolation: str) -> Tensor:
     """x (B, C, H, W) with its content moved by `matrix`; beyond its edges x goes on mirrored."""
+    return _sampled(x, _grid(matrix, x), interpolation)
+
+
+def _grid(matrix: Matrix, x: Tensor) -> Tensor:
+    """Where each pixel's content comes from, (1, H, W, 2), as grid_sample wants it."""
     rows, cols = x.shape[-2:]
     half = np.diag([cols / 2, rows / 2, 1.0])  # grid_sample measures the image from -1 to 1
     source = np.linalg.inv(half) @ np.linalg.inv(matrix) @ half
-    dtype = torch.promote_types(x.dtype, torch.float32)  # half precision cannot address pixels
+    dtype = x.dtype if x.dtype == torch.float64 else torch.float32
     theta = torch.tensor(source[None, :2], dtype=dtype, device=x.device)
-    grid = F.affine_grid(theta, [1, 1, rows, cols], align_corners=False)
+    return F.affine_grid(theta, [1, 1, rows, cols], align_corners=False)
+
+
+def _sampled(x: Tensor, grid: Tensor, interpolation: str) -> Tensor:
     moved = F.grid_sample(
-        x.to(dtype),
+        x.to(grid.dtype),  # half precision cannot address pixels
         grid.expand(len(x), -1, -1, -1),
         mode=interpolation,
         padding_mode="reflection",

@@ -19,7 +19,6 @@ from hydiff.errors import BadValue
 from hydiff.methods import equivariant
 from hydiff.methods.equivariant import Tensors
 from hydiff.result import Step
-from hydiff.transforms import Transform
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,8 @@ class EI:
     channels: int = 128  # of the Skip-Net
     scales: int = 5
     hold_back: float = 0.0  # share of observed pixels kept from the fit, to watch it
-    engine: str = "auto"  # how a step runs: auto | eager | graph
+    engine: str = "auto"  # how a step runs: auto | eager | graph | fused
+    precision: str = "auto"  # of the network: auto | fp32 | tf32 | bf16
 
     PRESETS: ClassVar[dict[str, EI]]
 
@@ -88,23 +88,24 @@ def _fit(
 ) -> Iterator[Step]:
     problem = equivariant.prepare(y, observed, sigma_y, settings.hold_back, rng)
     fit = equivariant.start(problem, settings, rng, None)
-    f, T, done = fit.network, settings.steps, 0
+    f, T, done = fit.f, settings.steps, 0
+    draws = equivariant.Draws(problem, settings)
 
-    def objective(drawn: tuple[Transform, ...]) -> tuple[Tensor, Tensor]:
+    def objective(n: int) -> tuple[Tensor, Tensor]:
         x0_hat = f(problem.y)
         if robust and problem.sigma_y is not None:
             data = losses.sure(f, problem.y, x0_hat, problem.observed, problem.sigma_y, rng)
         else:
             data = losses.mean_square(x0_hat - problem.y, problem.observed)
-        term = equivariant.ei_term(f, x0_hat, problem, drawn, rng)
+        term = equivariant.ei_term(f, x0_hat, problem, draws.warps[:n], rng)
         return torch.stack([data, settings.ei_weight * term]), x0_hat
 
     if resume is not None:
         fit.load(dict(resume))
         done = int(resume["done"])
     for i in range(done + 1, T + 1):
-        terms, x0_hat = fit.step(objective, equivariant.draw(problem, settings, rng))
-        log = {"data": terms[0].clone(), "ei": terms[1].clone()}
+        terms, x0_hat = fit.step(objective, draws.next(fit.dice))
+        log = dict(zip(("data", "ei"), terms.clone(), strict=True))
         if settings.hold_back > 0:
             log["monitor"] = equivariant.monitor(x0_hat, problem)
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 
 from hydiff import losses, network, transforms
 from hydiff.engine import Fit
 from hydiff.errors import BadValue, UnknownName
-from hydiff.transforms import Transform
+from hydiff.losses import Network
+from hydiff.transforms import Warp
 
 Tensors = Mapping[str, Tensor]
 
@@ -35,17 +36,19 @@ class Settings(Protocol):
     def hold_back(self) -> float: ...
     @property
     def engine(self) -> str: ...
+    @property
+    def precision(self) -> str: ...
 
 
 class Problem(NamedTuple):
     """A measurement y = M x + n in its square hull, (1, C, S, S)."""
 
     y: Tensor  # 0 where not observed
-    observed: Tensor  # bool; what the fit may see
-    held: Tensor  # bool; observed, but held back to watch the fit
+    observed: Tensor  # bool, (1, 1 or C, S, S); what the fit may see
+    held: Tensor  # bool, the same; observed, but held back to watch the fit
     truth: Tensor  # y with the held-back entries
-    inside: Tensor  # bool (1, 1, S, S); False in the padding of a non-square cube
-    sigma_y: Tensor | None  # (1, C, 1, 1); None without noise
+    inside: Tensor | None  # bool (1, 1, S, S), False in the padding; None when the cube is square
+    sigma_y: Tensor | None  # (1, 1 or C, 1, 1); None without noise
     crop: Callable[[Tensor], Tensor]  # back to the cube's own (C, H, W)
 
 
@@ -69,7 +72,7 @@ def prepare(
     y: Tensor, observed: Tensor, sigma_y: Tensor, hold_back: float, rng: Generator
 ) -> Problem:
     """The problem of one cube y (C, H, W); observed (H, W) or (C, H, W); sigma_y (C,)."""
-    observed = observed.expand_as(y)
+    observed = observed if observed.ndim == 3 else observed[None]  # (1, H, W): shared by all bands
     y = torch.where(observed, y, 0.0)  # whatever stood there, no NaN reaches the network
     if not y.isfinite().all():
         raise BadValue("y has NaN or Inf in observed entries; mark those as missing")
@@ -81,15 +84,24 @@ def prepare(
     inside, _ = transforms.to_square(torch.ones_like(observed[:1])[None])
     seen, _ = transforms.to_square((observed & ~held)[None])
     kept, _ = transforms.to_square(held[None])
+    if y.device.type == "cuda":  # as the convolutions like them there
+        last = torch.channels_last
+        square, seen, kept = (v.contiguous(memory_format=last) for v in (square, seen, kept))
     return Problem(
         y=square * seen,
         observed=seen,
         held=kept,
         truth=square,
-        inside=inside,
-        sigma_y=sigma_y.view(1, -1, 1, 1) if bool(sigma_y.any()) else None,
+        inside=None if bool(inside.all()) else inside,
+        sigma_y=_spread(sigma_y) if bool(sigma_y.any()) else None,
         crop=lambda x: crop(x)[0],
     )
+
+
+def _spread(sigma_y: Tensor) -> Tensor:
+    """(C,) → (1, C, 1, 1), or (1, 1, 1, 1) when all bands are as noisy: less to compute with."""
+    same = bool((sigma_y == sigma_y[0]).all())
+    return (sigma_y[:1] if same else sigma_y).view(1, -1, 1, 1)
 
 
 def start(problem: Problem, settings: Settings, rng: Generator, initial: Tensors | None) -> Fit:
@@ -101,29 +113,45 @@ def start(problem: Problem, settings: Settings, rng: Generator, initial: Tensors
     f = network.build(bands, channels=settings.channels, scales=settings.scales, seed=seed)
     if initial is not None:
         f.load_state_dict(dict(initial))
-    return Fit(f.to(place), lr=settings.lr, rng=rng, engine=settings.engine)
+    return Fit(
+        f.to(place), lr=settings.lr, rng=rng, engine=settings.engine, precision=settings.precision
+    )
 
 
 def ei_term(
-    f: nn.Module,
+    f: Network,
     x0_hat: Tensor,
     problem: Problem,
-    drawn: tuple[Transform, ...],
+    warps: Sequence[Warp],
     rng: Generator,
 ) -> Tensor:
     """The equivariance term of a problem for the transforms drawn this time."""
     return losses.equivariance(
-        f, x0_hat, problem.observed, problem.sigma_y, drawn, problem.inside, rng
+        f, x0_hat, problem.observed, problem.sigma_y, warps, problem.inside, rng
     )
 
 
-def draw(problem: Problem, settings: Settings, rng: Generator) -> tuple[Transform, ...]:
-    side = problem.y.shape[-1]
-    return tuple(transforms.draw(settings.transform, (side, side), rng, settings.n_transforms))
+class Draws:
+    """The transforms of each step, in places that stay: a recorded step reads them there."""
+
+    def __init__(self, problem: Problem, settings: Settings) -> None:
+        self.shape, self.settings = problem.y.shape, settings
+        self.warps = [
+            Warp(settings.transform, self.shape, problem.y.device)
+            for _ in range(settings.n_transforms)
+        ]
+
+    def next(self, dice: Generator) -> int:
+        """Draw; the number of different transforms, which are `self.warps[:number]`."""
+        name, n = self.settings.transform, self.settings.n_transforms
+        drawn = transforms.draw(name, self.shape, dice, n)
+        for warp, g in zip(self.warps, drawn, strict=False):
+            warp.load(g)
+        return len(drawn)
 
 
 @torch.no_grad()
-def finish(f: nn.Module, problem: Problem) -> Tensor:
+def finish(f: Network, problem: Problem) -> Tensor:
     """One more pass after the last step: f(y), (C, H, W).
 
     Without noise the caller puts y back on the observed entries: x̃_0 = M†y + (I - M†M) f(y).

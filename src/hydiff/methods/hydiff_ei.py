@@ -13,12 +13,11 @@ import torch
 from torch import Generator, Tensor
 
 from hydiff import losses
-from hydiff.diffusion import State, consistent, linear_alpha_bar, reverse_diffusion
+from hydiff.diffusion import State, consistent, linear_alpha_bar, noise_like, reverse_diffusion
 from hydiff.errors import BadValue, UnknownName
 from hydiff.methods import equivariant
 from hydiff.methods.equivariant import Tensors
 from hydiff.result import Step
-from hydiff.transforms import Transform
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,8 @@ class HyDiffEI:
     channels: int = 128  # of the Skip-Net
     scales: int = 5
     hold_back: float = 0.0  # share of observed pixels kept from the fit, to watch it
-    engine: str = "auto"  # how a step runs: auto | eager | graph
+    engine: str = "auto"  # how a step runs: auto | eager | graph | fused
+    precision: str = "auto"  # of the network: auto | fp32 | tf32 | bf16
     weights: str | None = None  # a trained network to start from
     refine: int = 0  # test-time steps from those weights
 
@@ -79,15 +79,16 @@ def hydiff_ei(
     """
     problem = equivariant.prepare(y, observed, sigma_y, settings.hold_back, rng)
     fit = equivariant.start(problem, settings, rng, initial)
-    f, T = fit.network, settings.steps
+    f, T = fit.f, settings.steps
+    draws = equivariant.Draws(problem, settings)
     alpha_bar = linear_alpha_bar(T, settings.beta_start, settings.beta_end)
     target = torch.zeros_like(problem.y)  # these three stay in place: a recorded step reads them
     root, weight = target.new_zeros(()), target.new_zeros(())
 
-    def objective(drawn: tuple[Transform, ...]) -> tuple[Tensor, Tensor]:
+    def objective(n: int) -> tuple[Tensor, Tensor]:
         x0_hat = f(problem.y)
         data = weight * losses.mean_square(target - root * x0_hat, problem.inside)
-        ei = equivariant.ei_term(f, x0_hat, problem, drawn, rng)
+        ei = equivariant.ei_term(f, x0_hat, problem, draws.warps[:n], rng)
         return torch.stack([data, settings.ei_weight * ei]), x0_hat  # Eq. 9
 
     terms = target.new_zeros(2)
@@ -98,7 +99,7 @@ def hydiff_ei(
         target.copy_(losses.denoised_state(x, x0, now, settings.eps0, rng))
         root.fill_(now**0.5)
         weight.fill_(losses.term_weight(alpha_bar, t, settings.weighting))
-        terms, x0_hat = fit.step(objective, equivariant.draw(problem, settings, rng))
+        terms, x0_hat = fit.step(objective, draws.next(fit.dice))
         return x0_hat
 
     total = T if initial is None else settings.refine
@@ -107,18 +108,17 @@ def hydiff_ei(
         fit.load(dict(resume))
         x0, x = (resume[k].to(y.device) for k in ("x0", "x"))
         begin = State(int(resume["t"]), x0, x0, x)
-    zero = target.new_zeros(1)
     chain = reverse_diffusion(
         problem.y,
         problem.observed.to(y.dtype),
         estimate_x0,
         alpha_bar,
-        sigma_y=zero if problem.sigma_y is None else problem.sigma_y,
+        sigma_y=problem.sigma_y,
         rng=rng,
         start=begin,
     )
     for state in chain:
-        log = {"data": terms[0].clone(), "ei": terms[1].clone()}
+        log = dict(zip(("data", "ei"), terms.clone(), strict=True))
         if settings.hold_back > 0:
             log["monitor"] = equivariant.monitor(state.x0_hat, problem)
 
@@ -131,11 +131,11 @@ def hydiff_ei(
 
 @torch.no_grad()
 def _begin(
-    problem: equivariant.Problem, f: torch.nn.Module, alpha_bar: Tensor, t: int, rng: Generator
+    problem: equivariant.Problem, f: losses.Network, alpha_bar: Tensor, t: int, rng: Generator
 ) -> State:
     """Enter the chain at step t with what trained weights already say."""
     x0_hat = f(problem.y)
-    x0 = consistent(x0_hat, problem.y, problem.observed.to(x0_hat.dtype))
-    noise = torch.randn(x0.shape, generator=rng, dtype=x0.dtype, device=x0.device)
+    x0 = consistent(x0_hat, problem.y, problem.observed.to(x0_hat.dtype))  # M†y = y
     now = alpha_bar[t].item()
-    return State(t + 1, x0_hat, x0, now**0.5 * x0 + (1 - now) ** 0.5 * noise)
+    x = now**0.5 * x0 + (1 - now) ** 0.5 * noise_like(x0, rng)
+    return State(t + 1, x0_hat, x0, x)

@@ -1,0 +1,167 @@
+"""How fast the learned fill runs here: engines, start-up, tiles side by side, and how it grows.
+
+One row a measurement: what was run, milliseconds a step, seconds a cube, peak memory.  The cube is
+smooth noise with a third of its columns missing: time does not depend on what is in it.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hydiff.engine import side_by_side
+from hydiff.methods import choose
+from hydiff.methods.hydiff_ei import hydiff_ei
+from hydiff.result import Step
+
+BANDS, SIDE, STEPS = 128, 144, 1000  # the paper's
+WARM = 5  # steps before the clock starts: kernels chosen, graph recorded
+
+Row = dict[str, Any]
+
+
+def measure(device: str, *, quick: bool = False) -> Iterator[Row]:
+    """All measurements, one after the other.  quick: a small cube and few steps."""
+    place = torch.device(device)
+    size: Row = {"bands": 16, "side": 40, "steps": 20} if quick else {}
+    gpu = place.type == "cuda"
+    ways = [("eager", "fp32")]
+    if gpu:
+        ways += [("graph", "tf32"), ("fused", "tf32"), ("fused", "bf16")]
+    for engine, precision in ways:
+        few: Row = {} if quick or engine != "eager" else {"steps": 100}
+        yield time_of(place, "engine", engine=engine, precision=precision, **size | few)
+    if not gpu:
+        return
+    cache = tempfile.mkdtemp()
+    yield start_up("start-up, first on this machine", cache, size)
+    yield start_up("start-up", cache, size)
+    for beside in (1, 2, 4, 8):
+        yield time_of(place, "side by side", beside=beside, **size)
+    few = {} if quick else {"steps": 200}
+    for steps in (100, 200, 400, 800):
+        yield time_of(place, "steps", **size | {"steps": steps})
+    for side in (36, 72, 96, 144, 216, 288):
+        yield time_of(place, "pixels", **size | few | {"side": side})
+    for bands in (16, 32, 64, 128, 200, 242, 285):
+        yield time_of(place, "bands", **size | few | {"bands": bands})
+
+
+def time_of(
+    place: torch.device,
+    what: str,
+    *,
+    bands: int = BANDS,
+    side: int = SIDE,
+    steps: int = STEPS,
+    beside: int = 1,
+    engine: str = "auto",
+    precision: str = "auto",
+) -> Row:
+    """One measurement: `beside` fits of `steps` steps, after a few that are not counted."""
+    settings = {"engine": engine, "precision": precision, "steps": steps + WARM}
+    if place.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    runs = side_by_side([_fit(place, bands, side, i, settings) for i in range(beside)])
+    began = time.perf_counter()
+    _take(runs, WARM)
+    ready = time.perf_counter()
+    _take(runs, steps)
+    seconds = time.perf_counter() - ready
+    peak = torch.cuda.max_memory_allocated() / 2**30 if place.type == "cuda" else float("nan")
+    return {
+        "what": what, "engine": engine, "precision": precision,
+        "bands": bands, "side": side, "steps": steps, "beside": beside,
+        "ms_per_step": round(1e3 * seconds / steps / beside, 3),
+        "seconds_per_cube": round(seconds * STEPS / steps / beside, 3),
+        "warm_up_seconds": round(ready - began, 3),
+        "peak_gib": round(peak, 3),
+    }  # fmt: skip
+
+
+def start_up(what: str, cache: str, size: Mapping[str, int]) -> Row:
+    """A fresh process that fits one cube: from its start to its end."""
+    bands, side, steps = (size.get(k, v) for k, v in zip(
+        ("bands", "side", "steps"), (BANDS, SIDE, STEPS), strict=True))  # fmt: skip
+    code = f"from hydiff.bench import speed; speed.once({bands}, {side}, {steps})"
+    began = time.perf_counter()
+    subprocess.run(
+        [sys.executable, "-c", code], check=True, env=os.environ | {"TRITON_CACHE_DIR": cache}
+    )
+    seconds = time.perf_counter() - began
+    return {
+        "what": what, "engine": "auto", "precision": "auto",
+        "bands": bands, "side": side, "steps": steps, "beside": 1,
+        "ms_per_step": round(1e3 * seconds / steps, 3), "seconds_per_cube": round(seconds, 3),
+        "warm_up_seconds": "", "peak_gib": "",
+    }  # fmt: skip
+
+
+def once(bands: int, side: int, steps: int) -> None:
+    """What `start_up` times."""
+    torch.zeros((), device="cuda")
+    print("  torch and CUDA up", round(time.process_time(), 1), flush=True)
+    runs = side_by_side([_fit(torch.device("cuda"), bands, side, 0, {"steps": steps})])
+    _take(runs, WARM)
+    print("  recorded", round(time.process_time(), 1), flush=True)
+    _take(runs, steps)
+
+
+def _fit(
+    place: torch.device, bands: int, side: int, seed: int, settings: Mapping[str, Any]
+) -> Iterator[Step]:
+    rng = torch.Generator().manual_seed(seed)
+    coarse = torch.rand(1, bands, 9, 9, generator=rng)
+    cube = torch.nn.functional.interpolate(coarse, (side, side), mode="bilinear")[0]
+    observed = torch.arange(side) % 24 >= 8
+    chosen = choose("hydiff-ei", None, settings)
+    return hydiff_ei(
+        (cube * observed).to(place),
+        observed.expand(side, side).to(place),
+        torch.zeros(bands, device=place),
+        chosen.settings,
+        rng=torch.Generator(place).manual_seed(seed),
+    )
+
+
+def _take(runs: Iterator[Any], n: int) -> None:
+    for _ in itertools.islice(runs, n):
+        pass
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def about(device: str, command: str) -> Row:
+    """Where and with what a row was measured."""
+    gpu = torch.device(device).type == "cuda"
+    return {
+        "device": torch.cuda.get_device_name() if gpu else f"CPU {platform.machine()}",
+        "torch": torch.__version__,
+        "command": command,
+    }
+
+
+def write(path: Path, rows: Iterator[Row], device: str, command: str) -> Iterator[Row]:
+    """Write each row as it comes, and hand it on."""
+    with path.open("w", newline="") as file:
+        writer = None
+        for row in rows:
+            row |= about(device, command)
+            if writer is None:
+                writer = csv.DictWriter(file, row, lineterminator="\n")
+                writer.writeheader()
+            writer.writerow(row)
+            file.flush()
+            yield row
