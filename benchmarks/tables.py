@@ -77,6 +77,73 @@ def scenes(rows):
     yield line("mean", *(f"{average(rows, method=m):.2f}" for m in methods))
 
 
+def noisy(rows):
+    """Methods across, noise down: means over scenes and masks."""
+    methods = ("hydiff-ei", "smooth", "harmonic", "bandmean")
+    yield line("σ_y", *(f"`{m}`" for m in methods), "scenes where `hydiff-ei` beats `smooth`")
+    yield rule(len(methods) + 2)
+    names = list(dict.fromkeys(r["scene"] for r in rows))
+    for sigma in dict.fromkeys(r["sigma_y"] for r in rows):
+        mine = select(rows, sigma_y=sigma)
+        won = sum(
+            average(mine, scene=s, method="hydiff-ei") > average(mine, scene=s, method="smooth")
+            for s in names
+        )
+        figures = (f"{average(mine, method=m):.2f}" for m in methods)
+        yield line(sigma, *figures, f"{won} of {len(names)}")
+
+
+def engines(rows):
+    """Scenes across, ways down: mean MPSNR over the seeds."""
+    scenes = list(dict.fromkeys(r["scene"] for r in rows))
+    yield line("engine, precision", *scenes, "mean", "seeds")
+    yield rule(len(scenes) + 3)
+    for settings in sorted({r["settings"] for r in rows}, reverse=True):
+        mine = select(rows, settings=settings)
+        figures = [average(mine, scene=scene) for scene in scenes]
+        seeds = [len(select(mine, scene=scene)) for scene in scenes]
+        way = json.loads(settings)
+        shown = [f"{f:.2f}" for f in (*figures, mean(figures))]
+        told = "–".join(str(n) for n in sorted(set(seeds)))
+        yield line(f"`{way['engine']}`, {way['precision']}", *shown, told)
+
+
+def speed_engines(rows):
+    yield line("engine", "precision", "ms a step", "seconds a cube", "peak GiB")
+    yield rule(5)
+    for r in select(rows, what="engine"):
+        yield line(f"`{r['engine']}`", r["precision"], r["ms_per_step"], r["seconds_per_cube"],
+                   r["peak_gib"])  # fmt: skip
+
+
+def speed_start(rows):
+    yield line("process", "seconds")
+    yield rule(2)
+    for r in rows:
+        if r["what"].startswith("start-up"):
+            yield line(r["what"], r["seconds_per_cube"])
+
+
+def speed_beside(rows):
+    yield line(
+        "fits side by side", "ms a step and cube", "seconds a cube", "throughput", "peak GiB"
+    )
+    yield rule(5)
+    mine = select(rows, what="side by side")
+    for r in mine:
+        gain = float(mine[0]["ms_per_step"]) / float(r["ms_per_step"])
+        yield line(r["beside"], r["ms_per_step"], r["seconds_per_cube"], f"{gain:.2f} ×",
+                   r["peak_gib"])  # fmt: skip
+
+
+def cpu(rows):
+    yield line("channels", "threads", "variant", "seconds a step", "times faster")
+    yield rule(5)
+    for r in rows:
+        yield line(r["channels"], r["threads"], r["variant"], r["seconds_per_step"],
+                   r["times_faster"])  # fmt: skip
+
+
 def offline(rows):
     """Ways down, crops across."""
     yield line("way", "lr", "updates", "published-2", "published-3", "published-4", "seconds")
@@ -126,6 +193,12 @@ TABLES = {
     ("benchmarks/results/learned_required.csv", "readings"): readings,
     ("benchmarks/results/learned_presets.csv", ""): presets,
     ("benchmarks/results/learned_table.csv", ""): scenes,
+    ("benchmarks/results/learned_table.csv", "noisy"): noisy,
+    ("benchmarks/results/learned_engines.csv", ""): engines,
+    ("benchmarks/results/speed.csv", "engines"): speed_engines,
+    ("benchmarks/results/speed.csv", "start"): speed_start,
+    ("benchmarks/results/speed.csv", "beside"): speed_beside,
+    ("benchmarks/results/cpu.csv", ""): cpu,
     ("benchmarks/results/offline.csv", ""): offline,
     ("benchmarks/results/preconditioner.csv", ""): preconditioner,
 }

@@ -128,7 +128,8 @@ def fill(
         keep = None if checkpoint is None else Path(checkpoint)
         job = Job(seed, device, deterministic, keep, resume)
         notes += _coverage(chosen, seen)
-        x, history = _run(chosen, y, seen, sigma, cube, job, progress)
+        x, history, how = _run(chosen, y, seen, sigma, cube, job, progress)
+        notes += [f"engine: {how}"] if how else []
         estimate = scale.from_unit(x)
         if (unreached := target & np.isnan(x)).any():
             left[f"out of reach of {chosen.name}"] = int(unreached.sum())
@@ -179,10 +180,11 @@ def _run(
     cube: Cube,
     job: Job,
     progress: Progress,
-) -> tuple[Floats, list[Mapping[str, float]]]:
+) -> tuple[Floats, list[Mapping[str, float]], str]:
     """The method's estimate for good bands, the plain spatial fill for bad ones; NaN elsewhere.
 
-    y, seen: (bands, rows, cols) on the unit range.  Also returns the log of every step.
+    y, seen: (bands, rows, cols) on the unit range.  Also returns the log of every step, and
+    the engine of a learned method.
     """
     x = np.full(y.shape, np.nan)
     measured = seen.any(axis=(1, 2))
@@ -198,13 +200,14 @@ def _run(
                 keep.offer(step, history)
             if progress is not None:
                 progress(step)
+        how = step.how
         x[good] = step.x if chosen.backend == "numpy" else step.x.double().cpu().numpy()
     if keep is not None:
         keep.remove()
     if bad.any():
         for step in _start(choose("harmonic"), y[bad], mask.shared(seen[bad]), sigma[bad], job):
             x[bad] = step.x
-    return x, [{k: float(v) for k, v in record.items()} for record in history]
+    return x, [{k: float(v) for k, v in record.items()} for record in history], how
 
 
 def _checkpoint(

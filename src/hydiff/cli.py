@@ -216,6 +216,12 @@ def fill(
     refine: Annotated[int, typer.Option(help="Test-time steps from those weights.")] = 0,
     seed: Seed = 0,
     device: Annotated[str, typer.Option(help="auto | cpu | cuda, for learned methods.")] = "auto",
+    engine: Annotated[
+        str | None, typer.Option(help="auto | eager | graph | fused, for learned methods.")
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="auto | fp32 | tf32 | bf16, for learned methods.")
+    ] = None,
     deterministic: Annotated[
         bool, typer.Option("--deterministic", help="The same bytes again on a GPU too.")
     ] = False,
@@ -230,6 +236,8 @@ def fill(
 
     _check_outputs(input, output, overwrite)
     overrides: dict[str, Any] = dict(_key_values(set_ or []))
+    ways = {"engine": engine, "precision": precision}
+    overrides |= {name: way for name, way in ways.items() if way is not None}
     if weights is not None:
         if method not in (None, "hydiff-ei"):
             raise errors.BadValue(f"--weights goes with --method hydiff-ei, not with {method}")

@@ -102,6 +102,14 @@ class Fit:
         self.graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, Tensor, Tensor]] = {}
         self.warm = 0  # eager steps taken in this process
 
+    @property
+    def how(self) -> str:
+        """For people: the engine, the precision, the device."""
+        gpu = self.rng.device.type == "cuda"
+        return f"{self.engine}, {self.precision}, " + (
+            torch.cuda.get_device_name(self.rng.device) if gpu else "CPU"
+        )
+
     def step(self, objective: Objective, variant: Hashable = None) -> tuple[Tensor, Tensor]:
         """One Adam step on the sum of the terms of `objective(variant)`; the terms, the estimate.
 

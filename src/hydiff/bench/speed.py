@@ -111,11 +111,7 @@ def start_up(what: str, cache: str, size: Mapping[str, int]) -> Row:
 
 def once(bands: int, side: int, steps: int) -> None:
     """What `start_up` times."""
-    torch.zeros((), device="cuda")
-    print("  torch and CUDA up", round(time.process_time(), 1), flush=True)
     runs = side_by_side([_fit(torch.device("cuda"), bands, side, 0, {"steps": steps})])
-    _take(runs, WARM)
-    print("  recorded", round(time.process_time(), 1), flush=True)
     _take(runs, steps)
 
 
@@ -165,3 +161,50 @@ def write(path: Path, rows: Iterator[Row], device: str, command: str) -> Iterato
             writer.writerow(row)
             file.flush()
             yield row
+
+
+def plot(path: Path, output: Path) -> None:
+    """The sweeps of a file of rows, as a figure of four panels."""
+    import matplotlib.pyplot as plt
+
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    panels = [
+        ("steps", "steps", _steps, "time, s", _total),
+        ("pixels", "pixels", _pixels, "a step, ms", _step),
+        ("bands", "bands", _bands, "a step, ms", _step),
+        ("bands", "bands", _bands, "peak memory, GiB", _peak),
+    ]
+    with plt.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
+        figure, axes = plt.subplots(1, 4, figsize=(11, 2.6), layout="constrained")
+        for axis, (what, along, x, label, y) in zip(axes, panels, strict=True):
+            mine = [r for r in rows if r["what"] == what]
+            xs, ys = [x(r) for r in mine], [y(r) for r in mine]
+            axis.plot(xs, ys, "o-", color="#0072b2")
+            axis.set(xlabel=along, ylabel=label, ylim=(0, 1.1 * max(ys)), xlim=(0, 1.1 * max(xs)))
+        figure.savefig(output, dpi=150)
+        plt.close(figure)
+
+
+def _steps(row: Mapping[str, str]) -> float:
+    return float(row["steps"])
+
+
+def _pixels(row: Mapping[str, str]) -> float:
+    return float(row["side"]) ** 2
+
+
+def _bands(row: Mapping[str, str]) -> float:
+    return float(row["bands"])
+
+
+def _total(row: Mapping[str, str]) -> float:
+    return float(row["ms_per_step"]) * float(row["steps"]) / 1e3
+
+
+def _step(row: Mapping[str, str]) -> float:
+    return float(row["ms_per_step"])
+
+
+def _peak(row: Mapping[str, str]) -> float:
+    return float(row["peak_gib"])

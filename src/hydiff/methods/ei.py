@@ -113,4 +113,4 @@ def _fit(
             return fit.state() | {"done": torch.tensor(i)}
 
         yield Step(i, T + 1, problem.crop(x0_hat), log, keep)
-    yield Step(T + 1, T + 1, equivariant.finish(f, problem))
+    yield Step(T + 1, T + 1, equivariant.finish(f, problem), how=fit.how)

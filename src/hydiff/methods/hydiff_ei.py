@@ -126,7 +126,7 @@ def hydiff_ei(
             return fit.state() | {"x0": state.x0, "x": state.x, "t": torch.tensor(state.t)}
 
         yield Step(total - state.t + 1, total + 1, problem.crop(state.x0), log, keep)
-    yield Step(total + 1, total + 1, equivariant.finish(f, problem))
+    yield Step(total + 1, total + 1, equivariant.finish(f, problem), how=fit.how)
 
 
 @torch.no_grad()
