@@ -19,7 +19,7 @@ ROWS = [
     {"api", "provenance", "simulate", "info"},
     {"methods", "train", "problem"},
     {"engine", "weights"},
-    {"losses", "diffusion", "network", "transforms", "degrade", "subspace", "noise"},
+    {"losses", "diffusion", "network", "transforms", "degrade", "subspace", "noise", "gaussian"},
     {"checkpoint"},
     {"io", "mask", "census", "detect", "result", "metrics", "plots", "bundled"},
     {"cube", "errors"},
@@ -32,6 +32,7 @@ ALLOWED = {
     ("metrics", "mask"),
     ("plots", "metrics"),
     ("losses", "transforms"),
+    ("gaussian", "subspace"),
 }
 TORCH_CORE = {"degrade", "transforms", "network", "losses", "diffusion", "engine"}
 

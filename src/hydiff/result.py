@@ -17,6 +17,7 @@ class Step(NamedTuple):
     x: Any  # (bands, rows, cols) on the unit range, array or tensor; NaN where it cannot say
     log: Mapping[str, Any] = {}  # losses and monitors of this step, numbers or 0-d tensors
     state: Callable[[], Mapping[str, Any]] | None = None  # tensors from which to go on, if it can
+    sigma: Any = None  # (bands, rows, cols) posterior std of x on the unit range, if it was asked
 
 
 @dataclass(frozen=True, eq=False)
