@@ -37,3 +37,6 @@ class Result:
     seed: int
     seconds: float
     notes: list[str] = field(default_factory=list)  # what a user should know about this run
+    sigma: Array | None = None  # 1-σ error of each filled entry, in the cube's unit; NaN elsewhere
+    expected: Mapping[str, float] | None = None  # scores of the filled entries, as foreseen
+    recipe: Mapping[str, Any] | None = None  # what `auto` decided; JSON-able

@@ -80,7 +80,7 @@ METHODS: dict[str, Method] = {
         "ei", "robust_ei", "EI", "torch", "EI with SURE for noisy data", noise=True
     ),
 }
-DEFAULT = "smooth"
+DEFAULT = "auto"  # tries several of them on hidden entries and blends: `hydiff.auto`
 
 
 class Chosen(NamedTuple):
@@ -101,7 +101,9 @@ def choose(
             name, method, SimpleNamespace(**overrides), getattr(method, "backend", "numpy")
         )
     if method not in METHODS:
-        raise UnknownName("method", method, METHODS, "; `hydiff methods` describes them")
+        raise UnknownName(
+            "method", method, [DEFAULT, *METHODS], "; `hydiff methods` describes them"
+        )
     entry = METHODS[method]
     module = import_module(f"hydiff.methods.{entry.module}")
     settings = settings_from(method, getattr(module, entry.settings), preset, overrides)

@@ -224,9 +224,10 @@ def subspace_regression(
 # ── the smoothest field of order s through observed pixels, and its parts ────────────────────────
 
 
-def field(z: Floats, known: Bools, s: float) -> Floats:
+def field(z: Floats, known: Bools, s: float, reach: float = np.inf) -> Floats:
     """Fill z (K, H, W) where it is not known (H, W) by the smoothest field of order s.
 
+    With a finite reach (px) −Δ is reach⁻² − Δ throughout: far from data the field returns to 0.
     Conjugate gradients on the missing pixels with A = R (−Δ)^s Rᵀ, (−Δ)^s applied by DCT.  The
     preconditioner L⁻¹ R (−Δ)^{2−s} Rᵀ L⁻¹, L = R (−Δ) Rᵀ factorised once, is exact at s = 1 and
     knows the gaps' edges: a handful of iterations (docs/decisions/0005).
@@ -235,8 +236,10 @@ def field(z: Floats, known: Bools, s: float) -> Floats:
         return z.copy()
     missing = ~known
     laplacian = _laplacian(*known.shape)
+    if reach < np.inf:
+        laplacian = sparse.csr_array(laplacian + reach**-2 * sparse.eye_array(known.size))
     solve = _factor(laplacian, missing.ravel())
-    eigenvalues = _eigenvalues(*known.shape)
+    eigenvalues = _eigenvalues(*known.shape) + reach**-2
     power, rest = eigenvalues**s, eigenvalues ** (2 - s)
 
     def embedded(v: Floats, weight: Floats) -> Floats:

@@ -39,7 +39,7 @@ Complexes = NDArray[np.complex128]
 ORDERS = (1.0, 1.25, 1.5, 1.75, 1.95)  # s that are tried; at 2 the increments have no variance
 REACHES = (inf, 40.0, 10.0)  # pixels
 LAGS = (6, 40)  # the variogram reaches as far as the widest gap, between these many pixels
-LEAST_NUGGET = 1e-3  # of the sill: nearly exact interpolation, still well conditioned
+LEAST_NUGGET = 1e-3  # of the sill: with less the field passes through the known pixels
 TRUSTED = 0.99  # share of its variance that a pixel's bands must tell before it counts as known
 EXACT = 1600  # up to so many pixels the variance is computed, beyond it is sampled
 DRAWS = 12  # samples of the field that the variance is taken from
@@ -68,9 +68,9 @@ class Covariance(NamedTuple):
 
     @property
     def kind(self) -> tuple[float, float, float]:
-        """(s, reach, κ = nugget / sill in half decades): components of one kind share a solver."""
+        """(s, reach, κ = nugget / sill in decades): components of one kind share a solver."""
         ratio = max(self.nugget / self.sill, LEAST_NUGGET) if self.sill > 0 else inf
-        return self.s, self.reach, inf if ratio == inf else 10 ** (round(2 * log10(ratio)) / 2)
+        return self.s, self.reach, ratio if ratio == inf else 10.0 ** round(log10(ratio))
 
 
 def smooth(
@@ -94,11 +94,14 @@ def smooth(
     told = flat[:, known.ravel()]
     space = subspace.fit(told, np.ones(told.shape, bool), settings.components)
     z = np.where(known, space.project(flat).reshape(-1, H, W), 0.0)
+    poor = seen.any(axis=0) & ~known
+    plain = settings.s is not None and not noisy
+    covariances: list[Covariance] = []
     if settings.s is None:
         covariances = fit_covariances(z, known)
-    else:
+    elif not plain or poor.any() or settings.error_bars:
         covariances = fit_covariances(z, known, (min(settings.s, ORDERS[-1]),), (inf,))
-    if settings.s is not None and not noisy:
+    if settings.s is not None and plain:
         f = field(z, known, settings.s)
     else:
         # white noise of unit variance, at the upper edge that its sample components reach
@@ -106,8 +109,8 @@ def smooth(
         noise = (1 + np.sqrt(C / max(known.sum(), 1))) ** 2 if noisy else 0.0
         f = krige(z, known, covariances, noise)
     x = space.reconstruct(f)
-    left = _leftover(flat, space, known)
-    if (poor := seen.any(axis=0) & ~known).any():
+    left = _leftover(told, space) if poor.any() or settings.error_bars else np.zeros(C)
+    if poor.any():
         risk = np.array([_size(c) + c.nugget for c in covariances])
         covariance = (space.basis * risk) @ space.basis.T + np.diag(left)
         x[:, poor] += _news((weight * y - x)[:, poor], seen[:, poor], covariance)
@@ -122,9 +125,8 @@ def smooth(
     yield Step(1, 1, x, sigma=sigma)
 
 
-def _leftover(flat: Floats, space: subspace.Subspace, known: Bools) -> Floats:
-    """(C,) variance per band that the components leave."""
-    y = flat[:, known.ravel()]
+def _leftover(y: Floats, space: subspace.Subspace) -> Floats:
+    """(C,) variance per band that the components leave of spectra (C, N)."""
     left: Floats = ((y - space.reconstruct(space.project(y))) ** 2).mean(axis=1)
     return left
 
@@ -210,22 +212,29 @@ def fit_covariances(
     longest = min(int(np.clip(widest, *LAGS)), max(known.shape) - 1)
     down, right = _lags(longest)
     found, pairs = variogram(z, known, down, right)
-    enough = pairs >= 20
+    ring = np.rint(2 * np.hypot(down, right)).astype(np.intp)  # lags of like length, whatever way
+
+    def by_ring(values: Floats) -> Floats:
+        return np.bincount(ring, pairs * values)[enough] / total[enough]
+
+    total = np.bincount(ring, pairs)
+    enough = total >= 20
     if not enough.any():
         return [Covariance(orders[0], inf, 0.0, float(v)) for v in z[:, known].var(axis=1)]
-    length = np.hypot(down, right)[enough]
+    length = by_ring(np.hypot(down, right))
     shapes = {
-        (s, reach): model_variogram(s, reach, longest)[enough] for s in orders for reach in reaches
+        (s, reach): by_ring(model_variogram(s, reach, longest)) for s in orders for reach in reaches
     }
-    return [_fit_one(curve[enough], length, shapes) for curve in found]
+    lags = np.bincount(ring)[enough]
+    return [_fit_one(by_ring(curve), length, lags, shapes) for curve in found]
 
 
 def _fit_one(
-    curve: Floats, length: Floats, shapes: dict[tuple[float, float], Floats]
+    curve: Floats, length: Floats, lags: Ints, shapes: dict[tuple[float, float], Floats]
 ) -> Covariance:
     if not curve.max() > 0:  # constant
         return Covariance(1.0, inf, 0.0, 0.0)
-    weight = 1 / (np.maximum(curve, 1e-9 * curve.max()) * length)
+    weight = np.sqrt(lags) / (np.maximum(curve, 1e-9 * curve.max()) * length)
     best, chosen = inf, Covariance(1.0, inf, 0.0, float(curve.mean()))
     for (s, reach), shape in shapes.items():
         design = np.stack([np.ones_like(shape), shape], axis=1) * weight[:, None]
@@ -285,10 +294,12 @@ def krige(z: Floats, known: Bools, covariances: Sequence[Covariance], noise: flo
     # what the variogram shows at lag 0 is texture and noise together
     total = [c._replace(nugget=max(c.nugget, noise)) for c in covariances]
     f = np.zeros_like(z)
-    for kind in dict.fromkeys(c.kind for c in total):
-        if kind[2] < inf:
-            members = [k for k, c in enumerate(total) if c.kind == kind]
-            f[members] = solver(known, *kind)(centred[members])
+    for s, reach, kappa in dict.fromkeys(c.kind for c in total):
+        members = [k for k, c in enumerate(total) if c.kind == (s, reach, kappa)]
+        if kappa <= LEAST_NUGGET:
+            f[members] = field(centred[members], known, s, reach)
+        elif kappa < inf:
+            f[members] = solver(known, s, reach, kappa)(centred[members])
     texture = np.array([1 - noise / c.nugget if c.nugget > 0 else 1.0 for c in total])
     f += known * texture[:, None, None] * (centred - f) + mean
     return f
@@ -358,6 +369,7 @@ def unit_variance(
     known: Bools, s: float, reach: float, kappa: float, rng: np.random.Generator
 ) -> Floats:
     """(H, W) variance of f given the known pixels, with unit sill and nugget κ."""
+    kappa = max(kappa, LEAST_NUGGET)
     if known.size <= EXACT:
         return _exact_variance(known, s, reach, kappa)
     shape = (DRAWS, *known.shape)
