@@ -166,7 +166,11 @@ def decide(
         "method": NAME,
         "candidates": [
             {"name": c.name, "method": c.method, "settings": dict(c.settings)}
-            | ({"fits": len(costly[c.name]), "seed": job.seed} if c.crossfit else {})
+            | (
+                {"fits": len(costly[c.name]), "of": budget.folds, "seed": job.seed}
+                if c.crossfit
+                else {}
+            )
             for c in candidates
         ],
         "weights": weights.tolist(),
@@ -294,6 +298,8 @@ def _weights(
     default[0] = 1
     if M == 1:
         return default, f"{candidates[0].name} is the only candidate"
+    # a costly candidate was not fitted on every fold: compare where all were
+    trials = [t for t in trials if np.isfinite(t.residual).all(axis=0).any()]
     if len(trials) < 2:
         return default, f"too few observed pixels to try the candidates on: {candidates[0].name}"
     products = np.stack([_products(t, _importance(t, target)) for t in trials])
@@ -466,7 +472,8 @@ def _apply(
         first = found if first is None else first
         notes += [n for n in found.notes if n not in notes]
         share = weight[distance, group]
-        values += np.where(share > 0, share * found.values, 0.0)
+        told = np.where(np.isfinite(found.values), found.values, first.values)
+        values += np.where(share > 0, share * told, 0.0)
     assert first is not None
     # bad bands, and bands nobody observed, are the plain fill of any candidate
     judged = cube.good_bands[:, None, None] & np.isfinite(first.values)
@@ -494,7 +501,7 @@ def _fitted(
 ) -> Estimate:
     if candidate.crossfit:
         alone = job._replace(checkpoint=None)
-        hidden = _folds(cube, seen, entry["fits"], entry["seed"])
+        hidden = _folds(cube, seen, entry["of"], entry["seed"])[: entry["fits"]]
         return _mean_estimate(
             [estimate(cube, seen & ~f, _chosen(candidate), sigma_y, alone) for f in hidden]
         )
