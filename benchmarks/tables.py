@@ -162,6 +162,63 @@ def preconditioner(rows):
         yield line(r["mask"], r["s"], r["plain"], r["ours"])
 
 
+def best(rows):
+    """Masks down, methods across, noise after noise: mean MPSNR over the scenes that were run."""
+    methods = ("harmonic", "biharmonic", "smooth", "auto")
+    yield line("noise", "mask", "scenes", *(f"`{m}`" for m in methods))
+    yield rule(len(methods) + 3)
+    for noise, mask in dict.fromkeys((r["noise"], r["mask"]) for r in rows):
+        mine = select(rows, noise=noise, mask=mask)
+        scenes = {r["scene"] for r in select(mine, method="auto")}
+        mine = [r for r in mine if r["scene"] in scenes]
+        figures = [
+            f"{average(mine, method=m):.2f}" if len(select(mine, method=m)) == len(scenes) else "–"
+            for m in methods
+        ]
+        if scenes:
+            yield line(noise, mask, str(len(scenes)), *figures)
+
+
+def promises(rows):
+    """Regret, coverage and foresight of `auto`, over all cells that were run."""
+    yield line("noise", "cells", "what", "figure")
+    yield rule(4)
+    for noise in dict.fromkeys(r["noise"] for r in rows):
+        cells = select(rows, noise=noise, method="auto")
+        for what, figure in _promises(select(rows, noise=noise), cells):
+            yield line(noise, str(len(cells)), what, figure)
+
+
+def _promises(rows, cells):
+    single = [r for r in rows if r["method"] in ("harmonic", "biharmonic", "smooth")]
+    regret = []
+    for r in cells:
+        rivals = select(single, scene=r["scene"], mask=r["mask"])
+        regret.append((max(float(o["mpsnr"]) for o in rivals) - float(r["mpsnr"]), r))
+    figures = [g for g, _ in regret]
+    bound = mean(figures) + (1.645 * stdev(figures) / len(figures) ** 0.5 if cells[1:] else 0)
+    worst, at = max(regret, key=lambda pair: pair[0])
+    yield (
+        "mean regret in dB against the best single fill, upper 95 % bound",
+        (f"{mean(figures):.2f}, {bound:.2f}"),
+    )
+    yield "cells with regret of at most 0.3 dB", f"{share(g <= 0.3 for g in figures)}"
+    yield "worst cell", f"{worst:.2f} dB, {at['scene']}, {at['mask']}"
+    for level in (50, 80, 95):
+        covered = sum(float(r[f"covered_{level}"]) * float(r["entries"]) for r in cells)
+        entries = sum(float(r["entries"]) for r in cells)
+        yield f"covered by {level} % intervals, pooled entries", f"{100 * covered / entries:.0f} %"
+    ratio = [float(r["expected_nrmse"]) / float(r["nrmse"]) for r in cells]
+    yield "expected NRMSE within 15 % of the true one", share(abs(q - 1) <= 0.15 for q in ratio)
+    sharper = share(float(r["crps"]) < float(r["crps_constant"]) for r in cells)
+    yield "CRPS better than that of a constant σ", sharper
+
+
+def share(flags):
+    flags = list(flags)
+    return f"{100 * sum(flags) / len(flags):.0f} %"
+
+
 def select(rows, **picked):
     return [r for r in rows if all(r[k] == v for k, v in picked.items())]
 
@@ -201,6 +258,8 @@ TABLES = {
     ("benchmarks/results/cpu.csv", ""): cpu,
     ("benchmarks/results/offline.csv", ""): offline,
     ("benchmarks/results/preconditioner.csv", ""): preconditioner,
+    ("benchmarks/results/best.csv", ""): best,
+    ("benchmarks/results/best.csv", "promises"): promises,
 }
 
 

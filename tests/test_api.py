@@ -228,8 +228,8 @@ def test_progress_sees_every_step(tiny, rng):
     ("change", "error", "words"),
     [
         ({"method": "smoth"}, UnknownName, "did you mean 'smooth'"),
-        ({"componets": 3}, UnknownName, "did you mean 'components'"),
-        ({"preset": "paper"}, UnknownName, "preset of smooth"),
+        ({"componets": 3, "method": "smooth"}, UnknownName, "did you mean 'components'"),
+        ({"preset": "paper", "method": "smooth"}, UnknownName, "preset of smooth"),
         ({"sigma_y": -1}, BadValue, "sigma_y = -1"),
         ({"sigma_y": float("nan")}, BadValue, "sigma_y"),
         ({"sigma_y": 1e9}, BadValue, "in the cube's unit"),

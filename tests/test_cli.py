@@ -80,11 +80,11 @@ def test_the_whole_journey(scene):
     np.testing.assert_allclose(back.wavelengths, clean.wavelengths)
 
 
-def test_a_fill_keeps_the_file_and_adds_two_companions(scene, stripes):
+def test_a_fill_keeps_the_file_and_adds_its_companions(scene, stripes):
     done = hydiff_("fill", "damaged.bil", "-o", "out.bil", "--json", "--outside", "fill", cwd=scene)
     told = json.loads(done.stdout)
     assert sorted(Path(p).name for p in told["outputs"]) == [
-        "out.bil", "out.bil.fill.json", "out.bil.filled.npz", "out.hdr",
+        "out.bil", "out.bil.fill.json", "out.bil.filled.npz", "out.bil.sigma.npz", "out.hdr",
     ]  # fmt: skip
     assert (scene / "out.hdr").read_bytes() == (scene / "damaged.hdr").read_bytes()
     before, after = hydiff.read(scene / "damaged.bil"), hydiff.read(scene / "out.bil")
@@ -96,7 +96,15 @@ def test_a_fill_keeps_the_file_and_adds_two_companions(scene, stripes):
     assert record["entries"]["missing_after"] == 0
     digest = subprocess.run(["sha256sum", scene / "damaged.bil"], capture_output=True, text=True)
     assert record["input"]["sha256"] == digest.stdout.split()[0]
-    assert record["method"] == "smooth" and record["settings"]["s"] == 1.5 and record["seed"] == 0
+    assert record["method"] == "auto" and record["settings"]["budget"] == "normal"
+    assert record["seed"] == 0 and record["expected"]["nrmse"] > 0
+    replay = ["--recipe", "out.bil.fill.json", "--outside", "fill"]
+    hydiff_("fill", "damaged.bil", "-o", "again.bil", *replay, cwd=scene)
+    for name in ("bil", "bil.sigma.npz", "bil.filled.npz"):
+        assert (scene / f"again.{name}").read_bytes() == (scene / f"out.{name}").read_bytes()
+    scored = json.loads(hydiff_("score", "out.bil", "clean.bil", "--json", cwd=scene).stdout)
+    assert 0 < scored["calibration"]["covered_80"] <= 1
+    assert "intervals cover" in hydiff_("score", "out.bil", "clean.bil", cwd=scene).stdout
 
 
 def test_the_same_command_gives_the_same_bytes(scene):
@@ -177,7 +185,8 @@ def test_no_gaps_is_json_too_when_asked(scene):
 
 def test_a_dry_run_writes_nothing(scene):
     before = sorted(scene.iterdir())
-    done = hydiff_("fill", "damaged.bil", "-o", "x.bil", "--dry-run", "--set", "s=1.2", cwd=scene)
+    options = ["--dry-run", "--method", "smooth", "--set", "s=1.2"]
+    done = hydiff_("fill", "damaged.bil", "-o", "x.bil", *options, cwd=scene)
     assert json.loads(done.stdout)["settings"]["s"] == 1.2
     assert sorted(scene.iterdir()) == before
 
@@ -197,7 +206,7 @@ def test_the_version_and_the_module():
 
 def test_methods_are_listed_with_their_settings():
     listed = json.loads(hydiff_("methods", "--json").stdout)
-    assert listed["default"] == "smooth" and set(listed["methods"]) == set(hydiff.METHODS)
+    assert listed["default"] == "auto" and set(listed["methods"]) == {"auto", *hydiff.METHODS}
     assert "components=24" in hydiff_("methods").stdout
 
 
@@ -208,12 +217,24 @@ REFUSED = {
         "did you mean 'smooth'",
     ),
     "an unknown setting": (
-        ["fill", "damaged.bil", "-o", "x.bil", "--set", "component=3"],
+        ["fill", "damaged.bil", "-o", "x.bil", "--method", "smooth", "--set", "component=3"],
         "did you mean 'components'",
     ),
     "a setting of the wrong type": (
-        ["fill", "damaged.bil", "-o", "x.bil", "--set", "s=soft"],
+        ["fill", "damaged.bil", "-o", "x.bil", "--method", "smooth", "--set", "s=soft"],
         "expected float",
+    ),
+    "a setting of no method": (
+        ["fill", "damaged.bil", "-o", "x.bil", "--set", "s=1.5"],
+        "name it with --method",
+    ),
+    "a recipe that is none": (
+        ["fill", "damaged.bil", "-o", "x.bil", "--recipe", "text.xyz"],
+        "OUT.fill.json",
+    ),
+    "an unknown budget": (
+        ["fill", "damaged.bil", "-o", "x.bil", "--budget", "fsat"],
+        "did you mean 'fast'",
     ),
     "a bare setting": (["fill", "damaged.bil", "-o", "x.bil", "--set", "s"], "key=value"),
     "an absent nodata": (

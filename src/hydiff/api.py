@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hydiff import mask
-from hydiff.checkpoint import Checkpoint, fingerprint, history_of
-from hydiff.cube import (
-    Array,
-    Bools,
-    Cube,
-    Floats,
-    as_cube,
-    unit_scale,
-)
-from hydiff.errors import BadValue, UnknownName, memory_told
-from hydiff.methods import DEFAULT, METHODS, Chosen, Inpaint, choose, settings_dict
+from hydiff import auto
+from hydiff.auto import Decision
+from hydiff.cube import Array, Bools, Cube, as_cube
+from hydiff.errors import BadValue, UnknownName
+from hydiff.methods import DEFAULT, Inpaint, choose, settings_dict
 from hydiff.problem import (
     Sigma,
     check_numbers,
@@ -31,28 +22,14 @@ from hydiff.problem import (
     into_dtype,
     observed_entries,
     targets,
-    unit_sigma,
 )
-from hydiff.result import Result, Step
+from hydiff.result import Result
+from hydiff.run import Job, Progress, estimate, torch_device
 
 if TYPE_CHECKING:
     import xarray
 
-Progress = Callable[[Step], Any] | None
-
-MEMORY_ADVICE = (
-    "set fewer channels (--set channels=64), another device, or fill a window of the cube"
-)
-
-
-class Job(NamedTuple):
-    """How to run a method, as opposed to what it computes."""
-
-    seed: int
-    device: str
-    deterministic: bool
-    checkpoint: Path | None
-    resume: bool
+__all__ = ["fill", "torch_device"]
 
 
 def fill(
@@ -72,6 +49,9 @@ def fill(
     deterministic: bool = False,
     checkpoint: str | Path | None = None,
     resume: bool = False,
+    budget: str = "normal",
+    recipe: Mapping[str, Any] | str | Path | None = None,
+    max_error: float | None = None,
     progress: Progress = None,
     **settings: Any,
 ) -> Result:
@@ -90,6 +70,11 @@ def fill(
     deterministic: the same bytes again on a GPU too, at some cost (a CPU always gives them).
     checkpoint: a file for the state of a learned method, written every half minute and removed at
         the end; with `resume` a run goes on from it.
+    budget: of the method "auto": "fast", "normal" or "best".
+    recipe: what an earlier "auto" decided, as `Result.recipe` or the path of its record: it is
+        repeated without trying again.
+    max_error: leave missing what is expected to be off by more than this many standard deviations
+        of its band; 1 is no better than the band's mean.
     progress: called with every `Step` of the method.
     settings: entries of the method's settings, e.g. `s=1.25`; with `weights=FILE` the size of the
         network is the file's.
@@ -105,192 +90,70 @@ def fill(
     began = time.perf_counter()
     cube = as_cube(data).load()
     check_numbers(cube)
+    by_recipe = auto.read_recipe(recipe) if recipe is not None else None
+    validated = method == auto.NAME
+    if validated and (settings or preset is not None):
+        named = ", ".join([*settings, *([f"preset {preset}"] if preset else [])])
+        raise BadValue(f"{named}: settings belong to one method; name it, e.g. method='smooth'")
+    if by_recipe is not None and not validated:
+        raise BadValue(f"a recipe is replayed by the method 'auto', not by {method!r}: give one")
+    if max_error is not None and not (validated and max_error > 0):
+        raise BadValue("max_error is a positive number, and only the method 'auto' can keep it")
     if settings.get("weights") is not None:
         from hydiff.weights import network_of
 
         settings = network_of(settings["weights"]) | settings
-    chosen = choose(method, preset, settings)
+    chosen = None if validated else choose(method, preset, settings)
+    if budget not in auto.BUDGETS:
+        raise UnknownName("budget", budget, auto.BUDGETS)
     seen = observed_entries(cube, observed, nodata)
     if outside is None:
         outside = "fill" if cube.path is None else "keep"
     target, left = targets(cube, seen, bad_bands=bad_bands, max_gap=max_gap, outside=outside)
 
-    values = np.asarray(cube.values, dtype=np.float64)
-    scale = unit_scale(values, seen, cube.good_bands)
-    y = np.where(seen, scale.to_unit(values), 0.0)
-    sigma, notes = unit_sigma(sigma_y, y, seen, cube.good_bands, scale)
-    noisy = bool(sigma.any())
-    if noisy and chosen.name in METHODS and not METHODS[chosen.name].noise:
-        notes.append(f"{chosen.name} does not model noise: it filled as if sigma_y were 0")
-        sigma, noisy = np.zeros_like(sigma), False
-    estimate, history = values, list[Mapping[str, float]]()
-    if target.any() or noisy:
-        keep = None if checkpoint is None else Path(checkpoint)
-        job = Job(seed, device, deterministic, keep, resume)
-        notes += _coverage(chosen, seen)
-        x, history, how = _run(chosen, y, seen, sigma, cube, job, progress)
-        notes += [f"engine: {how}"] if how else []
-        estimate = scale.from_unit(x)
-        if (unreached := target & np.isnan(x)).any():
-            left[f"out of reach of {chosen.name}"] = int(unreached.sum())
-            target &= ~unreached
+    keep = None if checkpoint is None else Path(checkpoint)
+    job = Job(seed, device, deterministic, keep, resume)
+    decision: Decision | None = None
+    if chosen is None:
+        found, decision = auto.fill(
+            cube, seen, target, sigma_y, job, budget=budget, recipe=by_recipe, progress=progress
+        )
+    else:
+        found = estimate(cube, seen, chosen, sigma_y, job, progress)
+    name = auto.NAME if chosen is None else chosen.name
+    if (unreached := target & np.isnan(found.values)).any():
+        left[f"out of reach of {name}"] = int(unreached.sum())
+        target &= ~unreached
+    if decision is not None and max_error is not None:
+        hopeless = target & (decision.relative > max_error)
+        if hopeless.any():
+            left[f"expected error above {max_error:g}"] = int(hopeless.sum())
+            target &= ~hopeless
 
     # whose value is the method's, not the file's: the gaps, and what noise has touched
-    trusted = target | (seen & (sigma > 0)[:, None, None])
+    values = np.asarray(cube.values, dtype=np.float64)
+    trusted = target | (seen & (found.sigma_y > 0)[:, None, None])
     out = np.where(seen, values, np.nan)
-    out[trusted] = estimate[trusted]
-    written, more = into_dtype(cube, estimate, trusted if denoise else target, nodata)
+    out[trusted] = found.values[trusted]
+    written, more = into_dtype(cube, found.values, trusted if denoise else target, nodata)
     kind = float_for(cube.dtype)
+    bars = None
+    if found.sigma is not None:
+        bars = np.where(target, found.sigma, np.nan).astype(kind, copy=False)
     return Result(
         cube=replace(cube, values=written),
         values=out.astype(kind, copy=False),
-        raw=estimate.astype(kind, copy=False),
+        raw=found.values.astype(kind, copy=False),
         filled=target,
         left=left,
-        method=chosen.name,
-        settings=settings_dict(chosen.settings),
-        sigma_y=sigma * scale.span,
-        history=history,
+        method=name,
+        settings={"budget": budget} if chosen is None else settings_dict(chosen.settings),
+        sigma_y=found.sigma_y,
+        history=found.history,
         seed=seed,
         seconds=time.perf_counter() - began,
-        notes=notes + more,
+        notes=found.notes + more,
+        sigma=bars,
+        expected=None if decision is None else decision.expected,
+        recipe=None if decision is None else decision.recipe,
     )
-
-
-def _coverage(chosen: Chosen, seen: Bools) -> list[str]:
-    """Equivariance says nothing of pixels whose whole orbit is missing: tell how many."""
-    group = getattr(chosen.settings, "transform", None)
-    if chosen.backend == "numpy" or group is None:
-        return []
-    from hydiff.transforms import orbit_coverage
-
-    share = orbit_coverage(mask.shared(seen), group)
-    if share == 0:
-        return []
-    return [
-        f"{100 * share:.2g} % of the missing entries are reached by no {group}: EI is blind there"
-    ]
-
-
-def _run(
-    chosen: Chosen,
-    y: Floats,
-    seen: Bools,
-    sigma: Floats,
-    cube: Cube,
-    job: Job,
-    progress: Progress,
-) -> tuple[Floats, list[Mapping[str, float]], str]:
-    """The method's estimate for good bands, the plain spatial fill for bad ones; NaN elsewhere.
-
-    y, seen: (bands, rows, cols) on the unit range.  Also returns the log of every step, and
-    the engine of a learned method.
-    """
-    x = np.full(y.shape, np.nan)
-    measured = seen.any(axis=(1, 2))
-    good, bad = measured & cube.good_bands, measured & ~cube.good_bands
-    chosen = _for_bands(chosen, cube, good)
-    inputs = (y[good], mask.shared(seen[good]), sigma[good])
-    keep, state, history = _checkpoint(chosen, inputs, job)
-    began = time.perf_counter() - (history[-1]["seconds"] if history else 0.0)
-    with memory_told(job.device, MEMORY_ADVICE), _determinism(job.deterministic):
-        for step in _start(chosen, *inputs, job, state):
-            history.append({**step.log, "seconds": time.perf_counter() - began})
-            if keep is not None:
-                keep.offer(step, history)
-            if progress is not None:
-                progress(step)
-        how = step.how
-        x[good] = step.x if chosen.backend == "numpy" else step.x.double().cpu().numpy()
-    if keep is not None:
-        keep.remove()
-    if bad.any():
-        for step in _start(choose("harmonic"), y[bad], mask.shared(seen[bad]), sigma[bad], job):
-            x[bad] = step.x
-    return x, [{k: float(v) for k, v in record.items()} for record in history], how
-
-
-def _checkpoint(
-    chosen: Chosen, inputs: tuple[Array, ...], job: Job
-) -> tuple[Checkpoint | None, dict[str, Any] | None, list[Mapping[str, Any]]]:
-    """Where to keep the state, the state to go on from, and the history behind it."""
-    if job.checkpoint is None or chosen.backend == "numpy":
-        return None, None, []
-    settings = settings_dict(chosen.settings)
-    belongs_to = fingerprint(*inputs, chosen.name, settings, job.seed)
-    keep = Checkpoint(job.checkpoint, belongs_to)
-    if not job.resume:
-        keep.refuse_foreign()
-    state = keep.load() if job.resume else None
-    return keep, state, [] if state is None else history_of(state)
-
-
-def _for_bands(chosen: Chosen, cube: Cube, bands: Bools) -> Chosen:
-    """A method that works along the bands asks for wavelengths: give it those of its bands."""
-    asks = getattr(chosen.settings, "wavelengths", ()) is None
-    if not asks or cube.wavelengths is None:
-        return chosen
-    wavelengths = tuple(cube.wavelengths[bands].tolist())
-    return chosen._replace(settings=replace(chosen.settings, wavelengths=wavelengths))
-
-
-def _start(
-    chosen: Chosen,
-    y: Floats,
-    observed: Bools,
-    sigma: Floats,
-    job: Job,
-    state: dict[str, Any] | None = None,
-) -> Iterator[Step]:
-    """The method's generator, with the arrays and the source of randomness it works on."""
-    if chosen.backend == "numpy":
-        rng = np.random.default_rng(job.seed)
-        return chosen.inpaint(y, observed, sigma, chosen.settings, rng=rng)
-    import torch
-
-    place = torch_device(job.device)
-    given: dict[str, Any] = {} if state is None else {"resume": state}
-    if getattr(chosen.settings, "weights", None) is not None:
-        from hydiff.weights import load_weights
-
-        given["initial"] = load_weights(chosen.settings, bands=len(y))
-    return chosen.inpaint(
-        torch.as_tensor(y, dtype=torch.float32, device=place),
-        torch.as_tensor(observed, device=place),
-        torch.as_tensor(sigma, dtype=torch.float32, device=place),
-        chosen.settings,
-        rng=torch.Generator(place).manual_seed(job.seed),
-        **given,
-    )
-
-
-@contextmanager
-def _determinism(wanted: bool) -> Iterator[None]:
-    """While it lasts, torch takes only algorithms that give the same bytes again."""
-    if not wanted:
-        yield
-        return
-    import torch
-
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before)
-
-
-def torch_device(device: str) -> Any:
-    """ "auto" is the GPU where there is one."""
-    import torch
-
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        place = torch.device(device)
-    except RuntimeError:
-        raise UnknownName("device", device, ("auto", "cpu", "cuda", "cuda:0")) from None
-    if place.type == "cuda" and not torch.cuda.is_available():
-        raise BadValue("device cuda was asked for, but torch finds none here; use --device cpu")
-    return place

@@ -198,6 +198,13 @@ def fill(
     input: Path,
     output: Output,
     method: Annotated[str | None, typer.Option(help="See `hydiff methods`.")] = None,
+    budget: Annotated[str, typer.Option(help="fast | normal | best, for auto.")] = "normal",
+    recipe: Annotated[
+        Path | None, typer.Option(help="Repeat what an earlier fill decided (its .fill.json).")
+    ] = None,
+    max_error: Annotated[
+        float | None, typer.Option(help="Leave what is expected to be off by more band stds.")
+    ] = None,
     preset: Annotated[str | None, typer.Option(help="A named set of settings.")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="One setting, key=value (repeatable).")
@@ -230,8 +237,8 @@ def fill(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
     json_: Json = False,
 ) -> None:
-    """Fill the gaps of INPUT and write OUTPUT with its two companions."""
-    from hydiff import api, io, problem, provenance
+    """Fill the gaps of INPUT and write OUTPUT with its companions."""
+    from hydiff import api, auto, io, problem, provenance
     from hydiff.methods import DEFAULT, choose, settings_dict
 
     _check_outputs(input, output, overwrite)
@@ -249,7 +256,12 @@ def fill(
             "--refine goes with trained --weights; without them set steps instead"
         )
     method = method or ("hydiff-ei" if weights is not None else DEFAULT)
-    chosen = choose(method, preset, overrides)
+    shown: dict[str, Any] = {"budget": budget} if recipe is None else {"recipe": str(recipe)}
+    replayed = None if recipe is None else auto.read_recipe(recipe)
+    if method != auto.NAME:
+        shown = settings_dict(choose(method, preset, overrides).settings)
+    elif overrides or preset is not None:
+        raise errors.BadValue("--set and --preset belong to one method: name it with --method")
     cube = io.read(input, var=var).load()
     seen = problem.observed_entries(cube, _given_mask(cube.shape, observed, missing), nodata)
     if detect:
@@ -268,12 +280,12 @@ def fill(
         cube, seen, bad_bands=bad_bands, max_gap=max_gap, outside=outside
     )
     err.print(f"{input}: {size(cube.shape)} {cube.dtype}, {share(~seen)} missing", markup=False)
-    settings = ", ".join(f"{k}={v}" for k, v in settings_dict(chosen.settings).items())
+    settings = ", ".join(f"{k}={v}" for k, v in shown.items())
     told = f" ({settings})" if settings else ""
-    err.print(f"will fill {int(target.sum()):,} entries with {chosen.name}{told}", markup=False)
+    err.print(f"will fill {int(target.sum()):,} entries with {method}{told}", markup=False)
     print_left(left, err)
     if dry_run:
-        plan = {"method": chosen.name, "settings": settings_dict(chosen.settings), "left": left}
+        plan = {"method": method, "settings": shown, "left": left}
         print_json(plan | {"entries_to_fill": int(target.sum()), "output": str(output)})
         return
     checkpoint = provenance.checkpoint_path(output)
@@ -290,6 +302,9 @@ def fill(
             sigma_y=sigma,
             nodata=nodata,
             denoise=denoise,
+            budget=budget,
+            recipe=replayed,
+            max_error=max_error,
             seed=seed,
             device=device,
             deterministic=deterministic,
@@ -329,13 +344,24 @@ def score(
         missing = companion
     seen = _given_mask(cube.shape, observed, missing)
     scores = metrics.score(cube, reference, None if seen is None else ~seen)
+    bars = None
+    if provenance.sigma_path(filled).exists() and companion.exists():
+        which = ~io.read_mask(companion, "missing", cube.shape)
+        sigma = provenance.read_sigma(
+            provenance.sigma_path(filled), np.broadcast_to(which, cube.shape)
+        )
+        bars = metrics.calibration(np.asarray(cube.values), np.asarray(reference.values), sigma)
     if json_:
-        print_json(scores.to_dict())
+        print_json(scores.to_dict() | ({} if bars is None else {"calibration": bars._asdict()}))
         return
     table = Table("", "all", *(["gaps"] if seen is not None else []))
     for label, *values in scores.table():
         table.add_row(label, *(number(v) for v in values[: len(table.columns) - 1]))
     out.print(table)
+    if bars is not None:
+        covered = (f"{100 * c:.0f} %" for c in bars[:3])
+        out.print(f"error bars: 50, 80 and 95 % intervals cover {', '.join(covered)};", end=" ")
+        out.print(f"CRPS {number(bars.crps)} (constant σ: {number(bars.crps_constant)})")
     if scores.unfilled:
         out.print(f"{scores.unfilled:,} entries are still missing in {filled} and were not scored")
 
@@ -414,10 +440,15 @@ def methods(json_: Json = False) -> None:
     from hydiff.methods import DEFAULT, METHODS, choose, settings_dict
 
     settings = {name: settings_dict(choose(name).settings) for name in METHODS}
+    summary = (
+        "tries several on hidden copies of the gaps, blends them, gives error bars; the default"
+    )
     if json_:
         rows = {n: {"summary": m.summary, "settings": settings[n]} for n, m in METHODS.items()}
+        rows[DEFAULT] = {"summary": summary, "settings": {"budget": "normal"}}
         print_json({"default": DEFAULT, "methods": rows})
         return
+    out.print(f"{DEFAULT:12} {summary}  (--budget fast | normal | best)", markup=False)
     for name, method in METHODS.items():
         defaults = ", ".join(f"{k}={v}" for k, v in settings[name].items())
         text = f"{name:12} {method.summary}"
@@ -479,10 +510,10 @@ def _refuse_input_as_output(input: Path, output: Path, overwrite: bool) -> None:
 def _check_outputs(input: Path, output: Path, overwrite: bool) -> None:
     """Refuse before the work what would be refused after it."""
     from hydiff.io.staging import refuse_existing
-    from hydiff.provenance import filled_mask_path, record_path
+    from hydiff.provenance import filled_mask_path, record_path, sigma_path
 
     _refuse_input_as_output(input, output, overwrite)
-    for path in (output, filled_mask_path(output), record_path(output)):
+    for path in (output, filled_mask_path(output), sigma_path(output), record_path(output)):
         refuse_existing(path, overwrite)
     if not output.parent.is_dir():
         raise errors.OutputError(f"{output.parent} is not a folder; create it first")

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy import ndimage
+from scipy import ndimage, special
 
 from hydiff.cube import Array, Bools, Cube, Floats, Scale, as_cube
 from hydiff.errors import BadValue, ShapeMismatch
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 CAP = 100.0  # dB; a perfect band would be infinite and swallow the mean
 RADIUS = 5  # of the 11 x 11 SSIM window
 _TAPS = np.exp(-0.5 * (np.arange(-RADIUS, RADIUS + 1) / 1.5) ** 2)
+
+NORMAL_QUANTILES = (0.6744897501960817, 1.2815515655446004, 1.959963984540054)  # 50, 80, 95 %
 
 LABELS = {
     "mpsnr": "MPSNR (dB)",
@@ -141,6 +143,41 @@ def by_distance(
         rmse = float(np.sqrt(_mean(part)))
         bins.append(DistanceBin(low, high, part.size, rmse, float(_psnr(np.square(rmse)))))
     return bins
+
+
+class Calibration(NamedTuple):
+    """Whether error bars told the truth.  A Gaussian covers 50, 80 and 95 %."""
+
+    covered_50: float  # share of entries inside their 50 % interval
+    covered_80: float
+    covered_95: float
+    crps: float  # mean continuous ranked probability score, in the unit of the values
+    crps_constant: float  # of the same errors with one σ for all: their RMS
+    entries: int
+
+
+def calibration(x: Array, truth: Array, sigma: Array) -> Calibration:
+    """Compare 1-σ error bars with the errors they foretold, where all three are finite.
+
+    CRPS of a Gaussian: σ (z (2Φ(z) − 1) + 2φ(z) − 1/√π), z the error in σ; less is better.
+    """
+    where = _counted(x, truth, np.isfinite(sigma) & (np.asarray(sigma) > 0))
+    error = np.subtract(x, truth, dtype=np.float64)[where]
+    std = np.asarray(sigma, np.float64)[where]
+    half, most, nearly = (
+        _mean((np.abs(error) <= q * std).astype(np.float64)) for q in NORMAL_QUANTILES
+    )
+    rms = np.full_like(std, np.sqrt(_mean(error**2)))
+    return Calibration(
+        half, most, nearly, _mean(_crps(error, std)), _mean(_crps(error, rms)), error.size
+    )
+
+
+def _crps(error: Floats, std: Floats) -> Floats:
+    z = _ratio(error, std)
+    density = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
+    score: Floats = std * (z * (2 * special.ndtr(z) - 1) + 2 * density - 1 / np.sqrt(np.pi))
+    return score
 
 
 @dataclass(frozen=True, eq=False)

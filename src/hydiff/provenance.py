@@ -1,7 +1,8 @@
-"""Write a fill with its two companions: which entries were filled, and how it came about.
+"""Write a fill with its companions: which entries were filled, how sure it is, how it came about.
 
 OUT                 the cube, in its own format
 OUT.filled.npz      True where an entry was filled, packed along the bands
+OUT.sigma.npz       1-σ error of every filled entry, where the method gives one
 OUT.fill.json       command, settings, seed, versions, input hash, counts before and after
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import zipfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -19,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from hydiff import io
-from hydiff.cube import Array
+from hydiff.cube import Array, Bools
+from hydiff.errors import ShapeMismatch
 from hydiff.result import Result
 
 PACKAGES = ("hydiff", "numpy", "scipy", "torch")
@@ -27,6 +30,10 @@ PACKAGES = ("hydiff", "numpy", "scipy", "torch")
 
 def filled_mask_path(path: Path) -> Path:
     return path.with_name(path.name + ".filled.npz")
+
+
+def sigma_path(path: Path) -> Path:
+    return path.with_name(path.name + ".sigma.npz")
 
 
 def record_path(path: Path) -> Path:
@@ -51,8 +58,39 @@ def save(
     with io.staged(path, overwrite=overwrite) as folder:
         made = io.write_into(result.cube, folder / path.name)
         io.masks.write(result.filled, filled_mask_path(folder / path.name), "missing")
+        if result.sigma is not None:
+            write_sigma(result.sigma, result.filled, sigma_path(folder / path.name))
         record_path(folder / path.name).write_text(note)
-    return [*(path.with_name(p.name) for p in made), filled_mask_path(path), record_path(path)]
+    bars = [] if result.sigma is None else [sigma_path(path)]
+    cubes = [path.with_name(p.name) for p in made]
+    return [*cubes, *bars, filled_mask_path(path), record_path(path)]
+
+
+def write_sigma(sigma: Array, filled: Bools, path: Path) -> None:
+    """The error bars of the filled entries alone: float16, each band in units of its largest."""
+    values = np.where(filled, np.nan_to_num(sigma), 0.0)
+    unit = values.max(axis=(1, 2), keepdims=True)
+    share = np.divide(values, unit, out=np.zeros_like(values), where=unit > 0)
+    arrays = {"share": share[filled].astype(np.float16), "unit": unit.ravel().astype(np.float64)}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in arrays.items():  # without the date, so that equal fills are equal bytes
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w") as file:
+                np.lib.format.write_array(file, array)
+
+
+def read_sigma(path: Path, filled: Bools) -> Array:
+    """(bands, rows, cols) error bars in the cube's unit, NaN where nothing was filled."""
+    with np.load(path) as arrays:
+        share, unit = arrays["share"].astype(np.float64), arrays["unit"]
+    if share.size != filled.sum() or len(unit) != len(filled):
+        raise ShapeMismatch(
+            f"{path} holds {share.size} error bars, but {int(filled.sum())} entries were filled; "
+            "expected the two companions of one fill"
+        )
+    sigma = np.full(filled.shape, np.nan)
+    sigma[filled] = share
+    bars: Array = sigma * unit[:, None, None]
+    return bars
 
 
 def record(result: Result, command: Sequence[str] = ()) -> dict[str, Any]:
@@ -67,6 +105,8 @@ def record(result: Result, command: Sequence[str] = ()) -> dict[str, Any]:
         "seed": result.seed,
         "sigma_y": _one_or_all(result.sigma_y),
         "entries": counts(result),
+        "expected": None if result.expected is None else dict(result.expected),
+        "recipe": result.recipe,
         "notes": result.notes,
         "seconds": round(result.seconds, 3),
         "versions": {"python": platform.python_version()} | {p: version(p) for p in PACKAGES},

@@ -17,6 +17,7 @@ class Step(NamedTuple):
     x: Any  # (bands, rows, cols) on the unit range, array or tensor; NaN where it cannot say
     log: Mapping[str, Any] = {}  # losses and monitors of this step, numbers or 0-d tensors
     state: Callable[[], Mapping[str, Any]] | None = None  # tensors from which to go on, if it can
+    sigma: Any = None  # (bands, rows, cols) posterior std of x on the unit range, if it was asked
     how: str = ""  # the engine that ran it, if it had a choice
 
 
@@ -37,3 +38,6 @@ class Result:
     seed: int
     seconds: float
     notes: list[str] = field(default_factory=list)  # what a user should know about this run
+    sigma: Array | None = None  # 1-σ error of each filled entry, in the cube's unit; NaN elsewhere
+    expected: Mapping[str, float] | None = None  # scores of the filled entries, as foreseen
+    recipe: Mapping[str, Any] | None = None  # what `auto` decided; JSON-able

@@ -40,7 +40,9 @@ def print_summary(result: Result, made: list[Path]) -> None:
     print_left(result.left, out)
     for note in result.notes:
         out.print(f"note: {note}", markup=False)
-    for label, path in zip(("filled", "which", "how"), (made[0], *made[-2:]), strict=True):
+    named = {".filled.npz": "which", ".sigma.npz": "± 1-σ", ".fill.json": "how"}
+    for path in made:
+        label = next((v for k, v in named.items() if path.name.endswith(k)), "filled")
         out.print(f"{label:8} {path}", markup=False)
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, fields, replace
 from importlib import import_module
-from types import SimpleNamespace
-from typing import Any, NamedTuple, get_type_hints
+from types import NoneType, SimpleNamespace
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 from hydiff.errors import BadValue, UnknownName
 from hydiff.result import Step
@@ -30,11 +30,11 @@ class Method(NamedTuple):
 
 METHODS: dict[str, Method] = {
     "smooth": Method(
-        "classical",
+        "smooth",
         "smooth",
         "Smooth",
         "numpy",
-        "smoothest field of order s on the principal components (kriging); the default",
+        "kriging of the principal components; spectral regression where a pixel keeps bands",
         noise=True,
     ),
     "harmonic": Method(
@@ -80,7 +80,7 @@ METHODS: dict[str, Method] = {
         "ei", "robust_ei", "EI", "torch", "EI with SURE for noisy data", noise=True
     ),
 }
-DEFAULT = "smooth"
+DEFAULT = "auto"  # tries several of them on hidden entries and blends: `hydiff.auto`
 
 
 class Chosen(NamedTuple):
@@ -101,7 +101,9 @@ def choose(
             name, method, SimpleNamespace(**overrides), getattr(method, "backend", "numpy")
         )
     if method not in METHODS:
-        raise UnknownName("method", method, METHODS, "; `hydiff methods` describes them")
+        raise UnknownName(
+            "method", method, [DEFAULT, *METHODS], "; `hydiff methods` describes them"
+        )
     entry = METHODS[method]
     module = import_module(f"hydiff.methods.{entry.module}")
     settings = settings_from(method, getattr(module, entry.settings), preset, overrides)
@@ -129,6 +131,10 @@ def settings_from(
 def _typed(name: str, value: Any, hint: Any) -> Any:
     if not isinstance(value, str) or hint is str:
         return value
+    if value.lower() == "none" and NoneType in get_args(hint):
+        return None
+    if hint == float | None:
+        hint = float
     if hint is bool and value.lower() in ("true", "false"):
         return value.lower() == "true"
     try:

@@ -24,28 +24,13 @@ from hydiff.result import Step
 
 Fill = Callable[[Floats, Bools], Floats]  # y (C', H, W), observed (H, W) → filled (C', H, W)
 
-TRUSTED = 0.9  # share of the variance its own bands must explain before a spectrum is regressed
 TOLERANCE = 1e-4  # conjugate gradients stop at this relative residual; 1e-3 moves MPSNR by < 0.001
-TRIAL_TOLERANCE = 1e-2  # enough to tell one κ from another
 MAX_ITERATIONS = 500
-KAPPAS = np.logspace(-4, 3, 8)  # smoothness per noise variance, tried on hidden pixels
-HIDDEN = 0.1  # share of the observed pixels hidden for that
 
 
 @dataclass(frozen=True)
 class Plain:
     """A method without settings."""
-
-
-@dataclass(frozen=True)
-class Smooth:
-    s: float = 1.5  # order of the Laplacian: 1 is harmonic, 2 biharmonic
-    components: int = 24  # principal components kept
-
-    def __post_init__(self) -> None:
-        if not 0.5 <= self.s <= 2:
-            raise BadValue(f"s = {self.s:g} is outside 0.5 ... 2; 1.5 is the default")
-        _check_components(self.components)
 
 
 @dataclass(frozen=True)
@@ -236,52 +221,13 @@ def subspace_regression(
     yield Step(1, 1, x.reshape(y.shape))
 
 
-# ── smooth: a fractional-Laplacian field on the principal components ─────────────────────────────
+# ── the smoothest field of order s through observed pixels, and its parts ────────────────────────
 
 
-def smooth(
-    y: Floats, observed: Bools, sigma_y: Floats, settings: Smooth, *, rng: np.random.Generator
-) -> Iterator[Step]:
-    """Minimise ‖(−Δ)^{s/2} f‖² over the missing pixels, per principal component.
-
-    This is kriging with the variogram r^(2s−2).  A pixel that keeps enough bands gets its
-    coordinates from them, by regression; the field fills the others.  With noise the observed
-    pixels are smoothed too, by as much as hidden pixels advise.
-    """
-    C, H, W = y.shape
-    seen = np.broadcast_to(observed, y.shape).reshape(C, -1)
-    flat = y.reshape(C, -1)
-    space = subspace.fit(flat, seen, settings.components)
-    z, known = _coordinates(flat, seen, space)
-    z, known_2d = z.reshape(-1, H, W), known.reshape(H, W)
-    if sigma_y.any():
-        noise = np.sqrt((space.basis**2 * sigma_y[:, None] ** 2).sum(axis=0))
-        steps = denoised_field(z, known_2d, settings.s, noise, rng)
-    else:
-        steps = iter([Step(1, 1, field(z, known_2d, settings.s))])
-    for step in steps:
-        x = space.reconstruct(step.x)
-        yield step._replace(x=x if sigma_y.any() else np.where(observed, y, x))
-
-
-def _coordinates(y: Floats, seen: Bools, space: subspace.Subspace) -> tuple[Floats, Bools]:
-    """z (K, N), and which pixels (N,) determine theirs well enough by the bands they keep."""
-    complete = seen.all(axis=0)
-    z = np.zeros((space.basis.shape[1], y.shape[1]))
-    z[:, complete] = space.project(y[:, complete])
-    partial = seen.any(axis=0) & ~complete
-    known: Bools = np.array(complete)
-    if partial.any():
-        z[:, partial], explained = subspace.regress(y[:, partial], seen[:, partial], space)
-        known[partial] = explained >= TRUSTED
-        if not known.any():  # every pixel is poor: take the better half rather than none
-            known[partial] = explained >= np.median(explained)
-    return z, known
-
-
-def field(z: Floats, known: Bools, s: float) -> Floats:
+def field(z: Floats, known: Bools, s: float, reach: float = np.inf) -> Floats:
     """Fill z (K, H, W) where it is not known (H, W) by the smoothest field of order s.
 
+    With a finite reach (px) −Δ is reach⁻² − Δ throughout: far from data the field returns to 0.
     Conjugate gradients on the missing pixels with A = R (−Δ)^s Rᵀ, (−Δ)^s applied by DCT.  The
     preconditioner L⁻¹ R (−Δ)^{2−s} Rᵀ L⁻¹, L = R (−Δ) Rᵀ factorised once, is exact at s = 1 and
     knows the gaps' edges: a handful of iterations (docs/decisions/0005).
@@ -290,8 +236,10 @@ def field(z: Floats, known: Bools, s: float) -> Floats:
         return z.copy()
     missing = ~known
     laplacian = _laplacian(*known.shape)
+    if reach < np.inf:
+        laplacian = sparse.csr_array(laplacian + reach**-2 * sparse.eye_array(known.size))
     solve = _factor(laplacian, missing.ravel())
-    eigenvalues = _eigenvalues(*known.shape)
+    eigenvalues = _eigenvalues(*known.shape) + reach**-2
     power, rest = eigenvalues**s, eigenvalues ** (2 - s)
 
     def embedded(v: Floats, weight: Floats) -> Floats:
@@ -306,56 +254,6 @@ def field(z: Floats, known: Bools, s: float) -> Floats:
         lambda r: solve(embedded(solve(r), rest)),
     )
     return _set(z, known, start[:, missing] + correction)
-
-
-def denoised_field(
-    z: Floats, known: Bools, s: float, noise: Floats, rng: np.random.Generator
-) -> Iterator[Step]:
-    """Minimise ‖known (f − z)‖² / noise² + κ ‖(−Δ)^{s/2} f‖², noise (K,) the std of each component.
-
-    κ is the best of `KAPPAS` on hidden pixels, each component for itself; a component that does
-    not beat its mean there is noise and becomes its mean.
-    """
-    level = np.maximum(noise, 1e-6)[:, None, None]
-    mean = z[:, known].mean(axis=1)[:, None, None]
-    z = np.where(known, (z - mean) / level, 0.0)
-    hidden = known & (rng.random(known.shape) < HIDDEN)
-    kept = known & ~hidden
-    truth = z[:, hidden]
-    best, kappa = (truth**2).mean(axis=1), np.full(len(z), np.inf)
-    for i, trial in enumerate(KAPPAS, 1):
-        f = _regularised(z, kept, s, trial, TRIAL_TOLERANCE)
-        error = ((f[:, hidden] - truth) ** 2).mean(axis=1)
-        kappa, best = np.where(error < best, trial, kappa), np.minimum(error, best)
-        yield Step(i, len(KAPPAS) + 1, f * level + mean)
-    f = np.zeros_like(z)
-    for trial in KAPPAS:
-        chosen = kappa == trial
-        if chosen.any():
-            f[chosen] = _regularised(z[chosen], known, s, trial, TOLERANCE)
-    yield Step(len(KAPPAS) + 1, len(KAPPAS) + 1, f * level + mean)
-
-
-def _regularised(z: Floats, known: Bools, s: float, kappa: float, tolerance: float) -> Floats:
-    """Solve (known + κ (−Δ)^s) f = known z.
-
-    The preconditioner of `field`, carried over to κ > 0: S⁻¹ (known + κ^{2/s−1} (−Δ)^{2−s}) S⁻¹
-    with the sparse S = known + κ^{1/s} (−Δ); both meet A where data and smoothness weigh the same.
-    """
-    everywhere = np.ones(known.size, bool)
-    weights = sparse.diags_array(known.ravel().astype(float))
-    solve = _factor(weights + kappa ** (1 / s) * _laplacian(*known.shape), everywhere)
-    eigenvalues = _eigenvalues(*known.shape)
-    power, rest = kappa * eigenvalues**s, kappa ** (2 / s - 1) * eigenvalues ** (2 - s)
-
-    def precondition(r: Floats) -> Floats:
-        v = solve(r.reshape(len(r), -1)).reshape(r.shape)
-        v = known * v + _filtered(v, rest)
-        return solve(v.reshape(len(v), -1)).reshape(v.shape)
-
-    return _conjugate_gradients(
-        lambda f: known * f + _filtered(f, power), known * z, precondition, tolerance
-    )
 
 
 def _conjugate_gradients(

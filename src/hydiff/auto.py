@@ -1,0 +1,611 @@
+"""`auto`, the default: try the candidates on hidden copies of the gaps, blend, and say how good.
+
+Letters: M candidates, D distance classes, G groups of bands.  A *recipe* is the whole decision as
+plain JSON: candidates, blending weights and the errors that were seen; it can be replayed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import optimize
+
+from hydiff import mask, validate
+from hydiff.cube import Bools, Cube, Floats
+from hydiff.errors import BadValue, CubeFormatError
+from hydiff.mask import Ints
+from hydiff.methods import METHODS, choose
+from hydiff.problem import Sigma
+from hydiff.result import Step
+from hydiff.run import Estimate, Job, Progress, estimate
+
+NAME = "auto"
+BAND_GROUPS = 4
+D, T = len(validate.EDGES) + 1, validate.TEXTURES
+BORROWED = 2000.0  # entries' worth of the pooled errors that every class of entries borrows
+BOOTSTRAPS = 200
+FEWEST = 30  # hidden pixels below which nothing is concluded
+HOPELESS = 0.9  # of a band's standard deviation: an error like that is no better than its mean
+NORMAL_80 = 1.2815515655446004  # half width of the 80 % interval, in σ
+
+
+class Candidate(NamedTuple):
+    name: str
+    method: str
+    settings: Mapping[str, Any] = {}
+    crossfit: bool = False  # costly: its fits on the folds are averaged instead of fitting again
+
+
+class Budget(NamedTuple):
+    candidates: tuple[Candidate, ...]  # the first is the default, left only for a proven gain
+    folds: int
+    costly_folds: int  # fits of a costly candidate
+
+
+SMOOTH = Candidate("smooth", "smooth")
+CLASSICAL = (
+    SMOOTH,
+    Candidate("power law", "smooth", {"s": 1.5}),
+    Candidate("membrane", "smooth", {"s": 1.0}),
+)
+# where pixels keep some bands, what matters is how the others follow from them
+SPECTRAL = (SMOOTH, Candidate("along the bands", "spectral"))
+SPECTRAL_FOLDS = 3
+BUDGETS = {
+    "fast": Budget(CLASSICAL, 8, 0),
+    "normal": Budget(CLASSICAL, 8, 2),
+    "best": Budget(CLASSICAL, 12, 4),
+}
+
+
+class Decision(NamedTuple):
+    recipe: dict[str, Any]
+    expected: dict[str, float]  # nrmse, mpsnr (dB), sam (°) of the filled entries
+    relative: Floats  # (bands, rows, cols) expected error in standard deviations of the band
+
+
+def fill(
+    cube: Cube,
+    seen: Bools,
+    target: Bools,
+    sigma_y: Sigma,
+    job: Job,
+    *,
+    budget: str = "normal",
+    recipe: Mapping[str, Any] | None = None,
+    progress: Progress = None,
+) -> tuple[Estimate, Decision]:
+    """Estimate a cube by a validated blend of candidates, or by the blend a recipe tells."""
+    ready: dict[str, Estimate] = {}
+    if recipe is None:
+        recipe, ready = decide(cube, seen, target, sigma_y, BUDGETS[budget], job, progress)
+    # what is applied went through JSON, so that a replay has the very same numbers
+    plain: dict[str, Any] = json.loads(json.dumps(recipe))
+    return _apply(plain, cube, seen, target, sigma_y, job, ready)
+
+
+def read_recipe(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
+    """A recipe from a mapping, a JSON file, or the record (OUT.fill.json) of an earlier fill."""
+    found: Any = source
+    if isinstance(source, str | Path):
+        try:
+            found = json.loads(Path(source).read_text())
+        except OSError as error:
+            raise CubeFormatError(f"{source}: cannot be read as a recipe: {error}") from None
+        except ValueError:
+            raise CubeFormatError(f"{source} is no JSON; expected an OUT.fill.json") from None
+    if isinstance(found, Mapping) and isinstance(found.get("recipe"), Mapping):
+        found = found["recipe"]
+    needed = {"candidates", "weights", "errors"}
+    if not isinstance(found, Mapping) or not needed <= set(found):
+        where = source if isinstance(source, str | Path) else "the recipe"
+        raise CubeFormatError(
+            f"{where} holds no recipe; expected the record (OUT.fill.json) of a fill by {NAME}"
+        )
+    shape = (len(found["candidates"]), D, BAND_GROUPS)
+    if np.shape(found["weights"]) != shape:
+        raise BadValue(f"the recipe's weights have shape {np.shape(found['weights'])}, not {shape}")
+    return dict(found)
+
+
+# ── deciding ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class Trial(NamedTuple):
+    """What the candidates made of the hidden entries of one fold."""
+
+    residual: Floats  # (M, n), in standard deviations of the band
+    band: Ints  # (n,)
+    distance: Ints  # (n,) class
+    rough: Floats  # (n,)
+    noise: Floats  # (n,) variance of the measurement, in those units
+    angle: Floats  # (2, pixels): ‖x - truth‖ / ‖truth‖ and the spectral angle, of the default
+
+
+def decide(
+    cube: Cube,
+    seen: Bools,
+    target: Bools,
+    sigma_y: Sigma,
+    budget: Budget,
+    job: Job,
+    progress: Progress = None,
+) -> tuple[dict[str, Any], dict[str, Estimate]]:
+    """Try the candidates on hidden entries; the recipe, and the estimates that are ready."""
+    if _mostly_partial(seen):
+        costly_ones = tuple(c for c in budget.candidates if c.crossfit)
+        budget = Budget(SPECTRAL + costly_ones, SPECTRAL_FOLDS, budget.costly_folds)
+    candidates = [c for c in budget.candidates if not c.crossfit or budget.costly_folds]
+    if _is_noisy(sigma_y):
+        candidates = [c for c in candidates if METHODS[c.method].noise]
+    hidden = _folds(cube, seen, budget.folds, job.seed) if target.any() else []
+    done, total = 0, len(hidden) * len(candidates) + 1
+    trials: list[Trial] = []
+    costly: dict[str, list[Estimate]] = {c.name: [] for c in candidates if c.crossfit}
+    for i, fold in enumerate(hidden):
+        fits: list[Estimate | None] = []
+        for c in candidates:
+            fit = None
+            if not c.crossfit or i < budget.costly_folds:
+                fit = estimate(
+                    cube, seen & ~fold, _chosen(c), sigma_y, job._replace(checkpoint=None)
+                )
+            if fit is not None and c.crossfit:
+                costly[c.name].append(fit)
+            fits.append(fit)
+            done += 1
+            if progress is not None and fit is not None:
+                progress(Step(done, total, fit.values))
+        trials.append(_trial(cube, seen, fold, fits))
+    weights, why = _weights(trials, _kinds(cube, seen, target), candidates, job.seed)
+    recipe = {
+        "method": NAME,
+        "candidates": [
+            {"name": c.name, "method": c.method, "settings": dict(c.settings)}
+            | (
+                {"fits": len(costly[c.name]), "of": budget.folds, "seed": job.seed}
+                if c.crossfit
+                else {}
+            )
+            for c in candidates
+        ],
+        "weights": weights.tolist(),
+        "errors": _errors(trials, weights, cube, seen, target),
+        "folds": len(trials),
+        "why": why,
+    }
+    ready = {name: _mean_estimate(fits) for name, fits in costly.items() if fits}
+    return recipe, ready
+
+
+def _folds(cube: Cube, seen: Bools, count: int, seed: int) -> list[Bools]:
+    """Entries of good bands to hide, a fold at a time."""
+    usable = cube.good_bands & seen.any(axis=(1, 2))
+    found = validate.folds(seen[usable], count, np.random.default_rng(seed))
+    out = []
+    for fold in found:
+        whole = np.zeros(seen.shape, bool)
+        whole[usable] = fold & seen[usable]
+        if whole.any(axis=0).sum() >= FEWEST and (seen & ~whole)[usable].any(axis=(1, 2)).all():
+            out.append(whole)
+    return out
+
+
+def _mostly_partial(seen: Bools) -> bool:
+    """Whether most pixels with gaps keep some of their bands."""
+    lacking = ~seen.all(axis=0)
+    return bool((lacking & seen.any(axis=0)).sum() > 0.5 * lacking.sum())
+
+
+def _chosen(c: Candidate, **more: Any) -> Any:
+    return choose(c.method, None, {**c.settings, **more})
+
+
+def _is_noisy(sigma_y: Sigma) -> bool:
+    return isinstance(sigma_y, str) or bool(np.any(np.asarray(sigma_y, dtype=float) > 0))
+
+
+def _mean_estimate(fits: Sequence[Estimate]) -> Estimate:
+    """Fits on different folds, averaged: each left out other entries."""
+    return fits[0]._replace(values=np.mean([f.values for f in fits], axis=0))
+
+
+def _band_spread(cube: Cube, seen: Bools) -> Floats:
+    """(bands,) standard deviation of the seen entries; 1 for constant bands."""
+    values = np.asarray(cube.values, dtype=np.float64)
+    spread = np.array([v[s].std() if s.any() else 0.0 for v, s in zip(values, seen, strict=True)])
+    return np.where(spread > 0, spread, 1.0)
+
+
+def _groups(bands: int) -> Ints:
+    """(bands,) the group of each band."""
+    return np.minimum(np.arange(bands) * BAND_GROUPS // max(bands, 1), BAND_GROUPS - 1)
+
+
+def _trial(cube: Cube, seen: Bools, fold: Bools, fits: Sequence[Estimate | None]) -> Trial:
+    values = np.asarray(cube.values, dtype=np.float64)
+    kept = seen & ~fold
+    spread = _band_spread(cube, kept)
+    band, row, col = np.nonzero(fold)
+    truth = values[fold]
+    first = fits[0]
+    assert first is not None  # the default candidate is never costly
+    residual = np.stack(
+        [np.full(len(truth), np.nan) if f is None else f.values[fold] - truth for f in fits]
+    )
+    distance = np.empty(seen.shape, np.intp)
+    distance[:] = validate.distance_class(mask.shared(kept))
+    rough = validate.roughness(values, kept)[row, col]
+    pixels = fold.any(axis=0)
+    a, b = (
+        np.where(seen, v, 0.0)[:, pixels] for v in (np.where(fold, first.values, values), values)
+    )
+    return Trial(
+        residual / spread[band],
+        band,
+        distance[fold],
+        rough,
+        (first.sigma_y / spread)[band] ** 2,
+        np.stack([np.linalg.norm(a - b, axis=0) / _norm(b), _angle(a, b)]),
+    )
+
+
+def _norm(a: Floats) -> Floats:
+    norm: Floats = np.maximum(np.linalg.norm(a, axis=0), np.finfo(float).tiny)
+    return norm
+
+
+def _angle(a: Floats, b: Floats) -> Floats:
+    cosine = np.einsum("bp,bp->p", a, b) / (_norm(a) * _norm(b))
+    angle: Floats = np.degrees(np.arccos(np.clip(cosine, -1, 1)))
+    return angle
+
+
+def _kinds(cube: Cube, seen: Bools, target: Bools) -> tuple[Ints, Floats]:
+    """Distance class and roughness of the entries to fill in good bands."""
+    target = target & cube.good_bands[:, None, None]
+    distance = np.empty(seen.shape, np.intp)
+    distance[:] = validate.distance_class(mask.shared(seen))
+    values = np.asarray(cube.values, dtype=np.float64)
+    rough = np.broadcast_to(validate.roughness(values, seen), seen.shape)
+    return distance[target], rough[target]
+
+
+def _importance(trial: Trial, target: tuple[Ints, Floats]) -> Floats:
+    """(n,) so that the hidden entries count like those to fill, by distance and texture."""
+    edges = np.quantile(target[1], [1 / 3, 2 / 3]) if len(target[1]) else [0.0, 0.0]
+    mine = trial.distance * T + np.digitize(trial.rough, edges)
+    theirs = target[0] * T + np.digitize(target[1], edges)
+    return validate.importance(mine, theirs, D * T)
+
+
+def _weights(
+    trials: Sequence[Trial],
+    target: tuple[Ints, Floats],
+    candidates: Sequence[Candidate],
+    seed: int,
+) -> tuple[Floats, str]:
+    """Blending weights (M, D, G), convex over M, and why.
+
+    The squared error of a blend is a quadratic form in its weights, so the matrices of the
+    candidates' error products per fold and class are all that is needed.
+    """
+    M, default = len(candidates), np.zeros((len(candidates), D, BAND_GROUPS))
+    default[0] = 1
+    if M == 1:
+        return default, f"{candidates[0].name} is the only candidate"
+    # a costly candidate was not fitted on every fold: compare where all were
+    trials = [t for t in trials if np.isfinite(t.residual).all(axis=0).any()]
+    if len(trials) < 2:
+        return default, f"too few observed pixels to try the candidates on: {candidates[0].name}"
+    products = np.stack([_products(t, _importance(t, target)) for t in trials])
+    best = _blend(products.sum(axis=0), M)
+    loss = np.array([_losses(products, i, M) for i in range(len(trials))])  # default, blend
+    rng = np.random.default_rng(seed)
+    draws = rng.integers(len(trials), size=(BOOTSTRAPS, len(trials)))
+    gains = 1 - loss[draws, 1].sum(axis=1) / np.maximum(loss[draws, 0].sum(axis=1), 1e-300)
+    gain = float(1 - loss[:, 1].sum() / max(loss[:, 0].sum(), 1e-300))
+    error = float(gains.std())
+    share = (
+        best[:, products.sum(axis=(0, 3, 4)) > 0].mean(axis=1) if products.any() else best[:, 0, 0]
+    )
+    told = f"{100 * gain:.1f} ± {100 * error:.1f} % of the squared error on {len(trials)} folds"
+    if not gain > error:
+        return default, f"{candidates[0].name} alone: blending would gain {told}"
+    shares = ", ".join(f"{c.name} {100 * s:.0f} %" for c, s in zip(candidates, share, strict=True))
+    return best, f"blend of {shares}, by distance and band group: it gained {told}"
+
+
+def _products(trial: Trial, weight: Floats) -> Floats:
+    """(D, G, M, M + 1): sums of products of the candidates' residuals per class, and the count.
+
+    Every band counts alike, whatever its error: that is what a mean over bands of PSNR rewards.
+    """
+    M = len(trial.residual)
+    bands = int(trial.band.max()) + 1
+    present = np.isfinite(trial.residual).all(axis=0)
+    squares = np.bincount(trial.band, trial.residual[0] ** 2, bands)
+    scale = np.sqrt(squares / np.maximum(np.bincount(trial.band, minlength=bands), 1))
+    r = trial.residual / np.maximum(scale[trial.band], 1e-12)
+    cell = trial.distance * BAND_GROUPS + _groups(bands)[trial.band]
+    out = np.zeros((D * BAND_GROUPS, M, M + 1))
+    for i in range(M):
+        for j in range(M):
+            product = np.where(present, weight * r[i] * r[j], 0.0)
+            out[:, i, j] = np.bincount(cell, product, len(out))
+    out[:, :, M] = np.bincount(cell, present * weight, len(out))[:, None]
+    return out.reshape(D, BAND_GROUPS, M, M + 1)
+
+
+def _blend(products: Floats, M: int) -> Floats:
+    """The convex weights of least squared error in every class, each borrowing from all."""
+    pooled = products.sum(axis=(0, 1))
+    mean = pooled[:, :M] / max(pooled[0, M], 1e-300)
+    weights = np.empty((M, D, BAND_GROUPS))
+    for d in range(D):
+        for g in range(BAND_GROUPS):
+            weights[:, d, g] = _simplex(products[d, g, :, :M] + BORROWED * mean)
+    return weights
+
+
+def _simplex(A: Floats) -> Floats:
+    """argmin wᵀ A w over w ≥ 0, Σ w = 1."""
+    M = len(A)
+    scale = np.trace(A) / M
+    if not scale > 0:
+        first: Floats = np.eye(M)[0]
+        return first
+    root = np.linalg.cholesky(A / scale + 1e-6 * np.eye(M)).T
+    w, _ = optimize.nnls(np.vstack([root, 1e3 * np.ones(M)]), np.r_[np.zeros(M), 1e3])
+    convex: Floats = w / w.sum()
+    return convex
+
+
+def _losses(products: Floats, fold: int, M: int) -> tuple[float, float]:
+    """Squared error in one fold of the default, and of the blend that the other folds advise."""
+    others = np.delete(products, fold, axis=0).sum(axis=0)
+    w = _blend(others, M)
+    own = products[fold][..., :M]
+    return float(own[..., 0, 0].sum()), float(np.einsum("idg,dgij,jdg->", w, own, w))
+
+
+# ── how large the errors were ────────────────────────────────────────────────────────────────────
+
+
+def _errors(
+    trials: Sequence[Trial], weights: Floats, cube: Cube, seen: Bools, target: Bools
+) -> dict[str, Any]:
+    """Mean square errors of the blend on hidden entries: class × band × texture, in units of σ_b².
+
+    `widening`: factor that makes 80 % intervals cover 80 %; `angle`: spectral angle (°) per
+    relative error.
+    """
+    bands = cube.bands
+    kinds = _kinds(cube, seen, target)
+    edges = np.quantile(kinds[1], [1 / 3, 2 / 3]).tolist() if len(kinds[1]) else [0.0, 0.0]
+    plain = {"by_class": None, "by_band": [1.0] * bands, "by_texture": [1.0] * T}
+    if not trials:
+        return {**plain, "texture_edges": edges, "widening": 1.0, "angle": None}
+    band, distance, rough, noise, weight = (
+        np.concatenate(parts)
+        for parts in zip(
+            *((t.band, t.distance, t.rough, t.noise, _importance(t, kinds)) for t in trials),
+            strict=True,
+        )
+    )
+    group, texture = _groups(bands)[band], np.digitize(rough, edges)
+    residual = np.concatenate([t.residual for t in trials], axis=1)
+    mix = weights[:, distance, group]
+    residual = np.where(np.isfinite(residual), residual, residual[0])
+    square = (mix * residual).sum(axis=0) ** 2
+
+    def mean_by(kind: Ints, count: int, values: Floats) -> tuple[Floats, Floats]:
+        total = np.bincount(kind, weight, count).astype(float)
+        return np.bincount(kind, weight * values, count) / np.maximum(total, 1e-300), total
+
+    def factors(kind: Ints, count: int, expected: Floats, borrowed: float) -> Floats:
+        """How much larger the squares of a kind are than expected, drawn towards 1."""
+        seen_, n = mean_by(kind, count, clean / expected)
+        return (n * seen_ + borrowed) / (n + borrowed)
+
+    clean = np.maximum(square - noise, 0.0) if noise.any() else square
+    overall = max(float(np.average(clean, weights=weight)), 1e-12)
+    by_class, n = mean_by(distance * BAND_GROUPS + group, D * BAND_GROUPS, clean)
+    per_group, m = mean_by(group, BAND_GROUPS, clean)
+    per_group = np.where(m > 0, np.maximum(per_group, 1e-9 * overall), overall)
+    by_class = by_class.reshape(D, BAND_GROUPS)
+    n = n.reshape(D, BAND_GROUPS)
+    by_class = (n * by_class + 100 * per_group) / (n + 100)
+    seen_classes = n.sum(axis=1) > 0
+    expected = by_class[distance, group]
+    by_band = factors(band, bands, expected, 20.0)
+    by_texture = factors(texture, T, expected * by_band[band], 200.0)
+    expected = expected * by_band[band] * by_texture[texture]
+    ratio = np.sqrt(square / (expected + noise))
+    order = np.argsort(ratio)
+    share = np.cumsum(weight[order]) / weight.sum()
+    at_80 = ratio[order][min(int(np.searchsorted(share, 0.8)), len(ratio) - 1)]
+    relative, angle = np.concatenate([t.angle for t in trials], axis=1)
+    return {
+        "by_class": by_class.tolist(),
+        "classes_seen": seen_classes.tolist(),
+        "by_band": by_band.tolist(),
+        "by_texture": by_texture.tolist(),
+        "texture_edges": edges,
+        "widening": float(at_80 / NORMAL_80),
+        "angle": float(angle.sum() / relative.sum()) if relative.sum() > 0 else None,
+    }
+
+
+# ── applying ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _apply(
+    recipe: dict[str, Any],
+    cube: Cube,
+    seen: Bools,
+    target: Bools,
+    sigma_y: Sigma,
+    job: Job,
+    ready: Mapping[str, Estimate],
+) -> tuple[Estimate, Decision]:
+    weights = np.asarray(recipe["weights"])
+    used: Bools = np.asarray(weights.any(axis=(1, 2)))
+    used[0] = True  # the error bars are built on the default's
+    distance = np.empty(seen.shape, np.intp)
+    distance[:] = validate.distance_class(mask.shared(seen))
+    group = np.broadcast_to(_groups(cube.bands)[:, None, None], seen.shape)
+    values = np.zeros(seen.shape)
+    notes: list[str] = []
+    first: Estimate | None = None
+    for entry, weight, wanted in zip(recipe["candidates"], weights, used, strict=True):
+        if not wanted:
+            continue
+        candidate = Candidate(entry["name"], entry["method"], entry["settings"], "fits" in entry)
+        found = ready.get(candidate.name)
+        if found is None:
+            found = _fitted(candidate, entry, cube, seen, sigma_y, job, bars=first is None)
+        first = found if first is None else first
+        notes += [n for n in found.notes if n not in notes]
+        share = weight[distance, group]
+        told = np.where(np.isfinite(found.values), found.values, first.values)
+        values += np.where(share > 0, share * told, 0.0)
+    assert first is not None
+    # bad bands, and bands nobody observed, are the plain fill of any candidate
+    judged = cube.good_bands[:, None, None] & np.isfinite(first.values)
+    values = np.where(judged, values, first.values)
+    variance = _variance(recipe["errors"], cube, seen, target, distance, first)
+    spread = _band_spread(cube, seen)[:, None, None]
+    sigma = np.sqrt(variance) * recipe["errors"]["widening"]
+    decision = Decision(
+        recipe,
+        _expected(recipe["errors"], cube, seen, target, values, variance),
+        np.sqrt(variance) / spread,
+    )
+    notes = [f"auto: {recipe['why']}", *notes, *_advice(decision, cube, target)]
+    return first._replace(values=values, sigma=sigma, notes=notes), decision
+
+
+def _fitted(
+    candidate: Candidate,
+    entry: Mapping[str, Any],
+    cube: Cube,
+    seen: Bools,
+    sigma_y: Sigma,
+    job: Job,
+    bars: bool,
+) -> Estimate:
+    if candidate.crossfit:
+        alone = job._replace(checkpoint=None)
+        hidden = _folds(cube, seen, entry["of"], entry["seed"])[: entry["fits"]]
+        return _mean_estimate(
+            [estimate(cube, seen & ~f, _chosen(candidate), sigma_y, alone) for f in hidden]
+        )
+    more = {"error_bars": True} if bars and candidate.method == "smooth" else {}
+    return estimate(cube, seen, _chosen(candidate, **more), sigma_y, job)
+
+
+def _variance(
+    errors: Mapping[str, Any],
+    cube: Cube,
+    seen: Bools,
+    target: Bools,
+    distance: Ints,
+    first: Estimate,
+) -> Floats:
+    """(bands, rows, cols) expected square error of the entries to fill, in the cube's unit squared.
+
+    Its size is what was seen on hidden entries of the same class; the posterior variance tells how
+    it varies inside a class, and takes over for distances that no hidden entry had.
+    """
+    spread = _band_spread(cube, seen)[:, None, None]
+    posterior = np.full(seen.shape, np.nan) if first.sigma is None else first.sigma**2
+    posterior = np.where(np.isfinite(posterior), posterior / spread**2, 0.25)
+    if errors["by_class"] is None:
+        return np.where(target, posterior * spread**2, 0.0)
+    by_class = np.asarray(errors["by_class"])
+    group = _groups(cube.bands)
+    inside = np.stack(
+        [_mean_by_class(*parts) for parts in zip(posterior, distance, target, strict=True)], 1
+    )
+    seen_classes = np.flatnonzero(errors["classes_seen"])
+    for d in range(D):
+        near = seen_classes[np.argmin(np.abs(seen_classes - d))]
+        if near != d:  # no hidden entry was so far from the data
+            growth = inside[d].sum() / inside[near].sum() if inside[near].any() else 1.0
+            by_class[d] = by_class[near] * max(growth, 1.0)
+    group3 = np.broadcast_to(group[:, None, None], seen.shape)
+    level = inside[distance, np.arange(cube.bands)[:, None, None]]
+    within = np.where(level > 0, posterior / np.where(level > 0, level, 1.0), 1.0)
+    by_band = np.asarray(errors["by_band"])
+    if len(by_band) != cube.bands:  # a recipe from another sensor
+        by_band = np.ones(cube.bands)
+    values = np.asarray(cube.values, dtype=np.float64)
+    texture = np.digitize(validate.roughness(values, seen), errors["texture_edges"])
+    expected = by_class[distance, group3] * np.asarray(errors["by_texture"])[texture]
+    expected = expected * by_band[:, None, None] * np.clip(within, 0.25, 4.0)
+    return np.where(target, expected * spread**2, 0.0)
+
+
+def _mean_by_class(values: Floats, distance: Ints, where: Bools) -> Floats:
+    """(D,) mean of one band's values (rows, cols) over each distance class; 0 for empty ones."""
+    total = np.bincount(distance[where], minlength=D)
+    mean: Floats = np.bincount(distance[where], values[where], D) / np.maximum(total, 1)
+    return mean
+
+
+def _expected(
+    errors: Mapping[str, Any],
+    cube: Cube,
+    seen: Bools,
+    target: Bools,
+    values: Floats,
+    variance: Floats,
+) -> dict[str, float]:
+    """NRMSE, MPSNR and SAM that the filled entries of good bands should have."""
+    judged = target & (cube.good_bands & seen.any(axis=(1, 2)))[:, None, None]
+    bands = judged.any(axis=(1, 2))
+    if not bands.any():
+        return {}
+    square = variance.sum(axis=(1, 2), where=judged)[bands] / judged.sum(axis=(1, 2))[bands]
+    good = np.asarray(cube.values, dtype=np.float64)[seen & cube.good_bands[:, None, None]]
+    peak = float(good.max() - good.min()) or 1.0
+    found = {
+        "nrmse": float(np.mean(np.sqrt(square) / _band_spread(cube, seen)[bands])),
+        "mpsnr": float(
+            np.mean(np.minimum(-10 * np.log10(np.maximum(square, 1e-300) / peak**2), 100))
+        ),
+    }
+    if errors["angle"] is not None:
+        pixels = judged.any(axis=0)
+        error = np.sqrt(np.where(judged, variance, 0.0)[:, pixels].sum(axis=0))
+        spectra = np.where(seen | judged, values, 0.0)[:, pixels]
+        found["sam"] = errors["angle"] * float(np.mean(error / _norm(spectra)))
+    return found
+
+
+def _advice(decision: Decision, cube: Cube, target: Bools) -> Iterator[str]:
+    """What a user should know before trusting the fill."""
+    told = decision.expected
+    if told:
+        yield "expected in the filled entries: " + ", ".join(
+            f"{name} {told[key]:.3g}{unit}"
+            for key, name, unit in (
+                ("nrmse", "NRMSE", ""),
+                ("mpsnr", "MPSNR", " dB"),
+                ("sam", "SAM", "°"),
+            )
+            if key in told
+        )
+    judged = target & cube.good_bands[:, None, None]
+    hopeless = judged & (decision.relative > HOPELESS)
+    if hopeless.any():
+        yield (
+            f"{100 * hopeless.sum() / judged.sum():.0f} % of the filled entries are expected to be "
+            "hardly better than their band's mean (gaps too wide, or no data nearby); "
+            f"--max-error {HOPELESS:g} leaves them missing"
+        )

@@ -1,0 +1,175 @@
+"""Try a fill on observed entries: hide copies of the gap pattern itself, and weigh what they tell.
+
+Masks are bool, (rows, cols) when all bands share them or (bands, rows, cols); True = observed in
+`observed`, True = the entry is hidden in a fold.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import ndimage
+
+from hydiff import mask
+from hydiff.cube import Bools, Floats
+from hydiff.mask import Ints
+
+TRIALS = 96  # placements that are drawn; the folds are the best of them
+SHARE = 0.12  # of the observed pixels hidden in one fold, at most
+EDGES = (1.5, 2.5, 4.0, 6.0, 9.0, 13.0, 20.0)  # px: distance classes end here
+TEXTURES = 3  # classes of local roughness
+HEAVIEST = 10.0  # a hidden entry counts at most so many times
+
+
+class Placement(NamedTuple):
+    """Where a copy of the pattern goes: turned, mirrored, then rolled."""
+
+    turns: int  # by 90°
+    mirrored: bool
+    down: int  # px
+    right: int
+
+
+def transplanted(missing: Bools, placement: Placement) -> Bools:
+    """The pattern moved over the same grid; what leaves it on one side returns on the other.
+
+    A pattern on a grid that is not square is continued periodically before a quarter turn.
+    """
+    rows, cols = missing.shape[-2:]
+    side = max(rows, cols)
+    copy = missing
+    if placement.turns % 2 and rows != cols:
+        lead = [(0, 0)] * (missing.ndim - 2)
+        copy = np.pad(missing, [*lead, (0, side - rows), (0, side - cols)], mode="wrap")
+    copy = np.rot90(copy, placement.turns, axes=(-2, -1))
+    if placement.mirrored:
+        copy = copy[..., ::-1]
+    copy = np.roll(copy, (placement.down, placement.right), axis=(-2, -1))
+    return np.ascontiguousarray(copy[..., :rows, :cols])
+
+
+def folds(observed: Bools, count: int, rng: np.random.Generator) -> list[Bools]:
+    """Which observed entries to hide, `count` times: pieces of transplanted copies of the gaps.
+
+    Copies keep a gap's width away from the real gaps, or as much of it as leaves half of the best
+    copy; each fold takes a window of its copy, or every `count`-th band where bands differ, so
+    that what remains is still like the scene.  The shape is that of `observed`.
+    """
+    shared = mask.shared(observed)
+    missing = ~shared
+    if not missing.any() or missing.all():
+        return []
+    allowed = _clear_of_gaps(missing)
+    placements = _placements(missing, rng, TRIALS if missing.ndim == 2 else count)
+    chosen: list[Bools] = []
+    used = np.zeros(missing.shape, bool)
+    for number in range(count):
+        gain = [0]
+        if missing.ndim == 2:  # elsewhere any placement is as good as another
+            copies = (transplanted(missing, place) & allowed for place in placements)
+            gain = [int(c.sum()) - int(0.7 * (c & used).sum()) for c in copies]
+        hidden = transplanted(missing, placements.pop(int(np.argmax(gain)))) & allowed
+        if missing.ndim == 3:
+            hidden &= (np.arange(len(hidden)) % count == number)[:, None, None]
+        else:
+            hidden &= _window(hidden, int(SHARE * shared.sum()), rng)
+        used |= hidden
+        if hidden.any():
+            chosen.append(np.broadcast_to(hidden, observed.shape))
+    return chosen
+
+
+def _placements(missing: Bools, rng: np.random.Generator, count: int) -> list[Placement]:
+    rows, cols = missing.shape[-2:]
+    quarter = 1 if missing.ndim == 2 else 2  # where bands differ, dead columns stay columns
+    return [
+        Placement(
+            quarter * int(rng.integers(4)),
+            bool(rng.integers(2)),
+            int(rng.integers(rows)),
+            int(rng.integers(cols)),
+        )
+        for _ in range(count)
+    ]
+
+
+def _clear_of_gaps(missing: Bools) -> Bools:
+    """Observed entries that lie far enough from the real gaps for a copy to be put there."""
+    if missing.ndim == 3:
+        return ~missing
+    width = float(mask.thickness(missing)[missing].mean())
+    distance = ndimage.distance_transform_edt(~missing)
+    while width >= 1:
+        clear: Bools = distance > width
+        if clear.mean() > 0.5 * (~missing).mean():
+            return clear
+        width /= 2
+    return ~missing
+
+
+def _window(hidden: Bools, most: int, rng: np.random.Generator) -> Bools:
+    """A rectangle, somewhere, that holds at most so many hidden pixels."""
+    window = np.ones(hidden.shape, bool)
+    share = min(1.0, most / max(int(hidden.sum()), 1)) ** 0.5
+    if share == 1:
+        return window
+    window[:] = False
+    size = [max(int(share * n), 1) for n in hidden.shape]
+    corner = [int(rng.integers(n - s + 1)) for n, s in zip(hidden.shape, size, strict=True)]
+    window[corner[0] : corner[0] + size[0], corner[1] : corner[1] + size[1]] = True
+    return window if (window & hidden).any() else np.ones(hidden.shape, bool)
+
+
+# ── classes of entries ───────────────────────────────────────────────────────────────────────────
+
+
+def distance_class(observed: Bools) -> Ints:
+    """Class 0 … len(EDGES) of the distance to the nearest observed pixel of the band."""
+    if observed.ndim == 2:
+        if not observed.any():
+            return np.full(observed.shape, len(EDGES))
+        classes: Ints = np.digitize(ndimage.distance_transform_edt(~observed), EDGES)
+        return classes
+    out = np.empty(observed.shape, np.intp)
+    for bands, seen in mask.band_groups(observed):
+        out[bands] = distance_class(seen)
+    return out
+
+
+def roughness(values: Floats, observed: Bools, radius: float = 6.0) -> Floats:
+    """(rows, cols) mean absolute step between observed neighbours around each pixel.
+
+    values (bands, rows, cols); each band counts relative to its own spread.
+    """
+    total, count = np.zeros(values.shape[1:]), np.zeros(values.shape[1:])
+    seen = np.broadcast_to(observed, values.shape)
+    for band in range(0, len(values), max(len(values) // 8, 1)):
+        flags = seen[band]
+        spread = values[band][flags].std() if flags.any() else 0.0
+        if not spread > 0:
+            continue
+        for axis in (0, 1):
+            both = np.minimum(flags, np.roll(flags, 1, axis))
+            both[(slice(0, 1), slice(None))[:: 1 if axis == 0 else -1]] = False
+            step = np.abs(values[band] - np.roll(values[band], 1, axis)) / spread
+            total += ndimage.gaussian_filter(np.where(both, step, 0.0), radius, mode="constant")
+            count += ndimage.gaussian_filter(both.astype(float), radius, mode="constant")
+    rough: Floats = total / np.maximum(count, 1e-12)
+    return rough
+
+
+def importance(kind: Ints, target: Ints, classes: int) -> Floats:
+    """Weights (n,) of hidden entries of these kinds, so that they count like the target's kinds.
+
+    The weights have mean 1 and none exceeds HEAVIEST times the least of the usual ones.
+    """
+    have = np.bincount(kind, minlength=classes).astype(float)
+    want = np.bincount(target, minlength=classes).astype(float)
+    ratio = np.where(have > 0, want / np.maximum(have, 1), 0.0)
+    weight = ratio[kind]
+    if not weight.any():
+        return np.ones(len(kind))
+    weight = np.minimum(weight, HEAVIEST * np.median(weight[weight > 0]))
+    normal: Floats = weight / weight.mean()
+    return normal

@@ -1,0 +1,252 @@
+"""Laws of `auto`: what it may look at, how it blends, what it promises, and that it repeats."""
+
+import json
+
+import numpy as np
+import pytest
+
+import hydiff
+from hydiff import auto, metrics, provenance, validate
+from hydiff.auto import Budget, Candidate
+from hydiff.cube import Cube
+from hydiff.errors import BadValue, CubeFormatError
+from hydiff.mask import make_mask, thickness
+from hydiff.run import Job, estimate
+
+JOB = Job(0, "cpu", False, None, False)
+
+
+@pytest.fixture
+def scene(rng):
+    """(10, 48, 48): smooth fields of several orders and some texture, in file units."""
+    from scipy.ndimage import gaussian_filter
+
+    maps = np.stack([gaussian_filter(rng.standard_normal((48, 48)), w) * w for w in (1, 2, 4)])
+    cube = np.tensordot(rng.random((10, 3)), maps, 1) + 0.01 * rng.standard_normal((10, 48, 48))
+    return 1000 + 400 * cube
+
+
+@pytest.fixture
+def gaps():
+    observed = np.ones((48, 48), bool)
+    observed[:, 10:14] = observed[:, 30:33] = observed[20:27, 38:45] = False
+    return observed
+
+
+# ── transplanted gaps ────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3])
+@pytest.mark.parametrize("shape", [(30, 30), (24, 36)])
+def test_a_transplanted_gap_keeps_its_own_geometry(turns, shape):
+    missing = np.zeros(shape, bool)
+    missing[8:13, 9:16] = missing[10, 16] = True
+    copy = validate.transplanted(missing, validate.Placement(turns, True, 3, -2))
+    if shape[0] == shape[1] or turns % 2 == 0:
+        assert copy.sum() == missing.sum()
+        assert sorted(thickness(copy)[copy]) == sorted(thickness(missing)[missing])
+    assert copy.shape == shape
+
+
+def test_placements_are_undone_by_their_opposites(rng):
+    missing = rng.random((20, 20)) > 0.5
+    there = validate.transplanted(missing, validate.Placement(1, False, 0, 0))
+    assert np.array_equal(validate.transplanted(there, validate.Placement(3, False, 0, 0)), missing)
+
+
+@pytest.mark.parametrize("kind", ["stripes", "blobs", "columns", "pixels", "published-4"])
+def test_folds_hide_observed_entries_only_and_leave_most(kind):
+    observed = make_mask(kind, (6, 48, 48), None, np.random.default_rng(0))
+    found = validate.folds(observed, 8, np.random.default_rng(1))
+    assert len(found) >= 6
+    for hidden in found:
+        assert hidden.any() and not (hidden & ~observed).any()
+        assert hidden.sum() < 0.25 * observed.sum()
+    again = validate.folds(observed, 8, np.random.default_rng(1))
+    assert all(np.array_equal(a, b) for a, b in zip(found, again, strict=True))
+
+
+def test_copies_keep_away_from_a_single_gap():
+    observed = np.ones((60, 60), bool)
+    observed[20:26, 20:26] = False
+    reach = np.zeros((60, 60), bool)
+    reach[15:31, 15:31] = True
+    for hidden in validate.folds(observed, 8, np.random.default_rng(0)):
+        assert not (hidden & reach).any() and hidden.sum() <= 36
+
+
+def test_importance_gives_the_hidden_entries_the_targets_distribution(rng):
+    mine, theirs = rng.integers(0, 3, 5000), rng.choice(3, 5000, p=[0.5, 0.3, 0.2])
+    weight = validate.importance(mine, theirs, 3)
+    share = np.bincount(mine, weight, 3) / weight.sum()
+    np.testing.assert_allclose(share, np.bincount(theirs) / 5000, atol=1e-9)
+
+
+# ── what it may look at ──────────────────────────────────────────────────────────────────────────
+
+
+def test_hidden_values_reach_neither_scale_nor_components(scene, gaps):
+    """Poison what a fold hides: not one bit of the estimate may change."""
+    seen = np.broadcast_to(gaps, scene.shape)
+    fold = auto._folds(Cube(scene), seen, 8, 0)[0]
+    poisoned = np.where(fold, 1e9, scene)
+    for sigma_y in (0.0, "auto"):
+        one, other = (
+            estimate(Cube(v), seen & ~fold, auto._chosen(auto.SMOOTH), sigma_y, JOB).values
+            for v in (scene, poisoned)
+        )
+        assert np.array_equal(one, other)
+
+
+def test_the_decision_does_not_see_the_gaps(scene, gaps, rng):
+    other = np.where(gaps, scene, 1e6 * rng.random(scene.shape))
+    one, two = (hydiff.fill(v, gaps, budget="fast") for v in (scene, other))
+    assert one.recipe == two.recipe and np.array_equal(one.values, two.values)
+
+
+# ── blending ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_weights_are_convex(scene, gaps):
+    weights = np.asarray(hydiff.fill(scene, gaps).recipe["weights"])
+    assert (weights >= 0).all()
+    np.testing.assert_allclose(weights.sum(axis=0), 1)
+
+
+def test_the_simplex_minimum_is_that_of_a_search(rng):
+    B = rng.standard_normal((3, 3))
+    A = B @ B.T
+    w = auto._simplex(A)
+    trials = rng.dirichlet(np.ones(3), 20000)
+    assert w @ A @ w <= np.einsum("ni,ij,nj->n", trials, A, trials).min() + 1e-4
+
+
+def test_one_candidate_is_that_candidate(scene, gaps, monkeypatch):
+    only = Budget((Candidate("only", "harmonic"),), 4, 0)
+    monkeypatch.setitem(auto.BUDGETS, "fast", only)
+    found = hydiff.fill(scene, gaps, budget="fast")
+    alone = hydiff.fill(scene, gaps, method="harmonic")
+    np.testing.assert_allclose(found.values, alone.values, rtol=1e-12)
+
+
+def test_a_better_candidate_is_found_and_a_worse_one_left(scene, gaps, monkeypatch):
+    poor, good = Candidate("mean", "bandmean"), auto.SMOOTH
+    smooth = hydiff.fill(scene, gaps, method="smooth").values
+    for order in ((poor, good), (good, poor)):
+        monkeypatch.setitem(auto.BUDGETS, "fast", Budget(order, 8, 0))
+        found = hydiff.fill(scene, gaps, budget="fast")
+        weights = np.asarray(found.recipe["weights"])[order.index(good)]
+        assert weights.mean() > 0.8
+        error = np.abs(found.values - scene).mean() / np.abs(smooth - scene).mean()
+        assert error < 1.1
+
+
+def test_a_costly_candidate_is_averaged_over_its_folds(scene, gaps, monkeypatch):
+    costly = Candidate("costly", "harmonic", {}, crossfit=True)
+    monkeypatch.setitem(auto.BUDGETS, "fast", Budget((auto.SMOOTH, costly), 4, 2))
+    result = hydiff.fill(scene, gaps, budget="fast")
+    entry = result.recipe["candidates"][1]
+    assert entry["fits"] == 2
+    again = hydiff.fill(scene, gaps, recipe=result.recipe)
+    assert again.values.tobytes() == result.values.tobytes()
+
+
+# ── repeating ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_recipe_replays_to_the_same_bytes(scene, gaps, tmp_path):
+    result = hydiff.fill(scene, gaps)
+    made = provenance.save(result, tmp_path / "out.npy")
+    assert [p.name for p in made][-3:] == [
+        f"out.npy.{k}" for k in ("sigma.npz", "filled.npz", "fill.json")
+    ]
+    again = hydiff.fill(scene, gaps, recipe=tmp_path / "out.npy.fill.json")
+    assert again.values.tobytes() == result.values.tobytes()
+    assert again.sigma.tobytes() == result.sigma.tobytes()
+    other = hydiff.fill(scene[:7, :40, ::-1], gaps[:40, ::-1], recipe=result.recipe)
+    assert np.isfinite(other.values).all() and np.isfinite(other.sigma[other.filled]).all()
+
+
+@pytest.mark.parametrize("content", ["{}", "[1]", "no json", '{"recipe": {"weights": []}}'])
+def test_what_is_no_recipe_is_refused(content, scene, gaps, tmp_path):
+    path = tmp_path / "recipe.json"
+    path.write_text(content)
+    with pytest.raises(CubeFormatError, match="recipe"):
+        hydiff.fill(scene, gaps, recipe=path)
+
+
+def test_settings_and_limits_without_meaning_are_refused(scene, gaps):
+    for wrong in ({"s": 1.5}, {"max_error": -1}, {"method": "smooth", "max_error": 1.0}):
+        with pytest.raises(BadValue):
+            hydiff.fill(scene, gaps, **wrong)
+    with pytest.raises(hydiff.HydiffError, match="fast"):
+        hydiff.fill(scene, gaps, budget="fsat")
+
+
+# ── error bars ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_error_bars_cover_and_foretell(scene, gaps):
+    result = hydiff.fill(scene, gaps)
+    assert np.array_equal(np.isfinite(result.sigma), result.filled)
+    found = metrics.calibration(result.values, scene, result.sigma)
+    assert abs(found.covered_80 - 0.8) < 0.15 and abs(found.covered_95 - 0.95) < 0.1
+    assert found.crps < 1.05 * found.crps_constant
+    true = metrics.score(result.values, scene, ~gaps).missing
+    assert result.expected["nrmse"] == pytest.approx(true["nrmse"], rel=0.4)
+    assert abs(result.expected["mpsnr"] - true["mpsnr"]) < 3
+
+
+def test_error_bars_are_in_the_unit_of_the_file(scene, gaps):
+    one, other = hydiff.fill(scene, gaps), hydiff.fill(0.01 * scene - 3, gaps)
+    np.testing.assert_allclose(other.sigma, 0.01 * one.sigma, rtol=1e-6)
+    assert other.expected["nrmse"] == pytest.approx(one.expected["nrmse"])
+
+
+def test_stored_error_bars_come_back(scene, gaps, tmp_path):
+    result = hydiff.fill(scene, gaps)
+    path = tmp_path / "bars.npz"
+    provenance.write_sigma(result.sigma, result.filled, path)
+    back = provenance.read_sigma(path, result.filled)
+    np.testing.assert_allclose(back, result.sigma, rtol=2e-3, atol=1e-4 * np.nanmax(result.sigma))
+    assert path.stat().st_size < 2.3 * result.filled.sum() + 1000
+    with pytest.raises(hydiff.HydiffError, match="error bars"):
+        provenance.read_sigma(path, ~result.filled)
+
+
+def test_calibration_of_errors_that_are_what_they_claim(rng):
+    truth, sigma = np.zeros((4, 100, 100)), rng.uniform(0.5, 2, (4, 100, 100))
+    x = sigma * rng.standard_normal(sigma.shape)
+    found = metrics.calibration(x, truth, sigma)
+    assert found[:3] == pytest.approx((0.5, 0.8, 0.95), abs=0.01)
+    assert found.crps == pytest.approx(sigma.mean() / np.sqrt(np.pi), rel=0.02)
+    assert found.crps < found.crps_constant
+    doubled = metrics.calibration(x, truth, 2 * sigma)
+    assert doubled.covered_50 > 0.7 and doubled.crps > found.crps
+
+
+def test_what_cannot_be_filled_well_is_told_and_left_on_request(rng):
+    cube, observed = rng.random((4, 48, 48)), np.ones((48, 48), bool)
+    observed[10:38] = False  # white noise behind a wide frame
+    told = hydiff.fill(cube, observed)
+    assert any("hardly better" in note for note in told.notes)
+    left = hydiff.fill(cube, observed, max_error=0.5)
+    assert not left.filled.any() and np.isnan(left.values[:, 12:36]).all()
+    assert left.left == {"expected error above 0.5": 4 * 28 * 48}
+    json.dumps(provenance.record(left))
+
+
+def test_bands_of_their_own_gaps_are_filled_from_the_other_bands(scene):
+    observed = make_mask("columns", scene.shape, 0.2, np.random.default_rng(0))
+    result = hydiff.fill(scene, observed)
+    harmonic = hydiff.fill(scene, observed, method="harmonic")
+    gain = [metrics.score(r.values, scene, ~observed).missing["mpsnr"] for r in (result, harmonic)]
+    assert gain[0] > gain[1] + 6
+
+
+def test_pixels_without_any_band_are_filled_beside_partial_ones(scene):
+    observed = make_mask("columns", scene.shape, 0.2, np.random.default_rng(0)).copy()
+    observed[:, 20:24, 20:24] = False
+    result = hydiff.fill(scene, observed)
+    assert np.isfinite(result.values).all() and not result.left
+    assert np.isfinite(result.sigma[result.filled]).all()

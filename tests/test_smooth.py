@@ -1,0 +1,141 @@
+"""Laws of `smooth`: variogram, kriging, posterior variance, and the bands a pixel keeps."""
+
+import numpy as np
+import pytest
+from scipy.fft import idctn
+
+from hydiff import gaussian, metrics
+from hydiff.methods import choose, classical, smooth
+
+
+def run(y, observed, sigma=0.0, **overrides):
+    chosen = choose("smooth", None, overrides)
+    sigma = np.broadcast_to(np.asarray(sigma, float), len(y)).copy()
+    rng = np.random.default_rng(0)
+    *_, last = chosen.inpaint(y * observed, observed, sigma, chosen.settings, rng=rng)
+    return last
+
+
+def dense_operator(shape, s, reach):
+    """(reach⁻² − Δ)^s as a matrix, without cosine transforms."""
+    eigenvalues, V = np.linalg.eigh(classical._laplacian(*shape).toarray())
+    return (V * (np.maximum(eigenvalues, 0) + reach**-2) ** s) @ V.T
+
+
+@pytest.mark.parametrize(("s", "reach"), [(1.0, np.inf), (1.5, 10.0), (1.95, 40.0)])
+def test_kriging_solves_its_normal_equations(rng, stripes, s, reach):
+    z, kappa = rng.standard_normal((2, 24, 24)), 0.3
+    A = np.diag(stripes.ravel().astype(float)) + kappa * dense_operator((24, 24), s, reach)
+    exact = np.linalg.solve(A, (stripes * z).reshape(2, -1).T).T.reshape(z.shape)
+    found = smooth.solver(stripes, s, reach, kappa, 1e-8)(z)
+    np.testing.assert_allclose(found, exact, atol=1e-6)
+
+
+@pytest.mark.parametrize(("s", "reach"), [(1.0, np.inf), (1.5, 10.0)])
+def test_the_variance_is_that_of_the_dense_posterior(rng, stripes, s, reach, monkeypatch):
+    kappa = 0.1
+    precision = np.diag(stripes.ravel() / kappa) + dense_operator((24, 24), s, reach)
+    oracle = np.diag(np.linalg.inv(precision)).reshape(24, 24)[~stripes]
+    exact = smooth.unit_variance(stripes, s, reach, kappa, rng)
+    np.testing.assert_allclose(exact[~stripes], oracle, rtol=1e-6)
+    assert not exact[stripes].any()
+    monkeypatch.setattr(smooth, "EXACT", 0)
+    monkeypatch.setattr(smooth, "DRAWS", 200)
+    sampled = smooth.unit_variance(stripes, s, reach, kappa, rng)
+    assert np.abs(sampled[~stripes].mean() / oracle.mean() - 1) < 0.1
+    assert np.corrcoef(sampled[~stripes], oracle)[0, 1] > 0.6  # averaged over neighbours
+
+
+def test_the_variogram_is_half_the_mean_square_difference(rng):
+    z, known = rng.standard_normal((2, 9, 11)), rng.random((9, 11)) > 0.4
+    down, right = smooth._lags(3)
+    found, pairs = smooth.variogram(z, known, down, right)
+    for i, (d, r) in enumerate(zip(down, right, strict=True)):
+        squares = [
+            (z[:, a, b] - z[:, a + d, b + r]) ** 2
+            for a in range(9 - d)
+            for b in range(max(0, -r), min(11, 11 - r))
+            if known[a, b] and known[a + d, b + r]
+        ]
+        assert pairs[i] == len(squares)
+        np.testing.assert_allclose(found[:, i], 0.5 * np.mean(squares, axis=0), atol=1e-12)
+
+
+@pytest.mark.parametrize("s", [1.0, 1.5])
+def test_the_covariance_of_a_drawn_field_is_found_again(rng, s):
+    eigenvalues = classical._eigenvalues(96, 96)
+    root = np.where(eigenvalues > 0, np.maximum(eigenvalues, 1e-9) ** (-s / 2), 0)
+    draws = idctn(root * rng.standard_normal((6, 96, 96)), axes=(1, 2), norm="ortho")
+    known = rng.random((96, 96)) > 0.3
+    found = smooth.fit_covariances(5 * draws, known)
+    assert np.median([c.s for c in found]) == pytest.approx(s, abs=0.25)
+    restricted = smooth.fit_covariances(5 * draws, known, (s,), (np.inf,))
+    assert np.median([c.sill for c in restricted]) == pytest.approx(25, rel=0.3)
+
+
+def test_a_field_buried_in_white_noise_becomes_its_mean(rng, stripes):
+    z = rng.standard_normal((3, 24, 24))
+    f = smooth.krige(z, stripes, smooth.fit_covariances(z, stripes), 0.0)
+    assert np.abs(f - z[:, stripes].mean(axis=1)[:, None, None])[:, ~stripes].max() < 0.5
+    np.testing.assert_allclose(f[:, stripes], z[:, stripes])
+
+
+def test_error_bars_are_zero_where_observed_and_scale_with_the_unit(tiny, stripes):
+    one, ten = (run(gain * tiny, stripes, error_bars=True).sigma for gain in (1.0, 10.0))
+    assert not one[:, stripes].any() and (one[:, ~stripes] > 0).all()
+    np.testing.assert_allclose(ten, 10 * one, rtol=1e-6)
+    assert run(tiny, stripes).sigma is None
+
+
+def test_gaussian_regression_is_the_conditional_mean(rng):
+    A = rng.standard_normal((6, 6))
+    model = gaussian.Gaussian(rng.standard_normal(6), A @ A.T + np.eye(6))
+    y, seen = rng.standard_normal((6, 40)), rng.random((6, 40)) > 0.4
+    x, variance, _ = gaussian.condition(y, seen, model)
+    for i in range(40):
+        o, m = seen[:, i], ~seen[:, i]
+        S = model.covariance
+        gain = S[np.ix_(m, o)] @ np.linalg.inv(S[np.ix_(o, o)])
+        mean = model.mean[m] + gain @ (y[o, i] - model.mean[o])
+        np.testing.assert_allclose(x[m, i], mean, atol=1e-9)
+        left = S[np.ix_(m, m)] - gain @ S[np.ix_(o, m)]
+        np.testing.assert_allclose(variance[m, i], np.diag(left), atol=1e-9)
+        assert np.array_equal(x[o, i], y[o, i])
+
+
+def test_expectation_maximisation_finds_the_covariance_behind_gaps(rng):
+    A = rng.standard_normal((5, 5))
+    truth = A @ A.T
+    y = np.linalg.cholesky(truth) @ rng.standard_normal((5, 4000)) + 2
+    found = gaussian.fit(y, rng.random(y.shape) > 0.3)
+    np.testing.assert_allclose(found.covariance, truth, atol=0.1 * np.abs(truth).max())
+    np.testing.assert_allclose(found.mean, 2, atol=0.3)
+
+
+def test_left_out_residuals_are_those_of_leaving_out(rng):
+    A = rng.standard_normal((5, 5))
+    model = gaussian.Gaussian(np.zeros(5), A @ A.T + np.eye(5))
+    y, seen = rng.standard_normal((5, 30)), np.ones((5, 30), bool)
+    residual = gaussian.left_out(y, seen, model)
+    for b in range(5):
+        hidden = seen.copy()
+        hidden[b] = False
+        told, _, _ = gaussian.condition(y, hidden, model)
+        np.testing.assert_allclose(residual[b], y[b] - told[b], atol=1e-9)
+
+
+def test_a_pixel_with_few_bands_uses_them_and_its_neighbours(tiny):
+    observed = np.ones(tiny.shape, bool)
+    observed[:, 6:12, 6:12] = False
+    spatial = np.abs(run(tiny, observed).x - tiny)[:, 6:12, 6:12].mean()
+    observed[4, 6:12, 6:12] = True  # one band of twelve: not enough alone
+    both = np.abs(run(tiny, observed).x - tiny)[:, 6:12, 6:12].mean()
+    assert both < 0.8 * spatial
+
+
+def test_noise_that_differs_between_bands_is_weighed(tiny, stripes, rng):
+    sigma = np.where(np.arange(12) % 2, 0.3, 0.02)
+    noisy = tiny + sigma[:, None, None] * rng.standard_normal(tiny.shape)
+    told = metrics.mpsnr(run(noisy, stripes, sigma).x, tiny)
+    flat = metrics.mpsnr(run(noisy, stripes, np.sqrt((sigma**2).mean())).x, tiny)
+    assert told > flat + 2
