@@ -16,12 +16,13 @@ ROWS = [
     {"__main__"},
     {"cli"},
     {"terminal"},
+    {"handoff"},
     {"api", "provenance", "simulate", "info"},
     {"methods", "train", "problem"},
     {"engine", "weights"},
     {"losses", "diffusion", "network", "transforms", "degrade", "subspace", "noise"},
     {"checkpoint"},
-    {"io", "mask", "census", "detect", "result", "metrics", "plots", "bundled"},
+    {"io", "mask", "census", "detect", "result", "metrics", "plots", "bundled", "ortho"},
     {"cube", "errors"},
 ]
 ALLOWED = {

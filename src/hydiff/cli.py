@@ -37,6 +37,10 @@ INTERRUPTED = 130
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 Var = Annotated[str | None, typer.Option(help="Variable to read in .mat and .npz files.")]
+Quality = Annotated[
+    Path | None, typer.Option(help="Quality layer of the product; what it flags is missing too.")
+]
+Flags = Annotated[str | None, typer.Option(help="Flags of it to take, between commas.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing output files.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 Output = Annotated[Path, typer.Option("-o", "--output", help="File to write.")]
@@ -108,12 +112,21 @@ def demo(
 
 
 @app.command()
-def info(file: Path, var: Var = None, json_: Json = False) -> None:
+def info(
+    file: Path,
+    var: Var = None,
+    quality: Quality = None,
+    flags: Flags = None,
+    json_: Json = False,
+) -> None:
     """Show what a cube is: size, wavelengths, nodata, gaps at a glance.  Reads little."""
     from hydiff import io
-    from hydiff.info import facts, lines
+    from hydiff.info import facts, flagged, lines
 
-    found = facts(io.read(file, var=var))
+    cube = io.read(file, var=var)
+    found = facts(cube)
+    if (layer := _quality(cube.shape, quality, flags)) is not None:
+        found["flagged"] = flagged(cube, layer)
     if json_:
         print_json(found)
         return
@@ -131,6 +144,8 @@ def mask(
         list[str] | None, typer.Option(help="Take only suggestions of this kind (repeatable).")
     ] = None,
     nodata: Annotated[float | None, typer.Option(help="Value that means missing.")] = None,
+    quality: Quality = None,
+    flags: Flags = None,
     var: Var = None,
     overwrite: Overwrite = False,
     json_: Json = False,
@@ -144,7 +159,8 @@ def mask(
     if output is not None:
         io.staging.refuse_existing(output, overwrite)
     cube = io.read(file, var=var).load()
-    observed = observed_entries(cube, None, nodata)
+    layer = _quality(cube.shape, quality, flags)
+    observed = observed_entries(cube, layer and layer.observed, nodata)
     found = census(observed, cube.good)
     suggestions = _detected(cube, observed, only)
     for suggestion in suggestions:
@@ -204,13 +220,20 @@ def fill(
     ] = None,
     observed: Annotated[Path | None, typer.Option(help="Mask file, non-zero = measured.")] = None,
     missing: Annotated[Path | None, typer.Option(help="Mask file, non-zero = missing.")] = None,
+    quality: Quality = None,
+    flags: Flags = None,
     detect: Annotated[bool, typer.Option("--detect", help="Also fill suspected damage.")] = False,
     nodata: Annotated[float | None, typer.Option(help="Value that means missing.")] = None,
     var: Var = None,
     bad_bands: Annotated[str, typer.Option(help="fill | keep gaps in bad bands.")] = "fill",
     max_gap: Annotated[float | None, typer.Option(help="Leave gaps wider than N pixels.")] = None,
     outside: Annotated[str, typer.Option(help="keep | fill what lies outside the data.")] = "keep",
-    sigma_y: Annotated[str, typer.Option(help="Noise std in the cube's unit, 5%, or auto.")] = "0",
+    fill_clouds: Annotated[
+        bool, typer.Option("--fill-clouds", help="Also fill frames screened for clouds (EMIT).")
+    ] = False,
+    sigma_y: Annotated[
+        str, typer.Option(help="Noise std in the cube's unit, 5%, VNIR=3,SWIR=8, or auto.")
+    ] = "0",
     denoise: Annotated[bool, typer.Option("--denoise", help="Replace noisy entries too.")] = False,
     weights: Annotated[Path | None, typer.Option(help="Trained network, by `train`.")] = None,
     refine: Annotated[int, typer.Option(help="Test-time steps from those weights.")] = 0,
@@ -220,6 +243,9 @@ def fill(
         bool, typer.Option("--deterministic", help="The same bytes again on a GPU too.")
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on after an interruption.")] = False,
+    band_mask: Annotated[
+        Path | None, typer.Option(help="Also write what was filled as EMIT's band_mask (.nc).")
+    ] = None,
     overwrite: Overwrite = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
     json_: Json = False,
@@ -229,6 +255,8 @@ def fill(
     from hydiff.methods import DEFAULT, choose, settings_dict
 
     _check_outputs(input, output, overwrite)
+    if band_mask is not None:
+        io.staging.refuse_existing(band_mask, overwrite)
     overrides: dict[str, Any] = dict(_key_values(set_ or []))
     if weights is not None:
         if method not in (None, "hydiff-ei"):
@@ -243,7 +271,12 @@ def fill(
     method = method or ("hydiff-ei" if weights is not None else DEFAULT)
     chosen = choose(method, preset, overrides)
     cube = io.read(input, var=var).load()
-    seen = problem.observed_entries(cube, _given_mask(cube.shape, observed, missing), nodata)
+    given = _given_mask(cube.shape, observed, missing)
+    if (layer := _quality(cube.shape, quality, flags)) is not None:
+        told = ", ".join(f"{flag} {count:,}" for flag, count in layer.counts.items())
+        err.print(f"taken as missing by {quality}: {told} entries", markup=False)
+        given = layer.observed if given is None else layer.observed & given
+    seen = problem.observed_entries(cube, given, nodata)
     if detect:
         for suggestion in _detected(cube, seen, None):
             err.print(f"taken as missing: {suggestion.message}", markup=False)
@@ -256,9 +289,13 @@ def fill(
         else:
             out.print(f"{input} has no gaps: {output} is a verbatim copy", markup=False)
         return
-    target, left = problem.targets(
-        cube, seen, bad_bands=bad_bands, max_gap=max_gap, outside=outside
-    )
+    choices: dict[str, Any] = {
+        "bad_bands": bad_bands,
+        "max_gap": max_gap,
+        "outside": outside,
+        "fill_clouds": fill_clouds,
+    }
+    target, left = problem.targets(cube, seen, **choices)
     err.print(f"{input}: {size(cube.shape)} {cube.dtype}, {share(~seen)} missing", markup=False)
     settings = ", ".join(f"{k}={v}" for k, v in settings_dict(chosen.settings).items())
     told = f" ({settings})" if settings else ""
@@ -288,12 +325,13 @@ def fill(
             checkpoint=checkpoint,
             resume=resume,
             progress=progress,
-            bad_bands=bad_bands,
-            max_gap=max_gap,
-            outside=outside,
+            **choices,
             **overrides,
         )
     made = provenance.save(result, output, command=sys.argv, overwrite=overwrite)
+    if band_mask is not None:
+        with io.staged(band_mask, overwrite=overwrite) as folder:
+            io.emit.write_band_mask(result.filled, folder / band_mask.name)
     if json_:
         print_json(provenance.record(result, sys.argv) | {"outputs": [str(p) for p in made]})
         return
@@ -333,12 +371,20 @@ def score(
 
 
 @app.command()
-def convert(input: Path, output: Path, var: Var = None, overwrite: Overwrite = False) -> None:
-    """Write a cube in another format, chosen by the suffix of OUTPUT."""
-    from hydiff import io
+def convert(
+    input: Path,
+    output: Path,
+    ortho: Annotated[bool, typer.Option("--ortho", help="Onto the map, by its GLT.")] = False,
+    glt: Annotated[Path | None, typer.Option(help="File that holds the GLT.  [INPUT]")] = None,
+    cog: Annotated[bool, typer.Option("--cog", help="A cloud-optimised GeoTIFF.")] = False,
+    var: Var = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write a cube in another format, chosen by the suffix of OUTPUT, with what lies beside it."""
+    from hydiff.handoff import convert as hand_over
 
     _refuse_input_as_output(input, output, overwrite)
-    made = io.write(io.read(input, var=var), output, overwrite=overwrite)
+    made = hand_over(input, output, ortho=ortho, glt=glt, cog=cog, var=var, overwrite=overwrite)
     out.print("\n".join(str(path) for path in made), markup=False)
 
 
@@ -426,11 +472,15 @@ def _key_values(pairs: list[str]) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in pairs)
 
 
-def _sigma(text: str) -> float | str | list[float]:
-    """A number, a share with a percent sign, one number per band between commas, or auto."""
+def _sigma(text: str) -> float | str | list[float] | dict[str, float]:
+    """A number, a share with a percent sign, one number per band between commas, one per detector
+    as NAME=NUMBER, or auto."""
     if text == "auto":
         return text
     try:
+        if "=" in text:
+            pairs = (part.split("=", 1) for part in text.split(","))
+            return {name.strip(): float(value) for name, value in pairs}
         if "," in text:
             return [float(part) for part in text.split(",")]
         return text if text.endswith("%") and float(text[:-1]) else float(text.rstrip("%"))
@@ -449,6 +499,18 @@ def _given_mask(shape: tuple[int, int, int], observed: Path | None, missing: Pat
     if observed is not None:
         return io.read_mask(observed, "observed", shape)
     return None if missing is None else io.read_mask(missing, "missing", shape)
+
+
+def _quality(shape: tuple[int, int, int], layer: Path | None, flags: str | None) -> Any:
+    """The quality layer that was named, or None."""
+    from hydiff import io
+
+    if layer is None:
+        if flags is not None:
+            raise errors.BadValue("--flags goes with --quality FILE: name the layer they stand in")
+        return None
+    wanted = [flag.strip() for flag in (flags or "").split(",") if flag.strip()]
+    return io.read_quality(layer, shape, wanted)
 
 
 def _detected(cube: Any, observed: Any, only: list[str] | None) -> list[Any]:
