@@ -1,4 +1,7 @@
-"""DESIS L1B, L1C, L2A: `…-SPECTRAL_IMAGE.tif` with an ENVI header that tells of its bands."""
+"""DESIS L1B, L1C, L2A: `…-SPECTRAL_IMAGE.tif` with an ENVI header that tells of its bands.
+
+Known by the header: one with wavelengths that stands beside a GeoTIFF and no data file of its own.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,12 @@ SUFFIXES = ()  # what is written from scratch is a plain GeoTIFF
 def matches(path: Path) -> bool:
     """The image, or its header."""
     image = _image(path)
-    return (
-        image.is_file()
-        and image.name.upper().startswith("DESIS")
-        and geotiff.matches(image)
-        and _header(image).is_file()
-    )
+    header = _header(image)
+    if image == header or not header.is_file() or not geotiff.matches(image):
+        return False
+    text = header.read_bytes()
+    own = any(header.with_suffix(suffix).is_file() for suffix in envi.DATA_SUFFIXES)
+    return text.startswith(b"ENVI") and b"wavelength" in text.lower() and not own
 
 
 def read(path: Path, var: str | None = None) -> Cube:
@@ -36,7 +39,7 @@ def read(path: Path, var: str | None = None) -> Cube:
         fwhm=told.fwhm,
         good=told.good if cube.good is None else cube.good,
         nodata=told.nodata if cube.nodata is None else cube.nodata,
-        attrs={**cube.attrs, **header, "sensor type": "DESIS"},
+        attrs={**cube.attrs, **header},
         path=image,
     )
 

@@ -53,6 +53,7 @@ def read(path: Path, var: str | None = None) -> Cube:
         wavelengths = _first(beside, WAVELENGTHS)
         crs, transform = _map(arrays, attrs)
         good = _first(beside, ("good", "good_wavelengths", "bbl"))
+        names = attrs.pop("band_names", None)
         own = ("coordinates", "grid_mapping", "nodata", "_FillValue", "_ARRAY_DIMENSIONS")
         return Cube(
             values=Lazy(
@@ -70,7 +71,7 @@ def read(path: Path, var: str | None = None) -> Cube:
             nodata=_nodata(attrs),
             crs=crs,
             transform=transform,
-            band_names=_texts(beside, "band_name"),
+            band_names=None if names is None else tuple(str(name) for name in names),
             attrs={
                 **{k: v for k, v in attrs.items() if k not in own and v is not None},
                 "array": {"var": name, "axes": ",".join(axes)},
@@ -91,6 +92,8 @@ def write(cube: Cube, path: Path) -> list[Path]:
         attrs["grid_mapping"] = MAPPING
     if cube.nodata is not None and not floats:
         attrs["nodata"] = cube.nodata
+    if cube.band_names is not None:  # Zarr has no stable type for arrays of text
+        attrs["band_names"] = list(cube.band_names)
     array = group.create_array(
         _variable(cube),
         shape=cube.shape,
@@ -167,10 +170,6 @@ def _floats(array: Any) -> Any:
     return None if array is None else np.asarray(array[...], np.float64)
 
 
-def _texts(arrays: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
-    return tuple(str(t) for t in arrays[name][...]) if name in arrays else None
-
-
 def _nodata(attrs: Mapping[str, Any]) -> float | None:
     """`nodata`, or CF's `_FillValue`, which xarray writes as the base64 of a double."""
     found = attrs.get("nodata", attrs.get("_FillValue"))
@@ -215,9 +214,6 @@ def _coordinates(cube: Cube) -> dict[str, Coordinate]:
     ):
         if data is not None:
             made[name] = (("band",), np.asarray(data), told)
-    if cube.band_names is not None:
-        width = max(1, *(len(name) for name in cube.band_names))
-        made["band_name"] = (("band",), np.array(cube.band_names, f"<U{width}"), {})
     if cube.transform is None and cube.crs is None:
         return made
     told = {} if cube.crs is None else {"crs_wkt": cube.crs}
