@@ -48,7 +48,9 @@ def convert(
     if ortho:
         cube = on_map(cube, table)
         also = {name: on_map(layer, table) for name, layer in also.items()}
-    io.check_suffix(cube, path)
+    also = {name: named(layer) for name, layer in also.items()}
+    if (target := io.format_for(cube, path)) != cube.format:
+        cube = named(cube, plain=target == "envi")
     with io.staged(path, overwrite=overwrite) as folder:
         made = io.write_into(cube, folder / path.name)
         if cog:
@@ -56,6 +58,18 @@ def convert(
         for name, layer in also.items():
             made += io.write_into(layer, folder / name)
     return [path.with_name(file.name) for file in made]
+
+
+def named(cube: Cube, plain: bool = False) -> Cube:
+    """The cube with a name for each band, "band 7 (450.1 nm)", unless it has names already.
+
+    plain: without the wavelength, which programs add themselves when they read ENVI headers.
+    """
+    if cube.band_names is not None or cube.wavelengths is None:
+        return cube
+    unit = f" {cube.wavelength_units}" if cube.wavelength_units else ""
+    told = ["" if plain else f" ({w:.6g}{unit})" for w in cube.wavelengths]
+    return replace(cube, band_names=tuple(f"band {i}{t}" for i, t in enumerate(told, start=1)))
 
 
 def _like(cube: Cube, values: Array) -> Cube:

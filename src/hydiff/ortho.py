@@ -7,11 +7,14 @@ combining them.  Each map pixel takes the value of one sensor pixel, so values s
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache, lru_cache
 
 import numpy as np
 
 from hydiff.cube import Array, Cube, Glt, Lazy, Values
 from hydiff.errors import BadValue, ShapeMismatch
+
+SLAB = 256 << 20  # bytes of bands in sensor geometry that are kept for the next window
 
 
 def ortho(cube: Cube, glt: Glt | None = None) -> Cube:
@@ -48,23 +51,41 @@ def ortho(cube: Cube, glt: Glt | None = None) -> Cube:
 def mapped(values: Values, glt: Glt, empty: float) -> Lazy:
     """(bands, rows, cols) of the sensor as (bands, rows', cols') of the map, `empty` elsewhere."""
     bands, rows, cols = values.shape
+    down, across, _ = glt.lookup.shape
+
+    @cache
+    def places() -> Array:
+        """(rows', cols') the sensor pixel that is shown, counted along the rows; -1 for none."""
+        x, y = np.abs(np.moveaxis(np.asarray(glt.lookup[...]), -1, 0))  # < 0: interpolated
+        if x.max(initial=0) > cols or y.max(initial=0) > rows:
+            raise ShapeMismatch(
+                f"the lookup table points to column {x.max()}, row {y.max()} of a cube with {cols} "
+                f"columns and {rows} rows; it belongs to another scene or is damaged"
+            )
+        return np.where((x > 0) & (y > 0), (y - 1) * cols + (x - 1), -1)
+
+    slab = lru_cache(1)(lambda first, stop: np.asarray(values[first:stop]))
 
     def read(which: slice, lines: slice, samples: slice) -> Array:
-        lookup = np.asarray(glt.lookup[lines, samples, :])
-        out = np.full((which.stop - which.start, *lookup.shape[:2]), empty, values.dtype)
-        shown = (lookup != 0).all(axis=-1)
-        if not shown.any():
-            return out
-        x, y = np.abs(lookup[shown].astype(np.int64)).T - 1  # negative: interpolated by its maker
-        if x.max() >= cols or y.max() >= rows:
-            raise ShapeMismatch(
-                f"the lookup table points to column {x.max() + 1}, row {y.max() + 1} of a cube "
-                f"with {cols} columns and {rows} rows; it belongs to another scene or is damaged"
-            )
-        top, left = int(y.min()), int(x.min())
-        part = values[which, top : int(y.max()) + 1, left : int(x.max()) + 1]
-        out[:, shown] = np.asarray(part)[:, y - top, x - left]
+        place = places()[lines, samples]
+        shown = place >= 0
+        out = np.full((which.stop - which.start, *place.shape), empty, values.dtype)
+        first, stop = _aligned(values, which)
+        if shown.any() and (stop - first) * rows * cols * values.dtype.itemsize <= SLAB:
+            part = slab(first, stop)[which.start - first : which.stop - first]
+            out[:, shown] = part.reshape(len(part), -1)[:, place[shown]]
+        elif shown.any():  # too much to keep: only what the window shows
+            y, x = np.divmod(place[shown], cols)
+            top, left = int(y.min()), int(x.min())
+            part = np.asarray(values[which, top : int(y.max()) + 1, left : int(x.max()) + 1])
+            out[:, shown] = part[:, y - top, x - left]
         return out
 
-    down, across, _ = glt.lookup.shape
     return Lazy((bands, down, across), values.dtype, read)
+
+
+def _aligned(values: Values, bands: slice) -> tuple[int, int]:
+    """The bands that the file decodes when it is asked for these: whole chunks."""
+    chunks = getattr(values, "chunks", None)
+    step = 1 if chunks is None else chunks[0]
+    return bands.start // step * step, min(-(-bands.stop // step) * step, values.shape[0])

@@ -24,8 +24,8 @@ from hydiff.io.staging import staged
 
 __all__ = [
     "FORMATS",
-    "check_suffix",
     "emit",
+    "format_for",
     "geotiff",
     "read",
     "read_mask",
@@ -88,20 +88,15 @@ def write(cube: Cube, path: str | Path, *, overwrite: bool = False) -> list[Path
     The suffix of `path` says the format; without one it is the format that the cube came in.
     """
     path = Path(path)
-    check_suffix(cube, path)
+    format_for(cube, path)  # refuse an unknown suffix before anything is made
     with staged(path, overwrite=overwrite) as folder:
         made = write_into(cube, folder / path.name)
     return [path.with_name(file.name) for file in made]
 
 
-def check_suffix(cube: Cube, path: Path) -> None:
-    """Refuse an unknown suffix before anything is made."""
-    _format_for(cube, path)
-
-
 def write_into(cube: Cube, path: Path) -> list[Path]:
     """Write a cube without staging: for use inside a `staged` block, together with other files."""
-    name = _format_for(cube, path)
+    name = format_for(cube, path)
     if cube.format == name and cube.path is not None and _still_described_by(cube.path, cube):
         return _module(name).rewrite(cube.path, path, cube)
     return _module(name).write(cube, path)
@@ -193,7 +188,7 @@ def _recognise(path: Path) -> str:
     )
 
 
-def _format_for(cube: Cube, path: Path) -> str:
+def format_for(cube: Cube, path: Path) -> str:
     """The format to write: the cube's own if the name looks like its source's, else by suffix."""
     suffix = path.suffix.lower()
     alike = not suffix or (cube.path is not None and suffix == cube.path.suffix.lower())
