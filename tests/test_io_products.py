@@ -476,7 +476,7 @@ def test_products_are_rewritten_in_windows(tmp_path: Path, monkeypatch: pytest.M
 
     cube = io.read(products.emit(tmp_path / "e.nc", values))
     io.write(replace(cube, values=Counting()), tmp_path / "f.nc")
-    assert max(asked) == 9 * 16 * 40 and sum(asked) == values.size
+    assert max(asked) == 8 * 16 * 40 and sum(asked) == values.size
     assert (np.asarray(io.read(tmp_path / "f.nc").values)[:, 20] == 0.5).all()
 
 

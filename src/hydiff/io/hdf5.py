@@ -17,7 +17,7 @@ import numpy as np
 from hydiff.cube import Array, Cube, Lazy
 from hydiff.errors import CubeFormatError
 from hydiff.io import axes as ax
-from hydiff.io.blocks import Block, blocks, differs
+from hydiff.io.blocks import Block, chunk_blocks, differs
 from hydiff.io.parsing import check_real, parsing
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -95,7 +95,7 @@ def values(path: Path, file: Any, parts: Sequence[Part]) -> Lazy:
 
 
 def _chunks(dataset: Any, part: Part) -> tuple[int, int, int]:
-    return ax.cube_shape(dataset.chunks, part.axes)
+    return ax.cube_shape(dataset.chunks or (1, 1, 1), part.axes)
 
 
 def _window(path: Path, parts: Sequence[Part], block: Block) -> Array:
@@ -149,18 +149,13 @@ def rewrite(source: Path, path: Path, cube: Cube, parts: Sequence[Part]) -> list
     with h5py.File(path, "r+") as file:
         datasets = [file[part.name] for part in parts]
         reserve(path, cube.nbytes if any(d.compression for d in datasets) else 0)
-        for block in _blocks_like(cube, datasets[0], parts[0]):
+        chunks = _chunks(datasets[0], parts[0])
+        for block in chunk_blocks(cube.shape, cube.dtype.itemsize, chunks):
             new = np.asarray(cube.values[block])
             for part, inside, place in _touched(parts, block):
                 if differs(_stored(file, part, inside), new[place]).any():
                     _put(file, part, inside, new[place])
     return [path]
-
-
-def _blocks_like(cube: Cube, dataset: Any, part: Part) -> Iterator[Block]:
-    """Windows that respect the file's chunks: whole rows of them, all bands at once."""
-    height = 1 if dataset.chunks is None else _chunks(dataset, part)[1]
-    return blocks(cube.shape, cube.dtype.itemsize, axis=1, multiple=height)
 
 
 def _put(file: Any, part: Part, block: Block, new: Array) -> None:

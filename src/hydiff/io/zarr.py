@@ -17,7 +17,7 @@ import numpy as np
 from hydiff.cube import WAVELENGTHS, Array, Cube, Lazy, band_order
 from hydiff.io import axes as ax
 from hydiff.io import variables
-from hydiff.io.blocks import blocks, differs
+from hydiff.io.blocks import chunk_blocks, differs
 from hydiff.io.headers import entries
 from hydiff.io.parsing import check_dtype, check_real, native, parsing
 from hydiff.io.sidecar import plain
@@ -94,16 +94,17 @@ def write(cube: Cube, path: Path) -> list[Path]:
         attrs["nodata"] = cube.nodata
     if cube.band_names is not None:  # Zarr has no stable type for arrays of text
         attrs["band_names"] = list(cube.band_names)
+    chunks = (cube.bands, min(SIDE, cube.shape[1]), min(SIDE, cube.shape[2]))
     array = group.create_array(
         _variable(cube),
         shape=cube.shape,
         dtype=native(cube.dtype),
-        chunks=(cube.bands, min(SIDE, cube.shape[1]), min(SIDE, cube.shape[2])),
+        chunks=chunks,
         fill_value=np.nan if floats else native(cube.dtype).type(0),
         dimension_names=DIMS,
         attributes=plain(attrs),
     )
-    for block in blocks(cube.shape, cube.dtype.itemsize, axis=1, multiple=SIDE):
+    for block in chunk_blocks(cube.shape, cube.dtype.itemsize, chunks):
         new = np.asarray(cube.values[block])
         if floats:
             new = np.where(cube.observed_in(new, None, *block[1:]), new, np.nan).astype(new.dtype)
@@ -125,8 +126,8 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     shutil.copytree(source, path)
     found = zarr.open(path, mode="r+")
     array: Any = found if isinstance(found, zarr.Array) else found[box["var"]]
-    height = ax.cube_shape(array.chunks, axes)[1]
-    for block in blocks(cube.shape, cube.dtype.itemsize, axis=1, multiple=height):
+    chunks = ax.cube_shape(array.chunks, axes)
+    for block in chunk_blocks(cube.shape, cube.dtype.itemsize, chunks):
         new, inside = np.asarray(cube.values[block]), ax.stored_block(axes, block)
         if differs(ax.as_cube(np.asarray(array[inside]), axes), new).any():
             array[inside] = ax.as_stored(new, axes)
