@@ -15,12 +15,15 @@ import rasterio
 import xarray
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 import hydiff
 import products
 from conftest import DATA
-from hydiff import io
+from hydiff import io, provenance
+from hydiff.cli import app
 from hydiff.cube import Cube
+from hydiff.info import facts
 from hydiff.io import conventions, geotiff
 
 NATIVE = DATA / "native"
@@ -453,6 +456,42 @@ def test_a_folder_that_is_no_product_is_never_replaced(tmp_path: Path) -> None:
     with pytest.raises(hydiff.HydiffError, match="is a folder"):
         io.write(Cube(np.ones((2, 3, 4))), tmp_path / "a.zarr", overwrite=True)
     assert (tmp_path / "a.zarr" / "thesis.txt").exists()
+
+
+@pytest.mark.parametrize("kind", ["enmap", "zarr", "enmap zip", "emit"])
+def test_a_fill_of_any_product_is_saved_with_its_companions(tmp_path: Path, kind: str) -> None:
+    missing = np.zeros((12, 11), bool)
+    missing[5:7] = True
+    source = make(kind, tmp_path, products.scene(6, 12, 11), missing)
+    result = hydiff.fill(io.read(source))
+    made = provenance.save(result, tmp_path / f"out{source.suffix}")
+    assert [p.name for p in made[1:]] == [
+        made[0].name + end for end in (".filled.npz", ".fill.json")
+    ]
+    assert all(path.exists() for path in made)
+    again = provenance.companions(made[0], result.cube.shape)["filled"]
+    assert np.array_equal(again, result.filled)
+    before = provenance.sha256(source)
+    assert before == provenance.sha256(source) != provenance.sha256(made[0])
+
+
+def test_simulated_gaps_in_a_product(tmp_path: Path) -> None:
+    source = products.emit(tmp_path / "e.nc", products.scene(6, 70, 11).astype("f4"))
+    words = ["simulate", str(source), "-o", str(tmp_path / "d.nc"), "--mask", "frames"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    again = io.read(tmp_path / "d.nc")
+    observed = io.read_mask(tmp_path / "d.nc.missing.npz", "missing", again.shape)
+    assert np.array_equal(again.observed(), np.broadcast_to(observed, again.shape))
+    assert not observed.all()
+    assert again.glt is not None and again.format == "emit"
+
+
+def test_info_counts_used_channels_only(tmp_path: Path) -> None:
+    numbers = (products.scene(9, 6, 7) * 6e4).astype("u2")
+    cube = io.read(products.prisma(tmp_path / "p.he5", numbers[:4], numbers[4:]))
+    found = facts(cube)
+    assert found["wavelengths"] == [402, 2497] and found["bad_bands"] == [3]
+    assert found["detectors"] == {"VNIR": "bands 0-3", "SWIR": "bands 4-8"}
 
 
 # --- windows --------------------------------------------------------------------------------------

@@ -168,6 +168,12 @@ def test_missing_is_what_cube_or_layer_names(tmp_path: Path) -> None:
     assert np.array_equal(~io.read_mask(f"{target}.filled.npz", "missing", values.shape), union)
 
 
+def test_a_band_mask_of_nothing(tmp_path: Path) -> None:
+    source = products.emit(tmp_path / "e.nc", products.scene(4, 6, 5).astype("f4"))
+    run("fill", source, "-o", tmp_path / "o.nc", "--band-mask", tmp_path / "bits.nc")
+    assert io.read_quality(tmp_path / "bits.nc", (4, 6, 5)).observed.all()
+
+
 def test_flags_need_a_layer(tmp_path: Path) -> None:
     source = products.emit(tmp_path / "e.nc", products.scene(4, 6, 5).astype("f4"))
     done = CliRunner().invoke(app, ["info", str(source), "--flags", "cloud"])

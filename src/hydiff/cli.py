@@ -7,6 +7,7 @@ Exit codes: 0 done, 1 an error of ours, 2 something to correct in the input, 130
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -201,9 +202,10 @@ def simulate(
     mask_file = output.with_name(output.name + ".missing.npz")
     for path in (output, mask_file):
         io.staging.refuse_existing(path, overwrite)
-    cube, observed = damage(io.read(input, var=var), mask, missing, noise=noise, seed=seed)
+    source = io.read(input, var=var)
+    cube, observed = damage(source, mask, missing, noise=noise, seed=seed)
     with io.staged(output, overwrite=overwrite) as folder:
-        io.write_into(cube, folder / output.name)
+        io.write_into(replace(cube, path=source.path), folder / output.name)
         io.masks.write(~observed, folder / mask_file.name, "missing")
     out.print(f"{output}: {share(~observed)} removed ({mask}), nodata {cube.nodata:g}")
     out.print(f"{mask_file}: the mask, for `hydiff score FILLED {input} --missing {mask_file}`")
@@ -284,6 +286,8 @@ def fill(
     sigma = _sigma(sigma_y)
     if seen.all() and sigma == 0:
         made = [] if dry_run else io.write(cube, output, overwrite=overwrite)
+        if not dry_run and band_mask is not None:
+            made += io.write_band_mask(~seen, band_mask, overwrite=overwrite)
         if json_:
             print_json({"entries": {"missing_before": 0}, "outputs": [str(p) for p in made]})
         else:
@@ -330,8 +334,7 @@ def fill(
         )
     made = provenance.save(result, output, command=sys.argv, overwrite=overwrite)
     if band_mask is not None:
-        with io.staged(band_mask, overwrite=overwrite) as folder:
-            io.emit.write_band_mask(result.filled, folder / band_mask.name)
+        io.write_band_mask(result.filled, band_mask, overwrite=overwrite)
     if json_:
         print_json(provenance.record(result, sys.argv) | {"outputs": [str(p) for p in made]})
         return

@@ -54,7 +54,7 @@ def convert(
     with io.staged(path, overwrite=overwrite) as folder:
         made = io.write_into(cube, folder / path.name)
         if cog:
-            io.geotiff.cloud_optimised(made[0])
+            io.cloud_optimised(made[0])
         for name, layer in also.items():
             made += io.write_into(layer, folder / name)
     return [path.with_name(file.name) for file in made]

@@ -17,21 +17,22 @@ import numpy as np
 
 from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName
-from hydiff.io import conventions, emit, geotiff, masks, quality
+from hydiff.io import conventions, emit, masks, quality
+from hydiff.io.geotiff import cloud_optimised
 from hydiff.io.parsing import native, parsing
 from hydiff.io.sidecar import FIELDS, plain
 from hydiff.io.staging import staged
 
 __all__ = [
     "FORMATS",
-    "emit",
+    "cloud_optimised",
     "format_for",
-    "geotiff",
     "read",
     "read_mask",
     "read_quality",
     "staged",
     "write",
+    "write_band_mask",
     "write_into",
     "write_mask",
 ]
@@ -154,6 +155,14 @@ def write_mask(
         raise BadValue(f"expected a 2-D or 3-D boolean mask, found {mask.dtype} {mask.shape}")
     with staged(path, overwrite=overwrite) as folder:
         masks.write(mask, folder / path.name, meaning)
+    return [path]
+
+
+def write_band_mask(filled: Bools, path: str | Path, *, overwrite: bool = False) -> list[Path]:
+    """Filled entries (bands, rows, cols) as netCDF4 in the layout of EMIT's `band_mask`."""
+    path = Path(path)
+    with staged(path, overwrite=overwrite) as folder:
+        emit.write_band_mask(filled, folder / path.name)
     return [path]
 
 

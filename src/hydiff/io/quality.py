@@ -6,6 +6,7 @@ The entries of all chosen flags count as missing, together with the gaps of the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -69,15 +70,12 @@ def combined(found: Mapping[str, Layer], shape: Shape, flags: Sequence[str], pat
 
 def beside(path: Path, kind: str | None) -> dict[str, list[str]]:
     """Quality layers that come with a product: file -> its flags."""
-    places = [path]
-    if kind == "emit":
-        names = {path.name.replace(a, b) for a in ("_RFL_", "_RAD_") for b in ("_MASK_",)}
-        swapped = {name.replace("EMIT_L1B", "EMIT_L2A") for name in names}
-        places = [path.with_name(name) for name in swapped if path.with_name(name).is_file()]
     if kind not in ("emit", "prisma", "enmap"):
         return {}
-    found = {str(place): list(layers(place, kind)) for place in places}
-    return {place: flags for place, flags in found.items() if flags}
+    if kind == "emit":  # in a file of its own
+        path = path.with_name(re.sub("L2A_RFL|L1B_RAD", "L2A_MASK", path.name))
+    found = list(layers(path, kind)) if path.exists() else []
+    return {str(path): found} if found else {}
 
 
 # --- EMIT -----------------------------------------------------------------------------------------
