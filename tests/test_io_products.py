@@ -308,8 +308,10 @@ def test_enmap_metadata(tmp_path: Path) -> None:
     inside = sorted(folder.glob("*-SPECTRAL_IMAGE.TIF")) + sorted(folder.glob("*-METADATA.XML"))
     for path in inside:
         assert io.read(path).path == folder
-    metadata = inside[1].read_text().replace("ProductQuality", "Nothing")
-    inside[1].write_text(metadata)
+    listed = inside[1].read_text()
+    inside[1].write_text(listed.replace("List>1,2,3,4,5,6<", "List>1,2,8<"))
+    assert [i for i, d in enumerate(io.read(folder).detectors or ()) if d == "VNIR"] == [0, 1, 7]
+    inside[1].write_text(listed.replace("ProductQuality", "Nothing"))
     assert io.read(folder).detectors == cube.detectors  # by the step back in wavelength
     packed = products.enmap(tmp_path / "Z", values, zipped=True)
     assert np.array_equal(np.asarray(io.read(packed).values), values)
@@ -378,6 +380,7 @@ def test_hyperion_channels_without_calibration_are_bad(tmp_path: Path) -> None:
     values[:, 0, :2] = 0
     cube = io.read(products.envi(tmp_path / "EO1H1150662006130110PY", values))
     assert cube.good is not None and cube.good.sum() == 198
+    assert cube.good[[7, 56, 76, 223]].all() and not cube.good[[6, 57, 75, 224]].any()
     seen = cube.observed()
     assert not seen[:, 0, :2].any() and seen[:, 1:].all()
     io.write(hydiff.fill(cube, method="nearest", outside="fill").cube, tmp_path / "EO1Hx.tif")
