@@ -128,7 +128,7 @@ def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("lookup", _lookup(f["glt"])),
         *(("quality", f"--quality {file} has {', '.join(q)}") for file, q in f["quality"].items()),
         *(("flagged", text) for text in f.get("flagged", ())),
-        ("also kept", ", ".join(f["other_attributes"])),
+        ("also kept", _first(f["other_attributes"])),
     ]
     return [(label, text) for label, text in rows if text]
 
@@ -160,6 +160,11 @@ def _detectors(cube: Cube) -> dict[str, str]:
         name: f"bands {ranges([i for i, other in enumerate(names) if other == name])}"
         for name in dict.fromkeys(names)
     }
+
+
+def _first(names: list[str], most: int = 12) -> str:
+    more = f" and {len(names) - most} more (--json lists them)" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _lookup(shape: list[int] | None) -> str:
