@@ -258,6 +258,10 @@ def test_detectors_are_scaled_apart() -> None:
     np.testing.assert_allclose(noisy / gain, filled(truth, sigma_y=0.01), rtol=1e-7)
     per_band = filled(truth * gain, sigma_y=np.where(np.arange(12) < 6, 0.01, 40.96))
     assert np.array_equal(noisy, per_band)
+    told = hydiff.fill(
+        Cube(truth * gain, attrs={"detector": detector}), observed, sigma_y={"VNIR": 0.5, "SWIR": 9}
+    ).sigma_y
+    np.testing.assert_allclose(told, [0.5] * 6 + [9] * 6)
     with pytest.raises(hydiff.HydiffError, match="SWIR"):
         filled(truth, sigma_y={"VNIR": 1.0})
     with pytest.raises(hydiff.HydiffError, match="unknown detector 'TIR'"):
