@@ -80,7 +80,17 @@ def modules_after(code):
     return set(done.stdout.splitlines()[-1].split())
 
 
-HEAVY = {"torch", "rasterio", "xarray", "h5py", "matplotlib", "skimage", "spectral", "pandas"}
+HEAVY = {
+    "torch",
+    "rasterio",
+    "xarray",
+    "h5py",
+    "matplotlib",
+    "skimage",
+    "spectral",
+    "pandas",
+    "zarr",
+}
 
 
 def test_importing_hydiff_loads_nothing_heavy():
