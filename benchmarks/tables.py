@@ -95,6 +95,15 @@ def preconditioner(rows):
         yield line(r["mask"], r["s"], r["plain"], r["ours"])
 
 
+def detectors(rows):
+    yield line("unit", "missing", "`harmonic`", "`smooth`, one scale", "`smooth`, one each")
+    yield rule(5)
+    for r in rows:
+        yield line(
+            r["unit"], r["missing"], *(f"{float(r[k]):.3f}" for k in ("harmonic", "one", "each"))
+        )
+
+
 def select(rows, **picked):
     return [r for r in rows if all(r[k] == v for k, v in picked.items())]
 
@@ -128,6 +137,7 @@ TABLES = {
     ("benchmarks/results/learned_table.csv", ""): scenes,
     ("benchmarks/results/offline.csv", ""): offline,
     ("benchmarks/results/preconditioner.csv", ""): preconditioner,
+    ("benchmarks/results/detectors.csv", ""): detectors,
 }
 
 
