@@ -219,6 +219,15 @@ def share(flags):
     return f"{100 * sum(flags) / len(flags):.0f} %"
 
 
+def detectors(rows):
+    yield line("unit", "missing", "`harmonic`", "`smooth`, one scale", "`smooth`, one each")
+    yield rule(5)
+    for r in rows:
+        yield line(
+            r["unit"], r["missing"], *(f"{float(r[k]):.3f}" for k in ("harmonic", "one", "each"))
+        )
+
+
 def select(rows, **picked):
     return [r for r in rows if all(r[k] == v for k, v in picked.items())]
 
@@ -260,6 +269,7 @@ TABLES = {
     ("benchmarks/results/preconditioner.csv", ""): preconditioner,
     ("benchmarks/results/best.csv", ""): best,
     ("benchmarks/results/best.csv", "promises"): promises,
+    ("benchmarks/results/detectors.csv", ""): detectors,
 }
 
 

@@ -17,6 +17,7 @@ ROWS = [
     {"cli"},
     {"bench"},
     {"terminal"},
+    {"handoff"},
     {"api", "provenance", "simulate", "info"},
     {"auto"},
     {"run"},
@@ -36,7 +37,7 @@ ROWS = [
         "validate",
     },
     {"checkpoint"},
-    {"io", "mask", "census", "detect", "result", "metrics", "plots", "bundled"},
+    {"io", "mask", "census", "detect", "result", "metrics", "plots", "bundled", "ortho"},
     {"cube", "errors"},
 ]
 ALLOWED = {
@@ -105,7 +106,17 @@ def modules_after(code):
     return set(done.stdout.splitlines()[-1].split())
 
 
-HEAVY = {"torch", "rasterio", "xarray", "h5py", "matplotlib", "skimage", "spectral", "pandas"}
+HEAVY = {
+    "torch",
+    "rasterio",
+    "xarray",
+    "h5py",
+    "matplotlib",
+    "skimage",
+    "spectral",
+    "pandas",
+    "zarr",
+}
 
 
 def test_importing_hydiff_loads_nothing_heavy():

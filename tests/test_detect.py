@@ -98,6 +98,9 @@ def damaged(scene):
     spoil("constant pixels", np.s_[:, 50:54, 50:60], 77)
     spoil("outlier pixels", np.s_[20, 25, 60], 2900)
     spoil("fill value", np.s_[25:28, 15:18, 5:10], -9999)
+    bright = np.zeros(cube.shape, bool)
+    bright[23] = cube[23] >= np.quantile(cube[23], 0.97)
+    spoil("saturated pixels", bright, int(cube[bright].min()))
     return cube, truth
 
 
@@ -206,6 +209,22 @@ def test_fill_values_are_found(scene, fills):
 def test_saturation_and_low_data_are_no_fill_values(scene):
     cube = np.clip(scene.astype(np.int32), 1900, 2100)
     assert not suspected(detect(cube, seen(cube)), cube.shape, "fill value").any()
+
+
+def test_frames_are_counted(scene):
+    cube = np.concatenate([scene, scene], axis=1).astype(np.int32)
+    cube[:, 40:72] = 1500
+    found = next(s for s in detect(cube, seen(cube)) if s.kind == "dead lines")
+    assert "lines 40-71" in found.message and "(1 frame of 32 lines)" in found.message
+
+
+@pytest.mark.parametrize("top", [np.inf, 2100, 2250])
+def test_saturation_is_a_plateau_at_the_top(scene, top):
+    cube = np.minimum(scene, top)
+    expected = (cube == top) & ((cube == top).sum(axis=(1, 2), keepdims=True) >= 10)
+    found = suspected(detect(cube, seen(cube)), cube.shape, "saturated pixels")
+    assert not (found & ~(cube == top)).any()
+    assert found[expected].mean() > 0.95 if expected.any() else not found.any()
 
 
 def test_a_fringe_with_the_spectrum_of_its_corner_is_found(scene):

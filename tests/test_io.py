@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from hydiff import io
 from hydiff.cube import Cube
-from hydiff.io import envi, mat
+from hydiff.io import blocks, envi, mat
 
 INTEGERS = ("uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 FLOATS = ("float32", "float64")
@@ -259,6 +259,23 @@ def test_others_read_what_we_write(tmp_path: Path) -> None:
     image = spectral.open_image(str(tmp_path / "a.hdr"))
     assert image.bands.centers == list(wavelengths)
     assert np.array_equal(image.load(), cube.values.transpose(1, 2, 0))
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_chunk_blocks_cover_everything_once(data: st.DataObject) -> None:
+    sizes = st.tuples(*[st.integers(1, 12)] * 3)
+    shape, chunks, budget = data.draw(sizes), data.draw(sizes), data.draw(st.integers(1, 3000))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "BUDGET", budget)
+        found = list(blocks.chunk_blocks(shape, 2, chunks))
+    hits = np.zeros(shape, int)
+    for block in found:
+        hits[block] += 1
+        assert block[0].start % chunks[0] == 0 and block[1].start % chunks[1] == 0
+        least = 2 * min(chunks[0], shape[0]) * min(chunks[1], shape[1]) * shape[2]
+        assert 2 * hits[block].size <= max(budget, least)
+    assert (hits == 1).all()
 
 
 def test_lazy_values_are_read_by_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

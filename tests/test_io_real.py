@@ -15,6 +15,7 @@ import rasterio
 import spectral
 from scipy.io import loadmat
 
+import products
 from hydiff import io
 from hydiff.cube import Cube
 from hydiff.io import envi, geotiff
@@ -172,13 +173,17 @@ def test_native_masks() -> None:
 
 # --- size -----------------------------------------------------------------------------------------
 
-GROWTH = """
-import resource, sys
+PEAK = """
+def peak():  # MB; ru_maxrss would start with that of the process that forked this one
+    line = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+    return int(line.split()[1]) / 1024
+"""
+GROWTH = (
+    PEAK
+    + """
+import sys
 import numpy as np
 from hydiff import io
-
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 import h5py, rasterio, spectral
 before = peak()
@@ -188,6 +193,7 @@ assert window.shape == (285, 16, 16), window.shape
 assert cube.nbytes > 1.8e9
 print(peak() - before)
 """
+)
 SHAPE = (285, 1280, 1242)  # an EMIT scene, 1.8 GB of float32
 
 
@@ -217,9 +223,30 @@ def sparse_mat(path: Path) -> None:
         file.create_dataset("cube", (285, 1242, 1280), "f4", chunks=(1, 256, 256))
 
 
+def sparse_emit(path: Path) -> None:
+    """The layout of a scene; chunks of 4 MB, all but two of which hold nothing but fill values."""
+    products.emit(path, np.zeros((285, 4, 4), "f4"))
+    with h5py.File(path, "r+") as file:
+        del file["reflectance"], file["location/glt_x"], file["location/glt_y"]
+        cube = file.create_dataset(
+            "reflectance", (1280, 1242, 285), "f4", chunks=(160, 156, 36), fillvalue=-9999,
+            compression="gzip", shuffle=True,
+        )  # fmt: skip
+        cube.attrs["_FillValue"] = np.array([-9999], "f4")
+        cube[640:800, :156, :72] = 0.25
+        for name in ("glt_x", "glt_y"):
+            file["location"].create_dataset(name, (2009, 2434), "i4", chunks=(256, 256))
+
+
 @pytest.mark.parametrize(
     ("name", "make"),
-    [("a.img", sparse_envi), ("a.npy", sparse_npy), ("a.tif", sparse_tif), ("a.mat", sparse_mat)],
+    [
+        ("a.img", sparse_envi),
+        ("a.npy", sparse_npy),
+        ("a.tif", sparse_tif),
+        ("a.mat", sparse_mat),
+        ("a.nc", sparse_emit),
+    ],
 )
 def test_a_large_file_is_opened_in_little_memory(tmp_path: Path, name: str, make) -> None:
     make(tmp_path / name)
@@ -227,6 +254,26 @@ def test_a_large_file_is_opened_in_little_memory(tmp_path: Path, name: str, make
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     # GDAL keeps the tiles it reads in its cache, 285 x 256 KB; the mapped files need next to none
     assert float(result.stdout) < (150 if name.endswith(".tif") else 60), result.stdout
+
+
+def test_info_on_an_emit_scene_reads_little(tmp_path: Path) -> None:
+    sparse_emit(tmp_path / "a.nc")
+    code = (
+        PEAK
+        + """
+import sys, time
+from hydiff import io
+from hydiff.info import facts
+start = time.process_time()
+found = facts(io.read(sys.argv[1]))
+print(time.process_time() - start, peak())
+print(found["values"]["sample"], found["values"]["missing_share"])
+"""
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "a.nc")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert float(done[0]) < 1 and float(done[1]) < 300
+    assert done[2:5] == ["9", "sampled", "chunks"] and 0.5 < float(done[5]) <= 1
 
 
 def test_importing_io_imports_no_format_library() -> None:

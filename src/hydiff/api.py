@@ -21,6 +21,7 @@ from hydiff.problem import (
     float_for,
     into_dtype,
     observed_entries,
+    sigma_per_band,
     targets,
 )
 from hydiff.result import Result
@@ -43,6 +44,7 @@ def fill(
     bad_bands: str = "fill",
     max_gap: float | None = None,
     outside: str | None = None,
+    fill_clouds: bool = False,
     denoise: bool = False,
     seed: int = 0,
     device: str = "auto",
@@ -60,12 +62,13 @@ def fill(
     data: a Cube, a DataArray, or an array (bands, rows, cols).  Missing are the entries that
         `observed` (True = measured; (rows, cols) or (bands, rows, cols)) names, and those that
         the cube itself does: its nodata value (or `nodata`), NaN, Inf.
-    sigma_y: noise std in the cube's unit, one number or one per band; "5%" is a share of its range,
-        "auto" has it estimated from the cube.
+    sigma_y: noise std in the cube's unit, one number, one per band, or one per detector as a dict;
+        "5%" is a share of its range, "auto" has it estimated from the cube.
     bad_bands: "fill" gives gaps in bad bands the plain spatial fill, "keep" leaves them.
     max_gap: leave what lies in gaps wider than this many pixels.
     outside: "keep" or "fill" what no line joins to observed pixels on both sides; by default kept
         in cubes that were read from files, filled in arrays.
+    fill_clouds: also fill what a product withholds without having lost it (EMIT's screened clouds).
     denoise: with sigma_y > 0, `Result.cube` takes the estimate for its observed entries too.
     deterministic: the same bytes again on a GPU too, at some cost (a CPU always gives them).
     checkpoint: a file for the state of a learned method, written every half minute and removed at
@@ -109,8 +112,16 @@ def fill(
     seen = observed_entries(cube, observed, nodata)
     if outside is None:
         outside = "fill" if cube.path is None else "keep"
-    target, left = targets(cube, seen, bad_bands=bad_bands, max_gap=max_gap, outside=outside)
+    target, left = targets(
+        cube,
+        seen,
+        bad_bands=bad_bands,
+        max_gap=max_gap,
+        outside=outside,
+        fill_clouds=fill_clouds,
+    )
 
+    sigma_y = sigma_per_band(sigma_y, cube)
     keep = None if checkpoint is None else Path(checkpoint)
     job = Job(seed, device, deterministic, keep, resume)
     decision: Decision | None = None

@@ -15,7 +15,7 @@ from scipy import ndimage
 
 from hydiff.cube import Bools
 from hydiff.errors import ShapeMismatch
-from hydiff.mask import EIGHT, Ints, Run, band_groups, outside, thickness
+from hydiff.mask import EIGHT, FRAME, Ints, Run, band_groups, outside, thickness
 
 MAX_GAPS = 100  # gaps that a census lists; it counts them all
 
@@ -175,6 +175,15 @@ def ranges(indices: Iterable[int], most: int = 8) -> str:
     return ", ".join(parts) + (f" and {len(runs) - most} more" if len(runs) > most else "")
 
 
+def frames(lines: Iterable[int]) -> str:
+    """ " (2 frames of 32 lines)" when lines come in whole frames, as EMIT loses them; else ""."""
+    lengths = [last - first + 1 for first, last in _runs(lines)]
+    if not lengths or any(length % FRAME for length in lengths):
+        return ""
+    count = sum(lengths) // FRAME
+    return f" ({count} frame{'s' * (count > 1)} of {FRAME} lines)"
+
+
 def _count(n: int) -> str:
     return f"{n:,}".replace(",", " ")
 
@@ -201,7 +210,7 @@ def _describe_gaps(c: Census) -> Iterator[str]:
 
 def _describe_lines(c: Census) -> Iterator[str]:
     if c.full_lines:
-        yield f"{named('row', c.full_lines)} missing across the full width"
+        yield f"{named('row', c.full_lines)} missing across the full width{frames(c.full_lines)}"
     if c.full_columns:
         yield f"{named('column', c.full_columns)} missing over the full height"
     if c.dead_columns:

@@ -7,6 +7,7 @@ Exit codes: 0 done, 1 an error of ours, 2 something to correct in the input, 130
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,6 +38,10 @@ INTERRUPTED = 130
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 Var = Annotated[str | None, typer.Option(help="Variable to read in .mat and .npz files.")]
+Quality = Annotated[
+    Path | None, typer.Option(help="Quality layer of the product; what it flags is missing too.")
+]
+Flags = Annotated[str | None, typer.Option(help="Flags of it to take, between commas.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing output files.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 Output = Annotated[Path, typer.Option("-o", "--output", help="File to write.")]
@@ -108,12 +113,21 @@ def demo(
 
 
 @app.command()
-def info(file: Path, var: Var = None, json_: Json = False) -> None:
+def info(
+    file: Path,
+    var: Var = None,
+    quality: Quality = None,
+    flags: Flags = None,
+    json_: Json = False,
+) -> None:
     """Show what a cube is: size, wavelengths, nodata, gaps at a glance.  Reads little."""
     from hydiff import io
-    from hydiff.info import facts, lines
+    from hydiff.info import facts, flagged, lines
 
-    found = facts(io.read(file, var=var))
+    cube = io.read(file, var=var)
+    found = facts(cube)
+    if (layer := _quality(cube.shape, quality, flags)) is not None:
+        found["flagged"] = flagged(cube, layer)
     if json_:
         print_json(found)
         return
@@ -131,6 +145,8 @@ def mask(
         list[str] | None, typer.Option(help="Take only suggestions of this kind (repeatable).")
     ] = None,
     nodata: Annotated[float | None, typer.Option(help="Value that means missing.")] = None,
+    quality: Quality = None,
+    flags: Flags = None,
     var: Var = None,
     overwrite: Overwrite = False,
     json_: Json = False,
@@ -144,7 +160,8 @@ def mask(
     if output is not None:
         io.staging.refuse_existing(output, overwrite)
     cube = io.read(file, var=var).load()
-    observed = observed_entries(cube, None, nodata)
+    layer = _quality(cube.shape, quality, flags)
+    observed = observed_entries(cube, layer and layer.observed, nodata)
     found = census(observed, cube.good)
     suggestions = _detected(cube, observed, only)
     for suggestion in suggestions:
@@ -185,9 +202,10 @@ def simulate(
     mask_file = output.with_name(output.name + ".missing.npz")
     for path in (output, mask_file):
         io.staging.refuse_existing(path, overwrite)
-    cube, observed = damage(io.read(input, var=var), mask, missing, noise=noise, seed=seed)
+    source = io.read(input, var=var)
+    cube, observed = damage(source, mask, missing, noise=noise, seed=seed)
     with io.staged(output, overwrite=overwrite) as folder:
-        io.write_into(cube, folder / output.name)
+        io.write_into(replace(cube, path=source.path), folder / output.name)
         io.masks.write(~observed, folder / mask_file.name, "missing")
     out.print(f"{output}: {share(~observed)} removed ({mask}), nodata {cube.nodata:g}")
     out.print(f"{mask_file}: the mask, for `hydiff score FILLED {input} --missing {mask_file}`")
@@ -211,13 +229,20 @@ def fill(
     ] = None,
     observed: Annotated[Path | None, typer.Option(help="Mask file, non-zero = measured.")] = None,
     missing: Annotated[Path | None, typer.Option(help="Mask file, non-zero = missing.")] = None,
+    quality: Quality = None,
+    flags: Flags = None,
     detect: Annotated[bool, typer.Option("--detect", help="Also fill suspected damage.")] = False,
     nodata: Annotated[float | None, typer.Option(help="Value that means missing.")] = None,
     var: Var = None,
     bad_bands: Annotated[str, typer.Option(help="fill | keep gaps in bad bands.")] = "fill",
     max_gap: Annotated[float | None, typer.Option(help="Leave gaps wider than N pixels.")] = None,
     outside: Annotated[str, typer.Option(help="keep | fill what lies outside the data.")] = "keep",
-    sigma_y: Annotated[str, typer.Option(help="Noise std in the cube's unit, 5%, or auto.")] = "0",
+    fill_clouds: Annotated[
+        bool, typer.Option("--fill-clouds", help="Also fill frames screened for clouds (EMIT).")
+    ] = False,
+    sigma_y: Annotated[
+        str, typer.Option(help="Noise std in the cube's unit, 5%, VNIR=3,SWIR=8, or auto.")
+    ] = "0",
     denoise: Annotated[bool, typer.Option("--denoise", help="Replace noisy entries too.")] = False,
     weights: Annotated[Path | None, typer.Option(help="Trained network, by `train`.")] = None,
     refine: Annotated[int, typer.Option(help="Test-time steps from those weights.")] = 0,
@@ -233,6 +258,9 @@ def fill(
         bool, typer.Option("--deterministic", help="The same bytes again on a GPU too.")
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on after an interruption.")] = False,
+    band_mask: Annotated[
+        Path | None, typer.Option(help="Also write what was filled as EMIT's band_mask (.nc).")
+    ] = None,
     overwrite: Overwrite = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
     json_: Json = False,
@@ -242,6 +270,8 @@ def fill(
     from hydiff.methods import DEFAULT, choose, settings_dict
 
     _check_outputs(input, output, overwrite)
+    if band_mask is not None:
+        io.staging.refuse_existing(band_mask, overwrite)
     overrides: dict[str, Any] = dict(_key_values(set_ or []))
     ways = {"engine": engine, "precision": precision}
     overrides |= {name: way for name, way in ways.items() if way is not None}
@@ -263,7 +293,12 @@ def fill(
     elif overrides or preset is not None:
         raise errors.BadValue("--set and --preset belong to one method: name it with --method")
     cube = io.read(input, var=var).load()
-    seen = problem.observed_entries(cube, _given_mask(cube.shape, observed, missing), nodata)
+    given = _given_mask(cube.shape, observed, missing)
+    if (layer := _quality(cube.shape, quality, flags)) is not None:
+        told = ", ".join(f"{flag} {count:,}" for flag, count in layer.counts.items())
+        err.print(f"taken as missing by {quality}: {told} entries", markup=False)
+        given = layer.observed if given is None else layer.observed & given
+    seen = problem.observed_entries(cube, given, nodata)
     if detect:
         for suggestion in _detected(cube, seen, None):
             err.print(f"taken as missing: {suggestion.message}", markup=False)
@@ -271,14 +306,20 @@ def fill(
     sigma = _sigma(sigma_y)
     if seen.all() and sigma == 0:
         made = [] if dry_run else io.write(cube, output, overwrite=overwrite)
+        if not dry_run and band_mask is not None:
+            made += io.write_band_mask(~seen, band_mask, overwrite=overwrite)
         if json_:
             print_json({"entries": {"missing_before": 0}, "outputs": [str(p) for p in made]})
         else:
             out.print(f"{input} has no gaps: {output} is a verbatim copy", markup=False)
         return
-    target, left = problem.targets(
-        cube, seen, bad_bands=bad_bands, max_gap=max_gap, outside=outside
-    )
+    choices: dict[str, Any] = {
+        "bad_bands": bad_bands,
+        "max_gap": max_gap,
+        "outside": outside,
+        "fill_clouds": fill_clouds,
+    }
+    target, left = problem.targets(cube, seen, **choices)
     err.print(f"{input}: {size(cube.shape)} {cube.dtype}, {share(~seen)} missing", markup=False)
     settings = ", ".join(f"{k}={v}" for k, v in shown.items())
     told = f" ({settings})" if settings else ""
@@ -311,12 +352,12 @@ def fill(
             checkpoint=checkpoint,
             resume=resume,
             progress=progress,
-            bad_bands=bad_bands,
-            max_gap=max_gap,
-            outside=outside,
+            **choices,
             **overrides,
         )
     made = provenance.save(result, output, command=sys.argv, overwrite=overwrite)
+    if band_mask is not None:
+        io.write_band_mask(result.filled, band_mask, overwrite=overwrite)
     if json_:
         print_json(provenance.record(result, sys.argv) | {"outputs": [str(p) for p in made]})
         return
@@ -367,12 +408,20 @@ def score(
 
 
 @app.command()
-def convert(input: Path, output: Path, var: Var = None, overwrite: Overwrite = False) -> None:
-    """Write a cube in another format, chosen by the suffix of OUTPUT."""
-    from hydiff import io
+def convert(
+    input: Path,
+    output: Path,
+    ortho: Annotated[bool, typer.Option("--ortho", help="Onto the map, by its GLT.")] = False,
+    glt: Annotated[Path | None, typer.Option(help="File that holds the GLT.  [INPUT]")] = None,
+    cog: Annotated[bool, typer.Option("--cog", help="A cloud-optimised GeoTIFF.")] = False,
+    var: Var = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write a cube in another format, chosen by the suffix of OUTPUT, with what lies beside it."""
+    from hydiff.handoff import convert as hand_over
 
     _refuse_input_as_output(input, output, overwrite)
-    made = io.write(io.read(input, var=var), output, overwrite=overwrite)
+    made = hand_over(input, output, ortho=ortho, glt=glt, cog=cog, var=var, overwrite=overwrite)
     out.print("\n".join(str(path) for path in made), markup=False)
 
 
@@ -465,11 +514,15 @@ def _key_values(pairs: list[str]) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in pairs)
 
 
-def _sigma(text: str) -> float | str | list[float]:
-    """A number, a share with a percent sign, one number per band between commas, or auto."""
+def _sigma(text: str) -> float | str | list[float] | dict[str, float]:
+    """A number, a share with a percent sign, one number per band between commas, one per detector
+    as NAME=NUMBER, or auto."""
     if text == "auto":
         return text
     try:
+        if "=" in text:
+            pairs = (part.split("=", 1) for part in text.split(","))
+            return {name.strip(): float(value) for name, value in pairs}
         if "," in text:
             return [float(part) for part in text.split(",")]
         return text if text.endswith("%") and float(text[:-1]) else float(text.rstrip("%"))
@@ -488,6 +541,18 @@ def _given_mask(shape: tuple[int, int, int], observed: Path | None, missing: Pat
     if observed is not None:
         return io.read_mask(observed, "observed", shape)
     return None if missing is None else io.read_mask(missing, "missing", shape)
+
+
+def _quality(shape: tuple[int, int, int], layer: Path | None, flags: str | None) -> Any:
+    """The quality layer that was named, or None."""
+    from hydiff import io
+
+    if layer is None:
+        if flags is not None:
+            raise errors.BadValue("--flags goes with --quality FILE: name the layer they stand in")
+        return None
+    wanted = [flag.strip() for flag in (flags or "").split(",") if flag.strip()]
+    return io.read_quality(layer, shape, wanted)
 
 
 def _detected(cube: Any, observed: Any, only: list[str] | None) -> list[Any]:

@@ -6,7 +6,7 @@ a numpy memmap, or a `Lazy` array that reads the windows it is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
@@ -25,6 +25,7 @@ Floats = NDArray[np.float64]
 
 BAND_DIMS = ("band", "bands", "wavelength", "wavelengths", "channel", "spectral")
 ROW_DIMS = ("y", "row", "rows", "line", "lines", "lat", "latitude", "northing", "downtrack")
+PER_BAND = ("detector", "data gain values", "data offset values")  # entries of attrs
 WAVELENGTHS = ("wavelength", "wavelengths", "wavelength_nm", "band_wavelength")
 
 
@@ -49,9 +50,10 @@ class Lazy:
         shape: tuple[int, int, int],
         dtype: np.dtype[Any],
         read: Callable[[slice, slice, slice], Array],
+        chunks: tuple[int, int, int] | None = None,  # what the file can read at once
     ) -> None:
         self.shape, self.dtype, self._read = shape, np.dtype(dtype), read
-        self.ndim = 3
+        self.chunks, self.ndim = chunks, 3
 
     def __getitem__(self, key: Any) -> Array:
         keys = key if isinstance(key, tuple) else (key,)
@@ -83,15 +85,31 @@ class Lazy:
         return np.array(self[...], dtype=dtype, copy=bool(copy) or None)
 
 
-class Scale(NamedTuple):
-    """The affine map between a cube's own unit and the unit range: 0 ↔ low, 1 ↔ high."""
+class Glt(NamedTuple):
+    """A geographic lookup table: which pixel of the sensor each pixel of a map grid shows."""
 
-    low: float
-    high: float
+    lookup: Values  # (rows', cols', 2) sensor column and row, 1-based, 0 = none, < 0 = interpolated
+    transform: tuple[float, ...]  # affine of the map grid
+    crs: str | None  # WKT of the map grid
+
+
+class Scale(NamedTuple):
+    """The affine map between a cube's own unit and the unit range: 0 ↔ low, 1 ↔ high.
+
+    Both ends are numbers, or arrays (bands, 1, 1) where detectors have scales of their own.
+    """
+
+    low: Any
+    high: Any
 
     @property
-    def span(self) -> float:
+    def span(self) -> Any:
         return self.high - self.low
+
+    @property
+    def spans(self) -> Floats:
+        """(1,) or (bands,), for what has one entry per band."""
+        return np.reshape(self.span, -1)
 
     def to_unit(self, values: Any) -> Any:
         return (values - self.low) / self.span
@@ -112,10 +130,11 @@ class Cube:
     nodata: float | None = None  # the declared value of missing entries
     crs: str | None = None  # WKT
     transform: tuple[float, ...] | None = None  # affine (a, b, c, d, e, f), pixel corner to map
-    glt: Array | None = None  # (rows', cols', 2) lookup of sensor column and row, 1-based, 0 = none
+    glt: Glt | None = None  # from the sensor's geometry to a map
     band_names: tuple[str, ...] | None = None
     valid: Bools | None = None  # (rows, cols), a validity layer inside the file
     missing_rule: Callable[[Array], Bools] | None = None  # what the product calls missing
+    withheld_rule: Callable[[Array], Bools] | None = None  # of that, what is no loss (clouds)
     attrs: Mapping[str, Any] = field(default_factory=dict)  # every other attribute, verbatim
     path: Path | None = None  # the file it was read from
     format: str | None = None  # the io module that read it
@@ -162,6 +181,14 @@ class Cube:
         """(bands,) True where a band is good; all True when the file does not say."""
         return np.ones(self.bands, bool) if self.good is None else self.good
 
+    @property
+    def detectors(self) -> tuple[str, ...] | None:
+        """(bands,) the detector behind each band, when the file knows of two or more."""
+        names = self.attrs.get("detector")
+        if not isinstance(names, list | tuple) or len(names) != self.bands or len(set(names)) < 2:
+            return None
+        return tuple(str(name) for name in names)
+
     def load(self) -> Self:
         """The same cube with its values in memory."""
         return replace(self, values=np.asarray(self.values))
@@ -188,7 +215,11 @@ class Cube:
             transform=_shifted(self.transform, row0, col0),
             glt=None,
             path=None,
-            attrs={k: v for k, v in self.attrs.items() if k != "xarray"},
+            attrs={
+                k: v[bands] if k in PER_BAND and len(v) == self.bands else v
+                for k, v in self.attrs.items()
+                if k != "xarray"
+            },
         )
 
     def observed(self, nodata: float | None = None) -> Bools:
@@ -223,6 +254,12 @@ class Cube:
         if values.dtype.kind in "fc":
             missing |= ~np.isfinite(values)
         return ~missing
+
+    def withheld_in(self, values: Array) -> Bools:
+        """True where a block of values is missing without being lost, such as screened clouds."""
+        if self.withheld_rule is None:
+            return np.zeros(values.shape, bool)
+        return self.withheld_rule(values)
 
     def to_unit_range(self, observed: Bools) -> tuple[Floats, Scale]:
         """Values as float64 on the unit range, and the scale that brings them back."""
@@ -299,6 +336,24 @@ def as_cube(data: Cube | Array | xarray.DataArray) -> Cube:
     return Cube.from_xarray(data)
 
 
+def detector_scale(
+    values: Array, observed: Bools, good: Bools, detectors: Sequence[str] | None
+) -> Scale:
+    """`unit_scale`, for each detector by itself where there are several (bands, 1, 1).
+
+    A detector without an observed entry in a good band takes the scale of all of them.
+    """
+    whole = unit_scale(values, observed, good)
+    if detectors is None:
+        return whole
+    low, high = (np.full((len(values), 1, 1), end) for end in whole)
+    for name in set(detectors):
+        own = np.array([d == name for d in detectors])
+        if (np.broadcast_to(observed, values.shape)[own] & good[own][:, None, None]).any():
+            low[own], high[own] = unit_scale(values, observed, good & own)
+    return Scale(low, high)
+
+
 def unit_scale(values: Array, observed: Bools, good: Bools) -> Scale:
     """0.01 and 99.99 percentiles of the observed entries of good bands, widened by 5 % each side.
 
@@ -355,10 +410,15 @@ def _shifted(transform: tuple[float, ...] | None, rows: int, cols: int) -> tuple
 
 def _axes_from(array: xarray.DataArray) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The order that brings the band axis to the front, and the order that brings it back."""
-    names = [str(d).lower() for d in array.dims]
+    order = band_order([str(d) for d in array.dims])
+    return order, tuple(int(i) for i in np.argsort(order))
+
+
+def band_order(dims: Sequence[str]) -> tuple[int, int, int]:
+    """Which of three named axes are bands, rows and cols; the first is bands if no name says so."""
+    names = [name.lower() for name in dims]
     band = next((i for i, n in enumerate(names) if n in BAND_DIMS), 0)
     first, second = (i for i in range(3) if i != band)
     if names[second] in ROW_DIMS and names[first] not in ROW_DIMS:
         first, second = second, first
-    order = (band, first, second)
-    return order, tuple(int(i) for i in np.argsort(order))
+    return band, first, second

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy import ndimage
 
-from hydiff.census import named, ranges
+from hydiff.census import frames, named, ranges
 from hydiff.cube import Array, Bools, Floats
 from hydiff.errors import ShapeMismatch
 from hydiff.mask import Ints
@@ -31,6 +31,9 @@ QUIET = 20  # changes that both neighbouring lines must show for a line without 
 MIN_LINE = 16  # observed pixels to judge a line by
 MIN_SPECTRUM = 8  # observed bands to judge a spectrum by; grey pixels of photographs repeat fewer
 MIN_FRINGE = 16  # pixels with the spectrum of a corner: equal spectra occur, so many do not
+SATURATED_COUNT = 10  # entries at the highest value of a band
+SATURATED_RATIO = 5.0  # ... over those at any of the next values below it
+SATURATED_LEVELS = 8  # so many of those
 FILL_COUNT = 10  # entries with one value before it is called a fill value
 FILL_KINDS = 6  # different fill values side by side (EMIT has five)
 VOID_TAIL = 3.0  # void above a fill value, over the span of the lowest 0.01 % of the data
@@ -117,6 +120,26 @@ def _is_void(value: float, rest: Array, nearest: float) -> bool:
     return bool(void > VOID_TAIL * tail and void > VOID_RANGE * (high - low))
 
 
+def saturated_pixels(values: Array, seen: Bools) -> tuple[Bools, str]:
+    """The highest value of a band, where it is met far more often than those just below it."""
+    missing = np.zeros_like(seen)
+    tops: list[float] = []
+    for k in np.flatnonzero(seen.any(axis=(1, 2))):
+        data = values[k][seen[k]]
+        top = data.max()
+        count = int((data == top).sum())
+        if count < SATURATED_COUNT or count == len(data):
+            continue
+        below = np.sort(data[data != top])[-FILL_COUNT * count :]
+        commonest = np.unique(below, return_counts=True)[1][-SATURATED_LEVELS:].max()
+        if count > SATURATED_RATIO * commonest:
+            missing[k] = seen[k] & (values[k] == top)
+            tops.append(float(top))
+    at = f"{tops[0]:g}" if len(set(tops)) == 1 else "its highest value"
+    n_bands = missing.any(axis=(1, 2)).sum()
+    return missing, f"{missing.sum()} entries of {n_bands} bands stand at {at}, as if saturated"
+
+
 def dead_lines(values: Array, seen: Bools) -> tuple[Bools, str]:
     """Lines that are constant, or repeat the line before, between lines that change a lot."""
     seen = seen & ~_constant_columns(values, seen)[:, None, :]  # they would break the lines
@@ -126,8 +149,9 @@ def dead_lines(values: Array, seen: Bools) -> tuple[Bools, str]:
         _where("line", constant, "constant"),
         _where("line", repeated, "equal to the line before"),
     ]
-    dead = (constant | repeated)[:, :, None]
-    return np.broadcast_to(dead, values.shape).copy(), "; ".join(filter(None, parts))
+    dead = constant | repeated
+    told = "; ".join(filter(None, parts)) + frames(np.flatnonzero(dead.any(axis=0)))
+    return np.broadcast_to(dead[:, :, None], values.shape).copy(), told
 
 
 def dead_columns(values: Array, seen: Bools) -> tuple[Bools, str]:
@@ -357,6 +381,7 @@ DETECTORS: dict[str, Finder] = {
     "dead columns": dead_columns,
     "constant pixels": constant_pixels,
     "fill value": fill_values,
+    "saturated pixels": saturated_pixels,
     "stripes": stripes,
     "outlier pixels": outlier_pixels,
 }

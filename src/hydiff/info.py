@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from hydiff.census import ranges
 from hydiff.cube import Cube
+from hydiff.io import quality
 
 WHOLE = 64 * 2**20  # bytes up to which every value is looked at
 SAMPLED_ROWS = 16  # beyond that, so many evenly spaced rows
+SAMPLED = 32 * 2**20  # or, of a chunked file, chunks of so many bytes in all
 
 
 # header keys that the fields above stand for
@@ -36,8 +39,11 @@ def facts(cube: Cube) -> dict[str, Any]:
         "fwhm": _span(cube.fwhm),
         "bad_bands": np.flatnonzero(~cube.good_bands).tolist(),
         "nodata": cube.nodata,
+        "detectors": _detectors(cube),
         "crs": _crs_name(cube.crs),
         "transform": cube.transform,
+        "glt": None if cube.glt is None else list(cube.glt.lookup.shape[:2]),
+        "quality": {} if cube.path is None else quality.beside(cube.path, cube.format),
         "band_names": None
         if cube.band_names is None
         else [cube.band_names[0], cube.band_names[-1]],
@@ -47,37 +53,62 @@ def facts(cube: Cube) -> dict[str, Any]:
 
 
 def look(cube: Cube) -> dict[str, Any]:
-    """Missing share, minimum and maximum of the observed values in some or all rows."""
-    rows = cube.shape[1]
-    some = np.arange(rows)
-    if cube.nbytes > WHOLE:
-        some = np.unique(np.linspace(0, rows - 1, SAMPLED_ROWS).astype(int))
-        blocks = [slice(int(r), int(r) + 1) for r in some]
-    else:
-        blocks = [slice(0, rows)]
-    missing = entries = 0
+    """Missing share, minimum and maximum of the observed values, in all of it or a sample."""
+    missing = withheld = entries = 0
     low, high = np.inf, -np.inf
-    for block in blocks:
-        values = np.asarray(cube.values[:, block, :])
-        seen = cube.observed_in(values, rows=block)
+    blocks, what = _sample(cube)
+    for bands, rows, cols in blocks:
+        values = np.asarray(cube.values[bands, rows, cols])
+        seen = cube.observed_in(values, rows=rows, cols=cols)
         missing, entries = missing + int((~seen).sum()), entries + seen.size
+        withheld += int(cube.withheld_in(values).sum())
         if seen.any():
             low = min(low, values[seen].min())
             high = max(high, values[seen].max())
     return {
-        "rows_read": len(some),
+        "sample": what,
         "missing_share": missing / entries,
+        "withheld_share": withheld / entries,
         "minimum": None if missing == entries else float(low),
         "maximum": None if missing == entries else float(high),
     }
+
+
+def _sample(cube: Cube) -> tuple[list[tuple[slice, slice, slice]], str | None]:
+    """Blocks to look at, and in words which; everything when the cube is small.
+
+    A chunk of a compressed file is read whole or not at all, so there it is a few chunks: evenly
+    spread over the rows, where sensors lose data, and scattered over bands and columns.
+    """
+    bands, rows, cols = cube.shape
+    chunks = getattr(cube.values, "chunks", None)
+    if cube.nbytes <= WHOLE:
+        return [(slice(0, bands), slice(0, rows), slice(0, cols))], None
+    if chunks is None:
+        some = np.unique(np.linspace(0, rows - 1, SAMPLED_ROWS).astype(int)).tolist()
+        blocks = [(slice(0, bands), slice(r, r + 1), slice(0, cols)) for r in some]
+        return blocks, f"{len(some)} sampled rows"
+    count = int(np.clip(SAMPLED // (np.prod(chunks) * cube.dtype.itemsize), 1, SAMPLED_ROWS))
+    k = np.arange(count)
+    across = np.stack([0.618 * k + 0.5, (k + 0.5) / count, 0.382 * k + 0.5], axis=1) % 1
+    grid = np.ceil(np.divide(cube.shape, chunks))
+    firsts = np.unique((across * grid).astype(int), axis=0) * chunks
+    lasts = np.minimum(firsts + chunks, cube.shape)
+    blocks = [
+        (slice(b, d), slice(r, s), slice(c, e))
+        for (b, r, c), (d, s, e) in zip(firsts.tolist(), lasts.tolist(), strict=True)
+    ]
+    return blocks, f"{len(blocks)} sampled chunks"
 
 
 def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """The same for a person: label and text, leaving out what the file does not say."""
     f, seen = facts, facts["values"]
     share = f"{100 * seen['missing_share']:.2f} % of the entries"
-    if seen["rows_read"] < f["rows"]:
-        share += f" in {seen['rows_read']} sampled rows (`hydiff mask` reads all)"
+    if seen["sample"]:
+        share += f" in {seen['sample']} (`hydiff mask` reads all)"
+    if seen["withheld_share"]:
+        share += f"; {100 * seen['withheld_share']:.2f} % were screened for clouds, not lost"
     rows = [
         ("cube", f"{f['bands']} bands × {f['rows']} rows × {f['cols']} cols, {f['dtype']}"),
         ("format", f"{f['format']}, {f['bytes'] / 1e6:.1f} MB of values"),
@@ -92,8 +123,12 @@ def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
             if seen["minimum"] is None
             else f"{seen['minimum']:g} … {seen['maximum']:g} where observed",
         ),
+        ("detectors", ", ".join(f"{name}: {told}" for name, told in f["detectors"].items())),
         ("map", f["crs"] or ""),
-        ("also kept", ", ".join(f["other_attributes"])),
+        ("lookup", _lookup(f["glt"])),
+        *(("quality", f"--quality {file} has {', '.join(q)}") for file, q in f["quality"].items()),
+        *(("flagged", text) for text in f.get("flagged", ())),
+        ("also kept", _first(f["other_attributes"])),
     ]
     return [(label, text) for label, text in rows if text]
 
@@ -105,8 +140,43 @@ def _others(cube: Cube) -> set[str]:
     return (named | {key for space in tags.values() for key in space}) - SHOWN
 
 
+def flagged(cube: Cube, layer: quality.Quality) -> list[str]:
+    """What a quality layer adds to the gaps of the cube itself; reads all of it."""
+    own, distrusted = ~cube.observed(), ~layer.observed
+    total = own.size
+    told = [f"{flag}: {count:,} entries" for flag, count in layer.counts.items()]
+    both = (
+        f"missing is what either names: {100 * own.sum() / total:.2f} % by the cube, "
+        f"{100 * distrusted.sum() / total:.2f} % by the layer, "
+        f"{100 * (own | distrusted).sum() / total:.2f} % together"
+    )
+    return [*told, both]
+
+
+def _detectors(cube: Cube) -> dict[str, str]:
+    """Which bands each detector has."""
+    names = cube.detectors or ()
+    return {
+        name: f"bands {ranges([i for i, other in enumerate(names) if other == name])}"
+        for name in dict.fromkeys(names)
+    }
+
+
+def _first(names: list[str], most: int = 12) -> str:
+    more = f" and {len(names) - most} more (--json lists them)" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _lookup(shape: list[int] | None) -> str:
+    return "" if shape is None else f"GLT to {shape[0]} × {shape[1]} pixels (`convert --ortho`)"
+
+
 def _span(values: Any) -> list[float] | None:
-    return None if values is None else [float(np.min(values)), float(np.max(values))]
+    """Of positive numbers where there are any: a 0 stands for a channel that is not used."""
+    if values is None:
+        return None
+    used = values[values > 0] if (values > 0).any() else values
+    return [float(np.min(used)), float(np.max(used))]
 
 
 def _range(span: list[float] | None, unit: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from hydiff import mask, noise
 from hydiff.cube import Array, Bools, Cube, Floats, Scale, equals, representable
 from hydiff.errors import BadValue, NothingObserved, ShapeMismatch, UnknownName
 
-Sigma = float | str | Sequence[float] | Array
+Sigma = float | str | Sequence[float] | Array | Mapping[str, float]
 Ints = NDArray[np.intp]
 
 LARGEST_SIGMA = 10.0  # of the unit range; more is a slip of units
@@ -56,7 +56,13 @@ def _checked_mask(observed: Array, shape: tuple[int, int, int]) -> Bools:
 
 
 def targets(
-    cube: Cube, seen: Bools, *, bad_bands: str, max_gap: float | None, outside: str
+    cube: Cube,
+    seen: Bools,
+    *,
+    bad_bands: str,
+    max_gap: float | None,
+    outside: str,
+    fill_clouds: bool = False,
 ) -> tuple[Bools, dict[str, int]]:
     """Which missing entries to fill (bands, rows, cols), and how many are left for which reason."""
     for name, value in (("bad_bands", bad_bands), ("outside", outside)):
@@ -73,9 +79,17 @@ def targets(
             left[reason] = left.get(reason, 0) + int(kept.sum())
             target[bands] &= ~pixels
 
+    if not fill_clouds and cube.withheld_rule is not None:
+        withheld = cube.withheld_in(np.asarray(cube.values)) & target
+        if withheld.any():
+            left["screened for clouds, not lost"] = int(withheld.sum())
+            target &= ~withheld
+    lost = lost_detectors(seen, cube.good_bands, cube.detectors)
     for bands, observed in mask.band_groups(seen):
         missing = ~observed
         if missing.all():
+            for reason, of_detector in lost.items():
+                leave(reason, bands[of_detector[bands]], missing)
             leave("band without any observed pixel", bands, missing)
         elif missing.any():
             if bad_bands == "keep":
@@ -86,6 +100,41 @@ def targets(
                 too_wide = mask.thickness(missing) > max_gap
                 leave(f"gap wider than {max_gap:g} pixels", bands, too_wide)
     return target, left
+
+
+def lost_detectors(
+    seen: Bools, good: Bools, detectors: Sequence[str] | None = None
+) -> dict[str, Bools]:
+    """Reason → bands (bands,) that went missing together: a named detector, or a run of good bands.
+
+    Nothing beside them tells of these bands, so no fill is more than an invention.
+    """
+    empty: Bools = np.asarray(~seen.any(axis=(1, 2)))
+    found: dict[str, Bools] = {}
+    for name in sorted(set(detectors or ())):
+        own = np.array([d == name for d in detectors or ()])
+        if (empty | ~good)[own].all() and (empty & good & own).any():
+            found[f"the whole detector {name} is lost: nothing to fill it from"] = own
+    edges = np.flatnonzero(np.diff(np.pad(empty & good, 1).astype(np.int8)))
+    for first, stop in edges.reshape(-1, 2):
+        if stop - first > 1 and not any(own[first:stop].all() for own in found.values()):
+            run = np.zeros(empty.shape, np.bool_)
+            run[first:stop] = True
+            found[f"bands {first}-{stop - 1} are lost together: nothing to fill them from"] = run
+    return found
+
+
+def sigma_per_band(sigma_y: Sigma, cube: Cube) -> Any:
+    """A dict from detector to noise std as one number per band; anything else as it is."""
+    if not isinstance(sigma_y, Mapping):
+        return sigma_y
+    known = set(cube.detectors or ())
+    for name in sigma_y:
+        if name not in known:
+            raise UnknownName("detector", name, known)
+    if missing := known - set(sigma_y):
+        raise BadValue(f"sigma_y names no noise for the detector {', '.join(sorted(missing))}")
+    return [float(sigma_y[name]) for name in cube.detectors or ()]
 
 
 def unit_sigma(
@@ -100,22 +149,24 @@ def unit_sigma(
         return _estimated_sigma(y, seen, good, scale)
     try:
         if isinstance(sigma_y, str) and sigma_y.endswith("%"):
-            sigma = np.asarray(float(sigma_y[:-1]) / 100)
+            given = sigma = np.asarray(float(sigma_y[:-1]) / 100)
         else:
-            sigma = np.asarray(sigma_y, dtype=np.float64) / scale.span
+            given = np.asarray(sigma_y, dtype=np.float64)
+            sigma = given if given.shape not in ((), (bands,)) else given / scale.spans
     except ValueError:
         raise BadValue(
             f"sigma_y = {sigma_y!r}: expected a number in the cube's unit, a share such as 5%, "
             "or auto"
         ) from None
-    if sigma.shape not in ((), (bands,)):
+    if given.shape not in ((), (bands,)):
         raise ShapeMismatch(
-            f"sigma_y has {sigma.size} entries; expected 1 or {bands}, one per band"
+            f"sigma_y has {given.size} entries; expected 1 or {bands}, one per band"
         )
+    span = float(scale.spans.max())
     if not (np.isfinite(sigma).all() and (sigma >= 0).all() and (sigma <= LARGEST_SIGMA).all()):
         raise BadValue(
             f"sigma_y = {sigma_y}: expected a standard deviation between 0 and "
-            f"{LARGEST_SIGMA * scale.span:g}, in the cube's unit (its values span {scale.span:g})"
+            f"{LARGEST_SIGMA * span:g}, in the cube's unit (its values span {span:g})"
         )
     return np.broadcast_to(sigma, (bands,)).copy(), []
 
@@ -130,8 +181,9 @@ def _estimated_sigma(y: Floats, seen: Bools, good: Bools, scale: Scale) -> tuple
     sigma = np.zeros(len(y))
     sigma[usable] = found.sigma
     typical, error = np.median(found.sigma), np.median(found.error)
+    span = float(np.median(scale.spans))
     told = (
-        f"sigma_y estimated by {found.how}: {typical * scale.span:.3g} ± {error * scale.span:.1g} "
+        f"sigma_y estimated by {found.how}: {typical * span:.3g} ± {error * span:.1g} "
         f"in the median band ({100 * typical:.2g} % of the range)"
     )
     return sigma, [told]

@@ -40,6 +40,18 @@ def record_path(path: Path) -> Path:
     return path.with_name(path.name + ".fill.json")
 
 
+def companions(path: Path, shape: tuple[int, int, int]) -> dict[str, Array]:
+    """What lies beside a fill and has its shape (bands, rows, cols), by name."""
+    found: dict[str, Array] = {}
+    if filled_mask_path(path).is_file():
+        observed = io.read_mask(filled_mask_path(path), "missing", shape)
+        filled = np.broadcast_to(~observed, shape)
+        found["filled"] = filled.astype(np.uint8)
+        if sigma_path(path).is_file():
+            found["sigma"] = read_sigma(sigma_path(path), filled).astype(np.float32)
+    return found
+
+
 def checkpoint_path(path: Path) -> Path:
     """Where a running fill keeps its state; it is gone when the fill is done."""
     return path.with_name(path.name + ".checkpoint")
@@ -131,6 +143,10 @@ def _one_or_all(values: Array) -> float | list[float]:
 
 
 def sha256(path: Path) -> str:
-    """Of the file's bytes, as `sha256sum` prints it."""
+    """Of the file's bytes, as `sha256sum` prints it; of a folder, that of the list of its files."""
+    if path.is_dir():
+        files = sorted(p for p in path.rglob("*") if p.is_file())
+        lines = (f"{sha256(p)}  {p.relative_to(path).as_posix()}\n" for p in files)
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -14,7 +14,7 @@ import numpy as np
 
 from hydiff import mask
 from hydiff.checkpoint import Checkpoint, fingerprint, history_of
-from hydiff.cube import Array, Bools, Cube, Floats, unit_scale
+from hydiff.cube import Array, Bools, Cube, Floats, detector_scale
 from hydiff.errors import BadValue, UnknownName, memory_told
 from hydiff.methods import METHODS, Chosen, choose, settings_dict
 from hydiff.problem import Sigma, unit_sigma
@@ -52,7 +52,7 @@ def estimate(
 ) -> Estimate:
     """Estimate every entry of a cube from the seen ones alone: scale, noise, subspace and all."""
     values = np.asarray(cube.values, dtype=np.float64)
-    scale = unit_scale(values, seen, cube.good_bands)
+    scale = detector_scale(values, seen, cube.good_bands, cube.detectors)
     y = np.where(seen, scale.to_unit(values), 0.0)
     sigma, notes = unit_sigma(sigma_y, y, seen, cube.good_bands, scale)
     if sigma.any() and chosen.name in METHODS and not METHODS[chosen.name].noise:
@@ -63,8 +63,8 @@ def estimate(
     notes += _coverage(chosen, seen)
     x, std, history, how = _run(chosen, y, seen, sigma, cube, job, progress)
     notes += [f"engine: {how}"] if how else []
-    std = None if std is None else std * scale.span
-    return Estimate(scale.from_unit(x), std, sigma * scale.span, history, notes)
+    std = None if std is None else std * scale.spans[:, None, None]
+    return Estimate(scale.from_unit(x), std, sigma * scale.spans, history, notes)
 
 
 def _coverage(chosen: Chosen, seen: Bools) -> list[str]:

@@ -48,7 +48,9 @@ def print_summary(result: Result, made: list[Path]) -> None:
 
 def print_left(left: Mapping[str, int], console: Console) -> None:
     for reason, count in left.items():
-        hint = "; --outside fill takes them" if reason.startswith("outside") else ""
+        hints = {"outside": "--outside fill", "screened": "--fill-clouds"}
+        takes = [option for word, option in hints.items() if reason.startswith(word)]
+        hint = f"; {takes[0]} takes them" if takes else ""
         console.print(f"left missing: {count:,} entries, {reason}{hint}", markup=False)
 
 

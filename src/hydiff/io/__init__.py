@@ -8,6 +8,7 @@ the file says stays as it is.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -16,21 +17,41 @@ import numpy as np
 
 from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName
-from hydiff.io import masks
+from hydiff.io import conventions, emit, masks, quality
+from hydiff.io.geotiff import cloud_optimised
 from hydiff.io.parsing import native, parsing
 from hydiff.io.sidecar import FIELDS, plain
 from hydiff.io.staging import staged
 
-__all__ = ["FORMATS", "read", "read_mask", "staged", "write", "write_into", "write_mask"]
+__all__ = [
+    "FORMATS",
+    "cloud_optimised",
+    "format_for",
+    "read",
+    "read_mask",
+    "read_quality",
+    "staged",
+    "write",
+    "write_band_mask",
+    "write_into",
+    "write_mask",
+]
 
-# name -> module, in the order of sniffing.  ENVI comes last: its data files have no signature,
-# and a GeoTIFF may well have an ENVI header beside it.
+# name -> module, in the order of sniffing: products before the formats they are made of.  ENVI
+# comes last: its data files have no signature, and a GeoTIFF may have an ENVI header beside it.
 FORMATS: dict[str, str] = {
+    "emit": "hydiff.io.emit",
+    "aviris": "hydiff.io.aviris",
+    "prisma": "hydiff.io.prisma",
+    "zarr": "hydiff.io.zarr",
+    "desis": "hydiff.io.desis",
+    "enmap": "hydiff.io.enmap",
     "geotiff": "hydiff.io.geotiff",
     "mat": "hydiff.io.mat",
     "npz": "hydiff.io.npz",
     "envi": "hydiff.io.envi",
 }
+FOLDERS = ("zarr", "enmap")  # that are a folder, or may be one
 
 
 class Format(Protocol):
@@ -59,7 +80,7 @@ def read(path: str | Path, *, var: str | None = None) -> Cube:
     path = Path(path)
     name = _recognise(path)
     cube = _module(name).read(path, var)
-    return replace(cube, format=name, path=cube.path or path)
+    return conventions.applied(replace(cube, format=name, path=cube.path or path))
 
 
 def write(cube: Cube, path: str | Path, *, overwrite: bool = False) -> list[Path]:
@@ -68,7 +89,7 @@ def write(cube: Cube, path: str | Path, *, overwrite: bool = False) -> list[Path
     The suffix of `path` says the format; without one it is the format that the cube came in.
     """
     path = Path(path)
-    _format_for(cube, path)  # refuse an unknown suffix before anything is made
+    format_for(cube, path)  # refuse an unknown suffix before anything is made
     with staged(path, overwrite=overwrite) as folder:
         made = write_into(cube, folder / path.name)
     return [path.with_name(file.name) for file in made]
@@ -76,7 +97,7 @@ def write(cube: Cube, path: str | Path, *, overwrite: bool = False) -> list[Path
 
 def write_into(cube: Cube, path: Path) -> list[Path]:
     """Write a cube without staging: for use inside a `staged` block, together with other files."""
-    name = _format_for(cube, path)
+    name = format_for(cube, path)
     if cube.format == name and cube.path is not None and _still_described_by(cube.path, cube):
         return _module(name).rewrite(cube.path, path, cube)
     return _module(name).write(cube, path)
@@ -105,6 +126,24 @@ def read_mask(
     return flags if meaning == "observed" else ~flags
 
 
+def read_quality(
+    path: str | Path, shape: tuple[int, int, int], flags: Sequence[str] = ()
+) -> quality.Quality:
+    """What a quality layer says of a cube of this shape, by some of its flags or its usual ones.
+
+    Layers: EMIT L2A_MASK, a PRISMA file (its error matrix), an EnMAP product (its pixel mask), or
+    any mask file, non-zero = missing.
+    """
+    path = Path(path)
+    layers = quality.layers(path, _recognise(path))
+    if layers:
+        return quality.combined(layers, shape, flags, path)
+    if flags:
+        raise BadValue(f"{path} is a plain mask without flags; leave --flags out")
+    missing = ~np.broadcast_to(read_mask(path, "missing", shape), shape)
+    return quality.Quality(~missing, {"missing": int(missing.sum())})
+
+
 def write_mask(
     mask: Bools, path: str | Path, meaning: str, *, overwrite: bool = False
 ) -> list[Path]:
@@ -119,24 +158,36 @@ def write_mask(
     return [path]
 
 
+def write_band_mask(filled: Bools, path: str | Path, *, overwrite: bool = False) -> list[Path]:
+    """Filled entries (bands, rows, cols) as netCDF4 in the layout of EMIT's `band_mask`."""
+    path = Path(path)
+    with staged(path, overwrite=overwrite) as folder:
+        emit.write_band_mask(filled, folder / path.name)
+    return [path]
+
+
 def _module(name: str) -> Format:
     return cast(Format, importlib.import_module(FORMATS[name]))
 
 
 def _suffixes() -> dict[str, str]:
-    return {suffix: name for name in FORMATS for suffix in _module(name).SUFFIXES}
+    """Suffix -> format; of several formats with one suffix, the first."""
+    return {suffix: name for name in reversed(FORMATS) for suffix in _module(name).SUFFIXES}
 
 
 def _recognise(path: Path) -> str:
     """The format of a file, by its content, then by its suffix."""
     if not path.exists():
         raise CubeFormatError(f"{path}: no such file; check the path")
-    if not path.is_file():
-        raise CubeFormatError(f"{path}: is a folder, expected a file; name a file in it")
     with parsing(path, "a readable file", "check its permissions"):
-        for name in FORMATS:
+        for name in FOLDERS if path.is_dir() else FORMATS:
             if _module(name).matches(path):
                 return name
+    if path.is_dir():
+        raise CubeFormatError(
+            f"{path}: is a folder, but neither a Zarr store nor an EnMAP product with its "
+            "METADATA.XML; name a file in it"
+        )
     if path.suffix.lower() in _suffixes():
         return _suffixes()[path.suffix.lower()]
     known = ", ".join(sorted(FORMATS))
@@ -146,20 +197,20 @@ def _recognise(path: Path) -> str:
     )
 
 
-def _format_for(cube: Cube, path: Path) -> str:
-    """The format to write: by suffix, else the cube's own if the name looks like its source's."""
+def format_for(cube: Cube, path: Path) -> str:
+    """The format to write: the cube's own if the name looks like its source's, else by suffix."""
     suffix = path.suffix.lower()
-    if suffix in _suffixes():
-        return _suffixes()[suffix]
     alike = not suffix or (cube.path is not None and suffix == cube.path.suffix.lower())
     if alike and cube.format in FORMATS:
         return cube.format
+    if suffix in _suffixes():
+        return _suffixes()[suffix]
     raise UnknownName("suffix", path.suffix, _suffixes(), f"; give {path.name} one of them")
 
 
 def _still_described_by(source: Path, cube: Cube) -> bool:
     """Whether the source file says of itself what the cube says, values apart."""
-    if not source.is_file():
+    if not source.exists():
         return False
     try:
         before = read(source, var=cube.attrs.get("array", {}).get("var"))

@@ -36,6 +36,27 @@ def blocks(
             yield slice(band, band + 1), lines, samples
 
 
+def chunk_blocks(
+    shape: tuple[int, int, int], itemsize: int, chunks: tuple[int, int, int]
+) -> Iterator[Block]:
+    """Slices (bands, rows, cols) that cover `shape` and cut no chunk of the file in two.
+
+    As many bands and rows as fit into the budget, at least one row of chunks.
+    """
+    bands, rows, cols = shape
+    high, tall = min(chunks[0], bands), min(chunks[1], rows)
+    layer = itemsize * cols * tall * high
+    deep = min(max(1, BUDGET // layer) * high, bands)
+    down = max(1, BUDGET // (layer * -(-deep // high))) * tall
+    for top in range(0, rows, down):
+        for first in range(0, bands, deep):
+            yield (
+                slice(first, min(first + deep, bands)),
+                slice(top, min(top + down, rows)),
+                slice(0, cols),
+            )
+
+
 def differs(old: Array, new: Array) -> Bools:
     """True where two blocks differ; NaN equals NaN."""
     unequal: Bools = old != new

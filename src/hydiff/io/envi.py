@@ -77,6 +77,13 @@ def read(path: Path, var: str | None = None) -> Cube:
     return replace(_describe(header, header_path, values), path=data)
 
 
+def described(header: Path) -> Cube:
+    """What a header says, with zeros for values: for headers beside files of another format."""
+    entries = _parse(header)
+    layout = _layout(entries, header)
+    return _describe(entries, header, np.broadcast_to(np.zeros((), layout.dtype), layout.shape))
+
+
 def write(cube: Cube, path: Path) -> list[Path]:
     """Values and header from scratch; the interleave is the suffix's, else the source's, else bsq.
 

@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+CACHE = 128 << 20  # bytes; GDAL would take a twentieth of the memory
+
 
 @contextmanager
 def gdal(**options: str) -> Iterator[None]:
@@ -14,6 +16,6 @@ def gdal(**options: str) -> Iterator[None]:
     import rasterio
     from rasterio.errors import NotGeoreferencedWarning
 
-    with rasterio.Env(**options), warnings.catch_warnings():
+    with rasterio.Env(GDAL_CACHEMAX=CACHE, **options), warnings.catch_warnings():
         warnings.simplefilter("ignore", NotGeoreferencedWarning)
         yield

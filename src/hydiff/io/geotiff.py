@@ -96,6 +96,18 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     return made
 
 
+def cloud_optimised(path: Path) -> None:
+    """Replace a GeoTIFF by the same laid out for reading over a network, overviews included."""
+    import rasterio.shutil
+
+    before = path.with_name(path.name + ".before")
+    path.replace(before)
+    options = {"compress": "deflate", "predictor": "yes", "bigtiff": "if_safer"}
+    with gdal(GDAL_PAM_ENABLED="NO"):
+        rasterio.shutil.copy(before, path, driver="COG", **options)
+    before.unlink()
+
+
 # --- reading --------------------------------------------------------------------------------------
 
 
@@ -287,6 +299,10 @@ def _restore(dataset: Any, cube: Cube) -> None:
         _tag(dataset, 0, ns, tags)
     for name in ("scales", "offsets", "units", "colorinterp"):
         _restore_list(dataset, name, box.get(name))
+    for name, key in (("scales", "data gain values"), ("offsets", "data offset values")):
+        listed = _floats(cube.attrs.get(key, []), cube.bands)
+        if listed is not None:
+            _restore_list(dataset, name, listed.tolist())
     own = box.get("band_tags", [])
     for i in range(cube.bands):
         for ns, tags in (own[i] if len(own) == cube.bands else {}).items():

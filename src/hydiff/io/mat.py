@@ -6,7 +6,6 @@ Axes are counted as MATLAB does; HDF5 stores them in reverse.  Files written fro
 
 from __future__ import annotations
 
-import errno
 import shutil
 import warnings
 from functools import cache
@@ -17,14 +16,13 @@ import numpy as np
 
 from hydiff.cube import Array, Cube, Lazy
 from hydiff.io import axes as ax
-from hydiff.io import sidecar, variables
+from hydiff.io import hdf5, sidecar, variables
 from hydiff.io.blocks import blocks, differs
 from hydiff.io.parsing import check_dtype, check_real, native, parsing
 
 SUFFIXES = (".mat",)
 V5_TITLE = 116  # bytes of text at the start of a version 5 file
 V5_LIMIT = 2**31 - 1  # bytes that one variable of a version 5 file can hold
-HDF5 = b"\x89HDF\r\n\x1a\n"
 USERBLOCK = 512  # bytes before the HDF5 part, for MATLAB's own header
 
 # MATLAB class -> numpy dtype, as loadmat(mat_dtype=True) gives it
@@ -84,8 +82,8 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
 
 def _is_hdf5(path: Path) -> bool:
     with path.open("rb") as file:
-        start = file.read(USERBLOCK + len(HDF5))
-    return start.startswith(HDF5) or start.endswith(HDF5)
+        start = file.read(USERBLOCK + len(hdf5.SIGNATURE))
+    return start.startswith(hdf5.SIGNATURE) or start.endswith(hdf5.SIGNATURE)
 
 
 def _variable(cube: Cube) -> str:
@@ -247,7 +245,7 @@ def _rewrite_hdf5(source: Path, path: Path, cube: Cube) -> None:
     shutil.copyfile(source, path)
     with h5py.File(path, "r+") as file:
         dataset = file[box["var"]]
-        _reserve(path, cube.nbytes if dataset.compression else 0)  # changed chunks may grow
+        hdf5.reserve(path, cube.nbytes if dataset.compression else 0)  # changed chunks may grow
         for block in blocks(cube.shape, cube.dtype.itemsize):
             new = np.asarray(cube.values[block])
             if differs(_block_of(dataset, axes, block), new).any():
@@ -258,7 +256,7 @@ def _write_hdf5(cube: Cube, path: Path, axes: ax.Axes) -> None:
     import h5py
 
     dtype = native(cube.dtype)
-    _reserve(path, cube.nbytes)
+    hdf5.reserve(path, cube.nbytes)
     with h5py.File(path, "w", userblock_size=USERBLOCK) as file:
         dataset = file.create_dataset(
             _variable(cube),
@@ -280,12 +278,6 @@ def _write_hdf5(cube: Cube, path: Path, axes: ax.Axes) -> None:
     with path.open("r+b") as raw:
         title = b"MATLAB 7.3 MAT-file, written by hydiff, HDF5 schema 1.00 ."
         raw.write(title.ljust(116) + bytes(8) + b"\x00\x02IM")
-
-
-def _reserve(path: Path, nbytes: int) -> None:
-    """Refuse to start on a disk too full to finish: HDF5 ends the process when it fills up."""
-    if shutil.disk_usage(path.parent).free < nbytes + (1 << 20):
-        raise OSError(errno.ENOSPC, "not enough free space")
 
 
 def _classify(dataset: Any, kind: str) -> None:

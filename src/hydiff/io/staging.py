@@ -48,11 +48,17 @@ def staged(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
 
 
 def refuse_existing(path: Path, overwrite: bool) -> None:
-    """OutputError if `path` is taken; a folder is never replaced."""
-    if path.is_dir():
+    """OutputError if `path` is taken; of folders, only a product is ever replaced."""
+    if path.is_dir() and not _is_product(path):
         raise OutputError(f"{path} is a folder; give the name of a file in it")
     if (path.exists() or path.is_symlink()) and not overwrite:
         raise OutputError(f"{path} exists; pass --overwrite to replace it, or choose another name")
+
+
+def _is_product(folder: Path) -> bool:
+    """A Zarr store or an EnMAP product: a folder that stands for one file."""
+    marks = ("zarr.json", ".zgroup", ".zarray", "*-METADATA.XML")
+    return any(next(folder.glob(mark), None) is not None for mark in marks)
 
 
 @contextmanager
@@ -86,7 +92,10 @@ def _move_into_place(folder: Path, target: Path, overwrite: bool) -> None:
     for path in made:
         refuse_existing(target.with_name(path.name), overwrite)
     for path in made:
-        path.replace(target.with_name(path.name))
+        place = target.with_name(path.name)
+        if place.is_dir():
+            shutil.rmtree(place)
+        path.replace(place)
     written = {path.name for path in made}
     for stale in {name + suffix for name in written for suffix in COMPANIONS} - written:
         target.with_name(stale).unlink(missing_ok=True)

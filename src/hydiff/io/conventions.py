@@ -1,0 +1,68 @@
+"""What sensors are known to mean where their ENVI or GeoTIFF files do not say it.
+
+A file is known by its name, as its makers give it, or by `sensor type` in its header; what the
+file declares itself is never overruled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from hydiff.cube import Array, Bools, Cube
+
+FORMATS = ("envi", "geotiff")  # that carry no product rules of their own
+# Hyperion's 242 channels, counted from 1: not calibrated, so filled with zeros.
+UNCALIBRATED = (*range(1, 8), *range(58, 77), *range(225, 243))
+
+
+def applied(cube: Cube) -> Cube:
+    """The cube with what its sensor's convention adds; the cube itself when none is known."""
+    if cube.format not in FORMATS or cube.path is None:
+        return cube
+    for name, (pattern, amend) in SENSORS.items():
+        told = str(cube.attrs.get("sensor type", "")).lower() == name.lower()
+        if told or re.match(pattern, cube.path.name, re.IGNORECASE):
+            return amend(cube)
+    return cube
+
+
+def _next_generation(cube: Cube) -> Cube:
+    """-9999 is missing, also where the header forgets to say so."""
+    return replace(cube, nodata=-9999.0 if cube.nodata is None else cube.nodata)
+
+
+def _classic(cube: Cube) -> Cube:
+    """No band above 0 is no measurement: outside the flight line some files hold -50, others
+    -0.9999 times a factor that differs from band to band, and 0 in the first two bands."""
+    return cube if cube.nodata is not None else replace(cube, missing_rule=_nowhere_positive)
+
+
+def _hyperion(cube: Cube) -> Cube:
+    """Zero in all channels is outside the swath; channels that were never calibrated are bad."""
+    good = cube.good
+    if good is None and cube.bands == 242:
+        good = np.ones(242, bool)
+        good[np.array(UNCALIBRATED) - 1] = False
+    rule = None if cube.nodata is not None else _all_zero
+    return replace(cube, good=good, missing_rule=rule)
+
+
+def _nowhere_positive(values: Array) -> Bools:
+    return np.broadcast_to((values <= 0).all(axis=0), values.shape)
+
+
+def _all_zero(values: Array) -> Bools:
+    return np.broadcast_to((values == 0).all(axis=0), values.shape)
+
+
+# name -> the names of its files, and what to add
+SENSORS: dict[str, tuple[str, Callable[[Cube], Cube]]] = {
+    "AVIRIS-Classic": (r"f\d{6}t\d{2}p\d{2}r\d{2}", _classic),
+    "AVIRIS-NG": (r"ang\d{8}t\d{6}", _next_generation),
+    "AVIRIS-3": (r"av3\d{8}t\d{6}", _next_generation),
+    "Hyperion": (r"eo1h\d{13}", _hyperion),
+}

@@ -1,0 +1,66 @@
+"""DESIS L1B, L1C, L2A: `…-SPECTRAL_IMAGE.tif` with an ENVI header that tells of its bands.
+
+Known by the header: one with wavelengths that stands beside a GeoTIFF and no data file of its own.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from hydiff.cube import Cube
+from hydiff.io import envi, geotiff
+
+SUFFIXES = ()  # what is written from scratch is a plain GeoTIFF
+
+
+def matches(path: Path) -> bool:
+    """The image, or its header."""
+    image = _image(path)
+    header = _header(image)
+    if image == header or not header.is_file() or not geotiff.matches(image):
+        return False
+    text = header.read_bytes()
+    own = any(header.with_suffix(suffix).is_file() for suffix in envi.DATA_SUFFIXES)
+    return text.startswith(b"ENVI") and b"wavelength" in text.lower() and not own
+
+
+def read(path: Path, var: str | None = None) -> Cube:
+    """Values and map from the image, what belongs to the bands from the header."""
+    image = _image(path)
+    cube, told = geotiff.read(image), envi.described(_header(image))
+    gains = ("data gain values", "data offset values")
+    header = {k.lower(): v for k, v in told.attrs.items() if k.lower() in gains}
+    return replace(
+        cube,
+        wavelengths=told.wavelengths,
+        wavelength_units=told.wavelength_units or "Nanometers",
+        fwhm=told.fwhm,
+        good=told.good if cube.good is None else cube.good,
+        nodata=told.nodata if cube.nodata is None else cube.nodata,
+        attrs={**cube.attrs, **header},
+        path=image,
+    )
+
+
+def write(cube: Cube, path: Path) -> list[Path]:
+    return geotiff.write(cube, path)
+
+
+def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
+    """The image with its changed entries, and the header byte for byte."""
+    made = geotiff.rewrite(source, path, cube)
+    shutil.copyfile(_header(source), path.with_suffix(".hdr"))
+    return [*made, path.with_suffix(".hdr")]
+
+
+def _image(path: Path) -> Path:
+    if path.suffix.lower() != ".hdr":
+        return path
+    beside = (path.with_suffix(suffix) for suffix in (".tif", ".TIF", ".tiff"))
+    return next((p for p in beside if p.is_file()), path)
+
+
+def _header(image: Path) -> Path:
+    return image.with_suffix(".hdr")

@@ -1,0 +1,185 @@
+"""EMIT L1B radiance, L2A reflectance and their companions (OBS, MASK): netCDF4, sensor geometry.
+
+The cube stands in the root as (downtrack, crosstrack, bands); groups hold what belongs to the
+bands (`sensor_band_parameters`) and to the ground (`location`, with the lookup table to a map).
+Values up to -9000 are no measurements: the raw data's flags for missing and corrupt frames and
+lines, and the fill value.  One of them, a frame that was screened for clouds on board, is no loss.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hydiff.cube import Array, Bools, Cube, Glt, Lazy
+from hydiff.errors import CubeFormatError, UnknownName
+from hydiff.io import hdf5
+from hydiff.io.parsing import parsing
+
+SUFFIXES = (".nc",)
+CUBES = ("reflectance", "radiance", "reflectance_uncertainty", "obs", "mask")  # the first one found
+MEASURED = CUBES[:2]
+NAMES = ("observation_bands", "mask_bands")  # of bands without wavelengths
+AXES = ("rows", "cols", "bands")
+
+FILL = -9999.0
+FLAGGED = -9000.0  # this and less is no measurement
+FLAGS = {
+    "missing frame": -9998.0,
+    "corrupt frame": -9997.0,
+    "corrupt line": -9996.0,
+    "cloudy frame": -9990.0,
+}
+
+
+def matches(path: Path) -> bool:
+    """By its groups; a netCDF that cannot be opened is taken for one, so that reading says why."""
+    found = hdf5.members(path)
+    if found is None:
+        return False
+    cut_off = not found and path.suffix.lower() == ".nc"
+    return cut_off or bool(found & {"sensor_band_parameters", "location"})
+
+
+def read(path: Path, var: str | None = None) -> Cube:
+    """`var` names another root variable with three axes; values and lookup table stay on disk."""
+    import h5py
+
+    with parsing(path, "an EMIT netCDF file"), h5py.File(path, "r") as file:
+        name = _variable(file, var, path)
+        part = _part(file, name)
+        bands = file.get("sensor_band_parameters")
+        spectral = bands if name in CUBES[:3] else None
+        if name in MEASURED and (spectral is None or "wavelengths" not in spectral):
+            raise CubeFormatError(
+                f"{path}: expected sensor_band_parameters/wavelengths, found none; "
+                "the product is incomplete, fetch it again"
+            )
+        count = part.bands
+        good = hdf5.numbers(spectral, "good_wavelengths", count, path)
+        wavelengths = hdf5.numbers(spectral, "wavelengths", count, path)
+        fill = file[name].attrs.get("_FillValue")
+        return Cube(
+            values=hdf5.values(path, file, [part]),
+            wavelengths=wavelengths,
+            wavelength_units=None if wavelengths is None else _units(bands["wavelengths"]),
+            fwhm=hdf5.numbers(spectral, "fwhm", count, path),
+            good=None if good is None else good != 0,
+            nodata=FILL if fill is None else float(hdf5.plain(fill)),
+            glt=_glt(path, file),
+            band_names=_names(bands, count),
+            missing_rule=flagged if name in MEASURED else None,
+            withheld_rule=cloudy if name in MEASURED else None,
+            attrs={
+                **{k: v for k, v in hdf5.texts(file.attrs).items() if k != "spatial_ref"},
+                "array": {"var": name, "axes": ",".join(AXES)},
+            },
+        )
+
+
+def write(cube: Cube, path: Path) -> list[Path]:
+    raise hdf5.only_as_a_copy("an EMIT netCDF file")
+
+
+def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
+    """A copy of the file with the changed entries of its cube replaced."""
+    import h5py
+
+    with h5py.File(source, "r") as file:
+        part = _part(file, cube.attrs["array"]["var"])
+    return hdf5.rewrite(source, path, cube, [part])
+
+
+def flagged(values: Array) -> Bools:
+    """No measurement: any flag of the raw data, or the fill value."""
+    result: Bools = values <= FLAGGED
+    return result
+
+
+def cloudy(values: Array) -> Bools:
+    """A frame that was screened for clouds: not sent, and not lost either."""
+    result: Bools = values == FLAGS["cloudy frame"]
+    return result
+
+
+def write_band_mask(filled: Bools, path: Path) -> None:
+    """Filled entries (bands, rows, cols) as EMIT stores interpolated ones: `band_mask`.
+
+    A netCDF4 file with (downtrack, crosstrack, packed_wavelength_bands) bytes; the first band is
+    the highest bit of the first byte.
+    """
+    import h5py
+
+    packed = np.packbits(filled, axis=0).transpose(1, 2, 0)
+    names = ("downtrack", "crosstrack", "packed_wavelength_bands")
+    with h5py.File(path, "w", track_order=True) as file:
+        mask = file.create_dataset(
+            "band_mask", data=packed, chunks=True, compression="gzip", shuffle=True
+        )
+        mask.attrs["long_name"] = "bands that were filled, packed to bits"
+        mask.attrs["number_of_bands"] = len(filled)
+        for axis, (name, length) in enumerate(zip(names, packed.shape, strict=True)):
+            scale = file.create_dataset(name, data=np.arange(length, dtype=np.int32))
+            scale.make_scale(name)
+            mask.dims[axis].attach_scale(scale)
+
+
+# --- inside the file ------------------------------------------------------------------------------
+
+
+def _variable(file: Any, var: str | None, path: Path) -> str:
+    cubes = {name for name, item in file.items() if len(getattr(item, "shape", ())) == 3}
+    if var is not None:
+        if var not in cubes:
+            raise UnknownName(f"variable in {path.name}", var, cubes)
+        return var
+    for name in CUBES:
+        if name in cubes:
+            return name
+    found = ", ".join(sorted(cubes)) or "none with three axes"
+    raise CubeFormatError(
+        f"{path}: expected a variable `reflectance` or `radiance` (downtrack, crosstrack, bands) "
+        f"in the root, found {found}; is it an EMIT L1B or L2A file?"
+    )
+
+
+def _part(file: Any, name: str) -> hdf5.Part:
+    return hdf5.Part(name, AXES, file[name].shape[2])
+
+
+def _units(wavelengths: Any) -> str:
+    return str(hdf5.plain(wavelengths.attrs.get("units", "nm")))
+
+
+def _names(bands: Any, count: int) -> tuple[str, ...] | None:
+    for name in NAMES if bands is not None else ():
+        if name in bands and bands[name].shape == (count,):
+            return tuple(str(hdf5.plain(text)) for text in bands[name][()])
+    return None
+
+
+def _glt(path: Path, file: Any) -> Glt | None:
+    place, transform = file.get("location"), file.attrs.get("geotransform")
+    if place is None or transform is None or not {"glt_x", "glt_y"} <= set(place):
+        return None
+    shape = place["glt_x"].shape
+    if place["glt_y"].shape != shape or len(shape) != 2 or np.size(transform) != 6:
+        raise CubeFormatError(
+            f"{path}: location/glt_x {shape}, glt_y {place['glt_y'].shape} and the geotransform "
+            "do not make a lookup table; fetch the file again"
+        )
+    c, a, b, f, d, e = (float(t) for t in np.ravel(transform))
+    lookup = Lazy((*shape, 2), np.dtype(np.int32), lambda *block: _lookup(path, block))
+    crs = file.attrs.get("spatial_ref")
+    return Glt(lookup, (a, b, c, d, e, f), None if crs is None else str(hdf5.plain(crs)))
+
+
+def _lookup(path: Path, block: tuple[slice, slice, slice]) -> Array:
+    import h5py
+
+    rows, cols, which = block
+    with parsing(path, "a complete EMIT file"), h5py.File(path, "r") as file:
+        pair = [file["location"][name][rows, cols] for name in ("glt_x", "glt_y")]
+    return np.stack(pair, axis=-1)[..., which]

@@ -1,0 +1,209 @@
+"""EnMAP L1C and L2A: a folder or zip with `…-SPECTRAL_IMAGE.TIF` and `…-METADATA.XML`.
+
+The image is a GeoTIFF and is read and written as one; wavelengths, gains, detectors and the bands
+that hold no data are in the metadata.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, NamedTuple
+from xml.etree.ElementTree import Element
+
+import numpy as np
+
+from hydiff.cube import Bools, Cube, Floats
+from hydiff.errors import CubeFormatError
+from hydiff.io import geotiff
+from hydiff.io.headers import number
+from hydiff.io.parsing import parsing
+
+SUFFIXES = (".zip",)
+IMAGE, METADATA = "-SPECTRAL_IMAGE.TIF", "-METADATA.XML"
+NODATA = -32768.0
+EMPTY_MEAN = -1000000.0  # in the statistics of a band that holds no data
+
+
+class Product(NamedTuple):
+    root: Path  # the folder or the zip
+    members: tuple[str, ...]  # every file in it
+
+    def named(self, ending: str) -> str | None:
+        """The member whose name ends so, whatever its case."""
+        return next((m for m in self.members if m.upper().endswith(ending.upper())), None)
+
+    def raster(self, member: str) -> Path:
+        """Where GDAL finds a member."""
+        archive = Path("/vsizip") / f"{{{self.root.resolve()}}}"
+        return (archive if self.zipped else self.root) / member
+
+    @property
+    def zipped(self) -> bool:
+        return self.root.is_file()
+
+    @contextmanager
+    def open(self, member: str) -> Iterator[BinaryIO]:
+        if self.zipped:
+            with zipfile.ZipFile(self.root) as archive, archive.open(member) as file:
+                yield file  # type: ignore[misc]
+        else:
+            with (self.root / member).open("rb") as file:
+                yield file
+
+
+def matches(path: Path) -> bool:
+    """The folder, the zip, or the image or metadata inside the folder."""
+    found = product(path)
+    return found is not None and found.named(METADATA) is not None
+
+
+def product(path: Path) -> Product | None:
+    """The product that a path belongs to; None if it is none of EnMAP's."""
+    if path.is_dir():
+        members = tuple(sorted(p.name for p in path.iterdir() if p.is_file()))
+        root = path
+    elif path.name.upper().endswith((IMAGE, METADATA)):
+        return product(path.parent)
+    elif path.is_file() and path.suffix.lower() == ".zip" and zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            members, root = tuple(archive.namelist()), path
+    else:
+        return None
+    found = Product(root, members)
+    named = [found.named(ending) for ending in (METADATA, IMAGE)]
+    ours = any(named) and not any(PurePosixPath(n).name.startswith("DESIS") for n in named if n)
+    return found if ours else None
+
+
+def read(path: Path, var: str | None = None) -> Cube:
+    found = product(path)
+    metadata = found and found.named(METADATA)
+    image = found and found.named(IMAGE)
+    if found is None or metadata is None or image is None:
+        lost = METADATA if image else IMAGE
+        raise CubeFormatError(
+            f"{path}: expected an EnMAP product with a file *{lost}, found none; "
+            "fetch or unpack it again"
+        )
+    with parsing(path, "EnMAP metadata in XML"), found.open(metadata) as file:
+        from defusedxml.ElementTree import parse
+
+        root = parse(file).getroot()
+    cube = geotiff.read(found.raster(image))
+    table = _table(root, cube.bands, found.root / metadata)
+    return replace(
+        cube,
+        wavelengths=table["wavelengthCenterOfBand"],
+        wavelength_units="Nanometers",
+        fwhm=table["FWHMOfBand"],
+        good=~_empty_bands(root, cube.bands) & cube.good_bands,
+        nodata=NODATA if cube.nodata is None else cube.nodata,
+        attrs={
+            **cube.attrs,
+            "sensor type": "EnMAP",
+            "detector": _detectors(root, table["wavelengthCenterOfBand"]),
+            "data gain values": [number(x) for x in table["GainOfBand"].tolist()],
+            "data offset values": [number(x) for x in table["OffsetOfBand"].tolist()],
+        },
+        path=found.root,
+    )
+
+
+def write(cube: Cube, path: Path) -> list[Path]:
+    raise CubeFormatError(
+        "an EnMAP product is written as a copy of its source, and this cube does not describe one "
+        "any more; write .tif, .img or .zarr instead"
+    )
+
+
+def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
+    """All members, the image with its changed entries: a zip if `path` ends so, else a folder."""
+    found = product(source)
+    image = found and found.named(IMAGE)
+    assert found is not None and image is not None  # it was read a moment ago
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".hydiff-") as name:
+        before, after = Path(name) / "before.tif", Path(name) / "after.tif"
+        with found.open(image) as stored, before.open("wb") as copy:
+            shutil.copyfileobj(stored, copy)
+        geotiff.rewrite(before, after, cube)
+        fill = _into_zip if path.suffix.lower() == ".zip" else _into_folder
+        fill(found, path, image, after)
+    return [path]
+
+
+def _into_zip(found: Product, path: Path, image: str, new: Path) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for member in found.members:
+            if member == image:
+                archive.write(new, member)
+            elif not member.endswith("/"):
+                with found.open(member) as stored, archive.open(member, "w") as copy:
+                    shutil.copyfileobj(stored, copy)
+
+
+def _into_folder(found: Product, path: Path, image: str, new: Path) -> None:
+    path.mkdir()
+    for member in found.members:
+        target = path / PurePosixPath(member).name
+        if member == image:
+            shutil.move(new, target)
+        elif not member.endswith("/"):
+            with found.open(member) as stored, target.open("wb") as copy:
+                shutil.copyfileobj(stored, copy)
+
+
+# --- metadata -------------------------------------------------------------------------------------
+
+
+def _table(root: Element, bands: int, path: Path) -> dict[str, Floats]:
+    """Columns of `bandCharacterisation`, one number per band."""
+    rows = root.findall(".//bandCharacterisation/bandID")
+    if len(rows) != bands:
+        raise CubeFormatError(
+            f"{path}: {len(rows)} bands under bandCharacterisation, but the image has {bands}; "
+            "fetch the product again"
+        )
+    unsaid = {"GainOfBand": "1", "OffsetOfBand": "0"}
+    with parsing(path, "numbers under bandCharacterisation", "fetch the product again"):
+        return {
+            key: np.array([float(row.findtext(key, unsaid.get(key, "nothing"))) for row in rows])
+            for key in ("wavelengthCenterOfBand", "FWHMOfBand", "GainOfBand", "OffsetOfBand")
+        }
+
+
+def _empty_bands(root: Element, bands: int) -> Bools:
+    """(bands,) True for those whose statistics say that they hold no data."""
+    rows = root.findall(".//bandStatistics/bandID")
+    empty = np.zeros(bands, bool)
+    for i, row in enumerate(rows if len(rows) == bands else ()):
+        empty[i] = _statistic(row, "std") == 0 and _statistic(row, "mean") == EMPTY_MEAN
+    return empty
+
+
+def _statistic(row: Element, word: str) -> float | None:
+    """The number in the first child whose name holds a word: processors spell them differently."""
+    texts = (child.text for child in row if word in child.tag.lower())
+    try:
+        return float(next(texts, None) or "nan")
+    except ValueError:
+        return None
+
+
+def _detectors(root: Element, wavelengths: Floats) -> list[str]:
+    """VNIR or SWIR for each band: as the metadata list them, else split where they overlap."""
+    listed = _channels(root.findtext(".//vnirProductQuality/expectedChannelsList"))
+    if listed:
+        return ["VNIR" if i + 1 in listed else "SWIR" for i in range(len(wavelengths))]
+    steps: Any = np.flatnonzero(np.diff(wavelengths) < 0)
+    first_swir = int(steps[0]) + 1 if len(steps) else int(np.sum(wavelengths < 1000))
+    return ["VNIR" if i < first_swir else "SWIR" for i in range(len(wavelengths))]
+
+
+def _channels(text: str | None) -> set[int]:
+    return {int(part) for part in (text or "").split(",") if part.strip().isdigit()}

@@ -1,0 +1,178 @@
+"""What the HDF5 products have in common: netCDF4 (EMIT, AVIRIS) and HDF-EOS5 (PRISMA).
+
+A cube is one dataset, or several on top of one another (a detector each).  Their axes are named
+in stored order, as in `hydiff.io.axes`.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hydiff.cube import Array, Cube, Lazy
+from hydiff.errors import CubeFormatError
+from hydiff.io import axes as ax
+from hydiff.io.blocks import Block, chunk_blocks, differs
+from hydiff.io.parsing import check_real, parsing
+
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+
+
+class Part(NamedTuple):
+    """One dataset of a cube."""
+
+    name: str  # its path in the file
+    axes: ax.Axes
+    bands: int
+    descending: bool = False  # stored from long to short wavelengths; the cube counts upward
+
+
+def members(path: Path) -> set[str] | None:
+    """Names in the root of an HDF5 file; None if it is not one, empty if it cannot be opened."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        if file.read(len(SIGNATURE)) != SIGNATURE:
+            return None
+    import h5py
+
+    try:
+        with h5py.File(path, "r") as hdf:
+            return set(hdf)
+    except OSError:  # cut off: reading it will say so
+        return set()
+
+
+def plain(value: Any) -> Any:
+    """An attribute as text, a number, or a list of them."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, np.ndarray):
+        listed = [plain(item) for item in value.ravel().tolist()]
+        return listed[0] if len(listed) == 1 else listed
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def texts(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes that are text or single numbers, for `Cube.attrs`."""
+    found = {key: plain(value) for key, value in attrs.items() if not key.startswith("_")}
+    return {k: str(v) for k, v in found.items() if isinstance(v, str | int | float)}
+
+
+def numbers(group: Any, name: str, bands: int, path: Path) -> Any:
+    """A dataset with one number per band, or None when the group has none of that name."""
+    if group is None or name not in group:
+        return None
+    found = np.asarray(group[name][()], np.float64).ravel()
+    if len(found) != bands:
+        raise CubeFormatError(
+            f"{path}: {len(found)} entries in {group[name].name} for {bands} bands; "
+            "fetch the file again"
+        )
+    return found
+
+
+def values(path: Path, file: Any, parts: Sequence[Part]) -> Lazy:
+    """The parts as one lazy array (bands, rows, cols); the file is opened for each window."""
+    datasets = [file[part.name] for part in parts]
+    shapes = [ax.cube_shape(d.shape, p.axes) for d, p in zip(datasets, parts, strict=True)]
+    dtypes = {dataset.dtype for dataset in datasets}
+    if len({shape[1:] for shape in shapes}) > 1 or len(dtypes) > 1:
+        told = ", ".join(f"{p.name} {d.shape}" for p, d in zip(parts, datasets, strict=True))
+        raise CubeFormatError(
+            f"{path}: its parts do not fit together ({told}); fetch the file again"
+        )
+    dtype = dtypes.pop()
+    check_real(dtype, path)
+    shape = (sum(part.bands for part in parts), *shapes[0][1:])
+    chunks = None if datasets[0].chunks is None else _chunks(datasets[0], parts[0])
+    return Lazy(shape, dtype, lambda *block: _window(path, parts, block), chunks)
+
+
+def _chunks(dataset: Any, part: Part) -> tuple[int, int, int]:
+    return ax.cube_shape(dataset.chunks or (1, 1, 1), part.axes)
+
+
+def _window(path: Path, parts: Sequence[Part], block: Block) -> Array:
+    import h5py
+
+    with parsing(path, "a complete HDF5 file"), h5py.File(path, "r") as file:
+        return read_block(file, parts, block)
+
+
+def read_block(file: Any, parts: Sequence[Part], block: Block) -> Array:
+    """(bands, rows, cols) of a block that may reach over several parts."""
+    pieces = [_stored(file, part, inside) for part, inside, _ in _touched(parts, block)]
+    if not pieces:
+        empty = (slice(0, 0), *block[1:])
+        return _stored(file, parts[0], empty)
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
+def _stored(file: Any, part: Part, block: Block) -> Array:
+    inside = ax.stored_block(part.axes, _forwards(part, block))
+    found = ax.as_cube(file[part.name][inside], part.axes)
+    return found[::-1] if part.descending else found
+
+
+def _forwards(part: Part, block: Block) -> Block:
+    bands, rows, cols = block
+    if part.descending:
+        bands = slice(part.bands - bands.stop, part.bands - bands.start)
+    return bands, rows, cols
+
+
+def _touched(parts: Sequence[Part], block: Block) -> Iterator[tuple[Part, Block, slice]]:
+    """Each part that a block meets, the block counted inside it, and its place in the block."""
+    first, (bands, rows, cols) = 0, block
+    for part in parts:
+        low, high = max(bands.start, first), min(bands.stop, first + part.bands)
+        if low < high:
+            place = slice(low - bands.start, high - bands.start)
+            yield part, (slice(low - first, high - first), rows, cols), place
+        first += part.bands
+
+
+def rewrite(source: Path, path: Path, cube: Cube, parts: Sequence[Part]) -> list[Path]:
+    """Copy the file and replace, window by window, the entries of the cube that changed.
+
+    Groups, attributes, dtypes, chunks and compression stay what they are.
+    """
+    import h5py
+
+    shutil.copyfile(source, path)
+    with h5py.File(path, "r+") as file:
+        datasets = [file[part.name] for part in parts]
+        reserve(path, cube.nbytes if any(d.compression for d in datasets) else 0)
+        chunks = _chunks(datasets[0], parts[0])
+        for block in chunk_blocks(cube.shape, cube.dtype.itemsize, chunks):
+            new = np.asarray(cube.values[block])
+            for part, inside, place in _touched(parts, block):
+                if differs(_stored(file, part, inside), new[place]).any():
+                    _put(file, part, inside, new[place])
+    return [path]
+
+
+def _put(file: Any, part: Part, block: Block, new: Array) -> None:
+    new = new[::-1] if part.descending else new
+    inside = ax.stored_block(part.axes, _forwards(part, block))
+    file[part.name][inside] = ax.as_stored(new, part.axes)
+
+
+def reserve(path: Path, nbytes: int) -> None:
+    """Refuse to start on a disk too full to finish: HDF5 ends the process when it fills up."""
+    if shutil.disk_usage(path.parent).free < nbytes + (1 << 20):
+        raise OSError(errno.ENOSPC, "not enough free space")
+
+
+def only_as_a_copy(product: str) -> CubeFormatError:
+    """The error of products that are never written from scratch."""
+    return CubeFormatError(
+        f"{product} is written as a copy of its source, and this cube does not describe one any "
+        "more (other bands, size, type or metadata); write .tif, .img or .zarr instead"
+    )

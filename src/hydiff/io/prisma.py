@@ -1,0 +1,217 @@
+"""PRISMA L1 and L2 (B, C, D): HDF-EOS5, two detectors of one scene.
+
+VNIR_Cube and SWIR_Cube are (rows, bands, cols) from long to short wavelengths; the cube has the
+VNIR bands first, and both upward.  Channels without a wavelength are unused, so bad bands.  A pixel
+whose numbers are all 0 in a detector lies outside its swath.  Numbers are kept as they are stored;
+`data gain values` and `data offset values` turn them into reflectance or radiance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hydiff.cube import Array, Bools, Cube, Floats
+from hydiff.errors import CubeFormatError
+from hydiff.io import hdf5
+from hydiff.io.gdal import gdal
+from hydiff.io.headers import number
+from hydiff.io.parsing import parsing
+
+SUFFIXES = (".he5",)
+SWATHS = "HDFEOS/SWATHS"
+DETECTORS = ("VNIR", "SWIR")
+AXES = ("rows", "bands", "cols")
+PIXEL = 30.0  # metres, of the map grid of L2D
+LEVELS = ("PRS_L2D_HCO", "PRS_L2C_HCO", "PRS_L2B_HCO", "PRS_L1_HCO", "PRS_L1_HRC")
+
+
+def matches(path: Path) -> bool:
+    found = hdf5.members(path)
+    if found is None:
+        return False
+    return "HDFEOS" in found or (not found and path.suffix.lower() == ".he5")
+
+
+def read(path: Path, var: str | None = None) -> Cube:
+    """`var` names another swath, such as PRS_L1_HRC."""
+    import h5py
+
+    with parsing(path, "a PRISMA file"), h5py.File(path, "r") as file:
+        swath = _swath(file, var, path)
+        parts = parts_of(file, swath, path)
+        tables = [_table(file, p, name, path) for p, name in zip(parts, DETECTORS, strict=True)]
+        values = hdf5.values(path, file, parts)
+        columns = {
+            key: np.concatenate(
+                [t[key][:: -1 if p.descending else 1] for p, t in zip(parts, tables, strict=True)]
+            )
+            for key in tables[0]
+        }
+        counts = [part.bands for part in parts]
+        crs, transform = _map(file, values.shape, swath)
+        return Cube(
+            values=values,
+            wavelengths=columns["wavelengths"],
+            wavelength_units="Nanometers",
+            fwhm=columns["fwhm"],
+            good=columns["good"] != 0,
+            nodata=0.0,
+            crs=crs,
+            transform=transform,
+            missing_rule=_outside(counts),
+            attrs={
+                **hdf5.texts(file.attrs),
+                "detector": np.repeat(DETECTORS, counts).tolist(),
+                "data gain values": [number(float(x)) for x in columns["gain"]],
+                "data offset values": [number(float(x)) for x in columns["offset"]],
+                "array": {"var": swath, "axes": ",".join(AXES)},
+            },
+        )
+
+
+def write(cube: Cube, path: Path) -> list[Path]:
+    raise hdf5.only_as_a_copy("a PRISMA file")
+
+
+def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
+    import h5py
+
+    with h5py.File(source, "r") as file:
+        parts = parts_of(file, cube.attrs["array"]["var"], source)
+    return hdf5.rewrite(source, path, cube, parts)
+
+
+def parts_of(file: Any, swath: str, path: Path) -> list[hdf5.Part]:
+    """The two cubes of a swath, VNIR first."""
+    parts = [_part(file, swath, name, path) for name in DETECTORS]
+    return [
+        part._replace(descending=_descends(_table(file, part, name, path)["wavelengths"]))
+        for part, name in zip(parts, DETECTORS, strict=True)
+    ]
+
+
+def swath_of(file: Any, path: Path) -> str:
+    return _swath(file, None, path)
+
+
+def _swath(file: Any, var: str | None, path: Path) -> str:
+    held = list(file[SWATHS]) if SWATHS in file else []
+    for name in LEVELS if var is None else (var,):
+        if name in held:
+            return name
+    wanted = var or "PRS_L1_HCO or PRS_L2D_HCO"
+    raise CubeFormatError(
+        f"{path}: expected the swath {wanted} in {SWATHS}, found {', '.join(held) or 'none'}; "
+        "the product is incomplete or of another kind"
+    )
+
+
+def _part(file: Any, swath: str, detector: str, path: Path) -> hdf5.Part:
+    name = f"{SWATHS}/{swath}/Data Fields/{detector}_Cube"
+    if name not in file or file[name].ndim != 3:
+        raise CubeFormatError(
+            f"{path}: expected {detector}_Cube (rows, bands, cols) in the swath {swath}; "
+            "the product is incomplete, fetch it again"
+        )
+    return hdf5.Part(name, AXES, file[name].shape[1])
+
+
+def _table(file: Any, part: hdf5.Part, detector: str, path: Path) -> dict[str, Floats]:
+    """Wavelength, fwhm, whether it is used, gain and offset of each channel, in stored order."""
+    title, attrs = detector.capitalize(), file.attrs
+
+    def listed(key: str) -> Floats | None:
+        if key not in attrs:
+            return None
+        found = np.asarray(attrs[key], np.float64).ravel()
+        if len(found) != part.bands:
+            raise CubeFormatError(
+                f"{path}: {key} has {len(found)} entries, but {detector}_Cube has {part.bands} "
+                "bands; fetch the file again"
+            )
+        return found
+
+    wavelengths = listed(f"List_Cw_{title}")
+    if wavelengths is None:
+        raise CubeFormatError(
+            f"{path}: expected the attribute List_Cw_{title} with the wavelengths; "
+            "the product is incomplete, fetch it again"
+        )
+    fwhm, flags = listed(f"List_Fwhm_{title}"), listed(f"List_Cw_{title}_Flags")
+    used = wavelengths > 0
+    gain, offset = _gain(attrs, title)
+    return {
+        "wavelengths": wavelengths,
+        "fwhm": np.zeros_like(wavelengths) if fwhm is None else fwhm,
+        "good": (used if flags is None else used & (flags != 0)).astype(np.float64),
+        "gain": np.full(part.bands, gain),
+        "offset": np.full(part.bands, offset),
+    }
+
+
+def _gain(attrs: Any, title: str) -> tuple[float, float]:
+    """From stored numbers to reflectance (L2) or radiance (L1)."""
+    low, high = (attrs.get(f"L2Scale{title}{end}") for end in ("Min", "Max"))
+    if low is not None and high is not None:
+        return (float(hdf5.plain(high)) - float(hdf5.plain(low))) / 65535, float(hdf5.plain(low))
+    factor, offset = (attrs.get(f"{key}_{title}") for key in ("ScaleFactor", "Offset"))
+    if factor is not None:
+        return 1 / float(hdf5.plain(factor)), -float(hdf5.plain(0.0 if offset is None else offset))
+    return 1.0, 0.0
+
+
+def _descends(wavelengths: Floats) -> bool:
+    used = wavelengths[wavelengths > 0]
+    return len(used) > 1 and bool(used[0] > used[-1])
+
+
+def _outside(counts: list[int]) -> Callable[[Array], Bools]:
+    """The rule that 0 in all bands of a detector is no measurement."""
+
+    def rule(values: Array) -> Bools:
+        zero: Bools = values == 0
+        if len(values) != sum(counts):  # a window of some bands: judged by what it shows
+            return np.broadcast_to(zero.all(axis=0), zero.shape)
+        ends = np.cumsum(counts)
+        outside = [zero[end - n : end].all(axis=0) for n, end in zip(counts, ends, strict=True)]
+        return np.repeat(outside, counts, axis=0)
+
+    return rule
+
+
+def _map(
+    file: Any, shape: tuple[int, int, int], swath: str
+) -> tuple[str | None, tuple[float, ...] | None]:
+    """CRS and north-up grid of L2D, from the corners; other levels are in sensor geometry.
+
+    Corners may be those of the outer pixels or their centres: the 30 m grid tells which.
+    """
+    keys = [
+        f"Product_{corner}corner_{axis}"
+        for axis in ("easting", "northing")
+        for corner in ("UL", "UR", "LL", "LR")
+    ]
+    attrs = file.attrs
+    if "L2D" not in swath or not {"Epsg_Code", *keys} <= set(attrs):
+        return None, None
+    x, y = np.array([float(hdf5.plain(attrs[key])) for key in keys]).reshape(2, 4)
+    _, rows, cols = shape
+    (a, left), (e, top) = _grid(x, cols), _grid(-y, rows)
+    from rasterio.crs import CRS
+
+    with gdal():
+        crs = CRS.from_epsg(int(hdf5.plain(attrs["Epsg_Code"]))).to_wkt()
+    return crs, (a, 0.0, left, 0.0, -e, -top)
+
+
+def _grid(corners: Floats, count: int) -> tuple[float, float]:
+    """Pixel size and outer edge of `count` pixels along one axis."""
+    span = float(np.ptp(corners))
+    edges, centres = span / count, span / max(count - 1, 1)
+    if abs(centres - PIXEL) < abs(edges - PIXEL):
+        return centres, float(corners.min()) - centres / 2
+    return edges, float(corners.min())

@@ -1,0 +1,211 @@
+"""Quality layers as masks: EMIT's band mask and flags, PRISMA's error matrix, EnMAP's pixel masks.
+
+A layer has flags; each flag names entries (bands, rows, cols), or pixels (rows, cols), to distrust.
+The entries of all chosen flags count as missing, together with the gaps of the cube itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hydiff.cube import Array, Bools
+from hydiff.errors import BadValue, ShapeMismatch, UnknownName
+from hydiff.io import enmap, geotiff, hdf5, prisma
+from hydiff.io.parsing import parsing
+
+Shape = tuple[int, int, int]
+Layer = Callable[[Shape], Bools]  # the flagged entries of a cube of that shape
+
+BAND = "band"  # EMIT: this band of this pixel was interpolated (bad detector, saturation)
+DEFECTIVE = "defective"
+ENMAP_FLAGS = ("CLOUD", "CLOUDSHADOW", "CIRRUS", "HAZE", "SNOW")
+# PRISMA's error codes; those of L2 are bits, those of L1 are numbers.
+PRISMA_L1 = {DEFECTIVE: 1, "saturated": 2, "inaccurate": 3, "not-finite": 4}
+PRISMA_L2 = {"invalid": 1, "negative": 2, "saturated": 4}
+USUAL = (BAND, DEFECTIVE, "invalid", "saturated", "not-finite")  # taken unless flags are given
+
+
+class Quality(NamedTuple):
+    observed: Bools  # (bands, rows, cols) False = distrusted
+    counts: dict[str, int]  # flag -> entries that it names
+
+
+def layers(path: Path, kind: str) -> dict[str, Layer]:
+    """The flags of a file of this format; none for a plain mask."""
+    find = {"emit": _emit, "prisma": _prisma, "enmap": _enmap}.get(kind)
+    if find is None and _sibling(path) is not None:
+        find = _enmap
+    return {} if find is None else find(path)
+
+
+def combined(found: Mapping[str, Layer], shape: Shape, flags: Sequence[str], path: Path) -> Quality:
+    """All entries that the chosen flags name, and how many each of them names."""
+    for flag in flags:
+        if flag not in found:
+            raise UnknownName(f"quality flag of {path.name}", flag, found)
+    chosen = flags or [flag for flag in found if flag in USUAL]
+    if not chosen:
+        raise BadValue(
+            f"{path}: choose what to take as missing with --flags; known: {', '.join(found)}"
+        )
+    observed, counts = np.ones(shape, bool), {}
+    for flag in chosen:
+        missing = found[flag](shape)
+        if missing.shape not in (shape, shape[1:]):
+            raise ShapeMismatch(
+                f"{path}: its layer {flag} has shape {missing.shape}, but the cube is "
+                f"(bands, rows, cols) = {shape}; give the layer of the same scene"
+            )
+        missing = np.broadcast_to(missing, shape)
+        counts[flag] = int(missing.sum())
+        observed &= ~missing
+    return Quality(observed, counts)
+
+
+def beside(path: Path, kind: str | None) -> dict[str, list[str]]:
+    """Quality layers that come with a product: file -> its flags."""
+    if kind not in ("emit", "prisma", "enmap"):
+        return {}
+    if kind == "emit":  # in a file of its own
+        path = path.with_name(re.sub("L2A_RFL|L1B_RAD", "L2A_MASK", path.name))
+    found = list(layers(path, kind)) if path.exists() else []
+    return {str(path): found} if found else {}
+
+
+# --- EMIT -----------------------------------------------------------------------------------------
+
+
+def _emit(path: Path) -> dict[str, Layer]:
+    import h5py
+
+    found: dict[str, Layer] = {}
+    with parsing(path, "an EMIT mask file"), h5py.File(path, "r") as file:
+        if "band_mask" in file:
+            found[BAND] = partial(_band_mask, path)
+        names = file.get("sensor_band_parameters/mask_bands")
+        if names is not None and "mask" in file:
+            for i, name in enumerate(str(hdf5.plain(text)) for text in names[()]):
+                stem, _, last = name.lower().rpartition(" ")
+                if last == "flag":
+                    found[stem.replace(" ", "-")] = partial(_emit_flag, path, i)
+    return found
+
+
+def _band_mask(path: Path, shape: Shape) -> Bools:
+    import h5py
+
+    with parsing(path, "an EMIT mask file"), h5py.File(path, "r") as file:
+        packed = file["band_mask"][()]
+    return unpacked(packed, shape, path)
+
+
+def unpacked(packed: Array, shape: Shape, path: Path) -> Bools:
+    """EMIT's `band_mask` (rows, cols, bytes) as (bands, rows, cols), highest bit first."""
+    bands, rows, cols = shape
+    if packed.shape != (rows, cols, -(-bands // 8)) or packed.dtype != np.uint8:
+        raise ShapeMismatch(
+            f"{path}: band_mask is {packed.dtype} {packed.shape}, expected bytes "
+            f"{(rows, cols, -(-bands // 8))} for a cube (bands, rows, cols) = {shape}; "
+            "give the mask of the same scene"
+        )
+    bits = np.unpackbits(packed.transpose(2, 0, 1), axis=0, count=bands)
+    return bits.astype(bool)
+
+
+def _emit_flag(path: Path, index: int, shape: Shape) -> Bools:
+    import h5py
+
+    with parsing(path, "an EMIT mask file"), h5py.File(path, "r") as file:
+        flagged: Bools = file["mask"][:, :, index] == 1
+    return flagged
+
+
+# --- PRISMA ---------------------------------------------------------------------------------------
+
+
+def _prisma(path: Path) -> dict[str, Layer]:
+    import h5py
+
+    with parsing(path, "a PRISMA file"), h5py.File(path, "r") as file:
+        swath = prisma.swath_of(file, path)
+        held = set(file[f"{prisma.SWATHS}/{swath}/Data Fields"])
+    word, codes = ("SAT", PRISMA_L1) if "_L1_" in swath else ("L2", PRISMA_L2)
+    names = [f"{detector}_PIXEL_{word}_ERR_MATRIX" for detector in prisma.DETECTORS]
+    if not set(names) <= held:
+        return {}
+    return {flag: partial(_prisma_flag, path, swath, names, flag) for flag in codes}
+
+
+def _prisma_flag(path: Path, swath: str, names: list[str], flag: str, shape: Shape) -> Bools:
+    import h5py
+
+    with parsing(path, "a PRISMA file"), h5py.File(path, "r") as file:
+        cubes = prisma.parts_of(file, swath, path)
+        folder = f"{prisma.SWATHS}/{swath}/Data Fields"
+        parts = [
+            part._replace(name=f"{folder}/{name}") for part, name in zip(cubes, names, strict=True)
+        ]
+        for part, cube in zip(parts, cubes, strict=True):
+            if file[part.name].shape != file[cube.name].shape:
+                raise ShapeMismatch(
+                    f"{path}: {part.name.rpartition('/')[2]} has shape {file[part.name].shape}, "
+                    f"but its cube {file[cube.name].shape}; fetch the file again"
+                )
+        bands = sum(part.bands for part in parts)
+        rows, _, cols = file[parts[0].name].shape
+        codes = hdf5.read_block(file, parts, (slice(0, bands), slice(0, rows), slice(0, cols)))
+    found: Bools = codes == PRISMA_L1[flag] if "_L1_" in swath else codes & PRISMA_L2[flag] != 0
+    return found
+
+
+# --- EnMAP ----------------------------------------------------------------------------------------
+
+
+def _sibling(path: Path) -> Path | None:
+    """The product folder of a quality layer `…-QL_*.TIF`."""
+    alone = path.is_file() and "-QL_" in path.name.upper()
+    return path.parent if alone and enmap.product(path.parent) is not None else None
+
+
+def _enmap(path: Path) -> dict[str, Layer]:
+    product = enmap.product(_sibling(path) or path)
+    if product is None:
+        return {}
+    found: dict[str, Layer] = {}
+    masks = [product.named(f"-QL_PIXELMASK{end}.TIF") for end in ("", "_VNIR", "_SWIR")]
+    rasters = [product.raster(mask) for mask in masks if mask is not None]
+    if rasters:
+        found[DEFECTIVE] = partial(_defective, rasters)
+    for name in ENMAP_FLAGS:
+        if (member := product.named(f"-QL_QUALITY_{name}.TIF")) is not None:
+            found[name.lower()] = partial(_pixels, product.raster(member))
+    return found
+
+
+def _defective(rasters: Sequence[Path], shape: Shape) -> Bools:
+    """Non-zero = defective; one mask for all bands, or one per detector, VNIR first."""
+    masks = [np.asarray(geotiff.read(path).values) != 0 for path in rasters]
+    if len({mask.shape[1:] for mask in masks}) > 1:
+        raise ShapeMismatch(
+            f"{rasters[0]}: the pixel masks of the two detectors differ in size; "
+            "fetch the product again"
+        )
+    missing: Bools = np.concatenate(masks)
+    if missing.mean() > 0.5:
+        raise BadValue(
+            f"{rasters[0]}: calls {100 * missing.mean():.0f} % of the entries defective, expected "
+            "a few; if non-zero means good in this file, give it with --observed"
+        )
+    return missing[0] if len(missing) == 1 else missing
+
+
+def _pixels(raster: Path, shape: Shape) -> Bools:
+    values: Any = geotiff.read(raster).values[0]
+    flagged: Bools = values != 0
+    return flagged

@@ -1,0 +1,228 @@
+"""Zarr stores as xarray writes them: a group with the cube, its coordinates beside it.
+
+Read: versions 2 and 3.  Written: version 3, no shards (GDAL below 3.13 cannot read them).  Missing
+entries of floats are NaN, the store's fill value; integers keep their nodata value, in `nodata`.
+"""
+
+from __future__ import annotations
+
+import base64
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hydiff.cube import WAVELENGTHS, Array, Cube, Lazy, band_order
+from hydiff.io import axes as ax
+from hydiff.io import variables
+from hydiff.io.blocks import chunk_blocks, differs
+from hydiff.io.headers import entries
+from hydiff.io.parsing import check_dtype, check_real, native, parsing
+from hydiff.io.sidecar import plain
+
+SUFFIXES = (".zarr",)
+MARKS = ("zarr.json", ".zgroup", ".zarray")
+DTYPES = (
+    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "bool"),
+)
+DIMS = ("band", "y", "x")
+SIDE = 64  # rows and cols of a chunk; it holds all bands, for spectra as for tiles
+MAPPING = "spatial_ref"
+
+
+def matches(path: Path) -> bool:
+    return path.is_dir() and any((path / mark).is_file() for mark in MARKS)
+
+
+def read(path: Path, var: str | None = None) -> Cube:
+    with parsing(path, "a Zarr store"):
+        arrays = _arrays(path)
+        shapes = {k: a.shape for k, a in arrays.items() if a.dtype.kind in "biuf"}
+        name = variables.choose(shapes, var, path)
+        array = arrays[name]
+        axes = _axes(array, path)
+        check_real(array.dtype, path)
+        band_dim = _dims(array)[axes.index("bands")] if _dims(array) and "bands" in axes else None
+        beside = {
+            key: other for key, other in arrays.items() if band_dim and _dims(other) == (band_dim,)
+        }
+        attrs = dict(array.attrs)
+        wavelengths = _first(beside, WAVELENGTHS)
+        crs, transform = _map(arrays, attrs)
+        good = _first(beside, ("good", "good_wavelengths", "bbl"))
+        names = attrs.pop("band_names", None)
+        own = ("coordinates", "grid_mapping", "nodata", "_FillValue", "_ARRAY_DIMENSIONS")
+        return Cube(
+            values=Lazy(
+                ax.cube_shape(array.shape, axes),
+                array.dtype,
+                lambda *block: _window(path, name, axes, block),
+                ax.cube_shape(array.chunks, axes),
+            ),
+            wavelengths=None if wavelengths is None else _floats(wavelengths),
+            wavelength_units=None
+            if wavelengths is None
+            else attrs.pop("wavelength_units", wavelengths.attrs.get("units")),
+            fwhm=_floats(_first(beside, ("fwhm",))),
+            good=None if good is None else np.asarray(good[...]) != 0,
+            nodata=_nodata(attrs),
+            crs=crs,
+            transform=transform,
+            band_names=None if names is None else tuple(str(name) for name in names),
+            attrs={
+                **{k: v for k, v in attrs.items() if k not in own and v is not None},
+                "array": {"var": name, "axes": ",".join(axes)},
+            },
+        )
+
+
+def write(cube: Cube, path: Path) -> list[Path]:
+    """Version 3, chunks of all bands by 64 by 64, coordinates as variables."""
+    import zarr
+
+    check_dtype(cube.dtype, DTYPES, "Zarr")
+    floats = cube.dtype.kind == "f"
+    group = zarr.create_group(path, zarr_format=3)
+    coordinates = _coordinates(cube)
+    attrs: dict[str, Any] = {**entries(cube.attrs), "coordinates": " ".join(coordinates)}
+    if cube.crs is not None:
+        attrs["grid_mapping"] = MAPPING
+    if cube.nodata is not None and not floats:
+        attrs["nodata"] = cube.nodata
+    if cube.band_names is not None:  # Zarr has no stable type for arrays of text
+        attrs["band_names"] = list(cube.band_names)
+    chunks = (cube.bands, min(SIDE, cube.shape[1]), min(SIDE, cube.shape[2]))
+    array = group.create_array(
+        _variable(cube),
+        shape=cube.shape,
+        dtype=native(cube.dtype),
+        chunks=chunks,
+        fill_value=np.nan if floats else native(cube.dtype).type(0),
+        dimension_names=DIMS,
+        attributes=plain(attrs),
+    )
+    for block in chunk_blocks(cube.shape, cube.dtype.itemsize, chunks):
+        new = np.asarray(cube.values[block])
+        if floats:
+            new = np.where(cube.observed_in(new, None, *block[1:]), new, np.nan).astype(new.dtype)
+        array[block] = new
+    for name, (dims, data, told) in coordinates.items():
+        made = group.create_array(
+            name, shape=data.shape, dtype=data.dtype, dimension_names=dims, attributes=told
+        )
+        made[...] = data
+    return [path]
+
+
+def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
+    """A copy of the store with the changed entries of the cube replaced."""
+    import zarr
+
+    box = cube.attrs["array"]
+    axes = tuple(box["axes"].split(","))
+    shutil.copytree(source, path)
+    found = zarr.open(path, mode="r+")
+    array: Any = found if isinstance(found, zarr.Array) else found[box["var"]]
+    chunks = ax.cube_shape(array.chunks, axes)
+    for block in chunk_blocks(cube.shape, cube.dtype.itemsize, chunks):
+        new, inside = np.asarray(cube.values[block]), ax.stored_block(axes, block)
+        if differs(ax.as_cube(np.asarray(array[inside]), axes), new).any():
+            array[inside] = ax.as_stored(new, axes)
+    return [path]
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def _arrays(path: Path) -> dict[str, Any]:
+    import zarr
+
+    found = zarr.open(path, mode="r")
+    return {"": found} if isinstance(found, zarr.Array) else dict(found.arrays())
+
+
+def _dims(array: Any) -> tuple[str, ...]:
+    """The names of its axes; version 2 keeps them among the attributes."""
+    named = getattr(array.metadata, "dimension_names", None)
+    return tuple(named or array.attrs.get("_ARRAY_DIMENSIONS") or ())
+
+
+def _axes(array: Any, path: Path) -> ax.Axes:
+    dims = _dims(array)
+    if len(dims) != 3:
+        return ax.resolve(array.shape, None, path)
+    names = dict(zip(band_order(dims), ax.CUBE, strict=True))
+    return tuple(names[i] for i in range(3))
+
+
+def _window(path: Path, name: str, axes: ax.Axes, block: tuple[slice, slice, slice]) -> Array:
+    with parsing(path, "a complete Zarr store"):
+        return ax.as_cube(np.asarray(_arrays(path)[name][ax.stored_block(axes, block)]), axes)
+
+
+def _first(arrays: Mapping[str, Any], names: tuple[str, ...]) -> Any:
+    return next((arrays[name] for name in names if name in arrays), None)
+
+
+def _floats(array: Any) -> Any:
+    return None if array is None else np.asarray(array[...], np.float64)
+
+
+def _nodata(attrs: Mapping[str, Any]) -> float | None:
+    """`nodata`, or CF's `_FillValue`, which xarray writes as the base64 of a double."""
+    found = attrs.get("nodata", attrs.get("_FillValue"))
+    if isinstance(found, str):
+        with parsing(Path("_FillValue"), "a number or the base64 of one"):
+            found = np.frombuffer(base64.b64decode(found), "<f8")[0]
+    number = None if found is None else float(found)
+    return None if number is None or np.isnan(number) else number
+
+
+def _map(
+    arrays: Mapping[str, Any], attrs: Mapping[str, Any]
+) -> tuple[str | None, tuple[float, ...] | None]:
+    """As rioxarray leaves it: a variable with `crs_wkt` and `GeoTransform`."""
+    mapping = arrays.get(str(attrs.get("grid_mapping", MAPPING)))
+    told = {} if mapping is None else dict(mapping.attrs)
+    crs, ends = told.get("crs_wkt"), str(told.get("GeoTransform", "")).split()
+    if len(ends) != 6:
+        return crs, None
+    c, a, b, f, d, e = (float(end) for end in ends)
+    return crs, (a, b, c, d, e, f)
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def _variable(cube: Cube) -> str:
+    name = str(cube.attrs.get("array", {}).get("var") or "cube")
+    return name.rpartition("/")[2]
+
+
+Coordinate = tuple[tuple[str, ...], Array, dict[str, Any]]
+
+
+def _coordinates(cube: Cube) -> dict[str, Coordinate]:
+    made: dict[str, Coordinate] = {}
+    units = {} if cube.wavelength_units is None else {"units": cube.wavelength_units}
+    for name, data, told in (
+        ("wavelength", cube.wavelengths, units),
+        ("fwhm", cube.fwhm, units),
+        ("good", None if cube.good is None else cube.good.astype(np.int8), {}),
+    ):
+        if data is not None:
+            made[name] = (("band",), np.asarray(data), told)
+    if cube.transform is None and cube.crs is None:
+        return made
+    told = {} if cube.crs is None else {"crs_wkt": cube.crs}
+    if cube.transform is not None:
+        a, b, c, d, e, f = cube.transform
+        told["GeoTransform"] = " ".join(repr(float(end)) for end in (c, a, b, f, d, e))
+        if b == d == 0:
+            made["y"] = (("y",), f + e * (np.arange(cube.shape[1]) + 0.5), {})
+            made["x"] = (("x",), c + a * (np.arange(cube.shape[2]) + 0.5), {})
+    made[MAPPING] = ((), np.array(0, np.int64), told)
+    return made

@@ -1,0 +1,91 @@
+"""From the sensor's geometry to the map: a lookup table applied to whatever has the sensor's grid.
+
+Fills are made in sensor geometry, where neighbours are neighbours; a map is for showing and
+combining them.  Each map pixel takes the value of one sensor pixel, so values stay what they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache, lru_cache
+
+import numpy as np
+
+from hydiff.cube import Array, Cube, Glt, Lazy, Values
+from hydiff.errors import BadValue, ShapeMismatch
+
+SLAB = 256 << 20  # bytes of bands in sensor geometry that are kept for the next window
+
+
+def ortho(cube: Cube, glt: Glt | None = None) -> Cube:
+    """The cube on its map grid, by its own lookup table or by `glt`; lazy, window by window.
+
+    A cube that is on a map already, without a table, is returned as it is.  Map pixels that show no
+    sensor pixel hold the nodata value: that of the cube, else NaN, else 0.
+    """
+    table = glt or cube.glt
+    if table is None:
+        if cube.transform is not None:
+            return cube
+        raise BadValue(
+            "no lookup table (GLT) and no geotransform: nothing says where the pixels lie; "
+            "name a file that holds the table with --glt"
+        )
+    empty = cube.nodata
+    if empty is None:
+        empty = np.nan if cube.dtype.kind == "f" else 0.0
+    return replace(
+        cube,
+        values=mapped(cube.values, table, empty),
+        nodata=empty,
+        valid=None,
+        crs=table.crs,
+        transform=table.transform,
+        glt=None,
+        path=None,
+        format=None,
+        attrs={k: v for k, v in cube.attrs.items() if k not in ("array", "xarray", "geotiff")},
+    )
+
+
+def mapped(values: Values, glt: Glt, empty: float) -> Lazy:
+    """(bands, rows, cols) of the sensor as (bands, rows', cols') of the map, `empty` elsewhere."""
+    bands, rows, cols = values.shape
+    down, across, _ = glt.lookup.shape
+
+    @cache
+    def places() -> Array:
+        """(rows', cols') the sensor pixel that is shown, counted along the rows; -1 for none."""
+        x, y = np.abs(np.moveaxis(np.asarray(glt.lookup[...]), -1, 0))  # < 0: interpolated
+        if x.max(initial=0) > cols or y.max(initial=0) > rows:
+            raise ShapeMismatch(
+                f"the lookup table points to column {x.max()}, row {y.max()} of a cube with {cols} "
+                f"columns and {rows} rows; it belongs to another scene or is damaged"
+            )
+        return np.where((x > 0) & (y > 0), (y - 1) * cols + (x - 1), -1)
+
+    slab = lru_cache(1)(lambda first, stop: np.asarray(values[first:stop]))
+
+    def read(which: slice, lines: slice, samples: slice) -> Array:
+        place = places()[lines, samples]
+        shown = place >= 0
+        out = np.full((which.stop - which.start, *place.shape), empty, values.dtype)
+        first, stop = _aligned(values, which)
+        if shown.any() and (stop - first) * rows * cols * values.dtype.itemsize <= SLAB:
+            part = slab(first, stop)[which.start - first : which.stop - first]
+            out[:, shown] = part.reshape(len(part), -1)[:, place[shown]]
+        elif shown.any():  # too much to keep: only what the window shows
+            y, x = np.divmod(place[shown], cols)
+            top, left = int(y.min()), int(x.min())
+            part = np.asarray(values[which, top : int(y.max()) + 1, left : int(x.max()) + 1])
+            out[:, shown] = part[:, y - top, x - left]
+        return out
+
+    return Lazy((bands, down, across), values.dtype, read)
+
+
+def _aligned(values: Values, bands: slice) -> tuple[int, int]:
+    """The bands that the file decodes when it is asked for these: whole chunks."""
+    chunks = getattr(values, "chunks", None)
+    step = 1 if chunks is None else chunks[0]
+    return bands.start // step * step, min(-(-bands.stop // step) * step, values.shape[0])
