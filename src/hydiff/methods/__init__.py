@@ -65,6 +65,37 @@ METHODS: dict[str, Method] = {
     "bandmean": Method(
         "classical", "bandmean", "Plain", "numpy", "each band's mean: the floor of every comparison"
     ),
+    "rbf": Method(
+        "rbf", "rbf", "RBF", "numpy", "radial basis functions on the principal components (scipy)"
+    ),
+    "dineof": Method(
+        "dineof", "dineof", "DINEOF", "numpy", "iterated empirical orthogonal functions"
+    ),
+    "halrtc": Method(
+        "halrtc",
+        "halrtc",
+        "HaLRTC",
+        "numpy",
+        "low-rank tensor completion; blind to lines missing over the whole width",
+    ),
+    "exemplar": Method(
+        "exemplar", "exemplar", "Exemplar", "numpy", "patches copied from elsewhere in the image"
+    ),
+    "fixbad": Method(
+        "fixbad",
+        "fixbad",
+        "FixBad",
+        "numpy",
+        "spectral angle and regression, for dead columns; only pixels that keep some bands",
+    ),
+    "subspace-fill": Method(
+        "subspace_fill",
+        "subspace_fill",
+        "SubspaceFill",
+        "numpy",
+        "projection on the principal components, then linear: the simple answer to noise",
+        noise=True,
+    ),
     "hydiff-ei": Method(
         "hydiff_ei",
         "hydiff_ei",
