@@ -19,7 +19,7 @@ ROWS = [
     {"api", "provenance", "simulate", "info"},
     {"methods", "train", "problem"},
     {"engine", "weights"},
-    {"losses", "diffusion", "network", "transforms", "degrade", "subspace", "noise"},
+    {"losses", "diffusion", "network", "layers", "transforms", "degrade", "subspace", "noise"},
     {"checkpoint"},
     {"io", "mask", "census", "detect", "result", "metrics", "plots", "bundled"},
     {"cube", "errors"},
@@ -33,7 +33,7 @@ ALLOWED = {
     ("plots", "metrics"),
     ("losses", "transforms"),
 }
-TORCH_CORE = {"degrade", "transforms", "network", "losses", "diffusion", "engine"}
+TORCH_CORE = {"degrade", "transforms", "network", "layers", "losses", "diffusion", "engine"}
 
 
 def module_of(path):

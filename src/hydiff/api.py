@@ -127,7 +127,7 @@ def fill(
     if target.any() or noisy:
         keep = None if checkpoint is None else Path(checkpoint)
         job = Job(seed, device, deterministic, keep, resume)
-        notes += _coverage(chosen, seen)
+        notes += [*getattr(chosen.settings, "notes", ()), *_coverage(chosen, seen)]
         x, history = _run(chosen, y, seen, sigma, cube, job, progress)
         estimate = scale.from_unit(x)
         if (unreached := target & np.isnan(x)).any():

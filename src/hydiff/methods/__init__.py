@@ -110,6 +110,41 @@ METHODS: dict[str, Method] = {
     "robust-ei": Method(
         "ei", "robust_ei", "EI", "torch", "EI with SURE for noisy data", noise=True
     ),
+    "dhp": Method(
+        "dhp", "dhp", "DHP", "torch", "a network of fixed noise, fitted to this cube", noise=True
+    ),
+    "r-dlrhyin": Method(
+        "r_dlrhyin",
+        "r_dlrhyin",
+        "RDLRHyIn",
+        "torch",
+        "DHP with the Huber loss and a low-rank term",
+        noise=True,
+    ),
+    "dds2m": Method(
+        "dds2m",
+        "dds2m",
+        "DDS2M",
+        "torch",
+        "a diffusion with an untrained spatial-spectral network, fitted on the way",
+        noise=True,
+    ),
+    "share": Method(
+        "share",
+        "share",
+        "Share",
+        "torch",
+        "EI with SURE and a 3-D U-Net that reads a memory of spectra",
+        noise=True,
+    ),
+    "hir-diff": Method(
+        "hir_diff",
+        "hir_diff",
+        "HIRDiff",
+        "torch",
+        "HIR-Diff (stand-in denoiser): a pretrained diffusion of three bands",
+        noise=True,
+    ),
 }
 DEFAULT = "smooth"
 
