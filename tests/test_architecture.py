@@ -15,7 +15,7 @@ PACKAGE = ROOT / "src" / "hydiff"
 ROWS = [
     {"__main__"},
     {"cli"},
-    {"terminal"},
+    {"bench", "terminal"},
     {"api", "provenance", "simulate", "info"},
     {"methods", "train", "problem"},
     {"engine", "weights"},

@@ -17,6 +17,7 @@ from hydiff.errors import BadValue, UnknownName
 from hydiff.result import Step
 
 Inpaint = Callable[..., Iterator[Step]]
+STAND_IN = "HIR-Diff (stand-in denoiser)"  # how every output must call hir-diff without weights
 
 
 class Method(NamedTuple):
@@ -142,7 +143,7 @@ METHODS: dict[str, Method] = {
         "hir_diff",
         "HIRDiff",
         "torch",
-        "HIR-Diff (stand-in denoiser): a pretrained diffusion of three bands",
+        f"{STAND_IN}: a pretrained diffusion of three bands",
         noise=True,
     ),
 }

@@ -36,11 +36,11 @@ from torch.nn import functional as F
 
 from hydiff.errors import BadValue, CubeFormatError
 from hydiff.layers import reflect_to_multiple
+from hydiff.methods import STAND_IN
 from hydiff.methods.dhp import Tensors, masked
 from hydiff.result import Step
 
 LAYOUT, KIND = 1, "hir-diff denoiser"
-STAND_IN = "HIR-Diff (stand-in denoiser)"
 FREQUENCIES = 8  # of the noise level's embedding
 
 
