@@ -50,6 +50,25 @@ def test_a_method_gets_nothing_of_what_lies_under_the_mask():
         assert np.array_equal(one.raw, two.raw) and one.settings == two.settings
 
 
+def test_settings_are_tuned_on_pixels_that_were_hidden():
+    """`smooth` returns what it sees as it is: an error above 0 tells that it did not see it."""
+    truth = scenes.load(scenes.QUICK)
+    seen = np.broadcast_to(scenes.observed_of("published-2", truth.shape), truth.shape)
+    cell = Cell("smooth", scenes.QUICK, "published-2", settings='{"tuned": 1, "s": 1.25}')
+    changes, told = cells.tuned(cell, cells.measure(truth, seen, 0.0, 0), seen, "cpu")
+    assert changes == {"s": 1.25} and float(told.split("RMSE ")[1].rstrip(")")) > 1e-3
+
+
+def test_tuning_takes_the_candidate_with_the_least_error():
+    truth = scenes.load(scenes.QUICK)[:, :24, :24]
+    seen = np.broadcast_to(scenes.observed_of("published-2", truth.shape), truth.shape)
+    cell = Cell("hir-diff", scenes.QUICK, "published-2", settings='{"tuned": 1, "fidelity": 0.9}')
+    changes, told = cells.tuned(cell, cells.measure(truth, seen, 0.0, 0), seen, "cpu")
+    errors = [float(e) for e in told.split("RMSE ")[1].rstrip(")").split(", ")]
+    candidates = [{}, *cells.TUNING["hir-diff"]]
+    assert changes == {"fidelity": 0.9} | candidates[int(np.argmin(errors))]
+
+
 def test_the_measurement_is_the_truth_and_noise_of_the_seed():
     truth = np.full((3, 40, 40), 0.5)
     observed = np.ones((40, 40), bool)

@@ -189,6 +189,33 @@ def test_settings_that_mean_nothing_are_refused(method, setting, error):
         choose(method, None, setting)
 
 
+OTHERS = {
+    "dhp": {"steps": 4, "lr": 0.1, "amplitude": 1.0, "jitter": 0.0, "averaging": 0.5, "scales": 1},
+    "r-dlrhyin": {"lr": 0.1, "low_rank": 9.0, "eta": 4.0, "delta": 0.01, "averaging": 0.5},
+    "dds2m": {"chain": 20, "beta_start": 1e-3, "beta_end": 0.1, "lr": 0.1, "eta": 0.1,
+              "eta_b": 0.5, "averaging": 0.1, "rank": 3, "channels": 4, "hidden": 4},
+    "share": {"lr": 0.1, "lr_end": 1.0, "ei_weight": 9.0, "transform": "rotation",
+              "n_transforms": 2, "averaging": 0.5, "memory": 4, "window": 2},
+    "hir-diff": {"steps": 3, "decay": 2.0, "fidelity": 0.5, "variation": 0.5},
+}  # fmt: skip
+
+
+@each_peer
+def test_every_setting_matters(cube, observed, method):
+    # eta_b is about noisy data, the low rank about small singular values, lr_end about later steps
+    sigma = 0.005 if method == "dds2m" else 0.0
+    options = {"r-dlrhyin": {"low_rank": 5.0, "eta": 1.0}, "share": {"steps": 3}}.get(method, {})
+    results = {last_of(cube, observed, method, sigma, **options)}
+    for name, value in OTHERS[method].items():
+        results.add(last_of(cube, observed, method, sigma, **options | {name: value}))
+    assert len(results) == 1 + len(OTHERS[method])
+
+
+def last_of(cube, observed, method, sigma, **options):
+    *_, step = steps_of(cube, observed, method, sigma, **options)
+    return step.x.numpy().tobytes()
+
+
 @pytest.mark.parametrize("method", ["dhp", "r-dlrhyin", "dds2m"])
 def test_fitting_lowers_the_loss_and_beats_zero(tiny, stripes, method):
     more = {"steps": 60, "lr": 0.02, "channels": 8} | ({"chain": 120} if method == "dds2m" else {})
