@@ -213,6 +213,17 @@ def test_a_killed_bench_goes_on_and_repeats_no_cell(tmp_path):
     assert path.read_bytes() == again
 
 
+def test_workers_give_the_same_rows(tmp_path):
+    plan = replace(QUICK_PLAN, methods=("bandmean", "smooth", "hir-diff"), masks=("published-2",))
+    rows = {}
+    for workers in (0, 2):
+        folder = tmp_path / str(workers)
+        bench.run("noiseless", folder, plan, workers=workers, device="cpu")
+        found = records.read(folder / "noiseless.csv")
+        rows[workers] = {row["method"]: row["all_mpsnr"] for row in found}
+    assert rows[0] == rows[2] and len(rows[0]) == 3
+
+
 def test_no_cell_starts_after_the_minutes_are_over(tmp_path):
     plan = replace(QUICK_PLAN, methods=("bandmean",))
     with pytest.raises(BadValue, match="no rows"):

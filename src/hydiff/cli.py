@@ -419,6 +419,7 @@ def bench(
     ] = False,
     offline_minutes: Annotated[float, typer.Option(help="Of each offline training.")] = 2.0,
     minutes: Annotated[float, typer.Option(help="Start no run after this.")] = float("inf"),
+    workers: Annotated[int, typer.Option(help="Processes for the classical methods.")] = 0,
     device: Annotated[str, typer.Option(help="auto | cpu | cuda, for learned methods.")] = "auto",
     quick: Annotated[
         bool, typer.Option("--quick", help="A trial of minutes; its numbers mean nothing.")
@@ -459,7 +460,14 @@ def bench(
         made = write_figures(output, plan, given=given, device=device, told=err.print)
     else:
         made = benchmark.run(
-            name, output, plan, given=given, device=device, minutes=minutes, told=told
+            name,
+            output,
+            plan,
+            given=given,
+            device=device,
+            minutes=minutes,
+            workers=workers,
+            told=told,
         )
     out.print("\n".join(str(path) for path in made), markup=False)
     if quick:

@@ -7,9 +7,12 @@ FOLDER/NAME.table.csv   the same for machines
 
 from __future__ import annotations
 
+import multiprocessing
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +80,14 @@ def run(
     given: Mapping[str, Path] | None = None,
     device: str = "auto",
     minutes: float = float("inf"),
+    workers: int = 0,
     told: Told | None = None,
 ) -> list[Path]:
     """Run the cells of a suite that FOLDER/NAME.csv does not have yet, then write its tables.
 
-    minutes: start no cell later than this.  told: called after every cell with how many are done,
-    how many there are, the cell, and its row.
+    minutes: start no cell later than this.  workers: processes for the classical methods, beside
+    the learned ones, which run here one after the other; 0 = all of them here.  told: called after
+    every cell with how many are done, how many there are, the cell, and its row.
     """
     suite = _suite(name)
     path = folder / f"{name}.csv"
@@ -94,14 +99,43 @@ def run(
     wanted = list(dict.fromkeys(suite.cells(plan)))
     todo = [c for c in wanted if (c, cells.settings_hash(c)) not in done]
     end = time.monotonic() + 60 * minutes
-    for i, cell in enumerate(todo, len(wanted) - len(todo) + 1):
-        if time.monotonic() > end:
-            break
-        row, _ = cells.run(cell, device=device, given=given)
+    finished = _finished(todo, end, workers, device, given)
+    for i, (cell, row) in enumerate(finished, len(wanted) - len(todo) + 1):
         records.append(path, row, COLUMNS)
         if told is not None:
             told(i, len(wanted), cell, row)
     return write_tables(name, folder, quick=plan.quick)
+
+
+def _finished(
+    todo: Sequence[Cell], end: float, workers: int, device: str, given: Mapping[str, Path] | None
+) -> Iterator[tuple[Cell, dict[str, Any]]]:
+    """Cells with their rows as they are done; none starts after `end`."""
+    run_row = partial(_row, device=device, given=given)
+    if workers < 1:
+        yield from ((cell, run_row(cell)) for cell in todo if time.monotonic() < end)
+        return
+    spawn = multiprocessing.get_context("spawn")  # a fork would inherit the GPU's threads
+    with ProcessPoolExecutor(workers, spawn) as pool:
+        learned = [c for c in todo if c.method in METHODS and METHODS[c.method].backend == "torch"]
+        waiting = {pool.submit(run_row, c): c for c in todo if c not in learned}
+        try:
+            for cell in learned:
+                if time.monotonic() < end:
+                    yield cell, run_row(cell)
+                for future in [f for f in waiting if f.done()]:
+                    yield waiting.pop(future), future.result()
+            left = None if end == float("inf") else max(end - time.monotonic(), 0)
+            for future in as_completed(waiting, timeout=left):
+                yield waiting[future], future.result()
+        except TimeoutError:
+            pass  # the time is over: what has not begun is left for the next run
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _row(cell: Cell, *, device: str, given: Mapping[str, Path] | None) -> dict[str, Any]:
+    return cells.run(cell, device=device, given=given)[0]
 
 
 def write_tables(name: str, folder: Path, *, quick: bool = False) -> list[Path]:
