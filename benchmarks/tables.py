@@ -95,6 +95,18 @@ def preconditioner(rows):
         yield line(r["mask"], r["s"], r["plain"], r["ours"])
 
 
+def benchmark(name):
+    """The table of a suite of `hydiff bench`, with its notes."""
+    from hydiff.bench import SUITES
+    from hydiff.bench import tables as bench_tables
+
+    def lines(rows):
+        table = bench_tables.build(name, SUITES[name], rows)
+        yield from bench_tables.markdown(table).strip().splitlines()[2:]  # without the title
+
+    return lines
+
+
 def select(rows, **picked):
     return [r for r in rows if all(r[k] == v for k, v in picked.items())]
 
@@ -128,6 +140,7 @@ TABLES = {
     ("benchmarks/results/learned_table.csv", ""): scenes,
     ("benchmarks/results/offline.csv", ""): offline,
     ("benchmarks/results/preconditioner.csv", ""): preconditioner,
+    ("benchmarks/results/bench/noiseless.csv", ""): benchmark("noiseless"),
 }
 
 
