@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import hydiff
 from conftest import DATA
@@ -19,7 +20,8 @@ from hydiff import bench
 from hydiff.bench import cells, figures, records, scenes, statistics, suites, tables, uses
 from hydiff.bench.cells import Cell
 from hydiff.bench.published import PAPER
-from hydiff.errors import BadValue, CubeFormatError, UnknownName
+from hydiff.cli import app
+from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName
 from hydiff.methods import METHODS, STAND_IN
 
 QUICK_PLAN = bench.plan_of({}, quick=True)
@@ -105,9 +107,12 @@ def test_the_input_and_what_is_out_of_reach_are_zero_and_scored():
 @pytest.mark.parametrize("method", ["rbf", "dineof", "exemplar", "subspace-fill", "hir-diff"])
 def test_each_is_3_db_above_the_zero_filled_input(data_dir, monkeypatch, scene, method):
     monkeypatch.setenv("HYDIFF_DATA", str(data_dir))
-    zero, _ = cells.run(Cell("input", scene, "published-2"))
-    row, _ = cells.run(Cell(method, scene, "published-2"), device="cpu")
-    assert row["missing_mpsnr"] > zero["missing_mpsnr"] + 3
+    truth = scenes.load(scene)
+    seen = np.broadcast_to(scenes.observed_of("published-2", truth.shape), truth.shape)
+    y = cells.measure(truth, seen, 0.0, 0)
+    x = cells.fill(Cell(method, scene, "published-2"), y, seen, "cpu").raw
+    zero = hydiff.metrics.mpsnr(np.zeros_like(truth), truth, ~seen)
+    assert hydiff.metrics.mpsnr(x, truth, ~seen) > zero + 3
 
 
 def test_changed_settings_make_another_cell():
@@ -373,7 +378,8 @@ def test_without_rows_there_is_no_table(tmp_path):
 # Figures
 
 
-def test_figures_are_drawn_from_cells_and_rows(tmp_path):
+def test_figures_are_drawn_from_cells_and_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "DPI", 50)  # as many pixels as a test needs
     plan = replace(QUICK_PLAN, methods=("smooth", "hir-diff"), masks=("frames",))
     for name in ("noiseless", "noisy"):
         bench.run(name, tmp_path, replace(QUICK_PLAN, methods=("bandmean", "smooth")))
@@ -387,7 +393,7 @@ def test_figures_are_drawn_from_cells_and_rows(tmp_path):
     assert told == ["no figure quality-widths: run its table first"]
     cached = sorted((tmp_path / "figures" / "cells").glob("*.npz"))
     stamps = [p.stat().st_mtime_ns for p in cached]
-    figures.write_figures(tmp_path, plan, device="cpu")
+    figures.fill_case(tmp_path / "figures" / "cells", plan, "frames", 0.0, None, "cpu")
     assert [p.stat().st_mtime_ns for p in cached] == stamps and len(cached) == 2
 
 
@@ -441,7 +447,10 @@ def test_bad_input_gets_one_line_and_exit_code_2(tmp_path):
         ("noisy", "--seeds", "0"): "expected 1 or more",
     }
     for arguments, told in cases.items():
-        done = command(*arguments, folder=tmp_path)
-        assert done.returncode == 2 and told in done.stderr, done.stderr
-        assert len(done.stderr.strip().splitlines()) == 1
+        outcome = CliRunner().invoke(app, ["bench", *arguments, "-o", str(tmp_path)])
+        assert isinstance(outcome.exception, HydiffError) and told in str(outcome.exception)
+        assert "\n" not in str(outcome.exception)
+    done = command("nonsense", folder=tmp_path)  # the same through the front door
+    assert done.returncode == 2 and "unknown table" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
     assert not list(Path(tmp_path).glob("*.csv"))

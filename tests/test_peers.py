@@ -63,13 +63,13 @@ def small_settings(method):
     return {"steps": 3, "channels": 4, "scales": 2} if method in LEARNED else {}
 
 
-@pytest.mark.parametrize("sigma_y", [0.0, 0.1])
 @pytest.mark.parametrize("method", METHODS)
-def test_a_truth_poisoned_under_the_mask_gives_the_same_result(cube, observed, method, sigma_y):
-    options = {"method": method, "sigma_y": sigma_y, "device": "cpu", **small_settings(method)}
-    for mask in (observed, np.random.default_rng(1).random(cube.shape) > 0.2):
-        clean = hydiff.fill(cube, mask, **options)
-        poisoned = hydiff.fill(np.where(mask, cube, np.nan), mask, **options)
+def test_a_truth_poisoned_under_the_mask_gives_the_same_result(cube, observed, method):
+    options = {"method": method, "device": "cpu", **small_settings(method)}
+    per_band = np.random.default_rng(1).random(cube.shape) > 0.2
+    for mask, sigma_y in ((observed, 0.0), (per_band, 0.1)):
+        clean = hydiff.fill(cube, mask, sigma_y=sigma_y, **options)
+        poisoned = hydiff.fill(np.where(mask, cube, np.nan), mask, sigma_y=sigma_y, **options)
         assert np.array_equal(clean.raw, poisoned.raw, equal_nan=True)
 
 
@@ -90,12 +90,9 @@ def test_nan_handed_to_the_method_itself_does_not_reach_its_result(cube, observe
 
 
 @each_peer
-@pytest.mark.parametrize("sigma_y", [0.0, 0.1])
-def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(
-    cube, observed, method, sigma_y
-):
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(cube, observed, method):
     one, same, other = (
-        fill(cube, observed, method, sigma_y=sigma_y, seed=s).raw.tobytes() for s in (1, 1, 2)
+        fill(cube, observed, method, sigma_y=0.1, seed=s).raw.tobytes() for s in (1, 1, 2)
     )
     assert one == same and one != other
 
