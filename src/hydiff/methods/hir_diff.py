@@ -13,6 +13,8 @@ every output is labelled "HIR-Diff (stand-in denoiser)": its scores are not thos
 on Indian Pines it has seen the truth.  The published guidance weights belong to one image size
 and mask; ours count in Newton steps (`fidelity` 1 = on the observed entries exactly), so that
 they hold for any size, band count and mask.
+`variation` was set by us among 0, 0.01, 0.02 and 0.05 with the scores of two development scenes
+in view (Chikusei and Paris, at and without noise): it is not a published value.
 
 The layout of a weights file: safetensors with the tensors of `Denoiser(channels).state_dict()`, as
 float16 or float32, and one metadata entry "hydiff" holding the JSON
