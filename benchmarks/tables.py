@@ -228,6 +228,18 @@ def detectors(rows):
         )
 
 
+def benchmark(name):
+    """The table of a suite of `hydiff bench`, with its notes."""
+    from hydiff.bench import SUITES
+    from hydiff.bench import tables as bench_tables
+
+    def lines(rows):
+        table = bench_tables.build(name, SUITES[name], rows)
+        yield from bench_tables.markdown(table).strip().splitlines()[2:]  # without the title
+
+    return lines
+
+
 def select(rows, **picked):
     return [r for r in rows if all(r[k] == v for k, v in picked.items())]
 
@@ -270,6 +282,7 @@ TABLES = {
     ("benchmarks/results/best.csv", ""): best,
     ("benchmarks/results/best.csv", "promises"): promises,
     ("benchmarks/results/detectors.csv", ""): detectors,
+    ("benchmarks/results/bench/noiseless.csv", ""): benchmark("noiseless"),
 }
 
 

@@ -60,7 +60,7 @@ def estimate(
         sigma = np.zeros_like(sigma)
     if seen.all() and not sigma.any():
         return Estimate(values, None, sigma, [], notes)
-    notes += _coverage(chosen, seen)
+    notes += [*getattr(chosen.settings, "notes", ()), *_coverage(chosen, seen)]
     x, std, history, how = _run(chosen, y, seen, sigma, cube, job, progress)
     notes += [f"engine: {how}"] if how else []
     std = None if std is None else std * scale.spans[:, None, None]

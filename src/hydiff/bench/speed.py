@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,24 @@ BANDS, SIDE, STEPS = 128, 144, 1000  # the paper's
 WARM = 5  # steps before the clock starts: kernels chosen, graph recorded
 
 Row = dict[str, Any]
+
+
+def run(
+    folder: Path, device: str, *, quick: bool = False, told: Callable[[str], Any] = print
+) -> list[Path]:
+    """Measure, write FOLDER/speed.csv as it goes and FOLDER/speed.png; returns their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    table, figure = folder / "speed.csv", folder / "speed.png"
+    for row in write(table, measure(device, quick=quick), device, "hydiff bench speed"):
+        told(
+            f"{row['what']}: {row['engine']}, {row['precision']}, {row['side']} × {row['side']} × "
+            f"{row['bands']}, {row['beside']} side by side: {row['ms_per_step']} ms a step, "
+            f"{row['seconds_per_cube']} s a cube of {STEPS} steps"
+        )
+    if torch.device(device).type != "cuda":
+        return [table]
+    plot(table, figure)
+    return [table, figure]
 
 
 def measure(device: str, *, quick: bool = False) -> Iterator[Row]:

@@ -17,6 +17,7 @@ from hydiff.errors import BadValue, UnknownName
 from hydiff.result import Step
 
 Inpaint = Callable[..., Iterator[Step]]
+STAND_IN = "HIR-Diff (stand-in denoiser)"  # how every output must call hir-diff without weights
 
 
 class Method(NamedTuple):
@@ -65,6 +66,37 @@ METHODS: dict[str, Method] = {
     "bandmean": Method(
         "classical", "bandmean", "Plain", "numpy", "each band's mean: the floor of every comparison"
     ),
+    "rbf": Method(
+        "rbf", "rbf", "RBF", "numpy", "radial basis functions on the principal components (scipy)"
+    ),
+    "dineof": Method(
+        "dineof", "dineof", "DINEOF", "numpy", "iterated empirical orthogonal functions"
+    ),
+    "halrtc": Method(
+        "halrtc",
+        "halrtc",
+        "HaLRTC",
+        "numpy",
+        "low-rank tensor completion; blind to lines missing over the whole width",
+    ),
+    "exemplar": Method(
+        "exemplar", "exemplar", "Exemplar", "numpy", "patches copied from elsewhere in the image"
+    ),
+    "fixbad": Method(
+        "fixbad",
+        "fixbad",
+        "FixBad",
+        "numpy",
+        "spectral angle and regression, for dead columns; only pixels that keep some bands",
+    ),
+    "subspace-fill": Method(
+        "subspace_fill",
+        "subspace_fill",
+        "SubspaceFill",
+        "numpy",
+        "projection on the principal components, then linear: the simple answer to noise",
+        noise=True,
+    ),
     "hydiff-ei": Method(
         "hydiff_ei",
         "hydiff_ei",
@@ -78,6 +110,41 @@ METHODS: dict[str, Method] = {
     ),
     "robust-ei": Method(
         "ei", "robust_ei", "EI", "torch", "EI with SURE for noisy data", noise=True
+    ),
+    "dhp": Method(
+        "dhp", "dhp", "DHP", "torch", "a network of fixed noise, fitted to this cube", noise=True
+    ),
+    "r-dlrhyin": Method(
+        "r_dlrhyin",
+        "r_dlrhyin",
+        "RDLRHyIn",
+        "torch",
+        "DHP with the Huber loss and a low-rank term",
+        noise=True,
+    ),
+    "dds2m": Method(
+        "dds2m",
+        "dds2m",
+        "DDS2M",
+        "torch",
+        "a diffusion with an untrained spatial-spectral network, fitted on the way",
+        noise=True,
+    ),
+    "share": Method(
+        "share",
+        "share",
+        "Share",
+        "torch",
+        "EI with SURE and a 3-D U-Net that reads a memory of spectra",
+        noise=True,
+    ),
+    "hir-diff": Method(
+        "hir_diff",
+        "hir_diff",
+        "HIRDiff",
+        "torch",
+        f"{STAND_IN}: a pretrained diffusion of three bands",
+        noise=True,
     ),
 }
 DEFAULT = "auto"  # tries several of them on hidden entries and blends: `hydiff.auto`

@@ -12,7 +12,7 @@ from hydiff import losses, network, transforms
 from hydiff.engine import Fit
 from hydiff.errors import BadValue, UnknownName
 from hydiff.losses import Network
-from hydiff.transforms import Warp
+from hydiff.transforms import Transform, Warp
 
 Tensors = Mapping[str, Tensor]
 
@@ -122,12 +122,12 @@ def ei_term(
     f: Network,
     x0_hat: Tensor,
     problem: Problem,
-    warps: Sequence[Warp],
+    drawn: Sequence[Transform | Warp],
     rng: Generator,
 ) -> Tensor:
     """The equivariance term of a problem for the transforms drawn this time."""
     return losses.equivariance(
-        f, x0_hat, problem.observed, problem.sigma_y, warps, problem.inside, rng
+        f, x0_hat, problem.observed, problem.sigma_y, drawn, problem.inside, rng
     )
 
 

@@ -1,0 +1,116 @@
+"""Scenes and masks of the benchmark: truth on [0, 1], and what of it is observed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from hydiff import bundled, io
+from hydiff.cube import Array, Bools, Cube, Floats
+from hydiff.errors import BadValue, CubeFormatError, UnknownName
+from hydiff.mask import make_mask
+
+BUNDLED = "indian_pines"
+SIDE = 144  # larger scenes are cropped to this, smaller ones used whole
+SPLIT = 97  # columns of the bundled scene: offline training to the left, its test to the right
+OFFLINE_TEST = "indian_pines_right"
+QUICK = "indian_pines_quick"
+QUICK_BANDS, QUICK_SIDE = 12, 40
+
+
+def data_folder() -> Path:
+    """Where the development scenes are kept."""
+    return Path(os.environ.get("HYDIFF_DATA", "../shared/data"))
+
+
+def available() -> list[str]:
+    """The bundled scene and those of HYDIFF_DATA; it holds Indian Pines too, which is ours."""
+    found = sorted(p.stem for p in (data_folder() / "dev").glob("*.npz"))
+    return [BUNDLED, *(name for name in found if not name.startswith(BUNDLED))]
+
+
+def unit_of(scene: str) -> str:
+    """What statistics count: overlapping patches of one scene are one."""
+    return "chikusei" if scene.startswith("chikusei") else scene
+
+
+def load(name: str, given: Mapping[str, Path] | None = None) -> Floats:
+    """The truth (bands, rows, cols) on [0, 1] by its minimum and maximum; bad bands left out."""
+    given = given or {}
+    if name in given:
+        cube = io.read(given[name]).load()
+        values = np.asarray(cube.values)[cube.good_bands].astype(np.float64)
+        if not cube.observed()[cube.good_bands].all():
+            raise BadValue(f"{given[name]}: a scene of the benchmark has no gaps; crop it first")
+        return unit(_cropped(values))
+    if name in (BUNDLED, OFFLINE_TEST, QUICK):
+        values = np.asarray(bundled.sample().values).astype(np.float64)
+        return unit(values[pixels_of(name)])
+    if name not in available():
+        hint = f"; set HYDIFF_DATA (now {data_folder()}) or give --scene {name}=FILE"
+        raise UnknownName("scene", name, available(), hint)
+    return unit(_cropped(_from_npz(data_folder() / "dev" / f"{name}.npz")))
+
+
+def pixels_of(name: str) -> tuple[slice, slice, slice]:
+    """Which part of the bundled scene one of its names means."""
+    everything = slice(None)
+    if name == OFFLINE_TEST:
+        return everything, slice(SIDE), slice(SPLIT, None)
+    if name == QUICK:
+        return slice(0, 16 * QUICK_BANDS, 16), slice(QUICK_SIDE), slice(QUICK_SIDE)
+    return everything, slice(SIDE), slice(SIDE)
+
+
+def labels_of(name: str) -> Array | None:
+    """The land cover of a part of the bundled scene; None for other scenes."""
+    if name not in (BUNDLED, OFFLINE_TEST, QUICK):
+        return None
+    return bundled.sample_labels()[pixels_of(name)[1:]]
+
+
+def _from_npz(path: Path) -> Floats:
+    try:
+        values = np.load(path)["cube"]
+    except (OSError, KeyError, ValueError) as error:
+        raise CubeFormatError(
+            f"{path}: no readable scene ({error}); expected the key cube"
+        ) from None
+    return np.asarray(values.transpose(2, 0, 1), np.float64)
+
+
+def _cropped(values: Floats) -> Floats:
+    return values[:, :SIDE, :SIDE]
+
+
+def unit(values: Floats) -> Floats:
+    low, high = float(values.min()), float(values.max())
+    return (values - low) / ((high - low) or 1.0)
+
+
+def damaged_crops(n: int, side: int) -> list[Cube]:
+    """n crops from the left of the bundled scene, damaged by the published masks; gaps are NaN."""
+    scene = unit(np.asarray(bundled.sample().values).astype(np.float64))
+    rng = np.random.default_rng(0)
+    crops = []
+    for i in range(n):
+        row, col = rng.integers(0, scene.shape[1] - side), rng.integers(0, SPLIT - side)
+        crop = scene[:, row : row + side, col : col + side]
+        observed = make_mask(f"published-{i % 4 + 1}", crop.shape, None, rng)
+        crops.append(Cube(np.where(observed, crop, np.nan).astype(np.float32)))
+    return crops
+
+
+def observed_of(mask: str, shape: tuple[int, int, int]) -> Bools:
+    """A mask by name: a kind of `hydiff simulate`, or width-N: full-height stripes N wide.
+
+    The same for every method and seed.
+    """
+    if mask.startswith("width-"):
+        width = int(mask.removeprefix("width-"))
+        columns = np.arange(shape[2]) % (3 * width)
+        return np.broadcast_to((columns < width) | (columns >= 2 * width), shape[1:])
+    return make_mask(mask, shape, None, np.random.default_rng(0))

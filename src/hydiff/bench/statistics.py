@@ -1,0 +1,92 @@
+"""What may be said of several scenes: the scene is the unit, not the cell.
+
+A score maps (unit, cell of it) to a number; two methods are compared on the cells they share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from hydiff.cube import Floats
+
+Scores = Mapping[str, Mapping[str, float]]  # unit → cell of that unit (mask) → score
+RESAMPLES = 2000
+
+
+class Summary(NamedTuple):
+    mean: float  # over units, each the mean of its cells
+    std: float  # between units; NaN for one
+    units: int
+    cells: int
+
+
+def summary(scores: Scores) -> Summary:
+    means = [float(np.mean(list(cells.values()))) for cells in scores.values() if cells]
+    std = float(np.std(means, ddof=1)) if len(means) > 1 else float("nan")
+    n = sum(len(cells) for cells in scores.values())
+    return Summary(float(np.mean(means)) if means else float("nan"), std, len(means), n)
+
+
+class Difference(NamedTuple):
+    mean: float  # a - b, over units
+    low: float  # 95 % interval of the hierarchical bootstrap
+    high: float
+    p: float  # Wilcoxon's signed-rank test over units, two-sided; NaN for fewer than two
+    units: int
+
+
+def differences(a: Scores, b: Scores) -> list[Floats]:
+    """a - b on the cells that both have: one array for each unit."""
+    paired = []
+    for unit in a:
+        cells = [c for c in a[unit] if c in b.get(unit, {})]
+        if cells:
+            paired.append(np.array([a[unit][c] - b[unit][c] for c in cells]))
+    return paired
+
+
+def compare(a: Scores, b: Scores, *, seed: int = 0) -> Difference:
+    """The paired difference a - b, its interval, and a rank test over the units."""
+    paired = differences(a, b)
+    if not paired:
+        nan = float("nan")
+        return Difference(nan, nan, nan, nan, 0)
+    means = np.array([d.mean() for d in paired])
+    low, high = bootstrap(paired, np.random.default_rng(seed))
+    return Difference(float(means.mean()), low, high, rank_test(means), len(paired))
+
+
+def bootstrap(paired: Sequence[Floats], rng: np.random.Generator) -> tuple[float, float]:
+    """95 % interval of the mean over units: units are drawn anew, then the cells inside each."""
+    units = rng.integers(len(paired), size=(RESAMPLES, len(paired)))
+    means = np.empty(units.shape)
+    for u, cells in enumerate(paired):
+        drawn = units == u
+        means[drawn] = cells[rng.integers(len(cells), size=(drawn.sum(), len(cells)))].mean(axis=1)
+    low, high = np.percentile(means.mean(axis=1), [2.5, 97.5])
+    return float(low), float(high)
+
+
+def rank_test(means: Floats) -> float:
+    """Two-sided p of Wilcoxon's signed-rank test that differences lie around 0."""
+    from scipy.stats import wilcoxon
+
+    if len(means) < 2 or not np.any(means):
+        return float("nan")
+    return float(wilcoxon(means).pvalue)
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """p values corrected for their number (Holm, 1979); NaN stays and does not count."""
+    values = np.asarray(p, dtype=float)
+    known = np.flatnonzero(np.isfinite(values))
+    order = known[np.argsort(values[known], kind="stable")]
+    corrected = np.full(len(values), np.nan)
+    running = 0.0
+    for rank, i in enumerate(order):
+        running = max(running, min(1.0, float(values[i]) * (len(order) - rank)))
+        corrected[i] = running
+    return [float(v) for v in corrected]

@@ -1,0 +1,108 @@
+"""What a fill is for: is the land cover still recognised, are absorption features still right?"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hydiff.cube import Array, Bools, Floats
+
+SHRINKAGE = 0.1  # of the covariance towards its diagonal, which keeps it invertible
+FEWEST = 5  # observed pixels that a class needs to take part
+# Band numbers of the bundled scene (AVIRIS, 200 bands): the red edge for a ratio, and shoulders and
+# centre of the chlorophyll absorption near 670 nm for a depth.
+RATIO = (50, 27)
+DEPTH = (16, 27, 36)
+
+COLUMNS = ("landcover_accuracy", "landcover_kappa", "landcover_truth", "ratio_rmse", "depth_rmse")
+
+
+def errors(x: Floats, truth: Floats, seen: Bools, labels: Array | None) -> dict[str, float | None]:
+    """Land-cover accuracy and kappa, and errors of a band ratio and a band depth, on filled pixels.
+
+    x, truth (bands, rows, cols); seen the same shape.  The classifier learns from observed pixels
+    and is asked about those of which something was missing; `landcover_truth` is its accuracy on
+    their true spectra, the most that a fill can hope for.
+    """
+    nothing: dict[str, float | None] = dict.fromkeys(COLUMNS)
+    filled = ~seen.all(axis=0)
+    if labels is None or not filled.any():
+        return nothing
+    test = filled & (labels > 0)
+    training = ~filled & (labels > 0)
+    if len(truth) > max(RATIO + DEPTH):
+        wanted, found = (_features(v[:, filled]) for v in (truth, x))
+        rmse = np.sqrt(np.mean((found - wanted) ** 2, axis=1))
+        nothing |= {"ratio_rmse": float(rmse[0]), "depth_rmse": float(rmse[1])}
+    classes, counts = np.unique(labels[training], return_counts=True)
+    classes = classes[counts >= FEWEST]
+    test &= np.isin(labels, classes)
+    training &= np.isin(labels, classes)
+    if len(classes) < 2 or not test.any():
+        return nothing
+    model = train(x[:, training].T, labels[training])
+    told, best = (model.classify(v[:, test].T) for v in (x, truth))
+    accuracy, kappa = agreement(told, labels[test])
+    return nothing | {
+        "landcover_accuracy": accuracy,
+        "landcover_kappa": kappa,
+        "landcover_truth": agreement(best, labels[test])[0],
+    }
+
+
+def _features(spectra: Floats) -> Floats:
+    """(2, pixels): band ratio, band depth; spectra (bands, pixels)."""
+    return np.stack([band_ratio(spectra, *RATIO), band_depth(spectra, *DEPTH)])
+
+
+def band_ratio(spectra: Floats, top: int, bottom: int) -> Floats:
+    """The normalised difference (a - b) / (a + b) of two bands; 0 where both are 0."""
+    a, b = spectra[top], spectra[bottom]
+    out: Floats = np.zeros_like(a)
+    np.divide(a - b, a + b, out=out, where=np.abs(a + b) > 1e-9)
+    return out
+
+
+def band_depth(spectra: Floats, left: int, centre: int, right: int) -> Floats:
+    """1 - value / continuum at a band, the continuum straight between two shoulders."""
+    share = (centre - left) / (right - left)
+    line = (1 - share) * spectra[left] + share * spectra[right]
+    ratio: Floats = np.ones_like(line)
+    np.divide(spectra[centre], line, out=ratio, where=np.abs(line) > 1e-9)
+    depth: Floats = 1 - ratio
+    return depth
+
+
+class Classifier(NamedTuple):
+    """Linear discriminant analysis."""
+
+    classes: Array  # (k,)
+    weights: Floats  # (bands, k)
+    offsets: Floats  # (k,)
+
+    def classify(self, spectra: Floats) -> Array:
+        """Classes (n,) of spectra (n, bands)."""
+        chosen: Array = self.classes[np.argmax(spectra @ self.weights + self.offsets, axis=1)]
+        return chosen
+
+
+def train(spectra: Floats, labels: Array) -> Classifier:
+    """Fit to spectra (n, bands) of known classes (n,), covariance shared and shrunk."""
+    classes = np.unique(labels)
+    means = np.stack([spectra[labels == c].mean(axis=0) for c in classes])
+    residual = spectra - means[np.searchsorted(classes, labels)]
+    covariance = residual.T @ residual / len(spectra)
+    diagonal = np.diag(np.diag(covariance) + 1e-9)
+    covariance = (1 - SHRINKAGE) * covariance + SHRINKAGE * diagonal
+    weights = np.linalg.solve(covariance, means.T)
+    share = np.array([(labels == c).mean() for c in classes])
+    return Classifier(classes, weights, np.log(share) - 0.5 * (means * weights.T).sum(axis=1))
+
+
+def agreement(told: Array, truth: Array) -> tuple[float, float]:
+    """Overall accuracy, and Cohen's kappa: what is left of it beyond chance."""
+    accuracy = float((told == truth).mean())
+    classes = np.union1d(told, truth)
+    chance = float(sum((told == c).mean() * (truth == c).mean() for c in classes))
+    return accuracy, (accuracy - chance) / (1 - chance) if chance < 1 else 1.0

@@ -1,0 +1,62 @@
+"""Small parts that several networks need: reproducible construction, reflection to any size.
+
+Shapes: images are (..., H, W).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional as F
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def built(make: Callable[[], Module], rng: Generator) -> Module:
+    """A new network on the generator's device, the same for the same state of `rng` everywhere.
+
+    Layers initialise themselves from torch's global generator: it is left as it was found.
+    """
+    seed = int(torch.randint(2**62, (), generator=rng, device=rng.device))
+    with torch.device("cpu"), torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return make().to(rng.device)
+
+
+def parameters_of(network: nn.Module) -> int:
+    """How many numbers training changes."""
+    return sum(p.numel() for p in network.parameters() if p.requires_grad)
+
+
+def reflected(x: Tensor, n: int) -> Tensor:
+    """x continued by n pixels of reflection on each side; n is less than both sides."""
+    if n == 0:
+        return x
+    if not torch.are_deterministic_algorithms_enabled():
+        return F.pad(x, (n, n, n, n), mode="reflect")
+    # torch sums the gradients of its own padding in no fixed order on a GPU
+    rows, cols = (_mirror(side, -n, side + n, x) for side in x.shape[-2:])
+    return x[..., rows[:, None], cols]
+
+
+def reflect_to_multiple(x: Tensor, of: int, least: int = 0) -> Tensor:
+    """x continued below and right, by reflection to and fro, up to sides that `of` divides.
+
+    No side ends shorter than `least`.  Works on masks; crop with `[..., :H, :W]`.
+    """
+    rows, cols = (-(-max(side, least) // of) * of for side in x.shape[-2:])
+    if (rows, cols) == tuple(x.shape[-2:]):
+        return x
+    i, j = _mirror(x.shape[-2], 0, rows, x), _mirror(x.shape[-1], 0, cols, x)
+    return x[..., i[:, None], j]
+
+
+def _mirror(side: int, start: int, stop: int, like: Tensor) -> Tensor:
+    """Indices start ... stop - 1 folded back into 0 ... side - 1, the border not repeated."""
+    index = torch.arange(start, stop, device=like.device)
+    period = max(2 * side - 2, 1)
+    index = index.remainder(period)
+    return torch.minimum(index, period - index) if side > 1 else torch.zeros_like(index)

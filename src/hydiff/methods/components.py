@@ -1,0 +1,52 @@
+"""What fills on principal components share: spectra to coordinates, a spatial fill, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from hydiff import subspace
+from hydiff.cube import Bools, Floats
+from hydiff.errors import BadValue
+
+SpatialFill = Callable[[Floats, Bools], Floats]  # z (K, H, W), known (H, W) → filled (K, H, W)
+
+TRUSTED = 0.9  # share of the variance that a pixel's own bands must explain
+
+
+def check(components: int, default: int) -> None:
+    if components < 1:
+        raise BadValue(f"components = {components}: at least one is needed; {default} is usual")
+
+
+def decompose(
+    y: Floats, observed: Bools, components: int
+) -> tuple[subspace.Subspace, Floats, Bools]:
+    """The subspace of y (C, H, W), coordinates z (K, H, W), and which pixels (H, W) have theirs.
+
+    A pixel that keeps some bands gets its coordinates from them, by regression, when they fix
+    them well enough; the others are 0 and not known.
+    """
+    C, H, W = y.shape
+    seen = np.broadcast_to(observed, y.shape).reshape(C, -1)
+    flat = y.reshape(C, -1)
+    space = subspace.fit(flat, seen, components)
+    known: Bools = np.array(seen.all(axis=0))
+    z = np.zeros((space.basis.shape[1], H * W))
+    z[:, known] = space.project(flat[:, known])
+    partial = seen.any(axis=0) & ~known
+    if partial.any():
+        z[:, partial], explained = subspace.regress(flat[:, partial], seen[:, partial], space)
+        least = TRUSTED if known.any() else min(TRUSTED, float(np.median(explained)))
+        known[partial] = explained >= least
+    z[:, ~known] = 0.0
+    return space, z.reshape(-1, H, W), known.reshape(H, W)
+
+
+def fill_on_components(y: Floats, observed: Bools, components: int, fill: SpatialFill) -> Floats:
+    """y (C, H, W) with its gaps filled through the components; observed entries as they were."""
+    space, z, known = decompose(y, observed, components)
+    if not known.all():
+        z = fill(z, known)
+    return np.where(observed, y, space.reconstruct(z))

@@ -1,0 +1,268 @@
+"""DDS2M: a diffusion whose denoiser is fitted as it goes (Miao, Zhang, Zhang, Tao, 2023).
+
+The cube is a sum of `rank` products, an untrained spatial network times an untrained spectral
+one.  While DDRM walks back from noise, one Adam step a time pulls √ᾱ_t x̂_0 towards x_t; the
+running mean of the outputs is the x̂_0 that the sampler uses.  Values run from -1 to 1 inside.
+
+Against the published code: the result is the last state, where there it is the one that comes
+nearest to the truth.  Its spatial networks return 128 × 128 for 144 × 144, and take only
+squares of multiples of 64: we continue the cube by reflection and crop.  Its first half of the
+chain, in which the network is left alone, is skipped: the state that it ends in is drawn
+directly.  The ten spatial networks run as ten groups of one, which are the same numbers.  σ_y is
+the caller's, where there it is fixed at 0.1.  The total variation, of weight 0 there, is left out.
+Inside the networks, what the facts at hand do not tell (skip channels, width of the spectral
+networks, linear outputs) was chosen to meet their parameter count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional as F
+
+from hydiff.diffusion import linear_alpha_bar
+from hydiff.engine import Fit
+from hydiff.errors import BadValue
+from hydiff.layers import built, reflect_to_multiple, reflected
+from hydiff.methods.dhp import Tensors, masked
+from hydiff.result import Step
+
+KERNELS = (7, 7, 5, 5, 3, 3)
+SKIP = 4  # channels of a skip branch
+
+
+@dataclass(frozen=True)
+class DDS2M:
+    """The published settings; `fast` is a small network and a short chain for a CPU."""
+
+    steps: int = 1500  # of the chain that are walked
+    chain: int = 3000  # T, of which the walk covers the end
+    beta_start: float = 1e-4
+    beta_end: float = 0.005
+    lr: float = 5e-4  # of Adam
+    eta: float = 0.95  # share of fresh noise where nothing was measured
+    eta_b: float = 1.0  # how far to follow y where it was
+    averaging: float = 0.98  # weight of the past in the running mean of the outputs
+    rank: int = 10
+    channels: int = 128  # of the deepest scales of a spatial network
+    scales: int = 6
+    hidden: int = 300  # width of a spectral network
+    engine: str = "auto"  # how a step runs: auto | eager | graph
+
+    PRESETS: ClassVar[dict[str, DDS2M]]
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "lr", "rank", "channels", "hidden"):
+            if not getattr(self, name) > 0:
+                raise BadValue(f"{name} = {getattr(self, name)}: expected a number above 0")
+        if not 1 <= self.scales <= len(KERNELS):
+            raise BadValue(f"scales = {self.scales}: expected 1 to {len(KERNELS)}")
+        if self.steps > self.chain:
+            raise BadValue(f"steps = {self.steps}: at most chain = {self.chain}")
+        if not 0 < self.beta_start <= self.beta_end < 1:
+            raise BadValue(f"beta from {self.beta_start} to {self.beta_end}: expected 0 < β < 1")
+        for name in ("eta", "eta_b"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise BadValue(f"{name} = {getattr(self, name)}: expected a share from 0 to 1")
+        if not 0 <= self.averaging < 1:
+            raise BadValue(f"averaging = {self.averaging}: expected a share from 0 to below 1")
+
+
+DDS2M.PRESETS = {
+    "paper": DDS2M(),
+    # the same noise at the start of the walk, β five times as large, a larger rate to keep up
+    "fast": DDS2M(
+        steps=300, chain=600, beta_start=5e-4, beta_end=0.025, lr=5e-3, averaging=0.9,
+        rank=4, channels=32, scales=3, hidden=64,
+    ),
+}  # fmt: skip
+
+
+def dds2m(
+    y: Tensor,
+    observed: Tensor,
+    sigma_y: Tensor,
+    settings: DDS2M,
+    *,
+    rng: Generator,
+    resume: Tensors | None = None,
+) -> Iterator[Step]:
+    """y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
+
+    resume: what `Step.state` gave before an interruption.
+    """
+    C, H, W = y.shape
+    y, observed = masked(y, observed)
+    f = built(lambda: Factors(C, settings), rng)
+    y, observed = (reflect_to_multiple(a, f.multiple, f.least) for a in (y, observed))
+    y, sigma = 2 * y - 1, 2 * sigma_y.view(1, C, 1, 1)
+    fit = Fit(f, lr=settings.lr, rng=rng, engine=settings.engine)
+    network = fit.network
+
+    def random(draw: torch.Size | tuple[int, ...]) -> Tensor:
+        return torch.rand(draw, generator=rng, device=y.device)
+
+    def noise() -> Tensor:
+        return torch.randn(y.shape, generator=rng, device=y.device)
+
+    # fixed inputs of both kinds of networks, side by side in one tensor each
+    spatial, spectral = random((1, settings.rank, *y.shape[-2:])), random((settings.rank, 1, C))
+    alpha_bar = linear_alpha_bar(settings.chain, settings.beta_start, settings.beta_end)
+    x, root = torch.zeros_like(y), y.new_zeros(())  # in place: a recorded step reads them
+
+    def objective(_: None) -> tuple[Tensor, Tensor]:
+        x0_hat = network(spatial, spectral)
+        return (root * x0_hat - x).square().mean()[None], x0_hat
+
+    if resume is None:
+        begin = settings.steps
+        with torch.no_grad():
+            mean = network(spatial, spectral)
+        now = alpha_bar[begin].item()
+        x.copy_(now**0.5 * torch.where(observed, y, mean) + (1 - now) ** 0.5 * noise())
+    else:
+        fit.load(dict(resume))
+        spatial, spectral, mean = (resume[k].to(y.device) for k in ("spatial", "spectral", "mean"))
+        x.copy_(resume["x"])
+        begin = int(resume["t"]) - 1
+    for t in range(begin, 0, -1):
+        root.fill_(alpha_bar[t].item() ** 0.5)
+        losses, x0_hat = fit.step(objective)
+        mean = settings.averaging * mean + (1 - settings.averaging) * x0_hat
+        x.copy_(ddrm_step(x, mean, y, observed, sigma, alpha_bar, t, settings, noise()))
+
+        def keep(t: int = t, mean: Tensor = mean) -> Tensors:
+            inputs = {"spatial": spatial, "spectral": spectral, "mean": mean}
+            return fit.state() | inputs | {"x": x.clone(), "t": torch.tensor(t)}
+
+        shown = (x if t == 1 else mean)[0, :, :H, :W]  # on the way x is mostly noise
+        log = {"data": losses[0].clone()}
+        yield Step(settings.steps - t + 1, settings.steps, (shown + 1) / 2, log, keep)
+
+
+def ddrm_step(
+    x: Tensor,
+    x0: Tensor,
+    y: Tensor,
+    observed: Tensor,
+    sigma_y: Tensor,
+    alpha_bar: Tensor,
+    t: int,
+    settings: DDS2M,
+    eps: Tensor,
+) -> Tensor:
+    """x_{t-1} from x_t, the estimate x̂_0 and fresh noise eps: DDRM for a mask.
+
+    In the scale x / √ᾱ the noise of step t has std σ_t = √((1 - ᾱ) / ᾱ).  Whatever the case,
+    what is added to x̂_0 or y has variance σ_{t-1}² in all when these are right.
+    """
+    now, before = alpha_bar[t].item(), alpha_bar[t - 1].item()
+    sigma, less = math.sqrt((1 - now) / now), math.sqrt((1 - before) / before)
+    eta, eta_b = settings.eta, settings.eta_b
+    old = math.sqrt(1 - eta**2) * less
+    free = x0 + old * (x / math.sqrt(now) - x0) / sigma + eta * less * eps
+    # where y is noisier than the next state, it only gives a direction
+    noisy = x0 + old * (y - x0) / sigma_y.clamp_min(1e-12) + eta * less * eps
+    rest = (less**2 - (eta_b * sigma_y) ** 2).clamp_min(0).sqrt()
+    clear = (1 - eta_b) * x0 + eta_b * y + rest * eps
+    told = torch.where(less < sigma_y, noisy, clear)
+    return math.sqrt(before) * torch.where(observed, told, free)
+
+
+class Factors(nn.Module):
+    """Σ_r spatial_r (1, 1, H, W) · spectral_r (C): (1, C, H, W)."""
+
+    def __init__(self, bands: int, settings: DDS2M) -> None:
+        super().__init__()
+        self.multiple = 2**settings.scales
+        # reflection by half a kernel needs one pixel more than that, at each scale
+        self.least = max(
+            2 ** (i + 1) * (k // 2 + 1) for i, k in enumerate(KERNELS[: settings.scales])
+        )
+        self.spatial = SpatialNets(settings.rank, settings.channels, settings.scales)
+        self.spectral = SpectralNets(settings.rank, bands, settings.hidden)
+
+    def forward(self, spatial: Tensor, spectral: Tensor) -> Tensor:
+        maps, spectra = self.spatial(spatial), self.spectral(spectral)
+        return torch.einsum("brhw,rc->bchw", maps, spectra)
+
+
+class SpatialNets(nn.Module):
+    """`rank` skip networks side by side, as groups: (1, rank, H, W) → (1, rank, H, W)."""
+
+    def __init__(self, rank: int, channels: int, scales: int) -> None:
+        super().__init__()
+        widths = [min(16 * 2**i, channels) for i in range(scales)]
+        level: nn.Module = nn.Identity()
+        for i in range(scales - 1, -1, -1):
+            c_in = 1 if i == 0 else widths[i - 1]
+            c_below = widths[min(i + 1, scales - 1)]
+            level = SpatialLevel(rank, c_in, widths[i], c_below, KERNELS[i], level)
+        self.levels = level
+        self.head = nn.Conv2d(rank * widths[0], rank, 1, groups=rank)
+
+    def forward(self, x: Tensor) -> Tensor:
+        maps: Tensor = self.head(self.levels(x))
+        return maps
+
+
+class SpatialLevel(nn.Module):
+    """Halve by averaging, go deeper, double bilinearly, join with a narrow view of the input."""
+
+    def __init__(
+        self, groups: int, c_in: int, c: int, c_below: int, kernel: int, below: nn.Module
+    ) -> None:
+        super().__init__()
+        self.groups, self.below = groups, below
+        self.skip = _conv(groups, c_in, SKIP, 1)
+        self.down, self.deep = _conv(groups, c_in, c, kernel), _conv(groups, c, c, kernel)
+        self.norm = _norm(groups * (SKIP + c_below))
+        self.up = nn.Sequential(_conv(groups, SKIP + c_below, c, kernel), _conv(groups, c, c, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.below(self.deep(F.avg_pool2d(self.down(x), 2)))
+        inner = F.interpolate(inner, scale_factor=2, mode="bilinear", align_corners=False)
+        branches = [b.unflatten(1, (self.groups, -1)) for b in (self.skip(x), inner)]
+        joined: Tensor = self.up(self.norm(torch.cat(branches, dim=2).flatten(1, 2)))
+        return joined
+
+
+class SpectralNets(nn.Module):
+    """`rank` networks of two hidden layers side by side: (rank, 1, C) → (rank, C)."""
+
+    def __init__(self, rank: int, bands: int, hidden: int) -> None:
+        super().__init__()
+        sides = [bands, hidden, hidden, bands]
+        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
+        for n_in, n_out in pairwise(sides):
+            bound = n_in**-0.5
+            self.weights.append(torch.empty(rank, n_in, n_out).uniform_(-bound, bound))
+            self.biases.append(torch.empty(rank, 1, n_out).uniform_(-bound, bound))
+
+    def forward(self, x: Tensor) -> Tensor:
+        last = len(self.weights) - 1
+        for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            x = torch.baddbmm(bias, x, weight)
+            x = x if i == last else F.leaky_relu(x, 0.2)
+        return x[:, 0]
+
+
+class _ReflectedConv(nn.Conv2d):
+    def forward(self, x: Tensor) -> Tensor:
+        x = reflected(x, self.kernel_size[0] // 2)
+        return F.conv2d(x, self.weight, self.bias, groups=self.groups)
+
+
+def _norm(channels: int) -> nn.BatchNorm2d:
+    return nn.BatchNorm2d(channels, track_running_stats=False)
+
+
+def _conv(groups: int, c_in: int, c_out: int, kernel: int) -> nn.Sequential:
+    conv = _ReflectedConv(groups * c_in, groups * c_out, kernel, groups=groups)
+    return nn.Sequential(conv, _norm(groups * c_out), nn.LeakyReLU(0.2))

@@ -1,0 +1,148 @@
+"""DINEOF: data-interpolating empirical orthogonal functions (Beckers and Rixen, 2003).
+
+Fill with the mean, decompose, refill from the first n EOFs, repeat until nothing moves; n is the
+one that best predicts entries set aside.  The matrix is bands × pixels, as images × places in the
+original, wherever each pixel keeps some bands.
+
+A pixel that misses all bands is an empty column there, and would get the mean.  For such gaps
+the matrix is lines × (everything else), lines across the gaps, on the principal components, and
+its EOFs are smoothed along the lines, which is the time filter of Alvera-Azcárate et al. (2009):
+neighbouring lines are alike, as neighbouring days are.  Then what is set aside are copies of the
+gaps, moved along, not single entries: those would be told by their own line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from scipy import linalg
+
+from hydiff.cube import Bools, Floats
+from hydiff.errors import BadValue
+from hydiff.methods import components
+from hydiff.result import Step
+
+DIFFUSION = 0.25  # of one pass of the filter; below 0.5 it is stable
+PATIENCE = 3  # numbers of EOFs that may be worse than the best so far before the search ends
+WORTH = 0.99  # one more EOF must lower the error to this share of it
+
+
+@dataclass(frozen=True)
+class DINEOF:
+    eofs: int = 30  # tried at most
+    iterations: int = 100  # for each number of EOFs, at most
+    tolerance: float = 1e-3  # change of the filled entries, of their spread, at which it stops
+    components: int = 24  # for gaps in all bands
+
+    PRESETS: ClassVar[dict[str, DINEOF]]
+
+    def __post_init__(self) -> None:
+        components.check(self.components, 24)
+        for name in ("eofs", "iterations"):
+            if getattr(self, name) < 1:
+                raise BadValue(f"{name} = {getattr(self, name)}: expected 1 or more")
+
+
+DINEOF.PRESETS = {"paper": DINEOF(), "fast": DINEOF(eofs=10, iterations=30)}
+
+
+class Matrix(NamedTuple):
+    values: Floats  # (L, N) anomalies, 0 where missing
+    missing: Bools  # (L, N)
+    aside: Bools  # (L, N) known entries kept for choosing the number of EOFs
+    smoother: Floats | None  # (L, L), for lines in order; None for bands
+
+
+def dineof(
+    y: Floats, observed: Bools, sigma_y: Floats, settings: DINEOF, *, rng: np.random.Generator
+) -> Iterator[Step]:
+    """y (C, H, W), 0 where missing; observed (H, W) or (C, H, W); noise is not modelled."""
+    seen = np.broadcast_to(observed, y.shape)
+    if seen.any(axis=0).all():
+        flat, known = y.reshape(len(y), -1), seen.reshape(len(y), -1)
+        mean = flat.sum(axis=1, where=known) / np.maximum(known.sum(axis=1), 1)
+        matrix = _by_bands(np.where(known, flat - mean[:, None], 0.0), ~known, rng)
+        for step in _search(matrix, settings):
+            x = (step.x + mean[:, None]).reshape(y.shape)
+            yield step._replace(x=np.where(seen, y, x))
+        return
+    space, z, whole = components.decompose(y, observed, settings.components)
+    axis = 1 + int(np.argmax([(~whole).mean(axis=1).var(), (~whole).mean(axis=0).var()]))
+    moved = np.moveaxis(z, axis, 0)
+    gaps = np.moveaxis(np.broadcast_to(~whole, z.shape), axis, 0).reshape(len(moved), -1)
+    matrix = _by_lines(moved.reshape(len(moved), -1), gaps, rng)
+    for step in _search(matrix, settings):
+        x = space.reconstruct(np.moveaxis(step.x.reshape(moved.shape), 0, axis))
+        yield step._replace(x=np.where(observed, y, x))
+
+
+def _by_bands(values: Floats, missing: Bools, rng: np.random.Generator) -> Matrix:
+    """Set aside as many single entries as the paper does: min(0.01 n + 40, 0.03 n)."""
+    known = np.flatnonzero(~missing)
+    n = int(min(0.01 * len(known) + 40, 0.03 * len(known)))
+    aside = np.zeros(missing.shape, bool)
+    aside.ravel()[rng.choice(known, max(n, 1), replace=False)] = True
+    return Matrix(values, missing, aside, None)
+
+
+def _by_lines(values: Floats, missing: Bools, rng: np.random.Generator) -> Matrix:
+    L = len(values)
+    copies = (np.roll(missing, int(s), axis=0) & ~missing for s in rng.permutation(np.arange(1, L)))
+    nothing = np.zeros(missing.shape, bool)
+    aside = next((copy for copy in copies if copy.sum() >= missing.sum() / 3), nothing)
+    widest = max(_runs(missing.mean(axis=1) > 0.5), default=1)
+    passes = max(1, round(widest**2 / (8 * DIFFUSION)))  # √(2 D passes) is half the widest gap
+    second = np.diag(np.full(L - 1, 1.0), 1) + np.diag(np.full(L - 1, 1.0), -1)
+    second -= np.diag(second.sum(axis=1))
+    smoother = np.linalg.matrix_power(np.eye(L) + DIFFUSION * second, passes)
+    return Matrix(values, missing, aside, smoother)
+
+
+def _runs(flags: Bools) -> list[int]:
+    """Lengths of the runs of True."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], flags.astype(int), [0]])))
+    return [int(n) for n in edges[1::2] - edges[::2]]
+
+
+def _search(matrix: Matrix, settings: DINEOF) -> Iterator[Step]:
+    """Yield the fill for more and more EOFs, and at last that of the best number."""
+    truth = matrix.values[matrix.aside]
+    start = np.where(matrix.aside, 0.0, matrix.values)
+    hidden = matrix.missing | matrix.aside
+    most = min(settings.eofs, len(start) - 1, max(int((~hidden).any(axis=1).sum()) - 1, 1))
+    best, best_error = 0, float(np.sqrt(np.mean(truth**2))) if truth.size else np.inf
+    x = filled = start  # no EOF at all is the mean
+    for n in range(1, most + 1):
+        x = _refilled(x, hidden, n, matrix.smoother, settings)
+        error = float(np.sqrt(np.mean((x[matrix.aside] - truth) ** 2))) if truth.size else 0.0
+        if error < WORTH * best_error:
+            best, best_error, filled = n, error, x
+        yield Step(n, most + 1, x, {"eofs": n, "aside": error})
+        if n - best >= PATIENCE:
+            break
+    x = np.where(matrix.missing, filled, matrix.values)
+    if best > 0:
+        x = _refilled(x, matrix.missing, best, matrix.smoother, settings)
+    yield Step(most + 1, most + 1, x, {"eofs": best, "aside": best_error})
+
+
+def _refilled(
+    x: Floats, missing: Bools, n: int, smoother: Floats | None, settings: DINEOF
+) -> Floats:
+    """x with its missing entries at the fixed point of: decompose, refill from n EOFs."""
+    spread = float(x[~missing].std()) if not missing.all() else 0.0
+    for _ in range(settings.iterations):
+        covariance = x @ x.T
+        if smoother is not None:
+            covariance = smoother @ covariance @ smoother.T
+        L = len(x)
+        _, U = linalg.eigh(covariance, subset_by_index=[max(L - n, 0), L - 1])
+        new = np.where(missing, U @ (U.T @ x), x)
+        moved = float(np.sqrt(np.mean((new - x)[missing] ** 2))) if missing.any() else 0.0
+        x = new
+        if moved <= settings.tolerance * spread:
+            break
+    return x

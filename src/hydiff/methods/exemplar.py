@@ -1,0 +1,130 @@
+"""Exemplar: patches copied from elsewhere in the image (Criminisi, Pérez, Toyama, 2004).
+
+The pixel on the rim of a gap with the highest priority (much known around it, a strong edge
+running into it) is filled next: its neighbourhood is compared with all windows that are known
+whole, and the best one gives its centre's missing part.  Distances and copies are those of the
+principal components, so that all bands come from one place and spectra stay real ones.
+
+Where the gaps leave too few whole windows of the wished size, a smaller size is taken; where not
+even 3 × 3 are left, each missing pixel takes the nearest known one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy import ndimage
+
+from hydiff.cube import Bools, Floats
+from hydiff.errors import BadValue
+from hydiff.methods import components
+from hydiff.methods.classical import Plain, nearest
+from hydiff.result import Step
+
+FEWEST = 50  # whole windows that a size must leave to be used
+
+
+@dataclass(frozen=True)
+class Exemplar:
+    patch: int = 9  # side of the window, odd; the published size
+    components: int = 8  # principal components compared and copied
+
+    PRESETS: ClassVar[dict[str, Exemplar]]
+
+    def __post_init__(self) -> None:
+        components.check(self.components, 8)
+        if self.patch < 3 or self.patch % 2 == 0:
+            raise BadValue(f"patch = {self.patch}: expected an odd side of 3 or more; 9 is usual")
+
+
+Exemplar.PRESETS = {"paper": Exemplar(), "fast": Exemplar(patch=5, components=4)}
+
+
+def exemplar(
+    y: Floats, observed: Bools, sigma_y: Floats, settings: Exemplar, *, rng: Any
+) -> Iterator[Step]:
+    """y (C, H, W), 0 where missing; observed (H, W) or (C, H, W); noise is not modelled."""
+    space, z, known = components.decompose(y, observed, settings.components)
+    total, told = max(int((~known).sum()), 1), 0
+    for filled, left in _copied(z, known, settings.patch):
+        done = total - left
+        if left == 0 or done - told >= total / 20:  # a picture of all bands costs more than a patch
+            told = done
+            yield Step(done, total, np.where(observed, y, space.reconstruct(filled)))
+
+
+def window_size(known: Bools, wished: int) -> int:
+    """The largest odd size up to the wished one of which enough whole windows exist; else 1."""
+    for size in range(wished, 1, -2):
+        if _whole(known, size).sum() >= FEWEST:
+            return size
+    return 1
+
+
+def _whole(known: Bools, size: int) -> Bools:
+    """Centres of windows that lie inside the image and are known everywhere."""
+    return ndimage.minimum_filter(known, size, mode="constant", cval=False)
+
+
+def _copied(z: Floats, known: Bools, wished: int) -> Iterator[tuple[Floats, int]]:
+    """Yield z (K, H, W) filled further and further, with the number of pixels left."""
+    size = window_size(known, wished)
+    if size == 1 or known.all():
+        *_, step = nearest(z, known, np.zeros(len(z)), Plain(), rng=None)
+        yield step.x, 0
+        return
+    r = size // 2
+    windows = np.lib.stride_tricks.sliding_window_view(z, (size, size), axis=(1, 2))
+    sources = np.argwhere(_whole(known, size))
+    # (sources, K · size · size), once: sources are never filled ones
+    bank = windows[:, sources[:, 0] - r, sources[:, 1] - r].swapaxes(0, 1)
+    bank = np.ascontiguousarray(bank.reshape(len(sources), len(z), -1).astype(np.float32))
+    # a frame of unknown pixels, so that windows at the border need no special case
+    x = np.pad(z, ((0, 0), (r, r), (r, r)))
+    have = np.pad(known, r)
+    inside = np.pad(np.ones(known.shape, bool), r)
+    confidence = have.astype(float)
+    while True:
+        missing = inside & ~have
+        rim = missing & ndimage.binary_dilation(have)
+        left = int(missing.sum())
+        if left == 0:
+            break
+        row, col, trust = _next(x, have, missing, rim, confidence, size)
+        here = (slice(row - r, row + r + 1), slice(col - r, col + r + 1))
+        lit, empty = have[here].ravel(), missing[here].ravel()
+        target = x[(slice(None), *here)].reshape(len(x), -1)
+        difference = bank[:, :, lit] - target[:, lit].astype(np.float32)
+        best = int(np.argmin(np.einsum("nkp,nkp->n", difference, difference)))
+        target = np.where(empty, bank[best], target)
+        x[(slice(None), *here)] = target.reshape(len(x), size, size)
+        confidence[here] = np.where(missing[here], trust, confidence[here])
+        have[here] |= missing[here]
+        left -= int(empty.sum())
+        yield x[:, r:-r, r:-r], left
+
+
+def _next(
+    x: Floats, have: Bools, missing: Bools, rim: Bools, confidence: Floats, size: int
+) -> tuple[int, int, float]:
+    """The rim pixel to fill next, and the confidence of what is filled there."""
+    trust = ndimage.uniform_filter(np.where(have, confidence, 0.0), size, mode="constant")
+    image = x[0]  # the strongest component shows the edges
+    level = float(image[have].std()) or 1.0
+    down, across = (ndimage.sobel(np.where(have, image, 0.0), axis) / level for axis in (0, 1))
+    whole = ndimage.binary_erosion(have)  # elsewhere the gradient is that of the gap
+    down, across = np.where(whole, down, 0.0), np.where(whole, across, 0.0)
+    strength = np.hypot(down, across)
+    strongest = ndimage.maximum_filter(strength, 3)
+    gap = missing.astype(float)
+    normal = [ndimage.sobel(gap, axis) for axis in (0, 1)]
+    length = np.hypot(*normal) + 1e-9
+    # an edge runs along its isophote; one that meets the gap head on goes first
+    flow = np.abs(-across * normal[0] + down * normal[1]) / length
+    data = 1e-3 + np.where(strongest > 0, ndimage.maximum_filter(flow, 3), 0.0)
+    priority = np.where(rim, trust * data, -1.0)
+    row, col = np.unravel_index(int(np.argmax(priority)), rim.shape)
+    return int(row), int(col), float(trust[row, col])

@@ -1,0 +1,75 @@
+"""Bad detector elements, as imaging spectrometers repair them: spectral angle, then regression.
+
+A missing band of a pixel comes from that pixel of the same line which has the band, and whose
+spectrum makes the smallest angle with its own over the bands that both keep, through a straight
+line fitted to those bands.  Meant for dead columns and single bad elements: a pixel that keeps
+too few bands, or a band that the whole line misses, is left (NaN).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from hydiff.cube import Bools, Floats
+from hydiff.errors import BadValue
+from hydiff.result import Step
+
+
+@dataclass(frozen=True)
+class FixBad:
+    least_bands: int = 3  # that two spectra must have in common: two fit any straight line
+
+    PRESETS: ClassVar[dict[str, FixBad]]
+
+    def __post_init__(self) -> None:
+        if self.least_bands < 2:
+            raise BadValue(f"least_bands = {self.least_bands}: expected 2 or more; 3 is usual")
+
+
+FixBad.PRESETS = {"paper": FixBad(), "fast": FixBad()}
+
+
+def fixbad(
+    y: Floats, observed: Bools, sigma_y: Floats, settings: FixBad, *, rng: Any
+) -> Iterator[Step]:
+    """y (C, H, W), 0 where missing; observed (H, W) or (C, H, W); noise is not modelled."""
+    seen = np.broadcast_to(observed, y.shape)
+    x = np.where(seen, y, np.nan)
+    for row in range(y.shape[1]):
+        if not seen[:, row].all():
+            x[:, row] = repaired(y[:, row], seen[:, row], settings.least_bands)
+        yield Step(row + 1, y.shape[1], x)
+
+
+def repaired(line: Floats, seen: Bools, least_bands: int) -> Floats:
+    """A line of spectra (C, W) with its missing entries from other spectra of it, or NaN."""
+    y = np.where(seen, line, 0.0)
+    kept = seen.astype(float)
+    norms = (y**2).T @ kept  # (i, j): |spectrum i|² over the bands that j has too
+    angle = np.sqrt(norms * norms.T)
+    cosine = np.divide(y.T @ y, angle, out=np.full(angle.shape, -np.inf), where=angle > 0)
+    cosine[kept.T @ kept < least_bands] = -np.inf
+    x = np.where(seen, line, np.nan)
+    for i in np.flatnonzero(~seen.all(axis=0)):
+        lost = np.flatnonzero(~seen[:, i])
+        fit = np.where(seen[lost], cosine[i], -np.inf)  # (lost bands, W)
+        donors = fit.argmax(axis=1)
+        reached = fit.max(axis=1) > -np.inf
+        for donor in np.unique(donors[reached]):
+            bands = lost[reached & (donors == donor)]
+            common = seen[:, i] & seen[:, donor]
+            x[bands, i] = regressed(y[common, i], y[common, donor], y[bands, donor])
+    return x
+
+
+def regressed(target: Floats, source: Floats, at: Floats) -> Floats:
+    """The straight line target ≈ a + b source through points (n,), taken `at` other sources."""
+    centred = source - source.mean()
+    spread = float(centred @ centred)
+    slope = float(target @ centred) / spread if spread > 0 else 0.0
+    line: Floats = target.mean() + slope * (at - source.mean())
+    return line

@@ -1,0 +1,210 @@
+"""SHARE: equivariant imaging with SURE and a spectral-memory 3-D U-Net (Xie et al., 2026).
+
+The bands go through a 3 × 3 convolution to 128 channels, which a 3-D U-Net then takes as depth; on
+each level of its way up, a memory of spectra, read window by window, re-weights the features.
+Objective: SURE (the data term without noise) plus equivariance under shifts, with fresh noise.
+
+Against the published code: one measurement, where there the noise is drawn anew from the clean
+image at every epoch and so averages out; the last iterate, where there the one nearest to the
+truth is kept; any size, by reflection, where there only multiples of 48 run.  Of its 5,779,431
+parameters at 128 bands, 3,155,968 never get a gradient: we leave those out, and the layers that
+remain have exactly as many as its trained part.  How those of the memory block are joined is our
+reading of the published description.  Each shifted copy is normalised by itself, not with the
+others.  Adam's weight decay of 1e-8 is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional as F
+
+from hydiff import losses, transforms
+from hydiff.engine import Fit
+from hydiff.errors import BadValue, UnknownName
+from hydiff.layers import built, reflect_to_multiple
+from hydiff.methods import equivariant
+from hydiff.methods.dhp import Tensors
+from hydiff.result import Step
+from hydiff.transforms import Transform
+
+LEVELS = 4  # poolings of the U-Net
+RANK = 4  # the memory works on a fourth of the features
+
+
+@dataclass(frozen=True)
+class Share:
+    """The published settings; `fast` is a small network for a CPU."""
+
+    steps: int = 800
+    lr: float = 0.01  # of Adam at the start
+    lr_end: float = 0.1  # share of it left at the end of a cosine
+    ei_weight: float = 1.0
+    transform: str = "shift"
+    n_transforms: int = 3
+    averaging: float = 0.0  # weight of the past in a running mean of the outputs; 0 = the last one
+    channels: int = 128  # depth of the 3-D U-Net, a multiple of 16
+    memory: int = 256  # slots
+    window: int = 6  # pixels
+
+    PRESETS: ClassVar[dict[str, Share]]
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "lr", "lr_end", "memory", "window", "n_transforms"):
+            if not getattr(self, name) > 0:
+                raise BadValue(f"{name} = {getattr(self, name)}: expected a number above 0")
+        if not self.ei_weight >= 0:
+            raise BadValue(f"ei_weight = {self.ei_weight}: expected 0 or more")
+        if not 0 <= self.averaging < 1:
+            raise BadValue(f"averaging = {self.averaging}: expected a share from 0 to below 1")
+        if self.channels < 1 or self.channels % 2**LEVELS:
+            raise BadValue(f"channels = {self.channels}: expected a multiple of {2**LEVELS}")
+        if self.transform not in transforms.TRANSFORMS:
+            raise UnknownName("transform", self.transform, transforms.TRANSFORMS)
+
+
+Share.PRESETS = {
+    "paper": Share(),
+    "fast": Share(steps=100, channels=16, memory=32, n_transforms=1),
+}
+
+
+def share(
+    y: Tensor,
+    observed: Tensor,
+    sigma_y: Tensor,
+    settings: Share,
+    *,
+    rng: Generator,
+    resume: Tensors | None = None,
+) -> Iterator[Step]:
+    """y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
+
+    resume: what `Step.state` gave before an interruption.
+    """
+    problem = equivariant.prepare(y, observed, sigma_y, 0.0, rng)
+    network = built(lambda: ShareNet(len(y), settings), rng)
+    # nearly every shift is a step of its own, and the rate changes: nothing a graph could replay
+    fit = Fit(network, lr=settings.lr, rng=rng, engine="eager")
+    f, T, done = fit.f, settings.steps, 0
+    side = problem.y.shape[-1]
+    mean = torch.zeros_like(y)
+
+    def objective(drawn: tuple[Transform, ...]) -> tuple[Tensor, Tensor]:
+        x0_hat = f(problem.y)
+        if problem.sigma_y is None:
+            data = losses.mean_square(x0_hat - problem.y, problem.observed)
+        else:
+            data = losses.sure(f, problem.y, x0_hat, problem.observed, problem.sigma_y, rng)
+        term = equivariant.ei_term(f, x0_hat, problem, drawn, rng)
+        return torch.stack([data, settings.ei_weight * term]), x0_hat
+
+    if resume is not None:
+        fit.load(dict(resume))
+        done, mean = int(resume["done"]), resume["mean"].to(y.device)
+    for i in range(done + 1, T + 1):
+        for group in fit.adam.param_groups:
+            group["lr"] = settings.lr * cosine((i - 1) / T, settings.lr_end)
+        drawn = transforms.draw(settings.transform, (side, side), fit.dice, settings.n_transforms)
+        terms, x0_hat = fit.step(objective, tuple(drawn))
+        keep_past = settings.averaging if i > 1 else 0.0
+        mean = keep_past * mean + (1 - keep_past) * problem.crop(x0_hat)
+
+        def keep(i: int = i, mean: Tensor = mean) -> Tensors:
+            return fit.state() | {"done": torch.tensor(i), "mean": mean}
+
+        log = {"data": terms[0].clone(), "ei": terms[1].clone()}
+        yield Step(i, T, mean, log, keep)
+
+
+def cosine(progress: float, end: float) -> float:
+    """From 1 at progress 0 to `end` at 1."""
+    return end + (1 - end) * (1 + math.cos(math.pi * progress)) / 2
+
+
+class ShareNet(nn.Module):
+    """(B, C, H, W) → the same, any size; the output is not bounded."""
+
+    def __init__(self, bands: int, settings: Share) -> None:
+        super().__init__()
+        self.multiple = 2 ** (LEVELS - 1) * settings.window
+        if self.multiple % 2**LEVELS:  # an odd window: the deepest pooling needs one more halving
+            self.multiple *= 2
+        self.head = nn.Conv2d(bands, settings.channels, 3, padding=1)
+        level: nn.Module = DoubleConv(2**LEVELS, 2 ** (LEVELS + 1))
+        for i in range(LEVELS - 1, -1, -1):
+            level = Level3d(2**i, level, settings)
+        self.levels = level
+        self.last = nn.Conv3d(2, 1, 1)
+        self.tail = nn.Conv2d(settings.channels, bands, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows, cols = x.shape[-2:]
+        # BatchNorm needs more than one value on the deepest level
+        x = reflect_to_multiple(x, self.multiple, least=2 ** (LEVELS + 1))
+        volume = self.head(x)[:, None]  # (B, 1, depth, H, W)
+        y: Tensor = self.tail(self.last(self.levels(volume))[:, 0])
+        return y[..., :rows, :cols]
+
+
+class Level3d(nn.Module):
+    """(B, c, D, H, W) → (B, 2 c, D, H, W), by way of a level of half the size."""
+
+    def __init__(self, c: int, below: nn.Module, settings: Share) -> None:
+        super().__init__()
+        self.enter, self.below = DoubleConv(c, 2 * c), below
+        self.up = nn.ConvTranspose3d(4 * c, 2 * c, 2, stride=2)
+        # two volumes of 2 c channels, depth / c each
+        self.memory = Memory(4 * settings.channels, settings.memory, settings.window)
+        self.leave = DoubleConv(4 * c, 2 * c)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.enter(x)
+        deep = self.up(self.below(F.max_pool3d(x, 2)))
+        joined = torch.cat([x, deep], dim=1)
+        y: Tensor = self.leave(self.memory(joined.flatten(1, 2)).view_as(joined))
+        return y
+
+
+class DoubleConv(nn.Sequential):
+    def __init__(self, c_in: int, c: int) -> None:
+        super().__init__(*_conv(c_in, c), *_conv(c, c))
+
+
+def _conv(c_in: int, c: int) -> list[nn.Module]:
+    norm = nn.BatchNorm3d(c, track_running_stats=False)
+    return [nn.Conv3d(c_in, c, 3, padding=1), norm, nn.ReLU(inplace=True)]
+
+
+class Memory(nn.Module):
+    """Features (B, n, H, W) re-weighted by a memory of spectra, and mixed through a low rank.
+
+    Each window asks the memory with its mean, squeezed to a fourth: the answer, a blend of the
+    slots that resemble it, is stretched to a gate for every feature of the window.
+    """
+
+    def __init__(self, n: int, slots: int, window: int) -> None:
+        super().__init__()
+        rank = n // RANK
+        self.window = window
+        self.norm = nn.LayerNorm(n)
+        self.squeeze, self.stretch = nn.Linear(n, rank), nn.Linear(rank, n)
+        self.slots = nn.Parameter(torch.randn(slots, rank) * rank**-0.5)
+        self.down, self.up = nn.Linear(n, rank), nn.Linear(rank, n)
+        self.mix = nn.Linear(n, n)
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = self.norm(x.movedim(1, -1))  # (B, H, W, n)
+        pooled = F.avg_pool2d(z.movedim(-1, 1), self.window).movedim(1, -1)
+        question = self.squeeze(pooled)
+        blend = (question @ self.slots.T / self.slots.shape[1] ** 0.5).softmax(dim=-1)
+        gate = torch.sigmoid(self.stretch(blend @ self.slots))
+        gate = gate.repeat_interleave(self.window, 1).repeat_interleave(self.window, 2)
+        z = self.mix(gate * z + self.up(F.gelu(self.down(z))))
+        mixed: Tensor = x + z.movedim(-1, 1)
+        return mixed

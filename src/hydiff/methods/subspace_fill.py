@@ -1,0 +1,61 @@
+"""Subspace projection and linear fill: the simple answer to noise.
+
+Noise is spread over all bands, the scene lives in a few: projecting each spectrum on the
+principal components of the observed ones removes most of it.  The coordinates are then filled
+linearly between the known pixels.  Nothing is smoothed in space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from hydiff.cube import Bools, Floats
+from hydiff.methods import components
+from hydiff.methods.classical import Plain, linear
+from hydiff.result import Step
+
+
+@dataclass(frozen=True)
+class SubspaceFill:
+    components: int = 24  # principal components kept at most; noise leaves fewer
+
+    PRESETS: ClassVar[dict[str, SubspaceFill]]
+
+    def __post_init__(self) -> None:
+        components.check(self.components, 24)
+
+
+SubspaceFill.PRESETS = {"paper": SubspaceFill(), "fast": SubspaceFill(components=8)}
+
+
+def subspace_fill(
+    y: Floats, observed: Bools, sigma_y: Floats, settings: SubspaceFill, *, rng: Any
+) -> Iterator[Step]:
+    """y (C, H, W), 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,)."""
+    space, z, known = components.decompose(y, observed, settings.components)
+    kept = _above_noise(space.variance, space.basis, sigma_y, int(known.sum()))
+    space = space._replace(basis=space.basis[:, kept], variance=space.variance[kept])
+    if known.all():
+        filled = z[kept]
+    else:
+        *_, step = linear(z[kept], known, sigma_y, Plain(), rng=rng)
+        filled = step.x
+    x = space.reconstruct(filled)
+    yield Step(1, 1, np.where(observed & (sigma_y == 0)[:, None, None], y, x))
+
+
+def _above_noise(variance: Floats, basis: Floats, sigma_y: Floats, spectra: int) -> Bools:
+    """(K,) components stronger than the strongest that pure noise would show; one at least.
+
+    The largest eigenvalue of the covariance of n noise spectra in C bands is about
+    σ² (1 + √(C/n))² (Marchenko and Pastur).
+    """
+    noise = (basis**2 * sigma_y[:, None] ** 2).sum(axis=0)
+    edge = (1 + np.sqrt(len(basis) / max(spectra, 1))) ** 2
+    kept: Bools = variance > noise * edge
+    kept[:1] = True
+    return kept
