@@ -97,7 +97,7 @@ class Fit:
         # graphs that share it must not run at the same time.
         self.stream = torch.cuda.Stream() if self.graphed else None  # type: ignore[no-untyped-call]
         self.adam = torch.optim.Adam(
-            network.parameters(), lr=lr, capturable=self.graphed, fused=self.graphed
+            network.parameters(), lr=lr, capturable=self.graphed, fused=True
         )
         self.graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, Tensor, Tensor]] = {}
         self.warm = 0  # eager steps taken in this process

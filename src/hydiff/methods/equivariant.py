@@ -84,9 +84,8 @@ def prepare(
     inside, _ = transforms.to_square(torch.ones_like(observed[:1])[None])
     seen, _ = transforms.to_square((observed & ~held)[None])
     kept, _ = transforms.to_square(held[None])
-    if y.device.type == "cuda":  # as the convolutions like them there
-        last = torch.channels_last
-        square, seen, kept = (v.contiguous(memory_format=last) for v in (square, seen, kept))
+    last = torch.channels_last  # as the convolutions like them, on a CPU too
+    square, seen, kept = (v.contiguous(memory_format=last) for v in (square, seen, kept))
     return Problem(
         y=square * seen,
         observed=seen,

@@ -106,7 +106,7 @@ def hydiff_ei(
     begin = _begin(problem, f, alpha_bar, total, rng) if initial is not None else None
     if resume is not None:
         fit.load(dict(resume))
-        x0, x = (resume[k].to(y.device) for k in ("x0", "x"))
+        x0, x = (torch.empty_like(problem.y).copy_(resume[k]) for k in ("x0", "x"))
         begin = State(int(resume["t"]), x0, x0, x)
     chain = reverse_diffusion(
         problem.y,
