@@ -7,7 +7,9 @@ plain JSON: candidates, blending weights and the errors that were seen; it can b
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +31,7 @@ D, T = len(validate.EDGES) + 1, validate.TEXTURES
 BORROWED = 2000.0  # entries' worth of the pooled errors that every class of entries borrows
 BOOTSTRAPS = 200
 FEWEST = 30  # hidden pixels below which nothing is concluded
+COPIES, MEMORY = 10, 4e9  # copies of a cube that a trial makes, and bytes for all trials at a time
 HOPELESS = 0.9  # of a band's standard deviation: an error like that is no better than its mean
 NORMAL_80 = 1.2815515655446004  # half width of the 80 % interval, in σ
 
@@ -143,24 +146,31 @@ def decide(
     if _is_noisy(sigma_y):
         candidates = [c for c in candidates if METHODS[c.method].noise]
     hidden = _folds(cube, seen, budget.folds, job.seed) if target.any() else []
-    done, total = 0, len(hidden) * len(candidates) + 1
-    trials: list[Trial] = []
-    costly: dict[str, list[Estimate]] = {c.name: [] for c in candidates if c.crossfit}
-    for i, fold in enumerate(hidden):
+    job = job._replace(checkpoint=None)
+    costly = {
+        c.name: [
+            estimate(cube, seen & ~fold, _chosen(c), sigma_y, job)
+            for fold in hidden[: budget.costly_folds]
+        ]
+        for c in candidates
+        if c.crossfit
+    }
+
+    def trial(i: int) -> Trial:
         fits: list[Estimate | None] = []
         for c in candidates:
-            fit = None
-            if not c.crossfit or i < budget.costly_folds:
-                fit = estimate(
-                    cube, seen & ~fold, _chosen(c), sigma_y, job._replace(checkpoint=None)
-                )
-            if fit is not None and c.crossfit:
-                costly[c.name].append(fit)
-            fits.append(fit)
-            done += 1
-            if progress is not None and fit is not None:
-                progress(Step(done, total, fit.values))
-        trials.append(_trial(cube, seen, fold, fits))
+            if c.crossfit:
+                fits.append(costly[c.name][i] if i < len(costly[c.name]) else None)
+            else:
+                fits.append(estimate(cube, seen & ~hidden[i], _chosen(c), sigma_y, job))
+        return _trial(cube, seen, hidden[i], fits)
+
+    trials: list[Trial] = []
+    with ThreadPoolExecutor(_workers(cube)) as pool:  # numpy and scipy leave Python while they work
+        for found in pool.map(trial, range(len(hidden))):
+            trials.append(found)
+            if progress is not None:
+                progress(Step(len(trials), len(hidden) + 1, None))
     weights, why = _weights(trials, _kinds(cube, seen, target), candidates, job.seed)
     recipe = {
         "method": NAME,
@@ -180,6 +190,12 @@ def decide(
     }
     ready = {name: _mean_estimate(fits) for name, fits in costly.items() if fits}
     return recipe, ready
+
+
+def _workers(cube: Cube) -> int:
+    """Folds to try at a time: as many as there are cores, and memory for."""
+    each = COPIES * 8 * float(np.prod(cube.shape))
+    return max(1, min(os.cpu_count() or 1, int(MEMORY / each)))
 
 
 def _folds(cube: Cube, seen: Bools, count: int, seed: int) -> list[Bools]:
