@@ -197,6 +197,20 @@ def test_error_bars_cover_and_foretell(scene, gaps):
     assert abs(result.expected["mpsnr"] - true["mpsnr"]) < 3
 
 
+@pytest.mark.parametrize("level", [0.5, 6.0])
+def test_the_noise_of_hidden_entries_is_not_taken_for_error(scene, gaps, rng, level):
+    """Bars tell how far the fill is off the clean cube, whose noise they never see."""
+    sigma = level * scene.std()
+    noisy = scene + sigma * rng.standard_normal(scene.shape)
+    result = hydiff.fill(noisy, gaps, sigma_y=sigma, budget="fast")
+    missing = ~np.broadcast_to(gaps, scene.shape)
+    error = np.sqrt(np.mean((result.values - scene)[missing] ** 2))
+    told = np.sqrt(np.mean(result.sigma[missing] ** 2))
+    assert 0.5 < told / error < 1.8
+    truly = np.sqrt(np.mean((result.values - scene)[missing] ** 2)) / scene.std()
+    assert result.expected["nrmse"] == pytest.approx(truly, rel=0.6)
+
+
 def test_error_bars_are_in_the_unit_of_the_file(scene, gaps):
     one, other = hydiff.fill(scene, gaps), hydiff.fill(0.01 * scene - 3, gaps)
     np.testing.assert_allclose(other.sigma, 0.01 * one.sigma, rtol=1e-6)

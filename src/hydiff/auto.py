@@ -32,6 +32,7 @@ BORROWED = 2000.0  # entries' worth of the pooled errors that every class of ent
 BOOTSTRAPS = 200
 FEWEST = 30  # hidden pixels below which nothing is concluded
 COPIES, MEMORY = 10, 4e9  # copies of a cube that a trial makes, and bytes for all trials at a time
+LEAST = 0.02  # of the usual square error: no class of entries is told to be better
 HOPELESS = 0.9  # of a band's standard deviation: an error like that is no better than its mean
 NORMAL_80 = 1.2815515655446004  # half width of the 80 % interval, in σ
 
@@ -419,27 +420,30 @@ def _errors(
     residual = np.where(np.isfinite(residual), residual, residual[0])
     square = (mix * residual).sum(axis=0) ** 2
 
-    def mean_by(kind: Ints, count: int, values: Floats) -> tuple[Floats, Floats]:
-        total = np.bincount(kind, weight, count).astype(float)
-        return np.bincount(kind, weight * values, count) / np.maximum(total, 1e-300), total
+    # A hidden entry is off by its own noise too.  That is taken off the means alone: single
+    # squares would fall below 0, and cutting them there would count half of the noise as error.
+    clean = square - noise
+    overall = max(float(np.average(clean, weights=weight)), LEAST * float(square.mean()), 1e-12)
 
-    def factors(kind: Ints, count: int, expected: Floats, borrowed: float) -> Floats:
-        """How much larger the squares of a kind are than expected, drawn towards 1."""
-        seen_, n = mean_by(kind, count, clean / expected)
-        return (n * seen_ + borrowed) / (n + borrowed)
+    def relative_to(expected: Floats, kind: Ints, count: int, borrowed: float) -> Floats:
+        """How much larger the squares of a kind are than expected, drawn towards 1.
 
-    clean = np.maximum(square - noise, 0.0) if noise.any() else square
-    overall = max(float(np.average(clean, weights=weight)), 1e-12)
-    by_class, n = mean_by(distance * BAND_GROUPS + group, D * BAND_GROUPS, clean)
-    per_group, m = mean_by(group, BAND_GROUPS, clean)
-    per_group = np.where(m > 0, np.maximum(per_group, 1e-9 * overall), overall)
-    by_class = by_class.reshape(D, BAND_GROUPS)
-    n = n.reshape(D, BAND_GROUPS)
-    by_class = (n * by_class + 100 * per_group) / (n + 100)
-    seen_classes = n.sum(axis=1) > 0
+        An entry counts by what it tells: little where noise drowns the error.
+        """
+        counts = weight * (expected / (expected + noise)) ** 2
+        n = np.bincount(kind, counts, count)
+        found = np.bincount(kind, counts * clean / expected, count) / np.maximum(n, 1e-300)
+        return (n * np.maximum(found, LEAST) + borrowed) / (n + borrowed)
+
+    everywhere = np.full(len(square), overall)
+    per_group = overall * relative_to(everywhere, group, BAND_GROUPS, 20.0)
+    cell = distance * BAND_GROUPS + group
+    by_class = relative_to(per_group[group], cell, D * BAND_GROUPS, 100.0)
+    by_class = per_group * by_class.reshape(D, BAND_GROUPS)
+    seen_classes = np.bincount(distance, weight, D) > 0
     expected = by_class[distance, group]
-    by_band = factors(band, bands, expected, 20.0)
-    by_texture = factors(texture, T, expected * by_band[band], 200.0)
+    by_band = relative_to(expected, band, bands, 20.0)
+    by_texture = relative_to(expected * by_band[band], texture, T, 200.0)
     expected = expected * by_band[band] * by_texture[texture]
     ratio = np.sqrt(square / (expected + noise))
     order = np.argsort(ratio)
@@ -499,7 +503,7 @@ def _apply(
     sigma = np.sqrt(variance) * recipe["errors"]["widening"]
     decision = Decision(
         recipe,
-        _expected(recipe["errors"], cube, seen, target, values, variance),
+        _expected(recipe["errors"], cube, seen, target, values, variance, first.sigma_y),
         np.sqrt(variance) / spread,
     )
     notes = [f"auto: {recipe['why']}", *notes, *_advice(decision, cube, target)]
@@ -581,6 +585,7 @@ def _expected(
     target: Bools,
     values: Floats,
     variance: Floats,
+    sigma_y: Floats,
 ) -> dict[str, float]:
     """NRMSE, MPSNR and SAM that the filled entries of good bands should have."""
     judged = target & (cube.good_bands & seen.any(axis=(1, 2)))[:, None, None]
@@ -588,10 +593,13 @@ def _expected(
     if not bands.any():
         return {}
     square = variance.sum(axis=(1, 2), where=judged)[bands] / judged.sum(axis=(1, 2))[bands]
-    good = np.asarray(cube.values, dtype=np.float64)[seen & cube.good_bands[:, None, None]]
-    peak = float(good.max() - good.min()) or 1.0
+    measured = np.asarray(cube.values, dtype=np.float64)
+    clear = np.where(seen & ~(sigma_y > 0)[:, None, None], measured, values)  # of noise
+    good = clear[(seen | judged) & cube.good_bands[:, None, None]]
+    peak = float(np.nanmax(good) - np.nanmin(good)) or 1.0
+    spread = np.sqrt(np.maximum(_band_spread(cube, seen) ** 2 - sigma_y**2, square.min()))
     found = {
-        "nrmse": float(np.mean(np.sqrt(square) / _band_spread(cube, seen)[bands])),
+        "nrmse": float(np.mean(np.sqrt(square) / spread[bands])),
         "mpsnr": float(
             np.mean(np.minimum(-10 * np.log10(np.maximum(square, 1e-300) / peak**2), 100))
         ),
