@@ -72,7 +72,10 @@ def cell(scene, kind, noise, name):
     row |= dict.fromkeys(("expected_mpsnr", "expected_sam", "expected_nrmse"), "")
     row |= dict.fromkeys(metrics.Calibration._fields, "")
     if result.sigma is not None:
-        bars = metrics.calibration(result.values, truth, np.where(missing, result.sigma, np.nan))
+        widths = result.recipe["errors"]["intervals"]
+        bars = metrics.calibration(
+            result.values, truth, np.where(missing, result.sigma, np.nan), widths
+        )
         row |= {k: float(f"{v:.4g}") for k, v in bars._asdict().items()}
         row |= {f"expected_{k}": round(v, 4) for k, v in result.expected.items()}
     why = result.notes[0] if name == "auto" else ""

@@ -21,6 +21,7 @@ from hydiff.cube import Bools, Cube, Floats
 from hydiff.errors import BadValue, CubeFormatError
 from hydiff.mask import Ints
 from hydiff.methods import METHODS, choose
+from hydiff.metrics import NORMAL_QUANTILES
 from hydiff.problem import Sigma
 from hydiff.result import Step
 from hydiff.run import Estimate, Job, Progress, estimate
@@ -34,7 +35,7 @@ FEWEST = 30  # hidden pixels below which nothing is concluded
 COPIES, MEMORY = 10, 4e9  # copies of a cube that a trial makes, and bytes for all trials at a time
 LEAST = 0.02  # of the usual square error: no class of entries is told to be better
 HOPELESS = 0.9  # of a band's standard deviation: an error like that is no better than its mean
-NORMAL_80 = 1.2815515655446004  # half width of the 80 % interval, in σ
+NORMAL_80 = NORMAL_QUANTILES[1]
 
 
 class Candidate(NamedTuple):
@@ -398,15 +399,16 @@ def _errors(
 ) -> dict[str, Any]:
     """Mean square errors of the blend on hidden entries: class × band × texture, in units of σ_b².
 
-    `widening`: factor that makes 80 % intervals cover 80 %; `angle`: spectral angle (°) per
-    relative error.
+    `widening`: factor that makes the 80 % intervals of a Gaussian cover 80 %; `intervals`: how wide
+    those of 50, 80 and 95 % are, in σ; `angle`: spectral angle (°) per relative error.
     """
     bands = cube.bands
     kinds = _kinds(cube, seen, target)
     edges = np.quantile(kinds[1], [1 / 3, 2 / 3]).tolist() if len(kinds[1]) else [0.0, 0.0]
     plain = {"by_class": None, "by_band": [1.0] * bands, "by_texture": [1.0] * T}
     if not trials:
-        return {**plain, "texture_edges": edges, "widening": 1.0, "angle": None}
+        told = {"widening": 1.0, "intervals": list(NORMAL_QUANTILES), "angle": None}
+        return {**plain, "texture_edges": edges, **told}
     band, distance, rough, noise, weight = (
         np.concatenate(parts)
         for parts in zip(
@@ -448,7 +450,9 @@ def _errors(
     ratio = np.sqrt(square / (expected + noise))
     order = np.argsort(ratio)
     share = np.cumsum(weight[order]) / weight.sum()
-    at_80 = ratio[order][min(int(np.searchsorted(share, 0.8)), len(ratio) - 1)]
+    reached = np.minimum(np.searchsorted(share, (0.5, 0.8, 0.95)), len(ratio) - 1)
+    at_50, at_80, at_95 = ratio[order][reached]
+    widening = float(at_80 / NORMAL_80)
     relative, angle = np.concatenate([t.angle for t in trials], axis=1)
     return {
         "by_class": by_class.tolist(),
@@ -456,7 +460,9 @@ def _errors(
         "by_band": by_band.tolist(),
         "by_texture": by_texture.tolist(),
         "texture_edges": edges,
-        "widening": float(at_80 / NORMAL_80),
+        "widening": widening,
+        # half widths of the 50, 80 and 95 % intervals in σ: the tails are heavier than a Gaussian's
+        "intervals": [float(at / max(widening, 1e-300)) for at in (at_50, at_80, at_95)],
         "angle": float(angle.sum() / relative.sum()) if relative.sum() > 0 else None,
     }
 

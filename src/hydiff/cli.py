@@ -391,7 +391,8 @@ def score(
         sigma = provenance.read_sigma(
             provenance.sigma_path(filled), np.broadcast_to(which, cube.shape)
         )
-        bars = metrics.calibration(np.asarray(cube.values), np.asarray(reference.values), sigma)
+        pair = np.asarray(cube.values), np.asarray(reference.values)
+        bars = metrics.calibration(*pair, sigma, provenance.intervals_of(filled))
     if json_:
         print_json(scores.to_dict() | ({} if bars is None else {"calibration": bars._asdict()}))
         return

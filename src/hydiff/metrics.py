@@ -24,7 +24,8 @@ CAP = 100.0  # dB; a perfect band would be infinite and swallow the mean
 RADIUS = 5  # of the 11 x 11 SSIM window
 _TAPS = np.exp(-0.5 * (np.arange(-RADIUS, RADIUS + 1) / 1.5) ** 2)
 
-NORMAL_QUANTILES = (0.6744897501960817, 1.2815515655446004, 1.959963984540054)  # 50, 80, 95 %
+# half widths of the 50, 80 and 95 % intervals of a Gaussian, in σ
+NORMAL_QUANTILES = (0.6744897501960817, 1.2815515655446004, 1.959963984540054)
 
 LABELS = {
     "mpsnr": "MPSNR (dB)",
@@ -146,7 +147,7 @@ def by_distance(
 
 
 class Calibration(NamedTuple):
-    """Whether error bars told the truth.  A Gaussian covers 50, 80 and 95 %."""
+    """Whether error bars told the truth."""
 
     covered_50: float  # share of entries inside their 50 % interval
     covered_80: float
@@ -156,17 +157,19 @@ class Calibration(NamedTuple):
     entries: int
 
 
-def calibration(x: Array, truth: Array, sigma: Array) -> Calibration:
+def calibration(
+    x: Array, truth: Array, sigma: Array, intervals: Sequence[float] = NORMAL_QUANTILES
+) -> Calibration:
     """Compare 1-σ error bars with the errors they foretold, where all three are finite.
+
+    intervals: half widths of the 50, 80 and 95 % intervals in σ, as a fill tells them.
 
     CRPS of a Gaussian: σ (z (2Φ(z) − 1) + 2φ(z) − 1/√π), z the error in σ; less is better.
     """
     where = _counted(x, truth, np.isfinite(sigma) & (np.asarray(sigma) > 0))
     error = np.subtract(x, truth, dtype=np.float64)[where]
     std = np.asarray(sigma, np.float64)[where]
-    half, most, nearly = (
-        _mean((np.abs(error) <= q * std).astype(np.float64)) for q in NORMAL_QUANTILES
-    )
+    half, most, nearly = (_mean((np.abs(error) <= q * std).astype(np.float64)) for q in intervals)
     rms = np.full_like(std, np.sqrt(_mean(error**2)))
     return Calibration(
         half, most, nearly, _mean(_crps(error, std)), _mean(_crps(error, rms)), error.size

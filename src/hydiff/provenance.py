@@ -23,6 +23,7 @@ import numpy as np
 from hydiff import io
 from hydiff.cube import Array, Bools
 from hydiff.errors import ShapeMismatch
+from hydiff.metrics import NORMAL_QUANTILES
 from hydiff.result import Result
 
 PACKAGES = ("hydiff", "numpy", "scipy", "torch")
@@ -103,6 +104,15 @@ def read_sigma(path: Path, filled: Bools) -> Array:
     sigma[filled] = share
     bars: Array = sigma * unit[:, None, None]
     return bars
+
+
+def intervals_of(path: Path) -> Sequence[float]:
+    """How wide the 50, 80 and 95 % intervals of a fill are, in σ, as its record tells."""
+    try:
+        told = json.loads(record_path(path).read_text())["recipe"]["errors"]["intervals"]
+    except (OSError, ValueError, KeyError, TypeError):  # no record of `auto`: take Gaussians
+        return NORMAL_QUANTILES
+    return [float(width) for width in told]
 
 
 def record(result: Result, command: Sequence[str] = ()) -> dict[str, Any]:
