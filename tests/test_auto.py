@@ -211,6 +211,14 @@ def test_the_noise_of_hidden_entries_is_not_taken_for_error(scene, gaps, rng, le
     assert result.expected["nrmse"] == pytest.approx(truly, rel=0.6)
 
 
+def test_nothing_is_promised_that_could_not_be_tried(rng):
+    observed = np.zeros((20, 20), bool)
+    observed[0, 0] = True
+    result = hydiff.fill(rng.random((4, 20, 20)), observed)
+    assert result.sigma is None and result.expected == {}
+    assert any("no error bars" in note for note in result.notes)
+
+
 def test_error_bars_are_in_the_unit_of_the_file(scene, gaps):
     one, other = hydiff.fill(scene, gaps), hydiff.fill(0.01 * scene - 3, gaps)
     np.testing.assert_allclose(other.sigma, 0.01 * one.sigma, rtol=1e-6)

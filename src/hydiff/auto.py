@@ -504,6 +504,13 @@ def _apply(
     # bad bands, and bands nobody observed, are the plain fill of any candidate
     judged = cube.good_bands[:, None, None] & np.isfinite(first.values)
     values = np.where(judged, values, first.values)
+    if (
+        recipe["errors"]["by_class"] is None
+    ):  # nothing was hidden: the posterior alone is no promise
+        unknown = "too few observed pixels to tell how good the fill is: no error bars"
+        notes = [f"auto: {recipe['why']}", *notes, *([unknown] if target.any() else [])]
+        decision = Decision(recipe, {}, np.zeros(seen.shape))
+        return first._replace(values=values, sigma=None, notes=notes), decision
     variance = _variance(recipe["errors"], cube, seen, target, distance, first)
     spread = _band_spread(cube, seen)[:, None, None]
     sigma = np.sqrt(variance) * recipe["errors"]["widening"]
@@ -551,8 +558,6 @@ def _variance(
     spread = _band_spread(cube, seen)[:, None, None]
     posterior = np.full(seen.shape, np.nan) if first.sigma is None else first.sigma**2
     posterior = np.where(np.isfinite(posterior), posterior / spread**2, 0.25)
-    if errors["by_class"] is None:
-        return np.where(target, posterior * spread**2, 0.0)
     by_class = np.asarray(errors["by_class"])
     group = _groups(cube.bands)
     inside = np.stack(
