@@ -504,9 +504,7 @@ def _apply(
     # bad bands, and bands nobody observed, are the plain fill of any candidate
     judged = cube.good_bands[:, None, None] & np.isfinite(first.values)
     values = np.where(judged, values, first.values)
-    if (
-        recipe["errors"]["by_class"] is None
-    ):  # nothing was hidden: the posterior alone is no promise
+    if recipe["errors"]["by_class"] is None:  # nothing was hidden: a posterior is no promise
         unknown = "too few observed pixels to tell how good the fill is: no error bars"
         notes = [f"auto: {recipe['why']}", *notes, *([unknown] if target.any() else [])]
         decision = Decision(recipe, {}, np.zeros(seen.shape))
