@@ -79,6 +79,14 @@ METHODS: dict[str, Method] = {
     "robust-ei": Method(
         "ei", "robust_ei", "EI", "torch", "EI with SURE for noisy data", noise=True
     ),
+    "anchored": Method(
+        "anchored",
+        "anchored",
+        "Anchored",
+        "torch",
+        "smooth, and a network that learns from this cube where it errs",
+        noise=True,
+    ),
 }
 DEFAULT = "smooth"
 
