@@ -55,10 +55,11 @@ CASES = [
     ("jasper_96", "blobs_96_s3"), ("abu_urban-1_96", "blobs_96_s3"),
 ]  # fmt: skip
 CHANGES = [
-    {}, {"s": 1.0}, {"s": 2.0}, {"split_weight": 0.0, "ei_weight": 1.0}, {"ei_weight": 0.0},
-    {"ei_weight": 1.0}, {"components": 4}, {"components": 8}, {"components": 32},
-    {"channels": 16}, {"channels": 64}, {"scales": 2}, {"scales": 3}, {"scales": 5},
-    {"steps": 100}, {"steps": 500}, {"lr": 0.003}, {"lr": 0.0003}, {"symmetries": False},
+    {}, {"s": 1.0}, {"s": 1.5}, {"s": 2.0}, {"split_weight": 0.0, "ei_weight": 1.0},
+    {"ei_weight": 0.1}, {"ei_weight": 1.0}, {"components": 4}, {"components": 8},
+    {"components": 32}, {"channels": 16}, {"channels": 64}, {"scales": 2}, {"scales": 3},
+    {"scales": 5}, {"steps": 100}, {"steps": 500}, {"lr": 0.003}, {"lr": 0.0003},
+    {"symmetries": False},
 ]  # fmt: skip
 
 

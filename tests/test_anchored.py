@@ -136,6 +136,16 @@ def test_the_variogram_tells_signal_from_noise(rng):
     assert (strength(noise, known, s) < 0.05).all()
 
 
+@pytest.mark.parametrize("s", [1.0, 2.0])
+def test_the_cube_tells_the_order_of_its_field(s, rng, stripes):
+    power = np.add.outer(*(eigenvalues(24).numpy(),) * 2)
+    power.flat[1:] **= -s / 2
+    spectrum = power * rng.standard_normal((4, 24, 24))
+    z = torch.as_tensor(classical.idctn(spectrum, axes=(1, 2), norm="ortho"))
+    found = module.best_order(z, torch.as_tensor(stripes), seeded())
+    assert abs(found - s) <= 0.25
+
+
 # Motions and examples
 
 
@@ -244,10 +254,10 @@ def test_an_example_is_made_where_its_tensors_lie(problem):
 
 
 def test_before_it_has_learned_it_is_smooth(cube, observed):
-    untaught = fill(cube, observed, lr=1e-30).values
+    untaught = fill(cube, observed, lr=1e-30, s=1.5).values
     smooth = hydiff.fill(cube, observed, method="smooth").values
     np.testing.assert_allclose(untaught, smooth, atol=1e-5)
-    assert np.abs(fill(cube, observed, lr=1e-2).values - smooth).max() > 2e-4
+    assert np.abs(fill(cube, observed, lr=1e-2, s=1.5).values - smooth).max() > 2e-4
 
 
 def test_it_learns_what_smooth_cannot_know(rng):

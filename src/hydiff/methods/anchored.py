@@ -28,12 +28,15 @@ from hydiff.cube import Array, Bools, Floats
 from hydiff.diffusion import noise_like
 from hydiff.engine import Fit
 from hydiff.errors import BadValue
-from hydiff.methods import choose
+from hydiff.methods import choose, classical
 from hydiff.methods.equivariant import Tensors
 from hydiff.methods.field import Field, fields, strength
 from hydiff.result import Step
 
 TRUSTED = 0.9  # share of the variance its own bands must explain before a pixel counts as known
+ORDERS = (1.0, 1.25, 1.5, 1.75, 2.0)  # of the Laplacian: from harmonic to biharmonic
+USUAL_ORDER = 1.5
+ORDER_TRIALS = 4  # motions that tell the best order, on as many components
 TRIALS = 8  # motions that tell how far the anchor is off
 SHOWN = 20  # steps between two looks at the estimate
 KAPPAS = (1e-4, 1e3)  # least and most smoothness per noise variance
@@ -47,10 +50,10 @@ class Anchored:
 
     steps: int = 500
     lr: float = 1e-3  # of Adam at the start; it falls to 0 as a cosine
-    s: float = 1.5  # order of the anchor's Laplacian: 1 is harmonic, 2 biharmonic
+    s: float = 0.0  # order of the anchor's Laplacian; 0: the best of ORDERS (1.5 with noise)
     components: int = 16  # of the spectral subspace
     split_weight: float = 1.0  # of pixels whose truth was measured
-    ei_weight: float = 0.1  # of pixels whose truth is our own estimate
+    ei_weight: float = 0.0  # of pixels whose truth is our own estimate
     channels: int = 64  # of the Skip-Net
     scales: int = 4
     symmetries: bool = True  # average the estimate over the symmetries of the image
@@ -65,8 +68,8 @@ class Anchored:
         for name in (*whole, "lr"):
             if not getattr(self, name) > 0:
                 raise BadValue(f"{name} = {getattr(self, name)}: expected a number above 0")
-        if not 0.5 <= self.s <= 2:
-            raise BadValue(f"s = {self.s:g} is outside 0.5 ... 2; 1.5 is the default")
+        if self.s != 0 and not 0.5 <= self.s <= 2:
+            raise BadValue(f"s = {self.s:g} is outside 0.5 ... 2; 0 lets the cube decide")
         weights = self.split_weight, self.ei_weight
         if not (min(weights) >= 0 and sum(weights) > 0):
             raise BadValue(
@@ -143,7 +146,8 @@ def prepare(y: Tensor, observed: Tensor, sigma_y: Tensor, settings: Anchored, se
     flat, every = values.reshape(C, -1) / r, every.reshape(C, -1)
     space = subspace.fit(flat, every, settings.components)
     if sigma.any():
-        space, kappa = _with_signal(flat, every, space, sigma[:, None] / r, (H, W), settings.s)
+        s = settings.s or USUAL_ORDER
+        space, kappa = _with_signal(flat, every, space, sigma[:, None] / r, (H, W), s)
     coordinates, pixels = _coordinates(flat, every, space)
 
     def tensor(x: Array) -> Tensor:
@@ -156,17 +160,34 @@ def prepare(y: Tensor, observed: Tensor, sigma_y: Tensor, settings: Anchored, se
     anchor: Callable[[Tensor], Tensor]
     if sigma.any():
         noise = tensor(np.linalg.cholesky(_noise_of(space, sigma[:, None] / r)))
-        anchor = fields(known, settings.s, kappa)
+        anchor = fields(known, s, kappa)
         base = mean + torch.einsum("ck,khw->chw", spectra, anchor(z)[0])
     else:
-        anchor = Field(known, settings.s)
-        smooth = choose("smooth", None, {"s": settings.s})
+        s = settings.s or best_order(z[0].cpu(), known.cpu(), torch.Generator().manual_seed(seed))
+        anchor = Field(known, s)
+        smooth = choose("smooth", None, {"s": s})
         rng = np.random.default_rng(seed)
         *_, step = smooth.inpaint(values, seen, sigma, smooth.settings, rng=rng)
         base = tensor(step.x)
     spread = tensor(np.sqrt(space.variance) + 1e-9).view(1, -1, 1, 1)
     z = torch.where(known, z, anchor(z))
     return Problem(z, known, anchor, spread, noise, spectra, base)
+
+
+def best_order(z: Tensor, known: Tensor, dice: Generator) -> float:
+    """The s whose field comes nearest to moved images; z (K, H, W), known (H, W), on the CPU."""
+    pixels = known.numpy()
+    if pixels.all() or not pixels.any():
+        return USUAL_ORDER
+    filled = classical.field(z[:ORDER_TRIALS].double().numpy(), pixels, USUAL_ORDER)
+    errors = np.zeros(len(ORDERS))
+    for _ in range(ORDER_TRIALS):
+        source = motion(pixels.shape, dice)
+        x = moved(torch.as_tensor(filled), source).numpy()
+        hidden = moved(known, source).numpy() & ~pixels
+        for i, s in enumerate(ORDERS):
+            errors[i] += ((classical.field(x, pixels, s) - x)[:, hidden] ** 2).sum()
+    return ORDERS[int(errors.argmin())]
 
 
 def _noise_of(space: subspace.Subspace, sigma: Floats) -> Floats:
@@ -202,7 +223,9 @@ def _coordinates(y: Floats, seen: Bools, space: subspace.Subspace) -> tuple[Floa
     partial = seen.any(axis=0) & ~known
     if partial.any():
         z[:, partial], explained = subspace.regress(y[:, partial], seen[:, partial], space)
-        known[partial] = explained >= min(TRUSTED, np.median(explained) if not known.any() else 1)
+        known[partial] = explained >= TRUSTED
+        if not known.any():  # every pixel is poor: take the better half rather than none
+            known[partial] = explained >= np.median(explained)
     return z, known
 
 
