@@ -382,7 +382,7 @@ def anchored(
             z.copy_(torch.where(problem.known, z, anchor + change))
         log = dict(zip(("split", "ei"), terms.clone(), strict=True))
         if settings.hold_back > 0:
-            log["monitor"] = losses.mean_square(x - y, held).sqrt()
+            log["monitor"] = losses.mean_square(torch.where(held, x - y, 0.0), held).sqrt()
 
         def keep(i: int = i, x: Tensor = x) -> Tensors:
             return fit.state() | {"done": torch.tensor(i), "z": z.clone(), "x": x}
