@@ -54,12 +54,16 @@ CASES = [
     ("paris_hyperion_72", "published-2"), ("enmap_potsdam_64x96", "stripes"),
     ("jasper_96", "blobs_96_s3"), ("abu_urban-1_96", "blobs_96_s3"),
 ]  # fmt: skip
+FIXED = {"s": 1.5, "ei_weight": 0.1}  # around which the first half was explored
 CHANGES = [
     {}, {"s": 1.0}, {"s": 1.5}, {"s": 2.0}, {"split_weight": 0.0, "ei_weight": 1.0},
-    {"ei_weight": 0.1}, {"ei_weight": 1.0}, {"components": 4}, {"components": 8},
-    {"components": 32}, {"channels": 16}, {"channels": 64}, {"scales": 2}, {"scales": 3},
-    {"scales": 5}, {"steps": 100}, {"steps": 500}, {"lr": 0.003}, {"lr": 0.0003},
-    {"symmetries": False},
+    *(FIXED | change for change in (
+        {}, {"s": 1.0}, {"s": 2.0}, {"split_weight": 0.0, "ei_weight": 1.0}, {"ei_weight": 1.0},
+        {"components": 4}, {"components": 8}, {"components": 32}, {"channels": 16},
+        {"channels": 64},
+    )),
+    {"channels": 64}, {"steps": 100}, {"scales": 2}, {"symmetries": False}, {"scales": 5},
+    {"steps": 500}, {"steps": 500, "channels": 64}, {"lr": 0.003}, {"lr": 0.0003},
 ]  # fmt: skip
 
 
