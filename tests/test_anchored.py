@@ -255,7 +255,7 @@ def test_an_example_is_made_where_its_tensors_lie(problem):
 
 def test_before_it_has_learned_it_is_smooth(cube, observed):
     untaught = fill(cube, observed, lr=1e-30, s=1.5).values
-    smooth = hydiff.fill(cube, observed, method="smooth").values
+    smooth = hydiff.fill(cube, observed, method="smooth", s=1.5).values
     np.testing.assert_allclose(untaught, smooth, atol=1e-5)
     assert np.abs(fill(cube, observed, lr=1e-2, s=1.5).values - smooth).max() > 2e-4
 
@@ -356,7 +356,7 @@ def test_each_band_may_have_its_own_mask(tiny, rng, sigma_y):
 
 def test_where_every_pixel_keeps_enough_bands_it_is_smooth(tiny, rng):
     observed = rng.random(tiny.shape) > 0.2
-    smooth = hydiff.fill(tiny, observed, method="smooth").values
+    smooth = hydiff.fill(tiny, observed, method="smooth", s=1.5).values
     np.testing.assert_allclose(fill(tiny, observed).values, smooth, atol=1e-5)
 
 
