@@ -240,6 +240,45 @@ def benchmark(name):
     return lines
 
 
+def anchored(rows):
+    """Cases down, methods across: MPSNR of the missing entries, with noise of all."""
+    methods = ("anchored", "smooth", "harmonic", "biharmonic")
+    yield line("scene, mask", "σ_y", *(f"`{m}`" for m in methods))
+    yield rule(len(methods) + 2)
+    for sigma in dict.fromkeys(r["sigma_y"] for r in rows):
+        column = "mpsnr_missing" if sigma == "0.0" else "mpsnr"
+        mine = select(rows, sigma_y=sigma)
+        cases = [
+            (scene, mask)
+            for scene, mask in dict.fromkeys((r["scene"], r["mask"]) for r in mine)
+            if select(mine, scene=scene, mask=mask, method="anchored")
+        ]
+        for scene, mask in cases:
+            picked = {"scene": scene, "mask": mask}
+            figures = [cell(mine, column, method=m, **picked) for m in methods]
+            yield line(f"{scene}, {mask}", sigma, *figures)
+        rest = [r for r in mine if (r["scene"], r["mask"]) in cases]
+        means = [f"{mean(figures):.2f}" if figures else "–" for figures in (
+            [float(r[column]) for r in select(rest, method=m)] for m in methods
+        )]  # fmt: skip
+        yield line(f"mean of {len(cases)}", sigma, *means)
+
+
+def parts(rows):
+    """Settings down, cases across: MPSNR of the missing entries, and seconds of all together."""
+    cases = list(dict.fromkeys((r["scene"], r["mask"]) for r in rows))
+    yield line("changed", *(f"{s}, {m}" for s, m in cases), "mean", "seconds")
+    yield rule(len(cases) + 3)
+    for settings in dict.fromkeys(r["settings"] for r in rows):
+        mine = select(rows, settings=settings)
+        if {(r["scene"], r["mask"]) for r in mine} != set(cases):
+            continue  # not finished
+        shown = ", ".join(f"{k} = {v}" for k, v in json.loads(settings).items()) or "nothing"
+        each = [cell(mine, "mpsnr_missing", scene=s, mask=m) for s, m in cases]
+        seconds = sum(float(r["seconds"]) for r in mine)
+        yield line(shown, *each, f"{average(mine, 'mpsnr_missing'):.2f}", f"{seconds:.0f}")
+
+
 def select(rows, **picked):
     return [r for r in rows if all(r[k] == v for k, v in picked.items())]
 
@@ -283,6 +322,8 @@ TABLES = {
     ("benchmarks/results/best.csv", "promises"): promises,
     ("benchmarks/results/detectors.csv", ""): detectors,
     ("benchmarks/results/bench/noiseless.csv", ""): benchmark("noiseless"),
+    ("benchmarks/results/anchored_scenes.csv", ""): anchored,
+    ("benchmarks/results/anchored_parts.csv", ""): parts,
 }
 
 

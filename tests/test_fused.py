@@ -79,6 +79,12 @@ def test_output_and_gradients_are_the_networks(shape):
     check(net_of(shape[1]), image(*shape))
 
 
+def test_so_are_those_of_a_network_with_other_outputs():
+    net = net_of(5, out_bands=2, squash=torch.nn.Identity())
+    assert FusedSkipNet(net, torch.float32)(image(1, 5, 8, 8)).shape == (1, 2, 8, 8)
+    check(net, image(1, 5, 8, 8))
+
+
 def test_the_kernels_for_large_images_give_the_same(monkeypatch):
     """Tiles so small that sums have parts, and parts several tiles."""
     for name, value in {"SMALL": (), "PIXELS": 16, "CHANNELS": 16, "SPLITS": 4}.items():

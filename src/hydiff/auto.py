@@ -60,10 +60,11 @@ CLASSICAL = (
 # where pixels keep some bands, what matters is how the others follow from them
 SPECTRAL = (SMOOTH, Candidate("along the bands", "spectral"))
 SPECTRAL_FOLDS = 3
+ANCHORED = Candidate("anchored", "anchored", {"steps": 200, "channels": 32}, crossfit=True)
 BUDGETS = {
     "fast": Budget(CLASSICAL, 8, 0),
-    "normal": Budget(CLASSICAL, 8, 2),
-    "best": Budget(CLASSICAL, 12, 4),
+    "normal": Budget(CLASSICAL, 12, 0),
+    "best": Budget((*CLASSICAL, ANCHORED), 8, 4),  # minutes on a CPU
 }
 
 

@@ -65,6 +65,7 @@ def choose(
 class Fit:
     """A network being fitted to one cube: `step` descends once, returns losses and estimate.
 
+    lr: of Adam; a tensor beside the network where it is to change, by `set_rate`.
     f: evaluates the network, inside an objective and outside.
     rng: randomness on the network's device.  dice: on the CPU, for draws that Python looks at;
     looking at the GPU's would wait for it.
@@ -74,7 +75,7 @@ class Fit:
         self,
         network: nn.Module,
         *,
-        lr: float,
+        lr: float | Tensor,
         rng: Generator,
         engine: str = "auto",
         precision: str = "auto",
@@ -125,6 +126,11 @@ class Fit:
         graph, losses, estimate = self.graphs[variant]
         graph.replay()
         return losses, estimate
+
+    def set_rate(self, lr: float) -> None:
+        """The rate of the steps to come; a recorded step reads it where it lies."""
+        for group in self.adam.param_groups:
+            group["lr"].fill_(lr)
 
     def _descend(self, objective: Objective, variant: Hashable) -> tuple[Tensor, Tensor]:
         self.adam.zero_grad(set_to_none=True)

@@ -1,6 +1,7 @@
 """f_θ: the 2-D skip network of Deep Hyperspectral Prior, which the paper uses unchanged.
 
-Shapes: x (B, C, H, W) → (B, C, H, W), values in (0, 1).  Any band count, any image size.
+Shapes: x (B, C, H, W) → (B, C', H, W), C' = C and values in (0, 1) unless told otherwise.
+Any band count, any image size.
 
 A U of `scales` levels, each of which halves the image, hands it to the level below, doubles
 what comes back, and joins it with a 1×1 view of its own input:
@@ -22,6 +23,7 @@ class SkipNet(nn.Module):
     """The U, then a 1×1 convolution to the bands and a sigmoid.
 
     The paper's network has 128 channels and 5 scales; fewer make a smaller one for the CPU.
+    out_bands: other than those that come in.  squash: in the sigmoid's place.
 
     >>> net = SkipNet(bands=3, channels=4, scales=2)
     >>> net(torch.rand(1, 3, 20, 31)).shape
@@ -29,7 +31,12 @@ class SkipNet(nn.Module):
     """
 
     def __init__(
-        self, bands: int, channels: int = 128, scales: int = 5, out_bands: int | None = None
+        self,
+        bands: int,
+        channels: int = 128,
+        scales: int = 5,
+        out_bands: int | None = None,
+        squash: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.bands = bands
@@ -39,7 +46,7 @@ class SkipNet(nn.Module):
             level = Level(bands if depth == 1 else channels, channels, below=level)
         self.levels: Level = level  # type: ignore[assignment]
         self.head = nn.Conv2d(channels, out_bands or bands, 1)
-        self.squash = nn.Sigmoid()
+        self.squash = nn.Sigmoid() if squash is None else squash
 
     def forward(self, x: Tensor) -> Tensor:
         if x.ndim != 4 or x.shape[1] != self.bands:
@@ -52,7 +59,15 @@ class SkipNet(nn.Module):
         return squashed
 
 
-def build(bands: int, *, channels: int = 128, scales: int = 5, seed: int) -> SkipNet:
+def build(
+    bands: int,
+    *,
+    channels: int = 128,
+    scales: int = 5,
+    out_bands: int | None = None,
+    squash: nn.Module | None = None,
+    seed: int,
+) -> SkipNet:
     """A new SkipNet on the CPU; the same seed gives the same weights.
 
     Layers initialise themselves from torch's global generator: it is left as it was found.
@@ -60,7 +75,23 @@ def build(bands: int, *, channels: int = 128, scales: int = 5, seed: int) -> Ski
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):
         # not torch.manual_seed, which would reseed the GPUs as well
         torch.default_generator.manual_seed(seed)
-        return SkipNet(bands, channels, scales)
+        return SkipNet(bands, channels, scales, out_bands, squash)
+
+
+def build_residual(bands: int, out_bands: int, *, channels: int, scales: int, seed: int) -> SkipNet:
+    """A SkipNet that answers 0 to everything until it has learned otherwise: no sigmoid, and a
+    last layer that starts at 0."""
+    net = build(
+        bands,
+        channels=channels,
+        scales=scales,
+        out_bands=out_bands,
+        squash=nn.Identity(),
+        seed=seed,
+    )
+    for p in net.head.parameters():
+        nn.init.zeros_(p)
+    return net
 
 
 class Level(nn.Module):

@@ -146,6 +146,14 @@ METHODS: dict[str, Method] = {
         f"{STAND_IN}: a pretrained diffusion of three bands",
         noise=True,
     ),
+    "anchored": Method(
+        "anchored",
+        "anchored",
+        "Anchored",
+        "torch",
+        "smooth, and a network that learns from this cube where it errs",
+        noise=True,
+    ),
 }
 DEFAULT = "auto"  # tries several of them on hidden entries and blends: `hydiff.auto`
 

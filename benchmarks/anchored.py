@@ -1,0 +1,193 @@
+"""Quality of `anchored` beside its anchor, and what each of its parts is worth.
+
+    python benchmarks/anchored.py scenes           dev scenes × two masks, without and with noise
+    python benchmarks/anchored.py parts            one setting changed at a time, three cases
+    python benchmarks/anchored.py time             144×144×200 by preset
+
+Each writes benchmarks/results/anchored_NAME.csv and goes on where a file of that name stops.
+Scenes come from HYDIFF_DATA, scaled by their minimum and maximum.  With a GPU (--device cuda)
+`--beside N` fits so many at a time.
+"""
+
+import argparse
+import csv
+import itertools
+import json
+import os
+import platform
+import time
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from hydiff import metrics
+from hydiff.engine import side_by_side
+from hydiff.mask import make_mask
+from hydiff.methods import METHODS, choose
+
+ROOT = Path(__file__).parents[1]
+DATA = Path(os.environ.get("HYDIFF_DATA", ROOT.parent / "shared" / "data"))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run: everything that decides its result."""
+
+    scene: str
+    mask: str
+    sigma_y: float = 0.0  # on the unit range
+    seed: int = 0
+    method: str = "anchored"
+    settings: str = "{}"  # JSON, on top of the preset `fast`
+
+    def chosen(self):
+        preset = "fast" if self.method == "anchored" else None
+        return choose(self.method, preset, json.loads(self.settings))
+
+
+CASES = [
+    ("chikusei_36", "published-2"), ("paris_hyperion_72", "stripes"),
+    ("enmap_potsdam_64x96", "blobs"), ("jasper_96", "stripes_96_s3"),
+    ("abu_urban-1_96", "stripes_96_s3"), ("chikusei_36", "blobs"),
+    ("paris_hyperion_72", "published-2"), ("enmap_potsdam_64x96", "stripes"),
+    ("jasper_96", "blobs_96_s3"), ("abu_urban-1_96", "blobs_96_s3"),
+]  # fmt: skip
+FIXED = {"s": 1.5, "ei_weight": 0.1}  # around which the first half was explored
+CHANGES = [
+    {}, {"s": 1.0}, {"s": 1.5}, {"s": 2.0}, {"split_weight": 0.0, "ei_weight": 1.0},
+    *(FIXED | change for change in (
+        {}, {"s": 1.0}, {"s": 2.0}, {"split_weight": 0.0, "ei_weight": 1.0}, {"ei_weight": 1.0},
+        {"components": 4}, {"components": 8}, {"components": 32}, {"channels": 16},
+        {"channels": 64},
+    )),
+    {"channels": 64}, {"steps": 100}, {"scales": 2}, {"symmetries": False}, {"scales": 5},
+    {"steps": 500}, {"steps": 500, "channels": 64}, {"lr": 0.003}, {"lr": 0.0003},
+]  # fmt: skip
+
+
+def scenes():
+    for seed, sigma in itertools.product(range(3), (0.0, 0.1, 0.3)):
+        for scene, mask in CASES if sigma == 0 else CASES[:5]:
+            for method in ("anchored", "smooth", "harmonic", "biharmonic"):
+                fixed = method != "anchored" and sigma == 0
+                if not (fixed and seed) and (sigma == 0 or METHODS[method].noise):
+                    yield Cell(scene, mask, sigma, seed, method)
+
+
+def parts():
+    for seed, change, (scene, mask) in itertools.product(range(3), CHANGES, CASES[:3]):
+        yield Cell(scene, mask, seed=seed, settings=json.dumps(change))
+
+
+def time_():
+    full = choose("anchored").settings
+    for change in ({}, {"steps": full.steps, "channels": full.channels}):
+        for sigma in (0.0, 0.1):
+            yield Cell("indian_pines_144", "stripes_144_s3", sigma, settings=json.dumps(change))
+
+
+SUITES = {"scenes": scenes, "parts": parts, "time": time_}
+
+
+def inputs(cell):
+    """(truth, observed, y, sigma_y) on the unit range."""
+    cube = np.load(DATA / "dev" / f"{cell.scene}.npz")["cube"].transpose(2, 0, 1).astype(float)
+    truth = (cube - cube.min()) / (cube.max() - cube.min())
+    stored = np.load(DATA / "masks.npz")
+    if cell.mask in stored:
+        observed = stored[cell.mask]
+    else:
+        missing = None if cell.mask.startswith("published") else 0.3
+        observed = make_mask(cell.mask, truth.shape, missing, np.random.default_rng(0))
+    noise = np.random.default_rng(cell.seed).standard_normal(truth.shape)
+    y = (truth + cell.sigma_y * noise) * observed
+    return truth, observed, y, np.full(len(truth), cell.sigma_y)
+
+
+def run(cells, device):
+    """The rows of cells run side by side; each is charged its share of the time."""
+    given = [inputs(cell) for cell in cells]
+    start = time.perf_counter()
+    steps = [_steps(c, y, seen, s, device) for c, (_, seen, y, s) in zip(cells, given, strict=True)]
+    for last in side_by_side(steps):  # noqa: B007  # the last alone is kept
+        pass
+    found = [np.asarray(step.x.cpu() if hasattr(step.x, "cpu") else step.x) for step in last]
+    seconds = (time.perf_counter() - start) / len(cells)
+    return [row(*each, seconds, device) for each in zip(cells, given, found, strict=True)]
+
+
+def _steps(cell, y, observed, sigma, device):
+    chosen = cell.chosen()
+    if chosen.backend == "numpy":
+        rng = np.random.default_rng(cell.seed)
+        return chosen.inpaint(y, observed, sigma, chosen.settings, rng=rng)
+    rng = torch.Generator(device).manual_seed(cell.seed)
+    y, sigma = (torch.as_tensor(v, dtype=torch.float32, device=device) for v in (y, sigma))
+    seen = torch.as_tensor(observed, device=device)
+    return chosen.inpaint(y, seen, sigma, chosen.settings, rng=rng)
+
+
+def row(cell, given, x, seconds, device):
+    truth, observed, y, _ = given
+    result = np.where(observed, y, x) if cell.sigma_y == 0 else x.astype(float)
+    missing = np.broadcast_to(~observed, truth.shape)
+    chosen = cell.chosen()
+    on_gpu = chosen.backend == "torch" and device != "cpu"
+    return asdict(cell) | {
+        "mpsnr": round(metrics.mpsnr(result, truth), 3),
+        "mpsnr_missing": round(metrics.mpsnr(result, truth, missing), 3),
+        "sam": round(metrics.sam(result, truth), 3),
+        "seconds": round(seconds, 1),
+        "device": torch.cuda.get_device_name() if on_gpu else f"CPU {platform.machine()}",
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "resolved": json.dumps(asdict(chosen.settings)),
+    }
+
+
+def known(path):
+    """Cells that the file already has."""
+    if not path.exists():
+        return set()
+    names = [f.name for f in fields(Cell)]
+    with path.open(newline="") as file:
+        rows = [{k: row[k] for k in names} for row in csv.DictReader(file)]
+    return {Cell(**r | {"sigma_y": float(r["sigma_y"]), "seed": int(r["seed"])}) for r in rows}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("suite", choices=SUITES)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--beside", type=int, default=1, help="fits side by side on one GPU")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=1e9, help="start no cell after this")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
+    args = parser.parse_args()
+    path = args.out / f"anchored_{args.suite}.csv"
+    have = known(path)
+    todo = [cell for cell in SUITES[args.suite]() if cell not in have and cell.seed < args.seeds]
+    print(f"{len(todo)} cells to do, {len(have)} done", flush=True)
+    deadline = time.monotonic() + 60 * args.minutes
+    size = args.beside if args.device != "cpu" else 1
+    for (backend, _), alike in itertools.groupby(
+        todo, key=lambda c: (METHODS[c.method].backend, c.settings)
+    ):
+        cells = list(alike)
+        many = size if backend == "torch" else 1
+        for i in range(0, len(cells), many):
+            if time.monotonic() > deadline:
+                return
+            for found in run(cells[i : i + many], args.device):
+                with path.open("a", newline="") as file:
+                    writer = csv.DictWriter(file, found, lineterminator="\n")
+                    if file.tell() == 0:
+                        writer.writeheader()
+                    writer.writerow(found)
+                print(*list(found.values())[:10], flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,391 @@
+"""Anchored: `smooth`, and a network that learns from this cube alone where it errs.
+
+The anchor is the smoothest field through the known pixels, a fixed linear map.  The network sees
+the anchor and the mask and adds a correction, which is zero before it has learned anything.
+
+What it learns from is equivariance turned into examples.  Move the image (turn, mirror, shift),
+measure it again with the *real* mask, anchor it: now other pixels lie in the gaps, in gaps of
+exactly the real geometry, and for most of them the truth is known.  Each step draws a new motion,
+so no example comes twice (docs/decisions/0007).
+
+Letters: z (1, K, H, W) coordinates in the spectral subspace, x = μ + r V z with r the bands'
+roughness; ν their noise; a the anchor; α the share of noise that recorruption adds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from hydiff import losses, network, subspace
+from hydiff.cube import Array, Bools, Floats
+from hydiff.diffusion import noise_like
+from hydiff.engine import Fit
+from hydiff.errors import BadValue
+from hydiff.methods import choose, classical
+from hydiff.methods.equivariant import Tensors
+from hydiff.methods.field import Field, fields, strength
+from hydiff.result import Step
+
+TRUSTED = 0.9  # share of the variance its own bands must explain before a pixel counts as known
+ORDERS = (1.0, 1.25, 1.5, 1.75, 2.0)  # of the Laplacian: from harmonic to biharmonic
+USUAL_ORDER = 1.5
+ORDER_TRIALS = 4  # motions that tell the best order, on as many components
+TRIALS = 8  # motions that tell how far the anchor is off
+SHOWN = 20  # steps between two looks at the estimate
+KAPPAS = (1e-4, 1e3)  # least and most smoothness per noise variance
+SMOOTHEST = 0.05  # of the median roughness: what a band counts for at least
+ALPHA = 0.5  # recorruption
+
+
+@dataclass(frozen=True)
+class Anchored:
+    """The defaults are for a GPU; `fast` is a smaller run for a CPU."""
+
+    steps: int = 500
+    lr: float = 1e-3  # of Adam at the start; it falls to 0 as a cosine
+    s: float = 0.0  # order of the anchor's Laplacian; 0: the best of ORDERS (1.5 with noise)
+    components: int = 16  # of the spectral subspace
+    split_weight: float = 1.0  # of pixels whose truth was measured
+    ei_weight: float = 0.0  # of pixels whose truth is our own estimate
+    channels: int = 64  # of the Skip-Net
+    scales: int = 4
+    symmetries: bool = True  # average the estimate over the symmetries of the image
+    hold_back: float = 0.0  # share of observed pixels kept from the fit, to watch it
+    engine: str = "auto"  # how a step runs: auto | eager | graph | fused
+    precision: str = "auto"  # of the network: auto | fp32 | tf32 | bf16
+
+    PRESETS: ClassVar[dict[str, Anchored]]
+
+    def __post_init__(self) -> None:
+        whole = ("steps", "components", "channels", "scales")
+        for name in (*whole, "lr"):
+            if not getattr(self, name) > 0:
+                raise BadValue(f"{name} = {getattr(self, name)}: expected a number above 0")
+        if self.s != 0 and not 0.5 <= self.s <= 2:
+            raise BadValue(f"s = {self.s:g} is outside 0.5 ... 2; 0 lets the cube decide")
+        weights = self.split_weight, self.ei_weight
+        if not (min(weights) >= 0 and sum(weights) > 0):
+            raise BadValue(
+                f"split_weight = {weights[0]}, ei_weight = {weights[1]}: expected 0 or more, "
+                "and not both 0"
+            )
+        if not 0 <= self.hold_back < 1:
+            raise BadValue(f"hold_back = {self.hold_back}: expected a share from 0 to below 1")
+
+
+Anchored.PRESETS = {"full": Anchored(), "fast": Anchored(steps=200, channels=32)}
+
+
+# ── motions ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def motion(shape: Sequence[int], dice: Generator) -> Tensor:
+    """(H·W,): for every pixel the number of the one that moves there.
+
+    The image goes on mirrored beyond its borders and is shifted by any amount, which includes its
+    mirror images; a square one is also transposed half of the time.
+    """
+
+    def line(n: int) -> Tensor:
+        at = (torch.arange(n) + int(torch.randint(2 * n, (), generator=dice))) % (2 * n)
+        return torch.minimum(at, 2 * n - 1 - at)
+
+    H, W = shape
+    numbers = line(H)[:, None] * W + line(W)
+    transposed = H == W and bool(torch.randint(2, (), generator=dice))
+    return (numbers.T if transposed else numbers).flatten()
+
+
+def moved(x: Tensor, source: Tensor) -> Tensor:
+    """x (..., H, W) with its pixels taken from `source`."""
+    return x.flatten(-2)[..., source].view_as(x)
+
+
+def symmetric(f: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """The mean of f over the symmetries of an image (1, C, H, W): eight of a square, else four."""
+    outs = []
+    for transposed in (False, True)[: 1 + (x.shape[-1] == x.shape[-2])]:
+        for axes in ([], [-1], [-2], [-2, -1]):
+            turned = (x.mT if transposed else x).flip(axes).contiguous()
+            out = f(turned).flip(axes)
+            outs.append(out.mT if transposed else out)
+    return torch.stack(outs).mean(0)
+
+
+# ── the cube in its subspace ─────────────────────────────────────────────────────────────────────
+
+
+class Problem(NamedTuple):
+    """One cube as the network sees it."""
+
+    z: Tensor  # (1, K, H, W); the anchor's where not known
+    known: Tensor  # (H, W) bool
+    anchor: Callable[[Tensor], Tensor]  # (1, K, H, W) → the same
+    spread: Tensor  # (1, K, 1, 1) std of z
+    noise: Tensor | None  # (K, K): times white noise, the noise of z; None without noise
+    spectra: Tensor  # (C, K): from z to bands
+    base: Tensor  # (C, H, W): the anchor as a cube
+
+
+def prepare(y: Tensor, observed: Tensor, sigma_y: Tensor, settings: Anchored, seed: int) -> Problem:
+    """The problem of one cube y (C, H, W); observed (H, W) or (C, H, W); sigma_y (C,)."""
+    C, H, W = y.shape
+    seen, sigma = observed.cpu().numpy(), sigma_y.double().cpu().numpy()
+    values = np.where(seen, y.double().cpu().numpy(), 0.0)
+    if not np.isfinite(values).all():
+        raise BadValue("y has NaN or Inf in observed entries; mark those as missing")
+    every = np.broadcast_to(seen, values.shape)
+    r = roughness(values, every)[:, None]
+    flat, every = values.reshape(C, -1) / r, every.reshape(C, -1)
+    space = subspace.fit(flat, every, settings.components)
+    if sigma.any():
+        s = settings.s or USUAL_ORDER
+        space, kappa = _with_signal(flat, every, space, sigma[:, None] / r, (H, W), s)
+    coordinates, pixels = _coordinates(flat, every, space)
+
+    def tensor(x: Array) -> Tensor:
+        return torch.as_tensor(np.ascontiguousarray(x), dtype=torch.float32, device=y.device)
+
+    z = tensor(coordinates.reshape(1, -1, H, W))
+    known = torch.as_tensor(pixels.reshape(H, W), device=y.device)
+    spectra, mean = tensor(r * space.basis), tensor(r * space.mean[:, None]).view(C, 1, 1)
+    noise: Tensor | None = None
+    anchor: Callable[[Tensor], Tensor]
+    if sigma.any():
+        noise = tensor(np.linalg.cholesky(_noise_of(space, sigma[:, None] / r)))
+        anchor = fields(known, s, kappa)
+        base = mean + torch.einsum("ck,khw->chw", spectra, anchor(z)[0])
+    else:
+        s = settings.s or best_order(z[0].cpu(), known.cpu(), torch.Generator().manual_seed(seed))
+        anchor = Field(known, s)
+        smooth = choose("smooth", None, {"s": s})
+        rng = np.random.default_rng(seed)
+        *_, step = smooth.inpaint(values, seen, sigma, smooth.settings, rng=rng)
+        base = tensor(step.x)
+    spread = tensor(np.sqrt(space.variance) + 1e-9).view(1, -1, 1, 1)
+    z = torch.where(known, z, anchor(z))
+    return Problem(z, known, anchor, spread, noise, spectra, base)
+
+
+def best_order(z: Tensor, known: Tensor, dice: Generator) -> float:
+    """The s whose field comes nearest to moved images; z (K, H, W), known (H, W), on the CPU."""
+    pixels = known.numpy()
+    if pixels.all() or not pixels.any():
+        return USUAL_ORDER
+    filled = classical.field(z[:ORDER_TRIALS].double().numpy(), pixels, USUAL_ORDER)
+    errors = np.zeros(len(ORDERS))
+    for _ in range(ORDER_TRIALS):
+        source = motion(pixels.shape, dice)
+        x = moved(torch.as_tensor(filled), source).numpy()
+        hidden = moved(known, source).numpy() & ~pixels
+        for i, s in enumerate(ORDERS):
+            errors[i] += ((classical.field(x, pixels, s) - x)[:, hidden] ** 2).sum()
+    return ORDERS[int(errors.argmin())]
+
+
+def _noise_of(space: subspace.Subspace, sigma: Floats) -> Floats:
+    """(K, K) covariance of the coordinates' noise; sigma (C, 1)."""
+    V = sigma * space.basis
+    covariance: Floats = V.T @ V + 1e-12 * np.eye(V.shape[1])
+    return covariance
+
+
+def _with_signal(
+    y: Floats,
+    seen: Bools,
+    space: subspace.Subspace,
+    sigma: Floats,
+    shape: tuple[int, int],
+    s: float,
+) -> tuple[subspace.Subspace, Floats]:
+    """The components that are more than noise, least noisy first, and their κ = ν² / τ."""
+    z, known = _coordinates(y, seen, space)
+    tau = strength(z.reshape(-1, *shape), known.reshape(shape), s)
+    nu2 = np.diag(_noise_of(space, sigma))
+    kappa = np.clip(nu2 / np.maximum(tau, 1e-30), *KAPPAS)
+    order = np.argsort(kappa, kind="stable")
+    order = order[: max(int((kappa < KAPPAS[1]).sum()), 1)]
+    kept = space._replace(basis=space.basis[:, order], variance=space.variance[order])
+    return kept, kappa[order]
+
+
+def _coordinates(y: Floats, seen: Bools, space: subspace.Subspace) -> tuple[Floats, Bools]:
+    """z (K, N), and which pixels (N,) are known: complete, or their bands tell the others."""
+    known: Bools = np.array(seen.all(axis=0))
+    z = np.where(known, space.project(y), 0.0)
+    partial = seen.any(axis=0) & ~known
+    if partial.any():
+        z[:, partial], explained = subspace.regress(y[:, partial], seen[:, partial], space)
+        known[partial] = explained >= TRUSTED
+        if not known.any():  # every pixel is poor: take the better half rather than none
+            known[partial] = explained >= np.median(explained)
+    return z, known
+
+
+def roughness(values: Floats, seen: Bools) -> Floats:
+    """(C,) RMS difference between neighbouring observed pixels: how hard a band is to fill.
+
+    In units of it bands weigh alike, and bands with much noise little.
+    """
+    total, pairs = np.zeros(len(values)), np.zeros(len(values))
+    for axis in (1, 2):
+        n = seen.shape[axis]
+        both = seen.take(range(n - 1), axis) & seen.take(range(1, n), axis)
+        total += (np.diff(values, axis=axis) ** 2 * both).sum(axis=(1, 2))
+        pairs += both.sum(axis=(1, 2))
+    r: Floats = np.sqrt(total / np.maximum(pairs, 1))
+    return np.maximum(r, SMOOTHEST * np.median(r) + 1e-6)
+
+
+# ── the fit ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class Example(NamedTuple):
+    given: Tensor  # (1, I, H, W) what the network sees
+    target: Tensor  # (1, K, H, W) what it is to add to the anchor
+    true: Tensor  # (H, W) weight of pixels whose truth was measured
+    own: Tensor  # (H, W) of pixels whose truth is our own estimate
+
+
+def example(problem: Problem, z: Tensor, source: Tensor, rng: Generator) -> Example:
+    """z (1, K, H, W), without gaps, moved by `source` and measured again with the real mask.
+
+    With noise, the estimate in z gets noise of its own, and what is measured again is corrupted
+    once more: z + α n is seen and z - n / α asked for.  Their noises are independent, so fitting
+    one to the other does not fit noise (recorrupted-to-recorrupted, Pang et al. 2021).
+    """
+    known = problem.known.to(z.dtype)
+    weight = 1 - known
+    if problem.noise is None:
+        given = target = moved(z, source)
+    else:
+        fresh, n = (_noise(problem.noise, z, rng) for _ in range(2))
+        x = moved(z + (1 - known) * fresh, source)
+        given, target = x + ALPHA * n, x - known * n / ALPHA
+        weight = weight + known / (1 + ALPHA**-2)  # less, for a target that is noisier
+    anchor, real = problem.anchor(given), moved(known, source)
+    shown = shown_to_network(problem, given, anchor)
+    return Example(shown, target - anchor, weight * real, weight * (1 - real))
+
+
+def _noise(mixing: Tensor, like: Tensor, rng: Generator) -> Tensor:
+    return torch.einsum("kj,bjhw->bkhw", mixing, noise_like(like, rng))
+
+
+def shown_to_network(problem: Problem, z: Tensor, anchor: Tensor) -> Tensor:
+    """The anchor and the mask; with noise also what the anchor took for noise."""
+    known = problem.known.to(z.dtype)
+    parts = [anchor / problem.spread, known.expand_as(z[:, :1])]
+    if problem.noise is not None:
+        nu = problem.noise.square().sum(1).sqrt().view(1, -1, 1, 1)
+        parts.append((z - anchor) * known / nu)
+    return torch.cat(parts, dim=1)
+
+
+def typical_error(problem: Problem, dice: Generator, rng: Generator) -> Tensor:
+    """(1, K, 1, 1) RMS error of the anchor in the gaps, less the noise: the network's unit."""
+    total, pixels = problem.z.new_zeros(problem.z.shape[1]), problem.z.new_zeros(())
+    for _ in range(TRIALS):
+        source = motion(problem.z.shape[-2:], dice).to(problem.z.device)
+        trial = example(problem, problem.z, source, rng)
+        where = trial.true * ~problem.known
+        total = total + (trial.target.square() * where).sum((0, 2, 3))
+        pixels = pixels + where.sum()
+    square = total / pixels.clamp_min(1)
+    if problem.noise is not None:
+        nu2 = problem.noise.square().sum(1)
+        square = torch.maximum(square - nu2, 0.01 * nu2)
+    return torch.sqrt(square + 1e-12).view(1, -1, 1, 1)
+
+
+def anchored(
+    y: Tensor,
+    observed: Tensor,
+    sigma_y: Tensor,
+    settings: Anchored,
+    *,
+    rng: Generator,
+    resume: Tensors | None = None,
+) -> Iterator[Step]:
+    """y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
+
+    resume: what `Step.state` gave before an interruption.
+    """
+    place, T = y.device, settings.steps
+    held = torch.zeros_like(observed)
+    if settings.hold_back > 0:
+        held = observed & (
+            torch.rand(y.shape[1:], generator=rng, device=place) < settings.hold_back
+        )
+    seeds = torch.randint(2**31, (3,), generator=rng, device=place).tolist()
+    problem = prepare(y, observed & ~held, sigma_y, settings, seeds[0])
+    if problem.noise is None and bool(problem.known.all()):  # nothing to learn for
+        yield Step(1, 1, problem.base)
+        return
+    unit = typical_error(problem, torch.Generator().manual_seed(seeds[1]), rng)
+    anchor = problem.anchor(problem.z)
+    real = shown_to_network(problem, problem.z, anchor)
+    f = network.build_residual(
+        real.shape[1],
+        problem.z.shape[1],
+        channels=settings.channels,
+        scales=settings.scales,
+        seed=seeds[2],
+    )
+    fit = Fit(
+        f.to(place),
+        lr=torch.tensor(settings.lr, device=place),
+        rng=rng,
+        engine=settings.engine,
+        precision=settings.precision,
+    )
+    # where a correction is wanted: only in the gaps, when the data can be trusted
+    gaps = ~problem.known if problem.noise is None else torch.ones_like(problem.known)
+    z = problem.z.clone()  # these two stay in place: a recorded step reads them
+    source = torch.arange(z[0, 0].numel(), device=place)
+
+    def objective(_: None) -> tuple[Tensor, Tensor]:
+        seen = example(problem, z, source, rng)
+        wrong = (unit * fit.f(seen.given) - seen.target) / unit.square().mean().sqrt()
+        # the length of a pixel's error, not its square: edges must not outshout all the rest
+        length = (wrong.square().mean(dim=(0, 1)) + 1e-4).sqrt()
+        weights = torch.stack([settings.split_weight * seen.true, settings.ei_weight * seen.own])
+        return (length * weights).sum((1, 2)) / weights.sum().clamp_min(1), wrong
+
+    @torch.no_grad()
+    def correction(symmetries: bool = False) -> Tensor:
+        return gaps * unit * (symmetric(fit.f, real) if symmetries else fit.f(real))
+
+    def cube(change: Tensor) -> Tensor:
+        return problem.base + torch.einsum("ck,khw->chw", problem.spectra, change[0])
+
+    done, x = 0, problem.base
+    if resume is not None:
+        fit.load(dict(resume))
+        done = int(resume["done"])
+        z.copy_(resume["z"])
+        x = resume["x"].to(place)
+    for i in range(done + 1, T + 1):
+        fit.set_rate(settings.lr * (1 + math.cos(math.pi * (i - 1) / T)) / 2)
+        source.copy_(motion(y.shape[1:], fit.dice))
+        terms, _ = fit.step(objective)
+        if i % SHOWN == 0:
+            change = correction()
+            x = cube(change)
+            z.copy_(torch.where(problem.known, z, anchor + change))
+        log = dict(zip(("split", "ei"), terms.clone(), strict=True))
+        if settings.hold_back > 0:
+            log["monitor"] = losses.mean_square(torch.where(held, x - y, 0.0), held).sqrt()
+
+        def keep(i: int = i, x: Tensor = x) -> Tensors:
+            return fit.state() | {"done": torch.tensor(i), "z": z.clone(), "x": x}
+
+        yield Step(i, T + 1, x, log, keep)
+    yield Step(T + 1, T + 1, cube(correction(settings.symmetries)))
