@@ -146,7 +146,7 @@ def fill(
     trusted = target | (seen & (found.sigma_y > 0)[:, None, None])
     out = np.where(seen, values, np.nan)
     out[trusted] = found.values[trusted]
-    written, more = into_dtype(cube, found.values, trusted if denoise else target, nodata)
+    written, changed = into_dtype(cube, found.values, trusted if denoise else target, nodata)
     kind = float_for(cube.dtype)
     bars = None
     if found.sigma is not None:
@@ -163,7 +163,7 @@ def fill(
         history=found.history,
         seed=seed,
         seconds=time.perf_counter() - began,
-        notes=found.notes + more,
+        notes=[*found.notes, *(f"{n} filled entries {how}" for how, n in changed.items())],
         sigma=bars,
         expected=None if decision is None else decision.expected,
         recipe=None if decision is None else decision.recipe,

@@ -113,9 +113,9 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     header = _appended(data) if appended else data.with_suffix(".hdr")
     shutil.copyfile(source, data)
     shutil.copyfile(source_header, header)
-    stored = _values(data, layout, "r+")
     for block in blocks(layout.shape, layout.dtype.itemsize, axis=ORDER[layout.interleave][0]):
         new = np.asarray(cube.values[block])
+        stored = _values(data, layout, "r+")  # mapped anew: what stays mapped counts as memory
         changed = differs(stored[block], new)
         if changed.any():  # pages that are not touched need not be written
             stored[block][changed] = new[changed]
