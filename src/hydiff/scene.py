@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hydiff import auto, io, mask, problem, provenance, tiles
+from hydiff import api, auto, io, mask, problem, provenance, tiles
 from hydiff.checkpoint import fingerprint
 from hydiff.cube import Array, Bools, Cube, Floats, Lazy, Scale, detector_scale, equals
 from hydiff.errors import BadValue, NothingObserved, OutputError
@@ -39,13 +39,13 @@ from hydiff.tiles import Box, Grid, Tile
 
 SIZES = (256, 192, 144, 96, 64, 48, 32)  # px, sides of cores that are tried, the largest first
 SAMPLES = 4  # windows that the decision is made on
-SAMPLE_PIXELS = 50_000  # of them that scale and basis are taken from
+SAMPLE_PIXELS = 10_000  # of them that scale and basis are taken from
 WHOLE_FORMATS = ("mat", "npz")  # that are written as a whole, from memory
-# Peak memory, measured with benchmarks of single fills: of the process as such, per pixel of the
+# Peak memory, as single fills took it, rounded up: of the process as such, per pixel of the
 # scene while gaps are measured, and per entry and pixel of a window while it is filled.
-BASE, TORCH_BASE, PLANES = 170e6, 320e6, 100.0
+BASE, TORCH_BASE, PLANES = 200e6, 320e6, 100.0
 PER_ENTRY = {auto.NAME: 290.0}
-PER_ENTRY_ELSE, PER_PIXEL, PER_PIXEL_TORCH = 100.0, 2500.0, 25_000.0
+PER_ENTRY_ELSE, PER_PIXEL, PER_PIXEL_TORCH = 130.0, 2500.0, 25_000.0
 
 
 @dataclass(frozen=True)
@@ -211,10 +211,14 @@ def _laid_out(
 ) -> tuple[Scene, dict[str, int]]:
     """The scene with its masks and tiles, and what is left missing for which reason."""
 
-    def opened() -> Cube:  # anew for each window: what is mapped from disk counts as memory
-        return io.read(path, var=var)
+    def opened() -> Cube:  # anew for each window: no file stays open, or mapped
+        cube = io.read(path, var=var)
+        return io.envi.plain_windows(cube) if cube.format == "envi" else cube
 
     cube = opened()
+    api.check_request(
+        order.method, order.preset, order.settings, order.budget, order.recipe, order.max_error
+    )
     problem.check_numbers(cube)
     problem.check_choices(order.bad_bands, order.max_gap, order.outside)
     seen, withheld = _scan(opened, cube, observed, order.nodata, work)
@@ -430,8 +434,7 @@ def _decide(scene: Scene, order: Order, bounds: Limits) -> Decided:
     good = cube.good_bands
     sigma_y = problem.sigma_per_band(order.sigma_y, cube)
     sample = _sample(scene.planned)
-    values, seen = _pooled(scene, sample)
-    scale = detector_scale(values, seen, good, cube.detectors)
+    scale = detector_scale(*_pooled(scene, sample), good, cube.detectors)
     fitted = good & np.array([scene.seen.plane(b).any() for b in range(cube.bands)])
     sigmas, notes, spectra = [], [], []
     components = getattr(chosen.settings if chosen else choose("smooth").settings, "components", 0)
