@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b, file_digest
 from importlib.metadata import version
@@ -28,7 +29,7 @@ import numpy as np
 from hydiff import api, auto, io, mask, problem, provenance, tiles
 from hydiff.checkpoint import fingerprint
 from hydiff.cube import Array, Bools, Cube, Floats, Lazy, Scale, detector_scale, equals
-from hydiff.errors import BadValue, NothingObserved, OutputError
+from hydiff.errors import BadValue, HydiffError, NothingObserved, OutputError
 from hydiff.io.blocks import blocks
 from hydiff.methods import METHODS, Chosen, choose, settings_dict
 from hydiff.problem import Sigma
@@ -142,6 +143,7 @@ def fill(
     work = provenance.tiles_path(output)
     with io.staging.explained(output, work):
         _prepare(work, resume)
+    with _tidied(work), io.staging.explained(output, work):
         scene, left = _laid_out(path, var, order, bounds, observed, work)
         cuts, planned, seen, target = scene.cuts, scene.planned, scene.seen, scene.target
         source = {"path": str(cube.path), "sha256": provenance.sha256(cube.path or path)}
@@ -611,6 +613,17 @@ def _to_disk(file: Any) -> None:
 
 
 # ── going on after an interruption ───────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def _tidied(work: Path) -> Iterator[None]:
+    """Remove the folder after an error, unless there are finished tiles to go on with."""
+    try:
+        yield
+    except HydiffError:
+        if next(work.glob("tile-*.json"), None) is None:
+            shutil.rmtree(work, ignore_errors=True)
+        raise
 
 
 def _prepare(work: Path, resume: bool) -> None:
