@@ -95,20 +95,12 @@ def fill(
     check_numbers(cube)
     by_recipe = auto.read_recipe(recipe) if recipe is not None else None
     validated = method == auto.NAME
-    if validated and (settings or preset is not None):
-        named = ", ".join([*settings, *([f"preset {preset}"] if preset else [])])
-        raise BadValue(f"{named}: settings belong to one method; name it, e.g. method='smooth'")
-    if by_recipe is not None and not validated:
-        raise BadValue(f"a recipe is replayed by the method 'auto', not by {method!r}: give one")
-    if max_error is not None and not (validated and max_error > 0):
-        raise BadValue("max_error is a positive number, and only the method 'auto' can keep it")
+    check_request(method, preset, settings, budget, by_recipe, max_error)
     if settings.get("weights") is not None:
         from hydiff.weights import network_of
 
         settings = network_of(settings["weights"]) | settings
     chosen = None if validated else choose(method, preset, settings)
-    if budget not in auto.BUDGETS:
-        raise UnknownName("budget", budget, auto.BUDGETS)
     seen = observed_entries(cube, observed, nodata)
     if outside is None:
         outside = "fill" if cube.path is None else "keep"
@@ -146,7 +138,7 @@ def fill(
     trusted = target | (seen & (found.sigma_y > 0)[:, None, None])
     out = np.where(seen, values, np.nan)
     out[trusted] = found.values[trusted]
-    written, more = into_dtype(cube, found.values, trusted if denoise else target, nodata)
+    written, changed = into_dtype(cube, found.values, trusted if denoise else target, nodata)
     kind = float_for(cube.dtype)
     bars = None
     if found.sigma is not None:
@@ -163,8 +155,29 @@ def fill(
         history=found.history,
         seed=seed,
         seconds=time.perf_counter() - began,
-        notes=found.notes + more,
+        notes=[*found.notes, *(f"{n} filled entries {how}" for how, n in changed.items())],
         sigma=bars,
         expected=None if decision is None else decision.expected,
         recipe=None if decision is None else decision.recipe,
     )
+
+
+def check_request(
+    method: str | Inpaint,
+    preset: str | None,
+    settings: Mapping[str, Any],
+    budget: str,
+    recipe: Mapping[str, Any] | None,
+    max_error: float | None,
+) -> None:
+    """Refuse what cannot be asked of a method together."""
+    validated = method == auto.NAME
+    if validated and (settings or preset is not None):
+        named = ", ".join([*settings, *([f"preset {preset}"] if preset else [])])
+        raise BadValue(f"{named}: settings belong to one method; name it, e.g. method='smooth'")
+    if recipe is not None and not validated:
+        raise BadValue(f"a recipe is replayed by the method 'auto', not by {method!r}: give one")
+    if max_error is not None and not (validated and max_error > 0):
+        raise BadValue("max_error is a positive number, and only the method 'auto' can keep it")
+    if budget not in auto.BUDGETS:
+        raise UnknownName("budget", budget, auto.BUDGETS)

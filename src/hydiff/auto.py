@@ -142,63 +142,90 @@ def decide(
     progress: Progress = None,
 ) -> tuple[dict[str, Any], dict[str, Estimate]]:
     """Try the candidates on hidden entries; the recipe, and the estimates that are ready."""
-    if _mostly_partial(seen):
+    return decide_on([Window(cube, seen, target)], sigma_y, budget, job, progress)
+
+
+class Window(NamedTuple):
+    """A part of a scene; both masks have its shape (bands, rows, cols)."""
+
+    cube: Cube
+    seen: Bools
+    target: Bools
+
+
+def decide_on(
+    windows: Sequence[Window],
+    sigma_y: Sigma,
+    budget: Budget,
+    job: Job,
+    progress: Progress = None,
+    memory: float = MEMORY,
+) -> tuple[dict[str, Any], dict[str, Estimate]]:
+    """One decision for a scene, from windows of it that share the folds among them."""
+    if sum(_partial(w.seen) for w in windows) > 0:
         costly_ones = tuple(c for c in budget.candidates if c.crossfit)
         budget = Budget(SPECTRAL + costly_ones, SPECTRAL_FOLDS, budget.costly_folds)
     candidates = [c for c in budget.candidates if not c.crossfit or budget.costly_folds]
     if _is_noisy(sigma_y):
         candidates = [c for c in candidates if METHODS[c.method].noise]
-    hidden = _folds(cube, seen, budget.folds, job.seed) if target.any() else []
+    each = -(-budget.folds // len(windows))
+    by_window = [_folds(w.cube, w.seen, each, job.seed) for w in windows if w.target.any()]
+    hidden = [
+        (window, folds[i])
+        for i in range(each)
+        for window, folds in zip((w for w in windows if w.target.any()), by_window, strict=True)
+        if i < len(folds)
+    ]
     job = job._replace(checkpoint=None)
     costly = {
         c.name: [
-            estimate(cube, seen & ~fold, _chosen(c), sigma_y, job)
-            for fold in hidden[: budget.costly_folds]
+            estimate(w.cube, w.seen & ~fold, _chosen(c), sigma_y, job)
+            for w, fold in hidden[: budget.costly_folds]
         ]
         for c in candidates
         if c.crossfit
     }
 
     def trial(i: int) -> Trial:
+        (cube, seen, _), fold = hidden[i]
         fits: list[Estimate | None] = []
         for c in candidates:
             if c.crossfit:
                 fits.append(costly[c.name][i] if i < len(costly[c.name]) else None)
             else:
-                fits.append(estimate(cube, seen & ~hidden[i], _chosen(c), sigma_y, job))
-        return _trial(cube, seen, hidden[i], fits)
+                fits.append(estimate(cube, seen & ~fold, _chosen(c), sigma_y, job))
+        return _trial(cube, seen, fold, fits)
 
     trials: list[Trial] = []
-    with ThreadPoolExecutor(_workers(cube)) as pool:  # numpy and scipy leave Python while they work
+    workers = _workers(windows[0].cube, memory)
+    with ThreadPoolExecutor(workers) as pool:  # numpy and scipy leave Python while they work
         for found in pool.map(trial, range(len(hidden))):
             trials.append(found)
             if progress is not None:
                 progress(Step(len(trials), len(hidden) + 1, None))
-    weights, why = _weights(trials, _kinds(cube, seen, target), candidates, job.seed)
+    kinds = [np.concatenate(k) for k in zip(*(_kinds(*w) for w in windows), strict=True)]
+    wanted = (kinds[0], kinds[1])
+    weights, why = _weights(trials, wanted, candidates, job.seed)
     recipe = {
         "method": NAME,
         "candidates": [
             {"name": c.name, "method": c.method, "settings": dict(c.settings)}
-            | (
-                {"fits": len(costly[c.name]), "of": budget.folds, "seed": job.seed}
-                if c.crossfit
-                else {}
-            )
+            | ({"fits": len(costly[c.name]), "of": each, "seed": job.seed} if c.crossfit else {})
             for c in candidates
         ],
         "weights": weights.tolist(),
-        "errors": _errors(trials, weights, cube, seen, target),
+        "errors": _errors(trials, weights, wanted, windows[0].cube.bands),
         "folds": len(trials),
         "why": why,
     }
     ready = {name: _mean_estimate(fits) for name, fits in costly.items() if fits}
-    return recipe, ready
+    return recipe, ready if len(windows) == 1 else {}
 
 
-def _workers(cube: Cube) -> int:
+def _workers(cube: Cube, memory: float) -> int:
     """Folds to try at a time: as many as there are cores, and memory for."""
     each = COPIES * 8 * float(np.prod(cube.shape))
-    return max(1, min(os.cpu_count() or 1, int(MEMORY / each)))
+    return max(1, min(os.cpu_count() or 1, int(memory / each)))
 
 
 def _folds(cube: Cube, seen: Bools, count: int, seed: int) -> list[Bools]:
@@ -214,10 +241,10 @@ def _folds(cube: Cube, seen: Bools, count: int, seed: int) -> list[Bools]:
     return out
 
 
-def _mostly_partial(seen: Bools) -> bool:
-    """Whether most pixels with gaps keep some of their bands."""
-    lacking = ~seen.all(axis=0)
-    return bool((lacking & seen.any(axis=0)).sum() > 0.5 * lacking.sum())
+def _partial(seen: Bools) -> int:
+    """Pixels that keep some of their bands, less those that keep none: above 0 for most."""
+    some, none = ~seen.all(axis=0), ~seen.any(axis=0)
+    return int((some & ~none).sum()) - int(none.sum())
 
 
 def _chosen(c: Candidate, **more: Any) -> Any:
@@ -396,15 +423,13 @@ def _losses(products: Floats, fold: int, M: int) -> tuple[float, float]:
 
 
 def _errors(
-    trials: Sequence[Trial], weights: Floats, cube: Cube, seen: Bools, target: Bools
+    trials: Sequence[Trial], weights: Floats, kinds: tuple[Ints, Floats], bands: int
 ) -> dict[str, Any]:
     """Mean square errors of the blend on hidden entries: class × band × texture, in units of σ_b².
 
     `widening`: factor that makes the 80 % intervals of a Gaussian cover 80 %; `intervals`: how wide
     those of 50, 80 and 95 % are, in σ; `angle`: spectral angle (°) per relative error.
     """
-    bands = cube.bands
-    kinds = _kinds(cube, seen, target)
     edges = np.quantile(kinds[1], [1 / 3, 2 / 3]).tolist() if len(kinds[1]) else [0.0, 0.0]
     plain = {"by_class": None, "by_band": [1.0] * bands, "by_texture": [1.0] * T}
     if not trials:

@@ -258,6 +258,13 @@ def fill(
         bool, typer.Option("--deterministic", help="The same bytes again on a GPU too.")
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on after an interruption.")] = False,
+    memory: Annotated[
+        str | None, typer.Option(help="Fill by tiles within this, e.g. 2GB.  [half the machine's]")
+    ] = None,
+    tile: Annotated[
+        int | None, typer.Option(help="Fill by tiles with cores of this many pixels.")
+    ] = None,
+    overlap: Annotated[int | None, typer.Option(help="Pixels that tiles blend over.")] = None,
     band_mask: Annotated[
         Path | None, typer.Option(help="Also write what was filled as EMIT's band_mask (.nc).")
     ] = None,
@@ -266,7 +273,7 @@ def fill(
     json_: Json = False,
 ) -> None:
     """Fill the gaps of INPUT and write OUTPUT with its companions."""
-    from hydiff import api, auto, io, problem, provenance
+    from hydiff import api, auto, io, problem, provenance, scene
     from hydiff.methods import DEFAULT, choose, settings_dict
 
     _check_outputs(input, output, overwrite)
@@ -292,12 +299,61 @@ def fill(
         shown = settings_dict(choose(method, preset, overrides).settings)
     elif overrides or preset is not None:
         raise errors.BadValue("--set and --preset belong to one method: name it with --method")
-    cube = io.read(input, var=var).load()
+    cube = io.read(input, var=var)
+    bounds = scene.limits(memory, tile, overlap)
+    by_tiles = scene.wanted(cube, method, bounds)
+    cube = cube if by_tiles else cube.load()
     given = _given_mask(cube.shape, observed, missing)
     if (layer := _quality(cube.shape, quality, flags)) is not None:
         told = ", ".join(f"{flag} {count:,}" for flag, count in layer.counts.items())
         err.print(f"taken as missing by {quality}: {told} entries", markup=False)
         given = layer.observed if given is None else layer.observed & given
+    if by_tiles:
+        unable = {"--detect": detect, "--denoise": denoise, "--band-mask": band_mask is not None}
+        _refuse_by_tiles([*(option for option, on in unable.items() if on)])
+        order = scene.Order(
+            method=method,
+            preset=preset,
+            settings=overrides,
+            budget=budget,
+            recipe=replayed,
+            max_error=max_error,
+            sigma_y=_sigma(sigma_y),
+            nodata=nodata,
+            bad_bands=bad_bands,
+            max_gap=max_gap,
+            outside=outside,
+            fill_clouds=fill_clouds,
+            seed=seed,
+            device=device,
+            deterministic=deterministic,
+        )
+        told = f"by tiles, within {bounds.memory / 1e9:.3g} GB"
+        err.print(f"{input}: {size(cube.shape)} {cube.dtype}, {told}, with {method}", markup=False)
+        if dry_run:
+            print_json(scene.preview(input, order, bounds, observed=given, var=var))
+            return
+        work = provenance.tiles_path(output)
+        if work.exists() and not resume:
+            err.print(f"starting anew; --resume would go on with {work}", markup=False)
+        with progress_bar() as progress:
+            tiled = scene.fill(
+                input,
+                output,
+                order,
+                bounds,
+                observed=given,
+                var=var,
+                resume=resume,
+                overwrite=overwrite,
+                command=sys.argv,
+                progress=progress,
+            )
+        if json_:
+            print_json(tiled.record | {"outputs": [str(p) for p in tiled.made]})
+        else:
+            print_summary(tiled.record, tiled.made)
+        return
     seen = problem.observed_entries(cube, given, nodata)
     if detect:
         for suggestion in _detected(cube, seen, None):
@@ -358,10 +414,11 @@ def fill(
     made = provenance.save(result, output, command=sys.argv, overwrite=overwrite)
     if band_mask is not None:
         io.write_band_mask(result.filled, band_mask, overwrite=overwrite)
+    record = provenance.record(result, sys.argv)
     if json_:
-        print_json(provenance.record(result, sys.argv) | {"outputs": [str(p) for p in made]})
+        print_json(record | {"outputs": [str(p) for p in made]})
         return
-    print_summary(result, made)
+    print_summary(record, made)
 
 
 @app.command()
@@ -643,6 +700,15 @@ def _detected(cube: Any, observed: Any, only: list[str] | None) -> list[Any]:
             raise errors.UnknownName("kind of damage", kind, KINDS)
     found = detect(cube.values, observed, cube.good)
     return [s for s in found if not only or s.kind in only]
+
+
+def _refuse_by_tiles(options: list[str]) -> None:
+    if options:
+        raise errors.BadValue(
+            f"{', '.join(options)}: needs the whole cube in memory, and this one is filled by "
+            "tiles; leave it out, or give more --memory (for --detect: `hydiff mask IN -o M.npz` "
+            "elsewhere, then --missing M.npz)"
+        )
 
 
 def _refuse_input_as_output(input: Path, output: Path, overwrite: bool) -> None:

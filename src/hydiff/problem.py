@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,11 @@ from hydiff.errors import BadValue, NothingObserved, ShapeMismatch, UnknownName
 Sigma = float | str | Sequence[float] | Array | Mapping[str, float]
 Ints = NDArray[np.intp]
 
+NOTHING = "every entry is missing: there is nothing to fill from; check --nodata and the mask"
+# why entries are left missing
+WITHHELD = "screened for clouds, not lost"
+EMPTY_BAND = "band without any observed pixel"
+BAD_BAND = "bad band"
 LARGEST_SIGMA = 10.0  # of the unit range; more is a slip of units
 
 
@@ -30,21 +35,23 @@ def check_numbers(cube: Cube) -> None:
 def observed_entries(cube: Cube, observed: Bools | None, nodata: float | None) -> Bools:
     """(bands, rows, cols): measured by the cube's own rule and by the mask that was given."""
     if nodata is not None and not equals(np.asarray(cube.values), nodata).any():
-        raise BadValue(
-            f"nodata {nodata:g} occurs nowhere in the cube; leave it out, "
-            "or see `hydiff mask` for values that look like it"
-        )
+        raise no_such_nodata(nodata)
     seen = cube.observed(nodata)
     if observed is not None:
-        seen = seen & _checked_mask(np.asarray(observed), cube.shape)
+        seen = seen & checked_mask(np.asarray(observed), cube.shape)
     if not seen.any():
-        raise NothingObserved(
-            "every entry is missing: there is nothing to fill from; check --nodata and the mask"
-        )
+        raise NothingObserved(NOTHING)
     return seen
 
 
-def _checked_mask(observed: Array, shape: tuple[int, int, int]) -> Bools:
+def no_such_nodata(nodata: float) -> BadValue:
+    return BadValue(
+        f"nodata {nodata:g} occurs nowhere in the cube; leave it out, "
+        "or see `hydiff mask` for values that look like it"
+    )
+
+
+def checked_mask(observed: Array, shape: tuple[int, int, int]) -> Bools:
     if observed.dtype != bool:
         raise BadValue(f"a mask is boolean (True = measured); found {observed.dtype}")
     if observed.shape not in (shape, shape[1:]):
@@ -65,11 +72,7 @@ def targets(
     fill_clouds: bool = False,
 ) -> tuple[Bools, dict[str, int]]:
     """Which missing entries to fill (bands, rows, cols), and how many are left for which reason."""
-    for name, value in (("bad_bands", bad_bands), ("outside", outside)):
-        if value not in ("fill", "keep"):
-            raise UnknownName(f"choice for {name}", value, ("fill", "keep"))
-    if max_gap is not None and not max_gap > 0:
-        raise BadValue(f"max_gap = {max_gap:g}: expected a width in pixels above 0")
+    check_choices(bad_bands, max_gap, outside)
     target = ~seen
     left: dict[str, int] = {}
 
@@ -82,7 +85,7 @@ def targets(
     if not fill_clouds and cube.withheld_rule is not None:
         withheld = cube.withheld_in(np.asarray(cube.values)) & target
         if withheld.any():
-            left["screened for clouds, not lost"] = int(withheld.sum())
+            left[WITHHELD] = int(withheld.sum())
             target &= ~withheld
     lost = lost_detectors(seen, cube.good_bands, cube.detectors)
     for bands, observed in mask.band_groups(seen):
@@ -90,16 +93,30 @@ def targets(
         if missing.all():
             for reason, of_detector in lost.items():
                 leave(reason, bands[of_detector[bands]], missing)
-            leave("band without any observed pixel", bands, missing)
+            leave(EMPTY_BAND, bands, missing)
         elif missing.any():
             if bad_bands == "keep":
-                leave("bad band", bands[~cube.good_bands[bands]], missing)
-            if outside == "keep":
-                leave("outside the observed pixels", bands, mask.outside(missing))
-            if max_gap is not None:
-                too_wide = mask.thickness(missing) > max_gap
-                leave(f"gap wider than {max_gap:g} pixels", bands, too_wide)
+                leave(BAD_BAND, bands[~cube.good_bands[bands]], missing)
+            for reason, pixels in kept_pixels(missing, max_gap, outside):
+                leave(reason, bands, pixels)
     return target, left
+
+
+def check_choices(bad_bands: str, max_gap: float | None, outside: str) -> None:
+    """Refuse what is no choice of what to fill."""
+    for name, value in (("bad_bands", bad_bands), ("outside", outside)):
+        if value not in ("fill", "keep"):
+            raise UnknownName(f"choice for {name}", value, ("fill", "keep"))
+    if max_gap is not None and not max_gap > 0:
+        raise BadValue(f"max_gap = {max_gap:g}: expected a width in pixels above 0")
+
+
+def kept_pixels(missing: Bools, max_gap: float | None, outside: str) -> Iterator[tuple[str, Bools]]:
+    """The pixels (rows, cols) that are left by where they lie in the gaps, each with the reason."""
+    if outside == "keep":
+        yield "outside the observed pixels", mask.outside(missing)
+    if max_gap is not None:
+        yield f"gap wider than {max_gap:g} pixels", mask.thickness(missing) > max_gap
 
 
 def lost_detectors(
@@ -191,43 +208,45 @@ def _estimated_sigma(y: Floats, seen: Bools, good: Bools, scale: Scale) -> tuple
 
 def into_dtype(
     cube: Cube, estimate: Floats, where: Bools, nodata: float | None
-) -> tuple[Array, list[str]]:
-    """The cube's values with the estimate written `where`, in the cube's dtype, and what to note.
+) -> tuple[Array, dict[str, int]]:
+    """The cube's values with the estimate written `where`, in the cube's dtype, and how many
+    filled entries had to be changed for it, by what was done.
 
     Integers are rounded and clipped to their range; no filled entry lands on the nodata value.
     """
     values = np.array(cube.values)
     new = estimate[where]
-    notes = []
+    changed: dict[str, int] = {}
     if values.dtype.kind in "iu":
         info = np.iinfo(values.dtype)
         new = np.rint(new)
         clipped = int(((new < info.min) | (new > info.max)).sum())
         if clipped:
-            notes.append(f"{clipped} filled entries were clipped to the range of {values.dtype}")
+            changed[f"were clipped to the range of {values.dtype}"] = clipped
         top = float(info.max)
         if top > info.max:  # the largest 64-bit integers have no float64 of their own
             top = np.nextafter(top, 0)
         new = np.clip(new, info.min, top)
     values[where] = new.astype(values.dtype)
     for flag in {nodata, cube.nodata}:
-        notes += [] if flag is None else _off_nodata(values, where, flag)
-    return values, notes
+        if flag is not None and (moved := _off_nodata(values, where, flag)):
+            changed[f"fell on nodata {flag:g} and were moved one step off"] = moved
+    return values, changed
 
 
-def _off_nodata(values: Array, where: Bools, flag: float) -> list[str]:
+def _off_nodata(values: Array, where: Bools, flag: float) -> int:
     """Move written entries that equal the nodata value to the next value of their dtype."""
     if not representable(flag, values.dtype) or np.isnan(flag):
-        return []
+        return 0
     hits = where & equals(values, flag)
     if not hits.any():
-        return []
+        return 0
     if values.dtype.kind == "f":
         inward = np.asarray(1.0 if flag <= 0 else 0.0, values.dtype)
         values[hits] = np.nextafter(values[hits], inward)
     else:
         values[hits] = int(flag) + (1 if flag < np.iinfo(values.dtype).max else -1)
-    return [f"{int(hits.sum())} filled entries fell on nodata {flag:g} and were moved one step off"]
+    return int(hits.sum())
 
 
 def float_for(dtype: np.dtype[Any]) -> np.dtype[Any]:

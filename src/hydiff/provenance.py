@@ -11,8 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -58,6 +57,11 @@ def checkpoint_path(path: Path) -> Path:
     return path.with_name(path.name + ".checkpoint")
 
 
+def tiles_path(path: Path) -> Path:
+    """Where a fill by tiles keeps those that are done; it is gone when the fill is."""
+    return path.with_name(path.name + ".tiles")
+
+
 def save(
     result: Result,
     path: str | Path,
@@ -81,14 +85,22 @@ def save(
 
 def write_sigma(sigma: Array, filled: Bools, path: Path) -> None:
     """The error bars of the filled entries alone: float16, each band in units of its largest."""
-    values = np.where(filled, np.nan_to_num(sigma), 0.0)
-    unit = values.max(axis=(1, 2), keepdims=True)
-    share = np.divide(values, unit, out=np.zeros_like(values), where=unit > 0)
-    arrays = {"share": share[filled].astype(np.float16), "unit": unit.ravel().astype(np.float64)}
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, array in arrays.items():  # without the date, so that equal fills are equal bytes
-            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w") as file:
-                np.lib.format.write_array(file, array)
+    write_bars(zip(sigma, filled, strict=True), int(filled.sum()), len(filled), path)
+
+
+def write_bars(planes: Iterable[tuple[Array, Bools]], count: int, bands: int, path: Path) -> None:
+    """`write_sigma` a band at a time: its error bars and its filled pixels, both (rows, cols)."""
+    unit = np.zeros(bands)
+
+    def shares() -> Iterator[Array]:
+        for band, (sigma, filled) in enumerate(planes):
+            values = np.nan_to_num(sigma[filled])
+            unit[band] = values.max(initial=0.0)
+            yield values / unit[band] if unit[band] > 0 else values
+
+    # the units are known, and written, when the shares are
+    share = io.npz.Stream((count,), np.dtype(np.float16), shares())
+    io.npz.save_archive(path, {"share": share, "unit": unit})
 
 
 def read_sigma(path: Path, filled: Bools) -> Array:
@@ -118,36 +130,48 @@ def intervals_of(path: Path) -> Sequence[float]:
 def record(result: Result, command: Sequence[str] = ()) -> dict[str, Any]:
     """Everything needed to tell, and to repeat, how a result came about; JSON-able."""
     source = result.cube.path
+    return dated(
+        command,
+        None if source is None else {"path": str(source), "sha256": sha256(source)},
+        {
+            "method": result.method,
+            "settings": result.settings,
+            "seed": result.seed,
+            "sigma_y": one_or_all(result.sigma_y),
+            "entries": counts(result.cube.shape, int(result.filled.sum()), result.left),
+            "expected": None if result.expected is None else dict(result.expected),
+            "recipe": result.recipe,
+            "notes": result.notes,
+            "seconds": round(result.seconds, 3),
+        },
+    )
+
+
+def dated(
+    command: Sequence[str], source: Mapping[str, str] | None, told: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What is told of a fill, with its command, time, input (path and hash) and versions."""
     return {
         "command": list(command),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "input": None if source is None else {"path": str(source), "sha256": sha256(source)},
-        "method": result.method,
-        "settings": result.settings,
-        "seed": result.seed,
-        "sigma_y": _one_or_all(result.sigma_y),
-        "entries": counts(result),
-        "expected": None if result.expected is None else dict(result.expected),
-        "recipe": result.recipe,
-        "notes": result.notes,
-        "seconds": round(result.seconds, 3),
+        "input": source,
+        **told,
         "versions": {"python": platform.python_version()} | {p: version(p) for p in PACKAGES},
     }
 
 
-def counts(result: Result) -> dict[str, Any]:
+def counts(shape: tuple[int, ...], filled: int, left: Mapping[str, int]) -> dict[str, Any]:
     """Entries in all, missing before, filled, and left with the reasons."""
-    filled, left = int(result.filled.sum()), sum(result.left.values())
     return {
-        "all": int(np.prod(result.cube.shape)),
-        "missing_before": filled + left,
+        "all": int(np.prod(shape)),
+        "missing_before": filled + sum(left.values()),
         "filled": filled,
-        "missing_after": left,
-        "left": dict(result.left),
+        "missing_after": sum(left.values()),
+        "left": dict(left),
     }
 
 
-def _one_or_all(values: Array) -> float | list[float]:
+def one_or_all(values: Array) -> float | list[float]:
     """One number when all are equal."""
     return float(values[0]) if (values == values[0]).all() else [float(v) for v in values]
 

@@ -14,17 +14,26 @@ import numpy as np
 
 from hydiff import mask
 from hydiff.checkpoint import Checkpoint, fingerprint, history_of
-from hydiff.cube import Array, Bools, Cube, Floats, detector_scale
+from hydiff.cube import Array, Bools, Cube, Floats, Scale, detector_scale
 from hydiff.errors import BadValue, UnknownName, memory_told
 from hydiff.methods import METHODS, Chosen, choose, settings_dict
 from hydiff.problem import Sigma, unit_sigma
 from hydiff.result import Step
+from hydiff.subspace import Subspace
 
 Progress = Callable[[Step], Any] | None
 
 MEMORY_ADVICE = (
     "set fewer channels (--set channels=64), another device, or fill a window of the cube"
 )
+
+
+class Common(NamedTuple):
+    """What the parts of one scene share, so that they meet without a seam."""
+
+    scale: Scale
+    bands: Bools  # (bands,) those that the subspace describes
+    space: Subspace | None  # of methods that work on components; fitted to each part when None
 
 
 class Job(NamedTuple):
@@ -35,6 +44,7 @@ class Job(NamedTuple):
     deterministic: bool
     checkpoint: Path | None
     resume: bool
+    common: Common | None = None  # of the scene, when the cube is a part of one
 
 
 class Estimate(NamedTuple):
@@ -52,7 +62,11 @@ def estimate(
 ) -> Estimate:
     """Estimate every entry of a cube from the seen ones alone: scale, noise, subspace and all."""
     values = np.asarray(cube.values, dtype=np.float64)
-    scale = detector_scale(values, seen, cube.good_bands, cube.detectors)
+    scale = (
+        detector_scale(values, seen, cube.good_bands, cube.detectors)
+        if job.common is None
+        else job.common.scale
+    )
     y = np.where(seen, scale.to_unit(values), 0.0)
     sigma, notes = unit_sigma(sigma_y, y, seen, cube.good_bands, scale)
     if sigma.any() and chosen.name in METHODS and not METHODS[chosen.name].noise:
@@ -99,7 +113,7 @@ def _run(
     x, std = np.full(y.shape, np.nan), None
     measured = seen.any(axis=(1, 2))
     good, bad = measured & cube.good_bands, measured & ~cube.good_bands
-    chosen = _for_bands(chosen, cube, good)
+    chosen = _for_bands(chosen, cube, good, job.common)
     inputs = (y[good], mask.shared(seen[good]), sigma[good])
     keep, state, history = _checkpoint(chosen, inputs, job)
     began = time.perf_counter() - (history[-1]["seconds"] if history else 0.0)
@@ -138,8 +152,14 @@ def _checkpoint(
     return keep, state, [] if state is None else history_of(state)
 
 
-def _for_bands(chosen: Chosen, cube: Cube, bands: Bools) -> Chosen:
-    """A method that works along the bands asks for wavelengths: give it those of its bands."""
+def _for_bands(chosen: Chosen, cube: Cube, bands: Bools, common: Common | None) -> Chosen:
+    """Give a method what it asks for: the wavelengths of its bands, the subspace of the scene."""
+    if (
+        getattr(chosen.settings, "space", ()) is None
+        and common is not None
+        and np.array_equal(bands, common.bands)
+    ):
+        chosen = chosen._replace(settings=replace(chosen.settings, space=common.space))
     asks = getattr(chosen.settings, "wavelengths", ()) is None
     if not asks or cube.wavelengths is None:
         return chosen

@@ -12,7 +12,6 @@ from typing import Any
 from rich.console import Console
 
 from hydiff.cube import Bools
-from hydiff.result import Result
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -31,14 +30,13 @@ def progress_bar() -> Iterator[Callable[[Any], None] | None]:
         yield lambda step: bar.update(task, completed=step.done, total=step.total)
 
 
-def print_summary(result: Result, made: list[Path]) -> None:
-    from hydiff.provenance import counts
-
-    n = counts(result)
+def print_summary(record: Mapping[str, Any], made: list[Path]) -> None:
+    """The close of a fill, from its record."""
+    n = record["entries"]
     out.print(f"filled {n['filled']:,} of {n['missing_before']:,} missing entries", end=" ")
-    out.print(f"with {result.method} in {result.seconds:.1f} s")
-    print_left(result.left, out)
-    for note in result.notes:
+    out.print(f"with {record['method']} in {record['seconds']:.1f} s")
+    print_left(n["left"], out)
+    for note in record["notes"]:
         out.print(f"note: {note}", markup=False)
     named = {".filled.npz": "which", ".sigma.npz": "± 1-σ", ".fill.json": "how"}
     for path in made:

@@ -17,7 +17,7 @@ import numpy as np
 
 from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName
-from hydiff.io import conventions, emit, masks, quality
+from hydiff.io import conventions, emit, envi, masks, quality
 from hydiff.io.geotiff import cloud_optimised
 from hydiff.io.parsing import native, parsing
 from hydiff.io.sidecar import FIELDS, plain
@@ -26,6 +26,7 @@ from hydiff.io.staging import staged
 __all__ = [
     "FORMATS",
     "cloud_optimised",
+    "envi",
     "format_for",
     "read",
     "read_mask",

@@ -8,7 +8,7 @@ import numpy as np
 
 from hydiff.cube import Array, Bools
 
-BUDGET = 64 << 20  # bytes of one block: a few bands of a large scene, all of a small one
+BUDGET = 16 << 20  # bytes of one block: a few bands of a large scene, all of a small one
 
 Block = tuple[slice, slice, slice]
 

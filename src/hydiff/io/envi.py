@@ -11,12 +11,13 @@ import tempfile
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hydiff.cube import Array, Cube, Floats
+from hydiff.cube import Array, Cube, Floats, Lazy
 from hydiff.errors import CubeFormatError
 from hydiff.io.blocks import blocks, differs
 from hydiff.io.gdal import gdal
@@ -113,9 +114,9 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     header = _appended(data) if appended else data.with_suffix(".hdr")
     shutil.copyfile(source, data)
     shutil.copyfile(source_header, header)
-    stored = _values(data, layout, "r+")
     for block in blocks(layout.shape, layout.dtype.itemsize, axis=ORDER[layout.interleave][0]):
         new = np.asarray(cube.values[block])
+        stored = _values(data, layout, "r+")  # mapped anew: what stays mapped counts as memory
         changed = differs(stored[block], new)
         if changed.any():  # pages that are not touched need not be written
             stored[block][changed] = new[changed]
@@ -264,6 +265,32 @@ def _check_size(data: Path, header: Path, layout: Layout) -> None:
             f"({bands} bands x {rows} lines x {cols} samples x {layout.dtype.itemsize} bytes "
             f"+ offset {layout.offset}); correct the header or fetch the file again"
         )
+
+
+def plain_windows(cube: Cube) -> Cube:
+    """An ENVI cube whose windows are read from the file instead of mapped.
+
+    What is mapped counts as memory, and the kernel maps far more of a large file than is asked for.
+    """
+    data, header = _pair(cube.path or Path())
+    layout = _layout(_parse(header), header)
+    read = partial(_read_block, data, layout)
+    return replace(cube, values=Lazy(layout.shape, layout.dtype, read))
+
+
+def _read_block(data: Path, layout: Layout, *block: slice) -> Array:
+    """(bands, rows, cols) of a block: for each index of the slowest axis one run of the file."""
+    order = ORDER[layout.interleave]
+    first, second, third = (block[axis] for axis in order)
+    _, n, width = layout.file_shape
+    out = np.empty([s.stop - s.start for s in (first, second, third)], layout.dtype)
+    with data.open("rb") as file:
+        for i in range(first.start, first.stop):
+            entries = (i * n + second.start) * width
+            file.seek(layout.offset + entries * layout.dtype.itemsize)
+            run = np.fromfile(file, layout.dtype, (second.stop - second.start) * width)
+            out[i - first.start] = run.reshape(-1, width)[:, third]
+    return out.transpose(np.argsort(order))
 
 
 def _values(data: Path, layout: Layout, mode: Any) -> Array:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 import zipfile
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -181,7 +182,15 @@ def save_array(path: Path, array: Array) -> None:
         np.lib.format.write_array(file, array, allow_pickle=False)
 
 
-def save_archive(path: Path, arrays: dict[str, Array]) -> None:
+class Stream(NamedTuple):
+    """An array that is written a part at a time, in C order."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    parts: Iterable[Array]
+
+
+def save_archive(path: Path, arrays: Mapping[str, Array | Stream]) -> None:
     """Like np.savez_compressed, but without the date, so that equal arrays give equal files.
 
     (That one also cannot write an array that is called `file`.)
@@ -191,4 +200,16 @@ def save_archive(path: Path, arrays: dict[str, Array]) -> None:
             entry = zipfile.ZipInfo(name + ".npy")  # dated 1980, the earliest a zip can say
             entry.compress_type = zipfile.ZIP_DEFLATED
             with archive.open(entry, "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, array, allow_pickle=False)
+                if isinstance(array, Stream):
+                    _write_stream(member, array)
+                else:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def _write_stream(file: IO[bytes], stream: Stream) -> None:
+    """The very bytes that `write_array` makes of the array as a whole."""
+    described = np.lib.format.dtype_to_descr(stream.dtype)
+    header = {"descr": described, "fortran_order": False, "shape": stream.shape}
+    np.lib.format.write_array_header_1_0(file, header)
+    for part in stream.parts:
+        file.write(part.astype(stream.dtype, copy=False).tobytes())

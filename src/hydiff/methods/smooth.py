@@ -51,6 +51,7 @@ class Smooth:
     s: float | None = None  # order of the Laplacian: 1 is harmonic, 2 biharmonic; None = fitted
     components: int = 24  # principal components kept
     error_bars: bool = False  # also work out the posterior variance
+    space: subspace.Subspace | None = None  # of the scene that this is a part of; None = fitted
 
     def __post_init__(self) -> None:
         if self.s is not None and not 0.5 <= self.s <= 2:
@@ -87,12 +88,10 @@ def smooth(
     seen = np.broadcast_to(observed, y.shape)
     y, known, spread = complete(y, seen)
     noisy = bool(sigma_y.any())
-    # whitened: a component's noise has the same variance in all directions
-    weight = 1 / np.maximum(sigma_y, 0.05 * sigma_y.max()) if noisy else np.ones(C)
-    weight = weight[:, None, None]
+    weight = _whitening(sigma_y)[:, None, None]
     flat = (weight * y).reshape(C, -1)
     told = flat[:, known.ravel()]
-    space = subspace.fit(told, np.ones(told.shape, bool), settings.components)
+    space = settings.space or subspace.fit(told, np.ones(told.shape, bool), settings.components)
     z = np.where(known, space.project(flat).reshape(-1, H, W), 0.0)
     poor = seen.any(axis=0) & ~known
     plain = settings.s is not None and not noisy
@@ -123,6 +122,21 @@ def smooth(
         variance = np.tensordot(space.basis**2, variance, 1) + left[:, None, None]
         sigma = np.sqrt(np.where(known, spread, variance / weight**2))
     yield Step(1, 1, x, sigma=sigma)
+
+
+def _whitening(sigma_y: Floats) -> Floats:
+    """(C,) factors that give a component's noise the same variance in all directions."""
+    if not sigma_y.any():
+        return np.ones(len(sigma_y))
+    weight: Floats = 1 / np.maximum(sigma_y, 0.05 * sigma_y.max())
+    return weight
+
+
+def spectra(y: Floats, observed: Bools, sigma_y: Floats) -> Floats:
+    """(C, n) the whitened spectra that `smooth` fits its components to; arguments as there."""
+    y, known, _ = complete(y, np.broadcast_to(observed, y.shape))
+    told: Floats = _whitening(sigma_y)[:, None] * y[:, known]
+    return told
 
 
 def _leftover(y: Floats, space: subspace.Subspace) -> Floats:

@@ -1,0 +1,407 @@
+"""Laws of scenes: tiles change nothing that matters, memory is kept, nothing done is lost."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.ndimage import gaussian_filter
+
+import hydiff
+from hydiff import io, mask, problem, provenance, scene
+from hydiff.cube import Cube
+from hydiff.errors import BadValue, HydiffError, NothingObserved, OutputError
+from hydiff.scene import Limits, Order
+
+PLENTY = 8e9
+LINEAR, SMOOTH = Order(method="linear"), Order(method="smooth", outside="fill")
+
+
+def made(shape, rng, scale=100.0):
+    """A smooth scene of four spectra, float32."""
+    bands, rows, cols = shape
+    maps = gaussian_filter(rng.standard_normal((4, rows, cols)), (0, 4, 4))
+    spectra = gaussian_filter(rng.standard_normal((bands, 4)), (2, 0))
+    texture = 0.02 * rng.standard_normal(shape)
+    return (scale * (np.tensordot(spectra, maps, 1) + 0.05 * texture)).astype(np.float32)
+
+
+def damaged(values, observed, nodata=-9999.0):
+    return Cube(np.where(observed, values, nodata).astype(values.dtype), nodata=nodata)
+
+
+@pytest.fixture
+def truth(rng):
+    return made((10, 70, 90), rng)
+
+
+@pytest.fixture
+def observed(rng):
+    return mask.make_mask("stripes", (10, 70, 90), 0.15, rng)
+
+
+@pytest.fixture
+def file(tmp_path, truth, observed):
+    hydiff.write(damaged(truth, observed), tmp_path / "in.bsq")
+    return tmp_path / "in.bsq"
+
+
+def contents(path):
+    """All bytes that a fill made, but for the record, which tells times and paths."""
+    if path.is_dir():
+        return {p.relative_to(path): p.read_bytes() for p in path.rglob("*") if p.is_file()}
+    names = (path, provenance.filled_mask_path(path), provenance.sigma_path(path))
+    return {p.name: p.read_bytes() for p in names if p.exists()}
+
+
+def rmse(filled, truth, where):
+    return float(np.sqrt(((np.asarray(filled.values) - truth)[where] ** 2).mean()))
+
+
+# ── tiles and the whole ──────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        SMOOTH,
+        Order(method="smooth", sigma_y="auto", settings={"error_bars": True}),
+        Order(method="idw", max_gap=4),
+        Order(budget="fast", seed=3),
+    ],
+    ids=["smooth", "noise and bars", "max gap", "auto"],
+)
+def test_one_tile_is_the_plain_fill_to_the_byte(file, order, tmp_path):
+    one, plain = tmp_path / "one" / "out.bsq", tmp_path / "plain" / "out.bsq"
+    for path in (one, plain):
+        path.parent.mkdir()
+    done = scene.fill(file, one, order, Limits(PLENTY, tile=200))
+    result = hydiff.fill(
+        hydiff.read(file),
+        method=order.method,
+        budget=order.budget,
+        sigma_y=order.sigma_y,
+        seed=order.seed,
+        outside=order.outside,
+        max_gap=order.max_gap,
+        **order.settings,
+    )
+    provenance.save(result, plain)
+    assert contents(one) == contents(plain)
+    told = provenance.record(result)
+    for key in ("entries", "method", "settings"):
+        assert done.record[key] == told[key]
+    assert done.record["expected"] == told["expected"]
+
+
+@pytest.mark.parametrize("suffix", [".bsq", ".bip", ".zarr", ".tif"])
+def test_many_tiles_fill_like_one_and_touch_nothing_else(truth, observed, tmp_path, suffix):
+    source, out = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
+    hydiff.write(damaged(truth, observed), source)
+    done = scene.fill(source, out, SMOOTH, Limits(PLENTY, tile=32))
+    before, after = np.asarray(hydiff.read(source).values), np.asarray(hydiff.read(out).values)
+    assert done.record["tiles"]["of"] == 9 and not provenance.tiles_path(out).exists()
+    assert np.array_equal(after[:, observed], before[:, observed])
+    filled = ~io.read_mask(provenance.filled_mask_path(out), "missing", truth.shape)
+    assert np.array_equal(
+        np.broadcast_to(filled, truth.shape), np.broadcast_to(~observed, truth.shape)
+    )
+    whole = hydiff.fill(hydiff.read(source), method="smooth", outside="fill")
+    missing = np.broadcast_to(~observed, truth.shape)
+    assert rmse(hydiff.read(out), truth, missing) < 1.05 * rmse(whole.cube, truth, missing)
+
+
+def test_another_format_may_be_asked_for(file, truth, observed, tmp_path):
+    scene.fill(file, tmp_path / "out.zarr", SMOOTH, Limits(PLENTY, tile=32))
+    scene.fill(file, tmp_path / "out.bsq", SMOOTH, Limits(PLENTY, tile=32))
+    one, two = (np.asarray(hydiff.read(tmp_path / f"out.{s}").values) for s in ("zarr", "bsq"))
+    assert np.array_equal(one, two)
+
+
+def test_masks_of_single_bands_and_integers(rng, tmp_path):
+    truth = np.rint(made((9, 60, 60), rng, 3000.0)).astype(np.int16)
+    observed = mask.make_mask("columns", truth.shape, 0.1, rng)
+    hydiff.write(damaged(truth, observed, -32768), tmp_path / "in.bil")
+    order = Order(method="smooth", outside="fill", settings={"error_bars": True})
+    scene.fill(tmp_path / "in.bil", tmp_path / "out.bil", order, Limits(PLENTY, tile=24))
+    out = hydiff.read(tmp_path / "out.bil")
+    values = np.asarray(out.values)
+    assert values.dtype == np.int16 and np.array_equal(values[observed], truth[observed])
+    assert not (values == -32768).any()
+    floor = truth.std()
+    assert np.sqrt(((values - truth)[~observed].astype(float) ** 2).mean()) < 0.2 * floor
+    filled = ~observed
+    bars = provenance.read_sigma(provenance.sigma_path(tmp_path / "out.bil"), filled)
+    assert np.isfinite(bars[filled]).all() and (bars[filled] > 0).all()
+
+
+def test_a_linear_scene_is_exact(tmp_path):
+    truth = np.fromfunction(lambda b, r, c: (b + 1.0) * (r - 2 * c), (3, 80, 70))
+    observed = np.ones((80, 70), bool)
+    observed[:, 30:35] = observed[40:44] = False
+    hydiff.write(damaged(truth, observed, -1e6), tmp_path / "in.bsq")
+    scene.fill(tmp_path / "in.bsq", tmp_path / "out.bsq", LINEAR, Limits(PLENTY, tile=20))
+    assert np.allclose(np.asarray(hydiff.read(tmp_path / "out.bsq").values), truth, atol=1e-9)
+
+
+def test_tiles_without_gaps_are_never_computed(truth, tmp_path, monkeypatch):
+    observed = np.ones((70, 90), bool)
+    observed[5:9, 5:9] = observed[60:63, 80:84] = False
+    hydiff.write(damaged(truth, observed), tmp_path / "in.bsq")
+    done = scene.fill(tmp_path / "in.bsq", tmp_path / "out.bsq", LINEAR, Limits(PLENTY, tile=16))
+    assert done.record["tiles"]["filled"] == 2 and done.record["tiles"]["of"] == 30
+
+
+def test_a_scene_without_gaps_is_a_copy(truth, tmp_path):
+    hydiff.write(Cube(truth, nodata=-9999.0), tmp_path / "in.bsq")
+    done = scene.fill(tmp_path / "in.bsq", tmp_path / "out.bsq", LINEAR, Limits(PLENTY, tile=16))
+    assert done.record["entries"]["filled"] == done.record["tiles"]["filled"] == 0
+    assert (tmp_path / "out.bsq").read_bytes() == (tmp_path / "in.bsq").read_bytes()
+
+
+@pytest.mark.parametrize("outside", ["keep", "fill"])
+@pytest.mark.parametrize("max_gap", [None, 3.0])
+@pytest.mark.parametrize("bad_bands", ["keep", "fill"])
+def test_what_to_fill_is_what_the_plain_fill_would(rng, tmp_path, outside, max_gap, bad_bands):
+    seen = rng.random((6, 21, 30)) > 0.3
+    seen[:3] = seen[0]
+    seen[4] = False
+    seen[:, :4] = False
+    cube = Cube(
+        np.where(seen, 1.0, np.nan), good=np.array([1, 0, 1, 1, 1, 0]), wavelengths=np.arange(6.0)
+    )
+    hydiff.write(cube, tmp_path / "in.bsq")
+    choices = {"outside": outside, "max_gap": max_gap, "bad_bands": bad_bands}
+    order = Order(method="linear", **choices)
+    told = scene.preview(tmp_path / "in.bsq", order, Limits(PLENTY, tile=16))
+    target, left = problem.targets(cube, seen, **choices)
+    assert told["entries_to_fill"] == target.sum() and told["left"] == left
+
+
+def test_a_given_mask_and_nodata_are_heeded(truth, tmp_path):
+    hydiff.write(Cube(truth), tmp_path / "in.bsq")
+    given = np.ones((70, 90), bool)
+    given[20:24, 30:40] = False
+    done = scene.fill(
+        tmp_path / "in.bsq", tmp_path / "out.bsq", LINEAR, Limits(PLENTY, tile=40), observed=given
+    )
+    assert done.record["entries"]["filled"] == 10 * 40
+    with pytest.raises(BadValue, match="occurs nowhere"):
+        order = Order(method="linear", nodata=12345.0)
+        scene.fill(tmp_path / "in.bsq", tmp_path / "no.bsq", order, Limits(PLENTY, tile=40))
+    with pytest.raises(NothingObserved):
+        nothing = np.zeros((70, 90), bool)
+        scene.fill(
+            tmp_path / "in.bsq",
+            tmp_path / "no.bsq",
+            LINEAR,
+            Limits(PLENTY, tile=40),
+            observed=nothing,
+        )
+
+
+def test_bits_are_booleans_on_disk(tmp_path, rng):
+    flags = rng.random((3, 11, 21)) > 0.5
+    bits = scene.Bits(tmp_path / "x.bits", flags.shape).empty()
+    for rows in (slice(0, 4), slice(4, 11)):
+        bits.put(slice(0, 3), rows, flags[:, rows])
+    assert np.array_equal(bits.box((slice(0, 11), slice(0, 21))), flags)
+    assert np.array_equal(bits.get(slice(1, 2), slice(3, 9), slice(5, 19)), flags[1:2, 3:9, 5:19])
+    assert np.array_equal(bits.plane(2), flags[2]) and bits.total() == flags.sum()
+
+
+def test_streamed_companions_are_those_of_the_plain_fill(tmp_path, rng):
+    flags = rng.random((11, 7, 9)) > 0.5
+    io.masks.write(flags, tmp_path / "a.npz", "missing")
+    groups = (flags[i : i + 8] for i in range(0, 11, 8))
+    io.masks.write_planes(groups, tmp_path / "b.npz", "missing", flags.shape)
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+
+
+# ── one recipe ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_recipe_is_used_by_every_tile_and_can_be_replayed(file, tmp_path):
+    order = Order(budget="fast", outside="fill")
+    first = scene.fill(file, tmp_path / "a.bsq", order, Limits(PLENTY, tile=48))
+    recipe = json.loads(provenance.record_path(tmp_path / "a.bsq").read_text())["recipe"]
+    assert recipe == first.record["recipe"]
+    again = Order(budget="fast", outside="fill", recipe=recipe)
+    scene.fill(file, tmp_path / "b.bsq", again, Limits(PLENTY, tile=48))
+    one, two = contents(tmp_path / "a.bsq"), contents(tmp_path / "b.bsq")
+    assert len(one) == 3 and list(one.values()) == list(two.values())
+
+
+# ── bounds ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_memory_is_read_as_people_write_it():
+    assert scene.limits("2GB", None, None).memory == 2e9
+    assert scene.limits("512MiB", None, None).memory == 512 * 2**20
+    assert scene.limits("1.5g", 64, 8) == Limits(1.5e9, 64, 8)
+    for text in ("two", "-1GB", "0", "3XB"):
+        with pytest.raises(BadValue, match="2GB"):
+            scene.limits(text, None, None)
+
+
+def test_the_least_memory_that_is_named_works(file, tmp_path):
+    with pytest.raises(BadValue, match=r"--memory \d+MB") as refusal:
+        scene.fill(file, tmp_path / "out.bsq", LINEAR, Limits(1e6))
+    assert {p.suffix for p in tmp_path.iterdir()} == {".bsq", ".hdr"}  # the input alone
+    assert not (tmp_path / "out.bsq").exists()
+    least = str(refusal.value).rpartition("--memory ")[2]
+    scene.fill(file, tmp_path / "out.bsq", LINEAR, scene.limits(least, None, None))
+    with pytest.raises(BadValue, match="smaller --tile"):
+        scene.fill(file, tmp_path / "no.bsq", LINEAR, Limits(1e6, tile=64))
+
+
+def test_formats_that_are_written_whole_are_refused(file, tmp_path):
+    with pytest.raises(BadValue, match=r"\.zarr"):
+        scene.fill(file, tmp_path / "out.npy", LINEAR, Limits(PLENTY, tile=32))
+
+
+PEAK = """
+import sys
+from hydiff import cli
+sys.argv = ["hydiff", *sys.argv[1:]]
+try:
+    cli.main()
+except SystemExit as done:
+    assert not done.code
+print([line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")][0])
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is Linux's")
+@pytest.mark.parametrize("suffix", [".bsq"])
+def test_a_scene_larger_than_the_memory_it_may_take(tmp_path, rng, suffix):
+    """200 MB of float32, which a plain fill turns into gigabytes, within 360 MB."""
+    shape = (160, 560, 560)
+    observed = np.ones(shape[1:], bool)
+    observed[100:106, 60:90] = observed[290:310, 300:303] = False
+    values = np.tile(made((160, 112, 112), rng), (1, 5, 5))
+    hydiff.write(damaged(values, observed), tmp_path / f"in{suffix}")
+    command = [sys.executable, "-c", PEAK, "fill", f"in{suffix}", "-o", f"out{suffix}"]
+    options = ["--method", "smooth", "--memory", "360MB"]
+    done = subprocess.run(
+        [*command, *options], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "by tiles" in done.stderr
+    peak = int(done.stdout.split()[-1]) * 1024
+    assert peak < 360e6  # the process, the file's values and the fill
+    out = hydiff.read(tmp_path / f"out{suffix}")
+    row, kept = np.asarray(out.values[:, 300:310]), observed[300:310]
+    assert np.array_equal(row[:, kept], values[:, 300:310][:, kept])
+    assert np.isfinite(row).all() and not (row == -9999).any()
+
+
+# ── interruptions ────────────────────────────────────────────────────────────────────────────────
+
+
+def command(*more):
+    return [sys.executable, "-m", "hydiff", "fill", "in.bsq", *more]
+
+
+def test_kills_and_resume_end_with_the_same_bytes(file, tmp_path):
+    options = ["--method", "smooth", "--set", "error_bars=true", "--tile", "16", "--seed", "5"]
+    subprocess.run(command("-o", "whole.bsq", *options), cwd=tmp_path, check=True)
+    work, done = tmp_path / "out.bsq.tiles", []
+    for stop in (2, 5):
+        run = subprocess.Popen(command("-o", "out.bsq", *options, "--resume"), cwd=tmp_path)
+        while run.poll() is None and len(list(work.glob("tile-*.json"))) < stop:
+            time.sleep(0.005)
+        run.send_signal(signal.SIGKILL)
+        run.wait()
+        assert run.returncode == -signal.SIGKILL and not (tmp_path / "out.bsq").exists()
+        done.append({p.name: p.stat().st_mtime_ns for p in work.glob("tile-*.json")})
+    assert len(done[1]) > len(done[0]) >= 2
+    assert done[0].items() <= done[1].items()  # what was done was not done again
+    subprocess.run(command("-o", "out.bsq", *options, "--resume"), cwd=tmp_path, check=True)
+    assert list(contents(tmp_path / "out.bsq").values()) == list(
+        contents(tmp_path / "whole.bsq").values()
+    )
+    assert len(contents(tmp_path / "out.bsq")) == 3 and not work.exists()
+
+
+class Stopped(Exception):
+    pass
+
+
+def stop_after(count):
+    def progress(step):
+        if step.done == count:
+            raise Stopped
+
+    return progress
+
+
+@pytest.fixture
+def interrupted(file, tmp_path):
+    """A fill that stopped after two tiles."""
+    with pytest.raises(Stopped):
+        scene.fill(
+            file, tmp_path / "out.bsq", SMOOTH, Limits(PLENTY, tile=24), progress=stop_after(2)
+        )
+    return tmp_path / "out.bsq"
+
+
+def test_a_changed_input_or_recipe_is_refused(file, interrupted):
+    def resumed(order=SMOOTH, tile=24):
+        return scene.fill(file, interrupted, order, Limits(PLENTY, tile=tile), resume=True)
+
+    with pytest.raises(BadValue, match="the settings changed"):
+        resumed(Order(method="smooth", outside="fill", settings={"s": 1.5}))
+    with pytest.raises(BadValue, match="the seed changed"):
+        resumed(Order(method="smooth", outside="fill", seed=1))
+    with pytest.raises(BadValue, match="the tiling changed"):
+        resumed(tile=30)
+    with pytest.raises(BadValue, match="what is missing"):
+        resumed(Order(method="smooth", outside="fill", max_gap=2))
+    content = bytearray(file.read_bytes())
+    content[1000] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(BadValue, match="the input changed"):
+        resumed()
+    content[1000] ^= 1
+    file.write_bytes(content)
+    resumed()
+
+
+def test_a_damaged_tile_is_computed_again(file, interrupted, tmp_path):
+    scene.fill(file, tmp_path / "whole.bsq", SMOOTH, Limits(PLENTY, tile=24))
+    tile = next(provenance.tiles_path(interrupted).glob("tile-*.npy"))
+    tile.write_bytes(tile.read_bytes()[:-8])
+    scene.fill(file, interrupted, SMOOTH, Limits(PLENTY, tile=24), resume=True)
+    assert interrupted.read_bytes() == (tmp_path / "whole.bsq").read_bytes()
+
+
+def test_without_resume_a_fill_starts_anew(file, interrupted):
+    order = Order(method="smooth", outside="fill", seed=1)
+    scene.fill(file, interrupted, order, Limits(PLENTY, tile=24))
+    assert interrupted.exists()
+
+
+def test_requests_that_no_method_can_meet_are_refused_before_the_work(file, tmp_path):
+    for order, told in (
+        (Order(method="smooth", max_error=0.5), "max_error"),
+        (Order(budget="huge"), "budget"),
+        (Order(settings={"s": 1.5}), "belong to one method"),
+        (Order(method="linear", outside="far"), "outside"),
+    ):
+        with pytest.raises(HydiffError, match=told):
+            scene.fill(file, tmp_path / "out.bsq", order, Limits(PLENTY, tile=24))
+        assert not (tmp_path / "out.bsq").exists()
+
+
+def test_a_folder_of_someone_else_is_not_touched(file, tmp_path):
+    work = provenance.tiles_path(tmp_path / "out.bsq")
+    work.mkdir()
+    (work / "thesis.txt").write_text("mine")
+    with pytest.raises(OutputError, match="in the way"):
+        scene.fill(file, tmp_path / "out.bsq", LINEAR, Limits(PLENTY, tile=24))
+    assert (work / "thesis.txt").read_text() == "mine"
