@@ -92,7 +92,8 @@ def demo(
     with progress_bar() as progress:
         result = api.fill(damaged, method=method or DEFAULT, seed=seed, progress=progress)
     floor = api.fill(damaged, method="bandmean")
-    err.print(f"filled with {result.method} in {result.seconds:.1f} s\n")
+    err.print(f"filled with {result.method} in {result.seconds:.1f} s")
+    err.print("\n".join(result.notes), "\n", markup=False)
 
     columns = {result.method: result, "band mean": floor}
     scores = {name: metrics.score(r.values, truth, missing) for name, r in columns.items()}
@@ -110,6 +111,8 @@ def demo(
     plots.before_after(before, result.values, picture, observed=observed, truth=clean)
     out.print(f"\npicture   {picture}\ndamaged   {output / 'damaged.tif'}")
     out.print(f"filled    {made[0]}\nwhich     {made[-2]}\nhow       {made[-1]}")
+    if result.sigma is not None:
+        out.print(f"how sure  {provenance.sigma_path(cube)}")
 
 
 @app.command()
