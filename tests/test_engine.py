@@ -157,6 +157,11 @@ def test_side_by_side_advances_all_in_step_and_ends_with_the_first():
     assert met == [(("a", i), ("b", i)) for i in range(3)]
 
 
+def test_more_fits_than_there_are_streams_for_are_refused():
+    with pytest.raises(BadValue, match="at most 8"):
+        next(side_by_side([counting("a", 3)] * 9))
+
+
 def test_fits_side_by_side_are_what_they_are_alone():
     def run(seed):
         one = fit(seed)

@@ -30,6 +30,7 @@ PRECISIONS = ("auto", "fp32", "tf32", "bf16")
 RECORDING = threading.Lock()  # one graph at a time: torch keeps one memory pool under recording
 WARM_UP = 2  # eager steps before a graph is recorded, so that libraries settle on their kernels
 MOST_GRAPHS = 8  # variants of a step worth recording
+MOST_BESIDE = 8  # fits at a time: each takes four of the 32 streams that torch has
 
 Objective = Callable[[Any], tuple[Tensor, Tensor]]  # variant → (terms of the loss, estimate)
 T = TypeVar("T")
@@ -213,6 +214,8 @@ def side_by_side(runs: Sequence[Iterator[T]]) -> Iterator[tuple[T, ...]]:
     Ends with the first that ends.  What one yields is only safe to read on another stream after
     a synchronisation.  Without a GPU the methods simply take turns.
     """
+    if len(runs) > MOST_BESIDE:
+        raise BadValue(f"{len(runs)} fits side by side: expected at most {MOST_BESIDE}; take turns")
     streams: list[Any] = [None] * len(runs)
     if torch.cuda.is_available():
         streams = [torch.cuda.Stream() for _ in runs]  # type: ignore[no-untyped-call]
