@@ -1,0 +1,75 @@
+"""The command line: parse, call the library, print.
+
+Progress and messages go to stderr, results to stdout (`--json` for machines).
+Exit codes: 0 done, 1 an error of ours, 2 something to correct in the input, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from hydiff import errors
+from hydiff.cli import (
+    bench,
+    convert,
+    demo,
+    fill,
+    info,
+    mask,
+    methods,
+    score,
+    simulate,
+    train,
+)
+from hydiff.terminal import err, out
+
+COMMANDS = (
+    demo.demo,
+    info.info,
+    mask.mask,
+    simulate.simulate,
+    fill.fill,
+    score.score,
+    convert.convert,
+    train.train,
+    bench.bench,
+    methods.methods,
+)
+INTERRUPTED = 130
+
+app = typer.Typer(
+    no_args_is_help=True,
+    invoke_without_command=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in COMMANDS:
+    app.command()(command)
+
+
+def main() -> None:
+    """Run `hydiff`; errors that a user can act on become one line and exit code 2."""
+    try:
+        app()
+    except errors.HydiffError as error:
+        err.print(f"hydiff: {error}", style="red", markup=False)
+        sys.exit(2)
+    except SystemExit as done:
+        if done.code == INTERRUPTED:  # typer's own way to end on Ctrl-C says nothing
+            err.print("hydiff: interrupted, no output was written; --resume goes on with a fit")
+        raise
+
+
+@app.callback()
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """Fill missing pixels and bands in a hyperspectral cube, from that cube alone."""
+    if version:
+        import hydiff
+
+        out.print(f"hydiff {hydiff.__version__}")
+        raise typer.Exit

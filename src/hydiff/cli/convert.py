@@ -1,0 +1,28 @@
+"""`hydiff convert`: another format, or onto the map."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hydiff.cli.options import Overwrite, Var, refuse_input_as_output
+from hydiff.terminal import out
+
+
+def convert(
+    input: Path,
+    output: Path,
+    ortho: Annotated[bool, typer.Option("--ortho", help="Onto the map, by its GLT.")] = False,
+    glt: Annotated[Path | None, typer.Option(help="File that holds the GLT.  [INPUT]")] = None,
+    cog: Annotated[bool, typer.Option("--cog", help="A cloud-optimised GeoTIFF.")] = False,
+    var: Var = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write a cube in another format, chosen by the suffix of OUTPUT, with what lies beside it."""
+    from hydiff.handoff import convert as hand_over
+
+    refuse_input_as_output(input, output, overwrite)
+    made = hand_over(input, output, ortho=ortho, glt=glt, cog=cog, var=var, overwrite=overwrite)
+    out.print("\n".join(str(path) for path in made), markup=False)

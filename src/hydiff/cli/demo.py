@@ -1,0 +1,56 @@
+"""`hydiff demo`: damage the bundled scene, fill it, score the fill, draw it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.table import Table
+
+from hydiff.cli.options import Seed
+from hydiff.terminal import err, number, out, progress_bar, size
+
+
+def demo(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results.")] = Path(
+        "hydiff-demo"
+    ),
+    method: Annotated[str | None, typer.Option(help="Method to fill with.")] = None,
+    seed: Seed = 0,
+) -> None:
+    """Damage the bundled scene, fill it, score the fill against the truth, and draw it."""
+    from hydiff import api, bundled, io, metrics, plots, provenance, simulate
+    from hydiff.methods import DEFAULT
+
+    truth = bundled.sample()
+    err.print(f"scene: AVIRIS Indian Pines, {size(truth.shape)} ({bundled.CREDIT})")
+    damaged, observed = simulate.simulate(truth, "stripes", 1 / 3, seed=seed)
+    missing = ~observed
+    err.print(f"damage: slanted stripes, {100 * missing.mean():.1f} % of the pixels in all bands")
+    with progress_bar() as progress:
+        result = api.fill(damaged, method=method or DEFAULT, seed=seed, progress=progress)
+    floor = api.fill(damaged, method="bandmean")
+    err.print(f"filled with {result.method} in {result.seconds:.1f} s")
+    err.print("\n".join(result.notes), "\n", markup=False)
+
+    columns = {result.method: result, "band mean": floor}
+    scores = {name: metrics.score(r.values, truth, missing) for name, r in columns.items()}
+    table = Table("", *(f"{name}, {part}" for name in columns for part in ("all", "gaps")))
+    for rows in zip(*(s.table() for s in scores.values()), strict=True):
+        table.add_row(rows[0][0], *(number(v) for _, *pair in rows for v in pair))
+    out.print(table)
+
+    with io.staging.explained(output, output):
+        output.mkdir(parents=True, exist_ok=True)
+    cube, picture = output / "filled.tif", output / "before-after.png"
+    io.write(damaged, output / "damaged.tif", overwrite=True)
+    made = provenance.save(result, cube, command=sys.argv, overwrite=True)
+    before, clean = np.asarray(damaged.values), np.asarray(truth.values)
+    plots.before_after(before, result.values, picture, observed=observed, truth=clean)
+    out.print(f"\npicture   {picture}\ndamaged   {output / 'damaged.tif'}")
+    out.print(f"filled    {made[0]}\nwhich     {made[-2]}\nhow       {made[-1]}")
+    if result.sigma is not None:
+        out.print(f"how sure  {provenance.sigma_path(cube)}")

@@ -1,0 +1,57 @@
+"""`hydiff mask`: a mask from the cube's own gaps, a pattern, or suspected damage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hydiff.cli.options import Flags, Json, Overwrite, Quality, Var, detected, quality_layer
+from hydiff.terminal import out, print_json, share
+
+
+def mask(
+    file: Path,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write a mask: gaps and suggestions.")
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Take only suggestions of this kind (repeatable).")
+    ] = None,
+    nodata: Annotated[float | None, typer.Option(help="Value that means missing.")] = None,
+    quality: Quality = None,
+    flags: Flags = None,
+    var: Var = None,
+    overwrite: Overwrite = False,
+    json_: Json = False,
+) -> None:
+    """Take a census of the gaps, and suggest damage that the file does not declare."""
+    from hydiff import io
+    from hydiff.census import census
+    from hydiff.mask import shared
+    from hydiff.problem import observed_entries
+
+    if output is not None:
+        io.staging.refuse_existing(output, overwrite)
+    cube = io.read(file, var=var).load()
+    layer = quality_layer(cube.shape, quality, flags)
+    observed = observed_entries(cube, layer and layer.observed, nodata)
+    found = census(observed, cube.good)
+    suggestions = detected(cube, observed, only)
+    for suggestion in suggestions:
+        observed = observed & ~suggestion.missing
+    if output is not None:
+        io.write_mask(~shared(observed), output, "missing", overwrite=overwrite)
+    if json_:
+        advice = {s.kind: int(s.missing.sum()) for s in suggestions}
+        print_json({**found.to_dict(), "suggestions": advice, "mask": output and str(output)})
+        return
+    for line in found.describe():
+        out.print(line, markup=False)
+    for s in suggestions:
+        out.print(f"suspect: {s.message}", markup=False)
+    if output is not None:
+        out.print(f"mask of {share(~observed)} written to {output}; use --missing {output}")
+    elif suggestions:
+        out.print("write them to a mask with -o MASK.npz, or let `hydiff fill --detect` take them")

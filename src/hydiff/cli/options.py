@@ -1,0 +1,85 @@
+"""Options that several commands share, and how their text is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hydiff import errors
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
+Var = Annotated[str | None, typer.Option(help="Variable to read in .mat and .npz files.")]
+Quality = Annotated[
+    Path | None, typer.Option(help="Quality layer of the product; what it flags is missing too.")
+]
+Flags = Annotated[str | None, typer.Option(help="Flags of it to take, between commas.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing output files.")]
+Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+Output = Annotated[Path, typer.Option("-o", "--output", help="File to write.")]
+
+
+def key_values(pairs: list[str]) -> dict[str, str]:
+    for pair in pairs:
+        if "=" not in pair:
+            raise errors.BadValue(f"--set {pair}: expected key=value, e.g. --set s=1.25")
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def sigma_of(text: str) -> float | str | list[float] | dict[str, float]:
+    """A number, a share with a percent sign, one number per band between commas, one per detector
+    as NAME=NUMBER, or auto."""
+    if text == "auto":
+        return text
+    try:
+        if "=" in text:
+            pairs = (part.split("=", 1) for part in text.split(","))
+            return {name.strip(): float(value) for name, value in pairs}
+        if "," in text:
+            return [float(part) for part in text.split(",")]
+        return text if text.endswith("%") and float(text[:-1]) else float(text.rstrip("%"))
+    except ValueError:
+        raise errors.BadValue(
+            f"--sigma-y {text}: expected a number in the cube's unit, a share such as 5%, or auto"
+        ) from None
+
+
+def given_mask(shape: tuple[int, int, int], observed: Path | None, missing: Path | None) -> Any:
+    """True = measured, from whichever mask file was named; None when none was."""
+    from hydiff import io
+
+    if observed is not None and missing is not None:
+        raise errors.BadValue("--observed and --missing say the same thing twice: give one of them")
+    if observed is not None:
+        return io.read_mask(observed, "observed", shape)
+    return None if missing is None else io.read_mask(missing, "missing", shape)
+
+
+def quality_layer(shape: tuple[int, int, int], layer: Path | None, flags: str | None) -> Any:
+    """The quality layer that was named, or None."""
+    from hydiff import io
+
+    if layer is None:
+        if flags is not None:
+            raise errors.BadValue("--flags goes with --quality FILE: name the layer they stand in")
+        return None
+    wanted = [flag.strip() for flag in (flags or "").split(",") if flag.strip()]
+    return io.read_quality(layer, shape, wanted)
+
+
+def detected(cube: Any, observed: Any, only: list[str] | None) -> list[Any]:
+    from hydiff.detect import KINDS, detect
+
+    for kind in only or []:
+        if kind not in KINDS:
+            raise errors.UnknownName("kind of damage", kind, KINDS)
+    found = detect(cube.values, observed, cube.good)
+    return [s for s in found if not only or s.kind in only]
+
+
+def refuse_input_as_output(input: Path, output: Path, overwrite: bool) -> None:
+    if not overwrite and output.exists() and input.exists() and input.samefile(output):
+        raise errors.OutputError(
+            f"{output} is the input itself; choose another name, or pass --overwrite to replace it"
+        )

@@ -1,0 +1,40 @@
+"""`hydiff simulate`: damage a clean cube."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hydiff.cli.options import Output, Overwrite, Seed, Var
+from hydiff.terminal import out, share
+
+
+def simulate(
+    input: Path,
+    output: Output,
+    mask: Annotated[
+        str, typer.Option(help="Kind of gaps; see the list in the README.")
+    ] = "stripes",
+    missing: Annotated[float | None, typer.Option(help="Share of entries to remove.")] = None,
+    noise: Annotated[float, typer.Option(help="Noise std, a share of the cube's range.")] = 0.0,
+    seed: Seed = 0,
+    var: Var = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Damage a clean cube: remove entries, add noise.  The mask is written beside it."""
+    from hydiff import io
+    from hydiff.simulate import simulate as damage
+
+    mask_file = output.with_name(output.name + ".missing.npz")
+    for path in (output, mask_file):
+        io.staging.refuse_existing(path, overwrite)
+    source = io.read(input, var=var)
+    cube, observed = damage(source, mask, missing, noise=noise, seed=seed)
+    with io.staged(output, overwrite=overwrite) as folder:
+        io.write_into(replace(cube, path=source.path), folder / output.name)
+        io.masks.write(~observed, folder / mask_file.name, "missing")
+    out.print(f"{output}: {share(~observed)} removed ({mask}), nodata {cube.nodata:g}")
+    out.print(f"{mask_file}: the mask, for `hydiff score FILLED {input} --missing {mask_file}`")

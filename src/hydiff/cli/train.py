@@ -1,0 +1,68 @@
+"""`hydiff train`: a network from damaged cubes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hydiff.cli.options import Json, Output, Overwrite, Seed, Var, key_values
+from hydiff.terminal import err, number, out, print_json
+
+
+def train(
+    cubes: Annotated[list[Path], typer.Argument(help="Damaged cubes of one sensor.")],
+    output: Output,
+    minutes: Annotated[
+        float | None, typer.Option(help="Train this long.  [10 unless --epochs is given]")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Or: go through all cubes N times.")] = None,
+    batch: Annotated[int, typer.Option(help="Crops in an update.")] = 5,
+    crop: Annotated[int, typer.Option(help="Side of the crops, in pixels.")] = 144,
+    channels: Annotated[int, typer.Option(help="Of the network; 32 for a CPU.")] = 128,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Another setting, key=value (repeatable).")
+    ] = None,
+    nodata: Annotated[float | None, typer.Option(help="Value that means missing.")] = None,
+    var: Var = None,
+    seed: Seed = 0,
+    device: Annotated[str, typer.Option(help="auto | cpu | cuda.")] = "auto",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on after an interruption.")] = False,
+    overwrite: Overwrite = False,
+    json_: Json = False,
+) -> None:
+    """Train a network on damaged cubes alone, for `fill --weights`; by default for 10 minutes."""
+    from rich.progress import Progress
+
+    from hydiff.api import torch_device
+    from hydiff.methods import settings_from
+    from hydiff.train import Training, train_files
+
+    named = {"batch": batch, "crop": crop, "channels": channels, "seed": seed}
+    settings = settings_from("train", Training, None, named | key_values(set_ or []))
+    with Progress(console=err, transient=True, disable=not err.is_terminal) as bar:
+        task = bar.add_task("training", total=1.0)
+        report = train_files(
+            cubes,
+            output,
+            settings,
+            minutes=minutes,
+            epochs=epochs,
+            nodata=nodata,
+            var=var,
+            device=torch_device(device),
+            resume=resume,
+            overwrite=overwrite,
+            progress=lambda step, share: bar.update(task, completed=share),
+        )
+    if json_:
+        print_json(report)
+        return
+    out.print(f"{report['updates']:,} updates, {report['epochs']:g} epochs over", end=" ")
+    out.print(f"{report['crops']} crops of {len(cubes)} cubes in {report['seconds']:.1f} s")
+    first, last = report["losses"]["first"], report["losses"]["last"]
+    for term, name in (("data", "data"), ("ei", "equivariance")):
+        out.print(f"{name:13}{number(first[term])} → {number(last[term])}  mean square")
+    for label, path in zip(("weights", "card", "curve"), report["outputs"], strict=True):
+        out.print(f"{label:8} {path}", markup=False)
