@@ -4,6 +4,7 @@
     python benchmarks/learned.py table             dev scenes × published masks 1-4 × σ_y, one seed
     python benchmarks/learned.py presets           what the `fast` preset costs
     python benchmarks/learned.py seeds             five more seeds of one required figure
+    python benchmarks/learned.py product           the same, by `hydiff.fill` with its own scale
     python benchmarks/learned.py engines           the same fits by every engine and precision
 
 Each writes benchmarks/results/learned_NAME.csv and goes on where a file of that name stops.
@@ -29,6 +30,7 @@ import scipy.io
 import torch
 
 from hydiff import metrics
+from hydiff.cube import Scale, unit_scale
 from hydiff.engine import side_by_side
 from hydiff.mask import make_mask
 from hydiff.methods import choose
@@ -50,7 +52,7 @@ class Cell:
     method: str
     scene: str
     mask: str
-    scale: str  # percentile | minmax | stored
+    scale: str  # percentile | minmax | stored | minmax-product: as `hydiff.fill` sees minmax
     sigma_y: float = 0.0  # on the unit range
     seed: int = 0
     settings: str = "{}"  # JSON
@@ -101,6 +103,11 @@ def seeds():
         yield Cell("hydiff-ei", "indian_pines_144", "stripes_144_s0", "minmax", seed=seed)
 
 
+def product():
+    for seed in range(8):
+        yield Cell("hydiff-ei", "indian_pines_144", "stripes_144_s0", "minmax-product", seed=seed)
+
+
 def engines():
     runs = [("indian_pines_144", "stripes_144_s3", "percentile"),
             ("jasper_96", "published-2", "minmax"),
@@ -112,7 +119,8 @@ def engines():
 
 
 SUITES = {
-    "required": required, "seeds": seeds, "table": table, "presets": presets, "engines": engines,
+    "required": required, "seeds": seeds, "product": product, "table": table,
+    "presets": presets, "engines": engines,
 }  # fmt: skip
 
 
@@ -129,7 +137,8 @@ def truth_of(cell):
     cube = np.load(path)["cube"].transpose(2, 0, 1).astype(float)
     if cell.scale == "stored":
         return cube
-    low, high = np.percentile(cube, [0.01, 99.9] if cell.scale == "percentile" else [0, 100])
+    ends = [0.01, 99.9] if cell.scale == "percentile" else [0, 100]
+    low, high = np.percentile(cube, ends)
     return np.clip((cube - low) / (high - low), 0, 1)
 
 
@@ -151,6 +160,7 @@ class Input(NamedTuple):
     observed: np.ndarray
     y: np.ndarray
     sigma: np.ndarray
+    own: Scale  # what the method is given, within the cell's scale
 
 
 def input_of(cell):
@@ -158,7 +168,10 @@ def input_of(cell):
     observed = observed_of(cell, truth.shape)
     noise = np.random.default_rng(cell.seed).standard_normal(truth.shape)
     y = (truth + cell.sigma_y * noise) * observed
-    return Input(truth, observed, y, np.full(len(truth), cell.sigma_y))
+    own = Scale(0.0, 1.0)
+    if cell.scale.endswith("-product"):
+        own = unit_scale(y, observed, np.ones(len(y), bool))
+    return Input(truth, observed, y, np.full(len(truth), cell.sigma_y), own)
 
 
 def run_classical(cell):
@@ -178,7 +191,10 @@ def run_learned(cells):
     steps = [_steps(*both, cell.seed) for *both, cell in zip(chosen, inputs, cells, strict=True)]
     for last in side_by_side(steps):  # noqa: B007  # the last alone is kept
         pass
-    estimates = [step.x.double().cpu().numpy() for step in last]
+    estimates = [
+        given.own.from_unit(step.x.double().cpu().numpy())
+        for step, given in zip(last, inputs, strict=True)
+    ]
     seconds = (time.perf_counter() - start) / len(cells)
     return [
         _row(cell, given, x, seconds, way)
@@ -192,7 +208,8 @@ def _steps(chosen, given, seed):
 
     rng = torch.Generator(DEVICE).manual_seed(seed)
     return chosen.inpaint(
-        tensor(given.y), tensor(given.observed, torch.bool), tensor(given.sigma),
+        tensor(np.where(given.observed, given.own.to_unit(given.y), 0.0)),
+        tensor(given.observed, torch.bool), tensor(given.sigma),
         chosen.settings, rng=rng,
     )  # fmt: skip
 

@@ -152,9 +152,7 @@ def test_the_cube_tells_the_order_of_its_field(s, rng, stripes):
 @pytest.mark.parametrize("shape", [(6, 6), (5, 8), (1, 4)])
 def test_a_motion_keeps_neighbours_together(shape):
     H, W = shape
-    dice = seeded()
-    for _ in range(20):
-        source = module.motion(shape, dice).view(H, W)
+    for source in module.sources(module.motions(20, shape, seeded()), shape).view(-1, H, W):
         row, col = source // W, source % W
         for axis in (0, 1):
             steps = row.diff(dim=axis).abs() + col.diff(dim=axis).abs()
@@ -162,11 +160,24 @@ def test_a_motion_keeps_neighbours_together(shape):
 
 
 def test_motions_move_everything_everywhere():
-    dice = seeded()
     reached = torch.zeros(16, 16, dtype=torch.bool)
-    for _ in range(300):
-        reached[torch.arange(16), module.motion((4, 4), dice)] = True
+    for source in module.sources(module.motions(300, (4, 4), seeded()), (4, 4)):
+        reached[torch.arange(16), source] = True
     assert reached.all()
+
+
+def test_many_motions_are_each_of_them_alone(problem):
+    x = torch.randn(1, 3, 24, 24, generator=seeded())
+    motion = module.motions(4, (24, 24), seeded())
+    source = module.sources(motion, (24, 24))
+    alone = [module.moved(x, one[None]) for one in source]
+    assert torch.equal(module.moved(x, source), torch.cat(alone))
+    if problem.noise is None:
+        problem = problem._replace(texture=torch.zeros_like(problem.texture))
+        many = module.examples(problem, problem.z, motion, seeded())
+        each = [module.examples(problem, problem.z, one[None], seeded()) for one in motion]
+        for found, expected in zip(many, zip(*each, strict=True), strict=True):
+            torch.testing.assert_close(found, torch.cat(expected))
 
 
 def test_the_mean_over_symmetries_is_itself_symmetric():
@@ -189,30 +200,33 @@ def problem(request, tiny, stripes):
 
 
 def test_examples_have_the_gaps_of_the_real_mask(problem):
-    source = module.motion((24, 24), seeded())
-    seen = module.example(problem, problem.z, source, seeded())
+    motion = module.motions(2, (24, 24), seeded())
+    seen = module.examples(problem, problem.z, motion, seeded())
     mask = seen.given[0, problem.z.shape[1]]
     assert torch.equal(mask.bool(), problem.known)
     counted = seen.true + seen.own
-    assert (counted[~problem.known] == 1).all()
-    assert (counted[problem.known] < 0.5).all()  # 0 without noise
-    real = module.moved(problem.known, source)
+    assert (counted[:, ~problem.known] == 1).all()
+    assert (counted[:, problem.known] < 0.5).all()  # 0 without noise
+    real = module.moved(problem.known[None, None], module.sources(motion, (24, 24)))[:, 0]
     assert torch.equal(seen.true > 0, (counted > 0) & real) and seen.true.sum() > 0
     assert not (seen.own[real] > 0).any()
 
 
 def test_the_truth_of_an_example_is_never_from_a_real_gap(problem):
-    source = module.motion((24, 24), seeded())
-    one = module.example(problem, problem.z, source, seeded())
+    motion = module.motions(2, (24, 24), seeded())
+    one = module.examples(problem, problem.z, motion, seeded())
     anchor = one.given[:, : problem.z.shape[1]] * problem.spread
     other = torch.where(problem.known, problem.z, 77.0)
-    two = module.example(problem, other, source, seeded())
+    two = module.examples(problem, other, motion, seeded())
     moved_anchor = two.given[:, : problem.z.shape[1]] * problem.spread
     hidden = (one.true > 0) & ~problem.known
-    truth, again = (one.target + anchor)[..., hidden], (two.target + moved_anchor)[..., hidden]
+    truth, again = (
+        at.movedim(1, -1)[hidden] for at in (one.target + anchor, two.target + moved_anchor)
+    )
     torch.testing.assert_close(truth, again, atol=1e-4, rtol=1e-4)
     if problem.noise is None:
-        expected = module.moved(problem.z, source)[..., hidden]
+        expected = module.moved(problem.z, module.sources(motion, (24, 24)))
+        expected = expected.movedim(1, -1)[hidden]
         torch.testing.assert_close(truth, expected, atol=1e-4, rtol=1e-4)
 
 
@@ -227,7 +241,7 @@ def test_what_is_asked_for_has_noise_of_its_own(tiny, stripes):
     nu = problem.noise.square().sum(1).sqrt().view(-1, 1)
     for _ in range(200):
         noisy = problem._replace(z=module._noise(problem.noise, problem.z, rng))
-        drawn = module.example(noisy, noisy.z, torch.arange(24 * 24), rng)
+        drawn = module.examples(noisy, noisy.z, torch.zeros((1, 3), dtype=torch.int64), rng)
         given = drawn.given[0, K + 1 :][:, problem.known]
         asked = drawn.target[0][:, problem.known] / nu
         products, squares = products + (given * asked).mean(), squares + given.square().mean()
@@ -238,16 +252,16 @@ def test_what_is_asked_for_has_noise_of_its_own(tiny, stripes):
 def test_an_example_is_made_where_its_tensors_lie(problem):
     """As a recorded step needs it: the same places and randomness give the same numbers, new
     contents of the places others, and no number is looked at on the way."""
-    source = module.motion((24, 24), seeded())
-    one, same = (module.example(problem, problem.z, source, seeded(3)) for _ in range(2))
+    motion = module.motions(2, (24, 24), seeded())
+    one, same = (module.examples(problem, problem.z, motion, seeded(3)) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(one, same, strict=True))
-    source.copy_(module.motion((24, 24), seeded(5)))
-    other = module.example(problem, problem.z, source, seeded(3))
+    motion.copy_(module.motions(2, (24, 24), seeded(5)))
+    other = module.examples(problem, problem.z, motion, seeded(3))
     assert not torch.equal(one.target, other.target)
     with FakeTensorMode(allow_non_fake_inputs=True):  # holds no values: looking at one fails
         with pytest.raises(Exception, match=r"aten\._local_scalar_dense"):
             bool(torch.ones(1).sum() > 0)
-        module.example(problem, problem.z, source, torch.default_generator)
+        module.examples(problem, problem.z, motion, torch.default_generator)
 
 
 # The method

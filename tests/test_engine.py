@@ -152,9 +152,9 @@ def counting(label, n):
         yield label, i
 
 
-def test_side_by_side_advances_all_in_step_and_ends_with_the_first():
-    met = list(side_by_side([counting("a", 3), counting("b", 5)]))
-    assert met == [(("a", i), ("b", i)) for i in range(3)]
+def test_side_by_side_advances_all_in_step_and_ends_with_the_last():
+    met = list(side_by_side([counting("a", 3), counting("b", 5), counting("c", 0)]))
+    assert met == [(("a", min(i, 2)), ("b", i), None) for i in range(5)]
 
 
 def test_more_fits_than_there_are_streams_for_are_refused():

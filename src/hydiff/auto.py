@@ -24,7 +24,7 @@ from hydiff.methods import METHODS, choose
 from hydiff.metrics import NORMAL_QUANTILES
 from hydiff.problem import Sigma
 from hydiff.result import Step
-from hydiff.run import Estimate, Job, Progress, estimate
+from hydiff.run import Estimate, Job, Progress, estimate, estimates, torch_device
 
 NAME = "auto"
 BAND_GROUPS = 4
@@ -32,6 +32,8 @@ D, T = len(validate.EDGES) + 1, validate.TEXTURES
 BORROWED = 2000.0  # entries' worth of the pooled errors that every class of entries borrows
 BOOTSTRAPS = 200
 FEWEST = 30  # hidden pixels below which nothing is concluded
+MOST_GAPS = 20_000  # pixels that networks are tried on: their anchor is a dense matrix
+MOST_LOOKED = 100_000  # hidden entries of a fold whose errors are looked at
 COPIES, MEMORY = 10, 4e9  # copies of a cube that a trial makes, and bytes for all trials at a time
 LEAST = 0.02  # of the usual square error: no class of entries is told to be better
 HOPELESS = 0.9  # of a band's standard deviation: an error like that is no better than its mean
@@ -51,6 +53,10 @@ class Budget(NamedTuple):
     costly_folds: int  # fits of a costly candidate
 
 
+def _anchored(**settings: int) -> Candidate:
+    return Candidate(f"anchored ({settings['steps']} steps)", "anchored", settings, crossfit=True)
+
+
 SMOOTH = Candidate("smooth", "smooth")
 CLASSICAL = (
     SMOOTH,
@@ -60,11 +66,19 @@ CLASSICAL = (
 # where pixels keep some bands, what matters is how the others follow from them
 SPECTRAL = (SMOOTH, Candidate("along the bands", "spectral"))
 SPECTRAL_FOLDS = 3
-ANCHORED = Candidate("anchored", "anchored", {"steps": 200, "channels": 32}, crossfit=True)
 BUDGETS = {
     "fast": Budget(CLASSICAL, 8, 0),
     "normal": Budget(CLASSICAL, 12, 0),
-    "best": Budget((*CLASSICAL, ANCHORED), 8, 4),  # minutes on a CPU
+    "best": Budget((*CLASSICAL, _anchored(steps=200, examples=1, channels=32)), 8, 4),
+}
+# networks take seconds there; how long they may learn before they know the cube by heart differs
+# from cube to cube, so two lengths are tried
+GPU_BUDGETS = {
+    "fast": BUDGETS["fast"],
+    "normal": Budget((*CLASSICAL, _anchored(steps=800, examples=4)), 8, 3),
+    "best": Budget(
+        (*CLASSICAL, _anchored(steps=500, examples=1), _anchored(steps=1500, examples=4)), 8, 4
+    ),
 }
 
 
@@ -88,10 +102,18 @@ def fill(
     """Estimate a cube by a validated blend of candidates, or by the blend a recipe tells."""
     ready: dict[str, Estimate] = {}
     if recipe is None:
-        recipe, ready = decide(cube, seen, target, sigma_y, BUDGETS[budget], job, progress)
+        chosen = budget_of(budget, job)
+        recipe, ready = decide(cube, seen, target, sigma_y, chosen, job, progress)
     # what is applied went through JSON, so that a replay has the very same numbers
     plain: dict[str, Any] = json.loads(json.dumps(recipe))
     return _apply(plain, cube, seen, target, sigma_y, job, ready)
+
+
+def budget_of(name: str, job: Job) -> Budget:
+    """What a budget allows on the device of a job."""
+    if name == "fast" or job.device == "cpu":  # without waiting for torch
+        return BUDGETS[name]
+    return (GPU_BUDGETS if torch_device(job.device).type == "cuda" else BUDGETS)[name]
 
 
 def read_recipe(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
@@ -163,9 +185,8 @@ def decide_on(
 ) -> tuple[dict[str, Any], dict[str, Estimate]]:
     """One decision for a scene, from windows of it that share the folds among them."""
     if sum(_partial(w.seen) for w in windows) > 0:
-        costly_ones = tuple(c for c in budget.candidates if c.crossfit)
-        budget = Budget(SPECTRAL + costly_ones, SPECTRAL_FOLDS, budget.costly_folds)
-    candidates = [c for c in budget.candidates if not c.crossfit or budget.costly_folds]
+        budget = Budget(SPECTRAL, SPECTRAL_FOLDS, 0)
+    candidates = list(budget.candidates)
     if _is_noisy(sigma_y):
         candidates = [c for c in candidates if METHODS[c.method].noise]
     each = -(-budget.folds // len(windows))
@@ -177,35 +198,45 @@ def decide_on(
         if i < len(folds)
     ]
     job = job._replace(checkpoint=None)
-    costly = {
-        c.name: [
-            estimate(w.cube, w.seen & ~fold, _chosen(c), sigma_y, job)
-            for w, fold in hidden[: budget.costly_folds]
-        ]
-        for c in candidates
-        if c.crossfit
-    }
+    tried = hidden[: budget.costly_folds]
+    too_many = any(_gaps(w.seen & ~fold) > MOST_GAPS for w, fold in tried)
+    if too_many:
+        candidates = [c for c in candidates if not c.crossfit]
 
-    def trial(i: int) -> Trial:
-        (cube, seen, _), fold = hidden[i]
-        fits: list[Estimate | None] = []
-        for c in candidates:
-            if c.crossfit:
-                fits.append(costly[c.name][i] if i < len(costly[c.name]) else None)
-            else:
-                fits.append(estimate(cube, seen & ~fold, _chosen(c), sigma_y, job))
-        return _trial(cube, seen, fold, fits)
+    def look(fold: int, c: Candidate) -> Look:
+        (cube, seen, _), hide = hidden[fold]
+        return _look(estimate(cube, seen & ~hide, _chosen(c), sigma_y, job), cube, seen, hide)
 
-    trials: list[Trial] = []
     workers = _workers(windows[0].cube, memory)
     with ThreadPoolExecutor(workers) as pool:  # numpy and scipy leave Python while they work
-        for found in pool.map(trial, range(len(hidden))):
-            trials.append(found)
+        plain = {
+            (i, c.name): pool.submit(look, i, c)
+            for i in range(len(hidden))
+            for c in candidates
+            if not c.crossfit
+        }
+        parts = [(w.cube, w.seen & ~fold) for w, fold in tried]
+        costly = {
+            c.name: estimates(parts, _chosen(c), sigma_y, job) for c in candidates if c.crossfit
+        }
+        trials: list[Trial] = []
+        for i, (window, fold) in enumerate(hidden):
+            looks: list[Look | None] = []
+            for c in candidates:
+                if not c.crossfit:
+                    looks.append(plain[i, c.name].result())
+                elif i < len(tried):
+                    looks.append(_look(costly[c.name][i], window.cube, window.seen, fold))
+                else:
+                    looks.append(None)
+            trials.append(_trial(window.cube, window.seen, fold, looks))
             if progress is not None:
                 progress(Step(len(trials), len(hidden) + 1, None))
     kinds = [np.concatenate(k) for k in zip(*(_kinds(*w) for w in windows), strict=True)]
     wanted = (kinds[0], kinds[1])
     weights, why = _weights(trials, wanted, candidates, job.seed)
+    if too_many:
+        why += f"; more than {MOST_GAPS} pixels in gaps: networks were left out"
     recipe = {
         "method": NAME,
         "candidates": [
@@ -247,6 +278,11 @@ def _partial(seen: Bools) -> int:
     return int((some & ~none).sum()) - int(none.sum())
 
 
+def _gaps(seen: Bools) -> int:
+    """Pixels that lack a band."""
+    return int((~seen.all(axis=0)).sum())
+
+
 def _chosen(c: Candidate, **more: Any) -> Any:
     return choose(c.method, None, {**c.settings, **more})
 
@@ -272,32 +308,44 @@ def _groups(bands: int) -> Ints:
     return np.minimum(np.arange(bands) * BAND_GROUPS // max(bands, 1), BAND_GROUPS - 1)
 
 
-def _trial(cube: Cube, seen: Bools, fold: Bools, fits: Sequence[Estimate | None]) -> Trial:
-    values = np.asarray(cube.values, dtype=np.float64)
+class Look(NamedTuple):
+    """One candidate on the hidden entries of a fold that are looked at."""
+
+    residual: Floats  # (n,) in the cube's unit
+    sigma_y: Floats  # (bands,)
+    angle: Floats  # (2, pixels) as in Trial
+
+
+def _looked_at(fold: Bools) -> tuple[Ints, Ints, Ints]:
+    """(band, row, col) of hidden entries, at most MOST_LOOKED: neighbours tell much the same."""
+    at = np.flatnonzero(fold)
+    band, row, col = np.unravel_index(at[:: -(-len(at) // MOST_LOOKED)], fold.shape)
+    return band, row, col
+
+
+def _look(fit: Estimate, cube: Cube, seen: Bools, fold: Bools) -> Look:
+    at = _looked_at(fold)
+    pixels = fold.any(axis=0)
+    kept = seen[:, pixels]
+    truth = np.asarray(cube.values[:, pixels], dtype=np.float64)
+    b = np.where(kept, truth, 0.0)
+    a = np.where(kept, np.where(fold[:, pixels], fit.values[:, pixels], truth), 0.0)
+    angle = np.stack([np.linalg.norm(a - b, axis=0) / _norm(b), _angle(a, b)])
+    return Look(fit.values[at] - np.asarray(cube.values)[at], fit.sigma_y, angle)
+
+
+def _trial(cube: Cube, seen: Bools, fold: Bools, looks: Sequence[Look | None]) -> Trial:
     kept = seen & ~fold
     spread = _band_spread(cube, kept)
-    band, row, col = np.nonzero(fold)
-    truth = values[fold]
-    first = fits[0]
+    band, row, col = _looked_at(fold)
+    first = looks[0]
     assert first is not None  # the default candidate is never costly
-    residual = np.stack(
-        [np.full(len(truth), np.nan) if f is None else f.values[fold] - truth for f in fits]
-    )
+    residual = np.stack([np.full(len(band), np.nan) if k is None else k.residual for k in looks])
     distance = np.empty(seen.shape, np.intp)
     distance[:] = validate.distance_class(mask.shared(kept))
-    rough = validate.roughness(values, kept)[row, col]
-    pixels = fold.any(axis=0)
-    a, b = (
-        np.where(seen, v, 0.0)[:, pixels] for v in (np.where(fold, first.values, values), values)
-    )
-    return Trial(
-        residual / spread[band],
-        band,
-        distance[fold],
-        rough,
-        (first.sigma_y / spread)[band] ** 2,
-        np.stack([np.linalg.norm(a - b, axis=0) / _norm(b), _angle(a, b)]),
-    )
+    rough = validate.roughness(np.asarray(cube.values, dtype=np.float64), kept)[row, col]
+    noise = (first.sigma_y / spread)[band] ** 2
+    return Trial(residual / spread[band], band, distance[band, row, col], rough, noise, first.angle)
 
 
 def _norm(a: Floats) -> Floats:
@@ -432,6 +480,8 @@ def _errors(
     """
     edges = np.quantile(kinds[1], [1 / 3, 2 / 3]).tolist() if len(kinds[1]) else [0.0, 0.0]
     plain = {"by_class": None, "by_band": [1.0] * bands, "by_texture": [1.0] * T}
+    # costly candidates were fitted on some folds only: what the blend does is seen there
+    trials = [t for t in trials if np.isfinite(t.residual).all()] or trials
     if not trials:
         told = {"widening": 1.0, "intervals": list(NORMAL_QUANTILES), "angle": None}
         return {**plain, "texture_edges": edges, **told}
@@ -511,22 +561,30 @@ def _apply(
     distance = np.empty(seen.shape, np.intp)
     distance[:] = validate.distance_class(mask.shared(seen))
     group = np.broadcast_to(_groups(cube.bands)[:, None, None], seen.shape)
-    values = np.zeros(seen.shape)
-    notes: list[str] = []
-    first: Estimate | None = None
-    for entry, weight, wanted in zip(recipe["candidates"], weights, used, strict=True):
-        if not wanted:
-            continue
+    entries = [entry for entry, wanted in zip(recipe["candidates"], used, strict=True) if wanted]
+
+    def fitted(i: int) -> Estimate:
+        entry = entries[i]
         candidate = Candidate(entry["name"], entry["method"], entry["settings"], "fits" in entry)
         found = ready.get(candidate.name)
         if found is None:
-            found = _fitted(candidate, entry, cube, seen, sigma_y, job, bars=first is None)
-        first = found if first is None else first
-        notes += [n for n in found.notes if n not in notes]
+            found = _fitted(candidate, entry, cube, seen, sigma_y, job, bars=i == 0)
+        return found
+
+    room = MEMORY if job.common is None else 0.0  # a part of a scene has its own bound
+    with ThreadPoolExecutor(_workers(cube, room)) as pool:
+        plain = [i for i, entry in enumerate(entries) if "fits" not in entry]
+        beside = pool.map(fitted, plain)
+        found = {i: fitted(i) for i in range(len(entries)) if i not in plain}
+        found |= dict(zip(plain, beside, strict=True))
+    first = found[0]
+    values = np.zeros(seen.shape)
+    notes: list[str] = []
+    for i, weight in enumerate(weights[used]):
+        notes += [n for n in found[i].notes if n not in notes]
         share = weight[distance, group]
-        told = np.where(np.isfinite(found.values), found.values, first.values)
+        told = np.where(np.isfinite(found[i].values), found[i].values, first.values)
         values += np.where(share > 0, share * told, 0.0)
-    assert first is not None
     # bad bands, and bands nobody observed, are the plain fill of any candidate
     judged = cube.good_bands[:, None, None] & np.isfinite(first.values)
     values = np.where(judged, values, first.values)
@@ -559,9 +617,8 @@ def _fitted(
     if candidate.crossfit:
         alone = job._replace(checkpoint=None)
         hidden = _folds(cube, seen, entry["of"], entry["seed"])[: entry["fits"]]
-        return _mean_estimate(
-            [estimate(cube, seen & ~f, _chosen(candidate), sigma_y, alone) for f in hidden]
-        )
+        parts = [(cube, seen & ~fold) for fold in hidden]
+        return _mean_estimate(estimates(parts, _chosen(candidate), sigma_y, alone))
     more = {"error_bars": True} if bars and candidate.method == "smooth" else {}
     return estimate(cube, seen, _chosen(candidate, **more), sigma_y, job)
 

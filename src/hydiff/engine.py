@@ -208,11 +208,12 @@ class Fit:
             self.fused.refresh()
 
 
-def side_by_side(runs: Sequence[Iterator[T]]) -> Iterator[tuple[T, ...]]:
+def side_by_side(runs: Sequence[Iterator[T]]) -> Iterator[tuple[T | None, ...]]:
     """Advance several methods in turn, each in a CUDA stream of its own: their kernels overlap.
 
-    Ends with the first that ends.  What one yields is only safe to read on another stream after
-    a synchronisation.  Without a GPU the methods simply take turns.
+    Yields the latest of each until all have ended; None of one that ended before it began.  What
+    they yield is safe to read when the last has ended, before that only after a synchronisation.
+    Without a GPU the methods simply take turns.
     """
     if len(runs) > MOST_BESIDE:
         raise BadValue(f"{len(runs)} fits side by side: expected at most {MOST_BESIDE}; take turns")
@@ -221,16 +222,20 @@ def side_by_side(runs: Sequence[Iterator[T]]) -> Iterator[tuple[T, ...]]:
         streams = [torch.cuda.Stream() for _ in runs]  # type: ignore[no-untyped-call]
         for stream in streams:
             stream.wait_stream(torch.cuda.current_stream())
-    while True:
-        steps: list[T] = []
-        for run, stream in zip(runs, streams, strict=True):
-            with torch.cuda.stream(stream):  # does nothing for None
-                for step in run:
-                    steps.append(step)
-                    break
-        if len(steps) < len(runs):
-            return
-        yield tuple(steps)
+    latest: list[T | None] = [None] * len(runs)
+    going = list(range(len(runs)))
+    while going:
+        for i in tuple(going):
+            with torch.cuda.stream(streams[i]):  # does nothing for None
+                try:
+                    latest[i] = next(runs[i])
+                except StopIteration:
+                    going.remove(i)
+        if going:
+            yield tuple(latest)
+    for stream in streams:
+        if stream is not None:
+            torch.cuda.current_stream().wait_stream(stream)
 
 
 @contextmanager

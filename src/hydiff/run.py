@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 
 from hydiff import mask
 from hydiff.checkpoint import Checkpoint, fingerprint, history_of
-from hydiff.cube import Array, Bools, Cube, Floats, Scale, detector_scale
+from hydiff.cube import Bools, Cube, Floats, Scale, detector_scale
 from hydiff.errors import BadValue, UnknownName, memory_told
 from hydiff.methods import METHODS, Chosen, choose, settings_dict
 from hydiff.problem import Sigma, unit_sigma
@@ -61,6 +61,63 @@ def estimate(
     cube: Cube, seen: Bools, chosen: Chosen, sigma_y: Sigma, job: Job, progress: Progress = None
 ) -> Estimate:
     """Estimate every entry of a cube from the seen ones alone: scale, noise, subspace and all."""
+    task = _task(cube, seen, chosen, sigma_y, job)
+    keep, state, history = _checkpoint(task, job)
+    began = time.perf_counter() - (history[-1]["seconds"] if history else 0.0)
+    step = None
+    with memory_told(job.device, MEMORY_ADVICE), _determinism(job.deterministic):
+        for step in _steps(task, job, state):
+            history.append({**step.log, "seconds": time.perf_counter() - began})
+            if keep is not None:
+                keep.offer(step, history)
+            if progress is not None:
+                progress(step)
+        found = _estimate(task, step, job)
+    if keep is not None:
+        keep.remove()
+    logs: list[Mapping[str, float]] = [{k: float(v) for k, v in log.items()} for log in history]
+    return found._replace(history=logs)
+
+
+def estimates(
+    parts: Sequence[tuple[Cube, Bools]], chosen: Chosen, sigma_y: Sigma, job: Job
+) -> list[Estimate]:
+    """An estimate of each cube from its seen entries; networks go side by side on a GPU."""
+    if chosen.backend == "numpy" or torch_device(job.device).type == "cpu":
+        return [estimate(cube, seen, chosen, sigma_y, job) for cube, seen in parts]
+    from hydiff.engine import MOST_BESIDE, side_by_side
+
+    found: list[Estimate] = []
+    with memory_told(job.device, MEMORY_ADVICE), _determinism(job.deterministic):
+        for start in range(0, len(parts), MOST_BESIDE):
+            some = parts[start : start + MOST_BESIDE]
+            tasks = [_task(cube, seen, chosen, sigma_y, job) for cube, seen in some]
+            last: tuple[Step | None, ...] = (None,) * len(tasks)
+            for last in side_by_side([_steps(task, job) for task in tasks]):  # noqa: B007
+                pass
+            found += [_estimate(*each, job) for each in zip(tasks, last, strict=True)]
+    return found
+
+
+class Task(NamedTuple):
+    """A cube on the unit range, as a method gets it; arrays (bands, rows, cols)."""
+
+    values: Floats  # the cube's own
+    y: Floats
+    seen: Bools
+    sigma: Floats  # (bands,) on the unit range
+    scale: Scale
+    chosen: Chosen
+    good: Bools  # (bands,) measured ones, which the method fills
+    bad: Bools  # (bands,) measured ones, which get the plain spatial fill
+    notes: list[str]
+
+    @property
+    def inputs(self) -> tuple[Floats, Bools, Floats]:
+        return self.y[self.good], mask.shared(self.seen[self.good]), self.sigma[self.good]
+
+
+def _task(cube: Cube, seen: Bools, chosen: Chosen, sigma_y: Sigma, job: Job) -> Task:
     values = np.asarray(cube.values, dtype=np.float64)
     scale = (
         detector_scale(values, seen, cube.good_bands, cube.detectors)
@@ -72,13 +129,37 @@ def estimate(
     if sigma.any() and chosen.name in METHODS and not METHODS[chosen.name].noise:
         notes.append(f"{chosen.name} does not model noise: it filled as if sigma_y were 0")
         sigma = np.zeros_like(sigma)
-    if seen.all() and not sigma.any():
-        return Estimate(values, None, sigma, [], notes)
-    notes += [*getattr(chosen.settings, "notes", ()), *_coverage(chosen, seen)]
-    x, std, history, how = _run(chosen, y, seen, sigma, cube, job, progress)
-    notes += [f"engine: {how}"] if how else []
-    std = None if std is None else std * scale.spans[:, None, None]
-    return Estimate(scale.from_unit(x), std, sigma * scale.spans, history, notes)
+    measured = seen.any(axis=(1, 2))
+    good, bad = measured & cube.good_bands, measured & ~cube.good_bands
+    if not seen.all() or sigma.any():
+        notes += [*getattr(chosen.settings, "notes", ()), *_coverage(chosen, seen)]
+    chosen = _for_bands(chosen, cube, good, job.common)
+    return Task(values, y, seen, sigma, scale, chosen, good, bad, notes)
+
+
+def _steps(task: Task, job: Job, state: dict[str, Any] | None = None) -> Iterator[Step]:
+    """The method at work; nothing where there is nothing to fill."""
+    if not task.seen.all() or task.sigma.any():
+        yield from _start(task.chosen, *task.inputs, job, state)
+
+
+def _estimate(task: Task, step: Step | None, job: Job) -> Estimate:
+    """From the last step of a method: good bands its own, bad ones filled plainly, else NaN."""
+    sigma_y = task.sigma * task.scale.spans
+    if step is None:
+        return Estimate(task.values, None, sigma_y, [], task.notes)
+    x, std = np.full(task.y.shape, np.nan), None
+    x[task.good] = step.x if task.chosen.backend == "numpy" else step.x.double().cpu().numpy()
+    if step.sigma is not None:
+        std = np.full(task.y.shape, np.nan)
+        std[task.good] = step.sigma
+        std *= task.scale.spans[:, None, None]
+    if task.bad.any():
+        bands = task.y[task.bad], mask.shared(task.seen[task.bad]), task.sigma[task.bad]
+        for plain in _start(choose("harmonic"), *bands, job):
+            x[task.bad] = plain.x
+    notes = [*task.notes, *([f"engine: {step.how}"] if step.how else [])]
+    return Estimate(task.scale.from_unit(x), std, sigma_y, [], notes)
 
 
 def _coverage(chosen: Chosen, seen: Bools) -> list[str]:
@@ -96,55 +177,14 @@ def _coverage(chosen: Chosen, seen: Bools) -> list[str]:
     ]
 
 
-def _run(
-    chosen: Chosen,
-    y: Floats,
-    seen: Bools,
-    sigma: Floats,
-    cube: Cube,
-    job: Job,
-    progress: Progress,
-) -> tuple[Floats, Floats | None, list[Mapping[str, float]], str]:
-    """The method's estimate for good bands, the plain spatial fill for bad ones; NaN elsewhere.
-
-    y, seen: (bands, rows, cols) on the unit range.  Also returns the posterior std, if the method
-    gave one, the log of every step, and the engine of a learned method.
-    """
-    x, std = np.full(y.shape, np.nan), None
-    measured = seen.any(axis=(1, 2))
-    good, bad = measured & cube.good_bands, measured & ~cube.good_bands
-    chosen = _for_bands(chosen, cube, good, job.common)
-    inputs = (y[good], mask.shared(seen[good]), sigma[good])
-    keep, state, history = _checkpoint(chosen, inputs, job)
-    began = time.perf_counter() - (history[-1]["seconds"] if history else 0.0)
-    with memory_told(job.device, MEMORY_ADVICE), _determinism(job.deterministic):
-        for step in _start(chosen, *inputs, job, state):
-            history.append({**step.log, "seconds": time.perf_counter() - began})
-            if keep is not None:
-                keep.offer(step, history)
-            if progress is not None:
-                progress(step)
-        how = step.how
-        if step.sigma is not None:
-            std = np.full(y.shape, np.nan)
-            std[good] = step.sigma
-        x[good] = step.x if chosen.backend == "numpy" else step.x.double().cpu().numpy()
-    if keep is not None:
-        keep.remove()
-    if bad.any():
-        for step in _start(choose("harmonic"), y[bad], mask.shared(seen[bad]), sigma[bad], job):
-            x[bad] = step.x
-    return x, std, [{k: float(v) for k, v in record.items()} for record in history], how
-
-
 def _checkpoint(
-    chosen: Chosen, inputs: tuple[Array, ...], job: Job
+    task: Task, job: Job
 ) -> tuple[Checkpoint | None, dict[str, Any] | None, list[Mapping[str, Any]]]:
     """Where to keep the state, the state to go on from, and the history behind it."""
-    if job.checkpoint is None or chosen.backend == "numpy":
+    if job.checkpoint is None or task.chosen.backend == "numpy":
         return None, None, []
-    settings = settings_dict(chosen.settings)
-    belongs_to = fingerprint(*inputs, chosen.name, settings, job.seed)
+    settings = settings_dict(task.chosen.settings)
+    belongs_to = fingerprint(*task.inputs, task.chosen.name, settings, job.seed)
     keep = Checkpoint(job.checkpoint, belongs_to)
     if not job.resume:
         keep.refuse_foreign()

@@ -8,8 +8,8 @@ measure it again with the *real* mask, anchor it: now other pixels lie in the ga
 exactly the real geometry, and for most of them the truth is known.  Each step draws a new motion,
 so no example comes twice (docs/decisions/0007).
 
-Letters: z (1, K, H, W) coordinates in the spectral subspace, x = μ + r V z with r the bands'
-roughness; ν their noise; a the anchor; α the share of noise that recorruption adds.
+Letters: z (n, K, H, W) coordinates in the spectral subspace, x = μ + r V z with r the bands'
+roughness; ν their noise; α the share of noise that recorruption adds.
 """
 
 from __future__ import annotations
@@ -31,24 +31,28 @@ from hydiff.errors import BadValue
 from hydiff.methods import choose, classical
 from hydiff.methods.equivariant import Tensors
 from hydiff.methods.field import Field, fields, strength
+from hydiff.methods.smooth import fit_covariances
 from hydiff.result import Step
 
 TRUSTED = 0.9  # share of the variance its own bands must explain before a pixel counts as known
 ORDERS = (1.0, 1.25, 1.5, 1.75, 2.0)  # of the Laplacian: from harmonic to biharmonic
 USUAL_ORDER = 1.5
-ORDER_TRIALS = 4  # motions that tell the best order, on as many components
+ORDER_TRIALS = 8  # motions that tell the best order
+ORDER_COMPONENTS = 2  # on so many components
 TRIALS = 8  # motions that tell how far the anchor is off
 SHOWN = 20  # steps between two looks at the estimate
 KAPPAS = (1e-4, 1e3)  # least and most smoothness per noise variance
 SMOOTHEST = 0.05  # of the median roughness: what a band counts for at least
 ALPHA = 0.5  # recorruption
+JITTER = 0.5  # of the texture, added to what the network sees: else it knows pixels by heart
 
 
 @dataclass(frozen=True)
 class Anchored:
-    """The defaults are for a GPU; `fast` is a smaller run for a CPU."""
+    """The defaults are for a GPU; `short` learns less by heart, `fast` is for a CPU."""
 
-    steps: int = 500
+    steps: int = 1500
+    examples: int = 4  # moved images in a step
     lr: float = 1e-3  # of Adam at the start; it falls to 0 as a cosine
     s: float = 0.0  # order of the anchor's Laplacian; 0: the best of ORDERS (1.5 with noise)
     components: int = 16  # of the spectral subspace
@@ -64,7 +68,7 @@ class Anchored:
     PRESETS: ClassVar[dict[str, Anchored]]
 
     def __post_init__(self) -> None:
-        whole = ("steps", "components", "channels", "scales")
+        whole = ("steps", "examples", "components", "channels", "scales")
         for name in (*whole, "lr"):
             if not getattr(self, name) > 0:
                 raise BadValue(f"{name} = {getattr(self, name)}: expected a number above 0")
@@ -80,32 +84,46 @@ class Anchored:
             raise BadValue(f"hold_back = {self.hold_back}: expected a share from 0 to below 1")
 
 
-Anchored.PRESETS = {"full": Anchored(), "fast": Anchored(steps=200, channels=32)}
+Anchored.PRESETS = {
+    "full": Anchored(),
+    "short": Anchored(steps=500, examples=1),
+    "fast": Anchored(steps=200, examples=1, channels=32),
+}
 
 
 # ── motions ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def motion(shape: Sequence[int], dice: Generator) -> Tensor:
-    """(H·W,): for every pixel the number of the one that moves there.
+def motions(n: int, shape: Sequence[int], dice: Generator) -> Tensor:
+    """(n, 3): n motions, each a shift down and right and whether to transpose.
 
     The image goes on mirrored beyond its borders and is shifted by any amount, which includes its
     mirror images; a square one is also transposed half of the time.
     """
+    H, W = shape
+    ends = (2 * H, 2 * W, 1 + (H == W))
+    return torch.stack([torch.randint(end, (n,), generator=dice) for end in ends], dim=1)
 
-    def line(n: int) -> Tensor:
-        at = (torch.arange(n) + int(torch.randint(2 * n, (), generator=dice))) % (2 * n)
+
+def sources(motion: Tensor, shape: Sequence[int]) -> Tensor:
+    """(n, H·W) for motions (n, 3): for every pixel the number of the one that moves there."""
+
+    def line(n: int, shift: Tensor) -> Tensor:
+        at = (torch.arange(n, device=motion.device) + shift[:, None]) % (2 * n)
         return torch.minimum(at, 2 * n - 1 - at)
 
-    H, W = shape
-    numbers = line(H)[:, None] * W + line(W)
-    transposed = H == W and bool(torch.randint(2, (), generator=dice))
-    return (numbers.T if transposed else numbers).flatten()
+    (H, W), (down, right, transposed) = shape, motion.unbind(1)
+    numbers = line(H, down)[:, :, None] * W + line(W, right)[:, None]
+    if H == W:
+        numbers = torch.where(transposed[:, None, None] == 1, numbers.mT, numbers)
+    return numbers.flatten(1)
 
 
 def moved(x: Tensor, source: Tensor) -> Tensor:
-    """x (..., H, W) with its pixels taken from `source`."""
-    return x.flatten(-2)[..., source].view_as(x)
+    """x (n or 1, K, H, W) with its pixels taken from `source` (n, H·W): (n, K, H, W)."""
+    n, K = len(source), x.shape[1]
+    pixels = x.flatten(2).expand(n, -1, -1).gather(2, source[:, None].expand(-1, K, -1))
+    return pixels.view(n, *x.shape[1:])
 
 
 def symmetric(f: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
@@ -129,6 +147,7 @@ class Problem(NamedTuple):
     known: Tensor  # (H, W) bool
     anchor: Callable[[Tensor], Tensor]  # (1, K, H, W) → the same
     spread: Tensor  # (1, K, 1, 1) std of z
+    texture: Tensor  # (1, K, 1, 1) std of what a pixel of z does not share with its neighbours
     noise: Tensor | None  # (K, K): times white noise, the noise of z; None without noise
     spectra: Tensor  # (C, K): from z to bands
     base: Tensor  # (C, H, W): the anchor as a cube
@@ -149,12 +168,13 @@ def prepare(y: Tensor, observed: Tensor, sigma_y: Tensor, settings: Anchored, se
         s = settings.s or USUAL_ORDER
         space, kappa = _with_signal(flat, every, space, sigma[:, None] / r, (H, W), s)
     coordinates, pixels = _coordinates(flat, every, space)
+    pixels = pixels.reshape(H, W)
 
     def tensor(x: Array) -> Tensor:
         return torch.as_tensor(np.ascontiguousarray(x), dtype=torch.float32, device=y.device)
 
     z = tensor(coordinates.reshape(1, -1, H, W))
-    known = torch.as_tensor(pixels.reshape(H, W), device=y.device)
+    known = torch.as_tensor(pixels, device=y.device)
     spectra, mean = tensor(r * space.basis), tensor(r * space.mean[:, None]).view(C, 1, 1)
     noise: Tensor | None = None
     anchor: Callable[[Tensor], Tensor]
@@ -165,13 +185,19 @@ def prepare(y: Tensor, observed: Tensor, sigma_y: Tensor, settings: Anchored, se
     else:
         s = settings.s or best_order(z[0].cpu(), known.cpu(), torch.Generator().manual_seed(seed))
         anchor = Field(known, s)
-        smooth = choose("smooth", None, {"s": s})
-        rng = np.random.default_rng(seed)
-        *_, step = smooth.inpaint(values, seen, sigma, smooth.settings, rng=rng)
-        base = tensor(step.x)
-    spread = tensor(np.sqrt(space.variance) + 1e-9).view(1, -1, 1, 1)
+        base = mean + torch.einsum("ck,khw->chw", spectra, anchor(z)[0])
+        if seen.ndim == 3:  # `smooth` makes more of the bands that a pixel keeps
+            smooth = choose("smooth", None, {"s": s})
+            rng = np.random.default_rng(seed)
+            *_, step = smooth.inpaint(values, seen, sigma, smooth.settings, rng=rng)
+            base = tensor(step.x)
+    nugget = [c.nugget for c in fit_covariances(coordinates.reshape(-1, H, W), pixels)]
+    spread, texture = (
+        tensor(np.sqrt(variance) + 1e-9).view(1, -1, 1, 1)
+        for variance in (space.variance, np.array(nugget))
+    )
     z = torch.where(known, z, anchor(z))
-    return Problem(z, known, anchor, spread, noise, spectra, base)
+    return Problem(z, known, anchor, spread, texture, noise, spectra, base)
 
 
 def best_order(z: Tensor, known: Tensor, dice: Generator) -> float:
@@ -179,15 +205,15 @@ def best_order(z: Tensor, known: Tensor, dice: Generator) -> float:
     pixels = known.numpy()
     if pixels.all() or not pixels.any():
         return USUAL_ORDER
-    filled = classical.field(z[:ORDER_TRIALS].double().numpy(), pixels, USUAL_ORDER)
-    errors = np.zeros(len(ORDERS))
-    for _ in range(ORDER_TRIALS):
-        source = motion(pixels.shape, dice)
-        x = moved(torch.as_tensor(filled), source).numpy()
-        hidden = moved(known, source).numpy() & ~pixels
-        for i, s in enumerate(ORDERS):
-            errors[i] += ((classical.field(x, pixels, s) - x)[:, hidden] ** 2).sum()
-    return ORDERS[int(errors.argmin())]
+    filled = classical.field(z[:ORDER_COMPONENTS].double().numpy(), pixels, USUAL_ORDER)
+    source = sources(motions(ORDER_TRIALS, pixels.shape, dice), pixels.shape)
+    x = moved(torch.as_tensor(filled)[None], source).numpy()
+    hidden = pixels.ravel()[source.numpy()].reshape(-1, 1, *pixels.shape) & ~pixels
+    errors = []
+    for s in ORDERS:
+        found = classical.field(x.reshape(-1, *pixels.shape), pixels, s).reshape(x.shape)
+        errors.append(((found - x) ** 2 * hidden).sum())
+    return ORDERS[int(np.argmin(errors))]
 
 
 def _noise_of(space: subspace.Subspace, sigma: Floats) -> Floats:
@@ -247,32 +273,37 @@ def roughness(values: Floats, seen: Bools) -> Floats:
 # ── the fit ──────────────────────────────────────────────────────────────────────────────────────
 
 
-class Example(NamedTuple):
-    given: Tensor  # (1, I, H, W) what the network sees
-    target: Tensor  # (1, K, H, W) what it is to add to the anchor
-    true: Tensor  # (H, W) weight of pixels whose truth was measured
-    own: Tensor  # (H, W) of pixels whose truth is our own estimate
+class Examples(NamedTuple):
+    given: Tensor  # (n, I, H, W) what the network sees
+    target: Tensor  # (n, K, H, W) what it is to add to the anchor
+    true: Tensor  # (n, H, W) weight of pixels whose truth was measured
+    own: Tensor  # (n, H, W) of pixels whose truth is our own estimate
 
 
-def example(problem: Problem, z: Tensor, source: Tensor, rng: Generator) -> Example:
-    """z (1, K, H, W), without gaps, moved by `source` and measured again with the real mask.
+def examples(problem: Problem, z: Tensor, motion: Tensor, rng: Generator) -> Examples:
+    """z (1, K, H, W), without gaps, by each motion (n, 3), measured again with the real mask.
 
-    With noise, the estimate in z gets noise of its own, and what is measured again is corrupted
-    once more: z + α n is seen and z - n / α asked for.  Their noises are independent, so fitting
-    one to the other does not fit noise (recorrupted-to-recorrupted, Pang et al. 2021).
+    What the network sees is jittered: a pixel's own texture tells nothing of its neighbours, but
+    much about which pixel it is.  With noise, the estimate in z gets noise of its own, and what is
+    measured again is corrupted once more: z + α n is seen and z - n / α asked for.  Their noises
+    are independent, so fitting one to the other does not fit noise (recorrupted-to-recorrupted,
+    Pang et al. 2021).
     """
     known = problem.known.to(z.dtype)
     weight = 1 - known
+    source = sources(motion, known.shape)
     if problem.noise is None:
-        given = target = moved(z, source)
+        target = moved(z, source)
+        given = target + JITTER * problem.texture * noise_like(target, rng)
     else:
-        fresh, n = (_noise(problem.noise, z, rng) for _ in range(2))
+        each = z.expand(len(motion), -1, -1, -1)
+        fresh, n = (_noise(problem.noise, each, rng) for _ in range(2))
         x = moved(z + (1 - known) * fresh, source)
         given, target = x + ALPHA * n, x - known * n / ALPHA
         weight = weight + known / (1 + ALPHA**-2)  # less, for a target that is noisier
-    anchor, real = problem.anchor(given), moved(known, source)
+    anchor, real = problem.anchor(given), moved(known[None, None], source)[:, 0]
     shown = shown_to_network(problem, given, anchor)
-    return Example(shown, target - anchor, weight * real, weight * (1 - real))
+    return Examples(shown, target - anchor, weight * real, weight * (1 - real))
 
 
 def _noise(mixing: Tensor, like: Tensor, rng: Generator) -> Tensor:
@@ -291,14 +322,11 @@ def shown_to_network(problem: Problem, z: Tensor, anchor: Tensor) -> Tensor:
 
 def typical_error(problem: Problem, dice: Generator, rng: Generator) -> Tensor:
     """(1, K, 1, 1) RMS error of the anchor in the gaps, less the noise: the network's unit."""
-    total, pixels = problem.z.new_zeros(problem.z.shape[1]), problem.z.new_zeros(())
-    for _ in range(TRIALS):
-        source = motion(problem.z.shape[-2:], dice).to(problem.z.device)
-        trial = example(problem, problem.z, source, rng)
-        where = trial.true * ~problem.known
-        total = total + (trial.target.square() * where).sum((0, 2, 3))
-        pixels = pixels + where.sum()
-    square = total / pixels.clamp_min(1)
+    motion = motions(TRIALS, problem.z.shape[-2:], dice).to(problem.z.device)
+    trial = examples(problem, problem.z, motion, rng)
+    where = trial.true * ~problem.known
+    total = (trial.target.square() * where[:, None]).sum((0, 2, 3))
+    square = total / where.sum().clamp_min(1)
     if problem.noise is not None:
         nu2 = problem.noise.square().sum(1)
         square = torch.maximum(square - nu2, 0.01 * nu2)
@@ -349,15 +377,15 @@ def anchored(
     # where a correction is wanted: only in the gaps, when the data can be trusted
     gaps = ~problem.known if problem.noise is None else torch.ones_like(problem.known)
     z = problem.z.clone()  # these two stay in place: a recorded step reads them
-    source = torch.arange(z[0, 0].numel(), device=place)
+    motion = torch.zeros((settings.examples, 3), dtype=torch.int64, device=place)
 
     def objective(_: None) -> tuple[Tensor, Tensor]:
-        seen = example(problem, z, source, rng)
+        seen = examples(problem, z, motion, rng)
         wrong = (unit * fit.f(seen.given) - seen.target) / unit.square().mean().sqrt()
         # the length of a pixel's error, not its square: edges must not outshout all the rest
-        length = (wrong.square().mean(dim=(0, 1)) + 1e-4).sqrt()
+        length = (wrong.square().mean(dim=1) + 1e-4).sqrt()
         weights = torch.stack([settings.split_weight * seen.true, settings.ei_weight * seen.own])
-        return (length * weights).sum((1, 2)) / weights.sum().clamp_min(1), wrong
+        return (length * weights).sum((1, 2, 3)) / weights.sum().clamp_min(1), wrong
 
     @torch.no_grad()
     def correction(symmetries: bool = False) -> Tensor:
@@ -374,7 +402,7 @@ def anchored(
         x = resume["x"].to(place)
     for i in range(done + 1, T + 1):
         fit.set_rate(settings.lr * (1 + math.cos(math.pi * (i - 1) / T)) / 2)
-        source.copy_(motion(y.shape[1:], fit.dice))
+        motion.copy_(motions(settings.examples, y.shape[1:], fit.dice))
         terms, _ = fit.step(objective)
         if i % SHOWN == 0:
             change = correction()
@@ -388,4 +416,4 @@ def anchored(
             return fit.state() | {"done": torch.tensor(i), "z": z.clone(), "x": x}
 
         yield Step(i, T + 1, x, log, keep)
-    yield Step(T + 1, T + 1, cube(correction(settings.symmetries)))
+    yield Step(T + 1, T + 1, cube(correction(settings.symmetries)), how=fit.how)
