@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import hydiff
 from conftest import DATA
 from hydiff import bench
-from hydiff.bench import cells, figures, records, scenes, statistics, suites, tables, uses
+from hydiff.bench import bars, cells, figures, records, scenes, statistics, suites, tables, uses
 from hydiff.bench.cells import Cell
 from hydiff.bench.published import PAPER
 from hydiff.cli import app
@@ -34,6 +34,11 @@ def command(*arguments, folder, wait=True):
     return subprocess.run(line, capture_output=True, text=True, check=False)
 
 
+def filled(cell, y, seen):
+    (found,) = cells.fill([cells.Damaged(cell, y, seen)], "cpu")
+    return found
+
+
 # Cells
 
 
@@ -46,8 +51,7 @@ def test_a_method_gets_nothing_of_what_lies_under_the_mask():
     for settings in (small, small | {"tuned": 1}):
         cell = Cell("hir-diff", scenes.QUICK, "published-2", 0.1, 0, json.dumps(settings))
         one, two = (
-            cells.fill(cell, cells.measure(t, observed, 0.1, 0), observed, "cpu")
-            for t in (truth, other)
+            filled(cell, cells.measure(t, observed, 0.1, 0), observed) for t in (truth, other)
         )
         assert np.array_equal(one.raw, two.raw) and one.settings == two.settings
 
@@ -57,7 +61,8 @@ def test_settings_are_tuned_on_pixels_that_were_hidden():
     truth = scenes.load(scenes.QUICK)
     seen = np.broadcast_to(scenes.observed_of("published-2", truth.shape), truth.shape)
     cell = Cell("smooth", scenes.QUICK, "published-2", settings='{"tuned": 1, "s": 1.25}')
-    changes, told = cells.tuned(cell, cells.measure(truth, seen, 0.0, 0), seen, "cpu")
+    damaged = cells.Damaged(cell, cells.measure(truth, seen, 0.0, 0), seen)
+    ((changes, told),) = cells.tuned([damaged], "cpu")
     assert changes == {"s": 1.25} and float(told.split("RMSE ")[1].rstrip(")")) > 1e-3
 
 
@@ -65,7 +70,8 @@ def test_tuning_takes_the_candidate_with_the_least_error():
     truth = scenes.load(scenes.QUICK)[:, :24, :24]
     seen = np.broadcast_to(scenes.observed_of("published-2", truth.shape), truth.shape)
     cell = Cell("hir-diff", scenes.QUICK, "published-2", settings='{"tuned": 1, "fidelity": 0.9}')
-    changes, told = cells.tuned(cell, cells.measure(truth, seen, 0.0, 0), seen, "cpu")
+    damaged = cells.Damaged(cell, cells.measure(truth, seen, 0.0, 0), seen)
+    ((changes, told),) = cells.tuned([damaged], "cpu")
     errors = [float(e) for e in told.split("RMSE ")[1].rstrip(")").split(", ")]
     candidates = [{}, *cells.TUNING["hir-diff"]]
     assert changes == {"fidelity": 0.9} | candidates[int(np.argmin(errors))]
@@ -110,7 +116,7 @@ def test_each_is_3_db_above_the_zero_filled_input(data_dir, monkeypatch, scene, 
     truth = scenes.load(scene)
     seen = np.broadcast_to(scenes.observed_of("published-2", truth.shape), truth.shape)
     y = cells.measure(truth, seen, 0.0, 0)
-    x = cells.fill(Cell(method, scene, "published-2"), y, seen, "cpu").raw
+    x = filled(Cell(method, scene, "published-2"), y, seen).raw
     zero = hydiff.metrics.mpsnr(np.zeros_like(truth), truth, ~seen)
     assert hydiff.metrics.mpsnr(x, truth, ~seen) > zero + 3
 
@@ -121,6 +127,30 @@ def test_changed_settings_make_another_cell():
     hashes = {cells.settings_hash(c) for c in (cell, *(replace(cell, settings=s) for s in changes))}
     assert len(hashes) == 4
     assert cells.settings_hash(replace(cell, settings='{"lr": 0.01}')) in hashes  # the default
+
+
+def test_noise_by_band_is_the_same_for_every_seed():
+    truth = np.full((6, 60, 60), 0.5)
+    observed = np.ones((60, 60), bool)
+    wanted = cells.sigmas("band", 6)
+    assert wanted.min() >= 0.02 and wanted.max() <= 0.3 and np.ptp(wanted) > 0
+    for seed in (0, 1):
+        found = (cells.measure(truth, observed, "band", seed) - truth).std(axis=(1, 2))
+        np.testing.assert_allclose(found, wanted, rtol=0.1)
+
+
+def test_auto_is_judged_by_what_it_promised():
+    settings = '{"budget": "fast", "noise": "estimated"}'
+    cell = Cell("auto", scenes.QUICK, "published-2", 0.1, 0, settings)
+    row, _ = cells.run(cell, device="cpu")
+    assert "sigma_y estimated" in row["notes"]
+    assert row["why"] and row["expected_nrmse"] > 0 and 0 < row["covered_80"] <= 1
+    parts = json.loads(row["coverage"])
+    for names in (bars.DISTANCES, bars.BANDS):  # each a partition of the missing entries
+        counts = np.sum([parts[n] for n in names if n in parts], axis=0)
+        assert counts[0] == row["entries"]
+        pooled = [row[f"covered_{level}"] for level in bars.LEVELS]
+        np.testing.assert_allclose(counts[1:] / counts[0], pooled)
 
 
 # Scenes
@@ -190,8 +220,51 @@ def test_rows_come_back_and_a_torn_line_is_cut_off(tmp_path):
         records.append(path, {"a": "new", "b": 1.0}, columns)
         assert records.read(path)[-1] == {"a": "new", "b": "1.0"}
         assert records.read(path)[:-1] == rows[: whole[:cut].count(b"\n") - 1]
-    with pytest.raises(BadValue, match="other columns"):
+    with pytest.raises(BadValue, match=r"does not write \(b\)"):
         records.append(path, {}, ("a", "c"))
+
+
+def test_rows_of_an_earlier_version_get_its_new_columns(tmp_path):
+    path = tmp_path / "rows.csv"
+    records.append(path, {"a": "x,y", "b": 1}, ("a", "b"))
+    records.append(path, {"a": "z", "b": 2, "c": 3}, ("a", "c", "b"))
+    assert records.read(path) == [{"a": "x,y", "c": "", "b": "1"}, {"a": "z", "c": "3", "b": "2"}]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_parquet_holds_the_rows_with_their_types(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    plan = replace(QUICK_PLAN, methods=("input", "bandmean"), masks=("published-2",))
+    made = bench.run("noiseless", tmp_path, plan, parquet=True)
+    table = parquet.read_table(made[-1])
+    rows = records.read(tmp_path / "noiseless.csv")
+    assert made[-1].name == "noiseless.parquet" and table.column_names == list(bench.COLUMNS)
+    for name, kind in bench.KINDS.items():
+        wanted = [kind(row[name]) if row[name] else None for row in rows]
+        assert table.column(name).to_pylist() == wanted
+    assert str(table.schema.field("missing_mpsnr").type) == "double"
+
+
+BLOCKED = ("dask", "zarr", "rasterio", "pyarrow", "xarray", "spectral", "panel", "distributed")
+
+
+def test_the_bench_runs_without_what_it_does_not_need(tmp_path):
+    """As on a machine with torch, numpy and scipy alone."""
+    code = "import sys\n" + "".join(f"sys.modules[{m!r}] = None\n" for m in BLOCKED)
+    code += "from hydiff.cli import main\nmain()"
+    names = [a for m in ("auto", "anchored") for a in ("--method", m)]
+    line = [sys.executable, "-c", code, "bench", "best", "--quick", *names, "--sigma", "0"]
+    line += ["--mask", "published-2", "-o", str(tmp_path)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(records.read(tmp_path / "quick" / "best.csv")) == 2
+
+
+def test_parquet_without_pyarrow_is_refused_before_anything_is_run(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(BadValue, match="pip install pyarrow"):
+        bench.run("noiseless", tmp_path / "out", QUICK_PLAN, parquet=True)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_killed_bench_goes_on_and_repeats_no_cell(tmp_path):
@@ -227,6 +300,80 @@ def test_workers_give_the_same_rows(tmp_path):
         found = records.read(folder / "noiseless.csv")
         rows[workers] = {row["method"]: row["all_mpsnr"] for row in found}
     assert rows[0] == rows[2] and len(rows[0]) == 3
+
+
+def test_side_by_side_gives_the_results_of_one_after_the_other(monkeypatch):
+    """Tuned cells too, whose fits then differ in length."""
+    monkeypatch.setitem(cells.TUNING, "hir-diff", [{"variation": 0.0}, {"steps": 3}])
+    small = {"steps": 4, "channels": 8, "scales": 2}
+    for method, settings in (("hydiff-ei", small), ("hir-diff", {"tuned": 1, "steps": 2})):
+        group = [
+            Cell(method, scenes.QUICK, mask, sigma, seed, json.dumps(settings))
+            for mask, sigma, seed in (("published-1", 0.0, 0), ("blobs", 0.1, 1), ("blobs", 0.0, 2))
+        ]
+        together = cells.run_beside(group, device="cpu")
+        for cell, (row, x) in zip(group, together, strict=True):
+            solo, alone = cells.run(cell, device="cpu")
+            np.testing.assert_array_equal(x, alone)
+            assert row["beside"] == 3 and solo["beside"] == 1
+            told = ("seconds", "spent", "beside", "peak_mb", "notes")
+            assert {k: v for k, v in row.items() if k not in told} == {
+                k: v for k, v in solo.items() if k not in told
+            }
+            assert row["notes"].split(": {")[1:] == solo["notes"].split(": {")[1:]
+
+
+def test_what_is_alike_is_grouped_and_nothing_is_lost():
+    plan = bench.plan_of({}, names=["a", "b"], methods=["smooth", "dhp"], seeds=3, tuned=True)
+    todo = [c for s in (suites.noiseless, suites.noisy) for c in s(plan)]
+    for most in (1, 2, 8):
+        groups = bench.grouped(todo, most)
+        assert sorted(repr(c) for g in groups for c in g) == sorted(map(repr, todo))
+        assert max(map(len, groups)) == most
+        for group in groups:
+            assert len({(c.method, c.settings, c.scene) for c in group}) == 1
+            assert len(group) == 1 or group[0].learned
+    lengths = [len(g) for g in bench.grouped([c for c in todo if c.own("tuned")], 8)]
+    assert lengths and max(lengths) - min(lengths) <= 1
+
+
+def test_a_cell_that_fails_is_named_and_the_others_are_run(tmp_path):
+    plan = replace(QUICK_PLAN, methods=("bandmean",), masks=("width-wide", "published-2"))
+    for workers in (0, 1):
+        folder = tmp_path / str(workers)
+        with pytest.raises(BadValue, match=r"^1 cells failed .*'width-wide'.*: invalid literal"):
+            bench.run("noiseless", folder, plan, workers=workers)
+        (row,) = records.read(folder / "noiseless.csv")
+        assert row["mask"] == "published-2" and (folder / "noiseless.md").exists()
+
+
+def test_the_outlook_counts_cells_and_foretells_their_time(tmp_path):
+    plan = replace(QUICK_PLAN, methods=("bandmean", "rbf"))
+    assert all(np.isnan(o.seconds) for o in bench.outlook("noiseless", tmp_path, plan))
+    assert not list(tmp_path.iterdir())
+    bench.run("noiseless", tmp_path, replace(plan, masks=("published-1",), methods=("bandmean",)))
+    found = {o.name: o for o in bench.outlook("noiseless", tmp_path, plan)}
+    (row,) = records.read(tmp_path / "noiseless.csv")
+    assert found["bandmean"][1:3] == (2, 1)
+    assert found["bandmean"].seconds == pytest.approx(float(row["spent"]))
+    assert found["rbf"][1:3] == (2, 0) and np.isnan(found["rbf"].seconds)
+    other = bench.outlook("emit", tmp_path, plan)  # what a method took elsewhere tells too
+    assert other[0].seconds == pytest.approx(float(row["spent"]))
+    shown = command("noiseless", "--dry-run", "--method", "rbf", folder=tmp_path)
+    assert "in all: " in shown.stdout and "no time is known" in shown.stdout
+
+
+def test_a_cell_that_would_outlast_the_minutes_is_not_started(tmp_path):
+    plan = replace(QUICK_PLAN, methods=("bandmean",))
+    bench.run("noiseless", tmp_path, replace(plan, masks=("published-1",)))
+    path = tmp_path / "noiseless.csv"
+    (row,) = records.read(path)
+    path.unlink()
+    records.append(path, row | {"spent": 1e6}, bench.COLUMNS)
+    bench.run("noiseless", tmp_path, plan, minutes=1)
+    assert len(records.read(path)) == 1
+    bench.run("noiseless", tmp_path, plan)
+    assert len(records.read(path)) == 2
 
 
 def test_no_cell_starts_after_the_minutes_are_over(tmp_path):
@@ -293,7 +440,7 @@ def test_every_figure_of_the_paper_has_a_row_of_ours(name):
     found = {(c.sigma_y, suites.row_name(c)) for c in suites.SUITES[name].cells(plan)}
     assert set(PAPER.get(name, {})) <= found
     assert any(row == suites.SUITES[name].reference for _, row in found)
-    assert {c.method for c in suites.SUITES[name].cells(plan)} <= {*METHODS, "input"}
+    assert {c.method for c in suites.SUITES[name].cells(plan)} <= {*METHODS, "input", "auto"}
 
 
 @pytest.mark.parametrize("name", suites.SUITES)
@@ -302,6 +449,38 @@ def test_every_cell_of_a_suite_has_settings_that_its_method_takes(name):
         listed = list(suites.SUITES[name].cells(plan))
         assert len(set(listed)) == len(listed) > 0
         assert all(cells.settings_hash(c) for c in listed)
+
+
+def test_slow_methods_are_limited_unless_the_caller_chooses():
+    plan = suites.Plan((*suites.FEW, "other"))
+    for suite in (suites.noiseless, suites.noisy):
+        slow = [c for c in suite(plan) if c.method == "share"]
+        assert {c.scene for c in slow} == set(suites.FEW[3:]) and {c.seed for c in slow} == {0}
+        assert {c.mask for c in slow} == {"published-2"}
+    chosen = replace(plan, scenes=("other",), named=True, masks=("blobs",), seeds=2)
+    slow = [c for c in suites.noiseless(chosen) if c.method == "share"]
+    assert [(c.scene, c.mask, c.seed) for c in slow] == [("other", "blobs", s) for s in (0, 1)]
+
+
+@pytest.mark.parametrize("method", suites.PEERS)
+def test_every_peer_has_a_tuned_row_in_the_paper_s_tables(method):
+    plan = suites.Plan((*suites.FEW, "other"), tuned=True)
+    for suite in (suites.noiseless, suites.noisy, suites.emit):
+        mine = [c for c in suite(plan) if c.method == method and c.own("tuned")]
+        assert len(mine) == 3 and len({c.sigma_y for c in mine}) == 1
+
+
+def test_the_suite_of_the_default_fill_leaves_out_no_hard_case():
+    plan = suites.Plan(("indian_pines", "other"))
+    found = list(suites.best(plan))
+    for level in (0.0, 0.1, 0.2, 0.3, "band"):
+        for method in ("smooth", "auto", "anchored"):
+            mine = {(c.scene, c.mask) for c in found if c.sigma_y == level and c.method == method}
+            assert len(mine) == 2 * 10
+    assert {c.method for c in found if c.sigma_y == 0} >= {"harmonic", "biharmonic", "hydiff-ei"}
+    assert {c.method for c in found if c.sigma_y == 0.1} >= {"robust-ei", "subspace-fill"}
+    only = replace(plan, noise=("band",), methods=("auto",), masks=("blobs",), scenes=("x",))
+    assert [c.sigma_y for c in suites.best(only)] == ["band", "band"]
 
 
 def test_seeds_are_for_what_is_random():
@@ -445,6 +624,9 @@ def test_bad_input_gets_one_line_and_exit_code_2(tmp_path):
         ("noisy", "--scene", "atlantis", "--method", "bandmean"): "unknown scene",
         ("noisy", "--method", "smoth"): "did you mean",
         ("noisy", "--seeds", "0"): "expected 1 or more",
+        ("noisy", "--sigma", "loud"): "expected numbers, or band",
+        ("best", "--budget", "large"): "unknown budget",
+        ("noisy", "--beside", "9", "--quick"): "expected 1 to 8",
     }
     for arguments, told in cases.items():
         outcome = CliRunner().invoke(app, ["bench", *arguments, "-o", str(tmp_path)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -61,6 +61,43 @@ def estimate(
     cube: Cube, seen: Bools, chosen: Chosen, sigma_y: Sigma, job: Job, progress: Progress = None
 ) -> Estimate:
     """Estimate every entry of a cube from the seen ones alone: scale, noise, subspace and all."""
+    steps = estimating(cube, seen, chosen, sigma_y, job)
+    while True:
+        try:
+            step = next(steps)
+        except StopIteration as end:
+            found: Estimate = end.value
+            return found
+        if progress is not None:
+            progress(step)
+
+
+def estimates_beside(runs: Sequence[Generator[Step, None, Estimate]]) -> list[Estimate]:
+    """What several learned methods estimate (`estimating`), side by side on one GPU."""
+    import torch
+
+    from hydiff.engine import side_by_side
+
+    found: dict[int, Estimate] = {}
+
+    def kept(i: int) -> Iterator[Step]:
+        found[i] = yield from runs[i]
+
+    steps = [kept(i) for i in range(len(runs))]
+    for _ in side_by_side(steps):  # until the first of them ends
+        pass
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()  # what is left of the others is read in another stream
+    for rest in steps:
+        for _ in rest:
+            pass
+    return [found[i] for i in range(len(runs))]
+
+
+def estimating(
+    cube: Cube, seen: Bools, chosen: Chosen, sigma_y: Sigma, job: Job
+) -> Generator[Step, None, Estimate]:
+    """The steps of `estimate`, for a caller who has others to advance as well."""
     values = np.asarray(cube.values, dtype=np.float64)
     scale = (
         detector_scale(values, seen, cube.good_bands, cube.detectors)
@@ -75,7 +112,7 @@ def estimate(
     if seen.all() and not sigma.any():
         return Estimate(values, None, sigma, [], notes)
     notes += [*getattr(chosen.settings, "notes", ()), *_coverage(chosen, seen)]
-    x, std, history, how = _run(chosen, y, seen, sigma, cube, job, progress)
+    x, std, history, how = yield from _run(chosen, y, seen, sigma, cube, job)
     notes += [f"engine: {how}"] if how else []
     std = None if std is None else std * scale.spans[:, None, None]
     return Estimate(scale.from_unit(x), std, sigma * scale.spans, history, notes)
@@ -103,8 +140,7 @@ def _run(
     sigma: Floats,
     cube: Cube,
     job: Job,
-    progress: Progress,
-) -> tuple[Floats, Floats | None, list[Mapping[str, float]], str]:
+) -> Generator[Step, None, tuple[Floats, Floats | None, list[Mapping[str, float]], str]]:
     """The method's estimate for good bands, the plain spatial fill for bad ones; NaN elsewhere.
 
     y, seen: (bands, rows, cols) on the unit range.  Also returns the posterior std, if the method
@@ -122,8 +158,7 @@ def _run(
             history.append({**step.log, "seconds": time.perf_counter() - began})
             if keep is not None:
                 keep.offer(step, history)
-            if progress is not None:
-                progress(step)
+            yield step
         how = step.how
         if step.sigma is not None:
             std = np.full(y.shape, np.nan)

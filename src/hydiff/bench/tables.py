@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from hydiff.bench import scenes, statistics
-from hydiff.bench.cells import Cell
+from hydiff.bench.cells import Cell, Level, level_of
 from hydiff.bench.published import PAPER
 from hydiff.bench.records import Row
 from hydiff.bench.suites import Suite, row_name
@@ -35,7 +35,7 @@ PAPER_COLUMNS = ("MPSNR", "MSSIM", "SAM", "SCC", "seconds")
 
 
 class Line(NamedTuple):
-    sigma_y: float
+    sigma_y: Level
     name: str
     cells: list[str]
 
@@ -52,7 +52,7 @@ def cell_of(row: Row) -> Cell:
         row["method"],
         row["scene"],
         row["mask"],
-        float(row["sigma_y"]),
+        level_of(row["sigma_y"]),
         int(row["seed"]),
         row["settings"],
     )
@@ -70,18 +70,18 @@ def scores(rows: Iterable[Row], column: str) -> dict[str, dict[str, float]]:
 
 def build(name: str, suite: Suite, rows: Sequence[Row], *, quick: bool = False) -> Table:
     """The table of a suite from its rows."""
-    groups: dict[tuple[float, str], list[Row]] = {}
+    groups: dict[tuple[Level, str], list[Row]] = {}
     for row in rows:
-        groups.setdefault((float(row["sigma_y"]), row_name(cell_of(row))), []).append(row)
+        groups.setdefault((level_of(row["sigma_y"]), row_name(cell_of(row))), []).append(row)
     columns = [c for c in (*METRICS, *USES) if any(row.get(c[0]) for row in rows)]
     head = [label for _, label, _ in columns]
     head += ["seconds", "peak MB", "scenes · cells"]
     head += [f"paper {c}" for c in PAPER_COLUMNS if _in_paper(name, c)]
     head += [f"Δ to {suite.reference} [95 %]", "p (Holm)"]
     lines = []
-    for sigma in sorted({s for s, _ in groups}):
+    for sigma in sorted({s for s, _ in groups}, key=str):
         names = [n for s, n in groups if s == sigma]
-        against = _against(groups, sigma, names, suite.reference)
+        against = _against(groups, sigma, names, suite)
         for line in names:
             mine = groups[sigma, line]
             cells = [_mean_std(scores(mine, c), digits) for c, _, digits in columns]
@@ -89,9 +89,10 @@ def build(name: str, suite: Suite, rows: Sequence[Row], *, quick: bool = False) 
             cells.append(_number(max(float(r["peak_mb"]) for r in mine), 0))
             n = statistics.summary(scores(mine, "all_mpsnr"))
             cells.append(f"{n.units} · {len(mine)}")
-            figures = PAPER.get(name, {}).get((sigma, line.removesuffix(" (tuned)")), (None,) * 5)
-            shown = zip(PAPER_COLUMNS, figures, strict=True)
-            cells += ["–" if v is None else f"{v:g}" for c, v in shown if _in_paper(name, c)]
+            there = PAPER.get(name, {})
+            figures = there.get((sigma, line.removesuffix(" (tuned)")), (None,) * 5)
+            pairs = zip(PAPER_COLUMNS, figures, strict=True)
+            cells += ["–" if v is None else f"{v:g}" for c, v in pairs if _in_paper(name, c)]
             lines.append(Line(sigma, _label(line, mine), cells + against[line]))
     return Table(suite.title, head, lines, _notes(suite, rows, quick))
 
@@ -108,12 +109,13 @@ def _label(name: str, rows: Sequence[Row]) -> str:
 
 
 def _against(
-    groups: dict[tuple[float, str], list[Row]], sigma: float, names: list[str], reference: str
+    groups: dict[tuple[Level, str], list[Row]], sigma: Level, names: list[str], suite: Suite
 ) -> dict[str, list[str]]:
     """The paired difference of each row to the reference in MPSNR, and its corrected p."""
-    base = scores(groups.get((sigma, reference), []), "all_mpsnr")
+    reference = suite.reference
+    base = scores(groups.get((sigma, reference), []), suite.column)
     others = [n for n in names if n != reference]
-    found = [statistics.compare(scores(groups[sigma, n], "all_mpsnr"), base) for n in others]
+    found = [statistics.compare(scores(groups[sigma, n], suite.column), base) for n in others]
     corrected = statistics.holm([d.p for d in found])
     told = {reference: ["", ""]}
     for name, d, p in zip(others, found, corrected, strict=True):
@@ -150,6 +152,10 @@ def _notes(suite: Suite, rows: Sequence[Row], quick: bool) -> list[str]:
     return notes
 
 
+def shown(level: Level) -> str:
+    return level if isinstance(level, str) else f"{level:g}"
+
+
 def _number(value: float, digits: int) -> str:
     return "–" if math.isnan(value) else f"{value:.{digits}f}"
 
@@ -164,7 +170,7 @@ def markdown(table: Table) -> str:
     text = [f"# {table.title}", ""]
     for sigma in dict.fromkeys(line.sigma_y for line in table.lines):
         text += [
-            f"**σ_y = {sigma:g}**",
+            f"**σ_y = {shown(sigma)}**",
             "",
             _row(["", *table.head]),
             "|---" * (len(table.head) + 1) + "|",
@@ -192,8 +198,8 @@ def latex(table: Table) -> str:
     lines += [rf"\begin{{tabular}}{{ll{'r' * len(table.head)}}}", r"\toprule"]
     lines += [_tex([r"$\sigma_y$", "", *(h.translate(TEX) for h in table.head)]), r"\midrule"]
     for line in table.lines:
-        shown = [f"{line.sigma_y:g}", line.name, *line.cells]
-        lines.append(_tex([cell.translate(TEX) for cell in shown]))
+        cells = [shown(line.sigma_y), line.name, *line.cells]
+        lines.append(_tex([cell.translate(TEX) for cell in cells]))
     lines += [r"\bottomrule", r"\end{tabular}"]
     lines += [rf"\par\footnotesize {note.translate(TEX)}" for note in table.notes]
     return "\n".join([*lines, r"\end{table*}"]) + "\n"
@@ -207,5 +213,5 @@ def comma_separated(table: Table) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(["sigma_y", "row", *table.head])
-    writer.writerows([f"{line.sigma_y:g}", line.name, *line.cells] for line in table.lines)
+    writer.writerows([shown(line.sigma_y), line.name, *line.cells] for line in table.lines)
     return buffer.getvalue()
