@@ -11,7 +11,6 @@ Scenes come from HYDIFF_DATA.  Every row names scale, mask, network and device.
 """
 
 import argparse
-import csv
 import itertools
 import json
 import multiprocessing
@@ -29,6 +28,7 @@ import scipy.io
 import torch
 
 from hydiff import metrics
+from hydiff.bench import records
 from hydiff.engine import side_by_side
 from hydiff.mask import make_mask
 from hydiff.methods import choose
@@ -223,11 +223,8 @@ SHOWN = ("method", "scene", "mask", "sigma_y", "seed", "settings", "mpsnr", "mps
 
 def known(path):
     """Cells that the file already has."""
-    if not path.exists():
-        return set()
     names = [f.name for f in fields(Cell)]
-    with path.open(newline="") as file:
-        rows = [{k: row[k] for k in names} for row in csv.DictReader(file)]
+    rows = [{k: row[k] for k in names} for row in records.read(path)]
     return {Cell(**r | {"sigma_y": float(r["sigma_y"]), "seed": int(r["seed"])}) for r in rows}
 
 
@@ -247,11 +244,7 @@ def main():
     print(f"{len(todo)} cells to do, {len(have)} done", flush=True)
 
     def write(row):
-        with path.open("a", newline="") as file:
-            writer = csv.DictWriter(file, row, lineterminator="\n")
-            if file.tell() == 0:
-                writer.writeheader()
-            writer.writerow(row)
+        records.append(path, row, list(row))
         print(*(row[k] for k in SHOWN), flush=True)
 
     cores = max((os.cpu_count() or 2) // 2, 1)

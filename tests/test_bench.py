@@ -17,7 +17,18 @@ from typer.testing import CliRunner
 import hydiff
 from conftest import DATA
 from hydiff import bench
-from hydiff.bench import bars, cells, figures, records, scenes, statistics, suites, tables, uses
+from hydiff.bench import (
+    bars,
+    cells,
+    figures,
+    promises,
+    records,
+    scenes,
+    statistics,
+    suites,
+    tables,
+    uses,
+)
 from hydiff.bench.cells import Cell
 from hydiff.bench.published import PAPER
 from hydiff.cli import app
@@ -547,6 +558,74 @@ def test_the_three_forms_of_a_table_agree(rows):
     assert tex.isascii() and tex.count("{") == tex.count("}")
 
 
+def test_the_paper_s_ranking_is_judged_by_pairs(rows):
+    """hydiff-ei lies 2 dB above hir-diff as in the paper, and smooth above both."""
+    table = tables.build("noiseless", suites.SUITES["noiseless"], rows)
+    (line,) = [n for n in table.notes if n.startswith("The paper's ranking")]
+    assert "of 1 pairs 1 hold, 0 are reversed, 0 are open" in line
+    (line,) = [n for n in table.notes if n.startswith("Interpolation")]
+    assert "above 2 and below 0 of the paper's 2 rows" in line and "+3.00 dB" in line
+    turned = [r | {"all_mpsnr": str(-float(r["all_mpsnr"]))} for r in rows]
+    line, other = tables.ranking("noiseless", turned)
+    assert "0 hold, 1 are reversed" in line and f"hydiff-ei over {STAND_IN} (paper +1.93" in line
+    assert "above 0 and below 2" in other
+    assert tables.ranking("noiseless", [r for r in rows if r["method"] == "smooth"]) == []
+
+
+def test_a_table_tells_what_was_run_on_a_part(rows):
+    fewer = [r for r in rows if r["method"] != "hir-diff" or r["scene"] == "a"]
+    table = tables.build("noiseless", suites.SUITES["noiseless"], fewer)
+    (line,) = [n for n in table.notes if n.startswith("Run on a part")]
+    assert "hir-diff: 1 scenes, published-1, 1 seed(s)" in line and "smooth" not in line
+    beside = [r | {"beside": "8"} for r in rows]
+    told = tables.build("noiseless", suites.SUITES["noiseless"], beside).notes
+    assert any("Up to 8 learned runs" in n for n in told)
+
+
+def row_of_best(method, scene, mask, mpsnr, **more):
+    blank = dict.fromkeys(bench.COLUMNS, "")
+    settings = '{"budget": "fast"}' if method == "auto" else "{}"
+    row = blank | {"method": method, "scene": scene, "mask": mask, "seed": "0", "sigma_y": "0.0"}
+    row |= {"settings": settings, "missing_mpsnr": str(mpsnr), "missing_nrmse": "0.4"}
+    row |= {"missing_sam": "1", "seconds": "2", "device": "NVIDIA H200"}
+    return row | {"bands": "200", "rows": "144", "cols": "144"} | more
+
+
+def judged_of(rows):
+    return {p.what: p for p in promises.promises(rows)}
+
+
+def test_promises_are_computed_from_rows():
+    counts = {name: [100, 50, 80, 95] for name in (*bars.BANDS, "0–1.5 px")}
+    told = {"coverage": json.dumps(counts), "crps": "0.5", "crps_constant": "1"}
+    told |= {"expected_nrmse": "0.43", "entries": "400"}
+    rows = []
+    for i, scene in enumerate(("a", "b", "chikusei_36", "chikusei_36_img3")):
+        rows += [row_of_best("harmonic", scene, "blobs", 30 + i)]
+        rows += [row_of_best("biharmonic", scene, "blobs", 31 + i)]
+        rows += [row_of_best("smooth", scene, "blobs", 32 + i)]
+        rows += [row_of_best("auto", scene, "blobs", 32.5 + i, **told)]
+    found = judged_of(rows)
+    gain = found["dB above the better of harmonic and biharmonic"]
+    assert gain.found.startswith("+1.50 [+1.50, +1.50]; 3 scenes, 4 cells") and gain.kept
+    assert found["dB above hydiff-ei"].found == "not run"
+    assert found["mean regret in dB against the best single fill, upper 95 % bound"].kept
+    assert all(p.kept for w, p in found.items() if w.startswith("inside"))
+    assert found["expected NRMSE within 15 % of the true one"].kept
+    assert found["seconds for 200 × 144 × 144, NVIDIA H200"].kept
+    strong = row_of_best("anchored", "a", "blobs", 40.0)  # one strong rival in one cell
+    lost = judged_of([*rows, strong])
+    assert lost["worst cell"].found == "7.50 dB, a blobs"
+    assert lost["cells with a regret of at most 0.3 dB"][3:] == ("75 %", "≥ 95 %", False)
+    assert not lost["mean regret in dB against the best single fill, upper 95 % bound"].kept
+    narrow = json.dumps(counts | {"0–1.5 px": [100, 10, 20, 30]})
+    poor = judged_of([r | {"coverage": narrow} if r["coverage"] else r for r in rows])
+    assert poor["inside 50 % intervals, worst distance"].found == "10.0 %, 0–1.5 px"
+    assert not poor["inside 50 % intervals, worst distance"].kept
+    assert poor["inside 50 % intervals, pooled"].kept
+    assert "| **no** |" in promises.markdown([*rows, strong])
+
+
 def test_without_rows_there_is_no_table(tmp_path):
     with pytest.raises(BadValue, match="no rows"):
         bench.write_tables("noisy", tmp_path)
@@ -569,7 +648,8 @@ def test_figures_are_drawn_from_cells_and_rows(tmp_path, monkeypatch):
     wanted += ["quality-time", "quality-noise"]
     assert names == {f"{n}{s}" for n in wanted for s in (".png", ".pdf")}
     assert all(p.stat().st_size > 2000 for p in made)
-    assert told == ["no figure quality-widths: run its table first"]
+    left = ("best", "widths")
+    assert told == [f"no figure quality-{name}: run its table first" for name in left]
     cached = sorted((tmp_path / "figures" / "cells").glob("*.npz"))
     stamps = [p.stat().st_mtime_ns for p in cached]
     figures.fill_case(tmp_path / "figures" / "cells", plan, "frames", 0.0, None, "cpu")

@@ -21,7 +21,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from hydiff import auto
-from hydiff.bench import bars, cells, records, scenes, tables, uses
+from hydiff.bench import bars, cells, promises, records, scenes, tables, uses
 from hydiff.bench.cells import Cell
 from hydiff.bench.suites import SUITES, Plan, row_name
 from hydiff.errors import BadValue, CubeFormatError, OutputError, UnknownName
@@ -310,6 +310,8 @@ def write_tables(name: str, folder: Path, *, quick: bool = False) -> list[Path]:
         folder / f"{name}.tex": tables.latex(table),
         folder / f"{name}.md": tables.markdown(table),
     }
+    if name == "best":
+        text[folder / f"{name}.md"] += "\n## What was promised\n\n" + promises.markdown(rows)
     with staged(folder / f"{name}.md", overwrite=True) as temporary:
         for path, content in text.items():
             (temporary / path.name).write_text(content, "utf-8")

@@ -19,7 +19,7 @@ from scipy import ndimage
 
 from hydiff import metrics
 from hydiff.bench import cells, records, scenes
-from hydiff.bench.cells import INPUT, Cell
+from hydiff.bench.cells import BAND, INPUT, Cell
 from hydiff.bench.records import Row
 from hydiff.bench.suites import PEERS, Plan, row_name, seeded
 from hydiff.bench.tables import cell_of
@@ -73,9 +73,11 @@ def write_figures(
         made += _save(panels(case), place / f"{name}-panels")
         made += _save(spectra(case), place / f"{name}-spectra")
         made += _save(distances(case), place / f"{name}-distance")
-    rows = {n: records.read(folder / f"{n}.csv") for n in ("noiseless", "noisy", "widths")}
+    names = ("noiseless", "noisy", "widths", "best")
+    rows = {n: records.read(folder / f"{n}.csv") for n in names}
     curves = {
         "time": (rows["noiseless"], quality_against_time),
+        "best": ([r for r in rows["best"] if r["sigma_y"] == "0.0"], quality_against_time),
         "noise": ([*rows["noiseless"], *rows["noisy"]] if rows["noisy"] else [], against_noise),
         "widths": (rows["widths"], against_width),
     }
@@ -216,6 +218,7 @@ def quality_against_time(rows: Sequence[Row]) -> Figure:
 
 
 def against_noise(rows: Sequence[Row]) -> Figure:
+    rows = [r for r in rows if r["sigma_y"] != BAND]
     return _against(rows, lambda r: float(r["sigma_y"]), "σ_y, share of the range", "all_mpsnr")
 
 

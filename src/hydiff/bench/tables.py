@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
 from statistics import fmean
 from typing import NamedTuple
 
 from hydiff.bench import scenes, statistics
-from hydiff.bench.cells import Cell, Level, level_of
+from hydiff.bench.cells import INPUT, Cell, Level, level_of
 from hydiff.bench.published import PAPER
 from hydiff.bench.records import Row
 from hydiff.bench.suites import Suite, row_name
@@ -94,7 +95,7 @@ def build(name: str, suite: Suite, rows: Sequence[Row], *, quick: bool = False) 
             pairs = zip(PAPER_COLUMNS, figures, strict=True)
             cells += ["–" if v is None else f"{v:g}" for c, v in pairs if _in_paper(name, c)]
             lines.append(Line(sigma, _label(line, mine), cells + against[line]))
-    return Table(suite.title, head, lines, _notes(suite, rows, quick))
+    return Table(suite.title, head, lines, _notes(name, suite, rows, quick))
 
 
 def _in_paper(name: str, column: str) -> bool:
@@ -124,13 +125,14 @@ def _against(
     return told
 
 
-def _notes(suite: Suite, rows: Sequence[Row], quick: bool) -> list[str]:
+def _notes(name: str, suite: Suite, rows: Sequence[Row], quick: bool) -> list[str]:
     def listed(column: str) -> str:
         return ", ".join(dict.fromkeys(row[column] for row in rows))
 
     notes = ["QUICK RUN: tiny cubes and networks, a few steps. These numbers mean nothing."]
     notes = notes if quick else []
     notes.append(f"Ours against the paper's: {suite.caveat}")
+    notes += ranking(name, rows, suite.column)
     notes.append(
         f"Scenes: {listed('scene')}. Masks: {listed('mask')}. Devices: {listed('device')}."
     )
@@ -140,6 +142,13 @@ def _notes(suite: Suite, rows: Sequence[Row], quick: bool) -> list[str]:
         "`raw` before that; σ_y > 0: as returned. Δ: paired difference in MPSNR with a "
         "hierarchical bootstrap; p: Wilcoxon's signed-rank test over scenes, Holm's correction."
     )
+    beside = sorted({int(row.get("beside") or 1) for row in rows})
+    if beside[-1] > 1:
+        notes.append(
+            f"Up to {beside[-1]} learned runs alike were fitted side by side on the GPU; `seconds` "
+            "is the time of all of them divided by their number."
+        )
+    notes += _limited(rows)
     blind = sorted({row["method"] for row in rows if int(row["out_of_reach"])})
     if blind:
         told = ", ".join(blind)
@@ -150,6 +159,78 @@ def _notes(suite: Suite, rows: Sequence[Row], quick: bool) -> list[str]:
             "had; its scores are not HIR-Diff's, and on Indian Pines it was trained on the truth."
         )
     return notes
+
+
+def _limited(rows: Sequence[Row]) -> Iterator[str]:
+    """Which rows saw fewer scenes, masks or seeds than the table has."""
+    used: dict[str, list[set[str]]] = {}
+    for row in rows:
+        sets = used.setdefault(row_name(cell_of(row)), [set(), set(), set()])
+        for values, column in zip(sets, ("scene", "mask", "seed"), strict=True):
+            values.add(row[column])
+    most = [max(len(sets[i]) for sets in used.values()) for i in range(2)]
+    fewer = {n: s for n, s in used.items() if any(len(s[i]) < most[i] for i in range(2))}
+    if fewer:
+        told = "; ".join(
+            f"{name}: {len(s[0])} scenes, {', '.join(sorted(s[1]))}, {len(s[2])} seed(s)"
+            for name, s in fewer.items()
+        )
+        yield f"Run on a part of the cells, for their time: {told}."
+
+
+def ranking(name: str, rows: Sequence[Row], column: str = "all_mpsnr") -> list[str]:
+    """Where the paper's ranking holds, and how interpolation compares: a line a noise level.
+
+    Two of its rows are compared on the cells that both have; a pair holds or is reversed when the
+    95 % interval of our difference says so.
+    """
+    told = []
+    found: dict[tuple[Level, str], list[Row]] = {}
+    for row in rows:
+        found.setdefault((level_of(row["sigma_y"]), row_name(cell_of(row))), []).append(row)
+    groups = {key: scores(mine, column) for key, mine in found.items()}
+    there = PAPER.get(name, {})
+    for sigma in dict.fromkeys(s for s, _ in there):
+        ranked = sorted((n for s, n in there if s == sigma and n != INPUT and (s, n) in groups),
+                        key=lambda n: -(there[sigma, n][0] or 0))  # fmt: skip
+        outcome: dict[str, list[str]] = {"hold": [], "are reversed": [], "are open": []}
+        for above, below in combinations(ranked, 2):
+            d = statistics.compare(groups[sigma, above], groups[sigma, below])
+            if d.units:
+                sign = "hold" if d.low > 0 else "are reversed" if d.high < 0 else "are open"
+                claim = (there[sigma, above][0] or 0) - (there[sigma, below][0] or 0)
+                pair = f"{_called(above)} over {_called(below)} "
+                outcome[sign].append(pair + f"(paper {claim:+.2f} dB, ours {d.mean:+.2f})")
+        pairs = sum(map(len, outcome.values()))
+        if pairs:
+            counts = ", ".join(f"{len(v)} {k}" for k, v in outcome.items())
+            line = f"The paper's ranking at σ_y = {shown(sigma)}: of {pairs} pairs {counts}."
+            if outcome["are reversed"]:
+                line += f" Reversed: {'; '.join(outcome['are reversed'])}."
+            told.append(line)
+        told += _interpolation(groups, sigma, ranked)
+    return told
+
+
+def _interpolation(
+    groups: dict[tuple[Level, str], dict[str, dict[str, float]]], sigma: Level, ranked: list[str]
+) -> Iterator[str]:
+    """How `smooth`, which learns nothing, compares with the paper's rows."""
+    base = groups.get((sigma, "smooth"))
+    against = {n: statistics.compare(base, groups[sigma, n]) for n in ranked} if base else {}
+    against = {n: d for n, d in against.items() if d.units and n != "smooth"}
+    if against:
+        above = [n for n, d in against.items() if d.low > 0]
+        below = [n for n, d in against.items() if d.high < 0]
+        each = ", ".join(f"{_called(n)} {d.mean:+.2f} dB" for n, d in against.items())
+        yield (
+            f"Interpolation at σ_y = {shown(sigma)}: smooth lies above {len(above)} and below "
+            f"{len(below)} of the paper's {len(against)} rows (its difference to {each})."
+        )
+
+
+def _called(name: str) -> str:
+    return STAND_IN if name == "hir-diff" else name
 
 
 def shown(level: Level) -> str:
@@ -172,16 +253,16 @@ def markdown(table: Table) -> str:
         text += [
             f"**σ_y = {shown(sigma)}**",
             "",
-            _row(["", *table.head]),
+            joined(["", *table.head]),
             "|---" * (len(table.head) + 1) + "|",
         ]
-        text += [_row([line.name, *line.cells]) for line in table.lines if line.sigma_y == sigma]
+        text += [joined([line.name, *line.cells]) for line in table.lines if line.sigma_y == sigma]
         text.append("")
     text += [f"- {note}" for note in table.notes]
     return "\n".join(text) + "\n"
 
 
-def _row(cells: Sequence[str]) -> str:
+def joined(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
