@@ -473,12 +473,19 @@ def test_slow_methods_are_limited_unless_the_caller_chooses():
     assert [(c.scene, c.mask, c.seed) for c in slow] == [("other", "blobs", s) for s in (0, 1)]
 
 
+def test_the_table_of_times_runs_nothing_side_by_side(tmp_path):
+    quick = replace(QUICK_PLAN, methods=("hir-diff",), seeds=2)
+    for name, beside in (("time", "1"), ("noiseless", "2")):
+        bench.run(name, tmp_path, replace(quick, masks=("published-2",)), device="cpu", beside=8)
+        assert [r["beside"] for r in records.read(tmp_path / f"{name}.csv")] == [beside] * 2
+
+
 @pytest.mark.parametrize("method", suites.PEERS)
 def test_every_peer_has_a_tuned_row_in_the_paper_s_tables(method):
     plan = suites.Plan((*suites.FEW, "other"), tuned=True)
     for suite in (suites.noiseless, suites.noisy, suites.emit):
         mine = [c for c in suite(plan) if c.method == method and c.own("tuned")]
-        assert len(mine) == 3 and len({c.sigma_y for c in mine}) == 1
+        assert len(mine) == 2 and len({c.sigma_y for c in mine}) == 1
 
 
 def test_the_suite_of_the_default_fill_leaves_out_no_hard_case():

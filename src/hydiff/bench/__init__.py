@@ -8,9 +8,11 @@ FOLDER/NAME.parquet     the rows with typed columns, where asked for
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import multiprocessing
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
@@ -115,7 +117,8 @@ def run(
     """Run the cells of a suite that FOLDER/NAME.csv does not have yet, then write its tables.
 
     minutes: start no cell later than this, nor one that is known to take longer than is left.
-    workers: processes for the classical methods, beside the learned ones; 0 = all of them here.
+    workers: processes of one thread for the classical methods, beside the learned ones; 0 = all of
+    them here.
     beside: learned cells alike that are fitted at a time, by default 8 on a GPU and 1 on a CPU.
     told: called after every cell with how many are done, how many there are, the cell, its row.
     A cell that fails is told of at the end; all others are run.
@@ -130,7 +133,8 @@ def run(
         raise OutputError(f"{folder} cannot be made ({error.strerror}); choose another") from None
     end = time.monotonic() + 60 * minutes
     failed: list[str] = []
-    groups = grouped(todo, _most_beside(beside, device))
+    most = _most_beside(beside, device, todo)
+    groups = grouped(todo, 1 if _suite(name).alone else most)
     fits = partial(_rows, device=device, given=given)
     finished = _finished(groups, fits, time_of(folder, device), end, workers)
     for i, (cell, row) in enumerate(finished, len(wanted) - len(todo) + 1):
@@ -164,10 +168,10 @@ def split(name: str, folder: Path, plan: Plan) -> tuple[list[Cell], list[Cell]]:
     return wanted, [c for c in wanted if (c, cells.settings_hash(c)) not in done]
 
 
-def _most_beside(beside: int | None, device: str) -> int:
+def _most_beside(beside: int | None, device: str, todo: Sequence[Cell]) -> int:
     if beside is not None and not 1 <= beside <= MOST_BESIDE:
         raise BadValue(f"beside = {beside}: expected 1 to {MOST_BESIDE}")
-    if beside is None and device != "cpu":
+    if beside is None and device != "cpu" and any(c.learned for c in todo):
         from hydiff.run import torch_device
 
         return MOST_BESIDE if torch_device(device).type == "cuda" else 1
@@ -258,6 +262,7 @@ def _finished(
             if in_time(group):
                 yield from fits(group)
         return
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # of each process: they share the cores
     spawn = multiprocessing.get_context("spawn")  # a fork would inherit the GPU's threads
     with ProcessPoolExecutor(workers, spawn) as pool:
         here = [g for g in groups if g[0].learned or g[0].method == auto.NAME]
@@ -293,6 +298,7 @@ def _rows(group: Sequence[Cell], *, device: str, given: Mapping[str, Path] | Non
         told = " ".join(str(error).split()) or type(error).__name__
     if len(group) == 1:
         return [(group[0], told)]
+    gc.collect()  # what the fits held of the GPU
     middle = len(group) // 2
     again = partial(_rows, device=device, given=given)
     return again(group[:middle]) + again(group[middle:])

@@ -146,7 +146,7 @@ def _notes(name: str, suite: Suite, rows: Sequence[Row], quick: bool) -> list[st
     if beside[-1] > 1:
         notes.append(
             f"Up to {beside[-1]} learned runs alike were fitted side by side on the GPU; `seconds` "
-            "is the time of all of them divided by their number."
+            "is the time of all of them divided by their number, `peak MB` that of all."
         )
     notes += _limited(rows)
     blind = sorted({row["method"] for row in rows if int(row["out_of_reach"])})
