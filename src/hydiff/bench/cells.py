@@ -273,7 +273,7 @@ def tuned(group: Sequence[Damaged], device: str) -> list[tuple[dict[str, Any], s
     errors: dict[int, list[float]] = {i: [] for i in able}
     for candidate in candidates if able else []:
         found = _filled(
-            [kept[i] for i in able], device, [kept[i].cell.changes | candidate for i in able]
+            [kept[i] for i in able], device, [_with(kept[i].cell, candidate) for i in able]
         )
         for i, estimate in zip(able, found, strict=True):
             square = (estimate.raw - group[i].y)[hidden[i]] ** 2
@@ -285,10 +285,16 @@ def tuned(group: Sequence[Damaged], device: str) -> list[tuple[dict[str, Any], s
         if i not in errors:
             out.append((changes, "tuned: no pixels to hide, published settings"))
             continue
-        best = changes | candidates[int(np.argmin(errors[i]))]
+        best = _with(damaged.cell, candidates[int(np.argmin(errors[i]))])
         shown = ", ".join(f"{e:.4f}" for e in errors[i])
         out.append((best, f"tuned on hidden pixels in {seconds:.1f} s: {best} (RMSE {shown})"))
     return out
+
+
+def _with(cell: Cell, candidate: Mapping[str, Any]) -> dict[str, Any]:
+    """A cell's settings with those of a candidate; steps that the cell fixes stay, as does time."""
+    own = cell.changes
+    return own | {k: v for k, v in candidate.items() if k != "steps" or k not in own}
 
 
 def trained(cell: Cell, folder: Path, device: str) -> dict[str, Any]:
