@@ -164,6 +164,24 @@ def test_auto_is_judged_by_what_it_promised():
         np.testing.assert_allclose(counts[1:] / counts[0], pooled)
 
 
+def test_bars_of_the_right_width_cover_what_they_say(rng):
+    """Gaussian errors, bars of their σ, twice as wide in the last quarter of the bands."""
+    truth = rng.random((8, 60, 60))
+    seen = np.ones(truth.shape, bool)
+    seen[:, :, 10:30] = False
+    x = np.where(seen, truth, truth + 0.1 * rng.standard_normal(truth.shape))
+    sigma = np.where(np.arange(8) < 6, 0.1, 0.2)[:, None, None] * np.ones(truth.shape)
+    row = bars.judged(x, truth, seen, sigma, None)
+    parts = {k: np.array(v[1:]) / v[0] for k, v in json.loads(row["coverage"]).items()}
+    for name in bars.BANDS[:3]:
+        np.testing.assert_allclose(parts[name], [0.5, 0.8, 0.95], atol=0.03)
+    assert parts[bars.BANDS[3]][0] > 0.75 and row["entries"] == 8 * 60 * 20
+    assert set(parts) == {*bars.BANDS, *bars.DISTANCES[:6]}  # at most 10 pixels from the rim
+    twice = bars.judged(x, truth, seen, sigma, [2 * q for q in hydiff.metrics.NORMAL_QUANTILES])
+    assert twice["covered_50"] > row["covered_50"] + 0.2
+    assert set(bars.judged(x, truth, seen, None, None).values()) == {None}
+
+
 # Scenes
 
 
@@ -618,6 +636,12 @@ def row_of_best(method, scene, mask, mpsnr, **more):
 
 def judged_of(rows):
     return {p.what: p for p in promises.promises(rows)}
+
+
+def test_the_best_of_rivals_is_the_best_of_each_cell():
+    a, b = {"s": {"m": 3.0, "n": 1.0}}, {"s": {"m": 2.0, "n": 4.0}, "t": {"m": 5.0}}
+    best = {"s": {"m": 3.0, "n": 4.0}, "t": {"m": 5.0}}
+    assert promises.best_of([a, b]) == promises.best_of([b, a]) == best
 
 
 def test_promises_are_computed_from_rows():
