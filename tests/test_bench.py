@@ -282,11 +282,15 @@ def test_the_bench_runs_without_what_it_does_not_need(tmp_path):
     code = "import sys\n" + "".join(f"sys.modules[{m!r}] = None\n" for m in BLOCKED)
     code += "from hydiff.cli import main\nmain()"
     names = [a for m in ("auto", "anchored") for a in ("--method", m)]
-    line = [sys.executable, "-c", code, "bench", "best", "--quick", *names, "--sigma", "0"]
+    line = [sys.executable, "-c", code, "bench", "best", "--quick", *names, "--sigma", "band"]
     line += ["--mask", "published-2", "-o", str(tmp_path)]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert len(records.read(tmp_path / "quick" / "best.csv")) == 2
+    rows = records.read(tmp_path / "quick" / "best.csv")
+    assert [r["sigma_y"] for r in rows] == ["band"] * 3  # auto with σ told and estimated
+    assert (
+        "σ_y band" in done.stderr and "**σ_y = band**" in (tmp_path / "quick/best.md").read_text()
+    )
 
 
 def test_parquet_without_pyarrow_is_refused_before_anything_is_run(tmp_path, monkeypatch):

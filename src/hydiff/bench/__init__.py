@@ -199,25 +199,30 @@ def grouped(todo: Sequence[Cell], most: int) -> list[list[Cell]]:
 def time_of(folder: Path, device: str) -> Callable[[Cell], float]:
     """Seconds that a cell should take, from the finished ones of its method on this device: those
     of its scene if there are any.  NaN where there are none."""
-    known: dict[tuple[str, str, str, str], list[float]] = {}
+    known: dict[tuple[Any, ...], list[float]] = {}
     for path in sorted(folder.glob("*.csv")):
         for row in records.read(path):
             if row.get("method") and row.get("settings_hash") and row.get("device"):
-                tuned = "tuned" * ("tuned" in json.loads(row["settings"]))
+                cell = tables.cell_of(row)
                 seconds = float(row.get("spent") or row["seconds"])
                 for scene in (row["scene"], ""):
-                    key = (row["method"], tuned, row["device"], scene)
+                    key = (cell.method, *_kind(cell), row["device"], scene)
                     known.setdefault(key, []).append(seconds)
 
     def expected(cell: Cell) -> float:
         place = cells.device_of(cell.method, device)
         for scene in (cell.scene, ""):
-            key = (cell.method, "tuned" * bool(cell.own("tuned")), place, scene)
+            key = (cell.method, *_kind(cell), place, scene)
             if key in known:
                 return fmean(known[key])
         return float("nan")
 
     return expected
+
+
+def _kind(cell: Cell) -> tuple[Any, ...]:
+    """What of a cell's settings changes its time by much."""
+    return tuple(json.dumps(cell.own(key)) for key in ("preset", "tuned", "budget", "offline"))
 
 
 class Outlook(NamedTuple):

@@ -78,7 +78,7 @@ def bench(
         err.print(benchmark.QUICK_NOTE)
 
     def told(done: int, total: int, cell: Any, row: Any) -> None:
-        place = f"{cell.scene}, {cell.mask}, σ_y {cell.sigma_y:g}, seed {cell.seed}"
+        place = f"{cell.scene}, {cell.mask}, σ_y {cell.sigma_y}, seed {cell.seed}"
         err.print(
             f"{done}/{total} {cell.method} {cell.settings}: {place}: "
             f"{row['all_mpsnr']:.2f} dB, {row['seconds']:.1f} s, {row['beside']} side by side",
