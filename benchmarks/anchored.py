@@ -10,7 +10,6 @@ Scenes come from HYDIFF_DATA, scaled by their minimum and maximum.  With a GPU (
 """
 
 import argparse
-import csv
 import itertools
 import json
 import os
@@ -23,6 +22,7 @@ import numpy as np
 import torch
 
 from hydiff import metrics
+from hydiff.bench import records
 from hydiff.engine import side_by_side
 from hydiff.mask import make_mask
 from hydiff.methods import METHODS, choose
@@ -149,11 +149,8 @@ def row(cell, given, x, seconds, device):
 
 def known(path):
     """Cells that the file already has."""
-    if not path.exists():
-        return set()
     names = [f.name for f in fields(Cell)]
-    with path.open(newline="") as file:
-        rows = [{k: row[k] for k in names} for row in csv.DictReader(file)]
+    rows = [{k: row[k] for k in names} for row in records.read(path)]
     return {Cell(**r | {"sigma_y": float(r["sigma_y"]), "seed": int(r["seed"])}) for r in rows}
 
 
@@ -181,11 +178,7 @@ def main():
             if time.monotonic() > deadline:
                 return
             for found in run(cells[i : i + many], args.device):
-                with path.open("a", newline="") as file:
-                    writer = csv.DictWriter(file, found, lineterminator="\n")
-                    if file.tell() == 0:
-                        writer.writeheader()
-                    writer.writerow(found)
+                records.append(path, found, list(found))
                 print(*list(found.values())[:10], flush=True)
 
 

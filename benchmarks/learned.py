@@ -12,7 +12,6 @@ Scenes come from HYDIFF_DATA.  Every row names scale, mask, network and device.
 """
 
 import argparse
-import csv
 import itertools
 import json
 import multiprocessing
@@ -30,6 +29,7 @@ import scipy.io
 import torch
 
 from hydiff import metrics
+from hydiff.bench import records
 from hydiff.cube import Scale, unit_scale
 from hydiff.engine import side_by_side
 from hydiff.mask import make_mask
@@ -240,11 +240,8 @@ SHOWN = ("method", "scene", "mask", "sigma_y", "seed", "settings", "mpsnr", "mps
 
 def known(path):
     """Cells that the file already has."""
-    if not path.exists():
-        return set()
     names = [f.name for f in fields(Cell)]
-    with path.open(newline="") as file:
-        rows = [{k: row[k] for k in names} for row in csv.DictReader(file)]
+    rows = [{k: row[k] for k in names} for row in records.read(path)]
     return {Cell(**r | {"sigma_y": float(r["sigma_y"]), "seed": int(r["seed"])}) for r in rows}
 
 
@@ -264,11 +261,7 @@ def main():
     print(f"{len(todo)} cells to do, {len(have)} done", flush=True)
 
     def write(row):
-        with path.open("a", newline="") as file:
-            writer = csv.DictWriter(file, row, lineterminator="\n")
-            if file.tell() == 0:
-                writer.writeheader()
-            writer.writerow(row)
+        records.append(path, row, list(row))
         print(*(row[k] for k in SHOWN), flush=True)
 
     cores = max((os.cpu_count() or 2) // 2, 1)

@@ -17,7 +17,18 @@ from typer.testing import CliRunner
 import hydiff
 from conftest import DATA
 from hydiff import bench
-from hydiff.bench import cells, figures, records, scenes, statistics, suites, tables, uses
+from hydiff.bench import (
+    bars,
+    cells,
+    figures,
+    promises,
+    records,
+    scenes,
+    statistics,
+    suites,
+    tables,
+    uses,
+)
 from hydiff.bench.cells import Cell
 from hydiff.bench.published import PAPER
 from hydiff.cli import app
@@ -34,6 +45,11 @@ def command(*arguments, folder, wait=True):
     return subprocess.run(line, capture_output=True, text=True, check=False)
 
 
+def filled(cell, y, seen):
+    (found,) = cells.fill([cells.Damaged(cell, y, seen)], "cpu")
+    return found
+
+
 # Cells
 
 
@@ -46,8 +62,7 @@ def test_a_method_gets_nothing_of_what_lies_under_the_mask():
     for settings in (small, small | {"tuned": 1}):
         cell = Cell("hir-diff", scenes.QUICK, "published-2", 0.1, 0, json.dumps(settings))
         one, two = (
-            cells.fill(cell, cells.measure(t, observed, 0.1, 0), observed, "cpu")
-            for t in (truth, other)
+            filled(cell, cells.measure(t, observed, 0.1, 0), observed) for t in (truth, other)
         )
         assert np.array_equal(one.raw, two.raw) and one.settings == two.settings
 
@@ -57,7 +72,8 @@ def test_settings_are_tuned_on_pixels_that_were_hidden():
     truth = scenes.load(scenes.QUICK)
     seen = np.broadcast_to(scenes.observed_of("published-2", truth.shape), truth.shape)
     cell = Cell("smooth", scenes.QUICK, "published-2", settings='{"tuned": 1, "s": 1.25}')
-    changes, told = cells.tuned(cell, cells.measure(truth, seen, 0.0, 0), seen, "cpu")
+    damaged = cells.Damaged(cell, cells.measure(truth, seen, 0.0, 0), seen)
+    ((changes, told),) = cells.tuned([damaged], "cpu")
     assert changes == {"s": 1.25} and float(told.split("RMSE ")[1].rstrip(")")) > 1e-3
 
 
@@ -65,7 +81,8 @@ def test_tuning_takes_the_candidate_with_the_least_error():
     truth = scenes.load(scenes.QUICK)[:, :24, :24]
     seen = np.broadcast_to(scenes.observed_of("published-2", truth.shape), truth.shape)
     cell = Cell("hir-diff", scenes.QUICK, "published-2", settings='{"tuned": 1, "fidelity": 0.9}')
-    changes, told = cells.tuned(cell, cells.measure(truth, seen, 0.0, 0), seen, "cpu")
+    damaged = cells.Damaged(cell, cells.measure(truth, seen, 0.0, 0), seen)
+    ((changes, told),) = cells.tuned([damaged], "cpu")
     errors = [float(e) for e in told.split("RMSE ")[1].rstrip(")").split(", ")]
     candidates = [{}, *cells.TUNING["hir-diff"]]
     assert changes == {"fidelity": 0.9} | candidates[int(np.argmin(errors))]
@@ -110,7 +127,7 @@ def test_each_is_3_db_above_the_zero_filled_input(data_dir, monkeypatch, scene, 
     truth = scenes.load(scene)
     seen = np.broadcast_to(scenes.observed_of("published-2", truth.shape), truth.shape)
     y = cells.measure(truth, seen, 0.0, 0)
-    x = cells.fill(Cell(method, scene, "published-2"), y, seen, "cpu").raw
+    x = filled(Cell(method, scene, "published-2"), y, seen).raw
     zero = hydiff.metrics.mpsnr(np.zeros_like(truth), truth, ~seen)
     assert hydiff.metrics.mpsnr(x, truth, ~seen) > zero + 3
 
@@ -121,6 +138,48 @@ def test_changed_settings_make_another_cell():
     hashes = {cells.settings_hash(c) for c in (cell, *(replace(cell, settings=s) for s in changes))}
     assert len(hashes) == 4
     assert cells.settings_hash(replace(cell, settings='{"lr": 0.01}')) in hashes  # the default
+
+
+def test_noise_by_band_is_the_same_for_every_seed():
+    truth = np.full((6, 60, 60), 0.5)
+    observed = np.ones((60, 60), bool)
+    wanted = cells.sigmas("band", 6)
+    assert wanted.min() >= 0.02 and wanted.max() <= 0.3 and np.ptp(wanted) > 0
+    for seed in (0, 1):
+        found = (cells.measure(truth, observed, "band", seed) - truth).std(axis=(1, 2))
+        np.testing.assert_allclose(found, wanted, rtol=0.1)
+
+
+def test_auto_is_judged_by_what_it_promised():
+    settings = '{"budget": "fast", "noise": "estimated"}'
+    cell = Cell("auto", scenes.QUICK, "published-2", 0.1, 0, settings)
+    row, _ = cells.run(cell, device="cpu")
+    assert "sigma_y estimated" in row["notes"]
+    assert row["why"] and row["expected_nrmse"] > 0 and 0 < row["covered_80"] <= 1
+    parts = json.loads(row["coverage"])
+    for names in (bars.DISTANCES, bars.BANDS):  # each a partition of the missing entries
+        counts = np.sum([parts[n] for n in names if n in parts], axis=0)
+        assert counts[0] == row["entries"]
+        pooled = [row[f"covered_{level}"] for level in bars.LEVELS]
+        np.testing.assert_allclose(counts[1:] / counts[0], pooled)
+
+
+def test_bars_of_the_right_width_cover_what_they_say(rng):
+    """Gaussian errors, bars of their σ, twice as wide in the last quarter of the bands."""
+    truth = rng.random((8, 60, 60))
+    seen = np.ones(truth.shape, bool)
+    seen[:, :, 10:30] = False
+    x = np.where(seen, truth, truth + 0.1 * rng.standard_normal(truth.shape))
+    sigma = np.where(np.arange(8) < 6, 0.1, 0.2)[:, None, None] * np.ones(truth.shape)
+    row = bars.judged(x, truth, seen, sigma, None)
+    parts = {k: np.array(v[1:]) / v[0] for k, v in json.loads(row["coverage"]).items()}
+    for name in bars.BANDS[:3]:
+        np.testing.assert_allclose(parts[name], [0.5, 0.8, 0.95], atol=0.03)
+    assert parts[bars.BANDS[3]][0] > 0.75 and row["entries"] == 8 * 60 * 20
+    assert set(parts) == {*bars.BANDS, *bars.DISTANCES[:6]}  # at most 10 pixels from the rim
+    twice = bars.judged(x, truth, seen, sigma, [2 * q for q in hydiff.metrics.NORMAL_QUANTILES])
+    assert twice["covered_50"] > row["covered_50"] + 0.2
+    assert set(bars.judged(x, truth, seen, None, None).values()) == {None}
 
 
 # Scenes
@@ -190,8 +249,55 @@ def test_rows_come_back_and_a_torn_line_is_cut_off(tmp_path):
         records.append(path, {"a": "new", "b": 1.0}, columns)
         assert records.read(path)[-1] == {"a": "new", "b": "1.0"}
         assert records.read(path)[:-1] == rows[: whole[:cut].count(b"\n") - 1]
-    with pytest.raises(BadValue, match="other columns"):
+    with pytest.raises(BadValue, match=r"does not write \(b\)"):
         records.append(path, {}, ("a", "c"))
+
+
+def test_rows_of_an_earlier_version_get_its_new_columns(tmp_path):
+    path = tmp_path / "rows.csv"
+    records.append(path, {"a": "x,y", "b": 1}, ("a", "b"))
+    records.append(path, {"a": "z", "b": 2, "c": 3}, ("a", "c", "b"))
+    assert records.read(path) == [{"a": "x,y", "c": "", "b": "1"}, {"a": "z", "c": "3", "b": "2"}]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_parquet_holds_the_rows_with_their_types(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    plan = replace(QUICK_PLAN, methods=("input", "bandmean"), masks=("published-2",))
+    made = bench.run("noiseless", tmp_path, plan, parquet=True)
+    table = parquet.read_table(made[-1])
+    rows = records.read(tmp_path / "noiseless.csv")
+    assert made[-1].name == "noiseless.parquet" and table.column_names == list(bench.COLUMNS)
+    for name, kind in bench.KINDS.items():
+        wanted = [kind(row[name]) if row[name] else None for row in rows]
+        assert table.column(name).to_pylist() == wanted
+    assert str(table.schema.field("missing_mpsnr").type) == "double"
+
+
+BLOCKED = ("dask", "zarr", "rasterio", "pyarrow", "xarray", "spectral", "panel", "distributed")
+
+
+def test_the_bench_runs_without_what_it_does_not_need(tmp_path):
+    """As on a machine with torch, numpy and scipy alone."""
+    code = "import sys\n" + "".join(f"sys.modules[{m!r}] = None\n" for m in BLOCKED)
+    code += "from hydiff.cli import main\nmain()"
+    names = [a for m in ("auto", "anchored") for a in ("--method", m)]
+    line = [sys.executable, "-c", code, "bench", "best", "--quick", *names, "--sigma", "band"]
+    line += ["--mask", "published-2", "-o", str(tmp_path)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = records.read(tmp_path / "quick" / "best.csv")
+    assert [r["sigma_y"] for r in rows] == ["band"] * 3  # auto with σ told and estimated
+    assert (
+        "σ_y band" in done.stderr and "**σ_y = band**" in (tmp_path / "quick/best.md").read_text()
+    )
+
+
+def test_parquet_without_pyarrow_is_refused_before_anything_is_run(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(BadValue, match="pip install pyarrow"):
+        bench.run("noiseless", tmp_path / "out", QUICK_PLAN, parquet=True)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_killed_bench_goes_on_and_repeats_no_cell(tmp_path):
@@ -227,6 +333,93 @@ def test_workers_give_the_same_rows(tmp_path):
         found = records.read(folder / "noiseless.csv")
         rows[workers] = {row["method"]: row["all_mpsnr"] for row in found}
     assert rows[0] == rows[2] and len(rows[0]) == 3
+
+
+def test_side_by_side_gives_the_results_of_one_after_the_other(monkeypatch):
+    """Tuned cells too, whose settings then differ."""
+    monkeypatch.setitem(cells.TUNING, "hir-diff", [{"variation": 0.0}, {"fidelity": 0.5}])
+    small = {"steps": 4, "channels": 8, "scales": 2}
+    for method, settings in (("hydiff-ei", small), ("hir-diff", {"tuned": 1, "steps": 2})):
+        group = [
+            Cell(method, scenes.QUICK, mask, sigma, seed, json.dumps(settings))
+            for mask, sigma, seed in (("published-1", 0.0, 0), ("blobs", 0.1, 1), ("blobs", 0.0, 2))
+        ]
+        together = cells.run_beside(group, device="cpu")
+        for cell, (row, x) in zip(group, together, strict=True):
+            solo, alone = cells.run(cell, device="cpu")
+            np.testing.assert_array_equal(x, alone)
+            assert row["beside"] == 3 and solo["beside"] == 1
+            told = ("seconds", "spent", "beside", "peak_mb", "notes")
+            assert {k: v for k, v in row.items() if k not in told} == {
+                k: v for k, v in solo.items() if k not in told
+            }
+            assert row["notes"].split(": {")[1:] == solo["notes"].split(": {")[1:]
+
+
+def test_fits_of_different_length_end_side_by_side():
+    truth = scenes.load(scenes.QUICK)[:, :20, :20]
+    seen = np.broadcast_to(scenes.observed_of("published-2", truth.shape), truth.shape)
+    cell = Cell("hydiff-ei", scenes.QUICK, "published-2")
+    damaged = cells.Damaged(cell, cells.measure(truth, seen, 0.0, 0), seen)
+    changes = [{"steps": n, "channels": 8, "scales": 2} for n in (3, 1, 5)]
+    together = cells._filled([damaged] * 3, "cpu", changes)
+    for found, changed in zip(together, changes, strict=True):
+        (alone,) = cells._filled([damaged], "cpu", [changed])
+        np.testing.assert_array_equal(found.raw, alone.raw)
+        assert found.settings == alone.settings and found.notes == alone.notes
+
+
+def test_what_is_alike_is_grouped_and_nothing_is_lost():
+    plan = bench.plan_of({}, names=["a", "b"], methods=["smooth", "dhp"], seeds=3, tuned=True)
+    todo = [c for s in (suites.noiseless, suites.noisy) for c in s(plan)]
+    for most in (1, 2, 8):
+        groups = bench.grouped(todo, most)
+        assert sorted(repr(c) for g in groups for c in g) == sorted(map(repr, todo))
+        assert max(map(len, groups)) == most
+        for group in groups:
+            assert len({(c.method, c.settings, c.scene) for c in group}) == 1
+            assert len(group) == 1 or group[0].learned
+    lengths = [len(g) for g in bench.grouped([c for c in todo if c.own("tuned")], 8)]
+    assert lengths and max(lengths) - min(lengths) <= 1
+
+
+def test_a_cell_that_fails_is_named_and_the_others_are_run(tmp_path):
+    plan = replace(QUICK_PLAN, methods=("bandmean",), masks=("width-wide", "published-2"))
+    for workers in (0, 1):
+        folder = tmp_path / str(workers)
+        with pytest.raises(BadValue, match=r"^1 cells failed .*'width-wide'.*: invalid literal"):
+            bench.run("noiseless", folder, plan, workers=workers)
+        (row,) = records.read(folder / "noiseless.csv")
+        assert row["mask"] == "published-2" and (folder / "noiseless.md").exists()
+
+
+def test_the_outlook_counts_cells_and_foretells_their_time(tmp_path):
+    plan = replace(QUICK_PLAN, methods=("bandmean", "rbf"))
+    assert all(np.isnan(o.seconds) for o in bench.outlook("noiseless", tmp_path, plan))
+    assert not list(tmp_path.iterdir())
+    bench.run("noiseless", tmp_path, replace(plan, masks=("published-1",), methods=("bandmean",)))
+    found = {o.name: o for o in bench.outlook("noiseless", tmp_path, plan)}
+    (row,) = records.read(tmp_path / "noiseless.csv")
+    assert found["bandmean"][1:3] == (2, 1)
+    assert found["bandmean"].seconds == pytest.approx(float(row["spent"]))
+    assert found["rbf"][1:3] == (2, 0) and np.isnan(found["rbf"].seconds)
+    other = bench.outlook("emit", tmp_path, plan)  # what a method took elsewhere tells too
+    assert other[0].seconds == pytest.approx(float(row["spent"]))
+    shown = command("noiseless", "--dry-run", "--method", "rbf", folder=tmp_path)
+    assert "in all: " in shown.stdout and "no time is known" in shown.stdout
+
+
+def test_a_cell_that_would_outlast_the_minutes_is_not_started(tmp_path):
+    plan = replace(QUICK_PLAN, methods=("bandmean",))
+    bench.run("noiseless", tmp_path, replace(plan, masks=("published-1",)))
+    path = tmp_path / "noiseless.csv"
+    (row,) = records.read(path)
+    path.unlink()
+    records.append(path, row | {"spent": 1e6}, bench.COLUMNS)
+    bench.run("noiseless", tmp_path, plan, minutes=1)
+    assert len(records.read(path)) == 1
+    bench.run("noiseless", tmp_path, plan)
+    assert len(records.read(path)) == 2
 
 
 def test_no_cell_starts_after_the_minutes_are_over(tmp_path):
@@ -293,7 +486,7 @@ def test_every_figure_of_the_paper_has_a_row_of_ours(name):
     found = {(c.sigma_y, suites.row_name(c)) for c in suites.SUITES[name].cells(plan)}
     assert set(PAPER.get(name, {})) <= found
     assert any(row == suites.SUITES[name].reference for _, row in found)
-    assert {c.method for c in suites.SUITES[name].cells(plan)} <= {*METHODS, "input"}
+    assert {c.method for c in suites.SUITES[name].cells(plan)} <= {*METHODS, "input", "auto"}
 
 
 @pytest.mark.parametrize("name", suites.SUITES)
@@ -302,6 +495,45 @@ def test_every_cell_of_a_suite_has_settings_that_its_method_takes(name):
         listed = list(suites.SUITES[name].cells(plan))
         assert len(set(listed)) == len(listed) > 0
         assert all(cells.settings_hash(c) for c in listed)
+
+
+def test_slow_methods_are_limited_unless_the_caller_chooses():
+    plan = suites.Plan((*suites.FEW, "other"))
+    for suite in (suites.noiseless, suites.noisy):
+        slow = [c for c in suite(plan) if c.method == "share"]
+        assert {c.scene for c in slow} == set(suites.FEW[3:]) and {c.seed for c in slow} == {0}
+        assert {c.mask for c in slow} == {"published-2"}
+    chosen = replace(plan, scenes=("other",), named=True, masks=("blobs",), seeds=2)
+    slow = [c for c in suites.noiseless(chosen) if c.method == "share"]
+    assert [(c.scene, c.mask, c.seed) for c in slow] == [("other", "blobs", s) for s in (0, 1)]
+
+
+def test_the_table_of_times_runs_nothing_side_by_side(tmp_path):
+    quick = replace(QUICK_PLAN, methods=("hir-diff",), seeds=2)
+    for name, beside in (("time", "1"), ("noiseless", "2")):
+        bench.run(name, tmp_path, replace(quick, masks=("published-2",)), device="cpu", beside=8)
+        assert [r["beside"] for r in records.read(tmp_path / f"{name}.csv")] == [beside] * 2
+
+
+@pytest.mark.parametrize("method", suites.PEERS)
+def test_every_peer_has_a_tuned_row_in_the_paper_s_tables(method):
+    plan = suites.Plan((*suites.FEW, "other"), tuned=True)
+    for suite in (suites.noiseless, suites.noisy, suites.emit):
+        mine = [c for c in suite(plan) if c.method == method and c.own("tuned")]
+        assert len(mine) == 2 and len({c.sigma_y for c in mine}) == 1
+
+
+def test_the_suite_of_the_default_fill_leaves_out_no_hard_case():
+    plan = suites.Plan(("indian_pines", "other"))
+    found = list(suites.best(plan))
+    for level in (0.0, 0.1, 0.2, 0.3, "band"):
+        for method in ("smooth", "auto", "anchored"):
+            mine = {(c.scene, c.mask) for c in found if c.sigma_y == level and c.method == method}
+            assert len(mine) == 2 * 10
+    assert {c.method for c in found if c.sigma_y == 0} >= {"harmonic", "biharmonic", "hydiff-ei"}
+    assert {c.method for c in found if c.sigma_y == 0.1} >= {"robust-ei", "subspace-fill"}
+    only = replace(plan, noise=("band",), methods=("auto",), masks=("blobs",), scenes=("x",))
+    assert [c.sigma_y for c in suites.best(only)] == ["band", "band"]
 
 
 def test_seeds_are_for_what_is_random():
@@ -368,6 +600,85 @@ def test_the_three_forms_of_a_table_agree(rows):
     assert tex.isascii() and tex.count("{") == tex.count("}")
 
 
+def test_the_paper_s_ranking_is_judged_by_pairs(rows):
+    """hydiff-ei lies 2 dB above dhp as in the paper, and smooth above both."""
+    rows = [
+        r | {"method": "dhp", "notes": ""} if r["method"] == "hir-diff" else r for r in rows
+    ] + [r for r in rows if r["method"] == "hir-diff"]  # a stand-in, of which nothing is said
+    table = tables.build("noiseless", suites.SUITES["noiseless"], rows)
+    (line,) = [n for n in table.notes if n.startswith("The paper's ranking")]
+    assert "of 1 pairs 1 hold, 0 are reversed, 0 are open" in line
+    (line,) = [n for n in table.notes if n.startswith("Interpolation")]
+    assert "above 2 and below 0 of the paper's 2 rows" in line and "+3.00 dB" in line
+    turned = [r | {"all_mpsnr": str(-float(r["all_mpsnr"]))} for r in rows]
+    line, other = tables.ranking("noiseless", turned)
+    assert "0 hold, 1 are reversed" in line and "hydiff-ei over dhp (paper +6.10" in line
+    assert "above 0 and below 2" in other
+    line, _ = tables.ranking("noiseless", [r for r in rows if r["scene"] != "a"])  # two scenes
+    assert "0 hold, 0 are reversed, 1 are open" in line
+    assert tables.ranking("noiseless", [r for r in rows if r["method"] == "smooth"]) == []
+
+
+def test_a_table_tells_what_was_run_on_a_part(rows):
+    fewer = [r for r in rows if r["method"] != "hir-diff" or r["scene"] == "a"]
+    table = tables.build("noiseless", suites.SUITES["noiseless"], fewer)
+    (line,) = [n for n in table.notes if n.startswith("Run on a part")]
+    assert "hir-diff: 1 scenes, published-1, 1 seed(s)" in line and "smooth" not in line
+    beside = [r | {"beside": "8"} for r in rows]
+    told = tables.build("noiseless", suites.SUITES["noiseless"], beside).notes
+    assert any("Up to 8 learned runs" in n for n in told)
+
+
+def row_of_best(method, scene, mask, mpsnr, **more):
+    blank = dict.fromkeys(bench.COLUMNS, "")
+    settings = '{"budget": "fast"}' if method == "auto" else "{}"
+    row = blank | {"method": method, "scene": scene, "mask": mask, "seed": "0", "sigma_y": "0.0"}
+    row |= {"settings": settings, "missing_mpsnr": str(mpsnr), "missing_nrmse": "0.4"}
+    row |= {"missing_sam": "1", "seconds": "2", "device": "NVIDIA H200"}
+    return row | {"bands": "200", "rows": "144", "cols": "144"} | more
+
+
+def judged_of(rows):
+    return {p.what: p for p in promises.promises(rows)}
+
+
+def test_the_best_of_rivals_is_the_best_of_each_cell():
+    a, b = {"s": {"m": 3.0, "n": 1.0}}, {"s": {"m": 2.0, "n": 4.0}, "t": {"m": 5.0}}
+    best = {"s": {"m": 3.0, "n": 4.0}, "t": {"m": 5.0}}
+    assert promises.best_of([a, b]) == promises.best_of([b, a]) == best
+
+
+def test_promises_are_computed_from_rows():
+    counts = {name: [100, 50, 80, 95] for name in (*bars.BANDS, "0–1.5 px")}
+    told = {"coverage": json.dumps(counts), "crps": "0.5", "crps_constant": "1"}
+    told |= {"expected_nrmse": "0.43", "entries": "400"}
+    rows = []
+    for i, scene in enumerate(("a", "b", "chikusei_36", "chikusei_36_img3")):
+        rows += [row_of_best("harmonic", scene, "blobs", 30 + i)]
+        rows += [row_of_best("biharmonic", scene, "blobs", 31 + i)]
+        rows += [row_of_best("smooth", scene, "blobs", 32 + i)]
+        rows += [row_of_best("auto", scene, "blobs", 32.5 + i, **told)]
+    found = judged_of(rows)
+    gain = found["dB above the better of harmonic and biharmonic"]
+    assert gain.found.startswith("+1.50 [+1.50, +1.50]; 3 scenes, 4 cells") and gain.kept
+    assert found["dB above hydiff-ei"].found == "not run"
+    assert found["mean regret in dB against the best single fill, upper 95 % bound"].kept
+    assert all(p.kept for w, p in found.items() if w.startswith("inside"))
+    assert found["expected NRMSE within 15 % of the true one"].kept
+    assert found["seconds for 200 × 144 × 144, NVIDIA H200"].kept
+    strong = row_of_best("anchored", "a", "blobs", 40.0)  # one strong rival in one cell
+    lost = judged_of([*rows, strong])
+    assert lost["worst cell"].found == "7.50 dB, a blobs"
+    assert lost["cells with a regret of at most 0.3 dB"][3:] == ("75 %", "≥ 95 %", False)
+    assert not lost["mean regret in dB against the best single fill, upper 95 % bound"].kept
+    narrow = json.dumps(counts | {"0–1.5 px": [100, 10, 20, 30]})
+    poor = judged_of([r | {"coverage": narrow} if r["coverage"] else r for r in rows])
+    assert poor["inside 50 % intervals, worst distance"].found == "10.0 %, 0–1.5 px"
+    assert not poor["inside 50 % intervals, worst distance"].kept
+    assert poor["inside 50 % intervals, pooled"].kept
+    assert "| **no** |" in promises.markdown([*rows, strong])
+
+
 def test_without_rows_there_is_no_table(tmp_path):
     with pytest.raises(BadValue, match="no rows"):
         bench.write_tables("noisy", tmp_path)
@@ -390,7 +701,8 @@ def test_figures_are_drawn_from_cells_and_rows(tmp_path, monkeypatch):
     wanted += ["quality-time", "quality-noise"]
     assert names == {f"{n}{s}" for n in wanted for s in (".png", ".pdf")}
     assert all(p.stat().st_size > 2000 for p in made)
-    assert told == ["no figure quality-widths: run its table first"]
+    left = ("best", "widths")
+    assert told == [f"no figure quality-{name}: run its table first" for name in left]
     cached = sorted((tmp_path / "figures" / "cells").glob("*.npz"))
     stamps = [p.stat().st_mtime_ns for p in cached]
     figures.fill_case(tmp_path / "figures" / "cells", plan, "frames", 0.0, None, "cpu")
@@ -445,6 +757,9 @@ def test_bad_input_gets_one_line_and_exit_code_2(tmp_path):
         ("noisy", "--scene", "atlantis", "--method", "bandmean"): "unknown scene",
         ("noisy", "--method", "smoth"): "did you mean",
         ("noisy", "--seeds", "0"): "expected 1 or more",
+        ("noisy", "--sigma", "loud"): "expected numbers, or band",
+        ("best", "--budget", "large"): "unknown budget",
+        ("noisy", "--beside", "9", "--quick"): "expected 1 to 8",
     }
     for arguments, told in cases.items():
         outcome = CliRunner().invoke(app, ["bench", *arguments, "-o", str(tmp_path)])

@@ -24,7 +24,7 @@ from hydiff.methods import METHODS, choose
 from hydiff.metrics import NORMAL_QUANTILES
 from hydiff.problem import Sigma
 from hydiff.result import Step
-from hydiff.run import Estimate, Job, Progress, estimate, estimates, torch_device
+from hydiff.run import Estimate, Job, Progress, estimate, estimates, estimating, torch_device
 
 NAME = "auto"
 BAND_GROUPS = 4
@@ -215,9 +215,10 @@ def decide_on(
             for c in candidates
             if not c.crossfit
         }
-        parts = [(w.cube, w.seen & ~fold) for w, fold in tried]
         costly = {
-            c.name: estimates(parts, _chosen(c), sigma_y, job) for c in candidates if c.crossfit
+            c.name: _crossfit(c, [(w.cube, w.seen & ~fold) for w, fold in tried], sigma_y, job)
+            for c in candidates
+            if c.crossfit
         }
         trials: list[Trial] = []
         for i, (window, fold) in enumerate(hidden):
@@ -289,6 +290,13 @@ def _chosen(c: Candidate, **more: Any) -> Any:
 
 def _is_noisy(sigma_y: Sigma) -> bool:
     return isinstance(sigma_y, str) or bool(np.any(np.asarray(sigma_y, dtype=float) > 0))
+
+
+def _crossfit(
+    c: Candidate, parts: Sequence[tuple[Cube, Bools]], sigma_y: Sigma, job: Job
+) -> list[Estimate]:
+    runs = [estimating(cube, seen, _chosen(c), sigma_y, job) for cube, seen in parts]
+    return estimates(runs, job.deterministic)
 
 
 def _mean_estimate(fits: Sequence[Estimate]) -> Estimate:
@@ -618,7 +626,7 @@ def _fitted(
         alone = job._replace(checkpoint=None)
         hidden = _folds(cube, seen, entry["of"], entry["seed"])[: entry["fits"]]
         parts = [(cube, seen & ~fold) for fold in hidden]
-        return _mean_estimate(estimates(parts, _chosen(candidate), sigma_y, alone))
+        return _mean_estimate(_crossfit(candidate, parts, sigma_y, alone))
     more = {"error_bars": True} if bars and candidate.method == "smooth" else {}
     return estimate(cube, seen, _chosen(candidate, **more), sigma_y, job)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -79,24 +79,37 @@ def estimate(
     return found._replace(history=logs)
 
 
+def estimating(
+    cube: Cube, seen: Bools, chosen: Chosen, sigma_y: Sigma, job: Job
+) -> Generator[Step, None, Estimate]:
+    """The steps of `estimate`, for a caller who has others to advance as well."""
+    task, step = _task(cube, seen, chosen, sigma_y, job), None
+    with memory_told(job.device, MEMORY_ADVICE):
+        for step in _steps(task, job):
+            yield step
+        return _estimate(task, step, job)
+
+
 def estimates(
-    parts: Sequence[tuple[Cube, Bools]], chosen: Chosen, sigma_y: Sigma, job: Job
+    runs: Sequence[Generator[Step, None, Estimate]], deterministic: bool = False
 ) -> list[Estimate]:
-    """An estimate of each cube from its seen entries; networks go side by side on a GPU."""
-    if chosen.backend == "numpy" or torch_device(job.device).type == "cpu":
-        return [estimate(cube, seen, chosen, sigma_y, job) for cube, seen in parts]
+    """What several methods find (`estimating`): side by side on a GPU, else one after another."""
+    import torch
+
     from hydiff.engine import MOST_BESIDE, side_by_side
 
-    found: list[Estimate] = []
-    with memory_told(job.device, MEMORY_ADVICE), _determinism(job.deterministic):
-        for start in range(0, len(parts), MOST_BESIDE):
-            some = parts[start : start + MOST_BESIDE]
-            tasks = [_task(cube, seen, chosen, sigma_y, job) for cube, seen in some]
-            last: tuple[Step | None, ...] = (None,) * len(tasks)
-            for last in side_by_side([_steps(task, job) for task in tasks]):  # noqa: B007
+    found: dict[int, Estimate] = {}
+
+    def kept(i: int) -> Iterator[Step]:
+        found[i] = yield from runs[i]
+
+    at_once = MOST_BESIDE if torch.cuda.is_available() else 1
+    with _determinism(deterministic):
+        for start in range(0, len(runs), at_once):
+            numbers = range(start, min(start + at_once, len(runs)))
+            for _ in side_by_side([kept(i) for i in numbers]):
                 pass
-            found += [_estimate(*each, job) for each in zip(tasks, last, strict=True)]
-    return found
+    return [found[i] for i in range(len(runs))]
 
 
 class Task(NamedTuple):

@@ -3,39 +3,56 @@
 FOLDER/NAME.csv         one row a cell, appended as it is done
 FOLDER/NAME.md .tex     the table, the paper's figures beside ours
 FOLDER/NAME.table.csv   the same for machines
+FOLDER/NAME.parquet     the rows with typed columns, where asked for
 """
 
 from __future__ import annotations
 
+import gc
+import json
+import math
 import multiprocessing
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, NamedTuple
 
-from hydiff.bench import cells, records, scenes, tables, uses
+from hydiff import auto
+from hydiff.bench import bars, cells, promises, records, scenes, tables, uses
 from hydiff.bench.cells import Cell
-from hydiff.bench.suites import SUITES, Plan
+from hydiff.bench.suites import SUITES, Plan, row_name
 from hydiff.errors import BadValue, CubeFormatError, OutputError, UnknownName
 from hydiff.io.staging import staged
 from hydiff.methods import METHODS
 from hydiff.metrics import LABELS
 
-__all__ = ["COLUMNS", "SUITES", "Plan", "plan_of", "run", "write_tables"]
+__all__ = ["COLUMNS", "SUITES", "Outlook", "Plan", "outlook", "plan_of", "run", "write_tables"]
+
+MOST_BESIDE = 8  # as `engine.side_by_side` takes; torch is imported when it is used
 
 QUICK_NOTE = "quick: tiny cubes and networks, a few steps; these numbers mean nothing"
 COLUMNS = (
     *(f.name for f in fields(Cell)),
     *(f"{part}_{k}" for part in ("all", "missing", "composited", "raw") for k in LABELS),
     *uses.COLUMNS,
-    "bands", "rows", "cols", "missing_share", "out_of_reach", "seconds", "peak_mb", "device",
-    "settings_hash", "resolved", "notes", "versions",
+    *bars.COLUMNS,
+    "bands", "rows", "cols", "missing_share", "out_of_reach", "seconds", "spent", "beside",
+    "peak_mb", "device", "settings_hash", "resolved", "notes", "versions",
 )  # fmt: skip
+TEXT = {
+    "method", "scene", "mask", "sigma_y", "settings", "coverage", "why", "device",
+    "settings_hash", "resolved", "notes", "versions",
+}  # fmt: skip
+WHOLE = {"seed", "entries", "bands", "rows", "cols", "out_of_reach", "beside"}
+KINDS = {c: str if c in TEXT else int if c in WHOLE else float for c in COLUMNS}
 
 Told = Callable[[int, int, Cell, Mapping[str, Any]], Any]
+Outcome = tuple[Cell, dict[str, Any] | str]  # its row, or what went wrong
 
 
 def plan_of(
@@ -43,10 +60,12 @@ def plan_of(
     *,
     names: Sequence[str] = (),
     masks: Sequence[str] = (),
+    noise: Sequence[str] = (),
     methods: Sequence[str] = (),
     seeds: int | None = None,
     preset: str | None = None,
     tuned: bool = False,
+    budget: str = "normal",
     offline_minutes: float = 2.0,
     quick: bool = False,
 ) -> Plan:
@@ -55,18 +74,28 @@ def plan_of(
         if not path.exists():
             raise CubeFormatError(f"--scene {name}={path}: no such file; give name=path of a cube")
     for method in methods:
-        if method not in (*METHODS, cells.INPUT):
-            raise UnknownName("method", method, (*METHODS, cells.INPUT))
+        if method not in (*METHODS, cells.INPUT, auto.NAME):
+            raise UnknownName("method", method, (*METHODS, cells.INPUT, auto.NAME))
+    if budget not in auto.BUDGETS:
+        raise UnknownName("budget", budget, auto.BUDGETS)
+    try:
+        levels = tuple(cells.level_of(text) for text in noise)
+    except ValueError:
+        told = " ".join(noise)
+        raise BadValue(f"--sigma {told}: expected numbers, or {cells.BAND}") from None
     if seeds is not None and seeds < 1:
         raise BadValue(f"seeds = {seeds}: expected 1 or more")
     chosen = (scenes.QUICK,) if quick else tuple(names) or tuple(given) or tuple(scenes.available())
     return Plan(
         scenes=chosen,
-        seeds=seeds or (1 if quick else 3),
+        named=quick or bool(names or given),
+        seeds=seeds or (1 if quick else None),
         masks=tuple(masks) or None,
+        noise=levels or None,
         methods=tuple(methods) or None,
         preset=preset,
         tuned=tuned,
+        budget="fast" if quick else budget,
         offline_minutes=0.02 if quick else offline_minutes,
         quick=quick,
     )
@@ -81,61 +110,203 @@ def run(
     device: str = "auto",
     minutes: float = float("inf"),
     workers: int = 0,
+    beside: int | None = None,
+    parquet: bool = False,
     told: Told | None = None,
 ) -> list[Path]:
     """Run the cells of a suite that FOLDER/NAME.csv does not have yet, then write its tables.
 
-    minutes: start no cell later than this.  workers: processes for the classical methods, beside
-    the learned ones, which run here one after the other; 0 = all of them here.  told: called after
-    every cell with how many are done, how many there are, the cell, and its row.
+    minutes: start no cell later than this, nor one that is known to take longer than is left.
+    workers: processes of one thread for the classical methods, beside the learned ones; 0 = all of
+    them here.
+    beside: learned cells alike that are fitted at a time, by default 8 on a GPU and 1 on a CPU.
+    told: called after every cell with how many are done, how many there are, the cell, its row.
+    A cell that fails is told of at the end; all others are run.
     """
-    suite = _suite(name)
+    if parquet:
+        records.arrow()  # says at once when there is none
     path = folder / f"{name}.csv"
+    wanted, todo = split(name, folder, plan)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"{folder} cannot be made ({error.strerror}); choose another") from None
-    done = {(tables.cell_of(row), row["settings_hash"]) for row in records.read(path)}
-    wanted = list(dict.fromkeys(suite.cells(plan)))
-    todo = [c for c in wanted if (c, cells.settings_hash(c)) not in done]
     end = time.monotonic() + 60 * minutes
-    finished = _finished(todo, end, workers, device, given)
+    failed: list[str] = []
+    most = _most_beside(beside, device, todo)
+    groups = grouped(todo, 1 if _suite(name).alone else most)
+    fits = partial(_rows, device=device, given=given)
+    finished = _finished(groups, fits, time_of(folder, device), end, workers)
     for i, (cell, row) in enumerate(finished, len(wanted) - len(todo) + 1):
+        if isinstance(row, str):
+            failed.append(f"{cell}: {row}")
+            continue
         records.append(path, row, COLUMNS)
         if told is not None:
             told(i, len(wanted), cell, row)
-    return write_tables(name, folder, quick=plan.quick)
+    if failed and not records.read(path):
+        raise BadValue(_failures(failed))
+    made = write_tables(name, folder, quick=plan.quick)
+    if parquet:
+        made.append(path.with_suffix(".parquet"))
+        records.write_parquet(made[-1], records.read(path), KINDS)
+    if failed:
+        raise BadValue(_failures(failed))
+    return made
+
+
+def _failures(failed: Sequence[str]) -> str:
+    return f"{len(failed)} cells failed and have no row; the first: {failed[0]}"
+
+
+def split(name: str, folder: Path, plan: Plan) -> tuple[list[Cell], list[Cell]]:
+    """The cells of a suite, and those of them that FOLDER/NAME.csv does not have yet."""
+    done = {
+        (tables.cell_of(row), row["settings_hash"]) for row in records.read(folder / f"{name}.csv")
+    }
+    wanted = list(dict.fromkeys(_suite(name).cells(plan)))
+    return wanted, [c for c in wanted if (c, cells.settings_hash(c)) not in done]
+
+
+def _most_beside(beside: int | None, device: str, todo: Sequence[Cell]) -> int:
+    if beside is not None and not 1 <= beside <= MOST_BESIDE:
+        raise BadValue(f"beside = {beside}: expected 1 to {MOST_BESIDE}")
+    if beside is None and device != "cpu" and any(c.learned for c in todo):
+        from hydiff.run import torch_device
+
+        return MOST_BESIDE if torch_device(device).type == "cuda" else 1
+    return beside or 1
+
+
+def grouped(todo: Sequence[Cell], most: int) -> list[list[Cell]]:
+    """Cells to run together: learned ones of one method, settings and scene, evenly, `most` at a
+    time; any other by itself.  In the order of their first."""
+    alike: dict[Any, list[Cell]] = {}
+    for cell in todo:
+        together = most > 1 and cell.learned and not cell.own("offline")
+        key = (cell.method, cell.settings, cell.scene) if together else cell
+        alike.setdefault(key, []).append(cell)
+    groups = []
+    for found in alike.values():
+        parts = -(-len(found) // most)
+        groups += [found[i::parts] for i in range(parts)]
+    return groups
+
+
+# Time
+
+
+def time_of(folder: Path, device: str) -> Callable[[Cell], float]:
+    """Seconds that a cell should take, from the finished ones of its method on this device: those
+    of its scene if there are any.  NaN where there are none."""
+    known: dict[tuple[Any, ...], list[float]] = {}
+    for path in sorted(folder.glob("*.csv")):
+        for row in records.read(path):
+            if row.get("method") and row.get("settings_hash") and row.get("device"):
+                cell = tables.cell_of(row)
+                seconds = float(row.get("spent") or row["seconds"])
+                for scene in (row["scene"], ""):
+                    key = (cell.method, *_kind(cell), row["device"], scene)
+                    known.setdefault(key, []).append(seconds)
+
+    def expected(cell: Cell) -> float:
+        place = cells.device_of(cell.method, device)
+        for scene in (cell.scene, ""):
+            key = (cell.method, *_kind(cell), place, scene)
+            if key in known:
+                return fmean(known[key])
+        return float("nan")
+
+    return expected
+
+
+def _kind(cell: Cell) -> tuple[Any, ...]:
+    """What of a cell's settings changes its time by much."""
+    return tuple(json.dumps(cell.own(key)) for key in ("preset", "tuned", "budget", "offline"))
+
+
+class Outlook(NamedTuple):
+    """What is left of the cells of one row of a table."""
+
+    name: str
+    cells: int
+    done: int
+    seconds: float  # that the others should take; NaN = nothing is known
+
+
+def outlook(name: str, folder: Path, plan: Plan, device: str = "auto") -> list[Outlook]:
+    """What a run would do, without doing it."""
+    wanted, todo = split(name, folder, plan)
+    expected = time_of(folder, device)
+    found = []
+    for row in dict.fromkeys(row_name(c) for c in wanted):
+        left = [c for c in todo if row_name(c) == row]
+        n = sum(row_name(c) == row for c in wanted)
+        found.append(Outlook(row, n, n - len(left), sum(expected(c) for c in left)))
+    return found
+
+
+# Running
 
 
 def _finished(
-    todo: Sequence[Cell], end: float, workers: int, device: str, given: Mapping[str, Path] | None
-) -> Iterator[tuple[Cell, dict[str, Any]]]:
-    """Cells with their rows as they are done; none starts after `end`."""
-    run_row = partial(_row, device=device, given=given)
+    groups: Sequence[Sequence[Cell]],
+    fits: Callable[[Sequence[Cell]], list[Outcome]],
+    expected: Callable[[Cell], float],
+    end: float,
+    workers: int,
+) -> Iterator[Outcome]:
+    """Cells with what came of them as they are done; none starts after `end`."""
+
+    def in_time(group: Sequence[Cell]) -> bool:
+        needed = sum(expected(c) for c in group)
+        return time.monotonic() + (0 if math.isnan(needed) else needed) < end
+
     if workers < 1:
-        yield from ((cell, run_row(cell)) for cell in todo if time.monotonic() < end)
+        for group in groups:
+            if in_time(group):
+                yield from fits(group)
         return
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # of each process: they share the cores
     spawn = multiprocessing.get_context("spawn")  # a fork would inherit the GPU's threads
     with ProcessPoolExecutor(workers, spawn) as pool:
-        learned = [c for c in todo if c.method in METHODS and METHODS[c.method].backend == "torch"]
-        waiting = {pool.submit(run_row, c): c for c in todo if c not in learned}
+        here = [g for g in groups if g[0].learned or g[0].method == auto.NAME]
+        waiting = {pool.submit(fits, g) for g in groups if g not in here}
         try:
-            for cell in learned:
-                if time.monotonic() < end:
-                    yield cell, run_row(cell)
+            for group in here:
+                if in_time(group):
+                    yield from fits(group)
                 for future in [f for f in waiting if f.done()]:
-                    yield waiting.pop(future), future.result()
-            left = None if end == float("inf") else max(end - time.monotonic(), 0)
-            for future in as_completed(waiting, timeout=left):
-                yield waiting[future], future.result()
-        except TimeoutError:
-            pass  # the time is over: what has not begun is left for the next run
+                    waiting.remove(future)
+                    yield from future.result()
+            while waiting and time.monotonic() < end:
+                left = None if end == float("inf") else max(end - time.monotonic(), 0)
+                ready, waiting = wait(waiting, left, return_when=FIRST_COMPLETED)
+                for future in ready:
+                    yield from future.result()
         finally:
-            pool.shutdown(cancel_futures=True)
+            pool.shutdown(cancel_futures=True)  # what has not begun is left for the next run
+        for future in waiting:
+            if not future.cancelled():
+                yield from future.result()
 
 
-def _row(cell: Cell, *, device: str, given: Mapping[str, Path] | None) -> dict[str, Any]:
-    return cells.run(cell, device=device, given=given)[0]
+def _rows(group: Sequence[Cell], *, device: str, given: Mapping[str, Path] | None) -> list[Outcome]:
+    """What came of the cells of a group.  One that fails as a whole, for want of memory perhaps,
+    is tried in two halves."""
+    try:
+        found = cells.run_beside(group, device=device, given=given)
+        return [(cell, row) for cell, (row, _) in zip(group, found, strict=True)]
+    except (UnknownName, CubeFormatError):  # of what was asked for: no cell will do better
+        raise
+    except Exception as error:
+        told = " ".join(str(error).split()) or type(error).__name__
+    if len(group) == 1:
+        return [(group[0], told)]
+    gc.collect()  # what the fits held of the GPU
+    middle = len(group) // 2
+    again = partial(_rows, device=device, given=given)
+    return again(group[:middle]) + again(group[middle:])
 
 
 def write_tables(name: str, folder: Path, *, quick: bool = False) -> list[Path]:
@@ -150,6 +321,8 @@ def write_tables(name: str, folder: Path, *, quick: bool = False) -> list[Path]:
         folder / f"{name}.tex": tables.latex(table),
         folder / f"{name}.md": tables.markdown(table),
     }
+    if name == "best":
+        text[folder / f"{name}.md"] += "\n## What was promised\n\n" + promises.markdown(rows)
     with staged(folder / f"{name}.md", overwrite=True) as temporary:
         for path, content in text.items():
             (temporary / path.name).write_text(content, "utf-8")

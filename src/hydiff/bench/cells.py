@@ -6,25 +6,30 @@ import json
 import os
 import platform
 import resource
-import sys
 import tempfile
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from hydiff import api, metrics
-from hydiff.bench import scenes, uses
+from hydiff import api, auto, metrics
+from hydiff.bench import bars, scenes, uses
 from hydiff.checkpoint import fingerprint
-from hydiff.cube import Bools, Floats
+from hydiff.cube import Bools, Floats, as_cube
 from hydiff.methods import METHODS, choose, settings_dict
-from hydiff.result import Result
+from hydiff.run import Job, estimates, estimating
 
 INPUT = "input"  # the zero-filled measurement itself
-OWN_KEYS = ("preset", "tuned", "offline")  # of Cell.settings; all others are the method's
+BAND = "band"  # instead of a noise level: one for each band
+BAND_RANGE = (0.02, 0.3)  # between which those are drawn, the same for every seed
+ESTIMATED = "estimated"  # the noise level is not told: a method estimates it
+OWN_KEYS = ("preset", "tuned", "offline", "budget", "noise")  # all others are the method's
+
+Level = float | str
 
 
 @dataclass(frozen=True)
@@ -34,73 +39,65 @@ class Cell:
     method: str
     scene: str
     mask: str
-    sigma_y: float = 0.0  # on the truth's [0, 1]
+    sigma_y: Level = 0.0  # on the truth's [0, 1]; or BAND
     seed: int = 0
-    settings: str = "{}"  # JSON: a preset, changed settings, "tuned": 1, "offline": crops
+    settings: str = "{}"  # JSON: changed settings, and a preset, "tuned": 1, "offline": crops,
+    #                       "budget" of auto, "noise": "estimated"
 
     @property
     def changes(self) -> dict[str, Any]:
         """The changed settings of the method alone."""
         return {k: v for k, v in json.loads(self.settings).items() if k not in OWN_KEYS}
 
+    @property
+    def noisy(self) -> bool:
+        return self.sigma_y != 0
+
+    @property
+    def learned(self) -> bool:
+        return self.method in METHODS and METHODS[self.method].backend == "torch"
+
     def own(self, key: str) -> Any:
         return json.loads(self.settings).get(key)
+
+
+def level_of(text: str) -> Level:
+    """A noise level as a row or a command tells it."""
+    return BAND if text == BAND else float(text)
 
 
 def settings_hash(cell: Cell) -> str:
     """Of all settings that a cell runs with: a changed default makes it another cell."""
     if cell.method == INPUT:
         return "-"
-    chosen = choose(cell.method, cell.own("preset"), cell.changes)
     own = {k: cell.own(k) for k in ("tuned", "offline")}
+    if cell.own("noise"):
+        own |= {"noise": cell.own("noise")}
+    if cell.method == auto.NAME:
+        return fingerprint(repr(auto.BUDGETS[cell.own("budget")]), own)[:12]
+    chosen = choose(cell.method, cell.own("preset"), cell.changes)
     return fingerprint(settings_dict(chosen.settings), own)[:12]
 
 
-def measure(truth: Floats, observed: Bools, sigma_y: float, seed: int) -> Floats:
+def sigmas(level: Level, bands: int) -> Floats:
+    """(bands,) standard deviation of the noise."""
+    if level == BAND:
+        return np.random.default_rng(2).uniform(*BAND_RANGE, bands)
+    return np.full(bands, float(level))
+
+
+def measure(truth: Floats, observed: Bools, level: Level, seed: int) -> Floats:
     """y = M x + n (bands, rows, cols), NaN where nothing was observed: all a method gets."""
     noise = np.random.default_rng(seed).standard_normal(truth.shape)
-    return np.where(observed, truth + sigma_y * noise, np.nan)
+    return np.where(observed, truth + sigmas(level, len(truth))[:, None, None] * noise, np.nan)
 
 
-def run(
-    cell: Cell, *, device: str = "auto", given: Mapping[str, Path] | None = None
-) -> tuple[dict[str, Any], Floats]:
-    """The row of a cell, and the result (bands, rows, cols) that it scores."""
-    truth = scenes.load(cell.scene, given)
-    observed = scenes.observed_of(cell.mask, truth.shape)
-    seen = np.broadcast_to(observed, truth.shape)
-    y = measure(truth, observed, cell.sigma_y, cell.seed)
-    estimate = Estimate(np.where(seen, y, 0.0), 0.0, 0, {}, ())
-    if cell.method != INPUT:
-        estimate = fill(cell, y, seen, device)
-    # a method that cannot tell leaves what the input has: 0
-    raw = np.where(np.isfinite(estimate.raw), estimate.raw, 0.0)
-    pasted = np.where(seen, y, raw)
-    reported, other = (raw, pasted) if cell.sigma_y > 0 else (pasted, raw)
-    scores = metrics.score(reported, truth, ~seen, raw=other)
-    second = scores.raw or {}
-    row = asdict(cell) | {f"all_{k}": v for k, v in scores.everywhere.items()}
-    row |= {f"missing_{k}": v for k, v in (scores.missing or {}).items()}
-    composited, plain = (
-        (second, scores.everywhere) if cell.sigma_y > 0 else (scores.everywhere, second)
-    )
-    row |= {f"composited_{k}": v for k, v in composited.items()}
-    row |= {f"raw_{k}": v for k, v in plain.items()}
-    if cell.method == INPUT or estimate.out_of_reach:  # angles of the zero spectra are not defined
-        row |= {k: None for k in row if k.endswith(("_sam", "_scc"))}
-    row |= uses.errors(reported, truth, seen, scenes.labels_of(cell.scene))
-    row |= {
-        "bands": truth.shape[0],
-        "rows": truth.shape[1],
-        "cols": truth.shape[2],
-        "missing_share": float((~seen).mean()),
-        "out_of_reach": estimate.out_of_reach,
-        "seconds": estimate.seconds,
-        "settings_hash": settings_hash(cell),
-        "resolved": json.dumps(estimate.settings),
-        "notes": "; ".join(estimate.notes),
-    }
-    return row | machine(cell.method, device), reported
+class Damaged(NamedTuple):
+    """What a cell is about; arrays (bands, rows, cols).  Methods get y and seen."""
+
+    cell: Cell
+    y: Floats  # NaN where nothing was observed
+    seen: Bools
 
 
 @dataclass(frozen=True)
@@ -110,36 +107,144 @@ class Estimate:
     out_of_reach: int  # entries that it could not tell
     settings: Mapping[str, Any]
     notes: tuple[str, ...]
+    sigma: Floats | None = None  # 1-σ error bars
+    expected: Mapping[str, float] | None = None
+    recipe: Mapping[str, Any] | None = None
 
 
-def fill(cell: Cell, y: Floats, seen: Bools, device: str) -> Estimate:
-    """A method's estimate from the measurement alone."""
-    changes, preset, tried = cell.changes, cell.own("preset"), ""
-    if cell.own("tuned"):
-        changes, tried = tuned(cell, y, seen, device)
+def run(
+    cell: Cell, *, device: str = "auto", given: Mapping[str, Path] | None = None
+) -> tuple[dict[str, Any], Floats]:
+    """The row of a cell, and the result (bands, rows, cols) that it scores."""
+    return run_beside([cell], device=device, given=given)[0]
+
+
+def run_beside(
+    group: Sequence[Cell], *, device: str = "auto", given: Mapping[str, Path] | None = None
+) -> list[tuple[dict[str, Any], Floats]]:
+    """The rows and results of cells of one learned method that are fitted side by side.
+
+    Each is charged its share of the time.
+    """
+    began = time.perf_counter()
+    truths = [scenes.load(cell.scene, given) for cell in group]
+    damaged = []
+    for cell, truth in zip(group, truths, strict=True):
+        observed = scenes.observed_of(cell.mask, truth.shape)
+        y = measure(truth, observed, cell.sigma_y, cell.seed)
+        damaged.append(Damaged(cell, y, np.broadcast_to(observed, truth.shape)))
+    found = fill(damaged, device)
+    scored = [
+        score(one, truth, estimate)
+        for one, truth, estimate in zip(damaged, truths, found, strict=True)
+    ]
+    told = machine(group[0].method, device) | {"beside": len(group)}
+    told["spent"] = (time.perf_counter() - began) / len(group)
+    return [(row | told, reported) for row, reported in scored]
+
+
+def score(damaged: Damaged, truth: Floats, estimate: Estimate) -> tuple[dict[str, Any], Floats]:
+    """What a row says of an estimate, and the result that it scores."""
+    cell, y, seen = damaged
+    # a method that cannot tell leaves what the input has: 0
+    raw = np.where(np.isfinite(estimate.raw), estimate.raw, 0.0)
+    pasted = np.where(seen, y, raw)
+    reported, other = (raw, pasted) if cell.noisy else (pasted, raw)
+    scores = metrics.score(reported, truth, ~seen, raw=other)
+    second = scores.raw or {}
+    row = asdict(cell) | {f"all_{k}": v for k, v in scores.everywhere.items()}
+    row |= {f"missing_{k}": v for k, v in (scores.missing or {}).items()}
+    composited, plain = (second, scores.everywhere) if cell.noisy else (scores.everywhere, second)
+    row |= {f"composited_{k}": v for k, v in composited.items()}
+    row |= {f"raw_{k}": v for k, v in plain.items()}
+    if cell.method == INPUT or estimate.out_of_reach:  # angles of the zero spectra are not defined
+        row |= {k: None for k in row if k.endswith(("_sam", "_scc"))}
+    row |= uses.errors(reported, truth, seen, scenes.labels_of(cell.scene))
+    row |= {f"expected_{k}": (estimate.expected or {}).get(k) for k in bars.EXPECTED}
+    intervals = (estimate.recipe or {}).get("errors", {}).get("intervals")
+    row |= bars.judged(reported, truth, seen, estimate.sigma, intervals)
+    row |= {
+        "bands": truth.shape[0],
+        "rows": truth.shape[1],
+        "cols": truth.shape[2],
+        "missing_share": float((~seen).mean()),
+        "out_of_reach": estimate.out_of_reach,
+        "seconds": estimate.seconds,
+        "settings_hash": settings_hash(cell),
+        "resolved": json.dumps(estimate.settings),
+        "why": (estimate.recipe or {}).get("why"),
+        "notes": "; ".join(estimate.notes),
+    }
+    return row, reported
+
+
+def fill(group: Sequence[Damaged], device: str) -> list[Estimate]:
+    """A method's estimates from the measurements alone."""
+    first = group[0].cell
+    if first.method == INPUT:
+        return [Estimate(np.where(d.seen, d.y, 0.0), 0.0, 0, {}, ()) for d in group]
+    changes, tried = [d.cell.changes for d in group], [""] * len(group)
+    if first.own("tuned"):
+        changes, tried = map(list, zip(*tuned(group, device), strict=True))
     with tempfile.TemporaryDirectory() as folder:
-        if cell.own("offline"):
-            changes = changes | trained(cell, Path(folder), device)
-        result = _filled(cell, y, seen, device, preset, changes)
-    reach = sum(n for why, n in result.left.items() if why.startswith("out of reach"))
-    notes = [*result.notes, *([tried] if tried else [])]
-    settings = {k: v for k, v in result.settings.items() if k not in ("weights", "wavelengths")}
-    return Estimate(result.raw, result.seconds, reach, settings, tuple(notes))
+        if first.own("offline"):
+            changes = [c | trained(first, Path(folder), device) for c in changes]
+        found = _filled(group, device, changes)
+    return [
+        replace(e, notes=(*e.notes, told)) if told else e
+        for e, told in zip(found, tried, strict=True)
+    ]
 
 
 def _filled(
-    cell: Cell, y: Floats, seen: Bools, device: str, preset: str | None, changes: Mapping[str, Any]
-) -> Result:
-    return api.fill(
+    group: Sequence[Damaged], device: str, changes: Sequence[Mapping[str, Any]]
+) -> list[Estimate]:
+    if len(group) == 1:
+        return [_alone(group[0], device, changes[0])]
+    began = time.perf_counter()
+    runs, settings = [], []
+    for (cell, y, seen), changed in zip(group, changes, strict=True):
+        chosen = choose(cell.method, cell.own("preset"), changed)
+        settings.append(settings_dict(chosen.settings))
+        cube = as_cube(np.where(seen, y, np.nan))
+        job = Job(cell.seed, device, False, None, False)
+        runs.append(estimating(cube, seen, chosen, sigmas(cell.sigma_y, len(y)), job))
+    found = estimates(runs)
+    seconds = (time.perf_counter() - began) / len(group)
+    return [
+        Estimate(e.values, seconds, int(np.isnan(e.values).sum()), _shown(s), tuple(e.notes))
+        for e, s in zip(found, settings, strict=True)
+    ]
+
+
+def _alone(damaged: Damaged, device: str, changes: Mapping[str, Any]) -> Estimate:
+    cell, y, seen = damaged
+    budget = {"budget": cell.own("budget")} if cell.own("budget") else {}
+    result = api.fill(
         np.where(seen, y, np.nan),
         seen,
         method=cell.method,
-        preset=preset,
-        sigma_y=cell.sigma_y,
+        preset=cell.own("preset"),
+        sigma_y="auto" if cell.own("noise") == ESTIMATED else sigmas(cell.sigma_y, len(y)),
         seed=cell.seed,
         device=device,
+        **budget,
         **changes,
     )
+    return Estimate(
+        result.raw,
+        result.seconds,
+        sum(n for why, n in result.left.items() if why.startswith("out of reach")),
+        _shown(result.settings),
+        tuple(result.notes),
+        result.sigma,
+        result.expected,
+        result.recipe,
+    )
+
+
+def _shown(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in settings.items() if k not in ("weights", "wavelengths", "space")}
 
 
 # Rivals set as well as we can without the truth: rate, steps and averaging.
@@ -154,23 +259,42 @@ TUNING: dict[str, list[dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def tuned(cell: Cell, y: Floats, seen: Bools, device: str) -> tuple[dict[str, Any], str]:
-    """The settings of `TUNING` that best predict hidden observed pixels, and what was tried.
+def tuned(group: Sequence[Damaged], device: str) -> list[tuple[dict[str, Any], str]]:
+    """For each the settings of `TUNING` that best predict hidden observed pixels, and what was
+    tried: one fit for each entry there and one with the published settings.
 
     Hidden is a copy of the gaps, moved by a third of the width: the same kind of gap.
     """
-    hidden = np.roll(~seen, seen.shape[2] // 3, axis=2) & seen
-    kept = seen & ~hidden
-    if not hidden.any() or not kept.any():
-        return cell.changes, "tuned: no pixels to hide, published settings"
-    errors = []
-    candidates = [cell.changes, *(cell.changes | c for c in TUNING.get(cell.method, []))]
-    for changes in candidates:
-        raw = _filled(cell, y, kept, device, cell.own("preset"), changes).raw
-        errors.append(float(np.sqrt(np.nanmean((raw - y)[hidden] ** 2))))
-    best = int(np.argmin(errors))
-    shown = ", ".join(f"{e:.4f}" for e in errors)
-    return candidates[best], f"tuned on hidden pixels: {candidates[best]} (RMSE {shown})"
+    began = time.perf_counter()
+    hidden = [np.roll(~d.seen, d.seen.shape[2] // 3, axis=2) & d.seen for d in group]
+    kept = [d._replace(seen=d.seen & ~h) for d, h in zip(group, hidden, strict=True)]
+    able = [i for i, h in enumerate(hidden) if h.any() and kept[i].seen.any()]
+    candidates = [{}, *TUNING.get(group[0].cell.method, [])]
+    errors: dict[int, list[float]] = {i: [] for i in able}
+    for candidate in candidates if able else []:
+        found = _filled(
+            [kept[i] for i in able], device, [_with(kept[i].cell, candidate) for i in able]
+        )
+        for i, estimate in zip(able, found, strict=True):
+            square = (estimate.raw - group[i].y)[hidden[i]] ** 2
+            errors[i].append(float(np.sqrt(np.nanmean(square))))
+    seconds = (time.perf_counter() - began) / len(group)
+    out = []
+    for i, damaged in enumerate(group):
+        changes = damaged.cell.changes
+        if i not in errors:
+            out.append((changes, "tuned: no pixels to hide, published settings"))
+            continue
+        best = _with(damaged.cell, candidates[int(np.argmin(errors[i]))])
+        shown = ", ".join(f"{e:.4f}" for e in errors[i])
+        out.append((best, f"tuned on hidden pixels in {seconds:.1f} s: {best} (RMSE {shown})"))
+    return out
+
+
+def _with(cell: Cell, candidate: Mapping[str, Any]) -> dict[str, Any]:
+    """A cell's settings with those of a candidate; steps that the cell fixes stay, as does time."""
+    own = cell.changes
+    return own | {k: v for k, v in candidate.items() if k != "steps" or k not in own}
 
 
 def trained(cell: Cell, folder: Path, device: str) -> dict[str, Any]:
@@ -192,20 +316,32 @@ def trained(cell: Cell, folder: Path, device: str) -> dict[str, Any]:
 
 def machine(method: str, device: str) -> dict[str, Any]:
     """Where and with what a cell ran, and the peak of its memory in MB."""
-    torch_used = method in METHODS and METHODS[method].backend == "torch"
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # of the process so far
-    place = f"CPU {platform.machine()}, {os.cpu_count()} cores"
-    if torch_used and "torch" in sys.modules:
+    if _on_gpu(method, device):
         import torch
 
-        if api.torch_device(device).type == "cuda":
-            place = torch.cuda.get_device_name()
-            peak = torch.cuda.max_memory_allocated() / 2**20
-            torch.cuda.reset_peak_memory_stats()
+        peak = torch.cuda.max_memory_allocated() / 2**20
+        torch.cuda.reset_peak_memory_stats()
     packages = ("hydiff", "numpy", "scipy", "torch")
     versions = " ".join(f"{p} {version(p)}" for p in packages)
     return {
         "peak_mb": round(peak, 1),
-        "device": place,
+        "device": device_of(method, device),
         "versions": f"python {platform.python_version()} {versions}",
     }
+
+
+def device_of(method: str, device: str) -> str:
+    """The name of what a method runs on here."""
+    place = f"CPU {platform.machine()}, {os.cpu_count()} cores"
+    if not _on_gpu(method, device):
+        return place
+    import torch
+
+    gpu = torch.cuda.get_device_name()
+    return f"{gpu} and {place}" if method == auto.NAME else gpu
+
+
+def _on_gpu(method: str, device: str) -> bool:
+    may = method == auto.NAME or (method in METHODS and METHODS[method].backend == "torch")
+    return may and device != "cpu" and api.torch_device(device).type == "cuda"

@@ -19,7 +19,7 @@ from scipy import ndimage
 
 from hydiff import metrics
 from hydiff.bench import cells, records, scenes
-from hydiff.bench.cells import INPUT, Cell
+from hydiff.bench.cells import BAND, INPUT, Cell
 from hydiff.bench.records import Row
 from hydiff.bench.suites import PEERS, Plan, row_name, seeded
 from hydiff.bench.tables import cell_of
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours; markers and dashes differ too, for print in black
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#000000")
+# Okabe and Ito's colours, a grey for their yellow, which no one sees on white; markers and dashes
+# differ too, for print in black
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#666666", "#D55E00", "#000000")
 MARKERS = "osD^vP*X"
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
 SHOWN = ("smooth", *PEERS, "hydiff-ei")
@@ -73,9 +74,11 @@ def write_figures(
         made += _save(panels(case), place / f"{name}-panels")
         made += _save(spectra(case), place / f"{name}-spectra")
         made += _save(distances(case), place / f"{name}-distance")
-    rows = {n: records.read(folder / f"{n}.csv") for n in ("noiseless", "noisy", "widths")}
+    names = ("noiseless", "noisy", "widths", "best")
+    rows = {n: records.read(folder / f"{n}.csv") for n in names}
     curves = {
         "time": (rows["noiseless"], quality_against_time),
+        "best": ([r for r in rows["best"] if r["sigma_y"] == "0.0"], quality_against_time),
         "noise": ([*rows["noiseless"], *rows["noisy"]] if rows["noisy"] else [], against_noise),
         "widths": (rows["widths"], against_width),
     }
@@ -115,8 +118,8 @@ def fill_case(
     return Case(truth, observed, y, results)
 
 
-def _name(method: str) -> str:
-    return STAND_IN if method == "hir-diff" else method
+def _name(row: str) -> str:
+    return STAND_IN + row.removeprefix("hir-diff") if row.startswith("hir-diff") else row
 
 
 def panels(case: Case) -> Figure:
@@ -130,7 +133,7 @@ def panels(case: Case) -> Figure:
     images[INPUT] = plots.composite(case.y, bands, case.observed, limits)
     for name, x in case.results.items():
         images[name] = plots.composite(x, bands, everywhere, limits)
-    columns = 4
+    columns = 5 if len(images) > 8 else 4
     lines = -(-len(images) // columns)
     rows, cols = case.truth.shape[1:]
     figure = _figure(WIDTH, lines * (WIDTH / columns * rows / cols + 0.35))
@@ -155,26 +158,24 @@ def spectra(case: Case) -> Figure:
     gap: Bools = np.asarray(~(known if not known.all() else case.observed.all(axis=0)))
     rim: Bools = gap & ndimage.binary_dilation(np.asarray(~gap))
     places = {"centre of a gap": deepest(gap), "rim of a gap": deepest(rim)}
-    figure = _figure(WIDTH, 3.0)
+    figure = _figure(WIDTH, 4.6)
     bands = np.arange(1, len(case.truth) + 1)
-    for axis, (where, (row, col)) in zip(figure.subplots(1, 2), places.items(), strict=True):
+    grid = figure.subplots(2, 2, height_ratios=(3, 2))
+    for (whole, part), (where, (row, col)) in zip(grid.T, places.items(), strict=True):
         truth = case.truth[:, row, col]
         zoom = _roughest(truth)
-        inset = axis.inset_axes((0.55, 0.62, 0.43, 0.36))
-        for part in (axis, inset):
-            part.plot(bands, truth, color="black", lw=1.6, label="truth")
+        for axis, shown in ((whole, slice(None)), (part, zoom)):
+            axis.plot(bands[shown], truth[shown], color="black", lw=1.6, label="truth")
             for i, (name, x) in enumerate(case.results.items()):
-                part.plot(bands, x[:, row, col], color=COLOURS[i], ls=DASHES[i], lw=0.9, label=name)
-        shown = np.stack([truth, *(x[:, row, col] for x in case.results.values())])[:, zoom]
-        inset.set_xlim(bands[zoom][0], bands[zoom][-1])
-        low, high = float(shown.min()), float(shown.max())
-        inset.set_ylim(low - 0.05 * (high - low) - 1e-6, high + 0.05 * (high - low) + 1e-6)
-        inset.tick_params(labelsize=5)
-        axis.indicate_inset_zoom(inset, edgecolor="grey")
-        axis.set_title(f"{where}: row {row}, column {col}", fontsize=8)
-        _label(axis, "Band", "Value, unit range")
+                style = {"color": COLOURS[i], "ls": DASHES[i], "label": name}
+                axis.plot(bands[shown], x[shown, row, col], lw=0.9, **style)
+        whole.axvspan(bands[zoom][0], bands[zoom][-1], color="grey", alpha=0.15, lw=0)
+        whole.set_title(f"{where}: row {row}, column {col}", fontsize=8)
+        _label(whole, "", "Value, unit range")
+        _label(part, "Band (shaded above)", "Value, unit range")
+        _whole(part)
     figure.legend(
-        *axis.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=7
+        *whole.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=7
     )
     return figure
 
@@ -189,56 +190,70 @@ def _roughest(spectrum: Floats) -> slice:
 
 def distances(case: Case) -> Figure:
     """RMSE against the distance to the nearest observed pixel."""
-    figure = _figure(WIDTH / 2, 2.6)
+    figure = _figure(WIDTH / 2, 3.2)
     axis = figure.subplots()
     missing = ~case.observed
     for i, (name, x) in enumerate(case.results.items()):
         bins = [b for b in metrics.by_distance(x, case.truth, missing) if b.entries]
         _curve(axis, i, name, [b.low for b in bins], [b.rmse for b in bins])
     axis.set_yscale("log")
+    _plain_log(axis.yaxis)
+    _whole(axis)
     _label(axis, "Distance to the nearest observed pixel", "RMSE, unit range")
-    axis.legend(fontsize=6, frameon=False)
+    _legend(figure, axis, 2)
     return figure
 
 
 def quality_against_time(rows: Sequence[Row]) -> Figure:
     """MPSNR of the gaps against seconds, one point a method."""
-    figure = _figure(WIDTH / 2, 2.8)
+    found = _by_name(rows)
+    figure = _figure(WIDTH / 2, 2.8 + 0.13 * -(-len(found) // 2))
     axis = figure.subplots()
-    for i, (name, mine) in enumerate(_by_name(rows).items()):
+    for i, (name, mine) in enumerate(found.items()):
         seconds = max(fmean(float(r["seconds"]) for r in mine), 1e-2)
         quality = fmean(float(r["missing_mpsnr"]) for r in mine)
-        axis.plot(seconds, quality, MARKERS[i % 8], color=COLOURS[i % 8], ms=5)
-        axis.annotate(name, (seconds, quality), (3, 3), textcoords="offset points", fontsize=5)
+        _curve(axis, i, name, [seconds], [quality], size=5)
     axis.set_xscale("log")
+    _plain_log(axis.xaxis)
     _label(axis, "Seconds for one cube", "MPSNR of the gaps (dB)")
+    _legend(figure, axis, 2)
     return figure
 
 
 def against_noise(rows: Sequence[Row]) -> Figure:
-    return _against(rows, lambda r: float(r["sigma_y"]), "σ_y, share of the range", "all_mpsnr")
+    def level(row: Row) -> float:
+        return float(row["sigma_y"])
+
+    rows = [r for r in rows if r["sigma_y"] != BAND]
+    return _against(rows, level, ("scene", "mask"), "σ_y, share of the range", "all_mpsnr")
 
 
 def against_width(rows: Sequence[Row]) -> Figure:
     def width(row: Row) -> float:
         return float(row["mask"].removeprefix("width-"))
 
-    return _against(rows, width, "Width of the gaps (pixels)", "missing_mpsnr")
+    return _against(rows, width, ("scene",), "Width of the gaps (pixels)", "missing_mpsnr")
 
 
-def _against(rows: Sequence[Row], at: Callable[[Row], float], label: str, column: str) -> Figure:
-    """A score against something else, one curve a method, mean over all other things."""
-    figure = _figure(WIDTH / 2, 2.8)
+def _against(
+    rows: Sequence[Row], at: Callable[[Row], float], same: Sequence[str], label: str, column: str
+) -> Figure:
+    """A score against something else, one curve a method: the mean over the cases (the columns
+    `same`) that the method has at every point of its curve."""
+    figure = _figure(WIDTH / 2, 3.8)
     axis = figure.subplots()
     i = 0
     for name, mine in _by_name(rows).items():
-        x = sorted({at(r) for r in mine})
-        if len(x) > 1:
-            y = [fmean(float(r[column]) for r in mine if at(r) == v) for v in x]
-            _curve(axis, i, name, x, y)
+        places = sorted({at(r) for r in mine})
+        cases = [{tuple(r[k] for k in same) for r in mine if at(r) == v} for v in places]
+        shared = set.intersection(*cases)
+        if len(places) > 1 and shared:
+            here = [r for r in mine if tuple(r[k] for k in same) in shared]
+            y = [fmean(float(r[column]) for r in here if at(r) == v) for v in places]
+            _curve(axis, i, name, places, y)
             i += 1
     _label(axis, label, "MPSNR (dB)")
-    axis.legend(fontsize=6, frameon=False)
+    _legend(figure, axis, 2)
     return figure
 
 
@@ -250,9 +265,34 @@ def _by_name(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return found
 
 
-def _curve(axis: Axes, i: int, name: str, x: Sequence[float], y: Sequence[float]) -> None:
-    i %= 8
-    axis.plot(x, y, color=COLOURS[i], ls=DASHES[i], marker=MARKERS[i], ms=3, lw=1, label=name)
+def _curve(
+    axis: Axes, i: int, name: str, x: Sequence[float], y: Sequence[float], size: float = 3
+) -> None:
+    colour, other = i % 8, (i + i // 8) % 8  # 64 that differ
+    style: dict[str, Any] = {"ls": DASHES[other], "marker": MARKERS[other]}
+    axis.plot(x, y, color=COLOURS[colour], ms=size, lw=1, label=name, **style)
+
+
+def _legend(figure: Figure, axis: Axes, columns: int) -> None:
+    """Below the axes, where it hides nothing."""
+    handles = axis.get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=columns, fontsize=6, frameon=False)
+
+
+def _whole(axis: Axes) -> None:
+    """Ticks at whole numbers alone: of bands, of pixels."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _plain_log(axis: Any) -> None:
+    """Ticks at 1, 2 and 5 of every power of ten, as plain numbers."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _label(axis: Axes, x: str, y: str) -> None:

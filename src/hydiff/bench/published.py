@@ -18,7 +18,7 @@ def _f(
     return mpsnr, mssim, sam, scc, seconds
 
 
-PAPER: dict[str, dict[tuple[float, str], Figures]] = {
+PAPER: dict[str, dict[tuple[float | str, str], Figures]] = {
     "noiseless": {
         (0.0, "input"): _f(23.401, 0.205),
         (0.0, "dhp"): _f(29.695, 0.860, 3.139, 0.985),

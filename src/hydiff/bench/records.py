@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hydiff.errors import BadValue
-from hydiff.io.staging import explained
+from hydiff.io.staging import explained, staged
 
 Row = dict[str, str]
 
@@ -25,7 +25,7 @@ def append(path: Path, row: Mapping[str, Any], columns: Sequence[str]) -> None:
         mend(path)
         fresh = not path.exists() or path.stat().st_size == 0
         if not fresh and header(path) != list(columns):
-            raise BadValue(f"{path} has other columns than this hydiff writes; move it away first")
+            widen(path, columns)
         text = (_line(columns) if fresh else "") + _line([_text(row.get(c)) for c in columns])
         place = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
@@ -33,6 +33,19 @@ def append(path: Path, row: Mapping[str, Any], columns: Sequence[str]) -> None:
             os.fsync(place)
         finally:
             os.close(place)
+
+
+def widen(path: Path, columns: Sequence[str]) -> None:
+    """Give the rows of an earlier hydiff the columns that it did not know, empty; all or none."""
+    if unknown := [c for c in header(path) if c not in columns]:
+        raise BadValue(
+            f"{path} has columns that this hydiff does not write ({', '.join(unknown[:3])}); "
+            "move it away first"
+        )
+    rows = read(path)
+    lines = [_line(columns), *(_line([row.get(c, "") for c in columns]) for row in rows)]
+    with staged(path, overwrite=True) as folder:
+        (folder / path.name).write_text("".join(lines), "utf-8")
 
 
 def read(path: Path) -> list[Row]:
@@ -72,3 +85,25 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         return repr(value) if value == round(value, 3) else f"{value:.6g}"
     return " ".join(str(value).split())
+
+
+def write_parquet(path: Path, rows: Sequence[Row], kinds: Mapping[str, type]) -> None:
+    """The rows with typed columns; empty cells are null.  kinds: column → int, float or str."""
+    pyarrow, parquet = arrow()
+    names = {int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
+    columns = {
+        name: pyarrow.array([kind(v) if (v := row[name]) else None for row in rows], names[kind])
+        for name, kind in kinds.items()
+    }
+    with staged(path, overwrite=True) as folder:
+        parquet.write_table(pyarrow.table(columns), folder / path.name)
+
+
+def arrow() -> tuple[Any, Any]:
+    """pyarrow and its parquet, or one clear line."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise BadValue("--parquet needs pyarrow: pip install pyarrow, or leave it out") from None
+    return pyarrow, parquet

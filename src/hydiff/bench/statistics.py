@@ -59,15 +59,17 @@ def compare(a: Scores, b: Scores, *, seed: int = 0) -> Difference:
     return Difference(float(means.mean()), low, high, rank_test(means), len(paired))
 
 
-def bootstrap(paired: Sequence[Floats], rng: np.random.Generator) -> tuple[float, float]:
-    """95 % interval of the mean over units: units are drawn anew, then the cells inside each."""
+def bootstrap(
+    paired: Sequence[Floats], rng: np.random.Generator, at: Sequence[float] = (2.5, 97.5)
+) -> list[float]:
+    """Percentiles, by default those of the 95 % interval, of the mean over units: units are drawn
+    anew, then the cells inside each."""
     units = rng.integers(len(paired), size=(RESAMPLES, len(paired)))
     means = np.empty(units.shape)
     for u, cells in enumerate(paired):
         drawn = units == u
         means[drawn] = cells[rng.integers(len(cells), size=(drawn.sum(), len(cells)))].mean(axis=1)
-    low, high = np.percentile(means.mean(axis=1), [2.5, 97.5])
-    return float(low), float(high)
+    return [float(v) for v in np.percentile(means.mean(axis=1), at)]
 
 
 def rank_test(means: Floats) -> float:

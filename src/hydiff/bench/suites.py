@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple
 
+from hydiff.auto import NAME as AUTO
 from hydiff.bench import scenes
-from hydiff.bench.cells import INPUT, TUNING, Cell
-from hydiff.methods import METHODS
+from hydiff.bench.cells import BAND, ESTIMATED, INPUT, TUNING, Cell, Level
 
 PEERS = ("dhp", "r-dlrhyin", "hir-diff", "share", "dds2m")
 CLASSICAL = ("bandmean", "harmonic", "smooth", "rbf", "dineof", "halrtc", "exemplar")
@@ -21,18 +21,61 @@ TRANSFORMS = ("shift", "rotation", "scaling", "reflection", "similarity", "affin
 WIDTHS = tuple(f"width-{w}" for w in (2, 4, 8, 16))
 
 
+BEST_MASKS = (*PUBLISHED, "stripes", "slc-off", "blobs", "frames", "columns", "pixels")
+BEST_NOISE: tuple[Level, ...] = (0.0, *NOISE, BAND)
+
+# One each of the sensors, sizes and kinds of land at hand; the last three are small
+FEW = (
+    "indian_pines", "wdc10_144", "abu_urban-1_96",
+    "enmap_potsdam_64x96", "paris_hyperion_72", "chikusei_36",
+)  # fmt: skip
+
+
+class Limit(NamedTuple):
+    """What a slow method is run on, where the caller names no seeds, scenes or masks himself."""
+
+    seeds: int = 3
+    scenes: tuple[str, ...] | None = None  # None = all
+    masks: tuple[str, ...] | None = None
+
+
+ONE_MASK = ("published-2", "frames")  # frames: that of a suite which has no other
+TWO_MASKS = ("published-2", "published-4", "frames")
+LIMITS = {
+    "hir-diff": Limit(1),
+    "dhp": Limit(1, FEW, TWO_MASKS),
+    "r-dlrhyin": Limit(1, FEW, TWO_MASKS),
+    "dds2m": Limit(1, FEW[3:], ONE_MASK),
+    "share": Limit(1, FEW[3:], ONE_MASK),
+}
+TUNED = Limit(1, FEW[4:], ONE_MASK)  # a tuned cell fits four times more than a plain one
+ABLATION = Limit(1, FEW)
+BEST: dict[str, Limit] = {
+    "hydiff-ei": Limit(1, FEW, ("published-2", "stripes", "blobs", "columns")),
+    "robust-ei": Limit(1, FEW, ("published-2", "stripes", "blobs", "columns")),
+}
+
+
 @dataclass(frozen=True)
 class Plan:
     """What the caller may choose of a suite."""
 
     scenes: tuple[str, ...]
-    seeds: int = 3  # of methods that draw random numbers
+    named: bool = False  # whether the caller named these scenes
+    seeds: int | None = None  # of cells that draw random numbers; None = as the suite says
     masks: tuple[str, ...] | None = None  # None = those of the suite
+    noise: tuple[Level, ...] | None = None
     methods: tuple[str, ...] | None = None
     preset: str | None = None  # of learned methods
     tuned: bool = False  # peers once more, set on hidden pixels
+    budget: str = "normal"  # of auto
     offline_minutes: float = 2.0
     quick: bool = False
+
+    def within(self, limit: Limit, cell: Cell) -> bool:
+        """Whether a cell is run, given what its method is limited to."""
+        here = self.named or limit.scenes is None or cell.scene in limit.scenes
+        return here and (self.masks is not None or limit.masks is None or cell.mask in limit.masks)
 
 
 class Suite(NamedTuple):
@@ -40,28 +83,45 @@ class Suite(NamedTuple):
     cells: Callable[[Plan], Iterator[Cell]]
     reference: str  # the row that others are compared with
     caveat: str  # why ours and the paper's figures are not the same quantity
+    column: str = "all_mpsnr"  # in which they are compared
+    alone: bool = False  # no runs side by side: it is about their time
 
 
 def _grid(
-    plan: Plan, methods: tuple[str, ...], masks: tuple[str, ...], noise: tuple[float, ...]
+    plan: Plan,
+    methods: tuple[str, ...],
+    masks: tuple[str, ...],
+    noise: tuple[Level, ...],
+    limits: Mapping[str, Limit] = LIMITS,
+    everyone: Limit = Limit(),
 ) -> Iterator[Cell]:
+    """limits: of slow methods; everyone: of all others."""
     methods = tuple(m for m in methods if plan.methods is None or m in plan.methods)
     masks = plan.masks or (masks[:2] if plan.quick else masks)
-    where = product(noise, plan.scenes, masks, methods)
+    where = product(levels(plan, noise), plan.scenes, masks, methods)
     for sigma, scene, mask, method in where:
-        yield from seeded(plan, Cell(method, scene, mask, sigma))
-        if plan.tuned and method in TUNING:
-            yield from seeded(plan, Cell(method, scene, mask, sigma, 0, json.dumps({"tuned": 1})))
+        cell = Cell(method, scene, mask, sigma)
+        limit = limits.get(method, everyone)
+        if plan.within(limit, cell):
+            yield from seeded(plan, cell, limit.seeds)
+        if plan.tuned and method in TUNING and sigma == noise[0] and plan.within(TUNED, cell):
+            again = replace(cell, settings=json.dumps({"tuned": 1}))
+            yield from seeded(plan, again, TUNED.seeds)
 
 
-def seeded(plan: Plan, cell: Cell) -> Iterator[Cell]:
+def levels(plan: Plan, noise: tuple[Level, ...]) -> tuple[Level, ...]:
+    """The noise levels of a suite that the caller wants."""
+    return noise if plan.noise is None else tuple(s for s in noise if s in plan.noise)
+
+
+def seeded(plan: Plan, cell: Cell, seeds: int = 3) -> Iterator[Cell]:
     """A cell for each seed: one is enough where neither noise nor method is random."""
-    random = cell.sigma_y > 0 or (cell.method != INPUT and METHODS[cell.method].backend == "torch")
-    if plan.preset and cell.method != INPUT and METHODS[cell.method].backend == "torch":
+    random = cell.noisy or cell.learned
+    if plan.preset and cell.learned:
         cell = replace(cell, settings=_with(cell.settings, preset=plan.preset))
     if plan.quick and cell.method in QUICK:
         cell = replace(cell, settings=json.dumps(QUICK[cell.method] | json.loads(cell.settings)))
-    for seed in range(plan.seeds if random else 1):
+    for seed in range((plan.seeds or seeds) if random else 1):
         yield replace(cell, seed=seed)
 
 
@@ -74,7 +134,8 @@ def noiseless(plan: Plan) -> Iterator[Cell]:
 
 
 def noisy(plan: Plan) -> Iterator[Cell]:
-    return _grid(plan, (INPUT, *FOR_NOISE, *PEERS, "hydiff-ei"), PUBLISHED, NOISE)
+    methods = (INPUT, *FOR_NOISE, *PEERS, "hydiff-ei")
+    return _grid(plan, methods, PUBLISHED, NOISE, everyone=Limit(1))
 
 
 def emit(plan: Plan) -> Iterator[Cell]:
@@ -82,12 +143,15 @@ def emit(plan: Plan) -> Iterator[Cell]:
 
 
 def ei_ablation(plan: Plan) -> Iterator[Cell]:
-    return _grid(plan, ("smooth", "ei", "robust-ei", "hydiff-ei"), PUBLISHED, (0.0, *NOISE))
+    methods = ("smooth", "ei", "robust-ei", "hydiff-ei")
+    few = Limit(1, FEW, TWO_MASKS)
+    return _grid(plan, methods, PUBLISHED, (0.0, *NOISE), everyone=few)
 
 
 def time(plan: Plan) -> Iterator[Cell]:
-    one = replace(plan, scenes=plan.scenes[:1])
-    return _grid(one, (INPUT, *CLASSICAL, *PEERS, "hydiff-ei"), ("published-2",), (0.0,))
+    one = replace(plan, scenes=plan.scenes[:1], named=True, tuned=False)
+    once = dict.fromkeys(PEERS, Limit(1))
+    return _grid(one, (INPUT, *CLASSICAL, *PEERS, "hydiff-ei"), ("published-2",), (0.0,), once)
 
 
 def alpha(plan: Plan) -> Iterator[Cell]:
@@ -103,13 +167,14 @@ def epsilon(plan: Plan) -> Iterator[Cell]:
 
 
 def _varied(
-    plan: Plan, name: str, values: tuple[Any, ...], noise: tuple[float, ...]
+    plan: Plan, name: str, values: tuple[Any, ...], noise: tuple[Level, ...]
 ) -> Iterator[Cell]:
     """HyDiff-EI with one setting changed."""
     masks = plan.masks or ("published-2",)
-    for sigma, scene, mask, value in product(noise, plan.scenes, masks, values):
-        settings = json.dumps({name: value})
-        yield from seeded(plan, Cell("hydiff-ei", scene, mask, sigma, 0, settings))
+    for sigma, scene, mask, value in product(levels(plan, noise), plan.scenes, masks, values):
+        cell = Cell("hydiff-ei", scene, mask, sigma, 0, json.dumps({name: value}))
+        if plan.within(ABLATION, cell):
+            yield from seeded(plan, cell, ABLATION.seeds)
 
 
 def offline(plan: Plan) -> Iterator[Cell]:
@@ -125,17 +190,45 @@ def offline(plan: Plan) -> Iterator[Cell]:
 
 def use(plan: Plan) -> Iterator[Cell]:
     name = scenes.QUICK if plan.quick else scenes.BUNDLED
-    here = replace(plan, scenes=(name,))
-    return _grid(here, (INPUT, *CLASSICAL, *PEERS, "hydiff-ei"), ("published-2", "blobs"), (0.0,))
+    here = replace(plan, scenes=(name,), named=True, tuned=False)
+    once = dict.fromkeys(PEERS, Limit(1))
+    methods = (INPUT, *CLASSICAL, *PEERS, "hydiff-ei")
+    return _grid(here, methods, ("published-2", "blobs"), (0.0,), once)
 
 
 def widths(plan: Plan) -> Iterator[Cell]:
-    return _grid(plan, ("bandmean", "smooth", "dineof", "exemplar", "hydiff-ei"), WIDTHS, (0.0,))
+    methods = ("bandmean", "smooth", "dineof", "exemplar", "hydiff-ei")
+    return _grid(plan, methods, WIDTHS, (0.0,), everyone=ABLATION)
 
 
 def dead_columns(plan: Plan) -> Iterator[Cell]:
     methods = (INPUT, "bandmean", "smooth", "spectral", "subspace", "dineof", "halrtc", "fixbad")
-    return _grid(plan, (*methods, "hydiff-ei"), ("columns", "pixels"), (0.0,))
+    here = ("columns", "pixels")
+    return _grid(plan, (*methods, "hydiff-ei"), here, (0.0,), {"hydiff-ei": ABLATION})
+
+
+def best(plan: Plan) -> Iterator[Cell]:
+    """The default fill beside single ones.  Noise is not for fills that do not model it, and the
+    answers to noise are not for clean data, unless the caller names them."""
+    for sigma in levels(plan, BEST_NOISE):
+        clean = ("harmonic", "biharmonic") if sigma == 0 or plan.methods else ()
+        noisy = ("robust-ei", "subspace-fill") if sigma != 0 or plan.methods else ()
+        methods = (*clean, "smooth", "anchored", "hydiff-ei", *noisy)
+        each = replace(plan, noise=(sigma,))
+        yield from _grid(each, methods, BEST_MASKS, (sigma,), BEST, Limit(1))
+        yield from _validated(each, sigma)
+
+
+def _validated(plan: Plan, sigma: Level) -> Iterator[Cell]:
+    """`auto` by its budget, with the noise told and, where there is some, estimated."""
+    if plan.methods is not None and AUTO not in plan.methods:
+        return
+    masks = plan.masks or (BEST_MASKS[:2] if plan.quick else BEST_MASKS)
+    ways: list[dict[str, Any]] = [{"budget": plan.budget}]
+    if sigma != 0:
+        ways.append({"budget": plan.budget, "noise": ESTIMATED})
+    for scene, mask, way in product(plan.scenes, masks, ways):
+        yield from seeded(plan, Cell(AUTO, scene, mask, sigma, 0, json.dumps(way)), 1)
 
 
 SCENES_DIFFER = (
@@ -161,6 +254,7 @@ SUITES: dict[str, Suite] = {
         time,
         "hydiff-ei",
         "The paper's times are of a Tesla V100 at 144 × 144 × 128; ours of the device named below.",
+        alone=True,
     ),
     "alpha": Suite("Weight of equivariance (Table VI)", alpha, "ei_weight 1", ONE_SETTING),
     "transforms": Suite("Transforms (Table VII)", transforms, "transform rotation", ONE_SETTING),
@@ -181,6 +275,9 @@ SUITES: dict[str, Suite] = {
     "dead-columns": Suite(
         "Gaps that differ from band to band", dead_columns, "smooth", "Not in the paper."
     ),
+    "best": Suite(
+        "The default fill beside single ones", best, "smooth", "Not in the paper.", "missing_mpsnr"
+    ),
 }
 
 # Settings with which a cell takes seconds on a CPU.  Their scores mean nothing.
@@ -193,6 +290,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "hydiff-ei": {"steps": 20, "channels": 8, "scales": 3},
     "ei": {"steps": 20, "channels": 8, "scales": 3},
     "robust-ei": {"steps": 20, "channels": 8, "scales": 3},
+    "anchored": {"steps": 10, "channels": 8, "scales": 2, "components": 4},
     "exemplar": {"patch": 5},
 }
 
@@ -205,4 +303,8 @@ def row_name(cell: Cell) -> str:
     for key in ("ei_weight", "transform", "eps0"):
         if key in changed:
             return f"{key} {changed[key]}"
+    if "budget" in changed:
+        return f"{cell.method} {changed['budget']}" + (
+            ", σ estimated" if "noise" in changed else ""
+        )
     return f"{cell.method} (tuned)" if "tuned" in changed else cell.method

@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
 from statistics import fmean
 from typing import NamedTuple
 
 from hydiff.bench import scenes, statistics
-from hydiff.bench.cells import Cell
+from hydiff.bench.cells import INPUT, Cell, Level, level_of
 from hydiff.bench.published import PAPER
 from hydiff.bench.records import Row
 from hydiff.bench.suites import Suite, row_name
@@ -31,11 +32,12 @@ USES = (
     ("ratio_rmse", "ratio RMSE", 4),
     ("depth_rmse", "depth RMSE", 4),
 )
+FEWEST_SCENES = 3  # from which anything is concluded about the paper's ranking
 PAPER_COLUMNS = ("MPSNR", "MSSIM", "SAM", "SCC", "seconds")
 
 
 class Line(NamedTuple):
-    sigma_y: float
+    sigma_y: Level
     name: str
     cells: list[str]
 
@@ -52,7 +54,7 @@ def cell_of(row: Row) -> Cell:
         row["method"],
         row["scene"],
         row["mask"],
-        float(row["sigma_y"]),
+        level_of(row["sigma_y"]),
         int(row["seed"]),
         row["settings"],
     )
@@ -70,18 +72,18 @@ def scores(rows: Iterable[Row], column: str) -> dict[str, dict[str, float]]:
 
 def build(name: str, suite: Suite, rows: Sequence[Row], *, quick: bool = False) -> Table:
     """The table of a suite from its rows."""
-    groups: dict[tuple[float, str], list[Row]] = {}
+    groups: dict[tuple[Level, str], list[Row]] = {}
     for row in rows:
-        groups.setdefault((float(row["sigma_y"]), row_name(cell_of(row))), []).append(row)
+        groups.setdefault((level_of(row["sigma_y"]), row_name(cell_of(row))), []).append(row)
     columns = [c for c in (*METRICS, *USES) if any(row.get(c[0]) for row in rows)]
     head = [label for _, label, _ in columns]
     head += ["seconds", "peak MB", "scenes · cells"]
     head += [f"paper {c}" for c in PAPER_COLUMNS if _in_paper(name, c)]
     head += [f"Δ to {suite.reference} [95 %]", "p (Holm)"]
     lines = []
-    for sigma in sorted({s for s, _ in groups}):
+    for sigma in sorted({s for s, _ in groups}, key=str):
         names = [n for s, n in groups if s == sigma]
-        against = _against(groups, sigma, names, suite.reference)
+        against = _against(groups, sigma, names, suite)
         for line in names:
             mine = groups[sigma, line]
             cells = [_mean_std(scores(mine, c), digits) for c, _, digits in columns]
@@ -89,11 +91,12 @@ def build(name: str, suite: Suite, rows: Sequence[Row], *, quick: bool = False) 
             cells.append(_number(max(float(r["peak_mb"]) for r in mine), 0))
             n = statistics.summary(scores(mine, "all_mpsnr"))
             cells.append(f"{n.units} · {len(mine)}")
-            figures = PAPER.get(name, {}).get((sigma, line.removesuffix(" (tuned)")), (None,) * 5)
-            shown = zip(PAPER_COLUMNS, figures, strict=True)
-            cells += ["–" if v is None else f"{v:g}" for c, v in shown if _in_paper(name, c)]
+            there = PAPER.get(name, {})
+            figures = there.get((sigma, line.removesuffix(" (tuned)")), (None,) * 5)
+            pairs = zip(PAPER_COLUMNS, figures, strict=True)
+            cells += ["–" if v is None else f"{v:g}" for c, v in pairs if _in_paper(name, c)]
             lines.append(Line(sigma, _label(line, mine), cells + against[line]))
-    return Table(suite.title, head, lines, _notes(suite, rows, quick))
+    return Table(suite.title, head, lines, _notes(name, suite, rows, quick))
 
 
 def _in_paper(name: str, column: str) -> bool:
@@ -108,12 +111,13 @@ def _label(name: str, rows: Sequence[Row]) -> str:
 
 
 def _against(
-    groups: dict[tuple[float, str], list[Row]], sigma: float, names: list[str], reference: str
+    groups: dict[tuple[Level, str], list[Row]], sigma: Level, names: list[str], suite: Suite
 ) -> dict[str, list[str]]:
     """The paired difference of each row to the reference in MPSNR, and its corrected p."""
-    base = scores(groups.get((sigma, reference), []), "all_mpsnr")
+    reference = suite.reference
+    base = scores(groups.get((sigma, reference), []), suite.column)
     others = [n for n in names if n != reference]
-    found = [statistics.compare(scores(groups[sigma, n], "all_mpsnr"), base) for n in others]
+    found = [statistics.compare(scores(groups[sigma, n], suite.column), base) for n in others]
     corrected = statistics.holm([d.p for d in found])
     told = {reference: ["", ""]}
     for name, d, p in zip(others, found, corrected, strict=True):
@@ -122,13 +126,14 @@ def _against(
     return told
 
 
-def _notes(suite: Suite, rows: Sequence[Row], quick: bool) -> list[str]:
+def _notes(name: str, suite: Suite, rows: Sequence[Row], quick: bool) -> list[str]:
     def listed(column: str) -> str:
         return ", ".join(dict.fromkeys(row[column] for row in rows))
 
     notes = ["QUICK RUN: tiny cubes and networks, a few steps. These numbers mean nothing."]
     notes = notes if quick else []
     notes.append(f"Ours against the paper's: {suite.caveat}")
+    notes += [] if quick else ranking(name, rows, suite.column)
     notes.append(
         f"Scenes: {listed('scene')}. Masks: {listed('mask')}. Devices: {listed('device')}."
     )
@@ -138,6 +143,13 @@ def _notes(suite: Suite, rows: Sequence[Row], quick: bool) -> list[str]:
         "`raw` before that; σ_y > 0: as returned. Δ: paired difference in MPSNR with a "
         "hierarchical bootstrap; p: Wilcoxon's signed-rank test over scenes, Holm's correction."
     )
+    beside = sorted({int(row.get("beside") or 1) for row in rows})
+    if beside[-1] > 1:
+        notes.append(
+            f"Up to {beside[-1]} learned runs alike were fitted side by side on the GPU; `seconds` "
+            "is the time of all of them divided by their number, `peak MB` that of all."
+        )
+    notes += _limited(rows)
     blind = sorted({row["method"] for row in rows if int(row["out_of_reach"])})
     if blind:
         told = ", ".join(blind)
@@ -148,6 +160,88 @@ def _notes(suite: Suite, rows: Sequence[Row], quick: bool) -> list[str]:
             "had; its scores are not HIR-Diff's, and on Indian Pines it was trained on the truth."
         )
     return notes
+
+
+def _limited(rows: Sequence[Row]) -> Iterator[str]:
+    """Which rows saw fewer scenes, masks or seeds than the table has."""
+    used: dict[str, list[set[str]]] = {}
+    for row in rows:
+        sets = used.setdefault(row_name(cell_of(row)), [set(), set(), set()])
+        for values, column in zip(sets, ("scene", "mask", "seed"), strict=True):
+            values.add(row[column])
+    most = [max(len(sets[i]) for sets in used.values()) for i in range(2)]
+    fewer = {n: s for n, s in used.items() if any(len(s[i]) < most[i] for i in range(2))}
+    if fewer:
+        told = "; ".join(
+            f"{name}: {len(s[0])} scenes, {', '.join(sorted(s[1]))}, {len(s[2])} seed(s)"
+            for name, s in fewer.items()
+        )
+        yield f"Run on a part of the cells, for their time: {told}."
+
+
+def ranking(name: str, rows: Sequence[Row], column: str = "all_mpsnr") -> list[str]:
+    """Where the paper's ranking holds, and how interpolation compares: a line a noise level.
+
+    Two of its rows are compared on the cells that both have; a pair holds or is reversed when the
+    95 % interval of our difference says so, on three scenes or more.  A stand-in tells nothing of
+    the method it stands for, and is left out.
+    """
+    told = []
+    found: dict[tuple[Level, str], list[Row]] = {}
+    for row in rows:
+        if STAND_IN not in row["notes"]:
+            key = (level_of(row["sigma_y"]), row_name(cell_of(row)))
+            found.setdefault(key, []).append(row)
+    groups = {key: scores(mine, column) for key, mine in found.items()}
+    there = PAPER.get(name, {})
+    for sigma in dict.fromkeys(s for s, _ in there):
+        ranked = sorted((n for s, n in there if s == sigma and n != INPUT and (s, n) in groups),
+                        key=lambda n: -(there[sigma, n][0] or 0))  # fmt: skip
+        outcome: dict[str, list[str]] = {"hold": [], "are reversed": [], "are open": []}
+        for above, below in combinations(ranked, 2):
+            d = statistics.compare(groups[sigma, above], groups[sigma, below])
+            if d.units:
+                sign = ("are reversed", "are open", "hold")[1 + _sign(d)]
+                claim = (there[sigma, above][0] or 0) - (there[sigma, below][0] or 0)
+                told_of = f"(paper {claim:+.2f} dB, ours {d.mean:+.2f})"
+                outcome[sign].append(f"{above} over {below} {told_of}")
+        pairs = sum(map(len, outcome.values()))
+        if pairs:
+            counts = ", ".join(f"{len(v)} {k}" for k, v in outcome.items())
+            line = f"The paper's ranking at σ_y = {shown(sigma)}: of {pairs} pairs {counts}."
+            if outcome["are reversed"]:
+                line += f" Reversed: {'; '.join(outcome['are reversed'])}."
+            told.append(line)
+        told += _interpolation(groups, sigma, ranked)
+    return told
+
+
+def _interpolation(
+    groups: dict[tuple[Level, str], dict[str, dict[str, float]]], sigma: Level, ranked: list[str]
+) -> Iterator[str]:
+    """How `smooth`, which learns nothing, compares with the paper's rows."""
+    base = groups.get((sigma, "smooth"))
+    against = {n: statistics.compare(base, groups[sigma, n]) for n in ranked} if base else {}
+    against = {n: d for n, d in against.items() if d.units and n != "smooth"}
+    if against:
+        above = [n for n, d in against.items() if _sign(d) > 0]
+        below = [n for n, d in against.items() if _sign(d) < 0]
+        each = ", ".join(f"{n} {d.mean:+.2f} dB" for n, d in against.items())
+        yield (
+            f"Interpolation at σ_y = {shown(sigma)}: smooth lies above {len(above)} and below "
+            f"{len(below)} of the paper's {len(against)} rows (its difference to {each})."
+        )
+
+
+def _sign(d: statistics.Difference) -> int:
+    """On which side of 0 a difference lies, as far as its scenes can tell; 0 = open."""
+    if d.units < FEWEST_SCENES:
+        return 0
+    return 1 if d.low > 0 else -1 if d.high < 0 else 0
+
+
+def shown(level: Level) -> str:
+    return level if isinstance(level, str) else f"{level:g}"
 
 
 def _number(value: float, digits: int) -> str:
@@ -164,18 +258,18 @@ def markdown(table: Table) -> str:
     text = [f"# {table.title}", ""]
     for sigma in dict.fromkeys(line.sigma_y for line in table.lines):
         text += [
-            f"**σ_y = {sigma:g}**",
+            f"**σ_y = {shown(sigma)}**",
             "",
-            _row(["", *table.head]),
+            joined(["", *table.head]),
             "|---" * (len(table.head) + 1) + "|",
         ]
-        text += [_row([line.name, *line.cells]) for line in table.lines if line.sigma_y == sigma]
+        text += [joined([line.name, *line.cells]) for line in table.lines if line.sigma_y == sigma]
         text.append("")
     text += [f"- {note}" for note in table.notes]
     return "\n".join(text) + "\n"
 
 
-def _row(cells: Sequence[str]) -> str:
+def joined(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
@@ -192,8 +286,8 @@ def latex(table: Table) -> str:
     lines += [rf"\begin{{tabular}}{{ll{'r' * len(table.head)}}}", r"\toprule"]
     lines += [_tex([r"$\sigma_y$", "", *(h.translate(TEX) for h in table.head)]), r"\midrule"]
     for line in table.lines:
-        shown = [f"{line.sigma_y:g}", line.name, *line.cells]
-        lines.append(_tex([cell.translate(TEX) for cell in shown]))
+        cells = [shown(line.sigma_y), line.name, *line.cells]
+        lines.append(_tex([cell.translate(TEX) for cell in cells]))
     lines += [r"\bottomrule", r"\end{tabular}"]
     lines += [rf"\par\footnotesize {note.translate(TEX)}" for note in table.notes]
     return "\n".join([*lines, r"\end{table*}"]) + "\n"
@@ -207,5 +301,5 @@ def comma_separated(table: Table) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(["sigma_y", "row", *table.head])
-    writer.writerows([f"{line.sigma_y:g}", line.name, *line.cells] for line in table.lines)
+    writer.writerows([shown(line.sigma_y), line.name, *line.cells] for line in table.lines)
     return buffer.getvalue()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from math import isnan
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,22 +22,40 @@ def bench(
         typer.Option(help="A scene: a known name, or name=path of your own cube (repeatable)."),
     ] = None,
     mask: Annotated[list[str] | None, typer.Option(help="Only this mask (repeatable).")] = None,
+    sigma: Annotated[
+        list[str] | None, typer.Option(help="Only this noise level, or band (repeatable).")
+    ] = None,
     method: Annotated[list[str] | None, typer.Option(help="Only this method (repeatable).")] = None,
-    seeds: Annotated[int | None, typer.Option(help="Seeds of random cells.  [3]")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="Seeds of random cells; by default as the table says.")
+    ] = None,
     preset: Annotated[str | None, typer.Option(help="Of learned methods: paper | fast.")] = None,
     tuned: Annotated[
         bool, typer.Option("--tuned", help="Peers once more, set on hidden pixels.")
     ] = False,
+    budget: Annotated[str, typer.Option(help="Of auto: fast | normal | best.")] = "normal",
     offline_minutes: Annotated[float, typer.Option(help="Of each offline training.")] = 2.0,
-    minutes: Annotated[float, typer.Option(help="Start no run after this.")] = float("inf"),
+    minutes: Annotated[
+        float, typer.Option("--limit-minutes", "--minutes", help="Start no run after this.")
+    ] = float("inf"),
     workers: Annotated[int, typer.Option(help="Processes for the classical methods.")] = 0,
+    beside: Annotated[
+        int | None,
+        typer.Option(help="Learned runs alike, side by side.  [8 on a GPU, 1 on a CPU]"),
+    ] = None,
+    parquet: Annotated[
+        bool, typer.Option("--parquet", help="Also the rows as NAME.parquet (needs pyarrow).")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what there is to do, and do nothing.")
+    ] = False,
     device: Annotated[str, typer.Option(help="auto | cpu | cuda, for learned methods.")] = "auto",
     quick: Annotated[
         bool, typer.Option("--quick", help="A trial of minutes; its numbers mean nothing.")
     ] = False,
 ) -> None:
     """Run a benchmark, or go on with one: noiseless, noisy, emit, ei-ablation, time, alpha,
-    transforms, offline, epsilon, use, widths, dead-columns, figures, speed."""
+    transforms, offline, epsilon, use, widths, dead-columns, best, figures, speed."""
     from hydiff import bench as benchmark
 
     pairs = [text.split("=", 1) for text in scene or []]
@@ -44,10 +64,12 @@ def bench(
         given,
         names=[pair[0] for pair in pairs],
         masks=mask or [],
+        noise=sigma or [],
         methods=method or [],
         seeds=seeds,
         preset=preset,
         tuned=tuned,
+        budget=budget,
         offline_minutes=offline_minutes,
         quick=quick,
     )
@@ -56,13 +78,17 @@ def bench(
         err.print(benchmark.QUICK_NOTE)
 
     def told(done: int, total: int, cell: Any, row: Any) -> None:
-        place = f"{cell.scene}, {cell.mask}, σ_y {cell.sigma_y:g}, seed {cell.seed}"
+        place = f"{cell.scene}, {cell.mask}, σ_y {cell.sigma_y}, seed {cell.seed}"
         err.print(
             f"{done}/{total} {cell.method} {cell.settings}: {place}: "
-            f"{row['all_mpsnr']:.2f} dB, {row['seconds']:.1f} s",
+            f"{row['all_mpsnr']:.2f} dB, {row['seconds']:.1f} s, {row['beside']} side by side",
             markup=False,
         )
 
+    if dry_run:
+        for line in _outlook(benchmark.outlook(name, output, plan, device)):
+            out.print(line, markup=False)
+        return
     if name == "speed":
         from hydiff.bench import speed
         from hydiff.run import torch_device
@@ -81,8 +107,23 @@ def bench(
             device=device,
             minutes=minutes,
             workers=workers,
+            beside=beside,
+            parquet=parquet,
             told=told,
         )
     out.print("\n".join(str(path) for path in made), markup=False)
     if quick:
         out.print(benchmark.QUICK_NOTE)
+
+
+def _outlook(found: list[Any]) -> Iterator[str]:
+    """What there is to do, a line for each row of the table and one for all."""
+    for row in found:
+        left = row.cells - row.done
+        time = "unknown" if isnan(row.seconds) else f"{row.seconds:.0f} s"
+        yield f"{row.name}: {row.cells} cells, {row.done} done, {left} left: {time}"
+    known = sum(row.seconds for row in found if not isnan(row.seconds))
+    unknown = sum(row.cells - row.done for row in found if isnan(row.seconds))
+    cells, done = (sum(v) for v in zip(*((r.cells, r.done) for r in found), strict=True))
+    more = f" and {unknown} cells of which no time is known here" if unknown else ""
+    yield f"in all: {cells} cells, {done} done, {cells - done} left: {known / 60:.1f} min{more}"

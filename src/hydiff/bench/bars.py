@@ -1,0 +1,54 @@
+"""Did the error bars tell the truth?  Columns of a row, from a result, its bars and the truth."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hydiff import mask, metrics, validate
+from hydiff.cube import Bools, Floats
+
+EXPECTED = ("mpsnr", "sam", "nrmse")
+LEVELS = (50, 80, 95)  # %
+GROUPS = 4  # of neighbouring bands
+COLUMNS = (*(f"expected_{k}" for k in EXPECTED), *metrics.Calibration._fields, "coverage", "why")
+DISTANCES = tuple(
+    f"{low:g}–{high:g} px" if high < np.inf else f"over {low:g} px"
+    for low, high in zip((0.0, *validate.EDGES), (*validate.EDGES, np.inf), strict=True)
+)
+BANDS = tuple(f"bands {i + 1}/{GROUPS}" for i in range(GROUPS))
+
+
+def judged(
+    x: Floats,
+    truth: Floats,
+    seen: Bools,
+    sigma: Floats | None,
+    intervals: Sequence[float] | None,
+) -> dict[str, Any]:
+    """Coverage of the 50, 80 and 95 % intervals and CRPS over the missing entries.
+
+    x, truth, seen, sigma: (bands, rows, cols).  intervals: their half widths in σ, as the fill
+    tells them.  `coverage` is JSON: part of the entries → [entries, inside 50, 80, 95 %], counts.
+    """
+    if sigma is None:
+        return dict.fromkeys((*metrics.Calibration._fields, "coverage"))
+    widths = tuple(intervals or metrics.NORMAL_QUANTILES)
+    bars = np.where(seen, np.nan, sigma)
+    pooled = metrics.calibration(x, truth, bars, widths)._asdict()
+    judged = np.isfinite(bars) & (bars > 0)
+    error = (np.abs(x - truth)[judged] / bars[judged])[None] <= np.asarray(widths)[:, None]
+    distance = np.broadcast_to(validate.distance_class(mask.shared(seen)), seen.shape)[judged]
+    group = np.arange(len(x)) * GROUPS // len(x)
+    band = np.broadcast_to(group[:, None, None], seen.shape)[judged]
+    parts = {name: distance == i for i, name in enumerate(DISTANCES)}
+    parts |= {name: band == i for i, name in enumerate(BANDS)}
+    counts = {
+        name: [int(where.sum()), *(int(n) for n in error[:, where].sum(axis=1))]
+        for name, where in parts.items()
+        if where.any()
+    }
+    return pooled | {"coverage": json.dumps(counts, ensure_ascii=False)}

@@ -1,0 +1,215 @@
+"""What the default fill promises, and whether the rows of `best` keep it.  Nothing is typed here
+but what was asked for: every figure comes from rows."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import NamedTuple
+
+import numpy as np
+
+from hydiff.auto import NAME
+from hydiff.bench import bars, scenes, statistics
+from hydiff.bench.cells import Level, level_of
+from hydiff.bench.records import Row
+from hydiff.bench.statistics import Scores
+from hydiff.bench.suites import row_name
+from hydiff.bench.tables import cell_of, joined, scores, shown
+from hydiff.cube import Array
+
+PLAIN = ("harmonic", "biharmonic")
+# dB that the mean over scenes must lie above a rival's, without and with noise
+CLEAN_GAINS = {"the better of harmonic and biharmonic": 1.0, "smooth": 0.5, "hydiff-ei": 2.5}
+NOISY_GAINS = {"hydiff-ei": 1.0, "smooth": 0.0, "robust-ei": 0.0, "subspace-fill": 0.0}
+SECONDS = {"fast": 3.0, "normal": 8.0, "best": 30.0}  # 144 × 144 × 200 on an H200
+
+
+class Promise(NamedTuple):
+    sigma_y: Level
+    row: str  # of the default fill: its budget, and whether σ was told
+    what: str
+    found: str
+    asked: str
+    kept: bool | None  # None = nothing was asked, or there are no rows to tell
+
+
+def promises(rows: Sequence[Row]) -> list[Promise]:
+    """All promises that the rows can tell of, by noise level and budget."""
+    groups: dict[Level, dict[str, list[Row]]] = {}
+    for row in rows:
+        at = groups.setdefault(level_of(row["sigma_y"]), {})
+        at.setdefault(row_name(cell_of(row)), []).append(row)
+    found = []
+    for sigma in sorted(groups, key=str):
+        methods = groups[sigma]
+        for name, mine in methods.items():
+            if name.startswith(NAME):
+                single = {n: r for n, r in methods.items() if not n.startswith(NAME)}
+                told = [*gains(sigma, mine, single), *estimated(name, mine, methods)]
+                told += [*regret(sigma, mine, single), *spectra(sigma, mine, single)]
+                told += [*calibration(mine), *time(name, mine)]
+                found += [Promise(sigma, name, *each) for each in told]
+    return found
+
+
+Told = tuple[str, str, str, bool | None]
+
+
+def gains(sigma: Level, mine: Sequence[Row], single: Mapping[str, Sequence[Row]]) -> Iterator[Told]:
+    """How far the mean lies above each rival's, on the cells that both have."""
+    own = scores(mine, "missing_mpsnr")
+    rivals: dict[str, Scores] = {n: scores(r, "missing_mpsnr") for n, r in single.items()}
+    if all(n in rivals for n in PLAIN):
+        rivals["the better of harmonic and biharmonic"] = best_of([rivals[n] for n in PLAIN])
+    wanted = CLEAN_GAINS if sigma == 0 else NOISY_GAINS
+    for name in dict.fromkeys((*wanted, *(n for n in rivals if n not in PLAIN))):
+        d = statistics.compare(own, rivals.get(name, {}))
+        least = wanted.get(name)
+        asked = "" if least is None else f"≥ {least:g}" if least else "> 0"
+        if d.units:
+            kept = None if least is None else d.mean >= least and d.mean > 0
+            n = sum(map(len, statistics.differences(own, rivals[name])))
+            figure = f"{d.mean:+.2f} [{d.low:+.2f}, {d.high:+.2f}]; {d.units} scenes, {n} cells"
+            yield f"dB above {name}", figure, asked, kept
+        elif asked:
+            yield f"dB above {name}", "not run", asked, None
+
+
+def best_of(rivals: Sequence[Scores]) -> Scores:
+    """The best score of every cell, over the rivals that have it."""
+    found: dict[str, dict[str, float]] = {}
+    for rival in rivals:
+        for unit, cells in rival.items():
+            there = found.setdefault(unit, {})
+            for cell, value in cells.items():
+                there[cell] = max(value, there.get(cell, -math.inf))
+    return found
+
+
+def estimated(
+    name: str, mine: Sequence[Row], methods: Mapping[str, Sequence[Row]]
+) -> Iterator[Told]:
+    """What not being told the noise costs."""
+    told = name.removesuffix(", σ estimated")
+    if told != name and told in methods:
+        d = statistics.compare(
+            scores(methods[told], "missing_mpsnr"), scores(mine, "missing_mpsnr")
+        )
+        figure = f"{d.mean:.2f} [{d.low:.2f}, {d.high:.2f}]"
+        yield "dB lost by estimating σ", figure, "≤ 0.3", d.mean <= 0.3
+
+
+def regret(
+    sigma: Level, mine: Sequence[Row], single: Mapping[str, Sequence[Row]]
+) -> Iterator[Told]:
+    """What was lost against the best single fill of each cell; every one that was run counts."""
+    own = scores(mine, "missing_mpsnr")
+    best = best_of([scores(r, "missing_mpsnr") for r in single.values()])
+    paired = statistics.differences(best, own)
+    if not paired:
+        return
+    mean = fmean(float(p.mean()) for p in paired)
+    (bound,) = statistics.bootstrap(paired, np.random.default_rng(0), (95.0,))
+    clean = sigma == 0
+    yield (
+        "mean regret in dB against the best single fill, upper 95 % bound",
+        f"{mean:.2f}, {bound:.2f}",
+        "bound ≤ 0.1" if clean else "",
+        bound <= 0.1 if clean else None,
+    )
+    all_of = np.concatenate(paired)
+    share = float((all_of <= 0.3).mean())
+    kept = share >= 0.95 if clean else None
+    asked = "≥ 95 %" if clean else ""
+    yield "cells with a regret of at most 0.3 dB", f"{100 * share:.0f} %", asked, kept
+    lost = {c: best[u][c] - own[u][c] for u in own for c in own[u] if c in best.get(u, {})}
+    worst = max(lost, key=lambda c: lost[c])
+    yield "worst cell", f"{lost[worst]:.2f} dB, {worst}", "", None
+
+
+def spectra(
+    sigma: Level, mine: Sequence[Row], single: Mapping[str, Sequence[Row]]
+) -> Iterator[Told]:
+    """SAM and NRMSE in the scene where they compare worst with each rival."""
+    rivals = [n for n in CLEAN_GAINS if n in single]
+    for column, label, digits in (("missing_sam", "SAM °", 3), ("missing_nrmse", "NRMSE", 4)):
+        for name in rivals if sigma == 0 else []:
+            own, other = scores(mine, column), scores(single[name], column)
+            means = {
+                u: float(statistics.differences({u: own[u]}, other)[0].mean())
+                for u in own
+                if statistics.differences({u: own[u]}, other)
+            }
+            if means:
+                worst = max(means, key=lambda u: means[u])
+                figure = f"{means[worst]:+.{digits}f}, {worst}"
+                yield f"{label} above {name}, worst scene", figure, "≤ 0", means[worst] <= 0
+
+
+def calibration(mine: Sequence[Row]) -> Iterator[Told]:
+    """Coverage of the intervals: pooled, by scene, distance and band group; CRPS; foresight."""
+    mine = [row for row in mine if row["coverage"]]
+    if not mine:
+        return
+    counts = coverage(mine)
+    for i, level in enumerate(bars.LEVELS):
+        for label, parts, margin in (
+            ("pooled", ["all"], 5),
+            ("worst scene", [p for p in counts if p.startswith("scene ")], 12),
+            ("worst distance", [p for p in bars.DISTANCES if p in counts], 12),
+            ("worst band group", [p for p in bars.BANDS if p in counts], 12),
+        ):
+            share = {p: 100 * counts[p][i + 1] / counts[p][0] for p in parts}
+            worst = max(share, key=lambda p: abs(share[p] - level))
+            where = "" if worst == "all" else f", {worst.removeprefix('scene ')}"
+            kept = abs(share[worst] - level) <= margin
+            figure = f"{share[worst]:.1f} %{where}"
+            yield f"inside {level} % intervals, {label}", figure, f"{level} ± {margin}", kept
+    ratio = [float(r["crps"]) / float(r["crps_constant"]) for r in mine]
+    mean = fmean(ratio)
+    yield "CRPS, share of that of a constant σ", f"{mean:.2f}", "< 1", mean < 1
+    near = fmean(
+        abs(float(r["expected_nrmse"]) / float(r["missing_nrmse"]) - 1) <= 0.15
+        for r in mine
+        if r["expected_nrmse"]
+    )
+    figure = f"{100 * near:.0f} % of {len(mine)} cells"
+    yield "expected NRMSE within 15 % of the true one", figure, "≥ 80 %", near >= 0.8
+
+
+def coverage(rows: Sequence[Row]) -> dict[str, Array]:
+    """Part of the entries → [entries, inside the 50, 80, 95 % interval], summed over rows."""
+    found: dict[str, Array] = {}
+    for row in rows:
+        parts = {k: np.array(v) for k, v in json.loads(row["coverage"]).items()}
+        whole = np.sum([parts[p] for p in bars.BANDS if p in parts], axis=0)
+        for part, n in (
+            parts | {"all": whole, f"scene {scenes.unit_of(row['scene'])}": whole}
+        ).items():
+            found[part] = found.get(part, np.zeros(1 + len(bars.LEVELS))) + n
+    return found
+
+
+def time(name: str, mine: Sequence[Row]) -> Iterator[Told]:
+    """Seconds for the cube of the size that was asked about, by device."""
+    size = ("200", "144", "144")
+    there = [r for r in mine if (r["bands"], r["rows"], r["cols"]) == size]
+    for device in dict.fromkeys(r["device"] for r in there):
+        seconds = fmean(float(r["seconds"]) for r in there if r["device"] == device)
+        limit = SECONDS.get(name.split(",")[0].removeprefix(f"{NAME} "))
+        known = limit is not None and "H200" in device
+        asked = f"≤ {limit:g}" if known else ""
+        kept = seconds <= limit if known and limit is not None else None
+        yield f"seconds for 200 × 144 × 144, {device}", f"{seconds:.1f}", asked, kept
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The promises as a table."""
+    lines = [joined(["σ_y", "row", "", "found", "asked", "kept"]), "|---" * 6 + "|"]
+    for p in promises(rows):
+        kept = "" if p.kept is None else "yes" if p.kept else "**no**"
+        lines.append(joined([shown(p.sigma_y), p.row, p.what, p.found, p.asked, kept]))
+    return "\n".join(lines) + "\n"
