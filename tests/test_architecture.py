@@ -39,7 +39,7 @@ ROWS = [
     },
     {"checkpoint"},
     {"io", "mask", "census", "detect", "result", "metrics", "plots", "bundled", "ortho"},
-    {"cube", "errors"},
+    {"cube", "errors", "versions"},
 ]
 ALLOWED = {
     ("cube", "errors"),

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 import hydiff
-from conftest import DATA
+from conftest import DATA, ROOT
 from hydiff import bench
 from hydiff.bench import (
     bars,
@@ -769,3 +769,29 @@ def test_bad_input_gets_one_line_and_exit_code_2(tmp_path):
     assert done.returncode == 2 and "unknown table" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert not list(Path(tmp_path).glob("*.csv"))
+
+
+def test_a_bench_runs_where_hydiff_is_only_on_the_path(tmp_path):
+    """As on a machine where nothing can be installed: no metadata, few other packages."""
+    site = tmp_path / "site"
+    site.mkdir()
+    absent = ("hydiff", "_hydiff", "__editable__", "rasterio", "zarr", "dask", "pyarrow", "panel")
+    for entry in Path(np.__file__).parents[1].iterdir():
+        if not entry.name.startswith(absent) and entry.suffix != ".pth":
+            (site / entry.name).symlink_to(entry)
+    code = "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]\n"
+    code += "from hydiff.cli import main; main()"
+    command = [sys.executable, "-S", "-c", code, str(ROOT / "src"), str(site)]
+    asked = ["bench", "noiseless", "--quick", "--device", "cpu", "-o", str(tmp_path / "out")]
+    some = ["--mask", "published-2", "--method", "bandmean", "--method", "dhp"]
+    done = subprocess.run([*command, *asked, *some], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(records.read(tmp_path / "out" / "quick" / "noiseless.csv")) == 2
+
+
+def test_a_bench_that_cannot_work_stops_early(tmp_path):
+    masks = tuple(f"width-{letter}" for letter in "abcdefghijkl")
+    plan = replace(QUICK_PLAN, methods=("bandmean",), masks=(*masks, "published-2"))
+    with pytest.raises(BadValue, match=r"^8 cells failed .*none worked"):
+        bench.run("noiseless", tmp_path, plan)
+    assert not (tmp_path / "noiseless.csv").exists()

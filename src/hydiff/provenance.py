@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +22,7 @@ from hydiff.cube import Array, Bools
 from hydiff.errors import ShapeMismatch
 from hydiff.metrics import NORMAL_QUANTILES
 from hydiff.result import Result
-
-PACKAGES = ("hydiff", "numpy", "scipy", "torch")
+from hydiff.versions import versions
 
 
 def filled_mask_path(path: Path) -> Path:
@@ -156,7 +153,7 @@ def dated(
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "input": source,
         **told,
-        "versions": {"python": platform.python_version()} | {p: version(p) for p in PACKAGES},
+        "versions": versions("numpy", "scipy", "torch"),
     }
 
 

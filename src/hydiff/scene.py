@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b, file_digest
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +36,7 @@ from hydiff.result import Step
 from hydiff.run import Common, Job, Progress, estimate
 from hydiff.subspace import Subspace
 from hydiff.tiles import Box, Grid, Tile
+from hydiff.versions import versions
 
 SIZES = (256, 192, 144, 96, 64, 48, 32)  # px, sides of cores that are tried, the largest first
 SAMPLES = 4  # windows that the decision is made on
@@ -658,7 +658,7 @@ def _belongings(
         "the recipe": fingerprint(order.recipe),
         "the seed": order.seed,
         "the tiling": [list(cuts.rows), list(cuts.cols), cuts.overlap],
-        "hydiff's version": version("hydiff"),
+        "hydiff's version": versions()["hydiff"],
     }
 
 

@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-import platform
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +39,7 @@ from hydiff.errors import (
 from hydiff.io.staging import refuse_existing
 from hydiff.result import Step
 from hydiff.transforms import Warp
+from hydiff.versions import versions
 from hydiff.weights import LAYOUT, History, Tensors, beside, save_weights, weights_of
 
 MINUTES = 10.0  # the budget when none is given
@@ -384,8 +383,7 @@ def _report(
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "settings": asdict(settings),
         "data": data,
-        "versions": {"python": platform.python_version()}
-        | {p: version(p) for p in ("hydiff", "numpy", "torch", "safetensors")},
+        "versions": versions("numpy", "torch", "safetensors"),
     }
 
 

@@ -34,6 +34,7 @@ from hydiff.metrics import LABELS
 __all__ = ["COLUMNS", "SUITES", "Outlook", "Plan", "outlook", "plan_of", "run", "write_tables"]
 
 MOST_BESIDE = 8  # as `engine.side_by_side` takes; torch is imported when it is used
+HOPELESS = 8  # cells that may fail before one works
 
 QUICK_NOTE = "quick: tiny cubes and networks, a few steps; these numbers mean nothing"
 COLUMNS = (
@@ -133,6 +134,7 @@ def run(
         raise OutputError(f"{folder} cannot be made ({error.strerror}); choose another") from None
     end = time.monotonic() + 60 * minutes
     failed: list[str] = []
+    any_row = False
     most = _most_beside(beside, device, todo)
     groups = grouped(todo, 1 if _suite(name).alone else most)
     fits = partial(_rows, device=device, given=given)
@@ -140,7 +142,10 @@ def run(
     for i, (cell, row) in enumerate(finished, len(wanted) - len(todo) + 1):
         if isinstance(row, str):
             failed.append(f"{cell}: {row}")
+            if len(failed) == HOPELESS and not any_row:
+                raise BadValue(f"{_failures(failed)}; none worked, so the rest was not tried")
             continue
+        any_row = True
         records.append(path, row, COLUMNS)
         if told is not None:
             told(i, len(wanted), cell, row)

@@ -10,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ from hydiff.checkpoint import fingerprint
 from hydiff.cube import Bools, Floats, as_cube
 from hydiff.methods import METHODS, choose, settings_dict
 from hydiff.run import Job, estimates, estimating
+from hydiff.versions import versions
 
 INPUT = "input"  # the zero-filled measurement itself
 BAND = "band"  # instead of a noise level: one for each band
@@ -322,12 +322,12 @@ def machine(method: str, device: str) -> dict[str, Any]:
 
         peak = torch.cuda.max_memory_allocated() / 2**20
         torch.cuda.reset_peak_memory_stats()
-    packages = ("hydiff", "numpy", "scipy", "torch")
-    versions = " ".join(f"{p} {version(p)}" for p in packages)
     return {
         "peak_mb": round(peak, 1),
         "device": device_of(method, device),
-        "versions": f"python {platform.python_version()} {versions}",
+        "versions": " ".join(
+            " ".join(pair) for pair in versions("numpy", "scipy", "torch").items()
+        ),
     }
 
 
