@@ -298,6 +298,35 @@ def parts(rows):
         yield line(shown, *each, f"{average(mine, 'mpsnr_missing'):.2f}", f"{seconds:.0f}")
 
 
+def budgets(rows):
+    """What each budget took and reached; runs that were repeated count by their last."""
+    yield line("scene, mask", "σ_y", "run", "MPSNR", "seconds", "NRMSE expected", "found")
+    yield rule(7)
+    last = {(r["scene"], r["mask"], r["sigma_y"], r["run"]): r for r in rows}
+    for (scene, mask, sigma, run), r in last.items():
+        name = f"`auto`, {run}" if r["why"] else f"`{run}`"
+        figures = (r[k] for k in ("mpsnr_missing", "seconds", "expected_nrmse", "nrmse"))
+        yield line(f"{scene}, {mask}", sigma, name, *(figure or "–" for figure in figures))
+
+
+def explored(rows):
+    """Variants down, run after run: the gain over `smooth`, mean and worst, and seconds a fit."""
+    yield line("run", "variant", "cases", "dB over `smooth`, mean", "worst", "best", "seconds")
+    yield rule(7)
+    smooth = {
+        (r["run"], r["scene"], r["mask"]): float(r["mpsnr_missing"])
+        for r in select(rows, variant="smooth")
+    }
+    for run, variant in dict.fromkeys((r["run"], r["variant"]) for r in rows):
+        mine = select(rows, run=run, variant=variant)
+        gains = [float(r["mpsnr_missing"]) - smooth[run, r["scene"], r["mask"]] for r in mine]
+        # the first fit of a process waits for kernels to be compiled: not the mean
+        seconds = sorted(float(r["seconds"]) for r in mine if r["seconds"])
+        if variant != "smooth":
+            shown = (f"{g:+.2f}" for g in (mean(gains), min(gains), max(gains)))
+            yield line(run, variant, str(len(mine)), *shown, f"{seconds[len(seconds) // 2]:.1f}")
+
+
 def select(rows, **picked):
     return [r for r in rows if all(r[k] == v for k, v in picked.items())]
 
@@ -327,6 +356,7 @@ TABLES = {
     ("benchmarks/results/classical.csv", ""): classical,
     ("benchmarks/results/learned_required.csv", ""): learned,
     ("benchmarks/results/learned_required.csv", "readings"): readings,
+    ("benchmarks/results/learned_product.csv", ""): learned,
     ("benchmarks/results/learned_presets.csv", ""): presets,
     ("benchmarks/results/learned_table.csv", ""): scenes,
     ("benchmarks/results/learned_table.csv", "noisy"): noisy,
@@ -348,6 +378,8 @@ TABLES = {
     ("benchmarks/results/bench/best.csv", "promises"): kept_promises,
     ("benchmarks/results/anchored_scenes.csv", ""): anchored,
     ("benchmarks/results/anchored_parts.csv", ""): parts,
+    ("benchmarks/results/anchored_gpu.csv", ""): explored,
+    ("benchmarks/results/auto_gpu.csv", ""): budgets,
 }
 
 
