@@ -256,3 +256,10 @@ def test_the_command_writes_where_it_is_told(fill, monkeypatch):
     done = CliRunner().invoke(app, ["report", "out.tif", "--truth", "truth.tif", "-o", "r.html"])
     assert done.exit_code == 0 and done.stdout.strip() == "r.html"
     assert "Against the truth" in page_of(fill / "r.html").text
+
+
+def test_a_recipe_that_saw_too_little_is_told_too(fill):
+    record = json.loads((fill / "out.tif.fill.json").read_text())
+    record["recipe"]["errors"]["by_class"] = None  # as `auto` writes where no fold was possible
+    (fill / "out.tif.fill.json").write_text(json.dumps(record))
+    assert "Too few hidden pixels" in page_of(report.write(fill / "out.tif")).text

@@ -223,9 +223,12 @@ def decision(s: Story) -> Iterator[str]:
         f"<p>Copies of the gaps were laid over measured pixels, {recipe.get('folds', 0)} times, "
         f"and every candidate had to fill them. Decision: {escape(str(recipe.get('why', '')))}.</p>"
     )
+    errors = recipe["errors"]
+    if errors.get("by_class") is None:
+        yield "<p>Too few hidden pixels to tell how large the errors are.</p>"
+        return
     names = [str(c["name"]) for c in recipe["candidates"]]
     weights = np.mean(recipe["weights"], axis=2)  # over band groups: (candidates, distances)
-    errors = recipe["errors"]
     by_class = np.sqrt(np.mean(errors["by_class"], axis=1))
     rows = [
         (_distance(d), *(f"{100 * w:.0f} %" for w in weights[:, d]), f"{by_class[d]:.2f}")
