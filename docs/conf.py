@@ -20,15 +20,14 @@ exclude_patterns = ["_build", "jupyter_execute"]
 default_role = "code"  # `name` in a docstring
 html_theme = "furo"
 html_title = "hydiff"
-autodoc_typehints = "description"
+autodoc_typehints = "signature"
+maximum_signature_line_length = 88  # longer ones: a line for each parameter
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 nb_execution_mode = "force"
 nb_execution_in_temp = True
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
-suppress_warnings = ["myst.xref_missing.external"]
-nitpicky = False
 
 
 def cli_reference() -> str:
