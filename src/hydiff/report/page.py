@@ -141,11 +141,13 @@ def pictures(s: Story) -> Iterator[str]:
     yield f"<p>{escape(told)}</p>"
     seen = ~(v.filled | v.left)[list(v.rgb)]
     views = [("Before", v.before, seen), ("After", v.after, ~v.left[list(v.rgb)])]
-    yield _row([*_images(views, "the whole scene"), *_maps(s)])
+    limits = plots.stretch(v.before, (0, 1, 2), seen)
+    yield _row([*_images(views, limits, "the whole scene"), *_maps(s)])
     if s.close is not None and max(s.shape[1:]) > LARGE:
         c = s.close
         yield f"<p>Closer: rows {c.rows} and columns {c.cols}, every pixel.</p>"
-        yield _row(_images([("Before", c.before, c.seen), ("After", c.after, c.valid)], "a part"))
+        views = [("Before", c.before, c.seen), ("After", c.after, c.valid)]
+        yield _row(_images(views, limits, "a part"))
 
 
 def spectra(s: Story) -> Iterator[str]:
@@ -286,9 +288,8 @@ def _distance(d: int) -> str:
     return f"above {low:g} px" if np.isinf(high) else f"{low:g} to {high:g} px"
 
 
-def _images(views: Sequence[tuple[str, Array, Array]], what: str) -> Iterator[str]:
+def _images(views: Sequence[tuple[str, Array, Array]], limits: Floats, what: str) -> Iterator[str]:
     """Pictures of three bands (3, rows, cols), stretched alike, gaps in purple."""
-    limits = plots.stretch(views[0][1], (0, 1, 2), views[0][2])
     for name, values, valid in views:
         image = plots.composite(values, (0, 1, 2), valid, limits)
         yield _figure(plots.png_of(image), f"{name}: {what} in three bands", name, "pixels")
@@ -306,8 +307,8 @@ def _maps(s: Story) -> Iterator[str]:
     )
     alt = "Map of what was filled and what was left"
     yield _figure(plots.png_of(image), alt, told, "pixels", plain=False)
-    if v.left.any():
-        share = v.left.mean(axis=0)
+    share = v.left.mean(axis=0)
+    if ((share > 0) & (share < 1)).any():  # else the map above says it all
         image = plots.heat(np.where(share > 0, share, np.nan), 1.0)
         told = "What was left, as the file marks it: share of the bands, yellow is all of them."
         yield _figure(plots.png_of(image), "Map of what was left missing", told, "pixels")

@@ -21,7 +21,7 @@ from hydiff.io.blocks import blocks
 from hydiff.io.parsing import parsing
 
 PIXELS = 250_000  # of the grid, at most
-DETAIL = 96  # rows and columns of a close view
+SIDES = (96, 192, 384)  # rows and columns of a close view: the first that shows enough
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +44,10 @@ def look(cube: Cube, source: Cube, path: Path) -> Survey:
     """Look at the fill `cube`, read from `path`, made of `source` (or of itself, unknown)."""
     every = int(np.ceil(np.sqrt(max(1.0, cube.shape[1] * cube.shape[2] / PIXELS))))
     thin = slice(None, None, every)
-    filled = np.stack([plane[thin, thin] for plane in filled_planes(path, cube.shape)])
-    left = ~observed_on_grid(cube, every) & ~filled
+    # copies: a view would keep its whole plane
+    filled = np.stack([plane[thin, thin].copy() for plane in filled_planes(path, cube.shape)])
+    absent, spread = walk(cube, filled, every)
+    left = absent & ~filled
     seen = ~(filled | left)
     rgb = plots.rgb_shown(cube.wavelengths, seen, cube.wavelength_units)
     before, after = (
@@ -53,7 +55,6 @@ def look(cube: Cube, source: Cube, path: Path) -> Survey:
         for c in (source, cube)
     )
     pixels = sample_pixels(filled, every)
-    spread = band_spread(cube, seen, thin)
     relative, by_band, bars = error_bars(path, cube.shape, every, pixels, spread)
     return Survey(every, filled, left, rgb, before, after, pixels, relative, by_band, bars)
 
@@ -74,11 +75,15 @@ def close_view(cube: Cube, source: Cube, path: Path, found: Survey) -> CloseView
     """The three shown bands around the pixel deepest in a gap; None when nothing was filled."""
     if not found.pixels:
         return None
-    rows, cols = (
-        slice(max(0, min(at - DETAIL // 2, n - DETAIL)), min(n, max(0, at - DETAIL // 2) + DETAIL))
-        for at, n in zip(found.pixels[0], cube.shape[1:], strict=True)
-    )
     rgb = list(found.rgb)
+    known = ~(found.filled | found.left)[rgb[0]]
+    for side in SIDES:
+        rows, cols = (
+            around(at, n, side) for at, n in zip(found.pixels[0], cube.shape[1:], strict=True)
+        )
+        grid = tuple(slice(s.start // found.every, s.stop // found.every + 1) for s in (rows, cols))
+        if known[grid].mean() > 0.3:  # enough of what the gap lies in
+            break
     after, before = (np.asarray(c.values[:, rows, cols]) for c in (cube, source))
     valid = cube.observed_in(after, None, rows, cols)[rgb]
     masks = {b: p[rows, cols] for b, p in enumerate(filled_planes(path, cube.shape)) if b in rgb}
@@ -93,27 +98,34 @@ def close_view(cube: Cube, source: Cube, path: Path, found: Survey) -> CloseView
     )
 
 
-def observed_on_grid(cube: Cube, every: int) -> Bools:
-    """(bands, r, c) True = the file holds a value; read in blocks of rows, all bands at a time."""
+def around(at: int, n: int, side: int) -> slice:
+    """A stretch of at most `side` out of n that holds `at`, in its middle where it can."""
+    start = max(0, min(at - side // 2, n - side))
+    return slice(start, min(n, start + side))
+
+
+def walk(cube: Cube, filled: Bools, every: int) -> tuple[Bools, Floats]:
+    """One way down the file, all bands of some rows at a time: what it lacks, and its spread.
+
+    (bands, r, c) True = the file holds no value; (bands,) the standard deviation of what was
+    measured on the grid, NaN for a band without any.
+    """
     chunks = getattr(cube.values, "chunks", None)
-    parts = []
+    absent = np.zeros(filled.shape, bool)
+    moments = np.zeros((3, cube.bands))  # count, sum, sum of squares
     for bands, rows, _ in blocks(cube.shape, cube.dtype.itemsize, 1, chunks[1] if chunks else 1):
-        first = -(-rows.start // every) * every  # the next row of the grid
-        if first < rows.stop:
-            lines, samples = slice(first, rows.stop, every), slice(None, None, every)
+        first = -(-rows.start // every)  # the next row of the grid
+        lines, samples = slice(first * every, rows.stop, every), slice(None, None, every)
+        if lines.start < lines.stop:
             values = np.asarray(cube.values[bands, lines, samples])
-            parts.append(cube.observed_in(values, None, lines, samples))
-    return np.concatenate(parts, axis=1)
-
-
-def band_spread(cube: Cube, seen: Bools, thin: slice) -> Floats:
-    """(bands,) standard deviation of what was observed on the grid; NaN for a band without any."""
-    spread = np.full(cube.bands, np.nan)
-    for band in range(cube.bands):
-        if seen[band].any():
-            values = np.asarray(cube.values[band : band + 1, thin, thin])[0]
-            spread[band] = values[seen[band]].astype(np.float64).std()
-    return spread
+            here = slice(first, first + values.shape[1])
+            absent[:, here] = ~cube.observed_in(values, None, lines, samples)
+            seen = ~(absent[:, here] | filled[:, here])
+            known = np.where(seen, values, 0).astype(np.float64)
+            moments += [part.sum(axis=(1, 2)) for part in (seen, known, known**2)]
+    count = np.where(moments[0] > 0, moments[0], np.nan)
+    mean, square = moments[1:] / count
+    return absent, np.sqrt(np.maximum(square - mean**2, 0.0))
 
 
 def sample_pixels(filled: Bools, every: int) -> list[tuple[int, int]]:
