@@ -105,6 +105,16 @@ def test_it_tells_what_the_record_tells(fill, whole):
     assert record["entries"]["left"] and all(t in whole.text for t in told)
 
 
+def test_what_auto_saw_is_told_by_distance(fill, whole):
+    recipe = json.loads((fill / "out.tif.fill.json").read_text())["recipe"]
+    weights, errors = np.array(recipe["weights"]), recipe["errors"]
+    seen = np.flatnonzero(errors["classes_seen"])
+    assert seen.size
+    for d in seen:
+        shares = "".join(f"{100 * weights[m, d].mean():.0f} %" for m in range(len(weights)))
+        assert f"{shares}{np.sqrt(np.mean(errors['by_class'][d])):.2f}" in whole.text
+
+
 def test_the_same_files_give_the_same_bytes(fill):
     one, two = (report.write(fill / "out.tif", fill / n).read_bytes() for n in ("a", "b"))
     assert one == two
