@@ -22,7 +22,7 @@ test: $(VENV)/.ready
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/python -m pytest -n 2
 
-docs: $(VENV)/.docs
+docs: $(VENV)/.ready
 	@$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@ls docs/_build/html/index.html
 
@@ -40,8 +40,4 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (once, a minute or two)"
 	@python3 -m venv $(VENV)
 	@$(BIN)/python -m pip install -qq -c constraints.txt -e ".[dev]"
-	@touch $@
-
-$(VENV)/.docs: $(VENV)/.ready
-	@$(BIN)/python -m pip install -qq -c constraints.txt -e ".[docs]"
 	@touch $@

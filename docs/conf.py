@@ -35,14 +35,15 @@ def cli_reference() -> str:
     lines = ["# Commands", "", "Generated from the program; `hydiff COMMAND --help` says the same."]
     for name, command in get_command(app).commands.items():
         arguments = [p for p in command.params if p.param_type_name == "argument"]
-        named = " ".join((p.name or "").upper() for p in arguments)
-        told = " ".join((command.help or "").split())
-        lines += ["", f"## hydiff {name}", "", told, "", f"`hydiff {name} {named}`".rstrip(), ""]
+        named = " ".join(["hydiff", name, *((p.name or "").upper() for p in arguments)])
+        summary = " ".join((command.help or "").split())
+        lines += ["", f"## hydiff {name}", "", summary, "", f"`{named}`", ""]
         lines += ["| option | | default |", "|---|---|---|"]
         for option in command.params:
             if option.param_type_name == "option":
                 flags = ", ".join(f"`{o}`" for o in option.opts)
-                default = "" if option.default in (None, False, ()) else f"`{option.default}`"
+                told = isinstance(option.default, bool) or option.default in (None, ())
+                default = "" if told else f"`{option.default}`"
                 lines.append(f"| {flags} | {_cell(option.help or '')} | {default} |")
     return "\n".join(lines) + "\n"
 

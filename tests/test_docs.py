@@ -7,7 +7,6 @@ A block behind a mark `<!-- not run: why -->` is only checked for commands and o
 
 import contextlib
 import importlib
-import importlib.util
 import io as std_io
 import re
 import shlex
@@ -251,7 +250,6 @@ def test_docstring_examples(module):
 # ── they build ───────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.skipif(importlib.util.find_spec("myst_nb") is None, reason="needs the extra [docs]")
 def test_the_documentation_builds_without_a_warning(tmp_path):
     """Cells are run by the test above; here they are only shown."""
     options = ["-D", "nb_execution_mode=off", "-D", "suppress_warnings=myst-nb.lexer"]

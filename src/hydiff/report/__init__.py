@@ -92,7 +92,7 @@ def input_state(record: dict[str, Any], given: Path | None) -> str:
     if given is None:
         return "not found; its picture is the fill with the gaps cut out again"
     if told is None:
-        return "the record names no input to compare it with"
+        return "there, but the record names no input to compare it with"
     same = provenance.sha256(given) == told
     return "unchanged since the fill" if same else "CHANGED since the fill: another hash"
 

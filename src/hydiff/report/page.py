@@ -38,7 +38,7 @@ ul.notes { padding: .6rem 1rem .6rem 2rem; border-left: 4px solid #D55E00; backg
 table { border-collapse: collapse; font-variant-numeric: tabular-nums }
 th, td { text-align: left; padding: .2rem .8rem .2rem 0; border-bottom: 1px solid #ddd; vertical-align: top }
 td.n, th.n { text-align: right } th, td:first-child { overflow-wrap: normal }
-.wide { overflow-x: auto }
+.wide { overflow-x: auto } @media (max-width: 30rem) { th, td { padding-right: .5rem } }
 code { font: .85em/1.4 ui-monospace, monospace; background: #f3f3f3; padding: .05rem .2rem }
 .key { display: inline-block; width: .8em; height: .8em; border: 1px solid #555; margin: 0 .3em 0 .6em }
 @page { margin: 14mm }
@@ -237,8 +237,11 @@ def decision(s: Story) -> Iterator[str]:
         for d, seen in enumerate(errors["classes_seen"])
         if seen
     ]
-    yield "<p>Weight of each candidate, and the error seen, by distance to the nearest data:</p>"
-    yield _table(("distance", *names, "error in band stds"), rows)
+    yield (
+        "<p>Weight of each candidate, and the error seen in standard deviations of the band, by "
+        "distance to the nearest data:</p>"
+    )
+    yield _table(("distance", *names, "error"), rows)
     if not all(errors["classes_seen"]):
         yield "<p>Other distances were not tried: no copy of the gaps reached them.</p>"
 
@@ -285,7 +288,7 @@ def _band(s: Story, band: int) -> str:
 
 def _distance(d: int) -> str:
     low, high = (0.0, *EDGES)[d], (*EDGES, np.inf)[d]
-    return f"above {low:g} px" if np.isinf(high) else f"{low:g} to {high:g} px"
+    return f"above {low:g} px" if np.isinf(high) else f"to {high:g} px"
 
 
 def _images(views: Sequence[tuple[str, Array, Array]], limits: Floats, what: str) -> Iterator[str]:
