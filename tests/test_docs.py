@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 import hydiff
 import products
 from conftest import ROOT
-from hydiff import simulate
+from hydiff import provenance, simulate
 from hydiff.cli import app
 from hydiff.cube import Cube
 from hydiff.mask import MASKS
@@ -98,6 +98,12 @@ def noisy_files(folder):
     hydiff.write(damaged, folder / "noisy.tif")
 
 
+def filled_files(folder):
+    noisy_files(folder)
+    result = hydiff.fill(hydiff.read(folder / "noisy.tif"), method="smooth")
+    provenance.save(result, folder / "filled.tif")
+
+
 def envi_files(folder):
     hydiff.write(crop(), folder / "truth.img")
     damaged, _ = simulate.simulate(crop(), "stripes", 0.2, seed=1)
@@ -110,6 +116,7 @@ PREPARE = {
     "emit.md": emit_files,
     "before-or-after-retrieval.md": emit_files,
     "prisma.md": prisma_files,
+    "report.md": filled_files,
     "simulate.md": lambda folder: hydiff.write(crop(), folder / "clean.tif"),
     "dead-columns.md": striped_file,
     "noisy-cubes.md": noisy_files,
