@@ -261,6 +261,18 @@ def test_fill_makes_one_when_asked(fill, monkeypatch, more):
     assert "unchanged since the fill" in page_of(fill / "again.tif.report.html").text
 
 
+def test_a_file_of_several_variables_is_told_which(tmp_path, monkeypatch, tiny):
+    monkeypatch.chdir(tmp_path)
+    values = tiny.transpose(1, 2, 0).copy()
+    values[:, 9:12] = np.nan
+    np.savez("two.npz", scene=values, other=values * 2)
+    asked = ["fill", "two.npz", "-o", "out.npz", "--var", "scene", "--method", "linear", "--report"]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0, done.output
+    again = ["report", "out.npz", "--var", "scene", "--overwrite"]
+    assert CliRunner().invoke(app, again).exit_code == 0
+
+
 def test_the_command_writes_where_it_is_told(fill, monkeypatch):
     monkeypatch.chdir(fill)
     done = CliRunner().invoke(app, ["report", "out.tif", "--truth", "truth.tif", "-o", "r.html"])

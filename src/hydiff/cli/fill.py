@@ -176,7 +176,7 @@ def fill(
                 command=sys.argv,
                 progress=progress,
             )
-        made = tiled.made + _reported(report, output, input, overwrite)
+        made = tiled.made + _reported(report, output, input, var, overwrite)
         if json_:
             print_json(tiled.record | {"outputs": [str(p) for p in made]})
         else:
@@ -240,7 +240,7 @@ def fill(
             **overrides,
         )
     made = provenance.save(result, output, command=sys.argv, overwrite=overwrite)
-    made += _reported(report, output, input, overwrite)
+    made += _reported(report, output, input, var, overwrite)
     if band_mask is not None:
         io.write_band_mask(result.filled, band_mask, overwrite=overwrite)
     record = provenance.record(result, sys.argv)
@@ -259,13 +259,16 @@ def _refuse_by_tiles(options: list[str]) -> None:
         )
 
 
-def _reported(wanted: bool, output: Path, input: Path, overwrite: bool) -> list[Path]:
+def _reported(
+    wanted: bool, output: Path, input: Path, var: str | None, overwrite: bool
+) -> list[Path]:
     """The page about the fill, if it was asked for."""
     if not wanted:
         return []
     from hydiff.report import write
 
-    return [write(output, source=None if input == output else input, overwrite=overwrite)]
+    source = None if input == output else input
+    return [write(output, source=source, var=var, overwrite=overwrite)]
 
 
 def _check_outputs(input: Path, output: Path, overwrite: bool, report: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hydiff.cli.options import Overwrite
+from hydiff.cli.options import Overwrite, Var
 from hydiff.terminal import out
 
 
@@ -20,10 +20,11 @@ def report(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="File to write.  [FILLED.report.html]")
     ] = None,
+    var: Var = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Write a page about a fill: pictures, spectra, error bars, what was decided and why."""
     from hydiff.report import write
 
-    made = write(filled, output, source=input, truth=truth, overwrite=overwrite)
+    made = write(filled, output, source=input, truth=truth, var=var, overwrite=overwrite)
     out.print(str(made), markup=False)

@@ -27,22 +27,24 @@ def write(
     *,
     source: str | Path | None = None,
     truth: str | Path | None = None,
+    var: str | None = None,
     overwrite: bool = False,
 ) -> Path:
     """Write the report of a fill, by default to FILLED.report.html beside it; returns its path.
 
     source: the file that was filled, when it is no longer where the record says.
     truth: a cube without the gaps, to hold the fill against.
+    var: the variable to read, in files that hold several.
     """
-    cube = io.read(filled)
+    cube = io.read(filled, var=var)
     path = cube.path or Path(filled)
     output = provenance.report_path(path) if output is None else Path(output)
     io.staging.refuse_existing(output, overwrite)
     record = read_record(path)
     given = source_of(record, path) if source is None else Path(source)
-    before = cube if given is None else same_shape(io.read(given), cube)
+    before = cube if given is None else same_shape(io.read(given, var=var), cube)
     found = look(cube, before, path)
-    clean = None if truth is None else same_shape(io.read(truth), cube)
+    clean = None if truth is None else same_shape(io.read(truth, var=var), cube)
     story = Story(
         name=path.name,
         record=record,
