@@ -21,7 +21,7 @@ def demo(
     method: Annotated[str | None, typer.Option(help="Method to fill with.")] = None,
     seed: Seed = 0,
 ) -> None:
-    """Damage the bundled scene, fill it, score the fill against the truth, and draw it."""
+    """Damage the bundled scene, fill it, score the fill against the truth, draw and report it."""
     from hydiff import api, bundled, io, metrics, plots, provenance, report, simulate
     from hydiff.methods import DEFAULT
 

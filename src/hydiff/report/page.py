@@ -38,7 +38,7 @@ ul.notes { padding: .6rem 1rem .6rem 2rem; border-left: 4px solid #D55E00; backg
 table { border-collapse: collapse; font-variant-numeric: tabular-nums }
 th, td { text-align: left; padding: .2rem .8rem .2rem 0; border-bottom: 1px solid #ddd; vertical-align: top }
 td.n, th.n { text-align: right } th, td:first-child { overflow-wrap: normal }
-.wide { overflow-x: auto } @media (max-width: 30rem) { th, td { padding-right: .5rem } }
+.wide { overflow-x: auto } @media (max-width: 30rem) { table { font-size: .85rem } th, td { padding-right: .4rem } }
 code { font: .85em/1.4 ui-monospace, monospace; background: #f3f3f3; padding: .05rem .2rem }
 .key { display: inline-block; width: .8em; height: .8em; border: 1px solid #555; margin: 0 .3em 0 .6em }
 @page { margin: 14mm }
