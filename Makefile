@@ -1,6 +1,7 @@
 # People and CI call exactly these; each sets up what it needs.
 #   make demo     damage the bundled scene, fill it, score and draw the fill
 #   make test     format, lint, types, the whole suite
+#   make docs     the documentation as HTML in docs/_build/html; warnings are errors
 #   make wheel    an installable wheel in dist/
 #   make bench    classical fills: quality and time, into benchmarks/results/
 
@@ -10,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # two test processes on two cores: one thread each, or OpenMP's threads wait for one another
 test: export OMP_NUM_THREADS := 1
 
-.PHONY: demo test wheel bench clean
+.PHONY: demo test docs wheel bench clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/hydiff demo
@@ -21,6 +22,10 @@ test: $(VENV)/.ready
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/python -m pytest -n 2
 
+docs: $(VENV)/.ready
+	@$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@ls docs/_build/html/index.html
+
 wheel: $(VENV)/.ready
 	@$(BIN)/python -m build --wheel --no-isolation --outdir dist . > /dev/null
 	@ls dist/*.whl
@@ -29,7 +34,7 @@ bench: $(VENV)/.ready
 	@$(BIN)/python benchmarks/classical.py
 
 clean:
-	@rm -rf $(VENV) dist hydiff-demo
+	@rm -rf $(VENV) dist hydiff-demo docs/_build docs/reference/cli.md
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (once, a minute or two)"

@@ -24,7 +24,7 @@ best() {  # FOLDER SCENE...
         left=$(( end - $(date +%s) ))
         (( left > 20 )) || return
         timeout "$left" "$python" -m hydiff bench best -o "$folder" "${scenes[@]}" "$@" \
-            --limit-minutes "$(( (left - 15) / 60 ))" >> "$folder.log" 2>&1 || tail -2 "$folder.log"
+            --limit-minutes "$(awk "BEGIN { print ($left - 15) / 60 }")" >> "$folder.log" 2>&1 || tail -2 "$folder.log"
     }
     run --sigma 0 --method smooth --method auto --method harmonic --method biharmonic
     run --sigma 0 --method anchored

@@ -16,7 +16,7 @@ ROWS = [
     {"__main__"},
     {"cli"},
     {"bench", "terminal"},
-    {"handoff", "scene"},
+    {"handoff", "scene", "report"},
     {"api", "provenance", "simulate", "info"},
     {"auto"},
     {"run"},

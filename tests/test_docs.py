@@ -1,18 +1,212 @@
-"""The documents tell the truth: tables come from results, commands exist, examples run."""
+"""The documents tell the truth: tables come from results, and what they say to type runs.
 
+Blocks of `sh` and `python` are run in order, page by page, in a folder of their own that holds the
+files the page names.  A block of `text` after a command is its output, `…` standing for anything.
+A block behind a mark `<!-- not run: why -->` is only checked for commands and options that exist.
+"""
+
+import contextlib
+import importlib
+import io as std_io
 import re
+import shlex
+import subprocess
 import sys
+from typing import NamedTuple
 
+import numpy as np
 import pytest
+from PIL import Image
 from typer.main import get_command
+from typer.testing import CliRunner
 
 import hydiff
+import products
 from conftest import ROOT
+from hydiff import provenance, simulate
 from hydiff.cli import app
+from hydiff.cube import Cube
 from hydiff.mask import MASKS
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
+DOCS = ROOT / "docs"
 README = (ROOT / "README.md").read_text()
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [p for p in PAGES if p.name != "cli.md" and "_build" not in p.parts]  # generated
+BLOCK = re.compile(
+    r"(?P<mark><!-- not run: (?P<why>[^\n]+) -->\n+)?"
+    r"^```(?P<kind>sh|python|text|\{code-cell\} python)\n(?P<text>.*?)^```",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+class Block(NamedTuple):
+    kind: str
+    text: str
+    why: str | None  # it is not run
+
+
+def blocks(page):
+    found = (m.groupdict() for m in BLOCK.finditer(page.read_text()))
+    cells = [(f["kind"].replace("{code-cell} ", ""), f["text"], f["why"]) for f in found]
+    return [Block(k, re.sub(r"^:tags:.*\n", "", text), why) for k, text, why in cells]
+
+
+def commands(text):
+    """The lines of a shell block without their comments."""
+    lines = (re.sub(r"\s+#.*", "", line).strip() for line in text.splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+# ── what the pages ask for ───────────────────────────────────────────────────────────────────────
+
+
+def crop(rows=32, cols=32):
+    return hydiff.sample().window(rows=slice(0, rows), cols=slice(0, cols))
+
+
+def emit_files(folder):
+    values = products.scene(20, 80, 24).astype(np.float32)
+    values[:, 30:38] = -9998  # part of a frame
+    values[:, 60] = -9996
+    for name in ("EMIT_L2A_RFL.nc", "radiance.nc", "reflectance.nc"):
+        products.emit(folder / name, values)
+    flagged = np.zeros(values.shape, bool)
+    flagged[5, 10:12, 3:6] = True
+    products.emit_mask(folder / "EMIT_L2A_MASK.nc", flagged, np.zeros(values.shape[1:], bool))
+
+
+def prisma_files(folder):
+    vnir, swir = (
+        (30000 * products.scene(bands, 32, 24, seed)).astype(np.uint16)
+        for seed, bands in enumerate((8, 12))
+    )
+    errors = np.zeros(vnir.shape, "u1"), np.zeros(swir.shape, "u1")
+    errors[0][2, 5:8, 4:7] = 1
+    products.prisma(folder / "PRS_L2D.he5", vnir, swir, errors=errors)
+
+
+def striped_file(folder):
+    values = np.asarray(crop().values).copy()
+    values[20:60, :, 11] = 0
+    hydiff.write(Cube(values), folder / "striped.tif")
+
+
+def noisy_files(folder):
+    hydiff.write(crop(), folder / "truth.tif")
+    damaged, _ = simulate.simulate(crop(), "stripes", 0.2, noise=0.01, seed=1)
+    hydiff.write(damaged, folder / "noisy.tif")
+
+
+def filled_files(folder):
+    noisy_files(folder)
+    result = hydiff.fill(hydiff.read(folder / "noisy.tif"), method="smooth")
+    provenance.save(result, folder / "filled.tif")
+
+
+def envi_files(folder):
+    hydiff.write(crop(), folder / "truth.img")
+    damaged, _ = simulate.simulate(crop(), "stripes", 0.2, seed=1)
+    for name in ("scene.img", "flightline.img", "other.img"):
+        hydiff.write(damaged, folder / name)
+
+
+PREPARE = {
+    "README.md": envi_files,
+    "emit.md": emit_files,
+    "before-or-after-retrieval.md": emit_files,
+    "prisma.md": prisma_files,
+    "report.md": filled_files,
+    "simulate.md": lambda folder: hydiff.write(crop(), folder / "clean.tif"),
+    "dead-columns.md": striped_file,
+    "noisy-cubes.md": noisy_files,
+    "scenes.md": envi_files,
+    "formats.md": lambda folder: (emit_files(folder), make_fill(folder)),
+}
+
+
+def make_fill(folder):
+    result = hydiff.fill(hydiff.read(folder / "EMIT_L2A_RFL.nc"), method="linear")
+    hydiff.write(result.cube, folder / "filled.nc")
+    hydiff.write(result.cube, folder / "plain.img")
+    hydiff.write(result.cube, folder / "scene.nc")
+
+
+# ── they run ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "document",
+    [p for p in PAGES if any(b.kind != "text" and not b.why for b in blocks(p))],
+    ids=lambda p: str(p.relative_to(ROOT)),
+)
+def test_what_a_page_says_to_type_runs(document, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    PREPARE.get(document.name, lambda folder: None)(tmp_path)
+    names, said = {"__name__": "page"}, ""
+    for block in blocks(document):
+        if block.why:
+            continue
+        if block.kind == "python":
+            with contextlib.redirect_stdout(std_io.StringIO()) as stdout:
+                exec(compile(block.text, str(document), "exec"), names)
+            said = stdout.getvalue()
+        elif block.kind == "sh":
+            said = "".join(run(command) for command in commands(block.text))
+        else:
+            assert fits(said, block.text), f"shown:\n{block.text}\nfound:\n{said}"
+    if (shown := DOCS / "tutorial.png").name in {p.name for p in tmp_path.iterdir()}:
+        assert alike(tmp_path / shown.name, shown)
+
+
+def run(command):
+    """What a command writes to stdout; it must end well."""
+    name, *words = shlex.split(command)
+    assert name == "hydiff", f"only hydiff is run: {command}; mark other blocks `not run`"
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert done.exit_code == 0, f"{command}\n{done.output}"
+    return done.stdout
+
+
+def fits(said, shown):
+    """Whether an output is as shown, `…` standing for anything, spaces for spaces."""
+
+    def plain(text):
+        return " ".join(text.split())
+
+    pattern = ".*".join(re.escape(part.strip()) for part in plain(shown).split("…"))
+    return re.fullmatch(pattern.replace(r"\ ", r"\s*"), plain(said), re.DOTALL) is not None
+
+
+def alike(one, other):
+    """Whether two pictures look the same: small differences of arithmetic may shift a shade."""
+    a, b = (np.asarray(Image.open(p).convert("RGB"), float) for p in (one, other))
+    return a.shape == b.shape and np.abs(a - b).mean() < 2
+
+
+@pytest.mark.parametrize(
+    ("said", "shown", "fit"),
+    [("a 1\nb 2\n", "a …\nb 2", True), ("a 1\nb 3\n", "a …\nb 2", False), ("x", "y", False)],
+)
+def test_outputs_are_compared(said, shown, fit):
+    assert fits(said, shown) == fit
+
+
+@pytest.mark.parametrize("document", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_command_and_option_exists(document):
+    known = get_command(app).commands
+    for block in blocks(document):
+        for line in commands(block.text) if block.kind == "sh" else ():
+            if line.startswith("hydiff "):
+                _, name, *rest = line.split()
+                options = {o for p in known[name].params for o in p.opts}
+                used = {word for word in rest if word.startswith("-")}
+                assert used <= options, f"{document.name}: {line}"
+
+
+def test_few_blocks_are_not_run_and_each_says_why():
+    marked = [(p.name, b.why) for p in PAGES for b in blocks(p) if b.why]
+    assert len(marked) <= 8 and all(len(why) > 10 for _, why in marked), marked
 
 
 def test_the_tables_are_those_of_the_results():
@@ -23,16 +217,9 @@ def test_the_tables_are_those_of_the_results():
         assert rendered(text) == text, f"{document.name}: run `python benchmarks/tables.py`"
 
 
-def test_every_command_and_option_in_the_readme_exists():
-    commands = get_command(app).commands
-    for line in re.findall(r"^hydiff (.*)$", README, re.MULTILINE):
-        name, *rest = line.split("#")[0].split()
-        options = {o for p in commands[name].params for o in p.opts}
-        assert {word for word in rest if word.startswith("-")} <= options
-
-
 def test_every_kind_of_mask_is_named():
-    named = README.replace(
+    text = (DOCS / "howto" / "simulate.md").read_text()
+    named = text.replace(
         "`published-1` … `published-4`", "`published-1` `published-2` `published-3` `published-4`"
     )
     assert set(MASKS) <= set(re.findall(r"`([\w-]+)`", named))
@@ -46,23 +233,15 @@ def test_every_command_has_a_help_text():
             assert named, f"{name} {parameter.name}"
 
 
-def test_the_python_of_the_readme_runs(tmp_path, monkeypatch, tiny, stripes):
-    import numpy as np
-
-    monkeypatch.chdir(tmp_path)
-    hydiff.write(hydiff.Cube(tiny.astype(np.float32)), "truth.bil")
-    damaged = np.where(stripes, tiny, -9999).astype(np.float32)
-    hydiff.write(hydiff.Cube(damaged, nodata=-9999.0), "scene.bil")
-    (block,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    exec(block, {})
-    assert not (np.asarray(hydiff.read("scene_filled.bil").values)[:, 1:-1, 1:-1] == -9999).any()
+def test_the_front_page_is_short_and_its_picture_small():
+    assert len(README.splitlines()) <= 200
+    assert (DOCS / "before-after.png").stat().st_size < 250_000
 
 
 def test_the_method_of_the_contributing_guide_works(tiny, stripes):
-    text = (ROOT / "CONTRIBUTING.md").read_text()
-    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (block,) = [b for b in blocks(ROOT / "CONTRIBUTING.md") if b.kind == "python"]
     names = {"__name__": "mine"}
-    exec(block, names)
+    exec(block.text, names)
     result = hydiff.fill(tiny, stripes, method=names["mine"], strength=1.0)
     assert result.filled.sum() == 12 * (~stripes).sum()
 
@@ -70,7 +249,22 @@ def test_the_method_of_the_contributing_guide_works(tiny, stripes):
 @pytest.mark.parametrize("module", ["hydiff", "hydiff.api"])
 def test_docstring_examples(module):
     import doctest
-    import importlib
 
     outcome = doctest.testmod(importlib.import_module(module))
     assert outcome.attempted > 0 and outcome.failed == 0
+
+
+# ── they build ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_documentation_builds_without_a_warning(tmp_path):
+    """Cells are run by the test above; here they are only shown."""
+    options = ["-D", "nb_execution_mode=off", "-D", "suppress_warnings=myst-nb.lexer"]
+    build = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", *options]
+    done = subprocess.run([*build, str(DOCS), str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    pages = {p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*.html")}
+    assert {"tutorial.html", "method.html", "reference/cli.html", "gallery/trust.html"} <= pages
+    commands_page = (tmp_path / "reference" / "cli.html").read_text()
+    assert all(f"hydiff {name}" in commands_page for name in get_command(app).commands)
+    assert "hydiff.fill" in (tmp_path / "reference" / "api.html").read_text()

@@ -192,6 +192,17 @@ def test_a_pixel_seen_in_some_bands_shows_them(tmp_path, cube):
     assert shows(image, GAP) > 500
 
 
+def test_error_bars_are_drawn_around_the_fill(tmp_path, cube, observed):
+    """Wider bars colour more of the picture, and none without them: 25 % blue on white."""
+    path, pale = tmp_path / "figure.png", np.array([191, 219, 235])
+    painted = []
+    for sigma in (None, np.full(cube.shape, 0.02), np.full(cube.shape, 0.2)):
+        plots.before_after(cube, cube, path, observed=observed, sigma=sigma)
+        image = check_page(path)[:, 1100:].astype(int)
+        painted.append(int((np.abs(image - pale).max(axis=-1) <= 3).sum()))
+    assert painted[0] < 100 < 2 * painted[1] < painted[2]
+
+
 def test_dead_columns_outside_the_shown_bands_are_seen(tmp_path, cube):
     observed = np.ones(cube.shape, dtype=bool)
     observed[0, :, 7] = False  # one column of a band that is not shown

@@ -25,6 +25,7 @@ Pixels = NDArray[np.uint8]
 
 # Okabe and Ito's colours, told apart with any colour vision.
 BLACK, ORANGE, BLUE = "#000000", "#E69F00", "#0072B2"
+PLAIN, SKY_RGB, BLUE_RGB, ORANGE_RGB = (221,) * 3, (86, 180, 233), (0, 114, 178), (230, 159, 0)
 GAP_COLOUR = (204, 121, 167)  # their reddish purple: hardly any ground looks like it
 
 WIDTH = 12.0  # inches
@@ -104,6 +105,35 @@ def composite(
     return image
 
 
+def heat(values: Array, top: float) -> Pixels:
+    """(rows, cols, 3) values from 0 to `top` in cividis, for any colour vision; NaN is grey."""
+    from matplotlib import colormaps
+
+    colours = colormaps["cividis"](np.clip(np.nan_to_num(values) / top, 0, 1))[..., :3]
+    image: Pixels = np.rint(255 * colours).astype(np.uint8)
+    image[~np.isfinite(values)] = PLAIN
+    return image
+
+
+def whereabouts(filled: Bools, left: Bools) -> Pixels:
+    """(rows, cols, 3) map: grey = measured, blue = filled (light: in some bands), orange = left.
+
+    filled, left: (bands, rows, cols).
+    """
+    share = filled.mean(axis=0)
+    image = np.full((*share.shape, 3), PLAIN, np.uint8)
+    image[share > 0], image[share > 0.5] = SKY_RGB, BLUE_RGB
+    image[left.any(axis=0)] = ORANGE_RGB
+    return image
+
+
+def png_of(image: Pixels) -> bytes:
+    """A picture as PNG, pixel by pixel."""
+    buffer = BytesIO()
+    Image.fromarray(image).save(buffer, format="png", optimize=True)
+    return buffer.getvalue()
+
+
 def deepest(filled: Bools) -> tuple[int, int]:
     """The (row, col) deepest inside the filled area (rows, cols); of equals, the most central.
 
@@ -124,6 +154,7 @@ def before_after(
     observed: Bools,
     truth: Array | None = None,
     filled: Bools | None = None,
+    sigma: Array | None = None,
     pixel: tuple[int, int] | None = None,
     rgb: tuple[int, int, int] | None = None,
     wavelengths: Array | None = None,
@@ -133,37 +164,74 @@ def before_after(
     """Write one wide PNG: damaged, filled and true image, and the spectrum of one filled pixel.
 
     before, after, truth: (bands, rows, cols).  observed, filled: bool, (rows, cols) or (bands,
-    rows, cols); `filled` is ~observed when not given.  pixel: (row, col) whose spectrum is drawn;
-    by default the one `deepest` in the filled area.
+    rows, cols); `filled` is ~observed when not given.  sigma: 1-σ errors of `after`, drawn as a
+    band around its curve.  pixel: (row, col) whose spectrum is drawn; by default the one
+    `deepest` in the filled area.
     """
     shape = before.shape
-    _check_shapes(shape, after=after, truth=truth, observed=observed, filled=filled)
+    _check_shapes(shape, after=after, truth=truth, sigma=sigma, observed=observed, filled=filled)
     observed = np.broadcast_to(observed, shape)
     filled = ~observed if filled is None else np.broadcast_to(filled, shape)
     at = _pixel_to_show(filled, pixel)
-    rgb = rgb or _alive(rgb_bands(wavelengths, shape[0], wavelength_units), observed)
+    rgb = rgb or rgb_shown(wavelengths, observed, wavelength_units)
 
-    views = [_View("Observed", before, observed & np.isfinite(before), ORANGE)]
-    views.append(_View("Filled", after, (observed | filled) & np.isfinite(after), BLUE))
+    views = [_View("Observed", before, observed & np.isfinite(before))]
+    views.append(_View("Filled", after, (observed | filled) & np.isfinite(after)))
     if truth is not None:
-        views.append(_View("Truth", truth, np.isfinite(truth), BLACK))
+        views.append(_View("Truth", truth, np.isfinite(truth)))
 
     limits = stretch(before, rgb, views[0].valid)
     figure, axes, spectrum = _panels(len(views), shape[1:], title)
     for view, axis in zip(views, axes, strict=True):
         _draw_image(axis, view, rgb, limits, at)
     axes[0].set_title(f"{100 * (~observed).mean():.2g}% missing", fontsize=14)
-    _draw_spectra(spectrum, views, at, wavelengths, wavelength_units)
+    bars = None if sigma is None else sigma[:, at[0], at[1]]
+    curves = [_curve(view, at, bars if view.name == "Filled" else None) for view in views]
+    _draw_spectra(spectrum, curves, wavelengths, wavelength_units)
+    spectrum.set_title(f"Row {at[0]}, column {at[1]}", fontsize=14)
     Path(path).write_bytes(_png(figure))
 
 
+class Curve(NamedTuple):
+    """One spectrum of a figure: (bands,), NaN where it has no value."""
+
+    name: str  # "Observed" is drawn as points, "Filled" as a line, anything else dashed
+    values: Floats
+    sigma: Array | None = None  # (bands,) 1-σ errors, drawn as a band
+
+
+COLOURS = {"Observed": ORANGE, "Filled": BLUE}
+STYLES = {"Observed": ("o", 0.0), "Filled": ("-", 2.4)}
+OTHER = ("--", 1.4)
+
+
+def bands_png(values: Array, label: str, wavelengths: Array | None, units: str | None) -> bytes:
+    """A PNG of one number per band (bands,), such as the typical error."""
+    figure = Figure(figsize=(5.2, 3.0), dpi=DPI, layout="constrained")
+    axis = figure.subplots()
+    _draw_spectra(axis, [Curve("Filled", np.asarray(values, np.float64))], wavelengths, units)
+    axis.set_ylabel(label, fontsize=13)
+    axis.set_ylim(bottom=0)
+    if (legend := axis.get_legend()) is not None:
+        legend.remove()
+    return _png(figure)
+
+
+def spectrum_png(
+    curves: Sequence[Curve], wavelengths: Array | None = None, units: str | None = None
+) -> bytes:
+    """A PNG of some spectra of one pixel, with their error bars; sized for a column of text."""
+    figure = Figure(figsize=(5.2, 3.4), dpi=DPI, layout="constrained")
+    _draw_spectra(figure.subplots(), curves, wavelengths, units)
+    return _png(figure)
+
+
 class _View(NamedTuple):
-    """One version of the scene: its values, where they hold, and the colour of its curve."""
+    """One version of the scene: its values, and where they hold."""
 
     name: str
     values: Array
     valid: Bools  # (bands, rows, cols)
-    colour: str
 
 
 def _picked(values: Array, bands: tuple[int, int, int], observed: Bools) -> tuple[Floats, Bools]:
@@ -193,6 +261,13 @@ def _pixel_to_show(filled: Bools, pixel: tuple[int, int] | None) -> tuple[int, i
     if not missing_bands.any():
         raise BadValue("nothing was filled, so no spectrum can be picked; give pixel=(row, col)")
     return deepest(missing_bands == missing_bands.max())
+
+
+def rgb_shown(
+    wavelengths: Array | None, observed: Bools, units: str | None = None
+) -> tuple[int, int, int]:
+    """`rgb_bands` of a cube, each moved to the nearest band with observed (bands, rows, cols)."""
+    return _alive(rgb_bands(wavelengths, len(observed), units), observed)
 
 
 def _alive(rgb: tuple[int, int, int], observed: Bools) -> tuple[int, int, int]:
@@ -248,24 +323,29 @@ def _draw_image(
     has_curve = view.valid[:, at[0], at[1]].any()
     axis.plot(at[1], at[0], "o", ms=12, mfc="none", mec="white", mew=2.5)  # shows on any ground
     if has_curve:
-        axis.plot(at[1], at[0], "o", ms=9, mfc=view.colour, mec="none")
+        axis.plot(at[1], at[0], "o", ms=9, mfc=COLOURS.get(view.name, BLACK), mec="none")
+
+
+def _curve(view: _View, at: tuple[int, int], sigma: Array | None) -> Curve:
+    """The spectrum of a view at one pixel."""
+    valid = view.valid[:, at[0], at[1]]
+    values = view.values[:, at[0], at[1]].astype(np.float64)
+    return Curve(view.name, np.where(valid, values, np.nan), sigma)
 
 
 def _draw_spectra(
-    axis: Axes,
-    views: list[_View],
-    at: tuple[int, int],
-    wavelengths: Array | None,
-    units: str | None,
+    axis: Axes, curves: Sequence[Curve], wavelengths: Array | None, units: str | None
 ) -> None:
     nm = None if wavelengths is None else to_nanometres(wavelengths, units)
-    x = np.arange(1.0, len(views[0].values) + 1) if nm is None else nm
-    for view, (style, width) in zip(views, (("o", 0), ("-", 2.4), ("--", 1.4)), strict=False):
-        valid = view.valid[:, at[0], at[1]]
-        if valid.any():
-            y = np.where(valid, view.values[:, at[0], at[1]].astype(np.float64), np.nan)
-            axis.plot(*_broken(x, y), style, color=view.colour, lw=width, ms=4, label=view.name)
-    axis.set_title(f"Row {at[0]}, column {at[1]}", fontsize=14)
+    x = np.arange(1.0, len(curves[0].values) + 1) if nm is None else nm
+    for name, y, sigma in curves:
+        if np.isfinite(y).any():
+            colour, (style, width) = COLOURS.get(name, BLACK), STYLES.get(name, OTHER)
+            axis.plot(*_broken(x, y), style, color=colour, lw=width, ms=4, label=name)
+            if sigma is not None:
+                at, low = _broken(x, y - sigma)
+                high = _broken(x, y + sigma)[1]
+                axis.fill_between(at, low, high, color=colour, alpha=0.25, lw=0, label="± 1 σ")
     axis.set_xlabel("Band" if nm is None else "Wavelength (nm)", fontsize=13)
     axis.set_ylabel("Value", fontsize=13)
     axis.tick_params(labelsize=12)

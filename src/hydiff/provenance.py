@@ -4,6 +4,7 @@ OUT                 the cube, in its own format
 OUT.filled.npz      True where an entry was filled, packed along the bands
 OUT.sigma.npz       1-σ error of every filled entry, where the method gives one
 OUT.fill.json       command, settings, seed, versions, input hash, counts before and after
+OUT.report.html     all of this for a person, where it was asked for; see `hydiff.report`
 """
 
 from __future__ import annotations
@@ -35,6 +36,11 @@ def sigma_path(path: Path) -> Path:
 
 def record_path(path: Path) -> Path:
     return path.with_name(path.name + ".fill.json")
+
+
+def report_path(path: Path) -> Path:
+    """Where `hydiff report` puts the page about a fill."""
+    return path.with_name(path.name + ".report.html")
 
 
 def companions(path: Path, shape: tuple[int, int, int]) -> dict[str, Array]:

@@ -39,6 +39,7 @@ def print_summary(record: Mapping[str, Any], made: list[Path]) -> None:
     for note in record["notes"]:
         out.print(f"note: {note}", markup=False)
     named = {".filled.npz": "which", ".sigma.npz": "± 1-σ", ".fill.json": "how"}
+    named |= {".report.html": "report"}
     for path in made:
         label = next((v for k, v in named.items() if path.name.endswith(k)), "filled")
         out.print(f"{label:8} {path}", markup=False)

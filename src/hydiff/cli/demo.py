@@ -1,4 +1,4 @@
-"""`hydiff demo`: damage the bundled scene, fill it, score the fill, draw it."""
+"""`hydiff demo`: damage the bundled scene, fill it, score the fill, draw and report it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def demo(
     method: Annotated[str | None, typer.Option(help="Method to fill with.")] = None,
     seed: Seed = 0,
 ) -> None:
-    """Damage the bundled scene, fill it, score the fill against the truth, and draw it."""
-    from hydiff import api, bundled, io, metrics, plots, provenance, simulate
+    """Damage the bundled scene, fill it, score the fill against the truth, draw and report it."""
+    from hydiff import api, bundled, io, metrics, plots, provenance, report, simulate
     from hydiff.methods import DEFAULT
 
     truth = bundled.sample()
@@ -46,11 +46,21 @@ def demo(
     with io.staging.explained(output, output):
         output.mkdir(parents=True, exist_ok=True)
     cube, picture = output / "filled.tif", output / "before-after.png"
-    io.write(damaged, output / "damaged.tif", overwrite=True)
+    for name, made_up in (("truth", truth), ("damaged", damaged)):
+        io.write(made_up, output / f"{name}.tif", overwrite=True)
     made = provenance.save(result, cube, command=sys.argv, overwrite=True)
     before, clean = np.asarray(damaged.values), np.asarray(truth.values)
-    plots.before_after(before, result.values, picture, observed=observed, truth=clean)
-    out.print(f"\npicture   {picture}\ndamaged   {output / 'damaged.tif'}")
+    plots.before_after(
+        before, result.values, picture, observed=observed, truth=clean, sigma=result.sigma
+    )
+    page = report.write(
+        cube,
+        output / "report.html",
+        source=output / "damaged.tif",
+        truth=output / "truth.tif",
+        overwrite=True,
+    )
+    out.print(f"\npicture   {picture}\nreport    {page}\ndamaged   {output / 'damaged.tif'}")
     out.print(f"filled    {made[0]}\nwhich     {made[-2]}\nhow       {made[-1]}")
     if result.sigma is not None:
         out.print(f"how sure  {provenance.sigma_path(cube)}")

@@ -92,6 +92,9 @@ def fill(
     band_mask: Annotated[
         Path | None, typer.Option(help="Also write what was filled as EMIT's band_mask (.nc).")
     ] = None,
+    report: Annotated[
+        bool, typer.Option("--report", help="Also write OUTPUT.report.html.")
+    ] = False,
     overwrite: Overwrite = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
     json_: Json = False,
@@ -100,7 +103,7 @@ def fill(
     from hydiff import api, auto, io, problem, provenance, scene
     from hydiff.methods import DEFAULT, choose, settings_dict
 
-    _check_outputs(input, output, overwrite)
+    _check_outputs(input, output, overwrite, report)
     if band_mask is not None:
         io.staging.refuse_existing(band_mask, overwrite)
     overrides: dict[str, Any] = dict(key_values(set_ or []))
@@ -173,10 +176,11 @@ def fill(
                 command=sys.argv,
                 progress=progress,
             )
+        made = tiled.made + _reported(report, output, input, var, overwrite)
         if json_:
-            print_json(tiled.record | {"outputs": [str(p) for p in tiled.made]})
+            print_json(tiled.record | {"outputs": [str(p) for p in made]})
         else:
-            print_summary(tiled.record, tiled.made)
+            print_summary(tiled.record, made)
         return
     seen = problem.observed_entries(cube, given, nodata)
     if detect:
@@ -236,6 +240,7 @@ def fill(
             **overrides,
         )
     made = provenance.save(result, output, command=sys.argv, overwrite=overwrite)
+    made += _reported(report, output, input, var, overwrite)
     if band_mask is not None:
         io.write_band_mask(result.filled, band_mask, overwrite=overwrite)
     record = provenance.record(result, sys.argv)
@@ -254,13 +259,26 @@ def _refuse_by_tiles(options: list[str]) -> None:
         )
 
 
-def _check_outputs(input: Path, output: Path, overwrite: bool) -> None:
+def _reported(
+    wanted: bool, output: Path, input: Path, var: str | None, overwrite: bool
+) -> list[Path]:
+    """The page about the fill, if it was asked for."""
+    if not wanted:
+        return []
+    from hydiff.report import write
+
+    source = None if input == output else input
+    return [write(output, source=source, var=var, overwrite=overwrite)]
+
+
+def _check_outputs(input: Path, output: Path, overwrite: bool, report: bool) -> None:
     """Refuse before the work what would be refused after it."""
     from hydiff.io.staging import refuse_existing
-    from hydiff.provenance import filled_mask_path, record_path, sigma_path
+    from hydiff.provenance import filled_mask_path, record_path, report_path, sigma_path
 
     refuse_input_as_output(input, output, overwrite)
-    for path in (output, filled_mask_path(output), sigma_path(output), record_path(output)):
+    made = [output, filled_mask_path(output), sigma_path(output), record_path(output)]
+    for path in made + [report_path(output)] * report:
         refuse_existing(path, overwrite)
     if not output.parent.is_dir():
         raise errors.OutputError(f"{output.parent} is not a folder; create it first")

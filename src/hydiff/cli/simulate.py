@@ -16,7 +16,7 @@ def simulate(
     input: Path,
     output: Output,
     mask: Annotated[
-        str, typer.Option(help="Kind of gaps; see the list in the README.")
+        str, typer.Option(help="Kind of gaps; see docs/howto/simulate.md.")
     ] = "stripes",
     missing: Annotated[float | None, typer.Option(help="Share of entries to remove.")] = None,
     noise: Annotated[float, typer.Option(help="Noise std, a share of the cube's range.")] = 0.0,

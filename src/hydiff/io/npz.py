@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -204,6 +205,21 @@ def save_archive(path: Path, arrays: Mapping[str, Array | Stream]) -> None:
                     _write_stream(member, array)
                 else:
                     np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+class Member(NamedTuple):
+    """An array in an .npz, open at its first value, to be read a part at a time in C order."""
+
+    file: IO[bytes]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+@contextmanager
+def streamed(path: Path, name: str) -> Iterator[Member]:
+    """One array of an archive without loading it: the counterpart of `Stream`."""
+    with zipfile.ZipFile(path) as archive, archive.open(name + ".npy") as file:
+        yield Member(file, *_header(file, path))
 
 
 def _write_stream(file: IO[bytes], stream: Stream) -> None:

@@ -1,0 +1,287 @@
+"""A report is a function of a fill's files: it holds what they say, whole and for any size."""
+
+import json
+import re
+import shutil
+from base64 import b64decode
+from html.parser import HTMLParser
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+import hydiff
+from hydiff import plots, provenance, report, simulate
+from hydiff.cli import app
+from hydiff.cube import Cube
+from hydiff.errors import CubeFormatError, OutputError, ShapeMismatch
+from hydiff.report import survey
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A damaged file, its fill by `auto` with a corner left missing, and the truth, in a folder."""
+    folder = tmp_path_factory.mktemp("made")
+    y, x = np.mgrid[:24, :24] / 8
+    tiny = np.stack([2 + np.sin(x + b / 5) * np.cos(y - b / 9) for b in range(12)]) / 3
+    truth = Cube((1000 * tiny).astype(np.float32), wavelengths=np.linspace(450, 900, 12))
+    damaged, _ = simulate.simulate(truth, "stripes", 0.3, seed=1)
+    values = damaged.values.copy()
+    values[:, :3, :3] = np.nan  # outside: left
+    hydiff.write(truth, folder / "truth.tif")
+    hydiff.write(Cube(values, wavelengths=truth.wavelengths), folder / "in.tif")
+    result = hydiff.fill(hydiff.read(folder / "in.tif"), budget="fast")
+    provenance.save(result, folder / "out.tif", command=["/usr/bin/hydiff", "fill", "in.tif"])
+    record = json.loads((folder / "out.tif.fill.json").read_text())
+    record["input"]["path"] = "in.tif"  # as a command in this folder writes it
+    (folder / "out.tif.fill.json").write_text(json.dumps(record))
+    return folder
+
+
+@pytest.fixture
+def fill(made, tmp_path):
+    """A copy of it, to be spoiled."""
+    return Path(shutil.copytree(made, tmp_path, dirs_exist_ok=True))
+
+
+@pytest.fixture(scope="module")
+def whole(made):
+    """Its report, parsed."""
+    return page_of(report.write(made / "out.tif", made / "page.html"))
+
+
+class Page(HTMLParser):
+    """Tags that are open, attributes by tag, and the text."""
+
+    VOID = ("meta", "img", "br", "link")
+
+    def __init__(self, text):
+        super().__init__()
+        self.stack, self.seen, self.text = [], [], ""
+        self.feed(text)
+        assert self.stack == [], f"not closed: {self.stack}"
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.stack.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.stack.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+    def images(self):
+        return [a for tag, a in self.seen if tag == "img"]
+
+
+def page_of(path):
+    return Page(path.read_text(encoding="utf-8"))
+
+
+def test_it_is_one_file_that_needs_nothing_else(made, whole):
+    text = (made / "page.html").read_text()
+    assert all(a["src"].startswith("data:image/png;base64,") for a in whole.images())
+    assert not {"script", "link", "iframe", "object"} & {tag for tag, _ in whole.seen}
+    assert not re.search(r"https?://|url\(|@import", text)
+    assert "width=device-width" in text and "@media print" in text
+
+
+def test_every_picture_has_words_for_who_cannot_see_it(whole):
+    images = whole.images()
+    assert len(images) >= 8 and all(len(a["alt"]) > 10 for a in images)
+
+
+def test_it_tells_what_the_record_tells(fill, whole):
+    record = json.loads((fill / "out.tif.fill.json").read_text())
+    told = [record["recipe"]["why"], record["input"]["sha256"], record["time"]]
+    told += [f"{record['entries']['filled']:,}", f"{record['expected']['nrmse']:.3g}"]
+    told += list(record["entries"]["left"]) + list(record["versions"].values())
+    told += ["hydiff fill in.tif", "unchanged since the fill"]
+    assert record["entries"]["left"] and all(t in whole.text for t in told)
+
+
+def test_what_auto_saw_is_told_by_distance(fill, whole):
+    recipe = json.loads((fill / "out.tif.fill.json").read_text())["recipe"]
+    weights, errors = np.array(recipe["weights"]), recipe["errors"]
+    seen = np.flatnonzero(errors["classes_seen"])
+    assert seen.size
+    for d in seen:
+        shares = "".join(f"{100 * weights[m, d].mean():.0f} %" for m in range(len(weights)))
+        assert f"{shares}{np.sqrt(np.mean(errors['by_class'][d])):.2f}" in whole.text
+
+
+def test_the_same_files_give_the_same_bytes(fill):
+    one, two = (report.write(fill / "out.tif", fill / n).read_bytes() for n in ("a", "b"))
+    assert one == two
+
+
+def test_a_changed_input_is_told_and_a_lost_one_is_done_without(fill):
+    hydiff.write(hydiff.read(fill / "truth.tif"), fill / "in.tif", overwrite=True)
+    assert "CHANGED" in page_of(report.write(fill / "out.tif", fill / "a.html")).text
+    (fill / "in.tif").unlink()
+    page = page_of(report.write(fill / "out.tif", fill / "b.html"))
+    assert "not found" in page.text
+    assert (picture(page, "Before: the whole scene") == plots.GAP_COLOUR).all(axis=-1).any()
+
+
+def picture(page, start):
+    (image,) = [a for a in page.images() if a["alt"].startswith(start)]
+    data = b64decode(image["src"].split(",")[1])
+    return np.asarray(Image.open(BytesIO(data)).convert("RGB"))
+
+
+def test_the_pictures_are_those_of_the_files(fill, whole):
+    source, cube = hydiff.read(fill / "in.tif"), hydiff.read(fill / "out.tif")
+    missing, left = ~source.observed(), ~cube.observed()
+    before = picture(whole, "Before: the whole scene")
+    assert np.array_equal((before == plots.GAP_COLOUR).all(axis=-1), missing[0])
+    after = picture(whole, "After: the whole scene")
+    assert np.array_equal((after == plots.GAP_COLOUR).all(axis=-1), left[0])
+    assert np.array_equal(before[~missing[0]], after[~missing[0]])
+    where = picture(whole, "Map of what was filled")
+    assert np.array_equal((where == plots.BLUE_RGB).all(axis=-1), (missing & ~left)[0])
+    assert np.array_equal((where == plots.ORANGE_RGB).all(axis=-1), left[0])
+
+
+def test_with_the_truth_it_tells_the_scores(fill):
+    page = page_of(report.write(fill / "out.tif", truth=fill / "truth.tif"))
+    filled = ~hydiff.read(fill / "in.tif").observed() & hydiff.read(fill / "out.tif").observed()
+    scores = hydiff.metrics.score(
+        hydiff.read(fill / "out.tif"), hydiff.read(fill / "truth.tif"), filled
+    )
+    assert f"{scores.missing['mpsnr']:.4g}" in page.text and "intervals cover" in page.text
+
+
+def test_companions_are_read_in_planes_as_they_were_written(fill):
+    cube = hydiff.read(fill / "out.tif")
+    whole = provenance.companions(fill / "out.tif", cube.shape)
+    planes = list(survey.barred_planes(fill / "out.tif", cube.shape))
+    filled = np.stack([plane for plane, _ in planes])
+    assert np.array_equal(filled, whole["filled"] > 0)
+    bars = np.concatenate([values for _, values in planes])
+    assert np.allclose(bars, whole["sigma"][filled])
+
+
+def test_a_thinned_survey_is_the_whole_one_at_its_points(fill, monkeypatch):
+    cube, source = hydiff.read(fill / "out.tif"), hydiff.read(fill / "in.tif")
+    whole = survey.look(cube, source, fill / "out.tif")
+    monkeypatch.setattr(survey, "PIXELS", 24 * 24 // 9)
+    monkeypatch.setattr("hydiff.io.blocks.BUDGET", 5000)  # blocks of a few rows
+    thin = survey.look(cube, source, fill / "out.tif")
+    assert (whole.every, thin.every) == (1, 3)
+    for name in ("filled", "left", "before", "after"):
+        assert np.array_equal(
+            getattr(thin, name), getattr(whole, name)[:, ::3, ::3], equal_nan=True
+        )
+    assert np.array_equal(thin.by_band, whole.by_band)
+    assert all(r % 3 == c % 3 == 0 for r, c in thin.pixels)
+    close = survey.close_view(cube, source, fill / "out.tif", thin)
+    assert np.array_equal(close.after, np.asarray(cube.values)[list(thin.rgb)], equal_nan=True)
+
+
+def test_the_sample_pixels_were_filled_and_the_first_is_deepest(fill):
+    found = survey.look(hydiff.read(fill / "out.tif"), hydiff.read(fill / "in.tif"),
+                             fill / "out.tif")  # fmt: skip
+    assert len(set(found.pixels)) == len(found.pixels) >= 3
+    assert all(found.filled[:, r, c].all() for r, c in found.pixels)
+    assert found.pixels[0] == plots.deepest(found.filled.all(axis=0))
+
+
+def test_error_bars_are_drawn_as_wide_as_they_are(fill):
+    found = survey.look(hydiff.read(fill / "out.tif"), hydiff.read(fill / "in.tif"),
+                             fill / "out.tif")  # fmt: skip
+    sigma = provenance.companions(fill / "out.tif", found.filled.shape)["sigma"]
+    for i, (row, col) in enumerate(found.pixels):
+        assert np.allclose(found.bars[:, i], sigma[:, row, col], equal_nan=True)
+
+
+def test_names_cannot_write_into_the_page(fill):
+    nasty = fill / "<b>&'.tif"
+    for name in ("", ".filled.npz", ".sigma.npz", ".fill.json"):
+        (fill / f"out.tif{name}").rename(nasty.with_name(nasty.name + name))
+    record = json.loads((fill / "<b>&'.tif.fill.json").read_text())
+    record["notes"] = ["<script>alert(1)</script>"]
+    (fill / "<b>&'.tif.fill.json").write_text(json.dumps(record))
+    page = page_of(report.write(nasty))
+    assert not {"b", "script"} & {tag for tag, _ in page.seen}
+    assert "<script>alert(1)</script>" in page.text and "<b>&'.tif" in page.text
+
+
+def test_a_fill_without_recipe_or_error_bars_is_told_too(fill):
+    result = hydiff.fill(hydiff.read(fill / "in.tif"), method="linear")
+    provenance.save(result, fill / "plain.tif")
+    page = page_of(report.write(fill / "plain.tif"))
+    assert "What auto did" not in page.text and "linear" in page.text
+
+
+def test_gaps_that_differ_by_band_and_integers(tmp_path, tiny):
+    values = (1000 * tiny).astype(np.int16)
+    damaged, _ = simulate.simulate(Cube(values), "columns", 0.1, seed=2)
+    result = hydiff.fill(damaged, method="smooth")
+    provenance.save(result, tmp_path / "cols.tif")
+    page = page_of(report.write(tmp_path / "cols.tif"))
+    assert (picture(page, "Map of what") == plots.SKY_RGB).all(axis=-1).any()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error", "words"),
+    [
+        (lambda d: (d / "out.tif.fill.json").unlink(), CubeFormatError, "keep its companions"),
+        (lambda d: (d / "out.tif.fill.json").write_text("[]"), CubeFormatError, "no record"),
+        (lambda d: (d / "out.tif.filled.npz").unlink(), CubeFormatError, "filled mask"),
+        (lambda d: (d / "out.tif.sigma.npz").write_bytes(b"PK"), CubeFormatError, "error bars"),
+        (lambda d: (d / "out.tif.report.html").write_text(""), OutputError, "--overwrite"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line_and_nothing_is_written(fill, spoil, error, words):
+    spoil(fill)
+    before = sorted(fill.iterdir())
+    with pytest.raises(error, match=words) as caught:
+        report.write(fill / "out.tif")
+    assert "\n" not in str(caught.value) and sorted(fill.iterdir()) == before
+
+
+def test_a_truth_of_another_shape_is_refused(fill, tiny):
+    hydiff.write(Cube(tiny[:5]), fill / "other.npy")
+    with pytest.raises(ShapeMismatch, match="belongs to it"):
+        report.write(fill / "out.tif", truth=fill / "other.npy")
+
+
+@pytest.mark.parametrize("more", [[], ["--tile", "16"]], ids=["plain", "by tiles"])
+def test_fill_makes_one_when_asked(fill, monkeypatch, more):
+    monkeypatch.chdir(fill)
+    asked = ["fill", "in.tif", "-o", "again.tif", "--method", "smooth", "--report", *more]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0 and "again.tif.report.html" in done.stdout
+    assert "unchanged since the fill" in page_of(fill / "again.tif.report.html").text
+
+
+def test_a_file_of_several_variables_is_told_which(tmp_path, monkeypatch, tiny):
+    monkeypatch.chdir(tmp_path)
+    values = tiny.transpose(1, 2, 0).copy()
+    values[:, 9:12] = np.nan
+    np.savez("two.npz", scene=values, other=values * 2)
+    asked = ["fill", "two.npz", "-o", "out.npz", "--var", "scene", "--method", "linear", "--report"]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0, done.output
+    again = ["report", "out.npz", "--var", "scene", "--overwrite"]
+    assert CliRunner().invoke(app, again).exit_code == 0
+
+
+def test_the_command_writes_where_it_is_told(fill, monkeypatch):
+    monkeypatch.chdir(fill)
+    done = CliRunner().invoke(app, ["report", "out.tif", "--truth", "truth.tif", "-o", "r.html"])
+    assert done.exit_code == 0 and done.stdout.strip() == "r.html"
+    assert "Against the truth" in page_of(fill / "r.html").text
+
+
+def test_a_recipe_that_saw_too_little_is_told_too(fill):
+    record = json.loads((fill / "out.tif.fill.json").read_text())
+    record["recipe"]["errors"]["by_class"] = None  # as `auto` writes where no fold was possible
+    (fill / "out.tif.fill.json").write_text(json.dumps(record))
+    assert "Too few hidden pixels" in page_of(report.write(fill / "out.tif")).text
