@@ -133,7 +133,16 @@ def test_the_numerical_core_needs_torch_and_numpy_alone():
 
 
 def test_the_public_names_are_all_of_them():
-    public = {name for name in vars(hydiff) if not name.startswith("_")}
+    public = {name for name in dir(hydiff) if not name.startswith("_")}
     submodules = {p.stem for p in PACKAGE.iterdir()}
+    tools = {"annotations", "import_module", "TYPE_CHECKING", "Any"}
     assert set(hydiff.__all__) <= public
-    assert public - submodules - set(hydiff.__all__) == set()
+    assert public - submodules - tools - set(hydiff.__all__) == set()
+    assert all(getattr(hydiff, name) is not None for name in hydiff.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        hydiff.nothing  # noqa: B018
+
+
+def test_names_are_imported_when_they_are_used():
+    assert not modules_after("import hydiff; dir(hydiff)") & {"numpy", "scipy", "rich"}
+    assert not modules_after("import hydiff.cli") & {"scipy"}

@@ -6,14 +6,20 @@
 ((200, 145, 145), 'uint16')
 """
 
-from hydiff import metrics
-from hydiff.api import fill
-from hydiff.bundled import sample, sample_labels
-from hydiff.cube import Cube
-from hydiff.errors import HydiffError
-from hydiff.io import read, write
-from hydiff.methods import METHODS
-from hydiff.result import Result, Step
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hydiff import metrics
+    from hydiff.api import fill
+    from hydiff.bundled import sample, sample_labels
+    from hydiff.cube import Cube
+    from hydiff.errors import HydiffError
+    from hydiff.io import read, write
+    from hydiff.methods import METHODS
+    from hydiff.result import Result, Step
 
 __version__ = "0.1.0"
 __all__ = [
@@ -29,3 +35,31 @@ __all__ = [
     "sample_labels",
     "write",
 ]
+
+# Where the public names live.  Each is imported when it is first used: scipy alone takes half a
+# second, which somebody who asks for --help should not wait for.
+_HOME = {
+    "METHODS": "methods",
+    "Cube": "cube",
+    "HydiffError": "errors",
+    "Result": "result",
+    "Step": "result",
+    "fill": "api",
+    "read": "io",
+    "sample": "bundled",
+    "sample_labels": "bundled",
+    "write": "io",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "metrics":
+        return import_module("hydiff.metrics")
+    if name not in _HOME:
+        raise AttributeError(f"module 'hydiff' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"hydiff.{_HOME[name]}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
