@@ -14,6 +14,7 @@ from hydiff.errors import HydiffError
 from hydiff.io import read, write
 from hydiff.methods import METHODS
 from hydiff.result import Result, Step
+from hydiff.viewer import view
 
 __version__ = "0.1.0"
 __all__ = [
@@ -27,5 +28,6 @@ __all__ = [
     "read",
     "sample",
     "sample_labels",
+    "view",
     "write",
 ]

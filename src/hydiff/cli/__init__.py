@@ -23,6 +23,7 @@ from hydiff.cli import (
     score,
     simulate,
     train,
+    view,
 )
 from hydiff.terminal import err, out
 
@@ -35,6 +36,7 @@ COMMANDS = (
     score.score,
     convert.convert,
     train.train,
+    view.view,
     bench.bench,
     methods.methods,
 )
