@@ -24,19 +24,32 @@ table { border-collapse: collapse; } td { padding: 1px 8px 1px 0; vertical-align
 .chip { color: #fff; border-radius: 9px; padding: 0 7px; font-weight: 600; }
 [role=alert] { background: #fff4e5; border-left: 4px solid #d55e00; padding: 6px 10px; }
 """
-# Bokeh names its sliders in a title beside the handles: tell it to screen readers too, also of
-# those that come into sight later.
+# What Bokeh shows without a name for screen readers gets one, also when it comes into sight later;
+# and phones are told that the page fits their width.
 LABELS = """
+const named = (root, parts, name) => {
+    for (const part of root.querySelectorAll(parts))
+        if (!part.hasAttribute("aria-label")) part.setAttribute("aria-label", name)
+}
 const label = (root) => {
     const title = root.querySelector(".bk-slider-title")
-    for (const handle of root.querySelectorAll(".noUi-handle"))
-        handle.setAttribute("aria-label", title ? title.textContent.split(":")[0] : "slider")
-    for (const bar of root.querySelectorAll("progress")) bar.setAttribute("aria-label", "Progress")
+    if (title) named(root, ".noUi-handle", title.textContent.split(":")[0])
+    for (const box of root.querySelectorAll("input[type=checkbox]"))
+        box.setAttribute("aria-label", box.nextElementSibling?.textContent.trim() || "Show gaps")
+    named(root, "progress", "Progress of the fill")
+    named(root, ".bk-spin-btn-up", "One more")
+    named(root, ".bk-spin-btn-down", "One less")
+    named(root, ".bk-tool-overflow", "More tools")
+    named(root, ".bk-events", "A drawing; what it shows is told in words beside it")
     for (const element of root.querySelectorAll("*"))
         if (element.shadowRoot) label(element.shadowRoot)
 }
 label(document)
 document.addEventListener("focusin", () => label(document))
+const meta = document.createElement("meta")
+meta.name = "viewport"
+meta.content = "width=device-width, initial-scale=1"
+document.head.append(meta)
 """
 WIDE: dict[str, Any] = {"sizing_mode": "stretch_width", "margin": (4, 6)}
 
@@ -146,7 +159,7 @@ def index(label: str, length: int) -> Any:
 
 
 def button(label: str, kind: str = "default") -> Any:
-    return pn.widgets.Button(label=label, button_type=kind, margin=(4, 6))
+    return pn.widgets.Button(label=label, color=kind, margin=(4, 6))
 
 
 def download(label: str, filename: str) -> Any:
@@ -154,7 +167,7 @@ def download(label: str, filename: str) -> Any:
     return pn.widgets.FileDownload(
         label=label,
         filename=filename,
-        button_type="default",
+        color="default",
         margin=(4, 6),
         stylesheets=[":host .bk-btn, :host .bk-btn a { font-size: 13px; }"],
     )

@@ -48,6 +48,7 @@ if (before.length) {
 }
 shown.change.emit()
 """
+TAKE = "for (const [name, tool] of Object.entries(tools)) tool.active = name == cb_obj.value"
 STYLES: dict[str, dict[str, Any]] = {
     "before": {"line_width": 6, "line_alpha": 0.35},
     "after": {"line_width": 2},

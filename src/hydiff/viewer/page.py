@@ -26,7 +26,7 @@ from hydiff.errors import BadValue, HydiffError
 from hydiff.methods import DEFAULT
 from hydiff.viewer import filling, images, live, spectra
 from hydiff.viewer.controls import COMPOSITE, ERROR, LABELS, OWN, PALETTES, SIGMA, SINGLE, Controls
-from hydiff.viewer.figures import Curves, Picture
+from hydiff.viewer.figures import TAKE, Curves, Picture
 from hydiff.viewer.filling import Filling
 from hydiff.viewer.images import Limits, Pixels
 from hydiff.viewer.layers import Layer, Scene, of_result
@@ -38,12 +38,13 @@ TICK, LIVE_TICK = 300, 2000  # ms between two looks at a running fill
 
 
 def explained(method: Callable[..., None]) -> Callable[..., None]:
-    """What goes wrong in an answer to the user is told on the page."""
+    """An answer to the user: its changes are sent together, and what goes wrong is told."""
 
     @wraps(method)
     def answer(self: Page, *args: Any) -> None:
         try:
-            method(self, *args)
+            with pn.io.hold():
+                method(self, *args)
         except HydiffError as error:
             self.say(str(error))
         except Exception as error:  # such as a file that has changed under the viewer
@@ -104,7 +105,6 @@ class Page:
         for widget, answer in (
             (c.preset, self.take_preset),
             (c.gaps, self.take_gaps),
-            (c.drag, self.take_tool),
             (c.method, self.take_method),
             (c.rectangle, self.mark_text),
         ):
@@ -119,6 +119,7 @@ class Page:
             (c.save, self.save),
         ):
             press.on_click(answer)
+        c.drag.jscallback(value=TAKE, args={"tools": self.picture.tools})
         c.png.callback, c.csv.callback = self.as_png, self.as_csv
         figure.on_event(Tap, lambda e: self.pick(int(np.floor(e.y)), int(np.floor(e.x))))
         figure.on_event(SelectionGeometry, self.mark_drawn)
@@ -272,6 +273,7 @@ class Page:
         for slider, band in zip(c.rgb, self.presets.get(c.preset.value, ()), strict=False):
             slider.value = band + 1
 
+    @explained
     def take_gaps(self, *_: Any) -> None:
         self.picture.overlay.visible = self.controls.gaps.value
 
@@ -330,6 +332,7 @@ class Page:
         self.controls.row.value, self.controls.col.value = row, col
         self.draw_picks()
 
+    @explained
     def forget(self, *_: Any) -> None:
         self.picked = []
         self.draw_picks()
@@ -365,9 +368,6 @@ class Page:
 
     # ── gaps marked by hand ──────────────────────────────────────────────────────────────────────
 
-    def take_tool(self, *_: Any) -> None:
-        self.picture.figure.toolbar.active_drag = self.picture.tools[self.controls.drag.value]
-
     @explained
     def mark_drawn(self, event: Any) -> None:
         shape = event.geometry
@@ -391,6 +391,7 @@ class Page:
         self.regions.append(outline)
         self.draw_marks()
 
+    @explained
     def unmark(self, *_: Any) -> None:
         self.regions = self.regions[:-1]
         self.draw_marks()
@@ -410,6 +411,7 @@ class Page:
 
     # ── filling ──────────────────────────────────────────────────────────────────────────────────
 
+    @explained
     def take_method(self, *_: Any) -> None:
         c = self.controls
         c.budget.visible = c.method.value == DEFAULT
@@ -432,6 +434,7 @@ class Page:
         self.tell(f"Filling with {c.method.value} …")
         self.ticker = pn.state.add_periodic_callback(self.look, period=TICK)
 
+    @explained
     def stop(self, *_: Any) -> None:
         if self.filling is not None:
             self.filling.stop()

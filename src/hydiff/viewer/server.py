@@ -24,13 +24,15 @@ NAMES = (ADDRESS, "localhost")
 
 
 class Foreign(Matcher):
-    """Requests that name another host: a page elsewhere that has its name point to us."""
+    """Requests that name another host, as a page elsewhere does that has its name point to us; and
+    those for resources by the name of a Python module, which Panel would import."""
 
     def __init__(self, hosts: list[str]) -> None:
         self.hosts = hosts
 
     def match(self, request: HTTPServerRequest) -> dict[str, Any] | None:
-        return None if request.host.lower() in self.hosts else {}
+        ours = request.host.lower() in self.hosts and not request.path.startswith("/components")
+        return None if ours else {}
 
 
 class Refused(RequestHandler):
