@@ -16,6 +16,7 @@ from dataclasses import replace
 from io import BytesIO, StringIO
 from pathlib import Path
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -625,6 +626,12 @@ def test_no_file_is_served(server, folder):
     ):
         status = answer(server.url, f"GET {path} HTTP/1.1\nHost: {host}")
         assert " 404 " in status or " 403 " in status, path
+
+
+def test_the_page_names_no_other_address(server):
+    """Icons too, which a headless browser does not ask for."""
+    with urlopen(server.url) as reply:
+        assert re.findall(r"https?://[^\"' ]+", reply.read().decode()) == []
 
 
 def test_what_cannot_be_opened_is_refused_before_there_is_a_page(folder, tmp_path):

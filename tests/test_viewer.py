@@ -2,6 +2,7 @@
 
 import csv
 import io as text_io
+import re
 import time
 
 import numpy as np
@@ -68,9 +69,16 @@ def test_a_band_without_contrast_is_grey_and_one_without_values_invisible():
     flat = np.full((4, 4), 7.0)
     assert (images.shares(flat, images.limits(flat)) == 128).all()
     empty = np.full((4, 4), np.nan)
-    assert (
-        images.mapped(empty, images.limits(empty), np.zeros((256, 3), np.uint8))[..., 3] == 0
-    ).all()
+    palette = images.palette(["#ffffff"] * 256)
+    assert (images.mapped(empty, images.limits(empty), palette)[..., 3] == 0).all()
+
+
+def test_a_palette_runs_from_the_lower_to_the_upper_limit():
+    colours = [f"#{i:02x}{255 - i:02x}80" for i in range(256)]
+    plane = np.array([[0.0, 255.0, 77.0, np.nan, -5.0, 300.0]])
+    shown = images.mapped(plane, images.Limits(0.0, 255.0), images.palette(colours))
+    expected = [[0, 255, 128, 255], [255, 0, 128, 255], [77, 178, 128, 255], [0, 0, 0, 0]]
+    np.testing.assert_array_equal(shown[0], [*expected, expected[0], expected[1]])
 
 
 def test_packed_pixels_are_red_first_in_memory():
@@ -133,6 +141,7 @@ def test_packed_companions_say_what_the_arrays_say(bands, rng):
     fills = Fills.of(filled, sigma)
     for band in range(bands):
         np.testing.assert_array_equal(fills.plane(band), filled[band])
+        np.testing.assert_array_equal(fills.all()[band], filled[band])
         np.testing.assert_array_equal(fills.sigma_plane(band), sigma[band])
     for row in range(7):
         for col in range(9):
@@ -274,13 +283,38 @@ def test_settings_are_pairs():
         filling.settings_of("fast")
 
 
-def test_a_fill_in_a_thread_is_the_fill(damaged):
-    work = Filling(damaged, None, "smooth", "normal", {"s": "1.5"})
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_fill_in_a_thread_is_the_fill(damaged, masked, rng):
+    observed = rng.random((24, 24)) < 0.9 if masked else None
+    work = Filling(damaged, observed, "smooth", "normal", {"s": "1.5"})
     work.wait(60)
     assert work.error is None and not work.running
-    expected = hydiff.fill(damaged, method="smooth", s=1.5)
+    expected = hydiff.fill(damaged, observed, method="smooth", s=1.5)
+    np.testing.assert_array_equal(work.result.filled, expected.filled)
     np.testing.assert_array_equal(work.result.cube.values, expected.cube.values)
     assert work.result.settings == expected.settings
+
+
+def test_a_fill_is_filled_anew_from_what_was_there_before(result, damaged):
+    page = page_of(layers.from_data(result), observed=np.ones((24, 24), bool))
+    page.controls.method.value = "harmonic"
+    page.controls.rectangle.value = "1:4, 1:3"
+    page.start()
+    page.filling.wait(60)
+    page.look()
+    observed = np.ones((24, 24), bool)
+    observed[1:4, 1:3] = False
+    expected = hydiff.fill(damaged, observed, method="harmonic")
+    np.testing.assert_array_equal(page.filling.result.filled, expected.filled)
+    np.testing.assert_array_equal(page.scene.after.plane(2), expected.cube.values[2])
+    assert f"Filled {expected.filled.sum():,} entries" in page.controls.status.object
+
+
+def test_scenes_beyond_memory_are_sent_to_the_shell(damaged):
+    huge = Cube(np.broadcast_to(np.float32(1), (300, 100_000, 10_000)))
+    with pytest.raises(errors.BadValue, match="hydiff fill FILE -o OUT"):
+        filling.refuse_large(huge, "smooth")
+    filling.refuse_large(damaged, "smooth")
 
 
 def test_errors_of_a_fill_are_told(damaged):
@@ -359,7 +393,9 @@ class Interrupted(Exception):
     pass
 
 
-def test_a_fill_by_tiles_is_shown_as_far_as_it_is(damaged, tmp_path):
+@pytest.fixture
+def unfinished(damaged, tmp_path):
+    """A file, the name of its fill by tiles, of which 4 of 9 are done, and how to go on with it."""
     file, output = tmp_path / "scene.bil", tmp_path / "filled.zarr"
     io.write(damaged, file)
     order = scene.Order(method="harmonic", outside="fill")
@@ -371,12 +407,39 @@ def test_a_fill_by_tiles_is_shown_as_far_as_it_is(damaged, tmp_path):
 
     with pytest.raises(Interrupted):
         scene.fill(file, output, order, bounds, progress=interrupt)
+    return file, output, lambda: scene.fill(file, output, order, bounds, resume=True)
+
+
+def test_the_page_follows_a_fill_by_tiles(unfinished):
+    file, output, go_on = unfinished
+    page = page_of(layers.from_files(file, output))
+    assert "4 of 9 tiles are done" in page.controls.status.object
+    page.pick(3, 6)
+    assert "0 of 12 bands filled" not in page.controls.picks.object  # a finished tile
+    page.pick(20, 6)
+    assert "0 of 12 bands filled" in page.controls.picks.object  # one that is to come
+    go_on()
+    page.look_at_tiles()
+    assert "this is filled.zarr" in page.controls.status.object
+    assert "0 of 12 bands filled" not in page.controls.picks.object
+    assert page.scene.unfinished is None and page.scene.fills is not None
+
+
+def page_of(shown, **options):
+    pytest.importorskip("panel", reason='no Panel: pip install "hydiff[view]"')
+    from hydiff.viewer.page import Page
+
+    return Page(shown, **options)
+
+
+def test_a_fill_by_tiles_is_shown_as_far_as_it_is(damaged, unfinished):
+    file, output, go_on = unfinished
     shown = layers.from_files(file, output)
     assert shown.unfinished == (output, provenance.tiles_path(output))
     done, planned = live.progress(shown.unfinished[1], damaged.shape)
     assert (done, planned) == (4, 9)
     partly = shown.after.plane(2)
-    scene.fill(file, output, order, bounds, resume=True)
+    go_on()
     whole = layers.from_files(file, output)
     assert whole.unfinished is None
     final = whole.after.plane(2)
@@ -390,3 +453,23 @@ def test_a_fill_by_tiles_is_shown_as_far_as_it_is(damaged, tmp_path):
     np.testing.assert_array_equal(partly[~gaps], damaged.values[2][~gaps])
     assert live.progress(shown.unfinished[1], damaged.shape) == (0, 0)  # the folder is gone
     np.testing.assert_array_equal(shown.after.plane(2), damaged.values[2])
+
+
+# ── notebooks ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_result_is_viewed_in_a_notebook(result, tiny, tmp_path):
+    """One object to show; written out as a page, it holds all that it needs."""
+    pn = pytest.importorskip("panel", reason='no Panel: pip install "hydiff[view]"')
+    from bokeh.resources import INLINE
+
+    shown = hydiff.view(result, truth=tiny)
+    assert isinstance(shown, pn.Column)
+    page = text_io.StringIO()
+    shown.save(page, resources=INLINE)
+    assert not re.findall(
+        r"<(?:script|link rel=.stylesheet)[^>]*(?:src|href)=.?http", page.getvalue()
+    )
+    io.write(result.cube, tmp_path / "filled.npy")
+    assert isinstance(hydiff.view(tmp_path / "filled.npy", output=tmp_path / "x.npy"), pn.Column)
+    assert isinstance(hydiff.view(np.asarray(tiny)), pn.Column)

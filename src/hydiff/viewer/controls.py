@@ -169,7 +169,9 @@ def download(label: str, filename: str) -> Any:
         filename=filename,
         color="default",
         margin=(4, 6),
-        stylesheets=[":host .bk-btn, :host .bk-btn a { font-size: 13px; }"],
+        stylesheets=[
+            ":host .bk-btn a { font-size: 12px; line-height: 17.14px; padding: 6px 12px; }"
+        ],
     )
 
 

@@ -32,7 +32,6 @@ class Filling:
     def __init__(
         self, cube: Cube, observed: Bools | None, method: str, budget: str, settings: dict[str, Any]
     ) -> None:
-        refuse_large(cube, method)
         self.result: Result | None = None
         self.error: str | None = None
         self.done, self.total = 0, 0

@@ -89,16 +89,15 @@ def composite(planes: Sequence[Array], bounds: Sequence[Limits | None]) -> Pixel
 
 
 def mapped(plane: Array, bounds: Limits | None, palette: Pixels) -> Pixels:
-    """One band by a palette (256, 3); transparent where it has no value."""
-    image = np.empty((*plane.shape, 4), np.uint8)
-    image[..., :3] = palette[shares(plane, bounds)]
-    image[..., 3] = np.where(np.isfinite(plane), 255, 0)
-    return image
+    """One band by a palette (256, 4); transparent where it has no value."""
+    numbers = packed(palette[None])[0]  # a pixel at a time is faster than its four bytes
+    image = np.where(np.isfinite(plane), numbers[shares(plane, bounds)], np.uint32(0))
+    return image[..., None].view(np.uint8)
 
 
 def palette(colours: Sequence[str]) -> Pixels:
-    """(256, 3) from 256 colours written as #rrggbb."""
-    return np.array([[int(c[i : i + 2], 16) for i in (1, 3, 5)] for c in colours], np.uint8)
+    """(256, 4), opaque, from 256 colours written as #rrggbb."""
+    return np.array([[*bytes.fromhex(colour[1:]), 255] for colour in colours], np.uint8)
 
 
 def packed(image: Pixels) -> NDArray[np.uint32]:

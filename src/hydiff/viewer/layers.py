@@ -40,6 +40,10 @@ class Fills:
         plane: Bools = (self.bits[band // 8] >> (7 - band % 8) & 1).astype(bool)
         return plane
 
+    def all(self) -> Bools:
+        """(bands, rows, cols)"""
+        return np.unpackbits(self.bits, axis=0, count=self.bands).astype(bool)
+
     def at(self, row: int, col: int) -> Bools:
         return np.unpackbits(self.bits[:, row, col], count=self.bands).astype(bool)
 
@@ -92,7 +96,7 @@ class Layer:
         """(bands,) True where some pixel has a value; reads the whole cube."""
         seen = self.cube.observed()
         if self.hidden is not None:
-            seen &= ~np.unpackbits(self.hidden.bits, axis=0, count=self.hidden.bands).astype(bool)
+            seen &= ~self.hidden.all()
         return np.asarray(seen.any(axis=(1, 2)))
 
     def spectrum(self, row: int, col: int) -> Floats:

@@ -29,7 +29,7 @@ from hydiff.viewer.controls import COMPOSITE, ERROR, LABELS, OWN, PALETTES, SIGM
 from hydiff.viewer.figures import TAKE, Curves, Picture
 from hydiff.viewer.filling import Filling
 from hydiff.viewer.images import Limits, Pixels
-from hydiff.viewer.layers import Layer, Scene, of_result
+from hydiff.viewer.layers import Layer, Scene, of_result, read_fills
 from hydiff.viewer.spectra import COLOURS, Spectrum
 
 LARGE = 2e8  # bytes of a file that is not read as a whole just to look at it
@@ -124,8 +124,8 @@ class Page:
         figure.on_event(Tap, lambda e: self.pick(int(np.floor(e.y)), int(np.floor(e.x))))
         figure.on_event(SelectionGeometry, self.mark_drawn)
         if pn.state.curdoc is not None:
-            ready = CustomJS(code=LABELS)
-            pn.state.curdoc.js_on_event(DocumentReady, ready)
+            pn.state.curdoc.js_on_event(DocumentReady, CustomJS(code=LABELS))
+            pn.state.on_session_destroyed(lambda _: self.stop())  # nobody waits for it any more
         self.picture.at.on_change("data", lambda attr, old, new: self.hover())
 
     def say(self, *lines: str) -> None:
@@ -423,11 +423,12 @@ class Page:
         if self.filling is not None and self.filling.running:
             return
         self.say()
-        observed = self.observed
-        if self.regions:
-            observed = ~self.marked() if observed is None else observed & ~self.marked()
         settings = filling.settings_of(c.settings.value)
-        cube = self.asked.cube
+        cube, hidden = self.asked.cube, self.asked.before.hidden
+        filling.refuse_large(cube, c.method.value)
+        observed = ~self.marked() if self.observed is None else self.observed & ~self.marked()
+        if hidden is not None:  # what an earlier fill has put there
+            observed = observed & ~hidden.all()
         self.filling = Filling(cube, observed, c.method.value, c.budget.value, settings)
         self.previews = 0
         self.busy(True)
@@ -506,7 +507,8 @@ class Page:
         if output.exists():
             if self.ticker is not None:
                 self.ticker.stop()
-            self.take(replace(self.scene, after=Layer(io.read(output)), unfinished=None))
+            after, fills = Layer(io.read(output)), read_fills(output, self.scene.cube.shape)
+            self.take(replace(self.scene, after=after, fills=fills, unfinished=None))
             self.controls.bar.value = 100
             self.tell(f"The fill by tiles is done: this is {output.name}.")
             return
