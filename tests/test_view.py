@@ -123,26 +123,35 @@ def server(folder, browser):
     server.close()
 
 
-@pytest.fixture
-def opened(browser):
-    """Opens pages; at the end, their consoles must be clean and their requests local."""
-    contexts, wrong = [], []
+@pytest.fixture(scope="module")
+def wrong():
+    """What no page may do: complain on its console, or ask anybody else for anything."""
+    return []
+
+
+@pytest.fixture(autouse=True)
+def nothing_wrong(wrong):
+    yield
+    found, wrong[:] = wrong[:], []
+    assert found == []
+
+
+@pytest.fixture(scope="module")
+def opened(browser, wrong):
+    """Opens pages, and keeps an eye on them."""
+    contexts = []
 
     def open_page(url, size=DESK, **options):
-        context = browser.new_context(
-            viewport=dict(zip(("width", "height"), size, strict=True)),
-            accept_downloads=True,
-            **options,
-        )
+        width, height = size
+        context = browser.new_context(viewport={"width": width, "height": height}, **options)
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(20_000)
         host = urlsplit(url).netloc
 
         def check(request):
-            if urlsplit(request.url).netloc != host and not request.url.startswith(
-                ("data:", "blob:")
-            ):
+            at = urlsplit(request.url)
+            if at.netloc != host and at.scheme not in ("data", "blob"):
                 wrong.append(f"request to {request.url}")
 
         page.on("request", check)
@@ -153,20 +162,37 @@ def opened(browser):
         page.on("console", lambda m: m.type not in ("error", "warning") or wrong.append(m.text))
         page.goto(url)
         page.locator(".state p").wait_for()
-        page.wait_for_function(
-            "window.Bokeh && Bokeh.documents.length > 0 && Bokeh.index.roots.length > 0"
-        )
+        page.wait_for_function("window.Bokeh && Bokeh.documents.length && Bokeh.index.roots.length")
         return page
 
     yield open_page
     for context in contexts:
         context.close()
-    assert wrong == []
 
 
 @pytest.fixture
 def page(opened, server):
+    """A page of one's own."""
     return opened(server.url)
+
+
+@pytest.fixture(scope="module")
+def shared(opened, server):
+    return opened(server.url)
+
+
+@pytest.fixture
+def look(shared):
+    """One page for all tests that only look at it, as it was at the beginning."""
+    shared.get_by_label("Show", exact=True).select_option("Colour composite")
+    wait_text(shared, "state", "Colour composite")
+    shared.get_by_label("Colours").select_option("True colour")
+    wait_text(shared, "state", "red band 3 ")
+    shared.get_by_role("button", name="Clear").click()
+    wait_text(shared, "picks", "Click a pixel")
+    shared.evaluate(CENTRE)
+    shared.mouse.move(0, 0)
+    return shared
 
 
 # ── reading the page ─────────────────────────────────────────────────────────────────────────────
@@ -182,6 +208,13 @@ def wait_text(page, name, wanted):
     expect(page.locator(f".{name} :is(p, td)", has_text=wanted).first).to_be_visible(timeout=20_000)
 
 
+CENTRE = """() => {
+    for (const model of Bokeh.documents[0]._all_models.values())
+        if (model.type == "Slider") {
+            if (model.title.startsWith("Swipe")) model.value = model.end / 2
+            if (model.title == "Band") model.value = 3
+        }
+}"""
 SOURCE = """(columns) => {
     for (const model of Bokeh.documents[0]._all_models.values())
         if (model.type == "ColumnDataSource" && Object.keys(model.data).sort().join() == columns) {
@@ -219,7 +252,7 @@ def place(page, row, col):
 
 def one_band(page):
     page.get_by_label("Show", exact=True).select_option("One band")
-    wait_text(page, "state", "One band")
+    wait_text(page, "state", "One band: band 3 ")
 
 
 def planes(folder, band):
@@ -242,141 +275,141 @@ def pictures(folder, band):
 # ── looking ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_page_tells_what_it_shows(page, folder):
-    assert page.title() == "hydiff view scene.bil"
-    assert page.locator(".title h1").inner_text() == "scene.bil"
-    assert "20 bands × 48 rows × 64 columns, float32" in text(page, "title")
-    assert "red band 3 (632 nm)" in text(page, "state")
-    assert "11.5 % of the pixels missing" in text(page, "state")
+def test_the_page_tells_what_it_shows(look, folder):
+    assert look.title() == "hydiff view scene.bil"
+    assert look.locator(".title h1").inner_text() == "scene.bil"
+    assert "20 bands × 48 rows × 64 columns, float32" in text(look, "title")
+    assert "red band 3 (632 nm)" in text(look, "state")
+    assert "11.5 % of the pixels missing" in text(look, "state")
     planes_of = [[p[i] for p in (planes(folder, b) for b in (2, 1, 0))] for i in (0, 1)]
     limits = [images.limits(plane) for plane in planes_of[0]]
     before, after = (images.composite(three, limits) for three in planes_of)
-    np.testing.assert_array_equal(shown(page), images.swiped(before, after, COLS // 2))
+    np.testing.assert_array_equal(shown(look), images.swiped(before, after, COLS // 2))
 
 
-def test_presets_and_sliders_choose_bands(page, folder):
-    page.get_by_label("Colours").select_option("Short-wave infrared")
-    wait_text(page, "state", "red band 19")
-    page.get_by_label("Blue band").press("ArrowRight")
-    wait_text(page, "state", "blue band 6")
-    assert page.get_by_label("Colours").input_value() == "Own choice"
-    one_band(page)
-    page.get_by_label("Band", exact=True).press("ArrowRight")
-    wait_text(page, "state", "band 4 (727 nm)")
+def test_presets_and_sliders_choose_bands(look, folder):
+    look.get_by_label("Colours").select_option("Short-wave infrared")
+    wait_text(look, "state", "red band 19")
+    look.get_by_label("Blue band").press("ArrowRight")
+    wait_text(look, "state", "blue band 6")
+    assert look.get_by_label("Colours").input_value() == "Own choice"
+    one_band(look)
+    look.get_by_label("Band", exact=True).press("ArrowRight")
+    wait_text(look, "state", "band 4 (727 nm)")
     before, after = pictures(folder, 3)
-    np.testing.assert_array_equal(shown(page), images.swiped(before, after, COLS // 2))
+    np.testing.assert_array_equal(shown(look), images.swiped(before, after, COLS // 2))
 
 
-def test_a_click_gives_the_spectrum_of_that_pixel(page, folder):
-    one_band(page)
+def test_a_click_gives_the_spectrum_of_that_pixel(look, folder):
+    one_band(look)
     row, col = 14, 12
-    page.mouse.click(*place(page, row, col))
-    wait_text(page, "picks", f"row {row}, column {col}")
+    look.mouse.click(*place(look, row, col))
+    wait_text(look, "picks", f"row {row}, column {col}")
     after, truth = (io.read(folder / n).values[:, row, col] for n in ("filled.bil", "truth.bil"))
     sigma = provenance.companions(folder / "filled.bil", (BANDS, ROWS, COLS))["sigma"][:, row, col]
-    told = text(page, "picks")
+    told = text(look, "picks")
     assert f"x {500000 + 60 * 12.5:.10g}, y {4100000 - 60 * 14.5:.10g}" in told
     assert "20 of 20 bands filled" in told
     assert f"before missing, after {after[2]:.5g} ± {sigma[2]:.3g}, truth {truth[2]:.5g}" in told
-    drawn = page.evaluate(SOURCE, "colour,x,y")  # the diamonds on filled bands
+    drawn = look.evaluate(SOURCE, "colour,x,y")  # the diamonds on filled bands
     np.testing.assert_allclose(drawn["y"], after, rtol=1e-6)
-    marker = page.evaluate(SOURCE, "colour,number,x,y")
+    marker = look.evaluate(SOURCE, "colour,number,x,y")
     assert (marker["x"], marker["y"]) == ([col + 0.5], [row + 0.5])
     assert set(drawn["colour"]) == {COLOURS[0]} == set(marker["colour"])
-    chip = page.locator(".picks .chip")
+    chip = look.locator(".picks .chip")
     assert chip.evaluate("e => getComputedStyle(e).backgroundColor") == "rgb(0, 114, 178)"
 
 
-def test_spectra_by_keyboard(page, folder):
-    page.get_by_label("Row", exact=True).fill("30")
-    page.get_by_label("Column", exact=True).fill("20")
-    page.get_by_label("Column", exact=True).press("Tab")
-    page.get_by_role("button", name="Add spectrum").press("Enter")
-    wait_text(page, "picks", "row 30, column 20")
-    page.get_by_label("Row", exact=True).fill("31")
-    page.get_by_label("Row", exact=True).press("Tab")
-    page.get_by_role("button", name="Add spectrum").press("Enter")
-    wait_text(page, "picks", "row 31, column 20")
-    assert page.evaluate(SOURCE, "colour,number,x,y")["colour"] == list(COLOURS[:2])
-    page.get_by_role("button", name="Clear").press("Enter")
-    wait_text(page, "picks", "Click a pixel")
+def test_spectra_by_keyboard(look, folder):
+    look.get_by_label("Row", exact=True).fill("30")
+    look.get_by_label("Column", exact=True).fill("20")
+    look.get_by_label("Column", exact=True).press("Tab")
+    look.get_by_role("button", name="Add spectrum").press("Enter")
+    wait_text(look, "picks", "row 30, column 20")
+    look.get_by_label("Row", exact=True).fill("31")
+    look.get_by_label("Row", exact=True).press("Tab")
+    look.get_by_role("button", name="Add spectrum").press("Enter")
+    wait_text(look, "picks", "row 31, column 20")
+    assert look.evaluate(SOURCE, "colour,number,x,y")["colour"] == list(COLOURS[:2])
+    look.get_by_role("button", name="Clear").press("Enter")
+    wait_text(look, "picks", "Click a pixel")
 
 
-def test_pointing_reads_values_and_coordinates(page, folder):
-    one_band(page)
-    page.mouse.move(*place(page, 5, 30))
-    wait_text(page, "readout", "row 5, column 30")
+def test_pointing_reads_values_and_coordinates(look, folder):
+    one_band(look)
+    look.mouse.move(*place(look, 5, 30))
+    wait_text(look, "readout", "row 5, column 30")
     before, _, truth = planes(folder, 2)
-    told = text(page, "readout")
+    told = text(look, "readout")
     assert f"x {500000 + 60 * 30.5:.10g}, y {4100000 - 60 * 5.5:.10g}" in told
     assert (
         f"before {before[5, 30]:.5g}, after {before[5, 30]:.5g}, truth {truth[5, 30]:.5g}" in told
     )
 
 
-def test_the_line_is_dragged_between_before_and_after(page, folder):
-    one_band(page)
+def test_the_line_is_dragged_between_before_and_after(look, folder):
+    one_band(look)
     before, after = pictures(folder, 2)
-    x, y = place(page, 24, COLS // 2 - 0.5)
-    page.mouse.move(x, y)
-    page.mouse.down()
-    page.mouse.move(*place(page, 24, 47.5), steps=8)
-    page.mouse.up()
+    x, y = place(look, 24, COLS // 2 - 0.5)
+    look.mouse.move(x, y)
+    look.mouse.down()
+    look.mouse.move(*place(look, 24, 47.5), steps=8)
+    look.mouse.up()
     from playwright.sync_api import expect
 
-    slider = page.get_by_label("Swipe")
+    slider = look.get_by_label("Swipe")
     expect(slider).to_have_attribute("aria-valuenow", "48.0")
-    np.testing.assert_array_equal(shown(page), images.swiped(before, after, 48))
+    np.testing.assert_array_equal(shown(look), images.swiped(before, after, 48))
     slider.press("Home")
-    np.testing.assert_array_equal(shown(page), after)
+    np.testing.assert_array_equal(shown(look), after)
     slider.press("End")
-    np.testing.assert_array_equal(shown(page), before)
+    np.testing.assert_array_equal(shown(look), before)
 
 
-def test_the_gaps_are_shown_and_hidden(page, folder):
-    one_band(page)
-    page.get_by_label("Swipe").press("Home")  # only the fill
-    x, y = place(page, 14, 12)
+def test_the_gaps_are_shown_and_hidden(look, folder):
+    one_band(look)
+    look.get_by_label("Swipe").press("Home")  # only the fill
+    x, y = place(look, 14, 12)
 
     def colour():
-        shot = page.screenshot(clip={"x": x, "y": y, "width": 2, "height": 2})
+        shot = look.screenshot(clip={"x": x, "y": y, "width": 2, "height": 2})
         return np.asarray(Image.open(BytesIO(shot)).convert("RGB")).mean(axis=(0, 1))
 
     _, after = pictures(folder, 2)
     plain = after[14, 12, :3].astype(float)
     np.testing.assert_allclose(colour(), plain, atol=3)
-    page.get_by_label("Show gaps").press("Space")
-    page.wait_for_timeout(300)
+    look.get_by_label("Show gaps").press("Space")
+    look.wait_for_timeout(300)
     np.testing.assert_allclose(colour(), 0.45 * plain + 0.55 * np.array(GAP_COLOUR), atol=4)
     before, _, _ = planes(folder, 2)
-    gaps = np.array(page.evaluate(SHOWN, 1), bool).reshape(ROWS, COLS)
+    gaps = np.array(look.evaluate(SHOWN, 1), bool).reshape(ROWS, COLS)
     np.testing.assert_array_equal(gaps, np.isnan(before))
-    page.get_by_label("Show gaps").press("Space")
-    page.wait_for_timeout(300)
+    look.get_by_label("Show gaps").press("Space")
+    look.wait_for_timeout(300)
     np.testing.assert_allclose(colour(), plain, atol=3)
 
 
-def test_error_bars_and_errors_are_maps(page, folder):
-    page.get_by_label("Show", exact=True).select_option("Error bars (1 σ)")
-    wait_text(page, "state", "Error bars (1 σ): band 3 (632 nm) from 0 to")
+def test_error_bars_and_errors_are_maps(look, folder):
+    look.get_by_label("Show", exact=True).select_option("Error bars (1 σ)")
+    wait_text(look, "state", "Error bars (1 σ): band 3 (632 nm) from 0 to")
     before, after, truth = planes(folder, 2)
-    np.testing.assert_array_equal(shown(page)[..., 3] == 255, np.isnan(before))
-    page.get_by_label("Show", exact=True).select_option("Error against the truth")
+    np.testing.assert_array_equal(shown(look)[..., 3] == 255, np.isnan(before))
+    look.get_by_label("Show", exact=True).select_option("Error against the truth")
     top = np.percentile(np.abs(after - truth), 99)
-    wait_text(page, "state", f"Error against the truth: band 3 (632 nm) from 0 to {top:.4g}")
+    wait_text(look, "state", f"Error against the truth: band 3 (632 nm) from 0 to {top:.4g}")
 
 
-def test_pictures_and_spectra_are_downloaded(page, folder):
-    one_band(page)
-    page.mouse.click(*place(page, 14, 12))
-    wait_text(page, "picks", "row 14, column 12")
-    with page.expect_download() as got:
-        page.get_by_role("button", name="Spectra (CSV)").click()
+def test_pictures_and_spectra_are_downloaded(look, folder):
+    one_band(look)
+    look.mouse.click(*place(look, 14, 12))
+    wait_text(look, "picks", "row 14, column 12")
+    with look.expect_download() as got:
+        look.get_by_role("button", name="Spectra (CSV)").click()
     table = list(csv.DictReader(StringIO(got.value.path().read_text())))
     after = io.read(folder / "filled.bil").values[:, 14, 12]
     np.testing.assert_array_equal([float(line["after"]) for line in table], after)
-    with page.expect_download() as got:
-        page.get_by_role("button", name="Picture (PNG)").click()
+    with look.expect_download() as got:
+        look.get_by_role("button", name="Picture (PNG)").click()
     assert got.value.suggested_filename == "picture.png"
     picture = np.asarray(Image.open(got.value.path()))
     before, after = pictures(folder, 2)
@@ -553,23 +586,22 @@ def test_odd_scenes_are_explained(name):
         assert "has no value" not in shown.controls.state.object
 
 
-def test_odd_scenes_in_the_browser_and_two_viewers_at_once(opened, tmp_path):
-    servers = []
-    for name in ("one band", "all missing"):
-        io.write(odd_scenes()[name][0], tmp_path / f"{name}.tif")
-        servers.append(Server(tmp_path / f"{name}.tif"))
+def test_two_viewers_at_once_and_the_oddest_scene_in_the_browser(opened, server, tmp_path):
+    """One band, no wavelengths, no value, beside the viewer that is already running."""
+    io.write(Cube(np.full((1, 9, 11), np.nan)), tmp_path / "odd.tif")
+    other = Server(tmp_path / "odd.tif")
     try:
-        assert servers[0].url != servers[1].url
-        for server, told in zip(servers, ("has one band", "Every entry is"), strict=True):
-            page = opened(server.url)
+        assert other.url != server.url
+        page = opened(other.url)
+        for told in ("has one band", "tells no wavelengths", "Every entry is missing"):
             wait_text(page, "alert", told)
-            page.get_by_role("button", name="Add spectrum").click()
-            wait_text(page, "picks", "row 4, column 5")
+        page.get_by_role("button", name="Add spectrum").click()
+        wait_text(page, "picks", "row 4, column 5")
         page.get_by_role("button", name="Fill", exact=True).click()
         wait_text(page, "alert", "every entry is missing")
+        page.context.close()
     finally:
-        for server in servers:
-            server.close()
+        other.close()
 
 
 # ── who is served ────────────────────────────────────────────────────────────────────────────────
