@@ -1,12 +1,13 @@
 # People and CI call exactly these; each sets up what it needs.
 #   make demo     damage the bundled scene, fill it, score and draw the fill
-#   make test     format, lint, types, the whole suite
+#   make test     format, lint, types, the whole suite; CI also installs the browser for the viewer
 #   make docs     the documentation as HTML in docs/_build/html; warnings are errors
 #   make wheel    an installable wheel in dist/
 #   make bench    classical fills: quality and time, into benchmarks/results/
 
 VENV := .venv
 BIN := $(VENV)/bin
+CHROMIUM := which chromium chromium-browser google-chrome 2> /dev/null | grep -q .
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # two test processes on two cores: one thread each, or OpenMP's threads wait for one another
 test: export OMP_NUM_THREADS := 1
@@ -20,6 +21,8 @@ test: $(VENV)/.ready
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy --no-error-summary
+	@$(CHROMIUM) || { test "$$CI" = true && apt-get update -qq && apt-get install -qq chromium; } \
+		> /dev/null 2>&1 || echo "the viewer's page is not tested: apt-get install chromium first"
 	@$(BIN)/python -m pytest -n 2
 
 docs: $(VENV)/.ready

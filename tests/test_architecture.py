@@ -15,7 +15,7 @@ PACKAGE = ROOT / "src" / "hydiff"
 ROWS = [
     {"__main__"},
     {"cli"},
-    {"bench", "terminal"},
+    {"bench", "terminal", "viewer"},
     {"handoff", "scene", "report"},
     {"api", "provenance", "simulate", "info"},
     {"auto"},
@@ -118,6 +118,8 @@ HEAVY = {
     "spectral",
     "pandas",
     "zarr",
+    "panel",
+    "bokeh",
 }
 
 

@@ -206,7 +206,7 @@ def test_every_command_and_option_exists(document):
 
 def test_few_blocks_are_not_run_and_each_says_why():
     marked = [(p.name, b.why) for p in PAGES for b in blocks(p) if b.why]
-    assert len(marked) <= 8 and all(len(why) > 10 for _, why in marked), marked
+    assert len(marked) <= 14 and all(len(why) > 10 for _, why in marked), marked
 
 
 def test_the_tables_are_those_of_the_results():

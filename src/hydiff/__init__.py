@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hydiff.io import read, write
     from hydiff.methods import METHODS
     from hydiff.result import Result, Step
+    from hydiff.viewer import view
 
 __version__ = "0.1.0"
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "read",
     "sample",
     "sample_labels",
+    "view",
     "write",
 ]
 
@@ -48,6 +50,7 @@ _HOME = {
     "read": "io",
     "sample": "bundled",
     "sample_labels": "bundled",
+    "view": "viewer",
     "write": "io",
 }
 

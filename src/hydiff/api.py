@@ -78,7 +78,8 @@ def fill(
         repeated without trying again.
     max_error: leave missing what is expected to be off by more than this many standard deviations
         of its band; 1 is no better than the band's mean.
-    progress: called with every `Step` of the method.
+    progress: called with every `Step` of the method; when it returns a true value, the method ends
+        there and its estimate so far is taken.
     settings: entries of the method's settings, e.g. `s=1.25`; with `weights=FILE` the size of the
         network is the file's.
 

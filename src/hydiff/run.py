@@ -21,7 +21,7 @@ from hydiff.problem import Sigma, unit_sigma
 from hydiff.result import Step
 from hydiff.subspace import Subspace
 
-Progress = Callable[[Step], Any] | None
+Progress = Callable[[Step], Any] | None  # what it returns, if true, ends the method there
 
 MEMORY_ADVICE = (
     "set fewer channels (--set channels=64), another device, or fill a window of the cube"
@@ -70,8 +70,8 @@ def estimate(
             history.append({**step.log, "seconds": time.perf_counter() - began})
             if keep is not None:
                 keep.offer(step, history)
-            if progress is not None:
-                progress(step)
+            if progress is not None and progress(step):
+                break
         found = _estimate(task, step, job)
     if keep is not None:
         keep.remove()

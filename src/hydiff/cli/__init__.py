@@ -24,6 +24,7 @@ from hydiff.cli import (
     score,
     simulate,
     train,
+    view,
 )
 from hydiff.terminal import err, out
 
@@ -37,6 +38,7 @@ COMMANDS = (
     report.report,
     convert.convert,
     train.train,
+    view.view,
     bench.bench,
     methods.methods,
 )

@@ -103,12 +103,10 @@ def biharmonic(
 
 def _by_group(y: Floats, observed: Bools, fill: Fill) -> Iterator[Step]:
     """Fill bands that share a mask together; a band without one observed pixel becomes NaN."""
-    x = y.copy()
+    x = np.where(observed, y, np.nan)  # NaN until its turn comes: a fill may be stopped
     groups = band_groups(observed, len(y))
     for done, (bands, seen) in enumerate(groups, 1):
-        if not seen.any():
-            x[bands] = np.nan
-        elif not seen.all():
+        if seen.any() and not seen.all():
             x[bands] = fill(y[bands], seen)
         yield Step(done, len(groups), x)
 

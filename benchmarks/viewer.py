@@ -1,0 +1,110 @@
+"""How long the viewer takes to show another band of a large file, in a real browser.
+
+    python benchmarks/viewer.py            # makes 1.8 GB files in a temporary folder
+
+From the press of a key to the frame after the new picture is put together, ten times for each
+layout of a 1280 × 1242 × 285 float32 ENVI file, alone and beside a fill.
+"""
+
+import csv
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from playwright.sync_api import sync_playwright
+
+RESULTS = Path(__file__).parent / "results" / "viewer.csv"
+ROWS, COLS, BANDS = 1280, 1242, 285
+ORDER = {"bsq": "brc", "bil": "rbc", "bip": "rcb"}
+WATCH = """() => {
+    for (const model of Bokeh.documents[0]._all_models.values())
+        if (model.type == "ColumnDataSource" && "image" in model.data
+            && model.data.image[0].BYTES_PER_ELEMENT == 4)
+            model.change.connect(() => requestAnimationFrame(
+                () => setTimeout(() => { window.painted = performance.now() }, 0)))
+}"""
+
+
+def made(path: Path) -> Path:
+    """An ENVI file of noise with a gap, in the layout of its suffix."""
+    lengths = {"b": BANDS, "r": ROWS, "c": COLS}
+    order = ORDER[path.suffix[1:]]
+    values = np.memmap(path, np.float32, "w+", shape=tuple(lengths[axis] for axis in order))
+    cube = values.transpose([order.index(axis) for axis in "brc"])
+    picture = np.random.default_rng(0).random((ROWS, COLS), dtype=np.float32)
+    picture[100:140, 200:600] = np.nan
+    gain = np.linspace(0.5, 2.0, BANDS, dtype=np.float32)
+    for rows in np.array_split(np.arange(ROWS), 40):
+        part = picture[rows[0] : rows[-1] + 1]
+        cube[:, rows[0] : rows[-1] + 1] = gain[:, None, None] * part
+    values.flush()
+    lines = ["ENVI", f"samples = {COLS}", f"lines = {ROWS}", f"bands = {BANDS}", "data type = 4"]
+    lines += ["header offset = 0", f"interleave = {path.suffix[1:]}", "byte order = 0"]
+    lines += ["wavelength units = Nanometers"]
+    lines += ["wavelength = {" + ", ".join(f"{w:.1f}" for w in np.linspace(381, 2493, BANDS)) + "}"]
+    path.with_suffix(".hdr").write_text("\n".join(lines) + "\n")
+    return path
+
+
+def measured(files: list[Path], changes: int = 10) -> list[float]:
+    """Seconds from the key to the new picture."""
+    command = [sys.executable, "-m", "hydiff", "view", *map(str, files), "--no-browser"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as viewer:
+        assert viewer.stderr is not None
+        url = next(found[0] for line in viewer.stderr if (found := re.search(r"http://\S+", line)))
+        with sync_playwright() as driver:
+            chromium = shutil.which("chromium")
+            browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+            page = browser.new_page(viewport={"width": 1280, "height": 800})
+            page.goto(url)
+            page.get_by_label("Show", exact=True).select_option("One band")
+            page.locator(".state p", has_text="One band").wait_for()
+            page.wait_for_timeout(3000)
+            page.evaluate(WATCH)
+            page.get_by_label("Band", exact=True).focus()
+            seconds = []
+            for _ in range(changes):
+                began = page.evaluate("window.painted = 0, performance.now()")
+                page.keyboard.press("ArrowRight")
+                page.wait_for_function("window.painted > 0")
+                seconds.append((page.evaluate("window.painted") - began) / 1000)
+                page.wait_for_timeout(500)
+            browser.close()
+        viewer.terminate()
+    return seconds
+
+
+def main() -> None:
+    table = []
+    for layout in ORDER:
+        with tempfile.TemporaryDirectory() as folder:
+            file = made(Path(folder) / f"scene.{layout}")
+            fill = shutil.copy(file, Path(folder) / f"filled.{layout}")
+            shutil.copy(file.with_suffix(".hdr"), Path(folder) / "filled.hdr")
+            for shown, files in (("alone", [file]), ("beside its fill", [file, Path(fill)])):
+                seconds = measured(files)
+                row = {
+                    "layout": layout,
+                    "shown": shown,
+                    "median_s": f"{statistics.median(seconds):.3f}",
+                    "least_s": f"{min(seconds):.3f}",
+                    "most_s": f"{max(seconds):.3f}",
+                    "load_average": f"{os.getloadavg()[0]:.1f}",
+                    "cores": os.cpu_count(),
+                }
+                table.append(row)
+                print(*row.values(), flush=True)
+    with RESULTS.open("w", newline="") as file:
+        writer = csv.DictWriter(file, table[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(table)
+
+
+if __name__ == "__main__":
+    main()

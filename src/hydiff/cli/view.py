@@ -1,0 +1,54 @@
+"""`hydiff view`: a page in the browser to look at a cube, and to fill it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hydiff.cli.options import Var, given_mask
+from hydiff.terminal import err
+
+
+def view(
+    file: Path,
+    filled: Annotated[Path | None, typer.Argument(help="The same scene, filled.")] = None,
+    truth: Annotated[Path | None, typer.Option(help="The same scene without gaps.")] = None,
+    observed: Annotated[Path | None, typer.Option(help="Mask file, non-zero = measured.")] = None,
+    missing: Annotated[Path | None, typer.Option(help="Mask file, non-zero = missing.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="What Save proposes; only its folder is written to."),
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port of this machine.  [5006, or a free one]")
+    ] = None,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")
+    ] = True,
+    var: Var = None,
+) -> None:
+    """Look at FILE, before and after its fill, in the browser; nothing leaves this machine."""
+    from hydiff import errors
+    from hydiff.viewer import filling, layers, need_panel
+
+    need_panel()
+    scene = layers.from_files(file, filled, truth, var)
+    given = given_mask(scene.cube.shape, observed, missing)
+    output = output or filling.default_output(scene.cube.path or file)
+    if not output.parent.is_dir():
+        raise errors.OutputError(f"{output.parent} is not a folder; create it first")
+    from hydiff.viewer import server
+    from hydiff.viewer.page import Page
+
+    def told(url: str) -> None:
+        err.print(f"{file}: the viewer is at {url} (Ctrl-C ends it)", markup=False)
+
+    server.serve(
+        lambda: Page(scene, given, output).layout,
+        f"hydiff view {file.name}",
+        port,
+        browser=browser,
+        ready=told,
+    )

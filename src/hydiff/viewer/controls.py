@@ -1,0 +1,199 @@
+"""The controls of the page and where they stand: two columns on a desk, one on a phone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import panel as pn
+from bokeh.palettes import Cividis256, Greys256, Viridis256
+
+from hydiff.cube import Cube
+from hydiff.viewer import filling
+from hydiff.viewer.figures import MOVE, RECTANGLE, SHAPE, Curves, Picture
+
+COMPOSITE, SINGLE = "Colour composite", "One band"
+SIGMA, ERROR = "Error bars (1 σ)", "Error against the truth"
+PALETTES = {"Grey": Greys256, "Viridis": Viridis256, "Cividis": Cividis256}
+OWN = "Own choice"
+
+WORDS = """
+:host { font: 14px/1.45 system-ui, sans-serif; overflow-wrap: anywhere; }
+h1 { font-size: 20px; margin: 0; } h2 { font-size: 16px; margin: 6px 0 0; } p { margin: 0; }
+table { border-collapse: collapse; } td { padding: 1px 8px 1px 0; vertical-align: top; }
+.chip { color: #fff; border-radius: 9px; padding: 0 7px; font-weight: 600; }
+[role=alert] { background: #fff4e5; border-left: 4px solid #d55e00; padding: 6px 10px; }
+"""
+# What Bokeh shows without a name for screen readers gets one, also when it comes into sight later;
+# and phones are told that the page fits their width.
+LABELS = """
+const named = (root, parts, name) => {
+    for (const part of root.querySelectorAll(parts))
+        if (!part.hasAttribute("aria-label")) part.setAttribute("aria-label", name)
+}
+const label = (root) => {
+    const title = root.querySelector(".bk-slider-title")
+    if (title) named(root, ".noUi-handle", title.textContent.split(":")[0])
+    for (const box of root.querySelectorAll("input[type=checkbox]"))
+        box.setAttribute("aria-label", box.nextElementSibling?.textContent.trim() || "Show gaps")
+    named(root, "progress", "Progress of the fill")
+    named(root, ".bk-spin-btn-up", "One more")
+    named(root, ".bk-spin-btn-down", "One less")
+    named(root, ".bk-tool-overflow", "More tools")
+    named(root, ".bk-events", "A drawing; what it shows is told in words beside it")
+    for (const element of root.querySelectorAll("*"))
+        if (element.shadowRoot) label(element.shadowRoot)
+}
+label(document)
+document.addEventListener("focusin", () => label(document))
+const meta = document.createElement("meta")
+meta.name = "viewport"
+meta.content = "width=device-width, initial-scale=1"
+document.head.append(meta)
+"""
+WIDE: dict[str, Any] = {"sizing_mode": "stretch_width", "margin": (4, 6)}
+
+
+class Controls:
+    """Every widget of the page by its name."""
+
+    def __init__(self, cube: Cube, presets: dict[str, tuple[int, int, int]], output: Path | None):
+        rows, cols = cube.shape[1:]
+        several = cube.bands > 1
+        rgb = next(iter(presets.values()))
+
+        def band(label: str, value: int) -> Any:
+            return pn.widgets.IntSlider(
+                label=label,
+                start=1,
+                end=max(cube.bands, 2),  # a slider needs two ends
+                value=value + 1,
+                visible=several,
+                **WIDE,
+            )
+
+        self.show = select("Show", [COMPOSITE, SINGLE] if several else [SINGLE])
+        self.stretch = pn.widgets.RangeSlider(
+            label="Stretch, percentiles of valid pixels", end=100, value=(1, 99), step=0.5, **WIDE
+        )
+        self.preset = select("Colours", [*presets, OWN])
+        self.rgb = [
+            band(f"{name} band", value)
+            for name, value in zip(("Red", "Green", "Blue"), rgb, strict=True)
+        ]
+        self.band = band("Band", rgb[0])
+        self.palette = select("Palette", list(PALETTES), "Viridis")
+        self.gaps = pn.widgets.Checkbox(label="Show gaps", margin=(10, 6))
+        self.png = download("Picture (PNG)", "picture.png")
+        self.reread = button("Read again")
+
+        self.row, self.col = index("Row", rows), index("Column", cols)
+        self.add, self.clear = button("Add spectrum"), button("Clear")
+        self.csv = download("Spectra (CSV)", "spectra.csv")
+
+        self.method = select("Method", list(filling.NAMES))
+        self.budget = select("Effort", list(filling.BUDGETS), "normal")
+        self.settings = text("Settings of the method", "steps=300")
+        self.drag = select("Drag on the picture to", [MOVE, RECTANGLE, SHAPE])
+        self.rectangle = text("Mark rows, columns as gap", "10:20, 30:40")
+        self.undo = button("Unmark last")
+        self.fill, self.stop, self.save = button("Fill", "primary"), button("Stop"), button("Save")
+        self.stop.disabled = self.save.disabled = True
+        self.name = text("Save as", "NAME.tif")
+        self.name.value = "" if output is None else output.name
+        self.bar = pn.indicators.Progress(value=0, max=100, height=14, **WIDE)
+
+        self.title, self.alert, self.state = words("title"), words("alert"), words("state")
+        self.readout, self.picks = words("readout"), words("picks")
+        self.marked, self.status = words("marked"), words("status")
+
+    def arranged(self, picture: Picture, curves: Curves) -> Any:
+        self.swipe = pn.pane.Bokeh(picture.slider, **WIDE)
+        self.colour_row = row(share(self.preset, 170), *(share(b, 100) for b in self.rgb))
+        self.single_row = row(share(self.band, 220), share(self.palette, 120))
+        left = column(
+            row(share(self.show, 170), share(self.stretch, 220)),
+            self.colour_row,
+            self.single_row,
+            self.state,
+            pn.pane.Bokeh(picture.figure, sizing_mode="stretch_width"),
+            self.swipe,
+            self.readout,
+            row(self.gaps, self.png, self.reread),
+            grow="1 1 460px",
+        )
+        right = column(
+            heading("Spectra"),
+            row(self.row, self.col, self.add, self.clear, self.csv),
+            pn.pane.Bokeh(curves.figure, sizing_mode="stretch_width"),
+            self.picks,
+            heading("Fill"),
+            row(share(self.method, 130), share(self.budget, 100), share(self.settings, 160)),
+            row(share(self.drag, 160), share(self.rectangle, 160), self.undo),
+            self.marked,
+            row(self.fill, self.stop, share(self.name, 150), self.save),
+            self.bar,
+            self.status,
+            grow="1 1 460px",
+        )
+        return pn.Column(
+            self.title,
+            self.alert,
+            pn.FlexBox(left, right, sizing_mode="stretch_width", align_items="flex-start"),
+            sizing_mode="stretch_width",
+        )
+
+
+def select(label: str, options: list[str], value: str | None = None) -> Any:
+    return pn.widgets.Select(label=label, options=options, value=value or options[0], **WIDE)
+
+
+def text(label: str, example: str) -> Any:
+    return pn.widgets.TextInput(label=label, placeholder=example, **WIDE)
+
+
+def index(label: str, length: int) -> Any:
+    return pn.widgets.IntInput(
+        label=label, start=0, end=length - 1, value=length // 2, width=80, margin=(4, 6)
+    )
+
+
+def button(label: str, kind: str = "default") -> Any:
+    return pn.widgets.Button(label=label, color=kind, margin=(4, 6))
+
+
+def download(label: str, filename: str) -> Any:
+    """A button that hands over what its `callback` makes, through the page's own connection."""
+    return pn.widgets.FileDownload(
+        label=label,
+        filename=filename,
+        color="default",
+        margin=(4, 6),
+        stylesheets=[
+            ":host .bk-btn a { font-size: 12px; line-height: 17.14px; padding: 6px 12px; }"
+        ],
+    )
+
+
+def words(name: str) -> Any:
+    """A piece of text on the page, found by its class."""
+    return pn.pane.HTML("", css_classes=[name], stylesheets=[WORDS], **WIDE)
+
+
+def heading(name: str) -> Any:
+    return pn.pane.HTML(f"<h2>{name}</h2>", stylesheets=[WORDS], **WIDE)
+
+
+def column(*items: Any, grow: str) -> Any:
+    styles = {"flex": grow, "min-width": "min(100%, 340px)", "width": "auto"}
+    return pn.Column(*items, sizing_mode="stretch_width", styles=styles)
+
+
+def row(*items: Any) -> Any:
+    return pn.FlexBox(*items, align_items="flex-end", sizing_mode="stretch_width")
+
+
+def share(item: Any, least: int) -> Any:
+    """A part of a row that grows, and is at least this many px wide."""
+    item.styles = {"flex": f"1 1 {least}px", "width": "auto"}
+    return item

@@ -1,0 +1,244 @@
+"""The two drawings of the page, in Bokeh: the picture to swipe over, and the spectra."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from bokeh.events import MouseLeave, MouseMove
+from bokeh.models import (
+    BoxAnnotation,
+    BoxSelectTool,
+    BoxZoomTool,
+    ColumnDataSource,
+    CustomJS,
+    DataRange1d,
+    LassoSelectTool,
+    LinearColorMapper,
+    PanTool,
+    Range1d,
+    ResetTool,
+    Slider,
+    Span,
+    WheelZoomTool,
+)
+from bokeh.plotting import figure
+
+from hydiff.cube import Array, Bools, Cube
+from hydiff.plots import GAP_COLOUR
+from hydiff.viewer import images, spectra
+from hydiff.viewer.images import Pixels
+from hydiff.viewer.spectra import COLOURS, Spectrum
+
+MOVE, RECTANGLE, SHAPE = "Move the picture", "Mark a rectangle", "Mark a shape"
+GAPS = f"#{bytes(GAP_COLOUR).hex()}"
+OPACITY = 0.55  # of the gaps over the picture
+
+SWIPE = """
+const before = pair.data.before[0], after = pair.data.after[0]
+const out = shown.data.image[0]
+out.set(after)
+if (before.length) {
+    const [height, width] = after.shape
+    const cut = Math.round(slider.value / slider.end * width)
+    const plain = new Uint32Array(before.buffer, before.byteOffset, before.length)
+    for (let start = 0; start < height * width; start += width)
+        out.set(plain.subarray(start, start + cut), start)
+}
+shown.change.emit()
+"""
+TAKE = "for (const [name, tool] of Object.entries(tools)) tool.active = name == cb_obj.value"
+STYLES: dict[str, dict[str, Any]] = {
+    "before": {"line_width": 6, "line_alpha": 0.35},
+    "after": {"line_width": 2},
+    "truth": {"line_width": 2, "line_dash": "dashed"},
+}
+# one message to Python for each pixel that is entered, not for each move of the mouse
+HOVER = """
+const row = Math.floor(cb_obj.y), col = Math.floor(cb_obj.x)
+if (at.data.row[0] != row || at.data.col[0] != col) at.data = {row: [row], col: [col]}
+"""
+
+
+class Picture:
+    """One picture, or two with a line to drag between them."""
+
+    def __init__(self, shape: tuple[int, int], step: int) -> None:
+        rows, cols = shape
+        blank = np.zeros((-(-rows // step), -(-cols // step)), np.uint32)
+        self.none = np.zeros((0, 0), np.uint32)
+        self.pair = ColumnDataSource({"before": [self.none], "after": [blank]})
+        self.shown = ColumnDataSource({"image": [blank]})
+        self.missing = ColumnDataSource({"image": [blank.astype(np.uint8)]})
+        self.markers = ColumnDataSource({k: [] for k in ("x", "y", "colour", "number")})
+        self.marks = ColumnDataSource({"xs": [], "ys": []})
+        self.at = ColumnDataSource({"row": [-1], "col": [-1]})  # the pixel under the mouse
+        self.figure = figure(
+            tools="",
+            x_range=DataRange1d(range_padding=0),
+            y_range=DataRange1d(range_padding=0, flipped=True),
+            match_aspect=True,
+            aspect_ratio=float(np.clip(cols / rows, 0.7, 2.2)),
+            width=None,
+            height=None,
+            sizing_mode="stretch_width",
+            x_axis_label="Column",
+            y_axis_label="Row",
+            background_fill_color="#e8e8e8",
+            toolbar_location="above",
+        )
+        self.figure.grid.visible = False
+        self.figure.toolbar.logo = None
+        self._layers(rows, cols)
+        self._tools()
+        self._swipe(cols)
+        self.figure.js_on_event(MouseMove, CustomJS(args={"at": self.at}, code=HOVER))
+        away = CustomJS(args={"at": self.at}, code="at.data = {row: [-1], col: [-1]}")
+        self.figure.js_on_event(MouseLeave, away)
+
+    def _layers(self, rows: int, cols: int) -> None:
+        place: dict[str, Any] = {"x": 0, "y": 0, "dw": cols, "dh": rows}
+        picture = self.figure.image_rgba(image="image", source=self.shown, **place)
+        mapper = LinearColorMapper(palette=["rgba(0,0,0,0)", GAPS], low=0, high=1)
+        self.overlay = self.figure.image(
+            image="image", source=self.missing, color_mapper=mapper, global_alpha=OPACITY, **place
+        )
+        self.overlay.visible = False
+        self.figure.x_range.renderers = self.figure.y_range.renderers = [picture]
+        self.figure.patches(
+            "xs", "ys", source=self.marks, color=GAPS, alpha=0.45, line_color="white", line_width=2
+        )
+        at: dict[str, Any] = {"x": "x", "y": "y", "source": self.markers}
+        self.figure.scatter(**at, size=18, fill_color="colour", line_color="white", line_width=2)
+        self.figure.text(
+            **at,
+            text="number",
+            text_color="white",
+            text_align="center",
+            text_baseline="middle",
+            text_font_size="12px",
+            text_font_style="bold",
+        )
+
+    def _tools(self) -> None:
+        self.tools: dict[str, Any] = {
+            MOVE: PanTool(),
+            RECTANGLE: BoxSelectTool(renderers=[]),
+            SHAPE: LassoSelectTool(renderers=[], continuous=False),
+        }
+        zooms = BoxZoomTool(match_aspect=True), WheelZoomTool(), ResetTool()
+        self.figure.add_tools(*self.tools.values(), *zooms)
+        self.figure.toolbar.active_drag = self.tools[MOVE]
+
+    def _swipe(self, cols: int) -> None:
+        self.slider = Slider(
+            start=0,
+            end=cols,
+            value=cols // 2,
+            step=1,
+            title="Swipe, before | after at column",
+            sizing_mode="stretch_width",
+        )
+        self.split = Span(
+            location=cols // 2,
+            dimension="height",
+            line_color="white",
+            line_width=4,
+            line_alpha=0.9,
+            editable=True,
+        )
+        self.figure.add_layout(self.split)
+        args = {"pair": self.pair, "shown": self.shown, "slider": self.slider, "span": self.split}
+        compose = CustomJS(args=args, code=SWIPE)
+        follow = CustomJS(args=args, code="span.location = slider.value")
+        lead = "slider.value = Math.min(slider.end, Math.max(0, Math.round(span.location)))"
+        self.pair.js_on_change("data", compose)
+        self.slider.js_on_change("value", compose, follow)
+        self.split.js_on_change("location", CustomJS(args=args, code=lead))
+
+    def show(self, made: Sequence[Pixels], missing: Bools) -> None:
+        """One picture, or before and after, (rows, cols, 4); the gaps (rows, cols)."""
+        before = images.packed(made[0]) if len(made) == 2 else self.none
+        after = images.packed(made[-1])
+        self.pair.data = {"before": [before], "after": [after]}
+        if self.pair.document is None:  # no browser yet that could put the two together
+            whole = images.swiped(made[0], made[-1], round(0.5 * after.shape[1]))
+            self.shown.data = {"image": [images.packed(whole)]}
+        self.missing.data = {"image": [missing.astype(np.uint8)]}
+        self.split.visible = len(made) == 2
+
+    def put_markers(self, picked: Sequence[Spectrum]) -> None:
+        self.markers.data = {
+            "x": [s.col + 0.5 for s in picked],
+            "y": [s.row + 0.5 for s in picked],
+            "colour": list(COLOURS[: len(picked)]),
+            "number": [str(i + 1) for i in range(len(picked))],
+        }
+
+    def put_regions(self, regions: Sequence[tuple[Array, Array]]) -> None:
+        """Outlines (columns, rows) of what was marked by hand."""
+        xs, ys = ([list(outline[i]) for outline in regions] for i in (0, 1))
+        self.marks.data = {"xs": xs, "ys": ys}
+
+
+class Curves:
+    """Spectra of the picked pixels: before, after with its error bars, truth."""
+
+    def __init__(self, cube: Cube) -> None:
+        self.x, name = spectra.axis(cube)
+        self.figure = figure(
+            tools="pan,wheel_zoom,box_zoom,reset",
+            sizing_mode="stretch_width",
+            height=320,
+            x_axis_label=name,
+            y_axis_label="Value, in the file's unit",
+            toolbar_location="above",
+        )
+        self.figure.toolbar.logo = None
+        low, high = float(np.nanmin(self.x)), float(np.nanmax(self.x))
+        margin = 0.02 * (high - low) or 1.0
+        self.figure.x_range = Range1d(low - margin, high + margin)
+        self.figure.y_range = Range1d(0, 1)
+        for left, right in spectra.bad_ranges(self.x, cube.good_bands):
+            shade = BoxAnnotation(left=left, right=right, fill_color="#777777", fill_alpha=0.25)
+            self.figure.add_layout(shade)
+        self.lines = {
+            n: ColumnDataSource({"xs": [], "ys": [], "colour": []}) for n in ("sigma", *STYLES)
+        }
+        self.figure.patches("xs", "ys", source=self.lines["sigma"], color="colour", alpha=0.25)
+        for n, style in STYLES.items():
+            self.figure.multi_line("xs", "ys", source=self.lines[n], line_color="colour", **style)
+        self.filled = ColumnDataSource({"x": [], "y": [], "colour": []})
+        at: dict[str, Any] = {"x": "x", "y": "y", "source": self.filled}
+        self.figure.scatter(**at, marker="diamond", size=5, fill_color="white", line_color="colour")
+        self.cursor = Span(dimension="height", line_color="#555555", line_dash="dotted")
+        self.figure.add_layout(self.cursor)
+
+    def draw(self, picked: Sequence[Spectrum]) -> None:
+        curves: dict[str, list[tuple[Any, ...]]] = {n: [] for n in self.lines}
+        filled: list[tuple[float, float, str]] = []
+        for s, colour in zip(picked, COLOURS, strict=False):
+            for n in STYLES:
+                values = getattr(s, n)
+                if values is not None and np.isfinite(values).any():
+                    curves[n].append((*spectra.broken(self.x, values), colour))
+            if s.sigma is not None:
+                outlines = spectra.bands_between(self.x, s.sigma, s.best)
+                curves["sigma"] += [(*outline, colour) for outline in outlines]
+            filled += [(self.x[b], s.best[b], colour) for b in np.flatnonzero(s.filled)]
+        for n, drawn in curves.items():
+            self.lines[n].data = columns(drawn, ("xs", "ys", "colour"))
+        self.filled.data = columns(filled, ("x", "y", "colour"))
+        heights = [np.asarray(row[1]) for drawn in curves.values() for row in drawn]
+        values = np.concatenate([h[np.isfinite(h)] for h in heights]) if heights else np.zeros(0)
+        if values.size:
+            low, high = float(values.min()), float(values.max())
+            margin = 0.05 * (high - low) or max(abs(low), 1.0)
+            self.figure.y_range.update(start=low - margin, end=high + margin)
+            self.figure.y_range.update(reset_start=low - margin, reset_end=high + margin)
+
+
+def columns(rows: Sequence[tuple[Any, ...]], names: tuple[str, ...]) -> dict[str, list[Any]]:
+    """Rows of a table as its columns, for Bokeh."""
+    return {name: [row[i] for row in rows] for i, name in enumerate(names)}

@@ -1,0 +1,159 @@
+"""A fill in a thread of its own: the page asks how far it is, and may stop it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import numpy as np
+
+from hydiff import api, problem, provenance, scene
+from hydiff.cube import Array, Bools, Cube, Floats, detector_scale
+from hydiff.errors import BadValue, HydiffError, OutputError
+from hydiff.methods import DEFAULT, METHODS
+from hydiff.result import Result, Step
+
+PREVIEW_EVERY = 1.0  # s between two previews: each is a copy of the whole estimate
+BUDGETS = ("fast", "normal", "best")
+NAMES = (DEFAULT, *METHODS)
+
+
+class Stopped(Exception):
+    """Raised inside a fill that was stopped before it had anything to keep."""
+
+
+class Filling:
+    """One running or finished fill of a cube."""
+
+    def __init__(
+        self, cube: Cube, observed: Bools | None, method: str, budget: str, settings: dict[str, Any]
+    ) -> None:
+        self.result: Result | None = None
+        self.error: str | None = None
+        self.done, self.total = 0, 0
+        self.preview: Floats | None = None  # (bands, rows, cols) in the cube's unit
+        self.previews = 0
+        self.stopping = Event()
+        self._ask = (cube, observed, method, budget, settings)
+        self._last = 0.0
+        self._unscaled: Any = None
+        self._thread = Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        self.stopping.set()
+
+    def wait(self, seconds: float | None = None) -> None:
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        cube, observed, method, budget, settings = self._ask
+        try:
+            cube = cube.load()
+            self._unscaled = _unscaling(cube, observed)
+            told = {"budget": budget} if method == DEFAULT else settings
+            result = api.fill(cube, observed, method=method, progress=self._step, **told)
+            if self.stopping.is_set() and self.done < self.total:
+                note = f"stopped by hand after {self.done} of {self.total} steps"
+                result = replace(result, notes=[*result.notes, note])
+            self.result = result
+        except Stopped:
+            self.error = "stopped before there was anything to keep"
+        except HydiffError as error:
+            self.error = str(error)
+        except Exception as error:  # the page must say something; the log says where
+            logging.getLogger(__name__).exception("the fill failed")
+            self.error = f"{type(error).__name__}: {error}"
+
+    def _step(self, step: Step) -> bool:
+        self.done, self.total = step.done, step.total
+        if self.stopping.is_set():
+            if step.x is None:
+                raise Stopped
+            return True
+        now = time.monotonic()
+        if step.x is not None and now - self._last >= PREVIEW_EVERY:
+            self._last = now
+            self.preview = self._unscaled(step.x)
+            self.previews += 1
+        return False
+
+
+def _unscaling(cube: Cube, observed: Bools | None) -> Any:
+    """From a method's estimate, of the bands it works on, to values in the cube's unit."""
+    seen = problem.observed_entries(cube, observed, None)
+    values = np.asarray(cube.values, dtype=np.float64)
+    scale = detector_scale(values, seen, cube.good_bands, cube.detectors)
+    bands = seen.any(axis=(1, 2)) & cube.good_bands
+
+    def unscaled(x: Any) -> Floats:
+        if not isinstance(x, np.ndarray):
+            x = x.detach().double().cpu().numpy()
+        whole = np.full(values.shape, np.nan)
+        whole[bands] = x
+        return np.where(seen, values, scale.from_unit(whole))
+
+    return unscaled
+
+
+def refuse_large(cube: Cube, method: str) -> None:
+    if scene.wanted(cube, method, scene.limits(None, None, None)):
+        raise BadValue(
+            "this scene does not fit into memory as one: fill it by tiles in a shell, "
+            f"`hydiff fill {cube.path or 'FILE'} -o OUT.zarr`, and watch it with "
+            f"`hydiff view {cube.path or 'FILE'} OUT.zarr`"
+        )
+
+
+def default_output(path: Path) -> Path:
+    """Beside the input: scene.bil → scene_filled.bil."""
+    return path.with_name(f"{path.stem}_filled{path.suffix}")
+
+
+def save(result: Result, name: str, output: Path) -> list[Path]:
+    """Write a result as `name` into the folder of `output`, never over a file that is there."""
+    if not name or Path(name).name != name or name in (".", ".."):
+        raise BadValue(f"{name!r}: give the bare name of a file; it is written to {output.parent}")
+    path = output.parent / name
+    beside = (provenance.filled_mask_path, provenance.sigma_path, provenance.record_path)
+    for taken in (path, *(companion(path) for companion in beside)):
+        if taken.exists() or taken.is_symlink():
+            raise OutputError(f"{taken.name} exists in {output.parent}; choose another name")
+    return provenance.save(result, path, command=["hydiff", "view"])
+
+
+def ranges_of(text: str) -> tuple[tuple[float, float], tuple[float, float]]:
+    """`10:20, 30:40` as ((10, 20), (30, 40)): rows, then columns, the end not included."""
+    try:
+        rows, cols = (part.split(":") for part in text.split(","))
+        (top, bottom), (left, right) = ((float(a), float(b)) for a, b in (rows, cols))
+    except ValueError:
+        raise BadValue(f"{text!r}: expected rows, then columns, such as 10:20, 30:40") from None
+    return (top, bottom), (left, right)
+
+
+def enclosed(cols: Array, rows: Array, shape: tuple[int, int]) -> Bools:
+    """(rows, cols) True where the centre of a pixel lies inside an outline."""
+    from skimage import draw
+
+    inside = np.zeros(shape, bool)
+    corners = np.asarray(rows) - 0.5, np.asarray(cols) - 0.5
+    inside[draw.polygon(*corners, shape)] = True  # type: ignore[no-untyped-call]
+    return inside
+
+
+def settings_of(text: str) -> dict[str, str]:
+    """`steps=300, lr=0.01` as a dict."""
+    parts = text.replace(",", " ").split()
+    for part in parts:
+        if "=" not in part:
+            raise BadValue(f"{part}: expected settings as key=value, such as steps=300")
+    return dict(part.split("=", 1) for part in parts)

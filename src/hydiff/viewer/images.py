@@ -1,0 +1,121 @@
+"""Bands as pictures: uint8 RGBA (rows, cols, 4), transparent where there is no value.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hydiff.cube import Array, Bools, Cube, Floats
+from hydiff.plots import GAP_COLOUR, rgb_bands, to_nanometres
+
+Pixels = NDArray[np.uint8]
+
+PIXELS = 2_000_000  # a picture of more is sent with every second, third … row and column
+SAMPLE = 200_000  # pixels that percentiles are taken from
+NEAR = 50.0  # nm within which a band stands for a wavelength
+# red, green and blue of the presets, in nm
+PRESETS = {
+    "True colour": (650.0, 550.0, 450.0),
+    "False colour (vegetation red)": (860.0, 650.0, 550.0),
+    "Short-wave infrared": (2200.0, 1650.0, 860.0),
+}
+
+
+class Limits(NamedTuple):
+    """The values shown darkest and brightest."""
+
+    low: float
+    high: float
+
+
+def step_for(shape: tuple[int, ...]) -> int:
+    """Every how many rows and columns are sent for a picture of (rows, cols)."""
+    return int(np.ceil(np.sqrt(shape[0] * shape[1] / PIXELS))) if np.prod(shape) > PIXELS else 1
+
+
+def presets(cube: Cube) -> dict[str, tuple[int, int, int]]:
+    """The bands (from 0) of the presets that this cube can show; the first one always."""
+    found = {"True colour": rgb_bands(cube.wavelengths, cube.bands, cube.wavelength_units)}
+    nm = nanometres(cube)
+    if nm is None or not np.isfinite(nm).any():
+        return {"Default bands": found["True colour"]}
+    for name, targets in PRESETS.items():
+        away = np.abs(nm - np.array(targets)[:, None])
+        if np.nanmin(away, axis=1).max() <= NEAR:
+            r, g, b = (int(i) for i in np.nanargmin(away, axis=1))
+            found[name] = (r, g, b)
+        elif name in found:
+            found = {"Default bands": found.pop(name)}
+    return found
+
+
+def nanometres(cube: Cube) -> Floats | None:
+    """(bands,) or None when the file tells no wavelengths."""
+    if cube.wavelengths is None:
+        return None
+    return to_nanometres(cube.wavelengths, cube.wavelength_units)
+
+
+def limits(plane: Array, percent: tuple[float, float] = (1.0, 99.0)) -> Limits | None:
+    """Percentiles of the valid pixels of a band; None when there are none."""
+    valid = plane[np.isfinite(plane)]
+    if not valid.size:
+        return None
+    some = valid[:: -(-valid.size // SAMPLE)]
+    low, high = np.percentile(some, percent)
+    return Limits(float(low), float(high))
+
+
+def shares(plane: Array, bounds: Limits | None) -> Pixels:
+    """0 … 255 from the lower to the upper limit; mid-grey for a band without contrast."""
+    if bounds is None or not bounds.high > bounds.low:
+        return np.full(plane.shape, 128, np.uint8)
+    scaled = (plane - bounds.low) * (255.0 / (bounds.high - bounds.low))
+    # fmax takes the number beside a NaN: what is missing becomes 0, and transparent
+    bytes_: Pixels = np.fmin(np.fmax(np.rint(scaled), 0.0), 255.0).astype(np.uint8)
+    return bytes_
+
+
+def composite(planes: Sequence[Array], bounds: Sequence[Limits | None]) -> Pixels:
+    """Three bands as red, green and blue; transparent where one of them has no value."""
+    image = np.empty((*planes[0].shape, 4), np.uint8)
+    for channel, (plane, limit) in enumerate(zip(planes, bounds, strict=True)):
+        image[..., channel] = shares(plane, limit)
+    image[..., 3] = np.where(np.logical_and.reduce([np.isfinite(p) for p in planes]), 255, 0)
+    return image
+
+
+def mapped(plane: Array, bounds: Limits | None, palette: Pixels) -> Pixels:
+    """One band by a palette (256, 4); transparent where it has no value."""
+    numbers = packed(palette[None])[0]  # a pixel at a time is faster than its four bytes
+    image = np.where(np.isfinite(plane), numbers[shares(plane, bounds)], np.uint32(0))
+    return image[..., None].view(np.uint8)
+
+
+def palette(colours: Sequence[str]) -> Pixels:
+    """(256, 4), opaque, from 256 colours written as #rrggbb."""
+    return np.array([[*bytes.fromhex(colour[1:]), 255] for colour in colours], np.uint8)
+
+
+def packed(image: Pixels) -> NDArray[np.uint32]:
+    """(rows, cols), one number per pixel, as the browser's canvas takes it."""
+    return np.ascontiguousarray(image).view(np.uint32)[..., 0]
+
+
+def swiped(before: Pixels, after: Pixels, column: int) -> Pixels:
+    """`before` left of a column, `after` from it on."""
+    image = after.copy()
+    image[:, :column] = before[:, :column]
+    return image
+
+
+def overlaid(image: Pixels, missing: Bools, opacity: float = 0.55) -> Pixels:
+    """The gaps in their colour over a picture, as the browser blends it; opaque, on white."""
+    alpha = image[..., 3:] / 255.0
+    ground = image[..., :3] * alpha + 255.0 * (1 - alpha)
+    tinted = ground * (1 - opacity) + np.array(GAP_COLOUR) * opacity
+    rgb = np.where(missing[..., None], tinted, ground)
+    return np.concatenate([np.rint(rgb), np.full_like(alpha, 255.0)], axis=-1).astype(np.uint8)

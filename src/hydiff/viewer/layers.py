@@ -1,0 +1,230 @@
+"""What the viewer shows: layers of one scene, read a band or a spectrum at a time.
+
+Everything is float with NaN where an entry is missing, (rows, cols) for a band and (bands,) for a
+spectrum; cubes stay on disk until one of these is asked for.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hydiff import io, provenance
+from hydiff.cube import Array, Bools, Cube, Floats, as_cube
+from hydiff.errors import BadValue, CubeFormatError, ShapeMismatch
+from hydiff.result import Result
+from hydiff.viewer import live
+
+
+@dataclass(frozen=True, eq=False)
+class Fills:
+    """Which entries were filled, and how sure the fill is, in the packed form of the companions."""
+
+    bits: NDArray[np.uint8]  # (⌈bands/8⌉, rows, cols), eight bands to a byte
+    bands: int
+    shares: Array | None = None  # (n,) error bars of the filled entries in the order of the cube
+    unit: Floats | None = None  # (bands,) what a share of 1 is worth
+
+    @classmethod
+    def of(cls, filled: Bools, sigma: Array | None = None) -> Fills:
+        """From arrays (bands, rows, cols)."""
+        bars = None if sigma is None else np.asarray(sigma[filled])
+        return cls(np.packbits(filled, axis=0), len(filled), bars, np.ones(len(filled)))
+
+    def plane(self, band: int) -> Bools:
+        plane: Bools = (self.bits[band // 8] >> (7 - band % 8) & 1).astype(bool)
+        return plane
+
+    def all(self) -> Bools:
+        """(bands, rows, cols)"""
+        return np.unpackbits(self.bits, axis=0, count=self.bands).astype(bool)
+
+    def at(self, row: int, col: int) -> Bools:
+        return np.unpackbits(self.bits[:, row, col], count=self.bands).astype(bool)
+
+    def sigma_plane(self, band: int) -> Floats:
+        """(rows, cols) error bars of a band in the cube's unit; NaN where nothing was filled."""
+        where = self.plane(band)
+        plane = np.full(where.shape, np.nan)
+        if self.shares is not None and self.unit is not None:
+            first = self._starts[band, 0]
+            plane[where] = self.shares[first : first + where.sum()] * self.unit[band]
+        return plane
+
+    def sigma_at(self, row: int, col: int) -> Floats:
+        """(bands,) error bars of a pixel in the cube's unit; NaN where nothing was filled."""
+        where = self.at(row, col)
+        bars = np.full(self.bands, np.nan)
+        if self.shares is not None and self.unit is not None:
+            left = np.unpackbits(self.bits[:, row, :col], axis=0, count=self.bands)
+            place = self._starts[:, row] + left.sum(axis=1, dtype=np.int64)
+            bars[where] = self.shares[place[where]] * self.unit[where]
+        return bars
+
+    @cached_property
+    def _starts(self) -> NDArray[np.int64]:
+        """(bands, rows) how many filled entries come before a row of a band."""
+        counts = np.concatenate(
+            [np.unpackbits(group[None], axis=0).sum(axis=2, dtype=np.int64) for group in self.bits]
+        )[: self.bands]
+        starts: NDArray[np.int64] = np.cumsum(counts) - counts.ravel()
+        return starts.reshape(counts.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """One version of the scene."""
+
+    cube: Cube
+    hidden: Fills | None = None  # entries that were not yet there
+
+    def plane(self, band: int, step: int = 1) -> Floats:
+        """(rows, cols) of a band, every `step`-th row and column."""
+        values = np.asarray(self.cube.values[band : band + 1, ::step, ::step])
+        every = slice(None, None, step)
+        seen = self.cube.observed_in(values, None, every, every)[0]
+        if self.hidden is not None:
+            seen &= ~self.hidden.plane(band)[::step, ::step]
+        return np.where(seen, values[0], np.nan)
+
+    def alive(self) -> Bools:
+        """(bands,) True where some pixel has a value; reads the whole cube."""
+        seen = self.cube.observed()
+        if self.hidden is not None:
+            seen &= ~self.hidden.all()
+        return np.asarray(seen.any(axis=(1, 2)))
+
+    def spectrum(self, row: int, col: int) -> Floats:
+        """(bands,) of a pixel."""
+        rows, cols = slice(row, row + 1), slice(col, col + 1)
+        values = np.asarray(self.cube.values[:, rows, cols])
+        seen = self.cube.observed_in(values, None, rows, cols)[:, 0, 0]
+        if self.hidden is not None:
+            seen &= ~self.hidden.at(row, col)
+        return np.where(seen, values[:, 0, 0], np.nan)
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """A cube with gaps, and what is known of it beside: the fill, its error bars, the truth."""
+
+    before: Layer
+    after: Layer | None = None
+    truth: Layer | None = None
+    fills: Fills | None = None
+    name: str = "cube"
+    unfinished: tuple[Path, Path] | None = None  # output and folder of tiles, while it is filled
+
+    @property
+    def cube(self) -> Cube:
+        return self.before.cube
+
+
+def from_files(
+    file: Path, filled: Path | None = None, truth: Path | None = None, var: str | None = None
+) -> Scene:
+    """Open files lazily.
+
+    A fill that stands alone is compared with itself less what its companions call filled.  A fill
+    that a run by tiles has not finished is shown as far as it is.
+    """
+    cube = _numbers(io.read(file, var=var), file)
+    whole = None if truth is None else Layer(_like(cube, io.read(truth), truth))
+    if filled is None:
+        fills = read_fills(file, cube.shape)
+        if fills is None:
+            return Scene(Layer(cube), None, whole, name=file.name)
+        return Scene(Layer(cube, fills), Layer(cube), whole, fills, file.name)
+    work = provenance.tiles_path(filled)
+    if not filled.exists() and work.is_dir():
+        after = Layer(live.cube(work, cube))
+        return Scene(Layer(cube), after, whole, None, file.name, (filled, work))
+    after = Layer(_like(cube, io.read(filled, var=var), filled))
+    fills = read_fills(filled, cube.shape)
+    return Scene(Layer(cube, fills), after, whole, fills, file.name)
+
+
+def from_data(
+    data: Result | Cube | Array,
+    filled: Result | Cube | Array | None = None,
+    truth: Cube | Array | None = None,
+) -> Scene:
+    """From what is in memory; a Result brings its own before."""
+    fill = data if isinstance(data, Result) else filled
+    if isinstance(fill, Result):
+        scene = of_result(fill)
+    else:
+        cube = _numbers(as_cube(data), None)  # type: ignore[arg-type]
+        after = None if fill is None else Layer(_like(cube, as_cube(fill), None))
+        scene = Scene(Layer(cube), after, name=_name(cube))
+    if truth is not None:
+        scene = replace(scene, truth=Layer(_like(scene.cube, as_cube(truth), None)))
+    return scene
+
+
+def of_result(result: Result) -> Scene:
+    fills = Fills.of(result.filled, result.sigma)
+    cube = result.cube
+    return Scene(Layer(cube, fills), Layer(cube), None, fills, _name(cube))
+
+
+def read_fills(path: Path, shape: tuple[int, int, int]) -> Fills | None:
+    """The companions of a fill, still packed; None where there are none."""
+    beside, bars = provenance.filled_mask_path(path), provenance.sigma_path(path)
+    if not beside.is_file():
+        return None
+    told = _archive(beside, "missing")
+    packed = told["missing"]
+    if "bands" not in told or packed.shape != (-(-shape[0] // 8), *shape[1:]):
+        observed = io.read_mask(beside, "missing", shape)
+        packed = np.packbits(np.broadcast_to(~observed, shape), axis=0)
+    if not bars.is_file():
+        return Fills(packed, shape[0])
+    told = _archive(bars, "share", "unit")
+    count = int(np.bitwise_count(packed).sum(dtype=np.int64))
+    if told["share"].size != count or len(told["unit"]) != shape[0]:
+        raise ShapeMismatch(
+            f"{bars} holds {told['share'].size} error bars, but {count} entries were filled; "
+            "expected the two companions of one fill"
+        )
+    return Fills(packed, shape[0], told["share"], told["unit"].astype(np.float64))
+
+
+def _archive(path: Path, *names: str) -> dict[str, Array]:
+    """The arrays of a companion, among them these."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            held = {name: arrays[name] for name in arrays.files}
+        return {name: held[name] for name in names} | held
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile):
+        raise CubeFormatError(
+            f"{path}: expected a companion of a fill, with {' and '.join(names)}; "
+            "fill again, or move it away"
+        ) from None
+
+
+def _numbers(cube: Cube, path: Path | None) -> Cube:
+    if cube.dtype.kind not in "iufb" or 0 in cube.shape:
+        raise BadValue(
+            f"{path or 'the cube'}: {cube.dtype} values of shape {cube.shape} cannot be shown; "
+            "expected real numbers (bands, rows, cols)"
+        )
+    return cube
+
+
+def _like(cube: Cube, other: Cube, path: Path | None) -> Cube:
+    if other.shape != cube.shape:
+        raise ShapeMismatch(
+            f"{path or 'the other cube'} has shape {other.shape}, but the first one {cube.shape} "
+            "(bands, rows, cols); give versions of one scene"
+        )
+    return other
+
+
+def _name(cube: Cube) -> str:
+    return "cube" if cube.path is None else cube.path.name

@@ -1,0 +1,108 @@
+"""The page on this machine only: loopback address, own origin, own host names, no files."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import webbrowser
+from collections.abc import Callable
+from html import escape
+from typing import Any
+
+import panel as pn
+from tornado.httputil import HTTPServerRequest
+from tornado.routing import Matcher, Rule
+from tornado.web import RequestHandler
+from tornado.websocket import WebSocketClosedError
+
+from hydiff.errors import BadValue
+
+ADDRESS = "127.0.0.1"
+PORT = 5006  # tried first; another one is taken when it is in use
+NAMES = (ADDRESS, "localhost")
+
+
+class Foreign(Matcher):
+    """Requests that name another host, as a page elsewhere does that has its name point to us; and
+    those for resources by the name of a Python module, which Panel would import."""
+
+    def __init__(self, hosts: list[str]) -> None:
+        self.hosts = hosts
+
+    def match(self, request: HTTPServerRequest) -> dict[str, Any] | None:
+        ours = request.host.lower() in self.hosts and not request.path.startswith("/components")
+        return None if ours else {}
+
+
+class Refused(RequestHandler):
+    def prepare(self) -> None:
+        self.set_status(403)
+        self.finish("hydiff view answers to this machine only: open the address that it printed\n")
+
+
+def serve(
+    make: Callable[[], Any],
+    title: str,
+    port: int | None = None,
+    *,
+    browser: bool = True,
+    ready: Callable[[str], Any] = print,
+) -> None:
+    """Serve pages made by `make` until interrupted; `ready` is told the address."""
+    port = free_port(port)
+    hosts = [f"{name}:{port}" for name in NAMES]
+    logging.getLogger("bokeh.server.views.ws").setLevel(logging.ERROR)  # it warns of closed tabs
+    server = pn.serve(
+        {"/": lambda: _explained(make)},
+        address=ADDRESS,
+        port=port,
+        websocket_origin=hosts,
+        title={"/": title},
+        show=False,
+        start=False,
+        verbose=False,
+    )
+    server._tornado.default_router.rules.insert(0, Rule(Foreign(hosts), Refused))
+    server.io_loop.asyncio_loop.set_exception_handler(_quiet)
+    server.start()
+    url = f"http://{ADDRESS}:{port}/"
+    ready(url)
+    if browser:
+        server.io_loop.add_callback(webbrowser.open, url)
+    try:
+        server.io_loop.start()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        server.stop()
+
+
+def _quiet(loop: Any, context: dict[str, Any]) -> None:
+    """A tab that is closed while something is on its way to it is no error."""
+    if not isinstance(context.get("exception"), WebSocketClosedError):
+        loop.default_exception_handler(context)
+
+
+def _explained(make: Callable[[], Any]) -> Any:
+    """A page, or what kept it from being made; never a blank."""
+    try:
+        return make()
+    except Exception as error:
+        logging.getLogger(__name__).exception("the page could not be made")
+        told = escape(f"{type(error).__name__}: {error}")
+        return pn.pane.HTML(f'<p role="alert">This scene cannot be shown: {told}</p>')
+
+
+def free_port(wanted: int | None) -> int:
+    """The port asked for, or one that is free; BadValue when the one asked for is taken."""
+    for port in (PORT, 0) if wanted is None else (wanted,):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((ADDRESS, port))
+                return int(probe.getsockname()[1])
+            except (OSError, OverflowError) as error:
+                reason = getattr(error, "errno", None)
+    why = "is in use" if reason == errno.EADDRINUSE else "cannot be taken"
+    raise BadValue(f"port {wanted} {why}; give another --port, or none for a free one")

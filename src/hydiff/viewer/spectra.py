@@ -1,0 +1,155 @@
+"""Spectra of picked pixels: as curves to draw, as lines of text, as CSV.  Pure."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from io import StringIO
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hydiff.cube import Array, Bools, Cube, Floats
+from hydiff.viewer.images import nanometres
+from hydiff.viewer.layers import Scene
+
+# Okabe and Ito's colours, told apart with any colour vision; their purple marks the gaps.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#000000", "#56B4E9")
+HEADER = (
+    *("row", "column", "x", "y", "band", "wavelength", "good"),
+    *("before", "after", "sigma", "filled", "truth"),
+)
+JUMP = 5.0  # a step this many times the usual one means that bands were cut out
+
+
+class Spectrum(NamedTuple):
+    """All that is known of one pixel; (bands,) each, NaN where an entry is missing."""
+
+    row: int
+    col: int
+    before: Floats
+    after: Floats | None
+    sigma: Floats | None
+    truth: Floats | None
+    filled: Bools
+
+    @property
+    def best(self) -> Floats:
+        """The fill where there is one, else what was measured."""
+        return self.before if self.after is None else self.after
+
+
+def pick(scene: Scene, row: int, col: int) -> Spectrum:
+    before = scene.before.spectrum(row, col)
+    after = None if scene.after is None else scene.after.spectrum(row, col)
+    told = scene.fills is not None and scene.fills.shares is not None
+    filled = np.zeros(len(before), bool)
+    if after is not None:
+        filled = np.isnan(before) & np.isfinite(after)
+    return Spectrum(
+        row,
+        col,
+        before,
+        after,
+        scene.fills.sigma_at(row, col) if told and scene.fills is not None else None,
+        None if scene.truth is None else scene.truth.spectrum(row, col),
+        filled,
+    )
+
+
+def axis(cube: Cube) -> tuple[Floats, str]:
+    """(bands,) where bands are drawn, and the name of that axis."""
+    nm = nanometres(cube)
+    if nm is None or not np.isfinite(nm).any():
+        return np.arange(1.0, cube.bands + 1), "Band"
+    return nm, "Wavelength (nm)"
+
+
+def broken(x: Floats, *curves: Array) -> tuple[Array, ...]:
+    """Curves in rising x with a NaN where bands were cut out: no line across what was not seen."""
+    order = np.argsort(x)
+    steps = np.diff(x[order])
+    cuts = 1 + np.flatnonzero(steps > JUMP * np.median(steps)) if steps.size else np.array([], int)
+    return tuple(
+        np.insert(np.asarray(c, dtype=np.float64)[order], cuts, np.nan) for c in (x, *curves)
+    )
+
+
+def bad_ranges(x: Floats, good: Bools) -> list[tuple[float, float]]:
+    """Where bad bands lie on the axis, neighbours joined; each band reaches half way to the next.
+
+    At most half of the usual step, so that a band beside a hole does not shade the hole.
+    """
+    order = np.argsort(x)
+    x, bad = x[order], ~good[order]
+    half = 0.5 * float(np.median(np.diff(x))) if len(x) > 1 else 0.5
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], bad, [False]]).astype(int)))
+    return [(float(x[a] - half), float(x[b - 1] + half)) for a, b in edges.reshape(-1, 2)]
+
+
+def bands_between(x: Floats, sigma: Floats, centre: Floats) -> list[tuple[Floats, Floats]]:
+    """Outlines of the ±1σ band, one for each run of bands that have error bars."""
+    order = np.argsort(x)
+    x, low, high = x[order], (centre - sigma)[order], (centre + sigma)[order]
+    told = np.isfinite(low) & np.isfinite(high)
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], told, [False]]).astype(int)))
+    return [
+        (np.concatenate([x[a:b], x[a:b][::-1]]), np.concatenate([low[a:b], high[a:b][::-1]]))
+        for a, b in edges.reshape(-1, 2)
+    ]
+
+
+def map_position(cube: Cube, row: float, col: float) -> tuple[float, float] | None:
+    """Map coordinates of the centre of a pixel."""
+    if cube.transform is None:
+        return None
+    a, b, c, d, e, f = cube.transform[:6]
+    return a * (col + 0.5) + b * (row + 0.5) + c, d * (col + 0.5) + e * (row + 0.5) + f
+
+
+def place(cube: Cube, row: int, col: int) -> str:
+    """Where a pixel is, in words."""
+    at = map_position(cube, row, col)
+    there = "" if at is None else f" · x {at[0]:.10g}, y {at[1]:.10g}"
+    return f"row {row}, column {col}{there}"
+
+
+def number(value: float) -> str:
+    return "missing" if not np.isfinite(value) else f"{value:.5g}"
+
+
+def values_at(spectrum: Spectrum, band: int) -> str:
+    """What is known of one entry, in words."""
+    told = [f"before {number(spectrum.before[band])}"]
+    if spectrum.after is not None:
+        bar = np.nan if spectrum.sigma is None else spectrum.sigma[band]
+        told += [f"after {number(spectrum.after[band])}" + (f" ± {bar:.3g}" if bar == bar else "")]
+    if spectrum.truth is not None:
+        told += [f"truth {number(spectrum.truth[band])}"]
+    return ", ".join(told)
+
+
+def as_csv(scene: Scene, picked: Iterable[Spectrum]) -> str:
+    """One line per pixel and band; empty where there is no value."""
+    cube, text = scene.cube, StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(HEADER)
+    wavelengths = cube.wavelengths
+    for s in picked:
+        at = map_position(cube, s.row, s.col) or ("", "")
+        for band in range(cube.bands):
+            lines.writerow(
+                [
+                    *(s.row, s.col, *at, band + 1),
+                    "" if wavelengths is None else f"{wavelengths[band]:.10g}",
+                    int(cube.good_bands[band]),
+                    *(_cell(v, band) for v in (s.before, s.after, s.sigma)),
+                    int(s.filled[band]),
+                    _cell(s.truth, band),
+                ]
+            )
+    return text.getvalue()
+
+
+def _cell(values: Floats | None, band: int) -> Any:
+    return "" if values is None or not np.isfinite(values[band]) else repr(float(values[band]))

@@ -1,0 +1,692 @@
+"""The real page in a headless Chromium: every test ends without an error on the console, and
+without a request to anywhere but the viewer itself.
+
+Screenshots go to `test-artefacts/`.
+"""
+
+import csv
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from io import BytesIO, StringIO
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import urlopen
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy.ndimage import gaussian_filter
+
+import hydiff
+from conftest import ROOT
+from hydiff import errors, io, provenance
+from hydiff.cube import Cube
+from hydiff.plots import GAP_COLOUR
+from hydiff.viewer import images
+from hydiff.viewer.spectra import COLOURS
+
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+ARTEFACTS = ROOT / "test-artefacts"
+BANDS, ROWS, COLS = 20, 48, 64
+DESK, PHONE = (1280, 800), (390, 844)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Started for this module alone: Playwright's event loop is in the way of other tests."""
+    api = pytest.importorskip(
+        "playwright.sync_api", reason="no Playwright: pip install playwright (its driver alone)"
+    )
+    if CHROMIUM is None:
+        pytest.skip("no Chromium to drive the viewer with: apt-get install chromium")
+    with api.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A scene with gaps, its fill with companions, and its truth, as files."""
+    folder = tmp_path_factory.mktemp("view")
+    rng = np.random.default_rng(0)
+    maps = gaussian_filter(rng.standard_normal((3, ROWS, COLS)), (0, 4, 4))
+    spectra = 2 + gaussian_filter(rng.standard_normal((BANDS, 3)), (2, 0))
+    values = (1000 + 900 * np.tensordot(spectra, maps, 1)).astype(np.float32)
+    good = np.ones(BANDS, bool)
+    good[9:11] = False
+    truth = Cube(
+        values,
+        wavelengths=np.linspace(440.0, 2260.0, BANDS),
+        wavelength_units="nm",
+        good=good,
+        nodata=-9999.0,
+        crs="EPSG:32611",
+        transform=(60.0, 0.0, 500000.0, 0.0, -60.0, 4100000.0),
+    )
+    missing = np.zeros((ROWS, COLS), bool)
+    missing[:, 40:46] = missing[10:18, 8:16] = True
+    damaged = replace(truth, values=np.where(missing, np.float32(-9999), values))
+    io.write(truth, folder / "truth.bil")
+    io.write(damaged, folder / "scene.bil")
+    io.write_mask(missing, folder / "mask.npz", "missing")
+    provenance.save(
+        hydiff.fill(io.read(folder / "scene.bil"), budget="fast", outside="fill"),
+        folder / "filled.bil",
+    )
+    return folder
+
+
+class Server:
+    """`hydiff view` as a process of its own."""
+
+    def __init__(self, *arguments):
+        command = [sys.executable, "-m", "hydiff", "view", *map(str, arguments), "--no-browser"]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self.log = []
+        self.url = None
+        for line in self.process.stderr:
+            self.log.append(line)
+            if found := re.search(r"http://\S+", line):
+                self.url = found[0]
+                break
+        assert self.url, self.log
+        self.reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr))
+        self.reader.start()
+
+    def close(self):
+        self.process.terminate()
+        self.process.wait(20)
+        self.reader.join()
+        self.process.stderr.close()
+        assert "Traceback" not in "".join(self.log), "".join(self.log)
+
+
+@pytest.fixture(scope="module")
+def server(folder, browser):
+    out = folder / "out"
+    out.mkdir()
+    server = Server(
+        folder / "scene.bil",
+        folder / "filled.bil",
+        *("--truth", folder / "truth.bil", "--output", out / "result.bil"),
+    )
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def wrong():
+    """What no page may do: complain on its console, or ask anybody else for anything."""
+    return []
+
+
+@pytest.fixture(autouse=True)
+def nothing_wrong(wrong):
+    yield
+    found, wrong[:] = wrong[:], []
+    assert found == []
+
+
+@pytest.fixture(scope="module")
+def opened(browser, wrong):
+    """Opens pages, and keeps an eye on them."""
+    contexts = []
+
+    def open_page(url, size=DESK, **options):
+        width, height = size
+        context = browser.new_context(viewport={"width": width, "height": height}, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        host = urlsplit(url).netloc
+
+        def check(request):
+            at = urlsplit(request.url)
+            if at.netloc != host and at.scheme not in ("data", "blob"):
+                wrong.append(f"request to {request.url}")
+
+        page.on("request", check)
+        page.on("websocket", lambda s: urlsplit(s.url).netloc == host or wrong.append(s.url))
+        page.on("requestfailed", lambda r: wrong.append(f"failed {r.url}"))
+        page.on("response", lambda r: r.status < 400 or wrong.append(f"{r.status} {r.url}"))
+        page.on("pageerror", lambda e: wrong.append(f"error {e}"))
+        page.on("console", lambda m: m.type not in ("error", "warning") or wrong.append(m.text))
+        page.goto(url)
+        page.locator(".state p").wait_for()
+        page.wait_for_function("window.Bokeh && Bokeh.documents.length && Bokeh.index.roots.length")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def page(opened, server):
+    """A page of one's own."""
+    return opened(server.url)
+
+
+@pytest.fixture(scope="module")
+def shared(opened, server):
+    return opened(server.url)
+
+
+@pytest.fixture
+def look(shared):
+    """One page for all tests that only look at it, as it was at the beginning."""
+    shared.get_by_label("Show", exact=True).select_option("Colour composite")
+    wait_text(shared, "state", "Colour composite")
+    shared.get_by_label("Colours").select_option("True colour")
+    wait_text(shared, "state", "red band 3 ")
+    shared.get_by_role("button", name="Clear").click()
+    wait_text(shared, "picks", "Click a pixel")
+    shared.evaluate(CENTRE)
+    shared.mouse.move(0, 0)
+    return shared
+
+
+# ── reading the page ─────────────────────────────────────────────────────────────────────────────
+
+
+def text(page, name):
+    return " ".join(page.locator(f".{name} :is(p, td)").all_inner_texts())
+
+
+def wait_text(page, name, wanted):
+    from playwright.sync_api import expect
+
+    expect(page.locator(f".{name} :is(p, td)", has_text=wanted).first).to_be_visible(timeout=20_000)
+
+
+CENTRE = """() => {
+    for (const model of Bokeh.documents[0]._all_models.values())
+        if (model.type == "Slider") {
+            if (model.title.startsWith("Swipe")) model.value = model.end / 2
+            if (model.title == "Band") model.value = 3
+        }
+}"""
+SOURCE = """(columns) => {
+    for (const model of Bokeh.documents[0]._all_models.values())
+        if (model.type == "ColumnDataSource" && Object.keys(model.data).sort().join() == columns) {
+            const plain = (v) => ArrayBuffer.isView(v) ? Array.from(v)
+                : Array.isArray(v) ? v.map(plain) : v
+            return Object.fromEntries(Object.entries(model.data).map(([k, v]) => [k, plain(v)]))
+        }
+}"""
+SHOWN = """(bytes) => {
+    for (const model of Bokeh.documents[0]._all_models.values())
+        if (model.type == "ColumnDataSource" && "image" in model.data
+            && model.data.image[0].BYTES_PER_ELEMENT == bytes)
+            return Array.from(model.data.image[0])
+}"""
+PLACE = """([row, col]) => {
+    const figures = [...Bokeh.documents[0]._all_models.values()].filter((m) => m.type == "Figure")
+    const view = Bokeh.index.find_one(figures.find((m) => m.match_aspect))
+    const {x, y} = view.el.getBoundingClientRect()
+    return [x + view.frame.x_scale.compute(col + 0.5), y + view.frame.y_scale.compute(row + 0.5)]
+}"""
+
+
+def shown(page):
+    """(rows, cols, 4) the picture that the browser has put together."""
+    pixels = np.array(page.evaluate(SHOWN, 4), np.uint32).astype("<u4")
+    return pixels.view(np.uint8).reshape(ROWS, COLS, 4)
+
+
+def place(page, row, col):
+    """Where a pixel is on the screen."""
+    page.locator(".bk-Figure").first.scroll_into_view_if_needed()
+    page.evaluate("window.scrollTo(0, 0)")
+    return page.evaluate(PLACE, [row, col])
+
+
+def one_band(page):
+    page.get_by_label("Show", exact=True).select_option("One band")
+    wait_text(page, "state", "One band: band 3 ")
+
+
+def planes(folder, band):
+    truth, before = (
+        np.asarray(io.read(folder / n).values[band]) for n in ("truth.bil", "scene.bil")
+    )
+    after = np.asarray(io.read(folder / "filled.bil").values[band])
+    return np.where(before == -9999, np.nan, before).astype(float), after.astype(float), truth
+
+
+def pictures(folder, band):
+    """What one band must look like, before and after."""
+    from bokeh.palettes import Viridis256
+
+    before, after, _ = planes(folder, band)
+    limits, palette = images.limits(before), images.palette(Viridis256)
+    return [images.mapped(plane, limits, palette) for plane in (before, after)]
+
+
+# ── looking ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_page_tells_what_it_shows(look, folder):
+    assert look.title() == "hydiff view scene.bil"
+    assert look.locator(".title h1").inner_text() == "scene.bil"
+    assert "20 bands × 48 rows × 64 columns, float32" in text(look, "title")
+    assert "red band 3 (632 nm)" in text(look, "state")
+    assert "11.5 % of the pixels missing" in text(look, "state")
+    planes_of = [[p[i] for p in (planes(folder, b) for b in (2, 1, 0))] for i in (0, 1)]
+    limits = [images.limits(plane) for plane in planes_of[0]]
+    before, after = (images.composite(three, limits) for three in planes_of)
+    np.testing.assert_array_equal(shown(look), images.swiped(before, after, COLS // 2))
+
+
+def test_presets_and_sliders_choose_bands(look, folder):
+    look.get_by_label("Colours").select_option("Short-wave infrared")
+    wait_text(look, "state", "red band 19")
+    look.get_by_label("Blue band").press("ArrowRight")
+    wait_text(look, "state", "blue band 6")
+    assert look.get_by_label("Colours").input_value() == "Own choice"
+    one_band(look)
+    look.get_by_label("Band", exact=True).press("ArrowRight")
+    wait_text(look, "state", "band 4 (727 nm)")
+    before, after = pictures(folder, 3)
+    np.testing.assert_array_equal(shown(look), images.swiped(before, after, COLS // 2))
+
+
+def test_a_click_gives_the_spectrum_of_that_pixel(look, folder):
+    one_band(look)
+    row, col = 14, 12
+    look.mouse.click(*place(look, row, col))
+    wait_text(look, "picks", f"row {row}, column {col}")
+    after, truth = (io.read(folder / n).values[:, row, col] for n in ("filled.bil", "truth.bil"))
+    sigma = provenance.companions(folder / "filled.bil", (BANDS, ROWS, COLS))["sigma"][:, row, col]
+    told = text(look, "picks")
+    assert f"x {500000 + 60 * 12.5:.10g}, y {4100000 - 60 * 14.5:.10g}" in told
+    assert "20 of 20 bands filled" in told
+    assert f"before missing, after {after[2]:.5g} ± {sigma[2]:.3g}, truth {truth[2]:.5g}" in told
+    drawn = look.evaluate(SOURCE, "colour,x,y")  # the diamonds on filled bands
+    np.testing.assert_allclose(drawn["y"], after, rtol=1e-6)
+    marker = look.evaluate(SOURCE, "colour,number,x,y")
+    assert (marker["x"], marker["y"]) == ([col + 0.5], [row + 0.5])
+    assert set(drawn["colour"]) == {COLOURS[0]} == set(marker["colour"])
+    chip = look.locator(".picks .chip")
+    assert chip.evaluate("e => getComputedStyle(e).backgroundColor") == "rgb(0, 114, 178)"
+
+
+def test_spectra_by_keyboard(look, folder):
+    look.get_by_label("Row", exact=True).fill("30")
+    look.get_by_label("Column", exact=True).fill("20")
+    look.get_by_label("Column", exact=True).press("Tab")
+    look.get_by_role("button", name="Add spectrum").press("Enter")
+    wait_text(look, "picks", "row 30, column 20")
+    look.get_by_label("Row", exact=True).fill("31")
+    look.get_by_label("Row", exact=True).press("Tab")
+    look.get_by_role("button", name="Add spectrum").press("Enter")
+    wait_text(look, "picks", "row 31, column 20")
+    assert look.evaluate(SOURCE, "colour,number,x,y")["colour"] == list(COLOURS[:2])
+    look.get_by_role("button", name="Clear").press("Enter")
+    wait_text(look, "picks", "Click a pixel")
+
+
+def test_pointing_reads_values_and_coordinates(look, folder):
+    one_band(look)
+    look.mouse.move(*place(look, 5, 30))
+    wait_text(look, "readout", "row 5, column 30")
+    before, _, truth = planes(folder, 2)
+    told = text(look, "readout")
+    assert f"x {500000 + 60 * 30.5:.10g}, y {4100000 - 60 * 5.5:.10g}" in told
+    assert (
+        f"before {before[5, 30]:.5g}, after {before[5, 30]:.5g}, truth {truth[5, 30]:.5g}" in told
+    )
+
+
+def test_the_line_is_dragged_between_before_and_after(look, folder):
+    one_band(look)
+    before, after = pictures(folder, 2)
+    x, y = place(look, 24, COLS // 2 - 0.5)
+    look.mouse.move(x, y)
+    look.mouse.down()
+    look.mouse.move(*place(look, 24, 42.5), steps=8)
+    look.mouse.up()
+    from playwright.sync_api import expect
+
+    slider = look.get_by_label("Swipe")
+    expect(slider).to_have_attribute("aria-valuenow", "43.0")
+    np.testing.assert_array_equal(shown(look), images.swiped(before, after, 43))
+    slider.press("Home")
+    np.testing.assert_array_equal(shown(look), after)
+    slider.press("End")
+    np.testing.assert_array_equal(shown(look), before)
+
+
+def test_the_gaps_are_shown_and_hidden(look, folder):
+    one_band(look)
+    look.get_by_label("Swipe").press("Home")  # only the fill
+    x, y = place(look, 14, 12)
+
+    def colour():
+        shot = look.screenshot(clip={"x": x, "y": y, "width": 2, "height": 2})
+        return np.asarray(Image.open(BytesIO(shot)).convert("RGB")).mean(axis=(0, 1))
+
+    _, after = pictures(folder, 2)
+    plain = after[14, 12, :3].astype(float)
+    np.testing.assert_allclose(colour(), plain, atol=3)
+    look.get_by_label("Show gaps").press("Space")
+    look.wait_for_timeout(300)
+    np.testing.assert_allclose(colour(), 0.45 * plain + 0.55 * np.array(GAP_COLOUR), atol=4)
+    before, _, _ = planes(folder, 2)
+    gaps = np.array(look.evaluate(SHOWN, 1), bool).reshape(ROWS, COLS)
+    np.testing.assert_array_equal(gaps, np.isnan(before))
+    look.get_by_label("Show gaps").press("Space")
+    look.wait_for_timeout(300)
+    np.testing.assert_allclose(colour(), plain, atol=3)
+
+
+def test_error_bars_and_errors_are_maps(look, folder):
+    look.get_by_label("Show", exact=True).select_option("Error bars (1 σ)")
+    wait_text(look, "state", "Error bars (1 σ): band 3 (632 nm) from 0 to")
+    before, after, truth = planes(folder, 2)
+    np.testing.assert_array_equal(shown(look)[..., 3] == 255, np.isnan(before))
+    look.get_by_label("Show", exact=True).select_option("Error against the truth")
+    top = np.percentile(np.abs(after - truth), 99)
+    wait_text(look, "state", f"Error against the truth: band 3 (632 nm) from 0 to {top:.4g}")
+
+
+def test_pictures_and_spectra_are_downloaded(look, folder):
+    one_band(look)
+    look.mouse.click(*place(look, 14, 12))
+    wait_text(look, "picks", "row 14, column 12")
+    with look.expect_download() as got:
+        look.get_by_role("button", name="Spectra (CSV)").click()
+    table = list(csv.DictReader(StringIO(got.value.path().read_text())))
+    after = io.read(folder / "filled.bil").values[:, 14, 12]
+    np.testing.assert_array_equal([float(line["after"]) for line in table], after)
+    with look.expect_download() as got:
+        look.get_by_role("button", name="Picture (PNG)").click()
+    assert got.value.suggested_filename == "picture.png"
+    picture = np.asarray(Image.open(got.value.path()))
+    before, after = pictures(folder, 2)
+    both = images.swiped(before, after, COLS // 2)
+    expected = images.overlaid(both, np.zeros((ROWS, COLS), bool))
+    np.testing.assert_array_equal(picture, expected)
+
+
+# ── filling ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_fill_from_the_page_to_the_saved_file(page, folder):
+    page.get_by_label("Drag on the picture to").select_option("Mark a rectangle")
+    x, y = place(page, 29.5, 19.5)
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(*place(page, 35.5, 27.5), steps=6)
+    page.mouse.up()
+    wait_text(page, "marked", "48 pixels are marked")
+    box = page.get_by_label("Mark rows, columns as gap")
+    box.fill("2:6, 50:60")
+    box.press("Enter")
+    wait_text(page, "marked", "88 pixels are marked")
+    page.get_by_label("Method", exact=True).select_option("harmonic")
+    page.get_by_role("button", name="Fill", exact=True).click()
+    wait_text(page, "status", "entries with harmonic in")
+    page.get_by_label("Save as").fill("mine.bil")
+    page.get_by_label("Save as").press("Tab")
+    page.get_by_role("button", name="Save", exact=True).click()
+    wait_text(page, "status", "Saved mine.bil")
+    observed = np.ones((ROWS, COLS), bool)
+    observed[30:36, 20:28] = observed[2:6, 50:60] = False
+    expected = hydiff.fill(io.read(folder / "scene.bil"), observed, method="harmonic")
+    saved = folder / "out" / "mine.bil"
+    np.testing.assert_array_equal(io.read(saved).values[...], expected.cube.values)
+    told = provenance.companions(saved, (BANDS, ROWS, COLS))
+    np.testing.assert_array_equal(told["filled"], expected.filled)
+    contents = saved.read_bytes()
+    page.get_by_role("button", name="Save", exact=True).click()
+    wait_text(page, "alert", "mine.bil exists in")
+    assert saved.read_bytes() == contents
+
+
+def test_a_fill_is_watched_and_stopped(page, folder):
+    page.get_by_label("Method", exact=True).select_option("ei")
+    page.get_by_label("Settings of the method").fill("steps=100000 channels=8")
+    page.get_by_label("Settings of the method").press("Tab")
+    page.get_by_role("button", name="Fill", exact=True).click()
+    wait_text(page, "status", re.compile(r"ei: step \d+ of 100001"))
+    first = shown(page)
+    deadline = time.monotonic() + 20
+    while (shown(page) == first).all() and time.monotonic() < deadline:
+        page.wait_for_timeout(200)
+    assert (shown(page) != first).any()  # a preview
+    page.get_by_role("button", name="Stop").click()
+    wait_text(page, "status", re.compile(r"stopped by hand after \d+ of 100001 steps"))
+    page.get_by_label("Save as").fill("stopped.bil")
+    page.get_by_label("Save as").press("Tab")
+    page.get_by_role("button", name="Save", exact=True).click()
+    wait_text(page, "status", "Saved stopped.bil")
+    saved = np.asarray(io.read(folder / "out" / "stopped.bil").values)
+    scene = np.asarray(io.read(folder / "scene.bil").values)
+    np.testing.assert_array_equal(saved[scene != -9999], scene[scene != -9999])
+    assert (saved[:, 10:18, 8:16] != -9999).all()
+
+
+def test_what_goes_wrong_is_told(page):
+    page.get_by_label("Method", exact=True).select_option("smooth")
+    settings = page.get_by_label("Settings of the method")
+    for typed, told in (("nope=1", "unknown setting of smooth 'nope'"), ("fast", "key=value")):
+        settings.fill(typed)
+        settings.press("Tab")
+        page.get_by_role("button", name="Fill", exact=True).click()
+        wait_text(page, "alert", told)
+    box = page.get_by_label("Mark rows, columns as gap")
+    box.fill("everything")
+    box.press("Enter")
+    wait_text(page, "alert", "expected rows, then columns")
+    assert page.locator(".alert [role=alert]").count() == 1
+
+
+# ── for everybody ────────────────────────────────────────────────────────────────────────────────
+
+FOCUS = """() => {
+    let e = document.activeElement
+    while (e.shadowRoot && e.shadowRoot.activeElement) e = e.shadowRoot.activeElement
+    const label = e.labels && e.labels.length ? e.labels[0].textContent : ""
+    return [e.tagName, e.getAttribute("aria-label") || label || e.title || e.textContent]
+}"""
+
+
+def test_every_control_is_reached_by_keyboard_and_has_a_name(page):
+    names = []
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        tag, name = page.evaluate(FOCUS)
+        if tag == "BODY":
+            break
+        assert name.strip(), f"{tag} after {names[-1:]}"
+        names.append(name.strip())
+    wanted = (
+        "Show, Colours, Red band, Green band, Blue band, Show gaps, Picture (PNG), Read again, Row"
+    )
+    wanted += ", Column, Add spectrum, Clear, Spectra (CSV), Method, Effort, Drag on the picture to"
+    wanted += ", Unmark last, Fill, Save as"
+    assert set(wanted.split(", ")) - set(names) == set()
+    assert any(name.startswith("Swipe") for name in names)
+
+
+@pytest.mark.parametrize(("name", "size"), [("desk", DESK), ("phone", PHONE)])
+def test_it_fits_on_the_screen(opened, server, name, size):
+    page = opened(server.url, size, is_mobile=name == "phone", has_touch=name == "phone")
+    page.mouse.click(*place(page, 14, 12))
+    wait_text(page, "picks", "row 14, column 12")
+    page.wait_for_timeout(700)  # sooner, it would be a double click
+    page.mouse.click(*place(page, 30, 44))
+    wait_text(page, "picks", "row 30, column 44")
+    assert page.evaluate("window.innerWidth") == size[0]
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+    clipped = page.evaluate(CLIPPED)
+    assert clipped == []
+    ARTEFACTS.mkdir(exist_ok=True)
+    page.screenshot(path=ARTEFACTS / f"viewer-{name}.png", full_page=True)
+
+
+CLIPPED = """() => {
+    const wrong = []
+    const look = (root) => {
+        for (const e of root.querySelectorAll("*")) {
+            if (e.shadowRoot) look(e.shadowRoot)
+            if (!e.matches("label, .bk-btn, p, td, h1, h2, .bk-slider-title")) continue
+            const box = e.getBoundingClientRect()
+            if (box.width && (box.right > window.innerWidth + 1 || box.left < -1
+                || e.scrollWidth > e.clientWidth + 2 && getComputedStyle(e).display != "inline"))
+                wrong.push(e.textContent)
+        }
+    }
+    look(document)
+    return wrong
+}"""
+
+
+# ── odd scenes ───────────────────────────────────────────────────────────────────────────────────
+
+
+def odd_scenes():
+    plain = np.random.default_rng(1).random((6, 9, 11))
+    some_dead = plain.copy()
+    some_dead[[0, 3, 5]] = np.nan
+    waves = np.linspace(450.0, 950.0, 6)
+    return {
+        "no wavelengths": (Cube(plain), "tells no wavelengths"),
+        "one band": (Cube(plain[:1], wavelengths=waves[:1]), "has one band"),
+        "dead bands": (Cube(some_dead, wavelengths=waves), "3 of 6 bands have no value"),
+        "all missing": (Cube(np.full((6, 9, 11), np.nan), wavelengths=waves), "Every entry is"),
+        "one pixel": (Cube(plain[:, :1, :1], wavelengths=waves), ""),
+        "constant": (Cube(np.ones((6, 9, 11)), wavelengths=waves), ""),
+    }
+
+
+@pytest.mark.parametrize("name", odd_scenes())
+def test_odd_scenes_are_explained(name):
+    pytest.importorskip("panel")
+    from hydiff.viewer import layers
+    from hydiff.viewer.page import Page
+
+    cube, told = odd_scenes()[name]
+    shown = Page(layers.from_data(cube))
+    assert told in shown.controls.alert.object
+    assert "pixels missing" in shown.controls.state.object
+    shown.pick(0, 0)
+    assert "row 0, column 0" in shown.controls.picks.object
+    if name == "dead bands":
+        assert "has no value" not in shown.controls.state.object
+
+
+def test_two_viewers_at_once_and_the_oddest_scene_in_the_browser(opened, server, tmp_path):
+    """One band, no wavelengths, no value, beside the viewer that is already running."""
+    io.write(Cube(np.full((1, 9, 11), np.nan)), tmp_path / "odd.tif")
+    other = Server(tmp_path / "odd.tif")
+    try:
+        assert other.url != server.url
+        page = opened(other.url)
+        for told in ("has one band", "tells no wavelengths", "Every entry is missing"):
+            wait_text(page, "alert", told)
+        page.get_by_role("button", name="Add spectrum").click()
+        wait_text(page, "picks", "row 4, column 5")
+        page.get_by_role("button", name="Fill", exact=True).click()
+        wait_text(page, "alert", "every entry is missing")
+        page.context.close()
+    finally:
+        other.close()
+
+
+# ── who is served ────────────────────────────────────────────────────────────────────────────────
+
+
+def answer(url, request):
+    parts = urlsplit(url)
+    with socket.create_connection((parts.hostname, parts.port), 10) as connection:
+        connection.sendall(request.replace("\n", "\r\n").encode() + b"\r\n\r\n")
+        return connection.recv(200).decode(errors="replace").splitlines()[0]
+
+
+def upgrade(host, origin):
+    return (
+        f"GET /ws HTTP/1.1\nHost: {host}\nOrigin: {origin}\nUpgrade: websocket\n"
+        "Connection: Upgrade\nSec-WebSocket-Version: 13\n"
+        "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\nSec-WebSocket-Protocol: bokeh"
+    )
+
+
+def test_other_hosts_and_origins_are_refused(server):
+    host = urlsplit(server.url).netloc
+    port = host.split(":")[1]
+    assert " 200 " in answer(server.url, f"GET / HTTP/1.1\nHost: {host}")
+    assert " 200 " in answer(server.url, f"GET / HTTP/1.1\nHost: localhost:{port}")
+    for other in (
+        "example.org",
+        f"example.org:{port}",
+        "127.0.0.1:1",
+        f"127.0.0.1.example.org:{port}",
+    ):
+        assert " 403 " in answer(server.url, f"GET / HTTP/1.1\nHost: {other}")
+        assert " 403 " in answer(server.url, upgrade(other, f"http://{other}"))
+        assert " 403 " in answer(server.url, upgrade(host, f"http://{other}"))
+
+
+def test_it_listens_on_loopback_alone(server):
+    port = urlsplit(server.url).port
+    tables = [Path("/proc/net/tcp"), Path("/proc/net/tcp6")]
+    if not tables[0].exists():
+        pytest.skip("the sockets of a process are told by /proc, on Linux")
+    lines = [line.split() for t in tables if t.exists() for line in t.read_text().splitlines()[1:]]
+    listening = (line[1].split(":") for line in lines if line[3] == "0A")
+    assert {address for address, p in listening if int(p, 16) == port} == {"0100007F"}
+
+
+def test_no_file_is_served(server, folder):
+    host = urlsplit(server.url).netloc
+    up = "/..".join([""] * 9)
+    for path in (
+        *(str(folder / "scene.bil"), "/scene.bil", "/../scene.bil", "//etc/passwd"),
+        *(f"/static{up}/etc/passwd", f"/static/extensions{up}/etc/passwd"),
+        *(f"/static/extensions/panel{up}/etc/passwd", f"/components{up}/etc/passwd"),
+    ):
+        status = answer(server.url, f"GET {path} HTTP/1.1\nHost: {host}")
+        assert " 404 " in status or " 403 " in status, path
+
+
+def test_the_page_names_no_other_address(server):
+    """Icons too, which a headless browser does not ask for."""
+    with urlopen(server.url) as reply:
+        assert re.findall(r"https?://[^\"' ]+", reply.read().decode()) == []
+
+
+def test_what_cannot_be_opened_is_refused_before_there_is_a_page(folder, tmp_path):
+    command = [sys.executable, "-m", "hydiff", "view", tmp_path / "none.tif", "--no-browser"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no such file" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_what_cannot_be_served_is_refused(folder, tmp_path):
+    from hydiff.cli.view import view
+
+    (tmp_path / "noise.tif").write_bytes(b"noise")
+    with pytest.raises(errors.CubeFormatError, match=r"noise\.tif"):
+        view(tmp_path / "noise.tif", browser=False)
+    with pytest.raises(errors.OutputError, match="is not a folder"):
+        view(folder / "scene.bil", output=tmp_path / "none" / "x.bil", browser=False)
+    with pytest.raises(errors.ShapeMismatch, match="mask"):
+        io.write_mask(np.ones((3, 3), bool), tmp_path / "mask.npz", "missing")
+        view(folder / "scene.bil", missing=tmp_path / "mask.npz", browser=False)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(errors.BadValue, match=f"port {port} is in use"):
+            view(folder / "scene.bil", port=port, browser=False)
