@@ -16,8 +16,10 @@ ROWS = [
     {"__main__"},
     {"cli"},
     {"bench", "terminal"},
+    {"archive"},
+    {"job"},
     {"handoff", "scene"},
-    {"api", "provenance", "simulate", "info"},
+    {"api", "provenance", "simulate", "info", "order"},
     {"auto"},
     {"run"},
     {"methods", "train", "problem"},
@@ -39,6 +41,7 @@ ROWS = [
     },
     {"checkpoint"},
     {"io", "mask", "census", "detect", "result", "metrics", "plots", "bundled", "ortho"},
+    {"cluster"},
     {"cube", "errors"},
 ]
 ALLOWED = {
@@ -118,6 +121,9 @@ HEAVY = {
     "spectral",
     "pandas",
     "zarr",
+    "dask",
+    "distributed",
+    "pyarrow",
 }
 
 

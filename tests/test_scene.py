@@ -15,7 +15,8 @@ import hydiff
 from hydiff import io, mask, problem, provenance, scene
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, HydiffError, NothingObserved, OutputError
-from hydiff.scene import Limits, Order
+from hydiff.order import Order
+from hydiff.scene import Limits
 
 PLENTY = 8e9
 LINEAR, SMOOTH = Order(method="linear"), Order(method="smooth", outside="fill")
