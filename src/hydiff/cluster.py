@@ -60,8 +60,9 @@ def crew(
     if find_spec("distributed") is None:
         raise BadValue(f"--workers and --scheduler need Dask: {INSTALL}")
     with _local(workers) if workers is not None else _joined(str(scheduler)) as client:
-        found = client.scheduler_info(n_workers=-1)["workers"]
-        if find_spec("bokeh") is not None:
+        told = client.scheduler_info(n_workers=-1)
+        found = told["workers"]
+        if "dashboard" in told["services"] and find_spec("bokeh") is not None:
             say(f"dashboard: {client.dashboard_link}")
         if not found:
             say(f"{scheduler} has no workers yet: waiting for the first one")
@@ -128,7 +129,7 @@ def _run(
     ]
     index = {future.key: i for i, future in enumerate(futures)}
     try:
-        for future in as_completed(futures):
+        for future in as_completed(futures, loop=client.loop):
             yield _outcome(index[future.key], future)
     finally:
         client.cancel(futures)  # the rest is not wanted after an error or an interruption
