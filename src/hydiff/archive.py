@@ -96,6 +96,8 @@ def fill_all(
     those that are not.
     """
     _check(inputs, order)
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(f"{folder} is a file; name a folder for several inputs")
     with io.staging.explained(folder / PARQUET, folder):
         folder.mkdir(exist_ok=True)
         _claim(folder, order, resume)
@@ -194,8 +196,6 @@ def _claim(folder: Path, order: Order, resume: bool) -> None:
             f"cannot go on in {folder}: its fills were asked for with other settings, or made by "
             "another version; repeat those, or choose another folder"
         )
-    if folder.exists() and not folder.is_dir():
-        raise OutputError(f"{folder} is a file; name a folder for several inputs")
     path.write_text(json.dumps(now) + "\n")
 
 
@@ -203,13 +203,10 @@ def _write(table: Sequence[Row], folder: Path) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
-    kinds = {str: pa.string(), int: pa.int64(), float: pa.float64()}
-    hints = Row.__annotations__
-    fields = [
-        (name, kinds[next(k for k in kinds if k.__name__ in str(hints[name]))])
-        for name in Row._fields
-    ]
-    columns = pa.table([row._asdict() for row in table], schema=pa.schema(fields))
+    kinds = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
+    hints = {name: str(kind).split()[0] for name, kind in Row.__annotations__.items()}
+    schema = pa.schema([(name, kinds[hints[name]]) for name in Row._fields])
+    columns = pa.Table.from_pylist([row._asdict() for row in table], schema=schema)
     for name in (PARQUET, MARKDOWN):
         with io.staged(folder / name, overwrite=True) as staging:
             if name == PARQUET:
