@@ -5,8 +5,9 @@
 
 Appends to benchmarks/results/scene.csv, a row per run.  The scene is Indian Pines, mirrored to the
 size and stretched to the bands, each copy with a gain of its own; 12 % of the pixels are missing in
-slanted stripes and two frames of 32 lines.  netCDF in EMIT's layout, not compressed (1.8 GB).  Every process has one thread.  Memory is the highest VmHWM that was
-seen, of the driver and of any worker.  `load` is what others did on the machine when a run began.
+slanted stripes and two frames of 32 lines.  netCDF in EMIT's layout, not compressed (1.8 GB).
+Every process has one thread.  Memory is the highest VmHWM that was seen, of the driver and of any
+worker.  `load` is what others did on the machine when a run began.
 """
 
 import argparse

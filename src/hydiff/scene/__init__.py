@@ -80,7 +80,8 @@ def fill(
         decided = decide.decision(scene, order, bounds)
         _fill_tiles(scene, order, fingerprint(belongs, decided.recipe), run, progress)
         markers = [json.loads(ledger.marker(work, t).read_text()) for t in scene.planned]
-        filled, changed = assemble.filled_entries(scene, order.nodata)
+        mosaic = assemble.mosaic(scene)
+        filled, changed = assemble.filled_entries(mosaic, order.nodata)
         count = filled.total()
         if (unreached := scene.target.total() - count) > 0:
             left[_out_of_reach(order)] = unreached
@@ -97,9 +98,9 @@ def fill(
             "seconds": round(time.perf_counter() - began, 3),
         }
         bars = bool(markers) and all(m["bars"] for m in markers)
-        written = replace(cube, values=assemble.values(scene, filled, order.nodata))
+        written = replace(cube, values=assemble.values(mosaic, filled, order.nodata))
         record = provenance.dated(command, source, told)
-        made = assemble.write(scene, written, filled, bars, record, output, overwrite)
+        made = assemble.write(mosaic, written, filled, bars, record, output, overwrite)
         shutil.rmtree(work)
     return Filled(made, record)
 

@@ -7,45 +7,68 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hydiff import io, problem, provenance, tiles
 from hydiff.cube import Array, Cube, Floats, Lazy
 from hydiff.io.blocks import blocks
+from hydiff.mask import Ints
 from hydiff.scene import ledger
 from hydiff.scene.masks import Bits, everything
 from hydiff.scene.plan import Scene, opened
-from hydiff.tiles import Box
+from hydiff.tiles import Box, Tile
 
 
-def _blended(scene: Scene, layer: int, bands: slice, box: Box) -> Floats:
-    """(bands, rows, cols) of a box: what the tiles say, NaN where nothing was filled."""
-    return tiles.overlap_add(box, bands.stop - bands.start, _pieces(scene, layer, bands, box))
+class Kept(NamedTuple):
+    """A finished tile on disk: float64 (layers, bands, n) for n pixels, row by row."""
+
+    tile: Tile
+    rows: Ints  # (n,) of the scene
+    cols: Ints
+    weight: Floats
+    offset: int  # bytes before the values
+    shape: tuple[int, ...]
 
 
-def _pieces(scene: Scene, layer: int, bands: slice, box: Box) -> Iterator[tiles.Piece]:
+class Mosaic(NamedTuple):
+    scene: Scene
+    kept: list[Kept]
+
+    def blended(self, layer: int, bands: slice, box: Box) -> Floats:
+        """(bands, rows, cols) of a box: what the tiles say, NaN where nothing was filled."""
+        return tiles.overlap_add(box, bands.stop - bands.start, self._pieces(layer, bands, box))
+
+    def _pieces(self, layer: int, bands: slice, box: Box) -> Iterator[tiles.Piece]:
+        for tile, rows, cols, weight, offset, shape in self.kept:
+            if all(
+                s.start < b.stop and b.start < s.stop
+                for s, b in zip(tile.support, box, strict=True)
+            ):
+                at = slice(*np.searchsorted(rows, (box[0].start, box[0].stop)))
+                path = ledger.kept(self.scene.work, tile)
+                values = np.memmap(path, np.float64, "r", offset, shape)[layer, bands, at]
+                yield tiles.Piece(rows[at], cols[at], weight[at], np.asarray(values))
+
+
+def mosaic(scene: Scene) -> Mosaic:
+    """The finished tiles of a scene, ready to be added up."""
+    kept = []
     for tile in scene.planned:
-        if all(
-            s.start < b.stop and b.start < s.stop for s, b in zip(tile.support, box, strict=True)
-        ):
-            rows, cols = np.nonzero(scene.gaps[tile.support])
-            weight = tiles.weights(scene.cuts, tile)[rows, cols]
-            kept = np.load(ledger.kept(scene.work, tile), mmap_mode="r")
-            yield tiles.Piece(
-                rows + tile.support[0].start,
-                cols + tile.support[1].start,
-                weight,
-                np.array(kept[layer, bands]),
-            )
+        rows, cols = np.nonzero(scene.gaps[tile.support])
+        weight = tiles.weights(scene.cuts, tile)[rows, cols]
+        values = np.load(ledger.kept(scene.work, tile), mmap_mode="r")
+        rows, cols = rows + tile.support[0].start, cols + tile.support[1].start
+        kept.append(Kept(tile, rows, cols, weight, values.offset, values.shape))
+    return Mosaic(scene, kept)
 
 
 def _pieces_of(block: tuple[slice, slice, slice]) -> Iterator[tuple[slice, slice, slice]]:
     """A block in parts of some MB, so that adding up takes little memory."""
     bands, rows, cols = block
     shape = (bands.stop - bands.start, rows.stop - rows.start, cols.stop - cols.start)
-    for b, r, _ in blocks(shape, 64):
+    for b, r, _ in blocks(shape, 24):
         yield (
             slice(bands.start + b.start, bands.start + b.stop),
             slice(rows.start + r.start, rows.start + r.stop),
@@ -53,14 +76,14 @@ def _pieces_of(block: tuple[slice, slice, slice]) -> Iterator[tuple[slice, slice
         )
 
 
-def filled_entries(scene: Scene, nodata: float | None) -> tuple[Bits, Counter[str]]:
+def filled_entries(mosaic: Mosaic, nodata: float | None) -> tuple[Bits, Counter[str]]:
     """What is filled, and how many values the dtype changed, by what it did to them."""
-    shape = scene.cube.shape
+    scene, shape = mosaic.scene, mosaic.scene.cube.shape
     filled = Bits(scene.work / "filled.bits", shape).empty()
     changed: Counter[str] = Counter()
     plain = Cube(np.zeros((1, 1, 1), scene.cube.dtype), nodata=scene.cube.nodata)
     for bands, rows, cols in _pieces_of((slice(0, shape[0]), *everything(shape))):
-        found = _blended(scene, 0, bands, (rows, cols))
+        found = mosaic.blended(0, bands, (rows, cols))
         told = np.isfinite(found)
         filled.put(bands, rows, told)
         new = found[told][None, None]
@@ -69,15 +92,16 @@ def filled_entries(scene: Scene, nodata: float | None) -> tuple[Bits, Counter[st
     return filled, changed
 
 
-def values(scene: Scene, filled: Bits, nodata: float | None) -> Lazy:
+def values(mosaic: Mosaic, filled: Bits, nodata: float | None) -> Lazy:
     """The input's values with the blended tiles in its gaps, worked out when they are read."""
+    scene = mosaic.scene
 
     def read(bands: slice, rows: slice, cols: slice) -> Array:
         out = np.array(opened(scene.path, scene.var).values[bands, rows, cols])
         for part in _pieces_of((bands, rows, cols)):
             where = filled.get(*part)
             if where.any():
-                found = _blended(scene, 0, part[0], part[1:])
+                found = mosaic.blended(0, part[0], part[1:])
                 inside = tuple(
                     slice(p.start - o.start, p.stop - o.start)
                     for p, o in zip(part, (bands, rows, cols), strict=True)
@@ -91,7 +115,7 @@ def values(scene: Scene, filled: Bits, nodata: float | None) -> Lazy:
 
 
 def write(
-    scene: Scene,
+    mosaic: Mosaic,
     cube: Cube,
     filled: Bits,
     bars: bool,
@@ -110,7 +134,7 @@ def write(
         if bars:
             kind = problem.float_for(cube.dtype)
             pairs = (
-                (_blended(scene, 1, slice(b, b + 1), everything(cube.shape))[0].astype(kind), f)
+                (mosaic.blended(1, slice(b, b + 1), everything(cube.shape))[0].astype(kind), f)
                 for b, f in ((b, filled.plane(b)) for b in range(bands))
             )
             count = record["entries"]["filled"]

@@ -99,7 +99,7 @@ def keep(work: Path, tile: Tile, tag: str, values: Array, told: Mapping[str, Any
     """The tile's values, then its marker: a marker vouches for whole values."""
     path = kept(work, tile)
     with _draft(path).open("wb") as file:
-        np.save(file, values)
+        np.save(file, np.ascontiguousarray(values))  # bands apart, as they are read
         _to_disk(file)
     _draft(path).replace(path)
     note = {"belongs to": tag, "sha256": _digest(path), **told}
