@@ -6,11 +6,13 @@
 Appends to benchmarks/results/scene.csv, a row per run.  The scene is Indian Pines, mirrored to the
 size and stretched to the bands, each copy with a gain of its own; 12 % of the pixels are missing in
 slanted stripes and two frames of 32 lines.  netCDF in EMIT's layout, not compressed (1.8 GB).
-Every process has one thread.  Memory is the highest VmHWM that was seen, of the driver and of any
-worker.  `load` is what others did on the machine when a run began.
+Every process has one thread.  CPU seconds (the driver's, the busiest worker's) are what it takes
+on idle cores.  Memory is the highest VmHWM that was seen.  `load` is what others did on the machine
+when a run began.
 """
 
 import argparse
+import contextlib
 import csv
 import json
 import os
@@ -24,10 +26,11 @@ from pathlib import Path
 import h5py
 import numpy as np
 import psutil
+from scipy import ndimage
 
 import hydiff
 from hydiff import bundled, mask, tiles
-from hydiff.provenance import filled_mask_path, record_path
+from hydiff.provenance import record_path
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "scene.csv"
@@ -44,6 +47,8 @@ FIELDS = [
     "tile_cols",
     "tiles",
     "seconds",
+    "driver_cpu",
+    "worker_cpu",
     "driver_mb",
     "worker_mb",
     "mpsnr_missing",
@@ -109,32 +114,29 @@ def make(path, shape):
 
 
 def measured(command):
-    """Seconds, and the peak memory of the process and of the largest below it, in MB."""
-    began, peaks = time.perf_counter(), {}
+    """Seconds; then of the driver and of its busiest worker: CPU seconds, and peak memory in MB."""
+    began, cpu, peaks = time.perf_counter(), {}, {}
     run = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    driver = psutil.Process(run.pid)
     while run.poll() is None:
-        processes = [psutil.Process(run.pid), *psutil.Process(run.pid).children(recursive=True)]
-        for process in processes:
-            peaks[process.pid] = max(peaks.get(process.pid, 0.0), peak(process.pid))
+        for process in (driver, *driver.children(recursive=True)):
+            with contextlib.suppress(psutil.Error, OSError):
+                times = process.cpu_times()
+                status = Path(f"/proc/{process.pid}/status").read_text()
+                found = [line for line in status.splitlines() if line.startswith("VmHWM")]
+                cpu[process.pid] = times.user + times.system
+                peaks[process.pid] = int(found[0].split()[1]) / 1000 if found else 0.0
         time.sleep(0.1)
     if run.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {run.returncode}")
-    driver = peaks.pop(run.pid)
-    return time.perf_counter() - began, driver, max(peaks.values(), default=0.0)
-
-
-def peak(pid):
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return 0.0
-    found = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")]
-    return int(found[0]) / 1000 if found else 0.0
+    seconds = time.perf_counter() - began
+    own = cpu.pop(run.pid), peaks.pop(run.pid)
+    return seconds, own, (max(cpu.values(), default=0.0), max(peaks.values(), default=0.0))
 
 
 def judged(output, observed, shape, tiling):
-    """MPSNR of the missing entries (truth's own range), and the error near borders of tiles ÷ that
-    elsewhere; checks on the way that observed entries are as they were."""
+    """MPSNR of the missing entries (on the truth's range), and the error near the borders of tiles
+    ÷ that elsewhere, at like distance from the data; checks that observed entries are untouched."""
     bands, rows, cols = shape
     cube = hydiff.read(output)
     cuts = tiles.grid((rows, cols), max(tiling["size"]), tiling["overlap"])
@@ -142,27 +144,30 @@ def judged(output, observed, shape, tiling):
     for edges in cuts[:2]:
         away = np.arange(edges[-1])[:, None] + 0.5 - np.array(edges[1:-1])
         near.append(np.abs(away).min(axis=1, initial=edges[-1]) <= tiling["overlap"] / 2)
-    border = near[0][:, None] | near[1]
-    filled = ~hydiff.io.read_mask(filled_mask_path(output), "missing", shape)
-    filled = np.broadcast_to(filled, shape)
-    square, count = np.zeros((2, bands)), np.zeros((2, bands))
-    low, high = np.full(bands, np.inf), np.full(bands, -np.inf)
+    border = (near[0][:, None] | near[1])[~observed]
+    square, count = np.zeros(bands), 0
+    by_pixel = np.zeros((rows, cols))
+    low, high = np.inf, -np.inf
     for first in range(0, rows, 64):
         block = slice(first, min(first + 64, rows))
         right = truth(block, shape).transpose(2, 0, 1)
         found = np.asarray(cube.values[:, block])
         kept = observed[block]
         assert np.array_equal(found[:, kept], right[:, kept])
-        error = (found - right).astype(np.float64) ** 2 * filled[:, block]
-        for i, side in enumerate((~border[block], border[block])):
-            square[i] += (error * side).sum(axis=(1, 2))
-            count[i] += (filled[:, block] & side).sum(axis=(1, 2))
-        low = np.minimum(low, right.min(axis=(1, 2)))
-        high = np.maximum(high, right.max(axis=(1, 2)))
-    span = high.max() - low.min()
-    mse = square.sum(axis=0) / count.sum(axis=0) / span**2
-    ratio = np.sqrt((square[1].sum() / count[1].sum()) / (square[0].sum() / count[0].sum()))
-    return float(np.mean(10 * np.log10(1 / mse))), float(ratio)
+        error = (found - right).astype(np.float64) ** 2
+        square += error[:, ~kept].sum(axis=1)
+        count += int((~kept).sum())
+        by_pixel[block] = error.mean(axis=0)
+        low, high = min(low, right.min()), max(high, right.max())
+    mpsnr = float(np.mean(10 * np.log10((high - low) ** 2 * count / square)))
+    error = by_pixel[~observed]
+    far = np.rint(ndimage.distance_transform_edt(~observed)[~observed]).astype(int)
+    inner = np.bincount(far[~border], error[~border], far.max() + 1)
+    number = np.bincount(far[~border], minlength=far.max() + 1)
+    usual = (inner / np.maximum(number, 1))[far[border]]
+    comparable = number[far[border]] > 0
+    ratio = error[border][comparable].sum() / usual[comparable].sum() if border.any() else 1.0
+    return mpsnr, float(np.sqrt(ratio))
 
 
 def main():
@@ -191,7 +196,8 @@ def main():
             workers = options[options.index("--workers") + 1] if "--workers" in options else "1"
             row = (name, *shape[1:], shape[0], f"{100 * (~observed).mean():.1f}", told["method"])
             row += (" ".join(options), workers, *tiling["size"], tiling["filled"])
-            row += (f"{seconds:.1f}", f"{driver:.0f}", f"{worker:.0f}", f"{mpsnr:.3f}")
+            row += (f"{seconds:.1f}", f"{driver[0]:.1f}", f"{worker[0]:.1f}")
+            row += (f"{driver[1]:.0f}", f"{worker[1]:.0f}", f"{mpsnr:.3f}")
             row += (f"{ratio:.3f}", f"{load:.1f}", platform.machine(), hydiff.__version__)
             append(asked.results, row)
             print(dict(zip(FIELDS, row, strict=True)), flush=True)

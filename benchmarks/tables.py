@@ -279,6 +279,37 @@ def parts(rows):
         yield line(shown, *each, f"{average(mine, 'mpsnr_missing'):.2f}", f"{seconds:.0f}")
 
 
+def scene_runs(rows):
+    """Runs of the large scene down: wall and CPU seconds, and memory, of all processes."""
+    yield line(
+        "scene",
+        "options",
+        "tiles",
+        "wall s (load)",
+        "CPU s: driver, worker",
+        "peak MB: driver, worker",
+    )
+    yield rule(6)
+    for r in rows:
+        if not r["run"].startswith("tile"):
+            size = f"{r['rows']} × {r['cols']} × {r['bands']}, {r['missing_percent']} % missing"
+            wall = f"{float(r['seconds']):.0f} ({r['load']})"
+            used = f"{float(r['driver_cpu']):.0f}, {float(r['worker_cpu']):.0f}"
+            tiles = f"{r['tiles']} of {r['tile_rows']} × {r['tile_cols']}"
+            peaks = f"{r['driver_mb']}, {r['worker_mb']}"
+            yield line(size, f"`{r['options']}`", tiles, wall, used, peaks)
+
+
+def scene_tiles(rows):
+    """Tile sizes down: score, and the error near borders of tiles."""
+    yield line("tile", "MPSNR missing", "border")
+    yield rule(3)
+    for r in rows:
+        if r["run"].startswith("tile"):
+            size = f"{r['run'].removeprefix('tile')} ({r['tile_rows']} × {r['tile_cols']})"
+            yield line(size, r["mpsnr_missing"], r["border_ratio"])
+
+
 def select(rows, **picked):
     return [r for r in rows if all(r[k] == v for k, v in picked.items())]
 
@@ -323,6 +354,8 @@ TABLES = {
     ("benchmarks/results/detectors.csv", ""): detectors,
     ("benchmarks/results/bench/noiseless.csv", ""): benchmark("noiseless"),
     ("benchmarks/results/anchored_scenes.csv", ""): anchored,
+    ("benchmarks/results/scene.csv", ""): scene_runs,
+    ("benchmarks/results/scene.csv", "tiles"): scene_tiles,
     ("benchmarks/results/anchored_parts.csv", ""): parts,
 }
 

@@ -52,7 +52,7 @@ def _decide(scene: Scene, order: Order, bounds: Limits) -> Decided:
     sigma_y = problem.sigma_per_band(order.sigma_y, cube)
     sample = _sample(scene.planned)
     scale = detector_scale(*_pooled(scene, sample), good, cube.detectors)
-    fitted = good & np.array([scene.seen.plane(b).any() for b in range(cube.bands)])
+    fitted = good & scene.seen.some()
     sigmas, notes, spectra = [], [], []
     components = getattr(chosen.settings if chosen else choose("smooth").settings, "components", 0)
     by_smooth = chosen is None or chosen.name == "smooth"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,9 +48,18 @@ class Bits(NamedTuple):
     def box(self, box: Box) -> Bools:
         return self.get(slice(0, self.shape[0]), *box)
 
+    def packed(self, band: int) -> Array:
+        """A band as it is stored; equal bands have equal bytes."""
+        return np.array(self._mapped("r")[band])
+
+    def some(self) -> Bools:
+        """(bands,) whether anything is set."""
+        return np.array([self.packed(band).any() for band in range(self.shape[0])])
+
     def total(self) -> int:
-        planes = (self.plane(band) for band in range(self.shape[0]))
-        return sum(int(np.count_nonzero(plane)) for plane in planes)
+        """Packing leaves no stray bits at the end of a row, so bytes can be counted."""
+        counts = (np.bitwise_count(self.packed(band)).sum() for band in range(self.shape[0]))
+        return sum(int(count) for count in counts)
 
 
 def everything(shape: tuple[int, int, int]) -> Box:
@@ -95,38 +104,57 @@ def aims(
 ) -> tuple[Bits, Floats, dict[str, int]]:
     """What to fill, how wide the gaps are there (rows, cols), and what is left, as in `targets`.
 
-    A band at a time; bands with one mask share the geometry of its gaps.
+    A band at a time; neighbours with one mask share what is found of it.
     """
-    bands, good = cube.bands, cube.good_bands
-    some = np.array([seen.plane(band).any() for band in range(bands)])
+    good, some = cube.good_bands, seen.some()
     lost = problem.lost_detectors(some[:, None, None], good, cube.detectors)
     target = Bits(work / "target.bits", cube.shape).empty()
     width = np.zeros(cube.shape[1:])
     left: Counter[str] = Counter()
-    geometry: dict[bytes, tuple[list[tuple[str, Bools]], Floats]] = {}
-    for band in range(bands):
-        missing = ~seen.plane(band)
-        wanted = missing.copy()
-        if withheld is not None and not order.fill_clouds:
-            screened = withheld.plane(band)
-            left[problem.WITHHELD] += int(screened.sum())
-            wanted &= ~screened
+    withheld = None if order.fill_clouds else withheld
+    planes = [bits for bits in (seen, withheld) if bits is not None]
+    last, gaps = b"", Gaps(np.zeros(0, bool), np.zeros(0, bool), 0)
+    for band in range(cube.bands):
+        digest = blake2b(b"".join(bits.packed(band).tobytes() for bits in planes)).digest()
+        if digest != last:
+            last, gaps = digest, _gaps(~seen.plane(band), withheld and withheld.plane(band))
+        left[problem.WITHHELD] += gaps.screened
         if not some[band]:
             reason = next((r for r, own in lost.items() if own[band]), problem.EMPTY_BAND)
-            left[reason] += int(wanted.sum())
+            left[reason] += int(gaps.wanted.sum())
             continue
         if order.bad_bands == "keep" and not good[band]:
-            left[problem.BAD_BAND] += int(wanted.sum())
+            left[problem.BAD_BAND] += int(gaps.wanted.sum())
             continue
-        if not wanted.any():
+        if not gaps.wanted.any():
             continue
-        digest = blake2b(np.packbits(missing).data).digest()
-        if digest not in geometry:
-            kept = list(problem.kept_pixels(missing, order.max_gap, order.outside))
-            geometry = {digest: (kept, mask.thickness(missing))}  # one plane of each at a time
-        for reason, pixels in geometry[digest][0]:
-            left[reason] += int((wanted & pixels).sum())
-            wanted &= ~pixels
-        np.maximum(width, geometry[digest][1], out=width, where=wanted)
-        target.put(slice(band, band + 1), slice(0, cube.shape[1]), wanted[None])
+        if gaps.aimed is None:
+            gaps = _aimed(gaps, order)
+            np.maximum(width, mask.thickness(gaps.missing), out=width, where=gaps.aimed)
+        left.update(gaps.left)
+        target.put(slice(band, band + 1), slice(0, cube.shape[1]), np.asarray(gaps.aimed)[None])
     return target, width, {reason: n for reason, n in left.items() if n}
+
+
+class Gaps(NamedTuple):
+    """The gaps of bands that have one mask, (rows, cols)."""
+
+    missing: Bools
+    wanted: Bools  # missing, and not withheld
+    screened: int
+    aimed: Bools | None = None  # what is to be filled of them; None as long as nobody asked
+    left: Mapping[str, int] = {}  # what is not, by where it lies
+
+
+def _gaps(missing: Bools, screened: Bools | None) -> Gaps:
+    if screened is None:
+        return Gaps(missing, missing, 0)
+    return Gaps(missing, missing & ~screened, int(screened.sum()))
+
+
+def _aimed(gaps: Gaps, order: Order) -> Gaps:
+    aimed, left = gaps.wanted.copy(), Counter[str]()
+    for reason, pixels in problem.kept_pixels(gaps.missing, order.max_gap, order.outside):
+        left[reason] += int((aimed & pixels).sum())
+        aimed &= ~pixels
+    return gaps._replace(aimed=aimed, left=left)
