@@ -5,15 +5,18 @@ import signal
 import subprocess
 import sys
 import time
+from io import StringIO
 
 import numpy as np
 import psutil
 import pytest
+from rich.console import Console
 
 import hydiff
-from hydiff import cluster, mask, provenance, scene
+from hydiff import cluster, mask, provenance, scene, terminal
 from hydiff.errors import BadValue, HydiffError, UnknownName
 from hydiff.order import Order
+from hydiff.result import Step
 from hydiff.scene import Limits, tile
 from test_scene import Stopped, contents, damaged, made
 
@@ -205,3 +208,14 @@ def test_in_turn_goes_on_past_an_error():
     found = list(cluster.in_turn(work, [0, 1, 2]))
     assert [o.number for o in found] == [0, 1, 2] and [o.value for o in found] == [0, None, 20]
     assert isinstance(found[1].error, HydiffError) and found[0].error is None
+
+
+def test_progress_tells_of_each_worker(monkeypatch):
+    text = StringIO()
+    monkeypatch.setattr(
+        terminal, "err", Console(file=text, force_terminal=True, color_system=None, width=160)
+    )
+    with terminal.progress_bar("tiles") as progress:
+        for done, worker in enumerate(("anna", "ben", "anna"), start=1):
+            progress(Step(done, 4, None, how=worker))
+    assert "3/4 tiles" in text.getvalue() and "anna:2 ben:1" in text.getvalue()
