@@ -81,7 +81,9 @@ def fill(
         _fill_tiles(scene, order, fingerprint(belongs, decided.recipe), run, progress)
         markers = [json.loads(ledger.marker(work, t).read_text()) for t in scene.planned]
         mosaic = assemble.mosaic(scene)
-        filled, changed = assemble.filled_entries(mosaic, order.nodata)
+        filled, changed = assemble.filled_entries(
+            mosaic, order.nodata, all(m["complete"] for m in markers)
+        )
         count = filled.total()
         if (unreached := scene.target.total() - count) > 0:
             left[_out_of_reach(order)] = unreached

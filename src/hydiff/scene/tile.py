@@ -89,7 +89,7 @@ def _fill(task: Task, scene: Cube, decided: Decided) -> tuple[Array, dict[str, A
     job = Job(seed, order.device, order.deterministic, None, False, decided.common)
     box = inside(tile.support, tile.window)
     gaps = target[:, box[0], box[1]].any(axis=0)
-    chosen, expected = order.chosen, None
+    chosen, expected, asked = order.chosen, None, int(target.sum())
     if chosen is None:
         found, decision = auto.fill(cube, seen, target, decided.sigma_y, job, recipe=decided.recipe)
         expected = decision.expected
@@ -102,5 +102,5 @@ def _fill(task: Task, scene: Cube, decided: Decided) -> tuple[Array, dict[str, A
         [np.where(target, layer, np.nan)[:, box[0], box[1]][:, gaps] for layer in layers]
     )
     entries = int(np.isfinite(kept[0]).sum())
-    told = {"entries": entries, "bars": len(layers) == 2, "notes": found.notes}
-    return kept, told | {"expected": expected}
+    told = {"entries": entries, "complete": entries == asked, "bars": len(layers) == 2}
+    return kept, told | {"notes": found.notes, "expected": expected}
