@@ -124,8 +124,9 @@ def measured(command):
                 times = process.cpu_times()
                 status = Path(f"/proc/{process.pid}/status").read_text()
                 found = [line for line in status.splitlines() if line.startswith("VmHWM")]
-                cpu[process.pid] = times.user + times.system
-                peaks[process.pid] = int(found[0].split()[1]) / 1000 if found else 0.0
+                if found:  # a process that is ending tells nothing any more
+                    cpu[process.pid] = times.user + times.system
+                    peaks[process.pid] = int(found[0].split()[1]) / 1000
         time.sleep(0.1)
     if run.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {run.returncode}")

@@ -203,9 +203,9 @@ def _write(table: Sequence[Row], folder: Path) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
-    kinds = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
-    hints = {name: str(kind).split()[0] for name, kind in Row.__annotations__.items()}
-    schema = pa.schema([(name, kinds[hints[name]]) for name in Row._fields])
+    words, counts = ("input", "output", "status", "error"), ("missing", "filled", "left")
+    kinds = dict.fromkeys(words, pa.string()) | dict.fromkeys(counts, pa.int64())
+    schema = pa.schema([(name, kinds.get(name, pa.float64())) for name in Row._fields])
     columns = pa.Table.from_pylist([row._asdict() for row in table], schema=schema)
     for name in (PARQUET, MARKDOWN):
         with io.staged(folder / name, overwrite=True) as staging:
