@@ -296,7 +296,7 @@ def scene_runs(rows):
             wall = f"{float(r['seconds']):.0f} ({r['load']})"
             used = f"{float(r['driver_cpu']):.0f}, {float(r['worker_cpu']):.0f}"
             tiles = f"{r['tiles']} of {r['tile_rows']} × {r['tile_cols']}"
-            peaks = f"{r['driver_mb']}, {r['worker_mb']}"
+            peaks = ", ".join(r[name] or "–" for name in ("driver_mb", "worker_mb"))
             yield line(size, f"`{r['options']}`", tiles, wall, used, peaks)
 
 
