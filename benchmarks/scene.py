@@ -53,6 +53,7 @@ FIELDS = [
     "worker_mb",
     "mpsnr_missing",
     "border_ratio",
+    "border_whole",
     "load",
     "cpu",
     "hydiff",
@@ -63,6 +64,7 @@ RUNS = {
     "two": [*SMOOTH, "--memory", "2GB", "--workers", "2"],
     "one": [*SMOOTH, "--memory", "2GB", "--workers", "1"],
     "auto": ["--budget", "fast", "--memory", "2GB"],
+    "whole": [*SMOOTH, "--tile", "100000"],  # one tile: before tile96 ... it is their control
     "tile96": [*SMOOTH, "--tile", "96"],
     "tile144": [*SMOOTH, "--tile", "144"],
     "tile192": [*SMOOTH, "--tile", "192"],
@@ -199,10 +201,14 @@ def main():
             row += (" ".join(options), workers, *tiling["size"], tiling["filled"])
             row += (f"{seconds:.1f}", f"{driver[0]:.1f}", f"{worker[0]:.1f}")
             row += (f"{driver[1]:.0f}", f"{worker[1]:.0f}", f"{mpsnr:.3f}")
-            row += (f"{ratio:.3f}", f"{load:.1f}", platform.machine(), hydiff.__version__)
+            whole = Path(folder) / "whole.nc"
+            control = ""
+            if name.startswith("tile") and whole.exists():  # the same places where nothing was cut
+                control = f"{judged(whole, observed, shape, tiling)[1]:.3f}"
+            row += (f"{ratio:.3f}", control, f"{load:.1f}", platform.machine(), hydiff.__version__)
             append(asked.results, row)
             print(dict(zip(FIELDS, row, strict=True)), flush=True)
-            for made in Path(folder).glob(f"{name}.nc*"):
+            for made in Path(folder).glob(f"{name}.nc*" if name != "whole" else "none"):
                 made.unlink()
 
 

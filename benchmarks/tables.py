@@ -291,7 +291,7 @@ def scene_runs(rows):
     )
     yield rule(6)
     for r in rows:
-        if not r["run"].startswith("tile"):
+        if not r["run"].startswith(("tile", "whole")):
             size = f"{r['rows']} × {r['cols']} × {r['bands']}, {r['missing_percent']} % missing"
             wall = f"{float(r['seconds']):.0f} ({r['load']})"
             used = f"{float(r['driver_cpu']):.0f}, {float(r['worker_cpu']):.0f}"
@@ -301,13 +301,17 @@ def scene_runs(rows):
 
 
 def scene_tiles(rows):
-    """Tile sizes down: score, and the error near borders of tiles."""
-    yield line("tile", "MPSNR missing", "border")
-    yield rule(3)
+    """Tile sizes down: score, and the error near borders of tiles, cut and not cut there."""
+    yield line("tile", "MPSNR missing", "border", "the same places, one tile", "quotient")
+    yield rule(5)
     for r in rows:
-        if r["run"].startswith("tile"):
-            size = f"{r['run'].removeprefix('tile')} ({r['tile_rows']} × {r['tile_cols']})"
-            yield line(size, r["mpsnr_missing"], r["border_ratio"])
+        size = f"{r['tile_rows']} × {r['tile_cols']}"
+        if r["run"] == "whole":
+            yield line(f"{size}, one tile", r["mpsnr_missing"], "–", "–", "–")
+        elif r["run"].startswith("tile"):
+            quotient = float(r["border_ratio"]) / float(r["border_whole"])
+            ratios = (r["border_ratio"], r["border_whole"], f"{quotient:.2f}")
+            yield line(f"{size} (`--tile {r['run'][4:]}`)", r["mpsnr_missing"], *ratios)
 
 
 def select(rows, **picked):
