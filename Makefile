@@ -42,5 +42,5 @@ clean:
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (once, a minute or two)"
 	@python3 -m venv $(VENV)
-	@$(BIN)/python -m pip install -qq -c constraints.txt -e ".[dev]"
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e ".[dev,scene]"
 	@touch $@

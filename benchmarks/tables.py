@@ -327,6 +327,41 @@ def explored(rows):
             yield line(run, variant, str(len(mine)), *shown, f"{seconds[len(seconds) // 2]:.1f}")
 
 
+def scene_runs(rows):
+    """Runs of the large scene down: wall and CPU seconds, and memory, of all processes."""
+    yield line(
+        "scene",
+        "options",
+        "tiles",
+        "wall s (load)",
+        "CPU s: driver, worker",
+        "peak MB: driver, worker",
+    )
+    yield rule(6)
+    for r in rows:
+        if not r["run"].startswith(("tile", "whole")):
+            size = f"{r['rows']} × {r['cols']} × {r['bands']}, {r['missing_percent']} % missing"
+            wall = f"{float(r['seconds']):.0f} ({r['load']})"
+            used = f"{float(r['driver_cpu']):.0f}, {float(r['worker_cpu']):.0f}"
+            tiles = f"{r['tiles']} of {r['tile_rows']} × {r['tile_cols']}"
+            peaks = ", ".join(r[name] or "–" for name in ("driver_mb", "worker_mb"))
+            yield line(size, f"`{r['options']}`", tiles, wall, used, peaks)
+
+
+def scene_tiles(rows):
+    """Tile sizes down: score, and the error near borders of tiles, cut and not cut there."""
+    yield line("tile", "MPSNR missing", "border", "the same places, one tile", "quotient")
+    yield rule(5)
+    for r in rows:
+        size = f"{r['tile_rows']} × {r['tile_cols']}"
+        if r["run"] == "whole":
+            yield line(f"{size}, one tile", r["mpsnr_missing"], "–", "–", "–")
+        elif r["run"].startswith("tile"):
+            quotient = float(r["border_ratio"]) / float(r["border_whole"])
+            ratios = (r["border_ratio"], r["border_whole"], f"{quotient:.2f}")
+            yield line(f"{size} (`--tile {r['run'][4:]}`)", r["mpsnr_missing"], *ratios)
+
+
 def select(rows, **picked):
     return [r for r in rows if all(r[k] == v for k, v in picked.items())]
 
@@ -379,6 +414,8 @@ TABLES = {
     ("benchmarks/results/anchored_scenes.csv", ""): anchored,
     ("benchmarks/results/anchored_parts.csv", ""): parts,
     ("benchmarks/results/anchored_gpu.csv", ""): explored,
+    ("benchmarks/results/scene.csv", ""): scene_runs,
+    ("benchmarks/results/scene.csv", "tiles"): scene_tiles,
     ("benchmarks/results/auto_gpu.csv", ""): budgets,
 }
 

@@ -16,8 +16,10 @@ ROWS = [
     {"__main__"},
     {"cli"},
     {"bench", "terminal", "viewer"},
+    {"archive"},
+    {"job"},
     {"handoff", "scene", "report"},
-    {"api", "provenance", "simulate", "info"},
+    {"api", "provenance", "simulate", "info", "order"},
     {"auto"},
     {"run"},
     {"methods", "train", "problem"},
@@ -39,6 +41,7 @@ ROWS = [
     },
     {"checkpoint"},
     {"io", "mask", "census", "detect", "result", "metrics", "plots", "bundled", "ortho"},
+    {"cluster"},
     {"cube", "errors", "versions"},
 ]
 ALLOWED = {
@@ -120,6 +123,9 @@ HEAVY = {
     "zarr",
     "panel",
     "bokeh",
+    "dask",
+    "distributed",
+    "pyarrow",
 }
 
 

@@ -120,7 +120,6 @@ PREPARE = {
     "simulate.md": lambda folder: hydiff.write(crop(), folder / "clean.tif"),
     "dead-columns.md": striped_file,
     "noisy-cubes.md": noisy_files,
-    "scenes.md": envi_files,
     "formats.md": lambda folder: (emit_files(folder), make_fill(folder)),
 }
 

@@ -12,10 +12,11 @@ import pytest
 from scipy.ndimage import gaussian_filter
 
 import hydiff
-from hydiff import io, mask, problem, provenance, scene
+from hydiff import bundled, io, mask, problem, provenance, scene, tiles
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, HydiffError, NothingObserved, OutputError
-from hydiff.scene import Limits, Order
+from hydiff.order import Order
+from hydiff.scene import Limits
 
 PLENTY = 8e9
 LINEAR, SMOOTH = Order(method="linear"), Order(method="smooth", outside="fill")
@@ -113,6 +114,51 @@ def test_many_tiles_fill_like_one_and_touch_nothing_else(truth, observed, tmp_pa
     whole = hydiff.fill(hydiff.read(source), method="smooth", outside="fill")
     missing = np.broadcast_to(~observed, truth.shape)
     assert rmse(hydiff.read(out), truth, missing) < 1.05 * rmse(whole.cube, truth, missing)
+
+
+def test_neither_the_size_of_tiles_nor_their_borders_show(tmp_path, rng):
+    """The small version of benchmarks/scene.py: real texture, a mean over bands, in dB."""
+    truth = np.asarray(bundled.sample().values)[::25].astype(np.float32)
+    observed = mask.make_mask("stripes", truth.shape, 0.12, rng)
+    hydiff.write(damaged(truth, observed), tmp_path / "in.bsq")
+    scores = []
+    for size in (48, 72, 96):
+        out = tmp_path / f"{size}.bsq"
+        scene.fill(tmp_path / "in.bsq", out, SMOOTH, Limits(PLENTY, tile=size))
+        error = (np.asarray(hydiff.read(out).values) - truth).astype(float) ** 2
+        scores.append(np.mean(10 * np.log10(error[:, ~observed].mean(axis=1))))
+        if size == 48:
+            edges = np.arange(145)[:, None] + 0.5 - tiles.grid((145, 145), size).rows[1:-1]
+            near = np.abs(edges).min(axis=1) <= tiles.OVERLAP / 2
+            border = (near[:, None] | near) & ~observed
+            relative = error / error[:, ~observed].mean(axis=1)[:, None, None]
+            elsewhere = relative[:, ~border & ~observed].mean()
+            # few entries: their own spread is some percent
+            assert relative[:, border].mean() < 1.05**2 * elsewhere * 1.1
+    assert np.ptp(scores) < 0.1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of file sizes are POSIX's")
+def test_a_full_disk_is_told_and_resumed_after(file, tmp_path):
+    """Where files may not grow any more, writing fails as on a full disk."""
+    import resource
+
+    options = ["-o", "out.bsq", "--method", "smooth", "--tile", "16"]
+    whole = len(file.read_bytes())
+
+    def limited():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (whole // 2, whole // 2))
+
+    done = subprocess.run(
+        command(*options), cwd=tmp_path, preexec_fn=limited, capture_output=True, text=True
+    )
+    assert done.returncode == 2 and "cannot write" in done.stderr, done.stderr
+    assert not (tmp_path / "out.bsq").exists()
+    before = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out.bsq.tiles").glob("*.npy")}
+    assert before
+    subprocess.run(command(*options, "--resume"), cwd=tmp_path, check=True)
+    scene.fill(file, tmp_path / "whole.bsq", Order(method="smooth"), Limits(PLENTY, tile=16))
+    assert (tmp_path / "out.bsq").read_bytes() == (tmp_path / "whole.bsq").read_bytes()
 
 
 def test_another_format_may_be_asked_for(file, truth, observed, tmp_path):

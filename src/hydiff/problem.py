@@ -102,6 +102,15 @@ def targets(
     return target, left
 
 
+def told_left(left: Mapping[str, int]) -> Iterator[str]:
+    """One line for each reason why entries are left missing, with the option that takes them."""
+    hints = {"outside": "--outside fill", "screened": "--fill-clouds"}
+    for reason, count in left.items():
+        takes = [option for word, option in hints.items() if reason.startswith(word)]
+        hint = f"; {takes[0]} takes them" if takes else ""
+        yield f"left missing: {count:,} entries, {reason}{hint}"
+
+
 def check_choices(bad_bands: str, max_gap: float | None, outside: str) -> None:
     """Refuse what is no choice of what to fill."""
     for name, value in (("bad_bands", bad_bands), ("outside", outside)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,24 +19,43 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 @contextmanager
-def progress_bar() -> Iterator[Callable[[Any], None] | None]:
-    """A bar on a terminal, nothing elsewhere."""
+def progress_bar(unit: str = "") -> Iterator[Callable[[Any], None] | None]:
+    """A bar on a terminal, nothing elsewhere.
+
+    Steps that tell of a worker (`Step.how`) are also counted for each of them.  unit: of what is
+    counted, such as tiles; with it the count, the rate and the time left are shown.
+    """
     if not err.is_terminal:
         yield None
         return
-    from rich.progress import Progress
+    from rich.progress import MofNCompleteColumn, Progress, TextColumn
 
-    with Progress(console=err, transient=True) as bar:
-        task = bar.add_task("filling", total=None)
-        yield lambda step: bar.update(task, completed=step.done, total=step.total)
+    shown = (MofNCompleteColumn(), TextColumn(unit + "{task.fields[more]}")) if unit else ()
+    by_worker: Counter[str] = Counter()
+    with Progress(*Progress.get_default_columns(), *shown, console=err, transient=True) as bar:
+        task = bar.add_task("filling", total=None, more="")
+
+        def update(step: Any) -> None:
+            bar.update(task, completed=step.done, total=step.total, more=told(bar, step))
+
+        def told(bar: Any, step: Any) -> str:
+            rate = bar.tasks[0].speed
+            by_worker.update([step.how] if unit and step.how else [])
+            each = " ".join(f"{name}:{count}" for name, count in sorted(by_worker.items()))
+            return (f", {rate:.2g}/s" if rate else "") + (f"; by worker {each}" if each else "")
+
+        yield update
 
 
 def print_summary(record: Mapping[str, Any], made: list[Path]) -> None:
     """The close of a fill, from its record."""
+    from hydiff.problem import told_left
+
     n = record["entries"]
     out.print(f"filled {n['filled']:,} of {n['missing_before']:,} missing entries", end=" ")
     out.print(f"with {record['method']} in {record['seconds']:.1f} s")
-    print_left(n["left"], out)
+    for line in told_left(n["left"]):
+        out.print(line, markup=False)
     for note in record["notes"]:
         out.print(f"note: {note}", markup=False)
     named = {".filled.npz": "which", ".sigma.npz": "± 1-σ", ".fill.json": "how"}
@@ -43,14 +63,6 @@ def print_summary(record: Mapping[str, Any], made: list[Path]) -> None:
     for path in made:
         label = next((v for k, v in named.items() if path.name.endswith(k)), "filled")
         out.print(f"{label:8} {path}", markup=False)
-
-
-def print_left(left: Mapping[str, int], console: Console) -> None:
-    for reason, count in left.items():
-        hints = {"outside": "--outside fill", "screened": "--fill-clouds"}
-        takes = [option for word, option in hints.items() if reason.startswith(word)]
-        hint = f"; {takes[0]} takes them" if takes else ""
-        console.print(f"left missing: {count:,} entries, {reason}{hint}", markup=False)
 
 
 def print_json(value: Any) -> None:

@@ -134,8 +134,8 @@ def overlap_add(box: Box, bands: int, pieces: Iterable[Piece]) -> Floats:
         total[:, at] += np.where(told, share * values, 0.0)
         weight[:, at] += np.where(told, share, 0.0)
     with np.errstate(invalid="ignore"):
-        mean: Floats = total / weight
-    return mean.reshape(bands, bottom - top, right - left)
+        total /= weight
+    return total.reshape(bands, bottom - top, right - left)
 
 
 def seed_of(seed: int, number: int) -> int:

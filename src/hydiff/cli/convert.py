@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hydiff.cli.options import Overwrite, Var, refuse_input_as_output
+from hydiff.cli.options import Overwrite, Var
 from hydiff.terminal import out
 
 
@@ -22,7 +22,8 @@ def convert(
 ) -> None:
     """Write a cube in another format, chosen by the suffix of OUTPUT, with what lies beside it."""
     from hydiff.handoff import convert as hand_over
+    from hydiff.io.staging import refuse_input
 
-    refuse_input_as_output(input, output, overwrite)
+    refuse_input(input, output, overwrite)
     made = hand_over(input, output, ortho=ortho, glt=glt, cog=cog, var=var, overwrite=overwrite)
     out.print("\n".join(str(path) for path in made), markup=False)

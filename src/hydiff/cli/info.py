@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hydiff.cli.options import Flags, Json, Quality, Var, quality_layer
+from hydiff.cli.options import Flags, Json, Quality, Var
 from hydiff.terminal import out, print_json
 
 
@@ -21,7 +21,7 @@ def info(
 
     cube = io.read(file, var=var)
     found = facts(cube)
-    if (layer := quality_layer(cube.shape, quality, flags)) is not None:
+    if (layer := io.quality_layer(cube.shape, quality, flags)) is not None:
         found["flagged"] = flagged(cube, layer)
     if json_:
         print_json(found)

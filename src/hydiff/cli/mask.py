@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hydiff.cli.options import Flags, Json, Overwrite, Quality, Var, detected, quality_layer
+from hydiff.cli.options import Flags, Json, Overwrite, Quality, Var, detected
 from hydiff.terminal import out, print_json, share
 
 
@@ -35,7 +35,7 @@ def mask(
     if output is not None:
         io.staging.refuse_existing(output, overwrite)
     cube = io.read(file, var=var).load()
-    layer = quality_layer(cube.shape, quality, flags)
+    layer = io.quality_layer(cube.shape, quality, flags)
     observed = observed_entries(cube, layer and layer.observed, nodata)
     found = census(observed, cube.good)
     suggestions = detected(cube, observed, only)

@@ -45,29 +45,6 @@ def sigma_of(text: str) -> float | str | list[float] | dict[str, float]:
         ) from None
 
 
-def given_mask(shape: tuple[int, int, int], observed: Path | None, missing: Path | None) -> Any:
-    """True = measured, from whichever mask file was named; None when none was."""
-    from hydiff import io
-
-    if observed is not None and missing is not None:
-        raise errors.BadValue("--observed and --missing say the same thing twice: give one of them")
-    if observed is not None:
-        return io.read_mask(observed, "observed", shape)
-    return None if missing is None else io.read_mask(missing, "missing", shape)
-
-
-def quality_layer(shape: tuple[int, int, int], layer: Path | None, flags: str | None) -> Any:
-    """The quality layer that was named, or None."""
-    from hydiff import io
-
-    if layer is None:
-        if flags is not None:
-            raise errors.BadValue("--flags goes with --quality FILE: name the layer they stand in")
-        return None
-    wanted = [flag.strip() for flag in (flags or "").split(",") if flag.strip()]
-    return io.read_quality(layer, shape, wanted)
-
-
 def detected(cube: Any, observed: Any, only: list[str] | None) -> list[Any]:
     from hydiff.detect import KINDS, detect
 
@@ -76,10 +53,3 @@ def detected(cube: Any, observed: Any, only: list[str] | None) -> list[Any]:
             raise errors.UnknownName("kind of damage", kind, KINDS)
     found = detect(cube.values, observed, cube.good)
     return [s for s in found if not only or s.kind in only]
-
-
-def refuse_input_as_output(input: Path, output: Path, overwrite: bool) -> None:
-    if not overwrite and output.exists() and input.exists() and input.samefile(output):
-        raise errors.OutputError(
-            f"{output} is the input itself; choose another name, or pass --overwrite to replace it"
-        )

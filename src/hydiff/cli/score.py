@@ -9,7 +9,7 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from hydiff.cli.options import Json, Var, given_mask
+from hydiff.cli.options import Json, Var
 from hydiff.terminal import err, number, out, print_json
 
 
@@ -31,7 +31,7 @@ def score(
     if missing is None and observed is None and companion.exists():
         err.print(f"missing entries as told by {companion}")
         missing = companion
-    seen = given_mask(cube.shape, observed, missing)
+    seen = io.given_mask(cube.shape, observed, missing)
     scores = metrics.score(cube, reference, None if seen is None else ~seen)
     bars = None
     if provenance.sigma_path(filled).exists() and companion.exists():

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hydiff.cli.options import Var, given_mask
+from hydiff.cli.options import Var
 from hydiff.terminal import err
 
 
@@ -30,12 +30,12 @@ def view(
     var: Var = None,
 ) -> None:
     """Look at FILE, before and after its fill, in the browser; nothing leaves this machine."""
-    from hydiff import errors
+    from hydiff import errors, io
     from hydiff.viewer import filling, layers, need_panel
 
     need_panel()
     scene = layers.from_files(file, filled, truth, var)
-    given = given_mask(scene.cube.shape, observed, missing)
+    given = io.given_mask(scene.cube.shape, observed, missing)
     output = output or filling.default_output(scene.cube.path or file)
     if not output.parent.is_dir():
         raise errors.OutputError(f"{output.parent} is not a folder; create it first")

@@ -145,6 +145,29 @@ def read_quality(
     return quality.Quality(~missing, {"missing": int(missing.sum())})
 
 
+def given_mask(
+    shape: tuple[int, int, int], observed: Path | None, missing: Path | None
+) -> Bools | None:
+    """True = measured, from whichever mask file was named; None when none was."""
+    if observed is not None and missing is not None:
+        raise BadValue("--observed and --missing say the same thing twice: give one of them")
+    if observed is not None:
+        return read_mask(observed, "observed", shape)
+    return None if missing is None else read_mask(missing, "missing", shape)
+
+
+def quality_layer(
+    shape: tuple[int, int, int], layer: Path | None, flags: str | None
+) -> quality.Quality | None:
+    """The quality layer that was named, by flags between commas or its usual ones; or None."""
+    if layer is None:
+        if flags is not None:
+            raise BadValue("--flags goes with --quality FILE: name the layer they stand in")
+        return None
+    wanted = [flag.strip() for flag in (flags or "").split(",") if flag.strip()]
+    return read_quality(layer, shape, wanted)
+
+
 def write_mask(
     mask: Bools, path: str | Path, meaning: str, *, overwrite: bool = False
 ) -> list[Path]:

@@ -49,13 +49,21 @@ def staged(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
 
 def refuse_existing(path: Path, overwrite: bool) -> None:
     """OutputError if `path` is taken; of folders, only a product is ever replaced."""
-    if path.is_dir() and not _is_product(path):
+    if path.is_dir() and not is_product(path):
         raise OutputError(f"{path} is a folder; give the name of a file in it")
     if (path.exists() or path.is_symlink()) and not overwrite:
         raise OutputError(f"{path} exists; pass --overwrite to replace it, or choose another name")
 
 
-def _is_product(folder: Path) -> bool:
+def refuse_input(source: Path, target: Path, overwrite: bool) -> None:
+    """OutputError if the output is the input itself, and that was not asked for."""
+    if not overwrite and target.exists() and source.exists() and source.samefile(target):
+        raise OutputError(
+            f"{target} is the input itself; choose another name, or pass --overwrite to replace it"
+        )
+
+
+def is_product(folder: Path) -> bool:
     """A Zarr store or an EnMAP product: a folder that stands for one file."""
     marks = ("zarr.json", ".zgroup", ".zarray", "*-METADATA.XML")
     return any(next(folder.glob(mark), None) is not None for mark in marks)

@@ -15,6 +15,7 @@ from hydiff import api, problem, provenance, scene
 from hydiff.cube import Array, Bools, Cube, Floats, detector_scale
 from hydiff.errors import BadValue, HydiffError, OutputError
 from hydiff.methods import DEFAULT, METHODS
+from hydiff.order import Order
 from hydiff.result import Result, Step
 
 PREVIEW_EVERY = 1.0  # s between two previews: each is a copy of the whole estimate
@@ -105,7 +106,7 @@ def _unscaling(cube: Cube, observed: Bools | None) -> Any:
 
 
 def refuse_large(cube: Cube, method: str) -> None:
-    if scene.wanted(cube, method, scene.limits(None, None, None)):
+    if scene.wanted(cube, Order(method=method), scene.limits(None, None, None)):
         raise BadValue(
             "this scene does not fit into memory as one: fill it by tiles in a shell, "
             f"`hydiff fill {cube.path or 'FILE'} -o OUT.zarr`, and watch it with "

@@ -1,0 +1,225 @@
+"""Time, memory and seams of a scene of EMIT's size and layout.
+
+    python benchmarks/scene.py                     all runs, 1280 × 1242 × 285 (an hour on one core)
+    python benchmarks/scene.py --rows 320 --runs smooth,two
+
+Appends to benchmarks/results/scene.csv, a row per run.  The scene is Indian Pines, mirrored to the
+size and stretched to the bands, each copy with a gain of its own; 12 % of the pixels are missing in
+slanted stripes and two frames of 32 lines.  netCDF in EMIT's layout, not compressed (1.8 GB).
+Every process has one thread.  CPU seconds (the driver's, the busiest worker's) are what it takes
+on idle cores.  Memory is the highest VmHWM that was seen.  `load` is what others did on the machine
+when a run began.
+"""
+
+import argparse
+import contextlib
+import csv
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+import psutil
+from scipy import ndimage
+
+import hydiff
+from hydiff import bundled, mask, tiles
+from hydiff.provenance import record_path
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "scene.csv"
+FIELDS = [
+    "run",
+    "rows",
+    "cols",
+    "bands",
+    "missing_percent",
+    "method",
+    "options",
+    "processes",
+    "tile_rows",
+    "tile_cols",
+    "tiles",
+    "seconds",
+    "driver_cpu",
+    "worker_cpu",
+    "driver_mb",
+    "worker_mb",
+    "mpsnr_missing",
+    "border_ratio",
+    "border_whole",
+    "load",
+    "cpu",
+    "hydiff",
+]
+SMOOTH = ["--method", "smooth"]
+RUNS = {
+    "smooth": [*SMOOTH, "--memory", "2GB"],
+    "two": [*SMOOTH, "--memory", "2GB", "--workers", "2"],
+    "one": [*SMOOTH, "--memory", "2GB", "--workers", "1"],
+    "auto": ["--budget", "fast", "--memory", "2GB"],
+    "whole": [*SMOOTH, "--tile", "100000"],  # one tile: before tile96 ... it is their control
+    "tile96": [*SMOOTH, "--tile", "96"],
+    "tile144": [*SMOOTH, "--tile", "144"],
+    "tile192": [*SMOOTH, "--tile", "192"],
+}
+
+
+def truth(rows, shape):
+    """(rows, cols, bands) of the scene without gaps, float32."""
+    bands, _, cols = shape
+    base = np.asarray(bundled.sample().values, np.float32)[:, :144, :144] / 10_000
+    at = np.linspace(0, len(base) - 1, bands)
+    low = np.minimum(at.astype(int), len(base) - 2)
+    share = (at - low).astype(np.float32)[:, None, None]
+    base = ((1 - share) * base[low] + share * base[low + 1]).transpose(1, 2, 0)
+
+    def mirrored(i):
+        return np.where(i // 144 % 2, 143 - i % 144, i % 144)
+
+    r, c = np.arange(rows.start, rows.stop), np.arange(cols)
+    gain = np.random.default_rng(7).uniform(0.9, 1.1, (20, 20)).astype(np.float32)
+    smooth = [np.interp(np.arange(20 * 144), 72 + 144 * np.arange(20), g) for g in gain]
+    field = np.array([np.interp(r, 72 + 144 * np.arange(20), g) for g in np.array(smooth).T[c]])
+    return base[mirrored(r)[:, None], mirrored(c)] * field.T[..., None].astype(np.float32)
+
+
+def gaps(shape):
+    """(rows, cols) True = measured: slanted stripes, and two frames of 32 lines."""
+    observed = mask.make_mask("stripes", shape, 0.07, np.random.default_rng(3)).copy()
+    rows = shape[1]
+    for first in (rows // 4 // 32 * 32, 5 * rows // 8 // 32 * 32):
+        observed[first : first + 32] = False
+    return observed
+
+
+def make(path, shape):
+    bands, rows, cols = shape
+    observed = gaps(shape)
+    with h5py.File(path, "w") as file:
+        cube = file.create_dataset("reflectance", (rows, cols, bands), "f4", fillvalue=-9999.0)
+        cube.attrs["_FillValue"] = np.array([-9999], "f4")
+        group = file.create_group("sensor_band_parameters")
+        group["wavelengths"] = np.linspace(381.0, 2493.0, bands).astype("f4")
+        group["wavelengths"].attrs["units"] = np.bytes_(b"nm")
+        group["fwhm"] = np.full(bands, 8.5, "f4")
+        for first in range(0, rows, 32):
+            block = slice(first, min(first + 32, rows))
+            cube[block] = np.where(observed[block, :, None], truth(block, shape), -9999.0)
+    return observed
+
+
+def measured(command):
+    """Seconds; then of the driver and of its busiest worker: CPU seconds, and peak memory in MB."""
+    began, cpu, peaks = time.perf_counter(), {}, {}
+    run = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    driver = psutil.Process(run.pid)
+    while run.poll() is None:
+        for process in (driver, *driver.children(recursive=True)):
+            with contextlib.suppress(psutil.Error, OSError):
+                times = process.cpu_times()
+                status = Path(f"/proc/{process.pid}/status").read_text()
+                found = [line for line in status.splitlines() if line.startswith("VmHWM")]
+                if found:  # a process that is ending tells nothing any more
+                    cpu[process.pid] = times.user + times.system
+                    peaks[process.pid] = int(found[0].split()[1]) / 1000
+        time.sleep(0.1)
+    if run.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with {run.returncode}")
+    seconds = time.perf_counter() - began
+    own = cpu.pop(run.pid), peaks.pop(run.pid)
+    return seconds, own, (max(cpu.values(), default=0.0), max(peaks.values(), default=0.0))
+
+
+def judged(output, observed, shape, tiling):
+    """MPSNR of the missing entries (on the truth's range), and the error near the borders of tiles
+    ÷ that elsewhere, at like distance from the data; checks that observed entries are untouched."""
+    bands, rows, cols = shape
+    cube = hydiff.read(output)
+    cuts = tiles.grid((rows, cols), max(tiling["size"]), tiling["overlap"])
+    near = []
+    for edges in cuts[:2]:
+        away = np.arange(edges[-1])[:, None] + 0.5 - np.array(edges[1:-1])
+        near.append(np.abs(away).min(axis=1, initial=edges[-1]) <= tiling["overlap"] / 2)
+    border = (near[0][:, None] | near[1])[~observed]
+    square, count = np.zeros(bands), 0
+    by_pixel = np.zeros((rows, cols))
+    low, high = np.inf, -np.inf
+    for first in range(0, rows, 64):
+        block = slice(first, min(first + 64, rows))
+        right = truth(block, shape).transpose(2, 0, 1)
+        found = np.asarray(cube.values[:, block])
+        kept = observed[block]
+        assert np.array_equal(found[:, kept], right[:, kept])
+        error = (found - right).astype(np.float64) ** 2
+        square += error[:, ~kept].sum(axis=1)
+        count += int((~kept).sum())
+        by_pixel[block] = error.mean(axis=0)
+        low, high = min(low, right.min()), max(high, right.max())
+    mpsnr = float(np.mean(10 * np.log10((high - low) ** 2 * count / square)))
+    error = by_pixel[~observed]
+    far = np.rint(ndimage.distance_transform_edt(~observed)[~observed]).astype(int)
+    inner = np.bincount(far[~border], error[~border], far.max() + 1)
+    number = np.bincount(far[~border], minlength=far.max() + 1)
+    usual = (inner / np.maximum(number, 1))[far[border]]
+    comparable = number[far[border]] > 0
+    ratio = error[border][comparable].sum() / usual[comparable].sum() if border.any() else 1.0
+    return mpsnr, float(np.sqrt(ratio))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1280)
+    parser.add_argument("--cols", type=int, default=None)
+    parser.add_argument("--bands", type=int, default=285)
+    parser.add_argument("--runs", default="smooth,one,two,auto")
+    parser.add_argument("--folder", type=Path, default=None)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    asked = parser.parse_args()
+    cols = asked.cols or asked.rows * 1242 // 1280
+    shape = (asked.bands, asked.rows, cols)
+    with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
+        source = Path(folder) / "scene.nc"
+        observed = make(source, shape)
+        for name in asked.runs.split(","):
+            output = Path(folder) / f"{name}.nc"
+            load = os.getloadavg()[0]
+            command = [sys.executable, "-m", "hydiff", "fill", str(source), "-o", str(output)]
+            seconds, driver, worker = measured([*command, *RUNS[name]])
+            told = json.loads(record_path(output).read_text())
+            tiling = told.get("tiles", {"size": [asked.rows, cols], "overlap": 0, "filled": 1})
+            mpsnr, ratio = judged(output, observed, shape, tiling)
+            options = RUNS[name]
+            workers = options[options.index("--workers") + 1] if "--workers" in options else "1"
+            row = (name, *shape[1:], shape[0], f"{100 * (~observed).mean():.1f}", told["method"])
+            row += (" ".join(options), workers, *tiling["size"], tiling["filled"])
+            row += (f"{seconds:.1f}", f"{driver[0]:.1f}", f"{worker[0]:.1f}")
+            row += (f"{driver[1]:.0f}", f"{worker[1]:.0f}", f"{mpsnr:.3f}")
+            whole = Path(folder) / "whole.nc"
+            control = ""
+            if name.startswith("tile") and whole.exists():  # the same places where nothing was cut
+                control = f"{judged(whole, observed, shape, tiling)[1]:.3f}"
+            row += (f"{ratio:.3f}", control, f"{load:.1f}", platform.machine(), hydiff.__version__)
+            append(asked.results, row)
+            print(dict(zip(FIELDS, row, strict=True)), flush=True)
+            for made in Path(folder).glob(f"{name}.nc*" if name != "whole" else "none"):
+                made.unlink()
+
+
+def append(path, row):
+    new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        if new:
+            writer.writerow(FIELDS)
+        writer.writerow(row)
+
+
+if __name__ == "__main__":
+    main()

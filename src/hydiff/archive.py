@@ -1,0 +1,227 @@
+"""Many files, one order: a folder of fills with a table of what became of each.
+
+OUT/NAME ...           the fills and their companions
+OUT/summary.parquet    one row per input: counts, scores to expect, seconds, errors
+OUT/summary.md         the same, to read
+OUT/archive.json       what was asked for, so that `resume` does the same
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hydiff import io, provenance
+from hydiff.checkpoint import fingerprint
+from hydiff.cluster import INSTALL, Run, in_turn
+from hydiff.errors import BadValue, HydiffError, OutputError
+from hydiff.io.parsing import first_line
+from hydiff.job import fill_file
+from hydiff.order import Order
+from hydiff.result import Step
+from hydiff.run import Progress
+from hydiff.scene import Limits
+from hydiff.versions import versions
+
+PARQUET, MARKDOWN, ASKED = "summary.parquet", "summary.md", "archive.json"
+
+
+class Row(NamedTuple):
+    """What became of one input."""
+
+    input: str
+    output: str
+    status: str  # filled, no gaps, failed
+    missing: int | None = None  # entries before
+    filled: int | None = None
+    left: int | None = None
+    nrmse: float | None = None  # expected of the filled entries
+    mpsnr: float | None = None  # dB
+    sam: float | None = None  # degrees
+    seconds: float | None = None
+    error: str | None = None
+
+
+class Granule(NamedTuple):
+    """One input, as it is handed to a worker."""
+
+    input: Path
+    folder: Path
+    order: Order
+    bounds: Limits
+    resume: bool
+    overwrite: bool
+    command: tuple[str, ...]
+
+
+def inputs_of(named: Sequence[str]) -> list[Path]:
+    """The files that names and patterns (`granules/*.nc`) stand for, sorted, each once."""
+    found: list[Path] = []
+    for name in named:
+        path = Path(name)
+        if path.exists() or not is_pattern(name):
+            found.append(path)
+            continue
+        matching = sorted(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor))))
+        if not matching:
+            raise BadValue(f"no file matches {name}; check the pattern")
+        found += matching
+    return list(dict.fromkeys(found))
+
+
+def is_pattern(name: str) -> bool:
+    return any(mark in name for mark in "*?[")
+
+
+def fill_all(
+    inputs: Sequence[Path],
+    folder: Path,
+    order: Order,
+    bounds: Limits,
+    *,
+    run: Run = in_turn,
+    resume: bool = False,
+    overwrite: bool = False,
+    command: Sequence[str] = (),
+    progress: Progress = None,
+    say: Callable[[str], Any] = lambda text: None,
+) -> list[Row]:
+    """Fill every input into the folder, past those that cannot be; and write the tables.
+
+    run: who fills them, each as a whole.  resume: leave those that are done, and go on inside
+    those that are not.
+    """
+    _check(inputs, order)
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(f"{folder} is a file; name a folder for several inputs")
+    with io.staging.explained(folder / PARQUET, folder):
+        folder.mkdir(exist_ok=True)
+        _claim(folder, order, resume)
+    shared = (folder.resolve(), order, bounds, resume, overwrite, tuple(command))
+    tasks = [Granule(path.resolve(), *shared) for path in inputs]
+    rows: dict[int, Row] = {}
+    for outcome in run(fill_granule, tasks):
+        path = inputs[outcome.number]
+        row = outcome.value
+        if outcome.error is not None:
+            row = Row(str(path), "", "failed", error=first_line(outcome.error))
+        rows[outcome.number] = row._replace(input=str(path))
+        if row.status == "failed":
+            say(f"{path}: {row.error}")
+        if progress is not None:
+            progress(Step(len(rows), len(inputs), None, how=outcome.worker))
+    table = [rows[i] for i in range(len(inputs))]
+    _write(table, folder)
+    return table
+
+
+def fill_granule(granule: Granule) -> Row:
+    """On a worker: fill one input, or tell why not."""
+    path, folder = granule.input, granule.folder
+    try:
+        if not folder.is_dir():
+            raise BadValue(f"a worker does not see {folder}: all need the same file system")
+        source = io.read(path, var=granule.order.var).path or path
+        output = folder / source.name
+        record = _done_before(source, output) if granule.resume else None
+        if record is None:
+            record = fill_file(
+                path,
+                output,
+                granule.order,
+                granule.bounds,
+                resume=granule.resume,
+                overwrite=granule.overwrite or granule.resume,
+                command=granule.command,
+            ).record
+    except HydiffError as error:
+        return Row(str(path), "", "failed", error=str(error))
+    except Exception as error:  # a bug of ours, or of a library, must not end the other fills
+        return Row(str(path), "", "failed", error=f"{type(error).__name__}: {first_line(error)}")
+    return _row(path, output, record)
+
+
+def _row(path: Path, output: Path, record: dict[str, Any]) -> Row:
+    entries = record["entries"]
+    if not entries["missing_before"]:
+        return Row(str(path), output.name, "no gaps", 0, 0, 0, seconds=record.get("seconds"))
+    expected = record["expected"] or {}
+    return Row(
+        str(path),
+        output.name,
+        "filled",
+        entries["missing_before"],
+        entries["filled"],
+        entries["missing_after"],
+        expected.get("nrmse"),
+        expected.get("mpsnr"),
+        expected.get("sam"),
+        record["seconds"],
+    )
+
+
+def _done_before(source: Path, output: Path) -> dict[str, Any] | None:
+    """The record of a finished fill of this very input, if there is one."""
+    try:
+        record: dict[str, Any] = json.loads(provenance.record_path(output).read_text())
+        same = record["input"]["sha256"] == provenance.sha256(source)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return record if same and output.exists() else None
+
+
+def _check(inputs: Sequence[Path], order: Order) -> None:
+    if find_spec("pyarrow") is None:
+        raise BadValue(f"the table of an archive needs pyarrow: {INSTALL}")
+    for option, path in (("--observed", order.observed), ("--missing", order.missing)):
+        if path is not None:
+            raise BadValue(f"{option} belongs to one cube: fill that one by itself")
+    if order.quality is not None:
+        raise BadValue("--quality belongs to one cube: fill that one by itself")
+    names = [path.name for path in inputs]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise BadValue(f"two inputs are called {twice}: they would be one file in the output")
+
+
+def _claim(folder: Path, order: Order, resume: bool) -> None:
+    """Write down what is asked for; what an interrupted run was asked for must be the same."""
+    path = folder / ASKED
+    now = {"order": fingerprint(asdict(order)), "version": versions()["hydiff"]}
+    if resume and path.exists() and json.loads(path.read_text()) != now:
+        raise BadValue(
+            f"cannot go on in {folder}: its fills were asked for with other settings, or made by "
+            "another version; repeat those, or choose another folder"
+        )
+    path.write_text(json.dumps(now) + "\n")
+
+
+def _write(table: Sequence[Row], folder: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    words, counts = ("input", "output", "status", "error"), ("missing", "filled", "left")
+    kinds = dict.fromkeys(words, pa.string()) | dict.fromkeys(counts, pa.int64())
+    schema = pa.schema([(name, kinds.get(name, pa.float64())) for name in Row._fields])
+    columns = pa.Table.from_pylist([row._asdict() for row in table], schema=schema)
+    for name in (PARQUET, MARKDOWN):
+        with io.staged(folder / name, overwrite=True) as staging:
+            if name == PARQUET:
+                parquet.write_table(columns, staging / name)
+            else:
+                (staging / name).write_text(markdown(table))
+
+
+def markdown(table: Sequence[Row]) -> str:
+    """The table to read; floats with four digits, a dash for what was not told."""
+
+    def cell(value: Any) -> str:
+        if value is None:
+            return "–"
+        return f"{value:.4g}" if isinstance(value, float) else str(value).replace("|", "\\|")
+
+    lines = [Row._fields, ["---"] * len(Row._fields), *([cell(v) for v in row] for row in table)]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)

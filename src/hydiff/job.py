@@ -1,0 +1,223 @@
+"""File in, file out: one fill as the command line, an archive or a worker asks for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hydiff import api, io, problem, provenance, scene
+from hydiff.cluster import Run, in_turn
+from hydiff.cube import Bools, Cube
+from hydiff.detect import detect
+from hydiff.errors import BadValue, OutputError
+from hydiff.order import Order
+from hydiff.run import Progress
+from hydiff.scene import Filled, Limits
+
+Say = Callable[[str], Any]
+
+
+def quiet(text: str) -> None:
+    """Nobody listens."""
+
+
+def fill_file(
+    input: Path,
+    output: Path,
+    order: Order,
+    bounds: Limits,
+    *,
+    run: Run | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    band_mask: Path | None = None,
+    command: Sequence[str] = (),
+    say: Say = quiet,
+    progress: Progress = None,
+) -> Filled:
+    """Fill a file, whole or by tiles, and write it with its companions.
+
+    run: who fills the tiles; with it a scene is filled by tiles whatever its size.
+    band_mask: where to write what was filled as EMIT stores it.
+    say: told what was found and will be done.  The record lacks a method where nothing was to fill.
+    """
+    check_outputs(input, output, overwrite, order.report)
+    if band_mask is not None:
+        io.staging.refuse_existing(band_mask, overwrite)
+    cube = io.read(input, var=order.var)
+    if run is not None or scene.wanted(cube, order, bounds):
+        _refuse_by_tiles(order, band_mask)
+        given = _given(cube, order, say)
+        _tell_tiles(input, cube, order, bounds, say)
+        if provenance.tiles_path(output).exists() and not resume:
+            say(f"starting anew; --resume would go on with {provenance.tiles_path(output)}")
+        tiled = scene.fill(
+            input,
+            output,
+            order,
+            bounds,
+            observed=given,
+            resume=resume,
+            overwrite=overwrite,
+            command=command,
+            progress=progress,
+            run=run or in_turn,
+        )
+        return _reported(tiled, input, output, order, overwrite)
+    cube = cube.load()
+    seen = _seen(cube, order, say)
+    if seen.all() and order.sigma_y == 0:
+        return _copied(cube, seen, output, overwrite, band_mask, command)
+    _tell_whole(input, cube, seen, order, say)
+    checkpoint = provenance.checkpoint_path(output)
+    if checkpoint.exists() and not resume:
+        say(f"starting anew; --resume would go on from {checkpoint}")
+    elif resume and not checkpoint.exists():
+        say(f"nothing to resume: there is no {checkpoint}; starting anew")
+    result = api.fill(
+        cube, seen, checkpoint=checkpoint, resume=resume, progress=progress, **order.arguments
+    )
+    made = provenance.save(result, output, command=command, overwrite=overwrite)
+    if band_mask is not None:
+        io.write_band_mask(result.filled, band_mask, overwrite=overwrite)
+    filled = Filled(made, provenance.record(result, command))
+    return _reported(filled, input, output, order, overwrite)
+
+
+def preview(
+    input: Path,
+    output: Path,
+    order: Order,
+    bounds: Limits,
+    *,
+    by_tiles: bool = False,
+    say: Say = quiet,
+) -> dict[str, Any]:
+    """What `fill_file` would do; nothing is written."""
+    cube = io.read(input, var=order.var)
+    if by_tiles or scene.wanted(cube, order, bounds):
+        _refuse_by_tiles(order, None)
+        given = _given(cube, order, say)
+        _tell_tiles(input, cube, order, bounds, say)
+        return scene.preview(input, order, bounds, observed=given)
+    cube = cube.load()
+    seen = _seen(cube, order, say)
+    if seen.all() and order.sigma_y == 0:
+        return {"entries": {"missing_before": 0}, "outputs": []}
+    count, left = _tell_whole(input, cube, seen, order, say)
+    plan = {"method": order.method, "settings": order.shown, "left": left}
+    return plan | {"entries_to_fill": count, "output": str(output)}
+
+
+def is_plain_folder(path: Path) -> bool:
+    """A folder that stands for no product: outputs go into it."""
+    return path.is_dir() and not io.staging.is_product(path)
+
+
+def check_outputs(input: Path, output: Path, overwrite: bool, report: bool = False) -> None:
+    """Refuse before the work what would be refused after it."""
+    io.staging.refuse_input(input, output, overwrite)
+    companions = [provenance.filled_mask_path, provenance.sigma_path, provenance.record_path]
+    companions += [provenance.report_path] * report
+    for path in (output, *(beside(output) for beside in companions)):
+        io.staging.refuse_existing(path, overwrite)
+    if not output.parent.is_dir():
+        raise OutputError(f"{output.parent} is not a folder; create it first")
+
+
+def _given(cube: Cube, order: Order, say: Say) -> Bools | None:
+    """What mask files and quality layers tell, True = measured; None when none was named."""
+    given = io.given_mask(cube.shape, order.observed, order.missing)
+    layer = io.quality_layer(cube.shape, order.quality, order.flags)
+    if layer is None:
+        return given
+    told = ", ".join(f"{flag} {count:,}" for flag, count in layer.counts.items())
+    say(f"taken as missing by {order.quality}: {told} entries")
+    return layer.observed if given is None else layer.observed & given
+
+
+def _seen(cube: Cube, order: Order, say: Say) -> Bools:
+    """(bands, rows, cols) what counts as measured, suspected damage taken out if that is asked."""
+    seen = problem.observed_entries(cube, _given(cube, order, say), order.nodata)
+    if order.detect:
+        for suggestion in detect(np.asarray(cube.values), seen, cube.good):
+            say(f"taken as missing: {suggestion.message}")
+            seen = seen & ~suggestion.missing
+    return seen
+
+
+def _reported(filled: Filled, input: Path, output: Path, order: Order, overwrite: bool) -> Filled:
+    """With the page about the fill, if it was asked for."""
+    if not order.report:
+        return filled
+    from hydiff.report import write
+
+    source = None if input == output else input
+    page = write(output, source=source, var=order.var, overwrite=overwrite)
+    return filled._replace(made=[*filled.made, page])
+
+
+def _copied(
+    cube: Cube,
+    seen: Bools,
+    output: Path,
+    overwrite: bool,
+    band_mask: Path | None,
+    command: Sequence[str],
+) -> Filled:
+    """A cube without gaps: a verbatim copy, and a record that says so."""
+    source = {"path": str(cube.path), "sha256": provenance.sha256(cube.path or output)}
+    record = provenance.dated(command, source, {"entries": {"missing_before": 0}})
+    with io.staged(output, overwrite=overwrite) as folder:
+        made = io.write_into(cube, folder / output.name)
+        note = json.dumps(record, indent=2) + "\n"
+        provenance.record_path(folder / output.name).write_text(note)
+    paths = [*(output.with_name(p.name) for p in made), provenance.record_path(output)]
+    if band_mask is not None:
+        paths += io.write_band_mask(~seen, band_mask, overwrite=overwrite)
+    return Filled(paths, record)
+
+
+def _tell_tiles(input: Path, cube: Cube, order: Order, bounds: Limits, say: Say) -> None:
+    within = f"by tiles, within {bounds.memory / 1e9:.3g} GB"
+    say(f"{input}: {_size(cube)}, {within}, with {order.method}")
+
+
+def _tell_whole(
+    input: Path, cube: Cube, seen: Bools, order: Order, say: Say
+) -> tuple[int, dict[str, int]]:
+    """Say, and return, how many entries will be filled, and how many are left for which reason."""
+    target, left = problem.targets(
+        cube,
+        seen,
+        bad_bands=order.bad_bands,
+        max_gap=order.max_gap,
+        outside=order.outside,
+        fill_clouds=order.fill_clouds,
+    )
+    count = int(target.sum())
+    say(f"{input}: {_size(cube)}, {100 * float((~seen).mean()):.1f} % of the entries missing")
+    settings = ", ".join(f"{k}={v}" for k, v in order.shown.items())
+    settings = settings if order.recipe is None else "as decided before"
+    say(f"will fill {count:,} entries with {order.method}" + (f" ({settings})" if settings else ""))
+    for line in problem.told_left(left):
+        say(line)
+    return count, left
+
+
+def _size(cube: Cube) -> str:
+    return f"{cube.shape[0]} bands × {cube.shape[1]} × {cube.shape[2]} {cube.dtype}"
+
+
+def _refuse_by_tiles(order: Order, band_mask: Path | None) -> None:
+    unable = {"--detect": order.detect, "--denoise": order.denoise, "--band-mask": band_mask}
+    if options := [option for option, on in unable.items() if on]:
+        raise BadValue(
+            f"{', '.join(options)}: needs the whole cube in memory, and this one is filled by "
+            "tiles; leave it out, or give more --memory (for --detect: `hydiff mask IN -o M.npz` "
+            "elsewhere, then --missing M.npz)"
+        )

@@ -1,0 +1,85 @@
+"""What a fill is asked for: one record for the plain fill, the fill by tiles and an archive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hydiff import auto
+from hydiff.methods import METHODS, Chosen, choose, settings_dict
+from hydiff.problem import Sigma
+
+# what `api.fill` is told by the same names
+ARGUMENTS = (
+    "method",
+    "preset",
+    "budget",
+    "recipe",
+    "max_error",
+    "sigma_y",
+    "nodata",
+    "bad_bands",
+    "max_gap",
+    "outside",
+    "fill_clouds",
+    "denoise",
+    "seed",
+    "device",
+    "deterministic",
+)
+# where missing entries are told of: what they come to is in the masks, whoever told it
+MASKS = ("observed", "missing", "quality", "flags", "detect")
+
+
+@dataclass(frozen=True)
+class Order:
+    """Everything that a fill is asked for, but where it reads and writes."""
+
+    method: str = auto.NAME
+    preset: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    budget: str = "normal"
+    recipe: Mapping[str, Any] | None = None  # what an earlier `auto` decided
+    max_error: float | None = None
+    sigma_y: Sigma = 0.0
+    nodata: float | None = None
+    bad_bands: str = "fill"
+    max_gap: float | None = None
+    outside: str = "keep"
+    fill_clouds: bool = False
+    denoise: bool = False
+    seed: int = 0
+    device: str = "auto"
+    deterministic: bool = False
+    var: str | None = None  # of files that hold several cubes
+    observed: Path | None = None  # mask files
+    missing: Path | None = None
+    quality: Path | None = None
+    flags: str | None = None  # of the quality layer, between commas; None = its usual ones
+    detect: bool = False  # also fill suspected damage
+    report: bool = False  # also write a page about the fill
+
+    @property
+    def chosen(self) -> Chosen | None:
+        """The one method, or None for `auto`."""
+        if self.method == auto.NAME:
+            return None
+        return choose(self.method, self.preset, self.settings)
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The settings in full, as a record tells them."""
+        chosen = self.chosen
+        return {"budget": self.budget} if chosen is None else settings_dict(chosen.settings)
+
+    @property
+    def learned(self) -> bool:
+        """Whether a network is fitted, which a GPU does faster."""
+        return self.method in METHODS and METHODS[self.method].backend == "torch"
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What `api.fill` is called with."""
+        return {name: getattr(self, name) for name in ARGUMENTS} | dict(self.settings)

@@ -1,0 +1,169 @@
+"""Scenes larger than memory: one decision, many tiles, each kept on disk when it is done.
+
+masks      walk through the file once: what is observed, what to fill
+plan       tiles over the gaps, as large as memory allows
+decide     once, on a sample of windows: scale, noise, spectral basis, method and blend
+tile       fill a tile; what a worker does
+ledger     finished tiles and what they belong to, so that `resume` ends with the same bytes
+assemble   a copy of the input with the blended tiles in its gaps, written in windows
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hydiff import io, provenance
+from hydiff.checkpoint import fingerprint
+from hydiff.cluster import Run, in_turn
+from hydiff.cube import Bools
+from hydiff.errors import BadValue
+from hydiff.order import Order
+from hydiff.result import Step
+from hydiff.run import Progress
+from hydiff.scene import assemble, decide, ledger, tile
+from hydiff.scene.masks import Bits
+from hydiff.scene.plan import Limits, Scene, laid_out, limits, tiling, wanted
+
+__all__ = ["Bits", "Filled", "Limits", "fill", "limits", "preview", "wanted"]
+
+WHOLE_FORMATS = ("mat", "npz")  # that are written as a whole, from memory
+
+
+class Filled(NamedTuple):
+    made: list[Path]  # the cube first
+    record: dict[str, Any]  # as in OUT.fill.json
+
+
+def fill(
+    path: Path,
+    output: Path,
+    order: Order,
+    bounds: Limits,
+    *,
+    observed: Bools | None = None,
+    run: Run = in_turn,
+    resume: bool = False,
+    overwrite: bool = False,
+    command: Sequence[str] = (),
+    progress: Progress = None,
+) -> Filled:
+    """Fill a file of any size within bounded memory, and write it with its companions.
+
+    observed: a further mask, (rows, cols) or (bands, rows, cols), True = measured.
+    run: who fills the tiles: this process, one after the other, or a cluster's workers.
+    """
+    began = time.perf_counter()
+    cube = io.read(path, var=order.var)
+    if io.format_for(cube, output) in WHOLE_FORMATS:
+        raise BadValue(
+            f"{output.suffix} files are written from memory as a whole, and this scene is filled "
+            "by tiles: name the output .zarr, .tif or .img"
+        )
+    work = provenance.tiles_path(output).resolve()
+    with io.staging.explained(output, work):
+        ledger.prepare(work, resume)
+    with ledger.tidied(work), io.staging.explained(output, work):
+        scene, left = laid_out(path, order, bounds, observed, work)
+        source = {"path": str(cube.path), "sha256": provenance.sha256(cube.path or path)}
+        masks = (scene.seen, scene.target)
+        belongs = ledger.belongings(source["sha256"], masks, order, scene.cuts, cube)
+        ledger.claim(work, belongs)
+        decided = decide.decision(scene, order, bounds)
+        _fill_tiles(scene, order, fingerprint(belongs, decided.recipe), run, progress)
+        markers = [json.loads(ledger.marker(work, t).read_text()) for t in scene.planned]
+        mosaic = assemble.mosaic(scene)
+        filled, changed = assemble.filled_entries(
+            mosaic, order.nodata, all(m["complete"] for m in markers)
+        )
+        count = filled.total()
+        if (unreached := scene.target.total() - count) > 0:
+            left[_out_of_reach(order)] = unreached
+        told = {
+            "method": order.method,
+            "settings": order.shown,
+            "seed": order.seed,
+            "sigma_y": provenance.one_or_all(np.asarray(decided.sigma_y)),
+            "entries": provenance.counts(cube.shape, count, left),
+            "expected": _expected(markers) if decided.recipe is not None else None,
+            "recipe": decided.recipe,
+            "notes": _notes(decided.notes, markers, changed, scene),
+            "tiles": tiling(scene),
+            "seconds": round(time.perf_counter() - began, 3),
+        }
+        bars = bool(markers) and all(m["bars"] for m in markers)
+        written = replace(cube, values=assemble.values(mosaic, filled, order.nodata))
+        record = provenance.dated(command, source, told)
+        made = assemble.write(mosaic, written, filled, bars, record, output, overwrite)
+        shutil.rmtree(work)
+    return Filled(made, record)
+
+
+def preview(
+    path: Path, order: Order, bounds: Limits, *, observed: Bools | None = None
+) -> dict[str, Any]:
+    """What `fill` would do; the scene is read once, nothing is written."""
+    with tempfile.TemporaryDirectory() as folder:
+        scene, left = laid_out(path, order, bounds, observed, Path(folder))
+        return {
+            "method": order.method,
+            "entries_to_fill": scene.target.total(),
+            "left": left,
+            "tiles": tiling(scene),
+        }
+
+
+def _fill_tiles(scene: Scene, order: Order, belongs: str, run: Run, progress: Progress) -> None:
+    """Every tile that is not on disk yet, by whoever runs them; the first error ends it."""
+    source = scene.cube.path or scene.path
+    glance = ledger.glance(source)
+    tags = {t.number: fingerprint(belongs, t.number) for t in scene.planned}
+    undone = [t for t in scene.planned if not ledger.is_done(scene.work, t, tags[t.number])]
+    total, done = len(scene.planned), len(scene.planned) - len(undone)
+    tasks = [tile.task(scene, order, t, tags[t.number], glance) for t in undone]
+    for outcome in run(tile.work, tasks):
+        if outcome.error is not None:
+            raise outcome.error
+        done += 1
+        if progress is not None:
+            progress(Step(done, total, None, how=outcome.worker))
+
+
+def _out_of_reach(order: Order) -> str:
+    if order.max_error is not None:
+        return f"expected error above {order.max_error:g}, or out of reach"
+    return f"out of reach of {order.method}"
+
+
+def _expected(markers: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """What the tiles expect, each by the number of its entries."""
+    told = [(m["expected"], m["entries"]) for m in markers if m["expected"] and m["entries"]]
+    if not told:
+        return {}
+    names = [name for name in told[0][0] if all(name in scores for scores, _ in told)]
+    entries = [n for _, n in told]
+    return {n: float(np.average([scores[n] for scores, _ in told], weights=entries)) for n in names}
+
+
+def _notes(
+    decisions: Sequence[str],
+    markers: Sequence[Mapping[str, Any]],
+    changed: Mapping[str, int],
+    scene: Scene,
+) -> list[str]:
+    """What the decision and all tiles say alike, and what became of the values."""
+    tiled = tiling(scene)
+    common = [
+        n for n in (markers[0]["notes"] if markers else []) if all(n in m["notes"] for m in markers)
+    ]
+    told = [f"{tiled['filled']} of {tiled['of']} tiles had gaps; one recipe for all of them"]
+    told += [note for note in (*decisions, *common) if note not in told]
+    return [*told, *(f"{n} filled entries {how}" for how, n in changed.items())]

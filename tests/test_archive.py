@@ -1,0 +1,156 @@
+"""Laws of archives: each file as by itself, past what is broken, and nothing twice."""
+
+import hashlib
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from pyarrow import parquet
+
+import hydiff
+from hydiff import archive, job, mask, provenance, scene
+from hydiff.archive import fill_all, inputs_of
+from hydiff.cube import Cube
+from hydiff.errors import BadValue
+from hydiff.order import Order
+from hydiff.scene import Limits
+from test_scene import contents, damaged, made
+
+ORDER, BOUNDS = Order(method="linear", outside="fill"), Limits(8e9)
+
+
+@pytest.fixture
+def granules(tmp_path, rng):
+    """Two granules with gaps, one without, one that is cut off."""
+    folder = tmp_path / "granules"
+    folder.mkdir()
+    for name in ("a", "b"):
+        observed = mask.make_mask("stripes", (4, 30, 32), 0.2, rng)
+        hydiff.write(damaged(made((4, 30, 32), rng), observed), folder / f"{name}.tif")
+    hydiff.write(Cube(made((4, 30, 32), rng), nodata=-9999.0), folder / "whole.tif")
+    (folder / "broken.tif").write_bytes((folder / "a.tif").read_bytes()[:300])
+    return folder
+
+
+def run_cli(folder, *more):
+    return subprocess.run(
+        [sys.executable, "-m", "hydiff", "fill", "granules/*.tif", "-o", "out", *more],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_each_file_is_filled_as_by_itself_and_the_broken_one_is_named(granules, tmp_path):
+    done = run_cli(tmp_path, "--method", "linear", "--outside", "fill")
+    assert done.returncode == 1, done.stderr
+    assert "3 of 4 done" in done.stdout and "failed: granules/broken.tif" in done.stdout
+    out, alone = tmp_path / "out", tmp_path / "alone"
+    alone.mkdir()
+    for name in ("a.tif", "b.tif", "whole.tif"):
+        job.fill_file(granules / name, alone / name, ORDER, BOUNDS)
+        assert contents(out / name) == contents(alone / name)
+    rows = {row["output"]: row for row in parquet.read_table(out / archive.PARQUET).to_pylist()}
+    told = json.loads(provenance.record_path(out / "a.tif").read_text())["entries"]
+    assert rows["a.tif"]["filled"] == told["filled"] > 0 and rows["a.tif"]["status"] == "filled"
+    assert rows["whole.tif"]["status"] == "no gaps" and rows[""]["status"] == "failed"
+    assert rows[""]["input"] == "granules/broken.tif" and rows[""]["error"]
+    lines = (out / archive.MARKDOWN).read_text().splitlines()
+    assert len(lines) == 2 + 4 and len({line.count(" | ") for line in lines}) == 1
+
+
+def test_resume_leaves_what_is_done_and_does_the_rest(granules, tmp_path, rng):
+    out, inputs = tmp_path / "out", inputs_of([str(granules / "*.tif")])
+    first = fill_all(inputs, out, ORDER, BOUNDS)
+    before = {p.name: p.stat().st_mtime_ns for p in out.glob("*.tif")}
+    (out / "b.tif").unlink()  # as if it had been interrupted
+    whole = damaged(made((4, 30, 32), rng), mask.make_mask("stripes", (4, 30, 32), 0.2, rng))
+    hydiff.write(whole, granules / "whole.tif", overwrite=True)  # another input by the same name
+    (granules / "broken.tif").write_bytes((granules / "a.tif").read_bytes())  # fetched again
+    again = fill_all(inputs, out, ORDER, BOUNDS, resume=True)
+    assert [row.status for row in again] == ["filled"] * 4
+    after = {p.name: p.stat().st_mtime_ns for p in out.glob("*.tif")}
+    assert [name for name in sorted(after) if before.get(name) == after[name]] == ["a.tif"]
+    assert again[0] == first[0]  # told by the record, seconds and all
+
+
+def test_another_order_is_not_gone_on_with(granules, tmp_path):
+    inputs = [granules / "a.tif"]
+    fill_all(inputs, tmp_path / "out", ORDER, BOUNDS)
+    with pytest.raises(BadValue, match="other settings"):
+        fill_all(inputs, tmp_path / "out", Order(method="idw"), BOUNDS, resume=True)
+    rows = fill_all(inputs, tmp_path / "out", ORDER, BOUNDS)  # no resume: nothing is replaced
+    assert rows[0].status == "failed" and "--overwrite" in rows[0].error
+    assert fill_all(inputs, tmp_path / "out", ORDER, BOUNDS, overwrite=True)[0].filled
+
+
+def test_tiles_of_an_interrupted_granule_are_gone_on_with(granules, tmp_path):
+    bounds = Limits(8e9, tile=16)
+    (tmp_path / "out").mkdir()
+
+    def stopped(step):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        scene.fill(granules / "a.tif", tmp_path / "out/a.tif", ORDER, bounds, progress=stopped)
+    # a finished tile that can be told: it is believed, not computed again
+    work = provenance.tiles_path(tmp_path / "out/a.tif")
+    values, marker = next(work.glob("tile-*.npy")), next(work.glob("tile-*.json"))
+    np.save(values, np.load(values) + 1e6)
+    digest = hashlib.sha256(values.read_bytes()).hexdigest()
+    marker.write_text(json.dumps(json.loads(marker.read_text()) | {"sha256": digest}))
+    rows = fill_all([granules / "a.tif"], tmp_path / "out", ORDER, bounds, resume=True)
+    assert rows[0].status == "filled" and not work.exists()
+    assert np.asarray(hydiff.read(tmp_path / "out/a.tif").values).max() > 1e5
+
+
+def test_one_recipe_serves_all(granules, tmp_path):
+    job.fill_file(granules / "a.tif", tmp_path / "a.tif", Order(budget="fast"), BOUNDS)
+    recipe = hydiff.auto.read_recipe(provenance.record_path(tmp_path / "a.tif"))
+    order = Order(budget="fast", recipe=recipe)
+    fill_all([granules / "a.tif", granules / "b.tif"], tmp_path / "out", order, BOUNDS)
+    for name in ("a.tif", "b.tif"):
+        record = json.loads(provenance.record_path(tmp_path / "out" / name).read_text())
+        assert record["recipe"]["weights"] == recipe["weights"]
+    assert contents(tmp_path / "out/a.tif") == contents(tmp_path / "a.tif")
+
+
+def test_workers_take_whole_granules(granules, tmp_path):
+    done = run_cli(tmp_path, "--method", "linear", "--outside", "fill", "--workers", "1", "--json")
+    assert done.returncode == 1, done.stderr
+    told = {row["input"]: row["status"] for row in json.loads(done.stdout)}
+    assert told == {
+        "granules/a.tif": "filled",
+        "granules/b.tif": "filled",
+        "granules/broken.tif": "failed",
+        "granules/whole.tif": "no gaps",
+    }
+    job.fill_file(granules / "a.tif", tmp_path / "a.tif", ORDER, BOUNDS)
+    assert contents(tmp_path / "out/a.tif") == contents(tmp_path / "a.tif")
+
+
+def test_inputs_are_named_once_and_patterns_match(granules, tmp_path):
+    names = [p.name for p in inputs_of([str(granules / "[ab].tif"), str(granules / "a.tif")])]
+    assert names == ["a.tif", "b.tif"]
+    with pytest.raises(BadValue, match="no file matches"):
+        inputs_of([str(granules / "*.nc")])
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "a.tif").write_bytes((granules / "a.tif").read_bytes())
+    with pytest.raises(BadValue, match=r"two inputs are called a\.tif"):
+        fill_all([granules / "a.tif", other / "a.tif"], tmp_path / "out", ORDER, BOUNDS)
+    with pytest.raises(BadValue, match="one cube"):
+        order = Order(method="linear", missing=tmp_path / "m.npy")
+        fill_all([granules / "a.tif"], tmp_path / "out", order, BOUNDS)
+    assert not (tmp_path / "out").exists()
+
+
+def test_floats_and_words_in_the_table():
+    row = archive.Row("a|b.nc", "a", "filled", 3, 2, 1, seconds=1.23456)
+    assert archive.markdown([row]).splitlines()[2] == (
+        "| a\\|b.nc | a | filled | 3 | 2 | 1 | – | – | – | 1.235 | – |"
+    )
+    assert np.isfinite(row.seconds)

@@ -1,0 +1,221 @@
+"""Laws of clusters: who fills a tile changes nothing, and whoever dies costs nothing but time."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from io import StringIO
+
+import numpy as np
+import psutil
+import pytest
+from rich.console import Console
+
+import hydiff
+from hydiff import cluster, mask, provenance, scene, terminal
+from hydiff.errors import BadValue, HydiffError, UnknownName
+from hydiff.order import Order
+from hydiff.result import Step
+from hydiff.scene import Limits, tile
+from test_scene import Stopped, contents, damaged, made
+
+HYDIFF = [sys.executable, "-m", "hydiff"]
+OPTIONS = ["--method", "smooth", "--set", "error_bars=true", "--tile", "16", "--seed", "5"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A scene of two dozen tiles, and its fill by one process."""
+    folder, rng = tmp_path_factory.mktemp("cluster"), np.random.default_rng(0)
+    shape = (10, 70, 90)
+    observed = mask.make_mask("stripes", shape, 0.15, rng)
+    hydiff.write(damaged(made(shape, rng), observed), folder / "in.bsq")
+    fill(folder, "plain.bsq")
+    return folder
+
+
+def start(folder, output, *more):
+    command = [*HYDIFF, "fill", "in.bsq", "-o", output, *OPTIONS, *more]
+    with (folder / f"{output}.told").open("w") as told:
+        return subprocess.Popen(command, cwd=folder, stderr=told, stdout=subprocess.DEVNULL)
+
+
+def fill(folder, output, *more):
+    code = start(folder, output, *more).wait()
+    told = (folder / f"{output}.told").read_text()
+    assert code == 0, told
+    return told
+
+
+def filled_alike(folder, output):
+    one, two = contents(folder / "plain.bsq"), contents(folder / output)
+    return len(one) == 3 and list(one.values()) == list(two.values())
+
+
+def wait_for_tiles(folder, output, count):
+    work = provenance.tiles_path(folder / output)
+    while len(list(work.glob("tile-*.json"))) < count:
+        time.sleep(0.005)
+
+
+@pytest.fixture(scope="module")
+def address(folder):
+    """A scheduler and two workers on loopback, started by hand."""
+    told = folder / "scheduler.json"
+    common = ["--scheduler-file", str(told)]
+    local = ["--host", "127.0.0.1"]
+    kinds = [
+        ["dask_scheduler", *local, "--port", "0", "--no-dashboard", *common],
+        *(["dask_worker", *local, "--nthreads", "1", "--no-dashboard", *common] for _ in "ab"),
+    ]
+    made = [
+        subprocess.Popen(
+            [sys.executable, "-m", f"distributed.cli.{kind}", *options],
+            stderr=subprocess.DEVNULL,
+            cwd=folder,
+        )
+        for kind, *options in kinds
+    ]
+    while not told.exists():
+        time.sleep(0.05)
+    yield json.loads(told.read_text())["address"], made
+    for process in reversed(made):
+        process.terminate()
+        process.wait()
+
+
+def of_worker(nanny):
+    """The process that computes, below the one that watches it."""
+    children = psutil.Process(nanny.pid).children(recursive=True)
+    return next(p for p in children if "spawn_main" in " ".join(p.cmdline()))
+
+
+# ── many workers ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_local_workers_give_the_same_bytes_and_stay_on_this_machine(folder):
+    told = fill(folder, "local.bsq", "--workers", "2")
+    assert filled_alike(folder, "local.bsq")
+    assert "dashboard" not in told or "http://127.0.0.1:" in told
+
+
+def test_a_killed_worker_costs_nothing_but_time(folder, address):
+    run = start(folder, "worker.bsq", "--scheduler", address[0])
+    wait_for_tiles(folder, "worker.bsq", 2)
+    of_worker(address[1][1]).kill()
+    assert run.wait() == 0, (folder / "worker.bsq.told").read_text()
+    assert filled_alike(folder, "worker.bsq")
+
+
+def test_a_killed_driver_is_resumed_to_the_same_bytes(folder, address):
+    run = start(folder, "driver.bsq", "--workers", "1")
+    wait_for_tiles(folder, "driver.bsq", 3)
+    children = psutil.Process(run.pid).children(recursive=True)
+    run.send_signal(signal.SIGKILL)
+    assert run.wait() == -signal.SIGKILL and not (folder / "driver.bsq").exists()
+    psutil.wait_procs(children, timeout=20)
+    assert not any(p.is_running() and p.status() != "zombie" for p in children)  # none goes on
+    fill(folder, "driver.bsq", "--scheduler", address[0], "--resume")
+    assert filled_alike(folder, "driver.bsq")
+    assert not provenance.tiles_path(folder / "driver.bsq").exists()
+
+
+def test_what_a_worker_refuses_is_refused_here(address):
+    with cluster.crew(None, address[0]) as run:
+        found = {o.number: o for o in run(scene.limits, ["2GB", "two", 3])}
+    assert found[0].value == Limits(2e9) and found[0].error is None and found[0].worker
+    assert isinstance(found[1].error, BadValue) and "2GB" in str(found[1].error)
+    assert isinstance(found[2].error, AttributeError)  # a bug stays one, and is told as one
+
+
+# ── the same files for all ───────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def task(folder, tmp_path):
+    """The first tile of a scene, as a worker gets it."""
+    tasks = []
+
+    def run(work, found):
+        tasks.extend(found)
+        work(found[0])
+        raise Stopped  # leave the folder as it is
+
+    with pytest.raises(Stopped):
+        order = Order(method="linear")
+        scene.fill(folder / "in.bsq", tmp_path / "o.bsq", order, Limits(8e9, tile=16), run=run)
+    return tasks[0]
+
+
+def test_workers_that_see_other_files_refuse(task, tmp_path):
+    tile.work(task)
+    with pytest.raises(BadValue, match=r"does not see .*elsewhere"):
+        tile.work(task._replace(work=tmp_path / "elsewhere"))
+    with pytest.raises(BadValue, match=r"does not see .*none.bsq"):
+        tile.work(task._replace(path=tmp_path / "none.bsq"))
+    with pytest.raises(BadValue, match="another file"):
+        tile.work(task._replace(glance="other"))
+    with pytest.raises(BadValue, match="install the same"):
+        tile.work(task._replace(version="0.0"))
+
+
+def test_a_glance_tells_files_apart(tmp_path, rng):
+    from hydiff.scene.ledger import glance
+
+    content = rng.bytes(100_000)
+    seen = set()
+    for i, at in enumerate((None, 0, 50_000, 99_999)):
+        changed = bytearray(content)
+        if at is not None:
+            changed[at] ^= 1
+        path = tmp_path / str(i)
+        path.write_bytes(changed)
+        seen.add(glance(path))
+        assert glance(path) == glance(path)
+    (tmp_path / "longer").write_bytes(content + b"x")
+    (tmp_path / "empty").write_bytes(b"")
+    seen |= {glance(tmp_path / "longer"), glance(tmp_path / "empty"), glance(tmp_path)}
+    assert len(seen) == 7
+
+
+# ── requests ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("where", ["tcp://127.0.0.1:9", "nonsense"])
+def test_a_scheduler_that_does_not_answer_is_told_soon(where):
+    began = time.monotonic()
+    with pytest.raises(BadValue, match="no Dask scheduler answers"), cluster.crew(None, where):
+        pass
+    assert time.monotonic() - began < 10
+
+
+def test_requests_that_make_no_sense():
+    with pytest.raises(BadValue, match="one of them"), cluster.crew(2, "tcp://127.0.0.1:9"):
+        pass
+    with pytest.raises(BadValue, match="1 or more"), cluster.crew(0, None):
+        pass
+    with cluster.crew(None, None) as run:
+        assert run is None
+
+
+def test_in_turn_goes_on_past_an_error():
+    def work(task):
+        if task == 1:
+            raise UnknownName("task", "1", ())
+        return 10 * task
+
+    found = list(cluster.in_turn(work, [0, 1, 2]))
+    assert [o.number for o in found] == [0, 1, 2] and [o.value for o in found] == [0, None, 20]
+    assert isinstance(found[1].error, HydiffError) and found[0].error is None
+
+
+def test_progress_tells_of_each_worker(monkeypatch):
+    text = StringIO()
+    monkeypatch.setattr(
+        terminal, "err", Console(file=text, force_terminal=True, color_system=None, width=160)
+    )
+    with terminal.progress_bar("tiles") as progress:
+        for done, worker in enumerate(("anna", "ben", "anna"), start=1):
+            progress(Step(done, 4, None, how=worker))
+    assert "3/4 tiles" in text.getvalue() and "anna:2 ben:1" in text.getvalue()
