@@ -7,7 +7,7 @@ import pytest
 
 import hydiff
 from hydiff import auto, metrics, provenance, validate
-from hydiff.auto import Budget, Candidate
+from hydiff.auto import Budget, Candidate, blend, candidates, trials
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, CubeFormatError
 from hydiff.mask import make_mask, thickness
@@ -88,11 +88,11 @@ def test_importance_gives_the_hidden_entries_the_targets_distribution(rng):
 def test_hidden_values_reach_neither_scale_nor_components(scene, gaps):
     """Poison what a fold hides: not one bit of the estimate may change."""
     seen = np.broadcast_to(gaps, scene.shape)
-    fold = auto._folds(Cube(scene), seen, 8, 0)[0]
+    fold = trials.folds_of(Cube(scene), seen, 8, 0)[0]
     poisoned = np.where(fold, 1e9, scene)
     for sigma_y in (0.0, "auto"):
         one, other = (
-            estimate(Cube(v), seen & ~fold, auto._chosen(auto.SMOOTH), sigma_y, JOB).values
+            estimate(Cube(v), seen & ~fold, candidates.chosen(auto.SMOOTH), sigma_y, JOB).values
             for v in (scene, poisoned)
         )
         assert np.array_equal(one, other)
@@ -116,7 +116,7 @@ def test_weights_are_convex(scene, gaps):
 def test_the_simplex_minimum_is_that_of_a_search(rng):
     B = rng.standard_normal((3, 3))
     A = B @ B.T
-    w = auto._simplex(A)
+    w = blend.simplex(A)
     trials = rng.dirichlet(np.ones(3), 20000)
     assert w @ A @ w <= np.einsum("ni,ij,nj->n", trials, A, trials).min() + 1e-4
 
@@ -255,7 +255,18 @@ def test_what_cannot_be_filled_well_is_told_and_left_on_request(rng):
     left = hydiff.fill(cube, observed, max_error=0.5)
     assert not left.filled.any() and np.isnan(left.values[:, 12:36]).all()
     assert left.left == {"expected error above 0.5": 4 * 28 * 48}
+    assert left.expected == {} and not any("hardly better" in note for note in left.notes)
     json.dumps(provenance.record(left))
+
+
+def test_scores_to_expect_are_those_of_what_is_filled(scene):
+    observed = make_mask("blobs", scene.shape, 0.3, np.random.default_rng(0))
+    everything = hydiff.fill(scene, observed)
+    spread = np.array([band[observed].std() for band in scene])[:, None, None]
+    limit = float(np.nanmedian(everything.sigma / spread))
+    some = hydiff.fill(scene, observed, max_error=limit)
+    assert 0 < some.filled.sum() < everything.filled.sum()
+    assert some.expected["nrmse"] < everything.expected["nrmse"]
 
 
 def test_bands_of_their_own_gaps_are_filled_from_the_other_bands(scene):

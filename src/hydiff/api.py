@@ -120,7 +120,15 @@ def fill(
     decision: Decision | None = None
     if chosen is None:
         found, decision = auto.fill(
-            cube, seen, target, sigma_y, job, budget=budget, recipe=by_recipe, progress=progress
+            cube,
+            seen,
+            target,
+            sigma_y,
+            job,
+            budget=budget,
+            recipe=by_recipe,
+            max_error=max_error,
+            progress=progress,
         )
     else:
         found = estimate(cube, seen, chosen, sigma_y, job, progress)
@@ -128,11 +136,9 @@ def fill(
     if (unreached := target & np.isnan(found.values)).any():
         left[f"out of reach of {name}"] = int(unreached.sum())
         target &= ~unreached
-    if decision is not None and max_error is not None:
-        hopeless = target & (decision.relative > max_error)
-        if hopeless.any():
-            left[f"expected error above {max_error:g}"] = int(hopeless.sum())
-            target &= ~hopeless
+    if decision is not None and (hopeless := target & decision.hopeless).any():
+        left[f"expected error above {max_error:g}"] = int(hopeless.sum())
+        target &= ~hopeless
 
     # whose value is the method's, not the file's: the gaps, and what noise has touched
     values = np.asarray(cube.values, dtype=np.float64)

@@ -91,10 +91,17 @@ def _fill(task: Task, scene: Cube, decided: Decided) -> tuple[Array, dict[str, A
     gaps = target[:, box[0], box[1]].any(axis=0)
     chosen, expected, asked = order.chosen, None, int(target.sum())
     if chosen is None:
-        found, decision = auto.fill(cube, seen, target, decided.sigma_y, job, recipe=decided.recipe)
+        found, decision = auto.fill(
+            cube,
+            seen,
+            target,
+            decided.sigma_y,
+            job,
+            recipe=decided.recipe,
+            max_error=order.max_error,
+        )
         expected = decision.expected
-        if order.max_error is not None:
-            target &= decision.relative <= order.max_error
+        target &= ~decision.hopeless
     else:
         found = estimate(cube, seen, chosen, decided.sigma_y, job)
     layers = [found.values] if found.sigma is None else [found.values, found.sigma]

@@ -1,0 +1,118 @@
+"""Fill as a recipe says: the candidates it uses, blended, with their error bars."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hydiff import mask, validate
+from hydiff.auto.bars import advice, expected_of, variance_of
+from hydiff.auto.candidates import Candidate, chosen
+from hydiff.auto.classes import band_spread, groups
+from hydiff.auto.decide import MEMORY, workers_for
+from hydiff.auto.trials import crossfit, folds_of, mean_estimate
+from hydiff.cube import Bools, Cube, Floats
+from hydiff.mask import Ints
+from hydiff.problem import Sigma
+from hydiff.run import Estimate, Job, estimate
+
+
+class Decision(NamedTuple):
+    recipe: dict[str, Any]
+    expected: dict[str, float]  # nrmse, mpsnr (dB), sam (°) of the entries that are filled
+    hopeless: Bools  # (bands, rows, cols) entries expected to be off by more than was allowed
+
+
+def apply(
+    recipe: dict[str, Any],
+    cube: Cube,
+    seen: Bools,
+    target: Bools,
+    sigma_y: Sigma,
+    job: Job,
+    ready: Mapping[str, Estimate],
+    max_error: float | None = None,
+) -> tuple[Estimate, Decision]:
+    """Estimate a cube as the recipe says, with error bars and the scores to expect.
+
+    ready: estimates of candidates that are at hand.  max_error: in standard deviations of a band.
+    """
+    used: Bools = np.any(recipe["weights"], axis=(1, 2))
+    used[0] = True  # the error bars are built on the default's
+    weights = np.asarray(recipe["weights"])[used]
+    entries = [entry for entry, wanted in zip(recipe["candidates"], used, strict=True) if wanted]
+    found = _candidates(entries, cube, seen, sigma_y, job, ready)
+    first, errors = found[0], recipe["errors"]
+    distance = np.empty(seen.shape, np.intp)
+    distance[:] = validate.distance_class(mask.shared(seen))
+    values = _blended(found, weights, distance, cube)
+    notes = [f"auto: {recipe['why']}", *dict.fromkeys(n for e in found for n in e.notes)]
+    hopeless = np.zeros(seen.shape, bool)
+    if errors["by_class"] is None:  # nothing was hidden: a posterior is no promise
+        unknown = "too few observed pixels to tell how good the fill is: no error bars"
+        notes += [unknown] if target.any() else []
+        told = first._replace(values=values, sigma=None, notes=notes)
+        return told, Decision(recipe, {}, hopeless)
+    variance = variance_of(errors, cube, seen, target, distance, first)
+    relative = np.sqrt(variance) / band_spread(cube, seen)[:, None, None]
+    if max_error is not None:
+        hopeless = target & (relative > max_error)
+    target = target & ~hopeless
+    expected = expected_of(errors, cube, seen, target, values, variance, first.sigma_y)
+    notes += advice(expected, relative, cube, target)
+    sigma = np.sqrt(variance) * errors["widening"]
+    told = first._replace(values=values, sigma=sigma, notes=notes)
+    return told, Decision(recipe, expected, hopeless)
+
+
+def _candidates(
+    entries: Sequence[Mapping[str, Any]],
+    cube: Cube,
+    seen: Bools,
+    sigma_y: Sigma,
+    job: Job,
+    ready: Mapping[str, Estimate],
+) -> list[Estimate]:
+    """The estimate of each candidate, those without a network beside one another."""
+
+    def fitted(i: int) -> Estimate:
+        at_hand = ready.get(entries[i]["name"])
+        return at_hand or _fitted(entries[i], cube, seen, sigma_y, job, bars=i == 0)
+
+    room = MEMORY if job.common is None else 0.0  # a part of a scene has its own bound
+    plain = [i for i, entry in enumerate(entries) if "fits" not in entry]
+    with ThreadPoolExecutor(workers_for(cube, room)) as pool:
+        beside = pool.map(fitted, plain)
+        found = {i: fitted(i) for i in range(len(entries)) if i not in plain}
+        found |= dict(zip(plain, beside, strict=True))
+    return [found[i] for i in range(len(entries))]
+
+
+def _blended(found: Sequence[Estimate], weights: Floats, distance: Ints, cube: Cube) -> Floats:
+    """The mean of the estimates, weighed (M, D, G) by distance class and group of bands."""
+    first = found[0].values
+    group = np.broadcast_to(groups(cube.bands)[:, None, None], first.shape)
+    values = np.zeros(first.shape)
+    for one, weight in zip(found, weights, strict=True):
+        share = weight[distance, group]
+        told = np.where(np.isfinite(one.values), one.values, first)
+        values += np.where(share > 0, share * told, 0.0)
+    # bad bands, and bands nobody observed, are the plain fill of any candidate
+    judged = cube.good_bands[:, None, None] & np.isfinite(first)
+    return np.where(judged, values, first)
+
+
+def _fitted(
+    entry: Mapping[str, Any], cube: Cube, seen: Bools, sigma_y: Sigma, job: Job, bars: bool
+) -> Estimate:
+    candidate = Candidate(entry["name"], entry["method"], entry["settings"], "fits" in entry)
+    if candidate.crossfit:
+        alone = job._replace(checkpoint=None)
+        hidden = folds_of(cube, seen, entry["of"], entry["seed"])[: entry["fits"]]
+        parts = [(cube, seen & ~fold) for fold in hidden]
+        return mean_estimate(crossfit(candidate, parts, sigma_y, alone))
+    more = {"error_bars": True} if bars and candidate.method == "smooth" else {}
+    return estimate(cube, seen, chosen(candidate, **more), sigma_y, job)

@@ -1,0 +1,64 @@
+"""What is tried: single fills, and how many of them a budget allows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from hydiff.methods import Chosen, choose
+from hydiff.run import Job, torch_device
+
+NAME = "auto"
+
+
+class Candidate(NamedTuple):
+    name: str
+    method: str
+    settings: Mapping[str, Any] = {}
+    crossfit: bool = False  # costly: its fits on the folds are averaged instead of fitting again
+
+
+class Budget(NamedTuple):
+    candidates: tuple[Candidate, ...]  # the first is the default, left only for a proven gain
+    folds: int
+    costly_folds: int  # fits of a costly candidate
+
+
+def _anchored(**settings: int) -> Candidate:
+    return Candidate(f"anchored ({settings['steps']} steps)", "anchored", settings, crossfit=True)
+
+
+SMOOTH = Candidate("smooth", "smooth")
+CLASSICAL = (
+    SMOOTH,
+    Candidate("power law", "smooth", {"s": 1.5}),
+    Candidate("membrane", "smooth", {"s": 1.0}),
+)
+# where pixels keep some bands, what matters is how the others follow from them
+SPECTRAL = (SMOOTH, Candidate("along the bands", "spectral"))
+SPECTRAL_FOLDS = 3
+BUDGETS = {
+    "fast": Budget(CLASSICAL, 8, 0),
+    "normal": Budget(CLASSICAL, 12, 0),
+    "best": Budget((*CLASSICAL, _anchored(steps=200, examples=1, channels=32)), 8, 4),
+}
+# networks take seconds there; how long they may learn before they know the cube by heart differs
+# from cube to cube, so two lengths are tried
+GPU_BUDGETS = {
+    "fast": BUDGETS["fast"],
+    "normal": Budget((*CLASSICAL, _anchored(steps=800, examples=4)), 8, 3),
+    "best": Budget(
+        (*CLASSICAL, _anchored(steps=500, examples=1), _anchored(steps=1500, examples=4)), 8, 4
+    ),
+}
+
+
+def budget_of(name: str, job: Job) -> Budget:
+    """What a budget allows on the device of a job."""
+    if name == "fast" or job.device == "cpu":  # without waiting for torch
+        return BUDGETS[name]
+    return (GPU_BUDGETS if torch_device(job.device).type == "cuda" else BUDGETS)[name]
+
+
+def chosen(c: Candidate, **more: Any) -> Chosen:
+    return choose(c.method, None, {**c.settings, **more})
