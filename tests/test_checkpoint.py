@@ -141,7 +141,7 @@ def test_a_killed_process_goes_on_with_the_same_bytes(cube, observed, tmp_path):
     result = hydiff.fill(
         cube, observed, **options, checkpoint=path, resume=True, progress=later.append
     )
-    assert 1 < len(later) < 100 and len(result.history) == 101
+    assert 1 < len(later) < 101 and len(result.history) == 101  # went on, from step 1 at least
     whole = hydiff.fill(cube, observed, **options)
     assert result.raw.tobytes() == whole.raw.tobytes()
     assert not path.exists()

@@ -21,7 +21,6 @@ SMALL = {
     "share": {"steps": 2, "channels": 16, "memory": 8, "n_transforms": 1, "window": 1},
     "hir-diff": {"steps": 4},
 }
-LEARNED = {"hydiff-ei", "ei", "robust-ei"}
 each_peer = pytest.mark.parametrize("method", SMALL)
 
 
@@ -60,7 +59,8 @@ def steps_of(cube, observed, method, sigma_y=0.0, seed=0, **options):
 def small_settings(method):
     if method in SMALL:
         return SMALL[method]
-    return {"steps": 3, "channels": 4, "scales": 2} if method in LEARNED else {}
+    learned = METHODS[method].backend == "torch"
+    return {"steps": 3, "channels": 4, "scales": 2} if learned else {}
 
 
 @pytest.mark.parametrize("method", METHODS)
