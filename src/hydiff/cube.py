@@ -6,6 +6,7 @@ a numpy memmap, or a `Lazy` array that reads the windows it is asked for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -174,7 +175,7 @@ class Cube:
 
     @property
     def nbytes(self) -> int:
-        return int(np.prod(self.shape)) * self.dtype.itemsize
+        return math.prod(self.shape) * self.dtype.itemsize
 
     @property
     def good_bands(self) -> Bools:

@@ -13,9 +13,20 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 
+LONGEST = 2000  # characters of a message
+
 
 class HydiffError(Exception):
-    """Base of all errors that a user can act on; the command line prints it and exits with 2."""
+    """Base of all errors that a user can act on; the command line prints it and exits with 2.
+
+    Its message is one line that a terminal can show, whatever a file has put into it.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        line = "".join(c if c.isprintable() else " " for c in message.strip())
+        if len(line) > LONGEST:  # the beginning tells what, the end tells what to do
+            line = f"{line[: LONGEST // 2]} … {line[-LONGEST // 4 :]}"
+        super().__init__(line)
 
 
 class CubeFormatError(HydiffError):
