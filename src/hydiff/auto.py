@@ -175,6 +175,9 @@ def _wrong_in(recipe: Mapping[str, Any]) -> str | None:
             return f"its {key} have shape {numbers.shape}, not {shape or '(n,)'}"
         if not (np.isfinite(numbers).all() and (numbers >= 0).all()):
             return f"its {key} are not all finite and at least 0"
+    total = np.asarray(recipe["weights"], dtype=np.float64).sum(axis=0)
+    if np.abs(total - 1).max() > 1e-3:
+        return "its weights do not add up to 1"
     if errors.get("by_class") is not None and (
         len(errors["by_texture"]) != len(errors["texture_edges"]) + 1
         or list(errors["texture_edges"]) != sorted(errors["texture_edges"])
@@ -608,7 +611,7 @@ def _apply(
     job: Job,
     ready: Mapping[str, Estimate],
 ) -> tuple[Estimate, Decision]:
-    weights = np.asarray(recipe["weights"])
+    weights = np.asarray(recipe["weights"], dtype=np.float64)
     used: Bools = np.asarray(weights.any(axis=(1, 2)))
     used[0] = True  # the error bars are built on the default's
     distance = np.empty(seen.shape, np.intp)
@@ -692,7 +695,7 @@ def _variance(
     spread = _band_spread(cube, seen)[:, None, None]
     posterior = np.full(seen.shape, np.nan) if first.sigma is None else first.sigma**2
     posterior = np.where(np.isfinite(posterior), posterior / spread**2, 0.25)
-    by_class = np.asarray(errors["by_class"])
+    by_class = np.array(errors["by_class"], dtype=np.float64)
     group = _groups(cube.bands)
     inside = np.stack(
         [_mean_by_class(*parts) for parts in zip(posterior, distance, target, strict=True)], 1
@@ -706,12 +709,12 @@ def _variance(
     group3 = np.broadcast_to(group[:, None, None], seen.shape)
     level = inside[distance, np.arange(cube.bands)[:, None, None]]
     within = np.where(level > 0, posterior / np.where(level > 0, level, 1.0), 1.0)
-    by_band = np.asarray(errors["by_band"])
+    by_band = np.asarray(errors["by_band"], dtype=np.float64)
     if len(by_band) != cube.bands:  # a recipe from another sensor
         by_band = np.ones(cube.bands)
     values = np.asarray(cube.values, dtype=np.float64)
     texture = np.digitize(validate.roughness(values, seen), errors["texture_edges"])
-    expected = by_class[distance, group3] * np.asarray(errors["by_texture"])[texture]
+    expected = by_class[distance, group3] * np.asarray(errors["by_texture"], np.float64)[texture]
     expected = expected * by_band[:, None, None] * np.clip(within, 0.25, 4.0)
     return np.where(target, expected * spread**2, 0.0)
 

@@ -60,13 +60,24 @@ class UnknownName(HydiffError):
         super().__init__(f"unknown {what} {found!r}: {suggestion}known: {listing}{hint}")
 
 
+# of running out of memory: by CUDA, by torch on a CPU, by a thread, by a library that is loaded
+NO_MEMORY = (
+    *("out of memory", "can't allocate memory", "can't start new thread", "bad_alloc"),
+    *("Resource temporarily unavailable", "failed to map segment", "annot allocate memory"),
+)
+
+
+def is_no_memory(error: BaseException) -> bool:
+    """Whether an exception is how a library says that memory has run out."""
+    return isinstance(error, MemoryError) or any(text in str(error) for text in NO_MEMORY)
+
+
 @contextmanager
 def memory_told(device: object, advice: str) -> Iterator[None]:
     """Turn running out of memory into a BadValue that says what to set."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        told = ("out of memory", "can't allocate memory")  # by CUDA, by torch on a CPU
-        if not isinstance(error, MemoryError) and not any(t in str(error) for t in told):
+        if not is_no_memory(error):
             raise
         raise BadValue(f"out of memory on device {device}; {advice}") from error

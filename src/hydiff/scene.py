@@ -580,7 +580,7 @@ def _keep(scene: Scene, tile: Tile, tag: str, kept: Array, told: Mapping[str, An
     path = _kept(scene.work, tile)
     draft = path.with_suffix(".part")
     with draft.open("wb") as file:
-        np.save(file, kept)
+        io.npz.write_array(file, kept)
         _to_disk(file)
     draft.replace(path)
     with path.open("rb") as file:

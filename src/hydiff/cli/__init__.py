@@ -57,7 +57,9 @@ def main() -> None:
     except errors.HydiffError as error:
         err.print(f"hydiff: {error}", style="red", markup=False)
         sys.exit(2)
-    except MemoryError:
+    except (MemoryError, RuntimeError, ImportError, OSError) as error:
+        if not errors.is_no_memory(error):
+            raise
         told = "out of memory; free some, or give --memory to fill by tiles"
         err.print(f"hydiff: {told}", style="red", markup=False)
         sys.exit(2)

@@ -51,7 +51,11 @@ class Product(NamedTuple):
     @contextmanager
     def open(self, member: str) -> Iterator[BinaryIO]:
         if self.zipped:
-            with zipfile.ZipFile(self.root) as archive, archive.open(member) as file:
+            with (
+                parsing(self.root, "a complete zip"),
+                zipfile.ZipFile(self.root) as archive,
+                archive.open(member) as file,
+            ):
                 yield file  # type: ignore[misc]
         else:
             with (self.root / member).open("rb") as file:

@@ -199,7 +199,13 @@ def _write_changed(reader: Any, writer: Any, cube: Cube, axes: ax.Axes) -> None:
 
 def save_array(path: Path, array: Array) -> None:
     with path.open("wb") as file:
-        np.lib.format.write_array(file, array, allow_pickle=False)
+        write_array(file, array)
+
+
+def write_array(file: IO[bytes], array: Array) -> None:
+    """The bytes of np.save, which would not notice that the disk is full when it writes them."""
+    array = np.asarray(array, order="C")
+    _write_stream(file, Stream(array.shape, array.dtype, [array]))
 
 
 class Stream(NamedTuple):
@@ -232,4 +238,4 @@ def _write_stream(file: IO[bytes], stream: Stream) -> None:
     header = {"descr": described, "fortran_order": False, "shape": stream.shape}
     np.lib.format.write_array_header_1_0(file, header)
     for part in stream.parts:
-        file.write(part.astype(stream.dtype, copy=False).tobytes())
+        file.write(np.ascontiguousarray(part, stream.dtype).data)
