@@ -386,7 +386,7 @@ def _look(fit: Estimate, cube: Cube, seen: Bools, fold: Bools) -> Look:
     truth = np.asarray(cube.values[:, pixels], dtype=np.float64)
     b = np.where(kept, truth, 0.0)
     a = np.where(kept, np.where(fold[:, pixels], fit.values[:, pixels], truth), 0.0)
-    angle = np.stack([np.linalg.norm(a - b, axis=0) / _norm(b), _angle(a, b)])
+    angle = np.stack([_relative(np.linalg.norm(a - b, axis=0), b), _angle(a, b)])
     return Look(fit.values[at] - np.asarray(cube.values)[at], fit.sigma_y, angle)
 
 
@@ -404,14 +404,19 @@ def _trial(cube: Cube, seen: Bools, fold: Bools, looks: Sequence[Look | None]) -
     return Trial(residual / spread[band], band, distance[band, row, col], rough, noise, first.angle)
 
 
-def _norm(a: Floats) -> Floats:
-    norm: Floats = np.maximum(np.linalg.norm(a, axis=0), np.finfo(float).tiny)
-    return norm
+def _relative(size: Floats, spectra: Floats) -> Floats:
+    """A size (pixels,) as a share of the length of spectra (bands, pixels); 0 where they are 0."""
+    length = np.linalg.norm(spectra, axis=0)
+    share: Floats = np.divide(size, length, out=np.zeros(length.shape), where=length > 0)
+    return share
 
 
 def _angle(a: Floats, b: Floats) -> Floats:
-    cosine = np.einsum("bp,bp->p", a, b) / (_norm(a) * _norm(b))
-    angle: Floats = np.degrees(np.arccos(np.clip(cosine, -1, 1)))
+    """(pixels,) degrees between spectra (bands, pixels); 0 where one of them is 0."""
+    ones = np.ones(a.shape[1])
+    cosine = np.einsum("bp,bp->p", a * _relative(ones, a), b * _relative(ones, b))
+    either = a.any(axis=0) & b.any(axis=0)
+    angle: Floats = np.where(either, np.degrees(np.arccos(np.clip(cosine, -1, 1))), 0.0)
     return angle
 
 
@@ -756,7 +761,7 @@ def _expected(
         pixels = judged.any(axis=0)
         error = np.sqrt(np.where(judged, variance, 0.0)[:, pixels].sum(axis=0))
         spectra = np.where(seen | judged, values, 0.0)[:, pixels]
-        found["sam"] = errors["angle"] * float(np.mean(error / _norm(spectra)))
+        found["sam"] = errors["angle"] * float(np.mean(_relative(error, spectra)))
     return found
 
 
