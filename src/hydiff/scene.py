@@ -626,11 +626,20 @@ def _tidied(work: Path) -> Iterator[None]:
         raise
 
 
+# every name in the folder of the tiles
+OURS = re.compile(r"(tile-\d+|scene|decided)\.(json|npy|part)|(seen|withheld|target|filled)\.bits")
+
+
 def _prepare(work: Path, resume: bool) -> None:
     """An empty folder for the tiles, or the one of the interrupted run."""
-    if work.exists() and not (work / "scene.json").exists() and any(work.iterdir()):
-        raise OutputError(f"{work} is in the way and holds no unfinished fill; move it elsewhere")
-    if work.exists() and not resume:
+    known = work.exists() and (work / "scene.json").exists()
+    if work.exists() and not known:  # a kill may have left files of ours, as it came or went
+        if not all(OURS.fullmatch(path.name) for path in work.iterdir()):
+            raise OutputError(
+                f"{work} is in the way and holds no unfinished fill; move it elsewhere"
+            )
+        shutil.rmtree(work)
+    if known and not resume:
         shutil.rmtree(work)
     work.mkdir(exist_ok=True)
     if not (work / "scene.json").exists():
