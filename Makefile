@@ -3,14 +3,20 @@
 #   make test     format, lint, types, the whole suite
 #   make wheel    an installable wheel in dist/
 #   make bench    classical fills: quality and time, into benchmarks/results/
+#   make fuzz     hostile files: INPUTS=200000 SEED=1 WORKERS=2
+#   make torture  jobs killed and starved: KILLS=200 SEED=1
 
 VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # two test processes on two cores: one thread each, or OpenMP's threads wait for one another
-test: export OMP_NUM_THREADS := 1
+test fuzz torture: export OMP_NUM_THREADS := 1
+INPUTS := 200000
+KILLS := 200
+SEED := 1
+WORKERS := 2
 
-.PHONY: demo test wheel bench clean
+.PHONY: demo test wheel bench fuzz torture clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/hydiff demo
@@ -27,6 +33,12 @@ wheel: $(VENV)/.ready
 
 bench: $(VENV)/.ready
 	@$(BIN)/python benchmarks/classical.py
+
+fuzz: $(VENV)/.ready
+	@$(BIN)/python tests/fuzz.py --inputs $(INPUTS) --seed $(SEED) --workers $(WORKERS)
+
+torture: $(VENV)/.ready
+	@$(BIN)/python tests/torture.py --kills $(KILLS) --seed $(SEED)
 
 clean:
 	@rm -rf $(VENV) dist hydiff-demo

@@ -298,6 +298,15 @@ def parts(rows):
         yield line(shown, *each, f"{average(mine, 'mpsnr_missing'):.2f}", f"{seconds:.0f}")
 
 
+def as_it_is(rows):
+    """Every column, under its name."""
+    rows = list(rows)
+    yield line(*(key.replace("_", " ") for key in rows[0]))
+    yield rule(len(rows[0]))
+    for row in rows:
+        yield line(*row.values())
+
+
 def select(rows, **picked):
     return [r for r in rows if all(r[k] == v for k, v in picked.items())]
 
@@ -348,6 +357,8 @@ TABLES = {
     ("benchmarks/results/bench/best.csv", "promises"): kept_promises,
     ("benchmarks/results/anchored_scenes.csv", ""): anchored,
     ("benchmarks/results/anchored_parts.csv", ""): parts,
+    ("benchmarks/results/fuzz.csv", ""): as_it_is,
+    ("benchmarks/results/torture.csv", ""): as_it_is,
 }
 
 

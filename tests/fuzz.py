@@ -31,7 +31,7 @@ from conftest import DATA
 
 MEMORY = 500 << 20  # bytes beyond those of an idle worker
 SECONDS = 2.0  # of CPU time, for one input
-HANGING = 15.0  # of wall time: the machine may be busy, a worker that does nothing is not
+HANGING = 60.0  # of wall time: the machine may be busy, a worker that does nothing is not
 FORK = multiprocessing.get_context("fork")
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 CHANGES = ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.symlink", "os.link", "os.truncate")
@@ -75,7 +75,7 @@ def campaign(
     began, tried, found = time.monotonic(), 0, []
     with tempfile.TemporaryDirectory(prefix="hydiff-fuzz-", dir=_memory_disk()) as name:
         crews = [_Crew(seeds, seed, k, count, workers, Path(name)) for k in range(workers)]
-        while any(crew.working() for crew in crews):
+        while sum(crew.working() for crew in crews):  # `any` would look after the first alone
             time.sleep(0.05)
             if time.monotonic() - began > seconds:
                 for crew in crews:
@@ -175,6 +175,7 @@ def _work(seeds: Any, seed: int, indices: range, box: Path, at: Any, reports: An
     os.dup2(sys.stderr.fileno(), 2)  # C libraries complain of what they are given
     watched: list[str] = []
     for given in seeds:  # everything loads, every cache and thread comes to be, before the limit
+        at[1] = time.monotonic()
         _try(given, box, True)
     sys.addaudithook(_watch(box, watched))
     idle = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

@@ -349,6 +349,7 @@ def main() -> None:
                 print(f"   {count} × {text}")
             table.append(
                 [
+                    given.seed,
                     job.name,
                     kills,
                     sum(codes["disk"].values()),
@@ -359,9 +360,9 @@ def main() -> None:
             defects += found
     if given.csv is not None:
         with given.csv.open("w", newline="") as file:
-            head = ["job", "kills", "full_disks", "short_memories", "defects"]
+            head = ["seed", "job", "kills", "full_disks", "short_memories", "defects"]
             csv.writer(file, lineterminator="\n").writerows([head, *table])
-    print(f"seed {given.seed}: {sum(row[1] for row in table)} kills, {len(defects)} defects")
+    print(f"seed {given.seed}: {sum(row[2] for row in table)} kills, {len(defects)} defects")
     sys.exit(1 if defects else 0)
 
 
