@@ -54,7 +54,7 @@ def limited(code: str, nbytes: int, folder: Path) -> subprocess.CompletedProcess
     return subprocess.run(script, capture_output=True, text=True, cwd=folder)
 
 
-@pytest.mark.parametrize("nbytes", [100, 200, 1000, 4000])
+@pytest.mark.parametrize("nbytes", [100, 200, 1000, 2000])
 def test_arrays_on_a_full_disk_are_told(tmp_path: Path, nbytes: int) -> None:
     """np.save leaves a torn file there, and says nothing."""
     code = """
@@ -63,7 +63,7 @@ from hydiff import io
 from hydiff.cube import Cube
 from hydiff.errors import OutputError
 try:
-    io.write(Cube(np.ones((3, 20, 20))), "a.npy")
+    io.write(Cube(np.ones((3, 10, 10))), "a.npy")
 except OutputError as error:
     print(error)
 """
