@@ -481,6 +481,8 @@ def _in_zip(data: bytes, others: list[Input], rng: np.random.Generator) -> bytes
             members = {name: archive.read(name) for name in archive.namelist()}
     except Exception:
         return _bits(data, rng)
+    if not members:
+        return _bits(data, rng)
     name = _pick(rng, sorted(members))
     content = _changed(members.pop(name), others, rng)
     if rng.random() < 0.1:
