@@ -744,6 +744,8 @@ def _zarr_by_hand(folder: Path, evil: bytes) -> list[Input]:
             chunk_shape=[5, 1 << 20, 1 << 30]), "cube/zarr.json"),
         store("petabytes of wavelengths", 2, lambda t: t.update(
             shape=[1 << 50], chunks=[1 << 50]), "wavelength/.zarray"),
+        store("too long an axis", 2, lambda t: t.update(shape=[5, 1 << 63, 7]), "cube/.zarray"),
+        store("a shape of fractions", 2, lambda t: t.update(shape=[5, 6.5, 7]), "cube/.zarray"),
         store("no pixels", 2, lambda t: t.update(shape=[5, 0, 7]), "cube/.zarray"),
         store("negative", 2, lambda t: t.update(shape=[5, -6, 7]), "cube/.zarray"),
         store("a number for a shape", 3, lambda t: t.update(shape=7), "cube/zarr.json"),

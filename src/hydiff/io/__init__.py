@@ -52,6 +52,7 @@ FORMATS: dict[str, str] = {
     "npz": "hydiff.io.npz",
     "envi": "hydiff.io.envi",
 }
+LONGEST = 1 << 40  # entries along one axis
 MOST_BANDS = 1_000_000  # sensors have hundreds
 FOLDERS = ("zarr", "enmap")  # that are a folder, or may be one
 
@@ -171,6 +172,11 @@ def write_band_mask(filled: Bools, path: str | Path, *, overwrite: bool = False)
 
 def _check(cube: Cube, path: Path) -> None:
     """What no format can say of a cube, whatever its libraries let pass."""
+    if not all(isinstance(n, int | np.integer) and n < LONGEST for n in cube.shape):
+        raise CubeFormatError(
+            f"{path}: (bands, rows, cols) = {cube.shape}, expected whole numbers below {LONGEST}; "
+            "the file is damaged, fetch or write it again"
+        )
     if 0 in cube.shape:
         raise CubeFormatError(
             f"{path}: holds no values: (bands, rows, cols) = {cube.shape}; fetch or write it again"
