@@ -4,15 +4,21 @@
 #   make docs     the documentation as HTML in docs/_build/html; warnings are errors
 #   make wheel    an installable wheel in dist/
 #   make bench    classical fills: quality and time, into benchmarks/results/
+#   make fuzz     hostile files: INPUTS=200000 SEED=1 WORKERS=2
+#   make torture  jobs killed and starved: KILLS=200 SEED=1
 
 VENV := .venv
 BIN := $(VENV)/bin
 CHROMIUM := which chromium chromium-browser google-chrome 2> /dev/null | grep -q .
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # two test processes on two cores: one thread each, or OpenMP's threads wait for one another
-test: export OMP_NUM_THREADS := 1
+test fuzz torture: export OMP_NUM_THREADS := 1
+INPUTS := 200000
+KILLS := 200
+SEED := 1
+WORKERS := 2
 
-.PHONY: demo test docs wheel bench clean
+.PHONY: demo test docs wheel bench fuzz torture clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/hydiff demo
@@ -35,6 +41,12 @@ wheel: $(VENV)/.ready
 
 bench: $(VENV)/.ready
 	@$(BIN)/python benchmarks/classical.py
+
+fuzz: $(VENV)/.ready
+	@$(BIN)/python tests/fuzz.py --inputs $(INPUTS) --seed $(SEED) --workers $(WORKERS)
+
+torture: $(VENV)/.ready
+	@$(BIN)/python tests/torture.py --kills $(KILLS) --seed $(SEED)
 
 clean:
 	@rm -rf $(VENV) dist hydiff-demo docs/_build docs/reference/cli.md

@@ -362,6 +362,15 @@ def scene_tiles(rows):
             yield line(f"{size} (`--tile {r['run'][4:]}`)", r["mpsnr_missing"], *ratios)
 
 
+def as_it_is(rows):
+    """Every column, under its name."""
+    rows = list(rows)
+    yield line(*(key.replace("_", " ") for key in rows[0]))
+    yield rule(len(rows[0]))
+    for row in rows:
+        yield line(*row.values())
+
+
 def select(rows, **picked):
     return [r for r in rows if all(r[k] == v for k, v in picked.items())]
 
@@ -417,6 +426,8 @@ TABLES = {
     ("benchmarks/results/scene.csv", ""): scene_runs,
     ("benchmarks/results/scene.csv", "tiles"): scene_tiles,
     ("benchmarks/results/auto_gpu.csv", ""): budgets,
+    ("benchmarks/results/fuzz.csv", ""): as_it_is,
+    ("benchmarks/results/torture.csv", ""): as_it_is,
 }
 
 

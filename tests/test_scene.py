@@ -444,6 +444,16 @@ def test_requests_that_no_method_can_meet_are_refused_before_the_work(file, tmp_
         assert not (tmp_path / "out.bsq").exists()
 
 
+@pytest.mark.parametrize("left", ["scene.json.node7-12.part", "tile-000003.npy", "seen.bits"])
+def test_what_a_kill_left_of_the_folder_is_not_in_the_way(file, tmp_path, left):
+    """Killed while the folder came to be, or while it went."""
+    work = provenance.tiles_path(tmp_path / "out.bsq")
+    work.mkdir()
+    (work / left).write_bytes(b"half")
+    scene.fill(file, tmp_path / "out.bsq", LINEAR, Limits(PLENTY, tile=48), resume=True)
+    assert (tmp_path / "out.bsq").exists() and not work.exists()
+
+
 def test_a_folder_of_someone_else_is_not_touched(file, tmp_path):
     work = provenance.tiles_path(tmp_path / "out.bsq")
     work.mkdir()

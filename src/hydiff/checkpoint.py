@@ -81,14 +81,14 @@ class Checkpoint:
 
     def save(self, state: Mapping[str, Any], history: list[Mapping[str, Any]]) -> None:
         import torch
-        from safetensors.torch import save_file
+        from safetensors.torch import save
 
         columns = {f"history.{k}": [float(row[k]) for row in history] for k in history[-1]}
         tensors = {k: v.contiguous().cpu() for k, v in state.items()}
         tensors |= {k: torch.tensor(v, dtype=torch.float64) for k, v in columns.items()}
         with staged(self.path, overwrite=True) as folder:
-            metadata = {"belongs_to": self.belongs_to}
-            save_file(tensors, folder / self.path.name, metadata=metadata)
+            content = save(tensors, metadata={"belongs_to": self.belongs_to})
+            (folder / self.path.name).write_bytes(content)  # its errors are the disk's own
 
     def remove(self) -> None:
         self.path.unlink(missing_ok=True)

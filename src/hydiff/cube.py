@@ -6,6 +6,7 @@ a numpy memmap, or a `Lazy` array that reads the windows it is asked for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,6 +27,7 @@ Floats = NDArray[np.float64]
 BAND_DIMS = ("band", "bands", "wavelength", "wavelengths", "channel", "spectral")
 ROW_DIMS = ("y", "row", "rows", "line", "lines", "lat", "latitude", "northing", "downtrack")
 PER_BAND = ("detector", "data gain values", "data offset values")  # entries of attrs
+SQUARED = 1e-100  # spans below it, and values above its inverse, have no square
 WAVELENGTHS = ("wavelength", "wavelengths", "wavelength_nm", "band_wavelength")
 
 
@@ -174,7 +176,7 @@ class Cube:
 
     @property
     def nbytes(self) -> int:
-        return int(np.prod(self.shape)) * self.dtype.itemsize
+        return math.prod(self.shape) * self.dtype.itemsize
 
     @property
     def good_bands(self) -> Bools:
@@ -366,9 +368,17 @@ def unit_scale(values: Array, observed: Bools, good: Bools) -> Scale:
             "check --nodata, the mask, and the bad-band list"
         )
     low, high = np.percentile(values[seen], [0.01, 99.99])
-    if not np.isfinite(high - low):
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(high - low)
+    if not finite:
         raise BadValue(
-            "NaN or Inf among the entries that are said to be observed; mark them as missing"
+            "NaN, Inf or values near the largest number among the entries that are said to be "
+            "observed; mark them as missing"
+        )
+    if max(abs(low), abs(high)) > 1 / SQUARED or 0 < high - low < SQUARED:
+        raise BadValue(
+            f"values from {low:g} to {high:g}: their squares are beyond what numbers can hold; "
+            "scale them, or mark what is no measurement as missing"
         )
     margin = 0.05 * (high - low)
     if margin == 0:  # a constant cube: any span will do that does not vanish beside its value

@@ -13,9 +13,20 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 
+LONGEST = 2000  # characters of a message
+
 
 class HydiffError(Exception):
-    """Base of all errors that a user can act on; the command line prints it and exits with 2."""
+    """Base of all errors that a user can act on; the command line prints it and exits with 2.
+
+    Its message is one line that a terminal can show, whatever a file has put into it.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        line = "".join(c if c.isprintable() else " " for c in message.strip())
+        if len(line) > LONGEST:  # the beginning tells what, the end tells what to do
+            line = f"{line[: LONGEST // 2]} … {line[-LONGEST // 4 :]}"
+        super().__init__(line)
 
 
 class CubeFormatError(HydiffError):
@@ -49,13 +60,24 @@ class UnknownName(HydiffError):
         super().__init__(f"unknown {what} {found!r}: {suggestion}known: {listing}{hint}")
 
 
+# of running out of memory: by CUDA, by torch on a CPU, by a thread, by a library that is loaded
+NO_MEMORY = (
+    *("out of memory", "can't allocate memory", "can't start new thread", "bad_alloc"),
+    *("Resource temporarily unavailable", "failed to map segment", "annot allocate memory"),
+)
+
+
+def is_no_memory(error: BaseException) -> bool:
+    """Whether an exception is how a library says that memory has run out."""
+    return isinstance(error, MemoryError) or any(text in str(error) for text in NO_MEMORY)
+
+
 @contextmanager
 def memory_told(device: object, advice: str) -> Iterator[None]:
     """Turn running out of memory into a BadValue that says what to set."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        told = ("out of memory", "can't allocate memory")  # by CUDA, by torch on a CPU
-        if not isinstance(error, MemoryError) and not any(t in str(error) for t in told):
+        if not is_no_memory(error):
             raise
         raise BadValue(f"out of memory on device {device}; {advice}") from error

@@ -22,6 +22,7 @@ ROUNDS = 4  # of it; further ones change little and begin to follow the sample
 SPECTRA_PER_BAND = 8  # spectra that take part, at least MIN_SPECTRA
 MIN_SPECTRA = 1500
 RIDGE = 1e-6  # of the mean variance: keeps inverses exact when bands depend on one another
+LEAST = 1e-100  # variance of constant bands: sums of its inverse are still numbers
 PROBED = 300  # pixels that tell how well a band follows from the others
 
 
@@ -123,5 +124,5 @@ def _update(x: Floats, spread: Floats, prior: Gaussian) -> Gaussian:
 def ridge(covariance: Floats) -> Floats:
     """What to add to a covariance (C, C) so that its inverse can be computed."""
     C = len(covariance)
-    small: Floats = (RIDGE * np.trace(covariance) / C + np.finfo(float).tiny) * np.eye(C)
+    small: Floats = (RIDGE * np.trace(covariance) / C + LEAST) * np.eye(C)
     return small

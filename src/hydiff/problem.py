@@ -221,21 +221,21 @@ def into_dtype(
     """The cube's values with the estimate written `where`, in the cube's dtype, and how many
     filled entries had to be changed for it, by what was done.
 
-    Integers are rounded and clipped to their range; no filled entry lands on the nodata value.
+    Integers are rounded; all are clipped to their range; no filled entry lands on the nodata value.
     """
     values = np.array(cube.values)
     new = estimate[where]
     changed: dict[str, int] = {}
-    if values.dtype.kind in "iu":
-        info = np.iinfo(values.dtype)
-        new = np.rint(new)
-        clipped = int(((new < info.min) | (new > info.max)).sum())
-        if clipped:
-            changed[f"were clipped to the range of {values.dtype}"] = clipped
-        top = float(info.max)
-        if top > info.max:  # the largest 64-bit integers have no float64 of their own
-            top = np.nextafter(top, 0)
-        new = np.clip(new, info.min, top)
+    integers = values.dtype.kind in "iu"
+    info: Any = np.iinfo(values.dtype) if integers else np.finfo(values.dtype)
+    new = np.rint(new) if integers else new
+    clipped = int(((new < info.min) | (new > info.max)).sum())
+    if clipped:
+        changed[f"were clipped to the range of {values.dtype}"] = clipped
+    top = float(info.max)
+    if top > info.max:  # the largest 64-bit integers have no float64 of their own
+        top = np.nextafter(top, 0)
+    new = np.clip(new, float(info.min), top)
     values[where] = new.astype(values.dtype)
     for flag in {nodata, cube.nodata}:
         if flag is not None and (moved := _off_nodata(values, where, flag)):

@@ -21,6 +21,7 @@ import numpy as np
 from hydiff import io
 from hydiff.cube import Array, Bools
 from hydiff.errors import ShapeMismatch
+from hydiff.io.parsing import parsing
 from hydiff.metrics import NORMAL_QUANTILES
 from hydiff.result import Result
 from hydiff.versions import versions
@@ -108,9 +109,11 @@ def write_bars(planes: Iterable[tuple[Array, Bools]], count: int, bands: int, pa
 
 def read_sigma(path: Path, filled: Bools) -> Array:
     """(bands, rows, cols) error bars in the cube's unit, NaN where nothing was filled."""
-    with np.load(path) as arrays:
-        share, unit = arrays["share"].astype(np.float64), arrays["unit"]
-    if share.size != filled.sum() or len(unit) != len(filled):
+    with parsing(path, "the error bars of a fill", "fill again"):
+        io.npz.members(path)  # before memory is taken for them
+        with np.load(path, allow_pickle=False) as arrays:
+            share, unit = (arrays[k].astype(np.float64) for k in ("share", "unit"))
+    if share.shape != (filled.sum(),) or unit.shape != (len(filled),):
         raise ShapeMismatch(
             f"{path} holds {share.size} error bars, but {int(filled.sum())} entries were filled; "
             "expected the two companions of one fill"
@@ -125,9 +128,11 @@ def intervals_of(path: Path) -> Sequence[float]:
     """How wide the 50, 80 and 95 % intervals of a fill are, in σ, as its record tells."""
     try:
         told = json.loads(record_path(path).read_text())["recipe"]["errors"]["intervals"]
-    except (OSError, ValueError, KeyError, TypeError):  # no record of `auto`: take Gaussians
-        return NORMAL_QUANTILES
-    return [float(width) for width in told]
+        widths = np.array([float(width) for width in told])
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return NORMAL_QUANTILES  # no record of `auto`: take Gaussians
+    sound = len(widths) == len(NORMAL_QUANTILES) and np.isfinite(widths).all()
+    return widths.tolist() if sound else NORMAL_QUANTILES
 
 
 def record(result: Result, command: Sequence[str] = ()) -> dict[str, Any]:

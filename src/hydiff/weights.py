@@ -19,6 +19,7 @@ from hydiff import io, network
 from hydiff.errors import BadValue, CubeFormatError, ShapeMismatch
 
 LAYOUT = 1  # of the weights file
+LARGEST = {"channels": 1 << 14, "scales": 16}  # a file that names more is damaged or hostile
 
 Tensors = Mapping[str, Tensor]
 History = list[Mapping[str, float]]
@@ -36,7 +37,7 @@ def weights_of(state: Tensors) -> dict[str, Tensor]:
 def network_of(path: str | Path) -> dict[str, int]:
     """The settings that say which network a file of weights fits: channels and scales."""
     about, _ = _content(Path(path))
-    return {"channels": int(about["channels"]), "scales": int(about["scales"])}
+    return {"channels": about["channels"], "scales": about["scales"]}
 
 
 def load_weights(settings: Any, *, bands: int) -> dict[str, Tensor]:
@@ -66,7 +67,7 @@ def _content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {}).get("hydiff", "{}"))
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
+    except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise CubeFormatError(
             f"{path}: not a readable safetensors file ({error}); expected one of `hydiff train`"
         ) from None
@@ -77,6 +78,12 @@ def _content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             f"{path}: layout {about['layout']}, but this hydiff reads {LAYOUT}; "
             "train again, or use the hydiff that wrote it"
         )
+    for name, most in LARGEST.items():
+        if type(found := about.get(name)) is not int or not 1 <= found <= most:
+            raise CubeFormatError(
+                f"{path}: says it has {found!r} {name}, expected a whole number from 1 to {most}; "
+                "train again"
+            )
     return about, tensors
 
 

@@ -9,6 +9,7 @@ plain JSON: candidates, blending weights and the errors that were seen; it can b
     blend        weights from the trials
     bars         how far off the fill is
     decide       all of these, into a recipe
+    recipe       read from a file, and checked
     apply        a recipe, on a cube
 """
 
@@ -16,18 +17,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from hydiff.auto.apply import Decision, apply
 from hydiff.auto.candidates import BUDGETS, NAME, SMOOTH, Budget, Candidate, budget_of
-from hydiff.auto.classes import BAND_GROUPS, D
 from hydiff.auto.decide import decide_on
+from hydiff.auto.recipe import read_recipe
 from hydiff.auto.trials import Window
 from hydiff.cube import Bools, Cube
-from hydiff.errors import BadValue, CubeFormatError
 from hydiff.problem import Sigma
 from hydiff.run import Estimate, Job, Progress
 
@@ -70,27 +67,3 @@ def fill(
     # what is applied went through JSON, so that a replay has the very same numbers
     plain: dict[str, Any] = json.loads(json.dumps(recipe))
     return apply(plain, cube, seen, target, sigma_y, job, ready, max_error)
-
-
-def read_recipe(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
-    """A recipe from a mapping, a JSON file, or the record (OUT.fill.json) of an earlier fill."""
-    found: Any = source
-    if isinstance(source, str | Path):
-        try:
-            found = json.loads(Path(source).read_text())
-        except OSError as error:
-            raise CubeFormatError(f"{source}: cannot be read as a recipe: {error}") from None
-        except ValueError:
-            raise CubeFormatError(f"{source} is no JSON; expected an OUT.fill.json") from None
-    if isinstance(found, Mapping) and isinstance(found.get("recipe"), Mapping):
-        found = found["recipe"]
-    needed = {"candidates", "weights", "errors"}
-    if not isinstance(found, Mapping) or not needed <= set(found):
-        where = source if isinstance(source, str | Path) else "the recipe"
-        raise CubeFormatError(
-            f"{where} holds no recipe; expected the record (OUT.fill.json) of a fill by {NAME}"
-        )
-    shape = (len(found["candidates"]), D, BAND_GROUPS)
-    if np.shape(found["weights"]) != shape:
-        raise BadValue(f"the recipe's weights have shape {np.shape(found['weights'])}, not {shape}")
-    return dict(found)

@@ -40,15 +40,15 @@ def apply(
 
     ready: estimates of candidates that are at hand.  max_error: in standard deviations of a band.
     """
-    used: Bools = np.any(recipe["weights"], axis=(1, 2))
+    weights = np.asarray(recipe["weights"], dtype=np.float64)
+    used: Bools = np.asarray(weights.any(axis=(1, 2)))
     used[0] = True  # the error bars are built on the default's
-    weights = np.asarray(recipe["weights"])[used]
     entries = [entry for entry, wanted in zip(recipe["candidates"], used, strict=True) if wanted]
     found = _candidates(entries, cube, seen, sigma_y, job, ready)
     first, errors = found[0], recipe["errors"]
     distance = np.empty(seen.shape, np.intp)
     distance[:] = validate.distance_class(mask.shared(seen))
-    values = _blended(found, weights, distance, cube)
+    values = _blended(found, weights[used], distance, cube)
     notes = [f"auto: {recipe['why']}", *dict.fromkeys(n for e in found for n in e.notes)]
     hopeless = np.zeros(seen.shape, bool)
     if errors["by_class"] is None:  # nothing was hidden: a posterior is no promise

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hydiff import validate
-from hydiff.auto.classes import BAND_GROUPS, D, T, band_spread, groups, norm
+from hydiff.auto.classes import BAND_GROUPS, D, T, band_spread, groups, share_of_length
 from hydiff.auto.trials import Trial, importance
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.mask import Ints
@@ -109,7 +109,7 @@ def variance_of(
     spread = band_spread(cube, seen)[:, None, None]
     posterior = np.full(seen.shape, np.nan) if first.sigma is None else first.sigma**2
     posterior = np.where(np.isfinite(posterior), posterior / spread**2, 0.25)
-    by_class = np.asarray(errors["by_class"])
+    by_class = np.array(errors["by_class"], dtype=np.float64)
     group = groups(cube.bands)
     inside = np.stack(
         [_mean_by_class(*parts) for parts in zip(posterior, distance, target, strict=True)], 1
@@ -123,12 +123,12 @@ def variance_of(
     group3 = np.broadcast_to(group[:, None, None], seen.shape)
     level = inside[distance, np.arange(cube.bands)[:, None, None]]
     within = np.where(level > 0, posterior / np.where(level > 0, level, 1.0), 1.0)
-    by_band = np.asarray(errors["by_band"])
+    by_band = np.asarray(errors["by_band"], dtype=np.float64)
     if len(by_band) != cube.bands:  # a recipe from another sensor
         by_band = np.ones(cube.bands)
     values = np.asarray(cube.values, dtype=np.float64)
     texture = np.digitize(validate.roughness(values, seen), errors["texture_edges"])
-    expected = by_class[distance, group3] * np.asarray(errors["by_texture"])[texture]
+    expected = by_class[distance, group3] * np.asarray(errors["by_texture"], np.float64)[texture]
     expected = expected * by_band[:, None, None] * np.clip(within, 0.25, 4.0)
     return np.where(target, expected * spread**2, 0.0)
 
@@ -170,7 +170,7 @@ def expected_of(
         pixels = judged.any(axis=0)
         error = np.sqrt(np.where(judged, variance, 0.0)[:, pixels].sum(axis=0))
         spectra = np.where(seen | judged, values, 0.0)[:, pixels]
-        found["sam"] = errors["angle"] * float(np.mean(error / norm(spectra)))
+        found["sam"] = errors["angle"] * float(np.mean(share_of_length(error, spectra)))
     return found
 
 

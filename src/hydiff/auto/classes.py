@@ -34,6 +34,8 @@ def kinds_of(cube: Cube, seen: Bools, target: Bools) -> tuple[Ints, Floats]:
     return distance[target], rough[target]
 
 
-def norm(a: Floats) -> Floats:
-    norm: Floats = np.maximum(np.linalg.norm(a, axis=0), np.finfo(float).tiny)
-    return norm
+def share_of_length(size: Floats, spectra: Floats) -> Floats:
+    """A size (pixels,) as a share of the length of spectra (bands, pixels); 0 where they are 0."""
+    length = np.linalg.norm(spectra, axis=0)
+    share: Floats = np.divide(size, length, out=np.zeros(length.shape), where=length > 0)
+    return share

@@ -9,7 +9,7 @@ import numpy as np
 
 from hydiff import mask, validate
 from hydiff.auto.candidates import Candidate, chosen
-from hydiff.auto.classes import D, T, band_spread, norm
+from hydiff.auto.classes import D, T, band_spread, share_of_length
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.mask import Ints
 from hydiff.problem import Sigma
@@ -78,7 +78,7 @@ def look_at(fit: Estimate, cube: Cube, seen: Bools, fold: Bools) -> Look:
     truth = np.asarray(cube.values[:, pixels], dtype=np.float64)
     b = np.where(kept, truth, 0.0)
     a = np.where(kept, np.where(fold[:, pixels], fit.values[:, pixels], truth), 0.0)
-    angle = np.stack([np.linalg.norm(a - b, axis=0) / norm(b), _angle(a, b)])
+    angle = np.stack([share_of_length(np.linalg.norm(a - b, axis=0), b), _angle(a, b)])
     return Look(fit.values[at] - np.asarray(cube.values)[at], fit.sigma_y, angle)
 
 
@@ -104,8 +104,11 @@ def trial_of(cube: Cube, seen: Bools, fold: Bools, looks: Sequence[Look | None])
 
 
 def _angle(a: Floats, b: Floats) -> Floats:
-    cosine = np.einsum("bp,bp->p", a, b) / (norm(a) * norm(b))
-    angle: Floats = np.degrees(np.arccos(np.clip(cosine, -1, 1)))
+    """(pixels,) degrees between spectra (bands, pixels); 0 where one of them is 0."""
+    ones = np.ones(a.shape[1])
+    cosine = np.einsum("bp,bp->p", a * share_of_length(ones, a), b * share_of_length(ones, b))
+    either = a.any(axis=0) & b.any(axis=0)
+    angle: Floats = np.where(either, np.degrees(np.arccos(np.clip(cosine, -1, 1))), 0.0)
     return angle
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import os
 from collections.abc import Mapping, Sequence
@@ -27,9 +28,11 @@ def append(path: Path, row: Mapping[str, Any], columns: Sequence[str]) -> None:
         if not fresh and header(path) != list(columns):
             widen(path, columns)
         text = (_line(columns) if fresh else "") + _line([_text(row.get(c)) for c in columns])
+        line = text.encode()
         place = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            os.write(place, text.encode())
+            if os.write(place, line) < len(line):  # the last bytes of a disk: half a line, no error
+                raise OSError(errno.ENOSPC, "not enough free space")
             os.fsync(place)
         finally:
             os.close(place)

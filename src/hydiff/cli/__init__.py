@@ -61,6 +61,12 @@ def main() -> None:
     except errors.HydiffError as error:
         err.print(f"hydiff: {error}", style="red", markup=False)
         sys.exit(2)
+    except (MemoryError, RuntimeError, ImportError, OSError) as error:
+        if not errors.is_no_memory(error):
+            raise
+        told = "out of memory; free some, or give --memory to fill by tiles"
+        err.print(f"hydiff: {told}", style="red", markup=False)
+        sys.exit(2)
     except SystemExit as done:
         if done.code == INTERRUPTED:  # typer's own way to end on Ctrl-C says nothing
             err.print("hydiff: interrupted, no output was written; --resume goes on with a fit")

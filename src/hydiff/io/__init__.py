@@ -52,6 +52,8 @@ FORMATS: dict[str, str] = {
     "npz": "hydiff.io.npz",
     "envi": "hydiff.io.envi",
 }
+LONGEST = 1 << 40  # entries along one axis
+MOST_BANDS = 1_000_000  # sensors have hundreds
 FOLDERS = ("zarr", "enmap")  # that are a folder, or may be one
 
 
@@ -81,6 +83,7 @@ def read(path: str | Path, *, var: str | None = None) -> Cube:
     path = Path(path)
     name = _recognise(path)
     cube = _module(name).read(path, var)
+    _check(cube, path)
     return conventions.applied(replace(cube, format=name, path=cube.path or path))
 
 
@@ -188,6 +191,33 @@ def write_band_mask(filled: Bools, path: str | Path, *, overwrite: bool = False)
     with staged(path, overwrite=overwrite) as folder:
         emit.write_band_mask(filled, folder / path.name)
     return [path]
+
+
+def _check(cube: Cube, path: Path) -> None:
+    """What no format can say of a cube, whatever its libraries let pass."""
+    if not all(isinstance(n, int | np.integer) and n < LONGEST for n in cube.shape):
+        raise CubeFormatError(
+            f"{path}: (bands, rows, cols) = {cube.shape}, expected whole numbers below {LONGEST}; "
+            "the file is damaged, fetch or write it again"
+        )
+    if 0 in cube.shape:
+        raise CubeFormatError(
+            f"{path}: holds no values: (bands, rows, cols) = {cube.shape}; fetch or write it again"
+        )
+    if cube.bands > MOST_BANDS:
+        raise CubeFormatError(
+            f"{path}: {cube.bands} bands, expected at most {MOST_BANDS}; the file is damaged, or "
+            'its axes are in another order: put "axes": "bands,rows,cols" into its sidecar'
+        )
+    for name in ("wavelength_units", "crs"):
+        if not isinstance(found := getattr(cube, name), str | None):
+            raise CubeFormatError(
+                f"{path}: {name} is {found!r}, expected text; correct or remove it"
+            )
+    if cube.transform is not None and len(cube.transform) != 6:
+        raise CubeFormatError(
+            f"{path}: transform has {len(cube.transform)} numbers, expected 6; correct or remove it"
+        )
 
 
 def _module(name: str) -> Format:

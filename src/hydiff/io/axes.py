@@ -24,6 +24,8 @@ def resolve(shape: tuple[int, ...], declared: str | None, path: Path) -> Axes:
     A declared order decides.  Otherwise axes of length 1 are squeezed; if exactly two of the
     three lengths are equal the odd one is bands, else the order is (rows, cols, bands).
     """
+    if min(shape, default=1) < 1:
+        raise CubeFormatError(f"{path}: holds no values: an array of shape {shape}")
     if declared is not None:
         return _declared(shape, declared, path)
     long = [i for i, n in enumerate(shape) if n > 1]

@@ -27,6 +27,7 @@ from hydiff.io.parsing import parsing
 SUFFIXES = (".zip",)
 IMAGE, METADATA = "-SPECTRAL_IMAGE.TIF", "-METADATA.XML"
 NODATA = -32768.0
+LARGEST_XML = 32 << 20  # bytes
 EMPTY_MEAN = -1000000.0  # in the statistics of a band that holds no data
 
 
@@ -50,7 +51,11 @@ class Product(NamedTuple):
     @contextmanager
     def open(self, member: str) -> Iterator[BinaryIO]:
         if self.zipped:
-            with zipfile.ZipFile(self.root) as archive, archive.open(member) as file:
+            with (
+                parsing(self.root, "a complete zip"),
+                zipfile.ZipFile(self.root) as archive,
+                archive.open(member) as file,
+            ):
                 yield file  # type: ignore[misc]
         else:
             with (self.root / member).open("rb") as file:
@@ -78,7 +83,20 @@ def product(path: Path) -> Product | None:
     found = Product(root, members)
     named = [found.named(ending) for ending in (METADATA, IMAGE)]
     ours = any(named) and not any(PurePosixPath(n).name.startswith("DESIS") for n in named if n)
+    if ours:
+        _check_names(found)
     return found if ours else None
+
+
+def _check_names(found: Product) -> None:
+    """A member lies inside the product: one called /etc/x, ../x or /vsicurl/… does not."""
+    for member in found.members:
+        place = PurePosixPath(member.replace("\\", "/"))
+        if place.is_absolute() or ".." in place.parts:
+            raise CubeFormatError(
+                f"{found.root}: its member {member} points outside the archive; "
+                "do not trust it, fetch the product again"
+            )
 
 
 def read(path: Path, var: str | None = None) -> Cube:
@@ -92,9 +110,15 @@ def read(path: Path, var: str | None = None) -> Cube:
             "fetch or unpack it again"
         )
     with parsing(path, "EnMAP metadata in XML"), found.open(metadata) as file:
-        from defusedxml.ElementTree import parse
+        from defusedxml.ElementTree import fromstring
 
-        root = parse(file).getroot()
+        text = file.read(LARGEST_XML + 1)
+        if len(text) > LARGEST_XML:
+            raise CubeFormatError(
+                f"{path}: more than {LARGEST_XML >> 20} MB of metadata, expected about 1; "
+                "fetch the product again"
+            )
+        root = fromstring(text)
     cube = geotiff.read(found.raster(image))
     table = _table(root, cube.bands, found.root / metadata)
     return replace(

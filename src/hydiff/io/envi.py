@@ -6,6 +6,7 @@ GDAL translates between `map info` and a coordinate reference system.
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 import uuid
@@ -59,7 +60,7 @@ class Layout(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        return self.offset + int(np.prod(self.shape)) * self.dtype.itemsize
+        return self.offset + math.prod(self.shape) * self.dtype.itemsize
 
 
 def matches(path: Path) -> bool:
@@ -82,7 +83,9 @@ def described(header: Path) -> Cube:
     """What a header says, with zeros for values: for headers beside files of another format."""
     entries = _parse(header)
     layout = _layout(entries, header)
-    return _describe(entries, header, np.broadcast_to(np.zeros((), layout.dtype), layout.shape))
+    with parsing(header, "an ENVI header of an image", "correct its samples, lines and bands"):
+        zeros = np.broadcast_to(np.zeros((), layout.dtype), layout.shape)
+    return _describe(entries, header, zeros)
 
 
 def write(cube: Cube, path: Path) -> list[Path]:
@@ -243,7 +246,7 @@ def _layout(header: Header, path: Path) -> Layout:
 
 def _count(keys: Header, key: str, path: Path, least: int = 1) -> int:
     text = str(keys.get(key, "0" if least == 0 else "nothing"))
-    if not text.isascii() or not text.isdigit() or int(text) < least:
+    if not (text.isascii() and text.isdigit() and len(text) < 20) or int(text) < least:
         raise _bad(path, key, text, f"a whole number of at least {least}")
     return int(text)
 

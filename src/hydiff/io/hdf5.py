@@ -9,6 +9,8 @@ from __future__ import annotations
 import errno
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +20,7 @@ from hydiff.cube import Array, Cube, Lazy
 from hydiff.errors import CubeFormatError
 from hydiff.io import axes as ax
 from hydiff.io.blocks import Block, chunk_blocks, differs
-from hydiff.io.parsing import check_real, parsing
+from hydiff.io.parsing import check_chunk, check_real, parsing
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
@@ -46,6 +48,44 @@ def members(path: Path) -> set[str] | None:
             return set(hdf)
     except OSError:  # cut off: reading it will say so
         return set()
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """An HDF5 file to read from, once it is known to keep to itself."""
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        state = path.stat()
+        _check_own(path, state.st_mtime_ns, state.st_size)
+        yield file
+
+
+@lru_cache(64)
+def _check_own(path: Path, changed: int, size: int) -> None:
+    """Refuse links to other files, and values that lie in other files: they would be read, and
+    copied into the output, whatever they are."""
+    import h5py
+
+    def foreign_link(name: bytes, info: Any) -> str | None:
+        kinds = (h5py.h5l.TYPE_HARD, h5py.h5l.TYPE_SOFT)
+        return None if info.type in kinds else name.decode("utf-8", "replace")
+
+    def foreign_values(name: bytes, info: Any) -> str | None:
+        if info.type != h5py.h5o.TYPE_DATASET:
+            return None
+        how = h5py.h5o.open(file.id, name).get_create_plist()
+        virtual = how.get_layout() == h5py.h5d.VIRTUAL
+        return name.decode("utf-8", "replace") if virtual or how.get_external_count() else None
+
+    with h5py.File(path, "r") as file:
+        found = file.id.links.visit(foreign_link, info=True)
+        found = found or h5py.h5o.visit(file.id, foreign_values, info=True)
+    if found:
+        raise CubeFormatError(
+            f"{path}: {found} lies in another file, which is not opened; "
+            "copy the data into one file (h5repack, or h5py) and give that"
+        )
 
 
 def plain(value: Any) -> Any:
@@ -89,6 +129,8 @@ def values(path: Path, file: Any, parts: Sequence[Part]) -> Lazy:
         )
     dtype = dtypes.pop()
     check_real(dtype, path)
+    for dataset in datasets:
+        check_chunk(dataset.chunks or (1,), dtype, path)
     shape = (sum(part.bands for part in parts), *shapes[0][1:])
     chunks = None if datasets[0].chunks is None else _chunks(datasets[0], parts[0])
     return Lazy(shape, dtype, lambda *block: _window(path, parts, block), chunks)
@@ -99,9 +141,7 @@ def _chunks(dataset: Any, part: Part) -> tuple[int, int, int]:
 
 
 def _window(path: Path, parts: Sequence[Part], block: Block) -> Array:
-    import h5py
-
-    with parsing(path, "a complete HDF5 file"), h5py.File(path, "r") as file:
+    with parsing(path, "a complete HDF5 file"), opened(path) as file:
         return read_block(file, parts, block)
 
 

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from hydiff.cube import Array, Cube, Lazy
+from hydiff.errors import CubeFormatError
 from hydiff.io import axes as ax
-from hydiff.io import hdf5, sidecar, variables
+from hydiff.io import hdf5, matfile, sidecar, variables
 from hydiff.io.blocks import blocks, differs
-from hydiff.io.parsing import check_dtype, check_real, native, parsing
+from hydiff.io.parsing import check_chunk, check_dtype, check_real, native, parsing
 
 SUFFIXES = (".mat",)
 V5_TITLE = 116  # bytes of text at the start of a version 5 file
@@ -122,6 +123,8 @@ def _read_v5(path: Path, var: str | None) -> Cube:
     def load(name: str = name) -> Array:
         with parsing(path, "a complete MATLAB file"):
             stored: Array = _load_v5(path, [name])[name]
+            if stored.shape != found[name][0]:  # two variables of one name
+                raise CubeFormatError(f"{path}: holds more than one {name}; save it again")
             return stored
 
     text = None
@@ -130,10 +133,13 @@ def _read_v5(path: Path, var: str | None) -> Cube:
     entries = _entries(text, path)
     axes = ax.resolve(shape, entries.get("axes"), path)
     cube_shape = ax.cube_shape(shape, axes)
-    # A copy, so that changing what was handed out does not change what is read next.
-    values = Lazy(
-        cube_shape, np.dtype(CLASSES[kind]), lambda *block: ax.as_cube(load(), axes)[block].copy()
-    )
+
+    def read(*block: slice) -> Array:
+        with parsing(path, "a complete MATLAB file"):
+            # A copy, so that changing what was handed out does not change what is read next.
+            return ax.as_cube(load(), axes)[block].copy()
+
+    values = Lazy(cube_shape, np.dtype(CLASSES[kind]), read)
     entries = {**variables.companions(numeric, cube_shape[0], load), **entries}
     return sidecar.cube_from(values, entries, path, {"var": name, "axes": ",".join(axes)})
 
@@ -142,6 +148,7 @@ def _load_v5(path: Path, names: list[str] | None = None) -> dict[str, Any]:
     """Variables by name; mat_dtype, because MATLAB may store whole doubles as bytes."""
     from scipy.io import loadmat
 
+    matfile.check(path)
     with warnings.catch_warnings():  # mat_dtype drops imaginary parts, with no more than a warning
         warnings.simplefilter("error", np.exceptions.ComplexWarning)
         try:
@@ -155,6 +162,7 @@ def _load_all_v5(path: Path) -> dict[str, Any]:
     """Every variable in its own class; complex ones as they are stored."""
     from scipy.io import loadmat
 
+    matfile.check(path)
     found = loadmat(path, appendmat=False)
     real = [name for name, value in found.items() if not np.iscomplexobj(value)]
     return {k: v for k, v in found.items() if not k.startswith("__")} | _load_v5(path, real)
@@ -186,7 +194,7 @@ def _retitle_v5(path: Path, title: bytes) -> None:
 def _read_hdf5(path: Path, var: str | None) -> Cube:
     import h5py
 
-    with h5py.File(path, "r") as file:
+    with hdf5.opened(path) as file:
         arrays = {name: item for name, item in file.items() if isinstance(item, h5py.Dataset)}
         numeric = {
             name: tuple(item.shape[::-1])
@@ -201,6 +209,7 @@ def _read_hdf5(path: Path, var: str | None) -> Cube:
         found = variables.companions(numeric, cube_shape[0], lambda key: arrays[key][()])
         logical = _class_of(arrays[name]) == "logical"
         dtype = np.dtype(bool) if logical else arrays[name].dtype
+        check_chunk(arrays[name].chunks or (1,), arrays[name].dtype, path)
     values = Lazy(
         cube_shape, dtype, lambda *block: _window(path, name, axes, block).astype(dtype, copy=False)
     )
@@ -220,9 +229,7 @@ def _text(dataset: Any) -> str | None:
 
 
 def _window(path: Path, name: str, axes: ax.Axes, block: tuple[slice, slice, slice]) -> Array:
-    import h5py
-
-    with parsing(path, "a complete MATLAB 7.3 file"), h5py.File(path, "r") as file:
+    with parsing(path, "a complete MATLAB 7.3 file"), hdf5.opened(path) as file:
         return _block_of(file[name], axes, block)
 
 

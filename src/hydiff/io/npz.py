@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,10 +18,11 @@ from hydiff.errors import CubeFormatError
 from hydiff.io import axes as ax
 from hydiff.io import sidecar, variables
 from hydiff.io.blocks import blocks
-from hydiff.io.parsing import check_real, parsing
+from hydiff.io.parsing import check_real, check_room, parsing
 
 SUFFIXES = (".npy", ".npz")
 ARRAY, ARCHIVE = b"\x93NUMPY", b"PK\x03\x04"
+DEFLATED = 1100  # bytes that one compressed byte can become at most: 1032, and a little
 
 
 def matches(path: Path) -> bool:
@@ -71,12 +73,25 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
 def members(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
     """Shape and dtype of every array in an .npz, from their headers alone."""
     with zipfile.ZipFile(path) as archive:
-        names = [name for name in archive.namelist() if name.endswith(".npy")]
+        infos = [info for info in archive.infolist() if info.filename.endswith(".npy")]
         found = {}
-        for name in names:
-            with archive.open(name) as file:
-                found[name.removesuffix(".npy")] = _header(file, path)
+        for info in infos:
+            with archive.open(info) as file:
+                shape, dtype = _header(file, path)
+                _check_size(info, file.tell(), math.prod(shape) * dtype.itemsize, path)
+            found[info.filename.removesuffix(".npy")] = (shape, dtype)
     return found
+
+
+def _check_size(info: zipfile.ZipInfo, start: int, nbytes: int, path: Path) -> None:
+    """Before memory is taken for it: an array is as long as its header says, and can be."""
+    most = min(info.file_size, info.compress_size * DEFLATED) - start
+    if nbytes > most:
+        raise CubeFormatError(
+            f"{path}: {info.filename} is truncated: its header says {nbytes} bytes, but there is "
+            f"room for {max(most, 0)}; fetch or write the file again"
+        )
+    check_room(nbytes, path, info.filename)
 
 
 def is_archive(path: Path) -> bool:
@@ -143,8 +158,13 @@ def _read_npz(path: Path, var: str | None) -> Cube:
             return stored
 
     cube_shape = ax.cube_shape(shape, axes)
-    # A copy, so that changing what was handed out does not change what is read next.
-    values = Lazy(cube_shape, dtype, lambda *block: ax.as_cube(load(), axes)[block].copy())
+
+    def read(*block: slice) -> Array:
+        with parsing(path, "a complete .npz"):
+            # A copy, so that changing what was handed out does not change what is read next.
+            return ax.as_cube(load(), axes)[block].copy()
+
+    values = Lazy(cube_shape, dtype, read)
     entries = {**variables.companions(numeric, cube_shape[0], load), **entries}
     return sidecar.cube_from(values, entries, path, {"var": name, "axes": ",".join(axes)})
 
@@ -180,7 +200,13 @@ def _write_changed(reader: Any, writer: Any, cube: Cube, axes: ax.Axes) -> None:
 
 def save_array(path: Path, array: Array) -> None:
     with path.open("wb") as file:
-        np.lib.format.write_array(file, array, allow_pickle=False)
+        write_array(file, array)
+
+
+def write_array(file: IO[bytes], array: Array) -> None:
+    """The bytes of np.save, which would not notice that the disk is full when it writes them."""
+    array = np.asarray(array, order="C")
+    _write_stream(file, Stream(array.shape, array.dtype, [array]))
 
 
 class Stream(NamedTuple):
@@ -228,4 +254,4 @@ def _write_stream(file: IO[bytes], stream: Stream) -> None:
     header = {"descr": described, "fortran_order": False, "shape": stream.shape}
     np.lib.format.write_array_header_1_0(file, header)
     for part in stream.parts:
-        file.write(part.astype(stream.dtype, copy=False).tobytes())
+        file.write(np.ascontiguousarray(part, stream.dtype).data)

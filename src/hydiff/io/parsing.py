@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hydiff.errors import CubeFormatError, HydiffError
+from hydiff.errors import BadValue, CubeFormatError, HydiffError
+
+LARGEST_CHUNK = 512 << 20  # bytes
 
 
 @contextmanager
@@ -19,8 +23,13 @@ def parsing(
     """Turn whatever a format library raises inside the block into a CubeFormatError."""
     try:
         yield
-    except (HydiffError, MemoryError):
+    except HydiffError:
         raise
+    except MemoryError as error:
+        raise BadValue(
+            f"{path}: not enough memory for what it says it holds ({first_line(error)}); if that "
+            "is true, free some memory or cut the file into parts"
+        ) from error
     except Exception as error:  # the libraries raise anything from KeyError to zlib.error
         raise CubeFormatError(
             f"{path}: expected {what}, but it cannot be read as one ({first_line(error)}); {advice}"
@@ -30,6 +39,26 @@ def parsing(
 def first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(" .,;") if lines else type(error).__name__
+
+
+def check_room(nbytes: int, path: Path, what: str) -> None:
+    """Refuse what must be in memory as a whole and never can be."""
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if nbytes > there:
+        raise BadValue(
+            f"{path}: {what} says it holds {nbytes / 1e9:.3g} GB, but this machine has "
+            f"{there / 1e9:.3g} GB of memory; if that is true, convert it to .bsq, .tif or .zarr"
+        )
+
+
+def check_chunk(shape: Sequence[int], dtype: np.dtype[Any], path: Path) -> None:
+    """Refuse a chunk that is too large to be unpacked for a look at one pixel."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    if nbytes > LARGEST_CHUNK:
+        raise CubeFormatError(
+            f"{path}: stored in chunks of {nbytes / 1e9:.3g} GB, expected at most "
+            f"{LARGEST_CHUNK / 1e9:.2g} GB; store it in smaller chunks"
+        )
 
 
 def check_real(dtype: np.dtype[Any], path: Path) -> None:

@@ -38,9 +38,7 @@ def matches(path: Path) -> bool:
 
 def read(path: Path, var: str | None = None) -> Cube:
     """`var` names another swath, such as PRS_L1_HRC."""
-    import h5py
-
-    with parsing(path, "a PRISMA file"), h5py.File(path, "r") as file:
+    with parsing(path, "a PRISMA file"), hdf5.opened(path) as file:
         swath = _swath(file, var, path)
         parts = parts_of(file, swath, path)
         tables = [_table(file, p, name, path) for p, name in zip(parts, DETECTORS, strict=True)]
@@ -78,9 +76,7 @@ def write(cube: Cube, path: Path) -> list[Path]:
 
 
 def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
-    import h5py
-
-    with h5py.File(source, "r") as file:
+    with hdf5.opened(source) as file:
         parts = parts_of(file, cube.attrs["array"]["var"], source)
     return hdf5.rewrite(source, path, cube, parts)
 

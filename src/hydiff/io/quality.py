@@ -82,10 +82,8 @@ def beside(path: Path, kind: str | None) -> dict[str, list[str]]:
 
 
 def _emit(path: Path) -> dict[str, Layer]:
-    import h5py
-
     found: dict[str, Layer] = {}
-    with parsing(path, "an EMIT mask file"), h5py.File(path, "r") as file:
+    with parsing(path, "an EMIT mask file"), hdf5.opened(path) as file:
         if "band_mask" in file:
             found[BAND] = partial(_band_mask, path)
         names = file.get("sensor_band_parameters/mask_bands")
@@ -98,9 +96,7 @@ def _emit(path: Path) -> dict[str, Layer]:
 
 
 def _band_mask(path: Path, shape: Shape) -> Bools:
-    import h5py
-
-    with parsing(path, "an EMIT mask file"), h5py.File(path, "r") as file:
+    with parsing(path, "an EMIT mask file"), hdf5.opened(path) as file:
         packed = file["band_mask"][()]
     return unpacked(packed, shape, path)
 
@@ -119,9 +115,7 @@ def unpacked(packed: Array, shape: Shape, path: Path) -> Bools:
 
 
 def _emit_flag(path: Path, index: int, shape: Shape) -> Bools:
-    import h5py
-
-    with parsing(path, "an EMIT mask file"), h5py.File(path, "r") as file:
+    with parsing(path, "an EMIT mask file"), hdf5.opened(path) as file:
         flagged: Bools = file["mask"][:, :, index] == 1
     return flagged
 
@@ -130,9 +124,7 @@ def _emit_flag(path: Path, index: int, shape: Shape) -> Bools:
 
 
 def _prisma(path: Path) -> dict[str, Layer]:
-    import h5py
-
-    with parsing(path, "a PRISMA file"), h5py.File(path, "r") as file:
+    with parsing(path, "a PRISMA file"), hdf5.opened(path) as file:
         swath = prisma.swath_of(file, path)
         held = set(file[f"{prisma.SWATHS}/{swath}/Data Fields"])
     word, codes = ("SAT", PRISMA_L1) if "_L1_" in swath else ("L2", PRISMA_L2)
@@ -143,9 +135,7 @@ def _prisma(path: Path) -> dict[str, Layer]:
 
 
 def _prisma_flag(path: Path, swath: str, names: list[str], flag: str, shape: Shape) -> Bools:
-    import h5py
-
-    with parsing(path, "a PRISMA file"), h5py.File(path, "r") as file:
+    with parsing(path, "a PRISMA file"), hdf5.opened(path) as file:
         cubes = prisma.parts_of(file, swath, path)
         folder = f"{prisma.SWATHS}/{swath}/Data Fields"
         parts = [

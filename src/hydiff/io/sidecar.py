@@ -103,6 +103,10 @@ def cube_from(
         attrs["sidecar"] = foreign
     for name in ("wavelengths", "fwhm", "good", "band_names"):
         _check_length(name, entries.get(name), values.shape[0], path)
+    if not _is_geotiff_box(attrs.get("geotiff", {})):
+        raise CubeFormatError(
+            f"{path}: the entry geotiff of its metadata is damaged; correct or remove it"
+        )
     with parsing(path, "a cube with metadata", "correct its metadata"):
         names, nodata, transform = (entries.get(k) for k in ("band_names", "nodata", "transform"))
         return Cube(
@@ -117,6 +121,31 @@ def cube_from(
             band_names=None if names is None else tuple(str(n) for n in names),
             attrs=attrs,
         )
+
+
+def _is_geotiff_box(box: Any) -> bool:
+    """Whether this is what `hydiff.io.geotiff` puts into `Cube.attrs`, come back from JSON."""
+
+    def listed(key: str, *kinds: type) -> bool:
+        entry = box.get(key, [])
+        return isinstance(entry, list) and all(isinstance(item, kinds) for item in entry)
+
+    def tags(spaces: Any) -> bool:
+        boxes = spaces.values() if isinstance(spaces, Mapping) else [None]
+        return all(
+            isinstance(b, Mapping) and all(isinstance(v, str) for v in b.values()) for b in boxes
+        )
+
+    return (
+        isinstance(box, Mapping)
+        and tags(box.get("tags", {}))
+        and listed("band_tags", dict)
+        and all(tags(spaces) for spaces in box.get("band_tags", []))
+        and listed("scales", int, float)
+        and listed("offsets", int, float)
+        and listed("units", str, type(None))
+        and listed("colorinterp", str)
+    )
 
 
 def _array(entry: Any, dtype: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -55,6 +56,23 @@ def refuse_existing(path: Path, overwrite: bool) -> None:
         raise OutputError(f"{path} exists; pass --overwrite to replace it, or choose another name")
 
 
+def _to_disk(path: Path) -> None:
+    """Wait until a file, or a folder that is a product, is on the disk."""
+    if path.is_dir() and path.name.endswith(".zarr"):
+        os.sync()  # thousands of files: one by one would take minutes
+        return
+    for each in (*path.iterdir(), path) if is_product(path) else (path,):
+        if each.is_file() or each == path:
+            place = os.open(each, os.O_RDONLY)
+            try:
+                os.fsync(place)
+            except OSError as error:  # some file systems cannot, and some folders
+                if error.errno != errno.EINVAL:
+                    raise
+            finally:
+                os.close(place)
+
+
 def refuse_input(source: Path, target: Path, overwrite: bool) -> None:
     """OutputError if the output is the input itself, and that was not asked for."""
     if not overwrite and target.exists() and source.exists() and source.samefile(target):
@@ -96,14 +114,23 @@ def _reason(error: OSError) -> str:
 
 
 def _move_into_place(folder: Path, target: Path, overwrite: bool) -> None:
+    """First all bytes to the disk, then the names: after a power cut a name stands for a whole.
+
+    The old target goes before the new companions come, so that a kill in between leaves no mix of
+    the two; a single file replaces the old one in one step.
+    """
     made = sorted(folder.iterdir(), key=lambda path: (path.name == target.name, path.name))
     for path in made:
         refuse_existing(target.with_name(path.name), overwrite)
+        _to_disk(path)
+    if target.is_dir() or (len(made) > 1 and target.exists()):
+        target.replace(folder / ".replaced")
     for path in made:
         place = target.with_name(path.name)
         if place.is_dir():
             shutil.rmtree(place)
         path.replace(place)
+    _to_disk(target.parent)
     written = {path.name for path in made}
     for stale in {name + suffix for name in written for suffix in COMPANIONS} - written:
         target.with_name(stale).unlink(missing_ok=True)

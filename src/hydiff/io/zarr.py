@@ -19,7 +19,7 @@ from hydiff.io import axes as ax
 from hydiff.io import variables
 from hydiff.io.blocks import chunk_blocks, differs
 from hydiff.io.headers import entries
-from hydiff.io.parsing import check_dtype, check_real, native, parsing
+from hydiff.io.parsing import check_chunk, check_dtype, check_real, native, parsing
 from hydiff.io.sidecar import plain
 
 SUFFIXES = (".zarr",)
@@ -45,9 +45,13 @@ def read(path: Path, var: str | None = None) -> Cube:
         array = arrays[name]
         axes = _axes(array, path)
         check_real(array.dtype, path)
+        check_chunk(array.chunks, array.dtype, path)
+        bands = ax.cube_shape(array.shape, axes)[0]
         band_dim = _dims(array)[axes.index("bands")] if _dims(array) and "bands" in axes else None
         beside = {
-            key: other for key, other in arrays.items() if band_dim and _dims(other) == (band_dim,)
+            key: other
+            for key, other in arrays.items()
+            if band_dim and _dims(other) == (band_dim,) and other.shape == (bands,)
         }
         attrs = dict(array.attrs)
         wavelengths = _first(beside, WAVELENGTHS)

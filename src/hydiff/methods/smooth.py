@@ -224,6 +224,8 @@ def fit_covariances(
     """
     widest = 2 * ndimage.distance_transform_edt(~known).max() if not known.all() else 0
     longest = min(int(np.clip(widest, *LAGS)), max(known.shape) - 1)
+    if longest == 0:  # a single pixel
+        return [Covariance(orders[0], inf, 0.0, 0.0)] * len(z)
     down, right = _lags(longest)
     found, pairs = variogram(z, known, down, right)
     ring = np.rint(2 * np.hypot(down, right)).astype(np.intp)  # lags of like length, whatever way

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,17 +23,28 @@ import numpy as np
 from hydiff.checkpoint import fingerprint
 from hydiff.cube import Array, Cube
 from hydiff.errors import BadValue, HydiffError, OutputError
+from hydiff.io import npz
 from hydiff.order import MASKS, Order
 from hydiff.scene.masks import Bits
 from hydiff.tiles import Grid, Tile
 from hydiff.versions import versions
 
+# every name in the folder of the tiles
+OURS = re.compile(
+    r"(tile-\d+|scene|decided)\.(json|npy)(\..*\.part)?|(seen|withheld|target|filled)\.bits"
+)
+
 
 def prepare(work: Path, resume: bool) -> None:
     """An empty folder for the tiles, or the one of the interrupted run."""
-    if work.exists() and not (work / "scene.json").exists() and any(work.iterdir()):
-        raise OutputError(f"{work} is in the way and holds no unfinished fill; move it elsewhere")
-    if work.exists() and not resume:
+    known = work.exists() and (work / "scene.json").exists()
+    if work.exists() and not known:  # a kill may have left files of ours, as it came or went
+        if not all(OURS.fullmatch(path.name) for path in work.iterdir()):
+            raise OutputError(
+                f"{work} is in the way and holds no unfinished fill; move it elsewhere"
+            )
+        shutil.rmtree(work)
+    if known and not resume:
         shutil.rmtree(work)
     work.mkdir(exist_ok=True)
     if not (work / "scene.json").exists():
@@ -99,7 +111,7 @@ def keep(work: Path, tile: Tile, tag: str, values: Array, told: Mapping[str, Any
     """The tile's values, then its marker: a marker vouches for whole values."""
     path = kept(work, tile)
     with _draft(path).open("wb") as file:
-        np.save(file, np.ascontiguousarray(values))  # bands apart, as they are read
+        npz.write_array(file, np.ascontiguousarray(values))  # bands apart, as they are read
         _to_disk(file)
     _draft(path).replace(path)
     note = {"belongs to": tag, "sha256": _digest(path), **told}

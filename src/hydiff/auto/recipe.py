@@ -1,0 +1,86 @@
+"""A recipe from a file: whatever is in it, it can be followed or is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hydiff.auto.candidates import NAME
+from hydiff.auto.classes import BAND_GROUPS, D
+from hydiff.errors import BadValue, CubeFormatError
+
+
+def read_recipe(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
+    """A recipe from a mapping, a JSON file, or the record (OUT.fill.json) of an earlier fill."""
+    found: Any = source
+    if isinstance(source, str | Path):
+        try:
+            found = json.loads(Path(source).read_text())
+        except OSError as error:
+            raise CubeFormatError(f"{source}: cannot be read as a recipe: {error}") from None
+        except (ValueError, RecursionError):
+            raise CubeFormatError(f"{source} is no JSON; expected an OUT.fill.json") from None
+    if isinstance(found, Mapping) and isinstance(found.get("recipe"), Mapping):
+        found = found["recipe"]
+    needed = {"candidates", "weights", "errors"}
+    where = source if isinstance(source, str | Path) else "the recipe"
+    if not isinstance(found, Mapping) or not needed <= set(found):
+        raise CubeFormatError(
+            f"{where} holds no recipe; expected the record (OUT.fill.json) of a fill by {NAME}"
+        )
+    if (wrong := _wrong_in(found)) is not None:
+        raise BadValue(f"{where}: {wrong}; expected a recipe as a fill by {NAME} records it")
+    return dict(found)
+
+
+def _wrong_in(recipe: Mapping[str, Any]) -> str | None:
+    """What of a recipe could not be followed; a person may have edited it, or someone else."""
+    candidates, errors = recipe["candidates"], recipe["errors"]
+    if not isinstance(candidates, list) or not candidates or not isinstance(errors, Mapping):
+        return "a recipe needs a list of candidates, and errors by name"
+    for entry in candidates:
+        named = isinstance(entry, Mapping) and isinstance(entry.get("settings"), Mapping)
+        if not named or not all(isinstance(entry.get(k), str) for k in ("name", "method")):
+            return "a candidate has a name, a method and settings"
+        told = [entry[k] for k in ("fits", "of", "seed") if "fits" in entry and k in entry]
+        if "fits" in entry and (len(told) < 3 or not all(type(n) is int and n >= 0 for n in told)):
+            return f"the candidate {entry['name']} has no whole numbers under fits, of and seed"
+    if not isinstance(recipe.get("why"), str):
+        return "it does not say why"
+    shapes: dict[str, tuple[int, ...] | None] = {
+        "by_class": (D, BAND_GROUPS),
+        "classes_seen": (D,),
+        "by_band": None,  # any number of bands: it may be another sensor's
+        "by_texture": None,
+        "texture_edges": None,
+        "widening": (),
+    }
+    wanted: dict[str, tuple[Any, tuple[int, ...] | None]] = {
+        "weights": (recipe["weights"], (len(candidates), D, BAND_GROUPS))
+    }
+    if errors.get("by_class") is not None:
+        wanted |= {key: (errors.get(key), shape) for key, shape in shapes.items()}
+    for key, (value, shape) in wanted.items():
+        try:
+            numbers = np.asarray(value, dtype=np.float64)
+        except (ValueError, TypeError, OverflowError):
+            return f"its {key} are no numbers"
+        if numbers.shape != shape and (shape is not None or numbers.ndim != 1):
+            return f"its {key} have shape {numbers.shape}, not {shape or '(n,)'}"
+        if not (np.isfinite(numbers).all() and (numbers >= 0).all()):
+            return f"its {key} are not all finite and at least 0"
+    total = np.asarray(recipe["weights"], dtype=np.float64).sum(axis=0)
+    if np.abs(total - 1).max() > 1e-3:
+        return "its weights do not add up to 1"
+    if errors.get("by_class") is not None and (
+        len(errors["by_texture"]) != len(errors["texture_edges"]) + 1
+        or list(errors["texture_edges"]) != sorted(errors["texture_edges"])
+        or not any(errors["classes_seen"])
+        or not isinstance(errors.get("angle"), int | float | None)
+    ):
+        return "its errors contradict themselves"
+    return None

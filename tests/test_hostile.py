@@ -1,0 +1,173 @@
+"""Hostile files: read or refused in one line, and nothing run, reached or touched."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+import fuzz
+import hostile
+import products
+from hydiff import errors, io
+from hydiff.errors import CubeFormatError, HydiffError
+from hydiff.io import matfile
+
+
+@pytest.fixture(scope="module")
+def seeds() -> list[hostile.Input]:
+    return fuzz.good()
+
+
+@pytest.fixture(scope="module")
+def secret(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files that no input may show: a cube, bytes, and an image."""
+    folder = tmp_path_factory.mktemp("secret")
+    (folder / "told.raw").write_bytes(b"secret" * 100)
+    with h5py.File(folder / "told.h5", "w") as file:
+        file["reflectance"] = np.ones((6, 7, 5), "f4")
+    products.geotiff(folder / "told-SPECTRAL_IMAGE.TIF", np.ones(hostile.SHAPE, "i2"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def crafted(tmp_path_factory: pytest.TempPathFactory, secret: Path) -> list[hostile.Input]:
+    return hostile.crafted(tmp_path_factory.mktemp("crafted"), secret)
+
+
+def test_the_good_files_are_read(seeds: list[hostile.Input], tmp_path: Path) -> None:
+    """A door that is never open proves nothing."""
+    for i, given in enumerate(seeds):
+        (tmp_path / f"{i}-out").mkdir()
+        path = hostile.put(given, tmp_path / str(i))
+        hostile.DOORS[given.door](path, tmp_path / f"{i}-out")
+
+
+def test_what_is_made_by_hand_is_refused(
+    crafted: list[hostile.Input], secret: Path, tmp_path: Path
+) -> None:
+    """In one process that may take 500 MB more than it has and two seconds of CPU for each."""
+    before = {path.name: path.read_bytes() for path in secret.iterdir()}
+    child = os.fork()
+    if child == 0:
+        os._exit(_refuses_all(crafted, tmp_path))
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    assert code == 0, f"{crafted[code - 1].name}: see above" if code > 0 else f"signal {-code}"
+    assert {path.name: path.read_bytes() for path in secret.iterdir()} == before
+
+
+def _refuses_all(crafted: list[hostile.Input], folder: Path) -> int:
+    """0, or 1 + the number of the first input that was not refused as it should."""
+    fuzz._warm_up([])
+    for i, given in enumerate(crafted):
+        path = hostile.put(given, folder / str(i))
+        idle = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (idle + fuzz.MEMORY, resource.RLIM_INFINITY))
+        signal.setitimer(signal.ITIMER_VIRTUAL, fuzz.SECONDS)  # ends the process
+        try:
+            hostile.DOORS[given.door](path, folder / "nowhere")
+            print("read:", given.name)
+        except HydiffError as error:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            if "\n" not in str(error) and len(str(error)) < hostile.LONGEST:
+                continue
+        except BaseException as error:
+            print(given.name, repr(error))
+        return i + 1
+    return 0
+
+
+def test_a_short_campaign_finds_nothing(seeds: list[hostile.Input]) -> None:
+    tried, defects = fuzz.campaign(seeds, seed=0, count=2000, workers=2)
+    assert tried == 2000
+    assert not defects, defects[:3]
+
+
+def test_the_campaign_sees_what_is_wrong(
+    seeds: list[hostile.Input], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each kind of misdeed, committed by a door: code run, a file written, a process that dies."""
+
+    def misdeed(path: Path, made: Path) -> None:
+        deeds = (
+            lambda: os.system("true"),
+            lambda: Path("/tmp/hydiff-canary").write_text("x"),
+            lambda: os.abort(),
+            lambda: 1 / 0,
+            lambda: path.write_bytes(b"changed"),
+        )
+        if path.read_bytes() != content:  # the good file warms the workers up
+            deeds[path.stat().st_size % len(deeds)]()
+
+    chosen = [given for given in seeds if given.door == "checkpoint"]
+    content = chosen[0].files["c"]
+    monkeypatch.setitem(hostile.DOORS, "checkpoint", misdeed)
+    _, defects = fuzz.campaign(chosen, seed=0, count=40, workers=1)
+    Path("/tmp/hydiff-canary").unlink(missing_ok=True)
+    told = " ".join(d.told for d in defects)
+    for part in ("os.system", "opened for writing", "exit code -6", "ZeroDivision", "was changed"):
+        assert part in told
+
+
+def test_an_input_is_a_function_of_its_number(seeds: list[hostile.Input]) -> None:
+    one, again, other = (fuzz.inputs_of(3, seeds, i) for i in (17, 17, 18))
+    assert one == again != other
+
+
+# --- single laws ----------------------------------------------------------------------------------
+
+
+def test_messages_are_one_line_that_a_terminal_can_show() -> None:
+    error = CubeFormatError("a\nb\x1b[31m\u202e" + "x" * 100_000 + "; fetch it again")
+    assert "\n" not in str(error) and "\x1b" not in str(error) and "\u202e" not in str(error)
+    assert len(str(error)) <= errors.LONGEST and str(error).endswith("; fetch it again")
+    assert str(CubeFormatError("σ_y ≤ 3")) == "σ_y ≤ 3"
+
+
+def test_links_inside_a_file_are_followed(tmp_path: Path) -> None:
+    """Soft and hard links are the file's own; only what leads out of it is refused."""
+    path = products.emit(tmp_path / "a.nc", np.ones(hostile.SHAPE, "f4"))
+    with h5py.File(path, "r+") as file:
+        file.move("reflectance", "elsewhere")
+        file["reflectance"] = h5py.SoftLink("/elsewhere")
+        file["sensor_band_parameters/same"] = file["sensor_band_parameters/wavelengths"]
+    assert (np.asarray(io.read(path).values) == 1).all()
+
+
+def test_the_skeleton_of_good_mat_files_is_accepted(tmp_path: Path) -> None:
+    from scipy.io import savemat
+
+    nested = {"a": 1.0, "b": {"c": np.arange(3), "d": np.array([[1, "x"], [2.5, {}]], object)}}
+    arrays = {"cube": np.zeros((3, 4, 5), ">i2"), "z": np.array([1 + 2j]), "t": "text", "s": nested}
+    for packed in (False, True):
+        savemat(tmp_path / "a.mat", arrays, do_compression=packed)
+        matfile.check(tmp_path / "a.mat")
+        savemat(tmp_path / "v4.mat", {"cube": np.zeros((3, 4))}, format="4")
+        matfile.check(tmp_path / "v4.mat")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_unknown_types_of_numbers_in_mat_files_are_refused(tmp_path: Path, packed: bool) -> None:
+    """scipy takes the code for an index and ends the process."""
+    import zlib
+
+    from scipy.io import savemat
+
+    savemat(tmp_path / "a.mat", {"cube": np.ones((3, 4, 5), "i2")})
+    data = (tmp_path / "a.mat").read_bytes()
+    at = data.index(b"cube") + 4
+    assert data[at] == 3  # miINT16
+    for code in (0, 8, 14, 255):
+        bad = data[:at] + bytes([code]) + data[at + 1 :]
+        if packed:
+            body = zlib.compress(bad[128:])
+            bad = bad[:128] + b"\x0f\0\0\0" + len(body).to_bytes(4, "little") + body
+        (tmp_path / "bad.mat").write_bytes(bad)
+        with pytest.raises(CubeFormatError, match="damaged or truncated"):
+            np.asarray(io.read(tmp_path / "bad.mat").values)
