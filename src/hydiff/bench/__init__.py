@@ -336,5 +336,5 @@ def write_tables(name: str, folder: Path, *, quick: bool = False) -> list[Path]:
 
 def _suite(name: str) -> Any:
     if name not in SUITES:
-        raise UnknownName("table", name, [*SUITES, "figures"])
+        raise UnknownName("table", name, [*SUITES, "figures", "speed"])
     return SUITES[name]
