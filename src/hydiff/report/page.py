@@ -40,6 +40,7 @@ th, td { text-align: left; padding: .2rem .8rem .2rem 0; border-bottom: 1px soli
 td.n, th.n { text-align: right } th, td:first-child { overflow-wrap: normal }
 .wide { overflow-x: auto } @media (max-width: 30rem) { table { font-size: .85rem } th, td { padding-right: .4rem } }
 code { font: .85em/1.4 ui-monospace, monospace; background: #f3f3f3; padding: .05rem .2rem }
+.one { white-space: nowrap }
 .key { display: inline-block; width: .8em; height: .8em; border: 1px solid #555; margin: 0 .3em 0 .6em }
 @page { margin: 14mm }
 @media print { html { font-size: 11px } body { font-size: 1rem; padding: 0 } figure, .facts div, tr { break-inside: avoid }
@@ -304,7 +305,7 @@ def _maps(s: Story) -> Iterator[str]:
            plots.SKY_RGB: "filled in fewer", plots.ORANGE_RGB: "left in some band"}  # fmt: skip
     image = plots.whereabouts(v.filled, v.left)
     told = "".join(
-        f'<i class="key" style="background:rgb{rgb}"></i>{name}'
+        f'<span class="one"><i class="key" style="background:rgb{rgb}"></i>{name}</span>'
         for rgb, name in key.items()
         if (image == rgb).all(axis=-1).any()
     )
