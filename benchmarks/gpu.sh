@@ -1,41 +1,68 @@
 #!/usr/bin/env bash
-# The default fill and its rivals over all scenes, on a machine with one GPU, within a time limit:
+# The tables of the paper and of the default fill, on a machine with one GPU, within a time limit:
 #
 #     HYDIFF_DATA=DATA OUT=FOLDER bash benchmarks/gpu.sh [SECONDS]
 #
-# DATA holds dev/*.npz.  Five processes share the GPU, each with scenes of its own, and write
-# OUT/?/best.csv; a run that was cut off goes on where it stopped.  Nothing needs to be installed:
-# hydiff is taken from src.  Then:  python benchmarks/gather.py OUT/?/best.csv
+# DATA holds dev/*.npz, and rows.tgz if an earlier run was cut off: what is in it is not run again.
+# Lanes, each a process with cells of its own, share the GPU and the cores.  OUT/rows.tgz holds their
+# rows.  Nothing needs to be installed.  Then:
+#
+#     tar xzf OUT/rows.tgz -C ROWS && python benchmarks/gather.py ROWS/*/*.csv
 set -u
-export PYTHONPATH=src PYTHONUNBUFFERED=1 OMP_NUM_THREADS="${OMP_NUM_THREADS:-2}"
+export PYTHONPATH=src PYTHONUNBUFFERED=1 OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 python="${PYTHON:-python3}"
 end=$(( $(date +%s) + ${1:-540} ))
+rows="$(mktemp -d)"
+if [ -e "$HYDIFF_DATA/rows.tgz" ]; then tar xzf "$HYDIFF_DATA/rows.tgz" -C "$rows"; fi
 
 # One cell first: what is broken shows at once, before the time is spent.
-"$python" -m hydiff bench best -o "$OUT/probe" --scene chikusei_36 --mask published-2 --sigma 0 \
-    --method smooth --method auto > "$OUT/probe.log" 2>&1 || { cat "$OUT/probe.log"; exit 1; }
+"$python" -m hydiff bench best -o "$rows/probe" --scene chikusei_36 --mask published-2 --sigma 0 \
+    --method smooth --method auto > "$OUT/log" 2>&1 || { cat "$OUT/log"; exit 1; }
+rm -r "$rows/probe"
 
-best() {  # FOLDER SCENE...
-    local folder="$OUT/$1" scenes=() left; shift
-    for scene in "$@"; do scenes+=(--scene "$scene"); done
-    local rivals=(--method smooth --method auto --method hydiff-ei --method robust-ei
-                  --method subspace-fill)
-    run() {
-        left=$(( end - $(date +%s) ))
-        (( left > 20 )) || return
-        timeout "$left" "$python" -m hydiff bench best -o "$folder" "${scenes[@]}" "$@" \
-            --limit-minutes "$(awk "BEGIN { print ($left - 15) / 60 }")" >> "$folder.log" 2>&1 || tail -2 "$folder.log"
-    }
-    run --sigma 0 --method smooth --method auto --method harmonic --method biharmonic
-    run --sigma 0 --method anchored
-    run --sigma 0 --method hydiff-ei --mask published-2 --mask published-4 --mask stripes --mask blobs
-    run --sigma 0.1 --sigma 0.3 --mask published-2 --mask stripes --mask blobs "${rivals[@]}"
-    run --sigma 0.2 --sigma band --mask published-2 --mask blobs "${rivals[@]}"
+bench() {  # TABLE [OPTION]...
+    local left=$(( end - $(date +%s) ))
+    (( left > 20 )) || return
+    timeout "$left" "$python" -m hydiff bench "$1" -o "$rows/$lane" "${@:2}" \
+        --limit-minutes "$(awk "BEGIN { print ($left - 15) / 60 }")" >> "$rows/$lane.log" 2>&1 \
+        || tail -n 2 "$rows/$lane.log"
 }
-best a indian_pines &
-best b wdc10_144 enmap_potsdam_64x96 &
-best c cave_toys_144 abu_urban-1_96 &
-best d cave_feathers_144 paris_hyperion_72 chikusei_36 &
-best e jasper_96 abu_airport-1_96 abu_airport-4_96 &
+with() { local option="$1"; shift; printf -- "--$option %s " "$@"; }  # an option many times
+
+default_fill() {  # LANE SCENE...
+    local lane="$1" scenes; shift
+    scenes="$(with scene "$@")"
+    bench best $scenes --sigma 0 $(with method auto anchored)
+    bench best $scenes --sigma 0.1 --sigma 0.3 $(with mask published-2 blobs) --method auto
+    bench best $scenes --sigma band $(with mask published-2 blobs) --method auto
+    bench best $scenes --sigma 0.2 $(with mask published-2 blobs) --method auto
+}
+few="$(with scene indian_pines abu_urban-1_96 enmap_potsdam_64x96 paris_hyperion_72 chikusei_36)"
+default_fill a indian_pines chikusei_36 &
+default_fill b wdc10_144 enmap_potsdam_64x96 paris_hyperion_72 &
+default_fill c cave_toys_144 abu_urban-1_96 jasper_96 &
+default_fill d cave_feathers_144 abu_airport-1_96 abu_airport-4_96 &
+(   lane=e; bench noiseless --seeds 1 --method hydiff-ei
+    bench best --sigma 0 --method hydiff-ei; bench emit --seeds 1 --method hydiff-ei
+    bench use --seeds 1 $(with method hydiff-ei dhp hir-diff) ) &
+(   lane=f; bench best --sigma 0.1 --sigma 0.3 $(with mask published-2 blobs) $(with method hydiff-ei robust-ei)
+    bench ei-ablation --sigma 0 --sigma 0.1 --sigma 0.3 $(with method ei robust-ei hydiff-ei)
+    bench best --sigma 0.2 --sigma band $(with mask published-2 blobs) $(with method hydiff-ei robust-ei)
+    bench noisy --method hydiff-ei ) &
+(   lane=g; bench noiseless $(with method share dds2m); bench emit $(with method share dds2m)
+    bench noisy --sigma 0.1 $few --mask published-2 $(with method dhp r-dlrhyin)
+    bench transforms; bench epsilon ) &
+(   lane=h; classical=(input bandmean harmonic smooth rbf dineof halrtc exemplar)
+    bench best --workers 3 $(with method smooth harmonic biharmonic) --sigma 0
+    bench best --workers 3 $(with sigma 0.1 0.2 0.3 band) $(with method smooth subspace-fill)
+    bench noiseless --workers 3 $(with method "${classical[@]}" hir-diff)
+    bench emit --workers 3 $(with method "${classical[@]}" hir-diff)
+    bench use --workers 3 $(with method "${classical[@]}")
+    bench noisy --workers 3 $(with method input bandmean smooth subspace-fill hir-diff)
+    bench dead-columns --workers 3
+    bench widths --workers 3
+    bench alpha ) &
 wait
-wc -l "$OUT"/?/best.csv
+tar czf "$OUT/rows.tgz" -C "$rows" $(cd "$rows" && ls -d *)
+cat "$rows"/*.log >> "$OUT/log"
+wc -l "$rows"/*/*.csv

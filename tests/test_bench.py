@@ -324,6 +324,17 @@ def test_a_killed_bench_goes_on_and_repeats_no_cell(tmp_path):
     assert path.read_bytes() == again
 
 
+def test_a_cell_of_another_table_is_not_run_again_unless_time_is_the_question(tmp_path):
+    plan = replace(QUICK_PLAN, methods=("input", "smooth"), masks=("published-2",), noise=(0.0,))
+    bench.run("noiseless", tmp_path, plan)
+    told = []
+    bench.run("best", tmp_path, plan, told=lambda *step: told.append(step))
+    assert told == []
+    first, second = (records.read(tmp_path / f"{n}.csv") for n in ("noiseless", "best"))
+    assert second == [row for row in first if row["method"] == "smooth"]
+    assert len(bench.split("time", tmp_path, plan)[1]) == len(first)
+
+
 def test_workers_give_the_same_rows(tmp_path):
     plan = replace(QUICK_PLAN, methods=("bandmean", "smooth", "hir-diff"), masks=("published-2",))
     rows = {}

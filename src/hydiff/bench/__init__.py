@@ -115,7 +115,7 @@ def run(
     parquet: bool = False,
     told: Told | None = None,
 ) -> list[Path]:
-    """Run the cells of a suite that FOLDER/NAME.csv does not have yet, then write its tables.
+    """Run the cells of a suite that no table in FOLDER has yet, then write its tables.
 
     minutes: start no cell later than this, nor one that is known to take longer than is left.
     workers: processes of one thread for the classical methods, beside the learned ones; 0 = all of
@@ -132,6 +132,7 @@ def run(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"{folder} cannot be made ({error.strerror}); choose another") from None
+    _borrow(name, folder, wanted)
     end = time.monotonic() + 60 * minutes
     failed: list[str] = []
     any_row = False
@@ -165,12 +166,32 @@ def _failures(failed: Sequence[str]) -> str:
 
 
 def split(name: str, folder: Path, plan: Plan) -> tuple[list[Cell], list[Cell]]:
-    """The cells of a suite, and those of them that FOLDER/NAME.csv does not have yet."""
-    done = {
-        (tables.cell_of(row), row["settings_hash"]) for row in records.read(folder / f"{name}.csv")
-    }
+    """The cells of a suite, and those of them that FOLDER has no row of yet."""
+    done = _at_hand(name, folder)
     wanted = list(dict.fromkeys(_suite(name).cells(plan)))
     return wanted, [c for c in wanted if (c, cells.settings_hash(c)) not in done]
+
+
+def _at_hand(name: str, folder: Path) -> dict[tuple[Cell, str], records.Row]:
+    """Cell and hash of its settings → row, from FOLDER/NAME.csv and from the other tables' there: a
+    cell is the same in all of them.  Only time, where that is the question, is taken anew."""
+    own = folder / f"{name}.csv"
+    others = [] if _suite(name).alone else [folder / f"{other}.csv" for other in SUITES]
+    return {
+        (tables.cell_of(row), row["settings_hash"]): row
+        for path in (*others, own)
+        for row in records.read(path)
+    }
+
+
+def _borrow(name: str, folder: Path, wanted: Sequence[Cell]) -> None:
+    """Put what other tables know of the wanted cells into FOLDER/NAME.csv."""
+    path = folder / f"{name}.csv"
+    own = {(tables.cell_of(row), row["settings_hash"]) for row in records.read(path)}
+    lacking = {(c, cells.settings_hash(c)) for c in wanted} - own
+    for key, row in _at_hand(name, folder).items():
+        if key in lacking:
+            records.append(path, row, COLUMNS)
 
 
 def _most_beside(beside: int | None, device: str, todo: Sequence[Cell]) -> int:

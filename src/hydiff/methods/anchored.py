@@ -183,7 +183,7 @@ def prepare(y: Tensor, observed: Tensor, sigma_y: Tensor, settings: Anchored, se
         anchor = fields(known, s, kappa)
         base = mean + torch.einsum("ck,khw->chw", spectra, anchor(z)[0])
     else:
-        s = settings.s or best_order(z[0].cpu(), known.cpu(), torch.Generator().manual_seed(seed))
+        s = settings.s or best_order(z, known, torch.Generator().manual_seed(seed))
         anchor = Field(known, s)
         base = mean + torch.einsum("ck,khw->chw", spectra, anchor(z)[0])
         if seen.ndim == 3:  # `smooth` makes more of the bands that a pixel keeps
@@ -201,19 +201,23 @@ def prepare(y: Tensor, observed: Tensor, sigma_y: Tensor, settings: Anchored, se
 
 
 def best_order(z: Tensor, known: Tensor, dice: Generator) -> float:
-    """The s whose field comes nearest to moved images; z (K, H, W), known (H, W), on the CPU."""
-    pixels = known.numpy()
-    if pixels.all() or not pixels.any():
+    """The s whose field comes nearest to moved images; z (1, K, H, W), known (H, W)."""
+    if bool(known.all()) or not bool(known.any()):
         return USUAL_ORDER
-    filled = classical.field(z[:ORDER_COMPONENTS].double().numpy(), pixels, USUAL_ORDER)
-    source = sources(motions(ORDER_TRIALS, pixels.shape, dice), pixels.shape)
-    x = moved(torch.as_tensor(filled)[None], source).numpy()
-    hidden = pixels.ravel()[source.numpy()].reshape(-1, 1, *pixels.shape) & ~pixels
-    errors = []
-    for s in ORDERS:
-        found = classical.field(x.reshape(-1, *pixels.shape), pixels, s).reshape(x.shape)
-        errors.append(((found - x) ** 2 * hidden).sum())
+    filled = _plain_field(z[:, :ORDER_COMPONENTS], known, USUAL_ORDER)
+    source = sources(motions(ORDER_TRIALS, known.shape, dice).to(z.device), known.shape)
+    x = moved(filled, source)
+    hidden = moved(known[None, None], source) & ~known
+    errors = [((_plain_field(x, known, s) - x).square() * hidden).sum().item() for s in ORDERS]
     return ORDERS[int(np.argmin(errors))]
+
+
+def _plain_field(z: Tensor, known: Tensor, s: float) -> Tensor:
+    """`Field` once: its dense matrix pays on a GPU, a sparse solution on a CPU."""
+    if z.is_cuda:
+        return Field(known, s)(z)
+    found = classical.field(z.double().flatten(0, 1).numpy(), known.numpy(), s)
+    return torch.as_tensor(found).view_as(z)
 
 
 def _noise_of(space: subspace.Subspace, sigma: Floats) -> Floats:
