@@ -75,6 +75,18 @@ def test_copies_keep_away_from_a_single_gap():
         assert not (hidden & reach).any() and hidden.sum() <= 36
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_where_bands_differ_a_fold_hides_whole_lines_and_not_all_of_a_copy(turned):
+    """A band that lost a whole copy would tell of a harder scene than this one."""
+    missing = ~make_mask("columns", (12, 48, 48), None, np.random.default_rng(0))
+    missing = missing.swapaxes(1, 2) if turned else missing
+    for hidden in validate.folds(~missing, 4, np.random.default_rng(2)):
+        lines = hidden.any(axis=2 if turned else 1)
+        whole = (hidden | missing).all(axis=2 if turned else 1)
+        assert np.array_equal(lines & whole, lines) and lines.any()
+        assert hidden.sum(axis=(1, 2)).max() < 0.6 * missing.sum(axis=(1, 2)).max()
+
+
 def test_importance_gives_the_hidden_entries_the_targets_distribution(rng):
     mine, theirs = rng.integers(0, 3, 5000), rng.choice(3, 5000, p=[0.5, 0.3, 0.2])
     weight = validate.importance(mine, theirs, 3)

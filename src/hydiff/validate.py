@@ -17,6 +17,7 @@ from hydiff.mask import Ints
 
 TRIALS = 96  # placements that are drawn; the folds are the best of them
 SHARE = 0.12  # of the observed pixels hidden in one fold, at most
+LINES = 1 / 3  # of those that a copy hides where bands differ
 EDGES = (1.5, 2.5, 4.0, 6.0, 9.0, 13.0, 20.0)  # px: distance classes end here
 TEXTURES = 3  # classes of local roughness
 HEAVIEST = 10.0  # a hidden entry counts at most so many times
@@ -53,8 +54,8 @@ def folds(observed: Bools, count: int, rng: np.random.Generator) -> list[Bools]:
     """Which observed entries to hide, `count` times: pieces of transplanted copies of the gaps.
 
     Copies keep a gap's width away from the real gaps, or as much of it as leaves half of the best
-    copy; each fold takes a window of its copy, or every `count`-th band where bands differ, so
-    that what remains is still like the scene.  The shape is that of `observed`.
+    copy; each fold takes a window of its copy, or where bands differ a third of the gaps of every
+    `count`-th band, so that what remains is still like the scene.  The shape is that of `observed`.
     """
     shared = mask.shared(observed)
     missing = ~shared
@@ -72,6 +73,7 @@ def folds(observed: Bools, count: int, rng: np.random.Generator) -> list[Bools]:
         hidden = transplanted(missing, placements.pop(int(np.argmax(gain)))) & allowed
         if missing.ndim == 3:
             hidden &= (np.arange(len(hidden)) % count == number)[:, None, None]
+            hidden &= _some_lines(hidden, rng)
         else:
             hidden &= _window(hidden, int(SHARE * shared.sum()), rng)
         used |= hidden
@@ -106,6 +108,14 @@ def _clear_of_gaps(missing: Bools) -> Bools:
             return clear
         width /= 2
     return ~missing
+
+
+def _some_lines(hidden: Bools, rng: np.random.Generator) -> Bools:
+    """A share of the lines along the gaps, (1, rows, 1) or (1, 1, cols): a band that lost all of a
+    copy would be harder to fill than any real one is."""
+    across = 1 + int(np.argmax([np.diff(hidden, axis=axis).sum() for axis in (1, 2)]))
+    lines = rng.random(hidden.shape[across]) < LINES
+    return np.expand_dims(lines, tuple({0, 1, 2} - {across}))
 
 
 def _window(hidden: Bools, most: int, rng: np.random.Generator) -> Bools:
