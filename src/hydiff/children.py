@@ -21,9 +21,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import IO, Any, Self
+from typing import Any, Self
 
-BYTES = 150e6  # of memory that a child takes before it has anything to do
+BYTES = 100e6  # of memory that a child takes before it has anything to do
 LIBRARIES = ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "VECLIB_MAXIMUM")
 ONE_THREAD = {f"{name}_THREADS": "1" for name in LIBRARIES}
 START = "import sys; sys.path[:] = sys.argv[2:]; from hydiff.children import serve; serve()"
@@ -33,6 +33,13 @@ def possible() -> bool:
     """Whether this process may have children: it is Python itself, and nobody's worker."""
     named = Path(sys.executable or "").name.startswith("python")
     return named and not hasattr(sys, "frozen") and multiprocessing.parent_process() is None
+
+
+def cores() -> int:
+    """How many this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on every system
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class Children:
@@ -47,7 +54,14 @@ class Children:
         self._shared: tuple[Any, bytes] = (None, b"")
         self._over = False
         self._own = ThreadPoolExecutor(1)
-        self.processes = [_started(imports) for _ in range(count)]
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self._threads: list[Thread] = []
+        try:
+            for _ in range(count):
+                self.processes.append(_started(imports))
+        except OSError:  # the system has no more of them to give
+            self.__exit__()
+            raise
         self._threads = [Thread(target=self._drive, args=(p,), daemon=True) for p in self.processes]
         for thread in self._threads:
             thread.start()
@@ -90,17 +104,16 @@ class Children:
             future, function, args = task
             shared, packed = self._shared
             try:
-                assert process.stdin and process.stdout
-                if packed is not has:
-                    process.stdin.write(packed)
+                message = pickle.dumps((function, args), pickle.HIGHEST_PROTOCOL)
+                try:
+                    done, answer = _asked(process, packed if packed is not has else b"", message)
                     has = packed
-                _send(process.stdin, (function, args))
-                done, answer = pickle.load(process.stdout)
-            except Exception:  # it is gone, or cannot be told: what it was to do is done here
+                except Exception:
+                    process.kill()  # whatever it was, its next answer could be to another question
+                    raise
+            except Exception:  # it is gone, or could not be told: what it was to do is done here
                 if self._over:
                     return
-                with contextlib.suppress(OSError):
-                    process.kill()
                 done, answer = _attempt(function, shared, args)
             if done:
                 future.set_result(answer)
@@ -138,6 +151,15 @@ def _started(imports: Sequence[str]) -> subprocess.Popen[bytes]:
     )
 
 
+def _asked(process: subprocess.Popen[bytes], shared: bytes, task: bytes) -> tuple[bool, Any]:
+    assert process.stdin and process.stdout
+    process.stdin.write(shared)
+    process.stdin.write(task)
+    process.stdin.flush()
+    answer: tuple[bool, Any] = pickle.load(process.stdout)
+    return answer
+
+
 def _attempt(function: Callable[..., Any], shared: Any, args: tuple[Any, ...]) -> tuple[bool, Any]:
     """True and the result, or False and what to raise, as parts that travel."""
     try:
@@ -152,11 +174,6 @@ def _raised(kind: type[Exception], args: tuple[Any, ...], trace: str) -> Excepti
     error.args = args
     error.add_note(trace)
     return error
-
-
-def _send(pipe: IO[bytes], value: Any) -> None:
-    pipe.write(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
-    pipe.flush()
 
 
 # ── in the child ─────────────────────────────────────────────────────────────────────────────────
@@ -177,7 +194,8 @@ def serve() -> None:
         if function is None:
             shared = told
         else:
-            _send(answers, _attempt(function, shared, told))
+            answers.write(pickle.dumps(_attempt(function, shared, told), pickle.HIGHEST_PROTOCOL))
+            answers.flush()
 
 
 def _listen(messages: SimpleQueue[Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from hydiff.auto.trials import (
     trial_of,
     with_costly,
 )
-from hydiff.children import BYTES, Children, Threads, possible
+from hydiff.children import BYTES, Children, Threads, cores, possible
 from hydiff.cube import Bools, Cube
 from hydiff.methods import METHODS
 from hydiff.problem import Sigma
@@ -31,8 +31,9 @@ from hydiff.result import Step
 from hydiff.run import Estimate, Job, Progress
 
 MOST_GAPS = 20_000  # pixels that networks are tried on: their anchor is a dense matrix
-COPIES, MEMORY = 10, 4e9  # copies of a cube that a trial makes, and bytes for all trials at a time
-FEWEST_CHILDREN, WORTH_CHILDREN = 3, 1e6  # fewer, or for fewer entries, are not worth their start
+MEMORY = 4e9  # bytes for all trials at a time
+COPIES, SPECTRAL_COPIES = 6, 16  # of a cube in float64 that a trial makes, measured
+MANY_CORES, FEWEST, WORTHWHILE = 4, 3, 1e6  # cores, children and entries that merit their start
 
 
 class Plan(NamedTuple):
@@ -58,7 +59,9 @@ def decide_on(
     Returns the recipe and, where the one window is all there is, the estimates that are ready.
     """
     job = job._replace(checkpoint=None)
-    with crew_for(windows[0].cube, memory, budget.folds) as crew:
+    if sum(partial(w.seen) for w in windows) > 0:
+        budget = Budget(SPECTRAL, SPECTRAL_FOLDS, 0)
+    with crew_for(windows[0].cube, budget, memory) as crew:
         plan = _planned(windows, sigma_y, budget, job.seed)
         crew.share(_Common([_bare(w) for w in windows], plan.candidates, sigma_y, job))
         # whatever is decided, one window that is all there is gets its own fills: beside the trials
@@ -83,8 +86,6 @@ def decide_on(
 
 
 def _planned(windows: Sequence[Window], sigma_y: Sigma, budget: Budget, seed: int) -> Plan:
-    if sum(partial(w.seen) for w in windows) > 0:
-        budget = Budget(SPECTRAL, SPECTRAL_FOLDS, 0)
     candidates, note = list(budget.candidates), ""
     if is_noisy(sigma_y):
         candidates = [c for c in candidates if METHODS[c.method].noise]
@@ -163,18 +164,19 @@ def _entry(
     return told | {"fits": len(costly[c.name]), "of": plan.each, "seed": seed}
 
 
-def crew_for(cube: Cube, memory: float, most: int) -> Children | Threads:
+def crew_for(cube: Cube, budget: Budget, memory: float) -> Children | Threads:
     """Who tries the folds: as many at a time as there are cores, and memory for.
 
     Threads hinder one another where there are many of them, so children it is, if the work is
     worth their start.
     """
-    size, cores = float(np.prod(cube.shape)), os.cpu_count() or 1
-    each = COPIES * 8 * size
-    count = min(cores, most, int(memory / (each + BYTES)) - 1)  # one for this process itself
-    if count >= FEWEST_CHILDREN and size >= WORTH_CHILDREN and possible():
-        return Children(count, ("hydiff.auto.decide", "hydiff.methods.smooth"))
-    return Threads(max(1, min(cores, int(memory / each))))
+    size, at_once = float(np.prod(cube.shape)), cores()
+    each = (SPECTRAL_COPIES if budget.candidates is SPECTRAL else COPIES) * 8 * size
+    count = min(at_once, budget.folds, int(memory / (each + BYTES)) - 1)  # one is for this process
+    if at_once >= MANY_CORES and count >= FEWEST and size >= WORTHWHILE and possible():
+        with contextlib.suppress(OSError):
+            return Children(count, ("hydiff.auto.decide", "hydiff.methods.smooth"))
+    return Threads(max(1, min(at_once, int(memory / each))))
 
 
 def partial(seen: Bools) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -145,8 +146,9 @@ def _idw(y: Floats, seen: Bools) -> Floats:
     return np.where(seen, y, np.stack(filled))
 
 
+@lru_cache(maxsize=1)
 def _laplacian(rows: int, cols: int) -> sparse.csr_array:
-    """−Δ on the pixel grid with reflecting borders, (rows·cols, rows·cols)."""
+    """−Δ on the pixel grid with reflecting borders, (rows·cols, rows·cols); not to be changed."""
 
     def second_difference(n: int) -> sparse.dia_array:
         degree = np.full(n, 2.0)
