@@ -41,7 +41,7 @@ ROWS = [
     },
     {"checkpoint"},
     {"io", "mask", "census", "detect", "result", "metrics", "plots", "bundled", "ortho"},
-    {"cluster"},
+    {"cluster", "children"},
     {"cube", "errors", "versions"},
 ]
 ALLOWED = {

@@ -114,7 +114,9 @@ class Scale(NamedTuple):
         return np.reshape(self.span, -1)
 
     def to_unit(self, values: Any) -> Any:
-        return (values - self.low) / self.span
+        unit = values - self.low
+        unit /= self.span  # in place: cubes are large
+        return unit
 
     def from_unit(self, values: Any) -> Any:
         return values * self.span + self.low
@@ -367,7 +369,8 @@ def unit_scale(values: Array, observed: Bools, good: Bools) -> Scale:
             "no observed entry in any good band: there is nothing to fill from; "
             "check --nodata, the mask, and the bad-band list"
         )
-    low, high = np.percentile(values[seen], [0.01, 99.99])
+    told = values[seen]  # a copy, which may be reordered
+    low, high = np.percentile(told, [0.01, 99.99], overwrite_input=True)
     with np.errstate(over="ignore"):
         finite = np.isfinite(high - low)
     if not finite:

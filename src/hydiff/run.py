@@ -61,12 +61,62 @@ def estimate(
     cube: Cube, seen: Bools, chosen: Chosen, sigma_y: Sigma, job: Job, progress: Progress = None
 ) -> Estimate:
     """Estimate every entry of a cube from the seen ones alone: scale, noise, subspace and all."""
-    task = _task(cube, seen, chosen, sigma_y, job)
+    [task] = _tasks(cube, seen, [chosen], sigma_y, job)
+    return _drained(task, job, progress)
+
+
+def estimate_each(
+    cube: Cube, seen: Bools, several: Sequence[Chosen], sigma_y: Sigma, job: Job
+) -> list[Estimate]:
+    """`estimate` by several methods, which share the work that they have in common."""
+    tasks, shared = _tasks(cube, seen, several, sigma_y, job), dict[int, Any]()
+    return [_drained(task, job, given=_given(task, shared)) for task in tasks]
+
+
+def estimate_at(
+    cube: Cube, seen: Bools, several: Sequence[Chosen], sigma_y: Sigma, job: Job, at: Bools
+) -> list[tuple[Floats, Floats]]:
+    """What several methods find for some pixels (rows, cols): values (bands, n) and the noise std
+    (bands,) that was assumed, both in the cube's unit.  Bad bands may come back as NaN."""
+    shared, found = dict[int, Any](), []
+    for task in _tasks(cube, seen, several, sigma_y, job):
+        given = _given(task, shared)
+        if not given:
+            whole = _drained(task, job)
+            found.append((whole.values[:, at], whole.sigma_y))
+            continue
+        from hydiff.methods.smooth import kriged
+
+        x = np.full((cube.bands, int(at.sum()), 1), np.nan)
+        with memory_told(job.device, MEMORY_ADVICE):
+            x[task.good, :, 0], _ = kriged(given["given"], task.chosen.settings, at)
+        found.append((task.scale.from_unit(x)[..., 0], task.sigma * task.scale.spans))
+    return found
+
+
+def _given(task: Task, shared: dict[int, Any]) -> dict[str, Any]:
+    """What a method gets beside its arrays: those that krige share their coordinates, which are
+    kept in `shared` by the number of components."""
+    if task.chosen.name != "smooth" or not task.wanted:
+        return {}
+    from hydiff.methods.smooth import coordinates
+
+    count, space = task.chosen.settings.components, task.chosen.settings.space
+    if count not in shared:
+        with memory_told("cpu", MEMORY_ADVICE):
+            shared[count] = coordinates(*task.inputs, count, space)
+    return {"given": shared[count]}
+
+
+def _drained(
+    task: Task, job: Job, progress: Progress = None, given: Mapping[str, Any] | None = None
+) -> Estimate:
+    """Run a method to its end, or until `progress` has enough of it."""
     keep, state, history = _checkpoint(task, job)
     began = time.perf_counter() - (history[-1]["seconds"] if history else 0.0)
     step = None
     with memory_told(job.device, MEMORY_ADVICE), _determinism(job.deterministic):
-        for step in _steps(task, job, state):
+        for step in _steps(task, job, state, given):
             history.append({**step.log, "seconds": time.perf_counter() - began})
             if keep is not None:
                 keep.offer(step, history)
@@ -83,7 +133,7 @@ def estimating(
     cube: Cube, seen: Bools, chosen: Chosen, sigma_y: Sigma, job: Job
 ) -> Generator[Step, None, Estimate]:
     """The steps of `estimate`, for a caller who has others to advance as well."""
-    task, step = _task(cube, seen, chosen, sigma_y, job), None
+    [task], step = _tasks(cube, seen, [chosen], sigma_y, job), None
     with memory_told(job.device, MEMORY_ADVICE):
         for step in _steps(task, job):
             yield step
@@ -116,7 +166,7 @@ class Task(NamedTuple):
     """A cube on the unit range, as a method gets it; arrays (bands, rows, cols)."""
 
     values: Floats  # the cube's own
-    y: Floats
+    y: Floats  # 0 where not seen
     seen: Bools
     sigma: Floats  # (bands,) on the unit range
     scale: Scale
@@ -126,34 +176,54 @@ class Task(NamedTuple):
     notes: list[str]
 
     @property
+    def wanted(self) -> bool:
+        """Whether there is anything to fill."""
+        return not self.seen.all() or bool(self.sigma.any())
+
+    @property
     def inputs(self) -> tuple[Floats, Bools, Floats]:
+        if self.good.all():  # as nearly always: nothing to copy
+            return self.y, mask.shared(self.seen), self.sigma
         return self.y[self.good], mask.shared(self.seen[self.good]), self.sigma[self.good]
 
 
-def _task(cube: Cube, seen: Bools, chosen: Chosen, sigma_y: Sigma, job: Job) -> Task:
+def _tasks(
+    cube: Cube, seen: Bools, several: Sequence[Chosen], sigma_y: Sigma, job: Job
+) -> list[Task]:
+    """A task for each method; they share their arrays."""
     values = np.asarray(cube.values, dtype=np.float64)
     scale = (
         detector_scale(values, seen, cube.good_bands, cube.detectors)
         if job.common is None
         else job.common.scale
     )
-    y = np.where(seen, scale.to_unit(values), 0.0)
+    y = scale.to_unit(values)
+    np.copyto(y, 0.0, where=~seen)
     sigma, notes = unit_sigma(sigma_y, y, seen, cube.good_bands, scale)
-    if sigma.any() and chosen.name in METHODS and not METHODS[chosen.name].noise:
-        notes.append(f"{chosen.name} does not model noise: it filled as if sigma_y were 0")
-        sigma = np.zeros_like(sigma)
     measured = seen.any(axis=(1, 2))
     good, bad = measured & cube.good_bands, measured & ~cube.good_bands
-    if not seen.all() or sigma.any():
-        notes += [*getattr(chosen.settings, "notes", ()), *_coverage(chosen, seen)]
-    chosen = _for_bands(chosen, cube, good, job.common)
-    return Task(values, y, seen, sigma, scale, chosen, good, bad, notes)
+    tasks = []
+    for chosen in several:
+        told, assumed = [*notes], sigma
+        if sigma.any() and chosen.name in METHODS and not METHODS[chosen.name].noise:
+            told.append(f"{chosen.name} does not model noise: it filled as if sigma_y were 0")
+            assumed = np.zeros_like(sigma)
+        if not seen.all() or assumed.any():
+            told += [*getattr(chosen.settings, "notes", ()), *_coverage(chosen, seen)]
+        fitted = _for_bands(chosen, cube, good, job.common)
+        tasks.append(Task(values, y, seen, assumed, scale, fitted, good, bad, told))
+    return tasks
 
 
-def _steps(task: Task, job: Job, state: dict[str, Any] | None = None) -> Iterator[Step]:
+def _steps(
+    task: Task,
+    job: Job,
+    state: dict[str, Any] | None = None,
+    given: Mapping[str, Any] | None = None,
+) -> Iterator[Step]:
     """The method at work; nothing where there is nothing to fill."""
-    if not task.seen.all() or task.sigma.any():
-        yield from _start(task.chosen, *task.inputs, job, state)
+    if task.wanted:
+        yield from _start(task.chosen, *task.inputs, job, state, given)
 
 
 def _estimate(task: Task, step: Step | None, job: Job) -> Estimate:
@@ -227,26 +297,27 @@ def _start(
     sigma: Floats,
     job: Job,
     state: dict[str, Any] | None = None,
+    given: Mapping[str, Any] | None = None,
 ) -> Iterator[Step]:
     """The method's generator, with the arrays and the source of randomness it works on."""
     if chosen.backend == "numpy":
         rng = np.random.default_rng(job.seed)
-        return chosen.inpaint(y, observed, sigma, chosen.settings, rng=rng)
+        return chosen.inpaint(y, observed, sigma, chosen.settings, rng=rng, **(given or {}))
     import torch
 
     place = torch_device(job.device)
-    given: dict[str, Any] = {} if state is None else {"resume": state}
+    more: dict[str, Any] = {} if state is None else {"resume": state}
     if getattr(chosen.settings, "weights", None) is not None:
         from hydiff.weights import load_weights
 
-        given["initial"] = load_weights(chosen.settings, bands=len(y))
+        more["initial"] = load_weights(chosen.settings, bands=len(y))
     return chosen.inpaint(
         torch.as_tensor(y, dtype=torch.float32, device=place),
         torch.as_tensor(observed, device=place),
         torch.as_tensor(sigma, dtype=torch.float32, device=place),
         chosen.settings,
         rng=torch.Generator(place).manual_seed(job.seed),
-        **given,
+        **more,
     )
 
 

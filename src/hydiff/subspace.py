@@ -44,7 +44,7 @@ def fit(y: Floats, observed: Bools, components: int) -> Subspace:
     """
     complete = observed.all(axis=0)
     if complete.sum() >= COMPLETE_PER_BAND * len(y):
-        return _pca(y[:, complete], components)
+        return _pca(y if complete.all() else y[:, complete], components)
     some = np.flatnonzero(observed.any(axis=0))
     some = some[:: -(-len(some) // EM_PIXELS)]
     return _em(y[:, some], observed[:, some], components)

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import ndimage
 
 from hydiff import mask
-from hydiff.cube import Bools, Floats
+from hydiff.cube import Array, Bools, Floats
 from hydiff.mask import Ints
 
 TRIALS = 96  # placements that are drawn; the folds are the best of them
@@ -147,7 +147,7 @@ def distance_class(observed: Bools) -> Ints:
     return out
 
 
-def roughness(values: Floats, observed: Bools, radius: float = 6.0) -> Floats:
+def roughness(values: Array, observed: Bools, radius: float = 6.0) -> Floats:
     """(rows, cols) mean absolute step between observed neighbours around each pixel.
 
     values (bands, rows, cols); each band counts relative to its own spread.
@@ -155,27 +155,28 @@ def roughness(values: Floats, observed: Bools, radius: float = 6.0) -> Floats:
     total, count = np.zeros(values.shape[1:]), np.zeros(values.shape[1:])
     seen = np.broadcast_to(observed, values.shape)
     for band in range(0, len(values), max(len(values) // 8, 1)):
-        flags = seen[band]
-        spread = values[band][flags].std() if flags.any() else 0.0
+        flags, own = seen[band], np.asarray(values[band], dtype=np.float64)
+        spread = own[flags].std() if flags.any() else 0.0
         if not spread > 0:
             continue
         for axis in (0, 1):
             both = np.minimum(flags, np.roll(flags, 1, axis))
             both[(slice(0, 1), slice(None))[:: 1 if axis == 0 else -1]] = False
-            step = np.abs(values[band] - np.roll(values[band], 1, axis)) / spread
-            total += ndimage.gaussian_filter(np.where(both, step, 0.0), radius, mode="constant")
-            count += ndimage.gaussian_filter(both.astype(float), radius, mode="constant")
-    rough: Floats = total / np.maximum(count, 1e-12)
+            total += np.where(both, np.abs(own - np.roll(own, 1, axis)) / spread, 0.0)
+            count += both
+    # smoothing is linear: once for the sums does for all bands
+    near, pairs = (ndimage.gaussian_filter(a, radius, mode="constant") for a in (total, count))
+    rough: Floats = near / np.maximum(pairs, 1e-12)
     return rough
 
 
-def importance(kind: Ints, target: Ints, classes: int) -> Floats:
-    """Weights (n,) of hidden entries of these kinds, so that they count like the target's kinds.
+def importance(kind: Ints, want: Ints) -> Floats:
+    """Weights (n,) of hidden entries of these kinds, so that they count like as many as wanted of
+    each kind (kinds,).
 
     The weights have mean 1 and none exceeds HEAVIEST times the least of the usual ones.
     """
-    have = np.bincount(kind, minlength=classes).astype(float)
-    want = np.bincount(target, minlength=classes).astype(float)
+    have = np.bincount(kind, minlength=len(want)).astype(float)
     ratio = np.where(have > 0, want / np.maximum(have, 1), 0.0)
     weight = ratio[kind]
     if not weight.any():

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hydiff import mask, validate
 from hydiff.auto.bars import advice, expected_of, variance_of
-from hydiff.auto.candidates import Candidate, chosen
+from hydiff.auto.candidates import Candidate
 from hydiff.auto.classes import band_spread, groups
-from hydiff.auto.decide import MEMORY, workers_for
-from hydiff.auto.trials import crossfit, folds_of, mean_estimate
+from hydiff.auto.trials import crossfit, folds_of, mean_estimate, own_fits
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.mask import Ints
 from hydiff.problem import Sigma
-from hydiff.run import Estimate, Job, estimate
+from hydiff.run import Estimate, Job
 
 
 class Decision(NamedTuple):
@@ -76,19 +74,18 @@ def _candidates(
     job: Job,
     ready: Mapping[str, Estimate],
 ) -> list[Estimate]:
-    """The estimate of each candidate, those without a network beside one another."""
-
-    def fitted(i: int) -> Estimate:
-        at_hand = ready.get(entries[i]["name"])
-        return at_hand or _fitted(entries[i], cube, seen, sigma_y, job, bars=i == 0)
-
-    room = MEMORY if job.common is None else 0.0  # a part of a scene has its own bound
-    plain = [i for i, entry in enumerate(entries) if "fits" not in entry]
-    with ThreadPoolExecutor(workers_for(cube, room)) as pool:
-        beside = pool.map(fitted, plain)
-        found = {i: fitted(i) for i in range(len(entries)) if i not in plain}
-        found |= dict(zip(plain, beside, strict=True))
-    return [found[i] for i in range(len(entries))]
+    """The estimate of each candidate; the first, the default, has error bars."""
+    told = [Candidate(e["name"], e["method"], e["settings"], "fits" in e) for e in entries]
+    found = {i: ready[c.name] for i, c in enumerate(told) if c.name in ready}
+    plain = [i for i, c in enumerate(told) if i not in found and not c.crossfit]
+    own = own_fits([told[i] for i in plain], cube, seen, sigma_y, job)
+    found |= dict(zip(plain, own, strict=True))
+    for i in set(range(len(told))) - set(found):
+        hidden = folds_of(cube, seen, entries[i]["of"], entries[i]["seed"])
+        parts = [(cube, seen & ~fold) for fold in hidden[: entries[i]["fits"]]]
+        fits = crossfit(told[i], parts, sigma_y, job._replace(checkpoint=None))
+        found[i] = mean_estimate(fits)
+    return [found[i] for i in range(len(told))]
 
 
 def _blended(found: Sequence[Estimate], weights: Floats, distance: Ints, cube: Cube) -> Floats:
@@ -103,16 +100,3 @@ def _blended(found: Sequence[Estimate], weights: Floats, distance: Ints, cube: C
     # bad bands, and bands nobody observed, are the plain fill of any candidate
     judged = cube.good_bands[:, None, None] & np.isfinite(first)
     return np.where(judged, values, first)
-
-
-def _fitted(
-    entry: Mapping[str, Any], cube: Cube, seen: Bools, sigma_y: Sigma, job: Job, bars: bool
-) -> Estimate:
-    candidate = Candidate(entry["name"], entry["method"], entry["settings"], "fits" in entry)
-    if candidate.crossfit:
-        alone = job._replace(checkpoint=None)
-        hidden = folds_of(cube, seen, entry["of"], entry["seed"])[: entry["fits"]]
-        parts = [(cube, seen & ~fold) for fold in hidden]
-        return mean_estimate(crossfit(candidate, parts, sigma_y, alone))
-    more = {"error_bars": True} if bars and candidate.method == "smooth" else {}
-    return estimate(cube, seen, chosen(candidate, **more), sigma_y, job)

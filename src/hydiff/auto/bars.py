@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hydiff import validate
-from hydiff.auto.classes import BAND_GROUPS, D, T, band_spread, groups, share_of_length
+from hydiff.auto.classes import BAND_GROUPS, D, Kinds, T, band_spread, groups, share_of_length
 from hydiff.auto.trials import Trial, importance
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.mask import Ints
@@ -20,15 +20,13 @@ HOPELESS = 0.9  # of a band's standard deviation: an error like that is no bette
 NORMAL_80 = NORMAL_QUANTILES[1]
 
 
-def errors_of(
-    trials: Sequence[Trial], weights: Floats, kinds: tuple[Ints, Floats], bands: int
-) -> dict[str, Any]:
+def errors_of(trials: Sequence[Trial], weights: Floats, kinds: Kinds, bands: int) -> dict[str, Any]:
     """Mean square errors of the blend on hidden entries: class × band × texture, in units of σ_b².
 
     `widening`: factor that makes the 80 % intervals of a Gaussian cover 80 %; `intervals`: how wide
     those of 50, 80 and 95 % are, in σ; `angle`: spectral angle (°) per relative error.
     """
-    edges = np.quantile(kinds[1], [1 / 3, 2 / 3]).tolist() if len(kinds[1]) else [0.0, 0.0]
+    edges = kinds.edges.tolist()
     plain = {"by_class": None, "by_band": [1.0] * bands, "by_texture": [1.0] * T}
     # costly candidates were fitted on some folds only: what the blend does is seen there
     trials = [t for t in trials if np.isfinite(t.residual).all()] or trials
@@ -126,8 +124,9 @@ def variance_of(
     by_band = np.asarray(errors["by_band"], dtype=np.float64)
     if len(by_band) != cube.bands:  # a recipe from another sensor
         by_band = np.ones(cube.bands)
-    values = np.asarray(cube.values, dtype=np.float64)
-    texture = np.digitize(validate.roughness(values, seen), errors["texture_edges"])
+    texture = np.digitize(
+        validate.roughness(np.asarray(cube.values), seen), errors["texture_edges"]
+    )
     expected = by_class[distance, group3] * np.asarray(errors["by_texture"], np.float64)[texture]
     expected = expected * by_band[:, None, None] * np.clip(within, 0.25, 4.0)
     return np.where(target, expected * spread**2, 0.0)

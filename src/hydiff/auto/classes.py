@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 import numpy as np
 
 from hydiff import mask, validate
@@ -19,18 +22,33 @@ def groups(bands: int) -> Ints:
 
 def band_spread(cube: Cube, seen: Bools) -> Floats:
     """(bands,) standard deviation of the seen entries; 1 for constant bands."""
-    values = np.asarray(cube.values, dtype=np.float64)
-    spread = np.array([v[s].std() if s.any() else 0.0 for v, s in zip(values, seen, strict=True)])
+    values = np.asarray(cube.values)
+    told = (values[b][s].astype(np.float64) for b, s in enumerate(seen))
+    spread = np.array([v.std() if len(v) else 0.0 for v in told])
     return np.where(spread > 0, spread, 1.0)
 
 
-def kinds_of(cube: Cube, seen: Bools, target: Bools) -> tuple[Ints, Floats]:
-    """Distance class and roughness of the entries to fill in good bands."""
+class Kinds(NamedTuple):
+    """The entries to fill in good bands, by class."""
+
+    number: Ints  # (D·T,) of them, by distance and texture
+    edges: Floats  # (T - 1,) of roughness, between textures of equally many entries
+
+
+def kinds_of(windows: Iterable[tuple[Cube, Bools, Bools]]) -> Kinds:
+    """Of the windows of a scene: cube, seen, target."""
+    parts = [_kinds(*window) for window in windows]
+    distance, rough = (np.concatenate(p) for p in zip(*parts, strict=True))
+    edges = np.quantile(rough, [1 / 3, 2 / 3]) if len(rough) else np.zeros(2)
+    kind = distance * T + np.digitize(rough, edges)
+    return Kinds(np.bincount(kind, minlength=D * T), edges)
+
+
+def _kinds(cube: Cube, seen: Bools, target: Bools) -> tuple[Ints, Floats]:
+    """Distance class and roughness of each entry to fill."""
     target = target & cube.good_bands[:, None, None]
-    distance = np.empty(seen.shape, np.intp)
-    distance[:] = validate.distance_class(mask.shared(seen))
-    values = np.asarray(cube.values, dtype=np.float64)
-    rough = np.broadcast_to(validate.roughness(values, seen), seen.shape)
+    distance = np.broadcast_to(validate.distance_class(mask.shared(seen)), seen.shape)
+    rough = np.broadcast_to(validate.roughness(np.asarray(cube.values), seen), seen.shape)
     return distance[target], rough[target]
 
 

@@ -2,42 +2,45 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hydiff.auto.bars import errors_of
 from hydiff.auto.blend import weights_of
-from hydiff.auto.candidates import NAME, SPECTRAL, SPECTRAL_FOLDS, Budget, Candidate, chosen
+from hydiff.auto.candidates import NAME, SPECTRAL, SPECTRAL_FOLDS, Budget, Candidate
 from hydiff.auto.classes import kinds_of
 from hydiff.auto.trials import (
-    Look,
     Trial,
     Window,
     crossfit,
     folds_of,
-    look_at,
     mean_estimate,
+    own_fits,
     trial_of,
+    with_costly,
 )
+from hydiff.children import BYTES, Children, Threads, cores, possible
 from hydiff.cube import Bools, Cube
 from hydiff.methods import METHODS
 from hydiff.problem import Sigma
 from hydiff.result import Step
-from hydiff.run import Estimate, Job, Progress, estimate
+from hydiff.run import Estimate, Job, Progress
 
 MOST_GAPS = 20_000  # pixels that networks are tried on: their anchor is a dense matrix
-COPIES, MEMORY = 10, 4e9  # copies of a cube that a trial makes, and bytes for all trials at a time
+MEMORY = 4e9  # bytes for all trials at a time
+COPIES, SPECTRAL_COPIES = 6, 16  # of a cube in float64 that a trial makes, measured
+MANY_CORES, FEWEST, WORTHWHILE = 4, 3, 1e6  # cores, children and entries that merit their start
 
 
 class Plan(NamedTuple):
     """What will be tried on what."""
 
     candidates: list[Candidate]
-    hidden: list[tuple[Window, Bools]]  # windows, each with entries to hide
+    hidden: list[tuple[int, Bools]]  # numbers of windows, each with entries to hide
     each: int  # folds that every window was asked for
     costly: int  # the first so many folds are for costly candidates, too
     note: str  # what was left out, and why
@@ -56,10 +59,18 @@ def decide_on(
     Returns the recipe and, where the one window is all there is, the estimates that are ready.
     """
     job = job._replace(checkpoint=None)
-    plan = _planned(windows, sigma_y, budget, job.seed)
-    trials, costly = _tried(plan, sigma_y, job, workers_for(windows[0].cube, memory), progress)
-    distance, rough = zip(*(kinds_of(*w) for w in windows), strict=True)
-    kinds = np.concatenate(distance), np.concatenate(rough)
+    if sum(partial(w.seen) for w in windows) > 0:
+        budget = Budget(SPECTRAL, SPECTRAL_FOLDS, 0)
+    with crew_for(windows[0].cube, budget, memory) as crew:
+        plan = _planned(windows, sigma_y, budget, job.seed)
+        crew.share(_Common([_bare(w) for w in windows], plan.candidates, sigma_y, job))
+        # whatever is decided, one window that is all there is gets its own fills: beside the trials
+        own = crew.here(_own) if len(windows) == 1 else None
+        trying = [crew.submit(_trial, w, hide) for w, hide in plan.hidden]
+        kinds = kinds_of(windows)
+        costly = _costly(plan, windows, sigma_y, job)
+        trials = list(_trials(trying, plan, windows, costly, progress))
+        ready: dict[str, Estimate] = {} if own is None else own.result()
     weights, why = weights_of(trials, kinds, plan.candidates, job.seed)
     recipe = {
         "method": NAME,
@@ -69,63 +80,78 @@ def decide_on(
         "folds": len(trials),
         "why": why + plan.note,
     }
-    ready = {name: mean_estimate(fits) for name, fits in costly.items() if fits}
-    return recipe, ready if len(windows) == 1 else {}
+    if own is not None:
+        ready |= {name: mean_estimate(fits) for name, fits in costly.items() if fits}
+    return recipe, ready
 
 
 def _planned(windows: Sequence[Window], sigma_y: Sigma, budget: Budget, seed: int) -> Plan:
-    if sum(partial(w.seen) for w in windows) > 0:
-        budget = Budget(SPECTRAL, SPECTRAL_FOLDS, 0)
     candidates, note = list(budget.candidates), ""
     if is_noisy(sigma_y):
         candidates = [c for c in candidates if METHODS[c.method].noise]
     each = -(-budget.folds // len(windows))
-    wanted = [w for w in windows if w.target.any()]
-    folds = [folds_of(w.cube, w.seen, each, seed) for w in wanted]
-    hidden = [
-        (window, some[i])
-        for i in range(each)
-        for window, some in zip(wanted, folds, strict=True)
-        if i < len(some)
-    ]
-    if any(gaps(w.seen & ~fold) > MOST_GAPS for w, fold in hidden[: budget.costly_folds]):
+    folds = {
+        n: folds_of(w.cube, w.seen, each, seed) for n, w in enumerate(windows) if w.target.any()
+    }
+    hidden = [(n, some[i]) for i in range(each) for n, some in folds.items() if i < len(some)]
+    if any(gaps(windows[n].seen & ~hide) > MOST_GAPS for n, hide in hidden[: budget.costly_folds]):
         candidates = [c for c in candidates if not c.crossfit]
         note = f"; more than {MOST_GAPS} pixels in gaps: networks were left out"
     return Plan(candidates, hidden, each, budget.costly_folds, note)
 
 
-def _tried(
-    plan: Plan, sigma_y: Sigma, job: Job, workers: int, progress: Progress
-) -> tuple[list[Trial], dict[str, list[Estimate]]]:
-    """All candidates on all folds, networks beside the others; also the networks' estimates."""
+class _Common(NamedTuple):
+    """What all trials need, and each process of a crew gets once."""
 
-    def look(fold: int, c: Candidate) -> Look:
-        (cube, seen, _), hide = plan.hidden[fold]
-        return look_at(estimate(cube, seen & ~hide, chosen(c), sigma_y, job), cube, seen, hide)
+    windows: list[tuple[Cube, Bools]]
+    candidates: list[Candidate]
+    sigma_y: Sigma
+    job: Job
 
-    tried = [(w.cube, w.seen & ~fold) for w, fold in plan.hidden[: plan.costly]]
-    with ThreadPoolExecutor(workers) as pool:  # numpy and scipy leave Python while they work
-        plain = {
-            (i, c.name): pool.submit(look, i, c)
-            for i in range(len(plan.hidden))
-            for c in plan.candidates
-            if not c.crossfit
-        }
-        costly = {c.name: crossfit(c, tried, sigma_y, job) for c in plan.candidates if c.crossfit}
-        trials: list[Trial] = []
-        for i, ((cube, seen, _), fold) in enumerate(plan.hidden):
-            looks: list[Look | None] = []
-            for c in plan.candidates:
-                if not c.crossfit:
-                    looks.append(plain[i, c.name].result())
-                elif i < len(tried):
-                    looks.append(look_at(costly[c.name][i], cube, seen, fold))
-                else:
-                    looks.append(None)
-            trials.append(trial_of(cube, seen, fold, looks))
-            if progress is not None:
-                progress(Step(len(trials), len(plan.hidden) + 1, None))
-    return trials, costly
+
+def _bare(window: Window) -> tuple[Cube, Bools]:
+    """What an estimate depends on, in memory; the rest of a cube may not travel."""
+    cube, seen, _ = window
+    attrs = {} if cube.detectors is None else {"detector": cube.detectors}
+    values = np.asarray(cube.values)
+    return Cube(values, wavelengths=cube.wavelengths, good=cube.good, attrs=attrs), seen
+
+
+def _trial(common: _Common, window: int, hide: Bools) -> Trial:
+    windows, candidates, sigma_y, job = common
+    return trial_of(*windows[window], hide, candidates, sigma_y, job)
+
+
+def _own(common: _Common) -> dict[str, Estimate]:
+    """What the candidates without a network make of the one window itself, by name."""
+    [(cube, seen)], candidates, sigma_y, job = common
+    plain = [c for c in candidates if not c.crossfit]
+    found = own_fits(plain, cube, seen, sigma_y, job)
+    return {c.name: one for c, one in zip(plain, found, strict=True)}
+
+
+def _costly(
+    plan: Plan, windows: Sequence[Window], sigma_y: Sigma, job: Job
+) -> dict[str, list[Estimate]]:
+    """The networks' estimates, on the first folds."""
+    parts = [(windows[n].cube, windows[n].seen & ~hide) for n, hide in plan.hidden[: plan.costly]]
+    return {c.name: crossfit(c, parts, sigma_y, job) for c in plan.candidates if c.crossfit}
+
+
+def _trials(
+    trying: Sequence[Future[Trial]],
+    plan: Plan,
+    windows: Sequence[Window],
+    costly: Mapping[str, Sequence[Estimate]],
+    progress: Progress,
+) -> Iterator[Trial]:
+    """All candidates on all folds, as they come in; the costly ones on the first folds alone."""
+    number = {c.name: m for m, c in enumerate(plan.candidates)}
+    for i, (future, (window, hide)) in enumerate(zip(trying, plan.hidden, strict=True)):
+        fits = {number[name]: found[i] for name, found in costly.items() if i < len(found)}
+        yield with_costly(future.result(), fits, windows[window], hide) if fits else future.result()
+        if progress is not None:
+            progress(Step(i + 1, len(plan.hidden) + 1, None))
 
 
 def _entry(
@@ -138,10 +164,19 @@ def _entry(
     return told | {"fits": len(costly[c.name]), "of": plan.each, "seed": seed}
 
 
-def workers_for(cube: Cube, memory: float) -> int:
-    """Folds to try at a time: as many as there are cores, and memory for."""
-    each = COPIES * 8 * float(np.prod(cube.shape))
-    return max(1, min(os.cpu_count() or 1, int(memory / each)))
+def crew_for(cube: Cube, budget: Budget, memory: float) -> Children | Threads:
+    """Who tries the folds: as many at a time as there are cores, and memory for.
+
+    Threads hinder one another where there are many of them, so children it is, if the work is
+    worth their start.
+    """
+    size, at_once = float(np.prod(cube.shape)), cores()
+    each = (SPECTRAL_COPIES if budget.candidates is SPECTRAL else COPIES) * 8 * size
+    count = min(at_once, budget.folds, int(memory / (each + BYTES)) - 1)  # one is for this process
+    if at_once >= MANY_CORES and count >= FEWEST and size >= WORTHWHILE and possible():
+        with contextlib.suppress(OSError):
+            return Children(count, ("hydiff.auto.decide", "hydiff.methods.smooth"))
+    return Threads(max(1, min(at_once, int(memory / each))))
 
 
 def partial(seen: Bools) -> int:

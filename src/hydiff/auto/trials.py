@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from hydiff import mask, validate
-from hydiff.auto.candidates import Candidate, chosen
-from hydiff.auto.classes import D, T, band_spread, share_of_length
+from hydiff.auto.candidates import SMOOTH, Candidate, chosen
+from hydiff.auto.classes import T, band_spread, share_of_length
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.mask import Ints
 from hydiff.problem import Sigma
-from hydiff.run import Estimate, Job, estimates, estimating
+from hydiff.run import Estimate, Job, estimate_at, estimate_each, estimates, estimating
 
 FEWEST = 30  # hidden pixels below which nothing is concluded
 MOST_LOOKED = 100_000  # hidden entries of a fold whose errors are looked at
@@ -36,14 +36,6 @@ class Trial(NamedTuple):
     rough: Floats  # (n,)
     noise: Floats  # (n,) variance of the measurement, in those units
     angle: Floats  # (2, pixels): ‖x - truth‖ / ‖truth‖ and the spectral angle, of the default
-
-
-class Look(NamedTuple):
-    """One candidate on the hidden entries of a fold that are looked at."""
-
-    residual: Floats  # (n,) in the cube's unit
-    sigma_y: Floats  # (bands,)
-    angle: Floats  # (2, pixels) as in Trial
 
 
 def folds_of(cube: Cube, seen: Bools, count: int, seed: int) -> list[Bools]:
@@ -71,15 +63,22 @@ def mean_estimate(fits: Sequence[Estimate]) -> Estimate:
     return fits[0]._replace(values=np.mean([f.values for f in fits], axis=0))
 
 
-def look_at(fit: Estimate, cube: Cube, seen: Bools, fold: Bools) -> Look:
-    at = looked_at(fold)
-    pixels = fold.any(axis=0)
-    kept = seen[:, pixels]
-    truth = np.asarray(cube.values[:, pixels], dtype=np.float64)
-    b = np.where(kept, truth, 0.0)
-    a = np.where(kept, np.where(fold[:, pixels], fit.values[:, pixels], truth), 0.0)
-    angle = np.stack([share_of_length(np.linalg.norm(a - b, axis=0), b), _angle(a, b)])
-    return Look(fit.values[at] - np.asarray(cube.values)[at], fit.sigma_y, angle)
+def own_fits(
+    candidates: Sequence[Candidate], cube: Cube, seen: Bools, sigma_y: Sigma, job: Job
+) -> list[Estimate]:
+    """The estimates of candidates without a network, the first with error bars if it has any."""
+    bars = [i == 0 and c.method == SMOOTH.method for i, c in enumerate(candidates)]
+    several = [
+        chosen(c, error_bars=True) if b else chosen(c)
+        for c, b in zip(candidates, bars, strict=True)
+    ]
+    return estimate_each(cube, seen, several, sigma_y, job)
+
+
+def hidden_pixels(fold: Bools) -> Bools:
+    """(rows, cols) where a fold hides some band."""
+    pixels: Bools = np.asarray(fold.any(axis=0))
+    return pixels
 
 
 def looked_at(fold: Bools) -> tuple[Ints, Ints, Ints]:
@@ -89,18 +88,57 @@ def looked_at(fold: Bools) -> tuple[Ints, Ints, Ints]:
     return band, row, col
 
 
-def trial_of(cube: Cube, seen: Bools, fold: Bools, looks: Sequence[Look | None]) -> Trial:
-    kept = seen & ~fold
+def trial_of(
+    cube: Cube,
+    seen: Bools,
+    fold: Bools,
+    candidates: Sequence[Candidate],
+    sigma_y: Sigma,
+    job: Job,
+) -> Trial:
+    """The candidates on one fold; NaN for costly ones, whose fits `with_costly` adds."""
+    kept, pixels = seen & ~fold, hidden_pixels(fold)
+    plain = [m for m, c in enumerate(candidates) if not c.crossfit]
+    assert plain[0] == 0  # the default candidate is never costly
+    several = [chosen(candidates[m]) for m in plain]
+    found = estimate_at(cube, kept, several, sigma_y, job, pixels)
+    first, sigma = found[0]
+    band, row, col = at = looked_at(fold)
     spread = band_spread(cube, kept)
-    band, row, col = looked_at(fold)
-    first = looks[0]
-    assert first is not None  # the default candidate is never costly
-    residual = np.stack([np.full(len(band), np.nan) if k is None else k.residual for k in looks])
-    distance = np.empty(seen.shape, np.intp)
-    distance[:] = validate.distance_class(mask.shared(kept))
-    rough = validate.roughness(np.asarray(cube.values, dtype=np.float64), kept)[row, col]
-    noise = (first.sigma_y / spread)[band] ** 2
-    return Trial(residual / spread[band], band, distance[band, row, col], rough, noise, first.angle)
+    residual = np.full((len(candidates), len(band)), np.nan)
+    for m, (values, _) in zip(plain, found, strict=True):
+        residual[m] = _residual(values, cube, pixels, at) / spread[band]
+    classes = validate.distance_class(mask.shared(kept))
+    distance = classes[row, col] if classes.ndim == 2 else classes[at]
+    rough = validate.roughness(np.asarray(cube.values), kept)[row, col]
+    noise = (sigma / spread)[band] ** 2
+    angle = _angles(first, cube, seen, fold, pixels)
+    return Trial(residual, band, distance, rough, noise, angle)
+
+
+def with_costly(trial: Trial, fits: Mapping[int, Estimate], window: Window, fold: Bools) -> Trial:
+    """The trial with the residuals of some candidates, by number, taken from their fits."""
+    cube, seen, _ = window
+    pixels, at, residual = hidden_pixels(fold), looked_at(fold), trial.residual.copy()
+    spread = band_spread(cube, seen & ~fold)[trial.band]
+    for m, fit in fits.items():
+        residual[m] = _residual(fit.values[:, pixels], cube, pixels, at) / spread
+    return trial._replace(residual=residual)
+
+
+def _residual(values: Floats, cube: Cube, pixels: Bools, at: tuple[Ints, Ints, Ints]) -> Floats:
+    """(n,) what values (bands, pixels) say at some entries, less what was measured there."""
+    number = np.cumsum(pixels).reshape(pixels.shape) - 1
+    off: Floats = values[at[0], number[at[1:]]] - np.asarray(cube.values)[at]
+    return off
+
+
+def _angles(values: Floats, cube: Cube, seen: Bools, fold: Bools, pixels: Bools) -> Floats:
+    kept = seen[:, pixels]
+    truth = np.asarray(np.asarray(cube.values)[:, pixels], dtype=np.float64)
+    b = np.where(kept, truth, 0.0)
+    a = np.where(kept, np.where(fold[:, pixels], values, truth), 0.0)
+    return np.stack([share_of_length(np.linalg.norm(a - b, axis=0), b), _angle(a, b)])
 
 
 def _angle(a: Floats, b: Floats) -> Floats:
@@ -113,8 +151,6 @@ def _angle(a: Floats, b: Floats) -> Floats:
 
 
 def importance(trial: Trial, target: tuple[Ints, Floats]) -> Floats:
-    """(n,) so that the hidden entries count like those to fill, by distance and texture."""
-    edges = np.quantile(target[1], [1 / 3, 2 / 3]) if len(target[1]) else [0.0, 0.0]
-    mine = trial.distance * T + np.digitize(trial.rough, edges)
-    theirs = target[0] * T + np.digitize(target[1], edges)
-    return validate.importance(mine, theirs, D * T)
+    """(n,) so that the hidden entries count like those to fill (`Kinds`)."""
+    count, edges = target
+    return validate.importance(trial.distance * T + np.digitize(trial.rough, edges), count)

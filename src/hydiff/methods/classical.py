@@ -7,9 +7,11 @@ sigma_y (C,) noise std per band.  Entries that a method cannot reach come back a
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import interpolate, ndimage, sparse
@@ -26,6 +28,7 @@ Fill = Callable[[Floats, Bools], Floats]  # y (C', H, W), observed (H, W) → fi
 
 TOLERANCE = 1e-4  # conjugate gradients stop at this relative residual; 1e-3 moves MPSNR by < 0.001
 MAX_ITERATIONS = 500
+THREADS = 1 if os.environ.get("OMP_NUM_THREADS") == "1" else -1  # of a cosine transform; all cores
 
 
 @dataclass(frozen=True)
@@ -143,8 +146,9 @@ def _idw(y: Floats, seen: Bools) -> Floats:
     return np.where(seen, y, np.stack(filled))
 
 
+@lru_cache(maxsize=1)
 def _laplacian(rows: int, cols: int) -> sparse.csr_array:
-    """−Δ on the pixel grid with reflecting borders, (rows·cols, rows·cols)."""
+    """−Δ on the pixel grid with reflecting borders, (rows·cols, rows·cols); not to be changed."""
 
     def second_difference(n: int) -> sparse.dia_array:
         degree = np.full(n, 2.0)
@@ -166,14 +170,20 @@ def _factor(matrix: sparse.csr_array, missing: Bools) -> Callable[[Floats], Floa
         diag_pivot_thresh=0.0,
         options={"SymmetricMode": True},
     )
-    return lambda right: lu.solve(np.ascontiguousarray(right.T)).T
+    return lambda right: lu.solve(right.T).T
 
 
-def _solve(y: Floats, seen: Bools, matrix: sparse.csr_array) -> Floats:
-    """The f that equals y where seen and has (matrix f) = 0 elsewhere; one factorisation."""
+def _solve(
+    y: Floats,
+    seen: Bools,
+    matrix: sparse.csr_array,
+    solve: Callable[[Floats], Floats] | None = None,
+) -> Floats:
+    """The f that equals y where seen and has (matrix f) = 0 elsewhere; one factorisation, or the
+    one at hand."""
     missing = ~seen.ravel()
     right = -(matrix[missing][:, ~missing] @ y.reshape(len(y), -1)[:, ~missing].T).T
-    return _set(y, seen, _factor(matrix, missing)(right))
+    return _set(y, seen, (solve or _factor(matrix, missing))(right))
 
 
 # ── spectral fills, each pixel for itself ────────────────────────────────────────────────────────
@@ -222,10 +232,28 @@ def subspace_regression(
 # ── the smoothest field of order s through observed pixels, and its parts ────────────────────────
 
 
-def field(z: Floats, known: Bools, s: float, reach: float = np.inf) -> Floats:
+class Membrane(NamedTuple):
+    """reach⁻² − Δ on the grid of a mask, and its solver among the missing pixels."""
+
+    matrix: sparse.csr_array  # (H·W, H·W)
+    solve: Callable[[Floats], Floats]  # (K, missing pixels) to the same
+
+
+def membrane(known: Bools, reach: float = np.inf) -> Membrane:
+    """Of a mask (H, W); fields of any order on that mask and with that reach (px) share it."""
+    matrix = _laplacian(*known.shape)
+    if reach < np.inf:
+        matrix = sparse.csr_array(matrix + reach**-2 * sparse.eye_array(known.size))
+    return Membrane(matrix, _factor(matrix, ~known.ravel()))
+
+
+def field(
+    z: Floats, known: Bools, s: float, reach: float = np.inf, given: Membrane | None = None
+) -> Floats:
     """Fill z (K, H, W) where it is not known (H, W) by the smoothest field of order s.
 
     With a finite reach (px) −Δ is reach⁻² − Δ throughout: far from data the field returns to 0.
+    given: the membrane of that mask and reach, if it is at hand.
     Conjugate gradients on the missing pixels with A = R (−Δ)^s Rᵀ, (−Δ)^s applied by DCT.  The
     preconditioner L⁻¹ R (−Δ)^{2−s} Rᵀ L⁻¹, L = R (−Δ) Rᵀ factorised once, is exact at s = 1 and
     knows the gaps' edges: a handful of iterations (docs/decisions/0005).
@@ -233,10 +261,10 @@ def field(z: Floats, known: Bools, s: float, reach: float = np.inf) -> Floats:
     if known.all():
         return z.copy()
     missing = ~known
-    laplacian = _laplacian(*known.shape)
-    if reach < np.inf:
-        laplacian = sparse.csr_array(laplacian + reach**-2 * sparse.eye_array(known.size))
-    solve = _factor(laplacian, missing.ravel())
+    matrix, solve = given or membrane(known, reach)
+    start = _solve(z, known, matrix, solve)  # the harmonic fill
+    if s == 1:
+        return start
     eigenvalues = _eigenvalues(*known.shape) + reach**-2
     power, rest = eigenvalues**s, eigenvalues ** (2 - s)
 
@@ -245,7 +273,6 @@ def field(z: Floats, known: Bools, s: float, reach: float = np.inf) -> Floats:
         f[:, missing] = v
         return _filtered(f, weight)[:, missing]
 
-    start = _solve(z, known, laplacian)  # the harmonic fill
     correction = _conjugate_gradients(
         lambda v: embedded(v, power),
         -_filtered(start, power)[:, missing],
@@ -295,7 +322,8 @@ def _eigenvalues(rows: int, cols: int) -> Floats:
 
 def _filtered(f: Floats, weight: Floats) -> Floats:
     """Multiply the DCT of each component (K, H, W) by a weight (H, W)."""
-    spectrum = dctn(f, axes=(1, 2), norm="ortho", workers=-1)
+    how: dict[str, Any] = {"axes": (1, 2), "norm": "ortho", "workers": THREADS}
+    spectrum = dctn(f, **how)
     spectrum *= weight
-    filtered: Floats = idctn(spectrum, axes=(1, 2), norm="ortho", workers=-1, overwrite_x=True)
+    filtered: Floats = idctn(spectrum, **how, overwrite_x=True)
     return filtered

@@ -24,6 +24,7 @@ from hydiff.errors import BadValue
 from hydiff.mask import Ints
 from hydiff.methods.classical import (
     TOLERANCE,
+    Membrane,
     _check_components,
     _conjugate_gradients,
     _eigenvalues,
@@ -31,6 +32,7 @@ from hydiff.methods.classical import (
     _filtered,
     _laplacian,
     field,
+    membrane,
 )
 from hydiff.result import Step
 
@@ -74,54 +76,97 @@ class Covariance(NamedTuple):
         return self.s, self.reach, ratio if ratio == inf else 10.0 ** round(log10(ratio))
 
 
+class Coordinates(NamedTuple):
+    """A cube as components, before a covariance is chosen: what several fills of it share."""
+
+    y: Floats  # (C, H, W), with the bands that regression has completed
+    seen: Bools  # (C, H, W)
+    known: Bools  # (H, W) pixels whose whole spectrum is in y
+    spread: Floats  # (C, H, W) variance of the completed entries
+    weight: Floats  # (C,) that whitens the noise
+    noisy: bool
+    space: subspace.Subspace  # of the whitened spectra
+    z: Floats  # (K, H, W), 0 where not known
+    membranes: dict[float, Membrane]  # by reach, each made when it is first asked for
+
+    @property
+    def told(self) -> Floats:
+        """(C, n) the whitened spectra of the known pixels."""
+        return _spectra(self.y, self.known, self.weight)
+
+
+def coordinates(
+    y: Floats,
+    observed: Bools,
+    sigma_y: Floats,
+    components: int,
+    space: subspace.Subspace | None = None,
+) -> Coordinates:
+    """Complete the spectra that keep enough bands, find the components, project; see `smooth`."""
+    seen = np.broadcast_to(observed, y.shape)
+    y, known, spread = complete(y, seen)
+    weight = _whitening(sigma_y)
+    told = _spectra(y, known, weight)
+    space = space or subspace.fit(told, np.ones(told.shape, bool), components)
+    z = np.zeros((space.basis.shape[1], *known.shape))
+    z[:, known] = space.project(told)
+    return Coordinates(y, seen, known, spread, weight, bool(sigma_y.any()), space, z, {})
+
+
 def smooth(
-    y: Floats, observed: Bools, sigma_y: Floats, settings: Smooth, *, rng: np.random.Generator
+    y: Floats,
+    observed: Bools,
+    sigma_y: Floats,
+    settings: Smooth,
+    *,
+    rng: np.random.Generator,
+    given: Coordinates | None = None,
 ) -> Iterator[Step]:
     """Kriging of the principal components; the bands a pixel keeps come first.
 
     y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
     A pixel that keeps some bands is completed from them (Gaussian regression, its residual
     kriged); pixels without are kriged from the others.  With a given `s` and no noise this is the
-    smoothest field of that order, without texture.
+    smoothest field of that order, without texture.  given: the coordinates, if they are at hand.
     """
-    C, H, W = y.shape
-    seen = np.broadcast_to(observed, y.shape)
-    y, known, spread = complete(y, seen)
-    noisy = bool(sigma_y.any())
-    weight = _whitening(sigma_y)[:, None, None]
-    flat = (weight * y).reshape(C, -1)
-    told = flat[:, known.ravel()]
-    space = settings.space or subspace.fit(told, np.ones(told.shape, bool), settings.components)
-    z = np.where(known, space.project(flat).reshape(-1, H, W), 0.0)
-    poor = seen.any(axis=0) & ~known
-    plain = settings.s is not None and not noisy
+    c = given or coordinates(y, observed, sigma_y, settings.components, settings.space)
+    at = np.ones_like(c.known) if c.noisy else ~c.known
+    x = c.y.copy()
+    x[:, at], covariances = kriged(c, settings, at)
+    sigma = None
+    if settings.error_bars:
+        variance = posterior_variance(c.known, covariances, rng)[:, ~c.known]
+        left = _leftover(c.told, c.space)[:, None]
+        sigma = np.sqrt(c.spread)
+        sigma[:, ~c.known] = np.sqrt(c.space.basis**2 @ variance + left) / c.weight[:, None]
+    yield Step(1, 1, x, sigma=sigma)
+
+
+def kriged(c: Coordinates, settings: Smooth, at: Bools) -> tuple[Floats, list[Covariance]]:
+    """The fill at some pixels (H, W), as (C, n), and the covariances it took, if it took any."""
+    poor = c.seen.any(axis=0) & ~c.known
     covariances: list[Covariance] = []
     if settings.s is None:
-        covariances = fit_covariances(z, known)
-    elif not plain or poor.any() or settings.error_bars:
-        covariances = fit_covariances(z, known, (min(settings.s, ORDERS[-1]),), (inf,))
-    if settings.s is not None and plain:
-        f = field(z, known, settings.s)
+        covariances = fit_covariances(c.z, c.known)
+    elif c.noisy or poor.any() or settings.error_bars:
+        covariances = fit_covariances(c.z, c.known, (min(settings.s, ORDERS[-1]),), (inf,))
+    if settings.s is not None and not c.noisy:
+        f = _field(c.z, c.known, settings.s, inf, c.membranes)
     else:
         # white noise of unit variance, at the upper edge that its sample components reach
         # (Marchenko and Pastur): what the variogram shows beyond that is texture
-        noise = (1 + np.sqrt(C / max(known.sum(), 1))) ** 2 if noisy else 0.0
-        f = krige(z, known, covariances, noise)
-    x = space.reconstruct(f)
-    left = _leftover(told, space) if poor.any() or settings.error_bars else np.zeros(C)
-    if poor.any():
-        risk = np.array([_size(c) + c.nugget for c in covariances])
-        covariance = (space.basis * risk) @ space.basis.T + np.diag(left)
-        x[:, poor] += _news((weight * y - x)[:, poor], seen[:, poor], covariance)
+        noise = (1 + np.sqrt(len(c.y) / max(c.known.sum(), 1))) ** 2 if c.noisy else 0.0
+        f = krige(c.z, c.known, covariances, noise, c.membranes)
+    x = c.space.reconstruct(f[:, at])
+    y, seen, weight = c.y[:, at], c.seen[:, at], c.weight[:, None]
+    few = poor[at]
+    if few.any():
+        risk = np.array([_size(one) + one.nugget for one in covariances])
+        left = np.diag(_leftover(c.told, c.space))
+        covariance = (c.space.basis * risk) @ c.space.basis.T + left
+        x[:, few] += _news((weight * y - x)[:, few], seen[:, few], covariance)
     x /= weight
-    if not noisy:
-        x = np.where(seen | known, y, x)
-    sigma = None
-    if settings.error_bars:
-        variance = posterior_variance(known, covariances, rng)
-        variance = np.tensordot(space.basis**2, variance, 1) + left[:, None, None]
-        sigma = np.sqrt(np.where(known, spread, variance / weight**2))
-    yield Step(1, 1, x, sigma=sigma)
+    return x if c.noisy else np.where(seen | c.known[at], y, x), covariances
 
 
 def _whitening(sigma_y: Floats) -> Floats:
@@ -135,7 +180,12 @@ def _whitening(sigma_y: Floats) -> Floats:
 def spectra(y: Floats, observed: Bools, sigma_y: Floats) -> Floats:
     """(C, n) the whitened spectra that `smooth` fits its components to; arguments as there."""
     y, known, _ = complete(y, np.broadcast_to(observed, y.shape))
-    told: Floats = _whitening(sigma_y)[:, None] * y[:, known]
+    return _spectra(y, known, _whitening(sigma_y))
+
+
+def _spectra(y: Floats, known: Bools, weight: Floats) -> Floats:
+    told = y[:, known]
+    told *= weight[:, None]
     return told
 
 
@@ -267,13 +317,13 @@ def variogram(z: Floats, known: Bools, down: Ints, right: Ints) -> tuple[Floats,
     z = np.where(known, z - mean, 0.0)
     flags, first, second = (np.fft.rfft2(a, shape) for a in (known.astype(float), z, z**2))
 
-    def correlation(a: Complexes, b: Complexes) -> Floats:
-        values: Floats = np.fft.irfft2(a.conj() * b, shape)
+    def at_lags(spectrum: Complexes) -> Floats:
+        values: Floats = np.fft.irfft2(spectrum, shape)
         return values[..., down, right]
 
-    pairs = np.rint(correlation(flags, flags))
-    squares = correlation(flags, second) + correlation(second, flags)
-    half = 0.5 * squares - correlation(first, first)
+    pairs = np.rint(at_lags(flags.conj() * flags))
+    # ½ Σ (z² at one end + z² at the other) − Σ z z, as correlations, in one transform
+    half = at_lags((flags.conj() * second).real - first.conj() * first)
     return np.maximum(half, 0) / np.maximum(pairs, 1), pairs
 
 
@@ -300,11 +350,19 @@ def _lags(longest: int) -> tuple[Ints, Ints]:
 # ── kriging ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def krige(z: Floats, known: Bools, covariances: Sequence[Covariance], noise: float) -> Floats:
+def krige(
+    z: Floats,
+    known: Bools,
+    covariances: Sequence[Covariance],
+    noise: float,
+    membranes: dict[float, Membrane] | None = None,
+) -> Floats:
     """E[f + texture | z] (K, H, W) with measurement noise of variance `noise` on every component.
 
-    Without noise the known pixels come back as they are.
+    Without noise the known pixels come back as they are.  membranes: those of this mask that are
+    at hand, by reach; what is made is added to them.
     """
+    membranes = {} if membranes is None else membranes
     mean = z[:, known].mean(axis=1)[:, None, None]
     centred = np.where(known, z - mean, 0.0)
     # what the variogram shows at lag 0 is texture and noise together
@@ -313,12 +371,22 @@ def krige(z: Floats, known: Bools, covariances: Sequence[Covariance], noise: flo
     for s, reach, kappa in dict.fromkeys(c.kind for c in total):
         members = [k for k, c in enumerate(total) if c.kind == (s, reach, kappa)]
         if kappa <= LEAST_NUGGET:
-            f[members] = field(centred[members], known, s, reach)
+            f[members] = _field(centred[members], known, s, reach, membranes)
         elif kappa < inf:
             f[members] = solver(known, s, reach, kappa)(centred[members])
     texture = np.array([1 - noise / c.nugget if c.nugget > 0 else 1.0 for c in total])
     f += known * texture[:, None, None] * (centred - f) + mean
     return f
+
+
+def _field(
+    z: Floats, known: Bools, s: float, reach: float, membranes: dict[float, Membrane]
+) -> Floats:
+    if known.all():
+        return z.copy()
+    if reach not in membranes:
+        membranes[reach] = membrane(known, reach)
+    return field(z, known, s, reach, membranes[reach])
 
 
 def solver(

@@ -1,0 +1,214 @@
+"""Laws of child processes: what they answer is what this process would, and none outlives it.
+
+`submit(eval)` with an expression as what is shared runs any code there is in a child.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hydiff import children, methods
+from hydiff.auto import BUDGETS, decide
+from hydiff.children import BYTES, Children, Threads
+from hydiff.cube import Cube
+from hydiff.errors import UnknownName
+
+PID = "__import__('os').getpid()"
+NAP = "__import__('time').sleep(60)"
+
+
+def gone(pid, seconds=10.0):
+    """Whether a process ends within some time; one that only waits to be reaped has ended."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
+                return True
+        except FileNotFoundError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.fixture(scope="module")
+def two():
+    with Children(2) as crew:
+        yield crew
+
+
+@pytest.mark.parametrize("expression", ["sum(range(9))", "__import__('numpy').eye(500) * 3"])
+def test_a_child_answers_what_this_process_would(two, expression):
+    two.share(expression)
+    with Threads(1) as here:
+        here.share(expression)
+        np.testing.assert_array_equal(two.submit(eval).result(), here.submit(eval).result())
+        np.testing.assert_array_equal(two.here(eval).result(), here.here(eval).result())
+
+
+def test_the_work_is_done_elsewhere_with_one_thread(two):
+    two.share(PID)
+    assert two.submit(eval).result() in {p.pid for p in two.processes}
+    two.share("__import__('os').environ['OMP_NUM_THREADS']")
+    assert two.submit(eval).result() == "1"
+
+
+def test_what_is_shared_is_packed_once_and_replaced_by_the_next(two):
+    class Packed:
+        times = 0
+
+        def __reduce__(self):
+            Packed.times += 1
+            return list, ((1, 2),)
+
+    two.share(Packed())
+    assert [f.result() for f in [two.submit(len) for _ in range(8)]] == [2] * 8
+    assert Packed.times == 1
+    two.share("abc")
+    assert {f.result() for f in [two.submit(len) for _ in range(8)]} == {3}
+
+
+def test_an_exception_is_raised_here_as_itself(two):
+    two.share("smoth")
+    with pytest.raises(UnknownName, match="did you mean 'smooth'") as raised:
+        two.submit(methods.choose).result()
+    assert str(raised.value) == str(UnknownName("method", "smoth", ["auto", *methods.METHODS],
+                                                "; `hydiff methods` describes them"))  # fmt: skip
+    assert "in choose" in raised.value.__notes__[0]
+    two.share("open('/nowhere/at/all')")
+    with pytest.raises(FileNotFoundError, match="/nowhere/at/all") as missing:
+        two.submit(eval).result()
+    assert missing.value.errno == 2
+
+
+def test_what_is_printed_does_not_get_between_the_answers(two):
+    two.share("[print('a line'), __import__('os').write(1, b'bytes'), 7][-1]")
+    assert two.submit(eval).result() == 7
+
+
+def test_what_a_child_cannot_be_told_is_done_here(two):
+    two.share(3)
+    assert two.submit(lambda shared, more: shared + more, 4).result() == 7
+    assert all(p.poll() is None for p in two.processes)  # for no fault of theirs
+
+
+@pytest.mark.parametrize("amid", [False, True])
+def test_what_a_killed_child_had_to_do_is_done_here(amid):
+    with Children(1) as crew:
+        crew.share(PID)
+        [child] = crew.processes
+        assert crew.submit(eval).result() == child.pid
+        if amid:  # it sleeps there, and asks here
+            crew.share(f"{PID} if {PID} == {os.getpid()} else {NAP}")
+            future = crew.submit(eval)
+            time.sleep(0.3)
+        os.kill(child.pid, signal.SIGKILL)
+        assert (future if amid else crew.submit(eval)).result(timeout=20) == os.getpid()
+
+
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt, ValueError])
+def test_leaving_the_block_ends_them_at_once(error):
+    threads, began = threading.active_count(), time.monotonic()
+    try:
+        with Children(2) as crew:
+            crew.share(NAP)
+            for _ in range(5):
+                crew.submit(eval)
+            if error is not None:
+                raise error
+    except (KeyboardInterrupt, ValueError):
+        pass
+    assert time.monotonic() - began < 20
+    assert all(p.returncode is not None for p in crew.processes)
+    assert threading.active_count() == threads
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_child_ends_with_its_parent(busy):
+    code = f"""
+from hydiff.children import Children
+crew = Children(2)
+crew.share({PID!r})
+print(*{{crew.submit(eval).result() for _ in range(20)}}, *(p.pid for p in crew.processes))
+crew.share({NAP!r} if {busy} else "0")
+futures = [crew.submit(eval) for _ in range(2)]
+print("ready", flush=True)
+__import__("time").sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as run:
+        pids = {int(pid) for pid in run.stdout.readline().split()}
+        assert run.stdout.readline() == "ready\n"
+        assert len(pids) == 2
+        run.kill()
+    assert all(gone(pid) for pid in pids)
+
+
+def test_who_may_have_children(monkeypatch):
+    assert children.possible()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", "/usr/bin/qgis")
+        assert not children.possible()
+    code = """
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from hydiff.children import possible
+if __name__ == "__main__":
+    with ProcessPoolExecutor(1, get_context("fork")) as pool:
+        print(possible(), pool.submit(possible).result())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False"]  # a worker is one of many already
+
+
+# ── the default fill ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_crew_keeps_within_its_memory(monkeypatch):
+    monkeypatch.setattr(decide, "cores", lambda: 64)
+    cube, fast = Cube(np.zeros((4, 500, 500), np.float32)), BUDGETS["fast"]
+    one = decide.COPIES * 8 * 1e6
+    with decide.crew_for(cube, fast, 4.5 * (one + BYTES)) as crew:
+        assert isinstance(crew, Children)
+        assert len(crew.processes) == 3  # and this process
+    for room, threads in ((3.9 * (one + BYTES), 12), (2.5 * one, 2), (0.0, 1)):
+        with decide.crew_for(cube, fast, room) as crew:
+            assert isinstance(crew, Threads)
+            assert crew._pool._max_workers == threads
+
+
+def test_a_script_without_a_guard_fills_with_children_as_with_threads(tmp_path):
+    """The script runs once, nothing of it runs in the children, and the numbers are the same."""
+    script = tmp_path / "script.py"
+    script.write_text("""
+import sys, numpy as np, hydiff
+from hydiff.auto import decide
+open("runs", "a").write("run\\n")
+rng = np.random.default_rng(0)
+cube = rng.random((12, 3)) @ np.cumsum(rng.standard_normal((3, 44 * 44)), axis=1)
+cube = cube.reshape(12, 44, 44) + 0.01 * rng.standard_normal((12, 44, 44))
+observed = np.ones((44, 44), bool)
+observed[:, 10:13] = observed[20:24] = False
+made, children = [], decide.Children
+def noted(*args):
+    made.append(children(*args))
+    return made[-1]
+decide.Children = noted
+for decide.cores in (lambda: 4, lambda: 1):
+    decide.WORTHWHILE = 0
+    found = hydiff.fill(cube, observed, budget="fast", device="cpu")
+    np.savez(f"cores{decide.cores()}.npz", values=found.values, sigma=found.sigma,
+             weights=found.recipe["weights"])
+[crew] = made
+assert len(crew.processes) == 4 and all(p.returncode is not None for p in crew.processes)
+""")
+    subprocess.run([sys.executable, script.name], cwd=tmp_path, check=True)
+    assert (tmp_path / "runs").read_text() == "run\n"
+    many, one = (np.load(tmp_path / f"cores{n}.npz") for n in (4, 1))
+    for name in many.files:
+        np.testing.assert_allclose(many[name], one[name], rtol=1e-9)
