@@ -15,6 +15,15 @@ end=$(( $(date +%s) + ${1:-540} ))
 rows="$(mktemp -d)"
 if [ -e "$HYDIFF_DATA/rows.tgz" ]; then tar xzf "$HYDIFF_DATA/rows.tgz" -C "$rows"; fi
 
+# Processes that share a GPU take turns on it, unless NVIDIA's server lets their kernels overlap.
+export CUDA_MPS_PIPE_DIRECTORY="$(mktemp -d)" CUDA_MPS_LOG_DIRECTORY="$(mktemp -d)"
+if command -v nvidia-cuda-mps-control > /dev/null && nvidia-cuda-mps-control -d; then
+    trap 'echo quit | nvidia-cuda-mps-control' EXIT
+    echo "kernels of all lanes overlap (MPS)"
+else
+    unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+fi
+
 # One cell first: what is broken shows at once, before the time is spent.
 "$python" -m hydiff bench best -o "$rows/probe" --scene chikusei_36 --mask published-2 --sigma 0 \
     --method smooth --method auto > "$OUT/log" 2>&1 || { cat "$OUT/log"; exit 1; }
@@ -29,19 +38,26 @@ bench() {  # TABLE [OPTION]...
 }
 with() { local option="$1"; shift; printf -- "--$option %s " "$@"; }  # an option many times
 
-default_fill() {  # LANE SCENE...
-    local lane="$1" scenes; shift
+on_cores() {  # FIRST-LAST: this lane, and whatever it starts, where there are so many
+    command -v taskset > /dev/null && (( $(nproc) > ${1#*-} )) && taskset -cp "$1" "$BASHPID" > /dev/null
+}
+
+default_fill() {  # LANE CORES SCENE...
+    local lane="$1" scenes
+    on_cores "$2"
+    shift 2
     scenes="$(with scene "$@")"
-    bench best $scenes --sigma 0 $(with method auto anchored)
+    bench best $scenes --sigma 0 --method auto
     bench best $scenes --sigma 0.1 --sigma 0.3 $(with mask published-2 blobs) --method auto
+    bench best $scenes --sigma 0 $(with mask published-2 published-4 slc-off blobs) --method anchored
     bench best $scenes --sigma band $(with mask published-2 blobs) --method auto
     bench best $scenes --sigma 0.2 $(with mask published-2 blobs) --method auto
+    bench best $scenes --sigma 0 --method anchored
 }
-few="$(with scene indian_pines abu_urban-1_96 enmap_potsdam_64x96 paris_hyperion_72 chikusei_36)"
-default_fill a indian_pines chikusei_36 &
-default_fill b wdc10_144 enmap_potsdam_64x96 paris_hyperion_72 &
-default_fill c cave_toys_144 abu_urban-1_96 jasper_96 &
-default_fill d cave_feathers_144 abu_airport-1_96 abu_airport-4_96 &
+default_fill a 0-2 indian_pines chikusei_36 &
+default_fill b 3-5 wdc10_144 enmap_potsdam_64x96 paris_hyperion_72 &
+default_fill c 6-8 cave_toys_144 abu_urban-1_96 jasper_96 &
+default_fill d 9-11 cave_feathers_144 abu_airport-1_96 abu_airport-4_96 &
 (   lane=e; bench noiseless --seeds 1 --method hydiff-ei
     bench best --sigma 0 --method hydiff-ei; bench emit --seeds 1 --method hydiff-ei
     bench use --seeds 1 $(with method hydiff-ei dhp hir-diff) ) &
@@ -49,10 +65,10 @@ default_fill d cave_feathers_144 abu_airport-1_96 abu_airport-4_96 &
     bench ei-ablation --sigma 0 --sigma 0.1 --sigma 0.3 $(with method ei robust-ei hydiff-ei)
     bench best --sigma 0.2 --sigma band $(with mask published-2 blobs) $(with method hydiff-ei robust-ei)
     bench noisy --method hydiff-ei ) &
-(   lane=g; bench noiseless $(with method share dds2m); bench emit $(with method share dds2m)
-    bench noisy --sigma 0.1 $few --mask published-2 $(with method dhp r-dlrhyin)
-    bench transforms; bench epsilon ) &
-(   lane=h; classical=(input bandmean harmonic smooth rbf dineof halrtc exemplar)
+(   lane=g; bench noiseless --method dds2m; bench noiseless --scene chikusei_36 --mask published-2 --method share
+    bench transforms; bench noisy --sigma 0.1 $(with method dhp r-dlrhyin); bench epsilon
+    bench emit $(with method dds2m dhp r-dlrhyin); bench noiseless --method share ) &
+(   lane=h; on_cores 12-15; classical=(input bandmean harmonic smooth rbf dineof halrtc exemplar)
     bench best --workers 3 $(with method smooth harmonic biharmonic) --sigma 0
     bench best --workers 3 $(with sigma 0.1 0.2 0.3 band) $(with method smooth subspace-fill)
     bench noiseless --workers 3 $(with method "${classical[@]}" hir-diff)
