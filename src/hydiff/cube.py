@@ -363,10 +363,8 @@ def unit_scale(values: Array, observed: Bools, good: Bools) -> Scale:
 
     values, observed: (bands, rows, cols), or observed (rows, cols); good: (bands,)
     """
-    if not good.all():
-        values, observed = values[good], observed if observed.ndim == 2 else observed[good]
-    # a copy, which may be reordered
-    told = values[:, observed].ravel() if observed.ndim == 2 else values[observed]
+    seen = np.broadcast_to(observed, values.shape)
+    told = values[seen if good.all() else seen & good[:, None, None]]  # may be reordered: a copy
     if not told.size:
         raise NothingObserved(
             "no observed entry in any good band: there is nothing to fill from; "

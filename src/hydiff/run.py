@@ -193,7 +193,7 @@ def _tasks(
     """A task for each method; they share their arrays."""
     values = np.asarray(cube.values, dtype=np.float64)
     scale = (
-        detector_scale(values, mask.shared(seen), cube.good_bands, cube.detectors)
+        detector_scale(values, seen, cube.good_bands, cube.detectors)
         if job.common is None
         else job.common.scale
     )
