@@ -362,6 +362,20 @@ def scene_tiles(rows):
             yield line(f"{size} (`--tile {r['run'][4:]}`)", r["mpsnr_missing"], *ratios)
 
 
+def default_fill(rows):
+    """Runs of the default fill down."""
+    yield line(
+        "version", "budget", "device", "workers (of cores)", "wall s (load)", "CPU s", "peak MB"
+    )
+    yield rule(7)
+    for r in rows:
+        cpu = f"{float(r['cpu']):.1f} + {float(r['children_cpu']):.1f}"
+        peaks = r["mb"] if float(r["children_cpu"]) < 1 else f"{r['mb']}, a child {r['child_mb']}"
+        wall = f"{float(r['seconds']):.1f} ({r['load']})"
+        at_once = f"{r['workers']} ({r['cores']})"
+        yield line(r["version"], f"`{r['budget']}`", r["device"], at_once, wall, cpu, peaks)
+
+
 def as_it_is(rows):
     """Every column, under its name."""
     rows = list(rows)
@@ -426,6 +440,7 @@ TABLES = {
     ("benchmarks/results/scene.csv", ""): scene_runs,
     ("benchmarks/results/scene.csv", "tiles"): scene_tiles,
     ("benchmarks/results/auto_gpu.csv", ""): budgets,
+    ("benchmarks/results/auto_time.csv", ""): default_fill,
     ("benchmarks/results/fuzz.csv", ""): as_it_is,
     ("benchmarks/results/torture.csv", ""): as_it_is,
 }

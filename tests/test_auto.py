@@ -11,7 +11,7 @@ from hydiff.auto import Budget, Candidate, blend, candidates, trials
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, CubeFormatError
 from hydiff.mask import make_mask, thickness
-from hydiff.run import Job, estimate
+from hydiff.run import Job, estimate, estimate_at, estimate_each
 
 JOB = Job(0, "cpu", False, None, False)
 
@@ -92,6 +92,36 @@ def test_importance_gives_the_hidden_entries_the_targets_distribution(rng):
     weight = validate.importance(mine, np.bincount(theirs, minlength=3))
     share = np.bincount(mine, weight, 3) / weight.sum()
     np.testing.assert_allclose(share, np.bincount(theirs) / 5000, atol=1e-9)
+
+
+# ── what candidates share ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("case", ["plain", "noisy", "partial", "detectors and bad bands"])
+def test_sharing_the_work_changes_no_number(case, scene, gaps):
+    """Together is as alone; of some pixels is as of all."""
+    seen = np.broadcast_to(gaps, scene.shape).copy()
+    cube, sigma_y = Cube(scene), 0.0
+    if case == "noisy":
+        sigma_y = 20.0
+    if case == "partial":
+        for band in range(len(scene)):
+            seen[band, :, 3 * band : 3 * band + 2] = False
+    if case == "detectors and bad bands":
+        good = np.arange(len(scene)) != 4
+        cube = Cube(scene, good=good, attrs={"detector": ["a"] * 5 + ["b"] * 5})
+    several = [candidates.chosen(c) for c in (*candidates.CLASSICAL, *candidates.SPECTRAL)]
+    alone = [estimate(cube, seen, one, sigma_y, JOB) for one in several]
+    together = estimate_each(cube, seen, several, sigma_y, JOB)
+    at = np.zeros(gaps.shape, bool)
+    at[5:30, 8:40] = True
+    some = estimate_at(cube, seen, several, sigma_y, JOB, at)
+    for one, other, (values, sigma) in zip(alone, together, some, strict=True):
+        assert one.values.tobytes() == other.values.tobytes()
+        assert one.notes == other.notes
+        np.testing.assert_array_equal(sigma, one.sigma_y)
+        bands = cube.good_bands
+        np.testing.assert_allclose(values[bands], one.values[:, at][bands], rtol=1e-12)
 
 
 # ── what it may look at ──────────────────────────────────────────────────────────────────────────

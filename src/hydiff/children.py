@@ -85,10 +85,10 @@ class Children:
 
     def __exit__(self, *_: object) -> None:
         self._over = True
-        self._own.shutdown(cancel_futures=True)
         for process in self.processes:
             process.kill()
             self._tasks.put(None)
+        self._own.shutdown(cancel_futures=True)
         for thread in self._threads:
             thread.join()
         for process in self.processes:

@@ -363,13 +363,13 @@ def unit_scale(values: Array, observed: Bools, good: Bools) -> Scale:
 
     values, observed: (bands, rows, cols), or observed (rows, cols); good: (bands,)
     """
-    seen = np.broadcast_to(observed, values.shape) & good[:, None, None]
-    if not seen.any():
+    seen = np.broadcast_to(observed, values.shape)
+    told = values[seen if good.all() else seen & good[:, None, None]]  # may be reordered: a copy
+    if not told.size:
         raise NothingObserved(
             "no observed entry in any good band: there is nothing to fill from; "
             "check --nodata, the mask, and the bad-band list"
         )
-    told = values[seen]  # a copy, which may be reordered
     low, high = np.percentile(told, [0.01, 99.99], overwrite_input=True)
     with np.errstate(over="ignore"):
         finite = np.isfinite(high - low)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage, optimize, sparse
-from scipy.fft import idctn
+from scipy.fft import idctn, irfft2, next_fast_len, rfft2
 
 from hydiff import gaussian, subspace
 from hydiff.cube import Bools, Floats
@@ -312,13 +312,16 @@ def _fit_one(
 
 def variogram(z: Floats, known: Bools, down: Ints, right: Ints) -> tuple[Floats, Floats]:
     """Half the mean square difference of known pixels at each lag: (K, lags), and their pairs."""
-    shape = [n + int(np.abs(lag).max()) for n, lag in zip(known.shape, (down, right), strict=True)]
+    shape = [
+        next_fast_len(n + int(np.abs(lag).max()), real=True)
+        for n, lag in zip(known.shape, (down, right), strict=True)
+    ]
     mean = z[:, known].mean(axis=1)[:, None, None]
     z = np.where(known, z - mean, 0.0)
-    flags, first, second = (np.fft.rfft2(a, shape) for a in (known.astype(float), z, z**2))
+    flags, first, second = (rfft2(a, shape) for a in (known.astype(float), z, z**2))
 
     def at_lags(spectrum: Complexes) -> Floats:
-        values: Floats = np.fft.irfft2(spectrum, shape)
+        values: Floats = irfft2(spectrum, shape)
         return values[..., down, right]
 
     pairs = np.rint(at_lags(flags.conj() * flags))
