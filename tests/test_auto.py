@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 import hydiff
-from hydiff import auto, metrics, provenance, validate
+from hydiff import auto, metrics, provenance, run, validate
 from hydiff.auto import Budget, Candidate, blend, candidates, trials
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, CubeFormatError
 from hydiff.mask import make_mask, thickness
+from hydiff.methods.smooth import REACHES, kriged
 from hydiff.run import Job, estimate, estimate_at, estimate_each
 
 JOB = Job(0, "cpu", False, None, False)
@@ -110,7 +111,8 @@ def test_sharing_the_work_changes_no_number(case, scene, gaps):
     if case == "detectors and bad bands":
         good = np.arange(len(scene)) != 4
         cube = Cube(scene, good=good, attrs={"detector": ["a"] * 5 + ["b"] * 5})
-    several = [candidates.chosen(c) for c in (*candidates.CLASSICAL, *candidates.SPECTRAL)]
+    few = Candidate("few components", "smooth", {"components": 3})
+    several = [candidates.chosen(c) for c in (*candidates.CLASSICAL, few, *candidates.SPECTRAL)]
     alone = [estimate(cube, seen, one, sigma_y, JOB) for one in several]
     together = estimate_each(cube, seen, several, sigma_y, JOB)
     at = np.zeros(gaps.shape, bool)
@@ -122,6 +124,19 @@ def test_sharing_the_work_changes_no_number(case, scene, gaps):
         np.testing.assert_array_equal(sigma, one.sigma_y)
         bands = cube.good_bands
         np.testing.assert_allclose(values[bands], one.values[:, at][bands], rtol=1e-12)
+
+
+def test_candidates_that_krige_alike_share_their_coordinates(scene, gaps):
+    seen, shared = np.broadcast_to(gaps, scene.shape), {}
+    few = Candidate("few components", "smooth", {"components": 3})
+    several = [candidates.chosen(c) for c in (*candidates.CLASSICAL, few)]
+    tasks = run._tasks(Cube(scene), seen, several, 0.0, JOB)
+    given = [run._given(task, shared)["given"] for task in tasks]
+    assert given[0] is given[1] is given[2] is not given[3]
+    for c, settings in zip(given, [one.settings for one in several], strict=True):
+        kriged(c, settings, ~gaps)
+    assert np.inf in given[0].membranes  # one factor for all orders
+    assert given[0].membranes.keys() <= set(REACHES)
 
 
 # ── what it may look at ──────────────────────────────────────────────────────────────────────────

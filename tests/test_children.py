@@ -70,6 +70,11 @@ def test_what_is_shared_is_packed_once_and_replaced_by_the_next(two):
     two.share(Packed())
     assert [f.result() for f in [two.submit(len) for _ in range(8)]] == [2] * 8
     assert Packed.times == 1
+    with Children(1) as one:
+        one.share([])
+        for _ in range(3):
+            one.submit(list.append, "here to stay").result()
+        assert one.submit(len).result() == 3  # it was sent once
     two.share("abc")
     assert {f.result() for f in [two.submit(len) for _ in range(8)]} == {3}
 
