@@ -142,12 +142,6 @@ def judged(output, observed, shape, tiling):
     ÷ that elsewhere, at like distance from the data; checks that observed entries are untouched."""
     bands, rows, cols = shape
     cube = hydiff.read(output)
-    cuts = tiles.grid((rows, cols), max(tiling["size"]), tiling["overlap"])
-    near = []
-    for edges in cuts[:2]:
-        away = np.arange(edges[-1])[:, None] + 0.5 - np.array(edges[1:-1])
-        near.append(np.abs(away).min(axis=1, initial=edges[-1]) <= tiling["overlap"] / 2)
-    border = (near[0][:, None] | near[1])[~observed]
     square, count = np.zeros(bands), 0
     by_pixel = np.zeros((rows, cols))
     low, high = np.inf, -np.inf
@@ -163,6 +157,18 @@ def judged(output, observed, shape, tiling):
         by_pixel[block] = error.mean(axis=0)
         low, high = min(low, right.min()), max(high, right.max())
     mpsnr = float(np.mean(10 * np.log10((high - low) ** 2 * count / square)))
+    cuts = tiles.grid((rows, cols), max(tiling["size"]), tiling["overlap"])
+    return mpsnr, border_ratio(by_pixel, observed, cuts)
+
+
+def border_ratio(by_pixel, observed, cuts):
+    """RMS error of missing pixels near the borders of tiles ÷ that of others as far from the data;
+    by_pixel (rows, cols) is the mean square error."""
+    near = []
+    for edges in cuts[:2]:
+        away = np.arange(edges[-1])[:, None] + 0.5 - np.array(edges[1:-1])
+        near.append(np.abs(away).min(axis=1, initial=edges[-1]) <= cuts.overlap / 2)
+    border = (near[0][:, None] | near[1])[~observed]
     error = by_pixel[~observed]
     far = np.rint(ndimage.distance_transform_edt(~observed)[~observed]).astype(int)
     inner = np.bincount(far[~border], error[~border], far.max() + 1)
@@ -170,7 +176,7 @@ def judged(output, observed, shape, tiling):
     usual = (inner / np.maximum(number, 1))[far[border]]
     comparable = number[far[border]] > 0
     ratio = error[border][comparable].sum() / usual[comparable].sum() if border.any() else 1.0
-    return mpsnr, float(np.sqrt(ratio))
+    return float(np.sqrt(ratio))
 
 
 def main():

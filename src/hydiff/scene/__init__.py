@@ -3,6 +3,7 @@
 masks      walk through the file once: what is observed, what to fill
 plan       tiles over the gaps, as large as memory allows
 decide     once, on a sample of windows: scale, noise, spectral basis, method and blend
+prior      a network that is trained on the scene, for tiles to start from
 tile       fill a tile; what a worker does
 ledger     finished tiles and what they belong to, so that `resume` ends with the same bytes
 assemble   a copy of the input with the blended tiles in its gaps, written in windows
@@ -29,9 +30,9 @@ from hydiff.errors import BadValue
 from hydiff.order import Order
 from hydiff.result import Step
 from hydiff.run import Progress
-from hydiff.scene import assemble, decide, ledger, tile
+from hydiff.scene import assemble, decide, ledger, prior, tile
 from hydiff.scene.masks import Bits
-from hydiff.scene.plan import Limits, Scene, laid_out, limits, tiling, wanted
+from hydiff.scene.plan import Limits, Scene, laid_out, limits, most_beside, tiling, wanted
 
 __all__ = ["Bits", "Filled", "Limits", "fill", "limits", "preview", "wanted"]
 
@@ -78,7 +79,9 @@ def fill(
         belongs = ledger.belongings(source["sha256"], masks, order, scene.cuts, cube)
         ledger.claim(work, belongs)
         decided = decide.decision(scene, order, bounds)
-        _fill_tiles(scene, order, fingerprint(belongs, decided.recipe), run, progress)
+        prior.train(scene, order, run)
+        beside = most_beside(scene, order, bounds)
+        _fill_tiles(scene, order, fingerprint(belongs, decided.recipe), beside, run, progress)
         markers = [json.loads(ledger.marker(work, t).read_text()) for t in scene.planned]
         mosaic = assemble.mosaic(scene)
         filled, changed = assemble.filled_entries(
@@ -121,18 +124,25 @@ def preview(
         }
 
 
-def _fill_tiles(scene: Scene, order: Order, belongs: str, run: Run, progress: Progress) -> None:
-    """Every tile that is not on disk yet, by whoever runs them; the first error ends it."""
+def _fill_tiles(
+    scene: Scene, order: Order, belongs: str, beside: int, run: Run, progress: Progress
+) -> None:
+    """Every tile that is not on disk yet, by whoever runs them; the first error ends it.
+
+    beside: tiles in a task, which a GPU fills side by side.
+    """
     source = scene.cube.path or scene.path
     glance = ledger.glance(source)
     tags = {t.number: fingerprint(belongs, t.number) for t in scene.planned}
     undone = [t for t in scene.planned if not ledger.is_done(scene.work, t, tags[t.number])]
     total, done = len(scene.planned), len(scene.planned) - len(undone)
-    tasks = [tile.task(scene, order, t, tags[t.number], glance) for t in undone]
+    tagged = [tile.Tagged(t, tags[t.number]) for t in undone]
+    parts = [tagged[i : i + beside] for i in range(0, len(tagged), beside)]
+    tasks = [tile.task(scene, order, part, glance) for part in parts]
     for outcome in run(tile.work, tasks):
         if outcome.error is not None:
             raise outcome.error
-        done += 1
+        done += len(parts[outcome.number])
         if progress is not None:
             progress(Step(done, total, None, how=outcome.worker))
 
