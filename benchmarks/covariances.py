@@ -1,13 +1,16 @@
 """`smooth` by tiles: covariances fitted in each tile, or once for the scene.
 
-    python benchmarks/covariances.py        writes benchmarks/results/covariances.csv (ten minutes)
+    python benchmarks/covariances.py [scene tile power]     three minutes of CPU each
+
+Adds to benchmarks/results/covariances.csv.
 
 The scene of `scene.py` at 448 × 448 × 60, a fifth of it missing.  Scale and components are the
 scene's own in both cases; the covariance of a component comes from the tile's window, or from the
-variogram of the whole scene.
+variogram of the whole scene; `power` is one power law for all (`--set s=1.5`), which needs no fit.
 """
 
 import csv
+import sys
 import time
 from pathlib import Path
 
@@ -19,7 +22,7 @@ from hydiff.methods import smooth
 from hydiff.scene.plan import inside
 from scene import border_ratio, gaps, truth
 
-ROOT = Path(__file__).parents[1]
+RESULTS = Path(__file__).parent / "results" / "covariances.csv"
 SHAPE = (60, 448, 448)
 FIELDS = ["covariances", "tile", "mpsnr_missing", "border_ratio", "cpu_seconds"]
 
@@ -47,12 +50,18 @@ def main():
     space = subspace.fit(y[:, known], np.ones((len(y), known.sum()), bool), 24)
     z = np.where(known, space.project(y), 0.0)
     width = np.where(known, 0.0, mask.thickness(~known))
-    pooled = smooth.fit_covariances(z, known)
-    with (ROOT / "benchmarks" / "results" / "covariances.csv").open("w", newline="") as file:
+    kinds = {
+        "scene": smooth.fit_covariances(z, known),
+        "tile": None,
+        "power": [smooth.Covariance(1.5, np.inf, 1.0, 0.0)] * len(z),
+    }
+    with RESULTS.open("a", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(FIELDS)
+        if file.tell() == 0:
+            writer.writerow(FIELDS)
         for size in (96, 192, 144):
-            for name, covariances in (("scene", pooled), ("tile", None)):
+            for name in sys.argv[1:] or kinds:
+                covariances = kinds[name]
                 began = time.process_time()
                 f, cuts = filled(z, known, width, size, covariances)
                 spent = time.process_time() - began

@@ -23,9 +23,7 @@ import tempfile
 import time
 from pathlib import Path
 
-import h5py
 import numpy as np
-import psutil
 from scipy import ndimage
 
 import hydiff
@@ -99,9 +97,11 @@ def gaps(shape):
     return observed
 
 
-def make(path, shape):
+def make(path, shape, observed=None):
+    import h5py
+
     bands, rows, cols = shape
-    observed = gaps(shape)
+    observed = gaps(shape) if observed is None else observed
     with h5py.File(path, "w") as file:
         cube = file.create_dataset("reflectance", (rows, cols, bands), "f4", fillvalue=-9999.0)
         cube.attrs["_FillValue"] = np.array([-9999], "f4")
@@ -117,6 +117,8 @@ def make(path, shape):
 
 def measured(command):
     """Seconds; then of the driver and of its busiest worker: CPU seconds, and peak memory in MB."""
+    import psutil  # here, for the scripts that only want the scene
+
     began, cpu, peaks = time.perf_counter(), {}, {}
     run = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"})
     driver = psutil.Process(run.pid)

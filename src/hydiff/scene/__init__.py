@@ -16,6 +16,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -73,15 +74,17 @@ def fill(
     with io.staging.explained(output, work):
         ledger.prepare(work, resume)
     with ledger.tidied(work), io.staging.explained(output, work):
-        scene, left = laid_out(path, order, bounds, observed, work)
-        source = {"path": str(cube.path), "sha256": provenance.sha256(cube.path or path)}
+        with ThreadPoolExecutor(1) as beside:  # hashing leaves the interpreter to the masks
+            digest = beside.submit(provenance.sha256, cube.path or path)
+            scene, left = laid_out(path, order, bounds, observed, work)
+        source = {"path": str(cube.path), "sha256": digest.result()}
         masks = (scene.seen, scene.target)
         belongs = ledger.belongings(source["sha256"], masks, order, scene.cuts, cube)
         ledger.claim(work, belongs)
         decided = decide.decision(scene, order, bounds)
         prior.train(scene, order, run)
-        beside = most_beside(scene, order, bounds)
-        _fill_tiles(scene, order, fingerprint(belongs, decided.recipe), beside, run, progress)
+        at_once = most_beside(scene, order, bounds)
+        _fill_tiles(scene, order, fingerprint(belongs, decided.recipe), at_once, run, progress)
         markers = [json.loads(ledger.marker(work, t).read_text()) for t in scene.planned]
         mosaic = assemble.mosaic(scene)
         filled, changed = assemble.filled_entries(
@@ -125,11 +128,11 @@ def preview(
 
 
 def _fill_tiles(
-    scene: Scene, order: Order, belongs: str, beside: int, run: Run, progress: Progress
+    scene: Scene, order: Order, belongs: str, at_once: int, run: Run, progress: Progress
 ) -> None:
     """Every tile that is not on disk yet, by whoever runs them; the first error ends it.
 
-    beside: tiles in a task, which a GPU fills side by side.
+    at_once: tiles in a task, which a GPU fills side by side.
     """
     source = scene.cube.path or scene.path
     glance = ledger.glance(source)
@@ -137,7 +140,7 @@ def _fill_tiles(
     undone = [t for t in scene.planned if not ledger.is_done(scene.work, t, tags[t.number])]
     total, done = len(scene.planned), len(scene.planned) - len(undone)
     tagged = [tile.Tagged(t, tags[t.number]) for t in undone]
-    parts = [tagged[i : i + beside] for i in range(0, len(tagged), beside)]
+    parts = [tagged[i : i + at_once] for i in range(0, len(tagged), at_once)]
     tasks = [tile.task(scene, order, part, glance) for part in parts]
     for outcome in run(tile.work, tasks):
         if outcome.error is not None:
