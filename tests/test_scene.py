@@ -302,6 +302,21 @@ def test_tiles_filled_side_by_side_are_those_filled_alone(file, tmp_path):
     assert (tmp_path / "one.bsq").read_bytes() == (tmp_path / "two.bsq").read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("device", "memory", "expected"), [("cpu", PLENTY, 1), ("cuda", PLENTY, 4), ("cuda", 7e8, 1)]
+)
+def test_a_gpu_gets_several_tiles_at_once_as_memory_allows(
+    file, tmp_path, device, memory, expected
+):
+    def run(work, tasks):
+        assert {len(task.tiles) for task in tasks} == {expected}
+        raise Stopped
+
+    order = Order(method="hydiff-ei", settings=TINY, device=device)
+    with pytest.raises(Stopped):
+        scene.fill(file, tmp_path / "out.bsq", order, Limits(memory, tile=48), run=run)
+
+
 def test_tiles_start_from_what_one_network_learned_of_the_scene(file, truth, observed, tmp_path):
     """Without a step of their own they are that network, and it learned something."""
     missing, errors = np.broadcast_to(~observed, truth.shape), {}
