@@ -377,13 +377,14 @@ def covariances(rows):
 
 
 def priors(rows):
-    """What tiles start from down: time, score and what shows of the borders."""
-    yield line("start", "steps of a tile", "wall s", "CPU s", "MPSNR missing", "border", "step")
+    """What tiles start from down: time (CPU seconds without a GPU), score, and the borders."""
+    yield line("device", "start", "steps of a tile", "s", "MPSNR missing", "border", "step")
     yield rule(7)
     for r in rows:
         start = r["start"] if r["updates"] == "0" else f"a prior of {r['updates']} updates"
-        keys = ("steps", "seconds", "cpu_seconds", "mpsnr_missing", "border_ratio", "step_ratio")
-        yield line(start, *(r[key] for key in keys))
+        seconds = "cpu_seconds" if r["device"] == "x86_64" else "seconds"
+        keys = ("steps", seconds, "mpsnr_missing", "border_ratio", "step_ratio")
+        yield line(r["device"], start, *(r[key] for key in keys))
 
 
 def as_it_is(rows):
