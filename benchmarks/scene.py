@@ -69,8 +69,8 @@ RUNS = {
 }
 
 
-def truth(rows, shape):
-    """(rows, cols, bands) of the scene without gaps, float32."""
+def truth(rows, shape, columns=None):
+    """(rows, cols, bands) of the scene without gaps, float32; all columns, or a slice of them."""
     bands, _, cols = shape
     base = np.asarray(bundled.sample().values, np.float32)[:, :144, :144] / 10_000
     at = np.linspace(0, len(base) - 1, bands)
@@ -81,7 +81,7 @@ def truth(rows, shape):
     def mirrored(i):
         return np.where(i // 144 % 2, 143 - i % 144, i % 144)
 
-    r, c = np.arange(rows.start, rows.stop), np.arange(cols)
+    r, c = np.arange(rows.start, rows.stop), np.arange(cols)[columns or slice(None)]
     gain = np.random.default_rng(7).uniform(0.9, 1.1, (20, 20)).astype(np.float32)
     smooth = [np.interp(np.arange(20 * 144), 72 + 144 * np.arange(20), g) for g in gain]
     field = np.array([np.interp(r, 72 + 144 * np.arange(20), g) for g in np.array(smooth).T[c]])

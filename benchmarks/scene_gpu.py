@@ -69,7 +69,7 @@ def planned(known, size):
 def window(tile, shape):
     """(bands, rows, cols) of the scene without gaps."""
     rows, cols = tile.window
-    return truth(rows, shape)[:, cols].transpose(2, 0, 1)
+    return truth(rows, shape, cols).transpose(2, 0, 1)
 
 
 def job_of(seed, tile, common):
@@ -177,7 +177,7 @@ def pairs(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["time", "sizes"])
-    parser.add_argument("--methods", default="anchored, short;hydiff-ei;anchored")
+    parser.add_argument("--methods", default="anchored, short;hydiff-ei", help="between ;")
     parser.add_argument("--tiles", type=int, default=16, help="of the sample")
     parser.add_argument("--seconds", type=float, default=None, help="begin nothing after that")
     parser.add_argument("--rows", type=int, default=None, help="and columns, for a try")
