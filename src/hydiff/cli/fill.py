@@ -240,7 +240,7 @@ def _settings(
         settings["refine"] = refine
     elif refine:
         raise errors.BadValue(
-            "--refine goes with --weights or --prior; without them set steps instead"
+            "--refine goes with trained --weights or --prior; without them set steps instead"
         )
     method = method or ("hydiff-ei" if weights is not None or prior else DEFAULT)
     if method == NAME and (settings or preset is not None):
