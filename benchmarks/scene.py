@@ -23,9 +23,7 @@ import tempfile
 import time
 from pathlib import Path
 
-import h5py
 import numpy as np
-import psutil
 from scipy import ndimage
 
 import hydiff
@@ -71,8 +69,8 @@ RUNS = {
 }
 
 
-def truth(rows, shape):
-    """(rows, cols, bands) of the scene without gaps, float32."""
+def truth(rows, shape, columns=None):
+    """(rows, cols, bands) of the scene without gaps, float32; all columns, or a slice of them."""
     bands, _, cols = shape
     base = np.asarray(bundled.sample().values, np.float32)[:, :144, :144] / 10_000
     at = np.linspace(0, len(base) - 1, bands)
@@ -83,7 +81,7 @@ def truth(rows, shape):
     def mirrored(i):
         return np.where(i // 144 % 2, 143 - i % 144, i % 144)
 
-    r, c = np.arange(rows.start, rows.stop), np.arange(cols)
+    r, c = np.arange(rows.start, rows.stop), np.arange(cols)[columns or slice(None)]
     gain = np.random.default_rng(7).uniform(0.9, 1.1, (20, 20)).astype(np.float32)
     smooth = [np.interp(np.arange(20 * 144), 72 + 144 * np.arange(20), g) for g in gain]
     field = np.array([np.interp(r, 72 + 144 * np.arange(20), g) for g in np.array(smooth).T[c]])
@@ -99,9 +97,11 @@ def gaps(shape):
     return observed
 
 
-def make(path, shape):
+def make(path, shape, observed=None):
+    import h5py
+
     bands, rows, cols = shape
-    observed = gaps(shape)
+    observed = gaps(shape) if observed is None else observed
     with h5py.File(path, "w") as file:
         cube = file.create_dataset("reflectance", (rows, cols, bands), "f4", fillvalue=-9999.0)
         cube.attrs["_FillValue"] = np.array([-9999], "f4")
@@ -117,6 +117,8 @@ def make(path, shape):
 
 def measured(command):
     """Seconds; then of the driver and of its busiest worker: CPU seconds, and peak memory in MB."""
+    import psutil  # here, for the scripts that only want the scene
+
     began, cpu, peaks = time.perf_counter(), {}, {}
     run = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"})
     driver = psutil.Process(run.pid)
@@ -142,12 +144,6 @@ def judged(output, observed, shape, tiling):
     ÷ that elsewhere, at like distance from the data; checks that observed entries are untouched."""
     bands, rows, cols = shape
     cube = hydiff.read(output)
-    cuts = tiles.grid((rows, cols), max(tiling["size"]), tiling["overlap"])
-    near = []
-    for edges in cuts[:2]:
-        away = np.arange(edges[-1])[:, None] + 0.5 - np.array(edges[1:-1])
-        near.append(np.abs(away).min(axis=1, initial=edges[-1]) <= tiling["overlap"] / 2)
-    border = (near[0][:, None] | near[1])[~observed]
     square, count = np.zeros(bands), 0
     by_pixel = np.zeros((rows, cols))
     low, high = np.inf, -np.inf
@@ -163,6 +159,18 @@ def judged(output, observed, shape, tiling):
         by_pixel[block] = error.mean(axis=0)
         low, high = min(low, right.min()), max(high, right.max())
     mpsnr = float(np.mean(10 * np.log10((high - low) ** 2 * count / square)))
+    cuts = tiles.grid((rows, cols), max(tiling["size"]), tiling["overlap"])
+    return mpsnr, border_ratio(by_pixel, observed, cuts)
+
+
+def border_ratio(by_pixel, observed, cuts):
+    """RMS error of missing pixels near the borders of tiles ÷ that of others as far from the data;
+    by_pixel (rows, cols) is the mean square error."""
+    near = []
+    for edges in cuts[:2]:
+        away = np.arange(edges[-1])[:, None] + 0.5 - np.array(edges[1:-1])
+        near.append(np.abs(away).min(axis=1, initial=edges[-1]) <= cuts.overlap / 2)
+    border = (near[0][:, None] | near[1])[~observed]
     error = by_pixel[~observed]
     far = np.rint(ndimage.distance_transform_edt(~observed)[~observed]).astype(int)
     inner = np.bincount(far[~border], error[~border], far.max() + 1)
@@ -170,7 +178,7 @@ def judged(output, observed, shape, tiling):
     usual = (inner / np.maximum(number, 1))[far[border]]
     comparable = number[far[border]] > 0
     ratio = error[border][comparable].sum() / usual[comparable].sum() if border.any() else 1.0
-    return mpsnr, float(np.sqrt(ratio))
+    return float(np.sqrt(ratio))
 
 
 def main():

@@ -376,6 +376,31 @@ def default_fill(rows):
         yield line(r["version"], f"`{r['budget']}`", r["device"], at_once, wall, cpu, peaks)
 
 
+def covariances(rows):
+    """Where covariances come from down, sizes of tiles across: MPSNR of the missing entries."""
+    told = {"tile": "each tile", "scene": "the scene", "power": "none fitted (`--set s=1.5`)"}
+    sizes = sorted(dict.fromkeys(r["tile"] for r in rows), key=int)
+    yield line("covariances of", *(f"`--tile {size}`" for size in sizes), "range", "CPU s")
+    yield rule(len(sizes) + 3)
+    for name in dict.fromkeys(r["covariances"] for r in rows):
+        mine = {r["tile"]: r for r in rows if r["covariances"] == name}
+        scores = [float(r["mpsnr_missing"]) for r in mine.values()]
+        spent = sum(float(r["cpu_seconds"]) for r in mine.values())
+        shown = (mine[size]["mpsnr_missing"] if size in mine else "–" for size in sizes)
+        yield line(told[name], *shown, f"{max(scores) - min(scores):.3f}", f"{spent:.0f}")
+
+
+def priors(rows):
+    """What tiles start from down: time (CPU seconds without a GPU), score, and the borders."""
+    yield line("device", "start", "steps of a tile", "s", "MPSNR missing", "border", "step")
+    yield rule(7)
+    for r in rows:
+        start = r["start"] if r["updates"] == "0" else f"a prior of {r['updates']} updates"
+        seconds = "cpu_seconds" if r["device"] == "x86_64" else "seconds"
+        keys = ("steps", seconds, "mpsnr_missing", "border_ratio", "step_ratio")
+        yield line(r["device"], start, *(r[key] for key in keys))
+
+
 def as_it_is(rows):
     """Every column, under its name."""
     rows = list(rows)
@@ -439,6 +464,10 @@ TABLES = {
     ("benchmarks/results/anchored_gpu.csv", ""): explored,
     ("benchmarks/results/scene.csv", ""): scene_runs,
     ("benchmarks/results/scene.csv", "tiles"): scene_tiles,
+    ("benchmarks/results/covariances.csv", ""): covariances,
+    ("benchmarks/results/prior.csv", ""): priors,
+    ("benchmarks/results/scene_gpu_time.csv", ""): as_it_is,
+    ("benchmarks/results/scene_gpu_sizes.csv", ""): as_it_is,
     ("benchmarks/results/auto_gpu.csv", ""): budgets,
     ("benchmarks/results/auto_time.csv", ""): default_fill,
     ("benchmarks/results/fuzz.csv", ""): as_it_is,

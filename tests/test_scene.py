@@ -13,6 +13,7 @@ from scipy.ndimage import gaussian_filter
 
 import hydiff
 from hydiff import bundled, io, mask, problem, provenance, scene, tiles
+from hydiff.cluster import Outcome
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, HydiffError, NothingObserved, OutputError
 from hydiff.order import Order
@@ -280,6 +281,68 @@ def test_a_recipe_is_used_by_every_tile_and_can_be_replayed(file, tmp_path):
     scene.fill(file, tmp_path / "b.bsq", again, Limits(PLENTY, tile=48))
     one, two = contents(tmp_path / "a.bsq"), contents(tmp_path / "b.bsq")
     assert len(one) == 3 and list(one.values()) == list(two.values())
+
+
+# ── networks ─────────────────────────────────────────────────────────────────────────────────────
+
+TINY = {"steps": 4, "channels": 4, "scales": 2}
+
+
+def test_tiles_filled_side_by_side_are_those_filled_alone(file, tmp_path):
+    order = Order(method="hydiff-ei", settings=TINY, outside="fill", device="cpu")
+    for name, n in (("one", 1), ("two", 2)):
+
+        def by(work, tasks, n=n):
+            for i in range(0, len(tasks), n):
+                some = tasks[i : i + n]
+                work(some[0]._replace(tiles=sum((task.tiles for task in some), ())))
+                yield from (Outcome(i + k, "") for k in range(len(some)))
+
+        scene.fill(file, tmp_path / f"{name}.bsq", order, Limits(PLENTY, tile=48), run=by)
+    assert (tmp_path / "one.bsq").read_bytes() == (tmp_path / "two.bsq").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("device", "memory", "expected"), [("cpu", PLENTY, 1), ("cuda", PLENTY, 4), ("cuda", 7e8, 1)]
+)
+def test_a_gpu_gets_several_tiles_at_once_as_memory_allows(
+    file, tmp_path, device, memory, expected
+):
+    def run(work, tasks):
+        assert {len(task.tiles) for task in tasks} == {expected}
+        raise Stopped
+
+    order = Order(method="hydiff-ei", settings=TINY, device=device)
+    with pytest.raises(Stopped):
+        scene.fill(file, tmp_path / "out.bsq", order, Limits(memory, tile=48), run=run)
+
+
+def test_tiles_start_from_what_one_network_learned_of_the_scene(file, truth, observed, tmp_path):
+    """Without a step of their own they are that network, and it learned something."""
+    missing, errors = np.broadcast_to(~observed, truth.shape), {}
+    for prior in (1, 60):
+        order = Order(
+            method="hydiff-ei", settings=TINY, outside="fill", device="cpu", prior=prior, seed=2
+        )
+        done = scene.fill(file, tmp_path / f"{prior}.bsq", order, Limits(PLENTY, tile=48))
+        errors[prior] = rmse(hydiff.read(tmp_path / f"{prior}.bsq"), truth, missing)
+        assert any(f"{prior} updates" in note for note in done.record["notes"])
+    assert errors[60] < 0.7 * errors[1]
+    again = tmp_path / "again.bsq"
+    with pytest.raises(Stopped):  # it is kept with the tiles
+        scene.fill(file, again, order, Limits(PLENTY, tile=48), progress=stop_after(1))
+    assert (provenance.tiles_path(again) / "prior.npz").exists()
+    scene.fill(file, again, order, Limits(PLENTY, tile=48), resume=True)
+    assert again.read_bytes() == (tmp_path / "60.bsq").read_bytes()
+
+
+def test_a_prior_is_of_methods_that_can_start_from_one():
+    with pytest.raises(BadValue, match="hydiff-ei, not with smooth"):
+        Order(method="smooth", prior=10)
+    with pytest.raises(BadValue, match="give one of them"):
+        Order(method="hydiff-ei", settings={"weights": "x.safetensors"}, prior=10)
+    with pytest.raises(BadValue, match="0 or more"):
+        Order(prior=-1)
 
 
 # ── bounds ───────────────────────────────────────────────────────────────────────────────────────

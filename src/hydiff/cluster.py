@@ -17,6 +17,8 @@ from hydiff.errors import BadValue, HydiffError
 
 ANSWER = 5.0  # seconds that a scheduler has to answer
 RETRIES = 2  # of a task that failed by no fault of the input: a disk or a network that hiccuped
+# Dask samples every worker a hundred times a second, for pages that nobody opens here
+CALM = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "1s"}
 INSTALL = "pip install 'hydiff[scene]'"
 
 
@@ -74,11 +76,13 @@ def crew(
 @contextmanager
 def _local(workers: int) -> Iterator[Any]:
     """One process and one thread each, on this machine only, seen by this machine only."""
+    import dask
     from distributed import Client, LocalCluster
 
     if workers < 1:
         raise BadValue(f"--workers {workers}: expected 1 or more")
     with (
+        dask.config.set(CALM),
         LocalCluster(
             n_workers=workers,
             threads_per_worker=1,

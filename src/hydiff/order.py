@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hydiff import auto
+from hydiff.errors import BadValue
 from hydiff.methods import METHODS, Chosen, choose, settings_dict
 from hydiff.problem import Sigma
 
@@ -60,6 +61,15 @@ class Order:
     flags: str | None = None  # of the quality layer, between commas; None = its usual ones
     detect: bool = False  # also fill suspected damage
     report: bool = False  # also write a page about the fill
+    prior: int = 0  # updates of a network on the scene, which its tiles start from; 0 = none
+
+    def __post_init__(self) -> None:
+        if self.prior < 0:
+            raise BadValue(f"--prior {self.prior}: expected a number of updates, 0 or more")
+        if self.prior and self.method != "hydiff-ei":
+            raise BadValue(f"--prior goes with --method hydiff-ei, not with {self.method}")
+        if self.prior and self.settings.get("weights") is not None:
+            raise BadValue("--prior trains a network, --weights names one: give one of them")
 
     @property
     def chosen(self) -> Chosen | None:

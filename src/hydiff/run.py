@@ -34,6 +34,7 @@ class Common(NamedTuple):
     scale: Scale
     bands: Bools  # (bands,) those that the subspace describes
     space: Subspace | None  # of methods that work on components; fitted to each part when None
+    prior: Mapping[str, Floats] | None = None  # weights of a network that the parts start from
 
 
 class Job(NamedTuple):
@@ -307,7 +308,10 @@ def _start(
 
     place = torch_device(job.device)
     more: dict[str, Any] = {} if state is None else {"resume": state}
-    if getattr(chosen.settings, "weights", None) is not None:
+    prior = None if job.common is None else job.common.prior
+    if prior is not None and job.common is not None and len(y) == job.common.bands.sum():
+        more["initial"] = {name: torch.as_tensor(value) for name, value in prior.items()}
+    elif getattr(chosen.settings, "weights", None) is not None:
         from hydiff.weights import load_weights
 
         more["initial"] = load_weights(chosen.settings, bands=len(y))

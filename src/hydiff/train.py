@@ -104,7 +104,7 @@ def train(
     """
     settings = settings or Training()
     items = measurements(cubes, settings, observed=observed, nodata=nodata)
-    return _updates(items, settings, torch.device(device), resume)
+    return updates(items, settings, torch.device(device), resume)
 
 
 def measurements(
@@ -129,7 +129,7 @@ def measurements(
         values, seen = np.asarray(cube.values, dtype=np.float64)[used], seen[used]
         y = np.zeros(values.shape, np.float32)
         y[seen] = unit_scale(values, seen, np.ones(len(y), bool)).to_unit(values[seen])
-        items += [_item(y[at], seen[at], settings.sigma_y) for at in _crops(seen, settings.crop)]
+        items += [item(y[at], seen[at], settings.sigma_y) for at in _crops(seen, settings.crop)]
     if not items:
         raise BadValue("no cube to train on: give at least one")
     return items
@@ -176,18 +176,21 @@ def _crops(seen: Bools, size: int) -> list[tuple[slice, slice, slice]]:
     return [at for at in windows if seen[at].any()]
 
 
-def _item(y: Array, seen: Bools, sigma_y: float) -> Item:
+def item(y: Array, seen: Bools, sigma_y: float | Array) -> Item:
+    """A crop y (C, H, W), 0 where not seen; sigma_y: one for all bands, or (C,)."""
     square, _ = transforms.to_square(torch.from_numpy(y)[None])
     shared = np.ascontiguousarray(mask.shared(seen)).reshape(1, -1, *seen.shape[1:])
     observed, _ = transforms.to_square(torch.from_numpy(shared))
     inside, _ = transforms.to_square(torch.ones(1, 1, *seen.shape[1:], dtype=torch.bool))
-    sigma = torch.full((1, len(y), 1, 1), sigma_y) if sigma_y > 0 else None
+    noise = np.broadcast_to(np.asarray(sigma_y, np.float32), len(y))
+    sigma = torch.tensor(noise).view(1, -1, 1, 1) if noise.any() else None
     return Item(square, observed, None if bool(inside.all()) else inside, sigma)
 
 
-def _updates(
+def updates(
     items: list[Item], settings: Training, device: torch.device, resume: Tensors | None
 ) -> Iterator[Step]:
+    """`train` on crops that are at hand."""
     bands, per_epoch = items[0].y.shape[1], math.ceil(len(items) / settings.batch)
     f = network.build(bands, channels=settings.channels, scales=settings.scales, seed=settings.seed)
     rng = torch.Generator(device).manual_seed(settings.seed)
@@ -304,7 +307,7 @@ def train_files(
     began = time.perf_counter() - (history[-1]["seconds"] if history else 0)
     with memory_told(device, "take smaller crops (--crop 96) or fewer channels"):
         items = measurements(cubes, settings, nodata=nodata)
-        for step in _updates(items, settings, torch.device(device), state):
+        for step in updates(items, settings, torch.device(device), state):
             numbers = {k: float(v) for k, v in step.log.items()}
             history.append({**numbers, "seconds": time.perf_counter() - began})
             share = share_of(step.done / step.total, history[-1]["seconds"])

@@ -54,6 +54,9 @@ def fill(
     denoise: Annotated[bool, typer.Option("--denoise", help="Replace noisy entries too.")] = False,
     weights: Annotated[Path | None, typer.Option(help="Trained network, by `train`.")] = None,
     refine: Annotated[int, typer.Option(help="Test-time steps from those weights.")] = 0,
+    prior: Annotated[
+        int, typer.Option(help="By tiles: first train on the scene, N updates; see --refine.")
+    ] = 0,
     seed: Seed = 0,
     device: Annotated[str, typer.Option(help="auto | cpu | cuda, for learned methods.")] = "auto",
     engine: Annotated[
@@ -94,7 +97,7 @@ def fill(
     from hydiff.order import Order
 
     ways = {"engine": engine, "precision": precision}
-    method, settings = _settings(method, preset, set_, ways, weights, refine)
+    method, settings = _settings(method, preset, set_, ways, weights, refine, prior)
     order = Order(
         method=method,
         preset=preset,
@@ -119,6 +122,7 @@ def fill(
         flags=flags,
         detect=detect,
         report=report,
+        prior=prior,
     )
     order.chosen  # noqa: B018 - refuses unknown names before any file is read
     bounds = scene.limits(memory, tile, overlap, workers or 1)
@@ -218,6 +222,7 @@ def _settings(
     ways: dict[str, str | None],
     weights: Path | None,
     refine: int,
+    prior: int,
 ) -> tuple[str, dict[str, Any]]:
     """The method and the settings that several options make up together."""
     from hydiff.auto import NAME
@@ -231,11 +236,13 @@ def _settings(
         from hydiff.weights import network_of
 
         settings = {**network_of(weights), "weights": str(weights), "refine": refine} | settings
+    elif prior:
+        settings["refine"] = refine
     elif refine:
         raise errors.BadValue(
-            "--refine goes with trained --weights; without them set steps instead"
+            "--refine goes with trained --weights or --prior; without them set steps instead"
         )
-    method = method or ("hydiff-ei" if weights is not None else DEFAULT)
+    method = method or ("hydiff-ei" if weights is not None or prior else DEFAULT)
     if method == NAME and (settings or preset is not None):
         raise errors.BadValue("--set and --preset belong to one method: name it with --method")
     return method, settings

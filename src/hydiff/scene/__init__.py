@@ -3,6 +3,7 @@
 masks      walk through the file once: what is observed, what to fill
 plan       tiles over the gaps, as large as memory allows
 decide     once, on a sample of windows: scale, noise, spectral basis, method and blend
+prior      a network that is trained on the scene, for tiles to start from
 tile       fill a tile; what a worker does
 ledger     finished tiles and what they belong to, so that `resume` ends with the same bytes
 assemble   a copy of the input with the blended tiles in its gaps, written in windows
@@ -15,6 +16,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,9 +31,9 @@ from hydiff.errors import BadValue
 from hydiff.order import Order
 from hydiff.result import Step
 from hydiff.run import Progress
-from hydiff.scene import assemble, decide, ledger, tile
+from hydiff.scene import assemble, decide, ledger, prior, tile
 from hydiff.scene.masks import Bits
-from hydiff.scene.plan import Limits, Scene, laid_out, limits, tiling, wanted
+from hydiff.scene.plan import Limits, Scene, laid_out, limits, most_beside, tiling, wanted
 
 __all__ = ["Bits", "Filled", "Limits", "fill", "limits", "preview", "wanted"]
 
@@ -72,13 +74,17 @@ def fill(
     with io.staging.explained(output, work):
         ledger.prepare(work, resume)
     with ledger.tidied(work), io.staging.explained(output, work):
-        scene, left = laid_out(path, order, bounds, observed, work)
-        source = {"path": str(cube.path), "sha256": provenance.sha256(cube.path or path)}
+        with ThreadPoolExecutor(1) as beside:  # hashing leaves the interpreter to the masks
+            digest = beside.submit(provenance.sha256, cube.path or path)
+            scene, left = laid_out(path, order, bounds, observed, work)
+        source = {"path": str(cube.path), "sha256": digest.result()}
         masks = (scene.seen, scene.target)
         belongs = ledger.belongings(source["sha256"], masks, order, scene.cuts, cube)
         ledger.claim(work, belongs)
         decided = decide.decision(scene, order, bounds)
-        _fill_tiles(scene, order, fingerprint(belongs, decided.recipe), run, progress)
+        prior.train(scene, order, run)
+        at_once = most_beside(scene, order, bounds)
+        _fill_tiles(scene, order, fingerprint(belongs, decided.recipe), at_once, run, progress)
         markers = [json.loads(ledger.marker(work, t).read_text()) for t in scene.planned]
         mosaic = assemble.mosaic(scene)
         filled, changed = assemble.filled_entries(
@@ -121,18 +127,25 @@ def preview(
         }
 
 
-def _fill_tiles(scene: Scene, order: Order, belongs: str, run: Run, progress: Progress) -> None:
-    """Every tile that is not on disk yet, by whoever runs them; the first error ends it."""
+def _fill_tiles(
+    scene: Scene, order: Order, belongs: str, at_once: int, run: Run, progress: Progress
+) -> None:
+    """Every tile that is not on disk yet, by whoever runs them; the first error ends it.
+
+    at_once: tiles in a task, which a GPU fills side by side.
+    """
     source = scene.cube.path or scene.path
     glance = ledger.glance(source)
     tags = {t.number: fingerprint(belongs, t.number) for t in scene.planned}
     undone = [t for t in scene.planned if not ledger.is_done(scene.work, t, tags[t.number])]
     total, done = len(scene.planned), len(scene.planned) - len(undone)
-    tasks = [tile.task(scene, order, t, tags[t.number], glance) for t in undone]
+    tagged = [tile.Tagged(t, tags[t.number]) for t in undone]
+    parts = [tagged[i : i + at_once] for i in range(0, len(tagged), at_once)]
+    tasks = [tile.task(scene, order, part, glance) for part in parts]
     for outcome in run(tile.work, tasks):
         if outcome.error is not None:
             raise outcome.error
-        done += 1
+        done += len(parts[outcome.number])
         if progress is not None:
             progress(Step(done, total, None, how=outcome.worker))
 

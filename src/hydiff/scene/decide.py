@@ -43,14 +43,24 @@ def decision(scene: Scene, order: Order, bounds: Limits) -> Decided:
 
 def read(work: Path) -> Decided:
     """The decision that was made, from the folder of the scene."""
-    return _from_json(json.loads((work / "decided.json").read_text()))
+    decided = _from_json(json.loads((work / "decided.json").read_text()))
+    if not prior_path(work).exists():
+        return decided
+    with np.load(prior_path(work), allow_pickle=False) as arrays:
+        prior = {name: arrays[name] for name in arrays.files}
+    return decided._replace(common=decided.common._replace(prior=prior))
+
+
+def prior_path(work: Path) -> Path:
+    """Where the network lies that the tiles start from, if there is one."""
+    return work / "prior.npz"
 
 
 def _decide(scene: Scene, order: Order, bounds: Limits) -> Decided:
     cube, chosen = scene.cube, order.chosen
     good = cube.good_bands
     sigma_y = problem.sigma_per_band(order.sigma_y, cube)
-    sample = _sample(scene.planned)
+    sample = spread_over(scene.planned, SAMPLES)
     scale = detector_scale(*_pooled(scene, sample), good, cube.detectors)
     fitted = good & scene.seen.some()
     sigmas, notes, spectra = [], [], []
@@ -86,13 +96,15 @@ def _decide(scene: Scene, order: Order, bounds: Limits) -> Decided:
         recipe, _ = auto.decide_on(
             windows, sigma_y, auto.budget_of(order.budget, job), job, memory=max(room, 0.0)
         )
+    if order.prior:
+        notes.append(f"tiles started from one network, trained on the scene: {order.prior} updates")
     common = Common(scale, fitted, space)
     return Decided(recipe, (sigma * scale.spans).tolist(), common, notes)
 
 
-def _sample(planned: Sequence[Tile]) -> list[Tile]:
-    """Windows spread evenly over the tiles."""
-    at = np.linspace(0, len(planned) - 1, min(SAMPLES, len(planned)))
+def spread_over(planned: Sequence[Tile], count: int) -> list[Tile]:
+    """So many tiles, or all, spread evenly over the scene."""
+    at = np.linspace(0, len(planned) - 1, min(count, len(planned)))
     return [planned[round(i)] for i in at]
 
 
@@ -114,7 +126,7 @@ def _whole(scene: Scene) -> Tile:
 
 
 def _as_json(decided: Decided) -> dict[str, Any]:
-    scale, bands, space = decided.common
+    scale, bands, space, _ = decided.common
     return {
         "recipe": decided.recipe,
         "sigma_y": decided.sigma_y,

@@ -31,7 +31,7 @@ from hydiff.versions import versions
 
 # every name in the folder of the tiles
 OURS = re.compile(
-    r"(tile-\d+|scene|decided)\.(json|npy)(\..*\.part)?|(seen|withheld|target|filled)\.bits"
+    r"(tile-\d+|scene|decided|prior)\.(json|npy|npz)(\..*\.part)?|(seen|withheld|target|filled)\.bits"
 )
 
 

@@ -17,6 +17,9 @@ from hydiff.scene.masks import Bits, aims, scan
 from hydiff.tiles import Box, Grid, Tile
 
 SIZES = (256, 192, 144, 96, 64, 48, 32)  # px, sides of cores that are tried, the largest first
+# The largest of methods that fit covariances to each window: in larger ones one covariance has to
+# serve too much ground (benchmarks/results/covariances.csv), and memory should not show.
+LOCAL, LARGEST_LOCAL = (auto.NAME, "smooth"), 96
 # Peak memory, as single fills took it, rounded up: of the process as such, per pixel of the
 # scene while gaps are measured, and per entry and pixel of a window while it is filled.
 BASE, TORCH_BASE, PLANES = 200e6, 320e6, 100.0
@@ -59,9 +62,9 @@ def limits(
 
 
 def wanted(cube: Cube, order: Order, bounds: Limits) -> bool:
-    """Whether to fill by tiles: it was asked for, or the cube does not fit as one."""
+    """Whether to fill by tiles: something was asked for that means it, or it does not fit whole."""
     whole = base(order) + cost(order, cube.bands, cube.shape[1] * cube.shape[2])
-    return bounds.tile is not None or whole > bounds.memory
+    return bounds.tile is not None or order.prior > 0 or whole > bounds.memory
 
 
 def laid_out(
@@ -108,6 +111,24 @@ def cost(order: Order, bands: int, pixels: int) -> float:
     return pixels * (bands * PER_ENTRY.get(order.method, PER_ENTRY_ELSE) + each)
 
 
+def most_beside(scene: Scene, order: Order, bounds: Limits) -> int:
+    """Tiles that are filled side by side: several where a GPU fits networks, as memory allows."""
+    if not order.learned or not _has_gpu(order.device):
+        return 1
+    from hydiff.engine import MOST_BESIDE
+
+    largest = max((area(t.window) for t in scene.planned), default=0)
+    room = (bounds.memory - base(order)) / max(cost(order, scene.cube.bands, largest), 1.0)
+    return max(1, min(MOST_BESIDE, int(room)))
+
+
+def _has_gpu(device: str) -> bool:
+    """Whether tiles meet a GPU; `auto` looks for one here, which need not be where they go."""
+    import torch
+
+    return device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+
+
 def area(box: Box) -> int:
     rows, cols = (int(s.stop - s.start) for s in box)
     return rows * cols
@@ -133,7 +154,9 @@ def _planned(cube: Cube, order: Order, width: Floats, bounds: Limits) -> tuple[G
     """The largest tiles that fit into memory; BadValue names the least memory that would do."""
     scene = (cube.shape[1], cube.shape[2])
     needs = []
-    for size in SIZES if bounds.tile is None else (bounds.tile,):
+    most = LARGEST_LOCAL if order.method in LOCAL else SIZES[0]
+    sizes = [size for size in SIZES if size <= most] if bounds.tile is None else [bounds.tile]
+    for size in sizes:
         overlap = min(tiles.OVERLAP, size // 2) if bounds.overlap is None else bounds.overlap
         cuts = tiles.grid(scene, size, overlap)
         planned = tiles.plan(cuts, width)

@@ -1,4 +1,5 @@
-"""One tile: read its window, fill it, keep what it says.  All that a worker does.
+"""One tile, or some side by side: read their windows, fill them, keep what they say.  All that a
+worker does.
 
 A task is small and the folder of the scene tells the rest, so that it makes no difference whether
 a tile is filled in this process, in another one, or on another machine that sees the same files.
@@ -6,16 +7,17 @@ a tile is filled in this process, in another one, or on another machine that see
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hydiff import auto, tiles
-from hydiff.cube import Array, Cube
+from hydiff.cube import Array, Bools, Cube
 from hydiff.errors import BadValue
 from hydiff.order import Order
-from hydiff.run import Job, estimate
+from hydiff.run import Estimate, Job, estimate, estimates, estimating
 from hydiff.scene import decide, ledger
 from hydiff.scene.decide import Decided
 from hydiff.scene.masks import Bits
@@ -30,35 +32,33 @@ class Task(NamedTuple):
     target: Bits
     work: Path
     order: Order
-    tile: Tile
-    tag: str  # what the tile belongs to
+    tiles: tuple[Tagged, ...]  # filled side by side
     glance: str  # at the input, by who planned this
     version: str
 
 
-def task(scene: Scene, order: Order, tile: Tile, tag: str, glance: str) -> Task:
-    return Task(
-        scene.path.resolve(),
-        scene.seen,
-        scene.target,
-        scene.work,
-        order,
-        tile,
-        tag,
-        glance,
-        versions()["hydiff"],
-    )
+class Tagged(NamedTuple):
+    tile: Tile
+    tag: str  # what it belongs to
+
+
+def task(scene: Scene, order: Order, tiles: Sequence[Tagged], glance: str) -> Task:
+    version = versions()["hydiff"]
+    path = scene.path.resolve()
+    return Task(path, scene.seen, scene.target, scene.work, order, tuple(tiles), glance, version)
 
 
 def work(task: Task) -> None:
-    """Fill a tile and keep it, unless it is there."""
-    cube = _checked(task)
-    if not ledger.is_done(task.work, task.tile, task.tag):
-        values, told = _fill(task, cube, decide.read(task.work))
-        ledger.keep(task.work, task.tile, task.tag, values, told)
+    """Fill the tiles of a task and keep them, unless they are there."""
+    cube = checked(task)
+    undone = [t for t in task.tiles if not ledger.is_done(task.work, *t)]
+    if undone:
+        filled = _fill(task, cube, [tile for tile, _ in undone], decide.read(task.work))
+        for (tile, tag), (values, told) in zip(undone, filled, strict=True):
+            ledger.keep(task.work, tile, tag, values, told)
 
 
-def _checked(task: Task) -> Cube:
+def checked(task: Task) -> Cube:
     """The scene; refuses other files, and another version, than who planned the tile has."""
     if not task.work.is_dir() or not task.path.exists():
         lacking = task.path if task.work.is_dir() else task.work
@@ -80,34 +80,62 @@ def _checked(task: Task) -> Cube:
     return cube
 
 
-def _fill(task: Task, scene: Cube, decided: Decided) -> tuple[Array, dict[str, Any]]:
-    """(1 or 2, bands, n): the estimate of the gaps' pixels in the support, then its error bars;
-    NaN where nothing is to fill or nothing can be told.  And what the marker says beside it."""
-    order, tile = task.order, task.tile
-    cube, seen, target = window(scene, task.seen, task.target, tile)
-    seed = tiles.seed_of(order.seed, tile.number)
-    job = Job(seed, order.device, order.deterministic, None, False, decided.common)
-    box = inside(tile.support, tile.window)
-    gaps = target[:, box[0], box[1]].any(axis=0)
-    chosen, expected, asked = order.chosen, None, int(target.sum())
-    if chosen is None:
-        found, decision = auto.fill(
-            cube,
-            seen,
-            target,
-            decided.sigma_y,
-            job,
-            recipe=decided.recipe,
-            max_error=order.max_error,
-        )
-        expected = decision.expected
-        target &= ~decision.hopeless
+class Part(NamedTuple):
+    """The window of a tile: arrays (bands, rows, cols) of it."""
+
+    tile: Tile
+    cube: Cube
+    seen: Bools
+    target: Bools
+    job: Job
+
+
+def _fill(
+    task: Task, scene: Cube, some: Sequence[Tile], decided: Decided
+) -> Iterator[tuple[Array, dict[str, Any]]]:
+    """What is kept of each tile, and what its marker says beside it."""
+    order, parts = task.order, []
+    for tile in some:
+        seed = tiles.seed_of(order.seed, tile.number)
+        job = Job(seed, order.device, order.deterministic, None, False, decided.common)
+        parts.append(Part(tile, *window(scene, task.seen, task.target, tile), job))
+    if order.chosen is None:
+        for part in parts:
+            blend, decision = auto.fill(
+                part.cube,
+                part.seen,
+                part.target,
+                decided.sigma_y,
+                part.job,
+                recipe=decided.recipe,
+                max_error=order.max_error,
+            )
+            yield _kept(part, blend, part.target & ~decision.hopeless, decision.expected)
     else:
-        found = estimate(cube, seen, chosen, decided.sigma_y, job)
+        for part, found in zip(parts, _estimates(parts, order, decided), strict=True):
+            yield _kept(part, found, part.target)
+
+
+def _estimates(parts: Sequence[Part], order: Order, decided: Decided) -> list[Estimate]:
+    chosen = order.chosen
+    assert chosen is not None
+    if len(parts) == 1:  # without waiting for torch
+        part = parts[0]
+        return [estimate(part.cube, part.seen, chosen, decided.sigma_y, part.job)]
+    runs = [estimating(p.cube, p.seen, chosen, decided.sigma_y, p.job) for p in parts]
+    return estimates(runs, order.deterministic)
+
+
+def _kept(
+    part: Part, found: Estimate, told: Bools, expected: dict[str, float] | None = None
+) -> tuple[Array, dict[str, Any]]:
+    """(1 or 2, bands, n): the estimate of the gaps' pixels in the support, then its error bars;
+    NaN where nothing is to fill or nothing can be told.  told: what of the target is filled."""
+    rows, cols = inside(part.tile.support, part.tile.window)
+    gaps = part.target[:, rows, cols].any(axis=0)
     layers = [found.values] if found.sigma is None else [found.values, found.sigma]
-    kept = np.stack(
-        [np.where(target, layer, np.nan)[:, box[0], box[1]][:, gaps] for layer in layers]
-    )
+    kept = np.stack([np.where(told, layer, np.nan)[:, rows, cols][:, gaps] for layer in layers])
     entries = int(np.isfinite(kept[0]).sum())
-    told = {"entries": entries, "complete": entries == asked, "bars": len(layers) == 2}
-    return kept, told | {"notes": found.notes, "expected": expected}
+    complete = entries == int(part.target.sum())
+    marks = {"entries": entries, "complete": complete, "bars": len(layers) == 2}
+    return kept, marks | {"notes": found.notes, "expected": expected}
