@@ -26,12 +26,10 @@ from hydiff.problem import (
     targets,
 )
 from hydiff.result import Result
-from hydiff.run import Estimate, Job, Progress, estimate, torch_device
+from hydiff.run import Estimate, Job, Progress, estimate
 
 if TYPE_CHECKING:
     import xarray
-
-__all__ = ["fill", "torch_device"]
 
 
 def fill(

@@ -36,8 +36,8 @@ def train(
     """Train a network on damaged cubes alone, for `fill --weights`; by default for 10 minutes."""
     from rich.progress import Progress
 
-    from hydiff.api import torch_device
     from hydiff.methods import settings_from
+    from hydiff.run import torch_device
     from hydiff.train import Training, train_files
 
     named = {"batch": batch, "crop": crop, "channels": channels, "seed": seed}
