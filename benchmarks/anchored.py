@@ -15,7 +15,7 @@ import json
 import os
 import platform
 import time
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -147,13 +147,6 @@ def row(cell, given, x, seconds, device):
     }
 
 
-def known(path):
-    """Cells that the file already has."""
-    names = [f.name for f in fields(Cell)]
-    rows = [{k: row[k] for k in names} for row in records.read(path)]
-    return {Cell(**r | {"sigma_y": float(r["sigma_y"]), "seed": int(r["seed"])}) for r in rows}
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("suite", choices=SUITES)
@@ -164,7 +157,7 @@ def main():
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     args = parser.parse_args()
     path = args.out / f"anchored_{args.suite}.csv"
-    have = known(path)
+    have = records.known(path, Cell)
     todo = [cell for cell in SUITES[args.suite]() if cell not in have and cell.seed < args.seeds]
     print(f"{len(todo)} cells to do, {len(have)} done", flush=True)
     deadline = time.monotonic() + 60 * args.minutes

@@ -20,7 +20,7 @@ import platform
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -238,13 +238,6 @@ def _row(cell, given, x, seconds, chosen):
 SHOWN = ("method", "scene", "mask", "sigma_y", "seed", "settings", "mpsnr", "mpsnr_raw", "seconds")
 
 
-def known(path):
-    """Cells that the file already has."""
-    names = [f.name for f in fields(Cell)]
-    rows = [{k: row[k] for k in names} for row in records.read(path)]
-    return {Cell(**r | {"sigma_y": float(r["sigma_y"]), "seed": int(r["seed"])}) for r in rows}
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("suite", choices=SUITES)
@@ -254,7 +247,8 @@ def main():
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     args = parser.parse_args()
     path = args.out / f"learned_{args.suite}.csv"
-    have = known(ROOT / "benchmarks" / "results" / path.name) | known(path)
+    have = records.known(ROOT / "benchmarks" / "results" / path.name, Cell)
+    have |= records.known(path, Cell)
     todo = [cell for cell in SUITES[args.suite]() if cell not in have]
     todo = [cell for cell in todo if args.scene in (None, cell.scene)]
     deadline = time.monotonic() + 60 * args.minutes

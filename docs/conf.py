@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from docutils.nodes import SkipNode
+from latex2mathml.converter import convert
 from typer.main import get_command
 
 import hydiff
@@ -13,7 +15,8 @@ HERE = Path(__file__).parent
 project = "hydiff"
 author = copyright = "The hydiff developers"
 release = version = hydiff.__version__
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax"]
+extensions = ["myst_nb", "sphinx.ext.autodoc"]
+html_math_renderer = "mathml"  # browsers draw it by themselves: no script is fetched
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build", "jupyter_execute"]
@@ -85,6 +88,18 @@ def _escaped(text: str) -> str:
     )
 
 
+def inline_math(page, node):
+    """Formulae as MathML, written when the page is built."""
+    page.body.append(convert(node.astext()))
+    raise SkipNode
+
+
+def block_math(page, node):
+    page.body.append(f'<div class="math">{convert(node.astext(), display="block")}</div>')
+    raise SkipNode
+
+
 def setup(app):
+    app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
     (HERE / "reference" / "cli.md").write_text(cli_reference(), encoding="utf-8")
     app.connect("autodoc-process-docstring", plain_docstring)

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 import hydiff
+import lengths
 from conftest import ROOT
 
 PACKAGE = ROOT / "src" / "hydiff"
@@ -27,6 +28,7 @@ ROWS = [
     {"fused"},
     {
         "kernels",
+        "launch",
         "losses",
         "diffusion",
         "network",
@@ -40,7 +42,7 @@ ROWS = [
         "tiles",
     },
     {"checkpoint"},
-    {"io", "mask", "census", "detect", "result", "metrics", "plots", "bundled", "ortho"},
+    {"io", "mask", "census", "detect", "result", "metrics", "ssim", "plots", "bundled", "ortho"},
     {"cluster", "children"},
     {"cube", "errors", "versions"},
 ]
@@ -49,8 +51,9 @@ ALLOWED = {
     ("census", "mask"),
     ("detect", "mask"),
     ("detect", "census"),
-    ("metrics", "mask"),
+    ("metrics", "ssim"),
     ("plots", "metrics"),
+    ("launch", "kernels"),
     ("losses", "diffusion"),
     ("losses", "transforms"),
     ("gaussian", "subspace"),
@@ -64,6 +67,7 @@ TORCH_CORE = {
     "diffusion",
     "engine",
     "fused",
+    "launch",
     "kernels",
 }
 
@@ -102,6 +106,23 @@ def test_imports_point_downward(path):
 def test_no_module_is_called_utils():
     banned = {"utils", "core", "base", "config", "trainer", "helpers", "common"}
     assert not {p.stem for p in PACKAGE.rglob("*.py")} & banned
+
+
+def test_functions_are_short():
+    median, most, _ = lengths.summary([f.lines for f in lengths.functions()])
+    assert (median <= 8, most <= 30) == (True, True), f"median {median}, 90th percentile {most}"
+
+
+def test_a_long_file_has_its_reason():
+    above = {file for file, lines in lengths.files().items() if lines > lengths.LONG_FILE}
+    assert above <= set(lengths.REASONS)
+
+
+def test_docstrings_are_not_counted_and_inner_functions_are(tmp_path):
+    told = '    """One.\n\n    Two.\n    """\n'
+    text = f"def outer():\n{told}    def inner(): return 1\n    return inner\n"
+    (tmp_path / "a.py").write_text(text)
+    assert lengths.functions(tmp_path) == [("a.py", "outer", 3), ("a.py", "inner", 1)]
 
 
 def modules_after(code):

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -251,6 +251,20 @@ def test_rows_come_back_and_a_torn_line_is_cut_off(tmp_path):
         assert records.read(path)[:-1] == rows[: whole[:cut].count(b"\n") - 1]
     with pytest.raises(BadValue, match=r"does not write \(b\)"):
         records.append(path, {}, ("a", "c"))
+
+
+def test_known_cells_are_the_rows_read_back(tmp_path):
+    @dataclass(frozen=True)
+    class Cell:
+        scene: str
+        sigma_y: float
+        seed: int
+
+    path, cell = tmp_path / "cells.csv", Cell("a, b", 0.1, 3)
+    assert records.known(path, Cell) == set()
+    row = {"psnr": 1.0} | asdict(cell)
+    records.append(path, row, list(row))
+    assert records.known(path, Cell) == {cell}
 
 
 def test_rows_of_an_earlier_version_get_its_new_columns(tmp_path):

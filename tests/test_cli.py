@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import save_file
 
 import hydiff
+from hydiff.cli import main
 from hydiff.cube import Cube
 from test_architecture import HEAVY
 
@@ -41,9 +42,13 @@ def hydiff_(*args, cwd=None, code=0, limit=None):
 
 def refused(*args, cwd=None, limit=None):
     """Run a command that must be refused: exit code 2 and one line; that line."""
-    done = hydiff_(*args, cwd=cwd, code=2, limit=limit)
-    lines = [line for line in done.stderr.splitlines() if line.startswith("hydiff: ")]
-    assert len(lines) == 1 and "Traceback" not in done.stderr, done.stderr
+    return one_line(hydiff_(*args, cwd=cwd, code=2, limit=limit).stderr)
+
+
+def one_line(told):
+    """The one line of a refusal on stderr."""
+    lines = [line for line in told.splitlines() if line.startswith("hydiff: ")]
+    assert len(lines) == 1 and "Traceback" not in told, told
     return lines[0]
 
 
@@ -284,7 +289,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_bad_input_is_refused_in_one_line_and_nothing_is_left(case, scene):
+def test_bad_input_is_refused_in_one_line_and_nothing_is_left(case, scene, monkeypatch, capsys):
+    """In this process, for time; the full disk below is refused in one of its own."""
     np.save(scene / "all.npy", np.ones((24, 24), bool))
     np.save(scene / "small.npy", np.ones((5, 7), bool))
     np.save(scene / "other.npy", np.ones((9, 9, 4)))
@@ -293,7 +299,11 @@ def test_bad_input_is_refused_in_one_line_and_nothing_is_left(case, scene):
     (scene / "short.bil").write_bytes((scene / "clean.bil").read_bytes()[:-100])
     before = {p: p.read_bytes() for p in scene.iterdir()}
     args, words = REFUSED[case]
-    assert words in refused(*args, cwd=scene)
+    monkeypatch.chdir(scene)
+    monkeypatch.setattr(sys, "argv", ["hydiff", *args])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2 and words in one_line(capsys.readouterr().err)
     assert {p: p.read_bytes() for p in scene.iterdir()} == before
 
 
@@ -360,8 +370,11 @@ def test_info_on_a_large_file_is_quick_and_small(tmp_path):
 
 
 def test_the_demo_writes_what_it_names(tmp_path):
-    done = hydiff_("demo", "-o", "demo", "--method", "harmonic", cwd=tmp_path)
-    named = [Path(line.split()[1]) for line in done.stdout.splitlines()[-5:]]
-    assert all((tmp_path / path).stat().st_size > 0 for path in named)
+    (tmp_path / "demo").mkdir()
+    stale = [tmp_path / "demo" / name for name in ("filled.tif", "report.html", "before-after.png")]
+    for path in stale:  # twice is fine
+        path.write_text("of an earlier demo")
+    done = hydiff_("demo", "-o", "demo", "--method", "nearest", cwd=tmp_path)
+    named = [tmp_path / line.split()[1] for line in done.stdout.splitlines()[-5:]]
+    assert all(path.stat().st_size > 100 for path in {*named, *stale})
     assert "MPSNR" in done.stdout
-    hydiff_("demo", "-o", "demo", "--method", "nearest", cwd=tmp_path)  # twice is fine

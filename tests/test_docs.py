@@ -256,7 +256,13 @@ def test_docstring_examples(module):
 # ── they build ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_documentation_builds_without_a_warning(tmp_path):
+# what a browser loads by itself; a link in the text is the reader's to follow
+FETCHED = re.compile(
+    r"<(?:script|link|img|iframe|source)\b[^>]*\b(?:src|href)=\"(?:https?:)?//[^>]*>"
+)
+
+
+def test_the_documentation_builds_without_a_warning_and_needs_no_network(tmp_path):
     """Cells are run by the test above; here they are only shown."""
     options = ["-D", "nb_execution_mode=off", "-D", "suppress_warnings=myst-nb.lexer"]
     build = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", *options]
@@ -267,3 +273,7 @@ def test_the_documentation_builds_without_a_warning(tmp_path):
     commands_page = (tmp_path / "reference" / "cli.html").read_text()
     assert all(f"hydiff {name}" in commands_page for name in get_command(app).commands)
     assert "hydiff.fill" in (tmp_path / "reference" / "api.html").read_text()
+    fetched = [told for page in pages for told in FETCHED.findall((tmp_path / page).read_text())]
+    styles = "".join(p.read_text() for p in tmp_path.rglob("*.css"))
+    assert not fetched + re.findall(r"(?:url\(|@import )[\"']?(?:https?:)?//[^)]*", styles)
+    assert "</math>" in (tmp_path / "method.html").read_text()

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from hydiff import io
 from hydiff.cube import Cube
-from hydiff.io import blocks, envi, mat
+from hydiff.io import blocks, envi_header, mat
 
 INTEGERS = ("uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 FLOATS = ("float32", "float64")
@@ -144,11 +144,11 @@ def test_envi_by_hand(data: st.DataObject) -> None:
     text = (
         f"ENVI\n; a comment\nsamples = {shape[2]}\nlines   = {shape[1]}\nbands = {shape[0]}\n"
         f"header offset = {offset}\nfile type = ENVI Standard\n"
-        f"data type = {envi.CODES[dtype.name]}\n"
+        f"data type = {envi_header.CODES[dtype.name]}\n"
         f"interleave = {interleave.upper()}\nbyte order = {int(big)}\n"
         "Sensor Mode = {Push broom,\n two}\nreflectance scale factor = 10000\n"
     )
-    ordered = values.transpose(envi.ORDER[interleave]).astype(dtype.newbyteorder("<>"[big]))
+    ordered = values.transpose(envi_header.ORDER[interleave]).astype(dtype.newbyteorder("<>"[big]))
     with folder() as place:
         (place / data_name).write_bytes(b"\7" * offset + ordered.tobytes())
         (place / header_name).write_text(text)
@@ -164,7 +164,7 @@ def test_envi_by_hand(data: st.DataObject) -> None:
         made = io.write(replace(cube, values=changed), target)
         assert made == [target, place / header_name.replace("x", "y")]
         assert made[1].read_text() == text
-        expected = changed.transpose(envi.ORDER[interleave]).astype(ordered.dtype)
+        expected = changed.transpose(envi_header.ORDER[interleave]).astype(ordered.dtype)
         assert target.read_bytes() == b"\7" * offset + expected.tobytes()
 
 

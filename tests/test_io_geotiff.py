@@ -12,7 +12,7 @@ import rasterio
 
 from hydiff import io
 from hydiff.cube import Cube
-from hydiff.io import geotiff
+from hydiff.io import geotiff_tags
 from test_io import same_values
 
 
@@ -36,7 +36,7 @@ def tagged_tif(path: Path, **profile: Any) -> Path:
 def everything(path: Path) -> dict[str, Any]:
     """All tags of all namespaces, of the file and of its bands, and whatever else it declares."""
     with rasterio.open(path) as dataset:
-        spaces = [ns for ns in dataset.tag_namespaces() if ns not in geotiff.MADE_UP]
+        spaces = [ns for ns in dataset.tag_namespaces() if ns not in geotiff_tags.MADE_UP]
         return {
             "tags": {ns: dataset.tags(ns=ns) for ns in [None, *spaces]},
             "bands": [

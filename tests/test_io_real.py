@@ -18,7 +18,7 @@ from scipy.io import loadmat
 import products
 from hydiff import io
 from hydiff.cube import Cube
-from hydiff.io import envi, geotiff
+from hydiff.io import envi_header, geotiff_tags
 
 DATA = Path(os.environ.get("HYDIFF_DATA") or Path(__file__).parents[2] / "shared" / "data")
 NATIVE = DATA / "native"
@@ -97,7 +97,7 @@ def test_envi_copy_is_the_same_but_for_the_changes(tmp_path: Path) -> None:
 def test_envi_from_scratch_keeps_its_map_info(tmp_path: Path) -> None:
     cube = opened("AV_mastercal_testdata.bsq")
     data, header = io.write(cube, tmp_path / "b.bil")
-    assert envi._parse(header)["map info"] == cube.attrs["map info"]
+    assert envi_header.parse(header)["map info"] == cube.attrs["map info"]
     with rasterio.open(data) as dataset:
         assert dataset.crs == rasterio.CRS.from_epsg(32610)
         assert tuple(dataset.transform)[:6] == cube.transform
@@ -116,7 +116,7 @@ def test_geotiff_copy_keeps_all_tags(tmp_path: Path) -> None:
     with rasterio.open(path) as ours, rasterio.open(cube.path) as theirs:
         assert ours.profile == theirs.profile
         assert ours.tag_namespaces() == theirs.tag_namespaces()
-        for ns in (None, *(ns for ns in theirs.tag_namespaces() if ns not in geotiff.MADE_UP)):
+        for ns in (None, *(ns for ns in theirs.tag_namespaces() if ns not in geotiff_tags.MADE_UP)):
             assert ours.tags(ns=ns) == theirs.tags(ns=ns)
         for i in theirs.indexes:
             assert ours.tags(i) == theirs.tags(i)

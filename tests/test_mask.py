@@ -239,7 +239,7 @@ def test_a_census_names_lines_columns_and_bands():
     assert found.empty_bands == (5, 6) and found.detector_gaps == ((5, 6),)
     assert found.n_gaps == 2, "one cross of five bands, one of band 3"
     assert found.describe() == [
-        "39.1 % of 4 800 entries are missing; from 17.8 to 100.0 % of a band",
+        "39.1 % of 4,800 entries are missing; from 17.8 to 100.0 % of a band",
         "bands 5-6 hold no data at all (a whole detector is lost: left as it is)",
         "2 gaps, widest 4 px",
         "rows 5-7 are missing across the full width",

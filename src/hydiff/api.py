@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from hydiff import auto
 from hydiff.auto import Decision
-from hydiff.cube import Array, Bools, Cube, as_cube
+from hydiff.cube import Array, Bools, Cube, Floats, as_cube
 from hydiff.errors import BadValue, UnknownName
 from hydiff.methods import DEFAULT, Inpaint, choose, settings_dict
 from hydiff.problem import (
@@ -25,12 +26,10 @@ from hydiff.problem import (
     targets,
 )
 from hydiff.result import Result
-from hydiff.run import Job, Progress, estimate, torch_device
+from hydiff.run import Estimate, Job, Progress, estimate
 
 if TYPE_CHECKING:
     import xarray
-
-__all__ = ["fill", "torch_device"]
 
 
 def fill(
@@ -94,14 +93,9 @@ def fill(
     began = time.perf_counter()
     cube = as_cube(data).load()
     check_numbers(cube)
-    by_recipe = auto.read_recipe(recipe) if recipe is not None else None
-    validated = method == auto.NAME
-    check_request(method, preset, settings, budget, by_recipe, max_error)
-    if settings.get("weights") is not None:
-        from hydiff.weights import network_of
-
-        settings = network_of(settings["weights"]) | settings
-    chosen = None if validated else choose(method, preset, settings)
+    told = None if recipe is None else auto.read_recipe(recipe)
+    check_request(method, preset, settings, budget, told, max_error)
+    chosen = None if method == auto.NAME else choose(method, preset, with_network(settings))
     seen = observed_entries(cube, observed, nodata)
     if outside is None:
         outside = "fill" if cube.path is None else "keep"
@@ -113,47 +107,36 @@ def fill(
         outside=outside,
         fill_clouds=fill_clouds,
     )
-
-    sigma_y = sigma_per_band(sigma_y, cube)
-    keep = None if checkpoint is None else Path(checkpoint)
-    job = Job(seed, device, deterministic, keep, resume)
+    noise = sigma_per_band(sigma_y, cube)
+    job = Job(seed, device, deterministic, None if checkpoint is None else Path(checkpoint), resume)
     decision: Decision | None = None
     if chosen is None:
         found, decision = auto.fill(
             cube,
             seen,
             target,
-            sigma_y,
+            noise,
             job,
             budget=budget,
-            recipe=by_recipe,
+            recipe=told,
             max_error=max_error,
             progress=progress,
         )
     else:
-        found = estimate(cube, seen, chosen, sigma_y, job, progress)
+        found = estimate(cube, seen, chosen, noise, job, progress)
     name = auto.NAME if chosen is None else chosen.name
-    if (unreached := target & np.isnan(found.values)).any():
-        left[f"out of reach of {name}"] = int(unreached.sum())
-        target &= ~unreached
-    if decision is not None and (hopeless := target & decision.hopeless).any():
-        left[f"expected error above {max_error:g}"] = int(hopeless.sum())
-        target &= ~hopeless
+    for reason, entries in _given_up(found, decision, name, max_error):
+        if (kept := target & entries).any():
+            left[reason] = int(kept.sum())
+            target &= ~entries
 
-    # whose value is the method's, not the file's: the gaps, and what noise has touched
-    values = np.asarray(cube.values, dtype=np.float64)
     trusted = target | (seen & (found.sigma_y > 0)[:, None, None])
-    out = np.where(seen, values, np.nan)
-    out[trusted] = found.values[trusted]
     written, changed = into_dtype(cube, found.values, trusted if denoise else target, nodata)
-    kind = float_for(cube.dtype)
-    bars = None
-    if found.sigma is not None:
-        bars = np.where(target, found.sigma, np.nan).astype(kind, copy=False)
+    floats = partial(np.asarray, dtype=float_for(cube.dtype))
     return Result(
         cube=replace(cube, values=written),
-        values=out.astype(kind, copy=False),
-        raw=found.values.astype(kind, copy=False),
+        values=floats(_composed(cube, seen, trusted, found.values)),
+        raw=floats(found.values),
         filled=target,
         left=left,
         method=name,
@@ -163,10 +146,38 @@ def fill(
         seed=seed,
         seconds=time.perf_counter() - began,
         notes=[*found.notes, *(f"{n} filled entries {how}" for how, n in changed.items())],
-        sigma=bars,
+        sigma=None if found.sigma is None else floats(np.where(target, found.sigma, np.nan)),
         expected=None if decision is None else decision.expected,
         recipe=None if decision is None else decision.recipe,
     )
+
+
+def with_network(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings; with trained weights among them, the size of the network is the file's."""
+    if settings.get("weights") is None:
+        return dict(settings)
+    from hydiff.weights import network_of
+
+    return {**network_of(settings["weights"]), **settings}
+
+
+def _given_up(
+    found: Estimate, decision: Decision | None, name: str, max_error: float | None
+) -> Iterator[tuple[str, Bools]]:
+    """Entries (bands, rows, cols) that are left missing after all, with the reason."""
+    yield f"out of reach of {name}", np.isnan(found.values)
+    if decision is not None and max_error is not None:
+        yield f"expected error above {max_error:g}", decision.hopeless
+
+
+def _composed(cube: Cube, seen: Bools, trusted: Bools, estimate: Floats) -> Floats:
+    """The estimate where it is trusted: in the gaps, and where noise has touched what was seen.
+
+    Elsewhere the cube's own values; NaN where neither has one.
+    """
+    values = np.where(seen, np.asarray(cube.values, dtype=np.float64), np.nan)
+    values[trusted] = estimate[trusted]
+    return values
 
 
 def check_request(

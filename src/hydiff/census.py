@@ -61,7 +61,7 @@ class Census:
     def describe(self) -> list[str]:
         """A few lines for a person."""
         if self.missing == 0:
-            return [f"nothing is missing in {_count(self.entries)} entries"]
+            return [f"nothing is missing in {self.entries:,} entries"]
         return [*_describe_amount(self), *_describe_gaps(self), *_describe_lines(self)]
 
 
@@ -184,15 +184,11 @@ def frames(lines: Iterable[int]) -> str:
     return f" ({count} frame{'s' * (count > 1)} of {FRAME} lines)"
 
 
-def _count(n: int) -> str:
-    return f"{n:,}".replace(",", " ")
-
-
 def _describe_amount(c: Census) -> Iterator[str]:
     low, high = (f"{100 * f(c.missing_share):.1f}" for f in (min, max))
     who = "as much in each band" if low == high else f"from {low} to {high} % of a band"
     who = "all bands share the mask" if c.shared else who
-    yield f"{100 * c.missing / c.entries:.1f} % of {_count(c.entries)} entries are missing; {who}"
+    yield f"{100 * c.missing / c.entries:.1f} % of {c.entries:,} entries are missing; {who}"
     if c.empty_bands:
         run = " (a whole detector is lost: left as it is)" if c.detector_gaps else ""
         yield f"{named('band', c.empty_bands, 'holds', 'hold')} no data at all{run}"
@@ -200,11 +196,11 @@ def _describe_amount(c: Census) -> Iterator[str]:
 
 def _describe_gaps(c: Census) -> Iterator[str]:
     if c.n_gaps:
-        yield f"{_count(c.n_gaps)} gap{'s' * (c.n_gaps > 1)}, widest {c.widest:.0f} px"
+        yield f"{c.n_gaps:,} gap{'s' * (c.n_gaps > 1)}, widest {c.widest:.0f} px"
     if c.outside:
         yield (
-            f"{_count(c.outside)} missing entries lie outside: no line joins observed pixels "
-            f"across them; {_count(c.inside)} lie inside"
+            f"{c.outside:,} missing entries lie outside: no line joins observed pixels "
+            f"across them; {c.inside:,} lie inside"
         )
 
 

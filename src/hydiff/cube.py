@@ -265,12 +265,6 @@ class Cube:
             return np.zeros(values.shape, bool)
         return self.withheld_rule(values)
 
-    def to_unit_range(self, observed: Bools) -> tuple[Floats, Scale]:
-        """Values as float64 on the unit range, and the scale that brings them back."""
-        values = np.asarray(self.values, dtype=np.float64)
-        scale = unit_scale(values, observed, self.good_bands)
-        return scale.to_unit(values), scale
-
     def to_xarray(self) -> xarray.DataArray:
         """A DataArray (band, y, x); a cube that came from a DataArray gets its own form back."""
         import xarray

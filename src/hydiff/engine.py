@@ -5,7 +5,7 @@ again and again, in one of three ways that give the same numbers but for roundin
 
     eager   kernel by kernel, as torch does it: the reference
     graph   the same kernels, recorded once as a CUDA graph and replayed: no cost of launching
-    fused   such a graph, with the network's small kernels fused into few (`fused`, `kernels`)
+    fused   such a graph, with the network's small kernels fused into few (`fused`, `launch`)
 
 `side_by_side` advances several fits on one GPU, each with its own weights, statistics and stream.
 """

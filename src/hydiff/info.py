@@ -9,18 +9,11 @@ import numpy as np
 from hydiff.census import ranges
 from hydiff.cube import Cube
 from hydiff.io import quality
+from hydiff.io.headers import FIELDS, LAYOUT, canonical
 
 WHOLE = 64 * 2**20  # bytes up to which every value is looked at
 SAMPLED_ROWS = 16  # beyond that, so many evenly spaced rows
 SAMPLED = 32 * 2**20  # or, of a chunked file, chunks of so many bytes in all
-
-
-# header keys that the fields above stand for
-SHOWN = {
-    "bands", "lines", "samples", "byte order", "data type", "interleave", "header offset",
-    "file type", "wavelength", "wavelength units", "fwhm", "bbl", "band names", "map info",
-    "coordinate system string", "data ignore value",
-}  # fmt: skip
 
 
 def facts(cube: Cube) -> dict[str, Any]:
@@ -137,7 +130,8 @@ def _others(cube: Cube) -> set[str]:
     """Names of what the file says besides the above."""
     tags = cube.attrs.get("geotiff", {}).get("tags", {})
     named = {str(k) for k, v in cube.attrs.items() if isinstance(v, str | list | int | float)}
-    return (named | {key for space in tags.values() for key in space}) - SHOWN
+    named |= {key for space in tags.values() for key in space}
+    return {key for key in named if canonical(key) not in LAYOUT | FIELDS}
 
 
 def flagged(cube: Cube, layer: quality.Quality) -> list[str]:

@@ -16,13 +16,12 @@ from scipy import ndimage, special
 
 from hydiff.cube import Array, Bools, Cube, Floats, Scale, as_cube
 from hydiff.errors import BadValue, ShapeMismatch
+from hydiff.ssim import ssim_map
 
 if TYPE_CHECKING:
     import xarray
 
 CAP = 100.0  # dB; a perfect band would be infinite and swallow the mean
-RADIUS = 5  # of the 11 x 11 SSIM window
-_TAPS = np.exp(-0.5 * (np.arange(-RADIUS, RADIUS + 1) / 1.5) ** 2)
 
 # half widths of the 50, 80 and 95 % intervals of a Gaussian, in σ
 NORMAL_QUANTILES = (0.6744897501960817, 1.2815515655446004, 1.959963984540054)
@@ -46,19 +45,6 @@ def psnr_per_band(x: Array, truth: Array, where: Bools | None = None) -> Floats:
 def mpsnr(x: Array, truth: Array, where: Bools | None = None) -> float:
     """Mean PSNR in dB over the bands that have counted entries."""
     return _mean(psnr_per_band(x, truth, where))
-
-
-def ssim_map(x: Array, truth: Array) -> Floats:
-    """(bands, rows, cols) structural similarity of the window centred on each entry.
-
-    Gaussian 11 x 11 windows of sigma 1.5, K 0.01 and 0.03, data range 1, population covariance.
-    NaN where the window leaves the image or its centre is not comparable; other entries that are
-    not comparable get no weight in the windows that touch them.
-    """
-    result = np.full(np.shape(truth), np.nan)
-    for band, (a, b) in enumerate(zip(x, truth, strict=True)):
-        result[band] = _ssim_of_band(np.asarray(a, np.float64), np.asarray(b, np.float64))
-    return result
 
 
 def mssim(x: Array, truth: Array, where: Bools | None = None) -> float:
@@ -364,31 +350,6 @@ def _cosine(a: Floats, b: Floats) -> Floats:
     """(pixels,) cosine between spectra (bands, pixels); NaN where one of them is zero."""
     norms = np.linalg.norm(a, axis=0) * np.linalg.norm(b, axis=0)
     return np.clip(_ratio(np.einsum("bp,bp->p", a, b), norms), -1, 1)
-
-
-def _ssim_of_band(x: Floats, truth: Floats) -> Floats:
-    seen = _counted(x, truth, None)
-    a, b = np.where(seen, x, 0.0), np.where(seen, truth, 0.0)
-    weight = _blur(seen.astype(np.float64))
-
-    def local(v: Floats) -> Floats:
-        return _ratio(_blur(v), weight)
-
-    mean_a, mean_b = local(a), local(b)
-    var_a, var_b = local(a * a) - mean_a**2, local(b * b) - mean_b**2
-    covariance = local(a * b) - mean_a * mean_b
-    c1, c2 = 0.01**2, 0.03**2
-    luminance = (2 * mean_a * mean_b + c1) / (mean_a**2 + mean_b**2 + c1)
-    similarity = luminance * (2 * covariance + c2) / (var_a + var_b + c2)
-    inner = np.zeros(seen.shape, bool)
-    inner[RADIUS:-RADIUS, RADIUS:-RADIUS] = True  # windows that lie inside the image
-    return np.where(seen & inner, similarity, np.nan)
-
-
-def _blur(image: Floats) -> Floats:
-    taps = _TAPS / _TAPS.sum()
-    rows = ndimage.correlate1d(image, taps, axis=0, mode="constant")
-    return ndimage.correlate1d(rows, taps, axis=1, mode="constant")
 
 
 def _distance_to(observed: Bools) -> Floats:

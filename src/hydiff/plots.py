@@ -267,11 +267,7 @@ def rgb_shown(
     wavelengths: Array | None, observed: Bools, units: str | None = None
 ) -> tuple[int, int, int]:
     """`rgb_bands` of a cube, each moved to the nearest band with observed (bands, rows, cols)."""
-    return _alive(rgb_bands(wavelengths, len(observed), units), observed)
-
-
-def _alive(rgb: tuple[int, int, int], observed: Bools) -> tuple[int, int, int]:
-    """Each band, or the nearest one with observed pixels when it has none."""
+    rgb = rgb_bands(wavelengths, len(observed), units)
     alive = np.flatnonzero(observed.any(axis=(1, 2)))
     if alive.size == 0:
         return rgb

@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hydiff import mask, noise
 from hydiff.cube import Array, Bools, Cube, Floats, Scale, equals, representable
 from hydiff.errors import BadValue, NothingObserved, ShapeMismatch, UnknownName
+from hydiff.mask import Ints
 
 Sigma = float | str | Sequence[float] | Array | Mapping[str, float]
-Ints = NDArray[np.intp]
 
 NOTHING = "every entry is missing: there is nothing to fill from; check --nodata and the mask"
 # why entries are left missing

@@ -22,7 +22,7 @@ from hydiff import io
 from hydiff.cube import Array, Bools
 from hydiff.errors import ShapeMismatch
 from hydiff.io.parsing import parsing
-from hydiff.metrics import NORMAL_QUANTILES
+from hydiff.metrics import NORMAL_QUANTILES, Calibration, calibration
 from hydiff.result import Result
 from hydiff.versions import versions
 
@@ -133,6 +133,15 @@ def intervals_of(path: Path) -> Sequence[float]:
         return NORMAL_QUANTILES  # no record of `auto`: take Gaussians
     sound = len(widths) == len(NORMAL_QUANTILES) and np.isfinite(widths).all()
     return widths.tolist() if sound else NORMAL_QUANTILES
+
+
+def calibrated(path: Path, values: Array, truth: Array) -> Calibration | None:
+    """How the error bars beside a fill held against the truth; None where there are none.
+
+    values, truth: (bands, rows, cols) of the fill and of the truth, in the file's unit.
+    """
+    sigma = companions(path, values.shape).get("sigma")
+    return None if sigma is None else calibration(values, truth, sigma, intervals_of(path))
 
 
 def record(result: Result, command: Sequence[str] = ()) -> dict[str, Any]:

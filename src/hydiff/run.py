@@ -317,7 +317,7 @@ def _start(
         more["initial"] = load_weights(chosen.settings, bands=len(y))
     return chosen.inpaint(
         torch.as_tensor(y, dtype=torch.float32, device=place),
-        torch.as_tensor(observed, device=place),
+        torch.tensor(observed, device=place),  # a copy: it may be read-only
         torch.as_tensor(sigma, dtype=torch.float32, device=place),
         chosen.settings,
         rng=torch.Generator(place).manual_seed(job.seed),

@@ -70,13 +70,9 @@ def print_json(value: Any) -> None:
 
 
 def number(value: float | None) -> str:
-    return (
-        "–"
-        if value is None or value != value
-        else f"{value:.4g}"
-        if abs(value) < 10
-        else f"{value:.2f}"
-    )
+    if value is None or value != value:
+        return "–"
+    return f"{value:.4g}" if abs(value) < 10 else f"{value:.2f}"
 
 
 def share(missing: Bools) -> str:

@@ -20,7 +20,7 @@ from hydiff.bench import bars, scenes, uses
 from hydiff.checkpoint import fingerprint
 from hydiff.cube import Bools, Floats, as_cube
 from hydiff.methods import METHODS, choose, settings_dict
-from hydiff.run import Job, estimates, estimating
+from hydiff.run import Job, estimates, estimating, torch_device
 from hydiff.versions import versions
 
 INPUT = "input"  # the zero-filled measurement itself
@@ -310,7 +310,7 @@ def trained(cell: Cell, folder: Path, device: str) -> dict[str, Any]:
     changes = {k: v for k, v in cell.changes.items() if k in ("channels", "scales")}
     settings = Training(crop=scenes.SPLIT // 2, **changes)
     output = folder / "model.safetensors"
-    train_files(paths, output, settings, minutes=minutes, device=api.torch_device(device))
+    train_files(paths, output, settings, minutes=minutes, device=torch_device(device))
     return {"weights": str(output)}
 
 
@@ -344,4 +344,4 @@ def device_of(method: str, device: str) -> str:
 
 def _on_gpu(method: str, device: str) -> bool:
     may = method == auto.NAME or (method in METHODS and METHODS[method].backend == "torch")
-    return may and device != "cpu" and api.torch_device(device).type == "cuda"
+    return may and device != "cpu" and torch_device(device).type == "cuda"

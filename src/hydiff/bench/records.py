@@ -6,14 +6,15 @@ import csv
 import errno
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_type_hints
 
 from hydiff.errors import BadValue
 from hydiff.io.staging import explained, staged
 
 Row = dict[str, str]
+Cell = TypeVar("Cell")
 
 
 def append(path: Path, row: Mapping[str, Any], columns: Sequence[str]) -> None:
@@ -59,6 +60,12 @@ def read(path: Path) -> list[Row]:
     whole = text[: text.rfind(b"\n") + 1].decode()
     rows = list(csv.DictReader(io.StringIO(whole)))
     return [row for row in rows if None not in row and None not in row.values()]
+
+
+def known(path: Path, cell: Callable[..., Cell]) -> set[Cell]:
+    """The cells that a file has: its rows as the dataclass whose fields are columns of them."""
+    kinds = get_type_hints(cell)
+    return {cell(**{name: kind(row[name]) for name, kind in kinds.items()}) for row in read(path)}
 
 
 def mend(path: Path) -> None:

@@ -76,15 +76,6 @@ def bench(
     if quick:
         output = output / "quick"  # never among real results
         err.print(benchmark.QUICK_NOTE)
-
-    def told(done: int, total: int, cell: Any, row: Any) -> None:
-        place = f"{cell.scene}, {cell.mask}, σ_y {cell.sigma_y}, seed {cell.seed}"
-        err.print(
-            f"{done}/{total} {cell.method} {cell.settings}: {place}: "
-            f"{row['all_mpsnr']:.2f} dB, {row['seconds']:.1f} s, {row['beside']} side by side",
-            markup=False,
-        )
-
     if dry_run:
         for line in _outlook(benchmark.outlook(name, output, plan, device)):
             out.print(line, markup=False)
@@ -109,11 +100,21 @@ def bench(
             workers=workers,
             beside=beside,
             parquet=parquet,
-            told=told,
+            told=_told,
         )
     out.print("\n".join(str(path) for path in made), markup=False)
     if quick:
         out.print(benchmark.QUICK_NOTE)
+
+
+def _told(done: int, total: int, cell: Any, row: Any) -> None:
+    """A line for a cell that is done."""
+    place = f"{cell.scene}, {cell.mask}, σ_y {cell.sigma_y}, seed {cell.seed}"
+    err.print(
+        f"{done}/{total} {cell.method} {cell.settings}: {place}: "
+        f"{row['all_mpsnr']:.2f} dB, {row['seconds']:.1f} s, {row['beside']} side by side",
+        markup=False,
+    )
 
 
 def _outlook(found: list[Any]) -> Iterator[str]:

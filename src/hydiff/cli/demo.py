@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
@@ -12,6 +12,10 @@ from rich.table import Table
 
 from hydiff.cli.options import Seed
 from hydiff.terminal import err, number, out, progress_bar, size
+
+if TYPE_CHECKING:
+    from hydiff.cube import Bools, Cube
+    from hydiff.result import Result
 
 
 def demo(
@@ -22,7 +26,7 @@ def demo(
     seed: Seed = 0,
 ) -> None:
     """Damage the bundled scene, fill it, score the fill against the truth, draw and report it."""
-    from hydiff import api, bundled, io, metrics, plots, provenance, report, simulate
+    from hydiff import api, bundled, io, plots, provenance, report, simulate
     from hydiff.methods import DEFAULT
 
     truth = bundled.sample()
@@ -36,12 +40,7 @@ def demo(
     err.print(f"filled with {result.method} in {result.seconds:.1f} s")
     err.print("\n".join(result.notes), "\n", markup=False)
 
-    columns = {result.method: result, "band mean": floor}
-    scores = {name: metrics.score(r.values, truth, missing) for name, r in columns.items()}
-    table = Table("", *(f"{name}, {part}" for name in columns for part in ("all", "gaps")))
-    for rows in zip(*(s.table() for s in scores.values()), strict=True):
-        table.add_row(rows[0][0], *(number(v) for _, *pair in rows for v in pair))
-    out.print(table)
+    _print_scores({result.method: result, "band mean": floor}, truth, missing)
 
     with io.staging.explained(output, output):
         output.mkdir(parents=True, exist_ok=True)
@@ -64,3 +63,13 @@ def demo(
     out.print(f"filled    {made[0]}\nwhich     {made[-2]}\nhow       {made[-1]}")
     if result.sigma is not None:
         out.print(f"how sure  {provenance.sigma_path(cube)}")
+
+
+def _print_scores(results: dict[str, Result], truth: Cube, missing: Bools) -> None:
+    from hydiff import metrics
+
+    scores = [metrics.score(result.values, truth, missing).table() for result in results.values()]
+    table = Table("", *(f"{name}, {part}" for name in results for part in ("all", "gaps")))
+    for rows in zip(*scores, strict=True):
+        table.add_row(rows[0][0], *(number(v) for _, *pair in rows for v in pair))
+    out.print(table)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -128,87 +128,93 @@ def fill(
     bounds = scene.limits(memory, tile, overlap, workers or 1)
     paths = archive.inputs_of(inputs)
     many = len(paths) > 1 or archive.is_pattern(inputs[0]) or job.is_plain_folder(output)
-    if dry_run and not many:
-        by_tiles = workers is not None or scheduler is not None
-        print_json(job.preview(paths[0], output, order, bounds, by_tiles=by_tiles, say=_say))
-        return
+    call = Call(paths, output, order, bounds, band_mask, resume, overwrite, json_)
     if dry_run:
-        print_json({"method": method, "inputs": [str(path) for path in paths]})
+        _preview(call, many, by_tiles=workers is not None or scheduler is not None)
         return
-    asked = {"resume": resume, "overwrite": overwrite, "command": sys.argv}
     if not many:  # before workers are started for nothing
         job.check_outputs(paths[0], output, overwrite, report)
     with cluster.crew(workers, scheduler, gpu=order.learned, say=_say) as run:
-        if many:
-            _fill_many(paths, output, order, bounds, run, band_mask, json_, asked)
-        else:
-            _fill_one(paths[0], output, order, bounds, run, band_mask, json_, asked)
+        (_fill_many if many else _fill_one)(call, run)
 
 
-def _fill_one(
-    input: Path,
-    output: Path,
-    order: Order,
-    bounds: Limits,
-    run: Run | None,
-    band_mask: Path | None,
-    json_: bool,
-    asked: dict[str, Any],
-) -> None:
+class Call(NamedTuple):
+    """An order, with where it reads and writes, how it goes about it, and how the end is told."""
+
+    inputs: list[Path]
+    output: Path  # a folder for several inputs
+    order: Order
+    bounds: Limits
+    band_mask: Path | None
+    resume: bool
+    overwrite: bool
+    json: bool
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What a fill of one file and one of many are told by the same names."""
+        return {"resume": self.resume, "overwrite": self.overwrite, "command": sys.argv}
+
+
+def _preview(call: Call, many: bool, *, by_tiles: bool) -> None:
     from hydiff import job
 
+    if many:
+        print_json({"method": call.order.method, "inputs": [str(path) for path in call.inputs]})
+        return
+    (path,) = call.inputs
+    told = job.preview(path, call.output, call.order, call.bounds, by_tiles=by_tiles, say=_say)
+    print_json(told)
+
+
+def _fill_one(call: Call, run: Run | None) -> None:
+    from hydiff import job
+
+    (path,) = call.inputs
     with progress_bar("tiles" if run else "") as progress:
         made, record = job.fill_file(
-            input,
-            output,
-            order,
-            bounds,
+            path,
+            call.output,
+            call.order,
+            call.bounds,
             run=run,
-            band_mask=band_mask,
+            band_mask=call.band_mask,
             say=_say,
             progress=progress,
-            **asked,
+            **call.asked,
         )
-    if json_:
+    if call.json:
         print_json(record | {"outputs": [str(path) for path in made]})
     elif "method" not in record:
-        out.print(f"{input} has no gaps: {output} is a verbatim copy", markup=False)
+        out.print(f"{path} has no gaps: {call.output} is a verbatim copy", markup=False)
     else:
         print_summary(record, made)
 
 
-def _fill_many(
-    inputs: list[Path],
-    folder: Path,
-    order: Order,
-    bounds: Limits,
-    run: Run | None,
-    band_mask: Path | None,
-    json_: bool,
-    asked: dict[str, Any],
-) -> None:
+def _fill_many(call: Call, run: Run | None) -> None:
     """Ends with exit code 1 if some could not be filled."""
     from hydiff import archive
     from hydiff.cluster import in_turn
 
-    if band_mask is not None:
+    if call.band_mask is not None:
         raise errors.BadValue("--band-mask belongs to one cube: fill that one by itself")
     with progress_bar("granules") as progress:
         rows = archive.fill_all(
-            inputs,
-            folder,
-            order,
-            bounds,
+            call.inputs,
+            call.output,
+            call.order,
+            call.bounds,
             run=run or in_turn,
             progress=progress,
             say=_say,
-            **asked,
+            **call.asked,
         )
     failed = [row for row in rows if row.status == "failed"]
-    if json_:
+    if call.json:
         print_json([row._asdict() for row in rows])
     else:
-        out.print(f"{len(rows) - len(failed)} of {len(rows)} done: {folder / archive.MARKDOWN}")
+        table = call.output / archive.MARKDOWN
+        out.print(f"{len(rows) - len(failed)} of {len(rows)} done: {table}")
         for row in failed:
             out.print(f"failed: {row.input}: {row.error}", markup=False)
     if failed:
@@ -225,6 +231,7 @@ def _settings(
     prior: int,
 ) -> tuple[str, dict[str, Any]]:
     """The method and the settings that several options make up together."""
+    from hydiff.api import with_network
     from hydiff.auto import NAME
     from hydiff.methods import DEFAULT
 
@@ -233,9 +240,7 @@ def _settings(
     if weights is not None:
         if method not in (None, "hydiff-ei"):
             raise errors.BadValue(f"--weights goes with --method hydiff-ei, not with {method}")
-        from hydiff.weights import network_of
-
-        settings = {**network_of(weights), "weights": str(weights), "refine": refine} | settings
+        settings = with_network({"weights": str(weights), "refine": refine} | settings)
     elif prior:
         settings["refine"] = refine
     elif refine:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
 import typer
 
-from hydiff.cli.options import Flags, Json, Overwrite, Quality, Var, detected
+from hydiff import errors
+from hydiff.cli.options import Flags, Json, Overwrite, Quality, Var
 from hydiff.terminal import out, print_json, share
+
+if TYPE_CHECKING:
+    from hydiff.cube import Bools, Cube
+    from hydiff.detect import Suggestion
 
 
 def mask(
@@ -29,6 +36,7 @@ def mask(
     """Take a census of the gaps, and suggest damage that the file does not declare."""
     from hydiff import io
     from hydiff.census import census
+    from hydiff.detect import KINDS
     from hydiff.mask import shared
     from hydiff.problem import observed_entries
 
@@ -38,7 +46,7 @@ def mask(
     layer = io.quality_layer(cube.shape, quality, flags)
     observed = observed_entries(cube, layer and layer.observed, nodata)
     found = census(observed, cube.good)
-    suggestions = detected(cube, observed, only)
+    suggestions = _suggestions(cube, observed, only or KINDS)
     for suggestion in suggestions:
         observed = observed & ~suggestion.missing
     if output is not None:
@@ -55,3 +63,14 @@ def mask(
         out.print(f"mask of {share(~observed)} written to {output}; use --missing {output}")
     elif suggestions:
         out.print("write them to a mask with -o MASK.npz, or let `hydiff fill --detect` take them")
+
+
+def _suggestions(cube: Cube, observed: Bools, kinds: Sequence[str]) -> list[Suggestion]:
+    """Suspected damage of these kinds."""
+    from hydiff.detect import KINDS, detect
+
+    for kind in kinds:
+        if kind not in KINDS:
+            raise errors.UnknownName("kind of damage", kind, KINDS)
+    found = detect(np.asarray(cube.values), observed, cube.good)
+    return [suggestion for suggestion in found if suggestion.kind in kinds]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -43,13 +43,3 @@ def sigma_of(text: str) -> float | str | list[float] | dict[str, float]:
         raise errors.BadValue(
             f"--sigma-y {text}: expected a number in the cube's unit, a share such as 5%, or auto"
         ) from None
-
-
-def detected(cube: Any, observed: Any, only: list[str] | None) -> list[Any]:
-    from hydiff.detect import KINDS, detect
-
-    for kind in only or []:
-        if kind not in KINDS:
-            raise errors.UnknownName("kind of damage", kind, KINDS)
-    found = detect(cube.values, observed, cube.good)
-    return [s for s in found if not only or s.kind in only]

@@ -33,14 +33,7 @@ def score(
         missing = companion
     seen = io.given_mask(cube.shape, observed, missing)
     scores = metrics.score(cube, reference, None if seen is None else ~seen)
-    bars = None
-    if provenance.sigma_path(filled).exists() and companion.exists():
-        which = ~io.read_mask(companion, "missing", cube.shape)
-        sigma = provenance.read_sigma(
-            provenance.sigma_path(filled), np.broadcast_to(which, cube.shape)
-        )
-        pair = np.asarray(cube.values), np.asarray(reference.values)
-        bars = metrics.calibration(*pair, sigma, provenance.intervals_of(filled))
+    bars = provenance.calibrated(filled, np.asarray(cube.values), np.asarray(reference.values))
     if json_:
         print_json(scores.to_dict() | ({} if bars is None else {"calibration": bars._asdict()}))
         return

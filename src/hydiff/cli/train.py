@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -35,8 +36,8 @@ def train(
     """Train a network on damaged cubes alone, for `fill --weights`; by default for 10 minutes."""
     from rich.progress import Progress
 
-    from hydiff.api import torch_device
     from hydiff.methods import settings_from
+    from hydiff.run import torch_device
     from hydiff.train import Training, train_files
 
     named = {"batch": batch, "crop": crop, "channels": channels, "seed": seed}
@@ -58,9 +59,13 @@ def train(
         )
     if json_:
         print_json(report)
-        return
+    else:
+        _print_report(report, len(cubes))
+
+
+def _print_report(report: Mapping[str, Any], cubes: int) -> None:
     out.print(f"{report['updates']:,} updates, {report['epochs']:g} epochs over", end=" ")
-    out.print(f"{report['crops']} crops of {len(cubes)} cubes in {report['seconds']:.1f} s")
+    out.print(f"{report['crops']} crops of {cubes} cubes in {report['seconds']:.1f} s")
     first, last = report["losses"]["first"], report["losses"]["last"]
     for term, name in (("data", "data"), ("ei", "equivariance")):
         out.print(f"{name:13}{number(first[term])} → {number(last[term])}  mean square")

@@ -1,25 +1,19 @@
-"""GeoTIFF, through rasterio.
-
-Spectral metadata follow the EnMAP-Box rule: band tags `wavelength`, `wavelength_units`, `fwhm`,
-`bbl`; else GDAL's IMAGERY domain, in micrometers; else lists in the ENVI domain of the file.
-Everything else the file says travels in `Cube.attrs["geotiff"]`.
-"""
+"""GeoTIFF, through rasterio: values, masks and the map; `geotiff_tags` has the rest."""
 
 from __future__ import annotations
 
 import errno
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hydiff.cube import Array, Bools, Cube, Floats, Lazy, representable
+from hydiff.cube import Array, Bools, Cube, Lazy
 from hydiff.errors import CubeFormatError
 from hydiff.io.blocks import Block, blocks, differs
 from hydiff.io.gdal import gdal
-from hydiff.io.headers import canonical, entries, from_text, number, to_text
+from hydiff.io.geotiff_tags import fits, restore, told
 from hydiff.io.parsing import check_dtype, check_real, native, parsing
 
 SUFFIXES = (".tif", ".tiff")
@@ -38,14 +32,6 @@ DTYPES = (
 )
 LOSSY = ("JPEG", "WEBP", "JXL", "LERC", "LERC_DEFLATE", "LERC_ZSTD")
 TILE = 256
-
-# Namespaces that GDAL makes up from the layout of a file.
-MADE_UP = ("IMAGE_STRUCTURE", "DERIVED_SUBDATASETS", "SUBDATASETS")
-# Band tags that a file written from scratch says anew, or that would no longer be true.
-SPECTRAL = ("wavelength", "wavelength_units", "fwhm", "bbl")
-IMAGERY = ("CENTRAL_WAVELENGTH_UM", "FWHM_UM")
-
-Tags = dict[str, str]
 
 
 def matches(path: Path) -> bool:
@@ -67,7 +53,7 @@ def write(cube: Cube, path: Path) -> list[Path]:
     options = {"GDAL_PAM_ENABLED": "NO", "GDAL_TIFF_INTERNAL_MASK": "YES"}
     with gdal(**options):
         with rasterio.open(path, "w", **_profile(cube)) as dataset:
-            _restore(dataset, cube)
+            restore(dataset, cube)
             for block in blocks(cube.shape, cube.dtype.itemsize, 0, TILE):
                 _put(dataset, block, np.asarray(cube.values[block]))
             if cube.valid is not None:
@@ -116,35 +102,13 @@ def _read(path: Path) -> Cube:
 
     with rasterio.open(path, driver="GTiff") as dataset:
         shape = (dataset.count, dataset.height, dataset.width)
-        dtype = _dtype(dataset, path)
-        tags = {ns: dataset.tags(ns=ns) for ns in _namespaces(dataset)}
-        band_tags = [
-            {ns: dataset.tags(band, ns=ns) for ns in _namespaces(dataset, band)}
-            for band in dataset.indexes
-        ]
-        names = tuple(name or "" for name in dataset.descriptions)
-        envi = {canonical(key): text for key, text in tags.get("ENVI", {}).items()}
         affine = dataset.transform
-        nodata = dataset.nodata
         return Cube(
-            values=Lazy(shape, dtype, lambda *block: _window(path, block)),
-            **_spectral(band_tags, envi),
-            nodata=_declared_nodata(envi) if nodata is None else float(nodata),
+            values=Lazy(shape, _dtype(dataset, path), lambda *block: _window(path, block)),
             crs=dataset.crs.to_wkt() if dataset.crs else None,
             transform=None if affine.is_identity else tuple(affine)[:6],
-            band_names=names if any(names) else None,
             valid=dataset.read_masks(1) != 0 if _has_mask(dataset) else None,
-            attrs={
-                **{key: from_text(text) for key, text in tags.get("ENVI", {}).items()},
-                "geotiff": {
-                    "tags": tags,
-                    "band_tags": band_tags,
-                    "scales": list(dataset.scales),
-                    "offsets": list(dataset.offsets),
-                    "units": list(dataset.units),
-                    "colorinterp": [c.name for c in dataset.colorinterp],
-                },
-            },
+            **told(dataset),
         )
 
 
@@ -158,12 +122,6 @@ def _dtype(dataset: Any, path: Path) -> np.dtype[Any]:
     dtype: np.dtype[Any] = np.dtype(found.pop())
     check_real(dtype, path)
     return dtype
-
-
-def _namespaces(dataset: Any, band: int = 0) -> list[str]:
-    """Namespaces of the tags of the file or of one band; "" is the unnamed one."""
-    found = dataset.tag_namespaces(band) if band else dataset.tag_namespaces()
-    return ["", *[ns for ns in found if ns not in MADE_UP and not ns.startswith("xml:")]]
 
 
 def _window(path: Path, block: Block) -> Array:
@@ -191,58 +149,6 @@ def _has_mask(dataset: Any) -> bool:
     return MaskFlags.per_dataset in flags and MaskFlags.alpha not in flags
 
 
-def _spectral(band_tags: list[dict[str, Tags]], envi: Mapping[str, str]) -> dict[str, Any]:
-    """wavelengths, wavelength_units, fwhm, good: from the first place that declares them."""
-    bands = len(band_tags)
-    own = [_lowered(tags[""]) for tags in band_tags]
-    imagery = [tags.get("IMAGERY", {}) for tags in band_tags]
-    unit_tags = {tags["wavelength_units"] for tags in own if "wavelength_units" in tags}
-    wavelengths, units = _per_band(own, "wavelength"), next(iter(unit_tags), None)
-    fwhm = _per_band(own, "fwhm")
-    if len(unit_tags) > 1:  # bands in different units make no list of wavelengths
-        wavelengths = units = fwhm = None
-    elif wavelengths is None and (micro := _per_band(imagery, IMAGERY[0])) is not None:
-        wavelengths, units, fwhm = micro, "Micrometers", _per_band(imagery, IMAGERY[1])
-    elif wavelengths is None and (listed := _listed(envi, "wavelength", bands)) is not None:
-        wavelengths, units = listed, envi.get("wavelength units")
-        fwhm = _listed(envi, "fwhm", bands)
-    flags = [{"bbl": tags.get("bbl", "1")} for tags in own]
-    declared = any("bbl" in tags for tags in own)
-    good = _per_band(flags, "bbl") if declared else _listed(envi, "bbl", bands)
-    return {
-        "wavelengths": wavelengths,
-        "wavelength_units": units,
-        "fwhm": fwhm,
-        "good": None if good is None else good != 0,
-    }
-
-
-def _lowered(tags: Tags) -> Tags:
-    return {key.lower(): text for key, text in tags.items()}
-
-
-def _per_band(tags: list[Tags], key: str) -> Floats | None:
-    return _floats([entry[key] for entry in tags if key in entry], len(tags))
-
-
-def _listed(envi: Mapping[str, str], key: str, bands: int) -> Floats | None:
-    entry = from_text(envi.get(key, ""))
-    return _floats([entry] if isinstance(entry, str) else entry, bands)
-
-
-def _floats(texts: list[str], bands: int) -> Floats | None:
-    """Numbers, one per band, or None: tags are free text and may mean something else."""
-    try:
-        return np.array([float(text) for text in texts]) if len(texts) == bands else None
-    except ValueError:
-        return None
-
-
-def _declared_nodata(envi: Mapping[str, str]) -> float | None:
-    listed = _floats([envi.get("data ignore value", "")], 1)
-    return None if listed is None else float(listed[0])
-
-
 # --- writing --------------------------------------------------------------------------------------
 
 
@@ -267,7 +173,7 @@ def _profile(cube: Cube) -> dict[str, Any]:
         "photometric": "minisblack",  # else three or four uint8 bands become a colour picture
         "alpha": "no",
     }
-    if cube.nodata is not None and _fits(cube.nodata, cube.dtype):
+    if cube.nodata is not None and fits(cube.nodata, cube.dtype):
         profile["nodata"] = cube.nodata
     if cube.transform is not None:
         profile["transform"] = Affine(*cube.transform)
@@ -280,75 +186,6 @@ def _profile(cube: Cube) -> dict[str, Any]:
 def _tile(length: int) -> int:
     """Tiles are multiples of 16; a small image is one tile."""
     return min(TILE, -(-length // 16) * 16)
-
-
-def _fits(nodata: float, dtype: np.dtype[Any]) -> bool:
-    """Whether GeoTIFF can declare this nodata value for this dtype."""
-    if dtype.kind != "f":
-        return representable(nodata, dtype)
-    return not np.isfinite(nodata) or abs(nodata) <= np.finfo(dtype).max
-
-
-def _restore(dataset: Any, cube: Cube) -> None:
-    """Tags of file and bands: what the source said, then what the fields say."""
-    box = cube.attrs.get("geotiff", {})
-    envi = {key: to_text(entry) for key, entry in entries(cube.attrs).items()}
-    if cube.nodata is not None and not _fits(cube.nodata, cube.dtype):
-        envi["data ignore value"] = number(cube.nodata)
-    for ns, tags in {**box.get("tags", {}), "ENVI": envi}.items():
-        _tag(dataset, 0, ns, tags)
-    for name in ("scales", "offsets", "units", "colorinterp"):
-        _restore_list(dataset, name, box.get(name))
-    for name, key in (("scales", "data gain values"), ("offsets", "data offset values")):
-        listed = _floats(cube.attrs.get(key, []), cube.bands)
-        if listed is not None:
-            _restore_list(dataset, name, listed.tolist())
-    own = box.get("band_tags", [])
-    for i in range(cube.bands):
-        for ns, tags in (own[i] if len(own) == cube.bands else {}).items():
-            _tag(dataset, i + 1, ns, {k: v for k, v in tags.items() if _lasting(k)})
-        _tag(dataset, i + 1, "", _band_tags(cube, i))
-        if cube.band_names is not None:
-            dataset.set_band_description(i + 1, cube.band_names[i])
-
-
-def _tag(dataset: Any, band: int, ns: str, tags: Mapping[str, str]) -> None:
-    named = {k: v for k, v in tags.items() if k not in ("ns", "bidx")}
-    if named:
-        dataset.update_tags(band, ns=ns or None, **named)
-
-
-def _lasting(key: str) -> bool:
-    return not (
-        key.lower() in SPECTRAL or key in IMAGERY or key.startswith(("STATISTICS_", "COMPRESSION"))
-    )
-
-
-def _band_tags(cube: Cube, i: int) -> Tags:
-    tags: Tags = {}
-    if cube.wavelengths is not None:
-        tags["wavelength"] = number(float(cube.wavelengths[i]))
-    if cube.wavelength_units is not None:
-        tags["wavelength_units"] = cube.wavelength_units
-    if cube.fwhm is not None:
-        tags["fwhm"] = number(float(cube.fwhm[i]))
-    if cube.good is not None:
-        tags["bbl"] = str(int(cube.good[i]))
-    return tags
-
-
-def _restore_list(dataset: Any, name: str, listed: list[Any] | None) -> None:
-    """scales, offsets, units, colorinterp; only where they say more than the default."""
-    from rasterio.enums import ColorInterp
-
-    plain = {"scales": 1.0, "offsets": 0.0, "units": None}
-    if not listed or len(listed) != dataset.count or set(listed) <= {plain.get(name)}:
-        return
-    if name == "colorinterp":
-        if "alpha" not in listed:
-            dataset.colorinterp = [ColorInterp[c] for c in listed]
-    else:
-        setattr(dataset, name, [x or "" for x in listed] if name == "units" else listed)
 
 
 def _put(dataset: Any, block: Block, values: Array) -> None:

@@ -121,10 +121,6 @@ def judge(cube: Cube, truth: Cube, path: Path) -> Judged | None:
     """Scores of the fill and of its error bars; None for a cube too large to be loaded here."""
     if cube.nbytes > SCORED:
         return None
-    beside = provenance.companions(path, cube.shape)
-    scores = metrics.score(cube, truth, beside["filled"] > 0)
-    bars = None
-    if "sigma" in beside:
-        pair = np.asarray(cube.values), np.asarray(truth.values)
-        bars = metrics.calibration(*pair, beside["sigma"], provenance.intervals_of(path))
-    return Judged(scores.table(), bars)
+    filled = provenance.companions(path, cube.shape)["filled"] > 0
+    bars = provenance.calibrated(path, np.asarray(cube.values), np.asarray(truth.values))
+    return Judged(metrics.score(cube, truth, filled).table(), bars)

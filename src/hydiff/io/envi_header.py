@@ -1,0 +1,277 @@
+"""The text header of an ENVI file: parsed, understood, and written from scratch.
+
+Spectral Python (SPy) parses and writes it; GDAL, which knows ENVI's projections, translates
+between `map info` and a coordinate reference system.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hydiff.cube import Array, Cube, Floats
+from hydiff.errors import CubeFormatError
+from hydiff.io.gdal import gdal
+from hydiff.io.headers import Entry, canonical, entries, number
+from hydiff.io.parsing import native, parsing
+
+# The axes of a cube (0 bands, 1 rows, 2 cols) in the order of the file, slowest first.
+ORDER = {"bsq": (0, 1, 2), "bil": (1, 0, 2), "bip": (1, 2, 0)}
+CODES = {
+    "uint8": 1,
+    "int16": 2,
+    "int32": 3,
+    "float32": 4,
+    "float64": 5,
+    "uint16": 12,
+    "uint32": 13,
+    "int64": 14,
+    "uint64": 15,
+}
+GEOREFERENCE = ("map info", "projection info", "coordinate system string")
+
+Header = dict[str, Entry]
+
+
+class Layout(NamedTuple):
+    """Where the values are in the data file."""
+
+    shape: tuple[int, int, int]  # (bands, rows, cols)
+    dtype: np.dtype[Any]
+    interleave: str
+    offset: int
+
+    @property
+    def file_shape(self) -> tuple[int, ...]:
+        return tuple(self.shape[axis] for axis in ORDER[self.interleave])
+
+    @property
+    def nbytes(self) -> int:
+        return self.offset + math.prod(self.shape) * self.dtype.itemsize
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def parse(path: Path) -> Header:
+    """Every entry of a header, keys as they are spelled."""
+    with parsing(path, "an ENVI header", "check its text: each entry is `key = value`"):
+        text = path.read_bytes()
+        try:
+            text.decode()
+        except UnicodeDecodeError:  # old headers write µm in Latin-1; SPy reads UTF-8 only
+            with tempfile.TemporaryDirectory() as folder:
+                copy = Path(folder) / path.name
+                copy.write_text(text.decode("latin-1"), encoding="utf-8")
+                return _spy_header(copy)
+        return _spy_header(path)
+
+
+def _spy_header(path: Path) -> Header:
+    import spectral
+    from spectral.io import envi
+
+    settings, before = spectral.settings, spectral.settings.envi_support_nonlowercase_params
+    settings.envi_support_nonlowercase_params = True
+    try:
+        return dict(envi.read_envi_header(str(path)))
+    finally:
+        settings.envi_support_nonlowercase_params = before
+
+
+def layout_of(header: Header, path: Path) -> Layout:
+    """Where a header says the values are; what it leaves open or we cannot read is refused."""
+    keys = {key.lower(): value for key, value in header.items()}
+    bands, rows, cols = (_count(keys, key, path) for key in ("bands", "lines", "samples"))
+    interleave = str(keys.get("interleave", "")).lower()
+    if interleave not in ORDER:
+        raise _bad(path, "interleave", keys.get("interleave"), "bsq, bil or bip")
+    code = str(keys.get("data type", ""))
+    names = {str(number): name for name, number in CODES.items()}
+    if code not in names:
+        known = ", ".join(f"{number} ({name})" for name, number in CODES.items())
+        raise _bad(path, "data type", keys.get("data type"), f"a real type: {known}")
+    order = str(keys.get("byte order", "0"))
+    if order not in ("0", "1"):
+        raise _bad(path, "byte order", order, "0 (little-endian) or 1 (big-endian)")
+    for key, plain in (("file compression", "0"), ("major frame offsets", ["0", "0"])):
+        if keys.get(key, plain) != plain:
+            raise _bad(path, key, keys[key], "plain values; export the file without it")
+    offset = _count(keys, "header offset", path, least=0)
+    dtype = np.dtype(names[code]).newbyteorder(">" if order == "1" else "<")
+    return Layout((bands, rows, cols), dtype, interleave, offset)
+
+
+def _count(keys: Header, key: str, path: Path, least: int = 1) -> int:
+    text = str(keys.get(key, "0" if least == 0 else "nothing"))
+    if not (text.isascii() and text.isdigit() and len(text) < 20) or int(text) < least:
+        raise _bad(path, key, text, f"a whole number of at least {least}")
+    return int(text)
+
+
+def _bad(path: Path, key: str, found: Any, expected: str) -> CubeFormatError:
+    shown = "nothing" if found is None else found
+    return CubeFormatError(f"{path}: `{key}` is {shown}, expected {expected}; correct the header")
+
+
+def describe(header: Header, path: Path, values: Array) -> Cube:
+    """The values (bands, rows, cols) with all that the header says about them."""
+    keys = {key.lower(): value for key, value in header.items()}
+    bands = values.shape[0]
+    good = _floats(keys, "bbl", bands, path)
+    nodata = keys.get("data ignore value")
+    with parsing(path, "a number under `data ignore value`", "correct the header"):
+        nodata_value = None if nodata is None else float(str(nodata))
+    units = keys.get("wavelength units")
+    names = _list(keys, "band names", bands, path)
+    crs, transform = georeference(keys)
+    return Cube(
+        values=values,
+        wavelengths=_floats(keys, "wavelength", bands, path),
+        wavelength_units=None if units is None else str(units),
+        fwhm=_floats(keys, "fwhm", bands, path),
+        good=None if good is None else good != 0,
+        nodata=nodata_value,
+        crs=crs,
+        transform=transform,
+        band_names=None if names is None else tuple(names),
+        attrs=header,
+    )
+
+
+def _list(keys: Header, key: str, bands: int, path: Path) -> list[str] | None:
+    if key not in keys:
+        return None
+    value = keys[key]
+    items = [value] if isinstance(value, str) else value
+    if len(items) != bands:
+        raise CubeFormatError(
+            f"{path}: {len(items)} entries under `{key}` for {bands} bands; "
+            "correct or remove that list"
+        )
+    return items
+
+
+def _floats(keys: Header, key: str, bands: int, path: Path) -> Floats | None:
+    items = _list(keys, key, bands, path)
+    with parsing(path, f"numbers under `{key}`", "correct or remove that list"):
+        return None if items is None else np.array([float(item) for item in items])
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def compose(cube: Cube, dtype: np.dtype[Any], interleave: str) -> Header:
+    """The header of a file written from scratch."""
+    bands, rows, cols = cube.shape
+    header: Header = {
+        "samples": str(cols),
+        "lines": str(rows),
+        "bands": str(bands),
+        "header offset": "0",
+        "file type": "ENVI Standard",
+        "data type": str(CODES[native(dtype).name]),
+        "interleave": interleave,
+        "byte order": "1" if dtype.str.startswith(">") else "0",
+    }
+    header.update({key: _tidy(key, value) for key, value in _foreign(cube).items()})
+    for key, array in (("wavelength", cube.wavelengths), ("fwhm", cube.fwhm)):
+        if array is not None:
+            header[key] = [number(float(x)) for x in array]
+    if cube.wavelength_units is not None:
+        header["wavelength units"] = cube.wavelength_units
+    if cube.good is not None:
+        header["bbl"] = [str(int(g)) for g in cube.good]
+    if cube.nodata is not None:
+        header["data ignore value"] = number(cube.nodata)
+    if cube.band_names is not None:
+        header["band names"] = [_tidy("band names", name) for name in cube.band_names]  # type: ignore[misc]
+    return header | _map_entries(cube)
+
+
+def _foreign(cube: Cube) -> Header:
+    """Header entries of the source, then GeoTIFF tags that they do not already hold."""
+    own = entries(cube.attrs)
+    tags = cube.attrs.get("geotiff", {}).get("tags", {}).get("", {})
+    skip = {canonical(key) for key in own} | {"area or point"}
+    return own | {k: v for k, v in entries(tags).items() if canonical(k) not in skip}
+
+
+def _tidy(key: str, value: Entry) -> Entry:
+    """Text that a header can hold: no line breaks, and braces only around lists."""
+    if isinstance(value, list) and key.lower() != "description":
+        return [str(_tidy(key, item)) for item in value]
+    text = ", ".join(value) if isinstance(value, list) else value
+    text = text.replace("{", "(").replace("}", ")")
+    return text if key.lower() == "description" else " ".join(text.split())
+
+
+def write_header(path: Path, header: Header) -> None:
+    from spectral.io import envi
+
+    envi.write_envi_header(str(path), header)
+
+
+# --- georeference: GDAL knows ENVI's projections --------------------------------------------------
+
+
+def georeference(keys: Mapping[str, Entry]) -> tuple[str | None, tuple[float, ...] | None]:
+    """CRS (WKT) and affine transform (a, b, c, d, e, f) of `map info` and its companions."""
+    if "map info" not in keys:
+        return None, None
+    from rasterio.errors import RasterioError
+    from rasterio.io import MemoryFile
+
+    tiny = {"samples": "2", "lines": "1", "bands": "1", "data type": "1", "interleave": "bsq"}
+    lines = [f"{key} = {value}" for key, value in tiny.items()]
+    lines += [f"{key} = {_braced(keys[key])}" for key in GEOREFERENCE if key in keys]
+    header, folder = "\n".join(["ENVI", *lines, ""]).encode(), uuid.uuid4().hex
+    with (
+        gdal(),
+        MemoryFile(header, dirname=folder, filename="x.hdr"),
+        MemoryFile(b"\0\0", dirname=folder, filename="x.img") as data,
+    ):
+        try:
+            with data.open(driver="ENVI") as dataset:
+                crs, affine = dataset.crs, dataset.transform
+        except RasterioError:
+            return None, None
+    return crs.to_wkt() if crs else None, None if affine.is_identity else tuple(affine)[:6]
+
+
+def _braced(value: Entry) -> str:
+    return value if isinstance(value, str) else "{" + ",".join(value) + "}"
+
+
+def _map_entries(cube: Cube) -> Header:
+    """`map info` and `coordinate system string`: those of the source while they still hold."""
+    own = {k.lower(): v for k, v in cube.attrs.items() if k.lower() in GEOREFERENCE}
+    if own and georeference(own) == (cube.crs, cube.transform):
+        return own
+    if cube.transform is None:
+        return {}
+    made = _gdal_map_entries(cube.crs, cube.transform)
+    _, transform = georeference(made)
+    # ENVI has no sheared or mirrored grids: better no position than a wrong one
+    close = transform is not None and np.allclose(transform, cube.transform, rtol=1e-9)
+    return made if close else {}
+
+
+def _gdal_map_entries(crs: str | None, transform: tuple[float, ...]) -> Header:
+    from rasterio.io import MemoryFile
+    from rasterio.transform import Affine
+
+    profile = {"width": 2, "height": 1, "count": 1, "dtype": "uint8", "crs": crs}
+    with gdal(), MemoryFile(dirname=uuid.uuid4().hex, filename="x.img") as data:
+        with data.open(driver="ENVI", transform=Affine(*transform), **profile) as dataset:
+            dataset.write(np.zeros((1, 1, 2), np.uint8))
+        with data.open() as dataset:
+            tags = dataset.tags(ns="ENVI")
+    named = {canonical(key): value for key, value in tags.items()}
+    return {k: named[k].strip("{}").split(",") for k in GEOREFERENCE if k in named}

@@ -1,0 +1,179 @@
+"""What the tags of a GeoTIFF say, and how they are written again.
+
+Spectral metadata follow the EnMAP-Box rule: band tags `wavelength`, `wavelength_units`, `fwhm`,
+`bbl`; else GDAL's IMAGERY domain, in micrometers; else lists in the ENVI domain of the file.
+Everything else the file says travels in `Cube.attrs["geotiff"]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hydiff.cube import Cube, Floats, representable
+from hydiff.io.headers import canonical, entries, from_text, number, to_text
+
+# Namespaces that GDAL makes up from the layout of a file.
+MADE_UP = ("IMAGE_STRUCTURE", "DERIVED_SUBDATASETS", "SUBDATASETS")
+# Band tags that a file written from scratch says anew, or that would no longer be true.
+SPECTRAL = ("wavelength", "wavelength_units", "fwhm", "bbl")
+IMAGERY = ("CENTRAL_WAVELENGTH_UM", "FWHM_UM")
+
+Tags = dict[str, str]
+
+
+def told(dataset: Any) -> dict[str, Any]:
+    """The fields of a Cube that an open file declares in its tags: spectral ones, nodata, attrs."""
+    tags = {ns: dataset.tags(ns=ns) for ns in _namespaces(dataset)}
+    band_tags = [
+        {ns: dataset.tags(band, ns=ns) for ns in _namespaces(dataset, band)}
+        for band in dataset.indexes
+    ]
+    envi = {canonical(key): text for key, text in tags.get("ENVI", {}).items()}
+    names = tuple(name or "" for name in dataset.descriptions)
+    nodata = dataset.nodata
+    return {
+        **_spectral(band_tags, envi),
+        "nodata": _declared_nodata(envi) if nodata is None else float(nodata),
+        "band_names": names if any(names) else None,
+        "attrs": {
+            **{key: from_text(text) for key, text in tags.get("ENVI", {}).items()},
+            "geotiff": {
+                "tags": tags,
+                "band_tags": band_tags,
+                "scales": list(dataset.scales),
+                "offsets": list(dataset.offsets),
+                "units": list(dataset.units),
+                "colorinterp": [c.name for c in dataset.colorinterp],
+            },
+        },
+    }
+
+
+def _namespaces(dataset: Any, band: int = 0) -> list[str]:
+    """Namespaces of the tags of the file or of one band; "" is the unnamed one."""
+    found = dataset.tag_namespaces(band) if band else dataset.tag_namespaces()
+    return ["", *[ns for ns in found if ns not in MADE_UP and not ns.startswith("xml:")]]
+
+
+def _spectral(band_tags: list[dict[str, Tags]], envi: Mapping[str, str]) -> dict[str, Any]:
+    """wavelengths, wavelength_units, fwhm, good: from the first place that declares them."""
+    bands = len(band_tags)
+    own = [_lowered(tags[""]) for tags in band_tags]
+    imagery = [tags.get("IMAGERY", {}) for tags in band_tags]
+    unit_tags = {tags["wavelength_units"] for tags in own if "wavelength_units" in tags}
+    wavelengths, units = _per_band(own, "wavelength"), next(iter(unit_tags), None)
+    fwhm = _per_band(own, "fwhm")
+    if len(unit_tags) > 1:  # bands in different units make no list of wavelengths
+        wavelengths = units = fwhm = None
+    elif wavelengths is None and (micro := _per_band(imagery, IMAGERY[0])) is not None:
+        wavelengths, units, fwhm = micro, "Micrometers", _per_band(imagery, IMAGERY[1])
+    elif wavelengths is None and (listed := _listed(envi, "wavelength", bands)) is not None:
+        wavelengths, units = listed, envi.get("wavelength units")
+        fwhm = _listed(envi, "fwhm", bands)
+    flags = [{"bbl": tags.get("bbl", "1")} for tags in own]
+    declared = any("bbl" in tags for tags in own)
+    good = _per_band(flags, "bbl") if declared else _listed(envi, "bbl", bands)
+    return {
+        "wavelengths": wavelengths,
+        "wavelength_units": units,
+        "fwhm": fwhm,
+        "good": None if good is None else good != 0,
+    }
+
+
+def _lowered(tags: Tags) -> Tags:
+    return {key.lower(): text for key, text in tags.items()}
+
+
+def _per_band(tags: list[Tags], key: str) -> Floats | None:
+    return _floats([entry[key] for entry in tags if key in entry], len(tags))
+
+
+def _listed(envi: Mapping[str, str], key: str, bands: int) -> Floats | None:
+    entry = from_text(envi.get(key, ""))
+    return _floats([entry] if isinstance(entry, str) else entry, bands)
+
+
+def _floats(texts: list[str], bands: int) -> Floats | None:
+    """Numbers, one per band, or None: tags are free text and may mean something else."""
+    try:
+        return np.array([float(text) for text in texts]) if len(texts) == bands else None
+    except ValueError:
+        return None
+
+
+def _declared_nodata(envi: Mapping[str, str]) -> float | None:
+    listed = _floats([envi.get("data ignore value", "")], 1)
+    return None if listed is None else float(listed[0])
+
+
+def fits(nodata: float, dtype: np.dtype[Any]) -> bool:
+    """Whether GeoTIFF can declare this nodata value for this dtype."""
+    if dtype.kind != "f":
+        return representable(nodata, dtype)
+    return not np.isfinite(nodata) or abs(nodata) <= np.finfo(dtype).max
+
+
+def restore(dataset: Any, cube: Cube) -> None:
+    """Tags of file and bands: what the source said, then what the fields say."""
+    box = cube.attrs.get("geotiff", {})
+    envi = {key: to_text(entry) for key, entry in entries(cube.attrs).items()}
+    if cube.nodata is not None and not fits(cube.nodata, cube.dtype):
+        envi["data ignore value"] = number(cube.nodata)
+    for ns, tags in {**box.get("tags", {}), "ENVI": envi}.items():
+        _tag(dataset, 0, ns, tags)
+    for name in ("scales", "offsets", "units", "colorinterp"):
+        _restore_list(dataset, name, box.get(name))
+    for name, key in (("scales", "data gain values"), ("offsets", "data offset values")):
+        listed = _floats(cube.attrs.get(key, []), cube.bands)
+        if listed is not None:
+            _restore_list(dataset, name, listed.tolist())
+    own = box.get("band_tags", [])
+    for i in range(cube.bands):
+        for ns, tags in (own[i] if len(own) == cube.bands else {}).items():
+            _tag(dataset, i + 1, ns, {k: v for k, v in tags.items() if _lasting(k)})
+        _tag(dataset, i + 1, "", _band_tags(cube, i))
+        if cube.band_names is not None:
+            dataset.set_band_description(i + 1, cube.band_names[i])
+
+
+def _tag(dataset: Any, band: int, ns: str, tags: Mapping[str, str]) -> None:
+    named = {k: v for k, v in tags.items() if k not in ("ns", "bidx")}
+    if named:
+        dataset.update_tags(band, ns=ns or None, **named)
+
+
+def _lasting(key: str) -> bool:
+    return not (
+        key.lower() in SPECTRAL or key in IMAGERY or key.startswith(("STATISTICS_", "COMPRESSION"))
+    )
+
+
+def _band_tags(cube: Cube, i: int) -> Tags:
+    tags: Tags = {}
+    if cube.wavelengths is not None:
+        tags["wavelength"] = number(float(cube.wavelengths[i]))
+    if cube.wavelength_units is not None:
+        tags["wavelength_units"] = cube.wavelength_units
+    if cube.fwhm is not None:
+        tags["fwhm"] = number(float(cube.fwhm[i]))
+    if cube.good is not None:
+        tags["bbl"] = str(int(cube.good[i]))
+    return tags
+
+
+def _restore_list(dataset: Any, name: str, listed: list[Any] | None) -> None:
+    """scales, offsets, units, colorinterp; only where they say more than the default."""
+    from rasterio.enums import ColorInterp
+
+    plain = {"scales": 1.0, "offsets": 0.0, "units": None}
+    if not listed or len(listed) != dataset.count or set(listed) <= {plain.get(name)}:
+        return
+    if name == "colorinterp":
+        if "alpha" not in listed:
+            dataset.colorinterp = [ColorInterp[c] for c in listed]
+    else:
+        setattr(dataset, name, [x or "" for x in listed] if name == "units" else listed)
