@@ -62,8 +62,8 @@ def fill(
     ready: dict[str, Estimate] = {}
     if recipe is None:
         chosen = budget_of(budget, job)
-        whole = [Window(cube, seen, target)]
-        recipe, ready = decide_on(whole, sigma_y, chosen, job, progress)
+        only = [Window(cube, seen, target)]
+        recipe, ready = decide_on(only, sigma_y, chosen, job, progress, whole=True)
     # what is applied went through JSON, so that a replay has the very same numbers
     plain: dict[str, Any] = json.loads(json.dumps(recipe))
     return apply(plain, cube, seen, target, sigma_y, job, ready, max_error)

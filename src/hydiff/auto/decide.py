@@ -53,10 +53,12 @@ def decide_on(
     job: Job,
     progress: Progress = None,
     memory: float = MEMORY,
+    whole: bool = False,
 ) -> tuple[dict[str, Any], dict[str, Estimate]]:
     """One decision for a scene, from windows of it that share the folds among them.
 
-    Returns the recipe and, where the one window is all there is, the estimates that are ready.
+    whole: the one window is all there is.  Returns the recipe and, then, the candidates' estimates
+    of it that are ready.
     """
     job = job._replace(checkpoint=None)
     if sum(partial(w.seen) for w in windows) > 0:
@@ -64,8 +66,7 @@ def decide_on(
     with crew_for(windows[0].cube, budget, memory) as crew:
         plan = _planned(windows, sigma_y, budget, job.seed)
         crew.share(_Common([_bare(w) for w in windows], plan.candidates, sigma_y, job))
-        # whatever is decided, one window that is all there is gets its own fills: beside the trials
-        own = crew.here(_own) if len(windows) == 1 else None
+        own = crew.here(_own) if whole else None  # wanted whatever is decided: beside the trials
         trying = [crew.submit(_trial, w, hide) for w, hide in plan.hidden]
         kinds = kinds_of(windows)
         costly = _costly(plan, windows, sigma_y, job)

@@ -174,13 +174,15 @@ def split(name: str, folder: Path, plan: Plan) -> tuple[list[Cell], list[Cell]]:
 
 def _at_hand(name: str, folder: Path) -> dict[tuple[Cell, str], records.Row]:
     """Cell and hash of its settings → row, from FOLDER/NAME.csv and from the other tables' there: a
-    cell is the same in all of them.  Only time, where that is the question, is taken anew."""
+    cell is the same in all of them.  Only time, where that is the question, is taken anew, and so
+    is a row that lacks figures."""
     own = folder / f"{name}.csv"
     others = [] if _suite(name).alone else [folder / f"{other}.csv" for other in SUITES]
     return {
         (tables.cell_of(row), row["settings_hash"]): row
         for path in (*others, own)
         for row in records.read(path)
+        if path == own or row["missing_mpsnr"]
     }
 
 

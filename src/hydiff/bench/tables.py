@@ -88,7 +88,11 @@ def build(name: str, suite: Suite, rows: Sequence[Row], *, quick: bool = False) 
             mine = groups[sigma, line]
             cells = [_mean_std(scores(mine, c), digits) for c, _, digits in columns]
             cells.append(_number(fmean(float(r["seconds"]) for r in mine), 1))
-            cells.append(_number(max(float(r["peak_mb"]) for r in mine), 0))
+            cells.append(
+                _number(
+                    max((float(r["peak_mb"]) for r in mine if r["peak_mb"]), default=math.nan), 0
+                )
+            )
             n = statistics.summary(scores(mine, "all_mpsnr"))
             cells.append(f"{n.units} · {len(mine)}")
             there = PAPER.get(name, {})
