@@ -15,7 +15,7 @@ import numpy as np
 from hydiff import mask
 from hydiff.checkpoint import Checkpoint, fingerprint, history_of
 from hydiff.cube import Bools, Cube, Floats, Scale, detector_scale
-from hydiff.errors import BadValue, UnknownName, memory_told
+from hydiff.errors import BadValue, UnknownName, check_memory_limit, memory_told
 from hydiff.methods import METHODS, Chosen, choose, settings_dict
 from hydiff.problem import Sigma, unit_sigma
 from hydiff.result import Step
@@ -61,6 +61,7 @@ def estimate(
     cube: Cube, seen: Bools, chosen: Chosen, sigma_y: Sigma, job: Job, progress: Progress = None
 ) -> Estimate:
     """Estimate every entry of a cube from the seen ones alone: scale, noise, subspace and all."""
+    check_memory_limit()
     task = _task(cube, seen, chosen, sigma_y, job)
     keep, state, history = _checkpoint(task, job)
     began = time.perf_counter() - (history[-1]["seconds"] if history else 0.0)

@@ -21,6 +21,9 @@ from hydiff.errors import BadValue
 ADDRESS = "127.0.0.1"
 PORT = 5006  # tried first; another one is taken when it is in use
 NAMES = (ADDRESS, "localhost")
+LARGEST = (
+    1 << 20
+)  # bytes that a page may send at once: it sends clicks and settings, never pictures
 
 
 class Foreign(Matcher):
@@ -58,6 +61,8 @@ def serve(
         address=ADDRESS,
         port=port,
         websocket_origin=hosts,
+        websocket_max_message_size=LARGEST,
+        http_server_kwargs={"max_body_size": LARGEST, "max_buffer_size": 4 * LARGEST},
         title={"/": title},
         show=False,
         start=False,
