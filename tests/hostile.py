@@ -548,13 +548,14 @@ def crafted(folder: Path, secret: Path) -> list[Input]:
 
 
 def corpus() -> list[Input]:
-    """Inputs that were defects once: a folder each, with the one thing in it that is opened."""
+    """Inputs that were defects once: a folder each, called by its door, with what is opened."""
     found = []
     for folder in sorted(CORPUS.iterdir()):
         files = {
             str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()
         }
-        found.append(Input(folder.name, "cube", next(folder.iterdir()).name, files))
+        door, opened = folder.name.partition("-")[0], next(folder.iterdir()).name
+        found.append(Input(folder.name, door, opened, files))
     return found
 
 

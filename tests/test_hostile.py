@@ -24,7 +24,7 @@ import hostile
 import products
 from hydiff import errors, info, io
 from hydiff.errors import CubeFormatError, HydiffError
-from hydiff.io import blosc, matfile
+from hydiff.io import blosc, heaps, matfile
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +148,24 @@ def test_links_inside_a_file_are_followed(tmp_path: Path) -> None:
     assert (np.asarray(io.read(path).values) == 1).all()
 
 
+@pytest.mark.parametrize("userblock", [0, 512, 1024])
+def test_the_heaps_of_good_files_are_accepted_and_endless_ones_refused(
+    tmp_path: Path, userblock: int
+) -> None:
+    with h5py.File(tmp_path / "a.h5", "w", userblock_size=userblock) as file:
+        for i in range(300):  # several heaps, some full
+            file.attrs[f"text {i}"] = "x" * i
+        file["names"] = [f"a name of some length {i}" for i in range(500)]
+        del file.attrs["text 7"], file.attrs["text 200"]
+    heaps.check(tmp_path / "a.h5")
+    data = bytearray((tmp_path / "a.h5").read_bytes())
+    at = data.index(heaps.MARK) + 16
+    data[at : at + 16] = bytes(16)
+    (tmp_path / "b.h5").write_bytes(data)
+    with pytest.raises(CubeFormatError, match="an object without an end"):
+        heaps.check(tmp_path / "b.h5")
+
+
 def test_the_skeleton_of_good_mat_files_is_accepted(tmp_path: Path) -> None:
     from scipy.io import savemat
 
@@ -188,7 +206,7 @@ for path in sys.argv[1:]:
 
 def test_the_input_that_ended_the_process_is_refused_by_the_program() -> None:
     """Seed 5, input 39241 of a campaign: a chunk cut and spliced."""
-    store = hostile.CORPUS / "blosc-length" / "a.zarr"
+    store = hostile.CORPUS / "cube-blosc-length" / "a.zarr"
     script = [sys.executable, "-m", "hydiff", "info", str(store)]
     done = subprocess.run(script, capture_output=True, text=True)
     assert done.returncode == 2 and not done.stdout
