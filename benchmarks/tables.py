@@ -428,6 +428,7 @@ TABLES = {
     ("benchmarks/results/auto_gpu.csv", ""): budgets,
     ("benchmarks/results/fuzz.csv", ""): as_it_is,
     ("benchmarks/results/torture.csv", ""): as_it_is,
+    ("benchmarks/results/viewers.csv", ""): as_it_is,
 }
 
 
