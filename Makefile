@@ -6,6 +6,7 @@
 #   make bench    classical fills: quality and time, into benchmarks/results/
 #   make fuzz     hostile files: INPUTS=200000 SEED=1 WORKERS=2
 #   make torture  jobs killed and starved: KILLS=200 SEED=1
+#   make audit    known flaws of the pinned packages, where the package index can be reached
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -18,7 +19,7 @@ KILLS := 200
 SEED := 1
 WORKERS := 2
 
-.PHONY: demo test docs wheel bench fuzz torture clean
+.PHONY: demo test docs wheel bench fuzz torture audit clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/hydiff demo
@@ -47,6 +48,9 @@ fuzz: $(VENV)/.ready
 
 torture: $(VENV)/.ready
 	@$(BIN)/python tests/torture.py --kills $(KILLS) --seed $(SEED)
+
+audit:
+	@python3 benchmarks/audit.py
 
 clean:
 	@rm -rf $(VENV) dist hydiff-demo docs/_build docs/reference/cli.md

@@ -472,6 +472,7 @@ TABLES = {
     ("benchmarks/results/auto_time.csv", ""): default_fill,
     ("benchmarks/results/fuzz.csv", ""): as_it_is,
     ("benchmarks/results/torture.csv", ""): as_it_is,
+    ("benchmarks/results/viewers.csv", ""): as_it_is,
 }
 
 

@@ -22,6 +22,7 @@ import numpy as np
 Files = dict[str, bytes]  # by their names, relative to a folder
 SHAPE = (5, 6, 7)  # of the cubes here: (bands, rows, cols)
 LONGEST = 4000  # characters of a message that a person may still read
+CORPUS = Path(__file__).with_name("corpus")  # inputs of campaigns that ended the process once
 
 
 class Input(NamedTuple):
@@ -158,7 +159,8 @@ def good(folder: Path) -> list[Input]:
         for path in sorted(folder.rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
 
-    for make in (_good_arrays, _good_rasters, _good_products, _good_companions):
+    makers = (_good_arrays, _good_rasters, _good_products, _good_companions, _good_zarrs)
+    for make in makers:
         for _ in make(folder, take):
             clear()
     return found
@@ -225,12 +227,35 @@ def _good_arrays(folder: Path, take: Any) -> Any:
         yield
 
 
-def _zarr(path: Path, version: Any) -> None:
+def packed_zarrs() -> dict[str, tuple[int, dict[str, Any]]]:
+    """Versions and ways to compress that zarr would not choose by itself."""
+    import numcodecs
+    from zarr.codecs import BloscCodec
+
+    sharded = {"chunks": (5, 2, 2), "shards": (5, 4, 4), "compressors": BloscCodec()}
+    return {
+        "zlib": (2, {"filters": [numcodecs.Shuffle(4)], "compressors": numcodecs.Zlib()}),
+        "lz4": (2, {"filters": [numcodecs.Delta("<f4")], "compressors": numcodecs.LZ4()}),
+        "zstd": (2, {"filters": [numcodecs.Fletcher32()], "compressors": numcodecs.Zstd()}),
+        "blosc": (3, {"compressors": BloscCodec(cname="zlib", shuffle="bitshuffle")}),
+        "sharded": (3, sharded),
+    }
+
+
+def _good_zarrs(folder: Path, take: Any) -> Any:
+    for name, (version, packed) in packed_zarrs().items():
+        _zarr(folder / "a.zarr", version, **packed)
+        take(f"zarr {version} {name}", "cube", "a.zarr")
+        yield
+
+
+def _zarr(path: Path, version: Any, **packed: Any) -> None:
     import zarr
 
     group = zarr.create_group(path, zarr_format=version)
     named: Any = {"dimension_names": ("band", "y", "x")} if version == 3 else {}
-    array = group.create_array("cube", shape=SHAPE, dtype="f4", chunks=(5, 4, 4), **named)
+    told = {"chunks": (5, 4, 4)} | packed | named
+    array = group.create_array("cube", shape=SHAPE, dtype="f4", **told)
     array[...] = _values("float32")
     own: Any = {"dimension_names": ("band",)} if version == 3 else {}
     waves = group.create_array("wavelength", shape=SHAPE[:1], dtype="f8", **own)
@@ -518,7 +543,20 @@ def crafted(folder: Path, secret: Path) -> list[Input]:
         *_enmap_by_hand(folder, secret),
         *_zarr_by_hand(folder, evil),
         *_texts_by_hand(),
+        *corpus(),
     ]
+
+
+def corpus() -> list[Input]:
+    """Inputs that were defects once: a folder each, called by its door, with what is opened."""
+    found = []
+    for folder in sorted(CORPUS.iterdir()):
+        files = {
+            str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()
+        }
+        door, opened = folder.name.partition("-")[0], next(folder.iterdir()).name
+        found.append(Input(folder.name, door, opened, files))
+    return found
 
 
 def _npy(shape: str, descr: str = "'<f4'", data: bytes = b"") -> bytes:

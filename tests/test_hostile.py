@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import signal
+import struct
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import h5py
+import hypothesis
+import numcodecs
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
 import fuzz
 import hostile
 import products
-from hydiff import errors, io
+from hydiff import errors, info, io
 from hydiff.errors import CubeFormatError, HydiffError
-from hydiff.io import matfile
+from hydiff.io import blosc, heaps, matfile
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +148,24 @@ def test_links_inside_a_file_are_followed(tmp_path: Path) -> None:
     assert (np.asarray(io.read(path).values) == 1).all()
 
 
+@pytest.mark.parametrize("userblock", [0, 512, 1024])
+def test_the_heaps_of_good_files_are_accepted_and_endless_ones_refused(
+    tmp_path: Path, userblock: int
+) -> None:
+    with h5py.File(tmp_path / "a.h5", "w", userblock_size=userblock) as file:
+        for i in range(300):  # several heaps, some full
+            file.attrs[f"text {i}"] = "x" * i
+        file["names"] = [f"a name of some length {i}" for i in range(500)]
+        del file.attrs["text 7"], file.attrs["text 200"]
+    heaps.check(tmp_path / "a.h5")
+    data = bytearray((tmp_path / "a.h5").read_bytes())
+    at = data.index(heaps.MARK) + 16
+    data[at : at + 16] = bytes(16)
+    (tmp_path / "b.h5").write_bytes(data)
+    with pytest.raises(CubeFormatError, match="an object without an end"):
+        heaps.check(tmp_path / "b.h5")
+
+
 def test_the_skeleton_of_good_mat_files_is_accepted(tmp_path: Path) -> None:
     from scipy.io import savemat
 
@@ -150,6 +176,70 @@ def test_the_skeleton_of_good_mat_files_is_accepted(tmp_path: Path) -> None:
         matfile.check(tmp_path / "a.mat")
         savemat(tmp_path / "v4.mat", {"cube": np.zeros((3, 4))}, format="4")
         matfile.check(tmp_path / "v4.mat")
+
+
+def test_a_blosc_chunk_that_lies_about_its_length_is_refused(tmp_path: Path) -> None:
+    """The library would read beyond it, or end the process, wherever zarr hides such chunks."""
+    lying, ways = struct.pack("<i", 0x43447000), hostile.packed_zarrs()
+    hostile._zarr(tmp_path / "2.zarr", 2)
+    for name in ("blosc", "sharded"):
+        hostile._zarr(tmp_path / f"{name}.zarr", 3, **ways[name][1])
+    for chunk in [*tmp_path.glob("*/cube/c/*/*/*"), *tmp_path.glob("2.zarr/cube/0.*")]:
+        data = chunk.read_bytes()
+        assert data[:1] == b"\x02"  # a chunk of Blosc, in a shard the first of several
+        chunk.write_bytes(data[:12] + lying + data[16:])
+    code = """
+import sys, hydiff
+for path in sys.argv[1:]:
+    try:
+        hydiff.read(path).load()
+    except hydiff.errors.CubeFormatError as error:
+        print(error)
+"""
+    script = [sys.executable, "-c", code, *map(str, tmp_path.iterdir())]
+    done = subprocess.run(script, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-500:]
+    lines = done.stdout.splitlines()
+    assert len(lines) == 3
+    assert all("a Blosc chunk that should have 1128558592 bytes but has" in line for line in lines)
+
+
+def test_the_input_that_ended_the_process_is_refused_by_the_program() -> None:
+    """Seed 5, input 39241 of a campaign: a chunk cut and spliced."""
+    store = hostile.CORPUS / "cube-blosc-length" / "a.zarr"
+    script = [sys.executable, "-m", "hydiff", "info", str(store)]
+    done = subprocess.run(script, capture_output=True, text=True)
+    assert done.returncode == 2 and not done.stdout
+    assert len(done.stderr.splitlines()) == 1 and "should have 1128558592 bytes" in done.stderr
+
+
+def test_a_small_cube_of_many_chunks_is_sampled(tmp_path: Path) -> None:
+    """Seed 11, input 43935: 80,000 chunks, none of them there, took twelve seconds to look at."""
+    hostile._zarr(tmp_path / "a.zarr", 2)
+    header = tmp_path / "a.zarr" / "cube" / ".zarray"
+    header.write_text(json.dumps(json.loads(header.read_text()) | {"shape": [100_000, 6, 7]}))
+    began = time.process_time()
+    assert "sampled chunks" in info.facts(io.read(tmp_path / "a.zarr"))["values"]["sample"]
+    assert time.process_time() - began < fuzz.SECONDS
+
+
+@hypothesis.settings(max_examples=200, deadline=None, derandomize=True)
+@hypothesis.given(
+    name=st.sampled_from(["blosclz", "lz4", "lz4hc", "zlib", "zstd"]),
+    shuffle=st.sampled_from([-1, 0, 1, 2]),
+    level=st.integers(0, 9),
+    block=st.sampled_from([0, 1, 256, 1 << 16]),
+    dtype=st.sampled_from(["u1", "<i2", ">f4", "f8"]),
+    count=st.integers(1, 5000),
+)
+def test_whatever_blosc_writes_is_accepted(name, shuffle, level, block, dtype, count) -> None:
+    array = np.arange(count).astype(dtype)
+    packed = numcodecs.Blosc(name, level, shuffle, block).encode(array)
+    blosc.check(packed)
+    assert bytes(blosc.Blosc().decode(packed)) == array.tobytes()
+    for bad in (packed[:-1], packed + b"x", packed[:10], b"\x01" + packed[1:]):
+        with pytest.raises(ValueError, match="a Blosc chunk"):
+            blosc.Blosc().decode(bad)
 
 
 @pytest.mark.parametrize("packed", [False, True])

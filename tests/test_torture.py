@@ -13,7 +13,9 @@ from conftest import ROOT
 from hydiff import io
 from hydiff.bench import records
 from hydiff.cube import Cube
+from hydiff.errors import BadValue
 from hydiff.io import npz
+from hydiff.io.parsing import parsing
 
 CAMPAIGN = """
 import random, sys
@@ -52,6 +54,73 @@ def limited(code: str, nbytes: int, folder: Path) -> subprocess.CompletedProcess
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({nbytes}, {nbytes}))\n"
     script = [sys.executable, "-c", limit + code]
     return subprocess.run(script, capture_output=True, text=True, cwd=folder)
+
+
+# --- little memory --------------------------------------------------------------------------------
+
+COMMAND = """
+import os, resource, signal, sys, time
+from hydiff import cli
+resource.setrlimit(resource.RLIMIT_AS, (1 << 40, 1 << 40))
+def app():
+    {what}
+cli.app = app
+cli.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "told"),
+    [
+        ("os.kill(os.getpid(), signal.SIGSEGV)", 2, "a library ended the process, signal 11"),
+        ("os.abort()", 2, "a library ended the process, signal 6"),
+        ("os._exit(127)", 2, "a library ended the process, exit code 127"),
+        ("raise RuntimeError('SUPERLU_MALLOC fails for buf')", 2, "hydiff: out of memory; free"),
+        ("sys.exit(3)", 3, ""),
+        ("os.kill(os.getpid(), signal.SIGTERM)", 143, ""),
+        ("os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)", 143, ""),
+        ("os.kill(os.getppid(), signal.SIGINT); sys.exit(130)", 130, "interrupted"),
+    ],
+)
+def test_the_end_of_a_command_with_limited_memory_is_told(what: str, code: int, told: str) -> None:
+    """Also where a library ends the process, which nothing inside it can tell."""
+    script = [sys.executable, "-c", COMMAND.format(what=what)]
+    done = subprocess.run(script, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr[-2000:]
+    assert told in done.stderr and len(done.stderr.splitlines()) == (1 if told else 0)
+
+
+def test_a_fill_without_room_is_refused_before_a_library_hangs(tmp_path: Path) -> None:
+    """With 40 MB left, OpenBLAS would ask for its 32 for ever."""
+    code = """
+import numpy as np, resource, hydiff
+from pathlib import Path
+cube = np.random.default_rng(0).random((3, 20, 20))
+cube[:, 5:8] = np.nan
+hydiff.fill(cube, method="nearest")
+for room in (40, 1000):
+    now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (now + (room << 20), resource.RLIM_INFINITY))
+    try:
+        print(np.isfinite(hydiff.fill(cube, method="smooth").values).all())
+    except hydiff.errors.BadValue as error:
+        print(error)
+"""
+    script = [sys.executable, "-c", code]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=120)
+    refused, filled = done.stdout.splitlines()
+    assert "MB, expected 256 MB or more to compute in; raise the limit" in refused
+    assert filled == "True"
+
+
+def test_a_file_that_memory_cannot_hold_is_not_called_damaged(tmp_path: Path) -> None:
+    with pytest.raises(BadValue, match="not enough memory"), parsing(tmp_path, "a file"):
+        raise OSError(12, "Cannot allocate memory")
+    with pytest.raises(BadValue, match="not enough memory"), parsing(tmp_path, "a file"):
+        raise SystemError("no result") from MemoryError()
+
+
+# --- full disks -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("nbytes", [100, 200, 1000, 2000])

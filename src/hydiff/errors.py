@@ -12,8 +12,10 @@ HydiffError
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from pathlib import Path
 
 LONGEST = 2000  # characters of a message
+LEAST_ROOM = 256 << 20  # bytes below a limit of memory: what libraries take without asking
 
 
 class HydiffError(Exception):
@@ -60,16 +62,40 @@ class UnknownName(HydiffError):
         super().__init__(f"unknown {what} {found!r}: {suggestion}known: {listing}{hint}")
 
 
-# of running out of memory: by CUDA, by torch on a CPU, by a thread, by a library that is loaded
+# of running out of memory: by CUDA, by torch on a CPU, by a thread, by a library that is loaded,
+# by SuperLU
 NO_MEMORY = (
     *("out of memory", "can't allocate memory", "can't start new thread", "bad_alloc"),
     *("Resource temporarily unavailable", "failed to map segment", "annot allocate memory"),
+    "MALLOC fails",
 )
 
 
 def is_no_memory(error: BaseException) -> bool:
-    """Whether an exception is how a library says that memory has run out."""
-    return isinstance(error, MemoryError) or any(text in str(error) for text in NO_MEMORY)
+    """Whether an exception, or what it came of, is how a library says that memory has run out."""
+    if isinstance(error, MemoryError) or any(text in str(error) for text in NO_MEMORY):
+        return True
+    return error.__cause__ is not None and is_no_memory(error.__cause__)
+
+
+def check_memory_limit() -> None:
+    """BadValue where a limit of address space (`ulimit -v`) leaves too little to compute in.
+
+    Numerical libraries do not tell of a shortage: OpenBLAS asks for its 32 MB a thread for ever, or
+    ends the process.  With that much room it has them before arrays, which can fail with an error,
+    take the rest.
+    """
+    import resource
+
+    most = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if most == resource.RLIM_INFINITY:
+        return
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    if most - taken < LEAST_ROOM:
+        raise BadValue(
+            f"out of memory: the limit of this process (ulimit -v) leaves {(most - taken) >> 20} "
+            f"MB, expected {LEAST_ROOM >> 20} MB or more to compute in; raise the limit"
+        )
 
 
 @contextmanager

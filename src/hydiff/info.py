@@ -12,6 +12,7 @@ from hydiff.io import quality
 from hydiff.io.headers import FIELDS, LAYOUT, canonical
 
 WHOLE = 64 * 2**20  # bytes up to which every value is looked at
+MOST_CHUNKS = 1000  # of a compressed file that is looked at as a whole
 SAMPLED_ROWS = 16  # beyond that, so many evenly spaced rows
 SAMPLED = 32 * 2**20  # or, of a chunked file, chunks of so many bytes in all
 
@@ -75,16 +76,16 @@ def _sample(cube: Cube) -> tuple[list[tuple[slice, slice, slice]], str | None]:
     """
     bands, rows, cols = cube.shape
     chunks = getattr(cube.values, "chunks", None)
-    if cube.nbytes <= WHOLE:
+    grid = None if chunks is None else np.ceil(np.divide(cube.shape, chunks))
+    if cube.nbytes <= WHOLE and (grid is None or grid.prod() <= MOST_CHUNKS):
         return [(slice(0, bands), slice(0, rows), slice(0, cols))], None
-    if chunks is None:
+    if chunks is None or grid is None:
         some = np.unique(np.linspace(0, rows - 1, SAMPLED_ROWS).astype(int)).tolist()
         blocks = [(slice(0, bands), slice(r, r + 1), slice(0, cols)) for r in some]
         return blocks, f"{len(some)} sampled rows"
     count = int(np.clip(SAMPLED // (np.prod(chunks) * cube.dtype.itemsize), 1, SAMPLED_ROWS))
     k = np.arange(count)
     across = np.stack([0.618 * k + 0.5, (k + 0.5) / count, 0.382 * k + 0.5], axis=1) % 1
-    grid = np.ceil(np.divide(cube.shape, chunks))
     firsts = np.unique((across * grid).astype(int), axis=0) * chunks
     lasts = np.minimum(firsts + chunks, cube.shape)
     blocks = [

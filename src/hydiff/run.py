@@ -15,7 +15,7 @@ import numpy as np
 from hydiff import mask
 from hydiff.checkpoint import Checkpoint, fingerprint, history_of
 from hydiff.cube import Bools, Cube, Floats, Scale, detector_scale
-from hydiff.errors import BadValue, UnknownName, memory_told
+from hydiff.errors import BadValue, UnknownName, check_memory_limit, memory_told
 from hydiff.methods import METHODS, Chosen, choose, settings_dict
 from hydiff.problem import Sigma, unit_sigma
 from hydiff.result import Step
@@ -192,6 +192,7 @@ def _tasks(
     cube: Cube, seen: Bools, several: Sequence[Chosen], sigma_y: Sigma, job: Job
 ) -> list[Task]:
     """A task for each method; they share their arrays."""
+    check_memory_limit()
     values = np.asarray(cube.values, dtype=np.float64)
     scale = (
         detector_scale(values, seen, cube.good_bands, cube.detectors)

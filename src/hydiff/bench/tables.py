@@ -154,7 +154,7 @@ def _notes(name: str, suite: Suite, rows: Sequence[Row], quick: bool) -> list[st
             "is the time of all of them divided by their number, `peak MB` that of all."
         )
     notes += _limited(rows)
-    blind = sorted({row["method"] for row in rows if int(row["out_of_reach"])})
+    blind = sorted({row["method"] for row in rows if int(row["out_of_reach"] or 0)})
     if blind:
         told = ", ".join(blind)
         notes.append(f"Entries that {told} cannot reach stay 0, as in the input, and are scored.")

@@ -18,6 +18,7 @@ from hydiff.cli import (
     demo,
     fill,
     info,
+    limited,
     mask,
     methods,
     report,
@@ -57,14 +58,15 @@ for command in COMMANDS:
 def main() -> None:
     """Run `hydiff`; errors that a user can act on become one line and exit code 2."""
     try:
-        app()
+        limited.run(app) if limited.is_limited() else app()
     except errors.HydiffError as error:
         err.print(f"hydiff: {error}", style="red", markup=False)
         sys.exit(2)
-    except (MemoryError, RuntimeError, ImportError, OSError) as error:
+    except Exception as error:
         if not errors.is_no_memory(error):
             raise
-        told = "out of memory; free some, or give --memory to fill by tiles"
+        why = f" ({error})" if "ended the process" in str(error) else ""
+        told = f"out of memory{why}; free some, or give --memory to fill by tiles"
         err.print(f"hydiff: {told}", style="red", markup=False)
         sys.exit(2)
     except SystemExit as done:

@@ -19,6 +19,7 @@ import numpy as np
 from hydiff.cube import Array, Cube, Lazy
 from hydiff.errors import CubeFormatError
 from hydiff.io import axes as ax
+from hydiff.io import heaps
 from hydiff.io.blocks import Block, chunk_blocks, differs
 from hydiff.io.parsing import check_chunk, check_real, parsing
 
@@ -64,8 +65,10 @@ def opened(path: Path) -> Iterator[Any]:
 @lru_cache(64)
 def _check_own(path: Path, changed: int, size: int) -> None:
     """Refuse links to other files, and values that lie in other files: they would be read, and
-    copied into the output, whatever they are."""
+    copied into the output, whatever they are.  Also heaps that HDF5 would never leave."""
     import h5py
+
+    heaps.check(path)
 
     def foreign_link(name: bytes, info: Any) -> str | None:
         kinds = (h5py.h5l.TYPE_HARD, h5py.h5l.TYPE_SOFT)

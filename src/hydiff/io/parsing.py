@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hydiff.errors import BadValue, CubeFormatError, HydiffError
+from hydiff.errors import BadValue, CubeFormatError, HydiffError, is_no_memory
 
 LARGEST_CHUNK = 512 << 20  # bytes
 
@@ -25,12 +25,12 @@ def parsing(
         yield
     except HydiffError:
         raise
-    except MemoryError as error:
-        raise BadValue(
-            f"{path}: not enough memory for what it says it holds ({first_line(error)}); if that "
-            "is true, free some memory or cut the file into parts"
-        ) from error
     except Exception as error:  # the libraries raise anything from KeyError to zlib.error
+        if is_no_memory(error):
+            raise BadValue(
+                f"{path}: not enough memory for what it says it holds ({first_line(error)}); if "
+                "that is true, free some memory or cut the file into parts"
+            ) from error
         raise CubeFormatError(
             f"{path}: expected {what}, but it cannot be read as one ({first_line(error)}); {advice}"
         ) from error

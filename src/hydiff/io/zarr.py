@@ -10,7 +10,7 @@ import base64
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -52,6 +52,7 @@ def read(path: Path, var: str | None = None) -> Cube:
             key: other
             for key, other in arrays.items()
             if band_dim and _dims(other) == (band_dim,) and other.shape == (bands,)
+            if other.dtype.kind in "biuf"  # arrays of objects have decoders of their own
         }
         attrs = dict(array.attrs)
         wavelengths = _first(beside, WAVELENGTHS)
@@ -123,13 +124,10 @@ def write(cube: Cube, path: Path) -> list[Path]:
 
 def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     """A copy of the store with the changed entries of the cube replaced."""
-    import zarr
-
     box = cube.attrs["array"]
     axes = tuple(box["axes"].split(","))
     shutil.copytree(source, path)
-    found = zarr.open(path, mode="r+")
-    array: Any = found if isinstance(found, zarr.Array) else found[box["var"]]
+    array = _arrays(path, "r+")[box["var"]]
     chunks = ax.cube_shape(array.chunks, axes)
     for block in chunk_blocks(cube.shape, cube.dtype.itemsize, chunks):
         new, inside = np.asarray(cube.values[block]), ax.stored_block(axes, block)
@@ -141,10 +139,14 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def _arrays(path: Path) -> dict[str, Any]:
+def _arrays(path: Path, mode: Literal["r", "r+"] = "r") -> dict[str, Any]:
+    """The arrays of a group by name; an array alone is called ""."""
     import zarr
 
-    found = zarr.open(path, mode="r")
+    from hydiff.io import blosc
+
+    blosc.guard()
+    found = zarr.open(path, mode=mode)
     return {"": found} if isinstance(found, zarr.Array) else dict(found.arrays())
 
 

@@ -21,6 +21,9 @@ from hydiff.errors import BadValue
 ADDRESS = "127.0.0.1"
 PORT = 5006  # tried first; another one is taken when it is in use
 NAMES = (ADDRESS, "localhost")
+LARGEST = (
+    1 << 20
+)  # bytes that a page may send at once: it sends clicks and settings, never pictures
 
 
 class Foreign(Matcher):
@@ -50,19 +53,8 @@ def serve(
     ready: Callable[[str], Any] = print,
 ) -> None:
     """Serve pages made by `make` until interrupted; `ready` is told the address."""
-    port = free_port(port)
-    hosts = [f"{name}:{port}" for name in NAMES]
     logging.getLogger("bokeh.server.views.ws").setLevel(logging.ERROR)  # it warns of closed tabs
-    server = pn.serve(
-        {"/": lambda: _explained(make)},
-        address=ADDRESS,
-        port=port,
-        websocket_origin=hosts,
-        title={"/": title},
-        show=False,
-        start=False,
-        verbose=False,
-    )
+    server, port, hosts = _bound(make, title, port)
     server._tornado.default_router.rules.insert(0, Rule(Foreign(hosts), Refused))
     server.io_loop.asyncio_loop.set_exception_handler(_quiet)
     server.start()
@@ -76,6 +68,31 @@ def serve(
         pass
     finally:
         server.stop()
+
+
+def _bound(make: Callable[[], Any], title: str, wanted: int | None) -> tuple[Any, int, list[str]]:
+    """A server that has its port, that port, and the names it answers to."""
+    while True:
+        port = free_port(wanted)
+        hosts = [f"{name}:{port}" for name in NAMES]
+        try:
+            server = pn.serve(
+                {"/": lambda: _explained(make)},
+                address=ADDRESS,
+                port=port,
+                websocket_origin=hosts,
+                websocket_max_message_size=LARGEST,
+                http_server_kwargs={"max_body_size": LARGEST, "max_buffer_size": 4 * LARGEST},
+                title={"/": title},
+                show=False,
+                start=False,
+                verbose=False,
+            )
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            continue  # another viewer, begun at the same time, was faster
+        return server, port, hosts
 
 
 def _quiet(loop: Any, context: dict[str, Any]) -> None:

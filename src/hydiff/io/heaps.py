@@ -1,0 +1,57 @@
+"""The global heaps of an HDF5 file (texts of any length lie there), walked before HDF5 does.
+
+A free object of no length keeps HDF5 busy for ever: it steps on by that length.  Found in fuzzing,
+with HDF5 2.0.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from pathlib import Path
+
+from hydiff.errors import CubeFormatError
+
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+MARK = b"GCOL\x01\0\0\0"  # and its version; then the length of the heap, and its objects
+OBJECT = struct.Struct("<HHIQ")  # index (0: free), references, nothing, length
+SCANNED = 64 << 20  # bytes: in longer files a search would take longer than it is worth
+
+
+def check(path: Path) -> None:
+    """CubeFormatError where a heap would keep HDF5 busy for ever."""
+    with path.open("rb") as file:
+        if not 0 < path.stat().st_size <= SCANNED:
+            return
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            if _bytes_of_lengths(data) != 8:
+                return  # no file of our time
+            at = data.find(MARK)
+            while at >= 0:
+                if _loops(data, at):
+                    raise CubeFormatError(
+                        f"{path}: expected an HDF5 file, but its texts are damaged (a heap at byte "
+                        f"{at} has an object without an end); fetch it again"
+                    )
+                at = data.find(MARK, at + 1)
+
+
+def _bytes_of_lengths(data: mmap.mmap) -> int:
+    """As the superblock tells it, at the start or behind a user block; 0 where there is none."""
+    at = 0
+    while data[at : at + 8] != SIGNATURE:
+        at = 2 * at or 512
+        if at + 16 > len(data):
+            return 0
+    return data[at + (14 if data[at + 8] < 2 else 10)]
+
+
+def _loops(data: mmap.mmap, at: int) -> bool:
+    end = min(at + int.from_bytes(data[at + 8 : at + 16], "little"), len(data))
+    at += 16
+    while at + OBJECT.size <= end:
+        index, _, _, length = OBJECT.unpack_from(data, at)
+        if index == length == 0:
+            return True
+        at += OBJECT.size + length + -length % 8 if index else length
+    return False
