@@ -24,8 +24,7 @@ ROWS, COLS, BANDS = 1280, 1242, 285
 ORDER = {"bsq": "brc", "bil": "rbc", "bip": "rcb"}
 WATCH = """() => {
     for (const model of Bokeh.documents[0]._all_models.values())
-        if (model.type == "ColumnDataSource" && "image" in model.data
-            && model.data.image[0].BYTES_PER_ELEMENT == 4)
+        if (model.name == "picture")
             model.change.connect(() => requestAnimationFrame(
                 () => setTimeout(() => { window.painted = performance.now() }, 0)))
 }"""
