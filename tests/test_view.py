@@ -7,6 +7,7 @@ Screenshots go to `test-artefacts/`.
 import csv
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -47,6 +48,7 @@ def browser():
     )
     if CHROMIUM is None:
         pytest.skip("no Chromium to drive the viewer with: apt-get install chromium")
+    ARTEFACTS.mkdir(exist_ok=True)
     with api.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
@@ -443,11 +445,14 @@ def test_zooming_in_brings_every_pixel(opened, tmp_path):
         limits = images.limits(thin)
         glance = np.array(page.evaluate(SHOWN, "picture"), np.uint32).reshape(thin.shape)
         np.testing.assert_array_equal(glance, images.packed(coloured(thin, limits)))
-        page.evaluate(ZOOM, [595, 635, 495, 525])
+        page.evaluate(ZOOM)
+        page.mouse.move(*place(page, 605, 505))
+        for _ in range(8):
+            page.mouse.wheel(0, -400)
         page.wait_for_function(DETAIL)
         found = page.evaluate(DETAIL)
         top, left = found["y"], found["x"]
-        assert (top, left, found["shape"]) == (595, 495, [40, 30])
+        assert 0 < top <= 605 and 0 < left <= 505
         pixels = np.array(found["image"], np.uint32).reshape(found["shape"])
         part = cube[2, top : top + pixels.shape[0], left : left + pixels.shape[1]]
         expected = images.opaque(coloured(part, limits), "#e6e8eb")
@@ -457,11 +462,9 @@ def test_zooming_in_brings_every_pixel(opened, tmp_path):
         viewer.close()
 
 
-ZOOM = """([top, bottom, left, right]) => {
-    const figures = [...Bokeh.documents[0]._all_models.values()].filter((m) => m.type == "Figure")
-    const {x_range, y_range} = figures.find((m) => m.match_aspect)
-    x_range.setv({start: left, end: right})
-    y_range.setv({start: bottom, end: top})
+ZOOM = """() => {
+    for (const model of Bokeh.documents[0]._all_models.values())
+        if (model.type == "WheelZoomTool") model.active = true
 }"""
 DETAIL = """() => {
     const models = [...Bokeh.documents[0]._all_models.values()]
@@ -550,6 +553,47 @@ def test_a_fill_is_watched_and_stopped(page, folder):
     assert (saved[:, 10:18, 8:16] != -9999).all()
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="a process cannot be held here")
+def test_a_fill_by_tiles_in_another_process_is_followed(opened, folder, tmp_path):
+    """The process is held after some tiles, so that there is a half-way to look at."""
+    output = tmp_path / "filled.zarr"
+    work = provenance.tiles_path(output)
+    command = [sys.executable, "-m", "hydiff", "fill", folder / "scene.bil", "-o", output]
+    command += ["--tile", "16", "--overlap", "4", "--outside", "fill", "--method", "ei"]
+    command += ["--set", "steps=15", "--set", "channels=8"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as fill:
+        while len(list(work.glob("tile-*.json"))) < 2 and fill.poll() is None:
+            time.sleep(0.01)
+        fill.send_signal(signal.SIGSTOP)
+        viewer = Server(folder / "scene.bil", output)
+        try:
+            page = opened(viewer.url)
+            wait_text(page, "status", re.compile(r"[1-9]\d* of \d+ tiles are done"))
+            one_band(page)
+            page.get_by_label("Swipe").press("Home")  # only the fill
+            half = (shown(page)[..., 3] == 0).sum()
+            assert 0 < half < np.isnan(planes(folder, 2)[0]).sum()
+            page.screenshot(path=ARTEFACTS / "viewer-following.png")
+            fill.send_signal(signal.SIGCONT)
+            wait_text(page, "status", "The fill by tiles is done: this is filled.zarr")
+            assert fill.wait(60) == 0, fill.stderr.read()
+            page.wait_for_function(WHOLE)
+            after = np.asarray(io.read(output).values[2])
+            limits = images.limits(planes(folder, 2)[0])
+            np.testing.assert_array_equal(shown(page), coloured(after, limits))
+            page.context.close()
+        finally:
+            fill.kill()
+            viewer.close()
+
+
+WHOLE = """() => {
+    for (const model of Bokeh.documents[0]._all_models.values())
+        if (model.name == "picture")
+            return model.data.image[0].every((pixel) => pixel >>> 24 == 255)
+}"""
+
+
 def test_what_goes_wrong_is_told(page):
     page.get_by_label("Method", exact=True).select_option("smooth")
     settings = page.get_by_label("Settings of the method")
@@ -605,7 +649,6 @@ def test_it_fits_on_the_screen(opened, server, name, size):
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
     clipped = page.evaluate(CLIPPED)
     assert clipped == []
-    ARTEFACTS.mkdir(exist_ok=True)
     page.screenshot(path=ARTEFACTS / f"viewer-{name}.png", full_page=True)
 
 
