@@ -428,6 +428,8 @@ TABLES = {
     ("benchmarks/results/auto_gpu.csv", ""): budgets,
     ("benchmarks/results/fuzz.csv", ""): as_it_is,
     ("benchmarks/results/torture.csv", ""): as_it_is,
+    ("benchmarks/results/viewer.csv", ""): as_it_is,
+    ("benchmarks/results/viewer_whole.csv", ""): as_it_is,
 }
 
 

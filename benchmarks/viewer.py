@@ -3,7 +3,9 @@
     python benchmarks/viewer.py            # makes 1.8 GB files in a temporary folder
 
 From the press of a key to the frame after the new picture is put together, ten times for each
-layout of a 1280 × 1242 × 285 float32 ENVI file, alone and beside a fill.
+layout of a 1280 × 1242 × 285 float32 ENVI file, alone and beside a fill; and the parts of that:
+until the browser hears of the new picture (server), until it has it (sending), until it is seen
+(painting).  `results/viewer_whole.csv` is of the time when every pixel was sent.
 """
 
 import csv
@@ -22,6 +24,16 @@ from playwright.sync_api import sync_playwright
 RESULTS = Path(__file__).parent / "results" / "viewer.csv"
 ROWS, COLS, BANDS = 1280, 1242, 285
 ORDER = {"bsq": "brc", "bil": "rbc", "bip": "rcb"}
+HEAR = """
+window.heard = []
+window.WebSocket = class extends WebSocket {
+    constructor(...address) {
+        super(...address)
+        this.addEventListener("message", ({data}) =>
+            window.heard.push([performance.now(), data.byteLength ?? data.size ?? data.length]))
+    }
+}
+"""
 WATCH = """() => {
     for (const model of Bokeh.documents[0]._all_models.values())
         if (model.name == "picture")
@@ -51,8 +63,8 @@ def made(path: Path) -> Path:
     return path
 
 
-def measured(files: list[Path], changes: int = 10) -> list[float]:
-    """Seconds from the key to the new picture."""
+def measured(files: list[Path], changes: int = 10) -> list[tuple[float, ...]]:
+    """Seconds from the key to the new picture, those of its three parts, and megabytes sent."""
     command = [sys.executable, "-m", "hydiff", "view", *map(str, files), "--no-browser"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as viewer:
         assert viewer.stderr is not None
@@ -61,22 +73,33 @@ def measured(files: list[Path], changes: int = 10) -> list[float]:
             chromium = shutil.which("chromium")
             browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
             page = browser.new_page(viewport={"width": 1280, "height": 800})
+            page.add_init_script(HEAR)
             page.goto(url)
             page.get_by_label("Show", exact=True).select_option("One band")
             page.locator(".state p", has_text="One band").wait_for()
             page.wait_for_timeout(3000)
             page.evaluate(WATCH)
             page.get_by_label("Band", exact=True).focus()
-            seconds = []
+            found = []
             for _ in range(changes):
-                began = page.evaluate("window.painted = 0, performance.now()")
+                began = page.evaluate("window.painted = 0, window.heard = [], performance.now()")
                 page.keyboard.press("ArrowRight")
                 page.wait_for_function("window.painted > 0")
-                seconds.append((page.evaluate("window.painted") - began) / 1000)
+                end, heard = page.evaluate("[window.painted, window.heard]")
+                found.append(parts(began, heard, end))
                 page.wait_for_timeout(500)
             browser.close()
         viewer.terminate()
-    return seconds
+    return found
+
+
+def parts(began: float, heard: list[list[float]], end: float) -> tuple[float, ...]:
+    """What `measured` tells, from times in ms and sizes in bytes of what was heard."""
+    heard = [(at, size) for at, size in heard if at <= end]
+    head = next(at for at, size in heard if size > 500)  # the message that names the pictures
+    last = max(at for at, size in heard if size > 100_000)
+    times = (end - began, head - began, last - head, end - last)
+    return (*(t / 1000 for t in times), sum(size for _, size in heard) / 1e6)
 
 
 def main() -> None:
@@ -87,13 +110,17 @@ def main() -> None:
             fill = shutil.copy(file, Path(folder) / f"filled.{layout}")
             shutil.copy(file.with_suffix(".hdr"), Path(folder) / "filled.hdr")
             for shown, files in (("alone", [file]), ("beside its fill", [file, Path(fill)])):
-                seconds = measured(files)
+                seconds, server, sending, painting, megabytes = zip(*measured(files), strict=True)
                 row = {
                     "layout": layout,
                     "shown": shown,
                     "median_s": f"{statistics.median(seconds):.3f}",
                     "least_s": f"{min(seconds):.3f}",
                     "most_s": f"{max(seconds):.3f}",
+                    "server_s": f"{statistics.median(server):.3f}",
+                    "sending_s": f"{statistics.median(sending):.3f}",
+                    "painting_s": f"{statistics.median(painting):.3f}",
+                    "megabytes": f"{statistics.median(megabytes):.1f}",
                     "load_average": f"{os.getloadavg()[0]:.1f}",
                     "cores": os.cpu_count(),
                 }

@@ -695,12 +695,12 @@ def test_odd_scenes_are_explained(name):
 
     cube, told = odd_scenes()[name]
     shown = Page(layers.from_data(cube))
-    assert told in shown.controls.alert.object
-    assert "pixels missing" in shown.controls.state.object
+    assert told in shown.controls.alert.text
+    assert "pixels missing" in shown.controls.state.text
     shown.picking.pick(0, 0)
-    assert "row 0, column 0" in shown.controls.picks.object
+    assert "row 0, column 0" in shown.controls.picks.text
     if name == "dead bands":
-        assert "has no value" not in shown.controls.state.object
+        assert "has no value" not in shown.controls.state.text
 
 
 def test_two_viewers_at_once_and_the_oddest_scene_in_the_browser(opened, server, tmp_path):

@@ -371,7 +371,7 @@ def test_a_fill_is_filled_anew_from_what_was_there_before(result, damaged):
     expected = hydiff.fill(damaged, observed, method="harmonic")
     np.testing.assert_array_equal(page.working.filling.result.filled, expected.filled)
     np.testing.assert_array_equal(page.desk.scene.after.plane(2), expected.cube.values[2])
-    assert f"Filled {expected.filled.sum():,} entries" in page.controls.status.object
+    assert f"Filled {expected.filled.sum():,} entries" in page.controls.status.text
 
 
 def test_scenes_beyond_memory_are_sent_to_the_shell(damaged):
@@ -477,15 +477,15 @@ def unfinished(damaged, tmp_path):
 def test_the_page_follows_a_fill_by_tiles(unfinished):
     file, output, go_on = unfinished
     page = page_of(layers.from_files(file, output))
-    assert "4 of 9 tiles are done" in page.controls.status.object
+    assert "4 of 9 tiles are done" in page.controls.status.text
     page.picking.pick(3, 6)
-    assert "0 of 12 bands filled" not in page.controls.picks.object  # a finished tile
+    assert "0 of 12 bands filled" not in page.controls.picks.text  # a finished tile
     page.picking.pick(20, 6)
-    assert "0 of 12 bands filled" in page.controls.picks.object  # one that is to come
+    assert "0 of 12 bands filled" in page.controls.picks.text  # one that is to come
     go_on()
     page.following.look()
-    assert "this is filled.zarr" in page.controls.status.object
-    assert "0 of 12 bands filled" not in page.controls.picks.object
+    assert "this is filled.zarr" in page.controls.status.text
+    assert "0 of 12 bands filled" not in page.controls.picks.text
     assert page.desk.scene.unfinished is None and page.desk.scene.fills is not None
 
 
@@ -525,6 +525,37 @@ def test_a_fill_by_tiles_is_shown_as_far_as_it_is(damaged, unfinished):
 
 
 # ── notebooks ────────────────────────────────────────────────────────────────────────────────────
+
+
+CELL = """
+import numpy as np
+import hydiff
+from hydiff.cube import Cube
+
+values = np.random.default_rng(0).random((5, 12, 12))
+values[:, 4:6] = np.nan
+hydiff.view(hydiff.fill(Cube(values), method="harmonic"))
+"""
+
+
+def test_a_kernel_shows_the_page_with_all_that_it_needs(tmp_path):
+    """A real kernel: no error, a page that is joined to it, and nothing to be fetched."""
+    nbclient = pytest.importorskip(
+        "nbclient", reason="no notebooks: pip install nbclient ipykernel"
+    )
+    pytest.importorskip("ipykernel")
+    pytest.importorskip("panel", reason='no Panel: pip install "hydiff[view]"')
+    import nbformat
+
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
+    nbclient.NotebookClient(book, timeout=120, kernel_name="python3").execute(cwd=tmp_path)
+    outputs = book.cells[0].outputs
+    (page,) = [o for o in outputs if o.output_type == "execute_result"]
+    live = "application/vnd.holoviews_exec.v0+json"  # what joins the page to its kernel
+    assert live in page.data and page.metadata[live]["id"]
+    assert "Every" not in page.data["text/html"] and "One band" in page.data["text/html"]
+    told = "".join(o.data.get("text/html", "") for o in outputs if "data" in o)
+    assert "cdn." not in told
 
 
 def test_a_result_is_viewed_in_a_notebook(result, tiny, tmp_path):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import panel as pn
+from bokeh.models import Div
 
 from hydiff.cube import Cube
 from hydiff.viewer import filling
@@ -16,6 +17,7 @@ OWN = "Own choice"
 
 WORDS = """
 :host { font: 13px/1.45 system-ui, sans-serif; color: #1f2328; overflow-wrap: anywhere; }
+.bk-clearfix { display: block !important; }
 h1 { font-size: 20px; margin: 0; } h2 { font-size: 15px; margin: 0; } p { margin: 0; }
 table { border-collapse: collapse; } td { padding: 1px 10px 1px 0; vertical-align: top; }
 td:first-child { white-space: nowrap; }
@@ -32,7 +34,10 @@ td:first-child { white-space: nowrap; }
 .ticks span::before { content: ""; position: absolute; left: 50%; top: 0; height: 5px;
     border-left: 1px solid #8a9099; }
 """
-TITLE = ":host(.title) > div { display: flex; flex-wrap: wrap; align-items: baseline; gap: 0 14px }"
+TITLE = """
+.bk-clearfix { display: flex !important; flex-wrap: wrap; align-items: baseline; }
+h1 { margin-right: 14px; }
+"""
 QUIET = "p { color: #3d444d; }"
 CARD = {
     "background": "#ffffff",
@@ -214,12 +219,15 @@ def download(label: str, filename: str) -> Any:
 
 
 def words(name: str, *styles: str) -> Any:
-    """A piece of text on the page, found by its class."""
-    return pn.pane.HTML("", css_classes=[name], stylesheets=[WORDS, *styles], **WIDE)
+    """A piece of text on the page, found by its class.
+
+    Bokeh's, because a pane of Panel's asks the network for its looks when it changes in a notebook.
+    """
+    return Div(css_classes=[name], stylesheets=[WORDS, *styles], **WIDE)
 
 
 def heading(name: str) -> Any:
-    return pn.pane.HTML(f"<h2>{name}</h2>", stylesheets=[WORDS], **WIDE)
+    return Div(text=f"<h2>{name}</h2>", stylesheets=[WORDS], **WIDE)
 
 
 def column(*items: Any) -> Any:

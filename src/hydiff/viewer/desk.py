@@ -16,18 +16,18 @@ from hydiff.viewer.layers import Scene
 
 
 class Desk:
-    def __init__(self, scene: Scene, controls: Controls) -> None:
-        self.scene, self.controls = scene, controls
+    def __init__(self, scene: Scene, controls: Controls, layout: Any) -> None:
+        self.scene, self.controls, self.layout = scene, controls, layout
 
     def say(self, *lines: str) -> None:
         """What the user must know, at the top of the page."""
         text = "".join(f"<p>{escape(line)}</p>" for line in lines)
-        self.controls.alert.object = f'<div role="alert">{text}</div>' if lines else ""
+        self.controls.alert.text = f'<div role="alert">{text}</div>' if lines else ""
         self.controls.alert.visible = bool(lines)
 
     def tell(self, line: str) -> None:
         """How the fill is getting on."""
-        self.controls.status.object = f'<p role="status">{escape(line)}</p>'
+        self.controls.status.text = f'<p role="status">{escape(line)}</p>'
 
     def progress(self, done: int, total: int) -> None:
         """On the bar, which is there from the first time on."""
@@ -40,14 +40,15 @@ def explained(method: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(method)
     def answer(part: Any, *args: Any) -> None:
-        try:
-            with pn.io.hold():
+        with pn.io.hold():
+            try:
                 method(part, *args)
-        except HydiffError as error:
-            part.desk.say(str(error))
-        except Exception as error:  # such as a file that has changed under the viewer
-            logging.getLogger(__name__).exception("the page could not answer")
-            told = f"{type(error).__name__}: {error}"
-            part.desk.say(f"That went wrong ({told}). If the file has changed, open it anew.")
+            except HydiffError as error:
+                part.desk.say(str(error))
+            except Exception as error:  # such as a file that has changed under the viewer
+                logging.getLogger(__name__).exception("the page could not answer")
+                told = f"{type(error).__name__}: {error}"
+                part.desk.say(f"That went wrong ({told}). If the file has changed, open it anew.")
+        pn.io.push_notebook(part.desk.layout)  # a server sends by itself
 
     return answer

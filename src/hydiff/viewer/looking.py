@@ -62,9 +62,9 @@ class Looking:
         self.picture.show(made, missing, self.whole)
         c.swipe.visible = len(made) == 2
         c.readout.min_height = LINE * (1 + len(choice.bands))  # what lies below does not jump
-        c.state.object = words.state(cube, choice, limits, missing, self.whole.step)
-        c.scale.object = words.colour_bar(cube, choice, limits[0])
-        c.scale.visible = bool(c.scale.object)
+        c.state.text = words.state(cube, choice, limits, missing, self.whole.step)
+        c.scale.text = words.colour_bar(cube, choice, limits[0])
+        c.scale.visible = bool(c.scale.text)
         if c.preset.value in self.presets and not single:
             own = self.presets[c.preset.value] != choice.bands
             c.preset.value = OWN if own else c.preset.value
@@ -97,7 +97,7 @@ class Looking:
         c, at, step = self.desk.controls, self.picture.at.data, self.whole.step
         row, col = int(at["row"][0]), int(at["col"][0])
         if not self.inside(row, col):
-            c.readout.object = words.POINT
+            c.readout.text = words.POINT
             return
         down, right = row // step, col // step
         layers = [n for n in ("before", "after", "truth") if getattr(self.desk.scene, n)]
@@ -106,7 +106,7 @@ class Looking:
             for band in self.choice().bands
         }
         cube = self.desk.scene.cube
-        c.readout.object = words.readout(cube, down * step, right * step, values)
+        c.readout.text = words.readout(cube, down * step, right * step, values)
 
     def inside(self, row: int, col: int) -> bool:
         return 0 <= row < self.shape[0] and 0 <= col < self.shape[1]

@@ -54,7 +54,7 @@ class Marking:
         c = self.desk.controls
         self.picture.put_regions(self.outlines)
         count = int(self.marked().sum())
-        c.marked.object = f"<p>{count:,} pixels are marked by hand as gaps of all bands.</p>"
+        c.marked.text = f"<p>{count:,} pixels are marked by hand as gaps of all bands.</p>"
         c.marked.visible = count > 0
         c.undo.disabled = not count
 

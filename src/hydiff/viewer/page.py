@@ -40,11 +40,11 @@ class Page:
     ) -> None:
         cube, presets = scene.cube, images.presets(scene.cube)
         self.controls = Controls(cube, presets, output)
-        self.controls.title.object = words.title(scene)
-        self.desk = Desk(scene, self.controls)
+        self.controls.title.text = words.title(scene)
         self.picture = Picture(shown.whole_of((cube.shape[1], cube.shape[2]), images.GLANCE))
         self.curves = Curves(cube)
         self.layout = self.controls.arranged(self.picture, self.curves)
+        self.desk = Desk(scene, self.controls, self.layout)
         self.looking = Looking(self.desk, self.picture, presets)
         self.picking = Picking(self.desk, self.picture, self.curves)
         self.marking = Marking(self.desk, self.picture)

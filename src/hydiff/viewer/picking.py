@@ -48,7 +48,7 @@ class Picking:
         """The values in the band on show."""
         self.band = band
         self.curves.cursor.location = float(self.curves.x[band])
-        self.desk.controls.picks.object = words.picks(self.desk.scene, self.picked, band)
+        self.desk.controls.picks.text = words.picks(self.desk.scene, self.picked, band)
 
     def as_csv(self) -> StringIO:
         return StringIO(spectra.as_csv(self.desk.scene, self.picked))
