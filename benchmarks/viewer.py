@@ -5,7 +5,8 @@
 From the press of a key to the frame after the new picture is put together, ten times for each
 layout of a 1280 × 1242 × 285 float32 ENVI file, alone and beside a fill; and the parts of that:
 until the browser hears of the new picture (server), until it has it (sending), until it is seen
-(painting).  `results/viewer_whole.csv` is of the time when every pixel was sent.
+(painting); and the processor time of viewer and browser, which the load of the machine does not
+change.  `results/viewer_whole.csv` is of the time when every pixel was sent.
 """
 
 import csv
@@ -19,6 +20,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import psutil
 from playwright.sync_api import sync_playwright
 
 RESULTS = Path(__file__).parent / "results" / "viewer.csv"
@@ -64,7 +66,8 @@ def made(path: Path) -> Path:
 
 
 def measured(files: list[Path], changes: int = 10) -> list[tuple[float, ...]]:
-    """Seconds from the key to the new picture, those of its three parts, and megabytes sent."""
+    """Seconds from the key to the new picture, those of its three parts, megabytes sent,
+    and seconds of processor time, of viewer and browser together."""
     command = [sys.executable, "-m", "hydiff", "view", *map(str, files), "--no-browser"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as viewer:
         assert viewer.stderr is not None
@@ -82,15 +85,22 @@ def measured(files: list[Path], changes: int = 10) -> list[tuple[float, ...]]:
             page.get_by_label("Band", exact=True).focus()
             found = []
             for _ in range(changes):
+                spent = cpu()
                 began = page.evaluate("window.painted = 0, window.heard = [], performance.now()")
                 page.keyboard.press("ArrowRight")
                 page.wait_for_function("window.painted > 0")
                 end, heard = page.evaluate("[window.painted, window.heard]")
-                found.append(parts(began, heard, end))
                 page.wait_for_timeout(500)
+                found.append((*parts(began, heard, end), cpu() - spent))
             browser.close()
         viewer.terminate()
     return found
+
+
+def cpu() -> float:
+    """Seconds of processor time that the viewer and the browser have taken so far."""
+    times = (p.cpu_times() for p in psutil.Process().children(recursive=True))
+    return sum(t.user + t.system for t in times)
 
 
 def parts(began: float, heard: list[list[float]], end: float) -> tuple[float, ...]:
@@ -110,7 +120,8 @@ def main() -> None:
             fill = shutil.copy(file, Path(folder) / f"filled.{layout}")
             shutil.copy(file.with_suffix(".hdr"), Path(folder) / "filled.hdr")
             for shown, files in (("alone", [file]), ("beside its fill", [file, Path(fill)])):
-                seconds, server, sending, painting, megabytes = zip(*measured(files), strict=True)
+                columns = zip(*measured(files), strict=True)
+                seconds, server, sending, painting, megabytes, cpu_s = columns
                 row = {
                     "layout": layout,
                     "shown": shown,
@@ -120,6 +131,7 @@ def main() -> None:
                     "server_s": f"{statistics.median(server):.3f}",
                     "sending_s": f"{statistics.median(sending):.3f}",
                     "painting_s": f"{statistics.median(painting):.3f}",
+                    "cpu_s": f"{statistics.median(cpu_s):.3f}",
                     "megabytes": f"{statistics.median(megabytes):.1f}",
                     "load_average": f"{os.getloadavg()[0]:.1f}",
                     "cores": os.cpu_count(),
