@@ -559,11 +559,10 @@ def test_a_fill_by_tiles_in_another_process_is_followed(opened, folder, tmp_path
     output = tmp_path / "filled.zarr"
     work = provenance.tiles_path(output)
     command = [sys.executable, "-m", "hydiff", "fill", folder / "scene.bil", "-o", output]
-    command += ["--tile", "16", "--overlap", "4", "--outside", "fill", "--method", "ei"]
-    command += ["--set", "steps=15", "--set", "channels=8"]
+    command += ["--tile", "8", "--overlap", "2", "--outside", "fill", "--method", "harmonic"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as fill:
         while len(list(work.glob("tile-*.json"))) < 2 and fill.poll() is None:
-            time.sleep(0.01)
+            time.sleep(0.002)
         fill.send_signal(signal.SIGSTOP)
         viewer = Server(folder / "scene.bil", output)
         try:
