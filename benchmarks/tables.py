@@ -473,6 +473,8 @@ TABLES = {
     ("benchmarks/results/fuzz.csv", ""): as_it_is,
     ("benchmarks/results/torture.csv", ""): as_it_is,
     ("benchmarks/results/viewers.csv", ""): as_it_is,
+    ("benchmarks/results/viewer.csv", ""): as_it_is,
+    ("benchmarks/results/viewer_whole.csv", ""): as_it_is,
 }
 
 

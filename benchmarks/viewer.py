@@ -3,7 +3,10 @@
     python benchmarks/viewer.py            # makes 1.8 GB files in a temporary folder
 
 From the press of a key to the frame after the new picture is put together, ten times for each
-layout of a 1280 × 1242 × 285 float32 ENVI file, alone and beside a fill.
+layout of a 1280 × 1242 × 285 float32 ENVI file, alone and beside a fill; and the parts of that:
+until the browser hears of the new picture (server), until it has it (sending), until it is seen
+(painting); and the processor time of viewer and browser, which the load of the machine does not
+change.  `results/viewer_whole.csv` is of the time when every pixel was sent.
 """
 
 import csv
@@ -17,15 +20,25 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import psutil
 from playwright.sync_api import sync_playwright
 
 RESULTS = Path(__file__).parent / "results" / "viewer.csv"
 ROWS, COLS, BANDS = 1280, 1242, 285
 ORDER = {"bsq": "brc", "bil": "rbc", "bip": "rcb"}
+HEAR = """
+window.heard = []
+window.WebSocket = class extends WebSocket {
+    constructor(...address) {
+        super(...address)
+        this.addEventListener("message", ({data}) =>
+            window.heard.push([performance.now(), data.byteLength ?? data.size ?? data.length]))
+    }
+}
+"""
 WATCH = """() => {
     for (const model of Bokeh.documents[0]._all_models.values())
-        if (model.type == "ColumnDataSource" && "image" in model.data
-            && model.data.image[0].BYTES_PER_ELEMENT == 4)
+        if (model.name == "picture")
             model.change.connect(() => requestAnimationFrame(
                 () => setTimeout(() => { window.painted = performance.now() }, 0)))
 }"""
@@ -52,8 +65,9 @@ def made(path: Path) -> Path:
     return path
 
 
-def measured(files: list[Path], changes: int = 10) -> list[float]:
-    """Seconds from the key to the new picture."""
+def measured(files: list[Path], changes: int = 10) -> list[tuple[float, ...]]:
+    """Seconds from the key to the new picture, those of its three parts, megabytes sent,
+    and seconds of processor time, of viewer and browser together."""
     command = [sys.executable, "-m", "hydiff", "view", *map(str, files), "--no-browser"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as viewer:
         assert viewer.stderr is not None
@@ -62,22 +76,40 @@ def measured(files: list[Path], changes: int = 10) -> list[float]:
             chromium = shutil.which("chromium")
             browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
             page = browser.new_page(viewport={"width": 1280, "height": 800})
+            page.add_init_script(HEAR)
             page.goto(url)
             page.get_by_label("Show", exact=True).select_option("One band")
             page.locator(".state p", has_text="One band").wait_for()
             page.wait_for_timeout(3000)
             page.evaluate(WATCH)
             page.get_by_label("Band", exact=True).focus()
-            seconds = []
+            found = []
             for _ in range(changes):
-                began = page.evaluate("window.painted = 0, performance.now()")
+                spent = cpu()
+                began = page.evaluate("window.painted = 0, window.heard = [], performance.now()")
                 page.keyboard.press("ArrowRight")
                 page.wait_for_function("window.painted > 0")
-                seconds.append((page.evaluate("window.painted") - began) / 1000)
+                end, heard = page.evaluate("[window.painted, window.heard]")
                 page.wait_for_timeout(500)
+                found.append((*parts(began, heard, end), cpu() - spent))
             browser.close()
         viewer.terminate()
-    return seconds
+    return found
+
+
+def cpu() -> float:
+    """Seconds of processor time that the viewer and the browser have taken so far."""
+    times = (p.cpu_times() for p in psutil.Process().children(recursive=True))
+    return sum(t.user + t.system for t in times)
+
+
+def parts(began: float, heard: list[list[float]], end: float) -> tuple[float, ...]:
+    """What `measured` tells, from times in ms and sizes in bytes of what was heard."""
+    heard = [(at, size) for at, size in heard if at <= end]
+    head = next(at for at, size in heard if size > 500)  # the message that names the pictures
+    last = max(at for at, size in heard if size > 100_000)
+    times = (end - began, head - began, last - head, end - last)
+    return (*(t / 1000 for t in times), sum(size for _, size in heard) / 1e6)
 
 
 def main() -> None:
@@ -88,13 +120,19 @@ def main() -> None:
             fill = shutil.copy(file, Path(folder) / f"filled.{layout}")
             shutil.copy(file.with_suffix(".hdr"), Path(folder) / "filled.hdr")
             for shown, files in (("alone", [file]), ("beside its fill", [file, Path(fill)])):
-                seconds = measured(files)
+                columns = zip(*measured(files), strict=True)
+                seconds, server, sending, painting, megabytes, cpu_s = columns
                 row = {
                     "layout": layout,
                     "shown": shown,
                     "median_s": f"{statistics.median(seconds):.3f}",
                     "least_s": f"{min(seconds):.3f}",
                     "most_s": f"{max(seconds):.3f}",
+                    "server_s": f"{statistics.median(server):.3f}",
+                    "sending_s": f"{statistics.median(sending):.3f}",
+                    "painting_s": f"{statistics.median(painting):.3f}",
+                    "cpu_s": f"{statistics.median(cpu_s):.3f}",
+                    "megabytes": f"{statistics.median(megabytes):.1f}",
                     "load_average": f"{os.getloadavg()[0]:.1f}",
                     "cores": os.cpu_count(),
                 }

@@ -11,9 +11,10 @@ import pytest
 import hydiff
 from hydiff import errors, io, plots, provenance, scene
 from hydiff.cube import Cube
-from hydiff.viewer import filling, images, layers, live, spectra
+from hydiff.viewer import filling, images, layers, live, marking, spectra, words
 from hydiff.viewer.filling import Filling
-from hydiff.viewer.layers import Fills, Layer
+from hydiff.viewer.layers import Fills, Layer, Window
+from hydiff.viewer.shown import Choice, Sight, sharper
 
 
 @pytest.fixture
@@ -113,11 +114,67 @@ def test_what_is_transparent_is_white_on_paper():
 
 
 @pytest.mark.parametrize(
-    ("rows", "cols", "step"), [(1280, 1242, 1), (1414, 1415, 2), (9000, 1000, 3)]
+    ("rows", "cols", "step"), [(1280, 1242, 1), (1414, 1415, 2), (9000, 1000, 3), (1, 1, 1)]
 )
 def test_only_large_pictures_are_thinned(rows, cols, step):
-    assert images.step_for((rows, cols)) == step
+    assert images.step_for((rows, cols), images.PIXELS) == step
     assert -(-rows // step) * -(-cols // step) <= 1.01 * images.PIXELS
+
+
+def test_what_is_in_sight_is_as_fine_as_the_screen():
+    whole = Window(0, 5000, 0, 4000, 8)
+    everything = Sight(-20, 5020, -20, 4020, 500, 400)
+    assert sharper(everything, whole) is None  # the glance has as many pixels as the screen
+    assert sharper(Sight(*everything[:4], 1000, 800), whole) == Window(0, 5000, 0, 4000, 5)
+    near = sharper(Sight(100.5, 350.2, 3900.0, 4100.0, 500, 400), whole)
+    assert near == Window(100, 351, 3900, 4000, 1)
+    assert sharper(Sight(-50, -10, 0, 40, 500, 400), whole) is None  # beside the picture
+    assert sharper(Sight(0, 0, 0, 0, 0, 0), whole) is None  # no browser has told yet
+    rows, cols = (len(range(*s.indices(5000))) for s in Window(0, 5000, 0, 4000, 5).cut)
+    assert rows * cols <= 2 * images.PIXELS
+
+
+def test_what_is_transparent_gets_the_ground(rng):
+    image = rng.integers(0, 256, (4, 5, 4), dtype=np.uint8)
+    image[..., 3] = np.where(rng.random((4, 5)) < 0.5, 255, 0)
+    clear = image[..., 3] == 0
+    made = images.opaque(image, "#102030")
+    np.testing.assert_array_equal(made[~clear], image[~clear])
+    assert (made[clear] == [16, 32, 48, 255]).all() and clear.any()
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.0, 1.0), (-3.2, 5682.0), (1e-7, 3e-7), (-1e6, -9.99e5), (0.0, 7e12)]
+)
+def test_ticks_are_few_round_numbers_inside_the_limits(low, high):
+    found = np.array(words.ticks(images.Limits(low, high)))
+    assert 2 <= len(found) <= words.TICKS + 1
+    near = 1e-6 * (high - low)
+    assert (low - near <= found).all() and (found <= high + near).all()
+    steps = np.diff(found)
+    np.testing.assert_allclose(steps, steps[0], rtol=1e-6)
+    digits = f"{steps[0]:.3e}"
+    assert digits[:5] in ("1.000", "2.000", "5.000")
+
+
+def test_units_are_those_that_the_file_tells(damaged):
+    from dataclasses import replace
+
+    assert spectra.unit(damaged) == "in the file's unit"
+    told = replace(damaged, attrs={"units": [f"W/{i}" for i in range(12)]})
+    assert spectra.unit(told, 3) == "in W/3"
+    assert spectra.unit(replace(damaged, attrs={"units": "1"}), 3) == "in 1"
+    assert spectra.unit(replace(damaged, attrs={"units": ["", None]})) == "in the file's unit"
+
+
+def test_the_colour_bar_is_for_one_band_or_map(damaged):
+    choice = Choice("One band", (2,), (1.0, 99.0), "Viridis")
+    bar = words.colour_bar(damaged, choice, images.Limits(0.0, 2.0))
+    assert "Colours from 0 to 2. Value, in the file&#x27;s unit" in bar and "#fde724" in bar.lower()
+    assert words.colour_bar(damaged, choice, None) == ""
+    assert words.colour_bar(damaged, choice, images.Limits(3.0, 3.0)) == ""
+    three = Choice("Colour composite", (2, 1, 0), (1.0, 99.0), "Viridis")
+    assert words.colour_bar(damaged, three, images.Limits(0.0, 2.0)) == ""
 
 
 def test_presets_are_the_nearest_bands():
@@ -174,7 +231,9 @@ def test_planes_and_spectra_are_two_cuts_of_one_cube(damaged, stripes, tmp_path)
     for layer in (Layer(damaged), Layer(io.read(tmp_path / "scene.bil"))):
         for band in (0, 4, 11):
             np.testing.assert_array_equal(layer.plane(band), expected[band])
-            np.testing.assert_array_equal(layer.plane(band, 3), expected[band, ::3, ::3])
+            np.testing.assert_array_equal(
+                layer.plane(band, Window(2, 20, 1, 24, 3)), expected[band, 2:20:3, 1:24:3]
+            )
         np.testing.assert_array_equal(layer.spectrum(3, 11), expected[:, 3, 11])
         np.testing.assert_array_equal(layer.alive(), np.ones(12, bool))
 
@@ -272,14 +331,14 @@ def test_the_error_band_goes_up_and_back():
 
 
 def test_a_rectangle_in_words_is_a_slice():
-    (top, bottom), (left, right) = filling.ranges_of(" 2:5, 7:9")
-    box = filling.enclosed([left, right, right, left], [top, top, bottom, bottom], (10, 12))
+    (top, bottom), (left, right) = marking.ranges_of(" 2:5, 7:9")
+    box = marking.enclosed([left, right, right, left], [top, top, bottom, bottom], (10, 12))
     expected = np.zeros((10, 12), bool)
     expected[2:5, 7:9] = True
     np.testing.assert_array_equal(box, expected)
     for wrong in ("", "1:2", "a:b, c:d", "1,2"):
         with pytest.raises(errors.BadValue, match="10:20, 30:40"):
-            filling.ranges_of(wrong)
+            marking.ranges_of(wrong)
 
 
 def test_settings_are_pairs():
@@ -304,15 +363,15 @@ def test_a_fill_is_filled_anew_from_what_was_there_before(result, damaged):
     page = page_of(layers.from_data(result), observed=np.ones((24, 24), bool))
     page.controls.method.value = "harmonic"
     page.controls.rectangle.value = "1:4, 1:3"
-    page.start()
-    page.filling.wait(60)
-    page.look()
+    page.working.start()
+    page.working.filling.wait(60)
+    page.working.look()
     observed = np.ones((24, 24), bool)
     observed[1:4, 1:3] = False
     expected = hydiff.fill(damaged, observed, method="harmonic")
-    np.testing.assert_array_equal(page.filling.result.filled, expected.filled)
-    np.testing.assert_array_equal(page.scene.after.plane(2), expected.cube.values[2])
-    assert f"Filled {expected.filled.sum():,} entries" in page.controls.status.object
+    np.testing.assert_array_equal(page.working.filling.result.filled, expected.filled)
+    np.testing.assert_array_equal(page.desk.scene.after.plane(2), expected.cube.values[2])
+    assert f"Filled {expected.filled.sum():,} entries" in page.controls.status.text
 
 
 def test_scenes_beyond_memory_are_sent_to_the_shell(damaged):
@@ -418,16 +477,16 @@ def unfinished(damaged, tmp_path):
 def test_the_page_follows_a_fill_by_tiles(unfinished):
     file, output, go_on = unfinished
     page = page_of(layers.from_files(file, output))
-    assert "4 of 9 tiles are done" in page.controls.status.object
-    page.pick(3, 6)
-    assert "0 of 12 bands filled" not in page.controls.picks.object  # a finished tile
-    page.pick(20, 6)
-    assert "0 of 12 bands filled" in page.controls.picks.object  # one that is to come
+    assert "4 of 9 tiles are done" in page.controls.status.text
+    page.picking.pick(3, 6)
+    assert "0 of 12 bands filled" not in page.controls.picks.text  # a finished tile
+    page.picking.pick(20, 6)
+    assert "0 of 12 bands filled" in page.controls.picks.text  # one that is to come
     go_on()
-    page.look_at_tiles()
-    assert "this is filled.zarr" in page.controls.status.object
-    assert "0 of 12 bands filled" not in page.controls.picks.object
-    assert page.scene.unfinished is None and page.scene.fills is not None
+    page.following.look()
+    assert "this is filled.zarr" in page.controls.status.text
+    assert "0 of 12 bands filled" not in page.controls.picks.text
+    assert page.desk.scene.unfinished is None and page.desk.scene.fills is not None
 
 
 def page_of(shown, **options):
@@ -466,6 +525,37 @@ def test_a_fill_by_tiles_is_shown_as_far_as_it_is(damaged, unfinished):
 
 
 # ── notebooks ────────────────────────────────────────────────────────────────────────────────────
+
+
+CELL = """
+import numpy as np
+import hydiff
+from hydiff.cube import Cube
+
+values = np.random.default_rng(0).random((5, 12, 12))
+values[:, 4:6] = np.nan
+hydiff.view(hydiff.fill(Cube(values), method="harmonic"))
+"""
+
+
+def test_a_kernel_shows_the_page_with_all_that_it_needs(tmp_path):
+    """A real kernel: no error, a page that is joined to it, and nothing to be fetched."""
+    nbclient = pytest.importorskip(
+        "nbclient", reason="no notebooks: pip install nbclient ipykernel"
+    )
+    pytest.importorskip("ipykernel")
+    pytest.importorskip("panel", reason='no Panel: pip install "hydiff[view]"')
+    import nbformat
+
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
+    nbclient.NotebookClient(book, timeout=120, kernel_name="python3").execute(cwd=tmp_path)
+    outputs = book.cells[0].outputs
+    (page,) = [o for o in outputs if o.output_type == "execute_result"]
+    live = "application/vnd.holoviews_exec.v0+json"  # what joins the page to its kernel
+    assert live in page.data and page.metadata[live]["id"]
+    assert "Every" not in page.data["text/html"] and "One band" in page.data["text/html"]
+    told = "".join(o.data.get("text/html", "") for o in outputs if "data" in o)
+    assert "cdn." not in told
 
 
 def test_a_result_is_viewed_in_a_notebook(result, tiny, tmp_path):

@@ -6,27 +6,51 @@ from pathlib import Path
 from typing import Any
 
 import panel as pn
-from bokeh.palettes import Cividis256, Greys256, Viridis256
+from bokeh.models import Div
 
 from hydiff.cube import Cube
 from hydiff.viewer import filling
 from hydiff.viewer.figures import MOVE, RECTANGLE, SHAPE, Curves, Picture
+from hydiff.viewer.shown import COMPOSITE, PALETTES, SINGLE
 
-COMPOSITE, SINGLE = "Colour composite", "One band"
-SIGMA, ERROR = "Error bars (1 σ)", "Error against the truth"
-PALETTES = {"Grey": Greys256, "Viridis": Viridis256, "Cividis": Cividis256}
 OWN = "Own choice"
 
 WORDS = """
-:host { font: 14px/1.45 system-ui, sans-serif; overflow-wrap: anywhere; }
-h1 { font-size: 20px; margin: 0; } h2 { font-size: 16px; margin: 6px 0 0; } p { margin: 0; }
-table { border-collapse: collapse; } td { padding: 1px 8px 1px 0; vertical-align: top; }
+:host { font: 13px/1.45 system-ui, sans-serif; color: #1f2328; overflow-wrap: anywhere; }
+.bk-clearfix { display: block !important; }
+h1 { font-size: 20px; margin: 0; } h2 { font-size: 15px; margin: 0; } p { margin: 0; }
+table { border-collapse: collapse; } td { padding: 1px 10px 1px 0; vertical-align: top; }
+td:first-child { white-space: nowrap; }
 .chip { color: #fff; border-radius: 9px; padding: 0 7px; font-weight: 600; }
-[role=alert] { background: #fff4e5; border-left: 4px solid #d55e00; padding: 6px 10px; }
+.key { display: flex; flex-wrap: wrap; gap: 2px 14px; color: #3d444d; margin-bottom: 4px; }
+.key span { white-space: nowrap; } .key svg { vertical-align: -1px; }
+[role=alert] { background: #fff4e5; border-left: 4px solid #d55e00; padding: 8px 12px;
+    border-radius: 4px; }
+.scale { margin: 0 16px 0 54px; text-align: center; } .scale p { color: #3d444d; }
+.colours { height: 12px; border: 1px solid #8a9099; border-radius: 2px; }
+.ticks { position: relative; height: 25px; font-size: 12px; }
+.ticks span { position: absolute; padding-top: 5px; white-space: nowrap;
+    transform: translateX(-50%); }
+.ticks span::before { content: ""; position: absolute; left: 50%; top: 0; height: 5px;
+    border-left: 1px solid #8a9099; }
 """
+TITLE = """
+.bk-clearfix { display: flex !important; flex-wrap: wrap; align-items: baseline; }
+h1 { margin-right: 14px; }
+"""
+QUIET = "p { color: #3d444d; }"
+CARD = {
+    "background": "#ffffff",
+    "border": "1px solid #d8dce1",
+    "border-radius": "8px",
+    "padding": "10px 8px",
+}
 # What Bokeh shows without a name for screen readers gets one, also when it comes into sight later;
-# and phones are told that the page fits their width.
-LABELS = """
+# a drawing has a ring when the keyboard is in it, not when it was clicked; and phones are told that
+# the page fits their width.
+READY = """
+const calm = new CSSStyleSheet()
+calm.replaceSync(".bk-events:focus:not(:focus-visible) { outline: none }")
 const named = (root, parts, name) => {
     for (const part of root.querySelectorAll(parts))
         if (!part.hasAttribute("aria-label")) part.setAttribute("aria-label", name)
@@ -36,6 +60,8 @@ const label = (root) => {
     if (title) named(root, ".noUi-handle", title.textContent.split(":")[0])
     for (const box of root.querySelectorAll("input[type=checkbox]"))
         box.setAttribute("aria-label", box.nextElementSibling?.textContent.trim() || "Show gaps")
+    if (root.querySelector(".bk-events") && !root.adoptedStyleSheets.includes(calm))
+        root.adoptedStyleSheets.push(calm)
     named(root, "progress", "Progress of the fill")
     named(root, ".bk-spin-btn-up", "One more")
     named(root, ".bk-spin-btn-down", "One less")
@@ -46,6 +72,7 @@ const label = (root) => {
 }
 label(document)
 document.addEventListener("focusin", () => label(document))
+document.body.style.background = "#f3f4f6"
 const meta = document.createElement("meta")
 meta.name = "viewport"
 meta.content = "width=device-width, initial-scale=1"
@@ -101,32 +128,55 @@ class Controls:
         self.stop.disabled = self.save.disabled = True
         self.name = text("Save as", "NAME.tif")
         self.name.value = "" if output is None else output.name
-        self.bar = pn.indicators.Progress(value=0, max=100, height=14, **WIDE)
+        self.bar = pn.indicators.Progress(value=0, max=100, height=14, visible=False, **WIDE)
 
-        self.title, self.alert, self.state = words("title"), words("alert"), words("state")
-        self.readout, self.picks = words("readout"), words("picks")
+        self.title, self.alert, self.state = (
+            words("title", TITLE),
+            words("alert"),
+            words("state", QUIET),
+        )
+        self.scale, self.readout, self.picks = (
+            words("bar"),
+            words("readout"),
+            words("picks"),
+        )
         self.marked, self.status = words("marked"), words("status")
 
     def arranged(self, picture: Picture, curves: Curves) -> Any:
+        """Everything in its place; a drawing each in the two columns."""
         self.swipe = pn.pane.Bokeh(picture.slider, **WIDE)
         self.colour_row = row(share(self.preset, 170), *(share(b, 100) for b in self.rgb))
         self.single_row = row(share(self.band, 220), share(self.palette, 120))
-        left = column(
+        drawing = pn.pane.Bokeh(picture.figure, sizing_mode="stretch_width")
+        left = card(
             row(share(self.show, 170), share(self.stretch, 220)),
             self.colour_row,
             self.single_row,
             self.state,
-            pn.pane.Bokeh(picture.figure, sizing_mode="stretch_width"),
+            drawing,
+            self.scale,
             self.swipe,
             self.readout,
             row(self.gaps, self.png, self.reread),
-            grow="1 1 460px",
         )
-        right = column(
+        right = column(self._spectra(curves), self._fill())
+        columns = pn.FlexBox(
+            column(left), right, sizing_mode="stretch_width", align_items="flex-start", gap="12px"
+        )
+        return pn.Column(
+            self.title, self.alert, columns, sizing_mode="stretch_width", styles={"padding": "4px"}
+        )
+
+    def _spectra(self, curves: Curves) -> Any:
+        return card(
             heading("Spectra"),
             row(self.row, self.col, self.add, self.clear, self.csv),
             pn.pane.Bokeh(curves.figure, sizing_mode="stretch_width"),
             self.picks,
+        )
+
+    def _fill(self) -> Any:
+        return card(
             heading("Fill"),
             row(share(self.method, 130), share(self.budget, 100), share(self.settings, 160)),
             row(share(self.drag, 160), share(self.rectangle, 160), self.undo),
@@ -134,13 +184,6 @@ class Controls:
             row(self.fill, self.stop, share(self.name, 150), self.save),
             self.bar,
             self.status,
-            grow="1 1 460px",
-        )
-        return pn.Column(
-            self.title,
-            self.alert,
-            pn.FlexBox(left, right, sizing_mode="stretch_width", align_items="flex-start"),
-            sizing_mode="stretch_width",
         )
 
 
@@ -175,18 +218,25 @@ def download(label: str, filename: str) -> Any:
     )
 
 
-def words(name: str) -> Any:
-    """A piece of text on the page, found by its class."""
-    return pn.pane.HTML("", css_classes=[name], stylesheets=[WORDS], **WIDE)
+def words(name: str, *styles: str) -> Any:
+    """A piece of text on the page, found by its class.
+
+    Bokeh's, because a pane of Panel's asks the network for its looks when it changes in a notebook.
+    """
+    return Div(css_classes=[name], stylesheets=[WORDS, *styles], **WIDE)
 
 
 def heading(name: str) -> Any:
-    return pn.pane.HTML(f"<h2>{name}</h2>", stylesheets=[WORDS], **WIDE)
+    return Div(text=f"<h2>{name}</h2>", stylesheets=[WORDS], **WIDE)
 
 
-def column(*items: Any, grow: str) -> Any:
-    styles = {"flex": grow, "min-width": "min(100%, 340px)", "width": "auto"}
+def column(*items: Any) -> Any:
+    styles = {"flex": "1 1 460px", "min-width": "min(100%, 340px)", "width": "auto", "gap": "12px"}
     return pn.Column(*items, sizing_mode="stretch_width", styles=styles)
+
+
+def card(*items: Any) -> Any:
+    return pn.Column(*items, sizing_mode="stretch_width", styles=CARD)
 
 
 def row(*items: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hydiff import api, problem, provenance, scene
-from hydiff.cube import Array, Bools, Cube, Floats, detector_scale
+from hydiff.cube import Bools, Cube, Floats, detector_scale
 from hydiff.errors import BadValue, HydiffError, OutputError
 from hydiff.methods import DEFAULT, METHODS
 from hydiff.order import Order
@@ -129,26 +129,6 @@ def save(result: Result, name: str, output: Path) -> list[Path]:
         if taken.exists() or taken.is_symlink():
             raise OutputError(f"{taken.name} exists in {output.parent}; choose another name")
     return provenance.save(result, path, command=["hydiff", "view"])
-
-
-def ranges_of(text: str) -> tuple[tuple[float, float], tuple[float, float]]:
-    """`10:20, 30:40` as ((10, 20), (30, 40)): rows, then columns, the end not included."""
-    try:
-        rows, cols = (part.split(":") for part in text.split(","))
-        (top, bottom), (left, right) = ((float(a), float(b)) for a, b in (rows, cols))
-    except ValueError:
-        raise BadValue(f"{text!r}: expected rows, then columns, such as 10:20, 30:40") from None
-    return (top, bottom), (left, right)
-
-
-def enclosed(cols: Array, rows: Array, shape: tuple[int, int]) -> Bools:
-    """(rows, cols) True where the centre of a pixel lies inside an outline."""
-    from skimage import draw
-
-    inside = np.zeros(shape, bool)
-    corners = np.asarray(rows) - 0.5, np.asarray(cols) - 0.5
-    inside[draw.polygon(*corners, shape)] = True  # type: ignore[no-untyped-call]
-    return inside
 
 
 def settings_of(text: str) -> dict[str, str]:

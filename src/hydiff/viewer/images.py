@@ -13,7 +13,8 @@ from hydiff.plots import GAP_COLOUR, rgb_bands, to_nanometres
 
 Pixels = NDArray[np.uint8]
 
-PIXELS = 2_000_000  # a picture of more is sent with every second, third … row and column
+GLANCE = 500_000  # pixels of a picture that is there at once; of more, every 2nd, 3rd … is taken
+PIXELS = 2_000_000  # of one that is there a moment later, or saved
 SAMPLE = 200_000  # pixels that percentiles are taken from
 NEAR = 50.0  # nm within which a band stands for a wavelength
 # red, green and blue of the presets, in nm
@@ -31,9 +32,9 @@ class Limits(NamedTuple):
     high: float
 
 
-def step_for(shape: tuple[int, ...]) -> int:
-    """Every how many rows and columns are sent for a picture of (rows, cols)."""
-    return int(np.ceil(np.sqrt(shape[0] * shape[1] / PIXELS))) if np.prod(shape) > PIXELS else 1
+def step_for(shape: tuple[int, int], pixels: int) -> int:
+    """Every how many rows and columns are taken, so that (rows, cols) come to about so many."""
+    return max(1, int(np.ceil(np.sqrt(shape[0] * shape[1] / pixels))))
 
 
 def presets(cube: Cube) -> dict[str, tuple[int, int, int]]:
@@ -103,6 +104,11 @@ def palette(colours: Sequence[str]) -> Pixels:
 def packed(image: Pixels) -> NDArray[np.uint32]:
     """(rows, cols), one number per pixel, as the browser's canvas takes it."""
     return np.ascontiguousarray(image).view(np.uint32)[..., 0]
+
+
+def opaque(image: Pixels, ground: str) -> Pixels:
+    """The same picture with a colour, #rrggbb, where it was transparent."""
+    return np.where(image[..., 3:] > 0, image, palette([ground])[0])
 
 
 def swiped(before: Pixels, after: Pixels, column: int) -> Pixels:

@@ -10,6 +10,7 @@ import zipfile
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,20 @@ from hydiff.cube import Array, Bools, Cube, Floats, as_cube
 from hydiff.errors import BadValue, CubeFormatError, ShapeMismatch
 from hydiff.result import Result
 from hydiff.viewer import live
+
+
+class Window(NamedTuple):
+    """A part of the scene, every `step`-th row and column of it; the ends are not included."""
+
+    top: int
+    bottom: int
+    left: int
+    right: int
+    step: int = 1
+
+    @property
+    def cut(self) -> tuple[slice, slice]:
+        return slice(self.top, self.bottom, self.step), slice(self.left, self.right, self.step)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,13 +98,13 @@ class Layer:
     cube: Cube
     hidden: Fills | None = None  # entries that were not yet there
 
-    def plane(self, band: int, step: int = 1) -> Floats:
-        """(rows, cols) of a band, every `step`-th row and column."""
-        values = np.asarray(self.cube.values[band : band + 1, ::step, ::step])
-        every = slice(None, None, step)
-        seen = self.cube.observed_in(values, None, every, every)[0]
+    def plane(self, band: int, window: Window | None = None) -> Floats:
+        """(rows, cols) of a band, or of a window of it."""
+        rows, cols = (slice(None), slice(None)) if window is None else window.cut
+        values = np.asarray(self.cube.values[band : band + 1, rows, cols])
+        seen = self.cube.observed_in(values, None, rows, cols)[0]
         if self.hidden is not None:
-            seen &= ~self.hidden.plane(band)[::step, ::step]
+            seen &= ~self.hidden.plane(band)[rows, cols]
         return np.where(seen, values[0], np.nan)
 
     def alive(self) -> Bools:

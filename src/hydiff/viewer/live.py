@@ -6,6 +6,7 @@ Reads the folder OUT.tiles that `hydiff.scene` keeps; a tile counts when its mar
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
@@ -23,6 +24,15 @@ def progress(work: Path, shape: tuple[int, int, int]) -> tuple[int, int]:
     """How many tiles are done, and of how many; 0 of 0 before they are planned."""
     plan = _plan(work, shape)
     return len(list(work.glob("tile-*.json"))), 0 if plan is None else len(plan[1])
+
+
+def idle(work: Path) -> float:
+    """Seconds since the last tile was done, or since the fill has begun."""
+    try:
+        times = [path.stat().st_mtime for path in work.glob("tile-*.json")]
+        return time.time() - max(times, default=work.stat().st_mtime)
+    except OSError:  # it has just ended
+        return 0.0
 
 
 def cube(work: Path, source: Cube) -> Cube:

@@ -19,6 +19,7 @@ HEADER = (
     *("row", "column", "x", "y", "band", "wavelength", "good"),
     *("before", "after", "sigma", "filled", "truth"),
 )
+UNITS = ("units", "unit", "data units")  # where files say what values are measured in
 JUMP = 5.0  # a step this many times the usual one means that bands were cut out
 
 
@@ -63,6 +64,16 @@ def axis(cube: Cube) -> tuple[Floats, str]:
     if nm is None or not np.isfinite(nm).any():
         return np.arange(1.0, cube.bands + 1), "Band"
     return nm, "Wavelength (nm)"
+
+
+def unit(cube: Cube, band: int = 0) -> str:
+    """What the values of a band are measured in, as far as the file says."""
+    attrs = cube.attrs
+    named = getattr(attrs.get("xarray"), "attrs", {})
+    told = next(filter(None, (a.get(k) for a in (named, attrs) for k in UNITS)), None)
+    if isinstance(told, list | tuple):
+        told = told[band] if len(told) == cube.bands else None
+    return f"in {told}" if told and str(told).strip() else "in the file's unit"
 
 
 def broken(x: Floats, *curves: Array) -> tuple[Array, ...]:

@@ -1,0 +1,73 @@
+"""A fill by tiles that another process runs: how far it is, and the picture as it grows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import panel as pn
+
+from hydiff import io
+from hydiff.viewer import live
+from hydiff.viewer.desk import Desk, explained
+from hydiff.viewer.layers import Layer, Scene, read_fills
+
+TICK = 1000  # ms between two looks
+QUIET = 120.0  # s without a new tile, after which the page says since when
+
+
+class Following:
+    """Looks at the folder of the tiles until the fill is there."""
+
+    def __init__(self, desk: Desk, take: Callable[[Scene], None]) -> None:
+        self.desk, self.take = desk, take
+        self.shown = -1  # tiles
+        self.ticker: Any = None
+        if desk.scene.unfinished is not None:
+            self.look()
+            self.ticker = pn.state.add_periodic_callback(self.look, period=TICK)
+
+    @explained
+    def look(self) -> None:
+        if self.desk.scene.unfinished is None:
+            return
+        output, work = self.desk.scene.unfinished
+        if output.exists():
+            self.finish(output)
+            return
+        if not work.is_dir():
+            self.end()
+            self.desk.tell(f"The fill by tiles has ended without {output.name}.")
+            return
+        done, planned = live.progress(work, self.desk.scene.cube.shape)
+        self.desk.progress(done, planned)
+        self.desk.tell(told(done, planned, live.idle(work)))
+        if done != self.shown:
+            self.shown = done
+            self.take(self.desk.scene)
+
+    def finish(self, output: Path) -> None:
+        self.end()
+        scene = self.desk.scene
+        after, fills = Layer(io.read(output)), read_fills(output, scene.cube.shape)
+        self.take(replace(scene, after=after, fills=fills, unfinished=None))
+        self.desk.progress(1, 1)
+        self.desk.tell(f"The fill by tiles is done: this is {output.name}.")
+
+    def end(self) -> None:
+        if self.ticker is not None:
+            self.ticker.stop()
+
+
+def told(done: int, planned: int, idle: float) -> str:
+    """How far the fill is, in words; idle: seconds since the last tile."""
+    if not planned:
+        return "A fill by tiles is running: it looks for the gaps and decides how to fill them."
+    line = f"A fill by tiles is running: {done} of {planned} tiles are done."
+    if idle > QUIET:
+        line += f" The last one came {idle / 60:.0f} minutes ago."
+    if done == planned:
+        line += " The file is being written."
+    return line

@@ -1,0 +1,158 @@
+"""The picture: which bands, stretched how, and what is under the mouse."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import panel as pn
+
+from hydiff.cube import Bools
+from hydiff.viewer import images, shown, words
+from hydiff.viewer.controls import OWN
+from hydiff.viewer.desk import Desk, explained
+from hydiff.viewer.figures import Picture
+from hydiff.viewer.shown import COMPOSITE, ERROR, SIGMA, SINGLE, Choice, Planes, Sight
+
+LARGE = 2e8  # bytes of a file that is not read as a whole just to look at it
+LINE = 22  # px of a line of the readout
+SOON = 300  # ms after a glance until the sharper image is worked out
+
+
+class Looking:
+    def __init__(self, desk: Desk, picture: Picture, presets: dict[str, tuple[int, int, int]]):
+        self.desk, self.picture, self.presets = desk, picture, presets
+        self.shape = (desk.scene.cube.shape[1], desk.scene.cube.shape[2])
+        self.whole = shown.whole_of(self.shape, images.GLANCE)
+        self.sharpener: Any = None
+        self.explain()
+        self.take()
+
+    def take(self) -> None:
+        """Show the scene that is on the desk now."""
+        self.planes = Planes(self.desk.scene, self.whole)
+        self.offer()
+
+    def offer(self) -> None:
+        """The maps that there are data for."""
+        scene, show = self.desk.scene, self.desk.controls.show
+        maps = [COMPOSITE, SINGLE] if scene.cube.bands > 1 else [SINGLE]
+        maps += [SIGMA] if scene.fills is not None and scene.fills.shares is not None else []
+        maps += [ERROR] if scene.truth is not None else []
+        if maps != show.options:
+            show.options = maps
+
+    def choice(self) -> Choice:
+        c = self.desk.controls
+        bands = [c.band.value - 1 if self.desk.scene.cube.bands > 1 else 0]
+        if c.show.value == COMPOSITE:
+            bands = [slider.value - 1 for slider in c.rgb]
+        return Choice(c.show.value, tuple(bands), c.stretch.value, c.palette.value)
+
+    @explained
+    def draw(self, *_: Any) -> None:
+        """At a glance; sharper a moment later, where the screen can show more."""
+        c, choice, cube = self.desk.controls, self.choice(), self.desk.scene.cube
+        single = choice.show != COMPOSITE
+        c.colour_row.visible, c.single_row.visible = not single, single
+        limits = shown.limits(self.planes, choice)
+        made = shown.pictures(self.planes, choice, limits)
+        missing = self.planes.missing(choice.bands)
+        self.picture.show(made, missing, self.whole)
+        c.swipe.visible = len(made) == 2
+        c.readout.min_height = LINE * (1 + len(choice.bands))  # what lies below does not jump
+        c.state.text = words.state(cube, choice, limits, missing, self.whole.step)
+        c.scale.text = words.colour_bar(cube, choice, limits[0])
+        c.scale.visible = bool(c.scale.text)
+        if c.preset.value in self.presets and not single:
+            own = self.presets[c.preset.value] != choice.bands
+            c.preset.value = OWN if own else c.preset.value
+        self.sharpen_soon()
+
+    def sharpen_soon(self) -> None:
+        """Not at once: who moves through the bands is not to wait for it."""
+        if self.sharpener is not None and self.sharpener.running:
+            self.sharpener.stop()
+        if shown.sharper(self.sight(), self.whole) is not None:
+            self.sharpener = pn.state.add_periodic_callback(self.sharpen, period=SOON, count=1)
+
+    def sight(self) -> Sight:
+        told = self.picture.sight.data
+        return Sight(*(float(told[name][0]) for name in Sight._fields))
+
+    @explained
+    def sharpen(self) -> None:
+        """What is in sight, as fine as the screen."""
+        window, choice = shown.sharper(self.sight(), self.whole), self.choice()
+        if window is None:
+            self.picture.sharpen(None)
+            return
+        limits = shown.limits(self.planes, choice)
+        made = shown.pictures(self.planes, choice, limits, window)
+        self.picture.sharpen(window, made, self.planes.missing(choice.bands, window))
+
+    @explained
+    def hover(self) -> None:
+        c, at, step = self.desk.controls, self.picture.at.data, self.whole.step
+        row, col = int(at["row"][0]), int(at["col"][0])
+        if not self.inside(row, col):
+            c.readout.text = words.POINT
+            return
+        down, right = row // step, col // step
+        layers = [n for n in ("before", "after", "truth") if getattr(self.desk.scene, n)]
+        values = {
+            band: {n: float(self.planes.get(n, band)[down, right]) for n in layers}
+            for band in self.choice().bands
+        }
+        cube = self.desk.scene.cube
+        c.readout.text = words.readout(cube, down * step, right * step, values)
+
+    def inside(self, row: int, col: int) -> bool:
+        return 0 <= row < self.shape[0] and 0 <= col < self.shape[1]
+
+    @explained
+    def take_preset(self, *_: Any) -> None:
+        c = self.desk.controls
+        for slider, band in zip(c.rgb, self.presets.get(c.preset.value, ()), strict=False):
+            slider.value = band + 1
+
+    @explained
+    def take_gaps(self, *_: Any) -> None:
+        self.picture.show_gaps(self.desk.controls.gaps.value)
+
+    def as_png(self) -> BytesIO:
+        """The picture as it is shown, pixel by pixel."""
+        from PIL import Image
+
+        choice, window = self.choice(), shown.whole_of(self.shape, images.PIXELS)
+        made = shown.pictures(self.planes, choice, shown.limits(self.planes, choice), window)
+        cut = round(self.picture.slider.value / window.step)
+        image = images.swiped(made[0], made[-1], cut)
+        gaps = np.zeros(image.shape[:2], bool)
+        if self.desk.controls.gaps.value:
+            gaps = self.planes.missing(choice.bands, window)
+        file = BytesIO()
+        Image.fromarray(images.overlaid(image, gaps)).save(file, format="png")
+        file.seek(0)
+        return file
+
+    def explain(self) -> None:
+        """Say what is odd about the scene, and begin with bands that have values."""
+        c, alive = self.desk.controls, self.alive()
+        living = np.flatnonzero(alive)
+        if living.size and not alive.all():
+            for slider in (*c.rgb, c.band):
+                slider.value = int(living[np.argmin(np.abs(living - slider.value + 1))]) + 1
+        self.desk.say(*words.oddities(self.desk.scene.cube, alive))
+
+    def alive(self) -> Bools:
+        """(bands,) True where some pixel has a value; only the bands to begin with are looked at
+        in a file too large to be read for that."""
+        before, cube = self.desk.scene.before, self.desk.scene.cube
+        if cube.nbytes < LARGE:
+            return before.alive()
+        found = np.ones(cube.bands, bool)
+        for band in {slider.value - 1 for slider in self.desk.controls.rgb}:
+            found[band] = np.isfinite(before.plane(band, self.whole)).any()
+        return found

@@ -1,0 +1,143 @@
+"""What the page says in words, as HTML: all that is drawn, for those who cannot see it.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+import numpy as np
+
+from hydiff.cube import Bools, Cube
+from hydiff.viewer import images, spectra
+from hydiff.viewer.images import Limits
+from hydiff.viewer.layers import Scene
+from hydiff.viewer.shown import COMPOSITE, ERROR, PALETTES, SIGMA, Choice
+from hydiff.viewer.spectra import COLOURS, Spectrum
+
+POINT = "<p>Point at the picture to read its values.</p>"
+CLICK = "<p>Click a pixel, or give its row and column, for its spectrum.</p>"
+MEANING = {SIGMA: "Error bar (1 σ)", ERROR: "Distance from the truth"}
+TICKS = 6  # at most, on the colour bar
+# how the curves are drawn, as small drawings of 28 × 12 px
+SAMPLES = {
+    "before": '<path d="M1 6h26" stroke-width="6" opacity=".35"/>',
+    "after": '<path d="M1 6h26" stroke-width="2"/>',
+    "filled": '<path d="M1 6h26" stroke-width="2"/><path d="m14 2 4 4-4 4-4-4z" fill="#fff"/>',
+    "±1 σ": '<path d="M1 6h26" stroke-width="12" opacity=".25"/>',
+    "truth": '<path d="M1 6h26" stroke-width="2" stroke-dasharray="5 3"/>',
+    "bad bands": '<path d="M1 6h26" stroke-width="12" stroke="#777" opacity=".3"/>',
+}
+
+
+def title(scene: Scene) -> str:
+    bands, rows, cols = scene.cube.shape
+    told = f"{bands} bands × {rows} rows × {cols} columns, {scene.cube.dtype}"
+    return f"<h1>{escape(scene.name)}</h1><p>{escape(told)}</p>"
+
+
+def band_name(cube: Cube, band: int) -> str:
+    nm = images.nanometres(cube)
+    told = [] if nm is None or not np.isfinite(nm[band]) else [f"{nm[band]:.0f} nm"]
+    told += [] if cube.good_bands[band] else ["bad"]
+    return f"band {band + 1}" + (f" ({', '.join(told)})" if told else "")
+
+
+def state(
+    cube: Cube, choice: Choice, limits: Sequence[Limits | None], missing: Bools, step: int
+) -> str:
+    """Which bands are shown, from which value to which."""
+    parts = []
+    names = ("red ", "green ", "blue ") if len(limits) == 3 else ("",)
+    for name, band, limit in zip(names, choice.bands, limits, strict=True):
+        span = "has no value" if limit is None else f"from {limit.low:.4g} to {limit.high:.4g}"
+        parts.append(f"{name}{band_name(cube, band)} {span}")
+    share = f"{100 * float(missing.mean()):.3g} % of the pixels missing"
+    every = f"; 1 of {step} rows and columns at a glance, more when you zoom" if step > 1 else ""
+    line = f"{choice.show}: {', '.join(parts)}; {share}{every}."
+    return f"<p>{escape(line)}</p>"
+
+
+def colour_bar(cube: Cube, choice: Choice, limit: Limits | None) -> str:
+    """The colours of one band or map with their values and unit; nothing for a composite."""
+    if choice.show == COMPOSITE or limit is None or not limit.high > limit.low:
+        return ""
+    what = f"{MEANING.get(choice.show, 'Value')}, {spectra.unit(cube, choice.bands[0])}"
+    colours = ", ".join(PALETTES[choice.palette][::17])  # of 256, the first and last among them
+    marks = "".join(
+        f'<span style="left:{100 * (v - limit.low) / (limit.high - limit.low):.2f}%">{v:g}</span>'
+        for v in ticks(limit)
+    )
+    told = f"Colours from {limit.low:.4g} to {limit.high:.4g}. {what}"
+    return (
+        f'<div class="scale" role="img" aria-label="{escape(told)}">'
+        f'<div class="colours" style="background: linear-gradient(90deg, {colours})"></div>'
+        f'<div class="ticks">{marks}</div><p>{escape(what)}</p></div>'
+    )
+
+
+def ticks(limit: Limits) -> list[float]:
+    """Round numbers inside the limits."""
+    span = limit.high - limit.low
+    power = 10.0 ** np.floor(np.log10(span / TICKS))
+    step = next(k * power for k in (1, 2, 5, 10) if span <= TICKS * k * power)
+    first, last = np.ceil(limit.low / step - 1e-9), np.floor(limit.high / step + 1e-9)
+    return [float(f"{n * step:.10g}") + 0.0 for n in np.arange(first, last + 1)]
+
+
+def readout(cube: Cube, row: int, col: int, values: Mapping[int, Mapping[str, float]]) -> str:
+    """What is under the mouse: for each band the value of each layer."""
+    lines = "".join(
+        f"<tr><td>{escape(band_name(cube, band))}</td><td>"
+        f"{', '.join(f'{name} {spectra.number(v)}' for name, v in told.items())}</td></tr>"
+        for band, told in values.items()
+    )
+    return f"<p>{escape(spectra.place(cube, row, col))}</p><table>{lines}</table>"
+
+
+def picks(scene: Scene, picked: Sequence[Spectrum], band: int) -> str:
+    """The spectra that are drawn, each by its colour, and their values in the band on show."""
+    if not picked:
+        return CLICK
+    rows = []
+    for number, (s, colour) in enumerate(zip(picked, COLOURS, strict=False), start=1):
+        filled = f"{s.filled.sum()} of {len(s.filled)} bands filled; "
+        values = f"{band_name(scene.cube, band)}: {spectra.values_at(s, band)}"
+        rows.append(
+            f'<tr><td><span class="chip" style="background:{colour}">{number}</span></td><td>'
+            f"{escape(spectra.place(scene.cube, s.row, s.col))}<br>"
+            f"{filled if s.after is not None else ''}{escape(values)}</td></tr>"
+        )
+    return f"{key(scene, picked)}<table>{''.join(rows)}</table>"
+
+
+def key(scene: Scene, picked: Sequence[Spectrum]) -> str:
+    """How the curves are to be read."""
+    shown = {
+        "before": True,
+        "after": scene.after is not None,
+        "filled": scene.after is not None,
+        "±1 σ": picked[0].sigma is not None,
+        "truth": scene.truth is not None,
+        "bad bands": not scene.cube.good_bands.all(),
+    }
+    drawn = (
+        f'<span><svg width="28" height="12" stroke="#3d444d" fill="none" aria-hidden="true">'
+        f"{SAMPLES[name]}</svg> {name}</span>"
+        for name, wanted in shown.items()
+        if wanted
+    )
+    return f'<p class="key">{" ".join(drawn)}</p>'
+
+
+def oddities(cube: Cube, alive: Bools) -> list[str]:
+    """What is odd about a scene; alive (bands,) True where a band has a value."""
+    odd = []
+    if cube.bands == 1:
+        odd.append("This file has one band: it is shown by itself, and spectra are one value.")
+    if images.nanometres(cube) is None:
+        odd.append("This file tells no wavelengths: bands are shown by their number.")
+    if not alive.any():
+        odd.append("Every entry is missing: there is nothing to show or to fill from.")
+    elif not alive.all():
+        odd.append(f"{(~alive).sum()} of {cube.bands} bands have no value in any pixel.")
+    return odd
