@@ -165,61 +165,51 @@ def preconditioner(rows):
         yield line(r["mask"], r["s"], r["plain"], r["ours"])
 
 
-def best(rows):
-    """Masks down, methods across, noise after noise: mean MPSNR over the scenes that were run."""
-    methods = ("harmonic", "biharmonic", "smooth", "auto")
-    yield line("noise", "mask", "scenes", *(f"`{m}`" for m in methods))
+def front(rows):
+    """Noise down, methods across: MPSNR of the missing entries, where all of them were run."""
+    methods = ("auto", "smooth", "hydiff-ei")
+    yield line("σ_y", *(f"`{m}`" for m in methods), "interpolation", "scenes · cells")
     yield rule(len(methods) + 3)
-    for noise, mask in dict.fromkeys((r["noise"], r["mask"]) for r in rows):
-        mine = select(rows, noise=noise, mask=mask)
-        scenes = {r["scene"] for r in select(mine, method="auto")}
-        mine = [r for r in mine if r["scene"] in scenes]
-        figures = [
-            f"{average(mine, method=m):.2f}" if len(select(mine, method=m)) == len(scenes) else "–"
-            for m in methods
-        ]
-        if scenes:
-            yield line(noise, mask, str(len(scenes)), *figures)
+    for sigma in dict.fromkeys(r["sigma_y"] for r in rows):
+        mine = {m: _missing(rows, m, sigma) for m in (*methods, "harmonic", "biharmonic")}
+        cells = set.intersection(*(set(mine[m]) for m in methods))
+        if not cells:
+            continue
+        plain = {c: max(mine[m].get(c, 0.0) for m in ("harmonic", "biharmonic")) for c in cells}
+        figures = [f"{_by_scene(mine[m], cells):.2f}" for m in methods]
+        figures.append(f"{_by_scene(plain, cells):.2f}" if all(plain.values()) else "–")
+        yield line(sigma, *figures, f"{len({scene for scene, _ in cells})} · {len(cells)}")
 
 
-def promises(rows):
-    """Regret, coverage and foresight of `auto`, over all cells that were run."""
-    yield line("noise", "cells", "what", "figure")
-    yield rule(4)
-    for noise in dict.fromkeys(r["noise"] for r in rows):
-        cells = select(rows, noise=noise, method="auto")
-        for what, figure in _promises(select(rows, noise=noise), cells):
-            yield line(noise, str(len(cells)), what, figure)
+def by_mask(rows):
+    """Masks down, methods across, without noise: MPSNR of the missing entries, where `auto` was."""
+    methods = ("harmonic", "biharmonic", "smooth", "auto")
+    yield line("mask", "scenes", *(f"`{m}`" for m in methods))
+    yield rule(len(methods) + 2)
+    mine = {m: _missing(rows, m, "0.0") for m in methods}
+    for mask in dict.fromkeys(mask for _, mask in mine["auto"]):
+        cells = {c for c in mine["auto"] if c[1] == mask}
+        figures = (f"{_by_scene(mine[m], cells):.2f}" for m in methods)
+        yield line(mask, str(len(cells)), *figures)
 
 
-def _promises(rows, cells):
-    single = [r for r in rows if r["method"] in ("harmonic", "biharmonic", "smooth")]
-    regret = []
-    for r in cells:
-        rivals = select(single, scene=r["scene"], mask=r["mask"])
-        regret.append((max(float(o["mpsnr"]) for o in rivals) - float(r["mpsnr"]), r))
-    figures = [g for g, _ in regret]
-    bound = mean(figures) + (1.645 * stdev(figures) / len(figures) ** 0.5 if cells[1:] else 0)
-    worst, at = max(regret, key=lambda pair: pair[0])
-    yield (
-        "mean regret in dB against the best single fill, upper 95 % bound",
-        (f"{mean(figures):.2f}, {bound:.2f}"),
-    )
-    yield "cells with regret of at most 0.3 dB", f"{share(g <= 0.3 for g in figures)}"
-    yield "worst cell", f"{worst:.2f} dB, {at['scene']}, {at['mask']}"
-    for level in (50, 80, 95):
-        covered = sum(float(r[f"covered_{level}"]) * float(r["entries"]) for r in cells)
-        entries = sum(float(r["entries"]) for r in cells)
-        yield f"covered by {level} % intervals, pooled entries", f"{100 * covered / entries:.0f} %"
-    ratio = [float(r["expected_nrmse"]) / float(r["nrmse"]) for r in cells]
-    yield "expected NRMSE within 15 % of the true one", share(abs(q - 1) <= 0.15 for q in ratio)
-    sharper = share(float(r["crps"]) < float(r["crps_constant"]) for r in cells)
-    yield "CRPS better than that of a constant σ", sharper
+def _missing(rows, method, sigma):
+    """(scene, mask) → MPSNR of the missing entries, the noise told."""
+    picked = select(rows, method=method, sigma_y=sigma)
+    picked = [r for r in picked if "noise" not in r["settings"] and r["missing_mpsnr"]]
+    return {(r["scene"], r["mask"]): float(r["missing_mpsnr"]) for r in picked}
 
 
-def share(flags):
-    flags = list(flags)
-    return f"{100 * sum(flags) / len(flags):.0f} %"
+def _by_scene(figures, cells):
+    """The mean over scenes, each the mean of its masks."""
+    scenes = {scene for scene, _ in cells}
+    return mean(mean(figures[c] for c in cells if c[0] == scene) for scene in scenes)
+
+
+def held(rows):
+    """What the default fill promised with the noise told, all entries together."""
+    told = [text for text in kept_promises(rows) if "σ estimated" not in text]
+    yield from (text for text in told if "worst" not in text and "seconds" not in text)
 
 
 def detectors(rows):
@@ -296,17 +286,6 @@ def parts(rows):
         each = [cell(mine, "mpsnr_missing", scene=s, mask=m) for s, m in cases]
         seconds = sum(float(r["seconds"]) for r in mine)
         yield line(shown, *each, f"{average(mine, 'mpsnr_missing'):.2f}", f"{seconds:.0f}")
-
-
-def budgets(rows):
-    """What each budget took and reached; runs that were repeated count by their last."""
-    yield line("scene, mask", "σ_y", "run", "MPSNR", "seconds", "NRMSE expected", "found")
-    yield rule(7)
-    last = {(r["scene"], r["mask"], r["sigma_y"], r["run"]): r for r in rows}
-    for (scene, mask, sigma, run), r in last.items():
-        name = f"`auto`, {run}" if r["why"] else f"`{run}`"
-        figures = (r[k] for k in ("mpsnr_missing", "seconds", "expected_nrmse", "nrmse"))
-        yield line(f"{scene}, {mask}", sigma, name, *(figure or "–" for figure in figures))
 
 
 def explored(rows):
@@ -450,8 +429,6 @@ TABLES = {
     ("benchmarks/results/cpu.csv", ""): cpu,
     ("benchmarks/results/offline.csv", ""): offline,
     ("benchmarks/results/preconditioner.csv", ""): preconditioner,
-    ("benchmarks/results/best.csv", ""): best,
-    ("benchmarks/results/best.csv", "promises"): promises,
     ("benchmarks/results/detectors.csv", ""): detectors,
     **{
         (f"benchmarks/results/bench/{name}.csv", kind): make(name)
@@ -459,6 +436,9 @@ TABLES = {
         for kind, make in (("", benchmark), ("ranking", ranking))
     },
     ("benchmarks/results/bench/best.csv", "promises"): kept_promises,
+    ("benchmarks/results/bench/best.csv", "front"): front,
+    ("benchmarks/results/bench/best.csv", "masks"): by_mask,
+    ("benchmarks/results/bench/best.csv", "held"): held,
     ("benchmarks/results/anchored_scenes.csv", ""): anchored,
     ("benchmarks/results/anchored_parts.csv", ""): parts,
     ("benchmarks/results/anchored_gpu.csv", ""): explored,
@@ -468,7 +448,6 @@ TABLES = {
     ("benchmarks/results/prior.csv", ""): priors,
     ("benchmarks/results/scene_gpu_time.csv", ""): as_it_is,
     ("benchmarks/results/scene_gpu_sizes.csv", ""): as_it_is,
-    ("benchmarks/results/auto_gpu.csv", ""): budgets,
     ("benchmarks/results/auto_time.csv", ""): default_fill,
     ("benchmarks/results/fuzz.csv", ""): as_it_is,
     ("benchmarks/results/torture.csv", ""): as_it_is,

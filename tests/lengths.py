@@ -19,7 +19,6 @@ REASONS = {
     "cube.py": "the words that every other file uses: what a cube is, where it lies, how it scales",
     "methods/anchored.py": "a method is one file",
     "methods/smooth.py": "a method is one file",
-    "viewer/page.py": "one page: its parts share their state",
 }
 
 
