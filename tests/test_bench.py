@@ -536,8 +536,9 @@ def test_slow_methods_are_limited_unless_the_caller_chooses():
 def test_the_table_of_times_runs_nothing_side_by_side(tmp_path):
     quick = replace(QUICK_PLAN, methods=("hir-diff",), seeds=2)
     for name, beside in (("time", "1"), ("noiseless", "2")):
-        bench.run(name, tmp_path, replace(quick, masks=("published-2",)), device="cpu", beside=8)
-        assert [r["beside"] for r in records.read(tmp_path / f"{name}.csv")] == [beside] * 2
+        folder = tmp_path / name
+        bench.run(name, folder, replace(quick, masks=("published-2",)), device="cpu", beside=8)
+        assert [r["beside"] for r in records.read(folder / f"{name}.csv")] == [beside] * 2
 
 
 @pytest.mark.parametrize("method", suites.PEERS)
