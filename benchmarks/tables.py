@@ -243,6 +243,16 @@ def ranking(name):
     return lines
 
 
+def shapes(rows):
+    """|error| / expected that shares of the entries do not exceed."""
+    yield line("share of the entries", "|error| / expected", "from", "to")
+    yield rule(4)
+    for share in ("50", "80", "95"):
+        figures = [float(r[f"at_{share}"]) for r in rows]
+        told = f"{mean(figures):.2f} ± {stdev(figures):.2f}"
+        yield line(f"{share} %", told, f"{min(figures):.2f}", f"{max(figures):.2f}")
+
+
 def kept_promises(rows):
     from hydiff.bench import promises
 
@@ -429,6 +439,7 @@ TABLES = {
     ("benchmarks/results/cpu.csv", ""): cpu,
     ("benchmarks/results/offline.csv", ""): offline,
     ("benchmarks/results/preconditioner.csv", ""): preconditioner,
+    ("benchmarks/results/shapes.csv", ""): shapes,
     ("benchmarks/results/detectors.csv", ""): detectors,
     **{
         (f"benchmarks/results/bench/{name}.csv", kind): make(name)

@@ -1,13 +1,15 @@
 """Laws of `auto`: what it may look at, how it blends, what it promises, and that it repeats."""
 
+import csv
 import json
 
 import numpy as np
 import pytest
 
 import hydiff
+from conftest import ROOT
 from hydiff import auto, metrics, provenance, run, validate
-from hydiff.auto import Budget, Candidate, blend, candidates, trials
+from hydiff.auto import Budget, Candidate, bars, blend, candidates, classes, trials
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, CubeFormatError
 from hydiff.mask import make_mask, thickness
@@ -340,3 +342,25 @@ def test_pixels_without_any_band_are_filled_beside_partial_ones(scene):
     result = hydiff.fill(scene, observed)
     assert np.isfinite(result.values).all() and not result.left
     assert np.isfinite(result.sigma[result.filled]).all()
+
+
+def test_the_usual_shape_of_errors_is_that_of_the_results():
+    with (ROOT / "benchmarks/results/shapes.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    found = [np.mean([float(r[k]) for r in rows]) for k in ("at_50", "at_80", "at_95")]
+    np.testing.assert_allclose(bars.USUAL_SHAPE, found, atol=0.006)
+
+
+def test_noise_hides_the_shape_of_errors_and_leaves_their_size(rng):
+    """Errors with heavy tails, more or less hidden in noise: the bars tell of the errors."""
+    n = 40_000
+    error, one = rng.laplace(size=n) / np.sqrt(2), np.zeros(n, int)
+    kinds = classes.Kinds(np.bincount([0], minlength=classes.D * classes.T), np.zeros(2))
+    for noise in (0.0, 1.0, 25.0):
+        seen = (error + np.sqrt(noise) * rng.standard_normal(n))[None]
+        trial = trials.Trial(seen, one, one, np.zeros(n), np.full(n, noise), np.zeros((2, 1)))
+        told = bars.errors_of([trial], np.ones((1, classes.D, classes.BAND_GROUPS)), kinds, 1)
+        size = np.sqrt(told["by_class"][0][0] * told["by_band"][0] * told["by_texture"][0])
+        widths = size * told["widening"] * np.array(told["intervals"])
+        inside = (np.abs(error) <= widths[:, None]).mean(axis=1)
+        np.testing.assert_allclose(inside, (0.5, 0.8, 0.95), atol=0.06)

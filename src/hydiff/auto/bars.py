@@ -20,7 +20,7 @@ HOPELESS = 0.9  # of a band's standard deviation: an error like that is no bette
 NORMAL_80 = NORMAL_QUANTILES[1]
 # |error| / expected below which 50, 80 and 95 % of the entries are: scenes without noise are much
 # alike in this (benchmarks/shapes.py)
-USUAL_SHAPE = (0.53, 1.14, 2.02)
+USUAL_SHAPE = (0.47, 1.10, 2.08)
 
 
 def errors_of(trials: Sequence[Trial], weights: Floats, kinds: Kinds, bands: int) -> dict[str, Any]:
