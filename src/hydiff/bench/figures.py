@@ -209,7 +209,7 @@ def quality_against_time(rows: Sequence[Row]) -> Figure:
 
     Methods were not all run on the same cells: each is compared with `smooth` on its own.
     """
-    found = _by_name(rows)
+    found = _by_name([r for r in rows if r["missing_mpsnr"]])
     smooth = {(r["scene"], r["mask"]): float(r["missing_mpsnr"]) for r in found.get("smooth", [])}
     figure = _figure(WIDTH / 2, 2.8 + 0.13 * -(-len(found) // 2))
     axis = figure.subplots()
@@ -252,7 +252,7 @@ def _against(
     figure = _figure(WIDTH / 2, 3.8)
     axis = figure.subplots()
     i = 0
-    for name, mine in _by_name(rows).items():
+    for name, mine in _by_name([r for r in rows if r[column]]).items():
         places = sorted({at(r) for r in mine})
         cases = [{tuple(r[k] for k in same) for r in mine if at(r) == v} for v in places]
         shared = set.intersection(*cases)
