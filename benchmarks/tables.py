@@ -194,9 +194,10 @@ def by_mask(rows):
 
 
 def _missing(rows, method, sigma):
-    """(scene, mask) → MPSNR of the missing entries, the noise told."""
-    picked = select(rows, method=method, sigma_y=sigma)
-    picked = [r for r in picked if "noise" not in r["settings"] and r["missing_mpsnr"]]
+    """(scene, mask) → MPSNR of the missing entries: defaults, or `auto` with the noise told."""
+    settings = '{"budget": "normal"}' if method == "auto" else "{}"
+    picked = select(rows, method=method, sigma_y=sigma, settings=settings)
+    picked = [r for r in picked if r["missing_mpsnr"]]
     return {(r["scene"], r["mask"]): float(r["missing_mpsnr"]) for r in picked}
 
 
