@@ -13,6 +13,7 @@ from hydiff.bench import SUITES
 
 ROOT = Path(__file__).parents[1]
 BENCH = "benchmarks/results/bench/"  # rows of `hydiff bench`, some of them still to come
+BY_BAND = ("columns", "pixels")  # masks that differ from band to band
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MARKS = re.compile(
     r"(<!-- table: (?P<source>\S+?\.csv) ?(?P<name>\w*) -->\n).*?(<!-- /table -->)", re.DOTALL
@@ -168,17 +169,19 @@ def preconditioner(rows):
 def front(rows):
     """Noise down, methods across: MPSNR of the missing entries, where all of them were run."""
     methods = ("auto", "smooth", "hydiff-ei")
-    yield line("σ_y", *(f"`{m}`" for m in methods), "interpolation", "scenes · cells")
-    yield rule(len(methods) + 3)
-    for sigma in dict.fromkeys(r["sigma_y"] for r in rows):
+    yield line("σ_y", "gaps", *(f"`{m}`" for m in methods), "interpolation", "scenes · cells")
+    yield rule(len(methods) + 4)
+    levels = dict.fromkeys(r["sigma_y"] for r in rows)
+    for sigma, gaps in ((s, g) for s in levels for g in ("in all bands", "differ by band")):
         mine = {m: _missing(rows, m, sigma) for m in (*methods, "harmonic", "biharmonic")}
         cells = set.intersection(*(set(mine[m]) for m in methods))
+        cells = {c for c in cells if (c[1] in BY_BAND) == (gaps == "differ by band")}
         if not cells:
             continue
         plain = {c: max(mine[m].get(c, 0.0) for m in ("harmonic", "biharmonic")) for c in cells}
         figures = [f"{_by_scene(mine[m], cells):.2f}" for m in methods]
         figures.append(f"{_by_scene(plain, cells):.2f}" if all(plain.values()) else "–")
-        yield line(sigma, *figures, f"{len({scene for scene, _ in cells})} · {len(cells)}")
+        yield line(sigma, gaps, *figures, f"{len({scene for scene, _ in cells})} · {len(cells)}")
 
 
 def by_mask(rows):
