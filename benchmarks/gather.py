@@ -1,20 +1,37 @@
 """Put rows of `hydiff bench` from several folders into benchmarks/results/bench, each cell once.
 
 python benchmarks/gather.py FOLDER/best.csv...
+
+A row that is there already stays, unless it is of settings that are no longer the defaults, or
+lacks figures that the new one has.
 """
 
 import sys
 from pathlib import Path
 
-from hydiff.bench import COLUMNS, records, tables
+from hydiff.bench import COLUMNS, cells, records, tables
+from hydiff.io.staging import staged
 
 HOME = Path(__file__).parent / "results" / "bench"
 
+
+def worth(row: records.Row) -> tuple[bool, bool]:
+    """Of two rows of a cell, the greater is kept."""
+    current = row["settings_hash"] == cells.settings_hash(tables.cell_of(row))
+    return current, bool(row["missing_mpsnr"])
+
+
+found: dict[str, list[Path]] = {}
 for source in map(Path, sys.argv[1:]):
-    if source.name.endswith(".table.csv"):
-        continue  # made from the rows
-    home = HOME / source.name
-    have = {tables.cell_of(row) for row in records.read(home)}
-    for row in records.read(source):
-        if tables.cell_of(row) not in have:
-            records.append(home, row, COLUMNS)
+    if not source.name.endswith(".table.csv"):  # those are made from the rows
+        found.setdefault(source.name, []).append(source)
+for name, sources in found.items():
+    home = HOME / name
+    best = {tables.cell_of(row): row for row in records.read(home)}
+    for row in (row for source in sources for row in records.read(source)):
+        cell = tables.cell_of(row)
+        if cell not in best or worth(row) > worth(best[cell]):
+            best[cell] = row
+    with staged(home, overwrite=True) as folder:
+        for row in best.values():
+            records.append(folder / name, row, COLUMNS)

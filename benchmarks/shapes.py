@@ -31,7 +31,7 @@ def main():
                 observed = np.broadcast_to(scenes.observed_of(mask, truth.shape), truth.shape)
                 found = hydiff.fill(np.where(observed, truth, np.nan), budget="fast", device="cpu")
                 errors = found.recipe["errors"]
-                if errors["by_class"] is not None:
+                if errors["slopes"] is not None:
                     shape = [errors["widening"] * at for at in errors["intervals"]]
                     table.writerow([scene, mask, *(f"{at:.3f}" for at in shape)])
                     file.flush()

@@ -306,6 +306,22 @@ def test_calibration_of_errors_that_are_what_they_claim(rng):
     assert doubled.covered_50 > 0.7 and doubled.crps > found.crps
 
 
+def test_networks_that_find_no_memory_are_left_out_and_it_is_told(scene, monkeypatch):
+    costly = Candidate("network", "hydiff-ei", {"steps": 2}, crossfit=True)
+
+    def too_large(*_):
+        raise BadValue("out of memory on device cuda; set fewer channels")
+
+    observed = make_mask("stripes", scene.shape, 0.2, np.random.default_rng(0))
+    monkeypatch.setattr("hydiff.auto.decide.crossfit", too_large)
+    monkeypatch.setitem(auto.BUDGETS, "normal", Budget(candidates.CLASSICAL, 4, 0))
+    without = hydiff.fill(scene, observed, device="cpu")
+    monkeypatch.setitem(auto.BUDGETS, "normal", Budget((*candidates.CLASSICAL, costly), 4, 2))
+    result = hydiff.fill(scene, observed, device="cpu")
+    assert "too little memory" in result.recipe["why"]
+    np.testing.assert_array_equal(result.values, without.values)
+
+
 def test_what_cannot_be_filled_well_is_told_and_left_on_request(rng):
     cube, observed = rng.random((4, 48, 48)), np.ones((48, 48), bool)
     observed[10:38] = False  # white noise behind a wide frame
@@ -358,9 +374,11 @@ def test_noise_hides_the_shape_of_errors_and_leaves_their_size(rng):
     kinds = classes.Kinds(np.bincount([0], minlength=classes.D * classes.T), np.zeros(2))
     for noise in (0.0, 1.0, 25.0):
         seen = (error + np.sqrt(noise) * rng.standard_normal(n))[None]
-        trial = trials.Trial(seen, one, one, np.zeros(n), np.full(n, noise), np.zeros((2, 1)))
-        told = bars.errors_of([trial], np.ones((1, classes.D, classes.BAND_GROUPS)), kinds, 1)
-        size = np.sqrt(told["by_class"][0][0] * told["by_band"][0] * told["by_texture"][0])
+        around = np.zeros((len(classes.Around._fields), n))
+        trial = trials.Trial(seen, one, one, one, around, np.full(n, noise), np.zeros((2, n)))
+        alone = np.ones((1, classes.D, classes.BAND_GROUPS))
+        told = bars.errors_of([trial, trial], blend.Weights(alone, alone, ""), kinds, 1)
+        size = np.sqrt(np.exp(told["level"]) * told["by_band"][0])
         widths = size * told["widening"] * np.array(told["intervals"])
         inside = (np.abs(error) <= widths[:, None]).mean(axis=1)
         np.testing.assert_allclose(inside, (0.5, 0.8, 0.95), atol=0.06)

@@ -108,11 +108,11 @@ def test_it_tells_what_the_record_tells(fill, whole):
 def test_what_auto_saw_is_told_by_distance(fill, whole):
     recipe = json.loads((fill / "out.tif.fill.json").read_text())["recipe"]
     weights, errors = np.array(recipe["weights"]), recipe["errors"]
-    seen = np.flatnonzero(errors["classes_seen"])
-    assert seen.size
-    for d in seen:
+    seen = {d: square for d, square in enumerate(errors["by_distance"]) if square is not None}
+    assert seen
+    for d, square in seen.items():
         shares = "".join(f"{100 * weights[m, d].mean():.0f} %" for m in range(len(weights)))
-        assert f"{shares}{np.sqrt(np.mean(errors['by_class'][d])):.2f}" in whole.text
+        assert f"{shares}{np.sqrt(square):.2f}" in whole.text
 
 
 def test_the_same_files_give_the_same_bytes(fill):
@@ -282,6 +282,6 @@ def test_the_command_writes_where_it_is_told(fill, monkeypatch):
 
 def test_a_recipe_that_saw_too_little_is_told_too(fill):
     record = json.loads((fill / "out.tif.fill.json").read_text())
-    record["recipe"]["errors"]["by_class"] = None  # as `auto` writes where no fold was possible
+    record["recipe"]["errors"]["by_distance"] = None  # as `auto` writes where no fold was possible
     (fill / "out.tif.fill.json").write_text(json.dumps(record))
     assert "Too few hidden pixels" in page_of(report.write(fill / "out.tif")).text

@@ -6,6 +6,7 @@ Masks are bool, (rows, cols) when all bands share them or (bands, rows, cols); T
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -134,17 +135,23 @@ def _window(hidden: Bools, most: int, rng: np.random.Generator) -> Bools:
 # ── classes of entries ───────────────────────────────────────────────────────────────────────────
 
 
-def distance_class(observed: Bools) -> Ints:
-    """Class 0 … len(EDGES) of the distance to the nearest observed pixel of the band."""
+def distance(observed: Bools) -> Floats:
+    """Pixels to the nearest observed one of the band; as far as can be where there is none."""
     if observed.ndim == 2:
         if not observed.any():
-            return np.full(observed.shape, len(EDGES))
-        classes: Ints = np.digitize(ndimage.distance_transform_edt(~observed), EDGES)
-        return classes
-    out = np.empty(observed.shape, np.intp)
+            return np.full(observed.shape, float(sum(observed.shape)))
+        far: Floats = ndimage.distance_transform_edt(~observed)
+        return far
+    out = np.empty(observed.shape)
     for bands, seen in mask.band_groups(observed):
-        out[bands] = distance_class(seen)
+        out[bands] = distance(seen)
     return out
+
+
+def distance_class(observed: Bools) -> Ints:
+    """Class 0 … len(EDGES) of the distance to the nearest observed pixel of the band."""
+    classes: Ints = np.digitize(distance(observed), EDGES)
+    return classes
 
 
 def roughness(values: Array, observed: Bools, radius: float = 6.0) -> Floats:
@@ -153,21 +160,43 @@ def roughness(values: Array, observed: Bools, radius: float = 6.0) -> Floats:
     values (bands, rows, cols); each band counts relative to its own spread.
     """
     total, count = np.zeros(values.shape[1:]), np.zeros(values.shape[1:])
-    seen = np.broadcast_to(observed, values.shape)
-    for band in range(0, len(values), max(len(values) // 8, 1)):
-        flags, own = seen[band], np.asarray(values[band], dtype=np.float64)
-        spread = own[flags].std() if flags.any() else 0.0
-        if not spread > 0:
-            continue
+    for flags, own in _some_bands(values, observed):
         for axis in (0, 1):
             both = np.minimum(flags, np.roll(flags, 1, axis))
             both[(slice(0, 1), slice(None))[:: 1 if axis == 0 else -1]] = False
-            total += np.where(both, np.abs(own - np.roll(own, 1, axis)) / spread, 0.0)
+            total += np.where(both, np.abs(own - np.roll(own, 1, axis)), 0.0)
             count += both
     # smoothing is linear: once for the sums does for all bands
     near, pairs = (ndimage.gaussian_filter(a, radius, mode="constant") for a in (total, count))
     rough: Floats = near / np.maximum(pairs, 1e-12)
     return rough
+
+
+def contrast(values: Array, observed: Bools, radius: float = 12.0) -> Floats:
+    """(rows, cols) standard deviation of the observed values around each pixel, in a band's own;
+    values (bands, rows, cols).
+    """
+    total, count = np.zeros(values.shape[1:]), 0
+    for flags, own in _some_bands(values, observed):
+        near, first, second = (
+            ndimage.gaussian_filter(a, radius, mode="constant", truncate=2.0)
+            for a in (flags.astype(np.float64), own, own**2)
+        )
+        near = np.maximum(near, 1e-12)
+        total += np.maximum(second / near - (first / near) ** 2, 0.0)
+        count += 1
+    spread: Floats = np.sqrt(total / max(count, 1))
+    return spread
+
+
+def _some_bands(values: Array, observed: Bools) -> Iterator[tuple[Bools, Floats]]:
+    """About eight bands that vary: what is observed, and the values with mean 0 and spread 1."""
+    seen = np.broadcast_to(observed, values.shape)
+    for band in range(0, len(values), max(len(values) // 8, 1)):
+        flags, own = seen[band], np.asarray(values[band], dtype=np.float64)
+        spread = own[flags].std() if flags.any() else 0.0
+        if spread > 0:
+            yield flags, np.where(flags, (own - own[flags].mean()) / spread, 0.0)
 
 
 def importance(kind: Ints, want: Ints) -> Floats:

@@ -10,7 +10,7 @@ import numpy as np
 from hydiff import mask, validate
 from hydiff.auto.bars import advice, expected_of, variance_of
 from hydiff.auto.candidates import Candidate
-from hydiff.auto.classes import band_spread, groups
+from hydiff.auto.classes import around, band_spread, groups
 from hydiff.auto.trials import crossfit, folds_of, mean_estimate, own_fits
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.mask import Ints
@@ -39,8 +39,8 @@ def apply(
     ready: estimates of candidates that are at hand.  max_error: in standard deviations of a band.
     """
     weights = np.asarray(recipe["weights"], dtype=np.float64)
-    used: Bools = np.asarray(weights.any(axis=(1, 2)))
-    used[0] = True  # the error bars are built on the default's
+    plain = ["fits" not in entry for entry in recipe["candidates"]]
+    used: Bools = np.asarray(weights.any(axis=(1, 2))) | plain  # how far those are apart is told
     entries = [entry for entry, wanted in zip(recipe["candidates"], used, strict=True) if wanted]
     found = _candidates(entries, cube, seen, sigma_y, job, ready)
     first, errors = found[0], recipe["errors"]
@@ -49,12 +49,16 @@ def apply(
     values = _blended(found, weights[used], distance, cube)
     notes = [f"auto: {recipe['why']}", *dict.fromkeys(n for e in found for n in e.notes)]
     hopeless = np.zeros(seen.shape, bool)
-    if errors["by_class"] is None:  # nothing was hidden: a posterior is no promise
+    if errors["slopes"] is None:  # hardly anything was hidden: a posterior is no promise
         unknown = "too few observed pixels to tell how good the fill is: no error bars"
         notes += [unknown] if target.any() else []
         told = first._replace(values=values, sigma=None, notes=notes)
         return told, Decision(recipe, {}, hopeless)
-    variance = variance_of(errors, cube, seen, target, distance, first)
+    pixels = np.asarray(target.any(axis=0))
+    plain_ones = [one for one, entry in zip(found, entries, strict=True) if "fits" not in entry]
+    apart = [one.values[:, pixels] for one in plain_ones]
+    lies = around(cube, seen, apart, pixels, target[:, pixels])
+    variance = variance_of(errors, cube, seen, target, lies)
     relative = np.sqrt(variance) / band_spread(cube, seen)[:, None, None]
     if max_error is not None:
         hopeless = target & (relative > max_error)
@@ -74,7 +78,7 @@ def _candidates(
     job: Job,
     ready: Mapping[str, Estimate],
 ) -> list[Estimate]:
-    """The estimate of each candidate; the first, the default, has error bars."""
+    """The estimate of each candidate."""
     told = [Candidate(e["name"], e["method"], e["settings"], "fits" in e) for e in entries]
     found = {i: ready[c.name] for i, c in enumerate(told) if c.name in ready}
     plain = [i for i, c in enumerate(told) if i not in found and not c.crossfit]

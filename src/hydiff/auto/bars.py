@@ -1,91 +1,78 @@
-"""How far off a fill is: errors seen on hidden entries, carried over to those that were filled."""
+"""How far off a fill is: errors seen on hidden entries, carried over to those that were filled.
+
+The square of an error, in σ_b² of its band, is expected to be
+
+    by_band · exp(level + Σ slope · log(feature))
+
+with the features of `Around`; level, slopes and bands are fitted to the hidden entries.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from hydiff import validate
-from hydiff.auto.classes import BAND_GROUPS, D, Kinds, T, band_spread, groups, share_of_length
+from hydiff.auto.blend import Weights, mixed
+from hydiff.auto.classes import (
+    BAND_GROUPS,
+    Around,
+    D,
+    Kinds,
+    band_spread,
+    groups,
+    share_of_length,
+)
 from hydiff.auto.trials import Trial, importance
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.mask import Ints
 from hydiff.metrics import NORMAL_QUANTILES
-from hydiff.run import Estimate
 
-LEAST = 0.02  # of the usual square error: no class of entries is told to be better
+LEAST = 0.02  # of the usual square error: no band is told to be better
+MOST = 4.0  # σ_b²: nothing is told to be worse
 HOPELESS = 0.9  # of a band's standard deviation: an error like that is no better than its mean
 NORMAL_80 = NORMAL_QUANTILES[1]
 # |error| / expected below which 50, 80 and 95 % of the entries are: scenes without noise are much
 # alike in this (benchmarks/shapes.py)
-USUAL_SHAPE = (0.47, 1.10, 2.08)
+USUAL_SHAPE = (0.48, 1.11, 2.07)
+USUAL_SLOPES = Around(*map(np.asarray, (0.8, 1.0, 0.4, 0.2)))  # of log square errors
+UNLIKE = Around._fields.index("unlike")
+TRUST = 10.0  # patches of PATCH hidden pixels weigh as much as the usual slopes do
+PATCH = 50.0
+ROUNDS, STEPS = 3, 8  # of slopes and bands in turn; of the slopes' fit in each
 
 
-def errors_of(trials: Sequence[Trial], weights: Floats, kinds: Kinds, bands: int) -> dict[str, Any]:
-    """Mean square errors of the blend on hidden entries: class × band × texture, in units of σ_b².
+def errors_of(
+    trials: Sequence[Trial], weights: Weights, kinds: Kinds, bands: int
+) -> dict[str, Any]:
+    """The model of square errors; `slopes` is None where too little was hidden to tell.
 
+    `by_distance`: mean square error in each class of distance, None where nothing was hidden;
     `widening`: factor that makes the 80 % intervals of a Gaussian cover 80 %; `intervals`: how wide
     those of 50, 80 and 95 % are, in σ; `angle`: spectral angle (°) per relative error.
     """
-    edges = kinds.edges.tolist()
-    plain = {"by_class": None, "by_band": [1.0] * bands, "by_texture": [1.0] * T}
-    # costly candidates were fitted on some folds only: what the blend does is seen there
-    trials = [t for t in trials if np.isfinite(t.residual).all()] or trials
-    if not trials:
+    if len(trials) < 2:
         told = {"widening": 1.0, "intervals": list(NORMAL_QUANTILES), "angle": None}
-        return {**plain, "texture_edges": edges, **told}
-    band, distance, rough, noise, weight = (
-        np.concatenate(parts)
-        for parts in zip(
-            *((t.band, t.distance, t.rough, t.noise, importance(t, kinds)) for t in trials),
-            strict=True,
-        )
-    )
-    group, texture = groups(bands)[band], np.digitize(rough, edges)
-    residual = np.concatenate([t.residual for t in trials], axis=1)
-    mix = weights[:, distance, group]
-    residual = np.where(np.isfinite(residual), residual, residual[0])
-    square = (mix * residual).sum(axis=0) ** 2
-
-    # A hidden entry is off by its own noise too.  That is taken off the means alone: single
-    # squares would fall below 0, and cutting them there would count half of the noise as error.
-    clean = square - noise
-    overall = max(float(np.average(clean, weights=weight)), LEAST * float(square.mean()), 1e-12)
-
-    def relative_to(expected: Floats, kind: Ints, count: int, borrowed: float) -> Floats:
-        """How much larger the squares of a kind are than expected, drawn towards 1.
-
-        An entry counts by what it tells: little where noise drowns the error.
-        """
-        counts = weight * (expected / (expected + noise)) ** 2
-        n = np.bincount(kind, counts, count)
-        found = np.bincount(kind, counts * clean / expected, count) / np.maximum(n, 1e-300)
-        return (n * np.maximum(found, LEAST) + borrowed) / (n + borrowed)
-
-    everywhere = np.full(len(square), overall)
-    per_group = overall * relative_to(everywhere, group, BAND_GROUPS, 20.0)
-    cell = distance * BAND_GROUPS + group
-    by_class = relative_to(per_group[group], cell, D * BAND_GROUPS, 100.0)
-    by_class = per_group * by_class.reshape(D, BAND_GROUPS)
-    seen_classes = np.bincount(distance, weight, D) > 0
-    expected = by_class[distance, group]
-    by_band = relative_to(expected, band, bands, 20.0)
-    by_texture = relative_to(expected * by_band[band], texture, T, 200.0)
-    expected = expected * by_band[band] * by_texture[texture]
-    shape = _shape(np.sqrt(square / (expected + noise)), weight)
-    # noise hides what the errors themselves are like, all the more the larger it is
-    visible = float(np.average(expected / (expected + noise), weights=weight))
-    shape = visible * shape + (1 - visible) * np.array(USUAL_SHAPE)
+        return {"level": 0.0, "slopes": None, "by_band": [1.0] * bands, "by_distance": None, **told}
+    hidden = Hidden.of(trials, [mixed(t, weights.plain) for t in trials], kinds)
+    level, slopes, by_band = _fitted(hidden, bands, sum(t.angle.shape[1] for t in trials))
+    expected = hidden.expected(level, slopes, by_band)
+    # networks were fitted on some folds only: what they change is seen there
+    tried = [t for t in trials if np.isfinite(t.residual).all()]
+    if tried and (weights.all != weights.plain).any():
+        hidden = Hidden.of(tried, [mixed(t, weights.all) for t in tried], kinds)
+        expected = hidden.expected(level, slopes, by_band)
+        gain = float(hidden.relative_to(expected, np.zeros(len(expected), np.intp), 1, 0.0)[0])
+        level, expected = level + np.log(gain), expected * gain
+    shape = hidden.shape(expected)
     widening = float(shape[1] / NORMAL_80)
     relative, angle = np.concatenate([t.angle for t in trials], axis=1)
     return {
-        "by_class": by_class.tolist(),
-        "classes_seen": seen_classes.tolist(),
+        "level": float(level),
+        "slopes": slopes.tolist(),
         "by_band": by_band.tolist(),
-        "by_texture": by_texture.tolist(),
-        "texture_edges": edges,
+        "by_distance": hidden.by_distance(),
         "widening": widening,
         # half widths of the 50, 80 and 95 % intervals in σ: the tails are heavier than a Gaussian's
         "intervals": [float(at / max(widening, 1e-300)) for at in shape],
@@ -93,61 +80,113 @@ def errors_of(trials: Sequence[Trial], weights: Floats, kinds: Kinds, bands: int
     }
 
 
-def _shape(ratio: Floats, weight: Floats) -> Floats:
-    """(3,) what 50, 80 and 95 % of the ratios (n,), by weight, do not exceed."""
-    order = np.argsort(ratio)
-    share = np.cumsum(weight[order]) / weight.sum()
-    reached = np.minimum(np.searchsorted(share, (0.5, 0.8, 0.95)), len(ratio) - 1)
-    quantiles: Floats = ratio[order][reached]
-    return quantiles
+class Hidden(NamedTuple):
+    """Hidden entries of several trials, and the squares of what a blend made of them; all (n,)."""
+
+    square: Floats
+    noise: Floats  # a hidden entry is off by its own noise too
+    weight: Floats  # so that they count like the entries to fill
+    band: Ints
+    distance: Ints
+    around: Floats  # (F, n)
+
+    @classmethod
+    def of(cls, trials: Sequence[Trial], residuals: Sequence[Floats], kinds: Kinds) -> Hidden:
+        parts = [
+            (r**2, t.noise, importance(t, kinds), t.band, t.distance, t.around)
+            for t, r in zip(trials, residuals, strict=True)
+        ]
+        return cls(*(np.concatenate(part, axis=-1) for part in zip(*parts, strict=True)))
+
+    def expected(self, level: float, slopes: Floats, by_band: Floats) -> Floats:
+        found: Floats = np.minimum(by_band[self.band] * np.exp(level + slopes @ self.around), MOST)
+        return found
+
+    def relative_to(self, expected: Floats, kind: Ints, count: int, borrowed: float) -> Floats:
+        """(count,) how much larger the squares of a kind are than expected, drawn towards 1.
+
+        The noise is taken off the means alone: single squares would fall below 0, and cutting them
+        there would count half of it as error.  An entry counts by what it tells: little where noise
+        drowns the error.
+        """
+        counts = self.weight * (expected / (expected + self.noise)) ** 2
+        n = np.bincount(kind, counts, count)
+        ratio = np.bincount(kind, counts * (self.square - self.noise) / expected, count)
+        ratio = np.maximum(ratio / np.maximum(n, 1e-300), LEAST)
+        found: Floats = (n * ratio + borrowed) / np.maximum(n + borrowed, 1e-300)
+        return found
+
+    def shape(self, expected: Floats) -> Floats:
+        """(3,) |error| / expected that 50, 80 and 95 % of the entries, by weight, do not exceed."""
+        ratio = np.sqrt(self.square / (expected + self.noise))
+        order = np.argsort(ratio)
+        share = np.cumsum(self.weight[order]) / self.weight.sum()
+        reached = np.minimum(np.searchsorted(share, (0.5, 0.8, 0.95)), len(ratio) - 1)
+        # noise hides what the errors themselves are like, all the more the larger it is
+        visible = float(np.average(expected / (expected + self.noise), weights=self.weight))
+        found: Floats = visible * ratio[order][reached] + (1 - visible) * np.array(USUAL_SHAPE)
+        return found
+
+    def by_distance(self) -> list[float | None]:
+        """(D,) mean square errors by distance, the noise taken off."""
+        n = np.bincount(self.distance, self.weight, D)
+        clean = np.bincount(self.distance, self.weight * (self.square - self.noise), D)
+        return [max(float(c / m), 0.0) if m > 0 else None for c, m in zip(clean, n, strict=True)]
+
+
+def _fitted(hidden: Hidden, bands: int, pixels: int) -> tuple[float, Floats, Floats]:
+    """level, slopes (F,) and by_band (bands,) that suit hidden entries of so many pixels.
+
+    Squares of errors scatter in proportion to their mean: Fisher's scoring for a gamma law with
+    noise added, the slopes drawn towards the usual ones.
+    """
+    usual = np.array(USUAL_SLOPES, dtype=np.float64)
+    X = np.vstack([np.ones(len(hidden.square)), hidden.around])
+    weight = hidden.weight * (pixels / PATCH / hidden.weight.sum())
+    drawn = np.r_[0.0, np.full(len(usual), TRUST)]
+    # noise is a part of a band's spread, but none of what there is to be wrong about
+    n = np.bincount(hidden.band, minlength=bands)
+    noise = np.bincount(hidden.band, hidden.noise, bands) / np.maximum(n, 1)
+    by_band = np.maximum(1 - noise, LEAST)
+    # candidates that differ cannot all be right, whatever noise may make of the squares
+    apart = float(np.average(np.exp(2 * hidden.around[UNLIKE]), weights=weight))
+    clean = float(np.average(hidden.square - hidden.noise, weights=weight))
+    start = max(clean, apart, LEAST * float(hidden.square.mean()), 1e-12)
+    mean = by_band[hidden.band] * np.exp(usual @ hidden.around)
+    prior = np.r_[np.log(start / np.average(mean, weights=weight)), usual]
+    b = prior.copy()
+    for _ in range(ROUNDS):
+        for _ in range(STEPS):
+            mean = hidden.expected(b[0], b[1:], by_band)
+            total = mean + hidden.noise
+            score = X @ (weight * (hidden.square - total) * mean / total**2) - drawn * (b - prior)
+            matter = (X * (weight * (mean / total) ** 2)) @ X.T + np.diag(drawn + 1e-9)
+            b = b + np.clip(np.linalg.solve(matter, score), -1.0, 1.0)
+        for kind, count in ((groups(bands), BAND_GROUPS), (np.arange(bands), bands)):
+            mean = hidden.expected(b[0], b[1:], by_band)
+            by_band *= hidden.relative_to(mean, kind[hidden.band], count, 20.0)[kind]
+    mean = hidden.expected(b[0], b[1:], by_band)
+    b[0] += max(np.log(apart / np.average(mean, weights=weight)), 0.0)
+    return float(b[0]), b[1:], by_band
 
 
 def variance_of(
-    errors: Mapping[str, Any],
-    cube: Cube,
-    seen: Bools,
-    target: Bools,
-    distance: Ints,
-    first: Estimate,
+    errors: Mapping[str, Any], cube: Cube, seen: Bools, target: Bools, lies: Around
 ) -> Floats:
     """(bands, rows, cols) expected square error of the entries to fill, in the cube's unit squared.
 
-    Its size is what was seen on hidden entries of the same class; the posterior variance tells how
-    it varies inside a class, and takes over for distances that no hidden entry had.
+    lies: around the pixels that have such entries.
     """
-    spread = band_spread(cube, seen)[:, None, None]
-    posterior = np.full(seen.shape, np.nan) if first.sigma is None else first.sigma**2
-    posterior = np.where(np.isfinite(posterior), posterior / spread**2, 0.25)
-    by_class = np.array(errors["by_class"], dtype=np.float64)
-    group = groups(cube.bands)
-    inside = np.stack(
-        [_mean_by_class(*parts) for parts in zip(posterior, distance, target, strict=True)], 1
-    )
-    seen_classes = np.flatnonzero(errors["classes_seen"])
-    for d in range(D):
-        near = seen_classes[np.argmin(np.abs(seen_classes - d))]
-        if near != d:  # no hidden entry was so far from the data
-            growth = inside[d].sum() / inside[near].sum() if inside[near].any() else 1.0
-            by_class[d] = by_class[near] * max(growth, 1.0)
-    group3 = np.broadcast_to(group[:, None, None], seen.shape)
-    level = inside[distance, np.arange(cube.bands)[:, None, None]]
-    within = np.where(level > 0, posterior / np.where(level > 0, level, 1.0), 1.0)
     by_band = np.asarray(errors["by_band"], dtype=np.float64)
     if len(by_band) != cube.bands:  # a recipe from another sensor
         by_band = np.ones(cube.bands)
-    texture = np.digitize(
-        validate.roughness(np.asarray(cube.values), seen), errors["texture_edges"]
+    level = errors["level"] + sum(
+        slope * log for slope, log in zip(errors["slopes"], lies.logs(), strict=True)
     )
-    expected = by_class[distance, group3] * np.asarray(errors["by_texture"], np.float64)[texture]
-    expected = expected * by_band[:, None, None] * np.clip(within, 0.25, 4.0)
-    return np.where(target, expected * spread**2, 0.0)
-
-
-def _mean_by_class(values: Floats, distance: Ints, where: Bools) -> Floats:
-    """(D,) mean of one band's values (rows, cols) over each distance class; 0 for empty ones."""
-    total = np.bincount(distance[where], minlength=D)
-    mean: Floats = np.bincount(distance[where], values[where], D) / np.maximum(total, 1)
-    return mean
+    expected = np.minimum(by_band[:, None] * np.exp(np.minimum(level, 50.0)), MOST)
+    variance = np.zeros(seen.shape)
+    variance[:, target.any(axis=0)] = expected * band_spread(cube, seen)[:, None] ** 2
+    return np.where(target, variance, 0.0)
 
 
 def expected_of(

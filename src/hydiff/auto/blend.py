@@ -3,105 +3,170 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from scipy import optimize
 
 from hydiff.auto.candidates import Candidate
-from hydiff.auto.classes import BAND_GROUPS, D, groups
+from hydiff.auto.classes import BAND_GROUPS, D, Kinds
 from hydiff.auto.trials import Trial, importance
 from hydiff.cube import Floats
-from hydiff.mask import Ints
 
-BORROWED = 2000.0  # entries' worth of the pooled errors that every class of entries borrows
+BORROWED = 500.0  # entries' worth of the pooled errors that every class of entries borrows
 BOOTSTRAPS = 200
 
 
+class Weights(NamedTuple):
+    """Of the candidates, (M, D, G), convex over M."""
+
+    plain: Floats  # those without a network blended, as if there were no others
+    all: Floats
+    why: str
+
+
+class Gain(NamedTuple):
+    """What a blend gains on folds that it was not made from, as a share of the squared error."""
+
+    mean: float
+    error: float  # standard error, by bootstrap over folds
+    folds: int
+
+    @property
+    def proven(self) -> bool:
+        return self.mean > self.error
+
+    def __str__(self) -> str:
+        number = f"{100 * self.mean:.1f} ± {100 * self.error:.1f} % of the squared error"
+        return f"{'gained' if self.proven else 'would gain'} {number} on {self.folds} folds"
+
+
 def weights_of(
-    trials: Sequence[Trial],
-    target: tuple[Ints, Floats],
-    candidates: Sequence[Candidate],
-    seed: int,
-) -> tuple[Floats, str]:
-    """Blending weights (M, D, G), convex over M, and why.
-
-    The squared error of a blend is a quadratic form in its weights, so the matrices of the
-    candidates' error products per fold and class are all that is needed.
+    trials: Sequence[Trial], kinds: Kinds, candidates: Sequence[Candidate], seed: int
+) -> Weights:
+    """Networks were fitted on the first folds alone.  So the others are blended first, by all
+    folds, starting from the first candidate; then that blend with the networks, by the folds that
+    they have seen, starting from half and half: a mean of two loses next to nothing where one is
+    a little worse, and gains where it is not, which a few folds cannot tell apart.
     """
-    M, default = len(candidates), np.zeros((len(candidates), D, BAND_GROUPS))
-    default[0] = 1
-    if M == 1:
-        return default, f"{candidates[0].name} is the only candidate"
-    # a costly candidate was not fitted on every fold: compare where all were
-    trials = [t for t in trials if np.isfinite(t.residual).all(axis=0).any()]
+    plain = [m for m, c in enumerate(candidates) if not c.crossfit]
+    costly = [m for m, c in enumerate(candidates) if c.crossfit]
+    default = candidates[0].name
+    weights = np.zeros((len(candidates), D, BAND_GROUPS))
+    weights[0] = 1
+    if len(candidates) == 1:
+        return Weights(weights, weights, f"{default} is the only candidate")
     if len(trials) < 2:
-        return default, f"too few observed pixels to try the candidates on: {candidates[0].name}"
-    products = np.stack([_products(t, importance(t, target)) for t in trials])
-    best = _blend(products.sum(axis=0), M)
-    loss = np.array([_losses(products, i, M) for i in range(len(trials))])  # default, blend
-    rng = np.random.default_rng(seed)
-    draws = rng.integers(len(trials), size=(BOOTSTRAPS, len(trials)))
-    gains = 1 - loss[draws, 1].sum(axis=1) / np.maximum(loss[draws, 0].sum(axis=1), 1e-300)
-    gain = float(1 - loss[:, 1].sum() / max(loss[:, 0].sum(), 1e-300))
-    error = float(gains.std())
-    share = (
-        best[:, products.sum(axis=(0, 3, 4)) > 0].mean(axis=1) if products.any() else best[:, 0, 0]
+        why = f"too few observed pixels to try the candidates on: {default}"
+        return Weights(weights, weights, why)
+    told = []
+    if len(plain) > 1:
+        alone = np.eye(len(plain))[0]
+        found, gain = _advised([t.residual[plain] for t in trials], trials, kinds, alone, seed)
+        weights[plain] = found
+        told.append(f"blending {_listed(candidates, plain)} {gain}")
+    both = weights.copy()
+    tried = [t for t in trials if np.isfinite(t.residual).all()] if costly else []
+    if len(tried) > 1:
+        half = np.r_[0.5, np.full(len(costly), 0.5 / len(costly))]
+        beside = [np.vstack([mixed(t, weights), t.residual[costly]]) for t in tried]
+        found, gain = _advised(beside, tried, kinds, half, seed)
+        both = found[0] * weights
+        both[costly] = found[1:]
+        told.append(f"other shares of {_listed(candidates, costly)} than half {gain}")
+    return Weights(weights, both, f"{_shares(both, trials, candidates)}: {'; '.join(told)}")
+
+
+def mixed(trial: Trial, weights: Floats) -> Floats:
+    """(n,) residual of the blend with weights (M, D, G)."""
+    used = weights.any(axis=(1, 2))
+    mix = weights[used][:, trial.distance, trial.group]
+    residual: Floats = (mix * trial.residual[used]).sum(axis=0)
+    return residual
+
+
+def _listed(candidates: Sequence[Candidate], some: Sequence[int]) -> str:
+    *others, last = (candidates[m].name for m in some)
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _shares(weights: Floats, trials: Sequence[Trial], candidates: Sequence[Candidate]) -> str:
+    """What a blend is made of, in a few words."""
+    share = np.mean([weights[:, t.distance, t.group].mean(axis=1) for t in trials], axis=0)
+    if (alone := int(np.argmax(share))) == 0 and share[0] > 0.9999:
+        return f"{candidates[alone].name} alone"
+    told = (f"{c.name} {100 * s:.0f} %" for c, s in zip(candidates, share, strict=True))
+    return f"blend of {', '.join(told)}, by distance and band group"
+
+
+def _advised(
+    residuals: Sequence[Floats], trials: Sequence[Trial], kinds: Kinds, default: Floats, seed: int
+) -> tuple[Floats, Gain]:
+    """Weights (K, D, G) for residuals (K, n) of each trial: the best, if what they gain over the
+    default (K,) is proven, and else those.
+
+    The squared error of a blend is a quadratic form in its weights, so the matrices of error
+    products per fold and class are all that is needed.
+    """
+    products = np.stack(
+        [_products(r, t, importance(t, kinds)) for r, t in zip(residuals, trials, strict=True)]
     )
-    told = f"{100 * gain:.1f} ± {100 * error:.1f} % of the squared error on {len(trials)} folds"
-    if not gain > error:
-        return default, f"{candidates[0].name} alone: blending would gain {told}"
-    shares = ", ".join(f"{c.name} {100 * s:.0f} %" for c, s in zip(candidates, share, strict=True))
-    return best, f"blend of {shares}, by distance and band group: it gained {told}"
+    same = np.broadcast_to(default[:, None, None], (len(default), D, BAND_GROUPS))
+    loss = np.empty((len(trials), 2))  # of the default, of the blend that the other folds advise
+    for i, own in enumerate(products):
+        advised = _blend(np.delete(products, i, axis=0).sum(axis=0))
+        loss[i] = _loss(same, own), _loss(advised, own)
+    draws = np.random.default_rng(seed).integers(len(trials), size=(BOOTSTRAPS, len(trials)))
+    gains = 1 - loss[draws, 1].sum(axis=1) / np.maximum(loss[draws, 0].sum(axis=1), 1e-300)
+    mean = float(1 - loss[:, 1].sum() / max(loss[:, 0].sum(), 1e-300))
+    gain = Gain(mean, float(gains.std()), len(trials))
+    return _blend(products.sum(axis=0)) if gain.proven else same, gain
 
 
-def _products(trial: Trial, weight: Floats) -> Floats:
-    """(D, G, M, M + 1): sums of products of the candidates' residuals per class, and the count.
+def _loss(weights: Floats, products: Floats) -> float:
+    """Squared error of a blend in one fold."""
+    K = len(weights)
+    return float(np.einsum("idg,dgij,jdg->", weights, products[..., :K], weights))
+
+
+def _products(residual: Floats, trial: Trial, weight: Floats) -> Floats:
+    """(D, G, K, K + 1): sums of products of residuals (K, n) per class, and the count.
 
     Every band counts alike, whatever its error: that is what a mean over bands of PSNR rewards.
     """
-    M = len(trial.residual)
-    bands = int(trial.band.max()) + 1
-    present = np.isfinite(trial.residual).all(axis=0)
-    squares = np.bincount(trial.band, trial.residual[0] ** 2, bands)
+    K, bands = len(residual), int(trial.band.max()) + 1
+    squares = np.bincount(trial.band, residual[0] ** 2, bands)
     scale = np.sqrt(squares / np.maximum(np.bincount(trial.band, minlength=bands), 1))
-    r = trial.residual / np.maximum(scale[trial.band], 1e-12)
-    cell = trial.distance * BAND_GROUPS + groups(bands)[trial.band]
-    out = np.zeros((D * BAND_GROUPS, M, M + 1))
-    for i in range(M):
-        for j in range(M):
-            product = np.where(present, weight * r[i] * r[j], 0.0)
-            out[:, i, j] = np.bincount(cell, product, len(out))
-    out[:, :, M] = np.bincount(cell, present * weight, len(out))[:, None]
-    return out.reshape(D, BAND_GROUPS, M, M + 1)
+    r = residual / np.maximum(scale[trial.band], 1e-12)
+    cell = trial.distance * BAND_GROUPS + trial.group
+    out = np.zeros((D * BAND_GROUPS, K, K + 1))
+    for i in range(K):
+        for j in range(K):
+            out[:, i, j] = np.bincount(cell, weight * r[i] * r[j], len(out))
+    out[:, :, K] = np.bincount(cell, weight, len(out))[:, None]
+    return out.reshape(D, BAND_GROUPS, K, K + 1)
 
 
-def _blend(products: Floats, M: int) -> Floats:
+def _blend(products: Floats) -> Floats:
     """The convex weights of least squared error in every class, each borrowing from all."""
+    K = products.shape[2]
     pooled = products.sum(axis=(0, 1))
-    mean = pooled[:, :M] / max(pooled[0, M], 1e-300)
-    weights = np.empty((M, D, BAND_GROUPS))
+    mean = pooled[:, :K] / max(pooled[0, K], 1e-300)
+    weights = np.empty((K, D, BAND_GROUPS))
     for d in range(D):
         for g in range(BAND_GROUPS):
-            weights[:, d, g] = simplex(products[d, g, :, :M] + BORROWED * mean)
+            weights[:, d, g] = simplex(products[d, g, :, :K] + BORROWED * mean)
     return weights
 
 
 def simplex(A: Floats) -> Floats:
     """argmin wᵀ A w over w ≥ 0, Σ w = 1."""
-    M = len(A)
-    scale = np.trace(A) / M
+    K = len(A)
+    scale = np.trace(A) / K
     if not scale > 0:
-        first: Floats = np.eye(M)[0]
+        first: Floats = np.eye(K)[0]
         return first
-    root = np.linalg.cholesky(A / scale + 1e-6 * np.eye(M)).T
-    w, _ = optimize.nnls(np.vstack([root, 1e3 * np.ones(M)]), np.r_[np.zeros(M), 1e3])
+    root = np.linalg.cholesky(A / scale + 1e-6 * np.eye(K)).T
+    w, _ = optimize.nnls(np.vstack([root, 1e3 * np.ones(K)]), np.r_[np.zeros(K), 1e3])
     convex: Floats = w / w.sum()
     return convex
-
-
-def _losses(products: Floats, fold: int, M: int) -> tuple[float, float]:
-    """Squared error in one fold of the default, and of the blend that the other folds advise."""
-    others = np.delete(products, fold, axis=0).sum(axis=0)
-    w = _blend(others, M)
-    own = products[fold][..., :M]
-    return float(own[..., 0, 0].sum()), float(np.einsum("idg,dgij,jdg->", w, own, w))

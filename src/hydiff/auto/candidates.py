@@ -31,8 +31,8 @@ def _anchored(**settings: int) -> Candidate:
 SMOOTH = Candidate("smooth", "smooth")
 CLASSICAL = (
     SMOOTH,
-    Candidate("power law", "smooth", {"s": 1.5}),
     Candidate("membrane", "smooth", {"s": 1.0}),
+    Candidate("thin plate", "smooth", {"s": 2.0}),
 )
 # where pixels keep some bands, what matters is how the others follow from them
 SPECTRAL = (SMOOTH, Candidate("along the bands", "spectral"))

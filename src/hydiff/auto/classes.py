@@ -1,8 +1,8 @@
-"""Classes of entries: by distance to the data, by group of bands, by texture around them."""
+"""What is known of an entry before it is filled: its class, and what lies around it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +50,39 @@ def _kinds(cube: Cube, seen: Bools, target: Bools) -> tuple[Ints, Floats]:
     distance = np.broadcast_to(validate.distance_class(mask.shared(seen)), seen.shape)
     rough = np.broadcast_to(validate.roughness(np.asarray(cube.values), seen), seen.shape)
     return distance[target], rough[target]
+
+
+class Around(NamedTuple):
+    """What foretells how far off an estimate is, for the pixels P of a mask; in pixels, then in
+    standard deviations of a band."""
+
+    distance: Floats  # to the data, (P,), or (bands, P) where bands differ
+    roughness: Floats  # (P,) steps between neighbours
+    contrast: Floats  # (P,) between what is near
+    unlike: Floats  # (P,) how far the candidates without a network are apart
+
+    def logs(self) -> list[Floats]:
+        """Of each, none of them below what is as good as nothing."""
+        return [np.log(np.maximum(f, least)) for f, least in zip(self, NOTHING, strict=True)]
+
+
+NOTHING = Around(*map(np.asarray, (1.0, 1e-4, 1e-3, 3e-3)))
+
+
+def around(
+    cube: Cube, seen: Bools, estimates: Sequence[Floats], pixels: Bools, wanted: Bools
+) -> Around:
+    """estimates (bands, P) of the pixels (rows, cols); wanted (bands, P): where they matter."""
+    values, spread = np.asarray(cube.values), band_spread(cube, seen)[:, None]
+    apart = np.var(np.stack(estimates), axis=0) / spread**2
+    wanted = wanted & np.isfinite(apart)
+    mean = apart.sum(axis=0, where=wanted) / np.maximum(wanted.sum(axis=0), 1)
+    return Around(
+        validate.distance(mask.shared(seen))[..., pixels],
+        validate.roughness(values, seen)[pixels],
+        validate.contrast(values, seen)[pixels],
+        np.sqrt(mean),
+    )
 
 
 def share_of_length(size: Floats, spectra: Floats) -> Floats:

@@ -25,6 +25,7 @@ from hydiff.auto.trials import (
 )
 from hydiff.children import BYTES, Children, Threads, cores, possible
 from hydiff.cube import Bools, Cube
+from hydiff.errors import BadValue, is_no_memory
 from hydiff.methods import METHODS
 from hydiff.problem import Sigma
 from hydiff.result import Step
@@ -65,21 +66,23 @@ def decide_on(
         budget = Budget(SPECTRAL, SPECTRAL_FOLDS, 0)
     with crew_for(windows[0].cube, budget, memory) as crew:
         plan = _planned(windows, sigma_y, budget, job.seed)
-        crew.share(_Common([_bare(w) for w in windows], plan.candidates, sigma_y, job))
+        common = _Common([_bare(w) for w in windows], plan.candidates, sigma_y, job)
+        crew.share(common)
         own = crew.here(_own) if whole else None  # wanted whatever is decided: beside the trials
         trying = [crew.submit(_trial, w, hide) for w, hide in plan.hidden]
         kinds = kinds_of(windows)
-        costly = _costly(plan, windows, sigma_y, job)
-        trials = list(_trials(trying, plan, windows, costly, progress))
+        plan, costly = _costly(plan, windows, sigma_y, job)
+        left = [m for m, c in enumerate(common.candidates) if c in plan.candidates]
+        trials = list(_trials(trying, left, plan, windows, costly, progress))
         ready: dict[str, Estimate] = {} if own is None else own.result()
-    weights, why = weights_of(trials, kinds, plan.candidates, job.seed)
+    weights = weights_of(trials, kinds, plan.candidates, job.seed)
     recipe = {
         "method": NAME,
         "candidates": [_entry(c, costly, plan, job.seed) for c in plan.candidates],
-        "weights": weights.tolist(),
+        "weights": weights.all.tolist(),
         "errors": errors_of(trials, weights, kinds, windows[0].cube.bands),
         "folds": len(trials),
-        "why": why + plan.note,
+        "why": weights.why + plan.note,
     }
     if own is not None:
         ready |= {name: mean_estimate(fits) for name, fits in costly.items() if fits}
@@ -133,24 +136,36 @@ def _own(common: _Common) -> dict[str, Estimate]:
 
 def _costly(
     plan: Plan, windows: Sequence[Window], sigma_y: Sigma, job: Job
-) -> dict[str, list[Estimate]]:
-    """The networks' estimates, on the first folds."""
+) -> tuple[Plan, dict[str, list[Estimate]]]:
+    """The networks' estimates, on the first folds; a plan without them where the device has no
+    memory for that."""
     parts = [(windows[n].cube, windows[n].seen & ~hide) for n, hide in plan.hidden[: plan.costly]]
-    return {c.name: crossfit(c, parts, sigma_y, job) for c in plan.candidates if c.crossfit}
+    networks = [c for c in plan.candidates if c.crossfit]
+    try:
+        return plan, {c.name: crossfit(c, parts, sigma_y, job) for c in networks}
+    except BadValue as error:
+        if not is_no_memory(error):
+            raise
+    note = f"{plan.note}; too little memory on the device: networks were left out"
+    return plan._replace(candidates=[c for c in plan.candidates if not c.crossfit], note=note), {}
 
 
 def _trials(
     trying: Sequence[Future[Trial]],
+    left: Sequence[int],
     plan: Plan,
     windows: Sequence[Window],
     costly: Mapping[str, Sequence[Estimate]],
     progress: Progress,
 ) -> Iterator[Trial]:
-    """All candidates on all folds, as they come in; the costly ones on the first folds alone."""
+    """The candidates that are left on all folds, as they come in; the costly ones on the first
+    folds alone."""
     number = {c.name: m for m, c in enumerate(plan.candidates)}
     for i, (future, (window, hide)) in enumerate(zip(trying, plan.hidden, strict=True)):
         fits = {number[name]: found[i] for name, found in costly.items() if i < len(found)}
-        yield with_costly(future.result(), fits, windows[window], hide) if fits else future.result()
+        trial = future.result()
+        trial = trial._replace(residual=trial.residual[left])
+        yield with_costly(trial, fits, windows[window], hide) if fits else trial
         if progress is not None:
             progress(Step(i + 1, len(plan.hidden) + 1, None))
 

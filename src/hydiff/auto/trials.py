@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hydiff import mask, validate
-from hydiff.auto.candidates import SMOOTH, Candidate, chosen
-from hydiff.auto.classes import T, band_spread, share_of_length
+from hydiff import validate
+from hydiff.auto.candidates import Candidate, chosen
+from hydiff.auto.classes import T, around, band_spread, groups, share_of_length
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.mask import Ints
 from hydiff.problem import Sigma
 from hydiff.run import Estimate, Job, estimate_at, estimate_each, estimates, estimating
 
 FEWEST = 30  # hidden pixels below which nothing is concluded
-MOST_LOOKED = 100_000  # hidden entries of a fold whose errors are looked at
+MOST_LOOKED = 20_000  # hidden entries of a fold whose errors are looked at
 
 
 class Window(NamedTuple):
@@ -32,8 +32,9 @@ class Trial(NamedTuple):
 
     residual: Floats  # (M, n), in standard deviations of the band
     band: Ints  # (n,)
+    group: Ints  # (n,) of bands
     distance: Ints  # (n,) class
-    rough: Floats  # (n,)
+    around: Floats  # (F, n) logarithms of `Around`
     noise: Floats  # (n,) variance of the measurement, in those units
     angle: Floats  # (2, pixels): ‖x - truth‖ / ‖truth‖ and the spectral angle, of the default
 
@@ -66,13 +67,8 @@ def mean_estimate(fits: Sequence[Estimate]) -> Estimate:
 def own_fits(
     candidates: Sequence[Candidate], cube: Cube, seen: Bools, sigma_y: Sigma, job: Job
 ) -> list[Estimate]:
-    """The estimates of candidates without a network, the first with error bars if it has any."""
-    bars = [i == 0 and c.method == SMOOTH.method for i, c in enumerate(candidates)]
-    several = [
-        chosen(c, error_bars=True) if b else chosen(c)
-        for c, b in zip(candidates, bars, strict=True)
-    ]
-    return estimate_each(cube, seen, several, sigma_y, job)
+    """The estimates of candidates without a network."""
+    return estimate_each(cube, seen, [chosen(c) for c in candidates], sigma_y, job)
 
 
 def hidden_pixels(fold: Bools) -> Bools:
@@ -108,12 +104,15 @@ def trial_of(
     residual = np.full((len(candidates), len(band)), np.nan)
     for m, (values, _) in zip(plain, found, strict=True):
         residual[m] = _residual(values, cube, pixels, at) / spread[band]
-    classes = validate.distance_class(mask.shared(kept))
-    distance = classes[row, col] if classes.ndim == 2 else classes[at]
-    rough = validate.roughness(np.asarray(cube.values), kept)[row, col]
+    lies = around(cube, kept, [values for values, _ in found], pixels, fold[:, pixels])
+    number = _numbers(pixels)[row, col]
+    far, *logs = (
+        f[number] if f.ndim == 1 else f[band, number] for f in (lies.distance, *lies.logs())
+    )
+    distance = np.digitize(far, validate.EDGES)
     noise = (sigma / spread)[band] ** 2
     angle = _angles(first, cube, seen, fold, pixels)
-    return Trial(residual, band, distance, rough, noise, angle)
+    return Trial(residual, band, groups(cube.bands)[band], distance, np.stack(logs), noise, angle)
 
 
 def with_costly(trial: Trial, fits: Mapping[int, Estimate], window: Window, fold: Bools) -> Trial:
@@ -128,9 +127,14 @@ def with_costly(trial: Trial, fits: Mapping[int, Estimate], window: Window, fold
 
 def _residual(values: Floats, cube: Cube, pixels: Bools, at: tuple[Ints, Ints, Ints]) -> Floats:
     """(n,) what values (bands, pixels) say at some entries, less what was measured there."""
-    number = np.cumsum(pixels).reshape(pixels.shape) - 1
-    off: Floats = values[at[0], number[at[1:]]] - np.asarray(cube.values)[at]
+    off: Floats = values[at[0], _numbers(pixels)[at[1:]]] - np.asarray(cube.values)[at]
     return off
+
+
+def _numbers(pixels: Bools) -> Ints:
+    """(rows, cols) the how-manieth of the pixels each of them is."""
+    numbers: Ints = np.cumsum(pixels).reshape(pixels.shape) - 1
+    return numbers
 
 
 def _angles(values: Floats, cube: Cube, seen: Bools, fold: Bools, pixels: Bools) -> Floats:
@@ -153,4 +157,5 @@ def _angle(a: Floats, b: Floats) -> Floats:
 def importance(trial: Trial, target: tuple[Ints, Floats]) -> Floats:
     """(n,) so that the hidden entries count like those to fill (`Kinds`)."""
     count, edges = target
-    return validate.importance(trial.distance * T + np.digitize(trial.rough, edges), count)
+    texture = np.digitize(np.exp(trial.around[1]), edges)
+    return validate.importance(trial.distance * T + texture, count)

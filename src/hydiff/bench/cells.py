@@ -257,11 +257,12 @@ TUNING: dict[str, list[dict[str, Any]]] = {
     "share": [{"lr": lr, "averaging": a} for lr, a in ((0.01, 0.9), (0.003, 0.9), (0.001, 0.9))],
     "hir-diff": [{"variation": v, "steps": n} for v, n in ((0.0, 20), (0.05, 20), (0.1, 50))],
 }  # fmt: skip
+SHORT = {"share": {"steps": 200}}  # of its trials, of which each would take minutes on a GPU
 
 
 def tuned(group: Sequence[Damaged], device: str) -> list[tuple[dict[str, Any], str]]:
     """For each the settings of `TUNING` that best predict hidden observed pixels, and what was
-    tried: one fit for each entry there and one with the published settings.
+    tried: one fit for each entry there and one with the published settings, some of them short.
 
     Hidden is a copy of the gaps, moved by a third of the width: the same kind of gap.
     """
@@ -272,9 +273,8 @@ def tuned(group: Sequence[Damaged], device: str) -> list[tuple[dict[str, Any], s
     candidates = [{}, *TUNING.get(group[0].cell.method, [])]
     errors: dict[int, list[float]] = {i: [] for i in able}
     for candidate in candidates if able else []:
-        found = _filled(
-            [kept[i] for i in able], device, [_with(kept[i].cell, candidate) for i in able]
-        )
+        trial = candidate | SHORT.get(group[0].cell.method, {})
+        found = _filled([kept[i] for i in able], device, [_with(kept[i].cell, trial) for i in able])
         for i, estimate in zip(able, found, strict=True):
             square = (estimate.raw - group[i].y)[hidden[i]] ** 2
             errors[i].append(float(np.sqrt(np.nanmean(square))))

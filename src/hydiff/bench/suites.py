@@ -44,7 +44,7 @@ TWO_MASKS = ("published-2", "published-4", "frames")
 LIMITS = {
     "hir-diff": Limit(1),
     "dhp": Limit(1, FEW, TWO_MASKS),
-    "r-dlrhyin": Limit(1, FEW, TWO_MASKS),
+    "r-dlrhyin": Limit(1, FEW[3:], ONE_MASK),
     "dds2m": Limit(1, FEW[3:], ONE_MASK),
     "share": Limit(1, FEW[3:], ONE_MASK),
 }

@@ -227,23 +227,22 @@ def decision(s: Story) -> Iterator[str]:
         f"and every candidate had to fill them. Decision: {escape(str(recipe.get('why', '')))}.</p>"
     )
     errors = recipe["errors"]
-    if errors.get("by_class") is None:
+    if errors.get("by_distance") is None:
         yield "<p>Too few hidden pixels to tell how large the errors are.</p>"
         return
     names = [str(c["name"]) for c in recipe["candidates"]]
     weights = np.mean(recipe["weights"], axis=2)  # over band groups: (candidates, distances)
-    by_class = np.sqrt(np.mean(errors["by_class"], axis=1))
     rows = [
-        (_distance(d), *(f"{100 * w:.0f} %" for w in weights[:, d]), f"{by_class[d]:.2f}")
-        for d, seen in enumerate(errors["classes_seen"])
-        if seen
+        (_distance(d), *(f"{100 * w:.0f} %" for w in weights[:, d]), f"{np.sqrt(square):.2f}")
+        for d, square in enumerate(errors["by_distance"])
+        if square is not None
     ]
     yield (
         "<p>Weight of each candidate, and the error seen in standard deviations of the band, by "
         "distance to the nearest data:</p>"
     )
     yield _table(("distance", *names, "error"), rows)
-    if not all(errors["classes_seen"]):
+    if None in errors["by_distance"]:
         yield "<p>Other distances were not tried: no copy of the gaps reached them.</p>"
 
 
