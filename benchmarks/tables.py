@@ -166,22 +166,26 @@ def preconditioner(rows):
         yield line(r["mask"], r["s"], r["plain"], r["ours"])
 
 
+FEWEST_SCENES = 3  # for a line on the front page
+
+
 def front(rows):
     """Noise down, methods across: MPSNR of the missing entries, where all of them were run."""
     methods = ("auto", "smooth", "hydiff-ei")
     yield line("σ_y", "gaps", *(f"`{m}`" for m in methods), "interpolation", "scenes · cells")
     yield rule(len(methods) + 4)
-    levels = dict.fromkeys(r["sigma_y"] for r in rows)
+    levels = sorted({r["sigma_y"] for r in rows})
     for sigma, gaps in ((s, g) for s in levels for g in ("in all bands", "differ by band")):
         mine = {m: _missing(rows, m, sigma) for m in (*methods, "harmonic", "biharmonic")}
         cells = set.intersection(*(set(mine[m]) for m in methods))
         cells = {c for c in cells if (c[1] in BY_BAND) == (gaps == "differ by band")}
-        if not cells:
+        scenes = {scene for scene, _ in cells}
+        if len(scenes) < FEWEST_SCENES:
             continue
         plain = {c: max(mine[m].get(c, 0.0) for m in ("harmonic", "biharmonic")) for c in cells}
         figures = [f"{_by_scene(mine[m], cells):.2f}" for m in methods]
         figures.append(f"{_by_scene(plain, cells):.2f}" if all(plain.values()) else "–")
-        yield line(sigma, gaps, *figures, f"{len({scene for scene, _ in cells})} · {len(cells)}")
+        yield line(sigma, gaps, *figures, f"{len(scenes)} · {len(cells)}")
 
 
 def by_mask(rows):

@@ -375,10 +375,12 @@ def test_noise_hides_the_shape_of_errors_and_leaves_their_size(rng):
     for noise in (0.0, 1.0, 25.0):
         seen = (error + np.sqrt(noise) * rng.standard_normal(n))[None]
         around = np.zeros((len(classes.Around._fields), n))
+        around[-1] = np.log(0.01)  # the candidates agree
         trial = trials.Trial(seen, one, one, one, around, np.full(n, noise), np.zeros((2, n)))
         alone = np.ones((1, classes.D, classes.BAND_GROUPS))
         told = bars.errors_of([trial, trial], blend.Weights(alone, alone, ""), kinds, 1)
-        size = np.sqrt(np.exp(told["level"]) * told["by_band"][0])
+        level = told["level"] + np.dot(told["slopes"], around[:, 0])
+        size = np.sqrt(np.exp(level) * told["by_band"][0])
         widths = size * told["widening"] * np.array(told["intervals"])
         inside = (np.abs(error) <= widths[:, None]).mean(axis=1)
         np.testing.assert_allclose(inside, (0.5, 0.8, 0.95), atol=0.06)

@@ -38,6 +38,7 @@ NORMAL_80 = NORMAL_QUANTILES[1]
 USUAL_SHAPE = (0.48, 1.11, 2.07)
 USUAL_SLOPES = Around(*map(np.asarray, (0.8, 1.0, 0.4, 0.2)))  # of log square errors
 UNLIKE = Around._fields.index("unlike")
+APART = 4.0  # square errors are hardly ever less than so many times the candidates' variance
 TRUST = 10.0  # patches of PATCH hidden pixels weigh as much as the usual slopes do
 PATCH = 50.0
 ROUNDS, STEPS = 3, 8  # of slopes and bands in turn; of the slopes' fit in each
@@ -61,10 +62,14 @@ def errors_of(
     # networks were fitted on some folds only: what they change is seen there
     tried = [t for t in trials if np.isfinite(t.residual).all()]
     if tried and (weights.all != weights.plain).any():
-        hidden = Hidden.of(tried, [mixed(t, weights.all) for t in tried], kinds)
+        before, hidden = (
+            Hidden.of(tried, [mixed(t, w) for t in tried], kinds)
+            for w in (weights.plain, weights.all)
+        )
         expected = hidden.expected(level, slopes, by_band)
-        gain = float(hidden.relative_to(expected, np.zeros(len(expected), np.intp), 1, 0.0)[0])
-        level, expected = level + np.log(gain), expected * gain
+        every = np.zeros(len(expected), np.intp)
+        was, now = (float(h.relative_to(expected, every, 1, 0.0)[0]) for h in (before, hidden))
+        level, expected = level + np.log(now / was), expected * now / was
     shape = hidden.shape(expected)
     widening = float(shape[1] / NORMAL_80)
     relative, angle = np.concatenate([t.angle for t in trials], axis=1)
@@ -149,7 +154,7 @@ def _fitted(hidden: Hidden, bands: int, pixels: int) -> tuple[float, Floats, Flo
     noise = np.bincount(hidden.band, hidden.noise, bands) / np.maximum(n, 1)
     by_band = np.maximum(1 - noise, LEAST)
     # candidates that differ cannot all be right, whatever noise may make of the squares
-    apart = float(np.average(np.exp(2 * hidden.around[UNLIKE]), weights=weight))
+    apart = APART * float(np.average(np.exp(2 * hidden.around[UNLIKE]), weights=weight))
     clean = float(np.average(hidden.square - hidden.noise, weights=weight))
     start = max(clean, apart, LEAST * float(hidden.square.mean()), 1e-12)
     mean = by_band[hidden.band] * np.exp(usual @ hidden.around)
@@ -208,9 +213,11 @@ def expected_of(
     clear = np.where(seen & ~(sigma_y > 0)[:, None, None], measured, values)  # of noise
     good = clear[(seen | judged) & cube.good_bands[:, None, None]]
     peak = float(np.nanmax(good) - np.nanmin(good)) or 1.0
-    spread = np.sqrt(np.maximum(band_spread(cube, seen) ** 2 - sigma_y**2, square.min()))
+    # the truth varies as its estimate does, and by what the estimate is off
+    varies = values[bands].var(axis=(1, 2), where=(seen | judged)[bands]) + square
+    spread = np.where(sigma_y[bands] > 0, np.sqrt(varies), band_spread(cube, seen)[bands])
     found = {
-        "nrmse": float(np.mean(np.sqrt(square) / spread[bands])),
+        "nrmse": float(np.mean(np.sqrt(square) / spread)),
         "mpsnr": float(
             np.mean(np.minimum(-10 * np.log10(np.maximum(square, 1e-300) / peak**2), 100))
         ),

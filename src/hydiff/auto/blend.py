@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -119,7 +120,8 @@ def _advised(
     draws = np.random.default_rng(seed).integers(len(trials), size=(BOOTSTRAPS, len(trials)))
     gains = 1 - loss[draws, 1].sum(axis=1) / np.maximum(loss[draws, 0].sum(axis=1), 1e-300)
     mean = float(1 - loss[:, 1].sum() / max(loss[:, 0].sum(), 1e-300))
-    gain = Gain(mean, float(gains.std()), len(trials))
+    few = math.sqrt(len(trials) / (len(trials) - 1))  # draws from few folds scatter too little
+    gain = Gain(mean, few * float(gains.std()), len(trials))
     return _blend(products.sum(axis=0)) if gain.proven else same, gain
 
 

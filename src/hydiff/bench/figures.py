@@ -8,6 +8,7 @@ whose table has not been run yet is left out, and named.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ import numpy as np
 from scipy import ndimage
 
 from hydiff import metrics
+from hydiff.auto import NAME as AUTO
 from hydiff.bench import cells, records, scenes
 from hydiff.bench.cells import BAND, INPUT, Cell
 from hydiff.bench.records import Row
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#666666", "#D55E00", "#000000")
 MARKERS = "osD^vP*X"
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
-SHOWN = ("smooth", *PEERS, "hydiff-ei")
+SHOWN = ("harmonic", "smooth", *PEERS, "hydiff-ei", AUTO)
 CASES = {
     "noiseless": ("published-2", 0.0),
     "noisy": ("published-2", 0.1),
@@ -106,7 +108,8 @@ def fill_case(
     for method in SHOWN:
         if plan.methods is not None and method not in plan.methods:
             continue
-        (cell,) = seeded(replace(plan, seeds=1), Cell(method, scene, mask, sigma))
+        own = json.dumps({"budget": plan.budget} if method == AUTO else {})
+        (cell,) = seeded(replace(plan, seeds=1), Cell(method, scene, mask, sigma, 0, own))
         key = hashlib.sha256(repr((cell, cells.settings_hash(cell))).encode()).hexdigest()[:16]
         path = cache / f"{key}.npz"
         if not path.exists():

@@ -262,6 +262,9 @@ def field(
         return z.copy()
     missing = ~known
     matrix, solve = given or membrane(known, reach)
+    if s == 2:  # a sparse matrix too
+        plate = sparse.csr_array(matrix @ matrix)
+        return _solve(z, known, plate, _factor(plate, missing.ravel()))
     start = _solve(z, known, matrix, solve)  # the harmonic fill
     if s == 1:
         return start
