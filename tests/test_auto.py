@@ -352,6 +352,14 @@ def test_bands_of_their_own_gaps_are_filled_from_the_other_bands(scene):
     assert gain[0] > gain[1] + 6
 
 
+def test_what_is_promised_for_bands_with_gaps_of_their_own_is_about_right(scene):
+    """The candidates there are very unlike, which says nothing of the better one."""
+    observed = make_mask("pixels", scene.shape, 0.2, np.random.default_rng(0))
+    result = hydiff.fill(scene, observed)
+    true = metrics.score(result.values, scene, ~observed).missing["nrmse"]
+    assert result.expected["nrmse"] == pytest.approx(true, rel=0.4)
+
+
 def test_pixels_without_any_band_are_filled_beside_partial_ones(scene):
     observed = make_mask("columns", scene.shape, 0.2, np.random.default_rng(0)).copy()
     observed[:, 20:24, 20:24] = False

@@ -9,6 +9,7 @@ with the features of `Around`; level, slopes and bands are fitted to the hidden 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -140,39 +141,45 @@ class Hidden(NamedTuple):
 
 
 def _fitted(hidden: Hidden, bands: int, pixels: int) -> tuple[float, Floats, Floats]:
-    """level, slopes (F,) and by_band (bands,) that suit hidden entries of so many pixels.
-
-    Squares of errors scatter in proportion to their mean: Fisher's scoring for a gamma law with
-    noise added, the slopes drawn towards the usual ones.
-    """
-    usual = np.array(USUAL_SLOPES, dtype=np.float64)
-    X = np.vstack([np.ones(len(hidden.square)), hidden.around])
+    """level, slopes (F,) and by_band (bands,) that suit hidden entries of so many pixels."""
     weight = hidden.weight * (pixels / PATCH / hidden.weight.sum())
-    drawn = np.r_[0.0, np.full(len(usual), TRUST)]
-    # noise is a part of a band's spread, but none of what there is to be wrong about
-    n = np.bincount(hidden.band, minlength=bands)
-    noise = np.bincount(hidden.band, hidden.noise, bands) / np.maximum(n, 1)
-    by_band = np.maximum(1 - noise, LEAST)
+    by_band = _signal(hidden, bands)
     # candidates that differ cannot all be right, whatever noise may make of the squares
     apart = APART * float(np.average(np.exp(2 * hidden.around[UNLIKE]), weights=weight))
+    least = apart if hidden.noise.any() else 0.0
     clean = float(np.average(hidden.square - hidden.noise, weights=weight))
-    start = max(clean, apart, LEAST * float(hidden.square.mean()), 1e-12)
-    mean = by_band[hidden.band] * np.exp(usual @ hidden.around)
-    prior = np.r_[np.log(start / np.average(mean, weights=weight)), usual]
-    b = prior.copy()
+    start = max(clean, least, LEAST * float(hidden.square.mean()), 1e-12)
+    usual = np.array(USUAL_SLOPES, dtype=np.float64)
+    level = np.log(start / np.average(hidden.expected(0.0, usual, by_band), weights=weight))
+    b = prior = np.r_[level, usual]
     for _ in range(ROUNDS):
-        for _ in range(STEPS):
-            mean = hidden.expected(b[0], b[1:], by_band)
-            total = mean + hidden.noise
-            score = X @ (weight * (hidden.square - total) * mean / total**2) - drawn * (b - prior)
-            matter = (X * (weight * (mean / total) ** 2)) @ X.T + np.diag(drawn + 1e-9)
-            b = b + np.clip(np.linalg.solve(matter, score), -1.0, 1.0)
+        b = _scored(hidden, weight, by_band, b, prior)
         for kind, count in ((groups(bands), BAND_GROUPS), (np.arange(bands), bands)):
             mean = hidden.expected(b[0], b[1:], by_band)
-            by_band *= hidden.relative_to(mean, kind[hidden.band], count, 20.0)[kind]
-    mean = hidden.expected(b[0], b[1:], by_band)
-    b[0] += max(np.log(apart / np.average(mean, weights=weight)), 0.0)
-    return float(b[0]), b[1:], by_band
+            by_band = by_band * hidden.relative_to(mean, kind[hidden.band], count, 20.0)[kind]
+    usually = float(np.average(hidden.expected(b[0], b[1:], by_band), weights=weight))
+    return float(b[0]) + math.log(max(least / usually, 1.0)), b[1:], by_band
+
+
+def _signal(hidden: Hidden, bands: int) -> Floats:
+    """(bands,) what of a band's spread is not noise: all there is to be wrong about."""
+    n = np.bincount(hidden.band, minlength=bands)
+    noise = np.bincount(hidden.band, hidden.noise, bands) / np.maximum(n, 1)
+    return np.maximum(1 - noise, LEAST)
+
+
+def _scored(hidden: Hidden, weight: Floats, by_band: Floats, b: Floats, prior: Floats) -> Floats:
+    """level and slopes (1 + F,), given the bands: squares scatter in proportion to their mean, so
+    Fisher's scoring for a gamma law with noise added, the slopes drawn towards those of before."""
+    X = np.vstack([np.ones(len(hidden.square)), hidden.around])
+    drawn = np.r_[0.0, np.full(len(hidden.around), TRUST)]
+    for _ in range(STEPS):
+        mean = hidden.expected(b[0], b[1:], by_band)
+        total = mean + hidden.noise
+        score = X @ (weight * (hidden.square - total) * mean / total**2) - drawn * (b - prior)
+        matter = (X * (weight * (mean / total) ** 2)) @ X.T + np.diag(drawn + 1e-9)
+        b = b + np.clip(np.linalg.solve(matter, score), -1.0, 1.0)
+    return b
 
 
 def variance_of(
