@@ -44,8 +44,7 @@ def apply(
     entries = [entry for entry, wanted in zip(recipe["candidates"], used, strict=True) if wanted]
     found = _candidates(entries, cube, seen, sigma_y, job, ready)
     first, errors = found[0], recipe["errors"]
-    distance = np.empty(seen.shape, np.intp)
-    distance[:] = validate.distance_class(mask.shared(seen))
+    distance = validate.distance_class(mask.shared(seen))
     values = _blended(found, weights[used], distance, cube)
     notes = [f"auto: {recipe['why']}", *dict.fromkeys(n for e in found for n in e.notes)]
     hopeless = np.zeros(seen.shape, bool)
@@ -93,14 +92,16 @@ def _candidates(
 
 
 def _blended(found: Sequence[Estimate], weights: Floats, distance: Ints, cube: Cube) -> Floats:
-    """The mean of the estimates, weighed (M, D, G) by distance class and group of bands."""
+    """The mean of the estimates, weighed (M, D, G) by distance class, (rows, cols) or with bands,
+    and group of bands."""
     first = found[0].values
-    group = np.broadcast_to(groups(cube.bands)[:, None, None], first.shape)
-    values = np.zeros(first.shape)
-    for one, weight in zip(found, weights, strict=True):
-        share = weight[distance, group]
-        told = np.where(np.isfinite(one.values), one.values, first)
-        values += np.where(share > 0, share * told, 0.0)
-    # bad bands, and bands nobody observed, are the plain fill of any candidate
-    judged = cube.good_bands[:, None, None] & np.isfinite(first)
-    return np.where(judged, values, first)
+    # bad bands are the plain fill of any candidate; what the first cannot tell stays NaN
+    values, group = first.copy(), groups(cube.bands)
+    for g in np.unique(group):
+        bands = np.flatnonzero((group == g) & cube.good_bands)
+        near = distance if distance.ndim == 2 else distance[bands]
+        values[bands] = 0.0
+        for one, weight in zip(found, weights[:, :, g], strict=True):
+            told = np.where(np.isfinite(one.values[bands]), one.values[bands], first[bands])
+            values[bands] += weight[near] * told
+    return values

@@ -220,9 +220,13 @@ def expected_of(
     clear = np.where(seen & ~(sigma_y > 0)[:, None, None], measured, values)  # of noise
     good = clear[(seen | judged) & cube.good_bands[:, None, None]]
     peak = float(np.nanmax(good) - np.nanmin(good)) or 1.0
-    # the truth varies as its estimate does, and by what the estimate is off
-    varies = values[bands].var(axis=(1, 2), where=(seen | judged)[bands]) + square
-    spread = np.where(sigma_y[bands] > 0, np.sqrt(varies), band_spread(cube, seen)[bands])
+    spread = band_spread(cube, seen)[bands]
+    if (sigma_y > 0).any():
+        # the truth varies as its estimate does, and by what that is off, which is most in the gaps
+        all_of = (seen | judged)[bands]
+        share = judged[bands].sum(axis=(1, 2)) / all_of.sum(axis=(1, 2))
+        varies = values[bands].var(axis=(1, 2), where=all_of) + share * square
+        spread = np.where(sigma_y[bands] > 0, np.sqrt(varies), spread)
     found = {
         "nrmse": float(np.mean(np.sqrt(square) / spread)),
         "mpsnr": float(

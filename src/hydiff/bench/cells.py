@@ -321,6 +321,7 @@ def machine(method: str, device: str) -> dict[str, Any]:
         import torch
 
         peak = torch.cuda.max_memory_allocated() / 2**20
+        torch.cuda.empty_cache()  # other processes may want what the fits held
         torch.cuda.reset_peak_memory_stats()
     return {
         "peak_mb": round(peak, 1),
