@@ -233,38 +233,57 @@ def quality_against_time(rows: Sequence[Row]) -> Figure:
 
 
 def against_noise(rows: Sequence[Row]) -> Figure:
-    def level(row: Row) -> float:
-        return float(row["sigma_y"])
+    """Above `smooth` on the same cells, since methods were not all run on the same ones."""
+    rows = [r for r in rows if r["sigma_y"] != BAND and r["missing_mpsnr"]]
 
-    rows = [r for r in rows if r["sigma_y"] != BAND]
-    return _against(rows, level, ("scene", "mask"), "σ_y, share of the range", "all_mpsnr")
+    def place(row: Row) -> tuple[str, ...]:
+        return row["scene"], row["mask"], row["sigma_y"]
+
+    smooth = {place(r): float(r["missing_mpsnr"]) for r in _by_name(rows).get("smooth", [])}
+    rows = [r for r in rows if not smooth or place(r) in smooth]
+    above = ", above smooth (dB)" if smooth else " (dB)"
+    return _against(
+        rows,
+        lambda row: float(row["sigma_y"]),
+        ("scene", "mask"),
+        ("σ_y, share of the range", f"MPSNR of the gaps{above}"),
+        lambda row: float(row["missing_mpsnr"]) - smooth.get(place(row), 0.0),
+    )
 
 
 def against_width(rows: Sequence[Row]) -> Figure:
-    def width(row: Row) -> float:
-        return float(row["mask"].removeprefix("width-"))
-
-    return _against(rows, width, ("scene",), "Width of the gaps (pixels)", "missing_mpsnr")
+    return _against(
+        [r for r in rows if r["missing_mpsnr"]],
+        lambda row: float(row["mask"].removeprefix("width-")),
+        ("scene",),
+        ("Width of the gaps (pixels)", "MPSNR of the gaps (dB)"),
+        lambda row: float(row["missing_mpsnr"]),
+    )
 
 
 def _against(
-    rows: Sequence[Row], at: Callable[[Row], float], same: Sequence[str], label: str, column: str
+    rows: Sequence[Row],
+    at: Callable[[Row], float],
+    same: Sequence[str],
+    labels: tuple[str, str],
+    score: Callable[[Row], float],
 ) -> Figure:
     """A score against something else, one curve a method: the mean over the cases (the columns
     `same`) that the method has at every point of its curve."""
     figure = _figure(WIDTH / 2, 3.8)
     axis = figure.subplots()
     i = 0
-    for name, mine in _by_name([r for r in rows if r[column]]).items():
+    for name, mine in _by_name(rows).items():
         places = sorted({at(r) for r in mine})
         cases = [{tuple(r[k] for k in same) for r in mine if at(r) == v} for v in places]
         shared = set.intersection(*cases)
         if len(places) > 1 and shared:
             here = [r for r in mine if tuple(r[k] for k in same) in shared]
-            y = [fmean(float(r[column]) for r in here if at(r) == v) for v in places]
-            _curve(axis, i, name, places, y)
+            _curve(
+                axis, i, name, places, [fmean(score(r) for r in here if at(r) == v) for v in places]
+            )
             i += 1
-    _label(axis, label, "MPSNR (dB)")
+    _label(axis, *labels)
     _legend(figure, axis, 2)
     return figure
 
