@@ -222,10 +222,11 @@ def expected_of(
     peak = float(np.nanmax(good) - np.nanmin(good)) or 1.0
     spread = band_spread(cube, seen)[bands]
     if (sigma_y > 0).any():
-        # the truth varies as its estimate does, and by what that is off, which is most in the gaps
+        # the truth varies as its estimate does, and by what that is off, which is most in the gaps;
+        # and no less than that: what noise drowns is estimated by the mean
         all_of = (seen | judged)[bands]
         share = judged[bands].sum(axis=(1, 2)) / all_of.sum(axis=(1, 2))
-        varies = values[bands].var(axis=(1, 2), where=all_of) + share * square
+        varies = np.maximum(values[bands].var(axis=(1, 2), where=all_of) + share * square, square)
         spread = np.where(sigma_y[bands] > 0, np.sqrt(varies), spread)
     found = {
         "nrmse": float(np.mean(np.sqrt(square) / spread)),
