@@ -368,6 +368,30 @@ def test_pixels_without_any_band_are_filled_beside_partial_ones(scene):
     assert np.isfinite(result.sigma[result.filled]).all()
 
 
+def test_a_band_without_data_does_not_change_how_the_others_are_filled(scene):
+    """It would make every pixel one that keeps some of its bands."""
+    observed = make_mask("blobs", scene.shape, 0.3, np.random.default_rng(0))
+    seen = np.broadcast_to(observed, scene.shape).copy()
+    seen[3] = False
+    dead, whole = hydiff.fill(scene, seen), hydiff.fill(np.delete(scene, 3, 0), observed)
+    names = [[c["name"] for c in r.recipe["candidates"]] for r in (dead, whole)]
+    assert names[0] == names[1] and "nan" not in dead.recipe["why"]
+    assert dead.expected["nrmse"] == pytest.approx(whole.expected["nrmse"], rel=0.1)
+
+
+def test_what_a_candidate_cannot_tell_the_first_tells_in_its_place(scene):
+    observed = make_mask("columns", scene.shape, 0.2, np.random.default_rng(0)).copy()
+    observed[:, 10:20, 10:20] = False
+    fold = np.zeros(scene.shape, bool)
+    fold[:, 30:34, 30:34] = observed[:, 30:34, 30:34]  # whole pixels: nothing along the bands
+    job = Job(0, "cpu", False, None, False)
+    found = trials.trial_of(
+        Cube(scene), observed, fold, candidates.SPECTRAL, np.zeros(len(scene)), job
+    )
+    assert np.isfinite(found.residual).all()
+    np.testing.assert_array_equal(found.residual[0], found.residual[1])
+
+
 def test_the_usual_shape_of_errors_is_that_of_the_results():
     with (ROOT / "benchmarks/results/shapes.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))

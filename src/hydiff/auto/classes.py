@@ -20,6 +20,12 @@ def groups(bands: int) -> Ints:
     return np.minimum(np.arange(bands) * BAND_GROUPS // max(bands, 1), BAND_GROUPS - 1)
 
 
+def usable(cube: Cube, seen: Bools) -> Bools:
+    """(bands,) the good ones of which something was observed: the others tell nothing."""
+    bands: Bools = cube.good_bands & seen.any(axis=(1, 2))
+    return bands
+
+
 def band_spread(cube: Cube, seen: Bools) -> Floats:
     """(bands,) standard deviation of the seen entries; 1 for constant bands."""
     values = np.asarray(cube.values)

@@ -12,7 +12,7 @@ import numpy as np
 from hydiff.auto.bars import errors_of
 from hydiff.auto.blend import weights_of
 from hydiff.auto.candidates import NAME, SPECTRAL, SPECTRAL_FOLDS, Budget, Candidate
-from hydiff.auto.classes import kinds_of
+from hydiff.auto.classes import kinds_of, usable
 from hydiff.auto.trials import (
     Trial,
     Window,
@@ -62,7 +62,7 @@ def decide_on(
     of it that are ready.
     """
     job = job._replace(checkpoint=None)
-    if sum(partial(w.seen) for w in windows) > 0:
+    if sum(partial(w.seen[usable(w.cube, w.seen)]) for w in windows) > 0:
         budget = Budget(SPECTRAL, SPECTRAL_FOLDS, 0)
     with crew_for(windows[0].cube, budget, memory) as crew:
         plan = _planned(windows, sigma_y, budget, job.seed)
@@ -98,7 +98,9 @@ def _planned(windows: Sequence[Window], sigma_y: Sigma, budget: Budget, seed: in
         n: folds_of(w.cube, w.seen, each, seed) for n, w in enumerate(windows) if w.target.any()
     }
     hidden = [(n, some[i]) for i in range(each) for n, some in folds.items() if i < len(some)]
-    if any(gaps(windows[n].seen & ~hide) > MOST_GAPS for n, hide in hidden[: budget.costly_folds]):
+    used = [usable(w.cube, w.seen) for w in windows]
+    first = hidden[: budget.costly_folds]
+    if any(gaps((windows[n].seen & ~hide)[used[n]]) > MOST_GAPS for n, hide in first):
         candidates = [c for c in candidates if not c.crossfit]
         note = f"; more than {MOST_GAPS} pixels in gaps: networks were left out"
     return Plan(candidates, hidden, each, budget.costly_folds, note)

@@ -9,7 +9,7 @@ import numpy as np
 
 from hydiff import validate
 from hydiff.auto.candidates import Candidate, chosen
-from hydiff.auto.classes import T, around, band_spread, groups, share_of_length
+from hydiff.auto.classes import T, around, band_spread, groups, share_of_length, usable
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.mask import Ints
 from hydiff.problem import Sigma
@@ -41,13 +41,13 @@ class Trial(NamedTuple):
 
 def folds_of(cube: Cube, seen: Bools, count: int, seed: int) -> list[Bools]:
     """Entries of good bands to hide, a fold at a time."""
-    usable = cube.good_bands & seen.any(axis=(1, 2))
-    found = validate.folds(seen[usable], count, np.random.default_rng(seed))
+    bands = usable(cube, seen)
+    found = validate.folds(seen[bands], count, np.random.default_rng(seed))
     out = []
     for fold in found:
         whole = np.zeros(seen.shape, bool)
-        whole[usable] = fold & seen[usable]
-        if whole.any(axis=0).sum() >= FEWEST and (seen & ~whole)[usable].any(axis=(1, 2)).all():
+        whole[bands] = fold & seen[bands]
+        if whole.any(axis=0).sum() >= FEWEST and (seen & ~whole)[bands].any(axis=(1, 2)).all():
             out.append(whole)
     return out
 
@@ -103,7 +103,9 @@ def trial_of(
     spread = band_spread(cube, kept)
     residual = np.full((len(candidates), len(band)), np.nan)
     for m, (values, _) in zip(plain, found, strict=True):
-        residual[m] = _residual(values, cube, pixels, at) / spread[band]
+        # what a candidate cannot tell, the first tells in its place
+        told = np.where(np.isfinite(values), values, first)
+        residual[m] = _residual(told, cube, pixels, at) / spread[band]
     lies = around(cube, kept, [values for values, _ in found], pixels, fold[:, pixels])
     number = _numbers(pixels)[row, col]
     far, *logs = (
