@@ -170,10 +170,6 @@ def by_size(asked):
             )  # fmt: skip
 
 
-def pairs(text):
-    return dict(pair.split("=") for pair in text.split(","))
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["time", "sizes"])

@@ -392,6 +392,49 @@ def test_what_a_candidate_cannot_tell_the_first_tells_in_its_place(scene):
     np.testing.assert_array_equal(found.residual[0], found.residual[1])
 
 
+def folds_with_a_network(rng, network, n=4000):
+    """Six trials of a classical candidate off by 1, the first three with a network's errors."""
+    nothing = np.zeros((len(classes.Around._fields), n))
+    zero, some = np.zeros(n, int), []
+    for fold in range(6):
+        error = rng.standard_normal(n)
+        other = network(error, rng.standard_normal(n)) if fold < 3 else np.full(n, np.nan)
+        residual = np.stack([error, other])
+        some.append(trials.Trial(residual, zero, zero, zero, nothing, np.zeros(n), np.ones((2, n))))
+    kinds = classes.Kinds(np.bincount([0], minlength=classes.D * classes.T), np.zeros(2))
+    both = [Candidate("one", "smooth"), Candidate("network", "anchored", crossfit=True)]
+    return some, kinds, blend.weights_of(some, kinds, both, 0)
+
+
+def test_a_network_enters_at_half_and_leaves_that_for_a_proven_gain(rng):
+    for network, share in (
+        (lambda e, fresh: fresh, 0.5),  # as good, and independent: half is best
+        (lambda e, fresh: 0.1 * fresh, 1.0),
+        (lambda e, fresh: 10 * fresh, 0.0),
+    ):
+        weights = folds_with_a_network(rng, network)[2]
+        assert weights.plain[1].max() == 0
+        np.testing.assert_allclose(weights.all[1], share, atol=0.03)
+
+
+def test_what_a_network_gains_is_promised(rng):
+    some, kinds, weights = folds_with_a_network(rng, lambda e, fresh: 0.5 * e)
+    alone = weights._replace(all=weights.plain)
+    with_it, without = (bars.errors_of(some, w, kinds, 1)["level"] for w in (weights, alone))
+    assert np.exp(with_it - without) == pytest.approx(0.25, rel=0.05)
+
+
+def test_contrast_is_that_of_what_is_seen_nearby(rng):
+    values, observed = rng.standard_normal((3, 60, 60)), np.ones((60, 60), bool)
+    observed[20:30] = False
+    values[:, :, 40:] *= 0.01
+    found = validate.contrast(values, observed)
+    assert found[:, :10].min() > 1 and found[:, 58:].max() < 0.5  # of a spread of about 0.8
+    np.testing.assert_allclose(found, validate.contrast(7 + 5 * values, observed), rtol=1e-6)
+    values[:, ~observed] = 1e9
+    np.testing.assert_array_equal(found, validate.contrast(values, observed))
+
+
 def test_the_usual_shape_of_errors_is_that_of_the_results():
     with (ROOT / "benchmarks/results/shapes.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))

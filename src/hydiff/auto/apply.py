@@ -48,15 +48,15 @@ def apply(
     values = _blended(found, weights[used], distance, cube)
     notes = [f"auto: {recipe['why']}", *dict.fromkeys(n for e in found for n in e.notes)]
     hopeless = np.zeros(seen.shape, bool)
-    if errors["slopes"] is None:  # hardly anything was hidden: a posterior is no promise
+    if errors["slopes"] is None:  # hardly anything was hidden: nothing can be promised
         unknown = "too few observed pixels to tell how good the fill is: no error bars"
         notes += [unknown] if target.any() else []
         told = first._replace(values=values, sigma=None, notes=notes)
         return told, Decision(recipe, {}, hopeless)
     pixels = np.asarray(target.any(axis=0))
-    plain_ones = [one for one, entry in zip(found, entries, strict=True) if "fits" not in entry]
-    apart = [one.values[:, pixels] for one in plain_ones]
-    lies = around(cube, seen, apart, pixels, target[:, pixels])
+    without = [one for one, entry in zip(found, entries, strict=True) if "fits" not in entry]
+    told_by = [one.values[:, pixels] for one in without]
+    lies = around(cube, seen, told_by, pixels, target[:, pixels])
     variance = variance_of(errors, cube, seen, target, lies)
     relative = np.sqrt(variance) / band_spread(cube, seen)[:, None, None]
     if max_error is not None:

@@ -24,6 +24,7 @@ from hydiff.auto.classes import (
     band_spread,
     groups,
     share_of_length,
+    usable,
 )
 from hydiff.auto.trials import Trial, importance
 from hydiff.cube import Bools, Cube, Floats
@@ -211,7 +212,7 @@ def expected_of(
     sigma_y: Floats,
 ) -> dict[str, float]:
     """NRMSE, MPSNR and SAM that the filled entries of good bands should have."""
-    judged = target & (cube.good_bands & seen.any(axis=(1, 2)))[:, None, None]
+    judged = target & usable(cube, seen)[:, None, None]
     bands = judged.any(axis=(1, 2))
     if not bands.any():
         return {}
@@ -260,8 +261,9 @@ def advice(
     judged = target & cube.good_bands[:, None, None]
     hopeless = judged & (relative > HOPELESS)
     if hopeless.any():
+        share = 100 * hopeless.sum() / judged.sum()
         yield (
-            f"{100 * hopeless.sum() / judged.sum():.0f} % of the filled entries are expected to be "
-            "hardly better than their band's mean (gaps too wide, or no data nearby); "
+            f"{'under 1' if share < 1 else f'{share:.0f}'} % of the filled entries are expected "
+            "to be hardly better than their band's mean (gaps too wide, or no data nearby); "
             f"--max-error {HOPELESS:g} leaves them missing"
         )
