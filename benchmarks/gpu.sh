@@ -4,8 +4,12 @@
 #     HYDIFF_DATA=DATA OUT=FOLDER bash benchmarks/gpu.sh "PART..." [SECONDS]
 #
 # PART   alone    what is about time, one run after the other
-#        default  the default fill and what it is compared with
-#        paper    the paper's tables: peers, ablations, noise
+#        scenes   tiles: a scene's own prior, three sizes; alone, too
+#        default  the default fill; rivals: the network by itself
+#        paper    the paper's tables: peers, ablations, noise; rest: what of them takes longest
+#        trials   what the default fill sees of its candidates
+#
+# One after the other; those joined by + side by side: "scenes paper+trials".
 #
 # DATA holds dev/*.npz.  Rows in benchmarks/results/bench, and in DATA/rows.tgz if an earlier run was
 # cut off, are not made again.  Lanes, each a process with cells of its own, share the GPU and the
@@ -57,41 +61,59 @@ on_cores() {  # FIRST-LAST: this lane, and whatever it starts, where there are s
 }
 
 paper() {
-    (   lane share; bench noiseless --method share; bench emit --method share ) &
-    (   lane tuned-share; bench noiseless --scene chikusei_36 $(with mask published-2) --method share --tuned ) &
-    (   lane noisy-share; bench noisy --sigma 0.1 --scene chikusei_36 --mask published-2 --method share
-        bench emit --scene chikusei_36 --method share; bench noisy --sigma 0.1 --method share ) &
-    (   lane dds2m; bench noisy --sigma 0.1 --method dds2m; bench emit --method dds2m ) &
-    (   lane tuned-dds2m; bench noiseless --scene chikusei_36 --mask published-2 --method dds2m --tuned ) &
-    (   lane tuned; bench noiseless --tuned $(with method dhp hir-diff); bench noiseless --method r-dlrhyin ) &
-    (   lane images; bench emit --method dhp; bench noisy --sigma 0.1 --method dhp ) &
-    (   lane ablations; bench epsilon; bench alpha; bench transforms; bench widths --method hydiff-ei ) &
-    (   lane seeds; bench emit --method hydiff-ei; bench noiseless --method hydiff-ei; bench use --method hydiff-ei ) &
-    (   lane equivariant; bench best $(with sigma 0.2 band) $(with mask published-2 blobs) $(with method hydiff-ei robust-ei)
-        bench ei-ablation; bench dead-columns --method hydiff-ei
-        bench best --sigma 0 --method hydiff-ei ) &
-    (   lane stand-in; bench noiseless --method hir-diff; bench noisy --method hir-diff; bench emit --method hir-diff
-        bench use --method hir-diff; bench noisy --method hydiff-ei ) &
+    (   lane offline; bench offline ) &
+    (   lane alpha; bench alpha; bench noiseless --method hydiff-ei ) &
+    (   lane widths; bench widths --method hydiff-ei; bench dead-columns --method hydiff-ei
+        bench emit --method hydiff-ei; bench use --method hydiff-ei; bench noisy --method hydiff-ei ) &
+    (   lane equivariant; bench transforms; bench ei-ablation ) &
+    (   lane r-dlrhyin; bench emit $(with scene chikusei_36) --method r-dlrhyin
+        bench noiseless --method r-dlrhyin ) &
+    (   lane share; bench emit --scene chikusei_36 --method share; bench noiseless --method share ) &
+    (   lane dds2m; bench noisy --method dds2m; bench emit --method dds2m ) &
+    (   lane images; bench emit $(with scene chikusei_36 paris_hyperion_72 enmap_potsdam_64x96) --method dhp
+        bench noisy $(with scene chikusei_36 paris_hyperion_72) $(with mask published-2 published-4) --method dhp
+        bench emit --method dhp; bench noisy --method dhp ) &
     wait
 }
+rest() {  # of the paper's tables: what takes longest
+    (   lane share; bench noiseless --method share; bench noisy --method share ) &
+    (   lane r-dlrhyin; bench noisy --method r-dlrhyin ) &
+    (   lane tuned; bench noiseless --tuned $(with method dhp hir-diff) ) &
+    (   lane stand-in; bench noiseless --method hir-diff; bench noisy --method hir-diff
+        bench emit --method hir-diff; bench use --method hir-diff ) &
+    wait
+}
+trials() {  # what the default fill sees of its candidates, for foresight.py
+    local home="$HYDIFF_DATA/trials" each
+    for each in 0 1; do
+        "$python" benchmarks/trials.py "$home" --part "$each" --of 2 --processes 3 \
+            --seconds $(( end - $(date +%s) - 30 )) >> "$rows/trials.log" 2>&1 &
+    done
+    wait
+    (cd "$home" && find . -name '*.npz' -size +0 | tar czf "$OUT/trials.tgz" -T -)
+}
+scenes() {  # by tiles: the scene's own prior, and tiles of three sizes
+    timeout 150 "$python" benchmarks/prior.py
+    timeout 150 "$python" benchmarks/scene_gpu.py sizes
+}
 
-default_fill() {  # LANE CORES SCENES [SCENES WITH NOISE]
+default_fill() {  # LANE CORES SCENES SCENE-WITH-NOISE MASKS
     lane "$1"
     on_cores "$2"
     bench best $(with scene $3) --sigma 0 --method auto
-    if [ -n "${4:-}" ]; then
-        for sigma in 0.1 0.3 band 0.2; do
-            bench best $(with scene $4) --sigma $sigma $(with mask published-2 blobs) --method auto
-        done
-    fi
+    for sigma in 0.3 band 0.1 0.2; do
+        bench best $(with scene $4) --sigma $sigma $(with mask $5) --method auto
+    done
 }
 default() {
-    default_fill a 0-3 "indian_pines chikusei_36" "indian_pines chikusei_36" &
-    default_fill b 4-7 "wdc10_144 enmap_potsdam_64x96 paris_hyperion_72" "enmap_potsdam_64x96 paris_hyperion_72" &
-    default_fill c 8-11 "cave_toys_144 abu_urban-1_96 jasper_96" "abu_urban-1_96" &
-    default_fill d 12-15 "cave_feathers_144 abu_airport-1_96 abu_airport-4_96" "wdc10_144" &
-    (   lane e; bench best --sigma 0 --method anchored --beside 4 ) &
+    default_fill a 0-3 "indian_pines chikusei_36" "indian_pines" "published-2" &
+    default_fill b 4-7 "wdc10_144 enmap_potsdam_64x96 paris_hyperion_72" "enmap_potsdam_64x96 chikusei_36" "published-2 blobs" &
+    default_fill c 8-11 "cave_toys_144 abu_urban-1_96 jasper_96" "abu_urban-1_96" "published-2 blobs" &
+    default_fill d 12-15 "cave_feathers_144 abu_airport-1_96 abu_airport-4_96" "paris_hyperion_72" "published-2 blobs" &
     wait
+}
+rivals() {
+    (   lane e; bench best --sigma 0 --method anchored --beside 4 )
 }
 
 alone() {
@@ -100,7 +122,11 @@ alone() {
     (   lane alone; bench time $(with method hydiff-ei dhp hir-diff) )
 }
 
-for part in $parts; do "$part"; done
+for part in $parts; do
+    beside=()
+    for one in ${part//+/ }; do "$one" & beside+=($!); done
+    wait "${beside[@]}"
+done
 tar czf "$OUT/rows.tgz" -C "$rows" $(cd "$rows" && ls -d *)
 cat "$rows"/*.log >> "$OUT/log"
 wc -l "$rows"/*.log

@@ -34,6 +34,7 @@ from scene import border_ratio, gaps, truth
 
 OUT = Path(os.environ.get("OUT", Path(__file__).parent / "results"))
 FULL, SMALL = (285, 1280, 1242), (40, 384, 384)
+SIZES = 96, 144, 192
 METHODS = {  # by name in the table: method, preset, settings
     "hydiff-ei": ("hydiff-ei", "paper", {}),
     # with s = 0 each tile looks for its own order on the CPU, which takes longer than the network
@@ -129,45 +130,54 @@ def in_time(asked, folder):
 
 
 def by_size(asked):
-    """The score of a scene that is filled by tiles of three sizes."""
+    """The score of a scene that is filled by tiles of three sizes.
+
+    `same_places` is what `border_ratio` says of the other sizes' fills at the same places, where
+    they have no borders: some places are harder than others.
+    """
     shape = (asked.bands or SMALL[0], asked.rows or SMALL[1], asked.rows or SMALL[2])
     known, right = gaps(shape), truth(slice(0, shape[1]), shape).transpose(2, 0, 1).astype(float)
-    damaged = np.where(known, right, -9999.0)
     common = scale_of([(right, known)], shape[0])
     table = Table(
         "scene_gpu_sizes.csv",
-        "method,steps,bands,rows,cols,seed,tile,tiles,mpsnr_missing,border_ratio,seconds,device,torch",
+        "method,steps,bands,rows,cols,seed,tile,tiles,mpsnr_missing,border_ratio,same_places,"
+        "seconds,device,torch",
     )
     name = asked.methods.split(";")[0]
     method, preset, settings = METHODS[name]
     chosen = choose(method, preset, settings | asked.set)
     began = time.perf_counter()
     for seed in range(3):
-        for size in (96, 144, 192):
-            if time.perf_counter() - began > asked.seconds:
-                return
-            start, (cuts, plan) = time.perf_counter(), planned(known, size)
-            runs = []
-            for tile in plan:
-                cube = Cube(damaged[(slice(None), *tile.window)], nodata=-9999.0)
-                flags = np.broadcast_to(known[tile.window], cube.shape)
-                runs.append(estimating(cube, flags, chosen, 0.0, job_of(seed, tile, common)))
-            pieces = []
-            for tile, found in zip(plan, estimates(runs), strict=True):
-                rows, cols = np.nonzero(~known[tile.support])
-                x = found.values[(slice(None), *inside(tile.support, tile.window))][:, rows, cols]
-                at = rows + tile.support[0].start, cols + tile.support[1].start
-                pieces.append(tiles.Piece(*at, tiles.weights(cuts, tile)[rows, cols], x))
-            everything = slice(0, shape[1]), slice(0, shape[2])
-            error = (tiles.overlap_add(everything, shape[0], pieces) - right) ** 2
+        if time.perf_counter() - began > asked.seconds:
+            return
+        found = {size: tiled(chosen, right, known, common, seed, size) for size in SIZES}
+        for size, (cuts, count, error, spent) in found.items():
             each = error[:, ~known].mean(axis=1)
             mpsnr = float(np.mean(10 * np.log10(np.ptp(right) ** 2 / each)))
-            ratio = border_ratio(error.mean(axis=0), known, cuts)
-            spent = time.perf_counter() - start
+            others = np.mean([found[s][2].mean(axis=0) for s in SIZES if s != size], axis=0)
+            ratios = (border_ratio(e, known, cuts) for e in (error.mean(axis=0), others))
             table.add(
-                name, chosen.settings.steps, *shape, seed, size, len(plan), mpsnr, ratio, spent,
+                name, chosen.settings.steps, *shape, seed, size, count, mpsnr, *ratios, spent,
                 device(), torch.__version__,
             )  # fmt: skip
+
+
+def tiled(chosen, right, known, common, seed, size):
+    """Cuts, number of tiles, square errors (bands, rows, cols) and seconds of a fill by tiles."""
+    start, (cuts, plan) = time.perf_counter(), planned(known, size)
+    damaged, runs, pieces = np.where(known, right, -9999.0), [], []
+    for tile in plan:
+        cube = Cube(damaged[(slice(None), *tile.window)], nodata=-9999.0)
+        flags = np.broadcast_to(known[tile.window], cube.shape)
+        runs.append(estimating(cube, flags, chosen, 0.0, job_of(seed, tile, common)))
+    for tile, found in zip(plan, estimates(runs), strict=True):
+        rows, cols = np.nonzero(~known[tile.support])
+        x = found.values[(slice(None), *inside(tile.support, tile.window))][:, rows, cols]
+        at = rows + tile.support[0].start, cols + tile.support[1].start
+        pieces.append(tiles.Piece(*at, tiles.weights(cuts, tile)[rows, cols], x))
+    everything = slice(0, right.shape[1]), slice(0, right.shape[2])
+    error = (tiles.overlap_add(everything, len(right), pieces) - right) ** 2
+    return cuts, len(plan), error, time.perf_counter() - start
 
 
 def main():

@@ -398,6 +398,19 @@ def priors(rows):
         yield line(r["device"], start, *(r[key] for key in keys))
 
 
+def tile_sizes(rows):
+    """Sizes of tiles down: mean and scatter of the seeds, and how tiles show at their borders."""
+    yield line("tile", "tiles", "seeds", "MPSNR missing", "border", "the same places", "quotient")
+    yield rule(7)
+    for size in dict.fromkeys(r["tile"] for r in rows):
+        mine = select(rows, tile=size)
+        border, same = (average(mine, column) for column in ("border_ratio", "same_places"))
+        score = average(mine, "mpsnr_missing")
+        apart = stdev(float(r["mpsnr_missing"]) for r in mine)
+        shown = f"{score:.3f} ± {apart:.3f}", f"{border:.3f}", f"{same:.3f}", f"{border / same:.2f}"
+        yield line(f"`--tile {size}`", mine[0]["tiles"], str(len(mine)), *shown)
+
+
 def as_it_is(rows):
     """Every column, under its name."""
     rows = list(rows)
@@ -466,7 +479,9 @@ TABLES = {
     ("benchmarks/results/covariances.csv", ""): covariances,
     ("benchmarks/results/prior.csv", ""): priors,
     ("benchmarks/results/scene_gpu_time.csv", ""): as_it_is,
-    ("benchmarks/results/scene_gpu_sizes.csv", ""): as_it_is,
+    ("benchmarks/results/scene_gpu_sizes.csv", ""): tile_sizes,
+    ("benchmarks/results/foresight.csv", ""): as_it_is,
+    ("benchmarks/results/foresight_usual.csv", ""): as_it_is,
     ("benchmarks/results/auto_time.csv", ""): default_fill,
     ("benchmarks/results/fuzz.csv", ""): as_it_is,
     ("benchmarks/results/torture.csv", ""): as_it_is,

@@ -406,11 +406,13 @@ def folds_with_a_network(rng, network, n=4000):
     return some, kinds, blend.weights_of(some, kinds, both, 0)
 
 
-def test_a_network_enters_at_half_and_leaves_that_for_a_proven_gain(rng):
+def test_a_network_enters_at_its_usual_share_and_leaves_that_for_a_proven_gain(rng):
+    scale = iter((0.05, 5.0, 0.3))  # a fold each: nothing can be told from that
     for network, share in (
         (lambda e, fresh: fresh, 0.5),  # as good, and independent: half is best
         (lambda e, fresh: 0.1 * fresh, 1.0),
         (lambda e, fresh: 10 * fresh, 0.0),
+        (lambda e, fresh: next(scale) * fresh, blend.NETWORKS),
     ):
         weights = folds_with_a_network(rng, network)[2]
         assert weights.plain[1].max() == 0
@@ -422,6 +424,39 @@ def test_what_a_network_gains_is_promised(rng):
     alone = weights._replace(all=weights.plain)
     with_it, without = (bars.errors_of(some, w, kinds, 1)["level"] for w in (weights, alone))
     assert np.exp(with_it - without) == pytest.approx(0.25, rel=0.05)
+
+
+def test_what_few_folds_say_is_drawn_to_the_usual_as_they_differ():
+    assert bars._drawn(np.full(3, -1.4), -0.2, 0.25) == pytest.approx(-1.4)  # all agree
+    assert bars._drawn(np.array([-9.0, 0.0, 9.0]), -0.2, 0.25) == pytest.approx(-0.2, abs=0.01)
+    half = np.array([-0.25, 0.25]) / np.sqrt(2) + 1.0  # differ as scenes do
+    assert bars._drawn(half, 0.0, 0.25) == pytest.approx(0.5)
+
+
+def test_folds_that_differ_are_drawn_to_the_usual_level_unless_bands_differ(rng):
+    n, zero = 4000, np.zeros(4000, int)
+    nothing = np.zeros((len(classes.Around._fields), n))
+    some = [
+        trials.Trial(
+            scale * rng.standard_normal((1, n)),
+            zero,
+            zero,
+            zero,
+            nothing,
+            np.zeros(n),
+            np.ones((2, n)),
+        )
+        for scale in (1.0, 1.9)
+    ]
+    kinds = classes.Kinds(np.bincount([0], minlength=classes.D * classes.T), np.zeros(2))
+    alone = np.ones((1, classes.D, classes.BAND_GROUPS))
+    found, drawn = (
+        bars.errors_of(some, blend.Weights(alone, alone, ""), kinds, 1, whole)
+        for whole in (False, True)
+    )
+    size = [e["level"] + np.log(e["by_band"][0]) for e in (found, drawn)]
+    assert size[0] == pytest.approx(np.log((1 + 1.9**2) / 2), abs=0.1)
+    assert bars.USUAL_LEVEL < size[1] < size[0] - 0.1
 
 
 def test_contrast_is_that_of_what_is_seen_nearby(rng):
@@ -440,6 +475,19 @@ def test_the_usual_shape_of_errors_is_that_of_the_results():
         rows = list(csv.DictReader(file))
     found = [np.mean([float(r[k]) for r in rows]) for k in ("at_50", "at_80", "at_95")]
     np.testing.assert_allclose(bars.USUAL_SHAPE, found, atol=0.006)
+
+
+def test_what_is_usual_is_that_of_the_results():
+    with (ROOT / "benchmarks/results/foresight_usual.csv").open(newline="") as file:
+        told = {r["constant"]: r for r in csv.DictReader(file)}
+    for name, usual, scatter in (
+        ("level, given the usual slopes", bars.USUAL_LEVEL, bars.LEVELS),
+        ("what a network adds to it", bars.USUAL_GAIN, bars.GAINS),
+    ):
+        assert float(told[name]["mean"]) == pytest.approx(usual, abs=0.05)
+        assert float(told[name]["scatter"]) == pytest.approx(scatter, abs=0.05)
+    apart = told["square errors / variance of the candidates"]
+    assert float(apart["low"]) == pytest.approx(bars.APART, rel=0.1)
 
 
 def test_noise_hides_the_shape_of_errors_and_leaves_their_size(rng):

@@ -660,8 +660,7 @@ def row_of_best(method, scene, mask, mpsnr, **more):
     settings = '{"budget": "fast"}' if method == "auto" else "{}"
     row = blank | {"method": method, "scene": scene, "mask": mask, "seed": "0", "sigma_y": "0.0"}
     row |= {"settings": settings, "missing_mpsnr": str(mpsnr), "missing_nrmse": "0.4"}
-    row |= {"missing_sam": "1", "seconds": "2", "device": "NVIDIA H200"}
-    return row | {"bands": "200", "rows": "144", "cols": "144"} | more
+    return row | {"missing_sam": "1"} | more
 
 
 def judged_of(rows):
@@ -691,7 +690,6 @@ def test_promises_are_computed_from_rows():
     assert found["mean regret in dB against the best single fill, upper 95 % bound"].kept
     assert all(p.kept for w, p in found.items() if w.startswith("inside"))
     assert found["expected NRMSE within 15 % of the true one"].kept
-    assert found["seconds for 200 × 144 × 144, NVIDIA H200"].kept
     strong = row_of_best("anchored", "a", "blobs", 40.0)  # one strong rival in one cell
     lost = judged_of([*rows, strong])
     assert lost["worst cell"].found == "7.50 dB, a blobs"

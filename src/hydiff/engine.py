@@ -16,7 +16,7 @@ import gc
 import importlib.util
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import torch
@@ -165,8 +165,11 @@ class Fit:
             graph.capture_begin(pool=shared, capture_error_mode="thread_local")
             try:
                 losses, estimate = self._descend(objective, variant)
-            finally:
-                graph.capture_end()
+            except BaseException:
+                with suppress(RuntimeError):  # what broke it is what should be told
+                    graph.capture_end()
+                raise
+            graph.capture_end()
         self.graphs[variant] = (graph, losses, estimate)
 
     def state(self) -> dict[str, Tensor]:

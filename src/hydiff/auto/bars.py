@@ -38,7 +38,11 @@ NORMAL_80 = NORMAL_QUANTILES[1]
 # |error| / expected below which 50, 80 and 95 % of the entries are: scenes without noise are much
 # alike in this (benchmarks/shapes.py)
 USUAL_SHAPE = (0.48, 1.11, 2.07)
-USUAL_SLOPES = Around(*map(np.asarray, (0.8, 1.0, 0.4, 0.2)))  # of log square errors
+# The logarithm of a square error, and of what a network makes of it, on scenes without noise: the
+# usual, and how far scenes are from it (benchmarks/foresight.py)
+USUAL_SLOPES = Around(*map(np.asarray, (0.8, 1.0, 0.4, 0.2)))
+USUAL_LEVEL, LEVELS = -0.2, 0.5
+USUAL_GAIN, GAINS = -0.2, 0.25
 UNLIKE = Around._fields.index("unlike")
 APART = 4.0  # square errors are hardly ever less than so many times the candidates' variance
 TRUST = 10.0  # patches of PATCH hidden pixels weigh as much as the usual slopes do
@@ -47,9 +51,11 @@ ROUNDS, STEPS = 3, 8  # of slopes and bands in turn; of the slopes' fit in each
 
 
 def errors_of(
-    trials: Sequence[Trial], weights: Weights, kinds: Kinds, bands: int
+    trials: Sequence[Trial], weights: Weights, kinds: Kinds, bands: int, whole: bool = True
 ) -> dict[str, Any]:
     """The model of square errors; `slopes` is None where too little was hidden to tell.
+
+    whole: the gaps are of whole pixels, of which it is known how large errors usually are.
 
     `by_distance`: mean square error in each class of distance, None where nothing was hidden;
     `widening`: factor that makes the 80 % intervals of a Gaussian cover 80 %; `intervals`: how wide
@@ -61,22 +67,30 @@ def errors_of(
     hidden = Hidden.of(trials, [mixed(t, weights.plain) for t in trials], kinds)
     level, slopes, by_band = _fitted(hidden, bands, sum(t.angle.shape[1] for t in trials))
     expected = hidden.expected(level, slopes, by_band)
+    drawn = 0.0
+    # noise hides how folds differ, and what lies around a gap
+    if whole and not hidden.noise.any():
+        usual = hidden.expected(USUAL_LEVEL, np.array(USUAL_SLOPES), np.ones(bands))
+        off = math.log(hidden.weight @ expected / (hidden.weight @ usual))
+        found = np.log(hidden.by_fold(usual))
+        drawn = _drawn(found - found.mean() + off, 0.0, LEVELS) - off
     # networks were fitted on some folds only: what they change is seen there
     tried = [t for t in trials if np.isfinite(t.residual).all()]
-    if tried and (weights.all != weights.plain).any():
+    if len(tried) > 1 and (weights.all != weights.plain).any():
         before, hidden = (
             Hidden.of(tried, [mixed(t, w) for t in tried], kinds)
             for w in (weights.plain, weights.all)
         )
         expected = hidden.expected(level, slopes, by_band)
-        every = np.zeros(len(expected), np.intp)
-        was, now = (float(h.relative_to(expected, every, 1, 0.0)[0]) for h in (before, hidden))
-        level, expected = level + np.log(now / was), expected * now / was
-    shape = hidden.shape(expected)
+        gains = np.log(hidden.by_fold(expected) / before.by_fold(expected))
+        gain = float(gains.mean())
+        level, expected = level + gain, expected * math.exp(gain)
+        drawn += _drawn(gains, USUAL_GAIN, GAINS) - gain
+    shape = hidden.shape(expected)  # of the errors beside what the folds themselves say
     widening = float(shape[1] / NORMAL_80)
     relative, angle = np.concatenate([t.angle for t in trials], axis=1)
     return {
-        "level": float(level),
+        "level": float(level + drawn),
         "slopes": slopes.tolist(),
         "by_band": by_band.tolist(),
         "by_distance": hidden.by_distance(),
@@ -85,6 +99,15 @@ def errors_of(
         "intervals": [float(at / max(widening, 1e-300)) for at in shape],
         "angle": float(angle.sum() / relative.sum()) if relative.sum() > 0 else None,
     }
+
+
+def _drawn(found: Floats, usual: float, scatter: float) -> float:
+    """The mean of what the folds say, drawn towards the usual, from which scenes are so far away.
+
+    The gaps are one more place of the scene, and may differ from the folds as these do.
+    """
+    apart = float(found.var(ddof=1))
+    return (float(found.mean()) * scatter**2 + usual * apart) / (scatter**2 + apart)
 
 
 class Hidden(NamedTuple):
@@ -96,12 +119,13 @@ class Hidden(NamedTuple):
     band: Ints
     distance: Ints
     around: Floats  # (F, n)
+    fold: Ints
 
     @classmethod
     def of(cls, trials: Sequence[Trial], residuals: Sequence[Floats], kinds: Kinds) -> Hidden:
         parts = [
-            (r**2, t.noise, importance(t, kinds), t.band, t.distance, t.around)
-            for t, r in zip(trials, residuals, strict=True)
+            (r**2, t.noise, importance(t, kinds), t.band, t.distance, t.around, np.full(len(r), i))
+            for i, (t, r) in enumerate(zip(trials, residuals, strict=True))
         ]
         return cls(*(np.concatenate(part, axis=-1) for part in zip(*parts, strict=True)))
 
@@ -122,6 +146,10 @@ class Hidden(NamedTuple):
         ratio = np.maximum(ratio / np.maximum(n, 1e-300), LEAST)
         found: Floats = (n * ratio + borrowed) / np.maximum(n + borrowed, 1e-300)
         return found
+
+    def by_fold(self, expected: Floats) -> Floats:
+        """(folds,) how much larger the squares are than expected."""
+        return self.relative_to(expected, self.fold, int(self.fold.max()) + 1, 0.0)
 
     def shape(self, expected: Floats) -> Floats:
         """(3,) |error| / expected that 50, 80 and 95 % of the entries, by weight, do not exceed."""

@@ -62,7 +62,8 @@ def decide_on(
     of it that are ready.
     """
     job = job._replace(checkpoint=None)
-    if sum(partial(w.seen[usable(w.cube, w.seen)]) for w in windows) > 0:
+    whole_pixels = sum(partial(w.seen[usable(w.cube, w.seen)]) for w in windows) <= 0
+    if not whole_pixels:
         budget = Budget(SPECTRAL, SPECTRAL_FOLDS, 0)
     with crew_for(windows[0].cube, budget, memory) as crew:
         plan = _planned(windows, sigma_y, budget, job.seed)
@@ -80,7 +81,7 @@ def decide_on(
         "method": NAME,
         "candidates": [_entry(c, costly, plan, job.seed) for c in plan.candidates],
         "weights": weights.all.tolist(),
-        "errors": errors_of(trials, weights, kinds, windows[0].cube.bands),
+        "errors": errors_of(trials, weights, kinds, windows[0].cube.bands, whole_pixels),
         "folds": len(trials),
         "why": weights.why + plan.note,
     }

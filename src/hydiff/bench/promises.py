@@ -1,5 +1,7 @@
 """What the default fill promises, and whether the rows of `best` keep it.  Nothing is typed here
-but what was asked for: every figure comes from rows."""
+but what was asked for: every figure comes from rows.
+
+Time is not among them: these runs share a machine (benchmarks/auto_time.py times a run alone)."""
 
 from __future__ import annotations
 
@@ -24,7 +26,6 @@ PLAIN = ("harmonic", "biharmonic")
 # dB that the mean over scenes must lie above a rival's, without and with noise
 CLEAN_GAINS = {"the better of harmonic and biharmonic": 1.0, "smooth": 0.5, "hydiff-ei": 2.5}
 NOISY_GAINS = {"hydiff-ei": 1.0, "smooth": 0.0, "robust-ei": 0.0, "subspace-fill": 0.0}
-SECONDS = {"fast": 3.0, "normal": 8.0, "best": 30.0}  # 144 × 144 × 200 on an H200
 
 
 class Promise(NamedTuple):
@@ -50,7 +51,7 @@ def promises(rows: Sequence[Row]) -> list[Promise]:
                 single = {n: r for n, r in methods.items() if not n.startswith(NAME)}
                 told = [*gains(sigma, mine, single), *estimated(name, mine, methods)]
                 told += [*regret(sigma, mine, single), *spectra(sigma, mine, single)]
-                told += [*calibration(mine), *time(name, mine)]
+                told += calibration(mine)
                 found += [Promise(sigma, name, *each) for each in told]
     return found
 
@@ -191,19 +192,6 @@ def coverage(rows: Sequence[Row]) -> dict[str, Array]:
         ).items():
             found[part] = found.get(part, np.zeros(1 + len(bars.LEVELS))) + n
     return found
-
-
-def time(name: str, mine: Sequence[Row]) -> Iterator[Told]:
-    """Seconds for the cube of the size that was asked about, by device."""
-    size = ("200", "144", "144")
-    there = [r for r in mine if (r["bands"], r["rows"], r["cols"]) == size]
-    for device in dict.fromkeys(r["device"] for r in there):
-        seconds = fmean(float(r["seconds"]) for r in there if r["device"] == device)
-        limit = SECONDS.get(name.split(",")[0].removeprefix(f"{NAME} "))
-        known = limit is not None and "H200" in device
-        asked = f"≤ {limit:g}" if known else ""
-        kept = seconds <= limit if known and limit is not None else None
-        yield f"seconds for 200 × 144 × 144, {device}", f"{seconds:.1f}", asked, kept
 
 
 def markdown(rows: Sequence[Row]) -> str:

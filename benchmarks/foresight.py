@@ -1,0 +1,190 @@
+"""How well the default fill chooses and foretells, and the constants that this rests on.
+
+    python benchmarks/foresight.py FOLDER      what `trials.py` kept; a few minutes
+
+Writes into benchmarks/results: foresight.csv, one way of deciding a row (dB over `smooth`, regret
+against the best single candidate, how well the NRMSE is foretold, coverage), and
+foresight_usual.csv, what `auto.bars` takes for usual.  No noise, one seed; scores are of entries
+that were kept.
+"""
+
+import contextlib
+import csv
+import sys
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+
+from hydiff.auto import bars, blend
+from hydiff.auto.candidates import CLASSICAL, Candidate
+from hydiff.auto.classes import Around, Kinds
+from hydiff.auto.trials import Trial
+
+RESULTS = Path(__file__).parent / "results"
+NETWORK = Candidate("network", "anchored", {}, crossfit=True)
+FOLDS = 3  # of the networks, as `auto --budget normal` has them
+ALONE = len(CLASSICAL)  # the network's number
+WITHIN = 0.15
+
+
+class Case:
+    """What was kept of one scene and mask."""
+
+    def __init__(self, path, networks=FOLDS):
+        self.scene, self.mask = path.stem.rsplit(".", 1)
+        kept = np.load(path)
+        self.group, self.varies = kept["group"], kept["varies"]
+        self.kinds, self.trials = Kinds(kept["kinds"], kept["edges"]), []
+        while f"band{len(self.trials)}" in kept:
+            self.trials.append(self._trial(kept, len(self.trials), networks))
+        single = kept["filled_residual"].astype(float)
+        self.residual = np.vstack([single[:ALONE], single[ALONE : ALONE + networks].mean(axis=0)])
+        self.around = kept["filled_around"].astype(float)
+        self.band, self.distance = (kept[f"filled_{k}"].astype(int) for k in ("band", "distance"))
+
+    def _trial(self, kept, i, networks):
+        band, around, distance, residual, pixels = (
+            kept[f"{k}{i}"] for k in ("band", "around", "distance", "residual", "pixels")
+        )
+        residual = residual.astype(float)
+        if i >= networks:
+            residual[ALONE:] = np.nan
+        nothing, angle = np.zeros(len(band)), np.ones((2, int(pixels)))
+        band = band.astype(int)
+        return Trial(
+            residual, band, self.group[band], distance.astype(int), around.astype(float),
+            nothing, angle,
+        )  # fmt: skip
+
+    def by_band(self, square):
+        """(bands that have entries,) means, and which bands those are."""
+        count = np.bincount(self.band, minlength=len(self.group))
+        total = np.bincount(self.band, square, len(self.group))
+        return (total / np.maximum(count, 1))[count > 0], count > 0
+
+    def mpsnr(self, residual):
+        return float(np.mean(-10 * np.log10(self.by_band(residual**2)[0] + 1e-12)))
+
+    def nrmse(self, square):
+        mean, bands = self.by_band(square)
+        return float(np.mean(np.sqrt(mean) / self.varies[bands]))
+
+    def blended(self, weights):
+        used = weights[:, self.distance, self.group[self.band]]
+        return (used * self.residual).sum(axis=0)
+
+    def expected(self, errors):
+        level = errors["level"] + np.array(errors["slopes"]) @ self.around
+        return np.minimum(np.array(errors["by_band"])[self.band] * np.exp(level), bars.MOST)
+
+
+def judged(cases, share=None):
+    """A row for a way of deciding; share: of the network, instead of what the folds say."""
+    gain, regret, foretold, inside = [], [], [], []
+    for case in cases:
+        weights = blend.weights_of(case.trials, case.kinds, [*CLASSICAL, NETWORK], 0)
+        if share is not None:
+            fixed = (1 - share) * weights.plain
+            fixed[ALONE] = share
+            weights = weights._replace(all=fixed)
+        errors = bars.errors_of(case.trials, weights, case.kinds, len(case.group))
+        x, square = case.blended(weights.all), case.expected(errors)
+        single = [case.mpsnr(one) for one in case.residual]
+        gain.append(case.mpsnr(x) - single[0])
+        regret.append(max(single) - case.mpsnr(x))
+        foretold.append(np.log(case.nrmse(square) / case.nrmse(x**2)))
+        sigma = np.sqrt(square) * errors["widening"]
+        inside.append([np.mean(np.abs(x) <= q * sigma) for q in errors["intervals"]])
+    scenes = np.array([case.scene for case in cases])
+    by_scene = np.array([np.mean(np.array(regret)[scenes == s]) for s in np.unique(scenes)])
+    draws = np.random.default_rng(0).integers(len(by_scene), size=(2000, len(by_scene)))
+    within = np.mean(np.abs(np.exp(foretold) - 1) <= WITHIN)
+    return {
+        "cells": len(cases),
+        "gain_db": np.mean(gain),
+        "regret_db": by_scene.mean(),
+        "regret_bound_db": np.quantile(by_scene[draws].mean(axis=1), 0.975),
+        "within_15_percent": 100 * within,
+        "log_scatter": np.std(foretold),
+        **{f"inside_{p}": 100 * v for p, v in zip((50, 80, 95), np.mean(inside, 0), strict=True)},
+    }
+
+
+def ways():
+    """Name, what to change in the modules, share of the network."""
+    yield "as it is", [], None
+    for share in (0.0, 0.5, 0.7, 0.8, 0.9, 1.0):
+        yield f"network {100 * share:.0f} %", [], share
+    for share, doubt in ((0.5, 1), (0.5, 2), (0.8, 1), (0.7, 2), (0.9, 2)):
+        name = f"from {100 * share:.0f} %, left for {doubt} standard errors"
+        yield name, [(blend, "NETWORKS", share), (blend, "DOUBT", float(doubt))], None
+    yield "level not drawn to the usual", [(bars, "LEVELS", 1e6)], None
+    yield "gain not drawn to the usual", [(bars, "GAINS", 1e6)], None
+    for trust in (1.0, 100.0):
+        yield f"usual slopes count {trust / bars.TRUST:g} times", [(bars, "TRUST", trust)], None
+
+    def all_alike(trial, kinds):
+        return np.ones(len(trial.band))
+
+    yield "hidden entries not weighed", [(bars, "importance", all_alike)], None
+
+
+def usual(cases):
+    """What the constants are to be, from the entries that were filled."""
+    slopes, apart, levels, gains = [], [], [], []
+    with patch.object(bars, "TRUST", 1e-6):
+        for case in cases:
+            zero, one = np.zeros(len(case.band)), np.ones(len(case.band))
+            square = case.residual[0] ** 2
+            hidden = bars.Hidden(
+                square, zero, one, case.band, case.distance, case.around, zero.astype(int)
+            )
+            slopes.append(bars._fitted(hidden, len(case.group), 10_000)[1])
+            apart.append(square.mean() / np.exp(2 * case.around[bars.UNLIKE]).mean())
+    for case in cases:
+        weights = blend.weights_of(case.trials, case.kinds, [*CLASSICAL, NETWORK], 0)
+        plain, both = (case.blended(w) ** 2 for w in (weights.plain, weights.all))
+        usually = np.exp(np.array(bars.USUAL_SLOPES) @ case.around)
+        levels.append(np.log(plain.mean() / usually.mean()))
+        gains.append(2 * np.log(case.nrmse(both) / case.nrmse(plain)))
+    for i, name in enumerate(Around._fields):
+        yield f"slope of {name}", *middle(np.array(slopes)[:, i])
+    yield "level, given the usual slopes", *middle(levels)
+    yield "what a network adds to it", *middle(gains)
+    yield "square errors / variance of the candidates", *middle(apart)
+
+
+def middle(found):
+    """Mean, standard deviation, and the value that 95 % exceed."""
+    return float(np.mean(found)), float(np.std(found)), float(np.quantile(found, 0.05))
+
+
+def write(name, rows):
+    with (RESULTS / name).open("w", newline="") as file:
+        table = csv.DictWriter(file, rows[0], lineterminator="\n")
+        table.writeheader()
+        for row in rows:
+            table.writerow(
+                {k: f"{v:.3f}" if isinstance(v, float | np.floating) else v for k, v in row.items()}
+            )
+
+
+def main():
+    cases = [Case(path) for path in sorted(Path(sys.argv[1]).glob("*.npz"))]
+    found = []
+    for name, changes, share in ways():
+        with contextlib.ExitStack() as stack:
+            for change in changes:
+                stack.enter_context(patch.object(*change))
+            found.append({"way": name} | judged(cases, share))
+        print(
+            {k: v if k == "way" else round(float(v), 3) for k, v in found[-1].items()}, flush=True
+        )
+    write("foresight.csv", found)
+    names = ("constant", "mean", "scatter", "low")
+    write("foresight_usual.csv", [dict(zip(names, row, strict=True)) for row in usual(cases)])
+
+
+if __name__ == "__main__":
+    main()
