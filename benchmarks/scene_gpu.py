@@ -114,7 +114,7 @@ def in_time(asked, folder):
                 cube = Cube(np.where(seen, values, -9999.0).astype(np.float32), nodata=-9999.0)
                 flags = np.broadcast_to(seen, cube.shape)
                 runs.append(estimating(cube, flags, chosen, 0.0, job_of(0, tile, common)))
-            for tile, found in zip(batch, estimates(runs), strict=True):
+            for tile, found in zip(batch, estimates(runs, "auto"), strict=True):
                 np.save(folder / f"{tile.number}.filled.npy", found.values[:, ~known[tile.window]])
             if torch.cuda.is_available():
                 torch.cuda.synchronize()
@@ -170,7 +170,7 @@ def tiled(chosen, right, known, common, seed, size):
         cube = Cube(damaged[(slice(None), *tile.window)], nodata=-9999.0)
         flags = np.broadcast_to(known[tile.window], cube.shape)
         runs.append(estimating(cube, flags, chosen, 0.0, job_of(seed, tile, common)))
-    for tile, found in zip(plan, estimates(runs), strict=True):
+    for tile, found in zip(plan, estimates(runs, "auto"), strict=True):
         rows, cols = np.nonzero(~known[tile.support])
         x = found.values[(slice(None), *inside(tile.support, tile.window))][:, rows, cols]
         at = rows + tile.support[0].start, cols + tile.support[1].start

@@ -205,6 +205,15 @@ def test_a_function_is_a_method(tiny, stripes):
     assert [record["loss"] for record in result.history] == [1.5]
 
 
+def test_a_method_that_yields_nothing_fills_nothing(tiny, stripes):
+    def nothing(y, observed, sigma_y, settings, *, rng):
+        yield from ()
+
+    with pytest.raises(BadValue, match="nothing yielded nothing"):
+        hydiff.fill(tiny, stripes, method=nothing)
+    assert not hydiff.fill(tiny, method=nothing).filled.any()  # nor was there anything to fill
+
+
 def test_a_torch_function_gets_tensors(tiny, stripes):
     torch = pytest.importorskip("torch")
 

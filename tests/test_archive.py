@@ -13,7 +13,7 @@ import hydiff
 from hydiff import archive, job, mask, provenance, scene
 from hydiff.archive import fill_all, inputs_of
 from hydiff.cube import Cube
-from hydiff.errors import BadValue
+from hydiff.errors import BadValue, HydiffError
 from hydiff.order import Order
 from hydiff.scene import Limits
 from test_scene import contents, damaged, made
@@ -85,6 +85,63 @@ def test_another_order_is_not_gone_on_with(granules, tmp_path):
     rows = fill_all(inputs, tmp_path / "out", ORDER, BOUNDS)  # no resume: nothing is replaced
     assert rows[0].status == "failed" and "--overwrite" in rows[0].error
     assert fill_all(inputs, tmp_path / "out", ORDER, BOUNDS, overwrite=True)[0].filled
+
+
+def test_another_order_replaces_only_if_asked_and_then_wholly(granules, tmp_path):
+    """What an interrupted replacement has left of the old order is not taken for done."""
+    out, inputs = tmp_path / "out", [granules / "a.tif", granules / "b.tif"]
+    fill_all(inputs, out, ORDER, BOUNDS)
+    before = contents(out)
+    other = Order(method="nearest", outside="fill")
+    for resume in (False, True):
+        with pytest.raises(BadValue, match="other settings"):
+            fill_all(inputs, out, other, BOUNDS, resume=resume)
+    assert contents(out) == before
+    fill_all(inputs[:1], out, other, BOUNDS, overwrite=True)  # as if it had ended after the first
+    kept = (out / "a.tif").stat().st_mtime_ns
+    rows = fill_all(inputs, out, other, BOUNDS, resume=True)
+    assert [row.status for row in rows] == ["filled"] * 2
+    assert (out / "a.tif").stat().st_mtime_ns == kept
+    for name in ("a.tif", "b.tif"):
+        record = json.loads(provenance.record_path(out / name).read_text())
+        assert record["method"] == "nearest"
+
+
+def test_a_run_that_did_nothing_leaves_the_table_of_the_one_before(granules, tmp_path):
+    out, inputs = tmp_path / "out", [granules / "a.tif", granules / "b.tif"]
+    fill_all(inputs, out, ORDER, BOUNDS)
+    before = contents(out)
+    rows = fill_all(inputs, out, ORDER, BOUNDS)
+    assert all("--overwrite" in row.error for row in rows) and contents(out) == before
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"budget": "foo"}, {"seed": -1}, {"sigma_y": -1.0}, {"device": "tpu"}, {"max_gap": 0}],
+    ids=lambda asked: next(iter(asked)),
+)
+def test_what_no_file_can_be_asked_for_is_refused_once(granules, tmp_path, asked):
+    with pytest.raises(HydiffError):
+        fill_all([granules / "a.tif"], tmp_path / "out", Order(**asked), BOUNDS)
+    assert not (tmp_path / "out").exists()
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in asked.items()]
+    for more in ([], ["--dry-run"]):
+        done = run_cli(tmp_path, *options, *more)
+        assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_interrupted_archive_tells_what_is_done(granules, tmp_path):
+    told = []
+
+    def stopped(step):
+        raise KeyboardInterrupt
+
+    inputs = [granules / "a.tif", granules / "b.tif"]
+    with pytest.raises(KeyboardInterrupt):
+        fill_all(inputs, tmp_path / "out", ORDER, BOUNDS, progress=stopped, say=told.append)
+    assert told == [f"1 of 2 are done and stay in {tmp_path / 'out'}"]
+    assert (tmp_path / "out/a.tif").exists() and not (tmp_path / "out/b.tif").exists()
 
 
 def test_tiles_of_an_interrupted_granule_are_gone_on_with(granules, tmp_path):

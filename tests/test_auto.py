@@ -224,6 +224,77 @@ def test_a_recipe_replays_to_the_same_bytes(scene, gaps, tmp_path):
     assert again.sigma.tobytes() == result.sigma.tobytes()
     other = hydiff.fill(scene[:7, :40, ::-1], gaps[:40, ::-1], recipe=result.recipe)
     assert np.isfinite(other.values).all() and np.isfinite(other.sigma[other.filled]).all()
+    assert auto.ELSEWHERE in other.notes and auto.ELSEWHERE not in result.notes
+
+
+def with_a_network(monkeypatch, scene, gaps):
+    """A recipe of which something fitted on folds is a part, as a network would be."""
+    costly = Candidate("costly", "smooth", {"s": 1.25}, crossfit=True)
+    monkeypatch.setitem(auto.BUDGETS, "fast", Budget((auto.SMOOTH, costly), 4, 2))
+    return hydiff.fill(scene, gaps, budget="fast").recipe
+
+
+def test_a_recipe_with_a_network_fills_gaps_too_small_for_folds(monkeypatch, scene, gaps):
+    recipe, small = with_a_network(monkeypatch, scene, gaps), np.ones_like(gaps)
+    small[20:23, 20:23] = False
+    found = hydiff.fill(scene, small, recipe=recipe)
+    assert np.isfinite(found.values).all() and found.filled.sum() == 9 * len(scene)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda r: r["candidates"][1].update(fits=0),
+        lambda r: r["candidates"][1].update(fits=5),
+        lambda r: r["candidates"][1].update(of=validate.TRIALS + 1),
+        lambda r: r["candidates"][1].update(seed=-1),
+        lambda r: r["candidates"][0].update(fits=1, of=1, seed=0),
+        lambda r: r["errors"].update(angle=float("nan")),
+        lambda r: r["errors"].update(angle=-1),
+    ],
+)
+def test_a_recipe_that_cannot_be_followed_is_refused(monkeypatch, scene, gaps, edit):
+    recipe = with_a_network(monkeypatch, scene, gaps)
+    hydiff.fill(scene, gaps, recipe=recipe)
+    edit(recipe)
+    with pytest.raises(BadValue, match="expected a recipe"):
+        hydiff.fill(scene, gaps, recipe=recipe)
+
+
+@pytest.mark.parametrize("lacking", ["slopes", "angle"])
+def test_a_recipe_may_lack_what_it_could_not_tell(scene, gaps, lacking):
+    recipe = hydiff.fill(scene, gaps, budget="fast").recipe
+    del recipe["errors"][lacking]
+    found = hydiff.fill(scene, gaps, recipe=recipe)
+    assert "sam" not in found.expected and (found.sigma is None) == (lacking == "slopes")
+
+
+def test_nothing_to_fill_and_nothing_to_gain_are_told_as_such(scene, gaps):
+    whole = hydiff.fill(np.where(gaps, scene, np.nan), budget="fast", max_gap=1)
+    assert "there is nothing to fill" in " ".join(whole.notes) and not whole.filled.any()
+    constant = hydiff.fill(np.ones_like(scene), gaps, budget="fast")
+    assert "would gain 0.0 ± 0.0 %" in constant.recipe["why"]
+
+
+def test_progress_can_end_the_trials(scene, gaps):
+    seen = []
+    found = hydiff.fill(
+        scene, gaps, budget="fast", progress=lambda s: seen.append(s) or len(seen) == 3
+    )
+    assert len(seen) == 3 and found.recipe["folds"] == 3 and np.isfinite(found.values).all()
+
+
+def test_bad_bands_tell_nothing(scene, gaps, rng):
+    """However wild they are: neither what lies around a gap nor the promises change."""
+    every = np.arange(len(scene)) % 2 == 0
+    wild = np.where(every[:, None, None], scene, 1e4 * rng.standard_normal(scene.shape))
+    tame = np.where(every[:, None, None], scene, 1.0)
+    one, two = (
+        hydiff.fill(Cube(values, good=every), gaps, budget="fast", outside="fill")
+        for values in (wild, tame)
+    )
+    assert one.recipe == two.recipe and one.expected == two.expected
+    np.testing.assert_array_equal(one.sigma[every], two.sigma[every])
 
 
 @pytest.mark.parametrize("content", ["{}", "[1]", "no json", '{"recipe": {"weights": []}}'])
@@ -415,7 +486,6 @@ def test_a_network_enters_at_its_usual_share_and_leaves_that_for_a_proven_gain(r
         (lambda e, fresh: next(scale) * fresh, blend.NETWORKS),
     ):
         weights = folds_with_a_network(rng, network)[2]
-        assert weights.plain[1].max() == 0
         np.testing.assert_allclose(weights.all[1], share, atol=0.03)
 
 
@@ -486,6 +556,9 @@ def test_what_is_usual_is_that_of_the_results():
     ):
         assert float(told[name]["mean"]) == pytest.approx(usual, abs=0.05)
         assert float(told[name]["scatter"]) == pytest.approx(scatter, abs=0.05)
+    for name, slope in zip(classes.Around._fields, bars.USUAL_SLOPES, strict=True):
+        found = told[f"slope of {name}"]
+        assert abs(float(found["mean"]) - slope) < float(found["scatter"])
     apart = told["square errors / variance of the candidates"]
     assert float(apart["low"]) == pytest.approx(bars.APART, rel=0.1)
 

@@ -211,18 +211,27 @@ def test_unknown_scenes_and_paths_get_a_clear_line(tmp_path):
         bench.plan_of({"mine": tmp_path / "absent.tif"})
     with pytest.raises(UnknownName, match="did you mean 'smooth'"):
         bench.plan_of({}, methods=["smoth"])
+    with pytest.raises(UnknownName, match="--scene atlantis=FILE"):
+        bench.plan_of({}, names=["atlantis"])
+    with pytest.raises(hydiff.HydiffError, match="strips"):
+        bench.plan_of({}, masks=["strips"])
+    with pytest.raises(BadValue, match="scene of its own"):
+        bench.plan_of({}, names=[scenes.BUNDLED], quick=True)
+    with pytest.raises(BadValue, match="leave some out"):
+        bench.run("noisy", tmp_path / "none", bench.plan_of({}, noise=["0.15"], quick=True))
+    assert not (tmp_path / "none").exists()
 
 
 def test_offline_training_and_test_share_no_pixel():
     crops = scenes.damaged_crops(40, 48)
     truth = scenes.unit(np.asarray(hydiff.sample().values).astype(float)).astype(np.float32)
     left = truth[:, :, : scenes.SPLIT]
-    for crop in crops[:4]:
-        column = crop.values[:, :, -1]
-        seen = np.isfinite(column)
-        hits = [c for c in range(left.shape[2]) if np.isin(column[seen], left[:, :, c]).all()]
-        assert hits or not seen.any()
     assert scenes.pixels_of(scenes.OFFLINE_TEST)[2].start == scenes.SPLIT
+    known = {spectrum.tobytes() for spectrum in left.reshape(len(left), -1).T.copy()}
+    for crop in crops:
+        spectra = crop.values.reshape(len(crop.values), -1).T
+        seen = spectra[np.isfinite(spectra).all(axis=1)].copy()
+        assert len(seen) > 100 and all(spectrum.tobytes() in known for spectrum in seen)
 
 
 def test_stripes_of_a_width_are_that_wide():
@@ -395,7 +404,13 @@ def test_fits_of_different_length_end_side_by_side():
 
 
 def test_what_is_alike_is_grouped_and_nothing_is_lost():
-    plan = bench.plan_of({}, names=["a", "b"], methods=["smooth", "dhp"], seeds=3, tuned=True)
+    plan = bench.plan_of(
+        {},
+        names=[scenes.BUNDLED, scenes.OFFLINE_TEST],
+        methods=["smooth", "dhp"],
+        seeds=3,
+        tuned=True,
+    )
     todo = [c for s in (suites.noiseless, suites.noisy) for c in s(plan)]
     for most in (1, 2, 8):
         groups = bench.grouped(todo, most)
@@ -516,7 +531,7 @@ def test_every_figure_of_the_paper_has_a_row_of_ours(name):
 
 @pytest.mark.parametrize("name", suites.SUITES)
 def test_every_cell_of_a_suite_has_settings_that_its_method_takes(name):
-    for plan in (QUICK_PLAN, bench.plan_of({}, names=["x"], tuned=True, preset="fast")):
+    for plan in (QUICK_PLAN, bench.plan_of({}, names=[scenes.BUNDLED], tuned=True, preset="fast")):
         listed = list(suites.SUITES[name].cells(plan))
         assert len(set(listed)) == len(listed) > 0
         assert all(cells.settings_hash(c) for c in listed)
@@ -563,7 +578,9 @@ def test_the_suite_of_the_default_fill_leaves_out_no_hard_case():
 
 
 def test_seeds_are_for_what_is_random():
-    plan = bench.plan_of({}, names=["x"], methods=["smooth", "dhp"], masks=["blobs"], seeds=3)
+    plan = bench.plan_of(
+        {}, names=[scenes.BUNDLED], methods=["smooth", "dhp"], masks=["blobs"], seeds=3
+    )
     noiseless, noisy = (list(s(plan)) for s in (suites.noiseless, suites.noisy))
     assert [c.method for c in noiseless] == ["smooth", *["dhp"] * 3]
     assert len([c for c in noisy if c.sigma_y == 0.1]) == 6
@@ -713,6 +730,14 @@ def test_without_rows_there_is_no_table(tmp_path):
 # Figures
 
 
+def test_spectra_are_drawn_for_any_number_of_methods(rng):
+    truth, observed = rng.random((6, 12, 12)), np.ones((6, 12, 12), bool)
+    observed[:, :, 4:8] = False
+    results = {f"method {i}": truth + 0.01 * i for i in range(len(figures.SHOWN) + 3)}
+    drawn = figures.spectra(figures.Case(truth, observed, np.where(observed, truth, 0.0), results))
+    assert all(len(axis.lines) == 1 + len(results) for axis in drawn.axes)
+
+
 def test_figures_are_drawn_from_cells_and_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "DPI", 50)  # as many pixels as a test needs
     plan = replace(QUICK_PLAN, methods=("smooth", "hir-diff"), masks=("frames",))
@@ -731,6 +756,19 @@ def test_figures_are_drawn_from_cells_and_rows(tmp_path, monkeypatch):
     stamps = [p.stat().st_mtime_ns for p in cached]
     figures.fill_case(tmp_path / "figures" / "cells", plan, "frames", 0.0, None, "cpu")
     assert [p.stat().st_mtime_ns for p in cached] == stamps and len(cached) == 2
+
+
+def test_of_a_cell_run_again_the_later_row_counts(tmp_path):
+    bench.run("noiseless", tmp_path, replace(QUICK_PLAN, methods=("bandmean",)))
+    path = tmp_path / "noiseless.csv"
+    rows = records.read(path)
+    for row in rows:
+        later = row | {"all_mpsnr": "1.0", "settings_hash": "of other defaults"}
+        records.append(path, later, bench.COLUMNS)
+    bench.write_tables("noiseless", tmp_path)
+    with (tmp_path / "noiseless.table.csv").open() as file:
+        (line,) = csv.DictReader(file)
+    assert line["MPSNR dB"].startswith("1.00") and line["scenes · cells"].endswith(f"· {len(rows)}")
 
 
 # What the fill is for

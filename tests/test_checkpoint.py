@@ -19,6 +19,13 @@ from hydiff.result import Step
 
 SMALL = {"channels": 4, "scales": 2, "steps": 8, "device": "cpu", "seed": 3}
 LEARNED = ["hydiff-ei", "ei", "robust-ei"]
+PEERS = {  # their last step is the estimate: nothing comes after it
+    "dhp": {"steps": 4, "channels": 4, "scales": 2},
+    "r-dlrhyin": {"steps": 4, "channels": 4, "scales": 2},
+    "dds2m": {"steps": 4, "chain": 8, "rank": 2, "channels": 8, "scales": 2, "hidden": 8},
+    "share": {"steps": 4, "channels": 16, "memory": 8, "n_transforms": 1, "window": 1},
+    "hir-diff": {"steps": 4},
+}
 
 
 class Interrupted(Exception):
@@ -104,6 +111,43 @@ def test_a_run_interrupted_after_its_last_step_only_finishes(
     result = hydiff.fill(cube, observed, **options, resume=True, progress=later.append)
     assert [step.done for step in later] == [9]
     assert result.raw.tobytes() == whole.raw.tobytes()
+
+
+@pytest.mark.parametrize("method", PEERS)
+def test_a_run_interrupted_at_its_last_step_takes_that_step_again(
+    cube, observed, method, tmp_path, every_step
+):
+    options = PEERS[method] | {"method": method, "device": "cpu", "checkpoint": tmp_path / "state"}
+    whole = hydiff.fill(cube, observed, **options)
+    with pytest.raises(Interrupted):
+        hydiff.fill(cube, observed, **options, progress=interrupt_at(4))
+    later = []
+    result = hydiff.fill(cube, observed, **options, resume=True, progress=later.append)
+    assert [step.done for step in later] == [4]
+    assert result.raw.tobytes() == whole.raw.tobytes()
+    assert len(result.history) == len(whole.history) == 4
+
+
+@pytest.mark.parametrize("method", PEERS)
+def test_a_checkpoint_after_the_last_step_is_refused_in_words(
+    cube, observed, method, tmp_path, every_step
+):
+    """Older versions kept one, and took the gaps themselves for the estimate."""
+    path, steps = tmp_path / "state", []
+    options = PEERS[method] | {"method": method, "device": "cpu", "checkpoint": path}
+
+    def interrupt_at_the_end(step):
+        steps.append(step)
+        interrupt_at(4)(step)
+
+    with pytest.raises(Interrupted):
+        hydiff.fill(cube, observed, **options, progress=interrupt_at_the_end)
+    owner, tensors = Checkpoint(path, "")._content()
+    Checkpoint(path, owner).save(steps[-1].state(), [*history_of(tensors), {"seconds": 1.0}])
+    with pytest.raises(BadValue, match="after the last step") as error:
+        hydiff.fill(cube, observed, **options, resume=True)
+    assert "remove it and start again" in str(error.value) and path.exists()
+    assert np.isfinite(hydiff.fill(cube, observed, **options).raw).all()  # anew
 
 
 CHILD = """

@@ -201,6 +201,15 @@ def test_overwrite_replaces_the_input_itself(scene):
     assert not (np.asarray(hydiff.read(scene / "damaged.bil").values)[:, 1:-1] == -9999).any()
 
 
+def test_a_second_fill_in_place_says_that_it_did_nothing(scene):
+    fill = ["fill", "damaged.bil", "-o", "damaged.bil", "--overwrite", "--outside", "fill"]
+    hydiff_(*fill, "--method", "smooth", cwd=scene)
+    before = {p: p.read_bytes() for p in scene.iterdir()}
+    done = hydiff_(*fill, "--method", "smooth", cwd=scene)
+    assert done.stdout == "damaged.bil has nothing to fill: no file was written or replaced\n"
+    assert {p: p.read_bytes() for p in scene.iterdir()} == before
+
+
 def test_the_version_and_the_module():
     assert hydiff_("--version").stdout.strip() == f"hydiff {hydiff.__version__}"
     done = subprocess.run(
@@ -273,6 +282,40 @@ REFUSED = {
     "a negative noise": (
         ["fill", "damaged.bil", "-o", "x.bil", "--sigma-y=-3"],
         "sigma_y",
+    ),
+    "a setting of no method, by its own option": (
+        ["fill", "damaged.bil", "-o", "x.bil", "--engine", "eager"],
+        "hydiff: --engine: settings belong to one method",
+    ),
+    "a negative seed": (["fill", "damaged.bil", "-o", "x.bil", "--seed=-1"], "seed = -1"),
+    "a negative seed of damage": (
+        ["simulate", "clean.bil", "-o", "x.bil", "--seed=-1"],
+        "seed = -1",
+    ),
+    "negative noise to add": (
+        ["simulate", "clean.bil", "-o", "x.bil", "--noise=-1"],
+        "--noise -1: expected a share",
+    ),
+    "a header of the input": (
+        ["convert", "damaged.hdr", "damaged.bsq", "--overwrite"],
+        "damaged.hdr is one of the inputs",
+    ),
+    "a header of the input to damage": (
+        ["simulate", "clean.bil", "-o", "clean.bsq", "--overwrite"],
+        "clean.hdr is one of the inputs",
+    ),
+    "a header of another file": (["convert", "damaged.bil", "clean.bsq"], "clean.hdr exists"),
+    "a mask over the input": (
+        ["mask", "other.npy", "-o", "other.npy", "--overwrite"],
+        "is one of the inputs",
+    ),
+    "a band mask over the input": (
+        ["fill", "damaged.bil", "-o", "x.bil", "--band-mask", "damaged.bil", "--overwrite"],
+        "--band-mask",
+    ),
+    "a preview of what is refused": (
+        ["fill", "damaged.bil", "-o", "clean.bil", "--dry-run"],
+        "--overwrite",
     ),
     "the input as output": (["fill", "damaged.bil", "-o", "damaged.bil"], "is the input itself"),
     "an existing output": (["fill", "damaged.bil", "-o", "clean.bil"], "--overwrite"),

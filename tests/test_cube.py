@@ -468,6 +468,24 @@ def test_a_masked_array_keeps_its_mask():
         assert np.array_equal(as_cube(array).observed(), ~mask)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int16, np.int32, np.uint64])
+def test_a_masked_array_of_integers_keeps_its_mask_and_values(dtype, rng):
+    ends, mask = np.iinfo(dtype), rng.random((2, 20, 20)) < 0.3
+    values = rng.integers(ends.min, 100, mask.shape, dtype, endpoint=True)
+    values[~mask][:2] = ends.min, ends.max
+    cube = as_cube(np.ma.MaskedArray(values, mask))  # whose fill value is 999999
+    assert cube.dtype == dtype and np.array_equal(cube.observed(), ~mask)
+    assert np.array_equal(np.asarray(cube.values)[~mask], values[~mask])
+
+
+def test_a_masked_array_that_leaves_no_value_to_mark_is_refused():
+    array = np.ma.MaskedArray(np.arange(256, dtype=np.uint8).reshape(1, 16, 16))
+    with pytest.raises(BadValue, match="larger type"):
+        as_cube(array)
+    array = np.ma.masked_equal(array, 77)
+    assert np.array_equal(as_cube(array).observed(), ~array.mask)
+
+
 def test_a_window_of_a_data_array_is_a_cube_of_its_own():
     array = xarray.DataArray(np.arange(60.0).reshape(3, 4, 5), dims=("band", "y", "x"))
     part = Cube.from_xarray(array).window(rows=slice(1, 3))

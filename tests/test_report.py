@@ -129,6 +129,16 @@ def test_a_changed_input_is_told_and_a_lost_one_is_done_without(fill):
     assert (picture(page, "Before: the whole scene") == plots.GAP_COLOUR).all(axis=-1).any()
 
 
+@pytest.mark.parametrize(
+    "name", ["out.tif", "in.tif", "truth.tif", "out.tif.fill.json", "out.tif.filled.npz"]
+)
+def test_it_never_replaces_what_it_is_made_from(fill, name):
+    before = (fill / name).read_bytes()
+    with pytest.raises(OutputError, match=f"{name} is one of the inputs"):
+        report.write(fill / "out.tif", fill / name, truth=fill / "truth.tif", overwrite=True)
+    assert (fill / name).read_bytes() == before
+
+
 def picture(page, start):
     (image,) = [a for a in page.images() if a["alt"].startswith(start)]
     data = b64decode(image["src"].split(",")[1])

@@ -283,6 +283,29 @@ def test_a_recipe_is_used_by_every_tile_and_can_be_replayed(file, tmp_path):
     assert len(one) == 3 and list(one.values()) == list(two.values())
 
 
+def test_promises_and_limits_are_relative_to_the_scene_not_to_its_tiles(tmp_path, rng):
+    """Ground of two levels: within a tile it hardly varies, over the scene it does."""
+    maps = gaussian_filter(rng.standard_normal((3, 96, 96)), (0, 3, 3))
+    truth = np.tensordot(rng.random((5, 3)), maps, 1) + 20.0 * (np.arange(96) >= 48)
+    observed = np.ones((96, 96), bool)
+    observed[:, 8:92:20] = observed[:, 9:92:20] = False
+    source = tmp_path / "in.bsq"
+    hydiff.write(damaged(truth, observed), source)
+    order = Order(budget="fast", outside="fill", max_error=0.05)
+    whole = hydiff.fill(hydiff.read(source), budget="fast", outside="fill", max_error=0.05)
+    done = scene.fill(source, tmp_path / "out.bsq", order, Limits(PLENTY, tile=48))
+    assert done.record["entries"]["filled"] == pytest.approx(int(whole.filled.sum()), rel=0.05)
+    promised = done.record["expected"]["nrmse"]
+    assert promised == pytest.approx(whole.expected["nrmse"], rel=0.5)
+    assert f"NRMSE {promised:.3g}" in " ".join(done.record["notes"])
+
+
+def test_noise_that_a_method_does_not_model_is_told(file, tmp_path):
+    order = Order(method="linear", sigma_y=5.0, outside="fill")
+    done = scene.fill(file, tmp_path / "out.bsq", order, Limits(PLENTY, tile=48))
+    assert any("does not model noise" in note for note in done.record["notes"])
+
+
 # ── networks ─────────────────────────────────────────────────────────────────────────────────────
 
 TINY = {"steps": 4, "channels": 4, "scales": 2}

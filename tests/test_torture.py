@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from conftest import ROOT
 from hydiff import io
 from hydiff.bench import records
 from hydiff.cube import Cube
-from hydiff.errors import BadValue
+from hydiff.errors import BadValue, OutputError
 from hydiff.io import npz
 from hydiff.io.parsing import parsing
 
@@ -170,34 +171,65 @@ def test_arrays_are_written_as_numpy_reads_them(tmp_path: Path, array: np.ndarra
     assert back.dtype == array.dtype and np.array_equal(back, array)
 
 
-def test_a_replaced_fill_is_never_a_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kill between two renames, at each of them: the old target never stands beside new files."""
-    cube = Cube(np.ones((2, 3, 4)))
-    places = list(range(6))
-    for place in places:
-        folder = tmp_path / str(place)
-        folder.mkdir()
-        target = folder / "a.npy"
-        for name in ("a.npy", "a.npy.json", "a.npy.filled.npz"):
-            (folder / name).write_text("old")
-        count = 0
-        rename = Path.replace
+@pytest.fixture
+def old_fill(tmp_path: Path) -> Path:
+    """Something that stands for a fill with companions: every file says that it is old."""
+    for name in ("a.npy", "a.npy.json", "a.npy.filled.npz", "a.npy.sigma.npz", "a.npy.aux.xml"):
+        (tmp_path / name).write_text("old")
+    return tmp_path / "a.npy"
 
-        def dying(self: Path, to: Path, place: int = place, rename=rename) -> Path:
-            nonlocal count
-            count += 1
-            if count > place:
-                raise KeyboardInterrupt
-            return rename(self, to)
 
-        with monkeypatch.context() as patch:
-            patch.setattr(Path, "replace", dying)
-            try:
-                with io.staged(target, overwrite=True) as made:
-                    io.write_into(cube, made / "a.npy")
-                    (made / "a.npy.filled.npz").write_text("new")
-            except KeyboardInterrupt:
-                pass
-        new = (folder / "a.npy.filled.npz").read_text() == "new"
-        if target.exists():
-            assert new == (target.read_bytes() != b"old"), place
+def replaced(target: Path) -> None:
+    """By a fill without error bars."""
+    beside = [target.with_name(f"a.npy.{name}.npz") for name in ("filled", "sigma")]
+    with io.staged(target, overwrite=True, beside=beside) as made:
+        io.write_into(Cube(np.ones((2, 3, 4))), made / "a.npy")
+        (made / "a.npy.filled.npz").write_text("new")
+
+
+def ending(error: type[BaseException], place: int, for_good: bool) -> Callable[[Path, Path], Path]:
+    """A rename that fails at the place-th call, and ever after if it is for good."""
+    count, rename = 0, Path.replace
+
+    def replace(self: Path, to: Path) -> Path:
+        nonlocal count
+        count += 1
+        if count == place or (for_good and count > place):
+            raise error
+        return rename(self, to)
+
+    return replace
+
+
+RENAMES = range(1, 9)  # five old files go, three new ones come
+
+
+@pytest.mark.parametrize("place", RENAMES)
+def test_a_replaced_fill_is_never_a_mix(
+    old_fill: Path, place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill between two renames, at each of them: no target stands beside another's files."""
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "replace", ending(KeyboardInterrupt, place, for_good=True))
+        replaced(old_fill)
+    if old_fill.exists():
+        assert len({path.read_bytes() == b"old" for path in old_fill.parent.iterdir()}) == 1
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+@pytest.mark.parametrize("place", RENAMES)
+def test_a_rename_that_fails_is_taken_back_with_those_before(
+    old_fill: Path, place: int, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {path: path.read_text() for path in old_fill.parent.iterdir()}
+    with monkeypatch.context() as patch, pytest.raises((OutputError, KeyboardInterrupt)):
+        patch.setattr(Path, "replace", ending(error, place, for_good=False))
+        replaced(old_fill)
+    assert {path: path.read_text() for path in old_fill.parent.iterdir()} == before
+
+
+def test_what_is_not_made_anew_goes_with_the_old_target(old_fill: Path) -> None:
+    replaced(old_fill)
+    assert all(path.read_bytes() != b"old" for path in old_fill.parent.iterdir())
+    names = {path.name for path in old_fill.parent.iterdir()}
+    assert names == {"a.npy", "a.npy.json", "a.npy.filled.npz"}

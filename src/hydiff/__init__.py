@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hydiff import metrics
+    from hydiff import metrics, report
     from hydiff.api import fill
     from hydiff.bundled import sample, sample_labels
     from hydiff.cube import Cube
@@ -32,6 +32,7 @@ __all__ = [
     "fill",
     "metrics",
     "read",
+    "report",
     "sample",
     "sample_labels",
     "view",
@@ -56,8 +57,8 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "metrics":
-        return import_module("hydiff.metrics")
+    if name in ("metrics", "report"):
+        return import_module(f"hydiff.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'hydiff' has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(f"hydiff.{_HOME[name]}"), name)

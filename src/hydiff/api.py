@@ -26,7 +26,7 @@ from hydiff.problem import (
     targets,
 )
 from hydiff.result import Result
-from hydiff.run import Estimate, Job, Progress, estimate
+from hydiff.run import Estimate, Job, Progress, check_seed, estimate, torch_device
 
 if TYPE_CHECKING:
     import xarray
@@ -94,7 +94,7 @@ def fill(
     cube = as_cube(data).load()
     check_numbers(cube)
     told = None if recipe is None else auto.read_recipe(recipe)
-    check_request(method, preset, settings, budget, told, max_error)
+    check_request(method, preset, settings, budget, told, max_error, sigma_y, seed, device)
     chosen = None if method == auto.NAME else choose(method, preset, with_network(settings))
     seen = observed_entries(cube, observed, nodata)
     if outside is None:
@@ -145,7 +145,11 @@ def fill(
         history=found.history,
         seed=seed,
         seconds=time.perf_counter() - began,
-        notes=[*found.notes, *(f"{n} filled entries {how}" for how, n in changed.items())],
+        notes=[
+            *found.notes,
+            *([] if told is None else [auto.ELSEWHERE]),
+            *(f"{n} filled entries {how}" for how, n in changed.items()),
+        ],
         sigma=None if found.sigma is None else floats(np.where(target, found.sigma, np.nan)),
         expected=None if decision is None else decision.expected,
         recipe=None if decision is None else decision.recipe,
@@ -187,8 +191,11 @@ def check_request(
     budget: str,
     recipe: Mapping[str, Any] | None,
     max_error: float | None,
+    sigma_y: Sigma = 0.0,
+    seed: int = 0,
+    device: str = "auto",
 ) -> None:
-    """Refuse what cannot be asked of a method together."""
+    """Refuse what cannot be asked of a method together, and what can be asked of none."""
     validated = method == auto.NAME
     if validated and (settings or preset is not None):
         named = ", ".join([*settings, *([f"preset {preset}"] if preset else [])])
@@ -199,3 +206,21 @@ def check_request(
         raise BadValue("max_error is a positive number, and only the method 'auto' can keep it")
     if budget not in auto.BUDGETS:
         raise UnknownName("budget", budget, auto.BUDGETS)
+    _check_sigma(sigma_y)
+    check_seed(seed)
+    # whether there is a GPU is told where the fill runs, which may be elsewhere
+    if device not in ("auto", "cpu") and not str(device).startswith("cuda"):
+        torch_device(device)
+
+
+def _check_sigma(sigma_y: Sigma) -> None:
+    """What can be said before the bands and the range of a cube are known."""
+    given: Any = list(sigma_y.values()) if isinstance(sigma_y, Mapping) else sigma_y
+    if isinstance(given, str):
+        given = given.removesuffix("%") if given.endswith("%") else 0.0
+    try:
+        numbers = np.asarray(given, dtype=np.float64)
+    except ValueError:
+        return  # told in full with the cube's unit
+    if not (np.isfinite(numbers) & (numbers >= 0)).all():
+        raise BadValue(f"sigma_y = {sigma_y}: expected a standard deviation, 0 or more")

@@ -9,7 +9,7 @@ OUT/archive.json       what was asked for, so that `resume` does the same
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +20,7 @@ from hydiff.checkpoint import fingerprint
 from hydiff.cluster import INSTALL, Run, in_turn
 from hydiff.errors import BadValue, HydiffError, OutputError
 from hydiff.io.parsing import first_line
-from hydiff.job import fill_file
+from hydiff.job import check_order, fill_file
 from hydiff.order import Order
 from hydiff.result import Step
 from hydiff.run import Progress
@@ -56,6 +56,7 @@ class Granule(NamedTuple):
     resume: bool
     overwrite: bool
     command: tuple[str, ...]
+    stale: Mapping[str, str]  # records of fills that were asked for with another order, by name
 
 
 def inputs_of(named: Sequence[str]) -> list[Path]:
@@ -95,27 +96,32 @@ def fill_all(
     run: who fills them, each as a whole.  resume: leave those that are done, and go on inside
     those that are not.
     """
-    _check(inputs, order)
-    if folder.exists() and not folder.is_dir():
-        raise OutputError(f"{folder} is a file; name a folder for several inputs")
+    check(inputs, folder, order)
     with io.staging.explained(folder / PARQUET, folder):
         folder.mkdir(exist_ok=True)
-        _claim(folder, order, resume)
-    shared = (folder.resolve(), order, bounds, resume, overwrite, tuple(command))
+        stale = _claim(folder, order, resume, overwrite)
+    shared = (folder.resolve(), order, bounds, resume, overwrite, tuple(command), stale)
     tasks = [Granule(path.resolve(), *shared) for path in inputs]
     rows: dict[int, Row] = {}
-    for outcome in run(fill_granule, tasks):
-        path = inputs[outcome.number]
-        row = outcome.value
-        if outcome.error is not None:
-            row = Row(str(path), "", "failed", error=first_line(outcome.error))
-        rows[outcome.number] = row._replace(input=str(path))
-        if row.status == "failed":
-            say(f"{path}: {row.error}")
-        if progress is not None:
-            progress(Step(len(rows), len(inputs), None, how=outcome.worker))
+    try:
+        for outcome in run(fill_granule, tasks):
+            path = inputs[outcome.number]
+            row = outcome.value
+            if outcome.error is not None:
+                row = Row(str(path), "", "failed", error=first_line(outcome.error))
+            rows[outcome.number] = row._replace(input=str(path))
+            if row.status == "failed":
+                say(f"{path}: {row.error}")
+            if progress is not None:
+                progress(Step(len(rows), len(inputs), None, how=outcome.worker))
+    except KeyboardInterrupt:
+        done = sum(row.status != "failed" for row in rows.values())
+        say(f"{done} of {len(inputs)} are done and stay in {folder}")
+        raise
     table = [rows[i] for i in range(len(inputs))]
-    _write(table, folder)
+    # where nothing was done, the table of an earlier run still tells what is there
+    if any(row.status != "failed" for row in table) or not (folder / PARQUET).exists():
+        _write(table, folder)
     return table
 
 
@@ -127,7 +133,7 @@ def fill_granule(granule: Granule) -> Row:
             raise BadValue(f"a worker does not see {folder}: all need the same file system")
         source = io.read(path, var=granule.order.var).path or path
         output = folder / source.name
-        record = _done_before(source, output) if granule.resume else None
+        record = _done_before(source, output, granule.stale) if granule.resume else None
         if record is None:
             record = fill_file(
                 path,
@@ -149,7 +155,7 @@ def _row(path: Path, output: Path, record: dict[str, Any]) -> Row:
     entries = record["entries"]
     if not entries["missing_before"]:
         return Row(str(path), output.name, "no gaps", 0, 0, 0, seconds=record.get("seconds"))
-    expected = record["expected"] or {}
+    expected = record.get("expected") or {}
     return Row(
         str(path),
         output.name,
@@ -160,21 +166,28 @@ def _row(path: Path, output: Path, record: dict[str, Any]) -> Row:
         expected.get("nrmse"),
         expected.get("mpsnr"),
         expected.get("sam"),
-        record["seconds"],
+        record.get("seconds"),
     )
 
 
-def _done_before(source: Path, output: Path) -> dict[str, Any] | None:
-    """The record of a finished fill of this very input, if there is one."""
+def _done_before(source: Path, output: Path, stale: Mapping[str, str]) -> dict[str, Any] | None:
+    """The record of a finished fill of this very input by this order, if there is one."""
+    path = provenance.record_path(output)
     try:
-        record: dict[str, Any] = json.loads(provenance.record_path(output).read_text())
+        if stale.get(path.name) == provenance.sha256(path):
+            return None
+        record: dict[str, Any] = json.loads(path.read_text())
         same = record["input"]["sha256"] == provenance.sha256(source)
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return record if same and output.exists() else None
 
 
-def _check(inputs: Sequence[Path], order: Order) -> None:
+def check(inputs: Sequence[Path], folder: Path, order: Order) -> None:
+    """Refuse once what would be refused for every file."""
+    check_order(order)
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(f"{folder} is a file; name a folder for several inputs")
     if find_spec("pyarrow") is None:
         raise BadValue(f"the table of an archive needs pyarrow: {INSTALL}")
     for option, path in (("--observed", order.observed), ("--missing", order.missing)):
@@ -187,16 +200,27 @@ def _check(inputs: Sequence[Path], order: Order) -> None:
         raise BadValue(f"two inputs are called {twice}: they would be one file in the output")
 
 
-def _claim(folder: Path, order: Order, resume: bool) -> None:
-    """Write down what is asked for; what an interrupted run was asked for must be the same."""
+def _claim(folder: Path, order: Order, resume: bool, overwrite: bool) -> Mapping[str, str]:
+    """Write down what is asked for; fills by another order are replaced only if that is asked.
+
+    Returns the records of those that may still be there, by name and hash: a replacement may have
+    been interrupted, or told of some inputs only.
+    """
     path = folder / ASKED
     now = {"order": fingerprint(asdict(order)), "version": versions()["hydiff"]}
-    if resume and path.exists() and json.loads(path.read_text()) != now:
-        raise BadValue(
-            f"cannot go on in {folder}: its fills were asked for with other settings, or made by "
-            "another version; repeat those, or choose another folder"
-        )
-    path.write_text(json.dumps(now) + "\n")
+    before: dict[str, Any] = json.loads(path.read_text()) if path.exists() else dict(now)
+    stale: dict[str, str] = before.get("stale", {})
+    if any(before.get(key) != now[key] for key in now):
+        if resume or not overwrite:
+            raise BadValue(
+                f"cannot go on in {folder}: its fills were asked for with other settings, or made "
+                "by another version; repeat those, choose another folder, or give --overwrite "
+                "without --resume"
+            )
+        records = folder.glob(provenance.record_path(Path("*")).name)
+        stale = {record.name: provenance.sha256(record) for record in records}
+    path.write_text(json.dumps(now | {"stale": stale}) + "\n")
+    return stale
 
 
 def _write(table: Sequence[Row], folder: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
@@ -328,10 +329,27 @@ def as_cube(data: Cube | Array | xarray.DataArray) -> Cube:
     if isinstance(data, np.ma.MaskedArray):
         if data.dtype.kind == "f":
             return Cube(values=data.filled(np.nan))
-        return Cube(values=data.filled(), nodata=float(data.fill_value))
+        nodata = _unused(data)
+        return Cube(values=data.filled(nodata), nodata=float(nodata))
     if isinstance(data, np.ndarray) or not hasattr(data, "dims"):
         return Cube(values=np.asarray(data))
     return Cube.from_xarray(data)
+
+
+def _unused(data: np.ma.MaskedArray[Any, Any]) -> int:
+    """A value of the array's type that no entry has: its own fill value if possible."""
+    known, kind = data.compressed(), np.iinfo(data.dtype)
+    ends = [int(data.fill_value), kind.min, kind.max]
+    found = [n for n in ends if kind.min <= n <= kind.max and not (known == n).any()]
+    if not found:  # a small type, most likely
+        taken = np.unique(known).astype(object)
+        found = [int(n) + 1 for n, after in pairwise(taken) if after > n + 1]
+    if not found:
+        raise BadValue(
+            f"a masked array of {data.dtype} that has every value there is: none is left to mark "
+            "the masked entries; use a larger type"
+        )
+    return found[0]
 
 
 def detector_scale(

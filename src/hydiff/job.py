@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from hydiff import api, io, problem, provenance, scene
 from hydiff.cluster import Run, in_turn
 from hydiff.cube import Bools, Cube
 from hydiff.detect import detect
-from hydiff.errors import BadValue, OutputError
+from hydiff.errors import BadValue, OutputError, UnknownName
 from hydiff.order import Order
 from hydiff.run import Progress
 from hydiff.scene import Filled, Limits
@@ -44,15 +44,18 @@ def fill_file(
     run: who fills the tiles; with it a scene is filled by tiles whatever its size.
     band_mask: where to write what was filled as EMIT stores it.
     say: told what was found and will be done.  The record lacks a method where nothing was to fill.
+    An output that is the input, and has nothing to fill, stays with all that tells of its fill.
     """
-    check_outputs(input, output, overwrite, order.report)
-    if band_mask is not None:
-        io.staging.refuse_existing(band_mask, overwrite)
-    cube = io.read(input, var=order.var)
+    cube = checked(input, output, order, overwrite, band_mask)
+    in_place = any(io.staging.same(cube.path or input, place) for place in _places(cube, output))
     if run is not None or scene.wanted(cube, order, bounds):
         _refuse_by_tiles(order, band_mask)
         given = _given(cube, order, say)
         _tell_tiles(input, cube, order, bounds, say)
+        if in_place:  # worth another walk through the file
+            plan = scene.preview(input, order, bounds, observed=given)
+            if not plan["entries_to_fill"]:
+                return _untouched(cube, plan["left"], command)
         if provenance.tiles_path(output).exists() and not resume:
             say(f"starting anew; --resume would go on with {provenance.tiles_path(output)}")
         tiled = scene.fill(
@@ -71,8 +74,14 @@ def fill_file(
     cube = cube.load()
     seen = _seen(cube, order, say)
     if seen.all() and order.sigma_y == 0:
+        if order.report:
+            say(f"{input} has no gaps: without a fill there is no report to write")
+        if in_place:
+            return _untouched(cube, {}, command)
         return _copied(cube, seen, output, overwrite, band_mask, command)
-    _tell_whole(input, cube, seen, order, say)
+    count, left = _tell_whole(input, cube, seen, order, say)
+    if in_place and not count and not order.denoise:
+        return _untouched(cube, left, command)
     checkpoint = provenance.checkpoint_path(output)
     if checkpoint.exists() and not resume:
         say(f"starting anew; --resume would go on from {checkpoint}")
@@ -95,12 +104,14 @@ def preview(
     bounds: Limits,
     *,
     by_tiles: bool = False,
+    overwrite: bool = False,
+    band_mask: Path | None = None,
     say: Say = quiet,
 ) -> dict[str, Any]:
-    """What `fill_file` would do; nothing is written."""
-    cube = io.read(input, var=order.var)
+    """What `fill_file` would do, or refuse; nothing is written."""
+    cube = checked(input, output, order, overwrite, band_mask)
     if by_tiles or scene.wanted(cube, order, bounds):
-        _refuse_by_tiles(order, None)
+        _refuse_by_tiles(order, band_mask)
         given = _given(cube, order, say)
         _tell_tiles(input, cube, order, bounds, say)
         return scene.preview(input, order, bounds, observed=given)
@@ -118,15 +129,57 @@ def is_plain_folder(path: Path) -> bool:
     return path.is_dir() and not io.staging.is_product(path)
 
 
-def check_outputs(input: Path, output: Path, overwrite: bool, report: bool = False) -> None:
-    """Refuse before the work what would be refused after it."""
-    io.staging.refuse_input(input, output, overwrite)
-    companions = [provenance.filled_mask_path, provenance.sigma_path, provenance.record_path]
-    companions += [provenance.report_path] * report
-    for path in (output, *(beside(output) for beside in companions)):
+def checked(
+    input: Path, output: Path, order: Order, overwrite: bool, band_mask: Path | None = None
+) -> Cube:
+    """The cube, on disk; refuses before the work what would be refused after it."""
+    check_order(order)
+    _check_folder(output)
+    cube = io.read(input, var=order.var)
+    io.staging.refuse_targets(cube.path or input, _places(cube, output), overwrite)
+    for path in provenance.beside(output):
         io.staging.refuse_existing(path, overwrite)
+    io.staging.refuse_inputs(provenance.beside(output), [cube.path])
+    if band_mask is not None:
+        _check_band_mask(band_mask, output, overwrite)
+        read = (input, cube.path, order.observed, order.missing, order.quality)
+        io.staging.refuse_inputs([band_mask], read)
+    return cube
+
+
+def check_order(order: Order) -> None:
+    """Refuse what can be asked of no cube."""
+    api.check_request(
+        order.method,
+        order.preset,
+        order.settings,
+        order.budget,
+        order.recipe,
+        order.max_error,
+        order.sigma_y,
+        order.seed,
+        order.device,
+    )
+    problem.check_choices(order.bad_bands, order.max_gap, order.outside)
+
+
+def _places(cube: Cube, output: Path) -> list[Path]:
+    """The output, and what would be read together with it."""
+    return [output, *io.staging.partners(output, io.format_for(cube, output))]
+
+
+def _check_folder(output: Path) -> None:
     if not output.parent.is_dir():
         raise OutputError(f"{output.parent} is not a folder; create it first")
+
+
+def _check_band_mask(path: Path, output: Path, overwrite: bool) -> None:
+    if path.suffix.lower() != ".nc":
+        raise UnknownName("suffix of --band-mask", path.suffix, [".nc"], "; it is a netCDF file")
+    if path.resolve() == output.resolve():
+        raise OutputError(f"{path} is the output already; give --band-mask another name")
+    _check_folder(path)
+    io.staging.refuse_existing(path, overwrite)
 
 
 def _given(cube: Cube, order: Order, say: Say) -> Bools | None:
@@ -161,6 +214,12 @@ def _reported(filled: Filled, input: Path, output: Path, order: Order, overwrite
     return filled._replace(made=[*filled.made, page])
 
 
+def _untouched(cube: Cube, left: Mapping[str, int], command: Sequence[str]) -> Filled:
+    """Nothing to fill in place: writing would only erase the record of what was filled before."""
+    told = {"entries": provenance.counts(cube.shape, 0, left)}
+    return Filled([], provenance.dated(command, None, told))
+
+
 def _copied(
     cube: Cube,
     seen: Bools,
@@ -172,7 +231,7 @@ def _copied(
     """A cube without gaps: a verbatim copy, and a record that says so."""
     source = {"path": str(cube.path), "sha256": provenance.sha256(cube.path or output)}
     record = provenance.dated(command, source, {"entries": {"missing_before": 0}})
-    with io.staged(output, overwrite=overwrite) as folder:
+    with io.staged(output, overwrite=overwrite, beside=provenance.beside(output)) as folder:
         made = io.write_into(cube, folder / output.name)
         note = json.dumps(record, indent=2) + "\n"
         provenance.record_path(folder / output.name).write_text(note)

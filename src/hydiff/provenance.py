@@ -44,6 +44,11 @@ def report_path(path: Path) -> Path:
     return path.with_name(path.name + ".report.html")
 
 
+def beside(path: Path) -> list[Path]:
+    """All that may lie beside a fill and tell of it: to be replaced with it, or to go."""
+    return [name(path) for name in (filled_mask_path, sigma_path, record_path, report_path)]
+
+
 def companions(path: Path, shape: tuple[int, int, int]) -> dict[str, Array]:
     """What lies beside a fill and has its shape (bands, rows, cols), by name."""
     found: dict[str, Array] = {}
@@ -76,7 +81,7 @@ def save(
     """Write a result and its companions, all or nothing; returns the paths, the cube first."""
     path = Path(path)
     note = json.dumps(record(result, command), indent=2) + "\n"
-    with io.staged(path, overwrite=overwrite) as folder:
+    with io.staged(path, overwrite=overwrite, beside=beside(path)) as folder:
         made = io.write_into(result.cube, folder / path.name)
         io.masks.write(result.filled, filled_mask_path(folder / path.name), "missing")
         if result.sigma is not None:

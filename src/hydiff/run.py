@@ -28,12 +28,20 @@ MEMORY_ADVICE = (
 )
 
 
+class Extent(NamedTuple):
+    """How far the values of a scene reach, in the cube's unit."""
+
+    spread: Floats  # (bands,) standard deviations of what was seen, 1 for constant bands
+    peak: float  # the largest less the smallest
+
+
 class Common(NamedTuple):
     """What the parts of one scene share, so that they meet without a seam."""
 
     scale: Scale
     bands: Bools  # (bands,) those that the subspace describes
     space: Subspace | None  # of methods that work on components; fitted to each part when None
+    extent: Extent | None = None
     prior: Mapping[str, Floats] | None = None  # weights of a network that the parts start from
 
 
@@ -56,6 +64,12 @@ class Estimate(NamedTuple):
     sigma_y: Floats  # (bands,) the noise std that was assumed
     history: list[Mapping[str, float]]
     notes: list[str]
+
+
+def check_seed(seed: int) -> None:
+    """Refuse what numpy or torch cannot start from."""
+    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
+        raise BadValue(f"seed = {seed}: expected a whole number from 0 to 2**63 - 1")
 
 
 def estimate(
@@ -119,10 +133,15 @@ def _drained(
     with memory_told(job.device, MEMORY_ADVICE), _determinism(job.deterministic):
         for step in _steps(task, job, state, given):
             history.append({**step.log, "seconds": time.perf_counter() - began})
-            if keep is not None:
+            if keep is not None and step.done < step.total:  # some show nothing after the last
                 keep.offer(step, history)
             if progress is not None and progress(step):
                 break
+        if step is None and state is not None:  # as older versions left one behind
+            raise BadValue(
+                f"{job.checkpoint} was kept after the last step of {task.chosen.name}, which has "
+                "nothing left to do and no estimate to give; remove it and start again"
+            )
         found = _estimate(task, step, job)
     if keep is not None:
         keep.remove()
@@ -142,11 +161,9 @@ def estimating(
 
 
 def estimates(
-    runs: Sequence[Generator[Step, None, Estimate]], deterministic: bool = False
+    runs: Sequence[Generator[Step, None, Estimate]], device: str, deterministic: bool = False
 ) -> list[Estimate]:
     """What several methods find (`estimating`): side by side on a GPU, else one after another."""
-    import torch
-
     from hydiff.engine import MOST_BESIDE, side_by_side
 
     found: dict[int, Estimate] = {}
@@ -154,7 +171,7 @@ def estimates(
     def kept(i: int) -> Iterator[Step]:
         found[i] = yield from runs[i]
 
-    at_once = MOST_BESIDE if torch.cuda.is_available() else 1
+    at_once = MOST_BESIDE if torch_device(device).type == "cuda" else 1
     with _determinism(deterministic):
         for start in range(0, len(runs), at_once):
             numbers = range(start, min(start + at_once, len(runs)))
@@ -206,15 +223,21 @@ def _tasks(
     good, bad = measured & cube.good_bands, measured & ~cube.good_bands
     tasks = []
     for chosen in several:
-        told, assumed = [*notes], sigma
-        if sigma.any() and chosen.name in METHODS and not METHODS[chosen.name].noise:
-            told.append(f"{chosen.name} does not model noise: it filled as if sigma_y were 0")
-            assumed = np.zeros_like(sigma)
+        assumed, told = modelled(chosen, sigma)
+        told = [*notes, *told]
         if not seen.all() or assumed.any():
             told += [*getattr(chosen.settings, "notes", ()), *_coverage(chosen, seen)]
         fitted = _for_bands(chosen, cube, good, job.common)
         tasks.append(Task(values, y, seen, assumed, scale, fitted, good, bad, told))
     return tasks
+
+
+def modelled(chosen: Chosen, sigma: Floats) -> tuple[Floats, list[str]]:
+    """The noise (bands,) that a method takes account of, and a word where it takes none."""
+    if not sigma.any() or chosen.name not in METHODS or METHODS[chosen.name].noise:
+        return sigma, []
+    told = f"{chosen.name} does not model noise: it filled as if sigma_y were 0"
+    return np.zeros_like(sigma), [told]
 
 
 def _steps(
@@ -232,6 +255,8 @@ def _estimate(task: Task, step: Step | None, job: Job) -> Estimate:
     """From the last step of a method: good bands its own, bad ones filled plainly, else NaN."""
     sigma_y = task.sigma * task.scale.spans
     if step is None:
+        if task.wanted:  # its values still have their gaps
+            raise BadValue(f"{task.chosen.name} yielded nothing; expected one Step or more of it")
         return Estimate(task.values, None, sigma_y, [], task.notes)
     x, std = np.full(task.y.shape, np.nan), None
     x[task.good] = step.x if task.chosen.backend == "numpy" else step.x.double().cpu().numpy()

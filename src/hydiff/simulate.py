@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from hydiff import mask
 from hydiff.cube import Array, Bools, Cube, equals, representable
 from hydiff.errors import BadValue
+from hydiff.run import check_seed
 
 
 def simulate(
@@ -26,6 +28,9 @@ def simulate(
     Missing entries take the cube's nodata value; a cube without one gets NaN, or the lowest
     (else highest) value of its integer type that does not occur.
     """
+    check_seed(seed)
+    if not 0 <= noise < math.inf:
+        raise BadValue(f"--noise {noise:g}: expected a share of the cube's range, 0 or more")
     cube = cube.load()
     observed = mask.make_mask(kind, cube.shape, missing, np.random.default_rng(seed))
     values = np.asarray(cube.values)

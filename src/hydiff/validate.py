@@ -17,7 +17,7 @@ from hydiff.cube import Array, Bools, Floats
 from hydiff.mask import Ints
 
 TRIALS = 96  # placements that are drawn; the folds are the best of them
-SHARE = 0.12  # of the observed pixels hidden in one fold, at most
+SHARE = 0.12  # of the observed pixels hidden in one fold, about; more where gaps are few and wide
 LINES = 1 / 3  # of those that a copy hides where bands differ
 EDGES = (1.5, 2.5, 4.0, 6.0, 9.0, 13.0, 20.0)  # px: distance classes end here
 TEXTURES = 3  # classes of local roughness
@@ -54,9 +54,10 @@ def transplanted(missing: Bools, placement: Placement) -> Bools:
 def folds(observed: Bools, count: int, rng: np.random.Generator) -> list[Bools]:
     """Which observed entries to hide, `count` times: pieces of transplanted copies of the gaps.
 
-    Copies keep a gap's width away from the real gaps, or as much of it as leaves half of the best
-    copy; each fold takes a window of its copy, or where bands differ a third of the gaps of every
-    `count`-th band, so that what remains is still like the scene.  The shape is that of `observed`.
+    Copies keep a gap's width away from the real gaps, or as much of it as leaves half of the
+    observed pixels; each fold takes a window of its copy, or where bands differ a third of the gaps
+    of every `count`-th band, so that what remains is still like the scene.  The shape is that of
+    `observed`.
     """
     shared = mask.shared(observed)
     missing = ~shared
@@ -120,7 +121,7 @@ def _some_lines(hidden: Bools, rng: np.random.Generator) -> Bools:
 
 
 def _window(hidden: Bools, most: int, rng: np.random.Generator) -> Bools:
-    """A rectangle, somewhere, that holds at most so many hidden pixels."""
+    """A rectangle, somewhere, with about so many hidden pixels; everything, if that holds none."""
     window = np.ones(hidden.shape, bool)
     share = min(1.0, most / max(int(hidden.sum()), 1)) ** 0.5
     if share == 1:
@@ -203,7 +204,7 @@ def importance(kind: Ints, want: Ints) -> Floats:
     """Weights (n,) of hidden entries of these kinds, so that they count like as many as wanted of
     each kind (kinds,).
 
-    The weights have mean 1 and none exceeds HEAVIEST times the least of the usual ones.
+    The weights have mean 1 and none exceeds HEAVIEST times their median.
     """
     have = np.bincount(kind, minlength=len(want)).astype(float)
     ratio = np.where(have > 0, want / np.maximum(have, 1), 0.0)

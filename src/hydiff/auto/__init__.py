@@ -20,7 +20,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from hydiff.auto.apply import Decision, apply
-from hydiff.auto.candidates import BUDGETS, NAME, SMOOTH, Budget, Candidate, budget_of
+from hydiff.auto.candidates import (
+    BUDGETS,
+    ELSEWHERE,
+    GPU_BUDGETS,
+    NAME,
+    RULES,
+    SMOOTH,
+    Budget,
+    Candidate,
+    budget_of,
+)
 from hydiff.auto.decide import decide_on
 from hydiff.auto.recipe import read_recipe
 from hydiff.auto.trials import Window
@@ -30,7 +40,10 @@ from hydiff.run import Estimate, Job, Progress
 
 __all__ = [
     "BUDGETS",
+    "ELSEWHERE",
+    "GPU_BUDGETS",
     "NAME",
+    "RULES",
     "SMOOTH",
     "Budget",
     "Candidate",

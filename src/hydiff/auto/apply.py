@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hydiff import mask, validate
-from hydiff.auto.bars import advice, expected_of, variance_of
+from hydiff.auto.bars import HOPELESS, expected_of, promise, variance_of, warning
 from hydiff.auto.candidates import Candidate
 from hydiff.auto.classes import around, band_spread, groups
 from hydiff.auto.trials import crossfit, folds_of, mean_estimate, own_fits
@@ -22,6 +22,7 @@ class Decision(NamedTuple):
     recipe: dict[str, Any]
     expected: dict[str, float]  # nrmse, mpsnr (dB), sam (°) of the entries that are filled
     hopeless: Bools  # (bands, rows, cols) entries expected to be off by more than was allowed
+    doubtful: float = 0.0  # share of the filled that is hardly better than their band's mean
 
 
 def apply(
@@ -48,7 +49,7 @@ def apply(
     values = _blended(found, weights[used], distance, cube)
     notes = [f"auto: {recipe['why']}", *dict.fromkeys(n for e in found for n in e.notes)]
     hopeless = np.zeros(seen.shape, bool)
-    if errors["slopes"] is None:  # hardly anything was hidden: nothing can be promised
+    if errors.get("slopes") is None:  # hardly anything was hidden: nothing can be promised
         unknown = "too few observed pixels to tell how good the fill is: no error bars"
         notes += [unknown] if target.any() else []
         told = first._replace(values=values, sigma=None, notes=notes)
@@ -58,15 +59,20 @@ def apply(
     told_by = [one.values[:, pixels] for one in without]
     lies = around(cube, seen, told_by, pixels, target[:, pixels])
     variance = variance_of(errors, cube, seen, target, lies)
-    relative = np.sqrt(variance) / band_spread(cube, seen)[:, None, None]
+    extent = None if job.common is None else job.common.extent
+    spread = band_spread(cube, seen) if extent is None else extent.spread
+    relative = np.sqrt(variance) / spread[:, None, None]
     if max_error is not None:
         hopeless = target & (relative > max_error)
     target = target & ~hopeless
-    expected = expected_of(errors, cube, seen, target, values, variance, first.sigma_y)
-    notes += advice(expected, relative, cube, target)
+    expected = expected_of(errors, cube, seen, target, values, variance, first.sigma_y, extent)
+    judged = target & cube.good_bands[:, None, None]
+    doubtful = float((relative > HOPELESS)[judged].mean()) if judged.any() else 0.0
+    notes += [promise(expected)] if expected else []
+    notes += [warning(doubtful)] if doubtful else []
     sigma = np.sqrt(variance) * errors["widening"]
     told = first._replace(values=values, sigma=sigma, notes=notes)
-    return told, Decision(recipe, expected, hopeless)
+    return told, Decision(recipe, expected, hopeless, doubtful)
 
 
 def _candidates(
@@ -86,6 +92,7 @@ def _candidates(
     for i in set(range(len(told))) - set(found):
         hidden = folds_of(cube, seen, entries[i]["of"], entries[i]["seed"])
         parts = [(cube, seen & ~fold) for fold in hidden[: entries[i]["fits"]]]
+        parts = parts or [(cube, seen)]  # gaps too small to hide copies of them
         fits = crossfit(told[i], parts, sigma_y, job._replace(checkpoint=None))
         found[i] = mean_estimate(fits)
     return [found[i] for i in range(len(told))]

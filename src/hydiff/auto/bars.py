@@ -4,13 +4,14 @@ The square of an error, in σ_b² of its band, is expected to be
 
     by_band · exp(level + Σ slope · log(feature))
 
-with the features of `Around`; level, slopes and bands are fitted to the hidden entries.
+with the features of `Around`; level, slopes and bands are fitted to the hidden entries, and the
+level is drawn towards what is usual as far as the folds differ.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ from hydiff.auto.trials import Trial, importance
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.mask import Ints
 from hydiff.metrics import NORMAL_QUANTILES
+from hydiff.run import Extent
 
 LEAST = 0.02  # of the usual square error: no band is told to be better
 MOST = 4.0  # σ_b²: nothing is told to be worse
@@ -58,7 +60,8 @@ def errors_of(
     whole: the gaps are of whole pixels, of which it is known how large errors usually are.
 
     `by_distance`: mean square error in each class of distance, None where nothing was hidden;
-    `widening`: factor that makes the 80 % intervals of a Gaussian cover 80 %; `intervals`: how wide
+    `widening`: factor that makes the 80 % intervals of a Gaussian cover 80 % of the hidden entries,
+    if these are as large as expected; `intervals`: how wide
     those of 50, 80 and 95 % are, in σ; `angle`: spectral angle (°) per relative error.
     """
     if len(trials) < 2:
@@ -133,7 +136,9 @@ class Hidden(NamedTuple):
         found: Floats = np.minimum(by_band[self.band] * np.exp(level + slopes @ self.around), MOST)
         return found
 
-    def relative_to(self, expected: Floats, kind: Ints, count: int, borrowed: float) -> Floats:
+    def relative_to(
+        self, expected: Floats, kind: Ints, count: int, borrowed: float, least: float = LEAST
+    ) -> Floats:
         """(count,) how much larger the squares of a kind are than expected, drawn towards 1.
 
         The noise is taken off the means alone: single squares would fall below 0, and cutting them
@@ -143,13 +148,14 @@ class Hidden(NamedTuple):
         counts = self.weight * (expected / (expected + self.noise)) ** 2
         n = np.bincount(kind, counts, count)
         ratio = np.bincount(kind, counts * (self.square - self.noise) / expected, count)
-        ratio = np.maximum(ratio / np.maximum(n, 1e-300), LEAST)
+        ratio = np.maximum(ratio / np.maximum(n, 1e-300), least)
         found: Floats = (n * ratio + borrowed) / np.maximum(n + borrowed, 1e-300)
         return found
 
     def by_fold(self, expected: Floats) -> Floats:
         """(folds,) how much larger the squares are than expected."""
-        return self.relative_to(expected, self.fold, int(self.fold.max()) + 1, 0.0)
+        least = LEAST if self.noise.any() else 1e-12  # noise may leave less than nothing
+        return self.relative_to(expected, self.fold, int(self.fold.max()) + 1, 0.0, least)
 
     def shape(self, expected: Floats) -> Floats:
         """(3,) |error| / expected that 50, 80 and 95 % of the entries, by weight, do not exceed."""
@@ -238,60 +244,59 @@ def expected_of(
     values: Floats,
     variance: Floats,
     sigma_y: Floats,
+    extent: Extent | None = None,
 ) -> dict[str, float]:
-    """NRMSE, MPSNR and SAM that the filled entries of good bands should have."""
+    """NRMSE, MPSNR and SAM that the filled entries of good bands should have.
+
+    extent: of the scene that the cube is a part of, which NRMSE and MPSNR are relative to.
+    """
     judged = target & usable(cube, seen)[:, None, None]
     bands = judged.any(axis=(1, 2))
     if not bands.any():
         return {}
     square = variance.sum(axis=(1, 2), where=judged)[bands] / judged.sum(axis=(1, 2))[bands]
-    measured = np.asarray(cube.values, dtype=np.float64)
-    clear = np.where(seen & ~(sigma_y > 0)[:, None, None], measured, values)  # of noise
-    good = clear[(seen | judged) & cube.good_bands[:, None, None]]
-    peak = float(np.nanmax(good) - np.nanmin(good)) or 1.0
-    spread = band_spread(cube, seen)[bands]
-    if (sigma_y > 0).any():
-        # the truth varies as its estimate does, and by what that is off, which is most in the gaps;
-        # and no less than that: what noise drowns is estimated by the mean
+    noisy = sigma_y[bands] > 0
+    if extent is None:
+        measured = np.asarray(cube.values, dtype=np.float64)
+        clear = np.where(seen & ~(sigma_y > 0)[:, None, None], measured, values)  # of noise
+        good = clear[(seen | judged) & cube.good_bands[:, None, None]]
+        peak, spread = float(np.nanmax(good) - np.nanmin(good)), band_spread(cube, seen)[bands]
+        # the truth varies as its estimate does, and by what that is off, which is most in the gaps
         all_of = (seen | judged)[bands]
         share = judged[bands].sum(axis=(1, 2)) / all_of.sum(axis=(1, 2))
-        varies = np.maximum(values[bands].var(axis=(1, 2), where=all_of) + share * square, square)
-        spread = np.where(sigma_y[bands] > 0, np.sqrt(varies), spread)
+        varies = values[bands].var(axis=(1, 2), where=all_of) + share * square
+    else:
+        peak, spread = extent.peak, extent.spread[bands]
+        varies = spread**2 - sigma_y[bands] ** 2
+    # no less than what it is off by: what noise drowns is estimated by the mean
+    spread = np.where(noisy, np.sqrt(np.maximum(varies, square)), spread)
+    peak = peak or 1.0
     found = {
         "nrmse": float(np.mean(np.sqrt(square) / spread)),
         "mpsnr": float(
             np.mean(np.minimum(-10 * np.log10(np.maximum(square, 1e-300) / peak**2), 100))
         ),
     }
-    if errors["angle"] is not None:
+    if errors.get("angle") is not None:
         pixels = judged.any(axis=0)
         error = np.sqrt(np.where(judged, variance, 0.0)[:, pixels].sum(axis=0))
-        spectra = np.where(seen | judged, values, 0.0)[:, pixels]
+        spectra = np.where(seen | judged, values, 0.0)[bands][:, pixels]
         found["sam"] = errors["angle"] * float(np.mean(share_of_length(error, spectra)))
     return found
 
 
-def advice(
-    expected: Mapping[str, float], relative: Floats, cube: Cube, target: Bools
-) -> Iterator[str]:
-    """What a user should know before trusting the fill."""
-    told = expected
-    if told:
-        yield "expected in the filled entries: " + ", ".join(
-            f"{name} {told[key]:.3g}{unit}"
-            for key, name, unit in (
-                ("nrmse", "NRMSE", ""),
-                ("mpsnr", "MPSNR", " dB"),
-                ("sam", "SAM", "°"),
-            )
-            if key in told
-        )
-    judged = target & cube.good_bands[:, None, None]
-    hopeless = judged & (relative > HOPELESS)
-    if hopeless.any():
-        share = 100 * hopeless.sum() / judged.sum()
-        yield (
-            f"{'under 1' if share < 1 else f'{share:.0f}'} % of the filled entries are expected "
-            "to be hardly better than their band's mean (gaps too wide, or no data nearby); "
-            f"--max-error {HOPELESS:g} leaves them missing"
-        )
+def promise(expected: Mapping[str, float]) -> str:
+    """The scores to expect, in a line."""
+    shown = (("nrmse", "NRMSE", ""), ("mpsnr", "MPSNR", " dB"), ("sam", "SAM", "°"))
+    return "expected in the filled entries: " + ", ".join(
+        f"{name} {expected[key]:.3g}{unit}" for key, name, unit in shown if key in expected
+    )
+
+
+def warning(share: float) -> str:
+    """That this share of the filled entries of good bands is expected to be off by HOPELESS."""
+    percent = "under 1" if share < 0.01 else f"{100 * share:.0f}"
+    return (
+        f"{percent} % of the filled entries are expected to be hardly better than their band's "
+        f"mean (gaps too wide, or no data nearby); --max-error {HOPELESS:g} leaves them missing"
+    )

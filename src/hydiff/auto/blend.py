@@ -128,11 +128,17 @@ def _advised(
         advised = _blend(np.delete(products, i, axis=0).sum(axis=0))
         loss[i] = _loss(same, own), _loss(advised, own)
     draws = np.random.default_rng(seed).integers(len(trials), size=(BOOTSTRAPS, len(trials)))
-    gains = 1 - loss[draws, 1].sum(axis=1) / np.maximum(loss[draws, 0].sum(axis=1), 1e-300)
-    mean = float(1 - loss[:, 1].sum() / max(loss[:, 0].sum(), 1e-300))
+    gains, mean = _gained(loss[draws].sum(axis=1)), float(_gained(loss.sum(axis=0)))
     few = math.sqrt(len(trials) / (len(trials) - 1))  # draws from few folds scatter too little
     gain = Gain(mean, few * float(gains.std()), len(trials), doubt)
     return _blend(products.sum(axis=0)) if gain.proven else same, gain
+
+
+def _gained(loss: Floats) -> Floats:
+    """What of the first of two losses (..., 2) the second saves; nothing of nothing."""
+    before, after = loss[..., 0], loss[..., 1]
+    share: Floats = np.where(before > 0, 1 - after / np.maximum(before, 1e-300), 0.0)
+    return share
 
 
 def _loss(weights: Floats, products: Floats) -> float:

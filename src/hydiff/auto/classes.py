@@ -26,6 +26,12 @@ def usable(cube: Cube, seen: Bools) -> Bools:
     return bands
 
 
+def trusted(cube: Cube, seen: Bools) -> Bools:
+    """(bands, rows, cols) what was seen in usable bands."""
+    told: Bools = seen & usable(cube, seen)[:, None, None]
+    return told
+
+
 def band_spread(cube: Cube, seen: Bools) -> Floats:
     """(bands,) standard deviation of the seen entries; 1 for constant bands."""
     values = np.asarray(cube.values)
@@ -54,7 +60,8 @@ def _kinds(cube: Cube, seen: Bools, target: Bools) -> tuple[Ints, Floats]:
     """Distance class and roughness of each entry to fill."""
     target = target & cube.good_bands[:, None, None]
     distance = np.broadcast_to(validate.distance_class(mask.shared(seen)), seen.shape)
-    rough = np.broadcast_to(validate.roughness(np.asarray(cube.values), seen), seen.shape)
+    rough = validate.roughness(np.asarray(cube.values), trusted(cube, seen))
+    rough = np.broadcast_to(rough, seen.shape)
     return distance[target], rough[target]
 
 
@@ -79,14 +86,15 @@ def around(
     cube: Cube, seen: Bools, estimates: Sequence[Floats], pixels: Bools, wanted: Bools
 ) -> Around:
     """estimates (bands, P) of the pixels (rows, cols); wanted (bands, P): where they matter."""
-    values, spread = np.asarray(cube.values), band_spread(cube, seen)[:, None]
+    values, told = np.asarray(cube.values), trusted(cube, seen)
+    spread = band_spread(cube, seen)[:, None]
     apart = np.var(np.stack(estimates), axis=0) / spread**2
-    wanted = wanted & np.isfinite(apart)
+    wanted = wanted & usable(cube, seen)[:, None] & np.isfinite(apart)
     mean = apart.sum(axis=0, where=wanted) / np.maximum(wanted.sum(axis=0), 1)
     return Around(
         validate.distance(mask.shared(seen))[..., pixels],
-        validate.roughness(values, seen)[pixels],
-        validate.contrast(values, seen)[pixels],
+        validate.roughness(values, told)[pixels],
+        validate.contrast(values, told)[pixels],
         np.sqrt(mean),
     )
 

@@ -63,9 +63,13 @@ def decide_on(
     """
     job = job._replace(checkpoint=None)
     whole_pixels = sum(partial(w.seen[usable(w.cube, w.seen)]) for w in windows) <= 0
+    spared = ""
     if not whole_pixels:
+        if any(c.crossfit for c in budget.candidates):
+            spared = "; most pixels with gaps keep some bands: networks were left out"
         budget = Budget(SPECTRAL, SPECTRAL_FOLDS, 0)
-    with crew_for(windows[0].cube, budget, memory) as crew:
+    largest = max((w.cube for w in windows), key=lambda cube: np.prod(cube.shape))
+    with crew_for(largest, budget, memory) as crew:
         plan = _planned(windows, sigma_y, budget, job.seed)
         common = _Common([_bare(w) for w in windows], plan.candidates, sigma_y, job)
         crew.share(common)
@@ -77,13 +81,15 @@ def decide_on(
         trials = list(_trials(trying, left, plan, windows, costly, progress))
         ready: dict[str, Estimate] = {} if own is None else own.result()
     weights = weights_of(trials, kinds, plan.candidates, job.seed)
+    if not any(w.target.any() for w in windows):
+        weights = weights._replace(why="there is nothing to fill")
     recipe = {
         "method": NAME,
         "candidates": [_entry(c, costly, plan, job.seed) for c in plan.candidates],
         "weights": weights.all.tolist(),
         "errors": errors_of(trials, weights, kinds, windows[0].cube.bands, whole_pixels),
         "folds": len(trials),
-        "why": weights.why + plan.note,
+        "why": weights.why + plan.note + spared,
     }
     if own is not None:
         ready |= {name: mean_estimate(fits) for name, fits in costly.items() if fits}
@@ -161,16 +167,16 @@ def _trials(
     costly: Mapping[str, Sequence[Estimate]],
     progress: Progress,
 ) -> Iterator[Trial]:
-    """The candidates that are left on all folds, as they come in; the costly ones on the first
-    folds alone."""
+    """The candidates that are left on all folds, as they come in, until progress says that it is
+    enough; the costly ones on the first folds alone."""
     number = {c.name: m for m, c in enumerate(plan.candidates)}
     for i, (future, (window, hide)) in enumerate(zip(trying, plan.hidden, strict=True)):
         fits = {number[name]: found[i] for name, found in costly.items() if i < len(found)}
         trial = future.result()
         trial = trial._replace(residual=trial.residual[left])
         yield with_costly(trial, fits, windows[window], hide) if fits else trial
-        if progress is not None:
-            progress(Step(i + 1, len(plan.hidden) + 1, None))
+        if progress is not None and progress(Step(i + 1, len(plan.hidden) + 1, None)):
+            return
 
 
 def _entry(
@@ -180,7 +186,8 @@ def _entry(
     told = {"name": c.name, "method": c.method, "settings": dict(c.settings)}
     if not c.crossfit:
         return told
-    return told | {"fits": len(costly[c.name]), "of": plan.each, "seed": seed}
+    fits = len(costly[c.name])
+    return told | {"fits": fits, "of": max(plan.each, fits), "seed": seed}
 
 
 def crew_for(cube: Cube, budget: Budget, memory: float) -> Children | Threads:

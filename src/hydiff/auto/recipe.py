@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from hydiff import validate
 from hydiff.auto.candidates import NAME
 from hydiff.auto.classes import BAND_GROUPS, Around, D
 from hydiff.errors import BadValue, CubeFormatError
@@ -48,9 +49,13 @@ def _wrong_in(recipe: Mapping[str, Any]) -> str | None:
         named = isinstance(entry, Mapping) and isinstance(entry.get("settings"), Mapping)
         if not named or not all(isinstance(entry.get(k), str) for k in ("name", "method")):
             return "a candidate has a name, a method and settings"
-        told = [entry[k] for k in ("fits", "of", "seed") if "fits" in entry and k in entry]
-        if "fits" in entry and (len(told) < 3 or not all(type(n) is int and n >= 0 for n in told)):
-            return f"the candidate {entry['name']} has no whole numbers under fits, of and seed"
+        if "fits" in entry and not _foldable(entry):
+            return (
+                f"the candidate {entry['name']} has no whole numbers 1 ≤ fits ≤ of ≤ "
+                f"{validate.TRIALS} and seed ≥ 0"
+            )
+    if "fits" in candidates[0]:
+        return "its first candidate has fits, which only networks have"
     if not isinstance(recipe.get("why"), str):
         return "it does not say why"
     wanted: dict[str, tuple[Any, tuple[int, ...] | None]] = {
@@ -77,6 +82,14 @@ def _wrong_in(recipe: Mapping[str, Any]) -> str | None:
     total = np.asarray(recipe["weights"], dtype=np.float64).sum(axis=0)
     if np.abs(total - 1).max() > 1e-3:
         return "its weights do not add up to 1"
-    if not isinstance(errors.get("angle"), int | float | None):
-        return "its angle is no number"
+    angle = errors.get("angle")
+    if angle is not None and not (isinstance(angle, int | float) and 0 <= angle <= LARGEST):
+        return "its angle is no number of 0 or more"
     return None
+
+
+def _foldable(entry: Mapping[str, Any]) -> bool:
+    """Whether the folds that a network was fitted on can be made again."""
+    fits, of, seed = (entry.get(key) for key in ("fits", "of", "seed"))
+    whole = all(type(n) is int for n in (fits, of, seed))
+    return whole and 1 <= fits <= of <= validate.TRIALS and seed >= 0  # type: ignore[operator]

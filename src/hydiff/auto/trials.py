@@ -9,7 +9,7 @@ import numpy as np
 
 from hydiff import validate
 from hydiff.auto.candidates import Candidate, chosen
-from hydiff.auto.classes import T, around, band_spread, groups, share_of_length, usable
+from hydiff.auto.classes import T, around, band_spread, groups, share_of_length, trusted, usable
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.mask import Ints
 from hydiff.problem import Sigma
@@ -56,7 +56,7 @@ def crossfit(
     c: Candidate, parts: Sequence[tuple[Cube, Bools]], sigma_y: Sigma, job: Job
 ) -> list[Estimate]:
     runs = [estimating(cube, seen, chosen(c), sigma_y, job) for cube, seen in parts]
-    return estimates(runs, job.deterministic)
+    return estimates(runs, job.device, job.deterministic)
 
 
 def mean_estimate(fits: Sequence[Estimate]) -> Estimate:
@@ -140,7 +140,7 @@ def _numbers(pixels: Bools) -> Ints:
 
 
 def _angles(values: Floats, cube: Cube, seen: Bools, fold: Bools, pixels: Bools) -> Floats:
-    kept = seen[:, pixels]
+    kept = trusted(cube, seen)[:, pixels]
     truth = np.asarray(np.asarray(cube.values)[:, pixels], dtype=np.float64)
     b = np.where(kept, truth, 0.0)
     a = np.where(kept, np.where(fold[:, pixels], values, truth), 0.0)

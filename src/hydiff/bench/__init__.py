@@ -86,6 +86,12 @@ def plan_of(
         raise BadValue(f"--sigma {told}: expected numbers, or {cells.BAND}") from None
     if seeds is not None and seeds < 1:
         raise BadValue(f"seeds = {seeds}: expected 1 or more")
+    for scene in set(names) - set(given):
+        scenes.check(scene)
+    for mask in masks:
+        scenes.observed_of(mask, (2, 64, 64))  # says what is wrong with its name
+    if quick and (names or given):
+        raise BadValue("--quick has a scene of its own; leave --scene or --quick out")
     chosen = (scenes.QUICK,) if quick else tuple(names) or tuple(given) or tuple(scenes.available())
     return Plan(
         scenes=chosen,
@@ -169,6 +175,10 @@ def split(name: str, folder: Path, plan: Plan) -> tuple[list[Cell], list[Cell]]:
     """The cells of a suite, and those of them that FOLDER has no row of yet."""
     done = _at_hand(name, folder)
     wanted = list(dict.fromkeys(_suite(name).cells(plan)))
+    if not wanted:
+        raise BadValue(
+            f"{name} has no run with these --scene, --mask, --sigma and --method; leave some out"
+        )
     return wanted, [c for c in wanted if (c, cells.settings_hash(c)) not in done]
 
 
@@ -340,7 +350,8 @@ def _rows(group: Sequence[Cell], *, device: str, given: Mapping[str, Path] | Non
 def write_tables(name: str, folder: Path, *, quick: bool = False) -> list[Path]:
     """The tables of FOLDER/NAME.csv, all or none."""
     suite, source = _suite(name), folder / f"{name}.csv"
-    rows = records.read(source)
+    # of a cell that was run again with other defaults, the later row
+    rows = list({tables.cell_of(row): row for row in records.read(source)}.values())
     if not rows:
         raise BadValue(f"{source} has no rows: run `hydiff bench {name}` for longer first")
     table = tables.build(name, suite, rows, quick=quick)

@@ -74,7 +74,9 @@ def settings_hash(cell: Cell) -> str:
     if cell.own("noise"):
         own |= {"noise": cell.own("noise")}
     if cell.method == auto.NAME:
-        return fingerprint(repr(auto.BUDGETS[cell.own("budget")]), own)[:12]
+        name = cell.own("budget")
+        budgets = repr((auto.BUDGETS[name], auto.GPU_BUDGETS[name], auto.RULES))
+        return fingerprint(budgets, own)[:12]
     chosen = choose(cell.method, cell.own("preset"), cell.changes)
     return fingerprint(settings_dict(chosen.settings), own)[:12]
 
@@ -209,7 +211,7 @@ def _filled(
         cube = as_cube(np.where(seen, y, np.nan))
         job = Job(cell.seed, device, False, None, False)
         runs.append(estimating(cube, seen, chosen, sigmas(cell.sigma_y, len(y)), job))
-    found = estimates(runs)
+    found = estimates(runs, device)
     seconds = (time.perf_counter() - began) / len(group)
     return [
         Estimate(e.values, seconds, int(np.isnan(e.values).sum()), _shown(s), tuple(e.notes))

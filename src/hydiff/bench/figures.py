@@ -126,7 +126,7 @@ def _name(row: str) -> str:
 
 
 def panels(case: Case) -> Figure:
-    """Truth, input and every method in colour, one stretch for all; RMSE of the gaps in titles."""
+    """Truth, input and every method in colour, one stretch for all; MPSNR of the gaps in titles."""
     from hydiff import plots
 
     bands = plots.rgb_bands(None, len(case.truth))
@@ -170,8 +170,8 @@ def spectra(case: Case) -> Figure:
         for axis, shown in ((whole, slice(None)), (part, zoom)):
             axis.plot(bands[shown], truth[shown], color="black", lw=1.6, label="truth")
             for i, (name, x) in enumerate(case.results.items()):
-                style = {"color": COLOURS[i], "ls": DASHES[i], "label": name}
-                axis.plot(bands[shown], x[shown, row, col], lw=0.9, **style)
+                style = {"color": COLOURS[i % len(COLOURS)], "ls": DASHES[i % len(DASHES)]}
+                axis.plot(bands[shown], x[shown, row, col], lw=0.9, label=name, **style)
         whole.axvspan(bands[zoom][0], bands[zoom][-1], color="grey", alpha=0.15, lw=0)
         whole.set_title(f"{where}: row {row}, column {col}", fontsize=8)
         _label(whole, "", "Value, unit range")
@@ -318,10 +318,11 @@ def _whole(axis: Axes) -> None:
 
 
 def _plain_log(axis: Any) -> None:
-    """Ticks at 1, 2 and 5 of every power of ten, as plain numbers."""
+    """Ticks at every power of ten as plain numbers, and at 2 and 5 of it where there is room."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 1000 else (1,)))
     axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter(NullFormatter())
 

@@ -49,10 +49,15 @@ def load(name: str, given: Mapping[str, Path] | None = None) -> Floats:
     if name in (BUNDLED, OFFLINE_TEST, QUICK):
         values = np.asarray(bundled.sample().values).astype(np.float64)
         return unit(values[pixels_of(name)])
-    if name not in available():
+    check(name)
+    return unit(_cropped(_from_npz(data_folder() / "dev" / f"{name}.npz")))
+
+
+def check(name: str) -> None:
+    """That a scene can be had by its name."""
+    if name not in (OFFLINE_TEST, QUICK, *available()):
         hint = f"; set HYDIFF_DATA (now {data_folder()}) or give --scene {name}=FILE"
         raise UnknownName("scene", name, available(), hint)
-    return unit(_cropped(_from_npz(data_folder() / "dev" / f"{name}.npz")))
 
 
 def pixels_of(name: str) -> tuple[slice, slice, slice]:

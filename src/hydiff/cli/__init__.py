@@ -71,7 +71,9 @@ def main() -> None:
         sys.exit(2)
     except SystemExit as done:
         if done.code == INTERRUPTED:  # typer's own way to end on Ctrl-C says nothing
-            err.print("hydiff: interrupted, no output was written; --resume goes on with a fit")
+            err.print(
+                "hydiff: interrupted; what was finished stays, and --resume goes on from there"
+            )
         raise
 
 

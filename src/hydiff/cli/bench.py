@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from hydiff.errors import BadValue
 from hydiff.terminal import err, out
 
 
@@ -76,6 +77,8 @@ def bench(
     if quick:
         output = output / "quick"  # never among real results
         err.print(benchmark.QUICK_NOTE)
+    if dry_run and name in ("figures", "speed"):
+        raise BadValue(f"--dry-run counts the runs of a table; {name} is none")
     if dry_run:
         for line in _outlook(benchmark.outlook(name, output, plan, device)):
             out.print(line, markup=False)
@@ -125,6 +128,6 @@ def _outlook(found: list[Any]) -> Iterator[str]:
         yield f"{row.name}: {row.cells} cells, {row.done} done, {left} left: {time}"
     known = sum(row.seconds for row in found if not isnan(row.seconds))
     unknown = sum(row.cells - row.done for row in found if isnan(row.seconds))
-    cells, done = (sum(v) for v in zip(*((r.cells, r.done) for r in found), strict=True))
+    cells, done = sum(row.cells for row in found), sum(row.done for row in found)
     more = f" and {unknown} cells of which no time is known here" if unknown else ""
     yield f"in all: {cells} cells, {done} done, {cells - done} left: {known / 60:.1f} min{more}"

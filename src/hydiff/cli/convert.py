@@ -21,9 +21,11 @@ def convert(
     overwrite: Overwrite = False,
 ) -> None:
     """Write a cube in another format, chosen by the suffix of OUTPUT, with what lies beside it."""
+    from hydiff import io
     from hydiff.handoff import convert as hand_over
-    from hydiff.io.staging import refuse_input
 
-    refuse_input(input, output, overwrite)
+    cube = io.read(input, var=var)
+    places = [output, *io.staging.partners(output, io.format_for(cube, output))]
+    io.staging.refuse_targets(cube.path or input, places, overwrite)
     made = hand_over(input, output, ortho=ortho, glt=glt, cog=cog, var=var, overwrite=overwrite)
     out.print("\n".join(str(path) for path in made), markup=False)

@@ -132,8 +132,10 @@ def fill(
     if dry_run:
         _preview(call, many, by_tiles=workers is not None or scheduler is not None)
         return
-    if not many:  # before workers are started for nothing
-        job.check_outputs(paths[0], output, overwrite, report)
+    if many:  # before workers are started for nothing
+        _check_many(call)
+    else:
+        job.checked(paths[0], output, order, overwrite, band_mask)
     with cluster.crew(workers, scheduler, gpu=order.learned, say=_say) as run:
         (_fill_many if many else _fill_one)(call, run)
 
@@ -160,11 +162,29 @@ def _preview(call: Call, many: bool, *, by_tiles: bool) -> None:
     from hydiff import job
 
     if many:
+        _check_many(call)
         print_json({"method": call.order.method, "inputs": [str(path) for path in call.inputs]})
         return
     (path,) = call.inputs
-    told = job.preview(path, call.output, call.order, call.bounds, by_tiles=by_tiles, say=_say)
+    told = job.preview(
+        path,
+        call.output,
+        call.order,
+        call.bounds,
+        by_tiles=by_tiles,
+        overwrite=call.overwrite,
+        band_mask=call.band_mask,
+        say=_say,
+    )
     print_json(told)
+
+
+def _check_many(call: Call) -> None:
+    from hydiff import archive
+
+    if call.band_mask is not None:
+        raise errors.BadValue("--band-mask belongs to one cube: fill that one by itself")
+    archive.check(call.inputs, call.output, call.order)
 
 
 def _fill_one(call: Call, run: Run | None) -> None:
@@ -185,6 +205,8 @@ def _fill_one(call: Call, run: Run | None) -> None:
         )
     if call.json:
         print_json(record | {"outputs": [str(path) for path in made]})
+    elif not made:
+        out.print(f"{path} has nothing to fill: no file was written or replaced", markup=False)
     elif "method" not in record:
         out.print(f"{path} has no gaps: {call.output} is a verbatim copy", markup=False)
     else:
@@ -196,8 +218,6 @@ def _fill_many(call: Call, run: Run | None) -> None:
     from hydiff import archive
     from hydiff.cluster import in_turn
 
-    if call.band_mask is not None:
-        raise errors.BadValue("--band-mask belongs to one cube: fill that one by itself")
     with progress_bar("granules") as progress:
         rows = archive.fill_all(
             call.inputs,
@@ -249,7 +269,11 @@ def _settings(
         )
     method = method or ("hydiff-ei" if weights is not None or prior else DEFAULT)
     if method == NAME and (settings or preset is not None):
-        raise errors.BadValue("--set and --preset belong to one method: name it with --method")
+        named = [f"--{name}" for name, way in ways.items() if way is not None]
+        named += ["--set"] * bool(pairs) + ["--preset"] * (preset is not None)
+        raise errors.BadValue(
+            f"{', '.join(named)}: settings belong to one method; name it with --method"
+        )
     return method, settings
 
 

@@ -42,7 +42,10 @@ def mask(
 
     if output is not None:
         io.staging.refuse_existing(output, overwrite)
-    cube = io.read(file, var=var).load()
+    cube = io.read(file, var=var)
+    if output is not None:
+        io.staging.refuse_inputs([output], [file, cube.path, quality])
+    cube = cube.load()
     layer = io.quality_layer(cube.shape, quality, flags)
     observed = observed_entries(cube, layer and layer.observed, nodata)
     found = census(observed, cube.good)

@@ -29,9 +29,10 @@ def simulate(
     from hydiff.simulate import simulate as damage
 
     mask_file = output.with_name(output.name + ".missing.npz")
-    for path in (output, mask_file):
-        io.staging.refuse_existing(path, overwrite)
     source = io.read(input, var=var)
+    places = [output, *io.staging.partners(output, io.format_for(source, output))]
+    io.staging.refuse_targets(source.path or input, places, overwrite)
+    io.staging.refuse_existing(mask_file, overwrite)
     cube, observed = damage(source, mask, missing, noise=noise, seed=seed)
     with io.staged(output, overwrite=overwrite) as folder:
         io.write_into(replace(cube, path=source.path), folder / output.name)

@@ -6,11 +6,12 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from hydiff.errors import OutputError
+from hydiff.io.envi import DATA_SUFFIXES
 from hydiff.io.parsing import first_line
 
 REASONS = {
@@ -31,19 +32,23 @@ COMPANIONS = (".aux.xml", ".msk", ".ovr")
 
 
 @contextmanager
-def staged(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
+def staged(target: Path, *, overwrite: bool = False, beside: Iterable[Path] = ()) -> Iterator[Path]:
     """A temporary folder beside `target`, for files under their final names.
 
     When the block ends well, each file is renamed into place, `target` itself last.  When it
     fails, the folder is removed and nothing else was touched.
+
+    beside: what may lie there and tell of an old target; it goes with that one.
     """
+    beside = tuple(beside)
     with explained(target, target.parent):
-        refuse_existing(target, overwrite)
+        for path in (target, *beside):
+            refuse_existing(path, overwrite)
         folder = Path(tempfile.mkdtemp(prefix=".hydiff-", dir=target.parent))
     try:
         with explained(target, folder):
             yield folder
-            _move_into_place(folder, target, overwrite)
+            _move_into_place(folder, target, overwrite, beside)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -73,12 +78,54 @@ def _to_disk(path: Path) -> None:
                 os.close(place)
 
 
-def refuse_input(source: Path, target: Path, overwrite: bool) -> None:
-    """OutputError if the output is the input itself, and that was not asked for."""
-    if not overwrite and target.exists() and source.exists() and source.samefile(target):
+def refuse_targets(source: Path, targets: Sequence[Path], overwrite: bool) -> None:
+    """OutputError if a target is taken, or is the input, and that was not asked for; and always if
+    only a part of the input would be replaced.
+
+    targets: the output, and what is replaced together with it.
+    """
+    if not any(same(source, target) for target in targets):
+        refuse_inputs(targets, [source])
+    elif not overwrite:
         raise OutputError(
-            f"{target} is the input itself; choose another name, or pass --overwrite to replace it"
+            f"{targets[0]} is the input itself; choose another name, or pass --overwrite to "
+            "replace it"
         )
+    for target in targets:
+        refuse_existing(target, overwrite)
+
+
+def refuse_inputs(targets: Iterable[Path], sources: Iterable[Path | None]) -> None:
+    """OutputError if a target is one of the files that are read, or is read together with one."""
+    read = [path for source in sources if source is not None for path in _read_with(source)]
+    for target in targets:
+        if any(same(target, path) for path in read):
+            raise OutputError(
+                f"{target} is one of the inputs, or a part of it; choose another name"
+            )
+
+
+def same(one: Path, other: Path) -> bool:
+    """Whether two names are those of one file or folder that is there."""
+    return one.exists() and other.exists() and one.samefile(other)
+
+
+def partners(path: Path, format: str) -> list[Path]:
+    """The files that would be read together with a cube of this format and name, if there are."""
+    names: list[Path] = []
+    if format in ("npz", "mat"):
+        names = [path.with_name(path.name + ".json")]
+    elif format == "envi" and path.suffix.lower() == ".hdr":
+        stem = path.with_suffix("")
+        names = [stem.with_name(stem.name + suffix) for suffix in DATA_SUFFIXES]
+    elif format == "envi":
+        names = [path.with_suffix(".hdr"), path.with_name(path.name + ".hdr")]
+    return [name for name in dict.fromkeys(names) if name.is_file()]
+
+
+def _read_with(source: Path) -> list[Path]:
+    """A file with what may be read with it; a GeoTIFF may have an ENVI header too."""
+    return [source, *partners(source, "envi"), *partners(source, "npz")]
 
 
 def is_product(folder: Path) -> bool:
@@ -113,24 +160,36 @@ def _reason(error: OSError) -> str:
     return REASONS.get(error.errno or 0, unknown)
 
 
-def _move_into_place(folder: Path, target: Path, overwrite: bool) -> None:
+def _move_into_place(folder: Path, target: Path, overwrite: bool, beside: tuple[Path, ...]) -> None:
     """First all bytes to the disk, then the names: after a power cut a name stands for a whole.
 
-    The old target goes before the new companions come, so that a kill in between leaves no mix of
-    the two; a single file replaces the old one in one step.
+    The old target goes first, and whatever belongs to it, before anything new comes, so that a
+    kill in between leaves no mix of the two; a single file replaces a single one in one step.
     """
     made = sorted(folder.iterdir(), key=lambda path: (path.name == target.name, path.name))
+    new = {path: target.with_name(path.name) for path in made}
+    for place in (*new.values(), *beside):
+        refuse_existing(place, overwrite)
     for path in made:
-        refuse_existing(target.with_name(path.name), overwrite)
         _to_disk(path)
-    if target.is_dir() or (len(made) > 1 and target.exists()):
-        target.replace(folder / ".replaced")
-    for path in made:
-        place = target.with_name(path.name)
-        if place.is_dir():
-            shutil.rmtree(place)
-        path.replace(place)
+    kept = {place.with_name(place.name + suffix) for place in new.values() for suffix in COMPANIONS}
+    others = sorted({*new.values(), *beside, *kept} - {target})
+    old = [place for place in (target, *others) if os.path.lexists(place)]
+    if old == [target] and len(new) == 1 and not target.is_dir():
+        old = []
+    aside = folder / ".replaced"
+    aside.mkdir()
+    _rename([*((place, aside / place.name) for place in old), *new.items()])
     _to_disk(target.parent)
-    written = {path.name for path in made}
-    for stale in {name + suffix for name in written for suffix in COMPANIONS} - written:
-        target.with_name(stale).unlink(missing_ok=True)
+
+
+def _rename(moves: list[tuple[Path, Path]]) -> None:
+    """All of them, or none: when one fails, those before it are taken back."""
+    try:
+        for source, place in moves:
+            source.replace(place)
+    except BaseException:
+        for source, place in reversed(moves):
+            if not os.path.lexists(source):
+                place.replace(source)
+        raise

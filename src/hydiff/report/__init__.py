@@ -42,6 +42,10 @@ def write(
     io.staging.refuse_existing(output, overwrite)
     record = read_record(path)
     given = source_of(record, path) if source is None else Path(source)
+    told = provenance.beside(path)
+    told.remove(provenance.report_path(path))
+    read = [path, given, None if truth is None else Path(truth), *told]
+    io.staging.refuse_inputs([output], read)
     before = cube if given is None else same_shape(io.read(given, var=var), cube)
     found = look(cube, before, path)
     clean = None if truth is None else same_shape(io.read(truth, var=var), cube)

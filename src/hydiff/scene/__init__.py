@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hydiff import io, provenance
+from hydiff.auto.bars import promise, warning
 from hydiff.checkpoint import fingerprint
 from hydiff.cluster import Run, in_turn
 from hydiff.cube import Bools
@@ -157,13 +158,24 @@ def _out_of_reach(order: Order) -> str:
 
 
 def _expected(markers: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """What the tiles expect, each by the number of its entries."""
-    told = [(m["expected"], m["entries"]) for m in markers if m["expected"] and m["entries"]]
+    """What the tiles expect, each by the number of its entries; none without error bars."""
+    told = [m for m in markers if m.get("expected") and m["entries"]]
     if not told:
         return {}
-    names = [name for name in told[0][0] if all(name in scores for scores, _ in told)]
-    entries = [n for _, n in told]
-    return {n: float(np.average([scores[n] for scores, _ in told], weights=entries)) for n in names}
+    names = [n for n in told[0]["expected"] if all(n in m["expected"] for m in told)]
+    return {name: _mean([m["expected"][name] for m in told], told) for name in names}
+
+
+def _mean(figures: Sequence[float], markers: Sequence[Mapping[str, Any]]) -> float:
+    return float(np.average(figures, weights=[m["entries"] for m in markers]))
+
+
+def _promises(markers: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What a user should know before trusting the fill."""
+    expected = _expected(markers)
+    told = [m for m in markers if m.get("expected") and m["entries"]]
+    doubtful = _mean([m["doubtful"] for m in told], told) if told else 0.0
+    return [promise(expected)] * bool(expected) + [warning(doubtful)] * bool(doubtful)
 
 
 def _notes(
@@ -178,5 +190,5 @@ def _notes(
         n for n in (markers[0]["notes"] if markers else []) if all(n in m["notes"] for m in markers)
     ]
     told = [f"{tiled['filled']} of {tiled['of']} tiles had gaps; one recipe for all of them"]
-    told += [note for note in (*decisions, *common) if note not in told]
+    told += [note for note in (*decisions, *common, *_promises(markers)) if note not in told]
     return [*told, *(f"{n} filled entries {how}" for how, n in changed.items())]

@@ -136,7 +136,7 @@ def write(
 ) -> list[Path]:
     """The cube and its companions, all or nothing."""
     bands = cube.bands
-    with io.staged(output, overwrite=overwrite) as folder:
+    with io.staged(output, overwrite=overwrite, beside=provenance.beside(output)) as folder:
         made = io.write_into(cube, folder / output.name)
         groups = (slice(b, min(b + 8, bands)) for b in range(0, bands, 8))
         planes = (filled.get(group, *everything(cube.shape)) for group in groups)

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hydiff import auto, problem
+from hydiff.auto.classes import band_spread
 from hydiff.cube import Bools, Cube, Floats, Scale, detector_scale
-from hydiff.methods import METHODS, choose
+from hydiff.methods import choose
 from hydiff.order import Order
-from hydiff.run import Common, Job
+from hydiff.run import Common, Extent, Job, modelled
 from hydiff.scene import ledger
 from hydiff.scene.plan import SIZES, Limits, Scene, area, base, cost, opened, window
 from hydiff.subspace import Subspace
@@ -61,25 +62,27 @@ def _decide(scene: Scene, order: Order, bounds: Limits) -> Decided:
     good = cube.good_bands
     sigma_y = problem.sigma_per_band(order.sigma_y, cube)
     sample = spread_over(scene.planned, SAMPLES)
-    scale = detector_scale(*_pooled(scene, sample), good, cube.detectors)
+    pixels, known = _pooled(scene, sample)
+    scale = detector_scale(pixels, known, good, cube.detectors)
     fitted = good & scene.seen.some()
     sigmas, notes, spectra = [], [], []
     components = getattr(chosen.settings if chosen else choose("smooth").settings, "components", 0)
     by_smooth = chosen is None or chosen.name == "smooth"
-    pixels = sum(area(t.window) for t in sample)
+    every = -(-sum(area(t.window) for t in sample) // SAMPLE_PIXELS)
     for tile in sample:
-        part, known, _ = _part(scene, tile)
-        y = np.where(known, scale.to_unit(np.asarray(part.values, dtype=np.float64)), 0.0)
-        sigma, told = problem.unit_sigma(sigma_y, y, known, good, scale)
-        if chosen is not None and chosen.name in METHODS and not METHODS[chosen.name].noise:
-            sigma = np.zeros_like(sigma)
+        part, seen, _ = _part(scene, tile)
+        y = np.where(seen, scale.to_unit(np.asarray(part.values, dtype=np.float64)), 0.0)
+        sigma, told = problem.unit_sigma(sigma_y, y, seen, good, scale)
+        if chosen is not None:
+            sigma, more = modelled(chosen, sigma)
+            told = [*told, *more]
         sigmas.append(sigma)
         notes += [note for note in told if note not in notes]
         if by_smooth:
             from hydiff.methods import smooth
 
-            complete = smooth.spectra(y[fitted], known[fitted], sigma[fitted])
-            spectra.append(complete[:, :: -(-pixels // SAMPLE_PIXELS)])
+            complete = smooth.spectra(y[fitted], seen[fitted], sigma[fitted])
+            spectra.append(complete[:, ::every])
     sigma = np.median(sigmas, axis=0) if sigmas else np.zeros(cube.bands)
     space = None
     if by_smooth and sum(part.shape[1] for part in spectra) > components:
@@ -88,6 +91,8 @@ def _decide(scene: Scene, order: Order, bounds: Limits) -> Decided:
         pooled = np.concatenate(spectra, axis=1)
         space = subspace.fit(pooled, np.ones(pooled.shape, bool), components)
     recipe = None if order.recipe is None else dict(order.recipe)
+    if recipe is not None:
+        notes.append(auto.ELSEWHERE)
     if chosen is None and recipe is None and sample:
         windows = [auto.Window(*_part(scene, tile)) for tile in sample]
         largest = max(area(t.window) for t in sample)
@@ -98,7 +103,7 @@ def _decide(scene: Scene, order: Order, bounds: Limits) -> Decided:
         )
     if order.prior:
         notes.append(f"tiles started from one network, trained on the scene: {order.prior} updates")
-    common = Common(scale, fitted, space)
+    common = Common(scale, fitted, space, _extent(pixels, known, good))
     return Decided(recipe, (sigma * scale.spans).tolist(), common, notes)
 
 
@@ -120,14 +125,21 @@ def _pooled(scene: Scene, sample: Sequence[Tile]) -> tuple[Floats, Bools]:
     return values, seen
 
 
+def _extent(pixels: Floats, known: Bools, good: Bools) -> Extent:
+    told = pixels[known & good[:, None, None]]
+    peak = float(np.ptp(told)) if len(told) else 0.0
+    return Extent(band_spread(Cube(pixels), known), peak)
+
+
 def _whole(scene: Scene) -> Tile:
     rows, cols = (slice(0, min(n, SIZES[0])) for n in scene.cube.shape[1:])
     return Tile(0, (rows, cols), (rows, cols))
 
 
 def _as_json(decided: Decided) -> dict[str, Any]:
-    scale, bands, space, _ = decided.common
+    scale, bands, space, extent, _ = decided.common
     return {
+        "extent": None if extent is None else [extent.spread.tolist(), extent.peak],
         "recipe": decided.recipe,
         "sigma_y": decided.sigma_y,
         "scale": [np.asarray(end).tolist() for end in scale],
@@ -143,7 +155,10 @@ def _from_json(told: Mapping[str, Any]) -> Decided:
     if told["space"] is not None:
         mean, basis, variance, noise = told["space"]
         space = Subspace(np.asarray(mean), np.asarray(basis), np.asarray(variance), float(noise))
-    common = Common(Scale(low, high), np.asarray(told["bands"], bool), space)
+    extent = None
+    if told["extent"] is not None:
+        extent = Extent(np.asarray(told["extent"][0]), told["extent"][1])
+    common = Common(Scale(low, high), np.asarray(told["bands"], bool), space, extent)
     return Decided(told["recipe"], told["sigma_y"], common, told["notes"])
 
 

@@ -110,7 +110,7 @@ def _fill(
                 recipe=decided.recipe,
                 max_error=order.max_error,
             )
-            yield _kept(part, blend, part.target & ~decision.hopeless, decision.expected)
+            yield _kept(part, blend, part.target & ~decision.hopeless, decision)
     else:
         for part, found in zip(parts, _estimates(parts, order, decided), strict=True):
             yield _kept(part, found, part.target)
@@ -123,11 +123,11 @@ def _estimates(parts: Sequence[Part], order: Order, decided: Decided) -> list[Es
         part = parts[0]
         return [estimate(part.cube, part.seen, chosen, decided.sigma_y, part.job)]
     runs = [estimating(p.cube, p.seen, chosen, decided.sigma_y, p.job) for p in parts]
-    return estimates(runs, order.deterministic)
+    return estimates(runs, order.device, order.deterministic)
 
 
 def _kept(
-    part: Part, found: Estimate, told: Bools, expected: dict[str, float] | None = None
+    part: Part, found: Estimate, told: Bools, decision: auto.Decision | None = None
 ) -> tuple[Array, dict[str, Any]]:
     """(1 or 2, bands, n): the estimate of the gaps' pixels in the support, then its error bars;
     NaN where nothing is to fill or nothing can be told.  told: what of the target is filled."""
@@ -137,5 +137,7 @@ def _kept(
     kept = np.stack([np.where(told, layer, np.nan)[:, rows, cols][:, gaps] for layer in layers])
     entries = int(np.isfinite(kept[0]).sum())
     complete = entries == int(part.target.sum())
-    marks = {"entries": entries, "complete": complete, "bars": len(layers) == 2}
-    return kept, marks | {"notes": found.notes, "expected": expected}
+    marks: dict[str, Any] = {"entries": entries, "complete": complete, "bars": len(layers) == 2}
+    if decision is not None:
+        marks |= {"expected": decision.expected, "doubtful": decision.doubtful}
+    return kept, marks | {"notes": found.notes}
