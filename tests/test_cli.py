@@ -421,3 +421,30 @@ def test_the_demo_writes_what_it_names(tmp_path):
     named = [tmp_path / line.split()[1] for line in done.stdout.splitlines()[-5:]]
     assert all(path.stat().st_size > 100 for path in {*named, *stale})
     assert "MPSNR" in done.stdout
+
+
+LEFT_BEHIND = """
+import asyncio, gc, logging, sys
+from hydiff import cli
+if sys.argv[1] == "filtered":
+    logging.getLogger("asyncio").addFilter(cli._matters)
+loop = asyncio.new_event_loop()
+task = loop.create_task(asyncio.sleep(9))
+loop.call_soon(loop.stop)
+loop.run_forever()
+loop._ready.clear(); loop._scheduled.clear()
+del task
+gc.collect()
+loop.call_exception_handler({"message": "something else"})
+"""
+
+
+def test_tasks_that_a_library_left_behind_are_not_told_of():
+    plain, filtered = (
+        subprocess.run(
+            [sys.executable, "-c", LEFT_BEHIND, how], capture_output=True, text=True, check=True
+        ).stderr
+        for how in ("plain", "filtered")
+    )
+    assert "pending" in plain and "something else" in plain
+    assert "pending" not in filtered and "something else" in filtered

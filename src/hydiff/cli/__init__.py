@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 an error of ours, 2 something to correct in the input, 130
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import Annotated
 
@@ -57,6 +58,7 @@ for command in COMMANDS:
 
 def main() -> None:
     """Run `hydiff`; errors that a user can act on become one line and exit code 2."""
+    logging.getLogger("asyncio").addFilter(_matters)
     try:
         limited.run(app) if limited.is_limited() else app()
     except errors.HydiffError as error:
@@ -75,6 +77,11 @@ def main() -> None:
                 "hydiff: interrupted; what was finished stays, and --resume goes on from there"
             )
         raise
+
+
+def _matters(record: logging.LogRecord) -> bool:
+    """Not what zarr leaves behind of other chunks where one is damaged; asyncio tells of each."""
+    return "Task was destroyed but it is pending" not in record.getMessage()
 
 
 @app.callback()
