@@ -73,9 +73,7 @@ def main() -> None:
         sys.exit(2)
     except SystemExit as done:
         if done.code == INTERRUPTED:  # typer's own way to end on Ctrl-C says nothing
-            err.print(
-                "hydiff: interrupted; what was finished stays, and --resume goes on from there"
-            )
+            err.print("hydiff: interrupted; what was finished stays, and a fill can --resume")
         raise
 
 
