@@ -6,7 +6,7 @@
 # PART   alone    what is about time, one run after the other
 #        scenes   tiles: a scene's own prior, three sizes; alone, too
 #        default  the default fill; rivals: the network by itself
-#        paper    the paper's tables: peers, ablations, noise; rest: what of them takes longest
+#        paper    the paper's tables: peers, ablations, noise; rest: peers set anew, a stand-in
 #        trials   what the default fill sees of its candidates
 #
 # One after the other; those joined by + side by side: "scenes paper+trials".
@@ -57,30 +57,28 @@ bench() {  # TABLE [OPTION]...
 with() { local option="$1"; shift; printf -- "--$option %s " "$@"; }  # an option many times
 
 on_cores() {  # FIRST-LAST: this lane, and whatever it starts, where there are so many
-    command -v taskset > /dev/null && (( $(nproc) > ${1#*-} )) && taskset -cp "$1" "$BASHPID" > /dev/null
+    command -v taskset > /dev/null && (( $(nproc --all) > ${1#*-} )) && taskset -cp "$1" "$BASHPID" > /dev/null
 }
 
+small="chikusei_36 paris_hyperion_72 enmap_potsdam_64x96"  # on which the slowest peers are run
 paper() {
-    (   lane offline; bench offline ) &
-    (   lane alpha; bench alpha; bench noiseless --method hydiff-ei ) &
-    (   lane widths; bench widths --method hydiff-ei; bench dead-columns --method hydiff-ei
-        bench emit --method hydiff-ei; bench use --method hydiff-ei; bench noisy --method hydiff-ei ) &
-    (   lane equivariant; bench transforms; bench ei-ablation ) &
-    (   lane r-dlrhyin; bench emit $(with scene chikusei_36) --method r-dlrhyin
-        bench noiseless --method r-dlrhyin ) &
-    (   lane share; bench emit --scene chikusei_36 --method share; bench noiseless --method share ) &
-    (   lane dds2m; bench noisy --method dds2m; bench emit --method dds2m ) &
-    (   lane images; bench emit $(with scene chikusei_36 paris_hyperion_72 enmap_potsdam_64x96) --method dhp
-        bench noisy $(with scene chikusei_36 paris_hyperion_72) $(with mask published-2 published-4) --method dhp
-        bench emit --method dhp; bench noisy --method dhp ) &
+    (   lane equivariant; bench ei-ablation; bench noisy --method hydiff-ei ) &
+    (   lane own; for table in alpha transforms widths dead-columns emit use noiseless; do
+            bench $table --method hydiff-ei
+        done ) &
+    (   lane images; for table in noiseless emit use; do bench $table --method dhp; done
+        bench noisy $(with scene $small) --method dhp; bench noisy --method dhp ) &
+    (   lane dds2m; for table in noiseless emit use noisy; do bench $table --method dds2m; done ) &
+    (   lane share; for table in noiseless emit; do bench $table --method share; done
+        bench noisy --sigma 0.1 --method share; bench noisy --method share ) &
+    (   lane share-use; bench use --method share ) &
+    (   lane r-dlrhyin; for table in noiseless emit use; do bench $table --method r-dlrhyin; done ) &
+    (   lane r-dlrhyin-noisy; bench noisy --method r-dlrhyin --beside 1 ) &
     wait
 }
-rest() {  # of the paper's tables: what takes longest
-    (   lane share; bench noiseless --method share; bench noisy --method share ) &
-    (   lane r-dlrhyin; bench noisy --method r-dlrhyin ) &
+rest() {  # of the paper's tables: peers set anew, and a stand-in
     (   lane tuned; bench noiseless --tuned $(with method dhp hir-diff) ) &
-    (   lane stand-in; bench noiseless --method hir-diff; bench noisy --method hir-diff
-        bench emit --method hir-diff; bench use --method hir-diff ) &
+    (   lane stand-in; for table in noiseless noisy emit use; do bench $table --method hir-diff; done ) &
     wait
 }
 trials() {  # what the default fill sees of its candidates, for foresight.py
@@ -119,7 +117,7 @@ rivals() {
 alone() {
     "$python" benchmarks/auto_time.py --budget fast normal --device cuda
     cp benchmarks/results/auto_time.csv "$OUT"
-    (   lane alone; bench time $(with method hydiff-ei dhp hir-diff) )
+    (   lane alone; bench offline; bench time $(with method hydiff-ei dhp hir-diff dds2m share r-dlrhyin) )
 }
 
 for part in $parts; do

@@ -22,7 +22,7 @@ ROWS = [
     {"handoff", "scene", "report"},
     {"api", "provenance", "simulate", "info", "order"},
     {"auto"},
-    {"run"},
+    {"run", "train_files"},
     {"methods", "train", "problem"},
     {"engine", "weights"},
     {"fused"},

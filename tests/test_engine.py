@@ -67,6 +67,30 @@ def test_a_step_is_the_step_of_adam():
         torch.testing.assert_close(net.weight.data[0], w, rtol=1e-12, atol=0)
 
 
+def test_a_term_beyond_the_objective_is_one_of_its_terms():
+    """Given as a value and a gradient, it moves the weights as if autograd had seen it."""
+    one, other = fit(), fit()
+
+    def seen(_):
+        x = one.network(Y)
+        return torch.stack([(x - Y).square().mean(), x.pow(3).sum()]), x
+
+    def data(_):
+        x = other.network(Y)
+        return (x - Y).square().mean()[None], x
+
+    def beyond(x):
+        assert not x.requires_grad
+        return x.pow(3).sum(), 3 * x.square()
+
+    for _ in range(3):
+        (whole, x), (split, z) = one.step(seen), other.step(data, beyond=beyond)
+        torch.testing.assert_close(split, whole)
+        torch.testing.assert_close(z, x)
+    for p, q in zip(weights(one), weights(other), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-6)
+
+
 def test_the_estimate_is_of_the_pass_that_gave_the_gradient():
     one = fit()
     before = one.network(Y).detach()
@@ -144,7 +168,7 @@ def test_randomness_of_another_device_is_refused_in_words():
 def test_auto_is_eager_on_a_cpu():
     one, other = fit(engine="auto"), fit(engine="eager")
     steps(one, 3), steps(other, 3)
-    assert same(weights(one), weights(other)) and not one.graphs
+    assert same(weights(one), weights(other)) and not one.recorded
 
 
 def counting(label, n):
@@ -220,12 +244,12 @@ def test_the_arithmetic_is_put_back():
 class TestOnAGPU:
     """Run these on a machine with one: `python -m pytest tests/test_engine.py -k GPU`."""
 
-    def steps(self, n, seed=0, resume=None, **settings):
+    def steps(self, n, seed=0, resume=None, method="hydiff-ei", **settings):
         place = torch.device("cuda")
         y = torch.rand(6, 40, 40, generator=seeded(seed)).to(place)
         observed = torch.ones(40, 40, dtype=torch.bool, device=place)
         observed[:, 10:15] = False
-        chosen = methods.choose("hydiff-ei", None, {"steps": n, "channels": 16, **settings})
+        chosen = methods.choose(method, None, {"steps": n, "channels": 16, **settings})
         rng = torch.Generator(place).manual_seed(seed)
         sigma = torch.zeros(6, device=place)
         given = (y * observed, observed, sigma, chosen.settings)
@@ -245,6 +269,12 @@ class TestOnAGPU:
     @pytest.mark.parametrize("engine", ["eager", "graph", "fused"])
     def test_deterministic_runs_give_the_same_bytes(self, engine):
         one, other = (self.last(self.steps(20, engine=engine)) for _ in range(2))
+        assert torch.equal(one, other)
+
+    @pytest.mark.parametrize("method", ["dhp", "r-dlrhyin", "dds2m", "share"])
+    def test_so_do_those_of_the_peers(self, method):
+        way = {"method": method} | ({"channels": 8} if method != "share" else {"memory": 8})
+        one, other = (self.last(self.steps(8, **way)) for _ in range(2))
         assert torch.equal(one, other)
 
     def first_losses(self, **way):
@@ -268,6 +298,21 @@ class TestOnAGPU:
         ways = ({"engine": e, "precision": "fp32"} for e in ("eager", "graph"))
         eager, graph = (self.last(self.steps(60, **way)) for way in ways)
         assert (eager - graph).square().mean().sqrt() < 0.05
+
+    def test_share_is_recorded_with_its_shifts_and_its_rate(self):
+        ways = ({"engine": e, "method": "share", "memory": 8} for e in ("eager", "graph"))
+        eager, graph = (self.last(self.steps(30, **way)) for way in ways)
+        assert (eager - graph).square().mean().sqrt() < 0.05
+
+    def test_a_term_between_two_recordings_counts(self):
+        """Pulled hard towards low rank, a replayed fit ends nearer to it, as an eager one does."""
+
+        def prior(weight):
+            way = {"method": "r-dlrhyin", "low_rank": weight, "eta": 1.0, "scales": 2}
+            *_, step = self.steps(60, **way)
+            return float(step.log["prior"]) / weight
+
+        assert prior(100.0) < 0.9 * prior(1e-6)
 
     def test_fits_side_by_side_are_what_they_are_alone(self):
         alone = [self.last(self.steps(12, seed)) for seed in range(3)]

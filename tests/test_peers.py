@@ -359,6 +359,23 @@ def test_share_uses_sure_when_there_is_noise(cube, observed):
     assert not torch.equal(one, other)
 
 
+def test_share_halves_the_same_way_when_it_must_be_deterministic():
+    x = torch.randn((1, 2, 4, 6, 2), generator=torch.Generator().manual_seed(0))
+    x.relu_().requires_grad_()  # half of it ties at 0, as in the network
+
+    def both():
+        y = share.halved(x)
+        (g,) = torch.autograd.grad(y.square().sum(), x)
+        return y, g
+
+    plain = both()
+    torch.use_deterministic_algorithms(True)
+    try:
+        torch.testing.assert_close(both(), plain)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 # HIR-Diff
 
 

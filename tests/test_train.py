@@ -26,7 +26,8 @@ from hydiff.errors import (
     ShapeMismatch,
     UnknownName,
 )
-from hydiff.train import Training, measurements, train, train_files
+from hydiff.train import Training, measurements, train
+from hydiff.train_files import train_files
 from hydiff.weights import load_weights, weights_of
 from test_cli import hydiff_
 
@@ -131,29 +132,30 @@ def test_refining_on_the_cube_itself_improves_the_fill(model):
 
 
 def test_an_update_is_one_adam_step_on_the_mean_of_equation_9():
-    """Written out by hand for two cubes of different size, one of them not square."""
-    settings = replace(TINY, batch=2, seed=3, ei_weight=0.7, steps=100)
-    cubes = [damaged(0, 16, 16), damaged(1, 12, 18)]
+    """Written out by hand for three cubes, two of them of one size, the other not square."""
+    settings = replace(TINY, batch=3, seed=3, ei_weight=0.7, steps=100)
+    cubes = [damaged(0, 16, 16), damaged(1, 12, 18), damaged(2, 16, 16)]
     f = network.build(6, channels=4, scales=2, seed=3)
     adam = torch.optim.Adam(f.parameters(), lr=settings.lr)
     rng = torch.Generator().manual_seed(3)
     dice = Fit(f, lr=1.0, rng=rng).dice
     t = int(torch.randint(1, 101, (), generator=dice))
     total = 0.0
-    for i in np.random.default_rng([3, 0]).permutation(2):
+    for i in np.random.default_rng([3, 0]).permutation(3):
         item = measurements([cubes[i]], settings)[0]
         (g,) = transforms.draw("rotation", item.y.shape, dice)
         x = f(item.y)
         seen = item.observed.expand_as(x)
         data = (item.y - x)[seen].square().mean()
         ei = losses.equivariance(f, x, item.observed, None, [g], item.inside, rng)
-        total = total + (linear_alpha_bar(100)[t].item() * data + 0.7 * ei) / 2
+        total = total + (linear_alpha_bar(100)[t].item() * data + 0.7 * ei) / 3
     total.backward()
     adam.step()
     step = next(train(cubes, settings))
     assert torch.isclose(step.log["loss"], total, rtol=1e-5)
     for name, weight in weights_of(step.state()).items():
-        torch.testing.assert_close(weight, f.state_dict()[name], rtol=1e-3, atol=1e-5)
+        if not name.endswith(".0.bias"):  # in front of a normalisation: a gradient of rounding
+            torch.testing.assert_close(weight, f.state_dict()[name], rtol=1e-3, atol=1e-5)
 
 
 def test_every_epoch_takes_every_item_once():
@@ -399,7 +401,9 @@ def test_existing_files_are_refused_before_the_work(files, tmp_path):
 
 
 def test_weights_that_are_no_longer_finite_are_not_written(files, tmp_path, monkeypatch):
-    monkeypatch.setattr("hydiff.train.weights_of", lambda _: {"w": torch.tensor([1.0, torch.inf])})
+    monkeypatch.setattr(
+        "hydiff.train_files.weights_of", lambda _: {"w": torch.tensor([1.0, torch.inf])}
+    )
     with pytest.raises(BadValue, match="no longer finite"):
         train_files(files, tmp_path / "m.safetensors", TINY, epochs=1)
     assert not list(tmp_path.iterdir())

@@ -17,7 +17,7 @@ import importlib.util
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Generator, Tensor, nn
@@ -33,7 +33,17 @@ MOST_GRAPHS = 8  # variants of a step worth recording
 MOST_BESIDE = 8  # fits at a time: each takes four of the 32 streams that torch has
 
 Objective = Callable[[Any], tuple[Tensor, Tensor]]  # variant → (terms of the loss, estimate)
+Beyond = Callable[[Tensor], tuple[Tensor, Tensor]]  # estimate → (a further term, its gradient)
 T = TypeVar("T")
+
+
+class Recording(NamedTuple):
+    """A step as CUDA graphs, and the tensors that they write and read."""
+
+    graphs: list[torch.cuda.CUDAGraph]  # all of it; or up to the estimate, and from there
+    losses: Tensor
+    estimate: Tensor
+    pull: Tensor | None  # gradient of the term that is computed between the two
 
 
 def choose(
@@ -101,7 +111,7 @@ class Fit:
         self.adam = torch.optim.Adam(
             network.parameters(), lr=lr, capturable=self.graphed, fused=True
         )
-        self.graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, Tensor, Tensor]] = {}
+        self.recorded: dict[Hashable, Recording] = {}
         self.warm = 0  # eager steps taken in this process
 
     @property
@@ -112,20 +122,29 @@ class Fit:
             torch.cuda.get_device_name(self.rng.device) if gpu else "CPU"
         )
 
-    def step(self, objective: Objective, variant: Hashable = None) -> tuple[Tensor, Tensor]:
+    def step(
+        self, objective: Objective, variant: Hashable = None, beyond: Beyond | None = None
+    ) -> tuple[Tensor, Tensor]:
         """One Adam step on the sum of the terms of `objective(variant)`; the terms, the estimate.
 
         The objective reads tensors that stay in place; whatever else changes from step to step
         must be in `variant`, for a recorded step is replayed as it was.
+        beyond: one more term of the loss, of the estimate, that cannot be recorded: it is computed
+        anew at every step, and is the last of the terms.
         """
-        known = variant in self.graphs
+        known = variant in self.recorded
         if not self.graphed or self.warm < WARM_UP or (not known and self._is_full()):
             self.warm += 1
-            return self._eager(objective, variant)
+            return self._eager(objective, variant, beyond)
         if not known:
-            self._record(objective, variant)
-        graph, losses, estimate = self.graphs[variant]
-        graph.replay()
+            self._record(objective, variant, beyond)
+        graphs, losses, estimate, pull = self.recorded[variant]
+        graphs[0].replay()
+        if beyond is not None and pull is not None:
+            term, gradient = beyond(estimate)
+            pull.copy_(gradient)
+            losses = torch.cat([losses, term[None]])
+            graphs[1].replay()
         return losses, estimate
 
     def set_rate(self, lr: float) -> None:
@@ -133,44 +152,61 @@ class Fit:
         for group in self.adam.param_groups:
             group["lr"].fill_(lr)
 
-    def _descend(self, objective: Objective, variant: Hashable) -> tuple[Tensor, Tensor]:
+    def _ahead(self, objective: Objective, variant: Hashable) -> tuple[Tensor, Tensor]:
+        """The first half of a step: the terms and the estimate, for which gradients are known."""
         self.adam.zero_grad(set_to_none=True)
         with arithmetic(self.precision):
-            losses, estimate = objective(variant)
-            losses.sum().backward()  # type: ignore[no-untyped-call]
+            return objective(variant)
+
+    def _back(self, losses: Tensor, estimate: Tensor, pull: Tensor | None) -> None:
+        """The second half: gradients, those of a further term among them, and the descent."""
+        with arithmetic(self.precision):
+            if pull is None:
+                losses.sum().backward()  # type: ignore[no-untyped-call]
+            else:
+                torch.autograd.backward([losses.sum(), estimate], [None, pull])
         if self.fused is not None:
             self.fused.gather()
         self.adam.step()
         if self.fused is not None:
             self.fused.refresh()
-        return losses.detach(), estimate.detach()
 
-    def _eager(self, objective: Objective, variant: Hashable) -> tuple[Tensor, Tensor]:
+    def _eager(
+        self, objective: Objective, variant: Hashable, beyond: Beyond | None
+    ) -> tuple[Tensor, Tensor]:
         """Eager; before a recording in the stream of the recording, as torch needs it to be."""
         with _within(self.stream):
-            return self._descend(objective, variant)
+            losses, estimate = self._ahead(objective, variant)
+            if beyond is None:
+                self._back(losses, estimate, None)
+                return losses.detach(), estimate.detach()
+            term, gradient = beyond(estimate.detach())
+            self._back(losses, estimate, gradient)
+            return torch.cat([losses.detach(), term[None]]), estimate.detach()
 
     def _is_full(self) -> bool:
-        return len(self.graphs) >= MOST_GRAPHS
+        return len(self.recorded) >= MOST_GRAPHS
 
-    def _record(self, objective: Objective, variant: Hashable) -> None:
-        # What torch.cuda.graph does, but for emptying the cache and collecting garbage first,
-        # which takes longer than all the rest when many small fits are recorded.
+    def _record(self, objective: Objective, variant: Hashable, beyond: Beyond | None) -> None:
+        pool = next(iter(self.recorded.values())).graphs[0].pool() if self.recorded else None
+        with RECORDING, _no_garbage_collection(), _within(self.stream):
+            graph = self._graph()
+            with _recording(graph, pool):
+                losses, estimate = self._ahead(objective, variant)
+                if beyond is None:
+                    self._back(losses, estimate, None)
+            graphs, pull = [graph], None
+            if beyond is not None:
+                pull = torch.empty_like(estimate)
+                graphs.append(self._graph())
+                with _recording(graphs[1], graph.pool()):
+                    self._back(losses, estimate, pull)
+        self.recorded[variant] = Recording(graphs, losses.detach(), estimate.detach(), pull)
+
+    def _graph(self) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.rng)
-        self.adam.zero_grad(set_to_none=True)
-        shared = next(iter(self.graphs.values()))[0].pool() if self.graphs else None
-        with RECORDING, _no_garbage_collection(), _within(self.stream):
-            # thread_local: other threads may fit other cubes on this GPU meanwhile
-            graph.capture_begin(pool=shared, capture_error_mode="thread_local")
-            try:
-                losses, estimate = self._descend(objective, variant)
-            except BaseException:
-                with suppress(RuntimeError):  # what broke it is what should be told
-                    graph.capture_end()
-                raise
-            graph.capture_end()
-        self.graphs[variant] = (graph, losses, estimate)
+        return graph
 
     def state(self) -> dict[str, Tensor]:
         """Weights, statistics, moments and randomness: all a later process needs to go on."""
@@ -265,6 +301,24 @@ def _within(stream: Any) -> Iterator[None]:
     with torch.cuda.stream(stream):
         yield
     current.wait_stream(stream)
+
+
+@contextmanager
+def _recording(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
+    """Record into a graph what is launched in the current stream.
+
+    What torch.cuda.graph does, but for emptying the cache and collecting garbage first, which
+    takes longer than all the rest when many small fits are recorded.
+    """
+    # thread_local: other threads may fit other cubes on this GPU meanwhile
+    graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+    try:
+        yield
+    except BaseException:
+        with suppress(RuntimeError):  # what broke it is what should be told
+            graph.capture_end()
+        raise
+    graph.capture_end()
 
 
 @contextmanager

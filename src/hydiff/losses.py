@@ -6,7 +6,7 @@ Tensors are (B, C, H, W); `where` is bool and broadcastable: the entries that co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from torch import Generator, Tensor
 
@@ -55,6 +55,38 @@ def mean_square(difference: Tensor, where: Tensor | None) -> Tensor:
     return (difference.square() * where).sum() / where.sum().clamp_min(1)
 
 
+class Turned(NamedTuple):
+    """T_g x̂, what is measured of it, and where it counts."""
+
+    x: Tensor
+    again: Tensor  # M T_g x̂ + n
+    real: Tensor | None  # bool, False where T_g brings in padding; None: everywhere
+    weight: float | Tensor  # w_g
+
+    def miss(self, answer: Tensor) -> Tensor:
+        """w_g mean (T_g x̂ - f(M T_g x̂ + n))², given f's answer."""
+        return self.weight * mean_square(self.x - answer, self.real)
+
+
+def turned(
+    g: Transform | Warp,
+    x0_hat: Tensor,
+    observed: Tensor,
+    sigma_y: Tensor | None,
+    inside: Tensor | None,
+    rng: Generator,
+) -> Turned:
+    """What f is asked about one transform.  T_g never acts on the mask; n is fresh noise of std
+    sigma_y on the re-measured entries (none when it is None).  `inside` is False in the padding of
+    a non-square cube (None: it is square): what T_g brings in from there counts as missing.
+    """
+    x_g, real, seen = g(x0_hat), None, observed
+    if inside is not None:  # an interpolated pixel is real when all it is mixed from is
+        real = ((g(inside.to(x0_hat.dtype)) - 1).abs() < 1e-4) & inside
+        seen = observed & real
+    return Turned(x_g, remeasure(x_g, seen, sigma_y, rng), real, g.weight)
+
+
 def equivariance(
     f: Network,
     x0_hat: Tensor,
@@ -66,19 +98,12 @@ def equivariance(
 ) -> Tensor:
     """Σ_g w_g mean (T_g x̂ - f(M T_g x̂ + n))²: re-measured through M, T_g x̂ must come back (Eq. 5).
 
-    Gradients flow through both branches; T_g never acts on the mask; n is fresh noise of std
-    sigma_y on the re-measured entries (none when it is None).  `inside` is False in the padding of
-    a non-square cube (None: it is square): what T_g brings in from there counts as missing.
+    Gradients flow through both branches.  For all else see `turned`.
     """
     total = x0_hat.new_zeros(())
     for g in transforms:
-        x_g = g(x0_hat)
-        real, seen = None, observed
-        if inside is not None:  # an interpolated pixel is real when all it is mixed from is
-            real = ((g(inside.to(x0_hat.dtype)) - 1).abs() < 1e-4) & inside
-            seen = observed & real
-        again = remeasure(x_g, seen, sigma_y, rng)
-        total = total + g.weight * mean_square(x_g - f(again), real)
+        asked = turned(g, x0_hat, observed, sigma_y, inside, rng)
+        total = total + asked.miss(f(asked.again))
     return total
 
 

@@ -4,48 +4,31 @@ Each update takes a batch of measurements y = M x + n, draws one step t of the d
 descends once on Eq. 9, its data term over the observed entries only: y is 0 in the gaps, and a
 term over all entries would train the network to leave them so.
 
-The paper trains for 20000 epochs over 300 samples in batches of 5: 1.2 million updates.  Here a
-budget in minutes or epochs decides, and the model card says what was spent.
+The paper trains for 20000 epochs over 300 samples in batches of 5: 1.2 million updates.  Here the
+caller decides (`train_files`: by a budget), and the model card says what was spent.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hydiff import io, losses, mask, network, transforms
-from hydiff.checkpoint import Checkpoint, fingerprint, history_of
+from hydiff import losses, mask, network, transforms
 from hydiff.cube import Array, Bools, Cube, unit_scale
 from hydiff.diffusion import linear_alpha_bar
 from hydiff.engine import Fit
-from hydiff.errors import (
-    BadValue,
-    NothingObserved,
-    OutputError,
-    ShapeMismatch,
-    UnknownName,
-    memory_told,
-)
-from hydiff.io.staging import refuse_existing
+from hydiff.errors import BadValue, NothingObserved, ShapeMismatch, UnknownName
 from hydiff.result import Step
 from hydiff.transforms import Warp
-from hydiff.versions import versions
-from hydiff.weights import LAYOUT, History, Tensors, beside, save_weights, weights_of
+from hydiff.weights import Tensors
 
-MINUTES = 10.0  # the budget when none is given
 REST = 0.1  # of a crop: what may stay unused at a cube's edge
-
-Progress = Callable[[Step, float], Any] | None  # an update, and the share of the budget it ends
 
 
 @dataclass(frozen=True)
@@ -198,21 +181,17 @@ def updates(
     alpha_bar = linear_alpha_bar(settings.steps, settings.beta_start, settings.beta_end)
     places: dict[Place, Slot] = {}
     weight, parts = torch.zeros((), device=device), torch.zeros(2, device=device)
+    if device.type == "cuda":  # from pinned memory they travel while the last update runs
+        items = [Item._make(None if v is None else v.pin_memory() for v in one) for one in items]
 
     def objective(variant: tuple[tuple[Place, int], ...]) -> tuple[Tensor, Tensor]:
-        """The mean of Eq. 9 over a batch.
-
-        With the implied ε_0 and target y the data term is ᾱ_t mean (y - f(y))².
-        """
-        total = torch.zeros_like(parts)
-        for place, n in variant:
-            (y, observed, inside, sigma_y), warps = places[place]
-            x0_hat = fit.f(y)
-            data = losses.mean_square(y - x0_hat, observed)
-            ei = losses.equivariance(fit.f, x0_hat, observed, sigma_y, warps[:n], inside, rng)
-            total = total + torch.stack([data, ei]) / len(variant)
-        parts.copy_(total.detach())
-        return torch.stack([weight * total[0], settings.ei_weight * total[1]]), x0_hat
+        found = [
+            _sums(fit.f, [(places[place], n) for place, n in alike], rng)
+            for alike in _by_shape(variant)
+        ]
+        mean = torch.stack([sums for sums, _ in found]).sum(0) / len(variant)
+        parts.copy_(mean.detach())
+        return torch.stack([weight * mean[0], settings.ei_weight * mean[1]]), found[-1][1]
 
     done = 0
     if resume is not None:
@@ -243,6 +222,42 @@ class Slot(NamedTuple):
     warps: list[Warp]
 
 
+def _by_shape(variant: Sequence[tuple[Place, int]]) -> list[list[tuple[Place, int]]]:
+    """The places of a batch, those of one image shape together: the network takes them at once."""
+    groups: dict[Hashable, list[tuple[Place, int]]] = {}
+    for place, n in variant:
+        groups.setdefault(place[1], []).append((place, n))
+    return list(groups.values())
+
+
+def _sums(
+    f: losses.Network, slots: Sequence[tuple[Slot, int]], rng: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Eq. 9 summed over images of one shape, (2,): data and equivariance; the last estimate.
+
+    With the implied ε_0 and target y the data term is ᾱ_t mean (y - f(y))², here without ᾱ_t.
+    """
+    items = [slot.item for slot, _ in slots]
+    estimates = _at_once(f, [item.y for item in items])
+    data = [
+        losses.mean_square(item.y - x, item.observed)
+        for item, x in zip(items, estimates, strict=True)
+    ]
+    asked = [
+        losses.turned(g, x, slot.item.observed, slot.item.sigma_y, slot.item.inside, rng)
+        for (slot, n), x in zip(slots, estimates, strict=True)
+        for g in slot.warps[:n]
+    ]
+    answers = _at_once(f, [one.again for one in asked])
+    ei = [one.miss(x) for one, x in zip(asked, answers, strict=True)]
+    return torch.stack([torch.stack(data).sum(), torch.stack(ei).sum()]), estimates[-1]
+
+
+def _at_once(f: losses.Network, images: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """f of each (1, C, S, S) in one pass: every image is normalised by itself."""
+    return f(torch.cat(list(images))).chunk(len(images))
+
+
 def _load(
     places: dict[Place, Slot], i: int, item: Item, settings: Training, fit: Fit
 ) -> tuple[Place, int]:
@@ -258,7 +273,7 @@ def _load(
     slot = places[place]
     for stays, new in zip(slot.item, item, strict=True):
         if stays is not None and new is not None:
-            stays.copy_(new)
+            stays.copy_(new, non_blocking=True)
     drawn = transforms.draw(settings.transform, item.y.shape, fit.dice, settings.n_transforms)
     for warp, g in zip(slot.warps, drawn, strict=False):
         warp.load(g)
@@ -269,130 +284,3 @@ def _batch(items: list[Item], settings: Training, epoch: int, i: int) -> list[It
     """The i-th batch of an epoch.  Its order follows from the seed, so a resumed run finds it."""
     order = np.random.default_rng([settings.seed, epoch]).permutation(len(items))
     return [items[k] for k in order[i * settings.batch : (i + 1) * settings.batch]]
-
-
-# ── files ────────────────────────────────────────────────────────────────────────────────────────
-
-
-def train_files(
-    paths: Sequence[str | Path],
-    output: str | Path,
-    settings: Training | None = None,
-    *,
-    minutes: float | None = None,
-    epochs: int | None = None,
-    nodata: float | None = None,
-    var: str | None = None,
-    device: torch.device | str = "cpu",
-    resume: bool = False,
-    overwrite: bool = False,
-    progress: Progress = None,
-) -> dict[str, Any]:
-    """Train on files; write OUTPUT, its model card OUTPUT.md and loss curve OUTPUT.png.
-
-    OUTPUT.training keeps the state, every half minute, and is removed at the end; `resume` goes
-    on from it, and the minutes before count.  Returns what the card tells.
-    """
-    settings, output = settings or Training(), Path(output)
-    share_of = _budget(minutes, epochs)
-    keep_at = beside(output, ".training")
-    _check_output(output, keep_at, resume=resume, overwrite=overwrite)
-    if output.resolve() in {Path(path).resolve() for path in paths}:
-        raise OutputError(f"{output} is one of the inputs; choose another name")
-    cubes = [io.read(path, var=var) for path in paths]
-    data = [_about(cube) for cube in cubes]
-    keep = Checkpoint(keep_at, fingerprint(data, asdict(settings), nodata, var))
-    state = keep.load() if resume else None
-    history: History = [] if state is None else history_of(state)
-    began = time.perf_counter() - (history[-1]["seconds"] if history else 0)
-    with memory_told(device, "take smaller crops (--crop 96) or fewer channels"):
-        items = measurements(cubes, settings, nodata=nodata)
-        for step in updates(items, settings, torch.device(device), state):
-            numbers = {k: float(v) for k, v in step.log.items()}
-            history.append({**numbers, "seconds": time.perf_counter() - began})
-            share = share_of(step.done / step.total, history[-1]["seconds"])
-            if progress is not None:
-                progress(step, share)
-            if share >= 1:
-                break
-            keep.offer(step, history)
-    assert step.state is not None
-    report = _report(settings, data, cubes[0], items, history, step)
-    save_weights(weights_of(step.state()), report, history, output, overwrite)
-    keep.remove()
-    return report | {"outputs": [str(output), *(str(beside(output, s)) for s in (".md", ".png"))]}
-
-
-def _budget(minutes: float | None, epochs: int | None) -> Callable[[float, float], float]:
-    """The share of the budget that is spent after some epochs and seconds."""
-    if minutes is not None and epochs is not None:
-        raise BadValue("a budget in minutes and one in epochs: give one of them")
-    for name, value in (("minutes", minutes), ("epochs", epochs)):
-        if value is not None and not 0 < value < math.inf:
-            raise BadValue(f"{name} = {value}: expected a number above 0")
-    if epochs is not None:
-        return lambda done, seconds: done / epochs
-    limit = 60 * (MINUTES if minutes is None else minutes)
-    return lambda done, seconds: seconds / limit
-
-
-def _check_output(output: Path, keep_at: Path, *, resume: bool, overwrite: bool) -> None:
-    """Refuse before the work what would be refused after it."""
-    for path in (output, beside(output, ".md"), beside(output, ".png")):
-        refuse_existing(path, overwrite)
-    if not output.parent.is_dir():
-        raise OutputError(f"{output.parent} is not a folder; create it first")
-    if keep_at.exists() and not (resume or overwrite):
-        raise OutputError(
-            f"{keep_at} holds an unfinished training; go on with --resume, "
-            "or start again with --overwrite"
-        )
-
-
-def _about(cube: Cube) -> dict[str, Any]:
-    assert cube.path is not None
-    with cube.path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"file": cube.path.name, "sha256": digest, "shape": list(cube.shape)}
-
-
-def _report(
-    settings: Training,
-    data: list[dict[str, Any]],
-    cube: Cube,
-    items: list[Item],
-    history: History,
-    step: Step,
-) -> dict[str, Any]:
-    """What the model card tells, JSON-able."""
-    tenth = max(1, len(history) // 10)
-    parts = {"first": history[:tenth], "last": history[-tenth:]}
-    nm = np.empty(0) if cube.wavelengths is None else cube.wavelengths[cube.good_bands]
-    nm = nm[np.isfinite(nm)]
-    seen = [_share(i.observed) / (1 if i.inside is None else _share(i.inside)) for i in items]
-    return {
-        "layout": LAYOUT,
-        "bands": items[0].y.shape[1],
-        "channels": settings.channels,
-        "scales": settings.scales,
-        "wavelengths": [float(nm.min()), float(nm.max())] if nm.size else None,
-        "wavelength_units": cube.wavelength_units,
-        "updates": step.done,
-        "epochs": round(step.done / step.total, 3),
-        "seconds": round(history[-1]["seconds"], 3),
-        "crops": len(items),
-        "missing": round(1 - float(np.mean(seen)), 4),
-        "losses": {part: _means(rows) for part, rows in parts.items()},
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "settings": asdict(settings),
-        "data": data,
-        "versions": versions("numpy", "torch", "safetensors"),
-    }
-
-
-def _share(where: Tensor) -> float:
-    return where.float().mean().item()
-
-
-def _means(rows: History) -> dict[str, float]:
-    return {k: float(np.mean([row[k] for row in rows])) for k in ("loss", "data", "ei")}

@@ -28,6 +28,7 @@ BAND = "band"  # instead of a noise level: one for each band
 BAND_RANGE = (0.02, 0.3)  # between which those are drawn, the same for every seed
 ESTIMATED = "estimated"  # the noise level is not told: a method estimates it
 OWN_KEYS = ("preset", "tuned", "offline", "budget", "noise")  # all others are the method's
+TRAINED = "trained by"  # begins the note on what was spent before the fill
 
 Level = float | str
 
@@ -190,7 +191,8 @@ def fill(group: Sequence[Damaged], device: str) -> list[Estimate]:
         changes, tried = map(list, zip(*tuned(group, device), strict=True))
     with tempfile.TemporaryDirectory() as folder:
         if first.own("offline"):
-            changes = [c | trained(first, Path(folder), device) for c in changes]
+            weights, told = trained(first, Path(folder), device)
+            changes, tried = [c | weights for c in changes], [told] * len(group)
         found = _filled(group, device, changes)
     return [
         replace(e, notes=(*e.notes, told)) if told else e
@@ -299,10 +301,12 @@ def _with(cell: Cell, candidate: Mapping[str, Any]) -> dict[str, Any]:
     return own | {k: v for k, v in candidate.items() if k != "steps" or k not in own}
 
 
-def trained(cell: Cell, folder: Path, device: str) -> dict[str, Any]:
-    """Settings that name a network trained offline on damaged crops of the bundled scene."""
+def trained(cell: Cell, folder: Path, device: str) -> tuple[dict[str, Any], str]:
+    """Settings that name a network trained offline on damaged crops of the bundled scene, and what
+    was spent on it."""
     from hydiff import io
-    from hydiff.train import Training, train_files
+    from hydiff.train import Training
+    from hydiff.train_files import train_files
 
     crops, minutes = (cell.own("offline")[k] for k in ("crops", "minutes"))
     paths = []
@@ -312,8 +316,9 @@ def trained(cell: Cell, folder: Path, device: str) -> dict[str, Any]:
     changes = {k: v for k, v in cell.changes.items() if k in ("channels", "scales")}
     settings = Training(crop=scenes.SPLIT // 2, **changes)
     output = folder / "model.safetensors"
-    train_files(paths, output, settings, minutes=minutes, device=torch_device(device))
-    return {"weights": str(output)}
+    card = train_files(paths, output, settings, minutes=minutes, device=torch_device(device))
+    told = f"{TRAINED} {card['updates']} updates in {card['seconds']:.0f} s"
+    return {"weights": str(output)}, told
 
 
 def machine(method: str, device: str) -> dict[str, Any]:

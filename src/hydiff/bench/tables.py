@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from hydiff.bench import scenes, statistics
-from hydiff.bench.cells import INPUT, Cell, Level, level_of
+from hydiff.bench.cells import INPUT, TRAINED, Cell, Level, level_of
 from hydiff.bench.published import PAPER
 from hydiff.bench.records import Row
 from hydiff.bench.suites import Suite, row_name
@@ -154,6 +154,7 @@ def _notes(name: str, suite: Suite, rows: Sequence[Row], quick: bool) -> list[st
             "is the time of all of them divided by their number, `peak MB` that of all."
         )
     notes += _limited(rows)
+    notes += _trained(rows)
     blind = sorted({row["method"] for row in rows if int(row["out_of_reach"] or 0)})
     if blind:
         told = ", ".join(blind)
@@ -181,6 +182,14 @@ def _limited(rows: Sequence[Row]) -> Iterator[str]:
             for name, s in fewer.items()
         )
         yield f"Run on a part of the cells, for their time: {told}."
+
+
+def _trained(rows: Sequence[Row]) -> Iterator[str]:
+    """What was spent on networks that were trained before."""
+    for row in rows:
+        for note in row["notes"].split("; "):
+            if note.startswith(TRAINED):
+                yield f"{row_name(cell_of(row))}: {note}."
 
 
 def ranking(name: str, rows: Sequence[Row], column: str = "all_mpsnr") -> list[str]:

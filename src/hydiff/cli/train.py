@@ -38,7 +38,8 @@ def train(
 
     from hydiff.methods import settings_from
     from hydiff.run import torch_device
-    from hydiff.train import Training, train_files
+    from hydiff.train import Training
+    from hydiff.train_files import train_files
 
     named = {"batch": batch, "crop": crop, "channels": channels, "seed": seed}
     settings = settings_from("train", Training, None, named | key_values(set_ or []))

@@ -17,7 +17,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Generator, Tensor
 
-from hydiff.engine import Fit
+from hydiff.engine import Beyond, Fit
 from hydiff.errors import BadValue
 from hydiff.layers import built
 from hydiff.network import SkipNet
@@ -115,9 +115,13 @@ def fit_prior(
     terms: Terms,
     rng: Generator,
     resume: Tensors | None,
-    engine: str,
+    engine: str = "auto",
+    beyond: Beyond | None = None,
 ) -> Iterator[Step]:
-    """Fit a Skip-Net of noise to the observed entries; yields its output at every step."""
+    """Fit a Skip-Net of noise to the observed entries; yields its output at every step.
+
+    beyond: a further term, of the output alone, that the engine cannot record.
+    """
     y, observed = masked(y, observed)
     bands = y.shape[1]
     network = built(lambda: SkipNet(bands, settings.channels, settings.scales), rng)
@@ -136,7 +140,7 @@ def fit_prior(
         return terms(x, y, observed), x
 
     for i in range(done + 1, settings.steps + 1):
-        losses, x = fit.step(objective)
+        losses, x = fit.step(objective, beyond=beyond)
         keep_past = settings.averaging if i > 1 else 0.0
         mean = keep_past * mean + (1 - keep_past) * x
         log = {name: term.clone() for name, term in zip(("data", "prior"), losses, strict=False)}

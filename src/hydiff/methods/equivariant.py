@@ -17,17 +17,22 @@ from hydiff.transforms import Transform, Warp
 Tensors = Mapping[str, Tensor]
 
 
-class Settings(Protocol):
+class Drawn(Protocol):
+    """Which transforms a step draws, and how many."""
+
+    @property
+    def transform(self) -> str: ...
+    @property
+    def n_transforms(self) -> int: ...
+
+
+class Settings(Drawn, Protocol):
     """The settings that all three have."""
 
     @property
     def lr(self) -> float: ...
     @property
     def ei_weight(self) -> float: ...
-    @property
-    def transform(self) -> str: ...
-    @property
-    def n_transforms(self) -> int: ...
     @property
     def channels(self) -> int: ...
     @property
@@ -133,7 +138,7 @@ def ei_term(
 class Draws:
     """The transforms of each step, in places that stay: a recorded step reads them there."""
 
-    def __init__(self, problem: Problem, settings: Settings) -> None:
+    def __init__(self, problem: Problem, settings: Drawn) -> None:
         self.shape, self.settings = problem.y.shape, settings
         self.warps = [
             Warp(settings.transform, self.shape, problem.y.device)

@@ -72,11 +72,16 @@ def r_dlrhyin(
     """
 
     def terms(x: Tensor, y: Tensor, observed: Tensor) -> Tensor:
-        data = F.huber_loss(x * observed, y, reduction="sum", delta=settings.delta)
-        return torch.stack([data, settings.low_rank * rank_surrogate(x[0], settings.eta)])
+        return F.huber_loss(x * observed, y, reduction="sum", delta=settings.delta)[None]
+
+    def low_rank(x: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            term = settings.low_rank * rank_surrogate(x[0], settings.eta)
+            return term.detach(), torch.autograd.grad(term, x)[0]
 
     # eigenvalues are solved for with a look at the host: no CUDA graph can hold that
-    return dhp.fit_prior(y, observed, settings, terms, rng, resume, engine="eager")
+    return dhp.fit_prior(y, observed, settings, terms, rng, resume, beyond=low_rank)
 
 
 def rank_surrogate(x: Tensor, eta: float) -> Tensor:

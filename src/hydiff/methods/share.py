@@ -31,7 +31,6 @@ from hydiff.layers import built, reflect_to_multiple
 from hydiff.methods import equivariant
 from hydiff.methods.dhp import Tensors
 from hydiff.result import Step
-from hydiff.transforms import Transform
 
 LEVELS = 4  # poolings of the U-Net
 RANK = 4  # the memory works on a fourth of the features
@@ -51,6 +50,7 @@ class Share:
     channels: int = 128  # depth of the 3-D U-Net, a multiple of 16
     memory: int = 256  # slots
     window: int = 6  # pixels
+    engine: str = "auto"  # how a step runs: auto | eager | graph
 
     PRESETS: ClassVar[dict[str, Share]]
 
@@ -89,29 +89,27 @@ def share(
     """
     problem = equivariant.prepare(y, observed, sigma_y, 0.0, rng)
     network = built(lambda: ShareNet(len(y), settings), rng)
-    # nearly every shift is a step of its own, and the rate changes: nothing a graph could replay
-    fit = Fit(network, lr=settings.lr, rng=rng, engine="eager")
+    rate = torch.tensor(settings.lr, device=y.device)
+    fit = Fit(network, lr=rate, rng=rng, engine=settings.engine)
     f, T, done = fit.f, settings.steps, 0
-    side = problem.y.shape[-1]
+    draws = equivariant.Draws(problem, settings)
     mean = torch.zeros_like(y)
 
-    def objective(drawn: tuple[Transform, ...]) -> tuple[Tensor, Tensor]:
+    def objective(n: int) -> tuple[Tensor, Tensor]:
         x0_hat = f(problem.y)
         if problem.sigma_y is None:
             data = losses.mean_square(x0_hat - problem.y, problem.observed)
         else:
             data = losses.sure(f, problem.y, x0_hat, problem.observed, problem.sigma_y, rng)
-        term = equivariant.ei_term(f, x0_hat, problem, drawn, rng)
+        term = equivariant.ei_term(f, x0_hat, problem, draws.warps[:n], rng)
         return torch.stack([data, settings.ei_weight * term]), x0_hat
 
     if resume is not None:
         fit.load(dict(resume))
         done, mean = int(resume["done"]), resume["mean"].to(y.device)
     for i in range(done + 1, T + 1):
-        for group in fit.adam.param_groups:
-            group["lr"] = settings.lr * cosine((i - 1) / T, settings.lr_end)
-        drawn = transforms.draw(settings.transform, (side, side), fit.dice, settings.n_transforms)
-        terms, x0_hat = fit.step(objective, tuple(drawn))
+        fit.set_rate(settings.lr * cosine((i - 1) / T, settings.lr_end))
+        terms, x0_hat = fit.step(objective, draws.next(fit.dice))
         keep_past = settings.averaging if i > 1 else 0.0
         mean = keep_past * mean + (1 - keep_past) * problem.crop(x0_hat)
 
@@ -165,10 +163,20 @@ class Level3d(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.enter(x)
-        deep = self.up(self.below(F.max_pool3d(x, 2)))
+        deep = self.up(self.below(halved(x)))
         joined = torch.cat([x, deep], dim=1)
         y: Tensor = self.leave(self.memory(joined.flatten(1, 2)).view_as(joined))
         return y
+
+
+def halved(x: Tensor) -> Tensor:
+    """The largest of each 2 × 2 × 2: (B, c, D, H, W) → (B, c, D/2, H/2, W/2)."""
+    if not torch.are_deterministic_algorithms_enabled():
+        return F.max_pool3d(x, 2)
+    # torch sums the gradients of its own pooling in no fixed order on a GPU
+    x = torch.maximum(x[:, :, ::2], x[:, :, 1::2])
+    x = torch.maximum(x[..., ::2, :], x[..., 1::2, :])
+    return torch.maximum(x[..., ::2], x[..., 1::2])
 
 
 class DoubleConv(nn.Sequential):
