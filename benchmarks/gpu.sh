@@ -77,7 +77,7 @@ paper() {
     wait
 }
 rest() {  # of the paper's tables: peers set anew, and a stand-in
-    (   lane tuned; bench noiseless --tuned $(with method dhp hir-diff) ) &
+    (   lane tuned; bench noiseless --tuned $(with method dds2m share r-dlrhyin dhp hir-diff) ) &
     (   lane stand-in; for table in noiseless noisy emit use; do bench $table --method hir-diff; done ) &
     wait
 }

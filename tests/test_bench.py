@@ -672,6 +672,29 @@ def test_a_table_tells_what_was_run_on_a_part(rows):
     assert any("Up to 8 learned runs" in n for n in told)
 
 
+def test_a_table_tells_what_was_spent_on_training(rows):
+    note = "engine: eager; trained by 7 updates in 2 s"
+    offline = [r | {"settings": '{"offline": {"crops": 50}}', "notes": note} for r in rows[-1:]]
+    told = tables.build("offline", suites.SUITES["offline"], offline).notes
+    assert "offline 50: trained by 7 updates in 2 s." in told
+
+
+def test_a_table_names_the_rows_that_hardly_improve_on_their_input(rows):
+    """Of smooth, 31 to 34 dB in all entries, let the gaps have 5 dB less; the input has 25."""
+    zeros = [r | {"method": "input", "all_mpsnr": "20"} for r in rows if r["method"] == "smooth"]
+    zeros = [r | {"missing_mpsnr": "25"} for r in zeros]
+    rows = [r | {"missing_mpsnr": str(float(r["all_mpsnr"]) - 5)} for r in rows] + zeros
+    (line,) = [
+        n
+        for n in tables.build("noiseless", suites.SUITES["noiseless"], rows).notes
+        if n.startswith("Less than 3 dB")
+    ]
+    # scenes: chikusei (the mean of its two patches), a and b
+    assert "smooth 1 of 3 (chikusei +1.5)" in line
+    assert "hir-diff 3 of 3 (chikusei -1.5)" in line and "hydiff-ei 2 of 3 (chikusei +0.5)" in line
+    assert "input" not in line.split(": ", 1)[1]
+
+
 def row_of_best(method, scene, mask, mpsnr, **more):
     blank = dict.fromkeys(bench.COLUMNS, "")
     settings = '{"budget": "fast"}' if method == "auto" else "{}"

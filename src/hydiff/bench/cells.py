@@ -257,7 +257,7 @@ TUNING: dict[str, list[dict[str, Any]]] = {
             for lr, n, a in ((0.01, 1500, 0.99), (0.01, 5000, 0.99), (0.003, 3000, 0.99))],
     "r-dlrhyin": [{"lr": lr, "steps": n, "averaging": a}
                   for lr, n, a in ((0.01, 1500, 0.99), (0.01, 5000, 0.99), (0.003, 3000, 0.99))],
-    "dds2m": [{"lr": lr, "averaging": a} for lr, a in ((5e-4, 0.98), (2e-3, 0.98), (5e-3, 0.9))],
+    "dds2m": [{"lr": 2e-3}, {"lr": 5e-3, "averaging": 0.9}, {"gaps_in_loss": False}],
     "share": [{"lr": lr, "averaging": a} for lr, a in ((0.01, 0.9), (0.003, 0.9), (0.001, 0.9))],
     "hir-diff": [{"variation": v, "steps": n} for v, n in ((0.0, 20), (0.05, 20), (0.1, 50))],
 }  # fmt: skip

@@ -72,7 +72,7 @@ def gains(sigma: Level, mine: Sequence[Row], single: Mapping[str, Sequence[Row]]
         asked = "" if least is None else f"≥ {least:g}" if least else "> 0"
         if d.units:
             kept = None if least is None else d.mean >= least and d.mean > 0
-            n = sum(map(len, statistics.differences(own, rivals[name])))
+            n = sum(map(len, statistics.differences(own, rivals[name]).values()))
             figure = f"{d.mean:+.2f} [{d.low:+.2f}, {d.high:+.2f}]; {d.units} scenes, {n} cells"
             yield f"dB above {name}", figure, asked, kept
         elif asked:
@@ -109,7 +109,7 @@ def regret(
     """What was lost against the best single fill of each cell; every one that was run counts."""
     own = scores(mine, "missing_mpsnr")
     best = best_of([scores(r, "missing_mpsnr") for r in single.values()])
-    paired = statistics.differences(best, own)
+    paired = list(statistics.differences(best, own).values())
     if not paired:
         return
     mean = fmean(float(p.mean()) for p in paired)
@@ -139,11 +139,7 @@ def spectra(
     for column, label, digits in (("missing_sam", "SAM °", 3), ("missing_nrmse", "NRMSE", 4)):
         for name in rivals if sigma == 0 else []:
             own, other = scores(mine, column), scores(single[name], column)
-            means = {
-                u: float(statistics.differences({u: own[u]}, other)[0].mean())
-                for u in own
-                if statistics.differences({u: own[u]}, other)
-            }
+            means = {u: float(d.mean()) for u, d in statistics.differences(own, other).items()}
             if means:
                 worst = max(means, key=lambda u: means[u])
                 figure = f"{means[worst]:+.{digits}f}, {worst}"

@@ -38,19 +38,19 @@ class Difference(NamedTuple):
     units: int
 
 
-def differences(a: Scores, b: Scores) -> list[Floats]:
+def differences(a: Scores, b: Scores) -> dict[str, Floats]:
     """a - b on the cells that both have: one array for each unit."""
-    paired = []
+    paired = {}
     for unit in a:
         cells = [c for c in a[unit] if c in b.get(unit, {})]
         if cells:
-            paired.append(np.array([a[unit][c] - b[unit][c] for c in cells]))
+            paired[unit] = np.array([a[unit][c] - b[unit][c] for c in cells])
     return paired
 
 
 def compare(a: Scores, b: Scores, *, seed: int = 0) -> Difference:
     """The paired difference a - b, its interval, and a rank test over the units."""
-    paired = differences(a, b)
+    paired = list(differences(a, b).values())
     if not paired:
         nan = float("nan")
         return Difference(nan, nan, nan, nan, 0)

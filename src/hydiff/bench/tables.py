@@ -32,6 +32,7 @@ USES = (
     ("ratio_rmse", "ratio RMSE", 4),
     ("depth_rmse", "depth RMSE", 4),
 )
+LEAST_GAIN = 3.0  # dB above the zero-filled input that any method should reach
 FEWEST_SCENES = 3  # from which anything is concluded about the paper's ranking
 PAPER_COLUMNS = ("MPSNR", "MSSIM", "SAM", "SCC", "seconds")
 
@@ -155,6 +156,7 @@ def _notes(name: str, suite: Suite, rows: Sequence[Row], quick: bool) -> list[st
         )
     notes += _limited(rows)
     notes += _trained(rows)
+    notes += [] if quick else _failing(rows)
     blind = sorted({row["method"] for row in rows if int(row["out_of_reach"] or 0)})
     if blind:
         told = ", ".join(blind)
@@ -182,6 +184,27 @@ def _limited(rows: Sequence[Row]) -> Iterator[str]:
             for name, s in fewer.items()
         )
         yield f"Run on a part of the cells, for their time: {told}."
+
+
+def _failing(rows: Sequence[Row]) -> Iterator[str]:
+    """Which rows hardly improve on the zero-filled input, in the gaps of some scene."""
+    groups: dict[tuple[Level, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((level_of(row["sigma_y"]), row_name(cell_of(row))), []).append(row)
+    for sigma in dict.fromkeys(s for s, _ in groups):
+        zeros = scores(groups.get((sigma, INPUT), []), "missing_mpsnr")
+        told = []
+        for name in (n for s, n in groups if s == sigma and n != INPUT):
+            gains = statistics.differences(scores(groups[sigma, name], "missing_mpsnr"), zeros)
+            low = {unit: g.mean() for unit, g in gains.items() if g.mean() < LEAST_GAIN}
+            if low:
+                worst = min(low, key=lambda unit: low[unit])
+                told.append(f"{name} {len(low)} of {len(gains)} ({worst} {low[worst]:+.1f})")
+        if told:
+            yield (
+                f"Less than {LEAST_GAIN:g} dB above the zero-filled input in the gaps at "
+                f"σ_y = {shown(sigma)}, scenes and the worst of them: {', '.join(told)}."
+            )
 
 
 def _trained(rows: Sequence[Row]) -> Iterator[str]:

@@ -10,6 +10,8 @@ squares of multiples of 64: we continue the cube by reflection and crop.  Its fi
 chain, in which the network is left alone, is skipped: the state that it ends in is drawn
 directly.  The ten spatial networks run as ten groups of one, which are the same numbers.  σ_y is
 the caller's, where there it is fixed at 0.1.  The total variation, of weight 0 there, is left out.
+As published, the loss counts the gaps too, where x_t holds the networks' own estimate: what they
+put into a wide gap before they have learned anything stays there.  `gaps_in_loss` (ours) ends that.
 Inside the networks, what the facts at hand do not tell (skip channels, width of the spectral
 networks, linear outputs) was chosen to meet their parameter count.
 """
@@ -30,6 +32,7 @@ from hydiff.diffusion import linear_alpha_bar
 from hydiff.engine import Fit
 from hydiff.errors import BadValue
 from hydiff.layers import built, reflect_to_multiple, reflected
+from hydiff.losses import mean_square
 from hydiff.methods.dhp import Tensors, masked
 from hydiff.result import Step
 
@@ -49,6 +52,7 @@ class DDS2M:
     eta: float = 0.95  # share of fresh noise where nothing was measured
     eta_b: float = 1.0  # how far to follow y where it was
     averaging: float = 0.98  # weight of the past in the running mean of the outputs
+    gaps_in_loss: bool = True  # as published; False: x_t is followed where something was observed
     rank: int = 10
     channels: int = 128  # of the deepest scales of a spatial network
     scales: int = 6
@@ -115,10 +119,11 @@ def dds2m(
     spatial, spectral = random((1, settings.rank, *y.shape[-2:])), random((settings.rank, 1, C))
     alpha_bar = linear_alpha_bar(settings.chain, settings.beta_start, settings.beta_end)
     x, root = torch.zeros_like(y), y.new_zeros(())  # in place: a recorded step reads them
+    counted = None if settings.gaps_in_loss else observed
 
     def objective(_: None) -> tuple[Tensor, Tensor]:
         x0_hat = network(spatial, spectral)
-        return (root * x0_hat - x).square().mean()[None], x0_hat
+        return mean_square(root * x0_hat - x, counted)[None], x0_hat
 
     if resume is None:
         begin = settings.steps
@@ -133,7 +138,7 @@ def dds2m(
         begin = int(resume["t"]) - 1
     for t in range(begin, 0, -1):
         root.fill_(alpha_bar[t].item() ** 0.5)
-        losses, x0_hat = fit.step(objective)
+        terms, x0_hat = fit.step(objective)
         mean = settings.averaging * mean + (1 - settings.averaging) * x0_hat
         x.copy_(ddrm_step(x, mean, y, observed, sigma, alpha_bar, t, settings, noise()))
 
@@ -142,7 +147,7 @@ def dds2m(
             return fit.state() | inputs | {"x": x.clone(), "t": torch.tensor(t)}
 
         shown = (x if t == 1 else mean)[0, :, :H, :W]  # on the way x is mostly noise
-        log = {"data": losses[0].clone()}
+        log = {"data": terms[0].clone()}
         yield Step(settings.steps - t + 1, settings.steps, (shown + 1) / 2, log, keep)
 
 
