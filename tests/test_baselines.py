@@ -126,6 +126,21 @@ def test_rbf_falls_back_where_the_pixels_lie_on_a_line():
     assert np.isfinite(x).all()
 
 
+@pytest.mark.parametrize(
+    ("kernel", "neighbours", "gap"),
+    [
+        ("thin_plate_spline", 2, slice(3, 6)),
+        ("cubic", 16, slice(1, -1)),
+        ("quintic", 6, slice(3, 6)),
+    ],
+)
+def test_rbf_does_not_depend_on_where_the_neighbours_of_a_pixel_lie(kernel, neighbours, gap):
+    cube = np.random.default_rng(0).random((2, 20, 9))
+    observed = np.ones((20, 9), bool)
+    observed[:, gap] = False
+    assert np.isfinite(estimate("rbf", cube, observed, kernel=kernel, neighbours=neighbours)).all()
+
+
 # DINEOF
 
 

@@ -299,7 +299,7 @@ class TestOnAGPU:
         eager, graph = (self.last(self.steps(60, **way)) for way in ways)
         assert (eager - graph).square().mean().sqrt() < 0.05
 
-    def test_share_is_recorded_with_its_shifts_and_its_rate(self):
+    def test_a_recorded_share_ends_near_an_eager_one(self):
         ways = ({"engine": e, "method": "share", "memory": 8} for e in ("eager", "graph"))
         eager, graph = (self.last(self.steps(30, **way)) for way in ways)
         assert (eager - graph).square().mean().sqrt() < 0.05

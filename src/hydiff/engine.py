@@ -139,6 +139,7 @@ class Fit:
         if not known:
             self._record(objective, variant, beyond)
         graphs, losses, estimate, pull = self.recorded[variant]
+        assert (beyond is None) == (pull is None), "a step is recorded with its further term"
         graphs[0].replay()
         if beyond is not None and pull is not None:
             term, gradient = beyond(estimate)

@@ -82,8 +82,8 @@ def train(
     """Yield after every update, without end: the caller decides when it is enough.
 
     observed: a mask for each cube, beside what the cube itself says; resume: what `Step.state`
-    gave before.  `Step.total` is the number of updates in an epoch, `Step.x` the estimate for the
-    batch's last item, and `weights_of(step.state())` are the weights so far.
+    gave before.  `Step.total` is the number of updates in an epoch, `Step.x` the estimate for one
+    of the batch, good until the next update; `weights_of(step.state())` are the weights so far.
     """
     settings = settings or Training()
     items = measurements(cubes, settings, observed=observed, nodata=nodata)

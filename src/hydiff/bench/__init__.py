@@ -71,9 +71,6 @@ def plan_of(
     quick: bool = False,
 ) -> Plan:
     """A plan from what a user asks for; scenes given as files, else all there are."""
-    for name, path in given.items():
-        if not path.exists():
-            raise CubeFormatError(f"--scene {name}={path}: no such file; give name=path of a cube")
     for method in methods:
         if method not in (*METHODS, cells.INPUT, auto.NAME):
             raise UnknownName("method", method, (*METHODS, cells.INPUT, auto.NAME))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import resource
@@ -72,6 +73,8 @@ def settings_hash(cell: Cell) -> str:
     if cell.method == INPUT:
         return "-"
     own = {k: cell.own(k) for k in ("tuned", "offline")}
+    if cell.own("tuned"):
+        own |= {"tuned": (TUNING.get(cell.method), SHORT.get(cell.method))}
     if cell.own("noise"):
         own |= {"noise": cell.own("noise")}
     if cell.method == auto.NAME:
@@ -268,10 +271,10 @@ def tuned(group: Sequence[Damaged], device: str) -> list[tuple[dict[str, Any], s
     """For each the settings of `TUNING` that best predict hidden observed pixels, and what was
     tried: one fit for each entry there and one with the published settings, some of them short.
 
-    Hidden is a copy of the gaps, moved by a third of the width: the same kind of gap.
+    Hidden is a copy of the gaps, moved by a third: the same kind of gap.
     """
     began = time.perf_counter()
-    hidden = [np.roll(~d.seen, d.seen.shape[2] // 3, axis=2) & d.seen for d in group]
+    hidden = [_moved(d.seen) for d in group]
     kept = [d._replace(seen=d.seen & ~h) for d, h in zip(group, hidden, strict=True)]
     able = [i for i, h in enumerate(hidden) if h.any() and kept[i].seen.any()]
     candidates = [{}, *TUNING.get(group[0].cell.method, [])]
@@ -281,7 +284,8 @@ def tuned(group: Sequence[Damaged], device: str) -> list[tuple[dict[str, Any], s
         found = _filled([kept[i] for i in able], device, [_with(kept[i].cell, trial) for i in able])
         for i, estimate in zip(able, found, strict=True):
             square = (estimate.raw - group[i].y)[hidden[i]] ** 2
-            errors[i].append(float(np.sqrt(np.nanmean(square))))
+            rmse = float(np.sqrt(square.mean()))
+            errors[i].append(rmse if math.isfinite(rmse) else math.inf)  # it diverged
     seconds = (time.perf_counter() - began) / len(group)
     out = []
     for i, damaged in enumerate(group):
@@ -293,6 +297,15 @@ def tuned(group: Sequence[Damaged], device: str) -> list[tuple[dict[str, Any], s
         shown = ", ".join(f"{e:.4f}" for e in errors[i])
         out.append((best, f"tuned on hidden pixels in {seconds:.1f} s: {best} (RMSE {shown})"))
     return out
+
+
+def _moved(seen: Bools) -> Bools:
+    """The gaps moved to where something was observed: sideways, or down where that is the same."""
+    for axis in (2, 1):
+        hidden: Bools = np.roll(~seen, seen.shape[axis] // 3, axis=axis) & seen
+        if hidden.any():
+            break
+    return hidden
 
 
 def _with(cell: Cell, candidate: Mapping[str, Any]) -> dict[str, Any]:

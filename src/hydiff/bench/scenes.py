@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,6 +52,17 @@ def load(name: str, given: Mapping[str, Path] | None = None) -> Floats:
         return unit(values[pixels_of(name)])
     check(name)
     return unit(_cropped(_from_npz(data_folder() / "dev" / f"{name}.npz")))
+
+
+def distinct(given: Mapping[str, Path]) -> dict[str, Path]:
+    """Scenes of the caller's, each under a name that tells it from another cube of that name."""
+    found = {}
+    for name, path in given.items():
+        if not path.exists():
+            raise CubeFormatError(f"--scene {name}={path}: no such file; give name=path of a cube")
+        digest = hashlib.sha256(load(name, given).tobytes()).hexdigest()
+        found[f"{name}@{digest[:6]}"] = path
+    return found
 
 
 def check(name: str) -> None:
@@ -115,7 +127,13 @@ def observed_of(mask: str, shape: tuple[int, int, int]) -> Bools:
     The same for every method and seed.
     """
     if mask.startswith("width-"):
-        width = int(mask.removeprefix("width-"))
+        text = mask.removeprefix("width-")
+        width = int(text) if text.isdecimal() else 0
+        if not 0 < 2 * width <= shape[2]:
+            raise BadValue(
+                f"mask {mask}: expected width- and a number of columns, at most half of the "
+                f"{shape[2]} that there are"
+            )
         columns = np.arange(shape[2]) % (3 * width)
         return np.broadcast_to((columns < width) | (columns >= 2 * width), shape[1:])
     return make_mask(mask, shape, None, np.random.default_rng(0))

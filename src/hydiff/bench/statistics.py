@@ -36,6 +36,7 @@ class Difference(NamedTuple):
     high: float
     p: float  # Wilcoxon's signed-rank test over units, two-sided; NaN for fewer than two
     units: int
+    t: float = float("nan")  # p of Student's t test over units, which is told from few of them
 
 
 def differences(a: Scores, b: Scores) -> dict[str, Floats]:
@@ -56,7 +57,9 @@ def compare(a: Scores, b: Scores, *, seed: int = 0) -> Difference:
         return Difference(nan, nan, nan, nan, 0)
     means = np.array([d.mean() for d in paired])
     low, high = bootstrap(paired, np.random.default_rng(seed))
-    return Difference(float(means.mean()), low, high, rank_test(means), len(paired))
+    return Difference(
+        float(means.mean()), low, high, rank_test(means), len(paired), student_test(means)
+    )
 
 
 def bootstrap(
@@ -79,6 +82,17 @@ def rank_test(means: Floats) -> float:
     if len(means) < 2 or not np.any(means):
         return float("nan")
     return float(wilcoxon(means).pvalue)
+
+
+def student_test(means: Floats) -> float:
+    """Two-sided p of Student's t test that differences lie around 0."""
+    from scipy.stats import ttest_1samp
+
+    if len(means) < 2:
+        return float("nan")
+    if np.ptp(means) == 0:  # no scatter at all
+        return 0.0 if means[0] else 1.0
+    return float(ttest_1samp(means, 0.0).pvalue)
 
 
 def holm(p: Sequence[float]) -> list[float]:

@@ -307,4 +307,6 @@ def row_name(cell: Cell) -> str:
         return f"{cell.method} {changed['budget']}" + (
             ", σ estimated" if "noise" in changed else ""
         )
-    return f"{cell.method} (tuned)" if "tuned" in changed else cell.method
+    ways = [changed["preset"]] if "preset" in changed else []
+    ways += ["tuned"] if "tuned" in changed else []
+    return f"{cell.method} ({', '.join(ways)})" if ways else cell.method

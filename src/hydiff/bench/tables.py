@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from statistics import fmean
 from typing import NamedTuple
 
 from hydiff.bench import scenes, statistics
-from hydiff.bench.cells import INPUT, TRAINED, Cell, Level, level_of
+from hydiff.bench.cells import INPUT, TRAINED, Cell, Level, level_of, settings_hash
 from hydiff.bench.published import PAPER
 from hydiff.bench.records import Row
 from hydiff.bench.suites import Suite, row_name
@@ -71,11 +72,17 @@ def scores(rows: Iterable[Row], column: str) -> dict[str, dict[str, float]]:
     return {u: {c: fmean(v) for c, v in cells.items()} for u, cells in found.items()}
 
 
-def build(name: str, suite: Suite, rows: Sequence[Row], *, quick: bool = False) -> Table:
-    """The table of a suite from its rows."""
+def grouped(rows: Iterable[Row]) -> dict[tuple[Level, str], list[Row]]:
+    """Noise level and name of a line of the table → its rows."""
     groups: dict[tuple[Level, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((level_of(row["sigma_y"]), row_name(cell_of(row))), []).append(row)
+    return groups
+
+
+def build(name: str, suite: Suite, rows: Sequence[Row], *, quick: bool = False) -> Table:
+    """The table of a suite from its rows."""
+    groups = grouped(rows)
     columns = [c for c in (*METRICS, *USES) if any(row.get(c[0]) for row in rows)]
     head = [label for _, label, _ in columns]
     head += ["seconds", "peak MB", "scenes · cells"]
@@ -156,6 +163,7 @@ def _notes(name: str, suite: Suite, rows: Sequence[Row], quick: bool) -> list[st
         )
     notes += _limited(rows)
     notes += _trained(rows)
+    notes += _earlier(rows)
     notes += [] if quick else _failing(rows)
     blind = sorted({row["method"] for row in rows if int(row["out_of_reach"] or 0)})
     if blind:
@@ -171,26 +179,32 @@ def _notes(name: str, suite: Suite, rows: Sequence[Row], quick: bool) -> list[st
 
 def _limited(rows: Sequence[Row]) -> Iterator[str]:
     """Which rows saw fewer scenes, masks or seeds than the table has."""
-    used: dict[str, list[set[str]]] = {}
-    for row in rows:
-        sets = used.setdefault(row_name(cell_of(row)), [set(), set(), set()])
-        for values, column in zip(sets, ("scene", "mask", "seed"), strict=True):
-            values.add(row[column])
-    most = [max(len(sets[i]) for sets in used.values()) for i in range(2)]
-    fewer = {n: s for n, s in used.items() if any(len(s[i]) < most[i] for i in range(2))}
-    if fewer:
+    groups = grouped(rows)
+    parts: dict[str, list[str]] = {}  # what was run → noise levels at which it was no more
+    for sigma in dict.fromkeys(s for s, _ in groups):
+        used = {
+            _label(name, mine): [{row[c] for row in mine} for c in ("scene", "mask", "seed")]
+            for (s, name), mine in groups.items()
+            if s == sigma
+        }
+        most = [max(len(sets[i]) for sets in used.values()) for i in range(2)]
+        for name, sets in used.items():
+            if any(len(sets[i]) < most[i] for i in range(2)):
+                masks = ", ".join(sorted(sets[1]))
+                told = f"{name}: {len(sets[0])} scenes, {masks}, {len(sets[2])} seed(s)"
+                parts.setdefault(told, []).append(shown(sigma))
+    if parts:
+        levels = len({s for s, _ in groups})
         told = "; ".join(
-            f"{name}: {len(s[0])} scenes, {', '.join(sorted(s[1]))}, {len(s[2])} seed(s)"
-            for name, s in fewer.items()
+            part if len(at) == levels else f"{part} (σ_y = {', '.join(at)})"
+            for part, at in parts.items()
         )
         yield f"Run on a part of the cells, for their time: {told}."
 
 
 def _failing(rows: Sequence[Row]) -> Iterator[str]:
     """Which rows hardly improve on the zero-filled input, in the gaps of some scene."""
-    groups: dict[tuple[Level, str], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((level_of(row["sigma_y"]), row_name(cell_of(row))), []).append(row)
+    groups = grouped(rows)
     for sigma in dict.fromkeys(s for s, _ in groups):
         zeros = scores(groups.get((sigma, INPUT), []), "missing_mpsnr")
         told = []
@@ -199,12 +213,24 @@ def _failing(rows: Sequence[Row]) -> Iterator[str]:
             low = {unit: g.mean() for unit, g in gains.items() if g.mean() < LEAST_GAIN}
             if low:
                 worst = min(low, key=lambda unit: low[unit])
-                told.append(f"{name} {len(low)} of {len(gains)} ({worst} {low[worst]:+.1f})")
+                shown_as = _label(name, groups[sigma, name])
+                told.append(f"{shown_as} {len(low)} of {len(gains)} ({worst} {low[worst]:+.1f})")
         if told:
             yield (
                 f"Less than {LEAST_GAIN:g} dB above the zero-filled input in the gaps at "
                 f"σ_y = {shown(sigma)}, scenes and the worst of them: {', '.join(told)}."
             )
+
+
+def _earlier(rows: Sequence[Row]) -> Iterator[str]:
+    """How many rows were made with settings or rules that are no longer those of today."""
+    old = [row for row in rows if row["settings_hash"] != settings_hash(cell_of(row))]
+    counts = Counter(
+        f"{_label(row_name(cell_of(row)), [row])} at σ_y = {row['sigma_y']}" for row in old
+    )
+    if counts:
+        told = ", ".join(f"{name} {n}" for name, n in counts.items())
+        yield f"Rows of earlier defaults, to be made again: {told}."
 
 
 def _trained(rows: Sequence[Row]) -> Iterator[str]:
@@ -219,15 +245,12 @@ def ranking(name: str, rows: Sequence[Row], column: str = "all_mpsnr") -> list[s
     """Where the paper's ranking holds, and how interpolation compares: a line a noise level.
 
     Two of its rows are compared on the cells that both have; a pair holds or is reversed when the
-    95 % interval of our difference says so, on three scenes or more.  A stand-in tells nothing of
-    the method it stands for, and is left out.
+    95 % interval of our difference and Student's t over the scenes (p < 0.05) say so, on three
+    scenes or more: of so few the bootstrap alone is too sure.  A stand-in tells nothing of the
+    method it stands for, and is left out.
     """
     told = []
-    found: dict[tuple[Level, str], list[Row]] = {}
-    for row in rows:
-        if STAND_IN not in row["notes"]:
-            key = (level_of(row["sigma_y"]), row_name(cell_of(row)))
-            found.setdefault(key, []).append(row)
+    found = grouped(row for row in rows if STAND_IN not in row["notes"])
     groups = {key: scores(mine, column) for key, mine in found.items()}
     there = PAPER.get(name, {})
     for sigma in dict.fromkeys(s for s, _ in there):
@@ -271,7 +294,7 @@ def _interpolation(
 
 def _sign(d: statistics.Difference) -> int:
     """On which side of 0 a difference lies, as far as its scenes can tell; 0 = open."""
-    if d.units < FEWEST_SCENES:
+    if d.units < FEWEST_SCENES or d.t >= 0.05:
         return 0
     return 1 if d.low > 0 else -1 if d.high < 0 else 0
 

@@ -58,12 +58,13 @@ def bench(
     """Run a benchmark, or go on with one: noiseless, noisy, emit, ei-ablation, time, alpha,
     transforms, offline, epsilon, use, widths, dead-columns, best, figures, speed."""
     from hydiff import bench as benchmark
+    from hydiff.bench import scenes
 
     pairs = [text.split("=", 1) for text in scene or []]
-    given = {pair[0]: Path(pair[1]) for pair in pairs if len(pair) == 2}
+    given = scenes.distinct({pair[0]: Path(pair[1]) for pair in pairs if len(pair) == 2})
     plan = benchmark.plan_of(
         given,
-        names=[pair[0] for pair in pairs],
+        names=[*(pair[0] for pair in pairs if len(pair) == 1), *given],
         masks=mask or [],
         noise=sigma or [],
         methods=method or [],

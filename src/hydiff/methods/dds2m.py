@@ -107,7 +107,7 @@ def dds2m(
     y, observed = (reflect_to_multiple(a, f.multiple, f.least) for a in (y, observed))
     y, sigma = 2 * y - 1, 2 * sigma_y.view(1, C, 1, 1)
     fit = Fit(f, lr=settings.lr, rng=rng, engine=settings.engine)
-    network = fit.network
+    network, how = fit.network, fit.how
 
     def random(draw: torch.Size | tuple[int, ...]) -> Tensor:
         return torch.rand(draw, generator=rng, device=y.device)
@@ -148,7 +148,7 @@ def dds2m(
 
         shown = (x if t == 1 else mean)[0, :, :H, :W]  # on the way x is mostly noise
         log = {"data": terms[0].clone()}
-        yield Step(settings.steps - t + 1, settings.steps, (shown + 1) / 2, log, keep)
+        yield Step(settings.steps - t + 1, settings.steps, (shown + 1) / 2, log, keep, how=how)
 
 
 def ddrm_step(

@@ -68,7 +68,7 @@ class DHP:
     averaging: float = 0.0  # weight of the past in a running mean of the outputs; 0 = the last one
     channels: int = 128  # of the Skip-Net
     scales: int = 5
-    engine: str = "auto"  # how a step runs: auto | eager | graph
+    engine: str = "auto"  # how a step runs: auto | eager | graph | fused
 
     PRESETS: ClassVar[dict[str, DHP]]
 
@@ -115,7 +115,7 @@ def fit_prior(
     terms: Terms,
     rng: Generator,
     resume: Tensors | None,
-    engine: str = "auto",
+    engine: str,
     beyond: Beyond | None = None,
 ) -> Iterator[Step]:
     """Fit a Skip-Net of noise to the observed entries; yields its output at every step.
@@ -126,7 +126,7 @@ def fit_prior(
     bands = y.shape[1]
     network = built(lambda: SkipNet(bands, settings.channels, settings.scales), rng)
     fit = Fit(network, lr=settings.lr, rng=rng, engine=engine)
-    f, device = fit.f, y.device
+    f, device, how = fit.f, y.device, fit.how
     z = settings.amplitude * torch.rand(y.shape, generator=rng, dtype=y.dtype, device=device)
     mean, done = torch.zeros_like(y), 0
     if resume is not None:
@@ -148,4 +148,4 @@ def fit_prior(
         def keep(i: int = i, mean: Tensor = mean) -> Tensors:
             return fit.state() | {"z": z, "mean": mean, "done": torch.tensor(i)}
 
-        yield Step(i, settings.steps, mean[0], log, keep)
+        yield Step(i, settings.steps, mean[0], log, keep, how=how)

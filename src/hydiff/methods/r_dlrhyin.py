@@ -42,6 +42,7 @@ class RDLRHyIn:
     averaging: float = 0.0  # weight of the past in a running mean of the outputs; 0 = the last one
     channels: int = 128  # of the Skip-Net
     scales: int = 5
+    engine: str = "auto"  # how a step runs: auto | eager | graph | fused
 
     PRESETS: ClassVar[dict[str, RDLRHyIn]]
 
@@ -81,7 +82,7 @@ def r_dlrhyin(
             return term.detach(), torch.autograd.grad(term, x)[0]
 
     # eigenvalues are solved for with a look at the host: no CUDA graph can hold that
-    return dhp.fit_prior(y, observed, settings, terms, rng, resume, beyond=low_rank)
+    return dhp.fit_prior(y, observed, settings, terms, rng, resume, settings.engine, low_rank)
 
 
 def rank_surrogate(x: Tensor, eta: float) -> Tensor:

@@ -50,15 +50,26 @@ def rbf(y: Floats, observed: Bools, sigma_y: Floats, settings: RBF, *, rng: Any)
         terms = (degree + 1) * (degree + 2) // 2
         if len(at) < terms or np.linalg.matrix_rank(_monomials(at, degree)) < terms:
             kernel, degree = "linear", 0  # too few pixels, or all on a line, for its polynomial
-        neighbours = min(settings.neighbours, len(at))
-        field = RBFInterpolator(
-            at, z[:, known].T, neighbors=neighbours, kernel=cast(Kernel, kernel), degree=degree
-        )
-        x = z.copy()
-        x[:, ~known] = field(np.argwhere(~known).astype(float)).T
+        x, to = z.copy(), np.argwhere(~known).astype(float)
+        neighbours = min(max(settings.neighbours, terms), len(at))
+        try:
+            x[:, ~known] = _interpolated(at, z[:, known].T, to, neighbours, kernel, degree).T
+        except np.linalg.LinAlgError:  # the neighbours of some pixel lie on a line
+            x[:, ~known] = _interpolated(at, z[:, known].T, to, neighbours, "linear", 0).T
         return x
 
     yield Step(1, 1, components.fill_on_components(y, observed, settings.components, fill))
+
+
+def _interpolated(
+    at: Floats, values: Floats, to: Floats, neighbours: int, kernel: str, degree: int
+) -> Floats:
+    """values (points, n) at `at` (points, 2) → (pixels, n) at `to`."""
+    field = RBFInterpolator(
+        at, values, neighbors=neighbours, kernel=cast(Kernel, kernel), degree=degree
+    )
+    found: Floats = field(to)
+    return found
 
 
 def _monomials(at: Floats, degree: int) -> Floats:

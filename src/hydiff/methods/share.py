@@ -91,7 +91,7 @@ def share(
     network = built(lambda: ShareNet(len(y), settings), rng)
     rate = torch.tensor(settings.lr, device=y.device)
     fit = Fit(network, lr=rate, rng=rng, engine=settings.engine)
-    f, T, done = fit.f, settings.steps, 0
+    f, T, done, how = fit.f, settings.steps, 0, fit.how
     draws = equivariant.Draws(problem, settings)
     mean = torch.zeros_like(y)
 
@@ -117,7 +117,7 @@ def share(
             return fit.state() | {"done": torch.tensor(i), "mean": mean}
 
         log = {"data": terms[0].clone(), "ei": terms[1].clone()}
-        yield Step(i, T, mean, log, keep)
+        yield Step(i, T, mean, log, keep, how=how)
 
 
 def cosine(progress: float, end: float) -> float:
