@@ -242,6 +242,12 @@ def test_two_cubes_of_one_name_are_two_scenes(tmp_path, rng):
     assert names[0] != names[1] == names[2] and names[0].startswith("mine@")
 
 
+def test_a_scene_without_content_is_refused(tmp_path):
+    np.save(tmp_path / "flat.npy", np.ones((4, 12, 12)))
+    with pytest.raises(BadValue, match="the same value everywhere"):
+        scenes.distinct({"flat": tmp_path / "flat.npy"})
+
+
 @pytest.mark.parametrize("mask", ["width-abc", "width-0", "width--3", "width-33", "width-"])
 def test_a_width_that_makes_no_gap_is_refused(mask):
     with pytest.raises(BadValue, match="at most half"):
@@ -395,11 +401,43 @@ def test_a_cell_of_another_table_is_not_run_again_unless_time_is_the_question(tm
     plan = replace(QUICK_PLAN, methods=("input", "smooth"), masks=("published-2",), noise=(0.0,))
     bench.run("noiseless", tmp_path, plan)
     told = []
-    bench.run("best", tmp_path, plan, told=lambda *step: told.append(step))
+    only = replace(plan, methods=("smooth",))
+    bench.run("best", tmp_path, only, told=lambda *step: told.append(step))
     assert told == []
     first, second = (records.read(tmp_path / f"{n}.csv") for n in ("noiseless", "best"))
     assert second == [row for row in first if row["method"] == "smooth"]
     assert len(bench.split("time", tmp_path, plan)[1]) == len(first)
+
+
+def test_workers_end_with_a_parent_that_was_killed(tmp_path):
+    code = (
+        "import os, time; from concurrent.futures import ProcessPoolExecutor\n"
+        "from multiprocessing import get_context\n"
+        "from hydiff.bench import _end_with_the_parent\n"
+        "if __name__ == '__main__':\n"
+        "    pool = ProcessPoolExecutor(1, get_context('spawn'), _end_with_the_parent)\n"
+        "    print(pool.submit(os.getpid).result(), flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    script = tmp_path / "parent.py"
+    script.write_text(code)
+    way = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen([sys.executable, script], **way) as parent:
+        worker = int(parent.stdout.readline())
+        assert _runs(worker)
+        parent.kill()
+    end = time.monotonic() + 20
+    while _runs(worker) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not _runs(worker)
+
+
+def _runs(pid):
+    """Whether a process is there, and not merely waiting to be buried."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def test_workers_give_the_same_rows(tmp_path):
@@ -509,7 +547,7 @@ def test_a_cell_that_would_outlast_the_minutes_is_not_started(tmp_path):
 def test_no_cell_starts_after_the_minutes_are_over(tmp_path):
     plan = replace(QUICK_PLAN, methods=("bandmean",))
     with pytest.raises(BadValue, match="no rows"):
-        bench.run("noiseless", tmp_path, plan, minutes=-1)
+        bench.run("noiseless", tmp_path, plan, minutes=0)
     assert not (tmp_path / "noiseless.csv").exists()
 
 
@@ -672,6 +710,13 @@ def test_a_table_shows_ours_beside_the_paper_s_and_the_difference(rows):
     assert lines[STAND_IN]["paper MPSNR"] == "33.862" and lines["smooth"]["paper MPSNR"] == "–"
     assert any("not to be had" in note for note in table.notes)
     assert any("trained on the truth" in note for note in table.notes)
+
+
+def test_one_scene_has_no_interval(rows):
+    one = [r for r in rows if r["scene"] == "a"]
+    table = tables.build("noiseless", suites.SUITES["noiseless"], one)
+    lines = {line.name: dict(zip(table.head, line.cells, strict=True)) for line in table.lines}
+    assert lines["smooth"]["Δ to hydiff-ei [95 %]"] == "+1.00"
 
 
 def test_the_three_forms_of_a_table_agree(rows):
@@ -837,6 +882,8 @@ def test_spectra_are_drawn_for_any_number_of_methods(rng):
     results = {f"method {i}": truth + 0.01 * i for i in range(len(figures.SHOWN) + 3)}
     drawn = figures.spectra(figures.Case(truth, observed, np.where(observed, truth, 0.0), results))
     assert all(len(axis.lines) == 1 + len(results) for axis in drawn.axes)
+    looks = {(line.get_color(), str(line._dash_pattern)) for line in drawn.axes[0].lines}
+    assert len(looks) == 1 + len(results)
 
 
 def test_seconds_are_those_of_runs_that_were_alone_where_there_are_any(rows):
@@ -932,6 +979,12 @@ def test_bad_input_gets_one_line_and_exit_code_2(tmp_path):
         ("noisy", "--sigma", "loud"): "expected numbers, or band",
         ("best", "--budget", "large"): "unknown budget",
         ("noisy", "--beside", "9", "--quick"): "expected 1 to 8",
+        ("noisy", "--quick", "--method", "harmonic", "--method", "smooth"): "no run of harmonic",
+        ("alpha", "--quick", "--method", "smooth"): "has no run",
+        ("use", "--scene", "chikusei_36"): "unknown scene" if not DATA.exists() else "has no run",
+        ("noisy", "--quick", "--limit-minutes", "nan"): "expected 0 or more",
+        ("noisy", "--scene", "x=a.npy", "--scene", "x=b.npy"): "more than once",
+        ("noisy", "--scene", "=a.npy"): "expected name=path",
     }
     for arguments, told in cases.items():
         outcome = CliRunner().invoke(app, ["bench", *arguments, "-o", str(tmp_path)])

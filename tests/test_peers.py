@@ -444,6 +444,10 @@ def test_weights_of_another_layout_are_refused(tmp_path, cube, observed):
     about = {"layout": 1, "kind": hir_diff.KIND, "channels": 8}
     save_file({"a": torch.zeros(2)}, path, metadata={"hydiff": json.dumps(about)})
     refused(path, "tensor a")
+    for channels in (None, "x", 0):
+        told = json.dumps(about | {"channels": channels})
+        save_file({"a": torch.zeros(2)}, path, metadata={"hydiff": told})
+        refused(path, '"channels" in its metadata')
     network = hir_diff.Denoiser(8)
     hir_diff.save_denoiser(network, path)
     result = fill(cube, observed, "hir-diff", denoiser=str(path))
@@ -451,7 +455,7 @@ def test_weights_of_another_layout_are_refused(tmp_path, cube, observed):
     with torch.no_grad():
         network.enter.weight.fill_(torch.nan)
     hir_diff.save_denoiser(network, path)
-    refused(path, "enter.weight")
+    refused(path, "enter.weight has NaN")
     assert issubclass(CubeFormatError, HydiffError)
 
 

@@ -16,10 +16,11 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
+from threading import Thread
 from typing import Any, NamedTuple
 
 from hydiff import auto
@@ -127,6 +128,8 @@ def run(
     told: called after every cell with how many are done, how many there are, the cell, its row.
     A cell that fails is told of at the end; all others are run.
     """
+    if not minutes >= 0 or workers < 0:
+        raise BadValue(f"minutes = {minutes}, workers = {workers}: expected 0 or more")
     if parquet:
         records.arrow()  # says at once when there is none
     path = folder / f"{name}.csv"
@@ -176,7 +179,15 @@ def split(name: str, folder: Path, plan: Plan) -> tuple[list[Cell], list[Cell]]:
         raise BadValue(
             f"{name} has no run with these --scene, --mask, --sigma and --method; leave some out"
         )
+    for method in plan.methods or ():
+        if method not in {c.method for c in wanted}:
+            there = ", ".join(dict.fromkeys(c.method for c in _suite(name).cells(_any(plan))))
+            raise BadValue(f"{name} has no run of {method}; it has {there}")
     return wanted, [c for c in wanted if (c, cells.settings_hash(c)) not in done]
+
+
+def _any(plan: Plan) -> Plan:
+    return replace(plan, methods=None)
 
 
 def _at_hand(name: str, folder: Path) -> dict[tuple[Cell, str], records.Row]:
@@ -284,6 +295,18 @@ def outlook(name: str, folder: Path, plan: Plan, device: str = "auto") -> list[O
 # Running
 
 
+def _end_with_the_parent() -> None:
+    """A worker waits for tasks; of one who was killed none will come."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
+
+
 def _finished(
     groups: Sequence[Sequence[Cell]],
     fits: Callable[[Sequence[Cell]], list[Outcome]],
@@ -304,7 +327,7 @@ def _finished(
         return
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # of each process: they share the cores
     spawn = multiprocessing.get_context("spawn")  # a fork would inherit the GPU's threads
-    with ProcessPoolExecutor(workers, spawn) as pool:
+    with ProcessPoolExecutor(workers, spawn, _end_with_the_parent) as pool:
         here = [g for g in groups if g[0].learned or g[0].method == auto.NAME]
         waiting = {pool.submit(fits, g) for g in groups if g not in here}
         try:

@@ -171,7 +171,8 @@ def spectra(case: Case) -> Figure:
         for axis, shown in ((whole, slice(None)), (part, zoom)):
             axis.plot(bands[shown], truth[shown], color="black", lw=1.6, label="truth")
             for i, (name, x) in enumerate(case.results.items()):
-                style = {"color": COLOURS[i % len(COLOURS)], "ls": DASHES[i % len(DASHES)]}
+                colour, dashes = _style(i)
+                style = {"color": COLOURS[colour], "ls": DASHES[dashes]}
                 axis.plot(bands[shown], x[shown, row, col], lw=0.9, label=name, **style)
         whole.axvspan(bands[zoom][0], bands[zoom][-1], color="grey", alpha=0.15, lw=0)
         whole.set_title(f"{where}: row {row}, column {col}", fontsize=8)
@@ -299,10 +300,15 @@ def _by_name(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return found
 
 
+def _style(i: int) -> tuple[int, int]:
+    """Which colour, and which dashes and marker: 64 pairs that differ."""
+    return i % 8, (i + i // 8) % 8
+
+
 def _curve(
     axis: Axes, i: int, name: str, x: Sequence[float], y: Sequence[float], size: float = 3
 ) -> None:
-    colour, other = i % 8, (i + i // 8) % 8  # 64 that differ
+    colour, other = _style(i)
     style: dict[str, Any] = {"ls": DASHES[other], "marker": MARKERS[other]}
     axis.plot(x, y, color=COLOURS[colour], ms=size, lw=1, label=name, **style)
 

@@ -46,7 +46,10 @@ def load(name: str, given: Mapping[str, Path] | None = None) -> Floats:
         values = np.asarray(cube.values)[cube.good_bands].astype(np.float64)
         if not cube.observed()[cube.good_bands].all():
             raise BadValue(f"{given[name]}: a scene of the benchmark has no gaps; crop it first")
-        return unit(_cropped(values))
+        values = _cropped(values)
+        if np.ptp(values) == 0:
+            raise BadValue(f"{given[name]}: the same value everywhere; give a cube with a content")
+        return unit(values)
     if name in (BUNDLED, OFFLINE_TEST, QUICK):
         values = np.asarray(bundled.sample().values).astype(np.float64)
         return unit(values[pixels_of(name)])
@@ -58,6 +61,8 @@ def distinct(given: Mapping[str, Path]) -> dict[str, Path]:
     """Scenes of the caller's, each under a name that tells it from another cube of that name."""
     found = {}
     for name, path in given.items():
+        if not name:
+            raise BadValue(f"--scene ={path}: expected name=path")
         if not path.exists():
             raise CubeFormatError(f"--scene {name}={path}: no such file; give name=path of a cube")
         digest = hashlib.sha256(load(name, given).tobytes()).hexdigest()

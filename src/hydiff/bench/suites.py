@@ -72,6 +72,13 @@ class Plan:
     offline_minutes: float = 2.0
     quick: bool = False
 
+    def wants(self, method: str) -> bool:
+        return self.methods is None or method in self.methods
+
+    def includes(self, *names: str) -> bool:
+        """Whether a suite that is about one scene, by any of these names, is meant."""
+        return self.quick or not self.named or not set(names).isdisjoint(self.scenes)
+
     def within(self, limit: Limit, cell: Cell) -> bool:
         """Whether a cell is run, given what its method is limited to."""
         here = self.named or limit.scenes is None or cell.scene in limit.scenes
@@ -96,7 +103,7 @@ def _grid(
     everyone: Limit = Limit(),
 ) -> Iterator[Cell]:
     """limits: of slow methods; everyone: of all others."""
-    methods = tuple(m for m in methods if plan.methods is None or m in plan.methods)
+    methods = tuple(m for m in methods if plan.wants(m))
     masks = plan.masks or (masks[:2] if plan.quick else masks)
     where = product(levels(plan, noise), plan.scenes, masks, methods)
     for sigma, scene, mask, method in where:
@@ -173,14 +180,19 @@ def _varied(
     masks = plan.masks or ("published-2",)
     for sigma, scene, mask, value in product(levels(plan, noise), plan.scenes, masks, values):
         cell = Cell("hydiff-ei", scene, mask, sigma, 0, json.dumps({name: value}))
-        if plan.within(ABLATION, cell):
+        if plan.wants(cell.method) and plan.within(ABLATION, cell):
             yield from seeded(plan, cell, ABLATION.seeds)
 
 
 def offline(plan: Plan) -> Iterator[Cell]:
     scene = scenes.OFFLINE_TEST
+    if not plan.includes(scene, scenes.BUNDLED):
+        return
     for mask in plan.masks or ("published-2",):
-        yield Cell(INPUT, scene, mask)
+        if plan.wants(INPUT):
+            yield Cell(INPUT, scene, mask)
+        if not plan.wants("hydiff-ei"):
+            continue
         yield from seeded(plan, Cell("hydiff-ei", scene, mask))
         for crops in (2, 4) if plan.quick else (50, 300):
             trained = {"offline": {"crops": crops, "minutes": plan.offline_minutes}}
@@ -190,6 +202,8 @@ def offline(plan: Plan) -> Iterator[Cell]:
 
 def use(plan: Plan) -> Iterator[Cell]:
     name = scenes.QUICK if plan.quick else scenes.BUNDLED
+    if not plan.includes(name):
+        return iter(())
     here = replace(plan, scenes=(name,), named=True, tuned=False)
     once = dict.fromkeys(PEERS, Limit(1))
     methods = (INPUT, *CLASSICAL, *PEERS, "hydiff-ei")
@@ -221,7 +235,7 @@ def best(plan: Plan) -> Iterator[Cell]:
 
 def _validated(plan: Plan, sigma: Level) -> Iterator[Cell]:
     """`auto` by its budget, with the noise told and, where there is some, estimated."""
-    if plan.methods is not None and AUTO not in plan.methods:
+    if not plan.wants(AUTO):
         return
     masks = plan.masks or (BEST_MASKS[:2] if plan.quick else BEST_MASKS)
     ways: list[dict[str, Any]] = [{"budget": plan.budget}]

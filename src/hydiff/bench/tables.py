@@ -133,7 +133,9 @@ def _against(
     corrected = statistics.holm([d.p for d in found])
     told = {reference: ["", ""]}
     for name, d, p in zip(others, found, corrected, strict=True):
-        interval = "–" if d.units == 0 else f"{d.mean:+.2f} [{d.low:+.2f}, {d.high:+.2f}]"
+        interval = f"{d.mean:+.2f} [{d.low:+.2f}, {d.high:+.2f}]"
+        if d.units < 2:  # of one scene nothing is known about others
+            interval = "–" if d.units == 0 else f"{d.mean:+.2f}"
         told[name] = [interval, _number(p, 3)]
     return told
 
@@ -142,6 +144,7 @@ def _notes(name: str, suite: Suite, rows: Sequence[Row], quick: bool) -> list[st
     def listed(column: str) -> str:
         return ", ".join(dict.fromkeys(row[column] for row in rows))
 
+    entries = "of the missing entries" if suite.column == "missing_mpsnr" else "of all entries"
     notes = ["QUICK RUN: tiny cubes and networks, a few steps. These numbers mean nothing."]
     notes = notes if quick else []
     notes.append(f"Ours against the paper's: {suite.caveat}")
@@ -152,7 +155,7 @@ def _notes(name: str, suite: Suite, rows: Sequence[Row], quick: bool) -> list[st
     notes.append(
         "Mean ± standard deviation between scenes, each the mean of its masks and seeds; "
         "overlapping Chikusei patches count as one scene. σ_y = 0: observed pixels put back, "
-        "`raw` before that; σ_y > 0: as returned. Δ: paired difference in MPSNR with a "
+        f"`raw` before that; σ_y > 0: as returned. Δ: paired difference in MPSNR {entries}, with a "
         "hierarchical bootstrap; p: Wilcoxon's signed-rank test over scenes, Holm's correction."
     )
     beside = sorted({int(row.get("beside") or 1) for row in rows})

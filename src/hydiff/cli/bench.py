@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from math import isnan
 from pathlib import Path
@@ -61,6 +62,8 @@ def bench(
     from hydiff.bench import scenes
 
     pairs = [text.split("=", 1) for text in scene or []]
+    if twice := [n for n, count in Counter(p[0] for p in pairs).items() if count > 1]:
+        raise BadValue(f"--scene {twice[0]} is given more than once; give each scene its own name")
     given = scenes.distinct({pair[0]: Path(pair[1]) for pair in pairs if len(pair) == 2})
     plan = benchmark.plan_of(
         given,

@@ -43,6 +43,7 @@ from hydiff.methods.dhp import Tensors, masked
 from hydiff.result import Step
 
 LAYOUT, KIND = 1, "hir-diff denoiser"
+MOST_CHANNELS = 4096  # of a weights file that is to be believed
 FREQUENCIES = 8  # of the noise level's embedding
 
 
@@ -220,15 +221,22 @@ def load_denoiser(path: str | Path | None = None) -> Denoiser:
             f'{source}: expected the metadata {{"layout": {LAYOUT}, "kind": "{KIND}"}}, found '
             f"{about}; the layout is told in hydiff.methods.hir_diff"
         )
+    channels = about.get("channels")
+    if not isinstance(channels, int) or not 0 < channels <= MOST_CHANNELS:
+        raise CubeFormatError(
+            f'{source}: "channels" in its metadata is {channels!r}; expected a number of them'
+        )
     with torch.device("meta"):  # no random weights: they would move torch's global generator
-        network = Denoiser(int(about["channels"]))
+        network = Denoiser(channels)
     wanted = {name: tuple(t.shape) for name, t in network.state_dict().items()}
     found = {name: tuple(t.shape) for name, t in tensors.items()}
     for name in sorted(wanted.keys() | found.keys()):
-        if wanted.get(name) != found.get(name) or not tensors[name].isfinite().all():
-            raise CubeFormatError(
-                f"{source}: tensor {name} has shape {found.get(name)}, expected {wanted.get(name)}"
-            )
+        if wanted.get(name) != found.get(name):
+            lacking = f"no tensor {name}, expected one of {wanted.get(name)}"
+            extra = f"tensor {name} of {found.get(name)}, expected {wanted.get(name) or 'none'}"
+            raise CubeFormatError(f"{source}: {extra if name in found else lacking}")
+        if not tensors[name].isfinite().all():
+            raise CubeFormatError(f"{source}: tensor {name} has NaN or Inf")
     network.load_state_dict(tensors, assign=True)
     return network.eval().requires_grad_(False)
 
