@@ -72,7 +72,7 @@ TRAIN = (
 )
 BENCH = (
     *("bench", "noiseless", "-o", "bench", "--scene", "mine=whole.bsq", "--seeds", "1"),
-    *("--method", "linear", "--method", "nearest", "--method", "bandmean", "--device", "cpu"),
+    *("--method", "harmonic", "--method", "smooth", "--method", "bandmean", "--device", "cpu"),
 )
 JOBS = (
     _job("fill, ei", "--method", "ei", *TINY),
