@@ -152,6 +152,7 @@ def fill(
         ],
         sigma=None if found.sigma is None else floats(np.where(target, found.sigma, np.nan)),
         expected=None if decision is None else decision.expected,
+        expected_by_kind=None if decision is None else decision.both_kinds,
         recipe=None if decision is None else decision.recipe,
     )
 

@@ -98,13 +98,16 @@ def write_sigma(sigma: Array, filled: Bools, path: Path) -> None:
 
 
 def write_bars(planes: Iterable[tuple[Array, Bools]], count: int, bands: int, path: Path) -> None:
-    """`write_sigma` a band at a time: its error bars and its filled pixels, both (rows, cols)."""
+    """`write_sigma` a band at a time: its error bars and its filled pixels, both (rows, cols).
+
+    NaN stays NaN: that entry was filled, and how far off it may be is not known.
+    """
     unit = np.zeros(bands)
 
     def shares() -> Iterator[Array]:
         for band, (sigma, filled) in enumerate(planes):
-            values = np.nan_to_num(sigma[filled])
-            unit[band] = values.max(initial=0.0)
+            values = sigma[filled]
+            unit[band] = values[np.isfinite(values)].max(initial=0.0)
             yield values / unit[band] if unit[band] > 0 else values
 
     # the units are known, and written, when the shares are
@@ -162,11 +165,19 @@ def record(result: Result, command: Sequence[str] = ()) -> dict[str, Any]:
             "sigma_y": one_or_all(result.sigma_y),
             "entries": counts(result.cube.shape, int(result.filled.sum()), result.left),
             "expected": None if result.expected is None else dict(result.expected),
+            **kinds_told(result.expected_by_kind),
             "recipe": result.recipe,
             "notes": result.notes,
             "seconds": round(result.seconds, 3),
         },
     )
+
+
+def kinds_told(by_kind: Mapping[str, Mapping[str, float]] | None) -> dict[str, Any]:
+    """What a record says of each kind of gaps, where there are two."""
+    if by_kind is None or len(by_kind) < 2:
+        return {}
+    return {"expected_by_kind": {kind: dict(scores) for kind, scores in by_kind.items()}}
 
 
 def dated(

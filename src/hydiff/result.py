@@ -40,4 +40,6 @@ class Result:
     notes: list[str] = field(default_factory=list)  # what a user should know about this run
     sigma: Array | None = None  # 1-σ error of each filled entry, in the cube's unit; NaN elsewhere
     expected: Mapping[str, float] | None = None  # scores of the filled entries, as foreseen
+    # the same for each kind of gaps, where a cube has both: pixels without any band, and others
+    expected_by_kind: Mapping[str, Mapping[str, float]] | None = None
     recipe: Mapping[str, Any] | None = None  # what `auto` decided; JSON-able

@@ -19,6 +19,8 @@ from hydiff.mask import Ints
 TRIALS = 96  # placements that are drawn; the folds are the best of them
 SHARE = 0.12  # of the observed pixels hidden in one fold, about; more where gaps are few and wide
 LINES = 1 / 3  # of those that a copy hides where bands differ
+ENOUGH = 300  # hidden entries in a fold of several copies
+THIN = 0.05  # of the pixels of a band that such a fold hides, about
 EDGES = (1.5, 2.5, 4.0, 6.0, 9.0, 13.0, 20.0)  # px: distance classes end here
 TEXTURES = 3  # classes of local roughness
 HEAVIEST = 10.0  # a hidden entry counts at most so many times
@@ -82,6 +84,29 @@ def folds(observed: Bools, count: int, rng: np.random.Generator) -> list[Bools]:
         if hidden.any():
             chosen.append(np.broadcast_to(hidden, observed.shape))
     return chosen
+
+
+def scattered(observed: Bools, count: int, rng: np.random.Generator) -> list[Bools]:
+    """`folds` for gaps so few that a piece of one copy tells nothing: each has several whole copies
+    that do not meet, in all bands at once, until there are ENOUGH hidden entries or a share THIN of
+    a band's pixels."""
+    missing = ~mask.shared(observed)
+    if not missing.any() or missing.all():
+        return []
+    allowed = _clear_of_gaps(missing)
+    found = (_scattered(missing, allowed, rng) for _ in range(count))
+    return [np.broadcast_to(hidden, observed.shape) for hidden in found]
+
+
+def _scattered(missing: Bools, allowed: Bools, rng: np.random.Generator) -> Bools:
+    hidden = np.zeros(missing.shape, bool)
+    for place in _placements(missing, rng, TRIALS):
+        copy = transplanted(missing, place) & allowed
+        if missing.ndim == 3 or not (ndimage.binary_dilation(copy, mask.EIGHT) & hidden).any():
+            hidden |= copy
+        if hidden.sum() >= ENOUGH or hidden.mean(axis=(-2, -1)).max() >= THIN:
+            break
+    return hidden
 
 
 def _placements(missing: Bools, rng: np.random.Generator, count: int) -> list[Placement]:

@@ -6,6 +6,7 @@ plain JSON: candidates, blending weights and the errors that were seen; it can b
     candidates   what is tried, by budget
     classes      of entries: distance, group of bands, texture
     trials       candidates on hidden copies of the gaps
+    split        gaps of two kinds, one after the other: pixels without any band, and the others
     blend        weights from the trials
     bars         how far off the fill is
     decide       all of these, into a recipe
@@ -19,7 +20,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from hydiff.auto.apply import Decision, apply
+from hydiff.auto.apply import Decision, Ready, apply
 from hydiff.auto.candidates import (
     BUDGETS,
     ELSEWHERE,
@@ -72,7 +73,7 @@ def fill(
 
     max_error: the decision names entries expected to be off by more standard deviations than this.
     """
-    ready: dict[str, Estimate] = {}
+    ready: Ready = {}
     if recipe is None:
         chosen = budget_of(budget, job)
         only = [Window(cube, seen, target)]

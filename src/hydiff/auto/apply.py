@@ -8,14 +8,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hydiff import mask, validate
-from hydiff.auto.bars import HOPELESS, expected_of, promise, variance_of, warning
+from hydiff.auto import split
+from hydiff.auto.bars import HOPELESS, Scored, expected_by_kind, promises, variance_of, warning
 from hydiff.auto.candidates import Candidate
-from hydiff.auto.classes import around, band_spread, groups
-from hydiff.auto.trials import crossfit, folds_of, mean_estimate, own_fits
+from hydiff.auto.classes import around, band_spread, groups, usable
+from hydiff.auto.trials import Window, crossfit, folds_of, mean_estimate, own_fits
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.mask import Ints
 from hydiff.problem import Sigma
 from hydiff.run import Estimate, Job
+
+NO_BARS = "no error bars, and no scores to expect"
+Ready = Mapping[str, Mapping[str, Estimate]]  # estimates at hand, by kind of gaps and candidate
 
 
 class Decision(NamedTuple):
@@ -23,6 +27,30 @@ class Decision(NamedTuple):
     expected: dict[str, float]  # nrmse, mpsnr (dB), sam (°) of the entries that are filled
     hopeless: Bools  # (bands, rows, cols) entries expected to be off by more than was allowed
     doubtful: float = 0.0  # share of the filled that is hardly better than their band's mean
+    by_kind: Mapping[str, dict[str, float]] = {}  # `expected` of each kind of gaps (`split`)
+    entries: Mapping[str, int] = {}  # that are filled, of each kind
+
+    @property
+    def both_kinds(self) -> Mapping[str, dict[str, float]] | None:
+        """`by_kind`, where it says more than `expected` does."""
+        return self.by_kind if len(self.by_kind) > 1 else None
+
+
+class Blend(NamedTuple):
+    """What a recipe makes of a window."""
+
+    estimate: Estimate
+    plain: list[Floats]  # (bands, rows, cols) values of the candidates without a network
+
+
+class Part(NamedTuple):
+    """The fill of the gaps of one kind."""
+
+    kind: str
+    recipe: Mapping[str, Any]
+    window: Window
+    estimate: Estimate
+    variance: Floats | None  # (bands, rows, cols), in the cube's unit squared; None = unknown
 
 
 def apply(
@@ -32,65 +60,164 @@ def apply(
     target: Bools,
     sigma_y: Sigma,
     job: Job,
-    ready: Mapping[str, Estimate],
+    ready: Ready,
     max_error: float | None = None,
 ) -> tuple[Estimate, Decision]:
     """Estimate a cube as the recipe says, with error bars and the scores to expect.
 
     ready: estimates of candidates that are at hand.  max_error: in standard deviations of a band.
     """
+    parts = _parts(recipe, Window(cube, seen, target), sigma_y, job, ready)
+    found, hopeless = _joined(parts), np.zeros(seen.shape, bool)
+    known = [part for part in parts if part.variance is not None]
+    if not known:
+        return found, Decision(recipe, {}, hopeless)
+    variance, sigma = _bars(known, target)
+    extent = None if job.common is None else job.common.extent
+    spread = band_spread(cube, seen) if extent is None else extent.spread
+    relative = np.sqrt(variance) / spread[:, None, None]
+    if max_error is not None:  # what is unknown may be off by anything
+        hopeless = target & ~(relative <= max_error)
+    target = target & ~hopeless
+    fill = Scored(cube, seen, found.values, variance, found.sigma_y, extent)
+    targets = {part.kind: part.window.target & target for part in known}
+    angles = {part.kind: part.recipe["errors"].get("angle") for part in known}
+    expected, by_kind = expected_by_kind(fill, targets, angles)
+    judged = target & cube.good_bands[:, None, None]
+    doubtful = float((relative > HOPELESS)[judged].mean()) if judged.any() else 0.0
+    entries = {kind: int(own.sum()) for kind, own in targets.items()}
+    notes = [*found.notes, *promises(expected, by_kind, entries, recipe)]
+    notes += [warning(doubtful)] if doubtful else []
+    decision = Decision(recipe, expected, hopeless, doubtful, by_kind, entries)
+    return found._replace(sigma=sigma, notes=notes), decision
+
+
+def _parts(
+    recipe: Mapping[str, Any], window: Window, sigma_y: Sigma, job: Job, ready: Ready
+) -> list[Part]:
+    """The fill of each kind of gaps; pixels that keep some bands come first."""
+    kinds = split.kinds_in(window.cube, window.seen) or [split.NONE]
+    if len(kinds) < 2:
+        return [_part(kinds[0], recipe, window, sigma_y, job, ready)]
+    some = _part(split.SOME, recipe, split.keeping(window), sigma_y, job, ready)
+    if not split.aims_at_lost(window):
+        return [some]
+    rest, noise = split.lost(window, some.estimate.values), noise_of(sigma_y, [some.estimate])
+    return [some, _part(split.NONE, recipe, rest, noise, job, ready)]
+
+
+def _part(
+    kind: str, recipe: Mapping[str, Any], window: Window, sigma_y: Sigma, job: Job, ready: Ready
+) -> Part:
+    own = _recipe_of(kind, recipe)
+    blend = blended(own, window, sigma_y, job, ready.get(kind, {}))
+    return Part(kind, own, window, blend.estimate, _variance(own["errors"], window, blend.plain))
+
+
+def _recipe_of(kind: str, recipe: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a recipe says of gaps of a kind; one decided on the other kind does not know the errors.
+
+    Older recipes do not say which kind they are of.
+    """
+    if recipe.get("gaps", kind) == kind:
+        return recipe
+    if kind == split.SOME and "partial" in recipe:
+        partial: Mapping[str, Any] = recipe["partial"]
+        return partial
+    return {**recipe, "errors": {**recipe["errors"], "slopes": None}}
+
+
+def noise_of(sigma_y: Sigma, found: Sequence[Estimate]) -> Sigma:
+    """The noise as it was found before gaps were completed, which have none of their own."""
+    return (
+        np.median([one.sigma_y for one in found], axis=0) if isinstance(sigma_y, str) else sigma_y
+    )
+
+
+def _joined(parts: Sequence[Part]) -> Estimate:
+    """The parts as one, with what is to be said about them."""
+    first, last = parts[0], parts[-1]
+    told = "auto: {0.recipe[why]}" if len(parts) == 1 else "auto, {0.kind}: {0.recipe[why]}"
+    notes = [told.format(part) for part in parts]
+    notes += dict.fromkeys(note for part in parts for note in part.estimate.notes)
+    notes += [_unknown(p) for p in parts if p.variance is None and p.window.target.any()]
+    if len(parts) > 1 and "gaps" not in first.recipe:
+        notes.append("a recipe of an older version, whose error bars are of one kind of gaps only")
+    values = last.estimate.values
+    if (gaps := first.window.gaps) is not None:
+        own = gaps.any(axis=0) & usable(first.window.cube, first.window.seen)[:, None, None]
+        values = np.where(own, first.estimate.values, values)
+    return first.estimate._replace(values=values, sigma=None, notes=notes)
+
+
+def _unknown(part: Part) -> str:
+    """Why a part has no error bars."""
+    if part.recipe.get("gaps", part.kind) != part.kind:
+        return f"the recipe was decided without {part.kind}: {NO_BARS}"
+    where = "" if part.window.gaps is None else f" of {part.kind}"
+    return f"too few observed pixels to tell how good the fill{where} is: {NO_BARS}"
+
+
+def _bars(parts: Sequence[Part], target: Bools) -> tuple[Floats, Floats]:
+    """Variance and 1-σ error of all entries to fill; NaN for those of other parts."""
+    variance, sigma = np.where(target, np.nan, 0.0), np.where(target, np.nan, 0.0)
+    for part in parts:
+        assert part.variance is not None
+        own = part.window.target
+        np.copyto(variance, part.variance, where=own)
+        np.copyto(sigma, np.sqrt(part.variance) * part.recipe["errors"]["widening"], where=own)
+    return variance, sigma
+
+
+def blended(
+    recipe: Mapping[str, Any],
+    window: Window,
+    sigma_y: Sigma,
+    job: Job,
+    ready: Mapping[str, Estimate],
+) -> Blend:
+    """The candidates of a recipe for gaps of one kind, blended."""
     weights = np.asarray(recipe["weights"], dtype=np.float64)
     plain = ["fits" not in entry for entry in recipe["candidates"]]
     used: Bools = np.asarray(weights.any(axis=(1, 2))) | plain  # how far those are apart is told
     entries = [entry for entry, wanted in zip(recipe["candidates"], used, strict=True) if wanted]
-    found = _candidates(entries, cube, seen, sigma_y, job, ready)
-    first, errors = found[0], recipe["errors"]
-    distance = validate.distance_class(mask.shared(seen))
-    values = _blended(found, weights[used], distance, cube)
-    notes = [f"auto: {recipe['why']}", *dict.fromkeys(n for e in found for n in e.notes)]
-    hopeless = np.zeros(seen.shape, bool)
-    if errors.get("slopes") is None:  # hardly anything was hidden: nothing can be promised
-        unknown = "too few observed pixels to tell how good the fill is: no error bars"
-        notes += [unknown] if target.any() else []
-        told = first._replace(values=values, sigma=None, notes=notes)
-        return told, Decision(recipe, {}, hopeless)
+    found = _candidates(entries, window, sigma_y, job, ready)
+    distance = validate.distance_class(mask.shared(window.seen))
+    values = _mean(found, weights[used], distance, window.cube)
+    notes = list(dict.fromkeys(note for one in found for note in one.notes))
+    without = [one.values for one, e in zip(found, entries, strict=True) if "fits" not in e]
+    return Blend(found[0]._replace(values=values, sigma=None, notes=notes), without)
+
+
+def _variance(
+    errors: Mapping[str, Any], window: Window, estimates: Sequence[Floats]
+) -> Floats | None:
+    """(bands, rows, cols) expected square errors; None where hardly anything was hidden."""
+    if errors.get("slopes") is None:
+        return None
+    cube, seen, target, *_ = window
     pixels = np.asarray(target.any(axis=0))
-    without = [one for one, entry in zip(found, entries, strict=True) if "fits" not in entry]
-    told_by = [one.values[:, pixels] for one in without]
+    told_by = [values[:, pixels] for values in estimates]
     lies = around(cube, seen, told_by, pixels, target[:, pixels])
-    variance = variance_of(errors, cube, seen, target, lies)
-    extent = None if job.common is None else job.common.extent
-    spread = band_spread(cube, seen) if extent is None else extent.spread
-    relative = np.sqrt(variance) / spread[:, None, None]
-    if max_error is not None:
-        hopeless = target & (relative > max_error)
-    target = target & ~hopeless
-    expected = expected_of(errors, cube, seen, target, values, variance, first.sigma_y, extent)
-    judged = target & cube.good_bands[:, None, None]
-    doubtful = float((relative > HOPELESS)[judged].mean()) if judged.any() else 0.0
-    notes += [promise(expected)] if expected else []
-    notes += [warning(doubtful)] if doubtful else []
-    sigma = np.sqrt(variance) * errors["widening"]
-    told = first._replace(values=values, sigma=sigma, notes=notes)
-    return told, Decision(recipe, expected, hopeless, doubtful)
+    return variance_of(errors, cube, seen, target, lies)
 
 
 def _candidates(
     entries: Sequence[Mapping[str, Any]],
-    cube: Cube,
-    seen: Bools,
+    window: Window,
     sigma_y: Sigma,
     job: Job,
     ready: Mapping[str, Estimate],
 ) -> list[Estimate]:
     """The estimate of each candidate."""
+    cube, seen, _, gaps, measured = window
     told = [Candidate(e["name"], e["method"], e["settings"], "fits" in e) for e in entries]
     found = {i: ready[c.name] for i, c in enumerate(told) if c.name in ready}
     plain = [i for i, c in enumerate(told) if i not in found and not c.crossfit]
     own = own_fits([told[i] for i in plain], cube, seen, sigma_y, job)
     found |= dict(zip(plain, own, strict=True))
     for i in set(range(len(told))) - set(found):
-        hidden = folds_of(cube, seen, entries[i]["of"], entries[i]["seed"])
+        hidden = folds_of(cube, seen, entries[i]["of"], entries[i]["seed"], gaps, measured)
         parts = [(cube, seen & ~fold) for fold in hidden[: entries[i]["fits"]]]
         parts = parts or [(cube, seen)]  # gaps too small to hide copies of them
         fits = crossfit(told[i], parts, sigma_y, job._replace(checkpoint=None))
@@ -98,7 +225,7 @@ def _candidates(
     return [found[i] for i in range(len(told))]
 
 
-def _blended(found: Sequence[Estimate], weights: Floats, distance: Ints, cube: Cube) -> Floats:
+def _mean(found: Sequence[Estimate], weights: Floats, distance: Ints, cube: Cube) -> Floats:
     """The mean of the estimates, weighed (M, D, G) by distance class, (rows, cols) or with bands,
     and group of bands."""
     first = found[0].values

@@ -27,6 +27,7 @@ from hydiff.auto.classes import (
     share_of_length,
     usable,
 )
+from hydiff.auto.split import SOME
 from hydiff.auto.trials import Trial, importance
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.mask import Ints
@@ -49,6 +50,7 @@ UNLIKE = Around._fields.index("unlike")
 APART = 4.0  # square errors are hardly ever less than so many times the candidates' variance
 TRUST = 10.0  # patches of PATCH hidden pixels weigh as much as the usual slopes do
 PATCH = 50.0
+FEW_FOLDS = 3  # below it, scores to expect are said to rest on few trials
 ROUNDS, STEPS = 3, 8  # of slopes and bands in turn; of the slopes' fit in each
 
 
@@ -236,20 +238,23 @@ def variance_of(
     return np.where(target, variance, 0.0)
 
 
-def expected_of(
-    errors: Mapping[str, Any],
-    cube: Cube,
-    seen: Bools,
-    target: Bools,
-    values: Floats,
-    variance: Floats,
-    sigma_y: Floats,
-    extent: Extent | None = None,
-) -> dict[str, float]:
+class Scored(NamedTuple):
+    """A fill whose scores are to be expected; arrays (bands, rows, cols) in the cube's unit."""
+
+    cube: Cube
+    seen: Bools
+    values: Floats
+    variance: Floats  # of the filled entries
+    sigma_y: Floats  # (bands,)
+    extent: Extent | None  # of the scene that the cube is a part of; NRMSE is relative to it
+
+
+def expected_of(fill: Scored, target: Bools, angle: float | None) -> dict[str, float]:
     """NRMSE, MPSNR and SAM that the filled entries of good bands should have.
 
-    extent: of the scene that the cube is a part of, which NRMSE and MPSNR are relative to.
+    angle: spectral angle (°) per relative error, if that is known.
     """
+    cube, seen, values, variance, sigma_y, extent = fill
     judged = target & usable(cube, seen)[:, None, None]
     bands = judged.any(axis=(1, 2))
     if not bands.any():
@@ -277,20 +282,55 @@ def expected_of(
             np.mean(np.minimum(-10 * np.log10(np.maximum(square, 1e-300) / peak**2), 100))
         ),
     }
-    if errors.get("angle") is not None:
+    if angle is not None:
         pixels = judged.any(axis=0)
         error = np.sqrt(np.where(judged, variance, 0.0)[:, pixels].sum(axis=0))
-        spectra = np.where(seen | judged, values, 0.0)[bands][:, pixels]
-        found["sam"] = errors["angle"] * float(np.mean(share_of_length(error, spectra)))
+        spectra = np.where(seen | judged, values, 0.0)[usable(cube, seen)][:, pixels]
+        found["sam"] = angle * float(np.mean(share_of_length(error, spectra)))
     return found
 
 
-def promise(expected: Mapping[str, float]) -> str:
-    """The scores to expect, in a line."""
+def expected_by_kind(
+    fill: Scored, targets: Mapping[str, Bools], angles: Mapping[str, float | None]
+) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+    """`expected_of` all filled entries, and of each kind of gaps, which have no pixel in common."""
+    by_kind = {kind: expected_of(fill, targets[kind], angles[kind]) for kind in targets}
+    by_kind = {kind: scores for kind, scores in by_kind.items() if scores}
+    if len(by_kind) < 2:
+        return next(iter(by_kind.values()), {}), by_kind
+    found = expected_of(fill, np.logical_or.reduce([*targets.values()]), None)
+    if all("sam" in scores for scores in by_kind.values()):
+        good = usable(fill.cube, fill.seen)
+        pixels = [int(targets[kind][good].any(axis=0).sum()) for kind in by_kind]
+        found["sam"] = float(np.average([s["sam"] for s in by_kind.values()], weights=pixels))
+    return found, by_kind
+
+
+def promises(
+    expected: Mapping[str, float],
+    by_kind: Mapping[str, Mapping[str, float]],
+    entries: Mapping[str, int],
+    recipe: Mapping[str, Any],
+) -> list[str]:
+    """The scores to expect of the filled entries, a line; and one for each kind of gaps, of which
+    there are so many entries, where there are two."""
+    partial = recipe.get("partial", recipe)
+    folds = {kind: (partial if kind == SOME else recipe).get("folds") for kind in by_kind}
+    few = next(iter(folds.values()), None) if len(by_kind) < 2 else None
+    lines = [f"expected in the filled entries: {_scores(expected, few)}"] if by_kind else []
+    return lines + [
+        f"expected in {kind} ({entries[kind]:,} entries): {_scores(scores, folds[kind])}"
+        for kind, scores in by_kind.items()
+        if len(by_kind) > 1
+    ]
+
+
+def _scores(expected: Mapping[str, float], folds: Any = None) -> str:
+    """In words; folds: on which they rest, which is said where they are few."""
     shown = (("nrmse", "NRMSE", ""), ("mpsnr", "MPSNR", " dB"), ("sam", "SAM", "°"))
-    return "expected in the filled entries: " + ", ".join(
-        f"{name} {expected[key]:.3g}{unit}" for key, name, unit in shown if key in expected
-    )
+    told = ", ".join(f"{name} {expected[k]:.3g}{unit}" for k, name, unit in shown if k in expected)
+    few = isinstance(folds, int) and folds < FEW_FOLDS
+    return told + (f"; this rests on {folds} trials only" if few else "")
 
 
 def warning(share: float) -> str:

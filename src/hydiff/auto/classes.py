@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,9 +47,9 @@ class Kinds(NamedTuple):
     edges: Floats  # (T - 1,) of roughness, between textures of equally many entries
 
 
-def kinds_of(windows: Iterable[tuple[Cube, Bools, Bools]]) -> Kinds:
-    """Of the windows of a scene: cube, seen, target."""
-    parts = [_kinds(*window) for window in windows]
+def kinds_of(windows: Iterable[Sequence[Any]]) -> Kinds:
+    """Of the windows of a scene: cube, seen, target first."""
+    parts = [_kinds(*window[:3]) for window in windows]
     distance, rough = (np.concatenate(p) for p in zip(*parts, strict=True))
     edges = np.quantile(rough, [1 / 3, 2 / 3]) if len(rough) else np.zeros(2)
     kind = distance * T + np.digitize(rough, edges)

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hydiff.auto import split
+from hydiff.auto.apply import Ready, blended, noise_of
 from hydiff.auto.bars import errors_of
 from hydiff.auto.blend import weights_of
 from hydiff.auto.candidates import NAME, SPECTRAL, SPECTRAL_FOLDS, Budget, Candidate
@@ -55,17 +57,63 @@ def decide_on(
     progress: Progress = None,
     memory: float = MEMORY,
     whole: bool = False,
-) -> tuple[dict[str, Any], dict[str, Estimate]]:
+) -> tuple[dict[str, Any], Ready]:
     """One decision for a scene, from windows of it that share the folds among them.
 
     whole: the one window is all there is.  Returns the recipe and, then, the candidates' estimates
-    of it that are ready.
+    of it that are ready.  Where gaps are of both kinds (`split`), the recipe is that of the pixels
+    without any band, and its `partial` that of the others.
     """
     job = job._replace(checkpoint=None)
-    whole_pixels = sum(partial(w.seen[usable(w.cube, w.seen)]) for w in windows) <= 0
+    kinds = [split.kinds_in(w.cube, w.seen) for w in windows]
+    ask = _Ask(budget, job, memory, whole)
+    if len(present := set().union(*kinds)) < 2:
+        kind = next(iter(present), split.NONE)
+        recipe, ready = _decided(kind, windows, sigma_y, ask, progress)
+        return recipe, {kind: ready}
+    keeping = {n: split.keeping(windows[n]) for n, own in enumerate(kinds) if split.SOME in own}
+    first, later = _in_turn(progress, SPECTRAL_FOLDS + 1, budget.folds + 1)
+    partial, ready = _decided(split.SOME, [*keeping.values()], sigma_y, ask, first)
+    lost = [n for n, own in enumerate(kinds) if split.NONE in own]
+    if not any(split.aims_at_lost(windows[n]) for n in lost):
+        return partial, {split.SOME: ready}
+    done = {n: blended(partial, w, sigma_y, job, ready).estimate for n, w in keeping.items()}
+    values = {n: done[n].values if n in done else np.asarray(windows[n].cube.values) for n in lost}
+    rest = [split.lost(windows[n], values[n]) for n in lost]
+    recipe, last = _decided(split.NONE, rest, noise_of(sigma_y, [*done.values()]), ask, later)
+    return recipe | {"partial": partial}, {split.SOME: ready, split.NONE: last}
+
+
+class _Ask(NamedTuple):
+    """How a decision is made."""
+
+    budget: Budget
+    job: Job
+    memory: float
+    whole: bool  # the one window is all there is
+
+
+def _in_turn(progress: Progress, first: int, later: int) -> tuple[Progress, Progress]:
+    """Two that report to one: of so many steps each, one after the other."""
+    if progress is None:
+        return None, None
+
+    def of_all(step: Step, before: int) -> Any:
+        return progress(step._replace(done=before + step.done, total=first + later))
+
+    return (lambda step: of_all(step, 0)), (lambda step: of_all(step, first))
+
+
+def _decided(
+    kind: str, windows: Sequence[Window], sigma_y: Sigma, ask: _Ask, progress: Progress
+) -> tuple[dict[str, Any], dict[str, Estimate]]:
+    """The recipe for gaps of one kind, and estimates that are ready, by candidate."""
+    budget, job, memory, whole = ask
+    whole_pixels = kind == split.NONE
     spared = ""
     if not whole_pixels:
-        if any(c.crossfit for c in budget.candidates):
+        alone = all(w.gaps is None for w in windows)
+        if alone and any(c.crossfit for c in budget.candidates):
             spared = "; most pixels with gaps keep some bands: networks were left out"
         budget = Budget(SPECTRAL, SPECTRAL_FOLDS, 0)
     largest = max((w.cube for w in windows), key=lambda cube: np.prod(cube.shape))
@@ -85,6 +133,7 @@ def decide_on(
         weights = weights._replace(why="there is nothing to fill")
     recipe = {
         "method": NAME,
+        "gaps": kind,
         "candidates": [_entry(c, costly, plan, job.seed) for c in plan.candidates],
         "weights": weights.all.tolist(),
         "errors": errors_of(trials, weights, kinds, windows[0].cube.bands, whole_pixels),
@@ -102,7 +151,9 @@ def _planned(windows: Sequence[Window], sigma_y: Sigma, budget: Budget, seed: in
         candidates = [c for c in candidates if METHODS[c.method].noise]
     each = -(-budget.folds // len(windows))
     folds = {
-        n: folds_of(w.cube, w.seen, each, seed) for n, w in enumerate(windows) if w.target.any()
+        n: folds_of(w.cube, w.seen, each, seed, w.gaps, w.measured)
+        for n, w in enumerate(windows)
+        if w.target.any()
     }
     hidden = [(n, some[i]) for i in range(each) for n, some in folds.items() if i < len(some)]
     used = [usable(w.cube, w.seen) for w in windows]
@@ -116,28 +167,30 @@ def _planned(windows: Sequence[Window], sigma_y: Sigma, budget: Budget, seed: in
 class _Common(NamedTuple):
     """What all trials need, and each process of a crew gets once."""
 
-    windows: list[tuple[Cube, Bools]]
+    windows: list[tuple[Cube, Bools, Bools | None]]
     candidates: list[Candidate]
     sigma_y: Sigma
     job: Job
 
 
-def _bare(window: Window) -> tuple[Cube, Bools]:
-    """What an estimate depends on, in memory; the rest of a cube may not travel."""
-    cube, seen, _ = window
+def _bare(window: Window) -> tuple[Cube, Bools, Bools | None]:
+    """What a trial depends on, in memory; the rest of a cube may not travel."""
+    cube = window.cube
     attrs = {} if cube.detectors is None else {"detector": cube.detectors}
     values = np.asarray(cube.values)
-    return Cube(values, wavelengths=cube.wavelengths, good=cube.good, attrs=attrs), seen
+    bare = Cube(values, wavelengths=cube.wavelengths, good=cube.good, attrs=attrs)
+    return bare, window.seen, window.measured
 
 
 def _trial(common: _Common, window: int, hide: Bools) -> Trial:
     windows, candidates, sigma_y, job = common
-    return trial_of(*windows[window], hide, candidates, sigma_y, job)
+    cube, seen, measured = windows[window]
+    return trial_of(cube, seen, hide, candidates, sigma_y, job, measured)
 
 
 def _own(common: _Common) -> dict[str, Estimate]:
     """What the candidates without a network make of the one window itself, by name."""
-    [(cube, seen)], candidates, sigma_y, job = common
+    [(cube, seen, _)], candidates, sigma_y, job = common
     plain = [c for c in candidates if not c.crossfit]
     found = own_fits(plain, cube, seen, sigma_y, job)
     return {c.name: one for c, one in zip(plain, found, strict=True)}
@@ -203,12 +256,6 @@ def crew_for(cube: Cube, budget: Budget, memory: float) -> Children | Threads:
         with contextlib.suppress(OSError):
             return Children(count, ("hydiff.auto.decide", "hydiff.methods.smooth"))
     return Threads(max(1, min(at_once, int(memory / each))))
-
-
-def partial(seen: Bools) -> int:
-    """Pixels that keep some of their bands, less those that keep none: above 0 for most."""
-    some, none = ~seen.all(axis=0), ~seen.any(axis=0)
-    return int((some & ~none).sum()) - int(none.sum())
 
 
 def gaps(seen: Bools) -> int:

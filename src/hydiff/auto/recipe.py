@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from hydiff import validate
+from hydiff.auto import split
 from hydiff.auto.candidates import NAME
 from hydiff.auto.classes import BAND_GROUPS, Around, D
 from hydiff.errors import BadValue, CubeFormatError
 
+NEEDED = {"candidates", "weights", "errors"}
 LARGEST = 1e6  # number that makes sense in a recipe
 
 
@@ -29,9 +31,8 @@ def read_recipe(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
             raise CubeFormatError(f"{source} is no JSON; expected an OUT.fill.json") from None
     if isinstance(found, Mapping) and isinstance(found.get("recipe"), Mapping):
         found = found["recipe"]
-    needed = {"candidates", "weights", "errors"}
     where = source if isinstance(source, str | Path) else "the recipe"
-    if not isinstance(found, Mapping) or not needed <= set(found):
+    if not isinstance(found, Mapping) or not set(found) >= NEEDED:
         raise CubeFormatError(
             f"{where} holds no recipe; expected the record (OUT.fill.json) of a fill by {NAME}"
         )
@@ -41,7 +42,21 @@ def read_recipe(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
 
 
 def _wrong_in(recipe: Mapping[str, Any]) -> str | None:
-    """What of a recipe could not be followed; a person may have edited it, or someone else."""
+    """What of a recipe could not be followed; a person may have edited it, or someone else.
+
+    `gaps` is the kind of gaps that it was decided on, which older recipes do not say; `partial` a
+    recipe for pixels that keep some bands, where a cube had both kinds.
+    """
+    if "gaps" in recipe and recipe["gaps"] not in split.KINDS:
+        return f"its gaps are neither {split.NONE} nor {split.SOME}"
+    if "partial" in recipe:
+        partial = recipe["partial"]
+        if not isinstance(partial, Mapping) or not set(partial) >= NEEDED or "partial" in partial:
+            return "its partial is no recipe"
+        if (recipe.get("gaps"), partial.get("gaps")) != split.KINDS:
+            return f"its partial is to be of {split.SOME}, beside one of {split.NONE}"
+        if (wrong := _wrong_in(partial)) is not None:
+            return f"in its partial, {wrong}"
     candidates, errors = recipe["candidates"], recipe["errors"]
     if not isinstance(candidates, list) or not candidates or not isinstance(errors, Mapping):
         return "a recipe needs a list of candidates, and errors by name"

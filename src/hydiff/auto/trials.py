@@ -20,11 +20,13 @@ MOST_LOOKED = 20_000  # hidden entries of a fold whose errors are looked at
 
 
 class Window(NamedTuple):
-    """A part of a scene; both masks have its shape (bands, rows, cols)."""
+    """A part of a scene; masks have its shape (bands, rows, cols)."""
 
     cube: Cube
     seen: Bools
     target: Bools
+    gaps: Bools | None = None  # those whose copies are hidden; None = all that is missing
+    measured: Bools | None = None  # what of `seen` is no estimate, and may judge; None = all of it
 
 
 class Trial(NamedTuple):
@@ -39,16 +41,33 @@ class Trial(NamedTuple):
     angle: Floats  # (2, pixels): ‖x - truth‖ / ‖truth‖ and the spectral angle, of the default
 
 
-def folds_of(cube: Cube, seen: Bools, count: int, seed: int) -> list[Bools]:
-    """Entries of good bands to hide, a fold at a time."""
-    bands = usable(cube, seen)
-    found = validate.folds(seen[bands], count, np.random.default_rng(seed))
+def folds_of(
+    cube: Cube,
+    seen: Bools,
+    count: int,
+    seed: int,
+    gaps: Bools | None = None,
+    measured: Bools | None = None,
+) -> list[Bools]:
+    """Entries of good bands to hide, a fold at a time; gaps and measured as of a `Window`."""
+    bands, rng = usable(cube, seen), np.random.default_rng(seed)
+    observed = (seen if gaps is None else ~gaps)[bands]
+    judging = (seen if measured is None else seen & measured)[bands]
+    given = seen[bands]
+
+    def enough(fold: Bools) -> bool:
+        pixels = (fold & judging).any(axis=0).sum()
+        return bool(pixels >= FEWEST and (given & ~fold).any(axis=(1, 2)).all())
+
+    found = [fold for fold in validate.folds(observed, count, rng) if enough(fold)]
+    # beside gaps of the other kind, these may be too few for pieces of them to tell anything
+    if gaps is not None and len(found) < 2:
+        found = [fold for fold in validate.scattered(observed, count, rng) if enough(fold)]
     out = []
     for fold in found:
         whole = np.zeros(seen.shape, bool)
-        whole[bands] = fold & seen[bands]
-        if whole.any(axis=0).sum() >= FEWEST and (seen & ~whole)[bands].any(axis=(1, 2)).all():
-            out.append(whole)
+        whole[bands] = fold & given
+        out.append(whole)
     return out
 
 
@@ -77,10 +96,15 @@ def hidden_pixels(fold: Bools) -> Bools:
     return pixels
 
 
-def looked_at(fold: Bools) -> tuple[Ints, Ints, Ints]:
-    """(band, row, col) of hidden entries, at most MOST_LOOKED: neighbours tell much the same."""
+def looked_at(fold: Bools, measured: Bools | None = None) -> tuple[Ints, Ints, Ints]:
+    """(band, row, col) of hidden entries, at most MOST_LOOKED: neighbours tell much the same.
+
+    Those that were not measured are left out of the same choice, so that few of them change little.
+    """
     at = np.flatnonzero(fold)
-    band, row, col = np.unravel_index(at[:: -(-len(at) // MOST_LOOKED)], fold.shape)
+    at = at[:: -(-len(at) // MOST_LOOKED)]
+    at = at if measured is None else at[measured.ravel()[at]]
+    band, row, col = np.unravel_index(at, fold.shape)
     return band, row, col
 
 
@@ -91,15 +115,19 @@ def trial_of(
     candidates: Sequence[Candidate],
     sigma_y: Sigma,
     job: Job,
+    measured: Bools | None = None,
 ) -> Trial:
-    """The candidates on one fold; NaN for costly ones, whose fits `with_costly` adds."""
+    """The candidates on one fold; NaN for costly ones, whose fits `with_costly` adds.
+
+    measured: what of the fold may judge them; None = all of it.
+    """
     kept, pixels = seen & ~fold, hidden_pixels(fold)
     plain = [m for m, c in enumerate(candidates) if not c.crossfit]
     assert plain[0] == 0  # the default candidate is never costly
     several = [chosen(candidates[m]) for m in plain]
     found = estimate_at(cube, kept, several, sigma_y, job, pixels)
     first, sigma = found[0]
-    band, row, col = at = looked_at(fold)
+    band, row, col = at = looked_at(fold, measured)
     spread = band_spread(cube, kept)
     residual = np.full((len(candidates), len(band)), np.nan)
     for m, (values, _) in zip(plain, found, strict=True):
@@ -119,8 +147,8 @@ def trial_of(
 
 def with_costly(trial: Trial, fits: Mapping[int, Estimate], window: Window, fold: Bools) -> Trial:
     """The trial with the residuals of some candidates, by number, taken from their fits."""
-    cube, seen, _ = window
-    pixels, at, residual = hidden_pixels(fold), looked_at(fold), trial.residual.copy()
+    cube, seen, at = window.cube, window.seen, looked_at(fold, window.measured)
+    pixels, residual = hidden_pixels(fold), trial.residual.copy()
     spread = band_spread(cube, seen & ~fold)[trial.band]
     for m, fit in fits.items():
         residual[m] = _residual(fit.values[:, pixels], cube, pixels, at) / spread

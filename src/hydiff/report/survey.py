@@ -168,14 +168,15 @@ def error_bars(
     for band, (plane, values) in enumerate(barred_planes(path, shape)):
         if not values.size:
             continue
-        by_band[band] = np.sqrt(np.mean(np.square(values)))
+        if (told := values[np.isfinite(values)]).size:
+            by_band[band] = np.sqrt(np.mean(np.square(told)))
         sigma = np.full((rows, cols), np.nan, np.float32)
         sigma[plane] = values
         bars[band] = [sigma[pixel] for pixel in pixels]
         if spread[band] > 0:
-            told = sigma[thin, thin] / spread[band]
-            total += np.nan_to_num(told)
-            count += np.isfinite(told)
+            shares = sigma[thin, thin] / spread[band]
+            total += np.nan_to_num(shares)
+            count += np.isfinite(shares)
     relative = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
     return relative, by_band, bars
 

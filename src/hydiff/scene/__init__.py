@@ -24,7 +24,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hydiff import io, provenance
-from hydiff.auto.bars import promise, warning
+from hydiff.auto import split
+from hydiff.auto.apply import NO_BARS
+from hydiff.auto.bars import promises, warning
 from hydiff.checkpoint import fingerprint
 from hydiff.cluster import Run, in_turn
 from hydiff.cube import Bools
@@ -101,8 +103,9 @@ def fill(
             "sigma_y": provenance.one_or_all(np.asarray(decided.sigma_y)),
             "entries": provenance.counts(cube.shape, count, left),
             "expected": _expected(markers) if decided.recipe is not None else None,
+            **provenance.kinds_told(_expected_by_kind(markers)),
             "recipe": decided.recipe,
-            "notes": _notes(decided.notes, markers, changed, scene),
+            "notes": _notes(decided, markers, changed, scene),
             "tiles": tiling(scene),
             "seconds": round(time.perf_counter() - began, 3),
         }
@@ -166,20 +169,35 @@ def _expected(markers: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {name: _mean([m["expected"][name] for m in told], told) for name in names}
 
 
+def _expected_by_kind(markers: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """`_expected` of each kind of gaps that the tiles have."""
+    found = {kind: _expected(_of_kind(markers, kind)) for kind in split.KINDS}
+    return {kind: scores for kind, scores in found.items() if scores}
+
+
+def _of_kind(markers: Sequence[Mapping[str, Any]], kind: str) -> list[dict[str, Any]]:
+    """What the tiles say of one kind of gaps."""
+    told = [m for m in markers if kind in m.get("by_kind", {})]
+    return [{"expected": m["by_kind"][kind], "entries": m["entries_by_kind"][kind]} for m in told]
+
+
 def _mean(figures: Sequence[float], markers: Sequence[Mapping[str, Any]]) -> float:
     return float(np.average(figures, weights=[m["entries"] for m in markers]))
 
 
-def _promises(markers: Sequence[Mapping[str, Any]]) -> list[str]:
+def _promises(markers: Sequence[Mapping[str, Any]], recipe: Mapping[str, Any] | None) -> list[str]:
     """What a user should know before trusting the fill."""
-    expected = _expected(markers)
     told = [m for m in markers if m.get("expected") and m["entries"]]
     doubtful = _mean([m["doubtful"] for m in told], told) if told else 0.0
-    return [promise(expected)] * bool(expected) + [warning(doubtful)] * bool(doubtful)
+    by_kind = _expected_by_kind(markers)
+    entries = {kind: sum(m["entries"] for m in _of_kind(markers, kind)) for kind in by_kind}
+    unknown = dict.fromkeys(n for m in markers for n in m["notes"] if n.endswith(NO_BARS))
+    lines = promises(_expected(markers), by_kind, entries, recipe or {})
+    return [*unknown, *lines, *([warning(doubtful)] if doubtful else [])]
 
 
 def _notes(
-    decisions: Sequence[str],
+    decided: decide.Decided,
     markers: Sequence[Mapping[str, Any]],
     changed: Mapping[str, int],
     scene: Scene,
@@ -190,5 +208,5 @@ def _notes(
         n for n in (markers[0]["notes"] if markers else []) if all(n in m["notes"] for m in markers)
     ]
     told = [f"{tiled['filled']} of {tiled['of']} tiles had gaps; one recipe for all of them"]
-    told += [note for note in (*decisions, *common, *_promises(markers)) if note not in told]
-    return [*told, *(f"{n} filled entries {how}" for how, n in changed.items())]
+    told += [*decided.notes, *common, *_promises(markers, decided.recipe)]
+    return [*dict.fromkeys(told), *(f"{n} filled entries {how}" for how, n in changed.items())]

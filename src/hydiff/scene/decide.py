@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hydiff import auto, problem
+from hydiff.auto import split
 from hydiff.auto.classes import band_spread
 from hydiff.cube import Bools, Cube, Floats, Scale, detector_scale
 from hydiff.methods import choose
@@ -62,6 +63,8 @@ def _decide(scene: Scene, order: Order, bounds: Limits) -> Decided:
     good = cube.good_bands
     sigma_y = problem.sigma_per_band(order.sigma_y, cube)
     sample = spread_over(scene.planned, SAMPLES)
+    if chosen is None and order.recipe is None:
+        sample += _other_kinds(scene, sample)
     pixels, known = _pooled(scene, sample)
     scale = detector_scale(pixels, known, good, cube.detectors)
     fitted = good & scene.seen.some()
@@ -111,6 +114,24 @@ def spread_over(planned: Sequence[Tile], count: int) -> list[Tile]:
     """So many tiles, or all, spread evenly over the scene."""
     at = np.linspace(0, len(planned) - 1, min(count, len(planned)))
     return [planned[round(i)] for i in at]
+
+
+def _other_kinds(scene: Scene, sample: Sequence[Tile]) -> list[Tile]:
+    """Tiles with a kind of gaps that is to be filled and that a sample lacks, one for each."""
+    present = set[str]().union(*(_kinds(scene, tile) for tile in sample))
+    more = []
+    for tile in scene.planned:
+        if len(present) == len(split.KINDS):
+            break
+        if new := _kinds(scene, tile) - present:
+            present |= new
+            more.append(tile)
+    return more
+
+
+def _kinds(scene: Scene, tile: Tile) -> set[str]:
+    """The kinds of gaps that are to be filled in a tile; no values are read."""
+    return split.aims(auto.Window(*window(scene.cube, scene.seen, scene.target, tile)))
 
 
 def _pooled(scene: Scene, sample: Sequence[Tile]) -> tuple[Floats, Bools]:

@@ -140,4 +140,5 @@ def _kept(
     marks: dict[str, Any] = {"entries": entries, "complete": complete, "bars": len(layers) == 2}
     if decision is not None:
         marks |= {"expected": decision.expected, "doubtful": decision.doubtful}
+        marks |= {"by_kind": decision.by_kind, "entries_by_kind": decision.entries}
     return kept, marks | {"notes": found.notes}

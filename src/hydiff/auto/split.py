@@ -1,0 +1,71 @@
+"""Gaps of two kinds, each with trials, weights and error bars of its own.
+
+A pixel that keeps some bands is completed from them; a pixel without any has only its neighbours.
+Their errors differ by an order of magnitude, so what was seen of one kind says nothing about the
+other.  A cube with both is filled in two parts: first the pixels that keep some bands, then, in the
+completed cube, those without any.  All masks are (bands, rows, cols) unless said otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from hydiff.auto.classes import usable
+from hydiff.auto.trials import Window
+from hydiff.cube import Bools, Cube, Floats
+
+NONE, SOME = "pixels without any band", "pixels that keep some bands"
+KINDS = (NONE, SOME)
+# A pixel that keeps less than this share of its bands is no neighbour to fill others from
+ENOUGH_BANDS = 0.5
+
+
+def without_any(cube: Cube, observed: Bools) -> Bools:
+    """(rows, cols) pixels that keep none of the bands that count: good, and observed somewhere."""
+    lost: Bools = np.asarray(~observed[usable(cube, observed)].any(axis=0))
+    return lost
+
+
+def kinds_in(cube: Cube, observed: Bools) -> list[str]:
+    """The kinds of gaps that a cube has."""
+    lost, gaps = without_any(cube, observed), ~observed[usable(cube, observed)].all(axis=0)
+    present = {NONE: lost.any(), SOME: (gaps & ~lost).any()}
+    return [kind for kind in KINDS if present[kind]]
+
+
+def aims_at_lost(window: Window) -> bool:
+    """Whether pixels without any band are to be filled; those around a scene never are."""
+    return bool((window.target & without_any(window.cube, window.seen)).any())
+
+
+def aims(window: Window) -> set[str]:
+    """The kinds of gaps that are to be filled."""
+    cube, observed, target, *_ = window
+    partial = usable(cube, observed)[:, None, None] & ~without_any(cube, observed)
+    wanted = {NONE: aims_at_lost(window), SOME: bool((target & partial).any())}
+    return {kind for kind in KINDS if wanted[kind]}
+
+
+def keeping(window: Window) -> Window:
+    """The part of a window that keeps some bands: what to fill of it, and the gaps to copy."""
+    cube, observed, target, *_ = window
+    partial = usable(cube, observed)[:, None, None] & ~without_any(cube, observed)
+    own = target & partial if aims_at_lost(window) else target
+    return Window(cube, observed, own, gaps=partial & ~observed)
+
+
+def lost(window: Window, completed: Floats) -> Window:
+    """The pixels without any band, in the cube whose other pixels are `completed`.
+
+    Bad bands, which are filled from their own pixels alone, are as they were.
+    """
+    cube, observed, target, *_ = window
+    bands, without = usable(cube, observed), without_any(cube, observed)
+    given, partial = observed.copy(), bands[:, None, None] & ~without
+    given[bands] = observed[bands].mean(axis=0) >= ENOUGH_BANDS
+    values = np.where(partial & ~observed, completed, np.asarray(cube.values))
+    part = replace(cube, values=values, nodata=None, valid=None, missing_rule=None)
+    gaps = np.broadcast_to(without, observed.shape)
+    return Window(part, given, target & ~partial, gaps, measured=observed)
