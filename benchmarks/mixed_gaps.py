@@ -149,8 +149,8 @@ def summary(rows):
         }
         worst = min(by_gaps.values()) - by_gaps.get(ALONE, 0.0)
         held &= worst >= -0.05
-        told = ", ".join(f"{100 * share:.1f}" for share in by_gaps.values())
-        print(f"{scene:22} lost pixels inside: {told} %; worst {100 * worst:+.1f} points")
+        shares = ", ".join(f"{100 * share:.1f}" for share in by_gaps.values())
+        print(f"{scene:22} lost pixels inside: {shares} %; worst {100 * worst:+.1f} points")
     return held
 
 

@@ -261,6 +261,28 @@ def shapes(rows):
         yield line(f"{share} %", told, f"{min(figures):.2f}", f"{max(figures):.2f}")
 
 
+def mixed_gaps(rows):
+    """Gaps and kinds down: coverage pooled over scenes and seeds, and the worst scene's at 80 %."""
+    shares = ("50", "80", "95")
+    yield line(
+        "missing", "kind", "entries", *(f"inside {s} %" for s in shares), "worst scene, 80 %"
+    )
+    yield rule(7)
+    for gaps, kind in dict.fromkeys((r["gaps"], r["kind"]) for r in rows):
+        mine = select(rows, gaps=gaps, kind=kind)
+        pooled = [_by_entries(mine, f"inside_{share}") for share in shares]
+        scenes = {r["scene"] for r in mine}
+        worst = min(_by_entries(select(mine, scene=scene), "inside_80") for scene in scenes)
+        count = sum(int(r["entries"]) for r in mine)
+        yield line(gaps, kind, f"{count:,}", *(f"{100 * p:.1f} %" for p in (*pooled, worst)))
+
+
+def _by_entries(rows, column):
+    """Mean of a column, every entry alike."""
+    total = sum(int(r["entries"]) for r in rows)
+    return sum(int(r["entries"]) * float(r[column]) for r in rows) / total
+
+
 def kept_promises(rows):
     from hydiff.bench import promises
 
@@ -461,6 +483,7 @@ TABLES = {
     ("benchmarks/results/offline.csv", ""): offline,
     ("benchmarks/results/preconditioner.csv", ""): preconditioner,
     ("benchmarks/results/shapes.csv", ""): shapes,
+    ("benchmarks/results/mixed_gaps.csv", ""): mixed_gaps,
     ("benchmarks/results/detectors.csv", ""): detectors,
     **{
         (f"benchmarks/results/bench/{name}.csv", kind): make(name)

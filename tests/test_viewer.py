@@ -374,6 +374,21 @@ def test_a_fill_is_filled_anew_from_what_was_there_before(result, damaged):
     assert f"Filled {expected.filled.sum():,} entries" in page.controls.status.text
 
 
+def test_scores_of_both_kinds_of_gaps_are_shown(rng):
+    from scipy.ndimage import gaussian_filter
+
+    cube = gaussian_filter(rng.standard_normal((6, 30, 30)), (1, 2, 2))
+    cube[:, :, 10:13] = np.nan
+    cube[rng.random(cube.shape) < 0.03] = np.nan
+    page = page_of(layers.from_data(cube))
+    page.controls.budget.value = "fast"
+    page.working.start()
+    page.working.filling.wait(60)
+    page.working.look()
+    for kind in ("pixels without any band", "pixels that keep some bands"):
+        assert f"expected in {kind} (" in page.controls.status.text
+
+
 def test_scenes_beyond_memory_are_sent_to_the_shell(damaged):
     huge = Cube(np.broadcast_to(np.float32(1), (300, 100_000, 10_000)))
     with pytest.raises(errors.BadValue, match="hydiff fill FILE -o OUT"):

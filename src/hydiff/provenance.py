@@ -165,7 +165,7 @@ def record(result: Result, command: Sequence[str] = ()) -> dict[str, Any]:
             "sigma_y": one_or_all(result.sigma_y),
             "entries": counts(result.cube.shape, int(result.filled.sum()), result.left),
             "expected": None if result.expected is None else dict(result.expected),
-            **kinds_told(result.expected_by_kind),
+            **of_each_kind(result.expected_by_kind),
             "recipe": result.recipe,
             "notes": result.notes,
             "seconds": round(result.seconds, 3),
@@ -173,7 +173,7 @@ def record(result: Result, command: Sequence[str] = ()) -> dict[str, Any]:
     )
 
 
-def kinds_told(by_kind: Mapping[str, Mapping[str, float]] | None) -> dict[str, Any]:
+def of_each_kind(by_kind: Mapping[str, Mapping[str, float]] | None) -> dict[str, Any]:
     """What a record says of each kind of gaps, where there are two."""
     if by_kind is None or len(by_kind) < 2:
         return {}

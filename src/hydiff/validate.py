@@ -87,7 +87,7 @@ def folds(observed: Bools, count: int, rng: np.random.Generator) -> list[Bools]:
 
 
 def scattered(observed: Bools, count: int, rng: np.random.Generator) -> list[Bools]:
-    """`folds` for gaps so few that a piece of one copy tells nothing: each has several whole copies
+    """`folds` for gaps so few that a piece of one copy says nothing: each has several whole copies
     that do not meet, in all bands at once, until there are ENOUGH hidden entries or a share THIN of
     a band's pixels."""
     missing = ~mask.shared(observed)

@@ -129,16 +129,17 @@ def _recipe_of(kind: str, recipe: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def noise_of(sigma_y: Sigma, found: Sequence[Estimate]) -> Sigma:
     """The noise as it was found before gaps were completed, which have none of their own."""
-    return (
-        np.median([one.sigma_y for one in found], axis=0) if isinstance(sigma_y, str) else sigma_y
-    )
+    if not isinstance(sigma_y, str):
+        return sigma_y
+    return np.median([one.sigma_y for one in found], axis=0)
 
 
 def _joined(parts: Sequence[Part]) -> Estimate:
     """The parts as one, with what is to be said about them."""
     first, last = parts[0], parts[-1]
-    told = "auto: {0.recipe[why]}" if len(parts) == 1 else "auto, {0.kind}: {0.recipe[why]}"
-    notes = [told.format(part) for part in parts]
+    notes = [f"auto: {first.recipe['why']}"]
+    if len(parts) > 1:
+        notes = [f"auto, {part.kind}: {part.recipe['why']}" for part in parts]
     notes += dict.fromkeys(note for part in parts for note in part.estimate.notes)
     notes += [_unknown(p) for p in parts if p.variance is None and p.window.target.any()]
     if len(parts) > 1 and "gaps" not in first.recipe:
@@ -179,7 +180,7 @@ def blended(
     """The candidates of a recipe for gaps of one kind, blended."""
     weights = np.asarray(recipe["weights"], dtype=np.float64)
     plain = ["fits" not in entry for entry in recipe["candidates"]]
-    used: Bools = np.asarray(weights.any(axis=(1, 2))) | plain  # how far those are apart is told
+    used: Bools = np.asarray(weights.any(axis=(1, 2))) | plain  # how far those are apart counts
     entries = [entry for entry, wanted in zip(recipe["candidates"], used, strict=True) if wanted]
     found = _candidates(entries, window, sigma_y, job, ready)
     distance = validate.distance_class(mask.shared(window.seen))
@@ -197,8 +198,7 @@ def _variance(
         return None
     cube, seen, target, *_ = window
     pixels = np.asarray(target.any(axis=0))
-    told_by = [values[:, pixels] for values in estimates]
-    lies = around(cube, seen, told_by, pixels, target[:, pixels])
+    lies = around(cube, seen, [v[:, pixels] for v in estimates], pixels, target[:, pixels])
     return variance_of(errors, cube, seen, target, lies)
 
 

@@ -328,9 +328,9 @@ def promises(
 def _scores(expected: Mapping[str, float], folds: Any = None) -> str:
     """In words; folds: on which they rest, which is said where they are few."""
     shown = (("nrmse", "NRMSE", ""), ("mpsnr", "MPSNR", " dB"), ("sam", "SAM", "°"))
-    told = ", ".join(f"{name} {expected[k]:.3g}{unit}" for k, name, unit in shown if k in expected)
+    text = ", ".join(f"{name} {expected[k]:.3g}{unit}" for k, name, unit in shown if k in expected)
     few = isinstance(folds, int) and folds < FEW_FOLDS
-    return told + (f"; this rests on {folds} trials only" if few else "")
+    return text + (f"; this rests on {folds} trials only" if few else "")
 
 
 def warning(share: float) -> str:

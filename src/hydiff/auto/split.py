@@ -18,7 +18,8 @@ from hydiff.cube import Bools, Cube, Floats
 
 NONE, SOME = "pixels without any band", "pixels that keep some bands"
 KINDS = (NONE, SOME)
-# A pixel that keeps less than this share of its bands is no neighbour to fill others from
+# A pixel that keeps less than this share of its bands is no neighbour to fill others from, unless
+# most pixels do
 ENOUGH_BANDS = 0.5
 
 
@@ -64,7 +65,8 @@ def lost(window: Window, completed: Floats) -> Window:
     cube, observed, target, *_ = window
     bands, without = usable(cube, observed), without_any(cube, observed)
     given, partial = observed.copy(), bands[:, None, None] & ~without
-    given[bands] = observed[bands].mean(axis=0) >= ENOUGH_BANDS
+    share = observed[bands].mean(axis=0)
+    given[bands] = share >= min(ENOUGH_BANDS, float(np.median(share[~without])))
     values = np.where(partial & ~observed, completed, np.asarray(cube.values))
     part = replace(cube, values=values, nodata=None, valid=None, missing_rule=None)
     gaps = np.broadcast_to(without, observed.shape)

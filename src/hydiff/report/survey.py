@@ -168,8 +168,8 @@ def error_bars(
     for band, (plane, values) in enumerate(barred_planes(path, shape)):
         if not values.size:
             continue
-        if (told := values[np.isfinite(values)]).size:
-            by_band[band] = np.sqrt(np.mean(np.square(told)))
+        if (known := values[np.isfinite(values)]).size:
+            by_band[band] = np.sqrt(np.mean(np.square(known)))
         sigma = np.full((rows, cols), np.nan, np.float32)
         sigma[plane] = values
         bars[band] = [sigma[pixel] for pixel in pixels]

@@ -103,7 +103,7 @@ def fill(
             "sigma_y": provenance.one_or_all(np.asarray(decided.sigma_y)),
             "entries": provenance.counts(cube.shape, count, left),
             "expected": _expected(markers) if decided.recipe is not None else None,
-            **provenance.kinds_told(_expected_by_kind(markers)),
+            **provenance.of_each_kind(_expected_by_kind(markers)),
             "recipe": decided.recipe,
             "notes": _notes(decided, markers, changed, scene),
             "tiles": tiling(scene),
@@ -177,8 +177,8 @@ def _expected_by_kind(markers: Sequence[Mapping[str, Any]]) -> dict[str, dict[st
 
 def _of_kind(markers: Sequence[Mapping[str, Any]], kind: str) -> list[dict[str, Any]]:
     """What the tiles say of one kind of gaps."""
-    told = [m for m in markers if kind in m.get("by_kind", {})]
-    return [{"expected": m["by_kind"][kind], "entries": m["entries_by_kind"][kind]} for m in told]
+    own = [m for m in markers if kind in m.get("by_kind", {})]
+    return [{"expected": m["by_kind"][kind], "entries": m["entries_by_kind"][kind]} for m in own]
 
 
 def _mean(figures: Sequence[float], markers: Sequence[Mapping[str, Any]]) -> float:
