@@ -139,3 +139,48 @@ def test_noise_that_differs_between_bands_is_weighed(tiny, stripes, rng):
     told = metrics.mpsnr(run(noisy, stripes, sigma).x, tiny)
     flat = metrics.mpsnr(run(noisy, stripes, np.sqrt((sigma**2).mean())).x, tiny)
     assert told > flat + 2
+
+
+# ── what the components leave ────────────────────────────────────────────────────────────────────
+
+
+def narrow_feature(rng, shape=(24, 24), bands=20):
+    """A scene of two materials, and a faint ramp across the columns in a direction that their
+    mixtures do not have: (bands, H, W) each."""
+    materials = rng.random((bands, 2))
+    fields = np.cumsum(rng.standard_normal((2, *shape)), axis=1)
+    direction = rng.standard_normal(bands)
+    direction -= materials @ np.linalg.lstsq(materials, direction, rcond=None)[0]
+    ramp = np.linspace(-1, 1, shape[1])
+    scene = np.tensordot(materials, fields, 1)
+    return scene, 1e-3 * direction[:, None, None] * np.broadcast_to(ramp, shape)
+
+
+def test_what_no_component_holds_is_filled_too(rng, stripes):
+    scene, faint = narrow_feature(rng)
+    found = run(scene + faint, stripes, components=2).x - run(scene, stripes, components=2).x
+    gap = ~stripes
+    error = np.linalg.norm((found - faint)[:, gap]) / np.linalg.norm(faint[:, gap])
+    assert error < 0.05  # a membrane between two columns is a ramp; without it the error is 1
+
+
+def test_a_remainder_below_the_noise_is_taken_for_noise(rng, stripes):
+    scene, faint = narrow_feature(rng)
+    y = scene + faint
+    c = smooth.coordinates(y * stripes, stripes, np.full(len(y), 10.0), 2)
+    assert not c.rest.any()
+
+
+def test_with_little_noise_the_remainder_is_that_without(rng, stripes):
+    y = sum(narrow_feature(rng)) + 1e-4 * rng.standard_normal((20, 24, 24))
+    sigma, little = np.zeros(20), np.full(20, 1e-9)
+    without = smooth.coordinates(y * stripes, stripes, sigma, 2).rest
+    noisy = smooth.coordinates(y * stripes, stripes, little, 2).rest
+    np.testing.assert_allclose(noisy * 1e-9, without, atol=1e-6 * np.abs(without).max())
+
+
+def test_error_bars_count_what_the_components_leave(rng, stripes):
+    scene, _ = narrow_feature(rng)
+    noise = 0.05 * rng.standard_normal(scene.shape)
+    bars = run(scene + noise, stripes, components=2, error_bars=True).sigma[:, ~stripes]
+    assert bars.min() > 0.8 * 0.05

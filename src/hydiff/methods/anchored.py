@@ -31,7 +31,7 @@ from hydiff.errors import BadValue
 from hydiff.methods import choose, classical
 from hydiff.methods.equivariant import Tensors
 from hydiff.methods.field import Field, fields, strength
-from hydiff.methods.smooth import fit_covariances
+from hydiff.methods.smooth import fit_covariances, remainder
 from hydiff.result import Step
 
 TRUSTED = 0.9  # share of the variance its own bands must explain before a pixel counts as known
@@ -181,16 +181,20 @@ def prepare(y: Tensor, observed: Tensor, sigma_y: Tensor, settings: Anchored, se
     if sigma.any():
         noise = tensor(np.linalg.cholesky(_noise_of(space, sigma[:, None] / r)))
         anchor = fields(known, s, kappa)
-        base = mean + torch.einsum("ck,khw->chw", spectra, anchor(z)[0])
     else:
         s = settings.s or best_order(z, known, torch.Generator().manual_seed(seed))
         anchor = Field(known, s)
-        base = mean + torch.einsum("ck,khw->chw", spectra, anchor(z)[0])
-        if seen.ndim == 3:  # `smooth` makes more of the bands that a pixel keeps
-            smooth = choose("smooth", None, {"s": s})
-            rng = np.random.default_rng(seed)
-            *_, step = smooth.inpaint(values, seen, sigma, smooth.settings, rng=rng)
-            base = tensor(step.x)
+    if seen.ndim == 3 and not sigma.any():  # `smooth` makes more of the bands that a pixel keeps
+        smooth = choose("smooth", None, {"s": s})
+        rng = np.random.default_rng(seed)
+        *_, step = smooth.inpaint(values, seen, sigma, smooth.settings, rng=rng)
+        base = tensor(step.x)
+    else:  # the network works on the components; what they leave is filled beside it
+        whole = every.all(axis=0)
+        noise_var = (sigma / r[:, 0]) ** 2
+        rest, _ = remainder(flat[:, whole], whole.reshape(H, W), space, noise_var, {})
+        base = mean + tensor(r[:, :, None] * rest)
+        base = base + torch.einsum("ck,khw->chw", spectra, anchor(z)[0])
     nugget = [c.nugget for c in fit_covariances(coordinates.reshape(-1, H, W), pixels)]
     spread, texture = (
         tensor(np.sqrt(variance) + 1e-9).view(1, -1, 1, 1)

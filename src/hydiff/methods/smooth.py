@@ -84,15 +84,16 @@ class Coordinates(NamedTuple):
     known: Bools  # (H, W) pixels whose whole spectrum is in y
     spread: Floats  # (C, H, W) variance of the completed entries
     weight: Floats  # (C,) that whitens the noise
-    noisy: bool
+    noise: Floats  # (C,) variance of the whitened noise; 0 without noise
     space: subspace.Subspace  # of the whitened spectra
     z: Floats  # (K, H, W), 0 where not known
+    rest: Floats  # (C, H, W) what the components leave of the whitened spectra, filled; `remainder`
+    left: Floats  # (C,) its variance at the known pixels
     membranes: dict[float, Membrane]  # by reach, each made when it is first asked for
 
     @property
-    def told(self) -> Floats:
-        """(C, n) the whitened spectra of the known pixels."""
-        return _spectra(self.y, self.known, self.weight)
+    def noisy(self) -> bool:
+        return bool(self.noise.any())
 
 
 def coordinates(
@@ -106,11 +107,15 @@ def coordinates(
     seen = np.broadcast_to(observed, y.shape)
     y, known, spread = complete(y, seen)
     weight = _whitening(sigma_y)
-    told = _spectra(y, known, weight)
-    space = space or subspace.fit(told, np.ones(told.shape, bool), components)
+    complete_spectra = _spectra(y, known, weight)
+    space = space or subspace.fit(
+        complete_spectra, np.ones(complete_spectra.shape, bool), components
+    )
     z = np.zeros((space.basis.shape[1], *known.shape))
-    z[:, known] = space.project(told)
-    return Coordinates(y, seen, known, spread, weight, bool(sigma_y.any()), space, z, {})
+    z[:, known] = space.project(complete_spectra)
+    noise, membranes = (weight * sigma_y) ** 2, dict[float, Membrane]()
+    rest, left = remainder(complete_spectra, known, space, noise, membranes)
+    return Coordinates(y, seen, known, spread, weight, noise, space, z, rest, left, membranes)
 
 
 def smooth(
@@ -126,8 +131,9 @@ def smooth(
 
     y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
     A pixel that keeps some bands is completed from them (Gaussian regression, its residual
-    kriged); pixels without are kriged from the others.  With a given `s` and no noise this is the
-    smoothest field of that order, without texture.  given: the coordinates, if they are at hand.
+    kriged); pixels without are kriged from the others.  What the components leave of the spectra is
+    filled band by band, so that a narrow feature of a small object survives.  With a given `s` and
+    no noise this is the smoothest field of that order, without texture.  given: the coordinates, if they are at hand.
     """
     c = given or coordinates(y, observed, sigma_y, settings.components, settings.space)
     at = np.ones_like(c.known) if c.noisy else ~c.known
@@ -136,9 +142,9 @@ def smooth(
     sigma = None
     if settings.error_bars:
         variance = posterior_variance(c.known, covariances, rng)[:, ~c.known]
-        left = _leftover(c.told, c.space)[:, None]
         sigma = np.sqrt(c.spread)
-        sigma[:, ~c.known] = np.sqrt(c.space.basis**2 @ variance + left) / c.weight[:, None]
+        around = np.sqrt(c.space.basis**2 @ variance + c.left[:, None])
+        sigma[:, ~c.known] = around / c.weight[:, None]
     yield Step(1, 1, x, sigma=sigma)
 
 
@@ -157,13 +163,12 @@ def kriged(c: Coordinates, settings: Smooth, at: Bools) -> tuple[Floats, list[Co
         # (Marchenko and Pastur): what the variogram shows beyond that is texture
         noise = (1 + np.sqrt(len(c.y) / max(c.known.sum(), 1))) ** 2 if c.noisy else 0.0
         f = krige(c.z, c.known, covariances, noise, c.membranes)
-    x = c.space.reconstruct(f[:, at])
+    x = c.space.reconstruct(f[:, at]) + c.rest[:, at]
     y, seen, weight = c.y[:, at], c.seen[:, at], c.weight[:, None]
     few = poor[at]
     if few.any():
         risk = np.array([_size(one) + one.nugget for one in covariances])
-        left = np.diag(_leftover(c.told, c.space))
-        covariance = (c.space.basis * risk) @ c.space.basis.T + left
+        covariance = (c.space.basis * risk) @ c.space.basis.T + np.diag(c.left)
         x[:, few] += _news((weight * y - x)[:, few], seen[:, few], covariance)
     x /= weight
     return x if c.noisy else np.where(seen | c.known[at], y, x), covariances
@@ -189,10 +194,30 @@ def _spectra(y: Floats, known: Bools, weight: Floats) -> Floats:
     return told
 
 
-def _leftover(y: Floats, space: subspace.Subspace) -> Floats:
-    """(C,) variance per band that the components leave of spectra (C, N)."""
-    left: Floats = ((y - space.reconstruct(space.project(y))) ** 2).mean(axis=1)
-    return left
+def remainder(
+    spectra: Floats,
+    known: Bools,
+    space: subspace.Subspace,
+    noise: Floats,
+    membranes: dict[float, Membrane],
+) -> tuple[Floats, Floats]:
+    """What the components leave of spectra (C, n) at the known pixels (H, W), filled as a cube
+    (C, H, W), and its variance (C,).
+
+    The remainder is texture and noise of single bands, and here and there what no component holds:
+    the absorption of a plume, a mineral.  A membrane in each band carries that into the gaps; all
+    bands share its factor.  With noise of variance `noise` (C,) a band keeps the share of its
+    remainder that is more than noise.
+    """
+    rest = np.zeros((len(spectra), *known.shape))
+    if space.basis.shape[1] == len(spectra) or not known.any():
+        return rest, np.zeros(len(spectra))
+    rest[:, known] = spectra - space.reconstruct(space.project(spectra))
+    left: Floats = (rest[:, known] ** 2).mean(axis=1)
+    if noise.any():
+        noise = noise * (1 - (space.basis**2).sum(axis=1))  # the components hold the other part
+        rest *= (np.maximum(left - noise, 0) / np.maximum(left, 1e-300))[:, None, None]
+    return _field(rest, known, 1.0, inf, membranes), left
 
 
 # ── pixels that keep some bands ──────────────────────────────────────────────────────────────────
