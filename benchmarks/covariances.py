@@ -18,7 +18,7 @@ import numpy as np
 
 from hydiff import mask, subspace, tiles
 from hydiff.cube import unit_scale
-from hydiff.methods import smooth
+from hydiff.methods import smooth, variogram
 from hydiff.scene.plan import inside
 from scene import border_ratio, gaps, truth
 
@@ -32,7 +32,7 @@ def filled(z, known, width, size, covariances):
     cuts, pieces = tiles.grid(known.shape, size), []
     for tile in tiles.plan(cuts, width):
         part, seen = z[(slice(None), *tile.window)], known[tile.window]
-        own = covariances or smooth.fit_covariances(part, seen)
+        own = covariances or variogram.fit_covariances(part, seen)
         f = smooth.krige(part, seen, own, 0.0)[(slice(None), *inside(tile.support, tile.window))]
         rows, cols = np.nonzero(~known[tile.support])
         weight = tiles.weights(cuts, tile)[rows, cols]
@@ -51,9 +51,9 @@ def main():
     z = np.where(known, space.project(y), 0.0)
     width = np.where(known, 0.0, mask.thickness(~known))
     kinds = {
-        "scene": smooth.fit_covariances(z, known),
+        "scene": variogram.fit_covariances(z, known),
         "tile": None,
-        "power": [smooth.Covariance(1.5, np.inf, 1.0, 0.0)] * len(z),
+        "power": [variogram.Covariance(1.5, np.inf, 1.0, 0.0)] * len(z),
     }
     with RESULTS.open("a", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")

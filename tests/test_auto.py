@@ -13,7 +13,8 @@ from hydiff.auto import Budget, Candidate, bars, blend, candidates, classes, tri
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, CubeFormatError
 from hydiff.mask import make_mask, thickness
-from hydiff.methods.smooth import REACHES, kriged
+from hydiff.methods.smooth import kriged
+from hydiff.methods.variogram import REACHES
 from hydiff.run import Job, estimate, estimate_at, estimate_each
 
 JOB = Job(0, "cpu", False, None, False)

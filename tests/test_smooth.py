@@ -5,7 +5,7 @@ import pytest
 from scipy.fft import idctn
 
 from hydiff import gaussian, metrics
-from hydiff.methods import choose, classical, smooth
+from hydiff.methods import choose, classical, smooth, variogram
 
 
 def run(y, observed, sigma=0.0, **overrides):
@@ -48,8 +48,8 @@ def test_the_variance_is_that_of_the_dense_posterior(rng, stripes, s, reach, mon
 
 def test_the_variogram_is_half_the_mean_square_difference(rng):
     z, known = rng.standard_normal((2, 9, 11)), rng.random((9, 11)) > 0.4
-    down, right = smooth._lags(3)
-    found, pairs = smooth.variogram(z, known, down, right)
+    down, right = variogram.lags_within(3)
+    found, pairs = variogram.variogram(z, known, down, right)
     for i, (d, r) in enumerate(zip(down, right, strict=True)):
         squares = [
             (z[:, a, b] - z[:, a + d, b + r]) ** 2
@@ -67,15 +67,15 @@ def test_the_covariance_of_a_drawn_field_is_found_again(rng, s):
     root = np.where(eigenvalues > 0, np.maximum(eigenvalues, 1e-9) ** (-s / 2), 0)
     draws = idctn(root * rng.standard_normal((6, 96, 96)), axes=(1, 2), norm="ortho")
     known = rng.random((96, 96)) > 0.3
-    found = smooth.fit_covariances(5 * draws, known)
+    found = variogram.fit_covariances(5 * draws, known)
     assert np.median([c.s for c in found]) == pytest.approx(s, abs=0.25)
-    restricted = smooth.fit_covariances(5 * draws, known, (s,), (np.inf,))
+    restricted = variogram.fit_covariances(5 * draws, known, (s,), (np.inf,))
     assert np.median([c.sill for c in restricted]) == pytest.approx(25, rel=0.3)
 
 
 def test_a_field_buried_in_white_noise_becomes_its_mean(rng, stripes):
     z = rng.standard_normal((3, 24, 24))
-    f = smooth.krige(z, stripes, smooth.fit_covariances(z, stripes), 0.0)
+    f = smooth.krige(z, stripes, variogram.fit_covariances(z, stripes), 0.0)
     assert np.abs(f - z[:, stripes].mean(axis=1)[:, None, None])[:, ~stripes].max() < 0.5
     np.testing.assert_allclose(f[:, stripes], z[:, stripes])
 

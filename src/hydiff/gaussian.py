@@ -59,7 +59,7 @@ def condition(y: Floats, seen: Bools, model: Gaussian) -> tuple[Floats, Floats, 
     precision = np.linalg.inv(model.covariance)
     x = np.where(seen, y - model.mean[:, None], 0.0)
     variance, upper = np.zeros_like(x), np.zeros_like(precision)
-    for missing, members in _patterns(seen):
+    for missing, members in patterns(seen):
         if len(missing):
             at = np.ix_(missing, missing)
             factor, _ = lapack.dpotrf(precision[at])
@@ -83,7 +83,7 @@ def left_out(x: Floats, seen: Bools, model: Gaussian) -> Floats:
     precision = np.linalg.inv(model.covariance)
     C, N = x.shape
     total, count = np.zeros(C), np.zeros(C)
-    for missing, members in _patterns(seen[:, :: -(-N // PROBED)]):
+    for missing, members in patterns(seen[:, :: -(-N // PROBED)]):
         kept = np.setdiff1d(np.arange(C), missing)
         cross = precision[np.ix_(kept, missing)]
         block = np.linalg.inv(precision[np.ix_(missing, missing)])
@@ -95,7 +95,7 @@ def left_out(x: Floats, seen: Bools, model: Gaussian) -> Floats:
     return np.where(seen, residual, 0.0)
 
 
-def _patterns(seen: Bools) -> Iterator[tuple[Ints, Ints]]:
+def patterns(seen: Bools) -> Iterator[tuple[Ints, Ints]]:
     """Spectra that lack the same bands: (the bands they lack, the indices of the spectra)."""
     _, which = np.unique(np.packbits(seen, axis=0), axis=1, return_inverse=True)
     order = np.argsort(which.ravel(), kind="stable")

@@ -31,7 +31,8 @@ from hydiff.errors import BadValue
 from hydiff.methods import choose, classical
 from hydiff.methods.equivariant import Tensors
 from hydiff.methods.field import Field, fields, strength
-from hydiff.methods.smooth import fit_covariances, remainder
+from hydiff.methods.smooth import remainder
+from hydiff.methods.variogram import fit_covariances
 from hydiff.result import Step
 
 TRUSTED = 0.9  # share of the variance its own bands must explain before a pixel counts as known

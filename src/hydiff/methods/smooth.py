@@ -9,19 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from math import inf, log10
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import ndimage, optimize, sparse
-from scipy.fft import idctn, irfft2, next_fast_len, rfft2
+from scipy import ndimage, sparse
+from scipy.fft import idctn
 
 from hydiff import gaussian, subspace
 from hydiff.cube import Bools, Floats
 from hydiff.errors import BadValue
-from hydiff.mask import Ints
 from hydiff.methods.classical import (
     TOLERANCE,
     Membrane,
@@ -34,15 +31,16 @@ from hydiff.methods.classical import (
     field,
     membrane,
 )
+from hydiff.methods.completion import complete
+from hydiff.methods.variogram import (
+    LEAST_NUGGET,
+    ORDERS,
+    Covariance,
+    fit_covariances,
+    risk,
+)
 from hydiff.result import Step
 
-Complexes = NDArray[np.complex128]
-
-ORDERS = (1.0, 1.25, 1.5, 1.75, 1.95)  # s that are tried; at 2 the increments have no variance
-REACHES = (inf, 40.0, 10.0)  # pixels
-LAGS = (6, 40)  # the variogram reaches as far as the widest gap, between these many pixels
-LEAST_NUGGET = 1e-3  # of the sill: with less the field passes through the known pixels
-TRUSTED = 0.99  # share of its variance that a pixel's bands must tell before it counts as known
 EXACT = 1600  # up to so many pixels the variance is computed, beyond it is sampled
 DRAWS = 12  # samples of the field that the variance is taken from
 SPREAD_GROUPS = 3  # distinct covariances whose variance is worked out; the others borrow
@@ -59,21 +57,6 @@ class Smooth:
         if self.s is not None and not 0.5 <= self.s <= 2:
             raise BadValue(f"s = {self.s:g} is outside 0.5 ... 2; 1.5 suits many scenes")
         _check_components(self.components)
-
-
-class Covariance(NamedTuple):
-    """Of one component; `sill` in its unit squared, times px^(2 - 2s)."""
-
-    s: float
-    reach: float  # px; inf = none, a power law
-    sill: float
-    nugget: float  # variance of what one pixel does not share with its neighbours
-
-    @property
-    def kind(self) -> tuple[float, float, float]:
-        """(s, reach, κ = nugget / sill in decades): components of one kind share a solver."""
-        ratio = max(self.nugget / self.sill, LEAST_NUGGET) if self.sill > 0 else inf
-        return self.s, self.reach, ratio if ratio == inf else 10.0 ** round(log10(ratio))
 
 
 class Coordinates(NamedTuple):
@@ -133,7 +116,8 @@ def smooth(
     A pixel that keeps some bands is completed from them (Gaussian regression, its residual
     kriged); pixels without are kriged from the others.  What the components leave of the spectra is
     filled band by band, so that a narrow feature of a small object survives.  With a given `s` and
-    no noise this is the smoothest field of that order, without texture.  given: the coordinates, if they are at hand.
+    no noise this is the smoothest field of that order, without texture.
+    given: the coordinates, if they are at hand.
     """
     c = given or coordinates(y, observed, sigma_y, settings.components, settings.space)
     at = np.ones_like(c.known) if c.noisy else ~c.known
@@ -167,8 +151,8 @@ def kriged(c: Coordinates, settings: Smooth, at: Bools) -> tuple[Floats, list[Co
     y, seen, weight = c.y[:, at], c.seen[:, at], c.weight[:, None]
     few = poor[at]
     if few.any():
-        risk = np.array([_size(one) + one.nugget for one in covariances])
-        covariance = (c.space.basis * risk) @ c.space.basis.T + np.diag(c.left)
+        variance = np.array([risk(one) + one.nugget for one in covariances])
+        covariance = (c.space.basis * variance) @ c.space.basis.T + np.diag(c.left)
         x[:, few] += _news((weight * y - x)[:, few], seen[:, few], covariance)
     x /= weight
     return x if c.noisy else np.where(seen | c.known[at], y, x), covariances
@@ -220,32 +204,6 @@ def remainder(
     return _field(rest, known, 1.0, inf, membranes), left
 
 
-# ── pixels that keep some bands ──────────────────────────────────────────────────────────────────
-
-
-def complete(y: Floats, seen: Bools) -> tuple[Floats, Bools, Floats]:
-    """Fill the missing bands of pixels that keep enough of them.
-
-    Returns the cube (C, H, W), the pixels (H, W) whose spectra are now known, and the variance
-    of the entries filled there (C, H, W).
-    """
-    whole: Bools = np.asarray(seen.all(axis=0))
-    some: Bools = np.asarray(seen.any(axis=0))
-    if np.array_equal(whole, some):
-        return y, whole, np.zeros_like(y)
-    flat, flags = y[:, some], seen[:, some]
-    model = gaussian.fit(flat, flags)
-    x, variance, _ = gaussian.condition(flat, flags, model)
-    told = 1 - variance.sum(axis=0) / np.trace(model.covariance)
-    known = np.zeros(some.shape, bool)
-    known[some] = told >= min(TRUSTED, float(np.median(told)))
-    filled, residual, spread = np.zeros_like(y), np.zeros_like(y), np.zeros_like(y)
-    filled[:, some], spread[:, some] = x, variance
-    residual[:, some] = gaussian.left_out(x, flags, model)
-    filled += _kriged_residual(residual, seen)
-    return np.where(seen, y, filled), known, spread
-
-
 def _news(innovation: Floats, seen: Bools, covariance: Floats) -> Floats:
     """By how much the seen bands of poor pixels (C, N) differ from the kriged spectrum tells how
     much the others do; the covariance is that of the kriging error."""
@@ -253,126 +211,6 @@ def _news(innovation: Floats, seen: Bools, covariance: Floats) -> Floats:
     error = gaussian.Gaussian(mean, covariance + gaussian.ridge(covariance))
     news, _, _ = gaussian.condition(innovation, seen, error)
     return news
-
-
-def _kriged_residual(residual: Floats, seen: Bools) -> Floats:
-    """What neighbours say about the residual of the regression (C, H, W), each band for itself."""
-    scale = np.sqrt((residual**2).sum(axis=(1, 2)) / np.maximum(seen.sum(axis=(1, 2)), 1))
-    scale = np.maximum(scale, np.finfo(float).tiny)[:, None, None]
-    ratio = _residual_ratio(residual / scale, seen)
-    if ratio == inf:
-        return np.zeros_like(residual)
-    power: Floats = ratio * _eigenvalues(*residual.shape[1:])
-    inverse = 1 / (seen.mean(axis=(1, 2), keepdims=True) + power)
-    f = _conjugate_gradients(
-        lambda f: seen * f + _filtered(f, power),
-        seen * residual / scale,
-        lambda r: _filtered(r, inverse),
-        1e-2,
-    )
-    kriged: Floats = f * scale
-    return kriged
-
-
-def _residual_ratio(residual: Floats, seen: Bools) -> float:
-    """κ = nugget / sill of a membrane (s = 1), from the variogram pooled over some bands."""
-    found = []
-    for band in range(0, len(residual), max(len(residual) // 16, 1)):
-        if seen[band].any():
-            found += fit_covariances(residual[band : band + 1], seen[band], (1.0,), (inf,))
-    sill, nugget = (float(np.mean([getattr(c, k) for c in found])) for k in ("sill", "nugget"))
-    return max(nugget / sill, 0.1) if sill > 0.01 * nugget else inf
-
-
-# ── the covariance of a component ────────────────────────────────────────────────────────────────
-
-
-def fit_covariances(
-    z: Floats,
-    known: Bools,
-    orders: Sequence[float] = ORDERS,
-    reaches: Sequence[float] = REACHES,
-) -> list[Covariance]:
-    """The covariance of each component (K, H, W), by least squares on its variogram.
-
-    Errors count relative to the variogram itself, and the less the longer the lag.
-    """
-    widest = 2 * ndimage.distance_transform_edt(~known).max() if not known.all() else 0
-    longest = min(int(np.clip(widest, *LAGS)), max(known.shape) - 1)
-    if longest == 0:  # a single pixel
-        return [Covariance(orders[0], inf, 0.0, 0.0)] * len(z)
-    down, right = _lags(longest)
-    found, pairs = variogram(z, known, down, right)
-    ring = np.rint(2 * np.hypot(down, right)).astype(np.intp)  # lags of like length, whatever way
-
-    def by_ring(values: Floats) -> Floats:
-        return np.bincount(ring, pairs * values)[enough] / total[enough]
-
-    total = np.bincount(ring, pairs)
-    enough = total >= 20
-    if not enough.any():
-        return [Covariance(orders[0], inf, 0.0, float(v)) for v in z[:, known].var(axis=1)]
-    length = by_ring(np.hypot(down, right))
-    shapes = {
-        (s, reach): by_ring(model_variogram(s, reach, longest)) for s in orders for reach in reaches
-    }
-    lags = np.bincount(ring)[enough]
-    return [_fit_one(by_ring(curve), length, lags, shapes) for curve in found]
-
-
-def _fit_one(
-    curve: Floats, length: Floats, lags: Ints, shapes: dict[tuple[float, float], Floats]
-) -> Covariance:
-    if not curve.max() > 0:  # constant
-        return Covariance(1.0, inf, 0.0, 0.0)
-    weight = np.sqrt(lags) / (np.maximum(curve, 1e-9 * curve.max()) * length)
-    best, chosen = inf, Covariance(1.0, inf, 0.0, float(curve.mean()))
-    for (s, reach), shape in shapes.items():
-        design = np.stack([np.ones_like(shape), shape], axis=1) * weight[:, None]
-        (nugget, sill), misfit = optimize.nnls(design, curve * weight)
-        if misfit < best:
-            best, chosen = misfit, Covariance(s, reach, float(sill), float(nugget))
-    return chosen
-
-
-def variogram(z: Floats, known: Bools, down: Ints, right: Ints) -> tuple[Floats, Floats]:
-    """Half the mean square difference of known pixels at each lag: (K, lags), and their pairs."""
-    shape = [
-        next_fast_len(n + int(np.abs(lag).max()), real=True)
-        for n, lag in zip(known.shape, (down, right), strict=True)
-    ]
-    mean = z[:, known].mean(axis=1)[:, None, None]
-    z = np.where(known, z - mean, 0.0)
-    flags, first, second = (rfft2(a, shape) for a in (known.astype(float), z, z**2))
-
-    def at_lags(spectrum: Complexes) -> Floats:
-        values: Floats = irfft2(spectrum, shape)
-        return values[..., down, right]
-
-    pairs = np.rint(at_lags(flags.conj() * flags))
-    # ½ Σ (z² at one end + z² at the other) − Σ z z, as correlations, in one transform
-    half = at_lags((flags.conj() * second).real - first.conj() * first)
-    return np.maximum(half, 0) / np.maximum(pairs, 1), pairs
-
-
-@lru_cache(maxsize=256)
-def model_variogram(s: float, reach: float, longest: int, grid: int = 256) -> Floats:
-    """That of (reach⁻² − Δ)^−s with unit sill, at the lags up to `longest`, on a large torus."""
-    ring = 2 - 2 * np.cos(2 * np.pi * np.fft.fftfreq(grid))
-    operator = ring[:, None] + ring + reach**-2
-    spectrum = np.where(operator > 0, np.where(operator > 0, operator, 1.0) ** -s, 0.0)
-    covariance = np.fft.ifft2(spectrum).real
-    down, right = _lags(longest)
-    values: Floats = covariance[0, 0] - covariance[down, right]
-    return values
-
-
-@lru_cache(maxsize=64)
-def _lags(longest: int) -> tuple[Ints, Ints]:
-    """All lags (down, right) in a half plane within a distance."""
-    down, right = np.mgrid[: longest + 1, -longest : longest + 1]
-    chosen = (np.hypot(down, right) <= longest) & ((down > 0) | (right > 0))
-    return down[chosen], right[chosen]
 
 
 # ── kriging ──────────────────────────────────────────────────────────────────────────────────────
@@ -457,7 +295,7 @@ def posterior_variance(
     """
     weight: dict[tuple[float, float, float], float] = {}
     for c in covariances:
-        weight[c.kind] = weight.get(c.kind, 0.0) + _size(c)
+        weight[c.kind] = weight.get(c.kind, 0.0) + risk(c)
     kinds = sorted((k for k in weight if k[2] < inf), key=lambda k: -weight[k])[:SPREAD_GROUPS]
     shapes = {kind: unit_variance(known, *kind, rng) for kind in kinds}
     out = np.zeros((len(covariances), *known.shape))
@@ -465,16 +303,9 @@ def posterior_variance(
         if c.kind in shapes:
             out[k] = c.sill * shapes[c.kind]
         elif kinds and c.sill > 0:
-            out[k] = _size(c) / _size(Covariance(*kinds[0][:2], 1.0, 0.0)) * shapes[kinds[0]]
+            out[k] = risk(c) / risk(Covariance(*kinds[0][:2], 1.0, 0.0)) * shapes[kinds[0]]
         out[k] += c.nugget
     return np.where(known, 0.0, out)
-
-
-def _size(c: Covariance) -> float:
-    """The field's half mean square difference at three pixels: what an interpolation risks."""
-    down, right = _lags(LAGS[0])
-    at = int(np.flatnonzero((down == 3) & (right == 0))[0])
-    return c.sill * float(model_variogram(c.s, c.reach, LAGS[0])[at])
 
 
 def unit_variance(

@@ -1,0 +1,186 @@
+"""Pixels that keep some bands: the others, from these and from neighbours.
+
+A Gaussian of the spectra gives the missing bands of a pixel from those it keeps.  What it leaves is
+kriged: each band for itself where single bands are missing; where adjacent bands are missing
+together, all of the run at once, because nothing in the pixel itself shows an absorption that lies
+between the bands it keeps.
+
+Letters: y (C, H, W); seen the same shape, True = measured; P the precision of the spectra.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+
+import numpy as np
+from scipy import linalg, ndimage
+
+from hydiff import gaussian
+from hydiff.cube import Bools, Floats
+from hydiff.mask import Ints
+from hydiff.methods.classical import _conjugate_gradients, _eigenvalues, _filtered, field
+from hydiff.methods.variogram import fit_covariances
+
+TRUSTED = 0.99  # share of its variance that a pixel's bands must explain before it counts as known
+FEWEST_ALIKE = 8  # pixels that lack the same run of bands, for their neighbours to be asked
+ASKED = 8  # px around a run's pixels: the neighbours that are asked
+NOISE_RADIUS = 0.7  # px: neighbours are averaged about as over 3 x 3 pixels before they are used
+CHANCE = 1.5  # standard errors of a correlation: what exceeds them little counts little
+
+
+def complete(y: Floats, seen: Bools) -> tuple[Floats, Bools, Floats]:
+    """Fill the missing bands of pixels that keep enough of them.
+
+    Returns the cube (C, H, W), the pixels (H, W) whose spectra are now known, and the variance
+    of the entries filled there (C, H, W).
+    """
+    whole: Bools = np.asarray(seen.all(axis=0))
+    some: Bools = np.asarray(seen.any(axis=0))
+    if np.array_equal(whole, some):
+        return y, whole, np.zeros_like(y)
+    flat, flags = y[:, some], seen[:, some]
+    model = gaussian.fit(flat, flags)
+    x, variance, _ = gaussian.condition(flat, flags, model)
+    explained = 1 - variance.sum(axis=0) / np.trace(model.covariance)
+    known = np.zeros(some.shape, bool)
+    known[some] = explained >= min(TRUSTED, float(np.median(explained)))
+    filled, residual, spread = np.zeros_like(y), np.zeros_like(y), np.zeros_like(y)
+    filled[:, some], spread[:, some] = x, variance
+    residual[:, some] = gaussian.left_out(x, flags, model)
+    correction = _kriged_residual(residual, seen)
+    precision = np.asarray(np.linalg.inv(model.covariance), dtype=np.float64)
+    centred = filled - model.mean[:, None, None]
+    for bands, rows, cols in _runs(seen):
+        entries = bands[:, None], rows, cols
+        correction[entries], spread[entries] = _run_residual(
+            centred, seen, precision, bands, rows, cols
+        )
+    return np.where(seen, y, filled + correction), known, spread
+
+
+# ── single bands ─────────────────────────────────────────────────────────────────────────────────
+
+
+def _kriged_residual(residual: Floats, seen: Bools) -> Floats:
+    """What neighbours say about the residual of the regression (C, H, W), each band for itself."""
+    scale = np.sqrt((residual**2).sum(axis=(1, 2)) / np.maximum(seen.sum(axis=(1, 2)), 1))
+    scale = np.maximum(scale, np.finfo(float).tiny)[:, None, None]
+    ratio = _residual_ratio(residual / scale, seen)
+    if ratio == inf:
+        return np.zeros_like(residual)
+    power: Floats = ratio * _eigenvalues(*residual.shape[1:])
+    inverse = 1 / (seen.mean(axis=(1, 2), keepdims=True) + power)
+    f = _conjugate_gradients(
+        lambda f: seen * f + _filtered(f, power),
+        seen * residual / scale,
+        lambda r: _filtered(r, inverse),
+        1e-2,
+    )
+    kriged: Floats = f * scale
+    return kriged
+
+
+def _residual_ratio(residual: Floats, seen: Bools) -> float:
+    """κ = nugget / sill of a membrane (s = 1), from the variogram pooled over some bands."""
+    found = []
+    for band in range(0, len(residual), max(len(residual) // 16, 1)):
+        if seen[band].any():
+            found += fit_covariances(residual[band : band + 1], seen[band], (1.0,), (inf,))
+    sill, nugget = (float(np.mean([getattr(c, k) for c in found])) for k in ("sill", "nugget"))
+    return max(nugget / sill, 0.1) if sill > 0.01 * nugget else inf
+
+
+# ── runs of adjacent bands ───────────────────────────────────────────────────────────────────────
+
+
+def _runs(seen: Bools) -> Iterator[tuple[Ints, Ints, Ints]]:
+    """Pixels that lack the same runs of adjacent bands: the bands (m,), rows and columns (n,)."""
+    missing = ~seen & seen.any(axis=0)
+    adjacent = np.zeros_like(missing)
+    adjacent[1:] = missing[1:] & missing[:-1]
+    adjacent[:-1] |= missing[:-1] & missing[1:]
+    rows, cols = np.nonzero(adjacent.any(axis=0))
+    for bands, members in gaussian.patterns(~adjacent[:, rows, cols]):
+        if len(members) >= FEWEST_ALIKE:
+            yield bands, rows[members], cols[members]
+
+
+def _run_residual(
+    centred: Floats, seen: Bools, precision: Floats, bands: Ints, rows: Ints, cols: Ints
+) -> tuple[Floats, Floats]:
+    """What neighbours say about a run of missing bands (m,) of some pixels (n,): the correction of
+    their regression and its variance, both (m, n); centred (C, H, W): the spectra less their mean.
+
+    Neighbours that have these bands differ from what their other bands predict by
+    r = P_mm⁻¹ (P x)_m.  With P_mm = L Lᵀ, w = L⁻¹ (P x)_m = Lᵀ r is white and of unit variance if
+    the Gaussian is all there is.  Turned so that what neighbours have in common lies in few
+    directions, each direction of w is carried over as far as it is common to neighbours here.
+    """
+    window, at = _window(seen.shape[1:], rows, cols)
+    have: Bools = np.asarray(seen[bands][:, *window].all(axis=0))
+    lower = np.linalg.cholesky(precision[np.ix_(bands, bands)])
+    if not have.any():
+        variance = (np.linalg.inv(lower) ** 2).sum(axis=0)[:, None]
+        return np.zeros((len(bands), len(rows))), np.repeat(variance, len(rows), axis=1)
+    x = centred[:, *window].reshape(len(centred), -1)
+    w = linalg.solve_triangular(lower, precision[bands] @ x * have.ravel(), lower=True)
+    mean = _average(w.reshape(-1, *have.shape), have, NOISE_RADIUS)
+    turn, _, _ = np.linalg.svd(mean.reshape(len(w), -1), full_matrices=False)
+    w, mean = (np.tensordot(turn.T, a, 1) for a in (w.reshape(mean.shape), mean))
+    common, size = (a[:, *at] for a in _in_common(w, have))
+    # the mean of neighbours has less noise than one of them
+    noise = (1 - common) / (2 * np.pi * NOISE_RADIUS**2)
+    carried = common / np.maximum(common + noise, 1e-12) * field(mean, have, 1.0)[:, *at]
+    # what is common to adjacent pixels by this share is so by its power at a distance
+    far = ndimage.distance_transform_edt(~have)[at]
+    variance = np.maximum(size * (1 - common ** (2 * far)), 1.0)
+    back = linalg.solve_triangular(lower.T, turn, lower=False)
+    return back @ carried, back**2 @ variance
+
+
+def _window(
+    shape: tuple[int, ...], rows: Ints, cols: Ints
+) -> tuple[tuple[slice, slice], tuple[Ints, Ints]]:
+    """The part of the image around some pixels, and the pixels' places in it."""
+    down, right = (
+        slice(max(int(at.min()) - ASKED, 0), min(int(at.max()) + ASKED + 1, n))
+        for at, n in zip((rows, cols), shape, strict=True)
+    )
+    return (down, right), (rows - down.start, cols - right.start)
+
+
+def _average(w: Floats, have: Bools, radius: float) -> Floats:
+    """Mean of w (K, h, w) over neighbours that have it (h, w), where it is had; else 0."""
+    near = _near(have.astype(float), radius)
+    average: Floats = np.where(have, _near(w, radius) / np.maximum(near, 1e-12), 0.0)
+    return average
+
+
+def _near(a: Floats, radius: float) -> Floats:
+    """Sums over neighbours in maps (..., h, w), weights adding up to 1."""
+    by_axis = [0.0] * (a.ndim - 2) + [radius] * 2
+    summed: Floats = ndimage.gaussian_filter(a, by_axis, mode="constant")
+    return summed
+
+
+def _in_common(w: Floats, have: Bools) -> tuple[Floats, Floats]:
+    """The correlation of adjacent pixels of w (K, h, w), less what chance gives, and the mean
+    square of w, around every pixel; have (h, w): where w was measured, 0 elsewhere."""
+    radius = ASKED / 2
+    product, square, pairs = np.zeros_like(w), np.zeros_like(w), np.zeros(have.shape)
+    for one, other in (
+        (np.s_[:, :-1, :], np.s_[:, 1:, :]),
+        (np.s_[:, :, :-1], np.s_[:, :, 1:]),
+    ):
+        both = have[one[1:]] & have[other[1:]]
+        product[one] += both * w[one] * w[other]
+        square[one] += both * (w[one] ** 2 + w[other] ** 2) / 2
+        pairs[one[1:]] += both
+    correlation = _near(product, radius) / np.maximum(_near(square, radius), 1e-12)
+    correlation = np.clip(correlation, 0.0, 1.0)
+    count = _near(pairs, radius) * 4 * np.pi * radius**2  # pairs that took part
+    chance = CHANCE / np.sqrt(np.maximum(count, 1.0))
+    common = correlation * np.maximum(1 - (chance / np.maximum(correlation, 1e-12)) ** 2, 0.0)
+    size = _near(w**2, radius) / np.maximum(_near(have.astype(float), radius), 1e-12)
+    return common, size

@@ -1,0 +1,105 @@
+"""Laws of `completion`: missing bands from those a pixel keeps, and from its neighbours."""
+
+import numpy as np
+import pytest
+
+from hydiff.methods import classical, completion
+
+C, SIDE, RUN = 30, 32, slice(10, 16)
+STRIPE = slice(13, 19)
+
+
+@pytest.fixture
+def scene(rng):
+    """(C, H, W): three materials, and a little noise in each band."""
+    fields = rng.random((3, SIDE, SIDE))
+    y = np.tensordot(rng.random((C, 3)), fields, 1)
+    return y + 0.002 * rng.standard_normal(y.shape)
+
+
+@pytest.fixture
+def seen():
+    """A stripe of six columns lacks six adjacent bands."""
+    seen = np.ones((C, SIDE, SIDE), bool)
+    seen[RUN, :, STRIPE] = False
+    return seen
+
+
+def absorption(depth):
+    """Deepest at the middle, in the bands of the run alone: no other band shows it."""
+    at = np.arange(SIDE) - 15.5
+    plume = np.exp(-(at[:, None] ** 2 + at**2) / (2 * 5.0**2))
+    along = np.zeros(C)
+    along[RUN] = np.hanning(8)[1:-1]
+    return -depth * along[:, None, None] * plume
+
+
+def completed(y, seen):
+    return completion.complete(np.where(seen, y, 0.0), seen)
+
+
+def recovered(found, change, seen):
+    """The share of a change that is found again in the gaps."""
+    return (found * change)[~seen].sum() / (change**2)[~seen].sum()
+
+
+@pytest.mark.parametrize("depth", [0.02, 0.1])
+def test_an_absorption_between_the_kept_bands_survives(scene, seen, depth):
+    change = absorption(depth)
+    found = completed(scene + change, seen)[0] - completed(scene, seen)[0]
+    # a membrane in each band, which knows of no other band, is what can be had from neighbours
+    alone = np.where(seen, change, 0.0)
+    alone[RUN] = classical.field(alone[RUN], seen[RUN.start], 1.0)
+    assert recovered(found, change, seen) > 0.9 * recovered(alone, change, seen)
+
+
+def test_without_one_nothing_is_carried_over(scene, seen, monkeypatch):
+    with_runs, _, _ = completed(scene, seen)
+    monkeypatch.setattr(completion, "_runs", lambda seen: iter(()))
+    without, _, _ = completed(scene, seen)
+    errors = [np.sqrt(((x - scene)[~seen] ** 2).mean()) for x in (with_runs, without)]
+    assert errors[0] < 1.02 * errors[1]  # noise of the neighbours stays with them
+
+
+def test_measured_entries_come_back(scene, seen):
+    x, known, spread = completed(scene + absorption(0.1), seen)
+    np.testing.assert_array_equal(x[seen], (scene + absorption(0.1))[seen])
+    assert known.all()
+    assert not spread[seen].any()
+    assert (spread[~seen] > 0).all()
+
+
+def test_the_variance_grows_where_neighbours_are_unlike_the_model(scene, seen):
+    _, _, plain = completed(scene, seen)
+    _, _, around = completed(scene + absorption(0.1), seen)
+    middle, corner = (slice(12, 18), slice(14, 18)), (slice(0, 4), slice(14, 18))
+    grown = [np.sqrt(around[12, *at].mean() / plain[12, *at].mean()) for at in (middle, corner)]
+    assert grown[0] > 1.2 * grown[1]
+
+
+def test_a_run_that_no_neighbour_has_is_regressed(scene):
+    seen = np.ones(scene.shape, bool)
+    seen[RUN, :, 4:] = False  # what is left lies farther than neighbours are asked
+    x, _, spread = completed(scene, seen)
+    assert np.isfinite(x).all()
+    assert np.isfinite(spread).all()
+
+
+def test_runs_are_of_adjacent_bands_that_several_pixels_lack():
+    seen = np.ones((8, 6, 6), bool)
+    seen[2, :, 0] = seen[5, :, 0] = False  # no two adjacent
+    seen[3:5, :, 2:4] = False
+    seen[6:8, 0, 5] = False  # of one pixel
+    [(bands, rows, cols)] = completion._runs(seen)
+    assert bands.tolist() == [3, 4]
+    assert set(cols.tolist()) == {2, 3}
+    assert len(rows) == 12
+
+
+def test_noise_has_little_in_common(rng):
+    w = rng.standard_normal((4, 60, 60))
+    common, size = completion._in_common(w, np.ones((60, 60), bool))
+    assert common.mean() < 0.05
+    assert size.mean() == pytest.approx(1, abs=0.05)
+    smooth = np.cumsum(np.cumsum(w, axis=1), axis=2)
+    assert np.median(completion._in_common(smooth, np.ones((60, 60), bool))[0]) > 0.9
