@@ -101,6 +101,8 @@ def _runs(seen: Bools) -> Iterator[tuple[Ints, Ints, Ints]]:
     adjacent[1:] = missing[1:] & missing[:-1]
     adjacent[:-1] |= missing[:-1] & missing[1:]
     rows, cols = np.nonzero(adjacent.any(axis=0))
+    if not len(rows):
+        return
     for bands, members in gaussian.patterns(~adjacent[:, rows, cols]):
         if len(members) >= FEWEST_ALIKE:
             yield bands, rows[members], cols[members]
@@ -128,10 +130,12 @@ def _run_residual(
     mean = _average(w.reshape(-1, *have.shape), have, NOISE_RADIUS)
     turn, _, _ = np.linalg.svd(mean.reshape(len(w), -1), full_matrices=False)
     w, mean = (np.tensordot(turn.T, a, 1) for a in (w.reshape(mean.shape), mean))
-    common, size = (a[:, *at] for a in _in_common(w, have))
-    # the mean of neighbours has less noise than one of them
-    noise = (1 - common) / (2 * np.pi * NOISE_RADIUS**2)
-    carried = common / np.maximum(common + noise, 1e-12) * field(mean, have, 1.0)[:, *at]
+    common, size = _in_common(w, have)
+    # a pixel that has much in common with its neighbours counts itself, another their mean
+    w = mean + common * (w - mean)
+    f, common, size = (a[:, *at] for a in (field(w, have, 1.5), common, size))
+    noise = (1 - common) * (common**2 + (1 - common**2) / (2 * np.pi * NOISE_RADIUS**2))
+    carried = common / np.maximum(common + noise, 1e-12) * f
     # what is common to adjacent pixels by this share is so by its power at a distance
     far = ndimage.distance_transform_edt(~have)[at]
     variance = np.maximum(size * (1 - common ** (2 * far)), 1.0)
