@@ -42,6 +42,10 @@ class Gain(NamedTuple):
     def proven(self) -> bool:
         return self.mean > self.doubt * self.error
 
+    @property
+    def loss_proven(self) -> bool:
+        return self.mean < -self.error
+
     def __str__(self) -> str:
         number = f"{100 * self.mean:.1f} ± {100 * self.error:.1f} % of the squared error"
         return f"{'gained' if self.proven else 'would gain'} {number} on {self.folds} folds"
@@ -67,28 +71,40 @@ def weights_of(
     told = []
     if len(plain) > 1:
         alone = np.eye(len(plain))[0]
-        found, gain = _advised([t.residual[plain] for t in trials], trials, kinds, alone, seed)
+        own = [t.residual[plain] for t in trials]
+        steps = [t.step[plain] for t in trials if t.step is not None]
+        found, words = _advised(own, steps, trials, kinds, alone, seed)
         weights[plain] = found
-        told.append(f"blending {_listed(candidates, plain)} {gain}")
+        told.append(f"blending {_listed(candidates, plain)} {words}")
     both = weights.copy()
     tried = [t for t in trials if np.isfinite(t.residual).all()] if costly else []
     if len(tried) > 1:
         usual = np.r_[1 - NETWORKS, np.full(len(costly), NETWORKS / len(costly))]
         beside = [np.vstack([mixed(t, weights), t.residual[costly]]) for t in tried]
-        found, gain = _advised(beside, tried, kinds, usual, seed, DOUBT)
+        steps = [
+            np.vstack([_mixed(t.step, t, weights), t.step[costly]])
+            for t in tried
+            if t.step is not None
+        ]
+        found, words = _advised(beside, steps, tried, kinds, usual, seed, DOUBT)
         both = found[0] * weights
         both[costly] = found[1:]
         share = f"{100 * NETWORKS:.0f} %"
-        told.append(f"other shares of {_listed(candidates, costly)} than {share} {gain}")
+        told.append(f"other shares of {_listed(candidates, costly)} than {share} {words}")
     return Weights(weights, both, f"{_shares(both, trials, candidates)}: {'; '.join(told)}")
 
 
 def mixed(trial: Trial, weights: Floats) -> Floats:
     """(n,) residual of the blend with weights (M, D, G)."""
+    return _mixed(trial.residual, trial, weights)
+
+
+def _mixed(errors: Floats, trial: Trial, weights: Floats) -> Floats:
+    """(n,) the error of the blend, from those (M, n) of the candidates."""
     used = weights.any(axis=(1, 2))
     mix = weights[used][:, trial.distance, trial.group]
-    residual: Floats = (mix * trial.residual[used]).sum(axis=0)
-    return residual
+    blended: Floats = (mix * errors[used]).sum(axis=0)
+    return blended
 
 
 def _listed(candidates: Sequence[Candidate], some: Sequence[int]) -> str:
@@ -107,31 +123,63 @@ def _shares(weights: Floats, trials: Sequence[Trial], candidates: Sequence[Candi
 
 def _advised(
     residuals: Sequence[Floats],
+    steps: Sequence[Floats],
     trials: Sequence[Trial],
     kinds: Kinds,
     default: Floats,
     seed: int,
     doubt: float = 1.0,
-) -> tuple[Floats, Gain]:
+) -> tuple[Floats, str]:
     """Weights (K, D, G) for residuals (K, n) of each trial: the best, if what they gain over the
-    default (K,) is proven, and else those.
+    default (K,) is proven, and else those; and words about it.
 
+    steps (K, n): errors of the step to the next band.  A blend that proves to lose spectra is not
+    taken, whatever it gains; a default that does gives way to the first candidate.
     The squared error of a blend is a quadratic form in its weights, so the matrices of error
     products per fold and class are all that is needed.
     """
-    products = np.stack(
-        [_products(r, t, importance(t, kinds)) for r, t in zip(residuals, trials, strict=True)]
+    products = _by_fold(residuals, trials, kinds)
+    spectra = _by_fold(steps, trials, kinds) if steps else None
+    words = ""
+    if spectra is not None and _kept(_everywhere(default), spectra, seed).loss_proven:
+        default = np.eye(len(default))[0]
+        words = "; the usual share would lose spectra"
+    same = _everywhere(default)
+    others = [_blend(np.delete(products, i, axis=0).sum(axis=0)) for i in range(len(trials))]
+    gain = _gain(same, others, products, seed)._replace(doubt=doubt)
+    if gain.proven and spectra is not None:
+        bent = _gain(same, others, spectra, seed)
+        if bent.loss_proven:
+            return same, f"{gain}, but would lose spectra ({100 * bent.mean:.1f} %){words}"
+    return _blend(products.sum(axis=0)) if gain.proven else same, f"{gain}{words}"
+
+
+def _everywhere(weights: Floats) -> Floats:
+    """(K, D, G) the same weights (K,) in all classes."""
+    return np.broadcast_to(weights[:, None, None], (len(weights), D, BAND_GROUPS))
+
+
+def _by_fold(errors: Sequence[Floats], trials: Sequence[Trial], kinds: Kinds) -> Floats:
+    """(folds, D, G, K, K + 1) products of the errors (K, n) of each trial."""
+    return np.stack(
+        [_products(e, t, importance(t, kinds)) for e, t in zip(errors, trials, strict=True)]
     )
-    same = np.broadcast_to(default[:, None, None], (len(default), D, BAND_GROUPS))
-    loss = np.empty((len(trials), 2))  # of the default, of the blend that the other folds advise
-    for i, own in enumerate(products):
-        advised = _blend(np.delete(products, i, axis=0).sum(axis=0))
-        loss[i] = _loss(same, own), _loss(advised, own)
-    draws = np.random.default_rng(seed).integers(len(trials), size=(BOOTSTRAPS, len(trials)))
+
+
+def _kept(weights: Floats, products: Floats, seed: int) -> Gain:
+    """What some weights gain over the first candidate."""
+    first = _everywhere(np.eye(len(weights))[0])
+    return _gain(first, [weights] * len(products), products, seed)
+
+
+def _gain(before: Floats, after: Sequence[Floats], products: Floats, seed: int) -> Gain:
+    """What weights gain over others, fold by fold; after: those for each fold."""
+    loss = np.array([(_loss(before, p), _loss(w, p)) for w, p in zip(after, products, strict=True)])
+    n = len(loss)
+    draws = np.random.default_rng(seed).integers(n, size=(BOOTSTRAPS, n))
     gains, mean = _gained(loss[draws].sum(axis=1)), float(_gained(loss.sum(axis=0)))
-    few = math.sqrt(len(trials) / (len(trials) - 1))  # draws from few folds scatter too little
-    gain = Gain(mean, few * float(gains.std()), len(trials), doubt)
-    return _blend(products.sum(axis=0)) if gain.proven else same, gain
+    few = math.sqrt(n / (n - 1))  # draws from few folds scatter too little
+    return Gain(mean, few * float(gains.std()), n)
 
 
 def _gained(loss: Floats) -> Floats:

@@ -39,6 +39,9 @@ class Trial(NamedTuple):
     around: Floats  # (F, n) logarithms of `Around`
     noise: Floats  # (n,) variance of the measurement, in those units
     angle: Floats  # (2, pixels): ‖x - truth‖ / ‖truth‖ and the spectral angle, of the default
+    # (M, n) the error of the step to the next band of the pixel, in the cube's unit: 0 where that
+    # is not hidden; None where spectra are not judged
+    step: Floats | None = None
 
 
 def folds_of(
@@ -130,10 +133,12 @@ def trial_of(
     band, row, col = at = looked_at(fold, measured)
     spread = band_spread(cube, kept)
     residual = np.full((len(candidates), len(band)), np.nan)
+    step = np.full_like(residual, np.nan)
     for m, (values, _) in zip(plain, found, strict=True):
-        # what a candidate cannot tell, the first tells in its place
-        told = np.where(np.isfinite(values), values, first)
-        residual[m] = _residual(told, cube, pixels, at) / spread[band]
+        # the first stands in for what a candidate cannot estimate
+        complete = np.where(np.isfinite(values), values, first)
+        residual[m] = _residual(complete, cube, pixels, at) / spread[band]
+        step[m] = _step(complete, cube, pixels, fold, at)
     lies = around(cube, kept, [values for values, _ in found], pixels, fold[:, pixels])
     number = _numbers(pixels)[row, col]
     far, *logs = (
@@ -142,23 +147,38 @@ def trial_of(
     distance = np.digitize(far, validate.EDGES)
     noise = (sigma / spread)[band] ** 2
     angle = _angles(first, cube, seen, fold, pixels)
-    return Trial(residual, band, groups(cube.bands)[band], distance, np.stack(logs), noise, angle)
+    group, logarithms = groups(cube.bands)[band], np.stack(logs)
+    return Trial(residual, band, group, distance, logarithms, noise, angle, step)
 
 
 def with_costly(trial: Trial, fits: Mapping[int, Estimate], window: Window, fold: Bools) -> Trial:
     """The trial with the residuals of some candidates, by number, taken from their fits."""
     cube, seen, at = window.cube, window.seen, looked_at(fold, window.measured)
-    pixels, residual = hidden_pixels(fold), trial.residual.copy()
+    assert trial.step is not None
+    pixels, residual, step = hidden_pixels(fold), trial.residual.copy(), trial.step.copy()
     spread = band_spread(cube, seen & ~fold)[trial.band]
     for m, fit in fits.items():
         residual[m] = _residual(fit.values[:, pixels], cube, pixels, at) / spread
-    return trial._replace(residual=residual)
+        step[m] = _step(fit.values[:, pixels], cube, pixels, fold, at)
+    return trial._replace(residual=residual, step=step)
 
 
 def _residual(values: Floats, cube: Cube, pixels: Bools, at: tuple[Ints, Ints, Ints]) -> Floats:
     """(n,) what values (bands, pixels) say at some entries, less what was measured there."""
     off: Floats = values[at[0], _numbers(pixels)[at[1:]]] - np.asarray(cube.values)[at]
     return off
+
+
+def _step(
+    values: Floats, cube: Cube, pixels: Bools, fold: Bools, at: tuple[Ints, Ints, Ints]
+) -> Floats:
+    """(n,) the error of the difference to the next band; 0 where the fold does not hide that."""
+    band, row, col = at
+    following = np.minimum(band + 1, len(values) - 1)
+    both = fold[following, row, col] & (following > band)
+    later, own = (_residual(values, cube, pixels, (b, row, col)) for b in (following, band))
+    error: Floats = np.where(both, later - own, 0.0)
+    return error
 
 
 def _numbers(pixels: Bools) -> Ints:

@@ -1,0 +1,65 @@
+"""A candidate that wins in squared error and loses spectra does not win."""
+
+import numpy as np
+import pytest
+
+from hydiff.auto import blend, classes, trials
+from hydiff.auto.candidates import SMOOTH, Candidate
+from hydiff.cube import Cube
+from hydiff.mask import make_mask
+from hydiff.run import Job
+
+KINDS = classes.Kinds(np.bincount([0], minlength=classes.D * classes.T), np.zeros(2))
+
+
+def folds(rng, rival, steps, n=4000):
+    """Six trials of a first candidate off by 1 and a rival off by `rival`; their steps between
+    bands are off by 1 and by `steps`."""
+    zero, nothing = np.zeros(n, int), np.zeros((len(classes.Around._fields), n))
+    return [
+        trials.Trial(
+            rng.standard_normal((2, n)) * [[1.0], [rival]],
+            zero,
+            zero,
+            zero,
+            nothing,
+            np.zeros(n),
+            np.ones((2, n)),
+            rng.standard_normal((2, n)) * [[1.0], [steps]],
+        )
+        for _ in range(6)
+    ]
+
+
+@pytest.mark.parametrize(("steps", "share"), [(0.5, 0.9), (0.9, 0.9), (3.0, 0.0)])
+def test_a_rival_wins_only_with_its_spectra(rng, steps, share):
+    both = [SMOOTH, Candidate("rival", "smooth", {"s": 1.0})]
+    found = blend.weights_of(folds(rng, 0.1, steps), KINDS, both, 0)
+    assert found.all[1].mean() == pytest.approx(share, abs=0.11)
+    assert ("lose spectra" in found.why) == (share == 0)
+
+
+@pytest.mark.parametrize(("steps", "share"), [(0.9, blend.NETWORKS), (3.0, 0.0)])
+def test_a_network_enters_only_with_its_spectra(rng, steps, share):
+    both = [SMOOTH, Candidate("network", "anchored", crossfit=True)]
+    # as good as the usual share wants it, so that no other share is a proven gain
+    usual = (1 - blend.NETWORKS) / blend.NETWORKS
+    found = blend.weights_of(folds(rng, usual**0.5, steps), KINDS, both, 0)
+    assert found.all[1].mean() == pytest.approx(share, abs=0.02)
+
+
+def test_steps_are_those_of_the_spectra(rng):
+    """The error of a difference of two bands, where the fold hides both."""
+    scene = np.cumsum(rng.standard_normal((6, 40, 40)), axis=1)
+    observed = np.broadcast_to(make_mask("stripes", scene.shape, 0.2, rng), scene.shape)
+    fold = np.zeros(scene.shape, bool)
+    fold[:4, 10:20, 10:20] = observed[:4, 10:20, 10:20]
+    job = Job(0, "cpu", False, None, False)
+    found = trials.trial_of(Cube(scene), observed, fold, [SMOOTH], np.zeros(6), job)
+    spread = classes.band_spread(Cube(scene), observed & ~fold)
+    error = np.zeros(scene.shape)
+    error[fold] = found.residual[0] * spread[found.band]
+    step = np.where(fold[:-1] & fold[1:], np.diff(error, axis=0), 0.0)
+    step = np.concatenate([step, np.zeros((1, 40, 40))])
+    np.testing.assert_allclose(found.step[0], step[fold], atol=1e-9)
+    assert found.step[0].any()
