@@ -10,7 +10,7 @@ from hydiff.run import Job, torch_device
 
 NAME = "auto"
 ELSEWHERE = "decided on another cube, by whose errors this one is judged"
-RULES = 2  # raised with every change to what is decided: results under other rules are not its own
+RULES = 3  # raised with every change to what is decided: results under other rules are not its own
 
 
 class Candidate(NamedTuple):

@@ -82,7 +82,9 @@ def settings_hash(cell: Cell) -> str:
         budgets = repr((auto.BUDGETS[name], auto.GPU_BUDGETS[name], auto.RULES))
         return fingerprint(budgets, own)[:12]
     chosen = choose(cell.method, cell.own("preset"), cell.changes)
-    return fingerprint(settings_dict(chosen.settings), own)[:12]
+    rules = METHODS[cell.method].rules
+    newer = (rules,) if rules > 1 else ()  # rows of the first rules keep their hash
+    return fingerprint(settings_dict(chosen.settings), own, *newer)[:12]
 
 
 def sigmas(level: Level, bands: int) -> Floats:
