@@ -32,7 +32,7 @@ from hydiff.auto.candidates import (
     budget_of,
 )
 from hydiff.auto.decide import decide_on
-from hydiff.auto.recipe import read_recipe
+from hydiff.auto.recipe import budget_told, fingerprint, read_recipe, told_elsewhere
 from hydiff.auto.trials import Window
 from hydiff.cube import Bools, Cube
 from hydiff.problem import Sigma
@@ -50,9 +50,12 @@ __all__ = [
     "Decision",
     "Window",
     "budget_of",
+    "budget_told",
     "decide_on",
     "fill",
+    "fingerprint",
     "read_recipe",
+    "told_elsewhere",
 ]
 
 
@@ -77,6 +80,7 @@ def fill(
         chosen = budget_of(budget, job)
         only = [Window(cube, seen, target)]
         recipe, ready = decide_on(only, sigma_y, chosen, job, progress, whole=True)
+        recipe |= {"budget": budget, "cube": fingerprint(cube, seen)}
     # what is applied went through JSON, so that a replay has the very same numbers
     plain: dict[str, Any] = json.loads(json.dumps(recipe))
     return apply(plain, cube, seen, target, sigma_y, job, ready, max_error)
