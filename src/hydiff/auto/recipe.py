@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 
@@ -17,10 +17,12 @@ from hydiff.auto.classes import BAND_GROUPS, Around, D
 from hydiff.cube import Array, Bools, Cube
 from hydiff.errors import BadValue, CubeFormatError
 from hydiff.io import typed
+from hydiff.methods import choose
 from hydiff.metrics import NORMAL_QUANTILES
 
 LARGEST = 1e6  # number that makes sense in a recipe
 Number = Annotated[float, typed.Between(-LARGEST, LARGEST)]
+Whole = Annotated[int, typed.Between(-LARGEST, LARGEST)]
 Size = Annotated[float, typed.Between(0, LARGEST)]
 Width = Annotated[float, typed.Between(0, typed.FINITE)]
 Fold = Annotated[int, typed.Between(1, validate.TRIALS)]
@@ -32,7 +34,7 @@ class Tried:
 
     name: str
     method: str
-    settings: dict[str, Any]
+    settings: dict[str, bool | Whole | Number | None]  # no text: that may name a file
     fits: Fold = 0
     of: Fold = 0
     seed: Annotated[int, typed.Between(0, 2**63)] = -1
@@ -69,16 +71,15 @@ class Errors:
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """What `auto` decided."""
+class Part:
+    """What `auto` decided for gaps of one kind."""
 
     candidates: tuple[Tried, ...]
     weights: tuple[tuple[tuple[Size, ...], ...], ...]  # (candidates, distances, groups of bands)
     errors: Errors
     why: str
     folds: Annotated[int, typed.Between(0, LARGEST)] = 0
-    budget: str | None = None  # by which it was decided; None in recipes that do not say
-    cube: str | None = None  # `fingerprint` of what it was decided on
+    gaps: str | None = None  # their kind; None in recipes that do not say
 
     def __post_init__(self) -> None:
         if not self.candidates or self.candidates[0].fits:
@@ -90,6 +91,19 @@ class Recipe:
             raise ValueError(f"weights do not have the shape {shape}")
         if np.abs(np.sum(self.weights, axis=0) - 1).max() > 1e-3:
             raise ValueError("weights do not add up to 1")
+
+
+@dataclass(frozen=True)
+class Recipe(Part):
+    """What `auto` decided."""
+
+    partial: Part | None = None  # for pixels that keep some bands, where there are others, too
+    budget: str | None = None  # by which it was decided; None in recipes that do not say
+    cube: str | None = None  # `fingerprint` of what it was decided on
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return (self,) if self.partial is None else (self, self.partial)
 
 
 def read_recipe(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
@@ -112,12 +126,23 @@ def read_recipe(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
             f"{where} holds no recipe; expected the record (OUT.fill.json) of a fill by {NAME}"
         )
     try:
-        typed.checked(Recipe, found, "its recipe")
+        recipe: Recipe = typed.checked(Recipe, found, "its recipe")
+        for candidate in (c for part in recipe.parts for c in part.candidates):
+            _check_settings(candidate)
     except ValueError as error:
         raise BadValue(
             f"{where}: {error}; expected a recipe as a fill by {NAME} records it"
         ) from None
-    return found
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _check_settings(candidate: Tried) -> None:
+    """Refuse methods and settings that do not exist; ValueError for values of another type."""
+    kinds = get_type_hints(type(choose(candidate.method).settings))
+    for name in candidate.settings.keys() & kinds.keys():
+        value = candidate.settings[name]
+        typed.checked(kinds[name], value, f"the setting {name} of {candidate.name}")
+    choose(candidate.method, None, candidate.settings)
 
 
 def budget_told(recipe: Mapping[str, Any] | None, asked: str) -> str:

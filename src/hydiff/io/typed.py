@@ -60,6 +60,9 @@ FORMS: dict[Any, tuple[str, tuple[type, ...]]] = {
 }
 
 
+NEVER: tuple[str, tuple[type, ...]] = ("what JSON cannot hold", ())
+
+
 def load(path: Path) -> Any:
     """What a JSON file holds; OSError or ValueError where it cannot be read, FIFOs included."""
     if path.exists() and not path.is_file():
@@ -104,10 +107,11 @@ def checked(kind: Any, value: Any, name: str) -> Any:
             raise ValueError(f"{name} is {_shown(value)}, expected {test}")
         return found
     if get_origin(kind) in (Union, UnionType):
-        fitting = (k for k in get_args(kind) if _fits(k, value))
-        return checked(next(fitting, get_args(kind)[0]), value, name)
+        fitting = next((k for k in get_args(kind) if _fits(k, value)), None)
+        if fitting is not None:
+            return checked(fitting, value, name)
     if not _fits(kind, value):
-        raise ValueError(f"{name} is {_shown(value)}, expected {_form(kind)[0]}")
+        raise ValueError(f"{name} is {_shown(value)}, expected {_words(kind)}")
     return _inside(kind, value, name)
 
 
@@ -152,7 +156,12 @@ def _form(kind: Any) -> tuple[str, tuple[type, ...]]:
     """In words, and as `json` reads it."""
     if get_origin(kind) is Annotated:
         return _form(get_args(kind)[0])
-    return FORMS[dict if is_dataclass(kind) else get_origin(kind) or kind]
+    return FORMS.get(dict if is_dataclass(kind) else get_origin(kind) or kind, NEVER)
+
+
+def _words(kind: Any) -> str:
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    return " or ".join(_form(each)[0] for each in kinds)
 
 
 def _fits(kind: Any, value: Any) -> bool:

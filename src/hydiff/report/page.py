@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from hydiff import plots
+from hydiff.auto.recipe import Part
 from hydiff.cube import Array, Floats
 from hydiff.metrics import Calibration
 from hydiff.record import Entries, Record
@@ -143,13 +144,19 @@ def by_kind(s: Story) -> Table | None:
 
 def notes(s: Story) -> list[str]:
     """What the fill had to say, without what other parts of the page show."""
-    why = "\0" if s.record.recipe is None else s.record.recipe.why
-    said = [n for n in s.record.notes if why not in n and not n.startswith("expected in the")]
+    whys = [] if s.record.recipe is None else [part.why for part in s.record.recipe.parts]
+    said = [note for note in s.record.notes if not _is_shown(note, whys)]
     left = s.record.entries.left
     said += [f"left missing: {count:,} entries, {reason}" for reason, count in left.items()]
     if s.input_state.startswith("CHANGED"):
         said.append(f"the input is {s.input_state}")
     return said
+
+
+def _is_shown(note: str, whys: Sequence[str]) -> bool:
+    """Elsewhere on the page; few trials are worth saying twice."""
+    promised = note.startswith("expected in ") and "rests on" not in note
+    return promised or any(why and why in note for why in whys)
 
 
 def shown(s: Story) -> str:
@@ -203,14 +210,19 @@ def certainty(s: Story) -> dict[str, Any] | None:
     if v.by_band is None and s.truths is None:
         return None
     bars = None if judged is None else judged.bars
-    widths = () if recipe is None else recipe.errors.intervals
     return {
         "figures": list(_bars(s)),
-        "intervals": ", ".join(f"{w:.2f}" for w in widths),
+        "intervals": [] if recipe is None else [_widths(part) for part in recipe.parts],
         "scores": None if judged is None else _judged(judged),
         "covered": "" if bars is None else ", ".join(f"{100 * c:.0f} %" for c in bars[:3]),
         "unscored": judged is None and s.truths is not None,
     }
+
+
+def _widths(part: Part) -> str:
+    listed = ", ".join(f"{w:.2f}" for w in part.errors.intervals)
+    where = "" if part.gaps is None else f" in {part.gaps}"
+    return f"Intervals of 50, 80 and 95 % reach {listed} σ to either side{where}."
 
 
 def _judged(judged: Judged) -> Table:
@@ -236,22 +248,23 @@ def _bars(s: Story) -> Iterator[Figure]:
         yield Figure(plots.png_of(image), "Map of the error bars", caption, pixels=True)
 
 
-def decision(s: Story) -> dict[str, Any] | None:
-    """What `auto` tried, what it took, and the errors it saw."""
-    recipe = s.record.recipe
-    if recipe is None:
-        return None
-    squares = recipe.errors.by_distance
-    said = {"folds": recipe.folds, "why": recipe.why, "table": None, "untried": False}
+def decision(s: Story) -> list[dict[str, Any]]:
+    """What `auto` tried, what it took, and the errors it saw, for each kind of gap."""
+    return [] if s.record.recipe is None else [_decided(part) for part in s.record.recipe.parts]
+
+
+def _decided(part: Part) -> dict[str, Any]:
+    squares = part.errors.by_distance
+    said = {"gaps": part.gaps, "folds": part.folds, "why": part.why, "table": None}
     if squares is None:
         return said
-    weights = np.mean(recipe.weights, axis=2)  # over band groups: (candidates, distances)
+    weights = np.mean(part.weights, axis=2)  # over band groups: (candidates, distances)
     rows = [
         (_distance(d), *(f"{100 * w:.0f} %" for w in weights[:, d]), f"{np.sqrt(square):.2f}")
         for d, square in enumerate(squares)
         if square is not None
     ]
-    names = [candidate.name for candidate in recipe.candidates]
+    names = [candidate.name for candidate in part.candidates]
     table = Table(("distance", *names, "error"), rows)
     return said | {"table": table, "untried": None in squares}
 
