@@ -75,14 +75,14 @@ def refused(function, *arguments):
 
 
 def test_a_record_is_read_as_it_was_written(made):
-    told = json.loads((made / "out.npy.fill.json").read_text())
+    content = json.loads((made / "out.npy.fill.json").read_text())
     found = record.read(made / "out.npy.fill.json")
-    assert found.method == told["method"] and list(found.notes) == told["notes"]
-    assert found.entries.left == told["entries"]["left"] and found.entries.missing_after > 0
-    assert found.input.sha256 == told["input"]["sha256"] == provenance.sha256(made / "in.npy")
-    assert found.expected == told["expected"] and found.seconds == told["seconds"]
-    assert np.array_equal(found.recipe.weights, told["recipe"]["weights"])
-    assert list(found.recipe.errors.intervals) == told["recipe"]["errors"]["intervals"]
+    assert found.method == content["method"] and list(found.notes) == content["notes"]
+    assert found.entries.left == content["entries"]["left"] and found.entries.missing_after > 0
+    assert found.input.sha256 == content["input"]["sha256"] == provenance.sha256(made / "in.npy")
+    assert found.expected == content["expected"] and found.seconds == content["seconds"]
+    assert np.array_equal(found.recipe.weights, content["recipe"]["weights"])
+    assert list(found.recipe.errors.intervals) == content["recipe"]["errors"]["intervals"]
 
 
 @pytest.mark.parametrize(
@@ -189,10 +189,10 @@ def test_the_command_line_says_it_in_one_line(fill, document):
 
 def test_the_intervals_are_those_of_the_record(fill):
     beside = fill / "out.npy.fill.json"
-    told = json.loads(beside.read_text())
+    content = json.loads(beside.read_text())
     widths = provenance.intervals_of(fill / "out.npy")
-    assert list(widths) == told["recipe"]["errors"]["intervals"] != list(NORMAL_QUANTILES)
-    beside.write_text(json.dumps(told | {"recipe": None}))
+    assert list(widths) == content["recipe"]["errors"]["intervals"] != list(NORMAL_QUANTILES)
+    beside.write_text(json.dumps(content | {"recipe": None}))
     assert provenance.intervals_of(fill / "out.npy") == NORMAL_QUANTILES
     beside.unlink()
     assert provenance.intervals_of(fill / "out.npy") == NORMAL_QUANTILES
@@ -205,9 +205,9 @@ def test_the_intervals_are_those_of_the_record(fill):
 )  # fmt: skip
 def test_intervals_that_are_none_are_refused(fill, widths):
     beside, truth = fill / "out.npy.fill.json", np.asarray(hydiff.read(fill / "truth.npy").values)
-    told = json.loads(beside.read_text())
-    told["recipe"]["errors"]["intervals"] = widths
-    beside.write_text(json.dumps(told))
+    content = json.loads(beside.read_text())
+    content["recipe"]["errors"]["intervals"] = widths
+    beside.write_text(json.dumps(content))
     with pytest.raises(BadValue, match="intervals"):
         auto.read_recipe(beside)
     with pytest.raises(CubeFormatError, match="intervals"):
@@ -264,18 +264,18 @@ def test_what_a_damaged_recipe_still_says_can_be_followed(document):
 
 
 def test_a_recipe_knows_its_own_cube(fill):
-    cube, told = hydiff.read(fill / "in.npy"), fill / "out.npy.fill.json"
-    again = hydiff.fill(cube, recipe=told)
+    cube, recipe = hydiff.read(fill / "in.npy"), fill / "out.npy.fill.json"
+    again = hydiff.fill(cube, recipe=recipe)
     assert auto.ELSEWHERE not in again.notes
     hydiff.write(cube, fill / "in.bsq")  # the same cube in another format
-    assert auto.ELSEWHERE not in hydiff.fill(hydiff.read(fill / "in.bsq"), recipe=told).notes
+    assert auto.ELSEWHERE not in hydiff.fill(hydiff.read(fill / "in.bsq"), recipe=recipe).notes
     other = np.asarray(cube.values).copy()
     row, col = np.argwhere(np.isfinite(other[0]))[0]
     other[0, row, col] += 1
-    assert auto.ELSEWHERE in hydiff.fill(other, recipe=told).notes
+    assert auto.ELSEWHERE in hydiff.fill(other, recipe=recipe).notes
     masked = np.ones(cube.shape, bool)
     masked[:, row, col] = False
-    assert auto.ELSEWHERE in hydiff.fill(cube, masked, recipe=told).notes
+    assert auto.ELSEWHERE in hydiff.fill(cube, masked, recipe=recipe).notes
 
 
 def test_a_recipe_of_another_cube_stays_one_when_it_is_handed_on(fill):
@@ -316,5 +316,5 @@ def test_the_budget_is_the_one_that_was_decided_with(fill):
     cube = hydiff.read(fill / "in.npy")
     again = hydiff.fill(cube, recipe=fill / "out.npy.fill.json", budget="normal")
     assert again.settings == {"budget": "fast"}
-    told = {k: v for k, v in again.recipe.items() if k != "budget"}  # as older versions wrote it
-    assert hydiff.fill(cube, recipe=told).settings == {"budget": "not recorded"}
+    recipe = {k: v for k, v in again.recipe.items() if k != "budget"}  # as older versions wrote it
+    assert hydiff.fill(cube, recipe=recipe).settings == {"budget": "not recorded"}

@@ -10,6 +10,7 @@ from dataclasses import replace
 from hashlib import sha256
 from html.parser import HTMLParser
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from hydiff import plots, provenance, record, report, simulate
 from hydiff.cli import app
 from hydiff.cube import Cube
 from hydiff.errors import CubeFormatError, OutputError, ShapeMismatch
+from hydiff.report import page as pages
 from hydiff.report import survey
 
 CHROMIUM = next(
@@ -383,15 +385,18 @@ def mixed(made, tmp_path_factory):
     """The text of a report on gaps of two kinds, with more scores, notes and letters than usual."""
     folder = Path(shutil.copytree(made, tmp_path_factory.mktemp("mixed"), dirs_exist_ok=True))
     beside = folder / "out.tif.fill.json"
-    told = json.loads(beside.read_text())
-    told["method"] = "a\ud800b"
-    told["expected"] |= {"unheard_of": 7.25, "median_nrmse": 0.123}
-    told["notes"] += ["expected in x: NRMSE 1; this rests on 1 trial only", "expected in y: NRMSE"]
-    told["expected_by_kind"] = {
+    content = json.loads(beside.read_text())
+    content["method"] = "a\ud800b"
+    content["expected"] |= {"unheard_of": 7.25, "median_nrmse": 0.123}
+    content["notes"] += [
+        "expected in x: NRMSE 1; this rests on 1 trial only",
+        "expected in y: NRMSE",
+    ]
+    content["expected_by_kind"] = {
         "pixels without any band": {"nrmse": 0.5, "mpsnr": 20.5},
         "pixels that keep some bands": {"nrmse": 0.0123, "mpsnr": None},
     }
-    beside.write_text(json.dumps(told))
+    beside.write_text(json.dumps(content))
     return page_of(report.write(folder / "out.tif")).text
 
 
@@ -416,7 +421,7 @@ def test_names_that_utf8_cannot_say_are_spelled_out(mixed):
     assert "a\\ud800b" in mixed
 
 
-def test_a_replay_tells_its_own_budget_and_cube(fill):
+def test_a_replay_shows_its_own_budget_and_cube(fill):
     cube = hydiff.read(fill / "in.tif")
     again = hydiff.fill(cube, recipe=fill / "out.tif.fill.json", max_error=0.9)
     provenance.save(again, fill / "careful.tif")
@@ -428,19 +433,19 @@ def test_a_replay_tells_its_own_budget_and_cube(fill):
 def test_a_file_that_only_a_record_names_is_read_only_if_it_is_the_one(fill, monkeypatch, named):
     """The record of a stranger may name any file; its hash says whether that was filled."""
     monkeypatch.chdir(fill)
-    told = record.read(fill / "out.tif.fill.json")
-    hostile = replace(told, input=replace(told.input, path=named))
+    content = record.read(fill / "out.tif.fill.json")
+    hostile = replace(content, input=replace(content.input, path=named))
     found, state = report.the_input(hostile, fill / "out.tif", None)
     assert found is None and "cut out again" in state
     assert state.startswith("CHANGED") == (named == "truth.tif")
-    assert report.the_input(told, fill / "out.tif", None)[0] == Path("in.tif")
+    assert report.the_input(content, fill / "out.tif", None)[0] == Path("in.tif")
 
 
 def test_a_record_of_another_cube_is_refused(fill):
     beside = fill / "out.tif.fill.json"
-    told = json.loads(beside.read_text())
-    told["entries"]["all"] += 1
-    beside.write_text(json.dumps(told))
+    content = json.loads(beside.read_text())
+    content["entries"]["all"] += 1
+    beside.write_text(json.dumps(content))
     with pytest.raises(ShapeMismatch, match="expected the record of this fill"):
         report.write(fill / "out.tif")
 
@@ -461,3 +466,19 @@ def test_error_bars_that_are_none_are_refused(fill, arrays):
     np.savez(fill / "out.tif.sigma.npz", **arrays)
     with pytest.raises(CubeFormatError, match="error bars"):
         report.write(fill / "out.tif")
+
+
+def test_whatever_is_read_of_a_damaged_record_is_shown(fill):
+    """Without the pictures, which do not depend on it."""
+    cube = hydiff.read(fill / "out.tif")
+    document = json.loads((fill / "out.tif.fill.json").read_text())
+    found = replace(survey.look(cube, cube, fill / "out.tif"), pixels=[], by_band=None, bars=None)
+    shown = 0
+    for damaged in islice(mutations.mutations(document, np.random.default_rng(3)), 300):
+        with contextlib.suppress(ValueError):
+            read = record.checked(damaged)
+            shown += 1
+            story = pages.Story("x", read, cube.shape, None, None, found, None, [], None, None, "")
+            parsed = Page(pages.html(story).encode("utf-8", "backslashreplace").decode())
+            assert "script" not in {tag for tag, _ in parsed.seen}
+    assert shown > 20

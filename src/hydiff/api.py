@@ -142,14 +142,14 @@ def fill(
         method=name,
         settings=settings_dict(chosen.settings)
         if chosen is not None
-        else {"budget": auto.budget_told(told, budget)},
+        else {"budget": auto.budget_used(told, budget)},
         sigma_y=found.sigma_y,
         history=found.history,
         seed=seed,
         seconds=time.perf_counter() - began,
         notes=[
             *found.notes,
-            *([] if told is None else auto.told_elsewhere(told, auto.fingerprint(cube, seen))),
+            *([] if told is None else auto.note_of_origin(told, auto.fingerprint(cube, seen))),
             *(f"{n} filled entries {how}" for how, n in changed.items()),
         ],
         sigma=None if found.sigma is None else floats(np.where(target, found.sigma, np.nan)),

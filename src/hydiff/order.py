@@ -84,7 +84,7 @@ class Order:
         chosen = self.chosen
         if chosen is not None:
             return settings_dict(chosen.settings)
-        return {"budget": auto.budget_told(self.recipe, self.budget)}
+        return {"budget": auto.budget_used(self.recipe, self.budget)}
 
     @property
     def learned(self) -> bool:

@@ -16,7 +16,7 @@ from hydiff.io import typed
 
 Count = Annotated[int, typed.Between(0, 2**63)]
 Size = Annotated[float, typed.Between(0, typed.FINITE)]
-Scores = dict[str, float | None]  # by name, as `metrics` calls them; None where none can be told
+Scores = dict[str, float | None]  # by name, as `metrics` calls them; None where it is not known
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,9 @@ def read(path: Path) -> Record:
         ) from None
 
 
-def checked(told: Any) -> Record:
+def checked(document: Any) -> Record:
     """A record from parsed JSON; ValueError says what is wrong with it."""
-    if isinstance(told, dict) and told.get("entries") == {"missing_before": 0}:
+    if isinstance(document, dict) and document.get("entries") == {"missing_before": 0}:
         raise ValueError("nothing was missing: the output is a copy of its input")
-    found: Record = typed.checked(Record, told, "the record")
+    found: Record = typed.checked(Record, document, "the record")
     return found

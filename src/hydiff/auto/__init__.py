@@ -32,7 +32,7 @@ from hydiff.auto.candidates import (
     budget_of,
 )
 from hydiff.auto.decide import decide_on
-from hydiff.auto.recipe import budget_told, fingerprint, read_recipe, told_elsewhere
+from hydiff.auto.recipe import budget_used, fingerprint, note_of_origin, read_recipe
 from hydiff.auto.trials import Window
 from hydiff.cube import Bools, Cube
 from hydiff.problem import Sigma
@@ -50,12 +50,12 @@ __all__ = [
     "Decision",
     "Window",
     "budget_of",
-    "budget_told",
+    "budget_used",
     "decide_on",
     "fill",
     "fingerprint",
+    "note_of_origin",
     "read_recipe",
-    "told_elsewhere",
 ]
 
 

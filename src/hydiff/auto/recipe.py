@@ -145,12 +145,12 @@ def _check_settings(candidate: Tried) -> None:
     choose(candidate.method, None, candidate.settings)
 
 
-def budget_told(recipe: Mapping[str, Any] | None, asked: str) -> str:
+def budget_used(recipe: Mapping[str, Any] | None, asked: str) -> str:
     """The budget that was decided with: the recipe's own, where one is followed."""
     return asked if recipe is None else recipe.get("budget") or "not recorded"
 
 
-def told_elsewhere(recipe: Mapping[str, Any], here: str) -> list[str]:
+def note_of_origin(recipe: Mapping[str, Any], here: str) -> list[str]:
     """A note, unless a recipe was decided on the cube with the fingerprint `here`."""
     return [] if recipe.get("cube") == here else [ELSEWHERE]
 
@@ -169,10 +169,10 @@ class Fingerprint:
         """The next rows: (bands, rows, cols) both."""
         values = values.astype(values.dtype.newbyteorder("="), copy=False)
         for row in range(values.shape[1]):
-            told = observed[self.good, row]
-            self.digest.update(f"{values.dtype} {told.shape}".encode())
-            self.digest.update(np.packbits(told).data)
-            self.digest.update(np.where(told, values[self.good, row], values.dtype.type(0)).data)
+            known = observed[self.good, row]
+            self.digest.update(f"{values.dtype} {known.shape}".encode())
+            self.digest.update(np.packbits(known).data)
+            self.digest.update(np.where(known, values[self.good, row], values.dtype.type(0)).data)
 
     def __str__(self) -> str:
         return self.digest.hexdigest()

@@ -45,10 +45,9 @@ def write(
     io.staging.refuse_existing(output, overwrite)
     record = record_of(path, cube)
     given, state = the_input(record, path, None if source is None else Path(source))
-    told = provenance.beside(path)
-    told.remove(provenance.report_path(path))
-    used = [path, given, *places_of(record, path), None if truth is None else Path(truth), *told]
-    io.staging.refuse_inputs([output], used)
+    companions = [p for p in provenance.beside(path) if p != provenance.report_path(path)]
+    others = [given, None if truth is None else Path(truth), *places_of(record, path)]
+    io.staging.refuse_inputs([output], [path, *others, *companions])
     before = cube if given is None else same_shape(io.read(given, var=var), cube)
     found = look(cube, before, path)
     clean = None if truth is None else same_shape(io.read(truth, var=var), cube)
@@ -86,8 +85,9 @@ def places_of(record: Record, path: Path) -> list[Path]:
     """Where the file that was filled may be: where the record says, or beside the fill."""
     if record.input is None or "\0" in record.input.path:
         return []
-    told = Path(record.input.path)
-    return [p for p in dict.fromkeys((told, path.parent / told.name)) if p != path and _is_there(p)]
+    named = Path(record.input.path)
+    places = dict.fromkeys((named, path.parent / named.name))
+    return [p for p in places if p != path and _is_there(p)]
 
 
 def _is_there(path: Path) -> bool:

@@ -92,7 +92,7 @@ def _decide(scene: Scene, order: Order, bounds: Limits) -> Decided:
         space = subspace.fit(pooled, np.ones(pooled.shape, bool), components)
     recipe = None if order.recipe is None else dict(order.recipe)
     if recipe is not None:
-        notes += auto.told_elsewhere(recipe, scene.content)
+        notes += auto.note_of_origin(recipe, scene.content)
     if chosen is None and recipe is None and sample:
         windows = [auto.Window(*_part(scene, tile)) for tile in sample]
         largest = max(area(t.window) for t in sample)
