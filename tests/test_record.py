@@ -235,6 +235,8 @@ def test_intervals_that_are_none_are_refused(fill, widths):
         (("candidates", 0, "method"), "hydiff-ei"),
         (("folds",), "<b>"),
         (("partial",), {"candidates": []}),
+        (("gaps",), "pixels"),
+        (("partial", "gaps"), "pixels without any band"),
     ],
     ids=str,
 )

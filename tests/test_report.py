@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 import hydiff
 import mutations
 from hydiff import plots, provenance, record, report, simulate
+from hydiff.auto.recipe import KINDS
 from hydiff.cli import app
 from hydiff.cube import Cube
 from hydiff.errors import CubeFormatError, OutputError, ShapeMismatch
@@ -226,7 +227,8 @@ def spoiled(document):
     said, document = 0, document | {"tiles": {"size": [8, 8]}}
     kinds = dict.fromkeys(("one kind", "another"), document["expected"])
     own = {k: v for k, v in document["recipe"].items() if k not in ("budget", "cube")}
-    document |= {"expected_by_kind": kinds, "recipe": document["recipe"] | {"partial": own}}
+    recipe = document["recipe"] | {"gaps": KINDS[0], "partial": own | {"gaps": KINDS[1]}}
+    document |= {"expected_by_kind": kinds, "recipe": recipe}
     for path in reversed(list(mutations.paths(document))):  # what is inside first
         changed = mutations.changed(document, path, f"{len(path)}{mutations.MARKUP}{said}")
         with contextlib.suppress(ValueError):  # no place for text
@@ -387,7 +389,7 @@ def mixed(made, tmp_path_factory):
     beside = folder / "out.tif.fill.json"
     content = json.loads(beside.read_text())
     content["method"] = "a\ud800b"
-    content["expected"] |= {"unheard_of": 7.25, "median_nrmse": 0.123}
+    content["expected"] |= {"unheard_of": 7.25, "nrmse_median": 0.123}
     content["notes"] += [
         "expected in x: NRMSE 1; this rests on 1 trial only",
         "expected in y: NRMSE",
@@ -457,7 +459,7 @@ def test_a_record_of_another_cube_is_refused(fill):
         {"share": np.ones(9999, np.float16), "unit": np.ones(3)},
         {"share": np.ones(9999, np.float16), "unit": np.full(12, np.inf)},
         {"share": np.ones(9999, np.float16), "unit": np.full(12, -1.0)},
-        {"share": np.full(9999, np.nan, np.float16), "unit": np.ones(12)},
+        {"share": np.full(9999, np.inf, np.float16), "unit": np.ones(12)},
         {"share": np.ones(9999), "unit": np.ones(12)},
         {"unit": np.ones(12)},
     ],

@@ -132,8 +132,8 @@ def read_sigma(path: Path, filled: Bools) -> Array:
 
 
 def check_sizes(values: Array) -> None:
-    """ValueError where error bars are no sizes."""
-    if not (np.isfinite(values) & (values >= 0)).all():
+    """ValueError where error bars are no sizes; NaN is one that is not known."""
+    if np.isinf(values).any() or (values < 0).any():
         raise ValueError("error bars are numbers of 0 or more")
 
 

@@ -25,6 +25,8 @@ Number = Annotated[float, typed.Between(-LARGEST, LARGEST)]
 Whole = Annotated[int, typed.Between(-LARGEST, LARGEST)]
 Size = Annotated[float, typed.Between(0, LARGEST)]
 Width = Annotated[float, typed.Between(0, typed.FINITE)]
+KINDS = ("pixels without any band", "pixels that keep some bands")
+Kind = Annotated[str, typed.Like("|".join(KINDS), " or ".join(KINDS))]
 Fold = Annotated[int, typed.Between(1, validate.TRIALS)]
 
 
@@ -79,7 +81,7 @@ class Part:
     errors: Errors
     why: str
     folds: Annotated[int, typed.Between(0, LARGEST)] = 0
-    gaps: str | None = None  # their kind; None in recipes that do not say
+    gaps: Kind | None = None  # None in recipes that do not say
 
     def __post_init__(self) -> None:
         if not self.candidates or self.candidates[0].fits:
@@ -100,6 +102,11 @@ class Recipe(Part):
     partial: Part | None = None  # for pixels that keep some bands, where there are others, too
     budget: str | None = None  # by which it was decided; None in recipes that do not say
     cube: str | None = None  # `fingerprint` of what it was decided on
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.partial is not None and (self.gaps, self.partial.gaps) != KINDS:
+            raise ValueError(f"its partial is to be of {KINDS[1]}, beside one of {KINDS[0]}")
 
     @property
     def parts(self) -> tuple[Part, ...]:

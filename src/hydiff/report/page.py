@@ -22,12 +22,12 @@ from hydiff.report.survey import CloseView, Survey
 from hydiff.validate import EDGES
 
 MEANING = {
-    "median_nrmse": (
+    "nrmse_median": (
         "median NRMSE by band",
         "",
         "error of the typical band in its standard deviations; 1 is its mean",
     ),
-    "share_above": ("share of bands above 0.9", "", "bands hardly better than their mean"),
+    "poor_bands": ("share of bands above 0.9", "", "NRMSE there: hardly better than their mean"),
     "nrmse": ("NRMSE", "", "typical error in standard deviations of a band; 1 is its mean"),
     "sam": ("SAM", "°", "mean angle between filled and true spectrum"),
     "mpsnr": ("MPSNR", " dB", "peak signal over error, mean of the bands"),
@@ -228,7 +228,7 @@ def _widths(part: Part) -> str:
 def _judged(judged: Judged) -> Table:
     """What people use first leads: the error of the typical band."""
     rows = [(label, _number(a), _number(b)) for label, a, b in judged.table]
-    rows.sort(key=lambda row: not row[0].lower().startswith("median nrmse"))
+    rows.sort(key=lambda row: not row[0].lower().endswith("median"))
     return Table(("", "everywhere", "in the gaps"), rows)
 
 
