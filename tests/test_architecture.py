@@ -20,7 +20,7 @@ ROWS = [
     {"archive"},
     {"job"},
     {"handoff", "scene", "report"},
-    {"api", "provenance", "simulate", "info", "order"},
+    {"api", "provenance", "record", "simulate", "info", "order"},
     {"auto"},
     {"run", "train_files"},
     {"methods", "train", "problem"},
@@ -57,6 +57,7 @@ ALLOWED = {
     ("losses", "diffusion"),
     ("losses", "transforms"),
     ("gaussian", "subspace"),
+    ("provenance", "record"),
 }
 TORCH_CORE = {
     "degrade",

@@ -1,11 +1,16 @@
 """A report is a function of a fill's files: it holds what they say, whole and for any size."""
 
+import contextlib
 import json
 import re
 import shutil
-from base64 import b64decode
+import socket
+from base64 import b64decode, b64encode
+from dataclasses import replace
+from hashlib import sha256
 from html.parser import HTMLParser
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +19,18 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import hydiff
-from hydiff import plots, provenance, report, simulate
+import mutations
+from hydiff import plots, provenance, record, report, simulate
+from hydiff.auto.recipe import KINDS
 from hydiff.cli import app
 from hydiff.cube import Cube
 from hydiff.errors import CubeFormatError, OutputError, ShapeMismatch
+from hydiff.report import page as pages
 from hydiff.report import survey
+
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 
 
 @pytest.fixture(scope="module")
@@ -210,16 +222,89 @@ def test_error_bars_are_drawn_as_wide_as_they_are(fill):
         assert np.allclose(found.bars[:, i], sigma[:, row, col], equal_nan=True)
 
 
-def test_names_cannot_write_into_the_page(fill):
-    nasty = fill / "<b>&'.tif"
-    for name in ("", ".filled.npz", ".sigma.npz", ".fill.json"):
-        (fill / f"out.tif{name}").rename(nasty.with_name(nasty.name + name))
-    record = json.loads((fill / "<b>&'.tif.fill.json").read_text())
-    record["notes"] = ["<script>alert(1)</script>"]
-    (fill / "<b>&'.tif.fill.json").write_text(json.dumps(record))
-    page = page_of(report.write(nasty))
-    assert not {"b", "script"} & {tag for tag, _ in page.seen}
-    assert "<script>alert(1)</script>" in page.text and "<b>&'.tif" in page.text
+def spoiled(document):
+    """A record with markup in every field that takes text, and as every name of an entry."""
+    said, document = 0, document | {"tiles": {"size": [8, 8]}}
+    kinds = dict.fromkeys(("one kind", "another"), document["expected"])
+    own = {k: v for k, v in document["recipe"].items() if k not in ("budget", "cube")}
+    recipe = document["recipe"] | {"gaps": KINDS[0], "partial": own | {"gaps": KINDS[1]}}
+    document |= {"expected_by_kind": kinds, "recipe": recipe}
+    for path in reversed(list(mutations.paths(document))):  # what is inside first
+        changed = mutations.changed(document, path, f"{len(path)}{mutations.MARKUP}{said}")
+        with contextlib.suppress(ValueError):  # no place for text
+            record.checked(changed)
+            document, said = changed, said + 1
+    for name in ("settings", "versions", "expected", "tiles", "expected_by_kind"):
+        document[name] = document[name] | {mutations.MARKUP: next(iter(document[name].values()))}
+    document["entries"]["left"] = {mutations.MARKUP: document["entries"]["missing_after"]}
+    return document, said
+
+
+def anatomy(page):
+    """Elements with their attributes, and what these say but for pictures and their words."""
+    free = ("src", "alt", "content")
+    return {(tag, k, None if k in free else v) for tag, a in page.seen for k, v in [*a.items()]} | {
+        (tag,) for tag, _ in page.seen
+    }
+
+
+@pytest.fixture(scope="module")
+def hostile(made, tmp_path_factory):
+    """The report of a fill whose name, record and unit are all markup."""
+    folder = Path(shutil.copytree(made, tmp_path_factory.mktemp("hostile"), dirs_exist_ok=True))
+    nasty = folder / "\"'><script>document.title='ran'<img src=x onerror=alert(1)>.npy"
+    cube = hydiff.read(folder / "out.tif")
+    hydiff.write(replace(cube, wavelength_units=mutations.MARKUP, path=None), nasty)
+    for name in (".filled.npz", ".sigma.npz"):
+        (folder / f"out.tif{name}").rename(nasty.with_name(nasty.name + name))
+    document, said = spoiled(json.loads((folder / "out.tif.fill.json").read_text()))
+    nasty.with_name(nasty.name + ".fill.json").write_text(json.dumps(document))
+    assert hydiff.read(nasty).wavelength_units == mutations.MARKUP
+    assert said >= 25  # fields that take text
+    return report.write(nasty, folder / "hostile.html")
+
+
+def test_nothing_in_a_file_or_its_name_writes_into_the_page(hostile, whole):
+    page = page_of(hostile)
+    assert page.text.count(mutations.MARKUP) > 25 and "onerror=alert(1)>.npy" in page.text
+    added = {("th", "class", "n"), ("td", "class", "n")}  # of the table for two kinds of gaps
+    assert anatomy(page) <= anatomy(whole) | added
+    assert "script" not in {tag for tag, _ in page.seen}
+
+
+def test_the_policy_allows_pictures_of_the_page_and_its_style_alone(made, whole):
+    (policy,) = [a["content"] for _, a in whole.seen if "http-equiv" in a]
+    style = re.search(r"<style>(.*?)</style>", (made / "page.html").read_text(), re.DOTALL)[1]
+    digest = b64encode(sha256(style.encode()).digest()).decode()
+    assert policy.split("; ") == [
+        "default-src 'none'", "img-src data:", f"style-src 'sha256-{digest}'",
+        "base-uri 'none'", "form-action 'none'",
+    ]  # fmt: skip
+    assert not [a for _, a in whole.seen if "style" in a or any(k.startswith("on") for k in a)]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
+def test_in_a_browser_it_looks_as_it_should_and_no_script_runs(hostile, made, whole, tmp_path):
+    api = pytest.importorskip("playwright.sync_api")
+    good = made / "page.html"
+    with socket.create_server(("127.0.0.1", 0)) as outside, api.sync_playwright() as driver:
+        outside.setblocking(False)
+        call = f"http://127.0.0.1:{outside.getsockname()[1]}/x"
+        forced = f"<script>document.title='ran'</script><img src={call}></body>"
+        text = hostile.read_text(encoding="utf-8").replace("</body>", forced)
+        (tmp_path / "forced.html").write_text(text, encoding="utf-8")
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        for path in (good, hostile, tmp_path / "forced.html"):
+            page, said = browser.new_page(), []
+            page.on("console", lambda message, said=said: said.append(message.text))
+            page.goto(path.as_uri())
+            assert page.title().startswith("Fill of ")  # a script would have changed it
+            assert page.evaluate("getComputedStyle(document.body).maxWidth") == "1152px"
+            drawn = page.evaluate("[...document.images].map(i => i.naturalWidth > 0)")
+            assert all(drawn) == (said == []) == (path.name != "forced.html")
+        browser.close()
+        with pytest.raises(BlockingIOError):  # nobody called
+            outside.accept()
 
 
 def test_a_fill_without_recipe_or_error_bars_is_told_too(fill):
@@ -295,3 +380,107 @@ def test_a_recipe_that_saw_too_little_is_told_too(fill):
     record["recipe"]["errors"]["by_distance"] = None  # as `auto` writes where no fold was possible
     (fill / "out.tif.fill.json").write_text(json.dumps(record))
     assert "Too few hidden pixels" in page_of(report.write(fill / "out.tif")).text
+
+
+@pytest.fixture(scope="module")
+def mixed(made, tmp_path_factory):
+    """The text of a report on gaps of two kinds, with more scores, notes and letters than usual."""
+    folder = Path(shutil.copytree(made, tmp_path_factory.mktemp("mixed"), dirs_exist_ok=True))
+    beside = folder / "out.tif.fill.json"
+    content = json.loads(beside.read_text())
+    content["method"] = "a\ud800b"
+    content["expected"] |= {"unheard_of": 7.25, "nrmse_median": 0.123}
+    content["notes"] += [
+        "expected in x: NRMSE 1; this rests on 1 trial only",
+        "expected in y: NRMSE",
+    ]
+    content["expected_by_kind"] = {
+        "pixels without any band": {"nrmse": 0.5, "mpsnr": 20.5},
+        "pixels that keep some bands": {"nrmse": 0.0123, "mpsnr": None},
+    }
+    beside.write_text(json.dumps(content))
+    return page_of(report.write(folder / "out.tif")).text
+
+
+def test_scores_that_people_use_lead(mixed):
+    words = ("Expected median NRMSE by band0.123", "Expected NRMSE", "Expected SAM",
+             "Expected MPSNR", "Expected unheard_of7.25")  # fmt: skip
+    places = [mixed.index(word) for word in words]
+    assert places == sorted(places)
+
+
+def test_what_is_expected_of_each_kind_of_gap_is_a_table(mixed, whole):
+    assert "NRMSEMPSNRpixels without any band0.520.5 dB" in mixed
+    assert "pixels that keep some bands0.0123–" in mixed
+    assert "each kind of gap" in mixed and "each kind of gap" not in whole.text
+
+
+def test_few_trials_are_said_though_the_scores_are_shown(mixed):
+    assert "this rests on 1 trial only" in mixed and "expected in y" not in mixed
+
+
+def test_names_that_utf8_cannot_say_are_spelled_out(mixed):
+    assert "a\\ud800b" in mixed
+
+
+def test_a_replay_shows_its_own_budget_and_cube(fill):
+    cube = hydiff.read(fill / "in.tif")
+    again = hydiff.fill(cube, recipe=fill / "out.tif.fill.json", max_error=0.9)
+    provenance.save(again, fill / "careful.tif")
+    text = page_of(report.write(fill / "careful.tif")).text
+    assert "budgetfast" in text and "another cube or" not in text
+
+
+@pytest.mark.parametrize("named", ["truth.tif", "/dev/zero", "/", "x" * 5000, "a\0b", ""])
+def test_a_file_that_only_a_record_names_is_read_only_if_it_is_the_one(fill, monkeypatch, named):
+    """The record of a stranger may name any file; its hash says whether that was filled."""
+    monkeypatch.chdir(fill)
+    content = record.read(fill / "out.tif.fill.json")
+    hostile = replace(content, input=replace(content.input, path=named))
+    found, state = report.the_input(hostile, fill / "out.tif", None)
+    assert found is None and "cut out again" in state
+    assert state.startswith("CHANGED") == (named == "truth.tif")
+    assert report.the_input(content, fill / "out.tif", None)[0] == Path("in.tif")
+
+
+def test_a_record_of_another_cube_is_refused(fill):
+    beside = fill / "out.tif.fill.json"
+    content = json.loads(beside.read_text())
+    content["entries"]["all"] += 1
+    beside.write_text(json.dumps(content))
+    with pytest.raises(ShapeMismatch, match="expected the record of this fill"):
+        report.write(fill / "out.tif")
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"share": np.ones(3, np.float16), "unit": np.ones(12)},
+        {"share": np.ones(9999, np.float16), "unit": np.ones(3)},
+        {"share": np.ones(9999, np.float16), "unit": np.full(12, np.inf)},
+        {"share": np.ones(9999, np.float16), "unit": np.full(12, -1.0)},
+        {"share": np.full(9999, np.inf, np.float16), "unit": np.ones(12)},
+        {"share": np.ones(9999), "unit": np.ones(12)},
+        {"unit": np.ones(12)},
+    ],
+)
+def test_error_bars_that_are_none_are_refused(fill, arrays):
+    np.savez(fill / "out.tif.sigma.npz", **arrays)
+    with pytest.raises(CubeFormatError, match="error bars"):
+        report.write(fill / "out.tif")
+
+
+def test_whatever_is_read_of_a_damaged_record_is_shown(fill):
+    """Without the pictures, which do not depend on it."""
+    cube = hydiff.read(fill / "out.tif")
+    document = json.loads((fill / "out.tif.fill.json").read_text())
+    found = replace(survey.look(cube, cube, fill / "out.tif"), pixels=[], by_band=None, bars=None)
+    shown = 0
+    for damaged in islice(mutations.mutations(document, np.random.default_rng(3)), 300):
+        with contextlib.suppress(ValueError):
+            read = record.checked(damaged)
+            shown += 1
+            story = pages.Story("x", read, cube.shape, None, None, found, None, [], None, None, "")
+            parsed = Page(pages.html(story).encode("utf-8", "backslashreplace").decode())
+            assert "script" not in {tag for tag, _ in parsed.seen}
+    assert shown > 20

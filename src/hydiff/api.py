@@ -140,14 +140,16 @@ def fill(
         filled=target,
         left=left,
         method=name,
-        settings={"budget": budget} if chosen is None else settings_dict(chosen.settings),
+        settings=settings_dict(chosen.settings)
+        if chosen is not None
+        else {"budget": auto.budget_used(told, budget)},
         sigma_y=found.sigma_y,
         history=found.history,
         seed=seed,
         seconds=time.perf_counter() - began,
         notes=[
             *found.notes,
-            *([] if told is None else [auto.ELSEWHERE]),
+            *([] if told is None else auto.note_of_origin(told, auto.fingerprint(cube, seen))),
             *(f"{n} filled entries {how}" for how, n in changed.items()),
         ],
         sigma=None if found.sigma is None else floats(np.where(target, found.sigma, np.nan)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from hydiff.cluster import Run, in_turn
 from hydiff.cube import Bools, Cube
 from hydiff.detect import detect
 from hydiff.errors import BadValue, OutputError, UnknownName
+from hydiff.io import typed
 from hydiff.order import Order
 from hydiff.run import Progress
 from hydiff.scene import Filled, Limits
@@ -233,7 +233,7 @@ def _copied(
     record = provenance.dated(command, source, {"entries": {"missing_before": 0}})
     with io.staged(output, overwrite=overwrite, beside=provenance.beside(output)) as folder:
         made = io.write_into(cube, folder / output.name)
-        note = json.dumps(record, indent=2) + "\n"
+        note = typed.dumps(record)
         provenance.record_path(folder / output.name).write_text(note)
     paths = [*(output.with_name(p.name) for p in made), provenance.record_path(output)]
     if band_mask is not None:

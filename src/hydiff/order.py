@@ -82,7 +82,9 @@ class Order:
     def shown(self) -> dict[str, Any]:
         """The settings in full, as a record tells them."""
         chosen = self.chosen
-        return {"budget": self.budget} if chosen is None else settings_dict(chosen.settings)
+        if chosen is not None:
+            return settings_dict(chosen.settings)
+        return {"budget": auto.budget_used(self.recipe, self.budget)}
 
     @property
     def learned(self) -> bool:

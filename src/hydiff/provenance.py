@@ -10,7 +10,6 @@ OUT.report.html     all of this for a person, where it was asked for; see `hydif
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +20,7 @@ import numpy as np
 from hydiff import io
 from hydiff.cube import Array, Bools
 from hydiff.errors import ShapeMismatch
+from hydiff.io import typed
 from hydiff.io.parsing import parsing
 from hydiff.metrics import NORMAL_QUANTILES, Calibration, calibration
 from hydiff.result import Result
@@ -80,7 +80,7 @@ def save(
 ) -> list[Path]:
     """Write a result and its companions, all or nothing; returns the paths, the cube first."""
     path = Path(path)
-    note = json.dumps(record(result, command), indent=2) + "\n"
+    note = typed.dumps(record(result, command))
     with io.staged(path, overwrite=overwrite, beside=beside(path)) as folder:
         made = io.write_into(result.cube, folder / path.name)
         io.masks.write(result.filled, filled_mask_path(folder / path.name), "missing")
@@ -121,6 +121,8 @@ def read_sigma(path: Path, filled: Bools) -> Array:
         io.npz.members(path)  # before memory is taken for them
         with np.load(path, allow_pickle=False) as arrays:
             share, unit = (arrays[k].astype(np.float64) for k in ("share", "unit"))
+        check_sizes(share)
+        check_sizes(unit)
     if share.shape != (filled.sum(),) or unit.shape != (len(filled),):
         raise ShapeMismatch(
             f"{path} holds {share.size} error bars, but {int(filled.sum())} entries were filled; "
@@ -132,15 +134,23 @@ def read_sigma(path: Path, filled: Bools) -> Array:
     return bars
 
 
+def check_sizes(values: Array) -> None:
+    """ValueError where error bars are no sizes; NaN is one that is not known."""
+    if np.isinf(values).any() or (values < 0).any():
+        raise ValueError("error bars are numbers of 0 or more")
+
+
 def intervals_of(path: Path) -> Sequence[float]:
-    """How wide the 50, 80 and 95 % intervals of a fill are, in σ, as its record tells."""
-    try:
-        told = json.loads(record_path(path).read_text())["recipe"]["errors"]["intervals"]
-        widths = np.array([float(width) for width in told])
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        return NORMAL_QUANTILES  # no record of `auto`: take Gaussians
-    sound = len(widths) == len(NORMAL_QUANTILES) and np.isfinite(widths).all()
-    return widths.tolist() if sound else NORMAL_QUANTILES
+    """How wide the 50, 80 and 95 % intervals of a fill are, in σ, as its record says.
+
+    Those of Gaussians where there is no record, or none of `auto`.
+    """
+    from hydiff.record import read
+
+    if not record_path(path).exists():
+        return NORMAL_QUANTILES
+    recipe = read(record_path(path)).recipe
+    return NORMAL_QUANTILES if recipe is None else recipe.errors.intervals
 
 
 def calibrated(path: Path, values: Array, truth: Array) -> Calibration | None:

@@ -33,7 +33,7 @@ from hydiff.auto.candidates import (
     budget_of,
 )
 from hydiff.auto.decide import decide_on
-from hydiff.auto.recipe import read_recipe
+from hydiff.auto.recipe import budget_used, fingerprint, note_of_origin, read_recipe
 from hydiff.auto.trials import Window
 from hydiff.cube import Bools, Cube
 from hydiff.problem import Sigma
@@ -51,8 +51,11 @@ __all__ = [
     "Decision",
     "Window",
     "budget_of",
+    "budget_used",
     "decide_on",
     "fill",
+    "fingerprint",
+    "note_of_origin",
     "read_recipe",
 ]
 
@@ -78,6 +81,7 @@ def fill(
         chosen = budget_of(budget, job)
         only = [Window(cube, seen, target)]
         recipe, ready = decide_on(only, sigma_y, chosen, job, progress, whole=True)
+        recipe |= {"budget": budget, "cube": fingerprint(cube, seen)}
     # what is applied went through JSON, so that a replay has the very same numbers
     plain: dict[str, Any] = json.loads(json.dumps(recipe))
     return apply(plain, cube, seen, target, sigma_y, job, ready, max_error)

@@ -9,7 +9,7 @@ from hydiff.methods import Chosen, choose
 from hydiff.run import Job, torch_device
 
 NAME = "auto"
-ELSEWHERE = "decided on another cube, by whose errors this one is judged"
+ELSEWHERE = "decided on another cube or on other gaps, by whose errors this fill is judged"
 RULES = 3  # raised with every change to what is decided: results under other rules are not its own
 
 

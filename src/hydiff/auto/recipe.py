@@ -2,109 +2,191 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 
 from hydiff import validate
-from hydiff.auto import split
-from hydiff.auto.candidates import NAME
+from hydiff.auto.candidates import ELSEWHERE, NAME
 from hydiff.auto.classes import BAND_GROUPS, Around, D
+from hydiff.auto.split import KINDS
+from hydiff.cube import Array, Bools, Cube
 from hydiff.errors import BadValue, CubeFormatError
+from hydiff.io import typed
+from hydiff.methods import choose
+from hydiff.metrics import NORMAL_QUANTILES
 
-NEEDED = {"candidates", "weights", "errors"}
 LARGEST = 1e6  # number that makes sense in a recipe
+Number = Annotated[float, typed.Between(-LARGEST, LARGEST)]
+Whole = Annotated[int, typed.Between(-LARGEST, LARGEST)]
+Size = Annotated[float, typed.Between(0, LARGEST)]
+Width = Annotated[float, typed.Between(0, typed.FINITE)]
+Kind = Annotated[str, typed.Like("|".join(KINDS), " or ".join(KINDS))]
+Fold = Annotated[int, typed.Between(1, validate.TRIALS)]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A candidate; with the folds that a network was fitted on, to fit them again."""
+
+    name: str
+    method: str
+    settings: dict[str, bool | Whole | Number | None]  # no text: that may name a file
+    fits: Fold = 0
+    of: Fold = 0
+    seed: Annotated[int, typed.Between(0, 2**63)] = -1
+
+    def __post_init__(self) -> None:
+        if self.fits > self.of or (self.fits and self.seed < 0):
+            raise ValueError(
+                f"the candidate {self.name} has no whole numbers 1 ≤ fits ≤ of ≤ "
+                f"{validate.TRIALS} and seed ≥ 0"
+            )
+
+
+@dataclass(frozen=True)
+class Errors:
+    """How far off the fill is: see `bars.errors_of`."""
+
+    level: Number | None = None
+    slopes: tuple[Number, ...] | None = None  # None where too little was hidden to say
+    by_band: tuple[Size, ...] | None = None  # any number of bands: it may be another sensor's
+    by_distance: tuple[Width | None, ...] | None = None
+    widening: Size | None = None
+    intervals: tuple[Width, ...] = NORMAL_QUANTILES
+    angle: Size | None = None
+
+    def __post_init__(self) -> None:
+        if self.slopes is not None and None in (self.level, self.by_band, self.widening):
+            raise ValueError("slopes go with level, by_band and widening")
+        lengths = (("slopes", len(Around._fields)), ("by_distance", D), ("intervals", 3))
+        for name, n in lengths:
+            if (numbers := getattr(self, name)) is not None and len(numbers) != n:
+                raise ValueError(f"{name} are {len(numbers)} numbers, expected {n}")
+        if list(self.intervals) != sorted(self.intervals):
+            raise ValueError("intervals of 50, 80 and 95 % do not grow")
+
+
+@dataclass(frozen=True)
+class Part:
+    """What `auto` decided for gaps of one kind."""
+
+    candidates: tuple[Tried, ...]
+    weights: tuple[tuple[tuple[Size, ...], ...], ...]  # (candidates, distances, groups of bands)
+    errors: Errors
+    why: str
+    folds: Annotated[int, typed.Between(0, LARGEST)] = 0
+    gaps: Kind | None = None  # None in recipes that do not say
+
+    def __post_init__(self) -> None:
+        if not self.candidates or self.candidates[0].fits:
+            raise ValueError("its first candidate is none, or has fits, which only networks have")
+        shape = (len(self.candidates), D, BAND_GROUPS)
+        groups = [group for candidate in self.weights for group in candidate]
+        lengths = {len(c) for c in self.weights}, {len(group) for group in groups}
+        if (len(self.weights), *lengths) != (shape[0], {shape[1]}, {shape[2]}):
+            raise ValueError(f"weights do not have the shape {shape}")
+        if np.abs(np.sum(self.weights, axis=0) - 1).max() > 1e-3:
+            raise ValueError("weights do not add up to 1")
+
+
+@dataclass(frozen=True)
+class Recipe(Part):
+    """What `auto` decided."""
+
+    partial: Part | None = None  # for pixels that keep some bands, where there are others, too
+    budget: str | None = None  # by which it was decided; None in recipes that do not say
+    cube: str | None = None  # `fingerprint` of what it was decided on
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.partial is not None and (self.gaps, self.partial.gaps) != KINDS:
+            raise ValueError(f"its partial is to be of {KINDS[1]}, beside one of {KINDS[0]}")
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return (self,) if self.partial is None else (self, self.partial)
 
 
 def read_recipe(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
     """A recipe from a mapping, a JSON file, or the record (OUT.fill.json) of an earlier fill."""
-    found: Any = source
-    if isinstance(source, str | Path):
-        try:
-            found = json.loads(Path(source).read_text())
-        except OSError as error:
-            raise CubeFormatError(f"{source}: cannot be read as a recipe: {error}") from None
-        except (ValueError, RecursionError):
-            raise CubeFormatError(f"{source} is no JSON; expected an OUT.fill.json") from None
-    if isinstance(found, Mapping) and isinstance(found.get("recipe"), Mapping):
-        found = found["recipe"]
     where = source if isinstance(source, str | Path) else "the recipe"
-    if not isinstance(found, Mapping) or not set(found) >= NEEDED:
+    try:
+        if isinstance(source, str | Path):
+            found = typed.load(Path(source))
+        else:
+            found = typed.parsed(json.dumps(source))
+    except OSError as error:
+        raise CubeFormatError(f"{where}: cannot be read as a recipe: {error}") from None
+    except (ValueError, TypeError, RecursionError) as error:
+        raise CubeFormatError(f"{where}: {error}; expected an OUT.fill.json") from None
+    if isinstance(found, dict) and isinstance(found.get("recipe"), dict):
+        found = found["recipe"]
+    needed = {"candidates", "weights", "errors"}
+    if not isinstance(found, dict) or not needed <= set(found):
         raise CubeFormatError(
             f"{where} holds no recipe; expected the record (OUT.fill.json) of a fill by {NAME}"
         )
-    if (wrong := _wrong_in(found)) is not None:
-        raise BadValue(f"{where}: {wrong}; expected a recipe as a fill by {NAME} records it")
-    return dict(found)
+    try:
+        recipe: Recipe = typed.checked(Recipe, found, "its recipe")
+        for candidate in (c for part in recipe.parts for c in part.candidates):
+            _check_settings(candidate)
+    except ValueError as error:
+        raise BadValue(
+            f"{where}: {error}; expected a recipe as a fill by {NAME} records it"
+        ) from None
+    return {key: value for key, value in found.items() if value is not None}
 
 
-def _wrong_in(recipe: Mapping[str, Any]) -> str | None:
-    """What of a recipe could not be followed; a person may have edited it, or someone else.
+def _check_settings(candidate: Tried) -> None:
+    """Refuse methods and settings that do not exist; ValueError for values of another type."""
+    kinds = get_type_hints(type(choose(candidate.method).settings))
+    for name in candidate.settings.keys() & kinds.keys():
+        value = candidate.settings[name]
+        typed.checked(kinds[name], value, f"the setting {name} of {candidate.name}")
+    choose(candidate.method, None, candidate.settings)
 
-    `gaps` is the kind of gaps that it was decided on, which older recipes do not say; `partial` a
-    recipe for pixels that keep some bands, where a cube had both kinds.
+
+def budget_used(recipe: Mapping[str, Any] | None, asked: str) -> str:
+    """The budget that was decided with: the recipe's own, where one is followed."""
+    return asked if recipe is None else recipe.get("budget") or "not recorded"
+
+
+def note_of_origin(recipe: Mapping[str, Any], here: str) -> list[str]:
+    """A note, unless a recipe was decided on the cube with the fingerprint `here`."""
+    return [] if recipe.get("cube") == here else [ELSEWHERE]
+
+
+class Fingerprint:
+    """A hash of what was observed in the good bands of a cube, a few rows after the other.
+
+    It is the same whatever the file's format and however many rows come at a time.
     """
-    if "gaps" in recipe and recipe["gaps"] not in split.KINDS:
-        return f"its gaps are neither {split.NONE} nor {split.SOME}"
-    if "partial" in recipe:
-        partial = recipe["partial"]
-        if not isinstance(partial, Mapping) or not set(partial) >= NEEDED or "partial" in partial:
-            return "its partial is no recipe"
-        if (recipe.get("gaps"), partial.get("gaps")) != split.KINDS:
-            return f"its partial is to be of {split.SOME}, beside one of {split.NONE}"
-        if (wrong := _wrong_in(partial)) is not None:
-            return f"in its partial, {wrong}"
-    candidates, errors = recipe["candidates"], recipe["errors"]
-    if not isinstance(candidates, list) or not candidates or not isinstance(errors, Mapping):
-        return "a recipe needs a list of candidates, and errors by name"
-    for entry in candidates:
-        named = isinstance(entry, Mapping) and isinstance(entry.get("settings"), Mapping)
-        if not named or not all(isinstance(entry.get(k), str) for k in ("name", "method")):
-            return "a candidate has a name, a method and settings"
-        if "fits" in entry and not _foldable(entry):
-            return (
-                f"the candidate {entry['name']} has no whole numbers 1 ≤ fits ≤ of ≤ "
-                f"{validate.TRIALS} and seed ≥ 0"
-            )
-    if "fits" in candidates[0]:
-        return "its first candidate has fits, which only networks have"
-    if not isinstance(recipe.get("why"), str):
-        return "it does not say why"
-    wanted: dict[str, tuple[Any, tuple[int, ...] | None]] = {
-        "weights": (recipe["weights"], (len(candidates), D, BAND_GROUPS))
-    }
-    if errors.get("slopes") is not None:
-        shapes: dict[str, tuple[int, ...] | None] = {
-            "level": (),
-            "slopes": (len(Around._fields),),
-            "by_band": None,  # any number of bands: it may be another sensor's
-            "widening": (),
-        }
-        wanted |= {key: (errors.get(key), shape) for key, shape in shapes.items()}
-    for key, (value, shape) in wanted.items():
-        try:
-            numbers = np.asarray(value, dtype=np.float64)
-        except (ValueError, TypeError, OverflowError):
-            return f"its {key} are no numbers"
-        if numbers.shape != shape and (shape is not None or numbers.ndim != 1):
-            return f"its {key} have shape {numbers.shape}, not {'(n,)' if shape is None else shape}"
-        least = -LARGEST if key in ("level", "slopes") else 0.0
-        if not ((numbers >= least) & (numbers <= LARGEST)).all():
-            return f"its {key} are not all between {least:g} and {LARGEST:g}"
-    total = np.asarray(recipe["weights"], dtype=np.float64).sum(axis=0)
-    if np.abs(total - 1).max() > 1e-3:
-        return "its weights do not add up to 1"
-    angle = errors.get("angle")
-    if angle is not None and not (isinstance(angle, int | float) and 0 <= angle <= LARGEST):
-        return "its angle is no number of 0 or more"
-    return None
+
+    def __init__(self, good: Bools) -> None:
+        self.good = good  # (bands,)
+        self.digest = hashlib.sha256()
+
+    def add(self, values: Array, observed: Bools) -> None:
+        """The next rows: (bands, rows, cols) both."""
+        values = values.astype(values.dtype.newbyteorder("="), copy=False)
+        for row in range(values.shape[1]):
+            known = observed[self.good, row]
+            self.digest.update(f"{values.dtype} {known.shape}".encode())
+            self.digest.update(np.packbits(known).data)
+            self.digest.update(np.where(known, values[self.good, row], values.dtype.type(0)).data)
+
+    def __str__(self) -> str:
+        return self.digest.hexdigest()
 
 
-def _foldable(entry: Mapping[str, Any]) -> bool:
-    """Whether the folds that a network was fitted on can be made again."""
-    fits, of, seed = (entry.get(key) for key in ("fits", "of", "seed"))
-    whole = all(type(n) is int for n in (fits, of, seed))
-    return whole and 1 <= fits <= of <= validate.TRIALS and seed >= 0  # type: ignore[operator]
+def fingerprint(cube: Cube, observed: Bools) -> str:
+    """Of a whole cube; observed (bands, rows, cols)."""
+    whole = Fingerprint(cube.good_bands)
+    whole.add(np.asarray(cube.values), observed)
+    return str(whole)

@@ -6,7 +6,8 @@ right after a fill or years later, of a plain fill or one by tiles.
 
 from __future__ import annotations
 
-import json
+import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ import numpy as np
 
 from hydiff import io, metrics, provenance
 from hydiff.cube import Cube
-from hydiff.errors import CubeFormatError, ShapeMismatch
+from hydiff.errors import ShapeMismatch
+from hydiff.record import Record, read
 from hydiff.report.page import Judged, Story, html
 from hydiff.report.survey import close_view, look
 
+UNCHANGED = "unchanged since the fill"
 SCORED = 2**30  # bytes of a cube up to which it is loaded to be scored
 
 
@@ -40,12 +43,11 @@ def write(
     path = cube.path or Path(filled)
     output = provenance.report_path(path) if output is None else Path(output)
     io.staging.refuse_existing(output, overwrite)
-    record = read_record(path)
-    given = source_of(record, path) if source is None else Path(source)
-    told = provenance.beside(path)
-    told.remove(provenance.report_path(path))
-    read = [path, given, None if truth is None else Path(truth), *told]
-    io.staging.refuse_inputs([output], read)
+    record = record_of(path, cube)
+    given, state = the_input(record, path, None if source is None else Path(source))
+    companions = [p for p in provenance.beside(path) if p != provenance.report_path(path)]
+    others = [given, None if truth is None else Path(truth), *places_of(record, path)]
+    io.staging.refuse_inputs([output], [path, *others, *companions])
     before = cube if given is None else same_shape(io.read(given, var=var), cube)
     found = look(cube, before, path)
     clean = None if truth is None else same_shape(io.read(truth, var=var), cube)
@@ -60,47 +62,62 @@ def write(
         spectra=[spectrum_at(cube, pixel) for pixel in found.pixels],
         truths=None if clean is None else [spectrum_at(clean, pixel) for pixel in found.pixels],
         judged=None if clean is None else judge(cube, clean, path),
-        input_state=input_state(record, given),
+        input_state=state,
     )
     with io.staged(output, overwrite=overwrite) as folder:
-        (folder / output.name).write_text(html(story), encoding="utf-8")
+        # names of files and records may hold what UTF-8 cannot say
+        (folder / output.name).write_bytes(html(story).encode("utf-8", "backslashreplace"))
     return output
 
 
-def read_record(path: Path) -> dict[str, Any]:
+def record_of(path: Path, cube: Cube) -> Record:
     """The record beside a fill."""
-    beside = provenance.record_path(path)
+    record = read(provenance.record_path(path))
+    if record.entries.all != math.prod(cube.shape):
+        raise ShapeMismatch(
+            f"{provenance.record_path(path)} is of a cube of {record.entries.all} entries, but "
+            f"{path} is (bands, rows, cols) = {cube.shape}; expected the record of this fill"
+        )
+    return record
+
+
+def places_of(record: Record, path: Path) -> list[Path]:
+    """Where the file that was filled may be: where the record says, or beside the fill."""
+    if record.input is None or "\0" in record.input.path:
+        return []
+    named = Path(record.input.path)
+    places = dict.fromkeys((named, path.parent / named.name))
+    return [p for p in places if p != path and _is_there(p)]
+
+
+def _is_there(path: Path) -> bool:
+    """A file, or a folder that stands for one: nothing else is opened because a record names it."""
     try:
-        record = json.loads(beside.read_text(encoding="utf-8"))
-        complete = {"method", "settings", "entries", "notes", "versions"} <= set(record)
-    except FileNotFoundError:
-        raise CubeFormatError(
-            f"{beside}: no such file; a report needs the record that `hydiff fill` writes beside "
-            "the filled cube: name the output of a fill, and keep its companions with it"
-        ) from None
-    except (ValueError, TypeError):
-        complete = False
-    if not complete:
-        raise CubeFormatError(f"{beside} is no record of a fill; expected what `hydiff fill` wrote")
-    return dict(record)
+        there = path.is_file() or (path.is_dir() and io.staging.is_product(path))
+        return there and os.access(path, os.R_OK)
+    except OSError:  # a name that no file system takes, a folder that is not ours to look into
+        return False
 
 
-def source_of(record: dict[str, Any], path: Path) -> Path | None:
-    """The file that was filled, where the record says or beside the fill; None when it is gone."""
-    told = Path((record.get("input") or {}).get("path") or "")
-    places = (told, path.parent / told.name) if told.name else ()
-    return next((place for place in places if place.exists() and place != path), None)
+def the_input(record: Record, path: Path, named: Path | None) -> tuple[Path | None, str]:
+    """The file that was filled, and in words whether it still is what it was.
+
+    A file that only the record names is taken by its hash: no other is read for a picture.
+    """
+    changed = "CHANGED since the fill: another hash"
+    if named is not None:
+        if record.input is None:
+            return named, "there, but the record names no input to compare it with"
+        return named, UNCHANGED if _is_input(record, named) else changed
+    places = places_of(record, path)
+    if (same := next((p for p in places if _is_input(record, p)), None)) is not None:
+        return same, UNCHANGED
+    cut_out = "its picture is the fill with the gaps cut out again"
+    return None, f"{changed if places else 'not found'}; {cut_out}"
 
 
-def input_state(record: dict[str, Any], given: Path | None) -> str:
-    """In words, whether the input is still the one that was filled."""
-    told = (record.get("input") or {}).get("sha256")
-    if given is None:
-        return "not found; its picture is the fill with the gaps cut out again"
-    if told is None:
-        return "there, but the record names no input to compare it with"
-    same = provenance.sha256(given) == told
-    return "unchanged since the fill" if same else "CHANGED since the fill: another hash"
+def _is_input(record: Record, path: Path) -> bool:
+    return record.input is not None and provenance.sha256(path) == record.input.sha256
 
 
 def same_shape(other: Cube, cube: Cube) -> Cube:

@@ -1,58 +1,46 @@
-"""From what was seen of a fill to HTML: pure, text out."""
+"""From a fill to HTML: pure, text out.  What is said is here, how it is laid out in templates/."""
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
+from hashlib import sha256
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
 import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from hydiff import plots
+from hydiff.auto.recipe import Part
 from hydiff.cube import Array, Floats
 from hydiff.metrics import Calibration
+from hydiff.record import Entries, Record
 from hydiff.report.survey import CloseView, Survey
 from hydiff.validate import EDGES
 
-STYLE = """
-:root { color-scheme: light }
-* { box-sizing: border-box }
-body { margin: 0 auto; padding: 1rem; max-width: 72rem; background: #fff; color: #111;
-       font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere }
-h1 { font-size: 1.5rem; line-height: 1.2; margin: .5rem 0 }
-h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; border-bottom: 1px solid #bbb }
-p { max-width: 45rem; margin: .5rem 0 }
-.row { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 19rem), 1fr)) }
-.pairs { grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)) }
-.facts { display: grid; gap: .75rem; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); padding: 0 }
-.facts div { border: 1px solid #bbb; padding: .5rem .75rem }
-.facts dt { font-size: .85rem; color: #444 } .facts dd { margin: 0; font-size: 1.3rem; font-weight: 600 }
-.facts small { display: block; font-size: .8rem; font-weight: 400; color: #444 }
-figure { margin: 0 } figcaption { font-size: .9rem; color: #333 }
-img { width: 100%; max-height: 34rem; object-fit: contain; object-position: left top; display: block }
-img.pixels { image-rendering: pixelated }
-ul.notes { padding: .6rem 1rem .6rem 2rem; border-left: 4px solid #D55E00; background: #fdf3ec }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums }
-th, td { text-align: left; padding: .2rem .8rem .2rem 0; border-bottom: 1px solid #ddd; vertical-align: top }
-td.n, th.n { text-align: right } th, td:first-child { overflow-wrap: normal }
-.wide { overflow-x: auto } @media (max-width: 30rem) { table { font-size: .85rem } th, td { padding-right: .4rem } }
-code { font: .85em/1.4 ui-monospace, monospace; background: #f3f3f3; padding: .05rem .2rem }
-.one { white-space: nowrap }
-.key { display: inline-block; width: .8em; height: .8em; border: 1px solid #555; margin: 0 .3em 0 .6em }
-@page { margin: 14mm }
-@media print { html { font-size: 11px } body { font-size: 1rem; padding: 0 } figure, .facts div, tr { break-inside: avoid }
-  h2 { break-after: avoid } .row { grid-template-columns: repeat(3, 1fr) }
-  .pairs { grid-template-columns: repeat(2, 1fr) } .pairs img { max-height: 6cm } .wide { overflow: visible } }
-"""  # noqa: E501  (CSS reads best one rule a line)
 MEANING = {
+    "nrmse_median": (
+        "median NRMSE by band",
+        "",
+        "error of the typical band in its standard deviations; 1 is its mean",
+    ),
+    "poor_bands": ("share of bands above 0.9", "", "NRMSE there: hardly better than their mean"),
     "nrmse": ("NRMSE", "", "typical error in standard deviations of a band; 1 is its mean"),
-    "mpsnr": ("MPSNR", " dB", "peak signal over error, mean of the bands"),
     "sam": ("SAM", "°", "mean angle between filled and true spectrum"),
-}
+    "mpsnr": ("MPSNR", " dB", "peak signal over error, mean of the bands"),
+}  # of scores that are expected, in the order of the page
 LARGE = 192  # pixels a side from which a close view is shown
+KEY = {
+    "measured": (plots.PLAIN, "measured"),
+    "most": (plots.BLUE_RGB, "filled in most bands"),
+    "fewer": (plots.SKY_RGB, "filled in fewer"),
+    "left": (plots.ORANGE_RGB, "left in some band"),
+}  # of the map: class in the style, colour, words
+# nothing but pictures inside the page and one style; a script that got in would not run
+POLICY = "default-src 'none'; img-src data:; style-src {}; base-uri 'none'; form-action 'none'"
 
 
 class Judged(NamedTuple):
@@ -64,10 +52,10 @@ class Judged(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Story:
-    """All that a report tells."""
+    """All that a report says."""
 
     name: str
-    record: dict[str, Any]
+    record: Record
     shape: tuple[int, int, int]
     wavelengths: Array | None
     units: str | None
@@ -79,91 +67,129 @@ class Story:
     input_state: str
 
 
+class Figure(NamedTuple):
+    png: bytes
+    alt: str
+    caption: str
+    pixels: bool = False  # drawn without smoothing
+    key: Sequence[tuple[str, str]] = ()  # of its colours: class in the style, words
+
+    @property
+    def source(self) -> str:
+        return f"data:image/png;base64,{b64encode(self.png).decode()}"
+
+
+class Table(NamedTuple):
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
 def html(story: Story) -> str:
     """The whole page."""
-    parts = (head, facts, notes, pictures, spectra, certainty, decision, settings, origin)
-    body = "\n".join(line for part in parts for line in part(story))
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Fill of {escape(story.name)}</title>\n<style>{STYLE}</style></head>\n"
-        f"<body>\n{body}\n</body></html>\n"
+    pages = Environment(
+        loader=PackageLoader("hydiff.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    colours = "".join(f".{name} {{ background: rgb{rgb} }}\n" for name, (rgb, _) in KEY.items())
+    style = "\n" + pages.get_template("page.css").render() + colours
+    digest = b64encode(sha256(style.encode()).digest()).decode()
+    parts = (head, facts, by_kind, notes, shown, pictures, closer, spectra, certainty, decision,
+             settings, origin, again)  # fmt: skip
+    return pages.get_template("page.html").render(
+        {part.__name__: part(story) for part in parts},
+        name=story.name,
+        style=Markup(style),
+        policy=POLICY.format(f"'sha256-{digest}'"),
     )
 
 
-def head(s: Story) -> Iterator[str]:
-    n, r = s.record["entries"], s.record
+def head(s: Story) -> str:
+    n, r = s.record.entries, s.record
     bands, rows, cols = s.shape
-    yield f"<h1>{escape(s.name)}</h1>"
-    yield (
-        f"<p>{bands} bands × {rows} rows × {cols} columns. {n['filled']:,} of "
-        f"{n['missing_before']:,} missing entries were filled with {escape(r['method'])} "
-        f"in {r.get('seconds', 0):.1f} s; {_left_words(n)}</p>"
+    return (
+        f"{bands} bands × {rows} rows × {cols} columns. {n.filled:,} of {n.missing_before:,} "
+        f"missing entries were filled with {r.method} in {r.seconds:.1f} s; {_left_words(n)}"
     )
 
 
-def facts(s: Story) -> Iterator[str]:
-    n = s.record["entries"]
-    told = [
-        ("Missing before", f"{100 * n['missing_before'] / n['all']:.3g} %", "of all entries"),
-        ("Filled", f"{n['filled']:,}", "entries: one band of one pixel each"),
-        ("Left missing", f"{n['missing_after']:,}", "entries"),
+def facts(s: Story) -> list[tuple[str, str, str]]:
+    """Term, value and meaning."""
+    n = s.record.entries
+    return [
+        ("Missing before", f"{100 * n.missing_before / n.all:.3g} %", "of all entries"),
+        ("Filled", f"{n.filled:,}", "entries: one band of one pixel each"),
+        ("Left missing", f"{n.missing_after:,}", "entries"),
+        *(
+            (f"Expected {_score(name)}", _scored(name, value), f"in the gaps: {_meaning(name)}")
+            for name, value in _in_order(s.record.expected or {})
+        ),
     ]
-    for key, value in (s.record.get("expected") or {}).items():
-        name, unit, meaning = MEANING.get(key, (key, "", ""))
-        told.append((f"Expected {name}", f"{value:.3g}{unit}", f"in the gaps: {meaning}"))
-    cells = (
-        f"<div><dt>{escape(a)}</dt><dd>{escape(b)}<small>{escape(c)}</small></dd></div>"
-        for a, b, c in told
-    )
-    yield f'<dl class="facts">{"".join(cells)}</dl>'
 
 
-def notes(s: Story) -> Iterator[str]:
+def by_kind(s: Story) -> Table | None:
+    """The scores to expect in each kind of gap."""
+    kinds = s.record.expected_by_kind
+    if not kinds:
+        return None
+    names = [name for name, _ in _in_order({n: None for each in kinds.values() for n in each})]
+    rows = [
+        (kind, *(_scored(name, scores.get(name)) for name in names))
+        for kind, scores in kinds.items()
+    ]
+    return Table(("", *map(_score, names)), rows)
+
+
+def notes(s: Story) -> list[str]:
     """What the fill had to say, without what other parts of the page show."""
-    why = (s.record.get("recipe") or {}).get("why", "\0")
-    shown = [n for n in s.record["notes"] if why not in n and not n.startswith("expected in the")]
-    left = s.record["entries"]["left"]
-    shown += [f"left missing: {count:,} entries, {reason}" for reason, count in left.items()]
+    whys = [] if s.record.recipe is None else [part.why for part in s.record.recipe.parts]
+    said = [note for note in s.record.notes if not _is_shown(note, whys)]
+    left = s.record.entries.left
+    said += [f"left missing: {count:,} entries, {reason}" for reason, count in left.items()]
     if s.input_state.startswith("CHANGED"):
-        shown.append(f"the input is {s.input_state}")
-    if shown:
-        yield "<h2>Before you use it</h2>"
-        yield f'<ul class="notes">{"".join(f"<li>{escape(n)}</li>" for n in shown)}</ul>'
+        said.append(f"the input is {s.input_state}")
+    return said
 
 
-def pictures(s: Story) -> Iterator[str]:
+def _is_shown(note: str, whys: Sequence[str]) -> bool:
+    """Elsewhere on the page; few trials are worth saying twice."""
+    promised = note.startswith("expected in ") and "rests on" not in note
+    return promised or any(why and why in note for why in whys)
+
+
+def shown(s: Story) -> str:
+    bands = ", ".join(_band(s, b) for b in s.survey.rgb)
+    every = s.survey.every
+    thinned = f" Every {every}th row and column is shown." if every > 1 else ""
+    return f"Red, green and blue are {bands}. Purple is missing.{thinned}"
+
+
+def pictures(s: Story) -> list[Figure]:
     v = s.survey
-    yield "<h2>Before and after</h2>"
-    bands = ", ".join(_band(s, b) for b in v.rgb)
-    told = f"Red, green and blue are {bands}. Purple is missing."
-    if v.every > 1:
-        told += f" Every {v.every}th row and column is shown."
-    yield f"<p>{escape(told)}</p>"
     seen = ~(v.filled | v.left)[list(v.rgb)]
     views = [("Before", v.before, seen), ("After", v.after, ~v.left[list(v.rgb)])]
-    limits = plots.stretch(v.before, (0, 1, 2), seen)
-    yield _row([*_images(views, limits, "the whole scene"), *_maps(s)])
-    if s.close is not None and max(s.shape[1:]) > LARGE:
-        c = s.close
-        yield f"<p>Closer: rows {c.rows} and columns {c.cols}, every pixel.</p>"
-        views = [("Before", c.before, c.seen), ("After", c.after, c.valid)]
-        yield _row(_images(views, limits, "a part"))
+    return [*_images(views, _limits(v), "the whole scene"), *_maps(v)]
 
 
-def spectra(s: Story) -> Iterator[str]:
-    v = s.survey
-    if not v.pixels:
-        return
-    yield "<h2>Spectra of sample pixels</h2>"
-    yield (
-        "<p>Chosen by a fixed rule: filled in most bands, one deepest in its gap, the others "
-        "nearer to the data. The band around the line is ± 1 σ.</p>"
-    )
-    yield _row((_spectrum(s, i) for i in range(len(v.pixels))), "row pairs")
+def closer(s: Story) -> dict[str, Any] | None:
+    """A part of a large scene at full resolution."""
+    if s.close is None or max(s.shape[1:]) <= LARGE:
+        return None
+    c = s.close
+    views = [("Before", c.before, c.seen), ("After", c.after, c.valid)]
+    return {
+        "text": f"Closer: rows {c.rows} and columns {c.cols}, every pixel.",
+        "figures": list(_images(views, _limits(s.survey), "a part")),
+    }
 
 
-def _spectrum(s: Story, i: int) -> str:
+def spectra(s: Story) -> list[Figure]:
+    return [_spectrum(s, i) for i in range(len(s.survey.pixels))]
+
+
+def _spectrum(s: Story, i: int) -> Figure:
     row, col = s.survey.pixels[i]
     values = s.spectra[i]
     filled = s.survey.filled[:, row // s.survey.every, col // s.survey.every]
@@ -173,112 +199,125 @@ def _spectrum(s: Story, i: int) -> str:
     if s.truths is not None:
         curves.append(plots.Curve("Truth", s.truths[i]))
     png = plots.spectrum_png(curves, s.wavelengths, s.units)
-    told = f"Row {row}, column {col}: {int(filled.sum())} of {s.shape[0]} bands filled."
+    caption = f"Row {row}, column {col}: {int(filled.sum())} of {s.shape[0]} bands filled."
     if bars is not None and np.isfinite(bars).any():
-        told += f" Median σ {np.nanmedian(bars):.3g}."
-    return _figure(png, f"Spectrum at row {row}, column {col}", told)
+        caption += f" Median σ {np.nanmedian(bars):.3g}."
+    return Figure(png, f"Spectrum at row {row}, column {col}", caption)
 
 
-def certainty(s: Story) -> Iterator[str]:
-    v, r = s.survey, s.record
-    if v.by_band is None and s.judged is None and s.truths is None:
-        return
-    yield "<h2>How sure it is</h2>"
-    if v.by_band is not None and np.isfinite(v.by_band).any():
-        yield _row(_bars(s))
-    widths = ((r.get("recipe") or {}).get("errors") or {}).get("intervals")
-    if widths:
-        listed = ", ".join(f"{w:.2f}" for w in widths)
-        yield f"<p>Intervals of 50, 80 and 95 % reach {listed} σ to either side.</p>"
-    if s.judged is not None:
-        yield "<p>Against the truth that was given:</p>"
-        rows = [(label, _number(a), _number(b)) for label, a, b in s.judged.table]
-        yield _table(("", "everywhere", "in the gaps"), rows)
-        if (bars := s.judged.bars) is not None:
-            covered = ", ".join(f"{100 * c:.0f} %" for c in bars[:3])
-            yield f"<p>The 50, 80 and 95 % intervals cover {covered} of the filled entries.</p>"
-    elif s.truths is not None:
-        yield "<p>Too large to be scored here: <code>hydiff score FILLED TRUTH</code> does it.</p>"
+def certainty(s: Story) -> dict[str, Any] | None:
+    v, recipe, judged = s.survey, s.record.recipe, s.judged
+    if v.by_band is None and s.truths is None:
+        return None
+    bars = None if judged is None else judged.bars
+    return {
+        "figures": list(_bars(s)),
+        "intervals": [] if recipe is None else [_widths(part) for part in recipe.parts],
+        "scores": None if judged is None else _judged(judged),
+        "covered": "" if bars is None else ", ".join(f"{100 * c:.0f} %" for c in bars[:3]),
+        "unscored": judged is None and s.truths is not None,
+    }
 
 
-def _bars(s: Story) -> Iterator[str]:
+def _widths(part: Part) -> str:
+    listed = ", ".join(f"{w:.2f}" for w in part.errors.intervals)
+    where = "" if part.gaps is None else f" in {part.gaps}"
+    return f"Intervals of 50, 80 and 95 % reach {listed} σ to either side{where}."
+
+
+def _judged(judged: Judged) -> Table:
+    """What people use first leads: the error of the typical band."""
+    rows = [(label, _number(a), _number(b)) for label, a, b in judged.table]
+    rows.sort(key=lambda row: not row[0].lower().endswith("median"))
+    return Table(("", "everywhere", "in the gaps"), rows)
+
+
+def _bars(s: Story) -> Iterator[Figure]:
     by_band, relative = s.survey.by_band, s.survey.relative
-    assert by_band is not None and relative is not None
+    if by_band is None or relative is None or not np.isfinite(by_band).any():
+        return
     png = plots.bands_png(by_band, "RMS of σ", s.wavelengths, s.units)
-    yield _figure(png, "Error bars by band", "Typical error bar of each band, in the file's unit.")
+    yield Figure(png, "Error bars by band", "Typical error bar of each band, in the file's unit.")
     if np.isfinite(relative).any():
         top = max(float(np.nanpercentile(relative, 99)), 1e-9)
-        told = (
+        caption = (
             f"σ in standard deviations of the band, mean of the bands of a pixel: from 0 (dark "
             f"blue) to {top:.2g} or more (yellow). Grey is measured."
         )
         image = plots.heat(relative, top)
-        yield _figure(plots.png_of(image), "Map of the error bars", told, "pixels")
+        yield Figure(plots.png_of(image), "Map of the error bars", caption, pixels=True)
 
 
-def decision(s: Story) -> Iterator[str]:
-    """What `auto` tried, what it took, and the errors it saw."""
-    recipe = s.record.get("recipe")
-    if not recipe:
-        return
-    yield "<h2>What auto did, and why</h2>"
-    yield (
-        f"<p>Copies of the gaps were laid over measured pixels, {recipe.get('folds', 0)} times, "
-        f"and every candidate had to fill them. Decision: {escape(str(recipe.get('why', '')))}.</p>"
-    )
-    errors = recipe["errors"]
-    if errors.get("by_distance") is None:
-        yield "<p>Too few hidden pixels to tell how large the errors are.</p>"
-        return
-    names = [str(c["name"]) for c in recipe["candidates"]]
-    weights = np.mean(recipe["weights"], axis=2)  # over band groups: (candidates, distances)
+def decision(s: Story) -> list[dict[str, Any]]:
+    """What `auto` tried, what it took, and the errors it saw, for each kind of gap."""
+    return [] if s.record.recipe is None else [_decided(part) for part in s.record.recipe.parts]
+
+
+def _decided(part: Part) -> dict[str, Any]:
+    squares = part.errors.by_distance
+    said = {"gaps": part.gaps, "folds": part.folds, "why": part.why, "table": None}
+    if squares is None:
+        return said
+    weights = np.mean(part.weights, axis=2)  # over band groups: (candidates, distances)
     rows = [
         (_distance(d), *(f"{100 * w:.0f} %" for w in weights[:, d]), f"{np.sqrt(square):.2f}")
-        for d, square in enumerate(errors["by_distance"])
+        for d, square in enumerate(squares)
         if square is not None
     ]
-    yield (
-        "<p>Weight of each candidate, and the error seen in standard deviations of the band, by "
-        "distance to the nearest data:</p>"
-    )
-    yield _table(("distance", *names, "error"), rows)
-    if None in errors["by_distance"]:
-        yield "<p>Other distances were not tried: no copy of the gaps reached them.</p>"
+    names = [candidate.name for candidate in part.candidates]
+    table = Table(("distance", *names, "error"), rows)
+    return said | {"table": table, "untried": None in squares}
 
 
-def settings(s: Story) -> Iterator[str]:
+def settings(s: Story) -> Table:
     r = s.record
-    yield "<h2>Settings</h2>"
-    sigma = r.get("sigma_y", 0.0)
-    noise = f"{np.min(sigma):.3g} … {np.max(sigma):.3g}" if isinstance(sigma, list) else sigma
-    rows = [("method", r["method"]), *r["settings"].items(), ("seed", r.get("seed"))]
+    sigma = r.sigma_y
+    noise = f"{min(sigma):.3g} … {max(sigma):.3g}" if isinstance(sigma, tuple) else sigma
+    rows = [("method", r.method), *r.settings.items(), ("seed", r.seed)]
     rows.append(("noise std assumed", noise))
-    rows += [(f"tiles: {k}", v) for k, v in (r.get("tiles") or {}).items()]
-    yield _table(("", ""), [(str(k), str(v)) for k, v in rows], numbers=False)
+    rows += [(f"tiles: {k}", v) for k, v in (r.tiles or {}).items()]
+    return Table((), [(k, str(v)) for k, v in rows])
 
 
-def origin(s: Story) -> Iterator[str]:
+def origin(s: Story) -> Table:
     r = s.record
-    yield "<h2>Where it comes from</h2>"
-    source = r.get("input") or {}
-    command = r.get("command") or ["from Python"]
+    command = r.command or ("from Python",)
     rows = [
-        ("command", " ".join([PurePath(c).name for c in command[:1]] + command[1:])),
-        ("time", r.get("time", "")),
-        ("input", source.get("path", "not a file")),
-        ("its SHA-256", source.get("sha256", "")),
+        ("command", " ".join((PurePath(command[0]).name, *command[1:]))),
+        ("time", r.time),
+        ("input", "not a file" if r.input is None else r.input.path),
+        ("its SHA-256", "" if r.input is None else r.input.sha256),
         ("input now", s.input_state),
-        ("versions", ", ".join(f"{k} {v}" for k, v in r["versions"].items())),
+        ("versions", ", ".join(f"{k} {v}" for k, v in r.versions.items())),
     ]
-    yield _table(("", ""), [(k, v) for k, v in rows if v], numbers=False)
-    if r.get("recipe"):
-        again = f"hydiff fill OTHER -o OUT --recipe {s.name}.fill.json"
-        yield f"<p>The same decision on another cube: <code>{escape(again)}</code></p>"
+    return Table((), [(k, v) for k, v in rows if v])
 
 
-def _left_words(entries: dict[str, Any]) -> str:
-    left = entries["missing_after"]
+def again(s: Story) -> str:
+    return f"hydiff fill OTHER -o OUT --recipe {s.name}.fill.json"
+
+
+def _left_words(entries: Entries) -> str:
+    left = entries.missing_after
     return f"{left:,} were left missing." if left else "none was left."
+
+
+def _in_order(scores: Mapping[str, float | None]) -> list[tuple[str, float | None]]:
+    """What people use first leads; scores that are not known here come last."""
+    known = list(MEANING)
+    return sorted(scores.items(), key=lambda s: known.index(s[0]) if s[0] in known else len(known))
+
+
+def _score(name: str) -> str:
+    return MEANING.get(name, (name,))[0]
+
+
+def _meaning(name: str) -> str:
+    return MEANING[name][2] if name in MEANING else name
+
+
+def _scored(name: str, value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g}{MEANING[name][1] if name in MEANING else ''}"
 
 
 def _band(s: Story, band: int) -> str:
@@ -291,55 +330,34 @@ def _distance(d: int) -> str:
     return f"above {low:g} px" if np.isinf(high) else f"to {high:g} px"
 
 
-def _images(views: Sequence[tuple[str, Array, Array]], limits: Floats, what: str) -> Iterator[str]:
+def _limits(v: Survey) -> Floats:
+    """Both views of a scene are stretched alike."""
+    return plots.stretch(v.before, (0, 1, 2), ~(v.filled | v.left)[list(v.rgb)])
+
+
+def _images(
+    views: Sequence[tuple[str, Array, Array]], limits: Floats, what: str
+) -> Iterator[Figure]:
     """Pictures of three bands (3, rows, cols), stretched alike, gaps in purple."""
     for name, values, valid in views:
         image = plots.composite(values, (0, 1, 2), valid, limits)
-        yield _figure(plots.png_of(image), f"{name}: {what} in three bands", name, "pixels")
+        yield Figure(plots.png_of(image), f"{name}: {what} in three bands", name, pixels=True)
 
 
-def _maps(s: Story) -> Iterator[str]:
-    v = s.survey
-    key = {plots.PLAIN: "measured", plots.BLUE_RGB: "filled in most bands",
-           plots.SKY_RGB: "filled in fewer", plots.ORANGE_RGB: "left in some band"}  # fmt: skip
+def _maps(v: Survey) -> Iterator[Figure]:
     image = plots.whereabouts(v.filled, v.left)
-    told = "".join(
-        f'<span class="one"><i class="key" style="background:rgb{rgb}"></i>{name}</span>'
-        for rgb, name in key.items()
-        if (image == rgb).all(axis=-1).any()
-    )
+    there = [(kind, words) for kind, (rgb, words) in KEY.items() if _holds(image, rgb)]
     alt = "Map of what was filled and what was left"
-    yield _figure(plots.png_of(image), alt, told, "pixels", plain=False)
+    yield Figure(plots.png_of(image), alt, "", pixels=True, key=there)
     share = v.left.mean(axis=0)
     if ((share > 0) & (share < 1)).any():  # else the map above says it all
         image = plots.heat(np.where(share > 0, share, np.nan), 1.0)
-        told = "What was left, as the file marks it: share of the bands, yellow is all of them."
-        yield _figure(plots.png_of(image), "Map of what was left missing", told, "pixels")
+        caption = "What was left, as the file marks it: share of the bands, yellow is all of them."
+        yield Figure(plots.png_of(image), "Map of what was left missing", caption, pixels=True)
 
 
-def _figure(png: bytes, alt: str, caption: str, kind: str = "", *, plain: bool = True) -> str:
-    source = f"data:image/png;base64,{b64encode(png).decode()}"
-    text = escape(caption) if plain else caption
-    named = f' class="{kind}"' if kind else ""
-    return (
-        f'<figure><img{named} alt="{escape(alt)}" src="{source}">'
-        f"<figcaption>{text}</figcaption></figure>"
-    )
-
-
-def _row(figures: Iterable[str], kind: str = "row") -> str:
-    return f'<div class="{kind}">{"".join(figures)}</div>'
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: bool = True) -> str:
-    kind = ' class="n"' if numbers else ""
-    top = "".join(f"<th{kind if i else ''}>{escape(h)}</th>" for i, h in enumerate(heads))
-    lines = (
-        "<tr>" + "".join(f"<td{kind if i else ''}>{escape(c)}</td>" for i, c in enumerate(row))
-        + "</tr>" for row in rows
-    )  # fmt: skip
-    above = f"<thead><tr>{top}</tr></thead>" if any(heads) else ""
-    return f'<div class="wide"><table>{above}<tbody>{"".join(lines)}</tbody></table></div>'
+def _holds(image: Array, rgb: tuple[int, ...]) -> bool:
+    return bool((image == rgb).all(axis=-1).any())
 
 
 def _number(value: float | None) -> str:

@@ -201,7 +201,15 @@ def barred_planes(path: Path, shape: tuple[int, int, int]) -> Iterator[tuple[Boo
     """The same with the error bars (filled pixels,) of each band, in the cube's unit."""
     bars = provenance.sigma_path(path)
     with parsing(bars, "the error bars of a fill"), npz.streamed(bars, "share") as member:
-        unit = np.load(bars)["unit"]
+        npz.members(bars)  # before memory is taken for them
+        with np.load(bars, allow_pickle=False) as arrays:
+            unit = arrays["unit"]
+        if member.dtype != np.float16 or unit.dtype != np.float64 or unit.shape != shape[:1]:
+            raise ValueError("not the error bars of this cube")
         for plane, scale in zip(filled_planes(path, shape), unit, strict=True):
             share = np.frombuffer(member.file.read(2 * int(plane.sum())), np.float16)
-            yield plane, share.astype(np.float64) * scale
+            values = share.astype(np.float64) * scale
+            provenance.check_sizes(values)
+            if values.size != plane.sum():
+                raise ValueError("fewer error bars than filled entries")
+            yield plane, values

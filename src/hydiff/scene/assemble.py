@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import mmap
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -14,6 +13,7 @@ import numpy as np
 
 from hydiff import io, problem, provenance, tiles
 from hydiff.cube import Array, Cube, Floats, Lazy
+from hydiff.io import typed
 from hydiff.io.blocks import blocks
 from hydiff.mask import Ints
 from hydiff.scene import ledger
@@ -151,7 +151,7 @@ def write(
             count = record["entries"]["filled"]
             beside = provenance.sigma_path(folder / output.name)
             provenance.write_bars(pairs, count, bands, beside)
-        note = json.dumps(record, indent=2) + "\n"
+        note = typed.dumps(record)
         provenance.record_path(folder / output.name).write_text(note)
     cubes = [output.with_name(p.name) for p in made]
     sigma = [provenance.sigma_path(output)] if bars else []

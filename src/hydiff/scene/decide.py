@@ -95,7 +95,7 @@ def _decide(scene: Scene, order: Order, bounds: Limits) -> Decided:
         space = subspace.fit(pooled, np.ones(pooled.shape, bool), components)
     recipe = None if order.recipe is None else dict(order.recipe)
     if recipe is not None:
-        notes.append(auto.ELSEWHERE)
+        notes += auto.note_of_origin(recipe, scene.content)
     if chosen is None and recipe is None and sample:
         windows = [auto.Window(*_part(scene, tile)) for tile in sample]
         largest = max(area(t.window) for t in sample)
@@ -104,6 +104,7 @@ def _decide(scene: Scene, order: Order, bounds: Limits) -> Decided:
         recipe, _ = auto.decide_on(
             windows, sigma_y, auto.budget_of(order.budget, job), job, memory=max(room, 0.0)
         )
+        recipe |= {"budget": order.budget, "cube": scene.content}
     if order.prior:
         notes.append(f"tiles started from one network, trained on the scene: {order.prior} updates")
     common = Common(scale, fitted, space, _extent(pixels, known, good))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hydiff import mask, problem
+from hydiff.auto.recipe import Fingerprint
 from hydiff.cube import Array, Bools, Cube, Floats, equals
 from hydiff.errors import NothingObserved
 from hydiff.io.blocks import blocks
@@ -72,15 +73,16 @@ def scan(
     observed: Bools | None,
     nodata: float | None,
     work: Path,
-) -> tuple[Bits, Bits | None]:
-    """What is observed, and what is withheld without being lost, from one walk down the rows."""
+) -> tuple[Bits, Bits | None, str]:
+    """What is observed, what is withheld without being lost, and the fingerprint of the cube, from
+    one walk down the rows."""
     given = None if observed is None else problem.checked_mask(np.asarray(observed), cube.shape)
     seen = Bits(work / "seen.bits", cube.shape).empty()
     withheld = None
     if cube.withheld_rule is not None:
         withheld = Bits(work / "withheld.bits", cube.shape).empty()
     chunks = getattr(cube.values, "chunks", None)
-    found = declared = False
+    found, declared, content = False, False, Fingerprint(cube.good_bands)
     for bands, rows, cols in blocks(cube.shape, cube.dtype.itemsize, 1, chunks[1] if chunks else 1):
         values = np.asarray(opened().values[bands, rows, cols])
         flags = cube.observed_in(values, nodata, rows, cols)
@@ -89,6 +91,7 @@ def scan(
         if given is not None:
             flags &= given[..., rows, cols]
         seen.put(bands, rows, flags)
+        content.add(values, flags)
         found |= bool(flags.any())
         if withheld is not None:
             withheld.put(bands, rows, cube.withheld_in(values) & ~flags)
@@ -96,7 +99,7 @@ def scan(
         raise problem.no_such_nodata(nodata)
     if not found:
         raise NothingObserved(problem.NOTHING)
-    return seen, withheld
+    return seen, withheld, str(content)
 
 
 def aims(

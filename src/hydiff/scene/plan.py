@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,6 +46,7 @@ class Scene(NamedTuple):
     cuts: Grid
     planned: list[Tile]
     work: Path  # the folder of masks, decision and finished tiles
+    content: str  # `auto.fingerprint` of the cube
 
 
 def limits(
@@ -77,10 +79,12 @@ def laid_out(
     )
     problem.check_numbers(cube)
     problem.check_choices(order.bad_bands, order.max_gap, order.outside)
-    seen, withheld = scan(lambda: opened(path, order.var), cube, observed, order.nodata, work)
+    opening = partial(opened, path, order.var)
+    seen, withheld, content = scan(opening, cube, observed, order.nodata, work)
     target, width, left = aims(cube, seen, withheld, order, work)
     cuts, planned = _planned(cube, order, width, bounds)
-    return Scene(path, order.var, cube, seen, target, width > 0, cuts, planned, work), left
+    scene = Scene(path, order.var, cube, seen, target, width > 0, cuts, planned, work, content)
+    return scene, left
 
 
 def opened(path: Path, var: str | None) -> Cube:

@@ -1,0 +1,185 @@
+"""JSON as frozen dataclasses: what is read is checked against the annotations, field by field.
+
+Annotations are str, bool, int, float (finite), Any, X | None and other unions, tuple[X, ...],
+dict[str, X], dataclasses, and Annotated[X, check] with a `Between` or a `Like`.  Entries that a
+dataclass does not name are left alone: a later version may have written them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+MOST_BYTES = 64 << 20  # of a file: what is read here is written by hand or by a fill
+DEEPEST = 16  # lists in lists, where anything is allowed
+FINITE = sys.float_info.max
+
+
+class Between(NamedTuple):
+    """A number from least to most."""
+
+    least: float
+    most: float
+
+    def holds(self, value: Any) -> bool:
+        return bool(self.least <= value <= self.most)
+
+    def __str__(self) -> str:
+        return f"a number from {self.least:g} to {self.most:g}"
+
+
+class Like(NamedTuple):
+    """Text of a pattern, which `words` describe."""
+
+    pattern: str
+    words: str
+
+    def holds(self, value: Any) -> bool:
+        return re.fullmatch(self.pattern, value) is not None
+
+    def __str__(self) -> str:
+        return self.words
+
+
+FORMS: dict[Any, tuple[str, tuple[type, ...]]] = {
+    str: ("text", (str,)),
+    bool: ("true or false", (bool,)),
+    int: ("a whole number", (int,)),
+    float: ("a number", (int, float)),
+    NoneType: ("null", (NoneType,)),
+    tuple: ("a list", (list,)),
+    dict: ("entries by name", (dict,)),
+}
+
+
+NEVER: tuple[str, tuple[type, ...]] = ("what JSON cannot hold", ())
+
+
+def load(path: Path) -> Any:
+    """What a JSON file holds; OSError or ValueError where it cannot be read, FIFOs included."""
+    if path.exists() and not path.is_file():
+        raise ValueError("it is no file")
+    if path.stat().st_size > MOST_BYTES:
+        raise ValueError(f"it is larger than {MOST_BYTES >> 20} MB")
+    return parsed(path.read_bytes())
+
+
+def parsed(text: str | bytes) -> Any:
+    """JSON, or a ValueError of one line."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except ValueError:
+        raise ValueError("it is no JSON") from None
+
+
+def dumps(value: Any) -> str:
+    """JSON that every reader of JSON takes: null for NaN and Inf."""
+    return json.dumps(_strict(value), indent=2, allow_nan=False) + "\n"
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _strict(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def checked(kind: Any, value: Any, name: str) -> Any:
+    """A value of `load` in the form of an annotation; ValueError says what does not fit, where."""
+    if kind is Any:
+        _check_depth(value, name)
+        return value
+    if get_origin(kind) is Annotated:
+        inner, test = get_args(kind)
+        found = checked(inner, value, name)
+        if not test.holds(found):
+            raise ValueError(f"{name} is {_shown(value)}, expected {test}")
+        return found
+    if get_origin(kind) in (Union, UnionType):
+        fitting = next((k for k in get_args(kind) if _fits(k, value)), None)
+        if fitting is not None:
+            return checked(fitting, value, name)
+    if not _fits(kind, value):
+        raise ValueError(f"{name} is {_shown(value)}, expected {_words(kind)}")
+    return _inside(kind, value, name)
+
+
+def _inside(kind: Any, value: Any, name: str) -> Any:
+    """What has the right form as a whole, with its parts."""
+    if is_dataclass(kind):
+        return _instance(kind, value, name)
+    if get_origin(kind) is tuple:
+        each = get_args(kind)[0]
+        return tuple(checked(each, part, f"{name}[{i}]") for i, part in enumerate(value))
+    if get_origin(kind) is dict:
+        each = get_args(kind)[1]
+        return {key: checked(each, part, f"{name}.{key}") for key, part in value.items()}
+    if kind is float and not -FINITE <= value <= FINITE:
+        raise ValueError(f"{name} is {_shown(value)}, expected a finite number")
+    return kind(value) if kind is float else value
+
+
+def _instance(kind: Any, value: dict[str, Any], name: str) -> Any:
+    known = {f.name: f for f in fields(kind)}
+    lacking = [n for n, f in known.items() if n not in value and _needed(f)]
+    if lacking:
+        raise ValueError(f"{name} lacks {', '.join(lacking)}")
+    hints = _hints(kind)
+    parts = {n: checked(hints[n], value[n], f"{name}.{n}") for n in known if n in value}
+    try:
+        return kind(**parts)
+    except ValueError as error:  # of its own __post_init__: parts that do not go together
+        raise ValueError(f"{name}: {error}") from None
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)
+
+
+def _needed(field: Any) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def _form(kind: Any) -> tuple[str, tuple[type, ...]]:
+    """In words, and as `json` reads it."""
+    if get_origin(kind) is Annotated:
+        return _form(get_args(kind)[0])
+    return FORMS.get(dict if is_dataclass(kind) else get_origin(kind) or kind, NEVER)
+
+
+def _words(kind: Any) -> str:
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    return " or ".join(_form(each)[0] for each in kinds)
+
+
+def _fits(kind: Any, value: Any) -> bool:
+    types = _form(kind)[1]
+    return isinstance(value, types) and (bool in types or not isinstance(value, bool))
+
+
+def _shown(value: Any) -> str:
+    """A value in a message: short, whatever it is."""
+    if isinstance(value, dict | list):
+        return _form(dict if isinstance(value, dict) else tuple)[0]
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+def _check_depth(value: Any, name: str, depth: int = 0) -> None:
+    if depth > DEEPEST:
+        raise ValueError(f"{name} is nested more than {DEEPEST} deep")
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for part in parts:
+        _check_depth(part, name, depth + 1)

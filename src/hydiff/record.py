@@ -1,0 +1,96 @@
+"""The record of a fill, OUT.fill.json, as it is read: whatever is wrong with it is said in a line.
+
+Fields with defaults may be absent: earlier versions did not write all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+from hydiff.auto.recipe import Recipe
+from hydiff.errors import CubeFormatError
+from hydiff.io import typed
+
+Count = Annotated[int, typed.Between(0, 2**63)]
+Size = Annotated[float, typed.Between(0, typed.FINITE)]
+Scores = dict[str, float | None]  # by name, as `metrics` calls them; None where it is not known
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Of the cube, one band of one pixel each."""
+
+    all: Count
+    missing_before: Count
+    filled: Count
+    missing_after: Count
+    left: dict[str, Count]  # of those missing after, by reason
+
+    def __post_init__(self) -> None:
+        before, after = self.missing_before, self.missing_after
+        if not 0 < self.all >= before == self.filled + after or after != sum(self.left.values()):
+            raise ValueError("its counts of entries do not add up")
+
+
+@dataclass(frozen=True)
+class Source:
+    """The file that was filled."""
+
+    path: str
+    sha256: Annotated[str, typed.Like("[0-9a-f]{64}", "64 hexadecimal digits")]
+
+
+@dataclass(frozen=True)
+class Record:
+    """How a fill came about."""
+
+    method: str
+    settings: dict[str, Any]
+    entries: Entries
+    notes: tuple[str, ...]
+    versions: dict[str, str]
+    command: tuple[str, ...] = ()  # none for a fill from Python
+    time: str = ""  # ISO 8601
+    input: Source | None = None  # None for an array
+    seed: int | None = None
+    sigma_y: Size | tuple[Size, ...] = 0.0  # the noise assumed, in the cube's unit, or by band
+    expected: Scores | None = None  # of the filled entries
+    expected_by_kind: dict[str, Scores] | None = None  # the same for each kind of gap
+    recipe: Recipe | None = None  # of `auto`
+    tiles: dict[str, Any] | None = None
+    seconds: Size = 0.0
+
+    def __post_init__(self) -> None:
+        if self.time:
+            datetime.fromisoformat(self.time)
+        if self.sigma_y == ():
+            raise ValueError("sigma_y is empty")
+
+
+def read(path: Path) -> Record:
+    """The record in a file; refuses one that is damaged."""
+    try:
+        return checked(typed.load(path))
+    except FileNotFoundError:
+        raise CubeFormatError(
+            f"{path}: no such file; expected the record that `hydiff fill` writes beside the "
+            "filled cube: name the output of a fill, and keep its companions with it"
+        ) from None
+    except OSError as error:
+        raise CubeFormatError(f"{path}: cannot be read as a record: {error.strerror}") from None
+    except ValueError as error:
+        raise CubeFormatError(
+            f"{path} is no record of a fill ({error}); expected what `hydiff fill` wrote: fill "
+            "again, or fetch the record again"
+        ) from None
+
+
+def checked(document: Any) -> Record:
+    """A record from parsed JSON; ValueError says what is wrong with it."""
+    if isinstance(document, dict) and document.get("entries") == {"missing_before": 0}:
+        raise ValueError("nothing was missing: the output is a copy of its input")
+    found: Record = typed.checked(Record, document, "the record")
+    return found
