@@ -53,7 +53,7 @@ def look(cube: Cube) -> dict[str, Any]:
     blocks, what = _sample(cube)
     for bands, rows, cols in blocks:
         values = np.asarray(cube.values[bands, rows, cols])
-        seen = cube.observed_in(values, rows=rows, cols=cols)
+        seen = cube.observed_in(values, None, rows, cols, bands)
         missing, entries = missing + int((~seen).sum()), entries + seen.size
         withheld += int(cube.withheld_in(values).sum())
         if seen.any():
