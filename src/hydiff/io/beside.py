@@ -120,7 +120,8 @@ def _pam(path: Path) -> Element:
         root: Element = fromstring(content)
     text = html.unescape(tostring(root, encoding="unicode")).lower()
     reference = (root.findtext("SRS") or "").strip()
-    if "overview_file" in text or "/vsi" in text or (reference and not WKT.match(reference)):
+    leads = any(word in text for word in ("overview_file", "sourcefilename", "/vsi"))
+    if leads or (reference and not WKT.match(reference)):
         raise CubeFormatError(
             f"{path}: names another file, which GDAL would open; do not trust it, or remove it"
         )

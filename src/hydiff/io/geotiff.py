@@ -47,7 +47,7 @@ DTYPES = (
 )
 # As TIFF numbers them: none, LZW, deflate, packbits, LZMA, Zstandard.
 LOSSLESS = (1, 5, 8, 32946, 32773, 34925, 50000)
-PLAIN = (0, 1, 2, 3, 4, 5)  # photometric: not YCbCr, CIELab or LogLuv, which GDAL converts
+PLAIN = (0, 1, 2, 3, 4)  # photometric: not CMYK, YCbCr, CIELab or LogLuv, which GDAL converts
 TILE = 256
 SPARE = 1 << 20  # bytes that a disk with free space has besides
 

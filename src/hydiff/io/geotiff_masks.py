@@ -130,7 +130,7 @@ def _single(path: Path, dataset: Any, nodata: Sequence[float | None]) -> Lazy:
 
 def _alpha(path: Path, dataset: Any) -> Validity:
     names = [c.name for c in dataset.colorinterp]
-    if "alpha" not in names or len(names) == 1:
+    if "alpha" not in names or len(names) == 1 or dataset.dtypes[0] not in ("uint8", "uint16"):
         return Validity()
     band = names.index("alpha")
     with opened(path) as alone:
