@@ -13,6 +13,7 @@ from xml.etree.ElementTree import Element, tostring
 
 from hydiff.errors import CubeFormatError
 from hydiff.io import tiff
+from hydiff.io.parsing import parsing
 
 LARGEST = 16 << 20  # bytes
 PAM, MASK = ".aux.xml", ".msk"  # behind the whole name of the image
@@ -30,14 +31,22 @@ def found(image: Path) -> dict[str, Path]:
     """Files that describe an image: what follows its name or stem, in lower case -> the file."""
     if not image.is_file():
         return {}
-    names = {path.name: path for path in image.parent.iterdir() if path.is_file()}
-    ends: dict[str, Path] = {}
-    for name, path in sorted(names.items()):
-        if name.startswith(image.name) and name[len(image.name) :].lower() in (PAM, MASK):
-            ends[name[len(image.name) :].lower()] = path
-        elif name.startswith(image.stem) and name[len(image.stem) :].lower() in (ERDAS, *TEXTS):
-            ends[name[len(image.stem) :].lower()] = path
-    return ends
+    ends = {path: _end(path.name, image) for path in sorted(image.parent.iterdir())}
+    return {end: path for path, end in ends.items() if end is not None and path.is_file()}
+
+
+def _end(name: str, image: Path) -> str | None:
+    """What a name adds to that of an image, if it is one of the known ends."""
+    for start, known in ((image.name, (PAM, MASK)), (image.stem, (ERDAS, *TEXTS))):
+        end = name[len(start) :].lower()
+        if name.startswith(start) and end in known:
+            return end
+    return None
+
+
+def described_by(image: Path) -> list[Path]:
+    """The files that describe an image."""
+    return list(found(image).values())
 
 
 def checked(image: Path) -> dict[str, bytes]:
@@ -112,8 +121,6 @@ def _plain_erdas(path: Path) -> dict[str, bytes]:
 
 def _pam(path: Path) -> Element:
     from defusedxml.ElementTree import fromstring
-
-    from hydiff.io.parsing import parsing
 
     content = _content(path)
     with parsing(path, "XML metadata", "correct or remove it"):

@@ -89,7 +89,7 @@ def structure(path: Path) -> tiff.Tiff:
 
 @lru_cache(8)  # each window of a lazy cube opens its file
 def _structure(path: Path, changed: int, size: int) -> tiff.Tiff:
-    with parsing(path, "a TIFF file"), _bytes_of(path) as (file, length):
+    with parsing(path, "a GeoTIFF"), _bytes_of(path) as (file, length):
         found = tiff.parse(file, length, path)
     if any("overview_file" in text.lower() for text in found.metadata()):
         raise CubeFormatError(

@@ -79,7 +79,9 @@ def parse(file: BinaryIO, size: int, path: Path) -> Tiff:
     """Every page that the chain of a file of so many bytes reaches; the values stay on disk."""
     head = file.read(16)
     if head[:4] not in MAGIC:
-        raise CubeFormatError(f"{path}: expected a TIFF file, found another; fetch it again")
+        raise CubeFormatError(
+            f"{path}: expected a GeoTIFF, found another kind of file; fetch it again"
+        )
     order, big = "<" if head[:2] == b"II" else ">", head[2:4] in (b"+\0", b"\0+")
     at = _unpack(order + ("Q" if big else "I"), head[8 if big else 4 :])
     pages: list[Page] = []
@@ -93,7 +95,9 @@ def parse(file: BinaryIO, size: int, path: Path) -> Tiff:
         if read > MOST_TIMES * size:
             raise CubeFormatError(f"{path}: its tags claim more than it holds; fetch it again")
     if not pages or not pages[0].entries:
-        raise CubeFormatError(f"{path}: a TIFF file without a readable page; fetch it again")
+        raise CubeFormatError(
+            f"{path}: expected a GeoTIFF, found none of its pages readable; fetch it again"
+        )
     return Tiff(order, big, pages)
 
 
