@@ -49,9 +49,9 @@ def filled(source: Path, target: Path, where: np.ndarray | None = None) -> Path:
     """Copy a file with 7 in some of its missing entries, by default all of them."""
     cube = io.read(source)
     values = np.array(cube.values)
-    gaps = ~cube.observed()
-    values[gaps if where is None else gaps & where] = 7
-    made = io.write(replace(cube, values=values), target)
+    gaps = ~cube.observed() & (True if where is None else where)
+    values[gaps] = 7
+    made = io.write(replace(cube, values=values, valid=cube.validated(gaps)), target)
     assert made[0] == target
     return target
 
@@ -75,6 +75,14 @@ def band_masks_inside(path: Path) -> Path:
 def mask_inside(path: Path) -> Path:
     with rasterio.Env(GDAL_TIFF_INTERNAL_MASK="YES"):
         written(path, values_of())
+        with rasterio.open(path, "r+") as dataset:
+            dataset.write_mask(values_of()[0] > 2)
+    return path
+
+
+def lossy_with_mask(path: Path) -> Path:
+    with rasterio.Env(GDAL_TIFF_INTERNAL_MASK="YES"):
+        written(path, values_of()[:1] * 40, compress="jpeg")
         with rasterio.open(path, "r+") as dataset:
             dataset.write_mask(values_of()[0] > 2)
     return path
@@ -123,6 +131,7 @@ def single(path: Path) -> Path:
 
 
 KINDS = [band_masks_inside, mask_inside, mask_beside, band_masks_beside, alpha, together, single]
+KINDS += [lossy_with_mask]
 
 
 @pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)
@@ -132,10 +141,9 @@ def test_what_is_missing_is_what_gdal_says(tmp_path: Path, make: Callable[[Path]
     expected = masks(source)
     assert 0 < expected.mean() < 1
     assert np.array_equal(cube.observed()[: len(expected)], expected)
-    part = cube.observed_in(
-        np.asarray(cube.values[1:3, 2:9, 3:7]), None, slice(2, 9), slice(3, 7), slice(1, 3)
-    )
-    assert np.array_equal(part, cube.observed()[1:3, 2:9, 3:7])
+    block = slice(1, 3), slice(2, 9), slice(3, 7)
+    part = cube.observed_in(np.asarray(cube.values[block]), None, block[1], block[2], block[0])
+    assert np.array_equal(part, cube.observed()[block])
     assert np.array_equal(cube.window(bands=slice(1, 3)).observed(), cube.observed()[1:3])
     said = dict(info.lines(info.facts(cube)))
     assert said["mask"] and said["missing"].startswith(f"{100 * (~cube.observed()).mean():.2f} %")
@@ -166,6 +174,22 @@ def test_masks_of_bands_survive_a_conversion(tmp_path: Path) -> None:
     assert made == [tmp_path / "b.tif"]
     assert np.array_equal(masks(made[0]), masks(source))
     io.write(io.read(source), tmp_path / "c.zarr")
+
+
+@pytest.mark.parametrize("make", [mask_inside, band_masks_beside], ids=lambda make: make.__name__)
+def test_a_fill_in_another_format_keeps_what_was_filled(
+    tmp_path: Path, make: Callable[[Path], Path]
+) -> None:
+    """A mask that still called them invalid would make them NaN again."""
+    from hydiff import fill
+
+    source = make(tmp_path / "a.tif")
+    cube = io.read(source).load()
+    result = fill(replace(cube, values=np.asarray(cube.values, "float32")), method="nearest")
+    assert result.filled.sum() > 0.9 * (~masks(source)).sum()
+    assert result.cube.observed()[result.filled].all()
+    made = io.write(replace(result.cube, path=None), tmp_path / "b.zarr")
+    assert np.isfinite(np.asarray(io.read(made[0]).values)[result.filled]).all()
 
 
 def test_an_alpha_band_is_no_measurement(tmp_path: Path) -> None:

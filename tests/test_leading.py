@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
@@ -143,6 +144,18 @@ def test_the_system_sees_no_other_file_and_no_socket(tmp_path: Path) -> None:
         elif case:
             assert not re.search(r"\b(socket|connect)\(", line), f"{case}: {line}"
     assert seen == {path.parent.name for path in files}
+
+
+def test_every_raster_is_opened_through_one_door_with_one_driver() -> None:
+    package = Path(io.__file__).parents[1]
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            called = ast.unparse(node.func)
+            if called == "rasterio.open" or (called == "data.open" and "gdal" in path.read_text()):
+                assert "driver" in {k.arg for k in node.keywords}, f"{path.name}:{node.lineno}"
+                assert called != "rasterio.open" or path.name == "gdal.py", path
 
 
 def test_a_refusal_is_one_line_and_exit_2(tmp_path: Path) -> None:

@@ -198,7 +198,8 @@ class Cube:
 
     def load(self) -> Self:
         """The same cube with its values in memory."""
-        return replace(self, values=np.asarray(self.values))
+        valid = None if self.valid is None else np.asarray(self.valid)
+        return replace(self, values=np.asarray(self.values), valid=valid)
 
     def window(
         self, rows: slice = slice(None), cols: slice = slice(None), bands: slice = slice(None)
@@ -268,6 +269,28 @@ class Cube:
         assert self.valid is not None
         whole = len(self.valid.shape) == 3
         return np.asarray(self.valid[(bands, rows, cols) if whole else (rows, cols)])
+
+    def validated(self, filled: Values) -> Values | None:
+        """The validity layer once some entries (bands, rows, cols) are filled; None without one.
+
+        A layer for all bands calls a pixel valid when one of its bands is filled.
+        """
+        if self.valid is None:
+            return None
+        if len(self.valid.shape) == 2:
+            pixels: Bools = np.array(self.valid)
+            for band in range(self.bands):
+                pixels |= np.asarray(filled[band : band + 1, :, :])[0]
+            return pixels
+        if isinstance(filled, np.ndarray):
+            both: Bools = np.asarray(self.valid) | filled
+            return both
+
+        def read(*block: slice) -> Bools:
+            either: Bools = self._valid_in(*block) | np.asarray(filled[block])
+            return either
+
+        return Lazy(self.shape, np.dtype(bool), read)
 
     def withheld_in(self, values: Array) -> Bools:
         """True where a block of values is missing without being lost, such as screened clouds."""

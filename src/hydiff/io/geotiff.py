@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import resource
 import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hydiff.cube import Array, Bools, Cube, Lazy
+from hydiff.cube import Array, Bools, Cube, Lazy, Values
 from hydiff.errors import CubeFormatError, OutputError
 from hydiff.io import beside, tiff
 from hydiff.io.blocks import Block, blocks, differs
@@ -83,7 +84,7 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     What files beside the source say of it is said in the copy, too, or goes with it.
     """
     if not _updatable(source):  # writing a few entries would fail, or change their neighbours
-        return write(cube, path)
+        return write(replace(cube, valid=_valid_after(source, cube)), path)
     shutil.copyfile(source, path)
     with described(source) as before, opened(path, "r+", IGNORE_COG_LAYOUT_BREAK="YES") as dataset:
         own = validity(source, before)
@@ -217,7 +218,19 @@ def _updatable(source: Path) -> bool:
         and found.first(tiff.PHOTOMETRIC, 1) in PLAIN
         and set(found.pages[0].numbers(tiff.BITS, 1, found.order)) <= bits
         and not any(tiles)
+        and all(tiff.movable(page) for page in found.pages)
     )
+
+
+def _valid_after(source: Path, cube: Cube) -> Values | None:
+    """The validity layer of a copy that is written from scratch."""
+    pixels = np.zeros(cube.shape[1:], bool)
+    with described(source) as before, opened(source) as dataset:
+        own = validity(source, before)
+        for block in blocks(cube.shape, cube.dtype.itemsize, 0, TILE):
+            changed = differs(window(dataset, block), np.asarray(cube.values[block]))
+            pixels[block[1], block[2]] |= changed.any(axis=0)
+    return own.after(source, cube, pixels).valid if own.stored else cube.valid
 
 
 def _compacted(path: Path, change: tiff.Change) -> None:

@@ -7,6 +7,7 @@ first that is there counts, as with GDAL.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,7 +67,8 @@ def validity(path: Path, dataset: Any) -> Validity:
         return Validity(TOGETHER, _together(path, dataset, listed), text=text)
     if len(set(map(repr, dataset.nodatavals))) > 1:
         text = "by nodata values of single bands"
-        return Validity(SINGLE, _single(path, dataset, dataset.nodatavals), text=text)
+        valid = _lazy(dataset, partial(_single, path, dataset.nodatavals))
+        return Validity(SINGLE, valid, text=text)
     return Validity() if dataset.nodata is not None else _alpha(path, dataset)
 
 
@@ -79,7 +81,7 @@ def _inside(path: Path, dataset: Any) -> Validity:
         return Validity(INSIDE, dataset.read_masks(1) != 0, text="inside, for all bands")
     if flags:
         return Validity()
-    valid = _lazy(dataset, lambda *block: _read(path, block, "read_masks") != 0)
+    valid = _lazy(dataset, partial(_flags, path, "read_masks"))
     return Validity(BANDS, valid, text="inside, one for each band")
 
 
@@ -94,7 +96,7 @@ def _file(mask: Path, dataset: Any) -> Values:
         if own.count == 1:
             valid: Bools = own.read(1) != 0
             return valid
-    return _lazy(dataset, lambda *block: _read(mask, block, "read") != 0)
+    return _lazy(dataset, partial(_flags, mask, "read"))
 
 
 def _listed(dataset: Any) -> Array | None:
@@ -116,16 +118,14 @@ def _together(path: Path, dataset: Any, listed: Array) -> Bools:
     return valid
 
 
-def _single(path: Path, dataset: Any, nodata: Sequence[float | None]) -> Lazy:
-    def read(*block: slice) -> Bools:
-        found = _read(path, block, "read")
-        valid = np.ones(found.shape, bool)
-        for plane, values, own in zip(valid, found, nodata[block[0]], strict=True):
-            if own is not None and representable(own, values.dtype):
-                plane &= ~equals(values, own)
-        return valid
-
-    return _lazy(dataset, read)
+def _single(path: Path, nodata: Sequence[float | None], *block: slice) -> Bools:
+    """A block of what is valid by nodata values (bands,)."""
+    found = _read(path, block, "read")
+    valid = np.ones(found.shape, bool)
+    for flags, values, own in zip(valid, found, nodata[block[0]], strict=True):
+        if own is not None and representable(own, values.dtype):
+            flags &= ~equals(values, own)
+    return valid
 
 
 def _alpha(path: Path, dataset: Any) -> Validity:
@@ -140,6 +140,11 @@ def _alpha(path: Path, dataset: Any) -> Validity:
 
 def _lazy(dataset: Any, read: Any) -> Lazy:
     return Lazy((dataset.count, *dataset.shape), np.dtype(bool), read)
+
+
+def _flags(path: Path, what: str, *block: slice) -> Bools:
+    flags: Bools = _read(path, block, what) != 0
+    return flags
 
 
 def _read(path: Path, block: tuple[slice, ...], what: str) -> Array:

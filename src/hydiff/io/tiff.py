@@ -167,14 +167,14 @@ def compact(source: Path, target: Path, change: Change) -> None:
     """A copy without the bytes that no page refers to; every tag and every stored block stays."""
     with source.open("rb") as file:
         tiff = parse(file, source.stat().st_size, source)
-        if not all(_movable(page) for page in tiff.pages):
+        if not all(movable(page) for page in tiff.pages):
             shutil.copyfile(source, target)
             return
         with target.open("wb") as out:
             _Copy(file, source.stat().st_size, tiff, out, change).run()
 
 
-def _movable(page: Page) -> bool:
+def movable(page: Page) -> bool:
     """Whether all its offsets are known, with the sizes of what lies there."""
     tags = {tag for tag, _ in page.entries}
     return not tags & set(UNMOVABLE) and all(tags >= {s} for o, s in OFFSETS.items() if o in tags)
