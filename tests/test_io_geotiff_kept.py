@@ -445,6 +445,17 @@ def test_a_file_that_claims_too_many_bands_is_refused_at_once(tmp_path: Path) ->
     assert done.returncode == 2 and "65535 bands" in done.stderr
 
 
+def test_damaged_metadata_are_refused_in_one_line(tmp_path: Path) -> None:
+    """GDAL would quote their bytes, and Python print that they are no UTF-8."""
+    path = written(tmp_path / "a.tif", leading_values())
+    leading.tagged(path, b"<GD\xff\xffMetadata><Item name='a'>1</Item></GDALMetadata>\0")
+    line = [sys.executable, "-m", "hydiff", "info", str(path)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    leading.tagged(path, b"<GDALMetadata><Item name='a'>gr\xfcn</Item></GDALMetadata>\0")
+    io.read(path)  # Latin-1, but sound
+
+
 def test_tags_that_overlap_a_thousand_times_are_refused(tmp_path: Path) -> None:
     """Each of 4,000 tags claims the whole file: 200 MB from 50 kB."""
     rows = b"".join(struct.pack("<HHII", 40000 + i, 1, 50_000, 8) for i in range(4000))

@@ -7,6 +7,7 @@ in a folder of their own (`beside`).
 
 from __future__ import annotations
 
+import html
 import tempfile
 import warnings
 import zipfile
@@ -91,17 +92,31 @@ def structure(path: Path) -> tiff.Tiff:
 def _structure(path: Path, changed: int, size: int) -> tiff.Tiff:
     with parsing(path, "a GeoTIFF"), _bytes_of(path) as (file, length):
         found = tiff.parse(file, length, path)
-    if any("overview_file" in text.lower() for text in found.metadata()):
+    if any("overview_file" in html.unescape(text).lower() for text in found.metadata()):
         raise CubeFormatError(
             f"{path}: its tag OVERVIEW_FILE names another file, which GDAL would open; "
             "do not trust it, or remove the tag with gdal_edit.py -unsetmd"
         )
+    if not all(_quotable(text) for text in found.metadata()):
+        raise CubeFormatError(f"{path}: its GDAL metadata are damaged; fetch or write it again")
     if (bands := found.first(tiff.SAMPLES, 1)) > MOST_BANDS:
         raise CubeFormatError(
             f"{path}: {bands} bands, expected at most {MOST_BANDS}; the file is damaged, "
             "or should be cut into parts"
         )
     return found
+
+
+def _quotable(text: str) -> bool:
+    """Whether GDAL has nothing to quote in a message that is no UTF-8: rasterio cannot log it."""
+    from defusedxml.ElementTree import ParseError, fromstring
+
+    if "\ufffd" in text:
+        try:
+            fromstring(text.rstrip("\0"))
+        except (ParseError, ValueError):
+            return False
+    return True
 
 
 def _archive_of(path: Path) -> tuple[Path, str] | None:

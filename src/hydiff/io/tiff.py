@@ -6,7 +6,6 @@ file; so tags are looked at before GDAL opens a file, and pages are laid out aga
 
 from __future__ import annotations
 
-import html
 import re
 import shutil
 import struct
@@ -61,11 +60,11 @@ class Tiff(NamedTuple):
         return next(iter(self.pages[page].numbers(tag, default, self.order)), default)
 
     def metadata(self) -> Iterator[str]:
-        """GDAL_METADATA of every page, as GDAL reads it: references resolved once."""
+        """GDAL_METADATA of every page."""
         for page in self.pages:
             for tag, entry in page.entries:
                 if tag == GDAL_METADATA:
-                    yield html.unescape(_text(entry, self.order))
+                    yield _text(entry, self.order)
 
 
 def is_tiff(path: Path) -> bool:
