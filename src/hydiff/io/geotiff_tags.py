@@ -97,8 +97,8 @@ def carry(source: Any, dataset: Any) -> None:
             dataset.set_band_description(band, name)
     for band in (0, *source.indexes):
         for ns in _namespaces(source, band):
-            own, told = dataset.tags(band, ns=ns), source.tags(band, ns=ns)
-            _tag(dataset, band, ns, {k: v for k, v in told.items() if k not in own and _fresh(k)})
+            own, said = dataset.tags(band, ns=ns), source.tags(band, ns=ns)
+            _tag(dataset, band, ns, {k: v for k, v in said.items() if k not in own and _fresh(k)})
 
 
 def _fresh(key: str) -> bool:
