@@ -123,6 +123,8 @@ def test_wavelengths_of_gdals_own_domain_and_of_envi_lists(tmp_path: Path) -> No
 def test_stale_companions_of_a_replaced_file_go(tmp_path: Path) -> None:
     path = io.write(Cube(np.ones((1, 2, 2), "uint8")), tmp_path / "a.tif")[0]
     (tmp_path / "a.tif.aux.xml").write_text("<PAMDataset></PAMDataset>")
+    for name in ("a.tfw", "a_RPC.TXT", "a.RPB"):
+        (tmp_path / name).write_text("of the old image")
     (tmp_path / "other.aux.xml").write_text("stays")
     io.write(Cube(np.zeros((1, 2, 2), "uint8")), path, overwrite=True)
     assert {p.name for p in tmp_path.iterdir()} == {"a.tif", "other.aux.xml"}

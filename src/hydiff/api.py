@@ -134,7 +134,7 @@ def fill(
     written, changed = into_dtype(cube, found.values, trusted if denoise else target, nodata)
     floats = partial(np.asarray, dtype=float_for(cube.dtype))
     return Result(
-        cube=replace(cube, values=written),
+        cube=replace(cube, values=written, valid=cube.validated(target)),
         values=floats(_composed(cube, seen, trusted, found.values)),
         raw=floats(found.values),
         filled=target,

@@ -137,7 +137,7 @@ class Cube:
     transform: tuple[float, ...] | None = None  # affine (a, b, c, d, e, f), pixel corner to map
     glt: Glt | None = None  # from the sensor's geometry to a map
     band_names: tuple[str, ...] | None = None
-    valid: Bools | None = None  # (rows, cols), a validity layer inside the file
+    valid: Values | None = None  # of bool: (rows, cols), or (bands, rows, cols); a validity layer
     missing_rule: Callable[[Array], Bools] | None = None  # what the product calls missing
     withheld_rule: Callable[[Array], Bools] | None = None  # of that, what is no loss (clouds)
     attrs: Mapping[str, Any] = field(default_factory=dict)  # every other attribute, verbatim
@@ -150,11 +150,13 @@ class Cube:
                 f"a cube has three axes (bands, rows, cols); found shape {tuple(self.values.shape)}"
             )
         for name in ("good", "valid"):  # a bbl of 0 and 1 would index instead of select
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, np.asarray(getattr(self, name)).astype(bool))
-        if self.valid is not None and self.valid.shape != self.shape[1:]:
+            entry = getattr(self, name)
+            if entry is not None and not isinstance(entry, Lazy):
+                object.__setattr__(self, name, np.asarray(entry).astype(bool))
+        if self.valid is not None and self.valid.shape not in (self.shape[1:], self.shape):
             raise ShapeMismatch(
-                f"the validity layer has shape {self.valid.shape}, expected {self.shape[1:]}"
+                f"the validity layer has shape {self.valid.shape}, expected {self.shape[1:]} or "
+                f"{self.shape}"
             )
         for name in ("wavelengths", "fwhm", "good", "band_names"):
             entry = getattr(self, name)
@@ -196,7 +198,8 @@ class Cube:
 
     def load(self) -> Self:
         """The same cube with its values in memory."""
-        return replace(self, values=np.asarray(self.values))
+        valid = None if self.valid is None else np.asarray(self.valid)
+        return replace(self, values=np.asarray(self.values), valid=valid)
 
     def window(
         self, rows: slice = slice(None), cols: slice = slice(None), bands: slice = slice(None)
@@ -216,7 +219,7 @@ class Cube:
             fwhm=per_band(self.fwhm),
             good=per_band(self.good),
             band_names=per_band(self.band_names),
-            valid=None if self.valid is None else self.valid[rows, cols],
+            valid=None if self.valid is None else self._valid_in(bands, rows, cols),
             transform=_shifted(self.transform, row0, col0),
             glt=None,
             path=None,
@@ -237,6 +240,7 @@ class Cube:
         nodata: float | None = None,
         rows: slice = slice(None),
         cols: slice = slice(None),
+        bands: slice = slice(None),
     ) -> Bools:
         """True where a block of this cube's values was measured.  The one rule:
 
@@ -244,7 +248,7 @@ class Cube:
         2. the product's own rule, when its reader knows one; else
         3. the nodata value and the validity layer that the file declares.
         NaN and Inf are missing whatever else holds.  Values are compared in the file's dtype.
-        `rows` and `cols` say where the block lies, for the validity layer.
+        `rows`, `cols` and `bands` say where the block lies, for the validity layer.
         """
         if nodata is not None:
             missing = equals(values, nodata)
@@ -255,10 +259,38 @@ class Cube:
             if self.nodata is not None and representable(self.nodata, values.dtype):
                 missing |= equals(values, self.nodata)
             if self.valid is not None:
-                missing |= ~self.valid[rows, cols]
+                missing |= ~self._valid_in(bands, rows, cols)
         if values.dtype.kind in "fc":
             missing |= ~np.isfinite(values)
         return ~missing
+
+    def _valid_in(self, bands: slice, rows: slice, cols: slice) -> Bools:
+        """The validity layer of a block: (rows, cols), or (bands, rows, cols)."""
+        assert self.valid is not None
+        whole = len(self.valid.shape) == 3
+        return np.asarray(self.valid[(bands, rows, cols) if whole else (rows, cols)])
+
+    def validated(self, filled: Values) -> Values | None:
+        """The validity layer once some entries (bands, rows, cols) are filled; None without one.
+
+        A layer for all bands calls a pixel valid when one of its bands is filled.
+        """
+        if self.valid is None:
+            return None
+        if len(self.valid.shape) == 2:
+            pixels: Bools = np.array(self.valid)
+            for band in range(self.bands):
+                pixels |= np.asarray(filled[band : band + 1, :, :])[0]
+            return pixels
+        if isinstance(filled, np.ndarray):
+            both: Bools = np.asarray(self.valid) | filled
+            return both
+
+        def read(*block: slice) -> Bools:
+            either: Bools = self._valid_in(*block) | np.asarray(filled[block])
+            return either
+
+        return Lazy(self.shape, np.dtype(bool), read)
 
     def withheld_in(self, values: Array) -> Bools:
         """True where a block of values is missing without being lost, such as screened clouds."""

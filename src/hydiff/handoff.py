@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -42,7 +43,7 @@ def convert(
         raise BadValue(f"{glt} holds no lookup table (GLT); name the product it came with")
     given = cube.path or source
     also = {
-        f"{path.name}.{name}.tif": _like(cube, values)
+        f"{path.name}.{name}.tif": _like(cube, values, _scale(cube) if name == "sigma" else {})
         for name, values in provenance.companions(given, cube.shape).items()
     }
     if ortho:
@@ -72,7 +73,14 @@ def named(cube: Cube, plain: bool = False) -> Cube:
     return replace(cube, band_names=tuple(f"band {i}{t}" for i, t in enumerate(told, start=1)))
 
 
-def _like(cube: Cube, values: Array) -> Cube:
+def _scale(cube: Cube) -> dict[str, Any]:
+    """What turns a spread of stored values into the cube's unit: its scale, without its offset."""
+    box = cube.attrs.get("geotiff", {})
+    gains = {k: v for k, v in cube.attrs.items() if k.lower() == "data gain values"}
+    return {**gains, "geotiff": {key: box[key] for key in ("scales", "units") if key in box}}
+
+
+def _like(cube: Cube, values: Array, attrs: dict[str, Any]) -> Cube:
     """Values on the grid of a cube, with its bands and its place; not its meaning."""
     return replace(
         cube,
@@ -81,7 +89,7 @@ def _like(cube: Cube, values: Array) -> Cube:
         valid=None,
         missing_rule=None,
         withheld_rule=None,
-        attrs={},
+        attrs=attrs,
         path=None,
         format=None,
     )

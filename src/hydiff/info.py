@@ -33,6 +33,7 @@ def facts(cube: Cube) -> dict[str, Any]:
         "fwhm": _span(cube.fwhm),
         "bad_bands": np.flatnonzero(~cube.good_bands).tolist(),
         "nodata": cube.nodata,
+        "mask": _mask(cube),
         "detectors": _detectors(cube),
         "crs": _crs_name(cube.crs),
         "transform": cube.transform,
@@ -53,7 +54,7 @@ def look(cube: Cube) -> dict[str, Any]:
     blocks, what = _sample(cube)
     for bands, rows, cols in blocks:
         values = np.asarray(cube.values[bands, rows, cols])
-        seen = cube.observed_in(values, rows=rows, cols=cols)
+        seen = cube.observed_in(values, None, rows, cols, bands)
         missing, entries = missing + int((~seen).sum()), entries + seen.size
         withheld += int(cube.withheld_in(values).sum())
         if seen.any():
@@ -110,6 +111,7 @@ def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("fwhm", _range(f["fwhm"], f["wavelength_units"] or "")),
         ("bad bands", f"{len(f['bad_bands'])} of {f['bands']}" if f["bad_bands"] else ""),
         ("nodata", "none declared" if f["nodata"] is None else f"{f['nodata']:g}"),
+        ("mask", f["mask"] or ""),
         ("missing", share),
         (
             "values",
@@ -125,6 +127,13 @@ def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("also kept", _first(f["other_attributes"])),
     ]
     return [(label, text) for label, text in rows if text]
+
+
+def _mask(cube: Cube) -> str | None:
+    """Which validity layer the file has, in words."""
+    if cube.valid is None:
+        return None
+    return str(cube.attrs.get("geotiff", {}).get("mask", "inside"))
 
 
 def _others(cube: Cube) -> set[str]:

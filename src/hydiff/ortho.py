@@ -6,8 +6,10 @@ combining them.  Each map pixel takes the value of one sensor pixel, so values s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache, lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -44,8 +46,16 @@ def ortho(cube: Cube, glt: Glt | None = None) -> Cube:
         glt=None,
         path=None,
         format=None,
-        attrs={k: v for k, v in cube.attrs.items() if k not in ("array", "xarray", "geotiff")},
+        attrs=_on_map(cube.attrs),
     )
+
+
+def _on_map(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """What a file says that holds on the map, too: of a GeoTIFF, scale and unit of its bands."""
+    kept = {k: v for k, v in attrs.items() if k not in ("array", "xarray", "geotiff")}
+    box = attrs.get("geotiff", {})
+    scale = {key: box[key] for key in ("scales", "offsets", "units") if key in box}
+    return {**kept, "geotiff": scale} if scale else kept
 
 
 def mapped(values: Values, glt: Glt, empty: float) -> Lazy:

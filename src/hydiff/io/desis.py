@@ -1,4 +1,4 @@
-"""DESIS L1B, L1C, L2A: `…-SPECTRAL_IMAGE.tif` with an ENVI header that tells of its bands.
+"""A GeoTIFF with an ENVI header that describes its bands, as DESIS (L1B, L1C, L2A) and HySpex have.
 
 Known by the header: one with wavelengths that stands beside a GeoTIFF and no data file of its own.
 """
@@ -22,7 +22,8 @@ def matches(path: Path) -> bool:
     if image == header or not header.is_file() or not geotiff.matches(image):
         return False
     text = header.read_bytes()
-    own = any(header.with_suffix(suffix).is_file() for suffix in envi.DATA_SUFFIXES)
+    names = (header.with_suffix(suffix) for suffix in envi.DATA_SUFFIXES)
+    own = any(name.is_file() for name in names if name != image)
     return text.startswith(b"ENVI") and b"wavelength" in text.lower() and not own
 
 
@@ -51,16 +52,21 @@ def write(cube: Cube, path: Path) -> list[Path]:
 def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     """The image with its changed entries, and the header byte for byte."""
     made = geotiff.rewrite(source, path, cube)
-    shutil.copyfile(_header(source), path.with_suffix(".hdr"))
-    return [*made, path.with_suffix(".hdr")]
+    header = _header(source)
+    appended = header.name == source.name + header.suffix
+    place = path.with_name((path.name if appended else path.stem) + header.suffix)
+    shutil.copyfile(header, place)
+    return [*made, place]
 
 
 def _image(path: Path) -> Path:
     if path.suffix.lower() != ".hdr":
         return path
-    beside = (path.with_suffix(suffix) for suffix in (".tif", ".TIF", ".tiff"))
+    beside = (path.with_suffix(suffix) for suffix in ("", ".tif", ".TIF", ".tiff"))
     return next((p for p in beside if p.is_file()), path)
 
 
 def _header(image: Path) -> Path:
-    return image.with_suffix(".hdr")
+    """`x.hdr` before `x.tif.hdr`, as for ENVI files."""
+    names = [image.with_suffix(".hdr"), image.with_name(image.name + ".hdr")]
+    return next((name for name in names if name.is_file()), names[0])

@@ -51,8 +51,9 @@ def read(path: Path, var: str | None = None) -> Cube:
 
 def described(header: Path) -> Cube:
     """What a header says, with zeros for values: for headers beside files of another format."""
-    entries = parse(header)
-    layout = layout_of(entries, header)
+    # where the values are is the other format's business: HySpex writes `interleave = tif`
+    entries = {key: text for key, text in parse(header).items() if key.lower() != "interleave"}
+    layout = layout_of({**entries, "interleave": "bsq"}, header)
     with parsing(header, "an ENVI header of an image", "correct its samples, lines and bands"):
         zeros = np.broadcast_to(np.zeros((), layout.dtype), layout.shape)
     return describe(entries, header, zeros)

@@ -271,7 +271,7 @@ def _gdal_map_entries(crs: str | None, transform: tuple[float, ...]) -> Header:
     with gdal(), MemoryFile(dirname=uuid.uuid4().hex, filename="x.img") as data:
         with data.open(driver="ENVI", transform=Affine(*transform), **profile) as dataset:
             dataset.write(np.zeros((1, 1, 2), np.uint8))
-        with data.open() as dataset:
+        with data.open(driver="ENVI") as dataset:
             tags = dataset.tags(ns="ENVI")
     named = {canonical(key): value for key, value in tags.items()}
     return {k: named[k].strip("{}").split(",") for k in GEOREFERENCE if k in named}

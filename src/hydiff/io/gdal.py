@@ -1,12 +1,30 @@
-"""The settings under which GDAL runs here, through rasterio."""
+"""GDAL, through rasterio: its settings here, and the one door through which it opens a GeoTIFF.
+
+GDAL follows tags and neighbouring files of a GeoTIFF to any path, driver or host.  So a file is
+looked at first (`tiff`), GDAL is shown it alone, and what lies beside it is shown as checked copies
+in a folder of their own (`beside`).
+"""
 
 from __future__ import annotations
 
+import html
+import tempfile
 import warnings
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from hydiff.errors import CubeFormatError
+from hydiff.io import beside, tiff
+from hydiff.io.parsing import parsing
 
 CACHE = 128 << 20  # bytes; GDAL would take a twentieth of the memory
+ALONE = {"GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR", "GDAL_PAM_ENABLED": "NO"}
+MOST_BANDS = 10_000  # GDAL takes minutes for more, and sensors have hundreds
+ZIPPED = "/vsizip/{"  # how GDAL writes a member of an archive: /vsizip/{ARCHIVE}/MEMBER
 
 
 @contextmanager
@@ -19,3 +37,103 @@ def gdal(**options: str) -> Iterator[None]:
     with rasterio.Env(GDAL_CACHEMAX=CACHE, **options), warnings.catch_warnings():
         warnings.simplefilter("ignore", NotGeoreferencedWarning)
         yield
+
+
+@contextmanager
+def opened(path: Path, mode: str = "r", **options: Any) -> Iterator[Any]:
+    """A GeoTIFF alone: GDAL sees no file beside it, and no tag leads to another."""
+    import rasterio
+
+    structure(path)
+    name = path.absolute()  # a name such as GTIFF_DIR:1:other.tif is one only without a folder
+    with gdal(**ALONE), rasterio.open(name, mode, driver="GTiff", **options) as dataset:
+        yield dataset
+
+
+@contextmanager
+def created(path: Path, **profile: Any) -> Iterator[Any]:
+    """A new GeoTIFF, with its mask inside."""
+    import rasterio
+
+    options = {**ALONE, "GDAL_TIFF_INTERNAL_MASK": "YES"}
+    with gdal(**options), rasterio.open(path.absolute(), "w", driver="GTiff", **profile) as dataset:
+        yield dataset
+
+
+@contextmanager
+def described(path: Path) -> Iterator[Any]:
+    """A GeoTIFF together with what the files beside it say of it; not for its values or masks."""
+    import rasterio
+
+    copies = beside.checked(path)
+    if not copies:
+        with opened(path) as dataset:
+            yield dataset
+        return
+    structure(path)
+    with tempfile.TemporaryDirectory(prefix="hydiff-") as folder:
+        for name, content in copies.items():
+            (Path(folder) / name).write_bytes(content)
+        place = Path(folder) / path.name
+        place.symlink_to(path.resolve())
+        options = {"GDAL_DISABLE_READDIR_ON_OPEN": "NO", "GDAL_PAM_ENABLED": "YES"}
+        with gdal(**options), rasterio.open(place, driver="GTiff") as dataset:
+            yield dataset
+
+
+def structure(path: Path) -> tiff.Tiff:
+    """The pages of a file that GDAL may open; CubeFormatError for one that it may not."""
+    archive = _archive_of(path)
+    state = (path if archive is None else archive[0]).stat()
+    return _structure(path, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(8)  # each window of a lazy cube opens its file
+def _structure(path: Path, changed: int, size: int) -> tiff.Tiff:
+    with parsing(path, "a GeoTIFF"), _bytes_of(path) as (file, length):
+        found = tiff.parse(file, length, path)
+    if any("overview_file" in html.unescape(text).lower() for text in found.metadata()):
+        raise CubeFormatError(
+            f"{path}: its tag OVERVIEW_FILE names another file, which GDAL would open; "
+            "do not trust it, or remove the tag with gdal_edit.py -unsetmd"
+        )
+    if not all(_quotable(text) for text in found.metadata()):
+        raise CubeFormatError(f"{path}: its GDAL metadata are damaged; fetch or write it again")
+    if (bands := found.first(tiff.SAMPLES, 1)) > MOST_BANDS:
+        raise CubeFormatError(
+            f"{path}: {bands} bands, expected at most {MOST_BANDS}; the file is damaged, "
+            "or should be cut into parts"
+        )
+    return found
+
+
+def _quotable(text: str) -> bool:
+    """Whether GDAL has nothing to quote in a message that is no UTF-8: rasterio cannot log it."""
+    from defusedxml.ElementTree import ParseError, fromstring
+
+    if "\ufffd" in text:
+        try:
+            fromstring(text.rstrip("\0"))
+        except (ParseError, ValueError):
+            return False
+    return True
+
+
+def _archive_of(path: Path) -> tuple[Path, str] | None:
+    """Archive and member of a name inside a zip."""
+    text = str(path)
+    if not text.startswith(ZIPPED):
+        return None
+    archive, _, member = text.removeprefix(ZIPPED).rpartition("}/")
+    return Path(archive), member
+
+
+@contextmanager
+def _bytes_of(path: Path) -> Iterator[tuple[BinaryIO, int]]:
+    """A file, or the member of a zip, with its length."""
+    if (archive := _archive_of(path)) is None:
+        with path.open("rb") as file:
+            yield file, path.stat().st_size
+    else:
+        with zipfile.ZipFile(archive[0]) as members, members.open(archive[1]) as member:
+            yield member, members.getinfo(archive[1]).file_size  # type: ignore[misc]

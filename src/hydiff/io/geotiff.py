@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import errno
+import resource
 import shutil
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hydiff.cube import Array, Bools, Cube, Lazy
-from hydiff.errors import CubeFormatError
+from hydiff.cube import Array, Bools, Cube, Lazy, Values
+from hydiff.errors import CubeFormatError, OutputError
+from hydiff.io import beside, tiff
 from hydiff.io.blocks import Block, blocks, differs
-from hydiff.io.gdal import gdal
-from hydiff.io.geotiff_tags import fits, restore, told
+from hydiff.io.gdal import created, described, opened, structure
+from hydiff.io.geotiff_masks import (
+    BANDS,
+    INSIDE,
+    SINGLE,
+    TOGETHER,
+    Validity,
+    plane,
+    same,
+    store,
+    validity,
+    window,
+    write_mask_file,
+)
+from hydiff.io.geotiff_tags import carry, fits, restore, told
 from hydiff.io.parsing import check_dtype, check_real, native, parsing
 
 SUFFIXES = (".tif", ".tiff")
-MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 DTYPES = (
     "uint8",
     "int8",
@@ -30,56 +46,60 @@ DTYPES = (
     "float32",
     "float64",
 )
-LOSSY = ("JPEG", "WEBP", "JXL", "LERC", "LERC_DEFLATE", "LERC_ZSTD")
+# As TIFF numbers them: none, LZW, deflate, packbits, LZMA, Zstandard.
+LOSSLESS = (1, 5, 8, 32946, 32773, 34925, 50000)
+PLAIN = (0, 1, 2, 3, 4)  # photometric: not CMYK, YCbCr, CIELab or LogLuv, which GDAL converts
 TILE = 256
+SPARE = 1 << 20  # bytes that a disk with free space has besides
 
 
 def matches(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(4) in MAGIC
+    return tiff.is_tiff(path)
 
 
 def read(path: Path, var: str | None = None) -> Cube:
     """Values stay on disk: each window that is asked for opens the file, reads, and closes it."""
-    with parsing(path, "a GeoTIFF"), gdal():
+    with parsing(path, "a GeoTIFF"):
         return _read(path)
 
 
 def write(cube: Cube, path: Path) -> list[Path]:
     """From scratch: tiled, deflated, one band after the other, tags per band."""
     check_dtype(cube.dtype, DTYPES, "GeoTIFF")
-    import rasterio
-
-    options = {"GDAL_PAM_ENABLED": "NO", "GDAL_TIFF_INTERNAL_MASK": "YES"}
-    with gdal(**options):
-        with rasterio.open(path, "w", **_profile(cube)) as dataset:
-            restore(dataset, cube)
-            for block in blocks(cube.shape, cube.dtype.itemsize, 0, TILE):
-                _put(dataset, block, np.asarray(cube.values[block]))
-            if cube.valid is not None:
-                dataset.write_mask(cube.valid)
-        _check_written(path, cube, cube.valid)
+    own = _own(cube)
+    with created(path, **_profile(cube)) as dataset:
+        restore(dataset, cube)
+        for block in blocks(cube.shape, cube.dtype.itemsize, 0, TILE):
+            _put(dataset, block, np.asarray(cube.values[block]))
+        store(own, dataset)
+    if own.kind == BANDS:
+        _compacted(path, tiff.Change(masks=partial(plane, own.valid)))
+    _check_written(path, cube, own)
     return [path]
 
 
 def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
-    """Copy the file and replace the changed entries; pixels they belong to become valid."""
-    import rasterio
+    """Copy the file and replace the changed entries; pixels they belong to become valid.
 
-    with gdal(GDAL_PAM_ENABLED="NO"):
-        with rasterio.open(source) as dataset:
-            lossy = str(dataset.tags(ns="IMAGE_STRUCTURE").get("COMPRESSION", "")).upper() in LOSSY
-        if lossy:  # writing a few entries would change their neighbours
-            return write(cube, path)
-        made = _copy(source, path)
-        with rasterio.open(path, "r+", IGNORE_COG_LAYOUT_BREAK="YES") as dataset:
-            valid = _replace(dataset, cube)
-            if valid is not None:
-                dataset.write_mask(valid)
-            if dataset.overviews(1):
-                dataset.build_overviews(dataset.overviews(1))
-        _check_written(path, cube, valid)
-    return made
+    What files beside the source say of it is said in the copy, too, or goes with it.
+    """
+    if not _updatable(source):  # writing a few entries would fail, or change their neighbours
+        return write(replace(cube, valid=_valid_after(source, cube)), path)
+    shutil.copyfile(source, path)
+    with described(source) as before, opened(path, "r+", IGNORE_COG_LAYOUT_BREAK="YES") as dataset:
+        own = validity(source, before)
+        bands, pixels = _replace(dataset, cube)
+        carry(before, dataset)  # and here go tags of our own
+        own = own.after(source, cube, pixels)
+        store(own, dataset)
+        if dataset.overviews(1):
+            dataset.build_overviews(dataset.overviews(1))
+    stale = frozenset(np.flatnonzero(bands).tolist())
+    masks = partial(plane, own.valid) if own.kind == BANDS else None
+    _compacted(path, tiff.Change(stale, masks))
+    made = [*write_mask_file(own, path, cube.bands), *beside.carried(source, path, stale)]
+    _check_written(path, cube, own)
+    return [path, *made]
 
 
 def cloud_optimised(path: Path) -> None:
@@ -89,8 +109,8 @@ def cloud_optimised(path: Path) -> None:
     before = path.with_name(path.name + ".before")
     path.replace(before)
     options = {"compress": "deflate", "predictor": "yes", "bigtiff": "if_safer"}
-    with gdal(GDAL_PAM_ENABLED="NO"):
-        rasterio.shutil.copy(before, path, driver="COG", **options)
+    with opened(before) as dataset:
+        rasterio.shutil.copy(dataset, path.absolute(), driver="COG", **options)
     before.unlink()
 
 
@@ -98,17 +118,23 @@ def cloud_optimised(path: Path) -> None:
 
 
 def _read(path: Path) -> Cube:
-    import rasterio
-
-    with rasterio.open(path, driver="GTiff") as dataset:
+    with described(path) as dataset:
         shape = (dataset.count, dataset.height, dataset.width)
         affine = dataset.transform
+        dtype, own, fields = _dtype(dataset, path), validity(path, dataset), told(dataset)
+        if own.kind in (TOGETHER, SINGLE):  # no one value says what is missing
+            fields["nodata"] = None
+        if own.alpha is not None:  # no measurement
+            good = np.ones(shape[0], bool) if fields["good"] is None else fields["good"]
+            fields["good"] = good & (np.arange(shape[0]) != own.alpha)
+        if own.text:
+            fields["attrs"]["geotiff"]["mask"] = own.text
         return Cube(
-            values=Lazy(shape, _dtype(dataset, path), lambda *block: _window(path, block)),
+            values=Lazy(shape, dtype, lambda *block: _window(path, block)),
             crs=dataset.crs.to_wkt() if dataset.crs else None,
             transform=None if affine.is_identity else tuple(affine)[:6],
-            valid=dataset.read_masks(1) != 0 if _has_mask(dataset) else None,
-            **told(dataset),
+            valid=own.valid,
+            **fields,
         )
 
 
@@ -125,28 +151,8 @@ def _dtype(dataset: Any, path: Path) -> np.dtype[Any]:
 
 
 def _window(path: Path, block: Block) -> Array:
-    import rasterio
-
-    with parsing(path, "a complete GeoTIFF"), gdal(), rasterio.open(path) as dataset:
-        return _read_block(dataset, block)
-
-
-def _read_block(dataset: Any, block: Block) -> Array:
-    bands, rows, cols = block
-    lengths = [part.stop - part.start for part in block]
-    if 0 in lengths:  # GDAL has no empty windows
-        return np.empty(lengths, dataset.dtypes[0])
-    window = ((rows.start, rows.stop), (cols.start, cols.stop))
-    values: Array = dataset.read(list(range(bands.start + 1, bands.stop + 1)), window=window)
-    return values
-
-
-def _has_mask(dataset: Any) -> bool:
-    """A validity layer of its own, not one that GDAL derives from nodata or an alpha band."""
-    from rasterio.enums import MaskFlags
-
-    flags = dataset.mask_flag_enums[0]
-    return MaskFlags.per_dataset in flags and MaskFlags.alpha not in flags
+    with parsing(path, "a complete GeoTIFF"), opened(path) as dataset:
+        return window(dataset, block)
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -158,7 +164,6 @@ def _profile(cube: Cube) -> dict[str, Any]:
 
     bands, rows, cols = cube.shape
     profile: dict[str, Any] = {
-        "driver": "GTiff",
         "count": bands,
         "height": rows,
         "width": cols,
@@ -183,6 +188,13 @@ def _profile(cube: Cube) -> dict[str, Any]:
     return profile
 
 
+def _own(cube: Cube) -> Validity:
+    """The validity layer of a file that is written from scratch."""
+    if cube.valid is None:
+        return Validity()
+    return Validity(INSIDE if len(cube.valid.shape) == 2 else BANDS, cube.valid)
+
+
 def _tile(length: int) -> int:
     """Tiles are multiples of 16; a small image is one tile."""
     return min(TILE, -(-length // 16) * 16)
@@ -195,31 +207,56 @@ def _put(dataset: Any, block: Block, values: Array) -> None:
     dataset.write(values, list(range(bands.start + 1, bands.stop + 1)), window=window)
 
 
-def _copy(source: Path, path: Path) -> list[Path]:
-    """The file with its external mask and metadata; external overviews would be out of date."""
-    made = []
-    for suffix in ("", ".aux.xml", ".msk"):
-        companion = source.with_name(source.name + suffix)
-        if companion.is_file():
-            made.append(path.with_name(path.name + suffix))
-            shutil.copyfile(companion, made[-1])
-    return made
+def _updatable(source: Path) -> bool:
+    """Whether GDAL can replace single entries of a file and leave all others as they are."""
+    found = structure(source)
+    tiles = [found.first(tag, 16) % 16 for tag in (tiff.TILE_WIDTH, tiff.TILE_HEIGHT)]
+    with opened(source) as dataset:
+        bits = {8 * np.dtype(name).itemsize for name in dataset.dtypes}
+    return (
+        found.first(tiff.COMPRESSION, 1) in LOSSLESS
+        and found.first(tiff.PHOTOMETRIC, 1) in PLAIN
+        and set(found.pages[0].numbers(tiff.BITS, 1, found.order)) <= bits
+        and not any(tiles)
+        and all(tiff.movable(page) for page in found.pages)
+    )
 
 
-def _replace(dataset: Any, cube: Cube) -> Bools | None:
-    """Write what changed; the validity layer that is now right, or None if there is none."""
-    masked = _has_mask(dataset)
-    touched = np.zeros(cube.shape[1:], bool)
+def _valid_after(source: Path, cube: Cube) -> Values | None:
+    """The validity layer of a copy that is written from scratch."""
+    pixels = np.zeros(cube.shape[1:], bool)
+    with described(source) as before, opened(source) as dataset:
+        own = validity(source, before)
+        for block in blocks(cube.shape, cube.dtype.itemsize, 0, TILE):
+            changed = differs(window(dataset, block), np.asarray(cube.values[block]))
+            pixels[block[1], block[2]] |= changed.any(axis=0)
+    return own.after(source, cube, pixels).valid if own.stored else cube.valid
+
+
+def _compacted(path: Path, change: tiff.Change) -> None:
+    """Lay the pages of a file out again, unless none of its bytes is idle or out of date."""
+    found = structure(path)
+    said = any("STATISTICS_" in text for text in found.metadata())
+    if found.first(tiff.COMPRESSION, 1) == 1 and change.masks is None and not said:
+        return
+    before = path.with_name(path.name + ".before")
+    path.replace(before)
+    tiff.compact(before, path, change)
+    before.unlink()
+
+
+def _replace(dataset: Any, cube: Cube) -> tuple[Bools, Bools]:
+    """Write what changed; (bands,) and (rows, cols) True where something did."""
+    touched, pixels = np.zeros(cube.bands, bool), np.zeros(cube.shape[1:], bool)
     axis = 0 if dataset.interleaving.name == "band" else 1
     for block in blocks(cube.shape, cube.dtype.itemsize, axis, dataset.block_shapes[0][0]):
         new = np.asarray(cube.values[block])
-        changed = differs(_read_block(dataset, block), new)
-        touched[block[1], block[2]] |= changed.any(axis=0)
+        changed = differs(window(dataset, block), new)
+        touched[block[0]] |= changed.any(axis=(1, 2))
+        pixels[block[1], block[2]] |= changed.any(axis=0)
         for band in np.flatnonzero(changed.any(axis=(1, 2))):
             _put(dataset, *_bounding(block, int(band), changed[band], new))
-    if not masked:
-        return None
-    return touched | (np.True_ if cube.valid is None else cube.valid)
+    return touched, pixels
 
 
 def _bounding(block: Block, band: int, changed: Bools, new: Array) -> tuple[Block, Array]:
@@ -236,17 +273,32 @@ def _bounding(block: Block, band: int, changed: Bools, new: Array) -> tuple[Bloc
     return place, new[band : band + 1, top:bottom, left:right]
 
 
-def _check_written(path: Path, cube: Cube, valid: Bools | None) -> None:
+def _check_written(path: Path, cube: Cube, own: Validity) -> None:
     """Read the file back: GDAL does not report what fails while a file is closed."""
-    import rasterio
     from rasterio.errors import RasterioError
 
     try:
-        with rasterio.open(path) as dataset:
+        with described(path) as described_, opened(path) as dataset:
             for block in blocks(cube.shape, cube.dtype.itemsize, 0, TILE):
-                if differs(_read_block(dataset, block), np.asarray(cube.values[block])).any():
-                    raise OSError(errno.ENOSPC, "values were lost while the file was closed")
-            if valid is not None and ((dataset.read_masks(1) != 0) != valid).any():
-                raise OSError(errno.ENOSPC, "the mask was lost while the file was closed")
-    except RasterioError as error:
-        raise OSError(errno.ENOSPC, "the file was not completed") from error
+                lost = differs(window(dataset, block), np.asarray(cube.values[block]))
+                if own.alpha is not None:
+                    lost &= np.arange(cube.bands)[block[0], None, None] != own.alpha
+                if lost.any():
+                    raise _not_stored(path, "values")
+            if own.stored and not same(validity(path, described_).valid, own.valid):
+                raise _not_stored(path, "masks")
+    except (RasterioError, CubeFormatError) as error:
+        raise _not_stored(path, "pages") from error
+
+
+def _not_stored(path: Path, what: str) -> Exception:
+    """What went wrong: a disk without space, or a library that cannot."""
+    lost = f"{what} were lost while the file was closed"
+    if shutil.disk_usage(path.parent).free < path.stat().st_size + SPARE:
+        return OSError(errno.ENOSPC, lost)
+    if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
+        return OSError(errno.EFBIG, lost)
+    return OutputError(
+        f"cannot write {path.name}: GDAL did not store the {what} that it was given; write .zarr "
+        "or .img instead"
+    )

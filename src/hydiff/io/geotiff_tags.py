@@ -47,9 +47,62 @@ def told(dataset: Any) -> dict[str, Any]:
                 "offsets": list(dataset.offsets),
                 "units": list(dataset.units),
                 "colorinterp": [c.name for c in dataset.colorinterp],
+                **_points(dataset),
             },
         },
     }
+
+
+def _points(dataset: Any) -> dict[str, Any]:
+    """Ground control points as plain numbers; RPCs stand among the tags."""
+    points, crs = dataset.gcps
+    if not points:
+        return {}
+    listed = [[p.row, p.col, p.x, p.y, p.z, p.id, p.info] for p in points]
+    return {"gcps": listed, "gcps_crs": crs.to_wkt() if crs else None}
+
+
+def _restore_points(dataset: Any, box: Mapping[str, Any]) -> None:
+    from rasterio.control import GroundControlPoint
+    from rasterio.crs import CRS
+
+    if box.get("gcps") and dataset.transform.is_identity:
+        crs = CRS.from_wkt(box["gcps_crs"]) if box.get("gcps_crs") else CRS()
+        dataset.gcps = [GroundControlPoint(*point) for point in box["gcps"]], crs
+
+
+def carry(source: Any, dataset: Any) -> None:
+    """Say in a copy of an image what only files beside the source say of it.
+
+    source: the image as its neighbours describe it; dataset: a copy of it alone, open for writing.
+    """
+    single = len(set(map(repr, source.nodatavals))) == 1
+    if single and source.nodata is not None and dataset.nodata is None:
+        dataset.nodata = source.nodata
+    if source.crs and source.crs != dataset.crs:
+        dataset.crs = source.crs
+    if source.transform != dataset.transform:
+        dataset.transform = source.transform
+    if source.gcps[0] and not dataset.gcps[0]:
+        _restore_points(dataset, _points(source))
+    if source.rpcs and not dataset.rpcs:
+        dataset.rpcs = source.rpcs
+    for name in ("scales", "offsets", "units"):
+        if getattr(source, name) != getattr(dataset, name):
+            _restore_list(dataset, name, list(getattr(source, name)))
+    for band, (name, own) in enumerate(
+        zip(source.descriptions, dataset.descriptions, strict=True), start=1
+    ):
+        if name and name != own:
+            dataset.set_band_description(band, name)
+    for band in (0, *source.indexes):
+        for ns in _namespaces(source, band):
+            own, said = dataset.tags(band, ns=ns), source.tags(band, ns=ns)
+            _tag(dataset, band, ns, {k: v for k, v in said.items() if k not in own and _fresh(k)})
+
+
+def _fresh(key: str) -> bool:
+    return not key.startswith("STATISTICS_")
 
 
 def _namespaces(dataset: Any, band: int = 0) -> list[str]:
@@ -131,6 +184,7 @@ def restore(dataset: Any, cube: Cube) -> None:
         listed = _floats(cube.attrs.get(key, []), cube.bands)
         if listed is not None:
             _restore_list(dataset, name, listed.tolist())
+    _restore_points(dataset, box)
     own = box.get("band_tags", [])
     for i in range(cube.bands):
         for ns, tags in (own[i] if len(own) == cube.bands else {}).items():

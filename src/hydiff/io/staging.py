@@ -11,8 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hydiff.errors import OutputError
+from hydiff.io.beside import described_by
 from hydiff.io.envi import DATA_SUFFIXES
 from hydiff.io.parsing import first_line
+from hydiff.io.tiff import is_tiff
 
 REASONS = {
     errno.EACCES: "permission denied; choose a folder you may write to",
@@ -173,6 +175,7 @@ def _move_into_place(folder: Path, target: Path, overwrite: bool, beside: tuple[
     for path in made:
         _to_disk(path)
     kept = {place.with_name(place.name + suffix) for place in new.values() for suffix in COMPANIONS}
+    kept |= {path for place in new.values() if is_tiff(place) for path in described_by(place)}
     others = sorted({*new.values(), *beside, *kept} - {target})
     old = [place for place in (target, *others) if os.path.lexists(place)]
     if old == [target] and len(new) == 1 and not target.is_dir():

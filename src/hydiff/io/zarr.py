@@ -112,7 +112,9 @@ def write(cube: Cube, path: Path) -> list[Path]:
     for block in chunk_blocks(cube.shape, cube.dtype.itemsize, chunks):
         new = np.asarray(cube.values[block])
         if floats:
-            new = np.where(cube.observed_in(new, None, *block[1:]), new, np.nan).astype(new.dtype)
+            new = np.where(
+                cube.observed_in(new, None, block[1], block[2], block[0]), new, np.nan
+            ).astype(new.dtype)
         array[block] = new
     for name, (dims, data, told) in coordinates.items():
         made = group.create_array(

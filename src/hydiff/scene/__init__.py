@@ -29,7 +29,7 @@ from hydiff.auto.apply import NO_BARS
 from hydiff.auto.bars import promises, warning
 from hydiff.checkpoint import fingerprint
 from hydiff.cluster import Run, in_turn
-from hydiff.cube import Bools
+from hydiff.cube import Bools, Lazy
 from hydiff.errors import BadValue
 from hydiff.order import Order
 from hydiff.result import Step
@@ -110,7 +110,9 @@ def fill(
             "seconds": round(time.perf_counter() - began, 3),
         }
         bars = bool(markers) and all(m["bars"] for m in markers)
-        written = replace(cube, values=assemble.values(mosaic, filled, order.nodata))
+        valid = cube.validated(Lazy(cube.shape, np.dtype(bool), filled.get))
+        values = assemble.values(mosaic, filled, order.nodata)
+        written = replace(cube, values=values, valid=valid)
         record = provenance.dated(command, source, told)
         made = assemble.write(mosaic, written, filled, bars, record, output, overwrite)
         shutil.rmtree(work)

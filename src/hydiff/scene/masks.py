@@ -85,7 +85,7 @@ def scan(
     found, declared, content = False, False, Fingerprint(cube.good_bands)
     for bands, rows, cols in blocks(cube.shape, cube.dtype.itemsize, 1, chunks[1] if chunks else 1):
         values = np.asarray(opened().values[bands, rows, cols])
-        flags = cube.observed_in(values, nodata, rows, cols)
+        flags = cube.observed_in(values, nodata, rows, cols, bands)
         if nodata is not None:
             declared |= bool(equals(values, nodata).any())
         if given is not None:

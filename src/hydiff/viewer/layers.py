@@ -102,7 +102,8 @@ class Layer:
         """(rows, cols) of a band, or of a window of it."""
         rows, cols = (slice(None), slice(None)) if window is None else window.cut
         values = np.asarray(self.cube.values[band : band + 1, rows, cols])
-        seen = self.cube.observed_in(values, None, rows, cols)[0]
+        only = slice(band, band + 1)
+        seen = self.cube.observed_in(values, None, rows, cols, only)[0]
         if self.hidden is not None:
             seen &= ~self.hidden.plane(band)[rows, cols]
         return np.where(seen, values[0], np.nan)

@@ -1,0 +1,212 @@
+"""Which entries of a GeoTIFF are valid, besides its nodata value: as GDAL reads it, by our hands.
+
+Of a mask file, masks inside, NODATA_VALUES, nodata values of single bands and an alpha band, the
+first that is there counts, as with GDAL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hydiff.cube import Array, Bools, Cube, Lazy, Values, equals, representable
+from hydiff.errors import CubeFormatError
+from hydiff.io import beside
+from hydiff.io.blocks import Block, blocks, differs
+from hydiff.io.gdal import created, opened
+from hydiff.io.parsing import parsing
+
+FILE, INSIDE, BANDS, TOGETHER, SINGLE, ALPHA = range(6)
+
+
+class Validity(NamedTuple):
+    kind: int | None = None
+    valid: Values | None = None  # (rows, cols) of bool, or (bands, rows, cols), read when indexed
+    alpha: int | None = None  # the band, from 0
+    text: str = ""  # for a person
+
+    @property
+    def stored(self) -> bool:
+        """Whether it is kept apart from the values that are measured."""
+        return self.kind in (FILE, INSIDE, BANDS, ALPHA)
+
+    def after(self, source: Path, cube: Cube, pixels: Bools) -> Validity:
+        """What is valid once the entries of `cube` that differ from the source are there.
+
+        pixels: (rows, cols) True where some band differs.
+        """
+        if not self.stored:
+            return self
+        if self.valid is None or len(self.valid.shape) == 2:
+            old = True if cube.valid is None else np.asarray(cube.valid)
+            return self._replace(valid=pixels | old)
+
+        def read(*block: slice) -> Bools:
+            old = np.True_ if cube.valid is None else cube.valid[block]
+            return old | differs(_read(source, block, "read"), np.asarray(cube.values[block]))
+
+        return self._replace(valid=Lazy(cube.shape, np.dtype(bool), read))
+
+
+def validity(path: Path, dataset: Any) -> Validity:
+    """dataset: the image with what describes it."""
+    mask = beside.mask_of(path)
+    if mask is not None:
+        return Validity(FILE, _file(mask, dataset), text=f"in {mask.name}")
+    with opened(path) as alone:
+        inside = _inside(path, alone)
+    if inside.kind is not None:
+        return inside
+    listed = _listed(dataset)
+    if listed is not None:
+        text = "where all bands hold their NODATA_VALUES"
+        return Validity(TOGETHER, _together(path, dataset, listed), text=text)
+    if len(set(map(repr, dataset.nodatavals))) > 1:
+        text = "by nodata values of single bands"
+        valid = _lazy(dataset, partial(_single, path, dataset.nodatavals))
+        return Validity(SINGLE, valid, text=text)
+    return Validity() if dataset.nodata is not None else _alpha(path, dataset)
+
+
+def _inside(path: Path, dataset: Any) -> Validity:
+    """Masks that are pages of the file."""
+    from rasterio.enums import MaskFlags
+
+    flags = dataset.mask_flag_enums[0]
+    if flags == [MaskFlags.per_dataset]:
+        return Validity(INSIDE, dataset.read_masks(1) != 0, text="inside, for all bands")
+    if flags:
+        return Validity()
+    valid = _lazy(dataset, partial(_flags, path, "read_masks"))
+    return Validity(BANDS, valid, text="inside, one for each band")
+
+
+def _file(mask: Path, dataset: Any) -> Values:
+    """A mask file holds one band for all, or one for each."""
+    with parsing(mask, "a GeoTIFF"), opened(mask) as own:
+        if own.shape != dataset.shape or own.count not in (1, dataset.count):
+            raise CubeFormatError(
+                f"{mask}: a mask (bands, rows, cols) = {(own.count, *own.shape)} beside an image "
+                f"{(dataset.count, *dataset.shape)}; remove it, or write the mask again"
+            )
+        if own.count == 1:
+            valid: Bools = own.read(1) != 0
+            return valid
+    return _lazy(dataset, partial(_flags, mask, "read"))
+
+
+def _listed(dataset: Any) -> Array | None:
+    """(bands,) NODATA_VALUES, if there is one for each band."""
+    texts = dataset.tags().get("NODATA_VALUES", "").split()
+    try:
+        return np.array([float(text) for text in texts]) if len(texts) == dataset.count else None
+    except ValueError:
+        return None
+
+
+def _together(path: Path, dataset: Any, listed: Array) -> Bools:
+    valid = np.zeros(dataset.shape, bool)
+    with opened(path) as alone:
+        for block in blocks((dataset.count, *dataset.shape), np.dtype(dataset.dtypes[0]).itemsize):
+            values = window(alone, block, "read")
+            own = listed[block[0], None, None]
+            valid[block[1:]] |= (values != own).any(axis=0)
+    return valid
+
+
+def _single(path: Path, nodata: Sequence[float | None], *block: slice) -> Bools:
+    """A block of what is valid by nodata values (bands,)."""
+    found = _read(path, block, "read")
+    valid = np.ones(found.shape, bool)
+    for flags, values, own in zip(valid, found, nodata[block[0]], strict=True):
+        if own is not None and representable(own, values.dtype):
+            flags &= ~equals(values, own)
+    return valid
+
+
+def _alpha(path: Path, dataset: Any) -> Validity:
+    names = [c.name for c in dataset.colorinterp]
+    if "alpha" not in names or len(names) == 1 or dataset.dtypes[0] not in ("uint8", "uint16"):
+        return Validity()
+    band = names.index("alpha")
+    with opened(path) as alone:
+        valid = alone.read(band + 1) != 0
+    return Validity(ALPHA, valid, band, f"by the alpha band {band + 1}")
+
+
+def _lazy(dataset: Any, read: Any) -> Lazy:
+    return Lazy((dataset.count, *dataset.shape), np.dtype(bool), read)
+
+
+def _flags(path: Path, what: str, *block: slice) -> Bools:
+    flags: Bools = _read(path, block, what) != 0
+    return flags
+
+
+def _read(path: Path, block: tuple[slice, ...], what: str) -> Array:
+    with parsing(path, "a complete GeoTIFF"), opened(path) as dataset:
+        return window(dataset, block, what)
+
+
+def window(dataset: Any, block: Block | tuple[slice, ...], what: str = "read") -> Array:
+    """(bands, rows, cols): values ("read") or masks ("read_masks") of a block."""
+    bands, rows, cols = block
+    lengths = [part.stop - part.start for part in block]
+    if 0 in lengths:  # GDAL has no empty windows
+        return np.empty(lengths, dataset.dtypes[0])
+    window = ((rows.start, rows.stop), (cols.start, cols.stop))
+    values: Array = getattr(dataset, what)(
+        list(range(bands.start + 1, bands.stop + 1)), window=window
+    )
+    return values
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def plane(valid: Values | None, band: int) -> Bools:
+    """(rows, cols) of one band."""
+    assert valid is not None
+    found: Bools = np.asarray(valid[band : band + 1, :, :])[0]
+    return found
+
+
+def store(own: Validity, dataset: Any) -> None:
+    """Say in an image that is open for writing which of its pixels are valid."""
+    if own.kind == INSIDE:
+        dataset.write_mask(np.asarray(own.valid))
+    elif own.kind == ALPHA and own.alpha is not None:
+        values = dataset.read(own.alpha + 1)
+        opaque = values.max() or (np.iinfo(values.dtype).max if values.dtype.kind in "iu" else 1)
+        values[np.asarray(own.valid) & (values == 0)] = opaque
+        dataset.write(values, own.alpha + 1)
+
+
+def write_mask_file(own: Validity, image: Path, bands: int) -> list[Path]:
+    """The mask beside an image, as GDAL writes it; the file, if there is to be one."""
+    if own.kind != FILE or own.valid is None:
+        return []
+    path = image.with_name(image.name + beside.MASK)
+    rows, cols = own.valid.shape[-2:]
+    count = own.valid.shape[0] if len(own.valid.shape) == 3 else 1
+    profile = {"count": count, "height": rows, "width": cols, "dtype": "uint8"}
+    shared = 2 if count == 1 else 0  # GDAL's flag of a mask for all bands
+    with created(path, compress="deflate", photometric="minisblack", **profile) as dataset:
+        dataset.update_tags(**{f"INTERNAL_MASK_FLAGS_{i}": shared for i in range(1, bands + 1)})
+        for band in range(count):
+            valid = np.asarray(own.valid) if count == 1 else plane(own.valid, band)
+            dataset.write(np.where(valid, np.uint8(255), np.uint8(0)), band + 1)
+    return [path]
+
+
+def same(one: Values | None, other: Values | None) -> bool:
+    """Whether two validity layers say the same, a band at a time."""
+    if one is None or other is None or one.shape != other.shape:
+        return False
+    if len(one.shape) == 2:
+        return bool(np.array_equal(np.asarray(one), np.asarray(other)))
+    return all(np.array_equal(plane(one, b), plane(other, b)) for b in range(one.shape[0]))

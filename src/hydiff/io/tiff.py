@@ -1,0 +1,325 @@
+"""The structure of a TIFF file, read without GDAL: its pages and their tags, and a compact copy.
+
+GDAL follows what some tags say to other files, and leaves the old bytes of what it replaces in the
+file; so tags are looked at before GDAL opens a file, and pages are laid out again after it.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+
+from hydiff.cube import Bools
+from hydiff.errors import CubeFormatError
+
+MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+# type -> struct code; rationals are two integers
+CODES = {1: "B", 2: "B", 3: "H", 4: "I", 5: "II", 6: "b", 7: "B", 8: "h", 9: "i", 10: "ii"}
+CODES |= {11: "f", 12: "d", 13: "I", 16: "Q", 17: "q", 18: "Q"}
+SUBFILE, WIDTH, HEIGHT, BITS, COMPRESSION, PHOTOMETRIC = 254, 256, 257, 258, 259, 262
+SAMPLES, ROWS_PER_STRIP, PLANAR, TILE_WIDTH, TILE_HEIGHT = 277, 278, 284, 322, 323
+SAMPLE_FORMAT, GDAL_METADATA = 339, 42112
+OFFSETS = {273: 279, 324: 325}  # strips and tiles: the tag of their offsets -> that of their sizes
+SUB_PAGES = (330, 34665, 34853, 40965)  # tags that hold offsets of further pages
+UNMOVABLE = (512, 513, 519, 520, 521)  # old JPEG: offsets that are not lists of strips
+MASK = 4  # of SUBFILE: the page is a mask
+MOST_PAGES = 65535
+MOST_TIMES = 4  # how often the bytes of a file may be said to belong to tags
+PIECE = 16 << 20  # bytes that are copied at once
+
+
+class Entry(NamedTuple):
+    type: int
+    number: int  # of values
+    data: bytes  # in the byte order of the file; b"" where it lies beyond the end of the file
+
+
+class Page(NamedTuple):
+    entries: list[tuple[int, Entry]]  # by tag, in the order of the file
+
+    def numbers(self, tag: int, default: int = 0, order: str = "<") -> list[int]:
+        """The integers of a tag, [default] without it."""
+        found = next((entry for own, entry in self.entries if own == tag), None)
+        return [default] if found is None else _numbers(found, order)
+
+
+class Tiff(NamedTuple):
+    order: str  # "<" or ">"
+    big: bool
+    pages: list[Page]
+
+    def first(self, tag: int, default: int = 0, page: int = 0) -> int:
+        """The first number of a tag of a page."""
+        return next(iter(self.pages[page].numbers(tag, default, self.order)), default)
+
+    def metadata(self) -> Iterator[str]:
+        """GDAL_METADATA of every page."""
+        for page in self.pages:
+            for tag, entry in page.entries:
+                if tag == GDAL_METADATA:
+                    yield _text(entry, self.order)
+
+
+def is_tiff(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(4) in MAGIC
+
+
+def parse(file: BinaryIO, size: int, path: Path) -> Tiff:
+    """Every page that the chain of a file of so many bytes reaches; the values stay on disk."""
+    head = file.read(16)
+    if head[:4] not in MAGIC:
+        raise CubeFormatError(
+            f"{path}: expected a GeoTIFF, found another kind of file; fetch it again"
+        )
+    order, big = "<" if head[:2] == b"II" else ">", head[2:4] in (b"+\0", b"\0+")
+    at = _unpack(order + ("Q" if big else "I"), head[8 if big else 4 :])
+    pages: list[Page] = []
+    visited: set[int] = set()
+    read = 0
+    while at and at not in visited and len(pages) < MOST_PAGES:
+        visited.add(at)
+        page, at = _page(file, at, size, order, big)
+        pages.append(page)
+        read += sum(len(entry.data) for _, entry in page.entries)
+        if read > MOST_TIMES * size:
+            raise CubeFormatError(f"{path}: its tags claim more than it holds; fetch it again")
+    if not pages or not pages[0].entries:
+        raise CubeFormatError(
+            f"{path}: expected a GeoTIFF, found none of its pages readable; fetch it again"
+        )
+    return Tiff(order, big, pages)
+
+
+def _page(file: BinaryIO, at: int, size: int, order: str, big: bool) -> tuple[Page, int]:
+    """A page, and where the next one begins; 0 after the last, and where the file is cut."""
+    wide, head = ("Q", "HHQ") if big else ("I", "HHI")
+    length = 20 if big else 12
+    file.seek(at)
+    count = _unpack(order + ("Q" if big else "H"), file.read(8 if big else 2))
+    count = min(count, (size - at) // length + 1)
+    table = file.read(count * length)
+    following = _unpack(order + wide, file.read(struct.calcsize(wide)))
+    entries, left = [], MOST_TIMES * size
+    for i in range(len(table) // length):
+        row = table[i * length : (i + 1) * length]
+        tag, kind, number = struct.unpack_from(order + head, row)
+        inside = row[struct.calcsize("=" + head) :]
+        data = _data(file, kind, number, inside, min(size, left), order)
+        left -= len(data)
+        entries.append((tag, Entry(kind, number, data)))
+    return Page(entries), following
+
+
+def _data(file: BinaryIO, kind: int, count: int, inside: bytes, size: int, order: str) -> bytes:
+    if kind not in CODES:
+        return inside
+    length = count * struct.calcsize("=" + CODES[kind])
+    if length <= len(inside):
+        return inside[:length]
+    at = _unpack(order + ("Q" if len(inside) == 8 else "I"), inside)
+    if at + length > size:
+        return b""
+    file.seek(at)
+    return file.read(length)
+
+
+def _unpack(code: str, data: bytes) -> int:
+    """One integer; 0 where the file ends before it."""
+    length = struct.calcsize(code)
+    return int(struct.unpack(code, data[:length])[0]) if len(data) >= length else 0
+
+
+def _numbers(entry: Entry, order: str) -> list[int]:
+    code = CODES.get(entry.type, "")
+    if not entry.data or len(code) != 1 or code in "fd":
+        return []
+    return list(np.frombuffer(entry.data, order + np.dtype(code).str[1:]).tolist())
+
+
+def _text(entry: Entry, order: str) -> str:
+    """Text in any type of integers, as libtiff takes it."""
+    codes = _numbers(entry, order)
+    return bytes(code & 255 for code in codes).decode("utf-8", "replace")
+
+
+# --- a compact copy -------------------------------------------------------------------------------
+
+
+class Change(NamedTuple):
+    """What a compact copy has otherwise than its source."""
+
+    stale: frozenset[int] = frozenset()  # bands, from 0, whose statistics no longer hold
+    masks: Callable[[int], Bools] | None = None  # band -> (rows, cols): masks of single bands
+
+
+def compact(source: Path, target: Path, change: Change) -> None:
+    """A copy without the bytes that no page refers to; every tag and every stored block stays."""
+    with source.open("rb") as file:
+        tiff = parse(file, source.stat().st_size, source)
+        if not all(movable(page) for page in tiff.pages):
+            shutil.copyfile(source, target)
+            return
+        with target.open("wb") as out:
+            _Copy(file, source.stat().st_size, tiff, out, change).run()
+
+
+def movable(page: Page) -> bool:
+    """Whether all its offsets are known, with the sizes of what lies there."""
+    tags = {tag for tag, _ in page.entries}
+    return not tags & set(UNMOVABLE) and all(tags >= {s} for o, s in OFFSETS.items() if o in tags)
+
+
+class _Copy:
+    """One pass over the pages of a file: blocks first, then the tags that point to them."""
+
+    def __init__(
+        self, file: BinaryIO, size: int, tiff: Tiff, out: BinaryIO, change: Change
+    ) -> None:
+        self.file, self.size, self.tiff, self.out, self.change = file, size, tiff, out, change
+        self.moved: dict[tuple[int, int], int] = {}  # (offset, bytes) of a block -> its new offset
+
+    def run(self) -> None:
+        order, big = self.tiff.order, self.tiff.big
+        mark = b"II" if order == "<" else b"MM"
+        self.out.write(mark + struct.pack(order + "H", 43 if big else 42))
+        if big:
+            self.out.write(struct.pack(order + "HH", 8, 0))
+        link = self.out.tell()
+        self.out.write(bytes(8 if big else 4))
+        for number, page in enumerate(self._pages()):
+            link = self._page(page, link, number == 0)
+
+    def _pages(self) -> Iterator[Page | None]:
+        """The pages to write; None for masks of single bands that are made here."""
+        subfile = [self.tiff.first(SUBFILE, page=i) for i in range(len(self.tiff.pages))]
+        for page, kind in zip(self.tiff.pages, subfile, strict=True):
+            if self.change.masks is None or not kind & MASK:
+                yield page
+        if self.change.masks is not None:
+            yield None
+
+    def _page(self, page: Page | None, link: int, first: bool) -> int:
+        entries = self._mask_entries() if page is None else self._moved(page.entries)
+        if first and self.change.stale:
+            entries = [(tag, self._fresh(tag, entry)) for tag, entry in entries]
+        at = self._align()
+        following = self._write_entries(entries)
+        self._patch(link, at)
+        return following
+
+    def _moved(self, entries: list[tuple[int, Entry]]) -> list[tuple[int, Entry]]:
+        """The entries of a page after its blocks, and the pages below it, have been copied."""
+        by_tag = dict(entries)
+        made = []
+        for tag, entry in entries:
+            if tag in OFFSETS and OFFSETS[tag] in by_tag:
+                sizes = _numbers(by_tag[OFFSETS[tag]], self.tiff.order)
+                places = zip(_numbers(entry, self.tiff.order), sizes, strict=False)
+                entry = self._integers([self._block(at, size) for at, size in places])
+            elif tag in SUB_PAGES:
+                below = _numbers(entry, self.tiff.order)
+                entry = self._integers([self._below(at) for at in below], entry.type)
+            made.append((tag, entry))
+        return made
+
+    def _block(self, at: int, size: int) -> int:
+        """Copy a strip or tile; one that is stored once for several places stays so."""
+        if at == 0 or size == 0:  # sparse
+            return at if size else 0
+        if (at, size) not in self.moved:
+            self.moved[at, size] = self.out.tell()
+            self._raw(at, min(size, max(0, self.size - at)))
+        return self.moved[at, size]
+
+    def _raw(self, at: int, size: int) -> None:
+        self.file.seek(at)
+        for start in range(0, size, PIECE):
+            self.out.write(self.file.read(min(PIECE, size - start)))
+
+    def _below(self, at: int) -> int:
+        page, _ = _page(self.file, at, self.size, self.tiff.order, self.tiff.big)
+        entries = self._moved([entry for entry in page.entries if entry[0] not in SUB_PAGES])
+        start = self._align()
+        self._write_entries(entries)
+        return start
+
+    def _write_entries(self, entries: list[tuple[int, Entry]]) -> int:
+        """Write a page at the end; where the offset of the next one belongs, now 0."""
+        order, big = self.tiff.order, self.tiff.big
+        wide, inside, length = ("Q", 8, 20) if big else ("I", 4, 12)
+        head = struct.pack(order + ("Q" if big else "H"), len(entries))
+        beyond = self.out.tell() + len(head) + length * len(entries) + inside
+        rows, tail = b"", b""
+        for tag, entry in sorted(entries, key=lambda item: item[0]):
+            rows += struct.pack(order + "HH" + wide, tag, entry.type, entry.number)
+            if len(entry.data) <= inside:
+                rows += entry.data.ljust(inside, b"\0")
+            else:
+                tail += bytes(-(beyond + len(tail)) % 8)
+                rows += struct.pack(order + wide, beyond + len(tail))
+                tail += entry.data
+        self.out.write(head + rows)
+        link = self.out.tell()
+        self.out.write(bytes(inside) + tail)
+        return link
+
+    def _align(self) -> int:
+        self.out.write(bytes(-self.out.tell() % 8))
+        return self.out.tell()
+
+    def _patch(self, link: int, at: int) -> None:
+        self.out.seek(link)
+        self.out.write(struct.pack(self.tiff.order + ("Q" if self.tiff.big else "I"), at))
+        self.out.seek(0, 2)
+
+    def _integers(self, numbers: list[int], kind: int = 0) -> Entry:
+        kind = kind or (16 if self.tiff.big else 4)
+        code = np.dtype(self.tiff.order + np.dtype(CODES[kind]).str[1:])
+        return Entry(kind, len(numbers), np.array(numbers, code).tobytes())
+
+    def _fresh(self, tag: int, entry: Entry) -> Entry:
+        if tag != GDAL_METADATA:
+            return entry
+        text = without_statistics(_text(entry, self.tiff.order).rstrip("\0"), self.change.stale)
+        data = text.encode() + b"\0"
+        return Entry(2, len(data), data)
+
+    def _mask_entries(self) -> list[tuple[int, Entry]]:
+        """A page with one deflated strip of bits for each band: a mask for each, as GDAL reads."""
+        assert self.change.masks is not None
+        bands, rows, cols = (self.tiff.first(tag, 1) for tag in (SAMPLES, HEIGHT, WIDTH))
+        places, sizes = [], []
+        for band in range(bands):
+            strip = zlib.compress(np.packbits(self.change.masks(band), axis=1).tobytes())
+            places.append(self.out.tell())
+            sizes.append(len(strip))
+            self.out.write(strip)
+        short = {SUBFILE: MASK, WIDTH: cols, HEIGHT: rows, COMPRESSION: 8, PHOTOMETRIC: 4}
+        short |= {SAMPLES: bands, ROWS_PER_STRIP: rows, PLANAR: 2}
+        entries = [(tag, self._integers([n], 4 if n > 65535 else 3)) for tag, n in short.items()]
+        lists = {BITS: ([1] * bands, 3), 273: (places, 0), 279: (sizes, 0)}
+        return entries + [(tag, self._integers(*listed)) for tag, listed in lists.items()]
+
+
+ITEM = re.compile(r"\s*<Item\b([^>]*)>[^<]*</Item>")
+
+
+def without_statistics(text: str, stale: frozenset[int]) -> str:
+    """GDAL's metadata without the STATISTICS_… items of some bands; the rest byte for byte."""
+
+    def kept(found: re.Match[str]) -> str:
+        name = re.search(r"""\bname\s*=\s*["']STATISTICS_""", found[1])
+        sample = re.search(r"""\bsample\s*=\s*["'](\d+)""", found[1])
+        return "" if name and sample and int(sample[1]) in stale else found[0]
+
+    return ITEM.sub(kept, text)
