@@ -41,8 +41,9 @@ def convert(
     if glt is not None and table is None:
         raise BadValue(f"{glt} holds no lookup table (GLT); name the product it came with")
     given = cube.path or source
+    base = io.values_path(cube, path).name
     also = {
-        f"{path.name}.{name}.tif": _like(cube, values)
+        f"{base}.{name}.tif": _like(cube, values)
         for name, values in provenance.companions(given, cube.shape).items()
     }
     if ortho:
@@ -51,7 +52,7 @@ def convert(
     also = {name: named(layer) for name, layer in also.items()}
     if (target := io.format_for(cube, path)) != cube.format:
         cube = named(cube, plain=target == "envi")
-    with io.staged(path, overwrite=overwrite) as folder:
+    with io.staged(path, overwrite=overwrite, source=given) as folder:
         made = io.write_into(cube, folder / path.name)
         if cog:
             io.cloud_optimised(made[0])

@@ -20,6 +20,7 @@ from hydiff.errors import BadValue, CubeFormatError
 from hydiff.io import typed
 from hydiff.methods import choose
 from hydiff.metrics import NORMAL_QUANTILES
+from hydiff.io.regular import is_there
 
 LARGEST = 1e6  # number that makes sense in a recipe
 Number = Annotated[float, typed.Between(-LARGEST, LARGEST)]
@@ -115,6 +116,8 @@ class Recipe(Part):
 
 def read_recipe(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
     """A recipe from a mapping, a JSON file, or the record (OUT.fill.json) of an earlier fill."""
+    if isinstance(source, str | Path):
+        is_there(Path(source))
     where = source if isinstance(source, str | Path) else "the recipe"
     try:
         if isinstance(source, str | Path):
