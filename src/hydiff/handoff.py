@@ -14,6 +14,7 @@ import numpy as np
 from hydiff import io, provenance
 from hydiff.cube import Array, Cube
 from hydiff.errors import BadValue
+from hydiff.io.headers import SCALING, number, scaling
 from hydiff.ortho import ortho as on_map
 
 
@@ -43,7 +44,7 @@ def convert(
     given = cube.path or source
     base = io.values_path(cube, path).name
     also = {
-        f"{base}.{name}.tif": _like(cube, values)
+        f"{base}.{name}.tif": _like(cube, values, scaled=name == "sigma")
         for name, values in provenance.companions(given, cube.shape).items()
     }
     if ortho:
@@ -73,8 +74,12 @@ def named(cube: Cube, plain: bool = False) -> Cube:
     return replace(cube, band_names=tuple(f"band {i}{t}" for i, t in enumerate(told, start=1)))
 
 
-def _like(cube: Cube, values: Array) -> Cube:
-    """Values on the grid of a cube, with its bands and its place; not its meaning."""
+def _like(cube: Cube, values: Array, scaled: bool) -> Cube:
+    """Values on the grid of a cube, with its bands and its place; not its meaning.
+
+    scaled: they are differences of its values, and have its gain; an offset cancels out.
+    """
+    scale = scaling(cube.attrs, cube.bands) if scaled else None
     return replace(
         cube,
         values=values,
@@ -82,7 +87,7 @@ def _like(cube: Cube, values: Array) -> Cube:
         valid=None,
         missing_rule=None,
         withheld_rule=None,
-        attrs={},
+        attrs={} if scale is None else {SCALING[0]: [number(gain) for gain in scale[0]]},
         path=None,
         format=None,
     )

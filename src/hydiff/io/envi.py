@@ -18,8 +18,11 @@ from hydiff.errors import CubeFormatError
 from hydiff.io.blocks import blocks, differs
 from hydiff.io.envi_header import (
     CODES,
+    COMMENTS,
     ORDER,
     Layout,
+    comments,
+    comments_in,
     compose,
     describe,
     layout_of,
@@ -46,7 +49,10 @@ def read(path: Path, var: str | None = None) -> Cube:
     _check_size(data, header_path, layout)
     with parsing(data, "ENVI values"):
         values = _values(data, layout, "r")
-    return replace(describe(header, header_path, values), path=data)
+    cube = describe(header, header_path, values)
+    if found := comments(header_path):
+        cube = replace(cube, attrs={**cube.attrs, "envi": {COMMENTS: found}})
+    return replace(cube, path=data)
 
 
 def described(header: Path) -> Cube:
@@ -72,7 +78,7 @@ def write(cube: Cube, path: Path) -> list[Path]:
     dtype = native(cube.dtype).newbyteorder(">" if big else "<")
     header = data.with_suffix(".hdr") if data.suffix in DATA_SUFFIXES else _appended(data)
     _dump(cube, data, dtype, interleave)
-    write_header(header, compose(cube, dtype, interleave))
+    write_header(header, compose(cube, dtype, interleave), comments_in(cube.attrs))
     return [data, header]
 
 

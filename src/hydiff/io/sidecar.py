@@ -16,6 +16,7 @@ import numpy as np
 
 from hydiff.cube import Cube, Values
 from hydiff.errors import CubeFormatError
+from hydiff.io.headers import NOTES
 from hydiff.io.parsing import parsing
 from hydiff.io.regular import is_there
 
@@ -31,7 +32,7 @@ FIELDS = (
     "band_names",
 )
 KEYS = ("axes", *FIELDS, "attrs")
-OURS = ("array", "sidecar", "xarray")  # entries of attrs that say how, not what
+OURS = ("array", "sidecar", "xarray", NOTES)  # entries of attrs that say how, not what
 
 
 def sidecar_of(path: Path) -> Path:

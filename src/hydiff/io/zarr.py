@@ -20,7 +20,7 @@ from hydiff.cube import WAVELENGTHS, Array, Cube, Lazy, band_order
 from hydiff.io import axes as ax
 from hydiff.io import variables
 from hydiff.io.blocks import chunk_blocks, differs
-from hydiff.io.headers import entries
+from hydiff.io.headers import SCALING, entries, number, scaling
 from hydiff.io.parsing import check_chunk, check_dtype, check_real, native, parsing
 from hydiff.io.regular import check_tree
 from hydiff.io.sidecar import plain
@@ -97,6 +97,8 @@ def write(cube: Cube, path: Path) -> list[Path]:
     group = zarr.create_group(path, zarr_format=3)
     coordinates = _coordinates(cube)
     attrs: dict[str, Any] = {**entries(cube.attrs), "coordinates": " ".join(coordinates)}
+    if (scale := scaling(cube.attrs, cube.bands)) is not None:
+        attrs |= zip(SCALING, ([number(x) for x in each] for each in scale), strict=True)
     if cube.crs is not None:
         attrs["grid_mapping"] = MAPPING
     if cube.nodata is not None and not floats:
