@@ -18,12 +18,11 @@ import numpy as np
 from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName
 from hydiff.io import conventions, emit, envi, masks, quality
-from hydiff.io.gdal import lines_held
 from hydiff.io.geotiff import cloud_optimised
 from hydiff.io.parsing import native, parsing
 from hydiff.io.regular import is_there
 from hydiff.io.sidecar import FIELDS, plain
-from hydiff.io.staging import staged
+from hydiff.io.staging import lines_held, staged
 
 __all__ = [
     "FORMATS",

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
 from xml.etree.ElementTree import Element
@@ -42,13 +43,9 @@ class Product(NamedTuple):
         return next((m for m in self.members if m.upper().endswith(ending.upper())), None)
 
     def raster(self, member: str) -> Path:
-        """Where GDAL finds a member.  It takes braces around the name of an archive, or ends the
-        name at `.zip`: the one for folders that are called so, the other for braces in the name."""
-        if not self.zipped:
-            return self.root / member
-        place = str(self.root.resolve())
-        braces = not {"{", "}"} & set(place)
-        return Path("/vsizip") / (f"{{{place}}}" if braces else place[1:]) / member
+        """Where GDAL finds a member."""
+        archive = Path("/vsizip") / f"{{{_linked(self.root.resolve())}}}" if self.zipped else None
+        return (archive or self.root) / member
 
     def nbytes(self) -> int:
         """Of all members, unpacked, as the archive or the folder declares them."""
@@ -73,6 +70,20 @@ class Product(NamedTuple):
         else:
             with (self.root / member).open("rb") as file:
                 yield file
+
+
+@cache
+def _linked(archive: Path) -> Path:
+    """An archive under a name that GDAL can take between braces: a link if it has some itself."""
+    if not {"{", "}"} & set(str(archive)):
+        return archive
+    _links.append(tempfile.TemporaryDirectory(prefix="hydiff-"))
+    link = Path(_links[-1].name) / "archive.zip"
+    link.symlink_to(archive)
+    return link
+
+
+_links: list[tempfile.TemporaryDirectory[str]] = []  # until the process ends
 
 
 def matches(path: Path) -> bool:

@@ -100,7 +100,9 @@ def comments_in(attrs: Mapping[str, Any]) -> list[str]:
     """The comment lines that a cube brings along; metadata of others may hold anything there."""
     box = attrs.get("envi")
     lines = box.get(COMMENTS) if isinstance(box, Mapping) else None
-    return [f";{_tidy('', str(x))[1:]}" for x in lines] if isinstance(lines, list) else []
+    lines = lines if isinstance(lines, list) else []
+    texts = ["".join(c if c.isprintable() else " " for c in str(line)) for line in lines]
+    return [f";{text.removeprefix(';')}" for text in texts]
 
 
 def layout_of(header: Header, path: Path) -> Layout:

@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,8 @@ REASONS = {
 # What GDAL keeps beside a raster and reads together with it: statistics, a mask, overviews.
 # Those of the file that is being replaced would be wrong for the new one.
 COMPANIONS = (".aux.xml", ".msk", ".ovr")
+STDERR = 2
+_holding = threading.Lock()
 READERS = {0o070: 0o040, 0o007: 0o004}  # the permissions of group and others, and to read
 
 
@@ -229,3 +232,23 @@ def _rename(moves: list[tuple[Path, Path]]) -> None:
             if not os.path.lexists(source):
                 place.replace(source)
         raise
+
+
+@contextmanager
+def lines_held() -> Iterator[None]:
+    """What libraries in C print on stderr inside the block appears after it; or not at all when it
+    ends with an error, which says the same in one line.  Of several threads, that of the first."""
+    if not _holding.acquire(blocking=False):
+        yield
+        return
+    with tempfile.TemporaryFile() as held:
+        before = os.dup(STDERR)
+        os.dup2(held.fileno(), STDERR)
+        try:
+            yield
+        finally:
+            os.dup2(before, STDERR)
+            os.close(before)
+            _holding.release()
+        held.seek(0)
+        os.write(STDERR, held.read())
