@@ -66,9 +66,9 @@ def damaged(tiny: np.ndarray, stripes: np.ndarray) -> Cube:
 
 
 def refused(done: tuple[int, str, str], *words: str) -> None:
-    code, _, told = done
-    lines = [line for line in told.splitlines() if line.startswith("hydiff: ")]
-    assert code == 2 and len(lines) == 1 and "Traceback" not in told, told
+    code, _, printed = done
+    lines = [line for line in printed.splitlines() if line.startswith("hydiff: ")]
+    assert code == 2 and len(lines) == 1 and "Traceback" not in printed, printed
     assert all(word in lines[0] for word in words), lines[0]
 
 
@@ -149,8 +149,8 @@ def test_control_characters_of_a_name_do_not_reach_the_terminal(run: Run, damage
         ("convert", out, "c\x1b[red].npy"),
         ("fill", name, "-o", ".", "--method", "linear", "--overwrite"),
     ):
-        code, told, said = run(*command)
-        assert (code, [c for c in told + said if not (c.isprintable() or c == "\n")]) == (0, [])
+        code, printed, said = run(*command)
+        assert (code, [c for c in printed + said if not (c.isprintable() or c == "\n")]) == (0, [])
 
 
 def test_a_file_is_a_file_before_it_is_a_pattern(run: Run, damaged: Cube) -> None:
@@ -296,11 +296,11 @@ def test_a_fill_that_was_done_is_not_done_again(
     """A kill behind the last rename leaves the finished output, and the folder of its tiles."""
     source, out = io.write(damaged, tmp_path / "in.tif")[0], tmp_path / "out.tif"
     job.fill_file(source, out, LINEAR, bounds)
-    before, told = contents(tmp_path), []
+    before, printed = contents(tmp_path), []
     (tmp_path / "out.tif.tiles").mkdir()
-    done = job.fill_file(source, out, LINEAR, bounds, resume=True, say=told.append)
+    done = job.fill_file(source, out, LINEAR, bounds, resume=True, say=printed.append)
     assert contents(tmp_path) == before and not (tmp_path / "out.tif.tiles").exists()
-    assert "nothing to do" in told[0] and done.made[0] == out
+    assert "nothing to do" in printed[0] and done.made[0] == out
     assert done.record["entries"]["filled"] > 0
     with_page = replace(LINEAR, report=True)  # what was to come after it comes now
     job.fill_file(source, out, with_page, bounds, resume=True)

@@ -166,8 +166,8 @@ def test_wavelengths_that_stand_in_band_names(scene: Path, form: str, unit: str)
     cube = with_entries(scene, band_names="{" + ", ".join(names) + "}")
     assert cube.wavelengths is not None and list(cube.wavelengths) == list(values)
     assert (cube.wavelength_units, cube.band_names) == (unit, tuple(names))
-    told = dict(info.lines(info.facts(cube)))
-    assert told["note"] == "wavelengths: read from the band names"
+    printed = dict(info.lines(info.facts(cube)))
+    assert printed["note"] == "wavelengths: read from the band names"
     again = io.read(io.write(cube, scene.with_name("x.bip"))[0])  # from scratch
     assert io._equal(again.wavelengths, cube.wavelengths) and again.wavelength_units == unit
 

@@ -101,11 +101,11 @@ def fill_file(
     result = api.fill(
         cube, seen, checkpoint=checkpoint, resume=resume, progress=progress, **order.arguments
     )
-    told: dict[str, Any] = {"command": command, "hashes": hashes, "request": asked}
-    made = provenance.save(result, output, overwrite=overwrite, **told)
+    about: dict[str, Any] = {"command": command, "hashes": hashes, "request": asked}
+    made = provenance.save(result, output, overwrite=overwrite, **about)
     if band_mask is not None:
         io.write_band_mask(result.filled, band_mask, overwrite=overwrite, source=cube.path)
-    filled = Filled(made, provenance.record(result, **told))
+    filled = Filled(made, provenance.record(result, **about))
     return _reported(filled, input, output, order, overwrite)
 
 
@@ -134,10 +134,10 @@ def finished(
         record = dict(typed.load(note))
     except (ValueError, TypeError, RecursionError):  # a record of somebody else
         return None
-    told = record.get("input") or {}
-    if record.get("request") != request(order, bounds) or not isinstance(told, dict):
+    read = record.get("input") or {}
+    if record.get("request") != request(order, bounds) or not isinstance(read, dict):
         return None
-    if told.get("sha256") != provenance.sha256(source):
+    if read.get("sha256") != provenance.sha256(source):
         return None
     shutil.rmtree(provenance.tiles_path(output), ignore_errors=True)
     provenance.checkpoint_path(output).unlink(missing_ok=True)
@@ -293,8 +293,8 @@ def _copied(
     asked: str,
 ) -> Filled:
     """A cube without gaps: a verbatim copy, and a record that says so."""
-    told = {"request": asked, "entries": {"missing_before": 0}}
-    record = provenance.dated(command, provenance.input_of(hashes), told)
+    about = {"request": asked, "entries": {"missing_before": 0}}
+    record = provenance.dated(command, provenance.input_of(hashes), about)
     beside = provenance.beside(output)
     with io.staged(output, overwrite=overwrite, beside=beside, source=cube.path) as folder:
         made = io.write_into(cube, folder / output.name)

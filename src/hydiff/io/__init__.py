@@ -184,7 +184,7 @@ def write_mask(
 ) -> list[Path]:
     """Write a mask, (rows, cols) or (bands, rows, cols), that is True where `meaning` holds.
 
-    source: the file that it tells of; who may not read that may not read the mask.
+    source: the file that it is a mask of; who may not read that may not read the mask.
     """
     path = Path(path)
     masks.check_meaning(meaning)
