@@ -18,9 +18,9 @@ from hydiff.auto.split import KINDS
 from hydiff.cube import Array, Bools, Cube
 from hydiff.errors import BadValue, CubeFormatError
 from hydiff.io import typed
+from hydiff.io.regular import is_there
 from hydiff.methods import choose
 from hydiff.metrics import NORMAL_QUANTILES
-from hydiff.io.regular import is_there
 
 LARGEST = 1e6  # number that makes sense in a recipe
 Number = Annotated[float, typed.Between(-LARGEST, LARGEST)]
