@@ -20,6 +20,7 @@ from hydiff.checkpoint import fingerprint
 from hydiff.cluster import INSTALL, Run, in_turn
 from hydiff.errors import BadValue, HydiffError, OutputError
 from hydiff.io.parsing import first_line
+from hydiff.io.regular import exists, is_there
 from hydiff.job import check_order, fill_file
 from hydiff.order import Order
 from hydiff.result import Step
@@ -64,7 +65,7 @@ def inputs_of(named: Sequence[str]) -> list[Path]:
     found: list[Path] = []
     for name in named:
         path = Path(name)
-        if path.exists() or not is_pattern(name):
+        if exists(path) or not is_pattern(name):
             found.append(path)
             continue
         matching = sorted(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor))))
@@ -75,7 +76,8 @@ def inputs_of(named: Sequence[str]) -> list[Path]:
 
 
 def is_pattern(name: str) -> bool:
-    return any(mark in name for mark in "*?[")
+    """Whether a name stands for others; that of a file, such as scene[1].tif, does not."""
+    return any(mark in name for mark in "*?[") and not exists(Path(name))
 
 
 def fill_all(
@@ -173,6 +175,7 @@ def _row(path: Path, output: Path, record: dict[str, Any]) -> Row:
 def _done_before(source: Path, output: Path, stale: Mapping[str, str]) -> dict[str, Any] | None:
     """The record of a finished fill of this very input by this order, if there is one."""
     path = provenance.record_path(output)
+    is_there(path)
     try:
         if stale.get(path.name) == provenance.sha256(path):
             return None
@@ -208,7 +211,7 @@ def _claim(folder: Path, order: Order, resume: bool, overwrite: bool) -> Mapping
     """
     path = folder / ASKED
     now = {"order": fingerprint(asdict(order)), "version": versions()["hydiff"]}
-    before: dict[str, Any] = json.loads(path.read_text()) if path.exists() else dict(now)
+    before: dict[str, Any] = json.loads(path.read_text()) if is_there(path) else dict(now)
     stale: dict[str, str] = before.get("stale", {})
     if any(before.get(key) != now[key] for key in now):
         if resume or not overwrite:

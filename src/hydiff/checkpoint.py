@@ -17,6 +17,7 @@ import numpy as np
 
 from hydiff.errors import BadValue, CubeFormatError, OutputError
 from hydiff.io import staged
+from hydiff.io.regular import is_there
 from hydiff.result import Step
 
 INTERVAL = 30.0  # seconds between checkpoints: what an interruption can cost at most
@@ -44,7 +45,7 @@ class Checkpoint:
 
     def load(self) -> dict[str, Any] | None:
         """The tensors of the last checkpoint; None when there is none."""
-        if not self.path.exists():
+        if not is_there(self.path):
             return None
         owner, tensors = self._content()
         if owner != self.belongs_to:
@@ -56,7 +57,7 @@ class Checkpoint:
 
     def refuse_foreign(self) -> None:
         """A run that starts anew may replace an old checkpoint, but no other file."""
-        if self.path.exists() and self._content()[0] is None:
+        if is_there(self.path) and self._content()[0] is None:
             raise OutputError(f"{self.path} is not a checkpoint of ours; choose another name")
 
     def _content(self) -> tuple[str | None, dict[str, Any]]:
@@ -89,6 +90,7 @@ class Checkpoint:
         with staged(self.path, overwrite=True) as folder:
             content = save(tensors, metadata={"belongs_to": self.belongs_to})
             (folder / self.path.name).write_bytes(content)  # its errors are the disk's own
+            (folder / self.path.name).chmod(0o600)  # values of an input that may be private
 
     def remove(self) -> None:
         self.path.unlink(missing_ok=True)

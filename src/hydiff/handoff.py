@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from hydiff import io, provenance
 from hydiff.cube import Array, Cube
 from hydiff.errors import BadValue
+from hydiff.io.headers import SCALING, number, scaling
 from hydiff.ortho import ortho as on_map
 
 
@@ -42,8 +42,9 @@ def convert(
     if glt is not None and table is None:
         raise BadValue(f"{glt} holds no lookup table (GLT); name the product it came with")
     given = cube.path or source
+    base = io.values_path(cube, path).name
     also = {
-        f"{path.name}.{name}.tif": _like(cube, values, _scale(cube) if name == "sigma" else {})
+        f"{base}.{name}.tif": _like(cube, values, scaled=name == "sigma")
         for name, values in provenance.companions(given, cube.shape).items()
     }
     if ortho:
@@ -52,7 +53,7 @@ def convert(
     also = {name: named(layer) for name, layer in also.items()}
     if (target := io.format_for(cube, path)) != cube.format:
         cube = named(cube, plain=target == "envi")
-    with io.staged(path, overwrite=overwrite) as folder:
+    with io.staged(path, overwrite=overwrite, source=given) as folder:
         made = io.write_into(cube, folder / path.name)
         if cog:
             io.cloud_optimised(made[0])
@@ -73,15 +74,12 @@ def named(cube: Cube, plain: bool = False) -> Cube:
     return replace(cube, band_names=tuple(f"band {i}{t}" for i, t in enumerate(told, start=1)))
 
 
-def _scale(cube: Cube) -> dict[str, Any]:
-    """What turns a spread of stored values into the cube's unit: its scale, without its offset."""
-    box = cube.attrs.get("geotiff", {})
-    gains = {k: v for k, v in cube.attrs.items() if k.lower() == "data gain values"}
-    return {**gains, "geotiff": {key: box[key] for key in ("scales", "units") if key in box}}
+def _like(cube: Cube, values: Array, scaled: bool) -> Cube:
+    """Values on the grid of a cube, with its bands and its place; not its meaning.
 
-
-def _like(cube: Cube, values: Array, attrs: dict[str, Any]) -> Cube:
-    """Values on the grid of a cube, with its bands and its place; not its meaning."""
+    scaled: they are differences of its values, and have its gain; an offset cancels out.
+    """
+    scale = scaling(cube.attrs, cube.bands) if scaled else None
     return replace(
         cube,
         values=values,
@@ -89,7 +87,7 @@ def _like(cube: Cube, values: Array, attrs: dict[str, Any]) -> Cube:
         valid=None,
         missing_rule=None,
         withheld_rule=None,
-        attrs=attrs,
+        attrs={} if scale is None else {SCALING[0]: [number(gain) for gain in scale[0]]},
         path=None,
         format=None,
     )

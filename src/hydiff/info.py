@@ -9,7 +9,7 @@ import numpy as np
 from hydiff.census import ranges
 from hydiff.cube import Cube
 from hydiff.io import quality
-from hydiff.io.headers import FIELDS, LAYOUT, canonical
+from hydiff.io.headers import FIELDS, LAYOUT, canonical, notes
 
 WHOLE = 64 * 2**20  # bytes up to which every value is looked at
 MOST_CHUNKS = 1000  # of a compressed file that is looked at as a whole
@@ -42,6 +42,7 @@ def facts(cube: Cube) -> dict[str, Any]:
         "band_names": None
         if cube.band_names is None
         else [cube.band_names[0], cube.band_names[-1]],
+        "notes": notes(cube.attrs),
         "other_attributes": sorted(_others(cube)),
         "values": look(cube),
     }
@@ -108,6 +109,7 @@ def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("cube", f"{f['bands']} bands × {f['rows']} rows × {f['cols']} cols, {f['dtype']}"),
         ("format", f"{f['format']}, {f['bytes'] / 1e6:.1f} MB of values"),
         ("wavelengths", _range(f["wavelengths"], f["wavelength_units"] or "unit not given")),
+        *(("note", f"{field}: {text}") for field, text in f["notes"].items()),
         ("fwhm", _range(f["fwhm"], f["wavelength_units"] or "")),
         ("bad bands", f"{len(f['bad_bands'])} of {f['bands']}" if f["bad_bands"] else ""),
         ("nodata", "none declared" if f["nodata"] is None else f"{f['nodata']:g}"),

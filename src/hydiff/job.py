@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hydiff import api, io, problem, provenance, scene
+from hydiff.checkpoint import fingerprint
 from hydiff.cluster import Run, in_turn
 from hydiff.cube import Bools, Cube
 from hydiff.detect import detect
 from hydiff.errors import BadValue, OutputError, UnknownName
-from hydiff.io import typed
+from hydiff.io import enmap, typed
 from hydiff.order import Order
 from hydiff.run import Progress
 from hydiff.scene import Filled, Limits
+from hydiff.versions import versions
 
 Say = Callable[[str], Any]
 
@@ -45,8 +49,13 @@ def fill_file(
     band_mask: where to write what was filled as EMIT stores it.
     say: told what was found and will be done.  The record lacks a method where nothing was to fill.
     An output that is the input, and has nothing to fill, stays with all that tells of its fill.
+    resume: go on where an interrupted fill ended; one that had ended well stays as it is.
     """
-    cube = checked(input, output, order, overwrite, band_mask)
+    if resume and (done := finished(input, output, order, bounds, band_mask)) is not None:
+        say(f"{done.made[0]} is there already, filled as it is asked for now: nothing to do")
+        return done
+    cube = checked(input, output, order, overwrite, band_mask, bounds)
+    output, asked = io.values_path(cube, output), request(order, bounds)
     in_place = any(io.staging.same(cube.path or input, place) for place in _places(cube, output))
     if run is not None or scene.wanted(cube, order, bounds):
         _refuse_by_tiles(order, band_mask)
@@ -67,10 +76,12 @@ def fill_file(
             resume=resume,
             overwrite=overwrite,
             command=command,
+            request=asked,
             progress=progress,
             run=run or in_turn,
         )
         return _reported(tiled, input, output, order, overwrite)
+    hashes = provenance.hashes_of(cube.path)  # before a value is read
     cube = cube.load()
     seen = _seen(cube, order, say)
     if seen.all() and order.sigma_y == 0:
@@ -78,7 +89,7 @@ def fill_file(
             say(f"{input} has no gaps: without a fill there is no report to write")
         if in_place:
             return _untouched(cube, {}, command)
-        return _copied(cube, seen, output, overwrite, band_mask, command)
+        return _copied(cube, seen, output, overwrite, band_mask, command, hashes, asked)
     count, left = _tell_whole(input, cube, seen, order, say)
     if in_place and not count and not order.denoise:
         return _untouched(cube, left, command)
@@ -90,11 +101,53 @@ def fill_file(
     result = api.fill(
         cube, seen, checkpoint=checkpoint, resume=resume, progress=progress, **order.arguments
     )
-    made = provenance.save(result, output, command=command, overwrite=overwrite)
+    about: dict[str, Any] = {"command": command, "hashes": hashes, "request": asked}
+    made = provenance.save(result, output, overwrite=overwrite, **about)
     if band_mask is not None:
-        io.write_band_mask(result.filled, band_mask, overwrite=overwrite)
-    filled = Filled(made, provenance.record(result, command))
+        io.write_band_mask(result.filled, band_mask, overwrite=overwrite, source=cube.path)
+    filled = Filled(made, provenance.record(result, **about))
     return _reported(filled, input, output, order, overwrite)
+
+
+def request(order: Order, bounds: Limits) -> str:
+    """A fingerprint of all that a fill is asked for, but where it reads and writes."""
+    masks = {name: getattr(order, name) for name in ("observed", "missing", "quality")}
+    content = {k: provenance.sha256(p) for k, p in masks.items() if p and io.regular.is_there(p)}
+    asked = asdict(order) | {"report": None, **dict.fromkeys(masks), **content}
+    return fingerprint(asked, bounds.tile, bounds.overlap, versions()["hydiff"])
+
+
+def finished(
+    input: Path, output: Path, order: Order, bounds: Limits, band_mask: Path | None = None
+) -> Filled | None:
+    """The fill of this very input by this very request, if it is there whole; else None.
+
+    The output is renamed into place last: where it stands beside the record of a request, that
+    request was done.  What an interruption may have kept from being made after it is made now.
+    """
+    cube = io.read(input, var=order.var)
+    source, output = cube.path or input, io.values_path(cube, output)
+    note = provenance.record_path(output)
+    if io.staging.same(source, output) or not (output.exists() and io.regular.is_there(note)):
+        return None
+    try:
+        record = dict(typed.load(note))
+    except (ValueError, TypeError, RecursionError):  # a record of somebody else
+        return None
+    read = record.get("input") or {}
+    if record.get("request") != request(order, bounds) or not isinstance(read, dict):
+        return None
+    if read.get("sha256") != provenance.sha256(source):
+        return None
+    shutil.rmtree(provenance.tiles_path(output), ignore_errors=True)
+    provenance.checkpoint_path(output).unlink(missing_ok=True)
+    made = [path for path in (output, *provenance.beside(output)) if path.exists()]
+    if band_mask is not None and not band_mask.exists():
+        filled = provenance.companions(output, cube.shape).get("filled", np.zeros(cube.shape))
+        io.write_band_mask(filled.astype(bool), band_mask, source=source)
+    if provenance.report_path(output).exists() or "method" not in record:
+        return Filled(made, record)
+    return _reported(Filled(made, record), input, output, order, overwrite=False)
 
 
 def preview(
@@ -109,7 +162,7 @@ def preview(
     say: Say = quiet,
 ) -> dict[str, Any]:
     """What `fill_file` would do, or refuse; nothing is written."""
-    cube = checked(input, output, order, overwrite, band_mask)
+    cube = checked(input, output, order, overwrite, band_mask, bounds)
     if by_tiles or scene.wanted(cube, order, bounds):
         _refuse_by_tiles(order, band_mask)
         given = _given(cube, order, say)
@@ -126,17 +179,25 @@ def preview(
 
 def is_plain_folder(path: Path) -> bool:
     """A folder that stands for no product: outputs go into it."""
-    return path.is_dir() and not io.staging.is_product(path)
+    return io.regular.exists(path) and path.is_dir() and not io.staging.is_product(path)
 
 
 def checked(
-    input: Path, output: Path, order: Order, overwrite: bool, band_mask: Path | None = None
+    input: Path,
+    output: Path,
+    order: Order,
+    overwrite: bool,
+    band_mask: Path | None = None,
+    bounds: Limits | None = None,
 ) -> Cube:
     """The cube, on disk; refuses before the work what would be refused after it."""
     check_order(order)
     _check_folder(output)
     cube = io.read(input, var=order.var)
-    io.staging.refuse_targets(cube.path or input, _places(cube, output), overwrite)
+    if bounds is not None and io.format_for(cube, output) == "enmap":
+        enmap.check_unpacked(cube, bounds.memory)
+    io.staging.refuse_targets(cube.path or input, _places(cube, output), overwrite, input)
+    output = io.values_path(cube, output)
     for path in provenance.beside(output):
         io.staging.refuse_existing(path, overwrite)
     io.staging.refuse_inputs(provenance.beside(output), [cube.path])
@@ -165,7 +226,8 @@ def check_order(order: Order) -> None:
 
 def _places(cube: Cube, output: Path) -> list[Path]:
     """The output, and what would be read together with it."""
-    return [output, *io.staging.partners(output, io.format_for(cube, output))]
+    names, kind = (output, io.values_path(cube, output)), io.format_for(cube, output)
+    return list(dict.fromkeys([*names, *(p for n in names for p in io.staging.partners(n, kind))]))
 
 
 def _check_folder(output: Path) -> None:
@@ -227,17 +289,21 @@ def _copied(
     overwrite: bool,
     band_mask: Path | None,
     command: Sequence[str],
+    hashes: provenance.Hashes,
+    asked: str,
 ) -> Filled:
     """A cube without gaps: a verbatim copy, and a record that says so."""
-    source = {"path": str(cube.path), "sha256": provenance.sha256(cube.path or output)}
-    record = provenance.dated(command, source, {"entries": {"missing_before": 0}})
-    with io.staged(output, overwrite=overwrite, beside=provenance.beside(output)) as folder:
+    about = {"request": asked, "entries": {"missing_before": 0}}
+    record = provenance.dated(command, provenance.input_of(hashes), about)
+    beside = provenance.beside(output)
+    with io.staged(output, overwrite=overwrite, beside=beside, source=cube.path) as folder:
         made = io.write_into(cube, folder / output.name)
         note = typed.dumps(record)
         provenance.record_path(folder / output.name).write_text(note)
+        provenance.check_unchanged(cube.path, hashes)
     paths = [*(output.with_name(p.name) for p in made), provenance.record_path(output)]
     if band_mask is not None:
-        paths += io.write_band_mask(~seen, band_mask, overwrite=overwrite)
+        paths += io.write_band_mask(~seen, band_mask, overwrite=overwrite, source=cube.path)
     return Filled(paths, record)
 
 

@@ -19,9 +19,10 @@ import numpy as np
 
 from hydiff import io
 from hydiff.cube import Array, Bools
-from hydiff.errors import ShapeMismatch
+from hydiff.errors import BadValue, ShapeMismatch
 from hydiff.io import typed
 from hydiff.io.parsing import parsing
+from hydiff.io.regular import exists, is_there
 from hydiff.metrics import NORMAL_QUANTILES, Calibration, calibration
 from hydiff.result import Result
 from hydiff.versions import versions
@@ -44,13 +45,29 @@ def report_path(path: Path) -> Path:
     return path.with_name(path.name + ".report.html")
 
 
+COMPANIONS = (filled_mask_path, sigma_path, record_path, report_path)
+
+
 def beside(path: Path) -> list[Path]:
     """All that may lie beside a fill and tell of it: to be replaced with it, or to go."""
-    return [name(path) for name in (filled_mask_path, sigma_path, record_path, report_path)]
+    earlier = [name(header) for header in _headers(path) for name in COMPANIONS]
+    return [*(name(path) for name in COMPANIONS), *(p for p in earlier if exists(p))]
+
+
+def base_of(path: Path) -> Path:
+    """What the names of a fill's companions begin with: the file of its values; earlier versions
+    took the ENVI header where that was named as the output."""
+    names = (path, *_headers(path))
+    return next((p for p in names if any(exists(name(p)) for name in COMPANIONS)), path)
+
+
+def _headers(path: Path) -> list[Path]:
+    return io.envi.header_names(path) if path.suffix.lower() in io.envi.DATA_SUFFIXES else []
 
 
 def companions(path: Path, shape: tuple[int, int, int]) -> dict[str, Array]:
     """What lies beside a fill and has its shape (bands, rows, cols), by name."""
+    path = base_of(path)
     found: dict[str, Array] = {}
     if filled_mask_path(path).is_file():
         observed = io.read_mask(filled_mask_path(path), "missing", shape)
@@ -77,16 +94,24 @@ def save(
     *,
     command: Sequence[str] = (),
     overwrite: bool = False,
+    hashes: Hashes | None = None,
+    request: str | None = None,
 ) -> list[Path]:
-    """Write a result and its companions, all or nothing; returns the paths, the cube first."""
-    path = Path(path)
-    note = typed.dumps(record(result, command))
-    with io.staged(path, overwrite=overwrite, beside=beside(path)) as folder:
+    """Write a result and its companions, all or nothing; returns the paths, the cube first.
+
+    hashes: of the input's files before it was read; refused if they are others now.
+    request: what was asked for, as a fingerprint for the record.
+    """
+    path, source = io.values_path(result.cube, Path(path)), result.cube.path
+    hashes = hashes_of(source) if hashes is None else hashes
+    note = typed.dumps(record(result, command, hashes, request))
+    with io.staged(path, overwrite=overwrite, beside=beside(path), source=source) as folder:
         made = io.write_into(result.cube, folder / path.name)
         io.masks.write(result.filled, filled_mask_path(folder / path.name), "missing")
         if result.sigma is not None:
             write_sigma(result.sigma, result.filled, sigma_path(folder / path.name))
         record_path(folder / path.name).write_text(note)
+        check_unchanged(source, hashes)
     bars = [] if result.sigma is None else [sigma_path(path)]
     cubes = [path.with_name(p.name) for p in made]
     return [*cubes, *bars, filled_mask_path(path), record_path(path)]
@@ -147,9 +172,10 @@ def intervals_of(path: Path) -> Sequence[float]:
     """
     from hydiff.record import read
 
-    if not record_path(path).exists():
+    path = record_path(base_of(path))
+    if not is_there(path):
         return NORMAL_QUANTILES
-    recipe = read(record_path(path)).recipe
+    recipe = read(path).recipe
     return NORMAL_QUANTILES if recipe is None else recipe.errors.intervals
 
 
@@ -162,13 +188,44 @@ def calibrated(path: Path, values: Array, truth: Array) -> Calibration | None:
     return None if sigma is None else calibration(values, truth, sigma, intervals_of(path))
 
 
-def record(result: Result, command: Sequence[str] = ()) -> dict[str, Any]:
+Hashes = Mapping[Path, str]  # SHA-256 of an input and of what is read with it, the input first
+
+
+def hashes_of(source: Path | None) -> Hashes:
+    """Of the files that a cube is read from; BadValue when its own is gone."""
+    if source is None:
+        return {}
+    if not exists(source):
+        raise BadValue(f"{source}: the input is gone, and nothing was written; put it back")
+    return {path: sha256(path) for path in io.staging.read_with(source)}
+
+
+def check_unchanged(source: Path | None, hashes: Hashes) -> None:
+    """BadValue if the input is not the one that was read."""
+    if hashes_of(source) != hashes:
+        raise BadValue(
+            f"{source}: the input changed while it was filled, and nothing was written; "
+            "fill again when it is complete"
+        )
+
+
+def input_of(hashes: Hashes) -> dict[str, str] | None:
+    """Path and hash of the input, as a record has them."""
+    return next(({"path": str(path), "sha256": digest} for path, digest in hashes.items()), None)
+
+
+def record(
+    result: Result,
+    command: Sequence[str] = (),
+    hashes: Hashes | None = None,
+    request: str | None = None,
+) -> dict[str, Any]:
     """Everything needed to tell, and to repeat, how a result came about; JSON-able."""
-    source = result.cube.path
     return dated(
         command,
-        None if source is None else {"path": str(source), "sha256": sha256(source)},
+        input_of(hashes_of(result.cube.path) if hashes is None else hashes),
         {
+            **({} if request is None else {"request": request}),
             "method": result.method,
             "settings": result.settings,
             "seed": result.seed,

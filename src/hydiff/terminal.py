@@ -11,11 +11,23 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from hydiff.cube import Bools
 
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+class Clean(Console):
+    """A console that shows text as text, whatever a file name or a header has put into it: no
+    markup, and a replacement mark for every character that could steer the terminal."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Every text that is printed comes through here, alone or in a table."""
+        clean = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
+        return super().render_str(clean, **options)
+
+
+out = Clean(highlight=False, markup=False, soft_wrap=True)
+err = Clean(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager

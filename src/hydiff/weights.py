@@ -61,7 +61,7 @@ def _content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """What the file says of itself, and its tensors."""
     from safetensors import SafetensorError, safe_open
 
-    if not path.is_file():
+    if not io.regular.is_there(path) or path.is_dir():
         raise CubeFormatError(f"{path}: no such file; `hydiff train` writes one")
     try:
         with safe_open(path, framework="pt") as file:

@@ -18,6 +18,7 @@ from hydiff.auto.split import KINDS
 from hydiff.cube import Array, Bools, Cube
 from hydiff.errors import BadValue, CubeFormatError
 from hydiff.io import typed
+from hydiff.io.regular import is_there
 from hydiff.methods import choose
 from hydiff.metrics import NORMAL_QUANTILES
 
@@ -115,6 +116,8 @@ class Recipe(Part):
 
 def read_recipe(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
     """A recipe from a mapping, a JSON file, or the record (OUT.fill.json) of an earlier fill."""
+    if isinstance(source, str | Path):
+        is_there(Path(source))
     where = source if isinstance(source, str | Path) else "the recipe"
     try:
         if isinstance(source, str | Path):

@@ -26,6 +26,6 @@ def convert(
 
     cube = io.read(input, var=var)
     places = [output, *io.staging.partners(output, io.format_for(cube, output))]
-    io.staging.refuse_targets(cube.path or input, places, overwrite)
+    io.staging.refuse_targets(cube.path or input, places, overwrite, input)
     made = hand_over(input, output, ortho=ortho, glt=glt, cog=cog, var=var, overwrite=overwrite)
     out.print("\n".join(str(path) for path in made), markup=False)

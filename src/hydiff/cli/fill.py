@@ -134,8 +134,8 @@ def fill(
         return
     if many:  # before workers are started for nothing
         _check_many(call)
-    else:
-        job.checked(paths[0], output, order, overwrite, band_mask)
+    elif not resume or job.finished(paths[0], output, order, bounds, band_mask) is None:
+        job.checked(paths[0], output, order, overwrite, band_mask, bounds)
     with cluster.crew(workers, scheduler, gpu=order.learned, say=_say) as run:
         (_fill_many if many else _fill_one)(call, run)
 

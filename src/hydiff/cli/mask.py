@@ -53,7 +53,7 @@ def mask(
     for suggestion in suggestions:
         observed = observed & ~suggestion.missing
     if output is not None:
-        io.write_mask(~shared(observed), output, "missing", overwrite=overwrite)
+        io.write_mask(~shared(observed), output, "missing", overwrite=overwrite, source=cube.path)
     if json_:
         advice = {s.kind: int(s.missing.sum()) for s in suggestions}
         print_json({**found.to_dict(), "suggestions": advice, "mask": output and str(output)})

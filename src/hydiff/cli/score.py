@@ -27,13 +27,14 @@ def score(
     from hydiff import io, metrics, provenance
 
     cube, reference = io.read(filled, var=var), io.read(truth, var=var)
-    companion = provenance.filled_mask_path(filled)
+    base = provenance.base_of(cube.path or filled)
+    companion = provenance.filled_mask_path(base)
     if missing is None and observed is None and companion.exists():
         err.print(f"missing entries as told by {companion}")
         missing = companion
     seen = io.given_mask(cube.shape, observed, missing)
     scores = metrics.score(cube, reference, None if seen is None else ~seen)
-    bars = provenance.calibrated(filled, np.asarray(cube.values), np.asarray(reference.values))
+    bars = provenance.calibrated(base, np.asarray(cube.values), np.asarray(reference.values))
     if json_:
         print_json(scores.to_dict() | ({} if bars is None else {"calibration": bars._asdict()}))
         return

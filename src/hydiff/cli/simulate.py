@@ -31,10 +31,10 @@ def simulate(
     mask_file = output.with_name(output.name + ".missing.npz")
     source = io.read(input, var=var)
     places = [output, *io.staging.partners(output, io.format_for(source, output))]
-    io.staging.refuse_targets(source.path or input, places, overwrite)
+    io.staging.refuse_targets(source.path or input, places, overwrite, input)
     io.staging.refuse_existing(mask_file, overwrite)
     cube, observed = damage(source, mask, missing, noise=noise, seed=seed)
-    with io.staged(output, overwrite=overwrite) as folder:
+    with io.staged(output, overwrite=overwrite, source=source.path) as folder:
         io.write_into(replace(cube, path=source.path), folder / output.name)
         io.masks.write(~observed, folder / mask_file.name, "missing")
     out.print(f"{output}: {share(~observed)} removed ({mask}), nodata {cube.nodata:g}")

@@ -20,8 +20,9 @@ from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName
 from hydiff.io import conventions, emit, envi, masks, quality
 from hydiff.io.geotiff import cloud_optimised
 from hydiff.io.parsing import native, parsing
+from hydiff.io.regular import is_there
 from hydiff.io.sidecar import FIELDS, plain
-from hydiff.io.staging import staged
+from hydiff.io.staging import lines_held, staged
 
 __all__ = [
     "FORMATS",
@@ -32,6 +33,7 @@ __all__ = [
     "read_mask",
     "read_quality",
     "staged",
+    "values_path",
     "write",
     "write_band_mask",
     "write_into",
@@ -94,7 +96,7 @@ def write(cube: Cube, path: str | Path, *, overwrite: bool = False) -> list[Path
     """
     path = Path(path)
     format_for(cube, path)  # refuse an unknown suffix before anything is made
-    with staged(path, overwrite=overwrite) as folder:
+    with staged(path, overwrite=overwrite, source=cube.path) as folder:
         made = write_into(cube, folder / path.name)
     return [path.with_name(file.name) for file in made]
 
@@ -102,9 +104,10 @@ def write(cube: Cube, path: str | Path, *, overwrite: bool = False) -> list[Path
 def write_into(cube: Cube, path: Path) -> list[Path]:
     """Write a cube without staging: for use inside a `staged` block, together with other files."""
     name = format_for(cube, path)
-    if cube.format == name and cube.path is not None and _still_described_by(cube.path, cube):
-        return _module(name).rewrite(cube.path, path, cube)
-    return _module(name).write(cube, path)
+    with lines_held():
+        if cube.format == name and cube.path is not None and _still_described_by(cube.path, cube):
+            return _module(name).rewrite(cube.path, path, cube)
+        return _module(name).write(cube, path)
 
 
 def read_mask(
@@ -172,23 +175,33 @@ def quality_layer(
 
 
 def write_mask(
-    mask: Bools, path: str | Path, meaning: str, *, overwrite: bool = False
+    mask: Bools,
+    path: str | Path,
+    meaning: str,
+    *,
+    overwrite: bool = False,
+    source: Path | None = None,
 ) -> list[Path]:
-    """Write a mask, (rows, cols) or (bands, rows, cols), that is True where `meaning` holds."""
+    """Write a mask, (rows, cols) or (bands, rows, cols), that is True where `meaning` holds.
+
+    source: the file that it is a mask of; who may not read that may not read the mask.
+    """
     path = Path(path)
     masks.check_meaning(meaning)
     masks.check_suffix(path)
     if mask.dtype != np.bool_ or mask.ndim not in (2, 3):
         raise BadValue(f"expected a 2-D or 3-D boolean mask, found {mask.dtype} {mask.shape}")
-    with staged(path, overwrite=overwrite) as folder:
+    with staged(path, overwrite=overwrite, source=source) as folder:
         masks.write(mask, folder / path.name, meaning)
     return [path]
 
 
-def write_band_mask(filled: Bools, path: str | Path, *, overwrite: bool = False) -> list[Path]:
+def write_band_mask(
+    filled: Bools, path: str | Path, *, overwrite: bool = False, source: Path | None = None
+) -> list[Path]:
     """Filled entries (bands, rows, cols) as netCDF4 in the layout of EMIT's `band_mask`."""
     path = Path(path)
-    with staged(path, overwrite=overwrite) as folder:
+    with staged(path, overwrite=overwrite, source=source) as folder:
         emit.write_band_mask(filled, folder / path.name)
     return [path]
 
@@ -231,7 +244,7 @@ def _suffixes() -> dict[str, str]:
 
 def _recognise(path: Path) -> str:
     """The format of a file, by its content, then by its suffix."""
-    if not path.exists():
+    if not is_there(path):
         raise CubeFormatError(f"{path}: no such file; check the path")
     with parsing(path, "a readable file", "check its permissions"):
         for name in FOLDERS if path.is_dir() else FORMATS:
@@ -260,6 +273,12 @@ def format_for(cube: Cube, path: Path) -> str:
     if suffix in _suffixes():
         return _suffixes()[suffix]
     raise UnknownName("suffix", path.suffix, _suffixes(), f"; give {path.name} one of them")
+
+
+def values_path(cube: Cube, path: Path) -> Path:
+    """The file that would hold the values of a cube written to `path`: of ENVI's two, the data
+    file.  Companions have their names from it, whichever of the two was named."""
+    return envi.data_name(cube, path) if format_for(cube, path) == "envi" else path
 
 
 def _still_described_by(source: Path, cube: Cube) -> bool:

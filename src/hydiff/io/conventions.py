@@ -12,15 +12,44 @@ from dataclasses import replace
 
 import numpy as np
 
-from hydiff.cube import Array, Bools, Cube
+from hydiff.cube import Array, Bools, Cube, Floats
+from hydiff.io.headers import NOTES, notes
 
+OPTICAL = {"Nanometers": (300.0, 2600.0), "Micrometers": (0.3, 2.6)}
 FORMATS = ("envi", "geotiff")  # that carry no product rules of their own
 # Hyperion's 242 channels, counted from 1: not calibrated, so filled with zeros.
 UNCALIBRATED = (*range(1, 8), *range(58, 77), *range(225, 243))
 
 
 def applied(cube: Cube) -> Cube:
-    """The cube with what its sensor's convention adds; the cube itself when none is known."""
+    """The cube with what is evident, and with what its sensor's convention adds."""
+    return _of_sensor(_with_unit(cube))
+
+
+def evident_unit(wavelengths: Floats) -> str | None:
+    """The unit in which all wavelengths lie where optical sensors measure; None if there is none.
+
+    A 0 stands for a channel that is not used.
+    """
+    used = wavelengths[wavelengths != 0]
+    for unit, (low, high) in OPTICAL.items():
+        if used.size and (used >= low).all() and (used <= high).all():
+            return unit
+    return None
+
+
+def _with_unit(cube: Cube) -> Cube:
+    if cube.wavelengths is None or cube.wavelength_units is not None:
+        return cube
+    unit = evident_unit(cube.wavelengths)
+    if unit is None:
+        return cube
+    note = f"not given, and taken as {unit} by the size of the numbers"
+    attrs = {**cube.attrs, NOTES: {**notes(cube.attrs), "wavelength unit": note}}
+    return replace(cube, wavelength_units=unit, attrs=attrs)
+
+
+def _of_sensor(cube: Cube) -> Cube:
     if cube.format not in FORMATS or cube.path is None:
         return cube
     for name, (pattern, amend) in SENSORS.items():

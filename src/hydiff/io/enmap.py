@@ -6,12 +6,15 @@ that hold no data are in the metadata.
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
 from xml.etree.ElementTree import Element
@@ -19,10 +22,10 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from hydiff.cube import Bools, Cube, Floats
-from hydiff.errors import CubeFormatError
+from hydiff.errors import BadValue, CubeFormatError
 from hydiff.io import geotiff
 from hydiff.io.headers import number
-from hydiff.io.parsing import parsing
+from hydiff.io.parsing import check_room, parsing
 
 SUFFIXES = (".zip",)
 IMAGE, METADATA = "-SPECTRAL_IMAGE.TIF", "-METADATA.XML"
@@ -41,8 +44,15 @@ class Product(NamedTuple):
 
     def raster(self, member: str) -> Path:
         """Where GDAL finds a member."""
-        archive = Path("/vsizip") / f"{{{self.root.resolve()}}}"
-        return (archive if self.zipped else self.root) / member
+        archive = Path("/vsizip") / f"{{{_linked(self.root.resolve())}}}" if self.zipped else None
+        return (archive or self.root) / member
+
+    def nbytes(self) -> int:
+        """Of all members, unpacked, as the archive or the folder declares them."""
+        if not self.zipped:
+            return sum((self.root / member).stat().st_size for member in self.members)
+        with zipfile.ZipFile(self.root) as archive:
+            return sum(info.file_size for info in archive.infolist())
 
     @property
     def zipped(self) -> bool:
@@ -60,6 +70,20 @@ class Product(NamedTuple):
         else:
             with (self.root / member).open("rb") as file:
                 yield file
+
+
+@cache
+def _linked(archive: Path) -> Path:
+    """An archive under a name that GDAL can take between braces: a link if it has some itself."""
+    if not {"{", "}"} & set(str(archive)):
+        return archive
+    _links.append(tempfile.TemporaryDirectory(prefix="hydiff-"))
+    link = Path(_links[-1].name) / "archive.zip"
+    link.symlink_to(archive)
+    return link
+
+
+_links: list[tempfile.TemporaryDirectory[str]] = []  # until the process ends
 
 
 def matches(path: Path) -> bool:
@@ -89,7 +113,13 @@ def product(path: Path) -> Product | None:
 
 
 def _check_names(found: Product) -> None:
-    """A member lies inside the product: one called /etc/x, ../x or /vsicurl/… does not."""
+    """A member lies inside the product: one called /etc/x, ../x or /vsicurl/… does not; and no two
+    of them have one name."""
+    if twice := [name for name, n in Counter(found.members).items() if n > 1]:
+        raise CubeFormatError(
+            f"{found.root}: has two members called {twice[0]}; do not trust it, fetch the product "
+            "again"
+        )
     for member in found.members:
         place = PurePosixPath(member.replace("\\", "/"))
         if place.is_absolute() or ".." in place.parts:
@@ -151,6 +181,7 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     found = product(source)
     image = found and found.named(IMAGE)
     assert found is not None and image is not None  # it was read a moment ago
+    check_room(found.nbytes(), source, "the product, unpacked,")
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".hydiff-") as name:
         before, after = Path(name) / "before.tif", Path(name) / "after.tif"
         with found.open(image) as stored, before.open("wb") as copy:
@@ -172,14 +203,46 @@ def _into_zip(found: Product, path: Path, image: str, new: Path) -> None:
 
 
 def _into_folder(found: Product, path: Path, image: str, new: Path) -> None:
-    path.mkdir()
-    for member in found.members:
-        target = path / PurePosixPath(member).name
+    for member, place in _places(found, image).items():
+        target = path / place
+        target.parent.mkdir(parents=True, exist_ok=True)
         if member == image:
             shutil.move(new, target)
-        elif not member.endswith("/"):
-            with found.open(member) as stored, target.open("wb") as copy:
+        else:
+            with found.open(member) as stored, target.open("xb") as copy:
                 shutil.copyfileobj(stored, copy)
+
+
+def _places(found: Product, image: str) -> dict[str, PurePosixPath]:
+    """Where each member goes in a folder: as it lies below the image's own folder, or in whole."""
+    root = PurePosixPath(image).parent
+    paths = {m: PurePosixPath(m) for m in found.members if not m.endswith("/")}
+    places = {m: p.relative_to(root) if p.is_relative_to(root) else p for m, p in paths.items()}
+    # as a file system sees them that does not know capitals
+    names = Counter(str(place).lower() for place in places.values())
+    names.update({str(p).lower() for place in places.values() for p in place.parents})
+    if shared := [m for m, place in places.items() if names[str(place).lower()] > 1]:
+        raise CubeFormatError(
+            f"{found.root}: its member {shared[0]} and another would be one file in a folder; "
+            "name the output .zip, or fetch the product again"
+        )
+    if len(places[found.named(METADATA) or image].parts) > 1:
+        raise CubeFormatError(
+            f"{found.root}: its image and its metadata lie in two folders, expected one; "
+            "name the output .zip, or fetch the product again"
+        )
+    return places
+
+
+def check_unpacked(cube: Cube, memory: float) -> None:
+    """BadValue if copying a product would unpack more than `memory` bytes besides the cube."""
+    found = None if cube.path is None else product(cube.path)
+    more = 0 if found is None or not found.zipped else found.nbytes() - cube.nbytes
+    if more > memory:
+        raise BadValue(
+            f"{cube.path}: its members unpack to {more / 1e9:.3g} GB besides the cube, and all are "
+            f"copied; if you trust it, give --memory {math.ceil(more / 1e9)}GB, else write .tif"
+        )
 
 
 # --- metadata -------------------------------------------------------------------------------------

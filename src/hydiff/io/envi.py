@@ -18,8 +18,11 @@ from hydiff.errors import CubeFormatError
 from hydiff.io.blocks import blocks, differs
 from hydiff.io.envi_header import (
     CODES,
+    COMMENTS,
     ORDER,
     Layout,
+    comments,
+    comments_in,
     compose,
     describe,
     layout_of,
@@ -35,7 +38,7 @@ DATA_SUFFIXES = ("", ".img", ".bsq", ".bil", ".bip", ".dat", ".raw", ".envi", ".
 
 def matches(path: Path) -> bool:
     """An ENVI header, or a file with one beside it."""
-    return any(_starts_envi(p) for p in (path, *_header_names(path)))
+    return any(_starts_envi(p) for p in (path, *header_names(path)))
 
 
 def read(path: Path, var: str | None = None) -> Cube:
@@ -46,7 +49,10 @@ def read(path: Path, var: str | None = None) -> Cube:
     _check_size(data, header_path, layout)
     with parsing(data, "ENVI values"):
         values = _values(data, layout, "r")
-    return replace(describe(header, header_path, values), path=data)
+    cube = describe(header, header_path, values)
+    if found := comments(header_path):
+        cube = replace(cube, attrs={**cube.attrs, "envi": {COMMENTS: found}})
+    return replace(cube, path=data)
 
 
 def described(header: Path) -> Cube:
@@ -65,15 +71,15 @@ def write(cube: Cube, path: Path) -> list[Path]:
     For `NAME.hdr` the values go to `NAME` with the suffix of the source, else `NAME.img`.
     """
     check_dtype(cube.dtype, tuple(CODES), "ENVI")
-    data = _data_name(cube, path)
+    data = data_name(cube, path)
     own = {canonical(key): value for key, value in cube.attrs.items()}
     interleave = _interleave_of(data) or str(own.get("interleave", "bsq")).lower()
     interleave = interleave if interleave in ORDER else "bsq"
     big = str(own.get("byte order", "0")) == "1"
     dtype = native(cube.dtype).newbyteorder(">" if big else "<")
-    header = data.with_suffix(".hdr") if data.suffix in SUFFIXES else _appended(data)
+    header = data.with_suffix(".hdr") if data.suffix in DATA_SUFFIXES else _appended(data)
     _dump(cube, data, dtype, interleave)
-    write_header(header, compose(cube, dtype, interleave))
+    write_header(header, compose(cube, dtype, interleave), comments_in(cube.attrs))
     return [data, header]
 
 
@@ -81,7 +87,7 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     """Copy both files of `source`, the header byte for byte, and replace the changed entries."""
     source, source_header = _pair(source)
     layout = layout_of(parse(source_header), source_header)
-    data = _data_name(replace(cube, path=source, format="envi"), path)
+    data = data_name(replace(cube, path=source, format="envi"), path)
     if _interleave_of(data) not in (None, layout.interleave):
         return write(cube, path)
     appended = source_header.name == source.name + ".hdr"
@@ -111,19 +117,20 @@ def _appended(path: Path) -> Path:
     return path.with_name(path.name + ".hdr")
 
 
-def _header_names(data: Path) -> list[Path]:
-    """`x.hdr` before `x.bsq.hdr`, as GDAL looks for them."""
-    return list(dict.fromkeys([data.with_suffix(".hdr"), _appended(data)]))
+def header_names(data: Path) -> list[Path]:
+    """`x.hdr` before `x.bsq.hdr`, as GDAL looks for them; then the same in capitals."""
+    small = [data.with_suffix(".hdr"), _appended(data)]
+    return list(dict.fromkeys([*small, *(p.with_suffix(".HDR") for p in small)]))
 
 
 def _pair(path: Path) -> tuple[Path, Path]:
     """The data file and its header, from either of them."""
     if path.suffix.lower() == ".hdr" or (_starts_envi(path) and not _has_header(path)):
         return _data_of(path), path
-    for header in _header_names(path):
+    for header in header_names(path):
         if header.is_file():
             return path, header
-    wanted = " or ".join(p.name for p in _header_names(path))
+    wanted = " or ".join(p.name for p in header_names(path)[:2])
     raise CubeFormatError(
         f"{path}: expected an ENVI header beside it, found neither {wanted}; "
         "put the header there, or open a file of another format"
@@ -131,7 +138,7 @@ def _pair(path: Path) -> tuple[Path, Path]:
 
 
 def _has_header(path: Path) -> bool:
-    return any(p.is_file() for p in _header_names(path))
+    return any(p.is_file() for p in header_names(path))
 
 
 def _data_of(header: Path) -> Path:
@@ -151,7 +158,8 @@ def _data_of(header: Path) -> Path:
     return next((p for p in found if p.stat().st_size == nbytes), found[0])
 
 
-def _data_name(cube: Cube, path: Path) -> Path:
+def data_name(cube: Cube, path: Path) -> Path:
+    """The data file that is written for a name, which may be that of the header."""
     if path.suffix.lower() != ".hdr":
         return path
     if path.with_suffix("").suffix in SUFFIXES:  # x.bsq.hdr

@@ -7,9 +7,10 @@ between `map info` and a coordinate reference system.
 from __future__ import annotations
 
 import math
+import re
 import tempfile
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ import numpy as np
 from hydiff.cube import Array, Cube, Floats
 from hydiff.errors import CubeFormatError
 from hydiff.io.gdal import gdal
-from hydiff.io.headers import Entry, canonical, entries, number
+from hydiff.io.headers import FACTOR, NOTES, SCALING, Entry, canonical, entries, number, scaling
 from hydiff.io.parsing import native, parsing
 
 # The axes of a cube (0 bands, 1 rows, 2 cols) in the order of the file, slowest first.
@@ -34,6 +35,10 @@ CODES = {
     "int64": 14,
     "uint64": 15,
 }
+NAMED = re.compile(
+    r"(?<![\w.])(\d+(?:\.\d+)?)\s*(nanometers?|nm|micrometers?|microns?|um|µm|μm)\b", re.IGNORECASE
+)
+COMMENTS = "comments"  # lines of a header that begin with a semicolon, in the box "envi"
 GEOREFERENCE = ("map info", "projection info", "coordinate system string")
 
 Header = dict[str, Entry]
@@ -73,6 +78,12 @@ def parse(path: Path) -> Header:
         return _spy_header(path)
 
 
+def comments(path: Path) -> list[str]:
+    """The comment lines of a header, which begin with a semicolon."""
+    lines = path.read_bytes().decode("utf-8", "replace").splitlines()
+    return [line for line in lines if line.startswith(";")]
+
+
 def _spy_header(path: Path) -> Header:
     import spectral
     from spectral.io import envi
@@ -83,6 +94,15 @@ def _spy_header(path: Path) -> Header:
         return dict(envi.read_envi_header(str(path)))
     finally:
         settings.envi_support_nonlowercase_params = before
+
+
+def comments_in(attrs: Mapping[str, Any]) -> list[str]:
+    """The comment lines that a cube brings along; metadata of others may hold anything there."""
+    box = attrs.get("envi")
+    lines = box.get(COMMENTS) if isinstance(box, Mapping) else None
+    lines = lines if isinstance(lines, list) else []
+    texts = ["".join(c if c.isprintable() else " " for c in str(line)) for line in lines]
+    return [f";{text.removeprefix(';')}" for text in texts]
 
 
 def layout_of(header: Header, path: Path) -> Layout:
@@ -128,12 +148,16 @@ def describe(header: Header, path: Path, values: Array) -> Cube:
     nodata = keys.get("data ignore value")
     with parsing(path, "a number under `data ignore value`", "correct the header"):
         nodata_value = None if nodata is None else float(str(nodata))
-    units = keys.get("wavelength units")
     names = _list(keys, "band names", bands, path)
+    wavelengths, units = _floats(keys, "wavelength", bands, path), keys.get("wavelength units")
+    notes = {}
+    if wavelengths is None and (listed := named_wavelengths(names or ())) is not None:
+        wavelengths, units = listed
+        notes["wavelengths"] = "read from the band names"
     crs, transform = georeference(keys)
     return Cube(
         values=values,
-        wavelengths=_floats(keys, "wavelength", bands, path),
+        wavelengths=wavelengths,
         wavelength_units=None if units is None else str(units),
         fwhm=_floats(keys, "fwhm", bands, path),
         good=None if good is None else good != 0,
@@ -141,8 +165,18 @@ def describe(header: Header, path: Path, values: Array) -> Cube:
         crs=crs,
         transform=transform,
         band_names=None if names is None else tuple(names),
-        attrs=header,
+        attrs={**header, **({NOTES: notes} if notes else {})},
     )
+
+
+def named_wavelengths(names: Sequence[str]) -> tuple[Floats, str] | None:
+    """Wavelengths and their unit from names such as "376.44 Nanometers" or "band 1 (0.455 um)";
+    None unless each name has one, all in one unit."""
+    found = [NAMED.findall(name) for name in names]
+    if not found or any(len(one) != 1 for one in found):
+        return None
+    units = {unit for ((_, unit),) in found}
+    return (np.array([float(n) for ((n, _),) in found]), units.pop()) if len(units) == 1 else None
 
 
 def _list(keys: Header, key: str, bands: int, path: Path) -> list[str] | None:
@@ -192,6 +226,11 @@ def compose(cube: Cube, dtype: np.dtype[Any], interleave: str) -> Header:
         header["data ignore value"] = number(cube.nodata)
     if cube.band_names is not None:
         header["band names"] = [_tidy("band names", name) for name in cube.band_names]  # type: ignore[misc]
+    stated = {canonical(key) for key in cube.attrs}
+    scale = scaling(cube.attrs, bands)
+    if scale is not None and (FACTOR not in stated or SCALING[0] in stated):
+        header = {key: value for key, value in header.items() if canonical(key) not in SCALING}
+        header.update(zip(SCALING, ([number(x) for x in each] for each in scale), strict=True))
     return header | _map_entries(cube)
 
 
@@ -212,10 +251,14 @@ def _tidy(key: str, value: Entry) -> Entry:
     return text if key.lower() == "description" else " ".join(text.split())
 
 
-def write_header(path: Path, header: Header) -> None:
+def write_header(path: Path, header: Header, comments: Sequence[str] = ()) -> None:
+    """The header as text; comments stand below its first line."""
     from spectral.io import envi
 
     envi.write_envi_header(str(path), header)
+    if comments:
+        first, rest = path.read_text(encoding="utf-8").split("\n", 1)
+        path.write_text("\n".join([first, *comments, rest]), encoding="utf-8")
 
 
 # --- georeference: GDAL knows ENVI's projections --------------------------------------------------

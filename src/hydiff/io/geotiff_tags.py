@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hydiff.cube import Cube, Floats, representable
-from hydiff.io.headers import canonical, entries, from_text, number, to_text
+from hydiff.io.headers import canonical, entries, from_text, number, scaling, to_text
 
 # Namespaces that GDAL makes up from the layout of a file.
 MADE_UP = ("IMAGE_STRUCTURE", "DERIVED_SUBDATASETS", "SUBDATASETS")
@@ -178,12 +178,11 @@ def restore(dataset: Any, cube: Cube) -> None:
         envi["data ignore value"] = number(cube.nodata)
     for ns, tags in {**box.get("tags", {}), "ENVI": envi}.items():
         _tag(dataset, 0, ns, tags)
-    for name in ("scales", "offsets", "units", "colorinterp"):
+    for name in ("units", "colorinterp"):
         _restore_list(dataset, name, box.get(name))
-    for name, key in (("scales", "data gain values"), ("offsets", "data offset values")):
-        listed = _floats(cube.attrs.get(key, []), cube.bands)
-        if listed is not None:
-            _restore_list(dataset, name, listed.tolist())
+    scale = scaling(cube.attrs, cube.bands) or ([], [])
+    for name, listed in zip(("scales", "offsets"), scale, strict=True):
+        _restore_list(dataset, name, listed)
     _restore_points(dataset, box)
     own = box.get("band_tags", [])
     for i in range(cube.bands):

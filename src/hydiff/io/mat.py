@@ -75,7 +75,7 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     """Keep every other variable; the version and, in 7.3, chunks and attributes stay."""
     _rewrite_hdf5(source, path, cube) if _is_hdf5(source) else _rewrite_v5(source, path, cube)
     side = sidecar.sidecar_of(source)
-    if not side.exists():
+    if not side.is_file():
         return [path]
     shutil.copyfile(side, sidecar.sidecar_of(path))
     return [path, sidecar.sidecar_of(path)]

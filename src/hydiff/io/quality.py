@@ -18,6 +18,7 @@ from hydiff.cube import Array, Bools
 from hydiff.errors import BadValue, ShapeMismatch, UnknownName
 from hydiff.io import enmap, geotiff, hdf5, prisma
 from hydiff.io.parsing import parsing
+from hydiff.io.regular import is_there
 
 Shape = tuple[int, int, int]
 Layer = Callable[[Shape], Bools]  # the flagged entries of a cube of that shape
@@ -74,7 +75,7 @@ def beside(path: Path, kind: str | None) -> dict[str, list[str]]:
         return {}
     if kind == "emit":  # in a file of its own
         path = path.with_name(re.sub("L2A_RFL|L1B_RAD", "L2A_MASK", path.name))
-    found = list(layers(path, kind)) if path.exists() else []
+    found = list(layers(path, kind)) if is_there(path) else []
     return {str(path): found} if found else {}
 
 

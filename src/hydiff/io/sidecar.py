@@ -16,7 +16,9 @@ import numpy as np
 
 from hydiff.cube import Cube, Values
 from hydiff.errors import CubeFormatError
+from hydiff.io.headers import NOTES
 from hydiff.io.parsing import parsing
+from hydiff.io.regular import is_there
 
 # the fields of a cube that describe its values
 FIELDS = (
@@ -30,7 +32,7 @@ FIELDS = (
     "band_names",
 )
 KEYS = ("axes", *FIELDS, "attrs")
-OURS = ("array", "sidecar", "xarray")  # entries of attrs that say how, not what
+OURS = ("array", "sidecar", "xarray", NOTES)  # entries of attrs that say how, not what
 
 
 def sidecar_of(path: Path) -> Path:
@@ -40,7 +42,7 @@ def sidecar_of(path: Path) -> Path:
 def load(path: Path) -> dict[str, Any]:
     """The sidecar of a file, or {} when it has none."""
     side = sidecar_of(path)
-    return parse(side.read_bytes(), side) if side.exists() else {}
+    return parse(side.read_bytes(), side) if is_there(side) else {}
 
 
 def parse(text: str | bytes, path: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from hydiff.errors import OutputError
 from hydiff.io.beside import described_by
 from hydiff.io.envi import DATA_SUFFIXES
 from hydiff.io.parsing import first_line
+from hydiff.io.regular import exists
 from hydiff.io.tiff import is_tiff
 
 REASONS = {
@@ -31,16 +33,26 @@ REASONS = {
 # What GDAL keeps beside a raster and reads together with it: statistics, a mask, overviews.
 # Those of the file that is being replaced would be wrong for the new one.
 COMPANIONS = (".aux.xml", ".msk", ".ovr")
+STDERR = 2
+_holding = threading.Lock()
+READERS = {0o070: 0o040, 0o007: 0o004}  # the permissions of group and others, and to read
 
 
 @contextmanager
-def staged(target: Path, *, overwrite: bool = False, beside: Iterable[Path] = ()) -> Iterator[Path]:
+def staged(
+    target: Path,
+    *,
+    overwrite: bool = False,
+    beside: Iterable[Path] = (),
+    source: Path | None = None,
+) -> Iterator[Path]:
     """A temporary folder beside `target`, for files under their final names.
 
     When the block ends well, each file is renamed into place, `target` itself last.  When it
     fails, the folder is removed and nothing else was touched.
 
     beside: what may lie there and tell of an old target; it goes with that one.
+    source: the input that the files are made of; who may not read it may not read them either.
     """
     beside = tuple(beside)
     with explained(target, target.parent):
@@ -50,16 +62,36 @@ def staged(target: Path, *, overwrite: bool = False, beside: Iterable[Path] = ()
     try:
         with explained(target, folder):
             yield folder
+            if source is not None:
+                _withhold(folder, source)
             _move_into_place(folder, target, overwrite, beside)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _withhold(folder: Path, source: Path) -> None:
+    """Take the permissions of group and others from all below a folder that lack the source's."""
+    if not source.exists():
+        return
+    modes = [p.stat().st_mode for p in _all_below(source)]
+    withheld = sum(bits for bits, read in READERS.items() if not all(m & read for m in modes))
+    for path in _all_below(folder):
+        if path != folder:
+            path.chmod(path.stat().st_mode & 0o777 & ~withheld)
+
+
+def _all_below(path: Path) -> list[Path]:
+    """A file; a folder with all that it holds."""
+    return [path, *(p for p in path.rglob("*") if not p.is_symlink())] if path.is_dir() else [path]
+
+
 def refuse_existing(path: Path, overwrite: bool) -> None:
     """OutputError if `path` is taken; of folders, only a product is ever replaced."""
-    if path.is_dir() and not is_product(path):
+    with explained(path, path.parent):
+        folder, taken = path.is_dir(), path.exists() or path.is_symlink()
+    if folder and not is_product(path):
         raise OutputError(f"{path} is a folder; give the name of a file in it")
-    if (path.exists() or path.is_symlink()) and not overwrite:
+    if taken and not overwrite:
         raise OutputError(f"{path} exists; pass --overwrite to replace it, or choose another name")
 
 
@@ -68,26 +100,32 @@ def _to_disk(path: Path) -> None:
     if path.is_dir() and path.name.endswith(".zarr"):
         os.sync()  # thousands of files: one by one would take minutes
         return
-    for each in (*path.iterdir(), path) if is_product(path) else (path,):
-        if each.is_file() or each == path:
-            place = os.open(each, os.O_RDONLY)
-            try:
-                os.fsync(place)
-            except OSError as error:  # some file systems cannot, and some folders
-                if error.errno != errno.EINVAL:
-                    raise
-            finally:
-                os.close(place)
+    for each in (*path.rglob("*"), path) if is_product(path) else (path,):
+        place = os.open(each, os.O_RDONLY)
+        try:
+            os.fsync(place)
+        except OSError as error:  # some file systems cannot, and some folders
+            if error.errno != errno.EINVAL:
+                raise
+        finally:
+            os.close(place)
 
 
-def refuse_targets(source: Path, targets: Sequence[Path], overwrite: bool) -> None:
+def refuse_targets(
+    source: Path, targets: Sequence[Path], overwrite: bool, named: Path | None = None
+) -> None:
     """OutputError if a target is taken, or is the input, and that was not asked for; and always if
-    only a part of the input would be replaced.
+    only a part of the input would be replaced, or if it was named by another of its files.
 
-    targets: the output, and what is replaced together with it.
+    targets: the output, and what is replaced together with it.  named: the input as it was given.
     """
     if not any(same(source, target) for target in targets):
         refuse_inputs(targets, [source])
+    elif overwrite and named is not None and not same(named, targets[0]):
+        raise OutputError(
+            f"{targets[0]} and {named} are one cube, and the input would be replaced; choose "
+            f"another name, or give {targets[0]} as the input too"
+        )
     elif not overwrite:
         raise OutputError(
             f"{targets[0]} is the input itself; choose another name, or pass --overwrite to "
@@ -99,7 +137,7 @@ def refuse_targets(source: Path, targets: Sequence[Path], overwrite: bool) -> No
 
 def refuse_inputs(targets: Iterable[Path], sources: Iterable[Path | None]) -> None:
     """OutputError if a target is one of the files that are read, or is read together with one."""
-    read = [path for source in sources if source is not None for path in _read_with(source)]
+    read = [path for source in sources if source is not None for path in read_with(source)]
     for target in targets:
         if any(same(target, path) for path in read):
             raise OutputError(
@@ -109,7 +147,7 @@ def refuse_inputs(targets: Iterable[Path], sources: Iterable[Path | None]) -> No
 
 def same(one: Path, other: Path) -> bool:
     """Whether two names are those of one file or folder that is there."""
-    return one.exists() and other.exists() and one.samefile(other)
+    return exists(one) and exists(other) and one.samefile(other)
 
 
 def partners(path: Path, format: str) -> list[Path]:
@@ -122,10 +160,11 @@ def partners(path: Path, format: str) -> list[Path]:
         names = [stem.with_name(stem.name + suffix) for suffix in DATA_SUFFIXES]
     elif format == "envi":
         names = [path.with_suffix(".hdr"), path.with_name(path.name + ".hdr")]
-    return [name for name in dict.fromkeys(names) if name.is_file()]
+        names += [name.with_suffix(".HDR") for name in names]
+    return [name for name in dict.fromkeys(names) if exists(name) and name.is_file()]
 
 
-def _read_with(source: Path) -> list[Path]:
+def read_with(source: Path) -> list[Path]:
     """A file with what may be read with it; a GeoTIFF may have an ENVI header too."""
     return [source, *partners(source, "envi"), *partners(source, "npz")]
 
@@ -196,3 +235,23 @@ def _rename(moves: list[tuple[Path, Path]]) -> None:
             if not os.path.lexists(source):
                 place.replace(source)
         raise
+
+
+@contextmanager
+def lines_held() -> Iterator[None]:
+    """What libraries in C print on stderr inside the block appears after it; or not at all when it
+    ends with an error, which says the same in one line.  Of several threads, that of the first."""
+    if not _holding.acquire(blocking=False):
+        yield
+        return
+    with tempfile.TemporaryFile() as held:
+        before = os.dup(STDERR)
+        os.dup2(held.fileno(), STDERR)
+        try:
+            yield
+        finally:
+            os.dup2(before, STDERR)
+            os.close(before)
+            _holding.release()
+        held.seek(0)
+        os.write(STDERR, held.read())

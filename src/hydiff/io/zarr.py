@@ -6,8 +6,10 @@ entries of floats are NaN, the store's fill value; integers keep their nodata va
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import shutil
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -18,8 +20,9 @@ from hydiff.cube import WAVELENGTHS, Array, Cube, Lazy, band_order
 from hydiff.io import axes as ax
 from hydiff.io import variables
 from hydiff.io.blocks import chunk_blocks, differs
-from hydiff.io.headers import entries
+from hydiff.io.headers import SCALING, entries, number, scaling
 from hydiff.io.parsing import check_chunk, check_dtype, check_real, native, parsing
+from hydiff.io.regular import check_tree
 from hydiff.io.sidecar import plain
 
 SUFFIXES = (".zarr",)
@@ -38,6 +41,7 @@ def matches(path: Path) -> bool:
 
 
 def read(path: Path, var: str | None = None) -> Cube:
+    check_tree(path)
     with parsing(path, "a Zarr store"):
         arrays = _arrays(path)
         shapes = {k: a.shape for k, a in arrays.items() if a.dtype.kind in "biuf"}
@@ -93,6 +97,8 @@ def write(cube: Cube, path: Path) -> list[Path]:
     group = zarr.create_group(path, zarr_format=3)
     coordinates = _coordinates(cube)
     attrs: dict[str, Any] = {**entries(cube.attrs), "coordinates": " ".join(coordinates)}
+    if (scale := scaling(cube.attrs, cube.bands)) is not None:
+        attrs |= zip(SCALING, ([number(x) for x in each] for each in scale), strict=True)
     if cube.crs is not None:
         attrs["grid_mapping"] = MAPPING
     if cube.nodata is not None and not floats:
@@ -115,12 +121,12 @@ def write(cube: Cube, path: Path) -> list[Path]:
             new = np.where(
                 cube.observed_in(new, None, block[1], block[2], block[0]), new, np.nan
             ).astype(new.dtype)
-        array[block] = new
+        _put(array, block, new)
     for name, (dims, data, told) in coordinates.items():
         made = group.create_array(
             name, shape=data.shape, dtype=data.dtype, dimension_names=dims, attributes=told
         )
-        made[...] = data
+        _put(made, ..., data)
     return [path]
 
 
@@ -128,14 +134,41 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     """A copy of the store with the changed entries of the cube replaced."""
     box = cube.attrs["array"]
     axes = tuple(box["axes"].split(","))
-    shutil.copytree(source, path)
+    _copy(source, path)
     array = _arrays(path, "r+")[box["var"]]
     chunks = ax.cube_shape(array.chunks, axes)
     for block in chunk_blocks(cube.shape, cube.dtype.itemsize, chunks):
         new, inside = np.asarray(cube.values[block]), ax.stored_block(axes, block)
         if differs(ax.as_cube(np.asarray(array[inside]), axes), new).any():
-            array[inside] = ax.as_stored(new, axes)
+            _put(array, inside, ax.as_stored(new, axes))
     return [path]
+
+
+def _copy(source: Path, path: Path) -> None:
+    """A store, file by file; the first that fails ends it."""
+    path.mkdir()
+    for entry in source.iterdir():
+        if entry.is_dir():
+            _copy(entry, path / entry.name)
+        else:
+            shutil.copyfile(entry, path / entry.name)
+
+
+def _put(array: Any, where: Any, values: Array) -> None:
+    """Write a part of an array.  Zarr writes chunks side by side, and when one fails the others go
+    on: they are waited for, so that none makes a file after all have been removed."""
+    try:
+        array[where] = values
+    except BaseException:
+        from zarr.core.sync import sync
+
+        sync(_others_done())
+        raise
+
+
+async def _others_done() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -148,8 +181,10 @@ def _arrays(path: Path, mode: Literal["r", "r+"] = "r") -> dict[str, Any]:
     from hydiff.io import blosc
 
     blosc.guard()
-    found = zarr.open(path, mode=mode)
-    return {"": found} if isinstance(found, zarr.Array) else dict(found.arrays())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what else lies in the store: it stays as it is
+        found = zarr.open(path, mode=mode)
+        return {"": found} if isinstance(found, zarr.Array) else dict(found.arrays())
 
 
 def _dims(array: Any) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ import numpy as np
 from hydiff import io, metrics, provenance
 from hydiff.cube import Cube
 from hydiff.errors import ShapeMismatch
+from hydiff.io.regular import is_there
 from hydiff.record import Record, read
 from hydiff.report.page import Judged, Story, html
 from hydiff.report.survey import close_view, look
@@ -40,7 +41,7 @@ def write(
     var: the variable to read, in files that hold several.
     """
     cube = io.read(filled, var=var)
-    path = cube.path or Path(filled)
+    path = provenance.base_of(cube.path or Path(filled))
     output = provenance.report_path(path) if output is None else Path(output)
     io.staging.refuse_existing(output, overwrite)
     record = record_of(path, cube)
@@ -64,7 +65,7 @@ def write(
         judged=None if clean is None else judge(cube, clean, path),
         input_state=state,
     )
-    with io.staged(output, overwrite=overwrite) as folder:
+    with io.staged(output, overwrite=overwrite, source=path) as folder:
         # names of files and records may hold what UTF-8 cannot say
         (folder / output.name).write_bytes(html(story).encode("utf-8", "backslashreplace"))
     return output
@@ -72,6 +73,7 @@ def write(
 
 def record_of(path: Path, cube: Cube) -> Record:
     """The record beside a fill."""
+    is_there(provenance.record_path(path))
     record = read(provenance.record_path(path))
     if record.entries.all != math.prod(cube.shape):
         raise ShapeMismatch(

@@ -59,12 +59,14 @@ def fill(
     resume: bool = False,
     overwrite: bool = False,
     command: Sequence[str] = (),
+    request: str | None = None,
     progress: Progress = None,
 ) -> Filled:
     """Fill a file of any size within bounded memory, and write it with its companions.
 
     observed: a further mask, (rows, cols) or (bands, rows, cols), True = measured.
     run: who fills the tiles: this process, one after the other, or a cluster's workers.
+    request: what was asked for, as a fingerprint for the record.
     """
     began = time.perf_counter()
     cube = io.read(path, var=order.var)
@@ -97,6 +99,7 @@ def fill(
         if (unreached := scene.target.total() - count) > 0:
             left[_out_of_reach(order)] = unreached
         told = {
+            **({} if request is None else {"request": request}),
             "method": order.method,
             "settings": order.shown,
             "seed": order.seed,

@@ -135,8 +135,9 @@ def write(
     overwrite: bool,
 ) -> list[Path]:
     """The cube and its companions, all or nothing."""
-    bands = cube.bands
-    with io.staged(output, overwrite=overwrite, beside=provenance.beside(output)) as folder:
+    bands, source = cube.bands, mosaic.scene.cube.path
+    old = provenance.beside(output)
+    with io.staged(output, overwrite=overwrite, beside=old, source=source) as folder:
         made = io.write_into(cube, folder / output.name)
         groups = (slice(b, min(b + 8, bands)) for b in range(0, bands, 8))
         planes = (filled.get(group, *everything(cube.shape)) for group in groups)

@@ -24,6 +24,7 @@ from hydiff.checkpoint import fingerprint
 from hydiff.cube import Array, Cube
 from hydiff.errors import BadValue, HydiffError, OutputError
 from hydiff.io import npz
+from hydiff.io.regular import is_there
 from hydiff.order import MASKS, Order
 from hydiff.scene.masks import Bits
 from hydiff.tiles import Grid, Tile
@@ -37,7 +38,7 @@ OURS = re.compile(
 
 def prepare(work: Path, resume: bool) -> None:
     """An empty folder for the tiles, or the one of the interrupted run."""
-    known = work.exists() and (work / "scene.json").exists()
+    known = is_there(work) and is_there(work / "scene.json")
     if work.exists() and not known:  # a kill may have left files of ours, as it came or went
         if not all(OURS.fullmatch(path.name) for path in work.iterdir()):
             raise OutputError(
@@ -46,7 +47,7 @@ def prepare(work: Path, resume: bool) -> None:
         shutil.rmtree(work)
     if known and not resume:
         shutil.rmtree(work)
-    work.mkdir(exist_ok=True)
+    work.mkdir(mode=0o700, exist_ok=True)  # values of an input that may be private
     if not (work / "scene.json").exists():
         write_whole(work / "scene.json", b"{}")
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from hydiff import io, provenance
 from hydiff.cube import Array, Bools, Cube, Floats, as_cube
 from hydiff.errors import BadValue, CubeFormatError, ShapeMismatch
+from hydiff.io.regular import exists
 from hydiff.result import Result
 from hydiff.viewer import live
 
@@ -152,16 +153,17 @@ def from_files(
     cube = _numbers(io.read(file, var=var), file)
     whole = None if truth is None else Layer(_like(cube, io.read(truth), truth))
     if filled is None:
-        fills = read_fills(file, cube.shape)
+        fills = read_fills(cube.path or file, cube.shape)
         if fills is None:
             return Scene(Layer(cube), None, whole, name=file.name)
         return Scene(Layer(cube, fills), Layer(cube), whole, fills, file.name)
-    work = provenance.tiles_path(filled)
-    if not filled.exists() and work.is_dir():
+    target = io.envi.data_name(cube, filled)
+    work = provenance.tiles_path(target)
+    if not exists(filled) and work.is_dir():
         after = Layer(live.cube(work, cube))
-        return Scene(Layer(cube), after, whole, None, file.name, (filled, work))
+        return Scene(Layer(cube), after, whole, None, file.name, (target, work))
     after = Layer(_like(cube, io.read(filled, var=var), filled))
-    fills = read_fills(filled, cube.shape)
+    fills = read_fills(after.cube.path or filled, cube.shape)
     return Scene(Layer(cube, fills), after, whole, fills, file.name)
 
 
@@ -191,6 +193,7 @@ def of_result(result: Result) -> Scene:
 
 def read_fills(path: Path, shape: tuple[int, int, int]) -> Fills | None:
     """The companions of a fill, still packed; None where there are none."""
+    path = provenance.base_of(path)
     beside, bars = provenance.filled_mask_path(path), provenance.sigma_path(path)
     if not beside.is_file():
         return None

@@ -1,0 +1,71 @@
+"""Only files and folders are opened: a FIFO or a device would wait for ever, or never end."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+from hydiff.errors import CubeFormatError
+
+KINDS = {
+    stat.S_IFIFO: "a FIFO (named pipe)",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+ABSENT = (errno.ENOENT, errno.ENOTDIR)
+REASONS = {
+    errno.ENAMETOOLONG: "the name is too long for this file system; give the file a shorter one",
+    errno.ELOOP: "its symbolic links lead in a circle; name the file itself",
+    errno.EACCES: "permission denied; check the permissions of its folders",
+}
+
+
+def exists(path: Path) -> bool:
+    """Whether anything is there; False too where the name cannot be that of a file."""
+    try:
+        path.stat()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def is_there(path: Path) -> bool:
+    """Whether a file or folder is there; CubeFormatError where it is neither, or cannot be known.
+
+    The one guard before a file that a user or another file has named is opened.
+    """
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        if error.errno in ABSENT:
+            return False
+        why = REASONS.get(error.errno or 0, f"{error.strerror}; check the path")
+        raise CubeFormatError(f"{path}: {why}") from None
+    except ValueError:  # a NUL in the name
+        raise CubeFormatError(f"{path}: no file can have this name; check the path") from None
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        kind = KINDS.get(stat.S_IFMT(mode), "neither file nor folder")
+        raise CubeFormatError(
+            f"{path}: is {kind}, expected a file; save what it gives to a file, and name that"
+        )
+    return True
+
+
+def check_tree(folder: Path, above: tuple[str, ...] = ()) -> None:
+    """CubeFormatError if something below a folder is no file, or a link leads back above itself."""
+    above = (*above, os.path.realpath(folder))
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_file():
+                continue
+            path = Path(entry.path)
+            if not is_there(path):
+                raise CubeFormatError(f"{path}: is a link to nothing; remove it")
+            if os.path.realpath(path) in above:
+                raise CubeFormatError(
+                    f"{path}: its symbolic links lead in a circle; remove that link"
+                )
+            check_tree(path, above)

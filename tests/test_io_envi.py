@@ -1,0 +1,304 @@
+"""Laws of ENVI files: which files belong together, and what their headers say."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rasterio
+
+from hydiff import handoff, info, io, job, metrics, provenance, report
+from hydiff.cube import Cube
+from hydiff.errors import OutputError
+from hydiff.io import envi_header
+from hydiff.io.conventions import evident_unit
+from hydiff.io.headers import scaling
+from hydiff.order import Order
+from hydiff.scene import Limits
+from hydiff.simulate import simulate
+from hydiff.viewer.layers import from_files
+
+WHOLE, TILES = Limits(8e9), Limits(8e9, tile=16)
+LINEAR = Order(method="linear", outside="fill")
+BARRED = Order(method="smooth", outside="fill", settings={"error_bars": True})
+COMPANIONS = {"filled.npz", "sigma.npz", "fill.json"}
+NATIVE = (
+    Path(os.environ.get("HYDIFF_DATA") or Path(__file__).parents[2] / "shared" / "data") / "native"
+)
+REAL = (
+    "AV_mastercal_testdata.bsq",
+    "HyMap02_Berlin_Urban_Gradient_2009.bsq",
+    "ang20160910t185702_2rdn_img",
+    "corn-kernel-hyperspectral.raw",
+    "emit20250324t221005_jpl_unmix_ex",
+)
+
+
+@pytest.fixture
+def clean(tiny: np.ndarray) -> Cube:
+    return Cube((1000 * tiny).astype(np.int16), nodata=-9.0)
+
+
+@pytest.fixture
+def scene(tmp_path: Path, clean: Cube, stripes: np.ndarray) -> Path:
+    values = np.where(stripes, clean.values, np.int16(-9))
+    return io.write(replace(clean, values=values), tmp_path / "scene.img")[0]
+
+
+def companions(folder: Path, name: str) -> set[str]:
+    return {p.name.removeprefix(f"{name}.") for p in folder.glob(f"{name}.*")} & COMPANIONS
+
+
+# --- which files belong together ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bounds", [WHOLE, TILES], ids=["whole", "tiles"])
+def test_companions_are_called_after_the_data_file(
+    scene: Path, clean: Cube, bounds: Limits
+) -> None:
+    """Whichever of the two files is named, as input, as output, or later."""
+    folder, truth = scene.parent, scene.with_name("truth.img")
+    io.write(clean, truth)
+    job.fill_file(scene.with_suffix(".hdr"), folder / "f.hdr", BARRED, bounds)
+    assert companions(folder, "f.img") == COMPANIONS and not companions(folder, "f.hdr")
+    for name in ("f.hdr", "f.img"):
+        assert report.write(folder / name, overwrite=True) == folder / "f.img.report.html"
+        made = handoff.convert(folder / name, folder / f"{name}.tif")
+        assert {p.name for p in made} >= {f"{name}.tif.filled.tif", f"{name}.tif.sigma.tif"}
+        assert from_files(folder / name).fills is not None
+        assert from_files(scene, folder / name).fills is not None
+        done = handoff.convert(folder / name, folder / f"{name[-3:]}.hdr")
+        assert f"{name[-3:]}.img.filled.tif" in {p.name for p in done}
+
+
+def test_a_score_finds_the_companions(
+    scene: Path, clean: Cube, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from hydiff.cli.score import score
+
+    io.write(clean, scene.with_name("truth.img"))
+    job.fill_file(scene, scene.with_name("f.hdr"), BARRED, WHOLE)
+    found = []
+    for name in ("f.hdr", "f.img"):
+        score(scene.with_name(name), scene.with_name("truth.hdr"), json_=True)
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0] == found[1] and "calibration" in found[0]
+
+
+def test_companions_of_earlier_versions_are_found_and_go_with_their_fill(scene: Path) -> None:
+    folder = scene.parent
+    job.fill_file(scene, folder / "f.img", BARRED, WHOLE)
+    for path in list(folder.glob("f.img.*")):
+        path.rename(folder / path.name.replace("f.img", "f.hdr"))
+    shape = io.read(scene).shape
+    assert provenance.companions(folder / "f.img", shape).keys() == {"filled", "sigma"}
+    assert report.write(folder / "f.img").name == "f.hdr.report.html"
+    assert from_files(folder / "f.hdr").fills is not None
+    with pytest.raises(OutputError, match=r"f\.\w+ exists; pass --overwrite"):
+        job.fill_file(scene, folder / "f.hdr", LINEAR, WHOLE)
+    job.fill_file(scene, folder / "f.hdr", LINEAR, WHOLE, overwrite=True)
+    assert not companions(folder, "f.hdr")
+    assert companions(folder, "f.img") == COMPANIONS - {"sigma.npz"}
+
+
+@pytest.mark.parametrize("names", [("scene.hdr", "scene.img"), ("scene.img", "scene.hdr")])
+@pytest.mark.parametrize("bounds", [WHOLE, TILES], ids=["whole", "tiles"])
+def test_an_input_is_not_replaced_under_its_other_name(
+    scene: Path, names: tuple[str, str], bounds: Limits
+) -> None:
+    before = {p: p.read_bytes() for p in scene.parent.iterdir()}
+    source, output = (scene.with_name(name) for name in names)
+    with pytest.raises(OutputError, match="are one cube, and the input would be replaced"):
+        job.fill_file(source, output, LINEAR, bounds, overwrite=True)
+    assert {p: p.read_bytes() for p in scene.parent.iterdir()} == before
+    job.fill_file(source, source, LINEAR, bounds, overwrite=True)  # asked for by name
+    assert io.read(scene).observed().all()
+
+
+@pytest.mark.parametrize("name", ["scene", "scene.img", "SCENE.IMG", "scene.raw"])
+def test_a_header_in_capitals_is_found_from_its_data(
+    tmp_path: Path, clean: Cube, name: str
+) -> None:
+    made, header = io.write(clean, tmp_path / "x.img")
+    data = made.rename(tmp_path / name)
+    header.rename(data.with_suffix(".HDR"))
+    for path in (data, data.with_suffix(".HDR")):
+        assert np.array_equal(io.read(path).values, clean.values)
+    job.fill_file(data, tmp_path / "copy.img", LINEAR, WHOLE)
+    assert io.read(tmp_path / "copy.img").shape == clean.shape
+
+
+def test_a_header_that_is_named_is_the_one_that_is_written(tmp_path: Path, clean: Cube) -> None:
+    made = io.write(clean, tmp_path / "x.img")[0].rename(tmp_path / "x.raw")
+    cube = io.read(made)
+    again = io.write(replace(cube, nodata=-5.0), tmp_path / "y.hdr")
+    assert [p.name for p in again] == ["y.raw", "y.hdr"]
+
+
+# --- what headers say -----------------------------------------------------------------------------
+
+
+def with_entries(path: Path, **entries: str) -> Cube:
+    header = path.with_suffix(".hdr")
+    more = "".join(f"{key.replace('_', ' ')} = {value}\n" for key, value in entries.items())
+    header.write_text(header.read_text() + more)
+    return io.read(path)
+
+
+@pytest.mark.parametrize(
+    ("form", "unit"),
+    [
+        ("{} Nanometers", "Nanometers"),
+        ("{} um", "um"),
+        ("band {i} ({} Micrometers)", "Micrometers"),
+        ("Resize (b1: {} nm)", "nm"),
+        ("{}nm", "nm"),
+    ],
+)
+def test_wavelengths_that_stand_in_band_names(scene: Path, form: str, unit: str) -> None:
+    values = np.linspace(400, 900, 12).round(2)
+    names = [form.format(w, i=i) for i, w in enumerate(values, 1)]
+    cube = with_entries(scene, band_names="{" + ", ".join(names) + "}")
+    assert cube.wavelengths is not None and list(cube.wavelengths) == list(values)
+    assert (cube.wavelength_units, cube.band_names) == (unit, tuple(names))
+    printed = dict(info.lines(info.facts(cube)))
+    assert printed["note"] == "wavelengths: read from the band names"
+    again = io.read(io.write(cube, scene.with_name("x.bip"))[0])  # from scratch
+    assert io._equal(again.wavelengths, cube.wavelengths) and again.wavelength_units == unit
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [f"band {i}" for i in range(12)],
+        [f"{400 + i} nm" for i in range(11)] + ["sum"],
+        [f"{400 + i} nm" for i in range(11)] + ["0.5 um"],
+        [f"ratio 400 nm / {500 + i} nm" for i in range(12)],
+        [f"B{i}nm" for i in range(12)],
+    ],
+)
+def test_names_that_are_no_list_of_wavelengths(scene: Path, names: list[str]) -> None:
+    cube = with_entries(scene, band_names="{" + ", ".join(names) + "}")
+    assert cube.wavelengths is None and cube.wavelength_units is None
+
+
+@pytest.mark.parametrize("suffix", [".img", ".tif", ".npy", ".zarr", ".mat"])
+def test_a_unit_that_is_evident_is_taken_and_said(tmp_path: Path, clean: Cube, suffix: str) -> None:
+    for last, unit in ((2600.0, "Nanometers"), (2.6, "Micrometers")):
+        bare = replace(clean, wavelengths=np.linspace(0.4 * last, last, 12))
+        cube = io.read(io.write(bare, tmp_path / f"{unit}{suffix}")[0])
+        assert cube.wavelength_units == unit
+        assert f"taken as {unit}" in dict(info.lines(info.facts(cube)))["note"]
+        given = replace(bare, wavelength_units="Unknown")
+        cube = io.read(io.write(given, tmp_path / f"{unit}-given{suffix}")[0])
+        assert cube.wavelength_units == "Unknown" and not info.facts(cube)["notes"]
+
+
+def test_a_unit_is_evident_only_where_all_wavelengths_say_so() -> None:
+    assert evident_unit(np.array([0.0, 400.0, 2600.0])) == "Nanometers"  # 0: not used
+    assert evident_unit(np.array([0.3, 2.6])) == "Micrometers"
+    for values in ([299.0, 500.0], [500.0, 2601.0], [0.2, 0.5], [1.0, 400.0], [0.0], [-400.0, 500]):
+        assert evident_unit(np.array(values)) is None
+
+
+def test_gain_and_offset_survive_a_conversion_to_envi_and_back(tmp_path: Path, clean: Cube) -> None:
+    scales, offsets = [1e-4 * (1 + i) for i in range(12)], [0.5] * 12
+    source = io.write(clean, tmp_path / "a.tif")[0]
+    with rasterio.open(source, "r+") as dataset:
+        dataset.scales, dataset.offsets = scales, offsets
+    made = handoff.convert(source, tmp_path / "b.img")[0]
+    with rasterio.open(made) as dataset:
+        assert (list(dataset.scales), list(dataset.offsets)) == (scales, offsets)
+    assert scaling(io.read(made).attrs, 12) == (scales, offsets)
+    for suffix in (".tif", ".zarr", ".bip"):
+        there = handoff.convert(made, tmp_path / f"c{suffix}")[0]
+        assert scaling(io.read(there).attrs, 12) == (scales, offsets)
+    part = io.read(made).window(bands=slice(2, 5))
+    assert scaling(io.read(io.write(part, tmp_path / "d.img")[0]).attrs, 3) == (
+        scales[2:5],
+        offsets[2:5],
+    )
+
+
+def test_a_reflectance_factor_is_a_gain(scene: Path) -> None:
+    cube = with_entries(scene, reflectance_scale_factor="10000")
+    with rasterio.open(handoff.convert(cube.path, scene.with_name("a.tif"))[0]) as dataset:
+        assert set(dataset.scales) == {1e-4} and set(dataset.offsets) == {0.0}
+    header = envi_header.parse(handoff.convert(scene, scene.with_name("b.bip"))[1])
+    assert header["reflectance scale factor"] == "10000"
+    assert "data gain values" not in header  # it would be applied twice
+
+
+@pytest.mark.parametrize("entry", ["data_gain_values", "reflectance_scale_factor"])
+def test_error_bars_have_the_gain_of_their_cube_and_no_offset(scene: Path, entry: str) -> None:
+    listed = "{" + ", ".join(["0.0001"] * 12) + "}"
+    more = {entry: "10000" if "factor" in entry else listed}
+    if "gain" in entry:
+        more["data_offset_values"] = listed.replace("0.0001", "0.5")
+    with_entries(scene, **more)
+    job.fill_file(scene, scene.with_name("f.img"), BARRED, WHOLE)
+    handoff.convert(scene.with_name("f.img"), scene.with_name("g.tif"))
+    with rasterio.open(scene.with_name("g.tif.sigma.tif")) as bars:
+        assert set(bars.scales) == {1e-4} and set(bars.offsets) == {0.0}
+    with rasterio.open(scene.with_name("g.tif.filled.tif")) as mask:
+        assert set(mask.scales) == {1.0}
+
+
+def test_comments_of_a_header_are_kept(scene: Path) -> None:
+    header = scene.with_suffix(".hdr")
+    first, rest = header.read_text().split("\n", 1)
+    comments = ["; made by a camera", ";original file: x = {1"]
+    header.write_text("\n".join([first, *comments, rest]))
+    for name in ("copy.img", "scratch.bip", "by-way.npy"):
+        made = io.write(io.read(scene), scene.with_name(name))[0]
+    made = io.write(io.read(made), scene.with_name("back.img"))[0]
+    for name in ("copy", "scratch", "back"):
+        path = scene.with_name(f"{name}.hdr")
+        assert envi_header.comments(path) == comments
+        assert io.read(path).shape == io.read(scene).shape
+    assert np.array_equal(io.read(made).values, io.read(scene).values)
+
+
+def test_comments_of_others_cannot_add_entries(tmp_path: Path, clean: Cube) -> None:
+    for box in ({"comments": ["\nbands = 99\n", 7]}, {"comments": "x"}, "text", ["a"]):
+        made = io.write(replace(clean, attrs={"envi": box}), tmp_path / "a.img", overwrite=True)
+        assert io.read(made[0]).shape == clean.shape
+
+
+# --- files as their makers ship them --------------------------------------------------------------
+
+
+@pytest.mark.skipif(not NATIVE.is_dir(), reason=f"no real files in {NATIVE}; set HYDIFF_DATA")
+@pytest.mark.parametrize("name", REAL)
+def test_real_files_go_all_the_way(tmp_path: Path, name: str) -> None:
+    """info, simulate, fill, score, convert."""
+    for path in NATIVE.glob(f"{Path(name).stem}*"):
+        shutil.copyfile(path, tmp_path / path.name)
+    source = tmp_path / name
+    cube = io.read(source)
+    assert cube.wavelengths is not None and cube.wavelength_units is not None
+    assert "wavelengths" in dict(info.lines(info.facts(cube)))
+    holed, observed = simulate(cube, "stripes", 0.1, seed=1)
+    damaged = io.write(replace(holed, path=source), tmp_path / f"d{source.suffix}")[0]
+    job.fill_file(damaged, tmp_path / "f.hdr", Order(method="harmonic", outside="fill"), WHOLE)
+    filled = io.read(tmp_path / "f.hdr")
+    assert provenance.filled_mask_path(filled.path or source).is_file()
+    scores = metrics.score(filled, cube, np.broadcast_to(~observed, cube.shape))
+    assert not scores.unfilled and np.isfinite([row[2] for row in scores.table()]).any()
+    kept = np.broadcast_to(observed, cube.shape)
+    assert np.array_equal(np.asarray(filled.values)[kept], np.asarray(cube.values)[kept])
+    for suffix in (".tif", ".bip", ".zarr"):
+        again = io.read(handoff.convert(tmp_path / "f.hdr", tmp_path / f"c{suffix}")[0])
+        assert np.array_equal(again.values, filled.values, equal_nan=filled.dtype.kind == "f")
+        assert np.array_equal(again.observed(), filled.observed())
+        for field in ("wavelengths", "wavelength_units", "transform"):
+            assert io._equal(getattr(again, field), getattr(filled, field)), field
+        if suffix == ".bip":
+            assert envi_header.comments(tmp_path / "c.hdr") == envi_header.comments(
+                io.envi._pair(source)[1]
+            )
