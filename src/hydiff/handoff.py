@@ -14,6 +14,7 @@ import numpy as np
 from hydiff import io, provenance
 from hydiff.cube import Array, Cube
 from hydiff.errors import BadValue
+from hydiff.mark import of_fill
 from hydiff.ortho import ortho as on_map
 
 
@@ -26,11 +27,13 @@ def convert(
     cog: bool = False,
     var: str | None = None,
     overwrite: bool = False,
+    unmarked: bool = False,
 ) -> list[Path]:
     """Write `source` to `path`, all or nothing; the files made, the one with the values first.
 
     ortho: onto the map, by its own lookup table or that of the file `glt`.
     cog: a GeoTIFF laid out for reading over a network, with overviews.
+    unmarked: allow a filled cube in a file that cannot say so (.npy).
     """
     if cog and path.suffix.lower() not in (".tif", ".tiff"):
         raise BadValue(f"--cog makes a GeoTIFF; name the output {path.stem}.tif")
@@ -41,10 +44,11 @@ def convert(
     if glt is not None and table is None:
         raise BadValue(f"{glt} holds no lookup table (GLT); name the product it came with")
     given = cube.path or source
-    also = {
-        f"{path.name}.{name}.tif": _like(cube, values)
-        for name, values in provenance.companions(given, cube.shape).items()
-    }
+    beside = provenance.companions(given, cube.shape)
+    cube = _marked(cube, beside.get("filled"))
+    if cube.mark is not None:
+        io.refuse_unmarked(cube, path, unmarked)
+    also = {f"{path.name}.{name}.tif": _like(cube, values) for name, values in beside.items()}
     if ortho:
         cube = on_map(cube, table)
         also = {name: on_map(layer, table) for name, layer in also.items()}
@@ -84,4 +88,18 @@ def _like(cube: Cube, values: Array) -> Cube:
         attrs={},
         path=None,
         format=None,
+        mark=None,
+    )
+
+
+def _marked(cube: Cube, filled: Array | None) -> Cube:
+    """With the mask beside it where its file holds none, or no mark at all (.npy)."""
+    if filled is None or (cube.mark is not None and cube.mark.filled is not None):
+        return cube
+    mark, shares = cube.mark, filled.mean(axis=(1, 2))
+    if mark is None:
+        told = provenance.read_record(cube.path or Path())
+        return replace(cube, mark=of_fill(filled, shares, str(told.get("method")), told))
+    return replace(
+        cube, mark=replace(mark, filled=filled, by_band=shares, share=float(shares.mean()))
     )

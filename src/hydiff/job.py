@@ -90,7 +90,9 @@ def fill_file(
     result = api.fill(
         cube, seen, checkpoint=checkpoint, resume=resume, progress=progress, **order.arguments
     )
-    made = provenance.save(result, output, command=command, overwrite=overwrite)
+    made = provenance.save(
+        result, output, command=command, overwrite=overwrite, unmarked=order.unmarked
+    )
     if band_mask is not None:
         io.write_band_mask(result.filled, band_mask, overwrite=overwrite)
     filled = Filled(made, provenance.record(result, command))
@@ -136,6 +138,7 @@ def checked(
     check_order(order)
     _check_folder(output)
     cube = io.read(input, var=order.var)
+    io.refuse_unmarked(cube, output, order.unmarked)
     io.staging.refuse_targets(cube.path or input, _places(cube, output), overwrite)
     for path in provenance.beside(output):
         io.staging.refuse_existing(path, overwrite)

@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hydiff import io
-from hydiff.cube import Array, Bools
+from hydiff.cube import Array, Bools, Cube
 from hydiff.errors import ShapeMismatch
 from hydiff.io import typed
 from hydiff.io.parsing import parsing
+from hydiff.mark import EARLIER, bounded, now
 from hydiff.metrics import NORMAL_QUANTILES, Calibration, calibration
 from hydiff.result import Result
 from hydiff.versions import versions
@@ -77,12 +78,20 @@ def save(
     *,
     command: Sequence[str] = (),
     overwrite: bool = False,
+    unmarked: bool = False,
 ) -> list[Path]:
-    """Write a result and its companions, all or nothing; returns the paths, the cube first."""
+    """Write a result and its companions, all or nothing; returns the paths, the cube first.
+
+    unmarked: allow a file that cannot say that it is filled (.npy).
+    """
     path = Path(path)
-    note = typed.dumps(record(result, command))
+    if result.cube.mark is not None:
+        io.refuse_unmarked(result.cube, path, unmarked)
+    made_by = record(result, command)
+    note = typed.dumps(made_by)
+    cube = marked(result, made_by)
     with io.staged(path, overwrite=overwrite, beside=beside(path)) as folder:
-        made = io.write_into(result.cube, folder / path.name)
+        made = io.write_into(cube, folder / path.name)
         io.masks.write(result.filled, filled_mask_path(folder / path.name), "missing")
         if result.sigma is not None:
             write_sigma(result.sigma, result.filled, sigma_path(folder / path.name))
@@ -153,6 +162,15 @@ def intervals_of(path: Path) -> Sequence[float]:
     return NORMAL_QUANTILES if recipe is None else recipe.errors.intervals
 
 
+def read_record(path: Path) -> dict[str, Any]:
+    """The record beside a fill; {} where there is none, or none that is sound."""
+    try:
+        found = json.loads(record_path(path).read_text())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def calibrated(path: Path, values: Array, truth: Array) -> Calibration | None:
     """How the error bars beside a fill held against the truth; None where there are none.
 
@@ -190,13 +208,23 @@ def of_each_kind(by_kind: Mapping[str, Mapping[str, float]] | None) -> dict[str,
     return {"expected_by_kind": {kind: dict(scores) for kind, scores in by_kind.items()}}
 
 
+def marked(result: Result, record: Mapping[str, Any]) -> Cube:
+    """The filled cube; its mark says all that the record of this fill does."""
+    mark = result.cube.mark
+    if mark is None or not (result.filled.any() or mark.denoised):
+        return result.cube
+    earlier = {k: v for k, v in mark.record.items() if k == EARLIER}
+    told = replace(mark, time=record["time"], record={**bounded(record), **earlier})
+    return replace(result.cube, mark=told)
+
+
 def dated(
     command: Sequence[str], source: Mapping[str, str] | None, told: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What is told of a fill, with its command, time, input (path and hash) and versions."""
     return {
         "command": list(command),
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "time": now(),
         "input": source,
         **told,
         "versions": versions("numpy", "scipy", "torch"),

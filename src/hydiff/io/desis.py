@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hydiff.cube import Cube
 from hydiff.io import envi, geotiff
+from hydiff.io.marks import into_header
 
 SUFFIXES = ()  # what is written from scratch is a plain GeoTIFF
 
@@ -49,9 +50,10 @@ def write(cube: Cube, path: Path) -> list[Path]:
 
 
 def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
-    """The image with its changed entries, and the header byte for byte."""
+    """The image with its changed entries, and the header, which gains no line but the mark."""
     made = geotiff.rewrite(source, path, cube)
     shutil.copyfile(_header(source), path.with_suffix(".hdr"))
+    into_header(path.with_suffix(".hdr"), cube.mark)
     return [*made, path.with_suffix(".hdr")]
 
 

@@ -26,6 +26,7 @@ from hydiff.io.parsing import parsing
 
 SUFFIXES = (".zip",)
 IMAGE, METADATA = "-SPECTRAL_IMAGE.TIF", "-METADATA.XML"
+NOTE = "-HYDIFF_FILLED.JSON"  # the member that says so of a filled product
 NODATA = -32768.0
 LARGEST_XML = 32 << 20  # bytes
 EMPTY_MEAN = -1000000.0  # in the statistics of a band that holds no data
@@ -157,8 +158,26 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
             shutil.copyfileobj(stored, copy)
         geotiff.rewrite(before, after, cube)
         fill = _into_zip if path.suffix.lower() == ".zip" else _into_folder
-        fill(found, path, image, after)
+        fill(_without_note(found), path, image, after)
+    if cube.mark is not None:
+        name = str(found.named(METADATA))[: -len(METADATA)] + NOTE
+        _add(path, name, cube.mark.json + "\n")
     return [path]
+
+
+def _without_note(found: Product) -> Product:
+    """Less what an earlier fill says of itself, which the new note repeats."""
+    kept = tuple(m for m in found.members if not m.upper().endswith(NOTE))
+    return found._replace(members=kept)
+
+
+def _add(path: Path, member: str, text: str) -> None:
+    """One more member; in a folder beside the image, as the others are."""
+    if path.is_dir():
+        (path / PurePosixPath(member).name).write_text(text)
+    else:
+        with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(zipfile.ZipInfo(member), text, zipfile.ZIP_DEFLATED)
 
 
 def _into_zip(found: Product, path: Path, image: str, new: Path) -> None:

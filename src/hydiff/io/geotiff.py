@@ -14,6 +14,7 @@ from hydiff.errors import CubeFormatError
 from hydiff.io.blocks import Block, blocks, differs
 from hydiff.io.gdal import gdal
 from hydiff.io.geotiff_tags import fits, restore, told
+from hydiff.io.marks import tag
 from hydiff.io.parsing import check_dtype, check_real, native, parsing
 
 SUFFIXES = (".tif", ".tiff")
@@ -54,6 +55,8 @@ def write(cube: Cube, path: Path) -> list[Path]:
     with gdal(**options):
         with rasterio.open(path, "w", **_profile(cube)) as dataset:
             restore(dataset, cube)
+            if cube.mark is not None:
+                tag(dataset, cube.mark)
             for block in blocks(cube.shape, cube.dtype.itemsize, 0, TILE):
                 _put(dataset, block, np.asarray(cube.values[block]))
             if cube.valid is not None:
@@ -74,6 +77,8 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
         made = _copy(source, path)
         with rasterio.open(path, "r+", IGNORE_COG_LAYOUT_BREAK="YES") as dataset:
             valid = _replace(dataset, cube)
+            if cube.mark is not None:
+                tag(dataset, cube.mark)
             if valid is not None:
                 dataset.write_mask(valid)
             if dataset.overviews(1):
