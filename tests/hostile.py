@@ -321,7 +321,7 @@ def _good_companions(folder: Path, take: Any) -> Any:
         yield
     values = np.where(filled, np.nan, _values("float32"))
     result = hydiff.fill(values, method="auto", budget="fast")
-    provenance.save(result, folder / "f.npy")
+    provenance.save(result, folder / "f.npy", unmarked=True)
     take("companions", "companions", "f.npy.fill.json")
     take("recipe", "recipe", "f.npy.fill.json")
     yield
