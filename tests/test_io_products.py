@@ -66,7 +66,7 @@ def test_only_filled_entries_change(kind: str, data: st.DataObject) -> None:
     bands, rows, cols = (data.draw(st.integers(low, 20)) for low in (4, 3, 3))
     seed = data.draw(st.integers(0, 99))
     missing = np.random.default_rng(seed).random((rows, cols)) < 0.2
-    missing[0, 0] = False
+    missing[0, :2] = False, True
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         truth = products.scene(bands, rows, cols, seed)
