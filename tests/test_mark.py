@@ -33,7 +33,7 @@ from hydiff.job import fill_file
 from hydiff.order import Order
 from hydiff.ortho import ortho
 from hydiff.scene import limits
-from test_cli import hydiff_, refused
+from test_cli import refused
 
 SHAPE = (6, 20, 18)
 MISSING = np.zeros(SHAPE, bool)
@@ -366,18 +366,16 @@ def test_python_marks_what_it_writes(tmp_path: Path) -> None:
 
 def test_npy_has_no_place_and_is_refused(tmp_path: Path) -> None:
     shorts(tmp_path / "a.npy")
-    words = ["fill", "a.npy", "-o", "b.npy", "--method", "nearest", "--outside", "fill"]
     before = sorted(tmp_path.iterdir())
-    line = refused(*words, cwd=tmp_path)
+    line = refused("fill", "a.npy", "-o", "b.npy", cwd=tmp_path)
     assert "--unmarked" in line and "b.npz" in line and sorted(tmp_path.iterdir()) == before
-    hydiff_(*words, "--unmarked", cwd=tmp_path)
-    assert SAYS in info(tmp_path / "b.npy")  # by its sidecar
-    with pytest.raises(BadValue, match="--unmarked"):
-        convert(tmp_path / "b.npy", tmp_path / "c.npy")
-    assert not (tmp_path / "c.npy").exists()
-    names = [str(tmp_path / name) for name in ("b.npy", "c.npy")]
-    assert CliRunner().invoke(app, ["convert", *names, "--unmarked"]).exit_code == 0
-    assert SAYS in info(tmp_path / "c.npy")
+    a, b, c = (str(tmp_path / f"{name}.npy") for name in "abc")
+    plain = ["--method", "nearest", "--outside", "fill"]
+    for words in (["fill", a, "-o", b, *plain], ["convert", b, c]):
+        with pytest.raises(BadValue, match="--unmarked"):
+            CliRunner().invoke(app, words, catch_exceptions=False)
+        assert CliRunner().invoke(app, [*words, "--unmarked"]).exit_code == 0
+    assert SAYS in info(tmp_path / "c.npy")  # by its sidecar
 
 
 def test_python_refuses_npy_too(tmp_path: Path) -> None:
@@ -486,6 +484,9 @@ DAMAGED = {
     "markup": "<script>alert(1)</script>\x1b[2J\nFILLED no",
     "endless": "9" * 500_000,
     "deep": "[" * 100_000,
+    "more than all": "200 % of the entries filled by x, not measured (hydiff 1, 2)",
+    "other types": '{"hydiff_filled": 7, "hydiff_record": {"earlier": 5, "filled_share": {}}, '
+    '"earlier": 5, "filled_share": [1e400, "x"], "input": {"path": ["/"]}, "versions": 3}',
     "numbers": "1e999 % of the entries filled by \x1b[31mx, not measured (hydiff 1, 2)",
 }
 
@@ -510,7 +511,7 @@ def test_a_damaged_mark_is_a_mark(text: str, suffix: str, tmp_path: Path) -> Non
             header.write(f"hydiff filled by band = {{{text[:9].strip('{}[')}, 2, nan}}\n")
     shown = info(path)
     line = shown.splitlines()[0]
-    assert line.startswith("FILLED") and "not measured" in line and len(line) < 900
+    assert line.startswith("FILLED       an unknown share") and len(line) < 900
     assert "\x1b" not in shown and "<script>" not in shown
     again = hydiff.fill(io.read(path), ~MISSING, method="nearest").cube
     assert "filled by nearest" in info(io.write(again, tmp_path / f"b{suffix}")[0])

@@ -87,8 +87,9 @@ class Mark:
         """The mark of a fill of a cube that was filled before: what either filled is filled."""
         if before is None:
             return self
-        earlier = [*before.record.get(EARLIER, ()), before.text][-MOST_EARLIER:]
-        record = {**self.record, EARLIER: earlier}
+        told = before.record.get(EARLIER)
+        earlier = [str(line) for line in told] if isinstance(told, list) else []
+        record = {**self.record, EARLIER: [*earlier, before.text][-MOST_EARLIER:]}
         denoised = self.denoised or before.denoised
         if self.filled is not None and before.filled is not None:
             either = Either(before.filled, self.filled)
@@ -165,7 +166,7 @@ def parsed(text: Any, record: Any = None, by_band: Sequence[Any] = (), *, bands:
         {} if said is None else {k: said[k] for k in ("method", "version", "time")}
     )
     mark = Mark(
-        share=math.nan if share is None else float(share[0]) / 100,
+        share=math.nan if share is None or share[0] > 100 else float(share[0]) / 100,
         denoised=said is not None and said["denoised"] is not None,
         record=told,
         **found,
@@ -177,11 +178,9 @@ def from_json(text: Any) -> dict[str, Any]:
     """The attributes that `Mark.json` holds; of damaged text, what `parsed` can take for a mark."""
     try:
         found = json.loads(str(text)[: 2 * LONGEST_RECORD])
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        return {FILLED: str(found[FILLED]), RECORD: json.dumps(found[RECORD])}
+    except (ValueError, TypeError, KeyError, RecursionError):
         return {FILLED: clean(text, LONGEST_TEXT)}
-    return {FILLED: str(found.get(FILLED)), RECORD: json.dumps(found.get(RECORD))}
 
 
 def _record(text: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ in stored order, as in `hydiff.io.axes`.
 from __future__ import annotations
 
 import errno
+import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -193,7 +194,8 @@ def rewrite(source: Path, path: Path, cube: Cube, parts: Sequence[Part]) -> list
     shutil.copyfile(source, path)
     with h5py.File(path, "r+") as file:
         datasets = [file[part.name] for part in parts]
-        reserve(path, cube.nbytes if any(d.compression for d in datasets) else 0)
+        grows = cube.nbytes if any(d.compression for d in datasets) else 0
+        reserve(path, grows + (0 if cube.mark is None else math.prod(cube.shape)))
         chunks = _chunks(datasets[0], parts[0])
         for block in chunk_blocks(cube.shape, cube.dtype.itemsize, chunks):
             new = np.asarray(cube.values[block])

@@ -103,11 +103,12 @@ def entered(cube: Cube) -> Cube:
 def _amend(attrs: MutableMapping[str, Any], mark: Mark) -> None:
     """A prefix for the titles that are there, a line for the history."""
     line = f"{mark.time}: {mark.text}"
-    for key, old in list(attrs.items()):
-        if canonical(key) in TITLES and (title := _text(old)):
-            attrs[key] = _in_kind(titled(title), old)
-        elif canonical(key) == "history" and line not in _text(old):
-            attrs[key] = _in_kind(f"{_text(old).rstrip()}\n{line}".lstrip(), old)
+    for key in [key for key in attrs if canonical(key) in (*TITLES, "history")]:
+        old, text = attrs[key], _text(attrs[key])
+        if canonical(key) == "history" and line not in text:
+            attrs[key] = _in_kind(f"{text.rstrip()}\n{line}".lstrip(), old)
+        elif canonical(key) != "history" and text:
+            attrs[key] = _in_kind(titled(text), old)
 
 
 def titled(text: str) -> str:
