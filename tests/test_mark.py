@@ -157,20 +157,22 @@ def by_zipfile(path: Path) -> str:
     with zipfile.ZipFile(path) as archive:
         (name,) = (n for n in archive.namelist() if n.endswith("-HYDIFF_FILLED.JSON"))
         image = next(n for n in archive.namelist() if n.endswith("SPECTRAL_IMAGE.TIF"))
-        told = json.loads(archive.read(name))
+        note = json.loads(archive.read(name))
     by_rasterio(f"/vsizip/{path}/{image}")
-    return f"{told['hydiff_filled']} Gap-filled {json.dumps(told['hydiff_record'])}"
+    return f"{note['hydiff_filled']} Gap-filled {json.dumps(note['hydiff_record'])}"
 
 
 def by_listing(path: Path) -> str:
     """A folder: its member, and the tags of its image."""
-    told = json.loads(next(path.glob("*-HYDIFF_FILLED.JSON")).read_text())
+    note = json.loads(next(path.glob("*-HYDIFF_FILLED.JSON")).read_text())
     by_rasterio(next(path.glob("*SPECTRAL_IMAGE.TIF")))
-    return f"{told['hydiff_filled']} Gap-filled {json.dumps(told['hydiff_record'])}"
+    return f"{note['hydiff_filled']} Gap-filled {json.dumps(note['hydiff_record'])}"
 
 
 def by_spectral(path: Path) -> str:
     metadata = spectral.io.envi.open(path.with_suffix(".hdr"), path).metadata
+    with rasterio.open(path) as dataset:  # GDAL
+        assert dataset.tags(ns="ENVI")["hydiff_filled"] == metadata["hydiff filled"]
     assert np.allclose(np.array(metadata["hydiff filled by band"], float), SHARE, rtol=1e-4)
     return f"{metadata['hydiff filled']} {metadata['description']} out "
 

@@ -98,8 +98,8 @@ def _marked(cube: Cube, filled: Array | None) -> Cube:
         return cube
     mark, shares = cube.mark, filled.mean(axis=(1, 2))
     if mark is None:
-        told = provenance.read_record(cube.path or Path())
-        return replace(cube, mark=of_fill(filled, shares, str(told.get("method")), told))
+        record = provenance.read_record(cube.path or Path())
+        return replace(cube, mark=of_fill(filled, shares, str(record.get("method")), record))
     return replace(
         cube, mark=replace(mark, filled=filled, by_band=shares, share=float(shares.mean()))
     )

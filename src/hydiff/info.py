@@ -106,7 +106,7 @@ def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
     if seen["withheld_share"]:
         share += f"; {100 * seen['withheld_share']:.2f} % were screened for clouds, not lost"
     rows = [
-        ("FILLED", _told_filled(f["filled"])),
+        ("FILLED", _filled_line(f["filled"])),
         ("cube", f"{f['bands']} bands × {f['rows']} rows × {f['cols']} cols, {f['dtype']}"),
         ("format", f"{f['format']}, {f['bytes'] / 1e6:.1f} MB of values"),
         ("wavelengths", _range(f["wavelengths"], f["wavelength_units"] or "unit not given")),
@@ -145,7 +145,7 @@ def _filled(mark: Mark | None) -> dict[str, Any] | None:
     }
 
 
-def _told_filled(filled: dict[str, Any] | None) -> str:
+def _filled_line(filled: dict[str, Any] | None) -> str:
     if filled is None:
         return ""
     shares = filled["by_band"] or [filled["share"]]

@@ -62,10 +62,10 @@ class Mark:
     @property
     def attributes(self) -> dict[str, str]:
         """The mark as texts: for people, and the record as JSON."""
-        told = dict(self.record)
+        record = dict(self.record)
         if self.by_band is not None and len(self.by_band) <= MOST_SHARES:
-            told[BY_BAND] = [float(f"{share:.6g}") for share in self.by_band]
-        return {FILLED: self.text, RECORD: json.dumps(told)}
+            record[BY_BAND] = [float(f"{share:.6g}") for share in self.by_band]
+        return {FILLED: self.text, RECORD: json.dumps(record)}
 
     @property
     def json(self) -> str:
@@ -87,8 +87,8 @@ class Mark:
         """The mark of a fill of a cube that was filled before: what either filled is filled."""
         if before is None:
             return self
-        told = before.record.get(EARLIER)
-        earlier = [str(line) for line in told] if isinstance(told, list) else []
+        listed = before.record.get(EARLIER)
+        earlier = [str(line) for line in listed] if isinstance(listed, list) else []
         record = {**self.record, EARLIER: [*earlier, before.text][-MOST_EARLIER:]}
         denoised = self.denoised or before.denoised
         if self.filled is not None and before.filled is not None:
@@ -158,8 +158,8 @@ def now() -> str:
 def parsed(text: Any, record: Any = None, by_band: Sequence[Any] = (), *, bands: int) -> Mark:
     """The mark that a file's texts make; whatever they hold, the file is marked."""
     said = SAYS.match(clean(text, LONGEST_TEXT))
-    told = _record(record)
-    listed = told.pop(BY_BAND, ()) if not len(by_band) else by_band
+    kept = _record(record)
+    listed = kept.pop(BY_BAND, ()) if not len(by_band) else by_band
     shares = _numbers(listed, bands)
     share = _numbers([said["percent"]], 1) if said and said["percent"] else None
     found: dict[str, Any] = (
@@ -168,7 +168,7 @@ def parsed(text: Any, record: Any = None, by_band: Sequence[Any] = (), *, bands:
     mark = Mark(
         share=math.nan if share is None or share[0] > 100 else float(share[0]) / 100,
         denoised=said is not None and said["denoised"] is not None,
-        record=told,
+        record=kept,
         **found,
     )
     return mark if shares is None or (shares > 1).any() else replace(mark, **_shares(shares))

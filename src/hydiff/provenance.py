@@ -214,8 +214,8 @@ def marked(result: Result, record: Mapping[str, Any]) -> Cube:
     if mark is None or not (result.filled.any() or mark.denoised):
         return result.cube
     earlier = {k: v for k, v in mark.record.items() if k == EARLIER}
-    told = replace(mark, time=record["time"], record={**bounded(record), **earlier})
-    return replace(result.cube, mark=told)
+    full = replace(mark, time=record["time"], record={**bounded(record), **earlier})
+    return replace(result.cube, mark=full)
 
 
 def dated(

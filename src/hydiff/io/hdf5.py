@@ -237,7 +237,8 @@ def _write_mark(file: Any, cube: Cube, parts: Sequence[Part]) -> None:
     for block in chunk_blocks(cube.shape, 1, _chunks(file[flags[0].name], flags[0])):
         new = (np.asarray(mark.filled[block]) != 0).astype(np.uint8)
         for part, inside, place in _touched(flags, block):
-            _put(file, part, inside, new[place])
+            if new[place].any():  # chunks of zeros need no place on the disk
+                _put(file, part, inside, new[place])
 
 
 def _flag(file: Any, part: Part) -> Part:

@@ -165,7 +165,7 @@ def linked(ancillary: Any, flag: str) -> str:
 
 
 def unlinked(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes of a variable without the link to its flag, which is written anew."""
+    """Attributes of a variable without the link to its flag, which a writer makes again."""
     names = _text(attrs.get("ancillary_variables", "")).split()
     others = [name for name in names if not name.endswith(FLAG)]
     kept = {k: v for k, v in attrs.items() if k != "ancillary_variables" or names == others}
