@@ -160,8 +160,7 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
         fill = _into_zip if path.suffix.lower() == ".zip" else _into_folder
         fill(_without_note(found), path, image, after)
     if cube.mark is not None:
-        name = str(found.named(METADATA))[: -len(METADATA)] + NOTE
-        _add(path, name, cube.mark.json + "\n")
+        _add_note(path, str(found.named(METADATA)), cube.mark.json + "\n")
     return [path]
 
 
@@ -171,13 +170,15 @@ def _without_note(found: Product) -> Product:
     return found._replace(members=kept)
 
 
-def _add(path: Path, member: str, text: str) -> None:
-    """One more member; in a folder beside the image, as the others are."""
+def _add_note(path: Path, metadata: str, text: str) -> None:
+    """One more member, beside the metadata."""
+    name = metadata[: -len(METADATA)] + NOTE
     if path.is_dir():
-        (path / PurePosixPath(member).name).write_text(text)
+        beside = next(path.rglob(PurePosixPath(metadata).name))
+        beside.with_name(PurePosixPath(name).name).write_text(text)
     else:
         with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr(zipfile.ZipInfo(member), text, zipfile.ZIP_DEFLATED)
+            archive.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
 
 
 def _into_zip(found: Product, path: Path, image: str, new: Path) -> None:
