@@ -200,7 +200,7 @@ def by_h5py_of_matlab(path: Path) -> str:
 
 def by_numpy(path: Path) -> str:
     with np.load(path, allow_pickle=False) as arrays:
-        return f"{arrays['hydiff_filled']} Gap-filled"
+        return f"{arrays['hydiff_filled'].item().decode()} Gap-filled"
 
 
 TOOLS: dict[str, Callable[[Path], str]] = {
@@ -504,7 +504,7 @@ def test_a_damaged_mark_is_a_mark(text: str, suffix: str, tmp_path: Path) -> Non
     elif suffix == ".zarr":
         zarr.open_group(path)["cube"].attrs.update({"hydiff_filled": text, "hydiff_record": text})
     elif suffix == ".npz":
-        np.savez(path, cube=SHORTS.transpose(1, 2, 0), hydiff_filled=np.array(text))
+        np.savez(path, cube=SHORTS.transpose(1, 2, 0), hydiff_filled=np.array(text.encode()))
     elif suffix == ".mat":
         scipy.io.savemat(path, {"cube": SHORTS.transpose(1, 2, 0), "hydiff_filled": text or " "})
     else:
@@ -517,6 +517,23 @@ def test_a_damaged_mark_is_a_mark(text: str, suffix: str, tmp_path: Path) -> Non
     assert "\x1b" not in shown and "<script>" not in shown
     again = hydiff.fill(io.read(path), ~MISSING, method="nearest").cube
     assert "filled by nearest" in info(io.write(again, tmp_path / f"b{suffix}")[0])
+
+
+def test_a_damaged_array_of_text_is_a_mark(tmp_path: Path) -> None:
+    """Code points that there are not end Python's own handling of text."""
+    text = np.array("x" * 5)
+    text.reshape(1).view(np.uint32)[2] = 0x7FFFFFFF
+    np.savez(tmp_path / "a.npz", cube=SHORTS.transpose(1, 2, 0), hydiff_filled=text)
+    assert info(tmp_path / "a.npz").startswith("FILLED       an unknown share")
+
+
+def test_a_sidecar_keeps_what_json_has_not(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.where(MISSING, np.nan, TRUTH).transpose(1, 2, 0))
+    (tmp_path / "a.npy.json").write_text('{"axes": "rows,cols,bands", "mine": NaN}')
+    cube = hydiff.fill(io.read(tmp_path / "a.npy"), method="nearest", outside="fill").cube
+    io.write(cube, tmp_path / "b.npy", unmarked=True)
+    assert np.isnan(json.loads((tmp_path / "b.npy.json").read_text())["mine"])
+    assert SAYS in info(tmp_path / "b.npy")
 
 
 def test_a_mark_reads_back_as_it_was_said() -> None:

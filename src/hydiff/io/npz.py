@@ -81,8 +81,8 @@ def becomes_archive(source: Path | None, path: Path) -> bool:
 
 
 def _note(cube: Cube) -> dict[str, Array]:
-    """The array of text that says so of a filled cube."""
-    return {} if cube.mark is None else {FILLED: np.array(cube.mark.json)}
+    """The array of text (ASCII) that says so of a filled cube."""
+    return {} if cube.mark is None else {FILLED: np.array(cube.mark.json.encode())}
 
 
 def members(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
@@ -183,8 +183,9 @@ def _read_npz(path: Path, var: str | None) -> Cube:
     entries = {**variables.companions(numeric, cube_shape[0], load), **entries}
     if FILLED in found:
         _, kind = found[FILLED]
-        short = kind.kind == "U" and kind.itemsize <= 8 * LONGEST_RECORD
-        said = from_json(load(FILLED)) if short else {FILLED: ""}
+        short = kind.kind == "S" and kind.itemsize <= 2 * LONGEST_RECORD
+        text = load(FILLED).tobytes()[: kind.itemsize] if short else b""
+        said = from_json(text.decode("utf-8", "replace"))
         entries["attrs"] = {**(entries.get("attrs") or {}), **said}
     return sidecar.cube_from(values, entries, path, {"var": name, "axes": ",".join(axes)})
 

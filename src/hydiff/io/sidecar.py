@@ -49,7 +49,8 @@ def mark(path: Path, mark: Mark) -> None:
     entries = load(path)
     attrs = entries.get("attrs")
     entries["attrs"] = {**(attrs if isinstance(attrs, dict) else {}), **mark.attributes}
-    sidecar_of(path).write_text(dumps(entries), encoding="utf-8")
+    # a NaN that somebody put there stays, although JSON has none
+    sidecar_of(path).write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
 
 
 def parse(text: str | bytes, path: Path) -> dict[str, Any]:
