@@ -165,8 +165,8 @@ def intervals_of(path: Path) -> Sequence[float]:
 def read_record(path: Path) -> dict[str, Any]:
     """The record beside a fill; {} where there is none, or none that is sound."""
     try:
-        found = json.loads(record_path(path).read_text())
-    except (OSError, ValueError, RecursionError):
+        found = typed.load(record_path(path))
+    except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
 
