@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
+# A filled file says when it was filled: tests that compare bytes need one date for all of them.
+os.environ.setdefault("SOURCE_DATE_EPOCH", "1767225600")
 DATA = Path(os.environ.get("HYDIFF_DATA", ROOT.parent / "shared" / "data"))
 
 

@@ -14,6 +14,7 @@ import re
 import struct
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -159,7 +160,10 @@ def good(folder: Path) -> list[Input]:
         for path in sorted(folder.rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
 
-    makers = (_good_arrays, _good_rasters, _good_products, _good_companions, _good_zarrs)
+    makers = (
+        *(_good_arrays, _good_rasters, _good_products, _good_companions, _good_zarrs),
+        _good_marked,
+    )
     for make in makers:
         for _ in make(folder, take):
             clear()
@@ -224,6 +228,21 @@ def _good_arrays(folder: Path, take: Any) -> Any:
     for version in (2, 3):
         _zarr(folder / "a.zarr", version)
         take(f"zarr {version}", "cube", "a.zarr")
+        yield
+
+
+def _good_marked(folder: Path, take: Any) -> Any:
+    """Files that say that they are filled."""
+    from hydiff import io
+    from hydiff.mark import of_fill
+
+    filled = _values("float32") > 900
+    mark = of_fill(
+        filled, filled.mean(axis=(1, 2)), "smooth", {"time": "2026-01-01", "notes": [""]}
+    )
+    for name in ("a.tif", "a.img", "a.npz", "a.mat", "a.zarr"):
+        io.write(replace(_described("int16"), mark=mark), folder / name)
+        take(f"marked {name}", "cube", name)
         yield
 
 
@@ -321,7 +340,7 @@ def _good_companions(folder: Path, take: Any) -> Any:
         yield
     values = np.where(filled, np.nan, _values("float32"))
     result = hydiff.fill(values, method="auto", budget="fast")
-    provenance.save(result, folder / "f.npy")
+    provenance.save(result, folder / "f.npy", unmarked=True)
     take("companions", "companions", "f.npy.fill.json")
     take("recipe", "recipe", "f.npy.fill.json")
     yield

@@ -44,10 +44,11 @@ ROWS = [
     {"checkpoint"},
     {"io", "mask", "census", "detect", "result", "metrics", "ssim", "plots", "bundled", "ortho"},
     {"cluster", "children"},
-    {"cube", "errors", "versions"},
+    {"cube", "errors", "mark", "versions"},
 ]
 ALLOWED = {
     ("cube", "errors"),
+    ("cube", "mark"),
     ("census", "mask"),
     ("detect", "mask"),
     ("detect", "census"),

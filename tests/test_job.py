@@ -2,6 +2,7 @@
 
 import resource
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -159,7 +160,8 @@ def test_a_partner_in_the_way_is_told_before_the_work(envi, output, taken, bound
     envi.with_name(taken).write_text("of another file")
     before, told = contents(envi.parent), []
     with pytest.raises(OutputError, match=f"{taken} exists; pass --overwrite"):
-        job.fill_file(envi, envi.with_name(output), LINEAR, bounds, say=told.append)
+        order = replace(LINEAR, unmarked=True)
+        job.fill_file(envi, envi.with_name(output), order, bounds, say=told.append)
     assert contents(envi.parent) == before and not told
 
 

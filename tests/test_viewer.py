@@ -246,8 +246,8 @@ def test_a_result_brings_its_own_before(result, damaged):
 
 
 def test_a_fill_alone_is_compared_with_itself(result, damaged, tmp_path):
-    provenance.save(result, tmp_path / "filled.npy")
-    shown = layers.from_files(tmp_path / "filled.npy")
+    provenance.save(result, tmp_path / "filled.npz")
+    shown = layers.from_files(tmp_path / "filled.npz")
     np.testing.assert_array_equal(shown.before.plane(2), damaged.values[2])
     np.testing.assert_array_equal(shown.after.plane(2), result.cube.values[2])
 
@@ -585,6 +585,6 @@ def test_a_result_is_viewed_in_a_notebook(result, tiny, tmp_path):
     assert not re.findall(
         r"<(?:script|link rel=.stylesheet)[^>]*(?:src|href)=.?http", page.getvalue()
     )
-    io.write(result.cube, tmp_path / "filled.npy")
-    assert isinstance(hydiff.view(tmp_path / "filled.npy", output=tmp_path / "x.npy"), pn.Column)
+    io.write(result.cube, tmp_path / "filled.npz")
+    assert isinstance(hydiff.view(tmp_path / "filled.npz", output=tmp_path / "x.npz"), pn.Column)
     assert isinstance(hydiff.view(np.asarray(tiny)), pn.Column)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hydiff import auto
+from hydiff import auto, mark
 from hydiff.auto import Decision
 from hydiff.cube import Array, Bools, Cube, Floats, as_cube
 from hydiff.errors import BadValue, UnknownName
@@ -27,6 +27,7 @@ from hydiff.problem import (
 )
 from hydiff.result import Result
 from hydiff.run import Estimate, Job, Progress, check_seed, estimate, torch_device
+from hydiff.versions import versions
 
 if TYPE_CHECKING:
     import xarray
@@ -133,7 +134,7 @@ def fill(
     trusted = target | (seen & (found.sigma_y > 0)[:, None, None])
     written, changed = into_dtype(cube, found.values, trusted if denoise else target, nodata)
     floats = partial(np.asarray, dtype=float_for(cube.dtype))
-    return Result(
+    result = Result(
         cube=replace(cube, values=written, valid=cube.validated(target)),
         values=floats(_composed(cube, seen, trusted, found.values)),
         raw=floats(found.values),
@@ -157,6 +158,26 @@ def fill(
         expected_by_kind=None if decision is None else decision.both_kinds,
         recipe=None if decision is None else decision.recipe,
     )
+    return replace(result, cube=_marked(result, denoise and bool((found.sigma_y > 0).any())))
+
+
+def _marked(result: Result, denoised: bool) -> Cube:
+    """The filled cube, which says that it is, and what was filled before it came here."""
+    filled, before = result.filled, result.cube.mark
+    if not (denoised or filled.any()):
+        return result.cube
+    record = {
+        "time": mark.now(),
+        "method": result.method,
+        "settings": result.settings,
+        "seed": result.seed,
+        "entries": {"all": filled.size, "filled": int(filled.sum())},
+        "expected": result.expected,
+        "versions": versions(),
+    }
+    shares = filled.mean(axis=(1, 2))
+    made = mark.of_fill(filled, shares, result.method, record, denoised=denoised)
+    return replace(result.cube, mark=made.after(before))
 
 
 def with_network(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydiff.errors import BadValue, NothingObserved, ShapeMismatch
+from hydiff.mark import FILLED, RECORD, Mark, parsed
 
 if TYPE_CHECKING:
     import xarray
@@ -143,6 +144,7 @@ class Cube:
     attrs: Mapping[str, Any] = field(default_factory=dict)  # every other attribute, verbatim
     path: Path | None = None  # the file it was read from
     format: str | None = None  # the io module that read it
+    mark: Mark | None = None  # what was filled, and how; None = all of it was measured
 
     def __post_init__(self) -> None:
         if len(self.values.shape) != 3:
@@ -221,6 +223,7 @@ class Cube:
             band_names=per_band(self.band_names),
             valid=None if self.valid is None else self._valid_in(bands, rows, cols),
             transform=_shifted(self.transform, row0, col0),
+            mark=None if self.mark is None else self.mark.window(bands, rows, cols),
             glt=None,
             path=None,
             attrs={
@@ -302,10 +305,11 @@ class Cube:
         """A DataArray (band, y, x); a cube that came from a DataArray gets its own form back."""
         import xarray
 
+        marked = {} if self.mark is None else self.mark.attributes
         like = self.attrs.get("xarray")
         if isinstance(like, xarray.DataArray):
             values = np.asarray(self.values).transpose(_axes_from(like)[1])
-            return like.copy(data=values)
+            return like.copy(data=values).assign_attrs(marked)
         coords: dict[str, Any] = {"band": np.arange(1, self.bands + 1)}
         for name, entry in (
             ("wavelength", self.wavelengths),
@@ -318,7 +322,7 @@ class Cube:
             a, _, c, _, e, f = self.transform
             coords["x"] = c + a * (np.arange(self.shape[2]) + 0.5)
             coords["y"] = f + e * (np.arange(self.shape[1]) + 0.5)
-        attrs = dict(self.attrs)
+        attrs = {**self.attrs, **marked}
         for name in ("wavelength_units", "nodata", "crs", "transform"):
             if getattr(self, name) is not None:
                 attrs[name] = getattr(self, name)
@@ -351,6 +355,9 @@ class Cube:
             crs=array.attrs.get("crs"),
             transform=array.attrs.get("transform"),
             attrs={"xarray": array},
+            mark=parsed(said, array.attrs.get(RECORD), bands=array.shape[order[0]])
+            if (said := array.attrs.get(FILLED)) is not None
+            else None,
         )
 
 

@@ -15,6 +15,7 @@ from hydiff import io, provenance
 from hydiff.cube import Array, Cube
 from hydiff.errors import BadValue
 from hydiff.io.headers import SCALING, number, scaling
+from hydiff.mark import of_fill
 from hydiff.ortho import ortho as on_map
 
 
@@ -27,11 +28,13 @@ def convert(
     cog: bool = False,
     var: str | None = None,
     overwrite: bool = False,
+    unmarked: bool = False,
 ) -> list[Path]:
     """Write `source` to `path`, all or nothing; the files made, the one with the values first.
 
     ortho: onto the map, by its own lookup table or that of the file `glt`.
     cog: a GeoTIFF laid out for reading over a network, with overviews.
+    unmarked: allow a filled cube in a file that cannot say so (.npy).
     """
     if cog and path.suffix.lower() not in (".tif", ".tiff"):
         raise BadValue(f"--cog makes a GeoTIFF; name the output {path.stem}.tif")
@@ -43,9 +46,13 @@ def convert(
         raise BadValue(f"{glt} holds no lookup table (GLT); name the product it came with")
     given = cube.path or source
     base = io.values_path(cube, path).name
+    beside = provenance.companions(given, cube.shape)
+    cube = _marked(cube, beside.get("filled"))
+    if cube.mark is not None:
+        io.refuse_unmarked(cube, path, unmarked)
     also = {
         f"{base}.{name}.tif": _like(cube, values, scaled=name == "sigma")
-        for name, values in provenance.companions(given, cube.shape).items()
+        for name, values in beside.items()
     }
     if ortho:
         cube = on_map(cube, table)
@@ -90,4 +97,18 @@ def _like(cube: Cube, values: Array, scaled: bool) -> Cube:
         attrs={} if scale is None else {SCALING[0]: [number(gain) for gain in scale[0]]},
         path=None,
         format=None,
+        mark=None,
+    )
+
+
+def _marked(cube: Cube, filled: Array | None) -> Cube:
+    """With the mask beside it where its file holds none, or no mark at all (.npy)."""
+    if filled is None or (cube.mark is not None and cube.mark.filled is not None):
+        return cube
+    mark, shares = cube.mark, filled.mean(axis=(1, 2))
+    if mark is None:
+        record = provenance.read_record(cube.path or Path())
+        return replace(cube, mark=of_fill(filled, shares, str(record.get("method")), record))
+    return replace(
+        cube, mark=replace(mark, filled=filled, by_band=shares, share=float(shares.mean()))
     )

@@ -10,6 +10,7 @@ from hydiff.census import ranges
 from hydiff.cube import Cube
 from hydiff.io import quality
 from hydiff.io.headers import FIELDS, LAYOUT, canonical, notes
+from hydiff.mark import Mark
 
 WHOLE = 64 * 2**20  # bytes up to which every value is looked at
 MOST_CHUNKS = 1000  # of a compressed file that is looked at as a whole
@@ -23,6 +24,7 @@ def facts(cube: Cube) -> dict[str, Any]:
     return {
         "path": None if cube.path is None else str(cube.path),
         "format": cube.format,
+        "filled": _filled(cube.mark),
         "bands": bands,
         "rows": rows,
         "cols": cols,
@@ -106,6 +108,7 @@ def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
     if seen["withheld_share"]:
         share += f"; {100 * seen['withheld_share']:.2f} % were screened for clouds, not lost"
     rows = [
+        ("FILLED", _filled_line(f["filled"])),
         ("cube", f"{f['bands']} bands × {f['rows']} rows × {f['cols']} cols, {f['dtype']}"),
         ("format", f"{f['format']}, {f['bytes'] / 1e6:.1f} MB of values"),
         ("wavelengths", _range(f["wavelengths"], f["wavelength_units"] or "unit not given")),
@@ -136,6 +139,30 @@ def _mask(cube: Cube) -> str | None:
     if cube.valid is None:
         return None
     return str(cube.attrs.get("geotiff", {}).get("mask", "inside"))
+
+
+def _filled(mark: Mark | None) -> dict[str, Any] | None:
+    """What a filled cube says of itself; None where nothing says that it is filled."""
+    if mark is None:
+        return None
+    return {
+        "text": mark.text,
+        "share": None if np.isnan(mark.share) else mark.share,
+        "by_band": None if mark.by_band is None else mark.by_band.tolist(),
+        "method": mark.method,
+        "version": mark.version,
+        "time": mark.time,
+        "record": dict(mark.record),
+    }
+
+
+def _filled_line(filled: dict[str, Any] | None) -> str:
+    if filled is None:
+        return ""
+    shares = filled["by_band"] or [filled["share"]]
+    uneven = min(shares) != max(shares)
+    spread = f"; {100 * min(shares):.4g} to {100 * max(shares):.4g} % of a band" if uneven else ""
+    return f"{filled['text']}{spread}"
 
 
 def _others(cube: Cube) -> set[str]:

@@ -102,7 +102,7 @@ def fill_file(
         cube, seen, checkpoint=checkpoint, resume=resume, progress=progress, **order.arguments
     )
     about: dict[str, Any] = {"command": command, "hashes": hashes, "request": asked}
-    made = provenance.save(result, output, overwrite=overwrite, **about)
+    made = provenance.save(result, output, overwrite=overwrite, unmarked=order.unmarked, **about)
     if band_mask is not None:
         io.write_band_mask(result.filled, band_mask, overwrite=overwrite, source=cube.path)
     filled = Filled(made, provenance.record(result, **about))
@@ -194,6 +194,7 @@ def checked(
     check_order(order)
     _check_folder(output)
     cube = io.read(input, var=order.var)
+    io.refuse_unmarked(cube, output, order.unmarked)
     if bounds is not None and io.format_for(cube, output) == "enmap":
         enmap.check_unpacked(cube, bounds.memory)
     io.staging.refuse_targets(cube.path or input, _places(cube, output), overwrite, input)

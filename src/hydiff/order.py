@@ -61,6 +61,7 @@ class Order:
     flags: str | None = None  # of the quality layer, between commas; None = its usual ones
     detect: bool = False  # also fill suspected damage
     report: bool = False  # also write a page about the fill
+    unmarked: bool = False  # allow a file that cannot say that it is filled (.npy)
     prior: int = 0  # updates of a network on the scene, which its tiles start from; 0 = none
 
     def __post_init__(self) -> None:

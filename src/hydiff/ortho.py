@@ -15,6 +15,7 @@ import numpy as np
 
 from hydiff.cube import Array, Cube, Glt, Lazy, Values
 from hydiff.errors import BadValue, ShapeMismatch
+from hydiff.mark import Mark
 
 SLAB = 256 << 20  # bytes of bands in sensor geometry that are kept for the next window
 
@@ -44,6 +45,7 @@ def ortho(cube: Cube, glt: Glt | None = None) -> Cube:
         crs=table.crs,
         transform=table.transform,
         glt=None,
+        mark=_marked(cube.mark, table),
         path=None,
         format=None,
         attrs=_on_map(cube.attrs),
@@ -56,6 +58,13 @@ def _on_map(attrs: Mapping[str, Any]) -> dict[str, Any]:
     box = attrs.get("geotiff", {})
     scale = {key: box[key] for key in ("scales", "offsets", "units") if key in box}
     return {**kept, "geotiff": scale} if scale else kept
+
+
+def _marked(mark: Mark | None, glt: Glt) -> Mark | None:
+    """The mark with its mask on the map; its shares stay those of the sensor's pixels."""
+    if mark is None or mark.filled is None:
+        return mark
+    return replace(mark, filled=mapped(mark.filled, glt, 0))
 
 
 def mapped(values: Values, glt: Glt, empty: float) -> Lazy:

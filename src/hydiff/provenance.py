@@ -11,18 +11,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hydiff import io
-from hydiff.cube import Array, Bools
+from hydiff.cube import Array, Bools, Cube
 from hydiff.errors import BadValue, ShapeMismatch
 from hydiff.io import typed
 from hydiff.io.parsing import parsing
 from hydiff.io.regular import exists, is_there
+from hydiff.mark import EARLIER, bounded, now
 from hydiff.metrics import NORMAL_QUANTILES, Calibration, calibration
 from hydiff.result import Result
 from hydiff.versions import versions
@@ -96,17 +97,23 @@ def save(
     overwrite: bool = False,
     hashes: Hashes | None = None,
     request: str | None = None,
+    unmarked: bool = False,
 ) -> list[Path]:
     """Write a result and its companions, all or nothing; returns the paths, the cube first.
 
     hashes: of the input's files before it was read; refused if they are others now.
     request: what was asked for, as a fingerprint for the record.
+    unmarked: allow a file that cannot say that it is filled (.npy).
     """
     path, source = io.values_path(result.cube, Path(path)), result.cube.path
+    if result.cube.mark is not None:
+        io.refuse_unmarked(result.cube, path, unmarked)
     hashes = hashes_of(source) if hashes is None else hashes
-    note = typed.dumps(record(result, command, hashes, request))
+    made_by = record(result, command, hashes, request)
+    note = typed.dumps(made_by)
+    cube = marked(result, made_by)
     with io.staged(path, overwrite=overwrite, beside=beside(path), source=source) as folder:
-        made = io.write_into(result.cube, folder / path.name)
+        made = io.write_into(cube, folder / path.name)
         io.masks.write(result.filled, filled_mask_path(folder / path.name), "missing")
         if result.sigma is not None:
             write_sigma(result.sigma, result.filled, sigma_path(folder / path.name))
@@ -179,6 +186,15 @@ def intervals_of(path: Path) -> Sequence[float]:
     return NORMAL_QUANTILES if recipe is None else recipe.errors.intervals
 
 
+def read_record(path: Path) -> dict[str, Any]:
+    """The record beside a fill; {} where there is none, or none that is sound."""
+    try:
+        found = typed.load(record_path(path))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def calibrated(path: Path, values: Array, truth: Array) -> Calibration | None:
     """How the error bars beside a fill held against the truth; None where there are none.
 
@@ -247,13 +263,23 @@ def of_each_kind(by_kind: Mapping[str, Mapping[str, float]] | None) -> dict[str,
     return {"expected_by_kind": {kind: dict(scores) for kind, scores in by_kind.items()}}
 
 
+def marked(result: Result, record: Mapping[str, Any]) -> Cube:
+    """The filled cube; its mark says all that the record of this fill does."""
+    mark = result.cube.mark
+    if mark is None or not (result.filled.any() or mark.denoised):
+        return result.cube
+    earlier = {k: v for k, v in mark.record.items() if k == EARLIER}
+    full = replace(mark, time=record["time"], record={**bounded(record), **earlier})
+    return replace(result.cube, mark=full)
+
+
 def dated(
     command: Sequence[str], source: Mapping[str, str] | None, told: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What is told of a fill, with its command, time, input (path and hash) and versions."""
     return {
         "command": list(command),
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "time": now(),
         "input": source,
         **told,
         "versions": versions("numpy", "scipy", "torch"),

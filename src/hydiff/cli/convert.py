@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hydiff.cli.options import Overwrite, Var
+from hydiff.cli.options import Overwrite, Unmarked, Var
 from hydiff.terminal import out
 
 
@@ -18,6 +18,7 @@ def convert(
     glt: Annotated[Path | None, typer.Option(help="File that holds the GLT.  [INPUT]")] = None,
     cog: Annotated[bool, typer.Option("--cog", help="A cloud-optimised GeoTIFF.")] = False,
     var: Var = None,
+    unmarked: Unmarked = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Write a cube in another format, chosen by the suffix of OUTPUT, with what lies beside it."""
@@ -27,5 +28,6 @@ def convert(
     cube = io.read(input, var=var)
     places = [output, *io.staging.partners(output, io.format_for(cube, output))]
     io.staging.refuse_targets(cube.path or input, places, overwrite, input)
-    made = hand_over(input, output, ortho=ortho, glt=glt, cog=cog, var=var, overwrite=overwrite)
+    how = {"ortho": ortho, "cog": cog, "overwrite": overwrite, "unmarked": unmarked}
+    made = hand_over(input, output, glt=glt, var=var, **how)
     out.print("\n".join(str(path) for path in made), markup=False)

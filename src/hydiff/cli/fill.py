@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from hydiff import errors
-from hydiff.cli.options import Flags, Json, Overwrite, Quality, Seed, Var, key_values, sigma_of
+from hydiff.cli.options import (
+    Flags,
+    Json,
+    Overwrite,
+    Quality,
+    Seed,
+    Unmarked,
+    Var,
+    key_values,
+    sigma_of,
+)
 from hydiff.terminal import err, out, print_json, print_summary, progress_bar
 
 if TYPE_CHECKING:
@@ -88,6 +98,7 @@ def fill(
     report: Annotated[
         bool, typer.Option("--report", help="Also write OUTPUT.report.html.")
     ] = False,
+    unmarked: Unmarked = False,
     overwrite: Overwrite = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
     json_: Json = False,
@@ -122,6 +133,7 @@ def fill(
         flags=flags,
         detect=detect,
         report=report,
+        unmarked=unmarked,
         prior=prior,
     )
     order.chosen  # noqa: B018 - refuses unknown names before any file is read

@@ -16,6 +16,9 @@ Quality = Annotated[
 ]
 Flags = Annotated[str | None, typer.Option(help="Flags of it to take, between commas.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing output files.")]
+Unmarked = Annotated[
+    bool, typer.Option("--unmarked", help="Allow a file that cannot say it is filled (.npy).")
+]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 Output = Annotated[Path, typer.Option("-o", "--output", help="File to write.")]
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName
-from hydiff.io import conventions, emit, envi, masks, quality
+from hydiff.io import conventions, emit, envi, marks, masks, npz, quality
 from hydiff.io.geotiff import cloud_optimised
 from hydiff.io.parsing import native, parsing
 from hydiff.io.regular import is_there
@@ -32,6 +32,7 @@ __all__ = [
     "read",
     "read_mask",
     "read_quality",
+    "refuse_unmarked",
     "staged",
     "values_path",
     "write",
@@ -86,16 +87,22 @@ def read(path: str | Path, *, var: str | None = None) -> Cube:
     name = _recognise(path)
     cube = _module(name).read(path, var)
     _check(cube, path)
+    cube = marks.taken(cube)
     return conventions.applied(replace(cube, format=name, path=cube.path or path))
 
 
-def write(cube: Cube, path: str | Path, *, overwrite: bool = False) -> list[Path]:
+def write(
+    cube: Cube, path: str | Path, *, overwrite: bool = False, unmarked: bool = False
+) -> list[Path]:
     """Write a cube, whole or not at all; the files made, the one with the values first.
 
     The suffix of `path` says the format; without one it is the format that the cube came in.
+    unmarked: allow a filled cube in a file that cannot say so (.npy).
     """
     path = Path(path)
     format_for(cube, path)  # refuse an unknown suffix before anything is made
+    if cube.mark is not None:
+        refuse_unmarked(cube, path, unmarked)
     with staged(path, overwrite=overwrite, source=cube.path) as folder:
         made = write_into(cube, folder / path.name)
     return [path.with_name(file.name) for file in made]
@@ -107,7 +114,17 @@ def write_into(cube: Cube, path: Path) -> list[Path]:
     with lines_held():
         if cube.format == name and cube.path is not None and _still_described_by(cube.path, cube):
             return _module(name).rewrite(cube.path, path, cube)
-        return _module(name).write(cube, path)
+        return _module(name).write(marks.entered(cube), path)
+
+
+def refuse_unmarked(cube: Cube, path: Path, unmarked: bool) -> None:
+    """BadValue if the file would have no place to say that it is filled, and that was not asked."""
+    if unmarked or format_for(cube, path) != "npz" or npz.becomes_archive(cube.path, path):
+        return
+    raise BadValue(
+        f"{path}: a .npy file has no place to say that it is filled, and would pass for a "
+        f"measurement; name it {path.stem}.npz, or allow it with --unmarked (unmarked=True)"
+    )
 
 
 def read_mask(

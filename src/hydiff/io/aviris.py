@@ -49,6 +49,7 @@ def read(path: Path, var: str | None = None) -> Cube:
             nodata=FILL if fill is None else float(hdf5.plain(fill)),
             crs=crs,
             transform=transform,
+            mark=hdf5.marked(path, file, [part]),
             attrs={
                 **hdf5.texts(file.attrs),
                 "array": {"var": part.name, "axes": ",".join(CUBE)},

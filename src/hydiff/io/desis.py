@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hydiff.cube import Cube
 from hydiff.io import envi, geotiff
+from hydiff.io.marks import into_header
 
 SUFFIXES = ()  # what is written from scratch is a plain GeoTIFF
 
@@ -50,12 +51,13 @@ def write(cube: Cube, path: Path) -> list[Path]:
 
 
 def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
-    """The image with its changed entries, and the header byte for byte."""
+    """The image with its changed entries, and the header, which gains no line but the mark."""
     made = geotiff.rewrite(source, path, cube)
     header = _header(source)
     appended = header.name == source.name + header.suffix
     place = path.with_name((path.name if appended else path.stem) + header.suffix)
     shutil.copyfile(header, place)
+    into_header(place, cube.mark)
     return [*made, place]
 
 

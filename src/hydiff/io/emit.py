@@ -70,6 +70,7 @@ def read(path: Path, var: str | None = None) -> Cube:
             band_names=_names(bands, count),
             missing_rule=flagged if name in MEASURED else None,
             withheld_rule=cloudy if name in MEASURED else None,
+            mark=hdf5.marked(path, file, [part]),
             attrs={
                 **{k: v for k, v in hdf5.texts(file.attrs).items() if k != "spatial_ref"},
                 "array": {"var": name, "axes": ",".join(AXES)},

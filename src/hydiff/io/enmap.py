@@ -29,6 +29,7 @@ from hydiff.io.parsing import check_room, parsing
 
 SUFFIXES = (".zip",)
 IMAGE, METADATA = "-SPECTRAL_IMAGE.TIF", "-METADATA.XML"
+NOTE = "-HYDIFF_FILLED.JSON"  # the member that says so of a filled product
 NODATA = -32768.0
 LARGEST_XML = 32 << 20  # bytes
 EMPTY_MEAN = -1000000.0  # in the statistics of a band that holds no data
@@ -188,8 +189,27 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
             shutil.copyfileobj(stored, copy)
         geotiff.rewrite(before, after, cube)
         fill = _into_zip if path.suffix.lower() == ".zip" else _into_folder
-        fill(found, path, image, after)
+        fill(_without_note(found), path, image, after)
+    if cube.mark is not None:
+        _add_note(path, str(found.named(METADATA)), cube.mark.json + "\n")
     return [path]
+
+
+def _without_note(found: Product) -> Product:
+    """Less what an earlier fill says of itself, which the new note repeats."""
+    kept = tuple(m for m in found.members if not m.upper().endswith(NOTE))
+    return found._replace(members=kept)
+
+
+def _add_note(path: Path, metadata: str, text: str) -> None:
+    """One more member, beside the metadata."""
+    name = metadata[: -len(METADATA)] + NOTE
+    if path.is_dir():
+        beside = next(path.rglob(PurePosixPath(metadata).name))
+        beside.with_name(PurePosixPath(name).name).write_text(text)
+    else:
+        with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
 
 
 def _into_zip(found: Product, path: Path, image: str, new: Path) -> None:

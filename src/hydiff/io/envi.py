@@ -30,6 +30,7 @@ from hydiff.io.envi_header import (
     write_header,
 )
 from hydiff.io.headers import canonical
+from hydiff.io.marks import into_header
 from hydiff.io.parsing import check_dtype, native, parsing
 
 SUFFIXES = (".hdr", ".img", ".bsq", ".bil", ".bip", ".dat", ".envi")
@@ -80,11 +81,12 @@ def write(cube: Cube, path: Path) -> list[Path]:
     header = data.with_suffix(".hdr") if data.suffix in DATA_SUFFIXES else _appended(data)
     _dump(cube, data, dtype, interleave)
     write_header(header, compose(cube, dtype, interleave), comments_in(cube.attrs))
+    into_header(header, cube.mark)
     return [data, header]
 
 
 def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
-    """Copy both files of `source`, the header byte for byte, and replace the changed entries."""
+    """Copy both files of `source`, the header line by line, and replace the changed entries."""
     source, source_header = _pair(source)
     layout = layout_of(parse(source_header), source_header)
     data = data_name(replace(cube, path=source, format="envi"), path)
@@ -94,6 +96,7 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     header = _appended(data) if appended else data.with_suffix(".hdr")
     shutil.copyfile(source, data)
     shutil.copyfile(source_header, header)
+    into_header(header, cube.mark)
     for block in blocks(layout.shape, layout.dtype.itemsize, axis=ORDER[layout.interleave][0]):
         new = np.asarray(cube.values[block])
         stored = _values(data, layout, "r+")  # mapped anew: what stays mapped counts as memory

@@ -31,6 +31,7 @@ from hydiff.io.geotiff_masks import (
     write_mask_file,
 )
 from hydiff.io.geotiff_tags import carry, fits, restore, told
+from hydiff.io.marks import tag
 from hydiff.io.parsing import check_dtype, check_real, native, parsing
 
 SUFFIXES = (".tif", ".tiff")
@@ -69,6 +70,8 @@ def write(cube: Cube, path: Path) -> list[Path]:
     own = _own(cube)
     with created(path, **_profile(cube)) as dataset:
         restore(dataset, cube)
+        if cube.mark is not None:
+            tag(dataset, cube.mark)
         for block in blocks(cube.shape, cube.dtype.itemsize, 0, TILE):
             _put(dataset, block, np.asarray(cube.values[block]))
         store(own, dataset)
@@ -89,7 +92,9 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     with described(source) as before, opened(path, "r+", IGNORE_COG_LAYOUT_BREAK="YES") as dataset:
         own = validity(source, before)
         bands, pixels = _replace(dataset, cube)
-        carry(before, dataset)  # and here go tags of our own
+        carry(before, dataset)
+        if cube.mark is not None:
+            tag(dataset, cube.mark)
         own = own.after(source, cube, pixels)
         store(own, dataset)
         if dataset.overviews(1):

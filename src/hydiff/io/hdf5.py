@@ -7,9 +7,11 @@ in stored order, as in `hydiff.io.axes`.
 from __future__ import annotations
 
 import errno
+import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,9 +21,10 @@ import numpy as np
 from hydiff.cube import Array, Cube, Lazy
 from hydiff.errors import CubeFormatError
 from hydiff.io import axes as ax
-from hydiff.io import heaps
+from hydiff.io import heaps, marks
 from hydiff.io.blocks import Block, chunk_blocks, differs
 from hydiff.io.parsing import check_chunk, check_real, parsing
+from hydiff.mark import FILLED, RECORD, Mark, parsed
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
@@ -191,14 +194,68 @@ def rewrite(source: Path, path: Path, cube: Cube, parts: Sequence[Part]) -> list
     shutil.copyfile(source, path)
     with h5py.File(path, "r+") as file:
         datasets = [file[part.name] for part in parts]
-        reserve(path, cube.nbytes if any(d.compression for d in datasets) else 0)
+        grows = cube.nbytes if any(d.compression for d in datasets) else 0
+        reserve(path, grows + (0 if cube.mark is None else math.prod(cube.shape)))
         chunks = _chunks(datasets[0], parts[0])
         for block in chunk_blocks(cube.shape, cube.dtype.itemsize, chunks):
             new = np.asarray(cube.values[block])
             for part, inside, place in _touched(parts, block):
                 if differs(_stored(file, part, inside), new[place]).any():
                     _put(file, part, inside, new[place])
+        if cube.mark is not None:
+            _write_mark(file, cube, parts)
     return [path]
+
+
+def marked(path: Path, file: Any, parts: Sequence[Part]) -> Mark | None:
+    """What the file says of its filled entries, with the flag variable if it is there."""
+    if (text := file.attrs.get(FILLED)) is None:
+        return None
+    bands = sum(part.bands for part in parts)
+    mark = parsed(plain(text), plain(file.attrs.get(RECORD)), bands=bands)
+    flags = [part._replace(name=part.name + marks.FLAG) for part in parts]
+    sound = (_is_flag(file, f, p) for f, p in zip(flags, parts, strict=True))
+    return replace(mark, filled=values(path, file, flags)) if all(sound) else mark
+
+
+def _is_flag(file: Any, flag: Part, part: Part) -> bool:
+    found = file.get(flag.name)
+    shape = getattr(found, "shape", None)
+    return bool(shape == file[part.name].shape and found.dtype == np.uint8)
+
+
+def _write_mark(file: Any, cube: Cube, parts: Sequence[Part]) -> None:
+    """Attributes, and beside each part a variable that is 1 where an entry was filled."""
+    mark = cube.mark
+    assert mark is not None
+    marks.stamp(file.attrs, mark)
+    for part in parts:
+        file[part.name].attrs[FILLED] = mark.text
+    if mark.filled is None:
+        return
+    flags = [_flag(file, part) for part in parts]
+    for block in chunk_blocks(cube.shape, 1, _chunks(file[flags[0].name], flags[0])):
+        new = (np.asarray(mark.filled[block]) != 0).astype(np.uint8)
+        for part, inside, place in _touched(flags, block):
+            if new[place].any():  # chunks of zeros need no place on the disk
+                _put(file, part, inside, new[place])
+
+
+def _flag(file: Any, part: Part) -> Part:
+    """An empty flag variable for a part, on the same dimensions."""
+    made, dataset = part._replace(name=part.name + marks.FLAG), file[part.name]
+    if made.name in file:
+        del file[made.name]
+    storage = {"chunks": dataset.chunks or True, "compression": "gzip", "shuffle": True}
+    flag = file.create_dataset(made.name, dataset.shape, np.uint8, **storage)
+    for axis, dimension in enumerate(dataset.dims):
+        for scale in dimension.values():
+            flag.dims[axis].attach_scale(scale)
+    flag.attrs.update(marks.FLAG_ATTRIBUTES)
+    flag.attrs["flag_values"] = np.array(marks.FLAG_VALUES, np.uint8)
+    before = dataset.attrs.get("ancillary_variables", "")
+    dataset.attrs["ancillary_variables"] = marks.linked(before, made.name.rpartition("/")[2])
+    return made
 
 
 def _put(file: Any, part: Part, block: Block, new: Array) -> None:

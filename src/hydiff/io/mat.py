@@ -20,6 +20,7 @@ from hydiff.io import axes as ax
 from hydiff.io import hdf5, matfile, sidecar, variables
 from hydiff.io.blocks import blocks, differs
 from hydiff.io.parsing import check_chunk, check_dtype, check_real, native, parsing
+from hydiff.mark import FILLED, from_json
 
 SUFFIXES = (".mat",)
 V5_TITLE = 116  # bytes of text at the start of a version 5 file
@@ -99,7 +100,19 @@ def _metadata(cube: Cube, axes: ax.Axes) -> dict[str, Any]:
         entries.pop(key)
         if (array := getattr(cube, key)) is not None:
             arrays[name] = np.asarray(array, np.float64)
-    return {**arrays, "metadata": sidecar.dumps(entries)}
+    return {**arrays, "metadata": sidecar.dumps(entries), **_note(cube)}
+
+
+def _note(cube: Cube) -> dict[str, str]:
+    """The variable that says so of a filled cube."""
+    return {} if cube.mark is None else {FILLED: cube.mark.json}
+
+
+def _said(entries: dict[str, Any], note: str | None) -> dict[str, Any]:
+    """The metadata with what the variable says of filled entries."""
+    if note is None:
+        return entries
+    return {**entries, "attrs": {**(entries.get("attrs") or {}), **from_json(note)}}
 
 
 def _entries(inside: str | None, path: Path) -> dict[str, Any]:
@@ -127,10 +140,11 @@ def _read_v5(path: Path, var: str | None) -> Cube:
                 raise CubeFormatError(f"{path}: holds more than one {name}; save it again")
             return stored
 
-    text = None
-    if found.get("metadata", ("", ""))[1] == "char":
-        text = "".join(_load_v5(path, ["metadata"])["metadata"].ravel())
-    entries = _entries(text, path)
+    def text_of(name: str) -> str | None:
+        kind = found.get(name, ((), ""))[1]
+        return "".join(_load_v5(path, [name])[name].ravel()) if kind == "char" else None
+
+    entries = _said(_entries(text_of("metadata"), path), text_of(FILLED))
     axes = ax.resolve(shape, entries.get("axes"), path)
     cube_shape = ax.cube_shape(shape, axes)
 
@@ -176,7 +190,7 @@ def _rewrite_v5(source: Path, path: Path, cube: Cube) -> None:
         everything = _load_all_v5(source)
     stored = np.array(everything[box["var"]], order="F")
     ax.as_cube(stored, tuple(box["axes"].split(",")))[...] = np.asarray(cube.values)
-    everything[box["var"]] = stored
+    everything |= {box["var"]: stored, **_note(cube)}
     savemat(path, everything, appendmat=False, do_compression=True, long_field_names=True)
     with source.open("rb") as file:
         _retitle_v5(path, file.read(V5_TITLE))
@@ -202,8 +216,8 @@ def _read_hdf5(path: Path, var: str | None) -> Cube:
             if item.dtype.kind in "biuf" and _class_of(item) != "char" and item.shape
         }
         name = variables.choose(numeric, var, path)
-        text = arrays.get("metadata")
-        entries = _entries(None if text is None else _text(text), path)
+        text, note = (_text(arrays.get(name)) for name in ("metadata", FILLED))
+        entries = _said(_entries(text, path), note)
         axes = ax.resolve(numeric[name], entries.get("axes"), path)
         cube_shape = ax.cube_shape(numeric[name], axes)
         found = variables.companions(numeric, cube_shape[0], lambda key: arrays[key][()])
@@ -223,7 +237,7 @@ def _class_of(dataset: Any) -> str:
 
 
 def _text(dataset: Any) -> str | None:
-    if _class_of(dataset) != "char":
+    if dataset is None or _class_of(dataset) != "char":
         return None
     return "".join(map(chr, np.asarray(dataset[()]).ravel()))
 
@@ -257,6 +271,15 @@ def _rewrite_hdf5(source: Path, path: Path, cube: Cube) -> None:
             new = np.asarray(cube.values[block])
             if differs(_block_of(dataset, axes, block), new).any():
                 _put_block(dataset, axes, block, new)
+        for name, text in _note(cube).items():
+            if name in file:
+                del file[name]
+            _put_text(file, name, text)
+
+
+def _put_text(file: Any, name: str, text: str) -> None:
+    codes = np.array([[ord(c)] for c in text], np.uint16)
+    _classify(file.create_dataset(name, data=codes), "char")
 
 
 def _write_hdf5(cube: Cube, path: Path, axes: ax.Axes) -> None:
@@ -278,8 +301,7 @@ def _write_hdf5(cube: Cube, path: Path, axes: ax.Axes) -> None:
             _put_block(dataset, axes, block, np.asarray(cube.values[block]))
         for name, value in _metadata(cube, axes).items():
             if isinstance(value, str):
-                codes = np.array([[ord(c)] for c in value], np.uint16)
-                _classify(file.create_dataset(name, data=codes), "char")
+                _put_text(file, name, value)
             else:
                 _classify(file.create_dataset(name, data=value[:, None]), "double")
     with path.open("r+b") as raw:

@@ -19,6 +19,7 @@ from hydiff.io import axes as ax
 from hydiff.io import sidecar, variables
 from hydiff.io.blocks import blocks
 from hydiff.io.parsing import check_real, check_room, parsing
+from hydiff.mark import FILLED, LONGEST_RECORD, from_json
 
 SUFFIXES = (".npy", ".npz")
 ARRAY, ARCHIVE = b"\x93NUMPY", b"PK\x03\x04"
@@ -44,7 +45,7 @@ def write(cube: Cube, path: Path) -> list[Path]:
     axes = ax.order_for(cube.attrs, cube.bands)
     stored = np.ascontiguousarray(ax.as_stored(np.asarray(cube.values), axes))
     if path.suffix.lower() == ".npz":
-        save_archive(path, {_variable(cube): stored})
+        save_archive(path, {_variable(cube): stored, **_note(cube)})
     else:
         save_array(path, stored)
     return [path, _write_sidecar(cube, axes, path)]
@@ -67,7 +68,21 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     if not side.exists():  # one left by another file of that name would be wrong
         return [path, _write_sidecar(cube, axes, path)]
     shutil.copyfile(side, sidecar.sidecar_of(path))
+    if cube.mark is not None:
+        sidecar.mark(path, cube.mark)
     return [path, sidecar.sidecar_of(path)]
+
+
+def becomes_archive(source: Path | None, path: Path) -> bool:
+    """Whether `path` will be an .npz, which has room for more than an array."""
+    if path.suffix.lower() in SUFFIXES:
+        return path.suffix.lower() == ".npz"
+    return source is not None and is_archive(source)
+
+
+def _note(cube: Cube) -> dict[str, Array]:
+    """The array of text (ASCII) that says so of a filled cube."""
+    return {} if cube.mark is None else {FILLED: np.array(cube.mark.json.encode())}
 
 
 def members(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
@@ -166,6 +181,12 @@ def _read_npz(path: Path, var: str | None) -> Cube:
 
     values = Lazy(cube_shape, dtype, read)
     entries = {**variables.companions(numeric, cube_shape[0], load), **entries}
+    if FILLED in found:
+        _, kind = found[FILLED]
+        short = kind.kind == "S" and kind.itemsize <= 2 * LONGEST_RECORD
+        text = load(FILLED).tobytes()[: kind.itemsize] if short else b""
+        said = from_json(text.decode("utf-8", "replace"))
+        entries["attrs"] = {**(entries.get("attrs") or {}), **said}
     return sidecar.cube_from(values, entries, path, {"var": name, "axes": ",".join(axes)})
 
 
@@ -182,9 +203,13 @@ def _write_sidecar(cube: Cube, axes: ax.Axes, path: Path) -> Path:
 
 def _replace_member(source: Path, path: Path, cube: Cube, axes: ax.Axes) -> None:
     """The same archive, every other member byte for byte."""
-    member = cube.attrs["array"]["var"] + ".npy"
+    member, note = cube.attrs["array"]["var"] + ".npy", _note(cube)
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(path, "w") as new:
+        for name, text in note.items():
+            _put_member(new, name, text)
         for info in old.infolist():
+            if info.filename.removesuffix(".npy") in note:
+                continue
             with old.open(info) as reader, new.open(info, "w", force_zip64=True) as writer:
                 if info.filename == member:
                     _write_changed(reader, writer, cube, axes)
@@ -224,13 +249,17 @@ def save_archive(path: Path, arrays: Mapping[str, Array | Stream]) -> None:
     """
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, array in arrays.items():
-            entry = zipfile.ZipInfo(name + ".npy")  # dated 1980, the earliest a zip can say
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            with archive.open(entry, "w", force_zip64=True) as member:
-                if isinstance(array, Stream):
-                    _write_stream(member, array)
-                else:
-                    np.lib.format.write_array(member, array, allow_pickle=False)
+            _put_member(archive, name, array)
+
+
+def _put_member(archive: zipfile.ZipFile, name: str, array: Array | Stream) -> None:
+    entry = zipfile.ZipInfo(name + ".npy")  # dated 1980, the earliest a zip can say
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    with archive.open(entry, "w", force_zip64=True) as member:
+        if isinstance(array, Stream):
+            _write_stream(member, array)
+        else:
+            np.lib.format.write_array(member, array, allow_pickle=False)
 
 
 class Member(NamedTuple):

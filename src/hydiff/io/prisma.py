@@ -61,6 +61,7 @@ def read(path: Path, var: str | None = None) -> Cube:
             crs=crs,
             transform=transform,
             missing_rule=_outside(counts),
+            mark=hdf5.marked(path, file, parts),
             attrs={
                 **hdf5.texts(file.attrs),
                 "detector": np.repeat(DETECTORS, counts).tolist(),

@@ -19,6 +19,7 @@ from hydiff.errors import CubeFormatError
 from hydiff.io.headers import NOTES
 from hydiff.io.parsing import parsing
 from hydiff.io.regular import is_there
+from hydiff.mark import Mark
 
 # the fields of a cube that describe its values
 FIELDS = (
@@ -45,6 +46,15 @@ def load(path: Path) -> dict[str, Any]:
     return parse(side.read_bytes(), side) if is_there(side) else {}
 
 
+def mark(path: Path, mark: Mark) -> None:
+    """Put the mark of a filled cube into the sidecar that a file has; all else in it stays."""
+    entries = load(path)
+    attrs = entries.get("attrs")
+    entries["attrs"] = {**(attrs if isinstance(attrs, dict) else {}), **mark.attributes}
+    # a NaN that somebody put there stays, although JSON has none
+    sidecar_of(path).write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
+
+
 def parse(text: str | bytes, path: Path) -> dict[str, Any]:
     with parsing(path, "JSON metadata", "correct or remove it"):
         entries = json.loads(text)
@@ -56,7 +66,7 @@ def parse(text: str | bytes, path: Path) -> dict[str, Any]:
 def as_json(cube: Cube, axes: tuple[str, ...]) -> dict[str, Any]:
     """Every field of the cube but its values, and the sidecar keys that are not ours."""
     good = None if cube.good is None else [int(g) for g in cube.good]
-    nodata = cube.nodata
+    nodata, mark = cube.nodata, {} if cube.mark is None else cube.mark.attributes
     entries: dict[str, Any] = {
         "axes": ",".join(axes),
         "wavelengths": plain(cube.wavelengths),
@@ -68,7 +78,7 @@ def as_json(cube: Cube, axes: tuple[str, ...]) -> dict[str, Any]:
         "crs": cube.crs,
         "transform": plain(cube.transform),
         "band_names": plain(cube.band_names),
-        "attrs": {k: v for k, v in plain(cube.attrs).items() if k not in OURS},
+        "attrs": {k: v for k, v in plain(cube.attrs).items() if k not in OURS} | mark,
     }
     return {**plain(cube.attrs.get("sidecar", {})), **entries}
 

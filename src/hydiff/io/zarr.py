@@ -11,6 +11,8 @@ import base64
 import shutil
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,12 +20,13 @@ import numpy as np
 
 from hydiff.cube import WAVELENGTHS, Array, Cube, Lazy, band_order
 from hydiff.io import axes as ax
-from hydiff.io import variables
+from hydiff.io import marks, variables
 from hydiff.io.blocks import chunk_blocks, differs
 from hydiff.io.headers import SCALING, entries, number, scaling
 from hydiff.io.parsing import check_chunk, check_dtype, check_real, native, parsing
 from hydiff.io.regular import check_tree
 from hydiff.io.sidecar import plain
+from hydiff.mark import FILLED, RECORD, Mark, parsed
 
 SUFFIXES = (".zarr",)
 MARKS = ("zarr.json", ".zgroup", ".zarray")
@@ -44,7 +47,8 @@ def read(path: Path, var: str | None = None) -> Cube:
     check_tree(path)
     with parsing(path, "a Zarr store"):
         arrays = _arrays(path)
-        shapes = {k: a.shape for k, a in arrays.items() if a.dtype.kind in "biuf"}
+        cubes = marks.without_flags(arrays)
+        shapes = {k: a.shape for k, a in arrays.items() if a.dtype.kind in "biuf" and k in cubes}
         name = variables.choose(shapes, var, path)
         array = arrays[name]
         axes = _axes(array, path)
@@ -58,7 +62,7 @@ def read(path: Path, var: str | None = None) -> Cube:
             if band_dim and _dims(other) == (band_dim,) and other.shape == (bands,)
             if other.dtype.kind in "biuf"  # arrays of objects have decoders of their own
         }
-        attrs = dict(array.attrs)
+        attrs = marks.unlinked(dict(array.attrs))
         wavelengths = _first(beside, WAVELENGTHS)
         crs, transform = _map(arrays, attrs)
         good = _first(beside, ("good", "good_wavelengths", "bbl"))
@@ -81,6 +85,7 @@ def read(path: Path, var: str | None = None) -> Cube:
             crs=crs,
             transform=transform,
             band_names=None if names is None else tuple(str(name) for name in names),
+            mark=_marked(path, arrays, name, axes),
             attrs={
                 **{k: v for k, v in attrs.items() if k not in own and v is not None},
                 "array": {"var": name, "axes": ",".join(axes)},
@@ -127,6 +132,7 @@ def write(cube: Cube, path: Path) -> list[Path]:
             name, shape=data.shape, dtype=data.dtype, dimension_names=dims, attributes=told
         )
         _put(made, ..., data)
+    _write_mark(path, array, cube, ax.CUBE)
     return [path]
 
 
@@ -141,6 +147,7 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
         new, inside = np.asarray(cube.values[block]), ax.stored_block(axes, block)
         if differs(ax.as_cube(np.asarray(array[inside]), axes), new).any():
             _put(array, inside, ax.as_stored(new, axes))
+    _write_mark(path, array, cube, axes)
     return [path]
 
 
@@ -237,7 +244,69 @@ def _map(
     return crs, (a, b, c, d, e, f)
 
 
+def _marked(path: Path, arrays: Mapping[str, Any], name: str, axes: ax.Axes) -> Mark | None:
+    """What the array says of its filled entries, with the flag array if it is there."""
+    array, flag = arrays[name], arrays.get(name + marks.FLAG)
+    if (text := array.attrs.get(FILLED)) is None:
+        return None
+    shape = ax.cube_shape(array.shape, axes)
+    mark = parsed(text, array.attrs.get(RECORD), bands=shape[0])
+    if flag is None or flag.shape != array.shape or flag.dtype != np.uint8:
+        return mark
+    check_chunk(flag.chunks, flag.dtype, path)
+    read = partial(_window, path, name + marks.FLAG, axes)
+    values = Lazy(shape, flag.dtype, lambda *block: read(block), ax.cube_shape(flag.chunks, axes))
+    return replace(mark, filled=values)
+
+
 # --- writing --------------------------------------------------------------------------------------
+
+
+def _write_mark(path: Path, array: Any, cube: Cube, axes: ax.Axes) -> None:
+    """Attributes of the store and of the array, and beside it an array that is 1 where filled."""
+    import zarr
+
+    mark = cube.mark
+    if mark is None:
+        return
+    marks.stamp(array.attrs, mark)
+    if not array.basename:  # a store that is an array has no room for another
+        return
+    whole = zarr.open_group(path, mode="r+")
+    listed = whole.metadata.consolidated_metadata is not None
+    group = zarr.open_group(path, mode="r+", use_consolidated=False)
+    marks.stamp(group.attrs, mark)
+    if mark.filled is not None:
+        flag = _flag(group, array)
+        for block in chunk_blocks(cube.shape, 1, ax.cube_shape(flag.chunks, axes)):
+            new = (np.asarray(mark.filled[block]) != 0).astype(np.uint8)
+            flag[ax.stored_block(axes, block)] = ax.as_stored(new, axes)
+    if listed:  # what a reader takes for the whole would lack the new names
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that version 3 has no such list yet
+            zarr.consolidate_metadata(path, zarr_format=group.metadata.zarr_format)
+
+
+def _flag(group: Any, array: Any) -> Any:
+    """An empty flag array with the axes and chunks of the cube, and the link to it."""
+    name, version = array.basename + marks.FLAG, array.metadata.zarr_format
+    about = {**marks.FLAG_ATTRIBUTES, "flag_values": list(marks.FLAG_VALUES)}
+    dims = list(_dims(array)) or None
+    if version == 2 and dims:
+        about["_ARRAY_DIMENSIONS"] = dims
+    array.attrs["ancillary_variables"] = marks.linked(
+        array.attrs.get("ancillary_variables", ""), name
+    )
+    return group.create_array(
+        name,
+        shape=array.shape,
+        dtype="uint8",
+        chunks=array.chunks,
+        fill_value=0,
+        dimension_names=dims if version == 3 else None,
+        attributes=about,
+        overwrite=True,
+    )
 
 
 def _variable(cube: Cube) -> str:

@@ -12,6 +12,7 @@ assemble   a copy of the input with the blended tiles in its gaps, written in wi
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import tempfile
 import time
@@ -29,8 +30,9 @@ from hydiff.auto.apply import NO_BARS
 from hydiff.auto.bars import promises, warning
 from hydiff.checkpoint import fingerprint
 from hydiff.cluster import Run, in_turn
-from hydiff.cube import Bools, Lazy
+from hydiff.cube import Bools, Cube, Lazy
 from hydiff.errors import BadValue
+from hydiff.mark import Mark, of_fill
 from hydiff.order import Order
 from hydiff.result import Step
 from hydiff.run import Progress
@@ -114,12 +116,22 @@ def fill(
         }
         bars = bool(markers) and all(m["bars"] for m in markers)
         valid = cube.validated(Lazy(cube.shape, np.dtype(bool), filled.get))
-        values = assemble.values(mosaic, filled, order.nodata)
-        written = replace(cube, values=values, valid=valid)
         record = provenance.dated(command, source, told)
+        made_of = assemble.values(mosaic, filled, order.nodata)
+        mark = _mark(cube, filled, order, record)
+        written = replace(cube, values=made_of, valid=valid, mark=mark)
         made = assemble.write(mosaic, written, filled, bars, record, output, overwrite)
         shutil.rmtree(work)
     return Filled(made, record)
+
+
+def _mark(cube: Cube, filled: Bits, order: Order, record: Mapping[str, Any]) -> Mark | None:
+    """How the scene says that it is filled."""
+    shares = filled.counts() / math.prod(cube.shape[1:])
+    if not shares.any():
+        return cube.mark
+    where = Lazy(cube.shape, np.dtype(bool), filled.get)
+    return of_fill(where, shares, order.method, record).after(cube.mark)
 
 
 def preview(

@@ -15,6 +15,7 @@ from hydiff.auto.recipe import Fingerprint
 from hydiff.cube import Array, Bools, Cube, Floats, equals
 from hydiff.errors import NothingObserved
 from hydiff.io.blocks import blocks
+from hydiff.mask import Ints
 from hydiff.order import Order
 from hydiff.tiles import Box
 
@@ -57,10 +58,13 @@ class Bits(NamedTuple):
         """(bands,) whether anything is set."""
         return np.array([self.packed(band).any() for band in range(self.shape[0])])
 
+    def counts(self) -> Ints:
+        """(bands,) how many are set; packing leaves no stray bits at the end of a row."""
+        planes = (self.packed(band) for band in range(self.shape[0]))
+        return np.array([np.bitwise_count(plane).sum(dtype=np.int64) for plane in planes])
+
     def total(self) -> int:
-        """Packing leaves no stray bits at the end of a row, so bytes can be counted."""
-        counts = (np.bitwise_count(self.packed(band)).sum() for band in range(self.shape[0]))
-        return sum(int(count) for count in counts)
+        return int(self.counts().sum())
 
 
 def everything(shape: tuple[int, int, int]) -> Box:

@@ -115,8 +115,9 @@ def refuse_large(cube: Cube, method: str) -> None:
 
 
 def default_output(path: Path) -> Path:
-    """Beside the input: scene.bil → scene_filled.bil."""
-    return path.with_name(f"{path.stem}_filled{path.suffix}")
+    """Beside the input: scene.bil → scene_filled.bil; .npz for .npy, which cannot say so itself."""
+    suffix = ".npz" if path.suffix.lower() == ".npy" else path.suffix
+    return path.with_name(f"{path.stem}_filled{suffix}")
 
 
 def save(result: Result, name: str, output: Path) -> list[Path]:

@@ -1,0 +1,180 @@
+"""Where a file says that it is filled: attributes, tags, header lines; see `hydiff.mark`.
+
+Readers leave what they find among `Cube.attrs`, and `taken` makes `Cube.mark` of it; writers put
+it back with `stamp` (attributes), `tag` (GeoTIFF) or `into_header` (ENVI).  A title and a
+description get a prefix, a history a line; everything else stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, MutableMapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hydiff.cube import Cube
+from hydiff.io.headers import canonical
+from hydiff.mark import FILLED, MOST_SHARES, RECORD, Mark, parsed
+
+PREFIX = "Gap-filled"
+TITLES = ("title", "description", "tifftag imagedescription")
+SHARE = "FILLED_SHARE"  # the tag of a band
+KEY, SHARES = "hydiff filled", "hydiff filled by band"  # lines of an ENVI header
+OURS = (canonical(FILLED), canonical(RECORD), SHARES)
+FLAG = "_hydiff_filled"  # ends the name of the variable that is 1 where an entry was filled
+FLAG_ATTRIBUTES: dict[str, Any] = {  # of the CF conventions
+    "long_name": "1 where the value was filled by hydiff, 0 where it was not",
+    "standard_name": "status_flag",
+    "flag_meanings": "not_filled gap_filled",
+}
+FLAG_VALUES = (0, 1)
+OWN_LINES = re.compile(
+    rb"^[ \t]*hydiff filled(?: by band)?[ \t]*=[ \t]*(?:\{[^}]*\})?[^\n]*\n?",
+    re.IGNORECASE | re.MULTILINE,
+)
+DESCRIPTION = re.compile(
+    rb"^[ \t]*description[ \t]*=[ \t]*(?:\{\s*)?", re.IGNORECASE | re.MULTILINE
+)
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def taken(cube: Cube) -> Cube:
+    """The cube with the mark that stands among its attributes in `Cube.mark`, and only there."""
+    box = cube.attrs.get("geotiff", {})
+    tags = box.get("tags", {}).get("", {})
+    bands = [spaces.get("", {}) for spaces in box.get("band_tags", ())]
+    said = {canonical(str(k)): v for k, v in (*tags.items(), *cube.attrs.items()) if _is_ours(k)}
+    shares = [band[SHARE] for band in bands if SHARE in band]
+    if not said and not shares:
+        return cube
+    text, record = said.get(OURS[0]), said.get(OURS[1])
+    mark = cube.mark or parsed(text, record, shares or said.get(SHARES, ()), bands=cube.bands)
+    attrs = {k: v for k, v in cube.attrs.items() if not _is_ours(k)}
+    if box:
+        attrs["geotiff"] = _without(box)
+    return replace(cube, mark=mark, attrs=attrs)
+
+
+def _is_ours(key: Any) -> bool:
+    return canonical(str(key)) in OURS
+
+
+def _without(box: Mapping[str, Any]) -> dict[str, Any]:
+    """What a GeoTIFF says, less the mark."""
+    spaces = box.get("tags", {})
+    plain = {k: v for k, v in spaces.get("", {}).items() if not _is_ours(k)}
+    bands = [
+        {ns: {k: v for k, v in tags.items() if ns or k != SHARE} for ns, tags in band.items()}
+        for band in box.get("band_tags", ())
+    ]
+    return {**box, "tags": {**spaces, "": plain}, "band_tags": bands}
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def stamp(attrs: MutableMapping[str, Any], mark: Mark) -> None:
+    """Put the mark among the attributes of a file; texts that are there keep their type."""
+    if not any(canonical(key) == "history" for key in attrs):
+        attrs["history"] = ""
+    _amend(attrs, mark)
+    for name, text in mark.attributes.items():
+        attrs[name] = text
+
+
+def entered(cube: Cube) -> Cube:
+    """The cube for a file from scratch: its titles and its history say that it is filled."""
+    if cube.mark is None:
+        return cube
+    attrs = dict(cube.attrs)
+    _amend(attrs, cube.mark)
+    if (box := attrs.get("geotiff")) is not None:
+        tags = dict(box.get("tags", {}).get("", {}))
+        _amend(tags, cube.mark)
+        attrs["geotiff"] = {**box, "tags": {**box.get("tags", {}), "": tags}}
+    return replace(cube, attrs=attrs)
+
+
+def _amend(attrs: MutableMapping[str, Any], mark: Mark) -> None:
+    """A prefix for the titles that are there, a line for the history."""
+    line = f"{mark.time}: {mark.text}"
+    for key in [key for key in attrs if canonical(key) in (*TITLES, "history")]:
+        old, text = attrs[key], _text(attrs[key])
+        if canonical(key) == "history" and line not in text:
+            attrs[key] = _in_kind(f"{text.rstrip()}\n{line}".lstrip(), old)
+        elif canonical(key) != "history" and text:
+            attrs[key] = _in_kind(titled(text), old)
+
+
+def titled(text: str) -> str:
+    """With the prefix; a title that is a document of its own, such as OME's XML, stays."""
+    own = text.lstrip()[:1] in ("<", "{") or text.lower().startswith(PREFIX.lower())
+    return text if own else f"{PREFIX} {text}"
+
+
+def _text(value: Any) -> str:
+    """An attribute as text: HDF5 has bytes, texts, and arrays of them."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, np.ndarray | list | tuple):
+        return "\n".join(_text(item) for item in np.ravel(np.asarray(value, dtype=object)))
+    return value if isinstance(value, str) else ""
+
+
+def _in_kind(text: str, like: Any) -> Any:
+    return np.bytes_(text.encode()) if isinstance(like, bytes) else text
+
+
+def tag(dataset: Any, mark: Mark) -> None:
+    """The same as tags of an open GeoTIFF, with the share of each band beside it."""
+    before: dict[str, str] = dataset.tags()
+    tags = {"TIFFTAG_IMAGEDESCRIPTION": "cube", **before}
+    stamp(tags, mark)
+    dataset.update_tags(**{k: v for k, v in tags.items() if v != before.get(k)})
+    for band, share in enumerate(() if mark.by_band is None else mark.by_band, start=1):
+        dataset.update_tags(band, **{SHARE: f"{share:.6g}"})
+
+
+def into_header(path: Path, mark: Mark | None) -> None:
+    """The lines of the mark in an ENVI header; all others stay, byte for byte."""
+    if mark is None:
+        return
+    text = OWN_LINES.sub(b"", path.read_bytes())
+    end = b"\r\n" if b"\r\n" in text else b"\n"
+    lines = [f"{KEY} = {mark.text}"]
+    if mark.by_band is not None and len(mark.by_band) <= MOST_SHARES:
+        lines.append(f"{SHARES} = {{{', '.join(f'{share:.6g}' for share in mark.by_band)}}}")
+    if (found := DESCRIPTION.search(text)) is None:
+        lines.insert(0, f"description = {{{PREFIX} cube}}")
+    elif not text[found.end() :].lower().startswith(PREFIX.lower().encode()):
+        text = text[: found.end()] + f"{PREFIX} ".encode() + text[found.end() :]
+    start = text if text.endswith(b"\n") else text + end
+    added = (line.encode("ascii", "replace") + end for line in lines)
+    path.write_bytes(start + b"".join(added))
+
+
+def linked(ancillary: Any, flag: str) -> str:
+    """`ancillary_variables` with the flag variable among them."""
+    others = [name for name in _text(ancillary).split() if name != flag]
+    return " ".join([*others, flag])
+
+
+def unlinked(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes of a variable without the link to its flag, which a writer makes again."""
+    names = _text(attrs.get("ancillary_variables", "")).split()
+    others = [name for name in names if not name.endswith(FLAG)]
+    kept = {k: v for k, v in attrs.items() if k != "ancillary_variables" or names == others}
+    return kept | ({"ancillary_variables": " ".join(others)} if others != names and others else {})
+
+
+def without_flags(names: Iterable[str]) -> set[str]:
+    """The names of variables that are no flags of another one."""
+    every = set(names)
+    return {
+        name for name in every if name.removesuffix(FLAG) == name or name[: -len(FLAG)] not in every
+    }
