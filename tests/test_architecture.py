@@ -23,7 +23,7 @@ ROWS = [
     {"api", "provenance", "record", "simulate", "info", "order"},
     {"auto"},
     {"run", "train_files"},
-    {"methods", "train", "problem"},
+    {"methods", "train", "problem", "reach"},
     {"engine", "weights"},
     {"fused"},
     {
@@ -48,6 +48,7 @@ ROWS = [
 ]
 ALLOWED = {
     ("cube", "errors"),
+    ("api", "provenance"),
     ("census", "mask"),
     ("detect", "mask"),
     ("detect", "census"),

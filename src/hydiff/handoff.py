@@ -33,9 +33,9 @@ def convert(
     cog: a GeoTIFF laid out for reading over a network, with overviews.
     """
     if cog and path.suffix.lower() not in (".tif", ".tiff"):
-        raise BadValue(f"--cog makes a GeoTIFF; name the output {path.stem}.tif")
+        raise BadValue(f"`cog=True` makes a GeoTIFF; name the output {path.stem}.tif")
     if glt is not None and not ortho:
-        raise BadValue("--glt goes with --ortho")
+        raise BadValue("`glt=` goes with `ortho=True`")
     cube = io.read(source, var=var)
     table = cube.glt if glt is None else io.read(glt).glt
     if glt is not None and table is None:

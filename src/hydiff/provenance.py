@@ -177,6 +177,7 @@ def record(result: Result, command: Sequence[str] = ()) -> dict[str, Any]:
             "expected": None if result.expected is None else dict(result.expected),
             **of_each_kind(result.expected_by_kind),
             "recipe": result.recipe,
+            "beyond_observed": dict(result.beyond),
             "notes": result.notes,
             "seconds": round(result.seconds, 3),
         },

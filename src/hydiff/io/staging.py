@@ -58,7 +58,9 @@ def refuse_existing(path: Path, overwrite: bool) -> None:
     if path.is_dir() and not is_product(path):
         raise OutputError(f"{path} is a folder; give the name of a file in it")
     if (path.exists() or path.is_symlink()) and not overwrite:
-        raise OutputError(f"{path} exists; pass --overwrite to replace it, or choose another name")
+        raise OutputError(
+            f"{path} exists; pass `overwrite=True` to replace it, or choose another name"
+        )
 
 
 def _to_disk(path: Path) -> None:
@@ -88,7 +90,7 @@ def refuse_targets(source: Path, targets: Sequence[Path], overwrite: bool) -> No
         refuse_inputs(targets, [source])
     elif not overwrite:
         raise OutputError(
-            f"{targets[0]} is the input itself; choose another name, or pass --overwrite to "
+            f"{targets[0]} is the input itself; choose another name, or pass `overwrite=True` to "
             "replace it"
         )
     for target in targets:
