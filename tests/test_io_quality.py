@@ -131,7 +131,7 @@ def test_any_mask_is_a_quality_layer(tmp_path: Path) -> None:
     layer = io.read_quality(tmp_path / "m.npz", (3, 5, 6))
     assert np.array_equal(layer.observed, np.broadcast_to(~missing, (3, 5, 6)))
     assert layer.counts == {"missing": 3 * missing.sum()}
-    with pytest.raises(BadValue, match="leave --flags out"):
+    with pytest.raises(BadValue, match="leave `flags=` out"):
         io.read_quality(tmp_path / "m.npz", (3, 5, 6), ["cloud"])
 
 
@@ -150,7 +150,7 @@ def test_missing_is_what_cube_or_layer_names(tmp_path: Path) -> None:
     bad[3, :, 7] = bad[6, 2:5, 11] = True
     layer = products.emit_mask(tmp_path / "EMIT_L2A_MASK_001_x.nc", bad, random((24, 20), 0.2))
     told = run("info", source)
-    assert f"--quality {layer} has band, cloud, dilated-cloud" in told
+    assert f"`quality='{layer}'` has band, cloud, dilated-cloud" in told
     told = run("info", source, "--quality", layer)
     assert f"band: {bad.sum()} entries" in told and "% together" in told
     facts = json.loads(run("info", source, "--quality", layer, "--flags", "cloud", "--json"))
@@ -179,6 +179,6 @@ def test_flags_need_a_layer(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["info", str(source), "--flags", "cloud"])
     assert isinstance(done.exception, BadValue)
     assert isinstance(done.exception, hydiff.HydiffError)
-    with pytest.raises(BadValue, match="choose what to take as missing with --flags"):
+    with pytest.raises(BadValue, match="choose what to take as missing with `flags=`"):
         clouds = {"cloud": lambda shape: np.zeros(shape, bool)}
         quality.combined(clouds, (4, 6, 5), [], source)

@@ -98,10 +98,10 @@ def test_a_companion_left_alone_is_in_the_way(folder):
     out.rename(folder / f"gone{out.suffix}")
     (folder / "out.hdr").unlink(missing_ok=True)  # of ENVI: in the way by itself
     before = contents(folder)
-    with pytest.raises(OutputError, match=r"report\.html exists; pass --overwrite"):
+    with pytest.raises(OutputError, match=r"report\.html exists; pass `overwrite=True`"):
         job.fill_file(one(folder, "in"), out, LINEAR, WHOLE)
     result = hydiff.fill(hydiff.read(one(folder, "in")), method="linear")
-    with pytest.raises(OutputError, match=r"report\.html exists; pass --overwrite"):
+    with pytest.raises(OutputError, match=r"report\.html exists; pass `overwrite=True`"):
         provenance.save(result, out)
     assert contents(folder) == before
 
@@ -158,7 +158,7 @@ def test_the_header_of_the_input_is_never_replaced_alone(envi, named, bounds, ov
 def test_a_partner_in_the_way_is_told_before_the_work(envi, output, taken, bounds):
     envi.with_name(taken).write_text("of another file")
     before, told = contents(envi.parent), []
-    with pytest.raises(OutputError, match=f"{taken} exists; pass --overwrite"):
+    with pytest.raises(OutputError, match=f"{taken} exists; pass `overwrite=True`"):
         job.fill_file(envi, envi.with_name(output), LINEAR, bounds, say=told.append)
     assert contents(envi.parent) == before and not told
 

@@ -306,9 +306,8 @@ def check_request(
 ) -> None:
     """Refuse what cannot be asked of a method together, and what can be asked of none."""
     validated = method == auto.NAME
-    for name in settings if validated else ():
-        if get_close_matches(name, signature(fill).parameters, n=1, cutoff=0.75):
-            raise UnknownName("argument", name, signature(fill).parameters)
+    if settings and isinstance(method, str):
+        _refuse_misspelt(settings, {} if validated else vars(choose(method).settings))
     if validated and (settings or preset is not None):
         named = ", ".join([*settings, *([f"preset {preset}"] if preset else [])])
         raise BadValue(f"{named}: settings belong to one method; name it, e.g. method='smooth'")
@@ -323,6 +322,14 @@ def check_request(
     # whether there is a GPU is told where the fill runs, which may be elsewhere
     if device not in ("auto", "cpu") and not str(device).startswith("cuda"):
         torch_device(device)
+
+
+def _refuse_misspelt(settings: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    """What is no setting, and nearly an argument of `fill`."""
+    arguments = [name for name in signature(fill).parameters if name != "settings"]
+    for name in settings:
+        if name not in known and get_close_matches(name, arguments, n=1, cutoff=0.75):
+            raise UnknownName("argument", name, arguments)
 
 
 def _check_sigma(sigma_y: Sigma) -> None:
