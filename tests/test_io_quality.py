@@ -150,7 +150,7 @@ def test_missing_is_what_cube_or_layer_names(tmp_path: Path) -> None:
     bad[3, :, 7] = bad[6, 2:5, 11] = True
     layer = products.emit_mask(tmp_path / "EMIT_L2A_MASK_001_x.nc", bad, random((24, 20), 0.2))
     told = run("info", source)
-    assert f"`quality='{layer}'` has band, cloud, dilated-cloud" in told
+    assert f"--quality {layer} has band, cloud, dilated-cloud" in told
     told = run("info", source, "--quality", layer)
     assert f"band: {bad.sum()} entries" in told and "% together" in told
     facts = json.loads(run("info", source, "--quality", layer, "--flags", "cloud", "--json"))

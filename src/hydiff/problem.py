@@ -34,7 +34,8 @@ BAD_BAND = "bad band"
 LARGEST_SIGMA = 10.0  # of the unit range; more is a slip of units
 NODATA_IN = ("all", "any")
 PLAUSIBLE = 0.05  # of the range of all other values: so near to it a value may be a measurement
-SUSPECTED = 1 << 22  # entries that are looked at for values that no file declares
+SUSPECTED = 1 << 20  # entries that are looked at for values that no file declares
+FEW = 16  # different values: a mask or a map of classes, in which none stands apart
 
 
 def check_numbers(cube: Cube) -> None:
@@ -145,7 +146,7 @@ def suspected(cube: Cube, observed: Bools | None = None, nodata: Nodata = None) 
     data = np.concatenate(parts)
     data = data[:: -(-len(data) // SUSPECTED) or 1]
     fills = detect.undeclared(data) if len(data) else []
-    if not fills:
+    if not fills or len(np.unique(data[~np.isin(data, fills)])) < FEW:
         return []
     share = 100 * float(np.isin(data, fills).mean())
     return [detect.suspicion(fills, f"{share:.2g} % of {what or 'the observed entries'}")]
