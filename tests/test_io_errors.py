@@ -172,7 +172,7 @@ def test_which_variable(tmp_path: Path, suffix: str) -> None:
     arrays = {"one": np.ones((2, 3, 4)), "two": np.ones((2, 3, 5)), "name": np.array("x")}
     path = tmp_path / f"a{suffix}"
     savemat(path, arrays) if suffix == ".mat" else np.savez(path, **arrays)
-    fails(path, "one (2, 3, 4), two (2, 3, 5)", "choose one with --var")
+    fails(path, "one (2, 3, 4), two (2, 3, 5)", "choose one with `var=one`")
     assert io.read(path, var="two").shape == (5, 2, 3)
     with pytest.raises(UnknownName, match=says("variable", "'tow'", "did you mean 'two'")):
         io.read(path, var="tow")

@@ -140,7 +140,7 @@ def test_bad_calls_and_files(tmp_path: Path) -> None:
     np.savez(tmp_path / "m.npz", observed=FLAT.astype("uint8"), bands=np.array(11))
     with pytest.raises(CubeFormatError, match="packed to bits"):
         io.read_mask(tmp_path / "m.npz", "observed", SHAPE)
-    with pytest.raises(OutputError, match="--overwrite"):
+    with pytest.raises(OutputError, match="`overwrite=True`"):
         io.write_mask(FLAT, tmp_path / "m.npz", "observed")
     io.write_mask(FLAT, tmp_path / "m.npz", "observed", overwrite=True)
     assert np.array_equal(io.read_mask(tmp_path / "m.npz", "observed", SHAPE), FLAT)

@@ -184,7 +184,7 @@ def test_a_companion_of_the_output_is_not_its_input(envi, tiny):
 UNABLE = {
     "a folder that is not there": ("no/x.tif", {}, None, "not a folder"),
     "an unknown suffix": ("x.foo", {}, None, "unknown suffix"),
-    "an existing output": ("scene.tif", {}, None, "--overwrite"),
+    "an existing output": ("scene.tif", {}, None, "`overwrite=True`"),
     "an unknown budget": ("x.tif", {"budget": "foo"}, None, "budget"),
     "a negative noise": ("x.tif", {"sigma_y": -3.0}, None, "sigma_y"),
     "a negative share": ("x.tif", {"sigma_y": "-3%"}, None, "sigma_y"),
@@ -193,9 +193,9 @@ UNABLE = {
     "an unknown device": ("x.tif", {"device": "tpu"}, None, "device"),
     "an unknown choice": ("x.tif", {"outside": "maybe"}, None, "outside"),
     "a band mask in no folder": ("x.tif", {}, "no/m.nc", "not a folder"),
-    "a band mask of another kind": ("x.tif", {}, "m.npy", "--band-mask"),
+    "a band mask of another kind": ("x.tif", {}, "m.npy", "`band_mask=`"),
     "a band mask that is the output": ("x.nc", {}, "x.nc", "is the output already"),
-    "a band mask that exists": ("x.tif", {}, "taken.nc", "--overwrite"),
+    "a band mask that exists": ("x.tif", {}, "taken.nc", "`overwrite=True`"),
 }
 
 
