@@ -134,6 +134,8 @@ def spared_note(whole: Sequence[float], spared: int) -> list[str]:
 def suspected(cube: Cube, observed: Bools | None = None, nodata: Nodata = None) -> list[str]:
     """Values that stand apart from all others as if they meant missing, in all or a sample of
     what counts as measured: by the cube, by `nodata`, and by the mask that was given."""
+    if cube.dtype.kind not in "iuf":
+        return []
     parts = []
     found, what = sampled(cube)
     for bands, rows, cols in found:
