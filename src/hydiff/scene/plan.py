@@ -87,9 +87,9 @@ def laid_out(
     target, width, left = aims(cube, found.seen, found.withheld, order, work)
     cuts, planned = _planned(cube, order, width, bounds)
     notes = [*found.notes, *problem.suspected(cube, observed, order.nodata)]
-    masks = (found.seen, target, width > 0)
-    beside = (work, found.content, reach, notes)
-    return Scene(path, order.var, cube, *masks, cuts, planned, *beside), left
+    masks, place = (found.seen, target, width > 0), (path, order.var, cube)
+    scene = Scene(*place, *masks, cuts, planned, work, found.content, reach, notes)
+    return scene, left
 
 
 def opened(path: Path, var: str | None) -> Cube:
