@@ -23,7 +23,7 @@ ROWS = [
     {"api", "provenance", "record", "simulate", "info", "order"},
     {"auto"},
     {"run", "train_files"},
-    {"methods", "train", "problem"},
+    {"methods", "train", "problem", "reach"},
     {"engine", "weights"},
     {"fused"},
     {
@@ -49,6 +49,7 @@ ROWS = [
 ALLOWED = {
     ("cube", "errors"),
     ("cube", "mark"),
+    ("api", "provenance"),
     ("census", "mask"),
     ("detect", "mask"),
     ("detect", "census"),

@@ -261,7 +261,7 @@ def test_unknown_scenes_and_paths_get_a_clear_line(tmp_path):
         scenes.distinct({"mine": tmp_path / "absent.tif"})
     with pytest.raises(UnknownName, match="did you mean 'smooth'"):
         bench.plan_of({}, methods=["smoth"])
-    with pytest.raises(UnknownName, match="--scene atlantis=FILE"):
+    with pytest.raises(UnknownName, match="`scene=atlantis=FILE`"):
         bench.plan_of({}, names=["atlantis"])
     with pytest.raises(hydiff.HydiffError, match="strips"):
         bench.plan_of({}, masks=["strips"])

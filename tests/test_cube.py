@@ -178,7 +178,7 @@ def test_values_are_compared_in_their_dtype():
 def test_nodata_that_cannot_occur_is_refused_from_the_user_and_ignored_in_a_file():
     values = numbers(np.uint16)
     assert missing(Cube(values, nodata=-9999)) == []
-    with pytest.raises(BadValue, match=r"-9999 cannot occur in uint16.*--nodata"):
+    with pytest.raises(BadValue, match=r"-9999 cannot occur in uint16.*`nodata=`"):
         Cube(values).observed(-9999)
     with pytest.raises(BadValue, match="cannot occur"):
         Cube(values).observed(0.5)
@@ -301,7 +301,7 @@ def test_a_constant_cube_works(value):
 
 def test_nothing_observed_is_said():
     nothing = np.zeros(SHAPE, dtype=bool)
-    with pytest.raises(NothingObserved, match=r"--nodata, the mask, and the bad-band list"):
+    with pytest.raises(NothingObserved, match=r"`nodata=`, the mask, and the bad-band list"):
         to_unit(numbers(), nothing)
     with pytest.raises(NothingObserved):
         to_unit(numbers(), ~nothing, np.zeros(4, dtype=bool))

@@ -172,7 +172,7 @@ def test_which_variable(tmp_path: Path, suffix: str) -> None:
     arrays = {"one": np.ones((2, 3, 4)), "two": np.ones((2, 3, 5)), "name": np.array("x")}
     path = tmp_path / f"a{suffix}"
     savemat(path, arrays) if suffix == ".mat" else np.savez(path, **arrays)
-    fails(path, "one (2, 3, 4), two (2, 3, 5)", "choose one with --var")
+    fails(path, "one (2, 3, 4), two (2, 3, 5)", "choose one with `var=one`")
     assert io.read(path, var="two").shape == (5, 2, 3)
     with pytest.raises(UnknownName, match=says("variable", "'tow'", "did you mean 'two'")):
         io.read(path, var="tow")
@@ -243,7 +243,7 @@ def test_an_unknown_suffix(tmp_path: Path) -> None:
 def test_an_existing_file_is_kept(tmp_path: Path, suffix: str) -> None:
     path = io.write(CUBE, tmp_path / f"a{suffix}")[0]
     before = path.read_bytes()
-    with pytest.raises(OutputError, match=says(path.name, "exists", "--overwrite")):
+    with pytest.raises(OutputError, match=says(path.name, "exists", "`overwrite=True`")):
         io.write(CUBE, path)
     assert path.read_bytes() == before
     io.write(Cube(CUBE.values + 1), path, overwrite=True)
@@ -252,7 +252,7 @@ def test_an_existing_file_is_kept(tmp_path: Path, suffix: str) -> None:
 
 def test_an_existing_companion_is_kept(tmp_path: Path) -> None:
     (tmp_path / "a.hdr").write_text("of another file")
-    with pytest.raises(OutputError, match=says("a.hdr exists", "--overwrite")):
+    with pytest.raises(OutputError, match=says("a.hdr exists", "`overwrite=True`")):
         io.write(CUBE, tmp_path / "a.img")
     assert [p.name for p in tmp_path.iterdir()] == ["a.hdr"]
     (tmp_path / "b.tif").mkdir()

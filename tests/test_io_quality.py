@@ -131,7 +131,7 @@ def test_any_mask_is_a_quality_layer(tmp_path: Path) -> None:
     layer = io.read_quality(tmp_path / "m.npz", (3, 5, 6))
     assert np.array_equal(layer.observed, np.broadcast_to(~missing, (3, 5, 6)))
     assert layer.counts == {"missing": 3 * missing.sum()}
-    with pytest.raises(BadValue, match="leave --flags out"):
+    with pytest.raises(BadValue, match="leave `flags=` out"):
         io.read_quality(tmp_path / "m.npz", (3, 5, 6), ["cloud"])
 
 
@@ -179,6 +179,6 @@ def test_flags_need_a_layer(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["info", str(source), "--flags", "cloud"])
     assert isinstance(done.exception, BadValue)
     assert isinstance(done.exception, hydiff.HydiffError)
-    with pytest.raises(BadValue, match="choose what to take as missing with --flags"):
+    with pytest.raises(BadValue, match="choose what to take as missing with `flags=`"):
         clouds = {"cloud": lambda shape: np.zeros(shape, bool)}
         quality.combined(clouds, (4, 6, 5), [], source)

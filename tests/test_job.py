@@ -99,10 +99,10 @@ def test_a_companion_left_alone_is_in_the_way(folder):
     out.rename(folder / f"gone{out.suffix}")
     (folder / "out.hdr").unlink(missing_ok=True)  # of ENVI: in the way by itself
     before = contents(folder)
-    with pytest.raises(OutputError, match=r"report\.html exists; pass --overwrite"):
+    with pytest.raises(OutputError, match=r"report\.html exists; pass `overwrite=True`"):
         job.fill_file(one(folder, "in"), out, LINEAR, WHOLE)
     result = hydiff.fill(hydiff.read(one(folder, "in")), method="linear")
-    with pytest.raises(OutputError, match=r"report\.html exists; pass --overwrite"):
+    with pytest.raises(OutputError, match=r"report\.html exists; pass `overwrite=True`"):
         provenance.save(result, out)
     assert contents(folder) == before
 
@@ -159,7 +159,7 @@ def test_the_header_of_the_input_is_never_replaced_alone(envi, named, bounds, ov
 def test_a_partner_in_the_way_is_told_before_the_work(envi, output, taken, bounds):
     envi.with_name(taken).write_text("of another file")
     before, told = contents(envi.parent), []
-    with pytest.raises(OutputError, match=f"{taken} exists; pass --overwrite"):
+    with pytest.raises(OutputError, match=f"{taken} exists; pass `overwrite=True`"):
         order = replace(LINEAR, unmarked=True)
         job.fill_file(envi, envi.with_name(output), order, bounds, say=told.append)
     assert contents(envi.parent) == before and not told
@@ -186,7 +186,7 @@ def test_a_companion_of_the_output_is_not_its_input(envi, tiny):
 UNABLE = {
     "a folder that is not there": ("no/x.tif", {}, None, "not a folder"),
     "an unknown suffix": ("x.foo", {}, None, "unknown suffix"),
-    "an existing output": ("scene.tif", {}, None, "--overwrite"),
+    "an existing output": ("scene.tif", {}, None, "`overwrite=True`"),
     "an unknown budget": ("x.tif", {"budget": "foo"}, None, "budget"),
     "a negative noise": ("x.tif", {"sigma_y": -3.0}, None, "sigma_y"),
     "a negative share": ("x.tif", {"sigma_y": "-3%"}, None, "sigma_y"),
@@ -195,9 +195,9 @@ UNABLE = {
     "an unknown device": ("x.tif", {"device": "tpu"}, None, "device"),
     "an unknown choice": ("x.tif", {"outside": "maybe"}, None, "outside"),
     "a band mask in no folder": ("x.tif", {}, "no/m.nc", "not a folder"),
-    "a band mask of another kind": ("x.tif", {}, "m.npy", "--band-mask"),
+    "a band mask of another kind": ("x.tif", {}, "m.npy", "`band_mask=`"),
     "a band mask that is the output": ("x.nc", {}, "x.nc", "is the output already"),
-    "a band mask that exists": ("x.tif", {}, "taken.nc", "--overwrite"),
+    "a band mask that exists": ("x.tif", {}, "taken.nc", "`overwrite=True`"),
 }
 
 

@@ -138,14 +138,14 @@ def test_what_has_a_map_keeps_it_and_what_has_none_is_told(tmp_path: Path) -> No
     values = products.scene(4, 6, 5)
     located = Cube(values, transform=(30.0, 0.0, 0.0, 0.0, -30.0, 0.0))
     assert ortho(located) is located
-    with pytest.raises(hydiff.HydiffError, match=r"no lookup table.*--glt"):
+    with pytest.raises(hydiff.HydiffError, match=r"no lookup table.*`glt=FILE`"):
         ortho(Cube(values))
     io.write(Cube(values), tmp_path / "a.img")
     with pytest.raises(hydiff.HydiffError, match=r"a\.img holds no lookup table"):
         convert(tmp_path / "a.img", tmp_path / "b.tif", ortho=True, glt=tmp_path / "a.img")
-    with pytest.raises(hydiff.HydiffError, match="--glt goes with --ortho"):
+    with pytest.raises(hydiff.HydiffError, match="`glt=` goes with `ortho=True`"):
         convert(tmp_path / "a.img", tmp_path / "b.tif", glt=tmp_path / "a.img")
-    with pytest.raises(hydiff.HydiffError, match=r"--cog makes a GeoTIFF.*b\.tif"):
+    with pytest.raises(hydiff.HydiffError, match=r"`cog=True` makes a GeoTIFF.*b\.tif"):
         convert(tmp_path / "a.img", tmp_path / "b.img", cog=True)
     assert {p.name for p in tmp_path.iterdir()} == {"a.img", "a.hdr"}
 

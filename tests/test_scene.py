@@ -381,13 +381,13 @@ def test_memory_is_read_as_people_write_it():
 
 
 def test_the_least_memory_that_is_named_works(file, tmp_path):
-    with pytest.raises(BadValue, match=r"--memory \d+MB") as refusal:
+    with pytest.raises(BadValue, match=r"`memory='\d+MB'`") as refusal:
         scene.fill(file, tmp_path / "out.bsq", LINEAR, Limits(1e6))
     assert {p.suffix for p in tmp_path.iterdir()} == {".bsq", ".hdr"}  # the input alone
     assert not (tmp_path / "out.bsq").exists()
-    least = str(refusal.value).rpartition("--memory ")[2]
+    least = str(refusal.value).split("'")[1]
     scene.fill(file, tmp_path / "out.bsq", LINEAR, scene.limits(least, None, None))
-    with pytest.raises(BadValue, match="smaller --tile"):
+    with pytest.raises(BadValue, match="smaller `tile=`"):
         scene.fill(file, tmp_path / "no.bsq", LINEAR, Limits(1e6, tile=64))
 
 

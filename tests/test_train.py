@@ -302,7 +302,7 @@ def test_an_interrupted_run_ends_with_the_same_bytes(files, tmp_path, monkeypatc
     with pytest.raises(Interrupted):
         train_files(files, parts, settings, epochs=3, progress=interrupt_at(6))
     assert {p.name for p in tmp_path.glob("parts*")} == {"parts.safetensors.training"}
-    with pytest.raises(OutputError, match="go on with --resume"):
+    with pytest.raises(OutputError, match="go on with `resume=True`"):
         train_files(files, parts, settings, epochs=3)
     with pytest.raises(BadValue, match="belongs to another"):
         train_files(files, parts, replace(settings, seed=1), epochs=3, resume=True)

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hydiff import metrics, report
-    from hydiff.api import fill
+    from hydiff.api import fill, write
     from hydiff.bundled import sample, sample_labels
     from hydiff.cube import Cube
     from hydiff.errors import HydiffError
-    from hydiff.io import read, write
+    from hydiff.io import read
     from hydiff.methods import METHODS
     from hydiff.result import Result, Step
     from hydiff.viewer import view
@@ -52,7 +52,7 @@ _HOME = {
     "sample": "bundled",
     "sample_labels": "bundled",
     "view": "viewer",
-    "write": "io",
+    "write": "api",
 }
 
 

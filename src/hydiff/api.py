@@ -1,28 +1,36 @@
-"""The front door: `fill(cube) -> Result`.  Scale, choose what to fill, run a method, scale back."""
+"""The front door: `fill(cube) -> Result`.  Scale, choose what to fill, run a method, scale back.
+
+`write` takes what a fill takes and gives.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hydiff import auto, mark
+from hydiff import auto, io, mark, provenance, reach
 from hydiff.auto import Decision
-from hydiff.cube import Array, Bools, Cube, Floats, as_cube
+from hydiff.cube import Array, Bools, Cube, Floats, Nodata, as_cube, band_axis
 from hydiff.errors import BadValue, UnknownName
+from hydiff.io import axes
 from hydiff.methods import DEFAULT, Inpaint, choose, settings_dict
 from hydiff.problem import (
     Sigma,
     check_numbers,
+    checked_mask,
     float_for,
     into_dtype,
     observed_entries,
     sigma_per_band,
+    suspected,
     targets,
 )
 from hydiff.result import Result
@@ -33,19 +41,26 @@ if TYPE_CHECKING:
     import xarray
 
 
+Mask = Bools | str | Path | None
+
+
 def fill(
-    data: Cube | Array | xarray.DataArray,
-    observed: Bools | None = None,
+    data: Cube | Array | xarray.DataArray | xarray.Dataset | str | Path,
+    observed: Mask = None,
     *,
+    missing: Mask = None,
+    axis: str | None = None,
     method: str | Inpaint = DEFAULT,
     preset: str | None = None,
     sigma_y: Sigma = 0.0,
-    nodata: float | None = None,
+    nodata: Nodata = None,
+    nodata_in: str | None = None,
     bad_bands: str = "fill",
     max_gap: float | None = None,
     outside: str | None = None,
     fill_clouds: bool = False,
     denoise: bool = False,
+    clip: str = "none",
     seed: int = 0,
     device: str = "auto",
     deterministic: bool = False,
@@ -59,9 +74,16 @@ def fill(
 ) -> Result:
     """Fill the gaps of a cube from its own observed entries.
 
-    data: a Cube, a DataArray, or an array (bands, rows, cols).  Missing are the entries that
-        `observed` (True = measured; (rows, cols) or (bands, rows, cols)) names, and those that
-        the cube itself does: its nodata value (or `nodata`), NaN, Inf.
+    data: a Cube, a DataArray, a Dataset with one, the path of a file, or an array (bands, rows,
+        cols).  Missing are the entries that `observed` (True = measured; (rows, cols) or
+        (bands, rows, cols), or a mask file) names, and those that the cube itself does: its nodata
+        value (or `nodata`, one or several), NaN, Inf.
+    missing: a mask with the opposite meaning, instead of `observed`.
+    axis: "bands first" or "bands last" of an array, (rows, cols, bands); by default the mask says
+        it, else it is the first, and an array that looks otherwise is refused.
+    nodata_in: "any" takes every entry with the nodata value as missing, "all" only pixels where
+        all good bands have it; by default "all" for a value that could be a measurement, within
+        the range of all others.
     sigma_y: noise std in the cube's unit, one number, one per band, or one per detector as a dict;
         "5%" is a share of its range, "auto" has it estimated from the cube.
     bad_bands: "fill" gives gaps in bad bands the plain spatial fill, "keep" leaves them.
@@ -69,6 +91,8 @@ def fill(
     outside: "keep" or "fill" what no line joins to observed pixels on both sides; by default kept
         in cubes that were read from files, filled in arrays.
     fill_clouds: also fill what a product withholds without having lost it (EMIT's screened clouds).
+    clip: filled values to what was "observed" in their band, or to what is "physical": 0 or more,
+        1 or less where the file says that it holds reflectance; "none" leaves them.
     denoise: with sigma_y > 0, `Result.cube` takes the estimate for its observed entries too.
     deterministic: the same bytes again on a GPU too, at some cost (a CPU always gives them).
     checkpoint: a file for the state of a learned method, written every half minute and removed at
@@ -92,12 +116,15 @@ def fill(
     (True, 72)
     """
     began = time.perf_counter()
-    cube = as_cube(data).load()
+    cube, given = _cube_and_mask(data, observed, missing, axis)
+    cube = cube.load()
     check_numbers(cube)
     told = None if recipe is None else auto.read_recipe(recipe)
     check_request(method, preset, settings, budget, told, max_error, sigma_y, seed, device)
     chosen = None if method == auto.NAME else choose(method, preset, with_network(settings))
-    seen = observed_entries(cube, observed, nodata)
+    seen, notes = observed_entries(cube, given, nodata, nodata_in)
+    notes += suspected(cube, given, nodata)
+    bounds = reach.reach_of(cube, *reach.extremes(np.asarray(cube.values), seen), clip)
     if outside is None:
         outside = "fill" if cube.path is None else "keep"
     target, left = targets(
@@ -131,12 +158,13 @@ def fill(
             left[reason] = int(kept.sum())
             target &= ~entries
 
+    values, beyond = reach.bounded(cube.dtype, found.values, target, bounds)
     trusted = target | (seen & (found.sigma_y > 0)[:, None, None])
-    written, changed = into_dtype(cube, found.values, trusted if denoise else target, nodata)
+    written, changed = into_dtype(cube, values, trusted if denoise else target, nodata)
     floats = partial(np.asarray, dtype=float_for(cube.dtype))
     result = Result(
         cube=replace(cube, values=written, valid=cube.validated(target)),
-        values=floats(_composed(cube, seen, trusted, found.values)),
+        values=floats(_composed(cube, seen, trusted, values)),
         raw=floats(found.values),
         filled=target,
         left=left,
@@ -149,14 +177,17 @@ def fill(
         seed=seed,
         seconds=time.perf_counter() - began,
         notes=[
+            *notes,
             *found.notes,
             *([] if told is None else auto.note_of_origin(told, auto.fingerprint(cube, seen))),
             *(f"{n} filled entries {how}" for how, n in changed.items()),
+            *reach.notes(beyond, clip),
         ],
         sigma=None if found.sigma is None else floats(np.where(target, found.sigma, np.nan)),
         expected=None if decision is None else decision.expected,
         expected_by_kind=None if decision is None else decision.both_kinds,
         recipe=None if decision is None else decision.recipe,
+        beyond=beyond | {"clip": clip},
     )
     return replace(result, cube=_marked(result, denoise and bool((found.sigma_y > 0).any())))
 
@@ -178,6 +209,83 @@ def _marked(result: Result, denoised: bool) -> Cube:
     shares = filled.mean(axis=(1, 2))
     made = mark.of_fill(filled, shares, result.method, record, denoised=denoised)
     return replace(result.cube, mark=made.after(before))
+
+
+def write(
+    data: Result | Cube | Array | xarray.DataArray,
+    path: str | Path,
+    *,
+    axis: str | None = None,
+    overwrite: bool = False,
+    unmarked: bool = False,
+) -> list[Path]:
+    """Write a cube, whole or not at all; the files made, the one with the values first.
+
+    The suffix of `path` says the format; without one it is the format that the cube came in.  A
+    Result is written with its companions, as `hydiff fill` does; arrays are (bands, rows, cols)
+    unless `axis` is "bands last".  unmarked: allow a file that cannot say that it is filled (.npy).
+    """
+    if isinstance(data, Result):
+        return provenance.save(data, path, overwrite=overwrite, unmarked=unmarked)
+    cube = _cube_and_mask(data, None, None, axis)[0]
+    return io.write(cube, path, overwrite=overwrite, unmarked=unmarked)
+
+
+def _cube_and_mask(
+    data: Any, observed: Mask, missing: Mask, axis: str | None
+) -> tuple[Cube, Bools | None]:
+    """The cube and the mask, True = measured, both with the bands first."""
+    if observed is not None and missing is not None:
+        raise BadValue("`observed=` and `missing=` say the same thing twice: give one of them")
+    mask = observed if missing is None else missing
+    if isinstance(data, str | Path):
+        cube = io.read(data, axis=axis)
+    else:
+        data = _only_array(data)
+        form = mask.shape if isinstance(mask, np.ndarray) else None
+        last = _bands_last(data, axis, form)
+        cube = as_cube(data.transpose(*_dims(data, (2, 0, 1))) if last else data)
+        if last and form == data.shape:
+            mask = np.asarray(mask).transpose(2, 0, 1)
+    if isinstance(mask, str | Path):
+        meaning = "observed" if missing is None else "missing"
+        return cube, io.read_mask(mask, meaning, cube.shape, like=cube)
+    if mask is not None and missing is not None:
+        mask = ~checked_mask(np.asarray(mask), cube.shape)
+    return cube, mask
+
+
+def _only_array(data: Any) -> Any:
+    """Of a Dataset, its only variable with three axes; lists as arrays, anything else as it is."""
+    if isinstance(data, Result):
+        raise BadValue("a Result is filled already: its cube is `result.cube`")
+    if not hasattr(data, "data_vars"):
+        return data if hasattr(data, "shape") else np.asarray(data)
+    found = [str(name) for name, variable in data.data_vars.items() if variable.ndim == 3]
+    if len(found) != 1:
+        named = ", ".join(found) or "none"
+        raise BadValue(
+            f"a Dataset with one variable of three axes was expected, found {named}; "
+            f"pass one of them, such as dataset[{(found or ['NAME'])[0]!r}]"
+        )
+    return data[found[0]]
+
+
+def _bands_last(data: Any, axis: str | None, mask: tuple[int, ...] | None) -> bool:
+    """Whether an array has its bands at the end; cubes and named dimensions say it themselves."""
+    named = isinstance(data, Cube)
+    if not named and hasattr(data, "dims"):
+        named = data.ndim == 3 and band_axis([str(d) for d in data.dims]) is not None
+    if named and axis is not None:
+        raise BadValue("`axis=` goes with arrays: a cube, or its dimensions, say it; leave it out")
+    if named or len(data.shape) != 3:  # the number of axes is refused by the cube
+        return False
+    return axes.order_of(data.shape, axis, mask) == axes.LAST
+
+
+def _dims(data: Any, order: tuple[int, int, int]) -> list[Any]:
+    """An order of axes as `transpose` of this array expects it."""
+    return [data.dims[i] for i in order] if hasattr(data, "dims") else list(order)
 
 
 def with_network(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -221,6 +329,8 @@ def check_request(
 ) -> None:
     """Refuse what cannot be asked of a method together, and what can be asked of none."""
     validated = method == auto.NAME
+    if settings and isinstance(method, str):
+        _refuse_misspelt(settings, {} if validated else vars(choose(method).settings))
     if validated and (settings or preset is not None):
         named = ", ".join([*settings, *([f"preset {preset}"] if preset else [])])
         raise BadValue(f"{named}: settings belong to one method; name it, e.g. method='smooth'")
@@ -235,6 +345,14 @@ def check_request(
     # whether there is a GPU is told where the fill runs, which may be elsewhere
     if device not in ("auto", "cpu") and not str(device).startswith("cuda"):
         torch_device(device)
+
+
+def _refuse_misspelt(settings: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    """What is no setting, and nearly an argument of `fill`."""
+    arguments = [name for name in signature(fill).parameters if name != "settings"]
+    for name in settings:
+        if name not in known and get_close_matches(name, arguments, n=1, cutoff=0.75):
+            raise UnknownName("argument", name, arguments)
 
 
 def _check_sigma(sigma_y: Sigma) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,17 +18,20 @@ from typing import Any, NamedTuple
 from hydiff import io, provenance
 from hydiff.checkpoint import fingerprint
 from hydiff.cluster import INSTALL, Run, in_turn
-from hydiff.errors import BadValue, HydiffError, OutputError
+from hydiff.cube import listed
+from hydiff.errors import BadValue, HydiffError, OutputError, shell
 from hydiff.io.parsing import first_line
 from hydiff.io.regular import exists, is_there
 from hydiff.job import check_order, fill_file
 from hydiff.order import Order
+from hydiff.problem import NoSuchNodata
 from hydiff.result import Step
 from hydiff.run import Progress
 from hydiff.scene import Limits
 from hydiff.versions import versions
 
 PARQUET, MARKDOWN, ASKED = "summary.parquet", "summary.md", "archive.json"
+DONE, ABSENT = ("filled", "no gaps"), "nodata absent"  # of rows; the latter while others run
 
 
 class Row(NamedTuple):
@@ -45,6 +48,7 @@ class Row(NamedTuple):
     sam: float | None = None  # degrees
     seconds: float | None = None
     error: str | None = None
+    note: str | None = None
 
 
 class Granule(NamedTuple):
@@ -58,6 +62,7 @@ class Granule(NamedTuple):
     overwrite: bool
     command: tuple[str, ...]
     stale: Mapping[str, str]  # records of fills that were asked for with another order, by name
+    lenient: bool = False  # leave nodata values out that do not occur in it
 
 
 def inputs_of(named: Sequence[str]) -> list[Path]:
@@ -95,8 +100,9 @@ def fill_all(
 ) -> list[Row]:
     """Fill every input into the folder, past those that cannot be; and write the tables.
 
-    run: who fills them, each as a whole.  resume: leave those that are done, and go on inside
-    those that are not.
+    run: who fills them, each as a whole.  Those that are done are left, unless `overwrite` is
+    asked for; with `resume` it goes on inside those that are not.  A nodata value that some of the
+    inputs have may be absent from others.
     """
     check(inputs, folder, order)
     with io.staging.explained(folder / PARQUET, folder):
@@ -105,20 +111,34 @@ def fill_all(
     shared = (folder.resolve(), order, bounds, resume, overwrite, tuple(command), stale)
     tasks = [Granule(path.resolve(), *shared) for path in inputs]
     rows: dict[int, Row] = {}
-    try:
-        for outcome in run(fill_granule, tasks):
-            path = inputs[outcome.number]
-            row = outcome.value
+
+    def fill_some(numbers: Sequence[int], lenient: bool) -> None:
+        some = [tasks[i]._replace(lenient=lenient) for i in numbers]
+        for outcome in run(fill_granule, some):
+            number = numbers[outcome.number]
+            path, row = inputs[number], outcome.value
             if outcome.error is not None:
                 row = Row(str(path), "", "failed", error=first_line(outcome.error))
-            rows[outcome.number] = row._replace(input=str(path))
+            rows[number] = row._replace(input=str(path))
             if row.status == "failed":
                 say(f"{path}: {row.error}")
             if progress is not None:
                 progress(Step(len(rows), len(inputs), None, how=outcome.worker))
+
+    try:
+        fill_some(range(len(inputs)), lenient=False)
+        absent = [i for i, row in rows.items() if row.status == ABSENT]
+        if any(row.status in DONE for row in rows.values()):
+            fill_some(absent, lenient=True)
+        for i in absent:
+            if rows[i].status == ABSENT:
+                rows[i] = rows[i]._replace(status="failed")
     except KeyboardInterrupt:
-        done = sum(row.status != "failed" for row in rows.values())
-        say(f"{done} of {len(inputs)} are done and stay in {folder}")
+        done = sum(row.status in DONE for row in rows.values())
+        say(
+            f"{done} of {len(inputs)} are done and stay in {folder}: the same command goes on "
+            "with the others"
+        )
         raise
     table = [rows[i] for i in range(len(inputs))]
     # where nothing was done, the table of an earlier run still tells what is there
@@ -128,35 +148,58 @@ def fill_all(
 
 
 def fill_granule(granule: Granule) -> Row:
-    """On a worker: fill one input, or tell why not."""
+    """On a worker: fill one input, or say why not."""
     path, folder = granule.input, granule.folder
     try:
         if not folder.is_dir():
             raise BadValue(f"a worker does not see {folder}: all need the same file system")
         source = io.read(path, var=granule.order.var).path or path
         output = folder / source.name
-        record = _done_before(source, output, granule.stale) if granule.resume else None
+        again = granule.overwrite and not granule.resume
+        record = None if again else _done_before(source, output, granule.stale)
         if record is None:
-            record = fill_file(
-                path,
-                output,
-                granule.order,
-                granule.bounds,
-                resume=granule.resume,
-                overwrite=granule.overwrite or granule.resume,
-                command=granule.command,
-            ).record
+            record = _filled(granule, output)
+    except NoSuchNodata as error:
+        return Row(str(path), "", ABSENT, error=shell(str(error)))
     except HydiffError as error:
-        return Row(str(path), "", "failed", error=str(error))
+        return Row(str(path), "", "failed", error=shell(str(error)))
     except Exception as error:  # a bug of ours, or of a library, must not end the other fills
         return Row(str(path), "", "failed", error=f"{type(error).__name__}: {first_line(error)}")
     return _row(path, output, record)
 
 
+def _filled(granule: Granule, output: Path, absent: Sequence[float] = ()) -> dict[str, Any]:
+    """The record of a fill, without the nodata values that are known to be absent."""
+    order = granule.order
+    if absent:
+        left = tuple(v for v in listed(order.nodata) if v not in absent)
+        order = replace(order, nodata=left or None, nodata_in=order.nodata_in if left else None)
+    try:
+        made = fill_file(
+            granule.input,
+            output,
+            order,
+            granule.bounds,
+            resume=granule.resume,
+            overwrite=granule.overwrite or granule.resume,
+            command=granule.command,
+        )
+    except NoSuchNodata as error:
+        if not granule.lenient:
+            raise
+        return _filled(granule, output, error.absent)
+    names = ", ".join(f"{v:g}" for v in absent)
+    note = [f"`nodata={names}` occurs nowhere in it, and was left out"] if absent else []
+    return made.record | {"notes": [*made.record.get("notes", ()), *note]}
+
+
 def _row(path: Path, output: Path, record: dict[str, Any]) -> Row:
     entries = record["entries"]
+    doubts = [note for note in record.get("notes", ()) if "`nodata" in note]
+    note = shell("; ".join(doubts)) or None
     if not entries["missing_before"]:
-        return Row(str(path), output.name, "no gaps", 0, 0, 0, seconds=record.get("seconds"))
+        seconds = record.get("seconds")
+        return Row(str(path), output.name, "no gaps", 0, 0, 0, seconds=seconds, note=note)
     expected = record.get("expected") or {}
     return Row(
         str(path),
@@ -169,6 +212,7 @@ def _row(path: Path, output: Path, record: dict[str, Any]) -> Row:
         expected.get("mpsnr"),
         expected.get("sam"),
         record.get("seconds"),
+        note=note,
     )
 
 
@@ -193,11 +237,11 @@ def check(inputs: Sequence[Path], folder: Path, order: Order) -> None:
         raise OutputError(f"{folder} is a file; name a folder for several inputs")
     if find_spec("pyarrow") is None:
         raise BadValue(f"the table of an archive needs pyarrow: {INSTALL}")
-    for option, path in (("--observed", order.observed), ("--missing", order.missing)):
+    for option, path in (("`observed=`", order.observed), ("`missing=`", order.missing)):
         if path is not None:
             raise BadValue(f"{option} belongs to one cube: fill that one by itself")
     if order.quality is not None:
-        raise BadValue("--quality belongs to one cube: fill that one by itself")
+        raise BadValue("`quality=` belongs to one cube: fill that one by itself")
     names = [path.name for path in inputs]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise BadValue(f"two inputs are called {twice}: they would be one file in the output")
@@ -217,8 +261,8 @@ def _claim(folder: Path, order: Order, resume: bool, overwrite: bool) -> Mapping
         if resume or not overwrite:
             raise BadValue(
                 f"cannot go on in {folder}: its fills were asked for with other settings, or made "
-                "by another version; repeat those, choose another folder, or give --overwrite "
-                "without --resume"
+                "by another version; repeat those, choose another folder, or give "
+                "`overwrite=True` without `resume=`"
             )
         records = folder.glob(provenance.record_path(Path("*")).name)
         stale = {record.name: provenance.sha256(record) for record in records}
@@ -230,7 +274,7 @@ def _write(table: Sequence[Row], folder: Path) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
-    words, counts = ("input", "output", "status", "error"), ("missing", "filled", "left")
+    words, counts = ("input", "output", "status", "error", "note"), ("missing", "filled", "left")
     kinds = dict.fromkeys(words, pa.string()) | dict.fromkeys(counts, pa.int64())
     schema = pa.schema([(name, kinds.get(name, pa.float64())) for name in Row._fields])
     columns = pa.Table.from_pylist([row._asdict() for row in table], schema=schema)

@@ -58,9 +58,11 @@ def crew(
         yield None
         return
     if workers is not None and scheduler is not None:
-        raise BadValue("--workers starts workers here, --scheduler joins others: give one of them")
+        raise BadValue(
+            "`workers=` starts workers here, `scheduler=` joins others: give one of them"
+        )
     if find_spec("distributed") is None:
-        raise BadValue(f"--workers and --scheduler need Dask: {INSTALL}")
+        raise BadValue(f"`workers=` and `scheduler=` need Dask: {INSTALL}")
     with _local(workers) if workers is not None else _joined(str(scheduler)) as client:
         told = client.scheduler_info(n_workers=-1)
         found = told["workers"]
@@ -80,7 +82,7 @@ def _local(workers: int) -> Iterator[Any]:
     from distributed import Client, LocalCluster
 
     if workers < 1:
-        raise BadValue(f"--workers {workers}: expected 1 or more")
+        raise BadValue(f"`workers={workers}`: expected 1 or more")
     with (
         dask.config.set(CALM),
         LocalCluster(
@@ -145,7 +147,7 @@ def _outcome(index: int, future: Any) -> Outcome:
     try:
         worker, value, refusal = future.result()
     except CancelledError:
-        lost = BadValue("the scheduler went away; start it again, and go on with --resume")
+        lost = BadValue("the scheduler went away; start it again, and go on with `resume=True`")
         return Outcome(index, "", error=lost)
     except ModuleNotFoundError as missing:
         told = f"the workers cannot import {missing.name}: install the same hydiff there"

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
+Nodata = float | Sequence[float] | None  # the value, or values, that mean missing
 
 BAND_DIMS = ("band", "bands", "wavelength", "wavelengths", "channel", "spectral")
 ROW_DIMS = ("y", "row", "rows", "line", "lines", "lat", "latitude", "northing", "downtrack")
+COL_DIMS = ("x", "col", "cols", "sample", "samples", "lon", "longitude", "easting", "crosstrack")
 PER_BAND = ("detector", "data gain values", "data offset values")  # entries of attrs
 SQUARED = 1e-100  # spans below it, and values above its inverse, have no square
 WAVELENGTHS = ("wavelength", "wavelengths", "wavelength_nm", "band_wavelength")
@@ -233,28 +235,35 @@ class Cube:
             },
         )
 
-    def observed(self, nodata: float | None = None) -> Bools:
+    def observed(self, nodata: Nodata = None, *, whole: Nodata = None) -> Bools:
         """(bands, rows, cols) True = measured, read from the whole cube; see `observed_in`."""
-        return self.observed_in(np.asarray(self.values), nodata)
+        return self.observed_in(np.asarray(self.values), nodata, whole=whole)
 
     def observed_in(
         self,
         values: Array,
-        nodata: float | None = None,
+        nodata: Nodata = None,
         rows: slice = slice(None),
         cols: slice = slice(None),
         bands: slice = slice(None),
+        *,
+        whole: Nodata = None,
     ) -> Bools:
         """True where a block of this cube's values was measured.  The one rule:
 
-        1. `nodata`, when the user gives it, alone names the missing value; else
+        1. `nodata`, when the user gives it, alone names the missing values; those of them
+           in `whole` count only in pixels where every good band is missing (the block then has
+           all bands); else
         2. the product's own rule, when its reader knows one; else
         3. the nodata value and the validity layer that the file declares.
         NaN and Inf are missing whatever else holds.  Values are compared in the file's dtype.
         `rows`, `cols` and `bands` say where the block lies, for the validity layer.
         """
         if nodata is not None:
-            missing = equals(values, nodata)
+            missing = equals_any(values, nodata)
+            if doubted := listed(whole):
+                lost = missing | ~np.isfinite(values) if values.dtype.kind == "f" else missing
+                missing &= lost[self.good_bands].all(axis=0) | ~equals_any(values, doubted)
         elif self.missing_rule is not None:
             missing = np.broadcast_to(self.missing_rule(values), values.shape).copy()
         else:
@@ -332,7 +341,7 @@ class Cube:
 
     @classmethod
     def from_xarray(cls, array: xarray.DataArray) -> Cube:
-        """A cube from a 3-D DataArray; the band axis is found by its name, else it is the first."""
+        """A cube from a 3-D DataArray; its names say which axis has bands, else the first."""
         if array.ndim != 3:
             raise ShapeMismatch(f"expected a DataArray with 3 dimensions, found {array.dims}")
         order, _ = _axes_from(array)
@@ -419,7 +428,7 @@ def unit_scale(values: Array, observed: Bools, good: Bools) -> Scale:
     if not told.size:
         raise NothingObserved(
             "no observed entry in any good band: there is nothing to fill from; "
-            "check --nodata, the mask, and the bad-band list"
+            "check `nodata=`, the mask, and the bad-band list"
         )
     low, high = np.percentile(told, [0.01, 99.99], overwrite_input=True)
     with np.errstate(over="ignore"):
@@ -455,7 +464,7 @@ def equals(values: Array, nodata: float) -> Bools:
     if not representable(nodata, values.dtype):
         raise BadValue(
             f"nodata {nodata:g} cannot occur in {values.dtype} values; "
-            "give a value of that type with --nodata"
+            "give a value of that type with `nodata=`"
         )
     if np.isnan(nodata):
         return np.isnan(values)
@@ -463,6 +472,21 @@ def equals(values: Array, nodata: float) -> Bools:
         flag = np.asarray(nodata).astype(values.dtype)
     equal: Bools = values == flag
     return equal
+
+
+def equals_any(values: Array, nodata: Nodata) -> Bools:
+    """Where values equal one of the nodata values, each compared as `equals` does."""
+    found = np.zeros(values.shape, bool)
+    for value in listed(nodata):
+        found |= equals(values, value)
+    return found
+
+
+def listed(nodata: Nodata) -> tuple[float, ...]:
+    """The nodata values, each once."""
+    if nodata is None:
+        return ()
+    return tuple(dict.fromkeys(float(v) for v in np.ravel(nodata)))
 
 
 def _shifted(transform: tuple[float, ...] | None, rows: int, cols: int) -> tuple[float, ...] | None:
@@ -478,10 +502,19 @@ def _axes_from(array: xarray.DataArray) -> tuple[tuple[int, ...], tuple[int, ...
     return order, tuple(int(i) for i in np.argsort(order))
 
 
+def band_axis(dims: Sequence[str]) -> int | None:
+    """Which of three named axes has the bands: the one called so, or the one beside two that are
+    rows and columns; None if no name says so."""
+    names = [name.lower() for name in dims]
+    named = [i for i, n in enumerate(names) if n in BAND_DIMS]
+    beside = [i for i, n in enumerate(names) if n not in (*ROW_DIMS, *COL_DIMS)]
+    return named[0] if named else beside[0] if len(beside) == 1 else None
+
+
 def band_order(dims: Sequence[str]) -> tuple[int, int, int]:
     """Which of three named axes are bands, rows and cols; the first is bands if no name says so."""
     names = [name.lower() for name in dims]
-    band = next((i for i, n in enumerate(names) if n in BAND_DIMS), 0)
+    band = band_axis(names) or 0
     first, second = (i for i in range(3) if i != band)
     if names[second] in ROW_DIMS and names[first] not in ROW_DIMS:
         first, second = second, first

@@ -8,7 +8,7 @@ The price: an offset that adjacent bands share is taken for part of the scene.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,14 +83,24 @@ Finder = Callable[[Array, Bools], tuple[Bools, str]]
 def fill_values(values: Array, seen: Bools) -> tuple[Bools, str]:
     """One value, or a few, repeated far below (or very far above) all others."""
     data = values[seen]
-    fills = [*_fills(data, np.min), *_fills(data, np.max)]
+    fills = undeclared(data)
     missing = np.isin(values, fills) & seen
-    names = ", ".join(f"{v:g}" for v in fills)
-    who = f"the value {names} is" if len(fills) == 1 else f"the values {names} are"
-    hint = f"; if so, give --nodata {names}" if len(fills) == 1 else ""
     share = 100 * missing.sum() / max(len(data), 1)
     n = int(missing.sum())
-    return missing, f"{who} far from all others, in {n} entries ({share:.2g} %), as if nodata{hint}"
+    return missing, suspicion(fills, f"{n} entries ({share:.2g} %)")
+
+
+def undeclared(data: Array) -> list[float]:
+    """The values of observed entries (n,) that stand apart from all others, as if nodata."""
+    return [*_fills(data, np.min), *_fills(data, np.max)]
+
+
+def suspicion(fills: Sequence[float], where: str) -> str:
+    """What to say of such values, and to type if it is true."""
+    names = ", ".join(f"{v:.9g}" for v in fills)
+    who = f"the value {names} is" if len(fills) == 1 else f"the values {names} are"
+    typed = names if len(fills) == 1 else f"[{names}]"
+    return f"{who} far from all others, in {where}, as if nodata; if so, give `nodata={typed}`"
 
 
 def _fills(data: Array, end: Callable[[Array], Any]) -> list[float]:

@@ -226,7 +226,7 @@ class Fit:
         if tensors["rng"].shape != self.rng.get_state().shape:
             raise BadValue(
                 f"the state is of another kind of device than this {place.type}, whose random "
-                "numbers differ; go on where it was made (--device)"
+                "numbers differ; go on where it was made (`device=`)"
             )
         weights = {k.removeprefix("network."): v for k, v in tensors.items() if "network." in k}
         self.network.load_state_dict(weights)

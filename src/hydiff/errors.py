@@ -9,6 +9,7 @@ HydiffError
 └── OutputError         a result that cannot be written: it exists, the disk is full, ...
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -18,10 +19,34 @@ LONGEST = 2000  # characters of a message
 LEAST_ROOM = 256 << 20  # bytes below a limit of memory: what libraries take without asking
 
 
+# how a message names an argument, `nodata=-9999`, or a setting of a method, `set steps=300`
+ARGUMENT = re.compile(r"`(?:(set) )?([a-z]\w*)=([^`]*)`")
+
+
+def shell(text: str) -> str:
+    """A message of the library as the command line says it: its arguments as options.
+
+    >>> shell("give `nodata=-9999`, or pass `overwrite=True` with `method='smooth'`")
+    'give --nodata -9999, or pass --overwrite with --method smooth'
+    """
+    return ARGUMENT.sub(_option, text)
+
+
+def _option(found: re.Match[str]) -> str:
+    name, value = found[2], found[3].strip("'")
+    if found[1]:
+        return f"--set {name}={value}"
+    option = "--" + name.replace("_", "-")
+    if value.startswith("["):  # several values: the option is repeated
+        return " ".join(f"{option} {one.strip()}" for one in value.strip("[]").split(","))
+    return option if value in ("", "True") else f"{option} {value}"
+
+
 class HydiffError(Exception):
     """Base of all errors that a user can act on; the command line prints it and exits with 2.
 
-    Its message is one line that a terminal can show, whatever a file has put into it.
+    Its message is one line that a terminal can show, whatever a file has put into it.  It names
+    arguments as Python writes them, between backticks; `shell` turns them into options.
     """
 
     def __init__(self, message: str = "") -> None:
@@ -56,7 +81,7 @@ class UnknownName(HydiffError):
 
     def __init__(self, what: str, found: str, known: Iterable[str], hint: str = "") -> None:
         names = sorted(known)
-        near = get_close_matches(found, names, n=1, cutoff=0.5)
+        near = get_close_matches(found, names, n=1, cutoff=0.6)
         suggestion = f"did you mean {near[0]!r}? " if near else ""
         listing = ", ".join(names) or "none"
         super().__init__(f"unknown {what} {found!r}: {suggestion}known: {listing}{hint}")

@@ -37,9 +37,9 @@ def convert(
     unmarked: allow a filled cube in a file that cannot say so (.npy).
     """
     if cog and path.suffix.lower() not in (".tif", ".tiff"):
-        raise BadValue(f"--cog makes a GeoTIFF; name the output {path.stem}.tif")
+        raise BadValue(f"`cog=True` makes a GeoTIFF; name the output {path.stem}.tif")
     if glt is not None and not ortho:
-        raise BadValue("--glt goes with --ortho")
+        raise BadValue("`glt=` goes with `ortho=True`")
     cube = io.read(source, var=var)
     table = cube.glt if glt is None else io.read(glt).glt
     if glt is not None and table is None:

@@ -6,20 +6,20 @@ from typing import Any
 
 import numpy as np
 
+from hydiff import problem
 from hydiff.census import ranges
-from hydiff.cube import Cube
+from hydiff.cube import Cube, Nodata, equals_any
 from hydiff.io import quality
+from hydiff.io.blocks import sampled
 from hydiff.io.headers import FIELDS, LAYOUT, canonical, notes
 from hydiff.mark import Mark
 
-WHOLE = 64 * 2**20  # bytes up to which every value is looked at
-MOST_CHUNKS = 1000  # of a compressed file that is looked at as a whole
-SAMPLED_ROWS = 16  # beyond that, so many evenly spaced rows
-SAMPLED = 32 * 2**20  # or, of a chunked file, chunks of so many bytes in all
 
+def facts(cube: Cube, nodata: Nodata = None, nodata_in: str | None = None) -> dict[str, Any]:
+    """A JSON-able summary: header fields and a look at the values (sampled when large).
 
-def facts(cube: Cube) -> dict[str, Any]:
-    """A JSON-able summary: header fields and a look at the values (sampled when large)."""
+    nodata, nodata_in: what a user calls missing, as for a fill.
+    """
     bands, rows, cols = cube.shape
     return {
         "path": None if cube.path is None else str(cube.path),
@@ -46,18 +46,21 @@ def facts(cube: Cube) -> dict[str, Any]:
         else [cube.band_names[0], cube.band_names[-1]],
         "notes": notes(cube.attrs),
         "other_attributes": sorted(_others(cube)),
-        "values": look(cube),
+        "values": look(cube, nodata, nodata_in),
+        "suspected": problem.suspected(cube, nodata=nodata),
     }
 
 
-def look(cube: Cube) -> dict[str, Any]:
+def look(cube: Cube, nodata: Nodata = None, nodata_in: str | None = None) -> dict[str, Any]:
     """Missing share, minimum and maximum of the observed values, in all of it or a sample."""
-    missing = withheld = entries = 0
+    missing = withheld = entries = spared = 0
     low, high = np.inf, -np.inf
-    blocks, what = _sample(cube)
+    whole = problem.counted_whole(lambda: cube, nodata, nodata_in)
+    blocks, what = sampled(cube, deep=bool(whole))
     for bands, rows, cols in blocks:
         values = np.asarray(cube.values[bands, rows, cols])
-        seen = cube.observed_in(values, None, rows, cols, bands)
+        seen = cube.observed_in(values, nodata, rows, cols, bands, whole=whole)
+        spared += int((equals_any(values, whole) & seen).sum()) if whole else 0
         missing, entries = missing + int((~seen).sum()), entries + seen.size
         withheld += int(cube.withheld_in(values).sum())
         if seen.any():
@@ -65,38 +68,12 @@ def look(cube: Cube) -> dict[str, Any]:
             high = max(high, values[seen].max())
     return {
         "sample": what,
+        "notes": problem.spared_note(whole, spared),
         "missing_share": missing / entries,
         "withheld_share": withheld / entries,
         "minimum": None if missing == entries else float(low),
         "maximum": None if missing == entries else float(high),
     }
-
-
-def _sample(cube: Cube) -> tuple[list[tuple[slice, slice, slice]], str | None]:
-    """Blocks to look at, and in words which; everything when the cube is small.
-
-    A chunk of a compressed file is read whole or not at all, so there it is a few chunks: evenly
-    spread over the rows, where sensors lose data, and scattered over bands and columns.
-    """
-    bands, rows, cols = cube.shape
-    chunks = getattr(cube.values, "chunks", None)
-    grid = None if chunks is None else np.ceil(np.divide(cube.shape, chunks))
-    if cube.nbytes <= WHOLE and (grid is None or grid.prod() <= MOST_CHUNKS):
-        return [(slice(0, bands), slice(0, rows), slice(0, cols))], None
-    if chunks is None or grid is None:
-        some = np.unique(np.linspace(0, rows - 1, SAMPLED_ROWS).astype(int)).tolist()
-        blocks = [(slice(0, bands), slice(r, r + 1), slice(0, cols)) for r in some]
-        return blocks, f"{len(some)} sampled rows"
-    count = int(np.clip(SAMPLED // (np.prod(chunks) * cube.dtype.itemsize), 1, SAMPLED_ROWS))
-    k = np.arange(count)
-    across = np.stack([0.618 * k + 0.5, (k + 0.5) / count, 0.382 * k + 0.5], axis=1) % 1
-    firsts = np.unique((across * grid).astype(int), axis=0) * chunks
-    lasts = np.minimum(firsts + chunks, cube.shape)
-    blocks = [
-        (slice(b, d), slice(r, s), slice(c, e))
-        for (b, r, c), (d, s, e) in zip(firsts.tolist(), lasts.tolist(), strict=True)
-    ]
-    return blocks, f"{len(blocks)} sampled chunks"
 
 
 def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
@@ -124,10 +101,15 @@ def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
             if seen["minimum"] is None
             else f"{seen['minimum']:g} … {seen['maximum']:g} where observed",
         ),
+        *(("note", note) for note in seen["notes"]),
+        *(("suspect", text) for text in f["suspected"]),
         ("detectors", ", ".join(f"{name}: {told}" for name, told in f["detectors"].items())),
         ("map", f["crs"] or ""),
         ("lookup", _lookup(f["glt"])),
-        *(("quality", f"--quality {file} has {', '.join(q)}") for file, q in f["quality"].items()),
+        *(
+            ("quality", f"`quality='{file}'` has {', '.join(q)}")
+            for file, q in f["quality"].items()
+        ),
         *(("flagged", text) for text in f.get("flagged", ())),
         ("also kept", _first(f["other_attributes"])),
     ]
@@ -196,7 +178,7 @@ def _detectors(cube: Cube) -> dict[str, str]:
 
 
 def _first(names: list[str], most: int = 12) -> str:
-    more = f" and {len(names) - most} more (--json lists them)" if len(names) > most else ""
+    more = f" and {len(names) - most} more (`json=True` lists them)" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hydiff import api, io, problem, provenance, scene
+from hydiff import api, io, problem, provenance, reach, scene
 from hydiff.checkpoint import fingerprint
 from hydiff.cluster import Run, in_turn
 from hydiff.cube import Bools, Cube
@@ -66,7 +66,7 @@ def fill_file(
             if not plan["entries_to_fill"]:
                 return _untouched(cube, plan["left"], command)
         if provenance.tiles_path(output).exists() and not resume:
-            say(f"starting anew; --resume would go on with {provenance.tiles_path(output)}")
+            say(f"starting again; `resume=True` would go on with {provenance.tiles_path(output)}")
         tiled = scene.fill(
             input,
             output,
@@ -83,21 +83,21 @@ def fill_file(
         return _reported(tiled, input, output, order, overwrite)
     hashes = provenance.hashes_of(cube.path)  # before a value is read
     cube = cube.load()
-    seen = _seen(cube, order, say)
+    seen, notes = _seen(cube, order, say)
     if seen.all() and order.sigma_y == 0:
         if order.report:
             say(f"{input} has no gaps: without a fill there is no report to write")
         if in_place:
             return _untouched(cube, {}, command)
-        return _copied(cube, seen, output, overwrite, band_mask, command, hashes, asked)
+        return _copied(cube, seen, output, overwrite, band_mask, command, hashes, asked, notes)
     count, left = _tell_whole(input, cube, seen, order, say)
     if in_place and not count and not order.denoise:
         return _untouched(cube, left, command)
     checkpoint = provenance.checkpoint_path(output)
     if checkpoint.exists() and not resume:
-        say(f"starting anew; --resume would go on from {checkpoint}")
+        say(f"starting again; `resume=True` would go on from {checkpoint}")
     elif resume and not checkpoint.exists():
-        say(f"nothing to resume: there is no {checkpoint}; starting anew")
+        say(f"nothing to resume: there is no {checkpoint}; starting again")
     result = api.fill(
         cube, seen, checkpoint=checkpoint, resume=resume, progress=progress, **order.arguments
     )
@@ -169,11 +169,11 @@ def preview(
         _tell_tiles(input, cube, order, bounds, say)
         return scene.preview(input, order, bounds, observed=given)
     cube = cube.load()
-    seen = _seen(cube, order, say)
+    seen, notes = _seen(cube, order, say)
     if seen.all() and order.sigma_y == 0:
-        return {"entries": {"missing_before": 0}, "outputs": []}
+        return {"entries": {"missing_before": 0}, "outputs": [], "notes": notes}
     count, left = _tell_whole(input, cube, seen, order, say)
-    plan = {"method": order.method, "settings": order.shown, "left": left}
+    plan = {"method": order.method, "settings": order.shown, "left": left, "notes": notes}
     return plan | {"entries_to_fill": count, "output": str(output)}
 
 
@@ -223,6 +223,8 @@ def check_order(order: Order) -> None:
         order.device,
     )
     problem.check_choices(order.bad_bands, order.max_gap, order.outside)
+    reach.check_clip(order.clip)
+    problem.check_nodata(order.nodata, order.nodata_in)
 
 
 def _places(cube: Cube, output: Path) -> list[Path]:
@@ -238,17 +240,17 @@ def _check_folder(output: Path) -> None:
 
 def _check_band_mask(path: Path, output: Path, overwrite: bool) -> None:
     if path.suffix.lower() != ".nc":
-        raise UnknownName("suffix of --band-mask", path.suffix, [".nc"], "; it is a netCDF file")
+        raise UnknownName("suffix of `band_mask=`", path.suffix, [".nc"], "; it is a netCDF file")
     if path.resolve() == output.resolve():
-        raise OutputError(f"{path} is the output already; give --band-mask another name")
+        raise OutputError(f"{path} is the output already; give `band_mask=` another name")
     _check_folder(path)
     io.staging.refuse_existing(path, overwrite)
 
 
 def _given(cube: Cube, order: Order, say: Say) -> Bools | None:
     """What mask files and quality layers tell, True = measured; None when none was named."""
-    given = io.given_mask(cube.shape, order.observed, order.missing)
-    layer = io.quality_layer(cube.shape, order.quality, order.flags)
+    given = io.given_mask(cube, order.observed, order.missing, say)
+    layer = io.quality_layer(cube, order.quality, order.flags)
     if layer is None:
         return given
     told = ", ".join(f"{flag} {count:,}" for flag, count in layer.counts.items())
@@ -256,14 +258,20 @@ def _given(cube: Cube, order: Order, say: Say) -> Bools | None:
     return layer.observed if given is None else layer.observed & given
 
 
-def _seen(cube: Cube, order: Order, say: Say) -> Bools:
-    """(bands, rows, cols) what counts as measured, suspected damage taken out if that is asked."""
-    seen = problem.observed_entries(cube, _given(cube, order, say), order.nodata)
+def _seen(cube: Cube, order: Order, say: Say) -> tuple[Bools, list[str]]:
+    """(bands, rows, cols) what counts as measured, suspected damage taken out if that is asked;
+    and what was said of it."""
+    given = _given(cube, order, say)
+    seen, notes = problem.observed_entries(cube, given, order.nodata, order.nodata_in)
+    if not order.detect:
+        notes += problem.suspected(cube, given, order.nodata)
+    for note in notes:
+        say(f"warning: {note}")
     if order.detect:
         for suggestion in detect(np.asarray(cube.values), seen, cube.good):
             say(f"taken as missing: {suggestion.message}")
             seen = seen & ~suggestion.missing
-    return seen
+    return seen, notes
 
 
 def _reported(filled: Filled, input: Path, output: Path, order: Order, overwrite: bool) -> Filled:
@@ -292,9 +300,10 @@ def _copied(
     command: Sequence[str],
     hashes: provenance.Hashes,
     asked: str,
+    notes: Sequence[str] = (),
 ) -> Filled:
     """A cube without gaps: a verbatim copy, and a record that says so."""
-    about = {"request": asked, "entries": {"missing_before": 0}}
+    about = {"request": asked, "entries": {"missing_before": 0}, "notes": [*notes]}
     record = provenance.dated(command, provenance.input_of(hashes), about)
     beside = provenance.beside(output)
     with io.staged(output, overwrite=overwrite, beside=beside, source=cube.path) as folder:
@@ -340,10 +349,14 @@ def _size(cube: Cube) -> str:
 
 
 def _refuse_by_tiles(order: Order, band_mask: Path | None) -> None:
-    unable = {"--detect": order.detect, "--denoise": order.denoise, "--band-mask": band_mask}
+    unable = {
+        "`detect=True`": order.detect,
+        "`denoise=True`": order.denoise,
+        "`band_mask=`": band_mask,
+    }
     if options := [option for option, on in unable.items() if on]:
         raise BadValue(
             f"{', '.join(options)}: needs the whole cube in memory, and this one is filled by "
-            "tiles; leave it out, or give more --memory (for --detect: `hydiff mask IN -o M.npz` "
-            "elsewhere, then --missing M.npz)"
+            "tiles; leave it out, or give more `memory=` (for `detect=True`: "
+            "`hydiff mask IN -o M.npz` elsewhere, then `missing='M.npz'`)"
         )

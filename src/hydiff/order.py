@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hydiff import auto
+from hydiff.cube import Nodata
 from hydiff.errors import BadValue
 from hydiff.methods import METHODS, Chosen, choose, settings_dict
 from hydiff.problem import Sigma
@@ -21,11 +22,13 @@ ARGUMENTS = (
     "max_error",
     "sigma_y",
     "nodata",
+    "nodata_in",
     "bad_bands",
     "max_gap",
     "outside",
     "fill_clouds",
     "denoise",
+    "clip",
     "seed",
     "device",
     "deterministic",
@@ -45,12 +48,14 @@ class Order:
     recipe: Mapping[str, Any] | None = None  # what an earlier `auto` decided
     max_error: float | None = None
     sigma_y: Sigma = 0.0
-    nodata: float | None = None
+    nodata: Nodata = None
+    nodata_in: str | None = None  # all | any: bands of a pixel that must have it to be missing
     bad_bands: str = "fill"
     max_gap: float | None = None
     outside: str = "keep"
     fill_clouds: bool = False
     denoise: bool = False
+    clip: str = "none"  # none | observed | physical
     seed: int = 0
     device: str = "auto"
     deterministic: bool = False
@@ -66,11 +71,11 @@ class Order:
 
     def __post_init__(self) -> None:
         if self.prior < 0:
-            raise BadValue(f"--prior {self.prior}: expected a number of updates, 0 or more")
+            raise BadValue(f"`prior={self.prior}`: expected a number of updates, 0 or more")
         if self.prior and self.method != "hydiff-ei":
-            raise BadValue(f"--prior goes with --method hydiff-ei, not with {self.method}")
+            raise BadValue(f"`prior=` goes with `method='hydiff-ei'`, not with {self.method}")
         if self.prior and self.settings.get("weights") is not None:
-            raise BadValue("--prior trains a network, --weights names one: give one of them")
+            raise BadValue("`prior=` trains a network, `weights=` names one: give one of them")
 
     @property
     def chosen(self) -> Chosen | None:

@@ -32,7 +32,7 @@ def ortho(cube: Cube, glt: Glt | None = None) -> Cube:
             return cube
         raise BadValue(
             "no lookup table (GLT) and no geotransform: nothing says where the pixels lie; "
-            "name a file that holds the table with --glt"
+            "name a file that holds the table with `glt=FILE`"
         )
     empty = cube.nodata
     if empty is None:

@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from hydiff import mask, noise
-from hydiff.cube import Array, Bools, Cube, Floats, Scale, equals, representable
+from hydiff import detect, mask, noise
+from hydiff.cube import (
+    Array,
+    Bools,
+    Cube,
+    Floats,
+    Nodata,
+    Scale,
+    equals,
+    equals_any,
+    listed,
+    representable,
+)
 from hydiff.errors import BadValue, NothingObserved, ShapeMismatch, UnknownName
+from hydiff.io.blocks import blocks, sampled
 from hydiff.mask import Ints
 
 Sigma = float | str | Sequence[float] | Array | Mapping[str, float]
 
-NOTHING = "every entry is missing: there is nothing to fill from; check --nodata and the mask"
+NOTHING = "every entry is missing: there is nothing to fill from; check `nodata=` and the mask"
 # why entries are left missing
 WITHHELD = "screened for clouds, not lost"
 EMPTY_BAND = "band without any observed pixel"
 BAD_BAND = "bad band"
 LARGEST_SIGMA = 10.0  # of the unit range; more is a slip of units
+NODATA_IN = ("all", "any")
+PLAUSIBLE = 0.05  # of the range of all other values: so near to it a value may be a measurement
+SUSPECTED = 1 << 20  # entries that are looked at for values that no file declares
+FEW = 16  # different values: a mask or a map of classes, in which none stands apart
 
 
 def check_numbers(cube: Cube) -> None:
@@ -31,23 +47,111 @@ def check_numbers(cube: Cube) -> None:
         )
 
 
-def observed_entries(cube: Cube, observed: Bools | None, nodata: float | None) -> Bools:
-    """(bands, rows, cols): measured by the cube's own rule and by the mask that was given."""
-    if nodata is not None and not equals(np.asarray(cube.values), nodata).any():
-        raise no_such_nodata(nodata)
-    seen = cube.observed(nodata)
+def observed_entries(
+    cube: Cube, observed: Bools | None, nodata: Nodata, nodata_in: str | None = None
+) -> tuple[Bools, list[str]]:
+    """(bands, rows, cols): measured by the cube's own rule and by the mask that was given; and
+    what to say of the rule."""
+    values = np.asarray(cube.values)
+    whole = counted_whole(lambda: cube, nodata, nodata_in)
+    refuse_absent([v for v in listed(nodata) if not equals(values, v).any()])
+    seen = cube.observed(nodata, whole=whole)
+    notes = spared_note(whole, int((equals_any(values, whole) & seen).sum()))
     if observed is not None:
         seen = seen & checked_mask(np.asarray(observed), cube.shape)
     if not seen.any():
         raise NothingObserved(NOTHING)
-    return seen
+    return seen, notes
 
 
-def no_such_nodata(nodata: float) -> BadValue:
-    return BadValue(
-        f"nodata {nodata:g} occurs nowhere in the cube; leave it out, "
-        "or see `hydiff mask` for values that look like it"
-    )
+class NoSuchNodata(BadValue):
+    """Values that were said to mean missing, and do not occur."""
+
+    absent: tuple[float, ...] = ()
+
+
+def refuse_absent(absent: Sequence[float]) -> None:
+    if absent:
+        names = ", ".join(f"{v:g}" for v in absent)
+        error = NoSuchNodata(
+            f"nodata {names} occurs nowhere in the cube; leave it out, "
+            "or see `hydiff mask` for values that look like it"
+        )
+        error.absent = tuple(absent)
+        raise error
+
+
+def check_nodata(nodata: Nodata, nodata_in: str | None) -> None:
+    if nodata_in is not None and nodata_in not in NODATA_IN:
+        raise UnknownName("choice for nodata_in", nodata_in, NODATA_IN)
+    if nodata_in is not None and nodata is None:
+        raise BadValue("`nodata_in=` goes with `nodata=VALUE`: name the value")
+
+
+def counted_whole(
+    opened: Callable[[], Cube], nodata: Nodata, nodata_in: str | None
+) -> tuple[float, ...]:
+    """The nodata values that count only where all bands of a pixel have them.
+
+    All of them, or none, if `nodata_in` says "all" or "any".  Otherwise those that could be
+    measurements: within the range of all other values of the good bands, widened by PLAUSIBLE.
+    opened: the cube, on disk or in memory, as it is read a block of rows at a time.
+    """
+    check_nodata(nodata, nodata_in)
+    if nodata is None or nodata_in == "any":
+        return ()
+    given = listed(nodata)
+    return given if nodata_in == "all" else _plausible(opened, given)
+
+
+def _plausible(opened: Callable[[], Cube], nodata: tuple[float, ...]) -> tuple[float, ...]:
+    low, high, found = np.inf, -np.inf, tuple[float, ...]()
+    cube = opened()
+    for block in blocks(cube.shape, cube.dtype.itemsize, 1):
+        values = np.asarray(opened().values[block])
+        good = cube.good_bands[:, None, None]
+        rest = values[good & cube.observed_in(values, nodata)]
+        if len(rest):
+            low, high = min(low, float(rest.min())), max(high, float(rest.max()))
+        margin = PLAUSIBLE * (high - low)
+        found = tuple(v for v in nodata if low - margin <= v <= high + margin)
+        if len(found) == len(nodata):  # the range only grows
+            break
+    return found
+
+
+def spared_note(whole: Sequence[float], spared: int) -> list[str]:
+    """Of entries that have a nodata value, and count as measured."""
+    if not spared:
+        return []
+    names = ", ".join(f"{v:g}" for v in whole)
+    return [
+        f"{spared:,} entries with the value {names} count as measured: other bands of their pixels "
+        "have other values, near enough to it; `nodata_in='any'` would take them as missing"
+    ]
+
+
+def suspected(cube: Cube, observed: Bools | None = None, nodata: Nodata = None) -> list[str]:
+    """Values that stand apart from all others as if they meant missing, in all or a sample of
+    what counts as measured: by the cube, by `nodata`, and by the mask that was given."""
+    if cube.dtype.kind not in "iuf":
+        return []
+    parts = []
+    found, what = sampled(cube)
+    for bands, rows, cols in found:
+        values = np.asarray(cube.values[bands, rows, cols])
+        seen = cube.observed_in(values, nodata, rows, cols)
+        seen &= cube.good_bands[bands, None, None]
+        if observed is not None:
+            seen &= observed[(bands, rows, cols) if observed.ndim == 3 else (rows, cols)]
+        parts.append(values[seen])
+    data = np.concatenate(parts)
+    data = data[:: -(-len(data) // SUSPECTED) or 1]
+    fills = detect.undeclared(data) if len(data) else []
+    if not fills or len(np.unique(data[~np.isin(data, fills)])) < FEW:
+        return []
+    share = 100 * float(np.isin(data, fills).mean())
+    return [detect.suspicion(fills, f"{share:.2g} % of {what or 'the observed entries'}")]
 
 
 def checked_mask(observed: Array, shape: tuple[int, int, int]) -> Bools:
@@ -103,7 +207,7 @@ def targets(
 
 def told_left(left: Mapping[str, int]) -> Iterator[str]:
     """One line for each reason why entries are left missing, with the option that takes them."""
-    hints = {"outside": "--outside fill", "screened": "--fill-clouds"}
+    hints = {"outside": "`outside='fill'`", "screened": "`fill_clouds=True`"}
     for reason, count in left.items():
         takes = [option for word, option in hints.items() if reason.startswith(word)]
         hint = f"; {takes[0]} takes them" if takes else ""
@@ -215,7 +319,7 @@ def _estimated_sigma(y: Floats, seen: Bools, good: Bools, scale: Scale) -> tuple
 
 
 def into_dtype(
-    cube: Cube, estimate: Floats, where: Bools, nodata: float | None
+    cube: Cube, estimate: Floats, where: Bools, nodata: Nodata
 ) -> tuple[Array, dict[str, int]]:
     """The cube's values with the estimate written `where`, in the cube's dtype, and how many
     filled entries had to be changed for it, by what was done.
@@ -236,8 +340,8 @@ def into_dtype(
         top = np.nextafter(top, 0)
     new = np.clip(new, float(info.min), top)
     values[where] = new.astype(values.dtype)
-    for flag in {nodata, cube.nodata}:
-        if flag is not None and (moved := _off_nodata(values, where, flag)):
+    for flag in dict.fromkeys((*listed(nodata), *listed(cube.nodata))):
+        if moved := _off_nodata(values, where, flag):
             changed[f"fell on nodata {flag:g} and were moved one step off"] = moved
     return values, changed
 

@@ -24,7 +24,7 @@ from hydiff.subspace import Subspace
 Progress = Callable[[Step], Any] | None  # what it returns, if true, ends the method there
 
 MEMORY_ADVICE = (
-    "set fewer channels (--set channels=64), another device, or fill a window of the cube"
+    "set fewer channels (`set channels=64`), another device, or fill a window of the cube"
 )
 
 
@@ -379,5 +379,5 @@ def torch_device(device: str) -> Any:
     except RuntimeError:
         raise UnknownName("device", device, ("auto", "cpu", "cuda", "cuda:0")) from None
     if place.type == "cuda" and not torch.cuda.is_available():
-        raise BadValue("device cuda was asked for, but torch finds none here; use --device cpu")
+        raise BadValue("device cuda was asked for, but torch finds none here; use `device='cpu'`")
     return place

@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from hydiff import mask
-from hydiff.cube import Array, Bools, Cube, equals, representable
+from hydiff.cube import Array, Bools, Cube, Nodata, equals, representable
 from hydiff.errors import BadValue
+from hydiff.problem import observed_entries
 from hydiff.run import check_seed
 
 
@@ -20,32 +21,38 @@ def simulate(
     *,
     noise: float = 0.0,
     seed: int = 0,
+    nodata: Nodata = None,
+    nodata_in: str | None = None,
 ) -> tuple[Cube, Bools]:
     """A damaged copy of a cube, and the mask that was laid over it (True = measured).
 
     kind, missing: which gaps and what share of them, as `mask.MASKS` offers.
     noise: std of the added Gaussian noise as a share of the range of the good bands.
+    nodata, nodata_in: what is missing in it already, as for a fill; it gets no noise.
     Missing entries take the cube's nodata value; a cube without one gets NaN, or the lowest
     (else highest) value of its integer type that does not occur.
     """
     check_seed(seed)
     if not 0 <= noise < math.inf:
-        raise BadValue(f"--noise {noise:g}: expected a share of the cube's range, 0 or more")
+        raise BadValue(f"`noise={noise:g}`: expected a share of the cube's range, 0 or more")
     cube = cube.load()
     observed = mask.make_mask(kind, cube.shape, missing, np.random.default_rng(seed))
     values = np.asarray(cube.values)
-    damaged = _noisy(cube, noise, seed) if noise else values.copy()
-    nodata = _unused_value(cube, values)
-    damaged[~np.broadcast_to(observed, cube.shape)] = nodata
-    return replace(cube, values=damaged, nodata=nodata, path=None), observed
+    damaged = values.copy()
+    if noise or nodata is not None:
+        seen, _ = observed_entries(cube, None, nodata, nodata_in)
+        damaged = _noisy(cube, seen, noise, seed) if noise else damaged
+    gap = _unused_value(cube, values)
+    damaged[~np.broadcast_to(observed, cube.shape)] = gap
+    return replace(cube, values=damaged, nodata=gap, path=None), observed
 
 
-def _noisy(cube: Cube, noise: float, seed: int) -> Array:
+def _noisy(cube: Cube, seen: Bools, noise: float, seed: int) -> Array:
     import torch
 
     from hydiff.degrade import add_noise
 
-    values, seen = np.asarray(cube.values), cube.observed()
+    values = np.asarray(cube.values)
     clean = values[seen & cube.good_bands[:, None, None]].astype(np.float64)
     sigma = noise * float(clean.max() - clean.min())
     rng = torch.Generator().manual_seed(seed)

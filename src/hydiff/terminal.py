@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from hydiff.cube import Bools
+from hydiff.errors import shell
 
 
 class Clean(Console):
@@ -67,9 +68,9 @@ def print_summary(record: Mapping[str, Any], made: list[Path]) -> None:
     out.print(f"filled {n['filled']:,} of {n['missing_before']:,} missing entries", end=" ")
     out.print(f"with {record['method']} in {record['seconds']:.1f} s")
     for line in told_left(n["left"]):
-        out.print(line, markup=False)
+        out.print(shell(line), markup=False)
     for note in record["notes"]:
-        out.print(f"note: {note}", markup=False)
+        out.print(f"note: {shell(note)}", markup=False)
     named = {".filled.npz": "which", ".sigma.npz": "± 1-σ", ".fill.json": "how"}
     named |= {".report.html": "report"}
     for path in made:

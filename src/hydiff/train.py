@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from hydiff import losses, mask, network, transforms
-from hydiff.cube import Array, Bools, Cube, unit_scale
+from hydiff.cube import Array, Bools, Cube, Nodata, unit_scale
 from hydiff.diffusion import linear_alpha_bar
 from hydiff.engine import Fit
 from hydiff.errors import BadValue, NothingObserved, ShapeMismatch, UnknownName
@@ -75,7 +75,7 @@ def train(
     settings: Training | None = None,
     *,
     observed: Sequence[Bools] | None = None,
-    nodata: float | None = None,
+    nodata: Nodata = None,
     device: torch.device | str = "cpu",
     resume: Tensors | None = None,
 ) -> Iterator[Step]:
@@ -95,7 +95,7 @@ def measurements(
     settings: Training,
     *,
     observed: Sequence[Bools] | None = None,
-    nodata: float | None = None,
+    nodata: Nodata = None,
 ) -> list[Item]:
     """The observed entries of the good bands of all cubes, as crops.  No other value is used."""
     items: list[Item] = []
@@ -130,7 +130,7 @@ def _checked(observed: Bools, cube: Cube, name: str) -> Bools:
 def _check_bands(name: str, used: Bools, first: str, expected: Bools) -> None:
     if not used.any():
         raise NothingObserved(
-            f"{name}: no observed entry in any good band; check --nodata, or leave it out"
+            f"{name}: no observed entry in any good band; check `nodata=`, or leave it out"
         )
     if len(used) != len(expected):
         raise ShapeMismatch(

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from hydiff import io
 from hydiff.checkpoint import Checkpoint, fingerprint, history_of
-from hydiff.cube import Cube
+from hydiff.cube import Cube, Nodata
 from hydiff.errors import BadValue, OutputError, memory_told
 from hydiff.io.staging import refuse_existing
 from hydiff.result import Step
@@ -37,7 +37,7 @@ def train_files(
     *,
     minutes: float | None = None,
     epochs: int | None = None,
-    nodata: float | None = None,
+    nodata: Nodata = None,
     var: str | None = None,
     device: torch.device | str = "cpu",
     resume: bool = False,
@@ -51,7 +51,7 @@ def train_files(
     """
     settings, output = settings or Training(), Path(output)
     share_of = _budget(minutes, epochs)
-    keep_at = beside(output, ".training")
+    keep_at = keep_path(output)
     _check_output(output, keep_at, resume=resume, overwrite=overwrite)
     if output.resolve() in {Path(path).resolve() for path in paths}:
         raise OutputError(f"{output} is one of the inputs; choose another name")
@@ -61,7 +61,7 @@ def train_files(
     state = keep.load() if resume else None
     history: History = [] if state is None else history_of(state)
     began = time.perf_counter() - (history[-1]["seconds"] if history else 0)
-    with memory_told(device, "take smaller crops (--crop 96) or fewer channels"):
+    with memory_told(device, "take smaller crops (`crop=96`) or fewer channels"):
         items = measurements(cubes, settings, nodata=nodata)
         for step in updates(items, settings, torch.device(device), state):
             values = torch.stack([*step.log.values()]).tolist()  # one wait for the GPU, not three
@@ -93,6 +93,11 @@ def _budget(minutes: float | None, epochs: int | None) -> Callable[[float, float
     return lambda done, seconds: seconds / limit
 
 
+def keep_path(output: Path) -> Path:
+    """Where a running training keeps its state; it is gone when the training is done."""
+    return beside(output, ".training")
+
+
 def _check_output(output: Path, keep_at: Path, *, resume: bool, overwrite: bool) -> None:
     """Refuse before the work what would be refused after it."""
     for path in (output, beside(output, ".md"), beside(output, ".png")):
@@ -101,8 +106,8 @@ def _check_output(output: Path, keep_at: Path, *, resume: bool, overwrite: bool)
         raise OutputError(f"{output.parent} is not a folder; create it first")
     if keep_at.exists() and not (resume or overwrite):
         raise OutputError(
-            f"{keep_at} holds an unfinished training; go on with --resume, "
-            "or start again with --overwrite"
+            f"{keep_at} holds an unfinished training; go on with `resume=True`, "
+            "or start again with `overwrite=True`"
         )
 
 

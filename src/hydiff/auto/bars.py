@@ -338,5 +338,5 @@ def warning(share: float) -> str:
     percent = "under 1" if share < 0.01 else f"{100 * share:.0f}"
     return (
         f"{percent} % of the filled entries are expected to be hardly better than their band's "
-        f"mean (gaps too wide, or no data nearby); --max-error {HOPELESS:g} leaves them missing"
+        f"mean (gaps too wide, or no data nearby); `max_error={HOPELESS:g}` leaves them missing"
     )

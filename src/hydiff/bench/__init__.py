@@ -81,7 +81,7 @@ def plan_of(
         levels = tuple(cells.level_of(text) for text in noise)
     except ValueError:
         told = " ".join(noise)
-        raise BadValue(f"--sigma {told}: expected numbers, or {cells.BAND}") from None
+        raise BadValue(f"`sigma={told}`: expected numbers, or {cells.BAND}") from None
     if seeds is not None and seeds < 1:
         raise BadValue(f"seeds = {seeds}: expected 1 or more")
     for scene in set(names) - set(given):
@@ -89,7 +89,7 @@ def plan_of(
     for mask in masks:
         scenes.observed_of(mask, (2, 64, 64))  # says what is wrong with its name
     if quick and (names or given):
-        raise BadValue("--quick has a scene of its own; leave --scene or --quick out")
+        raise BadValue("`quick=True` has a scene of its own; leave `scene=` or `quick=` out")
     chosen = (scenes.QUICK,) if quick else tuple(names) or tuple(given) or tuple(scenes.available())
     return Plan(
         scenes=chosen,
@@ -177,7 +177,7 @@ def split(name: str, folder: Path, plan: Plan) -> tuple[list[Cell], list[Cell]]:
     wanted = list(dict.fromkeys(_suite(name).cells(plan)))
     if not wanted:
         raise BadValue(
-            f"{name} has no run with these --scene, --mask, --sigma and --method; leave some out"
+            f"{name} has no run with these `scene=`, `mask=`, `sigma=`, `method=`; leave some out"
         )
     for method in plan.methods or ():
         if method not in {c.method for c in wanted}:

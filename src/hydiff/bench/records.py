@@ -115,5 +115,5 @@ def arrow() -> tuple[Any, Any]:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise BadValue("--parquet needs pyarrow: pip install pyarrow, or leave it out") from None
+        raise BadValue("`parquet=` needs pyarrow: pip install pyarrow, or leave it out") from None
     return pyarrow, parquet

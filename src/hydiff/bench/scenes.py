@@ -62,9 +62,9 @@ def distinct(given: Mapping[str, Path]) -> dict[str, Path]:
     found = {}
     for name, path in given.items():
         if not name:
-            raise BadValue(f"--scene ={path}: expected name=path")
+            raise BadValue(f"`scene={path}`: expected name=path")
         if not path.exists():
-            raise CubeFormatError(f"--scene {name}={path}: no such file; give name=path of a cube")
+            raise CubeFormatError(f"`scene={name}={path}`: no such file; give name=path of a cube")
         digest = hashlib.sha256(load(name, given).tobytes()).hexdigest()
         found[f"{name}@{digest[:6]}"] = path
     return found
@@ -73,7 +73,7 @@ def distinct(given: Mapping[str, Path]) -> dict[str, Path]:
 def check(name: str) -> None:
     """That a scene can be had by its name."""
     if name not in (OFFLINE_TEST, QUICK, *available()):
-        hint = f"; set HYDIFF_DATA (now {data_folder()}) or give --scene {name}=FILE"
+        hint = f"; set HYDIFF_DATA (now {data_folder()}) or give `scene={name}=FILE`"
         raise UnknownName("scene", name, available(), hint)
 
 

@@ -62,7 +62,7 @@ def main() -> None:
     try:
         limited.run(app) if limited.is_limited() else app()
     except errors.HydiffError as error:
-        err.print(f"hydiff: {error}", style="red", markup=False)
+        err.print(f"hydiff: {errors.shell(str(error))}", style="red", markup=False)
         sys.exit(2)
     except Exception as error:
         if not errors.is_no_memory(error):
@@ -73,7 +73,7 @@ def main() -> None:
         sys.exit(2)
     except SystemExit as done:
         if done.code == INTERRUPTED:  # typer's own way to end on Ctrl-C says nothing
-            err.print("hydiff: interrupted; what was finished stays, and a fill can --resume")
+            err.print("hydiff: interrupted")
         raise
 
 

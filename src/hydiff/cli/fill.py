@@ -12,11 +12,14 @@ from hydiff import errors
 from hydiff.cli.options import (
     Flags,
     Json,
+    Nodata,
+    NodataIn,
     Overwrite,
     Quality,
     Seed,
     Unmarked,
     Var,
+    interrupted,
     key_values,
     sigma_of,
 )
@@ -50,7 +53,8 @@ def fill(
     quality: Quality = None,
     flags: Flags = None,
     detect: Annotated[bool, typer.Option("--detect", help="Also fill suspected damage.")] = False,
-    nodata: Annotated[float | None, typer.Option(help="Value that means missing.")] = None,
+    nodata: Nodata = None,
+    nodata_in: NodataIn = None,
     var: Var = None,
     bad_bands: Annotated[str, typer.Option(help="fill | keep gaps in bad bands.")] = "fill",
     max_gap: Annotated[float | None, typer.Option(help="Leave gaps wider than N pixels.")] = None,
@@ -62,6 +66,9 @@ def fill(
         str, typer.Option(help="Noise std in the cube's unit, 5%, VNIR=3,SWIR=8, or auto.")
     ] = "0",
     denoise: Annotated[bool, typer.Option("--denoise", help="Replace noisy entries too.")] = False,
+    clip: Annotated[
+        str, typer.Option(help="Filled values: none | observed | physical limits.")
+    ] = "none",
     weights: Annotated[Path | None, typer.Option(help="Trained network, by `train`.")] = None,
     refine: Annotated[int, typer.Option(help="Test-time steps from those weights.")] = 0,
     prior: Annotated[
@@ -117,12 +124,14 @@ def fill(
         recipe=None if recipe is None else auto.read_recipe(recipe),
         max_error=max_error,
         sigma_y=sigma_of(sigma_y),
-        nodata=nodata,
+        nodata=tuple(nodata) if nodata else None,
+        nodata_in=nodata_in,
         bad_bands=bad_bands,
         max_gap=max_gap,
         outside=outside,
         fill_clouds=fill_clouds,
         denoise=denoise,
+        clip=clip,
         seed=seed,
         device=device,
         deterministic=deterministic,
@@ -200,10 +209,11 @@ def _check_many(call: Call) -> None:
 
 
 def _fill_one(call: Call, run: Run | None) -> None:
-    from hydiff import job
+    from hydiff import job, provenance
 
     (path,) = call.inputs
-    with progress_bar("tiles" if run else "") as progress:
+    kept = (provenance.checkpoint_path(call.output), provenance.tiles_path(call.output))
+    with interrupted(*kept), progress_bar("tiles" if run else "") as progress:
         made, record = job.fill_file(
             path,
             call.output,
@@ -221,6 +231,8 @@ def _fill_one(call: Call, run: Run | None) -> None:
         out.print(f"{path} has nothing to fill: no file was written or replaced", markup=False)
     elif "method" not in record:
         out.print(f"{path} has no gaps: {call.output} is a verbatim copy", markup=False)
+        for note in record.get("notes", ()):
+            out.print(f"warning: {errors.shell(note)}", markup=False, style="bold red")
     else:
         print_summary(record, made)
 
@@ -247,8 +259,11 @@ def _fill_many(call: Call, run: Run | None) -> None:
     else:
         table = call.output / archive.MARKDOWN
         out.print(f"{len(rows) - len(failed)} of {len(rows)} done: {table}")
-        for row in failed:
-            out.print(f"failed: {row.input}: {row.error}", markup=False)
+        for row in rows:
+            if row.status == "failed":
+                out.print(f"failed: {row.input}: {row.error}", markup=False)
+            elif row.note:
+                out.print(f"note: {row.input}: {row.note}", markup=False)
     if failed:
         raise typer.Exit(1)
 
@@ -290,4 +305,5 @@ def _settings(
 
 
 def _say(text: str) -> None:
-    err.print(text, markup=False)
+    loud = "bold red" if text.startswith("warning: ") else None
+    err.print(errors.shell(text), markup=False, style=loud)

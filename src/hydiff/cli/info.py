@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hydiff.cli.options import Flags, Json, Quality, Var
+from hydiff.cli.options import Flags, Json, Nodata, NodataIn, Quality, Var
+from hydiff.errors import shell
 from hydiff.terminal import out, print_json
 
 
 def info(
     file: Path,
     var: Var = None,
+    nodata: Nodata = None,
+    nodata_in: NodataIn = None,
     quality: Quality = None,
     flags: Flags = None,
     json_: Json = False,
@@ -20,11 +23,12 @@ def info(
     from hydiff.info import facts, flagged, lines
 
     cube = io.read(file, var=var)
-    found = facts(cube)
-    if (layer := io.quality_layer(cube.shape, quality, flags)) is not None:
+    found = facts(cube, nodata, nodata_in)
+    if (layer := io.quality_layer(cube, quality, flags)) is not None:
         found["flagged"] = flagged(cube, layer)
     if json_:
         print_json(found)
         return
     for label, text in lines(found):
-        out.print(f"{label:12} {text}", markup=False)
+        loud = "bold red" if label == "suspect" else None
+        out.print(f"{label:12} {shell(text)}", markup=False, style=loud)

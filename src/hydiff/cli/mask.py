@@ -10,7 +10,7 @@ import numpy as np
 import typer
 
 from hydiff import errors
-from hydiff.cli.options import Flags, Json, Overwrite, Quality, Var
+from hydiff.cli.options import Flags, Json, Nodata, NodataIn, Overwrite, Quality, Var
 from hydiff.terminal import out, print_json, share
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ def mask(
     only: Annotated[
         list[str] | None, typer.Option(help="Take only suggestions of this kind (repeatable).")
     ] = None,
-    nodata: Annotated[float | None, typer.Option(help="Value that means missing.")] = None,
+    nodata: Nodata = None,
+    nodata_in: NodataIn = None,
     quality: Quality = None,
     flags: Flags = None,
     var: Var = None,
@@ -46,8 +47,8 @@ def mask(
     if output is not None:
         io.staging.refuse_inputs([output], [file, cube.path, quality])
     cube = cube.load()
-    layer = io.quality_layer(cube.shape, quality, flags)
-    observed = observed_entries(cube, layer and layer.observed, nodata)
+    layer = io.quality_layer(cube, quality, flags)
+    observed, notes = observed_entries(cube, layer and layer.observed, nodata, nodata_in)
     found = census(observed, cube.good)
     suggestions = _suggestions(cube, observed, only or KINDS)
     for suggestion in suggestions:
@@ -60,8 +61,10 @@ def mask(
         return
     for line in found.describe():
         out.print(line, markup=False)
+    for note in notes:
+        out.print(f"note: {errors.shell(note)}", markup=False)
     for s in suggestions:
-        out.print(f"suspect: {s.message}", markup=False)
+        out.print(f"suspect: {errors.shell(s.message)}", markup=False)
     if output is not None:
         out.print(f"mask of {share(~observed)} written to {output}; use --missing {output}")
     elif suggestions:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from hydiff import errors
+from hydiff.terminal import err
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 Var = Annotated[str | None, typer.Option(help="Variable to read in .mat and .npz files.")]
@@ -15,12 +18,29 @@ Quality = Annotated[
     Path | None, typer.Option(help="Quality layer of the product; what it flags is missing too.")
 ]
 Flags = Annotated[str | None, typer.Option(help="Flags of it to take, between commas.")]
+Nodata = Annotated[list[float] | None, typer.Option(help="Value that means missing (repeatable).")]
+NodataIn = Annotated[
+    str | None,
+    typer.Option(help="all | any bands of a pixel that must have it.  [all if it may be measured]"),
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing output files.")]
 Unmarked = Annotated[
     bool, typer.Option("--unmarked", help="Allow a file that cannot say it is filled (.npy).")
 ]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 Output = Annotated[Path, typer.Option("-o", "--output", help="File to write.")]
+
+
+@contextmanager
+def interrupted(*kept: Path) -> Iterator[None]:
+    """On Ctrl-C, say what is kept to go on with, if anything is."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        for path in kept:
+            if path.exists():
+                err.print(f"{path} keeps what was done: --resume goes on from it", markup=False)
+        raise
 
 
 def key_values(pairs: list[str]) -> dict[str, str]:

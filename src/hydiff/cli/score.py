@@ -32,7 +32,7 @@ def score(
     if missing is None and observed is None and companion.exists():
         err.print(f"missing entries as told by {companion}")
         missing = companion
-    seen = io.given_mask(cube.shape, observed, missing)
+    seen = io.given_mask(cube, observed, missing)
     scores = metrics.score(cube, reference, None if seen is None else ~seen)
     bars = provenance.calibrated(base, np.asarray(cube.values), np.asarray(reference.values))
     if json_:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from hydiff.cli.options import Output, Overwrite, Seed, Var
+from hydiff.cli.options import Nodata, NodataIn, Output, Overwrite, Seed, Var
 from hydiff.terminal import out, share
 
 
@@ -21,6 +21,8 @@ def simulate(
     missing: Annotated[float | None, typer.Option(help="Share of entries to remove.")] = None,
     noise: Annotated[float, typer.Option(help="Noise std, a share of the cube's range.")] = 0.0,
     seed: Seed = 0,
+    nodata: Nodata = None,
+    nodata_in: NodataIn = None,
     var: Var = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -33,7 +35,9 @@ def simulate(
     places = [output, *io.staging.partners(output, io.format_for(source, output))]
     io.staging.refuse_targets(source.path or input, places, overwrite, input)
     io.staging.refuse_existing(mask_file, overwrite)
-    cube, observed = damage(source, mask, missing, noise=noise, seed=seed)
+    cube, observed = damage(
+        source, mask, missing, noise=noise, seed=seed, nodata=nodata, nodata_in=nodata_in
+    )
     with io.staged(output, overwrite=overwrite, source=source.path) as folder:
         io.write_into(replace(cube, path=source.path), folder / output.name)
         io.masks.write(~observed, folder / mask_file.name, "missing")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hydiff.cli.options import Json, Output, Overwrite, Seed, Var, key_values
+from hydiff.cli.options import Json, Nodata, Output, Overwrite, Seed, Var, interrupted, key_values
 from hydiff.terminal import err, number, out, print_json
 
 
@@ -25,7 +25,7 @@ def train(
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Another setting, key=value (repeatable).")
     ] = None,
-    nodata: Annotated[float | None, typer.Option(help="Value that means missing.")] = None,
+    nodata: Nodata = None,
     var: Var = None,
     seed: Seed = 0,
     device: Annotated[str, typer.Option(help="auto | cpu | cuda.")] = "auto",
@@ -39,11 +39,12 @@ def train(
     from hydiff.methods import settings_from
     from hydiff.run import torch_device
     from hydiff.train import Training
-    from hydiff.train_files import train_files
+    from hydiff.train_files import keep_path, train_files
 
     named = {"batch": batch, "crop": crop, "channels": channels, "seed": seed}
     settings = settings_from("train", Training, None, named | key_values(set_ or []))
-    with Progress(console=err, transient=True, disable=not err.is_terminal) as bar:
+    shown = Progress(console=err, transient=True, disable=not err.is_terminal)
+    with interrupted(keep_path(output)), shown as bar:
         task = bar.add_task("training", total=1.0)
         report = train_files(
             cubes,

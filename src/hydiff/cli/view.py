@@ -35,7 +35,7 @@ def view(
 
     need_panel()
     scene = layers.from_files(file, filled, truth, var)
-    given = io.given_mask(scene.cube.shape, observed, missing)
+    given = io.given_mask(scene.cube, observed, missing)
     output = output or filling.default_output(scene.cube.path or file)
     if not output.parent.is_dir():
         raise errors.OutputError(f"{output.parent} is not a folder; create it first")

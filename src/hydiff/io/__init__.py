@@ -8,7 +8,7 @@ the file says stays as it is.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -17,7 +17,7 @@ import numpy as np
 
 from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName
-from hydiff.io import conventions, emit, envi, marks, masks, npz, quality
+from hydiff.io import conventions, emit, envi, grids, marks, masks, npz, quality
 from hydiff.io.geotiff import cloud_optimised
 from hydiff.io.parsing import native, parsing
 from hydiff.io.regular import is_there
@@ -57,6 +57,7 @@ FORMATS: dict[str, str] = {
 }
 LONGEST = 1 << 40  # entries along one axis
 MOST_BANDS = 1_000_000  # sensors have hundreds
+BARE = ("mat", "npz")  # arrays whose axes have no names
 FOLDERS = ("zarr", "enmap")  # that are a folder, or may be one
 
 
@@ -68,8 +69,11 @@ class Format(Protocol):
     def matches(self, path: Path) -> bool:
         """Whether the content of this file is of this format."""
 
-    def read(self, path: Path, var: str | None = None) -> Cube:
-        """A lazy cube; `format`, and `path` unless it is set, are added by the caller."""
+    def read(self, path: Path, var: str | None = None, **how: str) -> Cube:
+        """A lazy cube; `format`, and `path` unless it is set, are added by the caller.
+
+        Those of BARE are also asked for an `axis`.
+        """
 
     def write(self, cube: Cube, path: Path) -> list[Path]:
         """Write from scratch; the files made, the one with the values first."""
@@ -78,14 +82,17 @@ class Format(Protocol):
         """Copy `source` and replace the entries of `cube` that differ."""
 
 
-def read(path: str | Path, *, var: str | None = None) -> Cube:
+def read(path: str | Path, *, var: str | None = None, axis: str | None = None) -> Cube:
     """Open a cube; values (bands, rows, cols) stay on disk until they are indexed.
 
-    `var` names the variable in files that hold several (.mat, .npz).
+    `var` names the variable in files that hold several (.mat, .npz); `axis` ("bands first" or
+    "bands last") says how the array lies in files that do not (.mat, .npy, .npz).
     """
     path = Path(path)
     name = _recognise(path)
-    cube = _module(name).read(path, var)
+    if axis is not None and name not in BARE:
+        raise BadValue(f"{path}: its format says which axis is which; leave `axis=` out")
+    cube = _module(name).read(path, var, **({} if axis is None else {"axis": axis}))
     _check(cube, path)
     cube = marks.taken(cube)
     return conventions.applied(replace(cube, format=name, path=cube.path or path))
@@ -123,72 +130,90 @@ def refuse_unmarked(cube: Cube, path: Path, unmarked: bool) -> None:
         return
     raise BadValue(
         f"{path}: a .npy file has no place to say that it is filled, and would pass for a "
-        f"measurement; name it {path.stem}.npz, or allow it with --unmarked (unmarked=True)"
+        f"measurement; name it {path.stem}.npz, or allow it with `unmarked=True`"
     )
 
 
 def read_mask(
-    path: str | Path, meaning: str, shape: tuple[int, int, int], *, var: str | None = None
+    path: str | Path,
+    meaning: str,
+    shape: tuple[int, int, int],
+    *,
+    var: str | None = None,
+    like: Cube | None = None,
+    say: Callable[[str], Any] = lambda text: None,
 ) -> Bools:
     """True = measured; (rows, cols), or (bands, rows, cols) for a mask that differs by band.
 
     `meaning` ("observed" or "missing") is what non-zero means in the file; `shape` is that of the
-    cube.  Any readable raster will do; axes of length 1 are dropped.
+    cube.  Any readable raster will do; axes of length 1 are dropped.  Of a file that holds several
+    arrays, `var` names one, or the path does, FILE:VAR.
+    like: the cube.  Where both lie on a map, the mask is moved by whole pixels to where it belongs,
+    and is refused on another grid; what it does not cover counts as measured, and `say` hears it.
     """
-    path = Path(path)
     masks.check_meaning(meaning)
+    path, var = masks.with_variable(Path(path), var)
     _recognise(path)
     name = var or masks.named(path, meaning)
     bits = masks.packed(path, name)
     if bits is not None:
-        readings = [bits]
+        readings, place = [bits], None
     else:
-        cube = read(path, var=name)
-        name, readings = cube.attrs.get("array", {}).get("var"), list(masks.layouts(cube))
+        with masks.several_named(path):
+            place = read(path, var=name)
+        name, readings = place.attrs.get("array", {}).get("var"), list(masks.layouts(place))
     masks.check_name(name, meaning, path)
-    flags = masks.as_bools(masks.fitted(readings, shape, path), path)
-    return flags if meaning == "observed" else ~flags
+    shift = None if like is None or place is None else grids.shift(like, place, path)
+    if shift is None:
+        flags = masks.as_bools(masks.fitted(readings, shape, path), path)
+        return flags if meaning == "observed" else ~flags
+    flags = masks.as_bools(masks.with_bands(readings[0], shape[0], path), path)
+    return grids.moved(flags if meaning == "observed" else ~flags, shift, shape, path, say)
 
 
 def read_quality(
-    path: str | Path, shape: tuple[int, int, int], flags: Sequence[str] = ()
+    path: str | Path,
+    shape: tuple[int, int, int],
+    flags: Sequence[str] = (),
+    *,
+    like: Cube | None = None,
 ) -> quality.Quality:
     """What a quality layer says of a cube of this shape, by some of its flags or its usual ones.
 
     Layers: EMIT L2A_MASK, a PRISMA file (its error matrix), an EnMAP product (its pixel mask), or
-    any mask file, non-zero = missing.
+    any mask file, non-zero = missing, which is laid over the cube `like` as `read_mask` does.
     """
     path = Path(path)
     layers = quality.layers(path, _recognise(path))
     if layers:
         return quality.combined(layers, shape, flags, path)
     if flags:
-        raise BadValue(f"{path} is a plain mask without flags; leave --flags out")
-    missing = ~np.broadcast_to(read_mask(path, "missing", shape), shape)
+        raise BadValue(f"{path} is a plain mask without flags; leave `flags=` out")
+    missing = ~np.broadcast_to(read_mask(path, "missing", shape, like=like), shape)
     return quality.Quality(~missing, {"missing": int(missing.sum())})
 
 
 def given_mask(
-    shape: tuple[int, int, int], observed: Path | None, missing: Path | None
+    cube: Cube,
+    observed: Path | None,
+    missing: Path | None,
+    say: Callable[[str], Any] = lambda text: None,
 ) -> Bools | None:
-    """True = measured, from whichever mask file was named; None when none was."""
+    """True = measured in this cube, from whichever mask file was named; None when none was."""
     if observed is not None and missing is not None:
-        raise BadValue("--observed and --missing say the same thing twice: give one of them")
-    if observed is not None:
-        return read_mask(observed, "observed", shape)
-    return None if missing is None else read_mask(missing, "missing", shape)
+        raise BadValue("`observed=` and `missing=` say the same thing twice: give one of them")
+    path, meaning = (missing, "missing") if observed is None else (observed, "observed")
+    return None if path is None else read_mask(path, meaning, cube.shape, like=cube, say=say)
 
 
-def quality_layer(
-    shape: tuple[int, int, int], layer: Path | None, flags: str | None
-) -> quality.Quality | None:
+def quality_layer(cube: Cube, layer: Path | None, flags: str | None) -> quality.Quality | None:
     """The quality layer that was named, by flags between commas or its usual ones; or None."""
     if layer is None:
         if flags is not None:
-            raise BadValue("--flags goes with --quality FILE: name the layer they stand in")
+            raise BadValue("`flags=` goes with `quality=FILE`: name the layer they stand in")
         return None
     wanted = [flag.strip() for flag in (flags or "").split(",") if flag.strip()]
-    return read_quality(layer, shape, wanted)
+    return read_quality(layer, cube.shape, wanted, like=cube)
 
 
 def write_mask(

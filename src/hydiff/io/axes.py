@@ -6,23 +6,71 @@ length 1.  A name that does not occur (a 2-D array has no bands) stands for leng
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from hydiff.cube import Array
-from hydiff.errors import CubeFormatError
+from hydiff.errors import CubeFormatError, ShapeMismatch, UnknownName
 
 Axes = tuple[str, ...]
 
 CUBE = ("bands", "rows", "cols")
 CUSTOM = ("rows", "cols", "bands")  # the order in which the field stores bare arrays
+FIRST, LAST = "bands first", "bands last"  # of an array with three axes
+# an array in memory is doubted if its first two axes look like an image and its last like bands
+SMALL = 32  # arrays with no longer axis are taken as they are
+ALIKE = 2.0  # the sides of an image differ by no more than this factor
+LONGER = 1.25  # bands outnumber both sides by this factor,
+MOST_BANDS = 450  # ... or there would be more bands than sensors have,
+FEWER = 0.5  # ... and the last axis is shorter than this share of both others
+
+
+def order_of(shape: tuple[int, ...], axis: str | None, mask: tuple[int, ...] | None = None) -> str:
+    """FIRST or LAST, for an array of three axes in memory: as `axis` says, else as a mask of
+    another shape fits; else FIRST, unless the lengths speak against it."""
+    if axis is not None:
+        return check_axis(axis)
+    n0, n1, n2 = shape
+    fitting: dict[str, list[tuple[int, ...]]] = {FIRST: [(n1, n2)], LAST: [(n0, n1), (n2, n0, n1)]}
+    fits = [order for order, shapes in fitting.items() if mask in shapes and mask != shape]
+    if len(fits) == 1:
+        return fits[0]
+    if _looks_last(n0, n1, n2):
+        raise ShapeMismatch(
+            f"an array of shape {shape} would be {n0} bands of {n1} × {n2} pixels, but looks like "
+            f"(rows, cols, bands): give `axis='{LAST}'`, or array.transpose(2, 0, 1); "
+            f"`axis='{FIRST}'` if it is right as it is"
+        )
+    return FIRST
+
+
+def _looks_last(n0: int, n1: int, n2: int) -> bool:
+    if max(n0, n1, n2) <= SMALL or max(n0, n1) > ALIKE * min(n0, n1) or n1 == n2:
+        return False
+    too_many = n0 > MOST_BANDS and n2 < FEWER * min(n0, n1)
+    return n0 == n1 or n2 > LONGER * max(n0, n1) or too_many
+
+
+def check_axis(axis: str) -> str:
+    if axis not in (FIRST, LAST):
+        raise UnknownName("axis", axis, (FIRST, LAST))
+    return axis
+
+
+def declared_by(axis: str | None, entries: Mapping[str, Any], shape: tuple[int, ...]) -> str | None:
+    """The order of axes that a user gives for an array in a file, else the one in its metadata."""
+    if axis is None or len(shape) != 3:
+        return entries.get("axes")
+    return ",".join(CUBE if check_axis(axis) == FIRST else CUSTOM)
 
 
 def resolve(shape: tuple[int, ...], declared: str | None, path: Path) -> Axes:
     """The names of the axes of an array of this shape.
 
     A declared order decides.  Otherwise axes of length 1 are squeezed; if exactly two of the
-    three lengths are equal the odd one is bands, else the order is (rows, cols, bands).
+    three lengths are equal the odd one is bands, else the order is (rows, cols, bands).  The only
+    long axis, of a single spectrum, is bands.
     """
     if min(shape, default=1) < 1:
         raise CubeFormatError(f"{path}: holds no values: an array of shape {shape}")
@@ -34,10 +82,10 @@ def resolve(shape: tuple[int, ...], declared: str | None, path: Path) -> Axes:
     if len(shape) < 2 or len(long) > 3:
         raise CubeFormatError(
             f"{path}: expected an array of 2 or 3 axes, found shape {shape}; "
-            "choose another variable with --var"
+            "choose another variable with `var=NAME`"
         )
-    if len(long) < 2:  # a single pixel or less: nothing tells the axes apart
-        return ("-",) * (len(shape) - 3) + CUSTOM
+    if len(long) < 2:  # a single pixel
+        return ("-",) * (len(shape) - 3) + (CUBE if long == [len(shape) - 3] else CUSTOM)
     names = _by_length([shape[i] for i in long]) if len(long) == 3 else ("rows", "cols")
     return _spread(names, long, len(shape))
 

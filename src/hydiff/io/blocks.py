@@ -6,9 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hydiff.cube import Array, Bools
+from hydiff.cube import Array, Bools, Cube
 
 BUDGET = 16 << 20  # bytes of one block: a few bands of a large scene, all of a small one
+WHOLE = 64 * 2**20  # bytes up to which every value is looked at
+MOST_CHUNKS = 1000  # of a compressed file that is looked at as a whole
+SAMPLED_ROWS = 16  # beyond that, so many evenly spaced rows
+SAMPLED = 32 * 2**20  # or, of a chunked file, chunks of so many bytes in all
 
 Block = tuple[slice, slice, slice]
 
@@ -55,6 +59,35 @@ def chunk_blocks(
                 slice(top, min(top + down, rows)),
                 slice(0, cols),
             )
+
+
+def sampled(cube: Cube, *, deep: bool = False) -> tuple[list[Block], str | None]:
+    """Blocks to look at, and in words which; everything when the cube is small.
+
+    A chunk of a compressed file is read whole or not at all, so there it is a few chunks: evenly
+    spread over the rows, where sensors lose data, and scattered over bands and columns; unless
+    all bands of a pixel are wanted together (`deep`).
+    """
+    bands, rows, cols = cube.shape
+    chunks = getattr(cube.values, "chunks", None)
+    grid = None if chunks is None else np.ceil(np.divide(cube.shape, chunks))
+    if cube.nbytes <= WHOLE and (grid is None or grid.prod() <= MOST_CHUNKS):
+        return [(slice(0, bands), slice(0, rows), slice(0, cols))], None
+    if chunks is None or grid is None or deep:
+        some = np.unique(np.linspace(0, rows - 1, SAMPLED_ROWS).astype(int)).tolist()
+        return [(slice(0, bands), slice(r, r + 1), slice(0, cols)) for r in some], (
+            f"{len(some)} sampled rows"
+        )
+    count = int(np.clip(SAMPLED // (np.prod(chunks) * cube.dtype.itemsize), 1, SAMPLED_ROWS))
+    k = np.arange(count)
+    across = np.stack([0.618 * k + 0.5, (k + 0.5) / count, 0.382 * k + 0.5], axis=1) % 1
+    firsts = np.unique((across * grid).astype(int), axis=0) * chunks
+    lasts = np.minimum(firsts + chunks, cube.shape)
+    found = [
+        (slice(b, d), slice(r, s), slice(c, e))
+        for (b, r, c), (d, s, e) in zip(firsts.tolist(), lasts.tolist(), strict=True)
+    ]
+    return found, f"{len(found)} sampled chunks"
 
 
 def differs(old: Array, new: Array) -> Bools:

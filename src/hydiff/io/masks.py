@@ -7,6 +7,7 @@ with np.packbits, and `bands`, their number.  A 2-D mask stands there as it is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from hydiff.cube import Array, Bools, Cube
 from hydiff.errors import BadValue, CubeFormatError, ShapeMismatch, UnknownName
 from hydiff.io import axes as ax
-from hydiff.io import npz
+from hydiff.io import npz, variables
 from hydiff.io.parsing import parsing
 
 MEANINGS = {"observed": "missing", "missing": "observed"}  # each with its opposite
@@ -52,9 +53,38 @@ def _unpacked(packed: Array, bands: int, path: Path) -> Array:
 
 
 def check_name(name: str | None, meaning: str, path: Path) -> None:
-    """A variable called `missing` cannot be given as --observed, nor the other way round."""
+    """A variable called `missing` cannot be given as `observed`, nor the other way round."""
     if name == MEANINGS[meaning]:
-        raise BadValue(f"{path} holds `{name}`; use --{name} {path}")
+        raise BadValue(f"{path} holds `{name}`; use `{name}='{path}'`")
+
+
+def with_variable(path: Path, var: str | None) -> tuple[Path, str | None]:
+    """The file and the variable of a name such as masks.npz:clouds."""
+    file, colon, name = str(path).rpartition(":")
+    if var is None and colon and name and not path.exists() and Path(file).exists():
+        return Path(file), name
+    return path, var
+
+
+@contextmanager
+def several_named(path: Path) -> Iterator[None]:
+    """Say how to choose where a file holds several arrays that may be the mask."""
+    try:
+        yield
+    except variables.Several as several:
+        raise CubeFormatError(
+            f"{path}: more than one array may be the mask{several.listing}; "
+            f"name one as {path}:{several.names[0]}"
+        ) from None
+
+
+def with_bands(mask: Array, bands: int, path: Path) -> Array:
+    """(rows, cols), or (bands, rows, cols), of a mask on a grid of its own."""
+    if len(mask) not in (1, bands):
+        raise ShapeMismatch(
+            f"{path}: mask of {len(mask)} bands, but the cube has {bands}; expected 1 or {bands}"
+        )
+    return mask[0] if len(mask) == 1 else mask
 
 
 def layouts(cube: Cube) -> Iterator[Array]:

@@ -50,10 +50,10 @@ def matches(path: Path) -> bool:
     return named or (path.suffix.lower() == ".mat" and _is_hdf5(path))
 
 
-def read(path: Path, var: str | None = None) -> Cube:
+def read(path: Path, var: str | None = None, axis: str | None = None) -> Cube:
     """Version 5 is loaded when first indexed; version 7.3 is read window by window."""
     with parsing(path, "a MATLAB file"):
-        return _read_hdf5(path, var) if _is_hdf5(path) else _read_v5(path, var)
+        return _read_hdf5(path, var, axis) if _is_hdf5(path) else _read_v5(path, var, axis)
 
 
 def write(cube: Cube, path: Path) -> list[Path]:
@@ -124,7 +124,7 @@ def _entries(inside: str | None, path: Path) -> dict[str, Any]:
 # --- version 5 ------------------------------------------------------------------------------------
 
 
-def _read_v5(path: Path, var: str | None) -> Cube:
+def _read_v5(path: Path, var: str | None, axis: str | None = None) -> Cube:
     from scipy.io import whosmat
 
     found = {name: (tuple(shape), kind) for name, shape, kind in whosmat(path, appendmat=False)}
@@ -145,7 +145,7 @@ def _read_v5(path: Path, var: str | None) -> Cube:
         return "".join(_load_v5(path, [name])[name].ravel()) if kind == "char" else None
 
     entries = _said(_entries(text_of("metadata"), path), text_of(FILLED))
-    axes = ax.resolve(shape, entries.get("axes"), path)
+    axes = ax.resolve(shape, ax.declared_by(axis, entries, shape), path)
     cube_shape = ax.cube_shape(shape, axes)
 
     def read(*block: slice) -> Array:
@@ -205,7 +205,7 @@ def _retitle_v5(path: Path, title: bytes) -> None:
 # --- version 7.3 ----------------------------------------------------------------------------------
 
 
-def _read_hdf5(path: Path, var: str | None) -> Cube:
+def _read_hdf5(path: Path, var: str | None, axis: str | None = None) -> Cube:
     import h5py
 
     with hdf5.opened(path) as file:
@@ -218,7 +218,7 @@ def _read_hdf5(path: Path, var: str | None) -> Cube:
         name = variables.choose(numeric, var, path)
         text, note = (_text(arrays.get(name)) for name in ("metadata", FILLED))
         entries = _said(_entries(text, path), note)
-        axes = ax.resolve(numeric[name], entries.get("axes"), path)
+        axes = ax.resolve(numeric[name], ax.declared_by(axis, entries, numeric[name]), path)
         cube_shape = ax.cube_shape(numeric[name], axes)
         found = variables.companions(numeric, cube_shape[0], lambda key: arrays[key][()])
         logical = _class_of(arrays[name]) == "logical"

@@ -33,10 +33,10 @@ def matches(path: Path) -> bool:
     return start == ARRAY or (start[:4] == ARCHIVE and _holds_arrays(path))
 
 
-def read(path: Path, var: str | None = None) -> Cube:
+def read(path: Path, var: str | None = None, axis: str | None = None) -> Cube:
     """A .npy file is mapped from disk; an array in an .npz is loaded when first indexed."""
     with parsing(path, "a numpy file"):
-        return _read_npz(path, var) if is_archive(path) else _read_npy(path)
+        return _read_npz(path, var, axis) if is_archive(path) else _read_npy(path, axis)
 
 
 def write(cube: Cube, path: Path) -> list[Path]:
@@ -144,17 +144,17 @@ def _check_plain(dtype: np.dtype[Any], path: Path) -> None:
     check_real(dtype, path)
 
 
-def _read_npy(path: Path) -> Cube:
+def _read_npy(path: Path, axis: str | None = None) -> Cube:
     with path.open("rb") as file:
         shape, dtype = _header(file, path)
     _check_plain(dtype, path)
     entries = sidecar.load(path)
-    axes = ax.resolve(shape, entries.get("axes"), path)
+    axes = ax.resolve(shape, ax.declared_by(axis, entries, shape), path)
     stored: Array = np.load(path, mmap_mode="r", allow_pickle=False)
     return sidecar.cube_from(ax.as_cube(stored, axes), entries, path, {"axes": ",".join(axes)})
 
 
-def _read_npz(path: Path, var: str | None) -> Cube:
+def _read_npz(path: Path, var: str | None, axis: str | None = None) -> Cube:
     found = members(path)
     numeric = {name: shape for name, (shape, dtype) in found.items() if dtype.kind in "biuf"}
     if var in found and var not in numeric:
@@ -164,7 +164,7 @@ def _read_npz(path: Path, var: str | None) -> Cube:
     name = variables.choose(numeric, var, path)
     shape, dtype = found[name]
     entries = sidecar.load(path)
-    axes = ax.resolve(shape, entries.get("axes"), path)
+    axes = ax.resolve(shape, ax.declared_by(axis, entries, shape), path)
 
     @cache
     def load(name: str = name) -> Array:

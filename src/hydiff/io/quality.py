@@ -53,7 +53,7 @@ def combined(found: Mapping[str, Layer], shape: Shape, flags: Sequence[str], pat
     chosen = flags or [flag for flag in found if flag in USUAL]
     if not chosen:
         raise BadValue(
-            f"{path}: choose what to take as missing with --flags; known: {', '.join(found)}"
+            f"{path}: choose what to take as missing with `flags=`; known: {', '.join(found)}"
         )
     observed, counts = np.ones(shape, bool), {}
     for flag in chosen:
@@ -191,7 +191,7 @@ def _defective(rasters: Sequence[Path], shape: Shape) -> Bools:
     if missing.mean() > 0.5:
         raise BadValue(
             f"{rasters[0]}: calls {100 * missing.mean():.0f} % of the entries defective, expected "
-            "a few; if non-zero means good in this file, give it with --observed"
+            "a few; if non-zero means good in this file, give it with `observed=`"
         )
     return missing[0] if len(missing) == 1 else missing
 

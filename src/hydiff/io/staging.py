@@ -92,7 +92,9 @@ def refuse_existing(path: Path, overwrite: bool) -> None:
     if folder and not is_product(path):
         raise OutputError(f"{path} is a folder; give the name of a file in it")
     if taken and not overwrite:
-        raise OutputError(f"{path} exists; pass --overwrite to replace it, or choose another name")
+        raise OutputError(
+            f"{path} exists; pass `overwrite=True` to replace it, or choose another name"
+        )
 
 
 def _to_disk(path: Path) -> None:
@@ -128,7 +130,7 @@ def refuse_targets(
         )
     elif not overwrite:
         raise OutputError(
-            f"{targets[0]} is the input itself; choose another name, or pass --overwrite to "
+            f"{targets[0]} is the input itself; choose another name, or pass `overwrite=True` to "
             "replace it"
         )
     for target in targets:

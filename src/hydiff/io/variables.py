@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,13 @@ from hydiff.errors import CubeFormatError, UnknownName
 Shapes = Mapping[str, tuple[int, ...]]
 
 UNITS = {"_nm": "Nanometers", "_um": "Micrometers"}
+
+
+class Several(CubeFormatError):
+    """More than one variable may be the one that is looked for."""
+
+    names: Sequence[str] = ()
+    listing = ""
 
 
 def choose(shapes: Shapes, var: str | None, path: Path) -> str:
@@ -33,10 +40,12 @@ def choose(shapes: Shapes, var: str | None, path: Path) -> str:
         if len(found) == 1:
             return next(iter(found))
         if found:
-            raise CubeFormatError(
+            several = Several(
                 f"{path}: more than one variable may be the cube{_listing(found)}; "
-                "choose one with --var"
+                f"choose one with `var={next(iter(found))}`"
             )
+            several.names, several.listing = list(found), _listing(found)
+            raise several
     raise CubeFormatError(f"{path}: expected an array of 2 or 3 axes{_listing(shapes)}")
 
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hydiff import io, provenance
+from hydiff import io, provenance, reach
 from hydiff.auto import split
 from hydiff.auto.apply import NO_BARS
 from hydiff.auto.bars import promises, warning
@@ -97,6 +97,7 @@ def fill(
         filled, changed = assemble.filled_entries(
             mosaic, order.nodata, all(m["complete"] for m in markers)
         )
+        beyond = {name: changed.pop(name, 0) for name in reach.BEYOND}
         count = filled.total()
         if (unreached := scene.target.total() - count) > 0:
             left[_out_of_reach(order)] = unreached
@@ -110,7 +111,11 @@ def fill(
             "expected": _expected(markers) if decided.recipe is not None else None,
             **provenance.of_each_kind(_expected_by_kind(markers)),
             "recipe": decided.recipe,
-            "notes": _notes(decided, markers, changed, scene),
+            "beyond_observed": beyond | {"clip": order.clip},
+            "notes": [
+                *_notes(decided, markers, changed, scene),
+                *reach.notes(beyond, order.clip),
+            ],
             "tiles": tiling(scene),
             "seconds": round(time.perf_counter() - began, 3),
         }
@@ -143,6 +148,7 @@ def preview(
         return {
             "method": order.method,
             "entries_to_fill": scene.target.total(),
+            "notes": scene.notes,
             "left": left,
             "tiles": tiling(scene),
         }
@@ -225,5 +231,5 @@ def _notes(
         n for n in (markers[0]["notes"] if markers else []) if all(n in m["notes"] for m in markers)
     ]
     told = [f"{tiled['filled']} of {tiled['of']} tiles had gaps; one recipe for all of them"]
-    told += [*decided.notes, *common, *_promises(markers, decided.recipe)]
+    told += [*scene.notes, *decided.notes, *common, *_promises(markers, decided.recipe)]
     return [*dict.fromkeys(told), *(f"{n} filled entries {how}" for how, n in changed.items())]

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hydiff import io, problem, provenance, tiles
-from hydiff.cube import Array, Cube, Floats, Lazy
+from hydiff.cube import Array, Cube, Floats, Lazy, Nodata
 from hydiff.io import typed
 from hydiff.io.blocks import blocks
 from hydiff.mask import Ints
+from hydiff.reach import bounded
 from hydiff.scene import ledger
 from hydiff.scene.masks import Bits, everything
 from hydiff.scene.plan import Scene, opened
@@ -79,23 +80,24 @@ def _pieces_of(block: tuple[slice, slice, slice]) -> Iterator[tuple[slice, slice
         )
 
 
-def filled_entries(
-    mosaic: Mosaic, nodata: float | None, complete: bool
-) -> tuple[Bits, Counter[str]]:
-    """What is filled, and how many values the dtype changed, by what it did to them.
+def filled_entries(mosaic: Mosaic, nodata: Nodata, complete: bool) -> tuple[Bits, Counter[str]]:
+    """What is filled, and how many values the dtype changed, by what it did to them; with those
+    of BEYOND, how many lie outside of what was observed.
 
-    complete: every tile could tell all that it was asked for.  Then floats need no walk: all that
-    was to be filled is, as it was told.
+    complete: every tile could tell all that it was asked for, so that all that was to be filled is.
     """
     scene, shape = mosaic.scene, mosaic.scene.cube.shape
-    if complete and scene.cube.dtype.kind == "f":
-        return scene.target, Counter()
-    filled = Bits(scene.work / "filled.bits", shape).empty()
+    whole = complete and scene.cube.dtype.kind == "f"
+    filled = scene.target if whole else Bits(scene.work / "filled.bits", shape).empty()
     changed: Counter[str] = Counter()
     plain = Cube(np.zeros((1, 1, 1), scene.cube.dtype), nodata=scene.cube.nodata)
     for bands, rows, cols in _pieces_of((slice(0, shape[0]), *everything(shape))):
         found = mosaic.blended(0, bands, (rows, cols))
         told = np.isfinite(found)
+        found, beyond = bounded(scene.cube.dtype, found, told, scene.reach.of(bands))
+        changed.update(beyond)
+        if whole:  # floats stay as they are
+            continue
         filled.put(bands, rows, told)
         new = found[told][None, None]
         blank = replace(plain, values=np.zeros(new.shape, scene.cube.dtype))
@@ -103,7 +105,7 @@ def filled_entries(
     return filled, changed
 
 
-def values(mosaic: Mosaic, filled: Bits, nodata: float | None) -> Lazy:
+def values(mosaic: Mosaic, filled: Bits, nodata: Nodata) -> Lazy:
     """The input's values with the blended tiles in its gaps, worked out when they are read."""
     scene = mosaic.scene
 
@@ -113,6 +115,7 @@ def values(mosaic: Mosaic, filled: Bits, nodata: float | None) -> Lazy:
             where = filled.get(*part)
             if where.any():
                 found = mosaic.blended(0, part[0], part[1:])
+                found, _ = bounded(out.dtype, found, where, scene.reach.of(part[0]))
                 inside = tuple(
                     slice(p.start - o.start, p.stop - o.start)
                     for p, o in zip(part, (bands, rows, cols), strict=True)

@@ -94,7 +94,7 @@ def claim(work: Path, belongs: Mapping[str, Any]) -> None:
         changed = " and ".join(key for key in now if before.get(key) != now[key])
         raise BadValue(
             f"cannot go on with the tiles in {work}: {changed} changed since they were made; "
-            "take that back, or leave --resume out to start anew"
+            "take that back, or leave `resume=` out to start again"
         )
     if not before:
         write_whole(path, json.dumps(now).encode())

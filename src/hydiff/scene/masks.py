@@ -12,11 +12,12 @@ import numpy as np
 
 from hydiff import mask, problem
 from hydiff.auto.recipe import Fingerprint
-from hydiff.cube import Array, Bools, Cube, Floats, equals
+from hydiff.cube import Array, Bools, Cube, Floats, equals, equals_any, listed
 from hydiff.errors import NothingObserved
 from hydiff.io.blocks import blocks
 from hydiff.mask import Ints
 from hydiff.order import Order
+from hydiff.reach import extremes
 from hydiff.tiles import Box
 
 
@@ -71,39 +72,50 @@ def everything(shape: tuple[int, int, int]) -> Box:
     return slice(0, shape[1]), slice(0, shape[2])
 
 
+class Scan(NamedTuple):
+    """What a walk down the rows of a scene finds."""
+
+    seen: Bits
+    withheld: Bits | None  # without being lost
+    low: Floats  # (bands,) the smallest observed value, -inf where none is
+    high: Floats
+    notes: list[str]
+    content: str  # the fingerprint of the cube
+
+
 def scan(
-    opened: Callable[[], Cube],
-    cube: Cube,
-    observed: Bools | None,
-    nodata: float | None,
-    work: Path,
-) -> tuple[Bits, Bits | None, str]:
-    """What is observed, what is withheld without being lost, and the fingerprint of the cube, from
-    one walk down the rows."""
+    opened: Callable[[], Cube], cube: Cube, observed: Bools | None, order: Order, work: Path
+) -> Scan:
+    """What is observed, what is withheld, and how far the observed values reach, in one walk."""
     given = None if observed is None else problem.checked_mask(np.asarray(observed), cube.shape)
     seen = Bits(work / "seen.bits", cube.shape).empty()
     withheld = None
     if cube.withheld_rule is not None:
         withheld = Bits(work / "withheld.bits", cube.shape).empty()
     chunks = getattr(cube.values, "chunks", None)
-    found, declared, content = False, False, Fingerprint(cube.good_bands)
+    nodata, whole = order.nodata, problem.counted_whole(opened, order.nodata, order.nodata_in)
+    absent, spared = set(listed(nodata)), 0
+    low, high = np.full(cube.bands, np.inf), np.full(cube.bands, -np.inf)
+    content = Fingerprint(cube.good_bands)
     for bands, rows, cols in blocks(cube.shape, cube.dtype.itemsize, 1, chunks[1] if chunks else 1):
         values = np.asarray(opened().values[bands, rows, cols])
-        flags = cube.observed_in(values, nodata, rows, cols, bands)
-        if nodata is not None:
-            declared |= bool(equals(values, nodata).any())
+        flags = cube.observed_in(values, nodata, rows, cols, bands, whole=whole)
+        absent -= {v for v in absent if equals(values, v).any()}
+        spared += int((equals_any(values, whole) & flags).sum()) if whole else 0
         if given is not None:
             flags &= given[..., rows, cols]
         seen.put(bands, rows, flags)
         content.add(values, flags)
-        found |= bool(flags.any())
+        least, most = extremes(values, flags)
+        low = np.fmin(low, np.where(np.isinf(least), np.inf, least))
+        high = np.fmax(high, np.where(np.isinf(most), -np.inf, most))
         if withheld is not None:
             withheld.put(bands, rows, cube.withheld_in(values) & ~flags)
-    if nodata is not None and not declared:
-        raise problem.no_such_nodata(nodata)
-    if not found:
+    problem.refuse_absent([v for v in listed(nodata) if v in absent])
+    if not (low < np.inf).any():
         raise NothingObserved(problem.NOTHING)
-    return seen, withheld, str(content)
+    ends = (np.where(low < np.inf, low, -np.inf), np.where(low < np.inf, high, np.inf))
+    return Scan(seen, withheld, *ends, problem.spared_note(whole, spared), str(content))
 
 
 def aims(

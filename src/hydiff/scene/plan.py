@@ -14,6 +14,7 @@ from hydiff import api, auto, io, problem, tiles
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.errors import BadValue
 from hydiff.order import Order
+from hydiff.reach import Reach, reach_of
 from hydiff.scene.masks import Bits, aims, scan
 from hydiff.tiles import Box, Grid, Tile
 
@@ -47,6 +48,8 @@ class Scene(NamedTuple):
     planned: list[Tile]
     work: Path  # the folder of masks, decision and finished tiles
     content: str  # `auto.fingerprint` of the cube
+    reach: Reach  # of what is observed, and what filled values are clipped to
+    notes: list[str]  # what to say of what counts as missing
 
 
 def limits(
@@ -58,7 +61,7 @@ def limits(
         return Limits(whole / 2 / processes, tile, overlap)
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", memory.strip(), re.IGNORECASE)
     if found is None or not float(found[1]) > 0:
-        raise BadValue(f"--memory {memory}: expected a size such as 2GB or 500MB")
+        raise BadValue(f"`memory='{memory}'`: expected a size such as 2GB or 500MB")
     step = 1024.0 if found[3] else 1000.0
     return Limits(float(found[1]) * step ** " KMGT".index(found[2].upper() or " "), tile, overlap)
 
@@ -79,11 +82,13 @@ def laid_out(
     )
     problem.check_numbers(cube)
     problem.check_choices(order.bad_bands, order.max_gap, order.outside)
-    opening = partial(opened, path, order.var)
-    seen, withheld, content = scan(opening, cube, observed, order.nodata, work)
-    target, width, left = aims(cube, seen, withheld, order, work)
+    found = scan(partial(opened, path, order.var), cube, observed, order, work)
+    reach = reach_of(cube, found.low, found.high, order.clip)
+    target, width, left = aims(cube, found.seen, found.withheld, order, work)
     cuts, planned = _planned(cube, order, width, bounds)
-    scene = Scene(path, order.var, cube, seen, target, width > 0, cuts, planned, work, content)
+    notes = [*found.notes, *problem.suspected(cube, observed, order.nodata)]
+    masks, place = (found.seen, target, width > 0), (path, order.var, cube)
+    scene = Scene(*place, *masks, cuts, planned, work, found.content, reach, notes)
     return scene, left
 
 
@@ -169,7 +174,7 @@ def _planned(cube: Cube, order: Order, width: Floats, bounds: Limits) -> tuple[G
         needs.append(base(order) + max(filling, PLANES * width.size))
         if needs[-1] <= bounds.memory:
             return cuts, planned
-    least = f"--memory {np.ceil(min(needs) / 1e6):.0f}MB"
+    least = f"`memory='{np.ceil(min(needs) / 1e6):.0f}MB'`"
     if bounds.tile is None:
         raise BadValue(
             f"{bounds.memory / 1e6:.0f} MB are too few for a single tile of this scene: its widest "
@@ -177,5 +182,5 @@ def _planned(cube: Cube, order: Order, width: Floats, bounds: Limits) -> tuple[G
         )
     raise BadValue(
         f"tiles of {bounds.tile} pixels do not fit into {bounds.memory / 1e6:.0f} MB; "
-        f"give {least}, or a smaller --tile"
+        f"give {least}, or a smaller `tile=`"
     )

@@ -70,7 +70,7 @@ def checked(task: Task) -> Cube:
     if ledger.glance(cube.path or task.path) != task.glance:
         raise BadValue(
             f"a worker sees another file as {task.path}: the workers need the file system of the "
-            "input; if the file was changed meanwhile, start anew without --resume"
+            "input; if the file was changed meanwhile, start again without `resume=`"
         )
     mine = versions()["hydiff"]
     if task.version != mine:

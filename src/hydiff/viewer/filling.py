@@ -90,7 +90,7 @@ class Filling:
 
 def _unscaling(cube: Cube, observed: Bools | None) -> Any:
     """From a method's estimate, of the bands it works on, to values in the cube's unit."""
-    seen = problem.observed_entries(cube, observed, None)
+    seen, _ = problem.observed_entries(cube, observed, None)
     values = np.asarray(cube.values, dtype=np.float64)
     scale = detector_scale(values, seen, cube.good_bands, cube.detectors)
     bands = seen.any(axis=(1, 2)) & cube.good_bands

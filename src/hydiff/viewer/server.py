@@ -122,4 +122,4 @@ def free_port(wanted: int | None) -> int:
             except (OSError, OverflowError) as error:
                 reason = getattr(error, "errno", None)
     why = "is in use" if reason == errno.EADDRINUSE else "cannot be taken"
-    raise BadValue(f"port {wanted} {why}; give another --port, or none for a free one")
+    raise BadValue(f"port {wanted} {why}; give another `port=`, or none for a free one")

@@ -1,0 +1,92 @@
+"""Two rasters on a map: whether they lie on one grid, and how far apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hydiff.cube import Bools, Cube, Floats
+from hydiff.errors import ShapeMismatch
+
+NEAR = 0.05  # pixels that two grids may differ by, anywhere in the scene
+
+
+def shift(cube: Cube, other: Cube, path: Path) -> tuple[int, int] | None:
+    """(rows, cols) of the cube at which the first pixel of the other lies, by map coordinates.
+
+    None where they cannot, or need not, be compared: one of them has no place on a map, or both
+    have the same place and size.  ShapeMismatch where the grids differ.
+    """
+    if cube.transform is None or other.transform is None:
+        return None
+    if cube.crs and other.crs and not _same_crs(cube.crs, other.crs):
+        raise _apart(path, f"its map is {_name(other.crs)}, the cube's {_name(cube.crs)}")
+    mine, its = _matrix(cube), _matrix(other)
+    if not (np.isfinite(its).all() and np.isfinite(mine).all() and np.linalg.det(mine)):
+        return None  # no place that could be compared
+    pixels = np.linalg.inv(mine) @ its  # from its pixels to the cube's
+    size = max(*cube.shape[1:], *other.shape[1:])
+    if not np.allclose(pixels[:2, :2], np.eye(2), rtol=0, atol=NEAR / size):
+        raise _apart(path, "its pixels have another size or direction")
+    col, row = pixels[:2, 2]
+    at = round(float(row)), round(float(col))
+    if max(abs(row - at[0]), abs(col - at[1])) > NEAR:
+        raise _apart(path, f"it lies {row:.2f} rows and {col:.2f} columns away, parts of a pixel")
+    return None if at == (0, 0) and other.shape[1:] == cube.shape[1:] else at
+
+
+def moved(
+    observed: Bools,
+    at: tuple[int, int],
+    shape: tuple[int, int, int],
+    path: Path,
+    say: Callable[[str], Any],
+) -> Bools:
+    """A mask, True = measured, laid over a cube of this shape with its first pixel `at` one of the
+    cube's; what it does not cover counts as measured."""
+    rows, cols = (
+        slice(max(first, 0), min(first + n, most))
+        for first, n, most in zip(at, observed.shape[-2:], shape[1:], strict=True)
+    )
+    if rows.start >= rows.stop or cols.start >= cols.stop:
+        raise _apart(path, "it covers no pixel of the cube")
+    whole = np.ones((*observed.shape[:-2], *shape[1:]), bool)
+    top, left = at
+    inside = (slice(rows.start - top, rows.stop - top), slice(cols.start - left, cols.stop - left))
+    whole[..., rows, cols] = observed[(..., *inside)]
+    covered = (rows.stop - rows.start) * (cols.stop - cols.start) / (shape[1] * shape[2])
+    say(
+        f"{path}: moved by {at[0]} rows and {at[1]} columns to its map coordinates; it covers "
+        f"{100 * covered:.3g} % of the cube, elsewhere nothing is missing by it"
+    )
+    return whole
+
+
+def _apart(path: Path, why: str) -> ShapeMismatch:
+    return ShapeMismatch(
+        f"{path} does not lie on the grid of the cube: {why}; warp it to that grid (gdalwarp), or "
+        "give it as .npz or .npy, which is taken pixel by pixel"
+    )
+
+
+def _matrix(cube: Cube) -> Floats:
+    return np.array([*(cube.transform or ()), 0, 0, 1], np.float64).reshape(3, 3)
+
+
+def _same_crs(one: str, other: str) -> bool:
+    if one == other:
+        return True
+    from rasterio.crs import CRS
+    from rasterio.errors import CRSError
+
+    try:
+        return bool(CRS.from_wkt(one) == CRS.from_wkt(other))
+    except CRSError:  # of text that is no WKT nothing more can be said
+        return False
+
+
+def _name(wkt: str) -> str:
+    return wkt.split('"')[1] if '"' in wkt else wkt
