@@ -14,6 +14,7 @@ from hydiff.errors import CubeFormatError
 from hydiff.io.blocks import Block, blocks, differs
 from hydiff.io.gdal import gdal
 from hydiff.io.geotiff_tags import fits, restore, told
+from hydiff.io.maps import crs_of
 from hydiff.io.parsing import check_dtype, check_real, native, parsing
 
 SUFFIXES = (".tif", ".tiff")
@@ -153,7 +154,6 @@ def _has_mask(dataset: Any) -> bool:
 
 
 def _profile(cube: Cube) -> dict[str, Any]:
-    from rasterio.crs import CRS
     from rasterio.transform import Affine
 
     bands, rows, cols = cube.shape
@@ -178,8 +178,7 @@ def _profile(cube: Cube) -> dict[str, Any]:
     if cube.transform is not None:
         profile["transform"] = Affine(*cube.transform)
     if cube.crs is not None:
-        with parsing(Path("crs"), "a coordinate reference system as WKT", "correct Cube.crs"):
-            profile["crs"] = CRS.from_wkt(cube.crs)
+        profile["crs"] = crs_of(cube.crs, Path("crs"))
     return profile
 
 
