@@ -11,6 +11,7 @@ import json
 import struct
 import zipfile
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,22 @@ def _values(dtype: str) -> np.ndarray:
     values = (np.random.default_rng(7).random(SHAPE) * 900 + 1).astype(dtype)
     values[:, 2:4, 3:5] = -1
     return values
+
+
+def tiffs(folder: Path, kept: Path) -> list[Input]:
+    """Those of leading.py, made in `kept`, where what they name stays."""
+    if find_spec("leading") is None:
+        return []
+    import leading
+
+    return [
+        Input(f"leads: tiff {path.parent.name} {path.name}", "fill", path.name, {
+            str(p.relative_to(path.parent)): p.read_bytes()
+            for p in sorted(path.parent.rglob("*"))
+            if p.is_file()
+        })
+        for path in leading.corpus(kept)
+    ]  # fmt: skip
 
 
 # --- text headers ---------------------------------------------------------------------------------

@@ -276,9 +276,9 @@ def good() -> list[hostile.Input]:
 
 
 def leads(box: Path) -> list[hostile.Input]:
-    """Those that name other files, which lie in `box`/secret."""
+    """Those that name other files, which lie in `box`/secret and `box`/tiffs."""
     made(lambda folder: elsewhere.secrets(box / "secret") and [])
-    return made(elsewhere.inputs, box / "secret")
+    return [*made(elsewhere.inputs, box / "secret"), *made(elsewhere.tiffs, box / "tiffs")]
 
 
 @contextlib.contextmanager
@@ -341,11 +341,11 @@ def _campaign(given: argparse.Namespace, box: Path) -> int:
         found = inputs_of(given.seed, seeds, int(index))
         print(found.name, found.door, hostile.put(found, Path(folder)))
         return 0
-    before = contents(box / "secret")
+    before = [contents(box / name) for name in ("secret", "tiffs")]
     began = time.monotonic()
     tried, defects = campaign(seeds, given.seed, given.inputs, given.workers, box, given.seconds)
     seconds = time.monotonic() - began
-    if contents(box / "secret") != before:
+    if [contents(box / name) for name in ("secret", "tiffs")] != before:
         defects.append(Defect(-1, "some input", "changed a file that it named"))
     counts = Counter((d.name, d.kind) for d in defects)
     first = {(d.name, d.kind): d for d in reversed(defects)}

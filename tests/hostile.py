@@ -14,6 +14,7 @@ import re
 import struct
 import zipfile
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -488,7 +489,12 @@ def _lines(data: bytes, rng: np.random.Generator) -> bytes:
 
 def _in_json(data: bytes, rng: np.random.Generator) -> bytes:
     try:
-        return json.dumps(_node(json.loads(data), rng)).encode()
+        tree = json.loads(data)
+        if find_spec("mutations") is not None and rng.random() < 0.5:
+            import mutations
+
+            return json.dumps(next(mutations.mutations(tree, rng))).encode()
+        return json.dumps(_node(tree, rng)).encode()
     except ValueError:
         return _texts(data, rng)
 
