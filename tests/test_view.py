@@ -723,6 +723,30 @@ def test_two_viewers_at_once_and_the_oddest_scene_in_the_browser(opened, server,
         other.close()
 
 
+# ── a page that is not live ──────────────────────────────────────────────────────────────────────
+
+
+def test_there_is_nothing_to_press_before_the_page_is_live(browser, server):
+    """No event can be lost then: what can be pressed comes through the connection itself."""
+    page = browser.new_page()
+    page.route_web_socket(re.compile(r"/ws"), lambda socket: None)  # it opens, and stays silent
+    page.goto(server.url)
+    page.wait_for_function("window.Bokeh")
+    page.wait_for_timeout(1500)
+    assert page.locator("button, input, select, canvas, [role=slider]").count() == 0
+    page.close()
+
+
+def test_a_page_whose_viewer_has_ended_says_so(opened, wrong, folder):
+    viewer = Server(folder / "scene.bil")
+    page = opened(viewer.url)
+    viewer.process.kill()
+    page.get_by_text("The viewer does not answer").wait_for()
+    page.context.close()
+    viewer.close()
+    wrong.clear()  # Bokeh complains, rightly
+
+
 # ── who is served ────────────────────────────────────────────────────────────────────────────────
 
 
