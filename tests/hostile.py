@@ -14,11 +14,12 @@ import re
 import struct
 import zipfile
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+import mutations
 
 Files = dict[str, bytes]  # by their names, relative to a folder
 SHAPE = (5, 6, 7)  # of the cubes here: (bands, rows, cols)
@@ -490,9 +491,7 @@ def _lines(data: bytes, rng: np.random.Generator) -> bytes:
 def _in_json(data: bytes, rng: np.random.Generator) -> bytes:
     try:
         tree = json.loads(data)
-        if find_spec("mutations") is not None and rng.random() < 0.5:
-            import mutations
-
+        if rng.random() < 0.5:
             return json.dumps(next(mutations.mutations(tree, rng))).encode()
         return json.dumps(_node(tree, rng)).encode()
     except ValueError:

@@ -159,10 +159,12 @@ def test_a_map_that_names_a_file_is_not_handed_to_gdal() -> None:
             maps.crs_of(text, Path("a"))
 
 
-def test_a_recipe_that_names_a_file_of_weights_is_refused(tmp_path: Path) -> None:
-    entry = {"name": "network", "method": "hydiff-ei", "settings": {"weights": "w.safetensors"}}
-    recipe = {"candidates": [entry], "weights": [], "errors": {}}
-    with pytest.raises(HydiffError, match="names a file of weights, which is not opened"):
+def test_a_recipe_that_names_a_file_of_weights_is_refused(seeds: list[hostile.Input]) -> None:
+    files = next(given for given in seeds if given.name == "recipe").files
+    recipe = json.loads(files["f.npy.fill.json"])["recipe"]
+    read_recipe(recipe)
+    recipe["candidates"][0] |= {"method": "hydiff-ei", "settings": {"weights": "w.safetensors"}}
+    with pytest.raises(HydiffError, match="settings"):
         read_recipe(recipe)
 
 
