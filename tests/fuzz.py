@@ -1,14 +1,16 @@
 """The long campaign of hostile files: `make fuzz [INPUTS=200000] [SEED=1] [WORKERS=2]`.
 
-Input i of a campaign is a function of (seed, i) alone, so every defect can be called up again:
-`python tests/fuzz.py --seed 1 --show 4711 FOLDER` lays it down.  Workers are forked from a warm
-process and may take 500 MB beyond what they start with; one that dies or hangs is a defect of the
-input at hand, and another takes over.
+Input i of a campaign is a function of (seed, i) and of the name of the folder of the campaign, so
+every defect can be called up again: `python tests/fuzz.py --seed 1 --show 4711 FOLDER` lays it
+down.  Workers are forked from a warm process and may take 500 MB beyond what they start with; one
+that dies or hangs is a defect of the input at hand, and another takes over.  Where there is strace,
+the kernel tells of every file that is opened and every host that is called (tracing.py).
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import faulthandler
 import multiprocessing
@@ -16,22 +18,28 @@ import os
 import re
 import resource
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+import elsewhere
 import hostile
+import tracing
 from conftest import DATA
 
 MEMORY = 500 << 20  # bytes beyond those of an idle worker
 SECONDS = 2.0  # of CPU time, for one input
 HANGING = 60.0  # of wall time: the machine may be busy, a worker that does nothing is not
+LEADS = "leads: "  # what the names of inputs that name other files begin with
+ALWAYS = ("fill", "report")  # doors that write for every input, others for one in eight
 FORK = multiprocessing.get_context("fork")
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 CHANGES = ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.symlink", "os.link", "os.truncate")
@@ -60,6 +68,9 @@ class Defect(NamedTuple):
 
 
 def inputs_of(seed: int, seeds: list[hostile.Input], index: int) -> hostile.Input:
+    """First every seed file as it is, then mutants."""
+    if index < len(seeds):
+        return seeds[index]
     rng = np.random.default_rng([seed, index])
     slow = rng.random() < 0.95  # large seed files are slow: one input in twenty takes any
     small = [s for s in seeds if sum(map(len, s.files.values())) < 1 << 16 or not slow]
@@ -68,21 +79,26 @@ def inputs_of(seed: int, seeds: list[hostile.Input], index: int) -> hostile.Inpu
 
 
 def campaign(
-    seeds: list[hostile.Input], seed: int, count: int, workers: int, seconds: float = np.inf
+    seeds: list[hostile.Input],
+    seed: int,
+    count: int,
+    workers: int,
+    box: Path,
+    seconds: float = np.inf,
 ) -> tuple[int, list[Defect]]:
-    """Try inputs 0 … count - 1, or as many as there is time for; how many, and the defects."""
+    """Try inputs 0 … count - 1, or as many as there is time for, in folders of their own below
+    `box`; how many, and the defects."""
     _warm_up(seeds)
     began, tried, found = time.monotonic(), 0, []
-    with tempfile.TemporaryDirectory(prefix="hydiff-fuzz-", dir=_memory_disk()) as name:
-        crews = [_Crew(seeds, seed, k, count, workers, Path(name)) for k in range(workers)]
-        while sum(crew.working() for crew in crews):  # `any` would look after the first alone
-            time.sleep(0.05)
-            if time.monotonic() - began > seconds:
-                for crew in crews:
-                    crew.stop()
-        for crew in crews:
-            tried += crew.tried
-            found += crew.found
+    crews = [_Crew(seeds, seed, k, count, workers, box) for k in range(workers)]
+    while sum(crew.working() for crew in crews):  # `any` would look after the first alone
+        time.sleep(0.05)
+        if time.monotonic() - began > seconds:
+            for crew in crews:
+                crew.stop()
+    for crew in crews:
+        tried += crew.tried
+        found += crew.found
     return tried, sorted(found)
 
 
@@ -176,7 +192,7 @@ def _work(seeds: Any, seed: int, indices: range, box: Path, at: Any, reports: An
     watched: list[str] = []
     for given in seeds:  # everything loads, every cache and thread comes to be, before the limit
         at[1] = time.monotonic()
-        _try(given, box, True)
+        _try(given, -1, box, True)
     sys.addaudithook(_watch(box, watched))
     idle = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (idle + MEMORY, idle + MEMORY))
@@ -186,7 +202,7 @@ def _work(seeds: Any, seed: int, indices: range, box: Path, at: Any, reports: An
         given = inputs_of(seed, seeds, index)
         watched.clear()
         began = time.process_time()
-        told = _try(given, box, index % 8 == 0)
+        told = _try(given, index, box, index % 8 == 0 or given.door in ALWAYS)
         took = time.process_time() - began
         for text in [t for t in (told, *watched[:1]) if t]:
             reports.send(Defect(index, given.name, text))
@@ -195,7 +211,7 @@ def _work(seeds: Any, seed: int, indices: range, box: Path, at: Any, reports: An
     os._exit(0)  # no one waits for the threads of the libraries
 
 
-def _try(given: hostile.Input, box: Path, copy: bool) -> str | None:
+def _try(given: hostile.Input, index: int, box: Path, copy: bool) -> str | None:
     shutil.rmtree(box, ignore_errors=True)
     for folder in ("in", "out", "tmp") if copy else ("in", "tmp"):
         (box / folder).mkdir(parents=True)
@@ -203,12 +219,13 @@ def _try(given: hostile.Input, box: Path, copy: bool) -> str | None:
         path = hostile.put(given, box / "in")
     except OSError:  # a name that the file system does not take
         return None
-    told = hostile.defect(given, path, box / "out")
+    with tracing.at_work(index):
+        told = hostile.defect(given, path, box / "out")
     left = [p.name for p in (box / "tmp").iterdir()]
     if copy and told is None:
         left += [p.name for p in (box / "out").iterdir() if p.name.startswith(".hydiff")]
     for name, content in given.files.items():
-        if (box / "in" / name).read_bytes() != content:
+        if not isinstance(content, hostile.Link) and (box / "in" / name).read_bytes() != content:
             return "an input file was changed"
     return told or ("left files behind" if left else None)
 
@@ -228,31 +245,69 @@ def _watch(box: Path, seen: list[str]) -> Any:
         elif event == "open" and isinstance(args[2], int) and args[2] & WRITES:
             if args[0] is not None and outside(args[0]):
                 seen.append(f"{args[0]} was opened for writing")
-        elif event in CHANGES and args[-1] == -1 and outside(args[0]):  # no folder descriptor
-            seen.append(f"{event} of {args[0]}")
+        elif event in CHANGES and args[-1] == -1:  # no folder descriptor
+            changed = args[1] if event in ("os.symlink", "os.link") else args[0]
+            if outside(changed):
+                seen.append(f"{event} of {changed}")
 
     return hook
 
 
-def _memory_disk() -> str | None:
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-
-
-def _made(folder: str, reports: Any) -> None:
-    reports.send(hostile.good(Path(folder)))
+def _made(make: Any, folder: str, args: tuple[Any, ...], reports: Any) -> None:
+    reports.send(make(Path(folder), *args))
     reports.close()
 
 
-def good() -> list[hostile.Input]:
-    """The good files, made in a process of its own: their libraries start threads."""
+def made(make: Any, *args: Any) -> list[hostile.Input]:
+    """Inputs, made in a process of its own: the libraries of good files start threads."""
     ours, theirs = FORK.Pipe(duplex=False)
     with tempfile.TemporaryDirectory() as folder:
-        process = FORK.Process(target=_made, args=(folder, theirs))
+        process = FORK.Process(target=_made, args=(make, folder, args, theirs))
         process.start()
         theirs.close()
         found: list[hostile.Input] = ours.recv()
         process.join()
     return found
+
+
+def good() -> list[hostile.Input]:
+    """The good files."""
+    return made(hostile.good)
+
+
+def leads(box: Path) -> list[hostile.Input]:
+    """Those that name other files, which lie in `box`/secret and `box`/tiffs."""
+    made(lambda folder: elsewhere.secrets(box / "secret") and [])
+    return [*made(elsewhere.inputs, box / "secret"), *made(elsewhere.tiffs, box / "tiffs")]
+
+
+@contextlib.contextmanager
+def own_folder(name: str | None = None) -> Iterator[Path]:
+    """In memory, where that is possible; its name is always as long."""
+    if name is not None:
+        yield Path(name)
+        return
+    disk = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="hydiff-fuzz-", dir=disk) as folder:
+        yield Path(folder)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def traced(arguments: list[str]) -> tuple[int, list[tracing.Escape]]:
+    """Run this campaign below strace: its exit code, and what escaped."""
+    with own_folder() as box:
+        log = box / "calls"
+        os.mkfifo(log)
+        command = [sys.executable, __file__, *arguments, "--box", str(box)]
+        with subprocess.Popen(tracing.traced(command, log)) as process:
+            inside = tuple(f"{box}/{k}/" for k in range(64))
+            writable = tuple(f"{path}{name}" for path in inside for name in ("out", "tmp"))
+            with log.open(errors="replace") as lines:
+                found = list(tracing.escapes(lines, inside, writable))
+        return process.wait(), found
 
 
 def main() -> None:
@@ -264,17 +319,34 @@ def main() -> None:
     parser.add_argument("--only", default="", help="seed files whose name holds this")
     parser.add_argument("--show", nargs=2, metavar=("INDEX", "FOLDER"), help="lay an input down")
     parser.add_argument("--csv", type=Path, help="add a line to this table")
+    parser.add_argument("--box", help="a folder to work in: strace looks on already")
     given = parser.parse_args()
-    seeds = [*good(), *hostile.real(DATA / "native")]
-    seeds = [s for s in seeds if given.only in s.name]
+    if given.box is None and given.show is None and shutil.which("strace"):
+        code, escapes = traced(sys.argv[1:])
+        for index, what in escapes[:20]:
+            print(f"input {index} escapes: {what}")
+        print(f"{len(escapes)} escapes seen by strace")
+        sys.exit(1 if escapes else code)
+    if given.box is None:
+        print("strace is not there: what C libraries open is not seen", file=sys.stderr)
+    with own_folder(given.box) as box:
+        sys.exit(_campaign(given, box))
+
+
+def _campaign(given: argparse.Namespace, box: Path) -> int:
+    others = [] if given.only == LEADS else [*good(), *hostile.real(DATA / "native")]
+    seeds = [s for s in (*others, *leads(box)) if given.only in s.name]
     if given.show is not None:
         index, folder = given.show
         found = inputs_of(given.seed, seeds, int(index))
         print(found.name, found.door, hostile.put(found, Path(folder)))
-        return
+        return 0
+    before = [contents(box / name) for name in ("secret", "tiffs")]
     began = time.monotonic()
-    tried, defects = campaign(seeds, given.seed, given.inputs, given.workers, given.seconds)
+    tried, defects = campaign(seeds, given.seed, given.inputs, given.workers, box, given.seconds)
     seconds = time.monotonic() - began
+    if [contents(box / name) for name in ("secret", "tiffs")] != before:
+        defects.append(Defect(-1, "some input", "changed a file that it named"))
     counts = Counter((d.name, d.kind) for d in defects)
     first = {(d.name, d.kind): d for d in reversed(defects)}
     for key, count in counts.most_common():
@@ -282,7 +354,7 @@ def main() -> None:
     print(f"seed {given.seed}: {tried} inputs in {seconds:.0f} s, {len(defects)} defects")
     if given.csv is not None:
         _add_line(given.csv, [given.seed, len(seeds), tried, round(seconds), len(defects)])
-    sys.exit(1 if defects else 0)
+    return 1 if defects else 0
 
 
 def _add_line(path: Path, row: list[Any]) -> None:

@@ -20,10 +20,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import mutations
+
 Files = dict[str, bytes]  # by their names, relative to a folder
 SHAPE = (5, 6, 7)  # of the cubes here: (bands, rows, cols)
 LONGEST = 4000  # characters of a message that a person may still read
 CORPUS = Path(__file__).with_name("corpus")  # inputs of campaigns that ended the process once
+
+
+class Link(bytes):
+    """Content of what is no file but a symbolic link: its target."""
 
 
 class Input(NamedTuple):
@@ -47,6 +53,27 @@ def _cube(path: Path, made: Path) -> None:
         cube.observed()
         if made.is_dir():
             io.write(cube, made / path.name)
+
+
+def _fill(path: Path, made: Path) -> None:
+    """As `info`, `fill` and, where a map goes along, `convert` do, from file to file."""
+    from hydiff import info, io, job, scene
+    from hydiff.order import Order
+
+    cube = io.read(path)
+    info.lines(info.facts(cube))
+    if cube.nbytes <= 4 << 20 and made.is_dir():
+        job.fill_file(path, made / path.name, Order(method="linear"), scene.limits("500MB"))
+        for name in ("map.bsq", "map.tif") if cube.crs is not None else ():
+            io.write(cube.load(), made / name)
+
+
+def _report(path: Path, made: Path) -> None:
+    """A page about a fill, from its files."""
+    from hydiff import report
+
+    if made.is_dir():
+        report.write(path, made / "report.html")
 
 
 def _mask(path: Path, made: Path) -> None:
@@ -99,6 +126,8 @@ def _companions(path: Path, made: Path) -> None:
 
 DOORS: dict[str, Callable[[Path, Path], None]] = {
     "cube": _cube,
+    "fill": _fill,
+    "report": _report,
     "mask": _mask,
     "quality": _quality,
     "weights": _weights,
@@ -112,7 +141,10 @@ def put(given: Input, folder: Path) -> Path:
     """Lay an input down in a folder; the path to open."""
     for name, content in given.files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
+        if isinstance(content, Link):
+            (folder / name).symlink_to(content.decode())
+        else:
+            (folder / name).write_bytes(content)
     return folder / given.opened
 
 
@@ -343,6 +375,7 @@ def _good_companions(folder: Path, take: Any) -> Any:
     provenance.save(result, folder / "f.npy", unmarked=True)
     take("companions", "companions", "f.npy.fill.json")
     take("recipe", "recipe", "f.npy.fill.json")
+    take("report", "report", "f.npy")
     yield
     about = {"layout": 1, "bands": SHAPE[0], "channels": 2, "scales": 1, "settings": {}}
     tensors = network.SkipNet(SHAPE[0], 2, 1).state_dict()
@@ -394,7 +427,7 @@ def mutant(given: Input, others: list[Input], rng: np.random.Generator) -> Input
     """One or a few changes to one or two files of an input."""
     files = dict(given.files)
     for _ in range(1 + int(rng.random() < 0.2)):
-        name = _pick(rng, sorted(files))
+        name = _pick(rng, sorted(name for name in files if not isinstance(files[name], Link)))
         files[name] = _changed(files[name], others, rng)
     if rng.random() < 0.02:
         files.pop(_pick(rng, sorted(files)))
@@ -476,7 +509,10 @@ def _lines(data: bytes, rng: np.random.Generator) -> bytes:
 
 def _in_json(data: bytes, rng: np.random.Generator) -> bytes:
     try:
-        return json.dumps(_node(json.loads(data), rng)).encode()
+        tree = json.loads(data)
+        if rng.random() < 0.5:
+            return json.dumps(next(mutations.mutations(tree, rng))).encode()
+        return json.dumps(_node(tree, rng)).encode()
     except ValueError:
         return _texts(data, rng)
 

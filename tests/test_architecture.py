@@ -43,7 +43,7 @@ ROWS = [
     },
     {"checkpoint"},
     {"io", "mask", "census", "detect", "result", "metrics", "ssim", "plots", "bundled", "ortho"},
-    {"cluster", "children"},
+    {"cluster", "loopback", "children"},
     {"cube", "errors", "mark", "versions"},
 ]
 ALLOWED = {
@@ -60,6 +60,7 @@ ALLOWED = {
     ("losses", "transforms"),
     ("gaussian", "subspace"),
     ("provenance", "record"),
+    ("cluster", "loopback"),
 }
 TORCH_CORE = {
     "degrade",

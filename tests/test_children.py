@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from hydiff import children, methods
@@ -115,6 +116,14 @@ def test_what_a_killed_child_had_to_do_is_done_here(amid):
             time.sleep(0.3)
         os.kill(child.pid, signal.SIGKILL)
         assert (future if amid else crew.submit(eval)).result(timeout=20) == os.getpid()
+
+
+def test_nobody_else_can_speak_to_a_child(two):
+    """Its pipes have no name, and it has no socket."""
+    two.share("[1]")
+    two.submit(eval).result()
+    for process in two.processes:
+        assert not psutil.Process(process.pid).net_connections("all")
 
 
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt, ValueError])

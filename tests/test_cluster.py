@@ -1,15 +1,21 @@
 """Laws of clusters: who fills a tile changes nothing, and whoever dies costs nothing but time."""
 
+import asyncio
 import json
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 import time
 from io import StringIO
 
+import dask
 import numpy as np
 import psutil
 import pytest
+from distributed import Security
+from distributed.comm.core import connect
 from rich.console import Console
 
 import hydiff
@@ -97,7 +103,7 @@ def of_worker(nanny):
 def test_local_workers_give_the_same_bytes_and_stay_on_this_machine(folder):
     told = fill(folder, "local.bsq", "--workers", "2")
     assert filled_alike(folder, "local.bsq")
-    assert "dashboard" not in told or "http://127.0.0.1:" in told
+    assert "dashboard" not in told
 
 
 def test_a_killed_worker_costs_nothing_but_time(folder, address):
@@ -127,6 +133,91 @@ def test_what_a_worker_refuses_is_refused_here(address):
     assert found[0].value == Limits(2e9) and found[0].error is None and found[0].worker
     assert isinstance(found[1].error, BadValue) and "2GB" in str(found[1].error)
     assert isinstance(found[2].error, AttributeError)  # a bug stays one, and is told as one
+
+
+# ── who may speak to them ────────────────────────────────────────────────────────────────────────
+
+
+def listening():
+    """Ports of this process and of all below it."""
+    own = psutil.Process()
+    links = [c for p in (own, *own.children(recursive=True)) for c in p.net_connections("inet")]
+    return {c.laddr for c in links if c.status == "LISTEN"}
+
+
+def answer(address, context, said):
+    """What comes back from a port, through TLS if there is a context; empty where it hangs up."""
+    try:
+        plain = socket.create_connection(address, timeout=10)
+        with plain if context is None else context.wrap_socket(plain) as link:
+            link.sendall(said)
+            return link.recv(4096)
+    except (ssl.SSLError, ConnectionError):
+        return b""
+
+
+def strangers():
+    """Of a stranger: no TLS, TLS without a key, TLS with a key of another run.
+
+    The certificate of the other side is not looked at, so that only the other side can refuse.
+    """
+    nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    wrong = Security.temporary().get_connection_args("client")["ssl_context"]
+    for context in (nobody, wrong):
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return None, nobody, wrong
+
+
+async def joined(port, key):
+    """Whether a port lets in who has the key."""
+    where, keys = f"tls://{port.ip}:{port.port}", key.get_connection_args("client")
+    comm = await connect(where, timeout=10, **keys)
+    await comm.close()
+    return True
+
+
+def test_no_port_of_local_workers_answers_a_stranger(monkeypatch):
+    """Only five of them: the scheduler's, two of nannies, two of workers; and no page."""
+    keys, temporary = [], Security.temporary
+    monkeypatch.setattr(Security, "temporary", lambda: keys.append(temporary()) or keys[-1])
+    before = listening()
+    with cluster.crew(2, None) as run:
+        assert [o.value for o in run(len, ["one task"])] == [8]
+        ports = sorted(listening() - before)
+        assert {p.ip for p in ports} == {"127.0.0.1"}
+        for said in (b"GET / HTTP/1.0\r\n\r\n", b"\x01" + 31 * b"\0"):
+            for port in ports:
+                for context in strangers():
+                    assert answer(port, context, said)[:1] in (b"", b"\x15"), port  # a TLS alert
+        assert len(ports) == 5
+        assert all(asyncio.run(joined(port, keys[0])) for port in ports)
+
+
+def test_a_scheduler_with_tls_is_joined_with_the_key_in_dasks_configuration(monkeypatch):
+    from hydiff import loopback
+
+    monkeypatch.setattr(cluster, "ANSWER", 1.0)
+    with loopback.started(1) as started:
+        where, key = started.scheduler_address, started.security
+        named = {"ca-file": key.tls_ca_file, "client.cert": key.tls_client_cert}
+        named = {f"distributed.comm.tls.{k}": v for k, v in named.items()}
+        named["distributed.comm.tls.client.key"] = key.tls_client_key
+        with dask.config.set(named), cluster.crew(None, where) as run:
+            assert [o.value for o in run(len, ["one task"])] == [8]
+        with pytest.raises(BadValue, match="name the key in Dask"), cluster.crew(None, where):
+            pass
+
+
+def test_nothing_is_imported_from_the_current_folder(folder, tmp_path):
+    """Which may be a stranger's: interpreters that run a line of code look there first."""
+    (tmp_path / "bin").mkdir()
+    script = "from hydiff.cli import main\nif __name__ == '__main__':\n    main()\n"
+    (tmp_path / "bin" / "hydiff-script").write_text(script)
+    for name in ("multiprocessing", "sitecustomize", "threading", "pickle", "hydiff", "encodings"):
+        (tmp_path / f"{name}.py").write_text(f"open('{name}.ran', 'w')\nraise SystemExit(9)\n")
+    command = ["bin/hydiff-script", "fill", folder / "in.bsq", "-o", "out.bsq", "--workers", "1"]
+    subprocess.run([sys.executable, *command, "--method", "linear"], cwd=tmp_path, check=True)
+    assert (tmp_path / "out.bsq").exists() and not list(tmp_path.glob("*.ran"))
 
 
 # ── the same files for all ───────────────────────────────────────────────────────────────────────

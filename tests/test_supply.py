@@ -89,6 +89,18 @@ def test_the_audit_tells_flaws_and_what_it_could_not_ask(tmp_path) -> None:
     assert audit(service)[0] == 3
 
 
+def test_every_promise_names_tests_that_exist() -> None:
+    text = (ROOT / "SECURITY.md").read_text().partition("## Promises")[2].partition("\n## ")[0]
+    promises = text.split("\n- **")[1:]
+    assert len(promises) >= 7
+    for promise in promises:
+        named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", promise)
+        assert named, promise
+        for file, test in named:
+            source = (ROOT / "tests" / file).read_text()
+            assert re.search(rf"^def {test}\(", source, re.MULTILINE), f"{file}::{test}"
+
+
 @pytest.mark.parametrize("target", ["fuzz", "torture", "audit"])
 def test_each_campaign_is_one_command(target: str) -> None:
     done = subprocess.run(

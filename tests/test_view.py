@@ -37,6 +37,7 @@ CHROMIUM = next(
 )
 ARTEFACTS = ROOT / "test-artefacts"
 BANDS, ROWS, COLS = 20, 48, 64
+HELD = 700  # ms that a button is down before it moves: a slow hand, or a busy machine
 DESK, PHONE = (1280, 800), (390, 844)
 
 
@@ -357,6 +358,7 @@ def test_the_line_is_dragged_between_before_and_after(look, folder):
     x, y = place(look, 24, COLS // 2 - 0.5)
     look.mouse.move(x, y)
     look.mouse.down()
+    look.wait_for_timeout(HELD)
     look.mouse.move(*place(look, 24, 42.5), steps=8)
     look.mouse.up()
     from playwright.sync_api import expect
@@ -503,6 +505,7 @@ def test_a_fill_from_the_page_to_the_saved_file(page, folder):
     x, y = place(page, 29.5, 19.5)
     page.mouse.move(x, y)
     page.mouse.down()
+    page.wait_for_timeout(HELD)
     page.mouse.move(*place(page, 35.5, 27.5), steps=6)
     page.mouse.up()
     wait_text(page, "marked", "48 pixels are marked")
@@ -718,6 +721,30 @@ def test_two_viewers_at_once_and_the_oddest_scene_in_the_browser(opened, server,
         page.context.close()
     finally:
         other.close()
+
+
+# ── a page that is not live ──────────────────────────────────────────────────────────────────────
+
+
+def test_there_is_nothing_to_press_before_the_page_is_live(browser, server):
+    """No event can be lost then: what can be pressed comes through the connection itself."""
+    page = browser.new_page()
+    page.route_web_socket(re.compile(r"/ws"), lambda socket: None)  # it opens, and stays silent
+    page.goto(server.url)
+    page.wait_for_function("window.Bokeh")
+    page.wait_for_timeout(1500)
+    assert page.locator("button, input, select, canvas, [role=slider]").count() == 0
+    page.close()
+
+
+def test_a_page_whose_viewer_has_ended_says_so(opened, wrong, folder):
+    viewer = Server(folder / "scene.bil")
+    page = opened(viewer.url)
+    viewer.process.kill()
+    page.get_by_text("The viewer does not answer").wait_for()
+    page.context.close()
+    viewer.close()
+    wrong.clear()  # Bokeh complains, rightly
 
 
 # ── who is served ────────────────────────────────────────────────────────────────────────────────

@@ -63,6 +63,8 @@ def crew(
         )
     if find_spec("distributed") is None:
         raise BadValue(f"`workers=` and `scheduler=` need Dask: {INSTALL}")
+    if workers is not None and find_spec("cryptography") is None:
+        raise BadValue(f"`workers=` needs cryptography, for the key of its workers: {INSTALL}")
     with _local(workers) if workers is not None else _joined(str(scheduler)) as client:
         told = client.scheduler_info(n_workers=-1)
         found = told["workers"]
@@ -77,24 +79,15 @@ def crew(
 
 @contextmanager
 def _local(workers: int) -> Iterator[Any]:
-    """One process and one thread each, on this machine only, seen by this machine only."""
+    """One process and one thread each, on this machine only, with a key of their own."""
     import dask
-    from distributed import Client, LocalCluster
+    from distributed import Client
+
+    from hydiff import loopback
 
     if workers < 1:
         raise BadValue(f"`workers={workers}`: expected 1 or more")
-    with (
-        dask.config.set(CALM),
-        LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            memory_limit=0,  # --memory bounds them; Dask would only stop or kill
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            silence_logs=logging.ERROR,
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with dask.config.set(CALM), loopback.started(workers) as cluster, Client(cluster) as client:
         yield client
 
 
@@ -108,7 +101,8 @@ def _joined(scheduler: str) -> Iterator[Any]:
     except Exception as error:  # whatever answers there, or none does
         raise BadValue(
             f"no Dask scheduler answers at {scheduler} within {ANSWER:g} s; start one with "
-            "`dask scheduler` and give the tcp:// address that it prints"
+            "`dask scheduler` and give the tcp:// address that it prints (for tls:// name the key "
+            "in Dask's configuration)"
         ) from error
     with Client(scheduler, set_as_default=False) as client:
         yield client
@@ -116,10 +110,12 @@ def _joined(scheduler: str) -> Iterator[Any]:
 
 async def _answers(scheduler: str) -> None:
     """Asked first, because a `Client` tries for long, and ends noisily when it fails."""
+    from distributed import Security
     from distributed.comm.core import connect
 
     async with asyncio.timeout(ANSWER):
-        comm = await connect(scheduler, timeout=ANSWER)
+        keys = Security().get_connection_args("client")  # of Dask's configuration, for tls://
+        comm = await connect(scheduler, timeout=ANSWER, **keys)
         await comm.close()
 
 

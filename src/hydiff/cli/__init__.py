@@ -7,6 +7,7 @@ Exit codes: 0 done, 1 an error of ours, 2 something to correct in the input, 130
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from typing import Annotated
 
@@ -59,6 +60,7 @@ for command in COMMANDS:
 def main() -> None:
     """Run `hydiff`; errors that a user can act on become one line and exit code 2."""
     logging.getLogger("asyncio").addFilter(_matters)
+    os.environ["PYTHONSAFEPATH"] = "1"  # or worker processes would import from the current folder
     try:
         limited.run(app) if limited.is_limited() else app()
     except errors.HydiffError as error:

@@ -20,6 +20,7 @@ from hydiff.cube import Array, Cube, Floats
 from hydiff.errors import CubeFormatError
 from hydiff.io.gdal import gdal
 from hydiff.io.headers import FACTOR, NOTES, SCALING, Entry, canonical, entries, number, scaling
+from hydiff.io.maps import crs_of, is_definition
 from hydiff.io.parsing import native, parsing
 
 # The axes of a cube (0 bands, 1 rows, 2 cols) in the order of the file, slowest first.
@@ -39,7 +40,8 @@ NAMED = re.compile(
     r"(?<![\w.])(\d+(?:\.\d+)?)\s*(nanometers?|nm|micrometers?|microns?|um|µm|μm)\b", re.IGNORECASE
 )
 COMMENTS = "comments"  # lines of a header that begin with a semicolon, in the box "envi"
-GEOREFERENCE = ("map info", "projection info", "coordinate system string")
+WKT = "coordinate system string"
+GEOREFERENCE = ("map info", "projection info", WKT)
 
 Header = dict[str, Entry]
 
@@ -273,7 +275,10 @@ def georeference(keys: Mapping[str, Entry]) -> tuple[str | None, tuple[float, ..
 
     tiny = {"samples": "2", "lines": "1", "bands": "1", "data type": "1", "interleave": "bsq"}
     lines = [f"{key} = {value}" for key, value in tiny.items()]
-    lines += [f"{key} = {_braced(keys[key])}" for key in GEOREFERENCE if key in keys]
+    told = {key: _braced(keys[key]) for key in GEOREFERENCE if key in keys}
+    if not is_definition(told.get(WKT, "").strip("{ "), Path(WKT)):
+        told.pop(WKT, None)  # GDAL would take it for the name of a file
+    lines += [f"{key} = {value}" for key, value in told.items()]
     header, folder = "\n".join(["ENVI", *lines, ""]).encode(), uuid.uuid4().hex
     with (
         gdal(),
@@ -310,7 +315,9 @@ def _gdal_map_entries(crs: str | None, transform: tuple[float, ...]) -> Header:
     from rasterio.io import MemoryFile
     from rasterio.transform import Affine
 
-    profile = {"width": 2, "height": 1, "count": 1, "dtype": "uint8", "crs": crs}
+    profile = {"width": 2, "height": 1, "count": 1, "dtype": "uint8"}
+    if crs is not None:
+        profile["crs"] = crs_of(crs, Path("crs"))
     with gdal(), MemoryFile(dirname=uuid.uuid4().hex, filename="x.img") as data:
         with data.open(driver="ENVI", transform=Affine(*transform), **profile) as dataset:
             dataset.write(np.zeros((1, 1, 2), np.uint8))

@@ -31,6 +31,7 @@ from hydiff.io.geotiff_masks import (
     write_mask_file,
 )
 from hydiff.io.geotiff_tags import carry, fits, restore, told
+from hydiff.io.maps import crs_of
 from hydiff.io.marks import tag
 from hydiff.io.parsing import check_dtype, check_real, native, parsing
 
@@ -164,7 +165,6 @@ def _window(path: Path, block: Block) -> Array:
 
 
 def _profile(cube: Cube) -> dict[str, Any]:
-    from rasterio.crs import CRS
     from rasterio.transform import Affine
 
     bands, rows, cols = cube.shape
@@ -188,8 +188,7 @@ def _profile(cube: Cube) -> dict[str, Any]:
     if cube.transform is not None:
         profile["transform"] = Affine(*cube.transform)
     if cube.crs is not None:
-        with parsing(Path("crs"), "a coordinate reference system as WKT", "correct Cube.crs"):
-            profile["crs"] = CRS.from_wkt(cube.crs)
+        profile["crs"] = crs_of(cube.crs, Path("crs"))
     return profile
 
 

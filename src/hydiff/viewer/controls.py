@@ -78,6 +78,17 @@ meta.name = "viewport"
 meta.content = "width=device-width, initial-scale=1"
 document.head.append(meta)
 """
+# The controls come through the connection, so there are none before it stands; when it is lost they
+# stay, and nobody answers them.
+LOST = """
+const told = document.createElement("div")
+told.setAttribute("role", "alert")
+told.style = "position: fixed; inset: 0 0 auto 0; z-index: 1000; padding: 8px 12px;"
+    + " background: #fff4e5; border-bottom: 4px solid #d55e00; font: 14px system-ui, sans-serif"
+told.textContent = "The viewer does not answer: what you do here has no effect."
+    + " Start hydiff view again, and open the address that it prints."
+document.body.append(told)
+"""
 WIDE: dict[str, Any] = {"sizing_mode": "stretch_width", "margin": (4, 6)}
 
 

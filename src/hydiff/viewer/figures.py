@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from bokeh.events import MouseLeave, MouseMove
+from bokeh.events import MouseEnter, MouseLeave, MouseMove
 from bokeh.models import (
     BoxAnnotation,
     BoxSelectTool,
@@ -75,6 +75,12 @@ STYLES: dict[str, dict[str, Any]] = {
     "after": {"line_width": 2},
     "truth": {"line_width": 2, "line_dash": "dashed"},
 }
+# Bokeh takes a button that is held still for 300 ms for a press, which nothing here answers, and a
+# drag after it for nothing: with a slow hand or a busy machine the line would not follow.
+HOLD = """
+const {ui_gestures} = Bokeh.index.find_one(cb_obj.origin).canvas_view.ui_event_bus
+ui_gestures.constructor.press_threshold = 1e9
+"""
 # one message to Python for each pixel that is entered, not for each move of the mouse
 HOVER = """
 const row = Math.floor(cb_obj.y), col = Math.floor(cb_obj.x)
@@ -152,6 +158,7 @@ class Picture:
 
     def _senses(self) -> None:
         """What the browser tells of the mouse and of the part in sight."""
+        self.figure.js_on_event(MouseEnter, CustomJS(code=HOLD))
         self.figure.js_on_event(MouseMove, CustomJS(args={"at": self.at}, code=HOVER))
         away = CustomJS(args={"at": self.at}, code="at.data = {row: [-1], col: [-1]}")
         self.figure.js_on_event(MouseLeave, away)

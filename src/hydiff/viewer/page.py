@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 import panel as pn
-from bokeh.events import DocumentReady, SelectionGeometry, Tap
+from bokeh.events import ConnectionLost, DocumentReady, SelectionGeometry, Tap
 from bokeh.models import CustomJS
 
 from hydiff.cube import Bools
 from hydiff.viewer import images, shown, words
-from hydiff.viewer.controls import READY, Controls
+from hydiff.viewer.controls import LOST, READY, Controls
 from hydiff.viewer.desk import Desk, explained
 from hydiff.viewer.figures import TAKE, Curves, Picture
 from hydiff.viewer.following import Following
@@ -84,6 +84,7 @@ class Page:
         self.picture.sight.on_change("data", lambda attr, old, new: self.looking.sharpen())
         if pn.state.curdoc is not None:
             pn.state.curdoc.js_on_event(DocumentReady, CustomJS(code=READY))
+            pn.state.curdoc.js_on_event(ConnectionLost, CustomJS(code=LOST))
             pn.state.on_session_destroyed(lambda _: self.working.stop())  # nobody waits for it
 
     @explained

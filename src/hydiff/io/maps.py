@@ -1,0 +1,46 @@
+"""Coordinate reference systems of files: GDAL and PROJ would open what some of them name.
+
+GDAL takes a text that it does not know for the name of a file, or fetches it; PROJ opens the grids
+that a definition names.  So what does not look like a definition never gets there.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from hydiff.errors import CubeFormatError
+from hydiff.io.parsing import parsing
+
+WKT = "GEOGCS|GEOCCS|PROJCS|VERT_CS|COMPD_CS|LOCAL_CS|(?:GEOD|GEOG|PROJ|VERT|ENG|BOUND)CRS"
+WKT += "|(?:GEODETIC|GEOGRAPHIC|PROJECTED|VERTICAL|COMPOUND|ENGINEERING|DERIVEDPROJ)CRS"
+CODES = r"(?:EPSG|ESRI|OGC|IGNF):\w+$|urn:ogc:def:crs:[\w:.]+$"
+DEFINITION = re.compile(rf"\s*(?:(?:{WKT})\s*[\[(]|{CODES}|\+proj=|\+init=epsg:\d+)", re.IGNORECASE)
+NAMES_FILE = re.compile(
+    r"""=[^\s"'+]*[/\\]  # a PROJ parameter whose value is a path
+      | PARAMETERFILE\s*[\[(][^\])]*[/\\]
+      | \+init=(?!epsg:\d)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+def is_definition(text: str, path: Path) -> bool:
+    """Whether GDAL may see it; CubeFormatError for a definition that names another file."""
+    if NAMES_FILE.search(text):
+        raise CubeFormatError(
+            f"{path}: its coordinate reference system names another file, which is not opened "
+            f"({text[:80]}); expected WKT or an EPSG code: correct or remove it"
+        )
+    return DEFINITION.match(text) is not None
+
+
+def crs_of(text: str, path: Path) -> Any:
+    """A rasterio CRS; path: the file that is written, for the message."""
+    from rasterio.crs import CRS
+
+    what = "a coordinate reference system, as WKT or an EPSG code,"
+    if not is_definition(text, path):
+        raise CubeFormatError(f"{path}: expected {what} but found {text[:80]!r}; correct Cube.crs")
+    with parsing(path, what, "correct Cube.crs"):
+        return CRS.from_user_input(text)
