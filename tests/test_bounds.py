@@ -52,7 +52,8 @@ def test_the_error_of_a_gain_is_that_of_a_mean_of_so_few_folds(count):
     around = np.zeros((4, 400))
     trials = [Trial(r, zero, zero, zero, around, sign, np.ones((2, 9))) for r in residuals]
     kinds = Kinds(np.full(100, 400), np.array([0.5, 1.5]))
-    _, gain = blend._advised(residuals, trials, kinds, np.array([1.0, 0.0]), seed=0)
+    first, second = (blend._everywhere(np.eye(2)[i]) for i in (0, 1))
+    gain = blend._gain(first, [second] * count, blend._by_fold(residuals, trials, kinds), seed=0)
     saved = 1 - factor**2
     assert gain.mean == pytest.approx(saved.mean(), rel=1e-3)
     assert gain.error == pytest.approx(saved.std(ddof=1) / np.sqrt(count), rel=0.08)
