@@ -48,10 +48,10 @@ class Cell:
 
 
 CASES = [
-    ("chikusei_36", "published-2"), ("paris_hyperion_72", "stripes"),
+    ("chikusei_36", "stripes"), ("paris_hyperion_72", "stripes"),
     ("enmap_potsdam_64x96", "blobs"), ("jasper_96", "stripes_96_s3"),
     ("abu_urban-1_96", "stripes_96_s3"), ("chikusei_36", "blobs"),
-    ("paris_hyperion_72", "published-2"), ("enmap_potsdam_64x96", "stripes"),
+    ("paris_hyperion_72", "published-3"), ("enmap_potsdam_64x96", "stripes"),
     ("jasper_96", "blobs_96_s3"), ("abu_urban-1_96", "blobs_96_s3"),
 ]  # fmt: skip
 FIXED = {"s": 1.5, "ei_weight": 0.1}  # around which the first half was explored

@@ -38,7 +38,7 @@ else
 fi
 
 # One cell first: what is broken shows at once, before the time is spent.
-"$python" -m hydiff bench best -o "$rows/probe" --scene chikusei_36 --mask published-2 --sigma 0 \
+"$python" -m hydiff bench best -o "$rows/probe" --scene chikusei_36 --mask stripes --sigma 0 \
     --method smooth --method auto > "$OUT/log" 2>&1 || { cat "$OUT/log"; exit 1; }
 rm -r "$rows/probe"
 
@@ -104,10 +104,10 @@ default_fill() {  # LANE CORES SCENES SCENE-WITH-NOISE MASKS
     done
 }
 default() {
-    default_fill a 0-3 "indian_pines chikusei_36" "indian_pines" "published-2" &
-    default_fill b 4-7 "wdc10_144 enmap_potsdam_64x96 paris_hyperion_72" "enmap_potsdam_64x96 chikusei_36" "published-2 blobs" &
-    default_fill c 8-11 "cave_toys_144 abu_urban-1_96 jasper_96" "abu_urban-1_96" "published-2 blobs" &
-    default_fill d 12-15 "cave_feathers_144 abu_airport-1_96 abu_airport-4_96" "paris_hyperion_72" "published-2 blobs" &
+    default_fill a 0-3 "indian_pines chikusei_36" "indian_pines" "published-3" &
+    default_fill b 4-7 "wdc10_144 enmap_potsdam_64x96 paris_hyperion_72" "enmap_potsdam_64x96 chikusei_36" "published-3 blobs" &
+    default_fill c 8-11 "cave_toys_144 abu_urban-1_96 jasper_96" "abu_urban-1_96" "published-3 blobs" &
+    default_fill d 12-15 "cave_feathers_144 abu_airport-1_96 abu_airport-4_96" "paris_hyperion_72" "published-3 blobs" &
     wait
 }
 rivals() {

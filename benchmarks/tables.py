@@ -21,18 +21,27 @@ MARKS = re.compile(
 
 
 def classical(rows):
-    """Methods down, scene and mask across; smooth at its default s only."""
+    """Methods down, scene and mask across, each NRMSE by band of the missing entries · SAM of all
+    in degrees · MPSNR of all; smooth at its default s only."""
     rows = [r for r in rows if r["method"] != "smooth" or r["s"] == "1.5"]
     rows = [r for r in rows if "moved" not in r["mask"]]
     columns = list(dict.fromkeys((r["scene"], r["mask"]) for r in rows))
-    methods = sorted({r["method"] for r in rows}, key=lambda m: -average(rows, method=m))
+    methods = sorted({r["method"] for r in rows}, key=lambda m: average(rows, NRMSE, method=m))
     yield line("method", *(f"{s}, {m.split('_')[0]}" for s, m in columns), "seconds")
     yield rule(len(columns) + 2)
     for method in methods:
         mine = {(r["scene"], r["mask"]): r for r in rows if r["method"] == method}
-        figures = [f"{float(mine[c]['mpsnr']):.2f}" for c in columns]
+        figures = [several(mine[c], (NRMSE, 3), ("sam", 2), ("mpsnr", 2)) for c in columns]
         seconds = max(float(r["seconds"]) for r in mine.values())
         yield line(f"`{method}`", *figures, f"{seconds:.1f}")
+
+
+NRMSE = "nrmse_missing"
+
+
+def several(row, *columns):
+    """Figures of one row beside one another: columns with their digits."""
+    return " · ".join(f"{float(row[column]):.{digits}f}" for column, digits in columns)
 
 
 def learned(rows):
@@ -72,6 +81,7 @@ def presets(rows):
 
 def scenes(rows):
     """Noiseless: scenes down, methods across, each the mean over the published masks 1 to 4."""
+    rows = unscaled(rows)
     methods = ("hydiff-ei", "smooth", "harmonic", "bandmean")
     yield line("scene", *(f"`{m}`" for m in methods))
     yield rule(len(methods) + 1)
@@ -82,7 +92,8 @@ def scenes(rows):
 
 
 def noisy(rows):
-    """Methods across, noise down: means over scenes and masks."""
+    """Methods across, noise down: means over scenes and masks, SAM in degrees · MPSNR."""
+    rows = unscaled(rows)
     methods = ("hydiff-ei", "smooth", "harmonic", "bandmean")
     yield line("σ_y", *(f"`{m}`" for m in methods), "scenes where `hydiff-ei` beats `smooth`")
     yield rule(len(methods) + 2)
@@ -93,8 +104,15 @@ def noisy(rows):
             average(mine, scene=s, method="hydiff-ei") > average(mine, scene=s, method="smooth")
             for s in names
         )
-        figures = (f"{average(mine, method=m):.2f}" for m in methods)
+        figures = (
+            f"{average(mine, 'sam', method=m):.2f} · {average(mine, method=m):.2f}" for m in methods
+        )
         yield line(sigma, *figures, f"{won} of {len(names)}")
+
+
+def unscaled(rows):
+    """Without the masks that were once scaled to narrower scenes, whose gaps shrank with them."""
+    return [r for r in rows if "scaled" not in r["mask"]]
 
 
 def engines(rows):
@@ -149,12 +167,13 @@ def cpu(rows):
 
 
 def offline(rows):
-    """Ways down, crops across."""
-    yield line("way", "lr", "updates", "published-2", "published-3", "published-4", "seconds")
+    """Ways down, masks across."""
+    masks = list(dict.fromkeys(r["mask"] for r in rows))
+    yield line("way", "lr", "updates", *masks, "seconds")
     yield rule(7)
     for way, lr in dict.fromkeys((r["way"], r["lr"]) for r in rows):
         mine = select(rows, way=way, lr=lr)
-        figures = [f"{average(mine, mask=f'published-{i}'):.2f}" for i in (2, 3, 4)]
+        figures = [f"{average(mine, mask=mask):.2f}" for mask in masks]
         seconds = f"{average(mine, 'seconds'):.1f}"
         yield line(way, lr or "–", mine[0]["updates"] or "–", *figures, seconds)
 
@@ -170,48 +189,122 @@ FEWEST_SCENES = 3  # for a line on the front page
 
 
 def front(rows):
-    """Noise down, methods across: MPSNR of the missing entries, where all of them were run."""
+    """Noise down, methods across: figures of the missing entries, where all of them were run."""
     methods = ("auto", "smooth", "hydiff-ei")
-    yield line("σ_y", "gaps", *(f"`{m}`" for m in methods), "interpolation", "scenes · cells")
-    yield rule(len(methods) + 4)
-    levels = sorted({r["sigma_y"] for r in rows})
+    plain = ("harmonic", "biharmonic")
+    levels, lines = sorted({r["sigma_y"] for r in rows}), []
     for sigma, gaps in ((s, g) for s in levels for g in ("in all bands", "differ by band")):
-        mine = {m: _missing(rows, m, sigma) for m in (*methods, "harmonic", "biharmonic")}
+        mine = {m: _missing(rows, m, sigma) for m in (*methods, *plain)}
         cells = set.intersection(*(set(mine[m]) for m in methods))
         cells = {c for c in cells if (c[1] in BY_BAND) == (gaps == "differ by band")}
         scenes = {scene for scene, _ in cells}
-        if len(scenes) < FEWEST_SCENES:
-            continue
-        plain = {c: max(mine[m].get(c, 0.0) for m in ("harmonic", "biharmonic")) for c in cells}
-        figures = [f"{_by_scene(mine[m], cells):.2f}" for m in methods]
-        figures.append(f"{_by_scene(plain, cells):.2f}" if all(plain.values()) else "–")
+        if len(scenes) >= FEWEST_SCENES:
+            lines.append((sigma, gaps, mine, cells, scenes))
+    columns = _judged_by([r for _, _, mine, cells, _ in lines for m in methods
+                          for r in _rows_of(mine[m], cells)])  # fmt: skip
+    yield line(f"σ_y: {_named(columns)}", "gaps", *(f"`{m}`" for m in (*methods, *plain)),
+               "scenes · cells")  # fmt: skip
+    yield rule(len(methods) + len(plain) + 3)
+    for sigma, gaps, mine, cells, scenes in lines:
+        figures = (_by_scene(mine[m], cells, columns) for m in (*methods, *plain))
         yield line(sigma, gaps, *figures, f"{len(scenes)} · {len(cells)}")
 
 
 def by_mask(rows):
-    """Masks down, methods across, without noise: MPSNR of the missing entries, where `auto` was."""
+    """Masks down, methods across, no noise: figures of the missing entries, where `auto` was."""
     methods = ("harmonic", "biharmonic", "smooth", "auto")
-    yield line("mask", "scenes", *(f"`{m}`" for m in methods))
-    yield rule(len(methods) + 2)
     mine = {m: _missing(rows, m, "0.0") for m in methods}
+    columns = _judged_by([r for m in methods for r in _rows_of(mine[m], mine["auto"])])
+    yield line(f"mask: {_named(columns)}", "scenes", *(f"`{m}`" for m in methods))
+    yield rule(len(methods) + 2)
     for mask in dict.fromkeys(mask for _, mask in mine["auto"]):
         cells = {c for c in mine["auto"] if c[1] == mask}
-        figures = (f"{_by_scene(mine[m], cells):.2f}" for m in methods)
-        yield line(mask, str(len(cells)), *figures)
+        yield line(mask, str(len(cells)), *(_by_scene(mine[m], cells, columns) for m in methods))
+
+
+MEASURES = {  # column → name, digits
+    "missing_nrmse_median": ("median NRMSE by band", 3),
+    "missing_poor_bands": ("share of bands above 0.9", 2),
+    "missing_nrmse": ("mean NRMSE by band", 3),
+    "missing_sam": ("SAM °", 2),
+    "missing_derivative_rmse": ("derivative RMSE × 1000", 2),
+    "missing_mpsnr": ("MPSNR dB", 2),
+}
+FACTORS = {"missing_derivative_rmse": 1000}
+
+
+def _judged_by(rows):
+    """Columns to show: medians where all rows have them, the mean over bands where some do not."""
+    median = bool(rows) and all(r.get("missing_nrmse_median") for r in rows)
+    lacking = ("missing_nrmse",) if median else ("missing_nrmse_median", "missing_poor_bands")
+    return [c for c in MEASURES if c not in lacking]
+
+
+def _named(columns):
+    return " · ".join(MEASURES[c][0] for c in columns)
+
+
+def _rows_of(rows, cells):
+    return [rows[c] for c in cells if c in rows]
 
 
 def _missing(rows, method, sigma):
-    """(scene, mask) → MPSNR of the missing entries: defaults, or `auto` with the noise told."""
+    """(scene, mask) → its row: defaults, or `auto` with the noise told."""
     settings = '{"budget": "normal"}' if method == "auto" else "{}"
     picked = select(rows, method=method, sigma_y=sigma, settings=settings)
-    picked = [r for r in picked if r["missing_mpsnr"]]
-    return {(r["scene"], r["mask"]): float(r["missing_mpsnr"]) for r in picked}
+    return {(r["scene"], r["mask"]): r for r in picked if r["missing_mpsnr"]}
 
 
-def _by_scene(figures, cells):
-    """The mean over scenes, each the mean of its masks."""
+def _by_scene(rows, cells, columns):
+    """Means over scenes, each the mean of its masks; a dash where a cell was not run."""
+    if not all(c in rows for c in cells):
+        return "–"
     scenes = {scene for scene, _ in cells}
-    return mean(mean(figures[c] for c in cells if c[0] == scene) for scene in scenes)
+    figures = []
+    for column in columns:
+        each = (mean(float(rows[c][column]) for c in cells if c[0] == s) for s in scenes)
+        shown = FACTORS.get(column, 1) * mean(each)
+        figures.append(f"{shown:.{MEASURES[column][1]}f}")
+    return " · ".join(figures)
+
+
+def plumes(rows):
+    """Gaps and methods down: what of an absorption comes back, by its depth."""
+    rows = latest(rows, "plume")
+    depths = list(dict.fromkeys(r["depth"] for r in rows))
+    yield line("gaps", "method", *(f"{100 * float(d):g} % deep" for d in depths), "lowest cell",
+               "80 % intervals cover", "RMSE, % of the range", "scenes")  # fmt: skip
+    yield rule(len(depths) + 6)
+    for gaps, method in dict.fromkeys((r["gaps"], r["method"]) for r in rows):
+        mine = select(rows, gaps=gaps, method=method)
+        figures = [f"{average(mine, 'recovered', depth=d):.2f}" for d in depths]
+        lowest = min(float(r["recovered"]) for r in mine)
+        bars = [r for r in mine if r["covered_80"]]
+        cover = f"{100 * average(bars, 'covered_80'):.0f} %" if bars else "–"
+        scenes = len({r["scene"] for r in mine})
+        told = {"pixels": "all bands", "bands": "ten bands"}[gaps]
+        yield line(told, f"`{method}`", *figures, f"{lowest:.2f}", cover,
+                   f"{100 * average(mine, 'rmse'):.2f}", str(scenes))  # fmt: skip
+
+
+def landcover(rows):
+    """Methods down: share of the filled pixels whose class is recognised."""
+    rows = latest(rows, "landcover")
+    yield line("spectra", "discriminant analysis, %", "nearest neighbours, %", "scenes · cells")
+    yield rule(4)
+    ways = [("the truth", rows, "_truth")]
+    methods = dict.fromkeys(r["method"] for r in rows)
+    ways += [(f"`{m}`", select(rows, method=m), "") for m in methods]
+    for name, mine, which in ways:
+        figures = (f"{100 * average(mine, f'{k}{which}'):.1f}" for k in ("lda", "knn"))
+        cells = {(r["scene"], r["gaps"]) for r in mine}
+        yield line(name, *figures, f"{len({s for s, _ in cells})} · {len(cells)}")
+
+
+def latest(rows, part):
+    """Of each cell the row that was made last."""
+    cells = ("scene", "gaps", "depth", "position", "method")
+    return list({tuple(r[k] for k in cells): r for r in select(rows, part=part)}.values())
 
 
 def held(rows):
@@ -485,6 +578,8 @@ TABLES = {
     ("benchmarks/results/shapes.csv", ""): shapes,
     ("benchmarks/results/mixed_gaps.csv", ""): mixed_gaps,
     ("benchmarks/results/detectors.csv", ""): detectors,
+    ("benchmarks/results/plumes.csv", ""): plumes,
+    ("benchmarks/results/plumes.csv", "landcover"): landcover,
     **{
         (f"benchmarks/results/bench/{name}.csv", kind): make(name)
         for name in SUITES
@@ -515,7 +610,7 @@ TABLES = {
 
 
 def rendered(text):
-    """The text of a document with every marked table made anew."""
+    """The text of a document with every marked table made again."""
 
     def table(match):
         if match["source"].startswith(BENCH) and not (ROOT / match["source"]).exists():

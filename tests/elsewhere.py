@@ -11,7 +11,6 @@ import json
 import struct
 import zipfile
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import h5py
 import numpy as np
 
 import hostile
+import leading
 import products
 from hostile import SHAPE, Files, Input, Link
 
@@ -76,10 +76,6 @@ def _values(dtype: str) -> np.ndarray:
 
 def tiffs(folder: Path, kept: Path) -> list[Input]:
     """Those of leading.py, made in `kept`, where what they name stays."""
-    if find_spec("leading") is None:
-        return []
-    import leading
-
     return [
         Input(f"leads: tiff {path.parent.name} {path.name}", "fill", path.name, {
             str(p.relative_to(path.parent)): p.read_bytes()

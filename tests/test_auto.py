@@ -12,7 +12,7 @@ from hydiff import auto, metrics, provenance, run, validate
 from hydiff.auto import Budget, Candidate, bars, blend, candidates, classes, trials
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, CubeFormatError
-from hydiff.mask import make_mask, thickness
+from hydiff.mask import columns_needed, make_mask, thickness
 from hydiff.methods.smooth import kriged
 from hydiff.methods.variogram import REACHES
 from hydiff.run import Job, estimate, estimate_at, estimate_each
@@ -60,7 +60,8 @@ def test_placements_are_undone_by_their_opposites(rng):
 
 @pytest.mark.parametrize("kind", ["stripes", "blobs", "columns", "pixels", "published-4"])
 def test_folds_hide_observed_entries_only_and_leave_most(kind):
-    observed = make_mask(kind, (6, 48, 48), None, np.random.default_rng(0))
+    cols = max(48, columns_needed(kind))
+    observed = make_mask(kind, (6, 48, cols), None, np.random.default_rng(0))
     found = validate.folds(observed, 8, np.random.default_rng(1))
     assert len(found) >= 6
     for hidden in found:

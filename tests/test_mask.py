@@ -1,6 +1,8 @@
 """Masks: laws and brute-force oracles of their geometry, the census, the simulated kinds."""
 
 import json
+import subprocess
+import sys
 from itertools import product
 from math import dist, floor
 
@@ -18,6 +20,7 @@ from hydiff.mask import (
     MASKS,
     PUBLISHED,
     band_groups,
+    columns_needed,
     make_mask,
     outside,
     shared,
@@ -316,6 +319,8 @@ def make(kind, shape=(4, 144, 144), missing=None, seed=0):
 @pytest.mark.parametrize("kind", MASKS)
 @pytest.mark.parametrize("shape", [(4, 144, 144), (3, 8, 8), (5, 40, 70), (1, 9, 130)])
 def test_every_kind_hides_some_and_keeps_some(kind, shape):
+    if shape[2] < columns_needed(kind):
+        return
     observed = make(kind, shape)
     assert observed.dtype == bool
     assert observed.shape == (shape if kind in PER_BAND else shape[1:])
@@ -391,14 +396,37 @@ def test_published_masks_are_as_published(kind, share, columns):
     assert list(np.flatnonzero(~observed[0])) == columns
     assert (observed == observed[0]).all(), "full height"
     assert 1 - observed.mean() == pytest.approx(share, abs=5e-4)
-    wide = make(kind, (4, 10, 288))
-    np.testing.assert_array_equal(wide[0], np.repeat(observed[0], 2))
-    for cols in range(60, 400, 37):
-        assert 1 - make(kind, (1, 4, cols)).mean() == pytest.approx(share, abs=0.06)
-    for cols in range(2, 20):
-        assert 0 < make(kind, (1, 4, cols)).mean() < 1
+    for cols in (columns_needed(kind), 145, 200, 287):
+        some = make(kind, (1, 4, cols))
+        assert list(np.flatnonzero(~some[0])) == columns, "the same pixels on any width"
+    wide = make(kind, (4, 10, 288 + 30))
+    np.testing.assert_array_equal(wide[0], [*observed[0], *observed[0], *[True] * 30])
     with pytest.raises(BadValue, match="its own"):
         make(kind, missing=0.3)
+
+
+@pytest.mark.parametrize("kind", PUBLISHED)
+def test_a_cube_that_is_narrower_than_a_published_mask_is_refused(kind):
+    needed = columns_needed(kind)
+    assert make(kind, (1, 4, needed))[:, -1].all(), "known from both sides"
+    for cols in (2, 36, needed - 1):
+        with pytest.raises(
+            BadValue, match=f"need {needed} columns, found {cols}; choose .*stripes"
+        ):
+            make(kind, (1, 4, cols))
+
+
+def test_simulate_refuses_a_published_mask_on_a_narrow_cube_in_one_line(tmp_path):
+    np.save(tmp_path / "narrow.npy", np.random.default_rng(0).random((30, 50, 3)))
+    line = [sys.executable, "-m", "hydiff", "simulate", "narrow.npy", "-o", "out.npy", "--mask"]
+    done = subprocess.run([*line, "published-2"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "need 101 columns, found 50; choose the mask published-3 or stripes" in done.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["narrow.npy"]
+    done = subprocess.run([*line, "published-3"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lost = np.isnan(np.load(tmp_path / "out.npy")).all(axis=(0, 2))
+    assert np.diff(np.flatnonzero(np.diff(lost.astype(int)))).tolist() == [6, 4, 6, 4, 6, 4, 6]
 
 
 def test_frames_are_32_full_lines_and_prefer_the_inside():

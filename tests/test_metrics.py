@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import ndimage
+from typer.testing import CliRunner
 
 from hydiff import metrics as m
+from hydiff.cli import app
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, ShapeMismatch
 from hydiff.ssim import ssim_map
@@ -20,7 +22,9 @@ DATA = Path(
     os.environ.get("HYDIFF_DATA", Path(__file__).resolve().parents[1].parent / "shared" / "data")
 )
 
-OVERALL = (m.mpsnr, m.mssim, m.sam, m.scc, m.derivative_rmse, m.ergas)
+OVERALL = (
+    m.mpsnr, m.mssim, m.sam, m.scc, m.derivative_rmse, m.ergas, m.nrmse_median, m.poor_bands
+)  # fmt: skip
 PER_BAND = (m.psnr_per_band, m.nrmse_per_band)
 
 
@@ -41,8 +45,8 @@ def some_entries(shape, share=0.3, seed=2):
 
 
 def same(a, b, rtol=1e-9):
-    """Whether two Scores tell the same."""
-    a, b = a.to_dict(), b.to_dict()
+    """Whether two Scores say the same, whatever the unit of the truth."""
+    a, b = ({k: v for k, v in s.to_dict().items() if k != "range"} for s in (a, b))
     flat_a, flat_b = (json.loads(json.dumps(v), parse_int=float) for v in (a, b))
     return _close(flat_a, flat_b, rtol)
 
@@ -121,7 +125,9 @@ def test_the_unit_of_the_cubes_does_not_matter(gain, offset):
     x, missing = noisy(truth, 0.05), some_entries(truth.shape)
     moved = m.score(gain * x + offset, gain * truth + offset, missing)
     # an offset of 1e4 leaves 9 of the 16 digits of a gain of 1e-3
-    assert same(moved, m.score(x, truth, missing), rtol=1e-5)
+    plain = m.score(x, truth, missing)
+    assert same(moved, plain, rtol=1e-5)
+    assert moved.range == pytest.approx([gain * v + offset for v in plain.range])
 
 
 def test_sam_ignores_the_gain_of_each_pixel():
@@ -146,7 +152,12 @@ def test_what_one_array_lacks_does_not_count_in_the_other(metric, hole):
     x[holes] = hole
     other = truth.copy()
     other[holes] = 0.5
-    if metric in (m.nrmse_per_band, m.ergas):  # these divide by statistics of the whole truth
+    if metric in (
+        m.nrmse_per_band,
+        m.nrmse_median,
+        m.poor_bands,
+        m.ergas,
+    ):  # these divide by statistics of the whole truth
         other[holes], x[holes] = hole, 7
         truth[holes] = hole
     np.testing.assert_array_equal(metric(x, truth), metric(x, other))
@@ -340,8 +351,91 @@ def test_table_rows_carry_units():
     missing = some_entries(truth.shape)
     s = m.score(noisy(truth, 0.1), truth, missing)
     rows = s.table()
-    assert [r[0] for r in rows][:3] == ["MPSNR (dB)", "MSSIM", "SAM (°)"]
-    assert rows[0][1:] == (s.everywhere["mpsnr"], s.missing["mpsnr"])
+    assert [r[0] for r in rows][2:4] == ["SAM (°)", "Derivative RMSE"]
+    assert rows[-1] == ("MPSNR (dB)", s.everywhere["mpsnr"], s.missing["mpsnr"])
+
+
+def test_a_score_leads_with_what_spectra_are_used_for():
+    s = m.score(noisy(scene(), 0.1), scene(), some_entries((20, 22)))
+    lead = ["nrmse_median", "poor_bands", "sam", "derivative_rmse"]
+    for found in (list(m.LABELS), list(s.everywhere), list(s.to_dict()["missing"])):
+        assert found[:4] == lead and found[-1] == "mpsnr"
+
+
+def test_the_command_leads_with_the_same_and_takes_depths_and_indices(tmp_path, rng):
+    truth = rng.uniform(1, 2, (6, 20, 20))
+    gaps = np.zeros((20, 20), bool)
+    gaps[:, 5:8] = True
+    files = {"truth": truth, "filled": np.where(gaps, truth[:, :, ::-1], truth), "gaps": gaps}
+    for name, values in files.items():
+        np.save(tmp_path / f"{name}.npy", values)
+    line = ["score", *(str(tmp_path / f"{n}.npy") for n in ("filled", "truth"))]
+    line += ["--missing", str(tmp_path / "gaps.npy")]
+    asked = [*line, "--depth", "1,3,5", "--index", "4,2"]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0, done.output
+    order = ["by band, median", "above 0.9", "SAM", "Derivative", "Depth 1,3,5", "Index 4,2", "dB)"]
+    places = [done.stdout.index(label) for label in order]
+    assert places == sorted(places) and "the peak is the range of the truth, 1" in done.stdout
+    found = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
+    wanted = m.band_depth_rmse(files["filled"], truth, (1, 3, 5), gaps)
+    assert found["uses"]["depth 1,3,5"]["missing"] == pytest.approx(wanted)
+    assert list(found["missing"])[:2] == ["nrmse_median", "poor_bands"]
+    assert "uses" not in json.loads(CliRunner().invoke(app, [*line, "--json"]).stdout)
+    for wrong in (["--depth", "1,3"], ["--index", "0,6"], ["--index", "2,2"], ["--depth", "a,b,c"]):
+        bad = CliRunner().invoke(app, [*line, *wrong])
+        assert "different band numbers from 0 to 5" in str(bad.exception), bad.output
+
+
+def test_a_quarter_of_the_bands_lost_shows_in_their_share_and_hardly_in_mpsnr(rng):
+    """What a leading-components fill does: faint bands become their mean."""
+    contrast = np.array([1.0, 1.0, 1.0, 0.01])[:, None, None]
+    truth = 0.5 + contrast * rng.normal(0, 0.1, (4, 20, 20))
+    where = rng.random(truth.shape) < 0.4
+    good = truth + np.where(where, 0.1 * contrast * rng.normal(0, 0.1, truth.shape), 0)
+    lost = good.copy()
+    lost[3] = np.where(where[3], truth[3].mean(), truth[3])
+    assert m.poor_bands(good, truth, where) == 0 and m.poor_bands(lost, truth, where) == 0.25
+    by_band = m.nrmse_per_band(lost, truth, where)
+    assert m.nrmse_median(lost, truth, where) == np.median(by_band) < 0.2 < by_band[3]
+    assert m.mpsnr(lost, truth, where) > m.mpsnr(good, truth, where) - 6 > 30
+    assert m.poor_bands(lost, truth, where, above=2) == 0
+    nothing = np.zeros_like(where)
+    assert np.isnan(m.poor_bands(lost, truth, nothing))
+    assert np.isnan(m.nrmse_median(lost, truth, nothing))
+
+
+def test_depths_and_indices_are_judged_where_one_of_their_bands_was_missing(rng):
+    truth = rng.uniform(1, 2, (6, 8, 8))
+    truth[3] = 0.8 * (truth[1] + truth[5]) / 2
+    np.testing.assert_allclose(m.band_depth(truth, 1, 3, 5), 0.2)
+    x, where = truth.copy(), np.zeros(truth.shape, bool)
+    where[3, :4] = True
+    x[3, :4] /= 0.8  # the absorption is gone
+    assert m.band_depth_rmse(x, truth, (1, 3, 5), where) == pytest.approx(0.2)
+    assert m.band_depth_rmse(x, truth, (1, 3, 5)) == pytest.approx(0.2 * np.sqrt(0.5))
+    assert np.isnan(m.band_depth_rmse(x, truth, (0, 2, 4), where)), "none of these was missing"
+    assert m.band_depth_rmse(7 * x, 7 * truth, (1, 3, 5), where[3]) == pytest.approx(0.2)
+    x[4, 0, 0] = np.nan
+    wanted = (truth[4] - truth[2]) / (truth[4] + truth[2])
+    moved = np.where(np.isnan(x), np.nan, x + 0.5)
+    found = (moved[4] - moved[2]) / (moved[4] + moved[2])
+    error = (found - wanted)[np.isfinite(found)]
+    assert m.band_ratio_rmse(moved, truth, (4, 2)) == pytest.approx(np.sqrt(np.mean(error**2)))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_plume_recovery_is_the_share_that_came_back(rng, share):
+    base = rng.uniform(1, 2, (5, 9, 9))
+    truth = base.copy()
+    truth[2:4] *= 1 - 0.1 * np.exp(-(np.hypot(*np.indices((9, 9)) - 4.0) ** 2) / 8)
+    where = np.zeros(base.shape, bool)
+    where[:, :, 3:6] = True
+    error = rng.normal(0, 1, base.shape)  # of the fill itself, with and without the plume
+    plain = base + error
+    x = plain + share * (truth - base)
+    assert m.plume_recovery(x, plain, truth, base, where) == pytest.approx(share)
+    assert np.isnan(m.plume_recovery(x, plain, base, base, where)), "no plume"
 
 
 def test_to_dict_is_strict_json():

@@ -172,6 +172,7 @@ Shape = tuple[int, int, int]  # bands, rows, cols
 MaskMaker = Callable[[Shape, float | None, np.random.Generator], Bools]
 
 # First and last missing column of the stripes on 144 columns, as published.
+PUBLISHED_COLUMNS = 144
 PUBLISHED: dict[str, list[Run]] = {
     "published-1": [(11, 13), (29, 34), (59, 67)],
     "published-2": [(19, 24), (39, 44), (59, 69), (89, 99)],
@@ -310,20 +311,30 @@ def _spread(total: int, bands: int, most: int) -> list[int]:
     return [min((total * (b + 1)) // bands - (total * b) // bands, most) for b in range(bands)]
 
 
+def columns_needed(kind: str) -> int:
+    """Columns that a cube must have for a kind of mask: stripes as published keep their width, and
+    an observed column follows the last of them.  1 for the kinds that fit any width."""
+    return PUBLISHED[kind][-1][1] + 2 if kind in PUBLISHED else 1
+
+
 def _published(
     shape: Shape, missing: float | None, rng: np.random.Generator, *, name: str
 ) -> Bools:
-    """Full-height stripes; on other than 144 columns the nearest columns of that pattern."""
+    """Full-height stripes at their published columns, once more every 144 columns."""
     if missing is not None:
         raise BadValue(f"{name} has its own missing share: leave the share out (None)")
     _, rows, cols = shape
-    dead = np.zeros(144, bool)
-    for first, last in PUBLISHED[name]:
-        dead[first : last + 1] = True
-    stripes = dead[((np.arange(cols) + 0.5) * 144 / cols).astype(int)]
-    if not stripes.any() and cols > 1:  # so few columns that every stripe fell between two
-        stripes[PUBLISHED[name][0][0] * cols // 144] = True
-    return np.repeat(~stripes[None], rows, axis=0)
+    if cols < columns_needed(name):
+        fit = [kind for kind in PUBLISHED if cols >= columns_needed(kind)]
+        raise BadValue(
+            f"the stripes of {name} need {columns_needed(name)} columns, found {cols}; "
+            f"choose the mask {' or '.join([*fit, 'stripes'])} instead"
+        )
+    dead = np.zeros(cols, bool)
+    for start in range(0, max(cols - PUBLISHED_COLUMNS, 0) + 1, PUBLISHED_COLUMNS):
+        for first, last in PUBLISHED[name]:
+            dead[start + first : start + last + 1] = True
+    return np.repeat(~dead[None], rows, axis=0)
 
 
 MASKS: dict[str, MaskMaker] = {

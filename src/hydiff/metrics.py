@@ -6,7 +6,7 @@ are finite there and `where` (bool, None = everywhere) is True; nothing to count
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,14 +26,19 @@ CAP = 100.0  # dB; a perfect band would be infinite and swallow the mean
 # half widths of the 50, 80 and 95 % intervals of a Gaussian, in σ
 NORMAL_QUANTILES = (0.6744897501960817, 1.2815515655446004, 1.959963984540054)
 
+POOR = 0.9  # NRMSE above which a band is hardly better than its mean
+
+# What spectra are used for comes first; MPSNR, which one bright band can decide, last.
 LABELS = {
-    "mpsnr": "MPSNR (dB)",
-    "mssim": "MSSIM",
+    "nrmse_median": "NRMSE by band, median",
+    "poor_bands": f"Bands with NRMSE above {POOR:g}, share",
     "sam": "SAM (°)",
-    "scc": "SCC",
-    "nrmse": "NRMSE",
     "derivative_rmse": "Derivative RMSE",
+    "nrmse": "NRMSE by band, mean",
+    "scc": "SCC",
+    "mssim": "MSSIM",
     "ergas": "ERGAS",
+    "mpsnr": "MPSNR (dB)",
 }
 
 
@@ -82,6 +87,16 @@ def nrmse_per_band(x: Array, truth: Array, where: Bools | None = None) -> Floats
     return _ratio(np.sqrt(_mse_per_band(x, truth, where)), np.sqrt(_per_band(centred**2, finite)))
 
 
+def nrmse_median(x: Array, truth: Array, where: Bools | None = None) -> float:
+    """Median of the bands' NRMSE: half of the bands are filled better than this."""
+    return _median(nrmse_per_band(x, truth, where))
+
+
+def poor_bands(x: Array, truth: Array, where: Bools | None = None, above: float = POOR) -> float:
+    """Share of the bands whose NRMSE exceeds a bound: of those that have counted entries."""
+    return _share_above(nrmse_per_band(x, truth, where), above)
+
+
 def derivative_rmse(x: Array, truth: Array, where: Bools | None = None) -> float:
     """RMSE of the difference between adjacent bands, over pixels with any counted entry."""
     a, b, both = _spectra(x, truth, where)
@@ -97,6 +112,73 @@ def ergas(x: Array, truth: Array, where: Bools | None = None) -> float:
     mean = _per_band(truth, np.isfinite(truth))
     relative = _ratio(np.sqrt(_mse_per_band(x, truth, where)), mean)
     return float(100 * np.sqrt(_mean(relative**2)))
+
+
+def band_depth(spectra: Floats, left: int, centre: int, right: int) -> Floats:
+    """1 - value / continuum at a band, the continuum straight between two shoulders.
+
+    spectra (bands, ...); 0 where the continuum is 0.
+    """
+    share = (centre - left) / (right - left)
+    line = (1 - share) * spectra[left] + share * spectra[right]
+    ratio: Floats = np.ones_like(line)
+    np.divide(spectra[centre], line, out=ratio, where=np.abs(line) > 1e-9)
+    depth: Floats = 1 - ratio
+    return depth
+
+
+def band_ratio(spectra: Floats, top: int, bottom: int) -> Floats:
+    """The index (a - b) / (a + b) of two bands, as NDVI is one; 0 where both are 0."""
+    a, b = spectra[top], spectra[bottom]
+    out: Floats = np.zeros_like(a)
+    np.divide(a - b, a + b, out=out, where=np.abs(a + b) > 1e-9)
+    return out
+
+
+def band_depth_rmse(
+    x: Array, truth: Array, bands: tuple[int, int, int], where: Bools | None = None
+) -> float:
+    """RMSE of the depth of an absorption: left shoulder, centre and right shoulder by number.
+
+    Over pixels with a counted entry in one of these bands; in the cubes' own unit, not scaled.
+    """
+    return _feature_rmse(band_depth, x, truth, bands, where)
+
+
+def band_ratio_rmse(
+    x: Array, truth: Array, bands: tuple[int, int], where: Bools | None = None
+) -> float:
+    """RMSE of the index of two bands, as `band_depth_rmse` has it for depths."""
+    return _feature_rmse(band_ratio, x, truth, bands, where)
+
+
+def _feature_rmse(
+    feature: Callable[..., Floats],
+    x: Array,
+    truth: Array,
+    bands: tuple[int, ...],
+    where: Bools | None,
+) -> float:
+    own = list(bands)
+    part = where if where is None or where.ndim == 2 else where[own]
+    a, b, both = _spectra(x[own], truth[own], part)
+    at = range(len(own))
+    return float(np.sqrt(_mean((feature(a, *at) - feature(b, *at))[both.all(axis=0)] ** 2)))
+
+
+def plume_recovery(
+    x: Array, plain: Array, truth: Array, base: Array, where: Bools | None = None
+) -> float:
+    """What of a plume a fill brings back: 1 all of it, 0 nothing.
+
+    truth is base with a plume in it, x and plain are the fills of the two, of one shape and under
+    the same gaps.  The difference of the fills, projected on that of the truths.
+    """
+    counted = _counted(np.subtract(x, plain), np.subtract(truth, base), where)
+    found, wanted = (np.subtract(a, b, dtype=np.float64)[counted] for a, b in
+                     ((x, plain), (truth, base)))  # fmt: skip
+    square = float(wanted @ wanted)
+    return float(found @ wanted) / square if square > 0 else float("nan")
 
 
 class DistanceBin(NamedTuple):
@@ -180,6 +262,7 @@ class Scores:
     by_distance: list[DistanceBin] | None
     unfilled: int  # valid entries of the truth that the estimate leaves missing: not scored
     compared: int  # entries scored
+    range: tuple[float, float]  # of the truth, in its unit: the peak of MPSNR
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists and numbers for JSON; NaN and infinity become None."""
@@ -240,6 +323,7 @@ def score(
         by_distance=None if gaps is None else by_distance(values, reference, gaps),
         unfilled=int(np.isfinite(reference).sum()) - compared,
         compared=compared,
+        range=(scale.low, scale.high),
     )
 
 
@@ -250,14 +334,17 @@ def _summaries(
     similarity = ssim_map(x, truth)
 
     def row(where: Bools | None) -> dict[str, float]:
+        by_band = nrmse_per_band(x, truth, where)
         return {
-            "mpsnr": mpsnr(x, truth, where),
-            "mssim": _mean_of_bands(similarity, where),
+            "nrmse_median": _median(by_band),
+            "poor_bands": _share_above(by_band, POOR),
             "sam": sam(x, truth, where),
-            "scc": scc(x, truth, where),
-            "nrmse": _mean(nrmse_per_band(x, truth, where)),
             "derivative_rmse": derivative_rmse(x, truth, where),
+            "nrmse": _mean(by_band),
+            "scc": scc(x, truth, where),
+            "mssim": _mean_of_bands(similarity, where),
             "ergas": ergas(x, truth, where),
+            "mpsnr": mpsnr(x, truth, where),
         }
 
     return row(None), None if gaps is None else row(gaps)
@@ -296,6 +383,15 @@ def _mean(values: Floats) -> float:
     """Mean of the finite values; NaN, without a warning, when there is none."""
     finite = values[np.isfinite(values)]
     return float(finite.mean()) if finite.size else float("nan")
+
+
+def _median(values: Floats) -> float:
+    finite = values[np.isfinite(values)]
+    return float(np.median(finite)) if finite.size else float("nan")
+
+
+def _share_above(values: Floats, bound: float) -> float:
+    return _mean((values[np.isfinite(values)] > bound).astype(np.float64))
 
 
 def _ratio(top: Floats, bottom: Array) -> Floats:

@@ -26,9 +26,10 @@ from typing import Any, NamedTuple
 from hydiff import auto
 from hydiff.bench import bars, cells, promises, records, scenes, tables, uses
 from hydiff.bench.cells import Cell
-from hydiff.bench.suites import SUITES, Plan, row_name
+from hydiff.bench.suites import SUITES, Plan, left_out, row_name
 from hydiff.errors import BadValue, CubeFormatError, OutputError, UnknownName
 from hydiff.io.staging import staged
+from hydiff.mask import columns_needed
 from hydiff.methods import METHODS
 from hydiff.metrics import LABELS
 
@@ -87,7 +88,7 @@ def plan_of(
     for scene in set(names) - set(given):
         scenes.check(scene)
     for mask in masks:
-        scenes.observed_of(mask, (2, 64, 64))  # says what is wrong with its name
+        scenes.observed_of(mask, (2, 64, max(64, columns_needed(mask))))  # is its name right?
     if quick and (names or given):
         raise BadValue("`quick=True` has a scene of its own; leave `scene=` or `quick=` out")
     chosen = (scenes.QUICK,) if quick else tuple(names) or tuple(given) or tuple(scenes.available())
@@ -98,6 +99,7 @@ def plan_of(
         masks=tuple(masks) or None,
         noise=levels or None,
         methods=tuple(methods) or None,
+        columns={name: scenes.columns(name, given) for name in given},
         preset=preset,
         tuned=tuned,
         budget="fast" if quick else budget,
@@ -174,7 +176,10 @@ def _failures(failed: Sequence[str]) -> str:
 def split(name: str, folder: Path, plan: Plan) -> tuple[list[Cell], list[Cell]]:
     """The cells of a suite, and those of them that FOLDER has no row of yet."""
     done = _at_hand(name, folder)
-    wanted = list(dict.fromkeys(_suite(name).cells(plan)))
+    every = dict.fromkeys(_suite(name).cells(plan))
+    wanted = [cell for cell in every if plan.fits(cell.scene, cell.mask)]
+    if every and not wanted:
+        raise BadValue(f"{'; '.join(left_out(_suite(name), plan))}: nothing is left to run")
     if not wanted:
         raise BadValue(
             f"{name} has no run with these `scene=`, `mask=`, `sigma=`, `method=`; leave some out"

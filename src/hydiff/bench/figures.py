@@ -41,8 +41,8 @@ MARKERS = "osD^vP*X"
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
 SHOWN = ("harmonic", "smooth", *PEERS, "hydiff-ei", AUTO)
 CASES = {
-    "noiseless": ("published-2", 0.0),
-    "noisy": ("published-2", 0.1),
+    "noiseless": ("published-3", 0.0),
+    "noisy": ("published-3", 0.1),
     "frames": ("frames", 0.0),
 }
 DPI = 300
@@ -72,6 +72,9 @@ def write_figures(
     made: list[Path] = []
     for name, (mask, sigma) in CASES.items():
         if plan.masks is not None and mask not in plan.masks:
+            continue
+        if not plan.fits(plan.scenes[0], mask):
+            told(f"no figure {name}: {plan.scenes[0]} is too narrow for {mask}")
             continue
         case = fill_case(place / "cells", plan, mask, sigma, given, device)
         made += _save(panels(case), place / f"{name}-panels")

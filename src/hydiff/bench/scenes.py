@@ -19,7 +19,13 @@ SIDE = 144  # larger scenes are cropped to this, smaller ones used whole
 SPLIT = 97  # columns of the bundled scene: offline training to the left, its test to the right
 OFFLINE_TEST = "indian_pines_right"
 QUICK = "indian_pines_quick"
-QUICK_BANDS, QUICK_SIDE = 12, 40
+QUICK_BANDS, QUICK_ROWS, QUICK_COLS = 12, 36, 48
+# Columns of the development scenes: not every mask fits all of them
+DEVELOPMENT = {
+    "abu_airport-1_96": 96, "abu_airport-4_96": 96, "abu_urban-1_96": 96, "cave_feathers_144": 144,
+    "cave_toys_144": 144, "chikusei_36": 36, "chikusei_36_img3": 36, "chikusei_36_img4": 36,
+    "enmap_potsdam_64x96": 96, "jasper_96": 96, "paris_hyperion_72": 72, "wdc10_144": 144,
+}  # fmt: skip
 
 
 def data_folder() -> Path:
@@ -57,6 +63,15 @@ def load(name: str, given: Mapping[str, Path] | None = None) -> Floats:
     return unit(_cropped(_from_npz(data_folder() / "dev" / f"{name}.npz")))
 
 
+def columns(name: str, given: Mapping[str, Path] | None = None) -> int:
+    """How wide a scene is, after cropping."""
+    if given and name in given:
+        return int(load(name, given).shape[2])
+    if name in (BUNDLED, OFFLINE_TEST, QUICK):
+        return len(range(145)[pixels_of(name)[2]])
+    return DEVELOPMENT.get(name, SIDE)
+
+
 def distinct(given: Mapping[str, Path]) -> dict[str, Path]:
     """Scenes of the caller's, each under a name that tells it from another cube of that name."""
     found = {}
@@ -83,7 +98,7 @@ def pixels_of(name: str) -> tuple[slice, slice, slice]:
     if name == OFFLINE_TEST:
         return everything, slice(SIDE), slice(SPLIT, None)
     if name == QUICK:
-        return slice(0, 16 * QUICK_BANDS, 16), slice(QUICK_SIDE), slice(QUICK_SIDE)
+        return slice(0, 16 * QUICK_BANDS, 16), slice(QUICK_ROWS), slice(QUICK_COLS)
     return everything, slice(SIDE), slice(SIDE)
 
 
@@ -114,14 +129,19 @@ def unit(values: Floats) -> Floats:
 
 
 def damaged_crops(n: int, side: int) -> list[Cube]:
-    """n crops from the left of the bundled scene, damaged by the published masks; gaps are NaN."""
+    """n crops from the left of the bundled scene, damaged by the published masks; gaps are NaN.
+
+    A crop sees a part of a mask that was moved along the columns, with a gap in it.
+    """
     scene = unit(np.asarray(bundled.sample().values).astype(np.float64))
     rng = np.random.default_rng(0)
     crops = []
     for i in range(n):
         row, col = rng.integers(0, scene.shape[1] - side), rng.integers(0, SPLIT - side)
         crop = scene[:, row : row + side, col : col + side]
-        observed = make_mask(f"published-{i % 4 + 1}", crop.shape, None, rng)
+        stripes = make_mask(f"published-{i % 4 + 1}", (1, side, SIDE), None, rng)
+        gaps = np.flatnonzero(~stripes[0])
+        observed = np.roll(stripes, side // 2 - rng.choice(gaps), axis=1)[:, :side]
         crops.append(Cube(np.where(observed, crop, np.nan).astype(np.float32)))
     return crops
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, NamedTuple
 
 from hydiff.auto import NAME as AUTO
 from hydiff.bench import scenes
 from hydiff.bench.cells import BAND, ESTIMATED, INPUT, TUNING, Cell, Level
+from hydiff.mask import columns_needed
 
 PEERS = ("dhp", "r-dlrhyin", "hir-diff", "share", "dds2m")
 CLASSICAL = ("bandmean", "harmonic", "smooth", "rbf", "dineof", "halrtc", "exemplar")
@@ -29,6 +30,7 @@ FEW = (
     "indian_pines", "wdc10_144", "abu_urban-1_96",
     "enmap_potsdam_64x96", "paris_hyperion_72", "chikusei_36",
 )  # fmt: skip
+SMALL = FEW[2:]
 
 
 class Limit(NamedTuple):
@@ -39,20 +41,21 @@ class Limit(NamedTuple):
     masks: tuple[str, ...] | None = None
 
 
-ONE_MASK = ("published-2", "frames")  # frames: that of a suite which has no other
-TWO_MASKS = ("published-2", "published-4", "frames")
+# published-3 and -1 fit the most scenes; frames: that of a suite which has no other
+ONE_MASK = ("published-3", "frames")
+TWO_MASKS = ("published-1", "published-3", "frames")
 LIMITS = {
     "hir-diff": Limit(1),
     "dhp": Limit(1, FEW, TWO_MASKS),
-    "r-dlrhyin": Limit(1, FEW[3:], ONE_MASK),
-    "dds2m": Limit(1, FEW[3:], ONE_MASK),
-    "share": Limit(1, FEW[3:], ONE_MASK),
+    "r-dlrhyin": Limit(1, SMALL, ONE_MASK),
+    "dds2m": Limit(1, SMALL, ONE_MASK),
+    "share": Limit(1, SMALL, ONE_MASK),
 }
-TUNED = Limit(1, FEW[4:], ONE_MASK)  # a tuned cell fits four times more than a plain one
+TUNED = Limit(1, SMALL[1:3], ONE_MASK)  # a tuned cell fits four times more than a plain one
 ABLATION = Limit(1, FEW)
 BEST: dict[str, Limit] = {
-    "hydiff-ei": Limit(1, FEW, ("published-2", "stripes", "blobs", "columns")),
-    "robust-ei": Limit(1, FEW, ("published-2", "stripes", "blobs", "columns")),
+    "hydiff-ei": Limit(1, FEW, ("published-3", "stripes", "blobs", "columns")),
+    "robust-ei": Limit(1, FEW, ("published-3", "stripes", "blobs", "columns")),
 }
 
 
@@ -66,6 +69,7 @@ class Plan:
     masks: tuple[str, ...] | None = None  # None = those of the suite
     noise: tuple[Level, ...] | None = None
     methods: tuple[str, ...] | None = None
+    columns: Mapping[str, int] = field(default_factory=dict)  # of scenes that the caller brings
     preset: str | None = None  # of learned methods
     tuned: bool = False  # peers once more, set on hidden pixels
     budget: str = "normal"  # of auto
@@ -74,6 +78,18 @@ class Plan:
 
     def wants(self, method: str) -> bool:
         return self.methods is None or method in self.methods
+
+    def fits(self, scene: str, mask: str) -> bool:
+        """Whether a scene is as wide as a mask, which keeps its pixels."""
+        width = self.columns.get(scene, scenes.columns(scene))
+        return width >= columns_needed(mask)
+
+    def chosen(self, masks: tuple[str, ...]) -> tuple[str, ...]:
+        """Of a suite's masks those that the caller wants; of a quick run two at most, that fit."""
+        if self.masks or not self.quick:
+            return self.masks or masks
+        fit = [m for m in masks if self.fits(scenes.QUICK, m)]
+        return tuple(dict.fromkeys((*fit, "stripes")))[: min(2, len(masks))]
 
     def includes(self, *names: str) -> bool:
         """Whether a suite that is about one scene, by any of these names, is meant."""
@@ -94,6 +110,18 @@ class Suite(NamedTuple):
     alone: bool = False  # no runs side by side: it is about their time
 
 
+def left_out(suite: Suite, plan: Plan) -> list[str]:
+    """A line for each mask that is wider than scenes of a plan, which are left out for it."""
+    found: dict[str, dict[str, None]] = {}
+    for cell in suite.cells(plan):
+        if not plan.fits(cell.scene, cell.mask):
+            found.setdefault(cell.mask, {})[cell.scene] = None
+    return [
+        f"{mask} needs {columns_needed(mask)} columns, which {', '.join(names)} have not"
+        for mask, names in found.items()
+    ]
+
+
 def _grid(
     plan: Plan,
     methods: tuple[str, ...],
@@ -104,8 +132,7 @@ def _grid(
 ) -> Iterator[Cell]:
     """limits: of slow methods; everyone: of all others."""
     methods = tuple(m for m in methods if plan.wants(m))
-    masks = plan.masks or (masks[:2] if plan.quick else masks)
-    where = product(levels(plan, noise), plan.scenes, masks, methods)
+    where = product(levels(plan, noise), plan.scenes, plan.chosen(masks), methods)
     for sigma, scene, mask, method in where:
         cell = Cell(method, scene, mask, sigma)
         limit = limits.get(method, everyone)
@@ -151,7 +178,7 @@ def emit(plan: Plan) -> Iterator[Cell]:
 
 def ei_ablation(plan: Plan) -> Iterator[Cell]:
     methods = ("smooth", "ei", "robust-ei", "hydiff-ei")
-    few = Limit(1, FEW, TWO_MASKS)
+    few = Limit(1, FEW, ONE_MASK)
     return _grid(plan, methods, PUBLISHED, (0.0, *NOISE), everyone=few)
 
 
@@ -177,7 +204,7 @@ def _varied(
     plan: Plan, name: str, values: tuple[Any, ...], noise: tuple[Level, ...]
 ) -> Iterator[Cell]:
     """HyDiff-EI with one setting changed."""
-    masks = plan.masks or ("published-2",)
+    masks = plan.masks or ONE_MASK[:1]
     for sigma, scene, mask, value in product(levels(plan, noise), plan.scenes, masks, values):
         cell = Cell("hydiff-ei", scene, mask, sigma, 0, json.dumps({name: value}))
         if plan.wants(cell.method) and plan.within(ABLATION, cell):
@@ -188,7 +215,7 @@ def offline(plan: Plan) -> Iterator[Cell]:
     scene = scenes.OFFLINE_TEST
     if not plan.includes(scene, scenes.BUNDLED):
         return
-    for mask in plan.masks or ("published-2",):
+    for mask in plan.masks or ONE_MASK[:1]:
         if plan.wants(INPUT):
             yield Cell(INPUT, scene, mask)
         if not plan.wants("hydiff-ei"):
@@ -237,7 +264,7 @@ def _validated(plan: Plan, sigma: Level) -> Iterator[Cell]:
     """`auto` by its budget, with the noise told and, where there is some, estimated."""
     if not plan.wants(AUTO):
         return
-    masks = plan.masks or (BEST_MASKS[:2] if plan.quick else BEST_MASKS)
+    masks = plan.chosen(BEST_MASKS)
     ways: list[dict[str, Any]] = [{"budget": plan.budget}]
     if sigma != 0:
         ways.append({"budget": plan.budget, "noise": ESTIMATED})
@@ -258,7 +285,8 @@ SUITES: dict[str, Suite] = {
         "Missing frames, as EMIT loses them (Table III)",
         emit,
         "hydiff-ei",
-        "No EMIT cube is at hand: other scenes with EMIT's kind of gaps, 32 lines at a time.",
+        "No EMIT cube is at hand: other scenes with EMIT's kind of gaps, 32 lines at a time or a "
+        "quarter of the scene.",
     ),
     "ei-ablation": Suite(
         "Does diffusion help? (Table IV)", ei_ablation, "hydiff-ei", SCENES_DIFFER

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import combinations
 from statistics import fmean
 from typing import NamedTuple
@@ -15,23 +15,28 @@ from hydiff.bench import scenes, statistics
 from hydiff.bench.cells import INPUT, TRAINED, Cell, Level, level_of, settings_hash
 from hydiff.bench.published import PAPER
 from hydiff.bench.records import Row
-from hydiff.bench.suites import Suite, row_name
+from hydiff.bench.suites import Plan, Suite, left_out, row_name
 from hydiff.methods import STAND_IN
+from hydiff.metrics import POOR
 
+RANGED = "missing_mpsnr"  # shown with its lowest and highest scene
+# What spectra are used for first, on the missing entries; then, as the paper has it, all entries.
 METRICS = (
-    ("all_mpsnr", "MPSNR dB", 2),
-    ("missing_mpsnr", "missing only", 2),
-    ("raw_mpsnr", "raw", 2),
-    ("all_mssim", "MSSIM", 3),
-    ("all_sam", "SAM °", 2),
-    ("all_scc", "SCC", 3),
-    ("missing_nrmse", "NRMSE missing", 3),
-)
-USES = (
+    ("missing_nrmse_median", "NRMSE by band, median", 3),
+    ("missing_poor_bands", f"bands > {POOR:g}", 2),
+    ("missing_sam", "SAM °", 2),
+    ("missing_derivative_rmse", "derivative RMSE", 4),
     ("landcover_accuracy", "land cover", 3),
     ("landcover_kappa", "kappa", 3),
-    ("ratio_rmse", "ratio RMSE", 4),
     ("depth_rmse", "depth RMSE", 4),
+    ("ratio_rmse", "index RMSE", 4),
+    ("missing_nrmse", "NRMSE by band, mean", 3),
+    ("all_sam", "SAM ° (all)", 2),
+    ("all_scc", "SCC (all)", 3),
+    ("all_mssim", "MSSIM (all)", 3),
+    ("all_mpsnr", "MPSNR dB (all)", 2),
+    ("raw_mpsnr", "raw (all)", 2),
+    (RANGED, "MPSNR dB (range over scenes)", 2),
 )
 LEAST_GAIN = 3.0  # dB above the zero-filled input that any method should reach
 FEWEST_SCENES = 3  # from which anything is concluded about the paper's ranking
@@ -83,7 +88,8 @@ def grouped(rows: Iterable[Row]) -> dict[tuple[Level, str], list[Row]]:
 def build(name: str, suite: Suite, rows: Sequence[Row], *, quick: bool = False) -> Table:
     """The table of a suite from its rows."""
     groups = grouped(rows)
-    columns = [c for c in (*METRICS, *USES) if any(row.get(c[0]) for row in rows)]
+    columns = [c for c in METRICS if any(row.get(c[0]) for row in rows)]
+    known = {c: {_place(row) for row in rows if row.get(c)} for c, _, _ in columns}
     head = [label for _, label, _ in columns]
     head += ["seconds", "peak MB", "scenes · cells"]
     head += [f"paper {c}" for c in PAPER_COLUMNS if _in_paper(name, c)]
@@ -94,7 +100,7 @@ def build(name: str, suite: Suite, rows: Sequence[Row], *, quick: bool = False) 
         against = _against(groups, sigma, names, suite)
         for line in names:
             mine = groups[sigma, line]
-            cells = [_mean_std(scores(mine, c), digits) for c, _, digits in columns]
+            cells = [_figure(mine, c, digits, known[c]) for c, _, digits in columns]
             cells.append(_number(fmean(float(r["seconds"]) for r in mine), 1))
             cells.append(
                 _number(
@@ -153,7 +159,9 @@ def _notes(name: str, suite: Suite, rows: Sequence[Row], quick: bool) -> list[st
         f"Scenes: {listed('scene')}. Masks: {listed('mask')}. Devices: {listed('device')}."
     )
     notes.append(
-        "Mean ± standard deviation between scenes, each the mean of its masks and seeds; "
+        "Figures of the missing entries, those marked (all) of all. "
+        "Mean ± standard deviation between scenes, each the mean of its masks and seeds; a dash "
+        "where rows of an earlier version lack the figure; "
         "overlapping Chikusei patches count as one scene. σ_y = 0: observed pixels put back, "
         f"`raw` before that; σ_y > 0: as returned. Δ: paired difference in MPSNR {entries}, with a "
         "hierarchical bootstrap; p: Wilcoxon's signed-rank test over scenes, Holm's correction."
@@ -164,6 +172,7 @@ def _notes(name: str, suite: Suite, rows: Sequence[Row], quick: bool) -> list[st
             f"Up to {beside[-1]} learned runs alike were fitted side by side on the GPU; `seconds` "
             "is the time of all of them divided by their number, `peak MB` that of all."
         )
+    notes += _narrow(suite, rows)
     notes += _limited(rows)
     notes += _trained(rows)
     notes += _earlier(rows)
@@ -178,6 +187,14 @@ def _notes(name: str, suite: Suite, rows: Sequence[Row], quick: bool) -> list[st
             "had; its scores are not HIR-Diff's, and on Indian Pines it was trained on the truth."
         )
     return notes
+
+
+def _narrow(suite: Suite, rows: Sequence[Row]) -> Iterator[str]:
+    """Which development scenes have not the columns of a mask, where the table is about them."""
+    if any(row["scene"] in scenes.DEVELOPMENT for row in rows):
+        everything = Plan((scenes.BUNDLED, *scenes.DEVELOPMENT))
+        if lines := left_out(suite, everything):
+            yield f"Left out: {'; '.join(lines)}."
 
 
 def _limited(rows: Sequence[Row]) -> Iterator[str]:
@@ -310,6 +327,22 @@ def _number(value: float, digits: int) -> str:
     return "–" if math.isnan(value) else f"{value:.{digits}f}"
 
 
+def _place(row: Row) -> tuple[str, str, str]:
+    return row["scene"], row["mask"], row["sigma_y"]
+
+
+def _figure(
+    rows: Sequence[Row], column: str, digits: int, known: Collection[tuple[str, str, str]]
+) -> str:
+    """Mean and deviation; a dash where rows lack a figure that others have there: lines compare."""
+    if not all(row.get(column) for row in rows if _place(row) in known):
+        return "–"
+    found = scores(rows, column)
+    means = [fmean(cells.values()) for cells in found.values()]
+    ends = f" ({min(means):.1f} … {max(means):.1f})" if column == RANGED and len(means) > 1 else ""
+    return _mean_std(found, digits) + ends
+
+
 def _mean_std(found: statistics.Scores, digits: int) -> str:
     s = statistics.summary(found)
     spread = "" if math.isnan(s.std) else f" ± {s.std:.{digits}f}"
@@ -338,7 +371,7 @@ def joined(cells: Sequence[str]) -> str:
 TEX = str.maketrans(
     {"%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "±": r"$\pm$", "–": "--", "Δ": r"$\Delta$",
      "σ": r"$\sigma$", "ε": r"$\varepsilon$", "°": r"$^\circ$", "·": r"$\cdot$", "×": r"$\times$",
-     "−": "$-$", "`": ""}
+     "−": "$-$", "`": "", "…": r"\dots", ">": "$>$"}
 )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hydiff.cube import Array, Bools, Floats
+from hydiff.metrics import band_depth, band_ratio
 
 SHRINKAGE = 0.1  # of the covariance towards its diagonal, which keeps it invertible
 FEWEST = 5  # observed pixels that a class needs to take part
@@ -54,24 +55,6 @@ def errors(x: Floats, truth: Floats, seen: Bools, labels: Array | None) -> dict[
 def _features(spectra: Floats) -> Floats:
     """(2, pixels): band ratio, band depth; spectra (bands, pixels)."""
     return np.stack([band_ratio(spectra, *RATIO), band_depth(spectra, *DEPTH)])
-
-
-def band_ratio(spectra: Floats, top: int, bottom: int) -> Floats:
-    """The normalised difference (a - b) / (a + b) of two bands; 0 where both are 0."""
-    a, b = spectra[top], spectra[bottom]
-    out: Floats = np.zeros_like(a)
-    np.divide(a - b, a + b, out=out, where=np.abs(a + b) > 1e-9)
-    return out
-
-
-def band_depth(spectra: Floats, left: int, centre: int, right: int) -> Floats:
-    """1 - value / continuum at a band, the continuum straight between two shoulders."""
-    share = (centre - left) / (right - left)
-    line = (1 - share) * spectra[left] + share * spectra[right]
-    ratio: Floats = np.ones_like(line)
-    np.divide(spectra[centre], line, out=ratio, where=np.abs(line) > 1e-9)
-    depth: Floats = 1 - ratio
-    return depth
 
 
 class Classifier(NamedTuple):

@@ -60,6 +60,7 @@ def bench(
     transforms, offline, epsilon, use, widths, dead-columns, best, figures, speed."""
     from hydiff import bench as benchmark
     from hydiff.bench import scenes
+    from hydiff.bench.suites import left_out
 
     pairs = [text.split("=", 1) for text in scene or []]
     if twice := [n for n, count in Counter(p[0] for p in pairs).items() if count > 1]:
@@ -81,6 +82,9 @@ def bench(
     if quick:
         output = output / "quick"  # never among real results
         err.print(benchmark.QUICK_NOTE)
+    if name in benchmark.SUITES:
+        for line in left_out(benchmark.SUITES[name], plan):
+            err.print(f"left out: {line}", markup=False)
     if dry_run and name in ("figures", "speed"):
         raise BadValue(f"--dry-run counts the runs of a table; {name} is none")
     if dry_run:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 from rich.table import Table
 
 from hydiff.cli.options import Json, Var
+from hydiff.cube import Bools, Cube, Floats
+from hydiff.errors import BadValue
 from hydiff.terminal import err, number, out, print_json
+
+if TYPE_CHECKING:
+    from hydiff.metrics import Scores
 
 
 def score(
@@ -20,31 +25,105 @@ def score(
         Path | None, typer.Option(help="Mask of the entries that were missing.")
     ] = None,
     observed: Annotated[Path | None, typer.Option(help="The same, non-zero = measured.")] = None,
+    depth: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LEFT,CENTRE,RIGHT",
+            help="Also the error of a band depth: band numbers from 0 (repeatable).",
+        ),
+    ] = None,
+    index: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="A,B", help="Also the error of an index (A - B) / (A + B) (repeatable)."
+        ),
+    ] = None,
     var: Var = None,
     json_: Json = False,
 ) -> None:
-    """Score a filled cube against the truth, everywhere and on the missing entries alone."""
+    """Score a filled cube against the truth, everywhere and on the missing entries alone.
+
+    What spectra are used for comes first: error by band, angle, slope, depths and indices that were
+    asked for; MPSNR, whose peak is the range of all bands together, last.
+    """
     from hydiff import io, metrics, provenance
 
     cube, reference = io.read(filled, var=var), io.read(truth, var=var)
+    features = _features(depth, "depth", 3, cube.shape[0])
+    features |= _features(index, "index", 2, cube.shape[0])
     base = provenance.base_of(cube.path or filled)
     companion = provenance.filled_mask_path(base)
     if missing is None and observed is None and companion.exists():
-        err.print(f"missing entries as told by {companion}")
+        err.print(f"missing entries by {companion}")
         missing = companion
     seen = io.given_mask(cube, observed, missing)
-    scores = metrics.score(cube, reference, None if seen is None else ~seen)
+    gaps = None if seen is None else ~seen
+    scores = metrics.score(cube, reference, gaps)
+    uses = {name: _use(bands, cube, reference, gaps) for name, bands in features.items()}
     bars = provenance.calibrated(base, np.asarray(cube.values), np.asarray(reference.values))
     if json_:
-        print_json(scores.to_dict() | ({} if bars is None else {"calibration": bars._asdict()}))
+        found = scores.to_dict() | ({"uses": uses} if uses else {})
+        print_json(found | ({} if bars is None else {"calibration": bars._asdict()}))
         return
-    table = Table("", "all", *(["gaps"] if seen is not None else []))
-    for label, *values in scores.table():
-        table.add_row(label, *(number(v) for v in values[: len(table.columns) - 1]))
-    out.print(table)
+    _print_table(scores, uses)
     if bars is not None:
         covered = (f"{100 * c:.0f} %" for c in bars[:3])
         out.print(f"error bars: 50, 80 and 95 % intervals cover {', '.join(covered)};", end=" ")
         out.print(f"CRPS {number(bars.crps)} (constant σ: {number(bars.crps_constant)})")
     if scores.unfilled:
         out.print(f"{scores.unfilled:,} entries are still missing in {filled} and were not scored")
+
+
+def _print_table(scores: Scores, uses: dict[str, dict[str, float | None]]) -> None:
+    """Depths and indices stand before the last row, MPSNR."""
+    table = Table("", "all", *(["gaps"] if scores.missing is not None else []))
+    *first, last = scores.table()
+    more = [
+        (f"{name.capitalize()}, RMSE", use["everywhere"], use["missing"])
+        for name, use in uses.items()
+    ]
+    for label, everywhere, gaps in (*first, *more, last):
+        table.add_row(label, *[number(everywhere), number(gaps)][: len(table.columns) - 1])
+    out.print(table)
+    low, high = (number(v) for v in scores.range)
+    bands = scores.per_band["psnr"][np.isfinite(scores.per_band["psnr"])]
+    spread = f"{bands.min():.1f} to {bands.max():.1f} dB" if bands.size else "no figure"
+    out.print(f"MPSNR: the peak is the range of the truth, {low} to {high}; bands have {spread}")
+
+
+def _features(given: list[str] | None, what: str, count: int, bands: int) -> dict[str, Any]:
+    """Name of a depth or an index → its band numbers."""
+    found = {}
+    for text in given or []:
+        parts = text.split(",")
+        numbers = tuple(int(part) for part in parts if part.strip().isdecimal())
+        if not (len(parts) == len(set(numbers)) == count and max(numbers) < bands):
+            raise BadValue(
+                f"--{what} {text}: expected {count} different band numbers from 0 to {bands - 1} "
+                f"with commas between, e.g. --{what} {','.join(str(b) for b in range(count))}"
+            )
+        found[f"{what} {text}"] = numbers
+    return found
+
+
+def _use(
+    bands: tuple[int, ...], cube: Cube, truth: Cube, gaps: Bools | None
+) -> dict[str, float | None]:
+    """RMSE of a depth or an index in the cubes' own unit, everywhere and in the gaps."""
+    from hydiff import metrics
+
+    own = list(bands)
+    x, t = (_with_gaps(c, own) for c in (cube, truth))
+    where = None if gaps is None else np.broadcast_to(gaps, cube.shape)[own]
+    rmse: Any = metrics.band_depth_rmse if len(own) == 3 else metrics.band_ratio_rmse
+    at = tuple(range(len(own)))
+    return {
+        "everywhere": rmse(x, t, at),
+        "missing": None if where is None else rmse(x, t, at, where),
+    }
+
+
+def _with_gaps(cube: Cube, bands: list[int]) -> Floats:
+    """(bands, rows, cols) float64, NaN where the cube has no value."""
+    valid = cube.observed()[bands]
+    return np.where(valid, np.asarray(cube.values)[bands].astype(np.float64), np.nan)
