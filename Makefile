@@ -3,6 +3,8 @@
 #   make test     format, lint, types, the whole suite; CI also installs the browser for the viewer
 #   make docs     the documentation as HTML in docs/_build/html; warnings are errors
 #   make wheel    an installable wheel in dist/
+#   make release  sdist and wheel in dist/, checked and tried in an empty environment
+#   make coverage the share of src that the suite runs, and coverage.xml
 #   make bench    classical fills: quality and time, into benchmarks/results/
 #   make fuzz     hostile files: INPUTS=200000 SEED=1 WORKERS=2
 #   make torture  jobs killed and starved: KILLS=200 SEED=1
@@ -15,11 +17,13 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # two test processes on two cores: one thread each, or OpenMP's threads wait for one another
 test fuzz torture: export OMP_NUM_THREADS := 1
 INPUTS := 200000
+# what is installed; other Pythons than the tested one may want /dev/null
+CONSTRAINTS := constraints.txt
 KILLS := 200
 SEED := 1
 WORKERS := 2
 
-.PHONY: demo test docs wheel bench fuzz torture audit clean
+.PHONY: demo test docs wheel release coverage bench fuzz torture audit clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/hydiff demo
@@ -40,6 +44,13 @@ wheel: $(VENV)/.ready
 	@$(BIN)/python -m build --wheel --no-isolation --outdir dist . > /dev/null
 	@ls dist/*.whl
 
+release: $(VENV)/.ready
+	@$(BIN)/python benchmarks/release.py
+
+coverage: $(VENV)/.ready
+	@$(BIN)/python -m pip install -qq -c $(CONSTRAINTS) coverage pytest-cov
+	@$(BIN)/python -m pytest -n 2 --cov hydiff --cov-report term:skip-covered --cov-report xml
+
 bench: $(VENV)/.ready
 	@$(BIN)/python benchmarks/classical.py
 
@@ -58,5 +69,5 @@ clean:
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (once, a minute or two)"
 	@python3 -m venv $(VENV)
-	@$(BIN)/python -m pip install -qq -c constraints.txt -e ".[dev,scene]"
+	@$(BIN)/python -m pip install -qq -c $(CONSTRAINTS) -e ".[dev,scene]"
 	@touch $@
