@@ -301,7 +301,7 @@ def _records(folder: Path, secret: Path) -> Iterator[Input]:
 
     values = _values("float32")
     result = hydiff.fill(np.where(values < 0, np.nan, values), method="auto", budget="fast")
-    provenance.save(result, folder / "f.npy")
+    provenance.save(result, folder / "f.npy", unmarked=True)
     files = _taken(folder)
     record = json.loads(files["f.npy.fill.json"])
     for i, path in enumerate(_names(secret, "told.npy")):

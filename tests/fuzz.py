@@ -301,7 +301,8 @@ def traced(arguments: list[str]) -> tuple[int, list[tracing.Escape]]:
     with own_folder() as box:
         log = box / "calls"
         os.mkfifo(log)
-        command = [sys.executable, __file__, *arguments, "--box", str(box)]
+        # one worker: a call belongs to the input that is at work
+        command = [sys.executable, __file__, *arguments, "--workers", "1", "--box", str(box)]
         with subprocess.Popen(tracing.traced(command, log)) as process:
             inside = tuple(f"{box}/{k}/" for k in range(64))
             writable = tuple(f"{path}{name}" for path in inside for name in ("out", "tmp"))

@@ -86,11 +86,11 @@ def test_a_run_that_no_neighbour_has_is_regressed(scene):
 
 def test_runs_are_of_adjacent_bands_that_several_pixels_lack():
     seen = np.ones((8, 6, 6), bool)
-    seen[2, :, 0] = seen[5, :, 0] = False  # no two adjacent
-    seen[3:5, :, 2:4] = False
-    seen[6:8, 0, 5] = False  # of one pixel
+    seen[2:4, :, 0] = seen[5, :, 0] = False  # no three adjacent
+    seen[3:6, :, 2:4] = False
+    seen[5:8, 0, 5] = False  # of one pixel
     [(bands, rows, cols)] = completion._runs(seen)
-    assert bands.tolist() == [3, 4]
+    assert bands.tolist() == [3, 4, 5]
     assert set(cols.tolist()) == {2, 3}
     assert len(rows) == 12
 

@@ -146,7 +146,7 @@ def test_control_characters_of_a_name_do_not_reach_the_terminal(run: Run, damage
         ("score", out, name),
         ("simulate", name, "-o", f"s{out}"),
         ("mask", name, "-o", "m\x1b.npz"),
-        ("convert", out, "c\x1b[red].npy"),
+        ("convert", out, "c\x1b[red].npy", "--unmarked"),
         ("fill", name, "-o", ".", "--method", "linear", "--overwrite"),
     ):
         code, printed, said = run(*command)
@@ -219,7 +219,7 @@ def test_an_output_is_not_more_readable_than_its_input(
         source = io.write(damaged, tmp_path / f"in{suffix}")[0]
         source.chmod(mode)
         known = set(tmp_path.rglob("*"))
-        job.fill_file(source, tmp_path / f"out{suffix}", LINEAR, WHOLE)
+        job.fill_file(source, tmp_path / f"out{suffix}", replace(LINEAR, unmarked=True), WHOLE)
         io.write(io.read(source), tmp_path / "converted.zarr")
         if (suffix, most) == (".tif", 0):
             job.fill_file(source, tmp_path / "tiles.tif", LINEAR, TILES)
@@ -317,7 +317,7 @@ def test_another_request_is_not_done(tmp_path: Path, damaged: Cube) -> None:
     assert job.finished(source, out, replace(asked, seed=1), WHOLE) is None
     assert job.finished(source, out, replace(asked, method="nearest"), WHOLE) is None
     assert job.finished(source, out, asked, TILES) is None
-    with pytest.raises(OutputError, match="pass --overwrite"):
+    with pytest.raises(OutputError, match="pass `overwrite=True`"):
         job.fill_file(source, out, replace(asked, seed=1), WHOLE, resume=True)
     np.save(mask, np.eye(24, dtype=bool))
     assert job.finished(source, out, asked, WHOLE) is None
@@ -406,7 +406,7 @@ def test_members_that_are_copied_unpack_within_the_memory(tmp_path: Path, output
     source = enmap_with(tmp_path / "in", {"zeros": bytes(40_000_000)})
     assert source.stat().st_size < 200_000
     for act in (job.preview, job.fill_file):
-        with pytest.raises(BadValue, match=r"unpack to 0\.04 GB besides the cube.*--memory 1GB"):
+        with pytest.raises(BadValue, match=r"unpack to 0\.04 GB besides.*`memory='1GB'`"):
             act(source, tmp_path / output, LINEAR, Limits(30e6, tile=None))
     assert not (tmp_path / output).exists() and not list(tmp_path.glob(".hydiff-*"))
     job.fill_file(source, tmp_path / "map.tif", LINEAR, Limits(8e9))

@@ -105,7 +105,7 @@ def test_files_that_name_other_files_lead_nowhere() -> None:
     """
     if shutil.which("strace") is None:
         pytest.skip("no strace to see with: apt-get install strace")
-    count = ["--only", fuzz.LEADS, "--inputs", "400", "--workers", "2"]
+    count = ["--only", fuzz.LEADS, "--inputs", "200", "--workers", "1"]
     code, escapes = fuzz.traced(count)
     assert not escapes, escapes[:5]
     assert code == 0

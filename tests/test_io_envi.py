@@ -99,7 +99,7 @@ def test_companions_of_earlier_versions_are_found_and_go_with_their_fill(scene: 
     assert provenance.companions(folder / "f.img", shape).keys() == {"filled", "sigma"}
     assert report.write(folder / "f.img").name == "f.hdr.report.html"
     assert from_files(folder / "f.hdr").fills is not None
-    with pytest.raises(OutputError, match=r"f\.\w+ exists; pass --overwrite"):
+    with pytest.raises(OutputError, match=r"f\.\w+ exists; pass `overwrite=True`"):
         job.fill_file(scene, folder / "f.hdr", LINEAR, WHOLE)
     job.fill_file(scene, folder / "f.hdr", LINEAR, WHOLE, overwrite=True)
     assert not companions(folder, "f.hdr")

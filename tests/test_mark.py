@@ -25,7 +25,7 @@ import products
 from hydiff import io, mark, provenance
 from hydiff.cli import app
 from hydiff.cube import Cube
-from hydiff.errors import BadValue
+from hydiff.errors import BadValue, shell
 from hydiff.handoff import convert
 from hydiff.info import facts, lines
 from hydiff.io import marks
@@ -374,8 +374,9 @@ def test_npy_has_no_place_and_is_refused(tmp_path: Path) -> None:
     a, b, c = (str(tmp_path / f"{name}.npy") for name in "abc")
     plain = ["--method", "nearest", "--outside", "fill"]
     for words in (["fill", a, "-o", b, *plain], ["convert", b, c]):
-        with pytest.raises(BadValue, match="--unmarked"):
+        with pytest.raises(BadValue, match="`unmarked=True`") as caught:
             CliRunner().invoke(app, words, catch_exceptions=False)
+        assert shell(str(caught.value)).endswith(", or allow it with --unmarked")
         assert CliRunner().invoke(app, [*words, "--unmarked"]).exit_code == 0
     assert SAYS in info(tmp_path / "c.npy")  # by its sidecar
 

@@ -252,7 +252,7 @@ def anatomy(page):
 def hostile(made, tmp_path_factory):
     """The report of a fill whose name, record and unit are all markup."""
     folder = Path(shutil.copytree(made, tmp_path_factory.mktemp("hostile"), dirs_exist_ok=True))
-    nasty = folder / "\"'><script>document.title='ran'<img src=x onerror=alert(1)>.npy"
+    nasty = folder / "\"'><script>document.title='ran'<img src=x onerror=alert(1)>.npz"
     cube = hydiff.read(folder / "out.tif")
     hydiff.write(replace(cube, wavelength_units=mutations.MARKUP, path=None), nasty)
     for name in (".filled.npz", ".sigma.npz"):
@@ -266,7 +266,7 @@ def hostile(made, tmp_path_factory):
 
 def test_nothing_in_a_file_or_its_name_writes_into_the_page(hostile, whole):
     page = page_of(hostile)
-    assert page.text.count(mutations.MARKUP) > 25 and "onerror=alert(1)>.npy" in page.text
+    assert page.text.count(mutations.MARKUP) > 25 and "onerror=alert(1)>.npz" in page.text
     added = {("th", "class", "n"), ("td", "class", "n")}  # of the table for two kinds of gaps
     assert anatomy(page) <= anatomy(whole) | added
     assert "script" not in {tag for tag, _ in page.seen}
@@ -330,7 +330,7 @@ def test_gaps_that_differ_by_band_and_integers(tmp_path, tiny):
         (lambda d: (d / "out.tif.fill.json").write_text("[]"), CubeFormatError, "no record"),
         (lambda d: (d / "out.tif.filled.npz").unlink(), CubeFormatError, "filled mask"),
         (lambda d: (d / "out.tif.sigma.npz").write_bytes(b"PK"), CubeFormatError, "error bars"),
-        (lambda d: (d / "out.tif.report.html").write_text(""), OutputError, "--overwrite"),
+        (lambda d: (d / "out.tif.report.html").write_text(""), OutputError, "`overwrite=True`"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line_and_nothing_is_written(fill, spoil, error, words):

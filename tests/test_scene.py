@@ -360,7 +360,7 @@ def test_tiles_start_from_what_one_network_learned_of_the_scene(file, truth, obs
 
 
 def test_a_prior_is_of_methods_that_can_start_from_one():
-    with pytest.raises(BadValue, match="hydiff-ei, not with smooth"):
+    with pytest.raises(BadValue, match="`method='hydiff-ei'`, not with smooth"):
         Order(method="smooth", prior=10)
     with pytest.raises(BadValue, match="give one of them"):
         Order(method="hydiff-ei", settings={"weights": "x.safetensors"}, prior=10)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -25,6 +26,7 @@ from hydiff.errors import (
     OutputError,
     ShapeMismatch,
     UnknownName,
+    shell,
 )
 from hydiff.train import Training, measurements, train
 from hydiff.train_files import train_files
@@ -430,19 +432,22 @@ def test_load_weights_gives_the_tensors(model):
     ("asked", "bands", "error", "words"),
     [
         ({}, 7, ShapeMismatch, "trained on 6 bands, but the cube has 7"),
-        ({"channels": 128}, 6, BadValue, "8 channels, the settings say 128; add --set channels=8"),
-        ({"scales": 5}, 6, BadValue, "2 scales, the settings say 5; add --set scales=2"),
+        ({"channels": 128}, 6, BadValue, "8 channels, the settings say 128; add `channels=8`"),
+        ({"scales": 5}, 6, BadValue, "2 scales, the settings say 5; add `scales=2`"),
         (
             {"channels": 4, "scales": 5},
             6,
             BadValue,
-            "8 channels and 2 scales, .* 4 and 5; add --set channels=8 --set scales=2",
+            "8 channels and 2 scales, .* 4 and 5; add `channels=8` and `scales=2`",
         ),
     ],
 )
 def test_weights_of_another_network_are_refused(model, asked, bands, error, words):
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=words) as caught:
         load_weights(asking(model[0], **asked), bands=bands)
+    options = words.replace("`channels=8`", "--set channels=8")
+    options = options.replace("`scales=2`", "--set scales=2")
+    assert re.search(options, shell(str(caught.value)))
 
 
 def test_files_that_are_no_weights_are_refused(model, tmp_path):

@@ -4,6 +4,7 @@ import ast
 import json
 import re
 import sys
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -14,9 +15,18 @@ import hydiff
 from hydiff import archive, cli, io, job, problem, provenance
 from hydiff.cli.options import interrupted
 from hydiff.cube import Cube
-from hydiff.errors import ARGUMENT, BadValue, HydiffError, ShapeMismatch, UnknownName, shell
+from hydiff.errors import (
+    ARGUMENT,
+    SETTINGS,
+    BadValue,
+    HydiffError,
+    ShapeMismatch,
+    UnknownName,
+    shell,
+)
 from hydiff.order import Order
 from hydiff.scene import Limits
+from hydiff.train import Training
 from test_architecture import sources
 
 WHOLE, TILES = Limits(8e9), Limits(8e9, tile=24)
@@ -396,6 +406,9 @@ def test_messages_of_the_library_name_arguments_that_the_command_line_has():
                 assert option in OPTIONS | {"--X", "--axis"}, f"{path}: {text}"  # of arrays alone
                 named += 1
     assert named > 40
+    assert set(SETTINGS) <= {field.name for field in fields(Training)}
+    command = typer.main.get_command(cli.app).commands["fill"]
+    assert not set(SETTINGS) & {parameter.name for parameter in command.params}
 
 
 def test_one_message_in_two_voices(tiny, tmp_path, hydiff_):
@@ -406,7 +419,7 @@ def test_one_message_in_two_voices(tiny, tmp_path, hydiff_):
     code, _, err = hydiff_("fill", "in.tif", "-o", "out.tif")
     assert code == 2 and "pass --overwrite to" in err and "`" not in err
     assert shell("`nodata=[-9999, 0]`") == "--nodata -9999 --nodata 0"
-    assert shell("`set channels=64` and `max_error=1`") == "--set channels=64 and --max-error 1"
+    assert shell("`channels=64` and `max_error=1`") == "--set channels=64 and --max-error 1"
     assert shell("see `hydiff mask`, `values > 0`") == "see `hydiff mask`, `values > 0`"
 
 

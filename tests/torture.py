@@ -71,7 +71,18 @@ TRAIN = (
     *("--channels", "4", "--set", "scales=2", "--device", "cpu"),
 )
 BENCH = (
-    *("bench", "noiseless", "-o", "bench", "--scene", "mine=whole.bsq", "--seeds", "1"),
+    *(
+        "bench",
+        "noiseless",
+        "-o",
+        "bench",
+        "--scene",
+        "mine=whole.bsq",
+        "--seeds",
+        "1",
+        "--mask",
+        "stripes",
+    ),
     *("--method", "harmonic", "--method", "smooth", "--method", "bandmean", "--device", "cpu"),
 )
 JOBS = (

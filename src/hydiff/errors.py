@@ -19,8 +19,9 @@ LONGEST = 2000  # characters of a message
 LEAST_ROOM = 256 << 20  # bytes below a limit of memory: what libraries take without asking
 
 
-# how a message names an argument, `nodata=-9999`, or a setting of a method, `set steps=300`
-ARGUMENT = re.compile(r"`(?:(set) )?([a-z]\w*)=([^`]*)`")
+# how a message names an argument, `nodata=-9999`, or a setting of a method, `channels=64`
+ARGUMENT = re.compile(r"`([a-z]\w*)=([^`]*)`")
+SETTINGS = ("channels", "scales", "lr")  # those that messages name; --set gives them in a shell
 
 
 def shell(text: str) -> str:
@@ -28,13 +29,15 @@ def shell(text: str) -> str:
 
     >>> shell("give `nodata=-9999`, or pass `overwrite=True` with `method='smooth'`")
     'give --nodata -9999, or pass --overwrite with --method smooth'
+    >>> shell("add `channels=8`")
+    'add --set channels=8'
     """
     return ARGUMENT.sub(_option, text)
 
 
 def _option(found: re.Match[str]) -> str:
-    name, value = found[2], found[3].strip("'")
-    if found[1]:
+    name, value = found[1], found[2].strip("'")
+    if name in SETTINGS:
         return f"--set {name}={value}"
     option = "--" + name.replace("_", "-")
     if value.startswith("["):  # several values: the option is repeated

@@ -6,8 +6,10 @@ become GeoTIFFs beside it, OUT.filled.tif and so on, which QGIS and ENVI open on
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -84,9 +86,8 @@ def named(cube: Cube, plain: bool = False) -> Cube:
 def _like(cube: Cube, values: Array, scaled: bool) -> Cube:
     """Values on the grid of a cube, with its bands and its place; not its meaning.
 
-    scaled: they are differences of its values, and have its gain; an offset cancels out.
+    scaled: they are differences of its values, with its gain and units; an offset cancels out.
     """
-    scale = scaling(cube.attrs, cube.bands) if scaled else None
     return replace(
         cube,
         values=values,
@@ -94,11 +95,22 @@ def _like(cube: Cube, values: Array, scaled: bool) -> Cube:
         valid=None,
         missing_rule=None,
         withheld_rule=None,
-        attrs={} if scale is None else {SCALING[0]: [number(gain) for gain in scale[0]]},
+        attrs=_of_differences(cube) if scaled else {},
         path=None,
         format=None,
         mark=None,
     )
+
+
+def _of_differences(cube: Cube) -> dict[str, Any]:
+    """What the header of a cube says of differences of its values: their gain and their units."""
+    scale, box = scaling(cube.attrs, cube.bands), cube.attrs.get("geotiff")
+    attrs: dict[str, Any] = {}
+    if scale is not None:
+        attrs[SCALING[0]] = [number(gain) for gain in scale[0]]
+    if isinstance(box, Mapping) and box.get("units"):
+        attrs["geotiff"] = {"units": box["units"]}
+    return attrs
 
 
 def _marked(cube: Cube, filled: Array | None) -> Cube:

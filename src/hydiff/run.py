@@ -23,9 +23,7 @@ from hydiff.subspace import Subspace
 
 Progress = Callable[[Step], Any] | None  # what it returns, if true, ends the method there
 
-MEMORY_ADVICE = (
-    "set fewer channels (`set channels=64`), another device, or fill a window of the cube"
-)
+MEMORY_ADVICE = "set fewer channels (`channels=64`), another device, or fill a window of the cube"
 
 
 class Extent(NamedTuple):

@@ -98,8 +98,8 @@ def _check_fit(path: Path, about: Any, settings: Any, bands: int) -> None:
     if wrong:
         was = " and ".join(f"{about.get(k)} {k}" for k in wrong)
         now = " and ".join(f"{getattr(settings, k)}" for k in wrong)
-        flags = " ".join(f"`set {k}={about.get(k)}`" for k in wrong)
-        raise BadValue(f"{path}: trained with {was}, the settings say {now}; add {flags}")
+        named = " and ".join(f"`{k}={about.get(k)}`" for k in wrong)
+        raise BadValue(f"{path}: trained with {was}, the settings say {now}; add {named}")
 
 
 def save_weights(
@@ -111,7 +111,7 @@ def save_weights(
     from hydiff import plots
 
     if not all(w.isfinite().all() for w in weights.values()):
-        raise BadValue("the weights are no longer finite: train again with a smaller `set lr=`")
+        raise BadValue("the weights are no longer finite: train again with a smaller `lr=`")
     about = {k: report[k] for k in ("layout", "bands", "channels", "scales", "settings")}
     with io.staged(output, overwrite=overwrite) as folder:
         # one entry: safetensors keeps several in no fixed order, and equal runs give equal bytes

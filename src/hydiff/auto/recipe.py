@@ -137,6 +137,8 @@ def read_recipe(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
         )
     try:
         recipe: Recipe = typed.checked(Recipe, found, "its recipe")
+        if recipe.partial is not None and "partial" in found["partial"]:
+            raise ValueError("its recipe.partial holds another partial, expected none")
         for candidate in (c for part in recipe.parts for c in part.candidates):
             _check_settings(candidate)
     except ValueError as error:

@@ -63,8 +63,7 @@ def folds_of(
         return bool(pixels >= FEWEST and (given & ~fold).any(axis=(1, 2)).all())
 
     found = [fold for fold in validate.folds(observed, count, rng) if enough(fold)]
-    # beside gaps of the other kind, these may be too few for pieces of them to tell anything
-    if gaps is not None and len(found) < 2:
+    if len(found) < 2:  # the gaps are too few for pieces of them to say anything
         found = [fold for fold in validate.scattered(observed, count, rng) if enough(fold)]
     out = []
     for fold in found:

@@ -261,7 +261,7 @@ def check_unpacked(cube: Cube, memory: float) -> None:
     if more > memory:
         raise BadValue(
             f"{cube.path}: its members unpack to {more / 1e9:.3g} GB besides the cube, and all are "
-            f"copied; if you trust it, give --memory {math.ceil(more / 1e9)}GB, else write .tif"
+            f"copied; if you trust it, give `memory='{math.ceil(more / 1e9)}GB'`, else write .tif"
         )
 
 

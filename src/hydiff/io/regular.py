@@ -59,9 +59,9 @@ def check_tree(folder: Path, above: tuple[str, ...] = ()) -> None:
     above = (*above, os.path.realpath(folder))
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.is_file():
-                continue
             path = Path(entry.path)
+            if path.is_file():  # False for a link to itself, where the entry's own would raise
+                continue
             if not is_there(path):
                 raise CubeFormatError(f"{path}: is a link to nothing; remove it")
             if os.path.realpath(path) in above:

@@ -95,11 +95,16 @@ def _residual_ratio(residual: Floats, seen: Bools) -> float:
 
 
 def _runs(seen: Bools) -> Iterator[tuple[Ints, Ints, Ints]]:
-    """Pixels that lack the same runs of adjacent bands: the bands (m,), rows and columns (n,)."""
+    """Pixels that lack the same runs of adjacent bands: the bands (m,), rows and columns (n,).
+
+    A run has three bands or more: of two, each still has a neighbour that shows what it holds.
+    """
     missing = ~seen & seen.any(axis=0)
-    adjacent = np.zeros_like(missing)
-    adjacent[1:] = missing[1:] & missing[:-1]
-    adjacent[:-1] |= missing[:-1] & missing[1:]
+    middle = np.zeros_like(missing)
+    middle[1:-1] = missing[:-2] & missing[1:-1] & missing[2:]
+    adjacent = middle.copy()
+    adjacent[1:] |= middle[:-1]
+    adjacent[:-1] |= middle[1:]
     rows, cols = np.nonzero(adjacent.any(axis=0))
     if not len(rows):
         return
