@@ -54,15 +54,15 @@ def test_an_absorption_between_the_kept_bands_survives(scene, seen, depth):
 
 
 def test_without_one_nothing_is_carried_over(scene, seen, monkeypatch):
-    with_runs, _, _ = completed(scene, seen)
+    with_runs, *_ = completed(scene, seen)
     monkeypatch.setattr(completion, "_runs", lambda seen: iter(()))
-    without, _, _ = completed(scene, seen)
+    without, *_ = completed(scene, seen)
     errors = [np.sqrt(((x - scene)[~seen] ** 2).mean()) for x in (with_runs, without)]
     assert errors[0] < 1.02 * errors[1]  # noise of the neighbours stays with them
 
 
 def test_measured_entries_come_back(scene, seen):
-    x, known, spread = completed(scene + absorption(0.1), seen)
+    x, known, spread, _ = completed(scene + absorption(0.1), seen)
     np.testing.assert_array_equal(x[seen], (scene + absorption(0.1))[seen])
     assert known.all()
     assert not spread[seen].any()
@@ -71,15 +71,17 @@ def test_measured_entries_come_back(scene, seen):
 
 def test_the_variance_grows_where_neighbours_are_unlike_the_model(scene, seen):
     change = absorption(0.1)
-    _, _, spread = completed(scene + change, seen)
+    _, _, spread, excess = completed(scene + change, seen)
     middle, corner = spread[12, 12:20, 15:17].mean(), spread[12, 0:4, 15:17].mean()
     assert middle > 1.1 * corner
+    assert excess[12, 12:20, 15:17].mean() > 1.1 * excess[12, 0:4, 15:17].mean()
+    assert excess[seen].max() == 1
 
 
 def test_a_run_that_no_neighbour_has_is_regressed(scene):
     seen = np.ones(scene.shape, bool)
     seen[RUN, :, 4:] = False  # what is left lies farther than neighbours are asked
-    x, _, spread = completed(scene, seen)
+    x, _, spread, _ = completed(scene, seen)
     assert np.isfinite(x).all()
     assert np.isfinite(spread).all()
 

@@ -19,6 +19,7 @@ class Step(NamedTuple):
     state: Callable[[], Mapping[str, Any]] | None = None  # tensors from which to go on, if it can
     sigma: Any = None  # (bands, rows, cols) posterior std of x on the unit range, if it was asked
     how: str = ""  # the engine that ran it, if it had a choice
+    excess: Any = None  # (bands, rows, cols) by how much the variance is larger here than usual
 
 
 @dataclass(frozen=True, eq=False)

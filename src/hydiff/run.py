@@ -62,6 +62,7 @@ class Estimate(NamedTuple):
     sigma_y: Floats  # (bands,) the noise std that was assumed
     history: list[Mapping[str, float]]
     notes: list[str]
+    excess: Floats | None = None  # how much larger a variance is than usual, where a method knows
 
 
 def check_seed(seed: int) -> None:
@@ -267,7 +268,11 @@ def _estimate(task: Task, step: Step | None, job: Job) -> Estimate:
         for plain in _start(choose("harmonic"), *bands, job):
             x[task.bad] = plain.x
     notes = [*task.notes, *([f"engine: {step.how}"] if step.how else [])]
-    return Estimate(task.scale.from_unit(x), std, sigma_y, [], notes)
+    excess = None
+    if step.excess is not None:
+        excess = np.ones(task.y.shape)
+        excess[task.good] = step.excess
+    return Estimate(task.scale.from_unit(x), std, sigma_y, [], notes, excess)
 
 
 def _coverage(chosen: Chosen, seen: Bools) -> list[str]:

@@ -111,7 +111,10 @@ def _part(
 ) -> Part:
     own = _recipe_of(kind, recipe)
     blend = blended(own, window, sigma_y, job, ready.get(kind, {}))
-    return Part(kind, own, window, blend.estimate, _variance(own["errors"], window, blend.plain))
+    variance = _variance(own["errors"], window, blend.plain)
+    if variance is not None and blend.estimate.excess is not None:
+        variance *= blend.estimate.excess  # trials know what is usual, not what is here
+    return Part(kind, own, window, blend.estimate, variance)
 
 
 def _recipe_of(kind: str, recipe: Mapping[str, Any]) -> Mapping[str, Any]:

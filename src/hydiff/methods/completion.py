@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 from scipy import linalg, ndimage
@@ -29,16 +30,21 @@ NOISE_RADIUS = 0.7  # px: neighbours are averaged about as over 3 x 3 pixels bef
 CHANCE = 1.5  # standard errors of a correlation: what exceeds them little counts little
 
 
-def complete(y: Floats, seen: Bools) -> tuple[Floats, Bools, Floats]:
-    """Fill the missing bands of pixels that keep enough of them.
+class Completed(NamedTuple):
+    """A cube (C, H, W) in which pixels that keep enough bands have them all."""
 
-    Returns the cube (C, H, W), the pixels (H, W) whose spectra are now known, and the variance
-    of the entries filled there (C, H, W).
-    """
+    y: Floats
+    known: Bools  # (H, W) pixels whose spectra are measured or completed
+    variance: Floats  # (C, H, W) of the completed entries
+    excess: Floats | None  # (C, H, W) by how much that is more than the Gaussian's own; None: 1
+
+
+def complete(y: Floats, seen: Bools) -> Completed:
+    """Fill the missing bands of pixels that keep enough of them."""
     whole: Bools = np.asarray(seen.all(axis=0))
     some: Bools = np.asarray(seen.any(axis=0))
     if np.array_equal(whole, some):
-        return y, whole, np.zeros_like(y)
+        return Completed(y, whole, np.zeros_like(y), None)
     flat, flags = y[:, some], seen[:, some]
     model = gaussian.fit(flat, flags)
     x, variance, _ = gaussian.condition(flat, flags, model)
@@ -51,12 +57,14 @@ def complete(y: Floats, seen: Bools) -> tuple[Floats, Bools, Floats]:
     correction = _kriged_residual(residual, seen)
     precision = np.asarray(np.linalg.inv(model.covariance), dtype=np.float64)
     centred = filled - model.mean[:, None, None]
+    excess = None
     for bands, rows, cols in _runs(seen):
         entries = bands[:, None], rows, cols
-        correction[entries], spread[entries] = _run_residual(
-            centred, seen, precision, bands, rows, cols
-        )
-    return np.where(seen, y, filled + correction), known, spread
+        correction[entries], local = _run_residual(centred, seen, precision, bands, rows, cols)
+        excess = np.ones_like(y) if excess is None else excess
+        excess[entries] = np.maximum(local / spread[entries], 1.0)
+        spread[entries] = local
+    return Completed(np.where(seen, y, filled + correction), known, spread, excess)
 
 
 # ── single bands ─────────────────────────────────────────────────────────────────────────────────

@@ -66,6 +66,7 @@ class Coordinates(NamedTuple):
     seen: Bools  # (C, H, W)
     known: Bools  # (H, W) pixels whose whole spectrum is in y
     spread: Floats  # (C, H, W) variance of the completed entries
+    excess: Floats | None  # (C, H, W) of it; `completion.Completed`
     weight: Floats  # (C,) that whitens the noise
     noise: Floats  # (C,) variance of the whitened noise; 0 without noise
     space: subspace.Subspace  # of the whitened spectra
@@ -88,7 +89,7 @@ def coordinates(
 ) -> Coordinates:
     """Complete the spectra that keep enough bands, find the components, project; see `smooth`."""
     seen = np.broadcast_to(observed, y.shape)
-    y, known, spread = complete(y, seen)
+    y, known, spread, excess = complete(y, seen)
     weight = _whitening(sigma_y)
     complete_spectra = _spectra(y, known, weight)
     space = space or subspace.fit(
@@ -98,7 +99,9 @@ def coordinates(
     z[:, known] = space.project(complete_spectra)
     noise, membranes = (weight * sigma_y) ** 2, dict[float, Membrane]()
     rest, left = remainder(complete_spectra, known, space, noise, membranes)
-    return Coordinates(y, seen, known, spread, weight, noise, space, z, rest, left, membranes)
+    return Coordinates(
+        y, seen, known, spread, excess, weight, noise, space, z, rest, left, membranes
+    )
 
 
 def smooth(
@@ -129,7 +132,7 @@ def smooth(
         sigma = np.sqrt(c.spread)
         around = np.sqrt(c.space.basis**2 @ variance + c.left[:, None])
         sigma[:, ~c.known] = around / c.weight[:, None]
-    yield Step(1, 1, x, sigma=sigma)
+    yield Step(1, 1, x, sigma=sigma, excess=c.excess)
 
 
 def kriged(c: Coordinates, settings: Smooth, at: Bools) -> tuple[Floats, list[Covariance]]:
@@ -168,7 +171,7 @@ def _whitening(sigma_y: Floats) -> Floats:
 
 def spectra(y: Floats, observed: Bools, sigma_y: Floats) -> Floats:
     """(C, n) the whitened spectra that `smooth` fits its components to; arguments as there."""
-    y, known, _ = complete(y, np.broadcast_to(observed, y.shape))
+    y, known, *_ = complete(y, np.broadcast_to(observed, y.shape))
     return _spectra(y, known, _whitening(sigma_y))
 
 
