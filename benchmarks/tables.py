@@ -186,28 +186,31 @@ def preconditioner(rows):
 
 
 FEWEST_SCENES = 3  # for a line on the front page
+SHOWN_IN_FRONT = (("0.0", "in all bands"), ("0.0", "differ by band"), ("0.1", "in all bands"))
 
 
 def front(rows):
-    """Noise down, methods across: figures of the missing entries, where all of them were run."""
-    methods = ("auto", "smooth", "hydiff-ei")
-    plain = ("harmonic", "biharmonic")
-    levels, lines = sorted({r["sigma_y"] for r in rows}), []
-    for sigma, gaps in ((s, g) for s in levels for g in ("in all bands", "differ by band")):
+    """Gaps and measures down, methods across: missing entries, where all of them were run."""
+    methods, plain = ("auto", "smooth", "hydiff-ei"), ("harmonic", "biharmonic")
+    lines = []
+    for sigma, gaps in SHOWN_IN_FRONT:
         mine = {m: _missing(rows, m, sigma) for m in (*methods, *plain)}
         cells = set.intersection(*(set(mine[m]) for m in methods))
         cells = {c for c in cells if (c[1] in BY_BAND) == (gaps == "differ by band")}
-        scenes = {scene for scene, _ in cells}
-        if len(scenes) >= FEWEST_SCENES:
-            lines.append((sigma, gaps, mine, cells, scenes))
-    columns = _judged_by([r for _, _, mine, cells, _ in lines for m in methods
+        if len({scene for scene, _ in cells}) >= FEWEST_SCENES:
+            lines.append((sigma, gaps, mine, cells))
+    columns = _judged_by([r for _, _, mine, cells in lines for m in methods
                           for r in _rows_of(mine[m], cells)])  # fmt: skip
-    yield line(f"σ_y: {_named(columns)}", "gaps", *(f"`{m}`" for m in (*methods, *plain)),
-               "scenes · cells")  # fmt: skip
-    yield rule(len(methods) + len(plain) + 3)
-    for sigma, gaps, mine, cells, scenes in lines:
-        figures = (_by_scene(mine[m], cells, columns) for m in (*methods, *plain))
-        yield line(sigma, gaps, *figures, f"{len(scenes)} · {len(cells)}")
+    yield line("gaps", "missing entries", *(f"`{m}`" for m in (*methods, *plain)))
+    yield rule(len(methods) + len(plain) + 2)
+    for sigma, gaps, mine, cells in lines:
+        scenes = len({scene for scene, _ in cells})
+        noise = "" if sigma == "0.0" else f", noise {sigma}"
+        label = f"{gaps}{noise} ({scenes} scenes, {len(cells)} cells)"
+        for column in columns:
+            figures = (_by_scene(mine[m], cells, [column]) for m in (*methods, *plain))
+            yield line(label, MEASURES[column][0], *figures)
+            label = ""
 
 
 def by_mask(rows):
