@@ -23,8 +23,8 @@ import torch
 
 from hydiff import metrics
 from hydiff.bench import records
-from hydiff.engine import side_by_side
-from hydiff.mask import make_mask
+from hydiff.gaps.mask import make_mask
+from hydiff.learn.engine import side_by_side
 from hydiff.methods import METHODS, choose
 
 ROOT = Path(__file__).parents[1]

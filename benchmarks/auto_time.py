@@ -30,7 +30,8 @@ RESULTS = ROOT / "benchmarks" / "results" / "auto_time.csv"
 
 def case():
     """The truth (200, 144, 144), and what of it is observed (144, 144)."""
-    from hydiff import bundled, mask
+    from hydiff.gaps import mask
+    from hydiff.io import bundled
 
     truth = np.asarray(bundled.sample().values)[:, :144, :144]
     return truth, mask.make_mask("stripes", truth.shape, 0.33, np.random.default_rng(3))

@@ -16,10 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from hydiff import mask, subspace, tiles
 from hydiff.cube import unit_scale
-from hydiff.methods import smooth, variogram
-from hydiff.scene.plan import inside
+from hydiff.gaps import mask
+from hydiff.maths import subspace, variogram
+from hydiff.methods import smooth
+from hydiff.scale import tiles
+from hydiff.scale.plan import inside
 from scene import border_ratio, gaps, truth
 
 RESULTS = Path(__file__).parent / "results" / "covariances.csv"

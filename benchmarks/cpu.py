@@ -17,8 +17,8 @@ from statistics import median
 
 import torch
 
-from hydiff import losses, network
-from hydiff.transforms import Transform
+from hydiff.learn import losses, network
+from hydiff.learn.transforms import Transform
 
 SIDE, BANDS = 144, 128
 LAST = torch.channels_last

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hydiff import bundled
+from hydiff.io import bundled
 from hydiff.methods.hir_diff import save_denoiser, train_denoiser
 
 PLACE = Path(__file__).parents[1] / "src" / "hydiff" / "data" / "hir_diff.safetensors"

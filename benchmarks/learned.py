@@ -31,8 +31,8 @@ import torch
 from hydiff import metrics
 from hydiff.bench import records, scenes
 from hydiff.cube import Scale, unit_scale
-from hydiff.engine import side_by_side
-from hydiff.mask import columns_needed, make_mask
+from hydiff.gaps.mask import columns_needed, make_mask
+from hydiff.learn.engine import side_by_side
 from hydiff.methods import choose
 
 ROOT = Path(__file__).parents[1]

@@ -19,7 +19,7 @@ import numpy as np
 
 import hydiff
 from hydiff.auto.split import NONE, SOME
-from hydiff.mask import make_mask
+from hydiff.gaps.mask import make_mask
 
 RESULTS = Path(__file__).parent / "results" / "mixed_gaps.csv"
 SCENES = (

@@ -18,10 +18,10 @@ import torch
 
 from hydiff import metrics, sample
 from hydiff.bench.scenes import damaged_crops
-from hydiff.mask import make_mask
+from hydiff.gaps.mask import make_mask
+from hydiff.learn.train import Training, train
+from hydiff.learn.weights import weights_of
 from hydiff.methods import choose
-from hydiff.train import Training, train
-from hydiff.weights import weights_of
 
 ROOT = Path(__file__).parents[1]
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -40,8 +40,8 @@ from scipy.spatial.distance import cdist
 
 import hydiff
 from hydiff.bench import uses
-from hydiff.bundled import sample, sample_labels
-from hydiff.mask import make_mask
+from hydiff.gaps.mask import make_mask
+from hydiff.io.bundled import sample, sample_labels
 from hydiff.metrics import NORMAL_QUANTILES
 
 ROOT = Path(__file__).parents[1]

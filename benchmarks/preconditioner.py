@@ -10,7 +10,7 @@ import csv
 import numpy as np
 
 from classical import DATA, ROOT, scene
-from hydiff import subspace
+from hydiff.maths import subspace
 from hydiff.methods import classical as fills
 
 RESULTS = ROOT / "benchmarks" / "results" / "preconditioner.csv"

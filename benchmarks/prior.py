@@ -23,9 +23,10 @@ import numpy as np
 import torch
 
 import hydiff
-from hydiff import mask, scene, tiles
+from hydiff.gaps import mask
 from hydiff.order import Order
-from hydiff.scene import Limits
+from hydiff.scale import scene, tiles
+from hydiff.scale.scene import Limits
 from scene import border_ratio, make, truth
 
 OUT = Path(os.environ.get("OUT", Path(__file__).parent / "results"))

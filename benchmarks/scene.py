@@ -27,8 +27,10 @@ import numpy as np
 from scipy import ndimage
 
 import hydiff
-from hydiff import bundled, mask, tiles
-from hydiff.provenance import record_path
+from hydiff.gaps import mask
+from hydiff.io import bundled
+from hydiff.io.provenance import record_path
+from hydiff.scale import tiles
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "scene.csv"

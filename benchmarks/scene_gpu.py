@@ -5,7 +5,7 @@
 
 Writes scene_gpu_time.csv or scene_gpu_sizes.csv into $OUT (default benchmarks/results), a row as
 soon as it is known.  The plain loop that a worker runs: windows in .npy files, filled side by side
-(`hydiff.run.estimates`); torch, numpy and scipy are enough.  The scene is that of `scene.py`.
+(`methods.run.estimates`); torch, numpy and scipy are enough.  The scene is that of `scene.py`.
 
 The time of a scene is that of the sample's first batch, which also compiles and warms up, and that
 of the others per pixel of their windows, times the pixels of all windows.  Reading, filling and
@@ -23,13 +23,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hydiff import mask, tiles
 from hydiff.cube import Cube, unit_scale
-from hydiff.engine import MOST_BESIDE
+from hydiff.gaps import mask
+from hydiff.learn.engine import MOST_BESIDE
 from hydiff.methods import choose
-from hydiff.run import Common, Job, estimates, estimating
-from hydiff.scene.decide import spread_over
-from hydiff.scene.plan import area, inside
+from hydiff.methods.run import Common, Job, estimates, estimating
+from hydiff.scale import tiles
+from hydiff.scale.decide import spread_over
+from hydiff.scale.plan import area, inside
 from scene import border_ratio, gaps, truth
 
 OUT = Path(os.environ.get("OUT", Path(__file__).parent / "results"))

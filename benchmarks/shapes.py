@@ -13,7 +13,7 @@ import numpy as np
 
 import hydiff
 from hydiff.bench import scenes
-from hydiff.mask import columns_needed
+from hydiff.gaps.mask import columns_needed
 
 RESULTS = Path(__file__).parent / "results" / "shapes.csv"
 MASKS = ("published-1", "published-3", "stripes", "blobs", "frames")

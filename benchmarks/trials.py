@@ -19,14 +19,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hydiff import validate
+from hydiff.auto import validate
 from hydiff.auto.candidates import BUDGETS, budget_of
 from hydiff.auto.classes import around, band_spread, groups, kinds_of
 from hydiff.auto.trials import Window, crossfit, folds_of, own_fits, trial_of, with_costly
 from hydiff.bench import scenes
 from hydiff.bench.suites import BEST_MASKS
 from hydiff.cube import as_cube
-from hydiff.run import Job
+from hydiff.methods.run import Job
 
 MASKS = tuple(m for m in BEST_MASKS if m not in ("columns", "pixels"))
 NETWORKS = 4

@@ -44,3 +44,10 @@ def stripes():
     observed[:, 15:17] = False
     observed[10:14, 19:23] = False
     return observed
+
+
+@pytest.fixture(autouse=True)
+def _safe_path_stays_inside():
+    """The command line sets it for its workers; tests that start Python must not see it."""
+    yield
+    os.environ.pop("PYTHONSAFEPATH", None)

@@ -297,7 +297,7 @@ def _enmap(folder: Path, secret: Path) -> Iterator[Input]:
 
 def _records(folder: Path, secret: Path) -> Iterator[Input]:
     import hydiff
-    from hydiff import provenance
+    from hydiff.io import provenance
 
     values = _values("float32")
     result = hydiff.fill(np.where(values < 0, np.nan, values), method="auto", budget="fast")

@@ -177,8 +177,8 @@ def _warm_up(seeds: list[hostile.Input]) -> None:
     import zarr.codecs
 
     import hydiff.auto
-    import hydiff.info
-    import hydiff.weights
+    import hydiff.gaps.info
+    import hydiff.learn.weights
 
     assert all((h5py, rasterio, safetensors, scipy, spectral, torch, zarr, hydiff))
 

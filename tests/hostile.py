@@ -44,7 +44,8 @@ class Input(NamedTuple):
 
 def _cube(path: Path, made: Path) -> None:
     """Everything that `info`, `mask` and `fill` ask of a file, then a copy of it."""
-    from hydiff import info, io
+    from hydiff import io
+    from hydiff.gaps import info
 
     cube = io.read(path)
     info.lines(info.facts(cube))
@@ -57,8 +58,10 @@ def _cube(path: Path, made: Path) -> None:
 
 def _fill(path: Path, made: Path) -> None:
     """As `info`, `fill` and, where a map goes along, `convert` do, from file to file."""
-    from hydiff import info, io, job, scene
+    from hydiff import io
+    from hydiff.gaps import info
     from hydiff.order import Order
+    from hydiff.scale import job, scene
 
     cube = io.read(path)
     info.lines(info.facts(cube))
@@ -91,14 +94,14 @@ def _quality(path: Path, made: Path) -> None:
 def _weights(path: Path, made: Path) -> None:
     from types import SimpleNamespace
 
-    from hydiff import weights
+    from hydiff.learn import weights
 
     settings = SimpleNamespace(weights=path, **weights.network_of(path))
     weights.load_weights(settings, bands=SHAPE[0])
 
 
 def _checkpoint(path: Path, made: Path) -> None:
-    from hydiff.checkpoint import Checkpoint, history_of
+    from hydiff.learn.checkpoint import Checkpoint, history_of
 
     history_of(Checkpoint(path, "its owner").load() or {})
 
@@ -117,7 +120,7 @@ def _recipe(path: Path, made: Path) -> None:
 
 def _companions(path: Path, made: Path) -> None:
     """What lies beside a fill: which entries were filled, their error bars, the record."""
-    from hydiff import provenance
+    from hydiff.io import provenance
 
     fill = path.with_name(path.name.partition(".npy.")[0] + ".npy")
     provenance.companions(fill, SHAPE)
@@ -363,7 +366,9 @@ def _good_companions(folder: Path, take: Any) -> Any:
     from safetensors.torch import save_file
 
     import hydiff
-    from hydiff import io, network, provenance
+    from hydiff import io
+    from hydiff.io import provenance
+    from hydiff.learn import network
 
     filled = _values("float32") > 700
     for name in ("m.npz", "m.npy"):

@@ -19,7 +19,6 @@ REASONS = {
     "cube.py": "the words that every other file uses: what a cube is, where it lies, how it scales",
     "metrics.py": "one function a measure, and the table of all",
     "methods/anchored.py": "a method is one file",
-    "methods/smooth.py": "a method is one file",
 }
 
 

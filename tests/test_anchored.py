@@ -6,13 +6,13 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import hydiff
-from hydiff import network
-from hydiff.engine import Fit
 from hydiff.errors import BadValue
+from hydiff.learn import network
+from hydiff.learn.engine import Fit
+from hydiff.learn.field import Field, eigenvalues, fields, strength
 from hydiff.methods import anchored as module
 from hydiff.methods import classical
 from hydiff.methods.anchored import Anchored, anchored
-from hydiff.methods.field import Field, eigenvalues, fields, strength
 
 SMALL = {"channels": 4, "scales": 2, "steps": 6, "device": "cpu"}
 

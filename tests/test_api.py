@@ -7,9 +7,9 @@ import pytest
 import xarray
 
 import hydiff
-from hydiff import problem
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, NothingObserved, ShapeMismatch, UnknownName
+from hydiff.gaps import problem
 
 
 def damaged(tiny, observed, dtype=np.float32, nodata=-9999):

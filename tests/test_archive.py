@@ -10,12 +10,14 @@ import pytest
 from pyarrow import parquet
 
 import hydiff
-from hydiff import archive, job, mask, provenance, scene
-from hydiff.archive import fill_all, inputs_of
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, HydiffError
+from hydiff.gaps import mask
+from hydiff.io import provenance
 from hydiff.order import Order
-from hydiff.scene import Limits
+from hydiff.scale import archive, job, scene
+from hydiff.scale.archive import fill_all, inputs_of
+from hydiff.scale.scene import Limits
 from test_scene import contents, damaged, made
 
 ORDER, BOUNDS = Order(method="linear", outside="fill"), Limits(8e9)

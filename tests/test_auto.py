@@ -8,14 +8,16 @@ import pytest
 
 import hydiff
 from conftest import ROOT
-from hydiff import auto, metrics, provenance, run, validate
-from hydiff.auto import Budget, Candidate, bars, blend, candidates, classes, trials
+from hydiff import auto, metrics
+from hydiff.auto import Budget, Candidate, bars, blend, candidates, classes, trials, validate
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, CubeFormatError
-from hydiff.mask import columns_needed, make_mask, thickness
+from hydiff.gaps.mask import columns_needed, make_mask, thickness
+from hydiff.io import provenance
+from hydiff.maths.variogram import REACHES
+from hydiff.methods import run
+from hydiff.methods.run import Job, estimate, estimate_at, estimate_each
 from hydiff.methods.smooth import kriged
-from hydiff.methods.variogram import REACHES
-from hydiff.run import Job, estimate, estimate_at, estimate_each
 
 JOB = Job(0, "cpu", False, None, False)
 

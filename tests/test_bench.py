@@ -33,7 +33,7 @@ from hydiff.bench.cells import Cell
 from hydiff.bench.published import PAPER
 from hydiff.cli import app
 from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName
-from hydiff.mask import PUBLISHED, columns_needed
+from hydiff.gaps.mask import PUBLISHED, columns_needed
 from hydiff.methods import METHODS, STAND_IN
 
 RESULTS = ROOT / "benchmarks" / "results" / "bench"

@@ -5,8 +5,7 @@ import pytest
 from scipy import ndimage
 
 import hydiff
-from hydiff import validate
-from hydiff.auto import blend
+from hydiff.auto import blend, validate
 from hydiff.auto.classes import Kinds
 from hydiff.auto.trials import Trial
 from hydiff.methods import smooth

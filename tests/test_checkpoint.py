@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import hydiff
-from hydiff import checkpoint
-from hydiff.checkpoint import Checkpoint, fingerprint, history_of
 from hydiff.errors import BadValue, CubeFormatError, OutputError
+from hydiff.learn import checkpoint
+from hydiff.learn.checkpoint import Checkpoint, fingerprint, history_of
 from hydiff.result import Step
 
 SMALL = {"channels": 4, "scales": 2, "steps": 8, "device": "cpu", "seed": 3}
@@ -154,7 +154,7 @@ CHILD = """
 import sys, time
 import numpy as np, torch
 import hydiff
-from hydiff import checkpoint
+from hydiff.learn import checkpoint
 checkpoint.INTERVAL = 0.0
 torch.set_num_threads(int(sys.argv[3]))
 given = np.load(sys.argv[1])

@@ -15,11 +15,12 @@ import numpy as np
 import psutil
 import pytest
 
-from hydiff import children, methods
+from hydiff import methods
 from hydiff.auto import BUDGETS, decide
-from hydiff.children import BYTES, Children, Threads
 from hydiff.cube import Cube
 from hydiff.errors import UnknownName
+from hydiff.workers import children
+from hydiff.workers.children import BYTES, Children, Threads
 
 PID = "__import__('os').getpid()"
 NAP = "__import__('time').sleep(60)"
@@ -146,7 +147,7 @@ def test_leaving_the_block_ends_them_at_once(error):
 @pytest.mark.parametrize("busy", [False, True])
 def test_a_child_ends_with_its_parent(busy):
     code = f"""
-from hydiff.children import Children
+from hydiff.workers.children import Children
 crew = Children(2)
 crew.share({PID!r})
 print(*{{crew.submit(eval).result() for _ in range(20)}}, *(p.pid for p in crew.processes))
@@ -171,7 +172,7 @@ def test_who_may_have_children(monkeypatch):
     code = """
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from hydiff.children import possible
+from hydiff.workers.children import possible
 if __name__ == "__main__":
     with ProcessPoolExecutor(1, get_context("fork")) as pool:
         print(possible(), pool.submit(possible).result())

@@ -19,11 +19,15 @@ from distributed.comm.core import connect
 from rich.console import Console
 
 import hydiff
-from hydiff import cluster, mask, provenance, scene, terminal
+from hydiff.cli import terminal
 from hydiff.errors import BadValue, HydiffError, UnknownName
+from hydiff.gaps import mask
+from hydiff.io import provenance
 from hydiff.order import Order
 from hydiff.result import Step
-from hydiff.scene import Limits, tile
+from hydiff.scale import scene, tile
+from hydiff.scale.scene import Limits
+from hydiff.workers import cluster
 from test_scene import Stopped, contents, damaged, made
 
 HYDIFF = [sys.executable, "-m", "hydiff"]
@@ -194,7 +198,7 @@ def test_no_port_of_local_workers_answers_a_stranger(monkeypatch):
 
 
 def test_a_scheduler_with_tls_is_joined_with_the_key_in_dasks_configuration(monkeypatch):
-    from hydiff import loopback
+    from hydiff.workers import loopback
 
     monkeypatch.setattr(cluster, "ANSWER", 1.0)
     with loopback.started(1) as started:
@@ -252,7 +256,7 @@ def test_workers_that_see_other_files_refuse(task, tmp_path):
 
 
 def test_a_glance_tells_files_apart(tmp_path, rng):
-    from hydiff.scene.ledger import glance
+    from hydiff.scale.ledger import glance
 
     content = rng.bytes(100_000)
     seen = set()

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Generator, Tensor
 
-from hydiff.degrade import Inpainting, add_noise, measure
 from hydiff.errors import BadValue, ShapeMismatch
+from hydiff.learn.degrade import Inpainting, add_noise, measure
 
 C, H, W = 3, 4, 5
 unhurried = settings(deadline=None)  # the first call of torch is slow

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
 
-from hydiff.detect import KINDS, detect
 from hydiff.errors import ShapeMismatch
+from hydiff.gaps.detect import KINDS, detect
 
 SCENES = {  # entries that may be suspected in an undamaged scene
     "abu_airport-1_96": 0,

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hydiff.diffusion import (
+from hydiff.learn.diffusion import (
     State,
     consistent,
     linear_alpha_bar,

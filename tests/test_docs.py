@@ -23,10 +23,11 @@ from typer.testing import CliRunner
 import hydiff
 import products
 from conftest import ROOT
-from hydiff import provenance, simulate
 from hydiff.cli import app
 from hydiff.cube import Cube
-from hydiff.mask import MASKS
+from hydiff.gaps import simulate
+from hydiff.gaps.mask import MASKS
+from hydiff.io import provenance
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 DOCS = ROOT / "docs"

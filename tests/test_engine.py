@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from hydiff import methods, network
-from hydiff.engine import Fit, arithmetic, choose, side_by_side
+from hydiff import methods
 from hydiff.errors import BadValue
+from hydiff.learn import network
+from hydiff.learn.engine import Fit, arithmetic, choose, side_by_side
 
 CPU = torch.device("cpu")
 

@@ -19,13 +19,14 @@ import pytest
 import rasterio
 
 import products
-from hydiff import io, job, provenance, report
+from hydiff import io, report
 from hydiff.cli import main
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, CubeFormatError, OutputError
-from hydiff.io import staging
+from hydiff.io import provenance, staging
 from hydiff.order import Order
-from hydiff.scene import Limits
+from hydiff.scale import job
+from hydiff.scale.scene import Limits
 from test_job import full_disk
 
 WHOLE, TILES = Limits(8e9), Limits(8e9, tile=16)
@@ -232,7 +233,7 @@ def test_an_output_is_not_more_readable_than_its_input(
 
 
 def test_a_checkpoint_and_tiles_are_private(tmp_path: Path, damaged: Cube) -> None:
-    from hydiff.checkpoint import Checkpoint
+    from hydiff.learn.checkpoint import Checkpoint
 
     torch = pytest.importorskip("torch")
     Checkpoint(tmp_path / "a.checkpoint", "it").save({"x": torch.ones(2)}, [{"loss": 1.0}])

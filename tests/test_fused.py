@@ -12,9 +12,9 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are defined
 pytest.importorskip("triton")
 
-from hydiff import launch, network
-from hydiff.engine import arithmetic
-from hydiff.fused import FusedSkipNet
+from hydiff.learn import launch, network
+from hydiff.learn.engine import arithmetic
+from hydiff.learn.fused import FusedSkipNet
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 

@@ -26,9 +26,10 @@ import fuzz
 import hostile
 import products
 import tracing
-from hydiff import errors, info, io
+from hydiff import errors, io
 from hydiff.auto import read_recipe
 from hydiff.errors import CubeFormatError, HydiffError
+from hydiff.gaps import info
 from hydiff.io import blosc, heaps, maps, matfile
 
 
@@ -105,7 +106,7 @@ def test_files_that_name_other_files_lead_nowhere() -> None:
     """
     if shutil.which("strace") is None:
         pytest.skip("no strace to see with: apt-get install strace")
-    count = ["--only", fuzz.LEADS, "--inputs", "200", "--workers", "1"]
+    count = ["--only", fuzz.LEADS, "--inputs", "80", "--workers", "1"]
     code, escapes = fuzz.traced(count)
     assert not escapes, escapes[:5]
     assert code == 0

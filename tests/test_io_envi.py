@@ -12,15 +12,17 @@ import numpy as np
 import pytest
 import rasterio
 
-from hydiff import handoff, info, io, job, metrics, provenance, report
+from hydiff import io, metrics, report
 from hydiff.cube import Cube
 from hydiff.errors import OutputError
-from hydiff.io import envi_header
+from hydiff.gaps import info
+from hydiff.gaps.simulate import simulate
+from hydiff.io import envi_header, handoff, provenance
 from hydiff.io.conventions import evident_unit
 from hydiff.io.headers import scaling
 from hydiff.order import Order
-from hydiff.scene import Limits
-from hydiff.simulate import simulate
+from hydiff.scale import job
+from hydiff.scale.scene import Limits
 from hydiff.viewer.layers import from_files
 
 WHOLE, TILES = Limits(8e9), Limits(8e9, tile=16)

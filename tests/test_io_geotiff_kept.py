@@ -20,11 +20,12 @@ from rasterio.enums import ColorInterp
 from rasterio.rpc import RPC
 
 import leading
-from hydiff import info, io
+from hydiff import io
 from hydiff.cube import Cube
 from hydiff.errors import CubeFormatError
-from hydiff.handoff import convert
+from hydiff.gaps import info
 from hydiff.io import tiff
+from hydiff.io.handoff import convert
 
 BANDS, ROWS, COLS = 4, 20, 30
 PLACE = {"crs": "EPSG:32633", "transform": rasterio.Affine(30, 0, 100, 0, -30, 200)}
@@ -490,7 +491,8 @@ def test_an_envi_header_adds_wavelengths_to_a_geotiff(tmp_path: Path, name: str)
 
 
 def test_error_bars_have_the_scale_of_their_cube(tmp_path: Path) -> None:
-    from hydiff import fill, provenance
+    from hydiff import fill
+    from hydiff.io import provenance
 
     source = written(tmp_path / "a.tif", leading_values(), nodata=-1)
     with rasterio.open(source, "r+") as dataset:

@@ -21,11 +21,11 @@ from typer.testing import CliRunner
 import hydiff
 import products
 from conftest import DATA
-from hydiff import io, provenance
+from hydiff import io
 from hydiff.cli import app
 from hydiff.cube import Cube
-from hydiff.info import facts
-from hydiff.io import conventions, geotiff
+from hydiff.gaps.info import facts
+from hydiff.io import conventions, geotiff, provenance
 
 NATIVE = DATA / "native"
 EMIT_REAL = [

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import hydiff
-from hydiff import job, provenance
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, HydiffError, OutputError
+from hydiff.io import provenance
 from hydiff.order import Order
-from hydiff.scene import Limits
+from hydiff.scale import job
+from hydiff.scale.scene import Limits
 
 WHOLE, TILES = Limits(8e9), Limits(8e9, tile=16)
 BARRED = Order(method="smooth", outside="fill", settings={"error_bars": True}, report=True)

@@ -7,14 +7,17 @@ import pytest
 from scipy.ndimage import gaussian_filter
 
 import hydiff
-from hydiff import auto, gaussian, provenance, scene, validate
-from hydiff.auto import split, trials
+from hydiff import auto
+from hydiff.auto import split, trials, validate
 from hydiff.auto.split import NONE, SOME
 from hydiff.cube import Cube
 from hydiff.errors import BadValue
-from hydiff.mask import make_mask
+from hydiff.gaps.mask import make_mask
+from hydiff.io import provenance
+from hydiff.maths import gaussian
 from hydiff.order import Order
-from hydiff.scene import Limits
+from hydiff.scale import scene
+from hydiff.scale.scene import Limits
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,9 @@ import rasterio
 from rasterio.vrt import WarpedVRT
 
 import leading
-from hydiff import info, io
+from hydiff import io
 from hydiff.errors import HydiffError
+from hydiff.gaps import info
 
 READ = {"overviews_are_a_vrt", "directory"}  # what leads elsewhere is not looked at
 MAYBE = {"erdas_of_another"}  # a name of an image that is only compared

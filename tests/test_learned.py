@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import hydiff
-from hydiff import diffusion, losses, network, transforms
 from hydiff.errors import BadValue, HydiffError, UnknownName
+from hydiff.learn import diffusion, losses, network, transforms
 from hydiff.methods import equivariant
 from hydiff.methods.ei import EI, ei, robust_ei
 from hydiff.methods.hydiff_ei import HyDiffEI, hydiff_ei

@@ -14,8 +14,8 @@ import pytest
 
 import hydiff
 from conftest import ROOT
-from hydiff import provenance
 from hydiff.cube import Cube
+from hydiff.io import provenance
 
 CYCLES, WARM_UP = 60, 20  # every method on every format once, then twice more
 
@@ -24,7 +24,7 @@ import gc, os, sys, threading
 from pathlib import Path
 import numpy as np
 import hydiff
-from hydiff import provenance
+from hydiff.io import provenance
 
 folder, cycles, warm_up = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 tiny = {"steps": 2, "channels": 4, "scales": 1, "device": "cpu"}

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from hydiff import losses, network, transforms
-from hydiff.diffusion import linear_alpha_bar, posterior
-from hydiff.transforms import Transform
+from hydiff.learn import losses, network, transforms
+from hydiff.learn.diffusion import linear_alpha_bar, posterior
+from hydiff.learn.transforms import Transform
 
 ALPHA_BAR = linear_alpha_bar()
 SIX = list(transforms.TRANSFORMS)

@@ -22,17 +22,17 @@ from typer.testing import CliRunner
 
 import hydiff
 import products
-from hydiff import io, mark, provenance
+from hydiff import io, mark
 from hydiff.cli import app
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, shell
-from hydiff.handoff import convert
-from hydiff.info import facts, lines
-from hydiff.io import marks
-from hydiff.job import fill_file
+from hydiff.gaps.info import facts, lines
+from hydiff.io import marks, provenance
+from hydiff.io.handoff import convert
+from hydiff.io.ortho import ortho
 from hydiff.order import Order
-from hydiff.ortho import ortho
-from hydiff.scene import limits
+from hydiff.scale.job import fill_file
+from hydiff.scale.scene import limits
 from test_cli import refused
 
 SHAPE = (6, 20, 18)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.io import loadmat
 
-from hydiff.census import census, ranges
 from hydiff.errors import BadValue, ShapeMismatch, UnknownName
-from hydiff.mask import (
+from hydiff.gaps.census import census, ranges
+from hydiff.gaps.mask import (
     DEFAULT_MISSING,
     MASKS,
     PUBLISHED,
@@ -143,7 +143,7 @@ def test_thickness_is_local_and_independent_of_other_gaps():
 def test_many_gaps_at_once_agree_with_each_alone(monkeypatch):
     """Long oblique gaps are measured in one window, short ones each in its own box."""
     missing = ~make_mask("blobs", (1, 100, 90), 0.2, np.random.default_rng(0))
-    from hydiff.mask import _disc_width
+    from hydiff.gaps.mask import _disc_width
 
     np.testing.assert_array_equal(thickness(missing), _disc_width(missing))
 

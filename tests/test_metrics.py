@@ -16,7 +16,7 @@ from hydiff import metrics as m
 from hydiff.cli import app
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, ShapeMismatch
-from hydiff.ssim import ssim_map
+from hydiff.maths.ssim import ssim_map
 
 DATA = Path(
     os.environ.get("HYDIFF_DATA", Path(__file__).resolve().parents[1].parent / "shared" / "data")

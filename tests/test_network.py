@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from hydiff.errors import ShapeMismatch
-from hydiff.network import ImageNorm, SkipNet, build, mirrored_up_to
+from hydiff.learn.network import ImageNorm, SkipNet, build, mirrored_up_to
 
 # Counted on DHP's own network; the one for 200 bands is printed in its notebook.
 PARAMETERS = {31: 3_004_959, 128: 3_141_632, 145: 3_165_585, 200: 3_243_080, 285: 3_362_845}
@@ -180,7 +180,7 @@ def test_a_wrong_shape_is_named(net, shape):
 
 
 def test_the_deterministic_padding_is_the_same_padding():
-    from hydiff.network import mirrored
+    from hydiff.learn.network import mirrored
 
     x = torch.rand(2, 3, 5, 7)
     plain = mirrored(x, 1)

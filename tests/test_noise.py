@@ -5,7 +5,7 @@ import pytest
 from scipy.ndimage import gaussian_filter
 
 import hydiff
-from hydiff import noise
+from hydiff.maths import noise
 
 BANDS = 40
 RANK = 3

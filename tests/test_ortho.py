@@ -15,8 +15,8 @@ import products
 from conftest import DATA
 from hydiff import io
 from hydiff.cube import Cube, Glt
-from hydiff.handoff import convert
-from hydiff.ortho import ortho
+from hydiff.io.handoff import convert
+from hydiff.io.ortho import ortho
 
 NATIVE = DATA / "native"
 MASK = NATIVE / "EMIT_L2A_MASK_001_20220827T060753_9999999_999.nc"
@@ -76,7 +76,7 @@ def test_cube_filled_mask_and_error_bars_move_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What lies beside a fill goes the same way, whatever it is called."""
-    from hydiff import provenance
+    from hydiff.io import provenance
 
     values = products.scene(33, 90, 80).astype("f4")
     values[:, 12:15] = -9998

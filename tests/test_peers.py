@@ -7,12 +7,13 @@ import pytest
 import torch
 
 import hydiff
-from hydiff import layers, provenance
-from hydiff.diffusion import linear_alpha_bar
 from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName
+from hydiff.io import provenance
+from hydiff.learn import layers
+from hydiff.learn.diffusion import linear_alpha_bar
+from hydiff.learn.network import SkipNet
 from hydiff.methods import METHODS, choose, dds2m, hir_diff, share
 from hydiff.methods.r_dlrhyin import rank_surrogate
-from hydiff.network import SkipNet
 
 SMALL = {
     "dhp": {"steps": 5, "channels": 4, "scales": 2},

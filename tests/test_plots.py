@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hydiff import plots
 from hydiff.errors import BadValue, ShapeMismatch
+from hydiff.report import plots
 
 DATA = Path(
     os.environ.get("HYDIFF_DATA", Path(__file__).resolve().parents[1].parent / "shared" / "data")
@@ -252,7 +252,8 @@ def test_noise_of_a_large_scene_stays_small(tmp_path):
 
 def test_pyplot_stays_out(tmp_path):
     code = (
-        "import sys, numpy as np; from hydiff import plots; x = np.eye(9)[None].repeat(3, axis=0);"
+        "import sys, numpy as np; from hydiff.report import plots;"
+        "x = np.eye(9)[None].repeat(3, axis=0);"
         "plots.before_after(x, x, sys.argv[1], observed=x[0] == 0);"
         "sys.exit('matplotlib.pyplot' in sys.modules)"
     )

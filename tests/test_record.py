@@ -14,14 +14,16 @@ import pytest
 import hydiff
 import mutations
 from conftest import ROOT
-from hydiff import auto, job, provenance, record, simulate
+from hydiff import auto
 from hydiff.auto.recipe import Fingerprint
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, CubeFormatError, HydiffError
-from hydiff.io import typed
+from hydiff.gaps import simulate
+from hydiff.io import provenance, record, typed
 from hydiff.metrics import NORMAL_QUANTILES
 from hydiff.order import Order
-from hydiff.scene import limits
+from hydiff.scale import job
+from hydiff.scale.scene import limits
 
 NAN, INF = float("nan"), float("inf")
 

@@ -20,13 +20,15 @@ from typer.testing import CliRunner
 
 import hydiff
 import mutations
-from hydiff import plots, provenance, record, report, simulate
+from hydiff import report
 from hydiff.auto.recipe import KINDS
 from hydiff.cli import app
 from hydiff.cube import Cube
 from hydiff.errors import CubeFormatError, OutputError, ShapeMismatch
+from hydiff.gaps import simulate
+from hydiff.io import provenance, record
 from hydiff.report import page as pages
-from hydiff.report import survey
+from hydiff.report import plots, survey
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hydiff
-from hydiff import provenance
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, HydiffError
+from hydiff.io import provenance
 from hydiff.methods import METHODS
 
 CLASSICAL = [name for name, method in METHODS.items() if method.backend == "numpy"]

@@ -12,12 +12,15 @@ import pytest
 from scipy.ndimage import gaussian_filter
 
 import hydiff
-from hydiff import bundled, io, mask, problem, provenance, scene, tiles
-from hydiff.cluster import Outcome
+from hydiff import io
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, HydiffError, NothingObserved, OutputError
+from hydiff.gaps import mask, problem
+from hydiff.io import bundled, provenance
 from hydiff.order import Order
-from hydiff.scene import Limits
+from hydiff.scale import scene, tiles
+from hydiff.scale.scene import Limits
+from hydiff.workers.cluster import Outcome
 
 PLENTY = 8e9
 LINEAR, SMOOTH = Order(method="linear"), Order(method="smooth", outside="fill")

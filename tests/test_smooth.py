@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy.fft import idctn
 
-from hydiff import gaussian, metrics
-from hydiff.methods import choose, classical, smooth, variogram
+from hydiff import metrics
+from hydiff.maths import gaussian, variogram
+from hydiff.methods import choose, classical, smooth
 
 
 def run(y, observed, sigma=0.0, **overrides):

@@ -6,8 +6,8 @@ import pytest
 from hydiff.auto import blend, classes, trials
 from hydiff.auto.candidates import SMOOTH, Candidate
 from hydiff.cube import Cube
-from hydiff.mask import make_mask
-from hydiff.run import Job
+from hydiff.gaps.mask import make_mask
+from hydiff.methods.run import Job
 
 KINDS = classes.Kinds(np.bincount([0], minlength=classes.D * classes.T), np.zeros(2))
 

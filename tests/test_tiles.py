@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hydiff import mask, tiles
 from hydiff.errors import BadValue
+from hydiff.gaps import mask
+from hydiff.scale import tiles
 
 LENGTHS = st.integers(1, 90)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hydiff.errors import BadValue, ShapeMismatch, UnknownName
-from hydiff.transforms import TRANSFORMS, Transform, Warp, draw, orbit_coverage, to_square
+from hydiff.learn.transforms import TRANSFORMS, Transform, Warp, draw, orbit_coverage, to_square
 
 EXACT = ["rotation", "shift", "reflection"]
 RESAMPLED = ["scaling", "similarity", "affine"]

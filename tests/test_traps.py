@@ -12,7 +12,7 @@ import typer
 import xarray
 
 import hydiff
-from hydiff import archive, cli, io, job, problem, provenance
+from hydiff import cli, io
 from hydiff.cli.options import interrupted
 from hydiff.cube import Cube
 from hydiff.errors import (
@@ -24,9 +24,12 @@ from hydiff.errors import (
     UnknownName,
     shell,
 )
+from hydiff.gaps import problem
+from hydiff.io import provenance
+from hydiff.learn.train import Training
 from hydiff.order import Order
-from hydiff.scene import Limits
-from hydiff.train import Training
+from hydiff.scale import archive, job
+from hydiff.scale.scene import Limits
 from test_architecture import sources
 
 WHOLE, TILES = Limits(8e9), Limits(8e9, tile=24)
@@ -540,7 +543,7 @@ def test_the_limits_of_tiles_are_those_of_the_scene(rng, tmp_path, clip):
 
 
 def test_reflectance_is_at_most_one_where_the_file_says_so():
-    from hydiff.reach import physical
+    from hydiff.gaps.reach import physical
 
     values = np.zeros((2, 3, 3), np.int16)
     scaled = {
@@ -571,7 +574,7 @@ def test_two_neighbouring_bands_are_lost_together(tiny, stripes):
 
 def test_a_thin_tail_of_dark_entries_makes_no_value_stand_apart():
     """Twenty of the lowest entries say how far the data thin out, not the two lowest alone."""
-    from hydiff.detect import fill_values
+    from hydiff.gaps.detect import fill_values
 
     tail = np.linspace(100, 300, 21)
     data = np.concatenate([np.zeros(50), tail, np.linspace(300, 1300, 4929)])

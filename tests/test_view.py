@@ -26,9 +26,10 @@ from scipy.ndimage import gaussian_filter
 
 import hydiff
 from conftest import ROOT
-from hydiff import errors, io, provenance
+from hydiff import errors, io
 from hydiff.cube import Cube
-from hydiff.plots import GAP_COLOUR
+from hydiff.io import provenance
+from hydiff.report.plots import GAP_COLOUR
 from hydiff.viewer import images
 from hydiff.viewer.spectra import COLOURS
 

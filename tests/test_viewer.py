@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 
 import hydiff
-from hydiff import errors, io, plots, provenance, scene
+from hydiff import errors, io
 from hydiff.cube import Cube
+from hydiff.io import provenance
+from hydiff.report import plots
+from hydiff.scale import scene
 from hydiff.viewer import filling, images, layers, live, marking, spectra, words
 from hydiff.viewer.filling import Filling
 from hydiff.viewer.layers import Fills, Layer, Window

@@ -175,8 +175,8 @@ def _show_modules() -> None:
 def _main(command: tuple[str, ...]) -> int:
     import traceback
 
-    from hydiff import checkpoint
     from hydiff.cli import main
+    from hydiff.learn import checkpoint
 
     checkpoint.INTERVAL = 0.0
     sys.argv = ["hydiff", *command]
@@ -199,9 +199,9 @@ def warm_up() -> None:
 
     import hydiff.bench
     import hydiff.cli
-    import hydiff.engine
-    import hydiff.scene
-    import hydiff.train
+    import hydiff.learn.engine
+    import hydiff.learn.train
+    import hydiff.scale.scene
     from hydiff.methods import hydiff_ei, smooth
 
     torch.set_num_threads(1)

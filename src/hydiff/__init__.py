@@ -11,13 +11,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from hydiff import _moved
+
 if TYPE_CHECKING:
     from hydiff import metrics, report
     from hydiff.api import fill, write
-    from hydiff.bundled import sample, sample_labels
     from hydiff.cube import Cube
     from hydiff.errors import HydiffError
     from hydiff.io import read
+    from hydiff.io.bundled import sample, sample_labels
     from hydiff.methods import METHODS
     from hydiff.result import Result, Step
     from hydiff.viewer import view
@@ -49,8 +51,8 @@ _HOME = {
     "Step": "result",
     "fill": "api",
     "read": "io",
-    "sample": "bundled",
-    "sample_labels": "bundled",
+    "sample": "io.bundled",
+    "sample_labels": "io.bundled",
     "view": "viewer",
     "write": "api",
 }
@@ -63,6 +65,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'hydiff' has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(f"hydiff.{_HOME[name]}"), name)
     return found
+
+
+_moved.install()
 
 
 def __dir__() -> list[str]:

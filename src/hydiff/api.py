@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hydiff import auto, io, mark, provenance, reach
+from hydiff import auto, io, mark
 from hydiff.auto import Decision
 from hydiff.cube import Array, Bools, Cube, Floats, Nodata, as_cube, band_axis
 from hydiff.errors import BadValue, UnknownName
-from hydiff.io import axes
-from hydiff.methods import DEFAULT, Inpaint, choose, settings_dict
-from hydiff.problem import (
+from hydiff.gaps import reach
+from hydiff.gaps.problem import (
     Sigma,
     check_numbers,
     checked_mask,
@@ -33,9 +32,11 @@ from hydiff.problem import (
     suspected,
     targets,
 )
+from hydiff.io import axes, provenance
+from hydiff.io.versions import versions
+from hydiff.methods import DEFAULT, Inpaint, choose, settings_dict
+from hydiff.methods.run import Estimate, Job, Progress, check_seed, estimate, torch_device
 from hydiff.result import Result
-from hydiff.run import Estimate, Job, Progress, check_seed, estimate, torch_device
-from hydiff.versions import versions
 
 if TYPE_CHECKING:
     import xarray
@@ -292,7 +293,7 @@ def with_network(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings; with trained weights among them, the size of the network is the file's."""
     if settings.get("weights") is None:
         return dict(settings)
-    from hydiff.weights import network_of
+    from hydiff.learn.weights import network_of
 
     return {**network_of(settings["weights"]), **settings}
 

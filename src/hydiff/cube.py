@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
 Nodata = float | Sequence[float] | None  # the value, or values, that mean missing
 
 BAND_DIMS = ("band", "bands", "wavelength", "wavelengths", "channel", "spectral")

@@ -16,7 +16,7 @@ from scipy import ndimage, special
 
 from hydiff.cube import Array, Bools, Cube, Floats, Scale, as_cube
 from hydiff.errors import BadValue, ShapeMismatch
-from hydiff.ssim import ssim_map
+from hydiff.maths.ssim import ssim_map
 
 if TYPE_CHECKING:
     import xarray

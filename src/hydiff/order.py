@@ -10,8 +10,8 @@ from typing import Any
 from hydiff import auto
 from hydiff.cube import Nodata
 from hydiff.errors import BadValue
+from hydiff.gaps.problem import Sigma
 from hydiff.methods import METHODS, Chosen, choose, settings_dict
-from hydiff.problem import Sigma
 
 # what `api.fill` is told by the same names
 ARGUMENTS = (

@@ -45,4 +45,4 @@ class Result:
     expected_by_kind: Mapping[str, Mapping[str, float]] | None = None
     recipe: Mapping[str, Any] | None = None  # what `auto` decided; JSON-able
     beyond: Mapping[str, Any] = field(default_factory=dict)  # filled entries outside of what was
-    #               observed in their band, and how they were clipped; see `hydiff.reach`
+    #               observed in their band, and how they were clipped; see `hydiff.gaps.reach`

@@ -7,16 +7,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hydiff import mask, validate
-from hydiff.auto import split
+from hydiff.auto import split, validate
 from hydiff.auto.bars import HOPELESS, Scored, expected_by_kind, promises, variance_of, warning
 from hydiff.auto.candidates import Candidate
 from hydiff.auto.classes import around, band_spread, groups, usable
 from hydiff.auto.trials import Window, crossfit, folds_of, mean_estimate, own_fits
-from hydiff.cube import Bools, Cube, Floats
-from hydiff.mask import Ints
-from hydiff.problem import Sigma
-from hydiff.run import Estimate, Job
+from hydiff.cube import Bools, Cube, Floats, Ints
+from hydiff.gaps import mask
+from hydiff.gaps.problem import Sigma
+from hydiff.methods.run import Estimate, Job
 
 NO_BARS = "no error bars, and no scores to expect"
 Ready = Mapping[str, Mapping[str, Estimate]]  # estimates at hand, by kind of gaps and candidate

@@ -29,10 +29,9 @@ from hydiff.auto.classes import (
 )
 from hydiff.auto.split import SOME
 from hydiff.auto.trials import Trial, importance
-from hydiff.cube import Bools, Cube, Floats
-from hydiff.mask import Ints
+from hydiff.cube import Bools, Cube, Floats, Ints
+from hydiff.methods.run import Extent
 from hydiff.metrics import NORMAL_QUANTILES
-from hydiff.run import Extent
 
 LEAST = 0.02  # of the usual square error: no band is told to be better
 MOST = 4.0  # σ_b²: nothing is told to be worse

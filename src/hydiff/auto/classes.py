@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hydiff import mask, validate
-from hydiff.cube import Bools, Cube, Floats
-from hydiff.mask import Ints
+from hydiff.auto import validate
+from hydiff.cube import Bools, Cube, Floats, Ints
+from hydiff.gaps import mask
 
 BAND_GROUPS = 4
 D, T = len(validate.EDGES) + 1, validate.TEXTURES

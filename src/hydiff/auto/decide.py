@@ -25,13 +25,13 @@ from hydiff.auto.trials import (
     trial_of,
     with_costly,
 )
-from hydiff.children import BYTES, Children, Threads, cores, possible
 from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, is_no_memory
+from hydiff.gaps.problem import Sigma
 from hydiff.methods import METHODS
-from hydiff.problem import Sigma
+from hydiff.methods.run import Estimate, Job, Progress
 from hydiff.result import Step
-from hydiff.run import Estimate, Job, Progress
+from hydiff.workers.children import BYTES, Children, Threads, cores, possible
 
 MOST_GAPS = 20_000  # pixels that networks are tried on: their anchor is a dense matrix
 MEMORY = 4e9  # bytes for all trials at a time

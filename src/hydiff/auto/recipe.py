@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 
-from hydiff import validate
+from hydiff.auto import validate
 from hydiff.auto.candidates import ELSEWHERE, NAME
 from hydiff.auto.classes import BAND_GROUPS, Around, D
 from hydiff.auto.split import KINDS

@@ -7,13 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hydiff import validate
+from hydiff.auto import validate
 from hydiff.auto.candidates import Candidate, chosen
 from hydiff.auto.classes import T, around, band_spread, groups, share_of_length, trusted, usable
-from hydiff.cube import Bools, Cube, Floats
-from hydiff.mask import Ints
-from hydiff.problem import Sigma
-from hydiff.run import Estimate, Job, estimate_at, estimate_each, estimates, estimating
+from hydiff.cube import Bools, Cube, Floats, Ints
+from hydiff.gaps.problem import Sigma
+from hydiff.methods.run import Estimate, Job, estimate_at, estimate_each, estimates, estimating
 
 FEWEST = 30  # hidden pixels below which nothing is concluded
 MOST_LOOKED = 20_000  # hidden entries of a fold whose errors are looked at

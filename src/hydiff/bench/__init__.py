@@ -28,8 +28,8 @@ from hydiff.bench import bars, cells, promises, records, scenes, tables, uses
 from hydiff.bench.cells import Cell
 from hydiff.bench.suites import SUITES, Plan, left_out, row_name
 from hydiff.errors import BadValue, CubeFormatError, OutputError, UnknownName
+from hydiff.gaps.mask import columns_needed
 from hydiff.io.staging import staged
-from hydiff.mask import columns_needed
 from hydiff.methods import METHODS
 from hydiff.metrics import LABELS
 
@@ -223,7 +223,7 @@ def _most_beside(beside: int | None, device: str, todo: Sequence[Cell]) -> int:
     if beside is not None and not 1 <= beside <= MOST_BESIDE:
         raise BadValue(f"beside = {beside}: expected 1 to {MOST_BESIDE}")
     if beside is None and device != "cpu" and any(c.learned for c in todo):
-        from hydiff.run import torch_device
+        from hydiff.methods.run import torch_device
 
         return MOST_BESIDE if torch_device(device).type == "cuda" else 1
     return beside or 1

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from hydiff import mask, metrics, validate
+from hydiff import metrics
+from hydiff.auto import validate
 from hydiff.cube import Bools, Floats
+from hydiff.gaps import mask
 
 EXPECTED = ("mpsnr", "sam", "nrmse")
 LEVELS = (50, 80, 95)  # %

@@ -18,11 +18,11 @@ import numpy as np
 
 from hydiff import api, auto, metrics
 from hydiff.bench import bars, scenes, uses
-from hydiff.checkpoint import fingerprint
 from hydiff.cube import Bools, Floats, as_cube
+from hydiff.io.versions import versions
+from hydiff.learn.checkpoint import fingerprint
 from hydiff.methods import METHODS, choose, settings_dict
-from hydiff.run import Job, estimates, estimating, torch_device
-from hydiff.versions import versions
+from hydiff.methods.run import Job, estimates, estimating, torch_device
 
 INPUT = "input"  # the zero-filled measurement itself
 BAND = "band"  # instead of a noise level: one for each band
@@ -320,8 +320,8 @@ def trained(cell: Cell, folder: Path, device: str) -> tuple[dict[str, Any], str]
     """Settings that name a network trained offline on damaged crops of the bundled scene, and what
     was spent on it."""
     from hydiff import io
-    from hydiff.train import Training
-    from hydiff.train_files import train_files
+    from hydiff.learn.train import Training
+    from hydiff.scale.train_files import train_files
 
     crops, minutes = (cell.own("offline")[k] for k in ("crops", "minutes"))
     paths = []

@@ -131,7 +131,7 @@ def _name(row: str) -> str:
 
 def panels(case: Case) -> Figure:
     """Truth, input and every method in colour, one stretch for all; MPSNR of the gaps in titles."""
-    from hydiff import plots
+    from hydiff.report import plots
 
     bands = plots.rgb_bands(None, len(case.truth))
     everywhere = np.ones(case.truth.shape, bool)
@@ -159,7 +159,7 @@ def panels(case: Case) -> Figure:
 
 def spectra(case: Case) -> Figure:
     """Spectra at the pixel deepest in a gap and at one on its rim, with a part enlarged."""
-    from hydiff.plots import deepest
+    from hydiff.report.plots import deepest
 
     known = case.observed.any(axis=0)
     gap: Bools = np.asarray(~(known if not known.all() else case.observed.all(axis=0)))

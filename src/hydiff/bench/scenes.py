@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from hydiff import bundled, io
+from hydiff import io
 from hydiff.cube import Array, Bools, Cube, Floats
 from hydiff.errors import BadValue, CubeFormatError, UnknownName
-from hydiff.mask import make_mask
+from hydiff.gaps.mask import make_mask
+from hydiff.io import bundled
 
 BUNDLED = "indian_pines"
 SIDE = 144  # larger scenes are cropped to this, smaller ones used whole

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from hydiff.engine import side_by_side
+from hydiff.learn.engine import side_by_side
 from hydiff.methods import choose
 from hydiff.methods.hydiff_ei import hydiff_ei
 from hydiff.result import Step

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from hydiff.auto import NAME as AUTO
 from hydiff.bench import scenes
 from hydiff.bench.cells import BAND, ESTIMATED, INPUT, TUNING, Cell, Level
-from hydiff.mask import columns_needed
+from hydiff.gaps.mask import columns_needed
 
 PEERS = ("dhp", "r-dlrhyin", "hir-diff", "share", "dds2m")
 CLASSICAL = ("bandmean", "harmonic", "smooth", "rbf", "dineof", "halrtc", "exemplar")

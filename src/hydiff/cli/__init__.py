@@ -29,7 +29,7 @@ from hydiff.cli import (
     train,
     view,
 )
-from hydiff.terminal import err, out
+from hydiff.cli.terminal import err, out
 
 COMMANDS = (
     demo.demo,

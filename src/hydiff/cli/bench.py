@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from hydiff.cli.terminal import err, out
 from hydiff.errors import BadValue
-from hydiff.terminal import err, out
 
 
 def bench(
@@ -93,7 +93,7 @@ def bench(
         return
     if name == "speed":
         from hydiff.bench import speed
-        from hydiff.run import torch_device
+        from hydiff.methods.run import torch_device
 
         made = speed.run(output, str(torch_device(device)), quick=quick, told=err.print)
     elif name == "figures":

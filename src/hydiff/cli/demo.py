@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from hydiff.cli.options import Seed
-from hydiff.terminal import err, number, out, progress_bar, size
+from hydiff.cli.terminal import err, number, out, progress_bar, size
 
 if TYPE_CHECKING:
     from hydiff.cube import Bools, Cube
@@ -26,8 +26,11 @@ def demo(
     seed: Seed = 0,
 ) -> None:
     """Damage the bundled scene, fill it, score the fill against the truth, draw and report it."""
-    from hydiff import api, bundled, io, plots, provenance, report, simulate
+    from hydiff import api, io, report
+    from hydiff.gaps import simulate
+    from hydiff.io import bundled, provenance
     from hydiff.methods import DEFAULT
+    from hydiff.report import plots
 
     truth = bundled.sample()
     err.print(f"scene: AVIRIS Indian Pines, {size(truth.shape)} ({bundled.CREDIT})")

@@ -23,12 +23,12 @@ from hydiff.cli.options import (
     key_values,
     sigma_of,
 )
-from hydiff.terminal import err, out, print_json, print_summary, progress_bar
+from hydiff.cli.terminal import err, out, print_json, print_summary, progress_bar
 
 if TYPE_CHECKING:
-    from hydiff.cluster import Run
     from hydiff.order import Order
-    from hydiff.scene import Limits
+    from hydiff.scale.scene import Limits
+    from hydiff.workers.cluster import Run
 
 
 def fill(
@@ -111,8 +111,10 @@ def fill(
     json_: Json = False,
 ) -> None:
     """Fill the gaps of INPUTS and write OUTPUT with its companions."""
-    from hydiff import archive, auto, cluster, job, scene
+    from hydiff import auto
     from hydiff.order import Order
+    from hydiff.scale import archive, job, scene
+    from hydiff.workers import cluster
 
     ways = {"engine": engine, "precision": precision}
     method, settings = _settings(method, preset, set_, ways, weights, refine, prior)
@@ -180,7 +182,7 @@ class Call(NamedTuple):
 
 
 def _preview(call: Call, many: bool, *, by_tiles: bool) -> None:
-    from hydiff import job
+    from hydiff.scale import job
 
     if many:
         _check_many(call)
@@ -201,7 +203,7 @@ def _preview(call: Call, many: bool, *, by_tiles: bool) -> None:
 
 
 def _check_many(call: Call) -> None:
-    from hydiff import archive
+    from hydiff.scale import archive
 
     if call.band_mask is not None:
         raise errors.BadValue("--band-mask belongs to one cube: fill that one by itself")
@@ -209,7 +211,8 @@ def _check_many(call: Call) -> None:
 
 
 def _fill_one(call: Call, run: Run | None) -> None:
-    from hydiff import job, provenance
+    from hydiff.io import provenance
+    from hydiff.scale import job
 
     (path,) = call.inputs
     kept = (provenance.checkpoint_path(call.output), provenance.tiles_path(call.output))
@@ -239,8 +242,8 @@ def _fill_one(call: Call, run: Run | None) -> None:
 
 def _fill_many(call: Call, run: Run | None) -> None:
     """Ends with exit code 1 if some could not be filled."""
-    from hydiff import archive
-    from hydiff.cluster import in_turn
+    from hydiff.scale import archive
+    from hydiff.workers.cluster import in_turn
 
     with progress_bar("granules") as progress:
         rows = archive.fill_all(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from hydiff.cli.options import Flags, Json, Nodata, NodataIn, Quality, Var
+from hydiff.cli.terminal import out, print_json
 from hydiff.errors import shell
-from hydiff.terminal import out, print_json
 
 
 def info(
@@ -20,7 +20,7 @@ def info(
 ) -> None:
     """Show what a cube is: size, wavelengths, nodata, gaps at a glance.  Reads little."""
     from hydiff import io
-    from hydiff.info import facts, flagged, lines
+    from hydiff.gaps.info import facts, flagged, lines
 
     cube = io.read(file, var=var)
     found = facts(cube, nodata, nodata_in)

@@ -11,11 +11,11 @@ import typer
 
 from hydiff import errors
 from hydiff.cli.options import Flags, Json, Nodata, NodataIn, Overwrite, Quality, Var
-from hydiff.terminal import out, print_json, share
+from hydiff.cli.terminal import out, print_json, share
 
 if TYPE_CHECKING:
     from hydiff.cube import Bools, Cube
-    from hydiff.detect import Suggestion
+    from hydiff.gaps.detect import Suggestion
 
 
 def mask(
@@ -36,10 +36,10 @@ def mask(
 ) -> None:
     """Take a census of the gaps, and suggest damage that the file does not declare."""
     from hydiff import io
-    from hydiff.census import census
-    from hydiff.detect import KINDS
-    from hydiff.mask import shared
-    from hydiff.problem import observed_entries
+    from hydiff.gaps.census import census
+    from hydiff.gaps.detect import KINDS
+    from hydiff.gaps.mask import shared
+    from hydiff.gaps.problem import observed_entries
 
     if output is not None:
         io.staging.refuse_existing(output, overwrite)
@@ -73,7 +73,7 @@ def mask(
 
 def _suggestions(cube: Cube, observed: Bools, kinds: Sequence[str]) -> list[Suggestion]:
     """Suspected damage of these kinds."""
-    from hydiff.detect import KINDS, detect
+    from hydiff.gaps.detect import KINDS, detect
 
     for kind in kinds:
         if kind not in KINDS:

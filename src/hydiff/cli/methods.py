@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hydiff.cli.options import Json
-from hydiff.terminal import out, print_json
+from hydiff.cli.terminal import out, print_json
 
 
 def methods(json_: Json = False) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from hydiff import errors
-from hydiff.terminal import err
+from hydiff.cli.terminal import err
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 Var = Annotated[str | None, typer.Option(help="Variable to read in .mat and .npz files.")]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hydiff.cli.options import Overwrite, Var
-from hydiff.terminal import out
+from hydiff.cli.terminal import out
 
 
 def report(

@@ -10,9 +10,9 @@ import typer
 from rich.table import Table
 
 from hydiff.cli.options import Json, Var
+from hydiff.cli.terminal import err, number, out, print_json
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.errors import BadValue
-from hydiff.terminal import err, number, out, print_json
 
 if TYPE_CHECKING:
     from hydiff.metrics import Scores
@@ -46,7 +46,8 @@ def score(
     What spectra are used for comes first: error by band, angle, slope, depths and indices that were
     asked for; MPSNR, whose peak is the range of all bands together, last.
     """
-    from hydiff import io, metrics, provenance
+    from hydiff import io, metrics
+    from hydiff.io import provenance
 
     cube, reference = io.read(filled, var=var), io.read(truth, var=var)
     features = _features(depth, "depth", 3, cube.shape[0])

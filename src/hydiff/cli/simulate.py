@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from hydiff.cli.options import Nodata, NodataIn, Output, Overwrite, Seed, Var
-from hydiff.terminal import out, share
+from hydiff.cli.terminal import out, share
 
 
 def simulate(
@@ -28,7 +28,7 @@ def simulate(
 ) -> None:
     """Damage a clean cube: remove entries, add noise.  The mask is written beside it."""
     from hydiff import io
-    from hydiff.simulate import simulate as damage
+    from hydiff.gaps.simulate import simulate as damage
 
     mask_file = output.with_name(output.name + ".missing.npz")
     source = io.read(input, var=var)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from hydiff.cli.options import Json, Nodata, Output, Overwrite, Seed, Var, interrupted, key_values
-from hydiff.terminal import err, number, out, print_json
+from hydiff.cli.terminal import err, number, out, print_json
 
 
 def train(
@@ -36,10 +36,10 @@ def train(
     """Train a network on damaged cubes alone, for `fill --weights`; by default for 10 minutes."""
     from rich.progress import Progress
 
+    from hydiff.learn.train import Training
     from hydiff.methods import settings_from
-    from hydiff.run import torch_device
-    from hydiff.train import Training
-    from hydiff.train_files import keep_path, train_files
+    from hydiff.methods.run import torch_device
+    from hydiff.scale.train_files import keep_path, train_files
 
     named = {"batch": batch, "crop": crop, "channels": channels, "seed": seed}
     settings = settings_from("train", Training, None, named | key_values(set_ or []))

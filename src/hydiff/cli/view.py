@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hydiff.cli.options import Var
-from hydiff.terminal import err
+from hydiff.cli.terminal import err
 
 
 def view(

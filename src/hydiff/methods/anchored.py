@@ -23,16 +23,17 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from hydiff import losses, network, subspace
 from hydiff.cube import Array, Bools, Floats
-from hydiff.diffusion import noise_like
-from hydiff.engine import Fit
 from hydiff.errors import BadValue
+from hydiff.learn import losses, network
+from hydiff.learn.diffusion import noise_like
+from hydiff.learn.engine import Fit
+from hydiff.learn.field import Field, fields, strength
+from hydiff.maths import subspace
+from hydiff.maths.variogram import fit_covariances
 from hydiff.methods import choose, classical
 from hydiff.methods.equivariant import Tensors
-from hydiff.methods.field import Field, fields, strength
 from hydiff.methods.smooth import remainder
-from hydiff.methods.variogram import fit_covariances
 from hydiff.result import Step
 
 TRUSTED = 0.9  # share of the variance its own bands must explain before a pixel counts as known

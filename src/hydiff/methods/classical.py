@@ -18,10 +18,10 @@ from scipy import interpolate, ndimage, sparse
 from scipy.fft import dctn, idctn
 from scipy.sparse.linalg import splu
 
-from hydiff import subspace
 from hydiff.cube import Bools, Floats
 from hydiff.errors import BadValue
-from hydiff.mask import band_groups
+from hydiff.gaps.mask import band_groups
+from hydiff.maths import subspace
 from hydiff.result import Step
 
 Fill = Callable[[Floats, Bools], Floats]  # y (C', H, W), observed (H, W) → filled (C', H, W)

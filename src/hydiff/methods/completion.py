@@ -17,11 +17,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy import linalg, ndimage
 
-from hydiff import gaussian
-from hydiff.cube import Bools, Floats
-from hydiff.mask import Ints
+from hydiff.cube import Bools, Floats, Ints
+from hydiff.maths import gaussian
+from hydiff.maths.variogram import fit_covariances
 from hydiff.methods.classical import _conjugate_gradients, _eigenvalues, _filtered, field
-from hydiff.methods.variogram import fit_covariances
 
 TRUSTED = 0.99  # share of its variance that a pixel's bands must explain before it counts as known
 FEWEST_ALIKE = 8  # pixels that lack the same run of bands, for their neighbours to be asked

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hydiff import subspace
 from hydiff.cube import Bools, Floats
 from hydiff.errors import BadValue
+from hydiff.maths import subspace
 
 SpatialFill = Callable[[Floats, Bools], Floats]  # z (K, H, W), known (H, W) → filled (K, H, W)
 

@@ -28,11 +28,11 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from hydiff.diffusion import linear_alpha_bar
-from hydiff.engine import Fit
 from hydiff.errors import BadValue
-from hydiff.layers import built, reflect_to_multiple, reflected
-from hydiff.losses import mean_square
+from hydiff.learn.diffusion import linear_alpha_bar
+from hydiff.learn.engine import Fit
+from hydiff.learn.layers import built, reflect_to_multiple, reflected
+from hydiff.learn.losses import mean_square
 from hydiff.methods.dhp import Tensors, masked
 from hydiff.result import Step
 

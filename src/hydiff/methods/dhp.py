@@ -17,10 +17,10 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Generator, Tensor
 
-from hydiff.engine import Beyond, Fit
 from hydiff.errors import BadValue
-from hydiff.layers import built
-from hydiff.network import SkipNet
+from hydiff.learn.engine import Beyond, Fit
+from hydiff.learn.layers import built
+from hydiff.learn.network import SkipNet
 from hydiff.result import Step
 
 Tensors = Mapping[str, Tensor]

@@ -14,8 +14,8 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor
 
-from hydiff import losses
 from hydiff.errors import BadValue
+from hydiff.learn import losses
 from hydiff.methods import equivariant
 from hydiff.methods.equivariant import Tensors
 from hydiff.result import Step

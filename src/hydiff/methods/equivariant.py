@@ -8,11 +8,11 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Generator, Tensor
 
-from hydiff import losses, network, transforms
-from hydiff.engine import Fit
 from hydiff.errors import BadValue, UnknownName
-from hydiff.losses import Network
-from hydiff.transforms import Transform, Warp
+from hydiff.learn import losses, network, transforms
+from hydiff.learn.engine import Fit
+from hydiff.learn.losses import Network
+from hydiff.learn.transforms import Transform, Warp
 
 Tensors = Mapping[str, Tensor]
 

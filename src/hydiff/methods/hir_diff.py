@@ -37,7 +37,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from hydiff.errors import BadValue, CubeFormatError
-from hydiff.layers import reflect_to_multiple
+from hydiff.learn.layers import reflect_to_multiple
 from hydiff.methods import STAND_IN
 from hydiff.methods.dhp import Tensors, masked
 from hydiff.result import Step
@@ -264,7 +264,7 @@ def train_denoiser(
     Each band of a crop is turned, mirrored with the others, and takes a contrast and brightness of
     its own, so that the denoiser learns shapes and not the sensor.
     """
-    from hydiff.layers import built
+    from hydiff.learn.layers import built
 
     network = built(lambda: Denoiser(channels), rng)
     adam = torch.optim.Adam(network.parameters(), lr=lr)

@@ -12,9 +12,15 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor
 
-from hydiff import losses
-from hydiff.diffusion import State, consistent, linear_alpha_bar, noise_like, reverse_diffusion
 from hydiff.errors import BadValue, UnknownName
+from hydiff.learn import losses
+from hydiff.learn.diffusion import (
+    State,
+    consistent,
+    linear_alpha_bar,
+    noise_like,
+    reverse_diffusion,
+)
 from hydiff.methods import equivariant
 from hydiff.methods.equivariant import Tensors
 from hydiff.result import Step

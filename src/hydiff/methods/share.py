@@ -24,10 +24,10 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from hydiff import losses, transforms
-from hydiff.engine import Fit
 from hydiff.errors import BadValue, UnknownName
-from hydiff.layers import built, reflect_to_multiple
+from hydiff.learn import losses, transforms
+from hydiff.learn.engine import Fit
+from hydiff.learn.layers import built, reflect_to_multiple
 from hydiff.methods import equivariant
 from hydiff.methods.dhp import Tensors
 from hydiff.result import Step

@@ -16,9 +16,10 @@ import numpy as np
 from scipy import ndimage, sparse
 from scipy.fft import idctn
 
-from hydiff import gaussian, subspace
 from hydiff.cube import Bools, Floats
 from hydiff.errors import BadValue
+from hydiff.maths import gaussian, subspace
+from hydiff.maths.variogram import LEAST_NUGGET, ORDERS, Covariance, fit_covariances, risk
 from hydiff.methods.classical import (
     TOLERANCE,
     Membrane,
@@ -32,13 +33,6 @@ from hydiff.methods.classical import (
     membrane,
 )
 from hydiff.methods.completion import complete
-from hydiff.methods.variogram import (
-    LEAST_NUGGET,
-    ORDERS,
-    Covariance,
-    fit_covariances,
-    risk,
-)
 from hydiff.result import Step
 
 EXACT = 1600  # up to so many pixels the variance is computed, beyond it is sampled

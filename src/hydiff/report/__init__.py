@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from hydiff import io, metrics, provenance
+from hydiff import io, metrics
 from hydiff.cube import Cube
 from hydiff.errors import ShapeMismatch
+from hydiff.io import provenance
+from hydiff.io.record import Record, read
 from hydiff.io.regular import is_there
-from hydiff.record import Record, read
 from hydiff.report.page import Judged, Story, html
 from hydiff.report.survey import close_view, look
 

@@ -13,13 +13,13 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from hydiff import plots
 from hydiff.auto.recipe import Part
+from hydiff.auto.validate import EDGES
 from hydiff.cube import Array, Floats
+from hydiff.io.record import Entries, Record
 from hydiff.metrics import Calibration
-from hydiff.record import Entries, Record
+from hydiff.report import plots
 from hydiff.report.survey import CloseView, Survey
-from hydiff.validate import EDGES
 
 MEANING = {
     "nrmse_median": (

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 from scipy import ndimage
 
-from hydiff import plots, provenance
 from hydiff.cube import Array, Bools, Cube, Floats
 from hydiff.errors import CubeFormatError
-from hydiff.io import npz
+from hydiff.io import npz, provenance
 from hydiff.io.blocks import blocks
 from hydiff.io.parsing import parsing
+from hydiff.report import plots
 
 PIXELS = 250_000  # of the grid, at most
 SIDES = (96, 192, 384)  # rows and columns of a close view: the first that shows enough

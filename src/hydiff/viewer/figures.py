@@ -26,7 +26,7 @@ from bokeh.models import (
 from bokeh.plotting import figure
 
 from hydiff.cube import Array, Bools, Cube
-from hydiff.plots import GAP_COLOUR
+from hydiff.report.plots import GAP_COLOUR
 from hydiff.viewer import images, spectra
 from hydiff.viewer.images import Pixels
 from hydiff.viewer.layers import Window

@@ -11,12 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from hydiff import api, problem, provenance, scene
+from hydiff import api
 from hydiff.cube import Bools, Cube, Floats, detector_scale
 from hydiff.errors import BadValue, HydiffError, OutputError
+from hydiff.gaps import problem
+from hydiff.io import provenance
 from hydiff.methods import DEFAULT, METHODS
 from hydiff.order import Order
 from hydiff.result import Result, Step
+from hydiff.scale import scene
 
 PREVIEW_EVERY = 1.0  # s between two previews: each is a copy of the whole estimate
 BUDGETS = ("fast", "normal", "best")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydiff.cube import Array, Bools, Cube, Floats
-from hydiff.plots import GAP_COLOUR, rgb_bands, to_nanometres
+from hydiff.report.plots import GAP_COLOUR, rgb_bands, to_nanometres
 
 Pixels = NDArray[np.uint8]
 

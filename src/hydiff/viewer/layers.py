@@ -15,9 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hydiff import io, provenance
+from hydiff import io
 from hydiff.cube import Array, Bools, Cube, Floats, as_cube
 from hydiff.errors import BadValue, CubeFormatError, ShapeMismatch
+from hydiff.io import provenance
 from hydiff.io.regular import exists
 from hydiff.result import Result
 from hydiff.viewer import live

@@ -1,6 +1,6 @@
 """A fill by tiles while it runs: how far it is, and what it has so far.
 
-Reads the folder OUT.tiles that `hydiff.scene` keeps; a tile counts when its marker is there.
+Reads the folder OUT.tiles that `hydiff.scale.scene` keeps; a tile counts when its marker is there.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from hydiff import tiles
 from hydiff.cube import Array, Bools, Cube, Lazy
-from hydiff.scene import Bits
-from hydiff.tiles import Grid, Tile
+from hydiff.scale import tiles
+from hydiff.scale.scene import Bits
+from hydiff.scale.tiles import Grid, Tile
 
 
 def progress(work: Path, shape: tuple[int, int, int]) -> tuple[int, int]:

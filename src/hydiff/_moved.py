@@ -1,0 +1,47 @@
+"""Documented modules that moved: their former names work in this release, with a warning."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+MOVED = {
+    "hydiff.mask": "hydiff.gaps.mask",
+    "hydiff.simulate": "hydiff.gaps.simulate",
+    "hydiff.census": "hydiff.gaps.census",
+    "hydiff.detect": "hydiff.gaps.detect",
+    "hydiff.provenance": "hydiff.io.provenance",
+    "hydiff.plots": "hydiff.report.plots",
+}
+
+
+class Finder(MetaPathFinder):
+    """Finds a module under its former name, as a copy of its names."""
+
+    def find_spec(
+        self, fullname: str, path: object = None, target: object = None
+    ) -> ModuleSpec | None:
+        return ModuleSpec(fullname, Copy()) if fullname in MOVED else None
+
+
+class Copy(Loader):
+    def create_module(self, spec: ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        import warnings
+
+        now = MOVED[module.__name__]
+        message = f"{module.__name__} is {now} now; the former name goes with the next release"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        own = vars(import_module(now)).items()
+        vars(module).update({k: v for k, v in own if not k.startswith("__")})
+
+
+def install() -> None:
+    """Once, whoever imports the package again."""
+    if not any(isinstance(finder, Finder) for finder in sys.meta_path):
+        sys.meta_path.append(Finder())

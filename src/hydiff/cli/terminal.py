@@ -1,0 +1,96 @@
+"""Talking on a terminal: results on stdout, progress and messages on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from hydiff.cube import Bools
+from hydiff.errors import shell
+
+
+class Clean(Console):
+    """A console that shows text as text, whatever a file name or a header has put into it: no
+    markup, and a replacement mark for every character that could steer the terminal."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Every text that is printed comes through here, alone or in a table."""
+        clean = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
+        return super().render_str(clean, **options)
+
+
+out = Clean(highlight=False, markup=False, soft_wrap=True)
+err = Clean(stderr=True, highlight=False, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def progress_bar(unit: str = "") -> Iterator[Callable[[Any], None] | None]:
+    """A bar on a terminal, nothing elsewhere.
+
+    Steps that tell of a worker (`Step.how`) are also counted for each of them.  unit: of what is
+    counted, such as tiles; with it the count, the rate and the time left are shown.
+    """
+    if not err.is_terminal:
+        yield None
+        return
+    from rich.progress import MofNCompleteColumn, Progress, TextColumn
+
+    shown = (MofNCompleteColumn(), TextColumn(unit + "{task.fields[more]}")) if unit else ()
+    by_worker: Counter[str] = Counter()
+    with Progress(*Progress.get_default_columns(), *shown, console=err, transient=True) as bar:
+        task = bar.add_task("filling", total=None, more="")
+
+        def update(step: Any) -> None:
+            bar.update(task, completed=step.done, total=step.total, more=told(bar, step))
+
+        def told(bar: Any, step: Any) -> str:
+            rate = bar.tasks[0].speed
+            by_worker.update([step.how] if unit and step.how else [])
+            each = " ".join(f"{name}:{count}" for name, count in sorted(by_worker.items()))
+            return (f", {rate:.2g}/s" if rate else "") + (f"; by worker {each}" if each else "")
+
+        yield update
+
+
+def print_summary(record: Mapping[str, Any], made: list[Path]) -> None:
+    """The close of a fill, from its record."""
+    from hydiff.gaps.problem import told_left
+
+    n = record["entries"]
+    out.print(f"filled {n['filled']:,} of {n['missing_before']:,} missing entries", end=" ")
+    out.print(f"with {record['method']} in {record['seconds']:.1f} s")
+    for line in told_left(n["left"]):
+        out.print(shell(line), markup=False)
+    for note in record["notes"]:
+        out.print(f"note: {shell(note)}", markup=False)
+    named = {".filled.npz": "which", ".sigma.npz": "± 1-σ", ".fill.json": "how"}
+    named |= {".report.html": "report"}
+    for path in made:
+        label = next((v for k, v in named.items() if path.name.endswith(k)), "filled")
+        out.print(f"{label:8} {path}", markup=False)
+
+
+def print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def number(value: float | None) -> str:
+    if value is None or value != value:
+        return "–"
+    return f"{value:.4g}" if abs(value) < 10 else f"{value:.2f}"
+
+
+def share(missing: Bools) -> str:
+    return f"{100 * float(missing.mean()):.1f} % of the entries"
+
+
+def size(shape: tuple[int, int, int]) -> str:
+    return f"{shape[0]} bands × {shape[1]} × {shape[2]}"

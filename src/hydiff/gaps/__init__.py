@@ -1,0 +1,1 @@
+"""What is missing and why: the rule, patterns, census, suspected damage, simulated damage."""

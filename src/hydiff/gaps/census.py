@@ -1,0 +1,216 @@
+"""A census of the gaps: how much is missing, where, how wide, and what cannot be reached.
+
+`observed` is bool, True = measured, (rows, cols) when all bands share it or (bands, rows, cols).
+Indices of bands, rows and columns count from 0, ranges include both ends, widths are in pixels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from scipy import ndimage
+
+from hydiff.cube import Bools, Ints
+from hydiff.errors import ShapeMismatch
+from hydiff.gaps.mask import EIGHT, FRAME, Run, band_groups, outside, thickness
+
+MAX_GAPS = 100  # gaps that a census lists; it counts them all
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Connected missing pixels (neighbours across a corner count) of bands that share a mask."""
+
+    rows: Run
+    cols: Run
+    pixels: int
+    width: float  # largest thickness, px
+    outside_pixels: int  # see `outside`
+    bands: tuple[Run, ...]
+
+
+@dataclass(frozen=True)
+class Census:
+    """What is missing, where, and how wide.  Bands with no observed pixel have no gaps: they are
+    `empty_bands`, so missing = inside + outside + rows · cols · len(empty_bands)."""
+
+    shape: tuple[int, int, int]
+    entries: int
+    missing: int
+    missing_share: tuple[float, ...]  # per band
+    shared: bool  # all bands have the same mask
+    gaps: tuple[Gap, ...]  # of good bands, the largest first, at most MAX_GAPS
+    n_gaps: int  # a gap that many bands share counts once
+    widest: float  # px; 0 without gaps
+    inside: int  # missing entries between observed pixels
+    outside: int  # missing entries beyond them
+    full_lines: tuple[int, ...]  # rows that no good band observes
+    full_columns: tuple[int, ...]
+    dead_columns: dict[int, tuple[int, ...]]  # band: further columns that it alone lacks wholly
+    empty_bands: tuple[int, ...]
+    detector_gaps: tuple[Run, ...]  # two or more empty bands in a row
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, lists and dicts, for JSON; shares are rounded to six digits."""
+        shares = [round(share, 6) for share in self.missing_share]
+        return {**asdict(self), "missing_share": shares}
+
+    def describe(self) -> list[str]:
+        """A few lines for a person."""
+        if self.missing == 0:
+            return [f"nothing is missing in {self.entries:,} entries"]
+        return [*_describe_amount(self), *_describe_gaps(self), *_describe_lines(self)]
+
+
+def census(observed: Bools, good: Bools | None = None, *, bands: int | None = None) -> Census:
+    """Count and describe what a mask lacks.
+
+    observed: (bands, rows, cols), or (rows, cols) for `bands` bands (as many as `good`, else 1).
+    good: (bands,); bad bands are counted, but tell nothing about gaps, lines and columns.
+    """
+    if observed.ndim == 2 and bands is None:
+        bands = 1 if good is None else len(good)
+    groups = band_groups(observed, bands)
+    n_bands, (rows, cols) = sum(len(members) for members, _ in groups), observed.shape[-2:]
+    if good is not None and good.shape != (n_bands,):
+        raise ShapeMismatch(f"the mask has {n_bands} bands, good has shape {good.shape}")
+    lacking = np.zeros(n_bands, np.int64)  # missing entries per band
+    beyond = np.zeros(n_bands, np.int64)  # of those, outside
+    gaps: list[Gap] = []
+    for members, seen in groups:
+        lacking[members] = np.count_nonzero(~seen)
+        if seen.any():
+            far = outside(~seen)
+            beyond[members] = np.count_nonzero(far)
+            gaps += _gaps(~seen, far, members if good is None else members[good[members]])
+    gaps.sort(key=lambda gap: (-gap.pixels, gap.rows, gap.cols, gap.bands))
+    empty = np.flatnonzero(lacking == rows * cols)
+    return Census(
+        shape=(n_bands, rows, cols),
+        entries=n_bands * rows * cols,
+        missing=int(lacking.sum()),
+        missing_share=tuple((lacking / (rows * cols)).tolist()),
+        shared=len(groups) == 1,
+        gaps=tuple(gaps[:MAX_GAPS]),
+        n_gaps=len(gaps),
+        widest=max((gap.width for gap in gaps), default=0.0),
+        inside=int((lacking - beyond).sum()) - len(empty) * rows * cols,
+        outside=int(beyond.sum()),
+        **_lost_lines(groups, good),
+        empty_bands=tuple(empty.tolist()),
+        detector_gaps=tuple(run for run in _runs(empty) if run[1] > run[0]),
+    )
+
+
+def _lost_lines(groups: list[tuple[Ints, Bools]], good: Bools | None) -> dict[str, Any]:
+    """The census' full_lines, full_columns and dead_columns, from good bands that hold data."""
+    lines: list[Bools] = []
+    columns: dict[int, Bools] = {}
+    for members, seen in groups:
+        judged = members if good is None else members[good[members]]
+        if seen.any() and len(judged):
+            lines.append(np.all(~seen, axis=1))
+            columns |= dict.fromkeys(judged.tolist(), np.all(~seen, axis=0))
+    if not lines:
+        return {"full_lines": (), "full_columns": (), "dead_columns": {}}
+    full = np.all(list(columns.values()), axis=0)
+    dead = {band: _indices(columns[band] & ~full) for band in sorted(columns)}
+    return {
+        "full_lines": _indices(np.all(lines, axis=0)),
+        "full_columns": _indices(full),
+        "dead_columns": {band: lost for band, lost in dead.items() if lost},
+    }
+
+
+def _gaps(missing: Bools, far: Bools, bands: Ints) -> list[Gap]:
+    if not len(bands):
+        return []
+    runs = _runs(bands)
+    labels, n = ndimage.label(missing, EIGHT)
+    numbers = np.arange(1, n + 1)
+    widths = ndimage.maximum(thickness(missing), labels, numbers)
+    pixels = np.bincount(labels.ravel(), minlength=n + 1)[1:]
+    beyond = np.bincount(labels[far], minlength=n + 1)[1:]
+    return [
+        Gap(
+            rows=(box[0].start, box[0].stop - 1),
+            cols=(box[1].start, box[1].stop - 1),
+            pixels=int(pixels[k]),
+            width=float(widths[k]),
+            outside_pixels=int(beyond[k]),
+            bands=runs,
+        )
+        for k, box in enumerate(ndimage.find_objects(labels))
+    ]
+
+
+def _indices(flags: Bools) -> tuple[int, ...]:
+    return tuple(np.flatnonzero(flags).tolist())
+
+
+def _runs(indices: Iterable[int]) -> tuple[Run, ...]:
+    """Ascending indices as runs: 3 4 5 9 → (3, 5), (9, 9)."""
+    runs: list[list[int]] = []
+    for i in map(int, indices):
+        if runs and runs[-1][1] == i - 1:
+            runs[-1][1] = i
+        else:
+            runs.append([i, i])
+    return tuple((first, last) for first, last in runs)
+
+
+def named(noun: str, indices: Collection[int], one: str = "is", many: str = "are") -> str:
+    """ "row 4 is", "rows 4-6, 9 are"."""
+    plural = len(indices) > 1
+    return f"{noun}{'s' * plural} {ranges(indices)} {many if plural else one}"
+
+
+def ranges(indices: Iterable[int], most: int = 8) -> str:
+    """Ascending indices for a person: "3-5, 9", cut after `most` runs."""
+    runs = _runs(indices)
+    parts = [f"{a}-{b}" if b > a else f"{a}" for a, b in runs[:most]]
+    return ", ".join(parts) + (f" and {len(runs) - most} more" if len(runs) > most else "")
+
+
+def frames(lines: Iterable[int]) -> str:
+    """ " (2 frames of 32 lines)" when lines come in whole frames, as EMIT loses them; else ""."""
+    lengths = [last - first + 1 for first, last in _runs(lines)]
+    if not lengths or any(length % FRAME for length in lengths):
+        return ""
+    count = sum(lengths) // FRAME
+    return f" ({count} frame{'s' * (count > 1)} of {FRAME} lines)"
+
+
+def _describe_amount(c: Census) -> Iterator[str]:
+    low, high = (f"{100 * f(c.missing_share):.1f}" for f in (min, max))
+    who = "as much in each band" if low == high else f"from {low} to {high} % of a band"
+    who = "all bands share the mask" if c.shared else who
+    yield f"{100 * c.missing / c.entries:.1f} % of {c.entries:,} entries are missing; {who}"
+    if c.empty_bands:
+        run = " (a whole detector is lost: left as it is)" if c.detector_gaps else ""
+        yield f"{named('band', c.empty_bands, 'holds', 'hold')} no data at all{run}"
+
+
+def _describe_gaps(c: Census) -> Iterator[str]:
+    if c.n_gaps:
+        yield f"{c.n_gaps:,} gap{'s' * (c.n_gaps > 1)}, widest {c.widest:.0f} px"
+    if c.outside:
+        yield (
+            f"{c.outside:,} missing entries lie outside: no line joins observed pixels "
+            f"across them; {c.inside:,} lie inside"
+        )
+
+
+def _describe_lines(c: Census) -> Iterator[str]:
+    if c.full_lines:
+        yield f"{named('row', c.full_lines)} missing across the full width{frames(c.full_lines)}"
+    if c.full_columns:
+        yield f"{named('column', c.full_columns)} missing over the full height"
+    if c.dead_columns:
+        band, columns = next(iter(c.dead_columns.items()))
+        others = len(c.dead_columns) - 1
+        more = f", and so for {others} more bands with columns of their own" if others else ""
+        yield f"{named('column', columns)} missing in band {band}{more}"

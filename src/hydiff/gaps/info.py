@@ -1,0 +1,203 @@
+"""What a cube says of itself, without reading all of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hydiff.cube import Cube, Nodata, equals_any
+from hydiff.gaps import problem
+from hydiff.gaps.census import ranges
+from hydiff.io import quality
+from hydiff.io.blocks import sampled
+from hydiff.io.headers import FIELDS, LAYOUT, canonical, notes
+from hydiff.mark import Mark
+
+
+def facts(cube: Cube, nodata: Nodata = None, nodata_in: str | None = None) -> dict[str, Any]:
+    """A JSON-able summary: header fields and a look at the values (sampled when large).
+
+    nodata, nodata_in: what a user calls missing, as for a fill.
+    """
+    bands, rows, cols = cube.shape
+    return {
+        "path": None if cube.path is None else str(cube.path),
+        "format": cube.format,
+        "filled": _filled(cube.mark),
+        "bands": bands,
+        "rows": rows,
+        "cols": cols,
+        "dtype": str(cube.dtype),
+        "bytes": cube.nbytes,
+        "wavelengths": _span(cube.wavelengths),
+        "wavelength_units": cube.wavelength_units,
+        "fwhm": _span(cube.fwhm),
+        "bad_bands": np.flatnonzero(~cube.good_bands).tolist(),
+        "nodata": cube.nodata,
+        "mask": _mask(cube),
+        "detectors": _detectors(cube),
+        "crs": _crs_name(cube.crs),
+        "transform": cube.transform,
+        "glt": None if cube.glt is None else list(cube.glt.lookup.shape[:2]),
+        "quality": {} if cube.path is None else quality.beside(cube.path, cube.format),
+        "band_names": None
+        if cube.band_names is None
+        else [cube.band_names[0], cube.band_names[-1]],
+        "notes": notes(cube.attrs),
+        "other_attributes": sorted(_others(cube)),
+        "values": look(cube, nodata, nodata_in),
+        "suspected": problem.suspected(cube, nodata=nodata),
+    }
+
+
+def look(cube: Cube, nodata: Nodata = None, nodata_in: str | None = None) -> dict[str, Any]:
+    """Missing share, minimum and maximum of the observed values, in all of it or a sample."""
+    missing = withheld = entries = spared = 0
+    low, high = np.inf, -np.inf
+    whole = problem.counted_whole(lambda: cube, nodata, nodata_in)
+    blocks, what = sampled(cube, deep=bool(whole))
+    for bands, rows, cols in blocks:
+        values = np.asarray(cube.values[bands, rows, cols])
+        seen = cube.observed_in(values, nodata, rows, cols, bands, whole=whole)
+        spared += int((equals_any(values, whole) & seen).sum()) if whole else 0
+        missing, entries = missing + int((~seen).sum()), entries + seen.size
+        withheld += int(cube.withheld_in(values).sum())
+        if seen.any():
+            low = min(low, values[seen].min())
+            high = max(high, values[seen].max())
+    return {
+        "sample": what,
+        "notes": problem.spared_note(whole, spared),
+        "missing_share": missing / entries,
+        "withheld_share": withheld / entries,
+        "minimum": None if missing == entries else float(low),
+        "maximum": None if missing == entries else float(high),
+    }
+
+
+def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """The same for a person: label and text, leaving out what the file does not say."""
+    f, seen = facts, facts["values"]
+    share = f"{100 * seen['missing_share']:.2f} % of the entries"
+    if seen["sample"]:
+        share += f" in {seen['sample']} (`hydiff mask` reads all)"
+    if seen["withheld_share"]:
+        share += f"; {100 * seen['withheld_share']:.2f} % were screened for clouds, not lost"
+    rows = [
+        ("FILLED", _filled_line(f["filled"])),
+        ("cube", f"{f['bands']} bands × {f['rows']} rows × {f['cols']} cols, {f['dtype']}"),
+        ("format", f"{f['format']}, {f['bytes'] / 1e6:.1f} MB of values"),
+        ("wavelengths", _range(f["wavelengths"], f["wavelength_units"] or "unit not given")),
+        *(("note", f"{field}: {text}") for field, text in f["notes"].items()),
+        ("fwhm", _range(f["fwhm"], f["wavelength_units"] or "")),
+        ("bad bands", f"{len(f['bad_bands'])} of {f['bands']}" if f["bad_bands"] else ""),
+        ("nodata", "none declared" if f["nodata"] is None else f"{f['nodata']:g}"),
+        ("mask", f["mask"] or ""),
+        ("missing", share),
+        (
+            "values",
+            ""
+            if seen["minimum"] is None
+            else f"{seen['minimum']:g} … {seen['maximum']:g} where observed",
+        ),
+        *(("note", note) for note in seen["notes"]),
+        *(("suspect", text) for text in f["suspected"]),
+        ("detectors", ", ".join(f"{name}: {told}" for name, told in f["detectors"].items())),
+        ("map", f["crs"] or ""),
+        ("lookup", _lookup(f["glt"])),
+        *(
+            ("quality", f"`quality='{file}'` has {', '.join(q)}")
+            for file, q in f["quality"].items()
+        ),
+        *(("flagged", text) for text in f.get("flagged", ())),
+        ("also kept", _first(f["other_attributes"])),
+    ]
+    return [(label, text) for label, text in rows if text]
+
+
+def _mask(cube: Cube) -> str | None:
+    """Which validity layer the file has, in words."""
+    if cube.valid is None:
+        return None
+    return str(cube.attrs.get("geotiff", {}).get("mask", "inside"))
+
+
+def _filled(mark: Mark | None) -> dict[str, Any] | None:
+    """What a filled cube says of itself; None where nothing says that it is filled."""
+    if mark is None:
+        return None
+    return {
+        "text": mark.text,
+        "share": None if np.isnan(mark.share) else mark.share,
+        "by_band": None if mark.by_band is None else mark.by_band.tolist(),
+        "method": mark.method,
+        "version": mark.version,
+        "time": mark.time,
+        "record": dict(mark.record),
+    }
+
+
+def _filled_line(filled: dict[str, Any] | None) -> str:
+    if filled is None:
+        return ""
+    shares = filled["by_band"] or [filled["share"]]
+    uneven = min(shares) != max(shares)
+    spread = f"; {100 * min(shares):.4g} to {100 * max(shares):.4g} % of a band" if uneven else ""
+    return f"{filled['text']}{spread}"
+
+
+def _others(cube: Cube) -> set[str]:
+    """Names of what the file says besides the above."""
+    tags = cube.attrs.get("geotiff", {}).get("tags", {})
+    named = {str(k) for k, v in cube.attrs.items() if isinstance(v, str | list | int | float)}
+    named |= {key for space in tags.values() for key in space}
+    return {key for key in named if canonical(key) not in LAYOUT | FIELDS}
+
+
+def flagged(cube: Cube, layer: quality.Quality) -> list[str]:
+    """What a quality layer adds to the gaps of the cube itself; reads all of it."""
+    own, distrusted = ~cube.observed(), ~layer.observed
+    total = own.size
+    told = [f"{flag}: {count:,} entries" for flag, count in layer.counts.items()]
+    both = (
+        f"missing is what either names: {100 * own.sum() / total:.2f} % by the cube, "
+        f"{100 * distrusted.sum() / total:.2f} % by the layer, "
+        f"{100 * (own | distrusted).sum() / total:.2f} % together"
+    )
+    return [*told, both]
+
+
+def _detectors(cube: Cube) -> dict[str, str]:
+    """Which bands each detector has."""
+    names = cube.detectors or ()
+    return {
+        name: f"bands {ranges([i for i, other in enumerate(names) if other == name])}"
+        for name in dict.fromkeys(names)
+    }
+
+
+def _first(names: list[str], most: int = 12) -> str:
+    more = f" and {len(names) - most} more (`json=True` lists them)" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _lookup(shape: list[int] | None) -> str:
+    return "" if shape is None else f"GLT to {shape[0]} × {shape[1]} pixels (`convert --ortho`)"
+
+
+def _span(values: Any) -> list[float] | None:
+    """Of positive numbers where there are any: a 0 stands for a channel that is not used."""
+    if values is None:
+        return None
+    used = values[values > 0] if (values > 0).any() else values
+    return [float(np.min(used)), float(np.max(used))]
+
+
+def _range(span: list[float] | None, unit: str) -> str:
+    return "" if span is None else f"{span[0]:g} … {span[1]:g} {unit}".rstrip()
+
+
+def _crs_name(wkt: str | None) -> str | None:
+    """The first quoted name of a WKT string, e.g. "WGS 84 / UTM zone 10N"."""
+    return wkt.split('"')[1] if wkt and '"' in wkt else wkt

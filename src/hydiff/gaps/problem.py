@@ -1,0 +1,367 @@
+"""From a cube to a problem and back: what is observed, what to fill, how noisy, in which dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hydiff.cube import (
+    Array,
+    Bools,
+    Cube,
+    Floats,
+    Ints,
+    Nodata,
+    Scale,
+    equals,
+    equals_any,
+    listed,
+    representable,
+)
+from hydiff.errors import BadValue, NothingObserved, ShapeMismatch, UnknownName
+from hydiff.gaps import detect, mask
+from hydiff.io.blocks import blocks, sampled
+from hydiff.maths import noise
+
+Sigma = float | str | Sequence[float] | Array | Mapping[str, float]
+
+NOTHING = "every entry is missing: there is nothing to fill from; check `nodata=` and the mask"
+# why entries are left missing
+WITHHELD = "screened for clouds, not lost"
+EMPTY_BAND = "band without any observed pixel"
+BAD_BAND = "bad band"
+LARGEST_SIGMA = 10.0  # of the unit range; more is a slip of units
+NODATA_IN = ("all", "any")
+PLAUSIBLE = 0.05  # of the range of all other values: so near to it a value may be a measurement
+SUSPECTED = 1 << 20  # entries that are looked at for values that no file declares
+FEW = 16  # different values: a mask or a map of classes, in which none stands apart
+
+
+def check_numbers(cube: Cube) -> None:
+    """Refuse values that are no real numbers."""
+    if cube.dtype.kind not in "iuf":
+        raise BadValue(
+            f"{cube.dtype} values: expected integers or floats; convert them first "
+            "(of complex values, fill the real and the imaginary part apart)"
+        )
+
+
+def observed_entries(
+    cube: Cube, observed: Bools | None, nodata: Nodata, nodata_in: str | None = None
+) -> tuple[Bools, list[str]]:
+    """(bands, rows, cols): measured by the cube's own rule and by the mask that was given; and
+    what to say of the rule."""
+    values = np.asarray(cube.values)
+    whole = counted_whole(lambda: cube, nodata, nodata_in)
+    refuse_absent([v for v in listed(nodata) if not equals(values, v).any()])
+    seen = cube.observed(nodata, whole=whole)
+    notes = spared_note(whole, int((equals_any(values, whole) & seen).sum()))
+    if observed is not None:
+        seen = seen & checked_mask(np.asarray(observed), cube.shape)
+    if not seen.any():
+        raise NothingObserved(NOTHING)
+    return seen, notes
+
+
+class NoSuchNodata(BadValue):
+    """Values that were said to mean missing, and do not occur."""
+
+    absent: tuple[float, ...] = ()
+
+
+def refuse_absent(absent: Sequence[float]) -> None:
+    if absent:
+        names = ", ".join(f"{v:g}" for v in absent)
+        error = NoSuchNodata(
+            f"nodata {names} occurs nowhere in the cube; leave it out, "
+            "or see `hydiff mask` for values that look like it"
+        )
+        error.absent = tuple(absent)
+        raise error
+
+
+def check_nodata(nodata: Nodata, nodata_in: str | None) -> None:
+    if nodata_in is not None and nodata_in not in NODATA_IN:
+        raise UnknownName("choice for nodata_in", nodata_in, NODATA_IN)
+    if nodata_in is not None and nodata is None:
+        raise BadValue("`nodata_in=` goes with `nodata=VALUE`: name the value")
+
+
+def counted_whole(
+    opened: Callable[[], Cube], nodata: Nodata, nodata_in: str | None
+) -> tuple[float, ...]:
+    """The nodata values that count only where all bands of a pixel have them.
+
+    All of them, or none, if `nodata_in` says "all" or "any".  Otherwise those that could be
+    measurements: within the range of all other values of the good bands, widened by PLAUSIBLE.
+    opened: the cube, on disk or in memory, as it is read a block of rows at a time.
+    """
+    check_nodata(nodata, nodata_in)
+    if nodata is None or nodata_in == "any":
+        return ()
+    given = listed(nodata)
+    return given if nodata_in == "all" else _plausible(opened, given)
+
+
+def _plausible(opened: Callable[[], Cube], nodata: tuple[float, ...]) -> tuple[float, ...]:
+    low, high, found = np.inf, -np.inf, tuple[float, ...]()
+    cube = opened()
+    for block in blocks(cube.shape, cube.dtype.itemsize, 1):
+        values = np.asarray(opened().values[block])
+        good = cube.good_bands[:, None, None]
+        rest = values[good & cube.observed_in(values, nodata)]
+        if len(rest):
+            low, high = min(low, float(rest.min())), max(high, float(rest.max()))
+        margin = PLAUSIBLE * (high - low)
+        found = tuple(v for v in nodata if low - margin <= v <= high + margin)
+        if len(found) == len(nodata):  # the range only grows
+            break
+    return found
+
+
+def spared_note(whole: Sequence[float], spared: int) -> list[str]:
+    """Of entries that have a nodata value, and count as measured."""
+    if not spared:
+        return []
+    names = ", ".join(f"{v:g}" for v in whole)
+    return [
+        f"{spared:,} entries with the value {names} count as measured: other bands of their pixels "
+        "have other values, near enough to it; `nodata_in='any'` would take them as missing"
+    ]
+
+
+def suspected(cube: Cube, observed: Bools | None = None, nodata: Nodata = None) -> list[str]:
+    """Values that stand apart from all others as if they meant missing, in all or a sample of
+    what counts as measured: by the cube, by `nodata`, and by the mask that was given."""
+    if cube.dtype.kind not in "iuf":
+        return []
+    parts = []
+    found, what = sampled(cube)
+    for bands, rows, cols in found:
+        values = np.asarray(cube.values[bands, rows, cols])
+        seen = cube.observed_in(values, nodata, rows, cols)
+        seen &= cube.good_bands[bands, None, None]
+        if observed is not None:
+            seen &= observed[(bands, rows, cols) if observed.ndim == 3 else (rows, cols)]
+        parts.append(values[seen])
+    data = np.concatenate(parts)
+    data = data[:: -(-len(data) // SUSPECTED) or 1]
+    fills = detect.undeclared(data) if len(data) else []
+    if not fills or len(np.unique(data[~np.isin(data, fills)])) < FEW:
+        return []
+    share = 100 * float(np.isin(data, fills).mean())
+    return [detect.suspicion(fills, f"{share:.2g} % of {what or 'the observed entries'}")]
+
+
+def checked_mask(observed: Array, shape: tuple[int, int, int]) -> Bools:
+    if observed.dtype != bool:
+        raise BadValue(f"a mask is boolean (True = measured); found {observed.dtype}")
+    if observed.shape not in (shape, shape[1:]):
+        raise ShapeMismatch(
+            f"the mask has shape {observed.shape}; expected {shape[1:]} (rows, cols) "
+            f"or {shape} (bands, rows, cols), as the cube"
+        )
+    return observed
+
+
+def targets(
+    cube: Cube,
+    seen: Bools,
+    *,
+    bad_bands: str,
+    max_gap: float | None,
+    outside: str,
+    fill_clouds: bool = False,
+) -> tuple[Bools, dict[str, int]]:
+    """Which missing entries to fill (bands, rows, cols), and how many are left for which reason."""
+    check_choices(bad_bands, max_gap, outside)
+    target = ~seen
+    left: dict[str, int] = {}
+
+    def leave(reason: str, bands: Ints, pixels: Bools) -> None:
+        kept = target[bands] & pixels
+        if kept.any():
+            left[reason] = left.get(reason, 0) + int(kept.sum())
+            target[bands] &= ~pixels
+
+    if not fill_clouds and cube.withheld_rule is not None:
+        withheld = cube.withheld_in(np.asarray(cube.values)) & target
+        if withheld.any():
+            left[WITHHELD] = int(withheld.sum())
+            target &= ~withheld
+    lost = lost_detectors(seen, cube.good_bands, cube.detectors)
+    for bands, observed in mask.band_groups(seen):
+        missing = ~observed
+        if missing.all():
+            for reason, of_detector in lost.items():
+                leave(reason, bands[of_detector[bands]], missing)
+            leave(EMPTY_BAND, bands, missing)
+        elif missing.any():
+            if bad_bands == "keep":
+                leave(BAD_BAND, bands[~cube.good_bands[bands]], missing)
+            for reason, pixels in kept_pixels(missing, max_gap, outside):
+                leave(reason, bands, pixels)
+    return target, left
+
+
+def told_left(left: Mapping[str, int]) -> Iterator[str]:
+    """One line for each reason why entries are left missing, with the option that takes them."""
+    hints = {"outside": "`outside='fill'`", "screened": "`fill_clouds=True`"}
+    for reason, count in left.items():
+        takes = [option for word, option in hints.items() if reason.startswith(word)]
+        hint = f"; {takes[0]} takes them" if takes else ""
+        yield f"left missing: {count:,} entries, {reason}{hint}"
+
+
+def check_choices(bad_bands: str, max_gap: float | None, outside: str) -> None:
+    """Refuse what is no choice of what to fill."""
+    for name, value in (("bad_bands", bad_bands), ("outside", outside)):
+        if value not in ("fill", "keep"):
+            raise UnknownName(f"choice for {name}", value, ("fill", "keep"))
+    if max_gap is not None and not max_gap > 0:
+        raise BadValue(f"max_gap = {max_gap:g}: expected a width in pixels above 0")
+
+
+def kept_pixels(missing: Bools, max_gap: float | None, outside: str) -> Iterator[tuple[str, Bools]]:
+    """The pixels (rows, cols) that are left by where they lie in the gaps, each with the reason."""
+    if outside == "keep":
+        yield "outside the observed pixels", mask.outside(missing)
+    if max_gap is not None:
+        yield f"gap wider than {max_gap:g} pixels", mask.thickness(missing) > max_gap
+
+
+def lost_detectors(
+    seen: Bools, good: Bools, detectors: Sequence[str] | None = None
+) -> dict[str, Bools]:
+    """Reason → bands (bands,) that went missing together: a named detector, or a run of good bands.
+
+    Nothing beside them tells of these bands, so no fill is more than an invention.
+    """
+    empty: Bools = np.asarray(~seen.any(axis=(1, 2)))
+    found: dict[str, Bools] = {}
+    for name in sorted(set(detectors or ())):
+        own = np.array([d == name for d in detectors or ()])
+        if (empty | ~good)[own].all() and (empty & good & own).any():
+            found[f"the whole detector {name} is lost: nothing to fill it from"] = own
+    edges = np.flatnonzero(np.diff(np.pad(empty & good, 1).astype(np.int8)))
+    for first, stop in edges.reshape(-1, 2):
+        if stop - first > 1 and not any(own[first:stop].all() for own in found.values()):
+            run = np.zeros(empty.shape, np.bool_)
+            run[first:stop] = True
+            found[f"bands {first}-{stop - 1} are lost together: nothing to fill them from"] = run
+    return found
+
+
+def sigma_per_band(sigma_y: Sigma, cube: Cube) -> Any:
+    """A dict from detector to noise std as one number per band; anything else as it is."""
+    if not isinstance(sigma_y, Mapping):
+        return sigma_y
+    known = set(cube.detectors or ())
+    for name in sigma_y:
+        if name not in known:
+            raise UnknownName("detector", name, known)
+    if missing := known - set(sigma_y):
+        raise BadValue(f"sigma_y names no noise for the detector {', '.join(sorted(missing))}")
+    return [float(sigma_y[name]) for name in cube.detectors or ()]
+
+
+def unit_sigma(
+    sigma_y: Sigma, y: Floats, seen: Bools, good: Bools, scale: Scale
+) -> tuple[Floats, list[str]]:
+    """Noise std per band (bands,) on the unit range, and what to tell of it.
+
+    From a number, one per band, a share such as "5%", or "auto": estimated from y.
+    """
+    bands = len(y)
+    if isinstance(sigma_y, str) and sigma_y == "auto":
+        return _estimated_sigma(y, seen, good, scale)
+    try:
+        if isinstance(sigma_y, str) and sigma_y.endswith("%"):
+            given = sigma = np.asarray(float(sigma_y[:-1]) / 100)
+        else:
+            given = np.asarray(sigma_y, dtype=np.float64)
+            sigma = given if given.shape not in ((), (bands,)) else given / scale.spans
+    except ValueError:
+        raise BadValue(
+            f"sigma_y = {sigma_y!r}: expected a number in the cube's unit, a share such as 5%, "
+            "or auto"
+        ) from None
+    if given.shape not in ((), (bands,)):
+        raise ShapeMismatch(
+            f"sigma_y has {given.size} entries; expected 1 or {bands}, one per band"
+        )
+    span = float(scale.spans.max())
+    if not (np.isfinite(sigma).all() and (sigma >= 0).all() and (sigma <= LARGEST_SIGMA).all()):
+        raise BadValue(
+            f"sigma_y = {sigma_y}: expected a standard deviation between 0 and "
+            f"{LARGEST_SIGMA * span:g}, in the cube's unit (its values span {span:g})"
+        )
+    return np.broadcast_to(sigma, (bands,)).copy(), []
+
+
+def _estimated_sigma(y: Floats, seen: Bools, good: Bools, scale: Scale) -> tuple[Floats, list[str]]:
+    usable = good & seen.any(axis=(1, 2))
+    found = noise.estimate(y[usable], seen[usable])
+    if not np.isfinite(np.median(found.error)):
+        raise BadValue(
+            "sigma_y = 'auto': too few neighbouring pixels to tell the noise from; give a number"
+        )
+    sigma = np.zeros(len(y))
+    sigma[usable] = found.sigma
+    typical, error = np.median(found.sigma), np.median(found.error)
+    span = float(np.median(scale.spans))
+    told = (
+        f"sigma_y estimated by {found.how}: {typical * span:.3g} ± {error * span:.1g} "
+        f"in the median band ({100 * typical:.2g} % of the range)"
+    )
+    return sigma, [told]
+
+
+def into_dtype(
+    cube: Cube, estimate: Floats, where: Bools, nodata: Nodata
+) -> tuple[Array, dict[str, int]]:
+    """The cube's values with the estimate written `where`, in the cube's dtype, and how many
+    filled entries had to be changed for it, by what was done.
+
+    Integers are rounded; all are clipped to their range; no filled entry lands on the nodata value.
+    """
+    values = np.array(cube.values)
+    new = estimate[where]
+    changed: dict[str, int] = {}
+    integers = values.dtype.kind in "iu"
+    info: Any = np.iinfo(values.dtype) if integers else np.finfo(values.dtype)
+    new = np.rint(new) if integers else new
+    clipped = int(((new < info.min) | (new > info.max)).sum())
+    if clipped:
+        changed[f"were clipped to the range of {values.dtype}"] = clipped
+    top = float(info.max)
+    if top > info.max:  # the largest 64-bit integers have no float64 of their own
+        top = np.nextafter(top, 0)
+    new = np.clip(new, float(info.min), top)
+    values[where] = new.astype(values.dtype)
+    for flag in dict.fromkeys((*listed(nodata), *listed(cube.nodata))):
+        if moved := _off_nodata(values, where, flag):
+            changed[f"fell on nodata {flag:g} and were moved one step off"] = moved
+    return values, changed
+
+
+def _off_nodata(values: Array, where: Bools, flag: float) -> int:
+    """Move written entries that equal the nodata value to the next value of their dtype."""
+    if not representable(flag, values.dtype) or np.isnan(flag):
+        return 0
+    hits = where & equals(values, flag)
+    if not hits.any():
+        return 0
+    if values.dtype.kind == "f":
+        inward = np.asarray(1.0 if flag <= 0 else 0.0, values.dtype)
+        values[hits] = np.nextafter(values[hits], inward)
+    else:
+        values[hits] = int(flag) + (1 if flag < np.iinfo(values.dtype).max else -1)
+    return int(hits.sum())
+
+
+def float_for(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The smallest float type, float32 at least, that holds every value of a dtype."""
+    return np.result_type(dtype, np.float32)

@@ -1,0 +1,78 @@
+"""Damage a clean cube on purpose: y = M x + n, in the cube's own unit and dtype."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from hydiff.cube import Array, Bools, Cube, Nodata, equals, representable
+from hydiff.errors import BadValue
+from hydiff.gaps import mask
+from hydiff.gaps.problem import observed_entries
+from hydiff.methods.run import check_seed
+
+
+def simulate(
+    cube: Cube,
+    kind: str = "stripes",
+    missing: float | None = None,
+    *,
+    noise: float = 0.0,
+    seed: int = 0,
+    nodata: Nodata = None,
+    nodata_in: str | None = None,
+) -> tuple[Cube, Bools]:
+    """A damaged copy of a cube, and the mask that was laid over it (True = measured).
+
+    kind, missing: which gaps and what share of them, as `mask.MASKS` offers.
+    noise: std of the added Gaussian noise as a share of the range of the good bands.
+    nodata, nodata_in: what is missing in it already, as for a fill; it gets no noise.
+    Missing entries take the cube's nodata value; a cube without one gets NaN, or the lowest
+    (else highest) value of its integer type that does not occur.
+    """
+    check_seed(seed)
+    if not 0 <= noise < math.inf:
+        raise BadValue(f"`noise={noise:g}`: expected a share of the cube's range, 0 or more")
+    cube = cube.load()
+    observed = mask.make_mask(kind, cube.shape, missing, np.random.default_rng(seed))
+    values = np.asarray(cube.values)
+    damaged = values.copy()
+    if noise or nodata is not None:
+        seen, _ = observed_entries(cube, None, nodata, nodata_in)
+        damaged = _noisy(cube, seen, noise, seed) if noise else damaged
+    gap = _unused_value(cube, values)
+    damaged[~np.broadcast_to(observed, cube.shape)] = gap
+    return replace(cube, values=damaged, nodata=gap, path=None), observed
+
+
+def _noisy(cube: Cube, seen: Bools, noise: float, seed: int) -> Array:
+    import torch
+
+    from hydiff.learn.degrade import add_noise
+
+    values = np.asarray(cube.values)
+    clean = values[seen & cube.good_bands[:, None, None]].astype(np.float64)
+    sigma = noise * float(clean.max() - clean.min())
+    rng = torch.Generator().manual_seed(seed)
+    noisy = add_noise(torch.as_tensor(values.astype(np.float64)), sigma, rng).numpy()
+    if values.dtype.kind in "iu":
+        info = np.iinfo(values.dtype)
+        noisy = np.clip(np.rint(noisy), info.min, info.max)
+    return np.where(seen, noisy, values).astype(values.dtype)
+
+
+def _unused_value(cube: Cube, values: Array) -> float:
+    if cube.nodata is not None and representable(cube.nodata, cube.dtype):
+        return cube.nodata
+    if cube.dtype.kind == "f":
+        return float("nan")
+    info = np.iinfo(cube.dtype)
+    for value in (info.min, info.max):
+        if not equals(values, value).any():
+            return float(value)
+    raise BadValue(
+        f"{cube.dtype} values use their whole range, so no value is left to mean missing; "
+        "convert the cube to a wider type first"
+    )

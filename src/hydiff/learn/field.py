@@ -1,0 +1,150 @@
+"""The smoothest field through known pixels, as a linear map in torch: exact, and cheap to repeat.
+
+`classical.smooth` solves the same problem once; here it is solved hundreds of times for one mask.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hydiff.cube import Bools, Floats
+from hydiff.errors import BadValue
+from hydiff.learn.engine import arithmetic
+
+MOST_MISSING = 20_000  # pixels in gaps: their covariance is a dense matrix
+ROWS_AT_ONCE = 512  # of that matrix, while it is built
+KINDS_OF_KAPPA = 3  # each needs a matrix of its own, so components share them
+LAGS = 6  # px, of the variogram
+
+
+class Field:
+    """z (..., K, H, W) ↦ the f that minimises ‖known (f - z)‖² + κ ‖(−Δ)^{s/2} f‖²; linear.
+
+    known (H, W) bool; kappa (K,); None is the limit κ → 0, which interpolates.
+    With φ = λ^s / (1 + κ λ^s) on the cosine spectrum, f is the interpolation that is smoothest in
+    the sense of φ, damped by 1 / (1 + κ λ^s): the same two steps for every κ.  Interpolating adds
+    -(R φ Rᵀ)⁻¹ R φ z to the gaps, R the restriction to them; the matrix is inverted once, for the
+    (geometric) mean of the κ.
+    """
+
+    def __init__(self, known: Tensor, s: float, kappa: Floats | None = None) -> None:
+        H, W = known.shape
+        self.known = known
+        self.missing = (~known).flatten().nonzero()[:, 0]
+        if len(self.missing) > MOST_MISSING:
+            raise BadValue(
+                f"{len(self.missing)} pixels in gaps are more than anchored takes at once "
+                f"({MOST_MISSING}); cut the cube into smaller pieces, or use method smooth"
+            )
+        power = (eigenvalues(H)[:, None] + eigenvalues(W)) ** s
+
+        def on_device(x: Tensor) -> Tensor:
+            return x.to(known.device, torch.float32)
+
+        phi, self.damping = power, None
+        if kappa is not None:
+            phi = power / (1 + float(np.exp(np.log(kappa).mean())) * power)
+            self.damping = on_device(1 / (1 + torch.as_tensor(kappa)[:, None, None] * power))
+        self.inverse = on_device(_inverse(phi.to(known.device), self.missing))
+        self.down, self.across = (on_device(_cosines(n)) for n in (H, W))
+        self.phi = on_device(phi)
+
+    def __call__(self, z: Tensor) -> Tensor:
+        with arithmetic("fp32"):  # λ^s asks for more digits than TF32 has
+            z = z * self.known
+            right = self._filtered(z, self.phi).flatten(-2)[..., self.missing]
+            inside = -(right @ self.inverse)
+            f: Tensor = z.flatten(-2).index_add(-1, self.missing, inside).view_as(z)
+            return f if self.damping is None else self._filtered(f, self.damping)
+
+    def _filtered(self, z: Tensor, weight: Tensor) -> Tensor:
+        """The cosine transform of z, times a weight (..., H, W), transformed back."""
+        spectrum = weight * (self.down @ z @ self.across.T)
+        filtered: Tensor = self.down.T @ spectrum @ self.across
+        return filtered
+
+
+def eigenvalues(n: int) -> Tensor:
+    """Of the second difference along n pixels with reflecting borders."""
+    half: Tensor = math.pi * torch.arange(n, dtype=torch.float64) / (2 * n)
+    return 4 * torch.sin(half) ** 2
+
+
+def _cosines(n: int) -> Tensor:
+    """(n, n), rows are the orthonormal cosines: the transform is a product with it."""
+    k = torch.arange(n, dtype=torch.float64)
+    waves: Tensor = torch.cos(math.pi * (k + 0.5) * k[:, None] / n) * (2 / n) ** 0.5
+    waves[0] *= 0.5**0.5
+    return waves
+
+
+def _inverse(phi: Tensor, missing: Tensor) -> Tensor:
+    """(R φ Rᵀ)⁻¹ in float64.  A product of two cosines is a sum of cosines of the difference and of
+    the sum of their places, so every entry is the sum of four of one table."""
+    H, W = phi.shape
+
+    def waves(n: int) -> Tensor:
+        k, at = torch.arange(n, dtype=torch.float64), torch.arange(2 * n, dtype=torch.float64)
+        weight = torch.full((n,), 1 / n, dtype=torch.float64)
+        weight[0] /= 2
+        return (torch.cos(math.pi * at[:, None] * k / n) * weight).to(phi.device)
+
+    table = waves(H) @ phi @ waves(W).T
+    row, col = missing // W, missing % W
+    matrix = phi.new_empty(len(missing), len(missing))
+    for start in range(0, len(missing), ROWS_AT_ONCE):
+        part = slice(start, start + ROWS_AT_ONCE)
+        r, c = row[part, None], col[part, None]
+        matrix[part] = sum(
+            table[dr, dc]
+            for dr in ((r - row).abs(), r + row + 1)
+            for dc in ((c - col).abs(), c + col + 1)
+        )
+    return torch.cholesky_inverse(torch.linalg.cholesky(matrix))
+
+
+def fields(known: Tensor, s: float, kappa: Floats) -> Callable[[Tensor], Tensor]:
+    """Fields of components z (..., K, H, W) in the order of their κ: neighbours share a matrix."""
+    parts = np.array_split(np.arange(len(kappa)), min(KINDS_OF_KAPPA, len(kappa)))
+    each = [(slice(part[0], part[-1] + 1), Field(known, s, kappa[part])) for part in parts]
+
+    def anchor(z: Tensor) -> Tensor:
+        return torch.cat([field(z[..., part, :, :]) for part, field in each], dim=-3)
+
+    return anchor
+
+
+def strength(z: Floats, known: Bools, s: float) -> Floats:
+    """(K,) τ of fields with the spectrum τ λ^{-s} under white noise, z (K, H, W).
+
+    The variogram of such a field is τ g(lag) plus a constant, the noise: τ is its slope, less two
+    standard errors, so that what may be noise alone gets 0.  What PCA adds to the noise by picking
+    the directions where there is most of it lies in the constant, too.
+    """
+    H, W = known.shape
+    lags = np.arange(1, min(LAGS, max(H, W) - 1) + 1)
+    if len(lags) < 2:
+        return np.zeros(len(z))
+    power = (eigenvalues(H)[:, None] + eigenvalues(W)).numpy()
+    power.flat[1:] **= -s
+    gamma, g = np.zeros((len(z), len(lags))), np.zeros(len(lags))
+    for i, lag in enumerate(lags):
+        total, pairs = np.zeros(len(z)), 1e-9
+        for axis, n in ((1, H), (2, W)):
+            near, far = (np.arange(n - lag), np.arange(lag, n))
+            both = known.take(near, axis - 1) & known.take(far, axis - 1)
+            total += ((z.take(near, axis) - z.take(far, axis)) ** 2 * both).sum(axis=(1, 2))
+            pairs += both.sum()
+            wave = 1 - np.cos(np.pi * np.arange(n) * lag / n)
+            g[i] += (power * wave.reshape((-1, 1) if axis == 1 else (1, -1))).mean() / 2
+        gamma[:, i] = total / pairs / 2
+    centred = g - g.mean()
+    slope = gamma @ centred / (centred**2).sum()
+    error = gamma[:, 0] * np.sqrt(3 / known.sum() / (centred**2).sum())
+    tau: Floats = np.maximum(slope - 2 * error, 0)
+    return tau

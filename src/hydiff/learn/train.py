@@ -1,0 +1,287 @@
+"""Offline training of f_θ on damaged cubes alone (the paper's supplement); no clean cube is needed.
+
+Each update takes a batch of measurements y = M x + n, draws one step t of the diffusion, and
+descends once on Eq. 9, its data term over the observed entries only: y is 0 in the gaps, and a
+term over all entries would train the network to leave them so.
+
+The paper trains for 20000 epochs over 300 samples in batches of 5: 1.2 million updates.  Here the
+caller decides (`train_files`: by a budget), and the model card says what was spent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hydiff.cube import Array, Bools, Cube, Nodata, unit_scale
+from hydiff.errors import BadValue, NothingObserved, ShapeMismatch, UnknownName
+from hydiff.gaps import mask
+from hydiff.learn import losses, network, transforms
+from hydiff.learn.diffusion import linear_alpha_bar
+from hydiff.learn.engine import Fit
+from hydiff.learn.transforms import Warp
+from hydiff.learn.weights import Tensors
+from hydiff.result import Step
+
+REST = 0.1  # of a crop: what may stay unused at a cube's edge
+
+
+@dataclass(frozen=True)
+class Training:
+    """The supplement's settings."""
+
+    batch: int = 5
+    lr: float = 1e-4  # of Adam
+    steps: int = 1000  # T
+    beta_start: float = 1e-4
+    beta_end: float = 0.02
+    ei_weight: float = 1.0  # α_EI
+    transform: str = "rotation"
+    n_transforms: int = 1
+    channels: int = 128  # of the Skip-Net
+    scales: int = 5
+    crop: int = 144  # pixels; smaller cubes are taken whole
+    sigma_y: float = 0.0  # noise std of the cubes, a share of the unit range
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        least = {"batch": 1, "steps": 1, "n_transforms": 1, "channels": 1, "scales": 1, "crop": 1}
+        for name, low in (least | {"ei_weight": 0, "sigma_y": 0, "seed": 0}).items():
+            if not low <= getattr(self, name) < math.inf:
+                raise BadValue(f"{name} = {getattr(self, name)}: expected {low} or more")
+        for name in ("lr", "beta_start", "beta_end"):
+            if not 0 < getattr(self, name) < 1:
+                raise BadValue(f"{name} = {getattr(self, name)}: expected a number from 0 to 1")
+        if self.transform not in transforms.TRANSFORMS:
+            raise UnknownName("transform", self.transform, transforms.TRANSFORMS)
+
+
+class Item(NamedTuple):
+    """One crop of a measurement in its square hull, on the unit range."""
+
+    y: Tensor  # (1, C, S, S), 0 where not observed
+    observed: Tensor  # bool, (1, C, S, S), or (1, 1, S, S) when all bands share it
+    inside: Tensor | None  # bool (1, 1, S, S), False in the padding; None when the crop is square
+    sigma_y: Tensor | None  # (1, C, 1, 1); None without noise
+
+
+def train(
+    cubes: Sequence[Cube],
+    settings: Training | None = None,
+    *,
+    observed: Sequence[Bools] | None = None,
+    nodata: Nodata = None,
+    device: torch.device | str = "cpu",
+    resume: Tensors | None = None,
+) -> Iterator[Step]:
+    """Yield after every update, without end: the caller decides when it is enough.
+
+    observed: a mask for each cube, beside what the cube itself says; resume: what `Step.state`
+    gave before.  `Step.total` is the number of updates in an epoch, `Step.x` the estimate for one
+    of the batch, good until the next update; `weights_of(step.state())` are the weights so far.
+    """
+    settings = settings or Training()
+    items = measurements(cubes, settings, observed=observed, nodata=nodata)
+    return updates(items, settings, torch.device(device), resume)
+
+
+def measurements(
+    cubes: Sequence[Cube],
+    settings: Training,
+    *,
+    observed: Sequence[Bools] | None = None,
+    nodata: Nodata = None,
+) -> list[Item]:
+    """The observed entries of the good bands of all cubes, as crops.  No other value is used."""
+    items: list[Item] = []
+    first: tuple[str, Bools] | None = None
+    for i, cube in enumerate(cubes):
+        name = f"cube {i + 1}" if cube.path is None else str(cube.path)
+        cube = cube.load()
+        seen = cube.observed(nodata)
+        if observed is not None:
+            seen &= _checked(observed[i], cube, name)
+        used = cube.good_bands & seen.any(axis=(1, 2))
+        first = first or (name, used)
+        _check_bands(name, used, *first)
+        values, seen = np.asarray(cube.values, dtype=np.float64)[used], seen[used]
+        y = np.zeros(values.shape, np.float32)
+        y[seen] = unit_scale(values, seen, np.ones(len(y), bool)).to_unit(values[seen])
+        items += [item(y[at], seen[at], settings.sigma_y) for at in _crops(seen, settings.crop)]
+    if not items:
+        raise BadValue("no cube to train on: give at least one")
+    return items
+
+
+def _checked(observed: Bools, cube: Cube, name: str) -> Bools:
+    if observed.dtype != bool or observed.shape not in (cube.shape, cube.shape[1:]):
+        raise ShapeMismatch(
+            f"the mask of {name} is {observed.dtype} {observed.shape}; expected booleans of "
+            f"{cube.shape[1:]} or {cube.shape}, True = measured"
+        )
+    return observed
+
+
+def _check_bands(name: str, used: Bools, first: str, expected: Bools) -> None:
+    if not used.any():
+        raise NothingObserved(
+            f"{name}: no observed entry in any good band; check `nodata=`, or leave it out"
+        )
+    if len(used) != len(expected):
+        raise ShapeMismatch(
+            f"{name} has {len(used)} bands, but {first} has {len(expected)}; "
+            "train one model per sensor"
+        )
+    if (used != expected).any():
+        bands = ", ".join(str(b + 1) for b in np.flatnonzero(used != expected)[:5])
+        raise ShapeMismatch(
+            f"{name} and {first} differ in their usable bands (band {bands}): a band must be good "
+            "and measured in all cubes or in none; correct the bad-band lists or leave a cube out"
+        )
+
+
+def _crops(seen: Bools, size: int) -> list[tuple[slice, slice, slice]]:
+    """Windows of `size` that cover a cube (bands, rows, cols), if anything is observed there.
+
+    Neighbours overlap where the side is no multiple of the size; a small rest is not covered.
+    """
+    sides = []
+    for side in seen.shape[1:]:
+        n = max(1, math.ceil(side / size - REST))
+        starts = np.linspace(0, max(side - size, 0), n).astype(int)
+        sides.append([slice(start, start + size) for start in starts.tolist()])
+    windows = [(slice(None), rows, cols) for rows in sides[0] for cols in sides[1]]
+    return [at for at in windows if seen[at].any()]
+
+
+def item(y: Array, seen: Bools, sigma_y: float | Array) -> Item:
+    """A crop y (C, H, W), 0 where not seen; sigma_y: one for all bands, or (C,)."""
+    square, _ = transforms.to_square(torch.from_numpy(y)[None])
+    shared = np.ascontiguousarray(mask.shared(seen)).reshape(1, -1, *seen.shape[1:])
+    observed, _ = transforms.to_square(torch.from_numpy(shared))
+    inside, _ = transforms.to_square(torch.ones(1, 1, *seen.shape[1:], dtype=torch.bool))
+    noise = np.broadcast_to(np.asarray(sigma_y, np.float32), len(y))
+    sigma = torch.tensor(noise).view(1, -1, 1, 1) if noise.any() else None
+    return Item(square, observed, None if bool(inside.all()) else inside, sigma)
+
+
+def updates(
+    items: list[Item], settings: Training, device: torch.device, resume: Tensors | None
+) -> Iterator[Step]:
+    """`train` on crops that are at hand."""
+    bands, per_epoch = items[0].y.shape[1], math.ceil(len(items) / settings.batch)
+    f = network.build(bands, channels=settings.channels, scales=settings.scales, seed=settings.seed)
+    rng = torch.Generator(device).manual_seed(settings.seed)
+    fit = Fit(f.to(device), lr=settings.lr, rng=rng)
+    alpha_bar = linear_alpha_bar(settings.steps, settings.beta_start, settings.beta_end)
+    places: dict[Place, Slot] = {}
+    weight, parts = torch.zeros((), device=device), torch.zeros(2, device=device)
+    if device.type == "cuda":  # from pinned memory they travel while the last update runs
+        items = [Item._make(None if v is None else v.pin_memory() for v in one) for one in items]
+
+    def objective(variant: tuple[tuple[Place, int], ...]) -> tuple[Tensor, Tensor]:
+        found = [
+            _sums(fit.f, [(places[place], n) for place, n in alike], rng)
+            for alike in _by_shape(variant)
+        ]
+        mean = torch.stack([sums for sums, _ in found]).sum(0) / len(variant)
+        parts.copy_(mean.detach())
+        return torch.stack([weight * mean[0], settings.ei_weight * mean[1]]), found[-1][1]
+
+    done = 0
+    if resume is not None:
+        fit.load(dict(resume))
+        done = int(resume["done"])
+    while True:
+        batch = _batch(items, settings, *divmod(done, per_epoch))
+        t = int(torch.randint(1, settings.steps + 1, (), generator=fit.dice))
+        weight.fill_(alpha_bar[t].item())
+        variant = tuple(_load(places, i, item, settings, fit) for i, item in enumerate(batch))
+        terms, x = fit.step(objective, variant)
+        log = {"loss": terms.sum()} | dict(zip(("data", "ei"), parts.clone(), strict=True))
+        done += 1
+
+        def state(done: int = done) -> Tensors:
+            return fit.state() | {"done": torch.tensor(done)}
+
+        yield Step(done, per_epoch, x[0], log, state)
+
+
+Place = tuple[Hashable, ...]  # of an item: its number in the batch, and all that a slot depends on
+
+
+class Slot(NamedTuple):
+    """An item where a recorded update finds it."""
+
+    item: Item
+    warps: list[Warp]
+
+
+def _by_shape(variant: Sequence[tuple[Place, int]]) -> list[list[tuple[Place, int]]]:
+    """The places of a batch, those of one image shape together: the network takes them at once."""
+    groups: dict[Hashable, list[tuple[Place, int]]] = {}
+    for place, n in variant:
+        groups.setdefault(place[1], []).append((place, n))
+    return list(groups.values())
+
+
+def _sums(
+    f: losses.Network, slots: Sequence[tuple[Slot, int]], rng: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Eq. 9 summed over images of one shape, (2,): data and equivariance; the last estimate.
+
+    With the implied ε_0 and target y the data term is ᾱ_t mean (y - f(y))², here without ᾱ_t.
+    """
+    items = [slot.item for slot, _ in slots]
+    estimates = _at_once(f, [item.y for item in items])
+    data = [
+        losses.mean_square(item.y - x, item.observed)
+        for item, x in zip(items, estimates, strict=True)
+    ]
+    asked = [
+        losses.turned(g, x, slot.item.observed, slot.item.sigma_y, slot.item.inside, rng)
+        for (slot, n), x in zip(slots, estimates, strict=True)
+        for g in slot.warps[:n]
+    ]
+    answers = _at_once(f, [one.again for one in asked])
+    ei = [one.miss(x) for one, x in zip(asked, answers, strict=True)]
+    return torch.stack([torch.stack(data).sum(), torch.stack(ei).sum()]), estimates[-1]
+
+
+def _at_once(f: losses.Network, images: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """f of each (1, C, S, S) in one pass: every image is normalised by itself."""
+    return f(torch.cat(list(images))).chunk(len(images))
+
+
+def _load(
+    places: dict[Place, Slot], i: int, item: Item, settings: Training, fit: Fit
+) -> tuple[Place, int]:
+    """Put an item and its transforms in place; where that is, and how many transforms there are."""
+    place: Place = (i, item.y.shape, item.observed.shape, item.inside is None)
+    device = fit.rng.device
+    if place not in places:
+        warps = [
+            Warp(settings.transform, item.y.shape, device) for _ in range(settings.n_transforms)
+        ]
+        kept = [None if v is None else v.to(device, copy=True) for v in item]
+        places[place] = Slot(Item._make(kept), warps)
+    slot = places[place]
+    for stays, new in zip(slot.item, item, strict=True):
+        if stays is not None and new is not None:
+            stays.copy_(new, non_blocking=True)
+    drawn = transforms.draw(settings.transform, item.y.shape, fit.dice, settings.n_transforms)
+    for warp, g in zip(slot.warps, drawn, strict=False):
+        warp.load(g)
+    return place, len(drawn)
+
+
+def _batch(items: list[Item], settings: Training, epoch: int, i: int) -> list[Item]:
+    """The i-th batch of an epoch.  Its order follows from the seed, so a resumed run finds it."""
+    order = np.random.default_rng([settings.seed, epoch]).permutation(len(items))
+    return [items[k] for k in order[i * settings.batch : (i + 1) * settings.batch]]

@@ -1,0 +1,153 @@
+"""Trained weights on disk: safetensors that say which network they fit, with a model card.
+
+MODEL               the weights; one metadata entry, JSON, tells layout, bands, channels, scales
+MODEL.md            the model card: settings, data with hashes, versions, losses, limits
+MODEL.png           the loss curve
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hydiff import io
+from hydiff.errors import BadValue, CubeFormatError, ShapeMismatch
+from hydiff.learn import network
+
+LAYOUT = 1  # of the weights file
+LARGEST = {"channels": 1 << 14, "scales": 16}  # a file that names more is damaged or hostile
+
+Tensors = Mapping[str, Tensor]
+History = list[Mapping[str, float]]
+
+
+def beside(output: Path, suffix: str) -> Path:
+    return output.with_name(output.name + suffix)
+
+
+def weights_of(state: Tensors) -> dict[str, Tensor]:
+    """The network's tensors among those of a state."""
+    return {k.removeprefix("network."): v for k, v in state.items() if k.startswith("network.")}
+
+
+def network_of(path: str | Path) -> dict[str, int]:
+    """The settings that say which network a file of weights fits: channels and scales."""
+    about, _ = _content(Path(path))
+    return {"channels": about["channels"], "scales": about["scales"]}
+
+
+def load_weights(settings: Any, *, bands: int) -> dict[str, Tensor]:
+    """The tensors of the file `settings.weights`, if they fit a network of these settings."""
+    path = Path(settings.weights)
+    about, tensors = _content(path)
+    _check_fit(path, about, settings, bands)
+    with torch.device("meta"):  # names and shapes alone
+        expected = network.SkipNet(bands, settings.channels, settings.scales).state_dict()
+    for name in sorted(expected.keys() | tensors.keys()):
+        found, wanted = (tuple(d[name].shape) if name in d else None for d in (tensors, expected))
+        if found != wanted or not tensors[name].isfinite().all():
+            raise CubeFormatError(
+                f"{path}: tensor {name} is damaged, missing or not ours "
+                f"(shape {found}, expected {wanted}); train again"
+            )
+    return tensors
+
+
+def _content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What the file says of itself, and its tensors."""
+    from safetensors import SafetensorError, safe_open
+
+    if not io.regular.is_there(path) or path.is_dir():
+        raise CubeFormatError(f"{path}: no such file; `hydiff train` writes one")
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = json.loads((file.metadata() or {}).get("hydiff", "{}"))
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError, RecursionError) as error:
+        raise CubeFormatError(
+            f"{path}: not a readable safetensors file ({error}); expected one of `hydiff train`"
+        ) from None
+    if not isinstance(about, dict) or "layout" not in about:
+        raise CubeFormatError(f"{path}: not a network of `hydiff train`; name one it wrote")
+    if about["layout"] != LAYOUT:
+        raise CubeFormatError(
+            f"{path}: layout {about['layout']}, but this hydiff reads {LAYOUT}; "
+            "train again, or use the hydiff that wrote it"
+        )
+    for name, most in LARGEST.items():
+        if type(found := about.get(name)) is not int or not 1 <= found <= most:
+            raise CubeFormatError(
+                f"{path}: says it has {found!r} {name}, expected a whole number from 1 to {most}; "
+                "train again"
+            )
+    return about, tensors
+
+
+def _check_fit(path: Path, about: Any, settings: Any, bands: int) -> None:
+    """Refuse weights of another network than the one asked for."""
+    if about.get("bands") != bands:
+        raise ShapeMismatch(
+            f"{path}: trained on {about.get('bands')} bands, but the cube has {bands} usable ones; "
+            "train on cubes like this one (bad and empty bands do not count)"
+        )
+    wrong = [k for k in ("channels", "scales") if about.get(k) != getattr(settings, k)]
+    if wrong:
+        was = " and ".join(f"{about.get(k)} {k}" for k in wrong)
+        now = " and ".join(f"{getattr(settings, k)}" for k in wrong)
+        named = " and ".join(f"`{k}={about.get(k)}`" for k in wrong)
+        raise BadValue(f"{path}: trained with {was}, the settings say {now}; add {named}")
+
+
+def save_weights(
+    weights: Tensors, report: dict[str, Any], history: History, output: Path, overwrite: bool
+) -> None:
+    """Write weights, model card and loss curve, all or nothing."""
+    from safetensors.torch import save
+
+    from hydiff.report import plots
+
+    if not all(w.isfinite().all() for w in weights.values()):
+        raise BadValue("the weights are no longer finite: train again with a smaller `lr=`")
+    about = {k: report[k] for k in ("layout", "bands", "channels", "scales", "settings")}
+    with io.staged(output, overwrite=overwrite) as folder:
+        # one entry: safetensors keeps several in no fixed order, and equal runs give equal bytes
+        made = save(dict(weights), metadata={"hydiff": json.dumps(about)})
+        (folder / output.name).write_bytes(made)
+        beside(folder / output.name, ".md").write_text(card(report, output.name), "utf-8")
+        plots.loss_curve(history, beside(folder / output.name, ".png"))
+
+
+CARD = """\
+# {name}
+
+Weights of the network f_θ of HyDiff-EI, trained by hydiff on damaged cubes alone: no value under
+a gap was used, and no clean cube.
+
+**For** filling gaps in cubes of the same sensor, with the same {bands} usable bands and gaps of
+the kind it was trained on:
+
+    hydiff fill DAMAGED -o FILLED --weights {name}
+
+That is one forward pass; `--refine 100` lets 100 steps on the cube itself follow.
+
+**Limits.** {updates} updates were made; the paper's training has 1.2 million.  Other sensors,
+other scenes and wider gaps are outside what it has seen; hide some observed pixels and score the
+fill there before relying on it.  The losses above are of the training itself, on the unit range,
+over its first and last tenth; they do not measure the fill.  Curve: {name}.png
+"""
+
+
+def card(report: Mapping[str, Any], name: str) -> str:
+    """A model card: a YAML head with the facts, then what the model is for."""
+
+    def plain(value: Any) -> str:  # JSON is YAML
+        return json.dumps(value, ensure_ascii=False)
+
+    lines = [f"{k}: {plain(v)}" for k, v in report.items() if k != "data"]
+    lines += ["data:", *(f"  - {plain(entry)}" for entry in report["data"])]
+    return "\n".join(["---", *lines, "---", "", CARD.format(name=name, **report)])

@@ -1,0 +1,127 @@
+"""Spectra as draws of one Gaussian: what the bands a pixel keeps say about those it lacks.
+
+Letters: y (C, N) spectra as columns, seen the same shape, True = measured; S (C, C) covariance.
+A band's own noise is part of S, so nothing is truncated: where bands are many and their noise is
+small this is far more exact than a few principal components.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import lapack
+
+from hydiff.cube import Bools, Floats, Ints
+from hydiff.maths import subspace
+
+START = 8  # principal components of the covariance that expectation maximisation starts from
+ROUNDS = 4  # of it; further ones change little and begin to follow the sample
+SPECTRA_PER_BAND = 8  # spectra that take part, at least MIN_SPECTRA
+MIN_SPECTRA = 1500
+RIDGE = 1e-6  # of the mean variance: keeps inverses exact when bands depend on one another
+LEAST = 1e-100  # variance of constant bands: sums of its inverse are still numbers
+PROBED = 300  # pixels that tell how well a band follows from the others
+
+
+class Gaussian(NamedTuple):
+    mean: Floats  # (C,)
+    covariance: Floats  # (C, C), positive definite
+
+
+def fit(y: Floats, seen: Bools) -> Gaussian:
+    """Mean and covariance of spectra with missing entries: expectation maximisation.
+
+    Each round fills the missing entries with their conditional mean and adds their conditional
+    covariance.  The low-rank model it starts from weighs like as many spectra as there are bands.
+    """
+    C = len(y)
+    some = np.flatnonzero(seen.any(axis=0))
+    some = some[:: -(-len(some) // max(MIN_SPECTRA, SPECTRA_PER_BAND * C))]
+    y, seen = y[:, some], seen[:, some]
+    model = prior = _low_rank(y, seen)
+    if seen.all():
+        return _update(y, np.zeros((C, C)), prior)
+    for _ in range(ROUNDS):
+        x, _, spread = condition(y, seen, model)
+        model = _update(x, spread, prior)
+    return model
+
+
+def condition(y: Floats, seen: Bools, model: Gaussian) -> tuple[Floats, Floats, Floats]:
+    """Conditional mean of the missing entries given the seen ones of the same spectrum.
+
+    Returns x (C, N), y where seen; the variance of its entries (C, N), 0 where seen; and the sum
+    over spectra of their conditional covariance (C, C).
+    """
+    precision = np.linalg.inv(model.covariance)
+    x = np.where(seen, y - model.mean[:, None], 0.0)
+    variance, upper = np.zeros_like(x), np.zeros_like(precision)
+    for missing, members in patterns(seen):
+        if len(missing):
+            at = np.ix_(missing, missing)
+            factor, _ = lapack.dpotrf(precision[at])
+            x[np.ix_(missing, members)] = lapack.dpotrs(
+                factor, -(precision[missing] @ x[:, members])
+            )[0]
+            block, _ = lapack.dpotri(factor)  # the upper triangle alone
+            variance[np.ix_(missing, members)] = np.diag(block)[:, None]
+            upper[at] += len(members) * block
+    spread = np.triu(upper) + np.triu(upper, 1).T
+    return np.where(seen, y, x + model.mean[:, None]), variance, spread
+
+
+def left_out(x: Floats, seen: Bools, model: Gaussian) -> Floats:
+    """(C, N): by how much a seen entry differs from what the pixel's other seen bands tell.
+
+    x: the spectra with their conditional means filled in.  With Q the precision of the seen bands
+    the residual of band b is (Q y)_b / Q_bb, and (Q y)_b is (P x)_b for the whole precision P.
+    Q_bb depends a little on which bands are missing; its mean over some pixels is taken.
+    """
+    precision = np.linalg.inv(model.covariance)
+    C, N = x.shape
+    total, count = np.zeros(C), np.zeros(C)
+    for missing, members in patterns(seen[:, :: -(-N // PROBED)]):
+        kept = np.setdiff1d(np.arange(C), missing)
+        cross = precision[np.ix_(kept, missing)]
+        block = np.linalg.inv(precision[np.ix_(missing, missing)])
+        left = np.diag(precision)[kept] - np.einsum("im,mn,in->i", cross, block, cross)
+        total[kept] += len(members) * left
+        count[kept] += len(members)
+    own = np.where(count > 0, total / np.maximum(count, 1), np.diag(precision))
+    residual = (precision @ (x - model.mean[:, None])) / own[:, None]
+    return np.where(seen, residual, 0.0)
+
+
+def patterns(seen: Bools) -> Iterator[tuple[Ints, Ints]]:
+    """Spectra that lack the same bands: (the bands they lack, the indices of the spectra)."""
+    _, which = np.unique(np.packbits(seen, axis=0), axis=1, return_inverse=True)
+    order = np.argsort(which.ravel(), kind="stable")
+    for members in np.split(order, np.flatnonzero(np.diff(which.ravel()[order])) + 1):
+        yield np.flatnonzero(~seen[:, members[0]]), members
+
+
+def _low_rank(y: Floats, seen: Bools) -> Gaussian:
+    """A few principal components, and what they leave over as noise of each band."""
+    space = subspace.fit(y, seen, START)
+    z, _ = subspace.regress(y, seen, space)
+    residual = np.where(seen, y - space.reconstruct(z), 0.0)
+    noise = (residual**2).sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
+    covariance = (space.basis * space.variance) @ space.basis.T
+    return Gaussian(space.mean, covariance + np.diag(noise) + ridge(covariance + np.diag(noise)))
+
+
+def _update(x: Floats, spread: Floats, prior: Gaussian) -> Gaussian:
+    C, n = x.shape
+    mean = x.mean(axis=1)
+    centred = x - mean[:, None]
+    covariance = (centred @ centred.T + spread + C * prior.covariance) / (n + C)
+    return Gaussian(mean, covariance + ridge(covariance))
+
+
+def ridge(covariance: Floats) -> Floats:
+    """What to add to a covariance (C, C) so that its inverse can be computed."""
+    C = len(covariance)
+    small: Floats = (RIDGE * np.trace(covariance) / C + LEAST) * np.eye(C)
+    return small

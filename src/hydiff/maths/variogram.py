@@ -1,0 +1,137 @@
+"""The covariance of a field from its variogram.
+
+Letters: z (K, H, W) values of K fields; known (H, W), True where z is.  A covariance is `sill`
+times the operator (reach⁻² − Δ)^−s with reflecting borders, diagonal under the cosine transform,
+and a `nugget`: white texture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import inf, log10
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage, optimize
+from scipy.fft import irfft2, next_fast_len, rfft2
+
+from hydiff.cube import Bools, Floats, Ints
+
+Complexes = NDArray[np.complex128]
+
+ORDERS = (1.0, 1.25, 1.5, 1.75, 1.95)  # s that are tried; at 2 the increments have no variance
+REACHES = (inf, 40.0, 10.0)  # pixels
+LAGS = (6, 40)  # the variogram reaches as far as the widest gap, between these many pixels
+LEAST_NUGGET = 1e-3  # of the sill: with less the field passes through the known pixels
+
+
+class Covariance(NamedTuple):
+    """Of one component; `sill` in its unit squared, times px^(2 - 2s)."""
+
+    s: float
+    reach: float  # px; inf = none, a power law
+    sill: float
+    nugget: float  # variance of what one pixel does not share with its neighbours
+
+    @property
+    def kind(self) -> tuple[float, float, float]:
+        """(s, reach, κ = nugget / sill in decades): components of one kind share a solver."""
+        ratio = max(self.nugget / self.sill, LEAST_NUGGET) if self.sill > 0 else inf
+        return self.s, self.reach, ratio if ratio == inf else 10.0 ** round(log10(ratio))
+
+
+def fit_covariances(
+    z: Floats,
+    known: Bools,
+    orders: Sequence[float] = ORDERS,
+    reaches: Sequence[float] = REACHES,
+) -> list[Covariance]:
+    """The covariance of each component (K, H, W), by least squares on its variogram.
+
+    Errors count relative to the variogram itself, and the less the longer the lag.
+    """
+    widest = 2 * ndimage.distance_transform_edt(~known).max() if not known.all() else 0
+    longest = min(int(np.clip(widest, *LAGS)), max(known.shape) - 1)
+    if longest == 0:  # a single pixel
+        return [Covariance(orders[0], inf, 0.0, 0.0)] * len(z)
+    down, right = lags_within(longest)
+    found, pairs = variogram(z, known, down, right)
+    ring = np.rint(2 * np.hypot(down, right)).astype(np.intp)  # lags of like length, whatever way
+
+    def by_ring(values: Floats) -> Floats:
+        return np.bincount(ring, pairs * values)[enough] / total[enough]
+
+    total = np.bincount(ring, pairs)
+    enough = total >= 20
+    if not enough.any():
+        return [Covariance(orders[0], inf, 0.0, float(v)) for v in z[:, known].var(axis=1)]
+    length = by_ring(np.hypot(down, right))
+    shapes = {
+        (s, reach): by_ring(model_variogram(s, reach, longest)) for s in orders for reach in reaches
+    }
+    lags = np.bincount(ring)[enough]
+    return [_fit_one(by_ring(curve), length, lags, shapes) for curve in found]
+
+
+def _fit_one(
+    curve: Floats, length: Floats, lags: Ints, shapes: dict[tuple[float, float], Floats]
+) -> Covariance:
+    if not curve.max() > 0:  # constant
+        return Covariance(1.0, inf, 0.0, 0.0)
+    weight = np.sqrt(lags) / (np.maximum(curve, 1e-9 * curve.max()) * length)
+    best, chosen = inf, Covariance(1.0, inf, 0.0, float(curve.mean()))
+    for (s, reach), shape in shapes.items():
+        design = np.stack([np.ones_like(shape), shape], axis=1) * weight[:, None]
+        (nugget, sill), misfit = optimize.nnls(design, curve * weight)
+        if misfit < best:
+            best, chosen = misfit, Covariance(s, reach, float(sill), float(nugget))
+    return chosen
+
+
+def variogram(z: Floats, known: Bools, down: Ints, right: Ints) -> tuple[Floats, Floats]:
+    """Half the mean square difference of known pixels at each lag: (K, lags), and their pairs."""
+    shape = [
+        next_fast_len(n + int(np.abs(lag).max()), real=True)
+        for n, lag in zip(known.shape, (down, right), strict=True)
+    ]
+    mean = z[:, known].mean(axis=1)[:, None, None]
+    z = np.where(known, z - mean, 0.0)
+    flags, first, second = (rfft2(a, shape) for a in (known.astype(float), z, z**2))
+
+    def atlags_within(spectrum: Complexes) -> Floats:
+        values: Floats = irfft2(spectrum, shape)
+        return values[..., down, right]
+
+    pairs = np.rint(atlags_within(flags.conj() * flags))
+    # ½ Σ (z² at one end + z² at the other) − Σ z z, as correlations, in one transform
+    half = atlags_within((flags.conj() * second).real - first.conj() * first)
+    return np.maximum(half, 0) / np.maximum(pairs, 1), pairs
+
+
+@lru_cache(maxsize=256)
+def model_variogram(s: float, reach: float, longest: int, grid: int = 256) -> Floats:
+    """That of (reach⁻² − Δ)^−s with unit sill, at the lags up to `longest`, on a large torus."""
+    ring = 2 - 2 * np.cos(2 * np.pi * np.fft.fftfreq(grid))
+    operator = ring[:, None] + ring + reach**-2
+    spectrum = np.where(operator > 0, np.where(operator > 0, operator, 1.0) ** -s, 0.0)
+    covariance = np.fft.ifft2(spectrum).real
+    down, right = lags_within(longest)
+    values: Floats = covariance[0, 0] - covariance[down, right]
+    return values
+
+
+@lru_cache(maxsize=64)
+def lags_within(longest: int) -> tuple[Ints, Ints]:
+    """All lags (down, right) in a half plane within a distance (px)."""
+    down, right = np.mgrid[: longest + 1, -longest : longest + 1]
+    chosen = (np.hypot(down, right) <= longest) & ((down > 0) | (right > 0))
+    return down[chosen], right[chosen]
+
+
+def risk(c: Covariance) -> float:
+    """Half the mean square difference of a field at three pixels: what an interpolation risks."""
+    down, right = lags_within(LAGS[0])
+    at = int(np.flatnonzero((down == 3) & (right == 0))[0])
+    return c.sill * float(model_variogram(c.s, c.reach, LAGS[0])[at])

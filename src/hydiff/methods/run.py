@@ -1,0 +1,386 @@
+"""Run one method on one cube: scale to the unit range, drain its generator, scale back."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hydiff.cube import Bools, Cube, Floats, Scale, detector_scale
+from hydiff.errors import BadValue, UnknownName, check_memory_limit, memory_told
+from hydiff.gaps import mask
+from hydiff.gaps.problem import Sigma, unit_sigma
+from hydiff.learn.checkpoint import Checkpoint, fingerprint, history_of
+from hydiff.maths.subspace import Subspace
+from hydiff.methods import METHODS, Chosen, choose, settings_dict
+from hydiff.result import Step
+
+Progress = Callable[[Step], Any] | None  # what it returns, if true, ends the method there
+
+MEMORY_ADVICE = "set fewer channels (`channels=64`), another device, or fill a window of the cube"
+
+
+class Extent(NamedTuple):
+    """How far the values of a scene reach, in the cube's unit."""
+
+    spread: Floats  # (bands,) standard deviations of what was seen, 1 for constant bands
+    peak: float  # the largest less the smallest
+
+
+class Common(NamedTuple):
+    """What the parts of one scene share, so that they meet without a seam."""
+
+    scale: Scale
+    bands: Bools  # (bands,) those that the subspace describes
+    space: Subspace | None  # of methods that work on components; fitted to each part when None
+    extent: Extent | None = None
+    prior: Mapping[str, Floats] | None = None  # weights of a network that the parts start from
+
+
+class Job(NamedTuple):
+    """How to run a method, as opposed to what it computes."""
+
+    seed: int
+    device: str
+    deterministic: bool
+    checkpoint: Path | None
+    resume: bool
+    common: Common | None = None  # of the scene, when the cube is a part of one
+
+
+class Estimate(NamedTuple):
+    """What a method says about a cube, in the cube's unit; arrays (bands, rows, cols)."""
+
+    values: Floats  # everywhere; NaN where it cannot tell
+    sigma: Floats | None  # its posterior std, where a method works one out
+    sigma_y: Floats  # (bands,) the noise std that was assumed
+    history: list[Mapping[str, float]]
+    notes: list[str]
+    excess: Floats | None = None  # how much larger a variance is than usual, where a method knows
+
+
+def check_seed(seed: int) -> None:
+    """Refuse what numpy or torch cannot start from."""
+    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
+        raise BadValue(f"seed = {seed}: expected a whole number from 0 to 2**63 - 1")
+
+
+def estimate(
+    cube: Cube, seen: Bools, chosen: Chosen, sigma_y: Sigma, job: Job, progress: Progress = None
+) -> Estimate:
+    """Estimate every entry of a cube from the seen ones alone: scale, noise, subspace and all."""
+    [task] = _tasks(cube, seen, [chosen], sigma_y, job)
+    return _drained(task, job, progress)
+
+
+def estimate_each(
+    cube: Cube, seen: Bools, several: Sequence[Chosen], sigma_y: Sigma, job: Job
+) -> list[Estimate]:
+    """`estimate` by several methods, which share the work that they have in common."""
+    tasks, shared = _tasks(cube, seen, several, sigma_y, job), dict[int, Any]()
+    return [_drained(task, job, given=_given(task, shared)) for task in tasks]
+
+
+def estimate_at(
+    cube: Cube, seen: Bools, several: Sequence[Chosen], sigma_y: Sigma, job: Job, at: Bools
+) -> list[tuple[Floats, Floats]]:
+    """What several methods find for some pixels (rows, cols): values (bands, n) and the noise std
+    (bands,) that was assumed, both in the cube's unit.  Bad bands may come back as NaN."""
+    shared, found = dict[int, Any](), []
+    for task in _tasks(cube, seen, several, sigma_y, job):
+        given = _given(task, shared)
+        if not given:
+            whole = _drained(task, job)
+            found.append((whole.values[:, at], whole.sigma_y))
+            continue
+        from hydiff.methods.smooth import kriged
+
+        x = np.full((cube.bands, int(at.sum()), 1), np.nan)
+        with memory_told(job.device, MEMORY_ADVICE):
+            x[task.good, :, 0], _ = kriged(given["given"], task.chosen.settings, at)
+        found.append((task.scale.from_unit(x)[..., 0], task.sigma * task.scale.spans))
+    return found
+
+
+def _given(task: Task, shared: dict[int, Any]) -> dict[str, Any]:
+    """What a method gets beside its arrays: those that krige share their coordinates, which are
+    kept in `shared` by the number of components."""
+    if task.chosen.name != "smooth" or not task.wanted:
+        return {}
+    from hydiff.methods.smooth import coordinates
+
+    count, space = task.chosen.settings.components, task.chosen.settings.space
+    if count not in shared:
+        with memory_told("cpu", MEMORY_ADVICE):
+            shared[count] = coordinates(*task.inputs, count, space)
+    return {"given": shared[count]}
+
+
+def _drained(
+    task: Task, job: Job, progress: Progress = None, given: Mapping[str, Any] | None = None
+) -> Estimate:
+    """Run a method to its end, or until `progress` has enough of it."""
+    keep, state, history = _checkpoint(task, job)
+    began = time.perf_counter() - (history[-1]["seconds"] if history else 0.0)
+    step = None
+    with memory_told(job.device, MEMORY_ADVICE), _determinism(job.deterministic):
+        for step in _steps(task, job, state, given):
+            history.append({**step.log, "seconds": time.perf_counter() - began})
+            if keep is not None and step.done < step.total:  # some show nothing after the last
+                keep.offer(step, history)
+            if progress is not None and progress(step):
+                break
+        if step is None and state is not None:  # as older versions left one behind
+            raise BadValue(
+                f"{job.checkpoint} was kept after the last step of {task.chosen.name}, which has "
+                "nothing left to do and no estimate to give; remove it and start again"
+            )
+        found = _estimate(task, step, job)
+    if keep is not None:
+        keep.remove()
+    logs: list[Mapping[str, float]] = [{k: float(v) for k, v in log.items()} for log in history]
+    return found._replace(history=logs)
+
+
+def estimating(
+    cube: Cube, seen: Bools, chosen: Chosen, sigma_y: Sigma, job: Job
+) -> Generator[Step, None, Estimate]:
+    """The steps of `estimate`, for a caller who has others to advance as well."""
+    [task], step = _tasks(cube, seen, [chosen], sigma_y, job), None
+    with memory_told(job.device, MEMORY_ADVICE):
+        for step in _steps(task, job):
+            yield step
+        return _estimate(task, step, job)
+
+
+def estimates(
+    runs: Sequence[Generator[Step, None, Estimate]], device: str, deterministic: bool = False
+) -> list[Estimate]:
+    """What several methods find (`estimating`): side by side on a GPU, else one after another."""
+    from hydiff.learn.engine import MOST_BESIDE, side_by_side
+
+    found: dict[int, Estimate] = {}
+
+    def kept(i: int) -> Iterator[Step]:
+        found[i] = yield from runs[i]
+
+    at_once = MOST_BESIDE if torch_device(device).type == "cuda" else 1
+    with _determinism(deterministic):
+        for start in range(0, len(runs), at_once):
+            numbers = range(start, min(start + at_once, len(runs)))
+            for _ in side_by_side([kept(i) for i in numbers]):
+                pass
+    return [found[i] for i in range(len(runs))]
+
+
+class Task(NamedTuple):
+    """A cube on the unit range, as a method gets it; arrays (bands, rows, cols)."""
+
+    values: Floats  # the cube's own
+    y: Floats  # 0 where not seen
+    seen: Bools
+    sigma: Floats  # (bands,) on the unit range
+    scale: Scale
+    chosen: Chosen
+    good: Bools  # (bands,) measured ones, which the method fills
+    bad: Bools  # (bands,) measured ones, which get the plain spatial fill
+    notes: list[str]
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is anything to fill."""
+        return not self.seen.all() or bool(self.sigma.any())
+
+    @property
+    def inputs(self) -> tuple[Floats, Bools, Floats]:
+        if self.good.all():  # as nearly always: nothing to copy
+            return self.y, mask.shared(self.seen), self.sigma
+        return self.y[self.good], mask.shared(self.seen[self.good]), self.sigma[self.good]
+
+
+def _tasks(
+    cube: Cube, seen: Bools, several: Sequence[Chosen], sigma_y: Sigma, job: Job
+) -> list[Task]:
+    """A task for each method; they share their arrays."""
+    check_memory_limit()
+    values = np.asarray(cube.values, dtype=np.float64)
+    scale = (
+        detector_scale(values, seen, cube.good_bands, cube.detectors)
+        if job.common is None
+        else job.common.scale
+    )
+    y = scale.to_unit(values)
+    np.copyto(y, 0.0, where=~seen)
+    sigma, notes = unit_sigma(sigma_y, y, seen, cube.good_bands, scale)
+    measured = seen.any(axis=(1, 2))
+    good, bad = measured & cube.good_bands, measured & ~cube.good_bands
+    tasks = []
+    for chosen in several:
+        assumed, told = modelled(chosen, sigma)
+        told = [*notes, *told]
+        if not seen.all() or assumed.any():
+            told += [*getattr(chosen.settings, "notes", ()), *_coverage(chosen, seen)]
+        fitted = _for_bands(chosen, cube, good, job.common)
+        tasks.append(Task(values, y, seen, assumed, scale, fitted, good, bad, told))
+    return tasks
+
+
+def modelled(chosen: Chosen, sigma: Floats) -> tuple[Floats, list[str]]:
+    """The noise (bands,) that a method takes account of, and a word where it takes none."""
+    if not sigma.any() or chosen.name not in METHODS or METHODS[chosen.name].noise:
+        return sigma, []
+    told = f"{chosen.name} does not model noise: it filled as if sigma_y were 0"
+    return np.zeros_like(sigma), [told]
+
+
+def _steps(
+    task: Task,
+    job: Job,
+    state: dict[str, Any] | None = None,
+    given: Mapping[str, Any] | None = None,
+) -> Iterator[Step]:
+    """The method at work; nothing where there is nothing to fill."""
+    if task.wanted:
+        yield from _start(task.chosen, *task.inputs, job, state, given)
+
+
+def _estimate(task: Task, step: Step | None, job: Job) -> Estimate:
+    """From the last step of a method: good bands its own, bad ones filled plainly, else NaN."""
+    sigma_y = task.sigma * task.scale.spans
+    if step is None:
+        if task.wanted:  # its values still have their gaps
+            raise BadValue(f"{task.chosen.name} yielded nothing; expected one Step or more of it")
+        return Estimate(task.values, None, sigma_y, [], task.notes)
+    x, std = np.full(task.y.shape, np.nan), None
+    x[task.good] = step.x if task.chosen.backend == "numpy" else step.x.double().cpu().numpy()
+    if step.sigma is not None:
+        std = np.full(task.y.shape, np.nan)
+        std[task.good] = step.sigma
+        std *= task.scale.spans[:, None, None]
+    if task.bad.any():
+        bands = task.y[task.bad], mask.shared(task.seen[task.bad]), task.sigma[task.bad]
+        for plain in _start(choose("harmonic"), *bands, job):
+            x[task.bad] = plain.x
+    notes = [*task.notes, *([f"engine: {step.how}"] if step.how else [])]
+    excess = None
+    if step.excess is not None:
+        excess = np.ones(task.y.shape)
+        excess[task.good] = step.excess
+    return Estimate(task.scale.from_unit(x), std, sigma_y, [], notes, excess)
+
+
+def _coverage(chosen: Chosen, seen: Bools) -> list[str]:
+    """Equivariance says nothing of pixels whose whole orbit is missing: tell how many."""
+    group = getattr(chosen.settings, "transform", None)
+    if chosen.backend == "numpy" or group is None:
+        return []
+    from hydiff.learn.transforms import orbit_coverage
+
+    share = orbit_coverage(mask.shared(seen), group)
+    if share == 0:
+        return []
+    return [
+        f"{100 * share:.2g} % of the missing entries are reached by no {group}: EI is blind there"
+    ]
+
+
+def _checkpoint(
+    task: Task, job: Job
+) -> tuple[Checkpoint | None, dict[str, Any] | None, list[Mapping[str, Any]]]:
+    """Where to keep the state, the state to go on from, and the history behind it."""
+    if job.checkpoint is None or task.chosen.backend == "numpy":
+        return None, None, []
+    settings = settings_dict(task.chosen.settings)
+    belongs_to = fingerprint(*task.inputs, task.chosen.name, settings, job.seed)
+    keep = Checkpoint(job.checkpoint, belongs_to)
+    if not job.resume:
+        keep.refuse_foreign()
+    state = keep.load() if job.resume else None
+    return keep, state, [] if state is None else history_of(state)
+
+
+def _for_bands(chosen: Chosen, cube: Cube, bands: Bools, common: Common | None) -> Chosen:
+    """Give a method what it asks for: the wavelengths of its bands, the subspace of the scene."""
+    if (
+        getattr(chosen.settings, "space", ()) is None
+        and common is not None
+        and np.array_equal(bands, common.bands)
+    ):
+        chosen = chosen._replace(settings=replace(chosen.settings, space=common.space))
+    asks = getattr(chosen.settings, "wavelengths", ()) is None
+    if not asks or cube.wavelengths is None:
+        return chosen
+    wavelengths = tuple(cube.wavelengths[bands].tolist())
+    return chosen._replace(settings=replace(chosen.settings, wavelengths=wavelengths))
+
+
+def _start(
+    chosen: Chosen,
+    y: Floats,
+    observed: Bools,
+    sigma: Floats,
+    job: Job,
+    state: dict[str, Any] | None = None,
+    given: Mapping[str, Any] | None = None,
+) -> Iterator[Step]:
+    """The method's generator, with the arrays and the source of randomness it works on."""
+    if chosen.backend == "numpy":
+        rng = np.random.default_rng(job.seed)
+        return chosen.inpaint(y, observed, sigma, chosen.settings, rng=rng, **(given or {}))
+    import torch
+
+    place = torch_device(job.device)
+    more: dict[str, Any] = {} if state is None else {"resume": state}
+    prior = None if job.common is None else job.common.prior
+    if prior is not None and job.common is not None and len(y) == job.common.bands.sum():
+        more["initial"] = {name: torch.as_tensor(value) for name, value in prior.items()}
+    elif getattr(chosen.settings, "weights", None) is not None:
+        from hydiff.learn.weights import load_weights
+
+        more["initial"] = load_weights(chosen.settings, bands=len(y))
+    return chosen.inpaint(
+        torch.as_tensor(y, dtype=torch.float32, device=place),
+        torch.tensor(observed, device=place),  # a copy: it may be read-only
+        torch.as_tensor(sigma, dtype=torch.float32, device=place),
+        chosen.settings,
+        rng=torch.Generator(place).manual_seed(job.seed),
+        **more,
+    )
+
+
+@contextmanager
+def _determinism(wanted: bool) -> Iterator[None]:
+    """While it lasts, torch takes only algorithms that give the same bytes again."""
+    if not wanted:
+        yield
+        return
+    import torch
+
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+def torch_device(device: str) -> Any:
+    """ "auto" is the GPU where there is one."""
+    import torch
+
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        place = torch.device(device)
+    except RuntimeError:
+        raise UnknownName("device", device, ("auto", "cpu", "cuda", "cuda:0")) from None
+    if place.type == "cuda" and not torch.cuda.is_available():
+        raise BadValue("device cuda was asked for, but torch finds none here; use `device='cpu'`")
+    return place

@@ -1,0 +1,1 @@
+"""A fill of any size: one file, a scene by tiles, an archive of files."""

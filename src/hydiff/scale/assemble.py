@@ -1,0 +1,162 @@
+"""Tiles into one file: a copy of the input with the blended tiles in its gaps, and companions."""
+
+from __future__ import annotations
+
+import mmap
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hydiff import io
+from hydiff.cube import Array, Cube, Floats, Ints, Lazy, Nodata
+from hydiff.gaps import problem
+from hydiff.gaps.reach import bounded
+from hydiff.io import provenance, typed
+from hydiff.io.blocks import blocks
+from hydiff.scale import ledger, tiles
+from hydiff.scale.masks import Bits, everything
+from hydiff.scale.plan import Scene, opened
+from hydiff.scale.tiles import Box, Tile
+
+
+class Kept(NamedTuple):
+    """A finished tile on disk: float64 (layers, bands, n) for n pixels, row by row."""
+
+    tile: Tile
+    rows: Ints  # (n,) of the scene
+    cols: Ints
+    weight: Floats
+    offset: int  # bytes before the values
+    shape: tuple[int, ...]
+
+
+class Mosaic(NamedTuple):
+    scene: Scene
+    kept: list[Kept]
+
+    def blended(self, layer: int, bands: slice, box: Box) -> Floats:
+        """(bands, rows, cols) of a box: what the tiles say, NaN where nothing was filled."""
+        return tiles.overlap_add(box, bands.stop - bands.start, self._pieces(layer, bands, box))
+
+    def _pieces(self, layer: int, bands: slice, box: Box) -> Iterator[tiles.Piece]:
+        for tile, rows, cols, weight, offset, shape in self.kept:
+            if all(
+                s.start < b.stop and b.start < s.stop
+                for s, b in zip(tile.support, box, strict=True)
+            ):
+                at = slice(*np.searchsorted(rows, (box[0].start, box[0].stop)))
+                with ledger.kept(self.scene.work, tile).open("rb") as file:
+                    # np.memmap looks the path up again and again, which takes longer than the rest
+                    view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                values = np.frombuffer(view, np.float64, offset=offset).reshape(shape)
+                yield tiles.Piece(rows[at], cols[at], weight[at], values[layer, bands, at])
+
+
+def mosaic(scene: Scene) -> Mosaic:
+    """The finished tiles of a scene, ready to be added up."""
+    kept = []
+    for tile in scene.planned:
+        rows, cols = np.nonzero(scene.gaps[tile.support])
+        weight = tiles.weights(scene.cuts, tile)[rows, cols]
+        values = np.load(ledger.kept(scene.work, tile), mmap_mode="r")
+        rows, cols = rows + tile.support[0].start, cols + tile.support[1].start
+        kept.append(Kept(tile, rows, cols, weight, values.offset, values.shape))
+    return Mosaic(scene, kept)
+
+
+def _pieces_of(block: tuple[slice, slice, slice]) -> Iterator[tuple[slice, slice, slice]]:
+    """A block in parts of some MB, so that adding up takes little memory."""
+    bands, rows, cols = block
+    shape = (bands.stop - bands.start, rows.stop - rows.start, cols.stop - cols.start)
+    for b, r, _ in blocks(shape, 24):
+        yield (
+            slice(bands.start + b.start, bands.start + b.stop),
+            slice(rows.start + r.start, rows.start + r.stop),
+            cols,
+        )
+
+
+def filled_entries(mosaic: Mosaic, nodata: Nodata, complete: bool) -> tuple[Bits, Counter[str]]:
+    """What is filled, and how many values the dtype changed, by what it did to them; with those
+    of BEYOND, how many lie outside of what was observed.
+
+    complete: every tile could tell all that it was asked for, so that all that was to be filled is.
+    """
+    scene, shape = mosaic.scene, mosaic.scene.cube.shape
+    whole = complete and scene.cube.dtype.kind == "f"
+    filled = scene.target if whole else Bits(scene.work / "filled.bits", shape).empty()
+    changed: Counter[str] = Counter()
+    plain = Cube(np.zeros((1, 1, 1), scene.cube.dtype), nodata=scene.cube.nodata)
+    for bands, rows, cols in _pieces_of((slice(0, shape[0]), *everything(shape))):
+        found = mosaic.blended(0, bands, (rows, cols))
+        told = np.isfinite(found)
+        found, beyond = bounded(scene.cube.dtype, found, told, scene.reach.of(bands))
+        changed.update(beyond)
+        if whole:  # floats stay as they are
+            continue
+        filled.put(bands, rows, told)
+        new = found[told][None, None]
+        blank = replace(plain, values=np.zeros(new.shape, scene.cube.dtype))
+        changed.update(problem.into_dtype(blank, new, np.ones(new.shape, bool), nodata)[1])
+    return filled, changed
+
+
+def values(mosaic: Mosaic, filled: Bits, nodata: Nodata) -> Lazy:
+    """The input's values with the blended tiles in its gaps, worked out when they are read."""
+    scene = mosaic.scene
+
+    def read(bands: slice, rows: slice, cols: slice) -> Array:
+        out = np.array(opened(scene.path, scene.var).values[bands, rows, cols])
+        for part in _pieces_of((bands, rows, cols)):
+            where = filled.get(*part)
+            if where.any():
+                found = mosaic.blended(0, part[0], part[1:])
+                found, _ = bounded(out.dtype, found, where, scene.reach.of(part[0]))
+                inside = tuple(
+                    slice(p.start - o.start, p.stop - o.start)
+                    for p, o in zip(part, (bands, rows, cols), strict=True)
+                )
+                old = Cube(out[inside], nodata=scene.cube.nodata)
+                out[inside] = problem.into_dtype(old, found, where, nodata)[0]
+        return out
+
+    chunks = getattr(scene.cube.values, "chunks", None)
+    return Lazy(scene.cube.shape, scene.cube.dtype, read, chunks)
+
+
+def write(
+    mosaic: Mosaic,
+    cube: Cube,
+    filled: Bits,
+    bars: bool,
+    record: Mapping[str, Any],
+    output: Path,
+    overwrite: bool,
+) -> list[Path]:
+    """The cube and its companions, all or nothing."""
+    bands, source = cube.bands, mosaic.scene.cube.path
+    old = provenance.beside(output)
+    with io.staged(output, overwrite=overwrite, beside=old, source=source) as folder:
+        made = io.write_into(cube, folder / output.name)
+        groups = (slice(b, min(b + 8, bands)) for b in range(0, bands, 8))
+        planes = (filled.get(group, *everything(cube.shape)) for group in groups)
+        beside = provenance.filled_mask_path(folder / output.name)
+        io.masks.write_planes(planes, beside, "missing", cube.shape)
+        if bars:
+            kind = problem.float_for(cube.dtype)
+            pairs = (
+                (mosaic.blended(1, slice(b, b + 1), everything(cube.shape))[0].astype(kind), f)
+                for b, f in ((b, filled.plane(b)) for b in range(bands))
+            )
+            count = record["entries"]["filled"]
+            beside = provenance.sigma_path(folder / output.name)
+            provenance.write_bars(pairs, count, bands, beside)
+        note = typed.dumps(record)
+        provenance.record_path(folder / output.name).write_text(note)
+    cubes = [output.with_name(p.name) for p in made]
+    sigma = [provenance.sigma_path(output)] if bars else []
+    return [*cubes, *sigma, provenance.filled_mask_path(output), provenance.record_path(output)]

@@ -1,0 +1,178 @@
+"""The masks of a scene on disk: what is observed, and what is to be filled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hydiff.auto.recipe import Fingerprint
+from hydiff.cube import Array, Bools, Cube, Floats, Ints, equals, equals_any, listed
+from hydiff.errors import NothingObserved
+from hydiff.gaps import mask, problem
+from hydiff.gaps.reach import extremes
+from hydiff.io.blocks import blocks
+from hydiff.order import Order
+from hydiff.scale.tiles import Box
+
+
+class Bits(NamedTuple):
+    """Booleans (bands, rows, cols) in a file, eight columns to a byte."""
+
+    path: Path
+    shape: tuple[int, int, int]
+
+    def _mapped(self, mode: Any) -> Array:
+        bands, rows, cols = self.shape
+        return np.memmap(self.path, np.uint8, mode, shape=(bands, rows, -(-cols // 8)))
+
+    def empty(self) -> Bits:
+        self._mapped("w+")
+        return self
+
+    def put(self, bands: slice, rows: slice, flags: Bools) -> None:
+        self._mapped("r+")[bands, rows] = np.packbits(flags, axis=-1)
+
+    def get(self, bands: slice, rows: slice, cols: slice) -> Bools:
+        first = cols.start // 8
+        packed = self._mapped("r")[bands, rows, first : -(-cols.stop // 8)]
+        flags = np.unpackbits(packed, axis=-1)[..., cols.start - 8 * first : cols.stop - 8 * first]
+        return flags.astype(bool)
+
+    def plane(self, band: int) -> Bools:
+        plane: Bools = self.get(slice(band, band + 1), *everything(self.shape))[0]
+        return plane
+
+    def box(self, box: Box) -> Bools:
+        return self.get(slice(0, self.shape[0]), *box)
+
+    def packed(self, band: int) -> Array:
+        """A band as it is stored; equal bands have equal bytes."""
+        return np.array(self._mapped("r")[band])
+
+    def some(self) -> Bools:
+        """(bands,) whether anything is set."""
+        return np.array([self.packed(band).any() for band in range(self.shape[0])])
+
+    def counts(self) -> Ints:
+        """(bands,) how many are set; packing leaves no stray bits at the end of a row."""
+        planes = (self.packed(band) for band in range(self.shape[0]))
+        return np.array([np.bitwise_count(plane).sum(dtype=np.int64) for plane in planes])
+
+    def total(self) -> int:
+        return int(self.counts().sum())
+
+
+def everything(shape: tuple[int, int, int]) -> Box:
+    return slice(0, shape[1]), slice(0, shape[2])
+
+
+class Scan(NamedTuple):
+    """What a walk down the rows of a scene finds."""
+
+    seen: Bits
+    withheld: Bits | None  # without being lost
+    low: Floats  # (bands,) the smallest observed value, -inf where none is
+    high: Floats
+    notes: list[str]
+    content: str  # the fingerprint of the cube
+
+
+def scan(
+    opened: Callable[[], Cube], cube: Cube, observed: Bools | None, order: Order, work: Path
+) -> Scan:
+    """What is observed, what is withheld, and how far the observed values reach, in one walk."""
+    given = None if observed is None else problem.checked_mask(np.asarray(observed), cube.shape)
+    seen = Bits(work / "seen.bits", cube.shape).empty()
+    withheld = None
+    if cube.withheld_rule is not None:
+        withheld = Bits(work / "withheld.bits", cube.shape).empty()
+    chunks = getattr(cube.values, "chunks", None)
+    nodata, whole = order.nodata, problem.counted_whole(opened, order.nodata, order.nodata_in)
+    absent, spared = set(listed(nodata)), 0
+    low, high = np.full(cube.bands, np.inf), np.full(cube.bands, -np.inf)
+    content = Fingerprint(cube.good_bands)
+    for bands, rows, cols in blocks(cube.shape, cube.dtype.itemsize, 1, chunks[1] if chunks else 1):
+        values = np.asarray(opened().values[bands, rows, cols])
+        flags = cube.observed_in(values, nodata, rows, cols, bands, whole=whole)
+        absent -= {v for v in absent if equals(values, v).any()}
+        spared += int((equals_any(values, whole) & flags).sum()) if whole else 0
+        if given is not None:
+            flags &= given[..., rows, cols]
+        seen.put(bands, rows, flags)
+        content.add(values, flags)
+        least, most = extremes(values, flags)
+        low = np.fmin(low, np.where(np.isinf(least), np.inf, least))
+        high = np.fmax(high, np.where(np.isinf(most), -np.inf, most))
+        if withheld is not None:
+            withheld.put(bands, rows, cube.withheld_in(values) & ~flags)
+    problem.refuse_absent([v for v in listed(nodata) if v in absent])
+    if not (low < np.inf).any():
+        raise NothingObserved(problem.NOTHING)
+    ends = (np.where(low < np.inf, low, -np.inf), np.where(low < np.inf, high, np.inf))
+    return Scan(seen, withheld, *ends, problem.spared_note(whole, spared), str(content))
+
+
+def aims(
+    cube: Cube, seen: Bits, withheld: Bits | None, order: Order, work: Path
+) -> tuple[Bits, Floats, dict[str, int]]:
+    """What to fill, how wide the gaps are there (rows, cols), and what is left, as in `targets`.
+
+    A band at a time; neighbours with one mask share what is found of it.
+    """
+    good, some = cube.good_bands, seen.some()
+    lost = problem.lost_detectors(some[:, None, None], good, cube.detectors)
+    target = Bits(work / "target.bits", cube.shape).empty()
+    width = np.zeros(cube.shape[1:])
+    left: Counter[str] = Counter()
+    withheld = None if order.fill_clouds else withheld
+    planes = [bits for bits in (seen, withheld) if bits is not None]
+    last, gaps = b"", Gaps(np.zeros(0, bool), np.zeros(0, bool), 0)
+    for band in range(cube.bands):
+        digest = blake2b(b"".join(bits.packed(band).tobytes() for bits in planes)).digest()
+        if digest != last:
+            last, gaps = digest, _gaps(~seen.plane(band), withheld and withheld.plane(band))
+        left[problem.WITHHELD] += gaps.screened
+        if not some[band]:
+            reason = next((r for r, own in lost.items() if own[band]), problem.EMPTY_BAND)
+            left[reason] += int(gaps.wanted.sum())
+            continue
+        if order.bad_bands == "keep" and not good[band]:
+            left[problem.BAD_BAND] += int(gaps.wanted.sum())
+            continue
+        if not gaps.wanted.any():
+            continue
+        if gaps.aimed is None:
+            gaps = _aimed(gaps, order)
+            np.maximum(width, mask.thickness(gaps.missing), out=width, where=gaps.aimed)
+        left.update(gaps.left)
+        target.put(slice(band, band + 1), slice(0, cube.shape[1]), np.asarray(gaps.aimed)[None])
+    return target, width, {reason: n for reason, n in left.items() if n}
+
+
+class Gaps(NamedTuple):
+    """The gaps of bands that have one mask, (rows, cols)."""
+
+    missing: Bools
+    wanted: Bools  # missing, and not withheld
+    screened: int
+    aimed: Bools | None = None  # what is to be filled of them; None as long as nobody asked
+    left: Mapping[str, int] = {}  # what is not, by where it lies
+
+
+def _gaps(missing: Bools, screened: Bools | None) -> Gaps:
+    if screened is None:
+        return Gaps(missing, missing, 0)
+    return Gaps(missing, missing & ~screened, int(screened.sum()))
+
+
+def _aimed(gaps: Gaps, order: Order) -> Gaps:
+    aimed, left = gaps.wanted.copy(), Counter[str]()
+    for reason, pixels in problem.kept_pixels(gaps.missing, order.max_gap, order.outside):
+        left[reason] += int((aimed & pixels).sum())
+        aimed &= ~pixels
+    return gaps._replace(aimed=aimed, left=left)

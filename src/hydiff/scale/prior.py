@@ -1,0 +1,79 @@
+"""A scene's own prior: a network trained on the damaged scene, which every tile starts from.
+
+No clean scene is needed: it learns as `hydiff train` does, from the observed entries of some crops.
+"""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+
+from hydiff.methods.run import torch_device
+from hydiff.order import Order
+from hydiff.scale import decide, ledger, tile
+from hydiff.scale.decide import spread_over
+from hydiff.scale.plan import Scene, window
+from hydiff.workers.cluster import Run
+
+CROPS = 8  # windows that it learns from
+
+
+def train(scene: Scene, order: Order, run: Run) -> None:
+    """Let someone train the network of a scene, unless none is wanted or it is on disk."""
+    if not order.prior or not scene.planned or decide.prior_path(scene.work).exists():
+        return
+    some = [tile.Tagged(t, "") for t in spread_over(scene.planned, CROPS)]
+    glance = ledger.glance(scene.cube.path or scene.path)
+    for outcome in run(work, [tile.task(scene, order, some, glance)]):
+        if outcome.error is not None:
+            raise outcome.error
+
+
+def work(task: tile.Task) -> None:
+    """Train on the windows of the tiles of a task, and keep the weights."""
+    from hydiff.learn.train import Training, updates
+    from hydiff.learn.weights import weights_of
+
+    chosen = task.order.chosen
+    assert chosen is not None
+    own = chosen.settings
+    training = Training(
+        batch=1,
+        lr=own.lr,
+        steps=own.steps,
+        beta_start=own.beta_start,
+        beta_end=own.beta_end,
+        ei_weight=own.ei_weight,
+        transform=own.transform,
+        n_transforms=own.n_transforms,
+        channels=own.channels,
+        scales=own.scales,
+        seed=task.order.seed,
+    )
+    for step in updates(_crops(task), training, torch_device(task.order.device), None):
+        if step.done == task.order.prior:
+            break
+    assert step.state is not None
+    weights: dict[str, Any] = {k: v.numpy() for k, v in weights_of(step.state()).items()}
+    content = BytesIO()
+    np.savez(content, **weights)
+    ledger.write_whole(decide.prior_path(task.work), content.getvalue())
+
+
+def _crops(task: tile.Task) -> list[Any]:
+    """Squares of one size from the windows, on the scene's unit range: items of `train`."""
+    from hydiff.learn.train import item
+
+    scene, decided = tile.checked(task), decide.read(task.work)
+    scale, bands = decided.common.scale, decided.common.bands
+    sigma = (np.asarray(decided.sigma_y) / scale.spans)[bands]
+    side = min(s.stop - s.start for t, _ in task.tiles for s in t.window)
+    items = []
+    for one, _ in task.tiles:
+        cube, seen, _ = window(scene, task.seen, task.target, one)
+        values = scale.to_unit(np.asarray(cube.values, np.float64))[bands, :side, :side]
+        seen = seen[bands, :side, :side]
+        items.append(item(np.where(seen, values, 0.0).astype(np.float32), seen, sigma))
+    return items

@@ -1,0 +1,1 @@
+"""Who does the work: this process, its children, or Dask's workers."""
