@@ -63,3 +63,13 @@ def test_steps_are_those_of_the_spectra(rng):
     step = np.concatenate([step, np.zeros((1, 40, 40))])
     np.testing.assert_allclose(found.step[0], step[fold], atol=1e-9)
     assert found.step[0].any()
+
+
+def test_folds_that_disagree_prove_no_loss(rng):
+    """Three folds that scatter more than they differ from 0 leave a network its usual share."""
+    both = [SMOOTH, Candidate("network", "anchored", crossfit=True)]
+    usual = (1 - blend.NETWORKS) / blend.NETWORKS
+    steps = (3.0, 0.3, 0.3)  # of the network, fold by fold
+    some = [folds(rng, usual**0.5, each)[0] for each in steps]
+    found = blend.weights_of(some, KINDS, both, 0)
+    assert found.all[1].mean() == pytest.approx(blend.NETWORKS, abs=0.02)

@@ -36,7 +36,7 @@ class Gain(NamedTuple):
     mean: float
     error: float  # standard error, by bootstrap over folds
     folds: int
-    doubt: float = 1.0  # standard errors that it must exceed
+    doubt: float = 1.0  # standard errors that a gain, or a loss, must exceed
 
     @property
     def proven(self) -> bool:
@@ -44,7 +44,7 @@ class Gain(NamedTuple):
 
     @property
     def loss_proven(self) -> bool:
-        return self.mean < -self.error
+        return self.mean < -self.doubt * self.error
 
     def __str__(self) -> str:
         number = f"{100 * self.mean:.1f} ± {100 * self.error:.1f} % of the squared error"
@@ -141,14 +141,14 @@ def _advised(
     products = _by_fold(residuals, trials, kinds)
     spectra = _by_fold(steps, trials, kinds) if steps else None
     words = ""
-    if spectra is not None and _kept(_everywhere(default), spectra, seed).loss_proven:
+    if spectra is not None and _kept(_everywhere(default), spectra, seed, doubt).loss_proven:
         default = np.eye(len(default))[0]
         words = "; the usual share would lose spectra"
     same = _everywhere(default)
     others = [_blend(np.delete(products, i, axis=0).sum(axis=0)) for i in range(len(trials))]
-    gain = _gain(same, others, products, seed)._replace(doubt=doubt)
+    gain = _gain(same, others, products, seed, doubt)
     if gain.proven and spectra is not None:
-        bent = _gain(same, others, spectra, seed)
+        bent = _gain(same, others, spectra, seed, doubt)
         if bent.loss_proven:
             return same, f"{gain}, but would lose spectra ({100 * bent.mean:.1f} %){words}"
     return _blend(products.sum(axis=0)) if gain.proven else same, f"{gain}{words}"
@@ -166,20 +166,22 @@ def _by_fold(errors: Sequence[Floats], trials: Sequence[Trial], kinds: Kinds) ->
     )
 
 
-def _kept(weights: Floats, products: Floats, seed: int) -> Gain:
+def _kept(weights: Floats, products: Floats, seed: int, doubt: float) -> Gain:
     """What some weights gain over the first candidate."""
     first = _everywhere(np.eye(len(weights))[0])
-    return _gain(first, [weights] * len(products), products, seed)
+    return _gain(first, [weights] * len(products), products, seed, doubt)
 
 
-def _gain(before: Floats, after: Sequence[Floats], products: Floats, seed: int) -> Gain:
+def _gain(
+    before: Floats, after: Sequence[Floats], products: Floats, seed: int, doubt: float = 1.0
+) -> Gain:
     """What weights gain over others, fold by fold; after: those for each fold."""
     loss = np.array([(_loss(before, p), _loss(w, p)) for w, p in zip(after, products, strict=True)])
     n = len(loss)
     draws = np.random.default_rng(seed).integers(n, size=(BOOTSTRAPS, n))
     gains, mean = _gained(loss[draws].sum(axis=1)), float(_gained(loss.sum(axis=0)))
     few = math.sqrt(n / (n - 1))  # draws from few folds scatter too little
-    return Gain(mean, few * float(gains.std()), n)
+    return Gain(mean, few * float(gains.std()), n, doubt)
 
 
 def _gained(loss: Floats) -> Floats:
