@@ -22,6 +22,9 @@ from test_architecture import HEAVY
 HYDIFF = [sys.executable, "-c", "from hydiff.cli import main; main()"]
 
 
+PLAIN = ("--method", "smooth")  # where the test is not about the default fill
+
+
 def hydiff_(*args, cwd=None, code=0, limit=None):
     """Run `hydiff` in a process of its own and check its exit code."""
 
@@ -119,7 +122,15 @@ def test_a_fill_keeps_the_file_and_adds_its_companions(scene, stripes):
 def test_the_same_command_gives_the_same_bytes(scene):
     for name in ("one", "two"):
         hydiff_(
-            "fill", "damaged.bil", "-o", f"{name}.bil", "--sigma-y", "5%", "--denoise", cwd=scene
+            "fill",
+            "damaged.bil",
+            "-o",
+            f"{name}.bil",
+            "--sigma-y",
+            "5%",
+            "--denoise",
+            *PLAIN,
+            cwd=scene,
         )
     assert (scene / "one.bil").read_bytes() == (scene / "two.bil").read_bytes()
 
@@ -163,9 +174,9 @@ def test_an_interrupted_fill_promises_nothing_and_leaves_nothing(scene):
 
 
 def test_masks_may_come_from_a_file(scene, stripes):
-    hydiff_("fill", "clean.bil", "-o", "a.bil", "--missing", "missing.npy", cwd=scene)
+    hydiff_("fill", "clean.bil", "-o", "a.bil", "--missing", "missing.npy", *PLAIN, cwd=scene)
     np.save(scene / "observed.npy", stripes)
-    hydiff_("fill", "clean.bil", "-o", "b.bil", "--observed", "observed.npy", cwd=scene)
+    hydiff_("fill", "clean.bil", "-o", "b.bil", "--observed", "observed.npy", *PLAIN, cwd=scene)
     assert (scene / "a.bil").read_bytes() == (scene / "b.bil").read_bytes()
     assert (scene / "a.bil").read_bytes() != (scene / "clean.bil").read_bytes()
 
@@ -176,7 +187,7 @@ def test_detected_damage_is_told_and_filled(scene):
     values[:, 9, :] = 0
     hydiff.write(Cube(**vars(cube) | {"values": values, "path": None}), scene / "dead.bil")
     assert "line" in hydiff_("mask", "dead.bil", "-o", "m.npz", cwd=scene).stdout
-    done = hydiff_("fill", "dead.bil", "-o", "alive.bil", "--detect", cwd=scene)
+    done = hydiff_("fill", "dead.bil", "-o", "alive.bil", "--detect", *PLAIN, cwd=scene)
     assert "taken as missing" in done.stderr
     assert (np.asarray(hydiff.read(scene / "alive.bil").values)[:, 9, :] != 0).any()
 
@@ -202,12 +213,12 @@ def test_a_dry_run_writes_nothing(scene):
 
 
 def test_overwrite_replaces_the_input_itself(scene):
-    hydiff_("fill", "damaged.bil", "-o", "damaged.bil", "--overwrite", cwd=scene)
+    hydiff_("fill", "damaged.bil", "-o", "damaged.bil", "--overwrite", *PLAIN, cwd=scene)
     assert not (np.asarray(hydiff.read(scene / "damaged.bil").values)[:, 1:-1] == -9999).any()
 
 
 def test_a_second_fill_in_place_says_that_it_did_nothing(scene):
-    fill = ["fill", "damaged.bil", "-o", "damaged.bil", "--overwrite", "--outside", "fill"]
+    fill = ["fill", "damaged.bil", "-o", "damaged.bil", "--overwrite", "--outside", "fill", *PLAIN]
     hydiff_(*fill, "--method", "smooth", cwd=scene)
     before = {p: p.read_bytes() for p in scene.iterdir()}
     done = hydiff_(*fill, "--method", "smooth", cwd=scene)
