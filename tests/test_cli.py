@@ -433,10 +433,11 @@ def test_the_demo_writes_what_it_names(tmp_path):
     stale = [tmp_path / "demo" / name for name in ("filled.tif", "report.html", "before-after.png")]
     for path in stale:  # twice is fine
         path.write_text("of an earlier demo")
-    done = hydiff_("demo", "-o", "demo", "--method", "nearest", cwd=tmp_path)
+    done = hydiff_("demo", "-o", "demo", "--method", "biharmonic", cwd=tmp_path)
     named = [tmp_path / line.split()[1] for line in done.stdout.splitlines()[-5:]]
     assert all(path.stat().st_size > 100 for path in {*named, *stale})
     assert "MPSNR" in done.stdout
+    assert "--clip observed" in done.stderr  # what to type is an option, not an argument
 
 
 LEFT_BEHIND = """

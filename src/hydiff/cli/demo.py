@@ -12,6 +12,7 @@ from rich.table import Table
 
 from hydiff.cli.options import Seed
 from hydiff.cli.terminal import err, number, out, progress_bar, size
+from hydiff.errors import shell
 
 if TYPE_CHECKING:
     from hydiff.cube import Bools, Cube
@@ -41,7 +42,7 @@ def demo(
         result = api.fill(damaged, method=method or DEFAULT, seed=seed, progress=progress)
     floor = api.fill(damaged, method="bandmean")
     err.print(f"filled with {result.method} in {result.seconds:.1f} s")
-    err.print("\n".join(result.notes), "\n", markup=False)
+    err.print(shell("\n".join(result.notes)), "\n", markup=False)
 
     _print_scores({result.method: result, "band mean": floor}, truth, missing)
 
