@@ -6,7 +6,8 @@
 # PART   alone    what is about time, one run after the other
 #        scenes   tiles: a scene's own prior, three sizes; alone, too
 #        default  the default fill; rivals: the network by itself
-#        paper    the paper's tables: peers, ablations, noise; rest: peers set anew, a stand-in
+#        core     the paper's method without noise, whole tables
+#        paper    the paper's tables: peers, ablations, noise; rest: peers set again, a stand-in
 #        trials   what the default fill sees of its candidates
 #
 # One after the other; those joined by + side by side: "scenes paper+trials".
@@ -74,6 +75,14 @@ paper() {
     (   lane share-use; bench use --method share ) &
     (   lane r-dlrhyin; for table in noiseless emit use; do bench $table --method r-dlrhyin; done ) &
     (   lane r-dlrhyin-noisy; bench noisy --method r-dlrhyin --beside 1 ) &
+    wait
+}
+core() {  # the paper's method without noise, each lane with scenes of its own
+    (   lane core-a; bench noiseless --method hydiff-ei $(with scene indian_pines wdc10_144 jasper_96) ) &
+    (   lane core-b; bench noiseless --method hydiff-ei $(with scene cave_toys_144 cave_feathers_144 chikusei_36 paris_hyperion_72 \
+            enmap_potsdam_64x96 abu_urban-1_96 abu_airport-1_96 abu_airport-4_96) ) &
+    (   lane core-c; bench epsilon; bench alpha --sigma 0 --method hydiff-ei ) &
+    (   lane core-d; bench noiseless --method dhp ) &
     wait
 }
 rest() {  # of the paper's tables: peers set anew, and a stand-in
