@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from hydiff.auto import bars, blend
+from hydiff.auto import blend, intervals
 from hydiff.auto.candidates import CLASSICAL, Candidate
 from hydiff.auto.classes import Around, Kinds
 from hydiff.auto.trials import Trial
@@ -76,7 +76,7 @@ class Case:
 
     def expected(self, errors):
         level = errors["level"] + np.array(errors["slopes"]) @ self.around
-        return np.minimum(np.array(errors["by_band"])[self.band] * np.exp(level), bars.MOST)
+        return np.minimum(np.array(errors["by_band"])[self.band] * np.exp(level), intervals.MOST)
 
 
 def judged(cases, share=None):
@@ -88,7 +88,7 @@ def judged(cases, share=None):
             fixed = (1 - share) * weights.plain
             fixed[ALONE] = share
             weights = weights._replace(all=fixed)
-        errors = bars.errors_of(case.trials, weights, case.kinds, len(case.group))
+        errors = intervals.errors_of(case.trials, weights, case.kinds, len(case.group))
         x, square = case.blended(weights.all), case.expected(errors)
         single = [case.mpsnr(one) for one in case.residual]
         gain.append(case.mpsnr(x) - single[0])
@@ -119,33 +119,37 @@ def ways():
     for share, doubt in ((0.5, 1), (0.5, 2), (0.8, 1), (0.7, 2), (0.9, 2)):
         name = f"from {100 * share:.0f} %, left for {doubt} standard errors"
         yield name, [(blend, "NETWORKS", share), (blend, "DOUBT", float(doubt))], None
-    yield "level not drawn to the usual", [(bars, "LEVELS", 1e6)], None
-    yield "gain not drawn to the usual", [(bars, "GAINS", 1e6)], None
+    yield "level not drawn to the usual", [(intervals, "LEVELS", 1e6)], None
+    yield "gain not drawn to the usual", [(intervals, "GAINS", 1e6)], None
     for trust in (1.0, 100.0):
-        yield f"usual slopes count {trust / bars.TRUST:g} times", [(bars, "TRUST", trust)], None
+        yield (
+            f"usual slopes count {trust / intervals.TRUST:g} times",
+            [(intervals, "TRUST", trust)],
+            None,
+        )
 
     def all_alike(trial, kinds):
         return np.ones(len(trial.band))
 
-    yield "hidden entries not weighed", [(bars, "importance", all_alike)], None
+    yield "hidden entries not weighed", [(intervals, "importance", all_alike)], None
 
 
 def usual(cases):
     """What the constants are to be, from the entries that were filled."""
     slopes, apart, levels, gains = [], [], [], []
-    with patch.object(bars, "TRUST", 1e-6):
+    with patch.object(intervals, "TRUST", 1e-6):
         for case in cases:
             zero, one = np.zeros(len(case.band)), np.ones(len(case.band))
             square = case.residual[0] ** 2
-            hidden = bars.Hidden(
+            hidden = intervals.Hidden(
                 square, zero, one, case.band, case.distance, case.around, zero.astype(int)
             )
-            slopes.append(bars._fitted(hidden, len(case.group), 10_000)[1])
-            apart.append(square.mean() / np.exp(2 * case.around[bars.UNLIKE]).mean())
+            slopes.append(intervals._fitted(hidden, len(case.group), 10_000)[1])
+            apart.append(square.mean() / np.exp(2 * case.around[intervals.UNLIKE]).mean())
     for case in cases:
         weights = blend.weights_of(case.trials, case.kinds, [*CLASSICAL, NETWORK], 0)
         plain, both = (case.blended(w) ** 2 for w in (weights.plain, weights.all))
-        usually = np.exp(np.array(bars.USUAL_SLOPES) @ case.around)
+        usually = np.exp(np.array(intervals.USUAL_SLOPES) @ case.around)
         levels.append(np.log(plain.mean() / usually.mean()))
         gains.append(2 * np.log(case.nrmse(both) / case.nrmse(plain)))
     for i, name in enumerate(Around._fields):

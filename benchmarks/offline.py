@@ -19,7 +19,7 @@ import torch
 from hydiff import metrics, sample
 from hydiff.bench.scenes import damaged_crops
 from hydiff.gaps.mask import make_mask
-from hydiff.learn.train import Training, train
+from hydiff.learn.training import Training, train
 from hydiff.learn.weights import weights_of
 from hydiff.methods import choose
 

@@ -24,7 +24,7 @@ import torch
 
 import hydiff
 from hydiff.gaps import mask
-from hydiff.order import Order
+from hydiff.request import Order
 from hydiff.scale import scene, tiles
 from hydiff.scale.scene import Limits
 from scene import border_ratio, make, truth

@@ -27,10 +27,10 @@ from hydiff.cube import Cube, unit_scale
 from hydiff.gaps import mask
 from hydiff.learn.engine import MOST_BESIDE
 from hydiff.methods import choose
-from hydiff.methods.run import Common, Job, estimates, estimating
+from hydiff.methods.estimate import Common, Job, estimates, estimating
 from hydiff.scale import tiles
-from hydiff.scale.decide import spread_over
 from hydiff.scale.plan import area, inside
+from hydiff.scale.scene_decision import spread_over
 from scene import border_ratio, gaps, truth
 
 OUT = Path(os.environ.get("OUT", Path(__file__).parent / "results"))

@@ -19,14 +19,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hydiff.auto import validate
 from hydiff.auto.candidates import BUDGETS, budget_of
 from hydiff.auto.classes import around, band_spread, groups, kinds_of
 from hydiff.auto.trials import Window, crossfit, folds_of, own_fits, trial_of, with_costly
 from hydiff.bench import scenes
 from hydiff.bench.suites import BEST_MASKS
 from hydiff.cube import as_cube
-from hydiff.methods.run import Job
+from hydiff.methods.estimate import Job
 
 MASKS = tuple(m for m in BEST_MASKS if m not in ("columns", "pixels"))
 NETWORKS = 4
@@ -82,7 +81,7 @@ def kept(scene, mask, pool):
         "filled_residual": np.float16(off),
         "filled_around": np.float16([f[number] for f in lies.logs()]),
         "filled_band": band.astype(np.int16),
-        "filled_distance": np.digitize(lies.distance[number], validate.EDGES).astype(np.int8),
+        "filled_distance": np.digitize(lies.distance[number], folds.EDGES).astype(np.int8),
         "filled_rmse": np.float32(full),  # (candidates and fits, bands), of all entries
         "group": groups(cube.bands),
         "varies": truth.std(axis=(1, 2)) / spread,

@@ -177,7 +177,7 @@ def _warm_up(seeds: list[hostile.Input]) -> None:
     import zarr.codecs
 
     import hydiff.auto
-    import hydiff.gaps.info
+    import hydiff.gaps.describe
     import hydiff.learn.weights
 
     assert all((h5py, rasterio, safetensors, scipy, spectral, torch, zarr, hydiff))

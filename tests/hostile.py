@@ -45,10 +45,10 @@ class Input(NamedTuple):
 def _cube(path: Path, made: Path) -> None:
     """Everything that `info`, `mask` and `fill` ask of a file, then a copy of it."""
     from hydiff import io
-    from hydiff.gaps import info
+    from hydiff.gaps import describe
 
     cube = io.read(path)
-    info.lines(info.facts(cube))
+    describe.lines(describe.facts(cube))
     if cube.nbytes <= 4 << 20:
         cube = cube.load()
         cube.observed()
@@ -59,14 +59,14 @@ def _cube(path: Path, made: Path) -> None:
 def _fill(path: Path, made: Path) -> None:
     """As `info`, `fill` and, where a map goes along, `convert` do, from file to file."""
     from hydiff import io
-    from hydiff.gaps import info
-    from hydiff.order import Order
-    from hydiff.scale import job, scene
+    from hydiff.gaps import describe
+    from hydiff.request import Order
+    from hydiff.scale import execute, scene
 
     cube = io.read(path)
-    info.lines(info.facts(cube))
+    describe.lines(describe.facts(cube))
     if cube.nbytes <= 4 << 20 and made.is_dir():
-        job.fill_file(path, made / path.name, Order(method="linear"), scene.limits("500MB"))
+        execute.fill_file(path, made / path.name, Order(method="linear"), scene.limits("500MB"))
         for name in ("map.bsq", "map.tif") if cube.crs is not None else ():
             io.write(cube.load(), made / name)
 

@@ -9,7 +9,7 @@ import xarray
 import hydiff
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, NothingObserved, ShapeMismatch, UnknownName
-from hydiff.gaps import problem
+from hydiff.gaps import rule
 
 
 def damaged(tiny, observed, dtype=np.float32, nodata=-9999):
@@ -122,7 +122,7 @@ def written(values, estimate, **declared):
     """What `into_dtype` makes of an estimate for every entry of a (1, 1, n) cube."""
     cube = Cube(np.array(values)[None, None], **declared)
     where = np.ones(cube.shape, bool)
-    out, notes = problem.into_dtype(cube, np.array(estimate, dtype=float)[None, None], where, None)
+    out, notes = rule.into_dtype(cube, np.array(estimate, dtype=float)[None, None], where, None)
     assert out.dtype == cube.dtype
     return out.ravel().tolist(), notes
 

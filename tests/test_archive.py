@@ -14,9 +14,9 @@ from hydiff.cube import Cube
 from hydiff.errors import BadValue, HydiffError
 from hydiff.gaps import mask
 from hydiff.io import provenance
-from hydiff.order import Order
-from hydiff.scale import archive, job, scene
-from hydiff.scale.archive import fill_all, inputs_of
+from hydiff.request import Order
+from hydiff.scale import batch, execute, scene
+from hydiff.scale.batch import fill_all, inputs_of
 from hydiff.scale.scene import Limits
 from test_scene import contents, damaged, made
 
@@ -53,14 +53,14 @@ def test_each_file_is_filled_as_by_itself_and_the_broken_one_is_named(granules, 
     out, alone = tmp_path / "out", tmp_path / "alone"
     alone.mkdir()
     for name in ("a.tif", "b.tif", "whole.tif"):
-        job.fill_file(granules / name, alone / name, ORDER, BOUNDS)
+        execute.fill_file(granules / name, alone / name, ORDER, BOUNDS)
         assert contents(out / name) == contents(alone / name)
-    rows = {row["output"]: row for row in parquet.read_table(out / archive.PARQUET).to_pylist()}
+    rows = {row["output"]: row for row in parquet.read_table(out / batch.PARQUET).to_pylist()}
     told = json.loads(provenance.record_path(out / "a.tif").read_text())["entries"]
     assert rows["a.tif"]["filled"] == told["filled"] > 0 and rows["a.tif"]["status"] == "filled"
     assert rows["whole.tif"]["status"] == "no gaps" and rows[""]["status"] == "failed"
     assert rows[""]["input"] == "granules/broken.tif" and rows[""]["error"]
-    lines = (out / archive.MARKDOWN).read_text().splitlines()
+    lines = (out / batch.MARKDOWN).read_text().splitlines()
     assert len(lines) == 2 + 4 and len({line.count(" | ") for line in lines}) == 1
 
 
@@ -170,7 +170,7 @@ def test_tiles_of_an_interrupted_granule_are_gone_on_with(granules, tmp_path):
 
 
 def test_one_recipe_serves_all(granules, tmp_path):
-    job.fill_file(granules / "a.tif", tmp_path / "a.tif", Order(budget="fast"), BOUNDS)
+    execute.fill_file(granules / "a.tif", tmp_path / "a.tif", Order(budget="fast"), BOUNDS)
     recipe = hydiff.auto.read_recipe(provenance.record_path(tmp_path / "a.tif"))
     order = Order(budget="fast", recipe=recipe)
     fill_all([granules / "a.tif", granules / "b.tif"], tmp_path / "out", order, BOUNDS)
@@ -196,7 +196,7 @@ def test_workers_take_whole_granules(granules, tmp_path):
         "granules/broken.tif": "failed",
         "granules/whole.tif": "no gaps",
     }
-    job.fill_file(granules / "a.tif", tmp_path / "a.tif", ORDER, BOUNDS)
+    execute.fill_file(granules / "a.tif", tmp_path / "a.tif", ORDER, BOUNDS)
     again, first = contents(tmp_path / "out/a.tif"), contents(tmp_path / "a.tif")
     assert again.pop("a.tif") and first.pop("a.tif")  # their marks name other settings
     assert again == first
@@ -223,8 +223,8 @@ def test_inputs_are_named_once_and_patterns_match(granules, tmp_path):
 
 
 def test_floats_and_words_in_the_table():
-    row = archive.Row("a|b.nc", "a", "filled", 3, 2, 1, seconds=1.23456)
-    assert archive.markdown([row]).splitlines()[2] == (
+    row = batch.Row("a|b.nc", "a", "filled", 3, 2, 1, seconds=1.23456)
+    assert batch.markdown([row]).splitlines()[2] == (
         "| a\\|b.nc | a | filled | 3 | 2 | 1 | – | – | – | 1.235 | – | – |"
     )
     assert np.isfinite(row.seconds)

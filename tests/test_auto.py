@@ -9,14 +9,14 @@ import pytest
 import hydiff
 from conftest import ROOT
 from hydiff import auto, metrics
-from hydiff.auto import Budget, Candidate, bars, blend, candidates, classes, trials, validate
+from hydiff.auto import Budget, Candidate, blend, candidates, classes, folds, intervals, trials
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, CubeFormatError
 from hydiff.gaps.mask import columns_needed, make_mask, thickness
 from hydiff.io import provenance
 from hydiff.maths.variogram import REACHES
-from hydiff.methods import run
-from hydiff.methods.run import Job, estimate, estimate_at, estimate_each
+from hydiff.methods import estimate as estimation
+from hydiff.methods.estimate import Job, estimate, estimate_at, estimate_each
 from hydiff.methods.smooth import kriged
 
 JOB = Job(0, "cpu", False, None, False)
@@ -47,7 +47,7 @@ def gaps():
 def test_a_transplanted_gap_keeps_its_own_geometry(turns, shape):
     missing = np.zeros(shape, bool)
     missing[8:13, 9:16] = missing[10, 16] = True
-    copy = validate.transplanted(missing, validate.Placement(turns, True, 3, -2))
+    copy = folds.transplanted(missing, folds.Placement(turns, True, 3, -2))
     if shape[0] == shape[1] or turns % 2 == 0:
         assert copy.sum() == missing.sum()
         assert sorted(thickness(copy)[copy]) == sorted(thickness(missing)[missing])
@@ -56,20 +56,20 @@ def test_a_transplanted_gap_keeps_its_own_geometry(turns, shape):
 
 def test_placements_are_undone_by_their_opposites(rng):
     missing = rng.random((20, 20)) > 0.5
-    there = validate.transplanted(missing, validate.Placement(1, False, 0, 0))
-    assert np.array_equal(validate.transplanted(there, validate.Placement(3, False, 0, 0)), missing)
+    there = folds.transplanted(missing, folds.Placement(1, False, 0, 0))
+    assert np.array_equal(folds.transplanted(there, folds.Placement(3, False, 0, 0)), missing)
 
 
 @pytest.mark.parametrize("kind", ["stripes", "blobs", "columns", "pixels", "published-4"])
 def test_folds_hide_observed_entries_only_and_leave_most(kind):
     cols = max(48, columns_needed(kind))
     observed = make_mask(kind, (6, 48, cols), None, np.random.default_rng(0))
-    found = validate.folds(observed, 8, np.random.default_rng(1))
+    found = folds.folds(observed, 8, np.random.default_rng(1))
     assert len(found) >= 6
     for hidden in found:
         assert hidden.any() and not (hidden & ~observed).any()
         assert hidden.sum() < 0.25 * observed.sum()
-    again = validate.folds(observed, 8, np.random.default_rng(1))
+    again = folds.folds(observed, 8, np.random.default_rng(1))
     assert all(np.array_equal(a, b) for a, b in zip(found, again, strict=True))
 
 
@@ -78,7 +78,7 @@ def test_copies_keep_away_from_a_single_gap():
     observed[20:26, 20:26] = False
     reach = np.zeros((60, 60), bool)
     reach[15:31, 15:31] = True
-    for hidden in validate.folds(observed, 8, np.random.default_rng(0)):
+    for hidden in folds.folds(observed, 8, np.random.default_rng(0)):
         assert not (hidden & reach).any() and hidden.sum() <= 36
 
 
@@ -87,7 +87,7 @@ def test_where_bands_differ_a_fold_hides_whole_lines_and_not_all_of_a_copy(turne
     """A band that lost a whole copy would tell of a harder scene than this one."""
     missing = ~make_mask("columns", (12, 48, 48), None, np.random.default_rng(0))
     missing = missing.swapaxes(1, 2) if turned else missing
-    for hidden in validate.folds(~missing, 4, np.random.default_rng(2)):
+    for hidden in folds.folds(~missing, 4, np.random.default_rng(2)):
         lines = hidden.any(axis=2 if turned else 1)
         whole = (hidden | missing).all(axis=2 if turned else 1)
         assert np.array_equal(lines & whole, lines) and lines.any()
@@ -96,7 +96,7 @@ def test_where_bands_differ_a_fold_hides_whole_lines_and_not_all_of_a_copy(turne
 
 def test_importance_gives_the_hidden_entries_the_targets_distribution(rng):
     mine, theirs = rng.integers(0, 3, 5000), rng.choice(3, 5000, p=[0.5, 0.3, 0.2])
-    weight = validate.importance(mine, np.bincount(theirs, minlength=3))
+    weight = folds.importance(mine, np.bincount(theirs, minlength=3))
     share = np.bincount(mine, weight, 3) / weight.sum()
     np.testing.assert_allclose(share, np.bincount(theirs) / 5000, atol=1e-9)
 
@@ -136,8 +136,8 @@ def test_candidates_that_krige_alike_share_their_coordinates(scene, gaps):
     seen, shared = np.broadcast_to(gaps, scene.shape), {}
     few = Candidate("few components", "smooth", {"components": 3})
     several = [candidates.chosen(c) for c in (*candidates.CLASSICAL, few)]
-    tasks = run._tasks(Cube(scene), seen, several, 0.0, JOB)
-    given = [run._given(task, shared)["given"] for task in tasks]
+    tasks = estimation._tasks(Cube(scene), seen, several, 0.0, JOB)
+    given = [estimation._given(task, shared)["given"] for task in tasks]
     assert given[0] is given[1] is given[2] is not given[3]
     for c, settings in zip(given, [one.settings for one in several], strict=True):
         kriged(c, settings, ~gaps)
@@ -250,7 +250,7 @@ def test_a_recipe_with_a_network_fills_gaps_too_small_for_folds(monkeypatch, sce
     [
         lambda r: r["candidates"][1].update(fits=0),
         lambda r: r["candidates"][1].update(fits=5),
-        lambda r: r["candidates"][1].update(of=validate.TRIALS + 1),
+        lambda r: r["candidates"][1].update(of=folds.TRIALS + 1),
         lambda r: r["candidates"][1].update(seed=-1),
         lambda r: r["candidates"][0].update(fits=1, of=1, seed=0),
         lambda r: r["errors"].update(angle=float("nan")),
@@ -361,7 +361,7 @@ def test_error_bars_are_in_the_unit_of_the_file(scene, gaps):
 
 def test_stored_error_bars_come_back(scene, gaps, tmp_path):
     result = hydiff.fill(scene, gaps)
-    path = tmp_path / "bars.npz"
+    path = tmp_path / "intervals.npz"
     provenance.write_sigma(result.sigma, result.filled, path)
     back = provenance.read_sigma(path, result.filled)
     np.testing.assert_allclose(back, result.sigma, rtol=2e-3, atol=1e-4 * np.nanmax(result.sigma))
@@ -496,15 +496,15 @@ def test_a_network_enters_at_its_usual_share_and_leaves_that_for_a_proven_gain(r
 def test_what_a_network_gains_is_promised(rng):
     some, kinds, weights = folds_with_a_network(rng, lambda e, fresh: 0.5 * e)
     alone = weights._replace(all=weights.plain)
-    with_it, without = (bars.errors_of(some, w, kinds, 1)["level"] for w in (weights, alone))
+    with_it, without = (intervals.errors_of(some, w, kinds, 1)["level"] for w in (weights, alone))
     assert np.exp(with_it - without) == pytest.approx(0.25, rel=0.05)
 
 
 def test_what_few_folds_say_is_drawn_to_the_usual_as_they_differ():
-    assert bars._drawn(np.full(3, -1.4), -0.2, 0.25) == pytest.approx(-1.4)  # all agree
-    assert bars._drawn(np.array([-9.0, 0.0, 9.0]), -0.2, 0.25) == pytest.approx(-0.2, abs=0.01)
+    assert intervals._drawn(np.full(3, -1.4), -0.2, 0.25) == pytest.approx(-1.4)  # all agree
+    assert intervals._drawn(np.array([-9.0, 0.0, 9.0]), -0.2, 0.25) == pytest.approx(-0.2, abs=0.01)
     half = np.array([-0.25, 0.25]) / np.sqrt(2) + 1.0  # differ as scenes do
-    assert bars._drawn(half, 0.0, 0.25) == pytest.approx(0.5)
+    assert intervals._drawn(half, 0.0, 0.25) == pytest.approx(0.5)
 
 
 def test_folds_that_differ_are_drawn_to_the_usual_level_unless_bands_differ(rng):
@@ -525,46 +525,46 @@ def test_folds_that_differ_are_drawn_to_the_usual_level_unless_bands_differ(rng)
     kinds = classes.Kinds(np.bincount([0], minlength=classes.D * classes.T), np.zeros(2))
     alone = np.ones((1, classes.D, classes.BAND_GROUPS))
     found, drawn = (
-        bars.errors_of(some, blend.Weights(alone, alone, ""), kinds, 1, whole)
+        intervals.errors_of(some, blend.Weights(alone, alone, ""), kinds, 1, whole)
         for whole in (False, True)
     )
     size = [e["level"] + np.log(e["by_band"][0]) for e in (found, drawn)]
     assert size[0] == pytest.approx(np.log((1 + 1.9**2) / 2), abs=0.1)
-    assert bars.USUAL_LEVEL < size[1] < size[0] - 0.1
+    assert intervals.USUAL_LEVEL < size[1] < size[0] - 0.1
 
 
 def test_contrast_is_that_of_what_is_seen_nearby(rng):
     values, observed = rng.standard_normal((3, 60, 60)), np.ones((60, 60), bool)
     observed[20:30] = False
     values[:, :, 40:] *= 0.01
-    found = validate.contrast(values, observed)
+    found = folds.contrast(values, observed)
     assert found[:, :10].min() > 1 and found[:, 58:].max() < 0.5  # of a spread of about 0.8
-    np.testing.assert_allclose(found, validate.contrast(7 + 5 * values, observed), rtol=1e-6)
+    np.testing.assert_allclose(found, folds.contrast(7 + 5 * values, observed), rtol=1e-6)
     values[:, ~observed] = 1e9
-    np.testing.assert_array_equal(found, validate.contrast(values, observed))
+    np.testing.assert_array_equal(found, folds.contrast(values, observed))
 
 
 def test_the_usual_shape_of_errors_is_that_of_the_results():
     with (ROOT / "benchmarks/results/shapes.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     found = [np.mean([float(r[k]) for r in rows]) for k in ("at_50", "at_80", "at_95")]
-    np.testing.assert_allclose(bars.USUAL_SHAPE, found, atol=0.006)
+    np.testing.assert_allclose(intervals.USUAL_SHAPE, found, atol=0.006)
 
 
 def test_what_is_usual_is_that_of_the_results():
     with (ROOT / "benchmarks/results/foresight_usual.csv").open(newline="") as file:
         told = {r["constant"]: r for r in csv.DictReader(file)}
     for name, usual, scatter in (
-        ("level, given the usual slopes", bars.USUAL_LEVEL, bars.LEVELS),
-        ("what a network adds to it", bars.USUAL_GAIN, bars.GAINS),
+        ("level, given the usual slopes", intervals.USUAL_LEVEL, intervals.LEVELS),
+        ("what a network adds to it", intervals.USUAL_GAIN, intervals.GAINS),
     ):
         assert float(told[name]["mean"]) == pytest.approx(usual, abs=0.05)
         assert float(told[name]["scatter"]) == pytest.approx(scatter, abs=0.05)
-    for name, slope in zip(classes.Around._fields, bars.USUAL_SLOPES, strict=True):
+    for name, slope in zip(classes.Around._fields, intervals.USUAL_SLOPES, strict=True):
         found = told[f"slope of {name}"]
         assert abs(float(found["mean"]) - slope) < float(found["scatter"])
     apart = told["square errors / variance of the candidates"]
-    assert float(apart["low"]) == pytest.approx(bars.APART, rel=0.1)
+    assert float(apart["low"]) == pytest.approx(intervals.APART, rel=0.1)
 
 
 def test_noise_hides_the_shape_of_errors_and_leaves_their_size(rng):
@@ -578,7 +578,7 @@ def test_noise_hides_the_shape_of_errors_and_leaves_their_size(rng):
         around[-1] = np.log(0.01)  # the candidates agree
         trial = trials.Trial(seen, one, one, one, around, np.full(n, noise), np.zeros((2, n)))
         alone = np.ones((1, classes.D, classes.BAND_GROUPS))
-        told = bars.errors_of([trial, trial], blend.Weights(alone, alone, ""), kinds, 1)
+        told = intervals.errors_of([trial, trial], blend.Weights(alone, alone, ""), kinds, 1)
         level = told["level"] + np.dot(told["slopes"], around[:, 0])
         size = np.sqrt(np.exp(level) * told["by_band"][0])
         widths = size * told["widening"] * np.array(told["intervals"])

@@ -18,11 +18,11 @@ import hydiff
 from conftest import DATA, ROOT
 from hydiff import bench
 from hydiff.bench import (
-    bars,
     cells,
     figures,
     promises,
     records,
+    reliability,
     scenes,
     statistics,
     suites,
@@ -188,10 +188,11 @@ def test_auto_is_judged_by_what_it_promised():
     assert "sigma_y estimated" in row["notes"]
     assert row["why"] and row["expected_nrmse"] > 0 and 0 < row["covered_80"] <= 1
     parts = json.loads(row["coverage"])
-    for names in (bars.DISTANCES, bars.BANDS):  # each a partition of the missing entries
+    # each a partition of the missing entries
+    for names in (reliability.DISTANCES, reliability.BANDS):
         counts = np.sum([parts[n] for n in names if n in parts], axis=0)
         assert counts[0] == row["entries"]
-        pooled = [row[f"covered_{level}"] for level in bars.LEVELS]
+        pooled = [row[f"covered_{level}"] for level in reliability.LEVELS]
         np.testing.assert_allclose(counts[1:] / counts[0], pooled)
 
 
@@ -202,15 +203,18 @@ def test_bars_of_the_right_width_cover_what_they_say(rng):
     seen[:, :, 10:30] = False
     x = np.where(seen, truth, truth + 0.1 * rng.standard_normal(truth.shape))
     sigma = np.where(np.arange(8) < 6, 0.1, 0.2)[:, None, None] * np.ones(truth.shape)
-    row = bars.judged(x, truth, seen, sigma, None)
+    row = reliability.judged(x, truth, seen, sigma, None)
     parts = {k: np.array(v[1:]) / v[0] for k, v in json.loads(row["coverage"]).items()}
-    for name in bars.BANDS[:3]:
+    for name in reliability.BANDS[:3]:
         np.testing.assert_allclose(parts[name], [0.5, 0.8, 0.95], atol=0.03)
-    assert parts[bars.BANDS[3]][0] > 0.75 and row["entries"] == 8 * 60 * 20
-    assert set(parts) == {*bars.BANDS, *bars.DISTANCES[:6]}  # at most 10 pixels from the rim
-    twice = bars.judged(x, truth, seen, sigma, [2 * q for q in hydiff.metrics.NORMAL_QUANTILES])
+    assert parts[reliability.BANDS[3]][0] > 0.75 and row["entries"] == 8 * 60 * 20
+    # at most 10 pixels from the rim
+    assert set(parts) == {*reliability.BANDS, *reliability.DISTANCES[:6]}
+    twice = reliability.judged(
+        x, truth, seen, sigma, [2 * q for q in hydiff.metrics.NORMAL_QUANTILES]
+    )
     assert twice["covered_50"] > row["covered_50"] + 0.2
-    assert set(bars.judged(x, truth, seen, None, None).values()) == {None}
+    assert set(reliability.judged(x, truth, seen, None, None).values()) == {None}
 
 
 # Scenes
@@ -906,7 +910,7 @@ def test_the_best_of_rivals_is_the_best_of_each_cell():
 
 
 def test_promises_are_computed_from_rows():
-    counts = {name: [100, 50, 80, 95] for name in (*bars.BANDS, "0–1.5 px")}
+    counts = {name: [100, 50, 80, 95] for name in (*reliability.BANDS, "0–1.5 px")}
     told = {"coverage": json.dumps(counts), "crps": "0.5", "crps_constant": "1"}
     told |= {"expected_nrmse": "0.43", "entries": "400"}
     rows = []

@@ -5,7 +5,7 @@ import pytest
 from scipy import ndimage
 
 import hydiff
-from hydiff.auto import blend, validate
+from hydiff.auto import blend, folds
 from hydiff.auto.classes import Kinds
 from hydiff.auto.trials import Trial
 from hydiff.methods import smooth
@@ -14,10 +14,10 @@ from hydiff.methods import smooth
 def test_no_hidden_entry_outweighs_the_others():
     """One entry that stands for a thousand does not decide alone."""
     kind = np.r_[np.zeros(99, int), 1]
-    weight = validate.importance(kind, np.array([99, 10_000]))
+    weight = folds.importance(kind, np.array([99, 10_000]))
     assert weight.mean() == pytest.approx(1)
-    assert weight[-1] == pytest.approx(validate.HEAVIEST * np.median(weight))
-    mild = validate.importance(kind, np.array([99, 3]))
+    assert weight[-1] == pytest.approx(folds.HEAVIEST * np.median(weight))
+    mild = folds.importance(kind, np.array([99, 3]))
     assert mild[-1] == pytest.approx(3 * mild[0]), "what is below the bound counts as wanted"
 
 
@@ -27,16 +27,16 @@ def test_copies_keep_a_gap_s_width_away_from_the_real_gap(width, seed):
     observed = np.ones((70, 80), bool)
     observed[:, 30 : 30 + width] = False
     away = ndimage.distance_transform_edt(observed)
-    folds = validate.folds(observed, 4, np.random.default_rng(seed))
-    assert len(folds) > 1
-    for hidden in folds:
+    copies = folds.folds(observed, 4, np.random.default_rng(seed))
+    assert len(copies) > 1
+    for hidden in copies:
         assert away[hidden].min() > width
 
 
 def test_where_gaps_are_dense_copies_come_nearer_rather_than_lie_in_a_corner():
     observed = np.ones((60, 60), bool)
     observed[:, ::12] = observed[:, 1::12] = observed[:, 2::12] = observed[:, 3::12] = False
-    allowed = validate._clear_of_gaps(~observed)
+    allowed = folds._clear_of_gaps(~observed)
     away = ndimage.distance_transform_edt(observed)
     assert allowed.mean() > 0.5 * observed.mean() and 1 < away[allowed].min() < 4
 

@@ -19,8 +19,8 @@ from hydiff import methods
 from hydiff.auto import BUDGETS, decide
 from hydiff.cube import Cube
 from hydiff.errors import UnknownName
-from hydiff.workers import children
-from hydiff.workers.children import BYTES, Children, Threads
+from hydiff.workers import local
+from hydiff.workers.local import BYTES, Children, Threads
 
 PID = "__import__('os').getpid()"
 NAP = "__import__('time').sleep(60)"
@@ -147,7 +147,7 @@ def test_leaving_the_block_ends_them_at_once(error):
 @pytest.mark.parametrize("busy", [False, True])
 def test_a_child_ends_with_its_parent(busy):
     code = f"""
-from hydiff.workers.children import Children
+from hydiff.workers.local import Children
 crew = Children(2)
 crew.share({PID!r})
 print(*{{crew.submit(eval).result() for _ in range(20)}}, *(p.pid for p in crew.processes))
@@ -165,14 +165,14 @@ __import__("time").sleep(60)
 
 
 def test_who_may_have_children(monkeypatch):
-    assert children.possible()
+    assert local.possible()
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", "/usr/bin/qgis")
-        assert not children.possible()
+        assert not local.possible()
     code = """
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from hydiff.workers.children import possible
+from hydiff.workers.local import possible
 if __name__ == "__main__":
     with ProcessPoolExecutor(1, get_context("fork")) as pool:
         print(possible(), pool.submit(possible).result())

@@ -410,7 +410,7 @@ def test_info_on_a_large_file_is_quick_and_small(tmp_path):
         file.truncate(lines * samples * bands * 4)
     probe = (
         "import sys, time; import hydiff.cli\n"
-        "from hydiff import io; from hydiff.gaps.info import facts\n"
+        "from hydiff import io; from hydiff.gaps.describe import facts\n"
         "import spectral, scipy.io\n"
         "start = time.perf_counter(); found = facts(io.read(sys.argv[1]))\n"
         "seconds = time.perf_counter() - start\n"

@@ -23,11 +23,11 @@ from hydiff.cli import terminal
 from hydiff.errors import BadValue, HydiffError, UnknownName
 from hydiff.gaps import mask
 from hydiff.io import provenance
-from hydiff.order import Order
+from hydiff.request import Order
 from hydiff.result import Step
 from hydiff.scale import scene, tile
 from hydiff.scale.scene import Limits
-from hydiff.workers import cluster
+from hydiff.workers import remote
 from test_scene import Stopped, contents, damaged, made
 
 HYDIFF = [sys.executable, "-m", "hydiff"]
@@ -132,7 +132,7 @@ def test_a_killed_driver_is_resumed_to_the_same_bytes(folder, address):
 
 
 def test_what_a_worker_refuses_is_refused_here(address):
-    with cluster.crew(None, address[0]) as run:
+    with remote.crew(None, address[0]) as run:
         found = {o.number: o for o in run(scene.limits, ["2GB", "two", 3])}
     assert found[0].value == Limits(2e9) and found[0].error is None and found[0].worker
     assert isinstance(found[1].error, BadValue) and "2GB" in str(found[1].error)
@@ -185,7 +185,7 @@ def test_no_port_of_local_workers_answers_a_stranger(monkeypatch):
     keys, temporary = [], Security.temporary
     monkeypatch.setattr(Security, "temporary", lambda: keys.append(temporary()) or keys[-1])
     before = listening()
-    with cluster.crew(2, None) as run:
+    with remote.crew(2, None) as run:
         assert [o.value for o in run(len, ["one task"])] == [8]
         ports = sorted(listening() - before)
         assert {p.ip for p in ports} == {"127.0.0.1"}
@@ -200,15 +200,15 @@ def test_no_port_of_local_workers_answers_a_stranger(monkeypatch):
 def test_a_scheduler_with_tls_is_joined_with_the_key_in_dasks_configuration(monkeypatch):
     from hydiff.workers import loopback
 
-    monkeypatch.setattr(cluster, "ANSWER", 1.0)
+    monkeypatch.setattr(remote, "ANSWER", 1.0)
     with loopback.started(1) as started:
         where, key = started.scheduler_address, started.security
         named = {"ca-file": key.tls_ca_file, "client.cert": key.tls_client_cert}
         named = {f"distributed.comm.tls.{k}": v for k, v in named.items()}
         named["distributed.comm.tls.client.key"] = key.tls_client_key
-        with dask.config.set(named), cluster.crew(None, where) as run:
+        with dask.config.set(named), remote.crew(None, where) as run:
             assert [o.value for o in run(len, ["one task"])] == [8]
-        with pytest.raises(BadValue, match="name the key in Dask"), cluster.crew(None, where):
+        with pytest.raises(BadValue, match="name the key in Dask"), remote.crew(None, where):
             pass
 
 
@@ -280,17 +280,17 @@ def test_a_glance_tells_files_apart(tmp_path, rng):
 @pytest.mark.parametrize("where", ["tcp://127.0.0.1:9", "nonsense"])
 def test_a_scheduler_that_does_not_answer_is_told_soon(where):
     began = time.monotonic()
-    with pytest.raises(BadValue, match="no Dask scheduler answers"), cluster.crew(None, where):
+    with pytest.raises(BadValue, match="no Dask scheduler answers"), remote.crew(None, where):
         pass
     assert time.monotonic() - began < 10
 
 
 def test_requests_that_make_no_sense():
-    with pytest.raises(BadValue, match="one of them"), cluster.crew(2, "tcp://127.0.0.1:9"):
+    with pytest.raises(BadValue, match="one of them"), remote.crew(2, "tcp://127.0.0.1:9"):
         pass
-    with pytest.raises(BadValue, match="1 or more"), cluster.crew(0, None):
+    with pytest.raises(BadValue, match="1 or more"), remote.crew(0, None):
         pass
-    with cluster.crew(None, None) as run:
+    with remote.crew(None, None) as run:
         assert run is None
 
 
@@ -300,7 +300,7 @@ def test_in_turn_goes_on_past_an_error():
             raise UnknownName("task", "1", ())
         return 10 * task
 
-    found = list(cluster.in_turn(work, [0, 1, 2]))
+    found = list(remote.in_turn(work, [0, 1, 2]))
     assert [o.number for o in found] == [0, 1, 2] and [o.value for o in found] == [0, None, 20]
     assert isinstance(found[1].error, HydiffError) and found[0].error is None
 

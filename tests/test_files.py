@@ -24,8 +24,8 @@ from hydiff.cli import main
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, CubeFormatError, OutputError
 from hydiff.io import provenance, staging
-from hydiff.order import Order
-from hydiff.scale import job
+from hydiff.request import Order
+from hydiff.scale import execute
 from hydiff.scale.scene import Limits
 from test_job import full_disk
 
@@ -220,10 +220,10 @@ def test_an_output_is_not_more_readable_than_its_input(
         source = io.write(damaged, tmp_path / f"in{suffix}")[0]
         source.chmod(mode)
         known = set(tmp_path.rglob("*"))
-        job.fill_file(source, tmp_path / f"out{suffix}", replace(LINEAR, unmarked=True), WHOLE)
+        execute.fill_file(source, tmp_path / f"out{suffix}", replace(LINEAR, unmarked=True), WHOLE)
         io.write(io.read(source), tmp_path / "converted.zarr")
         if (suffix, most) == (".tif", 0):
-            job.fill_file(source, tmp_path / "tiles.tif", LINEAR, TILES)
+            execute.fill_file(source, tmp_path / "tiles.tif", LINEAR, TILES)
             report.write(tmp_path / "tiles.tif")
         made = set(tmp_path.rglob("*")) - known
     finally:
@@ -240,7 +240,7 @@ def test_a_checkpoint_and_tiles_are_private(tmp_path: Path, damaged: Cube) -> No
     assert readers(tmp_path / "a.checkpoint") == 0
     source, seen = io.write(damaged, tmp_path / "in.tif")[0], []
     work = tmp_path / "out.tif.tiles"
-    job.fill_file(
+    execute.fill_file(
         source,
         tmp_path / "out.tif",
         LINEAR,
@@ -276,13 +276,13 @@ def test_an_input_that_changes_while_it_is_filled(
 
     words = "is gone" if event == "deleted" else "changed while it was filled"
     with pytest.raises(BadValue, match=words):
-        job.fill_file(source, tmp_path / f"out{suffix}", LINEAR, WHOLE, progress=meanwhile)
+        execute.fill_file(source, tmp_path / f"out{suffix}", LINEAR, WHOLE, progress=meanwhile)
     assert not list(tmp_path.glob("out*")) and not list(tmp_path.glob(".hydiff-*"))
 
 
 def test_the_record_has_the_hash_of_what_was_read(tmp_path: Path, damaged: Cube) -> None:
     source = io.write(damaged, tmp_path / "in.tif")[0]
-    done = job.fill_file(source, tmp_path / "out.tif", LINEAR, WHOLE)
+    done = execute.fill_file(source, tmp_path / "out.tif", LINEAR, WHOLE)
     assert done.record["input"]["sha256"] == provenance.sha256(source)
     note = json.loads((tmp_path / "out.tif.fill.json").read_text())
     assert {k: v for k, v in note.items() if k != "time"} == {
@@ -296,15 +296,15 @@ def test_a_fill_that_was_done_is_not_done_again(
 ) -> None:
     """A kill behind the last rename leaves the finished output, and the folder of its tiles."""
     source, out = io.write(damaged, tmp_path / "in.tif")[0], tmp_path / "out.tif"
-    job.fill_file(source, out, LINEAR, bounds)
+    execute.fill_file(source, out, LINEAR, bounds)
     before, printed = contents(tmp_path), []
     (tmp_path / "out.tif.tiles").mkdir()
-    done = job.fill_file(source, out, LINEAR, bounds, resume=True, say=printed.append)
+    done = execute.fill_file(source, out, LINEAR, bounds, resume=True, say=printed.append)
     assert contents(tmp_path) == before and not (tmp_path / "out.tif.tiles").exists()
     assert "nothing to do" in printed[0] and done.made[0] == out
     assert done.record["entries"]["filled"] > 0
     with_page = replace(LINEAR, report=True)  # what was to come after it comes now
-    job.fill_file(source, out, with_page, bounds, resume=True)
+    execute.fill_file(source, out, with_page, bounds, resume=True)
     assert provenance.report_path(out).exists()
 
 
@@ -313,20 +313,20 @@ def test_another_request_is_not_done(tmp_path: Path, damaged: Cube) -> None:
     mask = tmp_path / "m.npy"
     np.save(mask, np.zeros((24, 24), bool))
     asked = replace(LINEAR, missing=mask)
-    job.fill_file(source, out, asked, WHOLE)
-    assert job.finished(source, out, asked, WHOLE) is not None
-    assert job.finished(source, out, replace(asked, seed=1), WHOLE) is None
-    assert job.finished(source, out, replace(asked, method="nearest"), WHOLE) is None
-    assert job.finished(source, out, asked, TILES) is None
+    execute.fill_file(source, out, asked, WHOLE)
+    assert execute.finished(source, out, asked, WHOLE) is not None
+    assert execute.finished(source, out, replace(asked, seed=1), WHOLE) is None
+    assert execute.finished(source, out, replace(asked, method="nearest"), WHOLE) is None
+    assert execute.finished(source, out, asked, TILES) is None
     with pytest.raises(OutputError, match="pass `overwrite=True`"):
-        job.fill_file(source, out, replace(asked, seed=1), WHOLE, resume=True)
+        execute.fill_file(source, out, replace(asked, seed=1), WHOLE, resume=True)
     np.save(mask, np.eye(24, dtype=bool))
-    assert job.finished(source, out, asked, WHOLE) is None
+    assert execute.finished(source, out, asked, WHOLE) is None
     np.save(mask, np.zeros((24, 24), bool))
     io.write(replace(damaged, values=np.asarray(damaged.values) + 1), source, overwrite=True)
-    assert job.finished(source, out, asked, WHOLE) is None
+    assert execute.finished(source, out, asked, WHOLE) is None
     (tmp_path / "out.tif.fill.json").write_text("[]")
-    assert job.finished(source, out, asked, WHOLE) is None
+    assert execute.finished(source, out, asked, WHOLE) is None
 
 
 def test_resume_of_a_finished_fill_ends_with_0(run: Run, damaged: Cube) -> None:
@@ -376,7 +376,7 @@ def test_members_of_an_enmap_archive_keep_their_paths(tmp_path: Path) -> None:
     name = image_of(enmap_with(tmp_path / "plain", {})).rpartition("/")[2]
     beside = {f"zz/{name}": b"not a tiff", f"{name.partition('-SPEC')[0]}/sub/a.txt": b"sub"}
     source = enmap_with(tmp_path / "in", beside)
-    job.fill_file(source, tmp_path / "out", LINEAR, WHOLE)
+    execute.fill_file(source, tmp_path / "out", LINEAR, WHOLE)
     assert (tmp_path / "out" / "zz" / name).read_bytes() == b"not a tiff"
     assert (tmp_path / "out" / "sub" / "a.txt").read_bytes() == b"sub"
     filled = io.read(tmp_path / "out")
@@ -390,7 +390,7 @@ def test_members_that_would_be_one_file_are_refused(tmp_path: Path, twin: str) -
     name["capitals"] = image[: -len(name["same"])] + name["same"].lower()
     source = enmap_with(tmp_path / "in", {name[twin]: b"not a tiff"})
     with pytest.raises(CubeFormatError, match="would be one file"):
-        job.fill_file(source, tmp_path / "out", LINEAR, WHOLE)
+        execute.fill_file(source, tmp_path / "out", LINEAR, WHOLE)
     assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".hydiff-*"))
 
 
@@ -406,11 +406,11 @@ def test_an_archive_with_one_name_twice_is_refused(tmp_path: Path) -> None:
 def test_members_that_are_copied_unpack_within_the_memory(tmp_path: Path, output: str) -> None:
     source = enmap_with(tmp_path / "in", {"zeros": bytes(40_000_000)})
     assert source.stat().st_size < 200_000
-    for act in (job.preview, job.fill_file):
+    for act in (execute.preview, execute.fill_file):
         with pytest.raises(BadValue, match=r"unpack to 0\.04 GB besides.*`memory='1GB'`"):
             act(source, tmp_path / output, LINEAR, Limits(30e6, tile=None))
     assert not (tmp_path / output).exists() and not list(tmp_path.glob(".hydiff-*"))
-    job.fill_file(source, tmp_path / "map.tif", LINEAR, Limits(8e9))
+    execute.fill_file(source, tmp_path / "map.tif", LINEAR, Limits(8e9))
 
 
 def test_a_member_gives_no_more_than_its_archive_declares(tmp_path: Path) -> None:
@@ -419,7 +419,7 @@ def test_a_member_gives_no_more_than_its_archive_declares(tmp_path: Path) -> Non
     declared, lied = (n.to_bytes(4, "little") for n in (3_000_000, 1_000))
     source.write_bytes(raw.replace(declared, lied))
     with pytest.raises(CubeFormatError, match="a complete zip"):
-        job.fill_file(source, tmp_path / "out", LINEAR, WHOLE)
+        execute.fill_file(source, tmp_path / "out", LINEAR, WHOLE)
     assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".hydiff-*"))
 
 

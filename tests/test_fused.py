@@ -12,7 +12,7 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are defined
 pytest.importorskip("triton")
 
-from hydiff.learn import launch, network
+from hydiff.learn import kernel_calls, network
 from hydiff.learn.engine import arithmetic
 from hydiff.learn.fused import FusedSkipNet
 
@@ -88,7 +88,7 @@ def test_so_are_those_of_a_network_with_other_outputs():
 def test_the_kernels_for_large_images_give_the_same(monkeypatch):
     """Tiles so small that sums have parts, and parts several tiles."""
     for name, value in {"SMALL": (), "PIXELS": 16, "CHANNELS": 16, "SPLITS": 4}.items():
-        monkeypatch.setattr(launch, name, value)
+        monkeypatch.setattr(kernel_calls, name, value)
     check(net_of(3, channels=20, scales=1), image(2, 3, 9, 7))
 
 
@@ -135,7 +135,7 @@ def test_a_constant_image_is_no_division_by_zero():
 
 
 def test_the_counters_are_back_at_zero(monkeypatch):
-    monkeypatch.setattr(launch, "SMALL", ())
+    monkeypatch.setattr(kernel_calls, "SMALL", ())
     net = net_of(3)
     f = FusedSkipNet(net, torch.float32)
     gradients(net, f, image(1, 3, 8, 8), 1)

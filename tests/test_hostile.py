@@ -29,7 +29,7 @@ import tracing
 from hydiff import errors, io
 from hydiff.auto import read_recipe
 from hydiff.errors import CubeFormatError, HydiffError
-from hydiff.gaps import info
+from hydiff.gaps import describe
 from hydiff.io import blosc, heaps, maps, matfile
 
 
@@ -292,7 +292,7 @@ def test_a_small_cube_of_many_chunks_is_sampled(tmp_path: Path) -> None:
     header = tmp_path / "a.zarr" / "cube" / ".zarray"
     header.write_text(json.dumps(json.loads(header.read_text()) | {"shape": [100_000, 6, 7]}))
     began = time.process_time()
-    assert "sampled chunks" in info.facts(io.read(tmp_path / "a.zarr"))["values"]["sample"]
+    assert "sampled chunks" in describe.facts(io.read(tmp_path / "a.zarr"))["values"]["sample"]
     assert time.process_time() - began < fuzz.SECONDS
 
 

@@ -15,15 +15,15 @@ import rasterio
 from hydiff import io, metrics, report
 from hydiff.cube import Cube
 from hydiff.errors import OutputError
-from hydiff.gaps import info
+from hydiff.gaps import describe
 from hydiff.gaps.simulate import simulate
-from hydiff.io import envi_header, handoff, provenance
+from hydiff.io import envi_header, provenance, transfer
 from hydiff.io.conventions import evident_unit
 from hydiff.io.headers import scaling
-from hydiff.order import Order
-from hydiff.scale import job
+from hydiff.request import Order
+from hydiff.scale import execute
 from hydiff.scale.scene import Limits
-from hydiff.viewer.layers import from_files
+from hydiff.viewer.scene_layers import from_files
 
 WHOLE, TILES = Limits(8e9), Limits(8e9, tile=16)
 LINEAR = Order(method="linear", outside="fill")
@@ -66,15 +66,15 @@ def test_companions_are_called_after_the_data_file(
     """Whichever of the two files is named, as input, as output, or later."""
     folder, truth = scene.parent, scene.with_name("truth.img")
     io.write(clean, truth)
-    job.fill_file(scene.with_suffix(".hdr"), folder / "f.hdr", BARRED, bounds)
+    execute.fill_file(scene.with_suffix(".hdr"), folder / "f.hdr", BARRED, bounds)
     assert companions(folder, "f.img") == COMPANIONS and not companions(folder, "f.hdr")
     for name in ("f.hdr", "f.img"):
         assert report.write(folder / name, overwrite=True) == folder / "f.img.report.html"
-        made = handoff.convert(folder / name, folder / f"{name}.tif")
+        made = transfer.convert(folder / name, folder / f"{name}.tif")
         assert {p.name for p in made} >= {f"{name}.tif.filled.tif", f"{name}.tif.sigma.tif"}
         assert from_files(folder / name).fills is not None
         assert from_files(scene, folder / name).fills is not None
-        done = handoff.convert(folder / name, folder / f"{name[-3:]}.hdr")
+        done = transfer.convert(folder / name, folder / f"{name[-3:]}.hdr")
         assert f"{name[-3:]}.img.filled.tif" in {p.name for p in done}
 
 
@@ -84,7 +84,7 @@ def test_a_score_finds_the_companions(
     from hydiff.cli.score import score
 
     io.write(clean, scene.with_name("truth.img"))
-    job.fill_file(scene, scene.with_name("f.hdr"), BARRED, WHOLE)
+    execute.fill_file(scene, scene.with_name("f.hdr"), BARRED, WHOLE)
     found = []
     for name in ("f.hdr", "f.img"):
         score(scene.with_name(name), scene.with_name("truth.hdr"), json_=True)
@@ -94,7 +94,7 @@ def test_a_score_finds_the_companions(
 
 def test_companions_of_earlier_versions_are_found_and_go_with_their_fill(scene: Path) -> None:
     folder = scene.parent
-    job.fill_file(scene, folder / "f.img", BARRED, WHOLE)
+    execute.fill_file(scene, folder / "f.img", BARRED, WHOLE)
     for path in list(folder.glob("f.img.*")):
         path.rename(folder / path.name.replace("f.img", "f.hdr"))
     shape = io.read(scene).shape
@@ -102,8 +102,8 @@ def test_companions_of_earlier_versions_are_found_and_go_with_their_fill(scene: 
     assert report.write(folder / "f.img").name == "f.hdr.report.html"
     assert from_files(folder / "f.hdr").fills is not None
     with pytest.raises(OutputError, match=r"f\.\w+ exists; pass `overwrite=True`"):
-        job.fill_file(scene, folder / "f.hdr", LINEAR, WHOLE)
-    job.fill_file(scene, folder / "f.hdr", LINEAR, WHOLE, overwrite=True)
+        execute.fill_file(scene, folder / "f.hdr", LINEAR, WHOLE)
+    execute.fill_file(scene, folder / "f.hdr", LINEAR, WHOLE, overwrite=True)
     assert not companions(folder, "f.hdr")
     assert companions(folder, "f.img") == COMPANIONS - {"sigma.npz"}
 
@@ -116,9 +116,9 @@ def test_an_input_is_not_replaced_under_its_other_name(
     before = {p: p.read_bytes() for p in scene.parent.iterdir()}
     source, output = (scene.with_name(name) for name in names)
     with pytest.raises(OutputError, match="are one cube, and the input would be replaced"):
-        job.fill_file(source, output, LINEAR, bounds, overwrite=True)
+        execute.fill_file(source, output, LINEAR, bounds, overwrite=True)
     assert {p: p.read_bytes() for p in scene.parent.iterdir()} == before
-    job.fill_file(source, source, LINEAR, bounds, overwrite=True)  # asked for by name
+    execute.fill_file(source, source, LINEAR, bounds, overwrite=True)  # asked for by name
     assert io.read(scene).observed().all()
 
 
@@ -131,7 +131,7 @@ def test_a_header_in_capitals_is_found_from_its_data(
     header.rename(data.with_suffix(".HDR"))
     for path in (data, data.with_suffix(".HDR")):
         assert np.array_equal(io.read(path).values, clean.values)
-    job.fill_file(data, tmp_path / "copy.img", LINEAR, WHOLE)
+    execute.fill_file(data, tmp_path / "copy.img", LINEAR, WHOLE)
     assert io.read(tmp_path / "copy.img").shape == clean.shape
 
 
@@ -168,7 +168,7 @@ def test_wavelengths_that_stand_in_band_names(scene: Path, form: str, unit: str)
     cube = with_entries(scene, band_names="{" + ", ".join(names) + "}")
     assert cube.wavelengths is not None and list(cube.wavelengths) == list(values)
     assert (cube.wavelength_units, cube.band_names) == (unit, tuple(names))
-    printed = dict(info.lines(info.facts(cube)))
+    printed = dict(describe.lines(describe.facts(cube)))
     assert printed["note"] == "wavelengths: read from the band names"
     again = io.read(io.write(cube, scene.with_name("x.bip"))[0])  # from scratch
     assert io._equal(again.wavelengths, cube.wavelengths) and again.wavelength_units == unit
@@ -195,10 +195,10 @@ def test_a_unit_that_is_evident_is_taken_and_said(tmp_path: Path, clean: Cube, s
         bare = replace(clean, wavelengths=np.linspace(0.4 * last, last, 12))
         cube = io.read(io.write(bare, tmp_path / f"{unit}{suffix}")[0])
         assert cube.wavelength_units == unit
-        assert f"taken as {unit}" in dict(info.lines(info.facts(cube)))["note"]
+        assert f"taken as {unit}" in dict(describe.lines(describe.facts(cube)))["note"]
         given = replace(bare, wavelength_units="Unknown")
         cube = io.read(io.write(given, tmp_path / f"{unit}-given{suffix}")[0])
-        assert cube.wavelength_units == "Unknown" and not info.facts(cube)["notes"]
+        assert cube.wavelength_units == "Unknown" and not describe.facts(cube)["notes"]
 
 
 def test_a_unit_is_evident_only_where_all_wavelengths_say_so() -> None:
@@ -213,12 +213,12 @@ def test_gain_and_offset_survive_a_conversion_to_envi_and_back(tmp_path: Path, c
     source = io.write(clean, tmp_path / "a.tif")[0]
     with rasterio.open(source, "r+") as dataset:
         dataset.scales, dataset.offsets = scales, offsets
-    made = handoff.convert(source, tmp_path / "b.img")[0]
+    made = transfer.convert(source, tmp_path / "b.img")[0]
     with rasterio.open(made) as dataset:
         assert (list(dataset.scales), list(dataset.offsets)) == (scales, offsets)
     assert scaling(io.read(made).attrs, 12) == (scales, offsets)
     for suffix in (".tif", ".zarr", ".bip"):
-        there = handoff.convert(made, tmp_path / f"c{suffix}")[0]
+        there = transfer.convert(made, tmp_path / f"c{suffix}")[0]
         assert scaling(io.read(there).attrs, 12) == (scales, offsets)
     part = io.read(made).window(bands=slice(2, 5))
     assert scaling(io.read(io.write(part, tmp_path / "d.img")[0]).attrs, 3) == (
@@ -229,9 +229,9 @@ def test_gain_and_offset_survive_a_conversion_to_envi_and_back(tmp_path: Path, c
 
 def test_a_reflectance_factor_is_a_gain(scene: Path) -> None:
     cube = with_entries(scene, reflectance_scale_factor="10000")
-    with rasterio.open(handoff.convert(cube.path, scene.with_name("a.tif"))[0]) as dataset:
+    with rasterio.open(transfer.convert(cube.path, scene.with_name("a.tif"))[0]) as dataset:
         assert set(dataset.scales) == {1e-4} and set(dataset.offsets) == {0.0}
-    header = envi_header.parse(handoff.convert(scene, scene.with_name("b.bip"))[1])
+    header = envi_header.parse(transfer.convert(scene, scene.with_name("b.bip"))[1])
     assert header["reflectance scale factor"] == "10000"
     assert "data gain values" not in header  # it would be applied twice
 
@@ -243,8 +243,8 @@ def test_error_bars_have_the_gain_of_their_cube_and_no_offset(scene: Path, entry
     if "gain" in entry:
         more["data_offset_values"] = listed.replace("0.0001", "0.5")
     with_entries(scene, **more)
-    job.fill_file(scene, scene.with_name("f.img"), BARRED, WHOLE)
-    handoff.convert(scene.with_name("f.img"), scene.with_name("g.tif"))
+    execute.fill_file(scene, scene.with_name("f.img"), BARRED, WHOLE)
+    transfer.convert(scene.with_name("f.img"), scene.with_name("g.tif"))
     with rasterio.open(scene.with_name("g.tif.sigma.tif")) as bars:
         assert set(bars.scales) == {1e-4} and set(bars.offsets) == {0.0}
     with rasterio.open(scene.with_name("g.tif.filled.tif")) as mask:
@@ -284,10 +284,10 @@ def test_real_files_go_all_the_way(tmp_path: Path, name: str) -> None:
     source = tmp_path / name
     cube = io.read(source)
     assert cube.wavelengths is not None and cube.wavelength_units is not None
-    assert "wavelengths" in dict(info.lines(info.facts(cube)))
+    assert "wavelengths" in dict(describe.lines(describe.facts(cube)))
     holed, observed = simulate(cube, "stripes", 0.1, seed=1)
     damaged = io.write(replace(holed, path=source), tmp_path / f"d{source.suffix}")[0]
-    job.fill_file(damaged, tmp_path / "f.hdr", Order(method="harmonic", outside="fill"), WHOLE)
+    execute.fill_file(damaged, tmp_path / "f.hdr", Order(method="harmonic", outside="fill"), WHOLE)
     filled = io.read(tmp_path / "f.hdr")
     assert provenance.filled_mask_path(filled.path or source).is_file()
     scores = metrics.score(filled, cube, np.broadcast_to(~observed, cube.shape))
@@ -295,7 +295,7 @@ def test_real_files_go_all_the_way(tmp_path: Path, name: str) -> None:
     kept = np.broadcast_to(observed, cube.shape)
     assert np.array_equal(np.asarray(filled.values)[kept], np.asarray(cube.values)[kept])
     for suffix in (".tif", ".bip", ".zarr"):
-        again = io.read(handoff.convert(tmp_path / "f.hdr", tmp_path / f"c{suffix}")[0])
+        again = io.read(transfer.convert(tmp_path / "f.hdr", tmp_path / f"c{suffix}")[0])
         assert np.array_equal(again.values, filled.values, equal_nan=filled.dtype.kind == "f")
         assert np.array_equal(again.observed(), filled.observed())
         for field in ("wavelengths", "wavelength_units", "transform"):

@@ -23,9 +23,9 @@ import leading
 from hydiff import io
 from hydiff.cube import Cube
 from hydiff.errors import CubeFormatError
-from hydiff.gaps import info
+from hydiff.gaps import describe
 from hydiff.io import tiff
-from hydiff.io.handoff import convert
+from hydiff.io.transfer import convert
 
 BANDS, ROWS, COLS = 4, 20, 30
 PLACE = {"crs": "EPSG:32633", "transform": rasterio.Affine(30, 0, 100, 0, -30, 200)}
@@ -146,7 +146,7 @@ def test_what_is_missing_is_what_gdal_says(tmp_path: Path, make: Callable[[Path]
     part = cube.observed_in(np.asarray(cube.values[block]), None, block[1], block[2], block[0])
     assert np.array_equal(part, cube.observed()[block])
     assert np.array_equal(cube.window(bands=slice(1, 3)).observed(), cube.observed()[1:3])
-    said = dict(info.lines(info.facts(cube)))
+    said = dict(describe.lines(describe.facts(cube)))
     assert said["mask"] and said["missing"].startswith(f"{100 * (~cube.observed()).mean():.2f} %")
 
 

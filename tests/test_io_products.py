@@ -24,7 +24,7 @@ from conftest import DATA
 from hydiff import io
 from hydiff.cli import app
 from hydiff.cube import Cube
-from hydiff.gaps.info import facts
+from hydiff.gaps.describe import facts
 from hydiff.io import conventions, geotiff, provenance
 
 NATIVE = DATA / "native"

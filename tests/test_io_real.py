@@ -263,7 +263,7 @@ def test_info_on_an_emit_scene_reads_little(tmp_path: Path) -> None:
         + """
 import sys, time
 from hydiff import io
-from hydiff.gaps.info import facts
+from hydiff.gaps.describe import facts
 start = time.process_time()
 found = facts(io.read(sys.argv[1]))
 print(time.process_time() - start, peak())

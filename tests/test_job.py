@@ -12,8 +12,8 @@ import hydiff
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, HydiffError, OutputError
 from hydiff.io import provenance
-from hydiff.order import Order
-from hydiff.scale import job
+from hydiff.request import Order
+from hydiff.scale import execute
 from hydiff.scale.scene import Limits
 
 WHOLE, TILES = Limits(8e9), Limits(8e9, tile=16)
@@ -29,7 +29,7 @@ def folder(tmp_path, tiny, stripes, request):
     damaged = np.where(stripes, values, np.float32(-9))
     hydiff.write(Cube(damaged, nodata=-9.0), tmp_path / f"in{suffix}")
     hydiff.write(Cube(values, nodata=-9.0), tmp_path / f"full{suffix}")
-    job.fill_file(tmp_path / f"in{suffix}", tmp_path / f"out{suffix}", BARRED, WHOLE)
+    execute.fill_file(tmp_path / f"in{suffix}", tmp_path / f"out{suffix}", BARRED, WHOLE)
     assert beside(tmp_path) == {"filled.npz", "sigma.npz", "fill.json", "report.html"}
     return tmp_path
 
@@ -63,17 +63,17 @@ def full_disk(nbytes):
 @pytest.mark.parametrize("bounds", [WHOLE, TILES], ids=["whole", "tiles"])
 def test_an_overwrite_leaves_the_companions_of_the_new_fill_alone(folder, bounds, tiny):
     out = one(folder, "out")
-    again = job.fill_file(one(folder, "in"), out, LINEAR, bounds, overwrite=True)
+    again = execute.fill_file(one(folder, "in"), out, LINEAR, bounds, overwrite=True)
     assert beside(folder) == {"filled.npz", "fill.json"}
     assert provenance.companions(out, tiny.shape).keys() == {"filled"}
     assert all(path.exists() for path in again.made)
-    job.fill_file(one(folder, "in"), out, BARRED, bounds, overwrite=True)
+    execute.fill_file(one(folder, "in"), out, BARRED, bounds, overwrite=True)
     assert beside(folder) == {"filled.npz", "sigma.npz", "fill.json", "report.html"}
 
 
 def test_a_copy_without_gaps_leaves_nothing_of_the_fill_before(folder, tiny):
     out = one(folder, "out")
-    job.fill_file(one(folder, "full"), out, LINEAR, WHOLE, overwrite=True)
+    execute.fill_file(one(folder, "full"), out, LINEAR, WHOLE, overwrite=True)
     assert beside(folder) == {"fill.json"}
     assert not provenance.companions(out, tiny.shape)
     assert np.array_equal(hydiff.read(out).values, hydiff.read(one(folder, "full")).values)
@@ -88,7 +88,7 @@ def test_a_copy_without_gaps_leaves_nothing_of_the_fill_before(folder, tiny):
 def test_an_overwrite_that_fails_leaves_the_old_fill_whole(folder, source, bounds, nbytes):
     before = contents(folder)
     with full_disk(nbytes), pytest.raises(OutputError, match="cannot write"):
-        job.fill_file(one(folder, source), one(folder, "out"), LINEAR, bounds, overwrite=True)
+        execute.fill_file(one(folder, source), one(folder, "out"), LINEAR, bounds, overwrite=True)
     assert {p: b for p, b in contents(folder).items() if ".tiles" not in str(p)} == before
 
 
@@ -101,7 +101,7 @@ def test_a_companion_left_alone_is_in_the_way(folder):
     (folder / "out.hdr").unlink(missing_ok=True)  # of ENVI: in the way by itself
     before = contents(folder)
     with pytest.raises(OutputError, match=r"report\.html exists; pass `overwrite=True`"):
-        job.fill_file(one(folder, "in"), out, LINEAR, WHOLE)
+        execute.fill_file(one(folder, "in"), out, LINEAR, WHOLE)
     result = hydiff.fill(hydiff.read(one(folder, "in")), method="linear")
     with pytest.raises(OutputError, match=r"report\.html exists; pass `overwrite=True`"):
         provenance.save(result, out)
@@ -111,7 +111,9 @@ def test_a_companion_left_alone_is_in_the_way(folder):
 def test_a_report_of_no_fill_is_declined_in_words(folder):
     told = []
     order = Order(method="linear", report=True)
-    done = job.fill_file(one(folder, "full"), folder / "same.tif", order, WHOLE, say=told.append)
+    done = execute.fill_file(
+        one(folder, "full"), folder / "same.tif", order, WHOLE, say=told.append
+    )
     assert [line for line in told if "no report" in line and "has no gaps" in line]
     assert not provenance.report_path(folder / "same.tif").exists()
     assert all(path.exists() for path in done.made)
@@ -125,10 +127,10 @@ def test_a_report_of_no_fill_is_declined_in_words(folder):
 def test_nothing_to_fill_in_place_leaves_the_record_of_the_fill_before(folder, bounds, outside):
     """Estimates must not pass as measurements because somebody filled twice."""
     path, order = one(folder, "in"), Order(method="smooth", outside=outside)
-    first = job.fill_file(path, path, order, bounds, overwrite=True)
+    first = execute.fill_file(path, path, order, bounds, overwrite=True)
     assert first.record["entries"]["filled"] > 0
     before = contents(folder)
-    again = job.fill_file(path, path, order, bounds, overwrite=True)
+    again = execute.fill_file(path, path, order, bounds, overwrite=True)
     assert contents(folder) == before and not again.made
     assert again.record["entries"]["filled"] == 0
 
@@ -147,7 +149,7 @@ def envi(tmp_path, tiny, stripes):
 def test_the_header_of_the_input_is_never_replaced_alone(envi, named, bounds, overwrite):
     before = contents(envi.parent)
     with pytest.raises(OutputError, match=r"scene\.hdr is one of the inputs, or a part of it"):
-        job.fill_file(
+        execute.fill_file(
             envi.with_name(named), envi.with_name("scene.bil"), LINEAR, bounds, overwrite=overwrite
         )
     assert contents(envi.parent) == before
@@ -162,21 +164,21 @@ def test_a_partner_in_the_way_is_told_before_the_work(envi, output, taken, bound
     before, told = contents(envi.parent), []
     with pytest.raises(OutputError, match=f"{taken} exists; pass `overwrite=True`"):
         order = replace(LINEAR, unmarked=True)
-        job.fill_file(envi, envi.with_name(output), order, bounds, say=told.append)
+        execute.fill_file(envi, envi.with_name(output), order, bounds, say=told.append)
     assert contents(envi.parent) == before and not told
 
 
 def test_a_file_of_another_format_may_share_the_stem(envi):
-    job.fill_file(envi, envi.with_name("scene.tif"), LINEAR, WHOLE)
-    job.fill_file(envi, envi, LINEAR, WHOLE, overwrite=True)  # in place: both files are new
+    execute.fill_file(envi, envi.with_name("scene.tif"), LINEAR, WHOLE)
+    execute.fill_file(envi, envi, LINEAR, WHOLE, overwrite=True)  # in place: both files are new
     assert not (np.asarray(hydiff.read(envi).values) == -9).any()
 
 
 def test_a_companion_of_the_output_is_not_its_input(envi, tiny):
-    made = job.fill_file(envi, envi.with_name("x.tif"), LINEAR, WHOLE).made
+    made = execute.fill_file(envi, envi.with_name("x.tif"), LINEAR, WHOLE).made
     mask = next(path for path in made if path.name.endswith(".filled.npz"))
     with pytest.raises(OutputError, match="is one of the inputs"):
-        job.fill_file(
+        execute.fill_file(
             mask, envi.with_name("x.tif"), Order(method="nearest", var="missing"), WHOLE,
             overwrite=True,
         )  # fmt: skip
@@ -213,7 +215,7 @@ def test_a_preview_refuses_what_the_fill_does_before_anything_is_done(
     before = contents(envi.parent)
     output, asked, band_mask, words = UNABLE[case]
     order, more, said = Order(**asked), {"band_mask": band_mask and Path(band_mask)}, []
-    for act in (job.preview, job.fill_file):
+    for act in (execute.preview, execute.fill_file):
         with pytest.raises(HydiffError, match=words):
             act(envi, Path(output), order, bounds, say=said.append, **more)
     assert contents(envi.parent) == before and not said
@@ -225,7 +227,9 @@ def test_a_band_mask_does_not_replace_what_is_read(envi, stripes):
     hydiff.io.write_band_mask(np.broadcast_to(~stripes, (12, 24, 24)), mask)
     order = Order(method="linear", quality=mask)
     with pytest.raises(OutputError, match="one of the inputs"):
-        job.fill_file(envi, envi.with_name("x.tif"), order, WHOLE, band_mask=mask, overwrite=True)
+        execute.fill_file(
+            envi, envi.with_name("x.tif"), order, WHOLE, band_mask=mask, overwrite=True
+        )
     assert not envi.with_name("x.tif").exists()
 
 

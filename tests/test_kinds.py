@@ -8,14 +8,14 @@ from scipy.ndimage import gaussian_filter
 
 import hydiff
 from hydiff import auto
-from hydiff.auto import split, trials, validate
+from hydiff.auto import folds, split, trials
 from hydiff.auto.split import NONE, SOME
 from hydiff.cube import Cube
 from hydiff.errors import BadValue
 from hydiff.gaps.mask import make_mask
 from hydiff.io import provenance
 from hydiff.maths import gaussian
-from hydiff.order import Order
+from hydiff.request import Order
 from hydiff.scale import scene
 from hydiff.scale.scene import Limits
 
@@ -230,10 +230,10 @@ def test_a_recipe_whose_parts_do_not_fit_is_refused(mixed, edit):
 def test_few_gaps_are_copied_often_enough_to_tell(bands):
     missing = np.zeros((6, 48, 48), bool)
     missing[bands, 20:22, 30:32] = True
-    for hidden in validate.scattered(~missing, 3, np.random.default_rng(0)):
+    for hidden in folds.scattered(~missing, 3, np.random.default_rng(0)):
         assert not (hidden & missing).any()
         assert hidden.any(axis=0).sum() >= trials.FEWEST
-        assert hidden.mean(axis=(1, 2)).max() < 1.2 * validate.THIN
+        assert hidden.mean(axis=(1, 2)).max() < 1.2 * folds.THIN
         assert np.array_equal(hidden.any(axis=(1, 2)), missing.any(axis=(1, 2)))
 
 

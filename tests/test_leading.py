@@ -23,7 +23,7 @@ from rasterio.vrt import WarpedVRT
 import leading
 from hydiff import io
 from hydiff.errors import HydiffError
-from hydiff.gaps import info
+from hydiff.gaps import describe
 
 READ = {"overviews_are_a_vrt", "directory"}  # what leads elsewhere is not looked at
 MAYBE = {"erdas_of_another"}  # a name of an image that is only compared
@@ -58,7 +58,7 @@ def listening() -> Iterator[tuple[str, list[str]]]:
 def use(path: Path, out: Path) -> None:
     """Everything that `info`, `mask`, `convert` and `fill` ask of a file."""
     cube = io.read(path)
-    info.lines(info.facts(cube))
+    describe.lines(describe.facts(cube))
     values = np.array(cube.values)
     values[:, 0, 0] = 5
     io.write(replace(cube, values=values), out / f"{path.parent.name}-{path.stem}.tif")

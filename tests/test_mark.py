@@ -26,12 +26,12 @@ from hydiff import io, mark
 from hydiff.cli import app
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, shell
-from hydiff.gaps.info import facts, lines
+from hydiff.gaps.describe import facts, lines
 from hydiff.io import marks, provenance
-from hydiff.io.handoff import convert
 from hydiff.io.ortho import ortho
-from hydiff.order import Order
-from hydiff.scale.job import fill_file
+from hydiff.io.transfer import convert
+from hydiff.request import Order
+from hydiff.scale.execute import fill_file
 from hydiff.scale.scene import limits
 from test_cli import refused
 

@@ -15,8 +15,8 @@ import products
 from conftest import DATA
 from hydiff import io
 from hydiff.cube import Cube, Glt
-from hydiff.io.handoff import convert
 from hydiff.io.ortho import ortho
+from hydiff.io.transfer import convert
 
 NATIVE = DATA / "native"
 MASK = NATIVE / "EMIT_L2A_MASK_001_20220827T060753_9999999_999.nc"

@@ -21,8 +21,8 @@ from hydiff.errors import BadValue, CubeFormatError, HydiffError
 from hydiff.gaps import simulate
 from hydiff.io import provenance, record, typed
 from hydiff.metrics import NORMAL_QUANTILES
-from hydiff.order import Order
-from hydiff.scale import job
+from hydiff.request import Order
+from hydiff.scale import execute
 from hydiff.scale.scene import limits
 
 NAN, INF = float("nan"), float("inf")
@@ -98,7 +98,7 @@ def test_every_fill_writes_a_record_that_can_be_read(fill, order, tile):
         hydiff.write(hydiff.read(fill / "in.npy"), fill / "in.bsq")
     source, output = ("in.npy", "b.npz") if tile is None else ("in.bsq", "b.bsq")
     source, output = fill / source, fill / output
-    job.fill_file(source, output, order, limits("2GB", tile))
+    execute.fill_file(source, output, order, limits("2GB", tile))
     found = record.read(provenance.record_path(output))
     assert found.method == order.method and (found.tiles is not None) == (tile is not None)
 
@@ -162,7 +162,7 @@ def test_counts_that_do_not_add_up_are_refused(document):
 
 def test_a_copy_of_what_had_no_gaps_is_said_to_be_one(tmp_path, tiny):
     hydiff.write(Cube(tiny), tmp_path / "in.npy")
-    job.fill_file(tmp_path / "in.npy", tmp_path / "out.npz", Order(), limits(None))
+    execute.fill_file(tmp_path / "in.npy", tmp_path / "out.npz", Order(), limits(None))
     with pytest.raises(CubeFormatError, match="nothing was missing"):
         record.read(tmp_path / "out.npz.fill.json")
 
@@ -293,9 +293,9 @@ def test_tiles_know_the_cube_of_a_recipe_too(fill):
     hydiff.write(hydiff.read(fill / "in.npy"), fill / "in.bsq")
     plain = auto.read_recipe(fill / "out.npz.fill.json")
     bounds = limits("2GB", 16)
-    tiled = job.fill_file(fill / "in.bsq", fill / "a.bsq", Order(recipe=plain), bounds).record
+    tiled = execute.fill_file(fill / "in.bsq", fill / "a.bsq", Order(recipe=plain), bounds).record
     assert auto.ELSEWHERE not in tiled["notes"] and tiled["settings"] == {"budget": "fast"}
-    first = job.fill_file(fill / "in.bsq", fill / "b.bsq", Order(budget="fast"), bounds).record
+    first = execute.fill_file(fill / "in.bsq", fill / "b.bsq", Order(budget="fast"), bounds).record
     assert first["recipe"]["cube"] == plain["cube"] and first["recipe"]["budget"] == "fast"
     whole = hydiff.fill(hydiff.read(fill / "in.bsq"), recipe=first["recipe"])
     assert auto.ELSEWHERE not in whole.notes

@@ -27,7 +27,7 @@ from hydiff.cube import Cube
 from hydiff.errors import CubeFormatError, OutputError, ShapeMismatch
 from hydiff.gaps import simulate
 from hydiff.io import provenance, record
-from hydiff.report import page as pages
+from hydiff.report import document as pages
 from hydiff.report import plots, survey
 
 CHROMIUM = next(

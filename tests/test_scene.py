@@ -15,12 +15,12 @@ import hydiff
 from hydiff import io
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, HydiffError, NothingObserved, OutputError
-from hydiff.gaps import mask, problem
+from hydiff.gaps import mask, rule
 from hydiff.io import bundled, provenance
-from hydiff.order import Order
+from hydiff.request import Order
 from hydiff.scale import scene, tiles
 from hydiff.scale.scene import Limits
-from hydiff.workers.cluster import Outcome
+from hydiff.workers.remote import Outcome
 
 PLENTY = 8e9
 LINEAR, SMOOTH = Order(method="linear"), Order(method="smooth", outside="fill")
@@ -228,7 +228,7 @@ def test_what_to_fill_is_what_the_plain_fill_would(rng, tmp_path, outside, max_g
     choices = {"outside": outside, "max_gap": max_gap, "bad_bands": bad_bands}
     order = Order(method="linear", **choices)
     told = scene.preview(tmp_path / "in.bsq", order, Limits(PLENTY, tile=16))
-    target, left = problem.targets(cube, seen, **choices)
+    target, left = rule.targets(cube, seen, **choices)
     assert told["entries_to_fill"] == target.sum() and told["left"] == left
 
 

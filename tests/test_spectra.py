@@ -7,7 +7,7 @@ from hydiff.auto import blend, classes, trials
 from hydiff.auto.candidates import SMOOTH, Candidate
 from hydiff.cube import Cube
 from hydiff.gaps.mask import make_mask
-from hydiff.methods.run import Job
+from hydiff.methods.estimate import Job
 
 KINDS = classes.Kinds(np.bincount([0], minlength=classes.D * classes.T), np.zeros(2))
 

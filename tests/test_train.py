@@ -28,10 +28,10 @@ from hydiff.errors import (
 from hydiff.learn import losses, network, transforms
 from hydiff.learn.diffusion import linear_alpha_bar
 from hydiff.learn.engine import Fit
-from hydiff.learn.train import Training, measurements, train
+from hydiff.learn.training import Training, measurements, train
 from hydiff.learn.weights import load_weights, weights_of
 from hydiff.report import plots
-from hydiff.scale.train_files import train_files
+from hydiff.scale.training_files import train_files
 from test_cli import hydiff_
 
 SIDE = 24
@@ -166,7 +166,7 @@ def test_every_epoch_takes_every_item_once():
     steps = train(cubes, replace(TINY, batch=2))
     first = [next(steps) for _ in range(6)]
     assert [s.total for s in first] == [3] * 6
-    from hydiff.learn.train import _batch
+    from hydiff.learn.training import _batch
 
     items = measurements(cubes, TINY)
     orders = set()
@@ -405,7 +405,7 @@ def test_existing_files_are_refused_before_the_work(files, tmp_path):
 
 def test_weights_that_are_no_longer_finite_are_not_written(files, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "hydiff.scale.train_files.weights_of", lambda _: {"w": torch.tensor([1.0, torch.inf])}
+        "hydiff.scale.training_files.weights_of", lambda _: {"w": torch.tensor([1.0, torch.inf])}
     )
     with pytest.raises(BadValue, match="no longer finite"):
         train_files(files, tmp_path / "m.safetensors", TINY, epochs=1)
@@ -416,7 +416,7 @@ def test_out_of_memory_is_told_with_what_to_do(files, tmp_path, monkeypatch):
     def greedy(*_):
         raise RuntimeError("CUDA out of memory. Tried to allocate 80 GiB")
 
-    monkeypatch.setattr("hydiff.learn.train._load", greedy)
+    monkeypatch.setattr("hydiff.learn.training._load", greedy)
     with pytest.raises(BadValue, match="take smaller crops"):
         train_files(files, tmp_path / "m.safetensors", TINY, epochs=1)
 

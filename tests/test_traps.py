@@ -24,11 +24,11 @@ from hydiff.errors import (
     UnknownName,
     shell,
 )
-from hydiff.gaps import problem
+from hydiff.gaps import rule
 from hydiff.io import provenance
-from hydiff.learn.train import Training
-from hydiff.order import Order
-from hydiff.scale import archive, job
+from hydiff.learn.training import Training
+from hydiff.request import Order
+from hydiff.scale import batch, execute
 from hydiff.scale.scene import Limits
 from test_architecture import sources
 
@@ -80,7 +80,7 @@ def test_a_second_undeclared_value_is_noted_beside_declared_gaps(tiny, tmp_path,
     values = (100 + 1000 * tiny).astype(np.float32)
     values[:, 3:6, 3:6], values[:, 12:15, 9:14] = -9999, np.nan
     hydiff.write(Cube(values), tmp_path / "in.bsq")
-    record = job.fill_file(tmp_path / "in.bsq", tmp_path / "out.bsq", LINEAR, bounds).record
+    record = execute.fill_file(tmp_path / "in.bsq", tmp_path / "out.bsq", LINEAR, bounds).record
     assert record["entries"]["missing_before"] == 12 * 15
     assert any("the value -9999 is far" in note for note in record["notes"])
     assert any("-9999" in note for note in hydiff.fill(values, method="linear").notes)
@@ -97,7 +97,7 @@ def test_looking_for_it_reads_a_sample_of_a_large_file(monkeypatch, tmp_path):
             read.append(np.size(np.asarray(self)[key]))
             return np.asarray(self)[key]
 
-    [told] = problem.suspected(Cube(values.view(Counted)))
+    [told] = rule.suspected(Cube(values.view(Counted)))
     assert "sampled rows" in told and sum(read) <= 4 * 16 * 50
 
 
@@ -195,7 +195,7 @@ def test_a_value_that_may_be_measured_means_whole_pixels(
     zeros, tmp_path, bounds, nodata_in, missing
 ):
     order = Order(method="linear", outside="fill", nodata=0.0, nodata_in=nodata_in)
-    record = job.fill_file(zeros, tmp_path / "out.bsq", order, bounds).record
+    record = execute.fill_file(zeros, tmp_path / "out.bsq", order, bounds).record
     assert record["entries"]["missing_before"] == missing
     spared = [note for note in record["notes"] if "count as measured" in note]
     assert bool(spared) == (missing == 180)
@@ -448,7 +448,7 @@ def test_a_batch_passes_over_files_without_the_nodata_value(granules, hydiff_, t
     code, out, _ = hydiff_("fill", "granules/*.tif", "-o", "out", *BATCH)
     assert code == 0 and "3 of 3 done" in out
     assert "note: granules/c.tif: --nodata 65535 occurs nowhere in it" in out
-    rows = archive.fill_all(
+    rows = batch.fill_all(
         [granules / "c.tif"],
         tmp_path / "alone",
         Order(method="linear", nodata=65535.0),
@@ -497,7 +497,7 @@ def steep(request, tmp_path):
 
 def filled_of(path, out, bounds, **asked):
     order = Order(method="biharmonic", outside="fill", **asked)
-    record = job.fill_file(path, out, order, bounds, overwrite=True).record
+    record = execute.fill_file(path, out, order, bounds, overwrite=True).record
     return np.asarray(hydiff.read(out).values), record
 
 

@@ -693,11 +693,11 @@ def odd_scenes():
 @pytest.mark.parametrize("name", odd_scenes())
 def test_odd_scenes_are_explained(name):
     pytest.importorskip("panel")
-    from hydiff.viewer import layers
+    from hydiff.viewer import scene_layers
     from hydiff.viewer.page import Page
 
     cube, told = odd_scenes()[name]
-    shown = Page(layers.from_data(cube))
+    shown = Page(scene_layers.from_data(cube))
     assert told in shown.controls.alert.text
     assert "pixels missing" in shown.controls.state.text
     shown.picking.pick(0, 0)

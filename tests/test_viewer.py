@@ -14,10 +14,18 @@ from hydiff.cube import Cube
 from hydiff.io import provenance
 from hydiff.report import plots
 from hydiff.scale import scene
-from hydiff.viewer import filling, images, layers, live, marking, spectra, words
-from hydiff.viewer.filling import Filling
-from hydiff.viewer.layers import Fills, Layer, Window
-from hydiff.viewer.shown import Choice, Sight, sharper
+from hydiff.viewer import (
+    captions,
+    images,
+    marks_panel,
+    running_fill,
+    scene_layers,
+    spectra,
+    tile_progress,
+)
+from hydiff.viewer.rendering import Choice, Sight, sharper
+from hydiff.viewer.running_fill import Filling
+from hydiff.viewer.scene_layers import Fills, Layer, Window
 
 
 @pytest.fixture
@@ -150,8 +158,8 @@ def test_what_is_transparent_gets_the_ground(rng):
     ("low", "high"), [(0.0, 1.0), (-3.2, 5682.0), (1e-7, 3e-7), (-1e6, -9.99e5), (0.0, 7e12)]
 )
 def test_ticks_are_few_round_numbers_inside_the_limits(low, high):
-    found = np.array(words.ticks(images.Limits(low, high)))
-    assert 2 <= len(found) <= words.TICKS + 1
+    found = np.array(captions.ticks(images.Limits(low, high)))
+    assert 2 <= len(found) <= captions.TICKS + 1
     near = 1e-6 * (high - low)
     assert (low - near <= found).all() and (found <= high + near).all()
     steps = np.diff(found)
@@ -172,12 +180,12 @@ def test_units_are_those_that_the_file_tells(damaged):
 
 def test_the_colour_bar_is_for_one_band_or_map(damaged):
     choice = Choice("One band", (2,), (1.0, 99.0), "Viridis")
-    bar = words.colour_bar(damaged, choice, images.Limits(0.0, 2.0))
+    bar = captions.colour_bar(damaged, choice, images.Limits(0.0, 2.0))
     assert "Colours from 0 to 2. Value, in the file&#x27;s unit" in bar and "#fde724" in bar.lower()
-    assert words.colour_bar(damaged, choice, None) == ""
-    assert words.colour_bar(damaged, choice, images.Limits(3.0, 3.0)) == ""
+    assert captions.colour_bar(damaged, choice, None) == ""
+    assert captions.colour_bar(damaged, choice, images.Limits(3.0, 3.0)) == ""
     three = Choice("Colour composite", (2, 1, 0), (1.0, 99.0), "Viridis")
-    assert words.colour_bar(damaged, three, images.Limits(0.0, 2.0)) == ""
+    assert captions.colour_bar(damaged, three, images.Limits(0.0, 2.0)) == ""
 
 
 def test_presets_are_the_nearest_bands():
@@ -217,14 +225,14 @@ def test_packed_companions_say_what_the_arrays_say(bands, rng):
 def test_companions_of_a_file_are_those_that_were_written(result, tmp_path):
     path = tmp_path / "filled.tif"
     provenance.save(result, path)
-    fills = layers.read_fills(path, result.cube.shape)
+    fills = scene_layers.read_fills(path, result.cube.shape)
     told = provenance.companions(path, result.cube.shape)
     for band in range(result.cube.bands):
         np.testing.assert_array_equal(fills.plane(band), told["filled"][band])
         np.testing.assert_allclose(fills.sigma_plane(band), told["sigma"][band], rtol=1e-6)
     provenance.sigma_path(path).write_bytes(b"no archive")
     with pytest.raises(errors.CubeFormatError, match="sigma"):
-        layers.read_fills(path, result.cube.shape)
+        scene_layers.read_fills(path, result.cube.shape)
 
 
 def test_planes_and_spectra_are_two_cuts_of_one_cube(damaged, stripes, tmp_path):
@@ -242,7 +250,7 @@ def test_planes_and_spectra_are_two_cuts_of_one_cube(damaged, stripes, tmp_path)
 
 
 def test_a_result_brings_its_own_before(result, damaged):
-    shown = layers.from_data(result)
+    shown = scene_layers.from_data(result)
     for band in range(12):
         np.testing.assert_array_equal(shown.before.plane(band), damaged.values[band])
         np.testing.assert_array_equal(shown.after.plane(band), result.cube.values[band])
@@ -250,7 +258,7 @@ def test_a_result_brings_its_own_before(result, damaged):
 
 def test_a_fill_alone_is_compared_with_itself(result, damaged, tmp_path):
     provenance.save(result, tmp_path / "filled.npz")
-    shown = layers.from_files(tmp_path / "filled.npz")
+    shown = scene_layers.from_files(tmp_path / "filled.npz")
     np.testing.assert_array_equal(shown.before.plane(2), damaged.values[2])
     np.testing.assert_array_equal(shown.after.plane(2), result.cube.values[2])
 
@@ -259,18 +267,18 @@ def test_versions_of_other_scenes_are_refused(damaged, tmp_path):
     io.write(damaged, tmp_path / "scene.bil")
     io.write(damaged.window(rows=slice(0, 9)), tmp_path / "part.bil")
     with pytest.raises(errors.ShapeMismatch, match=r"part\.bil has shape \(12, 9, 24\)"):
-        layers.from_files(tmp_path / "scene.bil", tmp_path / "part.bil")
+        scene_layers.from_files(tmp_path / "scene.bil", tmp_path / "part.bil")
     with pytest.raises(errors.ShapeMismatch):
-        layers.from_data(damaged, truth=np.zeros((2, 2, 2)))
+        scene_layers.from_data(damaged, truth=np.zeros((2, 2, 2)))
     with pytest.raises(errors.BadValue, match="complex"):
-        layers.from_data(np.zeros((2, 2, 2), complex))
+        scene_layers.from_data(np.zeros((2, 2, 2), complex))
 
 
 # ── spectra ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_spectrum_knows_what_was_filled_and_how_sure_that_is(result, damaged, tiny):
-    shown = layers.from_data(result, truth=tiny)
+    shown = scene_layers.from_data(result, truth=tiny)
     s = spectra.pick(shown, 11, 20)  # inside the blob
     assert s.filled.all() and np.isnan(s.before).all()
     np.testing.assert_array_equal(s.after, result.cube.values[:, 11, 20])
@@ -281,7 +289,7 @@ def test_a_spectrum_knows_what_was_filled_and_how_sure_that_is(result, damaged, 
 
 
 def test_the_csv_holds_the_numbers_to_the_last_bit(result, tiny):
-    shown = layers.from_data(result, truth=tiny)
+    shown = scene_layers.from_data(result, truth=tiny)
     picked = [spectra.pick(shown, 11, 20), spectra.pick(shown, 0, 0)]
     table = list(csv.DictReader(text_io.StringIO(spectra.as_csv(shown, picked))))
     assert len(table) == 2 * 12
@@ -334,20 +342,20 @@ def test_the_error_band_goes_up_and_back():
 
 
 def test_a_rectangle_in_words_is_a_slice():
-    (top, bottom), (left, right) = marking.ranges_of(" 2:5, 7:9")
-    box = marking.enclosed([left, right, right, left], [top, top, bottom, bottom], (10, 12))
+    (top, bottom), (left, right) = marks_panel.ranges_of(" 2:5, 7:9")
+    box = marks_panel.enclosed([left, right, right, left], [top, top, bottom, bottom], (10, 12))
     expected = np.zeros((10, 12), bool)
     expected[2:5, 7:9] = True
     np.testing.assert_array_equal(box, expected)
     for wrong in ("", "1:2", "a:b, c:d", "1,2"):
         with pytest.raises(errors.BadValue, match="10:20, 30:40"):
-            marking.ranges_of(wrong)
+            marks_panel.ranges_of(wrong)
 
 
 def test_settings_are_pairs():
-    assert filling.settings_of(" steps=3, lr=0.1 ") == {"steps": "3", "lr": "0.1"}
+    assert running_fill.settings_of(" steps=3, lr=0.1 ") == {"steps": "3", "lr": "0.1"}
     with pytest.raises(errors.BadValue, match="key=value"):
-        filling.settings_of("fast")
+        running_fill.settings_of("fast")
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -363,7 +371,7 @@ def test_a_fill_in_a_thread_is_the_fill(damaged, masked, rng):
 
 
 def test_a_fill_is_filled_anew_from_what_was_there_before(result, damaged):
-    page = page_of(layers.from_data(result), observed=np.ones((24, 24), bool))
+    page = page_of(scene_layers.from_data(result), observed=np.ones((24, 24), bool))
     page.controls.method.value = "harmonic"
     page.controls.rectangle.value = "1:4, 1:3"
     page.working.start()
@@ -383,7 +391,7 @@ def test_scores_of_both_kinds_of_gaps_are_shown(rng):
     cube = gaussian_filter(rng.standard_normal((6, 30, 30)), (1, 2, 2))
     cube[:, :, 10:13] = np.nan
     cube[rng.random(cube.shape) < 0.03] = np.nan
-    page = page_of(layers.from_data(cube))
+    page = page_of(scene_layers.from_data(cube))
     page.controls.budget.value = "fast"
     page.working.start()
     page.working.filling.wait(60)
@@ -395,8 +403,8 @@ def test_scores_of_both_kinds_of_gaps_are_shown(rng):
 def test_scenes_beyond_memory_are_sent_to_the_shell(damaged):
     huge = Cube(np.broadcast_to(np.float32(1), (300, 100_000, 10_000)))
     with pytest.raises(errors.BadValue, match="hydiff fill FILE -o OUT"):
-        filling.refuse_large(huge, "smooth")
-    filling.refuse_large(damaged, "smooth")
+        running_fill.refuse_large(huge, "smooth")
+    running_fill.refuse_large(damaged, "smooth")
 
 
 def test_errors_of_a_fill_are_told(damaged):
@@ -453,17 +461,17 @@ def test_a_method_ends_where_progress_says_so(damaged):
 
 def test_saving_stays_in_its_folder_and_replaces_nothing(result, tmp_path):
     output = tmp_path / "filled.npz"
-    made = filling.save(result, "mine.npz", output)
+    made = running_fill.save(result, "mine.npz", output)
     assert made[0] == tmp_path / "mine.npz" and all(path.exists() for path in made)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     for name in ("", ".", "..", "../mine.npz", "/tmp/mine.npz", "sub/mine.npz"):
         with pytest.raises(errors.BadValue, match="bare name"):
-            filling.save(result, name, output)
+            running_fill.save(result, name, output)
     with pytest.raises(errors.OutputError, match="exists"):
-        filling.save(result, "mine.npz", output)
+        running_fill.save(result, "mine.npz", output)
     made[0].unlink()  # its companions alone are in the way too
     with pytest.raises(errors.OutputError, match="exists"):
-        filling.save(result, "mine.npz", output)
+        running_fill.save(result, "mine.npz", output)
     made[0].write_bytes(before[made[0]])
     assert before == {path: path.read_bytes() for path in tmp_path.iterdir()}
 
@@ -494,7 +502,7 @@ def unfinished(damaged, tmp_path):
 
 def test_the_page_follows_a_fill_by_tiles(unfinished):
     file, output, go_on = unfinished
-    page = page_of(layers.from_files(file, output))
+    page = page_of(scene_layers.from_files(file, output))
     assert "4 of 9 tiles are done" in page.controls.status.text
     page.picking.pick(3, 6)
     assert "0 of 12 bands filled" not in page.controls.picks.text  # a finished tile
@@ -516,10 +524,10 @@ def page_of(shown, **options):
 
 def test_a_fill_by_tiles_is_shown_as_far_as_it_is(damaged, unfinished):
     file, output, go_on = unfinished
-    shown = layers.from_files(file, output)
+    shown = scene_layers.from_files(file, output)
     assert shown.unfinished == (output, provenance.tiles_path(output))
     work = shown.unfinished[1]
-    assert live.progress(work, damaged.shape) == (4, 9)
+    assert tile_progress.progress(work, damaged.shape) == (4, 9)
     partly = shown.after.plane(2)
     for marker in work.glob("tile-*.json"):  # a tile counts when it is vouched for
         marker.rename(marker.with_suffix(".aside"))
@@ -527,7 +535,7 @@ def test_a_fill_by_tiles_is_shown_as_far_as_it_is(damaged, unfinished):
     for marker in work.glob("tile-*.aside"):
         marker.rename(marker.with_suffix(".json"))
     go_on()
-    whole = layers.from_files(file, output)
+    whole = scene_layers.from_files(file, output)
     assert whole.unfinished is None
     final = whole.after.plane(2)
     told = np.isfinite(partly)
@@ -538,7 +546,10 @@ def test_a_fill_by_tiles_is_shown_as_far_as_it_is(damaged, unfinished):
         partly[:6, :16][told[:6, :16]], final[:6, :16][told[:6, :16]], rtol=1e-6
     )
     np.testing.assert_array_equal(partly[~gaps], damaged.values[2][~gaps])
-    assert live.progress(shown.unfinished[1], damaged.shape) == (0, 0)  # the folder is gone
+    assert tile_progress.progress(shown.unfinished[1], damaged.shape) == (
+        0,
+        0,
+    )  # the folder is gone
     np.testing.assert_array_equal(shown.after.plane(2), damaged.values[2])
 
 

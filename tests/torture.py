@@ -200,7 +200,7 @@ def warm_up() -> None:
     import hydiff.bench
     import hydiff.cli
     import hydiff.learn.engine
-    import hydiff.learn.train
+    import hydiff.learn.training
     import hydiff.scale.scene
     from hydiff.methods import hydiff_ei, smooth
 

@@ -21,7 +21,7 @@ from hydiff.auto import Decision
 from hydiff.cube import Array, Bools, Cube, Floats, Nodata, as_cube, band_axis
 from hydiff.errors import BadValue, UnknownName
 from hydiff.gaps import reach
-from hydiff.gaps.problem import (
+from hydiff.gaps.rule import (
     Sigma,
     check_numbers,
     checked_mask,
@@ -35,7 +35,7 @@ from hydiff.gaps.problem import (
 from hydiff.io import axes, provenance
 from hydiff.io.versions import versions
 from hydiff.methods import DEFAULT, Inpaint, choose, settings_dict
-from hydiff.methods.run import Estimate, Job, Progress, check_seed, estimate, torch_device
+from hydiff.methods.estimate import Estimate, Job, Progress, check_seed, estimate, torch_device
 from hydiff.result import Result
 
 if TYPE_CHECKING:

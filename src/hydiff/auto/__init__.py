@@ -36,8 +36,8 @@ from hydiff.auto.decide import decide_on
 from hydiff.auto.recipe import budget_used, fingerprint, note_of_origin, read_recipe
 from hydiff.auto.trials import Window
 from hydiff.cube import Bools, Cube
-from hydiff.gaps.problem import Sigma
-from hydiff.methods.run import Estimate, Job, Progress
+from hydiff.gaps.rule import Sigma
+from hydiff.methods.estimate import Estimate, Job, Progress
 
 __all__ = [
     "BUDGETS",

@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hydiff.auto import split, validate
-from hydiff.auto.bars import HOPELESS, Scored, expected_by_kind, promises, variance_of, warning
+from hydiff.auto import folds, split
 from hydiff.auto.candidates import Candidate
 from hydiff.auto.classes import around, band_spread, groups, usable
+from hydiff.auto.intervals import HOPELESS, Scored, expected_by_kind, promises, variance_of, warning
 from hydiff.auto.trials import Window, crossfit, folds_of, mean_estimate, own_fits
 from hydiff.cube import Bools, Cube, Floats, Ints
 from hydiff.gaps import mask
-from hydiff.gaps.problem import Sigma
-from hydiff.methods.run import Estimate, Job
+from hydiff.gaps.rule import Sigma
+from hydiff.methods.estimate import Estimate, Job
 
 NO_BARS = "no error bars, and no scores to expect"
 Ready = Mapping[str, Mapping[str, Estimate]]  # estimates at hand, by kind of gaps and candidate
@@ -185,7 +185,7 @@ def blended(
     used: Bools = np.asarray(weights.any(axis=(1, 2))) | plain  # how far those are apart counts
     entries = [entry for entry, wanted in zip(recipe["candidates"], used, strict=True) if wanted]
     found = _candidates(entries, window, sigma_y, job, ready)
-    distance = validate.distance_class(mask.shared(window.seen))
+    distance = folds.distance_class(mask.shared(window.seen))
     values = _mean(found, weights[used], distance, window.cube)
     notes = list(dict.fromkeys(note for one in found for note in one.notes))
     without = [one.values for one, e in zip(found, entries, strict=True) if "fits" not in e]

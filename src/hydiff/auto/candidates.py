@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from hydiff.methods import Chosen, choose
-from hydiff.methods.run import Job, torch_device
+from hydiff.methods.estimate import Job, torch_device
 
 NAME = "auto"
 ELSEWHERE = "decided on another cube or on other gaps, by whose errors this fill is judged"

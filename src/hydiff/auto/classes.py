@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hydiff.auto import validate
+from hydiff.auto import folds
 from hydiff.cube import Bools, Cube, Floats, Ints
 from hydiff.gaps import mask
 
 BAND_GROUPS = 4
-D, T = len(validate.EDGES) + 1, validate.TEXTURES
+D, T = len(folds.EDGES) + 1, folds.TEXTURES
 
 
 def groups(bands: int) -> Ints:
@@ -59,8 +59,8 @@ def kinds_of(windows: Iterable[Sequence[Any]]) -> Kinds:
 def _kinds(cube: Cube, seen: Bools, target: Bools) -> tuple[Ints, Floats]:
     """Distance class and roughness of each entry to fill."""
     target = target & cube.good_bands[:, None, None]
-    distance = np.broadcast_to(validate.distance_class(mask.shared(seen)), seen.shape)
-    rough = validate.roughness(np.asarray(cube.values), trusted(cube, seen))
+    distance = np.broadcast_to(folds.distance_class(mask.shared(seen)), seen.shape)
+    rough = folds.roughness(np.asarray(cube.values), trusted(cube, seen))
     rough = np.broadcast_to(rough, seen.shape)
     return distance[target], rough[target]
 
@@ -92,9 +92,9 @@ def around(
     wanted = wanted & usable(cube, seen)[:, None] & np.isfinite(apart)
     mean = apart.sum(axis=0, where=wanted) / np.maximum(wanted.sum(axis=0), 1)
     return Around(
-        validate.distance(mask.shared(seen))[..., pixels],
-        validate.roughness(values, told)[pixels],
-        validate.contrast(values, told)[pixels],
+        folds.distance(mask.shared(seen))[..., pixels],
+        folds.roughness(values, told)[pixels],
+        folds.contrast(values, told)[pixels],
         np.sqrt(mean),
     )
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from hydiff.auto import split
 from hydiff.auto.apply import Ready, blended, noise_of
-from hydiff.auto.bars import errors_of
 from hydiff.auto.blend import weights_of
 from hydiff.auto.candidates import NAME, SPECTRAL, SPECTRAL_FOLDS, Budget, Candidate
 from hydiff.auto.classes import kinds_of, usable
+from hydiff.auto.intervals import errors_of
 from hydiff.auto.trials import (
     Trial,
     Window,
@@ -27,11 +27,11 @@ from hydiff.auto.trials import (
 )
 from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, is_no_memory
-from hydiff.gaps.problem import Sigma
+from hydiff.gaps.rule import Sigma
 from hydiff.methods import METHODS
-from hydiff.methods.run import Estimate, Job, Progress
+from hydiff.methods.estimate import Estimate, Job, Progress
 from hydiff.result import Step
-from hydiff.workers.children import BYTES, Children, Threads, cores, possible
+from hydiff.workers.local import BYTES, Children, Threads, cores, possible
 
 MOST_GAPS = 20_000  # pixels that networks are tried on: their anchor is a dense matrix
 MEMORY = 4e9  # bytes for all trials at a time

@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 
-from hydiff.auto import validate
+from hydiff.auto import folds
 from hydiff.auto.candidates import ELSEWHERE, NAME
 from hydiff.auto.classes import BAND_GROUPS, Around, D
 from hydiff.auto.split import KINDS
@@ -28,7 +28,7 @@ Whole = Annotated[int, typed.Between(-LARGEST, LARGEST)]
 Size = Annotated[float, typed.Between(0, LARGEST)]
 Width = Annotated[float, typed.Between(0, typed.FINITE)]
 Kind = Annotated[str, typed.Like("|".join(KINDS), " or ".join(KINDS))]
-Fold = Annotated[int, typed.Between(1, validate.TRIALS)]
+Fold = Annotated[int, typed.Between(1, folds.TRIALS)]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Tried:
         if self.fits > self.of or (self.fits and self.seed < 0):
             raise ValueError(
                 f"the candidate {self.name} has no whole numbers 1 ≤ fits ≤ of ≤ "
-                f"{validate.TRIALS} and seed ≥ 0"
+                f"{folds.TRIALS} and seed ≥ 0"
             )
 
 

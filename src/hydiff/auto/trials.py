@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hydiff.auto import validate
+from hydiff.auto import folds
 from hydiff.auto.candidates import Candidate, chosen
 from hydiff.auto.classes import T, around, band_spread, groups, share_of_length, trusted, usable
 from hydiff.cube import Bools, Cube, Floats, Ints
-from hydiff.gaps.problem import Sigma
-from hydiff.methods.run import Estimate, Job, estimate_at, estimate_each, estimates, estimating
+from hydiff.gaps.rule import Sigma
+from hydiff.methods.estimate import Estimate, Job, estimate_at, estimate_each, estimates, estimating
 
 FEWEST = 30  # hidden pixels below which nothing is concluded
 MOST_LOOKED = 20_000  # hidden entries of a fold whose errors are looked at
@@ -61,9 +61,9 @@ def folds_of(
         pixels = (fold & judging).any(axis=0).sum()
         return bool(pixels >= FEWEST and (given & ~fold).any(axis=(1, 2)).all())
 
-    found = [fold for fold in validate.folds(observed, count, rng) if enough(fold)]
+    found = [fold for fold in folds.folds(observed, count, rng) if enough(fold)]
     if len(found) < 2:  # the gaps are too few for pieces of them to say anything
-        found = [fold for fold in validate.scattered(observed, count, rng) if enough(fold)]
+        found = [fold for fold in folds.scattered(observed, count, rng) if enough(fold)]
     out = []
     for fold in found:
         whole = np.zeros(seen.shape, bool)
@@ -142,7 +142,7 @@ def trial_of(
     far, *logs = (
         f[number] if f.ndim == 1 else f[band, number] for f in (lies.distance, *lies.logs())
     )
-    distance = np.digitize(far, validate.EDGES)
+    distance = np.digitize(far, folds.EDGES)
     noise = (sigma / spread)[band] ** 2
     angle = _angles(first, cube, seen, fold, pixels)
     group, logarithms = groups(cube.bands)[band], np.stack(logs)
@@ -206,4 +206,4 @@ def importance(trial: Trial, target: tuple[Ints, Floats]) -> Floats:
     """(n,) so that the hidden entries count like those to fill (`Kinds`)."""
     count, edges = target
     texture = np.digitize(np.exp(trial.around[1]), edges)
-    return validate.importance(trial.distance * T + texture, count)
+    return folds.importance(trial.distance * T + texture, count)

@@ -24,7 +24,7 @@ from threading import Thread
 from typing import Any, NamedTuple
 
 from hydiff import auto
-from hydiff.bench import bars, cells, promises, records, scenes, tables, uses
+from hydiff.bench import cells, promises, records, reliability, scenes, tables, uses
 from hydiff.bench.cells import Cell
 from hydiff.bench.suites import SUITES, Plan, left_out, row_name
 from hydiff.errors import BadValue, CubeFormatError, OutputError, UnknownName
@@ -43,7 +43,7 @@ COLUMNS = (
     *(f.name for f in fields(Cell)),
     *(f"{part}_{k}" for part in ("all", "missing", "composited", "raw") for k in LABELS),
     *uses.COLUMNS,
-    *bars.COLUMNS,
+    *reliability.COLUMNS,
     "bands", "rows", "cols", "missing_share", "out_of_reach", "seconds", "spent", "beside",
     "peak_mb", "device", "settings_hash", "resolved", "notes", "versions",
 )  # fmt: skip
@@ -223,7 +223,7 @@ def _most_beside(beside: int | None, device: str, todo: Sequence[Cell]) -> int:
     if beside is not None and not 1 <= beside <= MOST_BESIDE:
         raise BadValue(f"beside = {beside}: expected 1 to {MOST_BESIDE}")
     if beside is None and device != "cpu" and any(c.learned for c in todo):
-        from hydiff.methods.run import torch_device
+        from hydiff.methods.estimate import torch_device
 
         return MOST_BESIDE if torch_device(device).type == "cuda" else 1
     return beside or 1

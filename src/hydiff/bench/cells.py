@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hydiff import api, auto, metrics
-from hydiff.bench import bars, scenes, uses
+from hydiff.bench import reliability, scenes, uses
 from hydiff.cube import Bools, Floats, as_cube
 from hydiff.io.versions import versions
 from hydiff.learn.checkpoint import fingerprint
 from hydiff.methods import METHODS, choose, settings_dict
-from hydiff.methods.run import Job, estimates, estimating, torch_device
+from hydiff.methods.estimate import Job, estimates, estimating, torch_device
 
 INPUT = "input"  # the zero-filled measurement itself
 BAND = "band"  # instead of a noise level: one for each band
@@ -168,9 +168,9 @@ def score(damaged: Damaged, truth: Floats, estimate: Estimate) -> tuple[dict[str
     if cell.method == INPUT or estimate.out_of_reach:  # angles of the zero spectra are not defined
         row |= {k: None for k in row if k.endswith(("_sam", "_scc"))}
     row |= uses.errors(reported, truth, seen, scenes.labels_of(cell.scene))
-    row |= {f"expected_{k}": (estimate.expected or {}).get(k) for k in bars.EXPECTED}
+    row |= {f"expected_{k}": (estimate.expected or {}).get(k) for k in reliability.EXPECTED}
     intervals = (estimate.recipe or {}).get("errors", {}).get("intervals")
-    row |= bars.judged(reported, truth, seen, estimate.sigma, intervals)
+    row |= reliability.judged(reported, truth, seen, estimate.sigma, intervals)
     row |= {
         "bands": truth.shape[0],
         "rows": truth.shape[1],
@@ -320,8 +320,8 @@ def trained(cell: Cell, folder: Path, device: str) -> tuple[dict[str, Any], str]
     """Settings that name a network trained offline on damaged crops of the bundled scene, and what
     was spent on it."""
     from hydiff import io
-    from hydiff.learn.train import Training
-    from hydiff.scale.train_files import train_files
+    from hydiff.learn.training import Training
+    from hydiff.scale.training_files import train_files
 
     crops, minutes = (cell.own("offline")[k] for k in ("crops", "minutes"))
     paths = []

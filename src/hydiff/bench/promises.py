@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hydiff.auto import NAME
-from hydiff.bench import bars, scenes, statistics
+from hydiff.bench import reliability, scenes, statistics
 from hydiff.bench.cells import Level, level_of
 from hydiff.bench.records import Row
 from hydiff.bench.statistics import Scores
@@ -152,12 +152,12 @@ def calibration(mine: Sequence[Row]) -> Iterator[Told]:
     if not mine:
         return
     counts = coverage(mine)
-    for i, level in enumerate(bars.LEVELS):
+    for i, level in enumerate(reliability.LEVELS):
         for label, parts, margin in (
             ("pooled", ["all"], 5),
             ("worst scene", [p for p in counts if p.startswith("scene ")], 12),
-            ("worst distance", [p for p in bars.DISTANCES if p in counts], 12),
-            ("worst band group", [p for p in bars.BANDS if p in counts], 12),
+            ("worst distance", [p for p in reliability.DISTANCES if p in counts], 12),
+            ("worst band group", [p for p in reliability.BANDS if p in counts], 12),
         ):
             share = {p: 100 * counts[p][i + 1] / counts[p][0] for p in parts}
             worst = max(share, key=lambda p: abs(share[p] - level))
@@ -183,11 +183,11 @@ def coverage(rows: Sequence[Row]) -> dict[str, Array]:
     found: dict[str, Array] = {}
     for row in rows:
         parts = {k: np.array(v) for k, v in json.loads(row["coverage"]).items()}
-        whole = np.sum([parts[p] for p in bars.BANDS if p in parts], axis=0)
+        whole = np.sum([parts[p] for p in reliability.BANDS if p in parts], axis=0)
         for part, n in (
             parts | {"all": whole, f"scene {scenes.unit_of(row['scene'])}": whole}
         ).items():
-            found[part] = found.get(part, np.zeros(1 + len(bars.LEVELS))) + n
+            found[part] = found.get(part, np.zeros(1 + len(reliability.LEVELS))) + n
     return found
 
 

@@ -93,7 +93,7 @@ def bench(
         return
     if name == "speed":
         from hydiff.bench import speed
-        from hydiff.methods.run import torch_device
+        from hydiff.methods.estimate import torch_device
 
         made = speed.run(output, str(torch_device(device)), quick=quick, told=err.print)
     elif name == "figures":

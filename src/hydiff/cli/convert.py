@@ -23,7 +23,7 @@ def convert(
 ) -> None:
     """Write a cube in another format, chosen by the suffix of OUTPUT, with what lies beside it."""
     from hydiff import io
-    from hydiff.io.handoff import convert as hand_over
+    from hydiff.io.transfer import convert as hand_over
 
     cube = io.read(input, var=var)
     places = [output, *io.staging.partners(output, io.format_for(cube, output))]

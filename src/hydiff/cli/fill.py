@@ -26,9 +26,9 @@ from hydiff.cli.options import (
 from hydiff.cli.terminal import err, out, print_json, print_summary, progress_bar
 
 if TYPE_CHECKING:
-    from hydiff.order import Order
+    from hydiff.request import Order
     from hydiff.scale.scene import Limits
-    from hydiff.workers.cluster import Run
+    from hydiff.workers.remote import Run
 
 
 def fill(
@@ -112,9 +112,9 @@ def fill(
 ) -> None:
     """Fill the gaps of INPUTS and write OUTPUT with its companions."""
     from hydiff import auto
-    from hydiff.order import Order
-    from hydiff.scale import archive, job, scene
-    from hydiff.workers import cluster
+    from hydiff.request import Order
+    from hydiff.scale import batch, execute, scene
+    from hydiff.workers import remote
 
     ways = {"engine": engine, "precision": precision}
     method, settings = _settings(method, preset, set_, ways, weights, refine, prior)
@@ -149,17 +149,17 @@ def fill(
     )
     order.chosen  # noqa: B018 - refuses unknown names before any file is read
     bounds = scene.limits(memory, tile, overlap, workers or 1)
-    paths = archive.inputs_of(inputs)
-    many = len(paths) > 1 or archive.is_pattern(inputs[0]) or job.is_plain_folder(output)
+    paths = batch.inputs_of(inputs)
+    many = len(paths) > 1 or batch.is_pattern(inputs[0]) or execute.is_plain_folder(output)
     call = Call(paths, output, order, bounds, band_mask, resume, overwrite, json_)
     if dry_run:
         _preview(call, many, by_tiles=workers is not None or scheduler is not None)
         return
     if many:  # before workers are started for nothing
         _check_many(call)
-    elif not resume or job.finished(paths[0], output, order, bounds, band_mask) is None:
-        job.checked(paths[0], output, order, overwrite, band_mask, bounds)
-    with cluster.crew(workers, scheduler, gpu=order.learned, say=_say) as run:
+    elif not resume or execute.finished(paths[0], output, order, bounds, band_mask) is None:
+        execute.checked(paths[0], output, order, overwrite, band_mask, bounds)
+    with remote.crew(workers, scheduler, gpu=order.learned, say=_say) as run:
         (_fill_many if many else _fill_one)(call, run)
 
 
@@ -182,14 +182,14 @@ class Call(NamedTuple):
 
 
 def _preview(call: Call, many: bool, *, by_tiles: bool) -> None:
-    from hydiff.scale import job
+    from hydiff.scale import execute
 
     if many:
         _check_many(call)
         print_json({"method": call.order.method, "inputs": [str(path) for path in call.inputs]})
         return
     (path,) = call.inputs
-    told = job.preview(
+    told = execute.preview(
         path,
         call.output,
         call.order,
@@ -203,21 +203,21 @@ def _preview(call: Call, many: bool, *, by_tiles: bool) -> None:
 
 
 def _check_many(call: Call) -> None:
-    from hydiff.scale import archive
+    from hydiff.scale import batch
 
     if call.band_mask is not None:
         raise errors.BadValue("--band-mask belongs to one cube: fill that one by itself")
-    archive.check(call.inputs, call.output, call.order)
+    batch.check(call.inputs, call.output, call.order)
 
 
 def _fill_one(call: Call, run: Run | None) -> None:
     from hydiff.io import provenance
-    from hydiff.scale import job
+    from hydiff.scale import execute
 
     (path,) = call.inputs
     kept = (provenance.checkpoint_path(call.output), provenance.tiles_path(call.output))
     with interrupted(*kept), progress_bar("tiles" if run else "") as progress:
-        made, record = job.fill_file(
+        made, record = execute.fill_file(
             path,
             call.output,
             call.order,
@@ -242,11 +242,11 @@ def _fill_one(call: Call, run: Run | None) -> None:
 
 def _fill_many(call: Call, run: Run | None) -> None:
     """Ends with exit code 1 if some could not be filled."""
-    from hydiff.scale import archive
-    from hydiff.workers.cluster import in_turn
+    from hydiff.scale import batch
+    from hydiff.workers.remote import in_turn
 
     with progress_bar("granules") as progress:
-        rows = archive.fill_all(
+        rows = batch.fill_all(
             call.inputs,
             call.output,
             call.order,
@@ -260,7 +260,7 @@ def _fill_many(call: Call, run: Run | None) -> None:
     if call.json:
         print_json([row._asdict() for row in rows])
     else:
-        table = call.output / archive.MARKDOWN
+        table = call.output / batch.MARKDOWN
         out.print(f"{len(rows) - len(failed)} of {len(rows)} done: {table}")
         for row in rows:
             if row.status == "failed":

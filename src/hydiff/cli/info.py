@@ -20,7 +20,7 @@ def info(
 ) -> None:
     """Show what a cube is: size, wavelengths, nodata, gaps at a glance.  Reads little."""
     from hydiff import io
-    from hydiff.gaps.info import facts, flagged, lines
+    from hydiff.gaps.describe import facts, flagged, lines
 
     cube = io.read(file, var=var)
     found = facts(cube, nodata, nodata_in)

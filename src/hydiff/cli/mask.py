@@ -39,7 +39,7 @@ def mask(
     from hydiff.gaps.census import census
     from hydiff.gaps.detect import KINDS
     from hydiff.gaps.mask import shared
-    from hydiff.gaps.problem import observed_entries
+    from hydiff.gaps.rule import observed_entries
 
     if output is not None:
         io.staging.refuse_existing(output, overwrite)

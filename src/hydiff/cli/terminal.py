@@ -62,7 +62,7 @@ def progress_bar(unit: str = "") -> Iterator[Callable[[Any], None] | None]:
 
 def print_summary(record: Mapping[str, Any], made: list[Path]) -> None:
     """The close of a fill, from its record."""
-    from hydiff.gaps.problem import told_left
+    from hydiff.gaps.rule import told_left
 
     n = record["entries"]
     out.print(f"filled {n['filled']:,} of {n['missing_before']:,} missing entries", end=" ")

@@ -36,10 +36,10 @@ def train(
     """Train a network on damaged cubes alone, for `fill --weights`; by default for 10 minutes."""
     from rich.progress import Progress
 
-    from hydiff.learn.train import Training
+    from hydiff.learn.training import Training
     from hydiff.methods import settings_from
-    from hydiff.methods.run import torch_device
-    from hydiff.scale.train_files import keep_path, train_files
+    from hydiff.methods.estimate import torch_device
+    from hydiff.scale.training_files import keep_path, train_files
 
     named = {"batch": batch, "crop": crop, "channels": channels, "seed": seed}
     settings = settings_from("train", Training, None, named | key_values(set_ or []))

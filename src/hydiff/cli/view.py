@@ -31,12 +31,12 @@ def view(
 ) -> None:
     """Look at FILE, before and after its fill, in the browser; nothing leaves this machine."""
     from hydiff import errors, io
-    from hydiff.viewer import filling, layers, need_panel
+    from hydiff.viewer import need_panel, running_fill, scene_layers
 
     need_panel()
-    scene = layers.from_files(file, filled, truth, var)
+    scene = scene_layers.from_files(file, filled, truth, var)
     given = io.given_mask(scene.cube, observed, missing)
-    output = output or filling.default_output(scene.cube.path or file)
+    output = output or running_fill.default_output(scene.cube.path or file)
     if not output.parent.is_dir():
         raise errors.OutputError(f"{output.parent} is not a folder; create it first")
     from hydiff.viewer import server

@@ -10,8 +10,8 @@ import numpy as np
 from hydiff.cube import Array, Bools, Cube, Nodata, equals, representable
 from hydiff.errors import BadValue
 from hydiff.gaps import mask
-from hydiff.gaps.problem import observed_entries
-from hydiff.methods.run import check_seed
+from hydiff.gaps.rule import observed_entries
+from hydiff.methods.estimate import check_seed
 
 
 def simulate(

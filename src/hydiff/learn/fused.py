@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hydiff.learn import launch
-from hydiff.learn.launch import Layer
+from hydiff.learn import kernel_calls
+from hydiff.learn.kernel_calls import Layer
 from hydiff.learn.network import Level, SkipNet, mirrored_up_to
 
 SLOPE = 0.2  # of the activation
@@ -58,7 +58,7 @@ class FusedSkipNet:
         self._forget()
 
     def _counters(self) -> Tensor:
-        return torch.zeros(launch.COUNTERS, dtype=torch.int32, device=self.copies[0].device)
+        return torch.zeros(kernel_calls.COUNTERS, dtype=torch.int32, device=self.copies[0].device)
 
     def _forget(self) -> None:
         self.of_weights: list[list[Tensor]] = [[] for _ in self.blocks]  # a gradient a pass
@@ -238,7 +238,7 @@ class _Normalise(torch.autograd.Function):
         plain = x.new_empty(n, h, w, c) if form != "padded" else None
         padded = x.new_empty(n, h + 2, w + 2, c) if form != "plain" else None
         ctx.layer = Layer(gamma, beta, norm.eps, SLOPE, (h, w), net.counters[norm])
-        stats = launch.normalise(x, ctx.layer, plain, padded)
+        stats = kernel_calls.normalise(x, ctx.layer, plain, padded)
         ctx.save_for_backward(x, stats)
         ctx.net, ctx.norm, ctx.form = net, norm, form
         return tuple(out for out in (plain, padded) if out is not None)
@@ -250,7 +250,7 @@ class _Normalise(torch.autograd.Function):
         plain = given[0] if ctx.form != "padded" else None
         padded = given[-1] if ctx.form != "plain" else None
         of_norm = stats.new_empty(len(x), 2, x.shape[-1])
-        dx = launch.normalise_backward(x, stats, ctx.layer, plain, padded, of_norm)
+        dx = kernel_calls.normalise_backward(x, stats, ctx.layer, plain, padded, of_norm)
         ctx.net.of_norms[ctx.net.place[ctx.norm]].append(of_norm)
         return dx, None, None, None, None, None
 
@@ -270,7 +270,7 @@ class _Merge(torch.autograd.Function):
             for at, to in ((0, c), (c, len(gamma)))
         ]
         stats = [
-            launch.normalise(x, layer, None, padded)
+            kernel_calls.normalise(x, layer, None, padded)
             for x, layer in zip((skip, deep), ctx.layers, strict=True)
         ]
         ctx.save_for_backward(skip, deep, *stats)
@@ -283,7 +283,7 @@ class _Merge(torch.autograd.Function):
         padded = grads[0].contiguous()
         of_norm = stats[0].new_empty(len(skip), 2, padded.shape[-1])
         dskip, ddeep = (
-            launch.normalise_backward(x, of_x, layer, None, padded, of_norm)
+            kernel_calls.normalise_backward(x, of_x, layer, None, padded, of_norm)
             for x, of_x, layer in zip((skip, deep), stats, ctx.layers, strict=True)
         )
         ctx.net.of_norms[ctx.net.place[ctx.norm]].append(of_norm)
@@ -298,11 +298,11 @@ class _Copy(torch.autograd.Function):
         n, h, w, _ = x.shape
         plain = x.new_empty(n, h, w, pitch, dtype=dtype)
         padded = x.new_empty(n, h + 2, w + 2, pitch, dtype=dtype)
-        launch.copy(x, plain, padded)
+        kernel_calls.copy(x, plain, padded)
         ctx.save_for_backward(x)
         return plain, padded
 
     @staticmethod
     def backward(ctx: Context, *grads: Tensor) -> tuple[Tensor | None, ...]:
         plain, padded = (g.contiguous() for g in grads)
-        return launch.copy_backward(ctx.saved_tensors[0], plain, padded), None, None
+        return kernel_calls.copy_backward(ctx.saved_tensors[0], plain, padded), None, None

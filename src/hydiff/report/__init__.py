@@ -19,7 +19,7 @@ from hydiff.errors import ShapeMismatch
 from hydiff.io import provenance
 from hydiff.io.record import Record, read
 from hydiff.io.regular import is_there
-from hydiff.report.page import Judged, Story, html
+from hydiff.report.document import Judged, Story, html
 from hydiff.report.survey import close_view, look
 
 UNCHANGED = "unchanged since the fill"

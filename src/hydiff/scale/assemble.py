@@ -13,12 +13,12 @@ import numpy as np
 
 from hydiff import io
 from hydiff.cube import Array, Cube, Floats, Ints, Lazy, Nodata
-from hydiff.gaps import problem
+from hydiff.gaps import rule
 from hydiff.gaps.reach import bounded
 from hydiff.io import provenance, typed
 from hydiff.io.blocks import blocks
 from hydiff.scale import ledger, tiles
-from hydiff.scale.masks import Bits, everything
+from hydiff.scale.bits import Bits, everything
 from hydiff.scale.plan import Scene, opened
 from hydiff.scale.tiles import Box, Tile
 
@@ -101,7 +101,7 @@ def filled_entries(mosaic: Mosaic, nodata: Nodata, complete: bool) -> tuple[Bits
         filled.put(bands, rows, told)
         new = found[told][None, None]
         blank = replace(plain, values=np.zeros(new.shape, scene.cube.dtype))
-        changed.update(problem.into_dtype(blank, new, np.ones(new.shape, bool), nodata)[1])
+        changed.update(rule.into_dtype(blank, new, np.ones(new.shape, bool), nodata)[1])
     return filled, changed
 
 
@@ -121,7 +121,7 @@ def values(mosaic: Mosaic, filled: Bits, nodata: Nodata) -> Lazy:
                     for p, o in zip(part, (bands, rows, cols), strict=True)
                 )
                 old = Cube(out[inside], nodata=scene.cube.nodata)
-                out[inside] = problem.into_dtype(old, found, where, nodata)[0]
+                out[inside] = rule.into_dtype(old, found, where, nodata)[0]
         return out
 
     chunks = getattr(scene.cube.values, "chunks", None)
@@ -147,7 +147,7 @@ def write(
         beside = provenance.filled_mask_path(folder / output.name)
         io.masks.write_planes(planes, beside, "missing", cube.shape)
         if bars:
-            kind = problem.float_for(cube.dtype)
+            kind = rule.float_for(cube.dtype)
             pairs = (
                 (mosaic.blended(1, slice(b, b + 1), everything(cube.shape))[0].astype(kind), f)
                 for b, f in ((b, filled.plane(b)) for b in range(bands))

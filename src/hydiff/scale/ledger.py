@@ -26,8 +26,8 @@ from hydiff.io import npz
 from hydiff.io.regular import is_there
 from hydiff.io.versions import versions
 from hydiff.learn.checkpoint import fingerprint
-from hydiff.order import MASKS, Order
-from hydiff.scale.masks import Bits
+from hydiff.request import MASKS, Order
+from hydiff.scale.bits import Bits
 from hydiff.scale.tiles import Grid, Tile
 
 # every name in the folder of the tiles

@@ -13,11 +13,11 @@ import numpy as np
 from hydiff import api, auto, io
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.errors import BadValue
-from hydiff.gaps import problem
+from hydiff.gaps import rule
 from hydiff.gaps.reach import Reach, reach_of
-from hydiff.order import Order
+from hydiff.request import Order
 from hydiff.scale import tiles
-from hydiff.scale.masks import Bits, aims, scan
+from hydiff.scale.bits import Bits, aims, scan
 from hydiff.scale.tiles import Box, Grid, Tile
 
 SIZES = (256, 192, 144, 96, 64, 48, 32)  # px, sides of cores that are tried, the largest first
@@ -82,13 +82,13 @@ def laid_out(
     api.check_request(
         order.method, order.preset, order.settings, order.budget, order.recipe, order.max_error
     )
-    problem.check_numbers(cube)
-    problem.check_choices(order.bad_bands, order.max_gap, order.outside)
+    rule.check_numbers(cube)
+    rule.check_choices(order.bad_bands, order.max_gap, order.outside)
     found = scan(partial(opened, path, order.var), cube, observed, order, work)
     reach = reach_of(cube, found.low, found.high, order.clip)
     target, width, left = aims(cube, found.seen, found.withheld, order, work)
     cuts, planned = _planned(cube, order, width, bounds)
-    notes = [*found.notes, *problem.suspected(cube, observed, order.nodata)]
+    notes = [*found.notes, *rule.suspected(cube, observed, order.nodata)]
     masks, place = (found.seen, target, width > 0), (path, order.var, cube)
     scene = Scene(*place, *masks, cuts, planned, work, found.content, reach, notes)
     return scene, left

@@ -27,20 +27,20 @@ import numpy as np
 from hydiff import io
 from hydiff.auto import split
 from hydiff.auto.apply import NO_BARS
-from hydiff.auto.bars import promises, warning
+from hydiff.auto.intervals import promises, warning
 from hydiff.cube import Bools, Cube, Lazy
 from hydiff.errors import BadValue
 from hydiff.gaps import reach
 from hydiff.io import provenance
 from hydiff.learn.checkpoint import fingerprint
 from hydiff.mark import Mark, of_fill
-from hydiff.methods.run import Progress
-from hydiff.order import Order
+from hydiff.methods.estimate import Progress
+from hydiff.request import Order
 from hydiff.result import Step
-from hydiff.scale import assemble, decide, ledger, prior, tile
-from hydiff.scale.masks import Bits
+from hydiff.scale import assemble, ledger, pretrain, scene_decision, tile
+from hydiff.scale.bits import Bits
 from hydiff.scale.plan import Limits, Scene, laid_out, limits, most_beside, tiling, wanted
-from hydiff.workers.cluster import Run, in_turn
+from hydiff.workers.remote import Run, in_turn
 
 __all__ = ["Bits", "Filled", "Limits", "fill", "limits", "preview", "wanted"]
 
@@ -90,8 +90,8 @@ def fill(
         masks = (scene.seen, scene.target)
         belongs = ledger.belongings(source["sha256"], masks, order, scene.cuts, cube)
         ledger.claim(work, belongs)
-        decided = decide.decision(scene, order, bounds)
-        prior.train(scene, order, run)
+        decided = scene_decision.decision(scene, order, bounds)
+        pretrain.train(scene, order, run)
         at_once = most_beside(scene, order, bounds)
         _fill_tiles(scene, order, fingerprint(belongs, decided.recipe), at_once, run, progress)
         markers = [json.loads(ledger.marker(work, t).read_text()) for t in scene.planned]
@@ -222,7 +222,7 @@ def _promises(markers: Sequence[Mapping[str, Any]], recipe: Mapping[str, Any] | 
 
 
 def _notes(
-    decided: decide.Decided,
+    decided: scene_decision.Decided,
     markers: Sequence[Mapping[str, Any]],
     changed: Mapping[str, int],
     scene: Scene,

@@ -17,12 +17,12 @@ from hydiff import auto
 from hydiff.cube import Array, Bools, Cube
 from hydiff.errors import BadValue
 from hydiff.io.versions import versions
-from hydiff.methods.run import Estimate, Job, estimate, estimates, estimating
-from hydiff.order import Order
-from hydiff.scale import decide, ledger, tiles
-from hydiff.scale.decide import Decided
-from hydiff.scale.masks import Bits
+from hydiff.methods.estimate import Estimate, Job, estimate, estimates, estimating
+from hydiff.request import Order
+from hydiff.scale import ledger, scene_decision, tiles
+from hydiff.scale.bits import Bits
 from hydiff.scale.plan import Scene, inside, opened, window
+from hydiff.scale.scene_decision import Decided
 from hydiff.scale.tiles import Tile
 
 
@@ -53,7 +53,7 @@ def work(task: Task) -> None:
     cube = checked(task)
     undone = [t for t in task.tiles if not ledger.is_done(task.work, *t)]
     if undone:
-        filled = _fill(task, cube, [tile for tile, _ in undone], decide.read(task.work))
+        filled = _fill(task, cube, [tile for tile, _ in undone], scene_decision.read(task.work))
         for (tile, tag), (values, told) in zip(undone, filled, strict=True):
             ledger.keep(task.work, tile, tag, values, told)
 

@@ -36,15 +36,15 @@ def view(
     need_panel()
     import panel as pn
 
-    from hydiff.viewer import layers
+    from hydiff.viewer import scene_layers
     from hydiff.viewer.page import Page
 
     pn.extension(inline=True)  # nothing is fetched from elsewhere
     if isinstance(data, str | Path):
         fill, whole = (None if p is None else Path(p) for p in (filled, truth))  # type: ignore[arg-type]
-        scene = layers.from_files(Path(data), fill, whole)
+        scene = scene_layers.from_files(Path(data), fill, whole)
     else:
-        scene = layers.from_data(data, filled, truth)  # type: ignore[arg-type]
+        scene = scene_layers.from_data(data, filled, truth)  # type: ignore[arg-type]
     return Page(scene, observed, None if output is None else Path(output)).layout
 
 

@@ -9,9 +9,9 @@ import panel as pn
 from bokeh.models import Div
 
 from hydiff.cube import Cube
-from hydiff.viewer import filling
-from hydiff.viewer.figures import MOVE, RECTANGLE, SHAPE, Curves, Picture
-from hydiff.viewer.shown import COMPOSITE, PALETTES, SINGLE
+from hydiff.viewer import running_fill
+from hydiff.viewer.charts import MOVE, RECTANGLE, SHAPE, Curves, Picture
+from hydiff.viewer.rendering import COMPOSITE, PALETTES, SINGLE
 
 OWN = "Own choice"
 
@@ -129,8 +129,8 @@ class Controls:
         self.add, self.clear = button("Add spectrum"), button("Clear")
         self.csv = download("Spectra (CSV)", "spectra.csv")
 
-        self.method = select("Method", list(filling.NAMES))
-        self.budget = select("Effort", list(filling.BUDGETS), "normal")
+        self.method = select("Method", list(running_fill.NAMES))
+        self.budget = select("Effort", list(running_fill.BUDGETS), "normal")
         self.settings = text("Settings of the method", "steps=300")
         self.drag = select("Drag on the picture to", [MOVE, RECTANGLE, SHAPE])
         self.rectangle = text("Mark rows, columns as gap", "10:20, 30:40")

@@ -20,16 +20,16 @@ from bokeh.events import ConnectionLost, DocumentReady, SelectionGeometry, Tap
 from bokeh.models import CustomJS
 
 from hydiff.cube import Bools
-from hydiff.viewer import images, shown, words
+from hydiff.viewer import captions, images, rendering
+from hydiff.viewer.charts import TAKE, Curves, Picture
 from hydiff.viewer.controls import LOST, READY, Controls
-from hydiff.viewer.desk import Desk, explained
-from hydiff.viewer.figures import TAKE, Curves, Picture
-from hydiff.viewer.following import Following
-from hydiff.viewer.layers import Scene
-from hydiff.viewer.looking import Looking
-from hydiff.viewer.marking import Marking
-from hydiff.viewer.picking import Picking
-from hydiff.viewer.working import Working
+from hydiff.viewer.fill_panel import Working
+from hydiff.viewer.marks_panel import Marking
+from hydiff.viewer.page_state import Desk, explained
+from hydiff.viewer.picture_panel import Looking
+from hydiff.viewer.scene_layers import Scene
+from hydiff.viewer.spectra_panel import Picking
+from hydiff.viewer.tiles_panel import Following
 
 
 class Page:
@@ -40,8 +40,8 @@ class Page:
     ) -> None:
         cube, presets = scene.cube, images.presets(scene.cube)
         self.controls = Controls(cube, presets, output)
-        self.controls.title.text = words.title(scene)
-        self.picture = Picture(shown.whole_of((cube.shape[1], cube.shape[2]), images.GLANCE))
+        self.controls.title.text = captions.title(scene)
+        self.picture = Picture(rendering.whole_of((cube.shape[1], cube.shape[2]), images.GLANCE))
         self.curves = Curves(cube)
         self.layout = self.controls.arranged(self.picture, self.curves)
         self.desk = Desk(scene, self.controls, self.layout)

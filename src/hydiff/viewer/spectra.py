@@ -11,7 +11,7 @@ import numpy as np
 
 from hydiff.cube import Array, Bools, Cube, Floats
 from hydiff.viewer.images import nanometres
-from hydiff.viewer.layers import Scene
+from hydiff.viewer.scene_layers import Scene
 
 # Okabe and Ito's colours, told apart with any colour vision; their purple marks the gaps.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#000000", "#56B4E9")

@@ -13,16 +13,16 @@ import numpy as np
 from hydiff import api, io
 from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, OutputError, UnknownName
-from hydiff.gaps import problem, reach
+from hydiff.gaps import reach, rule
 from hydiff.gaps.detect import detect
 from hydiff.io import enmap, provenance, typed
 from hydiff.io.versions import versions
 from hydiff.learn.checkpoint import fingerprint
-from hydiff.methods.run import Progress
-from hydiff.order import Order
+from hydiff.methods.estimate import Progress
+from hydiff.request import Order
 from hydiff.scale import scene
 from hydiff.scale.scene import Filled, Limits
-from hydiff.workers.cluster import Run, in_turn
+from hydiff.workers.remote import Run, in_turn
 
 Say = Callable[[str], Any]
 
@@ -224,9 +224,9 @@ def check_order(order: Order) -> None:
         order.seed,
         order.device,
     )
-    problem.check_choices(order.bad_bands, order.max_gap, order.outside)
+    rule.check_choices(order.bad_bands, order.max_gap, order.outside)
     reach.check_clip(order.clip)
-    problem.check_nodata(order.nodata, order.nodata_in)
+    rule.check_nodata(order.nodata, order.nodata_in)
 
 
 def _places(cube: Cube, output: Path) -> list[Path]:
@@ -264,9 +264,9 @@ def _seen(cube: Cube, order: Order, say: Say) -> tuple[Bools, list[str]]:
     """(bands, rows, cols) what counts as measured, suspected damage taken out if that is asked;
     and what was said of it."""
     given = _given(cube, order, say)
-    seen, notes = problem.observed_entries(cube, given, order.nodata, order.nodata_in)
+    seen, notes = rule.observed_entries(cube, given, order.nodata, order.nodata_in)
     if not order.detect:
-        notes += problem.suspected(cube, given, order.nodata)
+        notes += rule.suspected(cube, given, order.nodata)
     for note in notes:
         say(f"warning: {note}")
     if order.detect:
@@ -328,7 +328,7 @@ def _tell_whole(
     input: Path, cube: Cube, seen: Bools, order: Order, say: Say
 ) -> tuple[int, dict[str, int]]:
     """Say, and return, how many entries will be filled, and how many are left for which reason."""
-    target, left = problem.targets(
+    target, left = rule.targets(
         cube,
         seen,
         bad_bands=order.bad_bands,
@@ -341,7 +341,7 @@ def _tell_whole(
     settings = ", ".join(f"{k}={v}" for k, v in order.shown.items())
     settings = settings if order.recipe is None else "as decided before"
     say(f"will fill {count:,} entries with {order.method}" + (f" ({settings})" if settings else ""))
-    for line in problem.told_left(left):
+    for line in rule.told_left(left):
         say(line)
     return count, left
 

@@ -10,7 +10,7 @@ from typing import Any
 from hydiff import auto
 from hydiff.cube import Nodata
 from hydiff.errors import BadValue
-from hydiff.gaps.problem import Sigma
+from hydiff.gaps.rule import Sigma
 from hydiff.methods import METHODS, Chosen, choose, settings_dict
 
 # what `api.fill` is told by the same names

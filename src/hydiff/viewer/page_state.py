@@ -12,7 +12,7 @@ import panel as pn
 
 from hydiff.errors import HydiffError
 from hydiff.viewer.controls import Controls
-from hydiff.viewer.layers import Scene
+from hydiff.viewer.scene_layers import Scene
 
 
 class Desk:

@@ -13,11 +13,11 @@ from hydiff import auto
 from hydiff.auto import split
 from hydiff.auto.classes import band_spread
 from hydiff.cube import Bools, Cube, Floats, Scale, detector_scale
-from hydiff.gaps import problem
+from hydiff.gaps import rule
 from hydiff.maths.subspace import Subspace
 from hydiff.methods import choose
-from hydiff.methods.run import Common, Extent, Job, modelled
-from hydiff.order import Order
+from hydiff.methods.estimate import Common, Extent, Job, modelled
+from hydiff.request import Order
 from hydiff.scale import ledger
 from hydiff.scale.plan import SIZES, Limits, Scene, area, base, cost, opened, window
 from hydiff.scale.tiles import Tile
@@ -62,7 +62,7 @@ def prior_path(work: Path) -> Path:
 def _decide(scene: Scene, order: Order, bounds: Limits) -> Decided:
     cube, chosen = scene.cube, order.chosen
     good = cube.good_bands
-    sigma_y = problem.sigma_per_band(order.sigma_y, cube)
+    sigma_y = rule.sigma_per_band(order.sigma_y, cube)
     sample = spread_over(scene.planned, SAMPLES)
     if chosen is None and order.recipe is None:
         sample += _other_kinds(scene, sample)
@@ -76,7 +76,7 @@ def _decide(scene: Scene, order: Order, bounds: Limits) -> Decided:
     for tile in sample:
         part, seen, _ = _part(scene, tile)
         y = np.where(seen, scale.to_unit(np.asarray(part.values, dtype=np.float64)), 0.0)
-        sigma, told = problem.unit_sigma(sigma_y, y, seen, good, scale)
+        sigma, told = rule.unit_sigma(sigma_y, y, seen, good, scale)
         if chosen is not None:
             sigma, more = modelled(chosen, sigma)
             told = [*told, *more]

@@ -21,7 +21,7 @@ from hydiff.errors import BadValue, OutputError, memory_told
 from hydiff.io.staging import refuse_existing
 from hydiff.io.versions import versions
 from hydiff.learn.checkpoint import Checkpoint, fingerprint, history_of
-from hydiff.learn.train import Item, Training, measurements, updates
+from hydiff.learn.training import Item, Training, measurements, updates
 from hydiff.learn.weights import LAYOUT, History, beside, save_weights, weights_of
 from hydiff.result import Step
 

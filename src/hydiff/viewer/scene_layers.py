@@ -21,7 +21,7 @@ from hydiff.errors import BadValue, CubeFormatError, ShapeMismatch
 from hydiff.io import provenance
 from hydiff.io.regular import exists
 from hydiff.result import Result
-from hydiff.viewer import live
+from hydiff.viewer import tile_progress
 
 
 class Window(NamedTuple):
@@ -161,7 +161,7 @@ def from_files(
     target = io.envi.data_name(cube, filled)
     work = provenance.tiles_path(target)
     if not exists(filled) and work.is_dir():
-        after = Layer(live.cube(work, cube))
+        after = Layer(tile_progress.cube(work, cube))
         return Scene(Layer(cube), after, whole, None, file.name, (target, work))
     after = Layer(_like(cube, io.read(filled, var=var), filled))
     fills = read_fills(after.cube.path or filled, cube.shape)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from io import StringIO
 from typing import Any
 
-from hydiff.viewer import spectra, words
-from hydiff.viewer.desk import Desk, explained
-from hydiff.viewer.figures import Curves, Picture
+from hydiff.viewer import captions, spectra
+from hydiff.viewer.charts import Curves, Picture
+from hydiff.viewer.page_state import Desk, explained
 from hydiff.viewer.spectra import COLOURS, Spectrum
 
 
@@ -48,7 +48,7 @@ class Picking:
         """The values in the band on show."""
         self.band = band
         self.curves.cursor.location = float(self.curves.x[band])
-        self.desk.controls.picks.text = words.picks(self.desk.scene, self.picked, band)
+        self.desk.controls.picks.text = captions.picks(self.desk.scene, self.picked, band)
 
     def as_csv(self) -> StringIO:
         return StringIO(spectra.as_csv(self.desk.scene, self.picked))

@@ -29,8 +29,8 @@ from hydiff.cube import Array, Bools, Cube
 from hydiff.report.plots import GAP_COLOUR
 from hydiff.viewer import images, spectra
 from hydiff.viewer.images import Pixels
-from hydiff.viewer.layers import Window
-from hydiff.viewer.shown import Sight
+from hydiff.viewer.rendering import Sight
+from hydiff.viewer.scene_layers import Window
 from hydiff.viewer.spectra import COLOURS, Spectrum
 
 MOVE, RECTANGLE, SHAPE = "Move the picture", "Mark a rectangle", "Mark a shape"

@@ -10,8 +10,8 @@ import numpy as np
 from hydiff.cube import Bools, Cube
 from hydiff.viewer import images, spectra
 from hydiff.viewer.images import Limits
-from hydiff.viewer.layers import Scene
-from hydiff.viewer.shown import COMPOSITE, ERROR, PALETTES, SIGMA, Choice
+from hydiff.viewer.rendering import COMPOSITE, ERROR, PALETTES, SIGMA, Choice
+from hydiff.viewer.scene_layers import Scene
 from hydiff.viewer.spectra import COLOURS, Spectrum
 
 POINT = "<p>Point at the picture to read its values.</p>"

@@ -8,8 +8,8 @@ import numpy as np
 
 from hydiff.cube import Array, Bools
 from hydiff.errors import BadValue
-from hydiff.viewer.desk import Desk, explained
-from hydiff.viewer.figures import Picture
+from hydiff.viewer.charts import Picture
+from hydiff.viewer.page_state import Desk, explained
 
 Outline = tuple[Array, Array]  # columns and rows of its corners
 

@@ -30,7 +30,7 @@ from hydiff.auto.classes import (
 from hydiff.auto.split import SOME
 from hydiff.auto.trials import Trial, importance
 from hydiff.cube import Bools, Cube, Floats, Ints
-from hydiff.methods.run import Extent
+from hydiff.methods.estimate import Extent
 from hydiff.metrics import NORMAL_QUANTILES
 
 LEAST = 0.02  # of the usual square error: no band is told to be better

@@ -13,8 +13,8 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from hydiff.auto.folds import EDGES
 from hydiff.auto.recipe import Part
-from hydiff.auto.validate import EDGES
 from hydiff.cube import Array, Floats
 from hydiff.io.record import Entries, Record
 from hydiff.metrics import Calibration

@@ -11,7 +11,7 @@ from bokeh.palettes import Cividis256, Greys256, Viridis256
 from hydiff.cube import Bools, Floats
 from hydiff.viewer import images
 from hydiff.viewer.images import Limits, Pixels
-from hydiff.viewer.layers import Scene, Window
+from hydiff.viewer.scene_layers import Scene, Window
 
 COMPOSITE, SINGLE = "Colour composite", "One band"
 SIGMA, ERROR = "Error bars (1 σ)", "Error against the truth"

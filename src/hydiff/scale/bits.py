@@ -13,10 +13,10 @@ import numpy as np
 from hydiff.auto.recipe import Fingerprint
 from hydiff.cube import Array, Bools, Cube, Floats, Ints, equals, equals_any, listed
 from hydiff.errors import NothingObserved
-from hydiff.gaps import mask, problem
+from hydiff.gaps import mask, rule
 from hydiff.gaps.reach import extremes
 from hydiff.io.blocks import blocks
-from hydiff.order import Order
+from hydiff.request import Order
 from hydiff.scale.tiles import Box
 
 
@@ -86,13 +86,13 @@ def scan(
     opened: Callable[[], Cube], cube: Cube, observed: Bools | None, order: Order, work: Path
 ) -> Scan:
     """What is observed, what is withheld, and how far the observed values reach, in one walk."""
-    given = None if observed is None else problem.checked_mask(np.asarray(observed), cube.shape)
+    given = None if observed is None else rule.checked_mask(np.asarray(observed), cube.shape)
     seen = Bits(work / "seen.bits", cube.shape).empty()
     withheld = None
     if cube.withheld_rule is not None:
         withheld = Bits(work / "withheld.bits", cube.shape).empty()
     chunks = getattr(cube.values, "chunks", None)
-    nodata, whole = order.nodata, problem.counted_whole(opened, order.nodata, order.nodata_in)
+    nodata, whole = order.nodata, rule.counted_whole(opened, order.nodata, order.nodata_in)
     absent, spared = set(listed(nodata)), 0
     low, high = np.full(cube.bands, np.inf), np.full(cube.bands, -np.inf)
     content = Fingerprint(cube.good_bands)
@@ -110,11 +110,11 @@ def scan(
         high = np.fmax(high, np.where(np.isinf(most), -np.inf, most))
         if withheld is not None:
             withheld.put(bands, rows, cube.withheld_in(values) & ~flags)
-    problem.refuse_absent([v for v in listed(nodata) if v in absent])
+    rule.refuse_absent([v for v in listed(nodata) if v in absent])
     if not (low < np.inf).any():
-        raise NothingObserved(problem.NOTHING)
+        raise NothingObserved(rule.NOTHING)
     ends = (np.where(low < np.inf, low, -np.inf), np.where(low < np.inf, high, np.inf))
-    return Scan(seen, withheld, *ends, problem.spared_note(whole, spared), str(content))
+    return Scan(seen, withheld, *ends, rule.spared_note(whole, spared), str(content))
 
 
 def aims(
@@ -125,7 +125,7 @@ def aims(
     A band at a time; neighbours with one mask share what is found of it.
     """
     good, some = cube.good_bands, seen.some()
-    lost = problem.lost_detectors(some[:, None, None], good, cube.detectors)
+    lost = rule.lost_detectors(some[:, None, None], good, cube.detectors)
     target = Bits(work / "target.bits", cube.shape).empty()
     width = np.zeros(cube.shape[1:])
     left: Counter[str] = Counter()
@@ -136,13 +136,13 @@ def aims(
         digest = blake2b(b"".join(bits.packed(band).tobytes() for bits in planes)).digest()
         if digest != last:
             last, gaps = digest, _gaps(~seen.plane(band), withheld and withheld.plane(band))
-        left[problem.WITHHELD] += gaps.screened
+        left[rule.WITHHELD] += gaps.screened
         if not some[band]:
-            reason = next((r for r, own in lost.items() if own[band]), problem.EMPTY_BAND)
+            reason = next((r for r, own in lost.items() if own[band]), rule.EMPTY_BAND)
             left[reason] += int(gaps.wanted.sum())
             continue
         if order.bad_bands == "keep" and not good[band]:
-            left[problem.BAD_BAND] += int(gaps.wanted.sum())
+            left[rule.BAD_BAND] += int(gaps.wanted.sum())
             continue
         if not gaps.wanted.any():
             continue
@@ -172,7 +172,7 @@ def _gaps(missing: Bools, screened: Bools | None) -> Gaps:
 
 def _aimed(gaps: Gaps, order: Order) -> Gaps:
     aimed, left = gaps.wanted.copy(), Counter[str]()
-    for reason, pixels in problem.kept_pixels(gaps.missing, order.max_gap, order.outside):
+    for reason, pixels in rule.kept_pixels(gaps.missing, order.max_gap, order.outside):
         left[reason] += int((aimed & pixels).sum())
         aimed &= ~pixels
     return gaps._replace(aimed=aimed, left=left)

@@ -14,10 +14,10 @@ import numpy as np
 from hydiff import api
 from hydiff.cube import Bools, Cube, Floats, detector_scale
 from hydiff.errors import BadValue, HydiffError, OutputError
-from hydiff.gaps import problem
+from hydiff.gaps import rule
 from hydiff.io import provenance
 from hydiff.methods import DEFAULT, METHODS
-from hydiff.order import Order
+from hydiff.request import Order
 from hydiff.result import Result, Step
 from hydiff.scale import scene
 
@@ -93,7 +93,7 @@ class Filling:
 
 def _unscaling(cube: Cube, observed: Bools | None) -> Any:
     """From a method's estimate, of the bands it works on, to values in the cube's unit."""
-    seen, _ = problem.observed_entries(cube, observed, None)
+    seen, _ = rule.observed_entries(cube, observed, None)
     values = np.asarray(cube.values, dtype=np.float64)
     scale = detector_scale(values, seen, cube.good_bands, cube.detectors)
     bands = seen.any(axis=(1, 2)) & cube.good_bands

@@ -15,7 +15,7 @@ import numpy as np
 from hydiff.cube import Bools, Cube, Floats, Scale, detector_scale
 from hydiff.errors import BadValue, UnknownName, check_memory_limit, memory_told
 from hydiff.gaps import mask
-from hydiff.gaps.problem import Sigma, unit_sigma
+from hydiff.gaps.rule import Sigma, unit_sigma
 from hydiff.learn.checkpoint import Checkpoint, fingerprint, history_of
 from hydiff.maths.subspace import Subspace
 from hydiff.methods import METHODS, Chosen, choose, settings_dict

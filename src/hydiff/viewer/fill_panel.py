@@ -12,10 +12,10 @@ import panel as pn
 from hydiff.cube import Bools
 from hydiff.errors import BadValue
 from hydiff.methods import DEFAULT
-from hydiff.viewer import filling
-from hydiff.viewer.desk import Desk, explained
-from hydiff.viewer.filling import Filling
-from hydiff.viewer.layers import Layer, Scene, of_result
+from hydiff.viewer import running_fill
+from hydiff.viewer.page_state import Desk, explained
+from hydiff.viewer.running_fill import Filling
+from hydiff.viewer.scene_layers import Layer, Scene, of_result
 
 TICK = 300  # ms between two looks at a running fill
 
@@ -51,9 +51,9 @@ class Working:
         if self.filling is not None and self.filling.running:
             return
         self.desk.say()
-        settings = filling.settings_of(c.settings.value)
+        settings = running_fill.settings_of(c.settings.value)
         cube, hidden = self.asked.cube, self.asked.before.hidden
-        filling.refuse_large(cube, c.method.value)
+        running_fill.refuse_large(cube, c.method.value)
         observed = ~self.marked() if self.observed is None else self.observed & ~self.marked()
         if hidden is not None:  # what an earlier fill has put there
             observed = observed & ~hidden.all()
@@ -117,6 +117,6 @@ class Working:
         if self.output is None:
             raise BadValue("no place to save was given; call view(…, output=NAME)")
         name = self.desk.controls.name.value.strip()
-        made = filling.save(self.filling.result, name, self.output)
+        made = running_fill.save(self.filling.result, name, self.output)
         self.desk.say()
         self.desk.tell(f"Saved {', '.join(path.name for path in made)} in {self.output.parent}.")

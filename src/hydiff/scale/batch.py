@@ -18,18 +18,18 @@ from typing import Any, NamedTuple
 from hydiff import io
 from hydiff.cube import listed
 from hydiff.errors import BadValue, HydiffError, OutputError, shell
-from hydiff.gaps.problem import NoSuchNodata
+from hydiff.gaps.rule import NoSuchNodata
 from hydiff.io import provenance
 from hydiff.io.parsing import first_line
 from hydiff.io.regular import exists, is_there
 from hydiff.io.versions import versions
 from hydiff.learn.checkpoint import fingerprint
-from hydiff.methods.run import Progress
-from hydiff.order import Order
+from hydiff.methods.estimate import Progress
+from hydiff.request import Order
 from hydiff.result import Step
-from hydiff.scale.job import check_order, fill_file
+from hydiff.scale.execute import check_order, fill_file
 from hydiff.scale.scene import Limits
-from hydiff.workers.cluster import INSTALL, Run, in_turn
+from hydiff.workers.remote import INSTALL, Run, in_turn
 
 PARQUET, MARKDOWN, ASKED = "summary.parquet", "summary.md", "archive.json"
 DONE, ABSENT = ("filled", "no gaps"), "nodata absent"  # of rows; the latter while others run

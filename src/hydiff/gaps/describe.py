@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from hydiff.cube import Cube, Nodata, equals_any
-from hydiff.gaps import problem
+from hydiff.gaps import rule
 from hydiff.gaps.census import ranges
 from hydiff.io import quality
 from hydiff.io.blocks import sampled
@@ -47,7 +47,7 @@ def facts(cube: Cube, nodata: Nodata = None, nodata_in: str | None = None) -> di
         "notes": notes(cube.attrs),
         "other_attributes": sorted(_others(cube)),
         "values": look(cube, nodata, nodata_in),
-        "suspected": problem.suspected(cube, nodata=nodata),
+        "suspected": rule.suspected(cube, nodata=nodata),
     }
 
 
@@ -55,7 +55,7 @@ def look(cube: Cube, nodata: Nodata = None, nodata_in: str | None = None) -> dic
     """Missing share, minimum and maximum of the observed values, in all of it or a sample."""
     missing = withheld = entries = spared = 0
     low, high = np.inf, -np.inf
-    whole = problem.counted_whole(lambda: cube, nodata, nodata_in)
+    whole = rule.counted_whole(lambda: cube, nodata, nodata_in)
     blocks, what = sampled(cube, deep=bool(whole))
     for bands, rows, cols in blocks:
         values = np.asarray(cube.values[bands, rows, cols])
@@ -68,7 +68,7 @@ def look(cube: Cube, nodata: Nodata = None, nodata_in: str | None = None) -> dic
             high = max(high, values[seen].max())
     return {
         "sample": what,
-        "notes": problem.spared_note(whole, spared),
+        "notes": rule.spared_note(whole, spared),
         "missing_share": missing / entries,
         "withheld_share": withheld / entries,
         "minimum": None if missing == entries else float(low),

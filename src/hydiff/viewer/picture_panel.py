@@ -9,11 +9,11 @@ import numpy as np
 import panel as pn
 
 from hydiff.cube import Bools
-from hydiff.viewer import images, shown, words
+from hydiff.viewer import captions, images, rendering
+from hydiff.viewer.charts import Picture
 from hydiff.viewer.controls import OWN
-from hydiff.viewer.desk import Desk, explained
-from hydiff.viewer.figures import Picture
-from hydiff.viewer.shown import COMPOSITE, ERROR, SIGMA, SINGLE, Choice, Planes, Sight
+from hydiff.viewer.page_state import Desk, explained
+from hydiff.viewer.rendering import COMPOSITE, ERROR, SIGMA, SINGLE, Choice, Planes, Sight
 
 LARGE = 2e8  # bytes of a file that is not read as a whole just to look at it
 LINE = 22  # px of a line of the readout
@@ -24,7 +24,7 @@ class Looking:
     def __init__(self, desk: Desk, picture: Picture, presets: dict[str, tuple[int, int, int]]):
         self.desk, self.picture, self.presets = desk, picture, presets
         self.shape = (desk.scene.cube.shape[1], desk.scene.cube.shape[2])
-        self.whole = shown.whole_of(self.shape, images.GLANCE)
+        self.whole = rendering.whole_of(self.shape, images.GLANCE)
         self.sharpener: Any = None
         self.explain()
         self.take()
@@ -56,14 +56,14 @@ class Looking:
         c, choice, cube = self.desk.controls, self.choice(), self.desk.scene.cube
         single = choice.show != COMPOSITE
         c.colour_row.visible, c.single_row.visible = not single, single
-        limits = shown.limits(self.planes, choice)
-        made = shown.pictures(self.planes, choice, limits)
+        limits = rendering.limits(self.planes, choice)
+        made = rendering.pictures(self.planes, choice, limits)
         missing = self.planes.missing(choice.bands)
         self.picture.show(made, missing, self.whole)
         c.swipe.visible = len(made) == 2
         c.readout.min_height = LINE * (1 + len(choice.bands))  # what lies below does not jump
-        c.state.text = words.state(cube, choice, limits, missing, self.whole.step)
-        c.scale.text = words.colour_bar(cube, choice, limits[0])
+        c.state.text = captions.state(cube, choice, limits, missing, self.whole.step)
+        c.scale.text = captions.colour_bar(cube, choice, limits[0])
         c.scale.visible = bool(c.scale.text)
         if c.preset.value in self.presets and not single:
             own = self.presets[c.preset.value] != choice.bands
@@ -74,7 +74,7 @@ class Looking:
         """Not at once: who moves through the bands is not to wait for it."""
         if self.sharpener is not None and self.sharpener.running:
             self.sharpener.stop()
-        if shown.sharper(self.sight(), self.whole) is not None:
+        if rendering.sharper(self.sight(), self.whole) is not None:
             self.sharpener = pn.state.add_periodic_callback(self.sharpen, period=SOON, count=1)
 
     def sight(self) -> Sight:
@@ -84,12 +84,12 @@ class Looking:
     @explained
     def sharpen(self) -> None:
         """What is in sight, as fine as the screen."""
-        window, choice = shown.sharper(self.sight(), self.whole), self.choice()
+        window, choice = rendering.sharper(self.sight(), self.whole), self.choice()
         if window is None:
             self.picture.sharpen(None)
             return
-        limits = shown.limits(self.planes, choice)
-        made = shown.pictures(self.planes, choice, limits, window)
+        limits = rendering.limits(self.planes, choice)
+        made = rendering.pictures(self.planes, choice, limits, window)
         self.picture.sharpen(window, made, self.planes.missing(choice.bands, window))
 
     @explained
@@ -97,7 +97,7 @@ class Looking:
         c, at, step = self.desk.controls, self.picture.at.data, self.whole.step
         row, col = int(at["row"][0]), int(at["col"][0])
         if not self.inside(row, col):
-            c.readout.text = words.POINT
+            c.readout.text = captions.POINT
             return
         down, right = row // step, col // step
         layers = [n for n in ("before", "after", "truth") if getattr(self.desk.scene, n)]
@@ -106,7 +106,7 @@ class Looking:
             for band in self.choice().bands
         }
         cube = self.desk.scene.cube
-        c.readout.text = words.readout(cube, down * step, right * step, values)
+        c.readout.text = captions.readout(cube, down * step, right * step, values)
 
     def inside(self, row: int, col: int) -> bool:
         return 0 <= row < self.shape[0] and 0 <= col < self.shape[1]
@@ -125,8 +125,10 @@ class Looking:
         """The picture as it is shown, pixel by pixel."""
         from PIL import Image
 
-        choice, window = self.choice(), shown.whole_of(self.shape, images.PIXELS)
-        made = shown.pictures(self.planes, choice, shown.limits(self.planes, choice), window)
+        choice, window = self.choice(), rendering.whole_of(self.shape, images.PIXELS)
+        made = rendering.pictures(
+            self.planes, choice, rendering.limits(self.planes, choice), window
+        )
         cut = round(self.picture.slider.value / window.step)
         image = images.swiped(made[0], made[-1], cut)
         gaps = np.zeros(image.shape[:2], bool)
@@ -144,7 +146,7 @@ class Looking:
         if living.size and not alive.all():
             for slider in (*c.rgb, c.band):
                 slider.value = int(living[np.argmin(np.abs(living - slider.value + 1))]) + 1
-        self.desk.say(*words.oddities(self.desk.scene.cube, alive))
+        self.desk.say(*captions.oddities(self.desk.scene.cube, alive))
 
     def alive(self) -> Bools:
         """(bands,) True where some pixel has a value; only the bands to begin with are looked at

@@ -10,9 +10,9 @@ from typing import Any
 import panel as pn
 
 from hydiff import io
-from hydiff.viewer import live
-from hydiff.viewer.desk import Desk, explained
-from hydiff.viewer.layers import Layer, Scene, read_fills
+from hydiff.viewer import tile_progress
+from hydiff.viewer.page_state import Desk, explained
+from hydiff.viewer.scene_layers import Layer, Scene, read_fills
 
 TICK = 1000  # ms between two looks
 QUIET = 120.0  # s without a new tile, after which the page says since when
@@ -41,9 +41,9 @@ class Following:
             self.end()
             self.desk.tell(f"The fill by tiles has ended without {output.name}.")
             return
-        done, planned = live.progress(work, self.desk.scene.cube.shape)
+        done, planned = tile_progress.progress(work, self.desk.scene.cube.shape)
         self.desk.progress(done, planned)
-        self.desk.tell(told(done, planned, live.idle(work)))
+        self.desk.tell(told(done, planned, tile_progress.idle(work)))
         if done != self.shown:
             self.shown = done
             self.take(self.desk.scene)

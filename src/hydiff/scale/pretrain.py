@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from hydiff.methods.run import torch_device
-from hydiff.order import Order
-from hydiff.scale import decide, ledger, tile
-from hydiff.scale.decide import spread_over
+from hydiff.methods.estimate import torch_device
+from hydiff.request import Order
+from hydiff.scale import ledger, scene_decision, tile
 from hydiff.scale.plan import Scene, window
-from hydiff.workers.cluster import Run
+from hydiff.scale.scene_decision import spread_over
+from hydiff.workers.remote import Run
 
 CROPS = 8  # windows that it learns from
 
 
 def train(scene: Scene, order: Order, run: Run) -> None:
     """Let someone train the network of a scene, unless none is wanted or it is on disk."""
-    if not order.prior or not scene.planned or decide.prior_path(scene.work).exists():
+    if not order.prior or not scene.planned or scene_decision.prior_path(scene.work).exists():
         return
     some = [tile.Tagged(t, "") for t in spread_over(scene.planned, CROPS)]
     glance = ledger.glance(scene.cube.path or scene.path)
@@ -33,7 +33,7 @@ def train(scene: Scene, order: Order, run: Run) -> None:
 
 def work(task: tile.Task) -> None:
     """Train on the windows of the tiles of a task, and keep the weights."""
-    from hydiff.learn.train import Training, updates
+    from hydiff.learn.training import Training, updates
     from hydiff.learn.weights import weights_of
 
     chosen = task.order.chosen
@@ -59,14 +59,14 @@ def work(task: tile.Task) -> None:
     weights: dict[str, Any] = {k: v.numpy() for k, v in weights_of(step.state()).items()}
     content = BytesIO()
     np.savez(content, **weights)
-    ledger.write_whole(decide.prior_path(task.work), content.getvalue())
+    ledger.write_whole(scene_decision.prior_path(task.work), content.getvalue())
 
 
 def _crops(task: tile.Task) -> list[Any]:
     """Squares of one size from the windows, on the scene's unit range: items of `train`."""
-    from hydiff.learn.train import item
+    from hydiff.learn.training import item
 
-    scene, decided = tile.checked(task), decide.read(task.work)
+    scene, decided = tile.checked(task), scene_decision.read(task.work)
     scale, bands = decided.common.scale, decided.common.bands
     sigma = (np.asarray(decided.sigma_y) / scale.spans)[bands]
     side = min(s.stop - s.start for t, _ in task.tiles for s in t.window)

@@ -26,7 +26,7 @@ from typing import Any, Self
 BYTES = 100e6  # of memory that a child takes before it has anything to do
 LIBRARIES = ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "VECLIB_MAXIMUM")
 ONE_THREAD = {f"{name}_THREADS": "1" for name in LIBRARIES}
-START = "import sys; sys.path[:] = sys.argv[2:]; from hydiff.workers.children import serve; serve()"
+START = "import sys; sys.path[:] = sys.argv[2:]; from hydiff.workers.local import serve; serve()"
 
 
 def possible() -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hydiff import metrics
-from hydiff.auto import validate
+from hydiff.auto import folds
 from hydiff.cube import Bools, Floats
 from hydiff.gaps import mask
 
@@ -19,7 +19,7 @@ GROUPS = 4  # of neighbouring bands
 COLUMNS = (*(f"expected_{k}" for k in EXPECTED), *metrics.Calibration._fields, "coverage", "why")
 DISTANCES = tuple(
     f"{low:g}–{high:g} px" if high < np.inf else f"over {low:g} px"
-    for low, high in zip((0.0, *validate.EDGES), (*validate.EDGES, np.inf), strict=True)
+    for low, high in zip((0.0, *folds.EDGES), (*folds.EDGES, np.inf), strict=True)
 )
 BANDS = tuple(f"bands {i + 1}/{GROUPS}" for i in range(GROUPS))
 
@@ -43,7 +43,7 @@ def judged(
     pooled = metrics.calibration(x, truth, bars, widths)._asdict()
     judged = np.isfinite(bars) & (bars > 0)
     error = (np.abs(x - truth)[judged] / bars[judged])[None] <= np.asarray(widths)[:, None]
-    distance = np.broadcast_to(validate.distance_class(mask.shared(seen)), seen.shape)[judged]
+    distance = np.broadcast_to(folds.distance_class(mask.shared(seen)), seen.shape)[judged]
     group = np.arange(len(x)) * GROUPS // len(x)
     band = np.broadcast_to(group[:, None, None], seen.shape)[judged]
     parts = {name: distance == i for i, name in enumerate(DISTANCES)}
