@@ -19,31 +19,31 @@ RESULTS = ROOT / "benchmarks" / "results" / "preconditioner.csv"
 def iterations(z, known, s, precondition):
     """How often A is applied before the residual is small enough."""
     applied = 0
-    missing, power = ~known, fills._eigenvalues(*known.shape) ** s
+    missing, power = ~known, fills.laplacian_eigenvalues(*known.shape) ** s
 
     def A(v):
         nonlocal applied
         applied += 1
         return embedded(z, missing, v, power)
 
-    start = fills._solve(z, known, fills._laplacian(*known.shape))
-    fills._conjugate_gradients(A, -fills._filtered(start, power)[:, missing], precondition, 1e-4)
+    start = fills._solve(z, known, fills.laplacian(*known.shape))
+    fills.conjugate_gradients(A, -fills.filtered(start, power)[:, missing], precondition, 1e-4)
     return applied
 
 
 def embedded(z, missing, v, weight):
     f = np.zeros_like(z)
     f[:, missing] = v
-    return fills._filtered(f, weight)[:, missing]
+    return fills.filtered(f, weight)[:, missing]
 
 
 def compared(z, known, s):
     """Iterations with the Laplacian's own inverse power, and with the one that knows the gaps."""
-    missing, eigenvalues = ~known, fills._eigenvalues(*known.shape)
+    missing, eigenvalues = ~known, fills.laplacian_eigenvalues(*known.shape)
     inverse = np.maximum(eigenvalues, 1e-12) ** -s
     inverse[0, 0] = inverse.flat[1:].max()  # the constant: any weight keeps it positive
     rest = eigenvalues ** (2 - s)
-    solve = fills._factor(fills._laplacian(*known.shape), missing.ravel())
+    solve = fills.factor_of(fills.laplacian(*known.shape), missing.ravel())
     plain = iterations(z, known, s, lambda r: embedded(z, missing, r, inverse))
     ours = iterations(z, known, s, lambda r: solve(embedded(z, missing, solve(r), rest)))
     return {"plain": plain, "ours": ours}

@@ -24,7 +24,7 @@ import torch
 
 import hydiff
 from hydiff.gaps import mask
-from hydiff.request import Order
+from hydiff.request import Request
 from hydiff.scale import scene, tiles
 from hydiff.scale.scene import Limits
 from scene import border_ratio, make, truth
@@ -83,7 +83,7 @@ def main():
             settings = {"channels": asked.channels, "steps": steps or asked.steps}
             if updates:
                 settings = {"channels": asked.channels, "steps": asked.steps, "refine": steps}
-            order = Order(method="hydiff-ei", settings=settings, prior=updates, outside="fill")
+            order = Request(method="hydiff-ei", settings=settings, prior=updates, outside="fill")
             output = Path(folder) / f"{i}.nc"
             began, cpu = time.perf_counter(), time.process_time()
             done = scene.fill(source, output, order, Limits(40e9, tile=asked.tile))

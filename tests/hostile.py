@@ -60,13 +60,13 @@ def _fill(path: Path, made: Path) -> None:
     """As `info`, `fill` and, where a map goes along, `convert` do, from file to file."""
     from hydiff import io
     from hydiff.gaps import describe
-    from hydiff.request import Order
+    from hydiff.request import Request
     from hydiff.scale import execute, scene
 
     cube = io.read(path)
     describe.lines(describe.facts(cube))
     if cube.nbytes <= 4 << 20 and made.is_dir():
-        execute.fill_file(path, made / path.name, Order(method="linear"), scene.limits("500MB"))
+        execute.fill_file(path, made / path.name, Request(method="linear"), scene.limits("500MB"))
         for name in ("map.bsq", "map.tif") if cube.crs is not None else ():
             io.write(cube.load(), made / name)
 

@@ -51,7 +51,7 @@ def tensors(cube, observed, sigma_y=0.0):
 
 def laplacian(H, W, s):
     """(−Δ)^s as a dense matrix, from the sparse stencil and its own eigenvectors."""
-    values, vectors = np.linalg.eigh(classical._laplacian(H, W).toarray())
+    values, vectors = np.linalg.eigh(classical.laplacian(H, W).toarray())
     return (vectors * np.maximum(values, 0) ** s) @ vectors.T
 
 
@@ -203,11 +203,11 @@ def test_examples_have_the_gaps_of_the_real_mask(problem):
     motion = module.motions(2, (24, 24), seeded())
     seen = module.examples(problem, problem.z, motion, seeded())
     mask = seen.given[0, problem.z.shape[1]]
-    assert torch.equal(mask.bool(), problem.known)
+    assert torch.equal(mask.bool(), problem.complete)
     counted = seen.true + seen.own
-    assert (counted[:, ~problem.known] == 1).all()
-    assert (counted[:, problem.known] < 0.5).all()  # 0 without noise
-    real = module.moved(problem.known[None, None], module.sources(motion, (24, 24)))[:, 0]
+    assert (counted[:, ~problem.complete] == 1).all()
+    assert (counted[:, problem.complete] < 0.5).all()  # 0 without noise
+    real = module.moved(problem.complete[None, None], module.sources(motion, (24, 24)))[:, 0]
     assert torch.equal(seen.true > 0, (counted > 0) & real) and seen.true.sum() > 0
     assert not (seen.own[real] > 0).any()
 
@@ -216,10 +216,10 @@ def test_the_truth_of_an_example_is_never_from_a_real_gap(problem):
     motion = module.motions(2, (24, 24), seeded())
     one = module.examples(problem, problem.z, motion, seeded())
     anchor = one.given[:, : problem.z.shape[1]] * problem.spread
-    other = torch.where(problem.known, problem.z, 77.0)
+    other = torch.where(problem.complete, problem.z, 77.0)
     two = module.examples(problem, other, motion, seeded())
     moved_anchor = two.given[:, : problem.z.shape[1]] * problem.spread
-    hidden = (one.true > 0) & ~problem.known
+    hidden = (one.true > 0) & ~problem.complete
     truth, again = (
         at.movedim(1, -1)[hidden] for at in (one.target + anchor, two.target + moved_anchor)
     )
@@ -242,8 +242,8 @@ def test_what_is_asked_for_has_noise_of_its_own(tiny, stripes):
     for _ in range(200):
         noisy = problem._replace(z=module._noise(problem.noise, problem.z, rng))
         drawn = module.examples(noisy, noisy.z, torch.zeros((1, 3), dtype=torch.int64), rng)
-        given = drawn.given[0, K + 1 :][:, problem.known]
-        asked = drawn.target[0][:, problem.known] / nu
+        given = drawn.given[0, K + 1 :][:, problem.complete]
+        asked = drawn.target[0][:, problem.complete] / nu
         products, squares = products + (given * asked).mean(), squares + given.square().mean()
     assert squares.item() / 200 == pytest.approx(1 + module.ALPHA**2, rel=0.02)
     assert abs(products.item() / 200) < 0.02

@@ -105,6 +105,48 @@ def test_no_module_is_called_utils():
     assert not {p.stem for p in PACKAGE.rglob("*.py")} & banned
 
 
+def trees():
+    return {path: ast.parse(path.read_text()) for path in sources()}
+
+
+def test_every_name_of_a_class_or_module_stands_for_one_thing():
+    """A command of the terminal has the name of what it calls."""
+    classes = [
+        node.name
+        for tree in trees().values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    ]
+    modules = [p.stem for p in sources() if p.stem != "__init__" and p.parent.name != "cli"]
+    twice = [name for names in (classes, modules) for name in names if names.count(name) > 1]
+    assert not twice
+
+
+MISREAD = (
+    "children launch handoff order job run problem validate cluster archive bars desk looking "
+    "working following words"
+)
+
+
+def test_no_module_has_a_name_that_is_misread():
+    assert not {p.stem for p in PACKAGE.rglob("*.py")} & set(MISREAD.split())
+
+
+def test_masks_are_called_observed_and_pixels_complete():
+    for path, tree in trees().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.arg):
+                assert node.arg not in ("seen", "known"), f"{path}:{node.lineno}"
+
+
+def test_private_names_stay_in_their_module():
+    for path, tree in trees().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("hydiff."):
+                private = [a.name for a in node.names if a.name.startswith("_")]
+                assert not private, f"{path}:{node.lineno} imports {private}"
+
+
 def test_functions_are_short():
     median, most, _ = lengths.summary([f.lines for f in lengths.functions()])
     assert (median <= 8, most <= 30) == (True, True), f"median {median}, 90th percentile {most}"

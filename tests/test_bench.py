@@ -663,7 +663,7 @@ def test_every_cell_of_a_suite_has_settings_that_its_method_takes(name):
 
 
 def test_slow_methods_are_limited_unless_the_caller_chooses():
-    plan = suites.Plan((*suites.FEW, "other"))
+    plan = suites.SuiteChoice((*suites.FEW, "other"))
     for suite in (suites.noiseless, suites.noisy):
         slow = [c for c in suite(plan) if c.method == "share"]
         assert {c.scene for c in slow} == set(suites.SMALL) and {c.seed for c in slow} == {0}
@@ -683,14 +683,14 @@ def test_the_table_of_times_runs_nothing_side_by_side(tmp_path):
 
 @pytest.mark.parametrize("method", suites.PEERS)
 def test_every_peer_has_a_tuned_row_in_the_paper_s_tables(method):
-    plan = suites.Plan((*suites.FEW, "other"), tuned=True)
+    plan = suites.SuiteChoice((*suites.FEW, "other"), tuned=True)
     for suite in (suites.noiseless, suites.noisy, suites.emit):
         mine = [c for c in suite(plan) if c.method == method and c.own("tuned")]
         assert len(mine) == 2 and len({c.sigma_y for c in mine}) == 1
 
 
 def test_the_suite_of_the_default_fill_leaves_out_no_hard_case():
-    plan = suites.Plan(("indian_pines", "other"))
+    plan = suites.SuiteChoice(("indian_pines", "other"))
     found = list(suites.best(plan))
     for level in (0.0, 0.1, 0.2, 0.3, "band"):
         for method in ("smooth", "auto", "anchored"):

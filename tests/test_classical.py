@@ -99,7 +99,7 @@ def test_smooth_at_s_1_and_2_is_harmonic_and_biharmonic(tiny, stripes):
 def test_smooth_is_the_minimum_of_its_energy(s, rng, stripes):
     """The dense solution of the same quadratic problem, built without DCT or iterations."""
     z = rng.standard_normal((2, 24, 24))
-    eigenvalues, V = np.linalg.eigh(classical._laplacian(24, 24).toarray())
+    eigenvalues, V = np.linalg.eigh(classical.laplacian(24, 24).toarray())
     A = (V * np.maximum(eigenvalues, 0) ** s) @ V.T
     missing = ~stripes.ravel()
     right = -A[np.ix_(missing, ~missing)] @ z.reshape(2, -1)[:, ~missing].T

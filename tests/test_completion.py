@@ -35,7 +35,7 @@ def absorption(depth):
 
 
 def completed(y, seen):
-    return completion.complete(np.where(seen, y, 0.0), seen)
+    return completion.complete_spectra(np.where(seen, y, 0.0), seen)
 
 
 def recovered(found, change, seen):

@@ -24,14 +24,14 @@ from hydiff.cli import main
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, CubeFormatError, OutputError
 from hydiff.io import provenance, staging
-from hydiff.request import Order
+from hydiff.request import Request
 from hydiff.scale import execute
 from hydiff.scale.scene import Limits
-from test_job import full_disk
+from test_execute import full_disk
 
 WHOLE, TILES = Limits(8e9), Limits(8e9, tile=16)
-LINEAR = Order(method="linear", outside="fill")
-BARRED = Order(method="smooth", outside="fill", settings={"error_bars": True})
+LINEAR = Request(method="linear", outside="fill")
+BARRED = Request(method="smooth", outside="fill", settings={"error_bars": True})
 Run = Callable[..., tuple[int, str, str]]
 
 

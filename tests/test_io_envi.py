@@ -20,14 +20,14 @@ from hydiff.gaps.simulate import simulate
 from hydiff.io import envi_header, provenance, transfer
 from hydiff.io.conventions import evident_unit
 from hydiff.io.headers import scaling
-from hydiff.request import Order
+from hydiff.request import Request
 from hydiff.scale import execute
 from hydiff.scale.scene import Limits
 from hydiff.viewer.scene_layers import from_files
 
 WHOLE, TILES = Limits(8e9), Limits(8e9, tile=16)
-LINEAR = Order(method="linear", outside="fill")
-BARRED = Order(method="smooth", outside="fill", settings={"error_bars": True})
+LINEAR = Request(method="linear", outside="fill")
+BARRED = Request(method="smooth", outside="fill", settings={"error_bars": True})
 COMPANIONS = {"filled.npz", "sigma.npz", "fill.json"}
 NATIVE = (
     Path(os.environ.get("HYDIFF_DATA") or Path(__file__).parents[2] / "shared" / "data") / "native"
@@ -287,7 +287,9 @@ def test_real_files_go_all_the_way(tmp_path: Path, name: str) -> None:
     assert "wavelengths" in dict(describe.lines(describe.facts(cube)))
     holed, observed = simulate(cube, "stripes", 0.1, seed=1)
     damaged = io.write(replace(holed, path=source), tmp_path / f"d{source.suffix}")[0]
-    execute.fill_file(damaged, tmp_path / "f.hdr", Order(method="harmonic", outside="fill"), WHOLE)
+    execute.fill_file(
+        damaged, tmp_path / "f.hdr", Request(method="harmonic", outside="fill"), WHOLE
+    )
     filled = io.read(tmp_path / "f.hdr")
     assert provenance.filled_mask_path(filled.path or source).is_file()
     scores = metrics.score(filled, cube, np.broadcast_to(~observed, cube.shape))

@@ -15,7 +15,7 @@ from hydiff.errors import BadValue
 from hydiff.gaps.mask import make_mask
 from hydiff.io import provenance
 from hydiff.maths import gaussian
-from hydiff.request import Order
+from hydiff.request import Request
 from hydiff.scale import scene
 from hydiff.scale.scene import Limits
 
@@ -239,10 +239,11 @@ def test_few_gaps_are_copied_often_enough_to_tell(bands):
 
 def test_only_what_was_measured_judges(truth, stripes):
     observed = with_entries(stripes, 2000)
-    window = trials.Window(Cube(truth), observed, ~observed)
+    window = trials.TrialWindow(Cube(truth), observed, ~observed)
     rest = split.lost(window, truth + 1e6)
-    assert not (rest.seen & kinds(observed)[NONE]).any() and rest.seen[kinds(observed)[SOME]].all()
-    [fold, *_] = trials.folds_of(rest.cube, rest.seen, 4, 0, rest.gaps, rest.measured)
+    none, some = kinds(observed)[NONE], kinds(observed)[SOME]
+    assert not (rest.observed & none).any() and rest.observed[some].all()
+    [fold, *_] = trials.folds_of(rest.cube, rest.observed, 4, 0, rest.gaps, rest.measured)
     assert np.array_equal(fold, np.broadcast_to(fold[0], fold.shape))  # whole pixels are hidden
     at = trials.looked_at(fold, rest.measured)
     assert observed[at].all() and len(at[0]) > 0.7 * fold.sum()
@@ -300,7 +301,7 @@ def test_tiles_share_one_decision_for_each_kind(tmp_path):
     gappy = Cube(np.where(observed, values, -9999.0).astype(np.float32), nodata=-9999.0)
     hydiff.write(gappy, tmp_path / "in.bsq")
     done = scene.fill(
-        tmp_path / "in.bsq", tmp_path / "out.bsq", Order(budget="fast"), Limits(8e9, tile=32)
+        tmp_path / "in.bsq", tmp_path / "out.bsq", Request(budget="fast"), Limits(8e9, tile=32)
     )
     record = done.record
     assert set(record["expected_by_kind"]) == {NONE, SOME}

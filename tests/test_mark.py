@@ -30,7 +30,7 @@ from hydiff.gaps.describe import facts, lines
 from hydiff.io import marks, provenance
 from hydiff.io.ortho import ortho
 from hydiff.io.transfer import convert
-from hydiff.request import Order
+from hydiff.request import Request
 from hydiff.scale.execute import fill_file
 from hydiff.scale.scene import limits
 from test_cli import refused
@@ -43,7 +43,7 @@ TRUTH = products.scene(*SHAPE)
 SHORTS = np.where(MISSING, -32768, TRUTH * 1e4).astype("i2")
 FLOATS = np.where(MISSING, -9999, TRUTH).astype("f4")
 SAYS = "11.11 % of the entries filled by nearest, not measured"
-ORDER = Order(method="nearest", outside="fill")
+ORDER = Request(method="nearest", outside="fill")
 
 
 def shorts(path: Path) -> Path:

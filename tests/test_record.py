@@ -21,7 +21,7 @@ from hydiff.errors import BadValue, CubeFormatError, HydiffError
 from hydiff.gaps import simulate
 from hydiff.io import provenance, record, typed
 from hydiff.metrics import NORMAL_QUANTILES
-from hydiff.request import Order
+from hydiff.request import Request
 from hydiff.scale import execute
 from hydiff.scale.scene import limits
 
@@ -89,7 +89,7 @@ def test_a_record_is_read_as_it_was_written(made):
 
 @pytest.mark.parametrize(
     "order",
-    [Order(method="smooth"), Order(method="linear"), Order(budget="fast")],
+    [Request(method="smooth"), Request(method="linear"), Request(budget="fast")],
     ids=lambda order: order.method,
 )
 @pytest.mark.parametrize("tile", [None, 16])
@@ -162,7 +162,7 @@ def test_counts_that_do_not_add_up_are_refused(document):
 
 def test_a_copy_of_what_had_no_gaps_is_said_to_be_one(tmp_path, tiny):
     hydiff.write(Cube(tiny), tmp_path / "in.npy")
-    execute.fill_file(tmp_path / "in.npy", tmp_path / "out.npz", Order(), limits(None))
+    execute.fill_file(tmp_path / "in.npy", tmp_path / "out.npz", Request(), limits(None))
     with pytest.raises(CubeFormatError, match="nothing was missing"):
         record.read(tmp_path / "out.npz.fill.json")
 
@@ -293,9 +293,11 @@ def test_tiles_know_the_cube_of_a_recipe_too(fill):
     hydiff.write(hydiff.read(fill / "in.npy"), fill / "in.bsq")
     plain = auto.read_recipe(fill / "out.npz.fill.json")
     bounds = limits("2GB", 16)
-    tiled = execute.fill_file(fill / "in.bsq", fill / "a.bsq", Order(recipe=plain), bounds).record
+    tiled = execute.fill_file(fill / "in.bsq", fill / "a.bsq", Request(recipe=plain), bounds).record
     assert auto.ELSEWHERE not in tiled["notes"] and tiled["settings"] == {"budget": "fast"}
-    first = execute.fill_file(fill / "in.bsq", fill / "b.bsq", Order(budget="fast"), bounds).record
+    first = execute.fill_file(
+        fill / "in.bsq", fill / "b.bsq", Request(budget="fast"), bounds
+    ).record
     assert first["recipe"]["cube"] == plain["cube"] and first["recipe"]["budget"] == "fast"
     whole = hydiff.fill(hydiff.read(fill / "in.bsq"), recipe=first["recipe"])
     assert auto.ELSEWHERE not in whole.notes

@@ -17,13 +17,13 @@ from hydiff.cube import Cube
 from hydiff.errors import BadValue, HydiffError, NothingObserved, OutputError
 from hydiff.gaps import mask, rule
 from hydiff.io import bundled, provenance
-from hydiff.request import Order
+from hydiff.request import Request
 from hydiff.scale import scene, tiles
 from hydiff.scale.scene import Limits
 from hydiff.workers.remote import Outcome
 
 PLENTY = 8e9
-LINEAR, SMOOTH = Order(method="linear"), Order(method="smooth", outside="fill")
+LINEAR, SMOOTH = Request(method="linear"), Request(method="smooth", outside="fill")
 
 
 def made(shape, rng, scale=100.0):
@@ -74,9 +74,9 @@ def rmse(filled, truth, where):
     "order",
     [
         SMOOTH,
-        Order(method="smooth", sigma_y="auto", settings={"error_bars": True}),
-        Order(method="idw", max_gap=4),
-        Order(budget="fast", seed=3),
+        Request(method="smooth", sigma_y="auto", settings={"error_bars": True}),
+        Request(method="idw", max_gap=4),
+        Request(budget="fast", seed=3),
     ],
     ids=["smooth", "noise and bars", "max gap", "auto"],
 )
@@ -161,7 +161,7 @@ def test_a_full_disk_is_told_and_resumed_after(file, tmp_path):
     before = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out.bsq.tiles").glob("*.npy")}
     assert before
     subprocess.run(command(*options, "--resume"), cwd=tmp_path, check=True)
-    scene.fill(file, tmp_path / "whole.bsq", Order(method="smooth"), Limits(PLENTY, tile=16))
+    scene.fill(file, tmp_path / "whole.bsq", Request(method="smooth"), Limits(PLENTY, tile=16))
     assert (tmp_path / "out.bsq").read_bytes() == (tmp_path / "whole.bsq").read_bytes()
 
 
@@ -176,7 +176,7 @@ def test_masks_of_single_bands_and_integers(rng, tmp_path):
     truth = np.rint(made((9, 60, 60), rng, 3000.0)).astype(np.int16)
     observed = mask.make_mask("columns", truth.shape, 0.1, rng)
     hydiff.write(damaged(truth, observed, -32768), tmp_path / "in.bil")
-    order = Order(method="smooth", outside="fill", settings={"error_bars": True})
+    order = Request(method="smooth", outside="fill", settings={"error_bars": True})
     scene.fill(tmp_path / "in.bil", tmp_path / "out.bil", order, Limits(PLENTY, tile=24))
     out = hydiff.read(tmp_path / "out.bil")
     values = np.asarray(out.values)
@@ -226,7 +226,7 @@ def test_what_to_fill_is_what_the_plain_fill_would(rng, tmp_path, outside, max_g
     )
     hydiff.write(cube, tmp_path / "in.bsq")
     choices = {"outside": outside, "max_gap": max_gap, "bad_bands": bad_bands}
-    order = Order(method="linear", **choices)
+    order = Request(method="linear", **choices)
     told = scene.preview(tmp_path / "in.bsq", order, Limits(PLENTY, tile=16))
     target, left = rule.targets(cube, seen, **choices)
     assert told["entries_to_fill"] == target.sum() and told["left"] == left
@@ -241,7 +241,7 @@ def test_a_given_mask_and_nodata_are_heeded(truth, tmp_path):
     )
     assert done.record["entries"]["filled"] == 10 * 40
     with pytest.raises(BadValue, match="occurs nowhere"):
-        order = Order(method="linear", nodata=12345.0)
+        order = Request(method="linear", nodata=12345.0)
         scene.fill(tmp_path / "in.bsq", tmp_path / "no.bsq", order, Limits(PLENTY, tile=40))
     with pytest.raises(NothingObserved):
         nothing = np.zeros((70, 90), bool)
@@ -276,11 +276,11 @@ def test_streamed_companions_are_those_of_the_plain_fill(tmp_path, rng):
 
 
 def test_a_recipe_is_used_by_every_tile_and_can_be_replayed(file, tmp_path):
-    order = Order(budget="fast", outside="fill")
+    order = Request(budget="fast", outside="fill")
     first = scene.fill(file, tmp_path / "a.bsq", order, Limits(PLENTY, tile=48))
     recipe = json.loads(provenance.record_path(tmp_path / "a.bsq").read_text())["recipe"]
     assert recipe == first.record["recipe"]
-    again = Order(budget="fast", outside="fill", recipe=recipe)
+    again = Request(budget="fast", outside="fill", recipe=recipe)
     scene.fill(file, tmp_path / "b.bsq", again, Limits(PLENTY, tile=48))
     one, two = contents(tmp_path / "a.bsq"), contents(tmp_path / "b.bsq")
     assert len(one) == 3 and list(one.values()) == list(two.values())
@@ -294,7 +294,7 @@ def test_promises_and_limits_are_relative_to_the_scene_not_to_its_tiles(tmp_path
     observed[:, 8:92:20] = observed[:, 9:92:20] = False
     source = tmp_path / "in.bsq"
     hydiff.write(damaged(truth, observed), source)
-    order = Order(budget="fast", outside="fill", max_error=0.05)
+    order = Request(budget="fast", outside="fill", max_error=0.05)
     whole = hydiff.fill(hydiff.read(source), budget="fast", outside="fill", max_error=0.05)
     done = scene.fill(source, tmp_path / "out.bsq", order, Limits(PLENTY, tile=48))
     assert done.record["entries"]["filled"] == pytest.approx(int(whole.filled.sum()), rel=0.05)
@@ -304,7 +304,7 @@ def test_promises_and_limits_are_relative_to_the_scene_not_to_its_tiles(tmp_path
 
 
 def test_noise_that_a_method_does_not_model_is_told(file, tmp_path):
-    order = Order(method="linear", sigma_y=5.0, outside="fill")
+    order = Request(method="linear", sigma_y=5.0, outside="fill")
     done = scene.fill(file, tmp_path / "out.bsq", order, Limits(PLENTY, tile=48))
     assert any("does not model noise" in note for note in done.record["notes"])
 
@@ -315,7 +315,7 @@ TINY = {"steps": 4, "channels": 4, "scales": 2}
 
 
 def test_tiles_filled_side_by_side_are_those_filled_alone(file, tmp_path):
-    order = Order(method="hydiff-ei", settings=TINY, outside="fill", device="cpu")
+    order = Request(method="hydiff-ei", settings=TINY, outside="fill", device="cpu")
     for name, n in (("one", 1), ("two", 2)):
 
         def by(work, tasks, n=n):
@@ -338,7 +338,7 @@ def test_a_gpu_gets_several_tiles_at_once_as_memory_allows(
         assert {len(task.tiles) for task in tasks} == {expected}
         raise Stopped
 
-    order = Order(method="hydiff-ei", settings=TINY, device=device)
+    order = Request(method="hydiff-ei", settings=TINY, device=device)
     with pytest.raises(Stopped):
         scene.fill(file, tmp_path / "out.bsq", order, Limits(memory, tile=48), run=run)
 
@@ -347,7 +347,7 @@ def test_tiles_start_from_what_one_network_learned_of_the_scene(file, truth, obs
     """Without a step of their own they are that network, and it learned something."""
     missing, errors = np.broadcast_to(~observed, truth.shape), {}
     for prior in (1, 60):
-        order = Order(
+        order = Request(
             method="hydiff-ei", settings=TINY, outside="fill", device="cpu", prior=prior, seed=2
         )
         done = scene.fill(file, tmp_path / f"{prior}.bsq", order, Limits(PLENTY, tile=48))
@@ -364,11 +364,11 @@ def test_tiles_start_from_what_one_network_learned_of_the_scene(file, truth, obs
 
 def test_a_prior_is_of_methods_that_can_start_from_one():
     with pytest.raises(BadValue, match="`method='hydiff-ei'`, not with smooth"):
-        Order(method="smooth", prior=10)
+        Request(method="smooth", prior=10)
     with pytest.raises(BadValue, match="give one of them"):
-        Order(method="hydiff-ei", settings={"weights": "x.safetensors"}, prior=10)
+        Request(method="hydiff-ei", settings={"weights": "x.safetensors"}, prior=10)
     with pytest.raises(BadValue, match="0 or more"):
-        Order(prior=-1)
+        Request(prior=-1)
 
 
 # ── bounds ───────────────────────────────────────────────────────────────────────────────────────
@@ -490,13 +490,13 @@ def test_a_changed_input_or_recipe_is_refused(file, interrupted):
         return scene.fill(file, interrupted, order, Limits(PLENTY, tile=tile), resume=True)
 
     with pytest.raises(BadValue, match="the settings changed"):
-        resumed(Order(method="smooth", outside="fill", settings={"s": 1.5}))
+        resumed(Request(method="smooth", outside="fill", settings={"s": 1.5}))
     with pytest.raises(BadValue, match="the seed changed"):
-        resumed(Order(method="smooth", outside="fill", seed=1))
+        resumed(Request(method="smooth", outside="fill", seed=1))
     with pytest.raises(BadValue, match="the tiling changed"):
         resumed(tile=30)
     with pytest.raises(BadValue, match="what is missing"):
-        resumed(Order(method="smooth", outside="fill", max_gap=2))
+        resumed(Request(method="smooth", outside="fill", max_gap=2))
     content = bytearray(file.read_bytes())
     content[1000] ^= 1
     file.write_bytes(content)
@@ -516,17 +516,17 @@ def test_a_damaged_tile_is_computed_again(file, interrupted, tmp_path):
 
 
 def test_without_resume_a_fill_starts_anew(file, interrupted):
-    order = Order(method="smooth", outside="fill", seed=1)
+    order = Request(method="smooth", outside="fill", seed=1)
     scene.fill(file, interrupted, order, Limits(PLENTY, tile=24))
     assert interrupted.exists()
 
 
 def test_requests_that_no_method_can_meet_are_refused_before_the_work(file, tmp_path):
     for order, told in (
-        (Order(method="smooth", max_error=0.5), "max_error"),
-        (Order(budget="huge"), "budget"),
-        (Order(settings={"s": 1.5}), "belong to one method"),
-        (Order(method="linear", outside="far"), "outside"),
+        (Request(method="smooth", max_error=0.5), "max_error"),
+        (Request(budget="huge"), "budget"),
+        (Request(settings={"s": 1.5}), "belong to one method"),
+        (Request(method="linear", outside="far"), "outside"),
     ):
         with pytest.raises(HydiffError, match=told):
             scene.fill(file, tmp_path / "out.bsq", order, Limits(PLENTY, tile=24))

@@ -27,13 +27,13 @@ from hydiff.errors import (
 from hydiff.gaps import rule
 from hydiff.io import provenance
 from hydiff.learn.training import Training
-from hydiff.request import Order
+from hydiff.request import Request
 from hydiff.scale import batch, execute
 from hydiff.scale.scene import Limits
 from test_architecture import sources
 
 WHOLE, TILES = Limits(8e9), Limits(8e9, tile=24)
-LINEAR = Order(method="linear", outside="fill")
+LINEAR = Request(method="linear", outside="fill")
 UTM = 'PROJCS["WGS 84 / UTM zone 33N",GEOGCS["WGS 84",DATUM["WGS_1984",SPHEROID["WGS 84",6378137,298.257223563]],PRIMEM["Greenwich",0],UNIT["degree",0.0174532925199433]],PROJECTION["Transverse_Mercator"],PARAMETER["latitude_of_origin",0],PARAMETER["central_meridian",15],PARAMETER["scale_factor",0.9996],PARAMETER["false_easting",500000],PARAMETER["false_northing",0],UNIT["metre",1]]'  # noqa: E501
 
 
@@ -194,7 +194,7 @@ def zeros(tiny, tmp_path):
 def test_a_value_that_may_be_measured_means_whole_pixels(
     zeros, tmp_path, bounds, nodata_in, missing
 ):
-    order = Order(method="linear", outside="fill", nodata=0.0, nodata_in=nodata_in)
+    order = Request(method="linear", outside="fill", nodata=0.0, nodata_in=nodata_in)
     record = execute.fill_file(zeros, tmp_path / "out.bsq", order, bounds).record
     assert record["entries"]["missing_before"] == missing
     spared = [note for note in record["notes"] if "count as measured" in note]
@@ -451,7 +451,7 @@ def test_a_batch_passes_over_files_without_the_nodata_value(granules, hydiff_, t
     rows = batch.fill_all(
         [granules / "c.tif"],
         tmp_path / "alone",
-        Order(method="linear", nodata=65535.0),
+        Request(method="linear", nodata=65535.0),
         WHOLE,
     )
     assert [row.status for row in rows] == ["failed"]  # nobody has it: a slip, most likely
@@ -496,7 +496,7 @@ def steep(request, tmp_path):
 
 
 def filled_of(path, out, bounds, **asked):
-    order = Order(method="biharmonic", outside="fill", **asked)
+    order = Request(method="biharmonic", outside="fill", **asked)
     record = execute.fill_file(path, out, order, bounds, overwrite=True).record
     return np.asarray(hydiff.read(out).values), record
 

@@ -24,8 +24,8 @@ from hydiff.viewer import (
     tile_progress,
 )
 from hydiff.viewer.rendering import Choice, Sight, sharper
-from hydiff.viewer.running_fill import Filling
-from hydiff.viewer.scene_layers import Fills, Layer, Window
+from hydiff.viewer.running_fill import RunningFill
+from hydiff.viewer.scene_layers import Fills, ImageWindow, Layer
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_a_band_without_contrast_is_grey_and_one_without_values_invisible():
 def test_a_palette_runs_from_the_lower_to_the_upper_limit():
     colours = [f"#{i:02x}{255 - i:02x}80" for i in range(256)]
     plane = np.array([[0.0, 255.0, 77.0, np.nan, -5.0, 300.0]])
-    shown = images.mapped(plane, images.Limits(0.0, 255.0), images.palette(colours))
+    shown = images.mapped(plane, images.Stretch(0.0, 255.0), images.palette(colours))
     expected = [[0, 255, 128, 255], [255, 0, 128, 255], [77, 178, 128, 255], [0, 0, 0, 0]]
     np.testing.assert_array_equal(shown[0], [*expected, expected[0], expected[1]])
 
@@ -133,15 +133,15 @@ def test_only_large_pictures_are_thinned(rows, cols, step):
 
 
 def test_what_is_in_sight_is_as_fine_as_the_screen():
-    whole = Window(0, 5000, 0, 4000, 8)
+    whole = ImageWindow(0, 5000, 0, 4000, 8)
     everything = Sight(-20, 5020, -20, 4020, 500, 400)
     assert sharper(everything, whole) is None  # the glance has as many pixels as the screen
-    assert sharper(Sight(*everything[:4], 1000, 800), whole) == Window(0, 5000, 0, 4000, 5)
+    assert sharper(Sight(*everything[:4], 1000, 800), whole) == ImageWindow(0, 5000, 0, 4000, 5)
     near = sharper(Sight(100.5, 350.2, 3900.0, 4100.0, 500, 400), whole)
-    assert near == Window(100, 351, 3900, 4000, 1)
+    assert near == ImageWindow(100, 351, 3900, 4000, 1)
     assert sharper(Sight(-50, -10, 0, 40, 500, 400), whole) is None  # beside the picture
     assert sharper(Sight(0, 0, 0, 0, 0, 0), whole) is None  # no browser has told yet
-    rows, cols = (len(range(*s.indices(5000))) for s in Window(0, 5000, 0, 4000, 5).cut)
+    rows, cols = (len(range(*s.indices(5000))) for s in ImageWindow(0, 5000, 0, 4000, 5).cut)
     assert rows * cols <= 2 * images.PIXELS
 
 
@@ -158,7 +158,7 @@ def test_what_is_transparent_gets_the_ground(rng):
     ("low", "high"), [(0.0, 1.0), (-3.2, 5682.0), (1e-7, 3e-7), (-1e6, -9.99e5), (0.0, 7e12)]
 )
 def test_ticks_are_few_round_numbers_inside_the_limits(low, high):
-    found = np.array(captions.ticks(images.Limits(low, high)))
+    found = np.array(captions.ticks(images.Stretch(low, high)))
     assert 2 <= len(found) <= captions.TICKS + 1
     near = 1e-6 * (high - low)
     assert (low - near <= found).all() and (found <= high + near).all()
@@ -180,12 +180,12 @@ def test_units_are_those_that_the_file_tells(damaged):
 
 def test_the_colour_bar_is_for_one_band_or_map(damaged):
     choice = Choice("One band", (2,), (1.0, 99.0), "Viridis")
-    bar = captions.colour_bar(damaged, choice, images.Limits(0.0, 2.0))
+    bar = captions.colour_bar(damaged, choice, images.Stretch(0.0, 2.0))
     assert "Colours from 0 to 2. Value, in the file&#x27;s unit" in bar and "#fde724" in bar.lower()
     assert captions.colour_bar(damaged, choice, None) == ""
-    assert captions.colour_bar(damaged, choice, images.Limits(3.0, 3.0)) == ""
+    assert captions.colour_bar(damaged, choice, images.Stretch(3.0, 3.0)) == ""
     three = Choice("Colour composite", (2, 1, 0), (1.0, 99.0), "Viridis")
-    assert captions.colour_bar(damaged, three, images.Limits(0.0, 2.0)) == ""
+    assert captions.colour_bar(damaged, three, images.Stretch(0.0, 2.0)) == ""
 
 
 def test_presets_are_the_nearest_bands():
@@ -243,7 +243,7 @@ def test_planes_and_spectra_are_two_cuts_of_one_cube(damaged, stripes, tmp_path)
         for band in (0, 4, 11):
             np.testing.assert_array_equal(layer.plane(band), expected[band])
             np.testing.assert_array_equal(
-                layer.plane(band, Window(2, 20, 1, 24, 3)), expected[band, 2:20:3, 1:24:3]
+                layer.plane(band, ImageWindow(2, 20, 1, 24, 3)), expected[band, 2:20:3, 1:24:3]
             )
         np.testing.assert_array_equal(layer.spectrum(3, 11), expected[:, 3, 11])
         np.testing.assert_array_equal(layer.alive(), np.ones(12, bool))
@@ -361,7 +361,7 @@ def test_settings_are_pairs():
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_fill_in_a_thread_is_the_fill(damaged, masked, rng):
     observed = rng.random((24, 24)) < 0.9 if masked else None
-    work = Filling(damaged, observed, "smooth", "normal", {"s": "1.5"})
+    work = RunningFill(damaged, observed, "smooth", "normal", {"s": "1.5"})
     work.wait(60)
     assert work.error is None and not work.running
     expected = hydiff.fill(damaged, observed, method="smooth", s=1.5)
@@ -409,14 +409,14 @@ def test_scenes_beyond_memory_are_sent_to_the_shell(damaged):
 
 def test_errors_of_a_fill_are_told(damaged):
     for method, settings, told in (("smooth", {"nope": "1"}, "nope"), ("dhp", {"lr": "x"}, "lr")):
-        work = Filling(damaged, None, method, "normal", settings)
+        work = RunningFill(damaged, None, method, "normal", settings)
         work.wait(60)
         assert work.result is None and told in work.error
 
 
 def test_a_preview_is_the_estimate_in_the_cubes_unit(damaged):
     """The first preview of a fill band by band: the result, NaN where its turn is to come."""
-    work = Filling(replace_values(damaged, 1000.0), None, "harmonic", "normal", {})
+    work = RunningFill(replace_values(damaged, 1000.0), None, "harmonic", "normal", {})
     work.wait(60)
     good = damaged.good_bands
     shown = np.isfinite(work.preview)
@@ -433,7 +433,7 @@ def replace_values(cube, factor):
 
 def test_a_stopped_fill_keeps_what_is_there(damaged):
     settings = {"steps": "100000", "channels": "8"}
-    work = Filling(damaged, None, "ei", "normal", settings)
+    work = RunningFill(damaged, None, "ei", "normal", settings)
     deadline = time.monotonic() + 60
     while work.done < 2 and work.running and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -488,7 +488,7 @@ def unfinished(damaged, tmp_path):
     """A file, the name of its fill by tiles, of which 4 of 9 are done, and how to go on with it."""
     file, output = tmp_path / "scene.bil", tmp_path / "filled.zarr"
     io.write(damaged, file)
-    order = scene.Order(method="harmonic", outside="fill")
+    order = scene.Request(method="harmonic", outside="fill")
     bounds = scene.limits("4GB", 8, 4)
 
     def interrupt(step):

@@ -123,14 +123,14 @@ def fill(
     told = None if recipe is None else auto.read_recipe(recipe)
     check_request(method, preset, settings, budget, told, max_error, sigma_y, seed, device)
     chosen = None if method == auto.NAME else choose(method, preset, with_network(settings))
-    seen, notes = observed_entries(cube, given, nodata, nodata_in)
+    measured, notes = observed_entries(cube, given, nodata, nodata_in)
     notes += suspected(cube, given, nodata)
-    bounds = reach.reach_of(cube, *reach.extremes(np.asarray(cube.values), seen), clip)
+    bounds = reach.reach_of(cube, *reach.extremes(np.asarray(cube.values), measured), clip)
     if outside is None:
         outside = "fill" if cube.path is None else "keep"
     target, left = targets(
         cube,
-        seen,
+        measured,
         bad_bands=bad_bands,
         max_gap=max_gap,
         outside=outside,
@@ -142,7 +142,7 @@ def fill(
     if chosen is None:
         found, decision = auto.fill(
             cube,
-            seen,
+            measured,
             target,
             noise,
             job,
@@ -152,7 +152,7 @@ def fill(
             progress=progress,
         )
     else:
-        found = estimate(cube, seen, chosen, noise, job, progress)
+        found = estimate(cube, measured, chosen, noise, job, progress)
     name = auto.NAME if chosen is None else chosen.name
     for reason, entries in _given_up(found, decision, name, max_error):
         if (kept := target & entries).any():
@@ -160,12 +160,12 @@ def fill(
             target &= ~entries
 
     values, beyond = reach.bounded(cube.dtype, found.values, target, bounds)
-    trusted = target | (seen & (found.sigma_y > 0)[:, None, None])
+    trusted = target | (measured & (found.sigma_y > 0)[:, None, None])
     written, changed = into_dtype(cube, values, trusted if denoise else target, nodata)
     floats = partial(np.asarray, dtype=float_for(cube.dtype))
     result = Result(
         cube=replace(cube, values=written, valid=cube.validated(target)),
-        values=floats(_composed(cube, seen, trusted, values)),
+        values=floats(_composed(cube, measured, trusted, values)),
         raw=floats(found.values),
         filled=target,
         left=left,
@@ -180,7 +180,7 @@ def fill(
         notes=[
             *notes,
             *found.notes,
-            *([] if told is None else auto.note_of_origin(told, auto.fingerprint(cube, seen))),
+            *([] if told is None else auto.note_of_origin(told, auto.fingerprint(cube, measured))),
             *(f"{n} filled entries {how}" for how, n in changed.items()),
             *reach.notes(beyond, clip),
         ],
@@ -307,12 +307,12 @@ def _given_up(
         yield f"expected error above {max_error:g}", decision.hopeless
 
 
-def _composed(cube: Cube, seen: Bools, trusted: Bools, estimate: Floats) -> Floats:
+def _composed(cube: Cube, observed: Bools, trusted: Bools, estimate: Floats) -> Floats:
     """The estimate where it is trusted: in the gaps, and where noise has touched what was seen.
 
     Elsewhere the cube's own values; NaN where neither has one.
     """
-    values = np.where(seen, np.asarray(cube.values, dtype=np.float64), np.nan)
+    values = np.where(observed, np.asarray(cube.values, dtype=np.float64), np.nan)
     values[trusted] = estimate[trusted]
     return values
 
@@ -348,11 +348,11 @@ def check_request(
         torch_device(device)
 
 
-def _refuse_misspelt(settings: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+def _refuse_misspelt(settings: Mapping[str, Any], allowed: Mapping[str, Any]) -> None:
     """What is no setting, and nearly an argument of `fill`."""
     arguments = [name for name in signature(fill).parameters if name != "settings"]
     for name in settings:
-        if name not in known and get_close_matches(name, arguments, n=1, cutoff=0.75):
+        if name not in allowed and get_close_matches(name, arguments, n=1, cutoff=0.75):
             raise UnknownName("argument", name, arguments)
 
 

@@ -424,8 +424,10 @@ def unit_scale(values: Array, observed: Bools, good: Bools) -> Scale:
 
     values, observed: (bands, rows, cols), or observed (rows, cols); good: (bands,)
     """
-    seen = np.broadcast_to(observed, values.shape)
-    told = values[seen if good.all() else seen & good[:, None, None]]  # may be reordered: a copy
+    entries = np.broadcast_to(observed, values.shape)
+    told = values[
+        entries if good.all() else entries & good[:, None, None]
+    ]  # may be reordered: a copy
     if not told.size:
         raise NothingObserved(
             "no observed entry in any good band: there is nothing to fill from; "

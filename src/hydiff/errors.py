@@ -82,8 +82,8 @@ class OutputError(HydiffError):
 class UnknownName(HydiffError):
     """`UnknownName("method", "smoth", METHODS)` suggests the nearest known name."""
 
-    def __init__(self, what: str, found: str, known: Iterable[str], hint: str = "") -> None:
-        names = sorted(known)
+    def __init__(self, what: str, found: str, allowed: Iterable[str], hint: str = "") -> None:
+        names = sorted(allowed)
         near = get_close_matches(found, names, n=1, cutoff=0.6)
         suggestion = f"did you mean {near[0]!r}? " if near else ""
         listing = ", ".join(names) or "none"

@@ -451,11 +451,11 @@ def _cosine(a: Floats, b: Floats) -> Floats:
 def _distance_to(observed: Bools) -> Floats:
     """(bands, rows, cols) pixels to the nearest observed pixel of the same band; inf if none."""
     distance = np.full(observed.shape, np.inf)
-    for band, seen in enumerate(observed):
-        if band and np.array_equal(seen, observed[band - 1]):  # bands mostly share their mask
+    for band, plane in enumerate(observed):
+        if band and np.array_equal(plane, observed[band - 1]):  # bands mostly share their mask
             distance[band] = distance[band - 1]
-        elif seen.any():
-            distance[band] = ndimage.distance_transform_edt(~seen)
+        elif plane.any():
+            distance[band] = ndimage.distance_transform_edt(~plane)
     return distance
 
 

@@ -38,7 +38,7 @@ MASKS = ("observed", "missing", "quality", "flags", "detect")
 
 
 @dataclass(frozen=True)
-class Order:
+class Request:
     """Everything that a fill is asked for, but where it reads and writes."""
 
     method: str = auto.NAME

@@ -34,7 +34,7 @@ from hydiff.auto.candidates import (
 )
 from hydiff.auto.decide import decide_on
 from hydiff.auto.recipe import budget_used, fingerprint, note_of_origin, read_recipe
-from hydiff.auto.trials import Window
+from hydiff.auto.trials import TrialWindow
 from hydiff.cube import Bools, Cube
 from hydiff.gaps.rule import Sigma
 from hydiff.methods.estimate import Estimate, Job, Progress
@@ -49,7 +49,7 @@ __all__ = [
     "Budget",
     "Candidate",
     "Decision",
-    "Window",
+    "TrialWindow",
     "budget_of",
     "budget_used",
     "decide_on",
@@ -62,7 +62,7 @@ __all__ = [
 
 def fill(
     cube: Cube,
-    seen: Bools,
+    observed: Bools,
     target: Bools,
     sigma_y: Sigma,
     job: Job,
@@ -79,9 +79,9 @@ def fill(
     ready: Ready = {}
     if recipe is None:
         chosen = budget_of(budget, job)
-        only = [Window(cube, seen, target)]
+        only = [TrialWindow(cube, observed, target)]
         recipe, ready = decide_on(only, sigma_y, chosen, job, progress, whole=True)
-        recipe |= {"budget": budget, "cube": fingerprint(cube, seen)}
+        recipe |= {"budget": budget, "cube": fingerprint(cube, observed)}
     # what is applied went through JSON, so that a replay has the very same numbers
     plain: dict[str, Any] = json.loads(json.dumps(recipe))
-    return apply(plain, cube, seen, target, sigma_y, job, ready, max_error)
+    return apply(plain, cube, observed, target, sigma_y, job, ready, max_error)

@@ -11,7 +11,7 @@ from hydiff.auto import folds, split
 from hydiff.auto.candidates import Candidate
 from hydiff.auto.classes import around, band_spread, groups, usable
 from hydiff.auto.intervals import HOPELESS, Scored, expected_by_kind, promises, variance_of, warning
-from hydiff.auto.trials import Window, crossfit, folds_of, mean_estimate, own_fits
+from hydiff.auto.trials import TrialWindow, crossfit, folds_of, mean_estimate, own_fits
 from hydiff.cube import Bools, Cube, Floats, Ints
 from hydiff.gaps import mask
 from hydiff.gaps.rule import Sigma
@@ -42,12 +42,12 @@ class Blend(NamedTuple):
     plain: list[Floats]  # (bands, rows, cols) values of the candidates without a network
 
 
-class Part(NamedTuple):
+class KindFill(NamedTuple):
     """The fill of the gaps of one kind."""
 
     kind: str
     recipe: Mapping[str, Any]
-    window: Window
+    window: TrialWindow
     estimate: Estimate
     variance: Floats | None  # (bands, rows, cols), in the cube's unit squared; None = unknown
 
@@ -55,7 +55,7 @@ class Part(NamedTuple):
 def apply(
     recipe: dict[str, Any],
     cube: Cube,
-    seen: Bools,
+    observed: Bools,
     target: Bools,
     sigma_y: Sigma,
     job: Job,
@@ -66,19 +66,19 @@ def apply(
 
     ready: estimates of candidates that are at hand.  max_error: in standard deviations of a band.
     """
-    parts = _parts(recipe, Window(cube, seen, target), sigma_y, job, ready)
-    found, hopeless = _joined(parts), np.zeros(seen.shape, bool)
+    parts = _parts(recipe, TrialWindow(cube, observed, target), sigma_y, job, ready)
+    found, hopeless = _joined(parts), np.zeros(observed.shape, bool)
     known = [part for part in parts if part.variance is not None]
     if not known:
         return found, Decision(recipe, {}, hopeless)
     variance, sigma = _bars(known, target)
     extent = None if job.common is None else job.common.extent
-    spread = band_spread(cube, seen) if extent is None else extent.spread
+    spread = band_spread(cube, observed) if extent is None else extent.spread
     relative = np.sqrt(variance) / spread[:, None, None]
     if max_error is not None:  # what is unknown may be off by anything
         hopeless = target & ~(relative <= max_error)
     target = target & ~hopeless
-    fill = Scored(cube, seen, found.values, variance, found.sigma_y, extent)
+    fill = Scored(cube, observed, found.values, variance, found.sigma_y, extent)
     targets = {part.kind: part.window.target & target for part in known}
     angles = {part.kind: part.recipe["errors"].get("angle") for part in known}
     expected, by_kind = expected_by_kind(fill, targets, angles)
@@ -92,10 +92,10 @@ def apply(
 
 
 def _parts(
-    recipe: Mapping[str, Any], window: Window, sigma_y: Sigma, job: Job, ready: Ready
-) -> list[Part]:
+    recipe: Mapping[str, Any], window: TrialWindow, sigma_y: Sigma, job: Job, ready: Ready
+) -> list[KindFill]:
     """The fill of each kind of gaps; pixels that keep some bands come first."""
-    kinds = split.kinds_in(window.cube, window.seen) or [split.NONE]
+    kinds = split.kinds_in(window.cube, window.observed) or [split.NONE]
     if len(kinds) < 2:
         return [_part(kinds[0], recipe, window, sigma_y, job, ready)]
     some = _part(split.SOME, recipe, split.keeping(window), sigma_y, job, ready)
@@ -106,14 +106,19 @@ def _parts(
 
 
 def _part(
-    kind: str, recipe: Mapping[str, Any], window: Window, sigma_y: Sigma, job: Job, ready: Ready
-) -> Part:
+    kind: str,
+    recipe: Mapping[str, Any],
+    window: TrialWindow,
+    sigma_y: Sigma,
+    job: Job,
+    ready: Ready,
+) -> KindFill:
     own = _recipe_of(kind, recipe)
     blend = blended(own, window, sigma_y, job, ready.get(kind, {}))
     variance = _variance(own["errors"], window, blend.plain)
     if variance is not None and blend.estimate.excess is not None:
         variance *= blend.estimate.excess  # trials know what is usual, not what is here
-    return Part(kind, own, window, blend.estimate, variance)
+    return KindFill(kind, own, window, blend.estimate, variance)
 
 
 def _recipe_of(kind: str, recipe: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -136,7 +141,7 @@ def noise_of(sigma_y: Sigma, found: Sequence[Estimate]) -> Sigma:
     return np.median([one.sigma_y for one in found], axis=0)
 
 
-def _joined(parts: Sequence[Part]) -> Estimate:
+def _joined(parts: Sequence[KindFill]) -> Estimate:
     """The parts as one, with what is to be said about them."""
     first, last = parts[0], parts[-1]
     notes = [f"auto: {first.recipe['why']}"]
@@ -148,12 +153,12 @@ def _joined(parts: Sequence[Part]) -> Estimate:
         notes.append("a recipe of an older version, whose error bars are of one kind of gaps only")
     values = last.estimate.values
     if (gaps := first.window.gaps) is not None:
-        own = gaps.any(axis=0) & usable(first.window.cube, first.window.seen)[:, None, None]
+        own = gaps.any(axis=0) & usable(first.window.cube, first.window.observed)[:, None, None]
         values = np.where(own, first.estimate.values, values)
     return first.estimate._replace(values=values, sigma=None, notes=notes)
 
 
-def _unknown(part: Part) -> str:
+def _unknown(part: KindFill) -> str:
     """Why a part has no error bars."""
     if part.recipe.get("gaps", part.kind) != part.kind:
         return f"the recipe was decided without {part.kind}: {NO_BARS}"
@@ -161,7 +166,7 @@ def _unknown(part: Part) -> str:
     return f"too few observed pixels to tell how good the fill{where} is: {NO_BARS}"
 
 
-def _bars(parts: Sequence[Part], target: Bools) -> tuple[Floats, Floats]:
+def _bars(parts: Sequence[KindFill], target: Bools) -> tuple[Floats, Floats]:
     """Variance and 1-σ error of all entries to fill; NaN for those of other parts."""
     variance, sigma = np.where(target, np.nan, 0.0), np.where(target, np.nan, 0.0)
     for part in parts:
@@ -174,7 +179,7 @@ def _bars(parts: Sequence[Part], target: Bools) -> tuple[Floats, Floats]:
 
 def blended(
     recipe: Mapping[str, Any],
-    window: Window,
+    window: TrialWindow,
     sigma_y: Sigma,
     job: Job,
     ready: Mapping[str, Estimate],
@@ -185,7 +190,7 @@ def blended(
     used: Bools = np.asarray(weights.any(axis=(1, 2))) | plain  # how far those are apart counts
     entries = [entry for entry, wanted in zip(recipe["candidates"], used, strict=True) if wanted]
     found = _candidates(entries, window, sigma_y, job, ready)
-    distance = folds.distance_class(mask.shared(window.seen))
+    distance = folds.distance_class(mask.shared(window.observed))
     values = _mean(found, weights[used], distance, window.cube)
     notes = list(dict.fromkeys(note for one in found for note in one.notes))
     without = [one.values for one, e in zip(found, entries, strict=True) if "fits" not in e]
@@ -193,35 +198,35 @@ def blended(
 
 
 def _variance(
-    errors: Mapping[str, Any], window: Window, estimates: Sequence[Floats]
+    errors: Mapping[str, Any], window: TrialWindow, estimates: Sequence[Floats]
 ) -> Floats | None:
     """(bands, rows, cols) expected square errors; None where hardly anything was hidden."""
     if errors.get("slopes") is None:
         return None
-    cube, seen, target, *_ = window
+    cube, observed, target, *_ = window
     pixels = np.asarray(target.any(axis=0))
-    lies = around(cube, seen, [v[:, pixels] for v in estimates], pixels, target[:, pixels])
-    return variance_of(errors, cube, seen, target, lies)
+    lies = around(cube, observed, [v[:, pixels] for v in estimates], pixels, target[:, pixels])
+    return variance_of(errors, cube, observed, target, lies)
 
 
 def _candidates(
     entries: Sequence[Mapping[str, Any]],
-    window: Window,
+    window: TrialWindow,
     sigma_y: Sigma,
     job: Job,
     ready: Mapping[str, Estimate],
 ) -> list[Estimate]:
     """The estimate of each candidate."""
-    cube, seen, _, gaps, measured = window
+    cube, observed, _, gaps, measured = window
     told = [Candidate(e["name"], e["method"], e["settings"], "fits" in e) for e in entries]
     found = {i: ready[c.name] for i, c in enumerate(told) if c.name in ready}
     plain = [i for i, c in enumerate(told) if i not in found and not c.crossfit]
-    own = own_fits([told[i] for i in plain], cube, seen, sigma_y, job)
+    own = own_fits([told[i] for i in plain], cube, observed, sigma_y, job)
     found |= dict(zip(plain, own, strict=True))
     for i in set(range(len(told))) - set(found):
-        hidden = folds_of(cube, seen, entries[i]["of"], entries[i]["seed"], gaps, measured)
-        parts = [(cube, seen & ~fold) for fold in hidden[: entries[i]["fits"]]]
-        parts = parts or [(cube, seen)]  # gaps too small to hide copies of them
+        hidden = folds_of(cube, observed, entries[i]["of"], entries[i]["seed"], gaps, measured)
+        parts = [(cube, observed & ~fold) for fold in hidden[: entries[i]["fits"]]]
+        parts = parts or [(cube, observed)]  # gaps too small to hide copies of them
         fits = crossfit(told[i], parts, sigma_y, job._replace(checkpoint=None))
         found[i] = mean_estimate(fits)
     return [found[i] for i in range(len(told))]

@@ -20,22 +20,22 @@ def groups(bands: int) -> Ints:
     return np.minimum(np.arange(bands) * BAND_GROUPS // max(bands, 1), BAND_GROUPS - 1)
 
 
-def usable(cube: Cube, seen: Bools) -> Bools:
+def usable(cube: Cube, observed: Bools) -> Bools:
     """(bands,) the good ones of which something was observed: the others tell nothing."""
-    bands: Bools = cube.good_bands & seen.any(axis=(1, 2))
+    bands: Bools = cube.good_bands & observed.any(axis=(1, 2))
     return bands
 
 
-def trusted(cube: Cube, seen: Bools) -> Bools:
+def trusted(cube: Cube, observed: Bools) -> Bools:
     """(bands, rows, cols) what was seen in usable bands."""
-    told: Bools = seen & usable(cube, seen)[:, None, None]
+    told: Bools = observed & usable(cube, observed)[:, None, None]
     return told
 
 
-def band_spread(cube: Cube, seen: Bools) -> Floats:
+def band_spread(cube: Cube, observed: Bools) -> Floats:
     """(bands,) standard deviation of the seen entries; 1 for constant bands."""
     values = np.asarray(cube.values)
-    told = (values[b][s].astype(np.float64) for b, s in enumerate(seen))
+    told = (values[b][s].astype(np.float64) for b, s in enumerate(observed))
     spread = np.array([v.std() if len(v) else 0.0 for v in told])
     return np.where(spread > 0, spread, 1.0)
 
@@ -56,12 +56,12 @@ def kinds_of(windows: Iterable[Sequence[Any]]) -> Kinds:
     return Kinds(np.bincount(kind, minlength=D * T), edges)
 
 
-def _kinds(cube: Cube, seen: Bools, target: Bools) -> tuple[Ints, Floats]:
+def _kinds(cube: Cube, observed: Bools, target: Bools) -> tuple[Ints, Floats]:
     """Distance class and roughness of each entry to fill."""
     target = target & cube.good_bands[:, None, None]
-    distance = np.broadcast_to(folds.distance_class(mask.shared(seen)), seen.shape)
-    rough = folds.roughness(np.asarray(cube.values), trusted(cube, seen))
-    rough = np.broadcast_to(rough, seen.shape)
+    distance = np.broadcast_to(folds.distance_class(mask.shared(observed)), observed.shape)
+    rough = folds.roughness(np.asarray(cube.values), trusted(cube, observed))
+    rough = np.broadcast_to(rough, observed.shape)
     return distance[target], rough[target]
 
 
@@ -83,16 +83,16 @@ NOTHING = Around(*map(np.asarray, (1.0, 1e-4, 1e-3, 3e-3)))
 
 
 def around(
-    cube: Cube, seen: Bools, estimates: Sequence[Floats], pixels: Bools, wanted: Bools
+    cube: Cube, observed: Bools, estimates: Sequence[Floats], pixels: Bools, wanted: Bools
 ) -> Around:
     """estimates (bands, P) of the pixels (rows, cols); wanted (bands, P): where they matter."""
-    values, told = np.asarray(cube.values), trusted(cube, seen)
-    spread = band_spread(cube, seen)[:, None]
+    values, told = np.asarray(cube.values), trusted(cube, observed)
+    spread = band_spread(cube, observed)[:, None]
     apart = np.var(np.stack(estimates), axis=0) / spread**2
-    wanted = wanted & usable(cube, seen)[:, None] & np.isfinite(apart)
+    wanted = wanted & usable(cube, observed)[:, None] & np.isfinite(apart)
     mean = apart.sum(axis=0, where=wanted) / np.maximum(wanted.sum(axis=0), 1)
     return Around(
-        folds.distance(mask.shared(seen))[..., pixels],
+        folds.distance(mask.shared(observed))[..., pixels],
         folds.roughness(values, told)[pixels],
         folds.contrast(values, told)[pixels],
         np.sqrt(mean),

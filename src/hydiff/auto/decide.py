@@ -17,7 +17,7 @@ from hydiff.auto.classes import kinds_of, usable
 from hydiff.auto.intervals import errors_of
 from hydiff.auto.trials import (
     Trial,
-    Window,
+    TrialWindow,
     crossfit,
     folds_of,
     mean_estimate,
@@ -31,7 +31,7 @@ from hydiff.gaps.rule import Sigma
 from hydiff.methods import METHODS
 from hydiff.methods.estimate import Estimate, Job, Progress
 from hydiff.result import Step
-from hydiff.workers.local import BYTES, Children, Threads, cores, possible
+from hydiff.workers.local import BYTES, Processes, Threads, cores, possible
 
 MOST_GAPS = 20_000  # pixels that networks are tried on: their anchor is a dense matrix
 MEMORY = 4e9  # bytes for all trials at a time
@@ -39,7 +39,7 @@ COPIES, SPECTRAL_COPIES = 6, 16  # of a cube in float64 that a trial makes, meas
 MANY_CORES, FEWEST, WORTHWHILE = 4, 3, 1e6  # cores, children and entries that merit their start
 
 
-class Plan(NamedTuple):
+class TrialPlan(NamedTuple):
     """What will be tried on what."""
 
     candidates: list[Candidate]
@@ -50,7 +50,7 @@ class Plan(NamedTuple):
 
 
 def decide_on(
-    windows: Sequence[Window],
+    windows: Sequence[TrialWindow],
     sigma_y: Sigma,
     budget: Budget,
     job: Job,
@@ -65,7 +65,7 @@ def decide_on(
     without any band, and its `partial` that of the others.
     """
     job = job._replace(checkpoint=None)
-    kinds = [split.kinds_in(w.cube, w.seen) for w in windows]
+    kinds = [split.kinds_in(w.cube, w.observed) for w in windows]
     ask = _Ask(budget, job, memory, whole)
     if len(present := set().union(*kinds)) < 2:
         kind = next(iter(present), split.NONE)
@@ -105,7 +105,7 @@ def _in_turn(progress: Progress, first: int, later: int) -> tuple[Progress, Prog
 
 
 def _decided(
-    kind: str, windows: Sequence[Window], sigma_y: Sigma, ask: _Ask, progress: Progress
+    kind: str, windows: Sequence[TrialWindow], sigma_y: Sigma, ask: _Ask, progress: Progress
 ) -> tuple[dict[str, Any], dict[str, Estimate]]:
     """The recipe for gaps of one kind, and estimates that are ready, by candidate."""
     budget, job, memory, whole = ask
@@ -145,23 +145,25 @@ def _decided(
     return recipe, ready
 
 
-def _planned(windows: Sequence[Window], sigma_y: Sigma, budget: Budget, seed: int) -> Plan:
+def _planned(
+    windows: Sequence[TrialWindow], sigma_y: Sigma, budget: Budget, seed: int
+) -> TrialPlan:
     candidates, note = list(budget.candidates), ""
     if is_noisy(sigma_y):
         candidates = [c for c in candidates if METHODS[c.method].noise]
     each = -(-budget.folds // len(windows))
     folds = {
-        n: folds_of(w.cube, w.seen, each, seed, w.gaps, w.measured)
+        n: folds_of(w.cube, w.observed, each, seed, w.gaps, w.measured)
         for n, w in enumerate(windows)
         if w.target.any()
     }
     hidden = [(n, some[i]) for i in range(each) for n, some in folds.items() if i < len(some)]
-    used = [usable(w.cube, w.seen) for w in windows]
+    used = [usable(w.cube, w.observed) for w in windows]
     first = hidden[: budget.costly_folds]
-    if any(gaps((windows[n].seen & ~hide)[used[n]]) > MOST_GAPS for n, hide in first):
+    if any(gaps((windows[n].observed & ~hide)[used[n]]) > MOST_GAPS for n, hide in first):
         candidates = [c for c in candidates if not c.crossfit]
         note = f"; more than {MOST_GAPS} pixels in gaps: networks were left out"
-    return Plan(candidates, hidden, each, budget.costly_folds, note)
+    return TrialPlan(candidates, hidden, each, budget.costly_folds, note)
 
 
 class _Common(NamedTuple):
@@ -173,35 +175,37 @@ class _Common(NamedTuple):
     job: Job
 
 
-def _bare(window: Window) -> tuple[Cube, Bools, Bools | None]:
+def _bare(window: TrialWindow) -> tuple[Cube, Bools, Bools | None]:
     """What a trial depends on, in memory; the rest of a cube may not travel."""
     cube = window.cube
     attrs = {} if cube.detectors is None else {"detector": cube.detectors}
     values = np.asarray(cube.values)
     bare = Cube(values, wavelengths=cube.wavelengths, good=cube.good, attrs=attrs)
-    return bare, window.seen, window.measured
+    return bare, window.observed, window.measured
 
 
 def _trial(common: _Common, window: int, hide: Bools) -> Trial:
     windows, candidates, sigma_y, job = common
-    cube, seen, measured = windows[window]
-    return trial_of(cube, seen, hide, candidates, sigma_y, job, measured)
+    cube, observed, measured = windows[window]
+    return trial_of(cube, observed, hide, candidates, sigma_y, job, measured)
 
 
 def _own(common: _Common) -> dict[str, Estimate]:
     """What the candidates without a network make of the one window itself, by name."""
-    [(cube, seen, _)], candidates, sigma_y, job = common
+    [(cube, observed, _)], candidates, sigma_y, job = common
     plain = [c for c in candidates if not c.crossfit]
-    found = own_fits(plain, cube, seen, sigma_y, job)
+    found = own_fits(plain, cube, observed, sigma_y, job)
     return {c.name: one for c, one in zip(plain, found, strict=True)}
 
 
 def _costly(
-    plan: Plan, windows: Sequence[Window], sigma_y: Sigma, job: Job
-) -> tuple[Plan, dict[str, list[Estimate]]]:
+    plan: TrialPlan, windows: Sequence[TrialWindow], sigma_y: Sigma, job: Job
+) -> tuple[TrialPlan, dict[str, list[Estimate]]]:
     """The networks' estimates, on the first folds; a plan without them where the device has no
     memory for that."""
-    parts = [(windows[n].cube, windows[n].seen & ~hide) for n, hide in plan.hidden[: plan.costly]]
+    parts = [
+        (windows[n].cube, windows[n].observed & ~hide) for n, hide in plan.hidden[: plan.costly]
+    ]
     networks = [c for c in plan.candidates if c.crossfit]
     try:
         return plan, {c.name: crossfit(c, parts, sigma_y, job) for c in networks}
@@ -215,8 +219,8 @@ def _costly(
 def _trials(
     trying: Sequence[Future[Trial]],
     left: Sequence[int],
-    plan: Plan,
-    windows: Sequence[Window],
+    plan: TrialPlan,
+    windows: Sequence[TrialWindow],
     costly: Mapping[str, Sequence[Estimate]],
     progress: Progress,
 ) -> Iterator[Trial]:
@@ -233,7 +237,7 @@ def _trials(
 
 
 def _entry(
-    c: Candidate, costly: Mapping[str, Sequence[Estimate]], plan: Plan, seed: int
+    c: Candidate, costly: Mapping[str, Sequence[Estimate]], plan: TrialPlan, seed: int
 ) -> dict[str, Any]:
     """A candidate as the recipe tells it; with the folds of a costly one, to fit them again."""
     told = {"name": c.name, "method": c.method, "settings": dict(c.settings)}
@@ -243,7 +247,7 @@ def _entry(
     return told | {"fits": fits, "of": max(plan.each, fits), "seed": seed}
 
 
-def crew_for(cube: Cube, budget: Budget, memory: float) -> Children | Threads:
+def crew_for(cube: Cube, budget: Budget, memory: float) -> Processes | Threads:
     """Who tries the folds: as many at a time as there are cores, and memory for.
 
     Threads hinder one another where there are many of them, so children it is, if the work is
@@ -254,13 +258,13 @@ def crew_for(cube: Cube, budget: Budget, memory: float) -> Children | Threads:
     count = min(at_once, budget.folds, int(memory / (each + BYTES)) - 1)  # one is for this process
     if at_once >= MANY_CORES and count >= FEWEST and size >= WORTHWHILE and possible():
         with contextlib.suppress(OSError):
-            return Children(count, ("hydiff.auto.decide", "hydiff.methods.smooth"))
+            return Processes(count, ("hydiff.auto.decide", "hydiff.methods.smooth"))
     return Threads(max(1, min(at_once, int(memory / each))))
 
 
-def gaps(seen: Bools) -> int:
+def gaps(observed: Bools) -> int:
     """Pixels that lack a band."""
-    return int((~seen.all(axis=0)).sum())
+    return int((~observed.all(axis=0)).sum())
 
 
 def is_noisy(sigma_y: Sigma) -> bool:

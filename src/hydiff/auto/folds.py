@@ -168,8 +168,8 @@ def distance(observed: Bools) -> Floats:
         far: Floats = ndimage.distance_transform_edt(~observed)
         return far
     out = np.empty(observed.shape)
-    for bands, seen in mask.band_groups(observed):
-        out[bands] = distance(seen)
+    for bands, plane in mask.band_groups(observed):
+        out[bands] = distance(plane)
     return out
 
 
@@ -216,9 +216,9 @@ def contrast(values: Array, observed: Bools, radius: float = 12.0) -> Floats:
 
 def _some_bands(values: Array, observed: Bools) -> Iterator[tuple[Bools, Floats]]:
     """About eight bands that vary: what is observed, and the values with mean 0 and spread 1."""
-    seen = np.broadcast_to(observed, values.shape)
+    entries = np.broadcast_to(observed, values.shape)
     for band in range(0, len(values), max(len(values) // 8, 1)):
-        flags, own = seen[band], np.asarray(values[band], dtype=np.float64)
+        flags, own = entries[band], np.asarray(values[band], dtype=np.float64)
         spread = own[flags].std() if flags.any() else 0.0
         if spread > 0:
             yield flags, np.where(flags, (own - own[flags].mean()) / spread, 0.0)

@@ -219,7 +219,7 @@ def _scored(hidden: Hidden, weight: Floats, by_band: Floats, b: Floats, prior: F
 
 
 def variance_of(
-    errors: Mapping[str, Any], cube: Cube, seen: Bools, target: Bools, lies: Around
+    errors: Mapping[str, Any], cube: Cube, observed: Bools, target: Bools, lies: Around
 ) -> Floats:
     """(bands, rows, cols) expected square error of the entries to fill, in the cube's unit squared.
 
@@ -232,8 +232,8 @@ def variance_of(
         slope * log for slope, log in zip(errors["slopes"], lies.logs(), strict=True)
     )
     expected = np.minimum(by_band[:, None] * np.exp(np.minimum(level, 50.0)), MOST)
-    variance = np.zeros(seen.shape)
-    variance[:, target.any(axis=0)] = expected * band_spread(cube, seen)[:, None] ** 2
+    variance = np.zeros(observed.shape)
+    variance[:, target.any(axis=0)] = expected * band_spread(cube, observed)[:, None] ** 2
     return np.where(target, variance, 0.0)
 
 
@@ -241,7 +241,7 @@ class Scored(NamedTuple):
     """A fill whose scores are to be expected; arrays (bands, rows, cols) in the cube's unit."""
 
     cube: Cube
-    seen: Bools
+    observed: Bools
     values: Floats
     variance: Floats  # of the filled entries
     sigma_y: Floats  # (bands,)
@@ -253,8 +253,8 @@ def expected_of(fill: Scored, target: Bools, angle: float | None) -> dict[str, f
 
     angle: spectral angle (°) per relative error, if that is known.
     """
-    cube, seen, values, variance, sigma_y, extent = fill
-    judged = target & usable(cube, seen)[:, None, None]
+    cube, observed, values, variance, sigma_y, extent = fill
+    judged = target & usable(cube, observed)[:, None, None]
     bands = judged.any(axis=(1, 2))
     if not bands.any():
         return {}
@@ -262,11 +262,11 @@ def expected_of(fill: Scored, target: Bools, angle: float | None) -> dict[str, f
     noisy = sigma_y[bands] > 0
     if extent is None:
         measured = np.asarray(cube.values, dtype=np.float64)
-        clear = np.where(seen & ~(sigma_y > 0)[:, None, None], measured, values)  # of noise
-        good = clear[(seen | judged) & cube.good_bands[:, None, None]]
-        peak, spread = float(np.nanmax(good) - np.nanmin(good)), band_spread(cube, seen)[bands]
+        clear = np.where(observed & ~(sigma_y > 0)[:, None, None], measured, values)  # of noise
+        good = clear[(observed | judged) & cube.good_bands[:, None, None]]
+        peak, spread = float(np.nanmax(good) - np.nanmin(good)), band_spread(cube, observed)[bands]
         # the truth varies as its estimate does, and by what that is off, which is most in the gaps
-        all_of = (seen | judged)[bands]
+        all_of = (observed | judged)[bands]
         share = judged[bands].sum(axis=(1, 2)) / all_of.sum(axis=(1, 2))
         varies = values[bands].var(axis=(1, 2), where=all_of) + share * square
     else:
@@ -284,7 +284,7 @@ def expected_of(fill: Scored, target: Bools, angle: float | None) -> dict[str, f
     if angle is not None:
         pixels = judged.any(axis=0)
         error = np.sqrt(np.where(judged, variance, 0.0)[:, pixels].sum(axis=0))
-        spectra = np.where(seen | judged, values, 0.0)[usable(cube, seen)][:, pixels]
+        spectra = np.where(observed | judged, values, 0.0)[usable(cube, observed)][:, pixels]
         found["sam"] = angle * float(np.mean(share_of_length(error, spectra)))
     return found
 
@@ -299,7 +299,7 @@ def expected_by_kind(
         return next(iter(by_kind.values()), {}), by_kind
     found = expected_of(fill, np.logical_or.reduce([*targets.values()]), None)
     if all("sam" in scores for scores in by_kind.values()):
-        good = usable(fill.cube, fill.seen)
+        good = usable(fill.cube, fill.observed)
         pixels = [int(targets[kind][good].any(axis=0).sum()) for kind in by_kind]
         found["sam"] = float(np.average([s["sam"] for s in by_kind.values()], weights=pixels))
     return found, by_kind

@@ -74,7 +74,7 @@ class Errors:
 
 
 @dataclass(frozen=True)
-class Part:
+class KindRecipe:
     """What `auto` decided for gaps of one kind."""
 
     candidates: tuple[Tried, ...]
@@ -97,10 +97,12 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Recipe(Part):
+class Recipe(KindRecipe):
     """What `auto` decided."""
 
-    partial: Part | None = None  # for pixels that keep some bands, where there are others, too
+    partial: KindRecipe | None = (
+        None  # for pixels that keep some bands, where there are others, too
+    )
     budget: str | None = None  # by which it was decided; None in recipes that do not say
     cube: str | None = None  # `fingerprint` of what it was decided on
 
@@ -110,7 +112,7 @@ class Recipe(Part):
             raise ValueError(f"its partial is to be of {KINDS[1]}, beside one of {KINDS[0]}")
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[KindRecipe, ...]:
         return (self,) if self.partial is None else (self, self.partial)
 
 

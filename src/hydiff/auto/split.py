@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from hydiff.auto.classes import usable
-from hydiff.auto.trials import Window
+from hydiff.auto.trials import TrialWindow
 from hydiff.cube import Bools, Cube, Floats
 
 NONE, SOME = "pixels without any band", "pixels that keep some bands"
@@ -36,12 +36,12 @@ def kinds_in(cube: Cube, observed: Bools) -> list[str]:
     return [kind for kind in KINDS if present[kind]]
 
 
-def aims_at_lost(window: Window) -> bool:
+def aims_at_lost(window: TrialWindow) -> bool:
     """Whether pixels without any band are to be filled; those around a scene never are."""
-    return bool((window.target & without_any(window.cube, window.seen)).any())
+    return bool((window.target & without_any(window.cube, window.observed)).any())
 
 
-def aims(window: Window) -> set[str]:
+def aims(window: TrialWindow) -> set[str]:
     """The kinds of gaps that are to be filled."""
     cube, observed, target, *_ = window
     partial = usable(cube, observed)[:, None, None] & ~without_any(cube, observed)
@@ -49,15 +49,15 @@ def aims(window: Window) -> set[str]:
     return {kind for kind in KINDS if wanted[kind]}
 
 
-def keeping(window: Window) -> Window:
+def keeping(window: TrialWindow) -> TrialWindow:
     """The part of a window that keeps some bands: what to fill of it, and the gaps to copy."""
     cube, observed, target, *_ = window
     partial = usable(cube, observed)[:, None, None] & ~without_any(cube, observed)
     own = target & partial if aims_at_lost(window) else target
-    return Window(cube, observed, own, gaps=partial & ~observed)
+    return TrialWindow(cube, observed, own, gaps=partial & ~observed)
 
 
-def lost(window: Window, completed: Floats) -> Window:
+def lost(window: TrialWindow, completed: Floats) -> TrialWindow:
     """The pixels without any band, in the cube whose other pixels are `completed`.
 
     Bad bands, which are filled from their own pixels alone, are as they were.
@@ -70,4 +70,4 @@ def lost(window: Window, completed: Floats) -> Window:
     values = np.where(partial & ~observed, completed, np.asarray(cube.values))
     part = replace(cube, values=values, nodata=None, valid=None, missing_rule=None)
     gaps = np.broadcast_to(without, observed.shape)
-    return Window(part, given, target & ~partial, gaps, measured=observed)
+    return TrialWindow(part, given, target & ~partial, gaps, measured=observed)

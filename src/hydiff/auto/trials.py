@@ -18,11 +18,11 @@ FEWEST = 30  # hidden pixels below which nothing is concluded
 MOST_LOOKED = 20_000  # hidden entries of a fold whose errors are looked at
 
 
-class Window(NamedTuple):
+class TrialWindow(NamedTuple):
     """A part of a scene; masks have its shape (bands, rows, cols)."""
 
     cube: Cube
-    seen: Bools
+    observed: Bools
     target: Bools
     gaps: Bools | None = None  # those whose copies are hidden; None = all that is missing
     measured: Bools | None = None  # what of `seen` is no estimate, and may judge; None = all of it
@@ -45,28 +45,28 @@ class Trial(NamedTuple):
 
 def folds_of(
     cube: Cube,
-    seen: Bools,
+    observed: Bools,
     count: int,
     seed: int,
     gaps: Bools | None = None,
     measured: Bools | None = None,
 ) -> list[Bools]:
-    """Entries of good bands to hide, a fold at a time; gaps and measured as of a `Window`."""
-    bands, rng = usable(cube, seen), np.random.default_rng(seed)
-    observed = (seen if gaps is None else ~gaps)[bands]
-    judging = (seen if measured is None else seen & measured)[bands]
-    given = seen[bands]
+    """Entries of good bands to hide, a fold at a time; gaps and measured as of a `TrialWindow`."""
+    bands, rng = usable(cube, observed), np.random.default_rng(seed)
+    outlines = (observed if gaps is None else ~gaps)[bands]
+    judging = (observed if measured is None else observed & measured)[bands]
+    given = observed[bands]
 
     def enough(fold: Bools) -> bool:
         pixels = (fold & judging).any(axis=0).sum()
         return bool(pixels >= FEWEST and (given & ~fold).any(axis=(1, 2)).all())
 
-    found = [fold for fold in folds.folds(observed, count, rng) if enough(fold)]
+    found = [fold for fold in folds.folds(outlines, count, rng) if enough(fold)]
     if len(found) < 2:  # the gaps are too few for pieces of them to say anything
-        found = [fold for fold in folds.scattered(observed, count, rng) if enough(fold)]
+        found = [fold for fold in folds.scattered(outlines, count, rng) if enough(fold)]
     out = []
     for fold in found:
-        whole = np.zeros(seen.shape, bool)
+        whole = np.zeros(observed.shape, bool)
         whole[bands] = fold & given
         out.append(whole)
     return out
@@ -75,7 +75,7 @@ def folds_of(
 def crossfit(
     c: Candidate, parts: Sequence[tuple[Cube, Bools]], sigma_y: Sigma, job: Job
 ) -> list[Estimate]:
-    runs = [estimating(cube, seen, chosen(c), sigma_y, job) for cube, seen in parts]
+    runs = [estimating(cube, observed, chosen(c), sigma_y, job) for cube, observed in parts]
     return estimates(runs, job.device, job.deterministic)
 
 
@@ -85,10 +85,10 @@ def mean_estimate(fits: Sequence[Estimate]) -> Estimate:
 
 
 def own_fits(
-    candidates: Sequence[Candidate], cube: Cube, seen: Bools, sigma_y: Sigma, job: Job
+    candidates: Sequence[Candidate], cube: Cube, observed: Bools, sigma_y: Sigma, job: Job
 ) -> list[Estimate]:
     """The estimates of candidates without a network."""
-    return estimate_each(cube, seen, [chosen(c) for c in candidates], sigma_y, job)
+    return estimate_each(cube, observed, [chosen(c) for c in candidates], sigma_y, job)
 
 
 def hidden_pixels(fold: Bools) -> Bools:
@@ -111,7 +111,7 @@ def looked_at(fold: Bools, measured: Bools | None = None) -> tuple[Ints, Ints, I
 
 def trial_of(
     cube: Cube,
-    seen: Bools,
+    observed: Bools,
     fold: Bools,
     candidates: Sequence[Candidate],
     sigma_y: Sigma,
@@ -122,7 +122,7 @@ def trial_of(
 
     measured: what of the fold may judge them; None = all of it.
     """
-    kept, pixels = seen & ~fold, hidden_pixels(fold)
+    kept, pixels = observed & ~fold, hidden_pixels(fold)
     plain = [m for m, c in enumerate(candidates) if not c.crossfit]
     assert plain[0] == 0  # the default candidate is never costly
     several = [chosen(candidates[m]) for m in plain]
@@ -144,17 +144,19 @@ def trial_of(
     )
     distance = np.digitize(far, folds.EDGES)
     noise = (sigma / spread)[band] ** 2
-    angle = _angles(first, cube, seen, fold, pixels)
+    angle = _angles(first, cube, observed, fold, pixels)
     group, logarithms = groups(cube.bands)[band], np.stack(logs)
     return Trial(residual, band, group, distance, logarithms, noise, angle, step)
 
 
-def with_costly(trial: Trial, fits: Mapping[int, Estimate], window: Window, fold: Bools) -> Trial:
+def with_costly(
+    trial: Trial, fits: Mapping[int, Estimate], window: TrialWindow, fold: Bools
+) -> Trial:
     """The trial with the residuals of some candidates, by number, taken from their fits."""
-    cube, seen, at = window.cube, window.seen, looked_at(fold, window.measured)
+    cube, observed, at = window.cube, window.observed, looked_at(fold, window.measured)
     assert trial.step is not None
     pixels, residual, step = hidden_pixels(fold), trial.residual.copy(), trial.step.copy()
-    spread = band_spread(cube, seen & ~fold)[trial.band]
+    spread = band_spread(cube, observed & ~fold)[trial.band]
     for m, fit in fits.items():
         residual[m] = _residual(fit.values[:, pixels], cube, pixels, at) / spread
         step[m] = _step(fit.values[:, pixels], cube, pixels, fold, at)
@@ -185,8 +187,8 @@ def _numbers(pixels: Bools) -> Ints:
     return numbers
 
 
-def _angles(values: Floats, cube: Cube, seen: Bools, fold: Bools, pixels: Bools) -> Floats:
-    kept = trusted(cube, seen)[:, pixels]
+def _angles(values: Floats, cube: Cube, observed: Bools, fold: Bools, pixels: Bools) -> Floats:
+    kept = trusted(cube, observed)[:, pixels]
     truth = np.asarray(np.asarray(cube.values)[:, pixels], dtype=np.float64)
     b = np.where(kept, truth, 0.0)
     a = np.where(kept, np.where(fold[:, pixels], values, truth), 0.0)

@@ -26,14 +26,23 @@ from typing import Any, NamedTuple
 from hydiff import auto
 from hydiff.bench import cells, promises, records, reliability, scenes, tables, uses
 from hydiff.bench.cells import Cell
-from hydiff.bench.suites import SUITES, Plan, left_out, row_name
+from hydiff.bench.suites import SUITES, SuiteChoice, left_out, row_name
 from hydiff.errors import BadValue, CubeFormatError, OutputError, UnknownName
 from hydiff.gaps.mask import columns_needed
 from hydiff.io.staging import staged
 from hydiff.methods import METHODS
 from hydiff.metrics import LABELS
 
-__all__ = ["COLUMNS", "SUITES", "Outlook", "Plan", "outlook", "plan_of", "run", "write_tables"]
+__all__ = [
+    "COLUMNS",
+    "SUITES",
+    "Outlook",
+    "SuiteChoice",
+    "outlook",
+    "plan_of",
+    "run",
+    "write_tables",
+]
 
 MOST_BESIDE = 8  # as `engine.side_by_side` takes; torch is imported when it is used
 HOPELESS = 8  # cells that may fail before one works
@@ -71,7 +80,7 @@ def plan_of(
     budget: str = "normal",
     offline_minutes: float = 2.0,
     quick: bool = False,
-) -> Plan:
+) -> SuiteChoice:
     """A plan from what a user asks for; scenes given as files, else all there are."""
     for method in methods:
         if method not in (*METHODS, cells.INPUT, auto.NAME):
@@ -92,7 +101,7 @@ def plan_of(
     if quick and (names or given):
         raise BadValue("`quick=True` has a scene of its own; leave `scene=` or `quick=` out")
     chosen = (scenes.QUICK,) if quick else tuple(names) or tuple(given) or tuple(scenes.available())
-    return Plan(
+    return SuiteChoice(
         scenes=chosen,
         named=quick or bool(names or given),
         seeds=seeds or (1 if quick else None),
@@ -111,7 +120,7 @@ def plan_of(
 def run(
     name: str,
     folder: Path,
-    plan: Plan,
+    plan: SuiteChoice,
     *,
     given: Mapping[str, Path] | None = None,
     device: str = "auto",
@@ -173,7 +182,7 @@ def _failures(failed: Sequence[str]) -> str:
     return f"{len(failed)} cells failed and have no row; the first: {failed[0]}"
 
 
-def split(name: str, folder: Path, plan: Plan) -> tuple[list[Cell], list[Cell]]:
+def split(name: str, folder: Path, plan: SuiteChoice) -> tuple[list[Cell], list[Cell]]:
     """The cells of a suite, and those of them that FOLDER has no row of yet."""
     done = _at_hand(name, folder)
     every = dict.fromkeys(_suite(name).cells(plan))
@@ -191,7 +200,7 @@ def split(name: str, folder: Path, plan: Plan) -> tuple[list[Cell], list[Cell]]:
     return wanted, [c for c in wanted if (c, cells.settings_hash(c)) not in done]
 
 
-def _any(plan: Plan) -> Plan:
+def _any(plan: SuiteChoice) -> SuiteChoice:
     return replace(plan, methods=None)
 
 
@@ -285,7 +294,7 @@ class Outlook(NamedTuple):
     seconds: float  # that the others should take; NaN = nothing is known
 
 
-def outlook(name: str, folder: Path, plan: Plan, device: str = "auto") -> list[Outlook]:
+def outlook(name: str, folder: Path, plan: SuiteChoice, device: str = "auto") -> list[Outlook]:
     """What a run would do, without doing it."""
     wanted, todo = split(name, folder, plan)
     expected = time_of(folder, device)

@@ -105,11 +105,11 @@ class Damaged(NamedTuple):
 
     cell: Cell
     y: Floats  # NaN where nothing was observed
-    seen: Bools
+    observed: Bools
 
 
 @dataclass(frozen=True)
-class Estimate:
+class CellEstimate:
     raw: Floats  # (bands, rows, cols) as the method gave it; NaN where it could not tell
     seconds: float
     out_of_reach: int  # entries that it could not tell
@@ -151,14 +151,14 @@ def run_beside(
     return [(row | told, reported) for row, reported in scored]
 
 
-def score(damaged: Damaged, truth: Floats, estimate: Estimate) -> tuple[dict[str, Any], Floats]:
+def score(damaged: Damaged, truth: Floats, estimate: CellEstimate) -> tuple[dict[str, Any], Floats]:
     """What a row says of an estimate, and the result that it scores."""
-    cell, y, seen = damaged
+    cell, y, observed = damaged
     # a method that cannot tell leaves what the input has: 0
     raw = np.where(np.isfinite(estimate.raw), estimate.raw, 0.0)
-    pasted = np.where(seen, y, raw)
+    pasted = np.where(observed, y, raw)
     reported, other = (raw, pasted) if cell.noisy else (pasted, raw)
-    scores = metrics.score(reported, truth, ~seen, raw=other)
+    scores = metrics.score(reported, truth, ~observed, raw=other)
     second = scores.raw or {}
     row = asdict(cell) | {f"all_{k}": v for k, v in scores.everywhere.items()}
     row |= {f"missing_{k}": v for k, v in (scores.missing or {}).items()}
@@ -167,15 +167,15 @@ def score(damaged: Damaged, truth: Floats, estimate: Estimate) -> tuple[dict[str
     row |= {f"raw_{k}": v for k, v in plain.items()}
     if cell.method == INPUT or estimate.out_of_reach:  # angles of the zero spectra are not defined
         row |= {k: None for k in row if k.endswith(("_sam", "_scc"))}
-    row |= uses.errors(reported, truth, seen, scenes.labels_of(cell.scene))
+    row |= uses.errors(reported, truth, observed, scenes.labels_of(cell.scene))
     row |= {f"expected_{k}": (estimate.expected or {}).get(k) for k in reliability.EXPECTED}
     intervals = (estimate.recipe or {}).get("errors", {}).get("intervals")
-    row |= reliability.judged(reported, truth, seen, estimate.sigma, intervals)
+    row |= reliability.judged(reported, truth, observed, estimate.sigma, intervals)
     row |= {
         "bands": truth.shape[0],
         "rows": truth.shape[1],
         "cols": truth.shape[2],
-        "missing_share": float((~seen).mean()),
+        "missing_share": float((~observed).mean()),
         "out_of_reach": estimate.out_of_reach,
         "seconds": estimate.seconds,
         "settings_hash": settings_hash(cell),
@@ -186,11 +186,11 @@ def score(damaged: Damaged, truth: Floats, estimate: Estimate) -> tuple[dict[str
     return row, reported
 
 
-def fill(group: Sequence[Damaged], device: str) -> list[Estimate]:
+def fill(group: Sequence[Damaged], device: str) -> list[CellEstimate]:
     """A method's estimates from the measurements alone."""
     first = group[0].cell
     if first.method == INPUT:
-        return [Estimate(np.where(d.seen, d.y, 0.0), 0.0, 0, {}, ()) for d in group]
+        return [CellEstimate(np.where(d.observed, d.y, 0.0), 0.0, 0, {}, ()) for d in group]
     changes, tried = [d.cell.changes for d in group], [""] * len(group)
     if first.own("tuned"):
         changes, tried = map(list, zip(*tuned(group, device), strict=True))
@@ -207,31 +207,31 @@ def fill(group: Sequence[Damaged], device: str) -> list[Estimate]:
 
 def _filled(
     group: Sequence[Damaged], device: str, changes: Sequence[Mapping[str, Any]]
-) -> list[Estimate]:
+) -> list[CellEstimate]:
     if len(group) == 1:
         return [_alone(group[0], device, changes[0])]
     began = time.perf_counter()
     runs, settings = [], []
-    for (cell, y, seen), changed in zip(group, changes, strict=True):
+    for (cell, y, observed), changed in zip(group, changes, strict=True):
         chosen = choose(cell.method, cell.own("preset"), changed)
         settings.append(settings_dict(chosen.settings))
-        cube = as_cube(np.where(seen, y, np.nan))
+        cube = as_cube(np.where(observed, y, np.nan))
         job = Job(cell.seed, device, False, None, False)
-        runs.append(estimating(cube, seen, chosen, sigmas(cell.sigma_y, len(y)), job))
+        runs.append(estimating(cube, observed, chosen, sigmas(cell.sigma_y, len(y)), job))
     found = estimates(runs, device)
     seconds = (time.perf_counter() - began) / len(group)
     return [
-        Estimate(e.values, seconds, int(np.isnan(e.values).sum()), _shown(s), tuple(e.notes))
+        CellEstimate(e.values, seconds, int(np.isnan(e.values).sum()), _shown(s), tuple(e.notes))
         for e, s in zip(found, settings, strict=True)
     ]
 
 
-def _alone(damaged: Damaged, device: str, changes: Mapping[str, Any]) -> Estimate:
-    cell, y, seen = damaged
+def _alone(damaged: Damaged, device: str, changes: Mapping[str, Any]) -> CellEstimate:
+    cell, y, observed = damaged
     budget = {"budget": cell.own("budget")} if cell.own("budget") else {}
     result = api.fill(
-        np.where(seen, y, np.nan),
-        seen,
+        np.where(observed, y, np.nan),
+        observed,
         method=cell.method,
         preset=cell.own("preset"),
         sigma_y="auto" if cell.own("noise") == ESTIMATED else sigmas(cell.sigma_y, len(y)),
@@ -240,7 +240,7 @@ def _alone(damaged: Damaged, device: str, changes: Mapping[str, Any]) -> Estimat
         **budget,
         **changes,
     )
-    return Estimate(
+    return CellEstimate(
         result.raw,
         result.seconds,
         sum(n for why, n in result.left.items() if why.startswith("out of reach")),
@@ -276,9 +276,9 @@ def tuned(group: Sequence[Damaged], device: str) -> list[tuple[dict[str, Any], s
     Hidden is a copy of the gaps, moved by a third: the same kind of gap.
     """
     began = time.perf_counter()
-    hidden = [_moved(d.seen) for d in group]
-    kept = [d._replace(seen=d.seen & ~h) for d, h in zip(group, hidden, strict=True)]
-    able = [i for i, h in enumerate(hidden) if h.any() and kept[i].seen.any()]
+    hidden = [_moved(d.observed) for d in group]
+    kept = [d._replace(observed=d.observed & ~h) for d, h in zip(group, hidden, strict=True)]
+    able = [i for i, h in enumerate(hidden) if h.any() and kept[i].observed.any()]
     candidates = [{}, *TUNING.get(group[0].cell.method, [])]
     errors: dict[int, list[float]] = {i: [] for i in able}
     for candidate in candidates if able else []:
@@ -301,10 +301,10 @@ def tuned(group: Sequence[Damaged], device: str) -> list[tuple[dict[str, Any], s
     return out
 
 
-def _moved(seen: Bools) -> Bools:
+def _moved(observed: Bools) -> Bools:
     """The gaps moved to where something was observed: sideways, or down where that is the same."""
     for axis in (2, 1):
-        hidden: Bools = np.roll(~seen, seen.shape[axis] // 3, axis=axis) & seen
+        hidden: Bools = np.roll(~observed, observed.shape[axis] // 3, axis=axis) & observed
         if hidden.any():
             break
     return hidden

@@ -24,7 +24,7 @@ from hydiff.auto import NAME as AUTO
 from hydiff.bench import cells, records, scenes
 from hydiff.bench.cells import BAND, INPUT, Cell
 from hydiff.bench.records import Row
-from hydiff.bench.suites import PEERS, Plan, row_name, seeded
+from hydiff.bench.suites import PEERS, SuiteChoice, row_name, seeded
 from hydiff.bench.tables import cell_of
 from hydiff.cube import Bools, Floats
 from hydiff.io.staging import staged
@@ -60,7 +60,7 @@ class Case(NamedTuple):
 
 def write_figures(
     folder: Path,
-    plan: Plan,
+    plan: SuiteChoice,
     *,
     given: Mapping[str, Path] | None = None,
     device: str = "auto",
@@ -98,7 +98,7 @@ def write_figures(
 
 def fill_case(
     cache: Path,
-    plan: Plan,
+    plan: SuiteChoice,
     mask: str,
     sigma: float,
     given: Mapping[str, Path] | None,

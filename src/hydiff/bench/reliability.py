@@ -27,7 +27,7 @@ BANDS = tuple(f"bands {i + 1}/{GROUPS}" for i in range(GROUPS))
 def judged(
     x: Floats,
     truth: Floats,
-    seen: Bools,
+    observed: Bools,
     sigma: Floats | None,
     intervals: Sequence[float] | None,
 ) -> dict[str, Any]:
@@ -39,13 +39,13 @@ def judged(
     if sigma is None:
         return dict.fromkeys((*metrics.Calibration._fields, "coverage"))
     widths = tuple(intervals or metrics.NORMAL_QUANTILES)
-    bars = np.where(seen, np.nan, sigma)
+    bars = np.where(observed, np.nan, sigma)
     pooled = metrics.calibration(x, truth, bars, widths)._asdict()
     judged = np.isfinite(bars) & (bars > 0)
     error = (np.abs(x - truth)[judged] / bars[judged])[None] <= np.asarray(widths)[:, None]
-    distance = np.broadcast_to(folds.distance_class(mask.shared(seen)), seen.shape)[judged]
+    distance = np.broadcast_to(folds.distance_class(mask.shared(observed)), observed.shape)[judged]
     group = np.arange(len(x)) * GROUPS // len(x)
-    band = np.broadcast_to(group[:, None, None], seen.shape)[judged]
+    band = np.broadcast_to(group[:, None, None], observed.shape)[judged]
     parts = {name: distance == i for i, name in enumerate(DISTANCES)}
     parts |= {name: band == i for i, name in enumerate(BANDS)}
     counts = {

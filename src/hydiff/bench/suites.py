@@ -60,7 +60,7 @@ BEST: dict[str, Limit] = {
 
 
 @dataclass(frozen=True)
-class Plan:
+class SuiteChoice:
     """What the caller may choose of a suite."""
 
     scenes: tuple[str, ...]
@@ -103,14 +103,14 @@ class Plan:
 
 class Suite(NamedTuple):
     title: str
-    cells: Callable[[Plan], Iterator[Cell]]
+    cells: Callable[[SuiteChoice], Iterator[Cell]]
     reference: str  # the row that others are compared with
     caveat: str  # why ours and the paper's figures are not the same quantity
     column: str = "all_mpsnr"  # in which they are compared
     alone: bool = False  # no runs side by side: it is about their time
 
 
-def left_out(suite: Suite, plan: Plan) -> list[str]:
+def left_out(suite: Suite, plan: SuiteChoice) -> list[str]:
     """A line for each mask that is wider than scenes of a plan, which are left out for it."""
     found: dict[str, dict[str, None]] = {}
     for cell in suite.cells(plan):
@@ -123,7 +123,7 @@ def left_out(suite: Suite, plan: Plan) -> list[str]:
 
 
 def _grid(
-    plan: Plan,
+    plan: SuiteChoice,
     methods: tuple[str, ...],
     masks: tuple[str, ...],
     noise: tuple[Level, ...],
@@ -143,12 +143,12 @@ def _grid(
             yield from seeded(plan, again, TUNED.seeds)
 
 
-def levels(plan: Plan, noise: tuple[Level, ...]) -> tuple[Level, ...]:
+def levels(plan: SuiteChoice, noise: tuple[Level, ...]) -> tuple[Level, ...]:
     """The noise levels of a suite that the caller wants."""
     return noise if plan.noise is None else tuple(s for s in noise if s in plan.noise)
 
 
-def seeded(plan: Plan, cell: Cell, seeds: int = 3) -> Iterator[Cell]:
+def seeded(plan: SuiteChoice, cell: Cell, seeds: int = 3) -> Iterator[Cell]:
     """A cell for each seed: one is enough where neither noise nor method is random."""
     random = cell.noisy or cell.learned
     if plan.preset and cell.learned:
@@ -163,45 +163,45 @@ def _with(settings: str, **more: Any) -> str:
     return json.dumps(json.loads(settings) | more)
 
 
-def noiseless(plan: Plan) -> Iterator[Cell]:
+def noiseless(plan: SuiteChoice) -> Iterator[Cell]:
     return _grid(plan, (INPUT, *CLASSICAL, *PEERS, "hydiff-ei"), PUBLISHED, (0.0,))
 
 
-def noisy(plan: Plan) -> Iterator[Cell]:
+def noisy(plan: SuiteChoice) -> Iterator[Cell]:
     methods = (INPUT, *FOR_NOISE, *PEERS, "hydiff-ei")
     return _grid(plan, methods, PUBLISHED, NOISE, everyone=Limit(1))
 
 
-def emit(plan: Plan) -> Iterator[Cell]:
+def emit(plan: SuiteChoice) -> Iterator[Cell]:
     return _grid(plan, (INPUT, *CLASSICAL, *PEERS, "hydiff-ei"), ("frames",), (0.0,))
 
 
-def ei_ablation(plan: Plan) -> Iterator[Cell]:
+def ei_ablation(plan: SuiteChoice) -> Iterator[Cell]:
     methods = ("smooth", "ei", "robust-ei", "hydiff-ei")
     few = Limit(1, FEW, ONE_MASK)
     return _grid(plan, methods, PUBLISHED, (0.0, *NOISE), everyone=few)
 
 
-def time(plan: Plan) -> Iterator[Cell]:
+def time(plan: SuiteChoice) -> Iterator[Cell]:
     one = replace(plan, scenes=plan.scenes[:1], named=True, tuned=False)
     once = dict.fromkeys(PEERS, Limit(1))
     return _grid(one, (INPUT, *CLASSICAL, *PEERS, "hydiff-ei"), ("published-2",), (0.0,), once)
 
 
-def alpha(plan: Plan) -> Iterator[Cell]:
+def alpha(plan: SuiteChoice) -> Iterator[Cell]:
     return _varied(plan, "ei_weight", (0, 0.1, 0.5, 1, 2), (0.0, 0.2))
 
 
-def transforms(plan: Plan) -> Iterator[Cell]:
+def transforms(plan: SuiteChoice) -> Iterator[Cell]:
     return _varied(plan, "transform", TRANSFORMS, (0.0,))
 
 
-def epsilon(plan: Plan) -> Iterator[Cell]:
+def epsilon(plan: SuiteChoice) -> Iterator[Cell]:
     return _varied(plan, "eps0", ("implied", "fresh", "none"), (0.0,))
 
 
 def _varied(
-    plan: Plan, name: str, values: tuple[Any, ...], noise: tuple[Level, ...]
+    plan: SuiteChoice, name: str, values: tuple[Any, ...], noise: tuple[Level, ...]
 ) -> Iterator[Cell]:
     """HyDiff-EI with one setting changed."""
     masks = plan.masks or ONE_MASK[:1]
@@ -211,7 +211,7 @@ def _varied(
             yield from seeded(plan, cell, ABLATION.seeds)
 
 
-def offline(plan: Plan) -> Iterator[Cell]:
+def offline(plan: SuiteChoice) -> Iterator[Cell]:
     scene = scenes.OFFLINE_TEST
     if not plan.includes(scene, scenes.BUNDLED):
         return
@@ -227,7 +227,7 @@ def offline(plan: Plan) -> Iterator[Cell]:
             yield from seeded(first, Cell("hydiff-ei", scene, mask, 0.0, 0, json.dumps(trained)))
 
 
-def use(plan: Plan) -> Iterator[Cell]:
+def use(plan: SuiteChoice) -> Iterator[Cell]:
     name = scenes.QUICK if plan.quick else scenes.BUNDLED
     if not plan.includes(name):
         return iter(())
@@ -237,18 +237,18 @@ def use(plan: Plan) -> Iterator[Cell]:
     return _grid(here, methods, ("published-2", "blobs"), (0.0,), once)
 
 
-def widths(plan: Plan) -> Iterator[Cell]:
+def widths(plan: SuiteChoice) -> Iterator[Cell]:
     methods = ("bandmean", "smooth", "dineof", "exemplar", "hydiff-ei")
     return _grid(plan, methods, WIDTHS, (0.0,), everyone=ABLATION)
 
 
-def dead_columns(plan: Plan) -> Iterator[Cell]:
+def dead_columns(plan: SuiteChoice) -> Iterator[Cell]:
     methods = (INPUT, "bandmean", "smooth", "spectral", "subspace", "dineof", "halrtc", "fixbad")
     here = ("columns", "pixels")
     return _grid(plan, (*methods, "hydiff-ei"), here, (0.0,), {"hydiff-ei": ABLATION})
 
 
-def best(plan: Plan) -> Iterator[Cell]:
+def best(plan: SuiteChoice) -> Iterator[Cell]:
     """The default fill beside single ones.  Noise is not for fills that do not model it, and the
     answers to noise are not for clean data, unless the caller names them."""
     for sigma in levels(plan, BEST_NOISE):
@@ -260,7 +260,7 @@ def best(plan: Plan) -> Iterator[Cell]:
         yield from _validated(each, sigma)
 
 
-def _validated(plan: Plan, sigma: Level) -> Iterator[Cell]:
+def _validated(plan: SuiteChoice, sigma: Level) -> Iterator[Cell]:
     """`auto` by its budget, with the noise told and, where there is some, estimated."""
     if not plan.wants(AUTO):
         return

@@ -15,7 +15,7 @@ from hydiff.bench import scenes, statistics
 from hydiff.bench.cells import INPUT, TRAINED, Cell, Level, level_of, settings_hash
 from hydiff.bench.published import PAPER
 from hydiff.bench.records import Row
-from hydiff.bench.suites import Plan, Suite, left_out, row_name
+from hydiff.bench.suites import Suite, SuiteChoice, left_out, row_name
 from hydiff.methods import STAND_IN
 from hydiff.metrics import POOR
 
@@ -192,7 +192,7 @@ def _notes(name: str, suite: Suite, rows: Sequence[Row], quick: bool) -> list[st
 def _narrow(suite: Suite, rows: Sequence[Row]) -> Iterator[str]:
     """Which development scenes have not the columns of a mask, where the table is about them."""
     if any(row["scene"] in scenes.DEVELOPMENT for row in rows):
-        everything = Plan((scenes.BUNDLED, *scenes.DEVELOPMENT))
+        everything = SuiteChoice((scenes.BUNDLED, *scenes.DEVELOPMENT))
         if lines := left_out(suite, everything):
             yield f"Left out: {'; '.join(lines)}."
 
@@ -332,10 +332,10 @@ def _place(row: Row) -> tuple[str, str, str]:
 
 
 def _figure(
-    rows: Sequence[Row], column: str, digits: int, known: Collection[tuple[str, str, str]]
+    rows: Sequence[Row], column: str, digits: int, places: Collection[tuple[str, str, str]]
 ) -> str:
     """Mean and deviation; a dash where rows lack a figure that others have there: lines compare."""
-    if not all(row.get(column) for row in rows if _place(row) in known):
+    if not all(row.get(column) for row in rows if _place(row) in places):
         return "–"
     found = scores(rows, column)
     means = [fmean(cells.values()) for cells in found.values()]

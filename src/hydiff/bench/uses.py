@@ -19,7 +19,9 @@ DEPTH = (16, 27, 36)
 COLUMNS = ("landcover_accuracy", "landcover_kappa", "landcover_truth", "ratio_rmse", "depth_rmse")
 
 
-def errors(x: Floats, truth: Floats, seen: Bools, labels: Array | None) -> dict[str, float | None]:
+def errors(
+    x: Floats, truth: Floats, observed: Bools, labels: Array | None
+) -> dict[str, float | None]:
     """Land-cover accuracy and kappa, and errors of a band ratio and a band depth, on filled pixels.
 
     x, truth (bands, rows, cols); seen the same shape.  The classifier learns from observed pixels
@@ -27,7 +29,7 @@ def errors(x: Floats, truth: Floats, seen: Bools, labels: Array | None) -> dict[
     their true spectra, the most that a fill can hope for.
     """
     nothing: dict[str, float | None] = dict.fromkeys(COLUMNS)
-    filled = ~seen.all(axis=0)
+    filled = ~observed.all(axis=0)
     if labels is None or not filled.any():
         return nothing
     test = filled & (labels > 0)

@@ -26,7 +26,7 @@ from hydiff.cli.options import (
 from hydiff.cli.terminal import err, out, print_json, print_summary, progress_bar
 
 if TYPE_CHECKING:
-    from hydiff.request import Order
+    from hydiff.request import Request
     from hydiff.scale.scene import Limits
     from hydiff.workers.remote import Run
 
@@ -112,13 +112,13 @@ def fill(
 ) -> None:
     """Fill the gaps of INPUTS and write OUTPUT with its companions."""
     from hydiff import auto
-    from hydiff.request import Order
+    from hydiff.request import Request
     from hydiff.scale import batch, execute, scene
     from hydiff.workers import remote
 
     ways = {"engine": engine, "precision": precision}
     method, settings = _settings(method, preset, set_, ways, weights, refine, prior)
-    order = Order(
+    order = Request(
         method=method,
         preset=preset,
         settings=settings,
@@ -168,7 +168,7 @@ class Call(NamedTuple):
 
     inputs: list[Path]
     output: Path  # a folder for several inputs
-    order: Order
+    order: Request
     bounds: Limits
     band_mask: Path | None
     resume: bool

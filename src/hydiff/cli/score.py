@@ -57,8 +57,8 @@ def score(
     if missing is None and observed is None and companion.exists():
         err.print(f"missing entries by {companion}")
         missing = companion
-    seen = io.given_mask(cube, observed, missing)
-    gaps = None if seen is None else ~seen
+    given = io.given_mask(cube, observed, missing)
+    gaps = None if given is None else ~given
     scores = metrics.score(cube, reference, gaps)
     uses = {name: _use(bands, cube, reference, gaps) for name, bands in features.items()}
     bars = provenance.calibrated(base, np.asarray(cube.values), np.asarray(reference.values))

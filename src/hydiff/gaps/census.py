@@ -80,12 +80,12 @@ def census(observed: Bools, good: Bools | None = None, *, bands: int | None = No
     lacking = np.zeros(n_bands, np.int64)  # missing entries per band
     beyond = np.zeros(n_bands, np.int64)  # of those, outside
     gaps: list[Gap] = []
-    for members, seen in groups:
-        lacking[members] = np.count_nonzero(~seen)
-        if seen.any():
-            far = outside(~seen)
+    for members, plane in groups:
+        lacking[members] = np.count_nonzero(~plane)
+        if plane.any():
+            far = outside(~plane)
             beyond[members] = np.count_nonzero(far)
-            gaps += _gaps(~seen, far, members if good is None else members[good[members]])
+            gaps += _gaps(~plane, far, members if good is None else members[good[members]])
     gaps.sort(key=lambda gap: (-gap.pixels, gap.rows, gap.cols, gap.bands))
     empty = np.flatnonzero(lacking == rows * cols)
     return Census(
@@ -109,11 +109,11 @@ def _lost_lines(groups: list[tuple[Ints, Bools]], good: Bools | None) -> dict[st
     """The census' full_lines, full_columns and dead_columns, from good bands that hold data."""
     lines: list[Bools] = []
     columns: dict[int, Bools] = {}
-    for members, seen in groups:
+    for members, observed in groups:
         judged = members if good is None else members[good[members]]
-        if seen.any() and len(judged):
-            lines.append(np.all(~seen, axis=1))
-            columns |= dict.fromkeys(judged.tolist(), np.all(~seen, axis=0))
+        if observed.any() and len(judged):
+            lines.append(np.all(~observed, axis=1))
+            columns |= dict.fromkeys(judged.tolist(), np.all(~observed, axis=0))
     if not lines:
         return {"full_lines": (), "full_columns": (), "dead_columns": {}}
     full = np.all(list(columns.values()), axis=0)

@@ -59,13 +59,13 @@ def look(cube: Cube, nodata: Nodata = None, nodata_in: str | None = None) -> dic
     blocks, what = sampled(cube, deep=bool(whole))
     for bands, rows, cols in blocks:
         values = np.asarray(cube.values[bands, rows, cols])
-        seen = cube.observed_in(values, nodata, rows, cols, bands, whole=whole)
-        spared += int((equals_any(values, whole) & seen).sum()) if whole else 0
-        missing, entries = missing + int((~seen).sum()), entries + seen.size
+        measured = cube.observed_in(values, nodata, rows, cols, bands, whole=whole)
+        spared += int((equals_any(values, whole) & measured).sum()) if whole else 0
+        missing, entries = missing + int((~measured).sum()), entries + measured.size
         withheld += int(cube.withheld_in(values).sum())
-        if seen.any():
-            low = min(low, values[seen].min())
-            high = max(high, values[seen].max())
+        if measured.any():
+            low = min(low, values[measured].min())
+            high = max(high, values[measured].max())
     return {
         "sample": what,
         "notes": rule.spared_note(whole, spared),
@@ -78,12 +78,12 @@ def look(cube: Cube, nodata: Nodata = None, nodata_in: str | None = None) -> dic
 
 def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """The same for a person: label and text, leaving out what the file does not say."""
-    f, seen = facts, facts["values"]
-    share = f"{100 * seen['missing_share']:.2f} % of the entries"
-    if seen["sample"]:
-        share += f" in {seen['sample']} (`hydiff mask` reads all)"
-    if seen["withheld_share"]:
-        share += f"; {100 * seen['withheld_share']:.2f} % were screened for clouds, not lost"
+    f, summary = facts, facts["values"]
+    share = f"{100 * summary['missing_share']:.2f} % of the entries"
+    if summary["sample"]:
+        share += f" in {summary['sample']} (`hydiff mask` reads all)"
+    if summary["withheld_share"]:
+        share += f"; {100 * summary['withheld_share']:.2f} % were screened for clouds, not lost"
     rows = [
         ("FILLED", _filled_line(f["filled"])),
         ("cube", f"{f['bands']} bands × {f['rows']} rows × {f['cols']} cols, {f['dtype']}"),
@@ -98,10 +98,10 @@ def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
         (
             "values",
             ""
-            if seen["minimum"] is None
-            else f"{seen['minimum']:g} … {seen['maximum']:g} where observed",
+            if summary["minimum"] is None
+            else f"{summary['minimum']:g} … {summary['maximum']:g} where observed",
         ),
-        *(("note", note) for note in seen["notes"]),
+        *(("note", note) for note in summary["notes"]),
         *(("suspect", text) for text in f["suspected"]),
         ("detectors", ", ".join(f"{name}: {told}" for name, told in f["detectors"].items())),
         ("map", f["crs"] or ""),

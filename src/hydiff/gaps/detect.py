@@ -57,16 +57,16 @@ def detect(values: Array, observed: Bools, good: Bools | None = None) -> list[Su
     values = np.asarray(values)
     if values.ndim != 3 or observed.shape not in (values.shape, values.shape[1:]):
         raise ShapeMismatch(f"values have shape {values.shape}, observed {observed.shape}")
-    seen = np.array(np.broadcast_to(observed, values.shape))
+    entries = np.array(np.broadcast_to(observed, values.shape))
     if good is not None:
-        seen &= good[:, None, None]
+        entries &= good[:, None, None]
     if values.dtype.kind == "f":
-        seen &= np.isfinite(values)
+        entries &= np.isfinite(values)
     found: list[Suggestion] = []
-    explained = np.zeros_like(seen)
+    explained = np.zeros_like(entries)
     for kind, find in DETECTORS.items():
-        missing, message = find(values, seen if kind in WHOLE else seen & ~explained)
-        missing &= seen
+        missing, message = find(values, entries if kind in WHOLE else entries & ~explained)
+        missing &= entries
         if missing.any():
             found.append(Suggestion(kind, message, missing))
             explained |= missing
@@ -79,11 +79,11 @@ Finder = Callable[[Array, Bools], tuple[Bools, str]]
 # --- exact repeats ----------------------------------------------------------------------------
 
 
-def fill_values(values: Array, seen: Bools) -> tuple[Bools, str]:
+def fill_values(values: Array, observed: Bools) -> tuple[Bools, str]:
     """One value, or a few, repeated far below (or very far above) all others."""
-    data = values[seen]
+    data = values[observed]
     fills = undeclared(data)
-    missing = np.isin(values, fills) & seen
+    missing = np.isin(values, fills) & observed
     share = 100 * missing.sum() / max(len(data), 1)
     n = int(missing.sum())
     return missing, suspicion(fills, f"{n} entries ({share:.2g} %)")
@@ -129,12 +129,12 @@ def _is_void(value: float, rest: Array, nearest: float) -> bool:
     return bool(void > VOID_TAIL * tail and void > VOID_RANGE * (high - low))
 
 
-def saturated_pixels(values: Array, seen: Bools) -> tuple[Bools, str]:
+def saturated_pixels(values: Array, observed: Bools) -> tuple[Bools, str]:
     """The highest value of a band, where it is met far more often than those just below it."""
-    missing = np.zeros_like(seen)
+    missing = np.zeros_like(observed)
     tops: list[float] = []
-    for k in np.flatnonzero(seen.any(axis=(1, 2))):
-        data = values[k][seen[k]]
+    for k in np.flatnonzero(observed.any(axis=(1, 2))):
+        data = values[k][observed[k]]
         top = data.max()
         count = int((data == top).sum())
         if count < SATURATED_COUNT or count == len(data):
@@ -142,18 +142,20 @@ def saturated_pixels(values: Array, seen: Bools) -> tuple[Bools, str]:
         below = np.sort(data[data != top])[-FILL_COUNT * count :]
         commonest = np.unique(below, return_counts=True)[1][-SATURATED_LEVELS:].max()
         if count > SATURATED_RATIO * commonest:
-            missing[k] = seen[k] & (values[k] == top)
+            missing[k] = observed[k] & (values[k] == top)
             tops.append(float(top))
     at = f"{tops[0]:g}" if len(set(tops)) == 1 else "its highest value"
     n_bands = missing.any(axis=(1, 2)).sum()
     return missing, f"{missing.sum()} entries of {n_bands} bands stand at {at}, as if saturated"
 
 
-def dead_lines(values: Array, seen: Bools) -> tuple[Bools, str]:
+def dead_lines(values: Array, observed: Bools) -> tuple[Bools, str]:
     """Lines that are constant, or repeat the line before, between lines that change a lot."""
-    seen = seen & ~_constant_columns(values, seen)[:, None, :]  # they would break the lines
-    constant = _silent(*_changes(values, seen, axis=2))
-    repeated = _silent(*_changes(values, seen, axis=1)) & ~constant
+    observed = (
+        observed & ~_constant_columns(values, observed)[:, None, :]
+    )  # they would break the lines
+    constant = _silent(*_changes(values, observed, axis=2))
+    repeated = _silent(*_changes(values, observed, axis=1)) & ~constant
     parts = [
         _where("line", constant, "constant"),
         _where("line", repeated, "equal to the line before"),
@@ -163,10 +165,10 @@ def dead_lines(values: Array, seen: Bools) -> tuple[Bools, str]:
     return np.broadcast_to(dead[:, :, None], values.shape).copy(), told
 
 
-def dead_columns(values: Array, seen: Bools) -> tuple[Bools, str]:
+def dead_columns(values: Array, observed: Bools) -> tuple[Bools, str]:
     """Columns that are constant in a band, or have nothing in common with their neighbours."""
-    constant = _constant_columns(values, seen)
-    unrelated = _rough_columns(values, seen & ~constant[:, None, :])
+    constant = _constant_columns(values, observed)
+    unrelated = _rough_columns(values, observed & ~constant[:, None, :])
     parts = [
         _where("column", constant, "constant"),
         _where("column", unrelated, "unlike the columns beside"),
@@ -175,11 +177,11 @@ def dead_columns(values: Array, seen: Bools) -> tuple[Bools, str]:
     return np.broadcast_to(dead, values.shape).copy(), "; ".join(filter(None, parts))
 
 
-def _constant_columns(values: Array, seen: Bools) -> Bools:
-    return _silent(*_changes(values.swapaxes(1, 2), seen.swapaxes(1, 2), axis=2))
+def _constant_columns(values: Array, observed: Bools) -> Bools:
+    return _silent(*_changes(values.swapaxes(1, 2), observed.swapaxes(1, 2), axis=2))
 
 
-def _changes(values: Array, seen: Bools, axis: int) -> tuple[Ints, Ints]:
+def _changes(values: Array, observed: Bools, axis: int) -> tuple[Ints, Ints]:
     """Per band and line (bands, rows): neighbours along `axis` that differ, and that are observed.
 
     axis 2: neighbours in the line; axis 1: the line and the one before it.
@@ -189,8 +191,8 @@ def _changes(values: Array, seen: Bools, axis: int) -> tuple[Ints, Ints]:
     bands, rows, _ = values.shape
     changes, pairs = np.zeros((bands, rows), np.intp), np.zeros((bands, rows), np.intp)
     first = 0 if axis == 2 else 1
-    for k in np.flatnonzero(seen.any(axis=(1, 2))):
-        both = seen[k][a] & seen[k][b]
+    for k in np.flatnonzero(observed.any(axis=(1, 2))):
+        both = observed[k][a] & observed[k][b]
         pairs[k, first:] = both.sum(axis=1)
         changes[k, first:] = ((values[k][a] != values[k][b]) & both).sum(axis=1)
     return changes, pairs
@@ -217,17 +219,17 @@ def _carried(lively: Ints) -> Ints:
     return result
 
 
-def constant_pixels(values: Array, seen: Bools) -> tuple[Bools, str]:
+def constant_pixels(values: Array, observed: Bools) -> tuple[Bools, str]:
     """Pixels with the same value in all bands, or with exactly the spectrum of a corner."""
-    enough = seen.sum(axis=0) >= MIN_SPECTRUM
-    reference = np.take_along_axis(values, seen.argmax(axis=0)[None], axis=0)[0]
-    flat = enough & _equal(values, seen, [reference] * len(values))
+    enough = observed.sum(axis=0) >= MIN_SPECTRUM
+    reference = np.take_along_axis(values, observed.argmax(axis=0)[None], axis=0)[0]
+    flat = enough & _equal(values, observed, [reference] * len(values))
     if flat.sum() > 0.9 * enough.sum():  # a cube without any spectra: nothing stands out
-        return np.zeros_like(seen), ""
+        return np.zeros_like(observed), ""
     fringe = np.zeros_like(flat)
     for r, c in ((0, 0), (0, -1), (-1, 0), (-1, -1)):
-        if seen[:, r, c].sum() >= MIN_SPECTRUM and not flat[r, c]:
-            like_corner = seen & seen[:, r, c][:, None, None]
+        if observed[:, r, c].sum() >= MIN_SPECTRUM and not flat[r, c]:
+            like_corner = observed & observed[:, r, c][:, None, None]
             same = enough & _equal(values, like_corner, values[:, r, c])
             labels, _ = ndimage.label(same)
             patch = same & (labels == labels[r, c])
@@ -236,10 +238,10 @@ def constant_pixels(values: Array, seen: Bools) -> tuple[Bools, str]:
     return np.broadcast_to(flat | fringe, values.shape).copy(), message
 
 
-def _equal(values: Array, seen: Bools, others: Iterable[Any]) -> Bools:
+def _equal(values: Array, observed: Bools, others: Iterable[Any]) -> Bools:
     """Pixels (rows, cols) whose observed entries all equal others, one per band."""
     equal = np.ones(values.shape[1:], bool)
-    for band, seen_here, other in zip(values, seen, others, strict=True):
+    for band, seen_here, other in zip(values, observed, others, strict=True):
         equal &= (band == other) | ~seen_here
         if not equal.any():
             break
@@ -249,31 +251,31 @@ def _equal(values: Array, seen: Bools, others: Iterable[Any]) -> Bools:
 # --- statistics -------------------------------------------------------------------------------
 
 
-def stripes(values: Array, seen: Bools) -> tuple[Bools, str]:
+def stripes(values: Array, observed: Bools) -> tuple[Bools, str]:
     """Columns of a band whose level is offset against the columns and bands beside them."""
     flags = np.zeros((values.shape[0], values.shape[2]), bool)
-    bands, step, noise = _column_steps(values, seen)
+    bands, step, noise = _column_steps(values, observed)
     if len(bands) > 1:
         level = np.cumsum(np.pad(np.nan_to_num(step), ((0, 0), (1, 0))), axis=1)
         padded = np.pad(level, ((0, 0), (3, 3)), mode="reflect")
         beside = [padded[:, k : k + level.shape[1]] for k in (0, 1, 2, 4, 5, 6)]
         offset = level - np.median(beside, axis=0)
         spread = np.maximum(1.4826 * _median(np.abs(offset)), SPREAD_FLOOR * _median(noise))
-        spread = np.maximum(spread, _resolution(values, seen, bands))
+        spread = np.maximum(spread, _resolution(values, observed, bands))
         score = offset / spread[:, None]
         flags[bands] = _excess(score, *_beside(score)) > STRIPE_EXCESS
     message = _where("column", flags, "offset against the columns beside")
     return np.broadcast_to(flags[:, None, :], values.shape).copy(), message
 
 
-def _rough_columns(values: Array, seen: Bools) -> Bools:
+def _rough_columns(values: Array, observed: Bools) -> Bools:
     """Columns (bands, cols) that differ from both neighbours as no other in the band does."""
     flags = np.zeros((values.shape[0], values.shape[2]), bool)
-    bands, _, noise = _column_steps(values, seen)
+    bands, _, noise = _column_steps(values, observed)
     if noise.size and len(bands) > 1:
         padded = np.pad(noise, ((0, 0), (1, 1)), constant_values=np.nan)
         nearer = np.fmin(padded[:, 1:], padded[:, :-1])
-        floor = _resolution(values, seen, bands)
+        floor = _resolution(values, observed, bands)
         usual = np.maximum(_median(nearer), floor)[:, None]
         ratio = np.log(np.maximum(np.nan_to_num(nearer), floor[:, None]) / usual)
         next_to = np.maximum(0, np.maximum(*_beside(ratio)))
@@ -283,18 +285,18 @@ def _rough_columns(values: Array, seen: Bools) -> Bools:
     return flags
 
 
-def _column_steps(values: Array, seen: Bools) -> tuple[Ints, Floats, Floats]:
+def _column_steps(values: Array, observed: Bools) -> tuple[Ints, Floats, Floats]:
     """Median and robust std, down the rows, of the difference between a column and the one before.
 
     Returns the bands that can be judged and two arrays (those bands, cols - 1), NaN where too few
     rows are observed.  Differences within a row cancel the scene, which a column's median does not.
     """
     step, noise = [], []
-    bands = np.flatnonzero(seen.sum(axis=(1, 2)) >= MIN_LINE)
+    bands = np.flatnonzero(observed.sum(axis=(1, 2)) >= MIN_LINE)
     if values.shape[2] < 8:  # the window that a level is compared with
         bands = bands[:0]
     for b in bands:
-        column = np.where(seen[b], values[b], np.nan).T.astype(np.float64)
+        column = np.where(observed[b], values[b], np.nan).T.astype(np.float64)
         change = np.diff(column, axis=0)
         change[np.isfinite(change).sum(axis=1) < MIN_LINE] = np.nan
         step.append(_median(change))
@@ -303,19 +305,19 @@ def _column_steps(values: Array, seen: Bools) -> tuple[Ints, Floats, Floats]:
     return bands, np.array(step).reshape(shape), np.array(noise).reshape(shape)
 
 
-def outlier_pixels(values: Array, seen: Bools) -> tuple[Bools, str]:
+def outlier_pixels(values: Array, observed: Bools) -> tuple[Bools, str]:
     """Entries far outside the range of their eight neighbours where the next bands are not."""
-    missing = np.zeros_like(seen)
-    bands = np.flatnonzero(seen.sum(axis=(1, 2)) >= MIN_LINE)
-    if len(bands) < 2 or seen.shape[2] < 3:  # nothing to follow, or no noise to measure
+    missing = np.zeros_like(observed)
+    bands = np.flatnonzero(observed.sum(axis=(1, 2)) >= MIN_LINE)
+    if len(bands) < 2 or observed.shape[2] < 3:  # nothing to follow, or no noise to measure
         return missing, ""
-    floor = _resolution(values, seen, bands)
+    floor = _resolution(values, observed, bands)
     # three bands at a time: a second cube of scores need not fit in memory
-    before, here = np.zeros(seen.shape[1:]), np.zeros(seen.shape[1:])
+    before, here = np.zeros(observed.shape[1:]), np.zeros(observed.shape[1:])
     for k in range(len(bands) + 1):
         after = np.zeros_like(here)
         if k < len(bands):
-            after = _beyond_neighbours(values[bands[k]], seen[bands[k]], floor[k])
+            after = _beyond_neighbours(values[bands[k]], observed[bands[k]], floor[k])
         if k > 0:
             missing[bands[k - 1]] = _excess(here, before, after) > OUTLIER_EXCESS
         before, here = here, after
@@ -323,9 +325,9 @@ def outlier_pixels(values: Array, seen: Bools) -> tuple[Bools, str]:
     return missing, f"{missing.sum()} entries of {n_bands} bands are far from all their neighbours"
 
 
-def _beyond_neighbours(values: Array, seen: Bools, floor: float) -> Floats:
+def _beyond_neighbours(values: Array, observed: Bools, floor: float) -> Floats:
     """How far (rows, cols) each pixel lies outside the range of its neighbours, in noise sigmas."""
-    band = np.where(seen, values, np.nan).astype(np.float64)
+    band = np.where(observed, values, np.nan).astype(np.float64)
     padded = np.pad(band, 1, constant_values=np.nan)
     rows, cols = band.shape
     shifts = [(i, j) for i in range(3) for j in range(3) if (i, j) != (1, 1)]
@@ -352,14 +354,14 @@ def _beside(score: Floats) -> tuple[Floats, Floats]:
     return padded[:-2], padded[2:]
 
 
-def _resolution(values: Array, seen: Bools, bands: Ints) -> Floats:
+def _resolution(values: Array, observed: Bools, bands: Ints) -> Floats:
     """The smallest difference that counts in each band: one step of an integer, 1/1000 of floats.
 
     Some bands are nearly noiseless, and there rounding would look like damage.
     """
     if values.dtype.kind != "f":
         return np.ones(len(bands))
-    samples = (values[b][seen[b]] for b in bands)
+    samples = (values[b][observed[b]] for b in bands)
     spans = [np.ptp(np.quantile(s[:: len(s) // 4096 + 1], [0.01, 0.99])) for s in samples]
     return 1e-3 * np.array(spans, np.float64) + np.finfo(float).tiny
 

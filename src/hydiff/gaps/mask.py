@@ -57,19 +57,19 @@ def outside(missing: Bools) -> Bools:
 
     Four lines pass through a pixel: its row, its column and its two diagonals.
     """
-    seen = ~missing
-    mirrored = _between(_shear(seen[:, ::-1]))
-    enclosed = _between(seen) | _between(seen.T).T
-    enclosed |= _unshear(_between(_shear(seen)), seen.shape)
-    enclosed |= _unshear(mirrored, seen.shape)[:, ::-1]
+    observed = ~missing
+    mirrored = _between(_shear(observed[:, ::-1]))
+    enclosed = _between(observed) | _between(observed.T).T
+    enclosed |= _unshear(_between(_shear(observed)), observed.shape)
+    enclosed |= _unshear(mirrored, observed.shape)[:, ::-1]
     result: Bools = missing & ~enclosed
     return result
 
 
-def _between(seen: Bools) -> Bools:
+def _between(observed: Bools) -> Bools:
     """True where a column has a seen pixel at or above and one at or below."""
-    above = np.logical_or.accumulate(seen, axis=0)
-    below = np.logical_or.accumulate(seen[::-1], axis=0)[::-1]
+    above = np.logical_or.accumulate(observed, axis=0)
+    below = np.logical_or.accumulate(observed[::-1], axis=0)[::-1]
     return above & below
 
 

@@ -45,9 +45,9 @@ def check_clip(clip: str) -> None:
         raise UnknownName("choice for clip", clip, CLIPS)
 
 
-def extremes(values: Array, seen: Bools) -> tuple[Floats, Floats]:
+def extremes(values: Array, observed: Bools) -> tuple[Floats, Floats]:
     """The smallest and the largest seen value of each band (bands,); -inf and inf for none."""
-    parts = [band[s] for band, s in zip(values, seen, strict=True)]
+    parts = [band[s] for band, s in zip(values, observed, strict=True)]
     low = [float(p.min()) if len(p) else -np.inf for p in parts]
     high = [float(p.max()) if len(p) else np.inf for p in parts]
     return np.array(low), np.array(high)

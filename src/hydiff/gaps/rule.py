@@ -56,13 +56,13 @@ def observed_entries(
     values = np.asarray(cube.values)
     whole = counted_whole(lambda: cube, nodata, nodata_in)
     refuse_absent([v for v in listed(nodata) if not equals(values, v).any()])
-    seen = cube.observed(nodata, whole=whole)
-    notes = spared_note(whole, int((equals_any(values, whole) & seen).sum()))
+    measured = cube.observed(nodata, whole=whole)
+    notes = spared_note(whole, int((equals_any(values, whole) & measured).sum()))
     if observed is not None:
-        seen = seen & checked_mask(np.asarray(observed), cube.shape)
-    if not seen.any():
+        measured = measured & checked_mask(np.asarray(observed), cube.shape)
+    if not measured.any():
         raise NothingObserved(NOTHING)
-    return seen, notes
+    return measured, notes
 
 
 class NoSuchNodata(BadValue):
@@ -141,11 +141,11 @@ def suspected(cube: Cube, observed: Bools | None = None, nodata: Nodata = None) 
     found, what = sampled(cube)
     for bands, rows, cols in found:
         values = np.asarray(cube.values[bands, rows, cols])
-        seen = cube.observed_in(values, nodata, rows, cols)
-        seen &= cube.good_bands[bands, None, None]
+        measured = cube.observed_in(values, nodata, rows, cols)
+        measured &= cube.good_bands[bands, None, None]
         if observed is not None:
-            seen &= observed[(bands, rows, cols) if observed.ndim == 3 else (rows, cols)]
-        parts.append(values[seen])
+            measured &= observed[(bands, rows, cols) if observed.ndim == 3 else (rows, cols)]
+        parts.append(values[measured])
     data = np.concatenate(parts)
     data = data[:: -(-len(data) // SUSPECTED) or 1]
     fills = detect.undeclared(data) if len(data) else []
@@ -168,7 +168,7 @@ def checked_mask(observed: Array, shape: tuple[int, int, int]) -> Bools:
 
 def targets(
     cube: Cube,
-    seen: Bools,
+    observed: Bools,
     *,
     bad_bands: str,
     max_gap: float | None,
@@ -177,7 +177,7 @@ def targets(
 ) -> tuple[Bools, dict[str, int]]:
     """Which missing entries to fill (bands, rows, cols), and how many are left for which reason."""
     check_choices(bad_bands, max_gap, outside)
-    target = ~seen
+    target = ~observed
     left: dict[str, int] = {}
 
     def leave(reason: str, bands: Ints, pixels: Bools) -> None:
@@ -191,9 +191,9 @@ def targets(
         if withheld.any():
             left[WITHHELD] = int(withheld.sum())
             target &= ~withheld
-    lost = lost_detectors(seen, cube.good_bands, cube.detectors)
-    for bands, observed in mask.band_groups(seen):
-        missing = ~observed
+    lost = lost_detectors(observed, cube.good_bands, cube.detectors)
+    for bands, plane in mask.band_groups(observed):
+        missing = ~plane
         if missing.all():
             for reason, of_detector in lost.items():
                 leave(reason, bands[of_detector[bands]], missing)
@@ -233,13 +233,13 @@ def kept_pixels(missing: Bools, max_gap: float | None, outside: str) -> Iterator
 
 
 def lost_detectors(
-    seen: Bools, good: Bools, detectors: Sequence[str] | None = None
+    observed: Bools, good: Bools, detectors: Sequence[str] | None = None
 ) -> dict[str, Bools]:
     """Reason → bands (bands,) that went missing together: a named detector, or a run of good bands.
 
     Nothing beside them tells of these bands, so no fill is more than an invention.
     """
-    empty: Bools = np.asarray(~seen.any(axis=(1, 2)))
+    empty: Bools = np.asarray(~observed.any(axis=(1, 2)))
     found: dict[str, Bools] = {}
     for name in sorted(set(detectors or ())):
         own = np.array([d == name for d in detectors or ()])
@@ -268,7 +268,7 @@ def sigma_per_band(sigma_y: Sigma, cube: Cube) -> Any:
 
 
 def unit_sigma(
-    sigma_y: Sigma, y: Floats, seen: Bools, good: Bools, scale: Scale
+    sigma_y: Sigma, y: Floats, observed: Bools, good: Bools, scale: Scale
 ) -> tuple[Floats, list[str]]:
     """Noise std per band (bands,) on the unit range, and what to tell of it.
 
@@ -276,7 +276,7 @@ def unit_sigma(
     """
     bands = len(y)
     if isinstance(sigma_y, str) and sigma_y == "auto":
-        return _estimated_sigma(y, seen, good, scale)
+        return _estimated_sigma(y, observed, good, scale)
     try:
         if isinstance(sigma_y, str) and sigma_y.endswith("%"):
             given = sigma = np.asarray(float(sigma_y[:-1]) / 100)
@@ -301,9 +301,11 @@ def unit_sigma(
     return np.broadcast_to(sigma, (bands,)).copy(), []
 
 
-def _estimated_sigma(y: Floats, seen: Bools, good: Bools, scale: Scale) -> tuple[Floats, list[str]]:
-    usable = good & seen.any(axis=(1, 2))
-    found = noise.estimate(y[usable], seen[usable])
+def _estimated_sigma(
+    y: Floats, observed: Bools, good: Bools, scale: Scale
+) -> tuple[Floats, list[str]]:
+    usable = good & observed.any(axis=(1, 2))
+    found = noise.estimate(y[usable], observed[usable])
     if not np.isfinite(np.median(found.error)):
         raise BadValue(
             "sigma_y = 'auto': too few neighbouring pixels to tell the noise from; give a number"

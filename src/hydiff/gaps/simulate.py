@@ -40,27 +40,27 @@ def simulate(
     values = np.asarray(cube.values)
     damaged = values.copy()
     if noise or nodata is not None:
-        seen, _ = observed_entries(cube, None, nodata, nodata_in)
-        damaged = _noisy(cube, seen, noise, seed) if noise else damaged
+        measured, _ = observed_entries(cube, None, nodata, nodata_in)
+        damaged = _noisy(cube, measured, noise, seed) if noise else damaged
     gap = _unused_value(cube, values)
     damaged[~np.broadcast_to(observed, cube.shape)] = gap
     return replace(cube, values=damaged, nodata=gap, path=None), observed
 
 
-def _noisy(cube: Cube, seen: Bools, noise: float, seed: int) -> Array:
+def _noisy(cube: Cube, observed: Bools, noise: float, seed: int) -> Array:
     import torch
 
     from hydiff.learn.degrade import add_noise
 
     values = np.asarray(cube.values)
-    clean = values[seen & cube.good_bands[:, None, None]].astype(np.float64)
+    clean = values[observed & cube.good_bands[:, None, None]].astype(np.float64)
     sigma = noise * float(clean.max() - clean.min())
     rng = torch.Generator().manual_seed(seed)
     noisy = add_noise(torch.as_tensor(values.astype(np.float64)), sigma, rng).numpy()
     if values.dtype.kind in "iu":
         info = np.iinfo(values.dtype)
         noisy = np.clip(np.rint(noisy), info.min, info.max)
-    return np.where(seen, noisy, values).astype(values.dtype)
+    return np.where(observed, noisy, values).astype(values.dtype)
 
 
 def _unused_value(cube: Cube, values: Array) -> float:

@@ -67,11 +67,11 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     return hdf5.rewrite(source, path, cube, [part])
 
 
-def _part(file: Any, path: Path) -> hdf5.Part:
+def _part(file: Any, path: Path) -> hdf5.DatasetPart:
     for group in GROUPS:
         dataset = file.get(f"{group}/{group}")
         if dataset is not None and dataset.ndim == 3:
-            return hdf5.Part(f"{group}/{group}", CUBE, dataset.shape[0])
+            return hdf5.DatasetPart(f"{group}/{group}", CUBE, dataset.shape[0])
     raise CubeFormatError(
         f"{path}: expected `reflectance/reflectance` or `radiance/radiance` with three axes; "
         "the product is incomplete, fetch it again"

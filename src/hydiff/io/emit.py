@@ -142,8 +142,8 @@ def _variable(file: Any, var: str | None, path: Path) -> str:
     )
 
 
-def _part(file: Any, name: str) -> hdf5.Part:
-    return hdf5.Part(name, AXES, file[name].shape[2])
+def _part(file: Any, name: str) -> hdf5.DatasetPart:
+    return hdf5.DatasetPart(name, AXES, file[name].shape[2])
 
 
 def _units(wavelengths: Any) -> str:

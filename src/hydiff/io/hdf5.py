@@ -29,7 +29,7 @@ from hydiff.mark import FILLED, RECORD, Mark, parsed
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
-class Part(NamedTuple):
+class DatasetPart(NamedTuple):
     """One dataset of a cube."""
 
     name: str  # its path in the file
@@ -123,7 +123,7 @@ def numbers(group: Any, name: str, bands: int, path: Path) -> Any:
     return found
 
 
-def values(path: Path, file: Any, parts: Sequence[Part]) -> Lazy:
+def values(path: Path, file: Any, parts: Sequence[DatasetPart]) -> Lazy:
     """The parts as one lazy array (bands, rows, cols); the file is opened for each window."""
     datasets = [file[part.name] for part in parts]
     shapes = [ax.cube_shape(d.shape, p.axes) for d, p in zip(datasets, parts, strict=True)]
@@ -142,16 +142,16 @@ def values(path: Path, file: Any, parts: Sequence[Part]) -> Lazy:
     return Lazy(shape, dtype, lambda *block: _window(path, parts, block), chunks)
 
 
-def _chunks(dataset: Any, part: Part) -> tuple[int, int, int]:
+def _chunks(dataset: Any, part: DatasetPart) -> tuple[int, int, int]:
     return ax.cube_shape(dataset.chunks or (1, 1, 1), part.axes)
 
 
-def _window(path: Path, parts: Sequence[Part], block: Block) -> Array:
+def _window(path: Path, parts: Sequence[DatasetPart], block: Block) -> Array:
     with parsing(path, "a complete HDF5 file"), opened(path) as file:
         return read_block(file, parts, block)
 
 
-def read_block(file: Any, parts: Sequence[Part], block: Block) -> Array:
+def read_block(file: Any, parts: Sequence[DatasetPart], block: Block) -> Array:
     """(bands, rows, cols) of a block that may reach over several parts."""
     pieces = [_stored(file, part, inside) for part, inside, _ in _touched(parts, block)]
     if not pieces:
@@ -160,20 +160,22 @@ def read_block(file: Any, parts: Sequence[Part], block: Block) -> Array:
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
-def _stored(file: Any, part: Part, block: Block) -> Array:
+def _stored(file: Any, part: DatasetPart, block: Block) -> Array:
     inside = ax.stored_block(part.axes, _forwards(part, block))
     found = ax.as_cube(file[part.name][inside], part.axes)
     return found[::-1] if part.descending else found
 
 
-def _forwards(part: Part, block: Block) -> Block:
+def _forwards(part: DatasetPart, block: Block) -> Block:
     bands, rows, cols = block
     if part.descending:
         bands = slice(part.bands - bands.stop, part.bands - bands.start)
     return bands, rows, cols
 
 
-def _touched(parts: Sequence[Part], block: Block) -> Iterator[tuple[Part, Block, slice]]:
+def _touched(
+    parts: Sequence[DatasetPart], block: Block
+) -> Iterator[tuple[DatasetPart, Block, slice]]:
     """Each part that a block meets, the block counted inside it, and its place in the block."""
     first, (bands, rows, cols) = 0, block
     for part in parts:
@@ -184,7 +186,7 @@ def _touched(parts: Sequence[Part], block: Block) -> Iterator[tuple[Part, Block,
         first += part.bands
 
 
-def rewrite(source: Path, path: Path, cube: Cube, parts: Sequence[Part]) -> list[Path]:
+def rewrite(source: Path, path: Path, cube: Cube, parts: Sequence[DatasetPart]) -> list[Path]:
     """Copy the file and replace, window by window, the entries of the cube that changed.
 
     Groups, attributes, dtypes, chunks and compression stay what they are.
@@ -207,7 +209,7 @@ def rewrite(source: Path, path: Path, cube: Cube, parts: Sequence[Part]) -> list
     return [path]
 
 
-def marked(path: Path, file: Any, parts: Sequence[Part]) -> Mark | None:
+def marked(path: Path, file: Any, parts: Sequence[DatasetPart]) -> Mark | None:
     """What the file says of its filled entries, with the flag variable if it is there."""
     if (text := file.attrs.get(FILLED)) is None:
         return None
@@ -218,13 +220,13 @@ def marked(path: Path, file: Any, parts: Sequence[Part]) -> Mark | None:
     return replace(mark, filled=values(path, file, flags)) if all(sound) else mark
 
 
-def _is_flag(file: Any, flag: Part, part: Part) -> bool:
+def _is_flag(file: Any, flag: DatasetPart, part: DatasetPart) -> bool:
     found = file.get(flag.name)
     shape = getattr(found, "shape", None)
     return bool(shape == file[part.name].shape and found.dtype == np.uint8)
 
 
-def _write_mark(file: Any, cube: Cube, parts: Sequence[Part]) -> None:
+def _write_mark(file: Any, cube: Cube, parts: Sequence[DatasetPart]) -> None:
     """Attributes, and beside each part a variable that is 1 where an entry was filled."""
     mark = cube.mark
     assert mark is not None
@@ -241,7 +243,7 @@ def _write_mark(file: Any, cube: Cube, parts: Sequence[Part]) -> None:
                 _put(file, part, inside, new[place])
 
 
-def _flag(file: Any, part: Part) -> Part:
+def _flag(file: Any, part: DatasetPart) -> DatasetPart:
     """An empty flag variable for a part, on the same dimensions."""
     made, dataset = part._replace(name=part.name + marks.FLAG), file[part.name]
     if made.name in file:
@@ -258,7 +260,7 @@ def _flag(file: Any, part: Part) -> Part:
     return made
 
 
-def _put(file: Any, part: Part, block: Block, new: Array) -> None:
+def _put(file: Any, part: DatasetPart, block: Block, new: Array) -> None:
     new = new[::-1] if part.descending else new
     inside = ax.stored_block(part.axes, _forwards(part, block))
     file[part.name][inside] = ax.as_stored(new, part.axes)

@@ -75,10 +75,10 @@ def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype.newbyteorder("=")
 
 
-def check_dtype(dtype: np.dtype[Any], known: tuple[str, ...], format_name: str) -> None:
+def check_dtype(dtype: np.dtype[Any], allowed: tuple[str, ...], format_name: str) -> None:
     """Refuse a dtype that the format to be written has no code for."""
-    if native(dtype).name not in known:
+    if native(dtype).name not in allowed:
         raise CubeFormatError(
-            f"{format_name} cannot hold {dtype.name} values, only {', '.join(known)}; "
+            f"{format_name} cannot hold {dtype.name} values, only {', '.join(allowed)}; "
             "convert the values first, or write .npy, which holds any of them"
         )

@@ -82,7 +82,7 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     return hdf5.rewrite(source, path, cube, parts)
 
 
-def parts_of(file: Any, swath: str, path: Path) -> list[hdf5.Part]:
+def parts_of(file: Any, swath: str, path: Path) -> list[hdf5.DatasetPart]:
     """The two cubes of a swath, VNIR first."""
     parts = [_part(file, swath, name, path) for name in DETECTORS]
     return [
@@ -107,17 +107,17 @@ def _swath(file: Any, var: str | None, path: Path) -> str:
     )
 
 
-def _part(file: Any, swath: str, detector: str, path: Path) -> hdf5.Part:
+def _part(file: Any, swath: str, detector: str, path: Path) -> hdf5.DatasetPart:
     name = f"{SWATHS}/{swath}/Data Fields/{detector}_Cube"
     if name not in file or file[name].ndim != 3:
         raise CubeFormatError(
             f"{path}: expected {detector}_Cube (rows, bands, cols) in the swath {swath}; "
             "the product is incomplete, fetch it again"
         )
-    return hdf5.Part(name, AXES, file[name].shape[1])
+    return hdf5.DatasetPart(name, AXES, file[name].shape[1])
 
 
-def _table(file: Any, part: hdf5.Part, detector: str, path: Path) -> dict[str, Floats]:
+def _table(file: Any, part: hdf5.DatasetPart, detector: str, path: Path) -> dict[str, Floats]:
     """Wavelength, fwhm, whether it is used, gain and offset of each channel, in stored order."""
     title, attrs = detector.capitalize(), file.attrs
 

@@ -41,7 +41,7 @@ class Entry(NamedTuple):
     data: bytes  # in the byte order of the file; b"" where it lies beyond the end of the file
 
 
-class Page(NamedTuple):
+class Directory(NamedTuple):
     entries: list[tuple[int, Entry]]  # by tag, in the order of the file
 
     def numbers(self, tag: int, default: int = 0, order: str = "<") -> list[int]:
@@ -53,7 +53,7 @@ class Page(NamedTuple):
 class Tiff(NamedTuple):
     order: str  # "<" or ">"
     big: bool
-    pages: list[Page]
+    pages: list[Directory]
 
     def first(self, tag: int, default: int = 0, page: int = 0) -> int:
         """The first number of a tag of a page."""
@@ -83,7 +83,7 @@ def parse(file: BinaryIO, size: int, path: Path) -> Tiff:
         )
     order, big = "<" if head[:2] == b"II" else ">", head[2:4] in (b"+\0", b"\0+")
     at = _unpack(order + ("Q" if big else "I"), head[8 if big else 4 :])
-    pages: list[Page] = []
+    pages: list[Directory] = []
     visited: set[int] = set()
     read = 0
     while at and at not in visited and len(pages) < MOST_PAGES:
@@ -100,7 +100,7 @@ def parse(file: BinaryIO, size: int, path: Path) -> Tiff:
     return Tiff(order, big, pages)
 
 
-def _page(file: BinaryIO, at: int, size: int, order: str, big: bool) -> tuple[Page, int]:
+def _page(file: BinaryIO, at: int, size: int, order: str, big: bool) -> tuple[Directory, int]:
     """A page, and where the next one begins; 0 after the last, and where the file is cut."""
     wide, head = ("Q", "HHQ") if big else ("I", "HHI")
     length = 20 if big else 12
@@ -117,7 +117,7 @@ def _page(file: BinaryIO, at: int, size: int, order: str, big: bool) -> tuple[Pa
         data = _data(file, kind, number, inside, min(size, left), order)
         left -= len(data)
         entries.append((tag, Entry(kind, number, data)))
-    return Page(entries), following
+    return Directory(entries), following
 
 
 def _data(file: BinaryIO, kind: int, count: int, inside: bytes, size: int, order: str) -> bytes:
@@ -170,16 +170,16 @@ def compact(source: Path, target: Path, change: Change) -> None:
             shutil.copyfile(source, target)
             return
         with target.open("wb") as out:
-            _Copy(file, source.stat().st_size, tiff, out, change).run()
+            _PageCopy(file, source.stat().st_size, tiff, out, change).run()
 
 
-def movable(page: Page) -> bool:
+def movable(page: Directory) -> bool:
     """Whether all its offsets are known, with the sizes of what lies there."""
     tags = {tag for tag, _ in page.entries}
     return not tags & set(UNMOVABLE) and all(tags >= {s} for o, s in OFFSETS.items() if o in tags)
 
 
-class _Copy:
+class _PageCopy:
     """One pass over the pages of a file: blocks first, then the tags that point to them."""
 
     def __init__(
@@ -199,7 +199,7 @@ class _Copy:
         for number, page in enumerate(self._pages()):
             link = self._page(page, link, number == 0)
 
-    def _pages(self) -> Iterator[Page | None]:
+    def _pages(self) -> Iterator[Directory | None]:
         """The pages to write; None for masks of single bands that are made here."""
         subfile = [self.tiff.first(SUBFILE, page=i) for i in range(len(self.tiff.pages))]
         for page, kind in zip(self.tiff.pages, subfile, strict=True):
@@ -208,7 +208,7 @@ class _Copy:
         if self.change.masks is not None:
             yield None
 
-    def _page(self, page: Page | None, link: int, first: bool) -> int:
+    def _page(self, page: Directory | None, link: int, first: bool) -> int:
         entries = self._mask_entries() if page is None else self._moved(page.entries)
         if first and self.change.stale:
             entries = [(tag, self._fresh(tag, entry)) for tag, entry in entries]

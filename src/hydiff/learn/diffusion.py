@@ -90,7 +90,7 @@ def reverse_diffusion(
     start: State | None = None,  # go on after this step
 ) -> Iterator[State]:
     """Yield each step from t = T down to 1; the last `State.x` is the inpainted cube."""
-    measured, seen = pseudo_inverse(y, s), (s > 0).to(y.dtype)
+    measured, observed = pseudo_inverse(y, s), (s > 0).to(y.dtype)
     T = len(alpha_bar) - 1
     if start is None:
         x0, left = y, alpha_bar[T].item()
@@ -101,6 +101,6 @@ def reverse_diffusion(
         a, b, sigma = posterior(alpha_bar, t)
         x0_hat = estimate_x0(x, x0, t)  # 2. fit f_θ, predict
         trust, spare = trust_and_spare(a, sigma, sigma_y, s)  # λ_t, √Γ_t  (Eq. 12, 13)
-        x0 = consistent(x0_hat, measured, trust * seen)  # 3.  (Eq. 11)
+        x0 = consistent(x0_hat, measured, trust * observed)  # 3.  (Eq. 11)
         x = noise_like(y, rng).mul_(spare).add_(x, alpha=b).add_(x0, alpha=a)  # 4.  (Eq. 14)
         yield State(t, x0_hat, x0, x)

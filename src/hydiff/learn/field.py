@@ -32,10 +32,10 @@ class Field:
     (geometric) mean of the κ.
     """
 
-    def __init__(self, known: Tensor, s: float, kappa: Floats | None = None) -> None:
-        H, W = known.shape
-        self.known = known
-        self.missing = (~known).flatten().nonzero()[:, 0]
+    def __init__(self, complete: Tensor, s: float, kappa: Floats | None = None) -> None:
+        H, W = complete.shape
+        self.complete = complete
+        self.missing = (~complete).flatten().nonzero()[:, 0]
         if len(self.missing) > MOST_MISSING:
             raise BadValue(
                 f"{len(self.missing)} pixels in gaps are more than anchored takes at once "
@@ -44,19 +44,19 @@ class Field:
         power = (eigenvalues(H)[:, None] + eigenvalues(W)) ** s
 
         def on_device(x: Tensor) -> Tensor:
-            return x.to(known.device, torch.float32)
+            return x.to(complete.device, torch.float32)
 
         phi, self.damping = power, None
         if kappa is not None:
             phi = power / (1 + float(np.exp(np.log(kappa).mean())) * power)
             self.damping = on_device(1 / (1 + torch.as_tensor(kappa)[:, None, None] * power))
-        self.inverse = on_device(_inverse(phi.to(known.device), self.missing))
+        self.inverse = on_device(_inverse(phi.to(complete.device), self.missing))
         self.down, self.across = (on_device(_cosines(n)) for n in (H, W))
         self.phi = on_device(phi)
 
     def __call__(self, z: Tensor) -> Tensor:
         with arithmetic("fp32"):  # λ^s asks for more digits than TF32 has
-            z = z * self.known
+            z = z * self.complete
             right = self._filtered(z, self.phi).flatten(-2)[..., self.missing]
             inside = -(right @ self.inverse)
             f: Tensor = z.flatten(-2).index_add(-1, self.missing, inside).view_as(z)
@@ -108,10 +108,10 @@ def _inverse(phi: Tensor, missing: Tensor) -> Tensor:
     return torch.cholesky_inverse(torch.linalg.cholesky(matrix))
 
 
-def fields(known: Tensor, s: float, kappa: Floats) -> Callable[[Tensor], Tensor]:
+def fields(complete: Tensor, s: float, kappa: Floats) -> Callable[[Tensor], Tensor]:
     """Fields of components z (..., K, H, W) in the order of their κ: neighbours share a matrix."""
     parts = np.array_split(np.arange(len(kappa)), min(KINDS_OF_KAPPA, len(kappa)))
-    each = [(slice(part[0], part[-1] + 1), Field(known, s, kappa[part])) for part in parts]
+    each = [(slice(part[0], part[-1] + 1), Field(complete, s, kappa[part])) for part in parts]
 
     def anchor(z: Tensor) -> Tensor:
         return torch.cat([field(z[..., part, :, :]) for part, field in each], dim=-3)
@@ -119,14 +119,14 @@ def fields(known: Tensor, s: float, kappa: Floats) -> Callable[[Tensor], Tensor]
     return anchor
 
 
-def strength(z: Floats, known: Bools, s: float) -> Floats:
+def strength(z: Floats, complete: Bools, s: float) -> Floats:
     """(K,) τ of fields with the spectrum τ λ^{-s} under white noise, z (K, H, W).
 
     The variogram of such a field is τ g(lag) plus a constant, the noise: τ is its slope, less two
     standard errors, so that what may be noise alone gets 0.  What PCA adds to the noise by picking
     the directions where there is most of it lies in the constant, too.
     """
-    H, W = known.shape
+    H, W = complete.shape
     lags = np.arange(1, min(LAGS, max(H, W) - 1) + 1)
     if len(lags) < 2:
         return np.zeros(len(z))
@@ -137,7 +137,7 @@ def strength(z: Floats, known: Bools, s: float) -> Floats:
         total, pairs = np.zeros(len(z)), 1e-9
         for axis, n in ((1, H), (2, W)):
             near, far = (np.arange(n - lag), np.arange(lag, n))
-            both = known.take(near, axis - 1) & known.take(far, axis - 1)
+            both = complete.take(near, axis - 1) & complete.take(far, axis - 1)
             total += ((z.take(near, axis) - z.take(far, axis)) ** 2 * both).sum(axis=(1, 2))
             pairs += both.sum()
             wave = 1 - np.cos(np.pi * np.arange(n) * lag / n)
@@ -145,6 +145,6 @@ def strength(z: Floats, known: Bools, s: float) -> Floats:
         gamma[:, i] = total / pairs / 2
     centred = g - g.mean()
     slope = gamma @ centred / (centred**2).sum()
-    error = gamma[:, 0] * np.sqrt(3 / known.sum() / (centred**2).sum())
+    error = gamma[:, 0] * np.sqrt(3 / complete.sum() / (centred**2).sum())
     tau: Floats = np.maximum(slope - 2 * error, 0)
     return tau

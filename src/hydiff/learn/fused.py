@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hydiff.learn import kernel_calls
-from hydiff.learn.kernel_calls import Layer
+from hydiff.learn.kernel_calls import FusedLayer
 from hydiff.learn.network import Level, SkipNet, mirrored_up_to
 
 SLOPE = 0.2  # of the activation
@@ -90,7 +90,7 @@ class FusedSkipNet:
         rows, cols = x.shape[-2:]
         x = mirrored_up_to(x, self.network.least_side).permute(0, 2, 3, 1).contiguous()
         bands = x.shape[-1]
-        plain, padded = _run(_Copy, x, bands + -bands % ALIGNED, self.dtype)
+        plain, padded = _run(_ToPrecision, x, bands + -bands % ALIGNED, self.dtype)
         features = self._level(self.network.levels, plain, padded)[:, :rows, :cols]
         # the last product in float32: rounding here would be seen in the image
         head = self.network.head
@@ -237,7 +237,7 @@ class _Normalise(torch.autograd.Function):
         n, h, w, c = x.shape
         plain = x.new_empty(n, h, w, c) if form != "padded" else None
         padded = x.new_empty(n, h + 2, w + 2, c) if form != "plain" else None
-        ctx.layer = Layer(gamma, beta, norm.eps, SLOPE, (h, w), net.counters[norm])
+        ctx.layer = FusedLayer(gamma, beta, norm.eps, SLOPE, (h, w), net.counters[norm])
         stats = kernel_calls.normalise(x, ctx.layer, plain, padded)
         ctx.save_for_backward(x, stats)
         ctx.net, ctx.norm, ctx.form = net, norm, form
@@ -266,7 +266,9 @@ class _Merge(torch.autograd.Function):
         n, h, w, c = skip.shape
         padded = skip.new_empty(n, h + 2, w + 2, c + deep.shape[-1])
         ctx.layers = [
-            Layer(gamma[at:to], beta[at:to], norm.eps, NO_SLOPE, (h, w), net.counters[norm], at)
+            FusedLayer(
+                gamma[at:to], beta[at:to], norm.eps, NO_SLOPE, (h, w), net.counters[norm], at
+            )
             for at, to in ((0, c), (c, len(gamma)))
         ]
         stats = [
@@ -290,7 +292,7 @@ class _Merge(torch.autograd.Function):
         return dskip, ddeep, None, None, None, None
 
 
-class _Copy(torch.autograd.Function):
+class _ToPrecision(torch.autograd.Function):
     """The image in another precision, plain and with a mirrored border, with a round band count."""
 
     @staticmethod

@@ -21,7 +21,7 @@ SMALL = (128, 512)  # pixels that one program can hold, of NARROW channels
 NARROW = 16
 
 
-class Layer(NamedTuple):
+class FusedLayer(NamedTuple):
     """What is done between two convolutions, with the tensors it takes."""
 
     gamma: Tensor  # (C,)
@@ -33,7 +33,7 @@ class Layer(NamedTuple):
     offset: int = 0  # the first channel to write to
 
 
-def normalise(x: Tensor, layer: Layer, plain: Tensor | None, padded: Tensor | None) -> Tensor:
+def normalise(x: Tensor, layer: FusedLayer, plain: Tensor | None, padded: Tensor | None) -> Tensor:
     """Write x (N, h, w, C), normalised and activated, into `plain` and `padded`; the statistics.
 
     plain (N, H, W, ≥ C), padded (N, H + 2, W + 2, ≥ C); None: not wanted.
@@ -70,7 +70,7 @@ def normalise(x: Tensor, layer: Layer, plain: Tensor | None, padded: Tensor | No
 def normalise_backward(
     x: Tensor,
     stats: Tensor,
-    layer: Layer,
+    layer: FusedLayer,
     plain: Tensor | None,
     padded: Tensor | None,
     grads: Tensor,

@@ -80,11 +80,11 @@ def turned(
     sigma_y on the re-measured entries (none when it is None).  `inside` is False in the padding of
     a non-square cube (None: it is square): what T_g brings in from there counts as missing.
     """
-    x_g, real, seen = g(x0_hat), None, observed
+    x_g, real, both = g(x0_hat), None, observed
     if inside is not None:  # an interpolated pixel is real when all it is mixed from is
         real = ((g(inside.to(x0_hat.dtype)) - 1).abs() < 1e-4) & inside
-        seen = observed & real
-    return Turned(x_g, remeasure(x_g, seen, sigma_y, rng), real, g.weight)
+        both = observed & real
+    return Turned(x_g, remeasure(x_g, both, sigma_y, rng), real, g.weight)
 
 
 def equivariance(

@@ -104,16 +104,18 @@ def measurements(
     for i, cube in enumerate(cubes):
         name = f"cube {i + 1}" if cube.path is None else str(cube.path)
         cube = cube.load()
-        seen = cube.observed(nodata)
+        measured = cube.observed(nodata)
         if observed is not None:
-            seen &= _checked(observed[i], cube, name)
-        used = cube.good_bands & seen.any(axis=(1, 2))
+            measured &= _checked(observed[i], cube, name)
+        used = cube.good_bands & measured.any(axis=(1, 2))
         first = first or (name, used)
         _check_bands(name, used, *first)
-        values, seen = np.asarray(cube.values, dtype=np.float64)[used], seen[used]
+        values, measured = np.asarray(cube.values, dtype=np.float64)[used], measured[used]
         y = np.zeros(values.shape, np.float32)
-        y[seen] = unit_scale(values, seen, np.ones(len(y), bool)).to_unit(values[seen])
-        items += [item(y[at], seen[at], settings.sigma_y) for at in _crops(seen, settings.crop)]
+        y[measured] = unit_scale(values, measured, np.ones(len(y), bool)).to_unit(values[measured])
+        items += [
+            item(y[at], measured[at], settings.sigma_y) for at in _crops(measured, settings.crop)
+        ]
     if not items:
         raise BadValue("no cube to train on: give at least one")
     return items
@@ -146,29 +148,29 @@ def _check_bands(name: str, used: Bools, first: str, expected: Bools) -> None:
         )
 
 
-def _crops(seen: Bools, size: int) -> list[tuple[slice, slice, slice]]:
+def _crops(observed: Bools, size: int) -> list[tuple[slice, slice, slice]]:
     """Windows of `size` that cover a cube (bands, rows, cols), if anything is observed there.
 
     Neighbours overlap where the side is no multiple of the size; a small rest is not covered.
     """
     sides = []
-    for side in seen.shape[1:]:
+    for side in observed.shape[1:]:
         n = max(1, math.ceil(side / size - REST))
         starts = np.linspace(0, max(side - size, 0), n).astype(int)
         sides.append([slice(start, start + size) for start in starts.tolist()])
     windows = [(slice(None), rows, cols) for rows in sides[0] for cols in sides[1]]
-    return [at for at in windows if seen[at].any()]
+    return [at for at in windows if observed[at].any()]
 
 
-def item(y: Array, seen: Bools, sigma_y: float | Array) -> Item:
+def item(y: Array, observed: Bools, sigma_y: float | Array) -> Item:
     """A crop y (C, H, W), 0 where not seen; sigma_y: one for all bands, or (C,)."""
     square, _ = transforms.to_square(torch.from_numpy(y)[None])
-    shared = np.ascontiguousarray(mask.shared(seen)).reshape(1, -1, *seen.shape[1:])
-    observed, _ = transforms.to_square(torch.from_numpy(shared))
-    inside, _ = transforms.to_square(torch.ones(1, 1, *seen.shape[1:], dtype=torch.bool))
+    shared = np.ascontiguousarray(mask.shared(observed)).reshape(1, -1, *observed.shape[1:])
+    square_mask, _ = transforms.to_square(torch.from_numpy(shared))
+    inside, _ = transforms.to_square(torch.ones(1, 1, *observed.shape[1:], dtype=torch.bool))
     noise = np.broadcast_to(np.asarray(sigma_y, np.float32), len(y))
     sigma = torch.tensor(noise).view(1, -1, 1, 1) if noise.any() else None
-    return Item(square, observed, None if bool(inside.all()) else inside, sigma)
+    return Item(square, square_mask, None if bool(inside.all()) else inside, sigma)
 
 
 def updates(

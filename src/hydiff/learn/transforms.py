@@ -184,28 +184,28 @@ def orbit_coverage(observed: Tensor | NDArray[np.bool_], name: str) -> float:
     """
     if name not in TRANSFORMS:
         raise UnknownName("transform", name, TRANSFORMS)
-    seen = observed if isinstance(observed, Tensor) else torch.from_numpy(np.array(observed))
-    if seen.dtype != torch.bool:
-        raise BadValue(f"observed must be boolean, found {seen.dtype}: write observed=(mask > 0)")
-    square, crop = to_square(seen)
-    missing = ~seen
+    flags = observed if isinstance(observed, Tensor) else torch.from_numpy(np.array(observed))
+    if flags.dtype != torch.bool:
+        raise BadValue(f"observed must be boolean, found {flags.dtype}: write observed=(mask > 0)")
+    square, crop = to_square(flags)
+    missing = ~flags
     unreached = missing & ~crop(_reached(square, name))
     return unreached.sum().item() / max(missing.sum().item(), 1)
 
 
-def _reached(seen: Tensor, name: str) -> Tensor:
+def _reached(observed: Tensor, name: str) -> Tensor:
     """Which pixels of a square mask some transform carries to a seen one."""
     match name:
         case "rotation":
-            return torch.stack([torch.rot90(seen, k, (-2, -1)) for k in range(4)]).any(0)
+            return torch.stack([torch.rot90(observed, k, (-2, -1)) for k in range(4)]).any(0)
         case "reflection":
-            return torch.stack([Transform(name, flip)(seen) for flip in FLIPS]).any(0)
+            return torch.stack([Transform(name, flip)(observed) for flip in FLIPS]).any(0)
         case "scaling":
-            onto = _shrunk_onto(seen.shape[-1]).to(seen.device)
-            return onto @ seen.float() @ onto.T > 0
+            onto = _shrunk_onto(observed.shape[-1]).to(observed.device)
+            return onto @ observed.float() @ onto.T > 0
     # A shift carries any pixel anywhere.  So do the other two: a quarter turn brings p into the
     # quadrant of its goal, and no two pixels of a quadrant are more than half an image apart.
-    return seen.any(-1, keepdim=True).any(-2, keepdim=True).expand_as(seen)
+    return observed.any(-1, keepdim=True).any(-2, keepdim=True).expand_as(observed)
 
 
 def _shrunk_onto(n: int) -> Tensor:

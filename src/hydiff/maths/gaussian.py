@@ -30,35 +30,35 @@ class Gaussian(NamedTuple):
     covariance: Floats  # (C, C), positive definite
 
 
-def fit(y: Floats, seen: Bools) -> Gaussian:
+def fit(y: Floats, observed: Bools) -> Gaussian:
     """Mean and covariance of spectra with missing entries: expectation maximisation.
 
     Each round fills the missing entries with their conditional mean and adds their conditional
     covariance.  The low-rank model it starts from weighs like as many spectra as there are bands.
     """
     C = len(y)
-    some = np.flatnonzero(seen.any(axis=0))
+    some = np.flatnonzero(observed.any(axis=0))
     some = some[:: -(-len(some) // max(MIN_SPECTRA, SPECTRA_PER_BAND * C))]
-    y, seen = y[:, some], seen[:, some]
-    model = prior = _low_rank(y, seen)
-    if seen.all():
+    y, observed = y[:, some], observed[:, some]
+    model = prior = _low_rank(y, observed)
+    if observed.all():
         return _update(y, np.zeros((C, C)), prior)
     for _ in range(ROUNDS):
-        x, _, spread = condition(y, seen, model)
+        x, _, spread = condition(y, observed, model)
         model = _update(x, spread, prior)
     return model
 
 
-def condition(y: Floats, seen: Bools, model: Gaussian) -> tuple[Floats, Floats, Floats]:
+def condition(y: Floats, observed: Bools, model: Gaussian) -> tuple[Floats, Floats, Floats]:
     """Conditional mean of the missing entries given the seen ones of the same spectrum.
 
     Returns x (C, N), y where seen; the variance of its entries (C, N), 0 where seen; and the sum
     over spectra of their conditional covariance (C, C).
     """
     precision = np.linalg.inv(model.covariance)
-    x = np.where(seen, y - model.mean[:, None], 0.0)
+    x = np.where(observed, y - model.mean[:, None], 0.0)
     variance, upper = np.zeros_like(x), np.zeros_like(precision)
-    for missing, members in patterns(seen):
+    for missing, members in patterns(observed):
         if len(missing):
             at = np.ix_(missing, missing)
             factor, _ = lapack.dpotrf(precision[at])
@@ -69,10 +69,10 @@ def condition(y: Floats, seen: Bools, model: Gaussian) -> tuple[Floats, Floats, 
             variance[np.ix_(missing, members)] = np.diag(block)[:, None]
             upper[at] += len(members) * block
     spread = np.triu(upper) + np.triu(upper, 1).T
-    return np.where(seen, y, x + model.mean[:, None]), variance, spread
+    return np.where(observed, y, x + model.mean[:, None]), variance, spread
 
 
-def left_out(x: Floats, seen: Bools, model: Gaussian) -> Floats:
+def left_out(x: Floats, observed: Bools, model: Gaussian) -> Floats:
     """(C, N): by how much a seen entry differs from what the pixel's other seen bands tell.
 
     x: the spectra with their conditional means filled in.  With Q the precision of the seen bands
@@ -82,7 +82,7 @@ def left_out(x: Floats, seen: Bools, model: Gaussian) -> Floats:
     precision = np.linalg.inv(model.covariance)
     C, N = x.shape
     total, count = np.zeros(C), np.zeros(C)
-    for missing, members in patterns(seen[:, :: -(-N // PROBED)]):
+    for missing, members in patterns(observed[:, :: -(-N // PROBED)]):
         kept = np.setdiff1d(np.arange(C), missing)
         cross = precision[np.ix_(kept, missing)]
         block = np.linalg.inv(precision[np.ix_(missing, missing)])
@@ -91,23 +91,23 @@ def left_out(x: Floats, seen: Bools, model: Gaussian) -> Floats:
         count[kept] += len(members)
     own = np.where(count > 0, total / np.maximum(count, 1), np.diag(precision))
     residual = (precision @ (x - model.mean[:, None])) / own[:, None]
-    return np.where(seen, residual, 0.0)
+    return np.where(observed, residual, 0.0)
 
 
-def patterns(seen: Bools) -> Iterator[tuple[Ints, Ints]]:
+def patterns(observed: Bools) -> Iterator[tuple[Ints, Ints]]:
     """Spectra that lack the same bands: (the bands they lack, the indices of the spectra)."""
-    _, which = np.unique(np.packbits(seen, axis=0), axis=1, return_inverse=True)
+    _, which = np.unique(np.packbits(observed, axis=0), axis=1, return_inverse=True)
     order = np.argsort(which.ravel(), kind="stable")
     for members in np.split(order, np.flatnonzero(np.diff(which.ravel()[order])) + 1):
-        yield np.flatnonzero(~seen[:, members[0]]), members
+        yield np.flatnonzero(~observed[:, members[0]]), members
 
 
-def _low_rank(y: Floats, seen: Bools) -> Gaussian:
+def _low_rank(y: Floats, observed: Bools) -> Gaussian:
     """A few principal components, and what they leave over as noise of each band."""
-    space = subspace.fit(y, seen, START)
-    z, _ = subspace.regress(y, seen, space)
-    residual = np.where(seen, y - space.reconstruct(z), 0.0)
-    noise = (residual**2).sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
+    space = subspace.fit(y, observed, START)
+    z, _ = subspace.regress(y, observed, space)
+    residual = np.where(observed, y - space.reconstruct(z), 0.0)
+    noise = (residual**2).sum(axis=1) / np.maximum(observed.sum(axis=1), 1)
     covariance = (space.basis * space.variance) @ space.basis.T
     return Gaussian(space.mean, covariance + np.diag(noise) + ridge(covariance + np.diag(noise)))
 

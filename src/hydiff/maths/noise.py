@@ -38,7 +38,7 @@ def estimate(values: Floats, observed: Bools) -> Noise:
         error = parts.std(axis=0, ddof=1) / np.sqrt(BLOCKS)
         return Noise(_residual_std(spectra), error, "regression of each band on the others")
     pairs = zip(values, observed, strict=True)
-    parts = np.stack([_difference_std(band, seen) for band, seen in pairs])
+    parts = np.stack([_difference_std(band, plane) for band, plane in pairs])
     return Noise(parts[:, 0], parts[:, 1], "second differences between neighbouring pixels")
 
 
@@ -52,12 +52,12 @@ def _residual_std(spectra: Floats) -> Floats:
     return np.sqrt(1 / np.diag(np.linalg.inv(covariance + ridge * np.eye(bands))))
 
 
-def _difference_std(band: Floats, seen: Bools) -> tuple[float, float]:
+def _difference_std(band: Floats, observed: Bools) -> tuple[float, float]:
     """Robust std of a band's second differences where all nine pixels were seen, and its error."""
     if min(band.shape) < 3:
         return 0.0, float("inf")
     windows = np.lib.stride_tricks.sliding_window_view(band, (3, 3))
-    whole = np.lib.stride_tricks.sliding_window_view(seen, (3, 3)).all(axis=(2, 3))
+    whole = np.lib.stride_tricks.sliding_window_view(observed, (3, 3)).all(axis=(2, 3))
     if not whole.any():
         return 0.0, float("inf")
     difference = (windows[whole] * NEIGHBOURS).sum(axis=(1, 2))

@@ -26,10 +26,10 @@ def ssim_map(x: Array, truth: Array) -> Floats:
 
 
 def _ssim_of_band(x: Floats, truth: Floats) -> Floats:
-    seen = np.isfinite(x) & np.isfinite(truth)
-    a, b = np.where(seen, x, 0.0), np.where(seen, truth, 0.0)
+    observed = np.isfinite(x) & np.isfinite(truth)
+    a, b = np.where(observed, x, 0.0), np.where(observed, truth, 0.0)
     # above 0 wherever the centre is seen; elsewhere the result is NaN whatever it is
-    weight = np.maximum(_blur(seen.astype(np.float64)), np.finfo(float).tiny)
+    weight = np.maximum(_blur(observed.astype(np.float64)), np.finfo(float).tiny)
 
     def local(v: Floats) -> Floats:
         result: Floats = _blur(v) / weight
@@ -41,9 +41,9 @@ def _ssim_of_band(x: Floats, truth: Floats) -> Floats:
     c1, c2 = 0.01**2, 0.03**2
     luminance = (2 * mean_a * mean_b + c1) / (mean_a**2 + mean_b**2 + c1)
     similarity = luminance * (2 * covariance + c2) / (var_a + var_b + c2)
-    inner = np.zeros(seen.shape, bool)
+    inner = np.zeros(observed.shape, bool)
     inner[RADIUS:-RADIUS, RADIUS:-RADIUS] = True  # windows that lie inside the image
-    return np.where(seen & inner, similarity, np.nan)
+    return np.where(observed & inner, similarity, np.nan)
 
 
 def _blur(image: Floats) -> Floats:

@@ -44,7 +44,7 @@ class Covariance(NamedTuple):
 
 def fit_covariances(
     z: Floats,
-    known: Bools,
+    complete: Bools,
     orders: Sequence[float] = ORDERS,
     reaches: Sequence[float] = REACHES,
 ) -> list[Covariance]:
@@ -52,12 +52,12 @@ def fit_covariances(
 
     Errors count relative to the variogram itself, and the less the longer the lag.
     """
-    widest = 2 * ndimage.distance_transform_edt(~known).max() if not known.all() else 0
-    longest = min(int(np.clip(widest, *LAGS)), max(known.shape) - 1)
+    widest = 2 * ndimage.distance_transform_edt(~complete).max() if not complete.all() else 0
+    longest = min(int(np.clip(widest, *LAGS)), max(complete.shape) - 1)
     if longest == 0:  # a single pixel
         return [Covariance(orders[0], inf, 0.0, 0.0)] * len(z)
     down, right = lags_within(longest)
-    found, pairs = variogram(z, known, down, right)
+    found, pairs = variogram(z, complete, down, right)
     ring = np.rint(2 * np.hypot(down, right)).astype(np.intp)  # lags of like length, whatever way
 
     def by_ring(values: Floats) -> Floats:
@@ -66,7 +66,7 @@ def fit_covariances(
     total = np.bincount(ring, pairs)
     enough = total >= 20
     if not enough.any():
-        return [Covariance(orders[0], inf, 0.0, float(v)) for v in z[:, known].var(axis=1)]
+        return [Covariance(orders[0], inf, 0.0, float(v)) for v in z[:, complete].var(axis=1)]
     length = by_ring(np.hypot(down, right))
     shapes = {
         (s, reach): by_ring(model_variogram(s, reach, longest)) for s in orders for reach in reaches
@@ -90,15 +90,15 @@ def _fit_one(
     return chosen
 
 
-def variogram(z: Floats, known: Bools, down: Ints, right: Ints) -> tuple[Floats, Floats]:
+def variogram(z: Floats, complete: Bools, down: Ints, right: Ints) -> tuple[Floats, Floats]:
     """Half the mean square difference of known pixels at each lag: (K, lags), and their pairs."""
     shape = [
         next_fast_len(n + int(np.abs(lag).max()), real=True)
-        for n, lag in zip(known.shape, (down, right), strict=True)
+        for n, lag in zip(complete.shape, (down, right), strict=True)
     ]
-    mean = z[:, known].mean(axis=1)[:, None, None]
-    z = np.where(known, z - mean, 0.0)
-    flags, first, second = (rfft2(a, shape) for a in (known.astype(float), z, z**2))
+    mean = z[:, complete].mean(axis=1)[:, None, None]
+    z = np.where(complete, z - mean, 0.0)
+    flags, first, second = (rfft2(a, shape) for a in (complete.astype(float), z, z**2))
 
     def atlags_within(spectrum: Complexes) -> Floats:
         values: Floats = irfft2(spectrum, shape)

@@ -142,11 +142,11 @@ def symmetric(f: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 # ── the cube in its subspace ─────────────────────────────────────────────────────────────────────
 
 
-class Problem(NamedTuple):
+class AnchoredProblem(NamedTuple):
     """One cube as the network sees it."""
 
     z: Tensor  # (1, K, H, W); the anchor's where not known
-    known: Tensor  # (H, W) bool
+    complete: Tensor  # (H, W) bool
     anchor: Callable[[Tensor], Tensor]  # (1, K, H, W) → the same
     spread: Tensor  # (1, K, 1, 1) std of z
     texture: Tensor  # (1, K, 1, 1) std of what a pixel of z does not share with its neighbours
@@ -155,14 +155,16 @@ class Problem(NamedTuple):
     base: Tensor  # (C, H, W): the anchor as a cube
 
 
-def prepare(y: Tensor, observed: Tensor, sigma_y: Tensor, settings: Anchored, seed: int) -> Problem:
+def prepare(
+    y: Tensor, observed: Tensor, sigma_y: Tensor, settings: Anchored, seed: int
+) -> AnchoredProblem:
     """The problem of one cube y (C, H, W); observed (H, W) or (C, H, W); sigma_y (C,)."""
     C, H, W = y.shape
-    seen, sigma = observed.cpu().numpy(), sigma_y.double().cpu().numpy()
-    values = np.where(seen, y.double().cpu().numpy(), 0.0)
+    flags, sigma = observed.cpu().numpy(), sigma_y.double().cpu().numpy()
+    values = np.where(flags, y.double().cpu().numpy(), 0.0)
     if not np.isfinite(values).all():
         raise BadValue("y has NaN or Inf in observed entries; mark those as missing")
-    every = np.broadcast_to(seen, values.shape)
+    every = np.broadcast_to(flags, values.shape)
     r = roughness(values, every)[:, None]
     flat, every = values.reshape(C, -1) / r, every.reshape(C, -1)
     space = subspace.fit(flat, every, settings.components)
@@ -176,20 +178,20 @@ def prepare(y: Tensor, observed: Tensor, sigma_y: Tensor, settings: Anchored, se
         return torch.as_tensor(np.ascontiguousarray(x), dtype=torch.float32, device=y.device)
 
     z = tensor(coordinates.reshape(1, -1, H, W))
-    known = torch.as_tensor(pixels, device=y.device)
+    complete = torch.as_tensor(pixels, device=y.device)
     spectra, mean = tensor(r * space.basis), tensor(r * space.mean[:, None]).view(C, 1, 1)
     noise: Tensor | None = None
     anchor: Callable[[Tensor], Tensor]
     if sigma.any():
         noise = tensor(np.linalg.cholesky(_noise_of(space, sigma[:, None] / r)))
-        anchor = fields(known, s, kappa)
+        anchor = fields(complete, s, kappa)
     else:
-        s = settings.s or best_order(z, known, torch.Generator().manual_seed(seed))
-        anchor = Field(known, s)
-    if seen.ndim == 3 and not sigma.any():  # `smooth` makes more of the bands that a pixel keeps
+        s = settings.s or best_order(z, complete, torch.Generator().manual_seed(seed))
+        anchor = Field(complete, s)
+    if flags.ndim == 3 and not sigma.any():  # `smooth` makes more of the bands that a pixel keeps
         smooth = choose("smooth", None, {"s": s})
         rng = np.random.default_rng(seed)
-        *_, step = smooth.inpaint(values, seen, sigma, smooth.settings, rng=rng)
+        *_, step = smooth.inpaint(values, flags, sigma, smooth.settings, rng=rng)
         base = tensor(step.x)
     else:  # the network works on the components; what they leave is filled beside it
         whole = every.all(axis=0)
@@ -202,27 +204,27 @@ def prepare(y: Tensor, observed: Tensor, sigma_y: Tensor, settings: Anchored, se
         tensor(np.sqrt(variance) + 1e-9).view(1, -1, 1, 1)
         for variance in (space.variance, np.array(nugget))
     )
-    z = torch.where(known, z, anchor(z))
-    return Problem(z, known, anchor, spread, texture, noise, spectra, base)
+    z = torch.where(complete, z, anchor(z))
+    return AnchoredProblem(z, complete, anchor, spread, texture, noise, spectra, base)
 
 
-def best_order(z: Tensor, known: Tensor, dice: Generator) -> float:
+def best_order(z: Tensor, complete: Tensor, dice: Generator) -> float:
     """The s whose field comes nearest to moved images; z (1, K, H, W), known (H, W)."""
-    if bool(known.all()) or not bool(known.any()):
+    if bool(complete.all()) or not bool(complete.any()):
         return USUAL_ORDER
-    filled = _plain_field(z[:, :ORDER_COMPONENTS], known, USUAL_ORDER)
-    source = sources(motions(ORDER_TRIALS, known.shape, dice).to(z.device), known.shape)
+    filled = _plain_field(z[:, :ORDER_COMPONENTS], complete, USUAL_ORDER)
+    source = sources(motions(ORDER_TRIALS, complete.shape, dice).to(z.device), complete.shape)
     x = moved(filled, source)
-    hidden = moved(known[None, None], source) & ~known
-    errors = [((_plain_field(x, known, s) - x).square() * hidden).sum().item() for s in ORDERS]
+    hidden = moved(complete[None, None], source) & ~complete
+    errors = [((_plain_field(x, complete, s) - x).square() * hidden).sum().item() for s in ORDERS]
     return ORDERS[int(np.argmin(errors))]
 
 
-def _plain_field(z: Tensor, known: Tensor, s: float) -> Tensor:
+def _plain_field(z: Tensor, complete: Tensor, s: float) -> Tensor:
     """`Field` once: its dense matrix pays on a GPU, a sparse solution on a CPU."""
     if z.is_cuda:
-        return Field(known, s)(z)
-    found = classical.field(z.double().flatten(0, 1).numpy(), known.numpy(), s)
+        return Field(complete, s)(z)
+    found = classical.field(z.double().flatten(0, 1).numpy(), complete.numpy(), s)
     return torch.as_tensor(found).view_as(z)
 
 
@@ -235,15 +237,15 @@ def _noise_of(space: subspace.Subspace, sigma: Floats) -> Floats:
 
 def _with_signal(
     y: Floats,
-    seen: Bools,
+    observed: Bools,
     space: subspace.Subspace,
     sigma: Floats,
     shape: tuple[int, int],
     s: float,
 ) -> tuple[subspace.Subspace, Floats]:
     """The components that are more than noise, least noisy first, and their κ = ν² / τ."""
-    z, known = _coordinates(y, seen, space)
-    tau = strength(z.reshape(-1, *shape), known.reshape(shape), s)
+    z, complete = _coordinates(y, observed, space)
+    tau = strength(z.reshape(-1, *shape), complete.reshape(shape), s)
     nu2 = np.diag(_noise_of(space, sigma))
     kappa = np.clip(nu2 / np.maximum(tau, 1e-30), *KAPPAS)
     order = np.argsort(kappa, kind="stable")
@@ -252,28 +254,28 @@ def _with_signal(
     return kept, kappa[order]
 
 
-def _coordinates(y: Floats, seen: Bools, space: subspace.Subspace) -> tuple[Floats, Bools]:
+def _coordinates(y: Floats, observed: Bools, space: subspace.Subspace) -> tuple[Floats, Bools]:
     """z (K, N), and which pixels (N,) are known: complete, or their bands tell the others."""
-    known: Bools = np.array(seen.all(axis=0))
-    z = np.where(known, space.project(y), 0.0)
-    partial = seen.any(axis=0) & ~known
+    complete: Bools = np.array(observed.all(axis=0))
+    z = np.where(complete, space.project(y), 0.0)
+    partial = observed.any(axis=0) & ~complete
     if partial.any():
-        z[:, partial], explained = subspace.regress(y[:, partial], seen[:, partial], space)
-        known[partial] = explained >= TRUSTED
-        if not known.any():  # every pixel is poor: take the better half rather than none
-            known[partial] = explained >= np.median(explained)
-    return z, known
+        z[:, partial], explained = subspace.regress(y[:, partial], observed[:, partial], space)
+        complete[partial] = explained >= TRUSTED
+        if not complete.any():  # every pixel is poor: take the better half rather than none
+            complete[partial] = explained >= np.median(explained)
+    return z, complete
 
 
-def roughness(values: Floats, seen: Bools) -> Floats:
+def roughness(values: Floats, observed: Bools) -> Floats:
     """(C,) RMS difference between neighbouring observed pixels: how hard a band is to fill.
 
     In units of it bands weigh alike, and bands with much noise little.
     """
     total, pairs = np.zeros(len(values)), np.zeros(len(values))
     for axis in (1, 2):
-        n = seen.shape[axis]
-        both = seen.take(range(n - 1), axis) & seen.take(range(1, n), axis)
+        n = observed.shape[axis]
+        both = observed.take(range(n - 1), axis) & observed.take(range(1, n), axis)
         total += (np.diff(values, axis=axis) ** 2 * both).sum(axis=(1, 2))
         pairs += both.sum(axis=(1, 2))
     r: Floats = np.sqrt(total / np.maximum(pairs, 1))
@@ -290,7 +292,7 @@ class Examples(NamedTuple):
     own: Tensor  # (n, H, W) of pixels whose truth is our own estimate
 
 
-def examples(problem: Problem, z: Tensor, motion: Tensor, rng: Generator) -> Examples:
+def examples(problem: AnchoredProblem, z: Tensor, motion: Tensor, rng: Generator) -> Examples:
     """z (1, K, H, W), without gaps, by each motion (n, 3), measured again with the real mask.
 
     What the network sees is jittered: a pixel's own texture tells nothing of its neighbours, but
@@ -299,19 +301,19 @@ def examples(problem: Problem, z: Tensor, motion: Tensor, rng: Generator) -> Exa
     are independent, so fitting one to the other does not fit noise (recorrupted-to-recorrupted,
     Pang et al. 2021).
     """
-    known = problem.known.to(z.dtype)
-    weight = 1 - known
-    source = sources(motion, known.shape)
+    complete = problem.complete.to(z.dtype)
+    weight = 1 - complete
+    source = sources(motion, complete.shape)
     if problem.noise is None:
         target = moved(z, source)
         given = target + JITTER * problem.texture * noise_like(target, rng)
     else:
         each = z.expand(len(motion), -1, -1, -1)
         fresh, n = (_noise(problem.noise, each, rng) for _ in range(2))
-        x = moved(z + (1 - known) * fresh, source)
-        given, target = x + ALPHA * n, x - known * n / ALPHA
-        weight = weight + known / (1 + ALPHA**-2)  # less, for a target that is noisier
-    anchor, real = problem.anchor(given), moved(known[None, None], source)[:, 0]
+        x = moved(z + (1 - complete) * fresh, source)
+        given, target = x + ALPHA * n, x - complete * n / ALPHA
+        weight = weight + complete / (1 + ALPHA**-2)  # less, for a target that is noisier
+    anchor, real = problem.anchor(given), moved(complete[None, None], source)[:, 0]
     shown = shown_to_network(problem, given, anchor)
     return Examples(shown, target - anchor, weight * real, weight * (1 - real))
 
@@ -320,21 +322,21 @@ def _noise(mixing: Tensor, like: Tensor, rng: Generator) -> Tensor:
     return torch.einsum("kj,bjhw->bkhw", mixing, noise_like(like, rng))
 
 
-def shown_to_network(problem: Problem, z: Tensor, anchor: Tensor) -> Tensor:
+def shown_to_network(problem: AnchoredProblem, z: Tensor, anchor: Tensor) -> Tensor:
     """The anchor and the mask; with noise also what the anchor took for noise."""
-    known = problem.known.to(z.dtype)
-    parts = [anchor / problem.spread, known.expand_as(z[:, :1])]
+    complete = problem.complete.to(z.dtype)
+    parts = [anchor / problem.spread, complete.expand_as(z[:, :1])]
     if problem.noise is not None:
         nu = problem.noise.square().sum(1).sqrt().view(1, -1, 1, 1)
-        parts.append((z - anchor) * known / nu)
+        parts.append((z - anchor) * complete / nu)
     return torch.cat(parts, dim=1)
 
 
-def typical_error(problem: Problem, dice: Generator, rng: Generator) -> Tensor:
+def typical_error(problem: AnchoredProblem, dice: Generator, rng: Generator) -> Tensor:
     """(1, K, 1, 1) RMS error of the anchor in the gaps, less the noise: the network's unit."""
     motion = motions(TRIALS, problem.z.shape[-2:], dice).to(problem.z.device)
     trial = examples(problem, problem.z, motion, rng)
-    where = trial.true * ~problem.known
+    where = trial.true * ~problem.complete
     total = (trial.target.square() * where[:, None]).sum((0, 2, 3))
     square = total / where.sum().clamp_min(1)
     if problem.noise is not None:
@@ -364,7 +366,7 @@ def anchored(
         )
     seeds = torch.randint(2**31, (3,), generator=rng, device=place).tolist()
     problem = prepare(y, observed & ~held, sigma_y, settings, seeds[0])
-    if problem.noise is None and bool(problem.known.all()):  # nothing to learn for
+    if problem.noise is None and bool(problem.complete.all()):  # nothing to learn for
         yield Step(1, 1, problem.base)
         return
     unit = typical_error(problem, torch.Generator().manual_seed(seeds[1]), rng)
@@ -385,16 +387,16 @@ def anchored(
         precision=settings.precision,
     )
     # where a correction is wanted: only in the gaps, when the data can be trusted
-    gaps = ~problem.known if problem.noise is None else torch.ones_like(problem.known)
+    gaps = ~problem.complete if problem.noise is None else torch.ones_like(problem.complete)
     z = problem.z.clone()  # these two stay in place: a recorded step reads them
     motion = torch.zeros((settings.examples, 3), dtype=torch.int64, device=place)
 
     def objective(_: None) -> tuple[Tensor, Tensor]:
-        seen = examples(problem, z, motion, rng)
-        wrong = (unit * fit.f(seen.given) - seen.target) / unit.square().mean().sqrt()
+        batch = examples(problem, z, motion, rng)
+        wrong = (unit * fit.f(batch.given) - batch.target) / unit.square().mean().sqrt()
         # the length of a pixel's error, not its square: edges must not outshout all the rest
         length = (wrong.square().mean(dim=1) + 1e-4).sqrt()
-        weights = torch.stack([settings.split_weight * seen.true, settings.ei_weight * seen.own])
+        weights = torch.stack([settings.split_weight * batch.true, settings.ei_weight * batch.own])
         return (length * weights).sum((1, 2, 3)) / weights.sum().clamp_min(1), wrong
 
     @torch.no_grad()
@@ -417,7 +419,7 @@ def anchored(
         if i % SHOWN == 0:
             change = correction()
             x = cube(change)
-            z.copy_(torch.where(problem.known, z, anchor + change))
+            z.copy_(torch.where(problem.complete, z, anchor + change))
         log = dict(zip(("split", "ei"), terms.clone(), strict=True))
         if settings.hold_back > 0:
             log["monitor"] = losses.mean_square(torch.where(held, x - y, 0.0), held).sqrt()

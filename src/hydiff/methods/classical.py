@@ -41,7 +41,7 @@ class SubspaceRegression:
     components: int = 24  # principal components kept
 
     def __post_init__(self) -> None:
-        _check_components(self.components)
+        check_components(self.components)
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Spectral:
     wavelengths: tuple[float, ...] | None = None  # taken from the cube; band numbers when None
 
 
-def _check_components(components: int) -> None:
+def check_components(components: int) -> None:
     if components < 1:
         raise BadValue(f"components = {components}: at least one is needed; 24 is the default")
 
@@ -61,7 +61,9 @@ def bandmean(
     y: Floats, observed: Bools, sigma_y: Floats, settings: Plain, *, rng: Any
 ) -> Iterator[Step]:
     """Each band's mean: the floor that any method must beat."""
-    return _by_group(y, observed, lambda y, seen: _set(y, seen, y[:, seen].mean(axis=1)[:, None]))
+    return _by_group(
+        y, observed, lambda y, plane: _set(y, plane, y[:, plane].mean(axis=1)[:, None])
+    )
 
 
 def nearest(
@@ -89,7 +91,7 @@ def harmonic(
     y: Floats, observed: Bools, sigma_y: Floats, settings: Plain, *, rng: Any
 ) -> Iterator[Step]:
     """Δf = 0 in the gaps: the membrane through the observed pixels."""
-    return _by_group(y, observed, lambda y, seen: _solve(y, seen, _laplacian(*seen.shape)))
+    return _by_group(y, observed, lambda y, plane: _solve(y, plane, laplacian(*plane.shape)))
 
 
 def biharmonic(
@@ -97,9 +99,9 @@ def biharmonic(
 ) -> Iterator[Step]:
     """Δ²f = 0 in the gaps: the thin plate through the observed pixels."""
 
-    def fill(y: Floats, seen: Bools) -> Floats:
-        laplacian = _laplacian(*seen.shape)
-        return _solve(y, seen, laplacian @ laplacian)
+    def fill(y: Floats, plane: Bools) -> Floats:
+        matrix = laplacian(*plane.shape)
+        return _solve(y, plane, matrix @ matrix)
 
     return _by_group(y, observed, fill)
 
@@ -108,46 +110,50 @@ def _by_group(y: Floats, observed: Bools, fill: Fill) -> Iterator[Step]:
     """Fill bands that share a mask together; a band without one observed pixel becomes NaN."""
     x = np.where(observed, y, np.nan)  # NaN until its turn comes: a fill may be stopped
     groups = band_groups(observed, len(y))
-    for done, (bands, seen) in enumerate(groups, 1):
-        if seen.any() and not seen.all():
-            x[bands] = fill(y[bands], seen)
+    for done, (bands, plane) in enumerate(groups, 1):
+        if plane.any() and not plane.all():
+            x[bands] = fill(y[bands], plane)
         yield Step(done, len(groups), x)
 
 
-def _set(y: Floats, seen: Bools, values: Floats) -> Floats:
+def _set(y: Floats, observed: Bools, values: Floats) -> Floats:
     """y with its missing pixels replaced; values (C', missing pixels) or broadcastable to it."""
     x = y.copy()
-    x[:, ~seen] = values
+    x[:, ~observed] = values
     return x
 
 
-def _nearest(y: Floats, seen: Bools) -> Floats:
-    rows, cols = ndimage.distance_transform_edt(~seen, return_distances=False, return_indices=True)
+def _nearest(y: Floats, observed: Bools) -> Floats:
+    rows, cols = ndimage.distance_transform_edt(
+        ~observed, return_distances=False, return_indices=True
+    )
     return y[:, rows, cols]
 
 
-def _linear(y: Floats, seen: Bools) -> Floats:
-    x = _nearest(y, seen)
+def _linear(y: Floats, observed: Bools) -> Floats:
+    x = _nearest(y, observed)
     # the triangles that cover a gap have their corners on its rim, so the rim is enough
-    rim = seen & ndimage.binary_dilation(~seen, np.ones((3, 3), bool))
+    rim = observed & ndimage.binary_dilation(~observed, np.ones((3, 3), bool))
     points = np.argwhere(rim)
     if len(points) < 3 or np.linalg.matrix_rank(points - points[0]) < 2:
         return x  # all on one line: no triangle
-    values = interpolate.LinearNDInterpolator(points, y[:, rim].T)(np.argwhere(~seen)).T
-    x[:, ~seen] = np.where(np.isnan(values), x[:, ~seen], values)
+    values = interpolate.LinearNDInterpolator(points, y[:, rim].T)(np.argwhere(~observed)).T
+    x[:, ~observed] = np.where(np.isnan(values), x[:, ~observed], values)
     return x
 
 
-def _idw(y: Floats, seen: Bools) -> Floats:
+def _idw(y: Floats, observed: Bools) -> Floats:
     from rasterio.fill import fillnodata
 
-    reach = float(np.hypot(*seen.shape))
-    filled = [fillnodata(band.astype(np.float32), seen, max_search_distance=reach) for band in y]
-    return np.where(seen, y, np.stack(filled))
+    reach = float(np.hypot(*observed.shape))
+    filled = [
+        fillnodata(band.astype(np.float32), observed, max_search_distance=reach) for band in y
+    ]
+    return np.where(observed, y, np.stack(filled))
 
 
 @lru_cache(maxsize=1)
-def _laplacian(rows: int, cols: int) -> sparse.csr_array:
+def laplacian(rows: int, cols: int) -> sparse.csr_array:
     """−Δ on the pixel grid with reflecting borders, (rows·cols, rows·cols); not to be changed."""
 
     def second_difference(n: int) -> sparse.dia_array:
@@ -161,7 +167,7 @@ def _laplacian(rows: int, cols: int) -> sparse.csr_array:
     return sparse.csr_array(down + across)
 
 
-def _factor(matrix: sparse.csr_array, missing: Bools) -> Callable[[Floats], Floats]:
+def factor_of(matrix: sparse.csr_array, missing: Bools) -> Callable[[Floats], Floats]:
     """Solver of the symmetric system among the missing pixels, for many right sides (C', n)."""
     block = sparse.csc_array(matrix[missing][:, missing])
     lu = splu(
@@ -175,15 +181,15 @@ def _factor(matrix: sparse.csr_array, missing: Bools) -> Callable[[Floats], Floa
 
 def _solve(
     y: Floats,
-    seen: Bools,
+    observed: Bools,
     matrix: sparse.csr_array,
     solve: Callable[[Floats], Floats] | None = None,
 ) -> Floats:
     """The f that equals y where seen and has (matrix f) = 0 elsewhere; one factorisation, or the
     one at hand."""
-    missing = ~seen.ravel()
+    missing = ~observed.ravel()
     right = -(matrix[missing][:, ~missing] @ y.reshape(len(y), -1)[:, ~missing].T).T
-    return _set(y, seen, (solve or _factor(matrix, missing))(right))
+    return _set(y, observed, (solve or factor_of(matrix, missing))(right))
 
 
 # ── spectral fills, each pixel for itself ────────────────────────────────────────────────────────
@@ -193,15 +199,15 @@ def spectral(
     y: Floats, observed: Bools, sigma_y: Floats, settings: Spectral, *, rng: Any
 ) -> Iterator[Step]:
     """Linear along the bands of a pixel; beyond its first and last observed band, that band."""
-    seen = np.broadcast_to(observed, y.shape)
+    entries = np.broadcast_to(observed, y.shape)
     C = len(y)
     at = np.arange(C, dtype=float) if settings.wavelengths is None else settings.wavelengths
     order = np.argsort(np.asarray(at), kind="stable")
-    at, y_sorted, seen = np.asarray(at, dtype=float)[order], y[order], seen[order]
+    at, y_sorted, entries = np.asarray(at, dtype=float)[order], y[order], entries[order]
 
     index = np.arange(C)[:, None, None]
-    before = np.maximum.accumulate(np.where(seen, index, -1), axis=0)
-    after = np.minimum.accumulate(np.where(seen, index, C)[::-1], axis=0)[::-1]
+    before = np.maximum.accumulate(np.where(entries, index, -1), axis=0)
+    after = np.minimum.accumulate(np.where(entries, index, C)[::-1], axis=0)[::-1]
     none = (before < 0) & (after == C)
     before, after = np.where(before < 0, after, before), np.where(after == C, before, after)
     before, after = np.clip(before, 0, C - 1), np.clip(after, 0, C - 1)
@@ -210,7 +216,7 @@ def spectral(
     share = np.where(gap > 0, (at[:, None, None] - at[before]) / np.where(gap > 0, gap, 1), 0.0)
     low, high = (np.take_along_axis(y_sorted, i, axis=0) for i in (before, after))
     x = np.empty_like(y)
-    x[order] = np.where(none, np.nan, np.where(seen, y_sorted, low + share * (high - low)))
+    x[order] = np.where(none, np.nan, np.where(entries, y_sorted, low + share * (high - low)))
     yield Step(1, 1, x)
 
 
@@ -218,14 +224,14 @@ def subspace_regression(
     y: Floats, observed: Bools, sigma_y: Floats, settings: SubspaceRegression, *, rng: Any
 ) -> Iterator[Step]:
     """The missing bands of a pixel from its observed ones, in the cube's spectral subspace."""
-    seen = np.broadcast_to(observed, y.shape).reshape(len(y), -1)
+    entries = np.broadcast_to(observed, y.shape).reshape(len(y), -1)
     flat = y.reshape(len(y), -1)
-    space = subspace.fit(flat, seen, settings.components)
+    space = subspace.fit(flat, entries, settings.components)
     x = flat.copy()
-    some = seen.any(axis=0) & ~seen.all(axis=0)
-    z, _ = subspace.regress(flat[:, some], seen[:, some], space)
-    x[:, some] = np.where(seen[:, some], flat[:, some], space.reconstruct(z))
-    x[:, ~seen.any(axis=0)] = np.nan
+    some = entries.any(axis=0) & ~entries.all(axis=0)
+    z, _ = subspace.regress(flat[:, some], entries[:, some], space)
+    x[:, some] = np.where(entries[:, some], flat[:, some], space.reconstruct(z))
+    x[:, ~entries.any(axis=0)] = np.nan
     yield Step(1, 1, x.reshape(y.shape))
 
 
@@ -239,16 +245,16 @@ class Membrane(NamedTuple):
     solve: Callable[[Floats], Floats]  # (K, missing pixels) to the same
 
 
-def membrane(known: Bools, reach: float = np.inf) -> Membrane:
+def membrane(complete: Bools, reach: float = np.inf) -> Membrane:
     """Of a mask (H, W); fields of any order on that mask and with that reach (px) share it."""
-    matrix = _laplacian(*known.shape)
+    matrix = laplacian(*complete.shape)
     if reach < np.inf:
-        matrix = sparse.csr_array(matrix + reach**-2 * sparse.eye_array(known.size))
-    return Membrane(matrix, _factor(matrix, ~known.ravel()))
+        matrix = sparse.csr_array(matrix + reach**-2 * sparse.eye_array(complete.size))
+    return Membrane(matrix, factor_of(matrix, ~complete.ravel()))
 
 
 def field(
-    z: Floats, known: Bools, s: float, reach: float = np.inf, given: Membrane | None = None
+    z: Floats, complete: Bools, s: float, reach: float = np.inf, given: Membrane | None = None
 ) -> Floats:
     """Fill z (K, H, W) where it is not known (H, W) by the smoothest field of order s.
 
@@ -258,33 +264,33 @@ def field(
     preconditioner L⁻¹ R (−Δ)^{2−s} Rᵀ L⁻¹, L = R (−Δ) Rᵀ factorised once, is exact at s = 1 and
     knows the gaps' edges: a handful of iterations (docs/decisions/0005).
     """
-    if known.all():
+    if complete.all():
         return z.copy()
-    missing = ~known
-    matrix, solve = given or membrane(known, reach)
+    missing = ~complete
+    matrix, solve = given or membrane(complete, reach)
     if s == 2:  # a sparse matrix too
         plate = sparse.csr_array(matrix @ matrix)
-        return _solve(z, known, plate, _factor(plate, missing.ravel()))
-    start = _solve(z, known, matrix, solve)  # the harmonic fill
+        return _solve(z, complete, plate, factor_of(plate, missing.ravel()))
+    start = _solve(z, complete, matrix, solve)  # the harmonic fill
     if s == 1:
         return start
-    eigenvalues = _eigenvalues(*known.shape) + reach**-2
+    eigenvalues = laplacian_eigenvalues(*complete.shape) + reach**-2
     power, rest = eigenvalues**s, eigenvalues ** (2 - s)
 
     def embedded(v: Floats, weight: Floats) -> Floats:
         f = np.zeros_like(z)
         f[:, missing] = v
-        return _filtered(f, weight)[:, missing]
+        return filtered(f, weight)[:, missing]
 
-    correction = _conjugate_gradients(
+    correction = conjugate_gradients(
         lambda v: embedded(v, power),
-        -_filtered(start, power)[:, missing],
+        -filtered(start, power)[:, missing],
         lambda r: solve(embedded(solve(r), rest)),
     )
-    return _set(z, known, start[:, missing] + correction)
+    return _set(z, complete, start[:, missing] + correction)
 
 
-def _conjugate_gradients(
+def conjugate_gradients(
     A: Callable[[Floats], Floats],
     right: Floats,
     precondition: Callable[[Floats], Floats],
@@ -315,7 +321,7 @@ def _conjugate_gradients(
     return x
 
 
-def _eigenvalues(rows: int, cols: int) -> Floats:
+def laplacian_eigenvalues(rows: int, cols: int) -> Floats:
     """Of −Δ with reflecting borders, on the DCT grid (rows, cols)."""
     down = 4 * np.sin(np.pi * np.arange(rows) / (2 * rows)) ** 2
     across = 4 * np.sin(np.pi * np.arange(cols) / (2 * cols)) ** 2
@@ -323,7 +329,7 @@ def _eigenvalues(rows: int, cols: int) -> Floats:
     return both
 
 
-def _filtered(f: Floats, weight: Floats) -> Floats:
+def filtered(f: Floats, weight: Floats) -> Floats:
     """Multiply the DCT of each component (K, H, W) by a weight (H, W)."""
     how: dict[str, Any] = {"axes": (1, 2), "norm": "ortho", "workers": THREADS}
     spectrum = dctn(f, **how)

@@ -20,7 +20,7 @@ from scipy import linalg, ndimage
 from hydiff.cube import Bools, Floats, Ints
 from hydiff.maths import gaussian
 from hydiff.maths.variogram import fit_covariances
-from hydiff.methods.classical import _conjugate_gradients, _eigenvalues, _filtered, field
+from hydiff.methods.classical import conjugate_gradients, field, filtered, laplacian_eigenvalues
 
 TRUSTED = 0.99  # share of its variance that a pixel's bands must explain before it counts as known
 FEWEST_ALIKE = 8  # pixels that lack the same run of bands, for their neighbours to be asked
@@ -33,67 +33,67 @@ class Completed(NamedTuple):
     """A cube (C, H, W) in which pixels that keep enough bands have them all."""
 
     y: Floats
-    known: Bools  # (H, W) pixels whose spectra are measured or completed
+    complete: Bools  # (H, W) pixels whose spectra are measured or completed
     variance: Floats  # (C, H, W) of the completed entries
     excess: Floats | None  # (C, H, W) by how much that is more than the Gaussian's own; None: 1
 
 
-def complete(y: Floats, seen: Bools) -> Completed:
+def complete_spectra(y: Floats, observed: Bools) -> Completed:
     """Fill the missing bands of pixels that keep enough of them."""
-    whole: Bools = np.asarray(seen.all(axis=0))
-    some: Bools = np.asarray(seen.any(axis=0))
+    whole: Bools = np.asarray(observed.all(axis=0))
+    some: Bools = np.asarray(observed.any(axis=0))
     if np.array_equal(whole, some):
         return Completed(y, whole, np.zeros_like(y), None)
-    flat, flags = y[:, some], seen[:, some]
+    flat, flags = y[:, some], observed[:, some]
     model = gaussian.fit(flat, flags)
     x, variance, _ = gaussian.condition(flat, flags, model)
     explained = 1 - variance.sum(axis=0) / np.trace(model.covariance)
-    known = np.zeros(some.shape, bool)
-    known[some] = explained >= min(TRUSTED, float(np.median(explained)))
+    complete = np.zeros(some.shape, bool)
+    complete[some] = explained >= min(TRUSTED, float(np.median(explained)))
     filled, residual, spread = np.zeros_like(y), np.zeros_like(y), np.zeros_like(y)
     filled[:, some], spread[:, some] = x, variance
     residual[:, some] = gaussian.left_out(x, flags, model)
-    correction = _kriged_residual(residual, seen)
+    correction = _kriged_residual(residual, observed)
     precision = np.asarray(np.linalg.inv(model.covariance), dtype=np.float64)
     centred = filled - model.mean[:, None, None]
     excess = None
-    for bands, rows, cols in _runs(seen):
+    for bands, rows, cols in _runs(observed):
         entries = bands[:, None], rows, cols
-        correction[entries], local = _run_residual(centred, seen, precision, bands, rows, cols)
+        correction[entries], local = _run_residual(centred, observed, precision, bands, rows, cols)
         excess = np.ones_like(y) if excess is None else excess
         excess[entries] = np.maximum(local / spread[entries], 1.0)
         spread[entries] = local
-    return Completed(np.where(seen, y, filled + correction), known, spread, excess)
+    return Completed(np.where(observed, y, filled + correction), complete, spread, excess)
 
 
 # ── single bands ─────────────────────────────────────────────────────────────────────────────────
 
 
-def _kriged_residual(residual: Floats, seen: Bools) -> Floats:
+def _kriged_residual(residual: Floats, observed: Bools) -> Floats:
     """What neighbours say about the residual of the regression (C, H, W), each band for itself."""
-    scale = np.sqrt((residual**2).sum(axis=(1, 2)) / np.maximum(seen.sum(axis=(1, 2)), 1))
+    scale = np.sqrt((residual**2).sum(axis=(1, 2)) / np.maximum(observed.sum(axis=(1, 2)), 1))
     scale = np.maximum(scale, np.finfo(float).tiny)[:, None, None]
-    ratio = _residual_ratio(residual / scale, seen)
+    ratio = _residual_ratio(residual / scale, observed)
     if ratio == inf:
         return np.zeros_like(residual)
-    power: Floats = ratio * _eigenvalues(*residual.shape[1:])
-    inverse = 1 / (seen.mean(axis=(1, 2), keepdims=True) + power)
-    f = _conjugate_gradients(
-        lambda f: seen * f + _filtered(f, power),
-        seen * residual / scale,
-        lambda r: _filtered(r, inverse),
+    power: Floats = ratio * laplacian_eigenvalues(*residual.shape[1:])
+    inverse = 1 / (observed.mean(axis=(1, 2), keepdims=True) + power)
+    f = conjugate_gradients(
+        lambda f: observed * f + filtered(f, power),
+        observed * residual / scale,
+        lambda r: filtered(r, inverse),
         1e-2,
     )
     kriged: Floats = f * scale
     return kriged
 
 
-def _residual_ratio(residual: Floats, seen: Bools) -> float:
+def _residual_ratio(residual: Floats, observed: Bools) -> float:
     """κ = nugget / sill of a membrane (s = 1), from the variogram pooled over some bands."""
     found = []
     for band in range(0, len(residual), max(len(residual) // 16, 1)):
-        if seen[band].any():
-            found += fit_covariances(residual[band : band + 1], seen[band], (1.0,), (inf,))
+        if observed[band].any():
+            found += fit_covariances(residual[band : band + 1], observed[band], (1.0,), (inf,))
     sill, nugget = (float(np.mean([getattr(c, k) for c in found])) for k in ("sill", "nugget"))
     return max(nugget / sill, 0.1) if sill > 0.01 * nugget else inf
 
@@ -101,12 +101,12 @@ def _residual_ratio(residual: Floats, seen: Bools) -> float:
 # ── runs of adjacent bands ───────────────────────────────────────────────────────────────────────
 
 
-def _runs(seen: Bools) -> Iterator[tuple[Ints, Ints, Ints]]:
+def _runs(observed: Bools) -> Iterator[tuple[Ints, Ints, Ints]]:
     """Pixels that lack the same runs of adjacent bands: the bands (m,), rows and columns (n,).
 
     A run has three bands or more: of two, each still has a neighbour that shows what it holds.
     """
-    missing = ~seen & seen.any(axis=0)
+    missing = ~observed & observed.any(axis=0)
     middle = np.zeros_like(missing)
     middle[1:-1] = missing[:-2] & missing[1:-1] & missing[2:]
     adjacent = middle.copy()
@@ -121,7 +121,7 @@ def _runs(seen: Bools) -> Iterator[tuple[Ints, Ints, Ints]]:
 
 
 def _run_residual(
-    centred: Floats, seen: Bools, precision: Floats, bands: Ints, rows: Ints, cols: Ints
+    centred: Floats, observed: Bools, precision: Floats, bands: Ints, rows: Ints, cols: Ints
 ) -> tuple[Floats, Floats]:
     """What neighbours say about a run of missing bands (m,) of some pixels (n,): the correction of
     their regression and its variance, both (m, n); centred (C, H, W): the spectra less their mean.
@@ -131,8 +131,8 @@ def _run_residual(
     the Gaussian is all there is.  Turned so that what neighbours have in common lies in few
     directions, each direction of w is carried over as far as it is common to neighbours here.
     """
-    window, at = _window(seen.shape[1:], rows, cols)
-    have: Bools = np.asarray(seen[bands][:, *window].all(axis=0))
+    window, at = _window(observed.shape[1:], rows, cols)
+    have: Bools = np.asarray(observed[bands][:, *window].all(axis=0))
     lower = np.linalg.cholesky(precision[np.ix_(bands, bands)])
     if not have.any():
         variance = (np.linalg.inv(lower) ** 2).sum(axis=0)[:, None]

@@ -29,24 +29,24 @@ def decompose(
     them well enough; the others are 0 and not known.
     """
     C, H, W = y.shape
-    seen = np.broadcast_to(observed, y.shape).reshape(C, -1)
+    entries = np.broadcast_to(observed, y.shape).reshape(C, -1)
     flat = y.reshape(C, -1)
-    space = subspace.fit(flat, seen, components)
-    known: Bools = np.array(seen.all(axis=0))
+    space = subspace.fit(flat, entries, components)
+    complete: Bools = np.array(entries.all(axis=0))
     z = np.zeros((space.basis.shape[1], H * W))
-    z[:, known] = space.project(flat[:, known])
-    partial = seen.any(axis=0) & ~known
+    z[:, complete] = space.project(flat[:, complete])
+    partial = entries.any(axis=0) & ~complete
     if partial.any():
-        z[:, partial], explained = subspace.regress(flat[:, partial], seen[:, partial], space)
-        least = TRUSTED if known.any() else min(TRUSTED, float(np.median(explained)))
-        known[partial] = explained >= least
-    z[:, ~known] = 0.0
-    return space, z.reshape(-1, H, W), known.reshape(H, W)
+        z[:, partial], explained = subspace.regress(flat[:, partial], entries[:, partial], space)
+        least = TRUSTED if complete.any() else min(TRUSTED, float(np.median(explained)))
+        complete[partial] = explained >= least
+    z[:, ~complete] = 0.0
+    return space, z.reshape(-1, H, W), complete.reshape(H, W)
 
 
 def fill_on_components(y: Floats, observed: Bools, components: int, fill: SpatialFill) -> Floats:
     """y (C, H, W) with its gaps filled through the components; observed entries as they were."""
-    space, z, known = decompose(y, observed, components)
-    if not known.all():
-        z = fill(z, known)
+    space, z, complete = decompose(y, observed, components)
+    if not complete.all():
+        z = fill(z, complete)
     return np.where(observed, y, space.reconstruct(z))

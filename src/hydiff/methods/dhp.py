@@ -27,7 +27,7 @@ Tensors = Mapping[str, Tensor]
 Terms = Callable[[Tensor, Tensor, Tensor], Tensor]  # output, y, observed: (1, C, H, W) → (n,)
 
 
-class Settings(Protocol):
+class PriorSettings(Protocol):
     """What a fit of a network prior needs to know."""
 
     @property
@@ -46,7 +46,7 @@ class Settings(Protocol):
     def scales(self) -> int: ...
 
 
-def check(settings: Settings) -> None:
+def check(settings: PriorSettings) -> None:
     """Refuse settings that mean nothing."""
     for name in ("steps", "lr", "amplitude", "channels", "scales"):
         if not getattr(settings, name) > 0:
@@ -111,7 +111,7 @@ def masked(y: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
 def fit_prior(
     y: Tensor,
     observed: Tensor,
-    settings: Settings,
+    settings: PriorSettings,
     terms: Terms,
     rng: Generator,
     resume: Tensors | None,

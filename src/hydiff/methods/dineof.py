@@ -60,14 +60,14 @@ def dineof(
     y: Floats, observed: Bools, sigma_y: Floats, settings: DINEOF, *, rng: np.random.Generator
 ) -> Iterator[Step]:
     """y (C, H, W), 0 where missing; observed (H, W) or (C, H, W); noise is not modelled."""
-    seen = np.broadcast_to(observed, y.shape)
-    if seen.any(axis=0).all():
-        flat, known = y.reshape(len(y), -1), seen.reshape(len(y), -1)
-        mean = flat.sum(axis=1, where=known) / np.maximum(known.sum(axis=1), 1)
-        matrix = _by_bands(np.where(known, flat - mean[:, None], 0.0), ~known, rng)
+    entries = np.broadcast_to(observed, y.shape)
+    if entries.any(axis=0).all():
+        flat, flags = y.reshape(len(y), -1), entries.reshape(len(y), -1)
+        mean = flat.sum(axis=1, where=flags) / np.maximum(flags.sum(axis=1), 1)
+        matrix = _by_bands(np.where(flags, flat - mean[:, None], 0.0), ~flags, rng)
         for step in _search(matrix, settings):
             x = (step.x + mean[:, None]).reshape(y.shape)
-            yield step._replace(x=np.where(seen, y, x))
+            yield step._replace(x=np.where(entries, y, x))
         return
     space, z, whole = components.decompose(y, observed, settings.components)
     axis = 1 + int(np.argmax([(~whole).mean(axis=1).var(), (~whole).mean(axis=0).var()]))

@@ -26,7 +26,7 @@ class Drawn(Protocol):
     def n_transforms(self) -> int: ...
 
 
-class Settings(Drawn, Protocol):
+class EquivariantSettings(Drawn, Protocol):
     """The settings that all three have."""
 
     @property
@@ -45,7 +45,7 @@ class Settings(Drawn, Protocol):
     def precision(self) -> str: ...
 
 
-class Problem(NamedTuple):
+class Measurement(NamedTuple):
     """A measurement y = M x + n in its square hull, (1, C, S, S)."""
 
     y: Tensor  # 0 where not observed
@@ -57,7 +57,7 @@ class Problem(NamedTuple):
     crop: Callable[[Tensor], Tensor]  # back to the cube's own (C, H, W)
 
 
-def check(settings: Settings) -> None:
+def check(settings: EquivariantSettings) -> None:
     """Refuse settings that mean nothing."""
     positive = {"lr": settings.lr, "channels": settings.channels, "scales": settings.scales}
     for name, value in positive.items():
@@ -75,7 +75,7 @@ def check(settings: Settings) -> None:
 
 def prepare(
     y: Tensor, observed: Tensor, sigma_y: Tensor, hold_back: float, rng: Generator
-) -> Problem:
+) -> Measurement:
     """The problem of one cube y (C, H, W); observed (H, W) or (C, H, W); sigma_y (C,)."""
     observed = observed if observed.ndim == 3 else observed[None]  # (1, H, W): shared by all bands
     y = torch.where(observed, y, 0.0)  # whatever stood there, no NaN reaches the network
@@ -87,13 +87,15 @@ def prepare(
         held = observed & (draw < hold_back)
     square, crop = transforms.to_square(y[None])
     inside, _ = transforms.to_square(torch.ones_like(observed[:1])[None])
-    seen, _ = transforms.to_square((observed & ~held)[None])
+    square_mask, _ = transforms.to_square((observed & ~held)[None])
     kept, _ = transforms.to_square(held[None])
     last = torch.channels_last  # as the convolutions like them, on a CPU too
-    square, seen, kept = (v.contiguous(memory_format=last) for v in (square, seen, kept))
-    return Problem(
-        y=square * seen,
-        observed=seen,
+    square, square_mask, kept = (
+        v.contiguous(memory_format=last) for v in (square, square_mask, kept)
+    )
+    return Measurement(
+        y=square * square_mask,
+        observed=square_mask,
         held=kept,
         truth=square,
         inside=None if bool(inside.all()) else inside,
@@ -108,7 +110,9 @@ def _spread(sigma_y: Tensor) -> Tensor:
     return (sigma_y[:1] if same else sigma_y).view(1, -1, 1, 1)
 
 
-def start(problem: Problem, settings: Settings, rng: Generator, initial: Tensors | None) -> Fit:
+def start(
+    problem: Measurement, settings: EquivariantSettings, rng: Generator, initial: Tensors | None
+) -> Fit:
     """A network for this cube, fresh from a seed that `rng` gives, or with trained weights."""
     place = problem.y.device
     # CPU randomness: the same weights on every device
@@ -125,7 +129,7 @@ def start(problem: Problem, settings: Settings, rng: Generator, initial: Tensors
 def ei_term(
     f: Network,
     x0_hat: Tensor,
-    problem: Problem,
+    problem: Measurement,
     drawn: Sequence[Transform | Warp],
     rng: Generator,
 ) -> Tensor:
@@ -138,7 +142,7 @@ def ei_term(
 class Draws:
     """The transforms of each step, in places that stay: a recorded step reads them there."""
 
-    def __init__(self, problem: Problem, settings: Drawn) -> None:
+    def __init__(self, problem: Measurement, settings: Drawn) -> None:
         self.shape, self.settings = problem.y.shape, settings
         self.warps = [
             Warp(settings.transform, self.shape, problem.y.device)
@@ -155,7 +159,7 @@ class Draws:
 
 
 @torch.no_grad()
-def finish(f: Network, problem: Problem) -> Tensor:
+def finish(f: Network, problem: Measurement) -> Tensor:
     """One more pass after the last step: f(y), (C, H, W).
 
     Without noise the caller puts y back on the observed entries: x̃_0 = M†y + (I - M†M) f(y).
@@ -164,6 +168,6 @@ def finish(f: Network, problem: Problem) -> Tensor:
     return problem.crop(f(problem.y))
 
 
-def monitor(x0_hat: Tensor, problem: Problem) -> Tensor:
+def monitor(x0_hat: Tensor, problem: Measurement) -> Tensor:
     """RMSE on the held-back entries, on the unit range: a stopping hint without ground truth."""
     return losses.mean_square(x0_hat - problem.truth, problem.held).sqrt()

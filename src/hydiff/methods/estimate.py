@@ -72,28 +72,28 @@ def check_seed(seed: int) -> None:
 
 
 def estimate(
-    cube: Cube, seen: Bools, chosen: Chosen, sigma_y: Sigma, job: Job, progress: Progress = None
+    cube: Cube, observed: Bools, chosen: Chosen, sigma_y: Sigma, job: Job, progress: Progress = None
 ) -> Estimate:
     """Estimate every entry of a cube from the seen ones alone: scale, noise, subspace and all."""
-    [task] = _tasks(cube, seen, [chosen], sigma_y, job)
+    [task] = _tasks(cube, observed, [chosen], sigma_y, job)
     return _drained(task, job, progress)
 
 
 def estimate_each(
-    cube: Cube, seen: Bools, several: Sequence[Chosen], sigma_y: Sigma, job: Job
+    cube: Cube, observed: Bools, several: Sequence[Chosen], sigma_y: Sigma, job: Job
 ) -> list[Estimate]:
     """`estimate` by several methods, which share the work that they have in common."""
-    tasks, shared = _tasks(cube, seen, several, sigma_y, job), dict[int, Any]()
+    tasks, shared = _tasks(cube, observed, several, sigma_y, job), dict[int, Any]()
     return [_drained(task, job, given=_given(task, shared)) for task in tasks]
 
 
 def estimate_at(
-    cube: Cube, seen: Bools, several: Sequence[Chosen], sigma_y: Sigma, job: Job, at: Bools
+    cube: Cube, observed: Bools, several: Sequence[Chosen], sigma_y: Sigma, job: Job, at: Bools
 ) -> list[tuple[Floats, Floats]]:
     """What several methods find for some pixels (rows, cols): values (bands, n) and the noise std
     (bands,) that was assumed, both in the cube's unit.  Bad bands may come back as NaN."""
     shared, found = dict[int, Any](), []
-    for task in _tasks(cube, seen, several, sigma_y, job):
+    for task in _tasks(cube, observed, several, sigma_y, job):
         given = _given(task, shared)
         if not given:
             whole = _drained(task, job)
@@ -108,7 +108,7 @@ def estimate_at(
     return found
 
 
-def _given(task: Task, shared: dict[int, Any]) -> dict[str, Any]:
+def _given(task: MethodTask, shared: dict[int, Any]) -> dict[str, Any]:
     """What a method gets beside its arrays: those that krige share their coordinates, which are
     kept in `shared` by the number of components."""
     if task.chosen.name != "smooth" or not task.wanted:
@@ -123,7 +123,7 @@ def _given(task: Task, shared: dict[int, Any]) -> dict[str, Any]:
 
 
 def _drained(
-    task: Task, job: Job, progress: Progress = None, given: Mapping[str, Any] | None = None
+    task: MethodTask, job: Job, progress: Progress = None, given: Mapping[str, Any] | None = None
 ) -> Estimate:
     """Run a method to its end, or until `progress` has enough of it."""
     keep, state, history = _checkpoint(task, job)
@@ -149,10 +149,10 @@ def _drained(
 
 
 def estimating(
-    cube: Cube, seen: Bools, chosen: Chosen, sigma_y: Sigma, job: Job
+    cube: Cube, observed: Bools, chosen: Chosen, sigma_y: Sigma, job: Job
 ) -> Generator[Step, None, Estimate]:
     """The steps of `estimate`, for a caller who has others to advance as well."""
-    [task], step = _tasks(cube, seen, [chosen], sigma_y, job), None
+    [task], step = _tasks(cube, observed, [chosen], sigma_y, job), None
     with memory_told(job.device, MEMORY_ADVICE):
         for step in _steps(task, job):
             yield step
@@ -179,12 +179,12 @@ def estimates(
     return [found[i] for i in range(len(runs))]
 
 
-class Task(NamedTuple):
+class MethodTask(NamedTuple):
     """A cube on the unit range, as a method gets it; arrays (bands, rows, cols)."""
 
     values: Floats  # the cube's own
     y: Floats  # 0 where not seen
-    seen: Bools
+    observed: Bools
     sigma: Floats  # (bands,) on the unit range
     scale: Scale
     chosen: Chosen
@@ -195,39 +195,39 @@ class Task(NamedTuple):
     @property
     def wanted(self) -> bool:
         """Whether there is anything to fill."""
-        return not self.seen.all() or bool(self.sigma.any())
+        return not self.observed.all() or bool(self.sigma.any())
 
     @property
     def inputs(self) -> tuple[Floats, Bools, Floats]:
         if self.good.all():  # as nearly always: nothing to copy
-            return self.y, mask.shared(self.seen), self.sigma
-        return self.y[self.good], mask.shared(self.seen[self.good]), self.sigma[self.good]
+            return self.y, mask.shared(self.observed), self.sigma
+        return self.y[self.good], mask.shared(self.observed[self.good]), self.sigma[self.good]
 
 
 def _tasks(
-    cube: Cube, seen: Bools, several: Sequence[Chosen], sigma_y: Sigma, job: Job
-) -> list[Task]:
+    cube: Cube, observed: Bools, several: Sequence[Chosen], sigma_y: Sigma, job: Job
+) -> list[MethodTask]:
     """A task for each method; they share their arrays."""
     check_memory_limit()
     values = np.asarray(cube.values, dtype=np.float64)
     scale = (
-        detector_scale(values, seen, cube.good_bands, cube.detectors)
+        detector_scale(values, observed, cube.good_bands, cube.detectors)
         if job.common is None
         else job.common.scale
     )
     y = scale.to_unit(values)
-    np.copyto(y, 0.0, where=~seen)
-    sigma, notes = unit_sigma(sigma_y, y, seen, cube.good_bands, scale)
-    measured = seen.any(axis=(1, 2))
+    np.copyto(y, 0.0, where=~observed)
+    sigma, notes = unit_sigma(sigma_y, y, observed, cube.good_bands, scale)
+    measured = observed.any(axis=(1, 2))
     good, bad = measured & cube.good_bands, measured & ~cube.good_bands
     tasks = []
     for chosen in several:
         assumed, told = modelled(chosen, sigma)
         told = [*notes, *told]
-        if not seen.all() or assumed.any():
-            told += [*getattr(chosen.settings, "notes", ()), *_coverage(chosen, seen)]
+        if not observed.all() or assumed.any():
+            told += [*getattr(chosen.settings, "notes", ()), *_coverage(chosen, observed)]
         fitted = _for_bands(chosen, cube, good, job.common)
-        tasks.append(Task(values, y, seen, assumed, scale, fitted, good, bad, told))
+        tasks.append(MethodTask(values, y, observed, assumed, scale, fitted, good, bad, told))
     return tasks
 
 
@@ -240,7 +240,7 @@ def modelled(chosen: Chosen, sigma: Floats) -> tuple[Floats, list[str]]:
 
 
 def _steps(
-    task: Task,
+    task: MethodTask,
     job: Job,
     state: dict[str, Any] | None = None,
     given: Mapping[str, Any] | None = None,
@@ -250,7 +250,7 @@ def _steps(
         yield from _start(task.chosen, *task.inputs, job, state, given)
 
 
-def _estimate(task: Task, step: Step | None, job: Job) -> Estimate:
+def _estimate(task: MethodTask, step: Step | None, job: Job) -> Estimate:
     """From the last step of a method: good bands its own, bad ones filled plainly, else NaN."""
     sigma_y = task.sigma * task.scale.spans
     if step is None:
@@ -264,7 +264,7 @@ def _estimate(task: Task, step: Step | None, job: Job) -> Estimate:
         std[task.good] = step.sigma
         std *= task.scale.spans[:, None, None]
     if task.bad.any():
-        bands = task.y[task.bad], mask.shared(task.seen[task.bad]), task.sigma[task.bad]
+        bands = task.y[task.bad], mask.shared(task.observed[task.bad]), task.sigma[task.bad]
         for plain in _start(choose("harmonic"), *bands, job):
             x[task.bad] = plain.x
     notes = [*task.notes, *([f"engine: {step.how}"] if step.how else [])]
@@ -275,14 +275,14 @@ def _estimate(task: Task, step: Step | None, job: Job) -> Estimate:
     return Estimate(task.scale.from_unit(x), std, sigma_y, [], notes, excess)
 
 
-def _coverage(chosen: Chosen, seen: Bools) -> list[str]:
+def _coverage(chosen: Chosen, observed: Bools) -> list[str]:
     """Equivariance says nothing of pixels whose whole orbit is missing: tell how many."""
     group = getattr(chosen.settings, "transform", None)
     if chosen.backend == "numpy" or group is None:
         return []
     from hydiff.learn.transforms import orbit_coverage
 
-    share = orbit_coverage(mask.shared(seen), group)
+    share = orbit_coverage(mask.shared(observed), group)
     if share == 0:
         return []
     return [
@@ -291,7 +291,7 @@ def _coverage(chosen: Chosen, seen: Bools) -> list[str]:
 
 
 def _checkpoint(
-    task: Task, job: Job
+    task: MethodTask, job: Job
 ) -> tuple[Checkpoint | None, dict[str, Any] | None, list[Mapping[str, Any]]]:
     """Where to keep the state, the state to go on from, and the history behind it."""
     if job.checkpoint is None or task.chosen.backend == "numpy":

@@ -47,45 +47,45 @@ def exemplar(
     y: Floats, observed: Bools, sigma_y: Floats, settings: Exemplar, *, rng: Any
 ) -> Iterator[Step]:
     """y (C, H, W), 0 where missing; observed (H, W) or (C, H, W); noise is not modelled."""
-    space, z, known = components.decompose(y, observed, settings.components)
-    total, told = max(int((~known).sum()), 1), 0
-    for filled, left in _copied(z, known, settings.patch):
+    space, z, complete = components.decompose(y, observed, settings.components)
+    total, told = max(int((~complete).sum()), 1), 0
+    for filled, left in _copied(z, complete, settings.patch):
         done = total - left
         if left == 0 or done - told >= total / 20:  # a picture of all bands costs more than a patch
             told = done
             yield Step(done, total, np.where(observed, y, space.reconstruct(filled)))
 
 
-def window_size(known: Bools, wished: int) -> int:
+def window_size(complete: Bools, wished: int) -> int:
     """The largest odd size up to the wished one of which enough whole windows exist; else 1."""
     for size in range(wished, 1, -2):
-        if _whole(known, size).sum() >= FEWEST:
+        if _whole(complete, size).sum() >= FEWEST:
             return size
     return 1
 
 
-def _whole(known: Bools, size: int) -> Bools:
+def _whole(complete: Bools, size: int) -> Bools:
     """Centres of windows that lie inside the image and are known everywhere."""
-    return ndimage.minimum_filter(known, size, mode="constant", cval=False)
+    return ndimage.minimum_filter(complete, size, mode="constant", cval=False)
 
 
-def _copied(z: Floats, known: Bools, wished: int) -> Iterator[tuple[Floats, int]]:
+def _copied(z: Floats, complete: Bools, wished: int) -> Iterator[tuple[Floats, int]]:
     """Yield z (K, H, W) filled further and further, with the number of pixels left."""
-    size = window_size(known, wished)
-    if size == 1 or known.all():
-        *_, step = nearest(z, known, np.zeros(len(z)), Plain(), rng=None)
+    size = window_size(complete, wished)
+    if size == 1 or complete.all():
+        *_, step = nearest(z, complete, np.zeros(len(z)), Plain(), rng=None)
         yield step.x, 0
         return
     r = size // 2
     windows = np.lib.stride_tricks.sliding_window_view(z, (size, size), axis=(1, 2))
-    sources = np.argwhere(_whole(known, size))
+    sources = np.argwhere(_whole(complete, size))
     # (sources, K · size · size), once: sources are never filled ones
     bank = windows[:, sources[:, 0] - r, sources[:, 1] - r].swapaxes(0, 1)
     bank = np.ascontiguousarray(bank.reshape(len(sources), len(z), -1).astype(np.float32))
     # a frame of unknown pixels, so that windows at the border need no special case
     x = np.pad(z, ((0, 0), (r, r), (r, r)))
-    have = np.pad(known, r)
-    inside = np.pad(np.ones(known.shape, bool), r)
+    have = np.pad(complete, r)
+    inside = np.pad(np.ones(complete.shape, bool), r)
     confidence = have.astype(float)
     while True:
         missing = inside & ~have

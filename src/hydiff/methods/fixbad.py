@@ -37,31 +37,31 @@ def fixbad(
     y: Floats, observed: Bools, sigma_y: Floats, settings: FixBad, *, rng: Any
 ) -> Iterator[Step]:
     """y (C, H, W), 0 where missing; observed (H, W) or (C, H, W); noise is not modelled."""
-    seen = np.broadcast_to(observed, y.shape)
-    x = np.where(seen, y, np.nan)
+    entries = np.broadcast_to(observed, y.shape)
+    x = np.where(entries, y, np.nan)
     for row in range(y.shape[1]):
-        if not seen[:, row].all():
-            x[:, row] = repaired(y[:, row], seen[:, row], settings.least_bands)
+        if not entries[:, row].all():
+            x[:, row] = repaired(y[:, row], entries[:, row], settings.least_bands)
         yield Step(row + 1, y.shape[1], x)
 
 
-def repaired(line: Floats, seen: Bools, least_bands: int) -> Floats:
+def repaired(line: Floats, observed: Bools, least_bands: int) -> Floats:
     """A line of spectra (C, W) with its missing entries from other spectra of it, or NaN."""
-    y = np.where(seen, line, 0.0)
-    kept = seen.astype(float)
+    y = np.where(observed, line, 0.0)
+    kept = observed.astype(float)
     norms = (y**2).T @ kept  # (i, j): |spectrum i|² over the bands that j has too
     angle = np.sqrt(norms * norms.T)
     cosine = np.divide(y.T @ y, angle, out=np.full(angle.shape, -np.inf), where=angle > 0)
     cosine[kept.T @ kept < least_bands] = -np.inf
-    x = np.where(seen, line, np.nan)
-    for i in np.flatnonzero(~seen.all(axis=0)):
-        lost = np.flatnonzero(~seen[:, i])
-        fit = np.where(seen[lost], cosine[i], -np.inf)  # (lost bands, W)
+    x = np.where(observed, line, np.nan)
+    for i in np.flatnonzero(~observed.all(axis=0)):
+        lost = np.flatnonzero(~observed[:, i])
+        fit = np.where(observed[lost], cosine[i], -np.inf)  # (lost bands, W)
         donors = fit.argmax(axis=1)
         reached = fit.max(axis=1) > -np.inf
         for donor in np.unique(donors[reached]):
             bands = lost[reached & (donors == donor)]
-            common = seen[:, i] & seen[:, donor]
+            common = observed[:, i] & observed[:, donor]
             x[bands, i] = regressed(y[common, i], y[common, donor], y[bands, donor])
     return x
 

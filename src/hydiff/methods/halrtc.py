@@ -46,9 +46,9 @@ def halrtc(
     y: Floats, observed: Bools, sigma_y: Floats, settings: HaLRTC, *, rng: Any
 ) -> Iterator[Step]:
     """y (C, H, W), 0 where missing; observed (H, W) or (C, H, W); noise is not modelled."""
-    seen = np.broadcast_to(observed, y.shape)
-    blind = blind_entries(seen)
-    x = np.where(seen, y, 0.0)
+    entries = np.broadcast_to(observed, y.shape)
+    blind = blind_entries(entries)
+    x = np.where(entries, y, 0.0)
     duals = [np.zeros_like(x) for _ in range(3)]
     size = max(float(np.linalg.norm(x)), np.finfo(float).tiny)
     first = rho = 1 / (3 * settings.start * size)  # the largest singular value is nearly the norm
@@ -56,7 +56,7 @@ def halrtc(
         low = [shrunk(x + duals[axis] / rho, axis, 1 / (3 * rho)) for axis in range(3)]
         last = x
         mean = np.mean([m - d / rho for m, d in zip(low, duals, strict=True)], axis=0)
-        x = np.where(seen, y, mean)
+        x = np.where(entries, y, mean)
         duals = [d - rho * (m - x) for m, d in zip(low, duals, strict=True)]
         rho = min(rho * settings.growth, settings.most * first)
         change = float(np.linalg.norm(x - last)) / size
@@ -66,12 +66,12 @@ def halrtc(
             return
 
 
-def blind_entries(seen: Bools) -> Bools:
+def blind_entries(observed: Bools) -> Bools:
     """Entries of bands, rows or columns that have no observed entry at all; shape of `seen`."""
-    blind = np.zeros(seen.shape, bool)
+    blind = np.zeros(observed.shape, bool)
     for axis in range(3):
         others = tuple(a for a in range(3) if a != axis)
-        blind |= ~seen.any(axis=others, keepdims=True)
+        blind |= ~observed.any(axis=others, keepdims=True)
     return blind
 
 

@@ -137,7 +137,7 @@ def hydiff_ei(
 
 @torch.no_grad()
 def _begin(
-    problem: equivariant.Problem, f: losses.Network, alpha_bar: Tensor, t: int, rng: Generator
+    problem: equivariant.Measurement, f: losses.Network, alpha_bar: Tensor, t: int, rng: Generator
 ) -> State:
     """Enter the chain at step t with what trained weights already say."""
     x0_hat = f(problem.y)

@@ -44,18 +44,18 @@ RBF.PRESETS = {"paper": RBF(), "fast": RBF(neighbours=16, components=8)}
 def rbf(y: Floats, observed: Bools, sigma_y: Floats, settings: RBF, *, rng: Any) -> Iterator[Step]:
     """y (C, H, W), 0 where missing; observed (H, W) or (C, H, W); noise is not modelled."""
 
-    def fill(z: Floats, known: Bools) -> Floats:
-        at = np.argwhere(known).astype(float)
+    def fill(z: Floats, complete: Bools) -> Floats:
+        at = np.argwhere(complete).astype(float)
         kernel, degree = settings.kernel, DEGREES[settings.kernel]
         terms = (degree + 1) * (degree + 2) // 2
         if len(at) < terms or np.linalg.matrix_rank(_monomials(at, degree)) < terms:
             kernel, degree = "linear", 0  # too few pixels, or all on a line, for its polynomial
-        x, to = z.copy(), np.argwhere(~known).astype(float)
+        x, to = z.copy(), np.argwhere(~complete).astype(float)
         neighbours = min(max(settings.neighbours, terms), len(at))
         try:
-            x[:, ~known] = _interpolated(at, z[:, known].T, to, neighbours, kernel, degree).T
+            x[:, ~complete] = _interpolated(at, z[:, complete].T, to, neighbours, kernel, degree).T
         except np.linalg.LinAlgError:  # the neighbours of some pixel lie on a line
-            x[:, ~known] = _interpolated(at, z[:, known].T, to, neighbours, "linear", 0).T
+            x[:, ~complete] = _interpolated(at, z[:, complete].T, to, neighbours, "linear", 0).T
         return x
 
     yield Step(1, 1, components.fill_on_components(y, observed, settings.components, fill))

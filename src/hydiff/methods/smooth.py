@@ -23,16 +23,16 @@ from hydiff.maths.variogram import LEAST_NUGGET, ORDERS, Covariance, fit_covaria
 from hydiff.methods.classical import (
     TOLERANCE,
     Membrane,
-    _check_components,
-    _conjugate_gradients,
-    _eigenvalues,
-    _factor,
-    _filtered,
-    _laplacian,
+    check_components,
+    conjugate_gradients,
+    factor_of,
     field,
+    filtered,
+    laplacian,
+    laplacian_eigenvalues,
     membrane,
 )
-from hydiff.methods.completion import complete
+from hydiff.methods.completion import complete_spectra
 from hydiff.result import Step
 
 EXACT = 1600  # up to so many pixels the variance is computed, beyond it is sampled
@@ -50,15 +50,15 @@ class Smooth:
     def __post_init__(self) -> None:
         if self.s is not None and not 0.5 <= self.s <= 2:
             raise BadValue(f"s = {self.s:g} is outside 0.5 ... 2; 1.5 suits many scenes")
-        _check_components(self.components)
+        check_components(self.components)
 
 
 class Coordinates(NamedTuple):
     """A cube as components, before a covariance is chosen: what several fills of it share."""
 
     y: Floats  # (C, H, W), with the bands that regression has completed
-    seen: Bools  # (C, H, W)
-    known: Bools  # (H, W) pixels whose whole spectrum is in y
+    observed: Bools  # (C, H, W)
+    complete: Bools  # (H, W) pixels whose whole spectrum is in y
     spread: Floats  # (C, H, W) variance of the completed entries
     excess: Floats | None  # (C, H, W) of it; `completion.Completed`
     weight: Floats  # (C,) that whitens the noise
@@ -82,19 +82,17 @@ def coordinates(
     space: subspace.Subspace | None = None,
 ) -> Coordinates:
     """Complete the spectra that keep enough bands, find the components, project; see `smooth`."""
-    seen = np.broadcast_to(observed, y.shape)
-    y, known, spread, excess = complete(y, seen)
+    entries = np.broadcast_to(observed, y.shape)
+    y, complete, spread, excess = complete_spectra(y, entries)
     weight = _whitening(sigma_y)
-    complete_spectra = _spectra(y, known, weight)
-    space = space or subspace.fit(
-        complete_spectra, np.ones(complete_spectra.shape, bool), components
-    )
-    z = np.zeros((space.basis.shape[1], *known.shape))
-    z[:, known] = space.project(complete_spectra)
+    spectra = _spectra(y, complete, weight)
+    space = space or subspace.fit(spectra, np.ones(spectra.shape, bool), components)
+    z = np.zeros((space.basis.shape[1], *complete.shape))
+    z[:, complete] = space.project(spectra)
     noise, membranes = (weight * sigma_y) ** 2, dict[float, Membrane]()
-    rest, left = remainder(complete_spectra, known, space, noise, membranes)
+    rest, left = remainder(spectra, complete, space, noise, membranes)
     return Coordinates(
-        y, seen, known, spread, excess, weight, noise, space, z, rest, left, membranes
+        y, entries, complete, spread, excess, weight, noise, space, z, rest, left, membranes
     )
 
 
@@ -117,42 +115,42 @@ def smooth(
     given: the coordinates, if they are at hand.
     """
     c = given or coordinates(y, observed, sigma_y, settings.components, settings.space)
-    at = np.ones_like(c.known) if c.noisy else ~c.known
+    at = np.ones_like(c.complete) if c.noisy else ~c.complete
     x = c.y.copy()
     x[:, at], covariances = kriged(c, settings, at)
     sigma = None
     if settings.error_bars:
-        variance = posterior_variance(c.known, covariances, rng)[:, ~c.known]
+        variance = posterior_variance(c.complete, covariances, rng)[:, ~c.complete]
         sigma = np.sqrt(c.spread)
         around = np.sqrt(c.space.basis**2 @ variance + c.left[:, None])
-        sigma[:, ~c.known] = around / c.weight[:, None]
+        sigma[:, ~c.complete] = around / c.weight[:, None]
     yield Step(1, 1, x, sigma=sigma, excess=c.excess)
 
 
 def kriged(c: Coordinates, settings: Smooth, at: Bools) -> tuple[Floats, list[Covariance]]:
     """The fill at some pixels (H, W), as (C, n), and the covariances it took, if it took any."""
-    poor = c.seen.any(axis=0) & ~c.known
+    poor = c.observed.any(axis=0) & ~c.complete
     covariances: list[Covariance] = []
     if settings.s is None:
-        covariances = fit_covariances(c.z, c.known)
+        covariances = fit_covariances(c.z, c.complete)
     elif c.noisy or poor.any() or settings.error_bars:
-        covariances = fit_covariances(c.z, c.known, (min(settings.s, ORDERS[-1]),), (inf,))
+        covariances = fit_covariances(c.z, c.complete, (min(settings.s, ORDERS[-1]),), (inf,))
     if settings.s is not None and not c.noisy:
-        f = _field(c.z, c.known, settings.s, inf, c.membranes)
+        f = _field(c.z, c.complete, settings.s, inf, c.membranes)
     else:
         # white noise of unit variance, at the upper edge that its sample components reach
         # (Marchenko and Pastur): what the variogram shows beyond that is texture
-        noise = (1 + np.sqrt(len(c.y) / max(c.known.sum(), 1))) ** 2 if c.noisy else 0.0
-        f = krige(c.z, c.known, covariances, noise, c.membranes)
+        noise = (1 + np.sqrt(len(c.y) / max(c.complete.sum(), 1))) ** 2 if c.noisy else 0.0
+        f = krige(c.z, c.complete, covariances, noise, c.membranes)
     x = c.space.reconstruct(f[:, at]) + c.rest[:, at]
-    y, seen, weight = c.y[:, at], c.seen[:, at], c.weight[:, None]
+    y, observed, weight = c.y[:, at], c.observed[:, at], c.weight[:, None]
     few = poor[at]
     if few.any():
         variance = np.array([risk(one) + one.nugget for one in covariances])
         covariance = (c.space.basis * variance) @ c.space.basis.T + np.diag(c.left)
-        x[:, few] += _news((weight * y - x)[:, few], seen[:, few], covariance)
+        x[:, few] += _news((weight * y - x)[:, few], observed[:, few], covariance)
     x /= weight
-    return x if c.noisy else np.where(seen | c.known[at], y, x), covariances
+    return x if c.noisy else np.where(observed | c.complete[at], y, x), covariances
 
 
 def _whitening(sigma_y: Floats) -> Floats:
@@ -165,19 +163,19 @@ def _whitening(sigma_y: Floats) -> Floats:
 
 def spectra(y: Floats, observed: Bools, sigma_y: Floats) -> Floats:
     """(C, n) the whitened spectra that `smooth` fits its components to; arguments as there."""
-    y, known, *_ = complete(y, np.broadcast_to(observed, y.shape))
-    return _spectra(y, known, _whitening(sigma_y))
+    y, complete, *_ = complete_spectra(y, np.broadcast_to(observed, y.shape))
+    return _spectra(y, complete, _whitening(sigma_y))
 
 
-def _spectra(y: Floats, known: Bools, weight: Floats) -> Floats:
-    told = y[:, known]
+def _spectra(y: Floats, complete: Bools, weight: Floats) -> Floats:
+    told = y[:, complete]
     told *= weight[:, None]
     return told
 
 
 def remainder(
     spectra: Floats,
-    known: Bools,
+    complete: Bools,
     space: subspace.Subspace,
     noise: Floats,
     membranes: dict[float, Membrane],
@@ -190,23 +188,23 @@ def remainder(
     bands share its factor.  With noise of variance `noise` (C,) a band keeps the share of its
     remainder that is more than noise.
     """
-    rest = np.zeros((len(spectra), *known.shape))
-    if space.basis.shape[1] == len(spectra) or not known.any():
+    rest = np.zeros((len(spectra), *complete.shape))
+    if space.basis.shape[1] == len(spectra) or not complete.any():
         return rest, np.zeros(len(spectra))
-    rest[:, known] = spectra - space.reconstruct(space.project(spectra))
-    left: Floats = (rest[:, known] ** 2).mean(axis=1)
+    rest[:, complete] = spectra - space.reconstruct(space.project(spectra))
+    left: Floats = (rest[:, complete] ** 2).mean(axis=1)
     if noise.any():
         noise = noise * (1 - (space.basis**2).sum(axis=1))  # the components hold the other part
         rest *= (np.maximum(left - noise, 0) / np.maximum(left, 1e-300))[:, None, None]
-    return _field(rest, known, 1.0, inf, membranes), left
+    return _field(rest, complete, 1.0, inf, membranes), left
 
 
-def _news(innovation: Floats, seen: Bools, covariance: Floats) -> Floats:
+def _news(innovation: Floats, observed: Bools, covariance: Floats) -> Floats:
     """By how much the seen bands of poor pixels (C, N) differ from the kriged spectrum tells how
     much the others do; the covariance is that of the kriging error."""
     mean = np.zeros(len(covariance))
     error = gaussian.Gaussian(mean, covariance + gaussian.ridge(covariance))
-    news, _, _ = gaussian.condition(innovation, seen, error)
+    news, _, _ = gaussian.condition(innovation, observed, error)
     return news
 
 
@@ -215,7 +213,7 @@ def _news(innovation: Floats, seen: Bools, covariance: Floats) -> Floats:
 
 def krige(
     z: Floats,
-    known: Bools,
+    complete: Bools,
     covariances: Sequence[Covariance],
     noise: float,
     membranes: dict[float, Membrane] | None = None,
@@ -226,34 +224,34 @@ def krige(
     at hand, by reach; what is made is added to them.
     """
     membranes = {} if membranes is None else membranes
-    mean = z[:, known].mean(axis=1)[:, None, None]
-    centred = np.where(known, z - mean, 0.0)
+    mean = z[:, complete].mean(axis=1)[:, None, None]
+    centred = np.where(complete, z - mean, 0.0)
     # what the variogram shows at lag 0 is texture and noise together
     total = [c._replace(nugget=max(c.nugget, noise)) for c in covariances]
     f = np.zeros_like(z)
     for s, reach, kappa in dict.fromkeys(c.kind for c in total):
         members = [k for k, c in enumerate(total) if c.kind == (s, reach, kappa)]
         if kappa <= LEAST_NUGGET:
-            f[members] = _field(centred[members], known, s, reach, membranes)
+            f[members] = _field(centred[members], complete, s, reach, membranes)
         elif kappa < inf:
-            f[members] = solver(known, s, reach, kappa)(centred[members])
+            f[members] = solver(complete, s, reach, kappa)(centred[members])
     texture = np.array([1 - noise / c.nugget if c.nugget > 0 else 1.0 for c in total])
-    f += known * texture[:, None, None] * (centred - f) + mean
+    f += complete * texture[:, None, None] * (centred - f) + mean
     return f
 
 
 def _field(
-    z: Floats, known: Bools, s: float, reach: float, membranes: dict[float, Membrane]
+    z: Floats, complete: Bools, s: float, reach: float, membranes: dict[float, Membrane]
 ) -> Floats:
-    if known.all():
+    if complete.all():
         return z.copy()
     if reach not in membranes:
-        membranes[reach] = membrane(known, reach)
-    return field(z, known, s, reach, membranes[reach])
+        membranes[reach] = membrane(complete, reach)
+    return field(z, complete, s, reach, membranes[reach])
 
 
 def solver(
-    known: Bools, s: float, reach: float, kappa: float, tolerance: float = TOLERANCE
+    complete: Bools, s: float, reach: float, kappa: float, tolerance: float = TOLERANCE
 ) -> Callable[[Floats], Floats]:
     """Solves (known + κ (reach⁻² − Δ)^s) f = known z for many z (K, H, W).
 
@@ -261,21 +259,21 @@ def solver(
     S⁻¹ (known + κ^{2/s−1} (reach⁻² − Δ)^{2−s}) S⁻¹, S = known + κ^{1/s} (reach⁻² − Δ) sparse;
     both meet the operator at the frequency where data and smoothness weigh the same.
     """
-    flags = known.ravel().astype(float)
-    membrane = _laplacian(*known.shape) + reach**-2 * sparse.eye_array(known.size)
-    inverse = _factor(
-        sparse.diags_array(flags) + kappa ** (1 / s) * membrane, np.ones(known.size, bool)
+    flags = complete.ravel().astype(float)
+    membrane = laplacian(*complete.shape) + reach**-2 * sparse.eye_array(complete.size)
+    inverse = factor_of(
+        sparse.diags_array(flags) + kappa ** (1 / s) * membrane, np.ones(complete.size, bool)
     )
-    eigenvalues = _eigenvalues(*known.shape) + reach**-2
+    eigenvalues = laplacian_eigenvalues(*complete.shape) + reach**-2
     power, rest = kappa * eigenvalues**s, kappa ** (2 / s - 1) * eigenvalues ** (2 - s)
 
     def precondition(r: Floats) -> Floats:
         v = inverse(r.reshape(len(r), -1)).reshape(r.shape)
-        v = known * v + _filtered(v, rest)
+        v = complete * v + filtered(v, rest)
         return inverse(v.reshape(len(v), -1)).reshape(v.shape)
 
-    return lambda z: _conjugate_gradients(
-        lambda f: known * f + _filtered(f, power), known * z, precondition, tolerance
+    return lambda z: conjugate_gradients(
+        lambda f: complete * f + filtered(f, power), complete * z, precondition, tolerance
     )
 
 
@@ -283,7 +281,7 @@ def solver(
 
 
 def posterior_variance(
-    known: Bools, covariances: Sequence[Covariance], rng: np.random.Generator
+    complete: Bools, covariances: Sequence[Covariance], rng: np.random.Generator
 ) -> Floats:
     """(K, H, W) variance of f + texture at the missing pixels, 0 at known ones.
 
@@ -294,40 +292,40 @@ def posterior_variance(
     for c in covariances:
         weight[c.kind] = weight.get(c.kind, 0.0) + risk(c)
     kinds = sorted((k for k in weight if k[2] < inf), key=lambda k: -weight[k])[:SPREAD_GROUPS]
-    shapes = {kind: unit_variance(known, *kind, rng) for kind in kinds}
-    out = np.zeros((len(covariances), *known.shape))
+    shapes = {kind: unit_variance(complete, *kind, rng) for kind in kinds}
+    out = np.zeros((len(covariances), *complete.shape))
     for k, c in enumerate(covariances):
         if c.kind in shapes:
             out[k] = c.sill * shapes[c.kind]
         elif kinds and c.sill > 0:
             out[k] = risk(c) / risk(Covariance(*kinds[0][:2], 1.0, 0.0)) * shapes[kinds[0]]
         out[k] += c.nugget
-    return np.where(known, 0.0, out)
+    return np.where(complete, 0.0, out)
 
 
 def unit_variance(
-    known: Bools, s: float, reach: float, kappa: float, rng: np.random.Generator
+    complete: Bools, s: float, reach: float, kappa: float, rng: np.random.Generator
 ) -> Floats:
     """(H, W) variance of f given the known pixels, with unit sill and nugget κ."""
     kappa = max(kappa, LEAST_NUGGET)
-    if known.size <= EXACT:
-        return _exact_variance(known, s, reach, kappa)
-    shape = (DRAWS, *known.shape)
-    eigenvalues = _eigenvalues(*known.shape) + reach**-2
+    if complete.size <= EXACT:
+        return _exact_variance(complete, s, reach, kappa)
+    shape = (DRAWS, *complete.shape)
+    eigenvalues = laplacian_eigenvalues(*complete.shape) + reach**-2
     root = np.where(eigenvalues > 0, np.where(eigenvalues > 0, eigenvalues, 1.0) ** (-s / 2), 0.0)
     f = idctn(root * rng.standard_normal(shape), axes=(1, 2), norm="ortho")
     z = f + np.sqrt(kappa) * rng.standard_normal(shape)
-    error = f - solver(known, s, reach, kappa, 1e-2)(z)
-    variance = (error**2).mean(axis=0) * ~known
+    error = f - solver(complete, s, reach, kappa, 1e-2)(z)
+    variance = (error**2).mean(axis=0) * ~complete
     # few draws are noisy, the variance is smooth along a gap: average it over missing neighbours
-    around = ndimage.uniform_filter((~known).astype(float), 3)
-    return np.where(known, 0.0, ndimage.uniform_filter(variance, 3) / np.maximum(around, 1e-9))
+    around = ndimage.uniform_filter((~complete).astype(float), 3)
+    return np.where(complete, 0.0, ndimage.uniform_filter(variance, 3) / np.maximum(around, 1e-9))
 
 
-def _exact_variance(known: Bools, s: float, reach: float, kappa: float) -> Floats:
+def _exact_variance(complete: Bools, s: float, reach: float, kappa: float) -> Floats:
     """The diagonal of (known / κ + (reach⁻² − Δ)^s)⁻¹ at the missing pixels, as a dense matrix."""
-    unit = np.eye(known.size).reshape(-1, *known.shape)
-    precision = _filtered(unit, (_eigenvalues(*known.shape) + reach**-2) ** s)
-    dense = precision.reshape(known.size, -1) + np.diag(known.ravel() / kappa)
-    variance: Floats = np.diag(np.linalg.inv(dense)).reshape(known.shape)
-    return np.where(known, 0.0, variance)
+    unit = np.eye(complete.size).reshape(-1, *complete.shape)
+    precision = filtered(unit, (laplacian_eigenvalues(*complete.shape) + reach**-2) ** s)
+    dense = precision.reshape(complete.size, -1) + np.diag(complete.ravel() / kappa)
+    variance: Floats = np.diag(np.linalg.inv(dense)).reshape(complete.shape)
+    return np.where(complete, 0.0, variance)

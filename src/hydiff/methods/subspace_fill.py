@@ -36,13 +36,13 @@ def subspace_fill(
     y: Floats, observed: Bools, sigma_y: Floats, settings: SubspaceFill, *, rng: Any
 ) -> Iterator[Step]:
     """y (C, H, W), 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,)."""
-    space, z, known = components.decompose(y, observed, settings.components)
-    kept = _above_noise(space.variance, space.basis, sigma_y, int(known.sum()))
+    space, z, complete = components.decompose(y, observed, settings.components)
+    kept = _above_noise(space.variance, space.basis, sigma_y, int(complete.sum()))
     space = space._replace(basis=space.basis[:, kept], variance=space.variance[kept])
-    if known.all():
+    if complete.all():
         filled = z[kept]
     else:
-        *_, step = linear(z[kept], known, sigma_y, Plain(), rng=rng)
+        *_, step = linear(z[kept], complete, sigma_y, Plain(), rng=rng)
         filled = step.x
     x = space.reconstruct(filled)
     yield Step(1, 1, np.where(observed & (sigma_y == 0)[:, None, None], y, x))

@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from hydiff.auto.folds import EDGES
-from hydiff.auto.recipe import Part
+from hydiff.auto.recipe import KindRecipe
 from hydiff.cube import Array, Floats
 from hydiff.io.record import Entries, Record
 from hydiff.metrics import Calibration
@@ -79,7 +79,7 @@ class Figure(NamedTuple):
         return f"data:image/png;base64,{b64encode(self.png).decode()}"
 
 
-class Table(NamedTuple):
+class FactTable(NamedTuple):
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
 
@@ -129,7 +129,7 @@ def facts(s: Story) -> list[tuple[str, str, str]]:
     ]
 
 
-def by_kind(s: Story) -> Table | None:
+def by_kind(s: Story) -> FactTable | None:
     """The scores to expect in each kind of gap."""
     kinds = s.record.expected_by_kind
     if not kinds:
@@ -139,7 +139,7 @@ def by_kind(s: Story) -> Table | None:
         (kind, *(_scored(name, scores.get(name)) for name in names))
         for kind, scores in kinds.items()
     ]
-    return Table(("", *map(_score, names)), rows)
+    return FactTable(("", *map(_score, names)), rows)
 
 
 def notes(s: Story) -> list[str]:
@@ -168,8 +168,8 @@ def shown(s: Story) -> str:
 
 def pictures(s: Story) -> list[Figure]:
     v = s.survey
-    seen = ~(v.filled | v.left)[list(v.rgb)]
-    views = [("Before", v.before, seen), ("After", v.after, ~v.left[list(v.rgb)])]
+    observed = ~(v.filled | v.left)[list(v.rgb)]
+    views = [("Before", v.before, observed), ("After", v.after, ~v.left[list(v.rgb)])]
     return [*_images(views, _limits(v), "the whole scene"), *_maps(v)]
 
 
@@ -178,7 +178,7 @@ def closer(s: Story) -> dict[str, Any] | None:
     if s.close is None or max(s.shape[1:]) <= LARGE:
         return None
     c = s.close
-    views = [("Before", c.before, c.seen), ("After", c.after, c.valid)]
+    views = [("Before", c.before, c.observed), ("After", c.after, c.valid)]
     return {
         "text": f"Closer: rows {c.rows} and columns {c.cols}, every pixel.",
         "figures": list(_images(views, _limits(s.survey), "a part")),
@@ -219,17 +219,17 @@ def certainty(s: Story) -> dict[str, Any] | None:
     }
 
 
-def _widths(part: Part) -> str:
+def _widths(part: KindRecipe) -> str:
     listed = ", ".join(f"{w:.2f}" for w in part.errors.intervals)
     where = "" if part.gaps is None else f" in {part.gaps}"
     return f"Intervals of 50, 80 and 95 % reach {listed} σ to either side{where}."
 
 
-def _judged(judged: Judged) -> Table:
+def _judged(judged: Judged) -> FactTable:
     """What people use first leads: the error of the typical band."""
     rows = [(label, _number(a), _number(b)) for label, a, b in judged.table]
     rows.sort(key=lambda row: not row[0].lower().endswith("median"))
-    return Table(("", "everywhere", "in the gaps"), rows)
+    return FactTable(("", "everywhere", "in the gaps"), rows)
 
 
 def _bars(s: Story) -> Iterator[Figure]:
@@ -253,7 +253,7 @@ def decision(s: Story) -> list[dict[str, Any]]:
     return [] if s.record.recipe is None else [_decided(part) for part in s.record.recipe.parts]
 
 
-def _decided(part: Part) -> dict[str, Any]:
+def _decided(part: KindRecipe) -> dict[str, Any]:
     squares = part.errors.by_distance
     said = {"gaps": part.gaps, "folds": part.folds, "why": part.why, "table": None}
     if squares is None:
@@ -265,21 +265,21 @@ def _decided(part: Part) -> dict[str, Any]:
         if square is not None
     ]
     names = [candidate.name for candidate in part.candidates]
-    table = Table(("distance", *names, "error"), rows)
+    table = FactTable(("distance", *names, "error"), rows)
     return said | {"table": table, "untried": None in squares}
 
 
-def settings(s: Story) -> Table:
+def settings(s: Story) -> FactTable:
     r = s.record
     sigma = r.sigma_y
     noise = f"{min(sigma):.3g} … {max(sigma):.3g}" if isinstance(sigma, tuple) else sigma
     rows = [("method", r.method), *r.settings.items(), ("seed", r.seed)]
     rows.append(("noise std assumed", noise))
     rows += [(f"tiles: {k}", v) for k, v in (r.tiles or {}).items()]
-    return Table((), [(k, str(v)) for k, v in rows])
+    return FactTable((), [(k, str(v)) for k, v in rows])
 
 
-def origin(s: Story) -> Table:
+def origin(s: Story) -> FactTable:
     r = s.record
     command = r.command or ("from Python",)
     rows = [
@@ -290,7 +290,7 @@ def origin(s: Story) -> Table:
         ("input now", s.input_state),
         ("versions", ", ".join(f"{k} {v}" for k, v in r.versions.items())),
     ]
-    return Table((), [(k, v) for k, v in rows if v])
+    return FactTable((), [(k, v) for k, v in rows if v])
 
 
 def again(s: Story) -> str:

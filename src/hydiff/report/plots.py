@@ -76,10 +76,10 @@ def to_nanometres(wavelengths: Array, units: str | None = None) -> Floats | None
 
 def stretch(values: Array, bands: tuple[int, int, int], observed: Bools) -> Floats:
     """(3, 2) the 1st and 99th percentile of the valid pixels in each of three bands."""
-    picked, seen = _picked(values, bands, observed)
+    picked, entries = _picked(values, bands, observed)
     limits = [
         np.percentile(p[s], (1, 99)) if s.any() else (0, 1)
-        for p, s in zip(picked, seen, strict=True)
+        for p, s in zip(picked, entries, strict=True)
     ]
     return np.array(limits, dtype=np.float64)
 
@@ -95,13 +95,13 @@ def composite(
     observed: (rows, cols) or (bands, rows, cols).  limits: (3, 2) values shown as 0 and 255; give
     the same ones to images that are to be compared.  Without them, `stretch` of this image.
     """
-    picked, seen = _picked(values, bands, observed)
+    picked, entries = _picked(values, bands, observed)
     if limits is None:
         limits = stretch(values, bands, observed)
     low, high = limits[:, :1, None], limits[:, 1:, None]
     shares = np.divide(picked - low, high - low, out=np.full(picked.shape, 0.5), where=high > low)
     image: Pixels = np.rint(255 * np.clip(shares, 0, 1)).astype(np.uint8).transpose(1, 2, 0)
-    image[~np.logical_and.reduce(seen)] = GAP_COLOUR
+    image[~np.logical_and.reduce(entries)] = GAP_COLOUR
     return image
 
 
@@ -237,8 +237,8 @@ class _View(NamedTuple):
 def _picked(values: Array, bands: tuple[int, int, int], observed: Bools) -> tuple[Floats, Bools]:
     """The three bands as float64, 0 where not valid, and where they are valid."""
     picked = np.stack([values[b] for b in bands]).astype(np.float64)
-    seen = np.broadcast_to(observed, values.shape)[list(bands)] & np.isfinite(picked)
-    return np.where(seen, picked, 0.0), seen
+    entries = np.broadcast_to(observed, values.shape)[list(bands)] & np.isfinite(picked)
+    return np.where(entries, picked, 0.0), entries
 
 
 def _check_shapes(shape: tuple[int, ...], **arrays: Array | None) -> None:

@@ -48,8 +48,8 @@ def look(cube: Cube, source: Cube, path: Path) -> Survey:
     filled = np.stack([plane[thin, thin].copy() for plane in filled_planes(path, cube.shape)])
     absent, spread = walk(cube, filled, every)
     left = absent & ~filled
-    seen = ~(filled | left)
-    rgb = plots.rgb_shown(cube.wavelengths, seen, cube.wavelength_units)
+    observed = ~(filled | left)
+    rgb = plots.rgb_shown(cube.wavelengths, observed, cube.wavelength_units)
     before, after = (
         np.stack([np.asarray(c.values[b : b + 1, thin, thin])[0] for b in rgb])
         for c in (source, cube)
@@ -67,7 +67,7 @@ class CloseView:
     cols: str
     before: Array
     after: Array
-    seen: Bools  # measured
+    observed: Bools  # measured
     valid: Bools  # measured or filled
 
 
@@ -93,7 +93,7 @@ def close_view(cube: Cube, source: Cube, path: Path, found: Survey) -> CloseView
         cols=f"{cols.start} to {cols.stop - 1}",
         before=before[rgb],
         after=after[rgb],
-        seen=valid & ~filled,
+        observed=valid & ~filled,
         valid=valid | filled,
     )
 
@@ -120,9 +120,9 @@ def walk(cube: Cube, filled: Bools, every: int) -> tuple[Bools, Floats]:
             values = np.asarray(cube.values[bands, lines, samples])
             here = slice(first, first + values.shape[1])
             absent[:, here] = ~cube.observed_in(values, None, lines, samples)
-            seen = ~(absent[:, here] | filled[:, here])
-            known = np.where(seen, values, 0).astype(np.float64)
-            moments += [part.sum(axis=(1, 2)) for part in (seen, known, known**2)]
+            observed = ~(absent[:, here] | filled[:, here])
+            known = np.where(observed, values, 0).astype(np.float64)
+            moments += [part.sum(axis=(1, 2)) for part in (observed, known, known**2)]
     count = np.where(moments[0] > 0, moments[0], np.nan)
     mean, square = moments[1:] / count
     return absent, np.sqrt(np.maximum(square - mean**2, 0.0))

@@ -25,7 +25,7 @@ from hydiff.io.regular import exists, is_there
 from hydiff.io.versions import versions
 from hydiff.learn.checkpoint import fingerprint
 from hydiff.methods.estimate import Progress
-from hydiff.request import Order
+from hydiff.request import Request
 from hydiff.result import Step
 from hydiff.scale.execute import check_order, fill_file
 from hydiff.scale.scene import Limits
@@ -57,7 +57,7 @@ class Granule(NamedTuple):
 
     input: Path
     folder: Path
-    order: Order
+    order: Request
     bounds: Limits
     resume: bool
     overwrite: bool
@@ -89,7 +89,7 @@ def is_pattern(name: str) -> bool:
 def fill_all(
     inputs: Sequence[Path],
     folder: Path,
-    order: Order,
+    order: Request,
     bounds: Limits,
     *,
     run: Run = in_turn,
@@ -231,7 +231,7 @@ def _done_before(source: Path, output: Path, stale: Mapping[str, str]) -> dict[s
     return record if same and output.exists() else None
 
 
-def check(inputs: Sequence[Path], folder: Path, order: Order) -> None:
+def check(inputs: Sequence[Path], folder: Path, order: Request) -> None:
     """Refuse once what would be refused for every file."""
     check_order(order)
     if folder.exists() and not folder.is_dir():
@@ -248,7 +248,7 @@ def check(inputs: Sequence[Path], folder: Path, order: Order) -> None:
         raise BadValue(f"two inputs are called {twice}: they would be one file in the output")
 
 
-def _claim(folder: Path, order: Order, resume: bool, overwrite: bool) -> Mapping[str, str]:
+def _claim(folder: Path, order: Request, resume: bool, overwrite: bool) -> Mapping[str, str]:
     """Write down what is asked for; fills by another order are replaced only if that is asked.
 
     Returns the records of those that may still be there, by name and hash: a replacement may have

@@ -16,7 +16,7 @@ from hydiff.errors import NothingObserved
 from hydiff.gaps import mask, rule
 from hydiff.gaps.reach import extremes
 from hydiff.io.blocks import blocks
-from hydiff.request import Order
+from hydiff.request import Request
 from hydiff.scale.tiles import Box
 
 
@@ -74,7 +74,7 @@ def everything(shape: tuple[int, int, int]) -> Box:
 class Scan(NamedTuple):
     """What a walk down the rows of a scene finds."""
 
-    seen: Bits
+    observed: Bits
     withheld: Bits | None  # without being lost
     low: Floats  # (bands,) the smallest observed value, -inf where none is
     high: Floats
@@ -83,11 +83,11 @@ class Scan(NamedTuple):
 
 
 def scan(
-    opened: Callable[[], Cube], cube: Cube, observed: Bools | None, order: Order, work: Path
+    opened: Callable[[], Cube], cube: Cube, observed: Bools | None, order: Request, work: Path
 ) -> Scan:
     """What is observed, what is withheld, and how far the observed values reach, in one walk."""
     given = None if observed is None else rule.checked_mask(np.asarray(observed), cube.shape)
-    seen = Bits(work / "seen.bits", cube.shape).empty()
+    measured = Bits(work / "seen.bits", cube.shape).empty()
     withheld = None
     if cube.withheld_rule is not None:
         withheld = Bits(work / "withheld.bits", cube.shape).empty()
@@ -103,7 +103,7 @@ def scan(
         spared += int((equals_any(values, whole) & flags).sum()) if whole else 0
         if given is not None:
             flags &= given[..., rows, cols]
-        seen.put(bands, rows, flags)
+        measured.put(bands, rows, flags)
         content.add(values, flags)
         least, most = extremes(values, flags)
         low = np.fmin(low, np.where(np.isinf(least), np.inf, least))
@@ -114,28 +114,28 @@ def scan(
     if not (low < np.inf).any():
         raise NothingObserved(rule.NOTHING)
     ends = (np.where(low < np.inf, low, -np.inf), np.where(low < np.inf, high, np.inf))
-    return Scan(seen, withheld, *ends, rule.spared_note(whole, spared), str(content))
+    return Scan(measured, withheld, *ends, rule.spared_note(whole, spared), str(content))
 
 
 def aims(
-    cube: Cube, seen: Bits, withheld: Bits | None, order: Order, work: Path
+    cube: Cube, observed: Bits, withheld: Bits | None, order: Request, work: Path
 ) -> tuple[Bits, Floats, dict[str, int]]:
     """What to fill, how wide the gaps are there (rows, cols), and what is left, as in `targets`.
 
     A band at a time; neighbours with one mask share what is found of it.
     """
-    good, some = cube.good_bands, seen.some()
+    good, some = cube.good_bands, observed.some()
     lost = rule.lost_detectors(some[:, None, None], good, cube.detectors)
     target = Bits(work / "target.bits", cube.shape).empty()
     width = np.zeros(cube.shape[1:])
     left: Counter[str] = Counter()
     withheld = None if order.fill_clouds else withheld
-    planes = [bits for bits in (seen, withheld) if bits is not None]
+    planes = [bits for bits in (observed, withheld) if bits is not None]
     last, gaps = b"", Gaps(np.zeros(0, bool), np.zeros(0, bool), 0)
     for band in range(cube.bands):
         digest = blake2b(b"".join(bits.packed(band).tobytes() for bits in planes)).digest()
         if digest != last:
-            last, gaps = digest, _gaps(~seen.plane(band), withheld and withheld.plane(band))
+            last, gaps = digest, _gaps(~observed.plane(band), withheld and withheld.plane(band))
         left[rule.WITHHELD] += gaps.screened
         if not some[band]:
             reason = next((r for r, own in lost.items() if own[band]), rule.EMPTY_BAND)
@@ -170,7 +170,7 @@ def _gaps(missing: Bools, screened: Bools | None) -> Gaps:
     return Gaps(missing, missing & ~screened, int(screened.sum()))
 
 
-def _aimed(gaps: Gaps, order: Order) -> Gaps:
+def _aimed(gaps: Gaps, order: Request) -> Gaps:
     aimed, left = gaps.wanted.copy(), Counter[str]()
     for reason, pixels in rule.kept_pixels(gaps.missing, order.max_gap, order.outside):
         left[reason] += int((aimed & pixels).sum())

@@ -19,7 +19,7 @@ from hydiff.io import enmap, provenance, typed
 from hydiff.io.versions import versions
 from hydiff.learn.checkpoint import fingerprint
 from hydiff.methods.estimate import Progress
-from hydiff.request import Order
+from hydiff.request import Request
 from hydiff.scale import scene
 from hydiff.scale.scene import Filled, Limits
 from hydiff.workers.remote import Run, in_turn
@@ -34,7 +34,7 @@ def quiet(text: str) -> None:
 def fill_file(
     input: Path,
     output: Path,
-    order: Order,
+    order: Request,
     bounds: Limits,
     *,
     run: Run | None = None,
@@ -85,14 +85,14 @@ def fill_file(
         return _reported(tiled, input, output, order, overwrite)
     hashes = provenance.hashes_of(cube.path)  # before a value is read
     cube = cube.load()
-    seen, notes = _seen(cube, order, say)
-    if seen.all() and order.sigma_y == 0:
+    observed, notes = _seen(cube, order, say)
+    if observed.all() and order.sigma_y == 0:
         if order.report:
             say(f"{input} has no gaps: without a fill there is no report to write")
         if in_place:
             return _untouched(cube, {}, command)
-        return _copied(cube, seen, output, overwrite, band_mask, command, hashes, asked, notes)
-    count, left = _tell_whole(input, cube, seen, order, say)
+        return _copied(cube, observed, output, overwrite, band_mask, command, hashes, asked, notes)
+    count, left = _tell_whole(input, cube, observed, order, say)
     if in_place and not count and not order.denoise:
         return _untouched(cube, left, command)
     checkpoint = provenance.checkpoint_path(output)
@@ -101,7 +101,7 @@ def fill_file(
     elif resume and not checkpoint.exists():
         say(f"nothing to resume: there is no {checkpoint}; starting again")
     result = api.fill(
-        cube, seen, checkpoint=checkpoint, resume=resume, progress=progress, **order.arguments
+        cube, observed, checkpoint=checkpoint, resume=resume, progress=progress, **order.arguments
     )
     about: dict[str, Any] = {"command": command, "hashes": hashes, "request": asked}
     made = provenance.save(result, output, overwrite=overwrite, unmarked=order.unmarked, **about)
@@ -111,7 +111,7 @@ def fill_file(
     return _reported(filled, input, output, order, overwrite)
 
 
-def request(order: Order, bounds: Limits) -> str:
+def request(order: Request, bounds: Limits) -> str:
     """A fingerprint of all that a fill is asked for, but where it reads and writes."""
     masks = {name: getattr(order, name) for name in ("observed", "missing", "quality")}
     content = {k: provenance.sha256(p) for k, p in masks.items() if p and io.regular.is_there(p)}
@@ -120,7 +120,7 @@ def request(order: Order, bounds: Limits) -> str:
 
 
 def finished(
-    input: Path, output: Path, order: Order, bounds: Limits, band_mask: Path | None = None
+    input: Path, output: Path, order: Request, bounds: Limits, band_mask: Path | None = None
 ) -> Filled | None:
     """The fill of this very input by this very request, if it is there whole; else None.
 
@@ -155,7 +155,7 @@ def finished(
 def preview(
     input: Path,
     output: Path,
-    order: Order,
+    order: Request,
     bounds: Limits,
     *,
     by_tiles: bool = False,
@@ -171,10 +171,10 @@ def preview(
         _tell_tiles(input, cube, order, bounds, say)
         return scene.preview(input, order, bounds, observed=given)
     cube = cube.load()
-    seen, notes = _seen(cube, order, say)
-    if seen.all() and order.sigma_y == 0:
+    observed, notes = _seen(cube, order, say)
+    if observed.all() and order.sigma_y == 0:
         return {"entries": {"missing_before": 0}, "outputs": [], "notes": notes}
-    count, left = _tell_whole(input, cube, seen, order, say)
+    count, left = _tell_whole(input, cube, observed, order, say)
     plan = {"method": order.method, "settings": order.shown, "left": left, "notes": notes}
     return plan | {"entries_to_fill": count, "output": str(output)}
 
@@ -187,7 +187,7 @@ def is_plain_folder(path: Path) -> bool:
 def checked(
     input: Path,
     output: Path,
-    order: Order,
+    order: Request,
     overwrite: bool,
     band_mask: Path | None = None,
     bounds: Limits | None = None,
@@ -211,7 +211,7 @@ def checked(
     return cube
 
 
-def check_order(order: Order) -> None:
+def check_order(order: Request) -> None:
     """Refuse what can be asked of no cube."""
     api.check_request(
         order.method,
@@ -249,7 +249,7 @@ def _check_band_mask(path: Path, output: Path, overwrite: bool) -> None:
     io.staging.refuse_existing(path, overwrite)
 
 
-def _given(cube: Cube, order: Order, say: Say) -> Bools | None:
+def _given(cube: Cube, order: Request, say: Say) -> Bools | None:
     """What mask files and quality layers tell, True = measured; None when none was named."""
     given = io.given_mask(cube, order.observed, order.missing, say)
     layer = io.quality_layer(cube, order.quality, order.flags)
@@ -260,23 +260,23 @@ def _given(cube: Cube, order: Order, say: Say) -> Bools | None:
     return layer.observed if given is None else layer.observed & given
 
 
-def _seen(cube: Cube, order: Order, say: Say) -> tuple[Bools, list[str]]:
+def _seen(cube: Cube, order: Request, say: Say) -> tuple[Bools, list[str]]:
     """(bands, rows, cols) what counts as measured, suspected damage taken out if that is asked;
     and what was said of it."""
     given = _given(cube, order, say)
-    seen, notes = rule.observed_entries(cube, given, order.nodata, order.nodata_in)
+    observed, notes = rule.observed_entries(cube, given, order.nodata, order.nodata_in)
     if not order.detect:
         notes += rule.suspected(cube, given, order.nodata)
     for note in notes:
         say(f"warning: {note}")
     if order.detect:
-        for suggestion in detect(np.asarray(cube.values), seen, cube.good):
+        for suggestion in detect(np.asarray(cube.values), observed, cube.good):
             say(f"taken as missing: {suggestion.message}")
-            seen = seen & ~suggestion.missing
-    return seen, notes
+            observed = observed & ~suggestion.missing
+    return observed, notes
 
 
-def _reported(filled: Filled, input: Path, output: Path, order: Order, overwrite: bool) -> Filled:
+def _reported(filled: Filled, input: Path, output: Path, order: Request, overwrite: bool) -> Filled:
     """With the page about the fill, if it was asked for."""
     if not order.report:
         return filled
@@ -295,7 +295,7 @@ def _untouched(cube: Cube, left: Mapping[str, int], command: Sequence[str]) -> F
 
 def _copied(
     cube: Cube,
-    seen: Bools,
+    observed: Bools,
     output: Path,
     overwrite: bool,
     band_mask: Path | None,
@@ -315,29 +315,29 @@ def _copied(
         provenance.check_unchanged(cube.path, hashes)
     paths = [*(output.with_name(p.name) for p in made), provenance.record_path(output)]
     if band_mask is not None:
-        paths += io.write_band_mask(~seen, band_mask, overwrite=overwrite, source=cube.path)
+        paths += io.write_band_mask(~observed, band_mask, overwrite=overwrite, source=cube.path)
     return Filled(paths, record)
 
 
-def _tell_tiles(input: Path, cube: Cube, order: Order, bounds: Limits, say: Say) -> None:
+def _tell_tiles(input: Path, cube: Cube, order: Request, bounds: Limits, say: Say) -> None:
     within = f"by tiles, within {bounds.memory / 1e9:.3g} GB"
     say(f"{input}: {_size(cube)}, {within}, with {order.method}")
 
 
 def _tell_whole(
-    input: Path, cube: Cube, seen: Bools, order: Order, say: Say
+    input: Path, cube: Cube, observed: Bools, order: Request, say: Say
 ) -> tuple[int, dict[str, int]]:
     """Say, and return, how many entries will be filled, and how many are left for which reason."""
     target, left = rule.targets(
         cube,
-        seen,
+        observed,
         bad_bands=order.bad_bands,
         max_gap=order.max_gap,
         outside=order.outside,
         fill_clouds=order.fill_clouds,
     )
     count = int(target.sum())
-    say(f"{input}: {_size(cube)}, {100 * float((~seen).mean()):.1f} % of the entries missing")
+    say(f"{input}: {_size(cube)}, {100 * float((~observed).mean()):.1f} % of the entries missing")
     settings = ", ".join(f"{k}={v}" for k, v in order.shown.items())
     settings = settings if order.recipe is None else "as decided before"
     say(f"will fill {count:,} entries with {order.method}" + (f" ({settings})" if settings else ""))
@@ -350,7 +350,7 @@ def _size(cube: Cube) -> str:
     return f"{cube.shape[0]} bands × {cube.shape[1]} × {cube.shape[2]} {cube.dtype}"
 
 
-def _refuse_by_tiles(order: Order, band_mask: Path | None) -> None:
+def _refuse_by_tiles(order: Request, band_mask: Path | None) -> None:
     unable = {
         "`detect=True`": order.detect,
         "`denoise=True`": order.denoise,

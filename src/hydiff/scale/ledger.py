@@ -26,7 +26,7 @@ from hydiff.io import npz
 from hydiff.io.regular import is_there
 from hydiff.io.versions import versions
 from hydiff.learn.checkpoint import fingerprint
-from hydiff.request import MASKS, Order
+from hydiff.request import MASKS, Request
 from hydiff.scale.bits import Bits
 from hydiff.scale.tiles import Grid, Tile
 
@@ -64,7 +64,7 @@ def tidied(work: Path) -> Iterator[None]:
 
 
 def belongings(
-    input_hash: str, masks: Iterable[Bits], order: Order, cuts: Grid, cube: Cube
+    input_hash: str, masks: Iterable[Bits], order: Request, cuts: Grid, cube: Cube
 ) -> dict[str, Any]:
     """What a tile belongs to, by the name that a refusal gives it."""
     apart = {"recipe", "seed", "report", *MASKS}

@@ -15,7 +15,7 @@ from hydiff.cube import Bools, Cube, Floats
 from hydiff.errors import BadValue
 from hydiff.gaps import rule
 from hydiff.gaps.reach import Reach, reach_of
-from hydiff.request import Order
+from hydiff.request import Request
 from hydiff.scale import tiles
 from hydiff.scale.bits import Bits, aims, scan
 from hydiff.scale.tiles import Box, Grid, Tile
@@ -43,7 +43,7 @@ class Scene(NamedTuple):
     path: Path
     var: str | None
     cube: Cube
-    seen: Bits
+    observed: Bits
     target: Bits
     gaps: Bools  # (rows, cols) pixels with something to fill
     cuts: Grid
@@ -68,14 +68,14 @@ def limits(
     return Limits(float(found[1]) * step ** " KMGT".index(found[2].upper() or " "), tile, overlap)
 
 
-def wanted(cube: Cube, order: Order, bounds: Limits) -> bool:
+def wanted(cube: Cube, order: Request, bounds: Limits) -> bool:
     """Whether to fill by tiles: something was asked for that means it, or it does not fit whole."""
     whole = base(order) + cost(order, cube.bands, cube.shape[1] * cube.shape[2])
     return bounds.tile is not None or order.prior > 0 or whole > bounds.memory
 
 
 def laid_out(
-    path: Path, order: Order, bounds: Limits, observed: Bools | None, work: Path
+    path: Path, order: Request, bounds: Limits, observed: Bools | None, work: Path
 ) -> tuple[Scene, dict[str, int]]:
     """The scene with its masks and tiles, and what is left missing for which reason."""
     cube = opened(path, order.var)
@@ -86,10 +86,10 @@ def laid_out(
     rule.check_choices(order.bad_bands, order.max_gap, order.outside)
     found = scan(partial(opened, path, order.var), cube, observed, order, work)
     reach = reach_of(cube, found.low, found.high, order.clip)
-    target, width, left = aims(cube, found.seen, found.withheld, order, work)
+    target, width, left = aims(cube, found.observed, found.withheld, order, work)
     cuts, planned = _planned(cube, order, width, bounds)
     notes = [*found.notes, *rule.suspected(cube, observed, order.nodata)]
-    masks, place = (found.seen, target, width > 0), (path, order.var, cube)
+    masks, place = (found.observed, target, width > 0), (path, order.var, cube)
     scene = Scene(*place, *masks, cuts, planned, work, found.content, reach, notes)
     return scene, left
 
@@ -111,18 +111,18 @@ def tiling(scene: Scene) -> dict[str, Any]:
     }
 
 
-def base(order: Order) -> float:
+def base(order: Request) -> float:
     """Bytes of a process that fills nothing yet."""
     return BASE + (TORCH_BASE if order.learned else 0.0)
 
 
-def cost(order: Order, bands: int, pixels: int) -> float:
+def cost(order: Request, bands: int, pixels: int) -> float:
     """Bytes that the fill of a window takes at its peak."""
     each = PER_PIXEL_TORCH if order.learned else PER_PIXEL
     return pixels * (bands * PER_ENTRY.get(order.method, PER_ENTRY_ELSE) + each)
 
 
-def most_beside(scene: Scene, order: Order, bounds: Limits) -> int:
+def most_beside(scene: Scene, order: Request, bounds: Limits) -> int:
     """Tiles that are filled side by side: several where a GPU fits networks, as memory allows."""
     if not order.learned or not _has_gpu(order.device):
         return 1
@@ -153,15 +153,15 @@ def inside(box: Box, window: Box) -> Box:
     return rows, cols
 
 
-def window(cube: Cube, seen: Bits, target: Bits, tile: Tile) -> tuple[Cube, Bools, Bools]:
+def window(cube: Cube, observed: Bits, target: Bits, tile: Tile) -> tuple[Cube, Bools, Bools]:
     """The part of a tile's window: values, what is observed, and what to fill in its support."""
     wanted = target.box(tile.window)
     counts = np.zeros(wanted.shape[1:], bool)
     counts[inside(tile.support, tile.window)] = True
-    return cube.window(*tile.window), seen.box(tile.window), wanted & counts
+    return cube.window(*tile.window), observed.box(tile.window), wanted & counts
 
 
-def _planned(cube: Cube, order: Order, width: Floats, bounds: Limits) -> tuple[Grid, list[Tile]]:
+def _planned(cube: Cube, order: Request, width: Floats, bounds: Limits) -> tuple[Grid, list[Tile]]:
     """The largest tiles that fit into memory; BadValue names the least memory that would do."""
     scene = (cube.shape[1], cube.shape[2])
     needs = []

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hydiff.methods.estimate import torch_device
-from hydiff.request import Order
+from hydiff.request import Request
 from hydiff.scale import ledger, scene_decision, tile
 from hydiff.scale.plan import Scene, window
 from hydiff.scale.scene_decision import spread_over
@@ -20,7 +20,7 @@ from hydiff.workers.remote import Run
 CROPS = 8  # windows that it learns from
 
 
-def train(scene: Scene, order: Order, run: Run) -> None:
+def train(scene: Scene, order: Request, run: Run) -> None:
     """Let someone train the network of a scene, unless none is wanted or it is on disk."""
     if not order.prior or not scene.planned or scene_decision.prior_path(scene.work).exists():
         return
@@ -31,7 +31,7 @@ def train(scene: Scene, order: Order, run: Run) -> None:
             raise outcome.error
 
 
-def work(task: tile.Task) -> None:
+def work(task: tile.TileTask) -> None:
     """Train on the windows of the tiles of a task, and keep the weights."""
     from hydiff.learn.training import Training, updates
     from hydiff.learn.weights import weights_of
@@ -62,7 +62,7 @@ def work(task: tile.Task) -> None:
     ledger.write_whole(scene_decision.prior_path(task.work), content.getvalue())
 
 
-def _crops(task: tile.Task) -> list[Any]:
+def _crops(task: tile.TileTask) -> list[Any]:
     """Squares of one size from the windows, on the scene's unit range: items of `train`."""
     from hydiff.learn.training import item
 
@@ -72,8 +72,8 @@ def _crops(task: tile.Task) -> list[Any]:
     side = min(s.stop - s.start for t, _ in task.tiles for s in t.window)
     items = []
     for one, _ in task.tiles:
-        cube, seen, _ = window(scene, task.seen, task.target, one)
+        cube, observed, _ = window(scene, task.observed, task.target, one)
         values = scale.to_unit(np.asarray(cube.values, np.float64))[bands, :side, :side]
-        seen = seen[bands, :side, :side]
-        items.append(item(np.where(seen, values, 0.0).astype(np.float32), seen, sigma))
+        observed = observed[bands, :side, :side]
+        items.append(item(np.where(observed, values, 0.0).astype(np.float32), observed, sigma))
     return items

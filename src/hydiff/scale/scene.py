@@ -35,7 +35,7 @@ from hydiff.io import provenance
 from hydiff.learn.checkpoint import fingerprint
 from hydiff.mark import Mark, of_fill
 from hydiff.methods.estimate import Progress
-from hydiff.request import Order
+from hydiff.request import Request
 from hydiff.result import Step
 from hydiff.scale import assemble, ledger, pretrain, scene_decision, tile
 from hydiff.scale.bits import Bits
@@ -55,7 +55,7 @@ class Filled(NamedTuple):
 def fill(
     path: Path,
     output: Path,
-    order: Order,
+    order: Request,
     bounds: Limits,
     *,
     observed: Bools | None = None,
@@ -87,7 +87,7 @@ def fill(
             digest = beside.submit(provenance.sha256, cube.path or path)
             scene, left = laid_out(path, order, bounds, observed, work)
         source = {"path": str(cube.path), "sha256": digest.result()}
-        masks = (scene.seen, scene.target)
+        masks = (scene.observed, scene.target)
         belongs = ledger.belongings(source["sha256"], masks, order, scene.cuts, cube)
         ledger.claim(work, belongs)
         decided = scene_decision.decision(scene, order, bounds)
@@ -132,7 +132,7 @@ def fill(
     return Filled(made, record)
 
 
-def _mark(cube: Cube, filled: Bits, order: Order, record: Mapping[str, Any]) -> Mark | None:
+def _mark(cube: Cube, filled: Bits, order: Request, record: Mapping[str, Any]) -> Mark | None:
     """How the scene says that it is filled."""
     shares = filled.counts() / math.prod(cube.shape[1:])
     if not shares.any():
@@ -142,7 +142,7 @@ def _mark(cube: Cube, filled: Bits, order: Order, record: Mapping[str, Any]) -> 
 
 
 def preview(
-    path: Path, order: Order, bounds: Limits, *, observed: Bools | None = None
+    path: Path, order: Request, bounds: Limits, *, observed: Bools | None = None
 ) -> dict[str, Any]:
     """What `fill` would do; the scene is read once, nothing is written."""
     with tempfile.TemporaryDirectory() as folder:
@@ -157,7 +157,7 @@ def preview(
 
 
 def _fill_tiles(
-    scene: Scene, order: Order, belongs: str, at_once: int, run: Run, progress: Progress
+    scene: Scene, order: Request, belongs: str, at_once: int, run: Run, progress: Progress
 ) -> None:
     """Every tile that is not on disk yet, by whoever runs them; the first error ends it.
 
@@ -179,7 +179,7 @@ def _fill_tiles(
             progress(Step(done, total, None, how=outcome.worker))
 
 
-def _out_of_reach(order: Order) -> str:
+def _out_of_reach(order: Request) -> str:
     if order.max_error is not None:
         return f"expected error above {order.max_error:g}, or out of reach"
     return f"out of reach of {order.method}"

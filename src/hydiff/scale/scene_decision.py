@@ -17,7 +17,7 @@ from hydiff.gaps import rule
 from hydiff.maths.subspace import Subspace
 from hydiff.methods import choose
 from hydiff.methods.estimate import Common, Extent, Job, modelled
-from hydiff.request import Order
+from hydiff.request import Request
 from hydiff.scale import ledger
 from hydiff.scale.plan import SIZES, Limits, Scene, area, base, cost, opened, window
 from hydiff.scale.tiles import Tile
@@ -35,7 +35,7 @@ class Decided(NamedTuple):
     notes: list[str]
 
 
-def decision(scene: Scene, order: Order, bounds: Limits) -> Decided:
+def decision(scene: Scene, order: Request, bounds: Limits) -> Decided:
     """The decision of this run, from the disk if it was made before."""
     path = scene.work / "decided.json"
     if not path.exists():
@@ -59,24 +59,24 @@ def prior_path(work: Path) -> Path:
     return work / "prior.npz"
 
 
-def _decide(scene: Scene, order: Order, bounds: Limits) -> Decided:
+def _decide(scene: Scene, order: Request, bounds: Limits) -> Decided:
     cube, chosen = scene.cube, order.chosen
     good = cube.good_bands
     sigma_y = rule.sigma_per_band(order.sigma_y, cube)
     sample = spread_over(scene.planned, SAMPLES)
     if chosen is None and order.recipe is None:
         sample += _other_kinds(scene, sample)
-    pixels, known = _pooled(scene, sample)
-    scale = detector_scale(pixels, known, good, cube.detectors)
-    fitted = good & scene.seen.some()
+    pixels, measured = _pooled(scene, sample)
+    scale = detector_scale(pixels, measured, good, cube.detectors)
+    fitted = good & scene.observed.some()
     sigmas, notes, spectra = [], [], []
     components = getattr(chosen.settings if chosen else choose("smooth").settings, "components", 0)
     by_smooth = chosen is None or chosen.name == "smooth"
     every = -(-sum(area(t.window) for t in sample) // SAMPLE_PIXELS)
     for tile in sample:
-        part, seen, _ = _part(scene, tile)
-        y = np.where(seen, scale.to_unit(np.asarray(part.values, dtype=np.float64)), 0.0)
-        sigma, told = rule.unit_sigma(sigma_y, y, seen, good, scale)
+        part, observed, _ = _part(scene, tile)
+        y = np.where(observed, scale.to_unit(np.asarray(part.values, dtype=np.float64)), 0.0)
+        sigma, told = rule.unit_sigma(sigma_y, y, observed, good, scale)
         if chosen is not None:
             sigma, more = modelled(chosen, sigma)
             told = [*told, *more]
@@ -85,7 +85,7 @@ def _decide(scene: Scene, order: Order, bounds: Limits) -> Decided:
         if by_smooth:
             from hydiff.methods import smooth
 
-            complete = smooth.spectra(y[fitted], seen[fitted], sigma[fitted])
+            complete = smooth.spectra(y[fitted], observed[fitted], sigma[fitted])
             spectra.append(complete[:, ::every])
     sigma = np.median(sigmas, axis=0) if sigmas else np.zeros(cube.bands)
     space = None
@@ -98,7 +98,7 @@ def _decide(scene: Scene, order: Order, bounds: Limits) -> Decided:
     if recipe is not None:
         notes += auto.note_of_origin(recipe, scene.content)
     if chosen is None and recipe is None and sample:
-        windows = [auto.Window(*_part(scene, tile)) for tile in sample]
+        windows = [auto.TrialWindow(*_part(scene, tile)) for tile in sample]
         largest = max(area(t.window) for t in sample)
         room = bounds.memory - base(order) - cost(order, cube.bands, largest)
         job = Job(order.seed, order.device, order.deterministic, None, False)
@@ -108,7 +108,7 @@ def _decide(scene: Scene, order: Order, bounds: Limits) -> Decided:
         recipe |= {"budget": order.budget, "cube": scene.content}
     if order.prior:
         notes.append(f"tiles started from one network, trained on the scene: {order.prior} updates")
-    common = Common(scale, fitted, space, _extent(pixels, known, good))
+    common = Common(scale, fitted, space, _extent(pixels, measured, good))
     return Decided(recipe, (sigma * scale.spans).tolist(), common, notes)
 
 
@@ -133,7 +133,7 @@ def _other_kinds(scene: Scene, sample: Sequence[Tile]) -> list[Tile]:
 
 def _kinds(scene: Scene, tile: Tile) -> set[str]:
     """The kinds of gaps that are to be filled in a tile; no values are read."""
-    return split.aims(auto.Window(*window(scene.cube, scene.seen, scene.target, tile)))
+    return split.aims(auto.TrialWindow(*window(scene.cube, scene.observed, scene.target, tile)))
 
 
 def _pooled(scene: Scene, sample: Sequence[Tile]) -> tuple[Floats, Bools]:
@@ -141,17 +141,19 @@ def _pooled(scene: Scene, sample: Sequence[Tile]) -> tuple[Floats, Bools]:
     step = -(-sum(area(t.window) for t in sample) // SAMPLE_PIXELS)
     parts = []
     for tile in sample or [_whole(scene)]:
-        part, seen, _ = _part(scene, tile)
+        part, observed, _ = _part(scene, tile)
         values = np.asarray(part.values).reshape(scene.cube.bands, -1)[:, :: max(step, 1)]
-        parts.append((values.astype(np.float64), seen.reshape(len(seen), -1)[:, :: max(step, 1)]))
-    values, seen = (np.concatenate(p, axis=1)[:, :, None] for p in zip(*parts, strict=True))
-    return values, seen
+        parts.append(
+            (values.astype(np.float64), observed.reshape(len(observed), -1)[:, :: max(step, 1)])
+        )
+    values, observed = (np.concatenate(p, axis=1)[:, :, None] for p in zip(*parts, strict=True))
+    return values, observed
 
 
-def _extent(pixels: Floats, known: Bools, good: Bools) -> Extent:
-    told = pixels[known & good[:, None, None]]
+def _extent(pixels: Floats, observed: Bools, good: Bools) -> Extent:
+    told = pixels[observed & good[:, None, None]]
     peak = float(np.ptp(told)) if len(told) else 0.0
-    return Extent(band_spread(Cube(pixels), known), peak)
+    return Extent(band_spread(Cube(pixels), observed), peak)
 
 
 def _whole(scene: Scene) -> Tile:
@@ -186,4 +188,4 @@ def _from_json(told: Mapping[str, Any]) -> Decided:
 
 
 def _part(scene: Scene, tile: Tile) -> tuple[Cube, Bools, Bools]:
-    return window(opened(scene.path, scene.var), scene.seen, scene.target, tile)
+    return window(opened(scene.path, scene.var), scene.observed, scene.target, tile)

@@ -18,7 +18,7 @@ from hydiff.cube import Array, Bools, Cube
 from hydiff.errors import BadValue
 from hydiff.io.versions import versions
 from hydiff.methods.estimate import Estimate, Job, estimate, estimates, estimating
-from hydiff.request import Order
+from hydiff.request import Request
 from hydiff.scale import ledger, scene_decision, tiles
 from hydiff.scale.bits import Bits
 from hydiff.scale.plan import Scene, inside, opened, window
@@ -26,12 +26,12 @@ from hydiff.scale.scene_decision import Decided
 from hydiff.scale.tiles import Tile
 
 
-class Task(NamedTuple):
+class TileTask(NamedTuple):
     path: Path  # of the input
-    seen: Bits
+    observed: Bits
     target: Bits
     work: Path
-    order: Order
+    order: Request
     tiles: tuple[Tagged, ...]  # filled side by side
     glance: str  # at the input, by who planned this
     version: str
@@ -42,13 +42,15 @@ class Tagged(NamedTuple):
     tag: str  # what it belongs to
 
 
-def task(scene: Scene, order: Order, tiles: Sequence[Tagged], glance: str) -> Task:
+def task(scene: Scene, order: Request, tiles: Sequence[Tagged], glance: str) -> TileTask:
     version = versions()["hydiff"]
     path = scene.path.resolve()
-    return Task(path, scene.seen, scene.target, scene.work, order, tuple(tiles), glance, version)
+    return TileTask(
+        path, scene.observed, scene.target, scene.work, order, tuple(tiles), glance, version
+    )
 
 
-def work(task: Task) -> None:
+def work(task: TileTask) -> None:
     """Fill the tiles of a task and keep them, unless they are there."""
     cube = checked(task)
     undone = [t for t in task.tiles if not ledger.is_done(task.work, *t)]
@@ -58,7 +60,7 @@ def work(task: Task) -> None:
             ledger.keep(task.work, tile, tag, values, told)
 
 
-def checked(task: Task) -> Cube:
+def checked(task: TileTask) -> Cube:
     """The scene; refuses other files, and another version, than who planned the tile has."""
     if not task.work.is_dir() or not task.path.exists():
         lacking = task.path if task.work.is_dir() else task.work
@@ -80,30 +82,30 @@ def checked(task: Task) -> Cube:
     return cube
 
 
-class Part(NamedTuple):
+class TileWindow(NamedTuple):
     """The window of a tile: arrays (bands, rows, cols) of it."""
 
     tile: Tile
     cube: Cube
-    seen: Bools
+    observed: Bools
     target: Bools
     job: Job
 
 
 def _fill(
-    task: Task, scene: Cube, some: Sequence[Tile], decided: Decided
+    task: TileTask, scene: Cube, some: Sequence[Tile], decided: Decided
 ) -> Iterator[tuple[Array, dict[str, Any]]]:
     """What is kept of each tile, and what its marker says beside it."""
     order, parts = task.order, []
     for tile in some:
         seed = tiles.seed_of(order.seed, tile.number)
         job = Job(seed, order.device, order.deterministic, None, False, decided.common)
-        parts.append(Part(tile, *window(scene, task.seen, task.target, tile), job))
+        parts.append(TileWindow(tile, *window(scene, task.observed, task.target, tile), job))
     if order.chosen is None:
         for part in parts:
             blend, decision = auto.fill(
                 part.cube,
-                part.seen,
+                part.observed,
                 part.target,
                 decided.sigma_y,
                 part.job,
@@ -116,18 +118,18 @@ def _fill(
             yield _kept(part, found, part.target)
 
 
-def _estimates(parts: Sequence[Part], order: Order, decided: Decided) -> list[Estimate]:
+def _estimates(parts: Sequence[TileWindow], order: Request, decided: Decided) -> list[Estimate]:
     chosen = order.chosen
     assert chosen is not None
     if len(parts) == 1:  # without waiting for torch
         part = parts[0]
-        return [estimate(part.cube, part.seen, chosen, decided.sigma_y, part.job)]
-    runs = [estimating(p.cube, p.seen, chosen, decided.sigma_y, p.job) for p in parts]
+        return [estimate(part.cube, part.observed, chosen, decided.sigma_y, part.job)]
+    runs = [estimating(p.cube, p.observed, chosen, decided.sigma_y, p.job) for p in parts]
     return estimates(runs, order.device, order.deterministic)
 
 
 def _kept(
-    part: Part, found: Estimate, told: Bools, decision: auto.Decision | None = None
+    part: TileWindow, found: Estimate, told: Bools, decision: auto.Decision | None = None
 ) -> tuple[Array, dict[str, Any]]:
     """(1 or 2, bands, n): the estimate of the gaps' pixels in the support, then its error bars;
     NaN where nothing is to fill or nothing can be told.  told: what of the target is filled."""

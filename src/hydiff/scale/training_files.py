@@ -131,7 +131,7 @@ def _report(
     parts = {"first": history[:tenth], "last": history[-tenth:]}
     nm = np.empty(0) if cube.wavelengths is None else cube.wavelengths[cube.good_bands]
     nm = nm[np.isfinite(nm)]
-    seen = [_share(i.observed) / (1 if i.inside is None else _share(i.inside)) for i in items]
+    observed = [_share(i.observed) / (1 if i.inside is None else _share(i.inside)) for i in items]
     return {
         "layout": LAYOUT,
         "bands": items[0].y.shape[1],
@@ -143,7 +143,7 @@ def _report(
         "epochs": round(step.done / step.total, 3),
         "seconds": round(history[-1]["seconds"], 3),
         "crops": len(items),
-        "missing": round(1 - float(np.mean(seen)), 4),
+        "missing": round(1 - float(np.mean(observed)), 4),
         "losses": {part: _means(rows) for part, rows in parts.items()},
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "settings": asdict(settings),

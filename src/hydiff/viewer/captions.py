@@ -9,9 +9,9 @@ import numpy as np
 
 from hydiff.cube import Bools, Cube
 from hydiff.viewer import images, spectra
-from hydiff.viewer.images import Limits
+from hydiff.viewer.images import Stretch
 from hydiff.viewer.rendering import COMPOSITE, ERROR, PALETTES, SIGMA, Choice
-from hydiff.viewer.scene_layers import Scene
+from hydiff.viewer.scene_layers import ViewedScene
 from hydiff.viewer.spectra import COLOURS, Spectrum
 
 POINT = "<p>Point at the picture to read its values.</p>"
@@ -29,7 +29,7 @@ SAMPLES = {
 }
 
 
-def title(scene: Scene) -> str:
+def title(scene: ViewedScene) -> str:
     bands, rows, cols = scene.cube.shape
     told = f"{bands} bands × {rows} rows × {cols} columns, {scene.cube.dtype}"
     return f"<h1>{escape(scene.name)}</h1><p>{escape(told)}</p>"
@@ -43,7 +43,7 @@ def band_name(cube: Cube, band: int) -> str:
 
 
 def state(
-    cube: Cube, choice: Choice, limits: Sequence[Limits | None], missing: Bools, step: int
+    cube: Cube, choice: Choice, limits: Sequence[Stretch | None], missing: Bools, step: int
 ) -> str:
     """Which bands are shown, from which value to which."""
     parts = []
@@ -57,7 +57,7 @@ def state(
     return f"<p>{escape(line)}</p>"
 
 
-def colour_bar(cube: Cube, choice: Choice, limit: Limits | None) -> str:
+def colour_bar(cube: Cube, choice: Choice, limit: Stretch | None) -> str:
     """The colours of one band or map with their values and unit; nothing for a composite."""
     if choice.show == COMPOSITE or limit is None or not limit.high > limit.low:
         return ""
@@ -75,7 +75,7 @@ def colour_bar(cube: Cube, choice: Choice, limit: Limits | None) -> str:
     )
 
 
-def ticks(limit: Limits) -> list[float]:
+def ticks(limit: Stretch) -> list[float]:
     """Round numbers inside the limits."""
     span = limit.high - limit.low
     power = 10.0 ** np.floor(np.log10(span / TICKS))
@@ -94,7 +94,7 @@ def readout(cube: Cube, row: int, col: int, values: Mapping[int, Mapping[str, fl
     return f"<p>{escape(spectra.place(cube, row, col))}</p><table>{lines}</table>"
 
 
-def picks(scene: Scene, picked: Sequence[Spectrum], band: int) -> str:
+def picks(scene: ViewedScene, picked: Sequence[Spectrum], band: int) -> str:
     """The spectra that are drawn, each by its colour, and their values in the band on show."""
     if not picked:
         return CLICK
@@ -110,7 +110,7 @@ def picks(scene: Scene, picked: Sequence[Spectrum], band: int) -> str:
     return f"{key(scene, picked)}<table>{''.join(rows)}</table>"
 
 
-def key(scene: Scene, picked: Sequence[Spectrum]) -> str:
+def key(scene: ViewedScene, picked: Sequence[Spectrum]) -> str:
     """How the curves are to be read."""
     shown = {
         "before": True,

@@ -30,7 +30,7 @@ from hydiff.report.plots import GAP_COLOUR
 from hydiff.viewer import images, spectra
 from hydiff.viewer.images import Pixels
 from hydiff.viewer.rendering import Sight
-from hydiff.viewer.scene_layers import Window
+from hydiff.viewer.scene_layers import ImageWindow
 from hydiff.viewer.spectra import COLOURS, Spectrum
 
 MOVE, RECTANGLE, SHAPE = "Move the picture", "Mark a rectangle", "Mark a shape"
@@ -91,7 +91,7 @@ if (at.data.row[0] != row || at.data.col[0] != col) at.data = {row: [row], col: 
 class Sheet:
     """An image on the picture: before and after with a line between them, and the gaps over it."""
 
-    def __init__(self, on: Any, name: str, window: Window) -> None:
+    def __init__(self, on: Any, name: str, window: ImageWindow) -> None:
         self.none = np.zeros((0, 0), np.uint32)
         blank, place = np.zeros((1, 1), np.uint32), placed(window)
         self.pair = ColumnDataSource({"before": [self.none], "after": [blank], **place})
@@ -103,9 +103,9 @@ class Sheet:
         mapper = LinearColorMapper(palette=["rgba(0,0,0,0)", GAPS], low=0, high=1)
         over: dict[str, Any] = {"color_mapper": mapper, "global_alpha": OPACITY}
         self.overlay = on.image(**at, source=self.missing, **over)
-        self._lost: tuple[Window, bytes] | None = None
+        self._lost: tuple[ImageWindow, bytes] | None = None
 
-    def show(self, made: Sequence[Pixels], missing: Bools, window: Window) -> None:
+    def show(self, made: Sequence[Pixels], missing: Bools, window: ImageWindow) -> None:
         """One picture, or before and after, (rows, cols, 4), and the gaps (rows, cols) there."""
         before = images.packed(made[0]) if len(made) == 2 else self.none
         after = images.packed(made[-1])
@@ -123,7 +123,7 @@ class Sheet:
 class Picture:
     """The scene at a glance; over it, where that is coarse, a sharper image of what is in sight."""
 
-    def __init__(self, whole: Window) -> None:
+    def __init__(self, whole: ImageWindow) -> None:
         rows, cols = whole.bottom, whole.right
         self.markers = ColumnDataSource({k: [] for k in ("x", "y", "colour", "number")})
         self.marks = ColumnDataSource({"xs": [], "ys": []})
@@ -147,7 +147,7 @@ class Picture:
         quiet(self.figure)
         self.figure.grid.visible = False
         self.glance = Sheet(self.figure, "picture", whole)
-        self.detail = Sheet(self.figure, "detail", Window(0, 1, 0, 1))
+        self.detail = Sheet(self.figure, "detail", ImageWindow(0, 1, 0, 1))
         self.figure.x_range.renderers = self.figure.y_range.renderers = [self.glance.image]
         self.show_gaps(False)
         self.sharpen(None)
@@ -163,11 +163,11 @@ class Picture:
         away = CustomJS(args={"at": self.at}, code="at.data = {row: [-1], col: [-1]}")
         self.figure.js_on_event(MouseLeave, away)
         args = {"figure": self.figure, "sight": self.sight}
-        seen = CustomJS(args=args, code=SIGHT)
-        self.figure.js_on_change("inner_width", seen)
+        observed = CustomJS(args=args, code=SIGHT)
+        self.figure.js_on_change("inner_width", observed)
         for axis in (self.figure.x_range, self.figure.y_range):
-            axis.js_on_change("start", seen)
-            axis.js_on_change("end", seen)
+            axis.js_on_change("start", observed)
+            axis.js_on_change("end", observed)
 
     def _marks(self) -> None:
         self.figure.patches(
@@ -225,14 +225,14 @@ class Picture:
         self.slider.js_on_change("value", follow)
         self.split.js_on_change("location", CustomJS(args=args, code=lead))
 
-    def show(self, made: Sequence[Pixels], missing: Bools, whole: Window) -> None:
+    def show(self, made: Sequence[Pixels], missing: Bools, whole: ImageWindow) -> None:
         """At a glance: one picture, or before and after, and the gaps."""
         self.sharpen(None)
         self.glance.show(made, missing, whole)
         self.split.visible = len(made) == 2
 
     def sharpen(
-        self, window: Window | None, made: Sequence[Pixels] = (), missing: Bools | None = None
+        self, window: ImageWindow | None, made: Sequence[Pixels] = (), missing: Bools | None = None
     ) -> None:
         """The same for a part; None takes it away.  It hides what lies under it."""
         if window is not None and missing is not None:
@@ -326,7 +326,7 @@ def quiet(drawing: Any) -> None:
     drawing.grid.grid_line_color = "#eceef1"
 
 
-def placed(window: Window) -> dict[str, list[int]]:
+def placed(window: ImageWindow) -> dict[str, list[int]]:
     """Where the image of a window lies on the picture."""
     top, bottom, left, right, step = window
     high, wide = (-(-n // step) * step for n in (bottom - top, right - left))

@@ -13,26 +13,26 @@ from hydiff.cube import Bools
 from hydiff.errors import BadValue
 from hydiff.methods import DEFAULT
 from hydiff.viewer import running_fill
-from hydiff.viewer.page_state import Desk, explained
-from hydiff.viewer.running_fill import Filling
-from hydiff.viewer.scene_layers import Layer, Scene, of_result
+from hydiff.viewer.page_state import PageState, explained
+from hydiff.viewer.running_fill import RunningFill
+from hydiff.viewer.scene_layers import Layer, ViewedScene, of_result
 
 TICK = 300  # ms between two looks at a running fill
 
 
-class Working:
+class FillPanel:
     def __init__(
         self,
-        desk: Desk,
+        desk: PageState,
         marked: Callable[[], Bools],  # (rows, cols) True where the user sees a gap
-        take: Callable[[Scene], None],  # shows a scene
+        take: Callable[[ViewedScene], None],  # shows a scene
         observed: Bools | None,  # a further mask, True = measured
         output: Path | None,
     ) -> None:
         self.desk, self.marked, self.take = desk, marked, take
         self.observed, self.output = observed, output
         self.asked = desk.scene  # as it was given, to fill from
-        self.filling: Filling | None = None
+        self.filling: RunningFill | None = None
         self.previews = 0  # that were shown
         self.ticker: Any = None
         self.take_method()
@@ -57,11 +57,11 @@ class Working:
         observed = ~self.marked() if self.observed is None else self.observed & ~self.marked()
         if hidden is not None:  # what an earlier fill has put there
             observed = observed & ~hidden.all()
-        self.filling = Filling(cube, observed, c.method.value, c.budget.value, settings)
+        self.filling = RunningFill(cube, observed, c.method.value, c.budget.value, settings)
         self.previews = 0
         self.busy(True)
         self.desk.progress(0, 1)
-        self.desk.tell(f"Filling with {c.method.value} …")
+        self.desk.tell(f"RunningFill with {c.method.value} …")
         self.ticker = pn.state.add_periodic_callback(self.look, period=TICK)
 
     @explained
@@ -95,7 +95,7 @@ class Working:
             )
             self.take(replace(self.asked, after=Layer(so_far), fills=None))
 
-    def finish(self, work: Filling) -> None:
+    def finish(self, work: RunningFill) -> None:
         result = work.result
         if result is None:
             self.desk.progress(0, 1)

@@ -25,7 +25,7 @@ PRESETS = {
 }
 
 
-class Limits(NamedTuple):
+class Stretch(NamedTuple):
     """The values shown darkest and brightest."""
 
     low: float
@@ -60,17 +60,17 @@ def nanometres(cube: Cube) -> Floats | None:
     return to_nanometres(cube.wavelengths, cube.wavelength_units)
 
 
-def limits(plane: Array, percent: tuple[float, float] = (1.0, 99.0)) -> Limits | None:
+def limits(plane: Array, percent: tuple[float, float] = (1.0, 99.0)) -> Stretch | None:
     """Percentiles of the valid pixels of a band; None when there are none."""
     valid = plane[np.isfinite(plane)]
     if not valid.size:
         return None
     some = valid[:: -(-valid.size // SAMPLE)]
     low, high = np.percentile(some, percent)
-    return Limits(float(low), float(high))
+    return Stretch(float(low), float(high))
 
 
-def shares(plane: Array, bounds: Limits | None) -> Pixels:
+def shares(plane: Array, bounds: Stretch | None) -> Pixels:
     """0 … 255 from the lower to the upper limit; mid-grey for a band without contrast."""
     if bounds is None or not bounds.high > bounds.low:
         return np.full(plane.shape, 128, np.uint8)
@@ -80,7 +80,7 @@ def shares(plane: Array, bounds: Limits | None) -> Pixels:
     return bytes_
 
 
-def composite(planes: Sequence[Array], bounds: Sequence[Limits | None]) -> Pixels:
+def composite(planes: Sequence[Array], bounds: Sequence[Stretch | None]) -> Pixels:
     """Three bands as red, green and blue; transparent where one of them has no value."""
     image = np.empty((*planes[0].shape, 4), np.uint8)
     for channel, (plane, limit) in enumerate(zip(planes, bounds, strict=True)):
@@ -89,7 +89,7 @@ def composite(planes: Sequence[Array], bounds: Sequence[Limits | None]) -> Pixel
     return image
 
 
-def mapped(plane: Array, bounds: Limits | None, palette: Pixels) -> Pixels:
+def mapped(plane: Array, bounds: Stretch | None, palette: Pixels) -> Pixels:
     """One band by a palette (256, 4); transparent where it has no value."""
     numbers = packed(palette[None])[0]  # a pixel at a time is faster than its four bytes
     image = np.where(np.isfinite(plane), numbers[shares(plane, bounds)], np.uint32(0))

@@ -9,13 +9,13 @@ import numpy as np
 from hydiff.cube import Array, Bools
 from hydiff.errors import BadValue
 from hydiff.viewer.charts import Picture
-from hydiff.viewer.page_state import Desk, explained
+from hydiff.viewer.page_state import PageState, explained
 
 Outline = tuple[Array, Array]  # columns and rows of its corners
 
 
-class Marking:
-    def __init__(self, desk: Desk, picture: Picture) -> None:
+class MarksPanel:
+    def __init__(self, desk: PageState, picture: Picture) -> None:
         self.desk, self.picture = desk, picture
         self.shape = (desk.scene.cube.shape[1], desk.scene.cube.shape[2])
         self.outlines: list[Outline] = []

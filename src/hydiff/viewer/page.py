@@ -3,7 +3,7 @@
 Python keeps the state and works out pictures; the browser only swipes between two of them.  All
 that is drawn on a canvas is also said in words beside it.
 
-    files → layers.Scene → shown (a choice of bands as pixels) → figures, words → the browser
+    files → ViewedScene → rendering (a choice of bands as pixels) → charts, captions → the browser
 
 Each part of the page has a module: looking (the picture), picking (spectra), marking (gaps by
 hand), working (a fill from here), following (a fill elsewhere).  They share the desk.
@@ -23,20 +23,20 @@ from hydiff.cube import Bools
 from hydiff.viewer import captions, images, rendering
 from hydiff.viewer.charts import TAKE, Curves, Picture
 from hydiff.viewer.controls import LOST, READY, Controls
-from hydiff.viewer.fill_panel import Working
-from hydiff.viewer.marks_panel import Marking
-from hydiff.viewer.page_state import Desk, explained
-from hydiff.viewer.picture_panel import Looking
-from hydiff.viewer.scene_layers import Scene
-from hydiff.viewer.spectra_panel import Picking
-from hydiff.viewer.tiles_panel import Following
+from hydiff.viewer.fill_panel import FillPanel
+from hydiff.viewer.marks_panel import MarksPanel
+from hydiff.viewer.page_state import PageState, explained
+from hydiff.viewer.picture_panel import PicturePanel
+from hydiff.viewer.scene_layers import ViewedScene
+from hydiff.viewer.spectra_panel import SpectraPanel
+from hydiff.viewer.tiles_panel import TilesPanel
 
 
 class Page:
     """One tab of the viewer; `layout` is what is shown."""
 
     def __init__(
-        self, scene: Scene, observed: Bools | None = None, output: Path | None = None
+        self, scene: ViewedScene, observed: Bools | None = None, output: Path | None = None
     ) -> None:
         cube, presets = scene.cube, images.presets(scene.cube)
         self.controls = Controls(cube, presets, output)
@@ -44,14 +44,14 @@ class Page:
         self.picture = Picture(rendering.whole_of((cube.shape[1], cube.shape[2]), images.GLANCE))
         self.curves = Curves(cube)
         self.layout = self.controls.arranged(self.picture, self.curves)
-        self.desk = Desk(scene, self.controls, self.layout)
-        self.looking = Looking(self.desk, self.picture, presets)
-        self.picking = Picking(self.desk, self.picture, self.curves)
-        self.marking = Marking(self.desk, self.picture)
-        self.working = Working(self.desk, self.marking.marked, self.take, observed, output)
+        self.desk = PageState(scene, self.controls, self.layout)
+        self.looking = PicturePanel(self.desk, self.picture, presets)
+        self.picking = SpectraPanel(self.desk, self.picture, self.curves)
+        self.marking = MarksPanel(self.desk, self.picture)
+        self.working = FillPanel(self.desk, self.marking.marked, self.take, observed, output)
         self.looking.hover()
         self.draw()
-        self.following = Following(self.desk, self.take)
+        self.following = TilesPanel(self.desk, self.take)
         self.wire()
 
     def wire(self) -> None:
@@ -92,7 +92,7 @@ class Page:
         self.looking.draw()
         self.picking.tell(self.looking.choice().bands[0])
 
-    def take(self, scene: Scene) -> None:
+    def take(self, scene: ViewedScene) -> None:
         """Show this from now on."""
         self.desk.scene = scene
         self.looking.take()

@@ -12,11 +12,11 @@ import panel as pn
 
 from hydiff.errors import HydiffError
 from hydiff.viewer.controls import Controls
-from hydiff.viewer.scene_layers import Scene
+from hydiff.viewer.scene_layers import ViewedScene
 
 
-class Desk:
-    def __init__(self, scene: Scene, controls: Controls, layout: Any) -> None:
+class PageState:
+    def __init__(self, scene: ViewedScene, controls: Controls, layout: Any) -> None:
         self.scene, self.controls, self.layout = scene, controls, layout
 
     def say(self, *lines: str) -> None:

@@ -12,7 +12,7 @@ from hydiff.cube import Bools
 from hydiff.viewer import captions, images, rendering
 from hydiff.viewer.charts import Picture
 from hydiff.viewer.controls import OWN
-from hydiff.viewer.page_state import Desk, explained
+from hydiff.viewer.page_state import PageState, explained
 from hydiff.viewer.rendering import COMPOSITE, ERROR, SIGMA, SINGLE, Choice, Planes, Sight
 
 LARGE = 2e8  # bytes of a file that is not read as a whole just to look at it
@@ -20,8 +20,8 @@ LINE = 22  # px of a line of the readout
 SOON = 300  # ms after a glance until the sharper image is worked out
 
 
-class Looking:
-    def __init__(self, desk: Desk, picture: Picture, presets: dict[str, tuple[int, int, int]]):
+class PicturePanel:
+    def __init__(self, desk: PageState, picture: Picture, presets: dict[str, tuple[int, int, int]]):
         self.desk, self.picture, self.presets = desk, picture, presets
         self.shape = (desk.scene.cube.shape[1], desk.scene.cube.shape[2])
         self.whole = rendering.whole_of(self.shape, images.GLANCE)

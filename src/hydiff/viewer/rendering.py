@@ -10,8 +10,8 @@ from bokeh.palettes import Cividis256, Greys256, Viridis256
 
 from hydiff.cube import Bools, Floats
 from hydiff.viewer import images
-from hydiff.viewer.images import Limits, Pixels
-from hydiff.viewer.scene_layers import Scene, Window
+from hydiff.viewer.images import Pixels, Stretch
+from hydiff.viewer.scene_layers import ImageWindow, ViewedScene
 
 COMPOSITE, SINGLE = "Colour composite", "One band"
 SIGMA, ERROR = "Error bars (1 σ)", "Error against the truth"
@@ -40,12 +40,12 @@ class Sight(NamedTuple):
     wide: float
 
 
-def whole_of(shape: tuple[int, int], pixels: int) -> Window:
+def whole_of(shape: tuple[int, int], pixels: int) -> ImageWindow:
     """All of (rows, cols) in about so many pixels."""
-    return Window(0, shape[0], 0, shape[1], images.step_for(shape, pixels))
+    return ImageWindow(0, shape[0], 0, shape[1], images.step_for(shape, pixels))
 
 
-def sharper(sight: Sight, whole: Window) -> Window | None:
+def sharper(sight: Sight, whole: ImageWindow) -> ImageWindow | None:
     """What is in sight, as fine as the screen can show it; None where `whole` is as fine."""
     top, left = max(whole.top, int(sight.top)), max(whole.left, int(sight.left))
     bottom = min(whole.bottom, int(np.ceil(sight.bottom)))
@@ -54,17 +54,17 @@ def sharper(sight: Sight, whole: Window) -> Window | None:
         return None
     dense = min((sight.bottom - sight.top) / sight.high, (sight.right - sight.left) / sight.wide)
     step = max(int(dense), images.step_for((bottom - top, right - left), images.PIXELS))
-    return Window(top, bottom, left, right, step) if step < whole.step else None
+    return ImageWindow(top, bottom, left, right, step) if step < whole.step else None
 
 
 class Planes:
     """Bands of a scene, (rows, cols) of a window; the latest ones are kept."""
 
-    def __init__(self, scene: Scene, whole: Window) -> None:
+    def __init__(self, scene: ViewedScene, whole: ImageWindow) -> None:
         self.scene, self.whole = scene, whole
-        self._kept: dict[tuple[str, int, Window], Floats] = {}
+        self._kept: dict[tuple[str, int, ImageWindow], Floats] = {}
 
-    def get(self, layer: str, band: int, window: Window | None = None) -> Floats:
+    def get(self, layer: str, band: int, window: ImageWindow | None = None) -> Floats:
         """Of the layer of this name; "error" is the distance of the best one from the truth."""
         key = (layer, band, window or self.whole)
         if key not in self._kept:
@@ -73,7 +73,7 @@ class Planes:
             self._kept[key] = self._read(*key)
         return self._kept[key]
 
-    def _read(self, layer: str, band: int, window: Window) -> Floats:
+    def _read(self, layer: str, band: int, window: ImageWindow) -> Floats:
         if layer == "error":
             best = "before" if self.scene.after is None else "after"
             return np.abs(self.get(best, band, window) - self.get("truth", band, window))
@@ -82,7 +82,7 @@ class Planes:
         plane: Floats = getattr(self.scene, layer).plane(band, window)
         return plane
 
-    def missing(self, bands: tuple[int, ...], window: Window | None = None) -> Bools:
+    def missing(self, bands: tuple[int, ...], window: ImageWindow | None = None) -> Bools:
         """(rows, cols) where one of these bands was missing before."""
         lost = [np.isnan(self.get("before", band, window)) for band in bands]
         return np.logical_or.reduce(lost)  # type: ignore[no-any-return]
@@ -93,7 +93,7 @@ def layer_of(choice: Choice) -> str | None:
     return {SIGMA: "sigma", ERROR: "error"}.get(choice.show)
 
 
-def limits(planes: Planes, choice: Choice) -> list[Limits | None]:
+def limits(planes: Planes, choice: Choice) -> list[Stretch | None]:
     """For each band, of the whole picture: a look at a part does not change the colours.
 
     Of the measured pixels; of the filled ones where none was measured.
@@ -101,7 +101,7 @@ def limits(planes: Planes, choice: Choice) -> list[Limits | None]:
     layer = layer_of(choice)
     if layer is not None:
         top = images.limits(planes.get(layer, choice.bands[0]), (0.0, choice.percent[1]))
-        return [None if top is None else Limits(0.0, top.high)]
+        return [None if top is None else Stretch(0.0, top.high)]
     found = []
     for band in choice.bands:
         limit = images.limits(planes.get("before", band), choice.percent)
@@ -112,7 +112,7 @@ def limits(planes: Planes, choice: Choice) -> list[Limits | None]:
 
 
 def pictures(
-    planes: Planes, choice: Choice, bounds: list[Limits | None], window: Window | None = None
+    planes: Planes, choice: Choice, bounds: list[Stretch | None], window: ImageWindow | None = None
 ) -> list[Pixels]:
     """One picture, or before and after."""
     palette = images.palette(PALETTES[choice.palette])

@@ -17,7 +17,7 @@ from hydiff.errors import BadValue, HydiffError, OutputError
 from hydiff.gaps import rule
 from hydiff.io import provenance
 from hydiff.methods import DEFAULT, METHODS
-from hydiff.request import Order
+from hydiff.request import Request
 from hydiff.result import Result, Step
 from hydiff.scale import scene
 
@@ -30,7 +30,7 @@ class Stopped(Exception):
     """Raised inside a fill that was stopped before it had anything to keep."""
 
 
-class Filling:
+class RunningFill:
     """One running or finished fill of a cube."""
 
     def __init__(
@@ -93,23 +93,23 @@ class Filling:
 
 def _unscaling(cube: Cube, observed: Bools | None) -> Any:
     """From a method's estimate, of the bands it works on, to values in the cube's unit."""
-    seen, _ = rule.observed_entries(cube, observed, None)
+    measured, _ = rule.observed_entries(cube, observed, None)
     values = np.asarray(cube.values, dtype=np.float64)
-    scale = detector_scale(values, seen, cube.good_bands, cube.detectors)
-    bands = seen.any(axis=(1, 2)) & cube.good_bands
+    scale = detector_scale(values, measured, cube.good_bands, cube.detectors)
+    bands = measured.any(axis=(1, 2)) & cube.good_bands
 
     def unscaled(x: Any) -> Floats:
         if not isinstance(x, np.ndarray):
             x = x.detach().double().cpu().numpy()
         whole = np.full(values.shape, np.nan)
         whole[bands] = x
-        return np.where(seen, values, scale.from_unit(whole))
+        return np.where(measured, values, scale.from_unit(whole))
 
     return unscaled
 
 
 def refuse_large(cube: Cube, method: str) -> None:
-    if scene.wanted(cube, Order(method=method), scene.limits(None, None, None)):
+    if scene.wanted(cube, Request(method=method), scene.limits(None, None, None)):
         raise BadValue(
             "this scene does not fit into memory as one: fill it by tiles in a shell, "
             f"`hydiff fill {cube.path or 'FILE'} -o OUT.zarr`, and watch it with "

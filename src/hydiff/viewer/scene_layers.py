@@ -24,7 +24,7 @@ from hydiff.result import Result
 from hydiff.viewer import tile_progress
 
 
-class Window(NamedTuple):
+class ImageWindow(NamedTuple):
     """A part of the scene, every `step`-th row and column of it; the ends are not included."""
 
     top: int
@@ -100,35 +100,35 @@ class Layer:
     cube: Cube
     hidden: Fills | None = None  # entries that were not yet there
 
-    def plane(self, band: int, window: Window | None = None) -> Floats:
+    def plane(self, band: int, window: ImageWindow | None = None) -> Floats:
         """(rows, cols) of a band, or of a window of it."""
         rows, cols = (slice(None), slice(None)) if window is None else window.cut
         values = np.asarray(self.cube.values[band : band + 1, rows, cols])
         only = slice(band, band + 1)
-        seen = self.cube.observed_in(values, None, rows, cols, only)[0]
+        observed = self.cube.observed_in(values, None, rows, cols, only)[0]
         if self.hidden is not None:
-            seen &= ~self.hidden.plane(band)[rows, cols]
-        return np.where(seen, values[0], np.nan)
+            observed &= ~self.hidden.plane(band)[rows, cols]
+        return np.where(observed, values[0], np.nan)
 
     def alive(self) -> Bools:
         """(bands,) True where some pixel has a value; reads the whole cube."""
-        seen = self.cube.observed()
+        observed = self.cube.observed()
         if self.hidden is not None:
-            seen &= ~self.hidden.all()
-        return np.asarray(seen.any(axis=(1, 2)))
+            observed &= ~self.hidden.all()
+        return np.asarray(observed.any(axis=(1, 2)))
 
     def spectrum(self, row: int, col: int) -> Floats:
         """(bands,) of a pixel."""
         rows, cols = slice(row, row + 1), slice(col, col + 1)
         values = np.asarray(self.cube.values[:, rows, cols])
-        seen = self.cube.observed_in(values, None, rows, cols)[:, 0, 0]
+        observed = self.cube.observed_in(values, None, rows, cols)[:, 0, 0]
         if self.hidden is not None:
-            seen &= ~self.hidden.at(row, col)
-        return np.where(seen, values[:, 0, 0], np.nan)
+            observed &= ~self.hidden.at(row, col)
+        return np.where(observed, values[:, 0, 0], np.nan)
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
+class ViewedScene:
     """A cube with gaps, and what is known of it beside: the fill, its error bars, the truth."""
 
     before: Layer
@@ -145,7 +145,7 @@ class Scene:
 
 def from_files(
     file: Path, filled: Path | None = None, truth: Path | None = None, var: str | None = None
-) -> Scene:
+) -> ViewedScene:
     """Open files lazily.
 
     A fill that stands alone is compared with itself less what its companions call filled.  A fill
@@ -156,23 +156,23 @@ def from_files(
     if filled is None:
         fills = read_fills(cube.path or file, cube.shape)
         if fills is None:
-            return Scene(Layer(cube), None, whole, name=file.name)
-        return Scene(Layer(cube, fills), Layer(cube), whole, fills, file.name)
+            return ViewedScene(Layer(cube), None, whole, name=file.name)
+        return ViewedScene(Layer(cube, fills), Layer(cube), whole, fills, file.name)
     target = io.envi.data_name(cube, filled)
     work = provenance.tiles_path(target)
     if not exists(filled) and work.is_dir():
         after = Layer(tile_progress.cube(work, cube))
-        return Scene(Layer(cube), after, whole, None, file.name, (target, work))
+        return ViewedScene(Layer(cube), after, whole, None, file.name, (target, work))
     after = Layer(_like(cube, io.read(filled, var=var), filled))
     fills = read_fills(after.cube.path or filled, cube.shape)
-    return Scene(Layer(cube, fills), after, whole, fills, file.name)
+    return ViewedScene(Layer(cube, fills), after, whole, fills, file.name)
 
 
 def from_data(
     data: Result | Cube | Array,
     filled: Result | Cube | Array | None = None,
     truth: Cube | Array | None = None,
-) -> Scene:
+) -> ViewedScene:
     """From what is in memory; a Result brings its own before."""
     fill = data if isinstance(data, Result) else filled
     if isinstance(fill, Result):
@@ -180,16 +180,16 @@ def from_data(
     else:
         cube = _numbers(as_cube(data), None)  # type: ignore[arg-type]
         after = None if fill is None else Layer(_like(cube, as_cube(fill), None))
-        scene = Scene(Layer(cube), after, name=_name(cube))
+        scene = ViewedScene(Layer(cube), after, name=_name(cube))
     if truth is not None:
         scene = replace(scene, truth=Layer(_like(scene.cube, as_cube(truth), None)))
     return scene
 
 
-def of_result(result: Result) -> Scene:
+def of_result(result: Result) -> ViewedScene:
     fills = Fills.of(result.filled, result.sigma)
     cube = result.cube
-    return Scene(Layer(cube, fills), Layer(cube), None, fills, _name(cube))
+    return ViewedScene(Layer(cube, fills), Layer(cube), None, fills, _name(cube))
 
 
 def read_fills(path: Path, shape: tuple[int, int, int]) -> Fills | None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from hydiff.cube import Array, Bools, Cube, Floats
 from hydiff.viewer.images import nanometres
-from hydiff.viewer.scene_layers import Scene
+from hydiff.viewer.scene_layers import ViewedScene
 
 # Okabe and Ito's colours, told apart with any colour vision; their purple marks the gaps.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#000000", "#56B4E9")
@@ -40,7 +40,7 @@ class Spectrum(NamedTuple):
         return self.before if self.after is None else self.after
 
 
-def pick(scene: Scene, row: int, col: int) -> Spectrum:
+def pick(scene: ViewedScene, row: int, col: int) -> Spectrum:
     before = scene.before.spectrum(row, col)
     after = None if scene.after is None else scene.after.spectrum(row, col)
     told = scene.fills is not None and scene.fills.shares is not None
@@ -140,7 +140,7 @@ def values_at(spectrum: Spectrum, band: int) -> str:
     return ", ".join(told)
 
 
-def as_csv(scene: Scene, picked: Iterable[Spectrum]) -> str:
+def as_csv(scene: ViewedScene, picked: Iterable[Spectrum]) -> str:
     """One line per pixel and band; empty where there is no value."""
     cube, text = scene.cube, StringIO()
     lines = csv.writer(text, lineterminator="\n")

@@ -7,12 +7,12 @@ from typing import Any
 
 from hydiff.viewer import captions, spectra
 from hydiff.viewer.charts import Curves, Picture
-from hydiff.viewer.page_state import Desk, explained
+from hydiff.viewer.page_state import PageState, explained
 from hydiff.viewer.spectra import COLOURS, Spectrum
 
 
-class Picking:
-    def __init__(self, desk: Desk, picture: Picture, curves: Curves) -> None:
+class SpectraPanel:
+    def __init__(self, desk: PageState, picture: Picture, curves: Curves) -> None:
         self.desk, self.picture, self.curves = desk, picture, curves
         self.picked: list[Spectrum] = []
         self.band = 0  # on show

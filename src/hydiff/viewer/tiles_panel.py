@@ -11,17 +11,17 @@ import panel as pn
 
 from hydiff import io
 from hydiff.viewer import tile_progress
-from hydiff.viewer.page_state import Desk, explained
-from hydiff.viewer.scene_layers import Layer, Scene, read_fills
+from hydiff.viewer.page_state import PageState, explained
+from hydiff.viewer.scene_layers import Layer, ViewedScene, read_fills
 
 TICK = 1000  # ms between two looks
 QUIET = 120.0  # s without a new tile, after which the page says since when
 
 
-class Following:
+class TilesPanel:
     """Looks at the folder of the tiles until the fill is there."""
 
-    def __init__(self, desk: Desk, take: Callable[[Scene], None]) -> None:
+    def __init__(self, desk: PageState, take: Callable[[ViewedScene], None]) -> None:
         self.desk, self.take = desk, take
         self.shown = -1  # tiles
         self.ticker: Any = None

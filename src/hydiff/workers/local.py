@@ -42,7 +42,7 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-class Children:
+class Processes:
     """So many of them, with `submit` like an executor's; leaving the block ends them.
 
     imports: modules that they load at once, while this process prepares the tasks.

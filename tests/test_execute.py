@@ -12,13 +12,13 @@ import hydiff
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, HydiffError, OutputError
 from hydiff.io import provenance
-from hydiff.request import Order
+from hydiff.request import Request
 from hydiff.scale import execute
 from hydiff.scale.scene import Limits
 
 WHOLE, TILES = Limits(8e9), Limits(8e9, tile=16)
-BARRED = Order(method="smooth", outside="fill", settings={"error_bars": True}, report=True)
-LINEAR = Order(method="linear", outside="fill")
+BARRED = Request(method="smooth", outside="fill", settings={"error_bars": True}, report=True)
+LINEAR = Request(method="linear", outside="fill")
 
 
 @pytest.fixture(params=[".tif", ".bsq", ".zarr"])
@@ -110,7 +110,7 @@ def test_a_companion_left_alone_is_in_the_way(folder):
 
 def test_a_report_of_no_fill_is_declined_in_words(folder):
     told = []
-    order = Order(method="linear", report=True)
+    order = Request(method="linear", report=True)
     done = execute.fill_file(
         one(folder, "full"), folder / "same.tif", order, WHOLE, say=told.append
     )
@@ -126,7 +126,7 @@ def test_a_report_of_no_fill_is_declined_in_words(folder):
 @pytest.mark.parametrize("outside", ["fill", "keep"])
 def test_nothing_to_fill_in_place_leaves_the_record_of_the_fill_before(folder, bounds, outside):
     """Estimates must not pass as measurements because somebody filled twice."""
-    path, order = one(folder, "in"), Order(method="smooth", outside=outside)
+    path, order = one(folder, "in"), Request(method="smooth", outside=outside)
     first = execute.fill_file(path, path, order, bounds, overwrite=True)
     assert first.record["entries"]["filled"] > 0
     before = contents(folder)
@@ -179,7 +179,7 @@ def test_a_companion_of_the_output_is_not_its_input(envi, tiny):
     mask = next(path for path in made if path.name.endswith(".filled.npz"))
     with pytest.raises(OutputError, match="is one of the inputs"):
         execute.fill_file(
-            mask, envi.with_name("x.tif"), Order(method="nearest", var="missing"), WHOLE,
+            mask, envi.with_name("x.tif"), Request(method="nearest", var="missing"), WHOLE,
             overwrite=True,
         )  # fmt: skip
 
@@ -214,7 +214,7 @@ def test_a_preview_refuses_what_the_fill_does_before_anything_is_done(
         envi.with_name(name).write_text("something")
     before = contents(envi.parent)
     output, asked, band_mask, words = UNABLE[case]
-    order, more, said = Order(**asked), {"band_mask": band_mask and Path(band_mask)}, []
+    order, more, said = Request(**asked), {"band_mask": band_mask and Path(band_mask)}, []
     for act in (execute.preview, execute.fill_file):
         with pytest.raises(HydiffError, match=words):
             act(envi, Path(output), order, bounds, say=said.append, **more)
@@ -225,7 +225,7 @@ def test_a_preview_refuses_what_the_fill_does_before_anything_is_done(
 def test_a_band_mask_does_not_replace_what_is_read(envi, stripes):
     mask = envi.with_name("m.nc")
     hydiff.io.write_band_mask(np.broadcast_to(~stripes, (12, 24, 24)), mask)
-    order = Order(method="linear", quality=mask)
+    order = Request(method="linear", quality=mask)
     with pytest.raises(OutputError, match="one of the inputs"):
         execute.fill_file(
             envi, envi.with_name("x.tif"), order, WHOLE, band_mask=mask, overwrite=True

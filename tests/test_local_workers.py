@@ -20,7 +20,7 @@ from hydiff.auto import BUDGETS, decide
 from hydiff.cube import Cube
 from hydiff.errors import UnknownName
 from hydiff.workers import local
-from hydiff.workers.local import BYTES, Children, Threads
+from hydiff.workers.local import BYTES, Processes, Threads
 
 PID = "__import__('os').getpid()"
 NAP = "__import__('time').sleep(60)"
@@ -41,7 +41,7 @@ def gone(pid, seconds=10.0):
 
 @pytest.fixture(scope="module")
 def two():
-    with Children(2) as crew:
+    with Processes(2) as crew:
         yield crew
 
 
@@ -72,7 +72,7 @@ def test_what_is_shared_is_packed_once_and_replaced_by_the_next(two):
     two.share(Packed())
     assert [f.result() for f in [two.submit(len) for _ in range(8)]] == [2] * 8
     assert Packed.times == 1
-    with Children(1) as one:
+    with Processes(1) as one:
         one.share([])
         for _ in range(3):
             one.submit(list.append, "here to stay").result()
@@ -107,7 +107,7 @@ def test_what_a_child_cannot_be_told_is_done_here(two):
 
 @pytest.mark.parametrize("amid", [False, True])
 def test_what_a_killed_child_had_to_do_is_done_here(amid):
-    with Children(1) as crew:
+    with Processes(1) as crew:
         crew.share(PID)
         [child] = crew.processes
         assert crew.submit(eval).result() == child.pid
@@ -131,7 +131,7 @@ def test_nobody_else_can_speak_to_a_child(two):
 def test_leaving_the_block_ends_them_at_once(error):
     threads, began = threading.active_count(), time.monotonic()
     try:
-        with Children(2) as crew:
+        with Processes(2) as crew:
             crew.share(NAP)
             for _ in range(5):
                 crew.submit(eval)
@@ -147,8 +147,8 @@ def test_leaving_the_block_ends_them_at_once(error):
 @pytest.mark.parametrize("busy", [False, True])
 def test_a_child_ends_with_its_parent(busy):
     code = f"""
-from hydiff.workers.local import Children
-crew = Children(2)
+from hydiff.workers.local import Processes
+crew = Processes(2)
 crew.share({PID!r})
 print(*{{crew.submit(eval).result() for _ in range(20)}}, *(p.pid for p in crew.processes))
 crew.share({NAP!r} if {busy} else "0")
@@ -189,7 +189,7 @@ def test_a_crew_keeps_within_its_memory(monkeypatch):
     cube, fast = Cube(np.zeros((4, 500, 500), np.float32)), BUDGETS["fast"]
     one = decide.COPIES * 8 * 1e6
     with decide.crew_for(cube, fast, 4.5 * (one + BYTES)) as crew:
-        assert isinstance(crew, Children)
+        assert isinstance(crew, Processes)
         assert len(crew.processes) == 3  # and this process
     for room, threads in ((3.9 * (one + BYTES), 12), (2.5 * one, 2), (0.0, 1)):
         with decide.crew_for(cube, fast, room) as crew:
@@ -209,11 +209,11 @@ cube = rng.random((12, 3)) @ np.cumsum(rng.standard_normal((3, 44 * 44)), axis=1
 cube = cube.reshape(12, 44, 44) + 0.01 * rng.standard_normal((12, 44, 44))
 observed = np.ones((44, 44), bool)
 observed[:, 10:13] = observed[20:24] = False
-made, children = [], decide.Children
+made, children = [], decide.Processes
 def noted(*args):
     made.append(children(*args))
     return made[-1]
-decide.Children = noted
+decide.Processes = noted
 for decide.cores in (lambda: 4, lambda: 1):
     decide.WORTHWHILE = 0
     found = hydiff.fill(cube, observed, budget="fast", device="cpu")

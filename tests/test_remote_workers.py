@@ -23,7 +23,7 @@ from hydiff.cli import terminal
 from hydiff.errors import BadValue, HydiffError, UnknownName
 from hydiff.gaps import mask
 from hydiff.io import provenance
-from hydiff.request import Order
+from hydiff.request import Request
 from hydiff.result import Step
 from hydiff.scale import scene, tile
 from hydiff.scale.scene import Limits
@@ -238,7 +238,7 @@ def task(folder, tmp_path):
         raise Stopped  # leave the folder as it is
 
     with pytest.raises(Stopped):
-        order = Order(method="linear")
+        order = Request(method="linear")
         scene.fill(folder / "in.bsq", tmp_path / "o.bsq", order, Limits(8e9, tile=16), run=run)
     return tasks[0]
 

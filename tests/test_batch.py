@@ -14,13 +14,13 @@ from hydiff.cube import Cube
 from hydiff.errors import BadValue, HydiffError
 from hydiff.gaps import mask
 from hydiff.io import provenance
-from hydiff.request import Order
+from hydiff.request import Request
 from hydiff.scale import batch, execute, scene
 from hydiff.scale.batch import fill_all, inputs_of
 from hydiff.scale.scene import Limits
 from test_scene import contents, damaged, made
 
-ORDER, BOUNDS = Order(method="linear", outside="fill"), Limits(8e9)
+ORDER, BOUNDS = Request(method="linear", outside="fill"), Limits(8e9)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_another_order_is_not_gone_on_with(granules, tmp_path):
     inputs = [granules / "a.tif"]
     fill_all(inputs, tmp_path / "out", ORDER, BOUNDS)
     with pytest.raises(BadValue, match="other settings"):
-        fill_all(inputs, tmp_path / "out", Order(method="idw"), BOUNDS, resume=True)
+        fill_all(inputs, tmp_path / "out", Request(method="idw"), BOUNDS, resume=True)
     rows = fill_all(inputs, tmp_path / "out", ORDER, BOUNDS)  # done already: nothing is replaced
     assert rows[0].status == "filled"
     assert fill_all(inputs, tmp_path / "out", ORDER, BOUNDS, overwrite=True)[0].filled
@@ -94,7 +94,7 @@ def test_another_order_replaces_only_if_asked_and_then_wholly(granules, tmp_path
     out, inputs = tmp_path / "out", [granules / "a.tif", granules / "b.tif"]
     fill_all(inputs, out, ORDER, BOUNDS)
     before = contents(out)
-    other = Order(method="nearest", outside="fill")
+    other = Request(method="nearest", outside="fill")
     for resume in (False, True):
         with pytest.raises(BadValue, match="other settings"):
             fill_all(inputs, out, other, BOUNDS, resume=resume)
@@ -126,7 +126,7 @@ def test_a_run_that_did_nothing_leaves_the_table_of_the_one_before(granules, tmp
 )
 def test_what_no_file_can_be_asked_for_is_refused_once(granules, tmp_path, asked):
     with pytest.raises(HydiffError):
-        fill_all([granules / "a.tif"], tmp_path / "out", Order(**asked), BOUNDS)
+        fill_all([granules / "a.tif"], tmp_path / "out", Request(**asked), BOUNDS)
     assert not (tmp_path / "out").exists()
     options = [f"--{name.replace('_', '-')}={value}" for name, value in asked.items()]
     for more in ([], ["--dry-run"]):
@@ -170,9 +170,9 @@ def test_tiles_of_an_interrupted_granule_are_gone_on_with(granules, tmp_path):
 
 
 def test_one_recipe_serves_all(granules, tmp_path):
-    execute.fill_file(granules / "a.tif", tmp_path / "a.tif", Order(budget="fast"), BOUNDS)
+    execute.fill_file(granules / "a.tif", tmp_path / "a.tif", Request(budget="fast"), BOUNDS)
     recipe = hydiff.auto.read_recipe(provenance.record_path(tmp_path / "a.tif"))
-    order = Order(budget="fast", recipe=recipe)
+    order = Request(budget="fast", recipe=recipe)
     fill_all([granules / "a.tif", granules / "b.tif"], tmp_path / "out", order, BOUNDS)
     for name in ("a.tif", "b.tif"):
         record = json.loads(provenance.record_path(tmp_path / "out" / name).read_text())
@@ -217,7 +217,7 @@ def test_inputs_are_named_once_and_patterns_match(granules, tmp_path):
     with pytest.raises(BadValue, match=r"two inputs are called a\.tif"):
         fill_all([granules / "a.tif", other / "a.tif"], tmp_path / "out", ORDER, BOUNDS)
     with pytest.raises(BadValue, match="one cube"):
-        order = Order(method="linear", missing=tmp_path / "m.npy")
+        order = Request(method="linear", missing=tmp_path / "m.npy")
         fill_all([granules / "a.tif"], tmp_path / "out", order, BOUNDS)
     assert not (tmp_path / "out").exists()
 
