@@ -158,8 +158,8 @@ def test_a_long_file_has_its_reason():
 
 
 def test_docstrings_are_not_counted_and_inner_functions_are(tmp_path):
-    told = '    """One.\n\n    Two.\n    """\n'
-    text = f"def outer():\n{told}    def inner(): return 1\n    return inner\n"
+    docstring = '    """One.\n\n    Two.\n    """\n'
+    text = f"def outer():\n{docstring}    def inner(): return 1\n    return inner\n"
     (tmp_path / "a.py").write_text(text)
     assert lengths.functions(tmp_path) == [("a.py", "outer", 3), ("a.py", "inner", 1)]
 

@@ -147,7 +147,7 @@ def test_a_checkpoint_after_the_last_step_is_refused_in_words(
     with pytest.raises(BadValue, match="after the last step") as error:
         hydiff.fill(cube, observed, **options, resume=True)
     assert "remove it and start again" in str(error.value) and path.exists()
-    assert np.isfinite(hydiff.fill(cube, observed, **options).raw).all()  # anew
+    assert np.isfinite(hydiff.fill(cube, observed, **options).raw).all()  # from the start
 
 
 CHILD = """
