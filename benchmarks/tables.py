@@ -365,7 +365,7 @@ def benchmark(name):
 
 def shapes(rows):
     """|error| / expected that shares of the entries do not exceed."""
-    yield line("share of the entries", "|error| / expected", "from", "to")
+    yield line("share of the entries", "absolute error / expected", "from", "to")
     yield rule(4)
     for share in ("50", "80", "95"):
         figures = [float(r[f"at_{share}"]) for r in rows]
