@@ -8,7 +8,7 @@ from conftest import ROOT
 
 WORDS = ("told", "foretell", "foretells", "foretold", "anew", "mended", "mends")
 LEFT_OUT = {"test_words.py", "cli.md"}  # this list; a page generated from src
-PENDING = ("src", "tests", "docs/tables")  # not cleaned yet; the tables quote src
+PENDING = ("src", "tests", "benchmarks", "docs/tables")  # to clean; the tables quote src
 PROSE = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")
 
 PATTERN = re.compile(rf"(?<![a-z])({'|'.join(WORDS)})(?![a-z])", re.IGNORECASE)
