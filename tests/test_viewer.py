@@ -44,9 +44,14 @@ def damaged(tiny, stripes):
     )
 
 
+FILLS = {}  # one fill for all tests: nobody changes it
+
+
 @pytest.fixture
 def result(damaged):
-    return hydiff.fill(damaged, budget="fast")
+    if not FILLS:
+        FILLS["fast"] = hydiff.fill(damaged, budget="fast")
+    return FILLS["fast"]
 
 
 # ── pictures ─────────────────────────────────────────────────────────────────────────────────────

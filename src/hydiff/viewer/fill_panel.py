@@ -31,7 +31,7 @@ class FillPanel:
     ) -> None:
         self.desk, self.marked, self.take = desk, marked, take
         self.observed, self.output = observed, output
-        self.asked = desk.scene  # as it was given, to fill from
+        self.source = desk.scene  # as it was given, to fill from
         self.filling: RunningFill | None = None
         self.previews = 0  # that were shown
         self.ticker: Any = None
@@ -52,7 +52,7 @@ class FillPanel:
             return
         self.desk.alert()
         settings = running_fill.settings_of(c.settings.value)
-        cube, hidden = self.asked.cube, self.asked.before.hidden
+        cube, hidden = self.source.cube, self.source.before.hidden
         running_fill.refuse_large(cube, c.method.value)
         observed = ~self.marked() if self.observed is None else self.observed & ~self.marked()
         if hidden is not None:  # what an earlier fill has put there
@@ -91,9 +91,9 @@ class FillPanel:
         if work.previews > self.previews and work.preview is not None:
             self.previews = work.previews
             so_far = replace(
-                self.asked.cube, values=work.preview, nodata=None, valid=None, missing_rule=None
+                self.source.cube, values=work.preview, nodata=None, valid=None, missing_rule=None
             )
-            self.take(replace(self.asked, after=Layer(so_far), fills=None))
+            self.take(replace(self.source, after=Layer(so_far), fills=None))
 
     def finish(self, work: RunningFill) -> None:
         result = work.result
@@ -104,7 +104,7 @@ class FillPanel:
             return
         self.desk.progress(1, 1)
         self.desk.controls.save.disabled = False
-        self.take(replace(of_result(result), truth=self.asked.truth, name=self.asked.name))
+        self.take(replace(of_result(result), truth=self.source.truth, name=self.source.name))
         parts = [f"Filled {result.filled.sum():,} entries with {result.method}"]
         parts[0] += f" in {result.seconds:.1f} s"
         parts += [f"{count:,} left: {reason}" for reason, count in result.left.items()]

@@ -103,12 +103,10 @@ class Layer:
     def plane(self, band: int, window: ImageWindow | None = None) -> Floats:
         """(rows, cols) of a band, or of a window of it."""
         rows, cols = (slice(None), slice(None)) if window is None else window.cut
-        values = np.asarray(self.cube.values[band : band + 1, rows, cols])
-        only = slice(band, band + 1)
-        observed = self.cube.observed_in(values, None, rows, cols, only)[0]
+        values: Floats = self._read(slice(band, band + 1), rows, cols)[0]
         if self.hidden is not None:
-            observed &= ~self.hidden.plane(band)[rows, cols]
-        return np.where(observed, values[0], np.nan)
+            values[self.hidden.plane(band)[rows, cols]] = np.nan
+        return values
 
     def alive(self) -> Bools:
         """(bands,) True where some pixel has a value; reads the whole cube."""
@@ -119,12 +117,15 @@ class Layer:
 
     def spectrum(self, row: int, col: int) -> Floats:
         """(bands,) of a pixel."""
-        rows, cols = slice(row, row + 1), slice(col, col + 1)
-        values = np.asarray(self.cube.values[:, rows, cols])
-        observed = self.cube.observed_in(values, None, rows, cols)[:, 0, 0]
+        values: Floats = self._read(slice(None), slice(row, row + 1), slice(col, col + 1))[:, 0, 0]
         if self.hidden is not None:
-            observed &= ~self.hidden.at(row, col)
-        return np.where(observed, values[:, 0, 0], np.nan)
+            values[self.hidden.at(row, col)] = np.nan
+        return values
+
+    def _read(self, bands: slice, rows: slice, cols: slice) -> Floats:
+        """A part of the cube (bands, rows, cols), NaN where an entry is missing."""
+        values = np.asarray(self.cube.values[bands, rows, cols])
+        return np.where(self.cube.observed_in(values, None, rows, cols, bands), values, np.nan)
 
 
 @dataclass(frozen=True, eq=False)
