@@ -246,7 +246,7 @@ def _outcomes(
     for group in groups:
         seconds = sum(expected(c) for c in group)
         classical = not group[0].learned and group[0].method != auto.NAME
-        place = apart if workers and classical else here
+        place = apart if workers and classical and local.possible() else here
         place.append((group, 0.0 if math.isnan(seconds) else seconds))
     with local.Processes(workers if apart else 0, [__name__]) as pool:
         pool.share(work)
