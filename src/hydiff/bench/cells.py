@@ -147,7 +147,7 @@ KINDS = {c: str if c in TEXT else int if c in WHOLE else float for c in COLUMNS}
 
 
 def run(
-    group: Sequence[Cell], *, device: str = "auto", files: Mapping[str, Path] | None = None
+    group: Sequence[Cell], *, device: str = "auto", files: scenes.Files | None = None
 ) -> list[tuple[dict[str, Any], Floats]]:
     """The rows of cells of one method, and the results (bands, rows, cols) that they score.
 

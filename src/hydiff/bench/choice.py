@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from hydiff import auto
 from hydiff.bench import cells, scenes
@@ -14,7 +13,7 @@ from hydiff.methods import METHODS
 
 
 def plan_of(
-    files: Mapping[str, Path],
+    files: scenes.Files,
     *,
     names: Sequence[str] = (),
     masks: Sequence[str] = (),

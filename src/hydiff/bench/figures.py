@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -62,7 +62,7 @@ def write_figures(
     folder: Path,
     plan: SuiteChoice,
     *,
-    files: Mapping[str, Path] | None = None,
+    files: scenes.Files | None = None,
     device: str = "auto",
     report: Callable[[str], Any] = lambda text: None,
 ) -> list[Path]:
@@ -99,12 +99,7 @@ def write_figures(
 
 
 def fill_case(
-    cache: Path,
-    plan: SuiteChoice,
-    mask: str,
-    sigma: float,
-    files: Mapping[str, Path] | None,
-    device: str,
+    cache: Path, plan: SuiteChoice, mask: str, sigma: float, files: scenes.Files | None, device: str
 ) -> Case:
     """The results of the shown methods on the plan's first scene; those in the cache are read."""
     scene = plan.scenes[0]

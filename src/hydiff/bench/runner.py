@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from hydiff import auto
-from hydiff.bench import cells, machine, promises, records, tables
+from hydiff.bench import cells, machine, promises, records, scenes, tables
 from hydiff.bench.cells import COLUMNS, KINDS, Cell
 from hydiff.bench.records import Row, Rows, Tables
 from hydiff.bench.suites import SUITES, Suite, SuiteChoice, left_out, row_name
@@ -34,7 +34,7 @@ def run(
     folder: Path,
     plan: SuiteChoice,
     *,
-    files: Mapping[str, Path] | None = None,
+    files: scenes.Files | None = None,
     device: str = "auto",
     minutes: float = float("inf"),
     workers: int = 0,
@@ -233,7 +233,7 @@ class Work(NamedTuple):
     """What all groups of a run share."""
 
     device: str
-    files: Mapping[str, Path] | None
+    files: scenes.Files | None
     end: float  # on the clock `time.monotonic`, which the processes of a machine share
 
 

@@ -15,6 +15,8 @@ from hydiff.errors import BadValue, CubeFormatError, UnknownName
 from hydiff.gaps.mask import make_mask
 from hydiff.io import bundled
 
+Files = Mapping[str, Path]  # name of a scene of the caller's → its file
+
 BUNDLED = "indian_pines"
 SIDE = 144  # larger scenes are cropped to this, smaller ones used whole
 SPLIT = 97  # columns of the bundled scene: offline training to the left, its test to the right
@@ -45,7 +47,7 @@ def unit_of(scene: str) -> str:
     return "chikusei" if scene.startswith("chikusei") else scene
 
 
-def load(name: str, files: Mapping[str, Path] | None = None) -> Floats:
+def load(name: str, files: Files | None = None) -> Floats:
     """The truth (bands, rows, cols) on [0, 1] by its minimum and maximum; bad bands left out."""
     files = files or {}
     if name in files:
@@ -63,7 +65,7 @@ def load(name: str, files: Mapping[str, Path] | None = None) -> Floats:
     return unit(_from_npz(data_folder() / "dev" / f"{name}.npz")[:, :SIDE, :SIDE])
 
 
-def columns(name: str, files: Mapping[str, Path] | None = None) -> int:
+def columns(name: str, files: Files | None = None) -> int:
     """How wide a scene is, after cropping."""
     if files and name in files:
         return int(load(name, files).shape[2])
@@ -72,7 +74,7 @@ def columns(name: str, files: Mapping[str, Path] | None = None) -> int:
     return DEVELOPMENT.get(name, SIDE)
 
 
-def distinct(files: Mapping[str, Path]) -> dict[str, Path]:
+def distinct(files: Files) -> dict[str, Path]:
     """Scenes of the caller's, each under a name that no other cube has: with a hash of it."""
     named = {}
     for name, path in files.items():
