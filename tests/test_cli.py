@@ -101,8 +101,8 @@ def test_a_fill_keeps_the_file_and_adds_its_companions(scene, stripes):
     assert sum(line.startswith(b"hydiff filled = ") for line in lines) == 1
     before, after = hydiff.read(scene / "damaged.bil"), hydiff.read(scene / "out.bil")
     assert np.array_equal(after.values[:, stripes], before.values[:, stripes])
-    told_by_file = hydiff.io.read_mask(scene / "out.bil.filled.npz", "missing", before.shape)
-    assert (told_by_file == stripes).all()
+    companion = hydiff.io.read_mask(scene / "out.bil.filled.npz", "missing", before.shape)
+    assert (companion == stripes).all()
     record = json.loads((scene / "out.bil.fill.json").read_text())
     assert record["entries"]["missing_before"] == 12 * int((~stripes).sum())
     assert record["entries"]["missing_after"] == 0
