@@ -4,7 +4,7 @@ Input i of a campaign is a function of (seed, i) and of the name of the folder o
 every defect can be called up again: `python tests/fuzz.py --seed 1 --show 4711 FOLDER` lays it
 down.  Workers are forked from a warm process and may take 500 MB beyond what they start with; one
 that dies or hangs is a defect of the input at hand, and another takes over.  Where there is strace,
-the kernel tells of every file that is opened and every host that is called (tracing.py).
+the kernel reports every file that is opened and every host that is called (tracing.py).
 """
 
 from __future__ import annotations
@@ -202,9 +202,9 @@ def _work(seeds: Any, seed: int, indices: range, box: Path, at: Any, reports: An
         given = inputs_of(seed, seeds, index)
         watched.clear()
         began = time.process_time()
-        message = _try(given, index, box, index % 8 == 0 or given.door in ALWAYS)
+        defect = _try(given, index, box, index % 8 == 0 or given.door in ALWAYS)
         took = time.process_time() - began
-        for text in [t for t in (message, *watched[:1]) if t]:
+        for text in [t for t in (defect, *watched[:1]) if t]:
             reports.send(Defect(index, given.name, text))
         if took > SECONDS:
             reports.send(Defect(index, given.name, f"took more than {SECONDS:g} s"))
@@ -220,14 +220,14 @@ def _try(given: hostile.Input, index: int, box: Path, copy: bool) -> str | None:
     except OSError:  # a name that the file system does not take
         return None
     with tracing.at_work(index):
-        message = hostile.defect(given, path, box / "out")
+        defect = hostile.defect(given, path, box / "out")
     left = [p.name for p in (box / "tmp").iterdir()]
-    if copy and message is None:
+    if copy and defect is None:
         left += [p.name for p in (box / "out").iterdir() if p.name.startswith(".hydiff")]
     for name, content in given.files.items():
         if not isinstance(content, hostile.Link) and (box / "in" / name).read_bytes() != content:
             return "an input file was changed"
-    return message or ("left files behind" if left else None)
+    return defect or ("left files behind" if left else None)
 
 
 def _watch(box: Path, seen: list[str]) -> Any:

@@ -308,8 +308,8 @@ def _zarr(path: Path, version: Any, **packed: Any) -> None:
 
     group = zarr.create_group(path, zarr_format=version)
     named: Any = {"dimension_names": ("band", "y", "x")} if version == 3 else {}
-    fields = {"chunks": (5, 4, 4)} | packed | named
-    array = group.create_array("cube", shape=SHAPE, dtype="f4", **fields)
+    options = {"chunks": (5, 4, 4)} | packed | named
+    array = group.create_array("cube", shape=SHAPE, dtype="f4", **options)
     array[...] = _values("float32")
     own: Any = {"dimension_names": ("band",)} if version == 3 else {}
     waves = group.create_array("wavelength", shape=SHAPE[:1], dtype="f8", **own)
@@ -541,9 +541,9 @@ def _in_safetensors(data: bytes, rng: np.random.Generator) -> bytes:
     header, rest = data[8 : 8 + length], data[8 + length :]
     try:
         tree = json.loads(header)
-        fields = tree.get("__metadata__", {})
-        if "hydiff" in fields and rng.random() < 0.5:
-            fields["hydiff"] = _in_json(fields["hydiff"].encode(), rng).decode()
+        entries = tree.get("__metadata__", {})
+        if "hydiff" in entries and rng.random() < 0.5:
+            entries["hydiff"] = _in_json(entries["hydiff"].encode(), rng).decode()
             header = json.dumps(tree).encode()
         else:
             header = _in_json(header, rng)
@@ -694,8 +694,8 @@ ENVI = {
 
 def _headers_by_hand() -> list[Input]:
     def envi(name: str, size: int = 420, **entries: str) -> Input:
-        fields = ENVI | {key.replace("_", " "): value for key, value in entries.items()}
-        text = "\n".join(["ENVI", *(f"{key} = {value}" for key, value in fields.items()), ""])
+        header = ENVI | {key.replace("_", " "): value for key, value in entries.items()}
+        text = "\n".join(["ENVI", *(f"{key} = {value}" for key, value in header.items()), ""])
         return Input(
             f"envi: {name}", "cube", "a.hdr", {"a.hdr": text.encode(), "a.img": bytes(size)}
         )
@@ -823,9 +823,9 @@ def _zarr_by_hand(folder: Path, evil: bytes) -> list[Input]:
         }
         for path in sorted(folder.rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
-        fields = json.loads(files[f"a.zarr/{at}"])
-        change(fields)
-        files[f"a.zarr/{at}"] = json.dumps(fields).encode()
+        metadata = json.loads(files[f"a.zarr/{at}"])
+        change(metadata)
+        files[f"a.zarr/{at}"] = json.dumps(metadata).encode()
         chunks = [k for k in files if k.rpartition("/")[2] in ("0", "0.0.0")]
         return Input(f"zarr: {name}", "cube", "a.zarr", files | dict.fromkeys(chunks, evil))
 
@@ -851,8 +851,8 @@ def _zarr_by_hand(folder: Path, evil: bytes) -> list[Input]:
 
 
 def _texts_by_hand() -> list[Input]:
-    def safetensors(name: str, **fields: Any) -> Input:
-        about = {"layout": 1, "bands": SHAPE[0], "channels": 2, "scales": 1} | fields
+    def safetensors(name: str, **changes: Any) -> Input:
+        about = {"layout": 1, "bands": SHAPE[0], "channels": 2, "scales": 1} | changes
         header = json.dumps({"__metadata__": {"hydiff": json.dumps(about)}}).encode()
         return Input(
             f"weights: {name}", "weights", "w", {"w": struct.pack("<Q", len(header)) + header}

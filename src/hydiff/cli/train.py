@@ -46,19 +46,10 @@ def train(
     shown = Progress(console=err, transient=True, disable=not err.is_terminal)
     with interrupted(keep_path(output)), shown as bar:
         task = bar.add_task("training", total=1.0)
-        report = train_files(
-            cubes,
-            output,
-            settings,
-            minutes=minutes,
-            epochs=epochs,
-            nodata=nodata,
-            var=var,
-            device=torch_device(device),
-            resume=resume,
-            overwrite=overwrite,
-            progress=lambda step, share: bar.update(task, completed=share),
-        )
+        how: dict[str, Any] = {"minutes": minutes, "epochs": epochs, "nodata": nodata, "var": var}
+        how |= {"device": torch_device(device), "resume": resume, "overwrite": overwrite}
+        how["progress"] = lambda step, share: bar.update(task, completed=share)
+        report = train_files(cubes, output, settings, **how)
     if json_:
         print_json(report)
     else:

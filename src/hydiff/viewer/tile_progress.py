@@ -44,9 +44,9 @@ def cube(work: Path, source: Cube) -> Cube:
         if plan is None:
             return out
         pieces = _pieces(work, *plan, bands)
-        found = tiles.overlap_add((rows, cols), bands.stop - bands.start, pieces)
-        told = np.isfinite(found)
-        out[told] = np.rint(found[told]) if out.dtype.kind in "iu" else found[told]
+        values = tiles.overlap_add((rows, cols), bands.stop - bands.start, pieces)
+        ready = np.isfinite(values)
+        out[ready] = np.rint(values[ready]) if out.dtype.kind in "iu" else values[ready]
         return out
 
     return replace(source, values=Lazy(source.shape, source.dtype, read))
@@ -66,7 +66,7 @@ def _plan(work: Path, shape: tuple[int, int, int]) -> tuple[Grid, list[Tile], Bo
 
 @lru_cache(maxsize=1)
 def _gaps(target: Path, shape: tuple[int, int, int], changed: int) -> Bools:
-    """(rows, cols) pixels with an entry to fill; read anew when the file has changed."""
+    """(rows, cols) pixels with an entry to fill; read again when the file has changed."""
     gaps = np.zeros(shape[1:], bool)
     for band in range(shape[0]):
         gaps |= Bits(target, shape).plane(band)
