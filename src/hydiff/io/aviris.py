@@ -9,11 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hydiff.cube import Cube
 from hydiff.errors import CubeFormatError
-from hydiff.io import hdf5
+from hydiff.io import hdf5, maps
 from hydiff.io.axes import CUBE
 from hydiff.io.parsing import parsing
 
@@ -23,8 +21,8 @@ FILL = -9999.0
 
 
 def matches(path: Path) -> bool:
-    found = hdf5.members(path)
-    if not found or not found & set(GROUPS):
+    names = hdf5.members(path)
+    if not names or not names & set(GROUPS):
         return False
     import h5py
 
@@ -37,28 +35,22 @@ def read(path: Path, var: str | None = None) -> Cube:
         part = _part(file, path)
         group = file[part.name].parent
         wavelengths = hdf5.numbers(group, "wavelength", part.bands, path)
-        fill = file[part.name].attrs.get("_FillValue")
-        crs, transform = _map(file)
-        return Cube(
-            values=hdf5.values(path, file, [part]),
+        units = None if wavelengths is None else group["wavelength"].attrs.get("units", "nm")
+        mapping = getattr(file.get("transverse_mercator"), "attrs", {})
+        return hdf5.cube_of(
+            *(path, file, [part], part.name),
             wavelengths=wavelengths,
-            wavelength_units=None
-            if wavelengths is None
-            else str(hdf5.plain(group["wavelength"].attrs.get("units", "nm"))),
+            wavelength_units=None if units is None else str(hdf5.plain(units)),
             fwhm=hdf5.numbers(group, "fwhm", part.bands, path),
-            nodata=FILL if fill is None else float(hdf5.plain(fill)),
-            crs=crs,
-            transform=transform,
-            mark=hdf5.marked(path, file, [part]),
-            attrs={
-                **hdf5.texts(file.attrs),
-                "array": {"var": part.name, "axes": ",".join(CUBE)},
-            },
+            nodata=hdf5.number(file[part.name].attrs, "_FillValue", FILL),
+            crs=hdf5.plain(mapping.get("spatial_ref")),
+            transform=maps.from_gdal(hdf5.plain(mapping.get("GeoTransform"))),
+            attrs=hdf5.texts(file.attrs),
         )
 
 
 def write(cube: Cube, path: Path) -> list[Path]:
-    raise hdf5.only_as_a_copy("an AVIRIS netCDF file")
+    hdf5.refuse_write("an AVIRIS netCDF file")
 
 
 def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
@@ -76,16 +68,3 @@ def _part(file: Any, path: Path) -> hdf5.DatasetPart:
         f"{path}: expected `reflectance/reflectance` or `radiance/radiance` with three axes; "
         "the product is incomplete, fetch it again"
     )
-
-
-def _map(file: Any) -> tuple[str | None, tuple[float, ...] | None]:
-    """CRS and affine transform of the grid mapping."""
-    mapping = file.get("transverse_mercator")
-    if mapping is None:
-        return None, None
-    crs, text = (hdf5.plain(mapping.attrs.get(key)) for key in ("spatial_ref", "GeoTransform"))
-    ends = np.array(str(text).split() if isinstance(text, str) else text, dtype=np.float64)
-    if ends.shape != (6,):
-        return crs, None
-    c, a, b, f, d, e = ends.tolist()
-    return crs, (a, b, c, d, e, f)
