@@ -60,23 +60,23 @@ class HydiffError(Exception):
 
 
 class CubeFormatError(HydiffError):
-    pass
+    """A file is not what it claims to be, or of a format that is not read."""
 
 
 class ShapeMismatch(HydiffError):
-    pass
+    """Two things that must have the same shape do not."""
 
 
 class NothingObserved(HydiffError):
-    pass
+    """There is no measured entry to fill from."""
 
 
 class BadValue(HydiffError):
-    pass
+    """A value lies outside its meaning."""
 
 
 class OutputError(HydiffError):
-    pass
+    """A result cannot be written."""
 
 
 class UnknownName(HydiffError):

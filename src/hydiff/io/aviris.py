@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from hydiff.cube import Cube
-from hydiff.errors import CubeFormatError
 from hydiff.io import hdf5, maps
 from hydiff.io.axes import CUBE
-from hydiff.io.parsing import parsing
+from hydiff.io.parsing import damaged, parsing
 
 SUFFIXES = (".nc",)
 GROUPS = ("reflectance", "radiance")
@@ -64,7 +63,4 @@ def _part(file: Any, path: Path) -> hdf5.DatasetPart:
         dataset = file.get(f"{group}/{group}")
         if dataset is not None and dataset.ndim == 3:
             return hdf5.DatasetPart(f"{group}/{group}", CUBE, dataset.shape[0])
-    raise CubeFormatError(
-        f"{path}: expected `reflectance/reflectance` or `radiance/radiance` with three axes; "
-        "the product is incomplete, fetch it again"
-    )
+    raise damaged(path, "expected `reflectance/reflectance` or `radiance/radiance` with three axes")

@@ -16,7 +16,7 @@ import numpy as np
 from hydiff.cube import Array, Bools, Cube, Glt, Lazy
 from hydiff.errors import CubeFormatError, UnknownName
 from hydiff.io import hdf5, maps
-from hydiff.io.parsing import parsing
+from hydiff.io.parsing import damaged, parsing
 
 SUFFIXES = (".nc",)
 CUBES = ("reflectance", "radiance", "reflectance_uncertainty", "obs", "mask")  # the first one found
@@ -51,10 +51,7 @@ def read(path: Path, var: str | None = None) -> Cube:
         bands = file.get("sensor_band_parameters")
         spectral = bands if name in CUBES[:3] else None
         if name in MEASURED and (spectral is None or "wavelengths" not in spectral):
-            raise CubeFormatError(
-                f"{path}: expected sensor_band_parameters/wavelengths, found none; "
-                "the product is incomplete, fetch it again"
-            )
+            raise damaged(path, "expected sensor_band_parameters/wavelengths, found none")
         wavelengths, fwhm, good = (
             hdf5.numbers(spectral, key, part.bands, path)
             for key in ("wavelengths", "fwhm", "good_wavelengths")
@@ -156,10 +153,7 @@ def _glt(path: Path, file: Any) -> Glt | None:
         return None
     shape, affine = place["glt_x"].shape, maps.from_gdal(transform)
     if place["glt_y"].shape != shape or len(shape) != 2 or affine is None:
-        raise CubeFormatError(
-            f"{path}: location/glt_x {shape}, glt_y {place['glt_y'].shape} and the geotransform "
-            "do not make a lookup table; fetch the file again"
-        )
+        raise damaged(path, "location/glt_x, glt_y and the geotransform do not make a lookup table")
     lookup = Lazy((*shape, 2), np.dtype(np.int32), lambda *block: _lookup(path, block))
     crs = file.attrs.get("spatial_ref")
     return Glt(lookup, affine, None if crs is None else str(hdf5.plain(crs)))

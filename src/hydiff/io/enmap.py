@@ -24,8 +24,9 @@ import numpy as np
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.errors import BadValue, CubeFormatError
 from hydiff.io import geotiff
+from hydiff.io.hdf5 import refuse_write
 from hydiff.io.headers import number
-from hydiff.io.parsing import check_room, parsing
+from hydiff.io.parsing import check_room, damaged, parsing
 
 SUFFIXES = (".zip",)
 IMAGE, METADATA = "-SPECTRAL_IMAGE.TIF", "-METADATA.XML"
@@ -136,19 +137,13 @@ def read(path: Path, var: str | None = None) -> Cube:
     image = found and found.named(IMAGE)
     if found is None or metadata is None or image is None:
         lost = METADATA if image else IMAGE
-        raise CubeFormatError(
-            f"{path}: expected an EnMAP product with a file *{lost}, found none; "
-            "fetch or unpack it again"
-        )
+        raise damaged(path, f"expected an EnMAP product with a file *{lost}, found none")
     with parsing(path, "EnMAP metadata in XML"), found.open(metadata) as file:
         from defusedxml.ElementTree import fromstring
 
         text = file.read(LARGEST_XML + 1)
         if len(text) > LARGEST_XML:
-            raise CubeFormatError(
-                f"{path}: more than {LARGEST_XML >> 20} MB of metadata, expected about 1; "
-                "fetch the product again"
-            )
+            raise damaged(path, f"more than {LARGEST_XML >> 20} MB of metadata, expected about 1")
         root = fromstring(text)
     cube = geotiff.read(found.raster(image))
     table = _table(root, cube.bands, found.root / metadata)
@@ -171,10 +166,7 @@ def read(path: Path, var: str | None = None) -> Cube:
 
 
 def write(cube: Cube, path: Path) -> list[Path]:
-    raise CubeFormatError(
-        "an EnMAP product is written as a copy of its source, and this cube does not describe one "
-        "any more; write .tif, .img or .zarr instead"
-    )
+    refuse_write("an EnMAP product")
 
 
 def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
@@ -272,9 +264,8 @@ def _table(root: Element, bands: int, path: Path) -> dict[str, Floats]:
     """Columns of `bandCharacterisation`, one number per band."""
     rows = root.findall(".//bandCharacterisation/bandID")
     if len(rows) != bands:
-        raise CubeFormatError(
-            f"{path}: {len(rows)} bands under bandCharacterisation, but the image has {bands}; "
-            "fetch the product again"
+        raise damaged(
+            path, f"{len(rows)} bands under bandCharacterisation for {bands} in the image"
         )
     unsaid = {"GainOfBand": "1", "OffsetOfBand": "0"}
     with parsing(path, "numbers under bandCharacterisation", "fetch the product again"):

@@ -15,20 +15,9 @@ import numpy as np
 
 from hydiff.cube import Array, Cube, Lazy
 from hydiff.errors import CubeFormatError
+from hydiff.io import envi_header
 from hydiff.io.blocks import blocks, differs
-from hydiff.io.envi_header import (
-    CODES,
-    COMMENTS,
-    ORDER,
-    Layout,
-    comments,
-    comments_in,
-    compose,
-    describe,
-    layout_of,
-    parse,
-    write_header,
-)
+from hydiff.io.envi_header import CODES, ORDER, Layout, describe, layout_of, parse
 from hydiff.io.headers import canonical
 from hydiff.io.marks import into_header
 from hydiff.io.parsing import check_dtype, native, parsing
@@ -51,8 +40,8 @@ def read(path: Path, var: str | None = None) -> Cube:
     with parsing(data, "ENVI values"):
         values = _values(data, layout, "r")
     cube = describe(header, header_path, values)
-    if found := comments(header_path):
-        cube = replace(cube, attrs={**cube.attrs, "envi": {COMMENTS: found}})
+    if lines := envi_header.comments(header_path):
+        cube = replace(cube, attrs={**cube.attrs, "envi": {envi_header.COMMENTS: lines}})
     return replace(cube, path=data)
 
 
@@ -80,7 +69,8 @@ def write(cube: Cube, path: Path) -> list[Path]:
     dtype = native(cube.dtype).newbyteorder(">" if big else "<")
     header = data.with_suffix(".hdr") if data.suffix in DATA_SUFFIXES else _appended(data)
     _dump(cube, data, dtype, interleave)
-    write_header(header, compose(cube, dtype, interleave), comments_in(cube.attrs))
+    entries = envi_header.compose(cube, dtype, interleave)
+    envi_header.write_header(header, entries, envi_header.comments_in(cube.attrs))
     into_header(header, cube.mark)
     return [data, header]
 
@@ -99,7 +89,9 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     into_header(header, cube.mark)
     for block in blocks(layout.shape, layout.dtype.itemsize, axis=ORDER[layout.interleave][0]):
         new = np.asarray(cube.values[block])
-        stored = _values(data, layout, "r+")  # mapped anew: what stays mapped counts as memory
+        stored = _values(
+            data, layout, "r+"
+        )  # mapped for each block: what stays mapped counts as memory
         changed = differs(stored[block], new)
         if changed.any():  # pages that are not touched need not be written
             stored[block][changed] = new[changed]

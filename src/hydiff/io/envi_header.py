@@ -21,21 +21,12 @@ from hydiff.errors import CubeFormatError
 from hydiff.io.gdal import gdal
 from hydiff.io.headers import FACTOR, NOTES, SCALING, Entry, canonical, entries, number, scaling
 from hydiff.io.maps import crs_of, is_definition
-from hydiff.io.parsing import native, parsing
+from hydiff.io.parsing import check_count, native, parsing
 
 # The axes of a cube (0 bands, 1 rows, 2 cols) in the order of the file, slowest first.
 ORDER = {"bsq": (0, 1, 2), "bil": (1, 0, 2), "bip": (1, 2, 0)}
-CODES = {
-    "uint8": 1,
-    "int16": 2,
-    "int32": 3,
-    "float32": 4,
-    "float64": 5,
-    "uint16": 12,
-    "uint32": 13,
-    "int64": 14,
-    "uint64": 15,
-}
+CODES = {"uint8": 1, "int16": 2, "int32": 3, "float32": 4, "float64": 5}
+CODES |= {"uint16": 12, "uint32": 13, "int64": 14, "uint64": 15}
 NAMED = re.compile(
     r"(?<![\w.])(\d+(?:\.\d+)?)\s*(nanometers?|nm|micrometers?|microns?|um|µm|μm)\b", re.IGNORECASE
 )
@@ -186,11 +177,7 @@ def _list(keys: Header, key: str, bands: int, path: Path) -> list[str] | None:
         return None
     value = keys[key]
     items = [value] if isinstance(value, str) else value
-    if len(items) != bands:
-        raise CubeFormatError(
-            f"{path}: {len(items)} entries under `{key}` for {bands} bands; "
-            "correct or remove that list"
-        )
+    check_count(len(items), bands, f"under `{key}`", path)
     return items
 
 

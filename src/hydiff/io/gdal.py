@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 from hydiff.errors import CubeFormatError
 from hydiff.io import beside, tiff
-from hydiff.io.parsing import parsing
+from hydiff.io.parsing import damaged, parsing
 
 CACHE = 128 << 20  # bytes; GDAL would take a twentieth of the memory
 ALONE = {"GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR", "GDAL_PAM_ENABLED": "NO"}
@@ -98,7 +98,7 @@ def _structure(path: Path, changed: int, size: int) -> tiff.Tiff:
             "do not trust it, or remove the tag with gdal_edit.py -unsetmd"
         )
     if not all(_quotable(text) for text in found.metadata()):
-        raise CubeFormatError(f"{path}: its GDAL metadata are damaged; fetch or write it again")
+        raise damaged(path, "its GDAL metadata are no XML")
     if (bands := found.first(tiff.SAMPLES, 1)) > MOST_BANDS:
         raise CubeFormatError(
             f"{path}: {bands} bands, expected at most {MOST_BANDS}; the file is damaged, "

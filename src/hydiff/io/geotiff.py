@@ -15,39 +15,17 @@ import numpy as np
 from hydiff.cube import Array, Bools, Cube, Lazy, Values
 from hydiff.errors import CubeFormatError, OutputError
 from hydiff.io import beside, tiff
+from hydiff.io import geotiff_masks as layers
 from hydiff.io.blocks import Block, blocks, differs
 from hydiff.io.gdal import created, described, opened, structure
-from hydiff.io.geotiff_masks import (
-    BANDS,
-    INSIDE,
-    SINGLE,
-    TOGETHER,
-    Validity,
-    plane,
-    same,
-    store,
-    validity,
-    window,
-    write_mask_file,
-)
-from hydiff.io.geotiff_tags import carry, fits, restore, told
+from hydiff.io.geotiff_masks import Validity, plane, validity, window
+from hydiff.io.geotiff_tags import carry, described_fields, fits, restore
 from hydiff.io.maps import crs_of
 from hydiff.io.marks import tag
-from hydiff.io.parsing import check_dtype, check_real, native, parsing
+from hydiff.io.parsing import INTEGERS, check_dtype, check_real, native, parsing
 
 SUFFIXES = (".tif", ".tiff")
-DTYPES = (
-    "uint8",
-    "int8",
-    "uint16",
-    "int16",
-    "uint32",
-    "int32",
-    "uint64",
-    "int64",
-    "float32",
-    "float64",
-)
+DTYPES = (*INTEGERS, "float32", "float64")
 # As TIFF numbers them: none, LZW, deflate, packbits, LZMA, Zstandard.
 LOSSLESS = (1, 5, 8, 32946, 32773, 34925, 50000)
 PLAIN = (0, 1, 2, 3, 4)  # photometric: not CMYK, YCbCr, CIELab or LogLuv, which GDAL converts
@@ -75,8 +53,8 @@ def write(cube: Cube, path: Path) -> list[Path]:
             tag(dataset, cube.mark)
         for block in blocks(cube.shape, cube.dtype.itemsize, 0, TILE):
             _put(dataset, block, np.asarray(cube.values[block]))
-        store(own, dataset)
-    if own.kind == BANDS:
+        layers.store(own, dataset)
+    if own.kind == layers.BANDS:
         _compacted(path, tiff.Change(masks=partial(plane, own.valid)))
     _check_written(path, cube, own)
     return [path]
@@ -97,13 +75,13 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
         if cube.mark is not None:
             tag(dataset, cube.mark)
         own = own.after(source, cube, pixels)
-        store(own, dataset)
+        layers.store(own, dataset)
         if dataset.overviews(1):
             dataset.build_overviews(dataset.overviews(1))
     stale = frozenset(np.flatnonzero(bands).tolist())
-    masks = partial(plane, own.valid) if own.kind == BANDS else None
+    masks = partial(plane, own.valid) if own.kind == layers.BANDS else None
     _compacted(path, tiff.Change(stale, masks))
-    made = [*write_mask_file(own, path, cube.bands), *beside.carried(source, path, stale)]
+    made = [*layers.write_mask_file(own, path, cube.bands), *beside.carried(source, path, stale)]
     _check_written(path, cube, own)
     return [path, *made]
 
@@ -127,8 +105,12 @@ def _read(path: Path) -> Cube:
     with described(path) as dataset:
         shape = (dataset.count, dataset.height, dataset.width)
         affine = dataset.transform
-        dtype, own, fields = _dtype(dataset, path), validity(path, dataset), told(dataset)
-        if own.kind in (TOGETHER, SINGLE):  # no one value says what is missing
+        dtype, own, fields = (
+            _dtype(dataset, path),
+            validity(path, dataset),
+            described_fields(dataset),
+        )
+        if own.kind in (layers.TOGETHER, layers.SINGLE):  # no one value says what is missing
             fields["nodata"] = None
         if own.alpha is not None:  # no measurement
             good = np.ones(shape[0], bool) if fields["good"] is None else fields["good"]
@@ -196,7 +178,8 @@ def _own(cube: Cube) -> Validity:
     """The validity layer of a file that is written from scratch."""
     if cube.valid is None:
         return Validity()
-    return Validity(INSIDE if len(cube.valid.shape) == 2 else BANDS, cube.valid)
+    kind = layers.INSIDE if len(cube.valid.shape) == 2 else layers.BANDS
+    return Validity(kind, cube.valid)
 
 
 def _tile(length: int) -> int:
@@ -289,7 +272,7 @@ def _check_written(path: Path, cube: Cube, own: Validity) -> None:
                     lost &= np.arange(cube.bands)[block[0], None, None] != own.alpha
                 if lost.any():
                     raise _not_stored(path, "values")
-            if own.stored and not same(validity(path, described_).valid, own.valid):
+            if own.stored and not layers.same(validity(path, described_).valid, own.valid):
                 raise _not_stored(path, "masks")
     except (RasterioError, CubeFormatError) as error:
         raise _not_stored(path, "pages") from error

@@ -17,14 +17,14 @@ from hydiff.io.headers import canonical, entries, from_text, number, scaling, to
 
 # Namespaces that GDAL makes up from the layout of a file.
 MADE_UP = ("IMAGE_STRUCTURE", "DERIVED_SUBDATASETS", "SUBDATASETS")
-# Band tags that a file written from scratch says anew, or that would no longer be true.
+# Band tags that follow from the fields of a Cube, or would no longer be true.
 SPECTRAL = ("wavelength", "wavelength_units", "fwhm", "bbl")
 IMAGERY = ("CENTRAL_WAVELENGTH_UM", "FWHM_UM")
 
 Tags = dict[str, str]
 
 
-def told(dataset: Any) -> dict[str, Any]:
+def described_fields(dataset: Any) -> dict[str, Any]:
     """The fields of a Cube that an open file declares in its tags: spectral ones, nodata, attrs."""
     tags = {ns: dataset.tags(ns=ns) for ns in _namespaces(dataset)}
     band_tags = [

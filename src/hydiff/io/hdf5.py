@@ -23,7 +23,7 @@ from hydiff.errors import CubeFormatError
 from hydiff.io import axes as ax
 from hydiff.io import heaps, marks
 from hydiff.io.blocks import Block, chunk_blocks, differs
-from hydiff.io.parsing import check_chunk, check_real, parsing
+from hydiff.io.parsing import check_chunk, check_count, check_real, damaged, parsing
 from hydiff.mark import FILLED, RECORD, Mark, parsed
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -121,11 +121,7 @@ def numbers(group: Any, name: str, bands: int, path: Path) -> Any:
     if group is None or name not in group:
         return None
     entries = np.asarray(group[name][()], np.float64).ravel()
-    if len(entries) != bands:
-        raise CubeFormatError(
-            f"{path}: {len(entries)} entries in {group[name].name} for {bands} bands; "
-            "fetch the file again"
-        )
+    check_count(len(entries), bands, f"in {group[name].name}", path)
     return entries
 
 
@@ -144,9 +140,7 @@ def values(path: Path, file: Any, parts: Sequence[DatasetPart]) -> Lazy:
     dtypes = {dataset.dtype for dataset in datasets}
     if len({shape[1:] for shape in shapes}) > 1 or len(dtypes) > 1:
         listed = ", ".join(f"{d.name[1:]} {d.shape}" for d in datasets)
-        raise CubeFormatError(
-            f"{path}: its parts do not fit together ({listed}); fetch the file again"
-        )
+        raise damaged(path, f"its parts do not fit together ({listed})")
     dtype = dtypes.pop()
     check_real(dtype, path)
     for dataset in datasets:

@@ -9,29 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-# How the values are laid out: said anew by every file that is written.
-LAYOUT = {
-    "samples",
-    "lines",
-    "bands",
-    "header offset",
-    "file type",
-    "data type",
-    "interleave",
-    "byte order",
-}
+# How the values are laid out: each file that is written has its own layout.
+LAYOUT = {"samples", "lines", "bands", "interleave"}
+LAYOUT |= {"header offset", "file type", "data type", "byte order"}
 # What fields of a Cube say.
-FIELDS = {
-    "wavelength",
-    "wavelength units",
-    "fwhm",
-    "bbl",
-    "data ignore value",
-    "band names",
-    "map info",
-    "projection info",
-    "coordinate system string",
-}
+FIELDS = {"wavelength", "wavelength units", "fwhm", "bbl", "data ignore value", "band names"}
+FIELDS |= {"map info", "projection info", "coordinate system string"}
 
 SCALING = ("data gain values", "data offset values")  # physical value = gain · stored + offset
 FACTOR = "reflectance scale factor"  # the same as a gain of 1 / factor, for all bands

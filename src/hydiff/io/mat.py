@@ -19,7 +19,7 @@ from hydiff.errors import CubeFormatError
 from hydiff.io import axes as ax
 from hydiff.io import hdf5, matfile, sidecar, variables
 from hydiff.io.blocks import blocks, differs
-from hydiff.io.parsing import check_chunk, check_dtype, check_real, native, parsing
+from hydiff.io.parsing import INTEGERS, check_chunk, check_dtype, check_real, native, parsing
 from hydiff.mark import FILLED, from_json
 
 SUFFIXES = (".mat",)
@@ -28,19 +28,8 @@ V5_LIMIT = 2**31 - 1  # bytes that one variable of a version 5 file can hold
 USERBLOCK = 512  # bytes before the HDF5 part, for MATLAB's own header
 
 # MATLAB class -> numpy dtype, as loadmat(mat_dtype=True) gives it
-CLASSES = {
-    "double": "float64",
-    "single": "float32",
-    "int8": "int8",
-    "uint8": "uint8",
-    "int16": "int16",
-    "uint16": "uint16",
-    "int32": "int32",
-    "uint32": "uint32",
-    "int64": "int64",
-    "uint64": "uint64",
-    "logical": "bool",
-}
+CLASSES = {"double": "float64", "single": "float32", "logical": "bool"}
+CLASSES |= {name: name for name in INTEGERS}
 NAMES = {dtype: name for name, dtype in CLASSES.items()}
 
 

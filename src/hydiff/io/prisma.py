@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 
 from hydiff.cube import Array, Bools, Cube, Floats
-from hydiff.errors import CubeFormatError
 from hydiff.io import hdf5
 from hydiff.io.gdal import gdal
 from hydiff.io.headers import number
-from hydiff.io.parsing import parsing
+from hydiff.io.parsing import check_count, damaged, parsing
 
 SUFFIXES = (".he5",)
 SWATHS = "HDFEOS/SWATHS"
@@ -94,19 +93,14 @@ def swath_name(file: Any, path: Path, var: str | None = None) -> str:
         if name in names:
             return name
     wanted = var or "PRS_L1_HCO or PRS_L2D_HCO"
-    raise CubeFormatError(
-        f"{path}: expected the swath {wanted} in {SWATHS}, found {', '.join(names) or 'none'}; "
-        "the product is incomplete or of another kind"
-    )
+    listed = ", ".join(names) or "none"
+    raise damaged(path, f"expected the swath {wanted} in {SWATHS}, found {listed}")
 
 
 def _part(file: Any, swath: str, detector: str, path: Path) -> hdf5.DatasetPart:
     name = f"{SWATHS}/{swath}/Data Fields/{detector}_Cube"
     if name not in file or file[name].ndim != 3:
-        raise CubeFormatError(
-            f"{path}: expected {detector}_Cube (rows, bands, cols) in the swath {swath}; "
-            "the product is incomplete, fetch it again"
-        )
+        raise damaged(path, f"expected {detector}_Cube (rows, bands, cols) in the swath {swath}")
     return hdf5.DatasetPart(name, AXES, file[name].shape[1])
 
 
@@ -118,19 +112,12 @@ def _table(file: Any, part: hdf5.DatasetPart, detector: str, path: Path) -> Floa
         if key not in attrs:
             return None
         entries = np.asarray(attrs[key], np.float64).ravel()
-        if len(entries) != part.bands:
-            raise CubeFormatError(
-                f"{path}: {key} has {len(entries)} entries, but {detector}_Cube has {part.bands} "
-                "bands; fetch the file again"
-            )
+        check_count(len(entries), part.bands, f"in {key}", path)
         return entries
 
     wavelengths = listed(f"List_Cw_{title}")
     if wavelengths is None:
-        raise CubeFormatError(
-            f"{path}: expected the attribute List_Cw_{title} with the wavelengths; "
-            "the product is incomplete, fetch it again"
-        )
+        raise damaged(path, f"expected the attribute List_Cw_{title} with the wavelengths")
     fwhm, flags = listed(f"List_Fwhm_{title}"), listed(f"List_Cw_{title}_Flags")
     fwhm = np.zeros_like(wavelengths) if fwhm is None else fwhm
     used = (wavelengths > 0) & (True if flags is None else flags != 0)

@@ -182,8 +182,7 @@ def _defective(rasters: Sequence[Path], shape: Shape) -> Bools:
     masks = [np.asarray(geotiff.read(path).values) != 0 for path in rasters]
     if len({mask.shape[1:] for mask in masks}) > 1:
         raise ShapeMismatch(
-            f"{rasters[0]}: the pixel masks of the two detectors differ in size; "
-            "fetch the product again"
+            f"{rasters[0]}: the masks of the two detectors differ in size; fetch the product again"
         )
     missing: Bools = np.concatenate(masks)
     if missing.mean() > 0.5:

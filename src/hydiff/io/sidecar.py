@@ -17,21 +17,13 @@ import numpy as np
 from hydiff.cube import Cube, Values
 from hydiff.errors import CubeFormatError
 from hydiff.io.headers import NOTES
-from hydiff.io.parsing import parsing
+from hydiff.io.parsing import check_count, parsing
 from hydiff.io.regular import is_there
 from hydiff.mark import Mark
 
 # the fields of a cube that describe its values
-FIELDS = (
-    "wavelengths",
-    "wavelength_units",
-    "fwhm",
-    "good",
-    "nodata",
-    "crs",
-    "transform",
-    "band_names",
-)
+PER_BAND = ("wavelengths", "fwhm", "good", "band_names")
+FIELDS = (*PER_BAND, "wavelength_units", "nodata", "crs", "transform")
 KEYS = ("axes", *FIELDS, "attrs")
 OURS = ("array", "sidecar", "xarray", NOTES)  # entries of attrs that say how, not what
 
@@ -113,8 +105,9 @@ def cube_from(
     attrs = {**(entries.get("attrs") or {}), "array": dict(array)}
     if foreign:
         attrs["sidecar"] = foreign
-    for name in ("wavelengths", "fwhm", "good", "band_names"):
-        _check_length(name, entries.get(name), values.shape[0], path)
+    for name in PER_BAND:
+        if (entry := entries.get(name)) is not None:
+            check_count(np.size(entry), values.shape[0], f"under {name} in its metadata", path)
     if not _is_geotiff_box(attrs.get("geotiff", {})):
         raise CubeFormatError(
             f"{path}: the entry geotiff of its metadata is damaged; correct or remove it"
@@ -162,11 +155,3 @@ def _is_geotiff_box(box: Any) -> bool:
 
 def _array(entry: Any, dtype: Any) -> Any:
     return None if entry is None else np.asarray(entry, dtype=dtype)
-
-
-def _check_length(name: str, entry: Any, bands: int, path: Path) -> None:
-    if entry is not None and np.size(entry) != bands:
-        raise CubeFormatError(
-            f"{path}: its metadata lists {np.size(entry)} {name} for {bands} bands; "
-            f"correct or remove {name}"
-        )

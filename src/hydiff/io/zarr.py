@@ -23,17 +23,14 @@ from hydiff.io import axes as ax
 from hydiff.io import marks, variables
 from hydiff.io.blocks import chunk_blocks, differs
 from hydiff.io.headers import SCALING, entries, number, scaling
-from hydiff.io.parsing import check_chunk, check_dtype, check_real, native, parsing
+from hydiff.io.parsing import INTEGERS, check_chunk, check_dtype, check_real, native, parsing
 from hydiff.io.regular import check_tree
 from hydiff.io.sidecar import plain
 from hydiff.mark import FILLED, RECORD, Mark, parsed
 
 SUFFIXES = (".zarr",)
 MARKS = ("zarr.json", ".zgroup", ".zarray")
-DTYPES = (
-    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float16", "float32", "float64", "bool"),
-)
+DTYPES = (*INTEGERS, "float16", "float32", "float64", "bool")
 DIMS = ("band", "y", "x")
 SIDE = 64  # rows and cols of a chunk; it holds all bands, for spectra as for tiles
 MAPPING = "spatial_ref"
