@@ -147,14 +147,15 @@ def values(path: Path, file: Any, parts: Sequence[DatasetPart]) -> Lazy:
         check_chunk(dataset.chunks or (1,), dtype, path)
     shape = (sum(part.bands for part in parts), *shapes[0][1:])
     chunks = None if datasets[0].chunks is None else _chunks(datasets[0], parts[0])
-    return Lazy(shape, dtype, lambda *block: _window(path, parts, block), chunks)
+    return Lazy(shape, dtype, lambda *block: window(path, parts, block), chunks)
 
 
 def _chunks(dataset: Any, part: DatasetPart) -> tuple[int, int, int]:
     return ax.cube_shape(dataset.chunks or (1, 1, 1), part.axes)
 
 
-def _window(path: Path, parts: Sequence[DatasetPart], block: Block) -> Array:
+def window(path: Path, parts: Sequence[DatasetPart], block: Block) -> Array:
+    """`read_block` of a file that is not open."""
     with parsing(path, "a complete HDF5 file"), opened(path) as file:
         return read_block(file, parts, block)
 
@@ -211,7 +212,7 @@ def rewrite(source: Path, path: Path, cube: Cube, parts: Sequence[DatasetPart]) 
             new = np.asarray(cube.values[block])
             for part, inside, place in _touched(parts, block):
                 if differs(_stored(file, part, inside), new[place]).any():
-                    _put(file, part, inside, new[place])
+                    put_block(file, part, inside, new[place])
         if cube.mark is not None:
             _write_mark(file, cube, parts)
     return [path]
@@ -248,7 +249,7 @@ def _write_mark(file: Any, cube: Cube, parts: Sequence[DatasetPart]) -> None:
         new = (np.asarray(mark.filled[block]) != 0).astype(np.uint8)
         for part, inside, place in _touched(flags, block):
             if new[place].any():  # chunks of zeros need no place on the disk
-                _put(file, part, inside, new[place])
+                put_block(file, part, inside, new[place])
 
 
 def _flag(file: Any, part: DatasetPart) -> DatasetPart:
@@ -268,7 +269,8 @@ def _flag(file: Any, part: DatasetPart) -> DatasetPart:
     return part._replace(name=name)
 
 
-def _put(file: Any, part: DatasetPart, block: Block, new: Array) -> None:
+def put_block(file: Any, part: DatasetPart, block: Block, new: Array) -> None:
+    """Write values (bands, rows, cols) into a block of one part."""
     new = new[::-1] if part.descending else new
     inside = ax.stored_block(part.axes, _forwards(part, block))
     file[part.name][inside] = ax.as_stored(new, part.axes)

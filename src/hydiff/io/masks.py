@@ -74,7 +74,7 @@ def several_named(path: Path) -> Iterator[None]:
     except variables.Several as several:
         raise CubeFormatError(
             f"{path}: more than one array may be the mask{several.listing}; "
-            f"name one as {path}:{several.names[0]}"
+            f"name one as {path}:{several.first}"
         ) from None
 
 

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hydiff.cube import Cube, Values
+from hydiff.cube import Array, Cube, Lazy, Values
 from hydiff.errors import CubeFormatError
+from hydiff.io import axes as ax
+from hydiff.io import variables
+from hydiff.io.blocks import Block
 from hydiff.io.headers import NOTES
 from hydiff.io.parsing import check_count, parsing
 from hydiff.io.regular import is_there
-from hydiff.mark import Mark
+from hydiff.mark import Mark, from_json
 
 # the fields of a cube that describe its values
 PER_BAND = ("wavelengths", "fwhm", "good", "band_names")
@@ -95,6 +98,39 @@ def plain(value: Any) -> Any:
 def _keeps(value: Any) -> bool:
     kinds = (str, int, float, type(None), list, tuple, Mapping, np.ndarray, np.generic)
     return isinstance(value, kinds)
+
+
+def array_cube(
+    path: Path,
+    name: str,
+    shapes: variables.Shapes,
+    dtype: np.dtype[Any],
+    entries: Mapping[str, Any],
+    mark: str | None,
+    axis: str | None,
+    load: Callable[[str], Array],
+    window: Callable[[ax.Axes, Block], Array] | None = None,
+) -> Cube:
+    """The cube in one of the arrays of a file, lazy.
+
+    shapes: of the numeric arrays, by name.  entries: its metadata.  mark: `Mark.json`, of a filled
+    cube.  axis: the order of axes, where the user gives it.  load: an array by its name.
+    window: a block (bands, rows, cols) of the cube; by default the array is loaded when it is
+    first indexed.
+    """
+    axes = ax.resolve(shapes[name], ax.declared_by(axis, entries, shapes[name]), path)
+    shape = ax.cube_shape(shapes[name], axes)
+
+    def read(*block: slice) -> Array:
+        with parsing(path, "a complete file"):
+            # A copy, so that changing what was handed out does not change what is read next.
+            return ax.as_cube(load(name), axes)[block].copy()
+
+    lazy = Lazy(shape, dtype, read if window is None else lambda *block: window(axes, block))
+    entries = {**variables.companions(shapes, shape[0], load), **entries}
+    if mark is not None:
+        entries["attrs"] = {**(entries.get("attrs") or {}), **from_json(mark)}
+    return cube_from(lazy, entries, path, {"var": name, "axes": ",".join(axes)})
 
 
 def cube_from(
