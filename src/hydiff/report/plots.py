@@ -85,10 +85,7 @@ def stretch(values: Array, bands: tuple[int, int, int], observed: Bools) -> Floa
 
 
 def composite(
-    values: Array,
-    bands: tuple[int, int, int],
-    observed: Bools,
-    limits: Floats | None = None,
+    values: Array, bands: tuple[int, int, int], observed: Bools, limits: Floats | None = None
 ) -> Pixels:
     """(rows, cols, 3) colour image of three bands; pixels missing in any of them in `GAP_COLOUR`.
 
