@@ -112,11 +112,11 @@ def test_every_picture_has_words_for_who_cannot_see_it(whole):
 
 def test_it_tells_what_the_record_tells(fill, whole):
     record = json.loads((fill / "out.tif.fill.json").read_text())
-    told = [record["recipe"]["why"], record["input"]["sha256"], record["time"]]
-    told += [f"{record['entries']['filled']:,}", f"{record['expected']['nrmse']:.3g}"]
-    told += list(record["entries"]["left"]) + list(record["versions"].values())
-    told += ["hydiff fill in.tif", "unchanged since the fill"]
-    assert record["entries"]["left"] and all(t in whole.text for t in told)
+    texts = [record["recipe"]["why"], record["input"]["sha256"], record["time"]]
+    texts += [f"{record['entries']['filled']:,}", f"{record['expected']['nrmse']:.3g}"]
+    texts += list(record["entries"]["left"]) + list(record["versions"].values())
+    texts += ["hydiff fill in.tif", "unchanged since the fill"]
+    assert record["entries"]["left"] and all(t in whole.text for t in texts)
 
 
 def test_what_auto_saw_is_told_by_distance(fill, whole):

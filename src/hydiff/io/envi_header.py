@@ -165,11 +165,12 @@ def describe(header: Header, path: Path, values: Array) -> Cube:
 def named_wavelengths(names: Sequence[str]) -> tuple[Floats, str] | None:
     """Wavelengths and their unit from names such as "376.44 Nanometers" or "band 1 (0.455 um)";
     None unless each name has one, all in one unit."""
-    found = [NAMED.findall(name) for name in names]
-    if not found or any(len(one) != 1 for one in found):
+    matches = [NAMED.findall(name) for name in names]
+    if not matches or any(len(one) != 1 for one in matches):
         return None
-    units = {unit for ((_, unit),) in found}
-    return (np.array([float(n) for ((n, _),) in found]), units.pop()) if len(units) == 1 else None
+    units = {unit for ((_, unit),) in matches}
+    numbers = np.array([float(number) for ((number, _),) in matches])
+    return (numbers, units.pop()) if len(units) == 1 else None
 
 
 def _list(keys: Header, key: str, bands: int, path: Path) -> list[str] | None:
@@ -262,10 +263,10 @@ def georeference(keys: Mapping[str, Entry]) -> tuple[str | None, tuple[float, ..
 
     tiny = {"samples": "2", "lines": "1", "bands": "1", "data type": "1", "interleave": "bsq"}
     lines = [f"{key} = {value}" for key, value in tiny.items()]
-    told = {key: _braced(keys[key]) for key in GEOREFERENCE if key in keys}
-    if not is_definition(told.get(WKT, "").strip("{ "), Path(WKT)):
-        told.pop(WKT, None)  # GDAL would take it for the name of a file
-    lines += [f"{key} = {value}" for key, value in told.items()]
+    texts = {key: _braced(keys[key]) for key in GEOREFERENCE if key in keys}
+    if not is_definition(texts.get(WKT, "").strip("{ "), Path(WKT)):
+        texts.pop(WKT, None)  # GDAL would take it for the name of a file
+    lines += [f"{key} = {value}" for key, value in texts.items()]
     header, folder = "\n".join(["ENVI", *lines, ""]).encode(), uuid.uuid4().hex
     with (
         gdal(),
@@ -291,11 +292,11 @@ def _map_entries(cube: Cube) -> Header:
         return own
     if cube.transform is None:
         return {}
-    made = _gdal_map_entries(cube.crs, cube.transform)
-    _, transform = georeference(made)
+    written = _gdal_map_entries(cube.crs, cube.transform)
+    _, transform = georeference(written)
     # ENVI has no sheared or mirrored grids: better no position than a wrong one
     close = transform is not None and np.allclose(transform, cube.transform, rtol=1e-9)
-    return made if close else {}
+    return written if close else {}
 
 
 def _gdal_map_entries(crs: str | None, transform: tuple[float, ...]) -> Header:

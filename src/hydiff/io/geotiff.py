@@ -81,9 +81,9 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     stale = frozenset(np.flatnonzero(bands).tolist())
     masks = partial(plane, own.valid) if own.kind == layers.BANDS else None
     _compacted(path, tiff.Change(stale, masks))
-    made = [*layers.write_mask_file(own, path, cube.bands), *beside.carried(source, path, stale)]
+    files = [*layers.write_mask_file(own, path, cube.bands), *beside.carried(source, path, stale)]
     _check_written(path, cube, own)
-    return [path, *made]
+    return [path, *files]
 
 
 def cloud_optimised(path: Path) -> None:
@@ -127,13 +127,13 @@ def _read(path: Path) -> Cube:
 
 
 def _dtype(dataset: Any, path: Path) -> np.dtype[Any]:
-    found = set(dataset.dtypes)
-    if len(found) > 1 or "complex_int16" in found:
+    names = set(dataset.dtypes)
+    if len(names) > 1 or "complex_int16" in names:
         raise CubeFormatError(
-            f"{path}: expected bands of one real type, found {', '.join(sorted(found))}; "
+            f"{path}: expected bands of one real type, found {', '.join(sorted(names))}; "
             "convert them with gdal_translate -ot"
         )
-    dtype: np.dtype[Any] = np.dtype(found.pop())
+    dtype: np.dtype[Any] = np.dtype(names.pop())
     check_real(dtype, path)
     return dtype
 
@@ -196,16 +196,16 @@ def _put(dataset: Any, block: Block, values: Array) -> None:
 
 def _updatable(source: Path) -> bool:
     """Whether GDAL can replace single entries of a file and leave all others as they are."""
-    found = structure(source)
-    tiles = [found.first(tag, 16) % 16 for tag in (tiff.TILE_WIDTH, tiff.TILE_HEIGHT)]
+    file = structure(source)
+    tiles = [file.first(tag, 16) % 16 for tag in (tiff.TILE_WIDTH, tiff.TILE_HEIGHT)]
     with opened(source) as dataset:
         bits = {8 * np.dtype(name).itemsize for name in dataset.dtypes}
     return (
-        found.first(tiff.COMPRESSION, 1) in LOSSLESS
-        and found.first(tiff.PHOTOMETRIC, 1) in PLAIN
-        and set(found.pages[0].numbers(tiff.BITS, 1, found.order)) <= bits
+        file.first(tiff.COMPRESSION, 1) in LOSSLESS
+        and file.first(tiff.PHOTOMETRIC, 1) in PLAIN
+        and set(file.pages[0].numbers(tiff.BITS, 1, file.order)) <= bits
         and not any(tiles)
-        and all(tiff.movable(page) for page in found.pages)
+        and all(tiff.movable(page) for page in file.pages)
     )
 
 
@@ -222,9 +222,9 @@ def _valid_after(source: Path, cube: Cube) -> Values | None:
 
 def _compacted(path: Path, change: tiff.Change) -> None:
     """Lay the pages of a file out again, unless none of its bytes is idle or out of date."""
-    found = structure(path)
-    said = any("STATISTICS_" in text for text in found.metadata())
-    if found.first(tiff.COMPRESSION, 1) == 1 and change.masks is None and not said:
+    file = structure(path)
+    statistics = any("STATISTICS_" in text for text in file.metadata())
+    if file.first(tiff.COMPRESSION, 1) == 1 and change.masks is None and not statistics:
         return
     before = path.with_name(path.name + ".before")
     path.replace(before)

@@ -94,8 +94,7 @@ def _file(mask: Path, dataset: Any) -> Values:
                 f"{(dataset.count, *dataset.shape)}; remove it, or write the mask again"
             )
         if own.count == 1:
-            valid: Bools = own.read(1) != 0
-            return valid
+            return np.asarray(own.read(1) != 0)
     return _lazy(dataset, partial(_flags, mask, "read"))
 
 
@@ -120,9 +119,9 @@ def _together(path: Path, dataset: Any, listed: Array) -> Bools:
 
 def _single(path: Path, nodata: Sequence[float | None], *block: slice) -> Bools:
     """A block of what is valid by nodata values (bands,)."""
-    found = _read(path, block, "read")
-    valid = np.ones(found.shape, bool)
-    for flags, values, own in zip(valid, found, nodata[block[0]], strict=True):
+    bands = _read(path, block, "read")
+    valid = np.ones(bands.shape, bool)
+    for flags, values, own in zip(valid, bands, nodata[block[0]], strict=True):
         if own is not None and representable(own, values.dtype):
             flags &= ~equals(values, own)
     return valid
@@ -143,8 +142,7 @@ def _lazy(dataset: Any, read: Any) -> Lazy:
 
 
 def _flags(path: Path, what: str, *block: slice) -> Bools:
-    flags: Bools = _read(path, block, what) != 0
-    return flags
+    return np.asarray(_read(path, block, what) != 0)
 
 
 def _read(path: Path, block: tuple[slice, ...], what: str) -> Array:
@@ -159,10 +157,8 @@ def window(dataset: Any, block: Block | tuple[slice, ...], what: str = "read") -
     if 0 in lengths:  # GDAL has no empty windows
         return np.empty(lengths, dataset.dtypes[0])
     window = ((rows.start, rows.stop), (cols.start, cols.stop))
-    values: Array = getattr(dataset, what)(
-        list(range(bands.start + 1, bands.stop + 1)), window=window
-    )
-    return values
+    numbers = list(range(bands.start + 1, bands.stop + 1))
+    return np.asarray(getattr(dataset, what)(numbers, window=window))
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -171,8 +167,7 @@ def window(dataset: Any, block: Block | tuple[slice, ...], what: str = "read") -
 def plane(valid: Values | None, band: int) -> Bools:
     """(rows, cols) of one band."""
     assert valid is not None
-    found: Bools = np.asarray(valid[band : band + 1, :, :])[0]
-    return found
+    return np.asarray(valid[band : band + 1, :, :][0])
 
 
 def store(own: Validity, dataset: Any) -> None:

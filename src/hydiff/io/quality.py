@@ -159,11 +159,11 @@ def _prisma_flag(path: Path, swath: str, names: list[str], flag: str, shape: Sha
 def _sibling(path: Path) -> Path | None:
     """The product folder of a quality layer `…-QL_*.TIF`."""
     alone = path.is_file() and "-QL_" in path.name.upper()
-    return path.parent if alone and enmap.product(path.parent) is not None else None
+    return path.parent if alone and enmap.find_product(path.parent) is not None else None
 
 
 def _enmap(path: Path) -> dict[str, Layer]:
-    product = enmap.product(_sibling(path) or path)
+    product = enmap.find_product(_sibling(path) or path)
     if product is None:
         return {}
     flags: dict[str, Layer] = {}

@@ -1,4 +1,4 @@
-"""`report.html`: one file that tells a fill to a person, made from the files of the fill alone.
+"""`report.html`: one page about a fill, for a person, made from the files of the fill alone.
 
 It holds its pictures and its style; it needs no script, no server and no network.  It can be made
 right after a fill or years later, of a plain fill or one by tiles.

@@ -23,7 +23,7 @@ from hydiff.errors import BadValue, ShapeMismatch
 
 Pixels = NDArray[np.uint8]
 
-# Okabe and Ito's colours, told apart with any colour vision.
+# Okabe and Ito's colours, which differ for any colour vision.
 BLACK, ORANGE, BLUE = "#000000", "#E69F00", "#0072B2"
 PLAIN, SKY_RGB, BLUE_RGB, ORANGE_RGB = (221,) * 3, (86, 180, 233), (0, 114, 178), (230, 159, 0)
 GAP_COLOUR = (204, 121, 167)  # their reddish purple: hardly any ground looks like it
@@ -279,8 +279,7 @@ def _complete(valid: Bools, rgb: tuple[int, int, int]) -> Bools:
     that a dead column of one band is seen.
     """
     three, alive = valid[list(rgb)], valid[valid.any(axis=(1, 2))]
-    complete: Bools = np.logical_and.reduce(alive if three.all() else three)
-    return complete
+    return np.asarray(np.logical_and.reduce(alive if three.all() else three))
 
 
 def _panels(
