@@ -439,10 +439,10 @@ def test_a_file_that_only_a_record_names_is_read_only_if_it_is_the_one(fill, mon
     monkeypatch.chdir(fill)
     content = record.read(fill / "out.tif.fill.json")
     hostile = replace(content, input=replace(content.input, path=named))
-    found, state = report.the_input(hostile, fill / "out.tif", None)
+    found, state = report.find_input(hostile, fill / "out.tif", None)
     assert found is None and "cut out again" in state
     assert state.startswith("CHANGED") == (named == "truth.tif")
-    assert report.the_input(content, fill / "out.tif", None)[0] == Path("in.tif")
+    assert report.find_input(content, fill / "out.tif", None)[0] == Path("in.tif")
 
 
 def test_a_record_of_another_cube_is_refused(fill):

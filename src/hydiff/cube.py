@@ -499,9 +499,9 @@ def band_axis(dims: Sequence[str]) -> int | None:
     """Which of three named axes has the bands: the one called so, or the one beside two that are
     rows and columns; None if no name says so."""
     names = [name.lower() for name in dims]
-    named = [i for i, n in enumerate(names) if n in BAND_DIMS]
+    by_name = [i for i, n in enumerate(names) if n in BAND_DIMS]
     beside = [i for i, n in enumerate(names) if n not in (*ROW_DIMS, *COL_DIMS)]
-    return named[0] if named else beside[0] if len(beside) == 1 else None
+    return by_name[0] if by_name else beside[0] if len(beside) == 1 else None
 
 
 def band_order(dims: Sequence[str]) -> tuple[int, int, int]:

@@ -292,15 +292,15 @@ def score(
     t, x = as_cube(truth), as_cube(estimate)
     r = None if raw is None else as_cube(raw)
     _check("estimate", x.shape, t.shape)
-    kept = (x.good_bands & t.good_bands) if good is None else np.asarray(good, dtype=bool)
+    bands = (x.good_bands & t.good_bands) if good is None else np.asarray(good, dtype=bool)
     gaps = None if missing is None else np.asarray(missing, dtype=bool)
     _check("raw", None if r is None else r.shape, t.shape)
-    _check("good", kept.shape, t.shape[:1])
+    _check("good", bands.shape, t.shape[:1])
     _check("missing", None if gaps is None else gaps.shape, t.shape, t.shape[1:])
 
-    reference = _with_gaps(t, kept)
+    reference = _with_gaps(t, bands)
     scale = _range_of(reference)
-    reference, values = scale.to_unit(reference), scale.to_unit(_with_gaps(x, kept))
+    reference, values = scale.to_unit(reference), scale.to_unit(_with_gaps(x, bands))
     compared = int(_counted(values, reference, None).sum())
     if compared == 0:
         raise BadValue("the estimate has no value where the truth has one; nothing can be scored")
@@ -308,7 +308,7 @@ def score(
     return Scores(
         everywhere=everywhere,
         missing=inside,
-        raw=None if r is None else _summaries(scale.to_unit(_with_gaps(r, kept)), reference)[0],
+        raw=None if r is None else _summaries(scale.to_unit(_with_gaps(r, bands)), reference)[0],
         per_band={
             "psnr": psnr_per_band(values, reference, gaps),
             "nrmse": nrmse_per_band(values, reference, gaps),
@@ -343,11 +343,11 @@ def _summaries(
     return row(None), None if gaps is None else row(gaps)
 
 
-def _check(name: str, found: tuple[int, ...] | None, *expected: tuple[int, ...]) -> None:
-    if found is not None and found not in expected:
+def _check(name: str, shape: tuple[int, ...] | None, *expected: tuple[int, ...]) -> None:
+    if shape is not None and shape not in expected:
         shapes = " or ".join(str(e) for e in expected)
         raise ShapeMismatch(
-            f"{name} has shape {found}, but the truth asks for {shapes}; axes are "
+            f"{name} has shape {shape}, but the truth asks for {shapes}; axes are "
             f"(bands, rows, cols): crop or transpose {name} to match"
         )
 

@@ -83,11 +83,11 @@ def sampled(cube: Cube, *, deep: bool = False) -> tuple[list[Block], str | None]
     across = np.stack([0.618 * k + 0.5, (k + 0.5) / count, 0.382 * k + 0.5], axis=1) % 1
     firsts = np.unique((across * grid).astype(int), axis=0) * chunks
     lasts = np.minimum(firsts + chunks, cube.shape)
-    found = [
+    chunk_slices = [
         (slice(b, d), slice(r, s), slice(c, e))
         for (b, r, c), (d, s, e) in zip(firsts.tolist(), lasts.tolist(), strict=True)
     ]
-    return found, f"{len(found)} sampled chunks"
+    return chunk_slices, f"{len(chunk_slices)} sampled chunks"
 
 
 def differs(old: Array, new: Array) -> Bools:

@@ -40,7 +40,7 @@ class Product(NamedTuple):
     root: Path  # the folder or the zip
     members: tuple[str, ...]  # every file in it
 
-    def named(self, ending: str) -> str | None:
+    def member_ending(self, ending: str) -> str | None:
         """The member whose name ends so, whatever its case."""
         return next((m for m in self.members if m.upper().endswith(ending.upper())), None)
 
@@ -91,7 +91,7 @@ _links: list[tempfile.TemporaryDirectory[str]] = []  # until the process ends
 def matches(path: Path) -> bool:
     """The folder, the zip, or the image or metadata inside the folder."""
     product = find_product(path)
-    return product is not None and product.named(METADATA) is not None
+    return product is not None and product.member_ending(METADATA) is not None
 
 
 def find_product(path: Path) -> Product | None:
@@ -107,7 +107,7 @@ def find_product(path: Path) -> Product | None:
     else:
         return None
     product = Product(root, members)
-    names = [name for ending in (METADATA, IMAGE) if (name := product.named(ending))]
+    names = [name for ending in (METADATA, IMAGE) if (name := product.member_ending(ending))]
     if not names or any(PurePosixPath(name).name.startswith("DESIS") for name in names):
         return None
     _check_names(product)
@@ -132,8 +132,8 @@ def _check_names(product: Product) -> None:
 
 def read(path: Path, var: str | None = None) -> Cube:
     product = find_product(path)
-    metadata = product and product.named(METADATA)
-    image = product and product.named(IMAGE)
+    metadata = product and product.member_ending(METADATA)
+    image = product and product.member_ending(IMAGE)
     if product is None or metadata is None or image is None:
         lost = METADATA if image else IMAGE
         raise damaged(path, f"expected an EnMAP product with a file *{lost}, found none")
@@ -171,7 +171,7 @@ def write(cube: Cube, path: Path) -> list[Path]:
 def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     """All members, the image with its changed entries: a zip if `path` ends so, else a folder."""
     product = find_product(source)
-    image = product and product.named(IMAGE)
+    image = product and product.member_ending(IMAGE)
     assert product is not None and image is not None  # it was read a moment ago
     check_room(product.nbytes(), source, "the product, unpacked,")
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".hydiff-") as name:
@@ -182,7 +182,7 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
         fill = _into_zip if path.suffix.lower() == ".zip" else _into_folder
         fill(_without_note(product), path, image, after)
     if cube.mark is not None:
-        _add_note(path, str(product.named(METADATA)), cube.mark.json + "\n")
+        _add_note(path, str(product.member_ending(METADATA)), cube.mark.json + "\n")
     return [path]
 
 
@@ -237,7 +237,7 @@ def _places(product: Product, image: str) -> dict[str, PurePosixPath]:
             f"{product.root}: its member {shared[0]} and another would be one file in a folder; "
             "name the output .zip, or fetch the product again"
         )
-    if len(places[product.named(METADATA) or image].parts) > 1:
+    if len(places[product.member_ending(METADATA) or image].parts) > 1:
         raise CubeFormatError(
             f"{product.root}: its image and its metadata lie in two folders, expected one; "
             "name the output .zip, or fetch the product again"

@@ -141,16 +141,16 @@ def _data_of(header: Path) -> Path:
     stem = header.with_suffix("")
     suffixes = [*DATA_SUFFIXES, *[s.upper() for s in DATA_SUFFIXES]]
     names = dict.fromkeys(stem.with_name(stem.name + suffix) for suffix in suffixes)
-    found = [p for p in names if p.is_file() and p != header]
-    if not found:
+    candidates = [p for p in names if p.is_file() and p != header]
+    if not candidates:
         raise CubeFormatError(
             f"{header}: the data file of this ENVI header is missing; expected {stem.name} "
             f"or {stem.name} with one of {' '.join(DATA_SUFFIXES[1:])}"
         )
-    if len(found) == 1:
-        return found[0]
+    if len(candidates) == 1:
+        return candidates[0]
     nbytes = layout_of(parse(header), header).nbytes
-    return next((p for p in found if p.stat().st_size == nbytes), found[0])
+    return next((p for p in candidates if p.stat().st_size == nbytes), candidates[0])
 
 
 def data_name(cube: Cube, path: Path) -> Path:
@@ -173,12 +173,12 @@ def _interleave_of(data: Path) -> str | None:
 def _check_size(data: Path, header: Path, layout: Layout) -> None:
     if not data.is_file():
         raise CubeFormatError(f"{data}: no such file, but {header} describes it")
-    found, expected = data.stat().st_size, layout.nbytes
-    if found != expected:
+    size, expected = data.stat().st_size, layout.nbytes
+    if size != expected:
         bands, rows, cols = layout.shape
-        verdict = "is truncated" if found < expected else "holds more than its header says"
+        verdict = "is truncated" if size < expected else "holds more than its header says"
         raise CubeFormatError(
-            f"{data}: {verdict}: {found} bytes, but {header.name} says {expected} "
+            f"{data}: {verdict}: {size} bytes, but {header.name} says {expected} "
             f"({bands} bands x {rows} lines x {cols} samples x {layout.dtype.itemsize} bytes "
             f"+ offset {layout.offset}); correct the header or fetch the file again"
         )

@@ -311,5 +311,5 @@ def _gdal_map_entries(crs: str | None, transform: tuple[float, ...]) -> Header:
             dataset.write(np.zeros((1, 1, 2), np.uint8))
         with data.open(driver="ENVI") as dataset:
             tags = dataset.tags(ns="ENVI")
-    named = {canonical(key): value for key, value in tags.items()}
-    return {k: named[k].strip("{}").split(",") for k in GEOREFERENCE if k in named}
+    envi = {canonical(key): value for key, value in tags.items()}
+    return {k: envi[k].strip("{}").split(",") for k in GEOREFERENCE if k in envi}

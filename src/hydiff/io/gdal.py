@@ -91,20 +91,20 @@ def structure(path: Path) -> tiff.Tiff:
 @lru_cache(8)  # each window of a lazy cube opens its file
 def _structure(path: Path, changed: int, size: int) -> tiff.Tiff:
     with parsing(path, "a GeoTIFF"), _bytes_of(path) as (file, length):
-        found = tiff.parse(file, length, path)
-    if any("overview_file" in html.unescape(text).lower() for text in found.metadata()):
+        pages = tiff.parse(file, length, path)
+    if any("overview_file" in html.unescape(text).lower() for text in pages.metadata()):
         raise CubeFormatError(
             f"{path}: its tag OVERVIEW_FILE names another file, which GDAL would open; "
             "do not trust it, or remove the tag with gdal_edit.py -unsetmd"
         )
-    if not all(_quotable(text) for text in found.metadata()):
+    if not all(_quotable(text) for text in pages.metadata()):
         raise damaged(path, "its GDAL metadata are no XML")
-    if (bands := found.first(tiff.SAMPLES, 1)) > MOST_BANDS:
+    if (bands := pages.first(tiff.SAMPLES, 1)) > MOST_BANDS:
         raise CubeFormatError(
             f"{path}: {bands} bands, expected at most {MOST_BANDS}; the file is damaged, "
             "or should be cut into parts"
         )
-    return found
+    return pages
 
 
 def _quotable(text: str) -> bool:

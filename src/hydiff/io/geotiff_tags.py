@@ -195,9 +195,9 @@ def restore(dataset: Any, cube: Cube) -> None:
 
 
 def _tag(dataset: Any, band: int, ns: str, tags: Mapping[str, str]) -> None:
-    named = {k: v for k, v in tags.items() if k not in ("ns", "bidx")}
-    if named:
-        dataset.update_tags(band, ns=ns or None, **named)
+    own = {k: v for k, v in tags.items() if k not in ("ns", "bidx")}
+    if own:
+        dataset.update_tags(band, ns=ns or None, **own)
 
 
 def _lasting(key: str) -> bool:

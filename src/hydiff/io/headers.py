@@ -30,15 +30,15 @@ def canonical(key: str) -> str:
 
 def entries(attrs: Mapping[str, Any]) -> dict[str, Entry]:
     """The header entries among `attrs`, without those that fields and layout already say."""
-    kept: dict[str, Entry] = {}
+    texts: dict[str, Entry] = {}
     for key, value in attrs.items():
         if not key or canonical(key) in LAYOUT | FIELDS:
             continue
         if isinstance(value, str | int | float):
-            kept[key] = str(value)
+            texts[key] = str(value)
         elif isinstance(value, list | tuple) and all(isinstance(v, str) for v in value):
-            kept[key] = list(value)
-    return kept
+            texts[key] = list(value)
+    return texts
 
 
 def to_text(entry: Entry) -> str:

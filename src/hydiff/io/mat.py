@@ -35,8 +35,8 @@ NAMES = {dtype: name for name, dtype in CLASSES.items()}
 
 def matches(path: Path) -> bool:
     with path.open("rb") as file:
-        named = file.read(6) == b"MATLAB"
-    return named or (path.suffix.lower() == ".mat" and _is_hdf5(path))
+        titled = file.read(6) == b"MATLAB"
+    return titled or (path.suffix.lower() == ".mat" and _is_hdf5(path))
 
 
 def read(path: Path, var: str | None = None, axis: str | None = None) -> Cube:

@@ -167,12 +167,12 @@ def _enmap(path: Path) -> dict[str, Layer]:
     if product is None:
         return {}
     flags: dict[str, Layer] = {}
-    masks = [product.named(f"-QL_PIXELMASK{end}.TIF") for end in ("", "_VNIR", "_SWIR")]
+    masks = [product.member_ending(f"-QL_PIXELMASK{end}.TIF") for end in ("", "_VNIR", "_SWIR")]
     rasters = [product.raster(mask) for mask in masks if mask is not None]
     if rasters:
         flags[DEFECTIVE] = partial(_defective, rasters)
     for name in ENMAP_FLAGS:
-        if (member := product.named(f"-QL_QUALITY_{name}.TIF")) is not None:
+        if (member := product.member_ending(f"-QL_QUALITY_{name}.TIF")) is not None:
             flags[name.lower()] = partial(_pixels, product.raster(member))
     return flags
 

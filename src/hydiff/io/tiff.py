@@ -46,8 +46,8 @@ class Directory(NamedTuple):
 
     def numbers(self, tag: int, default: int = 0, order: str = "<") -> list[int]:
         """The integers of a tag, [default] without it."""
-        found = next((entry for own, entry in self.entries if own == tag), None)
-        return [default] if found is None else _numbers(found, order)
+        entry = next((entry for own, entry in self.entries if own == tag), None)
+        return [default] if entry is None else _numbers(entry, order)
 
 
 class Tiff(NamedTuple):
@@ -216,7 +216,7 @@ class _PageCopy:
     def _moved(self, entries: list[tuple[int, Entry]]) -> list[tuple[int, Entry]]:
         """The entries of a page after its blocks, and the pages below it, have been copied."""
         by_tag = dict(entries)
-        made = []
+        copies = []
         for tag, entry in entries:
             if tag in OFFSETS and OFFSETS[tag] in by_tag:
                 sizes = _numbers(by_tag[OFFSETS[tag]], self.tiff.order)
@@ -225,8 +225,8 @@ class _PageCopy:
             elif tag in SUB_PAGES:
                 below = _numbers(entry, self.tiff.order)
                 entry = self._integers([self._below(at) for at in below], entry.type)
-            made.append((tag, entry))
-        return made
+            copies.append((tag, entry))
+        return copies
 
     def _block(self, at: int, size: int) -> int:
         """Copy a strip or tile; one that is stored once for several places stays so."""
@@ -313,9 +313,9 @@ ITEM = re.compile(r"\s*<Item\b([^>]*)>[^<]*</Item>")
 def without_statistics(text: str, stale: frozenset[int]) -> str:
     """GDAL's metadata without the STATISTICS_… items of some bands; the rest byte for byte."""
 
-    def kept(found: re.Match[str]) -> str:
-        name = re.search(r"""\bname\s*=\s*["']STATISTICS_""", found[1])
-        sample = re.search(r"""\bsample\s*=\s*["'](\d+)""", found[1])
-        return "" if name and sample and int(sample[1]) in stale else found[0]
+    def current(item: re.Match[str]) -> str:
+        name = re.search(r"""\bname\s*=\s*["']STATISTICS_""", item[1])
+        sample = re.search(r"""\bsample\s*=\s*["'](\d+)""", item[1])
+        return "" if name and sample and int(sample[1]) in stale else item[0]
 
-    return ITEM.sub(kept, text)
+    return ITEM.sub(current, text)

@@ -145,12 +145,12 @@ def by_kind(s: Story) -> FactTable | None:
 def notes(s: Story) -> list[str]:
     """What the fill had to say, without what other parts of the page show."""
     whys = [] if s.record.recipe is None else [part.why for part in s.record.recipe.parts]
-    said = [note for note in s.record.notes if not _is_shown(note, whys)]
+    lines = [note for note in s.record.notes if not _is_shown(note, whys)]
     left = s.record.entries.left
-    said += [f"left missing: {count:,} entries, {reason}" for reason, count in left.items()]
+    lines += [f"left missing: {count:,} entries, {reason}" for reason, count in left.items()]
     if s.input_state.startswith("CHANGED"):
-        said.append(f"the input is {s.input_state}")
-    return said
+        lines.append(f"the input is {s.input_state}")
+    return lines
 
 
 def _is_shown(note: str, whys: Sequence[str]) -> bool:
@@ -255,9 +255,9 @@ def decision(s: Story) -> list[dict[str, Any]]:
 
 def _decided(part: KindRecipe) -> dict[str, Any]:
     squares = part.errors.by_distance
-    said = {"gaps": part.gaps, "folds": part.folds, "why": part.why, "table": None}
+    entries = {"gaps": part.gaps, "folds": part.folds, "why": part.why, "table": None}
     if squares is None:
-        return said
+        return entries
     weights = np.mean(part.weights, axis=2)  # over band groups: (candidates, distances)
     rows = [
         (_distance(d), *(f"{100 * w:.0f} %" for w in weights[:, d]), f"{np.sqrt(square):.2f}")
@@ -266,7 +266,7 @@ def _decided(part: KindRecipe) -> dict[str, Any]:
     ]
     names = [candidate.name for candidate in part.candidates]
     table = FactTable(("distance", *names, "error"), rows)
-    return said | {"table": table, "untried": None in squares}
+    return entries | {"table": table, "untried": None in squares}
 
 
 def settings(s: Story) -> FactTable:

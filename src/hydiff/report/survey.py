@@ -71,17 +71,19 @@ class CloseView:
     valid: Bools  # measured or filled
 
 
-def close_view(cube: Cube, source: Cube, path: Path, found: Survey) -> CloseView | None:
+def close_view(cube: Cube, source: Cube, path: Path, survey: Survey) -> CloseView | None:
     """The three shown bands around the pixel deepest in a gap; None when nothing was filled."""
-    if not found.pixels:
+    if not survey.pixels:
         return None
-    rgb = list(found.rgb)
-    known = ~(found.filled | found.left)[rgb[0]]
+    rgb = list(survey.rgb)
+    known = ~(survey.filled | survey.left)[rgb[0]]
     for side in SIDES:
         rows, cols = (
-            around(at, n, side) for at, n in zip(found.pixels[0], cube.shape[1:], strict=True)
+            around(at, n, side) for at, n in zip(survey.pixels[0], cube.shape[1:], strict=True)
         )
-        grid = tuple(slice(s.start // found.every, s.stop // found.every + 1) for s in (rows, cols))
+        grid = tuple(
+            slice(s.start // survey.every, s.stop // survey.every + 1) for s in (rows, cols)
+        )
         if known[grid].mean() > 0.3:  # enough of what the gap lies in
             break
     after, before = (np.asarray(c.values[:, rows, cols]) for c in (cube, source))
