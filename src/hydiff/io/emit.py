@@ -26,12 +26,8 @@ AXES = ("rows", "cols", "bands")
 
 FILL = -9999.0
 FLAGGED = -9000.0  # this and less is no measurement
-FLAGS = {
-    "missing frame": -9998.0,
-    "corrupt frame": -9997.0,
-    "corrupt line": -9996.0,
-    "cloudy frame": -9990.0,
-}
+# -9998: missing frame, -9997: corrupt frame, -9996: corrupt line
+CLOUDY = -9990.0  # frame
 
 
 def matches(path: Path) -> bool:
@@ -92,7 +88,7 @@ def flagged(values: Array) -> Bools:
 
 def cloudy(values: Array) -> Bools:
     """A frame that was screened for clouds: not sent, and not lost either."""
-    return np.asarray(values == FLAGS["cloudy frame"])
+    return np.asarray(values == CLOUDY)
 
 
 def write_band_mask(filled: Bools, path: Path) -> None:

@@ -124,15 +124,13 @@ def _holds_arrays(path: Path) -> bool:
 
 
 def _header(file: Any, path: Path) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    version = np.lib.format.read_magic(file)
-    if version == (1, 0):
-        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    elif version == (2, 0):
-        shape, _, dtype = np.lib.format.read_array_header_2_0(file)
-    else:
+    form = np.lib.format
+    readers = {(1, 0): form.read_array_header_1_0, (2, 0): form.read_array_header_2_0}
+    if (version := form.read_magic(file)) not in readers:
         raise CubeFormatError(
             f"{path}: numpy format {version}; expected 1.0 or 2.0: save plain arrays again"
         )
+    shape, _, dtype = readers[version](file)
     return shape, dtype
 
 

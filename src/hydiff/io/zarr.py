@@ -29,7 +29,7 @@ from hydiff.io.sidecar import plain
 from hydiff.mark import FILLED, RECORD, Mark, parsed
 
 SUFFIXES = (".zarr",)
-MARKS = ("zarr.json", ".zgroup", ".zarray")
+METADATA = ("zarr.json", ".zgroup", ".zarray")
 DTYPES = (*INTEGERS, "float16", "float32", "float64", "bool")
 DIMS = ("band", "y", "x")
 SIDE = 64  # rows and cols of a chunk; it holds all bands, for spectra as for tiles
@@ -37,7 +37,7 @@ MAPPING = "spatial_ref"
 
 
 def matches(path: Path) -> bool:
-    return path.is_dir() and any((path / mark).is_file() for mark in MARKS)
+    return path.is_dir() and any((path / name).is_file() for name in METADATA)
 
 
 def read(path: Path, var: str | None = None) -> Cube:
@@ -72,7 +72,7 @@ def read(path: Path, var: str | None = None) -> Cube:
                 lambda *block: _window(path, name, axes, block),
                 ax.cube_shape(array.chunks, axes),
             ),
-            wavelengths=None if wavelengths is None else _floats(wavelengths),
+            wavelengths=_floats(wavelengths),
             wavelength_units=None
             if wavelengths is None
             else attrs.pop("wavelength_units", wavelengths.attrs.get("units")),

@@ -123,8 +123,9 @@ def facts(s: Story) -> list[tuple[str, str, str]]:
         ("Filled", f"{n.filled:,}", "entries: one band of one pixel each"),
         ("Left missing", f"{n.missing_after:,}", "entries"),
         *(
-            (f"Expected {_score(name)}", _scored(name, value), f"in the gaps: {_meaning(name)}")
+            (f"Expected {label}", _scored(name, value), f"in the gaps: {meaning}")
             for name, value in _in_order(s.record.expected or {})
+            for label, _, meaning in [_meaning(name)]
         ),
     ]
 
@@ -139,7 +140,7 @@ def by_kind(s: Story) -> FactTable | None:
         (kind, *(_scored(name, scores.get(name)) for name in names))
         for kind, scores in kinds.items()
     ]
-    return FactTable(("", *map(_score, names)), rows)
+    return FactTable(("", *(_meaning(name)[0] for name in names)), rows)
 
 
 def notes(s: Story) -> list[str]:
@@ -308,16 +309,13 @@ def _in_order(scores: Mapping[str, float | None]) -> list[tuple[str, float | Non
     return sorted(scores.items(), key=lambda s: known.index(s[0]) if s[0] in known else len(known))
 
 
-def _score(name: str) -> str:
-    return MEANING.get(name, (name,))[0]
-
-
-def _meaning(name: str) -> str:
-    return MEANING[name][2] if name in MEANING else name
+def _meaning(name: str) -> tuple[str, str, str]:
+    """Label, unit and meaning of a score."""
+    return MEANING.get(name, (name, "", name))
 
 
 def _scored(name: str, value: float | None) -> str:
-    return "–" if value is None else f"{value:.3g}{MEANING[name][1] if name in MEANING else ''}"
+    return "–" if value is None else f"{value:.3g}{_meaning(name)[1]}"
 
 
 def _band(s: Story, band: int) -> str:
