@@ -25,12 +25,12 @@ def matches(path: Path) -> bool:
         return False
     import h5py
 
-    with hdf5.opened(path) as file:
+    with hdf5.open_file(path) as file:
         return any(isinstance(file.get(name), h5py.Group) for name in GROUPS)
 
 
 def read(path: Path, var: str | None = None) -> Cube:
-    with parsing(path, "an AVIRIS netCDF file"), hdf5.opened(path) as file:
+    with parsing(path, "an AVIRIS netCDF file"), hdf5.open_file(path) as file:
         part = _part(file, path)
         group = file[part.name].parent
         wavelengths = hdf5.numbers(group, "wavelength", part.bands, path)
@@ -53,7 +53,7 @@ def write(cube: Cube, path: Path) -> list[Path]:
 
 
 def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
-    with hdf5.opened(source) as file:
+    with hdf5.open_file(source) as file:
         part = _part(file, source)
     return hdf5.rewrite(source, path, cube, [part])
 

@@ -49,7 +49,7 @@ def described_by(image: Path) -> list[Path]:
     return list(description_files(image).values())
 
 
-def checked(image: Path) -> dict[str, bytes]:
+def checked_copies(image: Path) -> dict[str, bytes]:
     """Contents to show GDAL, by name; CubeFormatError for a file that leads elsewhere.
 
     The mask is not among them: it is opened as an image of its own.
@@ -76,7 +76,7 @@ def mask_of(image: Path) -> Path | None:
     return path
 
 
-def carried(source: Path, target: Path, stale: frozenset[int]) -> list[Path]:
+def carry(source: Path, target: Path, stale: frozenset[int]) -> list[Path]:
     """Put what described `source` beside `target`; the files made.
 
     stale: bands, from 0, whose statistics no longer hold.  An .aux names its image, so what it says

@@ -32,7 +32,7 @@ def matches(path: Path) -> bool:
 def read(path: Path, var: str | None = None) -> Cube:
     """Values and map from the image, what belongs to the bands from the header."""
     image = _image(path)
-    cube, header = geotiff.read(image), envi.described(_header(image))
+    cube, header = geotiff.read(image), envi.header_cube(_header(image))
     scaling = {k.lower(): v for k, v in header.attrs.items() if k.lower() in SCALING}
     return replace(
         cube,

@@ -41,7 +41,7 @@ def matches(path: Path) -> bool:
 
 def read(path: Path, var: str | None = None) -> Cube:
     """`var` names another root variable with three axes; values and lookup table stay on disk."""
-    with parsing(path, "an EMIT netCDF file"), hdf5.opened(path) as file:
+    with parsing(path, "an EMIT netCDF file"), hdf5.open_file(path) as file:
         name = _variable(file, var, path)
         part = _part(file, name)
         bands = file.get("sensor_band_parameters")
@@ -76,7 +76,7 @@ def write(cube: Cube, path: Path) -> list[Path]:
 
 def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     """A copy of the file with the changed entries of its cube replaced."""
-    with hdf5.opened(source) as file:
+    with hdf5.open_file(source) as file:
         part = _part(file, cube.attrs["array"]["var"])
     return hdf5.rewrite(source, path, cube, [part])
 
@@ -157,6 +157,6 @@ def _glt(path: Path, file: Any) -> Glt | None:
 
 def _lookup(path: Path, block: tuple[slice, slice, slice]) -> Array:
     rows, cols, which = block
-    with parsing(path, "a complete EMIT file"), hdf5.opened(path) as file:
+    with parsing(path, "a complete EMIT file"), hdf5.open_file(path) as file:
         pair = [file["location"][name][rows, cols] for name in ("glt_x", "glt_y")]
     return np.stack(pair, axis=-1)[..., which]

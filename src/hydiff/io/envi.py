@@ -45,7 +45,7 @@ def read(path: Path, var: str | None = None) -> Cube:
     return replace(cube, path=data)
 
 
-def described(header: Path) -> Cube:
+def header_cube(header: Path) -> Cube:
     """What a header says, with zeros for values: for headers beside files of another format."""
     # where the values are is the other format's business: HySpex writes `interleave = tif`
     entries = {key: text for key, text in parse(header).items() if key.lower() != "interleave"}

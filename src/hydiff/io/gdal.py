@@ -40,7 +40,7 @@ def gdal(**options: str) -> Iterator[None]:
 
 
 @contextmanager
-def opened(path: Path, mode: str = "r", **options: Any) -> Iterator[Any]:
+def open_alone(path: Path, mode: str = "r", **options: Any) -> Iterator[Any]:
     """A GeoTIFF alone: GDAL sees no file beside it, and no tag leads to another."""
     import rasterio
 
@@ -51,7 +51,7 @@ def opened(path: Path, mode: str = "r", **options: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def created(path: Path, **profile: Any) -> Iterator[Any]:
+def create(path: Path, **profile: Any) -> Iterator[Any]:
     """A new GeoTIFF, with its mask inside."""
     import rasterio
 
@@ -61,13 +61,13 @@ def created(path: Path, **profile: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def described(path: Path) -> Iterator[Any]:
+def open_described(path: Path) -> Iterator[Any]:
     """A GeoTIFF together with what the files beside it say of it; not for its values or masks."""
     import rasterio
 
-    copies = beside.checked(path)
+    copies = beside.checked_copies(path)
     if not copies:
-        with opened(path) as dataset:
+        with open_alone(path) as dataset:
             yield dataset
         return
     structure(path)

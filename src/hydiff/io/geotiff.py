@@ -17,7 +17,7 @@ from hydiff.errors import CubeFormatError, OutputError
 from hydiff.io import beside, tiff
 from hydiff.io import geotiff_masks as layers
 from hydiff.io.blocks import Block, blocks, differs
-from hydiff.io.gdal import created, described, opened, structure
+from hydiff.io.gdal import create, open_alone, open_described, structure
 from hydiff.io.geotiff_masks import Validity, plane, validity, window
 from hydiff.io.geotiff_tags import carry, described_fields, fits, restore
 from hydiff.io.maps import crs_of
@@ -47,7 +47,7 @@ def write(cube: Cube, path: Path) -> list[Path]:
     """From scratch: tiled, deflated, one band after the other, tags per band."""
     check_dtype(cube.dtype, DTYPES, "GeoTIFF")
     own = _own(cube)
-    with created(path, **_profile(cube)) as dataset:
+    with create(path, **_profile(cube)) as dataset:
         restore(dataset, cube)
         if cube.mark is not None:
             tag(dataset, cube.mark)
@@ -68,7 +68,10 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     if not _updatable(source):  # writing a few entries would fail, or change their neighbours
         return write(replace(cube, valid=_valid_after(source, cube)), path)
     shutil.copyfile(source, path)
-    with described(source) as before, opened(path, "r+", IGNORE_COG_LAYOUT_BREAK="YES") as dataset:
+    with (
+        open_described(source) as before,
+        open_alone(path, "r+", IGNORE_COG_LAYOUT_BREAK="YES") as dataset,
+    ):
         own = validity(source, before)
         bands, pixels = _replace(dataset, cube)
         carry(before, dataset)
@@ -81,7 +84,7 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     stale = frozenset(np.flatnonzero(bands).tolist())
     masks = partial(plane, own.valid) if own.kind == layers.BANDS else None
     _compacted(path, tiff.Change(stale, masks))
-    files = [*layers.write_mask_file(own, path, cube.bands), *beside.carried(source, path, stale)]
+    files = [*layers.write_mask_file(own, path, cube.bands), *beside.carry(source, path, stale)]
     _check_written(path, cube, own)
     return [path, *files]
 
@@ -93,7 +96,7 @@ def cloud_optimised(path: Path) -> None:
     before = path.with_name(path.name + ".before")
     path.replace(before)
     options = {"compress": "deflate", "predictor": "yes", "bigtiff": "if_safer"}
-    with opened(before) as dataset:
+    with open_alone(before) as dataset:
         rasterio.shutil.copy(dataset, path.absolute(), driver="COG", **options)
     before.unlink()
 
@@ -102,7 +105,7 @@ def cloud_optimised(path: Path) -> None:
 
 
 def _read(path: Path) -> Cube:
-    with described(path) as dataset:
+    with open_described(path) as dataset:
         shape = (dataset.count, dataset.height, dataset.width)
         affine = dataset.transform
         dtype, own, fields = (
@@ -139,7 +142,7 @@ def _dtype(dataset: Any, path: Path) -> np.dtype[Any]:
 
 
 def _window(path: Path, block: Block) -> Array:
-    with parsing(path, "a complete GeoTIFF"), opened(path) as dataset:
+    with parsing(path, "a complete GeoTIFF"), open_alone(path) as dataset:
         return window(dataset, block)
 
 
@@ -198,7 +201,7 @@ def _updatable(source: Path) -> bool:
     """Whether GDAL can replace single entries of a file and leave all others as they are."""
     file = structure(source)
     tiles = [file.first(tag, 16) % 16 for tag in (tiff.TILE_WIDTH, tiff.TILE_HEIGHT)]
-    with opened(source) as dataset:
+    with open_alone(source) as dataset:
         bits = {8 * np.dtype(name).itemsize for name in dataset.dtypes}
     return (
         file.first(tiff.COMPRESSION, 1) in LOSSLESS
@@ -212,7 +215,7 @@ def _updatable(source: Path) -> bool:
 def _valid_after(source: Path, cube: Cube) -> Values | None:
     """The validity layer of a copy that is written from scratch."""
     pixels = np.zeros(cube.shape[1:], bool)
-    with described(source) as before, opened(source) as dataset:
+    with open_described(source) as before, open_alone(source) as dataset:
         own = validity(source, before)
         for block in blocks(cube.shape, cube.dtype.itemsize, 0, TILE):
             changed = differs(window(dataset, block), np.asarray(cube.values[block]))
@@ -265,14 +268,14 @@ def _check_written(path: Path, cube: Cube, own: Validity) -> None:
     from rasterio.errors import RasterioError
 
     try:
-        with described(path) as described_, opened(path) as dataset:
+        with open_described(path) as image, open_alone(path) as dataset:
             for block in blocks(cube.shape, cube.dtype.itemsize, 0, TILE):
                 lost = differs(window(dataset, block), np.asarray(cube.values[block]))
                 if own.alpha is not None:
                     lost &= np.arange(cube.bands)[block[0], None, None] != own.alpha
                 if lost.any():
                     raise _not_stored(path, "values")
-            if own.stored and not layers.same(validity(path, described_).valid, own.valid):
+            if own.stored and not layers.same(validity(path, image).valid, own.valid):
                 raise _not_stored(path, "masks")
     except (RasterioError, CubeFormatError) as error:
         raise _not_stored(path, "pages") from error

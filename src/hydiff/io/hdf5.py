@@ -55,7 +55,7 @@ def members(path: Path) -> set[str] | None:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Any]:
+def open_file(path: Path) -> Iterator[Any]:
     """An HDF5 file to read from, once it is known to keep to itself."""
     import h5py
 
@@ -156,7 +156,7 @@ def _chunks(dataset: Any, part: DatasetPart) -> tuple[int, int, int]:
 
 def window(path: Path, parts: Sequence[DatasetPart], block: Block) -> Array:
     """`read_block` of a file that is not open."""
-    with parsing(path, "a complete HDF5 file"), opened(path) as file:
+    with parsing(path, "a complete HDF5 file"), open_file(path) as file:
         return read_block(file, parts, block)
 
 

@@ -176,7 +176,7 @@ def _retitle_v5(path: Path, title: bytes) -> None:
 def _read_hdf5(path: Path, var: str | None, axis: str | None = None) -> Cube:
     import h5py
 
-    with hdf5.opened(path) as file:
+    with hdf5.open_file(path) as file:
         arrays = {name: item for name, item in file.items() if isinstance(item, h5py.Dataset)}
         shapes = {
             name: tuple(item.shape[::-1])

@@ -252,7 +252,7 @@ class Member(NamedTuple):
 
 
 @contextmanager
-def streamed(path: Path, name: str) -> Iterator[Member]:
+def open_member(path: Path, name: str) -> Iterator[Member]:
     """One array of an archive without loading it: the counterpart of `Stream`."""
     with zipfile.ZipFile(path) as archive, archive.open(name + ".npy") as file:
         yield Member(file, *_header(file, path))

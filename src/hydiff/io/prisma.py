@@ -38,7 +38,7 @@ def matches(path: Path) -> bool:
 
 def read(path: Path, var: str | None = None) -> Cube:
     """`var` names another swath, such as PRS_L1_HRC."""
-    with parsing(path, "a PRISMA file"), hdf5.opened(path) as file:
+    with parsing(path, "a PRISMA file"), hdf5.open_file(path) as file:
         swath = swath_name(file, path, var)
         parts = detector_parts(file, swath, path)
         tables = [
@@ -72,7 +72,7 @@ def write(cube: Cube, path: Path) -> list[Path]:
 
 
 def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
-    with hdf5.opened(source) as file:
+    with hdf5.open_file(source) as file:
         parts = detector_parts(file, cube.attrs["array"]["var"], source)
     return hdf5.rewrite(source, path, cube, parts)
 

@@ -85,7 +85,7 @@ def beside(path: Path, kind: str | None) -> dict[str, list[str]]:
 
 def _emit(path: Path) -> dict[str, Layer]:
     flags: dict[str, Layer] = {}
-    with parsing(path, "an EMIT mask file"), hdf5.opened(path) as file:
+    with parsing(path, "an EMIT mask file"), hdf5.open_file(path) as file:
         if "band_mask" in file:
             flags[BAND] = partial(_band_mask, path)
         names = file.get("sensor_band_parameters/mask_bands")
@@ -98,7 +98,7 @@ def _emit(path: Path) -> dict[str, Layer]:
 
 
 def _band_mask(path: Path, shape: Shape) -> Bools:
-    with parsing(path, "an EMIT mask file"), hdf5.opened(path) as file:
+    with parsing(path, "an EMIT mask file"), hdf5.open_file(path) as file:
         packed = file["band_mask"][()]
     return unpacked(packed, shape, path)
 
@@ -116,7 +116,7 @@ def unpacked(packed: Array, shape: Shape, path: Path) -> Bools:
 
 
 def _emit_flag(path: Path, index: int, shape: Shape) -> Bools:
-    with parsing(path, "an EMIT mask file"), hdf5.opened(path) as file:
+    with parsing(path, "an EMIT mask file"), hdf5.open_file(path) as file:
         return np.asarray(file["mask"][:, :, index] == 1)
 
 
@@ -124,7 +124,7 @@ def _emit_flag(path: Path, index: int, shape: Shape) -> Bools:
 
 
 def _prisma(path: Path) -> dict[str, Layer]:
-    with parsing(path, "a PRISMA file"), hdf5.opened(path) as file:
+    with parsing(path, "a PRISMA file"), hdf5.open_file(path) as file:
         swath = prisma.swath_name(file, path)
         datasets = set(file[f"{prisma.SWATHS}/{swath}/Data Fields"])
     word, codes = ("SAT", PRISMA_L1) if "_L1_" in swath else ("L2", PRISMA_L2)
@@ -135,7 +135,7 @@ def _prisma(path: Path) -> dict[str, Layer]:
 
 
 def _prisma_flag(path: Path, swath: str, names: list[str], flag: str, shape: Shape) -> Bools:
-    with parsing(path, "a PRISMA file"), hdf5.opened(path) as file:
+    with parsing(path, "a PRISMA file"), hdf5.open_file(path) as file:
         cubes = prisma.detector_parts(file, swath, path)
         folder = f"{prisma.SWATHS}/{swath}/Data Fields"
         parts = [

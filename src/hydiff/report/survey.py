@@ -187,7 +187,7 @@ def filled_planes(path: Path, shape: tuple[int, int, int]) -> Iterator[Bools]:
     """(rows, cols) True = filled, band after band, from the companion of a fill."""
     which = provenance.filled_mask_path(path)
     packed = (-(-shape[0] // 8), *shape[1:]), np.dtype(np.uint8)
-    with parsing(which, "the filled mask of a fill"), npz.streamed(which, "missing") as member:
+    with parsing(which, "the filled mask of a fill"), npz.open_member(which, "missing") as member:
         if member[1:] != packed:
             raise CubeFormatError(
                 f"{which} belongs to another cube than {path}, which is (bands, rows, cols) = "
@@ -202,7 +202,7 @@ def filled_planes(path: Path, shape: tuple[int, int, int]) -> Iterator[Bools]:
 def barred_planes(path: Path, shape: tuple[int, int, int]) -> Iterator[tuple[Bools, Floats]]:
     """The same with the error bars (filled pixels,) of each band, in the cube's unit."""
     bars = provenance.sigma_path(path)
-    with parsing(bars, "the error bars of a fill"), npz.streamed(bars, "share") as member:
+    with parsing(bars, "the error bars of a fill"), npz.open_member(bars, "share") as member:
         npz.members(bars)  # before memory is taken for them
         with np.load(bars, allow_pickle=False) as arrays:
             unit = arrays["unit"]
