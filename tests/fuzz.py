@@ -202,9 +202,9 @@ def _work(seeds: Any, seed: int, indices: range, box: Path, at: Any, reports: An
         given = inputs_of(seed, seeds, index)
         watched.clear()
         began = time.process_time()
-        defect = _try(given, index, box, index % 8 == 0 or given.door in ALWAYS)
+        message = _try(given, index, box, index % 8 == 0 or given.door in ALWAYS)
         took = time.process_time() - began
-        for text in [t for t in (defect, *watched[:1]) if t]:
+        for text in [t for t in (message, *watched[:1]) if t]:
             reports.send(Defect(index, given.name, text))
         if took > SECONDS:
             reports.send(Defect(index, given.name, f"took more than {SECONDS:g} s"))
@@ -220,14 +220,14 @@ def _try(given: hostile.Input, index: int, box: Path, copy: bool) -> str | None:
     except OSError:  # a name that the file system does not take
         return None
     with tracing.at_work(index):
-        defect = hostile.defect(given, path, box / "out")
+        message = hostile.defect(given, path, box / "out")
     left = [p.name for p in (box / "tmp").iterdir()]
-    if copy and defect is None:
+    if copy and message is None:
         left += [p.name for p in (box / "out").iterdir() if p.name.startswith(".hydiff")]
     for name, content in given.files.items():
         if not isinstance(content, hostile.Link) and (box / "in" / name).read_bytes() != content:
             return "an input file was changed"
-    return defect or ("left files behind" if left else None)
+    return message or ("left files behind" if left else None)
 
 
 def _watch(box: Path, seen: list[str]) -> Any:

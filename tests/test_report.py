@@ -112,11 +112,11 @@ def test_every_picture_has_words_for_who_cannot_see_it(whole):
 
 def test_it_tells_what_the_record_tells(fill, whole):
     record = json.loads((fill / "out.tif.fill.json").read_text())
-    told = [record["recipe"]["why"], record["input"]["sha256"], record["time"]]
-    told += [f"{record['entries']['filled']:,}", f"{record['expected']['nrmse']:.3g}"]
-    told += list(record["entries"]["left"]) + list(record["versions"].values())
-    told += ["hydiff fill in.tif", "unchanged since the fill"]
-    assert record["entries"]["left"] and all(t in whole.text for t in told)
+    texts = [record["recipe"]["why"], record["input"]["sha256"], record["time"]]
+    texts += [f"{record['entries']['filled']:,}", f"{record['expected']['nrmse']:.3g}"]
+    texts += list(record["entries"]["left"]) + list(record["versions"].values())
+    texts += ["hydiff fill in.tif", "unchanged since the fill"]
+    assert record["entries"]["left"] and all(t in whole.text for t in texts)
 
 
 def test_what_auto_saw_is_told_by_distance(fill, whole):
@@ -439,10 +439,10 @@ def test_a_file_that_only_a_record_names_is_read_only_if_it_is_the_one(fill, mon
     monkeypatch.chdir(fill)
     content = record.read(fill / "out.tif.fill.json")
     hostile = replace(content, input=replace(content.input, path=named))
-    found, state = report.the_input(hostile, fill / "out.tif", None)
+    found, state = report.find_input(hostile, fill / "out.tif", None)
     assert found is None and "cut out again" in state
     assert state.startswith("CHANGED") == (named == "truth.tif")
-    assert report.the_input(content, fill / "out.tif", None)[0] == Path("in.tif")
+    assert report.find_input(content, fill / "out.tif", None)[0] == Path("in.tif")
 
 
 def test_a_record_of_another_cube_is_refused(fill):

@@ -35,8 +35,8 @@ def shell(text: str) -> str:
     return ARGUMENT.sub(_option, text)
 
 
-def _option(found: re.Match[str]) -> str:
-    name, value = found[1], found[2].strip("'")
+def _option(argument: re.Match[str]) -> str:
+    name, value = argument[1], argument[2].strip("'")
     if name in SETTINGS:
         return f"--set {name}={value}"
     option = "--" + name.replace("_", "-")
@@ -54,29 +54,29 @@ class HydiffError(Exception):
 
     def __init__(self, message: str = "") -> None:
         line = "".join(c if c.isprintable() else " " for c in message.strip())
-        if len(line) > LONGEST:  # the beginning tells what, the end tells what to do
+        if len(line) > LONGEST:  # the beginning says what is wrong, the end what to do
             line = f"{line[: LONGEST // 2]} … {line[-LONGEST // 4 :]}"
         super().__init__(line)
 
 
 class CubeFormatError(HydiffError):
-    pass
+    """A file is not what it claims to be, or of a format that is not read."""
 
 
 class ShapeMismatch(HydiffError):
-    pass
+    """Two things that must have the same shape do not."""
 
 
 class NothingObserved(HydiffError):
-    pass
+    """There is no measured entry to fill from."""
 
 
 class BadValue(HydiffError):
-    pass
+    """A value lies outside its meaning."""
 
 
 class OutputError(HydiffError):
-    pass
+    """A result cannot be written."""
 
 
 class UnknownName(HydiffError):
@@ -109,7 +109,7 @@ def is_no_memory(error: BaseException) -> bool:
 def check_memory_limit() -> None:
     """BadValue where a limit of address space (`ulimit -v`) leaves too little to compute in.
 
-    Numerical libraries do not tell of a shortage: OpenBLAS asks for its 32 MB a thread for ever, or
+    Numerical libraries do not report a shortage: OpenBLAS asks for its 32 MB a thread for ever, or
     ends the process.  With that much room it has them before arrays, which can fail with an error,
     take the rest.
     """
@@ -127,7 +127,7 @@ def check_memory_limit() -> None:
 
 
 @contextmanager
-def memory_told(device: object, advice: str) -> Iterator[None]:
+def memory_advice(device: object, advice: str) -> Iterator[None]:
     """Turn running out of memory into a BadValue that says what to set."""
     try:
         yield
@@ -135,3 +135,6 @@ def memory_told(device: object, advice: str) -> Iterator[None]:
         if not is_no_memory(error):
             raise
         raise BadValue(f"out of memory on device {device}; {advice}") from error
+
+
+memory_told = memory_advice  # the name that its callers still use

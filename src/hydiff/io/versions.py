@@ -10,5 +10,5 @@ def versions(*packages: str) -> dict[str, str]:
     """Python's and each package's; hydiff's own even where it is not installed but on the path."""
     import hydiff
 
-    found = {"python": platform.python_version(), "hydiff": hydiff.__version__}
-    return found | {name: importlib.metadata.version(name) for name in packages}
+    own = {"python": platform.python_version(), "hydiff": hydiff.__version__}
+    return own | {name: importlib.metadata.version(name) for name in packages}
