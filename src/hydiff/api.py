@@ -35,7 +35,7 @@ from hydiff.io import axes, provenance
 from hydiff.io.versions import versions
 from hydiff.methods import DEFAULT, Inpaint
 from hydiff.methods.estimate import Estimate, Job, Progress, estimate
-from hydiff.request import Request
+from hydiff.request import ARGUMENTS, Request
 from hydiff.result import Result
 
 if TYPE_CHECKING:
@@ -119,26 +119,10 @@ def fill(
     cube, mask = _cube_and_mask(data, observed, missing, axis)
     if outside is None:
         outside = "fill" if cube.path is None else "keep"
-    request = Request(
-        method=method,
-        preset=preset,
-        settings=settings,
-        budget=budget,
-        recipe=None if recipe is None else auto.read_recipe(recipe),
-        max_error=max_error,
-        sigma_y=sigma_y,
-        nodata=nodata,
-        nodata_in=nodata_in,
-        bad_bands=bad_bands,
-        max_gap=max_gap,
-        outside=outside,
-        fill_clouds=fill_clouds,
-        denoise=denoise,
-        clip=clip,
-        seed=seed,
-        device=device,
-        deterministic=deterministic,
-    )
+    if recipe is not None:
+        recipe = auto.read_recipe(recipe)
+    arguments = locals()
+    request = Request(**{name: arguments[name] for name in ARGUMENTS})
     request.check()
     plan = plan_cube(request, cube.load(), mask)
     return execute(plan, None if checkpoint is None else Path(checkpoint), resume, progress)

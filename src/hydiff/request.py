@@ -8,7 +8,7 @@ its group there, and how the command line spells it where that differs (`flag`, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from functools import cached_property
 from inspect import signature
@@ -28,6 +28,8 @@ else:  # scipy takes half a second, which somebody who asks for --help should no
 
 # where missing entries are named: what they come to is in the masks, whichever named it
 MASKS = ("observed", "missing", "quality", "flags", "detect")
+# options of files, which `hydiff.fill` does not have or means otherwise
+FILES = ("var", *MASKS, "report", "unmarked", "prior")
 
 METHOD, GAPS, VALUES, RUN, OUTPUT = "Method", "Gaps", "Values", "Run", "Output"
 
@@ -161,6 +163,9 @@ class Request:
         if self.max_error is not None and not (by_trials and self.max_error > 0):
             raise BadValue("max_error is a positive number, and only the method 'auto' can keep it")
         self.chosen  # noqa: B018 - refuses unknown names
+
+
+ARGUMENTS = [f.name for f in fields(Request) if f.name not in FILES]  # of `hydiff.fill` too
 
 
 def with_network(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -51,7 +51,7 @@ COMPANIONS = (filled_mask_path, sigma_path, record_path, report_path)
 
 
 def beside(path: Path) -> list[Path]:
-    """All that may lie beside a fill and tell of it: to be replaced with it, or to go."""
+    """All that may lie beside a fill and describe it: to be replaced with it, or to go."""
     earlier = [name(header) for header in _headers(path) for name in COMPANIONS]
     return [*(name(path) for name in COMPANIONS), *(p for p in earlier if exists(p))]
 
@@ -70,14 +70,14 @@ def _headers(path: Path) -> list[Path]:
 def companions(path: Path, shape: tuple[int, int, int]) -> dict[str, Array]:
     """What lies beside a fill and has its shape (bands, rows, cols), by name."""
     path = base_of(path)
-    found: dict[str, Array] = {}
+    layers: dict[str, Array] = {}
     if filled_mask_path(path).is_file():
         observed = io.read_mask(filled_mask_path(path), "missing", shape)
         filled = np.broadcast_to(~observed, shape)
-        found["filled"] = filled.astype(np.uint8)
+        layers["filled"] = filled.astype(np.uint8)
         if sigma_path(path).is_file():
-            found["sigma"] = read_sigma(sigma_path(path), filled).astype(np.float32)
-    return found
+            layers["sigma"] = read_sigma(sigma_path(path), filled).astype(np.float32)
+    return layers
 
 
 def checkpoint_path(path: Path) -> Path:
@@ -233,10 +233,10 @@ def intervals_of(path: Path) -> Sequence[float]:
 def read_record(path: Path) -> dict[str, Any]:
     """The record beside a fill; {} where there is none, or none that is sound."""
     try:
-        found = typed.load(record_path(path))
+        record = typed.load(record_path(path))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return record if isinstance(record, dict) else {}
 
 
 def calibrated(path: Path, values: Array, truth: Array) -> Calibration | None:
@@ -280,7 +280,7 @@ def record(
     hashes: Hashes | None = None,
     request: str | None = None,
 ) -> dict[str, Any]:
-    """Everything needed to tell, and to repeat, how a result came about; JSON-able."""
+    """Everything needed to know, and to repeat, how a result came about; JSON-able."""
     return dated(
         command,
         input_of(hashes_of(result.cube.path) if hashes is None else hashes),
@@ -319,14 +319,14 @@ def marked(result: Result, record: Mapping[str, Any]) -> Cube:
 
 
 def dated(
-    command: Sequence[str], source: Mapping[str, str] | None, told: Mapping[str, Any]
+    command: Sequence[str], source: Mapping[str, str] | None, content: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What is told of a fill, with its command, time, input (path and hash) and versions."""
+    """What is known of a fill, with its command, time, input (path and hash) and versions."""
     return {
         "command": list(command),
         "time": now(),
         "input": source,
-        **told,
+        **content,
         "versions": versions("numpy", "scipy", "torch"),
     }
 

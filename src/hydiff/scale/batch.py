@@ -73,17 +73,17 @@ class Granule(NamedTuple):
 
 def inputs_of(named: Sequence[str]) -> list[Path]:
     """The files that names and patterns (`granules/*.nc`) stand for, sorted, each once."""
-    found: list[Path] = []
+    paths: list[Path] = []
     for name in named:
         path = Path(name)
         if exists(path) or not is_pattern(name):
-            found.append(path)
+            paths.append(path)
             continue
         matching = sorted(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor))))
         if not matching:
             raise BadValue(f"no file matches {name}; check the pattern")
-        found += matching
-    return list(dict.fromkeys(found))
+        paths += matching
+    return list(dict.fromkeys(paths))
 
 
 def is_pattern(name: str) -> bool:
@@ -226,20 +226,11 @@ def _row(path: Path, output: Path, record: dict[str, Any]) -> Row:
     if not entries["missing_before"]:
         seconds = record.get("seconds")
         return Row(str(path), output.name, "no gaps", 0, 0, 0, seconds=seconds, note=note)
+    before, filled, after = (entries[k] for k in ("missing_before", "filled", "missing_after"))
     expected = record.get("expected") or {}
-    return Row(
-        str(path),
-        output.name,
-        "filled",
-        entries["missing_before"],
-        entries["filled"],
-        entries["missing_after"],
-        expected.get("nrmse"),
-        expected.get("mpsnr"),
-        expected.get("sam"),
-        record.get("seconds"),
-        note=note,
-    )
+    scores = {name: expected.get(name) for name in ("nrmse", "mpsnr", "sam")}
+    row = Row(str(path), output.name, "filled", before, filled, after, **scores, note=note)
+    return row._replace(seconds=record.get("seconds"))
 
 
 def _done_before(source: Path, output: Path, stale: Mapping[str, str]) -> dict[str, Any] | None:

@@ -163,7 +163,7 @@ class Gaps(NamedTuple):
     missing: Bools
     wanted: Bools  # missing, and not withheld
     screened: int
-    aimed: Bools | None = None  # what is to be filled of them; None as long as nobody asked
+    aimed: Bools | None = None  # what is to be filled of them; None until it is asked for
     left: Mapping[str, int] = {}  # what is not, by where it lies
 
 

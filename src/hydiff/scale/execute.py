@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hydiff import api, io
+from hydiff.cube import Bools
 from hydiff.io import provenance
 from hydiff.methods.estimate import Progress
 from hydiff.request import Request
@@ -26,33 +26,18 @@ def fill_file(
     limits: Limits,
     *,
     run: Run | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    band_mask: Path | None = None,
-    command: Sequence[str] = (),
     say: Say = quiet,
     progress: Progress = None,
+    **more: Any,
 ) -> Filled:
     """Fill a file, whole or by tiles, and write it with its companions.
 
     run: who fills the tiles; with it a scene is filled by tiles whatever its size.
-    band_mask: where to write what was filled as EMIT stores it.
     say: receives lines about what was found and will be done.
-    An output that is the input, and has nothing to fill, stays with all that describes its fill.
-    resume: go on where an interrupted fill ended; one that had ended well stays as it is.
+    more: of `make_plan`.
     """
-    plan = make_plan(
-        input,
-        output,
-        request,
-        limits,
-        by_tiles=run is not None,
-        resume=resume,
-        overwrite=overwrite,
-        band_mask=band_mask,
-        command=command,
-        say=say,
-    )
+    by_tiles = run is not None
+    plan = make_plan(input, output, request, limits, by_tiles=by_tiles, say=say, **more)
     return execute(plan, run=run, say=say, progress=progress)
 
 
@@ -106,11 +91,16 @@ def _fill_whole(plan: FilePlan, whole: api.CubePlan, say: Say, progress: Progres
     made = provenance.write_result(
         result, output, record, plan.hashes, overwrite=plan.overwrite, before=plan.cube
     )
-    if plan.band_mask is not None:
-        io.write_band_mask(
-            result.filled, plan.band_mask, overwrite=plan.overwrite, source=plan.cube.path
-        )
+    _write_band_mask(plan, result.filled)
     return _reported(Filled(made, record), plan)
+
+
+def _write_band_mask(plan: FilePlan, filled: Bools) -> list[Path]:
+    """filled: (bands, rows, cols); nothing where it was not asked for."""
+    if plan.band_mask is None:
+        return []
+    overwrite = plan.overwrite and plan.finished is None
+    return io.write_band_mask(filled, plan.band_mask, overwrite=overwrite, source=plan.source)
 
 
 def _completed(plan: FilePlan, record: dict[str, Any], say: Say) -> Filled:
@@ -122,7 +112,7 @@ def _completed(plan: FilePlan, record: dict[str, Any], say: Say) -> Filled:
     made = [path for path in (output, *provenance.beside(output)) if path.exists()]
     if plan.band_mask is not None and not plan.band_mask.exists():
         filled = provenance.companions(output, cube.shape).get("filled", np.zeros(cube.shape))
-        io.write_band_mask(filled.astype(bool), plan.band_mask, source=plan.source)
+        _write_band_mask(plan, filled.astype(bool))
     if provenance.report_path(output).exists() or "method" not in record:
         return Filled(made, record)
     return _reported(Filled(made, record), plan)
@@ -154,8 +144,4 @@ def _copied(plan: FilePlan, whole: api.CubePlan) -> Filled:
     made = provenance.write_together(
         cube, output, record, {}, hashes=plan.hashes, overwrite=overwrite, before=cube
     )
-    if plan.band_mask is not None:
-        made += io.write_band_mask(
-            ~whole.observed, plan.band_mask, overwrite=overwrite, source=cube.path
-        )
-    return Filled(made, record)
+    return Filled([*made, *_write_band_mask(plan, ~whole.observed)], record)

@@ -84,19 +84,11 @@ class Belongings:
         return Grid(self.rows, self.cols, self.overlap)
 
 
-# how a refusal calls them
-NAMES = {
-    "input": "the input",
-    "metadata": "its metadata",
-    "missing": "what is missing",
-    "settings": "the settings",
-    "recipe": "the recipe",
-    "seed": "the seed",
-    "rows": "the tiling",
-    "cols": "the tiling",
-    "overlap": "the tiling",
-    "version": "hydiff's version",
-}
+NAMES = (  # how a refusal calls them
+    *("the input", "its metadata", "what is missing", "the settings", "the recipe", "the seed"),
+    *["the tiling"] * 3,
+    "hydiff's version",
+)
 
 
 def belongings(
@@ -121,8 +113,8 @@ def belongings(
 
 def read_belongings(work: Path) -> Belongings:
     """Of the scene whose tiles a folder holds; OSError or ValueError before they are known."""
-    found: Belongings = typed.checked(Belongings, typed.load(work / SCENE), SCENE)
-    return found
+    belongings: Belongings = typed.checked(Belongings, typed.load(work / SCENE), SCENE)
+    return belongings
 
 
 def claim(work: Path, now: Belongings) -> None:
@@ -134,7 +126,8 @@ def claim(work: Path, now: Belongings) -> None:
         before: Belongings | None = read_belongings(work)
     except ValueError:  # of another version
         before = None
-    changed = [v for k, v in NAMES.items() if getattr(before, k, None) != getattr(now, k)]
+    pairs = zip(asdict(now), NAMES, strict=True)
+    changed = [name for key, name in pairs if getattr(before, key, None) != getattr(now, key)]
     if changed:
         raise BadValue(
             f"cannot go on with the tiles in {work}: {' and '.join(dict.fromkeys(changed))} "
@@ -177,8 +170,8 @@ def values_path(work: Path, tile: Tile) -> Path:
 def read_marker(work: Path, tile: Tile) -> Marker:
     """Of a finished tile; OSError or ValueError where there is none."""
     path = marker_path(work, tile)
-    found: Marker = typed.checked(Marker, typed.load(path), path.name)
-    return found
+    marker: Marker = typed.checked(Marker, typed.load(path), path.name)
+    return marker
 
 
 def keep(work: Path, tile: Tile, tag: str, values: Array, outline: Outline) -> None:

@@ -82,6 +82,8 @@ def make_plan(
     """Open the input, refuse before the work what would be refused after it, and find the gaps.
 
     cube: the input, if it is opened already.  by_tiles: whatever its size.
+    resume: go on where an interrupted fill ended; one that had ended well stays as it is.
+    band_mask: where to write what was filled as EMIT stores it.
     say: receives lines about what was found and will be done.
     """
     request.check()
