@@ -401,7 +401,7 @@ def test_the_least_memory_that_is_named_works(file, tmp_path):
 
 def test_formats_that_are_written_whole_are_refused(file, tmp_path):
     with pytest.raises(BadValue, match=r"\.zarr"):
-        execute.fill_file(file, tmp_path / "out.npy", LINEAR, Limits(PLENTY, tile=32))
+        execute.fill_file(file, tmp_path / "out.npz", LINEAR, Limits(PLENTY, tile=32))
 
 
 PEAK = """
