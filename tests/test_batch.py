@@ -15,7 +15,7 @@ from hydiff.errors import BadValue, HydiffError
 from hydiff.gaps import mask
 from hydiff.io import provenance
 from hydiff.request import Request
-from hydiff.scale import batch, execute, scene
+from hydiff.scale import batch, execute
 from hydiff.scale.batch import fill_all, inputs_of
 from hydiff.scale.scene import Limits
 from test_scene import contents, damaged, made
@@ -157,7 +157,9 @@ def test_tiles_of_an_interrupted_granule_are_gone_on_with(granules, tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        scene.fill(granules / "a.tif", tmp_path / "out/a.tif", ORDER, bounds, progress=stopped)
+        execute.fill_file(
+            granules / "a.tif", tmp_path / "out/a.tif", ORDER, bounds, progress=stopped
+        )
     # a finished tile that can be told: it is believed, not computed again
     work = provenance.tiles_path(tmp_path / "out/a.tif")
     values, marker = next(work.glob("tile-*.npy")), next(work.glob("tile-*.json"))

@@ -14,6 +14,7 @@ from hydiff.errors import BadValue, HydiffError, OutputError
 from hydiff.io import provenance
 from hydiff.request import Request
 from hydiff.scale import execute
+from hydiff.scale.plan import make_plan
 from hydiff.scale.scene import Limits
 
 WHOLE, TILES = Limits(8e9), Limits(8e9, tile=16)
@@ -215,7 +216,7 @@ def test_a_preview_refuses_what_the_fill_does_before_anything_is_done(
     before = contents(envi.parent)
     output, asked, band_mask, words = UNABLE[case]
     order, more, said = Request(**asked), {"band_mask": band_mask and Path(band_mask)}, []
-    for act in (execute.preview, execute.fill_file):
+    for act in (make_plan, execute.fill_file):
         with pytest.raises(HydiffError, match=words):
             act(envi, Path(output), order, bounds, say=said.append, **more)
     assert contents(envi.parent) == before and not said

@@ -25,8 +25,8 @@ from hydiff.gaps import mask
 from hydiff.io import provenance
 from hydiff.request import Request
 from hydiff.result import Step
-from hydiff.scale import scene, tile
-from hydiff.scale.scene import Limits
+from hydiff.scale import execute, tile
+from hydiff.scale.scene import Limits, limits
 from hydiff.workers import remote
 from test_scene import Stopped, contents, damaged, made
 
@@ -133,7 +133,7 @@ def test_a_killed_driver_is_resumed_to_the_same_bytes(folder, address):
 
 def test_what_a_worker_refuses_is_refused_here(address):
     with remote.crew(None, address[0]) as run:
-        found = {o.number: o for o in run(scene.limits, ["2GB", "two", 3])}
+        found = {o.number: o for o in run(limits, ["2GB", "two", 3])}
     assert found[0].value == Limits(2e9) and found[0].error is None and found[0].worker
     assert isinstance(found[1].error, BadValue) and "2GB" in str(found[1].error)
     assert isinstance(found[2].error, AttributeError)  # a bug is reported as a bug
@@ -239,7 +239,9 @@ def task(folder, tmp_path):
 
     with pytest.raises(Stopped):
         order = Request(method="linear")
-        scene.fill(folder / "in.bsq", tmp_path / "o.bsq", order, Limits(8e9, tile=16), run=run)
+        execute.fill_file(
+            folder / "in.bsq", tmp_path / "o.bsq", order, Limits(8e9, tile=16), run=run
+        )
     return tasks[0]
 
 

@@ -13,7 +13,7 @@ from hydiff import errors, io
 from hydiff.cube import Cube
 from hydiff.io import provenance
 from hydiff.report import plots
-from hydiff.scale import scene
+from hydiff.scale import execute, scene
 from hydiff.viewer import (
     captions,
     images,
@@ -501,8 +501,8 @@ def unfinished(damaged, tmp_path):
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        scene.fill(file, output, order, bounds, progress=interrupt)
-    return file, output, lambda: scene.fill(file, output, order, bounds, resume=True)
+        execute.fill_file(file, output, order, bounds, progress=interrupt)
+    return file, output, lambda: execute.fill_file(file, output, order, bounds, resume=True)
 
 
 def test_the_page_follows_a_fill_by_tiles(unfinished):

@@ -47,7 +47,7 @@ def train_files(
     """Train on files; write OUTPUT, its model card OUTPUT.md and loss curve OUTPUT.png.
 
     OUTPUT.training keeps the state, every half minute, and is removed at the end; `resume` goes
-    on from it, and the minutes before count.  Returns what the card tells.
+    on from it, and the minutes before count.  Returns what the card says.
     """
     settings, output = settings or Training(), Path(output)
     share_of = _budget(minutes, epochs)
@@ -126,7 +126,7 @@ def _report(
     history: History,
     step: Step,
 ) -> dict[str, Any]:
-    """What the model card tells, JSON-able."""
+    """What the model card says, JSON-able."""
     tenth = max(1, len(history) // 10)
     parts = {"first": history[:tenth], "last": history[-tenth:]}
     nm = np.empty(0) if cube.wavelengths is None else cube.wavelengths[cube.good_bands]

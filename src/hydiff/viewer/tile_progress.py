@@ -5,7 +5,6 @@ Reads the folder OUT.tiles that `hydiff.scale.scene` keeps; a tile counts when i
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from hydiff.cube import Array, Bools, Cube, Lazy
-from hydiff.scale import tiles
+from hydiff.scale import ledger, tiles
 from hydiff.scale.scene import Bits
 from hydiff.scale.tiles import Grid, Tile
 
@@ -55,12 +54,11 @@ def cube(work: Path, source: Cube) -> Cube:
 def _plan(work: Path, shape: tuple[int, int, int]) -> tuple[Grid, list[Tile], Bools] | None:
     """The grid, the tiles with gaps, and the pixels with something to fill; None before that."""
     try:
-        rows, cols, overlap = json.loads((work / "scene.json").read_text())["the tiling"]
+        cuts = ledger.read_belongings(work).cuts
         target = work / "target.bits"
         gaps = _gaps(target, shape, target.stat().st_mtime_ns)
     except (OSError, ValueError, KeyError):  # it has only begun, or has just ended
         return None
-    cuts = Grid(tuple(rows), tuple(cols), overlap)
     return cuts, tiles.plan(cuts, gaps.astype(np.float64)), gaps
 
 
