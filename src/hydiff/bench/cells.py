@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hydiff import api, auto, metrics
+from hydiff import api, auto, metrics, request
 from hydiff.bench import machine, reliability, scenes, uses
 from hydiff.cube import Bools, Floats, as_cube
 from hydiff.gaps.rule import Sigma
@@ -225,7 +225,7 @@ def _filled(
         return [_validated(damaged, device) for damaged in group]
     began = time.perf_counter()
     chosen = [
-        choose(d.cell.method, d.cell.own("preset"), api.with_network(changed))
+        choose(d.cell.method, d.cell.own("preset"), request.with_network(changed))
         for d, changed in zip(group, changes, strict=True)
     ]
     jobs = [Job(d.cell.seed, device, False, None, False) for d in group]
