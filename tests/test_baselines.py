@@ -82,7 +82,7 @@ def test_units_do_not_matter(tiny, dead_columns, method):
 
 
 def test_only_methods_that_model_noise_say_so():
-    noisy = {name for name in BASELINES if hydiff.METHODS[name].noise}
+    noisy = {name for name in BASELINES if hydiff.METHODS[name].uses_sigma}
     assert noisy == {"subspace-fill"}
 
 

@@ -11,7 +11,7 @@ from hydiff import auto
 from hydiff.cube import Nodata
 from hydiff.errors import BadValue
 from hydiff.gaps.rule import Sigma
-from hydiff.methods import METHODS, Chosen, choose, settings_dict
+from hydiff.methods import WITH_WEIGHTS, Chosen, choose, declared, settings_dict
 
 # what `api.fill` is told by the same names
 ARGUMENTS = (
@@ -72,8 +72,9 @@ class Request:
     def __post_init__(self) -> None:
         if self.prior < 0:
             raise BadValue(f"`prior={self.prior}`: expected a number of updates, 0 or more")
-        if self.prior and self.method != "hydiff-ei":
-            raise BadValue(f"`prior=` goes with `method='hydiff-ei'`, not with {self.method}")
+        if self.prior and not declared(self.method).weights:
+            names = " or ".join(f"`method='{name}'`" for name in WITH_WEIGHTS)
+            raise BadValue(f"`prior=` goes with {names}, not with {self.method}")
         if self.prior and self.settings.get("weights") is not None:
             raise BadValue("`prior=` trains a network, `weights=` names one: give one of them")
 
@@ -95,7 +96,7 @@ class Request:
     @property
     def learned(self) -> bool:
         """Whether a network is fitted, which a GPU does faster."""
-        return self.method in METHODS and METHODS[self.method].backend == "torch"
+        return declared(self.method).learned
 
     @property
     def arguments(self) -> dict[str, Any]:

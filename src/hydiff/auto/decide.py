@@ -150,7 +150,7 @@ def _planned(
 ) -> TrialPlan:
     candidates, note = list(budget.candidates), ""
     if is_noisy(sigma_y):
-        candidates = [c for c in candidates if METHODS[c.method].noise]
+        candidates = [c for c in candidates if METHODS[c.method].uses_sigma]
     each = -(-budget.folds // len(windows))
     folds = {
         n: folds_of(w.cube, w.observed, each, seed, w.gaps, w.measured)

@@ -57,7 +57,7 @@ class Cell:
 
     @property
     def learned(self) -> bool:
-        return self.method in METHODS and METHODS[self.method].backend == "torch"
+        return self.method in METHODS and METHODS[self.method].learned
 
     def own(self, key: str) -> Any:
         return json.loads(self.settings).get(key)
@@ -366,5 +366,5 @@ def device_of(method: str, device: str) -> str:
 
 
 def _on_gpu(method: str, device: str) -> bool:
-    may = method == auto.NAME or (method in METHODS and METHODS[method].backend == "torch")
+    may = method == auto.NAME or (method in METHODS and METHODS[method].learned)
     return may and device != "cpu" and torch_device(device).type == "cuda"

@@ -283,13 +283,14 @@ def _settings(
     """The method and the settings that several options make up together."""
     from hydiff.api import with_network
     from hydiff.auto import NAME
-    from hydiff.methods import DEFAULT
+    from hydiff.methods import DEFAULT, WITH_WEIGHTS
 
     settings: dict[str, Any] = dict(key_values(pairs or []))
     settings |= {name: way for name, way in ways.items() if way is not None}
     if weights is not None:
-        if method not in (None, "hydiff-ei"):
-            raise errors.BadValue(f"--weights goes with --method hydiff-ei, not with {method}")
+        if method not in (None, *WITH_WEIGHTS):
+            names = " or ".join(WITH_WEIGHTS)
+            raise errors.BadValue(f"--weights goes with --method {names}, not with {method}")
         settings = with_network({"weights": str(weights), "refine": refine} | settings)
     elif prior:
         settings["refine"] = refine
@@ -297,7 +298,7 @@ def _settings(
         raise errors.BadValue(
             "--refine goes with trained --weights or --prior; without them set steps instead"
         )
-    method = method or ("hydiff-ei" if weights is not None or prior else DEFAULT)
+    method = method or (WITH_WEIGHTS[0] if weights is not None or prior else DEFAULT)
     if method == NAME and (settings or preset is not None):
         named = [f"--{name}" for name, way in ways.items() if way is not None]
         named += ["--set"] * bool(pairs) + ["--preset"] * (preset is not None)

@@ -18,7 +18,7 @@ from hydiff.gaps import mask
 from hydiff.gaps.rule import Sigma, unit_sigma
 from hydiff.learn.checkpoint import Checkpoint, fingerprint, history_of
 from hydiff.maths.subspace import Subspace
-from hydiff.methods import METHODS, Chosen, choose, settings_dict
+from hydiff.methods import Chosen, choose, settings_dict
 from hydiff.result import Step
 
 Progress = Callable[[Step], Any] | None  # what it returns, if true, ends the method there
@@ -111,7 +111,7 @@ def estimate_at(
 def _given(task: MethodTask, shared: dict[int, Any]) -> dict[str, Any]:
     """What a method gets beside its arrays: those that krige share their coordinates, which are
     kept in `shared` by the number of components."""
-    if task.chosen.name != "smooth" or not task.wanted:
+    if not task.chosen.facts.coordinates or not task.wanted:
         return {}
     from hydiff.methods.smooth import coordinates
 
@@ -225,18 +225,22 @@ def _tasks(
         assumed, told = modelled(chosen, sigma)
         told = [*notes, *told]
         if not observed.all() or assumed.any():
-            told += [*getattr(chosen.settings, "notes", ()), *_coverage(chosen, observed)]
+            told += [*(chosen.settings.notes if chosen.facts.notes else ())]
+            told += _coverage(chosen, observed)
         fitted = _for_bands(chosen, cube, good, job.common)
         tasks.append(MethodTask(values, y, observed, assumed, scale, fitted, good, bad, told))
     return tasks
 
 
 def modelled(chosen: Chosen, sigma: Floats) -> tuple[Floats, list[str]]:
-    """The noise (bands,) that a method takes account of, and a word where it takes none."""
-    if not sigma.any() or chosen.name not in METHODS or METHODS[chosen.name].noise:
+    """The noise std (bands,) that a fill goes by, and a note where its method ignores it."""
+    if not sigma.any() or chosen.facts.uses_sigma:
         return sigma, []
-    told = f"{chosen.name} does not model noise: it filled as if sigma_y were 0"
-    return np.zeros_like(sigma), [told]
+    if chosen.facts.replaces_noisy:
+        note = "does not use sigma_y: it fits noisy entries as they are, and replaces them"
+        return sigma, [f"{chosen.name} {note}"]
+    note = f"{chosen.name} does not model noise: it filled as if sigma_y were 0"
+    return np.zeros_like(sigma), [note]
 
 
 def _steps(
@@ -258,7 +262,7 @@ def _estimate(task: MethodTask, step: Step | None, job: Job) -> Estimate:
             raise BadValue(f"{task.chosen.name} yielded nothing; expected one Step or more of it")
         return Estimate(task.values, None, sigma_y, [], task.notes)
     x, std = np.full(task.y.shape, np.nan), None
-    x[task.good] = step.x if task.chosen.backend == "numpy" else step.x.double().cpu().numpy()
+    x[task.good] = step.x.double().cpu().numpy() if task.chosen.facts.learned else step.x
     if step.sigma is not None:
         std = np.full(task.y.shape, np.nan)
         std[task.good] = step.sigma
@@ -277,11 +281,11 @@ def _estimate(task: MethodTask, step: Step | None, job: Job) -> Estimate:
 
 def _coverage(chosen: Chosen, observed: Bools) -> list[str]:
     """Equivariance says nothing of pixels whose whole orbit is missing: tell how many."""
-    group = getattr(chosen.settings, "transform", None)
-    if chosen.backend == "numpy" or group is None:
+    if not chosen.facts.equivariant:
         return []
     from hydiff.learn.transforms import orbit_coverage
 
+    group = chosen.settings.transform
     share = orbit_coverage(mask.shared(observed), group)
     if share == 0:
         return []
@@ -294,7 +298,7 @@ def _checkpoint(
     task: MethodTask, job: Job
 ) -> tuple[Checkpoint | None, dict[str, Any] | None, list[Mapping[str, Any]]]:
     """Where to keep the state, the state to go on from, and the history behind it."""
-    if job.checkpoint is None or task.chosen.backend == "numpy":
+    if job.checkpoint is None or not task.chosen.facts.learned:
         return None, None, []
     settings = settings_dict(task.chosen.settings)
     belongs_to = fingerprint(*task.inputs, task.chosen.name, settings, job.seed)
@@ -307,17 +311,14 @@ def _checkpoint(
 
 def _for_bands(chosen: Chosen, cube: Cube, bands: Bools, common: Common | None) -> Chosen:
     """Give a method what it asks for: the wavelengths of its bands, the subspace of the scene."""
-    if (
-        getattr(chosen.settings, "space", ()) is None
-        and common is not None
-        and np.array_equal(bands, common.bands)
-    ):
-        chosen = chosen._replace(settings=replace(chosen.settings, space=common.space))
-    asks = getattr(chosen.settings, "wavelengths", ()) is None
-    if not asks or cube.wavelengths is None:
-        return chosen
-    wavelengths = tuple(cube.wavelengths[bands].tolist())
-    return chosen._replace(settings=replace(chosen.settings, wavelengths=wavelengths))
+    known: dict[str, Any] = {}
+    if common is not None and np.array_equal(bands, common.bands):
+        known["space"] = common.space
+    if cube.wavelengths is not None:
+        known["wavelengths"] = tuple(cube.wavelengths[bands].tolist())
+    own = vars(chosen.settings)
+    new = {k: known[k] for k in chosen.facts.asks if k in known and own[k] is None}
+    return chosen._replace(settings=replace(chosen.settings, **new)) if new else chosen
 
 
 def _start(
@@ -330,7 +331,7 @@ def _start(
     given: Mapping[str, Any] | None = None,
 ) -> Iterator[Step]:
     """The method's generator, with the arrays and the source of randomness it works on."""
-    if chosen.backend == "numpy":
+    if not chosen.facts.learned:
         rng = np.random.default_rng(job.seed)
         return chosen.inpaint(y, observed, sigma, chosen.settings, rng=rng, **(given or {}))
     import torch
@@ -340,7 +341,7 @@ def _start(
     prior = None if job.common is None else job.common.prior
     if prior is not None and job.common is not None and len(y) == job.common.bands.sum():
         more["initial"] = {name: torch.as_tensor(value) for name, value in prior.items()}
-    elif getattr(chosen.settings, "weights", None) is not None:
+    elif chosen.facts.weights and chosen.settings.weights is not None:
         from hydiff.learn.weights import load_weights
 
         more["initial"] = load_weights(chosen.settings, bands=len(y))

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hydiff import api, auto, io
+from hydiff import api, io
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.errors import BadValue
 from hydiff.gaps import rule
 from hydiff.gaps.reach import Reach, reach_of
+from hydiff.methods import declared
 from hydiff.request import Request
 from hydiff.scale import tiles
 from hydiff.scale.bits import Bits, aims, scan
@@ -23,12 +24,8 @@ from hydiff.scale.tiles import Box, Grid, Tile
 SIZES = (256, 192, 144, 96, 64, 48, 32)  # px, sides of cores that are tried, the largest first
 # The largest of methods that fit covariances to each window: in larger ones one covariance has to
 # serve too much ground (benchmarks/results/covariances.csv), and memory should not show.
-LOCAL, LARGEST_LOCAL = (auto.NAME, "smooth"), 96
-# Peak memory, as single fills took it, rounded up: of the process as such, per pixel of the
-# scene while gaps are measured, and per entry and pixel of a window while it is filled.
-BASE, TORCH_BASE, PLANES = 200e6, 320e6, 100.0
-PER_ENTRY = {auto.NAME: 290.0}
-PER_ENTRY_ELSE, PER_PIXEL, PER_PIXEL_TORCH = 130.0, 2500.0, 25_000.0
+LARGEST_LOCAL = 96
+PLANES = 100.0  # bytes per pixel of the scene while gaps are measured, rounded up
 
 
 class Limits(NamedTuple):
@@ -113,13 +110,13 @@ def tiling(scene: Scene) -> dict[str, Any]:
 
 def base(order: Request) -> float:
     """Bytes of a process that fills nothing yet."""
-    return BASE + (TORCH_BASE if order.learned else 0.0)
+    return declared(order.method).memory.process
 
 
 def cost(order: Request, bands: int, pixels: int) -> float:
     """Bytes that the fill of a window takes at its peak."""
-    each = PER_PIXEL_TORCH if order.learned else PER_PIXEL
-    return pixels * (bands * PER_ENTRY.get(order.method, PER_ENTRY_ELSE) + each)
+    memory = declared(order.method).memory
+    return pixels * (bands * memory.entry + memory.pixel)
 
 
 def most_beside(scene: Scene, order: Request, bounds: Limits) -> int:
@@ -165,7 +162,7 @@ def _planned(cube: Cube, order: Request, width: Floats, bounds: Limits) -> tuple
     """The largest tiles that fit into memory; BadValue names the least memory that would do."""
     scene = (cube.shape[1], cube.shape[2])
     needs = []
-    most = LARGEST_LOCAL if order.method in LOCAL else SIZES[0]
+    most = LARGEST_LOCAL if declared(order.method).local else SIZES[0]
     sizes = [size for size in SIZES if size <= most] if bounds.tile is None else [bounds.tile]
     for size in sizes:
         overlap = min(tiles.OVERLAP, size // 2) if bounds.overlap is None else bounds.overlap

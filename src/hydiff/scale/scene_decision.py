@@ -70,8 +70,8 @@ def _decide(scene: Scene, order: Request, bounds: Limits) -> Decided:
     scale = detector_scale(pixels, measured, good, cube.detectors)
     fitted = good & scene.observed.some()
     sigmas, notes, spectra = [], [], []
-    components = getattr(chosen.settings if chosen else choose("smooth").settings, "components", 0)
-    by_smooth = chosen is None or chosen.name == "smooth"
+    kriging = chosen or choose(auto.SMOOTH.method)
+    shares_space = "space" in kriging.facts.asks
     every = -(-sum(area(t.window) for t in sample) // SAMPLE_PIXELS)
     for tile in sample:
         part, observed, _ = _part(scene, tile)
@@ -82,18 +82,18 @@ def _decide(scene: Scene, order: Request, bounds: Limits) -> Decided:
             told = [*told, *more]
         sigmas.append(sigma)
         notes += [note for note in told if note not in notes]
-        if by_smooth:
+        if shares_space:
             from hydiff.methods import smooth
 
             complete = smooth.spectra(y[fitted], observed[fitted], sigma[fitted])
             spectra.append(complete[:, ::every])
     sigma = np.median(sigmas, axis=0) if sigmas else np.zeros(cube.bands)
     space = None
-    if by_smooth and sum(part.shape[1] for part in spectra) > components:
+    if shares_space and sum(part.shape[1] for part in spectra) > kriging.settings.components:
         from hydiff.maths import subspace
 
         pooled = np.concatenate(spectra, axis=1)
-        space = subspace.fit(pooled, np.ones(pooled.shape, bool), components)
+        space = subspace.fit(pooled, np.ones(pooled.shape, bool), kriging.settings.components)
     recipe = None if order.recipe is None else dict(order.recipe)
     if recipe is not None:
         notes += auto.note_of_origin(recipe, scene.content)
