@@ -1,4 +1,4 @@
-"""Try a fill on observed entries: hide copies of the gap pattern itself, and weigh what they tell.
+"""Try a fill on observed entries: hide copies of the gap pattern itself, and weigh their errors.
 
 Masks are bool, (rows, cols) when all bands share them or (bands, rows, cols); True = observed in
 `observed`, True = the entry is hidden in a fold.

@@ -1,4 +1,4 @@
-"""Candidates on hidden copies of the gaps: what each made of entries whose truth was measured."""
+"""Candidates on hidden copies of the gaps: their errors on entries whose truth was measured."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ class TrialWindow(NamedTuple):
     observed: Bools
     target: Bools
     gaps: Bools | None = None  # those whose copies are hidden; None = all that is missing
-    measured: Bools | None = None  # what of `seen` is no estimate, and may judge; None = all of it
+    measured: Bools | None = (
+        None  # observed entries that are no estimates, and may judge; None = all
+    )
 
 
 class Trial(NamedTuple):
-    """What the candidates made of the hidden entries of one fold."""
+    """The errors of the candidates on the hidden entries of one fold."""
 
     residual: Floats  # (M, n), in standard deviations of the band
     band: Ints  # (n,)
@@ -98,7 +100,7 @@ def hidden_pixels(fold: Bools) -> Bools:
 
 
 def looked_at(fold: Bools, measured: Bools | None = None) -> tuple[Ints, Ints, Ints]:
-    """(band, row, col) of hidden entries, at most MOST_LOOKED: neighbours tell much the same.
+    """(band, row, col) of hidden entries, at most MOST_LOOKED: neighbours have similar errors.
 
     Those that were not measured are left out of the same choice, so that few of them change little.
     """
@@ -182,7 +184,7 @@ def _step(
 
 
 def _numbers(pixels: Bools) -> Ints:
-    """(rows, cols) the how-manieth of the pixels each of them is."""
+    """(rows, cols) the index of each pixel among those of the mask."""
     numbers: Ints = np.cumsum(pixels).reshape(pixels.shape) - 1
     return numbers
 

@@ -69,7 +69,7 @@ def census(observed: Bools, good: Bools | None = None, *, bands: int | None = No
     """Count and describe what a mask lacks.
 
     observed: (bands, rows, cols), or (rows, cols) for `bands` bands (as many as `good`, else 1).
-    good: (bands,); bad bands are counted, but tell nothing about gaps, lines and columns.
+    good: (bands,); bad bands are counted, but not searched for gaps, lines and columns.
     """
     if observed.ndim == 2 and bands is None:
         bands = 1 if good is None else len(good)

@@ -46,7 +46,7 @@ def check_clip(clip: str) -> None:
 
 
 def extremes(values: Array, observed: Bools) -> tuple[Floats, Floats]:
-    """The smallest and the largest seen value of each band (bands,); -inf and inf for none."""
+    """The smallest and the largest observed value of each band (bands,); -inf and inf for none."""
     parts = [band[s] for band, s in zip(values, observed, strict=True)]
     low = [float(p.min()) if len(p) else -np.inf for p in parts]
     high = [float(p.max()) if len(p) else np.inf for p in parts]

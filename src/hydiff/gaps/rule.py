@@ -237,7 +237,7 @@ def lost_detectors(
 ) -> dict[str, Bools]:
     """Reason → bands (bands,) that went missing together: a named detector, or a run of good bands.
 
-    Nothing beside them tells of these bands, so no fill is more than an invention.
+    No other band carries their content, so any fill would be an invention.
     """
     empty: Bools = np.asarray(~observed.any(axis=(1, 2)))
     found: dict[str, Bools] = {}
@@ -258,11 +258,11 @@ def sigma_per_band(sigma_y: Sigma, cube: Cube) -> Any:
     """A dict from detector to noise std as one number per band; anything else as it is."""
     if not isinstance(sigma_y, Mapping):
         return sigma_y
-    known = set(cube.detectors or ())
+    detectors = set(cube.detectors or ())
     for name in sigma_y:
-        if name not in known:
-            raise UnknownName("detector", name, known)
-    if missing := known - set(sigma_y):
+        if name not in detectors:
+            raise UnknownName("detector", name, detectors)
+    if missing := detectors - set(sigma_y):
         raise BadValue(f"sigma_y names no noise for the detector {', '.join(sorted(missing))}")
     return [float(sigma_y[name]) for name in cube.detectors or ()]
 
@@ -270,7 +270,7 @@ def sigma_per_band(sigma_y: Sigma, cube: Cube) -> Any:
 def unit_sigma(
     sigma_y: Sigma, y: Floats, observed: Bools, good: Bools, scale: Scale
 ) -> tuple[Floats, list[str]]:
-    """Noise std per band (bands,) on the unit range, and what to tell of it.
+    """Noise std per band (bands,) on the unit range, and notes about it.
 
     From a number, one per band, a share such as "5%", or "auto": estimated from y.
     """
@@ -308,17 +308,17 @@ def _estimated_sigma(
     found = noise.estimate(y[usable], observed[usable])
     if not np.isfinite(np.median(found.error)):
         raise BadValue(
-            "sigma_y = 'auto': too few neighbouring pixels to tell the noise from; give a number"
+            "sigma_y = 'auto': too few neighbouring pixels to estimate noise from; give a number"
         )
     sigma = np.zeros(len(y))
     sigma[usable] = found.sigma
     typical, error = np.median(found.sigma), np.median(found.error)
     span = float(np.median(scale.spans))
-    told = (
+    note = (
         f"sigma_y estimated by {found.how}: {typical * span:.3g} ± {error * span:.1g} "
         f"in the median band ({100 * typical:.2g} % of the range)"
     )
-    return sigma, [told]
+    return sigma, [note]
 
 
 def into_dtype(

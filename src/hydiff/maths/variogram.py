@@ -1,6 +1,6 @@
 """The covariance of a field from its variogram.
 
-Letters: z (K, H, W) values of K fields; known (H, W), True where z is.  A covariance is `sill`
+Letters: z (K, H, W) values of K fields; complete (H, W), True where z is.  A covariance is `sill`
 times the operator (reach⁻² − Δ)^−s with reflecting borders, diagonal under the cosine transform,
 and a `nugget`: white texture.
 """
@@ -24,7 +24,7 @@ Complexes = NDArray[np.complex128]
 ORDERS = (1.0, 1.25, 1.5, 1.75, 1.95)  # s that are tried; at 2 the increments have no variance
 REACHES = (inf, 40.0, 10.0)  # pixels
 LAGS = (6, 40)  # the variogram reaches as far as the widest gap, between these many pixels
-LEAST_NUGGET = 1e-3  # of the sill: with less the field passes through the known pixels
+LEAST_NUGGET = 1e-3  # of the sill: with less the field passes through the complete pixels
 
 
 class Covariance(NamedTuple):
@@ -91,7 +91,7 @@ def _fit_one(
 
 
 def variogram(z: Floats, complete: Bools, down: Ints, right: Ints) -> tuple[Floats, Floats]:
-    """Half the mean square difference of known pixels at each lag: (K, lags), and their pairs."""
+    """Half the mean square difference of complete pixels by lag (K, lags), and their pairs."""
     shape = [
         next_fast_len(n + int(np.abs(lag).max()), real=True)
         for n, lag in zip(complete.shape, (down, right), strict=True)

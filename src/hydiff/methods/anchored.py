@@ -1,6 +1,6 @@
 """Anchored: `smooth`, and a network that learns from this cube alone where it errs.
 
-The anchor is the smoothest field through the known pixels, a fixed linear map.  The network sees
+The anchor is the smoothest field through the complete pixels, a fixed linear map.  The network sees
 the anchor and the mask and adds a correction, which is zero before it has learned anything.
 
 What it learns from is equivariance turned into examples.  Move the image (turn, mirror, shift),
@@ -37,12 +37,12 @@ from hydiff.methods.equivariant import Tensors
 from hydiff.methods.smooth import Smooth, remainder, smooth
 from hydiff.result import Step
 
-TRUSTED = 0.9  # share of the variance its own bands must explain before a pixel counts as known
+TRUSTED = 0.9  # share of the variance its own bands must explain before a pixel counts as complete
 ORDERS = (1.0, 1.25, 1.5, 1.75, 2.0)  # of the Laplacian: from harmonic to biharmonic
 USUAL_ORDER = 1.5
-ORDER_TRIALS = 8  # motions that tell the best order
+ORDER_TRIALS = 8  # motions that the best order is chosen by
 ORDER_COMPONENTS = 2  # on so many components
-TRIALS = 8  # motions that tell how far the anchor is off
+TRIALS = 8  # motions that the error of the anchor is measured on
 SHOWN = 20  # steps between two looks at the estimate
 KAPPAS = (1e-4, 1e3)  # least and most smoothness per noise variance
 SMOOTHEST = 0.05  # of the median roughness: what a band counts for at least
@@ -146,7 +146,7 @@ def symmetric(f: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 class AnchoredProblem(NamedTuple):
     """One cube as the network sees it."""
 
-    z: Tensor  # (1, K, H, W); the anchor's where not known
+    z: Tensor  # (1, K, H, W); the anchor's where not complete
     complete: Tensor  # (H, W) bool
     anchor: Callable[[Tensor], Tensor]  # (1, K, H, W) → the same
     spread: Tensor  # (1, K, 1, 1) std of z
@@ -208,7 +208,7 @@ def prepare(
 
 
 def best_order(z: Tensor, complete: Tensor, dice: Generator) -> float:
-    """The s whose field comes nearest to moved images; z (1, K, H, W), known (H, W)."""
+    """The s whose field comes nearest to moved images; z (1, K, H, W), complete (H, W)."""
     if bool(complete.all()) or not bool(complete.any()):
         return USUAL_ORDER
     filled = _plain_field(z[:, :ORDER_COMPONENTS], complete, USUAL_ORDER)
@@ -254,7 +254,7 @@ def _with_signal(
 
 
 def _coordinates(y: Floats, observed: Bools, space: subspace.Subspace) -> tuple[Floats, Bools]:
-    """z (K, N), and which pixels (N,) are known: complete, or their bands tell the others."""
+    """z (K, N), and which pixels (N,) count as complete: their bands determine the others."""
     complete: Bools = np.array(observed.all(axis=0))
     z = np.where(complete, space.project(y), 0.0)
     partial = observed.any(axis=0) & ~complete
@@ -294,9 +294,9 @@ class Examples(NamedTuple):
 def examples(problem: AnchoredProblem, z: Tensor, motion: Tensor, rng: Generator) -> Examples:
     """z (1, K, H, W), without gaps, by each motion (n, 3), measured again with the real mask.
 
-    What the network sees is jittered: a pixel's own texture tells nothing of its neighbours, but
+    What the network sees is jittered: a pixel's own texture says nothing about its neighbours, but
     much about which pixel it is.  With noise, the estimate in z gets noise of its own, and what is
-    measured again is corrupted once more: z + α n is seen and z - n / α asked for.  Their noises
+    measured again is corrupted once more: z + α n is the input, z - n / α the target.  Their noises
     are independent, so fitting one to the other does not fit noise (recorrupted-to-recorrupted,
     Pang et al. 2021).
     """

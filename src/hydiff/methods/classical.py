@@ -185,8 +185,10 @@ def _solve(
     matrix: sparse.csr_array,
     solve: Callable[[Floats], Floats] | None = None,
 ) -> Floats:
-    """The f that equals y where seen and has (matrix f) = 0 elsewhere; one factorisation, or the
-    one at hand."""
+    """The f that equals y where observed and has (matrix f) = 0 elsewhere.
+
+    solve: that of the missing pixels, if it is at hand.
+    """
     missing = ~observed.ravel()
     right = -(matrix[missing][:, ~missing] @ y.reshape(len(y), -1)[:, ~missing].T).T
     return _set(y, observed, (solve or factor_of(matrix, missing))(right))
@@ -256,7 +258,7 @@ def membrane(complete: Bools, reach: float = np.inf) -> Membrane:
 def field(
     z: Floats, complete: Bools, s: float, reach: float = np.inf, given: Membrane | None = None
 ) -> Floats:
-    """Fill z (K, H, W) where it is not known (H, W) by the smoothest field of order s.
+    """Fill z (K, H, W) outside the complete pixels (H, W) by the smoothest field of order s.
 
     With a finite reach (px) −Δ is reach⁻² − Δ throughout: far from data the field returns to 0.
     given: the membrane of that mask and reach, if it is at hand.

@@ -5,7 +5,7 @@ kriged: each band for itself where single bands are missing; where adjacent band
 together, all of the run at once, because nothing in the pixel itself shows an absorption that lies
 between the bands it keeps.
 
-Letters: y (C, H, W); seen the same shape, True = measured; P the precision of the spectra.
+Letters: y (C, H, W); observed the same shape, True = measured; P the precision of the spectra.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from hydiff.maths import gaussian
 from hydiff.maths.variogram import fit_covariances
 from hydiff.methods.classical import conjugate_gradients, field, filtered, laplacian_eigenvalues
 
-TRUSTED = 0.99  # share of its variance that a pixel's bands must explain before it counts as known
+TRUSTED = (
+    0.99  # share of its variance that a pixel's bands must explain before it counts as complete
+)
 FEWEST_ALIKE = 8  # pixels that lack the same run of bands, for their neighbours to be asked
 ASKED = 8  # px around a run's pixels: the neighbours that are asked
 NOISE_RADIUS = 0.7  # px: neighbours are averaged about as over 3 x 3 pixels before they are used

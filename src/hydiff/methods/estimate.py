@@ -29,7 +29,7 @@ MEMORY_ADVICE = "set fewer channels (`channels=64`), another device, or fill a w
 class Extent(NamedTuple):
     """How far the values of a scene reach, in the cube's unit."""
 
-    spread: Floats  # (bands,) standard deviations of what was seen, 1 for constant bands
+    spread: Floats  # (bands,) standard deviations of the observed entries, 1 for constant bands
     peak: float  # the largest less the smallest
 
 
@@ -57,7 +57,7 @@ class Job(NamedTuple):
 class Estimate(NamedTuple):
     """What a method says about a cube, in the cube's unit; arrays (bands, rows, cols)."""
 
-    values: Floats  # everywhere; NaN where it cannot tell
+    values: Floats  # everywhere; NaN where it has no estimate
     sigma: Floats | None  # its posterior std, where a method works one out
     sigma_y: Floats  # (bands,) the noise std that was assumed
     history: list[Mapping[str, float]]
@@ -74,7 +74,7 @@ def check_seed(seed: int) -> None:
 def estimate(
     cube: Cube, observed: Bools, chosen: Chosen, sigma_y: Sigma, job: Job, progress: Progress = None
 ) -> Estimate:
-    """Estimate every entry of a cube from the seen ones alone: scale, noise, subspace and all."""
+    """Estimate every entry of a cube from the observed ones alone, scale and noise included."""
     [task] = _tasks(cube, observed, [chosen], sigma_y, job)
     return _drained(task, job, progress)
 
@@ -183,7 +183,7 @@ class MethodTask(NamedTuple):
     """A cube on the unit range, as a method gets it; arrays (bands, rows, cols)."""
 
     values: Floats  # the cube's own
-    y: Floats  # 0 where not seen
+    y: Floats  # 0 where missing
     observed: Bools
     sigma: Floats  # (bands,) on the unit range
     scale: Scale
@@ -222,13 +222,13 @@ def _tasks(
     good, bad = measured & cube.good_bands, measured & ~cube.good_bands
     tasks = []
     for chosen in several:
-        assumed, told = modelled(chosen, sigma)
-        told = [*notes, *told]
+        assumed, ignored = modelled(chosen, sigma)
+        own = [*notes, *ignored]
         if not observed.all() or assumed.any():
-            told += [*(chosen.settings.notes if chosen.facts.notes else ())]
-            told += _coverage(chosen, observed)
+            own += [*(chosen.settings.notes if chosen.facts.notes else ())]
+            own += _coverage(chosen, observed)
         fitted = _for_bands(chosen, cube, good, job.common)
-        tasks.append(MethodTask(values, y, observed, assumed, scale, fitted, good, bad, told))
+        tasks.append(MethodTask(values, y, observed, assumed, scale, fitted, good, bad, own))
     return tasks
 
 
@@ -280,7 +280,7 @@ def _estimate(task: MethodTask, step: Step | None, job: Job) -> Estimate:
 
 
 def _coverage(chosen: Chosen, observed: Bools) -> list[str]:
-    """Equivariance says nothing of pixels whose whole orbit is missing: tell how many."""
+    """A note on the pixels whose whole orbit is missing, about which equivariance says nothing."""
     if not chosen.facts.equivariant:
         return []
     from hydiff.learn.transforms import orbit_coverage
@@ -311,13 +311,13 @@ def _checkpoint(
 
 def _for_bands(chosen: Chosen, cube: Cube, bands: Bools, common: Common | None) -> Chosen:
     """Give a method what it asks for: the wavelengths of its bands, the subspace of the scene."""
-    known: dict[str, Any] = {}
+    offers: dict[str, Any] = {}
     if common is not None and np.array_equal(bands, common.bands):
-        known["space"] = common.space
+        offers["space"] = common.space
     if cube.wavelengths is not None:
-        known["wavelengths"] = tuple(cube.wavelengths[bands].tolist())
+        offers["wavelengths"] = tuple(cube.wavelengths[bands].tolist())
     own = vars(chosen.settings)
-    new = {k: known[k] for k in chosen.facts.asks if k in known and own[k] is None}
+    new = {k: offers[k] for k in chosen.facts.asks if k in offers and own[k] is None}
     return chosen._replace(settings=replace(chosen.settings, **new)) if new else chosen
 
 

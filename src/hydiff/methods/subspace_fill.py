@@ -2,7 +2,7 @@
 
 Noise is spread over all bands, the scene lives in a few: projecting each spectrum on the
 principal components of the observed ones removes most of it.  The coordinates are then filled
-linearly between the known pixels.  Nothing is smoothed in space.
+linearly between the complete pixels.  Nothing is smoothed in space.
 """
 
 from __future__ import annotations
