@@ -173,11 +173,7 @@ def _bars(parts: Sequence[KindFill], target: Bools) -> tuple[Floats, Floats]:
 
 
 def blended(
-    recipe: KindRecipe,
-    window: TrialWindow,
-    sigma_y: Sigma,
-    job: Job,
-    ready: Mapping[str, Estimate],
+    recipe: KindRecipe, window: TrialWindow, sigma_y: Sigma, job: Job, ready: Mapping[str, Estimate]
 ) -> Blend:
     """The candidates of a recipe for gaps of one kind, blended."""
     weights = np.asarray(recipe.weights, dtype=np.float64)

@@ -200,10 +200,12 @@ class Fingerprint:
         """The next rows: (bands, rows, cols) both."""
         values = values.astype(values.dtype.newbyteorder("="), copy=False)
         for row in range(values.shape[1]):
-            known = observed[self.good, row]
-            self.digest.update(f"{values.dtype} {known.shape}".encode())
-            self.digest.update(np.packbits(known).data)
-            self.digest.update(np.where(known, values[self.good, row], values.dtype.type(0)).data)
+            measured = observed[self.good, row]
+            self.digest.update(f"{values.dtype} {measured.shape}".encode())
+            self.digest.update(np.packbits(measured).data)
+            self.digest.update(
+                np.where(measured, values[self.good, row], values.dtype.type(0)).data
+            )
 
     def __str__(self) -> str:
         return self.digest.hexdigest()

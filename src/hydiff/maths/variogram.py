@@ -43,10 +43,7 @@ class Covariance(NamedTuple):
 
 
 def fit_covariances(
-    z: Floats,
-    complete: Bools,
-    orders: Sequence[float] = ORDERS,
-    reaches: Sequence[float] = REACHES,
+    z: Floats, complete: Bools, orders: Sequence[float] = ORDERS, reaches: Sequence[float] = REACHES
 ) -> list[Covariance]:
     """The covariance of each component (K, H, W), by least squares on its variogram.
 
@@ -100,13 +97,13 @@ def variogram(z: Floats, complete: Bools, down: Ints, right: Ints) -> tuple[Floa
     z = np.where(complete, z - mean, 0.0)
     flags, first, second = (rfft2(a, shape) for a in (complete.astype(float), z, z**2))
 
-    def atlags_within(spectrum: Complexes) -> Floats:
+    def at_lags(spectrum: Complexes) -> Floats:
         values: Floats = irfft2(spectrum, shape)
         return values[..., down, right]
 
-    pairs = np.rint(atlags_within(flags.conj() * flags))
+    pairs = np.rint(at_lags(flags.conj() * flags))
     # ½ Σ (z² at one end + z² at the other) − Σ z z, as correlations, in one transform
-    half = atlags_within((flags.conj() * second).real - first.conj() * first)
+    half = at_lags((flags.conj() * second).real - first.conj() * first)
     return np.maximum(half, 0) / np.maximum(pairs, 1), pairs
 
 

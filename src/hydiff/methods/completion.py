@@ -187,10 +187,7 @@ def _in_common(w: Floats, have: Bools) -> tuple[Floats, Floats]:
     square of w, around every pixel; have (h, w): where w was measured, 0 elsewhere."""
     radius = ASKED / 2
     product, square, pairs = np.zeros_like(w), np.zeros_like(w), np.zeros(have.shape)
-    for one, other in (
-        (np.s_[:, :-1, :], np.s_[:, 1:, :]),
-        (np.s_[:, :, :-1], np.s_[:, :, 1:]),
-    ):
+    for one, other in ((np.s_[:, :-1, :], np.s_[:, 1:, :]), (np.s_[:, :, :-1], np.s_[:, :, 1:])):
         both = have[one[1:]] & have[other[1:]]
         product[one] += both * w[one] * w[other]
         square[one] += both * (w[one] ** 2 + w[other] ** 2) / 2

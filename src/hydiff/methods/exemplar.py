@@ -51,9 +51,8 @@ def exemplar(
     total, shown = max(int((~complete).sum()), 1), 0
     for filled, left in _copied(z, complete, settings.patch):
         done = total - left
-        if (
-            left == 0 or done - shown >= total / 20
-        ):  # a picture of all bands costs more than a patch
+        # all bands cost more than a patch of components: they are shown 20 times
+        if left == 0 or done - shown >= total / 20:
             shown = done
             yield Step(done, total, np.where(observed, y, space.reconstruct(filled)))
 
@@ -84,7 +83,7 @@ def _copied(z: Floats, complete: Bools, wished: int) -> Iterator[tuple[Floats, i
     # (sources, K · size · size), once: sources are never filled ones
     bank = windows[:, sources[:, 0] - r, sources[:, 1] - r].swapaxes(0, 1)
     bank = np.ascontiguousarray(bank.reshape(len(sources), len(z), -1).astype(np.float32))
-    # a frame of unknown pixels, so that windows at the border need no special case
+    # a frame of missing pixels, so that windows at the border need no special case
     x = np.pad(z, ((0, 0), (r, r), (r, r)))
     have = np.pad(complete, r)
     inside = np.pad(np.ones(complete.shape, bool), r)

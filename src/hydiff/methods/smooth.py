@@ -21,10 +21,10 @@ from hydiff.cube import Bools, Floats
 from hydiff.errors import BadValue
 from hydiff.maths import gaussian, subspace
 from hydiff.maths.variogram import LEAST_NUGGET, ORDERS, Covariance, fit_covariances, risk
+from hydiff.methods import components
 from hydiff.methods.classical import (
     TOLERANCE,
     Membrane,
-    check_components,
     conjugate_gradients,
     factor_of,
     field,
@@ -51,7 +51,7 @@ class Smooth:
     def __post_init__(self) -> None:
         if self.s is not None and not 0.5 <= self.s <= 2:
             raise BadValue(f"s = {self.s:g} is outside 0.5 ... 2; 1.5 suits many scenes")
-        check_components(self.components)
+        components.check(self.components, 24)
 
 
 class Coordinates(NamedTuple):
