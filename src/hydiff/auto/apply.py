@@ -68,10 +68,10 @@ def apply(
     ready: estimates of candidates that are at hand.  max_error: in standard deviations of a band.
     """
     parts = _parts(Recipe.of(recipe), TrialWindow(cube, observed, target), sigma_y, job, ready)
-    found, hopeless = _joined(parts), np.zeros(observed.shape, bool)
+    estimate, hopeless = _joined(parts), np.zeros(observed.shape, bool)
     judged_parts = [part for part in parts if part.variance is not None]
     if not judged_parts:
-        return found, Decision(recipe, {}, hopeless)
+        return estimate, Decision(recipe, {}, hopeless)
     variance, sigma = _bars(judged_parts, target)
     extent = None if job.common is None else job.common.extent
     spread = band_spread(cube, observed) if extent is None else extent.spread
@@ -79,17 +79,17 @@ def apply(
     if max_error is not None:  # what is unknown may be off by anything
         hopeless = target & ~(relative <= max_error)
     target = target & ~hopeless
-    fill = Scored(cube, observed, found.values, variance, found.sigma_y, extent)
+    fill = Scored(cube, observed, estimate.values, variance, estimate.sigma_y, extent)
     targets = {part.kind: part.window.target & target for part in judged_parts}
     angles = {part.kind: part.recipe.errors.angle for part in judged_parts}
     expected, by_kind = expected_by_kind(fill, targets, angles)
     judged = target & cube.good_bands[:, None, None]
     doubtful = float((relative > HOPELESS)[judged].mean()) if judged.any() else 0.0
     entries = {kind: int(own.sum()) for kind, own in targets.items()}
-    notes = [*found.notes, *promises(expected, by_kind, entries, recipe)]
+    notes = [*estimate.notes, *promises(expected, by_kind, entries, recipe)]
     notes += [warning(doubtful)] if doubtful else []
     decision = Decision(recipe, expected, hopeless, doubtful, by_kind, entries)
-    return found._replace(sigma=sigma, notes=notes), decision
+    return estimate._replace(sigma=sigma, notes=notes), decision
 
 
 def _parts(
@@ -129,11 +129,11 @@ def _recipe_of(kind: str, recipe: Recipe) -> KindRecipe:
     return replace(recipe, errors=replace(recipe.errors, slopes=None))
 
 
-def noise_of(sigma_y: Sigma, found: Sequence[Estimate]) -> Sigma:
-    """The noise as it was found before gaps were completed, which have none of their own."""
+def noise_of(sigma_y: Sigma, estimates: Sequence[Estimate]) -> Sigma:
+    """The noise as it was estimated before gaps were completed, which have none of their own."""
     if not isinstance(sigma_y, str):
         return sigma_y
-    return np.median([one.sigma_y for one in found], axis=0)
+    return np.median([one.sigma_y for one in estimates], axis=0)
 
 
 def _joined(parts: Sequence[KindFill]) -> Estimate:
@@ -180,12 +180,12 @@ def blended(
     plain = [tried.fits is None for tried in recipe.candidates]
     used: Bools = np.asarray(weights.any(axis=(1, 2))) | plain  # how far those are apart counts
     entries = [tried for tried, wanted in zip(recipe.candidates, used, strict=True) if wanted]
-    found = _candidates(entries, window, sigma_y, job, ready)
+    estimates = _candidates(entries, window, sigma_y, job, ready)
     distance = folds.distance_class(mask.shared(window.observed))
-    values = _mean(found, weights[used], distance, window.cube)
-    notes = list(dict.fromkeys(note for one in found for note in one.notes))
-    without = [one.values for one, e in zip(found, entries, strict=True) if e.fits is None]
-    return Blend(found[0]._replace(values=values, sigma=None, notes=notes), without)
+    values = _mean(estimates, weights[used], distance, window.cube)
+    notes = list(dict.fromkeys(note for one in estimates for note in one.notes))
+    without = [one.values for one, e in zip(estimates, entries, strict=True) if e.fits is None]
+    return Blend(estimates[0]._replace(values=values, sigma=None, notes=notes), without)
 
 
 def _variance(errors: Errors, window: TrialWindow, estimates: Sequence[Floats]) -> Floats | None:
@@ -207,30 +207,30 @@ def _candidates(
 ) -> list[Estimate]:
     """The estimate of each candidate."""
     cube, observed, _, gaps, measured = window
-    found = {i: ready[e.name] for i, e in enumerate(entries) if e.name in ready}
-    plain = [i for i, e in enumerate(entries) if i not in found and e.fits is None]
+    estimates = {i: ready[e.name] for i, e in enumerate(entries) if e.name in ready}
+    plain = [i for i, e in enumerate(entries) if i not in estimates and e.fits is None]
     own = own_fits([entries[i].candidate for i in plain], cube, observed, sigma_y, job)
-    found |= dict(zip(plain, own, strict=True))
-    for i in set(range(len(entries))) - set(found):
+    estimates |= dict(zip(plain, own, strict=True))
+    for i in set(range(len(entries))) - set(estimates):
         hidden = folds_of(cube, observed, entries[i].of, entries[i].seed, gaps, measured)
         parts = [(cube, observed & ~fold) for fold in hidden[: entries[i].fits]]
         parts = parts or [(cube, observed)]  # gaps too small to hide copies of them
         fits = crossfit(entries[i].candidate, parts, sigma_y, job._replace(checkpoint=None))
-        found[i] = mean_estimate(fits)
-    return [found[i] for i in range(len(entries))]
+        estimates[i] = mean_estimate(fits)
+    return [estimates[i] for i in range(len(entries))]
 
 
-def _mean(found: Sequence[Estimate], weights: Floats, distance: Ints, cube: Cube) -> Floats:
+def _mean(estimates: Sequence[Estimate], weights: Floats, distance: Ints, cube: Cube) -> Floats:
     """The mean of the estimates, weighed (M, D, G) by distance class, (rows, cols) or with bands,
     and group of bands."""
-    first = found[0].values
+    first = estimates[0].values
     # bad bands are the plain fill of any candidate; what the first cannot estimate stays NaN
     values, group = first.copy(), groups(cube.bands)
     for g in np.unique(group):
         bands = np.flatnonzero((group == g) & cube.good_bands)
         near = distance if distance.ndim == 2 else distance[bands]
         values[bands] = 0.0
-        for one, weight in zip(found, weights[:, :, g], strict=True):
+        for one, weight in zip(estimates, weights[:, :, g], strict=True):
             own = np.where(np.isfinite(one.values[bands]), one.values[bands], first[bands])
             values[bands] += weight[near] * own
     return values

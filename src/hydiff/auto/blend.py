@@ -73,8 +73,8 @@ def weights_of(
         alone = np.eye(len(plain))[0]
         own = [t.residual[plain] for t in trials]
         steps = [t.step[plain] for t in trials if t.step is not None]
-        found, words = _advised(own, steps, trials, kinds, alone, seed)
-        weights[plain] = found
+        shares, words = _advised(own, steps, trials, kinds, alone, seed)
+        weights[plain] = shares
         reasons.append(f"blending {_listed(candidates, plain)} {words}")
     both = weights.copy()
     tried = [t for t in trials if np.isfinite(t.residual).all()] if costly else []
@@ -86,9 +86,9 @@ def weights_of(
             for t in tried
             if t.step is not None
         ]
-        found, words = _advised(beside, steps, tried, kinds, usual, seed, DOUBT)
-        both = found[0] * weights
-        both[costly] = found[1:]
+        shares, words = _advised(beside, steps, tried, kinds, usual, seed, DOUBT)
+        both = shares[0] * weights
+        both[costly] = shares[1:]
         share = f"{100 * NETWORKS:.0f} %"
         reasons.append(f"other shares of {_listed(candidates, costly)} than {share} {words}")
     return Weights(weights, both, f"{_shares(both, trials, candidates)}: {'; '.join(reasons)}")

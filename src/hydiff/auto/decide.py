@@ -197,8 +197,8 @@ def _own(common: _Common) -> dict[str, Estimate]:
     """What the candidates without a network make of the one window itself, by name."""
     [(cube, observed, _)], candidates, sigma_y, job = common
     plain = [c for c in candidates if not c.crossfit]
-    found = own_fits(plain, cube, observed, sigma_y, job)
-    return {c.name: one for c, one in zip(plain, found, strict=True)}
+    fits = own_fits(plain, cube, observed, sigma_y, job)
+    return {c.name: one for c, one in zip(plain, fits, strict=True)}
 
 
 def _costly(

@@ -76,8 +76,8 @@ def errors_of(
     if whole and not hidden.noise.any():
         usual = hidden.expected(USUAL_LEVEL, np.array(USUAL_SLOPES), np.ones(bands))
         off = math.log(hidden.weight @ expected / (hidden.weight @ usual))
-        found = np.log(hidden.by_fold(usual))
-        drawn = _drawn(found - found.mean() + off, 0.0, LEVELS) - off
+        levels = np.log(hidden.by_fold(usual))
+        drawn = _drawn(levels - levels.mean() + off, 0.0, LEVELS) - off
     # networks were fitted on some folds only: their effect shows there
     tried = [t for t in trials if np.isfinite(t.residual).all()]
     if len(tried) > 1 and (weights.all != weights.plain).any():
@@ -105,13 +105,13 @@ def errors_of(
     )
 
 
-def _drawn(found: Floats, usual: float, scatter: float) -> float:
+def _drawn(by_fold: Floats, usual: float, scatter: float) -> float:
     """The mean of what the folds say, drawn towards the usual, from which scenes are so far away.
 
     The gaps are one more place of the scene, and may differ from the folds as these do.
     """
-    apart = float(found.var(ddof=1))
-    return (float(found.mean()) * scatter**2 + usual * apart) / (scatter**2 + apart)
+    apart = float(by_fold.var(ddof=1))
+    return (float(by_fold.mean()) * scatter**2 + usual * apart) / (scatter**2 + apart)
 
 
 class Hidden(NamedTuple):
@@ -134,8 +134,8 @@ class Hidden(NamedTuple):
         return cls(*(np.concatenate(part, axis=-1) for part in zip(*parts, strict=True)))
 
     def expected(self, level: float, slopes: Floats, by_band: Floats) -> Floats:
-        found: Floats = np.minimum(by_band[self.band] * np.exp(level + slopes @ self.around), MOST)
-        return found
+        square: Floats = np.minimum(by_band[self.band] * np.exp(level + slopes @ self.around), MOST)
+        return square
 
     def relative_to(
         self, expected: Floats, kind: Ints, count: int, borrowed: float, least: float = LEAST
@@ -150,8 +150,8 @@ class Hidden(NamedTuple):
         n = np.bincount(kind, counts, count)
         ratio = np.bincount(kind, counts * (self.square - self.noise) / expected, count)
         ratio = np.maximum(ratio / np.maximum(n, 1e-300), least)
-        found: Floats = (n * ratio + borrowed) / np.maximum(n + borrowed, 1e-300)
-        return found
+        factor: Floats = (n * ratio + borrowed) / np.maximum(n + borrowed, 1e-300)
+        return factor
 
     def by_fold(self, expected: Floats) -> Floats:
         """(folds,) how much larger the squares are than expected."""
@@ -166,8 +166,8 @@ class Hidden(NamedTuple):
         reached = np.minimum(np.searchsorted(share, (0.5, 0.8, 0.95)), len(ratio) - 1)
         # noise hides what the errors themselves are like, all the more the larger it is
         visible = float(np.average(expected / (expected + self.noise), weights=self.weight))
-        found: Floats = visible * ratio[order][reached] + (1 - visible) * np.array(USUAL_SHAPE)
-        return found
+        quantiles: Floats = visible * ratio[order][reached] + (1 - visible) * np.array(USUAL_SHAPE)
+        return quantiles
 
     def by_distance(self) -> list[float | None]:
         """(D,) mean square errors by distance, the noise taken off."""
@@ -273,7 +273,7 @@ def expected_of(fill: Scored, target: Bools, angle: float | None) -> dict[str, f
     # no less than what it is off by: what noise drowns is estimated by the mean
     spread = np.where(noisy, np.sqrt(np.maximum(varies, square)), spread)
     peak = peak or 1.0
-    found = {
+    scores = {
         "nrmse": float(np.mean(np.sqrt(square) / spread)),
         "mpsnr": float(
             np.mean(np.minimum(-10 * np.log10(np.maximum(square, 1e-300) / peak**2), 100))
@@ -283,8 +283,8 @@ def expected_of(fill: Scored, target: Bools, angle: float | None) -> dict[str, f
         pixels = judged.any(axis=0)
         error = np.sqrt(np.where(judged, variance, 0.0)[:, pixels].sum(axis=0))
         spectra = np.where(observed | judged, values, 0.0)[usable(cube, observed)][:, pixels]
-        found["sam"] = angle * float(np.mean(share_of_length(error, spectra)))
-    return found
+        scores["sam"] = angle * float(np.mean(share_of_length(error, spectra)))
+    return scores
 
 
 def expected_by_kind(
@@ -295,12 +295,12 @@ def expected_by_kind(
     by_kind = {kind: scores for kind, scores in by_kind.items() if scores}
     if len(by_kind) < 2:
         return next(iter(by_kind.values()), {}), by_kind
-    found = expected_of(fill, np.logical_or.reduce([*targets.values()]), None)
+    expected = expected_of(fill, np.logical_or.reduce([*targets.values()]), None)
     if all("sam" in scores for scores in by_kind.values()):
         good = usable(fill.cube, fill.observed)
         pixels = [int(targets[kind][good].any(axis=0).sum()) for kind in by_kind]
-        found["sam"] = float(np.average([s["sam"] for s in by_kind.values()], weights=pixels))
-    return found, by_kind
+        expected["sam"] = float(np.average([s["sam"] for s in by_kind.values()], weights=pixels))
+    return expected, by_kind
 
 
 def promises(

@@ -100,9 +100,9 @@ class KindRecipe:
             raise ValueError("weights do not add up to 1")
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> Self:
+    def of(cls, entries: Mapping[str, Any]) -> Self:
         """From its JSON, which was checked when it was read or is our own."""
-        own = _named(cls, found)
+        own = _named(cls, entries)
         own["candidates"] = tuple(Tried(**_named(Tried, c)) for c in own["candidates"])
         own["errors"] = Errors(**_named(Errors, own["errors"]))
         if "partial" in own:
@@ -110,9 +110,9 @@ class KindRecipe:
         return cls(**own)
 
 
-def _named(cls: type, found: Mapping[str, Any]) -> dict[str, Any]:
+def _named(cls: type, entries: Mapping[str, Any]) -> dict[str, Any]:
     """The entries that a dataclass has fields for; a later version may have written others."""
-    return {f.name: found[f.name] for f in fields(cls) if f.name in found}
+    return {f.name: entries[f.name] for f in fields(cls) if f.name in entries}
 
 
 @dataclass(frozen=True)
@@ -140,23 +140,23 @@ def read_recipe(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
     where = source if isinstance(source, str | Path) else "the recipe"
     try:
         if isinstance(source, str | Path):
-            found = typed.load(Path(source))
+            content = typed.load(Path(source))
         else:
-            found = typed.parsed(json.dumps(source))
+            content = typed.parsed(json.dumps(source))
     except OSError as error:
         raise CubeFormatError(f"{where}: cannot be read as a recipe: {error}") from None
     except (ValueError, TypeError, RecursionError) as error:
         raise CubeFormatError(f"{where}: {error}; expected an OUT.fill.json") from None
-    if isinstance(found, dict) and isinstance(found.get("recipe"), dict):
-        found = found["recipe"]
+    if isinstance(content, dict) and isinstance(content.get("recipe"), dict):
+        content = content["recipe"]
     needed = {"candidates", "weights", "errors"}
-    if not isinstance(found, dict) or not needed <= set(found):
+    if not isinstance(content, dict) or not needed <= set(content):
         raise CubeFormatError(
             f"{where} holds no recipe; expected the record (OUT.fill.json) of a fill by {NAME}"
         )
     try:
-        recipe: Recipe = typed.checked(Recipe, found, "its recipe")
-        if recipe.partial is not None and "partial" in found["partial"]:
+        recipe: Recipe = typed.checked(Recipe, content, "its recipe")
+        if recipe.partial is not None and "partial" in content["partial"]:
             raise ValueError("its recipe.partial holds another partial, expected none")
         for candidate in (c for part in recipe.parts for c in part.candidates):
             _check_settings(candidate)
@@ -164,7 +164,7 @@ def read_recipe(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
         raise BadValue(
             f"{where}: {error}; expected a recipe as a fill by {NAME} records it"
         ) from None
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in content.items() if value is not None}
 
 
 def _check_settings(candidate: Tried) -> None:

@@ -62,15 +62,15 @@ def detect(values: Array, observed: Bools, good: Bools | None = None) -> list[Su
         entries &= good[:, None, None]
     if values.dtype.kind == "f":
         entries &= np.isfinite(values)
-    found: list[Suggestion] = []
+    suggestions: list[Suggestion] = []
     explained = np.zeros_like(entries)
     for kind, find in DETECTORS.items():
         missing, message = find(values, entries if kind in WHOLE else entries & ~explained)
         missing &= entries
         if missing.any():
-            found.append(Suggestion(kind, message, missing))
+            suggestions.append(Suggestion(kind, message, missing))
             explained |= missing
-    return found
+    return suggestions
 
 
 Finder = Callable[[Array, Bools], tuple[Bools, str]]

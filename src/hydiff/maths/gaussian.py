@@ -84,12 +84,12 @@ def left_out(x: Floats, observed: Bools, model: Gaussian) -> Floats:
     C, N = x.shape
     total, count = np.zeros(C), np.zeros(C)
     for missing, members in patterns(observed[:, :: -(-N // PROBED)]):
-        kept = np.setdiff1d(np.arange(C), missing)
-        cross = precision[np.ix_(kept, missing)]
+        bands = np.setdiff1d(np.arange(C), missing)
+        cross = precision[np.ix_(bands, missing)]
         block = np.linalg.inv(precision[np.ix_(missing, missing)])
-        left = np.diag(precision)[kept] - np.einsum("im,mn,in->i", cross, block, cross)
-        total[kept] += len(members) * left
-        count[kept] += len(members)
+        left = np.diag(precision)[bands] - np.einsum("im,mn,in->i", cross, block, cross)
+        total[bands] += len(members) * left
+        count[bands] += len(members)
     own = np.where(count > 0, total / np.maximum(count, 1), np.diag(precision))
     residual = (precision @ (x - model.mean[:, None])) / own[:, None]
     return np.where(observed, residual, 0.0)

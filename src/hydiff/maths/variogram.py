@@ -54,7 +54,7 @@ def fit_covariances(
     if longest == 0:  # a single pixel
         return [Covariance(orders[0], inf, 0.0, 0.0)] * len(z)
     down, right = lags_within(longest)
-    found, pairs = variogram(z, complete, down, right)
+    curves, pairs = variogram(z, complete, down, right)
     ring = np.rint(2 * np.hypot(down, right)).astype(np.intp)  # lags of like length, whatever way
 
     def by_ring(values: Floats) -> Floats:
@@ -69,7 +69,7 @@ def fit_covariances(
         (s, reach): by_ring(model_variogram(s, reach, longest)) for s in orders for reach in reaches
     }
     lags = np.bincount(ring)[enough]
-    return [_fit_one(by_ring(curve), length, lags, shapes) for curve in found]
+    return [_fit_one(by_ring(curve), length, lags, shapes) for curve in curves]
 
 
 def _fit_one(

@@ -223,8 +223,8 @@ def _plain_field(z: Tensor, complete: Tensor, s: float) -> Tensor:
     """`Field` once: its dense matrix pays on a GPU, a sparse solution on a CPU."""
     if z.is_cuda:
         return Field(complete, s)(z)
-    found = classical.field(z.double().flatten(0, 1).numpy(), complete.numpy(), s)
-    return torch.as_tensor(found).view_as(z)
+    filled = classical.field(z.double().flatten(0, 1).numpy(), complete.numpy(), s)
+    return torch.as_tensor(filled).view_as(z)
 
 
 def _noise_of(space: subspace.Subspace, sigma: Floats) -> Floats:
@@ -249,8 +249,8 @@ def _with_signal(
     kappa = np.clip(nu2 / np.maximum(tau, 1e-30), *KAPPAS)
     order = np.argsort(kappa, kind="stable")
     order = order[: max(int((kappa < KAPPAS[1]).sum()), 1)]
-    kept = space._replace(basis=space.basis[:, order], variance=space.variance[order])
-    return kept, kappa[order]
+    signal = space._replace(basis=space.basis[:, order], variance=space.variance[order])
+    return signal, kappa[order]
 
 
 def _coordinates(y: Floats, observed: Bools, space: subspace.Subspace) -> tuple[Floats, Bools]:

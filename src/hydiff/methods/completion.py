@@ -92,11 +92,12 @@ def _kriged_residual(residual: Floats, observed: Bools) -> Floats:
 
 def _residual_ratio(residual: Floats, observed: Bools) -> float:
     """κ = nugget / sill of a membrane (s = 1), from the variogram pooled over some bands."""
-    found = []
+    fits = []
     for band in range(0, len(residual), max(len(residual) // 16, 1)):
         if observed[band].any():
-            found += fit_covariances(residual[band : band + 1], observed[band], (1.0,), (inf,))
-    sill, nugget = (float(np.mean([getattr(c, k) for c in found])) for k in ("sill", "nugget"))
+            fits += fit_covariances(residual[band : band + 1], observed[band], (1.0,), (inf,))
+    sill = float(np.mean([c.sill for c in fits]))
+    nugget = float(np.mean([c.nugget for c in fits]))
     return max(nugget / sill, 0.1) if sill > 0.01 * nugget else inf
 
 

@@ -92,20 +92,20 @@ def estimate_at(
 ) -> list[tuple[Floats, Floats]]:
     """What several methods find for some pixels (rows, cols): values (bands, n) and the noise std
     (bands,) that was assumed, both in the cube's unit.  Bad bands may come back as NaN."""
-    shared, found = dict[int, Any](), []
+    shared, estimates = dict[int, Any](), []
     for task in _tasks(cube, observed, several, sigma_y, job):
         given = _given(task, shared)
         if not given:
             whole = _drained(task, job)
-            found.append((whole.values[:, at], whole.sigma_y))
+            estimates.append((whole.values[:, at], whole.sigma_y))
             continue
         from hydiff.methods.smooth import kriged
 
         x = np.full((cube.bands, int(at.sum()), 1), np.nan)
         with memory_told(job.device, MEMORY_ADVICE):
             x[task.good, :, 0], _ = kriged(given["given"], task.chosen.settings, at)
-        found.append((task.scale.from_unit(x)[..., 0], task.sigma * task.scale.spans))
-    return found
+        estimates.append((task.scale.from_unit(x)[..., 0], task.sigma * task.scale.spans))
+    return estimates
 
 
 def _given(task: MethodTask, shared: dict[int, Any]) -> dict[str, Any]:
@@ -141,11 +141,11 @@ def _drained(
                 f"{job.checkpoint} was kept after the last step of {task.chosen.name}, which has "
                 "nothing left to do and no estimate to give; remove it and start again"
             )
-        found = _estimate(task, step, job)
+        estimate = _estimate(task, step, job)
     if keep is not None:
         keep.remove()
     logs: list[Mapping[str, float]] = [{k: float(v) for k, v in log.items()} for log in history]
-    return found._replace(history=logs)
+    return estimate._replace(history=logs)
 
 
 def estimating(
@@ -165,18 +165,18 @@ def estimates(
     """What several methods find (`estimating`): side by side on a GPU, else one after another."""
     from hydiff.learn.engine import MOST_BESIDE, side_by_side
 
-    found: dict[int, Estimate] = {}
+    results: dict[int, Estimate] = {}
 
-    def kept(i: int) -> Iterator[Step]:
-        found[i] = yield from runs[i]
+    def run(i: int) -> Iterator[Step]:
+        results[i] = yield from runs[i]
 
     at_once = MOST_BESIDE if torch_device(device).type == "cuda" else 1
     with _determinism(deterministic):
         for start in range(0, len(runs), at_once):
             numbers = range(start, min(start + at_once, len(runs)))
-            for _ in side_by_side([kept(i) for i in numbers]):
+            for _ in side_by_side([run(i) for i in numbers]):
                 pass
-    return [found[i] for i in range(len(runs))]
+    return [results[i] for i in range(len(runs))]
 
 
 class MethodTask(NamedTuple):

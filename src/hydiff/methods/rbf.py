@@ -68,8 +68,8 @@ def _interpolated(
     field = RBFInterpolator(
         at, values, neighbors=neighbours, kernel=cast(Kernel, kernel), degree=degree
     )
-    found: Floats = field(to)
-    return found
+    filled: Floats = field(to)
+    return filled
 
 
 def _monomials(at: Floats, degree: int) -> Floats:
