@@ -94,6 +94,8 @@ def test_auto_and_functions_have_declarations_too():
     assert isinstance(choose(mine).facts, Method) and choose(mine).facts.uses_sigma
     with pytest.raises(hydiff.HydiffError, match="smooth"):
         declared("smoth")
+    with pytest.raises(hydiff.HydiffError, match="single method"):
+        choose("auto")
 
 
 def test_rows_are_called_as_their_method_declares():

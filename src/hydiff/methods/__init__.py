@@ -223,13 +223,16 @@ class Chosen(NamedTuple):
     facts: Method
 
 
-def declared(name: str) -> Method:
-    """The declaration of a method, or of `auto`."""
-    if name == DEFAULT:
+def declared(method: str | Inpaint) -> Method:
+    """The declaration of a method, of `auto`, or of a function with the signature of a method."""
+    if callable(method):
+        return replace(FUNCTION, backend=getattr(method, "backend", FUNCTION.backend))
+    if method == DEFAULT:
         return AUTO
-    if name not in METHODS:
-        raise UnknownName("method", name, [DEFAULT, *METHODS], "; `hydiff methods` describes them")
-    return METHODS[name]
+    if method not in METHODS:
+        known = [DEFAULT, *METHODS]
+        raise UnknownName("method", method, known, "; `hydiff methods` describes them")
+    return METHODS[method]
 
 
 def labelled(row: str) -> str:
@@ -247,9 +250,10 @@ def choose(
     overrides = overrides or {}
     if callable(method):
         name = getattr(method, "__name__", "custom")
-        facts = replace(FUNCTION, backend=getattr(method, "backend", "numpy"))
-        return Chosen(name, method, SimpleNamespace(**overrides), facts)
+        return Chosen(name, method, SimpleNamespace(**overrides), declared(method))
     entry = declared(method)
+    if entry is AUTO:
+        raise UnknownName("single method", method, METHODS)
     module = import_module(f"hydiff.methods.{entry.module}")
     settings = settings_from(method, getattr(module, entry.settings), preset, overrides)
     return Chosen(method, getattr(module, entry.inpaint), settings, entry)
