@@ -97,8 +97,8 @@ def test_the_error_bar_is_the_spread_over_repeated_noise(bands):
     clean, sigma = low_rank(bands), SIGMA[:bands]
     runs = [noise.estimate(v, everything(v)) for v in (noisy(clean, sigma, k) for k in range(20))]
     spread = np.median(np.std([run.sigma for run in runs], axis=0))
-    told = np.median([run.error for run in runs])
-    assert 0.7 < told / spread < 4  # it may be careful, never bold
+    error = np.median([run.error for run in runs])
+    assert 0.7 < error / spread < 4  # it may be careful, never bold
 
 
 def test_an_error_bar_shrinks_with_more_pixels():
@@ -151,8 +151,8 @@ def test_auto_takes_the_estimate_and_notes_it():
     np.testing.assert_allclose(result.sigma_y, 100 * SIGMA, rtol=0.15)
     [note] = [note for note in result.notes if "estimated" in note]
     assert "sigma_y estimated by regression" in note and "±" in note and "% of the range" in note
-    told = float(note.split(": ")[1].split(" ±")[0])
-    assert told == pytest.approx(100 * np.median(SIGMA), rel=0.05)
+    sigma = float(note.split(": ")[1].split(" ±")[0])
+    assert sigma == pytest.approx(100 * np.median(SIGMA), rel=0.05)
 
 
 def test_auto_says_so_when_it_falls_back():
