@@ -75,8 +75,8 @@ class Case:
         return (used * self.residual).sum(axis=0)
 
     def expected(self, errors):
-        level = errors["level"] + np.array(errors["slopes"]) @ self.around
-        return np.minimum(np.array(errors["by_band"])[self.band] * np.exp(level), intervals.MOST)
+        level = errors.level + np.array(errors.slopes) @ self.around
+        return np.minimum(np.array(errors.by_band)[self.band] * np.exp(level), intervals.MOST)
 
 
 def judged(cases, share=None):
@@ -94,8 +94,8 @@ def judged(cases, share=None):
         gain.append(case.mpsnr(x) - single[0])
         regret.append(max(single) - case.mpsnr(x))
         predicted.append(np.log(case.nrmse(square) / case.nrmse(x**2)))
-        sigma = np.sqrt(square) * errors["widening"]
-        inside.append([np.mean(np.abs(x) <= q * sigma) for q in errors["intervals"]])
+        sigma = np.sqrt(square) * errors.widening
+        inside.append([np.mean(np.abs(x) <= q * sigma) for q in errors.intervals])
     scenes = np.array([case.scene for case in cases])
     by_scene = np.array([np.mean(np.array(regret)[scenes == s]) for s in np.unique(scenes)])
     draws = np.random.default_rng(0).integers(len(by_scene), size=(2000, len(by_scene)))

@@ -496,7 +496,7 @@ def test_a_network_enters_at_its_usual_share_and_leaves_that_for_a_proven_gain(r
 def test_what_a_network_gains_is_promised(rng):
     some, kinds, weights = folds_with_a_network(rng, lambda e, fresh: 0.5 * e)
     alone = weights._replace(all=weights.plain)
-    with_it, without = (intervals.errors_of(some, w, kinds, 1)["level"] for w in (weights, alone))
+    with_it, without = (intervals.errors_of(some, w, kinds, 1).level for w in (weights, alone))
     assert np.exp(with_it - without) == pytest.approx(0.25, rel=0.05)
 
 
@@ -528,7 +528,7 @@ def test_folds_that_differ_are_drawn_to_the_usual_level_unless_bands_differ(rng)
         intervals.errors_of(some, blend.Weights(alone, alone, ""), kinds, 1, whole)
         for whole in (False, True)
     )
-    size = [e["level"] + np.log(e["by_band"][0]) for e in (found, drawn)]
+    size = [e.level + np.log(e.by_band[0]) for e in (found, drawn)]
     assert size[0] == pytest.approx(np.log((1 + 1.9**2) / 2), abs=0.1)
     assert intervals.USUAL_LEVEL < size[1] < size[0] - 0.1
 
@@ -578,9 +578,9 @@ def test_noise_hides_the_shape_of_errors_and_leaves_their_size(rng):
         around[-1] = np.log(0.01)  # the candidates agree
         trial = trials.Trial(seen, one, one, one, around, np.full(n, noise), np.zeros((2, n)))
         alone = np.ones((1, classes.D, classes.BAND_GROUPS))
-        told = intervals.errors_of([trial, trial], blend.Weights(alone, alone, ""), kinds, 1)
-        level = told["level"] + np.dot(told["slopes"], around[:, 0])
-        size = np.sqrt(np.exp(level) * told["by_band"][0])
-        widths = size * told["widening"] * np.array(told["intervals"])
+        errors = intervals.errors_of([trial, trial], blend.Weights(alone, alone, ""), kinds, 1)
+        level = errors.level + np.dot(errors.slopes, around[:, 0])
+        size = np.sqrt(np.exp(level) * errors.by_band[0])
+        widths = size * errors.widening * np.array(errors.intervals)
         inside = (np.abs(error) <= widths[:, None]).mean(axis=1)
         np.testing.assert_allclose(inside, (0.5, 0.8, 0.95), atol=0.06)

@@ -19,7 +19,7 @@ import numpy as np
 
 from hydiff.cube import Nodata
 from hydiff.errors import BadValue, UnknownName
-from hydiff.methods import DEFAULT, METHODS, Chosen, Inpaint, choose, settings_dict
+from hydiff.methods import DEFAULT, WITH_WEIGHTS, Chosen, Inpaint, choose, declared, settings_dict
 
 if TYPE_CHECKING:
     from hydiff.gaps.rule import Sigma
@@ -99,8 +99,9 @@ class Request:
     def __post_init__(self) -> None:
         if self.prior < 0:
             raise BadValue(f"`prior={self.prior}`: expected a number of updates, 0 or more")
-        if self.prior and self.method != "hydiff-ei":
-            raise BadValue(f"`prior=` goes with `method='hydiff-ei'`, not with {self.method}")
+        if self.prior and not declared(self.method).weights:
+            names = " or ".join(f"`method='{name}'`" for name in WITH_WEIGHTS)
+            raise BadValue(f"`prior=` goes with {names}, not with {self.method}")
         if self.prior and self.settings.get("weights") is not None:
             raise BadValue("`prior=` trains a network, `weights=` names one: give one of them")
 
@@ -128,7 +129,7 @@ class Request:
     @property
     def learned(self) -> bool:
         """Whether a network is fitted, which a GPU does faster."""
-        return self.method in METHODS and METHODS[str(self.method)].backend == "torch"
+        return declared(self.method).learned
 
     def check(self) -> None:
         """Refuse what can be asked of no cube; a fill does so once, before its input is read."""

@@ -54,7 +54,7 @@ class Cell:
 
     @property
     def learned(self) -> bool:
-        return self.method in METHODS and METHODS[self.method].backend == "torch"
+        return self.method in METHODS and METHODS[self.method].learned
 
     def own(self, key: str) -> Any:
         return json.loads(self.settings).get(key)
@@ -233,7 +233,7 @@ def _filled(
         (as_cube(d.with_gaps), d.observed, c, d.sigma_y, job)
         for d, c, job in zip(group, chosen, jobs, strict=True)
     ]
-    if chosen[0].backend == "numpy":  # torch, and the memory that it takes, are not for these
+    if not chosen[0].facts.learned:  # torch, and the memory that it takes, are not for these
         fits = [estimate(*each) for each in runs]
     else:
         fits = estimates([estimating(*each) for each in runs], device)

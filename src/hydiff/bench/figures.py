@@ -28,7 +28,7 @@ from hydiff.bench.suites import PEERS, SuiteChoice, row_name, seeded
 from hydiff.bench.tables import cell_of
 from hydiff.cube import Bools, Floats
 from hydiff.io.staging import staged
-from hydiff.methods import STAND_IN
+from hydiff.methods import labelled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -117,13 +117,9 @@ def fill_case(
             [(_, x)] = cells.run([cell], device=device, files=files)
             with staged(path) as temporary:
                 np.savez_compressed(temporary / path.name, x=x.astype(np.float32))
-        results[_name(method)] = np.load(path)["x"].astype(np.float64)
+        results[labelled(method)] = np.load(path)["x"].astype(np.float64)
     y = np.nan_to_num(cells.measure(truth, observed, sigma, 0))
     return Case(truth, observed, y, results)
-
-
-def _name(row: str) -> str:
-    return STAND_IN + row.removeprefix("hir-diff") if row.startswith("hir-diff") else row
 
 
 def panels(case: Case) -> Figure:
@@ -295,7 +291,7 @@ def _by_name(rows: Rows) -> dict[str, list[Row]]:
     methods: dict[str, list[Row]] = {}
     for row in rows:
         if row["method"] != INPUT:
-            methods.setdefault(_name(row_name(cell_of(row))), []).append(row)
+            methods.setdefault(labelled(row_name(cell_of(row))), []).append(row)
     return methods
 
 

@@ -49,5 +49,5 @@ def device_of(method: str, device: str) -> str:
 
 
 def _on_gpu(method: str, device: str) -> bool:
-    may = method == auto.NAME or (method in METHODS and METHODS[method].backend == "torch")
+    may = method == auto.NAME or (method in METHODS and METHODS[method].learned)
     return may and device != "cpu" and torch_device(device).type == "cuda"

@@ -14,7 +14,7 @@ from hydiff.bench.cells import INPUT, TRAINED, Cell, Level, level_of, settings_h
 from hydiff.bench.published import PAPER
 from hydiff.bench.records import Row, Rows
 from hydiff.bench.suites import Suite, SuiteChoice, left_out, row_name
-from hydiff.methods import STAND_IN
+from hydiff.methods import STAND_IN, labelled
 from hydiff.metrics import POOR
 
 RANGED = "missing_mpsnr"  # shown with its lowest and highest scene
@@ -36,6 +36,7 @@ METRICS = (
     ("raw_mpsnr", "raw (all)", 2),
     (RANGED, "MPSNR dB (range over scenes)", 2),
 )
+INTERPOLATION = "smooth"  # the row, of a method that learns nothing, that the paper's stand beside
 LEAST_GAIN = 3.0  # dB above the zero-filled input that any method should reach
 FEWEST_SCENES = 3  # from which anything is concluded about the paper's ranking
 PAPER_COLUMNS = ("MPSNR", "MSSIM", "SAM", "SCC", "seconds")
@@ -107,9 +108,7 @@ def build(name: str, suite: Suite, rows: Rows, *, quick: bool = False) -> Table:
 
 
 def _label(name: str, rows: Rows) -> str:
-    if name.startswith("hir-diff") and any(STAND_IN in row["notes"] for row in rows):
-        return STAND_IN + name.removeprefix("hir-diff")
-    return name
+    return labelled(name) if any(STAND_IN in row["notes"] for row in rows) else name
 
 
 def _against(
@@ -277,9 +276,9 @@ def _interpolation(
     groups: dict[tuple[Level, str], dict[str, dict[str, float]]], sigma: Level, ranked: list[str]
 ) -> Iterator[str]:
     """How `smooth`, which learns nothing, compares with the paper's rows."""
-    base = groups.get((sigma, "smooth"))
-    against = {n: statistics.compare(base, groups[sigma, n]) for n in ranked} if base else {}
-    against = {n: d for n, d in against.items() if d.units and n != "smooth"}
+    base, others = groups.get((sigma, INTERPOLATION)), [n for n in ranked if n != INTERPOLATION]
+    against = {n: statistics.compare(base, groups[sigma, n]) for n in others} if base else {}
+    against = {n: d for n, d in against.items() if d.units}
     if against:
         above = [n for n, d in against.items() if _sign(d) > 0]
         below = [n for n, d in against.items() if _sign(d) < 0]

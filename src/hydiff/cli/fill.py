@@ -15,7 +15,7 @@ import typer
 from hydiff import errors
 from hydiff.cli.options import interrupted, key_values, sigma_of
 from hydiff.cli.terminal import err, out, print_json, print_summary, progress_bar
-from hydiff.methods import DEFAULT
+from hydiff.methods import DEFAULT, WITH_WEIGHTS
 from hydiff.request import METHOD, OUTPUT, RUN, Request, option
 
 if TYPE_CHECKING:
@@ -202,8 +202,9 @@ def _settings(way: Way, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     settings: dict[str, Any] = dict(key_values(pairs))
     settings |= {name: choice for name, choice in ways.items() if choice is not None}
     if way.weights is not None:
-        if method not in (None, "hydiff-ei"):
-            raise errors.BadValue(f"--weights goes with --method hydiff-ei, not with {method}")
+        if method not in (None, *WITH_WEIGHTS):
+            names = " or ".join(WITH_WEIGHTS)
+            raise errors.BadValue(f"--weights goes with --method {names}, not with {method}")
         settings = {"weights": str(way.weights), "refine": way.refine} | settings
     elif prior:
         settings["refine"] = way.refine
@@ -211,7 +212,7 @@ def _settings(way: Way, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         raise errors.BadValue(
             "--refine goes with trained --weights or --prior; without them set steps instead"
         )
-    method = method or ("hydiff-ei" if way.weights is not None or prior else DEFAULT)
+    method = method or (WITH_WEIGHTS[0] if way.weights is not None or prior else DEFAULT)
     if method == DEFAULT and (settings or preset is not None):
         named = [f"--{name}" for name, choice in ways.items() if choice is not None]
         named += ["--set"] * bool(pairs) + ["--preset"] * (preset is not None)

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hydiff import auto
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.errors import BadValue
 from hydiff.gaps import rule
 from hydiff.gaps.reach import Reach, reach_of
+from hydiff.methods import declared
 from hydiff.request import Request
 from hydiff.scale import tiles
 from hydiff.scale.bits import Bits, aims, scan
@@ -22,12 +22,8 @@ from hydiff.scale.tiles import Box, Grid, Tile
 SIZES = (256, 192, 144, 96, 64, 48, 32)  # px, sides of cores that are tried, the largest first
 # The largest of methods that fit covariances to each window: in larger ones one covariance has to
 # serve too much ground (benchmarks/results/covariances.csv), and memory should not show.
-LOCAL, LARGEST_LOCAL = (auto.NAME, "smooth"), 96
-# Peak memory, as single fills took it, rounded up: of the process as such, per pixel of the
-# scene while gaps are measured, and per entry and pixel of a window while it is filled.
-BASE, TORCH_BASE, PLANES = 200e6, 320e6, 100.0
-PER_ENTRY = {auto.NAME: 290.0}
-PER_ENTRY_ELSE, PER_PIXEL, PER_PIXEL_TORCH = 130.0, 2500.0, 25_000.0
+LARGEST_LOCAL = 96
+PLANES = 100.0  # bytes per pixel of the scene while gaps are measured, rounded up
 
 
 class Limits(NamedTuple):
@@ -119,13 +115,13 @@ def tiling(scene: Scene) -> dict[str, Any]:
 
 def base(request: Request) -> float:
     """Bytes of a process that fills nothing yet."""
-    return BASE + (TORCH_BASE if request.learned else 0.0)
+    return declared(request.method).memory.process
 
 
 def cost(request: Request, bands: int, pixels: int) -> float:
     """Bytes that the fill of a window takes at its peak."""
-    each = PER_PIXEL_TORCH if request.learned else PER_PIXEL
-    return pixels * (bands * PER_ENTRY.get(str(request.method), PER_ENTRY_ELSE) + each)
+    memory = declared(request.method).memory
+    return pixels * (bands * memory.entry + memory.pixel)
 
 
 def most_beside(scene: Scene) -> int:
@@ -176,7 +172,7 @@ def _planned(
     """The largest tiles that fit into memory; BadValue names the least memory that would do."""
     scene = (cube.shape[1], cube.shape[2])
     needs = []
-    most = LARGEST_LOCAL if request.method in LOCAL else SIZES[0]
+    most = LARGEST_LOCAL if declared(request.method).local else SIZES[0]
     sizes = [size for size in SIZES if size <= most] if limits.tile is None else [limits.tile]
     for size in sizes:
         overlap = min(tiles.OVERLAP, size // 2) if limits.overlap is None else limits.overlap

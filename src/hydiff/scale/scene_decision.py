@@ -89,8 +89,8 @@ def _noise_and_basis(
     """Noise std (bands,) on the unit range, the spectral basis if the method has one, and notes."""
     chosen, cube = scene.request.chosen, scene.cube
     sigmas, notes, spectra = [], list[str](), []
-    components = getattr(chosen.settings if chosen else choose("smooth").settings, "components", 0)
-    by_smooth = chosen is None or chosen.name == "smooth"
+    kriging = chosen or choose(auto.SMOOTH.method)
+    shares_space = "space" in kriging.facts.asks
     every = -(-sum(area(t.window) for t in sample) // SAMPLE_PIXELS)
     for tile in sample:
         part, observed, _ = scene.window(tile)
@@ -101,17 +101,17 @@ def _noise_and_basis(
             lines = [*lines, *more]
         sigmas.append(sigma)
         notes += [note for note in lines if note not in notes]
-        if by_smooth:
+        if shares_space:
             from hydiff.methods import smooth
 
             complete = smooth.spectra(y[fitted], observed[fitted], sigma[fitted])
             spectra.append(complete[:, ::every])
     space = None
-    if by_smooth and sum(part.shape[1] for part in spectra) > components:
+    if shares_space and sum(part.shape[1] for part in spectra) > kriging.settings.components:
         from hydiff.maths import subspace
 
         pooled = np.concatenate(spectra, axis=1)
-        space = subspace.fit(pooled, np.ones(pooled.shape, bool), components)
+        space = subspace.fit(pooled, np.ones(pooled.shape, bool), kriging.settings.components)
     return np.median(sigmas, axis=0) if sigmas else np.zeros(cube.bands), space, notes
 
 
