@@ -284,15 +284,27 @@ def test_similarity_turns_zooms_and_shifts_within_its_ranges():
         assert abs(row) <= 10
 
 
+def test_seven_draws_that_stay_apart_are_those_that_would_be_merged():
+    for name in TRANSFORMS:
+        merged = draw(name, (8, 8), generator(), n=7)
+        apart = draw(name, (8, 8), generator(), n=7, merge=False)
+        assert len(apart) == 7 and all(g.weight == pytest.approx(1 / 7) for g in apart)
+        for g in merged:
+            times = sum(h.parameters == g.parameters for h in apart)
+            assert g.weight == pytest.approx(times / 7)
+
+
 def test_affine_skews_and_stretches_within_its_ranges():
-    # A = zoom · turn · skew · stretch: QR gives back (zoom · stretch) and tan(skew)
+    # A = turn · (zoom · stretch, shear above the diagonal): QR gives back both
     triangles = [np.linalg.qr(linear_part(g))[1] for g in draw("affine", (9, 9), generator(), 300)]
     stretches = np.abs([np.diag(r) for r in triangles])
     assert 0.25 <= stretches.min() < 0.3
     assert 0.9 < stretches.max() <= 1
-    skews = np.degrees([np.arctan(r[0, 1] / r[1, 1]) for r in triangles])
-    assert 45 < np.abs(skews).max() <= 50
-    assert skews.min() < 0 < skews.max()
+    # shear = skew · zoom² · sx · sy / 100 with skew within ±50: its mean is 25/100 · 7/12 · 9/16
+    shears = np.array([r[0, 1] * np.sign(r[0, 0]) for r in triangles])
+    assert 0.3 < np.abs(shears).max() <= 0.5
+    assert np.abs(shears).mean() == pytest.approx(0.25 * 7 / 12 * 9 / 16, rel=0.15)
+    assert shears.min() < 0 < shears.max()
 
 
 def test_errors_say_what_to_do():

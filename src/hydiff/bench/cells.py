@@ -84,7 +84,11 @@ def settings_hash(cell: Cell) -> str:
     chosen = choose(cell.method, cell.own("preset"), cell.changes)
     rules = METHODS[cell.method].rules
     newer = (rules,) if rules > 1 else ()  # rows of the first rules keep their hash
-    return fingerprint(settings_dict(chosen.settings), own, *newer)[:12]
+    settings = chosen.settings  # some tell apart what decides with noise and without
+    known = (
+        settings.decisive(cell.noisy) if hasattr(settings, "decisive") else settings_dict(settings)
+    )
+    return fingerprint(known, own, *newer)[:12]
 
 
 def sigmas(level: Level, bands: int) -> Floats:

@@ -74,8 +74,9 @@ class FusedSkipNet:
         torch._foreach_copy_([_flat(grad) for grad in found], _totals(self.of_weights))
         for conv, grad in zip(self.blocks, found, strict=True):
             conv.weight.grad = grad
-        for norm, total in zip(self.norms, _totals(self.of_norms), strict=True):
-            total = total[0] if len(total) == 1 else total.sum(0)
+        # passes may differ in their number of images: the copies of a step are one batch
+        of_norms = [[g if len(g) == 1 else g.sum(0, True) for g in p] for p in self.of_norms]
+        for norm, (total,) in zip(self.norms, _totals(of_norms), strict=True):
             norm.weight.grad, norm.bias.grad = total[0], total[1]
         self._forget()
 

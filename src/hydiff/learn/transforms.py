@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import cos, radians, sin, tan
+from math import cos, radians, sin
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,9 @@ SIGNED_TURNS = (0, 1, 2, 3, 0, -1, -2, -3)  # the paper's library tells 0 from -
 FLIPS = ((0, 0), (1, 0), (0, 1), (1, 1))  # up-down, left-right
 FACTORS = (0.75, 0.5)  # scaling
 MIN_ZOOM = MIN_STRETCH = 0.5
-MAX_SKEW = 50.0  # degrees
+MAX_SKEW = 50.0  # the entry beside a focal length of 100 in the library's camera matrix
+FOCAL = 100.0
+WITH_NOISE = 7  # transforms a step where y is noisy: the paper's N_g
 MOST_KNOWN = 16  # maps of pixels that are kept
 INTERPOLATION = {"scaling": "bicubic", "similarity": "bilinear", "affine": "bilinear"}
 
@@ -142,8 +144,12 @@ def _taken(x: Tensor, index: Tensor) -> Tensor:
     return pixels.view(len(x), *x.shape[2:], x.shape[1]).permute(0, 3, 1, 2)
 
 
-def draw(name: str, shape: Sequence[int], rng: Generator, n: int = 1) -> list[Transform]:
+def draw(
+    name: str, shape: Sequence[int], rng: Generator, n: int = 1, *, merge: bool = True
+) -> list[Transform]:
     """n transforms for an image of (..., H, W): equal ones once, with weights that sum to 1.
+
+    merge False: equal ones stay apart, each of weight 1/n, for copies that differ by their noise.
 
     n = 1 never gives the identity, which teaches nothing.  n = 7 is the paper's N_g = 7 as its
     library drew it: rotations give all four, weighted 2, 2, 2, 1 over 7; reflections all four,
@@ -154,8 +160,16 @@ def draw(name: str, shape: Sequence[int], rng: Generator, n: int = 1) -> list[Tr
     if n < 1:
         raise BadValue(f"n must be at least 1, found {n}")
     rows, cols = shape[-2:]
-    drawn = Counter(TRANSFORMS[name]((rows, cols), rng, n))
-    return [Transform(name, p, times / n) for p, times in drawn.items()]
+    drawn = TRANSFORMS[name]((rows, cols), rng, n)
+    if not merge:
+        return [Transform(name, p, 1 / len(drawn)) for p in drawn]
+    return [Transform(name, p, times / n) for p, times in Counter(drawn).items()]
+
+
+def copies(n: int | None, noisy: bool) -> int:
+    """How many transforms a step draws when n are asked for.  None: one without noise, where more
+    teach the same; with noise the paper's N_g = 7, which average it."""
+    return n or (WITH_NOISE if noisy else 1)
 
 
 def to_square(x: Tensor, fill: float = 0.0) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
@@ -265,10 +279,12 @@ def _similarities(shape: tuple[int, int], rng: Generator, n: int) -> list[Parame
 
 def _affines(shape: tuple[int, int], rng: Generator, n: int) -> list[Parameters]:
     def one() -> Parameters:
-        skew = tan(radians(_uniform(-MAX_SKEW, MAX_SKEW, rng)))
+        skew = _uniform(-MAX_SKEW, MAX_SKEW, rng) / FOCAL
         stretch = [_uniform(MIN_STRETCH, 1, rng) for _ in range(2)]
-        linear = _turn_and_zoom(rng) @ np.array([[1, skew], [0, 1]]) @ np.diag(stretch)
-        return _shifted(linear, shape, rng)
+        turn = _turn_and_zoom(rng)
+        # the camera's matrix is inverted: zoom, and both stretches, shrink the shear
+        shear = skew * np.linalg.det(turn) ** 0.5 * stretch[0] * stretch[1]
+        return _shifted(turn @ np.array([[stretch[0], shear], [0, stretch[1]]]), shape, rng)
 
     return [one() for _ in range(n)]
 

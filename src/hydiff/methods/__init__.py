@@ -213,8 +213,8 @@ def _typed(name: str, value: Any, hint: Any) -> Any:
         return value
     if value.lower() == "none" and NoneType in get_args(hint):
         return None
-    if hint == float | None:
-        hint = float
+    if hint in (float | None, int | None):
+        hint = get_args(hint)[0]
     if hint is bool and value.lower() in ("true", "false"):
         return value.lower() == "true"
     try:

@@ -92,7 +92,7 @@ def share(
     rate = torch.tensor(settings.lr, device=y.device)
     fit = Fit(network, lr=rate, rng=rng, engine=settings.engine)
     f, T, done, how = fit.f, settings.steps, 0, fit.how
-    draws = equivariant.Draws(problem, settings)
+    draws = equivariant.Draws(problem, settings, together=True)
     mean = torch.zeros_like(y)
 
     def objective(n: int) -> tuple[Tensor, Tensor]:
@@ -101,7 +101,7 @@ def share(
             data = losses.mean_square(x0_hat - problem.y, problem.observed)
         else:
             data = losses.sure(f, problem.y, x0_hat, problem.observed, problem.sigma_y, rng)
-        term = equivariant.ei_term(f, x0_hat, problem, draws.warps[:n], rng)
+        term = draws.term(f, x0_hat, n, rng)
         return torch.stack([data, settings.ei_weight * term]), x0_hat
 
     if resume is not None:
