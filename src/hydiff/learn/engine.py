@@ -76,7 +76,8 @@ def choose(
 class Fit:
     """A network being fitted to one cube: `step` descends once, returns losses and estimate.
 
-    lr: of Adam; a tensor beside the network where it is to change, by `set_rate`.
+    lr: of Adam; a tensor beside the network where it is to change, by `set_rate`.  decay: of the
+    weights, in Adam.
     f: evaluates the network, inside an objective and outside.
     rng: randomness on the network's device.  dice: on the CPU, for draws that Python looks at;
     looking at the GPU's would wait for it.
@@ -90,6 +91,7 @@ class Fit:
         rng: Generator,
         engine: str = "auto",
         precision: str = "auto",
+        decay: float = 0.0,
     ) -> None:
         device = next(network.parameters()).device
         self.engine, self.precision = choose(engine, precision, network, device)
@@ -109,7 +111,7 @@ class Fit:
         # graphs that share it must not run at the same time.
         self.stream = torch.cuda.Stream() if self.graphed else None  # type: ignore[no-untyped-call]
         self.adam = torch.optim.Adam(
-            network.parameters(), lr=lr, capturable=self.graphed, fused=True
+            network.parameters(), lr=lr, weight_decay=decay, capturable=self.graphed, fused=True
         )
         self.recorded: dict[Hashable, Recording] = {}
         self.warm = 0  # eager steps taken in this process

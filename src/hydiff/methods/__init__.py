@@ -115,6 +115,14 @@ METHODS: dict[str, Method] = {
     "robust-ei": Method(
         "ei", "robust_ei", "EI", "torch", "EI with SURE for noisy data", noise=True
     ),
+    "hyper-ei": Method(
+        "hyper_ei",
+        "hyper_ei",
+        "HyperEI",
+        "torch",
+        "EI as published for one cube: an attention U-Net, shifts, and no model of noise",
+        noise=True,
+    ),
     "dhp": Method(
         "dhp", "dhp", "DHP", "torch", "a network of fixed noise, fitted to this cube", noise=True
     ),
@@ -133,6 +141,7 @@ METHODS: dict[str, Method] = {
         "torch",
         "a diffusion with an untrained spatial-spectral network, fitted on the way",
         noise=True,
+        rules=2,
     ),
     "share": Method(
         "share",
@@ -141,6 +150,7 @@ METHODS: dict[str, Method] = {
         "torch",
         "EI with SURE and a 3-D U-Net that reads a memory of spectra",
         noise=True,
+        rules=2,
     ),
     "hir-diff": Method(
         "hir_diff",
