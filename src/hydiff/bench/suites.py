@@ -171,15 +171,15 @@ def _with(settings: str, **more: Any) -> str:
 
 
 def noiseless(plan: SuiteChoice) -> Iterator[Cell]:
-    yield from _grid(plan, (INPUT, *CLASSICAL, *PEERS, "hydiff-ei"), PUBLISHED, (0.0,))
     yield from _fewer_iterations(plan, (0.0,))
+    yield from _grid(plan, (INPUT, *CLASSICAL, *PEERS, "hydiff-ei"), PUBLISHED, (0.0,))
 
 
 def noisy(plan: SuiteChoice) -> Iterator[Cell]:
     methods = (INPUT, *FOR_NOISE, *PEERS, *EQUIVARIANT)
     limits = LIMITS | dict.fromkeys(EQUIVARIANT, CORE)
-    yield from _grid(plan, methods, PUBLISHED, NOISE, limits)
     yield from _fewer_iterations(plan, NOISE)
+    yield from _grid(plan, methods, PUBLISHED, NOISE, limits)
 
 
 def _fewer_iterations(plan: SuiteChoice, noise: tuple[Level, ...]) -> Iterator[Cell]:
@@ -250,7 +250,7 @@ def readings(plan: SuiteChoice) -> Iterator[Cell]:
         changes = (*READINGS, *(WITH_NOISE if sigma else WITHOUT_NOISE))
         yield from _varied(here, changes, (sigma,), READ)
         if sigma and not plan.quick:
-            yield from _varied(here, SURE, (sigma,), READ, "robust-ei")
+            yield from _varied(here, SURE, (sigma,), READ._replace(seeds=1), "robust-ei")
 
 
 def _varied(

@@ -187,14 +187,15 @@ class Draws:
         self.problem, self.shape, self.name = problem, problem.y.shape, settings.transform
         self.n = transforms.copies(settings.n_transforms, problem.sigma_y is not None)
         self.sigma_y = problem.sigma_y if noise else None
-        self.together = together or (self.sigma_y is not None and self.n > 1)
+        batch = self.sigma_y is not None or problem.y.is_cuda  # a GPU is quicker with a batch
+        self.together = together or (batch and self.n > 1)
+        self.apart = together or self.sigma_y is not None
         self.scale = self.n if reduction == "sum" else 1
         self.warps = [Warp(self.name, self.shape, problem.y.device) for _ in range(self.n)]
 
     def next(self, dice: Generator) -> int:
         """Draw; the number of different transforms, which are `self.warps[:number]`."""
-        apart = self.sigma_y is not None or self.together
-        drawn = transforms.draw(self.name, self.shape, dice, self.n, merge=not apart)
+        drawn = transforms.draw(self.name, self.shape, dice, self.n, merge=not self.apart)
         for warp, g in zip(self.warps, drawn, strict=False):
             warp.load(g)
         return len(drawn)
