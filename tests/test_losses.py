@@ -9,7 +9,7 @@ from hydiff.learn.diffusion import linear_alpha_bar, posterior
 from hydiff.learn.transforms import Transform
 
 ALPHA_BAR = linear_alpha_bar()
-SIX = list(transforms.TRANSFORMS)
+SIX = list(transforms.SPATIAL)
 ALL = torch.ones((), dtype=torch.bool)
 
 

@@ -18,7 +18,10 @@ CLASSICAL = ("bandmean", "harmonic", "smooth", "rbf", "dineof", "halrtc", "exemp
 FOR_NOISE = ("bandmean", "smooth", "subspace-fill")
 PUBLISHED = tuple(f"published-{i}" for i in range(1, 5))
 NOISE = (0.1, 0.2, 0.3)
-TRANSFORMS = ("shift", "rotation", "scaling", "reflection", "similarity", "affine")
+TRANSFORMS = (
+    "shift", "rotation", "scaling", "reflection", "similarity", "affine",
+    "spectral", "spectral-rotation",  # not in the paper, which leaves them to later work
+)  # fmt: skip
 WIDTHS = tuple(f"width-{w}" for w in (2, 4, 8, 16))
 
 

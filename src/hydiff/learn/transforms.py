@@ -1,4 +1,5 @@
-"""T_g: the six transforms of the paper's ablation, drawn from a generator (Eq. 2–5).
+"""T_g: the six transforms of the paper's ablation, and those of `spectral`, drawn from a generator
+(Eq. 2–5).
 
 Shapes: x (B, C, H, W); observed (H, W) or (C, H, W), bool, True = measured.
 Rotation, shift and reflection move pixels without mixing them: they are unitary, and their
@@ -21,6 +22,7 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from hydiff.errors import BadValue, ShapeMismatch, UnknownName
+from hydiff.learn import spectral
 
 Parameters = tuple[float, ...]
 SIGNED_TURNS = (0, 1, 2, 3, 0, -1, -2, -3)  # the paper's library tells 0 from -0, 90 from -270
@@ -47,7 +49,7 @@ class Transform:
 
     name: str
     parameters: Parameters  # rotation: quarter turns, counter-clockwise.  shift: rows, columns.
-    #                         reflection: up-down, left-right, 1 = flipped.
+    #                         reflection: up-down, left-right, 1 = flipped.  spectral: see there.
     #                         others: where the content goes, p ↦ A p + b as the rows of (A | b),
     #                         p = (column, row) in pixels from the centre of the image
     weight: float = 1.0  # its share of the mean over all transforms drawn with it
@@ -57,6 +59,8 @@ class Transform:
 
         Rotation, shift and reflection also take boolean masks and any leading axes.
         """
+        if self.name in spectral.NAMES:
+            return spectral.applied(self.turn()(x), self.parameters)
         match self.name, self.parameters:
             case "rotation", (turns,):
                 return torch.rot90(x, int(turns), (-2, -1))
@@ -74,9 +78,15 @@ class Transform:
         """
         if self.name == "reflection":
             return self
+        if self.name in spectral.NAMES:
+            return replace(self, parameters=spectral.inverse(self.parameters))
         if self.name in INTERPOLATION:
             return replace(self, parameters=_flat(np.linalg.inv(_matrix(self.parameters))))
         return replace(self, parameters=tuple(-p for p in self.parameters))
+
+    def turn(self) -> Transform:
+        """The quarter turn of one along the bands."""
+        return Transform("rotation", self.parameters[1:2])
 
 
 class Warp:
@@ -99,12 +109,18 @@ class Warp:
         self.source, self.target = (torch.empty_like(self.pixels.flatten()) for _ in range(2))
         self.grid = torch.empty(1, rows, cols, 2, device=device)
         self.known: dict[Parameters, tuple[Tensor, Tensor]] = {}
+        bands = shape[-3] if name in spectral.NAMES else 0
+        self.index, self.gain = torch.arange(bands, device=device), torch.ones(bands, device=device)
 
     def load(self, g: Transform) -> None:
         self.weight.fill_(g.weight)
         if g.name in INTERPOLATION:
             self.grid.copy_(_grid(_matrix(g.parameters), self.pixels))
             return
+        if g.name in spectral.NAMES:
+            for stays, new in zip((self.index, self.gain), _of_bands(g), strict=True):
+                stays.copy_(new)
+            g = g.turn()
         source, target = self.known.get(g.parameters) or self._maps(g)
         self.source.copy_(source)
         self.target.copy_(target)
@@ -120,7 +136,13 @@ class Warp:
         if self.name in INTERPOLATION:
             return _sampled(x, self.grid, INTERPOLATION[self.name])
         moved: Tensor = _Moved.apply(x, self.source, self.target)  # type: ignore[no-untyped-call]
-        return moved
+        if x.shape[1] != len(self.gain):  # no transform along the bands, or an image of no bands
+            return moved
+        return moved.index_select(1, self.index) * self.gain.view(1, -1, 1, 1)
+
+
+def _of_bands(g: Transform) -> tuple[Tensor, Tensor]:
+    return spectral.along_bands(g.parameters)
 
 
 class _Moved(torch.autograd.Function):
@@ -160,7 +182,13 @@ def draw(
     if n < 1:
         raise BadValue(f"n must be at least 1, found {n}")
     rows, cols = shape[-2:]
-    drawn = TRANSFORMS[name]((rows, cols), rng, n)
+    if name in spectral.NAMES:
+        bands = shape[-3] if len(shape) > 2 else 1
+        if name == spectral.TURNED:
+            _check_square((rows, cols))
+        drawn = spectral.draws(bands, rng, n, turned=name == spectral.TURNED)
+    else:
+        drawn = SPATIAL[name]((rows, cols), rng, n)
     if not merge:
         return [Transform(name, p, 1 / len(drawn)) for p in drawn]
     return [Transform(name, p, times / n) for p, times in Counter(drawn).items()]
@@ -214,12 +242,22 @@ def _reached(observed: Tensor, name: str) -> Tensor:
             return torch.stack([torch.rot90(observed, k, (-2, -1)) for k in range(4)]).any(0)
         case "reflection":
             return torch.stack([Transform(name, flip)(observed) for flip in FLIPS]).any(0)
+        case "spectral":
+            return _in_any_band(observed)
+        case "spectral-rotation":
+            return _reached(_in_any_band(observed), "rotation")
         case "scaling":
             onto = _shrunk_onto(observed.shape[-1]).to(observed.device)
             return onto @ observed.float() @ onto.T > 0
     # A shift carries any pixel anywhere.  So do the other two: a quarter turn brings p into the
     # quadrant of its goal, and no two pixels of a quadrant are more than half an image apart.
     return observed.any(-1, keepdim=True).any(-2, keepdim=True).expand_as(observed)
+
+
+def _in_any_band(observed: Tensor) -> Tensor:
+    if observed.ndim < 3:
+        return observed
+    return observed.any(-3, keepdim=True).expand_as(observed)
 
 
 def _shrunk_onto(n: int) -> Tensor:
@@ -239,15 +277,19 @@ def _shrunk_onto(n: int) -> Tensor:
 
 
 def _rotations(shape: tuple[int, int], rng: Generator, n: int) -> list[Parameters]:
+    _check_square(shape)
+    if n > len(SIGNED_TURNS):
+        raise BadValue(f"rotations are drawn from 8 signed angles, found n = {n}: use n ≤ 8")
+    turns = _sample((1, 2, 3) if n == 1 else SIGNED_TURNS, n, rng)
+    return [(k % 4,) for k in turns]
+
+
+def _check_square(shape: tuple[int, int]) -> None:
     if shape[0] != shape[1]:
         raise ShapeMismatch(
             f"a quarter turn needs a square image, found {shape[0]} × {shape[1]}: "
             "embed it with x, crop = to_square(x)"
         )
-    if n > len(SIGNED_TURNS):
-        raise BadValue(f"rotations are drawn from 8 signed angles, found n = {n}: use n ≤ 8")
-    turns = _sample((1, 2, 3) if n == 1 else SIGNED_TURNS, n, rng)
-    return [(k % 4,) for k in turns]
 
 
 def _shifts(shape: tuple[int, int], rng: Generator, n: int) -> list[Parameters]:
@@ -289,7 +331,7 @@ def _affines(shape: tuple[int, int], rng: Generator, n: int) -> list[Parameters]
     return [one() for _ in range(n)]
 
 
-TRANSFORMS: dict[str, Callable[[tuple[int, int], Generator, int], list[Parameters]]] = {
+SPATIAL: dict[str, Callable[[tuple[int, int], Generator, int], list[Parameters]]] = {
     "rotation": _rotations,
     "shift": _shifts,
     "scaling": _scalings,
@@ -297,6 +339,7 @@ TRANSFORMS: dict[str, Callable[[tuple[int, int], Generator, int], list[Parameter
     "similarity": _similarities,
     "affine": _affines,
 }
+TRANSFORMS = (*SPATIAL, *spectral.NAMES)
 
 Matrix = NDArray[np.floating[Any]]  # p ↦ A p + b as (A | b), 2 × 3, or with its last row, 3 × 3
 
