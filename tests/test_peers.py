@@ -199,7 +199,8 @@ OTHERS = {
                  "channels": 4, "memory": 8},
     "share": {"lr": 0.1, "lr_end": 1.0, "ei_weight": 9.0, "transform": "rotation",
               "n_transforms": 2, "averaging": 0.5, "memory": 4, "window": 2},
-    "hir-diff": {"steps": 3, "decay": 2.0, "fidelity": 0.5, "variation": 0.5},
+    "hir-diff": {"steps": 3, "decay": 2.0, "fidelity": 0.5, "variation": 0.5,
+                 "guidance": "gradient"},
 }  # fmt: skip
 
 
@@ -518,6 +519,20 @@ def test_three_bands_give_a_rank_3_cube_back():
     E = hir_diff.expansion(cube)
     bands = [int((E - row).abs().sum(1).argmin()) for row in torch.eye(3).double()]
     torch.testing.assert_close(torch.einsum("ck,khw->chw", E, cube[bands]), cube)
+
+
+@pytest.mark.parametrize("guidance", hir_diff.GUIDANCE)
+def test_hir_diff_answers_within_the_unit_range(cube, observed, guidance):
+    for step in steps_of(cube, observed, "hir-diff", guidance=guidance, variation=0.0):
+        assert step.x.min() >= 0 and step.x.max() <= 1
+
+
+def test_guidance_by_the_gradient_lowers_the_misfit(cube, observed):
+    def misfit(**options):
+        *_, step = steps_of(cube, observed, "hir-diff", steps=20, variation=0.0, **options)
+        return float(step.log["data"])
+
+    assert misfit(guidance="gradient") < 0.5 * misfit(guidance="gradient", fidelity=0.0)
 
 
 def test_every_output_of_the_stand_in_says_so(cube, observed):

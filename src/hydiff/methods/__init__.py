@@ -159,6 +159,7 @@ METHODS: dict[str, Method] = {
         "torch",
         f"{STAND_IN}: a pretrained diffusion of three bands",
         noise=True,
+        rules=2,
     ),
     "anchored": Method(
         "anchored",
