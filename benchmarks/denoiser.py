@@ -2,8 +2,8 @@
 
 HYDIFF_TRAIN=FOLDER python benchmarks/denoiser.py --minutes 10 [--channels 64]
 
-FOLDER holds .npz files of images (bands, rows, cols); without HYDIFF_TRAIN the bundled scene alone is
-learned from, and then Indian Pines is no test of it.  On a GPU where there is one.
+FOLDER holds .npz files of images (bands, rows, cols); without HYDIFF_TRAIN the bundled scene alone
+is learned from, and then Indian Pines is no test of it.  On a GPU where there is one.
 """
 
 import argparse
@@ -35,6 +35,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--channels", type=int, default=32)
     parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--learned-from", help="in words, for the label of every output")
     parser.add_argument("--output", type=Path, default=PLACE)
     args = parser.parse_args()
     learned = [torch.as_tensor(image.astype(np.float32)) for image in images()]
@@ -47,7 +48,7 @@ def main():
         if len(losses) % 50 == 0:
             print(len(losses), f"{np.mean(losses[-50:]):.4f}", flush=True)
         if time.monotonic() > end:
-            save_denoiser(network, args.output)
+            save_denoiser(network, args.output, args.learned_from)
             break
     print(f"{len(losses)} updates, {args.output.stat().st_size:,} bytes", flush=True)
 

@@ -9,9 +9,8 @@ clipped to the unit range.
 Against the published code: the last state is the result, where there it is the one nearest to the
 truth; scipy's pivoted QR takes the place of MATLAB's strong RRQR.  The weights of its
 denoiser cannot be had (dead links).  `denoiser` names a file of weights in the layout of
-`Denoiser`; without one, a small denoiser of ours is used, trained on the bundled scene, and
-every output is labelled "HIR-Diff (stand-in denoiser)": its scores are not those of HIR-Diff, and
-on Indian Pines it has seen the truth.  The published guidance weights belong to one image size
+`Denoiser`; without one, a small denoiser of ours is used, whose file says what it was trained on, and
+every output is labelled "HIR-Diff (stand-in denoiser)": its scores are not those of HIR-Diff.  The published guidance weights belong to one image size
 and mask; ours count in Newton steps (`fidelity` 1 = on the observed entries exactly), so that
 they hold for any size, band count and mask.  `guidance` "gradient" is the published way: the slope
 of both terms in x_t, through the denoiser, taken off the next state.
@@ -27,9 +26,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, ClassVar
@@ -48,6 +48,7 @@ LAYOUT, KIND = 1, "hir-diff denoiser"
 MOST_CHANNELS = 4096  # of a weights file that is to be believed
 FREQUENCIES = 8  # of the noise level's embedding
 GUIDANCE = ("newton", "gradient")
+STAND_IN_FILE = Path(str(files("hydiff") / "data" / "hir_diff.safetensors"))
 ETA = 8.0  # the published weight of the data term, for a mean over all pixels times their number
 
 
@@ -78,7 +79,7 @@ class HIRDiff:
         """What every output must say."""
         if self.denoiser is not None:
             return [f"HIR-Diff with the denoiser {self.denoiser}"]
-        return [f"{STAND_IN}: trained by us on the bundled Indian Pines, not the published weights"]
+        return [f"{STAND_IN}: trained by us on {learned_from()}, not the published weights"]
 
 
 HIRDiff.PRESETS = {"paper": HIRDiff(), "fast": HIRDiff(steps=8)}
@@ -116,15 +117,10 @@ def hir_diff(
     def residual_of(x0: Tensor) -> Tensor:
         return torch.where(observed, y - cube(x0), 0.0)
 
-    def slope(x: Tensor, now: float) -> tuple[Tensor, Tensor]:
-        """x̂_0, and the slope of both terms in x_t."""
-        with torch.enable_grad():
-            x = x.detach().requires_grad_()
-            x0 = answer(x, now)
-            misfit = residual_of(x0).square().sum() / observed.sum().clamp_min(1)
-            data = settings.fidelity * ETA * x[0].numel() * misfit
-            (g,) = torch.autograd.grad(data + settings.variation * _variation(x0, E), x)
-        return x0.detach(), g
+    def penalty(x0: Tensor) -> Tensor:
+        misfit = residual_of(x0).square().sum() / observed.sum().clamp_min(1)
+        data = settings.fidelity * ETA * x0[0].numel() * misfit
+        return data + settings.variation * _variation(x0, E)
 
     T = settings.steps
     for i in range(done + 1, T + 1):
@@ -137,7 +133,7 @@ def hir_diff(
             residual = residual_of(x0)
             x0 = x0 + settings.fidelity * 2 * torch.einsum("kc,chw->khw", back, residual)
         else:
-            x0, pull = slope(x, now)
+            x0, pull = _guided(x, partial(answer, now=now), penalty)
             eps, residual = (x - now**0.5 * x0) / (1 - now) ** 0.5, residual_of(x0)
         x = after**0.5 * x0 + (1 - after) ** 0.5 * eps
         if pull is not None:
@@ -149,6 +145,17 @@ def hir_diff(
 
         log = {"data": residual.square().sum() / observed.sum().clamp_min(1)}
         yield Step(i, T, cube(x0).clamp(0, 1), log, keep)
+
+
+def _guided(
+    x: Tensor, answer: Callable[[Tensor], Tensor], penalty: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """x̂_0, and the slope of its penalty in x_t, through the denoiser."""
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        x0 = answer(x)
+        (slope,) = torch.autograd.grad(penalty(x0), x)
+    return x0.detach(), slope
 
 
 def expansion(y: Tensor) -> Tensor:
@@ -241,8 +248,7 @@ def load_denoiser(path: str | Path | None = None) -> Denoiser:
     """The denoiser of a weights file; None is the stand-in that ships with the package."""
     from safetensors import SafetensorError, safe_open
 
-    source = Path(str(files("hydiff") / "data" / "hir_diff.safetensors")) if path is None else path
-    source = Path(source)
+    source = Path(STAND_IN_FILE if path is None else path)
     if not source.is_file():
         raise CubeFormatError(f"{source}: no such file; give denoiser= a weights file, or none")
     try:
@@ -276,11 +282,21 @@ def load_denoiser(path: str | Path | None = None) -> Denoiser:
     return network.eval().requires_grad_(False)
 
 
-def save_denoiser(network: Denoiser, path: Path) -> None:
+def learned_from() -> str:
+    """What the stand-in was trained on, as its file says."""
+    from safetensors import safe_open
+
+    with safe_open(STAND_IN_FILE, framework="pt") as file:
+        about = json.loads((file.metadata() or {}).get("hydiff", "{}"))
+    return str(about.get("learned_from", "the bundled Indian Pines"))
+
+
+def save_denoiser(network: Denoiser, path: Path, learned_from: str | None = None) -> None:
     """Write a weights file, in half precision."""
     from safetensors.torch import save_file
 
     about = {"layout": LAYOUT, "kind": KIND, "channels": network.channels}
+    about |= {"learned_from": learned_from} if learned_from else {}
     tensors = {k: v.detach().cpu().half().contiguous() for k, v in network.state_dict().items()}
     save_file(tensors, path, metadata={"hydiff": json.dumps(about)})
 
@@ -298,7 +314,8 @@ def train_denoiser(
     """Train on crops of three random bands of an image (C, H, W), or of several, forever; yields
     after a step.
 
-    rng: on the CPU, where the crops are drawn; device: of the network.  Each band of a crop is turned, mirrored with the others, and takes a contrast and brightness of
+    rng: on the CPU, where the crops are drawn; device: of the network.
+    Each band of a crop is turned, mirrored with the others, and takes a contrast and brightness of
     its own, so that the denoiser learns shapes and not the sensor.
     """
     from hydiff.learn.layers import built
