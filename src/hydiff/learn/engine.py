@@ -132,7 +132,7 @@ class Fit:
         The objective reads tensors that stay in place; whatever else changes from step to step
         must be in `variant`, for a recorded step is replayed as it was.
         beyond: one more term of the loss, of the estimate, that cannot be recorded: it is computed
-        anew at every step, and is the last of the terms.
+        again at every step, and is the last of the terms.
         """
         known = variant in self.recorded
         if not self.graphed or self.warm < WARM_UP or (not known and self._is_full()):
@@ -318,7 +318,7 @@ def _recording(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with suppress(RuntimeError):  # what broke it is what should be told
+        with suppress(RuntimeError):  # what broke it is what the user should see
             graph.capture_end()
         raise
     graph.capture_end()

@@ -203,11 +203,11 @@ def _convolve_backward(
             return (g.flatten(0, 2).T @ x.flatten(0, 2)).view_as(weight)
         return g @ weight.flatten(1)
     wanted = [not of_weight, of_weight, False]
-    found: tuple[Tensor, ...] = torch.ops.aten.convolution_backward(
+    grads: tuple[Tensor, ...] = torch.ops.aten.convolution_backward(
         g.permute(0, 3, 1, 2), x.permute(0, 3, 1, 2), weight, None, list(conv.stride),
         [0, 0], [1, 1], False, [0, 0], 1, wanted,
     )  # fmt: skip
-    return found[1] if of_weight else found[0].permute(0, 2, 3, 1).contiguous()
+    return grads[1] if of_weight else grads[0].permute(0, 2, 3, 1).contiguous()
 
 
 class _Head(torch.autograd.Function):

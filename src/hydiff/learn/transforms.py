@@ -25,7 +25,7 @@ from hydiff.errors import BadValue, ShapeMismatch, UnknownName
 from hydiff.learn import spectral
 
 Parameters = tuple[float, ...]
-SIGNED_TURNS = (0, 1, 2, 3, 0, -1, -2, -3)  # the paper's library tells 0 from -0, 90 from -270
+SIGNED_TURNS = (0, 1, 2, 3, 0, -1, -2, -3)  # to the paper's library 0 and -0, 90 and -270 differ
 FLIPS = ((0, 0), (1, 0), (0, 1), (1, 1))  # up-down, left-right
 FACTORS = (0.75, 0.5)  # scaling
 MIN_ZOOM = MIN_STRETCH = 0.5
@@ -104,7 +104,7 @@ class Warp:
     def __init__(self, name: str, shape: Sequence[int], device: torch.device) -> None:
         rows, cols = shape[-2:]
         self.name, self.weight = name, torch.ones((), device=device)
-        # a transform that moves pixels is told by what it does to their numbers
+        # a transform that moves pixels is known by what it does to their numbers
         self.pixels = torch.arange(rows * cols, device=device).view(1, 1, rows, cols)
         self.source, self.target = (torch.empty_like(self.pixels.flatten()) for _ in range(2))
         self.grid = torch.empty(1, rows, cols, 2, device=device)

@@ -7,13 +7,14 @@ each is corrected towards the observed entries and towards small total variation
 clipped to the unit range.
 
 Against the published code: the last state is the result, where there it is the one nearest to the
-truth; scipy's pivoted QR takes the place of MATLAB's strong RRQR.  The weights of its
-denoiser cannot be had (dead links).  `denoiser` names a file of weights in the layout of
-`Denoiser`; without one, a small denoiser of ours is used, whose file says what it was trained on, and
-every output is labelled "HIR-Diff (stand-in denoiser)": its scores are not those of HIR-Diff.  The published guidance weights belong to one image size
-and mask; ours count in Newton steps (`fidelity` 1 = on the observed entries exactly), so that
-they hold for any size, band count and mask.  `guidance` "gradient" is the published way: the slope
-of both terms in x_t, through the denoiser, taken off the next state.
+truth; scipy's pivoted QR takes the place of MATLAB's strong RRQR.  The weights of its denoiser
+cannot be had (dead links).  `denoiser` names a file of weights in the layout of `Denoiser`; without
+one, a small denoiser of ours is used, whose file says what it was trained on, and every output is
+labelled "HIR-Diff (stand-in denoiser)": its scores are not those of HIR-Diff.  The published
+guidance weights belong to one image size and mask; ours count in Newton steps (`fidelity` 1 = on
+the observed entries exactly), so that they hold for any size, band count and mask.  `guidance`
+"gradient" is the published way: the slope of both terms in x_t, through the denoiser, taken off the
+next state.
 `variation` was set by us among 0, 0.01, 0.02 and 0.05 with the scores of two development scenes
 in view (Chikusei and Paris, at and without noise): it is not a published value.
 
