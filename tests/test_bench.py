@@ -898,6 +898,13 @@ def test_a_table_tells_what_was_run_on_a_part(rows):
     assert any("Up to 8 learned runs" in n for n in told)
 
 
+def test_offline_rows_say_whether_training_saw_their_pixels():
+    names = {suites.row_name(c) for c in suites.offline(bench.plan_of({}))}
+    assert {"offline 50", "offline 300", "offline 50, on what it learned from"} <= names
+    left, right = (scenes.pixels_of(s)[2] for s in (scenes.OFFLINE_SEEN, scenes.OFFLINE_TEST))
+    assert left.stop == right.start == scenes.SPLIT
+
+
 def test_a_preset_is_a_line_of_its_own():
     def named(**settings):
         return suites.row_name(Cell("dhp", "a", "blobs", settings=json.dumps(settings)))

@@ -581,6 +581,15 @@ def test_trained_weights_without_refinement_are_one_forward_pass(cube, observed)
     assert (step.done, step.total) == (1, 1)
 
 
+def test_one_pass_of_trained_weights_sees_no_padding(cube, observed):
+    y, seen, sigma_y = tensors(cube[:, :9], observed[:9])
+    f = network.build(5, channels=4, scales=2, seed=7)
+    settings = HyDiffEI(channels=4, scales=2)
+    (step,) = hydiff_ei(y, seen, sigma_y, settings, rng=seeded(), initial=f.state_dict())
+    with torch.no_grad():
+        torch.testing.assert_close(step.x, f(y[None])[0])
+
+
 def test_refinement_goes_on_from_trained_weights(cube, observed):
     y, seen, sigma_y = tensors(cube, observed)
     trained = HyDiffEI(channels=4, scales=2, steps=60)

@@ -19,9 +19,10 @@ BUNDLED = "indian_pines"
 SIDE = 144  # larger scenes are cropped to this, smaller ones used whole
 SPLIT = 97  # columns of the bundled scene: offline training to the left, its test to the right
 OFFLINE_TEST = "indian_pines_right"
+OFFLINE_SEEN = "indian_pines_left"  # of which the crops for training are
 QUICK = "indian_pines_quick"
 TIMED = "indian_pines_128"  # as many bands as the cubes of the paper's table of times
-PARTS = (BUNDLED, OFFLINE_TEST, QUICK, TIMED)  # of the bundled scene
+PARTS = (BUNDLED, OFFLINE_TEST, OFFLINE_SEEN, QUICK, TIMED)  # of the bundled scene
 QUICK_BANDS, QUICK_ROWS, QUICK_COLS = 12, 36, 48
 # Columns of the development scenes: not every mask fits all of them
 DEVELOPMENT = {
@@ -100,6 +101,8 @@ def pixels_of(name: str) -> tuple[slice, slice, slice]:
     everything = slice(None)
     if name == OFFLINE_TEST:
         return everything, slice(SIDE), slice(SPLIT, None)
+    if name == OFFLINE_SEEN:
+        return everything, slice(SIDE), slice(SPLIT)
     if name == QUICK:
         return slice(0, 16 * QUICK_BANDS, 16), slice(QUICK_ROWS), slice(QUICK_COLS)
     return slice(128) if name == TIMED else everything, slice(SIDE), slice(SIDE)

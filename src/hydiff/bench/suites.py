@@ -272,18 +272,18 @@ def _varied(
 
 
 def offline(plan: SuiteChoice) -> Iterator[Cell]:
-    scene = scenes.OFFLINE_TEST
-    if not plan.includes(scene, scenes.BUNDLED):
+    """Beside the columns that no training crop touches, those that the crops are of."""
+    if not plan.includes(scenes.OFFLINE_TEST, scenes.BUNDLED):
         return
-    for mask in plan.masks or ONE_MASK[:1]:
+    first, seen = replace(plan, seeds=1), () if plan.quick else (scenes.OFFLINE_SEEN,)
+    for scene, mask in product((scenes.OFFLINE_TEST, *seen), plan.masks or ONE_MASK[:1]):
         if plan.wants(INPUT):
             yield Cell(INPUT, scene, mask)
         if not plan.wants("hydiff-ei"):
             continue
-        yield from seeded(plan, Cell("hydiff-ei", scene, mask))
+        yield from seeded(plan, Cell("hydiff-ei", scene, mask), 3 if scene not in seen else 1)
         for crops in (2, 4) if plan.quick else (50, 300):
             trained = {"offline": {"crops": crops, "minutes": plan.offline_minutes}}
-            first = replace(plan, seeds=1)
             yield from seeded(first, Cell("hydiff-ei", scene, mask, 0.0, 0, json.dumps(trained)))
 
 
@@ -414,6 +414,11 @@ VARIED = (
 
 def row_name(cell: Cell) -> str:
     """What a table calls the cell: the method, or what was changed about it."""
+    seen = ", on what it learned from" if cell.scene == scenes.OFFLINE_SEEN else ""
+    return _row_name(cell) + seen
+
+
+def _row_name(cell: Cell) -> str:
     changed = json.loads(cell.settings)
     if "offline" in changed:
         return f"offline {changed['offline']['crops']}"

@@ -148,12 +148,20 @@ def hydiff_ei(
             return fit.state() | {"x0": state.x0, "x": state.x, "t": torch.tensor(state.t)}
 
         yield Step(total - state.t + 1, total + 1, problem.crop(state.x0), log, keep)
-    yield Step(total + 1, total + 1, equivariant.finish(f, problem), how=fit.how)
+    yield Step(total + 1, total + 1, _last(f, problem, total), how=fit.how)
 
 
 @torch.no_grad()
 def _answer(f: losses.Network, y: Tensor) -> Tensor:
     return f(y)
+
+
+def _last(f: losses.Network, problem: equivariant.Measurement, updates: int) -> Tensor:
+    """f(y) after all updates.  A single pass of trained weights needs no transform, hence no square
+    hull, whose padding would enter the statistics of every layer."""
+    if updates:
+        return equivariant.finish(f, problem)
+    return _answer(f, problem.crop(problem.y)[None])[0]
 
 
 @torch.no_grad()
