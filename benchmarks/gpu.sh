@@ -13,6 +13,8 @@
 #        readings what the paper leaves open, transforms by one and by seven, the weights: 600 s
 #        peers    DDS2M, SHARE, Hyper-EI, fewer iterations, at every noise level: 500 s
 #        clock    the table of times alone, 144 × 144 × 128: 280 s
+#        diverse  offline training on 50 and 300 squares of DATA/train, split by place: 320 s
+#        denoiser the stand-in of HIR-Diff, trained on DATA/train, into OUT: 200 s
 #        trials   what the default fill sees of its candidates
 #
 # One after the other; those joined by + side by side: "scenes paper+trials".
@@ -119,6 +121,18 @@ peers() {  # those of which earlier rows are of other networks, and those that h
 }
 clock() {
     (   lane clock; bench time $(with method hydiff-ei dhp hir-diff dds2m r-dlrhyin share) )
+}
+diverse() {  # both at a time
+    for crops in 50 300; do
+        HYDIFF_TRAIN="$HYDIFF_DATA/train" "$python" benchmarks/offline.py --crops $crops --minutes 3 --lr 1e-3 \
+            --out "$(mktemp -d -p "$rows" places-$crops-XXXX)" >> "$rows/places-$crops.log" 2>&1 &
+    done
+    wait
+}
+denoiser() {
+    HYDIFF_TRAIN="$HYDIFF_DATA/train" "$python" benchmarks/denoiser.py --minutes 3 --channels 32 --batch 32 \
+        --learned-from "Sentinel-2 images of 14 places (contains modified Copernicus Sentinel data 2015-2018)" \
+        --output "$OUT/hir_diff.safetensors" >> "$rows/denoiser.log" 2>&1
 }
 core() {  # the paper's method without noise, each lane with scenes of its own
     (   lane core-a; bench noiseless --method hydiff-ei $(with scene indian_pines wdc10_144 jasper_96) ) &
