@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 from hydiff.auto import NAME as AUTO
 from hydiff.bench import scenes
 from hydiff.bench.cells import BAND, ESTIMATED, INPUT, TUNING, Cell, Level
+from hydiff.bench.row_names import EQUIVARIANT, FOR_FEWER
+from hydiff.bench.row_names import row_name as row_name
 from hydiff.gaps.mask import columns_needed
 
 PEERS = ("dhp", "r-dlrhyin", "hir-diff", "share", "dds2m")
@@ -57,8 +59,6 @@ LIMITS = {
     "hyper-ei": Limit(1, NAMED, ONE_MASK),
 }
 CORE = Limit(3, FEW, ONE_MASK)  # the paper's method and its parts, where there is noise
-EQUIVARIANT = ("ei", "robust-ei", "hydiff-ei")
-FOR_FEWER = 2000  # iterations of DHP and R-DLRHyIn that the paper's times would allow
 SHORTER = Limit(1, SMALL, ONE_MASK)
 TUNED = Limit(1, NAMED, ONE_MASK)  # a tuned cell fits four times more than a plain one
 ABLATION = Limit(1, FEW)
@@ -403,34 +403,3 @@ QUICK: dict[str, dict[str, Any]] = {
     "anchored": {"steps": 10, "channels": 8, "scales": 2, "components": 4},
     "exemplar": {"patch": 5},
 }
-
-
-# Settings by which a row is called when they are changed
-VARIED = (
-    "ei_weight", "transform", "eps0", "data_term", "remeasure_noise", "x0_from", "ei_reduction",
-    "weighting", "n_transforms", "precision",
-)  # fmt: skip
-
-
-def row_name(cell: Cell) -> str:
-    """What a table calls the cell: the method, or what was changed about it."""
-    seen = ", on what it learned from" if cell.scene == scenes.OFFLINE_SEEN else ""
-    return _row_name(cell) + seen
-
-
-def _row_name(cell: Cell) -> str:
-    changed = json.loads(cell.settings)
-    if "offline" in changed:
-        return f"offline {changed['offline']['crops']}"
-    varied = ", ".join(f"{key} {changed[key]}" for key in VARIED if key in changed)
-    if varied and cell.method in EQUIVARIANT:
-        return varied if cell.method == "hydiff-ei" else f"{cell.method}, {varied}"
-    if changed.get("steps") == FOR_FEWER:
-        return f"{cell.method} {FOR_FEWER}"
-    if "budget" in changed:
-        return f"{cell.method} {changed['budget']}" + (
-            ", σ estimated" if "noise" in changed else ""
-        )
-    ways = [changed["preset"]] if "preset" in changed else []
-    ways += ["tuned"] if "tuned" in changed else []
-    return f"{cell.method} ({', '.join(ways)})" if ways else cell.method

@@ -33,7 +33,7 @@ from torch.nn import functional as F
 from hydiff.errors import BadValue
 from hydiff.learn.diffusion import linear_alpha_bar
 from hydiff.learn.engine import Fit
-from hydiff.learn.layers import built, reflect_to_multiple, reflected
+from hydiff.learn.layers import ReflectedConv, built, reflect_to_multiple
 from hydiff.learn.losses import mean_square
 from hydiff.methods.dhp import Tensors, masked
 from hydiff.result import Step
@@ -323,16 +323,10 @@ class SpectralNets(nn.Module):
         return x[:, 0]
 
 
-class _ReflectedConv(nn.Conv2d):
-    def forward(self, x: Tensor) -> Tensor:
-        x = reflected(x, self.kernel_size[0] // 2)
-        return F.conv2d(x, self.weight, self.bias, groups=self.groups)
-
-
 def _norm(channels: int) -> nn.BatchNorm2d:
     return nn.BatchNorm2d(channels, track_running_stats=False)
 
 
 def _conv(groups: int, c_in: int, c_out: int, kernel: int) -> nn.Sequential:
-    conv = _ReflectedConv(groups * c_in, groups * c_out, kernel, groups=groups)
+    conv = ReflectedConv(groups * c_in, groups * c_out, kernel, groups=groups)
     return nn.Sequential(conv, _norm(groups * c_out), nn.LeakyReLU(0.2))

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from hydiff.errors import BadValue, UnknownName
 from hydiff.learn import losses, transforms
 from hydiff.learn.engine import Fit
-from hydiff.learn.layers import built, reflect_to_multiple, reflected
+from hydiff.learn.layers import ReflectedConv, built, reflect_to_multiple
 from hydiff.learn.memory import SpectralMemory
 from hydiff.methods import equivariant
 from hydiff.methods.equivariant import Tensors
@@ -165,13 +165,8 @@ class Gate(nn.Module):
         return x * torch.sigmoid(self.share(F.relu(self.of_deep(deep) + self.of_x(x))))
 
 
-class _ReflectedConv(nn.Conv2d):
-    def forward(self, x: Tensor) -> Tensor:
-        return F.conv2d(reflected(x, 1), self.weight, self.bias, self.stride)
-
-
 def _conv(c_in: int, c: int, stride: int = 1) -> nn.Sequential:
     """3 × 3 with mirrored borders, normalisation, activation."""
     return nn.Sequential(
-        _ReflectedConv(c_in, c, 3, stride), nn.BatchNorm2d(c), nn.LeakyReLU(0.2, inplace=True)
+        ReflectedConv(c_in, c, 3, stride), nn.BatchNorm2d(c), nn.LeakyReLU(0.2, inplace=True)
     )
