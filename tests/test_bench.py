@@ -635,7 +635,7 @@ def test_slow_methods_are_limited_unless_the_caller_chooses():
     plan = suites.SuiteChoice((*suites.FEW, "other"))
     for suite in (suites.noiseless, suites.noisy):
         slow = [c for c in suite(plan) if c.method == "share"]
-        assert {c.scene for c in slow} == set(suites.SMALL) and {c.seed for c in slow} == {0}
+        assert {c.scene for c in slow} == set(suites.NAMED) and {c.seed for c in slow} == {0}
         assert {c.mask for c in slow} == {"published-3"}
     chosen = replace(plan, scenes=("other",), named=True, masks=("blobs",), seeds=2)
     slow = [c for c in suites.noiseless(chosen) if c.method == "share"]
@@ -648,6 +648,64 @@ def test_the_table_of_times_runs_nothing_side_by_side(tmp_path):
         folder = tmp_path / name
         bench.run(name, folder, replace(quick, masks=("published-3",)), device="cpu", beside=8)
         assert [r["beside"] for r in records.read(folder / f"{name}.csv")] == [beside] * 2
+
+
+def test_every_peer_has_a_cell_at_every_noise_level():
+    found = list(suites.noisy(suites.SuiteChoice(suites.FEW)))
+    for method in suites.PEERS:
+        assert {c.sigma_y for c in found if c.method == method} == {0.1, 0.2, 0.3}
+
+
+def test_the_paper_s_method_and_its_parts_have_three_seeds_with_noise():
+    plan = suites.SuiteChoice((*suites.FEW, "other"))
+    for suite in (suites.noisy, suites.ei_ablation):
+        for method in ("ei", "robust-ei", "hydiff-ei"):
+            mine = [c for c in suite(plan) if c.method == method and c.sigma_y == 0.2]
+            assert {c.seed for c in mine} == {0, 1, 2} and {c.scene for c in mine} == set(
+                suites.FEW
+            )
+
+
+def test_fewer_iterations_are_a_row_of_their_own():
+    found = list(suites.noisy(suites.SuiteChoice(suites.FEW)))
+    names = {suites.row_name(c) for c in found}
+    assert {"dhp", "dhp 2000", "r-dlrhyin", "r-dlrhyin 2000"} <= names
+
+
+def test_every_reading_is_a_row_of_its_own():
+    plan = suites.SuiteChoice(suites.FEW)
+    at = {s: [c for c in suites.readings(plan) if c.sigma_y == s] for s in (0.0, 0.2)}
+    names = {s: {suites.row_name(c) for c in found} for s, found in at.items()}
+    assert {"hydiff-ei", "data_term observed", "x0_from after", "weighting full"} <= names[0.0]
+    assert names[0.2] >= {"remeasure_noise False", "n_transforms 1", "robust-ei, precision bf16"}
+    for found in at.values():
+        rows = [suites.row_name(c) for c in found if c.method == "hydiff-ei"]
+        assert all(rows.count(name) == 3 * 3 for name in rows)  # scenes × seeds
+
+
+def test_rows_without_noise_keep_their_hash():
+    """What was added to the settings since stands as it was."""
+    home = Path(__file__).parents[1] / "benchmarks" / "results" / "bench"
+    for name, methods in (
+        ("noiseless", ("hydiff-ei", "dhp")),
+        ("ei-ablation", ("ei", "robust-ei", "hydiff-ei")),
+    ):
+        rows = [r for r in records.read(home / f"{name}.csv") if r["sigma_y"] == "0.0"]
+        mine = [r for r in rows if r["method"] in methods]
+        assert mine
+        assert all(r["settings_hash"] == cells.settings_hash(tables.cell_of(r)) for r in mine)
+
+
+def test_seven_transforms_with_noise_make_other_rows():
+    clean, noisy = (Cell("hydiff-ei", "a", "blobs", s) for s in (0.0, 0.1))
+    one, seven = (json.dumps({"n_transforms": n}) for n in (1, 7))
+    hash_ = cells.settings_hash
+    assert hash_(clean) == hash_(replace(clean, settings=one)) != hash_(noisy)
+    assert hash_(noisy) == hash_(replace(noisy, settings=seven))
+    affine, shift = (
+        hash_(replace(clean, settings=json.dumps({"transform": t}))) for t in ("affine", "shift")
+    )
+    assert affine != shift
 
 
 @pytest.mark.parametrize("method", suites.PEERS)
@@ -675,7 +733,8 @@ def test_seeds_are_for_what_is_random():
     plan = bench.plan_of(
         {}, names=[scenes.BUNDLED], methods=["smooth", "dhp"], masks=["blobs"], seeds=3
     )
-    noiseless, noisy = (list(s(plan)) for s in (suites.noiseless, suites.noisy))
+    tables_ = (suites.noiseless(plan), suites.noisy(plan))
+    noiseless, noisy = ([c for c in cells_ if c.settings == "{}"] for cells_ in tables_)
     assert [c.method for c in noiseless] == ["smooth", *["dhp"] * 3]
     assert len([c for c in noisy if c.sigma_y == 0.1]) == 6
 
@@ -806,6 +865,13 @@ def test_a_table_names_what_was_run_on_a_part(rows):
     beside = [r | {"beside": "8"} for r in rows]
     notes = tables.build("noiseless", suites.SUITES["noiseless"], beside).notes
     assert any("Up to 8 learned runs" in n for n in notes)
+
+
+def test_offline_rows_say_whether_training_saw_their_pixels():
+    names = {suites.row_name(c) for c in suites.offline(bench.plan_of({}))}
+    assert {"offline 50", "offline 300", "offline 50, on what it learned from"} <= names
+    left, right = (scenes.pixels_of(s)[2] for s in (scenes.OFFLINE_SEEN, scenes.OFFLINE_TEST))
+    assert left.stop == right.start == scenes.SPLIT
 
 
 def test_a_preset_is_a_line_of_its_own():

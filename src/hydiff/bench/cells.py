@@ -18,7 +18,7 @@ from hydiff.bench import machine, reliability, scenes, uses
 from hydiff.cube import Bools, Floats, as_cube
 from hydiff.gaps.rule import Sigma
 from hydiff.learn.checkpoint import fingerprint
-from hydiff.methods import METHODS, choose, settings_dict
+from hydiff.methods import METHODS, choose, row_settings, settings_dict
 from hydiff.methods.estimate import Job, estimate, estimates, estimating, torch_device
 
 INPUT = "input"  # the zero-filled measurement itself
@@ -81,7 +81,8 @@ def settings_hash(cell: Cell) -> str:
     chosen = choose(cell.method, cell.own("preset"), cell.changes)
     rules = METHODS[cell.method].rules
     newer = (rules,) if rules > 1 else ()  # rows of the first rules keep their hash
-    return fingerprint(settings_dict(chosen.settings), own, *newer)[:12]
+    identity = row_settings(chosen, cell.noisy)
+    return fingerprint(identity, own, *newer)[:12]
 
 
 def sigmas(level: Level, bands: int) -> Floats:

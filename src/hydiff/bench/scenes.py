@@ -21,7 +21,10 @@ BUNDLED = "indian_pines"
 SIDE = 144  # larger scenes are cropped to this, smaller ones used whole
 SPLIT = 97  # columns of the bundled scene: offline training to the left, its test to the right
 OFFLINE_TEST = "indian_pines_right"
+OFFLINE_SEEN = "indian_pines_left"  # of which the crops for training are
 QUICK = "indian_pines_quick"
+TIMED = "indian_pines_128"  # as many bands as the cubes of the paper's table of times
+PARTS = (BUNDLED, OFFLINE_TEST, OFFLINE_SEEN, QUICK, TIMED)  # of the bundled scene
 QUICK_BANDS, QUICK_ROWS, QUICK_COLS = 12, 36, 48
 # Columns of the development scenes: not every mask fits all of them
 DEVELOPMENT = {
@@ -58,7 +61,7 @@ def load(name: str, files: Files | None = None) -> Floats:
         if np.ptp(values) == 0:
             raise BadValue(f"{files[name]}: the same value everywhere; give a cube with a content")
         return unit(values)
-    if name in (BUNDLED, OFFLINE_TEST, QUICK):
+    if name in PARTS:
         values = np.asarray(bundled.sample().values).astype(np.float64)
         return unit(values[pixels_of(name)])
     check(name)
@@ -69,7 +72,7 @@ def columns(name: str, files: Files | None = None) -> int:
     """How wide a scene is, after cropping."""
     if files and name in files:
         return int(load(name, files).shape[2])
-    if name in (BUNDLED, OFFLINE_TEST, QUICK):
+    if name in PARTS:
         return len(range(145)[pixels_of(name)[2]])
     return DEVELOPMENT.get(name, SIDE)
 
@@ -89,7 +92,7 @@ def distinct(files: Files) -> dict[str, Path]:
 
 def check(name: str) -> None:
     """That a scene can be had by its name."""
-    if name not in (OFFLINE_TEST, QUICK, *available()):
+    if name not in (*PARTS, *available()):
         hint = f"; set HYDIFF_DATA (now {data_folder()}) or give `scene={name}=FILE`"
         raise UnknownName("scene", name, available(), hint)
 
@@ -99,14 +102,16 @@ def pixels_of(name: str) -> tuple[slice, slice, slice]:
     everything = slice(None)
     if name == OFFLINE_TEST:
         return everything, slice(SIDE), slice(SPLIT, None)
+    if name == OFFLINE_SEEN:
+        return everything, slice(SIDE), slice(SPLIT)
     if name == QUICK:
         return slice(0, 16 * QUICK_BANDS, 16), slice(QUICK_ROWS), slice(QUICK_COLS)
-    return everything, slice(SIDE), slice(SIDE)
+    return slice(128) if name == TIMED else everything, slice(SIDE), slice(SIDE)
 
 
 def labels_of(name: str) -> Array | None:
     """The land cover of a part of the bundled scene; None for other scenes."""
-    if name not in (BUNDLED, OFFLINE_TEST, QUICK):
+    if name not in PARTS:
         return None
     return bundled.sample_labels()[pixels_of(name)[1:]]
 

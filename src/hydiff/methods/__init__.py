@@ -52,6 +52,7 @@ class Method:
     equivariant: bool = False  # its setting `transform` names a group of motions
     notes: bool = False  # its settings have `notes` that every output carries
     label: str = ""  # what tables and figures call it, if not by its name
+    names_rows: bool = False  # its settings say which of them decide, with noise and without
     rules: int = 1  # raised when the same settings give other results: a bench runs it again
 
     @property
@@ -153,14 +154,30 @@ METHODS: dict[str, Method] = {
         "HyDiffEI",
         "the paper: a network fitted to this cube along a reverse diffusion",
         weights=True,
+        names_rows=True,
         equivariant=True,
     ),
     "ei": Network(
-        "ei", "ei", "EI", "equivariant imaging alone, without diffusion", equivariant=True
+        "ei",
+        "ei",
+        "EI",
+        "equivariant imaging alone, without diffusion",
+        equivariant=True,
+        names_rows=True,
     ),
-    "robust-ei": Network("ei", "robust_ei", "EI", "EI with SURE for noisy data", equivariant=True),
+    "robust-ei": Network(
+        "ei", "robust_ei", "EI", "EI with SURE for noisy data", equivariant=True, names_rows=True
+    ),
     "dhp": Network(
         "dhp", "dhp", "DHP", "a network of fixed noise, fitted to this cube", uses_sigma=False
+    ),
+    "hyper-ei": Network(
+        "hyper_ei",
+        "hyper_ei",
+        "HyperEI",
+        "EI as published for one cube: an attention U-Net, shifts, and no model of noise",
+        uses_sigma=False,
+        equivariant=True,
     ),
     "r-dlrhyin": Network(
         "r_dlrhyin",
@@ -168,12 +185,14 @@ METHODS: dict[str, Method] = {
         "RDLRHyIn",
         "DHP with the Huber loss and a low-rank term",
         uses_sigma=False,
+        names_rows=True,
     ),
     "dds2m": Network(
         "dds2m",
         "dds2m",
         "DDS2M",
         "a diffusion with an untrained spatial-spectral network, fitted on the way",
+        rules=2,
     ),
     "share": Network(
         "share",
@@ -181,6 +200,7 @@ METHODS: dict[str, Method] = {
         "Share",
         "EI with SURE and a 3-D U-Net that reads a memory of spectra",
         equivariant=True,
+        rules=2,
     ),
     "hir-diff": Network(
         "hir_diff",
@@ -190,6 +210,7 @@ METHODS: dict[str, Method] = {
         uses_sigma=False,
         notes=True,
         label=STAND_IN,
+        rules=2,
     ),
     "anchored": Network(
         "anchored",
@@ -282,8 +303,8 @@ def _typed(name: str, value: Any, hint: Any) -> Any:
         return value
     if value.lower() == "none" and NoneType in get_args(hint):
         return None
-    if hint == float | None:
-        hint = float
+    if hint in (float | None, int | None):
+        hint = get_args(hint)[0]
     if hint is bool and value.lower() in ("true", "false"):
         return value.lower() == "true"
     try:
@@ -301,3 +322,11 @@ def _typed(name: str, value: Any, hint: Any) -> Any:
 def settings_dict(settings: Any) -> dict[str, Any]:
     """Settings as a JSON-able dict."""
     return dict(vars(settings)) if isinstance(settings, SimpleNamespace) else asdict(settings)
+
+
+def row_settings(chosen: Chosen, noisy: bool) -> dict[str, Any]:
+    """The settings by which a benchmark recognises a row; some methods name their own."""
+    if chosen.facts.names_rows:
+        own: dict[str, Any] = chosen.settings.decisive(noisy)
+        return own
+    return settings_dict(chosen.settings)
