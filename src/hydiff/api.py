@@ -19,7 +19,7 @@ import numpy as np
 from hydiff import auto, io, mark
 from hydiff.auto import Decision
 from hydiff.cube import Array, Bools, Cube, Floats, Nodata, as_cube, band_axis
-from hydiff.errors import BadValue, UnknownName
+from hydiff.errors import BadValue, UnknownName, need_torch
 from hydiff.gaps import reach
 from hydiff.gaps.rule import (
     Sigma,
@@ -293,6 +293,7 @@ def with_network(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings; with trained weights among them, the size of the network is the file's."""
     if settings.get("weights") is None:
         return dict(settings)
+    need_torch("`weights=`")
     from hydiff.learn.weights import network_of
 
     return {**network_of(settings["weights"]), **settings}

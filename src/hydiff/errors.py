@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 
 LONGEST = 2000  # characters of a message
@@ -88,6 +89,23 @@ class UnknownName(HydiffError):
         suggestion = f"did you mean {near[0]!r}? " if near else ""
         listing = ", ".join(names) or "none"
         super().__init__(f"unknown {what} {found!r}: {suggestion}known: {listing}{hint}")
+
+
+def has_torch() -> bool:
+    """Whether torch, which the extra `learn` brings, is installed; it is not imported."""
+    return find_spec("torch") is not None
+
+
+def need_torch(what: str) -> None:
+    """BadValue where torch is not installed, which says the extra to add."""
+    need("torch", "learn", what)
+
+
+def need(package: str, extra: str, what: str) -> None:
+    """BadValue where a package is not installed that `what` cannot do without."""
+    if find_spec(package) is None:
+        told = f'{what} needs {package}, which is not installed: pip install "hydiff[{extra}]"'
+        raise BadValue(told)
 
 
 # of running out of memory: by CUDA, by torch on a CPU, by a thread, by a library that is loaded,

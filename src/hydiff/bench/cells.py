@@ -19,6 +19,7 @@ import numpy as np
 from hydiff import api, auto, metrics
 from hydiff.bench import reliability, scenes, uses
 from hydiff.cube import Bools, Floats, as_cube
+from hydiff.errors import has_torch
 from hydiff.io.versions import versions
 from hydiff.learn.checkpoint import fingerprint
 from hydiff.methods import METHODS, choose, settings_dict
@@ -367,4 +368,4 @@ def device_of(method: str, device: str) -> str:
 
 def _on_gpu(method: str, device: str) -> bool:
     may = method == auto.NAME or (method in METHODS and METHODS[method].backend == "torch")
-    return may and device != "cpu" and torch_device(device).type == "cuda"
+    return may and device != "cpu" and has_torch() and torch_device(device).type == "cuda"

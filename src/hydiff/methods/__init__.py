@@ -13,7 +13,7 @@ from importlib import import_module
 from types import NoneType, SimpleNamespace
 from typing import Any, NamedTuple, get_args, get_type_hints
 
-from hydiff.errors import BadValue, UnknownName
+from hydiff.errors import BadValue, UnknownName, need_torch
 from hydiff.result import Step
 
 Inpaint = Callable[..., Iterator[Step]]
@@ -185,6 +185,8 @@ def choose(
             "method", method, [DEFAULT, *METHODS], "; `hydiff methods` describes them"
         )
     entry = METHODS[method]
+    if entry.backend == "torch":
+        need_torch(f"the method {method}")
     module = import_module(f"hydiff.methods.{entry.module}")
     settings = settings_from(method, getattr(module, entry.settings), preset, overrides)
     return Chosen(method, getattr(module, entry.inpaint), settings, entry.backend)
