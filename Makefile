@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 test fuzz torture mutants: export OMP_NUM_THREADS := 1
 INPUTS := 200000
 # what is installed; other Pythons than the tested one may want /dev/null
-CONSTRAINTS := constraints.txt
+CONSTRAINTS ?= constraints.txt
 KILLS := 200
 SEED := 1
 WORKERS := 2

@@ -131,6 +131,8 @@ def check_memory_limit() -> None:
     ends the process.  With that much room it has them before arrays, which can fail with an error,
     take the rest.
     """
+    if find_spec("resource") is None:  # Windows has no such limits
+        return
     import resource
 
     most = resource.getrlimit(resource.RLIMIT_AS)[0]
