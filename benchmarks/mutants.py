@@ -34,7 +34,16 @@ WANTED = 0.95  # share of the faults that the tests are to find
 KILLED, SURVIVED, STALE = "killed", "survived", "stale"
 # loaded once, before a process is split off for each fault: they take longer than most tests
 COMMON = ("numpy", "scipy.ndimage", "scipy.sparse.linalg", "scipy.spatial", "scipy.interpolate")
-COMMON += ("pytest", "rasterio", "h5py", "spectral", "xarray", "torch.nn")
+COMMON += (
+    "pytest",
+    "hypothesis.extra.numpy",
+    "zarr",
+    "rasterio",
+    "h5py",
+    "spectral",
+    "xarray",
+    "torch.nn",
+)
 COMMON += ("matplotlib.figure", "skimage.metrics", "safetensors.torch", "typer.testing", "rich")
 
 
@@ -214,6 +223,7 @@ def _run_tests(source: Path, tests: Sequence[str], told: Path, keep_bytecode: bo
         os.dup2(file.fileno(), 2)
     more = {"PYTHONPATH": str(source), "HYPOTHESIS_STORAGE_DIRECTORY": str(told) + ".hypothesis"}
     os.environ.update(more)
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # they take longer than most tests
     if not keep_bytecode:
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
         sys.dont_write_bytecode = True
