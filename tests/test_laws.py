@@ -8,11 +8,13 @@ import pytest
 from hydiff import mark
 from hydiff.auto import folds
 from hydiff.cube import band_axis, representable
-from hydiff.errors import BadValue
+from hydiff.errors import BadValue, ShapeMismatch
 from hydiff.gaps import rule
+from hydiff.io import axes, masks
 from hydiff.maths.variogram import lags_within
 from hydiff.methods import dineof, exemplar, rbf
 from hydiff.methods.classical import membrane
+from hydiff.report import plots
 from hydiff.scale.bits import Bits
 
 
@@ -97,3 +99,32 @@ def test_any_columns_of_flags_on_disk_are_read(tmp_path: Path, cols: tuple[int, 
     bits.put(slice(0, 2), slice(0, 3), flags)
     read = bits.get(slice(0, 2), slice(1, 3), slice(*cols))
     assert np.array_equal(read, flags[:, 1:3, slice(*cols)])
+
+
+def test_of_a_long_gap_the_deepest_pixel_is_the_one_in_the_middle() -> None:
+    gaps = np.zeros((21, 40), bool)
+    gaps[:, 5:8] = True
+    assert plots.deepest(gaps) == (10, 6)
+
+
+def test_padding_mirrors_without_repeating_the_border() -> None:
+    torch = pytest.importorskip("torch")
+    from hydiff.learn.layers import reflect_to_multiple
+
+    wide = reflect_to_multiple(torch.arange(3.0).view(1, 1, 1, 3), 4, 9)
+    assert wide.shape == (1, 1, 12, 12)
+    assert wide[0, 0, 7].tolist() == [0, 1, 2, 1] * 3
+
+
+def test_a_mask_has_one_band_or_as_many_as_the_cube() -> None:
+    path = Path("mask.tif")
+    assert masks.with_bands(np.ones((1, 4, 5), bool), 3, path).shape == (4, 5)
+    assert masks.with_bands(np.ones((3, 4, 5), bool), 3, path).shape == (3, 4, 5)
+    with pytest.raises(ShapeMismatch, match="mask of 2 bands, but the cube has 3"):
+        masks.with_bands(np.ones((2, 4, 5), bool), 3, path)
+
+
+def test_an_axis_that_is_not_stored_has_length_one() -> None:
+    image = np.arange(20).reshape(5, 4)
+    assert axes.cube_shape(image.shape, ("cols", "rows")) == (1, 4, 5)
+    assert np.array_equal(axes.as_cube(image, ("cols", "rows"))[0], image.T)
