@@ -9,7 +9,7 @@ from hydiff import mark
 from hydiff.auto import folds
 from hydiff.cube import band_axis, representable
 from hydiff.errors import BadValue, ShapeMismatch
-from hydiff.gaps import rule
+from hydiff.gaps import mask, rule
 from hydiff.io import axes, masks
 from hydiff.maths.variogram import lags_within
 from hydiff.methods import dineof, exemplar, rbf
@@ -47,11 +47,12 @@ def test_lags_reach_as_far_as_they_are_asked_to_each_pair_once() -> None:
     assert lags | {(-i, -j) for i, j in lags} == set(near)
 
 
-@pytest.mark.parametrize("flag", [-9999.0, -1.0, 9999.0, 1e30])
+@pytest.mark.parametrize("flag", [-9999.0, -1.0, 0.0, 1.0, 9999.0, 1e30])
 def test_what_lands_on_nodata_moves_to_the_side_of_the_data(flag: float) -> None:
     values = np.full((1, 1, 2), flag)
     assert rule._off_nodata(values, np.array([[[True, False]]]), flag) == 1
-    assert abs(values[0, 0, 0]) < abs(flag) and values[0, 0, 1] == flag
+    moved, kept = values[0, 0]
+    assert kept == flag and (abs(moved) < abs(flag) if flag else moved > 0)
 
 
 def test_a_membrane_of_some_reach_is_held_to_the_mean_by_its_inverse_square() -> None:
@@ -128,3 +129,9 @@ def test_an_axis_that_is_not_stored_has_length_one() -> None:
     image = np.arange(20).reshape(5, 4)
     assert axes.cube_shape(image.shape, ("cols", "rows")) == (1, 4, 5)
     assert np.array_equal(axes.as_cube(image, ("cols", "rows"))[0], image.T)
+
+
+@pytest.mark.parametrize(("share", "lines"), [(0.01, 1), (0.5, 2), (0.99, 3)])
+def test_a_mask_hides_one_line_at_least_and_keeps_one(share: float, lines: int) -> None:
+    observed = mask.make_mask("lines", (2, 4, 5), share, np.random.default_rng(0))
+    assert (~observed.any(axis=1)).sum() == lines
