@@ -101,7 +101,7 @@ def test_every_promise_names_tests_that_exist() -> None:
             assert re.search(rf"^def {test}\(", source, re.MULTILINE), f"{file}::{test}"
 
 
-@pytest.mark.parametrize("target", ["fuzz", "torture", "audit"])
+@pytest.mark.parametrize("target", ["fuzz", "torture", "mutants", "audit"])
 def test_each_campaign_is_one_command(target: str) -> None:
     done = subprocess.run(
         ["make", "-n", "-o", ".venv/.ready", target], cwd=ROOT, capture_output=True, text=True

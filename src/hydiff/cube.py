@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hydiff.errors import BadValue, NothingObserved, ShapeMismatch
+from hydiff.errors import BadValue, NothingObserved, ShapeMismatch, need
 from hydiff.mark import FILLED, RECORD, Mark, parsed
 
 if TYPE_CHECKING:
@@ -310,6 +310,7 @@ class Cube:
 
     def to_xarray(self) -> xarray.DataArray:
         """A DataArray (band, y, x); a cube that came from a DataArray gets its own form back."""
+        need("xarray", "xarray", "to_xarray")
         import xarray
 
         marked = {} if self.mark is None else self.mark.attributes

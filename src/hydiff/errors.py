@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 
 LONGEST = 2000  # characters of a message
@@ -90,6 +91,23 @@ class UnknownName(HydiffError):
         super().__init__(f"unknown {what} {found!r}: {suggestion}known: {listing}{hint}")
 
 
+def has_torch() -> bool:
+    """Whether torch, which the extra `learn` brings, is installed; it is not imported."""
+    return find_spec("torch") is not None
+
+
+def need_torch(what: str) -> None:
+    """BadValue where torch is not installed, which says the extra to add."""
+    need("torch", "learn", what)
+
+
+def need(package: str, extra: str, what: str) -> None:
+    """BadValue where a package is not installed that `what` cannot do without."""
+    if find_spec(package) is None:
+        told = f'{what} needs {package}, which is not installed: pip install "hydiff[{extra}]"'
+        raise BadValue(told)
+
+
 # of running out of memory: by CUDA, by torch on a CPU, by a thread, by a library that is loaded,
 # by SuperLU
 NO_MEMORY = (
@@ -113,6 +131,8 @@ def check_memory_limit() -> None:
     ends the process.  With that much room it has them before arrays, which can fail with an error,
     take the rest.
     """
+    if find_spec("resource") is None:  # Windows has no such limits
+        return
     import resource
 
     most = resource.getrlimit(resource.RLIMIT_AS)[0]

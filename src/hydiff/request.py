@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hydiff.cube import Nodata
-from hydiff.errors import BadValue, UnknownName
+from hydiff.errors import BadValue, UnknownName, need_torch
 from hydiff.methods import DEFAULT, WITH_WEIGHTS, Chosen, Inpaint, choose, declared, settings_dict
 
 if TYPE_CHECKING:
@@ -173,6 +173,7 @@ def with_network(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings; with trained weights among them, the size of the network is the file's."""
     if settings.get("weights") is None:
         return dict(settings)
+    need_torch("`weights=`")
     from hydiff.learn.weights import network_of
 
     return {**network_of(settings["weights"]), **settings}

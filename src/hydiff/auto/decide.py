@@ -151,7 +151,7 @@ def _decided(
 def _planned(
     windows: Sequence[TrialWindow], sigma_y: Sigma, budget: Budget, seed: int
 ) -> TrialPlan:
-    candidates, note = list(budget.candidates), ""
+    candidates, note = list(budget.candidates), budget.note
     if is_noisy(sigma_y):
         candidates = [c for c in candidates if METHODS[c.method].uses_sigma]
     each = -(-budget.folds // len(windows))
@@ -165,7 +165,7 @@ def _planned(
     first = hidden[: budget.costly_folds]
     if any(gaps((windows[n].observed & ~hide)[used[n]]) > MOST_GAPS for n, hide in first):
         candidates = [c for c in candidates if not c.crossfit]
-        note = f"; more than {MOST_GAPS} pixels in gaps: networks were left out"
+        note += f"; more than {MOST_GAPS} pixels in gaps: networks were left out"
     return TrialPlan(candidates, hidden, each, budget.costly_folds, note)
 
 

@@ -7,6 +7,7 @@ import platform
 from typing import Any
 
 from hydiff import auto
+from hydiff.errors import has_torch
 from hydiff.io.versions import versions
 from hydiff.methods import METHODS
 from hydiff.methods.estimate import torch_device
@@ -50,4 +51,4 @@ def device_of(method: str, device: str) -> str:
 
 def _on_gpu(method: str, device: str) -> bool:
     may = method == auto.NAME or (method in METHODS and METHODS[method].learned)
-    return may and device != "cpu" and torch_device(device).type == "cuda"
+    return may and device != "cpu" and has_torch() and torch_device(device).type == "cuda"

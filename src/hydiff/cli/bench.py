@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from hydiff.cli.terminal import err, out
-from hydiff.errors import BadValue
+from hydiff.errors import BadValue, need_torch
 
 QUICK_NOTE = "quick: tiny cubes and networks, a few steps; these numbers mean nothing"
 
@@ -80,6 +80,7 @@ def bench(
             out.print(line, markup=False)
         return
     if name == "speed":
+        need_torch("the table of speeds")
         from hydiff.bench import speed
         from hydiff.methods.estimate import torch_device
 

@@ -10,6 +10,7 @@ import typer
 
 from hydiff.cli.options import Json, Nodata, Output, Overwrite, Seed, Var, interrupted, key_values
 from hydiff.cli.terminal import err, number, out, print_json
+from hydiff.errors import need_torch
 
 
 def train(
@@ -36,6 +37,7 @@ def train(
     """Train a network on damaged cubes alone, for `fill --weights`; by default for 10 minutes."""
     from rich.progress import Progress
 
+    need_torch("training")
     from hydiff.learn.training import Training
     from hydiff.methods import settings_from
     from hydiff.methods.estimate import torch_device

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
-import resource
 import shutil
 from dataclasses import replace
 from functools import partial
@@ -286,8 +286,11 @@ def _not_stored(path: Path, what: str) -> Exception:
     lost = f"{what} were lost while the file was closed"
     if shutil.disk_usage(path.parent).free < path.stat().st_size + SPARE:
         return OSError(errno.ENOSPC, lost)
-    if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
-        return OSError(errno.EFBIG, lost)
+    with contextlib.suppress(ImportError):  # Windows has no such limits
+        import resource
+
+        if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
+            return OSError(errno.EFBIG, lost)
     return OutputError(
         f"cannot write {path.name}: GDAL did not store the {what} that it was given; write .zarr "
         "or .img instead"

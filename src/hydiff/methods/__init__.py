@@ -14,7 +14,7 @@ from importlib import import_module
 from types import NoneType, SimpleNamespace
 from typing import Any, NamedTuple, get_args, get_type_hints
 
-from hydiff.errors import BadValue, UnknownName
+from hydiff.errors import BadValue, UnknownName, need_torch
 from hydiff.result import Step
 
 Inpaint = Callable[..., Iterator[Step]]
@@ -275,6 +275,8 @@ def choose(
     entry = declared(method)
     if entry is AUTO:
         raise UnknownName("single method", method, METHODS)
+    if entry.learned:
+        need_torch(f"the method {method}")
     module = import_module(f"hydiff.methods.{entry.module}")
     settings = settings_from(method, getattr(module, entry.settings), preset, overrides)
     return Chosen(method, getattr(module, entry.inpaint), settings, entry)

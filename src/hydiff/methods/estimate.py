@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hydiff.cube import Bools, Cube, Floats, Scale, detector_scale
-from hydiff.errors import BadValue, UnknownName, check_memory_limit, memory_told
+from hydiff.errors import BadValue, UnknownName, check_memory_limit, memory_told, need_torch
 from hydiff.gaps import mask
 from hydiff.gaps.rule import Sigma, unit_sigma
 from hydiff.learn.checkpoint import Checkpoint, fingerprint, history_of
@@ -374,6 +374,7 @@ def _determinism(wanted: bool) -> Iterator[None]:
 
 def torch_device(device: str) -> Any:
     """ "auto" is the GPU where there is one."""
+    need_torch(f"the device {device}")
     import torch
 
     if device == "auto":
