@@ -7,7 +7,8 @@ import json
 from hydiff.bench import scenes
 from hydiff.bench.cells import Cell
 
-EQUIVARIANT = ("ei", "robust-ei", "hydiff-ei")
+OURS = "hydiff-ei"  # the row that a table of settings is about
+EQUIVARIANT = ("ei", "robust-ei", OURS)
 FOR_FEWER = 2000  # iterations of DHP and R-DLRHyIn that the paper's times would allow
 
 # Settings by which a row is called when they are changed
@@ -29,7 +30,7 @@ def _row_name(cell: Cell) -> str:
         return f"offline {changed['offline']['crops']}"
     varied = ", ".join(f"{key} {changed[key]}" for key in VARIED if key in changed)
     if varied and cell.method in EQUIVARIANT:
-        return varied if cell.method == "hydiff-ei" else f"{cell.method}, {varied}"
+        return varied if cell.method == OURS else f"{cell.method}, {varied}"
     if changed.get("steps") == FOR_FEWER:
         return f"{cell.method} {FOR_FEWER}"
     if "budget" in changed:

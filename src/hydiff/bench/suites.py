@@ -189,11 +189,10 @@ def _fewer_iterations(plan: SuiteChoice, noise: tuple[Level, ...]) -> Iterator[C
     """DHP and R-DLRHyIn stopped where the paper's times say that it stopped them."""
     if plan.quick:
         return
-    masks, methods = plan.masks or ONE_MASK[:1], ("dhp", "r-dlrhyin")
+    masks, methods = plan.masks or ONE_MASK[:1], {"dhp": SHORTER, "r-dlrhyin": LIMITS["r-dlrhyin"]}
     for sigma, scene, mask, method in product(levels(plan, noise), plan.scenes, masks, methods):
         cell = Cell(method, scene, mask, sigma, 0, json.dumps({"steps": FOR_FEWER}))
-        limit = SHORTER if method == "dhp" else LIMITS[method]
-        if plan.wants(method) and plan.within(limit, cell):
+        if plan.wants(method) and plan.within(methods[method], cell):
             yield from seeded(plan, cell, 1)
 
 
