@@ -335,9 +335,9 @@ def held(rows):
     for sigma in dict.fromkeys(p.sigma_y for p in mine):
         here = [p for p in mine if p.sigma_y == sigma]
         figures = (
-            next((p.found for p in here if p.what.startswith(k)), "–") for k in KEPT.values()
+            next((p.figure for p in here if p.what.startswith(k)), "–") for k in KEPT.values()
         )
-        judged = [p.kept for p in here if p.kept is not None]
+        judged = [p.holds for p in here if p.holds is not None]
         yield line(
             str(sigma), *(f.split(";")[0] for f in figures), f"{sum(judged)} of {len(judged)}"
         )

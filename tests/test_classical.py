@@ -197,7 +197,7 @@ def test_smooth_uses_the_bands_a_pixel_keeps(tiny):
     assert smooth < 0.1 * harmonic
 
 
-def test_smooth_denoises_when_told_of_noise(tiny, stripes, rng):
+def test_smooth_denoises_when_noise_is_given(tiny, stripes, rng):
     noisy = tiny + 0.1 * rng.standard_normal(tiny.shape)
     blind, modelled = run("smooth", noisy, stripes), run("smooth", noisy, stripes, sigma=0.1)
     assert metrics.mpsnr(modelled, tiny) > metrics.mpsnr(blind, tiny) + 5

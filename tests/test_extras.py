@@ -75,9 +75,9 @@ def test_plain_commands_do_without_the_extras(scene: Path, args: str) -> None:
 
 
 def test_all_methods_are_listed_and_say_what_they_need(scene: Path) -> None:
-    told = json.loads(without(scene, "methods", "--json").stdout)["methods"]
-    assert told.keys() == {"auto", *METHODS}
-    needing = {name for name, row in told.items() if LEARN in row.get("needs", "")}
+    message = json.loads(without(scene, "methods", "--json").stdout)["methods"]
+    assert message.keys() == {"auto", *METHODS}
+    needing = {name for name, row in message.items() if LEARN in row.get("needs", "")}
     assert needing == {name for name, method in METHODS.items() if method.backend == "torch"}
     text = without(scene, "methods").stdout
     assert text.count(LEARN) == len(needing)

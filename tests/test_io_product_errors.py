@@ -199,7 +199,7 @@ def test_on_the_command_line(tmp_path: Path, case: str) -> None:
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_damaged_chunk_is_told_when_it_is_read(tmp_path: Path) -> None:
+def test_a_damaged_chunk_is_reported_when_it_is_read(tmp_path: Path) -> None:
     path = emit(tmp_path)
     with h5py.File(path) as file:
         info = file["reflectance"].id.get_chunk_info(0)

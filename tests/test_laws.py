@@ -80,7 +80,7 @@ def test_a_polynomial_in_two_unknowns_has_so_many_terms(degree: int, count: int)
     assert terms.shape == (20, count) and np.linalg.matrix_rank(terms) == count
 
 
-def test_a_copy_of_a_gap_goes_down_and_right_by_as_much_as_it_is_told() -> None:
+def test_a_copy_of_a_gap_goes_down_and_right_by_the_given_offset() -> None:
     missing = np.zeros((7, 9), bool)
     missing[1, 2] = True
     copy = folds.transplanted(missing, folds.Placement(0, False, 2, 4))

@@ -610,21 +610,21 @@ def test_refinement_goes_on_from_trained_weights(cube, observed):
     assert all(torch.equal(initial[k], kept[k]) for k in kept)
 
 
-def test_the_user_is_told_of_pixels_that_no_rotation_reaches():
+def test_a_note_names_pixels_that_no_rotation_reaches():
     cube = np.random.default_rng(0).random((4, 16, 16))
     settings = {"method": "ei", "steps": 1, "channels": 4, "scales": 2}
     observed = np.ones((16, 16), bool)
     observed[6:10, 6:10] = False  # the centre turns into itself
 
-    def told(observed, **more):
+    def message(observed, **more):
         notes = hydiff.fill(cube, observed, **settings, **more).notes
         return any("is blind" in note for note in notes)
 
-    assert told(observed)
-    assert not told(np.roll(observed, 5, 0)) and not told(observed, transform="shift")
+    assert message(observed)
+    assert not message(np.roll(observed, 5, 0)) and not message(observed, transform="shift")
 
 
-def test_the_user_is_told_the_engine():
+def test_a_note_names_the_engine():
     cube = np.random.default_rng(0).random((4, 16, 16))
     observed = np.ones((16, 16), bool)
     observed[:, 5] = False

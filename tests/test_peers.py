@@ -366,9 +366,9 @@ def test_the_last_step_of_ddrm_is_y_without_noise_and_the_estimate_with():
     settings, alpha_bar = dds2m.DDS2M(), linear_alpha_bar(3000, 1e-4, 0.005)
     x, x0, y, eps = torch.rand((4, 6), generator=torch.Generator().manual_seed(0))
     seen = torch.tensor([True, True, True, False, False, False])
-    for sigma, told in ((0.0, y), (0.2, x0)):
+    for sigma, message in ((0.0, y), (0.2, x0)):
         new = dds2m.ddrm_step(x, x0, y, seen, torch.tensor(sigma), alpha_bar, 1, settings, eps)
-        torch.testing.assert_close(new, torch.where(seen, told, x0))
+        torch.testing.assert_close(new, torch.where(seen, message, x0))
 
 
 def test_groups_are_networks_of_their_own():
@@ -573,8 +573,8 @@ def test_weights_of_another_layout_are_refused(tmp_path, cube, observed):
     save_file({"a": torch.zeros(2)}, path, metadata={"hydiff": json.dumps(about)})
     refused(path, "tensor a")
     for channels in (None, "x", 0):
-        told = json.dumps(about | {"channels": channels})
-        save_file({"a": torch.zeros(2)}, path, metadata={"hydiff": told})
+        message = json.dumps(about | {"channels": channels})
+        save_file({"a": torch.zeros(2)}, path, metadata={"hydiff": message})
         refused(path, '"channels" in its metadata')
     network = hir_diff.Denoiser(8)
     hir_diff.save_denoiser(network, path)

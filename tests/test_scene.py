@@ -99,10 +99,10 @@ def test_one_tile_is_the_plain_fill_to_the_byte(file, order, tmp_path):
     )
     provenance.save(result, plain)
     assert contents(one) == contents(plain)
-    told = provenance.record(result)
+    message = provenance.record(result)
     for key in ("entries", "method", "settings"):
-        assert done.record[key] == told[key]
-    assert done.record["expected"] == told["expected"]
+        assert done.record[key] == message[key]
+    assert done.record["expected"] == message["expected"]
 
 
 @pytest.mark.parametrize("suffix", [".bsq", ".bip", ".zarr", ".tif"])
@@ -145,7 +145,7 @@ def test_neither_the_size_of_tiles_nor_their_borders_show(tmp_path, rng):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of file sizes are POSIX's")
-def test_a_full_disk_is_told_and_resumed_after(file, tmp_path):
+def test_a_full_disk_is_reported_and_resumed_after(file, tmp_path):
     """Where files may not grow any more, writing fails as on a full disk."""
     import resource
 
@@ -236,9 +236,9 @@ def test_what_to_fill_is_what_the_plain_fill_would(rng, tmp_path, outside, max_g
     choices = {"outside": outside, "max_gap": max_gap, "bad_bands": bad_bands}
     order = Request(method="linear", **choices)
     plan = make_plan(tmp_path / "in.bsq", tmp_path / "out.bsq", order, Limits(PLENTY, tile=16))
-    told = execute.preview(plan)
+    message = execute.preview(plan)
     target, left = rule.targets(cube, seen, **choices)
-    assert told["entries_to_fill"] == target.sum() and told["left"] == left
+    assert message["entries_to_fill"] == target.sum() and message["left"] == left
 
 
 def test_a_given_mask_and_nodata_are_heeded(truth, tmp_path):
@@ -308,7 +308,7 @@ def test_promises_and_limits_are_relative_to_the_scene_not_to_its_tiles(tmp_path
     assert f"NRMSE {promised:.3g}" in " ".join(done.record["notes"])
 
 
-def test_noise_that_a_method_does_not_model_is_told(file, tmp_path):
+def test_noise_that_a_method_does_not_model_is_reported(file, tmp_path):
     order = Request(method="linear", sigma_y=5.0, outside="fill")
     done = execute.fill_file(file, tmp_path / "out.bsq", order, Limits(PLENTY, tile=48))
     assert any("does not model noise" in note for note in done.record["notes"])
@@ -520,20 +520,20 @@ def test_a_damaged_tile_is_computed_again(file, interrupted, tmp_path):
     assert interrupted.read_bytes() == (tmp_path / "whole.bsq").read_bytes()
 
 
-def test_without_resume_a_fill_starts_anew(file, interrupted):
+def test_without_resume_a_fill_starts_again(file, interrupted):
     order = Request(method="smooth", outside="fill", seed=1)
     execute.fill_file(file, interrupted, order, Limits(PLENTY, tile=24))
     assert interrupted.exists()
 
 
 def test_requests_that_no_method_can_meet_are_refused_before_the_work(file, tmp_path):
-    for order, told in (
+    for order, message in (
         (Request(method="smooth", max_error=0.5), "max_error"),
         (Request(budget="huge"), "budget"),
         (Request(settings={"s": 1.5}), "belong to one method"),
         (Request(method="linear", outside="far"), "outside"),
     ):
-        with pytest.raises(HydiffError, match=told):
+        with pytest.raises(HydiffError, match=message):
             execute.fill_file(file, tmp_path / "out.bsq", order, Limits(PLENTY, tile=24))
         assert not (tmp_path / "out.bsq").exists()
 

@@ -104,8 +104,8 @@ def need_torch(what: str) -> None:
 def need(package: str, extra: str, what: str) -> None:
     """BadValue where a package is not installed that `what` cannot do without."""
     if find_spec(package) is None:
-        told = f'{what} needs {package}, which is not installed: pip install "hydiff[{extra}]"'
-        raise BadValue(told)
+        message = f'{what} needs {package}, which is not installed: pip install "hydiff[{extra}]"'
+        raise BadValue(message)
 
 
 # of running out of memory: by CUDA, by torch on a CPU, by a thread, by a library that is loaded,
@@ -155,6 +155,3 @@ def memory_advice(device: object, advice: str) -> Iterator[None]:
         if not is_no_memory(error):
             raise
         raise BadValue(f"out of memory on device {device}; {advice}") from error
-
-
-memory_told = memory_advice  # the name that its callers still use

@@ -62,12 +62,12 @@ def progress_bar(unit: str = "") -> Iterator[Callable[[Any], None] | None]:
 
 def print_summary(record: Mapping[str, Any], paths: list[Path]) -> None:
     """The close of a fill, from its record."""
-    from hydiff.gaps.rule import told_left
+    from hydiff.gaps.rule import left_lines
 
     n = record["entries"]
     out.print(f"filled {n['filled']:,} of {n['missing_before']:,} missing entries", end=" ")
     out.print(f"with {record['method']} in {record['seconds']:.1f} s")
-    for line in told_left(n["left"]):
+    for line in left_lines(n["left"]):
         out.print(shell(line), markup=False)
     for note in record["notes"]:
         out.print(f"note: {shell(note)}", markup=False)

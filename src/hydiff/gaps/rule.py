@@ -206,7 +206,7 @@ def targets(
     return target, left
 
 
-def told_left(left: Mapping[str, int]) -> Iterator[str]:
+def left_lines(left: Mapping[str, int]) -> Iterator[str]:
     """One line for each reason why entries are left missing, with the option that takes them."""
     hints = {"outside": "`outside='fill'`", "screened": "`fill_clouds=True`"}
     for reason, count in left.items():

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hydiff.cube import Bools, Cube, Floats, Scale, detector_scale
-from hydiff.errors import BadValue, UnknownName, check_memory_limit, memory_told, need_torch
+from hydiff.errors import BadValue, UnknownName, check_memory_limit, memory_advice, need_torch
 from hydiff.gaps import mask
 from hydiff.gaps.rule import Sigma, unit_sigma
 from hydiff.learn.checkpoint import Checkpoint, fingerprint, history_of
@@ -102,7 +102,7 @@ def estimate_at(
         from hydiff.methods.smooth import kriged
 
         x = np.full((cube.bands, int(at.sum()), 1), np.nan)
-        with memory_told(job.device, MEMORY_ADVICE):
+        with memory_advice(job.device, MEMORY_ADVICE):
             x[task.good, :, 0], _ = kriged(given["given"], task.chosen.settings, at)
         estimates.append((task.scale.from_unit(x)[..., 0], task.sigma * task.scale.spans))
     return estimates
@@ -117,7 +117,7 @@ def _given(task: MethodTask, shared: dict[int, Any]) -> dict[str, Any]:
 
     count, space = task.chosen.settings.components, task.chosen.settings.space
     if count not in shared:
-        with memory_told("cpu", MEMORY_ADVICE):
+        with memory_advice("cpu", MEMORY_ADVICE):
             shared[count] = coordinates(*task.inputs, count, space)
     return {"given": shared[count]}
 
@@ -129,7 +129,7 @@ def _drained(
     keep, state, history = _checkpoint(task, job)
     began = time.perf_counter() - (history[-1]["seconds"] if history else 0.0)
     step = None
-    with memory_told(job.device, MEMORY_ADVICE), _determinism(job.deterministic):
+    with memory_advice(job.device, MEMORY_ADVICE), _determinism(job.deterministic):
         for step in _steps(task, job, state, given):
             history.append({**step.log, "seconds": time.perf_counter() - began})
             if keep is not None and step.done < step.total:  # some show nothing after the last
@@ -153,7 +153,7 @@ def estimating(
 ) -> Generator[Step, None, Estimate]:
     """The steps of `estimate`, for a caller who has others to advance as well."""
     [task], step = _tasks(cube, observed, [chosen], sigma_y, job), None
-    with memory_told(job.device, MEMORY_ADVICE):
+    with memory_advice(job.device, MEMORY_ADVICE):
         for step in _steps(task, job):
             yield step
         return _estimate(task, step, job)

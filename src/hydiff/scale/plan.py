@@ -226,7 +226,7 @@ def _announce(input: Path, plan: api.CubePlan, say: Say) -> None:
     settings = settings if request.recipe is None else "as decided before"
     how = f"{request.method} ({settings})" if settings else str(request.method)
     say(f"will fill {int(plan.target.sum()):,} entries with {how}")
-    for line in rule.told_left(plan.left):
+    for line in rule.left_lines(plan.left):
         say(line)
 
 

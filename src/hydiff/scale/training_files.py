@@ -17,7 +17,7 @@ from torch import Tensor
 
 from hydiff import io
 from hydiff.cube import Cube, Nodata
-from hydiff.errors import BadValue, OutputError, memory_told
+from hydiff.errors import BadValue, OutputError, memory_advice
 from hydiff.io.staging import refuse_existing
 from hydiff.io.versions import versions
 from hydiff.learn.checkpoint import Checkpoint, fingerprint, history_of
@@ -61,7 +61,7 @@ def train_files(
     state = keep.load() if resume else None
     history: History = [] if state is None else history_of(state)
     began = time.perf_counter() - (history[-1]["seconds"] if history else 0)
-    with memory_told(device, "take smaller crops (`crop=96`) or fewer channels"):
+    with memory_advice(device, "take smaller crops (`crop=96`) or fewer channels"):
         items = measurements(cubes, settings, nodata=nodata)
         for step in updates(items, settings, torch.device(device), state):
             values = torch.stack([*step.log.values()]).tolist()  # one wait for the GPU, not three
