@@ -482,7 +482,7 @@ def folds_with_a_network(rng, network, n=4000):
 
 
 def test_a_network_enters_at_its_usual_share_and_leaves_that_for_a_proven_gain(rng):
-    scale = iter((0.05, 5.0, 0.3))  # a fold each: nothing can be message from that
+    scale = iter((0.05, 5.0, 0.3))  # a fold each: nothing follows from that
     for network, share in (
         (lambda e, fresh: fresh, 0.5),  # as good, and independent: half is best
         (lambda e, fresh: 0.1 * fresh, 1.0),

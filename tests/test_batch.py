@@ -76,7 +76,7 @@ def test_resume_leaves_what_is_done_and_does_the_rest(granules, tmp_path, rng):
     assert [row.status for row in again] == ["filled"] * 4
     after = {p.name: p.stat().st_mtime_ns for p in out.glob("*.tif")}
     assert [name for name in sorted(after) if before.get(name) == after[name]] == ["a.tif"]
-    assert again[0] == first[0]  # message by the record, seconds and all
+    assert again[0] == first[0]  # read from the record, seconds included
 
 
 def test_another_order_is_not_gone_on_with(granules, tmp_path):
@@ -160,7 +160,7 @@ def test_tiles_of_an_interrupted_granule_are_gone_on_with(granules, tmp_path):
         execute.fill_file(
             granules / "a.tif", tmp_path / "out/a.tif", ORDER, bounds, progress=stopped
         )
-    # a finished tile that can be message: it is believed, not computed again
+    # a finished tile is recognised and not computed again
     work = provenance.tiles_path(tmp_path / "out/a.tif")
     values, marker = next(work.glob("tile-*.npy")), next(work.glob("tile-*.json"))
     np.save(values, np.load(values) + 1e6)

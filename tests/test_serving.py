@@ -33,7 +33,7 @@ def scene(tmp_path_factory):
 def server(scene):
     server = Server(scene)
     yield server
-    with pytest.raises(AssertionError, match="JSONDecodeError"):  # nonsense is lines on stderr
+    with pytest.raises(AssertionError, match="JSONDecodeError"):  # nonsense goes to stderr
         server.close()
 
 
