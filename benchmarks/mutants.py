@@ -2,11 +2,11 @@
 
     python benchmarks/mutants.py [WORD ...] [--jobs 2] [--limit 120] [--check]
 
-The faults stand in mutants.toml, one a line: the qualified name of a function, a text that occurs
+The faults stand in mutants.toml: the qualified name of a function, a text that occurs
 once in it, the text instead, and the tests.  A copy of `src` gets the fault, and the tests run on
 the copy; where one fails, the fault is killed.  Exit code 1 when fewer than 95 % are, when a name,
 a text or a test is no longer there, or when the tests fail without any fault.  With words, only
-faults whose line has one of them; with --check nothing is run.
+faults that name one of them; with --check nothing is run.
 """
 
 from __future__ import annotations

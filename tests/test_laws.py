@@ -135,3 +135,9 @@ def test_an_axis_that_is_not_stored_has_length_one() -> None:
 def test_a_mask_hides_one_line_at_least_and_keeps_one(share: float, lines: int) -> None:
     observed = mask.make_mask("lines", (2, 4, 5), share, np.random.default_rng(0))
     assert (~observed.any(axis=1)).sum() == lines
+
+
+def test_a_mask_in_a_bare_array_has_its_bands_last(tmp_path: Path) -> None:
+    flags = np.random.default_rng(0).random((3, 4, 5)) < 0.5
+    masks.write(flags, tmp_path / "mask.npy", "missing")
+    assert np.array_equal(np.load(tmp_path / "mask.npy"), flags.transpose(1, 2, 0))
