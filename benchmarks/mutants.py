@@ -147,13 +147,13 @@ class Campaign:
         path, text = mutated(fault, self.source(slot))
         path.write_text(text, encoding="utf-8")
         for old in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
-            old.unlink()  # it is told from its source by the second and the size alone
+            old.unlink()  # it is known from its source by the second and the size alone
 
     def start(self, fault: Fault | None, slot: int, tests: Sequence[str]) -> None:
         sys.stdout.flush()
         pid = os.fork()
         if pid == 0:
-            _run_tests(self.source(slot), tests, self.folder / f"told{slot}", fault is None)
+            _run_tests(self.source(slot), tests, self.folder / f"output{slot}", fault is None)
         self.at_work[slot] = Running(fault, pid, time.monotonic(), slot)
 
     def ended(self) -> Iterator[tuple[Running, int]]:
@@ -176,8 +176,8 @@ class Campaign:
             time.sleep(0.02)
         yield from found
 
-    def told(self, slot: int) -> str:
-        return (self.folder / f"told{slot}").read_text(encoding="utf-8", errors="replace")
+    def output(self, slot: int) -> str:
+        return (self.folder / f"output{slot}").read_text(encoding="utf-8", errors="replace")
 
     def outcomes(self, todo: Sequence[Fault]) -> Iterator[Outcome]:
         free, waiting = list(range(self.jobs)), list(reversed(todo))
@@ -197,7 +197,7 @@ class Campaign:
                 )
                 free.append(running.slot)
                 took = time.monotonic() - running.began
-                why = "by time" if code == -1 else _first_failure(self.told(running.slot))
+                why = "by time" if code == -1 else _first_failure(self.output(running.slot))
                 yield Outcome(running.fault, KILLED if code else SURVIVED, took, why)
 
     def sound(self, todo: Sequence[Fault]) -> str:
@@ -206,22 +206,22 @@ class Campaign:
         self.start(None, 0, sorted({test for fault in todo for test in fault.ids}))
         [(_, code)] = self.wait()
         self.limit = limit
-        return f"{self.told(0)}\nexit code {code}" if code else ""
+        return f"{self.output(0)}\nexit code {code}" if code else ""
 
 
-def _first_failure(told: str) -> str:
+def _first_failure(output: str) -> str:
     """The test that failed, of what pytest said."""
-    lines = [line for line in told.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    lines = [line for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
     return lines[0].partition(" - ")[0] if lines else ""
 
 
-def _run_tests(source: Path, tests: Sequence[str], told: Path, keep_bytecode: bool) -> None:
+def _run_tests(source: Path, tests: Sequence[str], log: Path, keep_bytecode: bool) -> None:
     """In a child: pytest on a copy of `src`; never returns."""
     os.setsid()  # with what the tests start, so that all of it can be ended
-    with told.open("wb") as file:
+    with log.open("wb") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    more = {"PYTHONPATH": str(source), "HYPOTHESIS_STORAGE_DIRECTORY": str(told) + ".hypothesis"}
+    more = {"PYTHONPATH": str(source), "HYPOTHESIS_STORAGE_DIRECTORY": str(log) + ".hypothesis"}
     os.environ.update(more)
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # they take longer than most tests
     if not keep_bytecode:
@@ -232,7 +232,7 @@ def _run_tests(source: Path, tests: Sequence[str], told: Path, keep_bytecode: bo
     try:
         import pytest
 
-        options = ["-x", "-q", "-p", "no:cacheprovider", f"--basetemp={told}.tmp", *tests]
+        options = ["-x", "-q", "-p", "no:cacheprovider", f"--basetemp={log}.tmp", *tests]
         code = int(pytest.main(options))
     except BaseException:
         traceback.print_exc()
@@ -266,8 +266,8 @@ def run(todo: Sequence[Fault], jobs: int, limit: float) -> int:
     os.chdir(ROOT)
     with tempfile.TemporaryDirectory() as folder:
         campaign = Campaign(Path(folder), jobs, limit)
-        if told := campaign.sound(todo):
-            print(told, "the tests fail without any fault", sep="\n")
+        if failure := campaign.sound(todo):
+            print(failure, "the tests fail without any fault", sep="\n")
             return 1
         found = []
         for outcome in campaign.outcomes(todo):
@@ -281,8 +281,10 @@ def summary(found: Sequence[Outcome]) -> int:
     """The counts and the survivors; the exit code."""
     count = Counter(outcome.what for outcome in found)
     share = count[KILLED] / max(len(found) - count[STALE], 1)
-    told = ", ".join(f"{count[what]} {what}" for what in (KILLED, SURVIVED, STALE))
-    print(f"{len(found)} faults: {told}; {100 * share:.1f} % killed, at least {WANTED:.0%} wanted")
+    counts = ", ".join(f"{count[what]} {what}" for what in (KILLED, SURVIVED, STALE))
+    print(
+        f"{len(found)} faults: {counts}; {100 * share:.1f} % killed, at least {WANTED:.0%} wanted"
+    )
     for outcome in found:
         if outcome.what != KILLED:
             print(f"  {outcome.what}: {outcome.fault}{outcome.why and f' ({outcome.why})'}")
