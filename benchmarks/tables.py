@@ -600,6 +600,69 @@ def rule(columns):
     return "|---" * columns + "|"
 
 
+def paired(rows, one, other):
+    """MPSNR of one row less that of another on the same cells: mean and range over the scenes."""
+    place = ("scene", "mask", "sigma_y", "seed")
+    values = [{tuple(r[k] for k in place): float(r["all_mpsnr"]) for r in p} for p in (one, other)]
+    scenes = {}
+    for key in values[0].keys() & values[1].keys():
+        scenes.setdefault(key[0], []).append(values[0][key] - values[1][key])
+    means = sorted(mean(v) for v in scenes.values())
+    if not means:
+        return "–"
+    count = sum(len(v) for v in scenes.values())
+    return f"{mean(means):+.1f} ({means[0]:+.1f} … {means[-1]:+.1f}), {len(means)} · {count}"
+
+
+def diffusion_gain(rows):
+    """Noise down: HyDiff-EI less its parts, ours on the same cells, and the paper's."""
+    from hydiff.bench.published import PAPER
+
+    others = ("ei", "hyper-ei", "robust-ei")
+    yield line("σ_y", *(f"less `{m}`" for m in others), "paper: less EI", "paper: less Robust-EI")
+    yield rule(6)
+    figures = PAPER["ei-ablation"]
+    for sigma in ("0.0", "0.1", "0.2", "0.3"):
+        mine = select(rows, sigma_y=sigma)
+        ours = (paired(rows, *(select(mine, method=m) for m in ("hydiff-ei", o))) for o in others)
+        theirs = (
+            f"{figures[float(sigma), 'hydiff-ei'][0] - figures[float(sigma), o][0]:+.1f}"
+            for o in ("ei", "robust-ei")
+        )
+        yield line(sigma, *ours, *theirs)
+
+
+def changed(rows):
+    """Settings down, noise across: MPSNR less that of the default on the same cells."""
+    levels = sorted({r["sigma_y"] for r in rows})
+    yield line("method", "settings changed", *(f"σ_y = {level}" for level in levels))
+    yield rule(len(levels) + 2)
+    for method in dict.fromkeys(r["method"] for r in rows):
+        mine = select(rows, method=method)
+        for settings in sorted({r["settings"] for r in mine} - {"{}"}):
+            shown = ", ".join(f"`{k}={v}`" for k, v in json.loads(settings).items())
+            parts = (select(mine, sigma_y=level) for level in levels)
+            figures = (
+                paired(rows, *(select(part, settings=which) for which in (settings, "{}")))
+                for part in parts
+            )
+            yield line(f"`{method}`", shown, *figures)
+
+
+def seven_or_one(rows):
+    """Families down: rotation less the family on the same cells, by one and by seven a step."""
+    yield line("family", "rotation less it, one a step", "seven a step", "seven less one")
+    yield rule(4)
+
+    def of(name, n):
+        wanted = {"transform": name} | ({"n_transforms": n} if n > 1 else {})
+        return [r for r in rows if json.loads(r["settings"]) == wanted]
+
+    for name in dict.fromkeys(json.loads(r["settings"])["transform"] for r in rows):
+        less = (paired(rows, of("rotation", n), of(name, n)) for n in (1, 7))
+        yield line(name, *less, paired(rows, of(name, 7), of(name, 1)))
+
+
 TABLES = {
     ("benchmarks/results/classical.csv", ""): classical,
     ("benchmarks/results/learned_required.csv", ""): learned,
@@ -621,6 +684,9 @@ TABLES = {
     ("benchmarks/results/plumes.csv", ""): plumes,
     ("benchmarks/results/plumes.csv", "landcover"): landcover,
     **{(f"benchmarks/results/bench/{name}.csv", ""): benchmark(name) for name in SUITES},
+    ("benchmarks/results/bench/ei-ablation.csv", "gain"): diffusion_gain,
+    ("benchmarks/results/bench/readings.csv", "changed"): changed,
+    ("benchmarks/results/bench/transforms.csv", "seven"): seven_or_one,
     ("benchmarks/results/bench/best.csv", "promises"): kept_promises,
     ("benchmarks/results/bench/best.csv", "front"): front,
     ("benchmarks/results/bench/best.csv", "masks"): by_mask,

@@ -1,4 +1,4 @@
-"""`make mutants`: faults go where they are said to go, or are told as stale."""
+"""`make mutants`: faults go where they are said to go, or are reported as stale."""
 
 import importlib.util
 import re

@@ -63,10 +63,8 @@ SHORTER = Limit(1, SMALL, ONE_MASK)
 TUNED = Limit(1, NAMED, ONE_MASK)  # a tuned cell fits four times more than a plain one
 ABLATION = Limit(1, FEW)
 READ = Limit(3, SMALL[:3], ONE_MASK)
-BEST: dict[str, Limit] = {
-    "hydiff-ei": Limit(1, FEW, ("published-3", "stripes", "blobs", "columns")),
-    "robust-ei": Limit(1, FEW, ("published-3", "stripes", "blobs", "columns")),
-}
+FOUR_MASKS = ("published-3", "stripes", "blobs", "columns")
+BEST: dict[str, Limit] = dict.fromkeys(("hydiff-ei", "robust-ei"), Limit(1, FEW, FOUR_MASKS))
 
 
 @dataclass(frozen=True)
@@ -91,8 +89,7 @@ class SuiteChoice:
 
     def fits(self, scene: str, mask: str) -> bool:
         """Whether a scene is as wide as a mask, which keeps its pixels."""
-        width = self.columns.get(scene, scenes.columns(scene))
-        return width >= columns_needed(mask)
+        return self.columns.get(scene, scenes.columns(scene)) >= columns_needed(mask)
 
     def chosen(self, masks: tuple[str, ...]) -> tuple[str, ...]:
         """Of a suite's masks those that the caller wants; of a quick run two at most, that fit."""
@@ -291,8 +288,7 @@ def use(plan: SuiteChoice) -> Iterator[Cell]:
     if not plan.includes(name):
         return iter(())
     here = replace(plan, scenes=(name,), named=True, tuned=False)
-    once = dict.fromkeys(PEERS, Limit(1))
-    methods = (INPUT, *CLASSICAL, *PEERS, "hydiff-ei")
+    methods, once = (INPUT, *CLASSICAL, *PEERS, "hydiff-ei"), dict.fromkeys(PEERS, Limit(1))
     return _grid(here, methods, ("published-2", "blobs"), (0.0,), once)
 
 

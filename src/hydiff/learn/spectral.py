@@ -24,6 +24,13 @@ LEAST = 0.5  # share of the bands that a subset keeps
 Parameters = tuple[float, ...]
 
 
+def in_any_band(observed: Tensor) -> Tensor:
+    """Which entries are measured in some band: (H, W) as it is, (C, H, W) over the bands."""
+    if observed.ndim < 3:
+        return observed
+    return observed.any(-3, keepdim=True).expand_as(observed)
+
+
 def draws(bands: int, rng: Generator, n: int, *, turned: bool) -> list[Parameters]:
     """Parameters of n transforms of images with so many bands."""
     return [_draw(bands, rng, turned) for _ in range(n)]

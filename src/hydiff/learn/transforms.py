@@ -243,21 +243,15 @@ def _reached(observed: Tensor, name: str) -> Tensor:
         case "reflection":
             return torch.stack([Transform(name, flip)(observed) for flip in FLIPS]).any(0)
         case "spectral":
-            return _in_any_band(observed)
+            return spectral.in_any_band(observed)
         case "spectral-rotation":
-            return _reached(_in_any_band(observed), "rotation")
+            return _reached(spectral.in_any_band(observed), "rotation")
         case "scaling":
             onto = _shrunk_onto(observed.shape[-1]).to(observed.device)
             return onto @ observed.float() @ onto.T > 0
     # A shift carries any pixel anywhere.  So do the other two: a quarter turn brings p into the
     # quadrant of its goal, and no two pixels of a quadrant are more than half an image apart.
     return observed.any(-1, keepdim=True).any(-2, keepdim=True).expand_as(observed)
-
-
-def _in_any_band(observed: Tensor) -> Tensor:
-    if observed.ndim < 3:
-        return observed
-    return observed.any(-3, keepdim=True).expand_as(observed)
 
 
 def _shrunk_onto(n: int) -> Tensor:
