@@ -350,6 +350,15 @@ def test_enmap_metadata(tmp_path: Path) -> None:
         assert np.array_equal(dataset.read(), values)
 
 
+def test_a_packed_enmap_product_holds_no_clock_time(tmp_path: Path) -> None:
+    """Or two equal fills would differ in their bytes."""
+    values = (products.scene(8, 9, 7) * 1e4).astype("i2")
+    packed = products.enmap(tmp_path / "Z", values, zipped=True)
+    made = io.write(io.read(packed), tmp_path / "again.zip")[0]
+    with zipfile.ZipFile(made) as archive:
+        assert {member.date_time[0] for member in archive.infolist()} == {1980}
+
+
 def test_real_enmap_tiles_stay_geotiffs(data_dir: Path) -> None:
     cube = io.read(NATIVE / "enmap_potsdam_tile_64_0.tif")
     assert cube.format == "geotiff" and cube.nodata == -32768

@@ -206,11 +206,12 @@ def _add_note(path: Path, metadata: str, text: str) -> None:
 def _into_zip(product: Product, path: Path, image: str, new: Path) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for member in product.members:
-            if member == image:
-                archive.write(new, member)
-            elif not member.endswith("/"):
-                with product.open(member) as stored, archive.open(member, "w") as copy:
-                    shutil.copyfileobj(stored, copy)
+            if member.endswith("/"):
+                continue
+            source = new.open("rb") if member == image else product.open(member)
+            # opened by name a member gets no clock time: equal fills have equal bytes
+            with source as stored, archive.open(member, "w", force_zip64=True) as copy:
+                shutil.copyfileobj(stored, copy)
 
 
 def _into_folder(product: Product, path: Path, image: str, new: Path) -> None:
