@@ -46,11 +46,11 @@ from pathlib import Path
 RESULTS = Path(__file__).parent / "results" / "trace.csv"
 # column -> module.function, * for any; where a function is renamed, add its new name
 COUNTED = {
-    "reads": ("hydiff.io.read",),  # opens a cube
+    "reads": ("hydiff.io.open_as",),  # opens a cube
     "sniffs": ("hydiff.io._recognise",),  # finds the format of a file
     "looks": ("hydiff.io.*.matches",),  # asks one format whether a file is its own
-    "checks": ("hydiff.api.check_request",),  # refuses what cannot be asked of a method
-    "plans": ("hydiff.scale.job.checked",),  # checks input, output and request of one fill
+    "checks": ("hydiff.request.check",),  # refuses what cannot be asked of a method
+    "plans": ("hydiff.scale.plan.make_plan",),  # checks input, output and request of one fill
 }
 FILLS = {
     "smooth": ["--method", "smooth"],

@@ -94,7 +94,7 @@ class Request:
     detect: bool = option(False, "Also fill suspected damage.", GAPS)
     report: bool = option(False, "Also write OUTPUT.report.html.", OUTPUT)
     unmarked: bool = option(False, "Allow a file that cannot say it is filled (.npy).", OUTPUT)
-    prior: int = option(0, "By tiles: first train on the scene, N updates; see --refine.", METHOD)
+    prior: int = option(0, "By tiles: first train on the scene, N updates, then refine.", METHOD)
 
     def __post_init__(self) -> None:
         if self.prior < 0:
