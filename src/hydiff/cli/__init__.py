@@ -27,6 +27,7 @@ from hydiff.cli import (
     score,
     simulate,
     train,
+    train_prior,
     view,
 )
 from hydiff.cli.terminal import err, out
@@ -41,6 +42,7 @@ COMMANDS = (
     report.report,
     convert.convert,
     train.train,
+    train_prior.train_prior,
     view.view,
     bench.bench,
     methods.methods,
