@@ -8,6 +8,7 @@
 #   make bench    classical fills: quality and time, into benchmarks/results/
 #   make fuzz     hostile files: INPUTS=200000 SEED=1 WORKERS=2
 #   make torture  jobs killed and starved: KILLS=200 SEED=1
+#   make mutants  one-line faults in src, and whether the tests find them: JOBS=2
 #   make audit    known flaws of the pinned packages, where the package index can be reached
 
 VENV := .venv
@@ -15,15 +16,16 @@ BIN := $(VENV)/bin
 CHROMIUM := which chromium chromium-browser google-chrome 2> /dev/null | grep -q .
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # two test processes on two cores: one thread each, or OpenMP's threads wait for one another
-test fuzz torture: export OMP_NUM_THREADS := 1
+test fuzz torture mutants: export OMP_NUM_THREADS := 1
 INPUTS := 200000
 # what is installed; other Pythons than the tested one may want /dev/null
-CONSTRAINTS := constraints.txt
+CONSTRAINTS ?= constraints.txt
 KILLS := 200
 SEED := 1
 WORKERS := 2
+JOBS := 2
 
-.PHONY: demo test docs wheel release coverage bench fuzz torture audit clean
+.PHONY: demo test docs wheel release coverage bench fuzz torture mutants audit clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/hydiff demo
@@ -59,6 +61,9 @@ fuzz: $(VENV)/.ready
 
 torture: $(VENV)/.ready
 	@$(BIN)/python tests/torture.py --kills $(KILLS) --seed $(SEED)
+
+mutants: $(VENV)/.ready
+	@$(BIN)/python benchmarks/mutants.py --jobs $(JOBS)
 
 audit:
 	@python3 benchmarks/audit.py

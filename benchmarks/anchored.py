@@ -72,7 +72,7 @@ def scenes():
         for scene, mask in CASES if sigma == 0 else CASES[:5]:
             for method in ("anchored", "smooth", "harmonic", "biharmonic"):
                 fixed = method != "anchored" and sigma == 0
-                if not (fixed and seed) and (sigma == 0 or METHODS[method].noise):
+                if not (fixed and seed) and (sigma == 0 or METHODS[method].uses_sigma):
                     yield Cell(scene, mask, sigma, seed, method)
 
 
@@ -120,7 +120,7 @@ def run(cells, device):
 
 def _steps(cell, y, observed, sigma, device):
     chosen = cell.chosen()
-    if chosen.backend == "numpy":
+    if not chosen.facts.learned:
         rng = np.random.default_rng(cell.seed)
         return chosen.inpaint(y, observed, sigma, chosen.settings, rng=rng)
     rng = torch.Generator(device).manual_seed(cell.seed)
@@ -134,7 +134,7 @@ def row(cell, given, x, seconds, device):
     result = np.where(observed, y, x) if cell.sigma_y == 0 else x.astype(float)
     missing = np.broadcast_to(~observed, truth.shape)
     chosen = cell.chosen()
-    on_gpu = chosen.backend == "torch" and device != "cpu"
+    on_gpu = chosen.facts.learned and device != "cpu"
     return asdict(cell) | {
         "mpsnr": round(metrics.mpsnr(result, truth), 3),
         "mpsnr_missing": round(metrics.mpsnr(result, truth, missing), 3),

@@ -21,14 +21,14 @@ def pinned(text):
 
 
 def flaws(name, version, service):
-    """A line for each flaw that is not withdrawn, with the versions that mend it."""
+    """A line for each flaw that is not withdrawn, with the versions that fix it."""
     with urlopen(f"{service}/{name}/{version}/json", timeout=SECONDS) as reply:
-        told = json.loads(reply.read())["vulnerabilities"]
-    for flaw in told:
+        known = json.loads(reply.read())["vulnerabilities"]
+    for flaw in known:
         if not flaw.get("withdrawn"):
-            mended = ", ".join(flaw.get("fixed_in") or ()) or "no version"
+            fixed = ", ".join(flaw.get("fixed_in") or ()) or "no version"
             names = ", ".join([flaw["id"], *flaw.get("aliases", ())])
-            yield f"{name} {version}: {names}; mended in {mended}"
+            yield f"{name} {version}: {names}; fixed in {fixed}"
 
 
 def main(service=SERVICE):

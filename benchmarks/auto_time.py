@@ -4,7 +4,7 @@
     python benchmarks/auto_time.py --budget fast normal --device cpu cuda --workers 1 2 4 16
 
 Indian Pines, 144 × 144 × 200, a third missing in slanted stripes.  Each row is a process of its
-own that fills something small first (on a GPU the very cube, so that it is warm) and is told to
+own that fills something small first (on a GPU the very cube, so that it is warm) and is asked to
 have so many cores; with four or more the
 trials go to child processes.  `seconds` is the fill, `process` all from start to end; CPU seconds,
 of the process and of its children, are what it takes on idle cores, and `load` is what the machine
@@ -57,7 +57,7 @@ def one(budget, device, workers):
         for who, then in zip((resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN), before, strict=True)
     )
     score = metrics.score(found.values, truth, np.broadcast_to(~observed, truth.shape))
-    told = {
+    row = {
         "seconds": round(seconds, 2),
         "cpu": round(cpu, 2),
         "children_cpu": round(children, 2),
@@ -65,12 +65,12 @@ def one(budget, device, workers):
         "child_mb": round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1000),
         "mpsnr_missing": round(score.missing["mpsnr"], 3),
     }
-    print(json.dumps(told))
+    print(json.dumps(row))
 
 
 def used(who):
-    told = resource.getrusage(who)
-    return told.ru_utime + told.ru_stime
+    usage = resource.getrusage(who)
+    return usage.ru_utime + usage.ru_stime
 
 
 def device_named(device):
@@ -100,9 +100,9 @@ def main():
         for asked in cases:
             load, began = os.getloadavg()[0], time.perf_counter()
             command = [sys.executable, __file__, "--one", *map(str, asked)]
-            told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+            printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
             process = round(time.perf_counter() - began, 2)
-            runs[asked].append(json.loads(told) | {"process": process, "load": round(load, 1)})
+            runs[asked].append(json.loads(printed) | {"process": process, "load": round(load, 1)})
     for (budget, device, workers), found in runs.items():
         best = min(found, key=lambda run: (run["cpu"] + run["children_cpu"], run["seconds"]))
         if device != "cpu" or workers <= (os.cpu_count() or 1):

@@ -21,7 +21,7 @@ from hydiff.gaps import mask
 from hydiff.maths import subspace, variogram
 from hydiff.methods import smooth
 from hydiff.scale import tiles
-from hydiff.scale.plan import inside
+from hydiff.scale.layout import inside
 from scene import border_ratio, gaps, truth
 
 RESULTS = Path(__file__).parent / "results" / "covariances.csv"

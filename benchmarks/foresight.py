@@ -1,11 +1,11 @@
-"""How well the default fill chooses and foretells, and the constants that this rests on.
+"""How well the default fill chooses and predicts, and the constants that this rests on.
 
     python benchmarks/foresight.py FOLDER      what `trials.py` kept; a few minutes
 
 Writes into benchmarks/results: foresight.csv, one way of deciding a row (dB over `smooth`, regret
-against the best single candidate, how well the NRMSE is foretold, coverage), and
-foresight_usual.csv, what `auto.bars` takes for usual.  No noise, one seed; scores are of entries
-that were kept.
+against the best single candidate, how well the NRMSE is predicted, coverage), and
+foresight_usual.csv, the values that `auto.intervals` calls usual.  No noise, one seed;
+scores are of entries that were kept.
 """
 
 import contextlib
@@ -75,13 +75,13 @@ class Case:
         return (used * self.residual).sum(axis=0)
 
     def expected(self, errors):
-        level = errors["level"] + np.array(errors["slopes"]) @ self.around
-        return np.minimum(np.array(errors["by_band"])[self.band] * np.exp(level), intervals.MOST)
+        level = errors.level + np.array(errors.slopes) @ self.around
+        return np.minimum(np.array(errors.by_band)[self.band] * np.exp(level), intervals.MOST)
 
 
 def judged(cases, share=None):
     """A row for a way of deciding; share: of the network, instead of what the folds say."""
-    gain, regret, foretold, inside = [], [], [], []
+    gain, regret, predicted, inside = [], [], [], []
     for case in cases:
         weights = blend.weights_of(case.trials, case.kinds, [*CLASSICAL, NETWORK], 0)
         if share is not None:
@@ -93,20 +93,20 @@ def judged(cases, share=None):
         single = [case.mpsnr(one) for one in case.residual]
         gain.append(case.mpsnr(x) - single[0])
         regret.append(max(single) - case.mpsnr(x))
-        foretold.append(np.log(case.nrmse(square) / case.nrmse(x**2)))
-        sigma = np.sqrt(square) * errors["widening"]
-        inside.append([np.mean(np.abs(x) <= q * sigma) for q in errors["intervals"]])
+        predicted.append(np.log(case.nrmse(square) / case.nrmse(x**2)))
+        sigma = np.sqrt(square) * errors.widening
+        inside.append([np.mean(np.abs(x) <= q * sigma) for q in errors.intervals])
     scenes = np.array([case.scene for case in cases])
     by_scene = np.array([np.mean(np.array(regret)[scenes == s]) for s in np.unique(scenes)])
     draws = np.random.default_rng(0).integers(len(by_scene), size=(2000, len(by_scene)))
-    within = np.mean(np.abs(np.exp(foretold) - 1) <= WITHIN)
+    within = np.mean(np.abs(np.exp(predicted) - 1) <= WITHIN)
     return {
         "cells": len(cases),
         "gain_db": np.mean(gain),
         "regret_db": by_scene.mean(),
         "regret_bound_db": np.quantile(by_scene[draws].mean(axis=1), 0.975),
         "within_15_percent": 100 * within,
-        "log_scatter": np.std(foretold),
+        "log_scatter": np.std(predicted),
         **{f"inside_{p}": 100 * v for p, v in zip((50, 80, 95), np.mean(inside, 0), strict=True)},
     }
 

@@ -8,6 +8,13 @@
 #        default  the default fill; rivals: the network by itself
 #        core     the paper's method without noise, whole tables
 #        paper    the paper's tables: peers, ablations, noise; rest: peers set again, a stand-in
+#        noise    the paper's method and its parts with noise, three seeds: ei-ablation, noisy;
+#                 330 s for the small scenes, then 260 s each for wdc10_144 and indian_pines
+#        readings what the paper leaves open, transforms by one and by seven, the weights: 600 s
+#        peers    DDS2M, SHARE, Hyper-EI, fewer iterations, at every noise level: 500 s
+#        clock    the table of times alone, 144 × 144 × 128: 280 s
+#        diverse  offline training on 50 and 300 squares of DATA/train, split by place: 320 s
+#        denoiser the stand-in of HIR-Diff, trained on DATA/train, into OUT: 200 s
 #        trials   what the default fill sees of its candidates
 #
 # One after the other; those joined by + side by side: "scenes paper+trials".
@@ -77,6 +84,56 @@ paper() {
     (   lane r-dlrhyin-noisy; bench noisy --method r-dlrhyin --beside 1 ) &
     wait
 }
+equivariant="ei robust-ei hydiff-ei"
+noise_of() {  # LANE SCENE...: the smallest first; rows of ei-ablation are those of noisy, too
+    lane "$1"; shift
+    for scene in "$@"; do
+        bench ei-ablation --scene "$scene" $(with sigma 0.3 0.2 0.1) $(with method $equivariant)
+    done
+    for scene in "$@"; do bench noisy --scene "$scene" $(with method $equivariant hir-diff); done
+}
+noise() {
+    noise_of noise-a paris_hyperion_72 wdc10_144 &
+    noise_of noise-b enmap_potsdam_64x96 indian_pines &
+    noise_of noise-c abu_urban-1_96 &
+    (   lane noise-cpu; bench noisy $(with method input bandmean smooth subspace-fill) --workers 4
+        bench ei-ablation --method smooth --workers 4 ) &
+    wait
+}
+readings() {
+    (   lane readings-noise; bench readings --sigma 0.2 --method hydiff-ei
+        bench readings --sigma 0.2 --method robust-ei ) &
+    (   lane readings-clean; bench readings --sigma 0 --method hydiff-ei ) &
+    (   lane transforms; bench transforms $(with scene paris_hyperion_72 abu_urban-1_96 enmap_potsdam_64x96)
+        bench transforms --scene wdc10_144
+        bench alpha $(with scene paris_hyperion_72 enmap_potsdam_64x96) ) &
+    wait
+}
+peers() {  # those of which earlier rows are of other networks, and those that had no row
+    (   lane dds2m-new; bench noiseless --method dds2m; bench noisy --method dds2m; bench emit --method dds2m ) &
+    (   lane share-new; bench noisy $(with sigma 0.2 0.3) --method share; bench noiseless --method share
+        bench noisy --method share ) &
+    (   lane hyper-ei; bench ei-ablation --method hyper-ei ) &
+    (   lane fewer; bench noisy --method dhp $(with scene paris_hyperion_72 enmap_potsdam_64x96 abu_urban-1_96)
+        bench noiseless --method dhp $(with scene paris_hyperion_72 enmap_potsdam_64x96 abu_urban-1_96) ) &
+    (   lane robust; for table in noisy noiseless; do bench $table --method r-dlrhyin --beside 1; done ) &
+    wait
+}
+clock() {
+    (   lane clock; bench time $(with method hydiff-ei dhp hir-diff dds2m r-dlrhyin share) )
+}
+diverse() {  # both at a time
+    for crops in 50 300; do
+        HYDIFF_TRAIN="$HYDIFF_DATA/train" "$python" benchmarks/offline.py --crops $crops --minutes 3 --lr 1e-3 \
+            --out "$(mktemp -d -p "$rows" places-$crops-XXXX)" >> "$rows/places-$crops.log" 2>&1 &
+    done
+    wait
+}
+denoiser() {
+    HYDIFF_TRAIN="$HYDIFF_DATA/train" "$python" benchmarks/denoiser.py --minutes 3 --channels 32 --batch 32 \
+        --learned-from "Sentinel-2 images of 14 places (contains modified Copernicus Sentinel data 2015-2018)" \
+        --output "$OUT/hir_diff.safetensors" >> "$rows/denoiser.log" 2>&1
+}
 core() {  # the paper's method without noise, each lane with scenes of its own
     (   lane core-a; bench noiseless --method hydiff-ei $(with scene indian_pines wdc10_144 jasper_96) ) &
     (   lane core-b; bench noiseless --method hydiff-ei $(with scene cave_toys_144 cave_feathers_144 chikusei_36 paris_hyperion_72 \
@@ -85,7 +142,7 @@ core() {  # the paper's method without noise, each lane with scenes of its own
     (   lane core-d; bench noiseless --method dhp ) &
     wait
 }
-rest() {  # of the paper's tables: peers set anew, and a stand-in
+rest() {  # of the paper's tables: peers set on hidden pixels, and a stand-in
     (   lane tuned; bench noiseless --tuned $(with method dds2m share r-dlrhyin dhp hir-diff) ) &
     (   lane stand-in; for table in noiseless noisy emit use; do bench $table --method hir-diff; done ) &
     wait

@@ -9,8 +9,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 HEAD = """# Licences
 
-Of the packages in `constraints.txt`, as their own metadata state them;
-made by `python benchmarks/licences.py`.
+The packages in `constraints.txt` with the licences that their metadata state;
+written by `python benchmarks/licences.py`.
 
 | package | version | licence |
 |---|---|---|
@@ -26,13 +26,13 @@ def pinned():
 def licence(name):
     """The SPDX expression, else the classifiers, else the first line of the licence field."""
     try:
-        told = metadata(name)
+        about = metadata(name)
     except PackageNotFoundError:
         return "not installed here"
-    classifiers = [c for c in told.get_all("Classifier") or [] if c.startswith("License ::")]
+    classifiers = [c for c in about.get_all("Classifier") or [] if c.startswith("License ::")]
     names = ", ".join(c.rpartition(" :: ")[2] for c in classifiers)
-    field = (told.get("License") or "").strip().splitlines()
-    return told.get("License-Expression") or names or (field[0][:60] if field else "not stated")
+    field = (about.get("License") or "").strip().splitlines()
+    return about.get("License-Expression") or names or (field[0][:60] if field else "not stated")
 
 
 if __name__ == "__main__":

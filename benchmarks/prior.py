@@ -25,7 +25,7 @@ import torch
 import hydiff
 from hydiff.gaps import mask
 from hydiff.request import Request
-from hydiff.scale import scene, tiles
+from hydiff.scale import execute, tiles
 from hydiff.scale.scene import Limits
 from scene import border_ratio, make, truth
 
@@ -86,7 +86,7 @@ def main():
             order = Request(method="hydiff-ei", settings=settings, prior=updates, outside="fill")
             output = Path(folder) / f"{i}.nc"
             began, cpu = time.perf_counter(), time.process_time()
-            done = scene.fill(source, output, order, Limits(40e9, tile=asked.tile))
+            done = execute.fill_file(source, output, order, Limits(40e9, tile=asked.tile))
             spent = time.perf_counter() - began, time.process_time() - cpu
             x = np.asarray(hydiff.read(output).values, float)
             error = (x - right) ** 2

@@ -3,8 +3,9 @@
     python benchmarks/release.py
 
 Writes dist/.  The wheel is installed from the pinned versions into an empty environment, outside
-the source tree; there `hydiff` says its version, describes the bundled scene and fills a damaged
-one.  The sdist must hold what builds the same wheel.
+the source tree and without extras; there `hydiff` says its version, describes a damaged scene and
+fills it, and names the extra that a learned method needs.  The sdist must hold what builds the same
+wheel, and the metadata must be what an index accepts.
 """
 
 import subprocess
@@ -13,6 +14,8 @@ import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
+
+from packaging.metadata import Metadata
 
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
@@ -28,12 +31,62 @@ result = hydiff.fill(np.where(observed, values, np.nan), method="smooth")
 assert np.isfinite(result.values).all()
 assert (result.values[:, observed] == values[:, observed]).all()
 print("filled", int(result.filled.sum()), "entries")
+np.save("damaged.npy", np.where(observed, values, np.nan))
 """
+LEARN = 'pip install "hydiff[learn]"'
+APART = ("pip", "setuptools")  # what an empty environment has
 
 
 def run(*command: str, cwd: Path = ROOT) -> None:
     print("+", *command, flush=True)
     subprocess.run(command, cwd=cwd, check=True)
+
+
+def refused(*command: str, cwd: Path) -> None:
+    """A command that ends with 2 and one line that names the extra it needs."""
+    print("+", *command, flush=True)
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+    said = " ".join(done.stderr.split())
+    assert done.returncode == 2 and LEARN in said and "Traceback" not in said, said
+    print(said)
+
+
+def check_metadata(wheel: Path) -> None:
+    """What an index checks when a file is uploaded."""
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+        found = Metadata.from_email(archive.read(name), validate=True)
+    assert found.description and found.description_content_type == "text/markdown"
+    assert found.license_expression and found.summary and "\n" not in found.summary
+    print(f"metadata {found.metadata_version}: extras {', '.join(found.provides_extra or [])}")
+
+
+def taken(venv: Path) -> str:
+    """How many packages an environment has got, and the room that they take."""
+    packages = Path(next(venv.glob("lib/python*/site-packages")))
+    names = [p.name.partition("-")[0] for p in packages.glob("*.dist-info")]
+    size = sum(
+        p.stat().st_size
+        for p in packages.rglob("*")
+        if p.is_file() and p.relative_to(packages).parts[0].partition("-")[0] not in APART
+    )
+    return f"{len(set(names) - set(APART))} packages, {size / 1e6:.0f} MB"
+
+
+def try_wheel(wheel: Path, place: Path) -> None:
+    """As somebody who installs it would, without any extra."""
+    run(sys.executable, "-m", "venv", str(place / "venv"))
+    python, command = (str(place / "venv" / "bin" / name) for name in ("python", "hydiff"))
+    constraints = str(ROOT / "constraints.txt")
+    run(python, "-m", "pip", "install", "-qq", "-c", constraints, str(wheel))
+    print(f"pip install hydiff: {taken(place / 'venv')}")
+    run(python, "-c", "import importlib.util as i; assert i.find_spec('torch') is None", cwd=place)
+    run(command, "--version", cwd=place)
+    run(python, "-c", TRIAL, cwd=place)
+    run(command, "info", "damaged.npy", cwd=place)
+    run(command, "fill", "damaged.npy", "-o", "smooth.tif", "--method", "smooth", cwd=place)
+    run(command, "fill", "damaged.npy", "-o", "auto.tif", cwd=place)
+    refused(command, "fill", "damaged.npy", "-o", "x.tif", "--method", "hydiff-ei", cwd=place)
 
 
 def contents(wheel: Path) -> set[str]:
@@ -48,6 +101,7 @@ def main() -> None:
     [wheel], [sdist] = DIST.glob("*.whl"), DIST.glob("*.tar.gz")
     missing = [name for name in NEEDED if name not in contents(wheel)]
     assert not missing, f"the wheel lacks {missing}"
+    check_metadata(wheel)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         with tarfile.open(sdist) as archive:
@@ -65,12 +119,7 @@ def main() -> None:
         )
         [again] = place.glob("*.whl")
         assert contents(again) == contents(wheel), "sdist and source tree build different wheels"
-        run(sys.executable, "-m", "venv", str(place / "venv"))
-        python = str(place / "venv" / "bin" / "python")
-        constraints = str(ROOT / "constraints.txt")
-        run(python, "-m", "pip", "install", "-qq", "-c", constraints, str(wheel))
-        run(str(place / "venv" / "bin" / "hydiff"), "--version", cwd=place)
-        run(python, "-c", TRIAL, cwd=place)
+        try_wheel(wheel, place)
     print(
         *(f"{path.name}  {path.stat().st_size / 1e6:.1f} MB" for path in (wheel, sdist)), sep="\n"
     )

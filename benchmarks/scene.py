@@ -202,12 +202,12 @@ def main():
             load = os.getloadavg()[0]
             command = [sys.executable, "-m", "hydiff", "fill", str(source), "-o", str(output)]
             seconds, driver, worker = measured([*command, *RUNS[name]])
-            told = json.loads(record_path(output).read_text())
-            tiling = told.get("tiles", {"size": [asked.rows, cols], "overlap": 0, "filled": 1})
+            record = json.loads(record_path(output).read_text())
+            tiling = record.get("tiles", {"size": [asked.rows, cols], "overlap": 0, "filled": 1})
             mpsnr, ratio = judged(output, observed, shape, tiling)
             options = RUNS[name]
             workers = options[options.index("--workers") + 1] if "--workers" in options else "1"
-            row = (name, *shape[1:], shape[0], f"{100 * (~observed).mean():.1f}", told["method"])
+            row = (name, *shape[1:], shape[0], f"{100 * (~observed).mean():.1f}", record["method"])
             row += (" ".join(options), workers, *tiling["size"], tiling["filled"])
             row += (f"{seconds:.1f}", f"{driver[0]:.1f}", f"{worker[0]:.1f}")
             row += (f"{driver[1]:.0f}", f"{worker[1]:.0f}", f"{mpsnr:.3f}")

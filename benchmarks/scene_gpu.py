@@ -29,7 +29,7 @@ from hydiff.learn.engine import MOST_BESIDE
 from hydiff.methods import choose
 from hydiff.methods.estimate import Common, Job, estimates, estimating
 from hydiff.scale import tiles
-from hydiff.scale.plan import area, inside
+from hydiff.scale.layout import area, inside
 from hydiff.scale.scene_decision import spread_over
 from scene import border_ratio, gaps, truth
 

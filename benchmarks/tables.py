@@ -1,11 +1,12 @@
-"""Put the tables that the documents show into them, read from benchmarks/results.
+"""Write the tables of the documents from benchmarks/results.
 
-python benchmarks/tables.py            rewrites the documents between their table marks
+python benchmarks/tables.py            writes docs/tables, and the documents between table marks
 """
 
 import csv
 import json
 import re
+import tomllib
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -13,8 +14,13 @@ from hydiff.bench import SUITES
 
 ROOT = Path(__file__).parents[1]
 BENCH = "benchmarks/results/bench/"  # rows of `hydiff bench`, some of them still to come
+FOLDER = ROOT / "docs" / "tables"  # generated pages, one for each table
+GROUPS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 BY_BAND = ("columns", "pixels")  # masks that differ from band to band
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [
+    ROOT / "README.md",
+    *(p for p in sorted((ROOT / "docs").rglob("*.md")) if FOLDER not in p.parents),
+]
 MARKS = re.compile(
     r"(<!-- table: (?P<source>\S+?\.csv) ?(?P<name>\w*) -->\n).*?(<!-- /table -->)", re.DOTALL
 )
@@ -126,8 +132,8 @@ def engines(rows):
         seeds = [len(select(mine, scene=scene)) for scene in scenes]
         way = json.loads(settings)
         shown = [f"{f:.2f}" for f in (*figures, mean(figures))]
-        told = "–".join(str(n) for n in sorted(set(seeds)))
-        yield line(f"`{way['engine']}`, {way['precision']}", *shown, told)
+        count = "–".join(str(n) for n in sorted(set(seeds)))
+        yield line(f"`{way['engine']}`, {way['precision']}", *shown, count)
 
 
 def speed_engines(rows):
@@ -252,7 +258,7 @@ def _rows_of(rows, cells):
 
 
 def _missing(rows, method, sigma):
-    """(scene, mask) → its row: defaults, or `auto` with the noise told."""
+    """(scene, mask) → its row: defaults, or `auto` with known noise."""
     settings = '{"budget": "normal"}' if method == "auto" else "{}"
     picked = select(rows, method=method, sigma_y=sigma, settings=settings)
     return {(r["scene"], r["mask"]): r for r in picked if r["missing_mpsnr"]}
@@ -285,8 +291,8 @@ def plumes(rows):
         bars = [r for r in mine if r["covered_80"]]
         cover = f"{100 * average(bars, 'covered_80'):.0f} %" if bars else "–"
         scenes = len({r["scene"] for r in mine})
-        told = {"pixels": "all bands", "bands": "ten bands"}[gaps]
-        yield line(told, f"`{method}`", *figures, f"{lowest:.2f}", cover,
+        bands = {"pixels": "all bands", "bands": "ten bands"}[gaps]
+        yield line(bands, f"`{method}`", *figures, f"{lowest:.2f}", cover,
                    f"{100 * average(mine, 'rmse'):.2f}", str(scenes))  # fmt: skip
 
 
@@ -310,10 +316,31 @@ def latest(rows, part):
     return list({tuple(r[k] for k in cells): r for r in select(rows, part=part)}.values())
 
 
+KEPT = {  # column → how the promise begins
+    "dB above `smooth`": "dB above smooth",
+    "inside 50 %": "inside 50 % intervals, pooled",
+    "inside 80 %": "inside 80 % intervals, pooled",
+    "inside 95 %": "inside 95 % intervals, pooled",
+    "expected NRMSE within 15 %": "expected NRMSE within 15 %",
+}
+
+
 def held(rows):
-    """What the default fill promised with the noise told, all entries together."""
-    told = [text for text in kept_promises(rows) if "σ estimated" not in text]
-    yield from (text for text in told if "worst" not in text and "seconds" not in text)
+    """Noise levels down, promises across: what `auto` kept with known noise, budget normal."""
+    from hydiff.bench import promises
+
+    mine = [p for p in promises.promises(rows) if p.row == "auto normal"]
+    yield line("σ_y", *KEPT, "requirements met")
+    yield rule(len(KEPT) + 2)
+    for sigma in dict.fromkeys(p.sigma_y for p in mine):
+        here = [p for p in mine if p.sigma_y == sigma]
+        figures = (
+            next((p.figure for p in here if p.what.startswith(k)), "–") for k in KEPT.values()
+        )
+        judged = [p.holds for p in here if p.holds is not None]
+        yield line(
+            str(sigma), *(f.split(";")[0] for f in figures), f"{sum(judged)} of {len(judged)}"
+        )
 
 
 def detectors(rows):
@@ -336,25 +363,14 @@ def benchmark(name):
     return lines
 
 
-def ranking(name):
-    """Where the paper's ranking holds: computed sentences."""
-    from hydiff.bench import tables as bench_tables
-
-    def lines(rows):
-        found = bench_tables.ranking(name, rows)
-        yield from (f"- {text}" for text in found or ["Not two of the paper's rows were run yet."])
-
-    return lines
-
-
 def shapes(rows):
     """|error| / expected that shares of the entries do not exceed."""
-    yield line("share of the entries", "|error| / expected", "from", "to")
+    yield line("share of the entries", "absolute error / expected", "from", "to")
     yield rule(4)
     for share in ("50", "80", "95"):
         figures = [float(r[f"at_{share}"]) for r in rows]
-        told = f"{mean(figures):.2f} ± {stdev(figures):.2f}"
-        yield line(f"{share} %", told, f"{min(figures):.2f}", f"{max(figures):.2f}")
+        middle = f"{mean(figures):.2f} ± {stdev(figures):.2f}"
+        yield line(f"{share} %", middle, f"{min(figures):.2f}", f"{max(figures):.2f}")
 
 
 def mixed_gaps(rows):
@@ -385,28 +401,38 @@ def kept_promises(rows):
     yield from promises.markdown(rows).strip().splitlines()
 
 
+ANCHORED = ("anchored", "smooth", "harmonic", "biharmonic")
+
+
+def anchored_cases(rows):
+    """By noise level: the column that counts, the rows, and the cases that `anchored` has."""
+    for sigma in dict.fromkeys(r["sigma_y"] for r in rows):
+        mine = select(rows, sigma_y=sigma)
+        cases = dict.fromkeys((r["scene"], r["mask"]) for r in select(mine, method="anchored"))
+        yield sigma, "mpsnr_missing" if sigma == "0.0" else "mpsnr", mine, list(cases)
+
+
 def anchored(rows):
     """Cases down, methods across: MPSNR of the missing entries, with noise of all."""
-    methods = ("anchored", "smooth", "harmonic", "biharmonic")
-    yield line("scene, mask", "σ_y", *(f"`{m}`" for m in methods))
-    yield rule(len(methods) + 2)
-    for sigma in dict.fromkeys(r["sigma_y"] for r in rows):
-        column = "mpsnr_missing" if sigma == "0.0" else "mpsnr"
-        mine = select(rows, sigma_y=sigma)
-        cases = [
-            (scene, mask)
-            for scene, mask in dict.fromkeys((r["scene"], r["mask"]) for r in mine)
-            if select(mine, scene=scene, mask=mask, method="anchored")
-        ]
+    yield line("scene, mask", "σ_y", *(f"`{m}`" for m in ANCHORED))
+    yield rule(len(ANCHORED) + 2)
+    for sigma, column, mine, cases in anchored_cases(rows):
         for scene, mask in cases:
             picked = {"scene": scene, "mask": mask}
-            figures = [cell(mine, column, method=m, **picked) for m in methods]
+            figures = [cell(mine, column, method=m, **picked) for m in ANCHORED]
             yield line(f"{scene}, {mask}", sigma, *figures)
+
+
+def anchored_means(rows):
+    """The same, means over the cases."""
+    yield line("σ_y", "cases", *(f"`{m}`" for m in ANCHORED))
+    yield rule(len(ANCHORED) + 2)
+    for sigma, column, mine, cases in anchored_cases(rows):
         rest = [r for r in mine if (r["scene"], r["mask"]) in cases]
         means = [f"{mean(figures):.2f}" if figures else "–" for figures in (
-            [float(r[column]) for r in select(rest, method=m)] for m in methods
+            [float(r[column]) for r in select(rest, method=m)] for m in ANCHORED
         )]  # fmt: skip
-        yield line(f"mean of {len(cases)}", sigma, *means)
+        yield line(sigma, str(len(cases)), *means)
 
 
 def parts(rows):
@@ -493,7 +519,7 @@ def default_fill(rows):
 
 def covariances(rows):
     """Where covariances come from down, sizes of tiles across: MPSNR of the missing entries."""
-    told = {"tile": "each tile", "scene": "the scene", "power": "none fitted (`--set s=1.5`)"}
+    names = {"tile": "each tile", "scene": "the scene", "power": "none fitted (`--set s=1.5`)"}
     sizes = sorted(dict.fromkeys(r["tile"] for r in rows), key=int)
     yield line("covariances of", *(f"`--tile {size}`" for size in sizes), "range", "CPU s")
     yield rule(len(sizes) + 3)
@@ -502,7 +528,7 @@ def covariances(rows):
         scores = [float(r["mpsnr_missing"]) for r in mine.values()]
         spent = sum(float(r["cpu_seconds"]) for r in mine.values())
         shown = (mine[size]["mpsnr_missing"] if size in mine else "–" for size in sizes)
-        yield line(told[name], *shown, f"{max(scores) - min(scores):.3f}", f"{spent:.0f}")
+        yield line(names[name], *shown, f"{max(scores) - min(scores):.3f}", f"{spent:.0f}")
 
 
 def priors(rows):
@@ -527,6 +553,17 @@ def tile_sizes(rows):
         apart = stdev(float(r["mpsnr_missing"]) for r in mine)
         shown = f"{score:.3f} ± {apart:.3f}", f"{border:.3f}", f"{same:.3f}", f"{border / same:.2f}"
         yield line(f"`--tile {size}`", mine[0]["tiles"], str(len(mine)), *shown)
+
+
+def network_share(rows):
+    """How much of the network to blend in: a fixed share, or the rule that was chosen."""
+    yield line("share of the network", "dB over `smooth`", "regret dB, upper bound")
+    yield rule(3)
+    for r in rows:
+        if r["way"] == "as it is" or r["way"].startswith("network"):
+            name = r["way"].removeprefix("network ").replace("as it is", "as decided")
+            regret = f"{float(r['regret_db']):.2f}, {float(r['regret_bound_db']):.2f}"
+            yield line(name, f"{float(r['gain_db']):.2f}", regret)
 
 
 def as_it_is(rows):
@@ -563,6 +600,69 @@ def rule(columns):
     return "|---" * columns + "|"
 
 
+def paired(rows, one, other):
+    """MPSNR of one row less that of another on the same cells: mean and range over the scenes."""
+    place = ("scene", "mask", "sigma_y", "seed")
+    values = [{tuple(r[k] for k in place): float(r["all_mpsnr"]) for r in p} for p in (one, other)]
+    scenes = {}
+    for key in values[0].keys() & values[1].keys():
+        scenes.setdefault(key[0], []).append(values[0][key] - values[1][key])
+    means = sorted(mean(v) for v in scenes.values())
+    if not means:
+        return "–"
+    count = sum(len(v) for v in scenes.values())
+    return f"{mean(means):+.1f} ({means[0]:+.1f} … {means[-1]:+.1f}), {len(means)} · {count}"
+
+
+def diffusion_gain(rows):
+    """Noise down: HyDiff-EI less its parts, ours on the same cells, and the paper's."""
+    from hydiff.bench.published import PAPER
+
+    others = ("ei", "hyper-ei", "robust-ei")
+    yield line("σ_y", *(f"less `{m}`" for m in others), "paper: less EI", "paper: less Robust-EI")
+    yield rule(6)
+    figures = PAPER["ei-ablation"]
+    for sigma in ("0.0", "0.1", "0.2", "0.3"):
+        mine = select(rows, sigma_y=sigma)
+        ours = (paired(rows, *(select(mine, method=m) for m in ("hydiff-ei", o))) for o in others)
+        theirs = (
+            f"{figures[float(sigma), 'hydiff-ei'][0] - figures[float(sigma), o][0]:+.1f}"
+            for o in ("ei", "robust-ei")
+        )
+        yield line(sigma, *ours, *theirs)
+
+
+def changed(rows):
+    """Settings down, noise across: MPSNR less that of the default on the same cells."""
+    levels = sorted({r["sigma_y"] for r in rows})
+    yield line("method", "settings changed", *(f"σ_y = {level}" for level in levels))
+    yield rule(len(levels) + 2)
+    for method in dict.fromkeys(r["method"] for r in rows):
+        mine = select(rows, method=method)
+        for settings in sorted({r["settings"] for r in mine} - {"{}"}):
+            shown = ", ".join(f"`{k}={v}`" for k, v in json.loads(settings).items())
+            parts = (select(mine, sigma_y=level) for level in levels)
+            figures = (
+                paired(rows, *(select(part, settings=which) for which in (settings, "{}")))
+                for part in parts
+            )
+            yield line(f"`{method}`", shown, *figures)
+
+
+def seven_or_one(rows):
+    """Families down: rotation less the family on the same cells, by one and by seven a step."""
+    yield line("family", "rotation less it, one a step", "seven a step", "seven less one")
+    yield rule(4)
+
+    def of(name, n):
+        wanted = {"transform": name} | ({"n_transforms": n} if n > 1 else {})
+        return [r for r in rows if json.loads(r["settings"]) == wanted]
+
+    for name in dict.fromkeys(json.loads(r["settings"])["transform"] for r in rows):
+        less = (paired(rows, of("rotation", n), of(name, n)) for n in (1, 7))
+        yield line(name, *less, paired(rows, of(name, 7), of(name, 1)))
+
+
 TABLES = {
     ("benchmarks/results/classical.csv", ""): classical,
     ("benchmarks/results/learned_required.csv", ""): learned,
@@ -583,25 +683,27 @@ TABLES = {
     ("benchmarks/results/detectors.csv", ""): detectors,
     ("benchmarks/results/plumes.csv", ""): plumes,
     ("benchmarks/results/plumes.csv", "landcover"): landcover,
-    **{
-        (f"benchmarks/results/bench/{name}.csv", kind): make(name)
-        for name in SUITES
-        for kind, make in (("", benchmark), ("ranking", ranking))
-    },
+    **{(f"benchmarks/results/bench/{name}.csv", ""): benchmark(name) for name in SUITES},
+    ("benchmarks/results/bench/ei-ablation.csv", "gain"): diffusion_gain,
+    ("benchmarks/results/bench/readings.csv", "changed"): changed,
+    ("benchmarks/results/bench/transforms.csv", "seven"): seven_or_one,
     ("benchmarks/results/bench/best.csv", "promises"): kept_promises,
     ("benchmarks/results/bench/best.csv", "front"): front,
     ("benchmarks/results/bench/best.csv", "masks"): by_mask,
     ("benchmarks/results/bench/best.csv", "held"): held,
     ("benchmarks/results/anchored_scenes.csv", ""): anchored,
+    ("benchmarks/results/anchored_scenes.csv", "means"): anchored_means,
     ("benchmarks/results/anchored_parts.csv", ""): parts,
     ("benchmarks/results/anchored_gpu.csv", ""): explored,
     ("benchmarks/results/scene.csv", ""): scene_runs,
     ("benchmarks/results/scene.csv", "tiles"): scene_tiles,
     ("benchmarks/results/covariances.csv", ""): covariances,
     ("benchmarks/results/prior.csv", ""): priors,
+    ("benchmarks/results/prior_training.csv", ""): as_it_is,
     ("benchmarks/results/scene_gpu_time.csv", ""): as_it_is,
     ("benchmarks/results/scene_gpu_sizes.csv", ""): tile_sizes,
     ("benchmarks/results/foresight.csv", ""): as_it_is,
+    ("benchmarks/results/foresight.csv", "network"): network_share,
     ("benchmarks/results/foresight_usual.csv", ""): as_it_is,
     ("benchmarks/results/auto_time.csv", ""): default_fill,
     ("benchmarks/results/fuzz.csv", ""): as_it_is,
@@ -625,6 +727,30 @@ def rendered(text):
     return MARKS.sub(table, text)
 
 
+def table_page(title, text, source, kind=""):
+    """A page of docs/tables."""
+    mark = f"<!-- table: {source}{f' {kind}' if kind else ''} -->"
+    return rendered(f"# {title}\n\n{text} Data: `{source}`.\n\n{mark}\n<!-- /table -->\n")
+
+
+def index_page():
+    """The contents of docs/tables."""
+    parts = ["# Tables", "Generated from `benchmarks/results` by `python benchmarks/tables.py`."]
+    for caption, pages in GROUPS.items():
+        entries = "\n".join(pages)
+        parts += [f"## {caption}", f"```{{toctree}}\n:maxdepth: 1\n\n{entries}\n```"]
+    return "\n\n".join(parts) + "\n"
+
+
+def written():
+    """Every document that has tables, and the text it should have."""
+    yield FOLDER / "index.md", index_page()
+    for pages in GROUPS.values():
+        yield from ((FOLDER / f"{name}.md", table_page(**page)) for name, page in pages.items())
+    yield from ((path, rendered(path.read_text())) for path in DOCUMENTS)
+
+
 if __name__ == "__main__":
-    for document in DOCUMENTS:
-        document.write_text(rendered(document.read_text()))
+    FOLDER.mkdir(exist_ok=True)
+    for path, text in written():
+        path.write_text(text)

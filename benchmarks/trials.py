@@ -56,9 +56,9 @@ def kept(scene, mask, pool):
         unknown = np.full((len(fits), len(trial.band)), np.nan)
         residual = np.vstack([trial.residual, unknown])
         if i < NETWORKS:
-            told = {len(plain) + m: fit[i] for m, fit in enumerate(fits)}
+            estimates = {len(plain) + m: fit[i] for m, fit in enumerate(fits)}
             wide = trial._replace(residual=residual)
-            residual = with_costly(wide, told, TrialWindow(cube, seen, target), fold).residual
+            residual = with_costly(wide, estimates, TrialWindow(cube, seen, target), fold).residual
         at = some(len(trial.band), HIDDEN)
         out |= {
             f"residual{i}": residual[:, at].astype(np.float16),

@@ -45,8 +45,8 @@ def cli_reference() -> str:
         for option in command.params:
             if option.param_type_name == "option":
                 flags = ", ".join(f"`{o}`" for o in option.opts)
-                told = isinstance(option.default, bool) or option.default in (None, ())
-                default = "" if told else f"`{option.default}`"
+                obvious = isinstance(option.default, bool) or option.default in (None, ())
+                default = "" if obvious else f"`{option.default}`"
                 lines.append(f"| {flags} | {_cell(option.help or '')} | {default} |")
     return "\n".join(lines) + "\n"
 

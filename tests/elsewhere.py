@@ -32,13 +32,13 @@ def secrets(folder: Path) -> Path:
     from hydiff.cube import Cube
 
     folder.mkdir()
-    (folder / "told.raw").write_bytes(b"secret" * 100)
-    with h5py.File(folder / "told.h5", "w") as file:
+    (folder / "secret.raw").write_bytes(b"secret" * 100)
+    with h5py.File(folder / "secret.h5", "w") as file:
         file["reflectance"] = np.ones((ROWS, COLS, BANDS), "f4")
         file["wavelengths"] = np.arange(float(BANDS))
-    for name in ("told.npy", "told.zarr", "told.bsq"):
+    for name in ("secret.npy", "secret.zarr", "secret.bsq"):
         io.write(Cube(np.ones(SHAPE, "f4")), folder / name)
-    products.geotiff(folder / "told-SPECTRAL_IMAGE.TIF", np.ones(SHAPE, "i2"))
+    products.geotiff(folder / "secret-SPECTRAL_IMAGE.TIF", np.ones(SHAPE, "i2"))
     return folder
 
 
@@ -91,10 +91,10 @@ def tiffs(folder: Path, kept: Path) -> list[Input]:
 
 def _maps(secret: Path) -> Iterator[str]:
     """Coordinate systems whose libraries look for files, or ask a host."""
-    yield from _names(secret, "told.raw")
-    grid = f"+proj=longlat +nadgrids={secret}/told.raw +type=crs"
+    yield from _names(secret, "secret.raw")
+    grid = f"+proj=longlat +nadgrids={secret}/secret.raw +type=crs"
     yield grid
-    yield f"+init={secret}/told.raw:4326"
+    yield f"+init={secret}/secret.raw:4326"
     yield f'GEOGCS["x",DATUM["x",SPHEROID["x",6378137,298]],EXTENSION["PROJ4","{grid}"]]'
 
 
@@ -108,11 +108,11 @@ def _headers(folder: Path, secret: Path) -> Iterator[Input]:
         return Input(f"leads: envi {name}", "fill", "a.hdr", files)
 
     keys = ("data file", "file", "parent folder", "glt file", "igm file", "geo points", "header")
-    for i, path in enumerate(_names(secret, "told.raw")):
+    for i, path in enumerate(_names(secret, "secret.raw")):
         yield envi(f"keys {i}", *(f"{key} = {path}" for key in keys))
-    told = "map info = {UTM, 1, 1, 5e5, 5e6, 30, 30, 33, North, WGS-84}"
+    info = "map info = {UTM, 1, 1, 5e5, 5e6, 30, 30, 33, North, WGS-84}"
     for i, text in enumerate(_maps(secret)):
-        yield envi(f"crs {i}", told, f"coordinate system string = {{{text}}}")
+        yield envi(f"crs {i}", info, f"coordinate system string = {{{text}}}")
 
 
 def _arrays(folder: Path, secret: Path) -> Iterator[Input]:
@@ -122,13 +122,13 @@ def _arrays(folder: Path, secret: Path) -> Iterator[Input]:
     io.write(Cube(_values("float32"), nodata=-1.0), folder / "a.npy")
     plain = _taken(folder)
     for i, text in enumerate(_maps(secret)):
-        told = {"axes": "bands,rows,cols", "nodata": -1.0, "crs": text, "attrs": {"source": text}}
-        told |= {"transform": [30.0, 0.0, 5e5, 0.0, -30.0, 5e6]}
-        files = plain | {"a.npy.json": json.dumps(told).encode()}
+        info = {"axes": "bands,rows,cols", "nodata": -1.0, "crs": text, "attrs": {"source": text}}
+        info |= {"transform": [30.0, 0.0, 5e5, 0.0, -30.0, 5e6]}
+        files = plain | {"a.npy.json": json.dumps(info).encode()}
         yield Input(f"leads: sidecar crs {i}", "fill", "a.npy", files)
     number = bytes_io.BytesIO()
     np.save(number, _values("float32"))
-    for i, name in enumerate(_names(secret, "told")):
+    for i, name in enumerate(_names(secret, "info")):
         files = {
             "a.npz": _zipped({"cube.npy": number.getvalue(), f"{name}.npy": number.getvalue()})
         }
@@ -182,18 +182,18 @@ def _hdf5(folder: Path, secret: Path) -> Iterator[Input]:
         return change
 
     def chained(file: Any) -> None:
-        linked("elsewhere", str(secret / "told.h5"), "/reflectance")(file)
+        linked("elsewhere", str(secret / "secret.h5"), "/reflectance")(file)
         del file["reflectance"]
         file["reflectance"] = h5py.SoftLink("/elsewhere")
 
     waves = "sensor_band_parameters/wavelengths"
-    for i, path in enumerate(_names(secret, "told.h5")):
+    for i, path in enumerate(_names(secret, "secret.h5")):
         yield made(f"link {i}", linked("reflectance", path, "/reflectance"))
         yield made(f"wavelengths {i}", linked(waves, path, "/wavelengths"))
         yield made(f"virtual {i}", virtual(path))
         yield made(f"raw {i}", raw(path))
-    yield made("group", linked("sensor_band_parameters", str(secret / "told.h5"), "/"))
-    yield made("unread link", linked("quality", str(secret / "told.h5"), "/"))
+    yield made("group", linked("sensor_band_parameters", str(secret / "secret.h5"), "/"))
+    yield made("unread link", linked("quality", str(secret / "secret.h5"), "/"))
     yield made("soft link to a link", chained)
     yield made("soft links to parents", lambda f: f.__setitem__("x", h5py.SoftLink("/../../etc")))
 
@@ -202,7 +202,7 @@ def _mat(folder: Path, secret: Path) -> Iterator[Input]:
     from scipy.io import savemat
 
     with h5py.File(folder / "a.mat", "w", userblock_size=512) as file:
-        file["cube"] = h5py.ExternalLink(str(secret / "told.h5"), "/reflectance")
+        file["cube"] = h5py.ExternalLink(str(secret / "secret.h5"), "/reflectance")
     yield Input("leads: mat 7.3 link", "fill", "a.mat", _taken(folder))
     savemat(folder / "a.mat", {"cube": _values("int16"), "s": {"name": "system", "args": "x"}})
     files = _taken(folder)
@@ -220,9 +220,9 @@ def _zarr(folder: Path, secret: Path) -> Iterator[Input]:
     def store(name: str, version: int, at: str, change: Callable[[Any], None]) -> Input:
         hostile._zarr(folder / "a.zarr", version)
         files = _taken(folder)
-        told = json.loads(files.get(f"a.zarr/{at}", b"{}"))
-        change(told)
-        files[f"a.zarr/{at}"] = json.dumps(told).encode()
+        info = json.loads(files.get(f"a.zarr/{at}", b"{}"))
+        change(info)
+        files[f"a.zarr/{at}"] = json.dumps(info).encode()
         return Input(f"leads: zarr {name}", "fill", "a.zarr", files)
 
     hostile._zarr(folder / "a.zarr", 3)
@@ -231,7 +231,7 @@ def _zarr(folder: Path, secret: Path) -> Iterator[Input]:
     hostile._zarr(folder / "a.zarr", 2)
     old = {k[7:]: v for k, v in _taken(folder).items() if k.rpartition("/")[2].startswith(".z")}
     old = {k: json.loads(v) for k, v in old.items()}
-    for i, path in enumerate(_names(secret, "told.zarr")):
+    for i, path in enumerate(_names(secret, "secret.zarr")):
         listed = new | {path: new["cube"], f"{path}/cube": new["cube"]}
         inline = {"kind": "inline", "must_understand": False, "metadata": listed}
         yield store(f"3 consolidated {i}", 3, "zarr.json", lambda t, c=inline: t.update(
@@ -245,7 +245,7 @@ def _zarr(folder: Path, secret: Path) -> Iterator[Input]:
         yield store(f"transformers {i}", 3, "cube/zarr.json", lambda t, c=led: t.update(
             storage_transformers=c))  # fmt: skip
     for i, text in enumerate(_maps(secret)):
-        told = {"crs_wkt": text, "GeoTransform": "5e5 30 0 5e6 0 -30"}
+        info = {"crs_wkt": text, "GeoTransform": "5e5 30 0 5e6 0 -30"}
         named = {"grid_mapping": "spatial_ref"}
         given = store(f"crs {i}", 2, "cube/.zattrs", lambda t, c=named: t.update(c))
         scalar = {
@@ -255,7 +255,7 @@ def _zarr(folder: Path, secret: Path) -> Iterator[Input]:
             "dtype": "<i4",
             "compressor": None,
         }
-        more = {".zarray": scalar, ".zattrs": told | {"_ARRAY_DIMENSIONS": []}}
+        more = {".zarray": scalar, ".zattrs": info | {"_ARRAY_DIMENSIONS": []}}
         files = {f"a.zarr/spatial_ref/{k}": json.dumps(v).encode() for k, v in more.items()}
         yield given._replace(files=given.files | files)
     plain = store("links", 2, ".zattrs", lambda t: None)
@@ -280,7 +280,7 @@ def _enmap(folder: Path, secret: Path) -> Iterator[Input]:
         yield Input(f"leads: enmap zip {name}", "fill", "p.zip", {"p.zip": _zipped(inside)})
 
     body = text.partition("?>")[2] if text.startswith("<?xml") else text
-    for i, path in enumerate(_names(secret, "told-SPECTRAL_IMAGE.TIF")):
+    for i, path in enumerate(_names(secret, "secret-SPECTRAL_IMAGE.TIF")):
         yield from both(f"names {i}", **{metadata: text.replace(image, path).encode()})
         entity = f'<!DOCTYPE x [<!ENTITY e SYSTEM "{path}">]>'
         yield from both(f"entity {i}", **{metadata: (entity + body).encode()})
@@ -304,7 +304,7 @@ def _records(folder: Path, secret: Path) -> Iterator[Input]:
     provenance.save(result, folder / "f.npy", unmarked=True)
     files = _taken(folder)
     record = json.loads(files["f.npy.fill.json"])
-    for i, path in enumerate(_names(secret, "told.npy")):
+    for i, path in enumerate(_names(secret, "secret.npy")):
         led = json.loads(json.dumps(record))
         network = {"name": "network", "method": "hydiff-ei", "settings": {"weights": path}}
         led["recipe"]["candidates"][0] = network

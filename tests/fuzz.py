@@ -4,7 +4,7 @@ Input i of a campaign is a function of (seed, i) and of the name of the folder o
 every defect can be called up again: `python tests/fuzz.py --seed 1 --show 4711 FOLDER` lays it
 down.  Workers are forked from a warm process and may take 500 MB beyond what they start with; one
 that dies or hangs is a defect of the input at hand, and another takes over.  Where there is strace,
-the kernel tells of every file that is opened and every host that is called (tracing.py).
+the kernel reports every file that is opened and every host that is called (tracing.py).
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ RUNS = (
 class Defect(NamedTuple):
     index: int
     name: str
-    told: str
+    message: str
 
     @property
     def kind(self) -> str:
         """Alike for defects of one cause: the message without its numbers and names."""
-        return re.sub(r"'.*'|\d+(?!\d*$)", "", self.told)
+        return re.sub(r"'.*'|\d+(?!\d*$)", "", self.message)
 
 
 def inputs_of(seed: int, seeds: list[hostile.Input], index: int) -> hostile.Input:
@@ -150,11 +150,11 @@ class _Crew:
         except (EOFError, OSError):
             pass
 
-    def _over(self, told: str) -> None:
+    def _over(self, message: str) -> None:
         """The worker did not survive the input at hand: go on behind it."""
         self.process.kill()
         index = int(self.at[0])
-        self.found.append(Defect(index, inputs_of(self.args[1], self.args[0], index).name, told))
+        self.found.append(Defect(index, inputs_of(self.args[1], self.args[0], index).name, message))
         self._end(index + self.step)
 
     def _end(self, next: int) -> None:
@@ -202,9 +202,9 @@ def _work(seeds: Any, seed: int, indices: range, box: Path, at: Any, reports: An
         given = inputs_of(seed, seeds, index)
         watched.clear()
         began = time.process_time()
-        told = _try(given, index, box, index % 8 == 0 or given.door in ALWAYS)
+        message = _try(given, index, box, index % 8 == 0 or given.door in ALWAYS)
         took = time.process_time() - began
-        for text in [t for t in (told, *watched[:1]) if t]:
+        for text in [t for t in (message, *watched[:1]) if t]:
             reports.send(Defect(index, given.name, text))
         if took > SECONDS:
             reports.send(Defect(index, given.name, f"took more than {SECONDS:g} s"))
@@ -220,14 +220,14 @@ def _try(given: hostile.Input, index: int, box: Path, copy: bool) -> str | None:
     except OSError:  # a name that the file system does not take
         return None
     with tracing.at_work(index):
-        told = hostile.defect(given, path, box / "out")
+        message = hostile.defect(given, path, box / "out")
     left = [p.name for p in (box / "tmp").iterdir()]
-    if copy and told is None:
+    if copy and message is None:
         left += [p.name for p in (box / "out").iterdir() if p.name.startswith(".hydiff")]
     for name, content in given.files.items():
         if not isinstance(content, hostile.Link) and (box / "in" / name).read_bytes() != content:
             return "an input file was changed"
-    return told or ("left files behind" if left else None)
+    return message or ("left files behind" if left else None)
 
 
 def _watch(box: Path, seen: list[str]) -> Any:
@@ -351,7 +351,7 @@ def _campaign(given: argparse.Namespace, box: Path) -> int:
     counts = Counter((d.name, d.kind) for d in defects)
     first = {(d.name, d.kind): d for d in reversed(defects)}
     for key, count in counts.most_common():
-        print(f"{count:6} × {first[key].name}, first {first[key].index}: {first[key].told}")
+        print(f"{count:6} × {first[key].name}, first {first[key].index}: {first[key].message}")
     print(f"seed {given.seed}: {tried} inputs in {seconds:.0f} s, {len(defects)} defects")
     if given.csv is not None:
         _add_line(given.csv, [given.seed, len(seeds), tried, round(seconds), len(defects)])

@@ -308,8 +308,8 @@ def _zarr(path: Path, version: Any, **packed: Any) -> None:
 
     group = zarr.create_group(path, zarr_format=version)
     named: Any = {"dimension_names": ("band", "y", "x")} if version == 3 else {}
-    told = {"chunks": (5, 4, 4)} | packed | named
-    array = group.create_array("cube", shape=SHAPE, dtype="f4", **told)
+    about = {"chunks": (5, 4, 4)} | packed | named
+    array = group.create_array("cube", shape=SHAPE, dtype="f4", **about)
     array[...] = _values("float32")
     own: Any = {"dimension_names": ("band",)} if version == 3 else {}
     waves = group.create_array("wavelength", shape=SHAPE[:1], dtype="f8", **own)
@@ -541,9 +541,9 @@ def _in_safetensors(data: bytes, rng: np.random.Generator) -> bytes:
     header, rest = data[8 : 8 + length], data[8 + length :]
     try:
         tree = json.loads(header)
-        told = tree.get("__metadata__", {})
-        if "hydiff" in told and rng.random() < 0.5:
-            told["hydiff"] = _in_json(told["hydiff"].encode(), rng).decode()
+        about = tree.get("__metadata__", {})
+        if "hydiff" in about and rng.random() < 0.5:
+            about["hydiff"] = _in_json(about["hydiff"].encode(), rng).decode()
             header = json.dumps(tree).encode()
         else:
             header = _in_json(header, rng)
@@ -594,7 +594,7 @@ class Canary:
 
 def crafted(folder: Path, secret: Path) -> list[Input]:
     """Files that must be refused.  Those that run code would make the folder `secret`/ran; those
-    that look elsewhere would show `secret`/told.h5 or told.raw.  `folder` is left empty."""
+    that look elsewhere would show `secret`/secret.h5 or secret.raw.  `folder` is left empty."""
     evil = pickle.dumps(Canary(str(secret / "ran")))
     return [
         *_arrays_by_hand(evil, secret),
@@ -694,8 +694,8 @@ ENVI = {
 
 def _headers_by_hand() -> list[Input]:
     def envi(name: str, size: int = 420, **entries: str) -> Input:
-        told = ENVI | {key.replace("_", " "): value for key, value in entries.items()}
-        text = "\n".join(["ENVI", *(f"{key} = {value}" for key, value in told.items()), ""])
+        about = ENVI | {key.replace("_", " "): value for key, value in entries.items()}
+        text = "\n".join(["ENVI", *(f"{key} = {value}" for key, value in about.items()), ""])
         return Input(
             f"envi: {name}", "cube", "a.hdr", {"a.hdr": text.encode(), "a.img": bytes(size)}
         )
@@ -742,11 +742,11 @@ def _hdf5_by_hand(folder: Path, secret: Path) -> list[Input]:
     rows, cols, bands = SHAPE[1], SHAPE[2], SHAPE[0]
 
     def linked(file: Any) -> None:
-        file["reflectance"] = h5py.ExternalLink(str(secret / "told.h5"), "/reflectance")
+        file["reflectance"] = h5py.ExternalLink(str(secret / "secret.h5"), "/reflectance")
 
     def linked_group(file: Any) -> None:
         file["reflectance"] = np.zeros((rows, cols, bands), "f4")
-        file["location"] = h5py.ExternalLink(str(secret / "told.h5"), "/")
+        file["location"] = h5py.ExternalLink(str(secret / "secret.h5"), "/")
 
     def loop(file: Any) -> None:
         file["reflectance"] = h5py.SoftLink("/radiance")
@@ -754,14 +754,14 @@ def _hdf5_by_hand(folder: Path, secret: Path) -> list[Input]:
 
     def virtual(file: Any) -> None:
         layout = h5py.VirtualLayout((rows, cols, bands), "f4")
-        layout[...] = h5py.VirtualSource(str(secret / "told.h5"), "reflectance", layout.shape)
+        layout[...] = h5py.VirtualSource(str(secret / "secret.h5"), "reflectance", layout.shape)
         file.create_virtual_dataset("reflectance", layout)
 
     def wide(file: Any) -> None:
         chunks = (rows, 1 << 14, 1 << 14)
         file.create_dataset("reflectance", chunks, "f4", chunks=(1, 1 << 14, 1 << 14))
 
-    raw = [(str(secret / "told.raw"), 0, rows * cols * bands)]
+    raw = [(str(secret / "secret.raw"), 0, rows * cols * bands)]
     emit("external link", linked)
     emit("external group", linked_group)
     emit("soft links in a circle", loop)
@@ -790,7 +790,7 @@ def _enmap_by_hand(folder: Path, secret: Path) -> list[Input]:
     image, metadata = (next(n for n in files if n.endswith(e)) for e in ("IMAGE.TIF", "DATA.XML"))
     levels = "".join(f'<!ENTITY a{i} "{f"&a{i - 1};" * 10}">' for i in range(1, 12))
     bomb = f'<!DOCTYPE x [<!ENTITY a0 "ha">{levels}]><x>&a11;</x>'
-    outside = f'<!DOCTYPE x [<!ENTITY e SYSTEM "file://{secret}/told.raw">]><x>&e;</x>'
+    outside = f'<!DOCTYPE x [<!ENTITY e SYSTEM "file://{secret}/secret.raw">]><x>&e;</x>'
 
     def as_folder(name: str, **changed: bytes) -> Input:
         inside = {f"p/{key}": value for key, value in {**files, **changed}.items()}
@@ -806,8 +806,8 @@ def _enmap_by_hand(folder: Path, secret: Path) -> list[Input]:
         as_folder("an external entity", **{metadata: outside.encode()}),
         as_folder("deep XML", **{metadata: b"<a>" * 200_000}),
         as_folder("no bands in the XML", **{metadata: b"<x/>"}),
-        as_zip("an absolute member", {**others, f"{secret}/told-SPECTRAL_IMAGE.TIF": b"x"}),
-        as_zip("a member above", {**others, "../../told-SPECTRAL_IMAGE.TIF": files[image]}),
+        as_zip("an absolute member", {**others, f"{secret}/secret-SPECTRAL_IMAGE.TIF": b"x"}),
+        as_zip("a member above", {**others, "../../secret-SPECTRAL_IMAGE.TIF": files[image]}),
         as_zip("a member on the net", {**others, net: b""}),
         as_zip("a zip bomb for XML", {**files, metadata: bytes(33 << 20)}),
     ]  # fmt: skip
@@ -823,9 +823,9 @@ def _zarr_by_hand(folder: Path, evil: bytes) -> list[Input]:
         }
         for path in sorted(folder.rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
-        told = json.loads(files[f"a.zarr/{at}"])
-        change(told)
-        files[f"a.zarr/{at}"] = json.dumps(told).encode()
+        about = json.loads(files[f"a.zarr/{at}"])
+        change(about)
+        files[f"a.zarr/{at}"] = json.dumps(about).encode()
         chunks = [k for k in files if k.rpartition("/")[2] in ("0", "0.0.0")]
         return Input(f"zarr: {name}", "cube", "a.zarr", files | dict.fromkeys(chunks, evil))
 
@@ -851,9 +851,9 @@ def _zarr_by_hand(folder: Path, evil: bytes) -> list[Input]:
 
 
 def _texts_by_hand() -> list[Input]:
-    def safetensors(name: str, **told: Any) -> Input:
-        about = {"layout": 1, "bands": SHAPE[0], "channels": 2, "scales": 1} | told
-        header = json.dumps({"__metadata__": {"hydiff": json.dumps(about)}}).encode()
+    def safetensors(name: str, **about: Any) -> Input:
+        entries = {"layout": 1, "bands": SHAPE[0], "channels": 2, "scales": 1} | about
+        header = json.dumps({"__metadata__": {"hydiff": json.dumps(entries)}}).encode()
         return Input(
             f"weights: {name}", "weights", "w", {"w": struct.pack("<Q", len(header)) + header}
         )

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 SOURCE = Path(__file__).parents[1] / "src" / "hydiff"
-LONG_FILE = 410  # lines; above it a file has its reason here
+LONG_FILE = 400  # lines; above it a file has its reason here
 REASONS = {
     "cube.py": "the words that every other file uses: what a cube is, where it lies, how it scales",
     "metrics.py": "one function a measure, and the table of all",
@@ -41,11 +41,13 @@ def _functions_of(path: Path, source: Path) -> Iterator[Function]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             end = node.end_lineno or node.lineno
             yield Function(
-                str(path.relative_to(source)), node.name, end - node.lineno + 1 - _told(node)
+                str(path.relative_to(source)),
+                node.name,
+                end - node.lineno + 1 - _docstring_lines(node),
             )
 
 
-def _told(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+def _docstring_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     """The lines of a docstring."""
     if ast.get_docstring(node) is None:
         return 0

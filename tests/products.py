@@ -246,7 +246,7 @@ def envi(path: Path, values: np.ndarray, **entries: str) -> Path:
     codes = {"int16": 2, "float32": 4}
     bands, rows, cols = values.shape
     path.write_bytes(np.ascontiguousarray(values.transpose(1, 0, 2)).tobytes())
-    told = {
+    header = {
         "samples": cols,
         "lines": rows,
         "bands": bands,
@@ -255,6 +255,6 @@ def envi(path: Path, values: np.ndarray, **entries: str) -> Path:
         "byte order": 0,
         **entries,
     }
-    text = "\n".join(["ENVI", *(f"{key} = {value}" for key, value in told.items())])
+    text = "\n".join(["ENVI", *(f"{key} = {value}" for key, value in header.items())])
     path.with_name(path.name + ".hdr").write_text(text + "\n")
     return path

@@ -176,9 +176,9 @@ def test_bands_without_noise_keep_their_entries_beside_noisy_ones(tiny, stripes,
 
 
 def test_a_method_without_a_model_of_noise_says_so(tiny, stripes):
-    told, plain = (hydiff.fill(tiny, stripes, method="harmonic", sigma_y=s) for s in (0.1, 0.0))
-    assert "does not model noise" in told.notes[0] and not plain.notes
-    assert np.array_equal(told.values, plain.values) and not told.sigma_y.any()
+    message, plain = (hydiff.fill(tiny, stripes, method="harmonic", sigma_y=s) for s in (0.1, 0.0))
+    assert "does not model noise" in message.notes[0] and not plain.notes
+    assert np.array_equal(message.values, plain.values) and not message.sigma_y.any()
 
 
 def test_a_checkpoint_never_takes_the_place_of_another_file(tiny, stripes, tmp_path):

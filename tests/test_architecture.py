@@ -150,6 +150,8 @@ def test_private_names_stay_in_their_module():
 def test_functions_are_short():
     median, most, _ = lengths.summary([f.lines for f in lengths.functions()])
     assert (median <= 8, most <= 30) == (True, True), f"median {median}, 90th percentile {most}"
+    long = {f"{f.file}: {f.name}" for f in lengths.functions() if f.lines > 60}
+    assert long <= {"cli/bench.py: bench"}  # a list of options
 
 
 def test_a_long_file_has_its_reason():
@@ -158,8 +160,8 @@ def test_a_long_file_has_its_reason():
 
 
 def test_docstrings_are_not_counted_and_inner_functions_are(tmp_path):
-    told = '    """One.\n\n    Two.\n    """\n'
-    text = f"def outer():\n{told}    def inner(): return 1\n    return inner\n"
+    docstring = '    """One.\n\n    Two.\n    """\n'
+    text = f"def outer():\n{docstring}    def inner(): return 1\n    return inner\n"
     (tmp_path / "a.py").write_text(text)
     assert lengths.functions(tmp_path) == [("a.py", "outer", 3), ("a.py", "inner", 1)]
 

@@ -273,7 +273,7 @@ def test_a_recipe_may_lack_what_it_could_not_tell(scene, gaps, lacking):
     assert "sam" not in found.expected and (found.sigma is None) == (lacking == "slopes")
 
 
-def test_nothing_to_fill_and_nothing_to_gain_are_told_as_such(scene, gaps):
+def test_nothing_to_fill_and_nothing_to_gain_are_reported_as_such(scene, gaps):
     whole = hydiff.fill(np.where(gaps, scene, np.nan), budget="fast", max_gap=1)
     assert "there is nothing to fill" in " ".join(whole.notes) and not whole.filled.any()
     constant = hydiff.fill(np.ones_like(scene), gaps, budget="fast")
@@ -320,7 +320,7 @@ def test_settings_and_limits_without_meaning_are_refused(scene, gaps):
 # ── error bars ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_error_bars_cover_and_foretell(scene, gaps):
+def test_error_bars_cover_and_predict(scene, gaps):
     result = hydiff.fill(scene, gaps)
     assert np.array_equal(np.isfinite(result.sigma), result.filled)
     found = metrics.calibration(result.values, scene, result.sigma)
@@ -339,8 +339,8 @@ def test_the_noise_of_hidden_entries_is_not_taken_for_error(scene, gaps, rng, le
     result = hydiff.fill(noisy, gaps, sigma_y=sigma, budget="fast")
     missing = ~np.broadcast_to(gaps, scene.shape)
     error = np.sqrt(np.mean((result.values - scene)[missing] ** 2))
-    told = np.sqrt(np.mean(result.sigma[missing] ** 2))
-    assert 0.5 < told / error < 1.8
+    message = np.sqrt(np.mean(result.sigma[missing] ** 2))
+    assert 0.5 < message / error < 1.8
     truly = np.sqrt(np.mean((result.values - scene)[missing] ** 2)) / scene.std()
     assert result.expected["nrmse"] == pytest.approx(truly, rel=0.6)
 
@@ -381,7 +381,7 @@ def test_calibration_of_errors_that_are_what_they_claim(rng):
     assert doubled.covered_50 > 0.7 and doubled.crps > found.crps
 
 
-def test_networks_that_find_no_memory_are_left_out_and_it_is_told(scene, monkeypatch):
+def test_networks_that_find_no_memory_are_left_out_and_it_is_reported(scene, monkeypatch):
     costly = Candidate("network", "hydiff-ei", {"steps": 2}, crossfit=True)
 
     def too_large(*_):
@@ -397,11 +397,11 @@ def test_networks_that_find_no_memory_are_left_out_and_it_is_told(scene, monkeyp
     np.testing.assert_array_equal(result.values, without.values)
 
 
-def test_what_cannot_be_filled_well_is_told_and_left_on_request(rng):
+def test_what_cannot_be_filled_well_is_reported_and_left_on_request(rng):
     cube, observed = rng.random((4, 48, 48)), np.ones((48, 48), bool)
     observed[10:38] = False  # white noise behind a wide frame
-    told = hydiff.fill(cube, observed)
-    assert any("hardly better" in note for note in told.notes)
+    message = hydiff.fill(cube, observed)
+    assert any("hardly better" in note for note in message.notes)
     left = hydiff.fill(cube, observed, max_error=0.5)
     assert not left.filled.any() and np.isnan(left.values[:, 12:36]).all()
     assert left.left == {"expected error above 0.5": 4 * 28 * 48}
@@ -482,7 +482,7 @@ def folds_with_a_network(rng, network, n=4000):
 
 
 def test_a_network_enters_at_its_usual_share_and_leaves_that_for_a_proven_gain(rng):
-    scale = iter((0.05, 5.0, 0.3))  # a fold each: nothing can be told from that
+    scale = iter((0.05, 5.0, 0.3))  # a fold each: nothing follows from that
     for network, share in (
         (lambda e, fresh: fresh, 0.5),  # as good, and independent: half is best
         (lambda e, fresh: 0.1 * fresh, 1.0),
@@ -496,7 +496,7 @@ def test_a_network_enters_at_its_usual_share_and_leaves_that_for_a_proven_gain(r
 def test_what_a_network_gains_is_promised(rng):
     some, kinds, weights = folds_with_a_network(rng, lambda e, fresh: 0.5 * e)
     alone = weights._replace(all=weights.plain)
-    with_it, without = (intervals.errors_of(some, w, kinds, 1)["level"] for w in (weights, alone))
+    with_it, without = (intervals.errors_of(some, w, kinds, 1).level for w in (weights, alone))
     assert np.exp(with_it - without) == pytest.approx(0.25, rel=0.05)
 
 
@@ -528,7 +528,7 @@ def test_folds_that_differ_are_drawn_to_the_usual_level_unless_bands_differ(rng)
         intervals.errors_of(some, blend.Weights(alone, alone, ""), kinds, 1, whole)
         for whole in (False, True)
     )
-    size = [e["level"] + np.log(e["by_band"][0]) for e in (found, drawn)]
+    size = [e.level + np.log(e.by_band[0]) for e in (found, drawn)]
     assert size[0] == pytest.approx(np.log((1 + 1.9**2) / 2), abs=0.1)
     assert intervals.USUAL_LEVEL < size[1] < size[0] - 0.1
 
@@ -553,17 +553,17 @@ def test_the_usual_shape_of_errors_is_that_of_the_results():
 
 def test_what_is_usual_is_that_of_the_results():
     with (ROOT / "benchmarks/results/foresight_usual.csv").open(newline="") as file:
-        told = {r["constant"]: r for r in csv.DictReader(file)}
+        message = {r["constant"]: r for r in csv.DictReader(file)}
     for name, usual, scatter in (
         ("level, given the usual slopes", intervals.USUAL_LEVEL, intervals.LEVELS),
         ("what a network adds to it", intervals.USUAL_GAIN, intervals.GAINS),
     ):
-        assert float(told[name]["mean"]) == pytest.approx(usual, abs=0.05)
-        assert float(told[name]["scatter"]) == pytest.approx(scatter, abs=0.05)
+        assert float(message[name]["mean"]) == pytest.approx(usual, abs=0.05)
+        assert float(message[name]["scatter"]) == pytest.approx(scatter, abs=0.05)
     for name, slope in zip(classes.Around._fields, intervals.USUAL_SLOPES, strict=True):
-        found = told[f"slope of {name}"]
+        found = message[f"slope of {name}"]
         assert abs(float(found["mean"]) - slope) < float(found["scatter"])
-    apart = told["square errors / variance of the candidates"]
+    apart = message["square errors / variance of the candidates"]
     assert float(apart["low"]) == pytest.approx(intervals.APART, rel=0.1)
 
 
@@ -578,9 +578,9 @@ def test_noise_hides_the_shape_of_errors_and_leaves_their_size(rng):
         around[-1] = np.log(0.01)  # the candidates agree
         trial = trials.Trial(seen, one, one, one, around, np.full(n, noise), np.zeros((2, n)))
         alone = np.ones((1, classes.D, classes.BAND_GROUPS))
-        told = intervals.errors_of([trial, trial], blend.Weights(alone, alone, ""), kinds, 1)
-        level = told["level"] + np.dot(told["slopes"], around[:, 0])
-        size = np.sqrt(np.exp(level) * told["by_band"][0])
-        widths = size * told["widening"] * np.array(told["intervals"])
+        errors = intervals.errors_of([trial, trial], blend.Weights(alone, alone, ""), kinds, 1)
+        level = errors.level + np.dot(errors.slopes, around[:, 0])
+        size = np.sqrt(np.exp(level) * errors.by_band[0])
+        widths = size * errors.widening * np.array(errors.intervals)
         inside = (np.abs(error) <= widths[:, None]).mean(axis=1)
         np.testing.assert_allclose(inside, (0.5, 0.8, 0.95), atol=0.06)

@@ -82,7 +82,7 @@ def test_units_do_not_matter(tiny, dead_columns, method):
 
 
 def test_only_methods_that_model_noise_say_so():
-    noisy = {name for name in BASELINES if hydiff.METHODS[name].noise}
+    noisy = {name for name in BASELINES if hydiff.METHODS[name].uses_sigma}
     assert noisy == {"subspace-fill"}
 
 
@@ -112,8 +112,8 @@ def test_settings_that_mean_nothing_are_refused(method, setting, error):
 @pytest.mark.parametrize("kernel", ["linear", "thin_plate_spline", "cubic"])
 def test_rbf_is_scipy_s_on_every_band(tiny, stripes, kernel):
     """Interpolation is linear, so on a rank-3 cube components and bands give the same."""
-    known, gaps = np.argwhere(stripes), np.argwhere(~stripes)
-    expected = RBFInterpolator(known, tiny[:, stripes].T, neighbors=50, kernel=kernel)(gaps).T
+    points, gaps = np.argwhere(stripes), np.argwhere(~stripes)
+    expected = RBFInterpolator(points, tiny[:, stripes].T, neighbors=50, kernel=kernel)(gaps).T
     x = estimate("rbf", tiny, stripes, kernel=kernel, components=3)
     np.testing.assert_allclose(x[:, ~stripes], expected, atol=1e-8)
 
@@ -206,7 +206,7 @@ def test_halrtc_is_blind_to_lines_missing_whole(tiny, monkeypatch):
     assert np.isnan(x[:, :, 8:11]).all() and np.isfinite(np.delete(x, [8, 9, 10], 2)).all()
     result = hydiff.fill(tiny, observed, method="halrtc")
     assert result.left == {"out of reach of halrtc": 12 * 24 * 3}
-    monkeypatch.setattr(halrtc, "blind_entries", lambda seen: np.zeros(seen.shape, bool))
+    monkeypatch.setattr(halrtc, "blind_entries", lambda observed: np.zeros(observed.shape, bool))
     x = estimate("halrtc", tiny, observed)
     assert np.abs(x[:, :, 8:11]).max() < 1e-12 and np.abs(x[:, 3:6, 15:18]).min() > 1e-3
 
@@ -225,9 +225,9 @@ def test_exemplar_continues_a_periodic_pattern_exactly():
 
 def test_exemplar_copies_whole_spectra(tiny, stripes):
     x = estimate("exemplar", tiny, stripes, components=12, patch=5)
-    known = tiny[:, stripes].T
+    spectra = tiny[:, stripes].T
     for spectrum in x[:, ~stripes].T:
-        assert np.abs(known - spectrum).max(axis=1).min() < 1e-5
+        assert np.abs(spectra - spectrum).max(axis=1).min() < 1e-5
 
 
 def test_exemplar_takes_smaller_windows_where_the_gaps_leave_no_others(stripes):
@@ -257,9 +257,9 @@ def test_fixbad_is_exact_where_spectra_are_straight_lines_of_one_another(rng):
 def test_fixbad_takes_the_spectrum_at_the_smallest_angle():
     a, b = np.array([1.0, 2, 3, 9]), np.array([3.0, 2, 1, 5])
     line = np.stack([b, a, 1.1 * a], axis=1)
-    seen = np.ones((4, 3), bool)
-    seen[3, 2] = False
-    assert fixbad.repaired(line, seen, 3)[3, 2] == pytest.approx(1.1 * 9)
+    observed = np.ones((4, 3), bool)
+    observed[3, 2] = False
+    assert fixbad.repaired(line, observed, 3)[3, 2] == pytest.approx(1.1 * 9)
 
 
 def test_fixbad_leaves_pixels_without_bands_and_bands_without_donors(tiny):
@@ -302,6 +302,6 @@ def test_noise_alone_has_no_component(rng):
 def test_pixels_that_keep_enough_bands_are_known(tiny, rng):
     observed = rng.random(tiny.shape) > 0.2
     observed[:, 3, 4] = False
-    space, z, known = components.decompose(np.where(observed, tiny, 0), observed, 3)
-    assert known[observed.all(axis=0)].all() and not known[3, 4]
-    np.testing.assert_allclose(space.reconstruct(z)[:, known], tiny[:, known], atol=1e-2)
+    space, z, complete = components.decompose(np.where(observed, tiny, 0), observed, 3)
+    assert complete[observed.all(axis=0)].all() and not complete[3, 4]
+    np.testing.assert_allclose(space.reconstruct(z)[:, complete], tiny[:, complete], atol=1e-2)

@@ -15,7 +15,7 @@ from hydiff.errors import BadValue, HydiffError
 from hydiff.gaps import mask
 from hydiff.io import provenance
 from hydiff.request import Request
-from hydiff.scale import batch, execute, scene
+from hydiff.scale import batch, execute
 from hydiff.scale.batch import fill_all, inputs_of
 from hydiff.scale.scene import Limits
 from test_scene import contents, damaged, made
@@ -56,8 +56,8 @@ def test_each_file_is_filled_as_by_itself_and_the_broken_one_is_named(granules, 
         execute.fill_file(granules / name, alone / name, ORDER, BOUNDS)
         assert contents(out / name) == contents(alone / name)
     rows = {row["output"]: row for row in parquet.read_table(out / batch.PARQUET).to_pylist()}
-    told = json.loads(provenance.record_path(out / "a.tif").read_text())["entries"]
-    assert rows["a.tif"]["filled"] == told["filled"] > 0 and rows["a.tif"]["status"] == "filled"
+    message = json.loads(provenance.record_path(out / "a.tif").read_text())["entries"]
+    assert rows["a.tif"]["filled"] == message["filled"] > 0 and rows["a.tif"]["status"] == "filled"
     assert rows["whole.tif"]["status"] == "no gaps" and rows[""]["status"] == "failed"
     assert rows[""]["input"] == "granules/broken.tif" and rows[""]["error"]
     lines = (out / batch.MARKDOWN).read_text().splitlines()
@@ -76,7 +76,7 @@ def test_resume_leaves_what_is_done_and_does_the_rest(granules, tmp_path, rng):
     assert [row.status for row in again] == ["filled"] * 4
     after = {p.name: p.stat().st_mtime_ns for p in out.glob("*.tif")}
     assert [name for name in sorted(after) if before.get(name) == after[name]] == ["a.tif"]
-    assert again[0] == first[0]  # told by the record, seconds and all
+    assert again[0] == first[0]  # read from the record, seconds included
 
 
 def test_another_order_is_not_gone_on_with(granules, tmp_path):
@@ -136,15 +136,15 @@ def test_what_no_file_can_be_asked_for_is_refused_once(granules, tmp_path, asked
 
 
 def test_an_interrupted_archive_tells_what_is_done(granules, tmp_path):
-    told = []
+    message = []
 
     def stopped(step):
         raise KeyboardInterrupt
 
     inputs = [granules / "a.tif", granules / "b.tif"]
     with pytest.raises(KeyboardInterrupt):
-        fill_all(inputs, tmp_path / "out", ORDER, BOUNDS, progress=stopped, say=told.append)
-    [said] = told
+        fill_all(inputs, tmp_path / "out", ORDER, BOUNDS, progress=stopped, say=message.append)
+    [said] = message
     assert said.startswith(f"1 of 2 are done and stay in {tmp_path / 'out'}: the same command")
     assert (tmp_path / "out/a.tif").exists() and not (tmp_path / "out/b.tif").exists()
 
@@ -157,8 +157,10 @@ def test_tiles_of_an_interrupted_granule_are_gone_on_with(granules, tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        scene.fill(granules / "a.tif", tmp_path / "out/a.tif", ORDER, bounds, progress=stopped)
-    # a finished tile that can be told: it is believed, not computed again
+        execute.fill_file(
+            granules / "a.tif", tmp_path / "out/a.tif", ORDER, bounds, progress=stopped
+        )
+    # a finished tile is recognised and not computed again
     work = provenance.tiles_path(tmp_path / "out/a.tif")
     values, marker = next(work.glob("tile-*.npy")), next(work.glob("tile-*.json"))
     np.save(values, np.load(values) + 1e6)
@@ -189,8 +191,8 @@ def test_one_recipe_serves_all(granules, tmp_path):
 def test_workers_take_whole_granules(granules, tmp_path):
     done = run_cli(tmp_path, "--method", "linear", "--outside", "fill", "--workers", "1", "--json")
     assert done.returncode == 1, done.stderr
-    told = {row["input"]: row["status"] for row in json.loads(done.stdout)}
-    assert told == {
+    message = {row["input"]: row["status"] for row in json.loads(done.stdout)}
+    assert message == {
         "granules/a.tif": "filled",
         "granules/b.tif": "filled",
         "granules/broken.tif": "failed",

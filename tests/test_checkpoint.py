@@ -23,6 +23,7 @@ PEERS = {  # their last step is the estimate: nothing comes after it
     "dhp": {"steps": 4, "channels": 4, "scales": 2},
     "r-dlrhyin": {"steps": 4, "channels": 4, "scales": 2},
     "dds2m": {"steps": 4, "chain": 8, "rank": 2, "channels": 8, "scales": 2, "hidden": 8},
+    "hyper-ei": {"steps": 4, "channels": 8, "memory": 4, "n_transforms": 2},
     "share": {"steps": 4, "channels": 16, "memory": 8, "n_transforms": 1, "window": 1},
     "hir-diff": {"steps": 4},
 }
@@ -147,7 +148,7 @@ def test_a_checkpoint_after_the_last_step_is_refused_in_words(
     with pytest.raises(BadValue, match="after the last step") as error:
         hydiff.fill(cube, observed, **options, resume=True)
     assert "remove it and start again" in str(error.value) and path.exists()
-    assert np.isfinite(hydiff.fill(cube, observed, **options).raw).all()  # anew
+    assert np.isfinite(hydiff.fill(cube, observed, **options).raw).all()  # from the start
 
 
 CHILD = """

@@ -151,10 +151,10 @@ def test_idw_is_gdal_on_every_band(rng):
 
 def test_nearest_takes_an_observed_pixel_at_the_least_distance(rng):
     y, observed = rng.random((1, 15, 17)), rng.random((15, 17)) > 0.6
-    x, seen = run("nearest", y, observed), np.argwhere(observed)
+    x, points = run("nearest", y, observed), np.argwhere(observed)
     for pixel in np.argwhere(~observed):
-        distance = ((seen - pixel) ** 2).sum(axis=1)
-        allowed = y[0][tuple(seen[distance == distance.min()].T)]
+        distance = ((points - pixel) ** 2).sum(axis=1)
+        allowed = y[0][tuple(points[distance == distance.min()].T)]
         assert x[(0, *pixel)] in allowed
 
 
@@ -197,10 +197,10 @@ def test_smooth_uses_the_bands_a_pixel_keeps(tiny):
     assert smooth < 0.1 * harmonic
 
 
-def test_smooth_denoises_when_told_of_noise(tiny, stripes, rng):
+def test_smooth_denoises_when_noise_is_given(tiny, stripes, rng):
     noisy = tiny + 0.1 * rng.standard_normal(tiny.shape)
-    blind, told = run("smooth", noisy, stripes), run("smooth", noisy, stripes, sigma=0.1)
-    assert metrics.mpsnr(told, tiny) > metrics.mpsnr(blind, tiny) + 5
+    blind, modelled = run("smooth", noisy, stripes), run("smooth", noisy, stripes, sigma=0.1)
+    assert metrics.mpsnr(modelled, tiny) > metrics.mpsnr(blind, tiny) + 5
 
 
 def test_a_band_without_any_pixel_is_left_to_the_caller(tiny, stripes):

@@ -48,10 +48,10 @@ def refused(*args, cwd=None, limit=None):
     return one_line(hydiff_(*args, cwd=cwd, code=2, limit=limit).stderr)
 
 
-def one_line(told):
+def one_line(output):
     """The one line of a refusal on stderr."""
-    lines = [line for line in told.splitlines() if line.startswith("hydiff: ")]
-    assert len(lines) == 1 and "Traceback" not in told, told
+    lines = [line for line in output.splitlines() if line.startswith("hydiff: ")]
+    assert len(lines) == 1 and "Traceback" not in output, output
     return lines[0]
 
 
@@ -90,8 +90,8 @@ def test_the_whole_journey(scene):
 
 def test_a_fill_keeps_the_file_and_adds_its_companions(scene, stripes):
     done = hydiff_("fill", "damaged.bil", "-o", "out.bil", "--json", "--outside", "fill", cwd=scene)
-    told = json.loads(done.stdout)
-    assert sorted(Path(p).name for p in told["outputs"]) == [
+    report = json.loads(done.stdout)
+    assert sorted(Path(p).name for p in report["outputs"]) == [
         "out.bil", "out.bil.fill.json", "out.bil.filled.npz", "out.bil.sigma.npz", "out.hdr",
     ]  # fmt: skip
     lines, header = (
@@ -101,8 +101,8 @@ def test_a_fill_keeps_the_file_and_adds_its_companions(scene, stripes):
     assert sum(line.startswith(b"hydiff filled = ") for line in lines) == 1
     before, after = hydiff.read(scene / "damaged.bil"), hydiff.read(scene / "out.bil")
     assert np.array_equal(after.values[:, stripes], before.values[:, stripes])
-    told_by_file = hydiff.io.read_mask(scene / "out.bil.filled.npz", "missing", before.shape)
-    assert (told_by_file == stripes).all()
+    companion = hydiff.io.read_mask(scene / "out.bil.filled.npz", "missing", before.shape)
+    assert (companion == stripes).all()
     record = json.loads((scene / "out.bil.fill.json").read_text())
     assert record["entries"]["missing_before"] == 12 * int((~stripes).sum())
     assert record["entries"]["missing_after"] == 0
@@ -163,9 +163,9 @@ def test_an_interrupted_fill_promises_nothing_and_leaves_nothing(scene):
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    told = ""
-    while "nothing to resume" not in told:  # the last line before the fit begins
-        told = process.stderr.readline()
+    line = ""
+    while "nothing to resume" not in line:  # the last line before the fit begins
+        line = process.stderr.readline()
     time.sleep(2)
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=60)[1]  # no checkpoint yet, so no resume is promised
@@ -181,7 +181,7 @@ def test_masks_may_come_from_a_file(scene, stripes):
     assert (scene / "a.bil").read_bytes() != (scene / "clean.bil").read_bytes()
 
 
-def test_detected_damage_is_told_and_filled(scene):
+def test_detected_damage_is_named_and_filled(scene):
     cube = hydiff.read(scene / "clean.bil").load()
     values = np.array(cube.values)
     values[:, 9, :] = 0
@@ -456,7 +456,7 @@ loop.call_exception_handler({"message": "something else"})
 """
 
 
-def test_tasks_that_a_library_left_behind_are_not_told_of():
+def test_tasks_that_a_library_left_behind_are_not_shown():
     plain, filtered = (
         subprocess.run(
             [sys.executable, "-c", LEFT_BEHIND, how], capture_output=True, text=True, check=True
@@ -465,3 +465,10 @@ def test_tasks_that_a_library_left_behind_are_not_told_of():
     )
     assert "pending" in plain and "something else" in plain
     assert "pending" not in filtered and "something else" in filtered
+
+
+def test_the_command_line_starts_without_the_modules_that_windows_lacks():
+    code = "import sys; sys.modules['resource'] = None; sys.argv[1:] = ['--version']\n"
+    code += "from hydiff.cli import limited, main; assert not limited.is_limited(); main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout.startswith("hydiff "), done.stderr

@@ -18,11 +18,11 @@ def scene(rng):
 
 
 @pytest.fixture
-def seen():
+def observed():
     """A stripe of six columns lacks six adjacent bands."""
-    seen = np.ones((C, SIDE, SIDE), bool)
-    seen[RUN, :, STRIPE] = False
-    return seen
+    observed = np.ones((C, SIDE, SIDE), bool)
+    observed[RUN, :, STRIPE] = False
+    return observed
 
 
 def absorption(depth):
@@ -34,64 +34,64 @@ def absorption(depth):
     return -depth * along[:, None, None] * plume
 
 
-def completed(y, seen):
-    return completion.complete_spectra(np.where(seen, y, 0.0), seen)
+def completed(y, observed):
+    return completion.complete_spectra(np.where(observed, y, 0.0), observed)
 
 
-def recovered(found, change, seen):
+def recovered(found, change, observed):
     """The share of a change that is found again in the gaps."""
-    return (found * change)[~seen].sum() / (change**2)[~seen].sum()
+    return (found * change)[~observed].sum() / (change**2)[~observed].sum()
 
 
 @pytest.mark.parametrize("depth", [0.02, 0.1])
-def test_an_absorption_between_the_kept_bands_survives(scene, seen, depth):
+def test_an_absorption_between_the_kept_bands_survives(scene, observed, depth):
     change = absorption(depth)
-    found = completed(scene + change, seen)[0] - completed(scene, seen)[0]
+    found = completed(scene + change, observed)[0] - completed(scene, observed)[0]
     # a membrane in each band, which knows of no other band, is what can be had from neighbours
-    alone = np.where(seen, change, 0.0)
-    alone[RUN] = classical.field(alone[RUN], seen[RUN.start], 1.0)
-    assert recovered(found, change, seen) > 0.9 * recovered(alone, change, seen)
+    alone = np.where(observed, change, 0.0)
+    alone[RUN] = classical.field(alone[RUN], observed[RUN.start], 1.0)
+    assert recovered(found, change, observed) > 0.9 * recovered(alone, change, observed)
 
 
-def test_without_one_nothing_is_carried_over(scene, seen, monkeypatch):
-    with_runs, *_ = completed(scene, seen)
-    monkeypatch.setattr(completion, "_runs", lambda seen: iter(()))
-    without, *_ = completed(scene, seen)
-    errors = [np.sqrt(((x - scene)[~seen] ** 2).mean()) for x in (with_runs, without)]
+def test_without_one_nothing_is_carried_over(scene, observed, monkeypatch):
+    with_runs, *_ = completed(scene, observed)
+    monkeypatch.setattr(completion, "_runs", lambda observed: iter(()))
+    without, *_ = completed(scene, observed)
+    errors = [np.sqrt(((x - scene)[~observed] ** 2).mean()) for x in (with_runs, without)]
     assert errors[0] < 1.02 * errors[1]  # noise of the neighbours stays with them
 
 
-def test_measured_entries_come_back(scene, seen):
-    x, known, spread, _ = completed(scene + absorption(0.1), seen)
-    np.testing.assert_array_equal(x[seen], (scene + absorption(0.1))[seen])
-    assert known.all()
-    assert not spread[seen].any()
-    assert (spread[~seen] > 0).all()
+def test_measured_entries_come_back(scene, observed):
+    x, complete, spread, _ = completed(scene + absorption(0.1), observed)
+    np.testing.assert_array_equal(x[observed], (scene + absorption(0.1))[observed])
+    assert complete.all()
+    assert not spread[observed].any()
+    assert (spread[~observed] > 0).all()
 
 
-def test_the_variance_grows_where_neighbours_are_unlike_the_model(scene, seen):
+def test_the_variance_grows_where_neighbours_are_unlike_the_model(scene, observed):
     change = absorption(0.1)
-    _, _, spread, excess = completed(scene + change, seen)
+    _, _, spread, excess = completed(scene + change, observed)
     middle, corner = spread[12, 12:20, 15:17].mean(), spread[12, 0:4, 15:17].mean()
     assert middle > 1.1 * corner
     assert excess[12, 12:20, 15:17].mean() > 1.1 * excess[12, 0:4, 15:17].mean()
-    assert excess[seen].max() == 1
+    assert excess[observed].max() == 1
 
 
 def test_a_run_that_no_neighbour_has_is_regressed(scene):
-    seen = np.ones(scene.shape, bool)
-    seen[RUN, :, 4:] = False  # what is left lies farther than neighbours are asked
-    x, _, spread, _ = completed(scene, seen)
+    observed = np.ones(scene.shape, bool)
+    observed[RUN, :, 4:] = False  # what is left lies farther than neighbours are asked
+    x, _, spread, _ = completed(scene, observed)
     assert np.isfinite(x).all()
     assert np.isfinite(spread).all()
 
 
 def test_runs_are_of_adjacent_bands_that_several_pixels_lack():
-    seen = np.ones((8, 6, 6), bool)
-    seen[2:4, :, 0] = seen[5, :, 0] = False  # no three adjacent
-    seen[3:6, :, 2:4] = False
-    seen[5:8, 0, 5] = False  # of one pixel
-    [(bands, rows, cols)] = completion._runs(seen)
+    observed = np.ones((8, 6, 6), bool)
+    observed[2:4, :, 0] = observed[5, :, 0] = False  # no three adjacent
+    observed[3:6, :, 2:4] = False
+    observed[5:8, 0, 5] = False  # of one pixel
+    [(bands, rows, cols)] = completion._runs(observed)
     assert bands.tolist() == [3, 4, 5]
     assert set(cols.tolist()) == {2, 3}
     assert len(rows) == 12

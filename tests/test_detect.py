@@ -36,7 +36,7 @@ def load(data_dir, name):
 def pines(data_dir):
     """(200, 144, 144) and what is suspected in it as it is."""
     cube = load(data_dir, "indian_pines_144").astype(np.int32)
-    return cube, suspected(detect(cube, seen(cube)), cube.shape)
+    return cube, suspected(detect(cube, everywhere(cube)), cube.shape)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def scene():
     return np.rint(clean + rng.normal(0, 5, clean.shape)).astype(np.int16)
 
 
-def seen(cube):
+def everywhere(cube):
     return np.ones(cube.shape[1:], bool)
 
 
@@ -80,7 +80,7 @@ def some_columns(cube, n, rng):
 
 
 def test_an_undamaged_scene_is_not_suspected(scene):
-    assert detect(scene, seen(scene)) == []
+    assert detect(scene, everywhere(scene)) == []
 
 
 def damaged(scene):
@@ -106,7 +106,7 @@ def damaged(scene):
 
 def test_each_kind_of_damage_is_found_and_named(scene):
     cube, truth = damaged(scene)
-    found = {s.kind: s for s in detect(cube, seen(cube))}
+    found = {s.kind: s for s in detect(cube, everywhere(cube))}
     assert set(found) == set(truth) == set(KINDS)
     for kind, where in truth.items():
         assert found[kind].missing[where].all(), kind
@@ -127,7 +127,7 @@ def test_only_observed_entries_of_good_bands_are_judged(scene):
     declared = ~np.any(list(truth.values()), axis=0)
     assert detect(cube, declared) == []
     good = np.arange(len(cube)) % 2 == 0
-    for s in detect(cube, seen(cube), good):
+    for s in detect(cube, everywhere(cube), good):
         assert not s.missing[~good].any()
         assert s.missing.dtype == bool and s.missing.shape == cube.shape and s.missing.any()
     assert detect(cube, np.zeros(cube.shape, bool)) == []
@@ -136,8 +136,8 @@ def test_only_observed_entries_of_good_bands_are_judged(scene):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_unit_and_dtype_do_not_matter(scene, dtype):
     cube, _ = damaged(scene)
-    plain = detect(cube, seen(cube))
-    scaled = detect((cube * 1e-4).astype(dtype), seen(cube))
+    plain = detect(cube, everywhere(cube))
+    scaled = detect((cube * 1e-4).astype(dtype), everywhere(cube))
     assert [s.kind for s in scaled] == [s.kind for s in plain]
     for a, b in zip(plain, scaled, strict=True):
         np.testing.assert_array_equal(a.missing, b.missing)
@@ -148,14 +148,14 @@ def test_nan_is_never_judged_and_does_no_harm(scene):
     floats = cube.astype(np.float64)
     floats[:, 40:45, 30:50] = np.nan
     floats[7] = np.nan
-    found = detect(floats, seen(floats))
+    found = detect(floats, everywhere(floats))
     assert {s.kind for s in found} == set(KINDS)
     assert not (suspected(found, floats.shape) & np.isnan(floats)).any()
 
 
 def test_values_are_left_alone(scene):
     cube, _ = damaged(scene)
-    observed = seen(cube)
+    observed = everywhere(cube)
     before = cube.copy(), observed.copy()
     detect(cube, observed)
     np.testing.assert_array_equal(cube, before[0])
@@ -165,7 +165,7 @@ def test_values_are_left_alone(scene):
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 8, 8), (1, 40, 40), (40, 1, 30), (40, 30, 1)])
 def test_small_cubes_are_judged_or_passed_over(shape):
     cube = np.random.default_rng(0).integers(0, 4000, shape)
-    assert detect(cube, seen(cube)) == []
+    assert detect(cube, everywhere(cube)) == []
     assert detect(np.zeros(shape), np.ones(shape, bool)) == [], "flat: nothing stands out"
 
 
@@ -173,14 +173,14 @@ def test_what_adjacent_bands_share_is_part_of_the_scene(scene):
     cube = scene.astype(np.int32)
     cube[:, :, 30] += 300  # a straight road
     cube[:, 20, 10] += 800  # a bright roof
-    assert detect(cube, seen(cube)) == []
+    assert detect(cube, everywhere(cube)) == []
 
 
 def test_a_dark_background_is_no_dead_line():
     rng = np.random.default_rng(2)
     cube = rng.poisson(40 * np.linspace(0, 1, 80)[None, :, None] ** 4 * np.ones((10, 80, 80)))
     assert (cube.max(axis=2) == 0).any(), "the upper lines are all zero in some bands"
-    assert not suspected(detect(cube, seen(cube)), cube.shape, "dead lines").any()
+    assert not suspected(detect(cube, everywhere(cube)), cube.shape, "dead lines").any()
 
 
 @pytest.mark.parametrize("last", ["line", "column"])
@@ -190,7 +190,7 @@ def test_dead_lines_and_columns_may_cross(scene, last):
     cube[3, :, 40] = 1600
     if last == "line":
         cube[:, 17] = 1500
-    found = detect(cube, seen(cube))
+    found = detect(cube, everywhere(cube))
     lines = suspected(found, cube.shape, "dead lines")
     assert lines[:, 17].all() and lines.sum() == lines[:, 17].size
     assert suspected(found, cube.shape)[3, :, 40].all()
@@ -202,19 +202,19 @@ def test_fill_values_are_found(scene, fills):
     cube, rng = scene.astype(np.int32), np.random.default_rng(0)
     where = rng.random(cube.shape) < 0.01
     cube[where] = rng.choice(fills, where.sum())
-    found = suspected(detect(cube, seen(cube)), cube.shape, "fill value")
+    found = suspected(detect(cube, everywhere(cube)), cube.shape, "fill value")
     np.testing.assert_array_equal(found, where)
 
 
 def test_saturation_and_low_data_are_no_fill_values(scene):
     cube = np.clip(scene.astype(np.int32), 1900, 2100)
-    assert not suspected(detect(cube, seen(cube)), cube.shape, "fill value").any()
+    assert not suspected(detect(cube, everywhere(cube)), cube.shape, "fill value").any()
 
 
 def test_frames_are_counted(scene):
     cube = np.concatenate([scene, scene], axis=1).astype(np.int32)
     cube[:, 40:72] = 1500
-    found = next(s for s in detect(cube, seen(cube)) if s.kind == "dead lines")
+    found = next(s for s in detect(cube, everywhere(cube)) if s.kind == "dead lines")
     assert "lines 40-71" in found.message and "(1 frame of 32 lines)" in found.message
 
 
@@ -222,7 +222,7 @@ def test_frames_are_counted(scene):
 def test_saturation_is_a_plateau_at_the_top(scene, top):
     cube = np.minimum(scene, top)
     expected = (cube == top) & ((cube == top).sum(axis=(1, 2), keepdims=True) >= 10)
-    found = suspected(detect(cube, seen(cube)), cube.shape, "saturated pixels")
+    found = suspected(detect(cube, everywhere(cube)), cube.shape, "saturated pixels")
     assert not (found & ~(cube == top)).any()
     assert found[expected].mean() > 0.95 if expected.any() else not found.any()
 
@@ -230,7 +230,7 @@ def test_saturation_is_a_plateau_at_the_top(scene, top):
 def test_a_fringe_with_the_spectrum_of_its_corner_is_found(scene):
     cube = scene.copy()
     cube[:, :6, :5] = cube[:, :1, :1]
-    found = suspected(detect(cube, seen(cube)), cube.shape, "constant pixels")
+    found = suspected(detect(cube, everywhere(cube)), cube.shape, "constant pixels")
     assert found[:, :6, :5].all() and found.sum() == 30 * len(cube)
 
 
@@ -245,7 +245,7 @@ def test_shapes_must_fit(scene):
 @pytest.mark.parametrize("name", SCENES)
 def test_undamaged_scenes_raise_almost_no_alarm(data_dir, name):
     cube = load(data_dir, name)
-    assert suspected(detect(cube, seen(cube)), cube.shape).sum() <= SCENES[name]
+    assert suspected(detect(cube, everywhere(cube)), cube.shape).sum() <= SCENES[name]
 
 
 def test_an_undamaged_file_raises_no_alarm(data_dir):
@@ -255,9 +255,9 @@ def test_an_undamaged_file_raises_no_alarm(data_dir):
 
 def test_indian_pines_holds_true_dropouts(pines):
     """About 1100 of 4 million entries lie some 900 counts off all neighbours, in one band only."""
-    cube, known = pines
-    assert 900 < known.sum() < 1300
-    band, row, col = np.nonzero(known[:, 1:-1, 1:-1])
+    cube, damage = pines
+    assert 900 < damage.sum() < 1300
+    band, row, col = np.nonzero(damage[:, 1:-1, 1:-1])
     window = np.array([cube[band, row + i, col + j] for i in range(3) for j in range(3)])
     around = np.delete(window, 4, axis=0)
     assert np.median(np.abs(window[4] - np.median(around, axis=0))) > 600
@@ -265,7 +265,7 @@ def test_indian_pines_holds_true_dropouts(pines):
 
 def rates(pines, cube, truth, *kinds):
     """Share of the damage that these kinds name, and how much else is newly suspected."""
-    found = detect(cube, seen(cube))
+    found = detect(cube, everywhere(cube))
     new = suspected(found, cube.shape) & ~truth & ~pines[1]
     return suspected(found, cube.shape, *kinds)[truth].mean(), int(new.sum())
 
@@ -284,14 +284,14 @@ def test_dead_lines_on_a_real_scene(pines):
 def test_dead_columns_on_a_real_scene(pines, damage, least):
     cube, rng = pines[0].copy(), np.random.default_rng(0)
     low, middle, high = np.quantile(cube, [0.01, 0.5, 0.99], axis=(1, 2)).astype(int)
-    noisy = noise(cube) > (high - low) / 10  # garbage cannot be told from such bands
+    noisy = noise(cube) > (high - low) / 10  # garbage cannot be distinguished from such bands
     pairs, truth = some_columns(cube, 100, rng)
     for b, column in pairs:
         constant = damage == "constant"
         cube[b, :, column] = middle[b] if constant else rng.integers(low[b], high[b], 144)
     truth[noisy] = False
-    known = pines[1] | noisy[:, None, None]
-    share, false = rates((cube, known), cube, truth, "dead columns")
+    damage = pines[1] | noisy[:, None, None]
+    share, false = rates((cube, damage), cube, truth, "dead columns")
     assert share >= least and false <= 300, "a column between two bad ones may be taken with them"
 
 

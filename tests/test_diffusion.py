@@ -224,20 +224,20 @@ def test_each_state_holds_what_the_estimator_said(truth, s):
 
 
 def test_the_estimator_sees_the_chain_and_the_last_estimate(truth, s):
-    y, told = s * truth, []
+    y, calls = s * truth, []
 
     def estimate(x, x0, t):
-        told.append((x, x0, t))
+        calls.append((x, x0, t))
         return 0.5 * truth
 
     states = list(run(y, s, estimate, linear_alpha_bar(20)))
-    assert torch.equal(told[0][1], y) and told[0][2] == 20
-    for (x, x0, t), before in zip(told[1:], states, strict=False):
+    assert torch.equal(calls[0][1], y) and calls[0][2] == 20
+    for (x, x0, t), before in zip(calls[1:], states, strict=False):
         assert torch.equal(x, before.x) and torch.equal(x0, before.x0) and t == before.t - 1
 
 
 def test_the_start_is_y_diffused(truth, s):
-    """x_T = √ᾱ_T y + √(1-ᾱ_T) ε, told apart by a schedule that is short enough to see y."""
+    """x_T = √ᾱ_T y + √(1-ᾱ_T) ε, distinguished by a schedule that is short enough to see y."""
     alpha_bar, started = linear_alpha_bar(3), []
     next(run(s * truth, s, lambda x, x0, t: started.append(x) or truth, alpha_bar))
     eps = torch.randn(truth.shape, generator=seeded(), dtype=truth.dtype)

@@ -200,7 +200,7 @@ def test_fits_side_by_side_are_what_they_are_alone():
 
 
 @pytest.mark.parametrize(
-    ("engine", "precision", "told"),
+    ("engine", "precision", "message"),
     [
         ("fast", "auto", "expected one of auto, eager, graph, fused"),
         ("auto", "fp8", "expected one of auto, fp32, tf32, bf16"),
@@ -209,8 +209,8 @@ def test_fits_side_by_side_are_what_they_are_alone():
         ("auto", "bf16", "on a CPU use 'fp32'"),
     ],
 )
-def test_what_cannot_run_here_is_refused_in_words(engine, precision, told):
-    with pytest.raises(BadValue, match=told):
+def test_what_cannot_run_here_is_refused_in_words(engine, precision, message):
+    with pytest.raises(BadValue, match=message):
         choose(engine, precision, network.build(3, channels=4, scales=2, seed=0), CPU)
 
 

@@ -14,6 +14,7 @@ from hydiff.errors import BadValue, HydiffError, OutputError
 from hydiff.io import provenance
 from hydiff.request import Request
 from hydiff.scale import execute
+from hydiff.scale.plan import make_plan
 from hydiff.scale.scene import Limits
 
 WHOLE, TILES = Limits(8e9), Limits(8e9, tile=16)
@@ -109,12 +110,12 @@ def test_a_companion_left_alone_is_in_the_way(folder):
 
 
 def test_a_report_of_no_fill_is_declined_in_words(folder):
-    told = []
+    message = []
     order = Request(method="linear", report=True)
     done = execute.fill_file(
-        one(folder, "full"), folder / "same.tif", order, WHOLE, say=told.append
+        one(folder, "full"), folder / "same.tif", order, WHOLE, say=message.append
     )
-    assert [line for line in told if "no report" in line and "has no gaps" in line]
+    assert [line for line in message if "no report" in line and "has no gaps" in line]
     assert not provenance.report_path(folder / "same.tif").exists()
     assert all(path.exists() for path in done.made)
 
@@ -159,13 +160,13 @@ def test_the_header_of_the_input_is_never_replaced_alone(envi, named, bounds, ov
     ("output", "taken"), [("x.bil", "x.hdr"), ("x.hdr", "x.img"), ("x.npy", "x.npy.json")]
 )
 @pytest.mark.parametrize("bounds", [WHOLE, TILES], ids=["whole", "tiles"])
-def test_a_partner_in_the_way_is_told_before_the_work(envi, output, taken, bounds):
+def test_a_partner_in_the_way_is_reported_before_the_work(envi, output, taken, bounds):
     envi.with_name(taken).write_text("of another file")
-    before, told = contents(envi.parent), []
+    before, message = contents(envi.parent), []
     with pytest.raises(OutputError, match=f"{taken} exists; pass `overwrite=True`"):
         order = replace(LINEAR, unmarked=True)
-        execute.fill_file(envi, envi.with_name(output), order, bounds, say=told.append)
-    assert contents(envi.parent) == before and not told
+        execute.fill_file(envi, envi.with_name(output), order, bounds, say=message.append)
+    assert contents(envi.parent) == before and not message
 
 
 def test_a_file_of_another_format_may_share_the_stem(envi):
@@ -215,7 +216,7 @@ def test_a_preview_refuses_what_the_fill_does_before_anything_is_done(
     before = contents(envi.parent)
     output, asked, band_mask, words = UNABLE[case]
     order, more, said = Request(**asked), {"band_mask": band_mask and Path(band_mask)}, []
-    for act in (execute.preview, execute.fill_file):
+    for act in (make_plan, execute.fill_file):
         with pytest.raises(HydiffError, match=words):
             act(envi, Path(output), order, bounds, say=said.append, **more)
     assert contents(envi.parent) == before and not said

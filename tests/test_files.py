@@ -26,6 +26,7 @@ from hydiff.errors import BadValue, CubeFormatError, OutputError
 from hydiff.io import provenance, staging
 from hydiff.request import Request
 from hydiff.scale import execute
+from hydiff.scale.plan import make_plan
 from hydiff.scale.scene import Limits
 from test_execute import full_disk
 
@@ -308,25 +309,30 @@ def test_a_fill_that_was_done_is_not_done_again(
     assert provenance.report_path(out).exists()
 
 
+def finished(*asked: Any) -> Any:
+    """The record of this very fill, if it is there."""
+    return make_plan(*asked, resume=True, overwrite=True).finished
+
+
 def test_another_request_is_not_done(tmp_path: Path, damaged: Cube) -> None:
     source, out = io.write(damaged, tmp_path / "in.tif")[0], tmp_path / "out.tif"
     mask = tmp_path / "m.npy"
     np.save(mask, np.zeros((24, 24), bool))
     asked = replace(LINEAR, missing=mask)
     execute.fill_file(source, out, asked, WHOLE)
-    assert execute.finished(source, out, asked, WHOLE) is not None
-    assert execute.finished(source, out, replace(asked, seed=1), WHOLE) is None
-    assert execute.finished(source, out, replace(asked, method="nearest"), WHOLE) is None
-    assert execute.finished(source, out, asked, TILES) is None
+    assert finished(source, out, asked, WHOLE) is not None
+    assert finished(source, out, replace(asked, seed=1), WHOLE) is None
+    assert finished(source, out, replace(asked, method="nearest"), WHOLE) is None
+    assert finished(source, out, asked, TILES) is None
     with pytest.raises(OutputError, match="pass `overwrite=True`"):
         execute.fill_file(source, out, replace(asked, seed=1), WHOLE, resume=True)
     np.save(mask, np.eye(24, dtype=bool))
-    assert execute.finished(source, out, asked, WHOLE) is None
+    assert finished(source, out, asked, WHOLE) is None
     np.save(mask, np.zeros((24, 24), bool))
     io.write(replace(damaged, values=np.asarray(damaged.values) + 1), source, overwrite=True)
-    assert execute.finished(source, out, asked, WHOLE) is None
+    assert finished(source, out, asked, WHOLE) is None
     (tmp_path / "out.tif.fill.json").write_text("[]")
-    assert execute.finished(source, out, asked, WHOLE) is None
+    assert finished(source, out, asked, WHOLE) is None
 
 
 def test_resume_of_a_finished_fill_ends_with_0(run: Run, damaged: Cube) -> None:
@@ -406,7 +412,7 @@ def test_an_archive_with_one_name_twice_is_refused(tmp_path: Path) -> None:
 def test_members_that_are_copied_unpack_within_the_memory(tmp_path: Path, output: str) -> None:
     source = enmap_with(tmp_path / "in", {"zeros": bytes(40_000_000)})
     assert source.stat().st_size < 200_000
-    for act in (execute.preview, execute.fill_file):
+    for act in (make_plan, execute.fill_file):
         with pytest.raises(BadValue, match=r"unpack to 0\.04 GB besides.*`memory='1GB'`"):
             act(source, tmp_path / output, LINEAR, Limits(30e6, tile=None))
     assert not (tmp_path / output).exists() and not list(tmp_path.glob(".hydiff-*"))

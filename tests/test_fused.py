@@ -96,6 +96,25 @@ def test_the_gradients_of_several_passes_add_up():
     check(net_of(3), image(1, 3, 8, 8), passes=2, rtol=1e-3)
 
 
+def test_passes_may_differ_in_their_number_of_images():
+    """One image, then three copies of the answer as a batch: what seven transforms do."""
+    net, x = net_of(3), image(1, 3, 8, 8)
+
+    def twice(f):
+        net.zero_grad()
+        with arithmetic("fp32"):
+            answer = f(x)
+            copies = f(torch.cat([answer, answer.flip(-1), 0.5 * answer]))
+            (copies * torch.randn(copies.shape, generator=seeded(4)).to(DEVICE)).sum().backward()
+        if isinstance(f, FusedSkipNet):
+            f.gather()
+        return {k: p.grad.clone() for k, p in net.named_parameters() if p.grad is not None}
+
+    expected, found = twice(net), twice(FusedSkipNet(net, torch.float32))
+    for name, gradient in found.items():
+        close(gradient, expected[name], 1e-3)
+
+
 def test_gathered_gradients_are_not_gathered_again():
     net, x = net_of(3), image(1, 3, 8, 8)
     f = FusedSkipNet(net, torch.float32)

@@ -140,7 +140,7 @@ def test_geotiff_tags_survive_npz(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bands", [2, 3, 4])
 def test_bytes_do_not_become_a_colour_picture(tmp_path: Path, bands: int) -> None:
-    """GDAL takes the last of four uint8 bands for an alpha channel if nobody tells it."""
+    """GDAL takes the last of four uint8 bands for an alpha channel by default."""
     path = io.write(Cube(np.zeros((bands, 2, 2), "uint8")), tmp_path / "a.tif")[0]
     with rasterio.open(path) as dataset:
         assert {c.name for c in dataset.colorinterp} == {"gray", "undefined"}

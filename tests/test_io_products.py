@@ -283,10 +283,10 @@ def test_detectors_are_scaled_apart() -> None:
     np.testing.assert_allclose(noisy / gain, filled(truth, sigma_y=0.01), rtol=1e-7)
     per_band = filled(truth * gain, sigma_y=np.where(np.arange(12) < 6, 0.01, 40.96))
     assert np.array_equal(noisy, per_band)
-    told = hydiff.fill(
+    noise = hydiff.fill(
         Cube(truth * gain, attrs={"detector": detector}), observed, sigma_y={"VNIR": 0.5, "SWIR": 9}
     ).sigma_y
-    np.testing.assert_allclose(told, [0.5] * 6 + [9] * 6)
+    np.testing.assert_allclose(noise, [0.5] * 6 + [9] * 6)
     with pytest.raises(hydiff.HydiffError, match="SWIR"):
         filled(truth, sigma_y={"VNIR": 1.0})
     with pytest.raises(hydiff.HydiffError, match="unknown detector 'TIR'"):
@@ -350,6 +350,15 @@ def test_enmap_metadata(tmp_path: Path) -> None:
         assert np.array_equal(dataset.read(), values)
 
 
+def test_a_packed_enmap_product_holds_no_clock_time(tmp_path: Path) -> None:
+    """Or two equal fills would differ in their bytes."""
+    values = (products.scene(8, 9, 7) * 1e4).astype("i2")
+    packed = products.enmap(tmp_path / "Z", values, zipped=True)
+    made = io.write(io.read(packed), tmp_path / "again.zip")[0]
+    with zipfile.ZipFile(made) as archive:
+        assert {member.date_time[0] for member in archive.infolist()} == {1980}
+
+
 def test_real_enmap_tiles_stay_geotiffs(data_dir: Path) -> None:
     cube = io.read(NATIVE / "enmap_potsdam_tile_64_0.tif")
     assert cube.format == "geotiff" and cube.nodata == -32768
@@ -393,8 +402,10 @@ def test_conventions_of_undeclared_files(tmp_path: Path) -> None:
     assert not seen[:, [0, 1, 3]].any() and seen[:, 4:].all() and seen[:, 2].all()
     plain = io.read(products.envi(tmp_path / "other", classic))
     assert plain.observed().all()
-    told = io.read(products.envi(tmp_path / "told", classic, **{"sensor type": "AVIRIS-Classic"}))
-    assert np.array_equal(told.observed(), seen)
+    declared = io.read(
+        products.envi(tmp_path / "declared", classic, **{"sensor type": "AVIRIS-Classic"})
+    )
+    assert np.array_equal(declared.observed(), seen)
     ng = values.astype("f4")
     ng[:, 2] = -9999
     cube = io.read(products.envi(tmp_path / "ang20180814t224053_rfl", ng))

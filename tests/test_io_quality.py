@@ -142,17 +142,17 @@ def run(*words: object, code: int = 0) -> str:
 
 
 def test_missing_is_what_cube_or_layer_names(tmp_path: Path) -> None:
-    """The rule on the command line: the union, filled and told; files as the product has them."""
+    """The rule on the command line: the union, filled and listed; files as in the product."""
     values = products.scene(10, 24, 20).astype("f4")
     values[:, 8:10] = -9998
     source = products.emit(tmp_path / "EMIT_L2A_RFL_001_x.nc", values)
     bad = np.zeros(values.shape, bool)
     bad[3, :, 7] = bad[6, 2:5, 11] = True
     layer = products.emit_mask(tmp_path / "EMIT_L2A_MASK_001_x.nc", bad, random((24, 20), 0.2))
-    told = run("info", source)
-    assert f"--quality {layer} has band, cloud, dilated-cloud" in told
-    told = run("info", source, "--quality", layer)
-    assert f"band: {bad.sum()} entries" in told and "% together" in told
+    output = run("info", source)
+    assert f"--quality {layer} has band, cloud, dilated-cloud" in output
+    output = run("info", source, "--quality", layer)
+    assert f"band: {bad.sum()} entries" in output and "% together" in output
     facts = json.loads(run("info", source, "--quality", layer, "--flags", "cloud", "--json"))
     assert facts["flagged"][0].startswith("cloud: ")
     census = json.loads(run("mask", source, "--quality", layer, "--json"))

@@ -16,7 +16,7 @@ from hydiff.gaps.mask import make_mask
 from hydiff.io import provenance
 from hydiff.maths import gaussian
 from hydiff.request import Request
-from hydiff.scale import scene
+from hydiff.scale import execute
 from hydiff.scale.scene import Limits
 
 
@@ -300,7 +300,7 @@ def test_tiles_share_one_decision_for_each_kind(tmp_path):
     observed[box] &= rng.random(observed[box].shape) > 0.03
     gappy = Cube(np.where(observed, values, -9999.0).astype(np.float32), nodata=-9999.0)
     hydiff.write(gappy, tmp_path / "in.bsq")
-    done = scene.fill(
+    done = execute.fill_file(
         tmp_path / "in.bsq", tmp_path / "out.bsq", Request(budget="fast"), Limits(8e9, tile=32)
     )
     record = done.record

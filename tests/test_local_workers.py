@@ -99,7 +99,7 @@ def test_what_is_printed_does_not_get_between_the_answers(two):
     assert two.submit(eval).result() == 7
 
 
-def test_what_a_child_cannot_be_told_is_done_here(two):
+def test_work_that_cannot_be_sent_to_a_child_is_done_here(two):
     two.share(3)
     assert two.submit(lambda shared, more: shared + more, 4).result() == 7
     assert all(p.poll() is None for p in two.processes)  # for no fault of theirs

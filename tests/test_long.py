@@ -96,7 +96,7 @@ def test_fills_of_one_file_at_once_are_the_fill_of_one(tmp_path: Path, method: s
 
 
 def test_two_processes_that_write_one_output_leave_one_whole(tmp_path: Path) -> None:
-    """One of them wins, or is told that the other was faster; the output is nobody's mix."""
+    """One of them wins, or reports that the other was faster; the output is not a mixture."""
     hydiff.write(damaged(), tmp_path / "in.bsq")
     command = [sys.executable, "-m", "hydiff", "fill", "in.bsq", "-o", "out.bsq", "--method"]
     before = (tmp_path / "in.bsq").read_bytes()
@@ -108,9 +108,9 @@ def test_two_processes_that_write_one_output_leave_one_whole(tmp_path: Path) -> 
     ]
     codes = []
     for run in runs:
-        _, told = run.communicate()
+        _, stderr = run.communicate()
         codes.append(run.returncode)
-        assert run.returncode in (0, 2) and b"Traceback" not in told, told
+        assert run.returncode in (0, 2) and b"Traceback" not in stderr, stderr
     assert 0 in codes
     alone = hydiff.fill(hydiff.read(tmp_path / "in.bsq"), method="linear")
     found = hydiff.read(tmp_path / "out.bsq")

@@ -9,7 +9,7 @@ from hydiff.learn.diffusion import linear_alpha_bar, posterior
 from hydiff.learn.transforms import Transform
 
 ALPHA_BAR = linear_alpha_bar()
-SIX = list(transforms.TRANSFORMS)
+SIX = list(transforms.SPATIAL)
 ALL = torch.ones((), dtype=torch.bool)
 
 
@@ -143,6 +143,32 @@ def test_a_system_that_loses_nothing_has_no_equivariance_error(image, name):
     drawn = transforms.draw(name, (8, 8), seeded(), 1)
     assert ei(lambda x: x, image, drawn=drawn) == 0
     assert ei(lambda x: x, image, observed=~ALL, drawn=drawn) > 0
+
+
+def test_copies_answered_together_are_those_answered_one_by_one(image, observed):
+    drawn = transforms.draw("rotation", (8, 8), seeded(), 7, merge=False)
+    sigma_y = torch.full((1, 1, 1, 1), 0.1, dtype=torch.float64)
+    net = network.build(3, channels=4, scales=1, seed=0).double()
+    one, other = (
+        losses.equivariance(
+            net, image, observed, sigma_y, drawn, None, seeded(3), together=together
+        )
+        for together in (False, True)
+    )
+    torch.testing.assert_close(one, other)
+
+
+def test_equal_transforms_that_stay_apart_carry_noises_of_their_own(image, observed):
+    met = []
+    drawn = [Transform("rotation", (1,), 0.5)] * 2
+    sigma_y = torch.full((1, 1, 1, 1), 0.1, dtype=torch.float64)
+    losses.equivariance(
+        lambda x: met.append(x) or x, image, observed, sigma_y, drawn, None, seeded(), together=True
+    )
+    first, second = met[0]
+    assert not torch.equal(first, second) and not (first - second)[~observed[0]].any()
+    spread = (first - second)[observed[0]].std() / 2**0.5
+    assert 0.07 < spread < 0.13
 
 
 def test_a_constant_satisfies_equivariance_for_any_mask(image, observed):

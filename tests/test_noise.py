@@ -97,8 +97,8 @@ def test_the_error_bar_is_the_spread_over_repeated_noise(bands):
     clean, sigma = low_rank(bands), SIGMA[:bands]
     runs = [noise.estimate(v, everything(v)) for v in (noisy(clean, sigma, k) for k in range(20))]
     spread = np.median(np.std([run.sigma for run in runs], axis=0))
-    told = np.median([run.error for run in runs])
-    assert 0.7 < told / spread < 4  # it may be careful, never bold
+    stated = np.median([run.error for run in runs])
+    assert 0.7 < stated / spread < 4  # it may be careful, never bold
 
 
 def test_an_error_bar_shrinks_with_more_pixels():
@@ -130,13 +130,13 @@ def test_second_differences_do_not_see_a_slope():
 
 
 @pytest.mark.parametrize("shape", [(3, 2, 20), (2, 9, 1)])
-def test_too_small_to_tell_is_told(shape):
+def test_too_small_to_estimate_is_reported(shape):
     values = np.random.default_rng(0).random(shape)
     found = noise.estimate(values, everything(values))
     assert not found.sigma.any() and np.isinf(found.error).all()
 
 
-def test_nothing_whole_to_look_at_is_told():
+def test_nothing_whole_to_look_at_is_reported():
     values = np.random.default_rng(0).random((2, 20, 20))
     observed = np.indices((20, 20)).sum(0) % 2 == 0  # a chequered mask
     found = noise.estimate(values, np.broadcast_to(observed, values.shape))
@@ -151,8 +151,8 @@ def test_auto_takes_the_estimate_and_notes_it():
     np.testing.assert_allclose(result.sigma_y, 100 * SIGMA, rtol=0.15)
     [note] = [note for note in result.notes if "estimated" in note]
     assert "sigma_y estimated by regression" in note and "±" in note and "% of the range" in note
-    told = float(note.split(": ")[1].split(" ±")[0])
-    assert told == pytest.approx(100 * np.median(SIGMA), rel=0.05)
+    estimate = float(note.split(": ")[1].split(" ±")[0])
+    assert estimate == pytest.approx(100 * np.median(SIGMA), rel=0.05)
 
 
 def test_auto_says_so_when_it_falls_back():

@@ -134,7 +134,7 @@ def test_a_table_from_another_file(tmp_path: Path) -> None:
         assert np.array_equal(np.nan_to_num(one.read(), nan=-9999), other.read())
 
 
-def test_what_has_a_map_keeps_it_and_what_has_none_is_told(tmp_path: Path) -> None:
+def test_what_has_a_map_keeps_it_and_what_has_none_is_reported(tmp_path: Path) -> None:
     values = products.scene(4, 6, 5)
     located = Cube(values, transform=(30.0, 0.0, 0.0, 0.0, -30.0, 0.0))
     assert ortho(located) is located

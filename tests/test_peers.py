@@ -11,14 +11,16 @@ from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName
 from hydiff.io import provenance
 from hydiff.learn import layers
 from hydiff.learn.diffusion import linear_alpha_bar
+from hydiff.learn.memory import SpectralMemory
 from hydiff.learn.network import SkipNet
-from hydiff.methods import METHODS, choose, dds2m, hir_diff, share
+from hydiff.methods import METHODS, choose, dds2m, hir_diff, hyper_ei, share
 from hydiff.methods.r_dlrhyin import rank_surrogate
 
 SMALL = {
     "dhp": {"steps": 5, "channels": 4, "scales": 2},
     "r-dlrhyin": {"steps": 5, "channels": 4, "scales": 2},
     "dds2m": {"steps": 5, "chain": 10, "rank": 2, "channels": 8, "scales": 2, "hidden": 8},
+    "hyper-ei": {"steps": 2, "channels": 8, "memory": 4, "n_transforms": 2},
     "share": {"steps": 2, "channels": 16, "memory": 8, "n_transforms": 1, "window": 1},
     "hir-diff": {"steps": 4},
 }
@@ -193,9 +195,12 @@ OTHERS = {
     "dds2m": {"chain": 20, "beta_start": 1e-3, "beta_end": 0.1, "lr": 0.1, "eta": 0.1,
               "eta_b": 0.5, "averaging": 0.1, "gaps_in_loss": False, "rank": 3, "channels": 4,
               "hidden": 4},
+    "hyper-ei": {"lr": 0.1, "ei_weight": 9.0, "transform": "rotation", "n_transforms": 3,
+                 "channels": 4, "memory": 8},
     "share": {"lr": 0.1, "lr_end": 1.0, "ei_weight": 9.0, "transform": "rotation",
               "n_transforms": 2, "averaging": 0.5, "memory": 4, "window": 2},
-    "hir-diff": {"steps": 3, "decay": 2.0, "fidelity": 0.5, "variation": 0.5},
+    "hir-diff": {"steps": 3, "decay": 2.0, "fidelity": 0.5, "variation": 0.5,
+                 "guidance": "gradient"},
 }  # fmt: skip
 
 
@@ -266,7 +271,11 @@ def test_every_parameter_of_share_gets_a_gradient():
 
 def test_dds2m_has_its_parameters():
     count = layers.parameters_of(dds2m.Factors(128, dds2m.DDS2M()))
-    assert count == pytest.approx(27.5e6, rel=0.002)
+    assert count == 27_513_510
+
+
+def test_hyper_ei_s_trained_part_has_its_parameters():
+    assert layers.parameters_of(hyper_ei.HyperEINet(128)) == 4_940_044 - 199_680
 
 
 # DHP and R-DLRHyIn
@@ -316,6 +325,12 @@ def test_r_dlrhyin_s_data_term_is_half_the_summed_square(cube, observed):
     assert 0 < float(step.log["prior"]) <= 0.1 * 5
 
 
+def test_r_dlrhyin_is_robust_where_y_is_noisy(cube, observed):
+    clean = [last_of(cube, observed, "r-dlrhyin", 0.0, delta=d) for d in (None, 1.0)]
+    noisy = [last_of(cube, observed, "r-dlrhyin", 0.1, delta=d) for d in (None, 0.1, 1.0)]
+    assert clean[0] == clean[1] and noisy[0] == noisy[1] != noisy[2]
+
+
 # DDS2M
 
 
@@ -351,9 +366,9 @@ def test_the_last_step_of_ddrm_is_y_without_noise_and_the_estimate_with():
     settings, alpha_bar = dds2m.DDS2M(), linear_alpha_bar(3000, 1e-4, 0.005)
     x, x0, y, eps = torch.rand((4, 6), generator=torch.Generator().manual_seed(0))
     seen = torch.tensor([True, True, True, False, False, False])
-    for sigma, told in ((0.0, y), (0.2, x0)):
+    for sigma, message in ((0.0, y), (0.2, x0)):
         new = dds2m.ddrm_step(x, x0, y, seen, torch.tensor(sigma), alpha_bar, 1, settings, eps)
-        torch.testing.assert_close(new, torch.where(seen, told, x0))
+        torch.testing.assert_close(new, torch.where(seen, message, x0))
 
 
 def test_groups_are_networks_of_their_own():
@@ -366,7 +381,105 @@ def test_groups_are_networks_of_their_own():
     assert changed.tolist() == [False, True, False]
 
 
+def test_the_networks_leave_the_first_half_of_the_chain_alone(cube, observed):
+    """Its state is DDRM's with x̂_0 = x_t, and the running mean starts from it, clipped."""
+    first = next(steps_of(cube, observed, "dds2m", averaging=0.999999))
+    state = first.state()
+    assert int(state["t"]) == 5 and state["mean"].min() >= 0 and state["mean"].max() <= 1
+    again = next(steps_of(cube, observed, "dds2m", averaging=0.999999, lr=1.0))
+    torch.testing.assert_close(again.x, first.x)  # whatever the networks learn later
+    other = next(steps_of(cube, observed, "dds2m", averaging=0.0))
+    assert not torch.equal(other.x, first.x)
+
+
+def test_the_first_state_is_noise_around_the_measurement():
+    alpha_bar, n = linear_alpha_bar(3000, 1e-4, 0.005), 100_000
+    rng = torch.Generator().manual_seed(0)
+    y, eps = torch.full((2, n), 0.8), torch.randn((2, n), generator=rng)
+    seen = torch.tensor([[True], [False]])
+    x = dds2m.first_state(y, seen, torch.zeros(()), alpha_bar, eps)
+    left = alpha_bar[-1].item()
+    sigma = ((1 - left) / left) ** 0.5
+    assert x[0].mean().item() == pytest.approx(0.8 / sigma, abs=0.02)
+    assert x[1].mean().item() == pytest.approx(0, abs=0.02)
+    assert x.std(dim=1).tolist() == pytest.approx([1, 1], rel=0.02)
+
+
+def test_attention_adds_to_its_input_at_most_the_input():
+    block = dds2m.Attention(2, 16)
+    x = torch.rand((1, 32, 8, 8), generator=torch.Generator().manual_seed(0))
+    share_added = (block(x) - x) / x
+    assert share_added.min() > 0 and share_added.max() < 1
+    other = x.clone()
+    other[:, 16:] *= 0.5  # the second group
+    assert torch.equal(block(other)[:, :16], block(x)[:, :16])
+
+
+def test_spectral_networks_share_their_input_and_not_their_weights():
+    nets = layers.built(lambda: dds2m.SpectralNets(3, 8, 8), torch.Generator().manual_seed(0))
+    assert [tuple(w.shape[1:]) for w in nets.weights] == [
+        (8, 8),
+        (8, 16),
+        (16, 16),
+        (16, 8),
+        (8, 8),
+    ]
+    spectra = nets(torch.rand((1, 1, 8)))
+    assert spectra.shape == (3, 8) and not torch.equal(spectra[0], spectra[1])
+
+
+# The memory of spectra, and Hyper-EI
+
+
+def test_the_memory_has_no_path_around_it_and_starts_with_unit_slots():
+    block = layers.built(lambda: SpectralMemory(16, 4096, 4), torch.Generator().manual_seed(0))
+    assert block.slots.std().item() == pytest.approx(1, rel=0.02)
+    x = torch.rand((1, 16, 8, 8), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        block.mix.weight.zero_()
+        torch.testing.assert_close(block(x), block.mix.bias.view(1, -1, 1, 1).expand_as(x))
+
+
+def test_a_window_of_the_memory_sees_itself_alone():
+    block = layers.built(lambda: SpectralMemory(16, 8, 4), torch.Generator().manual_seed(0))
+    x = torch.rand((1, 16, 8, 8), generator=torch.Generator().manual_seed(1))
+    other = x.clone()
+    other[..., :4, :4] += torch.rand((16, 4, 4), generator=torch.Generator().manual_seed(2))
+    changed = (block(x) - block(other)).abs().amax(dim=(0, 1)) > 1e-6
+    assert changed[:4, :4].all() and not changed[4:].any() and not changed[:, 4:].any()
+
+
+def test_hyper_ei_s_rate_falls_by_ten_after_800_900_and_1000_steps():
+    rates = [hyper_ei.fallen(i) for i in (1, 800, 801, 900, 901, 1000, 1001, 1002)]
+    assert rates == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.01, 0.001, 0.001])
+
+
+def test_hyper_ei_counts_all_entries_and_knows_no_noise(cube, observed):
+    clean, noisy = (next(steps_of(cube, observed, "hyper-ei", s)) for s in (0.0, 0.3))
+    assert torch.equal(clean.x, noisy.x)
+    seen = np.broadcast_to(observed, cube.shape)
+    expected = np.square(clean.x.numpy() - cube)[seen].sum() / cube.size
+    assert float(clean.log["data"]) == pytest.approx(expected, rel=1e-4)
+
+
+def test_hyper_ei_ends_with_the_running_statistics(cube, observed):
+    *_, last = steps_of(cube, observed, "hyper-ei")
+    tensors = last.state()
+    net = hyper_ei.HyperEINet(len(cube), 8, 4)
+    net.load_state_dict({k[8:]: v for k, v in tensors.items() if k[:8] == "network."})
+    y = torch.as_tensor(np.where(observed, cube, 0), dtype=torch.float32)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(net.eval()(y)[0], last.x)
+        assert not torch.allclose(net.train()(y)[0], last.x)
+
+
 # SHARE
+
+
+def test_share_normalises_its_shifted_copies_together():
+    network = share.ShareNet(3, share.Share(channels=16, memory=8))
+    x = torch.rand((2, 3, 48, 48), generator=torch.Generator().manual_seed(0))
+    assert not torch.allclose(network(x)[:1], network(x[:1]), atol=1e-4)
 
 
 def test_share_s_rate_falls_along_a_cosine():
@@ -408,6 +521,20 @@ def test_three_bands_give_a_rank_3_cube_back():
     torch.testing.assert_close(torch.einsum("ck,khw->chw", E, cube[bands]), cube)
 
 
+@pytest.mark.parametrize("guidance", hir_diff.GUIDANCE)
+def test_hir_diff_answers_within_the_unit_range(cube, observed, guidance):
+    for step in steps_of(cube, observed, "hir-diff", guidance=guidance, variation=0.0):
+        assert step.x.min() >= 0 and step.x.max() <= 1
+
+
+def test_guidance_by_the_gradient_lowers_the_misfit(cube, observed):
+    def misfit(**options):
+        *_, step = steps_of(cube, observed, "hir-diff", steps=20, variation=0.0, **options)
+        return float(step.log["data"])
+
+    assert misfit(guidance="gradient") < 0.5 * misfit(guidance="gradient", fidelity=0.0)
+
+
 def test_every_output_of_the_stand_in_says_so(cube, observed):
     assert any(hir_diff.STAND_IN in note for note in fill(cube, observed, "hir-diff").notes)
     assert hir_diff.STAND_IN in METHODS["hir-diff"].summary
@@ -446,8 +573,8 @@ def test_weights_of_another_layout_are_refused(tmp_path, cube, observed):
     save_file({"a": torch.zeros(2)}, path, metadata={"hydiff": json.dumps(about)})
     refused(path, "tensor a")
     for channels in (None, "x", 0):
-        told = json.dumps(about | {"channels": channels})
-        save_file({"a": torch.zeros(2)}, path, metadata={"hydiff": told})
+        message = json.dumps(about | {"channels": channels})
+        save_file({"a": torch.zeros(2)}, path, metadata={"hydiff": message})
         refused(path, '"channels" in its metadata')
     network = hir_diff.Denoiser(8)
     hir_diff.save_denoiser(network, path)

@@ -25,8 +25,8 @@ from hydiff.gaps import mask
 from hydiff.io import provenance
 from hydiff.request import Request
 from hydiff.result import Step
-from hydiff.scale import scene, tile
-from hydiff.scale.scene import Limits
+from hydiff.scale import execute, tile
+from hydiff.scale.scene import Limits, limits
 from hydiff.workers import remote
 from test_scene import Stopped, contents, damaged, made
 
@@ -47,15 +47,15 @@ def folder(tmp_path_factory):
 
 def start(folder, output, *more):
     command = [*HYDIFF, "fill", "in.bsq", "-o", output, *OPTIONS, *more]
-    with (folder / f"{output}.told").open("w") as told:
-        return subprocess.Popen(command, cwd=folder, stderr=told, stdout=subprocess.DEVNULL)
+    with (folder / f"{output}.log").open("w") as log:
+        return subprocess.Popen(command, cwd=folder, stderr=log, stdout=subprocess.DEVNULL)
 
 
 def fill(folder, output, *more):
     code = start(folder, output, *more).wait()
-    told = (folder / f"{output}.told").read_text()
-    assert code == 0, told
-    return told
+    log = (folder / f"{output}.log").read_text()
+    assert code == 0, log
+    return log
 
 
 def filled_alike(folder, output):
@@ -72,8 +72,8 @@ def wait_for_tiles(folder, output, count):
 @pytest.fixture(scope="module")
 def address(folder):
     """A scheduler and two workers on loopback, started by hand."""
-    told = folder / "scheduler.json"
-    common = ["--scheduler-file", str(told)]
+    address = folder / "scheduler.json"
+    common = ["--scheduler-file", str(address)]
     local = ["--host", "127.0.0.1"]
     kinds = [
         ["dask_scheduler", *local, "--port", "0", "--no-dashboard", *common],
@@ -87,9 +87,9 @@ def address(folder):
         )
         for kind, *options in kinds
     ]
-    while not told.exists():
+    while not address.exists():
         time.sleep(0.05)
-    yield json.loads(told.read_text())["address"], made
+    yield json.loads(address.read_text())["address"], made
     for process in reversed(made):
         process.terminate()
         process.wait()
@@ -105,16 +105,16 @@ def of_worker(nanny):
 
 
 def test_local_workers_give_the_same_bytes_and_stay_on_this_machine(folder):
-    told = fill(folder, "local.bsq", "--workers", "2")
+    log = fill(folder, "local.bsq", "--workers", "2")
     assert filled_alike(folder, "local.bsq")
-    assert "dashboard" not in told
+    assert "dashboard" not in log
 
 
 def test_a_killed_worker_costs_nothing_but_time(folder, address):
     run = start(folder, "worker.bsq", "--scheduler", address[0])
     wait_for_tiles(folder, "worker.bsq", 2)
     of_worker(address[1][1]).kill()
-    assert run.wait() == 0, (folder / "worker.bsq.told").read_text()
+    assert run.wait() == 0, (folder / "worker.bsq.log").read_text()
     assert filled_alike(folder, "worker.bsq")
 
 
@@ -133,10 +133,10 @@ def test_a_killed_driver_is_resumed_to_the_same_bytes(folder, address):
 
 def test_what_a_worker_refuses_is_refused_here(address):
     with remote.crew(None, address[0]) as run:
-        found = {o.number: o for o in run(scene.limits, ["2GB", "two", 3])}
+        found = {o.number: o for o in run(limits, ["2GB", "two", 3])}
     assert found[0].value == Limits(2e9) and found[0].error is None and found[0].worker
     assert isinstance(found[1].error, BadValue) and "2GB" in str(found[1].error)
-    assert isinstance(found[2].error, AttributeError)  # a bug stays one, and is told as one
+    assert isinstance(found[2].error, AttributeError)  # a bug is reported as a bug
 
 
 # ── who may speak to them ────────────────────────────────────────────────────────────────────────
@@ -239,7 +239,9 @@ def task(folder, tmp_path):
 
     with pytest.raises(Stopped):
         order = Request(method="linear")
-        scene.fill(folder / "in.bsq", tmp_path / "o.bsq", order, Limits(8e9, tile=16), run=run)
+        execute.fill_file(
+            folder / "in.bsq", tmp_path / "o.bsq", order, Limits(8e9, tile=16), run=run
+        )
     return tasks[0]
 
 
@@ -278,7 +280,7 @@ def test_a_glance_tells_files_apart(tmp_path, rng):
 
 
 @pytest.mark.parametrize("where", ["tcp://127.0.0.1:9", "nonsense"])
-def test_a_scheduler_that_does_not_answer_is_told_soon(where):
+def test_a_scheduler_that_does_not_answer_is_reported_soon(where):
     began = time.monotonic()
     with pytest.raises(BadValue, match="no Dask scheduler answers"), remote.crew(None, where):
         pass

@@ -112,14 +112,14 @@ def test_every_picture_has_words_for_who_cannot_see_it(whole):
 
 def test_it_tells_what_the_record_tells(fill, whole):
     record = json.loads((fill / "out.tif.fill.json").read_text())
-    told = [record["recipe"]["why"], record["input"]["sha256"], record["time"]]
-    told += [f"{record['entries']['filled']:,}", f"{record['expected']['nrmse']:.3g}"]
-    told += list(record["entries"]["left"]) + list(record["versions"].values())
-    told += ["hydiff fill in.tif", "unchanged since the fill"]
-    assert record["entries"]["left"] and all(t in whole.text for t in told)
+    texts = [record["recipe"]["why"], record["input"]["sha256"], record["time"]]
+    texts += [f"{record['entries']['filled']:,}", f"{record['expected']['nrmse']:.3g}"]
+    texts += list(record["entries"]["left"]) + list(record["versions"].values())
+    texts += ["hydiff fill in.tif", "unchanged since the fill"]
+    assert record["entries"]["left"] and all(t in whole.text for t in texts)
 
 
-def test_what_auto_saw_is_told_by_distance(fill, whole):
+def test_what_auto_saw_is_reported_by_distance(fill, whole):
     recipe = json.loads((fill / "out.tif.fill.json").read_text())["recipe"]
     weights, errors = np.array(recipe["weights"]), recipe["errors"]
     seen = {d: square for d, square in enumerate(errors["by_distance"]) if square is not None}
@@ -134,7 +134,7 @@ def test_the_same_files_give_the_same_bytes(fill):
     assert one == two
 
 
-def test_a_changed_input_is_told_and_a_lost_one_is_done_without(fill):
+def test_a_changed_input_is_reported_and_a_lost_one_is_done_without(fill):
     hydiff.write(hydiff.read(fill / "truth.tif"), fill / "in.tif", overwrite=True)
     assert "CHANGED" in page_of(report.write(fill / "out.tif", fill / "a.html")).text
     (fill / "in.tif").unlink()
@@ -309,7 +309,7 @@ def test_in_a_browser_it_looks_as_it_should_and_no_script_runs(hostile, made, wh
             outside.accept()
 
 
-def test_a_fill_without_recipe_or_error_bars_is_told_too(fill):
+def test_a_fill_without_recipe_or_error_bars_is_reported_too(fill):
     result = hydiff.fill(hydiff.read(fill / "in.tif"), method="linear")
     provenance.save(result, fill / "plain.tif")
     page = page_of(report.write(fill / "plain.tif"))
@@ -358,7 +358,7 @@ def test_fill_makes_one_when_asked(fill, monkeypatch, more):
     assert "unchanged since the fill" in page_of(fill / "again.tif.report.html").text
 
 
-def test_a_file_of_several_variables_is_told_which(tmp_path, monkeypatch, tiny):
+def test_a_file_of_several_variables_asks_for_one(tmp_path, monkeypatch, tiny):
     monkeypatch.chdir(tmp_path)
     values = tiny.transpose(1, 2, 0).copy()
     values[:, 9:12] = np.nan
@@ -370,14 +370,14 @@ def test_a_file_of_several_variables_is_told_which(tmp_path, monkeypatch, tiny):
     assert CliRunner().invoke(app, again).exit_code == 0
 
 
-def test_the_command_writes_where_it_is_told(fill, monkeypatch):
+def test_the_command_writes_to_the_given_place(fill, monkeypatch):
     monkeypatch.chdir(fill)
     done = CliRunner().invoke(app, ["report", "out.tif", "--truth", "truth.tif", "-o", "r.html"])
     assert done.exit_code == 0 and done.stdout.strip() == "r.html"
     assert "Against the truth" in page_of(fill / "r.html").text
 
 
-def test_a_recipe_that_saw_too_little_is_told_too(fill):
+def test_a_recipe_that_saw_too_little_is_reported_too(fill):
     record = json.loads((fill / "out.tif.fill.json").read_text())
     record["recipe"]["errors"]["by_distance"] = None  # as `auto` writes where no fold was possible
     (fill / "out.tif.fill.json").write_text(json.dumps(record))
@@ -439,10 +439,10 @@ def test_a_file_that_only_a_record_names_is_read_only_if_it_is_the_one(fill, mon
     monkeypatch.chdir(fill)
     content = record.read(fill / "out.tif.fill.json")
     hostile = replace(content, input=replace(content.input, path=named))
-    found, state = report.the_input(hostile, fill / "out.tif", None)
+    found, state = report.find_input(hostile, fill / "out.tif", None)
     assert found is None and "cut out again" in state
     assert state.startswith("CHANGED") == (named == "truth.tif")
-    assert report.the_input(content, fill / "out.tif", None)[0] == Path("in.tif")
+    assert report.find_input(content, fill / "out.tif", None)[0] == Path("in.tif")
 
 
 def test_a_record_of_another_cube_is_refused(fill):

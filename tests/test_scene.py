@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,8 @@ from hydiff.errors import BadValue, HydiffError, NothingObserved, OutputError
 from hydiff.gaps import mask, rule
 from hydiff.io import bundled, provenance
 from hydiff.request import Request
-from hydiff.scale import scene, tiles
+from hydiff.scale import execute, scene, tiles
+from hydiff.scale.plan import make_plan
 from hydiff.scale.scene import Limits
 from hydiff.workers.remote import Outcome
 
@@ -84,7 +86,7 @@ def test_one_tile_is_the_plain_fill_to_the_byte(file, order, tmp_path):
     one, plain = tmp_path / "one" / "out.bsq", tmp_path / "plain" / "out.bsq"
     for path in (one, plain):
         path.parent.mkdir()
-    done = scene.fill(file, one, order, Limits(PLENTY, tile=200))
+    done = execute.fill_file(file, one, order, Limits(PLENTY, tile=200))
     result = hydiff.fill(
         hydiff.read(file),
         method=order.method,
@@ -97,17 +99,17 @@ def test_one_tile_is_the_plain_fill_to_the_byte(file, order, tmp_path):
     )
     provenance.save(result, plain)
     assert contents(one) == contents(plain)
-    told = provenance.record(result)
+    message = provenance.record(result)
     for key in ("entries", "method", "settings"):
-        assert done.record[key] == told[key]
-    assert done.record["expected"] == told["expected"]
+        assert done.record[key] == message[key]
+    assert done.record["expected"] == message["expected"]
 
 
 @pytest.mark.parametrize("suffix", [".bsq", ".bip", ".zarr", ".tif"])
 def test_many_tiles_fill_like_one_and_touch_nothing_else(truth, observed, tmp_path, suffix):
     source, out = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
     hydiff.write(damaged(truth, observed), source)
-    done = scene.fill(source, out, SMOOTH, Limits(PLENTY, tile=32))
+    done = execute.fill_file(source, out, SMOOTH, Limits(PLENTY, tile=32))
     before, after = np.asarray(hydiff.read(source).values), np.asarray(hydiff.read(out).values)
     assert done.record["tiles"]["of"] == 9 and not provenance.tiles_path(out).exists()
     assert np.array_equal(after[:, observed], before[:, observed])
@@ -128,7 +130,7 @@ def test_neither_the_size_of_tiles_nor_their_borders_show(tmp_path, rng):
     scores = []
     for size in (48, 72, 96):
         out = tmp_path / f"{size}.bsq"
-        scene.fill(tmp_path / "in.bsq", out, SMOOTH, Limits(PLENTY, tile=size))
+        execute.fill_file(tmp_path / "in.bsq", out, SMOOTH, Limits(PLENTY, tile=size))
         error = (np.asarray(hydiff.read(out).values) - truth).astype(float) ** 2
         scores.append(np.mean(10 * np.log10(error[:, ~observed].mean(axis=1))))
         if size == 48:
@@ -143,7 +145,7 @@ def test_neither_the_size_of_tiles_nor_their_borders_show(tmp_path, rng):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of file sizes are POSIX's")
-def test_a_full_disk_is_told_and_resumed_after(file, tmp_path):
+def test_a_full_disk_is_reported_and_resumed_after(file, tmp_path):
     """Where files may not grow any more, writing fails as on a full disk."""
     import resource
 
@@ -161,13 +163,15 @@ def test_a_full_disk_is_told_and_resumed_after(file, tmp_path):
     before = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out.bsq.tiles").glob("*.npy")}
     assert before
     subprocess.run(command(*options, "--resume"), cwd=tmp_path, check=True)
-    scene.fill(file, tmp_path / "whole.bsq", Request(method="smooth"), Limits(PLENTY, tile=16))
+    execute.fill_file(
+        file, tmp_path / "whole.bsq", Request(method="smooth"), Limits(PLENTY, tile=16)
+    )
     assert (tmp_path / "out.bsq").read_bytes() == (tmp_path / "whole.bsq").read_bytes()
 
 
 def test_another_format_may_be_asked_for(file, truth, observed, tmp_path):
-    scene.fill(file, tmp_path / "out.zarr", SMOOTH, Limits(PLENTY, tile=32))
-    scene.fill(file, tmp_path / "out.bsq", SMOOTH, Limits(PLENTY, tile=32))
+    execute.fill_file(file, tmp_path / "out.zarr", SMOOTH, Limits(PLENTY, tile=32))
+    execute.fill_file(file, tmp_path / "out.bsq", SMOOTH, Limits(PLENTY, tile=32))
     one, two = (np.asarray(hydiff.read(tmp_path / f"out.{s}").values) for s in ("zarr", "bsq"))
     assert np.array_equal(one, two)
 
@@ -177,7 +181,7 @@ def test_masks_of_single_bands_and_integers(rng, tmp_path):
     observed = mask.make_mask("columns", truth.shape, 0.1, rng)
     hydiff.write(damaged(truth, observed, -32768), tmp_path / "in.bil")
     order = Request(method="smooth", outside="fill", settings={"error_bars": True})
-    scene.fill(tmp_path / "in.bil", tmp_path / "out.bil", order, Limits(PLENTY, tile=24))
+    execute.fill_file(tmp_path / "in.bil", tmp_path / "out.bil", order, Limits(PLENTY, tile=24))
     out = hydiff.read(tmp_path / "out.bil")
     values = np.asarray(out.values)
     assert values.dtype == np.int16 and np.array_equal(values[observed], truth[observed])
@@ -194,7 +198,7 @@ def test_a_linear_scene_is_exact(tmp_path):
     observed = np.ones((80, 70), bool)
     observed[:, 30:35] = observed[40:44] = False
     hydiff.write(damaged(truth, observed, -1e6), tmp_path / "in.bsq")
-    scene.fill(tmp_path / "in.bsq", tmp_path / "out.bsq", LINEAR, Limits(PLENTY, tile=20))
+    execute.fill_file(tmp_path / "in.bsq", tmp_path / "out.bsq", LINEAR, Limits(PLENTY, tile=20))
     assert np.allclose(np.asarray(hydiff.read(tmp_path / "out.bsq").values), truth, atol=1e-9)
 
 
@@ -202,13 +206,17 @@ def test_tiles_without_gaps_are_never_computed(truth, tmp_path, monkeypatch):
     observed = np.ones((70, 90), bool)
     observed[5:9, 5:9] = observed[60:63, 80:84] = False
     hydiff.write(damaged(truth, observed), tmp_path / "in.bsq")
-    done = scene.fill(tmp_path / "in.bsq", tmp_path / "out.bsq", LINEAR, Limits(PLENTY, tile=16))
+    done = execute.fill_file(
+        tmp_path / "in.bsq", tmp_path / "out.bsq", LINEAR, Limits(PLENTY, tile=16)
+    )
     assert done.record["tiles"]["filled"] == 2 and done.record["tiles"]["of"] == 30
 
 
 def test_a_scene_without_gaps_is_a_copy(truth, tmp_path):
     hydiff.write(Cube(truth, nodata=-9999.0), tmp_path / "in.bsq")
-    done = scene.fill(tmp_path / "in.bsq", tmp_path / "out.bsq", LINEAR, Limits(PLENTY, tile=16))
+    done = execute.fill_file(
+        tmp_path / "in.bsq", tmp_path / "out.bsq", LINEAR, Limits(PLENTY, tile=16)
+    )
     assert done.record["entries"]["filled"] == done.record["tiles"]["filled"] == 0
     assert (tmp_path / "out.bsq").read_bytes() == (tmp_path / "in.bsq").read_bytes()
 
@@ -227,31 +235,28 @@ def test_what_to_fill_is_what_the_plain_fill_would(rng, tmp_path, outside, max_g
     hydiff.write(cube, tmp_path / "in.bsq")
     choices = {"outside": outside, "max_gap": max_gap, "bad_bands": bad_bands}
     order = Request(method="linear", **choices)
-    told = scene.preview(tmp_path / "in.bsq", order, Limits(PLENTY, tile=16))
+    plan = make_plan(tmp_path / "in.bsq", tmp_path / "out.bsq", order, Limits(PLENTY, tile=16))
+    message = execute.preview(plan)
     target, left = rule.targets(cube, seen, **choices)
-    assert told["entries_to_fill"] == target.sum() and told["left"] == left
+    assert message["entries_to_fill"] == target.sum() and message["left"] == left
 
 
 def test_a_given_mask_and_nodata_are_heeded(truth, tmp_path):
     hydiff.write(Cube(truth), tmp_path / "in.bsq")
     given = np.ones((70, 90), bool)
     given[20:24, 30:40] = False
-    done = scene.fill(
-        tmp_path / "in.bsq", tmp_path / "out.bsq", LINEAR, Limits(PLENTY, tile=40), observed=given
+    np.save(tmp_path / "observed.npy", given)
+    masked = replace(LINEAR, observed=tmp_path / "observed.npy")
+    done = execute.fill_file(
+        tmp_path / "in.bsq", tmp_path / "out.bsq", masked, Limits(PLENTY, tile=40)
     )
     assert done.record["entries"]["filled"] == 10 * 40
     with pytest.raises(BadValue, match="occurs nowhere"):
         order = Request(method="linear", nodata=12345.0)
-        scene.fill(tmp_path / "in.bsq", tmp_path / "no.bsq", order, Limits(PLENTY, tile=40))
+        execute.fill_file(tmp_path / "in.bsq", tmp_path / "no.bsq", order, Limits(PLENTY, tile=40))
     with pytest.raises(NothingObserved):
-        nothing = np.zeros((70, 90), bool)
-        scene.fill(
-            tmp_path / "in.bsq",
-            tmp_path / "no.bsq",
-            LINEAR,
-            Limits(PLENTY, tile=40),
-            observed=nothing,
-        )
+        np.save(tmp_path / "observed.npy", np.zeros((70, 90), bool))
+        execute.fill_file(tmp_path / "in.bsq", tmp_path / "no.bsq", masked, Limits(PLENTY, tile=40))
 
 
 def test_bits_are_booleans_on_disk(tmp_path, rng):
@@ -277,11 +282,11 @@ def test_streamed_companions_are_those_of_the_plain_fill(tmp_path, rng):
 
 def test_a_recipe_is_used_by_every_tile_and_can_be_replayed(file, tmp_path):
     order = Request(budget="fast", outside="fill")
-    first = scene.fill(file, tmp_path / "a.bsq", order, Limits(PLENTY, tile=48))
+    first = execute.fill_file(file, tmp_path / "a.bsq", order, Limits(PLENTY, tile=48))
     recipe = json.loads(provenance.record_path(tmp_path / "a.bsq").read_text())["recipe"]
     assert recipe == first.record["recipe"]
     again = Request(budget="fast", outside="fill", recipe=recipe)
-    scene.fill(file, tmp_path / "b.bsq", again, Limits(PLENTY, tile=48))
+    execute.fill_file(file, tmp_path / "b.bsq", again, Limits(PLENTY, tile=48))
     one, two = contents(tmp_path / "a.bsq"), contents(tmp_path / "b.bsq")
     assert len(one) == 3 and list(one.values()) == list(two.values())
 
@@ -296,16 +301,16 @@ def test_promises_and_limits_are_relative_to_the_scene_not_to_its_tiles(tmp_path
     hydiff.write(damaged(truth, observed), source)
     order = Request(budget="fast", outside="fill", max_error=0.05)
     whole = hydiff.fill(hydiff.read(source), budget="fast", outside="fill", max_error=0.05)
-    done = scene.fill(source, tmp_path / "out.bsq", order, Limits(PLENTY, tile=48))
+    done = execute.fill_file(source, tmp_path / "out.bsq", order, Limits(PLENTY, tile=48))
     assert done.record["entries"]["filled"] == pytest.approx(int(whole.filled.sum()), rel=0.05)
     promised = done.record["expected"]["nrmse"]
     assert promised == pytest.approx(whole.expected["nrmse"], rel=0.5)
     assert f"NRMSE {promised:.3g}" in " ".join(done.record["notes"])
 
 
-def test_noise_that_a_method_does_not_model_is_told(file, tmp_path):
+def test_noise_that_a_method_does_not_model_is_reported(file, tmp_path):
     order = Request(method="linear", sigma_y=5.0, outside="fill")
-    done = scene.fill(file, tmp_path / "out.bsq", order, Limits(PLENTY, tile=48))
+    done = execute.fill_file(file, tmp_path / "out.bsq", order, Limits(PLENTY, tile=48))
     assert any("does not model noise" in note for note in done.record["notes"])
 
 
@@ -324,7 +329,7 @@ def test_tiles_filled_side_by_side_are_those_filled_alone(file, tmp_path):
                 work(some[0]._replace(tiles=sum((task.tiles for task in some), ())))
                 yield from (Outcome(i + k, "") for k in range(len(some)))
 
-        scene.fill(file, tmp_path / f"{name}.bsq", order, Limits(PLENTY, tile=48), run=by)
+        execute.fill_file(file, tmp_path / f"{name}.bsq", order, Limits(PLENTY, tile=48), run=by)
     assert (tmp_path / "one.bsq").read_bytes() == (tmp_path / "two.bsq").read_bytes()
 
 
@@ -340,7 +345,7 @@ def test_a_gpu_gets_several_tiles_at_once_as_memory_allows(
 
     order = Request(method="hydiff-ei", settings=TINY, device=device)
     with pytest.raises(Stopped):
-        scene.fill(file, tmp_path / "out.bsq", order, Limits(memory, tile=48), run=run)
+        execute.fill_file(file, tmp_path / "out.bsq", order, Limits(memory, tile=48), run=run)
 
 
 def test_tiles_start_from_what_one_network_learned_of_the_scene(file, truth, observed, tmp_path):
@@ -350,15 +355,15 @@ def test_tiles_start_from_what_one_network_learned_of_the_scene(file, truth, obs
         order = Request(
             method="hydiff-ei", settings=TINY, outside="fill", device="cpu", prior=prior, seed=2
         )
-        done = scene.fill(file, tmp_path / f"{prior}.bsq", order, Limits(PLENTY, tile=48))
+        done = execute.fill_file(file, tmp_path / f"{prior}.bsq", order, Limits(PLENTY, tile=48))
         errors[prior] = rmse(hydiff.read(tmp_path / f"{prior}.bsq"), truth, missing)
         assert any(f"{prior} updates" in note for note in done.record["notes"])
     assert errors[60] < 0.7 * errors[1]
     again = tmp_path / "again.bsq"
     with pytest.raises(Stopped):  # it is kept with the tiles
-        scene.fill(file, again, order, Limits(PLENTY, tile=48), progress=stop_after(1))
+        execute.fill_file(file, again, order, Limits(PLENTY, tile=48), progress=stop_after(1))
     assert (provenance.tiles_path(again) / "prior.npz").exists()
-    scene.fill(file, again, order, Limits(PLENTY, tile=48), resume=True)
+    execute.fill_file(file, again, order, Limits(PLENTY, tile=48), resume=True)
     assert again.read_bytes() == (tmp_path / "60.bsq").read_bytes()
 
 
@@ -385,18 +390,18 @@ def test_memory_is_read_as_people_write_it():
 
 def test_the_least_memory_that_is_named_works(file, tmp_path):
     with pytest.raises(BadValue, match=r"`memory='\d+MB'`") as refusal:
-        scene.fill(file, tmp_path / "out.bsq", LINEAR, Limits(1e6))
+        execute.fill_file(file, tmp_path / "out.bsq", LINEAR, Limits(1e6))
     assert {p.suffix for p in tmp_path.iterdir()} == {".bsq", ".hdr"}  # the input alone
     assert not (tmp_path / "out.bsq").exists()
     least = str(refusal.value).split("'")[1]
-    scene.fill(file, tmp_path / "out.bsq", LINEAR, scene.limits(least, None, None))
+    execute.fill_file(file, tmp_path / "out.bsq", LINEAR, scene.limits(least, None, None))
     with pytest.raises(BadValue, match="smaller `tile=`"):
-        scene.fill(file, tmp_path / "no.bsq", LINEAR, Limits(1e6, tile=64))
+        execute.fill_file(file, tmp_path / "no.bsq", LINEAR, Limits(1e6, tile=64))
 
 
 def test_formats_that_are_written_whole_are_refused(file, tmp_path):
     with pytest.raises(BadValue, match=r"\.zarr"):
-        scene.fill(file, tmp_path / "out.npy", LINEAR, Limits(PLENTY, tile=32))
+        execute.fill_file(file, tmp_path / "out.npz", LINEAR, Limits(PLENTY, tile=32))
 
 
 PEAK = """
@@ -479,7 +484,7 @@ def stop_after(count):
 def interrupted(file, tmp_path):
     """A fill that stopped after two tiles."""
     with pytest.raises(Stopped):
-        scene.fill(
+        execute.fill_file(
             file, tmp_path / "out.bsq", SMOOTH, Limits(PLENTY, tile=24), progress=stop_after(2)
         )
     return tmp_path / "out.bsq"
@@ -487,7 +492,7 @@ def interrupted(file, tmp_path):
 
 def test_a_changed_input_or_recipe_is_refused(file, interrupted):
     def resumed(order=SMOOTH, tile=24):
-        return scene.fill(file, interrupted, order, Limits(PLENTY, tile=tile), resume=True)
+        return execute.fill_file(file, interrupted, order, Limits(PLENTY, tile=tile), resume=True)
 
     with pytest.raises(BadValue, match="the settings changed"):
         resumed(Request(method="smooth", outside="fill", settings={"s": 1.5}))
@@ -508,28 +513,28 @@ def test_a_changed_input_or_recipe_is_refused(file, interrupted):
 
 
 def test_a_damaged_tile_is_computed_again(file, interrupted, tmp_path):
-    scene.fill(file, tmp_path / "whole.bsq", SMOOTH, Limits(PLENTY, tile=24))
+    execute.fill_file(file, tmp_path / "whole.bsq", SMOOTH, Limits(PLENTY, tile=24))
     tile = next(provenance.tiles_path(interrupted).glob("tile-*.npy"))
     tile.write_bytes(tile.read_bytes()[:-8])
-    scene.fill(file, interrupted, SMOOTH, Limits(PLENTY, tile=24), resume=True)
+    execute.fill_file(file, interrupted, SMOOTH, Limits(PLENTY, tile=24), resume=True)
     assert interrupted.read_bytes() == (tmp_path / "whole.bsq").read_bytes()
 
 
-def test_without_resume_a_fill_starts_anew(file, interrupted):
+def test_without_resume_a_fill_starts_again(file, interrupted):
     order = Request(method="smooth", outside="fill", seed=1)
-    scene.fill(file, interrupted, order, Limits(PLENTY, tile=24))
+    execute.fill_file(file, interrupted, order, Limits(PLENTY, tile=24))
     assert interrupted.exists()
 
 
 def test_requests_that_no_method_can_meet_are_refused_before_the_work(file, tmp_path):
-    for order, told in (
+    for order, message in (
         (Request(method="smooth", max_error=0.5), "max_error"),
         (Request(budget="huge"), "budget"),
         (Request(settings={"s": 1.5}), "belong to one method"),
         (Request(method="linear", outside="far"), "outside"),
     ):
-        with pytest.raises(HydiffError, match=told):
-            scene.fill(file, tmp_path / "out.bsq", order, Limits(PLENTY, tile=24))
+        with pytest.raises(HydiffError, match=message):
+            execute.fill_file(file, tmp_path / "out.bsq", order, Limits(PLENTY, tile=24))
         assert not (tmp_path / "out.bsq").exists()
 
 
@@ -539,7 +544,7 @@ def test_what_a_kill_left_of_the_folder_is_not_in_the_way(file, tmp_path, left):
     work = provenance.tiles_path(tmp_path / "out.bsq")
     work.mkdir()
     (work / left).write_bytes(b"half")
-    scene.fill(file, tmp_path / "out.bsq", LINEAR, Limits(PLENTY, tile=48), resume=True)
+    execute.fill_file(file, tmp_path / "out.bsq", LINEAR, Limits(PLENTY, tile=48), resume=True)
     assert (tmp_path / "out.bsq").exists() and not work.exists()
 
 
@@ -548,5 +553,5 @@ def test_a_folder_of_someone_else_is_not_touched(file, tmp_path):
     work.mkdir()
     (work / "thesis.txt").write_text("mine")
     with pytest.raises(OutputError, match="in the way"):
-        scene.fill(file, tmp_path / "out.bsq", LINEAR, Limits(PLENTY, tile=24))
+        execute.fill_file(file, tmp_path / "out.bsq", LINEAR, Limits(PLENTY, tile=24))
     assert (work / "thesis.txt").read_text() == "mine"

@@ -33,7 +33,7 @@ def scene(tmp_path_factory):
 def server(scene):
     server = Server(scene)
     yield server
-    with pytest.raises(AssertionError, match="JSONDecodeError"):  # nonsense is told on stderr
+    with pytest.raises(AssertionError, match="JSONDecodeError"):  # nonsense goes to stderr
         server.close()
 
 
@@ -163,12 +163,12 @@ def test_eight_viewers_at_once_all_answer(scene):
     """Begun at the same instant, as forks of one process, so that they race for the same port."""
     script = [sys.executable, "-c", EIGHT, str(scene)]
     group = subprocess.Popen(script, stderr=subprocess.PIPE, text=True, process_group=0)
-    told, urls = "", []
+    lines, urls = "", []
     try:
-        while len(urls) < 8 and "one has ended" not in told:
-            told += group.stderr.readline()
-            urls = re.findall(r"http://\S+", told)
-        assert len(set(urls)) == 8, told
+        while len(urls) < 8 and "one has ended" not in lines:
+            lines += group.stderr.readline()
+            urls = re.findall(r"http://\S+", lines)
+        assert len(set(urls)) == 8, lines
         for url in urls:  # no page, which takes a second; benchmarks/viewers.py opens them
             with urlopen(url + "static/js/bokeh.min.js") as reply:
                 assert reply.status == 200

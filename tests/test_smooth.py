@@ -48,15 +48,15 @@ def test_the_variance_is_that_of_the_dense_posterior(rng, stripes, s, reach, mon
 
 
 def test_the_variogram_is_half_the_mean_square_difference(rng):
-    z, known = rng.standard_normal((2, 9, 11)), rng.random((9, 11)) > 0.4
+    z, complete = rng.standard_normal((2, 9, 11)), rng.random((9, 11)) > 0.4
     down, right = variogram.lags_within(3)
-    found, pairs = variogram.variogram(z, known, down, right)
+    found, pairs = variogram.variogram(z, complete, down, right)
     for i, (d, r) in enumerate(zip(down, right, strict=True)):
         squares = [
             (z[:, a, b] - z[:, a + d, b + r]) ** 2
             for a in range(9 - d)
             for b in range(max(0, -r), min(11, 11 - r))
-            if known[a, b] and known[a + d, b + r]
+            if complete[a, b] and complete[a + d, b + r]
         ]
         assert pairs[i] == len(squares)
         np.testing.assert_allclose(found[:, i], 0.5 * np.mean(squares, axis=0), atol=1e-12)
@@ -67,10 +67,10 @@ def test_the_covariance_of_a_drawn_field_is_found_again(rng, s):
     eigenvalues = classical.laplacian_eigenvalues(96, 96)
     root = np.where(eigenvalues > 0, np.maximum(eigenvalues, 1e-9) ** (-s / 2), 0)
     draws = idctn(root * rng.standard_normal((6, 96, 96)), axes=(1, 2), norm="ortho")
-    known = rng.random((96, 96)) > 0.3
-    found = variogram.fit_covariances(5 * draws, known)
+    complete = rng.random((96, 96)) > 0.3
+    found = variogram.fit_covariances(5 * draws, complete)
     assert np.median([c.s for c in found]) == pytest.approx(s, abs=0.25)
-    restricted = variogram.fit_covariances(5 * draws, known, (s,), (np.inf,))
+    restricted = variogram.fit_covariances(5 * draws, complete, (s,), (np.inf,))
     assert np.median([c.sill for c in restricted]) == pytest.approx(25, rel=0.3)
 
 
@@ -91,10 +91,10 @@ def test_error_bars_are_zero_where_observed_and_scale_with_the_unit(tiny, stripe
 def test_gaussian_regression_is_the_conditional_mean(rng):
     A = rng.standard_normal((6, 6))
     model = gaussian.Gaussian(rng.standard_normal(6), A @ A.T + np.eye(6))
-    y, seen = rng.standard_normal((6, 40)), rng.random((6, 40)) > 0.4
-    x, variance, _ = gaussian.condition(y, seen, model)
+    y, observed = rng.standard_normal((6, 40)), rng.random((6, 40)) > 0.4
+    x, variance, _ = gaussian.condition(y, observed, model)
     for i in range(40):
-        o, m = seen[:, i], ~seen[:, i]
+        o, m = observed[:, i], ~observed[:, i]
         S = model.covariance
         gain = S[np.ix_(m, o)] @ np.linalg.inv(S[np.ix_(o, o)])
         mean = model.mean[m] + gain @ (y[o, i] - model.mean[o])
@@ -116,13 +116,13 @@ def test_expectation_maximisation_finds_the_covariance_behind_gaps(rng):
 def test_left_out_residuals_are_those_of_leaving_out(rng):
     A = rng.standard_normal((5, 5))
     model = gaussian.Gaussian(np.zeros(5), A @ A.T + np.eye(5))
-    y, seen = rng.standard_normal((5, 30)), np.ones((5, 30), bool)
-    residual = gaussian.left_out(y, seen, model)
+    y, observed = rng.standard_normal((5, 30)), np.ones((5, 30), bool)
+    residual = gaussian.left_out(y, observed, model)
     for b in range(5):
-        hidden = seen.copy()
+        hidden = observed.copy()
         hidden[b] = False
-        told, _, _ = gaussian.condition(y, hidden, model)
-        np.testing.assert_allclose(residual[b], y[b] - told[b], atol=1e-9)
+        mean, _, _ = gaussian.condition(y, hidden, model)
+        np.testing.assert_allclose(residual[b], y[b] - mean[b], atol=1e-9)
 
 
 def test_a_pixel_with_few_bands_uses_them_and_its_neighbours(tiny):
@@ -137,9 +137,9 @@ def test_a_pixel_with_few_bands_uses_them_and_its_neighbours(tiny):
 def test_noise_that_differs_between_bands_is_weighed(tiny, stripes, rng):
     sigma = np.where(np.arange(12) % 2, 0.3, 0.02)
     noisy = tiny + sigma[:, None, None] * rng.standard_normal(tiny.shape)
-    told = metrics.mpsnr(run(noisy, stripes, sigma).x, tiny)
+    modelled = metrics.mpsnr(run(noisy, stripes, sigma).x, tiny)
     flat = metrics.mpsnr(run(noisy, stripes, np.sqrt((sigma**2).mean())).x, tiny)
-    assert told > flat + 2
+    assert modelled > flat + 2
 
 
 # ── what the components leave ────────────────────────────────────────────────────────────────────

@@ -74,17 +74,17 @@ def test_the_audit_tells_flaws_and_what_it_could_not_ask(tmp_path) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as index:
         threading.Thread(target=index.serve_forever).start()
         service = f"http://127.0.0.1:{index.server_port}"
-        code, told = audit(service)
-        assert code == 0 and "packages audited, 0 known flaws" in told
-        told_of = next(tmp_path.glob("numpy/*/json"))
+        code, output = audit(service)
+        assert code == 0 and "packages audited, 0 known flaws" in output
+        reply = next(tmp_path.glob("numpy/*/json"))
         flaw = {"id": "PYSEC-1", "aliases": ["CVE-1"], "fixed_in": ["99.0"]}
         gone = {"id": "PYSEC-2", "withdrawn": "2026-01-01T00:00:00Z"}
-        told_of.write_text(json.dumps({"vulnerabilities": [flaw, gone]}))
-        code, told = audit(service)
-        assert code == 1 and "PYSEC-1, CVE-1; mended in 99.0" in told and "PYSEC-2" not in told
-        told_of.write_text("<html>")
-        code, told = audit(service)
-        assert code == 3 and told.startswith("not audited: ") and len(told.splitlines()) == 1
+        reply.write_text(json.dumps({"vulnerabilities": [flaw, gone]}))
+        code, output = audit(service)
+        assert code == 1 and "PYSEC-1, CVE-1; fixed in 99.0" in output and "PYSEC-2" not in output
+        reply.write_text("<html>")
+        code, output = audit(service)
+        assert code == 3 and output.startswith("not audited: ") and len(output.splitlines()) == 1
         index.shutdown()
     assert audit(service)[0] == 3
 
@@ -101,7 +101,7 @@ def test_every_promise_names_tests_that_exist() -> None:
             assert re.search(rf"^def {test}\(", source, re.MULTILINE), f"{file}::{test}"
 
 
-@pytest.mark.parametrize("target", ["fuzz", "torture", "audit"])
+@pytest.mark.parametrize("target", ["fuzz", "torture", "mutants", "audit"])
 def test_each_campaign_is_one_command(target: str) -> None:
     done = subprocess.run(
         ["make", "-n", "-o", ".venv/.ready", target], cwd=ROOT, capture_output=True, text=True

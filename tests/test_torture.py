@@ -71,7 +71,7 @@ cli.main()
 
 
 @pytest.mark.parametrize(
-    ("what", "code", "told"),
+    ("what", "code", "message"),
     [
         ("os.kill(os.getpid(), signal.SIGSEGV)", 2, "a library ended the process, signal 11"),
         ("os.abort()", 2, "a library ended the process, signal 6"),
@@ -83,12 +83,12 @@ cli.main()
         ("os.kill(os.getppid(), signal.SIGINT); sys.exit(130)", 130, "interrupted"),
     ],
 )
-def test_the_end_of_a_command_with_limited_memory_is_told(what: str, code: int, told: str) -> None:
-    """Also where a library ends the process, which nothing inside it can tell."""
+def test_a_command_that_ends_for_want_of_memory_says_so(what: str, code: int, message: str) -> None:
+    """Also where a library ends the process, which nothing inside it can report."""
     script = [sys.executable, "-c", COMMAND.format(what=what)]
     done = subprocess.run(script, capture_output=True, text=True)
     assert done.returncode == code, done.stderr[-2000:]
-    assert told in done.stderr and len(done.stderr.splitlines()) == (1 if told else 0)
+    assert message in done.stderr and len(done.stderr.splitlines()) == (1 if message else 0)
 
 
 def test_a_fill_without_room_is_refused_before_a_library_hangs(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_file_that_memory_cannot_hold_is_not_called_damaged(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("nbytes", [100, 200, 1000, 2000])
-def test_arrays_on_a_full_disk_are_told(tmp_path: Path, nbytes: int) -> None:
+def test_arrays_on_a_full_disk_are_an_error(tmp_path: Path, nbytes: int) -> None:
     """np.save leaves a torn file there, and says nothing."""
     code = """
 import numpy as np, sys
@@ -142,7 +142,7 @@ except OutputError as error:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_row_on_a_full_disk_is_told(tmp_path: Path) -> None:
+def test_a_row_on_a_full_disk_is_an_error(tmp_path: Path) -> None:
     """A write of half a line is no error of the system's; the row must not count as written."""
     records.append(tmp_path / "a.csv", {"a": 1, "b": 2}, ["a", "b"])
     code = """
@@ -228,7 +228,7 @@ def test_a_rename_that_fails_is_taken_back_with_those_before(
     assert {path: path.read_text() for path in old_fill.parent.iterdir()} == before
 
 
-def test_what_is_not_made_anew_goes_with_the_old_target(old_fill: Path) -> None:
+def test_what_is_not_made_again_goes_with_the_old_target(old_fill: Path) -> None:
     replaced(old_fill)
     assert all(path.read_bytes() != b"old" for path in old_fill.parent.iterdir())
     names = {path.name for path in old_fill.parent.iterdir()}

@@ -244,7 +244,7 @@ def test_large_cubes_are_cut_into_crops_that_cover_them():
     assert len(measurements([Cube(x)], replace(TINY, crop=20))) == 1  # nothing observed: left out
 
 
-def test_noise_is_drawn_anew_in_the_equivariance_term():
+def test_noise_is_drawn_again_in_the_equivariance_term():
     clean, noisy = (weights_after(1, [damaged(0)], replace(TINY, sigma_y=s)) for s in (0, 0.1))
     assert not same(clean, noisy)
 
@@ -412,7 +412,7 @@ def test_weights_that_are_no_longer_finite_are_not_written(files, tmp_path, monk
     assert not list(tmp_path.iterdir())
 
 
-def test_out_of_memory_is_told_with_what_to_do(files, tmp_path, monkeypatch):
+def test_out_of_memory_is_reported_with_what_to_do(files, tmp_path, monkeypatch):
     def greedy(*_):
         raise RuntimeError("CUDA out of memory. Tried to allocate 80 GiB")
 

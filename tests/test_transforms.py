@@ -8,7 +8,16 @@ import pytest
 import torch
 
 from hydiff.errors import BadValue, ShapeMismatch, UnknownName
-from hydiff.learn.transforms import TRANSFORMS, Transform, Warp, draw, orbit_coverage, to_square
+from hydiff.learn import spectral
+from hydiff.learn.transforms import (
+    SPATIAL,
+    TRANSFORMS,
+    Transform,
+    Warp,
+    draw,
+    orbit_coverage,
+    to_square,
+)
 
 EXACT = ["rotation", "shift", "reflection"]
 RESAMPLED = ["scaling", "similarity", "affine"]
@@ -41,7 +50,8 @@ def smooth(side, dtype=torch.float64):
 
 
 def test_the_six_of_the_paper():
-    assert set(TRANSFORMS) == {*EXACT, *RESAMPLED}
+    assert set(SPATIAL) == {*EXACT, *RESAMPLED}
+    assert set(TRANSFORMS) == {*SPATIAL, *spectral.NAMES}
 
 
 @pytest.mark.parametrize("turns", range(4))
@@ -75,7 +85,7 @@ def test_exact_transforms_keep_the_norm(name):
         assert torch.equal(g(x).flatten(-2).sort().values, x.flatten(-2).sort().values)
 
 
-@pytest.mark.parametrize("name", TRANSFORMS)
+@pytest.mark.parametrize("name", SPATIAL)
 def test_bands_and_images_are_not_mixed(name):
     x = image(2, 3, 8, 8)
     for g in draw(name, x.shape, generator(), n=4):
@@ -83,7 +93,7 @@ def test_bands_and_images_are_not_mixed(name):
         torch.testing.assert_close(g(x), torch.stack([torch.stack(bands) for bands in one_by_one]))
 
 
-@pytest.mark.parametrize("name", TRANSFORMS)
+@pytest.mark.parametrize("name", SPATIAL)
 def test_linear_and_constants_stay(name):
     x, z = image(1, 2, 8, 8, dtype=torch.float64), image(1, 2, 8, 8, seed=1, dtype=torch.float64)
     for g in draw(name, x.shape, generator(3), n=4):
@@ -167,10 +177,70 @@ def test_only_rotation_needs_a_square(name):
         assert g(image(1, 2, 5, 8)).shape == (1, 2, 5, 8)
 
 
+# Along the bands
+
+
+def along_bands(kind, *numbers, turns=0):
+    numbers = (*numbers, 0, 0)[:3]
+    return Transform("spectral-rotation", (6, turns, kind, *numbers))
+
+
+def test_bands_move_all_around():
+    x = image(1, 6, 4, 4)
+    assert torch.equal(along_bands(spectral.SHIFT, 2)(x), x.roll(2, dims=1))
+
+
+def test_a_scaling_is_smooth_and_the_same_for_every_pixel():
+    x = torch.ones(1, 6, 4, 4, dtype=torch.float64)
+    curve = along_bands(spectral.SCALE, 0.2, 1.0, 0.0)(x)
+    assert torch.equal(curve, curve[..., :1, :1].expand_as(curve))
+    assert curve[0, :, 0, 0].log().tolist() == pytest.approx(
+        [0.2 * np.cos(np.pi * u / 5) for u in range(6)], abs=1e-6
+    )
+
+
+def test_a_subset_keeps_its_share_of_the_bands_as_they_are():
+    x = image(1, 6, 4, 4)
+    kept = along_bands(spectral.SUBSET, 0.5, 7)(x)
+    same = [torch.equal(kept[:, b], x[:, b]) for b in range(6)]
+    assert sum(same) == 3 and not kept[:, [not s for s in same]].any()
+
+
+@pytest.mark.parametrize("name", spectral.NAMES)
+def test_shifts_and_scalings_of_bands_invert_and_a_subset_is_a_projection(name):
+    x = image(2, 6, 8, 8, dtype=torch.float64)
+    for seed in range(40):
+        (g,) = draw(name, x.shape, generator(seed))
+        if g.parameters[2] == spectral.SUBSET:
+            again = Transform(name, (*g.parameters[:1], 0, *g.parameters[2:]))
+            torch.testing.assert_close(again(g(x)), g(x))
+        else:
+            torch.testing.assert_close(g.inverse()(g(x)), x, rtol=1e-6, atol=1e-6)
+
+
+def test_an_image_that_all_bands_share_is_turned_alone():
+    inside = image(1, 1, 4, 4)
+    g = along_bands(spectral.SCALE, 0.2, 1.0, 0.0, turns=1)
+    assert torch.equal(g(inside), inside.rot90(1, (-2, -1)))
+    warp = Warp("spectral-rotation", (1, 6, 4, 4), inside.device)
+    warp.load(g)
+    assert torch.equal(warp(inside), g(inside))
+
+
+def test_bands_alone_reach_no_gap_that_they_share():
+    observed = torch.ones(6, 6, dtype=torch.bool)
+    observed[:, 2] = False
+    assert orbit_coverage(observed, "spectral") == 1
+    assert orbit_coverage(observed, "spectral-rotation") == orbit_coverage(observed, "rotation")
+    own = torch.ones(3, 6, 6, dtype=torch.bool)
+    own[1, :, 2] = False  # in one band alone
+    assert orbit_coverage(own, "spectral") == 0
+
+
 # How they are drawn
 
 
-@pytest.mark.parametrize("name", TRANSFORMS)
+@pytest.mark.parametrize("name", SPATIAL)
 @pytest.mark.parametrize("n", [1, 3, 7, 8])
 def test_weights_sum_to_one_and_no_transform_comes_twice(name, n):
     for seed in range(20):
@@ -197,7 +267,7 @@ def test_the_global_generator_is_left_alone(name):
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("name", TRANSFORMS)
+@pytest.mark.parametrize("name", SPATIAL)
 @pytest.mark.parametrize("side", [3, 4])
 def test_one_draw_is_never_the_identity(name, side):
     x, rng = torch.arange(1.0, side * side + 1).view(1, 1, side, side), generator()
@@ -284,15 +354,27 @@ def test_similarity_turns_zooms_and_shifts_within_its_ranges():
         assert abs(row) <= 10
 
 
+def test_seven_draws_that_stay_apart_are_those_that_would_be_merged():
+    for name in TRANSFORMS:
+        merged = draw(name, (8, 8), generator(), n=7)
+        apart = draw(name, (8, 8), generator(), n=7, merge=False)
+        assert len(apart) == 7 and all(g.weight == pytest.approx(1 / 7) for g in apart)
+        for g in merged:
+            times = sum(h.parameters == g.parameters for h in apart)
+            assert g.weight == pytest.approx(times / 7)
+
+
 def test_affine_skews_and_stretches_within_its_ranges():
-    # A = zoom · turn · skew · stretch: QR gives back (zoom · stretch) and tan(skew)
+    # A = turn · (zoom · stretch, shear above the diagonal): QR gives back both
     triangles = [np.linalg.qr(linear_part(g))[1] for g in draw("affine", (9, 9), generator(), 300)]
     stretches = np.abs([np.diag(r) for r in triangles])
     assert 0.25 <= stretches.min() < 0.3
     assert 0.9 < stretches.max() <= 1
-    skews = np.degrees([np.arctan(r[0, 1] / r[1, 1]) for r in triangles])
-    assert 45 < np.abs(skews).max() <= 50
-    assert skews.min() < 0 < skews.max()
+    # shear = skew · zoom² · sx · sy / 100 with skew within ±50: its mean is 25/100 · 7/12 · 9/16
+    shears = np.array([r[0, 1] * np.sign(r[0, 0]) for r in triangles])
+    assert 0.3 < np.abs(shears).max() <= 0.5
+    assert np.abs(shears).mean() == pytest.approx(0.25 * 7 / 12 * 9 / 16, rel=0.15)
+    assert shears.min() < 0 < shears.max()
 
 
 def test_errors_say_what_to_do():
@@ -418,14 +500,14 @@ def place_after(g, place):
     return a * place[0] + b * place[1] + right, c * place[0] + d * place[1] + down
 
 
-@pytest.mark.parametrize("name", TRANSFORMS)
+@pytest.mark.parametrize("name", SPATIAL)
 def test_coverage_at_the_ends(name):
     all_seen = torch.ones(4, 6, dtype=torch.bool)
     assert orbit_coverage(all_seen, name) == 0
     assert orbit_coverage(~all_seen, name) == 1
 
 
-@pytest.mark.parametrize("name", TRANSFORMS)
+@pytest.mark.parametrize("name", SPATIAL)
 def test_coverage_counts_entries_band_by_band(name):
     bands = torch.rand(5, 6, 6, generator=generator(1)) < 0.1
     bands[2], bands[3] = True, False

@@ -97,8 +97,8 @@ def test_looking_for_it_reads_a_sample_of_a_large_file(monkeypatch, tmp_path):
             read.append(np.size(np.asarray(self)[key]))
             return np.asarray(self)[key]
 
-    [told] = rule.suspected(Cube(values.view(Counted)))
-    assert "sampled rows" in told and sum(read) <= 4 * 16 * 50
+    [suspicion] = rule.suspected(Cube(values.view(Counted)))
+    assert "sampled rows" in suspicion and sum(read) <= 4 * 16 * 50
 
 
 # --- masks on a map -----------------------------------------------------------------------------

@@ -281,7 +281,7 @@ def pictures(folder, band):
 # ── looking ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_page_tells_what_it_shows(look, folder):
+def test_the_page_says_what_it_shows(look, folder):
     assert look.title() == "hydiff view scene.bil"
     assert look.locator(".title h1").inner_text() == "scene.bil"
     assert "20 bands × 48 rows × 64 columns, float32" in text(look, "title")
@@ -313,10 +313,10 @@ def test_a_click_gives_the_spectrum_of_that_pixel(look, folder):
     wait_text(look, "picks", f"row {row}, column {col}")
     after, truth = (io.read(folder / n).values[:, row, col] for n in ("filled.bil", "truth.bil"))
     sigma = provenance.companions(folder / "filled.bil", (BANDS, ROWS, COLS))["sigma"][:, row, col]
-    told = text(look, "picks")
-    assert f"x {500000 + 60 * 12.5:.10g}, y {4100000 - 60 * 14.5:.10g}" in told
-    assert "20 of 20 bands filled" in told
-    assert f"before missing, after {after[2]:.5g} ± {sigma[2]:.3g}, truth {truth[2]:.5g}" in told
+    picks = text(look, "picks")
+    assert f"x {500000 + 60 * 12.5:.10g}, y {4100000 - 60 * 14.5:.10g}" in picks
+    assert "20 of 20 bands filled" in picks
+    assert f"before missing, after {after[2]:.5g} ± {sigma[2]:.3g}, truth {truth[2]:.5g}" in picks
     drawn = look.evaluate(SOURCE, "colour,x,y")  # the diamonds on filled bands
     np.testing.assert_allclose(drawn["y"], after, rtol=1e-6)
     marker = look.evaluate(SOURCE, "colour,number,x,y")
@@ -346,10 +346,11 @@ def test_pointing_reads_values_and_coordinates(look, folder):
     look.mouse.move(*place(look, 5, 30))
     wait_text(look, "readout", "row 5, column 30")
     before, _, truth = planes(folder, 2)
-    told = text(look, "readout")
-    assert f"x {500000 + 60 * 30.5:.10g}, y {4100000 - 60 * 5.5:.10g}" in told
+    readout = text(look, "readout")
+    assert f"x {500000 + 60 * 30.5:.10g}, y {4100000 - 60 * 5.5:.10g}" in readout
     assert (
-        f"before {before[5, 30]:.5g}, after {before[5, 30]:.5g}, truth {truth[5, 30]:.5g}" in told
+        f"before {before[5, 30]:.5g}, after {before[5, 30]:.5g}, truth {truth[5, 30]:.5g}"
+        in readout
     )
 
 
@@ -412,7 +413,7 @@ def test_error_bars_and_errors_are_maps(look, folder):
 
 
 def test_the_colour_bar_runs_through_the_colours_of_the_picture(look, folder):
-    """A pixel of the bar has the colour of a pixel of the picture with the value told there."""
+    """A pixel of the bar has the colour of a pixel of the picture with the value written there."""
     assert not look.locator(".bar").is_visible()  # three bands need none
     one_band(look)
     wait_text(look, "bar", "Value, in the file's unit")
@@ -526,8 +527,8 @@ def test_a_fill_from_the_page_to_the_saved_file(page, folder):
     expected = hydiff.fill(io.read(folder / "scene.bil"), observed, method="harmonic")
     saved = folder / "out" / "mine.bil"
     np.testing.assert_array_equal(io.read(saved).values[...], expected.cube.values)
-    told = provenance.companions(saved, (BANDS, ROWS, COLS))
-    np.testing.assert_array_equal(told["filled"], expected.filled)
+    companions = provenance.companions(saved, (BANDS, ROWS, COLS))
+    np.testing.assert_array_equal(companions["filled"], expected.filled)
     contents = saved.read_bytes()
     page.get_by_role("button", name="Save", exact=True).click()
     wait_text(page, "alert", "mine.bil exists in")
@@ -597,14 +598,14 @@ WHOLE = """() => {
 }"""
 
 
-def test_what_goes_wrong_is_told(page):
+def test_an_error_becomes_a_message(page):
     page.get_by_label("Method", exact=True).select_option("smooth")
     settings = page.get_by_label("Settings of the method")
-    for typed, told in (("nope=1", "unknown setting of smooth 'nope'"), ("fast", "key=value")):
+    for typed, message in (("nope=1", "unknown setting of smooth 'nope'"), ("fast", "key=value")):
         settings.fill(typed)
         settings.press("Tab")
         page.get_by_role("button", name="Fill", exact=True).click()
-        wait_text(page, "alert", told)
+        wait_text(page, "alert", message)
     box = page.get_by_label("Mark rows, columns as gap")
     box.fill("everything")
     box.press("Enter")
@@ -681,7 +682,7 @@ def odd_scenes():
     some_dead[[0, 3, 5]] = np.nan
     waves = np.linspace(450.0, 950.0, 6)
     return {
-        "no wavelengths": (Cube(plain), "tells no wavelengths"),
+        "no wavelengths": (Cube(plain), "has no wavelengths"),
         "one band": (Cube(plain[:1], wavelengths=waves[:1]), "has one band"),
         "dead bands": (Cube(some_dead, wavelengths=waves), "3 of 6 bands have no value"),
         "all missing": (Cube(np.full((6, 9, 11), np.nan), wavelengths=waves), "Every entry is"),
@@ -696,9 +697,9 @@ def test_odd_scenes_are_explained(name):
     from hydiff.viewer import scene_layers
     from hydiff.viewer.page import Page
 
-    cube, told = odd_scenes()[name]
+    cube, message = odd_scenes()[name]
     shown = Page(scene_layers.from_data(cube))
-    assert told in shown.controls.alert.text
+    assert message in shown.controls.alert.text
     assert "pixels missing" in shown.controls.state.text
     shown.picking.pick(0, 0)
     assert "row 0, column 0" in shown.controls.picks.text
@@ -713,8 +714,8 @@ def test_two_viewers_at_once_and_the_oddest_scene_in_the_browser(opened, server,
     try:
         assert other.url != server.url
         page = opened(other.url)
-        for told in ("has one band", "tells no wavelengths", "Every entry is missing"):
-            wait_text(page, "alert", told)
+        for message in ("has one band", "has no wavelengths", "Every entry is missing"):
+            wait_text(page, "alert", message)
         page.get_by_role("button", name="Add spectrum").click()
         wait_text(page, "picks", "row 4, column 5")
         page.get_by_role("button", name="Fill", exact=True).click()
@@ -786,7 +787,7 @@ def test_it_listens_on_loopback_alone(server):
     port = urlsplit(server.url).port
     tables = [Path("/proc/net/tcp"), Path("/proc/net/tcp6")]
     if not tables[0].exists():
-        pytest.skip("the sockets of a process are told by /proc, on Linux")
+        pytest.skip("the sockets of a process are listed by /proc, on Linux")
     lines = [line.split() for t in tables if t.exists() for line in t.read_text().splitlines()[1:]]
     listening = (line[1].split(":") for line in lines if line[3] == "0A")
     assert {address for address, p in listening if int(p, 16) == port} == {"0100007F"}

@@ -13,7 +13,7 @@ from hydiff import errors, io
 from hydiff.cube import Cube
 from hydiff.io import provenance
 from hydiff.report import plots
-from hydiff.scale import scene
+from hydiff.scale import execute, scene
 from hydiff.viewer import (
     captions,
     images,
@@ -44,9 +44,14 @@ def damaged(tiny, stripes):
     )
 
 
+FILLS = {}  # one fill for all tests: nobody changes it
+
+
 @pytest.fixture
 def result(damaged):
-    return hydiff.fill(damaged, budget="fast")
+    if not FILLS:
+        FILLS["fast"] = hydiff.fill(damaged, budget="fast")
+    return FILLS["fast"]
 
 
 # ── pictures ─────────────────────────────────────────────────────────────────────────────────────
@@ -140,7 +145,7 @@ def test_what_is_in_sight_is_as_fine_as_the_screen():
     near = sharper(Sight(100.5, 350.2, 3900.0, 4100.0, 500, 400), whole)
     assert near == ImageWindow(100, 351, 3900, 4000, 1)
     assert sharper(Sight(-50, -10, 0, 40, 500, 400), whole) is None  # beside the picture
-    assert sharper(Sight(0, 0, 0, 0, 0, 0), whole) is None  # no browser has told yet
+    assert sharper(Sight(0, 0, 0, 0, 0, 0), whole) is None  # no browser has sent it yet
     rows, cols = (len(range(*s.indices(5000))) for s in ImageWindow(0, 5000, 0, 4000, 5).cut)
     assert rows * cols <= 2 * images.PIXELS
 
@@ -168,12 +173,12 @@ def test_ticks_are_few_round_numbers_inside_the_limits(low, high):
     assert digits[:5] in ("1.000", "2.000", "5.000")
 
 
-def test_units_are_those_that_the_file_tells(damaged):
+def test_units_are_those_of_the_file(damaged):
     from dataclasses import replace
 
     assert spectra.unit(damaged) == "in the file's unit"
-    told = replace(damaged, attrs={"units": [f"W/{i}" for i in range(12)]})
-    assert spectra.unit(told, 3) == "in W/3"
+    named = replace(damaged, attrs={"units": [f"W/{i}" for i in range(12)]})
+    assert spectra.unit(named, 3) == "in W/3"
     assert spectra.unit(replace(damaged, attrs={"units": "1"}), 3) == "in 1"
     assert spectra.unit(replace(damaged, attrs={"units": ["", None]})) == "in the file's unit"
 
@@ -226,10 +231,10 @@ def test_companions_of_a_file_are_those_that_were_written(result, tmp_path):
     path = tmp_path / "filled.tif"
     provenance.save(result, path)
     fills = scene_layers.read_fills(path, result.cube.shape)
-    told = provenance.companions(path, result.cube.shape)
+    companions = provenance.companions(path, result.cube.shape)
     for band in range(result.cube.bands):
-        np.testing.assert_array_equal(fills.plane(band), told["filled"][band])
-        np.testing.assert_allclose(fills.sigma_plane(band), told["sigma"][band], rtol=1e-6)
+        np.testing.assert_array_equal(fills.plane(band), companions["filled"][band])
+        np.testing.assert_allclose(fills.sigma_plane(band), companions["sigma"][band], rtol=1e-6)
     provenance.sigma_path(path).write_bytes(b"no archive")
     with pytest.raises(errors.CubeFormatError, match="sigma"):
         scene_layers.read_fills(path, result.cube.shape)
@@ -370,7 +375,7 @@ def test_a_fill_in_a_thread_is_the_fill(damaged, masked, rng):
     assert work.result.settings == expected.settings
 
 
-def test_a_fill_is_filled_anew_from_what_was_there_before(result, damaged):
+def test_a_fill_is_filled_again_from_what_was_there_before(result, damaged):
     page = page_of(scene_layers.from_data(result), observed=np.ones((24, 24), bool))
     page.controls.method.value = "harmonic"
     page.controls.rectangle.value = "1:4, 1:3"
@@ -407,11 +412,11 @@ def test_scenes_beyond_memory_are_sent_to_the_shell(damaged):
     running_fill.refuse_large(damaged, "smooth")
 
 
-def test_errors_of_a_fill_are_told(damaged):
-    for method, settings, told in (("smooth", {"nope": "1"}, "nope"), ("dhp", {"lr": "x"}, "lr")):
+def test_errors_of_a_fill_become_messages(damaged):
+    for method, settings, name in (("smooth", {"nope": "1"}, "nope"), ("dhp", {"lr": "x"}, "lr")):
         work = RunningFill(damaged, None, method, "normal", settings)
         work.wait(60)
-        assert work.result is None and told in work.error
+        assert work.result is None and name in work.error
 
 
 def test_a_preview_is_the_estimate_in_the_cubes_unit(damaged):
@@ -496,8 +501,8 @@ def unfinished(damaged, tmp_path):
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        scene.fill(file, output, order, bounds, progress=interrupt)
-    return file, output, lambda: scene.fill(file, output, order, bounds, resume=True)
+        execute.fill_file(file, output, order, bounds, progress=interrupt)
+    return file, output, lambda: execute.fill_file(file, output, order, bounds, resume=True)
 
 
 def test_the_page_follows_a_fill_by_tiles(unfinished):
@@ -538,12 +543,12 @@ def test_a_fill_by_tiles_is_shown_as_far_as_it_is(damaged, unfinished):
     whole = scene_layers.from_files(file, output)
     assert whole.unfinished is None
     final = whole.after.plane(2)
-    told = np.isfinite(partly)
+    ready = np.isfinite(partly)
     gaps = np.isnan(damaged.values[2])
-    assert 0 < (told & gaps).sum() < gaps.sum()
+    assert 0 < (ready & gaps).sum() < gaps.sum()
     # away from the edges of tiles that are still to come, what is shown stays
     np.testing.assert_allclose(
-        partly[:6, :16][told[:6, :16]], final[:6, :16][told[:6, :16]], rtol=1e-6
+        partly[:6, :16][ready[:6, :16]], final[:6, :16][ready[:6, :16]], rtol=1e-6
     )
     np.testing.assert_array_equal(partly[~gaps], damaged.values[2][~gaps])
     assert tile_progress.progress(shown.unfinished[1], damaged.shape) == (
@@ -583,8 +588,8 @@ def test_a_kernel_shows_the_page_with_all_that_it_needs(tmp_path):
     live = "application/vnd.holoviews_exec.v0+json"  # what joins the page to its kernel
     assert live in page.data and page.metadata[live]["id"]
     assert "Every" not in page.data["text/html"] and "One band" in page.data["text/html"]
-    told = "".join(o.data.get("text/html", "") for o in outputs if "data" in o)
-    assert "cdn." not in told
+    html = "".join(o.data.get("text/html", "") for o in outputs if "data" in o)
+    assert "cdn." not in html
 
 
 def test_a_result_is_viewed_in_a_notebook(result, tiny, tmp_path):

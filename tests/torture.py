@@ -122,7 +122,7 @@ class Run(NamedTuple):
     process: int
     pipe: int  # of its stdout and stderr
 
-    def told(self) -> str:
+    def output(self) -> str:
         """What it said; once, when it is over."""
         with os.fdopen(self.pipe, errors="replace") as text:
             return text.read()
@@ -210,7 +210,7 @@ def warm_up() -> None:
 
 class Defect(NamedTuple):
     job: str
-    told: str
+    message: str
 
 
 class Bench:
@@ -221,13 +221,13 @@ class Bench:
         began = time.monotonic()
         fresh = self.fresh()
         run = start(job.command, fresh, _show_modules)
-        code, told = run.wait(PATIENCE), run.told()
+        code, output = run.wait(PATIENCE), run.output()
         if code != 0:
-            raise RuntimeError(f"{job.name}: exit code {code}: {told[:2000]}")
+            raise RuntimeError(f"{job.name}: exit code {code}: {output[:2000]}")
         self.seconds = time.monotonic() - began
         self.expected = job.made(fresh)
-        assert self.expected, f"{job.name} made nothing: {told[:2000]}"
-        for name in told.rpartition("modules:")[2].split():  # later runs need not load them
+        assert self.expected, f"{job.name} made nothing: {output[:2000]}"
+        for name in output.rpartition("modules:")[2].split():  # later runs need not load them
             if name not in sys.modules:
                 with contextlib.suppress(ImportError):
                     importlib.import_module(name)
@@ -270,8 +270,8 @@ class Bench:
             kills += code == -signal.SIGKILL
             if code != -signal.SIGKILL:
                 found.append(Defect(self.job.name, f"exit code {code}: {said}"))
-            if told := self.wrong(folder, whole=False, staging=True):
-                found.append(Defect(self.job.name, f"after a kill: {told}"))
+            if defect := self.wrong(folder, whole=False, staging=True):
+                found.append(Defect(self.job.name, f"after a kill: {defect}"))
             done = self.job.made is not _rows and self.job.made(folder)
             command = (*self.job.again, "--overwrite") if done else self.job.again
         else:
@@ -281,8 +281,8 @@ class Bench:
                 run.kill()
             if code != 0:
                 found.append(Defect(self.job.name, f"at the end: exit code {code}: {_last(run)}"))
-        if told := self.wrong(folder, whole=True, staging=True):
-            found.append(Defect(self.job.name, f"at the end: {told}"))
+        if defect := self.wrong(folder, whole=True, staging=True):
+            found.append(Defect(self.job.name, f"at the end: {defect}"))
         shutil.rmtree(folder)
         return kills, found
 
@@ -295,8 +295,8 @@ class Bench:
             run.kill()
         said = _last(run)
         died = "ended the process" in said  # a library did, as a kill does: nobody tidies up
-        if told := self.wrong(folder, whole=code == 0, staging=died or code not in (0, 2)):
-            found.append(Defect(self.job.name, f"{what}, exit code {code}: {told}"))
+        if defect := self.wrong(folder, whole=code == 0, staging=died or code not in (0, 2)):
+            found.append(Defect(self.job.name, f"{what}, exit code {code}: {defect}"))
         if code not in (0, 2) or (code == 2 and "hydiff: " not in said):
             found.append(Defect(self.job.name, f"{what}: exit code {code}: {said}"))
         shutil.rmtree(folder)
@@ -304,7 +304,7 @@ class Bench:
 
 
 def _last(run: Run) -> str:
-    lines = [line for line in run.told().splitlines() if line.strip()]
+    lines = [line for line in run.output().splitlines() if line.strip()]
     return " | ".join(lines[-3:])[-400:]
 
 
@@ -352,12 +352,14 @@ def main() -> None:
                     code, wrong = bench.starved(limit, kind)
                     codes[kind][code] += 1
                     found += wrong
-            told = {
+            counts = {
                 k: " ".join(f"{c}:{n}" for c, n in sorted(v.items(), key=str))
                 for k, v in codes.items()
             }
-            print(f"{job.name}: {bench.seconds:.1f} s, {kills} kills, {told}, {len(found)} defects")
-            for text, count in Counter(d.told for d in found).most_common():
+            print(
+                f"{job.name}: {bench.seconds:.1f} s, {kills} kills, {counts}, {len(found)} defects"
+            )
+            for text, count in Counter(d.message for d in found).most_common():
                 print(f"   {count} × {text}")
             table.append(
                 [

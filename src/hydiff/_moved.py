@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader, MetaPathFinder
+else:  # to load it takes as long as all the rest of `import hydiff`
+    Loader = MetaPathFinder = object
 
 MOVED = {
     "hydiff.mask": "hydiff.gaps.mask",

@@ -1,16 +1,14 @@
-"""The front door: `fill(cube) -> Result`.  Scale, choose what to fill, run a method, scale back.
+"""The front door: `fill(cube) -> Result`, as a request, a plan made from it, and its execution.
 
-`write` takes what a fill takes and gives.
+`write` takes what a fill takes and returns.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from difflib import get_close_matches
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
-from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +17,9 @@ import numpy as np
 from hydiff import auto, io, mark
 from hydiff.auto import Decision
 from hydiff.cube import Array, Bools, Cube, Floats, Nodata, as_cube, band_axis
-from hydiff.errors import BadValue, UnknownName
+from hydiff.errors import BadValue
 from hydiff.gaps import reach
+from hydiff.gaps.detect import detect
 from hydiff.gaps.rule import (
     Sigma,
     check_numbers,
@@ -34,8 +33,9 @@ from hydiff.gaps.rule import (
 )
 from hydiff.io import axes, provenance
 from hydiff.io.versions import versions
-from hydiff.methods import DEFAULT, Inpaint, choose, settings_dict
-from hydiff.methods.estimate import Estimate, Job, Progress, check_seed, estimate, torch_device
+from hydiff.methods import DEFAULT, Inpaint
+from hydiff.methods.estimate import Estimate, Job, Progress, estimate
+from hydiff.request import ARGUMENTS, Request
 from hydiff.result import Result
 
 if TYPE_CHECKING:
@@ -116,81 +116,118 @@ def fill(
     >>> bool(np.allclose(result.values, cube)), int(result.filled.sum())
     (True, 72)
     """
-    began = time.perf_counter()
-    cube, given = _cube_and_mask(data, observed, missing, axis)
-    cube = cube.load()
-    check_numbers(cube)
-    told = None if recipe is None else auto.read_recipe(recipe)
-    check_request(method, preset, settings, budget, told, max_error, sigma_y, seed, device)
-    chosen = None if method == auto.NAME else choose(method, preset, with_network(settings))
-    measured, notes = observed_entries(cube, given, nodata, nodata_in)
-    notes += suspected(cube, given, nodata)
-    bounds = reach.reach_of(cube, *reach.extremes(np.asarray(cube.values), measured), clip)
+    cube, mask = _cube_and_mask(data, observed, missing, axis)
     if outside is None:
         outside = "fill" if cube.path is None else "keep"
+    if recipe is not None:
+        recipe = auto.read_recipe(recipe)
+    arguments = locals()
+    request = Request(**{name: arguments[name] for name in ARGUMENTS})
+    request.check()
+    plan = plan_cube(request, cube.load(), mask)
+    return execute(plan, None if checkpoint is None else Path(checkpoint), resume, progress)
+
+
+@dataclass(frozen=True, eq=False)
+class CubePlan:
+    """The fill of a cube in memory, decided up to the method's own work."""
+
+    request: Request
+    cube: Cube  # in memory
+    observed: Bools  # (bands, rows, cols) True = measured
+    target: Bools  # (bands, rows, cols) missing entries to fill
+    left: Mapping[str, int]  # reason → number of missing entries that are not to be filled
+    limits: reach.Reach  # of the observed values, and what filled values are clipped to
+    notes: list[str]  # about what counts as missing
+    began: float = field(default_factory=time.perf_counter)  # s
+
+
+def plan_cube(
+    request: Request, cube: Cube, mask: Bools | None, say: Callable[[str], Any] = lambda text: None
+) -> CubePlan:
+    """What counts as measured and what is to be filled, by a request that was checked.
+
+    cube: in memory.  mask: True = measured, (rows, cols) or (bands, rows, cols).
+    """
+    began = time.perf_counter()
+    check_numbers(cube)
+    observed, notes = observed_entries(cube, mask, request.nodata, request.nodata_in)
+    doubts = [] if request.detect else suspected(cube, observed, request.nodata)
+    for note in (*notes, *doubts):
+        say(f"warning: {note}")
+    if request.detect:
+        for suggestion in detect(np.asarray(cube.values), observed, cube.good):
+            say(f"taken as missing: {suggestion.message}")
+            observed = observed & ~suggestion.missing
+        doubts = suspected(cube, observed, request.nodata)
     target, left = targets(
         cube,
-        measured,
-        bad_bands=bad_bands,
-        max_gap=max_gap,
-        outside=outside,
-        fill_clouds=fill_clouds,
+        observed,
+        bad_bands=request.bad_bands,
+        max_gap=request.max_gap,
+        outside=request.outside,
+        fill_clouds=request.fill_clouds,
     )
-    noise = sigma_per_band(sigma_y, cube)
-    job = Job(seed, device, deterministic, None if checkpoint is None else Path(checkpoint), resume)
-    decision: Decision | None = None
-    if chosen is None:
-        found, decision = auto.fill(
-            cube,
-            measured,
-            target,
-            noise,
-            job,
-            budget=budget,
-            recipe=told,
-            max_error=max_error,
-            progress=progress,
-        )
-    else:
-        found = estimate(cube, measured, chosen, noise, job, progress)
-    name = auto.NAME if chosen is None else chosen.name
-    for reason, entries in _given_up(found, decision, name, max_error):
+    ends = reach.extremes(np.asarray(cube.values), observed)
+    limits = reach.reach_of(cube, *ends, request.clip)
+    return CubePlan(request, cube, observed, target, left, limits, [*notes, *doubts], began)
+
+
+def execute(
+    plan: CubePlan, checkpoint: Path | None = None, resume: bool = False, progress: Progress = None
+) -> Result:
+    """Run the method of a plan, and put its estimate into the gaps."""
+    request, cube = plan.request, plan.cube
+    job = Job(request.seed, request.device, request.deterministic, checkpoint, resume)
+    solution, decision = _solved(plan, job, progress)
+    target, left = plan.target.copy(), dict(plan.left)
+    for reason, entries in _given_up(solution, decision, request):
         if (kept := target & entries).any():
             left[reason] = int(kept.sum())
             target &= ~entries
 
-    values, beyond = reach.bounded(cube.dtype, found.values, target, bounds)
-    trusted = target | (measured & (found.sigma_y > 0)[:, None, None])
-    written, changed = into_dtype(cube, values, trusted if denoise else target, nodata)
+    values, beyond = reach.bounded(cube.dtype, solution.values, target, plan.limits)
+    noisy = solution.sigma_y > 0
+    trusted = target | (plan.observed & noisy[:, None, None])
+    replaced = trusted if request.denoise else target
+    written, changed = into_dtype(cube, values, replaced, request.nodata)
     floats = partial(np.asarray, dtype=float_for(cube.dtype))
+    notes = [*plan.notes, *solution.notes]
+    if request.recipe is not None:
+        notes += auto.note_of_origin(request.recipe, auto.fingerprint(cube, plan.observed))
+    notes += [f"{n} filled entries {how}" for how, n in changed.items()]
+    notes += reach.notes(beyond, request.clip)
     result = Result(
         cube=replace(cube, values=written, valid=cube.validated(target)),
-        values=floats(_composed(cube, measured, trusted, values)),
-        raw=floats(found.values),
+        values=floats(_composed(cube, plan.observed, trusted, values)),
+        raw=floats(solution.values),
         filled=target,
         left=left,
-        method=name,
-        settings=settings_dict(chosen.settings)
-        if chosen is not None
-        else {"budget": auto.budget_used(told, budget)},
-        sigma_y=found.sigma_y,
-        history=found.history,
-        seed=seed,
-        seconds=time.perf_counter() - began,
-        notes=[
-            *notes,
-            *found.notes,
-            *([] if told is None else auto.note_of_origin(told, auto.fingerprint(cube, measured))),
-            *(f"{n} filled entries {how}" for how, n in changed.items()),
-            *reach.notes(beyond, clip),
-        ],
-        sigma=None if found.sigma is None else floats(np.where(target, found.sigma, np.nan)),
+        method=request.method_name,
+        settings=request.settings_used,
+        sigma_y=solution.sigma_y,
+        history=solution.history,
+        seed=request.seed,
+        seconds=time.perf_counter() - plan.began,
+        notes=notes,
+        sigma=None if solution.sigma is None else floats(np.where(target, solution.sigma, np.nan)),
         expected=None if decision is None else decision.expected,
         expected_by_kind=None if decision is None else decision.both_kinds,
         recipe=None if decision is None else decision.recipe,
-        beyond=beyond | {"clip": clip},
+        beyond=beyond | {"clip": request.clip},
     )
-    return replace(result, cube=_marked(result, denoise and bool((found.sigma_y > 0).any())))
+    return replace(result, cube=_marked(result, request.denoise and bool(noisy.any())))
+
+
+def _solved(plan: CubePlan, job: Job, progress: Progress) -> tuple[Estimate, Decision | None]:
+    """The estimate of the whole cube; by `auto` with its decision."""
+    request, cube, observed = plan.request, plan.cube, plan.observed
+    noise = sigma_per_band(request.sigma_y, cube)
+    if request.chosen is not None:
+        return estimate(cube, observed, request.chosen, noise, job, progress), None
+    how: dict[str, Any] = {"budget": request.budget, "recipe": request.recipe}
+    how |= {"max_error": request.max_error, "progress": progress}
+    return auto.fill(cube, observed, plan.target, noise, job, **how)
 
 
 def _marked(result: Result, denoised: bool) -> Cube:
@@ -208,8 +245,8 @@ def _marked(result: Result, denoised: bool) -> Cube:
         "versions": versions(),
     }
     shares = filled.mean(axis=(1, 2))
-    made = mark.of_fill(filled, shares, result.method, record, denoised=denoised)
-    return replace(result.cube, mark=made.after(before))
+    own = mark.of_fill(filled, shares, result.method, record, denoised=denoised)
+    return replace(result.cube, mark=own.after(before))
 
 
 def write(
@@ -262,14 +299,14 @@ def _only_array(data: Any) -> Any:
         raise BadValue("a Result is filled already: its cube is `result.cube`")
     if not hasattr(data, "data_vars"):
         return data if hasattr(data, "shape") else np.asarray(data)
-    found = [str(name) for name, variable in data.data_vars.items() if variable.ndim == 3]
-    if len(found) != 1:
-        named = ", ".join(found) or "none"
+    names = [str(name) for name, variable in data.data_vars.items() if variable.ndim == 3]
+    if len(names) != 1:
+        listed = ", ".join(names) or "none"
         raise BadValue(
-            f"a Dataset with one variable of three axes was expected, found {named}; "
-            f"pass one of them, such as dataset[{(found or ['NAME'])[0]!r}]"
+            f"a Dataset with one variable of three axes was expected, found {listed}; "
+            f"pass one of them, such as dataset[{(names or ['NAME'])[0]!r}]"
         )
-    return data[found[0]]
+    return data[names[0]]
 
 
 def _bands_last(data: Any, axis: str | None, mask: tuple[int, ...] | None) -> bool:
@@ -289,22 +326,13 @@ def _dims(data: Any, order: tuple[int, int, int]) -> list[Any]:
     return [data.dims[i] for i in order] if hasattr(data, "dims") else list(order)
 
 
-def with_network(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings; with trained weights among them, the size of the network is the file's."""
-    if settings.get("weights") is None:
-        return dict(settings)
-    from hydiff.learn.weights import network_of
-
-    return {**network_of(settings["weights"]), **settings}
-
-
 def _given_up(
-    found: Estimate, decision: Decision | None, name: str, max_error: float | None
+    solution: Estimate, decision: Decision | None, request: Request
 ) -> Iterator[tuple[str, Bools]]:
     """Entries (bands, rows, cols) that are left missing after all, with the reason."""
-    yield f"out of reach of {name}", np.isnan(found.values)
-    if decision is not None and max_error is not None:
-        yield f"expected error above {max_error:g}", decision.hopeless
+    yield f"out of reach of {request.method_name}", np.isnan(solution.values)
+    if decision is not None and request.max_error is not None:
+        yield f"expected error above {request.max_error:g}", decision.hopeless
 
 
 def _composed(cube: Cube, observed: Bools, trusted: Bools, estimate: Floats) -> Floats:
@@ -315,55 +343,3 @@ def _composed(cube: Cube, observed: Bools, trusted: Bools, estimate: Floats) -> 
     values = np.where(observed, np.asarray(cube.values, dtype=np.float64), np.nan)
     values[trusted] = estimate[trusted]
     return values
-
-
-def check_request(
-    method: str | Inpaint,
-    preset: str | None,
-    settings: Mapping[str, Any],
-    budget: str,
-    recipe: Mapping[str, Any] | None,
-    max_error: float | None,
-    sigma_y: Sigma = 0.0,
-    seed: int = 0,
-    device: str = "auto",
-) -> None:
-    """Refuse what cannot be asked of a method together, and what can be asked of none."""
-    validated = method == auto.NAME
-    if settings and isinstance(method, str):
-        _refuse_misspelt(settings, {} if validated else vars(choose(method).settings))
-    if validated and (settings or preset is not None):
-        named = ", ".join([*settings, *([f"preset {preset}"] if preset else [])])
-        raise BadValue(f"{named}: settings belong to one method; name it, e.g. method='smooth'")
-    if recipe is not None and not validated:
-        raise BadValue(f"a recipe is replayed by the method 'auto', not by {method!r}: give one")
-    if max_error is not None and not (validated and max_error > 0):
-        raise BadValue("max_error is a positive number, and only the method 'auto' can keep it")
-    if budget not in auto.BUDGETS:
-        raise UnknownName("budget", budget, auto.BUDGETS)
-    _check_sigma(sigma_y)
-    check_seed(seed)
-    # whether there is a GPU is told where the fill runs, which may be elsewhere
-    if device not in ("auto", "cpu") and not str(device).startswith("cuda"):
-        torch_device(device)
-
-
-def _refuse_misspelt(settings: Mapping[str, Any], allowed: Mapping[str, Any]) -> None:
-    """What is no setting, and nearly an argument of `fill`."""
-    arguments = [name for name in signature(fill).parameters if name != "settings"]
-    for name in settings:
-        if name not in allowed and get_close_matches(name, arguments, n=1, cutoff=0.75):
-            raise UnknownName("argument", name, arguments)
-
-
-def _check_sigma(sigma_y: Sigma) -> None:
-    """What can be said before the bands and the range of a cube are known."""
-    given: Any = list(sigma_y.values()) if isinstance(sigma_y, Mapping) else sigma_y
-    if isinstance(given, str):
-        given = given.removesuffix("%") if given.endswith("%") else 0.0
-    try:
-        numbers = np.asarray(given, dtype=np.float64)
-    except ValueError:
-        return  # told in full with the cube's unit
-    if not (np.isfinite(numbers) & (numbers >= 0)).all():
-        raise BadValue(f"sigma_y = {sigma_y}: expected a standard deviation, 0 or more")

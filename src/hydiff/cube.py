@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hydiff.errors import BadValue, NothingObserved, ShapeMismatch
+from hydiff.errors import BadValue, NothingObserved, ShapeMismatch, need
 from hydiff.mark import FILLED, RECORD, Mark, parsed
 
 if TYPE_CHECKING:
@@ -85,8 +85,7 @@ class Lazy:
                     )
                 blocks.append(slice(start, max(start, stop)))
                 inside.append(slice(None, None, step))
-        block: Array = self._read(*blocks)[tuple(inside)]
-        return block
+        return np.asarray(self._read(*blocks)[tuple(inside)])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.array(self[...], dtype=dtype, copy=bool(copy) or None)
@@ -296,12 +295,10 @@ class Cube:
                 pixels |= np.asarray(filled[band : band + 1, :, :])[0]
             return pixels
         if isinstance(filled, np.ndarray):
-            both: Bools = np.asarray(self.valid) | filled
-            return both
+            return np.asarray(self.valid) | filled
 
         def read(*block: slice) -> Bools:
-            either: Bools = self._valid_in(*block) | np.asarray(filled[block])
-            return either
+            return np.asarray(self._valid_in(*block) | np.asarray(filled[block]))
 
         return Lazy(self.shape, np.dtype(bool), read)
 
@@ -313,6 +310,7 @@ class Cube:
 
     def to_xarray(self) -> xarray.DataArray:
         """A DataArray (band, y, x); a cube that came from a DataArray gets its own form back."""
+        need("xarray", "xarray", "to_xarray")
         import xarray
 
         marked = {} if self.mark is None else self.mark.attributes
@@ -321,21 +319,14 @@ class Cube:
             values = np.asarray(self.values).transpose(_axes_from(like)[1])
             return like.copy(data=values).assign_attrs(marked)
         coords: dict[str, Any] = {"band": np.arange(1, self.bands + 1)}
-        for name, entry in (
-            ("wavelength", self.wavelengths),
-            ("fwhm", self.fwhm),
-            ("good", self.good),
-        ):
-            if entry is not None:
-                coords[name] = ("band", entry)
+        per_band = {"wavelength": self.wavelengths, "fwhm": self.fwhm, "good": self.good}
+        coords |= {name: ("band", entry) for name, entry in per_band.items() if entry is not None}
         if self.transform is not None and self.transform[1] == self.transform[3] == 0:
             a, _, c, _, e, f = self.transform
             coords["x"] = c + a * (np.arange(self.shape[2]) + 0.5)
             coords["y"] = f + e * (np.arange(self.shape[1]) + 0.5)
-        attrs = {**self.attrs, **marked}
-        for name in ("wavelength_units", "nodata", "crs", "transform"):
-            if getattr(self, name) is not None:
-                attrs[name] = getattr(self, name)
+        fields = {k: getattr(self, k) for k in ("wavelength_units", "nodata", "crs", "transform")}
+        attrs = {**self.attrs, **marked, **{k: v for k, v in fields.items() if v is not None}}
         return xarray.DataArray(
             np.asarray(self.values), dims=("band", "y", "x"), coords=coords, attrs=attrs
         )
@@ -348,26 +339,28 @@ class Cube:
         order, _ = _axes_from(array)
         band_dim = array.dims[order[0]]
 
-        def per_band(*names: str) -> Any:
-            found = (array.coords[n] for n in names if n in array.coords)
-            return next((c for c in found if c.dims == (band_dim,)), None)
+        def per_band(*names: str, dtype: Any = np.float64) -> tuple[Any, str | None]:
+            """The first of these coordinates that has an entry for each band, and its unit."""
+            for name in names:
+                if name in array.coords and array.coords[name].dims == (band_dim,):
+                    coordinate = array.coords[name]
+                    return np.asarray(coordinate, dtype), coordinate.attrs.get("units")
+            return None, None
 
-        wavelengths, fwhm = per_band(*WAVELENGTHS), per_band("fwhm")
-        good = per_band("good", "good_wavelengths", "bbl")
-        units = None if wavelengths is None else wavelengths.attrs.get("units")
+        attrs, text = array.attrs, array.attrs.get(FILLED)
+        bands = array.shape[order[0]]
+        wavelengths, units = per_band(*WAVELENGTHS)
         return cls(
             values=array.values.transpose(order),
-            wavelengths=None if wavelengths is None else np.asarray(wavelengths, dtype=np.float64),
-            wavelength_units=array.attrs.get("wavelength_units", units),
-            fwhm=None if fwhm is None else np.asarray(fwhm, dtype=np.float64),
-            good=None if good is None else np.asarray(good),
-            nodata=array.attrs.get("_FillValue", array.attrs.get("nodata")),
-            crs=array.attrs.get("crs"),
-            transform=array.attrs.get("transform"),
+            wavelengths=wavelengths,
+            wavelength_units=attrs.get("wavelength_units", units),
+            fwhm=per_band("fwhm")[0],
+            good=per_band("good", "good_wavelengths", "bbl", dtype=None)[0],
+            nodata=attrs.get("_FillValue", attrs.get("nodata")),
+            crs=attrs.get("crs"),
+            transform=attrs.get("transform"),
             attrs={"xarray": array},
-            mark=parsed(said, array.attrs.get(RECORD), bands=array.shape[order[0]])
-            if (said := array.attrs.get(FILLED)) is not None
-            else None,
+            mark=None if text is None else parsed(text, attrs.get(RECORD), bands=bands),
         )
 
 
@@ -389,16 +382,16 @@ def _unused(data: np.ma.MaskedArray[Any, Any]) -> int:
     """A value of the array's type that no entry has: its own fill value if possible."""
     known, kind = data.compressed(), np.iinfo(data.dtype)
     ends = [int(data.fill_value), kind.min, kind.max]
-    found = [n for n in ends if kind.min <= n <= kind.max and not (known == n).any()]
-    if not found:  # a small type, most likely
+    unused = [n for n in ends if kind.min <= n <= kind.max and not (known == n).any()]
+    if not unused:  # a small type, most likely
         taken = np.unique(known).astype(object)
-        found = [int(n) + 1 for n, after in pairwise(taken) if after > n + 1]
-    if not found:
+        unused = [int(n) + 1 for n, after in pairwise(taken) if after > n + 1]
+    if not unused:
         raise BadValue(
             f"a masked array of {data.dtype} that has every value there is: none is left to mark "
             "the masked entries; use a larger type"
         )
-    return found[0]
+    return unused[0]
 
 
 def detector_scale(
@@ -425,15 +418,14 @@ def unit_scale(values: Array, observed: Bools, good: Bools) -> Scale:
     values, observed: (bands, rows, cols), or observed (rows, cols); good: (bands,)
     """
     entries = np.broadcast_to(observed, values.shape)
-    told = values[
-        entries if good.all() else entries & good[:, None, None]
-    ]  # may be reordered: a copy
-    if not told.size:
+    chosen = entries if good.all() else entries & good[:, None, None]
+    sample = values[chosen]  # may be reordered: a copy
+    if not sample.size:
         raise NothingObserved(
             "no observed entry in any good band: there is nothing to fill from; "
             "check `nodata=`, the mask, and the bad-band list"
         )
-    low, high = np.percentile(told, [0.01, 99.99], overwrite_input=True)
+    low, high = np.percentile(sample, [0.01, 99.99], overwrite_input=True)
     with np.errstate(over="ignore"):
         finite = np.isfinite(high - low)
     if not finite:
@@ -473,16 +465,15 @@ def equals(values: Array, nodata: float) -> Bools:
         return np.isnan(values)
     with np.errstate(over="ignore"):  # a double beyond float32 becomes its infinity
         flag = np.asarray(nodata).astype(values.dtype)
-    equal: Bools = values == flag
-    return equal
+    return np.asarray(values == flag)
 
 
 def equals_any(values: Array, nodata: Nodata) -> Bools:
     """Where values equal one of the nodata values, each compared as `equals` does."""
-    found = np.zeros(values.shape, bool)
+    equal = np.zeros(values.shape, bool)
     for value in listed(nodata):
-        found |= equals(values, value)
-    return found
+        equal |= equals(values, value)
+    return equal
 
 
 def listed(nodata: Nodata) -> tuple[float, ...]:
@@ -509,9 +500,9 @@ def band_axis(dims: Sequence[str]) -> int | None:
     """Which of three named axes has the bands: the one called so, or the one beside two that are
     rows and columns; None if no name says so."""
     names = [name.lower() for name in dims]
-    named = [i for i, n in enumerate(names) if n in BAND_DIMS]
+    by_name = [i for i, n in enumerate(names) if n in BAND_DIMS]
     beside = [i for i, n in enumerate(names) if n not in (*ROW_DIMS, *COL_DIMS)]
-    return named[0] if named else beside[0] if len(beside) == 1 else None
+    return by_name[0] if by_name else beside[0] if len(beside) == 1 else None
 
 
 def band_order(dims: Sequence[str]) -> tuple[int, int, int]:

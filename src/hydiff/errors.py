@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 
 LONGEST = 2000  # characters of a message
@@ -35,8 +36,8 @@ def shell(text: str) -> str:
     return ARGUMENT.sub(_option, text)
 
 
-def _option(found: re.Match[str]) -> str:
-    name, value = found[1], found[2].strip("'")
+def _option(argument: re.Match[str]) -> str:
+    name, value = argument[1], argument[2].strip("'")
     if name in SETTINGS:
         return f"--set {name}={value}"
     option = "--" + name.replace("_", "-")
@@ -54,29 +55,29 @@ class HydiffError(Exception):
 
     def __init__(self, message: str = "") -> None:
         line = "".join(c if c.isprintable() else " " for c in message.strip())
-        if len(line) > LONGEST:  # the beginning tells what, the end tells what to do
+        if len(line) > LONGEST:  # the beginning says what is wrong, the end what to do
             line = f"{line[: LONGEST // 2]} … {line[-LONGEST // 4 :]}"
         super().__init__(line)
 
 
 class CubeFormatError(HydiffError):
-    pass
+    """A file is not what it claims to be, or of a format that is not read."""
 
 
 class ShapeMismatch(HydiffError):
-    pass
+    """Two things that must have the same shape do not."""
 
 
 class NothingObserved(HydiffError):
-    pass
+    """There is no measured entry to fill from."""
 
 
 class BadValue(HydiffError):
-    pass
+    """A value lies outside its meaning."""
 
 
 class OutputError(HydiffError):
-    pass
+    """A result cannot be written."""
 
 
 class UnknownName(HydiffError):
@@ -88,6 +89,23 @@ class UnknownName(HydiffError):
         suggestion = f"did you mean {near[0]!r}? " if near else ""
         listing = ", ".join(names) or "none"
         super().__init__(f"unknown {what} {found!r}: {suggestion}known: {listing}{hint}")
+
+
+def has_torch() -> bool:
+    """Whether torch, which the extra `learn` brings, is installed; it is not imported."""
+    return find_spec("torch") is not None
+
+
+def need_torch(what: str) -> None:
+    """BadValue where torch is not installed, which says the extra to add."""
+    need("torch", "learn", what)
+
+
+def need(package: str, extra: str, what: str) -> None:
+    """BadValue where a package is not installed that `what` cannot do without."""
+    if find_spec(package) is None:
+        message = f'{what} needs {package}, which is not installed: pip install "hydiff[{extra}]"'
+        raise BadValue(message)
 
 
 # of running out of memory: by CUDA, by torch on a CPU, by a thread, by a library that is loaded,
@@ -109,10 +127,12 @@ def is_no_memory(error: BaseException) -> bool:
 def check_memory_limit() -> None:
     """BadValue where a limit of address space (`ulimit -v`) leaves too little to compute in.
 
-    Numerical libraries do not tell of a shortage: OpenBLAS asks for its 32 MB a thread for ever, or
+    Numerical libraries do not report a shortage: OpenBLAS asks for its 32 MB a thread for ever, or
     ends the process.  With that much room it has them before arrays, which can fail with an error,
     take the rest.
     """
+    if find_spec("resource") is None:  # Windows has no such limits
+        return
     import resource
 
     most = resource.getrlimit(resource.RLIMIT_AS)[0]
@@ -127,7 +147,7 @@ def check_memory_limit() -> None:
 
 
 @contextmanager
-def memory_told(device: object, advice: str) -> Iterator[None]:
+def memory_advice(device: object, advice: str) -> Iterator[None]:
     """Turn running out of memory into a BadValue that says what to set."""
     try:
         yield

@@ -29,7 +29,7 @@ MOST_SHARES = 4096  # bands whose shares are listed
 MOST_EARLIER = 16
 LEFT_OUT = ("command", "seconds", "tiles")  # of a record: they say nothing about the values
 
-SAYS = re.compile(
+TEXT = re.compile(
     r"(?:(?P<percent>\S+) %|an unknown share) of the entries filled by (?P<method>.+?), "
     r"not measured(?P<denoised>, the others denoised)? \(hydiff (?P<version>\S+), (?P<time>\S+)\)"
 )
@@ -94,13 +94,13 @@ class Mark:
         if self.filled is not None and before.filled is not None:
             either = Either(before.filled, self.filled)
             shares = np.array([either[band].mean() for band in range(either.shape[0])])
-            made = replace(self, filled=either, **_shares(shares))
+            both = replace(self, filled=either, **_shares(shares))
         elif self.by_band is not None and before.by_band is not None:
             shares = np.minimum(before.by_band + self.by_band, 1)  # entries filled twice: once more
-            made = replace(self, filled=None, **_shares(shares))
+            both = replace(self, filled=None, **_shares(shares))
         else:
-            made = replace(self, filled=None, by_band=None, share=math.nan)
-        return replace(made, record=record, denoised=denoised)
+            both = replace(self, filled=None, by_band=None, share=math.nan)
+        return replace(both, record=record, denoised=denoised)
 
 
 class Either:
@@ -111,8 +111,7 @@ class Either:
 
     def __getitem__(self, key: Any) -> NDArray[np.bool_]:
         one, other = (np.asarray(mask[key]) != 0 for mask in self._masks)
-        either: NDArray[np.bool_] = one | other
-        return either
+        return np.asarray(one | other)
 
 
 def of_fill(
@@ -128,8 +127,8 @@ def of_fill(
     filled: (bands, rows, cols) True = filled; shares: (bands,) how much of each band that is;
     record: what `provenance` says of the fill, of which the mark keeps what is short.
     """
-    made_by = record.get("versions")
-    version = made_by.get("hydiff", UNKNOWN) if isinstance(made_by, Mapping) else UNKNOWN
+    versions = record.get("versions")
+    version = versions.get("hydiff", UNKNOWN) if isinstance(versions, Mapping) else UNKNOWN
     return Mark(
         method=clean(method, 60),
         version=clean(version, 60).replace(" ", "-"),
@@ -157,19 +156,15 @@ def now() -> str:
 
 def parsed(text: Any, record: Any = None, by_band: Sequence[Any] = (), *, bands: int) -> Mark:
     """The mark that a file's texts make; whatever they hold, the file is marked."""
-    said = SAYS.match(clean(text, LONGEST_TEXT))
-    kept = _record(record)
-    listed = kept.pop(BY_BAND, ()) if not len(by_band) else by_band
-    shares = _numbers(listed, bands)
-    share = _numbers([said["percent"]], 1) if said and said["percent"] else None
-    found: dict[str, Any] = (
-        {} if said is None else {k: said[k] for k in ("method", "version", "time")}
-    )
+    match, entries = TEXT.match(clean(text, LONGEST_TEXT)), _record(record)
+    parts: Mapping[str, Any] = {} if match is None else match.groupdict()
+    shares = _numbers(by_band if len(by_band) else entries.pop(BY_BAND, ()), bands)
+    share = _numbers([parts["percent"]], 1) if parts.get("percent") else None
     mark = Mark(
         share=math.nan if share is None or share[0] > 100 else float(share[0]) / 100,
-        denoised=said is not None and said["denoised"] is not None,
-        record=kept,
-        **found,
+        denoised=parts.get("denoised") is not None,
+        record=entries,
+        **{key: parts[key] for key in ("method", "version", "time") if key in parts},
     )
     return mark if shares is None or (shares > 1).any() else replace(mark, **_shares(shares))
 
@@ -177,8 +172,8 @@ def parsed(text: Any, record: Any = None, by_band: Sequence[Any] = (), *, bands:
 def from_json(text: Any) -> dict[str, Any]:
     """The attributes that `Mark.json` holds; of damaged text, what `parsed` can take for a mark."""
     try:
-        found = json.loads(str(text)[: 2 * LONGEST_RECORD])
-        return {FILLED: str(found[FILLED]), RECORD: json.dumps(found[RECORD])}
+        document = json.loads(str(text)[: 2 * LONGEST_RECORD])
+        return {FILLED: str(document[FILLED]), RECORD: json.dumps(document[RECORD])}
     except (ValueError, TypeError, KeyError, RecursionError):
         return {FILLED: clean(text, LONGEST_TEXT)}
 
@@ -188,23 +183,23 @@ def _record(text: Any) -> dict[str, Any]:
     if not isinstance(text, str) or len(text) > 2 * LONGEST_RECORD:
         return {}
     try:
-        found = json.loads(text)
+        record = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(record, dict):
         return {}
-    kept = bounded(found)
-    return kept | ({BY_BAND: found[BY_BAND]} if isinstance(found.get(BY_BAND), list) else {})
+    shares = {BY_BAND: record[BY_BAND]} if isinstance(record.get(BY_BAND), list) else {}
+    return bounded(record) | shares
 
 
 def _numbers(listed: Any, count: int) -> NDArray[np.float64] | None:
     """`count` finite numbers of at least 0, or None."""
     try:
-        found = np.array([float(item) for item in listed])
+        numbers = np.array([float(item) for item in listed])
     except (TypeError, ValueError, OverflowError):
         return None
-    sound = len(found) == count and np.isfinite(found).all() and (found >= 0).all()
-    return found if sound else None
+    sound = len(numbers) == count and np.isfinite(numbers).all() and (numbers >= 0).all()
+    return numbers if sound else None
 
 
 def clean(text: Any, most: int) -> str:
@@ -215,16 +210,16 @@ def clean(text: Any, most: int) -> str:
 
 def bounded(record: Mapping[str, Any]) -> dict[str, Any]:
     """The short entries of a record: no long lists, no folders, nothing that grows with a cube."""
-    named = {str(k): v for k, v in record.items() if k not in (*LEFT_OUT, BY_BAND)}
-    source = named.get("input")
+    entries = {str(k): v for k, v in record.items() if k not in (*LEFT_OUT, BY_BAND)}
+    source = entries.get("input")
     if isinstance(source, Mapping):  # a file that is handed on need not name our folders
-        named["input"] = {**source, "path": re.split(r"[/\\]", str(source.get("path")))[-1]}
-    kept: dict[str, Any] = {k: _short(v, DEEPEST) for k, v in named.items()}
-    for key in sorted(kept, key=lambda k: -len(json.dumps(kept[k]))):
-        if len(json.dumps(kept)) <= LONGEST_RECORD // 4:
+        entries["input"] = {**source, "path": re.split(r"[/\\]", str(source.get("path")))[-1]}
+    short: dict[str, Any] = {k: _short(v, DEEPEST) for k, v in entries.items()}
+    for key in sorted(short, key=lambda k: -len(json.dumps(short[k]))):
+        if len(json.dumps(short)) <= LONGEST_RECORD // 4:
             break
-        del kept[key]
-    return kept
+        del short[key]
+    return short
 
 
 def _short(value: Any, depth: int) -> Any:

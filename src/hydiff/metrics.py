@@ -121,18 +121,15 @@ def band_depth(spectra: Floats, left: int, centre: int, right: int) -> Floats:
     """
     share = (centre - left) / (right - left)
     line = (1 - share) * spectra[left] + share * spectra[right]
-    ratio: Floats = np.ones_like(line)
-    np.divide(spectra[centre], line, out=ratio, where=np.abs(line) > 1e-9)
-    depth: Floats = 1 - ratio
-    return depth
+    out = np.ones_like(line)
+    return np.asarray(1 - np.divide(spectra[centre], line, out=out, where=np.abs(line) > 1e-9))
 
 
 def band_ratio(spectra: Floats, top: int, bottom: int) -> Floats:
     """The index (a - b) / (a + b) of two bands, as NDVI is one; 0 where both are 0."""
     a, b = spectra[top], spectra[bottom]
-    out: Floats = np.zeros_like(a)
-    np.divide(a - b, a + b, out=out, where=np.abs(a + b) > 1e-9)
-    return out
+    out = np.zeros_like(a)
+    return np.asarray(np.divide(a - b, a + b, out=out, where=np.abs(a + b) > 1e-9))
 
 
 def band_depth_rmse(
@@ -175,10 +172,10 @@ def plume_recovery(
     the same gaps.  The difference of the fills, projected on that of the truths.
     """
     counted = _counted(np.subtract(x, plain), np.subtract(truth, base), where)
-    found, wanted = (np.subtract(a, b, dtype=np.float64)[counted] for a, b in
+    filled, added = (np.subtract(a, b, dtype=np.float64)[counted] for a, b in
                      ((x, plain), (truth, base)))  # fmt: skip
-    square = float(wanted @ wanted)
-    return float(found @ wanted) / square if square > 0 else float("nan")
+    square = float(added @ added)
+    return float(filled @ added) / square if square > 0 else float("nan")
 
 
 class DistanceBin(NamedTuple):
@@ -192,10 +189,7 @@ class DistanceBin(NamedTuple):
 
 
 def by_distance(
-    x: Array,
-    truth: Array,
-    missing: Bools,
-    edges: Sequence[float] = (1, 2, 3, 5, 8, 13, np.inf),
+    x: Array, truth: Array, missing: Bools, edges: Sequence[float] = (1, 2, 3, 5, 8, 13, np.inf)
 ) -> list[DistanceBin]:
     """Error of missing entries by distance in pixels to the nearest observed pixel of their band.
 
@@ -215,7 +209,7 @@ def by_distance(
 
 
 class Calibration(NamedTuple):
-    """Whether error bars told the truth."""
+    """Whether error bars hold against the truth."""
 
     covered_50: float  # share of entries inside their 50 % interval
     covered_80: float
@@ -228,9 +222,9 @@ class Calibration(NamedTuple):
 def calibration(
     x: Array, truth: Array, sigma: Array, intervals: Sequence[float] = NORMAL_QUANTILES
 ) -> Calibration:
-    """Compare 1-σ error bars with the errors they foretold, where all three are finite.
+    """Compare 1-σ error bars with the errors of a fill, where all three are finite.
 
-    intervals: half widths of the 50, 80 and 95 % intervals in σ, as a fill tells them.
+    intervals: half widths of the 50, 80 and 95 % intervals in σ, as the record of a fill has them.
 
     CRPS of a Gaussian: σ (z (2Φ(z) − 1) + 2φ(z) − 1/√π), z the error in σ; less is better.
     """
@@ -247,8 +241,7 @@ def calibration(
 def _crps(error: Floats, std: Floats) -> Floats:
     z = _ratio(error, std)
     density = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
-    score: Floats = std * (z * (2 * special.ndtr(z) - 1) + 2 * density - 1 / np.sqrt(np.pi))
-    return score
+    return np.asarray(std * (z * (2 * special.ndtr(z) - 1) + 2 * density - 1 / np.sqrt(np.pi)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,15 +292,15 @@ def score(
     t, x = as_cube(truth), as_cube(estimate)
     r = None if raw is None else as_cube(raw)
     _check("estimate", x.shape, t.shape)
-    kept = (x.good_bands & t.good_bands) if good is None else np.asarray(good, dtype=bool)
+    bands = (x.good_bands & t.good_bands) if good is None else np.asarray(good, dtype=bool)
     gaps = None if missing is None else np.asarray(missing, dtype=bool)
     _check("raw", None if r is None else r.shape, t.shape)
-    _check("good", kept.shape, t.shape[:1])
+    _check("good", bands.shape, t.shape[:1])
     _check("missing", None if gaps is None else gaps.shape, t.shape, t.shape[1:])
 
-    reference = _with_gaps(t, kept)
+    reference = _with_gaps(t, bands)
     scale = _range_of(reference)
-    reference, values = scale.to_unit(reference), scale.to_unit(_with_gaps(x, kept))
+    reference, values = scale.to_unit(reference), scale.to_unit(_with_gaps(x, bands))
     compared = int(_counted(values, reference, None).sum())
     if compared == 0:
         raise BadValue("the estimate has no value where the truth has one; nothing can be scored")
@@ -315,7 +308,7 @@ def score(
     return Scores(
         everywhere=everywhere,
         missing=inside,
-        raw=None if r is None else _summaries(scale.to_unit(_with_gaps(r, kept)), reference)[0],
+        raw=None if r is None else _summaries(scale.to_unit(_with_gaps(r, bands)), reference)[0],
         per_band={
             "psnr": psnr_per_band(values, reference, gaps),
             "nrmse": nrmse_per_band(values, reference, gaps),
@@ -350,11 +343,11 @@ def _summaries(
     return row(None), None if gaps is None else row(gaps)
 
 
-def _check(name: str, found: tuple[int, ...] | None, *expected: tuple[int, ...]) -> None:
-    if found is not None and found not in expected:
+def _check(name: str, shape: tuple[int, ...] | None, *expected: tuple[int, ...]) -> None:
+    if shape is not None and shape not in expected:
         shapes = " or ".join(str(e) for e in expected)
         raise ShapeMismatch(
-            f"{name} has shape {found}, but the truth asks for {shapes}; axes are "
+            f"{name} has shape {shape}, but the truth asks for {shapes}; axes are "
             f"(bands, rows, cols): crop or transpose {name} to match"
         )
 
@@ -379,15 +372,14 @@ def _counted(x: Array, truth: Array, where: Bools | None) -> Bools:
     return both if where is None else both & where
 
 
-def _mean(values: Floats) -> float:
+def _mean(values: Floats, of: Callable[[Floats], Any] = np.mean) -> float:
     """Mean of the finite values; NaN, without a warning, when there is none."""
     finite = values[np.isfinite(values)]
-    return float(finite.mean()) if finite.size else float("nan")
+    return float(of(finite)) if finite.size else float("nan")
 
 
 def _median(values: Floats) -> float:
-    finite = values[np.isfinite(values)]
-    return float(np.median(finite)) if finite.size else float("nan")
+    return _mean(values, np.median)
 
 
 def _share_above(values: Floats, bound: float) -> float:
@@ -396,9 +388,8 @@ def _share_above(values: Floats, bound: float) -> float:
 
 def _ratio(top: Floats, bottom: Array) -> Floats:
     """top / bottom; NaN where bottom is not positive."""
-    ratio = np.full(top.shape, np.nan)
-    np.divide(top, bottom, out=ratio, where=bottom > 0)
-    return ratio
+    out = np.full(top.shape, np.nan)
+    return np.asarray(np.divide(top, bottom, out=out, where=bottom > 0))
 
 
 def _per_band(values: Array, where: Bools) -> Floats:
@@ -409,14 +400,12 @@ def _per_band(values: Array, where: Bools) -> Floats:
 
 def _mse_per_band(x: Array, truth: Array, where: Bools | None) -> Floats:
     counted = _counted(x, truth, where)
-    zeros = np.zeros(counted.shape)
-    error = np.subtract(x, truth, out=zeros, where=counted, dtype=np.float64)
-    return _per_band(error**2, counted)
+    out = np.zeros(counted.shape)
+    return _per_band(np.subtract(x, truth, out=out, where=counted, dtype=np.float64) ** 2, counted)
 
 
 def _psnr(mse: Floats) -> Floats:
-    decibels: Floats = -10 * np.log10(np.maximum(mse, 10 ** (-CAP / 10)))
-    return decibels
+    return np.asarray(-10 * np.log10(np.maximum(mse, 10 ** (-CAP / 10))))
 
 
 def _mean_of_bands(values: Floats, where: Bools | None) -> float:

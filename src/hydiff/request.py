@@ -1,103 +1,202 @@
-"""What a fill is asked for: one record for the plain fill, the fill by tiles and an archive."""
+# ruff: noqa: RUF009 - `option` makes a dataclass field
+"""What a fill is asked for: every option once, for Python, the command line, archives and tiles.
+
+A field of `Request` is an option: its type and default, and in its metadata the text of `--help`,
+its group there, and how the command line spells it where that differs (`flag`, `text`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from functools import cached_property
+from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hydiff import auto
+import numpy as np
+
 from hydiff.cube import Nodata
-from hydiff.errors import BadValue
-from hydiff.gaps.rule import Sigma
-from hydiff.methods import METHODS, Chosen, choose, settings_dict
+from hydiff.errors import BadValue, UnknownName, need_torch
+from hydiff.methods import DEFAULT, WITH_WEIGHTS, Chosen, Inpaint, choose, declared, settings_dict
 
-# what `api.fill` is told by the same names
-ARGUMENTS = (
-    "method",
-    "preset",
-    "budget",
-    "recipe",
-    "max_error",
-    "sigma_y",
-    "nodata",
-    "nodata_in",
-    "bad_bands",
-    "max_gap",
-    "outside",
-    "fill_clouds",
-    "denoise",
-    "clip",
-    "seed",
-    "device",
-    "deterministic",
-)
-# where missing entries are told of: what they come to is in the masks, whoever told it
+if TYPE_CHECKING:
+    from hydiff.gaps.rule import Sigma
+else:  # scipy takes half a second, which somebody who asks for --help should not wait for
+    Sigma = Any
+
+# where missing entries are named: what they come to is in the masks, whichever named it
 MASKS = ("observed", "missing", "quality", "flags", "detect")
+# options of files, which `hydiff.fill` does not have or means otherwise
+FILES = ("var", *MASKS, "report", "unmarked", "prior")
+
+METHOD, GAPS, VALUES, RUN, OUTPUT = "Method", "Gaps", "Values", "Run", "Output"
+
+
+def option(default: Any, help: str, group: str, **spelling: Any) -> Any:
+    """A field that is an option; a type as its default stands for an empty one of it.
+
+    spelling: `flag`, its name on the command line, and `text`, its type and default there, where
+    they differ from those of the field.
+    """
+    metadata = {"help": help, "group": group, **spelling}
+    if isinstance(default, type):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
 class Request:
     """Everything that a fill is asked for, but where it reads and writes."""
 
-    method: str = auto.NAME
-    preset: str | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    budget: str = "normal"
-    recipe: Mapping[str, Any] | None = None  # what an earlier `auto` decided
-    max_error: float | None = None
-    sigma_y: Sigma = 0.0
-    nodata: Nodata = None
-    nodata_in: str | None = None  # all | any: bands of a pixel that must have it to be missing
-    bad_bands: str = "fill"
-    max_gap: float | None = None
-    outside: str = "keep"
-    fill_clouds: bool = False
-    denoise: bool = False
-    clip: str = "none"  # none | observed | physical
-    seed: int = 0
-    device: str = "auto"
-    deterministic: bool = False
-    var: str | None = None  # of files that hold several cubes
-    observed: Path | None = None  # mask files
-    missing: Path | None = None
-    quality: Path | None = None
-    flags: str | None = None  # of the quality layer, between commas; None = its usual ones
-    detect: bool = False  # also fill suspected damage
-    report: bool = False  # also write a page about the fill
-    unmarked: bool = False  # allow a file that cannot say that it is filled (.npy)
-    prior: int = 0  # updates of a network on the scene, which its tiles start from; 0 = none
+    method: str | Inpaint = option(
+        DEFAULT, "See `hydiff methods`.", METHOD, text=(str | None, None)
+    )
+    preset: str | None = option(None, "A named set of settings.", METHOD)
+    settings: Mapping[str, Any] = option(
+        dict, "One setting, key=value (repeatable).", METHOD, flag="--set",
+        text=(list[str] | None, None),
+    )  # fmt: skip
+    budget: str = option("normal", "fast | normal | best, for auto.", METHOD)
+    recipe: Mapping[str, Any] | None = option(
+        None, "Repeat what an earlier fill decided (its .fill.json).", METHOD,
+        text=(Path | None, None),
+    )  # fmt: skip
+    max_error: float | None = option(
+        None, "Leave what is expected to be off by more band stds.", METHOD
+    )
+    sigma_y: Sigma = option(
+        0.0, "Noise std in the cube's unit, 5%, VNIR=3,SWIR=8, or auto.", VALUES, text=(str, "0")
+    )
+    nodata: Nodata = option(
+        None, "Value that means missing (repeatable).", GAPS, text=(list[float] | None, None)
+    )
+    nodata_in: str | None = option(
+        None, "all | any bands of a pixel that must have it.  [all if it may be measured]", GAPS
+    )
+    bad_bands: str = option("fill", "fill | keep gaps in bad bands.", GAPS)
+    max_gap: float | None = option(None, "Leave gaps wider than N pixels.", GAPS)
+    outside: str = option("keep", "keep | fill what lies outside the data.", GAPS)
+    fill_clouds: bool = option(False, "Also fill frames screened for clouds (EMIT).", GAPS)
+    denoise: bool = option(False, "Replace noisy entries too.", VALUES)
+    clip: str = option("none", "Filled values: none | observed | physical limits.", VALUES)
+    seed: int = option(0, "Seed of everything random.", RUN)
+    device: str = option("auto", "auto | cpu | cuda, for learned methods.", RUN)
+    deterministic: bool = option(False, "The same bytes again on a GPU too.", RUN)
+    var: str | None = option(None, "Variable to read in .mat and .npz files.", GAPS)
+    observed: Path | None = option(None, "Mask file, non-zero = measured.", GAPS)
+    missing: Path | None = option(None, "Mask file, non-zero = missing.", GAPS)
+    quality: Path | None = option(
+        None, "Quality layer of the product; what it flags is missing too.", GAPS
+    )
+    flags: str | None = option(None, "Flags of it to take, between commas.", GAPS)
+    detect: bool = option(False, "Also fill suspected damage.", GAPS)
+    report: bool = option(False, "Also write OUTPUT.report.html.", OUTPUT)
+    unmarked: bool = option(False, "Allow a file that cannot say it is filled (.npy).", OUTPUT)
+    prior: int = option(0, "By tiles: first train on the scene, N updates; see --refine.", METHOD)
 
     def __post_init__(self) -> None:
         if self.prior < 0:
             raise BadValue(f"`prior={self.prior}`: expected a number of updates, 0 or more")
-        if self.prior and self.method != "hydiff-ei":
-            raise BadValue(f"`prior=` goes with `method='hydiff-ei'`, not with {self.method}")
+        if self.prior and not declared(self.method).weights:
+            names = " or ".join(f"`method='{name}'`" for name in WITH_WEIGHTS)
+            raise BadValue(f"`prior=` goes with {names}, not with {self.method}")
         if self.prior and self.settings.get("weights") is not None:
             raise BadValue("`prior=` trains a network, `weights=` names one: give one of them")
 
-    @property
+    @cached_property
     def chosen(self) -> Chosen | None:
-        """The one method, or None for `auto`."""
-        if self.method == auto.NAME:
+        """The one method, or None for `auto`; the size of trained weights is the file's."""
+        if self.method == DEFAULT:
             return None
-        return choose(self.method, self.preset, self.settings)
+        return choose(self.method, self.preset, with_network(self.settings))
 
     @property
-    def shown(self) -> dict[str, Any]:
-        """The settings in full, as a record tells them."""
-        chosen = self.chosen
-        if chosen is not None:
-            return settings_dict(chosen.settings)
-        return {"budget": auto.budget_used(self.recipe, self.budget)}
+    def method_name(self) -> str:
+        """As a record names it."""
+        return DEFAULT if self.chosen is None else self.chosen.name
+
+    @property
+    def settings_used(self) -> dict[str, Any]:
+        """The settings in full, as a record lists them."""
+        if self.chosen is not None:
+            return settings_dict(self.chosen.settings)
+        from hydiff.auto import budget_used
+
+        return {"budget": budget_used(self.recipe, self.budget)}
 
     @property
     def learned(self) -> bool:
         """Whether a network is fitted, which a GPU does faster."""
-        return self.method in METHODS and METHODS[self.method].backend == "torch"
+        return declared(self.method).learned
 
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """What `api.fill` is called with."""
-        return {name: getattr(self, name) for name in ARGUMENTS} | dict(self.settings)
+    def check(self) -> None:
+        """Refuse what can be asked of no cube; a fill does so once, before its input is read."""
+        from hydiff.auto import BUDGETS
+        from hydiff.gaps import reach, rule
+        from hydiff.methods.estimate import check_seed, torch_device
+
+        self._check_method()
+        if self.budget not in BUDGETS:
+            raise UnknownName("budget", self.budget, BUDGETS)
+        _check_sigma(self.sigma_y)
+        check_seed(self.seed)
+        # whether there is a GPU is known where the fill runs, which may be elsewhere
+        if self.device not in ("auto", "cpu") and not str(self.device).startswith("cuda"):
+            torch_device(self.device)
+        rule.check_choices(self.bad_bands, self.max_gap, self.outside)
+        reach.check_clip(self.clip)
+        rule.check_nodata(self.nodata, self.nodata_in)
+
+    def _check_method(self) -> None:
+        """What cannot be asked of a method together; unknown names and settings of it."""
+        by_trials, method, preset = self.method == DEFAULT, self.method, self.preset
+        if self.settings and isinstance(method, str):
+            _refuse_misspelt(self.settings, {} if by_trials else vars(choose(method).settings))
+        if by_trials and (self.settings or preset is not None):
+            named = ", ".join([*self.settings, *([f"preset {preset}"] if preset else [])])
+            raise BadValue(f"{named}: settings belong to one method; name it, e.g. method='smooth'")
+        if self.recipe is not None and not by_trials:
+            raise BadValue(
+                f"a recipe is replayed by the method 'auto', not by {method!r}: give one"
+            )
+        if self.max_error is not None and not (by_trials and self.max_error > 0):
+            raise BadValue("max_error is a positive number, and only the method 'auto' can keep it")
+        self.chosen  # noqa: B018 - refuses unknown names
+
+
+ARGUMENTS = [f.name for f in fields(Request) if f.name not in FILES]  # of `hydiff.fill` too
+
+
+def with_network(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings; with trained weights among them, the size of the network is the file's."""
+    if settings.get("weights") is None:
+        return dict(settings)
+    need_torch("`weights=`")
+    from hydiff.learn.weights import network_of
+
+    return {**network_of(settings["weights"]), **settings}
+
+
+def _refuse_misspelt(settings: Mapping[str, Any], allowed: Mapping[str, Any]) -> None:
+    """What is no setting, and nearly an argument of `fill`."""
+    from hydiff.api import fill
+
+    arguments = [name for name in signature(fill).parameters if name != "settings"]
+    for name in settings:
+        if name not in allowed and get_close_matches(name, arguments, n=1, cutoff=0.75):
+            raise UnknownName("argument", name, arguments)
+
+
+def _check_sigma(sigma_y: Sigma) -> None:
+    """What can be said before the bands and the range of a cube are known."""
+    numbers: Any = list(sigma_y.values()) if isinstance(sigma_y, Mapping) else sigma_y
+    if isinstance(numbers, str):
+        numbers = numbers.removesuffix("%") if numbers.endswith("%") else 0.0
+    try:
+        numbers = np.asarray(numbers, dtype=np.float64)
+    except ValueError:
+        return  # refused later, with the cube's unit
+    if not (np.isfinite(numbers) & (numbers >= 0)).all():
+        raise BadValue(f"sigma_y = {sigma_y}: expected a standard deviation, 0 or more")

@@ -1,14 +1,14 @@
 """`auto`, the default: try the candidates on hidden copies of the gaps, blend, and say how good.
 
 Letters: M candidates, D distance classes, G groups of bands.  A *recipe* is the whole decision as
-plain JSON: candidates, blending weights and the errors that were seen; it can be replayed.
+plain JSON: candidates, blending weights and the errors on hidden entries; it can be replayed.
 
     candidates   what is tried, by budget
     classes      of entries: distance, group of bands, texture
     trials       candidates on hidden copies of the gaps
     split        gaps of two kinds, one after the other: pixels without any band, and the others
     blend        weights from the trials
-    bars         how far off the fill is
+    intervals    the expected error of each filled entry
     decide       all of these, into a recipe
     recipe       read from a file, and checked
     apply        a recipe, on a cube
@@ -72,9 +72,9 @@ def fill(
     max_error: float | None = None,
     progress: Progress = None,
 ) -> tuple[Estimate, Decision]:
-    """Estimate a cube by a validated blend of candidates, or by the blend a recipe tells.
+    """Estimate a cube by a validated blend of candidates, or by the blend of a recipe.
 
-    max_error: the decision names entries expected to be off by more standard deviations than this.
+    max_error: in standard deviations; the decision lists entries whose expected error exceeds it.
     """
     ready: Ready = {}
     if recipe is None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hydiff.auto import folds, split
-from hydiff.auto.candidates import Candidate
 from hydiff.auto.classes import around, band_spread, groups, usable
 from hydiff.auto.intervals import HOPELESS, Scored, expected_by_kind, promises, variance_of, warning
+from hydiff.auto.recipe import Errors, KindRecipe, Recipe, Tried
 from hydiff.auto.trials import TrialWindow, crossfit, folds_of, mean_estimate, own_fits
 from hydiff.cube import Bools, Cube, Floats, Ints
 from hydiff.gaps import mask
@@ -36,7 +37,7 @@ class Decision(NamedTuple):
 
 
 class Blend(NamedTuple):
-    """What a recipe makes of a window."""
+    """The fill of a window by a recipe."""
 
     estimate: Estimate
     plain: list[Floats]  # (bands, rows, cols) values of the candidates without a network
@@ -46,7 +47,7 @@ class KindFill(NamedTuple):
     """The fill of the gaps of one kind."""
 
     kind: str
-    recipe: Mapping[str, Any]
+    recipe: KindRecipe
     window: TrialWindow
     estimate: Estimate
     variance: Floats | None  # (bands, rows, cols), in the cube's unit squared; None = unknown
@@ -66,33 +67,33 @@ def apply(
 
     ready: estimates of candidates that are at hand.  max_error: in standard deviations of a band.
     """
-    parts = _parts(recipe, TrialWindow(cube, observed, target), sigma_y, job, ready)
-    found, hopeless = _joined(parts), np.zeros(observed.shape, bool)
-    known = [part for part in parts if part.variance is not None]
-    if not known:
-        return found, Decision(recipe, {}, hopeless)
-    variance, sigma = _bars(known, target)
+    parts = _parts(Recipe.of(recipe), TrialWindow(cube, observed, target), sigma_y, job, ready)
+    estimate, hopeless = _joined(parts), np.zeros(observed.shape, bool)
+    judged_parts = [part for part in parts if part.variance is not None]
+    if not judged_parts:
+        return estimate, Decision(recipe, {}, hopeless)
+    variance, sigma = _bars(judged_parts, target)
     extent = None if job.common is None else job.common.extent
     spread = band_spread(cube, observed) if extent is None else extent.spread
     relative = np.sqrt(variance) / spread[:, None, None]
     if max_error is not None:  # what is unknown may be off by anything
         hopeless = target & ~(relative <= max_error)
     target = target & ~hopeless
-    fill = Scored(cube, observed, found.values, variance, found.sigma_y, extent)
-    targets = {part.kind: part.window.target & target for part in known}
-    angles = {part.kind: part.recipe["errors"].get("angle") for part in known}
+    fill = Scored(cube, observed, estimate.values, variance, estimate.sigma_y, extent)
+    targets = {part.kind: part.window.target & target for part in judged_parts}
+    angles = {part.kind: part.recipe.errors.angle for part in judged_parts}
     expected, by_kind = expected_by_kind(fill, targets, angles)
     judged = target & cube.good_bands[:, None, None]
     doubtful = float((relative > HOPELESS)[judged].mean()) if judged.any() else 0.0
     entries = {kind: int(own.sum()) for kind, own in targets.items()}
-    notes = [*found.notes, *promises(expected, by_kind, entries, recipe)]
+    notes = [*estimate.notes, *promises(expected, by_kind, entries, recipe)]
     notes += [warning(doubtful)] if doubtful else []
     decision = Decision(recipe, expected, hopeless, doubtful, by_kind, entries)
-    return found._replace(sigma=sigma, notes=notes), decision
+    return estimate._replace(sigma=sigma, notes=notes), decision
 
 
 def _parts(
-    recipe: Mapping[str, Any], window: TrialWindow, sigma_y: Sigma, job: Job, ready: Ready
+    recipe: Recipe, window: TrialWindow, sigma_y: Sigma, job: Job, ready: Ready
 ) -> list[KindFill]:
     """The fill of each kind of gaps; pixels that keep some bands come first."""
     kinds = split.kinds_in(window.cube, window.observed) or [split.NONE]
@@ -106,50 +107,44 @@ def _parts(
 
 
 def _part(
-    kind: str,
-    recipe: Mapping[str, Any],
-    window: TrialWindow,
-    sigma_y: Sigma,
-    job: Job,
-    ready: Ready,
+    kind: str, recipe: Recipe, window: TrialWindow, sigma_y: Sigma, job: Job, ready: Ready
 ) -> KindFill:
     own = _recipe_of(kind, recipe)
     blend = blended(own, window, sigma_y, job, ready.get(kind, {}))
-    variance = _variance(own["errors"], window, blend.plain)
+    variance = _variance(own.errors, window, blend.plain)
     if variance is not None and blend.estimate.excess is not None:
         variance *= blend.estimate.excess  # trials know what is usual, not what is here
     return KindFill(kind, own, window, blend.estimate, variance)
 
 
-def _recipe_of(kind: str, recipe: Mapping[str, Any]) -> Mapping[str, Any]:
+def _recipe_of(kind: str, recipe: Recipe) -> KindRecipe:
     """What a recipe says of gaps of a kind; one decided on the other kind does not know the errors.
 
     Older recipes do not say which kind they are of.
     """
-    if recipe.get("gaps", kind) == kind:
+    if recipe.gaps in (None, kind):
         return recipe
-    if kind == split.SOME and "partial" in recipe:
-        partial: Mapping[str, Any] = recipe["partial"]
-        return partial
-    return {**recipe, "errors": {**recipe["errors"], "slopes": None}}
+    if kind == split.SOME and recipe.partial is not None:
+        return recipe.partial
+    return replace(recipe, errors=replace(recipe.errors, slopes=None))
 
 
-def noise_of(sigma_y: Sigma, found: Sequence[Estimate]) -> Sigma:
-    """The noise as it was found before gaps were completed, which have none of their own."""
+def noise_of(sigma_y: Sigma, estimates: Sequence[Estimate]) -> Sigma:
+    """The noise as it was estimated before gaps were completed, which have none of their own."""
     if not isinstance(sigma_y, str):
         return sigma_y
-    return np.median([one.sigma_y for one in found], axis=0)
+    return np.median([one.sigma_y for one in estimates], axis=0)
 
 
 def _joined(parts: Sequence[KindFill]) -> Estimate:
     """The parts as one, with what is to be said about them."""
     first, last = parts[0], parts[-1]
-    notes = [f"auto: {first.recipe['why']}"]
+    notes = [f"auto: {first.recipe.why}"]
     if len(parts) > 1:
-        notes = [f"auto, {part.kind}: {part.recipe['why']}" for part in parts]
+        notes = [f"auto, {part.kind}: {part.recipe.why}" for part in parts]
     notes += dict.fromkeys(note for part in parts for note in part.estimate.notes)
     notes += [_unknown(p) for p in parts if p.variance is None and p.window.target.any()]
-    if len(parts) > 1 and "gaps" not in first.recipe:
+    if len(parts) > 1 and first.recipe.gaps is None:
         notes.append("a recipe of an older version, whose error bars are of one kind of gaps only")
     values = last.estimate.values
     if (gaps := first.window.gaps) is not None:
@@ -160,48 +155,42 @@ def _joined(parts: Sequence[KindFill]) -> Estimate:
 
 def _unknown(part: KindFill) -> str:
     """Why a part has no error bars."""
-    if part.recipe.get("gaps", part.kind) != part.kind:
+    if part.recipe.gaps not in (None, part.kind):
         return f"the recipe was decided without {part.kind}: {NO_BARS}"
     where = "" if part.window.gaps is None else f" of {part.kind}"
-    return f"too few observed pixels to tell how good the fill{where} is: {NO_BARS}"
+    return f"too few observed pixels to say how good the fill{where} is: {NO_BARS}"
 
 
 def _bars(parts: Sequence[KindFill], target: Bools) -> tuple[Floats, Floats]:
     """Variance and 1-σ error of all entries to fill; NaN for those of other parts."""
     variance, sigma = np.where(target, np.nan, 0.0), np.where(target, np.nan, 0.0)
     for part in parts:
-        assert part.variance is not None
+        assert part.variance is not None and part.recipe.errors.widening is not None
         own = part.window.target
         np.copyto(variance, part.variance, where=own)
-        np.copyto(sigma, np.sqrt(part.variance) * part.recipe["errors"]["widening"], where=own)
+        np.copyto(sigma, np.sqrt(part.variance) * part.recipe.errors.widening, where=own)
     return variance, sigma
 
 
 def blended(
-    recipe: Mapping[str, Any],
-    window: TrialWindow,
-    sigma_y: Sigma,
-    job: Job,
-    ready: Mapping[str, Estimate],
+    recipe: KindRecipe, window: TrialWindow, sigma_y: Sigma, job: Job, ready: Mapping[str, Estimate]
 ) -> Blend:
     """The candidates of a recipe for gaps of one kind, blended."""
-    weights = np.asarray(recipe["weights"], dtype=np.float64)
-    plain = ["fits" not in entry for entry in recipe["candidates"]]
+    weights = np.asarray(recipe.weights, dtype=np.float64)
+    plain = [tried.fits is None for tried in recipe.candidates]
     used: Bools = np.asarray(weights.any(axis=(1, 2))) | plain  # how far those are apart counts
-    entries = [entry for entry, wanted in zip(recipe["candidates"], used, strict=True) if wanted]
-    found = _candidates(entries, window, sigma_y, job, ready)
+    entries = [tried for tried, wanted in zip(recipe.candidates, used, strict=True) if wanted]
+    estimates = _candidates(entries, window, sigma_y, job, ready)
     distance = folds.distance_class(mask.shared(window.observed))
-    values = _mean(found, weights[used], distance, window.cube)
-    notes = list(dict.fromkeys(note for one in found for note in one.notes))
-    without = [one.values for one, e in zip(found, entries, strict=True) if "fits" not in e]
-    return Blend(found[0]._replace(values=values, sigma=None, notes=notes), without)
+    values = _mean(estimates, weights[used], distance, window.cube)
+    notes = list(dict.fromkeys(note for one in estimates for note in one.notes))
+    without = [one.values for one, e in zip(estimates, entries, strict=True) if e.fits is None]
+    return Blend(estimates[0]._replace(values=values, sigma=None, notes=notes), without)
 
 
-def _variance(
-    errors: Mapping[str, Any], window: TrialWindow, estimates: Sequence[Floats]
-) -> Floats | None:
+def _variance(errors: Errors, window: TrialWindow, estimates: Sequence[Floats]) -> Floats | None:
     """(bands, rows, cols) expected square errors; None where hardly anything was hidden."""
-    if errors.get("slopes") is None:
+    if errors.slopes is None:
         return None
     cube, observed, target, *_ = window
     pixels = np.asarray(target.any(axis=0))
@@ -210,7 +199,7 @@ def _variance(
 
 
 def _candidates(
-    entries: Sequence[Mapping[str, Any]],
+    entries: Sequence[Tried],
     window: TrialWindow,
     sigma_y: Sigma,
     job: Job,
@@ -218,31 +207,30 @@ def _candidates(
 ) -> list[Estimate]:
     """The estimate of each candidate."""
     cube, observed, _, gaps, measured = window
-    told = [Candidate(e["name"], e["method"], e["settings"], "fits" in e) for e in entries]
-    found = {i: ready[c.name] for i, c in enumerate(told) if c.name in ready}
-    plain = [i for i, c in enumerate(told) if i not in found and not c.crossfit]
-    own = own_fits([told[i] for i in plain], cube, observed, sigma_y, job)
-    found |= dict(zip(plain, own, strict=True))
-    for i in set(range(len(told))) - set(found):
-        hidden = folds_of(cube, observed, entries[i]["of"], entries[i]["seed"], gaps, measured)
-        parts = [(cube, observed & ~fold) for fold in hidden[: entries[i]["fits"]]]
+    estimates = {i: ready[e.name] for i, e in enumerate(entries) if e.name in ready}
+    plain = [i for i, e in enumerate(entries) if i not in estimates and e.fits is None]
+    own = own_fits([entries[i].candidate for i in plain], cube, observed, sigma_y, job)
+    estimates |= dict(zip(plain, own, strict=True))
+    for i in set(range(len(entries))) - set(estimates):
+        hidden = folds_of(cube, observed, entries[i].of, entries[i].seed, gaps, measured)
+        parts = [(cube, observed & ~fold) for fold in hidden[: entries[i].fits]]
         parts = parts or [(cube, observed)]  # gaps too small to hide copies of them
-        fits = crossfit(told[i], parts, sigma_y, job._replace(checkpoint=None))
-        found[i] = mean_estimate(fits)
-    return [found[i] for i in range(len(told))]
+        fits = crossfit(entries[i].candidate, parts, sigma_y, job._replace(checkpoint=None))
+        estimates[i] = mean_estimate(fits)
+    return [estimates[i] for i in range(len(entries))]
 
 
-def _mean(found: Sequence[Estimate], weights: Floats, distance: Ints, cube: Cube) -> Floats:
+def _mean(estimates: Sequence[Estimate], weights: Floats, distance: Ints, cube: Cube) -> Floats:
     """The mean of the estimates, weighed (M, D, G) by distance class, (rows, cols) or with bands,
     and group of bands."""
-    first = found[0].values
-    # bad bands are the plain fill of any candidate; what the first cannot tell stays NaN
+    first = estimates[0].values
+    # bad bands are the plain fill of any candidate; what the first cannot estimate stays NaN
     values, group = first.copy(), groups(cube.bands)
     for g in np.unique(group):
         bands = np.flatnonzero((group == g) & cube.good_bands)
         near = distance if distance.ndim == 2 else distance[bands]
         values[bands] = 0.0
-        for one, weight in zip(found, weights[:, :, g], strict=True):
-            told = np.where(np.isfinite(one.values[bands]), one.values[bands], first[bands])
-            values[bands] += weight[near] * told
+        for one, weight in zip(estimates, weights[:, :, g], strict=True):
+            own = np.where(np.isfinite(one.values[bands]), one.values[bands], first[bands])
+            values[bands] += weight[near] * own
     return values

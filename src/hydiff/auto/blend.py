@@ -15,7 +15,7 @@ from hydiff.auto.trials import Trial, importance
 from hydiff.cube import Floats
 
 BORROWED = 500.0  # entries' worth of the pooled errors that every class of entries borrows
-# A mean of network fits beats the classical blend on most scenes, and three folds cannot tell by
+# A mean of network fits beats the classical blend on most scenes, and three folds cannot show by
 # how much: it starts with this share, and leaves it only for a gain of so many standard errors
 # (benchmarks/foresight.py)
 NETWORKS, DOUBT = 0.8, 2.0
@@ -31,7 +31,7 @@ class Weights(NamedTuple):
 
 
 class Gain(NamedTuple):
-    """What a blend gains on folds that it was not made from, as a share of the squared error."""
+    """Gain of a blend on folds that were left out of its fit, as a share of the squared error."""
 
     mean: float
     error: float  # standard error, by bootstrap over folds
@@ -56,7 +56,7 @@ def weights_of(
 ) -> Weights:
     """Networks were fitted on the first folds alone.  So the others are blended first, by all
     folds, starting from the first candidate; then that blend with the networks, by the folds that
-    they have seen, starting from their usual share.
+    they were fitted on, starting from their usual share.
     """
     plain = [m for m, c in enumerate(candidates) if not c.crossfit]
     costly = [m for m, c in enumerate(candidates) if c.crossfit]
@@ -68,14 +68,14 @@ def weights_of(
     if len(trials) < 2:
         why = f"too few observed pixels to try the candidates on: {default}"
         return Weights(weights, weights, why)
-    told = []
+    reasons = []
     if len(plain) > 1:
         alone = np.eye(len(plain))[0]
         own = [t.residual[plain] for t in trials]
         steps = [t.step[plain] for t in trials if t.step is not None]
-        found, words = _advised(own, steps, trials, kinds, alone, seed)
-        weights[plain] = found
-        told.append(f"blending {_listed(candidates, plain)} {words}")
+        shares, words = _advised(own, steps, trials, kinds, alone, seed)
+        weights[plain] = shares
+        reasons.append(f"blending {_listed(candidates, plain)} {words}")
     both = weights.copy()
     tried = [t for t in trials if np.isfinite(t.residual).all()] if costly else []
     if len(tried) > 1:
@@ -86,12 +86,12 @@ def weights_of(
             for t in tried
             if t.step is not None
         ]
-        found, words = _advised(beside, steps, tried, kinds, usual, seed, DOUBT)
-        both = found[0] * weights
-        both[costly] = found[1:]
+        shares, words = _advised(beside, steps, tried, kinds, usual, seed, DOUBT)
+        both = shares[0] * weights
+        both[costly] = shares[1:]
         share = f"{100 * NETWORKS:.0f} %"
-        told.append(f"other shares of {_listed(candidates, costly)} than {share} {words}")
-    return Weights(weights, both, f"{_shares(both, trials, candidates)}: {'; '.join(told)}")
+        reasons.append(f"other shares of {_listed(candidates, costly)} than {share} {words}")
+    return Weights(weights, both, f"{_shares(both, trials, candidates)}: {'; '.join(reasons)}")
 
 
 def mixed(trial: Trial, weights: Floats) -> Floats:
@@ -117,8 +117,8 @@ def _shares(weights: Floats, trials: Sequence[Trial], candidates: Sequence[Candi
     share = np.mean([weights[:, t.distance, t.group].mean(axis=1) for t in trials], axis=0)
     if (alone := int(np.argmax(share))) == 0 and share[0] > 0.9999:
         return f"{candidates[alone].name} alone"
-    told = (f"{c.name} {100 * s:.0f} %" for c, s in zip(candidates, share, strict=True))
-    return f"blend of {', '.join(told)}, by distance and band group"
+    parts = (f"{c.name} {100 * s:.0f} %" for c, s in zip(candidates, share, strict=True))
+    return f"blend of {', '.join(parts)}, by distance and band group"
 
 
 def _advised(

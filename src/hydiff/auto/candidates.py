@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from hydiff.errors import has_torch
 from hydiff.methods import Chosen, choose
 from hydiff.methods.estimate import Job, torch_device
 
@@ -24,6 +25,7 @@ class Budget(NamedTuple):
     candidates: tuple[Candidate, ...]  # the first is the default, left only for a proven gain
     folds: int
     costly_folds: int  # fits of a costly candidate
+    note: str = ""  # what was left out, and why
 
 
 def _anchored(**settings: int) -> Candidate:
@@ -54,9 +56,13 @@ GPU_BUDGETS = {
     ),
 }
 
+NO_TORCH = '; torch is not installed: networks were left out (pip install "hydiff[learn]")'
+
 
 def budget_of(name: str, job: Job) -> Budget:
-    """What a budget allows on the device of a job."""
+    """What a budget allows on the device of a job; without torch, what does without."""
+    if name != "fast" and job.device in ("auto", "cpu") and not has_torch():
+        return Budget(CLASSICAL, BUDGETS[name].folds, 0, NO_TORCH)
     if name == "fast" or job.device == "cpu":  # without waiting for torch
         return BUDGETS[name]
     return (GPU_BUDGETS if torch_device(job.device).type == "cuda" else BUDGETS)[name]

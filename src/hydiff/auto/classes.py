@@ -1,4 +1,4 @@
-"""What is known of an entry before it is filled: its class, and what lies around it."""
+"""Features of an entry before it is filled: its class, and what lies around it."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ def groups(bands: int) -> Ints:
 
 
 def usable(cube: Cube, observed: Bools) -> Bools:
-    """(bands,) the good ones of which something was observed: the others tell nothing."""
+    """(bands,) the good ones with at least one observed entry."""
     bands: Bools = cube.good_bands & observed.any(axis=(1, 2))
     return bands
 
 
 def trusted(cube: Cube, observed: Bools) -> Bools:
-    """(bands, rows, cols) what was seen in usable bands."""
-    told: Bools = observed & usable(cube, observed)[:, None, None]
-    return told
+    """(bands, rows, cols) the observed entries of usable bands."""
+    entries: Bools = observed & usable(cube, observed)[:, None, None]
+    return entries
 
 
 def band_spread(cube: Cube, observed: Bools) -> Floats:
-    """(bands,) standard deviation of the seen entries; 1 for constant bands."""
+    """(bands,) standard deviation of the observed entries; 1 for constant bands."""
     values = np.asarray(cube.values)
-    told = (values[b][s].astype(np.float64) for b, s in enumerate(observed))
-    spread = np.array([v.std() if len(v) else 0.0 for v in told])
+    by_band = (values[b][s].astype(np.float64) for b, s in enumerate(observed))
+    spread = np.array([v.std() if len(v) else 0.0 for v in by_band])
     return np.where(spread > 0, spread, 1.0)
 
 
@@ -48,7 +48,7 @@ class Kinds(NamedTuple):
 
 
 def kinds_of(windows: Iterable[Sequence[Any]]) -> Kinds:
-    """Of the windows of a scene: cube, seen, target first."""
+    """Of the windows of a scene: cube, observed and target first."""
     parts = [_kinds(*window[:3]) for window in windows]
     distance, rough = (np.concatenate(p) for p in zip(*parts, strict=True))
     edges = np.quantile(rough, [1 / 3, 2 / 3]) if len(rough) else np.zeros(2)
@@ -66,7 +66,7 @@ def _kinds(cube: Cube, observed: Bools, target: Bools) -> tuple[Ints, Floats]:
 
 
 class Around(NamedTuple):
-    """What foretells how far off an estimate is, for the pixels P of a mask; in pixels, then in
+    """Predictors of the error of an estimate, for the P pixels of a mask; in pixels, then in
     standard deviations of a band."""
 
     distance: Floats  # to the data, (P,), or (bands, P) where bands differ
@@ -86,15 +86,15 @@ def around(
     cube: Cube, observed: Bools, estimates: Sequence[Floats], pixels: Bools, wanted: Bools
 ) -> Around:
     """estimates (bands, P) of the pixels (rows, cols); wanted (bands, P): where they matter."""
-    values, told = np.asarray(cube.values), trusted(cube, observed)
+    values, entries = np.asarray(cube.values), trusted(cube, observed)
     spread = band_spread(cube, observed)[:, None]
     apart = np.var(np.stack(estimates), axis=0) / spread**2
     wanted = wanted & usable(cube, observed)[:, None] & np.isfinite(apart)
     mean = apart.sum(axis=0, where=wanted) / np.maximum(wanted.sum(axis=0), 1)
     return Around(
         folds.distance(mask.shared(observed))[..., pixels],
-        folds.roughness(values, told)[pixels],
-        folds.contrast(values, told)[pixels],
+        folds.roughness(values, entries)[pixels],
+        folds.contrast(values, entries)[pixels],
         np.sqrt(mean),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from hydiff.auto.blend import weights_of
 from hydiff.auto.candidates import NAME, SPECTRAL, SPECTRAL_FOLDS, Budget, Candidate
 from hydiff.auto.classes import kinds_of, usable
 from hydiff.auto.intervals import errors_of
+from hydiff.auto.recipe import KindRecipe
 from hydiff.auto.trials import (
     Trial,
     TrialWindow,
@@ -77,7 +79,8 @@ def decide_on(
     lost = [n for n, own in enumerate(kinds) if split.NONE in own]
     if not any(split.aims_at_lost(windows[n]) for n in lost):
         return partial, {split.SOME: ready}
-    done = {n: blended(partial, w, sigma_y, job, ready).estimate for n, w in keeping.items()}
+    own = KindRecipe.of(partial)
+    done = {n: blended(own, w, sigma_y, job, ready).estimate for n, w in keeping.items()}
     values = {n: done[n].values if n in done else np.asarray(windows[n].cube.values) for n in lost}
     rest = [split.lost(windows[n], values[n]) for n in lost]
     recipe, last = _decided(split.NONE, rest, noise_of(sigma_y, [*done.values()]), ask, later)
@@ -136,7 +139,7 @@ def _decided(
         "gaps": kind,
         "candidates": [_entry(c, costly, plan, job.seed) for c in plan.candidates],
         "weights": weights.all.tolist(),
-        "errors": errors_of(trials, weights, kinds, windows[0].cube.bands, whole_pixels),
+        "errors": asdict(errors_of(trials, weights, kinds, windows[0].cube.bands, whole_pixels)),
         "folds": len(trials),
         "why": weights.why + plan.note + spared,
     }
@@ -148,9 +151,9 @@ def _decided(
 def _planned(
     windows: Sequence[TrialWindow], sigma_y: Sigma, budget: Budget, seed: int
 ) -> TrialPlan:
-    candidates, note = list(budget.candidates), ""
+    candidates, note = list(budget.candidates), budget.note
     if is_noisy(sigma_y):
-        candidates = [c for c in candidates if METHODS[c.method].noise]
+        candidates = [c for c in candidates if METHODS[c.method].uses_sigma]
     each = -(-budget.folds // len(windows))
     folds = {
         n: folds_of(w.cube, w.observed, each, seed, w.gaps, w.measured)
@@ -162,7 +165,7 @@ def _planned(
     first = hidden[: budget.costly_folds]
     if any(gaps((windows[n].observed & ~hide)[used[n]]) > MOST_GAPS for n, hide in first):
         candidates = [c for c in candidates if not c.crossfit]
-        note = f"; more than {MOST_GAPS} pixels in gaps: networks were left out"
+        note += f"; more than {MOST_GAPS} pixels in gaps: networks were left out"
     return TrialPlan(candidates, hidden, each, budget.costly_folds, note)
 
 
@@ -194,8 +197,8 @@ def _own(common: _Common) -> dict[str, Estimate]:
     """What the candidates without a network make of the one window itself, by name."""
     [(cube, observed, _)], candidates, sigma_y, job = common
     plain = [c for c in candidates if not c.crossfit]
-    found = own_fits(plain, cube, observed, sigma_y, job)
-    return {c.name: one for c, one in zip(plain, found, strict=True)}
+    fits = own_fits(plain, cube, observed, sigma_y, job)
+    return {c.name: one for c, one in zip(plain, fits, strict=True)}
 
 
 def _costly(
@@ -239,12 +242,12 @@ def _trials(
 def _entry(
     c: Candidate, costly: Mapping[str, Sequence[Estimate]], plan: TrialPlan, seed: int
 ) -> dict[str, Any]:
-    """A candidate as the recipe tells it; with the folds of a costly one, to fit them again."""
-    told = {"name": c.name, "method": c.method, "settings": dict(c.settings)}
+    """A candidate as the recipe lists it; with the folds of a costly one, to fit them again."""
+    entry = {"name": c.name, "method": c.method, "settings": dict(c.settings)}
     if not c.crossfit:
-        return told
+        return entry
     fits = len(costly[c.name])
-    return told | {"fits": fits, "of": max(plan.each, fits), "seed": seed}
+    return entry | {"fits": fits, "of": max(plan.each, fits), "seed": seed}
 
 
 def crew_for(cube: Cube, budget: Budget, memory: float) -> Processes | Threads:

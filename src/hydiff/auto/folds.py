@@ -1,4 +1,4 @@
-"""Try a fill on observed entries: hide copies of the gap pattern itself, and weigh what they tell.
+"""Try a fill on observed entries: hide copies of the gap pattern itself, and weigh their errors.
 
 Masks are bool, (rows, cols) when all bands share them or (bands, rows, cols); True = observed in
 `observed`, True = the entry is hidden in a fold.
@@ -93,8 +93,8 @@ def scattered(observed: Bools, count: int, rng: np.random.Generator) -> list[Boo
     if not missing.any() or missing.all():
         return []
     allowed = _clear_of_gaps(missing)
-    found = (_scattered(missing, allowed, rng) for _ in range(count))
-    return [np.broadcast_to(hidden, observed.shape) for hidden in found]
+    copies = (_scattered(missing, allowed, rng) for _ in range(count))
+    return [np.broadcast_to(hidden, observed.shape) for hidden in copies]
 
 
 def _scattered(missing: Bools, allowed: Bools, rng: np.random.Generator) -> Bools:

@@ -1,4 +1,4 @@
-"""How far off a fill is: errors seen on hidden entries, carried over to those that were filled.
+"""The expected error of a fill: errors on hidden entries, carried over to the filled ones.
 
 The square of an error, in σ_b² of its band, is expected to be
 
@@ -27,14 +27,15 @@ from hydiff.auto.classes import (
     share_of_length,
     usable,
 )
+from hydiff.auto.recipe import Errors
 from hydiff.auto.split import SOME
 from hydiff.auto.trials import Trial, importance
 from hydiff.cube import Bools, Cube, Floats, Ints
 from hydiff.methods.estimate import Extent
 from hydiff.metrics import NORMAL_QUANTILES
 
-LEAST = 0.02  # of the usual square error: no band is told to be better
-MOST = 4.0  # σ_b²: nothing is told to be worse
+LEAST = 0.02  # of the usual square error: the least that is expected of any band
+MOST = 4.0  # σ_b²: the most that is expected of any entry
 HOPELESS = 0.9  # of a band's standard deviation: an error like that is no better than its mean
 NORMAL_80 = NORMAL_QUANTILES[1]
 # |error| / expected below which 50, 80 and 95 % of the entries are: scenes without noise are much
@@ -55,10 +56,10 @@ ROUNDS, STEPS = 3, 8  # of slopes and bands in turn; of the slopes' fit in each
 
 def errors_of(
     trials: Sequence[Trial], weights: Weights, kinds: Kinds, bands: int, whole: bool = True
-) -> dict[str, Any]:
-    """The model of square errors; `slopes` is None where too little was hidden to tell.
+) -> Errors:
+    """The model of square errors; `slopes` is None where too few entries were hidden to fit it.
 
-    whole: the gaps are of whole pixels, of which it is known how large errors usually are.
+    whole: the gaps are of whole pixels, for which the usual size of errors was measured.
 
     `by_distance`: mean square error in each class of distance, None where nothing was hidden;
     `widening`: factor that makes the 80 % intervals of a Gaussian cover 80 % of the hidden entries,
@@ -66,8 +67,7 @@ def errors_of(
     those of 50, 80 and 95 % are, in σ; `angle`: spectral angle (°) per relative error.
     """
     if len(trials) < 2:
-        told = {"widening": 1.0, "intervals": list(NORMAL_QUANTILES), "angle": None}
-        return {"level": 0.0, "slopes": None, "by_band": [1.0] * bands, "by_distance": None, **told}
+        return Errors(level=0.0, by_band=(1.0,) * bands, widening=1.0)
     hidden = Hidden.of(trials, [mixed(t, weights.plain) for t in trials], kinds)
     level, slopes, by_band = _fitted(hidden, bands, sum(t.angle.shape[1] for t in trials))
     expected = hidden.expected(level, slopes, by_band)
@@ -76,9 +76,9 @@ def errors_of(
     if whole and not hidden.noise.any():
         usual = hidden.expected(USUAL_LEVEL, np.array(USUAL_SLOPES), np.ones(bands))
         off = math.log(hidden.weight @ expected / (hidden.weight @ usual))
-        found = np.log(hidden.by_fold(usual))
-        drawn = _drawn(found - found.mean() + off, 0.0, LEVELS) - off
-    # networks were fitted on some folds only: what they change is seen there
+        levels = np.log(hidden.by_fold(usual))
+        drawn = _drawn(levels - levels.mean() + off, 0.0, LEVELS) - off
+    # networks were fitted on some folds only: their effect shows there
     tried = [t for t in trials if np.isfinite(t.residual).all()]
     if len(tried) > 1 and (weights.all != weights.plain).any():
         before, hidden = (
@@ -93,25 +93,25 @@ def errors_of(
     shape = hidden.shape(expected)  # of the errors beside what the folds themselves say
     widening = float(shape[1] / NORMAL_80)
     relative, angle = np.concatenate([t.angle for t in trials], axis=1)
-    return {
-        "level": float(level + drawn),
-        "slopes": slopes.tolist(),
-        "by_band": by_band.tolist(),
-        "by_distance": hidden.by_distance(),
-        "widening": widening,
+    return Errors(
+        level=float(level + drawn),
+        slopes=tuple(slopes.tolist()),
+        by_band=tuple(by_band.tolist()),
+        by_distance=tuple(hidden.by_distance()),
+        widening=widening,
         # half widths of the 50, 80 and 95 % intervals in σ: the tails are heavier than a Gaussian's
-        "intervals": [float(at / max(widening, 1e-300)) for at in shape],
-        "angle": float(angle.sum() / relative.sum()) if relative.sum() > 0 else None,
-    }
+        intervals=tuple(float(at / max(widening, 1e-300)) for at in shape),
+        angle=float(angle.sum() / relative.sum()) if relative.sum() > 0 else None,
+    )
 
 
-def _drawn(found: Floats, usual: float, scatter: float) -> float:
+def _drawn(by_fold: Floats, usual: float, scatter: float) -> float:
     """The mean of what the folds say, drawn towards the usual, from which scenes are so far away.
 
     The gaps are one more place of the scene, and may differ from the folds as these do.
     """
-    apart = float(found.var(ddof=1))
-    return (float(found.mean()) * scatter**2 + usual * apart) / (scatter**2 + apart)
+    apart = float(by_fold.var(ddof=1))
+    return (float(by_fold.mean()) * scatter**2 + usual * apart) / (scatter**2 + apart)
 
 
 class Hidden(NamedTuple):
@@ -134,8 +134,8 @@ class Hidden(NamedTuple):
         return cls(*(np.concatenate(part, axis=-1) for part in zip(*parts, strict=True)))
 
     def expected(self, level: float, slopes: Floats, by_band: Floats) -> Floats:
-        found: Floats = np.minimum(by_band[self.band] * np.exp(level + slopes @ self.around), MOST)
-        return found
+        square: Floats = np.minimum(by_band[self.band] * np.exp(level + slopes @ self.around), MOST)
+        return square
 
     def relative_to(
         self, expected: Floats, kind: Ints, count: int, borrowed: float, least: float = LEAST
@@ -143,15 +143,15 @@ class Hidden(NamedTuple):
         """(count,) how much larger the squares of a kind are than expected, drawn towards 1.
 
         The noise is taken off the means alone: single squares would fall below 0, and cutting them
-        there would count half of it as error.  An entry counts by what it tells: little where noise
+        there would count half of it as error.  An entry counts little where noise
         drowns the error.
         """
         counts = self.weight * (expected / (expected + self.noise)) ** 2
         n = np.bincount(kind, counts, count)
         ratio = np.bincount(kind, counts * (self.square - self.noise) / expected, count)
         ratio = np.maximum(ratio / np.maximum(n, 1e-300), least)
-        found: Floats = (n * ratio + borrowed) / np.maximum(n + borrowed, 1e-300)
-        return found
+        factor: Floats = (n * ratio + borrowed) / np.maximum(n + borrowed, 1e-300)
+        return factor
 
     def by_fold(self, expected: Floats) -> Floats:
         """(folds,) how much larger the squares are than expected."""
@@ -166,8 +166,8 @@ class Hidden(NamedTuple):
         reached = np.minimum(np.searchsorted(share, (0.5, 0.8, 0.95)), len(ratio) - 1)
         # noise hides what the errors themselves are like, all the more the larger it is
         visible = float(np.average(expected / (expected + self.noise), weights=self.weight))
-        found: Floats = visible * ratio[order][reached] + (1 - visible) * np.array(USUAL_SHAPE)
-        return found
+        quantiles: Floats = visible * ratio[order][reached] + (1 - visible) * np.array(USUAL_SHAPE)
+        return quantiles
 
     def by_distance(self) -> list[float | None]:
         """(D,) mean square errors by distance, the noise taken off."""
@@ -218,19 +218,17 @@ def _scored(hidden: Hidden, weight: Floats, by_band: Floats, b: Floats, prior: F
     return b
 
 
-def variance_of(
-    errors: Mapping[str, Any], cube: Cube, observed: Bools, target: Bools, lies: Around
-) -> Floats:
+def variance_of(errors: Errors, cube: Cube, observed: Bools, target: Bools, lies: Around) -> Floats:
     """(bands, rows, cols) expected square error of the entries to fill, in the cube's unit squared.
 
     lies: around the pixels that have such entries.
     """
-    by_band = np.asarray(errors["by_band"], dtype=np.float64)
+    assert errors.level is not None and errors.slopes is not None
+    by_band = np.asarray(errors.by_band, dtype=np.float64)
     if len(by_band) != cube.bands:  # a recipe from another sensor
         by_band = np.ones(cube.bands)
-    level = errors["level"] + sum(
-        slope * log for slope, log in zip(errors["slopes"], lies.logs(), strict=True)
-    )
+    pairs = zip(errors.slopes, lies.logs(), strict=True)
+    level = errors.level + sum(slope * log for slope, log in pairs)
     expected = np.minimum(by_band[:, None] * np.exp(np.minimum(level, 50.0)), MOST)
     variance = np.zeros(observed.shape)
     variance[:, target.any(axis=0)] = expected * band_spread(cube, observed)[:, None] ** 2
@@ -275,7 +273,7 @@ def expected_of(fill: Scored, target: Bools, angle: float | None) -> dict[str, f
     # no less than what it is off by: what noise drowns is estimated by the mean
     spread = np.where(noisy, np.sqrt(np.maximum(varies, square)), spread)
     peak = peak or 1.0
-    found = {
+    scores = {
         "nrmse": float(np.mean(np.sqrt(square) / spread)),
         "mpsnr": float(
             np.mean(np.minimum(-10 * np.log10(np.maximum(square, 1e-300) / peak**2), 100))
@@ -285,8 +283,8 @@ def expected_of(fill: Scored, target: Bools, angle: float | None) -> dict[str, f
         pixels = judged.any(axis=0)
         error = np.sqrt(np.where(judged, variance, 0.0)[:, pixels].sum(axis=0))
         spectra = np.where(observed | judged, values, 0.0)[usable(cube, observed)][:, pixels]
-        found["sam"] = angle * float(np.mean(share_of_length(error, spectra)))
-    return found
+        scores["sam"] = angle * float(np.mean(share_of_length(error, spectra)))
+    return scores
 
 
 def expected_by_kind(
@@ -297,12 +295,12 @@ def expected_by_kind(
     by_kind = {kind: scores for kind, scores in by_kind.items() if scores}
     if len(by_kind) < 2:
         return next(iter(by_kind.values()), {}), by_kind
-    found = expected_of(fill, np.logical_or.reduce([*targets.values()]), None)
+    expected = expected_of(fill, np.logical_or.reduce([*targets.values()]), None)
     if all("sam" in scores for scores in by_kind.values()):
         good = usable(fill.cube, fill.observed)
         pixels = [int(targets[kind][good].any(axis=0).sum()) for kind in by_kind]
-        found["sam"] = float(np.average([s["sam"] for s in by_kind.values()], weights=pixels))
-    return found, by_kind
+        expected["sam"] = float(np.average([s["sam"] for s in by_kind.values()], weights=pixels))
+    return expected, by_kind
 
 
 def promises(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Self, get_type_hints
 
 import numpy as np
 
 from hydiff.auto import folds
-from hydiff.auto.candidates import ELSEWHERE, NAME
+from hydiff.auto.candidates import ELSEWHERE, NAME, Candidate
 from hydiff.auto.classes import BAND_GROUPS, Around, D
 from hydiff.auto.split import KINDS
 from hydiff.cube import Array, Bools, Cube
@@ -38,12 +38,16 @@ class Tried:
     name: str
     method: str
     settings: dict[str, bool | Whole | Number | None]  # no text: that may name a file
-    fits: Fold = 0
+    fits: Fold | None = None  # on the first so many folds; None without a network
     of: Fold = 0
     seed: Annotated[int, typed.Between(0, 2**63)] = -1
 
+    @property
+    def candidate(self) -> Candidate:
+        return Candidate(self.name, self.method, self.settings, self.fits is not None)
+
     def __post_init__(self) -> None:
-        if self.fits > self.of or (self.fits and self.seed < 0):
+        if (self.fits or 0) > self.of or (self.fits and self.seed < 0):
             raise ValueError(
                 f"the candidate {self.name} has no whole numbers 1 ≤ fits ≤ of ≤ "
                 f"{folds.TRIALS} and seed ≥ 0"
@@ -52,7 +56,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Errors:
-    """How far off the fill is: see `bars.errors_of`."""
+    """The model of square errors: see `intervals.errors_of`."""
 
     level: Number | None = None
     slopes: tuple[Number, ...] | None = None  # None where too little was hidden to say
@@ -95,14 +99,27 @@ class KindRecipe:
         if np.abs(np.sum(self.weights, axis=0) - 1).max() > 1e-3:
             raise ValueError("weights do not add up to 1")
 
+    @classmethod
+    def of(cls, entries: Mapping[str, Any]) -> Self:
+        """From its JSON, which was checked when it was read or is our own."""
+        own = _named(cls, entries)
+        own["candidates"] = tuple(Tried(**_named(Tried, c)) for c in own["candidates"])
+        own["errors"] = Errors(**_named(Errors, own["errors"]))
+        if "partial" in own:
+            own["partial"] = KindRecipe.of(own["partial"])
+        return cls(**own)
+
+
+def _named(cls: type, entries: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries that a dataclass has fields for; a later version may have written others."""
+    return {f.name: entries[f.name] for f in fields(cls) if f.name in entries}
+
 
 @dataclass(frozen=True)
 class Recipe(KindRecipe):
     """What `auto` decided."""
 
-    partial: KindRecipe | None = (
-        None  # for pixels that keep some bands, where there are others, too
-    )
+    partial: KindRecipe | None = None  # for pixels that keep some bands, if there are both kinds
     budget: str | None = None  # by which it was decided; None in recipes that do not say
     cube: str | None = None  # `fingerprint` of what it was decided on
 
@@ -123,23 +140,23 @@ def read_recipe(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
     where = source if isinstance(source, str | Path) else "the recipe"
     try:
         if isinstance(source, str | Path):
-            found = typed.load(Path(source))
+            content = typed.load(Path(source))
         else:
-            found = typed.parsed(json.dumps(source))
+            content = typed.parsed(json.dumps(source))
     except OSError as error:
         raise CubeFormatError(f"{where}: cannot be read as a recipe: {error}") from None
     except (ValueError, TypeError, RecursionError) as error:
         raise CubeFormatError(f"{where}: {error}; expected an OUT.fill.json") from None
-    if isinstance(found, dict) and isinstance(found.get("recipe"), dict):
-        found = found["recipe"]
+    if isinstance(content, dict) and isinstance(content.get("recipe"), dict):
+        content = content["recipe"]
     needed = {"candidates", "weights", "errors"}
-    if not isinstance(found, dict) or not needed <= set(found):
+    if not isinstance(content, dict) or not needed <= set(content):
         raise CubeFormatError(
             f"{where} holds no recipe; expected the record (OUT.fill.json) of a fill by {NAME}"
         )
     try:
-        recipe: Recipe = typed.checked(Recipe, found, "its recipe")
-        if recipe.partial is not None and "partial" in found["partial"]:
+        recipe: Recipe = typed.checked(Recipe, content, "its recipe")
+        if recipe.partial is not None and "partial" in content["partial"]:
             raise ValueError("its recipe.partial holds another partial, expected none")
         for candidate in (c for part in recipe.parts for c in part.candidates):
             _check_settings(candidate)
@@ -147,7 +164,7 @@ def read_recipe(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
         raise BadValue(
             f"{where}: {error}; expected a recipe as a fill by {NAME} records it"
         ) from None
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in content.items() if value is not None}
 
 
 def _check_settings(candidate: Tried) -> None:
@@ -183,10 +200,12 @@ class Fingerprint:
         """The next rows: (bands, rows, cols) both."""
         values = values.astype(values.dtype.newbyteorder("="), copy=False)
         for row in range(values.shape[1]):
-            known = observed[self.good, row]
-            self.digest.update(f"{values.dtype} {known.shape}".encode())
-            self.digest.update(np.packbits(known).data)
-            self.digest.update(np.where(known, values[self.good, row], values.dtype.type(0)).data)
+            measured = observed[self.good, row]
+            self.digest.update(f"{values.dtype} {measured.shape}".encode())
+            self.digest.update(np.packbits(measured).data)
+            self.digest.update(
+                np.where(measured, values[self.good, row], values.dtype.type(0)).data
+            )
 
     def __str__(self) -> str:
         return self.digest.hexdigest()

@@ -1,7 +1,7 @@
 """Gaps of two kinds, each with trials, weights and error bars of its own.
 
 A pixel that keeps some bands is completed from them; a pixel without any has only its neighbours.
-Their errors differ by an order of magnitude, so what was seen of one kind says nothing about the
+Their errors differ by an order of magnitude, so the errors of one kind say nothing about the
 other.  A cube with both is filled in two parts: first the pixels that keep some bands, then, in the
 completed cube, those without any.  All masks are (bands, rows, cols) unless said otherwise.
 """

@@ -1,4 +1,4 @@
-"""Candidates on hidden copies of the gaps: what each made of entries whose truth was measured."""
+"""Candidates on hidden copies of the gaps: their errors on entries whose truth was measured."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ class TrialWindow(NamedTuple):
     observed: Bools
     target: Bools
     gaps: Bools | None = None  # those whose copies are hidden; None = all that is missing
-    measured: Bools | None = None  # what of `seen` is no estimate, and may judge; None = all of it
+    measured: Bools | None = (
+        None  # observed entries that are no estimates, and may judge; None = all
+    )
 
 
 class Trial(NamedTuple):
-    """What the candidates made of the hidden entries of one fold."""
+    """The errors of the candidates on the hidden entries of one fold."""
 
     residual: Floats  # (M, n), in standard deviations of the band
     band: Ints  # (n,)
@@ -61,11 +63,11 @@ def folds_of(
         pixels = (fold & judging).any(axis=0).sum()
         return bool(pixels >= FEWEST and (given & ~fold).any(axis=(1, 2)).all())
 
-    found = [fold for fold in folds.folds(outlines, count, rng) if enough(fold)]
-    if len(found) < 2:  # the gaps are too few for pieces of them to say anything
-        found = [fold for fold in folds.scattered(outlines, count, rng) if enough(fold)]
+    hidden = [fold for fold in folds.folds(outlines, count, rng) if enough(fold)]
+    if len(hidden) < 2:  # the gaps are too few for pieces of them to say anything
+        hidden = [fold for fold in folds.scattered(outlines, count, rng) if enough(fold)]
     out = []
-    for fold in found:
+    for fold in hidden:
         whole = np.zeros(observed.shape, bool)
         whole[bands] = fold & given
         out.append(whole)
@@ -98,7 +100,7 @@ def hidden_pixels(fold: Bools) -> Bools:
 
 
 def looked_at(fold: Bools, measured: Bools | None = None) -> tuple[Ints, Ints, Ints]:
-    """(band, row, col) of hidden entries, at most MOST_LOOKED: neighbours tell much the same.
+    """(band, row, col) of hidden entries, at most MOST_LOOKED: neighbours have similar errors.
 
     Those that were not measured are left out of the same choice, so that few of them change little.
     """
@@ -122,22 +124,22 @@ def trial_of(
 
     measured: what of the fold may judge them; None = all of it.
     """
-    kept, pixels = observed & ~fold, hidden_pixels(fold)
+    visible, pixels = observed & ~fold, hidden_pixels(fold)
     plain = [m for m, c in enumerate(candidates) if not c.crossfit]
     assert plain[0] == 0  # the default candidate is never costly
     several = [chosen(candidates[m]) for m in plain]
-    found = estimate_at(cube, kept, several, sigma_y, job, pixels)
-    first, sigma = found[0]
+    estimates = estimate_at(cube, visible, several, sigma_y, job, pixels)
+    first, sigma = estimates[0]
     band, row, col = at = looked_at(fold, measured)
-    spread = band_spread(cube, kept)
+    spread = band_spread(cube, visible)
     residual = np.full((len(candidates), len(band)), np.nan)
     step = np.full_like(residual, np.nan)
-    for m, (values, _) in zip(plain, found, strict=True):
+    for m, (values, _) in zip(plain, estimates, strict=True):
         # the first stands in for what a candidate cannot estimate
         complete = np.where(np.isfinite(values), values, first)
         residual[m] = _residual(complete, cube, pixels, at) / spread[band]
         step[m] = _step(complete, cube, pixels, fold, at)
-    lies = around(cube, kept, [values for values, _ in found], pixels, fold[:, pixels])
+    lies = around(cube, visible, [values for values, _ in estimates], pixels, fold[:, pixels])
     number = _numbers(pixels)[row, col]
     far, *logs = (
         f[number] if f.ndim == 1 else f[band, number] for f in (lies.distance, *lies.logs())
@@ -182,16 +184,16 @@ def _step(
 
 
 def _numbers(pixels: Bools) -> Ints:
-    """(rows, cols) the how-manieth of the pixels each of them is."""
+    """(rows, cols) the index of each pixel among those of the mask."""
     numbers: Ints = np.cumsum(pixels).reshape(pixels.shape) - 1
     return numbers
 
 
 def _angles(values: Floats, cube: Cube, observed: Bools, fold: Bools, pixels: Bools) -> Floats:
-    kept = trusted(cube, observed)[:, pixels]
+    entries = trusted(cube, observed)[:, pixels]
     truth = np.asarray(np.asarray(cube.values)[:, pixels], dtype=np.float64)
-    b = np.where(kept, truth, 0.0)
-    a = np.where(kept, np.where(fold[:, pixels], values, truth), 0.0)
+    b = np.where(entries, truth, 0.0)
+    a = np.where(entries, np.where(fold[:, pixels], values, truth), 0.0)
     return np.stack([share_of_length(np.linalg.norm(a - b, axis=0), b), _angle(a, b)])
 
 

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import platform
-import resource
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hydiff import api, auto, metrics
-from hydiff.bench import reliability, scenes, uses
+from hydiff import api, auto, metrics, request
+from hydiff.bench import machine, reliability, scenes, uses
 from hydiff.cube import Bools, Floats, as_cube
-from hydiff.io.versions import versions
+from hydiff.gaps.rule import Sigma
 from hydiff.learn.checkpoint import fingerprint
-from hydiff.methods import METHODS, choose, settings_dict
-from hydiff.methods.estimate import Job, estimates, estimating, torch_device
+from hydiff.methods import METHODS, choose, row_settings, settings_dict
+from hydiff.methods.estimate import Job, estimate, estimates, estimating, torch_device
 
 INPUT = "input"  # the zero-filled measurement itself
 BAND = "band"  # instead of a noise level: one for each band
 BAND_RANGE = (0.02, 0.3)  # between which those are drawn, the same for every seed
-ESTIMATED = "estimated"  # the noise level is not told: a method estimates it
+ESTIMATED = "estimated"  # the method estimates the noise level
 OWN_KEYS = ("preset", "tuned", "offline", "budget", "noise")  # all others are the method's
 TRAINED = "trained by"  # begins the note on what was spent before the fill
 
@@ -57,14 +54,14 @@ class Cell:
 
     @property
     def learned(self) -> bool:
-        return self.method in METHODS and METHODS[self.method].backend == "torch"
+        return self.method in METHODS and METHODS[self.method].learned
 
     def own(self, key: str) -> Any:
         return json.loads(self.settings).get(key)
 
 
 def level_of(text: str) -> Level:
-    """A noise level as a row or a command tells it."""
+    """The noise level of a text in a row or a command."""
     return BAND if text == BAND else float(text)
 
 
@@ -84,7 +81,8 @@ def settings_hash(cell: Cell) -> str:
     chosen = choose(cell.method, cell.own("preset"), cell.changes)
     rules = METHODS[cell.method].rules
     newer = (rules,) if rules > 1 else ()  # rows of the first rules keep their hash
-    return fingerprint(settings_dict(chosen.settings), own, *newer)[:12]
+    identity = row_settings(chosen, cell.noisy)
+    return fingerprint(identity, own, *newer)[:12]
 
 
 def sigmas(level: Level, bands: int) -> Floats:
@@ -101,86 +99,101 @@ def measure(truth: Floats, observed: Bools, level: Level, seed: int) -> Floats:
 
 
 class Damaged(NamedTuple):
-    """What a cell is about; arrays (bands, rows, cols).  Methods get y and seen."""
+    """The measurement of a cell; arrays (bands, rows, cols).  Methods get y and observed."""
 
     cell: Cell
     y: Floats  # NaN where nothing was observed
     observed: Bools
 
+    @property
+    def with_gaps(self) -> Floats:
+        """y, NaN also where a caller has hidden more."""
+        return np.where(self.observed, self.y, np.nan)
+
+    @property
+    def sigma_y(self) -> Sigma:
+        """The noise level that a method gets."""
+        estimated = self.cell.own("noise") == ESTIMATED
+        return "auto" if estimated else sigmas(self.cell.sigma_y, len(self.y))
+
 
 @dataclass(frozen=True)
 class CellEstimate:
-    raw: Floats  # (bands, rows, cols) as the method gave it; NaN where it could not tell
-    seconds: float
-    out_of_reach: int  # entries that it could not tell
-    settings: Mapping[str, Any]
-    notes: tuple[str, ...]
+    """The estimate of a method for one cell."""
+
+    raw: Floats  # (bands, rows, cols); NaN where the method has no estimate
+    seconds: float = 0.0
+    out_of_reach: int = 0  # missing entries without an estimate
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
     sigma: Floats | None = None  # 1-σ error bars
     expected: Mapping[str, float] | None = None
-    recipe: Mapping[str, Any] | None = None
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+
+
+COLUMNS = (
+    *(f.name for f in fields(Cell)),
+    *(f"{part}_{k}" for part in ("all", "missing", "composited", "raw") for k in metrics.LABELS),
+    *uses.COLUMNS,
+    *reliability.COLUMNS,
+    "bands", "rows", "cols", "missing_share", "out_of_reach", "seconds", "spent", "beside",
+    "peak_mb", "device", "settings_hash", "resolved", "notes", "versions",
+)  # fmt: skip
+TEXT = {
+    "method", "scene", "mask", "sigma_y", "settings", "coverage", "why", "device",
+    "settings_hash", "resolved", "notes", "versions",
+}  # fmt: skip
+WHOLE = {"seed", "entries", "bands", "rows", "cols", "out_of_reach", "beside"}
+KINDS = {c: str if c in TEXT else int if c in WHOLE else float for c in COLUMNS}
 
 
 def run(
-    cell: Cell, *, device: str = "auto", given: Mapping[str, Path] | None = None
-) -> tuple[dict[str, Any], Floats]:
-    """The row of a cell, and the result (bands, rows, cols) that it scores."""
-    return run_beside([cell], device=device, given=given)[0]
-
-
-def run_beside(
-    group: Sequence[Cell], *, device: str = "auto", given: Mapping[str, Path] | None = None
+    group: Sequence[Cell], *, device: str = "auto", files: scenes.Files | None = None
 ) -> list[tuple[dict[str, Any], Floats]]:
-    """The rows and results of cells of one learned method that are fitted side by side.
+    """The rows of cells of one method, and the results (bands, rows, cols) that they score.
 
-    Each is charged its share of the time.
+    Learned methods are fitted side by side; each cell is charged its share of the time.
     """
     began = time.perf_counter()
-    truths = [scenes.load(cell.scene, given) for cell in group]
+    truths = [scenes.load(cell.scene, files) for cell in group]
     damaged = []
     for cell, truth in zip(group, truths, strict=True):
         observed = scenes.observed_of(cell.mask, truth.shape)
         y = measure(truth, observed, cell.sigma_y, cell.seed)
         damaged.append(Damaged(cell, y, np.broadcast_to(observed, truth.shape)))
-    found = fill(damaged, device)
-    scored = [
-        score(one, truth, estimate)
-        for one, truth, estimate in zip(damaged, truths, found, strict=True)
-    ]
-    told = machine(group[0].method, device) | {"beside": len(group)}
-    told["spent"] = (time.perf_counter() - began) / len(group)
-    return [(row | told, reported) for row, reported in scored]
+    scored = list(map(score, damaged, truths, fill(damaged, device)))
+    shared = machine.facts(group[0].method, device) | {"beside": len(group)}
+    shared["spent"] = (time.perf_counter() - began) / len(group)
+    return [(row | shared, reported) for row, reported in scored]
 
 
 def score(damaged: Damaged, truth: Floats, estimate: CellEstimate) -> tuple[dict[str, Any], Floats]:
-    """What a row says of an estimate, and the result that it scores."""
+    """The row of an estimate, and the result (bands, rows, cols) that it scores."""
     cell, y, observed = damaged
-    # a method that cannot tell leaves what the input has: 0
+    # an entry without an estimate stays as in the input: 0
     raw = np.where(np.isfinite(estimate.raw), estimate.raw, 0.0)
     pasted = np.where(observed, y, raw)
     reported, other = (raw, pasted) if cell.noisy else (pasted, raw)
     scores = metrics.score(reported, truth, ~observed, raw=other)
     second = scores.raw or {}
-    row = asdict(cell) | {f"all_{k}": v for k, v in scores.everywhere.items()}
-    row |= {f"missing_{k}": v for k, v in (scores.missing or {}).items()}
     composited, plain = (second, scores.everywhere) if cell.noisy else (scores.everywhere, second)
-    row |= {f"composited_{k}": v for k, v in composited.items()}
-    row |= {f"raw_{k}": v for k, v in plain.items()}
+    parts = {"all": scores.everywhere, "missing": scores.missing or {}}
+    parts |= {"composited": composited, "raw": plain}
+    row = asdict(cell) | {f"{part}_{k}": v for part in parts for k, v in parts[part].items()}
     if cell.method == INPUT or estimate.out_of_reach:  # angles of the zero spectra are not defined
         row |= {k: None for k in row if k.endswith(("_sam", "_scc"))}
     row |= uses.errors(reported, truth, observed, scenes.labels_of(cell.scene))
     row |= {f"expected_{k}": (estimate.expected or {}).get(k) for k in reliability.EXPECTED}
-    intervals = (estimate.recipe or {}).get("errors", {}).get("intervals")
+    intervals = estimate.recipe.get("errors", {}).get("intervals")
     row |= reliability.judged(reported, truth, observed, estimate.sigma, intervals)
+    row |= dict(zip(("bands", "rows", "cols"), truth.shape, strict=True))
     row |= {
-        "bands": truth.shape[0],
-        "rows": truth.shape[1],
-        "cols": truth.shape[2],
         "missing_share": float((~observed).mean()),
         "out_of_reach": estimate.out_of_reach,
         "seconds": estimate.seconds,
         "settings_hash": settings_hash(cell),
         "resolved": json.dumps(estimate.settings),
-        "why": (estimate.recipe or {}).get("why"),
+        "why": estimate.recipe.get("why"),
         "notes": "; ".join(estimate.notes),
     }
     return row, reported
@@ -190,55 +203,65 @@ def fill(group: Sequence[Damaged], device: str) -> list[CellEstimate]:
     """A method's estimates from the measurements alone."""
     first = group[0].cell
     if first.method == INPUT:
-        return [CellEstimate(np.where(d.observed, d.y, 0.0), 0.0, 0, {}, ()) for d in group]
-    changes, tried = [d.cell.changes for d in group], [""] * len(group)
+        return [CellEstimate(np.where(d.observed, d.y, 0.0)) for d in group]
+    changes, notes = [d.cell.changes for d in group], [""] * len(group)
     if first.own("tuned"):
-        changes, tried = map(list, zip(*tuned(group, device), strict=True))
+        changes, notes = map(list, zip(*tuned(group, device), strict=True))
     with tempfile.TemporaryDirectory() as folder:
         if first.own("offline"):
-            weights, told = trained(first, Path(folder), device)
-            changes, tried = [c | weights for c in changes], [told] * len(group)
-        found = _filled(group, device, changes)
+            weights, note = trained(first, Path(folder), device)
+            changes, notes = [c | weights for c in changes], [note] * len(group)
+        filled = _filled(group, device, changes)
     return [
-        replace(e, notes=(*e.notes, told)) if told else e
-        for e, told in zip(found, tried, strict=True)
+        replace(e, notes=(*e.notes, note)) if note else e
+        for e, note in zip(filled, notes, strict=True)
     ]
 
 
 def _filled(
     group: Sequence[Damaged], device: str, changes: Sequence[Mapping[str, Any]]
 ) -> list[CellEstimate]:
-    if len(group) == 1:
-        return [_alone(group[0], device, changes[0])]
+    """Estimates with the settings of `changes`, one mapping for each member of the group."""
+    if group[0].cell.method == auto.NAME:
+        return [_validated(damaged, device) for damaged in group]
     began = time.perf_counter()
-    runs, settings = [], []
-    for (cell, y, observed), changed in zip(group, changes, strict=True):
-        chosen = choose(cell.method, cell.own("preset"), changed)
-        settings.append(settings_dict(chosen.settings))
-        cube = as_cube(np.where(observed, y, np.nan))
-        job = Job(cell.seed, device, False, None, False)
-        runs.append(estimating(cube, observed, chosen, sigmas(cell.sigma_y, len(y)), job))
-    found = estimates(runs, device)
+    chosen = [
+        choose(d.cell.method, d.cell.own("preset"), request.with_network(changed))
+        for d, changed in zip(group, changes, strict=True)
+    ]
+    jobs = [Job(d.cell.seed, device, False, None, False) for d in group]
+    runs = [
+        (as_cube(d.with_gaps), d.observed, c, d.sigma_y, job)
+        for d, c, job in zip(group, chosen, jobs, strict=True)
+    ]
+    if not chosen[0].facts.learned:  # torch, and the memory that it takes, are not for these
+        fits = [estimate(*each) for each in runs]
+    else:
+        fits = estimates([estimating(*each) for each in runs], device)
     seconds = (time.perf_counter() - began) / len(group)
     return [
-        CellEstimate(e.values, seconds, int(np.isnan(e.values).sum()), _shown(s), tuple(e.notes))
-        for e, s in zip(found, settings, strict=True)
+        CellEstimate(
+            e.values,
+            seconds,
+            int((np.isnan(e.values) & ~d.observed).sum()),
+            _shown(settings_dict(c.settings)),
+            tuple(e.notes),
+            e.sigma,
+        )
+        for d, c, e in zip(group, chosen, fits, strict=True)
     ]
 
 
-def _alone(damaged: Damaged, device: str, changes: Mapping[str, Any]) -> CellEstimate:
-    cell, y, observed = damaged
-    budget = {"budget": cell.own("budget")} if cell.own("budget") else {}
+def _validated(damaged: Damaged, device: str) -> CellEstimate:
+    """The default fill, which decides for itself; with its error bars and its reasons."""
+    cell = damaged.cell
     result = api.fill(
-        np.where(observed, y, np.nan),
-        observed,
-        method=cell.method,
-        preset=cell.own("preset"),
-        sigma_y="auto" if cell.own("noise") == ESTIMATED else sigmas(cell.sigma_y, len(y)),
+        damaged.with_gaps,
+        damaged.observed,
+        sigma_y=damaged.sigma_y,
         seed=cell.seed,
         device=device,
-        **budget,
-        **changes,
+        budget=cell.own("budget"),
     )
     return CellEstimate(
         result.raw,
@@ -248,7 +271,7 @@ def _alone(damaged: Damaged, device: str, changes: Mapping[str, Any]) -> CellEst
         tuple(result.notes),
         result.sigma,
         result.expected,
-        result.recipe,
+        result.recipe or {},
     )
 
 
@@ -270,30 +293,32 @@ SHORT = {"share": {"steps": 200}}  # of its trials, of which each would take min
 
 
 def tuned(group: Sequence[Damaged], device: str) -> list[tuple[dict[str, Any], str]]:
-    """For each the settings of `TUNING` that best predict hidden observed pixels, and what was
-    tried: one fit for each entry there and one with the published settings, some of them short.
+    """For each the settings of `TUNING` that best predict hidden observed pixels, and a note on
+    the trials: one fit for each entry there and one with the published settings, some of them
+    short.
 
     Hidden is a copy of the gaps, moved by a third: the same kind of gap.
     """
     began = time.perf_counter()
     hidden = [_moved(d.observed) for d in group]
-    kept = [d._replace(observed=d.observed & ~h) for d, h in zip(group, hidden, strict=True)]
-    able = [i for i, h in enumerate(hidden) if h.any() and kept[i].observed.any()]
+    rest = [d._replace(observed=d.observed & ~h) for d, h in zip(group, hidden, strict=True)]
+    able = [i for i, h in enumerate(hidden) if h.any() and rest[i].observed.any()]
     candidates = [{}, *TUNING.get(group[0].cell.method, [])]
     errors: dict[int, list[float]] = {i: [] for i in able}
     for candidate in candidates if able else []:
         trial = candidate | SHORT.get(group[0].cell.method, {})
-        found = _filled([kept[i] for i in able], device, [_with(kept[i].cell, trial) for i in able])
-        for i, estimate in zip(able, found, strict=True):
-            square = (estimate.raw - group[i].y)[hidden[i]] ** 2
+        changes = [_with(rest[i].cell, trial) for i in able]
+        fits = _filled([rest[i] for i in able], device, changes)
+        for i, fit in zip(able, fits, strict=True):
+            square = (fit.raw - group[i].y)[hidden[i]] ** 2
             rmse = float(np.sqrt(square.mean()))
             errors[i].append(rmse if math.isfinite(rmse) else math.inf)  # it diverged
     seconds = (time.perf_counter() - began) / len(group)
     out = []
     for i, damaged in enumerate(group):
-        changes = damaged.cell.changes
         if i not in errors:
-            out.append((changes, "tuned: no pixels to hide, published settings"))
+            note = "tuned: no pixels to hide, published settings"
+            out.append((damaged.cell.changes, note))
             continue
         best = _with(damaged.cell, candidates[int(np.argmin(errors[i]))])
         shown = ", ".join(f"{e:.4f}" for e in errors[i])
@@ -317,8 +342,8 @@ def _with(cell: Cell, candidate: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def trained(cell: Cell, folder: Path, device: str) -> tuple[dict[str, Any], str]:
-    """Settings that name a network trained offline on damaged crops of the bundled scene, and what
-    was spent on it."""
+    """Settings that name a network trained offline on damaged crops of the bundled scene, and a
+    note on what was spent on it."""
     from hydiff import io
     from hydiff.learn.training import Training
     from hydiff.scale.training_files import train_files
@@ -332,39 +357,5 @@ def trained(cell: Cell, folder: Path, device: str) -> tuple[dict[str, Any], str]
     settings = Training(crop=scenes.SPLIT // 2, **changes)
     output = folder / "model.safetensors"
     card = train_files(paths, output, settings, minutes=minutes, device=torch_device(device))
-    told = f"{TRAINED} {card['updates']} updates in {card['seconds']:.0f} s"
-    return {"weights": str(output)}, told
-
-
-def machine(method: str, device: str) -> dict[str, Any]:
-    """Where and with what a cell ran, and the peak of its memory in MB."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # of the process so far
-    if _on_gpu(method, device):
-        import torch
-
-        peak = torch.cuda.max_memory_allocated() / 2**20
-        torch.cuda.empty_cache()  # other processes may want what the fits held
-        torch.cuda.reset_peak_memory_stats()
-    return {
-        "peak_mb": round(peak, 1),
-        "device": device_of(method, device),
-        "versions": " ".join(
-            " ".join(pair) for pair in versions("numpy", "scipy", "torch").items()
-        ),
-    }
-
-
-def device_of(method: str, device: str) -> str:
-    """The name of what a method runs on here."""
-    place = f"CPU {platform.machine()}, {os.cpu_count()} cores"
-    if not _on_gpu(method, device):
-        return place
-    import torch
-
-    gpu = torch.cuda.get_device_name()
-    return f"{gpu} and {place}" if method == auto.NAME else gpu
-
-
-def _on_gpu(method: str, device: str) -> bool:
-    may = method == auto.NAME or (method in METHODS and METHODS[method].backend == "torch")
-    return may and device != "cpu" and torch_device(device).type == "cuda"
+    note = f"{TRAINED} {card['updates']} updates in {card['seconds']:.0f} s"
+    return {"weights": str(output)}, note

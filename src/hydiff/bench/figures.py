@@ -1,6 +1,6 @@
-"""Figures of the benchmark: one style, print quality, told apart with any colour vision.
+"""Figures of the benchmark: one style, print quality, distinct for any colour vision.
 
-FOLDER/figures/NAME.png and .pdf; the filled cubes they show are kept in FOLDER/figures/cells, so
+FOLDER/figures/NAME.png and .pdf; the filled cubes they show are stored in FOLDER/figures/cells, so
 that a run which was stopped goes on.  Curves are drawn from the tables' rows in FOLDER: a figure
 whose table has not been run yet is left out, and named.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,12 +23,12 @@ from hydiff import metrics
 from hydiff.auto import NAME as AUTO
 from hydiff.bench import cells, records, scenes
 from hydiff.bench.cells import BAND, INPUT, Cell
-from hydiff.bench.records import Row
+from hydiff.bench.records import Row, Rows
 from hydiff.bench.suites import PEERS, SuiteChoice, row_name, seeded
 from hydiff.bench.tables import cell_of
 from hydiff.cube import Bools, Floats
 from hydiff.io.staging import staged
-from hydiff.methods import STAND_IN
+from hydiff.methods import labelled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,51 +62,48 @@ def write_figures(
     folder: Path,
     plan: SuiteChoice,
     *,
-    given: Mapping[str, Path] | None = None,
+    files: scenes.Files | None = None,
     device: str = "auto",
-    told: Callable[[str], Any] = lambda text: None,
+    report: Callable[[str], Any] = lambda text: None,
 ) -> list[Path]:
-    """Draw all figures for the first scene of a plan, and the curves of the tables at hand."""
+    """Draw all figures for the first scene of a plan, and the curves of the tables in FOLDER.
+
+    report: called with a line about each figure that is left out.
+    """
     place = folder / "figures"
     (place / "cells").mkdir(parents=True, exist_ok=True)
-    made: list[Path] = []
+    paths: list[Path] = []
     for name, (mask, sigma) in CASES.items():
         if plan.masks is not None and mask not in plan.masks:
             continue
         if not plan.fits(plan.scenes[0], mask):
-            told(f"no figure {name}: {plan.scenes[0]} is too narrow for {mask}")
+            report(f"no figure {name}: {plan.scenes[0]} is too narrow for {mask}")
             continue
-        case = fill_case(place / "cells", plan, mask, sigma, given, device)
-        made += _save(panels(case), place / f"{name}-panels")
-        made += _save(spectra(case), place / f"{name}-spectra")
-        made += _save(distances(case), place / f"{name}-distance")
+        case = fill_case(place / "cells", plan, mask, sigma, files, device)
+        for kind, draw in (("panels", panels), ("spectra", spectra), ("distance", distances)):
+            paths += _save(draw(case), place / f"{name}-{kind}")
     names = ("noiseless", "noisy", "widths", "best", "time")
     rows = {n: [r for r in records.read(folder / f"{n}.csv") if r["missing_mpsnr"]] for n in names}
-    curves: dict[str, tuple[Sequence[Row], Callable[[Sequence[Row]], Figure]]] = {
+    curves: dict[str, tuple[Rows, Callable[[Rows], Figure]]] = {
         "time": (rows["noiseless"], partial(quality_against_time, alone=rows["time"])),
         "best": ([r for r in rows["best"] if r["sigma_y"] == "0.0"], quality_against_time),
         "noise": ([*rows["noiseless"], *rows["noisy"]] if rows["noisy"] else [], against_noise),
         "widths": (rows["widths"], against_width),
     }
-    for name, (found, draw) in curves.items():
-        if found:
-            made += _save(draw(found), place / f"quality-{name}")
+    for name, (mine, curve) in curves.items():
+        if mine:
+            paths += _save(curve(mine), place / f"quality-{name}")
         else:
-            told(f"no figure quality-{name}: run its table first")
-    return made
+            report(f"no figure quality-{name}: run its table first")
+    return paths
 
 
 def fill_case(
-    cache: Path,
-    plan: SuiteChoice,
-    mask: str,
-    sigma: float,
-    given: Mapping[str, Path] | None,
-    device: str,
+    cache: Path, plan: SuiteChoice, mask: str, sigma: float, files: scenes.Files | None, device: str
 ) -> Case:
     """The results of the shown methods on the plan's first scene; those in the cache are read."""
     scene = plan.scenes[0]
-    truth = scenes.load(scene, given)
+    truth = scenes.load(scene, files)
     observed = np.broadcast_to(scenes.observed_of(mask, truth.shape), truth.shape)
     results = {}
     for method in SHOWN:
@@ -117,16 +114,12 @@ def fill_case(
         key = hashlib.sha256(repr((cell, cells.settings_hash(cell))).encode()).hexdigest()[:16]
         path = cache / f"{key}.npz"
         if not path.exists():
-            _, x = cells.run(cell, device=device, given=given)
+            [(_, x)] = cells.run([cell], device=device, files=files)
             with staged(path) as temporary:
                 np.savez_compressed(temporary / path.name, x=x.astype(np.float32))
-        results[_name(method)] = np.load(path)["x"].astype(np.float64)
+        results[labelled(method)] = np.load(path)["x"].astype(np.float64)
     y = np.nan_to_num(cells.measure(truth, observed, sigma, 0))
     return Case(truth, observed, y, results)
-
-
-def _name(row: str) -> str:
-    return STAND_IN + row.removeprefix("hir-diff") if row.startswith("hir-diff") else row
 
 
 def panels(case: Case) -> Figure:
@@ -174,17 +167,14 @@ def spectra(case: Case) -> Figure:
         for axis, shown in ((whole, slice(None)), (part, zoom)):
             axis.plot(bands[shown], truth[shown], color="black", lw=1.6, label="truth")
             for i, (name, x) in enumerate(case.results.items()):
-                colour, dashes = _style(i)
-                style = {"color": COLOURS[colour], "ls": DASHES[dashes]}
-                axis.plot(bands[shown], x[shown, row, col], lw=0.9, label=name, **style)
+                axis.plot(bands[shown], x[shown, row, col], lw=0.9, label=name, **_style(i))
         whole.axvspan(bands[zoom][0], bands[zoom][-1], color="grey", alpha=0.15, lw=0)
         whole.set_title(f"{where}: row {row}, column {col}", fontsize=8)
         _label(whole, "", "Value, unit range")
         _label(part, "Band (shaded above)", "Value, unit range")
         _whole(part)
-    figure.legend(
-        *whole.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=7
-    )
+    handles = whole.get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=4, fontsize=7)
     return figure
 
 
@@ -212,53 +202,56 @@ def distances(case: Case) -> Figure:
     return figure
 
 
-def quality_against_time(rows: Sequence[Row], alone: Sequence[Row] = ()) -> Figure:
+def quality_against_time(rows: Rows, alone: Rows = ()) -> Figure:
     """MPSNR of the gaps above that of `smooth` against seconds, one point a method.
 
     Methods were not all run on the same cells: each is compared with `smooth` on its own.
     alone: rows that had the machine to themselves; their seconds count, where there are any.
     """
     timed = _by_name(alone)
-    found = _by_name([r for r in rows if r["missing_mpsnr"]])
-    smooth = {(r["scene"], r["mask"]): float(r["missing_mpsnr"]) for r in found.get("smooth", [])}
-    figure = _figure(WIDTH / 2, 2.8 + 0.13 * -(-len(found) // 2))
+    rows = [r for r in rows if r["missing_mpsnr"]]
+    methods, (gain, label) = _by_name(rows), _above_smooth(rows, ("scene", "mask"))
+    figure = _figure(WIDTH / 2, 2.8 + 0.13 * -(-len(methods) // 2))
     axis = figure.subplots()
-    for i, (name, mine) in enumerate(found.items()):
-        mine = [r for r in mine if not smooth or (r["scene"], r["mask"]) in smooth]
-        if mine:
+    for i, (name, mine) in enumerate(methods.items()):
+        gains = [g for g in map(gain, mine) if g is not None]
+        if gains:
+            mine = [r for r in mine if gain(r) is not None]
             seconds = max(fmean(float(r["seconds"]) for r in timed.get(name, mine)), 1e-2)
-            quality = fmean(
-                float(r["missing_mpsnr"]) - smooth.get((r["scene"], r["mask"]), 0.0) for r in mine
-            )
-            _curve(axis, i, name, [seconds], [quality], size=5)
+            _curve(axis, i, name, [seconds], [fmean(gains)], size=5)
     axis.set_xscale("log")
     _plain_log(axis.xaxis)
-    above = ", above smooth (dB)" if smooth else " (dB)"
-    _label(axis, "Seconds for one cube", f"MPSNR of the gaps{above}")
+    _label(axis, "Seconds for one cube", label)
     _legend(figure, axis, 2)
     return figure
 
 
-def against_noise(rows: Sequence[Row]) -> Figure:
+def _above_smooth(rows: Rows, same: Sequence[str]) -> tuple[Callable[[Row], float | None], str]:
+    """MPSNR of the gaps of a row above that of `smooth` where the columns `same` agree, and the
+    label of it; None for a row that has no such partner.  Without any `smooth`, MPSNR itself."""
+
+    def key(row: Row) -> tuple[str, ...]:
+        return tuple(row[column] for column in same)
+
+    smooth = {key(r): float(r["missing_mpsnr"]) for r in _by_name(rows).get("smooth", [])}
+
+    def gain(row: Row) -> float | None:
+        if smooth and key(row) not in smooth:
+            return None
+        return float(row["missing_mpsnr"]) - smooth.get(key(row), 0.0)
+
+    return gain, "MPSNR of the gaps" + (", above smooth (dB)" if smooth else " (dB)")
+
+
+def against_noise(rows: Rows) -> Figure:
     """Above `smooth` on the same cells, since methods were not all run on the same ones."""
     rows = [r for r in rows if r["sigma_y"] != BAND and r["missing_mpsnr"]]
-
-    def place(row: Row) -> tuple[str, ...]:
-        return row["scene"], row["mask"], row["sigma_y"]
-
-    smooth = {place(r): float(r["missing_mpsnr"]) for r in _by_name(rows).get("smooth", [])}
-    rows = [r for r in rows if not smooth or place(r) in smooth]
-    above = ", above smooth (dB)" if smooth else " (dB)"
-    return _against(
-        rows,
-        lambda row: float(row["sigma_y"]),
-        ("scene", "mask"),
-        ("σ_y, share of the range", f"MPSNR of the gaps{above}"),
-        lambda row: float(row["missing_mpsnr"]) - smooth.get(place(row), 0.0),
-    )
+    gain, label = _above_smooth(rows, ("scene", "mask", "sigma_y"))
+    labels = ("σ_y, share of the range", label)
+    return _against(rows, lambda row: float(row["sigma_y"]), ("scene", "mask"), labels, gain)
 
 
-def against_width(rows: Sequence[Row]) -> Figure:
+def against_width(rows: Rows) -> Figure:
     return _against(
         [r for r in rows if r["missing_mpsnr"]],
         lambda row: float(row["mask"].removeprefix("width-")),
@@ -269,51 +262,49 @@ def against_width(rows: Sequence[Row]) -> Figure:
 
 
 def _against(
-    rows: Sequence[Row],
+    rows: Rows,
     at: Callable[[Row], float],
     same: Sequence[str],
     labels: tuple[str, str],
-    score: Callable[[Row], float],
+    score: Callable[[Row], float | None],
 ) -> Figure:
     """A score against something else, one curve a method: the mean over the cases (the columns
-    `same`) that the method has at every point of its curve."""
+    `same`) that the method has at every point of its curve.  Rows without a score are left out."""
     figure = _figure(WIDTH / 2, 3.8)
     axis = figure.subplots()
     i = 0
-    for name, mine in _by_name(rows).items():
+    for name, mine in _by_name([r for r in rows if score(r) is not None]).items():
         places = sorted({at(r) for r in mine})
         cases = [{tuple(r[k] for k in same) for r in mine if at(r) == v} for v in places]
         shared = set.intersection(*cases)
         if len(places) > 1 and shared:
             here = [r for r in mine if tuple(r[k] for k in same) in shared]
-            _curve(
-                axis, i, name, places, [fmean(score(r) for r in here if at(r) == v) for v in places]
-            )
+            means = [fmean(score(r) or 0.0 for r in here if at(r) == v) for v in places]
+            _curve(axis, i, name, places, means)
             i += 1
     _label(axis, *labels)
     _legend(figure, axis, 2)
     return figure
 
 
-def _by_name(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
+def _by_name(rows: Rows) -> dict[str, list[Row]]:
+    methods: dict[str, list[Row]] = {}
     for row in rows:
         if row["method"] != INPUT:
-            found.setdefault(_name(row_name(cell_of(row))), []).append(row)
-    return found
+            methods.setdefault(labelled(row_name(cell_of(row))), []).append(row)
+    return methods
 
 
-def _style(i: int) -> tuple[int, int]:
-    """Which colour, and which dashes and marker: 64 pairs that differ."""
-    return i % 8, (i + i // 8) % 8
+def _style(i: int) -> dict[str, Any]:
+    """Colour and dashes of the i-th curve: 64 pairs that differ."""
+    return {"color": COLOURS[i % 8], "ls": DASHES[(i + i // 8) % 8]}
 
 
 def _curve(
     axis: Axes, i: int, name: str, x: Sequence[float], y: Sequence[float], size: float = 3
 ) -> None:
-    colour, other = _style(i)
-    style: dict[str, Any] = {"ls": DASHES[other], "marker": MARKERS[other]}
-    axis.plot(x, y, color=COLOURS[colour], ms=size, lw=1, label=name, **style)
+    marker = MARKERS[(i + i // 8) % 8]
+    axis.plot(x, y, ms=size, lw=1, label=name, marker=marker, **_style(i))
 
 
 def _legend(figure: Figure, axis: Axes, columns: int) -> None:
@@ -355,8 +346,8 @@ def _figure(width: float, height: float) -> Figure:
 
 def _save(figure: Figure, path: Path) -> list[Path]:
     """As PNG and PDF, both or none, without the date."""
-    made = [path.with_name(path.name + suffix) for suffix in (".pdf", ".png")]
-    with staged(made[-1], overwrite=True) as folder:
-        figure.savefig(folder / made[0].name, metadata={"CreationDate": None})
-        figure.savefig(folder / made[1].name)
-    return made
+    paths = [path.with_name(path.name + suffix) for suffix in (".pdf", ".png")]
+    with staged(paths[-1], overwrite=True) as folder:
+        figure.savefig(folder / paths[0].name, metadata={"CreationDate": None})
+        figure.savefig(folder / paths[1].name)
+    return paths

@@ -1,5 +1,5 @@
-"""What the default fill promises, and whether the rows of `best` keep it.  Nothing is typed here
-but what was asked for: every figure comes from rows.
+"""What the default fill promises, and whether the rows of `best` keep it.  Only the bounds are
+written here: every figure comes from rows.
 
 Time is not among them: these runs share a machine (benchmarks/auto_time.py times a run alone)."""
 
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
@@ -15,11 +15,10 @@ import numpy as np
 
 from hydiff.auto import NAME
 from hydiff.bench import reliability, scenes, statistics
-from hydiff.bench.cells import Level, level_of
-from hydiff.bench.records import Row
+from hydiff.bench.cells import Level
+from hydiff.bench.records import Rows, Tables
 from hydiff.bench.statistics import Scores
-from hydiff.bench.suites import row_name
-from hydiff.bench.tables import cell_of, joined, scores, shown
+from hydiff.bench.tables import grouped, joined, scores, shown
 from hydiff.cube import Array
 
 PLAIN = ("harmonic", "biharmonic")
@@ -30,36 +29,32 @@ NOISY_GAINS = {"hydiff-ei": 1.0, "smooth": 0.0, "robust-ei": 0.0, "subspace-fill
 
 class Promise(NamedTuple):
     sigma_y: Level
-    row: str  # of the default fill: its budget, and whether σ was told
+    row: str  # of the default fill: its budget, and whether σ was estimated
     what: str
-    found: str
-    asked: str
-    kept: bool | None  # None = nothing was asked, or there are no rows to tell
+    figure: str  # from the rows
+    bound: str
+    holds: bool | None  # None = there is no bound, or there are no rows
 
 
-def promises(rows: Sequence[Row]) -> list[Promise]:
-    """All promises that the rows can tell of, by noise level and budget."""
-    groups: dict[Level, dict[str, list[Row]]] = {}
-    for row in rows:
-        at = groups.setdefault(level_of(row["sigma_y"]), {})
-        at.setdefault(row_name(cell_of(row)), []).append(row)
-    found = []
-    for sigma in sorted(groups, key=str):
-        methods = groups[sigma]
-        for name, mine in methods.items():
-            if name.startswith(NAME):
-                single = {n: r for n, r in methods.items() if not n.startswith(NAME)}
-                told = [*gains(sigma, mine, single), *estimated(name, mine, methods)]
-                told += [*regret(sigma, mine, single), *spectra(sigma, mine, single)]
-                told += calibration(mine)
-                found += [Promise(sigma, name, *each) for each in told]
-    return found
+Finding = tuple[str, str, str, bool | None]  # the last four fields of a promise
 
 
-Told = tuple[str, str, str, bool | None]
+def promises(rows: Rows) -> list[Promise]:
+    """All promises about which the rows say something, by noise level and budget."""
+    groups = grouped(rows)
+    judged = []
+    for (sigma, name), mine in sorted(groups.items(), key=lambda group: str(group[0][0])):
+        if name.startswith(NAME):
+            methods = {n: r for (s, n), r in groups.items() if s == sigma}
+            single = {n: r for n, r in methods.items() if not n.startswith(NAME)}
+            findings = [*gains(sigma, mine, single), *estimated(name, mine, methods)]
+            findings += [*regret(sigma, mine, single), *spectra(sigma, mine, single)]
+            findings += calibration(mine)
+            judged += [Promise(sigma, name, *finding) for finding in findings]
+    return judged
 
 
-def gains(sigma: Level, mine: Sequence[Row], single: Mapping[str, Sequence[Row]]) -> Iterator[Told]:
+def gains(sigma: Level, mine: Rows, single: Tables) -> Iterator[Finding]:
     """How far the mean lies above each rival's, on the cells that both have."""
     own = scores(mine, "missing_mpsnr")
     rivals: dict[str, Scores] = {n: scores(r, "missing_mpsnr") for n, r in single.items()}
@@ -69,43 +64,38 @@ def gains(sigma: Level, mine: Sequence[Row], single: Mapping[str, Sequence[Row]]
     for name in dict.fromkeys((*wanted, *(n for n in rivals if n not in PLAIN))):
         d = statistics.compare(own, rivals.get(name, {}))
         least = wanted.get(name)
-        asked = "" if least is None else f"≥ {least:g}" if least else "> 0"
+        bound = "" if least is None else f"≥ {least:g}" if least else "> 0"
         if d.units:
-            kept = None if least is None else d.mean >= least and d.mean > 0
+            holds = None if least is None else d.mean >= least and d.mean > 0
             n = sum(map(len, statistics.differences(own, rivals[name]).values()))
             figure = f"{d.mean:+.2f} [{d.low:+.2f}, {d.high:+.2f}]; {d.units} scenes, {n} cells"
-            yield f"dB above {name}", figure, asked, kept
-        elif asked:
-            yield f"dB above {name}", "not run", asked, None
+            yield f"dB above {name}", figure, bound, holds
+        elif bound:
+            yield f"dB above {name}", "not run", bound, None
 
 
 def best_of(rivals: Sequence[Scores]) -> Scores:
     """The best score of every cell, over the rivals that have it."""
-    found: dict[str, dict[str, float]] = {}
+    best: dict[str, dict[str, float]] = {}
     for rival in rivals:
         for unit, cells in rival.items():
-            there = found.setdefault(unit, {})
+            there = best.setdefault(unit, {})
             for cell, value in cells.items():
                 there[cell] = max(value, there.get(cell, -math.inf))
-    return found
+    return best
 
 
-def estimated(
-    name: str, mine: Sequence[Row], methods: Mapping[str, Sequence[Row]]
-) -> Iterator[Told]:
-    """What not being told the noise costs."""
-    told = name.removesuffix(", σ estimated")
-    if told != name and told in methods:
-        d = statistics.compare(
-            scores(methods[told], "missing_mpsnr"), scores(mine, "missing_mpsnr")
-        )
+def estimated(name: str, mine: Rows, methods: Tables) -> Iterator[Finding]:
+    """What estimating the noise costs."""
+    with_sigma = name.removesuffix(", σ estimated")
+    if with_sigma != name and with_sigma in methods:
+        better, own = (scores(rows, "missing_mpsnr") for rows in (methods[with_sigma], mine))
+        d = statistics.compare(better, own)
         figure = f"{d.mean:.2f} [{d.low:.2f}, {d.high:.2f}]"
         yield "dB lost by estimating σ", figure, "≤ 0.3", d.mean <= 0.3
 
 
-def regret(
-    sigma: Level, mine: Sequence[Row], single: Mapping[str, Sequence[Row]]
-) -> Iterator[Told]:
+def regret(sigma: Level, mine: Rows, single: Tables) -> Iterator[Finding]:
     """What was lost against the best single fill of each cell; every one that was run counts."""
     own = scores(mine, "missing_mpsnr")
     best = best_of([scores(r, "missing_mpsnr") for r in single.values()])
@@ -114,26 +104,23 @@ def regret(
         return
     mean = fmean(float(p.mean()) for p in paired)
     (bound,) = statistics.bootstrap(paired, np.random.default_rng(0), (95.0,))
-    clean = sigma == 0
-    yield (
-        "mean regret in dB against the best single fill, upper 95 % bound",
-        f"{mean:.2f}, {bound:.2f}",
-        "bound ≤ 0.1" if clean else "",
-        bound <= 0.1 if clean else None,
-    )
-    all_of = np.concatenate(paired)
-    share = float((all_of <= 0.3).mean())
-    kept = share >= 0.95 if clean else None
-    asked = "≥ 95 %" if clean else ""
-    yield "cells with a regret of at most 0.3 dB", f"{100 * share:.0f} %", asked, kept
+    share = float((np.concatenate(paired) <= 0.3).mean())
+    for what, figure, limit, holds in (
+        (
+            "mean regret in dB against the best single fill, upper 95 % bound",
+            f"{mean:.2f}, {bound:.2f}",
+            "bound ≤ 0.1",
+            bound <= 0.1,
+        ),
+        ("cells with a regret of at most 0.3 dB", f"{100 * share:.0f} %", "≥ 95 %", share >= 0.95),
+    ):
+        yield what, figure, *((limit, holds) if sigma == 0 else ("", None))
     lost = {c: best[u][c] - own[u][c] for u in own for c in own[u] if c in best.get(u, {})}
     worst = max(lost, key=lambda c: lost[c])
     yield "worst cell", f"{lost[worst]:.2f} dB, {worst}", "", None
 
 
-def spectra(
-    sigma: Level, mine: Sequence[Row], single: Mapping[str, Sequence[Row]]
-) -> Iterator[Told]:
+def spectra(sigma: Level, mine: Rows, single: Tables) -> Iterator[Finding]:
     """SAM and NRMSE in the scene where they compare worst with each rival."""
     rivals = [n for n in CLEAN_GAINS if n in single]
     for column, label, digits in (("missing_sam", "SAM °", 3), ("missing_nrmse", "NRMSE", 4)):
@@ -146,8 +133,8 @@ def spectra(
                 yield f"{label} above {name}, worst scene", figure, "≤ 0", means[worst] <= 0
 
 
-def calibration(mine: Sequence[Row]) -> Iterator[Told]:
-    """Coverage of the intervals: pooled, by scene, distance and band group; CRPS; foresight."""
+def calibration(mine: Rows) -> Iterator[Finding]:
+    """Coverage of the intervals, pooled and by scene, distance and band group; CRPS; NRMSE."""
     mine = [row for row in mine if row["coverage"]]
     if not mine:
         return
@@ -162,39 +149,34 @@ def calibration(mine: Sequence[Row]) -> Iterator[Told]:
             share = {p: 100 * counts[p][i + 1] / counts[p][0] for p in parts}
             worst = max(share, key=lambda p: abs(share[p] - level))
             where = "" if worst == "all" else f", {worst.removeprefix('scene ')}"
-            kept = abs(share[worst] - level) <= margin
+            holds = abs(share[worst] - level) <= margin
             figure = f"{share[worst]:.1f} %{where}"
-            yield f"inside {level} % intervals, {label}", figure, f"{level} ± {margin}", kept
-    ratio = [float(r["crps"]) / float(r["crps_constant"]) for r in mine]
-    mean = fmean(ratio)
+            yield f"inside {level} % intervals, {label}", figure, f"{level} ± {margin}", holds
+    mean = fmean(float(r["crps"]) / float(r["crps_constant"]) for r in mine)
     yield "CRPS, share of that of a constant σ", f"{mean:.2f}", "< 1", mean < 1
-    foretold = [r for r in mine if r["expected_nrmse"]]
-    if foretold:
-        near = fmean(
-            abs(float(r["expected_nrmse"]) / float(r["missing_nrmse"]) - 1) <= 0.15
-            for r in foretold
-        )
-        figure = f"{100 * near:.0f} % of {len(foretold)} cells"
+    pairs = [(r["expected_nrmse"], r["missing_nrmse"]) for r in mine if r["expected_nrmse"]]
+    if pairs:
+        near = fmean(abs(float(expected) / float(true) - 1) <= 0.15 for expected, true in pairs)
+        figure = f"{100 * near:.0f} % of {len(pairs)} cells"
         yield "expected NRMSE within 15 % of the true one", figure, "≥ 80 %", near >= 0.8
 
 
-def coverage(rows: Sequence[Row]) -> dict[str, Array]:
+def coverage(rows: Rows) -> dict[str, Array]:
     """Part of the entries → [entries, inside the 50, 80, 95 % interval], summed over rows."""
-    found: dict[str, Array] = {}
+    counts: dict[str, Array] = {}
     for row in rows:
         parts = {k: np.array(v) for k, v in json.loads(row["coverage"]).items()}
         whole = np.sum([parts[p] for p in reliability.BANDS if p in parts], axis=0)
-        for part, n in (
-            parts | {"all": whole, f"scene {scenes.unit_of(row['scene'])}": whole}
-        ).items():
-            found[part] = found.get(part, np.zeros(1 + len(reliability.LEVELS))) + n
-    return found
+        parts |= {"all": whole, f"scene {scenes.unit_of(row['scene'])}": whole}
+        for part, n in parts.items():
+            counts[part] = counts.get(part, 0) + n
+    return counts
 
 
-def markdown(rows: Sequence[Row]) -> str:
+def markdown(rows: Rows) -> str:
     """The promises as a table."""
     lines = [joined(["σ_y", "row", "", "found", "asked", "kept"]), "|---" * 6 + "|"]
     for p in promises(rows):
-        kept = "" if p.kept is None else "yes" if p.kept else "**no**"
-        lines.append(joined([shown(p.sigma_y), p.row, p.what, p.found, p.asked, kept]))
+        holds = "" if p.holds is None else "yes" if p.holds else "**no**"
+        lines.append(joined([shown(p.sigma_y), p.row, p.what, p.figure, p.bound, holds]))
     return "\n".join(lines) + "\n"

@@ -13,7 +13,9 @@ from typing import Any, TypeVar, get_type_hints
 from hydiff.errors import BadValue
 from hydiff.io.staging import explained, staged
 
-Row = dict[str, str]
+Row = dict[str, str]  # column → text, as in the file
+Rows = Sequence[Row]
+Tables = Mapping[str, Rows]  # name of a suite → its rows
 Cell = TypeVar("Cell")
 
 
@@ -24,15 +26,15 @@ def append(path: Path, row: Mapping[str, Any], columns: Sequence[str]) -> None:
     with this line or without it, or with a torn one that no reader takes for whole.
     """
     with explained(path, path.parent):
-        mend(path)
+        _cut_torn_line(path)
         fresh = not path.exists() or path.stat().st_size == 0
         if not fresh and header(path) != list(columns):
             widen(path, columns)
-        text = (_line(columns) if fresh else "") + _line([_text(row.get(c)) for c in columns])
-        line = text.encode()
+        text = (line(columns) if fresh else "") + line([_text(row.get(c)) for c in columns])
+        data = text.encode()
         place = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            if os.write(place, line) < len(line):  # the last bytes of a disk: half a line, no error
+            if os.write(place, data) < len(data):  # the last bytes of a disk: half a line, no error
                 raise OSError(errno.ENOSPC, "not enough free space")
             os.fsync(place)
         finally:
@@ -47,7 +49,7 @@ def widen(path: Path, columns: Sequence[str]) -> None:
             "move it away first"
         )
     rows = read(path)
-    lines = [_line(columns), *(_line([row.get(c, "") for c in columns]) for row in rows)]
+    lines = [line(columns), *(line([row.get(c, "") for c in columns]) for row in rows)]
     with staged(path, overwrite=True) as folder:
         (folder / path.name).write_text("".join(lines), "utf-8")
 
@@ -62,19 +64,21 @@ def read(path: Path) -> list[Row]:
     return [row for row in rows if None not in row and None not in row.values()]
 
 
+def read_folder(folder: Path) -> dict[str, list[Row]]:
+    """Name of a table → the rows of FOLDER/NAME.csv, each file read once."""
+    return {path.stem: read(path) for path in sorted(folder.glob("*.csv"))}
+
+
 def known(path: Path, cell: Callable[..., Cell]) -> set[Cell]:
     """The cells that a file has: its rows as the dataclass whose fields are columns of them."""
     kinds = get_type_hints(cell)
     return {cell(**{name: kind(row[name]) for name, kind in kinds.items()}) for row in read(path)}
 
 
-def mend(path: Path) -> None:
+def _cut_torn_line(path: Path) -> None:
     """Cut off a last line without its end."""
-    if path.exists():
-        text = path.read_bytes()
-        end = text.rfind(b"\n") + 1
-        if end < len(text):
-            os.truncate(path, end)
+    if path.exists() and not (text := path.read_bytes()).endswith(b"\n"):
+        os.truncate(path, text.rfind(b"\n") + 1)
 
 
 def header(path: Path) -> list[str]:
@@ -82,7 +86,8 @@ def header(path: Path) -> list[str]:
         return next(csv.reader(file), [])
 
 
-def _line(values: Sequence[str]) -> str:
+def line(values: Sequence[str]) -> str:
+    """Values as a line of CSV."""
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerow(values)
     return buffer.getvalue()
@@ -97,7 +102,7 @@ def _text(value: Any) -> str:
     return " ".join(str(value).split())
 
 
-def write_parquet(path: Path, rows: Sequence[Row], kinds: Mapping[str, type]) -> None:
+def write_parquet(path: Path, rows: Rows, kinds: Mapping[str, type]) -> None:
     """The rows with typed columns; empty cells are null.  kinds: column → int, float or str."""
     pyarrow, parquet = arrow()
     names = {int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}

@@ -1,4 +1,4 @@
-"""Did the error bars tell the truth?  Columns of a row, from a result, its bars and the truth."""
+"""Were the error bars right?  Columns of a row, from a result, its bars and the truth."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def judged(
 ) -> dict[str, Any]:
     """Coverage of the 50, 80 and 95 % intervals and CRPS over the missing entries.
 
-    x, truth, seen, sigma: (bands, rows, cols).  intervals: their half widths in σ, as the fill
-    tells them.  `coverage` is JSON: part of the entries → [entries, inside 50, 80, 95 %], counts.
+    x, truth, observed, sigma: (bands, rows, cols).  intervals: their half widths in σ, from the
+    fill.  `coverage` is JSON: part of the entries → [entries, inside 50, 80, 95 %], counts.
     """
     if sigma is None:
         return dict.fromkeys((*metrics.Calibration._fields, "coverage"))

@@ -15,11 +15,16 @@ from hydiff.errors import BadValue, CubeFormatError, UnknownName
 from hydiff.gaps.mask import make_mask
 from hydiff.io import bundled
 
+Files = Mapping[str, Path]  # name of a scene of the caller's → its file
+
 BUNDLED = "indian_pines"
 SIDE = 144  # larger scenes are cropped to this, smaller ones used whole
 SPLIT = 97  # columns of the bundled scene: offline training to the left, its test to the right
 OFFLINE_TEST = "indian_pines_right"
+OFFLINE_SEEN = "indian_pines_left"  # of which the crops for training are
 QUICK = "indian_pines_quick"
+TIMED = "indian_pines_128"  # as many bands as the cubes of the paper's table of times
+PARTS = (BUNDLED, OFFLINE_TEST, OFFLINE_SEEN, QUICK, TIMED)  # of the bundled scene
 QUICK_BANDS, QUICK_ROWS, QUICK_COLS = 12, 36, 48
 # Columns of the development scenes: not every mask fits all of them
 DEVELOPMENT = {
@@ -36,8 +41,8 @@ def data_folder() -> Path:
 
 def available() -> list[str]:
     """The bundled scene and those of HYDIFF_DATA; it holds Indian Pines too, which is ours."""
-    found = sorted(p.stem for p in (data_folder() / "dev").glob("*.npz"))
-    return [BUNDLED, *(name for name in found if not name.startswith(BUNDLED))]
+    names = sorted(p.stem for p in (data_folder() / "dev").glob("*.npz"))
+    return [BUNDLED, *(name for name in names if not name.startswith(BUNDLED))]
 
 
 def unit_of(scene: str) -> str:
@@ -45,50 +50,49 @@ def unit_of(scene: str) -> str:
     return "chikusei" if scene.startswith("chikusei") else scene
 
 
-def load(name: str, given: Mapping[str, Path] | None = None) -> Floats:
+def load(name: str, files: Files | None = None) -> Floats:
     """The truth (bands, rows, cols) on [0, 1] by its minimum and maximum; bad bands left out."""
-    given = given or {}
-    if name in given:
-        cube = io.read(given[name]).load()
-        values = np.asarray(cube.values)[cube.good_bands].astype(np.float64)
+    files = files or {}
+    if name in files:
+        cube = io.read(files[name]).load()
+        values = np.asarray(cube.values)[cube.good_bands, :SIDE, :SIDE].astype(np.float64)
         if not cube.observed()[cube.good_bands].all():
-            raise BadValue(f"{given[name]}: a scene of the benchmark has no gaps; crop it first")
-        values = _cropped(values)
+            raise BadValue(f"{files[name]}: a scene of the benchmark has no gaps; crop it first")
         if np.ptp(values) == 0:
-            raise BadValue(f"{given[name]}: the same value everywhere; give a cube with a content")
+            raise BadValue(f"{files[name]}: the same value everywhere; give a cube with a content")
         return unit(values)
-    if name in (BUNDLED, OFFLINE_TEST, QUICK):
+    if name in PARTS:
         values = np.asarray(bundled.sample().values).astype(np.float64)
         return unit(values[pixels_of(name)])
     check(name)
-    return unit(_cropped(_from_npz(data_folder() / "dev" / f"{name}.npz")))
+    return unit(_from_npz(data_folder() / "dev" / f"{name}.npz")[:, :SIDE, :SIDE])
 
 
-def columns(name: str, given: Mapping[str, Path] | None = None) -> int:
+def columns(name: str, files: Files | None = None) -> int:
     """How wide a scene is, after cropping."""
-    if given and name in given:
-        return int(load(name, given).shape[2])
-    if name in (BUNDLED, OFFLINE_TEST, QUICK):
+    if files and name in files:
+        return int(load(name, files).shape[2])
+    if name in PARTS:
         return len(range(145)[pixels_of(name)[2]])
     return DEVELOPMENT.get(name, SIDE)
 
 
-def distinct(given: Mapping[str, Path]) -> dict[str, Path]:
-    """Scenes of the caller's, each under a name that tells it from another cube of that name."""
-    found = {}
-    for name, path in given.items():
+def distinct(files: Files) -> dict[str, Path]:
+    """Scenes of the caller's, each under a name that no other cube has: with a hash of it."""
+    named = {}
+    for name, path in files.items():
         if not name:
             raise BadValue(f"`scene={path}`: expected name=path")
         if not path.exists():
             raise CubeFormatError(f"`scene={name}={path}`: no such file; give name=path of a cube")
-        digest = hashlib.sha256(load(name, given).tobytes()).hexdigest()
-        found[f"{name}@{digest[:6]}"] = path
-    return found
+        digest = hashlib.sha256(load(name, files).tobytes()).hexdigest()
+        named[f"{name}@{digest[:6]}"] = path
+    return named
 
 
 def check(name: str) -> None:
     """That a scene can be had by its name."""
-    if name not in (OFFLINE_TEST, QUICK, *available()):
+    if name not in (*PARTS, *available()):
         hint = f"; set HYDIFF_DATA (now {data_folder()}) or give `scene={name}=FILE`"
         raise UnknownName("scene", name, available(), hint)
 
@@ -98,14 +102,16 @@ def pixels_of(name: str) -> tuple[slice, slice, slice]:
     everything = slice(None)
     if name == OFFLINE_TEST:
         return everything, slice(SIDE), slice(SPLIT, None)
+    if name == OFFLINE_SEEN:
+        return everything, slice(SIDE), slice(SPLIT)
     if name == QUICK:
         return slice(0, 16 * QUICK_BANDS, 16), slice(QUICK_ROWS), slice(QUICK_COLS)
-    return everything, slice(SIDE), slice(SIDE)
+    return slice(128) if name == TIMED else everything, slice(SIDE), slice(SIDE)
 
 
 def labels_of(name: str) -> Array | None:
     """The land cover of a part of the bundled scene; None for other scenes."""
-    if name not in (BUNDLED, OFFLINE_TEST, QUICK):
+    if name not in PARTS:
         return None
     return bundled.sample_labels()[pixels_of(name)[1:]]
 
@@ -118,10 +124,6 @@ def _from_npz(path: Path) -> Floats:
             f"{path}: no readable scene ({error}); expected the key cube"
         ) from None
     return np.asarray(values.transpose(2, 0, 1), np.float64)
-
-
-def _cropped(values: Floats) -> Floats:
-    return values[:, :SIDE, :SIDE]
 
 
 def unit(values: Floats) -> Floats:

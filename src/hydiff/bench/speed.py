@@ -6,7 +6,6 @@ smooth noise with a third of its columns missing: time does not depend on what i
 
 from __future__ import annotations
 
-import csv
 import itertools
 import os
 import platform
@@ -20,6 +19,7 @@ from typing import Any
 
 import torch
 
+from hydiff.bench import records
 from hydiff.learn.engine import side_by_side
 from hydiff.methods import choose
 from hydiff.methods.hydiff_ei import hydiff_ei
@@ -32,13 +32,13 @@ Row = dict[str, Any]
 
 
 def run(
-    folder: Path, device: str, *, quick: bool = False, told: Callable[[str], Any] = print
+    folder: Path, device: str, *, quick: bool = False, report: Callable[[str], Any] = print
 ) -> list[Path]:
     """Measure, write FOLDER/speed.csv as it goes and FOLDER/speed.png; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     table, figure = folder / "speed.csv", folder / "speed.png"
     for row in write(table, measure(device, quick=quick), device, "hydiff bench speed"):
-        told(
+        report(
             f"{row['what']}: {row['engine']}, {row['precision']}, {row['side']} × {row['side']} × "
             f"{row['bands']}, {row['beside']} side by side: {row['ms_per_step']} ms a step, "
             f"{row['seconds_per_cube']} s a cube of {STEPS} steps"
@@ -104,15 +104,13 @@ def time_of(
         "bands": bands, "side": side, "steps": steps, "beside": beside,
         "ms_per_step": round(1e3 * seconds / steps / beside, 3),
         "seconds_per_cube": round(seconds * STEPS / steps / beside, 3),
-        "warm_up_seconds": round(ready - began, 3),
-        "peak_gib": round(peak, 3),
+        "warm_up_seconds": round(ready - began, 3), "peak_gib": round(peak, 3),
     }  # fmt: skip
 
 
 def start_up(what: str, cache: str, size: Mapping[str, int]) -> Row:
     """A fresh process that fits one cube: from its start to its end."""
-    bands, side, steps = (size.get(k, v) for k, v in zip(
-        ("bands", "side", "steps"), (BANDS, SIDE, STEPS), strict=True))  # fmt: skip
+    bands, side, steps = ({"bands": BANDS, "side": SIDE, "steps": STEPS} | dict(size)).values()
     code = f"from hydiff.bench import speed; speed.once({bands}, {side}, {steps})"
     began = time.perf_counter()
     subprocess.run(
@@ -157,72 +155,39 @@ def _take(runs: Iterator[Any], n: int) -> None:
         torch.cuda.synchronize()
 
 
-def about(device: str, command: str) -> Row:
-    """Where and with what a row was measured."""
+def write(path: Path, rows: Iterator[Row], device: str, command: str) -> Iterator[Row]:
+    """Write each row as it comes, with where it was measured, and hand it on."""
     gpu = torch.device(device).type == "cuda"
-    return {
+    about = {
         "device": torch.cuda.get_device_name() if gpu else f"CPU {platform.machine()}",
         "torch": torch.__version__,
         "command": command,
     }
-
-
-def write(path: Path, rows: Iterator[Row], device: str, command: str) -> Iterator[Row]:
-    """Write each row as it comes, and hand it on."""
-    with path.open("w", newline="") as file:
-        writer = None
-        for row in rows:
-            row |= about(device, command)
-            if writer is None:
-                writer = csv.DictWriter(file, row, lineterminator="\n")
-                writer.writeheader()
-            writer.writerow(row)
-            file.flush()
-            yield row
+    path.unlink(missing_ok=True)
+    for row in rows:
+        row |= about
+        records.append(path, row, list(row))
+        yield row
 
 
 def plot(path: Path, output: Path) -> None:
-    """The sweeps of a file of rows, as a figure of four panels."""
+    """Draw the sweeps of a file of rows, as a figure of four panels."""
     import matplotlib.pyplot as plt
 
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    panels = [
-        ("steps", "steps", _steps, "time, s", _total),
-        ("pixels", "pixels", _pixels, "a step, ms", _step),
-        ("bands", "bands", _bands, "a step, ms", _step),
-        ("bands", "bands", _bands, "peak memory, GiB", _peak),
+    rows = records.read(path)
+    panels: list[tuple[str, Callable[[Row], float], str, Callable[[Row], float]]] = [
+        ("steps", lambda r: r["steps"], "time, s", lambda r: r["ms_per_step"] * r["steps"] / 1e3),
+        ("pixels", lambda r: r["side"] ** 2, "a step, ms", lambda r: r["ms_per_step"]),
+        ("bands", lambda r: r["bands"], "a step, ms", lambda r: r["ms_per_step"]),
+        ("bands", lambda r: r["bands"], "peak memory, GiB", lambda r: r["peak_gib"]),
     ]
+    figures = ("steps", "side", "bands", "ms_per_step", "peak_gib")
     with plt.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
         figure, axes = plt.subplots(1, 4, figsize=(11, 2.6), layout="constrained")
-        for axis, (what, along, x, label, y) in zip(axes, panels, strict=True):
-            mine = [r for r in rows if r["what"] == what]
+        for axis, (what, x, label, y) in zip(axes, panels, strict=True):
+            mine = [{k: float(r[k]) for k in figures} for r in rows if r["what"] == what]
             xs, ys = [x(r) for r in mine], [y(r) for r in mine]
             axis.plot(xs, ys, "o-", color="#0072b2")
-            axis.set(xlabel=along, ylabel=label, ylim=(0, 1.1 * max(ys)), xlim=(0, 1.1 * max(xs)))
+            axis.set(xlabel=what, ylabel=label, ylim=(0, 1.1 * max(ys)), xlim=(0, 1.1 * max(xs)))
         figure.savefig(output, dpi=150)
         plt.close(figure)
-
-
-def _steps(row: Mapping[str, str]) -> float:
-    return float(row["steps"])
-
-
-def _pixels(row: Mapping[str, str]) -> float:
-    return float(row["side"]) ** 2
-
-
-def _bands(row: Mapping[str, str]) -> float:
-    return float(row["bands"])
-
-
-def _total(row: Mapping[str, str]) -> float:
-    return float(row["ms_per_step"]) * float(row["steps"]) / 1e3
-
-
-def _step(row: Mapping[str, str]) -> float:
-    return float(row["ms_per_step"])
-
-
-def _peak(row: Mapping[str, str]) -> float:
-    return float(row["peak_gib"])

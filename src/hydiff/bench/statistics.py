@@ -20,14 +20,12 @@ class Summary(NamedTuple):
     mean: float  # over units, each the mean of its cells
     std: float  # between units; NaN for one
     units: int
-    cells: int
 
 
 def summary(scores: Scores) -> Summary:
     means = [float(np.mean(list(cells.values()))) for cells in scores.values() if cells]
     std = float(np.std(means, ddof=1)) if len(means) > 1 else float("nan")
-    n = sum(len(cells) for cells in scores.values())
-    return Summary(float(np.mean(means)) if means else float("nan"), std, len(means), n)
+    return Summary(float(np.mean(means)) if means else float("nan"), std, len(means))
 
 
 class Difference(NamedTuple):
@@ -36,7 +34,7 @@ class Difference(NamedTuple):
     high: float
     p: float  # Wilcoxon's signed-rank test over units, two-sided; NaN for fewer than two
     units: int
-    t: float = float("nan")  # p of Student's t test over units, which is told from few of them
+    t: float = float("nan")  # p of Student's t test over units, for few of them
 
 
 def differences(a: Scores, b: Scores) -> dict[str, Floats]:
@@ -66,7 +64,7 @@ def bootstrap(
     paired: Sequence[Floats], rng: np.random.Generator, at: Sequence[float] = (2.5, 97.5)
 ) -> list[float]:
     """Percentiles, by default those of the 95 % interval, of the mean over units: units are drawn
-    anew, then the cells inside each."""
+    again, then the cells inside each."""
     units = rng.integers(len(paired), size=(RESAMPLES, len(paired)))
     means = np.empty(units.shape)
     for u, cells in enumerate(paired):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, NamedTuple
@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 from hydiff.auto import NAME as AUTO
 from hydiff.bench import scenes
 from hydiff.bench.cells import BAND, ESTIMATED, INPUT, TUNING, Cell, Level
+from hydiff.bench.row_names import EQUIVARIANT, FOR_FEWER
+from hydiff.bench.row_names import row_name as row_name
 from hydiff.gaps.mask import columns_needed
 
 PEERS = ("dhp", "r-dlrhyin", "hir-diff", "share", "dds2m")
@@ -18,7 +20,10 @@ CLASSICAL = ("bandmean", "harmonic", "smooth", "rbf", "dineof", "halrtc", "exemp
 FOR_NOISE = ("bandmean", "smooth", "subspace-fill")
 PUBLISHED = tuple(f"published-{i}" for i in range(1, 5))
 NOISE = (0.1, 0.2, 0.3)
-TRANSFORMS = ("shift", "rotation", "scaling", "reflection", "similarity", "affine")
+TRANSFORMS = (
+    "shift", "rotation", "scaling", "reflection", "similarity", "affine",
+    "spectral", "spectral-rotation",  # not in the paper, which leaves them to later work
+)  # fmt: skip
 WIDTHS = tuple(f"width-{w}" for w in (2, 4, 8, 16))
 
 
@@ -44,19 +49,22 @@ class Limit(NamedTuple):
 # published-3 and -1 fit the most scenes; frames: that of a suite which has no other
 ONE_MASK = ("published-3", "frames")
 TWO_MASKS = ("published-1", "published-3", "frames")
+NAMED = SMALL[1:3]  # on which the slowest peers are run, at every noise level
 LIMITS = {
-    "hir-diff": Limit(1),
+    "hir-diff": Limit(3, FEW, TWO_MASKS),
     "dhp": Limit(1, FEW, TWO_MASKS),
-    "r-dlrhyin": Limit(1, SMALL, ONE_MASK),
-    "dds2m": Limit(1, SMALL, ONE_MASK),
-    "share": Limit(1, SMALL, ONE_MASK),
+    "r-dlrhyin": Limit(1, NAMED, ONE_MASK),
+    "dds2m": Limit(1, NAMED, ONE_MASK),
+    "share": Limit(1, NAMED, ONE_MASK),
+    "hyper-ei": Limit(1, NAMED, ONE_MASK),
 }
-TUNED = Limit(1, SMALL[1:3], ONE_MASK)  # a tuned cell fits four times more than a plain one
+CORE = Limit(3, FEW, ONE_MASK)  # the paper's method and its parts, where there is noise
+SHORTER = Limit(1, SMALL, ONE_MASK)
+TUNED = Limit(1, NAMED, ONE_MASK)  # a tuned cell fits four times more than a plain one
 ABLATION = Limit(1, FEW)
-BEST: dict[str, Limit] = {
-    "hydiff-ei": Limit(1, FEW, ("published-3", "stripes", "blobs", "columns")),
-    "robust-ei": Limit(1, FEW, ("published-3", "stripes", "blobs", "columns")),
-}
+READ = Limit(3, SMALL[:3], ONE_MASK)
+FOUR_MASKS = ("published-3", "stripes", "blobs", "columns")
+BEST: dict[str, Limit] = dict.fromkeys(("hydiff-ei", "robust-ei"), Limit(1, FEW, FOUR_MASKS))
 
 
 @dataclass(frozen=True)
@@ -81,8 +89,7 @@ class SuiteChoice:
 
     def fits(self, scene: str, mask: str) -> bool:
         """Whether a scene is as wide as a mask, which keeps its pixels."""
-        width = self.columns.get(scene, scenes.columns(scene))
-        return width >= columns_needed(mask)
+        return self.columns.get(scene, scenes.columns(scene)) >= columns_needed(mask)
 
     def chosen(self, masks: tuple[str, ...]) -> tuple[str, ...]:
         """Of a suite's masks those that the caller wants; of a quick run two at most, that fit."""
@@ -164,66 +171,115 @@ def _with(settings: str, **more: Any) -> str:
 
 
 def noiseless(plan: SuiteChoice) -> Iterator[Cell]:
-    return _grid(plan, (INPUT, *CLASSICAL, *PEERS, "hydiff-ei"), PUBLISHED, (0.0,))
+    yield from _fewer_iterations(plan, (0.0,))
+    yield from _grid(plan, (INPUT, *CLASSICAL, *PEERS, "hydiff-ei"), PUBLISHED, (0.0,))
 
 
 def noisy(plan: SuiteChoice) -> Iterator[Cell]:
-    methods = (INPUT, *FOR_NOISE, *PEERS, "hydiff-ei")
-    return _grid(plan, methods, PUBLISHED, NOISE, everyone=Limit(1))
+    methods = (INPUT, *FOR_NOISE, *PEERS, *EQUIVARIANT)
+    limits = LIMITS | dict.fromkeys(EQUIVARIANT, CORE)
+    yield from _fewer_iterations(plan, NOISE)
+    yield from _grid(plan, methods, PUBLISHED, NOISE, limits)
+
+
+def _fewer_iterations(plan: SuiteChoice, noise: tuple[Level, ...]) -> Iterator[Cell]:
+    """DHP and R-DLRHyIn stopped where the paper's times say that it stopped them."""
+    if plan.quick:
+        return
+    masks, methods = plan.masks or ONE_MASK[:1], {"dhp": SHORTER, "r-dlrhyin": LIMITS["r-dlrhyin"]}
+    for sigma, scene, mask, method in product(levels(plan, noise), plan.scenes, masks, methods):
+        cell = Cell(method, scene, mask, sigma, 0, json.dumps({"steps": FOR_FEWER}))
+        if plan.wants(method) and plan.within(methods[method], cell):
+            yield from seeded(plan, cell, 1)
 
 
 def emit(plan: SuiteChoice) -> Iterator[Cell]:
-    return _grid(plan, (INPUT, *CLASSICAL, *PEERS, "hydiff-ei"), ("frames",), (0.0,))
+    """Missing frames, as EMIT loses them; and the strips of which the paper speaks."""
+    methods = (INPUT, *CLASSICAL, *PEERS, "hydiff-ei")
+    yield from _grid(plan, methods, ("frames",), (0.0,))
+    if plan.masks is None and not plan.quick:
+        strips = (INPUT, *CLASSICAL, "hydiff-ei")
+        yield from _grid(plan, strips, ("stripes",), (0.0,), {"hydiff-ei": ABLATION})
 
 
 def ei_ablation(plan: SuiteChoice) -> Iterator[Cell]:
-    methods = ("smooth", "ei", "robust-ei", "hydiff-ei")
-    few = Limit(1, FEW, ONE_MASK)
-    return _grid(plan, methods, PUBLISHED, (0.0, *NOISE), everyone=few)
+    methods = ("smooth", "hyper-ei", *EQUIVARIANT)
+    return _grid(plan, methods, PUBLISHED, (0.0, *NOISE), everyone=CORE)
 
 
 def time(plan: SuiteChoice) -> Iterator[Cell]:
-    one = replace(plan, scenes=plan.scenes[:1], named=True, tuned=False)
+    here = plan.scenes[:1] if plan.named else (scenes.TIMED,)
+    one = replace(plan, scenes=here, named=True, tuned=False)
     once = dict.fromkeys(PEERS, Limit(1))
     return _grid(one, (INPUT, *CLASSICAL, *PEERS, "hydiff-ei"), ("published-2",), (0.0,), once)
 
 
 def alpha(plan: SuiteChoice) -> Iterator[Cell]:
-    return _varied(plan, "ei_weight", (0, 0.1, 0.5, 1, 2), (0.0, 0.2))
+    """7 and 14: what 1 and 2 come to if the paper's seven copies were summed."""
+    weights = [{"ei_weight": value} for value in (0, 0.1, 0.5, 1, 2, 7, 14)]
+    return _varied(plan, weights, (0.0, 0.2))
 
 
 def transforms(plan: SuiteChoice) -> Iterator[Cell]:
-    return _varied(plan, "transform", TRANSFORMS, (0.0,))
+    """One a step, and seven, as the paper's library drew them."""
+    one = [{"transform": name} for name in TRANSFORMS]
+    return _varied(plan, [*one, *(t | {"n_transforms": 7} for t in one)], (0.0,))
 
 
 def epsilon(plan: SuiteChoice) -> Iterator[Cell]:
-    return _varied(plan, "eps0", ("implied", "fresh", "none"), (0.0,))
+    return _varied(plan, [{"eps0": name} for name in ("implied", "fresh", "none")], (0.0,))
+
+
+# What the paper leaves open, each reading beside the one that is the default.
+READINGS: tuple[dict[str, Any], ...] = (
+    {}, {"data_term": "observed"}, {"x0_from": "after"},
+    {"ei_reduction": "sum", "n_transforms": 7},
+    {"eps0": "fresh"}, {"eps0": "fresh", "data_term": "observed"}, {"weighting": "full"},
+)  # fmt: skip
+WITHOUT_NOISE: tuple[dict[str, Any], ...] = ({"n_transforms": 7},)
+WITH_NOISE: tuple[dict[str, Any], ...] = ({"n_transforms": 1}, {"remeasure_noise": False})
+SURE: tuple[dict[str, Any], ...] = (  # of Robust-EI: its arithmetic, too
+    {}, {"precision": "fp32"}, {"precision": "bf16"}, {"n_transforms": 1},
+)  # fmt: skip
+
+
+def readings(plan: SuiteChoice) -> Iterator[Cell]:
+    for sigma in levels(plan, (0.0, 0.2)):
+        here = replace(plan, noise=(sigma,))
+        changes = (*READINGS, *(WITH_NOISE if sigma else WITHOUT_NOISE))
+        yield from _varied(here, changes, (sigma,), READ)
+        if sigma and not plan.quick:
+            yield from _varied(here, SURE, (sigma,), READ._replace(seeds=1), "robust-ei")
 
 
 def _varied(
-    plan: SuiteChoice, name: str, values: tuple[Any, ...], noise: tuple[Level, ...]
+    plan: SuiteChoice,
+    changes: Sequence[Mapping[str, Any]],
+    noise: tuple[Level, ...],
+    limit: Limit = ABLATION,
+    method: str = "hydiff-ei",
 ) -> Iterator[Cell]:
-    """HyDiff-EI with one setting changed."""
+    """A method with settings changed."""
     masks = plan.masks or ONE_MASK[:1]
-    for sigma, scene, mask, value in product(levels(plan, noise), plan.scenes, masks, values):
-        cell = Cell("hydiff-ei", scene, mask, sigma, 0, json.dumps({name: value}))
-        if plan.wants(cell.method) and plan.within(ABLATION, cell):
-            yield from seeded(plan, cell, ABLATION.seeds)
+    for sigma, scene, mask, changed in product(levels(plan, noise), plan.scenes, masks, changes):
+        cell = Cell(method, scene, mask, sigma, 0, json.dumps(dict(changed)))
+        if plan.wants(cell.method) and plan.within(limit, cell):
+            yield from seeded(plan, cell, limit.seeds)
 
 
 def offline(plan: SuiteChoice) -> Iterator[Cell]:
-    scene = scenes.OFFLINE_TEST
-    if not plan.includes(scene, scenes.BUNDLED):
+    """Beside the columns that no training crop touches, those that the crops are of."""
+    if not plan.includes(scenes.OFFLINE_TEST, scenes.BUNDLED):
         return
-    for mask in plan.masks or ONE_MASK[:1]:
+    first, seen = replace(plan, seeds=1), () if plan.quick else (scenes.OFFLINE_SEEN,)
+    for scene, mask in product((scenes.OFFLINE_TEST, *seen), plan.masks or ONE_MASK[:1]):
         if plan.wants(INPUT):
             yield Cell(INPUT, scene, mask)
         if not plan.wants("hydiff-ei"):
             continue
-        yield from seeded(plan, Cell("hydiff-ei", scene, mask))
+        yield from seeded(plan, Cell("hydiff-ei", scene, mask), 3 if scene not in seen else 1)
         for crops in (2, 4) if plan.quick else (50, 300):
             trained = {"offline": {"crops": crops, "minutes": plan.offline_minutes}}
-            first = replace(plan, seeds=1)
             yield from seeded(first, Cell("hydiff-ei", scene, mask, 0.0, 0, json.dumps(trained)))
 
 
@@ -232,8 +288,7 @@ def use(plan: SuiteChoice) -> Iterator[Cell]:
     if not plan.includes(name):
         return iter(())
     here = replace(plan, scenes=(name,), named=True, tuned=False)
-    once = dict.fromkeys(PEERS, Limit(1))
-    methods = (INPUT, *CLASSICAL, *PEERS, "hydiff-ei")
+    methods, once = (INPUT, *CLASSICAL, *PEERS, "hydiff-ei"), dict.fromkeys(PEERS, Limit(1))
     return _grid(here, methods, ("published-2", "blobs"), (0.0,), once)
 
 
@@ -261,7 +316,7 @@ def best(plan: SuiteChoice) -> Iterator[Cell]:
 
 
 def _validated(plan: SuiteChoice, sigma: Level) -> Iterator[Cell]:
-    """`auto` by its budget, with the noise told and, where there is some, estimated."""
+    """`auto` by its budget, with the noise given and, where there is some, estimated."""
     if not plan.wants(AUTO):
         return
     masks = plan.chosen(BEST_MASKS)
@@ -274,7 +329,7 @@ def _validated(plan: SuiteChoice, sigma: Level) -> Iterator[Cell]:
 
 SCENES_DIFFER = (
     "Other scenes: the paper's Chikusei and Botswana crops are not to be had; ours are named here. "
-    "Its masks are not told for each sample. Compare rows with rows, not ours with theirs."
+    "Its masks are not given for each sample. Compare rows with rows, not ours with theirs."
 )
 ONE_SETTING = "Other scenes and one mask; the paper does not name its own. Compare rows with rows."
 
@@ -286,7 +341,7 @@ SUITES: dict[str, Suite] = {
         emit,
         "hydiff-ei",
         "No EMIT cube is at hand: other scenes with EMIT's kind of gaps, 32 lines at a time or a "
-        "quarter of the scene.",
+        "quarter of the scene, and with strips of a few pixels.",
     ),
     "ei-ablation": Suite(
         "Does diffusion help? (Table IV)", ei_ablation, "hydiff-ei", SCENES_DIFFER
@@ -295,7 +350,8 @@ SUITES: dict[str, Suite] = {
         "Time (Table V)",
         time,
         "hydiff-ei",
-        "The paper's times are of a Tesla V100 at 144 × 144 × 128; ours of the device named below.",
+        "The paper's times are of a Tesla V100 at 144 × 144 × 128; ours, of the same size, of the "
+        "device named below.",
         alone=True,
     ),
     "alpha": Suite("Weight of equivariance (Table VI)", alpha, "ei_weight 1", ONE_SETTING),
@@ -305,6 +361,12 @@ SUITES: dict[str, Suite] = {
         offline,
         "hydiff-ei",
         "The paper trains for 1.2 million updates; ours is a budget of minutes.",
+    ),
+    "readings": Suite(
+        "Readings of what the paper leaves open",
+        readings,
+        "hydiff-ei",
+        "Not in the paper. Three scenes, three seeds.",
     ),
     "epsilon": Suite("Readings of ε_0", epsilon, "eps0 implied", "Not in the paper."),
     "use": Suite(
@@ -327,6 +389,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "dhp": {"steps": 20, "channels": 8, "scales": 3},
     "r-dlrhyin": {"steps": 20, "channels": 8, "scales": 3},
     "dds2m": {"steps": 10, "chain": 20, "rank": 2, "channels": 16, "scales": 3, "hidden": 16},
+    "hyper-ei": {"steps": 3, "channels": 8, "memory": 8, "n_transforms": 1},
     "share": {"steps": 3, "channels": 16, "memory": 8, "n_transforms": 1},
     "hir-diff": {"steps": 5},
     "hydiff-ei": {"steps": 20, "channels": 8, "scales": 3},
@@ -335,20 +398,3 @@ QUICK: dict[str, dict[str, Any]] = {
     "anchored": {"steps": 10, "channels": 8, "scales": 2, "components": 4},
     "exemplar": {"patch": 5},
 }
-
-
-def row_name(cell: Cell) -> str:
-    """What a table calls the cell: the method, or what was changed about it."""
-    changed = json.loads(cell.settings)
-    if "offline" in changed:
-        return f"offline {changed['offline']['crops']}"
-    for key in ("ei_weight", "transform", "eps0"):
-        if key in changed:
-            return f"{key} {changed[key]}"
-    if "budget" in changed:
-        return f"{cell.method} {changed['budget']}" + (
-            ", σ estimated" if "noise" in changed else ""
-        )
-    ways = [changed["preset"]] if "preset" in changed else []
-    ways += ["tuned"] if "tuned" in changed else []
-    return f"{cell.method} ({', '.join(ways)})" if ways else cell.method

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -11,12 +9,12 @@ from itertools import combinations
 from statistics import fmean
 from typing import NamedTuple
 
-from hydiff.bench import scenes, statistics
+from hydiff.bench import records, scenes, statistics
 from hydiff.bench.cells import INPUT, TRAINED, Cell, Level, level_of, settings_hash
 from hydiff.bench.published import PAPER
-from hydiff.bench.records import Row
+from hydiff.bench.records import Row, Rows
 from hydiff.bench.suites import Suite, SuiteChoice, left_out, row_name
-from hydiff.methods import STAND_IN
+from hydiff.methods import STAND_IN, labelled
 from hydiff.metrics import POOR
 
 RANGED = "missing_mpsnr"  # shown with its lowest and highest scene
@@ -38,9 +36,11 @@ METRICS = (
     ("raw_mpsnr", "raw (all)", 2),
     (RANGED, "MPSNR dB (range over scenes)", 2),
 )
+INTERPOLATION = "smooth"  # the row, of a method that learns nothing, that the paper's stand beside
 LEAST_GAIN = 3.0  # dB above the zero-filled input that any method should reach
 FEWEST_SCENES = 3  # from which anything is concluded about the paper's ranking
 PAPER_COLUMNS = ("MPSNR", "MSSIM", "SAM", "SCC", "seconds")
+QUICK_NOTE = "QUICK RUN: tiny cubes and networks, a few steps. These numbers mean nothing."
 
 
 class Line(NamedTuple):
@@ -57,24 +57,18 @@ class Table(NamedTuple):
 
 
 def cell_of(row: Row) -> Cell:
-    return Cell(
-        row["method"],
-        row["scene"],
-        row["mask"],
-        level_of(row["sigma_y"]),
-        int(row["seed"]),
-        row["settings"],
-    )
+    method, scene, mask, settings = (row[k] for k in ("method", "scene", "mask", "settings"))
+    return Cell(method, scene, mask, level_of(row["sigma_y"]), int(row["seed"]), settings)
 
 
 def scores(rows: Iterable[Row], column: str) -> dict[str, dict[str, float]]:
     """unit → scene and mask → mean over seeds; cells without the figure are left out."""
-    found: dict[str, dict[str, list[float]]] = {}
+    values: dict[str, dict[str, list[float]]] = {}
     for row in rows:
         if row.get(column):
-            place = found.setdefault(scenes.unit_of(row["scene"]), {})
+            place = values.setdefault(scenes.unit_of(row["scene"]), {})
             place.setdefault(f"{row['scene']} {row['mask']}", []).append(float(row[column]))
-    return {u: {c: fmean(v) for c, v in cells.items()} for u, cells in found.items()}
+    return {u: {c: fmean(v) for c, v in cells.items()} for u, cells in values.items()}
 
 
 def grouped(rows: Iterable[Row]) -> dict[tuple[Level, str], list[Row]]:
@@ -85,14 +79,15 @@ def grouped(rows: Iterable[Row]) -> dict[tuple[Level, str], list[Row]]:
     return groups
 
 
-def build(name: str, suite: Suite, rows: Sequence[Row], *, quick: bool = False) -> Table:
+def build(name: str, suite: Suite, rows: Rows, *, quick: bool = False) -> Table:
     """The table of a suite from its rows."""
-    groups = grouped(rows)
+    groups, paper = grouped(rows), PAPER.get(name, {})
     columns = [c for c in METRICS if any(row.get(c[0]) for row in rows)]
     known = {c: {_place(row) for row in rows if row.get(c)} for c, _, _ in columns}
+    in_paper = [i for i in range(5) if any(figures[i] is not None for figures in paper.values())]
     head = [label for _, label, _ in columns]
     head += ["seconds", "peak MB", "scenes · cells"]
-    head += [f"paper {c}" for c in PAPER_COLUMNS if _in_paper(name, c)]
+    head += [f"paper {PAPER_COLUMNS[i]}" for i in in_paper]
     head += [f"Δ to {suite.reference} [95 %]", "p (Holm)"]
     lines = []
     for sigma in sorted({s for s, _ in groups}, key=str):
@@ -102,30 +97,18 @@ def build(name: str, suite: Suite, rows: Sequence[Row], *, quick: bool = False) 
             mine = groups[sigma, line]
             cells = [_figure(mine, c, digits, known[c]) for c, _, digits in columns]
             cells.append(_number(fmean(float(r["seconds"]) for r in mine), 1))
-            cells.append(
-                _number(
-                    max((float(r["peak_mb"]) for r in mine if r["peak_mb"]), default=math.nan), 0
-                )
-            )
+            peaks = [float(r["peak_mb"]) for r in mine if r["peak_mb"]]
+            cells.append(_number(max(peaks, default=math.nan), 0))
             n = statistics.summary(scores(mine, "all_mpsnr"))
             cells.append(f"{n.units} · {len(mine)}")
-            there = PAPER.get(name, {})
-            figures = there.get((sigma, line.removesuffix(" (tuned)")), (None,) * 5)
-            pairs = zip(PAPER_COLUMNS, figures, strict=True)
-            cells += ["–" if v is None else f"{v:g}" for c, v in pairs if _in_paper(name, c)]
+            figures = paper.get((sigma, line.removesuffix(" (tuned)")), (None,) * 5)
+            cells += ["–" if figures[i] is None else f"{figures[i]:g}" for i in in_paper]
             lines.append(Line(sigma, _label(line, mine), cells + against[line]))
     return Table(suite.title, head, lines, _notes(name, suite, rows, quick))
 
 
-def _in_paper(name: str, column: str) -> bool:
-    i = PAPER_COLUMNS.index(column)
-    return any(figures[i] is not None for figures in PAPER.get(name, {}).values())
-
-
-def _label(name: str, rows: Sequence[Row]) -> str:
-    if name.startswith("hir-diff") and any(STAND_IN in row["notes"] for row in rows):
-        return STAND_IN + name.removeprefix("hir-diff")
-    return name
+def _label(name: str, rows: Rows) -> str:
+    return labelled(name) if any(STAND_IN in row["notes"] for row in rows) else name
 
 
 def _against(
@@ -135,52 +118,46 @@ def _against(
     reference = suite.reference
     base = scores(groups.get((sigma, reference), []), suite.column)
     others = [n for n in names if n != reference]
-    found = [statistics.compare(scores(groups[sigma, n], suite.column), base) for n in others]
-    corrected = statistics.holm([d.p for d in found])
-    told = {reference: ["", ""]}
-    for name, d, p in zip(others, found, corrected, strict=True):
+    compared = [statistics.compare(scores(groups[sigma, n], suite.column), base) for n in others]
+    corrected = statistics.holm([d.p for d in compared])
+    cells = {reference: ["", ""]}
+    for name, d, p in zip(others, compared, corrected, strict=True):
         interval = f"{d.mean:+.2f} [{d.low:+.2f}, {d.high:+.2f}]"
         if d.units < 2:  # of one scene nothing is known about others
             interval = "–" if d.units == 0 else f"{d.mean:+.2f}"
-        told[name] = [interval, _number(p, 3)]
-    return told
+        cells[name] = [interval, _number(p, 3)]
+    return cells
 
 
-def _notes(name: str, suite: Suite, rows: Sequence[Row], quick: bool) -> list[str]:
+def _notes(name: str, suite: Suite, rows: Rows, quick: bool) -> list[str]:
     def listed(column: str) -> str:
         return ", ".join(dict.fromkeys(row[column] for row in rows))
 
     entries = "of the missing entries" if suite.column == "missing_mpsnr" else "of all entries"
-    notes = ["QUICK RUN: tiny cubes and networks, a few steps. These numbers mean nothing."]
-    notes = notes if quick else []
-    notes.append(f"Ours against the paper's: {suite.caveat}")
-    notes += [] if quick else ranking(name, rows, suite.column)
-    notes.append(
-        f"Scenes: {listed('scene')}. Masks: {listed('mask')}. Devices: {listed('device')}."
-    )
-    notes.append(
+    notes = [f"Ours against the paper's: {suite.caveat}"]
+    if quick:
+        notes.insert(0, QUICK_NOTE)
+    else:
+        notes += ranking(name, rows, suite.column)
+    notes += [
+        f"Scenes: {listed('scene')}. Masks: {listed('mask')}. Devices: {listed('device')}.",
         "Figures of the missing entries, those marked (all) of all. "
         "Mean ± standard deviation between scenes, each the mean of its masks and seeds; a dash "
         "where rows of an earlier version lack the figure; "
         "overlapping Chikusei patches count as one scene. σ_y = 0: observed pixels put back, "
         f"`raw` before that; σ_y > 0: as returned. Δ: paired difference in MPSNR {entries}, with a "
-        "hierarchical bootstrap; p: Wilcoxon's signed-rank test over scenes, Holm's correction."
-    )
+        "hierarchical bootstrap; p: Wilcoxon's signed-rank test over scenes, Holm's correction.",
+    ]
     beside = sorted({int(row.get("beside") or 1) for row in rows})
     if beside[-1] > 1:
         notes.append(
             f"Up to {beside[-1]} learned runs alike were fitted side by side on the GPU; `seconds` "
             "is the time of all of them divided by their number, `peak MB` that of all."
         )
-    notes += _narrow(suite, rows)
-    notes += _limited(rows)
-    notes += _trained(rows)
-    notes += _earlier(rows)
+    notes += [*_narrow(suite, rows), *_limited(rows), *_trained(rows), *_earlier(rows)]
     notes += [] if quick else _failing(rows)
-    blind = sorted({row["method"] for row in rows if int(row["out_of_reach"] or 0)})
-    if blind:
-        told = ", ".join(blind)
-        notes.append(f"Entries that {told} cannot reach stay 0, as in the input, and are scored.")
+    if blind := ", ".join(sorted({r["method"] for r in rows if int(r["out_of_reach"] or 0)})):
+        notes.append(f"Entries that {blind} cannot reach stay 0, as in the input, and are scored.")
     if any(STAND_IN in row["notes"] for row in rows):
         notes.append(
             f"{STAND_IN}: a small denoiser of ours in place of the published one, which cannot be "
@@ -189,7 +166,7 @@ def _notes(name: str, suite: Suite, rows: Sequence[Row], quick: bool) -> list[st
     return notes
 
 
-def _narrow(suite: Suite, rows: Sequence[Row]) -> Iterator[str]:
+def _narrow(suite: Suite, rows: Rows) -> Iterator[str]:
     """Which development scenes have not the columns of a mask, where the table is about them."""
     if any(row["scene"] in scenes.DEVELOPMENT for row in rows):
         everything = SuiteChoice((scenes.BUNDLED, *scenes.DEVELOPMENT))
@@ -197,7 +174,7 @@ def _narrow(suite: Suite, rows: Sequence[Row]) -> Iterator[str]:
             yield f"Left out: {'; '.join(lines)}."
 
 
-def _limited(rows: Sequence[Row]) -> Iterator[str]:
+def _limited(rows: Rows) -> Iterator[str]:
     """Which rows saw fewer scenes, masks or seeds than the table has."""
     groups = grouped(rows)
     parts: dict[str, list[str]] = {}  # what was run → noise levels at which it was no more
@@ -211,49 +188,50 @@ def _limited(rows: Sequence[Row]) -> Iterator[str]:
         for name, sets in used.items():
             if any(len(sets[i]) < most[i] for i in range(2)):
                 masks = ", ".join(sorted(sets[1]))
-                told = f"{name}: {len(sets[0])} scenes, {masks}, {len(sets[2])} seed(s)"
-                parts.setdefault(told, []).append(shown(sigma))
+                part = f"{name}: {len(sets[0])} scenes, {masks}, {len(sets[2])} seed(s)"
+                parts.setdefault(part, []).append(shown(sigma))
     if parts:
         levels = len({s for s, _ in groups})
-        told = "; ".join(
+        listed = (
             part if len(at) == levels else f"{part} (σ_y = {', '.join(at)})"
             for part, at in parts.items()
         )
-        yield f"Run on a part of the cells, for their time: {told}."
+        yield f"Run on a part of the cells, for their time: {'; '.join(listed)}."
 
 
-def _failing(rows: Sequence[Row]) -> Iterator[str]:
+def _failing(rows: Rows) -> Iterator[str]:
     """Which rows hardly improve on the zero-filled input, in the gaps of some scene."""
     groups = grouped(rows)
     for sigma in dict.fromkeys(s for s, _ in groups):
         zeros = scores(groups.get((sigma, INPUT), []), "missing_mpsnr")
-        told = []
+        poor = []
         for name in (n for s, n in groups if s == sigma and n != INPUT):
             gains = statistics.differences(scores(groups[sigma, name], "missing_mpsnr"), zeros)
             low = {unit: g.mean() for unit, g in gains.items() if g.mean() < LEAST_GAIN}
             if low:
                 worst = min(low, key=lambda unit: low[unit])
-                shown_as = _label(name, groups[sigma, name])
-                told.append(f"{shown_as} {len(low)} of {len(gains)} ({worst} {low[worst]:+.1f})")
-        if told:
+                label = _label(name, groups[sigma, name])
+                poor.append(f"{label} {len(low)} of {len(gains)} ({worst} {low[worst]:+.1f})")
+        if poor:
             yield (
                 f"Less than {LEAST_GAIN:g} dB above the zero-filled input in the gaps at "
-                f"σ_y = {shown(sigma)}, scenes and the worst of them: {', '.join(told)}."
+                f"σ_y = {shown(sigma)}, scenes and the worst of them: {', '.join(poor)}."
             )
 
 
-def _earlier(rows: Sequence[Row]) -> Iterator[str]:
+def _earlier(rows: Rows) -> Iterator[str]:
     """How many rows were made with settings or rules that are no longer those of today."""
-    old = [row for row in rows if row["settings_hash"] != settings_hash(cell_of(row))]
     counts = Counter(
-        f"{_label(row_name(cell_of(row)), [row])} at σ_y = {row['sigma_y']}" for row in old
+        f"{_label(row_name(cell_of(row)), [row])} at σ_y = {row['sigma_y']}"
+        for row in rows
+        if row["settings_hash"] != settings_hash(cell_of(row))
     )
     if counts:
-        told = ", ".join(f"{name} {n}" for name, n in counts.items())
-        yield f"Rows of earlier defaults, to be made again: {told}."
+        listed = ", ".join(f"{name} {n}" for name, n in counts.items())
+        yield f"Rows of earlier defaults, to be made again: {listed}."
 
 
-def _trained(rows: Sequence[Row]) -> Iterator[str]:
+def _trained(rows: Rows) -> Iterator[str]:
     """What was spent on networks that were trained before."""
     for row in rows:
         for note in row["notes"].split("; "):
@@ -261,47 +239,46 @@ def _trained(rows: Sequence[Row]) -> Iterator[str]:
                 yield f"{row_name(cell_of(row))}: {note}."
 
 
-def ranking(name: str, rows: Sequence[Row], column: str = "all_mpsnr") -> list[str]:
+def ranking(name: str, rows: Rows, column: str = "all_mpsnr") -> list[str]:
     """Where the paper's ranking holds, and how interpolation compares: a line a noise level.
 
     Two of its rows are compared on the cells that both have; a pair holds or is reversed when the
     95 % interval of our difference and Student's t over the scenes (p < 0.05) say so, on three
-    scenes or more: of so few the bootstrap alone is too sure.  A stand-in tells nothing of the
-    method it stands for, and is left out.
+    scenes or more: of so few the bootstrap alone is too sure.  A stand-in says nothing about the
+    method that it stands for, and is left out.
     """
-    told = []
-    found = grouped(row for row in rows if STAND_IN not in row["notes"])
-    groups = {key: scores(mine, column) for key, mine in found.items()}
-    there = PAPER.get(name, {})
-    for sigma in dict.fromkeys(s for s, _ in there):
-        ranked = sorted((n for s, n in there if s == sigma and n != INPUT and (s, n) in groups),
-                        key=lambda n: -(there[sigma, n][0] or 0))  # fmt: skip
+    sentences = []
+    genuine = grouped(row for row in rows if STAND_IN not in row["notes"])
+    groups = {key: scores(mine, column) for key, mine in genuine.items()}
+    paper = {key: figures[0] or 0.0 for key, figures in PAPER.get(name, {}).items()}  # MPSNR
+    for sigma in dict.fromkeys(s for s, _ in paper):
+        ranked = sorted((n for s, n in paper if s == sigma and n != INPUT and (s, n) in groups),
+                        key=lambda n: -paper[sigma, n])  # fmt: skip
         outcome: dict[str, list[str]] = {"hold": [], "are reversed": [], "are open": []}
         for above, below in combinations(ranked, 2):
             d = statistics.compare(groups[sigma, above], groups[sigma, below])
             if d.units:
                 sign = ("are reversed", "are open", "hold")[1 + _sign(d)]
-                claim = (there[sigma, above][0] or 0) - (there[sigma, below][0] or 0)
-                told_of = f"(paper {claim:+.2f} dB, ours {d.mean:+.2f})"
-                outcome[sign].append(f"{above} over {below} {told_of}")
-        pairs = sum(map(len, outcome.values()))
-        if pairs:
+                claim = paper[sigma, above] - paper[sigma, below]
+                both = f"(paper {claim:+.2f} dB, ours {d.mean:+.2f})"
+                outcome[sign].append(f"{above} over {below} {both}")
+        if pairs := sum(map(len, outcome.values())):
             counts = ", ".join(f"{len(v)} {k}" for k, v in outcome.items())
             line = f"The paper's ranking at σ_y = {shown(sigma)}: of {pairs} pairs {counts}."
             if outcome["are reversed"]:
                 line += f" Reversed: {'; '.join(outcome['are reversed'])}."
-            told.append(line)
-        told += _interpolation(groups, sigma, ranked)
-    return told
+            sentences.append(line)
+        sentences += _interpolation(groups, sigma, ranked)
+    return sentences
 
 
 def _interpolation(
     groups: dict[tuple[Level, str], dict[str, dict[str, float]]], sigma: Level, ranked: list[str]
 ) -> Iterator[str]:
     """How `smooth`, which learns nothing, compares with the paper's rows."""
-    base = groups.get((sigma, "smooth"))
-    against = {n: statistics.compare(base, groups[sigma, n]) for n in ranked} if base else {}
-    against = {n: d for n, d in against.items() if d.units and n != "smooth"}
+    base, others = groups.get((sigma, INTERPOLATION)), [n for n in ranked if n != INTERPOLATION]
+    against = {n: statistics.compare(base, groups[sigma, n]) for n in others} if base else {}
+    against = {n: d for n, d in against.items() if d.units}
     if against:
         above = [n for n, d in against.items() if _sign(d) > 0]
         below = [n for n, d in against.items() if _sign(d) < 0]
@@ -313,7 +290,7 @@ def _interpolation(
 
 
 def _sign(d: statistics.Difference) -> int:
-    """On which side of 0 a difference lies, as far as its scenes can tell; 0 = open."""
+    """On which side of 0 a difference lies, as far as its scenes show; 0 = open."""
     if d.units < FEWEST_SCENES or d.t >= 0.05:
         return 0
     return 1 if d.low > 0 else -1 if d.high < 0 else 0
@@ -331,33 +308,22 @@ def _place(row: Row) -> tuple[str, str, str]:
     return row["scene"], row["mask"], row["sigma_y"]
 
 
-def _figure(
-    rows: Sequence[Row], column: str, digits: int, places: Collection[tuple[str, str, str]]
-) -> str:
+def _figure(rows: Rows, column: str, digits: int, places: Collection[tuple[str, str, str]]) -> str:
     """Mean and deviation; a dash where rows lack a figure that others have there: lines compare."""
     if not all(row.get(column) for row in rows if _place(row) in places):
         return "–"
-    found = scores(rows, column)
-    means = [fmean(cells.values()) for cells in found.values()]
-    ends = f" ({min(means):.1f} … {max(means):.1f})" if column == RANGED and len(means) > 1 else ""
-    return _mean_std(found, digits) + ends
-
-
-def _mean_std(found: statistics.Scores, digits: int) -> str:
-    s = statistics.summary(found)
+    by_scene = scores(rows, column)
+    means, s = [fmean(c.values()) for c in by_scene.values()], statistics.summary(by_scene)
     spread = "" if math.isnan(s.std) else f" ± {s.std:.{digits}f}"
-    return _number(s.mean, digits) + spread
+    ends = f" ({min(means):.1f} … {max(means):.1f})" if column == RANGED and len(means) > 1 else ""
+    return _number(s.mean, digits) + spread + ends
 
 
 def markdown(table: Table) -> str:
     text = [f"# {table.title}", ""]
     for sigma in dict.fromkeys(line.sigma_y for line in table.lines):
-        text += [
-            f"**σ_y = {shown(sigma)}**",
-            "",
-            joined(["", *table.head]),
-            "|---" * (len(table.head) + 1) + "|",
-        ]
+        text += [f"**σ_y = {shown(sigma)}**", "", joined(["", *table.head])]
+        text.append("|---" * (len(table.head) + 1) + "|")
         text += [joined([line.name, *line.cells]) for line in table.lines if line.sigma_y == sigma]
         text.append("")
     text += [f"- {note}" for note in table.notes]
@@ -393,8 +359,5 @@ def _tex(cells: Sequence[str]) -> str:
 
 
 def comma_separated(table: Table) -> str:
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["sigma_y", "row", *table.head])
-    writer.writerows([shown(line.sigma_y), line.name, *line.cells] for line in table.lines)
-    return buffer.getvalue()
+    body = ([shown(line.sigma_y), line.name, *line.cells] for line in table.lines)
+    return "".join(map(records.line, (["sigma_y", "row", *table.head], *body)))

@@ -24,9 +24,9 @@ def errors(
 ) -> dict[str, float | None]:
     """Land-cover accuracy and kappa, and errors of a band ratio and a band depth, on filled pixels.
 
-    x, truth (bands, rows, cols); seen the same shape.  The classifier learns from observed pixels
-    and is asked about those of which something was missing; `landcover_truth` is its accuracy on
-    their true spectra, the most that a fill can hope for.
+    x, truth, observed: (bands, rows, cols); labels (rows, cols), 0 = none.  The classifier learns
+    from observed pixels and is asked about those of which something was missing; `landcover_truth`
+    is its accuracy on their true spectra, the most that a fill can hope for.
     """
     nothing: dict[str, float | None] = dict.fromkeys(COLUMNS)
     filled = ~observed.all(axis=0)
@@ -35,8 +35,8 @@ def errors(
     test = filled & (labels > 0)
     training = ~filled & (labels > 0)
     if len(truth) > max(RATIO + DEPTH):
-        wanted, found = (_features(v[:, filled]) for v in (truth, x))
-        rmse = np.sqrt(np.mean((found - wanted) ** 2, axis=1))
+        difference = _features(x[:, filled]) - _features(truth[:, filled])
+        rmse = np.sqrt(np.mean(difference**2, axis=1))
         nothing |= {"ratio_rmse": float(rmse[0]), "depth_rmse": float(rmse[1])}
     classes, counts = np.unique(labels[training], return_counts=True)
     classes = classes[counts >= FEWEST]
@@ -45,8 +45,8 @@ def errors(
     if len(classes) < 2 or not test.any():
         return nothing
     model = train(x[:, training].T, labels[training])
-    told, best = (model.classify(v[:, test].T) for v in (x, truth))
-    accuracy, kappa = agreement(told, labels[test])
+    cover, best = (model.classify(v[:, test].T) for v in (x, truth))
+    accuracy, kappa = agreement(cover, labels[test])
     return nothing | {
         "landcover_accuracy": accuracy,
         "landcover_kappa": kappa,
@@ -85,9 +85,9 @@ def train(spectra: Floats, labels: Array) -> Classifier:
     return Classifier(classes, weights, np.log(share) - 0.5 * (means * weights.T).sum(axis=1))
 
 
-def agreement(told: Array, truth: Array) -> tuple[float, float]:
+def agreement(cover: Array, truth: Array) -> tuple[float, float]:
     """Overall accuracy, and Cohen's kappa: what is left of it beyond chance."""
-    accuracy = float((told == truth).mean())
-    classes = np.union1d(told, truth)
-    chance = float(sum((told == c).mean() * (truth == c).mean() for c in classes))
+    accuracy = float((cover == truth).mean())
+    classes = np.union1d(cover, truth)
+    chance = float(sum((cover == c).mean() * (truth == c).mean() for c in classes))
     return accuracy, (accuracy - chance) / (1 - chance) if chance < 1 else 1.0

@@ -33,20 +33,10 @@ from hydiff.cli import (
 from hydiff.cli.terminal import err, out
 
 COMMANDS = (
-    demo.demo,
-    info.info,
-    mask.mask,
-    simulate.simulate,
-    fill.fill,
-    score.score,
-    report.report,
-    convert.convert,
-    train.train,
-    train_prior.train_prior,
-    view.view,
-    bench.bench,
+    demo.demo, info.info, mask.mask, simulate.simulate, fill.fill, score.score, report.report,
+    convert.convert, train.train, train_prior.train_prior, view.view, bench.bench,
     methods.methods,
-)
+)  # fmt: skip
 INTERRUPTED = 130
 
 app = typer.Typer(
@@ -72,8 +62,8 @@ def main() -> None:
         if not errors.is_no_memory(error):
             raise
         why = f" ({error})" if "ended the process" in str(error) else ""
-        told = f"out of memory{why}; free some, or give --memory to fill by tiles"
-        err.print(f"hydiff: {told}", style="red", markup=False)
+        message = f"out of memory{why}; free some, or give --memory to fill by tiles"
+        err.print(f"hydiff: {message}", style="red", markup=False)
         sys.exit(2)
     except SystemExit as done:
         if done.code == INTERRUPTED:  # typer's own way to end on Ctrl-C says nothing
@@ -82,7 +72,7 @@ def main() -> None:
 
 
 def _matters(record: logging.LogRecord) -> bool:
-    """Not what zarr leaves behind of other chunks where one is damaged; asyncio tells of each."""
+    """False for the tasks of other chunks that zarr leaves behind where one is damaged."""
     return "Task was destroyed but it is pending" not in record.getMessage()
 
 

@@ -11,7 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from hydiff.cli.terminal import err, out
-from hydiff.errors import BadValue
+from hydiff.errors import BadValue, need_torch
+
+QUICK_NOTE = "quick: tiny cubes and networks, a few steps; these numbers mean nothing"
 
 
 def bench(
@@ -42,8 +44,7 @@ def bench(
     ] = float("inf"),
     workers: Annotated[int, typer.Option(help="Processes for the classical methods.")] = 0,
     beside: Annotated[
-        int | None,
-        typer.Option(help="Learned runs alike, side by side.  [8 on a GPU, 1 on a CPU]"),
+        int | None, typer.Option(help="Learned runs alike, side by side.  [8 on a GPU, 1 on a CPU]")
     ] = None,
     parquet: Annotated[
         bool, typer.Option("--parquet", help="Also the rows as NAME.parquet (needs pyarrow).")
@@ -59,66 +60,56 @@ def bench(
     """Run a benchmark, or go on with one: noiseless, noisy, emit, ei-ablation, time, alpha,
     transforms, offline, epsilon, use, widths, dead-columns, best, figures, speed."""
     from hydiff import bench as benchmark
-    from hydiff.bench import scenes
     from hydiff.bench.suites import left_out
 
-    pairs = [text.split("=", 1) for text in scene or []]
-    if twice := [n for n, count in Counter(p[0] for p in pairs).items() if count > 1]:
-        raise BadValue(f"--scene {twice[0]} is given more than once; give each scene its own name")
-    given = scenes.distinct({pair[0]: Path(pair[1]) for pair in pairs if len(pair) == 2})
-    plan = benchmark.plan_of(
-        given,
-        names=[*(pair[0] for pair in pairs if len(pair) == 1), *given],
-        masks=mask or [],
-        noise=sigma or [],
-        methods=method or [],
-        seeds=seeds,
-        preset=preset,
-        tuned=tuned,
-        budget=budget,
-        offline_minutes=offline_minutes,
-        quick=quick,
-    )
+    files, names = _scenes(scene or [])
+    wanted: dict[str, Any] = {"masks": mask or [], "noise": sigma or [], "methods": method or []}
+    wanted |= {"seeds": seeds, "preset": preset, "tuned": tuned, "budget": budget}
+    wanted |= {"offline_minutes": offline_minutes, "quick": quick}
+    plan = benchmark.plan_of(files, names=names, **wanted)
     if quick:
         output = output / "quick"  # never among real results
-        err.print(benchmark.QUICK_NOTE)
+        err.print(QUICK_NOTE)
     if name in benchmark.SUITES:
         for line in left_out(benchmark.SUITES[name], plan):
             err.print(f"left out: {line}", markup=False)
-    if dry_run and name in ("figures", "speed"):
-        raise BadValue(f"--dry-run counts the runs of a table; {name} is none")
     if dry_run:
+        if name in ("figures", "speed"):
+            raise BadValue(f"--dry-run counts the runs of a table; {name} is none")
         for line in _outlook(benchmark.outlook(name, output, plan, device)):
             out.print(line, markup=False)
         return
     if name == "speed":
+        need_torch("the table of speeds")
         from hydiff.bench import speed
         from hydiff.methods.estimate import torch_device
 
-        made = speed.run(output, str(torch_device(device)), quick=quick, told=err.print)
+        paths = speed.run(output, str(torch_device(device)), quick=quick, report=err.print)
     elif name == "figures":
         from hydiff.bench.figures import write_figures
 
-        made = write_figures(output, plan, given=given, device=device, told=err.print)
+        paths = write_figures(output, plan, files=files, device=device, report=err.print)
     else:
-        made = benchmark.run(
-            name,
-            output,
-            plan,
-            given=given,
-            device=device,
-            minutes=minutes,
-            workers=workers,
-            beside=beside,
-            parquet=parquet,
-            told=_told,
-        )
-    out.print("\n".join(str(path) for path in made), markup=False)
+        how: dict[str, Any] = {"workers": workers, "beside": beside, "parquet": parquet}
+        how |= {"files": files, "device": device, "minutes": minutes, "report": _print_cell}
+        paths = benchmark.run(name, output, plan, **how)
+    out.print("\n".join(str(path) for path in paths), markup=False)
     if quick:
-        out.print(benchmark.QUICK_NOTE)
+        out.print(QUICK_NOTE)
 
 
-def _told(done: int, total: int, cell: Any, row: Any) -> None:
+def _scenes(texts: list[str]) -> tuple[dict[str, Path], list[str]]:
+    """Scenes of the user's own (name → path), and the names of all that were chosen."""
+    from hydiff.bench import scenes
+
+    pairs = [text.partition("=") for text in texts]
+    if twice := [name for name, count in Counter(p[0] for p in pairs).items() if count > 1]:
+        raise BadValue(f"--scene {twice[0]} is given more than once; give each scene its own name")
+    own = scenes.distinct({name: Path(path) for name, equals, path in pairs if equals})
+    return own, [*(name for name, equals, _ in pairs if not equals), *own]
+
+
+def _print_cell(done: int, total: int, cell: Any, row: Any) -> None:
     """A line for a cell that is done."""
     place = f"{cell.scene}, {cell.mask}, σ_y {cell.sigma_y}, seed {cell.seed}"
     err.print(
@@ -128,14 +119,14 @@ def _told(done: int, total: int, cell: Any, row: Any) -> None:
     )
 
 
-def _outlook(found: list[Any]) -> Iterator[str]:
+def _outlook(rows: list[Any]) -> Iterator[str]:
     """What there is to do, a line for each row of the table and one for all."""
-    for row in found:
+    for row in rows:
         left = row.cells - row.done
         time = "unknown" if isnan(row.seconds) else f"{row.seconds:.0f} s"
         yield f"{row.name}: {row.cells} cells, {row.done} done, {left} left: {time}"
-    known = sum(row.seconds for row in found if not isnan(row.seconds))
-    unknown = sum(row.cells - row.done for row in found if isnan(row.seconds))
-    cells, done = sum(row.cells for row in found), sum(row.done for row in found)
+    known = sum(row.seconds for row in rows if not isnan(row.seconds))
+    unknown = sum(row.cells - row.done for row in rows if isnan(row.seconds))
+    cells, done = sum(row.cells for row in rows), sum(row.done for row in rows)
     more = f" and {unknown} cells of which no time is known here" if unknown else ""
     yield f"in all: {cells} cells, {done} done, {cells - done} left: {known / 60:.1f} min{more}"

@@ -29,5 +29,5 @@ def convert(
     places = [output, *io.staging.partners(output, io.format_for(cube, output))]
     io.staging.refuse_targets(cube.path or input, places, overwrite, input)
     how = {"ortho": ortho, "cog": cog, "overwrite": overwrite, "unmarked": unmarked}
-    made = hand_over(input, output, glt=glt, var=var, **how)
-    out.print("\n".join(str(path) for path in made), markup=False)
+    paths = hand_over(input, output, glt=glt, var=var, **how)
+    out.print("\n".join(str(path) for path in paths), markup=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -49,22 +49,16 @@ def demo(
     with io.staging.explained(output, output):
         output.mkdir(parents=True, exist_ok=True)
     cube, picture = output / "filled.tif", output / "before-after.png"
-    for name, made_up in (("truth", truth), ("damaged", damaged)):
-        io.write(made_up, output / f"{name}.tif", overwrite=True)
-    made = provenance.save(result, cube, command=sys.argv, overwrite=True)
+    for name, version in (("truth", truth), ("damaged", damaged)):
+        io.write(version, output / f"{name}.tif", overwrite=True)
+    paths = provenance.save(result, cube, command=sys.argv, overwrite=True)
     before, clean = np.asarray(damaged.values), np.asarray(truth.values)
-    plots.before_after(
-        before, result.values, picture, observed=observed, truth=clean, sigma=result.sigma
-    )
-    page = report.write(
-        cube,
-        output / "report.html",
-        source=output / "damaged.tif",
-        truth=output / "truth.tif",
-        overwrite=True,
-    )
-    out.print(f"\npicture   {picture}\nreport    {page}\ndamaged   {output / 'damaged.tif'}")
-    out.print(f"filled    {made[0]}\nwhich     {made[-2]}\nhow       {made[-1]}")
+    layers: dict[str, Any] = {"observed": observed, "truth": clean, "sigma": result.sigma}
+    plots.before_after(before, result.values, picture, **layers)
+    sources: dict[str, Any] = {"source": output / "damaged.tif", "truth": output / "truth.tif"}
+    page = report.write(cube, output / "report.html", overwrite=True, **sources)
+    out.print(f"\npicture   {picture}\nreport    {page}\ndamaged   {sources['source']}")
+    out.print(f"filled    {paths[0]}\nwhich     {paths[-2]}\nhow       {paths[-1]}")
     if result.sigma is not None:
         out.print(f"how sure  {provenance.sigma_path(cube)}")
 

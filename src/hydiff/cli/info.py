@@ -23,12 +23,12 @@ def info(
     from hydiff.gaps.describe import facts, flagged, lines
 
     cube = io.read(file, var=var)
-    found = facts(cube, nodata, nodata_in)
+    summary = facts(cube, nodata, nodata_in)
     if (layer := io.quality_layer(cube, quality, flags)) is not None:
-        found["flagged"] = flagged(cube, layer)
+        summary["flagged"] = flagged(cube, layer)
     if json_:
-        print_json(found)
+        print_json(summary)
         return
-    for label, text in lines(found):
+    for label, text in lines(summary):
         loud = "bold red" if label == "suspect" else None
         out.print(f"{label:12} {shell(text)}", markup=False, style=loud)

@@ -49,7 +49,7 @@ def mask(
     cube = cube.load()
     layer = io.quality_layer(cube, quality, flags)
     observed, notes = observed_entries(cube, layer and layer.observed, nodata, nodata_in)
-    found = census(observed, cube.good)
+    gaps = census(observed, cube.good)
     suggestions = _suggestions(cube, observed, only or KINDS)
     for suggestion in suggestions:
         observed = observed & ~suggestion.missing
@@ -57,14 +57,11 @@ def mask(
         io.write_mask(~shared(observed), output, "missing", overwrite=overwrite, source=cube.path)
     if json_:
         advice = {s.kind: int(s.missing.sum()) for s in suggestions}
-        print_json({**found.to_dict(), "suggestions": advice, "mask": output and str(output)})
+        print_json({**gaps.to_dict(), "suggestions": advice, "mask": output and str(output)})
         return
-    for line in found.describe():
+    lines = [*gaps.describe(), *(f"note: {errors.shell(note)}" for note in notes)]
+    for line in (*lines, *(f"suspect: {errors.shell(s.message)}" for s in suggestions)):
         out.print(line, markup=False)
-    for note in notes:
-        out.print(f"note: {errors.shell(note)}", markup=False)
-    for s in suggestions:
-        out.print(f"suspect: {errors.shell(s.message)}", markup=False)
     if output is not None:
         out.print(f"mask of {share(~observed)} written to {output}; use --missing {output}")
     elif suggestions:
@@ -78,5 +75,5 @@ def _suggestions(cube: Cube, observed: Bools, kinds: Sequence[str]) -> list[Sugg
     for kind in kinds:
         if kind not in KINDS:
             raise errors.UnknownName("kind of damage", kind, KINDS)
-    found = detect(np.asarray(cube.values), observed, cube.good)
-    return [suggestion for suggestion in found if suggestion.kind in kinds]
+    every = detect(np.asarray(cube.values), observed, cube.good)
+    return [suggestion for suggestion in every if suggestion.kind in kinds]

@@ -5,22 +5,26 @@ from __future__ import annotations
 from hydiff.cli.options import Json
 from hydiff.cli.terminal import out, print_json
 
+LEARN = 'torch: pip install "hydiff[learn]"'  # what the learned methods need
+
 
 def methods(json_: Json = False) -> None:
     """List the methods with their settings and defaults."""
-    from hydiff.methods import DEFAULT, METHODS, choose, settings_dict
+    from hydiff.errors import has_torch
+    from hydiff.methods import AUTO, DEFAULT, METHODS, choose, settings_dict
 
-    settings = {name: settings_dict(choose(name).settings) for name in METHODS}
-    summary = (
-        "tries several on hidden copies of the gaps, blends them, gives error bars; the default"
-    )
+    here = {n: has_torch() or not m.learned for n, m in METHODS.items()}
+    settings = {n: settings_dict(choose(n).settings) if here[n] else {} for n in METHODS}
     if json_:
-        rows = {n: {"summary": m.summary, "settings": settings[n]} for n, m in METHODS.items()}
-        rows[DEFAULT] = {"summary": summary, "settings": {"budget": "normal"}}
+        rows = {n: m.facts() | {"settings": settings[n]} for n, m in METHODS.items()}
+        for name in (n for n in METHODS if not here[n]):
+            rows[name]["needs"] = LEARN
+        rows[DEFAULT] = AUTO.facts() | {"settings": {"budget": "normal"}}
         print_json({"default": DEFAULT, "methods": rows})
         return
-    out.print(f"{DEFAULT:12} {summary}  (--budget fast | normal | best)", markup=False)
+    out.print(f"{DEFAULT:12} {AUTO.summary}  (--budget fast | normal | best)", markup=False)
     for name, method in METHODS.items():
         defaults = ", ".join(f"{k}={v}" for k, v in settings[name].items())
         text = f"{name:12} {method.summary}"
-        out.print(text + (f"  [{defaults}]" if defaults else ""), markup=False)
+        needs = "" if here[name] else f"  (needs {LEARN})"
+        out.print(text + needs + (f"  [{defaults}]" if defaults else ""), markup=False)

@@ -32,12 +32,12 @@ Output = Annotated[Path, typer.Option("-o", "--output", help="File to write.")]
 
 
 @contextmanager
-def interrupted(*kept: Path) -> Iterator[None]:
+def interrupted(*checkpoints: Path) -> Iterator[None]:
     """On Ctrl-C, say what is kept to go on with, if anything is."""
     try:
         yield
     except KeyboardInterrupt:
-        for path in kept:
+        for path in checkpoints:
             if path.exists():
                 err.print(f"{path} keeps what was done: --resume goes on from it", markup=False)
         raise

@@ -1,4 +1,4 @@
-"""`hydiff report`: a fill, told on one page."""
+"""`hydiff report`: a fill on one page."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ def report(
     """Write a page about a fill: pictures, spectra, error bars, what was decided and why."""
     from hydiff.report import write
 
-    made = write(filled, output, source=input, truth=truth, var=var, overwrite=overwrite)
-    out.print(str(made), markup=False)
+    page = write(filled, output, source=input, truth=truth, var=var, overwrite=overwrite)
+    out.print(str(page), markup=False)

@@ -57,14 +57,14 @@ def score(
     if missing is None and observed is None and companion.exists():
         err.print(f"missing entries by {companion}")
         missing = companion
-    given = io.given_mask(cube, observed, missing)
-    gaps = None if given is None else ~given
+    mask = io.given_mask(cube, observed, missing)
+    gaps = None if mask is None else ~mask
     scores = metrics.score(cube, reference, gaps)
     uses = {name: _use(bands, cube, reference, gaps) for name, bands in features.items()}
     bars = provenance.calibrated(base, np.asarray(cube.values), np.asarray(reference.values))
     if json_:
-        found = scores.to_dict() | ({"uses": uses} if uses else {})
-        print_json(found | ({} if bars is None else {"calibration": bars._asdict()}))
+        facts = scores.to_dict() | ({"uses": uses} if uses else {})
+        print_json(facts | ({} if bars is None else {"calibration": bars._asdict()}))
         return
     _print_table(scores, uses)
     if bars is not None:
@@ -79,10 +79,7 @@ def _print_table(scores: Scores, uses: dict[str, dict[str, float | None]]) -> No
     """Depths and indices stand before the last row, MPSNR."""
     table = Table("", "all", *(["gaps"] if scores.missing is not None else []))
     *first, last = scores.table()
-    more = [
-        (f"{name.capitalize()}, RMSE", use["everywhere"], use["missing"])
-        for name, use in uses.items()
-    ]
+    more = [(f"{n.capitalize()}, RMSE", u["everywhere"], u["missing"]) for n, u in uses.items()]
     for label, everywhere, gaps in (*first, *more, last):
         table.add_row(label, *[number(everywhere), number(gaps)][: len(table.columns) - 1])
     out.print(table)
@@ -92,10 +89,10 @@ def _print_table(scores: Scores, uses: dict[str, dict[str, float | None]]) -> No
     out.print(f"MPSNR: the peak is the range of the truth, {low} to {high}; bands have {spread}")
 
 
-def _features(given: list[str] | None, what: str, count: int, bands: int) -> dict[str, Any]:
+def _features(texts: list[str] | None, what: str, count: int, bands: int) -> dict[str, Any]:
     """Name of a depth or an index → its band numbers."""
-    found = {}
-    for text in given or []:
+    features = {}
+    for text in texts or []:
         parts = text.split(",")
         numbers = tuple(int(part) for part in parts if part.strip().isdecimal())
         if not (len(parts) == len(set(numbers)) == count and max(numbers) < bands):
@@ -103,8 +100,8 @@ def _features(given: list[str] | None, what: str, count: int, bands: int) -> dic
                 f"--{what} {text}: expected {count} different band numbers from 0 to {bands - 1} "
                 f"with commas between, e.g. --{what} {','.join(str(b) for b in range(count))}"
             )
-        found[f"{what} {text}"] = numbers
-    return found
+        features[f"{what} {text}"] = numbers
+    return features
 
 
 def _use(
@@ -118,10 +115,8 @@ def _use(
     where = None if gaps is None else np.broadcast_to(gaps, cube.shape)[own]
     rmse: Any = metrics.band_depth_rmse if len(own) == 3 else metrics.band_ratio_rmse
     at = tuple(range(len(own)))
-    return {
-        "everywhere": rmse(x, t, at),
-        "missing": None if where is None else rmse(x, t, at, where),
-    }
+    inside = None if where is None else rmse(x, t, at, where)
+    return {"everywhere": rmse(x, t, at), "missing": inside}
 
 
 def _with_gaps(cube: Cube, bands: list[int]) -> Floats:

@@ -35,7 +35,7 @@ err = Clean(stderr=True, highlight=False, markup=False, soft_wrap=True)
 def progress_bar(unit: str = "") -> Iterator[Callable[[Any], None] | None]:
     """A bar on a terminal, nothing elsewhere.
 
-    Steps that tell of a worker (`Step.how`) are also counted for each of them.  unit: of what is
+    Steps that name a worker (`Step.how`) are also counted for each of them.  unit: of what is
     counted, such as tiles; with it the count, the rate and the time left are shown.
     """
     if not err.is_terminal:
@@ -49,9 +49,9 @@ def progress_bar(unit: str = "") -> Iterator[Callable[[Any], None] | None]:
         task = bar.add_task("filling", total=None, more="")
 
         def update(step: Any) -> None:
-            bar.update(task, completed=step.done, total=step.total, more=told(bar, step))
+            bar.update(task, completed=step.done, total=step.total, more=rate_and_workers(step))
 
-        def told(bar: Any, step: Any) -> str:
+        def rate_and_workers(step: Any) -> str:
             rate = bar.tasks[0].speed
             by_worker.update([step.how] if unit and step.how else [])
             each = " ".join(f"{name}:{count}" for name, count in sorted(by_worker.items()))
@@ -60,20 +60,20 @@ def progress_bar(unit: str = "") -> Iterator[Callable[[Any], None] | None]:
         yield update
 
 
-def print_summary(record: Mapping[str, Any], made: list[Path]) -> None:
+def print_summary(record: Mapping[str, Any], paths: list[Path]) -> None:
     """The close of a fill, from its record."""
-    from hydiff.gaps.rule import told_left
+    from hydiff.gaps.rule import left_lines
 
     n = record["entries"]
     out.print(f"filled {n['filled']:,} of {n['missing_before']:,} missing entries", end=" ")
     out.print(f"with {record['method']} in {record['seconds']:.1f} s")
-    for line in told_left(n["left"]):
+    for line in left_lines(n["left"]):
         out.print(shell(line), markup=False)
     for note in record["notes"]:
         out.print(f"note: {shell(note)}", markup=False)
     named = {".filled.npz": "which", ".sigma.npz": "± 1-σ", ".fill.json": "how"}
     named |= {".report.html": "report"}
-    for path in made:
+    for path in paths:
         label = next((v for k, v in named.items() if path.name.endswith(k)), "filled")
         out.print(f"{label:8} {path}", markup=False)
 

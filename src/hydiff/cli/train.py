@@ -10,6 +10,7 @@ import typer
 
 from hydiff.cli.options import Json, Nodata, Output, Overwrite, Seed, Var, interrupted, key_values
 from hydiff.cli.terminal import err, number, out, print_json
+from hydiff.errors import need_torch
 
 
 def train(
@@ -36,6 +37,7 @@ def train(
     """Train a network on damaged cubes alone, for `fill --weights`; by default for 10 minutes."""
     from rich.progress import Progress
 
+    need_torch("training")
     from hydiff.learn.training import Training
     from hydiff.methods import settings_from
     from hydiff.methods.estimate import torch_device
@@ -46,19 +48,10 @@ def train(
     shown = Progress(console=err, transient=True, disable=not err.is_terminal)
     with interrupted(keep_path(output)), shown as bar:
         task = bar.add_task("training", total=1.0)
-        report = train_files(
-            cubes,
-            output,
-            settings,
-            minutes=minutes,
-            epochs=epochs,
-            nodata=nodata,
-            var=var,
-            device=torch_device(device),
-            resume=resume,
-            overwrite=overwrite,
-            progress=lambda step, share: bar.update(task, completed=share),
-        )
+        how: dict[str, Any] = {"minutes": minutes, "epochs": epochs, "nodata": nodata, "var": var}
+        how |= {"device": torch_device(device), "resume": resume, "overwrite": overwrite}
+        how["progress"] = lambda step, share: bar.update(task, completed=share)
+        report = train_files(cubes, output, settings, **how)
     if json_:
         print_json(report)
     else:

@@ -35,20 +35,17 @@ def view(
 
     need_panel()
     scene = scene_layers.from_files(file, filled, truth, var)
-    given = io.given_mask(scene.cube, observed, missing)
+    mask = io.given_mask(scene.cube, observed, missing)
     output = output or running_fill.default_output(scene.cube.path or file)
     if not output.parent.is_dir():
         raise errors.OutputError(f"{output.parent} is not a folder; create it first")
     from hydiff.viewer import server
     from hydiff.viewer.page import Page
 
-    def told(url: str) -> None:
+    def ready(url: str) -> None:
         err.print(f"{file}: the viewer is at {url} (Ctrl-C ends it)", markup=False)
 
+    title = f"hydiff view {file.name}"
     server.serve(
-        lambda: Page(scene, given, output).layout,
-        f"hydiff view {file.name}",
-        port,
-        browser=browser,
-        ready=told,
+        lambda: Page(scene, mask, output).layout, title, port, browser=browser, ready=ready
     )

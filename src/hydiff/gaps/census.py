@@ -6,9 +6,9 @@ Indices of bands, rows and columns count from 0, ranges include both ends, width
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import ndimage
@@ -49,7 +49,7 @@ class Census:
     outside: int  # missing entries beyond them
     full_lines: tuple[int, ...]  # rows that no good band observes
     full_columns: tuple[int, ...]
-    dead_columns: dict[int, tuple[int, ...]]  # band: further columns that it alone lacks wholly
+    dead_columns: Mapping[int, tuple[int, ...]]  # band: further columns that it alone lacks wholly
     empty_bands: tuple[int, ...]
     detector_gaps: tuple[Run, ...]  # two or more empty bands in a row
 
@@ -69,7 +69,7 @@ def census(observed: Bools, good: Bools | None = None, *, bands: int | None = No
     """Count and describe what a mask lacks.
 
     observed: (bands, rows, cols), or (rows, cols) for `bands` bands (as many as `good`, else 1).
-    good: (bands,); bad bands are counted, but tell nothing about gaps, lines and columns.
+    good: (bands,); bad bands are counted, but not searched for gaps, lines and columns.
     """
     if observed.ndim == 2 and bands is None:
         bands = 1 if good is None else len(good)
@@ -99,14 +99,22 @@ def census(observed: Bools, good: Bools | None = None, *, bands: int | None = No
         widest=max((gap.width for gap in gaps), default=0.0),
         inside=int((lacking - beyond).sum()) - len(empty) * rows * cols,
         outside=int(beyond.sum()),
-        **_lost_lines(groups, good),
+        **_lost_lines(groups, good)._asdict(),
         empty_bands=tuple(empty.tolist()),
         detector_gaps=tuple(run for run in _runs(empty) if run[1] > run[0]),
     )
 
 
-def _lost_lines(groups: list[tuple[Ints, Bools]], good: Bools | None) -> dict[str, Any]:
-    """The census' full_lines, full_columns and dead_columns, from good bands that hold data."""
+class LostLines(NamedTuple):
+    """Those of a census: see `Census`."""
+
+    full_lines: tuple[int, ...] = ()
+    full_columns: tuple[int, ...] = ()
+    dead_columns: Mapping[int, tuple[int, ...]] = {}
+
+
+def _lost_lines(groups: list[tuple[Ints, Bools]], good: Bools | None) -> LostLines:
+    """From the good bands that hold data."""
     lines: list[Bools] = []
     columns: dict[int, Bools] = {}
     for members, observed in groups:
@@ -115,14 +123,11 @@ def _lost_lines(groups: list[tuple[Ints, Bools]], good: Bools | None) -> dict[st
             lines.append(np.all(~observed, axis=1))
             columns |= dict.fromkeys(judged.tolist(), np.all(~observed, axis=0))
     if not lines:
-        return {"full_lines": (), "full_columns": (), "dead_columns": {}}
+        return LostLines()
     full = np.all(list(columns.values()), axis=0)
     dead = {band: _indices(columns[band] & ~full) for band in sorted(columns)}
-    return {
-        "full_lines": _indices(np.all(lines, axis=0)),
-        "full_columns": _indices(full),
-        "dead_columns": {band: lost for band, lost in dead.items() if lost},
-    }
+    dead = {band: lost for band, lost in dead.items() if lost}
+    return LostLines(_indices(np.all(lines, axis=0)), _indices(full), dead)
 
 
 def _gaps(missing: Bools, far: Bools, bands: Ints) -> list[Gap]:

@@ -1,4 +1,4 @@
-"""What a cube says of itself, without reading all of it."""
+"""A summary of a cube, without reading all of it."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         *(("note", note) for note in summary["notes"]),
         *(("suspect", text) for text in f["suspected"]),
-        ("detectors", ", ".join(f"{name}: {told}" for name, told in f["detectors"].items())),
+        ("detectors", ", ".join(f"{name}: {bands}" for name, bands in f["detectors"].items())),
         ("map", f["crs"] or ""),
         ("lookup", _lookup(f["glt"])),
         *(
@@ -159,13 +159,13 @@ def flagged(cube: Cube, layer: quality.Quality) -> list[str]:
     """What a quality layer adds to the gaps of the cube itself; reads all of it."""
     own, distrusted = ~cube.observed(), ~layer.observed
     total = own.size
-    told = [f"{flag}: {count:,} entries" for flag, count in layer.counts.items()]
+    counts = [f"{flag}: {count:,} entries" for flag, count in layer.counts.items()]
     both = (
         f"missing is what either names: {100 * own.sum() / total:.2f} % by the cube, "
         f"{100 * distrusted.sum() / total:.2f} % by the layer, "
         f"{100 * (own | distrusted).sum() / total:.2f} % together"
     )
-    return [*told, both]
+    return [*counts, both]
 
 
 def _detectors(cube: Cube) -> dict[str, str]:

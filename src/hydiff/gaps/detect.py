@@ -62,15 +62,15 @@ def detect(values: Array, observed: Bools, good: Bools | None = None) -> list[Su
         entries &= good[:, None, None]
     if values.dtype.kind == "f":
         entries &= np.isfinite(values)
-    found: list[Suggestion] = []
+    suggestions: list[Suggestion] = []
     explained = np.zeros_like(entries)
     for kind, find in DETECTORS.items():
         missing, message = find(values, entries if kind in WHOLE else entries & ~explained)
         missing &= entries
         if missing.any():
-            found.append(Suggestion(kind, message, missing))
+            suggestions.append(Suggestion(kind, message, missing))
             explained |= missing
-    return found
+    return suggestions
 
 
 Finder = Callable[[Array, Bools], tuple[Bools, str]]
@@ -151,30 +151,23 @@ def saturated_pixels(values: Array, observed: Bools) -> tuple[Bools, str]:
 
 def dead_lines(values: Array, observed: Bools) -> tuple[Bools, str]:
     """Lines that are constant, or repeat the line before, between lines that change a lot."""
-    observed = (
-        observed & ~_constant_columns(values, observed)[:, None, :]
-    )  # they would break the lines
+    # constant columns would break the lines
+    observed = observed & ~_constant_columns(values, observed)[:, None, :]
     constant = _silent(*_changes(values, observed, axis=2))
     repeated = _silent(*_changes(values, observed, axis=1)) & ~constant
-    parts = [
-        _where("line", constant, "constant"),
-        _where("line", repeated, "equal to the line before"),
-    ]
+    message = _where("line", {"constant": constant, "equal to the line before": repeated})
     dead = constant | repeated
-    told = "; ".join(filter(None, parts)) + frames(np.flatnonzero(dead.any(axis=0)))
-    return np.broadcast_to(dead[:, :, None], values.shape).copy(), told
+    message += frames(np.flatnonzero(dead.any(axis=0)))
+    return np.broadcast_to(dead[:, :, None], values.shape).copy(), message
 
 
 def dead_columns(values: Array, observed: Bools) -> tuple[Bools, str]:
     """Columns that are constant in a band, or have nothing in common with their neighbours."""
     constant = _constant_columns(values, observed)
     unrelated = _rough_columns(values, observed & ~constant[:, None, :])
-    parts = [
-        _where("column", constant, "constant"),
-        _where("column", unrelated, "unlike the columns beside"),
-    ]
+    message = _where("column", {"constant": constant, "unlike the columns beside": unrelated})
     dead = (constant | unrelated)[:, None, :]
-    return np.broadcast_to(dead, values.shape).copy(), "; ".join(filter(None, parts))
+    return np.broadcast_to(dead, values.shape).copy(), message
 
 
 def _constant_columns(values: Array, observed: Bools) -> Bools:
@@ -241,8 +234,8 @@ def constant_pixels(values: Array, observed: Bools) -> tuple[Bools, str]:
 def _equal(values: Array, observed: Bools, others: Iterable[Any]) -> Bools:
     """Pixels (rows, cols) whose observed entries all equal others, one per band."""
     equal = np.ones(values.shape[1:], bool)
-    for band, seen_here, other in zip(values, observed, others, strict=True):
-        equal &= (band == other) | ~seen_here
+    for band, measured, other in zip(values, observed, others, strict=True):
+        equal &= (band == other) | ~measured
         if not equal.any():
             break
     return equal
@@ -264,7 +257,7 @@ def stripes(values: Array, observed: Bools) -> tuple[Bools, str]:
         spread = np.maximum(spread, _resolution(values, observed, bands))
         score = offset / spread[:, None]
         flags[bands] = _excess(score, *_beside(score)) > STRIPE_EXCESS
-    message = _where("column", flags, "offset against the columns beside")
+    message = _where("column", {"offset against the columns beside": flags})
     return np.broadcast_to(flags[:, None, :], values.shape).copy(), message
 
 
@@ -376,15 +369,15 @@ def _median(a: Floats) -> Floats:
     return result
 
 
-def _where(noun: str, flags: Bools, what: str) -> str:
-    """ "lines 3-5 are constant in all bands" from flags (bands, lines); "" for none."""
-    if not flags.any():
-        return ""
-    lines, bands = np.flatnonzero(flags.any(axis=0)), np.flatnonzero(flags.any(axis=1))
-    everywhere = flags[:, lines].all()
-    some = f"some bands of {ranges(bands, 4)}" if len(bands) > 1 else f"band {bands[0]}"
-    where = "all bands" if everywhere else some
-    return f"{named(noun, lines)} {what} in {where}"
+def _where(noun: str, damage: dict[str, Bools]) -> str:
+    """ "lines 3-5 are constant in all bands" from flags (bands, lines) by damage; "" for none."""
+    parts = []
+    for what, flags in damage.items():
+        lines, bands = (np.flatnonzero(flags.any(axis=axis)) for axis in (0, 1))
+        some = f"some bands of {ranges(bands, 4)}" if len(bands) != 1 else f"band {bands[0]}"
+        where = "all bands" if flags[:, lines].all() else some
+        parts += [f"{named(noun, lines)} {what} in {where}"] if len(lines) else []
+    return "; ".join(parts)
 
 
 DETECTORS: dict[str, Finder] = {

@@ -38,7 +38,7 @@ def shared(observed: Bools) -> Bools:
 def band_groups(observed: Bools, bands: int | None = None) -> list[tuple[Ints, Bools]]:
     """Bands that share a mask, with that mask (rows, cols), in order of first appearance.
 
-    A (rows, cols) mask does not tell how many bands it serves: give `bands`.
+    A (rows, cols) mask does not say how many bands it serves: give `bands`.
     """
     if observed.ndim == 2:
         if bands is None:
@@ -67,7 +67,7 @@ def outside(missing: Bools) -> Bools:
 
 
 def _between(observed: Bools) -> Bools:
-    """True where a column has a seen pixel at or above and one at or below."""
+    """True where a column has an observed pixel at or above and one at or below."""
     above = np.logical_or.accumulate(observed, axis=0)
     below = np.logical_or.accumulate(observed[::-1], axis=0)[::-1]
     return above & below
@@ -95,7 +95,7 @@ def thickness(missing: Bools) -> Floats:
 
     0 where observed, inf everywhere if nothing is.  A full-height stripe n pixels wide has
     thickness n; other widths are rounded down to whole pixels (to 1/64 beyond 128).  There are no
-    data outside the image: a gap n pixels deep along the border, known from one side only, has
+    data outside the image: a gap n pixels deep along the border, observed from one side only, has
     thickness 2n - 1.
     """
     out = np.zeros(missing.shape)

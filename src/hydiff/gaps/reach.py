@@ -46,7 +46,7 @@ def check_clip(clip: str) -> None:
 
 
 def extremes(values: Array, observed: Bools) -> tuple[Floats, Floats]:
-    """The smallest and the largest seen value of each band (bands,); -inf and inf for none."""
+    """The smallest and the largest observed value of each band (bands,); -inf and inf for none."""
     parts = [band[s] for band, s in zip(values, observed, strict=True)]
     low = [float(p.min()) if len(p) else -np.inf for p in parts]
     high = [float(p.max()) if len(p) else np.inf for p in parts]
@@ -74,10 +74,10 @@ def physical(cube: Cube) -> tuple[Floats, Floats]:
 def _per_band(cube: Cube, listed: Any, key: str, usual: float) -> Floats:
     entry = listed or cube.attrs.get(key) or usual
     try:
-        found = np.broadcast_to(np.asarray(entry, dtype=np.float64), (cube.bands,))
+        numbers = np.broadcast_to(np.asarray(entry, dtype=np.float64), (cube.bands,))
     except ValueError:
         return np.full(cube.bands, usual)
-    return found
+    return numbers
 
 
 def bounded(
@@ -90,12 +90,12 @@ def bounded(
     with np.errstate(over="ignore", invalid="ignore"):
         stored = np.rint(estimate) if dtype.kind in "iu" else estimate.astype(dtype)
     below = where & (stored < low)
-    found = {"below": below, "above": where & (stored > high)}
-    found["negative"] = below & (stored < 0) & (low >= 0)
-    found["clipped"] = where & ((stored < least) | (stored > most))
+    beyond = {"below": below, "above": where & (stored > high)}
+    beyond["negative"] = below & (stored < 0) & (low >= 0)
+    beyond["clipped"] = where & ((stored < least) | (stored > most))
     if reach.clip != "none":
         estimate = np.where(where, np.clip(estimate, least, most), estimate)
-    return estimate, {name: int(flags.sum()) for name, flags in found.items()}
+    return estimate, {name: int(flags.sum()) for name, flags in beyond.items()}
 
 
 def notes(beyond: Mapping[str, int], clip: str) -> list[str]:
@@ -105,7 +105,9 @@ def notes(beyond: Mapping[str, int], clip: str) -> list[str]:
     if not outside and not clipped:
         return []
     negative = f", {beyond['negative']:,} of them negative" if beyond["negative"] else ""
-    found = f"{outside:,} filled entries came out beyond what was observed in their band{negative}"
+    message = (
+        f"{outside:,} filled entries came out beyond what was observed in their band{negative}"
+    )
     if clip == "none":
-        return [f"{found}; `clip='observed'` would limit them"]
-    return [f"{found}; {clipped:,} were clipped to the {clip} range"]
+        return [f"{message}; `clip='observed'` would limit them"]
+    return [f"{message}; {clipped:,} were clipped to the {clip} range"]

@@ -106,7 +106,7 @@ def counted_whole(
 
 
 def _plausible(opened: Callable[[], Cube], nodata: tuple[float, ...]) -> tuple[float, ...]:
-    low, high, found = np.inf, -np.inf, tuple[float, ...]()
+    low, high, plausible = np.inf, -np.inf, tuple[float, ...]()
     cube = opened()
     for block in blocks(cube.shape, cube.dtype.itemsize, 1):
         values = np.asarray(opened().values[block])
@@ -115,10 +115,10 @@ def _plausible(opened: Callable[[], Cube], nodata: tuple[float, ...]) -> tuple[f
         if len(rest):
             low, high = min(low, float(rest.min())), max(high, float(rest.max()))
         margin = PLAUSIBLE * (high - low)
-        found = tuple(v for v in nodata if low - margin <= v <= high + margin)
-        if len(found) == len(nodata):  # the range only grows
+        plausible = tuple(v for v in nodata if low - margin <= v <= high + margin)
+        if len(plausible) == len(nodata):  # the range only grows
             break
-    return found
+    return plausible
 
 
 def spared_note(whole: Sequence[float], spared: int) -> list[str]:
@@ -138,8 +138,8 @@ def suspected(cube: Cube, observed: Bools | None = None, nodata: Nodata = None) 
     if cube.dtype.kind not in "iuf":
         return []
     parts = []
-    found, what = sampled(cube)
-    for bands, rows, cols in found:
+    places, what = sampled(cube)
+    for bands, rows, cols in places:
         values = np.asarray(cube.values[bands, rows, cols])
         measured = cube.observed_in(values, nodata, rows, cols)
         measured &= cube.good_bands[bands, None, None]
@@ -181,9 +181,9 @@ def targets(
     left: dict[str, int] = {}
 
     def leave(reason: str, bands: Ints, pixels: Bools) -> None:
-        kept = target[bands] & pixels
-        if kept.any():
-            left[reason] = left.get(reason, 0) + int(kept.sum())
+        entries = target[bands] & pixels
+        if entries.any():
+            left[reason] = left.get(reason, 0) + int(entries.sum())
             target[bands] &= ~pixels
 
     if not fill_clouds and cube.withheld_rule is not None:
@@ -206,7 +206,7 @@ def targets(
     return target, left
 
 
-def told_left(left: Mapping[str, int]) -> Iterator[str]:
+def left_lines(left: Mapping[str, int]) -> Iterator[str]:
     """One line for each reason why entries are left missing, with the option that takes them."""
     hints = {"outside": "`outside='fill'`", "screened": "`fill_clouds=True`"}
     for reason, count in left.items():
@@ -237,32 +237,32 @@ def lost_detectors(
 ) -> dict[str, Bools]:
     """Reason → bands (bands,) that went missing together: a named detector, or a run of good bands.
 
-    Nothing beside them tells of these bands, so no fill is more than an invention.
+    No other band carries their content, so any fill would be an invention.
     """
     empty: Bools = np.asarray(~observed.any(axis=(1, 2)))
-    found: dict[str, Bools] = {}
+    lost: dict[str, Bools] = {}
     for name in sorted(set(detectors or ())):
         own = np.array([d == name for d in detectors or ()])
         if (empty | ~good)[own].all() and (empty & good & own).any():
-            found[f"the whole detector {name} is lost: nothing to fill it from"] = own
+            lost[f"the whole detector {name} is lost: nothing to fill it from"] = own
     edges = np.flatnonzero(np.diff(np.pad(empty & good, 1).astype(np.int8)))
     for first, stop in edges.reshape(-1, 2):
-        if stop - first > 1 and not any(own[first:stop].all() for own in found.values()):
+        if stop - first > 1 and not any(own[first:stop].all() for own in lost.values()):
             run = np.zeros(empty.shape, np.bool_)
             run[first:stop] = True
-            found[f"bands {first}-{stop - 1} are lost together: nothing to fill them from"] = run
-    return found
+            lost[f"bands {first}-{stop - 1} are lost together: nothing to fill them from"] = run
+    return lost
 
 
 def sigma_per_band(sigma_y: Sigma, cube: Cube) -> Any:
     """A dict from detector to noise std as one number per band; anything else as it is."""
     if not isinstance(sigma_y, Mapping):
         return sigma_y
-    known = set(cube.detectors or ())
+    detectors = set(cube.detectors or ())
     for name in sigma_y:
-        if name not in known:
-            raise UnknownName("detector", name, known)
-    if missing := known - set(sigma_y):
+        if name not in detectors:
+            raise UnknownName("detector", name, detectors)
+    if missing := detectors - set(sigma_y):
         raise BadValue(f"sigma_y names no noise for the detector {', '.join(sorted(missing))}")
     return [float(sigma_y[name]) for name in cube.detectors or ()]
 
@@ -270,7 +270,7 @@ def sigma_per_band(sigma_y: Sigma, cube: Cube) -> Any:
 def unit_sigma(
     sigma_y: Sigma, y: Floats, observed: Bools, good: Bools, scale: Scale
 ) -> tuple[Floats, list[str]]:
-    """Noise std per band (bands,) on the unit range, and what to tell of it.
+    """Noise std per band (bands,) on the unit range, and notes about it.
 
     From a number, one per band, a share such as "5%", or "auto": estimated from y.
     """
@@ -305,20 +305,20 @@ def _estimated_sigma(
     y: Floats, observed: Bools, good: Bools, scale: Scale
 ) -> tuple[Floats, list[str]]:
     usable = good & observed.any(axis=(1, 2))
-    found = noise.estimate(y[usable], observed[usable])
-    if not np.isfinite(np.median(found.error)):
+    estimate = noise.estimate(y[usable], observed[usable])
+    if not np.isfinite(np.median(estimate.error)):
         raise BadValue(
-            "sigma_y = 'auto': too few neighbouring pixels to tell the noise from; give a number"
+            "sigma_y = 'auto': too few neighbouring pixels to estimate noise from; give a number"
         )
     sigma = np.zeros(len(y))
-    sigma[usable] = found.sigma
-    typical, error = np.median(found.sigma), np.median(found.error)
+    sigma[usable] = estimate.sigma
+    typical, error = np.median(estimate.sigma), np.median(estimate.error)
     span = float(np.median(scale.spans))
-    told = (
-        f"sigma_y estimated by {found.how}: {typical * span:.3g} ± {error * span:.1g} "
+    note = (
+        f"sigma_y estimated by {estimate.how}: {typical * span:.3g} ± {error * span:.1g} "
         f"in the median band ({100 * typical:.2g} % of the range)"
     )
-    return sigma, [told]
+    return sigma, [note]
 
 
 def into_dtype(

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from hydiff.cube import Array, Bools, Cube, Nodata, equals, representable
-from hydiff.errors import BadValue
+from hydiff.errors import BadValue, need_torch
 from hydiff.gaps import mask
 from hydiff.gaps.rule import observed_entries
 from hydiff.methods.estimate import check_seed
@@ -48,6 +48,7 @@ def simulate(
 
 
 def _noisy(cube: Cube, observed: Bools, noise: float, seed: int) -> Array:
+    need_torch("noise that is added")
     import torch
 
     from hydiff.learn.degrade import add_noise

@@ -29,6 +29,7 @@ __all__ = [
     "cloud_optimised",
     "envi",
     "format_for",
+    "open_as",
     "read",
     "read_mask",
     "read_quality",
@@ -89,7 +90,11 @@ def read(path: str | Path, *, var: str | None = None, axis: str | None = None) -
     "bands last") says how the array lies in files that do not (.mat, .npy, .npz).
     """
     path = Path(path)
-    name = _recognise(path)
+    return open_as(_recognise(path), path, var, axis)
+
+
+def open_as(name: str, path: Path, var: str | None = None, axis: str | None = None) -> Cube:
+    """`read` for a file whose format is known, by its name in FORMATS."""
     if axis is not None and name not in BARE:
         raise BadValue(f"{path}: its format says which axis is which; leave `axis=` out")
     cube = _module(name).read(path, var, **({} if axis is None else {"axis": axis}))
@@ -115,11 +120,14 @@ def write(
     return [path.with_name(file.name) for file in made]
 
 
-def write_into(cube: Cube, path: Path) -> list[Path]:
-    """Write a cube without staging: for use inside a `staged` block, together with other files."""
+def write_into(cube: Cube, path: Path, before: Cube | None = None) -> list[Path]:
+    """Write a cube without staging: for use inside a `staged` block, together with other files.
+
+    before: the cube as it was read, if its file is known to be the same; else it is read again.
+    """
     name = format_for(cube, path)
     with lines_held():
-        if cube.format == name and cube.path is not None and _still_described_by(cube.path, cube):
+        if cube.format == name and cube.path is not None and _describes(cube.path, cube, before):
             return _module(name).rewrite(cube.path, path, cube)
         return _module(name).write(marks.entered(cube), path)
 
@@ -265,9 +273,9 @@ def _check(cube: Cube, path: Path) -> None:
             'its axes are in another order: put "axes": "bands,rows,cols" into its sidecar'
         )
     for name in ("wavelength_units", "crs"):
-        if not isinstance(found := getattr(cube, name), str | None):
+        if not isinstance(value := getattr(cube, name), str | None):
             raise CubeFormatError(
-                f"{path}: {name} is {found!r}, expected text; correct or remove it"
+                f"{path}: {name} is {value!r}, expected text; correct or remove it"
             )
     if cube.transform is not None and len(cube.transform) != 6:
         raise CubeFormatError(
@@ -323,12 +331,12 @@ def values_path(cube: Cube, path: Path) -> Path:
     return envi.data_name(cube, path) if format_for(cube, path) == "envi" else path
 
 
-def _still_described_by(source: Path, cube: Cube) -> bool:
+def _describes(source: Path, cube: Cube, before: Cube | None) -> bool:
     """Whether the source file says of itself what the cube says, values apart."""
     if not source.exists():
         return False
     try:
-        before = read(source, var=cube.attrs.get("array", {}).get("var"))
+        before = before or read(source, var=cube.attrs.get("array", {}).get("var"))
     except HydiffError:  # it was replaced by something else
         return False
     return (

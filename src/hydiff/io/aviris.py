@@ -9,13 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hydiff.cube import Cube
-from hydiff.errors import CubeFormatError
-from hydiff.io import hdf5
+from hydiff.io import hdf5, maps
 from hydiff.io.axes import CUBE
-from hydiff.io.parsing import parsing
+from hydiff.io.parsing import damaged, parsing
 
 SUFFIXES = (".nc",)
 GROUPS = ("reflectance", "radiance")
@@ -23,46 +20,40 @@ FILL = -9999.0
 
 
 def matches(path: Path) -> bool:
-    found = hdf5.members(path)
-    if not found or not found & set(GROUPS):
+    names = hdf5.members(path)
+    if not names or not names & set(GROUPS):
         return False
     import h5py
 
-    with hdf5.opened(path) as file:
+    with hdf5.open_file(path) as file:
         return any(isinstance(file.get(name), h5py.Group) for name in GROUPS)
 
 
 def read(path: Path, var: str | None = None) -> Cube:
-    with parsing(path, "an AVIRIS netCDF file"), hdf5.opened(path) as file:
+    with parsing(path, "an AVIRIS netCDF file"), hdf5.open_file(path) as file:
         part = _part(file, path)
         group = file[part.name].parent
         wavelengths = hdf5.numbers(group, "wavelength", part.bands, path)
-        fill = file[part.name].attrs.get("_FillValue")
-        crs, transform = _map(file)
-        return Cube(
-            values=hdf5.values(path, file, [part]),
+        units = None if wavelengths is None else group["wavelength"].attrs.get("units", "nm")
+        mapping = getattr(file.get("transverse_mercator"), "attrs", {})
+        return hdf5.cube_of(
+            *(path, file, [part], part.name),
             wavelengths=wavelengths,
-            wavelength_units=None
-            if wavelengths is None
-            else str(hdf5.plain(group["wavelength"].attrs.get("units", "nm"))),
+            wavelength_units=None if units is None else str(hdf5.plain(units)),
             fwhm=hdf5.numbers(group, "fwhm", part.bands, path),
-            nodata=FILL if fill is None else float(hdf5.plain(fill)),
-            crs=crs,
-            transform=transform,
-            mark=hdf5.marked(path, file, [part]),
-            attrs={
-                **hdf5.texts(file.attrs),
-                "array": {"var": part.name, "axes": ",".join(CUBE)},
-            },
+            nodata=hdf5.number(file[part.name].attrs, "_FillValue", FILL),
+            crs=hdf5.plain(mapping.get("spatial_ref")),
+            transform=maps.from_gdal(hdf5.plain(mapping.get("GeoTransform"))),
+            attrs=hdf5.texts(file.attrs),
         )
 
 
 def write(cube: Cube, path: Path) -> list[Path]:
-    raise hdf5.only_as_a_copy("an AVIRIS netCDF file")
+    hdf5.refuse_write("an AVIRIS netCDF file")
 
 
 def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
-    with hdf5.opened(source) as file:
+    with hdf5.open_file(source) as file:
         part = _part(file, source)
     return hdf5.rewrite(source, path, cube, [part])
 
@@ -72,20 +63,4 @@ def _part(file: Any, path: Path) -> hdf5.DatasetPart:
         dataset = file.get(f"{group}/{group}")
         if dataset is not None and dataset.ndim == 3:
             return hdf5.DatasetPart(f"{group}/{group}", CUBE, dataset.shape[0])
-    raise CubeFormatError(
-        f"{path}: expected `reflectance/reflectance` or `radiance/radiance` with three axes; "
-        "the product is incomplete, fetch it again"
-    )
-
-
-def _map(file: Any) -> tuple[str | None, tuple[float, ...] | None]:
-    """CRS and affine transform of the grid mapping."""
-    mapping = file.get("transverse_mercator")
-    if mapping is None:
-        return None, None
-    crs, text = (hdf5.plain(mapping.attrs.get(key)) for key in ("spatial_ref", "GeoTransform"))
-    ends = np.array(str(text).split() if isinstance(text, str) else text, dtype=np.float64)
-    if ends.shape != (6,):
-        return crs, None
-    c, a, b, f, d, e = ends.tolist()
-    return crs, (a, b, c, d, e, f)
+    raise damaged(path, "expected `reflectance/reflectance` or `radiance/radiance` with three axes")

@@ -27,7 +27,7 @@ STATISTICS = ("Histograms", "Minimum", "Maximum", "Mean", "StandardDeviation")
 WKT = re.compile(r"\s*[A-Za-z]+\w*(\[|:\d+\s*$)")
 
 
-def found(image: Path) -> dict[str, Path]:
+def description_files(image: Path) -> dict[str, Path]:
     """Files that describe an image: what follows its name or stem, in lower case -> the file."""
     if not image.is_file():
         return {}
@@ -46,16 +46,16 @@ def _end(name: str, image: Path) -> str | None:
 
 def described_by(image: Path) -> list[Path]:
     """The files that describe an image."""
-    return list(found(image).values())
+    return list(description_files(image).values())
 
 
-def checked(image: Path) -> dict[str, bytes]:
+def checked_copies(image: Path) -> dict[str, bytes]:
     """Contents to show GDAL, by name; CubeFormatError for a file that leads elsewhere.
 
     The mask is not among them: it is opened as an image of its own.
     """
     copies: dict[str, bytes] = {}
-    for end, path in found(image).items():
+    for end, path in description_files(image).items():
         if end == PAM:
             copies[path.name] = _plain_pam(path)
         elif end == ERDAS:
@@ -67,7 +67,7 @@ def checked(image: Path) -> dict[str, bytes]:
 
 def mask_of(image: Path) -> Path | None:
     """The external mask of an image; GDAL would open it with any driver, so it must be a TIFF."""
-    path = found(image).get(MASK)
+    path = description_files(image).get(MASK)
     if path is not None and not tiff.is_tiff(path):
         raise CubeFormatError(
             f"{path}: expected the mask of {image.name} as a TIFF, found another kind of file, "
@@ -76,23 +76,23 @@ def mask_of(image: Path) -> Path | None:
     return path
 
 
-def carried(source: Path, target: Path, stale: frozenset[int]) -> list[Path]:
+def carry(source: Path, target: Path, stale: frozenset[int]) -> list[Path]:
     """Put what described `source` beside `target`; the files made.
 
     stale: bands, from 0, whose statistics no longer hold.  An .aux names its image, so what it says
     goes into the image instead; the mask is written with the values.
     """
-    made = []
-    for end, path in found(source).items():
+    copies = {}
+    for end, path in description_files(source).items():
         if end == PAM:
             place = target.with_name(target.name + path.name[len(source.name) :])
-            place.write_bytes(_fresh_pam(path, stale))
-            made.append(place)
+            copies[place] = _fresh_pam(path, stale)
         elif end in TEXTS:
             place = target.with_name(target.stem + path.name[len(source.stem) :])
-            place.write_bytes(_content(path))
-            made.append(place)
-    return made
+            copies[place] = _content(path)
+    for place, content in copies.items():
+        place.write_bytes(content)
+    return list(copies)
 
 
 def _content(path: Path) -> bytes:
@@ -138,7 +138,7 @@ def _pam(path: Path) -> Element:
 def _plain_pam(path: Path) -> bytes:
     """The entries that are known, written again: nothing else reaches GDAL."""
     root = _pam(path)
-    kept = Element("PAMDataset")
+    copy = Element("PAMDataset")
     for child in root:
         if child.tag not in OF_DATASET or child.get("format") == "xml":
             continue
@@ -146,8 +146,8 @@ def _plain_pam(path: Path) -> bytes:
             for entry in list(child):
                 if entry.tag not in OF_BAND or entry.get("format") == "xml":
                     child.remove(entry)
-        kept.append(child)
-    return tostring(kept)
+        copy.append(child)
+    return tostring(copy)
 
 
 def _fresh_pam(path: Path, stale: frozenset[int]) -> bytes:

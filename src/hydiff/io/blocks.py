@@ -29,15 +29,13 @@ def blocks(
         step = max(1, BUDGET // (itemsize * bands * cols * multiple)) * multiple
         for start in range(0, rows, step):
             yield slice(0, bands), slice(start, min(start + step, rows)), slice(0, cols)
-        return
-    step = BUDGET // (itemsize * rows * cols)
-    if step:
+    elif step := BUDGET // (itemsize * rows * cols):
         for start in range(0, bands, step):
             yield slice(start, min(start + step, bands)), slice(0, rows), slice(0, cols)
-        return
-    for band in range(bands):  # one band alone is over the budget: cut it along its rows
-        for _, lines, samples in blocks((1, rows, cols), itemsize, 1, multiple):
-            yield slice(band, band + 1), lines, samples
+    else:  # one band alone is over the budget: cut it along its rows
+        for band in range(bands):
+            for _, lines, samples in blocks((1, rows, cols), itemsize, 1, multiple):
+                yield slice(band, band + 1), lines, samples
 
 
 def chunk_blocks(
@@ -83,11 +81,11 @@ def sampled(cube: Cube, *, deep: bool = False) -> tuple[list[Block], str | None]
     across = np.stack([0.618 * k + 0.5, (k + 0.5) / count, 0.382 * k + 0.5], axis=1) % 1
     firsts = np.unique((across * grid).astype(int), axis=0) * chunks
     lasts = np.minimum(firsts + chunks, cube.shape)
-    found = [
+    chunk_slices = [
         (slice(b, d), slice(r, s), slice(c, e))
         for (b, r, c), (d, s, e) in zip(firsts.tolist(), lasts.tolist(), strict=True)
     ]
-    return found, f"{len(found)} sampled chunks"
+    return chunk_slices, f"{len(chunk_slices)} sampled chunks"
 
 
 def differs(old: Array, new: Array) -> Bools:

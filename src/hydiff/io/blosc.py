@@ -22,7 +22,7 @@ VERSION = 2  # of the chunk format, the only one since Blosc 1.0
 
 
 def check(chunk: Any) -> None:
-    """ValueError unless the header of a chunk (any buffer of bytes) tells its length."""
+    """ValueError unless the header of a chunk (any buffer of bytes) has its true length."""
     data = memoryview(chunk).cast("B")
     if len(data) < HEADER.size:
         raise ValueError(f"a Blosc chunk of {len(data)} bytes, shorter than its header")

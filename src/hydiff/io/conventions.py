@@ -53,8 +53,8 @@ def _of_sensor(cube: Cube) -> Cube:
     if cube.format not in FORMATS or cube.path is None:
         return cube
     for name, (pattern, amend) in SENSORS.items():
-        told = str(cube.attrs.get("sensor type", "")).lower() == name.lower()
-        if told or re.match(pattern, cube.path.name, re.IGNORECASE):
+        declared = str(cube.attrs.get("sensor type", "")).lower() == name.lower()
+        if declared or re.match(pattern, cube.path.name, re.IGNORECASE):
             return amend(cube)
     return cube
 

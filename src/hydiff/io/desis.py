@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hydiff.cube import Cube
 from hydiff.io import envi, geotiff
+from hydiff.io.headers import SCALING
 from hydiff.io.marks import into_header
 
 SUFFIXES = ()  # what is written from scratch is a plain GeoTIFF
@@ -31,17 +32,16 @@ def matches(path: Path) -> bool:
 def read(path: Path, var: str | None = None) -> Cube:
     """Values and map from the image, what belongs to the bands from the header."""
     image = _image(path)
-    cube, told = geotiff.read(image), envi.described(_header(image))
-    gains = ("data gain values", "data offset values")
-    header = {k.lower(): v for k, v in told.attrs.items() if k.lower() in gains}
+    cube, header = geotiff.read(image), envi.header_cube(_header(image))
+    scaling = {k.lower(): v for k, v in header.attrs.items() if k.lower() in SCALING}
     return replace(
         cube,
-        wavelengths=told.wavelengths,
-        wavelength_units=told.wavelength_units or "Nanometers",
-        fwhm=told.fwhm,
-        good=told.good if cube.good is None else cube.good,
-        nodata=told.nodata if cube.nodata is None else cube.nodata,
-        attrs={**cube.attrs, **header},
+        wavelengths=header.wavelengths,
+        wavelength_units=header.wavelength_units or "Nanometers",
+        fwhm=header.fwhm,
+        good=header.good if cube.good is None else cube.good,
+        nodata=header.nodata if cube.nodata is None else cube.nodata,
+        attrs={**cube.attrs, **scaling},
         path=image,
     )
 
@@ -52,13 +52,13 @@ def write(cube: Cube, path: Path) -> list[Path]:
 
 def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     """The image with its changed entries, and the header, which gains no line but the mark."""
-    made = geotiff.rewrite(source, path, cube)
+    files = geotiff.rewrite(source, path, cube)
     header = _header(source)
     appended = header.name == source.name + header.suffix
     place = path.with_name((path.name if appended else path.stem) + header.suffix)
     shutil.copyfile(header, place)
     into_header(place, cube.mark)
-    return [*made, place]
+    return [*files, place]
 
 
 def _image(path: Path) -> Path:

@@ -15,8 +15,8 @@ import numpy as np
 
 from hydiff.cube import Array, Bools, Cube, Glt, Lazy
 from hydiff.errors import CubeFormatError, UnknownName
-from hydiff.io import hdf5
-from hydiff.io.parsing import parsing
+from hydiff.io import hdf5, maps
+from hydiff.io.parsing import damaged, parsing
 
 SUFFIXES = (".nc",)
 CUBES = ("reflectance", "radiance", "reflectance_uncertainty", "obs", "mask")  # the first one found
@@ -26,79 +26,69 @@ AXES = ("rows", "cols", "bands")
 
 FILL = -9999.0
 FLAGGED = -9000.0  # this and less is no measurement
-FLAGS = {
-    "missing frame": -9998.0,
-    "corrupt frame": -9997.0,
-    "corrupt line": -9996.0,
-    "cloudy frame": -9990.0,
-}
+# -9998: missing frame, -9997: corrupt frame, -9996: corrupt line
+CLOUDY = -9990.0  # frame
 
 
 def matches(path: Path) -> bool:
     """By its groups; a netCDF that cannot be opened is taken for one, so that reading says why."""
-    found = hdf5.members(path)
-    if found is None:
+    names = hdf5.members(path)
+    if names is None:
         return False
-    cut_off = not found and path.suffix.lower() == ".nc"
-    return cut_off or bool(found & {"sensor_band_parameters", "location"})
+    cut_off = not names and path.suffix.lower() == ".nc"
+    return cut_off or bool(names & {"sensor_band_parameters", "location"})
 
 
 def read(path: Path, var: str | None = None) -> Cube:
     """`var` names another root variable with three axes; values and lookup table stay on disk."""
-    with parsing(path, "an EMIT netCDF file"), hdf5.opened(path) as file:
+    with parsing(path, "an EMIT netCDF file"), hdf5.open_file(path) as file:
         name = _variable(file, var, path)
         part = _part(file, name)
         bands = file.get("sensor_band_parameters")
         spectral = bands if name in CUBES[:3] else None
         if name in MEASURED and (spectral is None or "wavelengths" not in spectral):
-            raise CubeFormatError(
-                f"{path}: expected sensor_band_parameters/wavelengths, found none; "
-                "the product is incomplete, fetch it again"
-            )
-        count = part.bands
-        good = hdf5.numbers(spectral, "good_wavelengths", count, path)
-        wavelengths = hdf5.numbers(spectral, "wavelengths", count, path)
-        fill = file[name].attrs.get("_FillValue")
-        return Cube(
-            values=hdf5.values(path, file, [part]),
+            raise damaged(path, "expected sensor_band_parameters/wavelengths, found none")
+        wavelengths, fwhm, good = (
+            hdf5.numbers(spectral, key, part.bands, path)
+            for key in ("wavelengths", "fwhm", "good_wavelengths")
+        )
+        units = None if wavelengths is None else bands["wavelengths"].attrs.get("units", "nm")
+        attrs = hdf5.texts(file.attrs)
+        attrs.pop("spatial_ref", None)
+        return hdf5.cube_of(
+            *(path, file, [part], name),
             wavelengths=wavelengths,
-            wavelength_units=None if wavelengths is None else _units(bands["wavelengths"]),
-            fwhm=hdf5.numbers(spectral, "fwhm", count, path),
+            wavelength_units=None if units is None else str(hdf5.plain(units)),
+            fwhm=fwhm,
             good=None if good is None else good != 0,
-            nodata=FILL if fill is None else float(hdf5.plain(fill)),
+            nodata=hdf5.number(file[name].attrs, "_FillValue", FILL),
             glt=_glt(path, file),
-            band_names=_names(bands, count),
+            band_names=_names(bands, part.bands),
             missing_rule=flagged if name in MEASURED else None,
             withheld_rule=cloudy if name in MEASURED else None,
-            mark=hdf5.marked(path, file, [part]),
-            attrs={
-                **{k: v for k, v in hdf5.texts(file.attrs).items() if k != "spatial_ref"},
-                "array": {"var": name, "axes": ",".join(AXES)},
-            },
+            attrs=attrs,
         )
 
 
 def write(cube: Cube, path: Path) -> list[Path]:
-    raise hdf5.only_as_a_copy("an EMIT netCDF file")
+    hdf5.refuse_write("an EMIT netCDF file")
 
 
 def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     """A copy of the file with the changed entries of its cube replaced."""
-    with hdf5.opened(source) as file:
+    with hdf5.open_file(source) as file:
         part = _part(file, cube.attrs["array"]["var"])
     return hdf5.rewrite(source, path, cube, [part])
 
 
 def flagged(values: Array) -> Bools:
     """No measurement: any flag of the raw data, or the fill value."""
-    result: Bools = values <= FLAGGED
-    return result
+    return np.asarray(values <= FLAGGED)
 
 
 def cloudy(values: Array) -> Bools:
     """A frame that was screened for clouds: not sent, and not lost either."""
-    result: Bools = values == FLAGS["cloudy frame"]
-    return result
+    return np.asarray(values == CLOUDY)
 
 
 def write_band_mask(filled: Bools, path: Path) -> None:
@@ -135,19 +125,15 @@ def _variable(file: Any, var: str | None, path: Path) -> str:
     for name in CUBES:
         if name in cubes:
             return name
-    found = ", ".join(sorted(cubes)) or "none with three axes"
+    listed = ", ".join(sorted(cubes)) or "none with three axes"
     raise CubeFormatError(
         f"{path}: expected a variable `reflectance` or `radiance` (downtrack, crosstrack, bands) "
-        f"in the root, found {found}; is it an EMIT L1B or L2A file?"
+        f"in the root, found {listed}; is it an EMIT L1B or L2A file?"
     )
 
 
 def _part(file: Any, name: str) -> hdf5.DatasetPart:
     return hdf5.DatasetPart(name, AXES, file[name].shape[2])
-
-
-def _units(wavelengths: Any) -> str:
-    return str(hdf5.plain(wavelengths.attrs.get("units", "nm")))
 
 
 def _names(bands: Any, count: int) -> tuple[str, ...] | None:
@@ -161,20 +147,16 @@ def _glt(path: Path, file: Any) -> Glt | None:
     place, transform = file.get("location"), file.attrs.get("geotransform")
     if place is None or transform is None or not {"glt_x", "glt_y"} <= set(place):
         return None
-    shape = place["glt_x"].shape
-    if place["glt_y"].shape != shape or len(shape) != 2 or np.size(transform) != 6:
-        raise CubeFormatError(
-            f"{path}: location/glt_x {shape}, glt_y {place['glt_y'].shape} and the geotransform "
-            "do not make a lookup table; fetch the file again"
-        )
-    c, a, b, f, d, e = (float(t) for t in np.ravel(transform))
+    shape, affine = place["glt_x"].shape, maps.from_gdal(transform)
+    if place["glt_y"].shape != shape or len(shape) != 2 or affine is None:
+        raise damaged(path, "location/glt_x, glt_y and the geotransform do not make a lookup table")
     lookup = Lazy((*shape, 2), np.dtype(np.int32), lambda *block: _lookup(path, block))
     crs = file.attrs.get("spatial_ref")
-    return Glt(lookup, (a, b, c, d, e, f), None if crs is None else str(hdf5.plain(crs)))
+    return Glt(lookup, affine, None if crs is None else str(hdf5.plain(crs)))
 
 
 def _lookup(path: Path, block: tuple[slice, slice, slice]) -> Array:
     rows, cols, which = block
-    with parsing(path, "a complete EMIT file"), hdf5.opened(path) as file:
+    with parsing(path, "a complete EMIT file"), hdf5.open_file(path) as file:
         pair = [file["location"][name][rows, cols] for name in ("glt_x", "glt_y")]
     return np.stack(pair, axis=-1)[..., which]

@@ -24,8 +24,9 @@ import numpy as np
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.errors import BadValue, CubeFormatError
 from hydiff.io import geotiff
+from hydiff.io.hdf5 import refuse_write
 from hydiff.io.headers import number
-from hydiff.io.parsing import check_room, parsing
+from hydiff.io.parsing import check_room, damaged, parsing
 
 SUFFIXES = (".zip",)
 IMAGE, METADATA = "-SPECTRAL_IMAGE.TIF", "-METADATA.XML"
@@ -39,7 +40,7 @@ class Product(NamedTuple):
     root: Path  # the folder or the zip
     members: tuple[str, ...]  # every file in it
 
-    def named(self, ending: str) -> str | None:
+    def member_ending(self, ending: str) -> str | None:
         """The member whose name ends so, whatever its case."""
         return next((m for m in self.members if m.upper().endswith(ending.upper())), None)
 
@@ -89,69 +90,62 @@ _links: list[tempfile.TemporaryDirectory[str]] = []  # until the process ends
 
 def matches(path: Path) -> bool:
     """The folder, the zip, or the image or metadata inside the folder."""
-    found = product(path)
-    return found is not None and found.named(METADATA) is not None
+    product = find_product(path)
+    return product is not None and product.member_ending(METADATA) is not None
 
 
-def product(path: Path) -> Product | None:
+def find_product(path: Path) -> Product | None:
     """The product that a path belongs to; None if it is none of EnMAP's."""
     if path.is_dir():
         members = tuple(sorted(p.name for p in path.iterdir() if p.is_file()))
         root = path
     elif path.name.upper().endswith((IMAGE, METADATA)):
-        return product(path.parent)
+        return find_product(path.parent)
     elif path.is_file() and path.suffix.lower() == ".zip" and zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             members, root = tuple(archive.namelist()), path
     else:
         return None
-    found = Product(root, members)
-    named = [found.named(ending) for ending in (METADATA, IMAGE)]
-    ours = any(named) and not any(PurePosixPath(n).name.startswith("DESIS") for n in named if n)
-    if ours:
-        _check_names(found)
-    return found if ours else None
+    product = Product(root, members)
+    names = [name for ending in (METADATA, IMAGE) if (name := product.member_ending(ending))]
+    if not names or any(PurePosixPath(name).name.startswith("DESIS") for name in names):
+        return None
+    _check_names(product)
+    return product
 
 
-def _check_names(found: Product) -> None:
+def _check_names(product: Product) -> None:
     """A member lies inside the product: one called /etc/x, ../x or /vsicurl/… does not; and no two
     of them have one name."""
-    if twice := [name for name, n in Counter(found.members).items() if n > 1]:
+    if twice := [name for name, n in Counter(product.members).items() if n > 1]:
         raise CubeFormatError(
-            f"{found.root}: has two members called {twice[0]}; do not trust it, fetch the product "
-            "again"
+            f"{product.root}: has two members called {twice[0]}; do not trust it, fetch it again"
         )
-    for member in found.members:
+    for member in product.members:
         place = PurePosixPath(member.replace("\\", "/"))
         if place.is_absolute() or ".." in place.parts:
             raise CubeFormatError(
-                f"{found.root}: its member {member} points outside the archive; "
+                f"{product.root}: its member {member} points outside the archive; "
                 "do not trust it, fetch the product again"
             )
 
 
 def read(path: Path, var: str | None = None) -> Cube:
-    found = product(path)
-    metadata = found and found.named(METADATA)
-    image = found and found.named(IMAGE)
-    if found is None or metadata is None or image is None:
+    product = find_product(path)
+    metadata = product and product.member_ending(METADATA)
+    image = product and product.member_ending(IMAGE)
+    if product is None or metadata is None or image is None:
         lost = METADATA if image else IMAGE
-        raise CubeFormatError(
-            f"{path}: expected an EnMAP product with a file *{lost}, found none; "
-            "fetch or unpack it again"
-        )
-    with parsing(path, "EnMAP metadata in XML"), found.open(metadata) as file:
+        raise damaged(path, f"expected an EnMAP product with a file *{lost}, found none")
+    with parsing(path, "EnMAP metadata in XML"), product.open(metadata) as file:
         from defusedxml.ElementTree import fromstring
 
         text = file.read(LARGEST_XML + 1)
         if len(text) > LARGEST_XML:
-            raise CubeFormatError(
-                f"{path}: more than {LARGEST_XML >> 20} MB of metadata, expected about 1; "
-                "fetch the product again"
-            )
+            raise damaged(path, f"more than {LARGEST_XML >> 20} MB of metadata, expected about 1")
         root = fromstring(text)
-    cube = geotiff.read(found.raster(image))
-    table = _table(root, cube.bands, found.root / metadata)
+    cube = geotiff.read(product.raster(image))
+    table = _table(root, cube.bands, product.root / metadata)
     return replace(
         cube,
         wavelengths=table["wavelengthCenterOfBand"],
@@ -166,39 +160,36 @@ def read(path: Path, var: str | None = None) -> Cube:
             "data gain values": [number(x) for x in table["GainOfBand"].tolist()],
             "data offset values": [number(x) for x in table["OffsetOfBand"].tolist()],
         },
-        path=found.root,
+        path=product.root,
     )
 
 
 def write(cube: Cube, path: Path) -> list[Path]:
-    raise CubeFormatError(
-        "an EnMAP product is written as a copy of its source, and this cube does not describe one "
-        "any more; write .tif, .img or .zarr instead"
-    )
+    refuse_write("an EnMAP product")
 
 
 def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     """All members, the image with its changed entries: a zip if `path` ends so, else a folder."""
-    found = product(source)
-    image = found and found.named(IMAGE)
-    assert found is not None and image is not None  # it was read a moment ago
-    check_room(found.nbytes(), source, "the product, unpacked,")
+    product = find_product(source)
+    image = product and product.member_ending(IMAGE)
+    assert product is not None and image is not None  # it was read a moment ago
+    check_room(product.nbytes(), source, "the product, unpacked,")
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".hydiff-") as name:
         before, after = Path(name) / "before.tif", Path(name) / "after.tif"
-        with found.open(image) as stored, before.open("wb") as copy:
+        with product.open(image) as stored, before.open("wb") as copy:
             shutil.copyfileobj(stored, copy)
         geotiff.rewrite(before, after, cube)
         fill = _into_zip if path.suffix.lower() == ".zip" else _into_folder
-        fill(_without_note(found), path, image, after)
+        fill(_without_note(product), path, image, after)
     if cube.mark is not None:
-        _add_note(path, str(found.named(METADATA)), cube.mark.json + "\n")
+        _add_note(path, str(product.member_ending(METADATA)), cube.mark.json + "\n")
     return [path]
 
 
-def _without_note(found: Product) -> Product:
+def _without_note(product: Product) -> Product:
     """Less what an earlier fill says of itself, which the new note repeats."""
-    kept = tuple(m for m in found.members if not m.upper().endswith(NOTE))
-    return found._replace(members=kept)
+    members = tuple(m for m in product.members if not m.upper().endswith(NOTE))
+    return product._replace(members=members)
 
 
 def _add_note(path: Path, metadata: str, text: str) -> None:
@@ -212,43 +203,44 @@ def _add_note(path: Path, metadata: str, text: str) -> None:
             archive.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
 
 
-def _into_zip(found: Product, path: Path, image: str, new: Path) -> None:
+def _into_zip(product: Product, path: Path, image: str, new: Path) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for member in found.members:
-            if member == image:
-                archive.write(new, member)
-            elif not member.endswith("/"):
-                with found.open(member) as stored, archive.open(member, "w") as copy:
-                    shutil.copyfileobj(stored, copy)
+        for member in product.members:
+            if member.endswith("/"):
+                continue
+            source = new.open("rb") if member == image else product.open(member)
+            # opened by name a member gets no clock time: equal fills have equal bytes
+            with source as stored, archive.open(member, "w", force_zip64=True) as copy:
+                shutil.copyfileobj(stored, copy)
 
 
-def _into_folder(found: Product, path: Path, image: str, new: Path) -> None:
-    for member, place in _places(found, image).items():
+def _into_folder(product: Product, path: Path, image: str, new: Path) -> None:
+    for member, place in _places(product, image).items():
         target = path / place
         target.parent.mkdir(parents=True, exist_ok=True)
         if member == image:
             shutil.move(new, target)
         else:
-            with found.open(member) as stored, target.open("xb") as copy:
+            with product.open(member) as stored, target.open("xb") as copy:
                 shutil.copyfileobj(stored, copy)
 
 
-def _places(found: Product, image: str) -> dict[str, PurePosixPath]:
+def _places(product: Product, image: str) -> dict[str, PurePosixPath]:
     """Where each member goes in a folder: as it lies below the image's own folder, or in whole."""
     root = PurePosixPath(image).parent
-    paths = {m: PurePosixPath(m) for m in found.members if not m.endswith("/")}
+    paths = {m: PurePosixPath(m) for m in product.members if not m.endswith("/")}
     places = {m: p.relative_to(root) if p.is_relative_to(root) else p for m, p in paths.items()}
     # as a file system sees them that does not know capitals
     names = Counter(str(place).lower() for place in places.values())
     names.update({str(p).lower() for place in places.values() for p in place.parents})
     if shared := [m for m, place in places.items() if names[str(place).lower()] > 1]:
         raise CubeFormatError(
-            f"{found.root}: its member {shared[0]} and another would be one file in a folder; "
+            f"{product.root}: its member {shared[0]} and another would be one file in a folder; "
             "name the output .zip, or fetch the product again"
         )
-    if len(places[found.named(METADATA) or image].parts) > 1:
+    if len(places[product.member_ending(METADATA) or image].parts) > 1:
         raise CubeFormatError(
-            f"{found.root}: its image and its metadata lie in two folders, expected one; "
+            f"{product.root}: its image and its metadata lie in two folders, expected one; "
             "name the output .zip, or fetch the product again"
         )
     return places
@@ -256,8 +248,8 @@ def _places(found: Product, image: str) -> dict[str, PurePosixPath]:
 
 def check_unpacked(cube: Cube, memory: float) -> None:
     """BadValue if copying a product would unpack more than `memory` bytes besides the cube."""
-    found = None if cube.path is None else product(cube.path)
-    more = 0 if found is None or not found.zipped else found.nbytes() - cube.nbytes
+    product = None if cube.path is None else find_product(cube.path)
+    more = 0 if product is None or not product.zipped else product.nbytes() - cube.nbytes
     if more > memory:
         raise BadValue(
             f"{cube.path}: its members unpack to {more / 1e9:.3g} GB besides the cube, and all are "
@@ -272,9 +264,8 @@ def _table(root: Element, bands: int, path: Path) -> dict[str, Floats]:
     """Columns of `bandCharacterisation`, one number per band."""
     rows = root.findall(".//bandCharacterisation/bandID")
     if len(rows) != bands:
-        raise CubeFormatError(
-            f"{path}: {len(rows)} bands under bandCharacterisation, but the image has {bands}; "
-            "fetch the product again"
+        raise damaged(
+            path, f"{len(rows)} bands under bandCharacterisation for {bands} in the image"
         )
     unsaid = {"GainOfBand": "1", "OffsetOfBand": "0"}
     with parsing(path, "numbers under bandCharacterisation", "fetch the product again"):

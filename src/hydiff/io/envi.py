@@ -15,20 +15,9 @@ import numpy as np
 
 from hydiff.cube import Array, Cube, Lazy
 from hydiff.errors import CubeFormatError
+from hydiff.io import envi_header
 from hydiff.io.blocks import blocks, differs
-from hydiff.io.envi_header import (
-    CODES,
-    COMMENTS,
-    ORDER,
-    Layout,
-    comments,
-    comments_in,
-    compose,
-    describe,
-    layout_of,
-    parse,
-    write_header,
-)
+from hydiff.io.envi_header import CODES, ORDER, Layout, describe, layout_of, parse
 from hydiff.io.headers import canonical
 from hydiff.io.marks import into_header
 from hydiff.io.parsing import check_dtype, native, parsing
@@ -51,12 +40,12 @@ def read(path: Path, var: str | None = None) -> Cube:
     with parsing(data, "ENVI values"):
         values = _values(data, layout, "r")
     cube = describe(header, header_path, values)
-    if found := comments(header_path):
-        cube = replace(cube, attrs={**cube.attrs, "envi": {COMMENTS: found}})
+    if lines := envi_header.comments(header_path):
+        cube = replace(cube, attrs={**cube.attrs, "envi": {envi_header.COMMENTS: lines}})
     return replace(cube, path=data)
 
 
-def described(header: Path) -> Cube:
+def header_cube(header: Path) -> Cube:
     """What a header says, with zeros for values: for headers beside files of another format."""
     # where the values are is the other format's business: HySpex writes `interleave = tif`
     entries = {key: text for key, text in parse(header).items() if key.lower() != "interleave"}
@@ -80,7 +69,8 @@ def write(cube: Cube, path: Path) -> list[Path]:
     dtype = native(cube.dtype).newbyteorder(">" if big else "<")
     header = data.with_suffix(".hdr") if data.suffix in DATA_SUFFIXES else _appended(data)
     _dump(cube, data, dtype, interleave)
-    write_header(header, compose(cube, dtype, interleave), comments_in(cube.attrs))
+    entries = envi_header.compose(cube, dtype, interleave)
+    envi_header.write_header(header, entries, envi_header.comments_in(cube.attrs))
     into_header(header, cube.mark)
     return [data, header]
 
@@ -99,7 +89,9 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     into_header(header, cube.mark)
     for block in blocks(layout.shape, layout.dtype.itemsize, axis=ORDER[layout.interleave][0]):
         new = np.asarray(cube.values[block])
-        stored = _values(data, layout, "r+")  # mapped anew: what stays mapped counts as memory
+        stored = _values(
+            data, layout, "r+"
+        )  # mapped for each block: what stays mapped counts as memory
         changed = differs(stored[block], new)
         if changed.any():  # pages that are not touched need not be written
             stored[block][changed] = new[changed]
@@ -149,16 +141,16 @@ def _data_of(header: Path) -> Path:
     stem = header.with_suffix("")
     suffixes = [*DATA_SUFFIXES, *[s.upper() for s in DATA_SUFFIXES]]
     names = dict.fromkeys(stem.with_name(stem.name + suffix) for suffix in suffixes)
-    found = [p for p in names if p.is_file() and p != header]
-    if not found:
+    candidates = [p for p in names if p.is_file() and p != header]
+    if not candidates:
         raise CubeFormatError(
             f"{header}: the data file of this ENVI header is missing; expected {stem.name} "
             f"or {stem.name} with one of {' '.join(DATA_SUFFIXES[1:])}"
         )
-    if len(found) == 1:
-        return found[0]
+    if len(candidates) == 1:
+        return candidates[0]
     nbytes = layout_of(parse(header), header).nbytes
-    return next((p for p in found if p.stat().st_size == nbytes), found[0])
+    return next((p for p in candidates if p.stat().st_size == nbytes), candidates[0])
 
 
 def data_name(cube: Cube, path: Path) -> Path:
@@ -181,12 +173,12 @@ def _interleave_of(data: Path) -> str | None:
 def _check_size(data: Path, header: Path, layout: Layout) -> None:
     if not data.is_file():
         raise CubeFormatError(f"{data}: no such file, but {header} describes it")
-    found, expected = data.stat().st_size, layout.nbytes
-    if found != expected:
+    size, expected = data.stat().st_size, layout.nbytes
+    if size != expected:
         bands, rows, cols = layout.shape
-        verdict = "is truncated" if found < expected else "holds more than its header says"
+        verdict = "is truncated" if size < expected else "holds more than its header says"
         raise CubeFormatError(
-            f"{data}: {verdict}: {found} bytes, but {header.name} says {expected} "
+            f"{data}: {verdict}: {size} bytes, but {header.name} says {expected} "
             f"({bands} bands x {rows} lines x {cols} samples x {layout.dtype.itemsize} bytes "
             f"+ offset {layout.offset}); correct the header or fetch the file again"
         )

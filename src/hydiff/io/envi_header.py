@@ -21,21 +21,12 @@ from hydiff.errors import CubeFormatError
 from hydiff.io.gdal import gdal
 from hydiff.io.headers import FACTOR, NOTES, SCALING, Entry, canonical, entries, number, scaling
 from hydiff.io.maps import crs_of, is_definition
-from hydiff.io.parsing import native, parsing
+from hydiff.io.parsing import check_count, native, parsing
 
 # The axes of a cube (0 bands, 1 rows, 2 cols) in the order of the file, slowest first.
 ORDER = {"bsq": (0, 1, 2), "bil": (1, 0, 2), "bip": (1, 2, 0)}
-CODES = {
-    "uint8": 1,
-    "int16": 2,
-    "int32": 3,
-    "float32": 4,
-    "float64": 5,
-    "uint16": 12,
-    "uint32": 13,
-    "int64": 14,
-    "uint64": 15,
-}
+CODES = {"uint8": 1, "int16": 2, "int32": 3, "float32": 4, "float64": 5}
+CODES |= {"uint16": 12, "uint32": 13, "int64": 14, "uint64": 15}
 NAMED = re.compile(
     r"(?<![\w.])(\d+(?:\.\d+)?)\s*(nanometers?|nm|micrometers?|microns?|um|µm|μm)\b", re.IGNORECASE
 )
@@ -174,11 +165,12 @@ def describe(header: Header, path: Path, values: Array) -> Cube:
 def named_wavelengths(names: Sequence[str]) -> tuple[Floats, str] | None:
     """Wavelengths and their unit from names such as "376.44 Nanometers" or "band 1 (0.455 um)";
     None unless each name has one, all in one unit."""
-    found = [NAMED.findall(name) for name in names]
-    if not found or any(len(one) != 1 for one in found):
+    matches = [NAMED.findall(name) for name in names]
+    if not matches or any(len(one) != 1 for one in matches):
         return None
-    units = {unit for ((_, unit),) in found}
-    return (np.array([float(n) for ((n, _),) in found]), units.pop()) if len(units) == 1 else None
+    units = {unit for ((_, unit),) in matches}
+    numbers = np.array([float(number) for ((number, _),) in matches])
+    return (numbers, units.pop()) if len(units) == 1 else None
 
 
 def _list(keys: Header, key: str, bands: int, path: Path) -> list[str] | None:
@@ -186,11 +178,7 @@ def _list(keys: Header, key: str, bands: int, path: Path) -> list[str] | None:
         return None
     value = keys[key]
     items = [value] if isinstance(value, str) else value
-    if len(items) != bands:
-        raise CubeFormatError(
-            f"{path}: {len(items)} entries under `{key}` for {bands} bands; "
-            "correct or remove that list"
-        )
+    check_count(len(items), bands, f"under `{key}`", path)
     return items
 
 
@@ -275,10 +263,10 @@ def georeference(keys: Mapping[str, Entry]) -> tuple[str | None, tuple[float, ..
 
     tiny = {"samples": "2", "lines": "1", "bands": "1", "data type": "1", "interleave": "bsq"}
     lines = [f"{key} = {value}" for key, value in tiny.items()]
-    told = {key: _braced(keys[key]) for key in GEOREFERENCE if key in keys}
-    if not is_definition(told.get(WKT, "").strip("{ "), Path(WKT)):
-        told.pop(WKT, None)  # GDAL would take it for the name of a file
-    lines += [f"{key} = {value}" for key, value in told.items()]
+    texts = {key: _braced(keys[key]) for key in GEOREFERENCE if key in keys}
+    if not is_definition(texts.get(WKT, "").strip("{ "), Path(WKT)):
+        texts.pop(WKT, None)  # GDAL would take it for the name of a file
+    lines += [f"{key} = {value}" for key, value in texts.items()]
     header, folder = "\n".join(["ENVI", *lines, ""]).encode(), uuid.uuid4().hex
     with (
         gdal(),
@@ -304,11 +292,11 @@ def _map_entries(cube: Cube) -> Header:
         return own
     if cube.transform is None:
         return {}
-    made = _gdal_map_entries(cube.crs, cube.transform)
-    _, transform = georeference(made)
+    written = _gdal_map_entries(cube.crs, cube.transform)
+    _, transform = georeference(written)
     # ENVI has no sheared or mirrored grids: better no position than a wrong one
     close = transform is not None and np.allclose(transform, cube.transform, rtol=1e-9)
-    return made if close else {}
+    return written if close else {}
 
 
 def _gdal_map_entries(crs: str | None, transform: tuple[float, ...]) -> Header:
@@ -323,5 +311,5 @@ def _gdal_map_entries(crs: str | None, transform: tuple[float, ...]) -> Header:
             dataset.write(np.zeros((1, 1, 2), np.uint8))
         with data.open(driver="ENVI") as dataset:
             tags = dataset.tags(ns="ENVI")
-    named = {canonical(key): value for key, value in tags.items()}
-    return {k: named[k].strip("{}").split(",") for k in GEOREFERENCE if k in named}
+    envi = {canonical(key): value for key, value in tags.items()}
+    return {k: envi[k].strip("{}").split(",") for k in GEOREFERENCE if k in envi}

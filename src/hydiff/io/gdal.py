@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 from hydiff.errors import CubeFormatError
 from hydiff.io import beside, tiff
-from hydiff.io.parsing import parsing
+from hydiff.io.parsing import damaged, parsing
 
 CACHE = 128 << 20  # bytes; GDAL would take a twentieth of the memory
 ALONE = {"GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR", "GDAL_PAM_ENABLED": "NO"}
@@ -40,7 +40,7 @@ def gdal(**options: str) -> Iterator[None]:
 
 
 @contextmanager
-def opened(path: Path, mode: str = "r", **options: Any) -> Iterator[Any]:
+def open_alone(path: Path, mode: str = "r", **options: Any) -> Iterator[Any]:
     """A GeoTIFF alone: GDAL sees no file beside it, and no tag leads to another."""
     import rasterio
 
@@ -51,7 +51,7 @@ def opened(path: Path, mode: str = "r", **options: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def created(path: Path, **profile: Any) -> Iterator[Any]:
+def create(path: Path, **profile: Any) -> Iterator[Any]:
     """A new GeoTIFF, with its mask inside."""
     import rasterio
 
@@ -61,13 +61,13 @@ def created(path: Path, **profile: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def described(path: Path) -> Iterator[Any]:
+def open_described(path: Path) -> Iterator[Any]:
     """A GeoTIFF together with what the files beside it say of it; not for its values or masks."""
     import rasterio
 
-    copies = beside.checked(path)
+    copies = beside.checked_copies(path)
     if not copies:
-        with opened(path) as dataset:
+        with open_alone(path) as dataset:
             yield dataset
         return
     structure(path)
@@ -91,20 +91,20 @@ def structure(path: Path) -> tiff.Tiff:
 @lru_cache(8)  # each window of a lazy cube opens its file
 def _structure(path: Path, changed: int, size: int) -> tiff.Tiff:
     with parsing(path, "a GeoTIFF"), _bytes_of(path) as (file, length):
-        found = tiff.parse(file, length, path)
-    if any("overview_file" in html.unescape(text).lower() for text in found.metadata()):
+        pages = tiff.parse(file, length, path)
+    if any("overview_file" in html.unescape(text).lower() for text in pages.metadata()):
         raise CubeFormatError(
             f"{path}: its tag OVERVIEW_FILE names another file, which GDAL would open; "
             "do not trust it, or remove the tag with gdal_edit.py -unsetmd"
         )
-    if not all(_quotable(text) for text in found.metadata()):
-        raise CubeFormatError(f"{path}: its GDAL metadata are damaged; fetch or write it again")
-    if (bands := found.first(tiff.SAMPLES, 1)) > MOST_BANDS:
+    if not all(_quotable(text) for text in pages.metadata()):
+        raise damaged(path, "its GDAL metadata are no XML")
+    if (bands := pages.first(tiff.SAMPLES, 1)) > MOST_BANDS:
         raise CubeFormatError(
             f"{path}: {bands} bands, expected at most {MOST_BANDS}; the file is damaged, "
             "or should be cut into parts"
         )
-    return found
+    return pages
 
 
 def _quotable(text: str) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
-import resource
 import shutil
 from dataclasses import replace
 from functools import partial
@@ -15,39 +15,17 @@ import numpy as np
 from hydiff.cube import Array, Bools, Cube, Lazy, Values
 from hydiff.errors import CubeFormatError, OutputError
 from hydiff.io import beside, tiff
+from hydiff.io import geotiff_masks as layers
 from hydiff.io.blocks import Block, blocks, differs
-from hydiff.io.gdal import created, described, opened, structure
-from hydiff.io.geotiff_masks import (
-    BANDS,
-    INSIDE,
-    SINGLE,
-    TOGETHER,
-    Validity,
-    plane,
-    same,
-    store,
-    validity,
-    window,
-    write_mask_file,
-)
-from hydiff.io.geotiff_tags import carry, fits, restore, told
+from hydiff.io.gdal import create, open_alone, open_described, structure
+from hydiff.io.geotiff_masks import Validity, plane, validity, window
+from hydiff.io.geotiff_tags import carry, described_fields, fits, restore
 from hydiff.io.maps import crs_of
 from hydiff.io.marks import tag
-from hydiff.io.parsing import check_dtype, check_real, native, parsing
+from hydiff.io.parsing import INTEGERS, check_dtype, check_real, native, parsing
 
 SUFFIXES = (".tif", ".tiff")
-DTYPES = (
-    "uint8",
-    "int8",
-    "uint16",
-    "int16",
-    "uint32",
-    "int32",
-    "uint64",
-    "int64",
-    "float32",
-    "float64",
-)
+DTYPES = (*INTEGERS, "float32", "float64")
 # As TIFF numbers them: none, LZW, deflate, packbits, LZMA, Zstandard.
 LOSSLESS = (1, 5, 8, 32946, 32773, 34925, 50000)
 PLAIN = (0, 1, 2, 3, 4)  # photometric: not CMYK, YCbCr, CIELab or LogLuv, which GDAL converts
@@ -69,14 +47,14 @@ def write(cube: Cube, path: Path) -> list[Path]:
     """From scratch: tiled, deflated, one band after the other, tags per band."""
     check_dtype(cube.dtype, DTYPES, "GeoTIFF")
     own = _own(cube)
-    with created(path, **_profile(cube)) as dataset:
+    with create(path, **_profile(cube)) as dataset:
         restore(dataset, cube)
         if cube.mark is not None:
             tag(dataset, cube.mark)
         for block in blocks(cube.shape, cube.dtype.itemsize, 0, TILE):
             _put(dataset, block, np.asarray(cube.values[block]))
-        store(own, dataset)
-    if own.kind == BANDS:
+        layers.store(own, dataset)
+    if own.kind == layers.BANDS:
         _compacted(path, tiff.Change(masks=partial(plane, own.valid)))
     _check_written(path, cube, own)
     return [path]
@@ -90,22 +68,25 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     if not _updatable(source):  # writing a few entries would fail, or change their neighbours
         return write(replace(cube, valid=_valid_after(source, cube)), path)
     shutil.copyfile(source, path)
-    with described(source) as before, opened(path, "r+", IGNORE_COG_LAYOUT_BREAK="YES") as dataset:
+    with (
+        open_described(source) as before,
+        open_alone(path, "r+", IGNORE_COG_LAYOUT_BREAK="YES") as dataset,
+    ):
         own = validity(source, before)
         bands, pixels = _replace(dataset, cube)
         carry(before, dataset)
         if cube.mark is not None:
             tag(dataset, cube.mark)
         own = own.after(source, cube, pixels)
-        store(own, dataset)
+        layers.store(own, dataset)
         if dataset.overviews(1):
             dataset.build_overviews(dataset.overviews(1))
     stale = frozenset(np.flatnonzero(bands).tolist())
-    masks = partial(plane, own.valid) if own.kind == BANDS else None
+    masks = partial(plane, own.valid) if own.kind == layers.BANDS else None
     _compacted(path, tiff.Change(stale, masks))
-    made = [*write_mask_file(own, path, cube.bands), *beside.carried(source, path, stale)]
+    files = [*layers.write_mask_file(own, path, cube.bands), *beside.carry(source, path, stale)]
     _check_written(path, cube, own)
-    return [path, *made]
+    return [path, *files]
 
 
 def cloud_optimised(path: Path) -> None:
@@ -115,7 +96,7 @@ def cloud_optimised(path: Path) -> None:
     before = path.with_name(path.name + ".before")
     path.replace(before)
     options = {"compress": "deflate", "predictor": "yes", "bigtiff": "if_safer"}
-    with opened(before) as dataset:
+    with open_alone(before) as dataset:
         rasterio.shutil.copy(dataset, path.absolute(), driver="COG", **options)
     before.unlink()
 
@@ -124,11 +105,15 @@ def cloud_optimised(path: Path) -> None:
 
 
 def _read(path: Path) -> Cube:
-    with described(path) as dataset:
+    with open_described(path) as dataset:
         shape = (dataset.count, dataset.height, dataset.width)
         affine = dataset.transform
-        dtype, own, fields = _dtype(dataset, path), validity(path, dataset), told(dataset)
-        if own.kind in (TOGETHER, SINGLE):  # no one value says what is missing
+        dtype, own, fields = (
+            _dtype(dataset, path),
+            validity(path, dataset),
+            described_fields(dataset),
+        )
+        if own.kind in (layers.TOGETHER, layers.SINGLE):  # no one value says what is missing
             fields["nodata"] = None
         if own.alpha is not None:  # no measurement
             good = np.ones(shape[0], bool) if fields["good"] is None else fields["good"]
@@ -145,19 +130,19 @@ def _read(path: Path) -> Cube:
 
 
 def _dtype(dataset: Any, path: Path) -> np.dtype[Any]:
-    found = set(dataset.dtypes)
-    if len(found) > 1 or "complex_int16" in found:
+    names = set(dataset.dtypes)
+    if len(names) > 1 or "complex_int16" in names:
         raise CubeFormatError(
-            f"{path}: expected bands of one real type, found {', '.join(sorted(found))}; "
+            f"{path}: expected bands of one real type, found {', '.join(sorted(names))}; "
             "convert them with gdal_translate -ot"
         )
-    dtype: np.dtype[Any] = np.dtype(found.pop())
+    dtype: np.dtype[Any] = np.dtype(names.pop())
     check_real(dtype, path)
     return dtype
 
 
 def _window(path: Path, block: Block) -> Array:
-    with parsing(path, "a complete GeoTIFF"), opened(path) as dataset:
+    with parsing(path, "a complete GeoTIFF"), open_alone(path) as dataset:
         return window(dataset, block)
 
 
@@ -196,7 +181,8 @@ def _own(cube: Cube) -> Validity:
     """The validity layer of a file that is written from scratch."""
     if cube.valid is None:
         return Validity()
-    return Validity(INSIDE if len(cube.valid.shape) == 2 else BANDS, cube.valid)
+    kind = layers.INSIDE if len(cube.valid.shape) == 2 else layers.BANDS
+    return Validity(kind, cube.valid)
 
 
 def _tile(length: int) -> int:
@@ -213,23 +199,23 @@ def _put(dataset: Any, block: Block, values: Array) -> None:
 
 def _updatable(source: Path) -> bool:
     """Whether GDAL can replace single entries of a file and leave all others as they are."""
-    found = structure(source)
-    tiles = [found.first(tag, 16) % 16 for tag in (tiff.TILE_WIDTH, tiff.TILE_HEIGHT)]
-    with opened(source) as dataset:
+    file = structure(source)
+    tiles = [file.first(tag, 16) % 16 for tag in (tiff.TILE_WIDTH, tiff.TILE_HEIGHT)]
+    with open_alone(source) as dataset:
         bits = {8 * np.dtype(name).itemsize for name in dataset.dtypes}
     return (
-        found.first(tiff.COMPRESSION, 1) in LOSSLESS
-        and found.first(tiff.PHOTOMETRIC, 1) in PLAIN
-        and set(found.pages[0].numbers(tiff.BITS, 1, found.order)) <= bits
+        file.first(tiff.COMPRESSION, 1) in LOSSLESS
+        and file.first(tiff.PHOTOMETRIC, 1) in PLAIN
+        and set(file.pages[0].numbers(tiff.BITS, 1, file.order)) <= bits
         and not any(tiles)
-        and all(tiff.movable(page) for page in found.pages)
+        and all(tiff.movable(page) for page in file.pages)
     )
 
 
 def _valid_after(source: Path, cube: Cube) -> Values | None:
     """The validity layer of a copy that is written from scratch."""
     pixels = np.zeros(cube.shape[1:], bool)
-    with described(source) as before, opened(source) as dataset:
+    with open_described(source) as before, open_alone(source) as dataset:
         own = validity(source, before)
         for block in blocks(cube.shape, cube.dtype.itemsize, 0, TILE):
             changed = differs(window(dataset, block), np.asarray(cube.values[block]))
@@ -239,9 +225,9 @@ def _valid_after(source: Path, cube: Cube) -> Values | None:
 
 def _compacted(path: Path, change: tiff.Change) -> None:
     """Lay the pages of a file out again, unless none of its bytes is idle or out of date."""
-    found = structure(path)
-    said = any("STATISTICS_" in text for text in found.metadata())
-    if found.first(tiff.COMPRESSION, 1) == 1 and change.masks is None and not said:
+    file = structure(path)
+    statistics = any("STATISTICS_" in text for text in file.metadata())
+    if file.first(tiff.COMPRESSION, 1) == 1 and change.masks is None and not statistics:
         return
     before = path.with_name(path.name + ".before")
     path.replace(before)
@@ -282,14 +268,14 @@ def _check_written(path: Path, cube: Cube, own: Validity) -> None:
     from rasterio.errors import RasterioError
 
     try:
-        with described(path) as described_, opened(path) as dataset:
+        with open_described(path) as image, open_alone(path) as dataset:
             for block in blocks(cube.shape, cube.dtype.itemsize, 0, TILE):
                 lost = differs(window(dataset, block), np.asarray(cube.values[block]))
                 if own.alpha is not None:
                     lost &= np.arange(cube.bands)[block[0], None, None] != own.alpha
                 if lost.any():
                     raise _not_stored(path, "values")
-            if own.stored and not same(validity(path, described_).valid, own.valid):
+            if own.stored and not layers.same(validity(path, image).valid, own.valid):
                 raise _not_stored(path, "masks")
     except (RasterioError, CubeFormatError) as error:
         raise _not_stored(path, "pages") from error
@@ -300,8 +286,11 @@ def _not_stored(path: Path, what: str) -> Exception:
     lost = f"{what} were lost while the file was closed"
     if shutil.disk_usage(path.parent).free < path.stat().st_size + SPARE:
         return OSError(errno.ENOSPC, lost)
-    if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
-        return OSError(errno.EFBIG, lost)
+    with contextlib.suppress(ImportError):  # Windows has no such limits
+        import resource
+
+        if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
+            return OSError(errno.EFBIG, lost)
     return OutputError(
         f"cannot write {path.name}: GDAL did not store the {what} that it was given; write .zarr "
         "or .img instead"

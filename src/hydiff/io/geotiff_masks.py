@@ -17,7 +17,7 @@ from hydiff.cube import Array, Bools, Cube, Lazy, Values, equals, representable
 from hydiff.errors import CubeFormatError
 from hydiff.io import beside
 from hydiff.io.blocks import Block, blocks, differs
-from hydiff.io.gdal import created, opened
+from hydiff.io.gdal import create, open_alone
 from hydiff.io.parsing import parsing
 
 FILE, INSIDE, BANDS, TOGETHER, SINGLE, ALPHA = range(6)
@@ -57,7 +57,7 @@ def validity(path: Path, dataset: Any) -> Validity:
     mask = beside.mask_of(path)
     if mask is not None:
         return Validity(FILE, _file(mask, dataset), text=f"in {mask.name}")
-    with opened(path) as alone:
+    with open_alone(path) as alone:
         inside = _inside(path, alone)
     if inside.kind is not None:
         return inside
@@ -87,15 +87,14 @@ def _inside(path: Path, dataset: Any) -> Validity:
 
 def _file(mask: Path, dataset: Any) -> Values:
     """A mask file holds one band for all, or one for each."""
-    with parsing(mask, "a GeoTIFF"), opened(mask) as own:
+    with parsing(mask, "a GeoTIFF"), open_alone(mask) as own:
         if own.shape != dataset.shape or own.count not in (1, dataset.count):
             raise CubeFormatError(
                 f"{mask}: a mask (bands, rows, cols) = {(own.count, *own.shape)} beside an image "
                 f"{(dataset.count, *dataset.shape)}; remove it, or write the mask again"
             )
         if own.count == 1:
-            valid: Bools = own.read(1) != 0
-            return valid
+            return np.asarray(own.read(1) != 0)
     return _lazy(dataset, partial(_flags, mask, "read"))
 
 
@@ -110,7 +109,7 @@ def _listed(dataset: Any) -> Array | None:
 
 def _together(path: Path, dataset: Any, listed: Array) -> Bools:
     valid = np.zeros(dataset.shape, bool)
-    with opened(path) as alone:
+    with open_alone(path) as alone:
         for block in blocks((dataset.count, *dataset.shape), np.dtype(dataset.dtypes[0]).itemsize):
             values = window(alone, block, "read")
             own = listed[block[0], None, None]
@@ -120,9 +119,9 @@ def _together(path: Path, dataset: Any, listed: Array) -> Bools:
 
 def _single(path: Path, nodata: Sequence[float | None], *block: slice) -> Bools:
     """A block of what is valid by nodata values (bands,)."""
-    found = _read(path, block, "read")
-    valid = np.ones(found.shape, bool)
-    for flags, values, own in zip(valid, found, nodata[block[0]], strict=True):
+    bands = _read(path, block, "read")
+    valid = np.ones(bands.shape, bool)
+    for flags, values, own in zip(valid, bands, nodata[block[0]], strict=True):
         if own is not None and representable(own, values.dtype):
             flags &= ~equals(values, own)
     return valid
@@ -133,7 +132,7 @@ def _alpha(path: Path, dataset: Any) -> Validity:
     if "alpha" not in names or len(names) == 1 or dataset.dtypes[0] not in ("uint8", "uint16"):
         return Validity()
     band = names.index("alpha")
-    with opened(path) as alone:
+    with open_alone(path) as alone:
         valid = alone.read(band + 1) != 0
     return Validity(ALPHA, valid, band, f"by the alpha band {band + 1}")
 
@@ -143,12 +142,11 @@ def _lazy(dataset: Any, read: Any) -> Lazy:
 
 
 def _flags(path: Path, what: str, *block: slice) -> Bools:
-    flags: Bools = _read(path, block, what) != 0
-    return flags
+    return np.asarray(_read(path, block, what) != 0)
 
 
 def _read(path: Path, block: tuple[slice, ...], what: str) -> Array:
-    with parsing(path, "a complete GeoTIFF"), opened(path) as dataset:
+    with parsing(path, "a complete GeoTIFF"), open_alone(path) as dataset:
         return window(dataset, block, what)
 
 
@@ -159,10 +157,8 @@ def window(dataset: Any, block: Block | tuple[slice, ...], what: str = "read") -
     if 0 in lengths:  # GDAL has no empty windows
         return np.empty(lengths, dataset.dtypes[0])
     window = ((rows.start, rows.stop), (cols.start, cols.stop))
-    values: Array = getattr(dataset, what)(
-        list(range(bands.start + 1, bands.stop + 1)), window=window
-    )
-    return values
+    numbers = list(range(bands.start + 1, bands.stop + 1))
+    return np.asarray(getattr(dataset, what)(numbers, window=window))
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -171,8 +167,7 @@ def window(dataset: Any, block: Block | tuple[slice, ...], what: str = "read") -
 def plane(valid: Values | None, band: int) -> Bools:
     """(rows, cols) of one band."""
     assert valid is not None
-    found: Bools = np.asarray(valid[band : band + 1, :, :])[0]
-    return found
+    return np.asarray(valid[band : band + 1, :, :][0])
 
 
 def store(own: Validity, dataset: Any) -> None:
@@ -195,7 +190,7 @@ def write_mask_file(own: Validity, image: Path, bands: int) -> list[Path]:
     count = own.valid.shape[0] if len(own.valid.shape) == 3 else 1
     profile = {"count": count, "height": rows, "width": cols, "dtype": "uint8"}
     shared = 2 if count == 1 else 0  # GDAL's flag of a mask for all bands
-    with created(path, compress="deflate", photometric="minisblack", **profile) as dataset:
+    with create(path, compress="deflate", photometric="minisblack", **profile) as dataset:
         dataset.update_tags(**{f"INTERNAL_MASK_FLAGS_{i}": shared for i in range(1, bands + 1)})
         for band in range(count):
             valid = np.asarray(own.valid) if count == 1 else plane(own.valid, band)

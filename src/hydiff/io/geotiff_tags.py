@@ -17,14 +17,14 @@ from hydiff.io.headers import canonical, entries, from_text, number, scaling, to
 
 # Namespaces that GDAL makes up from the layout of a file.
 MADE_UP = ("IMAGE_STRUCTURE", "DERIVED_SUBDATASETS", "SUBDATASETS")
-# Band tags that a file written from scratch says anew, or that would no longer be true.
+# Band tags that follow from the fields of a Cube, or would no longer be true.
 SPECTRAL = ("wavelength", "wavelength_units", "fwhm", "bbl")
 IMAGERY = ("CENTRAL_WAVELENGTH_UM", "FWHM_UM")
 
 Tags = dict[str, str]
 
 
-def told(dataset: Any) -> dict[str, Any]:
+def described_fields(dataset: Any) -> dict[str, Any]:
     """The fields of a Cube that an open file declares in its tags: spectral ones, nodata, attrs."""
     tags = {ns: dataset.tags(ns=ns) for ns in _namespaces(dataset)}
     band_tags = [
@@ -90,25 +90,26 @@ def carry(source: Any, dataset: Any) -> None:
     for name in ("scales", "offsets", "units"):
         if getattr(source, name) != getattr(dataset, name):
             _restore_list(dataset, name, list(getattr(source, name)))
-    for band, (name, own) in enumerate(
-        zip(source.descriptions, dataset.descriptions, strict=True), start=1
-    ):
+    _carry_tags(source, dataset)
+
+
+def _carry_tags(source: Any, dataset: Any) -> None:
+    """Names of bands, and the tags that the copy lacks; statistics no longer hold."""
+    names = zip(source.descriptions, dataset.descriptions, strict=True)
+    for band, (name, own) in enumerate(names, start=1):
         if name and name != own:
             dataset.set_band_description(band, name)
     for band in (0, *source.indexes):
         for ns in _namespaces(source, band):
-            own, said = dataset.tags(band, ns=ns), source.tags(band, ns=ns)
-            _tag(dataset, band, ns, {k: v for k, v in said.items() if k not in own and _fresh(k)})
-
-
-def _fresh(key: str) -> bool:
-    return not key.startswith("STATISTICS_")
+            own, tags = dataset.tags(band, ns=ns), source.tags(band, ns=ns)
+            lacking = {k: v for k, v in tags.items() if k not in own}
+            _tag(dataset, band, ns, {k: v for k, v in lacking.items() if k[:11] != "STATISTICS_"})
 
 
 def _namespaces(dataset: Any, band: int = 0) -> list[str]:
     """Namespaces of the tags of the file or of one band; "" is the unnamed one."""
-    found = dataset.tag_namespaces(band) if band else dataset.tag_namespaces()
-    return ["", *[ns for ns in found if ns not in MADE_UP and not ns.startswith("xml:")]]
+    names = dataset.tag_namespaces(band) if band else dataset.tag_namespaces()
+    return ["", *[ns for ns in names if ns not in MADE_UP and not ns.startswith("xml:")]]
 
 
 def _spectral(band_tags: list[dict[str, Tags]], envi: Mapping[str, str]) -> dict[str, Any]:
@@ -194,9 +195,9 @@ def restore(dataset: Any, cube: Cube) -> None:
 
 
 def _tag(dataset: Any, band: int, ns: str, tags: Mapping[str, str]) -> None:
-    named = {k: v for k, v in tags.items() if k not in ("ns", "bidx")}
-    if named:
-        dataset.update_tags(band, ns=ns or None, **named)
+    own = {k: v for k, v in tags.items() if k not in ("ns", "bidx")}
+    if own:
+        dataset.update_tags(band, ns=ns or None, **own)
 
 
 def _lasting(key: str) -> bool:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from hydiff.errors import CubeFormatError
 from hydiff.io import axes as ax
 from hydiff.io import heaps, marks
 from hydiff.io.blocks import Block, chunk_blocks, differs
-from hydiff.io.parsing import check_chunk, check_real, parsing
+from hydiff.io.parsing import check_chunk, check_count, check_real, damaged, parsing
 from hydiff.mark import FILLED, RECORD, Mark, parsed
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -55,7 +55,7 @@ def members(path: Path) -> set[str] | None:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Any]:
+def open_file(path: Path) -> Iterator[Any]:
     """An HDF5 file to read from, once it is known to keep to itself."""
     import h5py
 
@@ -85,11 +85,11 @@ def _check_own(path: Path, changed: int, size: int) -> None:
         return name.decode("utf-8", "replace") if virtual or how.get_external_count() else None
 
     with h5py.File(path, "r") as file:
-        found = file.id.links.visit(foreign_link, info=True)
-        found = found or h5py.h5o.visit(file.id, foreign_values, info=True)
-    if found:
+        foreign = file.id.links.visit(foreign_link, info=True)
+        foreign = foreign or h5py.h5o.visit(file.id, foreign_values, info=True)
+    if foreign:
         raise CubeFormatError(
-            f"{path}: {found} lies in another file, which is not opened; "
+            f"{path}: {foreign} lies in another file, which is not opened; "
             "copy the data into one file (h5repack, or h5py) and give that"
         )
 
@@ -106,21 +106,31 @@ def plain(value: Any) -> Any:
 
 def texts(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes that are text or single numbers, for `Cube.attrs`."""
-    found = {key: plain(value) for key, value in attrs.items() if not key.startswith("_")}
-    return {k: str(v) for k, v in found.items() if isinstance(v, str | int | float)}
+    values = {key: plain(value) for key, value in attrs.items() if not key.startswith("_")}
+    return {k: str(v) for k, v in values.items() if isinstance(v, str | int | float)}
+
+
+def number(attrs: Mapping[str, Any], key: str, default: float) -> float:
+    """An attribute that is a single number."""
+    value = attrs.get(key)
+    return default if value is None else float(plain(value))
 
 
 def numbers(group: Any, name: str, bands: int, path: Path) -> Any:
     """A dataset with one number per band, or None when the group has none of that name."""
     if group is None or name not in group:
         return None
-    found = np.asarray(group[name][()], np.float64).ravel()
-    if len(found) != bands:
-        raise CubeFormatError(
-            f"{path}: {len(found)} entries in {group[name].name} for {bands} bands; "
-            "fetch the file again"
-        )
-    return found
+    entries = np.asarray(group[name][()], np.float64).ravel()
+    check_count(len(entries), bands, f"in {group[name].name}", path)
+    return entries
+
+
+def cube_of(path: Path, file: Any, parts: Sequence[DatasetPart], var: str, **fields: Any) -> Cube:
+    """The cube that the parts make, lazy; `var` is the name by which `rewrite` finds them."""
+    array = {"var": var, "axes": ",".join(parts[0].axes)}
+    attrs = {**fields.pop("attrs"), "array": array}
+    mark = _mark(path, file, parts)
+    return Cube(values(path, file, parts), attrs=attrs, mark=mark, **fields)
 
 
 def values(path: Path, file: Any, parts: Sequence[DatasetPart]) -> Lazy:
@@ -129,25 +139,24 @@ def values(path: Path, file: Any, parts: Sequence[DatasetPart]) -> Lazy:
     shapes = [ax.cube_shape(d.shape, p.axes) for d, p in zip(datasets, parts, strict=True)]
     dtypes = {dataset.dtype for dataset in datasets}
     if len({shape[1:] for shape in shapes}) > 1 or len(dtypes) > 1:
-        told = ", ".join(f"{p.name} {d.shape}" for p, d in zip(parts, datasets, strict=True))
-        raise CubeFormatError(
-            f"{path}: its parts do not fit together ({told}); fetch the file again"
-        )
+        listed = ", ".join(f"{d.name[1:]} {d.shape}" for d in datasets)
+        raise damaged(path, f"its parts do not fit together ({listed})")
     dtype = dtypes.pop()
     check_real(dtype, path)
     for dataset in datasets:
         check_chunk(dataset.chunks or (1,), dtype, path)
     shape = (sum(part.bands for part in parts), *shapes[0][1:])
     chunks = None if datasets[0].chunks is None else _chunks(datasets[0], parts[0])
-    return Lazy(shape, dtype, lambda *block: _window(path, parts, block), chunks)
+    return Lazy(shape, dtype, lambda *block: window(path, parts, block), chunks)
 
 
 def _chunks(dataset: Any, part: DatasetPart) -> tuple[int, int, int]:
     return ax.cube_shape(dataset.chunks or (1, 1, 1), part.axes)
 
 
-def _window(path: Path, parts: Sequence[DatasetPart], block: Block) -> Array:
-    with parsing(path, "a complete HDF5 file"), opened(path) as file:
+def window(path: Path, parts: Sequence[DatasetPart], block: Block) -> Array:
+    """`read_block` of a file that is not open."""
+    with parsing(path, "a complete HDF5 file"), open_file(path) as file:
         return read_block(file, parts, block)
 
 
@@ -162,8 +171,8 @@ def read_block(file: Any, parts: Sequence[DatasetPart], block: Block) -> Array:
 
 def _stored(file: Any, part: DatasetPart, block: Block) -> Array:
     inside = ax.stored_block(part.axes, _forwards(part, block))
-    found = ax.as_cube(file[part.name][inside], part.axes)
-    return found[::-1] if part.descending else found
+    values = ax.as_cube(file[part.name][inside], part.axes)
+    return values[::-1] if part.descending else values
 
 
 def _forwards(part: DatasetPart, block: Block) -> Block:
@@ -203,13 +212,13 @@ def rewrite(source: Path, path: Path, cube: Cube, parts: Sequence[DatasetPart]) 
             new = np.asarray(cube.values[block])
             for part, inside, place in _touched(parts, block):
                 if differs(_stored(file, part, inside), new[place]).any():
-                    _put(file, part, inside, new[place])
+                    put_block(file, part, inside, new[place])
         if cube.mark is not None:
             _write_mark(file, cube, parts)
     return [path]
 
 
-def marked(path: Path, file: Any, parts: Sequence[DatasetPart]) -> Mark | None:
+def _mark(path: Path, file: Any, parts: Sequence[DatasetPart]) -> Mark | None:
     """What the file says of its filled entries, with the flag variable if it is there."""
     if (text := file.attrs.get(FILLED)) is None:
         return None
@@ -221,9 +230,9 @@ def marked(path: Path, file: Any, parts: Sequence[DatasetPart]) -> Mark | None:
 
 
 def _is_flag(file: Any, flag: DatasetPart, part: DatasetPart) -> bool:
-    found = file.get(flag.name)
-    shape = getattr(found, "shape", None)
-    return bool(shape == file[part.name].shape and found.dtype == np.uint8)
+    dataset = file.get(flag.name)
+    shape = getattr(dataset, "shape", None)
+    return bool(shape == file[part.name].shape and dataset.dtype == np.uint8)
 
 
 def _write_mark(file: Any, cube: Cube, parts: Sequence[DatasetPart]) -> None:
@@ -240,27 +249,28 @@ def _write_mark(file: Any, cube: Cube, parts: Sequence[DatasetPart]) -> None:
         new = (np.asarray(mark.filled[block]) != 0).astype(np.uint8)
         for part, inside, place in _touched(flags, block):
             if new[place].any():  # chunks of zeros need no place on the disk
-                _put(file, part, inside, new[place])
+                put_block(file, part, inside, new[place])
 
 
 def _flag(file: Any, part: DatasetPart) -> DatasetPart:
     """An empty flag variable for a part, on the same dimensions."""
-    made, dataset = part._replace(name=part.name + marks.FLAG), file[part.name]
-    if made.name in file:
-        del file[made.name]
+    name, dataset = part.name + marks.FLAG, file[part.name]
+    if name in file:
+        del file[name]
     storage = {"chunks": dataset.chunks or True, "compression": "gzip", "shuffle": True}
-    flag = file.create_dataset(made.name, dataset.shape, np.uint8, **storage)
+    flag = file.create_dataset(name, dataset.shape, np.uint8, **storage)
     for axis, dimension in enumerate(dataset.dims):
         for scale in dimension.values():
             flag.dims[axis].attach_scale(scale)
     flag.attrs.update(marks.FLAG_ATTRIBUTES)
     flag.attrs["flag_values"] = np.array(marks.FLAG_VALUES, np.uint8)
     before = dataset.attrs.get("ancillary_variables", "")
-    dataset.attrs["ancillary_variables"] = marks.linked(before, made.name.rpartition("/")[2])
-    return made
+    dataset.attrs["ancillary_variables"] = marks.linked(before, name.rpartition("/")[2])
+    return part._replace(name=name)
 
 
-def _put(file: Any, part: DatasetPart, block: Block, new: Array) -> None:
+def put_block(file: Any, part: DatasetPart, block: Block, new: Array) -> None:
+    """Write values (bands, rows, cols) into a block of one part."""
     new = new[::-1] if part.descending else new
     inside = ax.stored_block(part.axes, _forwards(part, block))
     file[part.name][inside] = ax.as_stored(new, part.axes)
@@ -272,9 +282,9 @@ def reserve(path: Path, nbytes: int) -> None:
         raise OSError(errno.ENOSPC, "not enough free space")
 
 
-def only_as_a_copy(product: str) -> CubeFormatError:
-    """The error of products that are never written from scratch."""
-    return CubeFormatError(
+def refuse_write(product: str) -> NoReturn:
+    """Products are never written from scratch."""
+    raise CubeFormatError(
         f"{product} is written as a copy of its source, and this cube does not describe one any "
         "more (other bands, size, type or metadata); write .tif, .img or .zarr instead"
     )

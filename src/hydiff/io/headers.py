@@ -9,29 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-# How the values are laid out: said anew by every file that is written.
-LAYOUT = {
-    "samples",
-    "lines",
-    "bands",
-    "header offset",
-    "file type",
-    "data type",
-    "interleave",
-    "byte order",
-}
+# How the values are laid out: each file that is written has its own layout.
+LAYOUT = {"samples", "lines", "bands", "interleave"}
+LAYOUT |= {"header offset", "file type", "data type", "byte order"}
 # What fields of a Cube say.
-FIELDS = {
-    "wavelength",
-    "wavelength units",
-    "fwhm",
-    "bbl",
-    "data ignore value",
-    "band names",
-    "map info",
-    "projection info",
-    "coordinate system string",
-}
+FIELDS = {"wavelength", "wavelength units", "fwhm", "bbl", "data ignore value", "band names"}
+FIELDS |= {"map info", "projection info", "coordinate system string"}
 
 SCALING = ("data gain values", "data offset values")  # physical value = gain · stored + offset
 FACTOR = "reflectance scale factor"  # the same as a gain of 1 / factor, for all bands
@@ -47,15 +30,15 @@ def canonical(key: str) -> str:
 
 def entries(attrs: Mapping[str, Any]) -> dict[str, Entry]:
     """The header entries among `attrs`, without those that fields and layout already say."""
-    kept: dict[str, Entry] = {}
+    texts: dict[str, Entry] = {}
     for key, value in attrs.items():
         if not key or canonical(key) in LAYOUT | FIELDS:
             continue
         if isinstance(value, str | int | float):
-            kept[key] = str(value)
+            texts[key] = str(value)
         elif isinstance(value, list | tuple) and all(isinstance(v, str) for v in value):
-            kept[key] = list(value)
-    return kept
+            texts[key] = list(value)
+    return texts
 
 
 def to_text(entry: Entry) -> str:

@@ -10,7 +10,7 @@ import mmap
 import struct
 from pathlib import Path
 
-from hydiff.errors import CubeFormatError
+from hydiff.io.parsing import damaged
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 MARK = b"GCOL\x01\0\0\0"  # and its version; then the length of the heap, and its objects
@@ -24,20 +24,19 @@ def check(path: Path) -> None:
         if not 0 < path.stat().st_size <= SCANNED:
             return
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            if _bytes_of_lengths(data) != 8:
+            if _length_size(data) != 8:
                 return  # no file of our time
             at = data.find(MARK)
             while at >= 0:
                 if _loops(data, at):
-                    raise CubeFormatError(
-                        f"{path}: expected an HDF5 file, but its texts are damaged (a heap at byte "
-                        f"{at} has an object without an end); fetch it again"
+                    raise damaged(
+                        path, f"a heap of texts at byte {at} has an object without an end"
                     )
                 at = data.find(MARK, at + 1)
 
 
-def _bytes_of_lengths(data: mmap.mmap) -> int:
-    """As the superblock tells it, at the start or behind a user block; 0 where there is none."""
+def _length_size(data: mmap.mmap) -> int:
+    """From the superblock, at the start or behind a user block; 0 where there is none."""
     at = 0
     while data[at : at + 8] != SIGNATURE:
         at = 2 * at or 512

@@ -10,6 +10,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hydiff.errors import CubeFormatError
 from hydiff.io.parsing import parsing
 
@@ -33,6 +35,12 @@ def is_definition(text: str, path: Path) -> bool:
             f"({text[:80]}); expected WKT or an EPSG code: correct or remove it"
         )
     return DEFINITION.match(text) is not None
+
+
+def from_gdal(numbers: Any) -> tuple[float, ...] | None:
+    """GDAL's geotransform, as text or numbers, as the affine (a, b, c, d, e, f) of a `Cube`."""
+    six = np.array(numbers.split() if isinstance(numbers, str) else numbers, np.float64).ravel()
+    return tuple(six[[1, 2, 0, 4, 5, 3]].tolist()) if six.size == 6 else None
 
 
 def crs_of(text: str, path: Path) -> Any:

@@ -48,12 +48,12 @@ def taken(cube: Cube) -> Cube:
     box = cube.attrs.get("geotiff", {})
     tags = box.get("tags", {}).get("", {})
     bands = [spaces.get("", {}) for spaces in box.get("band_tags", ())]
-    said = {canonical(str(k)): v for k, v in (*tags.items(), *cube.attrs.items()) if _is_ours(k)}
+    texts = {canonical(str(k)): v for k, v in (*tags.items(), *cube.attrs.items()) if _is_ours(k)}
     shares = [band[SHARE] for band in bands if SHARE in band]
-    if not said and not shares:
+    if not texts and not shares:
         return cube
-    text, record = said.get(OURS[0]), said.get(OURS[1])
-    mark = cube.mark or parsed(text, record, shares or said.get(SHARES, ()), bands=cube.bands)
+    text, record = texts.get(OURS[0]), texts.get(OURS[1])
+    mark = cube.mark or parsed(text, record, shares or texts.get(SHARES, ()), bands=cube.bands)
     attrs = {k: v for k, v in cube.attrs.items() if not _is_ours(k)}
     if box:
         attrs["geotiff"] = _without(box)
@@ -149,10 +149,10 @@ def into_header(path: Path, mark: Mark | None) -> None:
     lines = [f"{KEY} = {mark.text}"]
     if mark.by_band is not None and len(mark.by_band) <= MOST_SHARES:
         lines.append(f"{SHARES} = {{{', '.join(f'{share:.6g}' for share in mark.by_band)}}}")
-    if (found := DESCRIPTION.search(text)) is None:
+    if (title := DESCRIPTION.search(text)) is None:
         lines.insert(0, f"description = {{{PREFIX} cube}}")
-    elif not text[found.end() :].lower().startswith(PREFIX.lower().encode()):
-        text = text[: found.end()] + f"{PREFIX} ".encode() + text[found.end() :]
+    elif not text[title.end() :].lower().startswith(PREFIX.lower().encode()):
+        text = text[: title.end()] + f"{PREFIX} ".encode() + text[title.end() :]
     start = text if text.endswith(b"\n") else text + end
     added = (line.encode("ascii", "replace") + end for line in lines)
     path.write_bytes(start + b"".join(added))

@@ -74,7 +74,7 @@ def several_named(path: Path) -> Iterator[None]:
     except variables.Several as several:
         raise CubeFormatError(
             f"{path}: more than one array may be the mask{several.listing}; "
-            f"name one as {path}:{several.names[0]}"
+            f"name one as {path}:{several.first}"
         ) from None
 
 
@@ -102,7 +102,7 @@ def fitted(masks: list[Array], shape: tuple[int, int, int], path: Path) -> Array
     for mask in masks:
         if mask.shape == shape or mask.shape == (1, *shape[1:]):
             return mask[0] if len(mask) == 1 else mask
-    found = masks[0].shape[1:] if len(masks[0]) == 1 else masks[0].shape
+    size = masks[0].shape[1:] if len(masks[0]) == 1 else masks[0].shape
     bands, rows, cols = shape
     turned = {(1, cols, rows), (bands, cols, rows)}
     hint = (
@@ -111,7 +111,7 @@ def fitted(masks: list[Array], shape: tuple[int, int, int], path: Path) -> Array
         else "make the mask for this cube"
     )
     raise ShapeMismatch(
-        f"{path}: mask of shape {found}, but the cube is (bands, rows, cols) = {shape}; "
+        f"{path}: mask of shape {size}, but the cube is (bands, rows, cols) = {shape}; "
         f"expected {shape[1:]} or {shape}; {hint}"
     )
 

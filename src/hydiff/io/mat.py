@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from hydiff.cube import Array, Cube, Lazy
+from hydiff.cube import Array, Cube
 from hydiff.errors import CubeFormatError
 from hydiff.io import axes as ax
 from hydiff.io import hdf5, matfile, sidecar, variables
-from hydiff.io.blocks import blocks, differs
-from hydiff.io.parsing import check_chunk, check_dtype, check_real, native, parsing
-from hydiff.mark import FILLED, from_json
+from hydiff.io.blocks import Block, blocks, differs
+from hydiff.io.parsing import INTEGERS, check_chunk, check_dtype, check_real, native, parsing
+from hydiff.mark import FILLED
 
 SUFFIXES = (".mat",)
 V5_TITLE = 116  # bytes of text at the start of a version 5 file
@@ -28,26 +28,15 @@ V5_LIMIT = 2**31 - 1  # bytes that one variable of a version 5 file can hold
 USERBLOCK = 512  # bytes before the HDF5 part, for MATLAB's own header
 
 # MATLAB class -> numpy dtype, as loadmat(mat_dtype=True) gives it
-CLASSES = {
-    "double": "float64",
-    "single": "float32",
-    "int8": "int8",
-    "uint8": "uint8",
-    "int16": "int16",
-    "uint16": "uint16",
-    "int32": "int32",
-    "uint32": "uint32",
-    "int64": "int64",
-    "uint64": "uint64",
-    "logical": "bool",
-}
+CLASSES = {"double": "float64", "single": "float32", "logical": "bool"}
+CLASSES |= {name: name for name in INTEGERS}
 NAMES = {dtype: name for name, dtype in CLASSES.items()}
 
 
 def matches(path: Path) -> bool:
     with path.open("rb") as file:
-        named = file.read(6) == b"MATLAB"
-    return named or (path.suffix.lower() == ".mat" and _is_hdf5(path))
+        titled = file.read(6) == b"MATLAB"
+    return titled or (path.suffix.lower() == ".mat" and _is_hdf5(path))
 
 
 def read(path: Path, var: str | None = None, axis: str | None = None) -> Cube:
@@ -66,7 +55,7 @@ def write(cube: Cube, path: Path) -> list[Path]:
         from scipy.io import savemat
 
         stored = ax.as_stored(np.asarray(cube.values, native(cube.dtype)), axes)
-        arrays = {_variable(cube): stored, **_metadata(cube, axes)}
+        arrays = {variables.name_of(cube): stored, **_metadata(cube, axes)}
         savemat(path, arrays, appendmat=False, do_compression=True, oned_as="row")
         _retitle_v5(path, b"MATLAB 5.0 MAT-file, written by hydiff")
     return [path]
@@ -88,10 +77,6 @@ def _is_hdf5(path: Path) -> bool:
     return start.startswith(hdf5.SIGNATURE) or start.endswith(hdf5.SIGNATURE)
 
 
-def _variable(cube: Cube) -> str:
-    return str(cube.attrs.get("array", {}).get("var") or "cube")
-
-
 def _metadata(cube: Cube, axes: ax.Axes) -> dict[str, Any]:
     """wavelength and fwhm as arrays for people, the rest as JSON text."""
     entries = sidecar.as_json(cube, axes)
@@ -108,13 +93,6 @@ def _note(cube: Cube) -> dict[str, str]:
     return {} if cube.mark is None else {FILLED: cube.mark.json}
 
 
-def _said(entries: dict[str, Any], note: str | None) -> dict[str, Any]:
-    """The metadata with what the variable says of filled entries."""
-    if note is None:
-        return entries
-    return {**entries, "attrs": {**(entries.get("attrs") or {}), **from_json(note)}}
-
-
 def _entries(inside: str | None, path: Path) -> dict[str, Any]:
     """Metadata from the sidecar, then from the text inside the file, which is never stale."""
     own = {} if inside is None or not inside.startswith("{") else sidecar.parse(inside, path)
@@ -127,35 +105,25 @@ def _entries(inside: str | None, path: Path) -> dict[str, Any]:
 def _read_v5(path: Path, var: str | None, axis: str | None = None) -> Cube:
     from scipy.io import whosmat
 
-    found = {name: (tuple(shape), kind) for name, shape, kind in whosmat(path, appendmat=False)}
-    numeric = {name: shape for name, (shape, kind) in found.items() if kind in CLASSES}
-    name = variables.choose(numeric, var, path)
-    shape, kind = found[name]
+    listed = whosmat(path, appendmat=False)
+    kinds = {name: kind for name, _, kind in listed}
+    shapes = {name: tuple(shape) for name, shape, kind in listed if kind in CLASSES}
+    name = variables.choose(shapes, var, path)
 
     @cache
-    def load(name: str = name) -> Array:
+    def load(name: str) -> Array:
         with parsing(path, "a complete MATLAB file"):
             stored: Array = _load_v5(path, [name])[name]
-            if stored.shape != found[name][0]:  # two variables of one name
+            if stored.shape != shapes[name]:  # two variables of one name
                 raise CubeFormatError(f"{path}: holds more than one {name}; save it again")
             return stored
 
     def text_of(name: str) -> str | None:
-        kind = found.get(name, ((), ""))[1]
-        return "".join(_load_v5(path, [name])[name].ravel()) if kind == "char" else None
+        text = kinds.get(name) == "char"
+        return "".join(_load_v5(path, [name])[name].ravel()) if text else None
 
-    entries = _said(_entries(text_of("metadata"), path), text_of(FILLED))
-    axes = ax.resolve(shape, ax.declared_by(axis, entries, shape), path)
-    cube_shape = ax.cube_shape(shape, axes)
-
-    def read(*block: slice) -> Array:
-        with parsing(path, "a complete MATLAB file"):
-            # A copy, so that changing what was handed out does not change what is read next.
-            return ax.as_cube(load(), axes)[block].copy()
-
-    values = Lazy(cube_shape, np.dtype(CLASSES[kind]), read)
-    entries = {**variables.companions(numeric, cube_shape[0], load), **entries}
-    return sidecar.cube_from(values, entries, path, {"var": name, "axes": ",".join(axes)})
+    about = np.dtype(CLASSES[kinds[name]]), _entries(text_of("metadata"), path), text_of(FILLED)
+    return sidecar.array_cube(path, name, shapes, *about, axis, load)
 
 
 def _load_v5(path: Path, names: list[str] | None = None) -> dict[str, Any]:
@@ -166,10 +134,10 @@ def _load_v5(path: Path, names: list[str] | None = None) -> dict[str, Any]:
     with warnings.catch_warnings():  # mat_dtype drops imaginary parts, with no more than a warning
         warnings.simplefilter("error", np.exceptions.ComplexWarning)
         try:
-            found = loadmat(path, appendmat=False, mat_dtype=True, variable_names=names)
+            arrays = loadmat(path, appendmat=False, mat_dtype=True, variable_names=names)
         except np.exceptions.ComplexWarning:
             check_real(np.dtype(np.complex128), path)
-    return {name: value for name, value in found.items() if not name.startswith("__")}
+    return {name: value for name, value in arrays.items() if not name.startswith("__")}
 
 
 def _load_all_v5(path: Path) -> dict[str, Any]:
@@ -177,9 +145,9 @@ def _load_all_v5(path: Path) -> dict[str, Any]:
     from scipy.io import loadmat
 
     matfile.check(path)
-    found = loadmat(path, appendmat=False)
-    real = [name for name, value in found.items() if not np.iscomplexobj(value)]
-    return {k: v for k, v in found.items() if not k.startswith("__")} | _load_v5(path, real)
+    arrays = loadmat(path, appendmat=False)
+    real = [name for name, value in arrays.items() if not np.iscomplexobj(value)]
+    return {k: v for k, v in arrays.items() if not k.startswith("__")} | _load_v5(path, real)
 
 
 def _rewrite_v5(source: Path, path: Path, cube: Cube) -> None:
@@ -208,27 +176,32 @@ def _retitle_v5(path: Path, title: bytes) -> None:
 def _read_hdf5(path: Path, var: str | None, axis: str | None = None) -> Cube:
     import h5py
 
-    with hdf5.opened(path) as file:
+    with hdf5.open_file(path) as file:
         arrays = {name: item for name, item in file.items() if isinstance(item, h5py.Dataset)}
-        numeric = {
+        shapes = {
             name: tuple(item.shape[::-1])
             for name, item in arrays.items()
             if item.dtype.kind in "biuf" and _class_of(item) != "char" and item.shape
         }
-        name = variables.choose(numeric, var, path)
-        text, note = (_text(arrays.get(name)) for name in ("metadata", FILLED))
-        entries = _said(_entries(text, path), note)
-        axes = ax.resolve(numeric[name], ax.declared_by(axis, entries, numeric[name]), path)
-        cube_shape = ax.cube_shape(numeric[name], axes)
-        found = variables.companions(numeric, cube_shape[0], lambda key: arrays[key][()])
+        name = variables.choose(shapes, var, path)
+        text, mark = (_text(arrays.get(name)) for name in ("metadata", FILLED))
         logical = _class_of(arrays[name]) == "logical"
         dtype = np.dtype(bool) if logical else arrays[name].dtype
         check_chunk(arrays[name].chunks or (1,), arrays[name].dtype, path)
-    values = Lazy(
-        cube_shape, dtype, lambda *block: _window(path, name, axes, block).astype(dtype, copy=False)
-    )
-    box = {"var": name, "axes": ",".join(axes)}
-    return sidecar.cube_from(values, {**found, **entries}, path, box)
+
+        def window(axes: ax.Axes, block: Block) -> Array:
+            part = _part(name, axes, ax.cube_shape(shapes[name], axes)[0])
+            return hdf5.window(path, [part], block).astype(dtype, copy=False)
+
+        about = dtype, _entries(text, path), mark
+        return sidecar.array_cube(
+            path, name, shapes, *about, axis, lambda key: arrays[key][()], window
+        )
+
+
+def _part(name: str, axes: ax.Axes, bands: int) -> hdf5.DatasetPart:
+    """The axes of HDF5 are those of MATLAB reversed."""
+    return hdf5.DatasetPart(name, axes[::-1], bands)
 
 
 def _class_of(dataset: Any) -> str:
@@ -242,22 +215,6 @@ def _text(dataset: Any) -> str | None:
     return "".join(map(chr, np.asarray(dataset[()]).ravel()))
 
 
-def _window(path: Path, name: str, axes: ax.Axes, block: tuple[slice, slice, slice]) -> Array:
-    with parsing(path, "a complete MATLAB 7.3 file"), hdf5.opened(path) as file:
-        return _block_of(file[name], axes, block)
-
-
-def _block_of(dataset: Any, axes: ax.Axes, block: tuple[slice, slice, slice]) -> Array:
-    """(bands, rows, cols) of a block; the axes of HDF5 are those of MATLAB reversed."""
-    backwards = axes[::-1]
-    return ax.as_cube(dataset[ax.stored_block(backwards, block)], backwards)
-
-
-def _put_block(dataset: Any, axes: ax.Axes, block: tuple[slice, slice, slice], new: Array) -> None:
-    backwards = axes[::-1]
-    dataset[ax.stored_block(backwards, block)] = ax.as_stored(new, backwards)
-
-
 def _rewrite_hdf5(source: Path, path: Path, cube: Cube) -> None:
     import h5py
 
@@ -265,12 +222,12 @@ def _rewrite_hdf5(source: Path, path: Path, cube: Cube) -> None:
     axes = tuple(box["axes"].split(","))
     shutil.copyfile(source, path)
     with h5py.File(path, "r+") as file:
-        dataset = file[box["var"]]
+        dataset, part = file[box["var"]], _part(box["var"], axes, cube.bands)
         hdf5.reserve(path, cube.nbytes if dataset.compression else 0)  # changed chunks may grow
         for block in blocks(cube.shape, cube.dtype.itemsize):
             new = np.asarray(cube.values[block])
-            if differs(_block_of(dataset, axes, block), new).any():
-                _put_block(dataset, axes, block, new)
+            if differs(hdf5.read_block(file, [part], block), new).any():
+                hdf5.put_block(file, part, block, new)
         for name, text in _note(cube).items():
             if name in file:
                 del file[name]
@@ -289,7 +246,7 @@ def _write_hdf5(cube: Cube, path: Path, axes: ax.Axes) -> None:
     hdf5.reserve(path, cube.nbytes)
     with h5py.File(path, "w", userblock_size=USERBLOCK) as file:
         dataset = file.create_dataset(
-            _variable(cube),
+            variables.name_of(cube),
             ax.stored_shape(cube.shape, axes)[::-1],
             np.uint8 if dtype.kind == "b" else dtype,
             chunks=True,
@@ -297,8 +254,9 @@ def _write_hdf5(cube: Cube, path: Path, axes: ax.Axes) -> None:
             compression_opts=1,
         )
         _classify(dataset, NAMES[dtype.name])
+        part = _part(dataset.name, axes, cube.bands)
         for block in blocks(cube.shape, dtype.itemsize):
-            _put_block(dataset, axes, block, np.asarray(cube.values[block]))
+            hdf5.put_block(file, part, block, np.asarray(cube.values[block]))
         for name, value in _metadata(cube, axes).items():
             if isinstance(value, str):
                 _put_text(file, name, value)

@@ -86,11 +86,11 @@ def _skip(read: Read, count: int, piece: int = 1 << 20) -> bytes:
     """Pass `count` bytes over; the first few of them."""
     start = b""
     while count > 0:
-        found = read(min(count, piece))
-        if not found:
+        part = read(min(count, piece))
+        if not part:
             raise ValueError("it ends too early")
-        start = start or found[:8]
-        count -= len(found)
+        start = start or part[:8]
+        count -= len(part)
     return start
 
 
@@ -100,16 +100,16 @@ def _inflated(file: IO[bytes], length: int) -> Read:
 
     def read(count: int) -> bytes:
         nonlocal left
-        found = b""
-        while len(found) < count and not unpacker.eof:
+        data = b""
+        while len(data) < count and not unpacker.eof:
             packed = unpacker.unconsumed_tail
             if not packed:
                 packed = file.read(min(left, 1 << 16))
                 left -= len(packed)
-            more = unpacker.decompress(packed, count - len(found))
+            more = unpacker.decompress(packed, count - len(data))
             if not more and not packed:
                 break
-            found += more
-        return found
+            data += more
+        return data
 
     return read

@@ -13,13 +13,13 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from hydiff.cube import Array, Cube, Lazy
+from hydiff.cube import Array, Cube
 from hydiff.errors import CubeFormatError
 from hydiff.io import axes as ax
 from hydiff.io import sidecar, variables
 from hydiff.io.blocks import blocks
 from hydiff.io.parsing import check_real, check_room, parsing
-from hydiff.mark import FILLED, LONGEST_RECORD, from_json
+from hydiff.mark import FILLED, LONGEST_RECORD
 
 SUFFIXES = (".npy", ".npz")
 ARRAY, ARCHIVE = b"\x93NUMPY", b"PK\x03\x04"
@@ -45,7 +45,7 @@ def write(cube: Cube, path: Path) -> list[Path]:
     axes = ax.order_for(cube.attrs, cube.bands)
     stored = np.ascontiguousarray(ax.as_stored(np.asarray(cube.values), axes))
     if path.suffix.lower() == ".npz":
-        save_archive(path, {_variable(cube): stored, **_note(cube)})
+        save_archive(path, {variables.name_of(cube): stored, **_note(cube)})
     else:
         save_array(path, stored)
     return [path, _write_sidecar(cube, axes, path)]
@@ -88,14 +88,15 @@ def _note(cube: Cube) -> dict[str, Array]:
 def members(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
     """Shape and dtype of every array in an .npz, from their headers alone."""
     with zipfile.ZipFile(path) as archive:
-        infos = [info for info in archive.infolist() if info.filename.endswith(".npy")]
-        found = {}
-        for info in infos:
+        headers = {}
+        for info in archive.infolist():
+            if not info.filename.endswith(".npy"):
+                continue
             with archive.open(info) as file:
                 shape, dtype = _header(file, path)
                 _check_size(info, file.tell(), math.prod(shape) * dtype.itemsize, path)
-            found[info.filename.removesuffix(".npy")] = (shape, dtype)
-    return found
+            headers[info.filename.removesuffix(".npy")] = (shape, dtype)
+    return headers
 
 
 def _check_size(info: zipfile.ZipInfo, start: int, nbytes: int, path: Path) -> None:
@@ -123,15 +124,13 @@ def _holds_arrays(path: Path) -> bool:
 
 
 def _header(file: Any, path: Path) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    version = np.lib.format.read_magic(file)
-    if version == (1, 0):
-        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    elif version == (2, 0):
-        shape, _, dtype = np.lib.format.read_array_header_2_0(file)
-    else:
+    form = np.lib.format
+    readers = {(1, 0): form.read_array_header_1_0, (2, 0): form.read_array_header_2_0}
+    if (version := form.read_magic(file)) not in readers:
         raise CubeFormatError(
             f"{path}: numpy format {version}; expected 1.0 or 2.0: save plain arrays again"
         )
+    shape, _, dtype = readers[version](file)
     return shape, dtype
 
 
@@ -155,44 +154,26 @@ def _read_npy(path: Path, axis: str | None = None) -> Cube:
 
 
 def _read_npz(path: Path, var: str | None, axis: str | None = None) -> Cube:
-    found = members(path)
-    numeric = {name: shape for name, (shape, dtype) in found.items() if dtype.kind in "biuf"}
-    if var in found and var not in numeric:
-        _check_plain(found[var][1], path)
-    if not numeric and found:
-        _check_plain(next(iter(found.values()))[1], path)
+    headers = members(path)
+    numeric = {name: shape for name, (shape, dtype) in headers.items() if dtype.kind in "biuf"}
+    if var in headers and var not in numeric:
+        _check_plain(headers[var][1], path)
+    if not numeric and headers:
+        _check_plain(next(iter(headers.values()))[1], path)
     name = variables.choose(numeric, var, path)
-    shape, dtype = found[name]
-    entries = sidecar.load(path)
-    axes = ax.resolve(shape, ax.declared_by(axis, entries, shape), path)
 
     @cache
-    def load(name: str = name) -> Array:
+    def load(name: str) -> Array:
         with parsing(path, "a complete .npz"), np.load(path, allow_pickle=False) as arrays:
-            stored: Array = arrays[name]
-            return stored
+            return np.asarray(arrays[name])
 
-    cube_shape = ax.cube_shape(shape, axes)
-
-    def read(*block: slice) -> Array:
-        with parsing(path, "a complete .npz"):
-            # A copy, so that changing what was handed out does not change what is read next.
-            return ax.as_cube(load(), axes)[block].copy()
-
-    values = Lazy(cube_shape, dtype, read)
-    entries = {**variables.companions(numeric, cube_shape[0], load), **entries}
-    if FILLED in found:
-        _, kind = found[FILLED]
+    mark = None
+    if FILLED in headers:
+        _, kind = headers[FILLED]
         short = kind.kind == "S" and kind.itemsize <= 2 * LONGEST_RECORD
-        text = load(FILLED).tobytes()[: kind.itemsize] if short else b""
-        said = from_json(text.decode("utf-8", "replace"))
-        entries["attrs"] = {**(entries.get("attrs") or {}), **said}
-    return sidecar.cube_from(values, entries, path, {"var": name, "axes": ",".join(axes)})
-
-
-def _variable(cube: Cube) -> str:
-    box = cube.attrs.get("array", {})
-    return str(box.get("var") or "cube")
+        mark = load(FILLED).tobytes()[: kind.itemsize].decode("utf-8", "replace") if short else ""
+    about = (headers[name][1], sidecar.load(path), mark)
+    return sidecar.array_cube(path, name, numeric, *about, axis, load)
 
 
 def _write_sidecar(cube: Cube, axes: ax.Axes, path: Path) -> Path:
@@ -271,7 +252,7 @@ class Member(NamedTuple):
 
 
 @contextmanager
-def streamed(path: Path, name: str) -> Iterator[Member]:
+def open_member(path: Path, name: str) -> Iterator[Member]:
     """One array of an archive without loading it: the counterpart of `Stream`."""
     with zipfile.ZipFile(path) as archive, archive.open(name + ".npy") as file:
         yield Member(file, *_header(file, path))

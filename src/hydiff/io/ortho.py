@@ -54,10 +54,10 @@ def ortho(cube: Cube, glt: Glt | None = None) -> Cube:
 
 def _on_map(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """What a file says that holds on the map, too: of a GeoTIFF, scale and unit of its bands."""
-    kept = {k: v for k, v in attrs.items() if k not in ("array", "xarray", "geotiff")}
+    others = {k: v for k, v in attrs.items() if k not in ("array", "xarray", "geotiff")}
     box = attrs.get("geotiff", {})
     scale = {key: box[key] for key in ("scales", "offsets", "units") if key in box}
-    return {**kept, "geotiff": scale} if scale else kept
+    return {**others, "geotiff": scale} if scale else others
 
 
 def _marked(mark: Mark | None, glt: Glt) -> Mark | None:

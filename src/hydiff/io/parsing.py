@@ -14,6 +14,7 @@ import numpy as np
 from hydiff.errors import BadValue, CubeFormatError, HydiffError, is_no_memory
 
 LARGEST_CHUNK = 512 << 20  # bytes
+INTEGERS = tuple(f"{sign}int{bits}" for bits in (8, 16, 32, 64) for sign in ("", "u"))
 
 
 @contextmanager
@@ -39,6 +40,19 @@ def parsing(
 def first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(" .,;") if lines else type(error).__name__
+
+
+def damaged(path: Path, what: str) -> CubeFormatError:
+    """The error of a file that is not what its makers wrote."""
+    return CubeFormatError(f"{path}: {what}; the file is damaged or incomplete, fetch it again")
+
+
+def check_count(count: int, bands: int, what: str, path: Path) -> None:
+    """Refuse a list that should have one entry for each band."""
+    if count != bands:
+        raise CubeFormatError(
+            f"{path}: {count} entries {what} for {bands} bands; correct the list, or fetch it again"
+        )
 
 
 def check_room(nbytes: int, path: Path, what: str) -> None:

@@ -9,17 +9,17 @@ whose numbers are all 0 in a detector lies outside its swath.  Numbers are kept 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hydiff.cube import Array, Bools, Cube, Floats
-from hydiff.errors import CubeFormatError
 from hydiff.io import hdf5
 from hydiff.io.gdal import gdal
 from hydiff.io.headers import number
-from hydiff.io.parsing import parsing
+from hydiff.io.parsing import check_count, damaged, parsing
 
 SUFFIXES = (".he5",)
 SWATHS = "HDFEOS/SWATHS"
@@ -30,135 +30,110 @@ LEVELS = ("PRS_L2D_HCO", "PRS_L2C_HCO", "PRS_L2B_HCO", "PRS_L1_HCO", "PRS_L1_HRC
 
 
 def matches(path: Path) -> bool:
-    found = hdf5.members(path)
-    if found is None:
+    names = hdf5.members(path)
+    if names is None:
         return False
-    return "HDFEOS" in found or (not found and path.suffix.lower() == ".he5")
+    return "HDFEOS" in names or (not names and path.suffix.lower() == ".he5")
 
 
 def read(path: Path, var: str | None = None) -> Cube:
     """`var` names another swath, such as PRS_L1_HRC."""
-    with parsing(path, "a PRISMA file"), hdf5.opened(path) as file:
-        swath = _swath(file, var, path)
-        parts = parts_of(file, swath, path)
-        tables = [_table(file, p, name, path) for p, name in zip(parts, DETECTORS, strict=True)]
-        values = hdf5.values(path, file, parts)
-        columns = {
-            key: np.concatenate(
-                [t[key][:: -1 if p.descending else 1] for p, t in zip(parts, tables, strict=True)]
-            )
-            for key in tables[0]
-        }
+    with parsing(path, "a PRISMA file"), hdf5.open_file(path) as file:
+        swath = swath_name(file, path, var)
+        parts = detector_parts(file, swath, path)
+        tables = [
+            _table(file, part, name, path)[:, :: -1 if part.descending else 1]
+            for part, name in zip(parts, DETECTORS, strict=True)
+        ]
+        wavelengths, fwhm, good, gain, offset = np.concatenate(tables, axis=1)
         counts = [part.bands for part in parts]
-        crs, transform = _map(file, values.shape, swath)
-        return Cube(
-            values=values,
-            wavelengths=columns["wavelengths"],
+        crs, transform = _map(file, swath, *file[parts[0].name].shape[::2])
+        return hdf5.cube_of(
+            *(path, file, parts, swath),
+            wavelengths=wavelengths,
             wavelength_units="Nanometers",
-            fwhm=columns["fwhm"],
-            good=columns["good"] != 0,
+            fwhm=fwhm,
+            good=good != 0,
             nodata=0.0,
             crs=crs,
             transform=transform,
             missing_rule=_outside(counts),
-            mark=hdf5.marked(path, file, parts),
             attrs={
                 **hdf5.texts(file.attrs),
                 "detector": np.repeat(DETECTORS, counts).tolist(),
-                "data gain values": [number(float(x)) for x in columns["gain"]],
-                "data offset values": [number(float(x)) for x in columns["offset"]],
-                "array": {"var": swath, "axes": ",".join(AXES)},
+                "data gain values": [number(x) for x in gain.tolist()],
+                "data offset values": [number(x) for x in offset.tolist()],
             },
         )
 
 
 def write(cube: Cube, path: Path) -> list[Path]:
-    raise hdf5.only_as_a_copy("a PRISMA file")
+    hdf5.refuse_write("a PRISMA file")
 
 
 def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
-    with hdf5.opened(source) as file:
-        parts = parts_of(file, cube.attrs["array"]["var"], source)
+    with hdf5.open_file(source) as file:
+        parts = detector_parts(file, cube.attrs["array"]["var"], source)
     return hdf5.rewrite(source, path, cube, parts)
 
 
-def parts_of(file: Any, swath: str, path: Path) -> list[hdf5.DatasetPart]:
+def detector_parts(file: Any, swath: str, path: Path) -> list[hdf5.DatasetPart]:
     """The two cubes of a swath, VNIR first."""
     parts = [_part(file, swath, name, path) for name in DETECTORS]
     return [
-        part._replace(descending=_descends(_table(file, part, name, path)["wavelengths"]))
+        part._replace(descending=_descends(_table(file, part, name, path)[0]))
         for part, name in zip(parts, DETECTORS, strict=True)
     ]
 
 
-def swath_of(file: Any, path: Path) -> str:
-    return _swath(file, None, path)
-
-
-def _swath(file: Any, var: str | None, path: Path) -> str:
-    held = list(file[SWATHS]) if SWATHS in file else []
+def swath_name(file: Any, path: Path, var: str | None = None) -> str:
+    """The swath that `var` names, else the one of the highest level."""
+    names = list(file[SWATHS]) if SWATHS in file else []
     for name in LEVELS if var is None else (var,):
-        if name in held:
+        if name in names:
             return name
     wanted = var or "PRS_L1_HCO or PRS_L2D_HCO"
-    raise CubeFormatError(
-        f"{path}: expected the swath {wanted} in {SWATHS}, found {', '.join(held) or 'none'}; "
-        "the product is incomplete or of another kind"
-    )
+    listed = ", ".join(names) or "none"
+    raise damaged(path, f"expected the swath {wanted} in {SWATHS}, found {listed}")
 
 
 def _part(file: Any, swath: str, detector: str, path: Path) -> hdf5.DatasetPart:
     name = f"{SWATHS}/{swath}/Data Fields/{detector}_Cube"
     if name not in file or file[name].ndim != 3:
-        raise CubeFormatError(
-            f"{path}: expected {detector}_Cube (rows, bands, cols) in the swath {swath}; "
-            "the product is incomplete, fetch it again"
-        )
+        raise damaged(path, f"expected {detector}_Cube (rows, bands, cols) in the swath {swath}")
     return hdf5.DatasetPart(name, AXES, file[name].shape[1])
 
 
-def _table(file: Any, part: hdf5.DatasetPart, detector: str, path: Path) -> dict[str, Floats]:
-    """Wavelength, fwhm, whether it is used, gain and offset of each channel, in stored order."""
+def _table(file: Any, part: hdf5.DatasetPart, detector: str, path: Path) -> Floats:
+    """(5, bands) wavelength and fwhm in nm, 1 for a channel in use, gain and offset; as stored."""
     title, attrs = detector.capitalize(), file.attrs
 
     def listed(key: str) -> Floats | None:
         if key not in attrs:
             return None
-        found = np.asarray(attrs[key], np.float64).ravel()
-        if len(found) != part.bands:
-            raise CubeFormatError(
-                f"{path}: {key} has {len(found)} entries, but {detector}_Cube has {part.bands} "
-                "bands; fetch the file again"
-            )
-        return found
+        entries = np.asarray(attrs[key], np.float64).ravel()
+        check_count(len(entries), part.bands, f"in {key}", path)
+        return entries
 
     wavelengths = listed(f"List_Cw_{title}")
     if wavelengths is None:
-        raise CubeFormatError(
-            f"{path}: expected the attribute List_Cw_{title} with the wavelengths; "
-            "the product is incomplete, fetch it again"
-        )
+        raise damaged(path, f"expected the attribute List_Cw_{title} with the wavelengths")
     fwhm, flags = listed(f"List_Fwhm_{title}"), listed(f"List_Cw_{title}_Flags")
-    used = wavelengths > 0
-    gain, offset = _gain(attrs, title)
-    return {
-        "wavelengths": wavelengths,
-        "fwhm": np.zeros_like(wavelengths) if fwhm is None else fwhm,
-        "good": (used if flags is None else used & (flags != 0)).astype(np.float64),
-        "gain": np.full(part.bands, gain),
-        "offset": np.full(part.bands, offset),
-    }
+    fwhm = np.zeros_like(wavelengths) if fwhm is None else fwhm
+    used = (wavelengths > 0) & (True if flags is None else flags != 0)
+    gain, offset = np.tile(_gain(attrs, title), (part.bands, 1)).T
+    return np.stack([wavelengths, fwhm, used, gain, offset])
 
 
 def _gain(attrs: Any, title: str) -> tuple[float, float]:
     """From stored numbers to reflectance (L2) or radiance (L1)."""
-    low, high = (attrs.get(f"L2Scale{title}{end}") for end in ("Min", "Max"))
-    if low is not None and high is not None:
-        return (float(hdf5.plain(high)) - float(hdf5.plain(low))) / 65535, float(hdf5.plain(low))
-    factor, offset = (attrs.get(f"{key}_{title}") for key in ("ScaleFactor", "Offset"))
-    if factor is not None:
-        return 1 / float(hdf5.plain(factor)), -float(hdf5.plain(0.0 if offset is None else offset))
-    return 1.0, 0.0
+    low, high = (hdf5.number(attrs, f"L2Scale{title}{end}", np.nan) for end in ("Min", "Max"))
+    if f"L2Scale{title}Min" in attrs and f"L2Scale{title}Max" in attrs:
+        return (high - low) / 65535, low
+    if f"ScaleFactor_{title}" not in attrs:
+        return 1.0, 0.0
+    factor = hdf5.number(attrs, f"ScaleFactor_{title}", 1.0)
+    return 1 / factor, -hdf5.number(attrs, f"Offset_{title}", 0.0)
 
 
 def _descends(wavelengths: Floats) -> bool:
@@ -181,22 +156,18 @@ def _outside(counts: list[int]) -> Callable[[Array], Bools]:
 
 
 def _map(
-    file: Any, shape: tuple[int, int, int], swath: str
+    file: Any, swath: str, rows: int, cols: int
 ) -> tuple[str | None, tuple[float, ...] | None]:
     """CRS and north-up grid of L2D, from the corners; other levels are in sensor geometry.
 
-    Corners may be those of the outer pixels or their centres: the 30 m grid tells which.
+    Corners may be those of the outer pixels or their centres: the 30 m grid decides.
     """
-    keys = [
-        f"Product_{corner}corner_{axis}"
-        for axis in ("easting", "northing")
-        for corner in ("UL", "UR", "LL", "LR")
-    ]
+    ends = product(("easting", "northing"), ("UL", "UR", "LL", "LR"))
+    keys = [f"Product_{corner}corner_{axis}" for axis, corner in ends]
     attrs = file.attrs
     if "L2D" not in swath or not {"Epsg_Code", *keys} <= set(attrs):
         return None, None
     x, y = np.array([float(hdf5.plain(attrs[key])) for key in keys]).reshape(2, 4)
-    _, rows, cols = shape
     (a, left), (e, top) = _grid(x, cols), _grid(-y, rows)
     from rasterio.crs import CRS
 

@@ -10,8 +10,9 @@ OUT.report.html     all of this for a person, where it was asked for; see `hydif
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import numpy as np
 
 from hydiff import io
 from hydiff.cube import Array, Bools, Cube
-from hydiff.errors import BadValue, ShapeMismatch
+from hydiff.errors import BadValue, HydiffError, ShapeMismatch
 from hydiff.io import typed
 from hydiff.io.parsing import parsing
 from hydiff.io.regular import exists, is_there
@@ -50,7 +51,7 @@ COMPANIONS = (filled_mask_path, sigma_path, record_path, report_path)
 
 
 def beside(path: Path) -> list[Path]:
-    """All that may lie beside a fill and tell of it: to be replaced with it, or to go."""
+    """All that may lie beside a fill and describe it: to be replaced with it, or to go."""
     earlier = [name(header) for header in _headers(path) for name in COMPANIONS]
     return [*(name(path) for name in COMPANIONS), *(p for p in earlier if exists(p))]
 
@@ -69,14 +70,14 @@ def _headers(path: Path) -> list[Path]:
 def companions(path: Path, shape: tuple[int, int, int]) -> dict[str, Array]:
     """What lies beside a fill and has its shape (bands, rows, cols), by name."""
     path = base_of(path)
-    found: dict[str, Array] = {}
+    layers: dict[str, Array] = {}
     if filled_mask_path(path).is_file():
         observed = io.read_mask(filled_mask_path(path), "missing", shape)
         filled = np.broadcast_to(~observed, shape)
-        found["filled"] = filled.astype(np.uint8)
+        layers["filled"] = filled.astype(np.uint8)
         if sigma_path(path).is_file():
-            found["sigma"] = read_sigma(sigma_path(path), filled).astype(np.float32)
-    return found
+            layers["sigma"] = read_sigma(sigma_path(path), filled).astype(np.float32)
+    return layers
 
 
 def checkpoint_path(path: Path) -> Path:
@@ -95,33 +96,76 @@ def save(
     *,
     command: Sequence[str] = (),
     overwrite: bool = False,
-    hashes: Hashes | None = None,
-    request: str | None = None,
     unmarked: bool = False,
 ) -> list[Path]:
     """Write a result and its companions, all or nothing; returns the paths, the cube first.
 
-    hashes: of the input's files before it was read; refused if they are others now.
-    request: what was asked for, as a fingerprint for the record.
     unmarked: allow a file that cannot say that it is filled (.npy).
     """
-    path, source = io.values_path(result.cube, Path(path)), result.cube.path
+    path, hashes = io.values_path(result.cube, Path(path)), hashes_of(result.cube.path)
     if result.cube.mark is not None:
         io.refuse_unmarked(result.cube, path, unmarked)
-    hashes = hashes_of(source) if hashes is None else hashes
-    made_by = record(result, command, hashes, request)
-    note = typed.dumps(made_by)
-    cube = marked(result, made_by)
+    content = record(result, command, hashes)
+    return write_result(result, path, content, hashes, overwrite=overwrite)
+
+
+def write_result(
+    result: Result,
+    path: Path,
+    record: Mapping[str, Any],
+    hashes: Hashes,
+    *,
+    overwrite: bool,
+    before: Cube | None = None,
+) -> list[Path]:
+    """`save` with a record, and the hashes of the input's files before it was read.
+
+    before: the input as it was read then.
+    """
+    sigma, filled = result.sigma, result.filled
+    writers: Writers = {filled_mask_path: partial(io.masks.write, filled, meaning="missing")}
+    if sigma is not None:
+        writers = {sigma_path: partial(write_sigma, sigma, filled), **writers}
+    cube = marked(result, record)
+    return write_together(
+        cube, path, record, writers, hashes=hashes, overwrite=overwrite, before=before
+    )
+
+
+Writers = Mapping[Callable[[Path], Path], Callable[[Path], Any]]  # a companion's name → its writer
+
+
+def write_together(
+    cube: Cube,
+    path: Path,
+    record: Mapping[str, Any],
+    writers: Writers,
+    *,
+    overwrite: bool,
+    hashes: Hashes | None = None,
+    before: Cube | None = None,
+) -> list[Path]:
+    """A cube, its companions and its record, all or nothing; the paths, the cube first.
+
+    hashes: of the input's files before it was read; refused if they are others now.
+    before: the input as it was read then.
+    """
+    note, source = typed.dumps(record), cube.path
     with io.staged(path, overwrite=overwrite, beside=beside(path), source=source) as folder:
-        made = io.write_into(cube, folder / path.name)
-        io.masks.write(result.filled, filled_mask_path(folder / path.name), "missing")
-        if result.sigma is not None:
-            write_sigma(result.sigma, result.filled, sigma_path(folder / path.name))
-        record_path(folder / path.name).write_text(note)
-        check_unchanged(source, hashes)
-    bars = [] if result.sigma is None else [sigma_path(path)]
-    cubes = [path.with_name(p.name) for p in made]
-    return [*cubes, *bars, filled_mask_path(path), record_path(path)]
+        place = folder / path.name
+        try:
+            made = io.write_into(cube, place, before)
+        except (HydiffError, OSError):
+            if hashes is not None:  # what is amiss may be that the input is another one
+                check_unchanged(source, hashes)
+            raise
+        for name, write in writers.items():
+            write(name(place))
+        record_path(place).write_text(note)
+        if hashes is not None:
+            check_unchanged(source, hashes)
+    cubes = [path.with_name(file.name) for file in made]
+    return [*cubes, *(name(path) for name in writers), record_path(path)]
 
 
 def write_sigma(sigma: Array, filled: Bools, path: Path) -> None:
@@ -189,10 +233,10 @@ def intervals_of(path: Path) -> Sequence[float]:
 def read_record(path: Path) -> dict[str, Any]:
     """The record beside a fill; {} where there is none, or none that is sound."""
     try:
-        found = typed.load(record_path(path))
+        record = typed.load(record_path(path))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return record if isinstance(record, dict) else {}
 
 
 def calibrated(path: Path, values: Array, truth: Array) -> Calibration | None:
@@ -236,7 +280,7 @@ def record(
     hashes: Hashes | None = None,
     request: str | None = None,
 ) -> dict[str, Any]:
-    """Everything needed to tell, and to repeat, how a result came about; JSON-able."""
+    """Everything needed to know, and to repeat, how a result came about; JSON-able."""
     return dated(
         command,
         input_of(hashes_of(result.cube.path) if hashes is None else hashes),
@@ -275,14 +319,14 @@ def marked(result: Result, record: Mapping[str, Any]) -> Cube:
 
 
 def dated(
-    command: Sequence[str], source: Mapping[str, str] | None, told: Mapping[str, Any]
+    command: Sequence[str], source: Mapping[str, str] | None, content: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What is told of a fill, with its command, time, input (path and hash) and versions."""
+    """What is known of a fill, with its command, time, input (path and hash) and versions."""
     return {
         "command": list(command),
         "time": now(),
         "input": source,
-        **told,
+        **content,
         "versions": versions("numpy", "scipy", "torch"),
     }
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,25 +39,26 @@ class Quality(NamedTuple):
 
 def layers(path: Path, kind: str) -> dict[str, Layer]:
     """The flags of a file of this format; none for a plain mask."""
-    find = {"emit": _emit, "prisma": _prisma, "enmap": _enmap}.get(kind)
-    if find is None and _sibling(path) is not None:
-        find = _enmap
-    return {} if find is None else find(path)
+    finders = {"emit": _emit, "prisma": _prisma, "enmap": _enmap}
+    finder = finders.get(kind, _enmap if _sibling(path) is not None else None)
+    return {} if finder is None else finder(path)
 
 
-def combined(found: Mapping[str, Layer], shape: Shape, flags: Sequence[str], path: Path) -> Quality:
+def combined(
+    layers: Mapping[str, Layer], shape: Shape, flags: Sequence[str], path: Path
+) -> Quality:
     """All entries that the chosen flags name, and how many each of them names."""
     for flag in flags:
-        if flag not in found:
-            raise UnknownName(f"quality flag of {path.name}", flag, found)
-    chosen = flags or [flag for flag in found if flag in USUAL]
+        if flag not in layers:
+            raise UnknownName(f"quality flag of {path.name}", flag, layers)
+    chosen = flags or [flag for flag in layers if flag in USUAL]
     if not chosen:
         raise BadValue(
-            f"{path}: choose what to take as missing with `flags=`; known: {', '.join(found)}"
+            f"{path}: choose what to take as missing with `flags=`; known: {', '.join(layers)}"
         )
     observed, counts = np.ones(shape, bool), {}
     for flag in chosen:
-        missing = found[flag](shape)
+        missing = layers[flag](shape)
         if missing.shape not in (shape, shape[1:]):
             raise ShapeMismatch(
                 f"{path}: its layer {flag} has shape {missing.shape}, but the cube is "
@@ -75,29 +76,29 @@ def beside(path: Path, kind: str | None) -> dict[str, list[str]]:
         return {}
     if kind == "emit":  # in a file of its own
         path = path.with_name(re.sub("L2A_RFL|L1B_RAD", "L2A_MASK", path.name))
-    found = list(layers(path, kind)) if is_there(path) else []
-    return {str(path): found} if found else {}
+    flags = list(layers(path, kind)) if is_there(path) else []
+    return {str(path): flags} if flags else {}
 
 
 # --- EMIT -----------------------------------------------------------------------------------------
 
 
 def _emit(path: Path) -> dict[str, Layer]:
-    found: dict[str, Layer] = {}
-    with parsing(path, "an EMIT mask file"), hdf5.opened(path) as file:
+    flags: dict[str, Layer] = {}
+    with parsing(path, "an EMIT mask file"), hdf5.open_file(path) as file:
         if "band_mask" in file:
-            found[BAND] = partial(_band_mask, path)
+            flags[BAND] = partial(_band_mask, path)
         names = file.get("sensor_band_parameters/mask_bands")
         if names is not None and "mask" in file:
             for i, name in enumerate(str(hdf5.plain(text)) for text in names[()]):
                 stem, _, last = name.lower().rpartition(" ")
                 if last == "flag":
-                    found[stem.replace(" ", "-")] = partial(_emit_flag, path, i)
-    return found
+                    flags[stem.replace(" ", "-")] = partial(_emit_flag, path, i)
+    return flags
 
 
 def _band_mask(path: Path, shape: Shape) -> Bools:
-    with parsing(path, "an EMIT mask file"), hdf5.opened(path) as file:
+    with parsing(path, "an EMIT mask file"), hdf5.open_file(path) as file:
         packed = file["band_mask"][()]
     return unpacked(packed, shape, path)
 
@@ -111,33 +112,31 @@ def unpacked(packed: Array, shape: Shape, path: Path) -> Bools:
             f"{(rows, cols, -(-bands // 8))} for a cube (bands, rows, cols) = {shape}; "
             "give the mask of the same scene"
         )
-    bits = np.unpackbits(packed.transpose(2, 0, 1), axis=0, count=bands)
-    return bits.astype(bool)
+    return np.unpackbits(packed.transpose(2, 0, 1), axis=0, count=bands).astype(bool)
 
 
 def _emit_flag(path: Path, index: int, shape: Shape) -> Bools:
-    with parsing(path, "an EMIT mask file"), hdf5.opened(path) as file:
-        flagged: Bools = file["mask"][:, :, index] == 1
-    return flagged
+    with parsing(path, "an EMIT mask file"), hdf5.open_file(path) as file:
+        return np.asarray(file["mask"][:, :, index] == 1)
 
 
 # --- PRISMA ---------------------------------------------------------------------------------------
 
 
 def _prisma(path: Path) -> dict[str, Layer]:
-    with parsing(path, "a PRISMA file"), hdf5.opened(path) as file:
-        swath = prisma.swath_of(file, path)
-        held = set(file[f"{prisma.SWATHS}/{swath}/Data Fields"])
+    with parsing(path, "a PRISMA file"), hdf5.open_file(path) as file:
+        swath = prisma.swath_name(file, path)
+        datasets = set(file[f"{prisma.SWATHS}/{swath}/Data Fields"])
     word, codes = ("SAT", PRISMA_L1) if "_L1_" in swath else ("L2", PRISMA_L2)
     names = [f"{detector}_PIXEL_{word}_ERR_MATRIX" for detector in prisma.DETECTORS]
-    if not set(names) <= held:
+    if not set(names) <= datasets:
         return {}
     return {flag: partial(_prisma_flag, path, swath, names, flag) for flag in codes}
 
 
 def _prisma_flag(path: Path, swath: str, names: list[str], flag: str, shape: Shape) -> Bools:
-    with parsing(path, "a PRISMA file"), hdf5.opened(path) as file:
-        cubes = prisma.parts_of(file, swath, path)
+    with parsing(path, "a PRISMA file"), hdf5.open_file(path) as file:
+        cubes = prisma.detector_parts(file, swath, path)
         folder = f"{prisma.SWATHS}/{swath}/Data Fields"
         parts = [
             part._replace(name=f"{folder}/{name}") for part, name in zip(cubes, names, strict=True)
@@ -151,8 +150,7 @@ def _prisma_flag(path: Path, swath: str, names: list[str], flag: str, shape: Sha
         bands = sum(part.bands for part in parts)
         rows, _, cols = file[parts[0].name].shape
         codes = hdf5.read_block(file, parts, (slice(0, bands), slice(0, rows), slice(0, cols)))
-    found: Bools = codes == PRISMA_L1[flag] if "_L1_" in swath else codes & PRISMA_L2[flag] != 0
-    return found
+    return np.asarray(codes == PRISMA_L1[flag] if "_L1_" in swath else codes & PRISMA_L2[flag] != 0)
 
 
 # --- EnMAP ----------------------------------------------------------------------------------------
@@ -161,22 +159,22 @@ def _prisma_flag(path: Path, swath: str, names: list[str], flag: str, shape: Sha
 def _sibling(path: Path) -> Path | None:
     """The product folder of a quality layer `…-QL_*.TIF`."""
     alone = path.is_file() and "-QL_" in path.name.upper()
-    return path.parent if alone and enmap.product(path.parent) is not None else None
+    return path.parent if alone and enmap.find_product(path.parent) is not None else None
 
 
 def _enmap(path: Path) -> dict[str, Layer]:
-    product = enmap.product(_sibling(path) or path)
+    product = enmap.find_product(_sibling(path) or path)
     if product is None:
         return {}
-    found: dict[str, Layer] = {}
-    masks = [product.named(f"-QL_PIXELMASK{end}.TIF") for end in ("", "_VNIR", "_SWIR")]
+    flags: dict[str, Layer] = {}
+    masks = [product.member_ending(f"-QL_PIXELMASK{end}.TIF") for end in ("", "_VNIR", "_SWIR")]
     rasters = [product.raster(mask) for mask in masks if mask is not None]
     if rasters:
-        found[DEFECTIVE] = partial(_defective, rasters)
+        flags[DEFECTIVE] = partial(_defective, rasters)
     for name in ENMAP_FLAGS:
-        if (member := product.named(f"-QL_QUALITY_{name}.TIF")) is not None:
-            found[name.lower()] = partial(_pixels, product.raster(member))
-    return found
+        if (member := product.member_ending(f"-QL_QUALITY_{name}.TIF")) is not None:
+            flags[name.lower()] = partial(_pixels, product.raster(member))
+    return flags
 
 
 def _defective(rasters: Sequence[Path], shape: Shape) -> Bools:
@@ -184,8 +182,7 @@ def _defective(rasters: Sequence[Path], shape: Shape) -> Bools:
     masks = [np.asarray(geotiff.read(path).values) != 0 for path in rasters]
     if len({mask.shape[1:] for mask in masks}) > 1:
         raise ShapeMismatch(
-            f"{rasters[0]}: the pixel masks of the two detectors differ in size; "
-            "fetch the product again"
+            f"{rasters[0]}: the masks of the two detectors differ in size; fetch the product again"
         )
     missing: Bools = np.concatenate(masks)
     if missing.mean() > 0.5:
@@ -197,6 +194,4 @@ def _defective(rasters: Sequence[Path], shape: Shape) -> Bools:
 
 
 def _pixels(raster: Path, shape: Shape) -> Bools:
-    values: Any = geotiff.read(raster).values[0]
-    flagged: Bools = values != 0
-    return flagged
+    return np.asarray(geotiff.read(raster).values[0] != 0)

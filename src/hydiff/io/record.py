@@ -92,5 +92,5 @@ def checked(document: Any) -> Record:
     """A record from parsed JSON; ValueError says what is wrong with it."""
     if isinstance(document, dict) and document.get("entries") == {"missing_before": 0}:
         raise ValueError("nothing was missing: the output is a copy of its input")
-    found: Record = typed.checked(Record, document, "the record")
-    return found
+    record: Record = typed.checked(Record, document, "the record")
+    return record

@@ -8,30 +8,25 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hydiff.cube import Cube, Values
+from hydiff.cube import Array, Cube, Lazy, Values
 from hydiff.errors import CubeFormatError
+from hydiff.io import axes as ax
+from hydiff.io import variables
+from hydiff.io.blocks import Block
 from hydiff.io.headers import NOTES
-from hydiff.io.parsing import parsing
+from hydiff.io.parsing import check_count, parsing
 from hydiff.io.regular import is_there
-from hydiff.mark import Mark
+from hydiff.mark import Mark, from_json
 
 # the fields of a cube that describe its values
-FIELDS = (
-    "wavelengths",
-    "wavelength_units",
-    "fwhm",
-    "good",
-    "nodata",
-    "crs",
-    "transform",
-    "band_names",
-)
+PER_BAND = ("wavelengths", "fwhm", "good", "band_names")
+FIELDS = (*PER_BAND, "wavelength_units", "nodata", "crs", "transform")
 KEYS = ("axes", *FIELDS, "attrs")
 OURS = ("array", "sidecar", "xarray", NOTES)  # entries of attrs that say how, not what
 
@@ -105,6 +100,39 @@ def _keeps(value: Any) -> bool:
     return isinstance(value, kinds)
 
 
+def array_cube(
+    path: Path,
+    name: str,
+    shapes: variables.Shapes,
+    dtype: np.dtype[Any],
+    entries: Mapping[str, Any],
+    mark: str | None,
+    axis: str | None,
+    load: Callable[[str], Array],
+    window: Callable[[ax.Axes, Block], Array] | None = None,
+) -> Cube:
+    """The cube in one of the arrays of a file, lazy.
+
+    shapes: of the numeric arrays, by name.  entries: its metadata.  mark: `Mark.json`, of a filled
+    cube.  axis: the order of axes, where the user gives it.  load: an array by its name.
+    window: a block (bands, rows, cols) of the cube; by default the array is loaded when it is
+    first indexed.
+    """
+    axes = ax.resolve(shapes[name], ax.declared_by(axis, entries, shapes[name]), path)
+    shape = ax.cube_shape(shapes[name], axes)
+
+    def read(*block: slice) -> Array:
+        with parsing(path, "a complete file"):
+            # A copy, so that changing what was handed out does not change what is read next.
+            return ax.as_cube(load(name), axes)[block].copy()
+
+    lazy = Lazy(shape, dtype, read if window is None else lambda *block: window(axes, block))
+    entries = {**variables.companions(shapes, shape[0], load), **entries}
+    if mark is not None:
+        entries["attrs"] = {**(entries.get("attrs") or {}), **from_json(mark)}
+    return cube_from(lazy, entries, path, {"var": name, "axes": ",".join(axes)})
+
+
 def cube_from(
     values: Values, entries: Mapping[str, Any], path: Path, array: Mapping[str, Any]
 ) -> Cube:
@@ -113,8 +141,9 @@ def cube_from(
     attrs = {**(entries.get("attrs") or {}), "array": dict(array)}
     if foreign:
         attrs["sidecar"] = foreign
-    for name in ("wavelengths", "fwhm", "good", "band_names"):
-        _check_length(name, entries.get(name), values.shape[0], path)
+    for name in PER_BAND:
+        if (entry := entries.get(name)) is not None:
+            check_count(np.size(entry), values.shape[0], f"under {name} in its metadata", path)
     if not _is_geotiff_box(attrs.get("geotiff", {})):
         raise CubeFormatError(
             f"{path}: the entry geotiff of its metadata is damaged; correct or remove it"
@@ -162,11 +191,3 @@ def _is_geotiff_box(box: Any) -> bool:
 
 def _array(entry: Any, dtype: Any) -> Any:
     return None if entry is None else np.asarray(entry, dtype=dtype)
-
-
-def _check_length(name: str, entry: Any, bands: int, path: Path) -> None:
-    if entry is not None and np.size(entry) != bands:
-        raise CubeFormatError(
-            f"{path}: its metadata lists {np.size(entry)} {name} for {bands} bands; "
-            f"correct or remove {name}"
-        )

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hydiff.errors import OutputError
 from hydiff.io.beside import described_by
-from hydiff.io.envi import DATA_SUFFIXES
+from hydiff.io.envi import DATA_SUFFIXES, header_names
 from hydiff.io.parsing import first_line
 from hydiff.io.regular import exists
 from hydiff.io.tiff import is_tiff
@@ -51,7 +51,7 @@ def staged(
     When the block ends well, each file is renamed into place, `target` itself last.  When it
     fails, the folder is removed and nothing else was touched.
 
-    beside: what may lie there and tell of an old target; it goes with that one.
+    beside: files there that describe an old target; they are removed with it.
     source: the input that the files are made of; who may not read it may not read them either.
     """
     beside = tuple(beside)
@@ -161,8 +161,7 @@ def partners(path: Path, format: str) -> list[Path]:
         stem = path.with_suffix("")
         names = [stem.with_name(stem.name + suffix) for suffix in DATA_SUFFIXES]
     elif format == "envi":
-        names = [path.with_suffix(".hdr"), path.with_name(path.name + ".hdr")]
-        names += [name.with_suffix(".HDR") for name in names]
+        names = header_names(path)
     return [name for name in dict.fromkeys(names) if exists(name) and name.is_file()]
 
 
@@ -198,8 +197,8 @@ def _concerns(error: OSError, folder: Path) -> bool:
 
 def _reason(error: OSError) -> str:
     # Libraries that write through C report no errno, only that fewer bytes were written.
-    found = first_line(error.__cause__ or error)
-    unknown = f"{found}; check the free space and the file size limit of that disk"
+    message = first_line(error.__cause__ or error)
+    unknown = f"{message}; check the free space and the file size limit of that disk"
     return REASONS.get(error.errno or 0, unknown)
 
 
@@ -209,15 +208,15 @@ def _move_into_place(folder: Path, target: Path, overwrite: bool, beside: tuple[
     The old target goes first, and whatever belongs to it, before anything new comes, so that a
     kill in between leaves no mix of the two; a single file replaces a single one in one step.
     """
-    made = sorted(folder.iterdir(), key=lambda path: (path.name == target.name, path.name))
-    new = {path: target.with_name(path.name) for path in made}
+    files = sorted(folder.iterdir(), key=lambda path: (path.name == target.name, path.name))
+    new = {path: target.with_name(path.name) for path in files}
     for place in (*new.values(), *beside):
         refuse_existing(place, overwrite)
-    for path in made:
+    for path in files:
         _to_disk(path)
-    kept = {place.with_name(place.name + suffix) for place in new.values() for suffix in COMPANIONS}
-    kept |= {path for place in new.values() if is_tiff(place) for path in described_by(place)}
-    others = sorted({*new.values(), *beside, *kept} - {target})
+    stale = {place.with_name(place.name + end) for place in new.values() for end in COMPANIONS}
+    stale |= {path for place in new.values() if is_tiff(place) for path in described_by(place)}
+    others = sorted({*new.values(), *beside, *stale} - {target})
     old = [place for place in (target, *others) if os.path.lexists(place)]
     if old == [target] and len(new) == 1 and not target.is_dir():
         old = []

@@ -17,7 +17,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from hydiff.cube import Bools
-from hydiff.errors import CubeFormatError
+from hydiff.io.parsing import damaged
 
 MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 # type -> struct code; rationals are two integers
@@ -25,7 +25,7 @@ CODES = {1: "B", 2: "B", 3: "H", 4: "I", 5: "II", 6: "b", 7: "B", 8: "h", 9: "i"
 CODES |= {11: "f", 12: "d", 13: "I", 16: "Q", 17: "q", 18: "Q"}
 SUBFILE, WIDTH, HEIGHT, BITS, COMPRESSION, PHOTOMETRIC = 254, 256, 257, 258, 259, 262
 SAMPLES, ROWS_PER_STRIP, PLANAR, TILE_WIDTH, TILE_HEIGHT = 277, 278, 284, 322, 323
-SAMPLE_FORMAT, GDAL_METADATA = 339, 42112
+GDAL_METADATA = 42112
 OFFSETS = {273: 279, 324: 325}  # strips and tiles: the tag of their offsets -> that of their sizes
 SUB_PAGES = (330, 34665, 34853, 40965)  # tags that hold offsets of further pages
 UNMOVABLE = (512, 513, 519, 520, 521)  # old JPEG: offsets that are not lists of strips
@@ -46,8 +46,8 @@ class Directory(NamedTuple):
 
     def numbers(self, tag: int, default: int = 0, order: str = "<") -> list[int]:
         """The integers of a tag, [default] without it."""
-        found = next((entry for own, entry in self.entries if own == tag), None)
-        return [default] if found is None else _numbers(found, order)
+        entry = next((entry for own, entry in self.entries if own == tag), None)
+        return [default] if entry is None else _numbers(entry, order)
 
 
 class Tiff(NamedTuple):
@@ -78,9 +78,7 @@ def parse(file: BinaryIO, size: int, path: Path) -> Tiff:
     """Every page that the chain of a file of so many bytes reaches; the values stay on disk."""
     head = file.read(16)
     if head[:4] not in MAGIC:
-        raise CubeFormatError(
-            f"{path}: expected a GeoTIFF, found another kind of file; fetch it again"
-        )
+        raise damaged(path, "expected a GeoTIFF, found another kind of file")
     order, big = "<" if head[:2] == b"II" else ">", head[2:4] in (b"+\0", b"\0+")
     at = _unpack(order + ("Q" if big else "I"), head[8 if big else 4 :])
     pages: list[Directory] = []
@@ -92,11 +90,9 @@ def parse(file: BinaryIO, size: int, path: Path) -> Tiff:
         pages.append(page)
         read += sum(len(entry.data) for _, entry in page.entries)
         if read > MOST_TIMES * size:
-            raise CubeFormatError(f"{path}: its tags claim more than it holds; fetch it again")
+            raise damaged(path, "its tags claim more than it holds")
     if not pages or not pages[0].entries:
-        raise CubeFormatError(
-            f"{path}: expected a GeoTIFF, found none of its pages readable; fetch it again"
-        )
+        raise damaged(path, "expected a GeoTIFF, found none of its pages readable")
     return Tiff(order, big, pages)
 
 
@@ -220,7 +216,7 @@ class _PageCopy:
     def _moved(self, entries: list[tuple[int, Entry]]) -> list[tuple[int, Entry]]:
         """The entries of a page after its blocks, and the pages below it, have been copied."""
         by_tag = dict(entries)
-        made = []
+        copies = []
         for tag, entry in entries:
             if tag in OFFSETS and OFFSETS[tag] in by_tag:
                 sizes = _numbers(by_tag[OFFSETS[tag]], self.tiff.order)
@@ -229,8 +225,8 @@ class _PageCopy:
             elif tag in SUB_PAGES:
                 below = _numbers(entry, self.tiff.order)
                 entry = self._integers([self._below(at) for at in below], entry.type)
-            made.append((tag, entry))
-        return made
+            copies.append((tag, entry))
+        return copies
 
     def _block(self, at: int, size: int) -> int:
         """Copy a strip or tile; one that is stored once for several places stays so."""
@@ -317,9 +313,9 @@ ITEM = re.compile(r"\s*<Item\b([^>]*)>[^<]*</Item>")
 def without_statistics(text: str, stale: frozenset[int]) -> str:
     """GDAL's metadata without the STATISTICS_… items of some bands; the rest byte for byte."""
 
-    def kept(found: re.Match[str]) -> str:
-        name = re.search(r"""\bname\s*=\s*["']STATISTICS_""", found[1])
-        sample = re.search(r"""\bsample\s*=\s*["'](\d+)""", found[1])
-        return "" if name and sample and int(sample[1]) in stale else found[0]
+    def current(item: re.Match[str]) -> str:
+        name = re.search(r"""\bname\s*=\s*["']STATISTICS_""", item[1])
+        sample = re.search(r"""\bsample\s*=\s*["'](\d+)""", item[1])
+        return "" if name and sample and int(sample[1]) in stale else item[0]
 
-    return ITEM.sub(kept, text)
+    return ITEM.sub(current, text)

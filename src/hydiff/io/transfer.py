@@ -47,9 +47,9 @@ def convert(
     table = cube.glt if glt is None else io.read(glt).glt
     if glt is not None and table is None:
         raise BadValue(f"{glt} holds no lookup table (GLT); name the product it came with")
-    given = cube.path or source
+    original = cube.path or source
     base = io.values_path(cube, path).name
-    beside = provenance.companions(given, cube.shape)
+    beside = provenance.companions(original, cube.shape)
     cube = _marked(cube, beside.get("filled"))
     if cube.mark is not None:
         io.refuse_unmarked(cube, path, unmarked)
@@ -60,19 +60,19 @@ def convert(
     if ortho:
         cube = on_map(cube, table)
         also = {name: on_map(layer, table) for name, layer in also.items()}
-    also = {name: named(layer) for name, layer in also.items()}
+    also = {name: with_band_names(layer) for name, layer in also.items()}
     if (target := io.format_for(cube, path)) != cube.format:
-        cube = named(cube, plain=target == "envi")
-    with io.staged(path, overwrite=overwrite, source=given) as folder:
-        made = io.write_into(cube, folder / path.name)
+        cube = with_band_names(cube, plain=target == "envi")
+    with io.staged(path, overwrite=overwrite, source=original) as folder:
+        files = io.write_into(cube, folder / path.name)
         if cog:
-            io.cloud_optimised(made[0])
+            io.cloud_optimised(files[0])
         for name, layer in also.items():
-            made += io.write_into(layer, folder / name)
-    return [path.with_name(file.name) for file in made]
+            files += io.write_into(layer, folder / name)
+    return [path.with_name(file.name) for file in files]
 
 
-def named(cube: Cube, plain: bool = False) -> Cube:
+def with_band_names(cube: Cube, plain: bool = False) -> Cube:
     """The cube with a name for each band, "band 7 (450.1 nm)", unless it has names already.
 
     plain: without the wavelength, which programs add themselves when they read ENVI headers.
@@ -80,8 +80,10 @@ def named(cube: Cube, plain: bool = False) -> Cube:
     if cube.band_names is not None or cube.wavelengths is None:
         return cube
     unit = f" {cube.wavelength_units}" if cube.wavelength_units else ""
-    told = ["" if plain else f" ({w:.6g}{unit})" for w in cube.wavelengths]
-    return replace(cube, band_names=tuple(f"band {i}{t}" for i, t in enumerate(told, start=1)))
+    suffixes = ["" if plain else f" ({w:.6g}{unit})" for w in cube.wavelengths]
+    return replace(
+        cube, band_names=tuple(f"band {i}{suffix}" for i, suffix in enumerate(suffixes, start=1))
+    )
 
 
 def _like(cube: Cube, values: Array, scaled: bool) -> Cube:

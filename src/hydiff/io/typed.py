@@ -102,10 +102,10 @@ def checked(kind: Any, value: Any, name: str) -> Any:
         return value
     if get_origin(kind) is Annotated:
         inner, test = get_args(kind)
-        found = checked(inner, value, name)
-        if not test.holds(found):
+        result = checked(inner, value, name)
+        if not test.holds(result):
             raise ValueError(f"{name} is {_shown(value)}, expected {test}")
-        return found
+        return result
     if get_origin(kind) in (Union, UnionType):
         fitting = next((k for k in get_args(kind) if _fits(k, value)), None)
         if fitting is not None:

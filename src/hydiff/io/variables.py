@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hydiff.cube import Array
+from hydiff.cube import Array, Cube
 from hydiff.errors import CubeFormatError, UnknownName
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -19,8 +19,12 @@ UNITS = {"_nm": "Nanometers", "_um": "Micrometers"}
 class Several(CubeFormatError):
     """More than one variable may be the one that is looked for."""
 
-    names: Sequence[str] = ()
-    listing = ""
+    def __init__(self, shapes: Shapes, path: Path) -> None:
+        self.first, self.listing = next(iter(shapes)), _listing(shapes)
+        super().__init__(
+            f"{path}: more than one variable may be the cube{self.listing}; "
+            f"choose one with `var={self.first}`"
+        )
 
 
 def choose(shapes: Shapes, var: str | None, path: Path) -> str:
@@ -36,16 +40,11 @@ def choose(shapes: Shapes, var: str | None, path: Path) -> str:
     if len(shapes.get("cube", ())) > 1:
         return "cube"
     for axes in (3, 2):
-        found = {name: shape for name, shape in shapes.items() if _long(shape) == axes}
-        if len(found) == 1:
-            return next(iter(found))
-        if found:
-            several = Several(
-                f"{path}: more than one variable may be the cube{_listing(found)}; "
-                f"choose one with `var={next(iter(found))}`"
-            )
-            several.names, several.listing = list(found), _listing(found)
-            raise several
+        candidates = {name: shape for name, shape in shapes.items() if _long(shape) == axes}
+        if len(candidates) == 1:
+            return next(iter(candidates))
+        if candidates:
+            raise Several(candidates, path)
     raise CubeFormatError(f"{path}: expected an array of 2 or 3 axes{_listing(shapes)}")
 
 
@@ -55,6 +54,11 @@ def _long(shape: tuple[int, ...]) -> int:
 
 def _listing(shapes: Shapes) -> str:
     return "; found " + (", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "none")
+
+
+def name_of(cube: Cube) -> str:
+    """The variable to write a cube to: the one that it was read from, else `cube`."""
+    return str(cube.attrs.get("array", {}).get("var") or "cube")
 
 
 def companions(shapes: Shapes, bands: int, load: Callable[[str], Array]) -> dict[str, Any]:

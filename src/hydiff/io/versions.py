@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import platform
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Python's and each package's; hydiff's own even where it is not installed but on the path."""
+    """Python's and each package's that is installed; hydiff's own even where it is on the path."""
     import hydiff
 
-    found = {"python": platform.python_version(), "hydiff": hydiff.__version__}
-    return found | {name: importlib.metadata.version(name) for name in packages}
+    own = {"python": platform.python_version(), "hydiff": hydiff.__version__}
+    for name in packages:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            own[name] = importlib.metadata.version(name)
+    return own

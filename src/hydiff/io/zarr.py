@@ -20,27 +20,24 @@ import numpy as np
 
 from hydiff.cube import WAVELENGTHS, Array, Cube, Lazy, band_order
 from hydiff.io import axes as ax
-from hydiff.io import marks, variables
+from hydiff.io import maps, marks, variables
 from hydiff.io.blocks import chunk_blocks, differs
 from hydiff.io.headers import SCALING, entries, number, scaling
-from hydiff.io.parsing import check_chunk, check_dtype, check_real, native, parsing
+from hydiff.io.parsing import INTEGERS, check_chunk, check_dtype, check_real, native, parsing
 from hydiff.io.regular import check_tree
 from hydiff.io.sidecar import plain
 from hydiff.mark import FILLED, RECORD, Mark, parsed
 
 SUFFIXES = (".zarr",)
-MARKS = ("zarr.json", ".zgroup", ".zarray")
-DTYPES = (
-    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float16", "float32", "float64", "bool"),
-)
+METADATA = ("zarr.json", ".zgroup", ".zarray")
+DTYPES = (*INTEGERS, "float16", "float32", "float64", "bool")
 DIMS = ("band", "y", "x")
 SIDE = 64  # rows and cols of a chunk; it holds all bands, for spectra as for tiles
 MAPPING = "spatial_ref"
 
 
 def matches(path: Path) -> bool:
-    return path.is_dir() and any((path / mark).is_file() for mark in MARKS)
+    return path.is_dir() and any((path / name).is_file() for name in METADATA)
 
 
 def read(path: Path, var: str | None = None) -> Cube:
@@ -75,7 +72,7 @@ def read(path: Path, var: str | None = None) -> Cube:
                 lambda *block: _window(path, name, axes, block),
                 ax.cube_shape(array.chunks, axes),
             ),
-            wavelengths=None if wavelengths is None else _floats(wavelengths),
+            wavelengths=_floats(wavelengths),
             wavelength_units=None
             if wavelengths is None
             else attrs.pop("wavelength_units", wavelengths.attrs.get("units")),
@@ -112,7 +109,7 @@ def write(cube: Cube, path: Path) -> list[Path]:
         attrs["band_names"] = list(cube.band_names)
     chunks = (cube.bands, min(SIDE, cube.shape[1]), min(SIDE, cube.shape[2]))
     array = group.create_array(
-        _variable(cube),
+        variables.name_of(cube).rpartition("/")[2],
         shape=cube.shape,
         dtype=native(cube.dtype),
         chunks=chunks,
@@ -127,11 +124,11 @@ def write(cube: Cube, path: Path) -> list[Path]:
                 cube.observed_in(new, None, block[1], block[2], block[0]), new, np.nan
             ).astype(new.dtype)
         _put(array, block, new)
-    for name, (dims, data, told) in coordinates.items():
-        made = group.create_array(
-            name, shape=data.shape, dtype=data.dtype, dimension_names=dims, attributes=told
+    for name, (dims, data, about) in coordinates.items():
+        variable = group.create_array(
+            name, shape=data.shape, dtype=data.dtype, dimension_names=dims, attributes=about
         )
-        _put(made, ..., data)
+        _put(variable, ..., data)
     _write_mark(path, array, cube, ax.CUBE)
     return [path]
 
@@ -190,14 +187,14 @@ def _arrays(path: Path, mode: Literal["r", "r+"] = "r") -> dict[str, Any]:
     blosc.guard()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what else lies in the store: it stays as it is
-        found = zarr.open(path, mode=mode)
-        return {"": found} if isinstance(found, zarr.Array) else dict(found.arrays())
+        store = zarr.open(path, mode=mode)
+        return {"": store} if isinstance(store, zarr.Array) else dict(store.arrays())
 
 
 def _dims(array: Any) -> tuple[str, ...]:
     """The names of its axes; version 2 keeps them among the attributes."""
-    named = getattr(array.metadata, "dimension_names", None)
-    return tuple(named or array.attrs.get("_ARRAY_DIMENSIONS") or ())
+    names = getattr(array.metadata, "dimension_names", None)
+    return tuple(names or array.attrs.get("_ARRAY_DIMENSIONS") or ())
 
 
 def _axes(array: Any, path: Path) -> ax.Axes:
@@ -223,12 +220,11 @@ def _floats(array: Any) -> Any:
 
 def _nodata(attrs: Mapping[str, Any]) -> float | None:
     """`nodata`, or CF's `_FillValue`, which xarray writes as the base64 of a double."""
-    found = attrs.get("nodata", attrs.get("_FillValue"))
-    if isinstance(found, str):
+    value = attrs.get("nodata", attrs.get("_FillValue"))
+    if isinstance(value, str):
         with parsing(Path("_FillValue"), "a number or the base64 of one"):
-            found = np.frombuffer(base64.b64decode(found), "<f8")[0]
-    number = None if found is None else float(found)
-    return None if number is None or np.isnan(number) else number
+            value = np.frombuffer(base64.b64decode(value), "<f8")[0]
+    return None if value is None or np.isnan(float(value)) else float(value)
 
 
 def _map(
@@ -236,12 +232,8 @@ def _map(
 ) -> tuple[str | None, tuple[float, ...] | None]:
     """As rioxarray leaves it: a variable with `crs_wkt` and `GeoTransform`."""
     mapping = arrays.get(str(attrs.get("grid_mapping", MAPPING)))
-    told = {} if mapping is None else dict(mapping.attrs)
-    crs, ends = told.get("crs_wkt"), str(told.get("GeoTransform", "")).split()
-    if len(ends) != 6:
-        return crs, None
-    c, a, b, f, d, e = (float(end) for end in ends)
-    return crs, (a, b, c, d, e, f)
+    about = {} if mapping is None else mapping.attrs
+    return about.get("crs_wkt"), maps.from_gdal(str(about.get("GeoTransform", "")))
 
 
 def _marked(path: Path, arrays: Mapping[str, Any], name: str, axes: ax.Axes) -> Mark | None:
@@ -309,32 +301,27 @@ def _flag(group: Any, array: Any) -> Any:
     )
 
 
-def _variable(cube: Cube) -> str:
-    name = str(cube.attrs.get("array", {}).get("var") or "cube")
-    return name.rpartition("/")[2]
-
-
 Coordinate = tuple[tuple[str, ...], Array, dict[str, Any]]
 
 
 def _coordinates(cube: Cube) -> dict[str, Coordinate]:
-    made: dict[str, Coordinate] = {}
+    coordinates: dict[str, Coordinate] = {}
     units = {} if cube.wavelength_units is None else {"units": cube.wavelength_units}
-    for name, data, told in (
+    for name, data, about in (
         ("wavelength", cube.wavelengths, units),
         ("fwhm", cube.fwhm, units),
         ("good", None if cube.good is None else cube.good.astype(np.int8), {}),
     ):
         if data is not None:
-            made[name] = (("band",), np.asarray(data), told)
+            coordinates[name] = (("band",), np.asarray(data), about)
     if cube.transform is None and cube.crs is None:
-        return made
-    told = {} if cube.crs is None else {"crs_wkt": cube.crs}
+        return coordinates
+    mapping = {} if cube.crs is None else {"crs_wkt": cube.crs}
     if cube.transform is not None:
         a, b, c, d, e, f = cube.transform
-        told["GeoTransform"] = " ".join(repr(float(end)) for end in (c, a, b, f, d, e))
+        mapping["GeoTransform"] = " ".join(repr(float(end)) for end in (c, a, b, f, d, e))
         if b == d == 0:
-            made["y"] = (("y",), f + e * (np.arange(cube.shape[1]) + 0.5), {})
-            made["x"] = (("x",), c + a * (np.arange(cube.shape[2]) + 0.5), {})
-    made[MAPPING] = ((), np.array(0, np.int64), told)
-    return made
+            coordinates["y"] = (("y",), f + e * (np.arange(cube.shape[1]) + 0.5), {})
+            coordinates["x"] = (("x",), c + a * (np.arange(cube.shape[2]) + 0.5), {})
+    coordinates[MAPPING] = ((), np.array(0, np.int64), mapping)
+    return coordinates

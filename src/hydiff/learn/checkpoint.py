@@ -56,7 +56,7 @@ class Checkpoint:
         return tensors
 
     def refuse_foreign(self) -> None:
-        """A run that starts anew may replace an old checkpoint, but no other file."""
+        """A run that starts afresh may replace an old checkpoint, but no other file."""
         if is_there(self.path) and self._content()[0] is None:
             raise OutputError(f"{self.path} is not a checkpoint of ours; choose another name")
 

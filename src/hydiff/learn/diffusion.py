@@ -54,10 +54,10 @@ def trust_and_spare(
     """
     if sigma_y is None:
         return 1.0, sigma
-    told = a * sigma_y / torch.where(s > 0, s, torch.ones_like(s))  # std that y would bring in
-    # the smaller of σ_t and what y brings; the division is only taken where told > σ_t >= 0
-    trust = torch.where((s > 0) & (told > sigma), sigma / told, 1.0)
-    brought = torch.where(s > 0, trust * told, torch.zeros_like(told))
+    carried = a * sigma_y / torch.where(s > 0, s, torch.ones_like(s))  # std that y would bring in
+    # the smaller of σ_t and what y brings; the division is only taken where carried > σ_t >= 0
+    trust = torch.where((s > 0) & (carried > sigma), sigma / carried, 1.0)
+    brought = torch.where(s > 0, trust * carried, torch.zeros_like(carried))
     return trust, (sigma**2 - brought**2).clamp_min(0).sqrt()
 
 

@@ -76,7 +76,8 @@ def choose(
 class Fit:
     """A network being fitted to one cube: `step` descends once, returns losses and estimate.
 
-    lr: of Adam; a tensor beside the network where it is to change, by `set_rate`.
+    lr: of Adam; a tensor beside the network where it is to change, by `set_rate`.  decay: of the
+    weights, in Adam.
     f: evaluates the network, inside an objective and outside.
     rng: randomness on the network's device.  dice: on the CPU, for draws that Python looks at;
     looking at the GPU's would wait for it.
@@ -90,6 +91,7 @@ class Fit:
         rng: Generator,
         engine: str = "auto",
         precision: str = "auto",
+        decay: float = 0.0,
     ) -> None:
         device = next(network.parameters()).device
         self.engine, self.precision = choose(engine, precision, network, device)
@@ -109,7 +111,7 @@ class Fit:
         # graphs that share it must not run at the same time.
         self.stream = torch.cuda.Stream() if self.graphed else None  # type: ignore[no-untyped-call]
         self.adam = torch.optim.Adam(
-            network.parameters(), lr=lr, capturable=self.graphed, fused=True
+            network.parameters(), lr=lr, weight_decay=decay, capturable=self.graphed, fused=True
         )
         self.recorded: dict[Hashable, Recording] = {}
         self.warm = 0  # eager steps taken in this process
@@ -130,7 +132,7 @@ class Fit:
         The objective reads tensors that stay in place; whatever else changes from step to step
         must be in `variant`, for a recorded step is replayed as it was.
         beyond: one more term of the loss, of the estimate, that cannot be recorded: it is computed
-        anew at every step, and is the last of the terms.
+        again at every step, and is the last of the terms.
         """
         known = variant in self.recorded
         if not self.graphed or self.warm < WARM_UP or (not known and self._is_full()):
@@ -316,7 +318,7 @@ def _recording(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with suppress(RuntimeError):  # what broke it is what should be told
+        with suppress(RuntimeError):  # what broke it is what the user should see
             graph.capture_end()
         raise
     graph.capture_end()

@@ -74,8 +74,9 @@ class FusedSkipNet:
         torch._foreach_copy_([_flat(grad) for grad in found], _totals(self.of_weights))
         for conv, grad in zip(self.blocks, found, strict=True):
             conv.weight.grad = grad
-        for norm, total in zip(self.norms, _totals(self.of_norms), strict=True):
-            total = total[0] if len(total) == 1 else total.sum(0)
+        # passes may differ in their number of images: the copies of a step are one batch
+        of_norms = [[g if len(g) == 1 else g.sum(0, True) for g in p] for p in self.of_norms]
+        for norm, (total,) in zip(self.norms, _totals(of_norms), strict=True):
             norm.weight.grad, norm.bias.grad = total[0], total[1]
         self._forget()
 
@@ -202,11 +203,11 @@ def _convolve_backward(
             return (g.flatten(0, 2).T @ x.flatten(0, 2)).view_as(weight)
         return g @ weight.flatten(1)
     wanted = [not of_weight, of_weight, False]
-    found: tuple[Tensor, ...] = torch.ops.aten.convolution_backward(
+    grads: tuple[Tensor, ...] = torch.ops.aten.convolution_backward(
         g.permute(0, 3, 1, 2), x.permute(0, 3, 1, 2), weight, None, list(conv.stride),
         [0, 0], [1, 1], False, [0, 0], 1, wanted,
     )  # fmt: skip
-    return found[1] if of_weight else found[0].permute(0, 2, 3, 1).contiguous()
+    return grads[1] if of_weight else grads[0].permute(0, 2, 3, 1).contiguous()
 
 
 class _Head(torch.autograd.Function):

@@ -54,6 +54,14 @@ def reflect_to_multiple(x: Tensor, of: int, least: int = 0) -> Tensor:
     return x[..., i[:, None], j]
 
 
+class ReflectedConv(nn.Conv2d):
+    """Convolution with mirrored borders, of any odd kernel, stride and number of groups."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = reflected(x, self.kernel_size[0] // 2)
+        return F.conv2d(x, self.weight, self.bias, self.stride, groups=self.groups)
+
+
 def _mirror(side: int, start: int, stop: int, like: Tensor) -> Tensor:
     """Indices start ... stop - 1 folded back into 0 ... side - 1, the border not repeated."""
     index = torch.arange(start, stop, device=like.device)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+import torch
 from torch import Generator, Tensor
 
 from hydiff.learn.diffusion import noise_like
@@ -19,6 +20,8 @@ Network = Callable[[Tensor], Tensor]
 
 READINGS = ("implied", "fresh", "none")  # of ε_0 in Eq. 9
 WEIGHTINGS = ("simple", "full")
+DATA_TERMS = ("all", "observed")  # the entries that the data term counts
+REDUCTIONS = ("mean", "sum")  # of the EI term over the copies drawn in a step
 
 
 def denoised_state(x: Tensor, x0: Tensor, alpha_bar: float, eps0: str, rng: Generator) -> Tensor:
@@ -26,7 +29,7 @@ def denoised_state(x: Tensor, x0: Tensor, alpha_bar: float, eps0: str, rng: Gene
 
     implied: the noise that x_t really carries, given the last estimate x̃_0.  x_t cancels, and
     the target is √ᾱ_t x̃_0.
-    fresh: N(0, I), drawn anew: the letter of the paper.
+    fresh: N(0, I), drawn at every step: the letter of the paper.
     none: left out, as DDS2M does.
     """
     root: float = alpha_bar**0.5
@@ -95,15 +98,26 @@ def equivariance(
     transforms: Iterable[Transform | Warp],
     inside: Tensor | None,
     rng: Generator,
+    *,
+    together: bool = False,
 ) -> Tensor:
     """Σ_g w_g mean (T_g x̂ - f(M T_g x̂ + n))²: re-measured through M, T_g x̂ must come back (Eq. 5).
 
     Gradients flow through both branches.  For all else see `turned`.
+    together: f answers all copies as one batch.  A network that normalises each image by itself
+    gives the same numbers but for rounding, sooner; one with BatchNorm takes its statistics over
+    all of them.
     """
     total = x0_hat.new_zeros(())
-    for g in transforms:
-        asked = turned(g, x0_hat, observed, sigma_y, inside, rng)
-        total = total + asked.miss(f(asked.again))
+    asked = (turned(g, x0_hat, observed, sigma_y, inside, rng) for g in transforms)
+    if not together:
+        for one in asked:
+            total = total + one.miss(f(one.again))
+        return total
+    copies = list(asked)
+    answers = f(torch.cat([one.again for one in copies])).chunk(len(copies))
+    for one, answer in zip(copies, answers, strict=True):
+        total = total + one.miss(answer)
     return total
 
 

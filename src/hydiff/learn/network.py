@@ -1,6 +1,6 @@
 """f_θ: the 2-D skip network of Deep Hyperspectral Prior, which the paper uses unchanged.
 
-Shapes: x (B, C, H, W) → (B, C', H, W), C' = C and values in (0, 1) unless told otherwise.
+Shapes: x (B, C, H, W) → (B, C', H, W), C' = C and values in (0, 1) unless asked otherwise.
 Any band count, any image size.
 
 A U of `scales` levels, each of which halves the image, hands it to the level below, doubles

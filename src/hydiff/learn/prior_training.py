@@ -51,7 +51,7 @@ class PriorTraining:
     masks: int = 16  # of a batch
     planes: int = 5  # of each mask
     pool: int = 160  # masks that are at hand; one is replaced every `renew` steps
-    renew: int = 5
+    renew: int = 25
     side: int = 96  # px of a crop
     lr: float = 6e-4
     held: int = 2  # places that validate

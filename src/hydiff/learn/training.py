@@ -43,7 +43,7 @@ class Training:
     beta_end: float = 0.02
     ei_weight: float = 1.0  # α_EI
     transform: str = "rotation"
-    n_transforms: int = 1
+    n_transforms: int | None = None  # drawn for a crop; None: 7 with noise, else 1
     channels: int = 128  # of the Skip-Net
     scales: int = 5
     crop: int = 144  # pixels; smaller cubes are taken whole
@@ -51,7 +51,9 @@ class Training:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        least = {"batch": 1, "steps": 1, "n_transforms": 1, "channels": 1, "scales": 1, "crop": 1}
+        least = {"batch": 1, "steps": 1, "channels": 1, "scales": 1, "crop": 1}
+        if self.n_transforms is not None:
+            least["n_transforms"] = 1
         for name, low in (least | {"ei_weight": 0, "sigma_y": 0, "seed": 0}).items():
             if not low <= getattr(self, name) < math.inf:
                 raise BadValue(f"{name} = {getattr(self, name)}: expected {low} or more")
@@ -266,18 +268,17 @@ def _load(
 ) -> tuple[Place, int]:
     """Put an item and its transforms in place; where that is, and how many transforms there are."""
     place: Place = (i, item.y.shape, item.observed.shape, item.inside is None)
-    device = fit.rng.device
+    device, noisy = fit.rng.device, item.sigma_y is not None
+    n = transforms.copies(settings.n_transforms, noisy)
     if place not in places:
-        warps = [
-            Warp(settings.transform, item.y.shape, device) for _ in range(settings.n_transforms)
-        ]
+        warps = [Warp(settings.transform, item.y.shape, device) for _ in range(n)]
         kept = [None if v is None else v.to(device, copy=True) for v in item]
         places[place] = Slot(Item._make(kept), warps)
     slot = places[place]
     for stays, new in zip(slot.item, item, strict=True):
         if stays is not None and new is not None:
             stays.copy_(new, non_blocking=True)
-    drawn = transforms.draw(settings.transform, item.y.shape, fit.dice, settings.n_transforms)
+    drawn = transforms.draw(settings.transform, item.y.shape, fit.dice, n, merge=not noisy)
     for warp, g in zip(slot.warps, drawn, strict=False):
         warp.load(g)
     return place, len(drawn)

@@ -1,4 +1,5 @@
-"""T_g: the six transforms of the paper's ablation, drawn from a generator (Eq. 2–5).
+"""T_g: the six transforms of the paper's ablation, and those of `spectral`, drawn from a generator
+(Eq. 2–5).
 
 Shapes: x (B, C, H, W); observed (H, W) or (C, H, W), bool, True = measured.
 Rotation, shift and reflection move pixels without mixing them: they are unitary, and their
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import cos, radians, sin, tan
+from math import cos, radians, sin
 from typing import Any
 
 import numpy as np
@@ -21,13 +22,16 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from hydiff.errors import BadValue, ShapeMismatch, UnknownName
+from hydiff.learn import spectral
 
 Parameters = tuple[float, ...]
-SIGNED_TURNS = (0, 1, 2, 3, 0, -1, -2, -3)  # the paper's library tells 0 from -0, 90 from -270
+SIGNED_TURNS = (0, 1, 2, 3, 0, -1, -2, -3)  # to the paper's library 0 and -0, 90 and -270 differ
 FLIPS = ((0, 0), (1, 0), (0, 1), (1, 1))  # up-down, left-right
 FACTORS = (0.75, 0.5)  # scaling
 MIN_ZOOM = MIN_STRETCH = 0.5
-MAX_SKEW = 50.0  # degrees
+MAX_SKEW = 50.0  # the entry beside a focal length of 100 in the library's camera matrix
+FOCAL = 100.0
+WITH_NOISE = 7  # transforms a step where y is noisy: the paper's N_g
 MOST_KNOWN = 16  # maps of pixels that are kept
 INTERPOLATION = {"scaling": "bicubic", "similarity": "bilinear", "affine": "bilinear"}
 
@@ -45,7 +49,7 @@ class Transform:
 
     name: str
     parameters: Parameters  # rotation: quarter turns, counter-clockwise.  shift: rows, columns.
-    #                         reflection: up-down, left-right, 1 = flipped.
+    #                         reflection: up-down, left-right, 1 = flipped.  spectral: see there.
     #                         others: where the content goes, p ↦ A p + b as the rows of (A | b),
     #                         p = (column, row) in pixels from the centre of the image
     weight: float = 1.0  # its share of the mean over all transforms drawn with it
@@ -55,6 +59,8 @@ class Transform:
 
         Rotation, shift and reflection also take boolean masks and any leading axes.
         """
+        if self.name in spectral.NAMES:
+            return spectral.applied(self.turn()(x), self.parameters)
         match self.name, self.parameters:
             case "rotation", (turns,):
                 return torch.rot90(x, int(turns), (-2, -1))
@@ -72,9 +78,15 @@ class Transform:
         """
         if self.name == "reflection":
             return self
+        if self.name in spectral.NAMES:
+            return replace(self, parameters=spectral.inverse(self.parameters))
         if self.name in INTERPOLATION:
             return replace(self, parameters=_flat(np.linalg.inv(_matrix(self.parameters))))
         return replace(self, parameters=tuple(-p for p in self.parameters))
+
+    def turn(self) -> Transform:
+        """The quarter turn of one along the bands."""
+        return Transform("rotation", self.parameters[1:2])
 
 
 class Warp:
@@ -92,17 +104,23 @@ class Warp:
     def __init__(self, name: str, shape: Sequence[int], device: torch.device) -> None:
         rows, cols = shape[-2:]
         self.name, self.weight = name, torch.ones((), device=device)
-        # a transform that moves pixels is told by what it does to their numbers
+        # a transform that moves pixels is known by what it does to their numbers
         self.pixels = torch.arange(rows * cols, device=device).view(1, 1, rows, cols)
         self.source, self.target = (torch.empty_like(self.pixels.flatten()) for _ in range(2))
         self.grid = torch.empty(1, rows, cols, 2, device=device)
         self.known: dict[Parameters, tuple[Tensor, Tensor]] = {}
+        bands = shape[-3] if name in spectral.NAMES else 0
+        self.index, self.gain = torch.arange(bands, device=device), torch.ones(bands, device=device)
 
     def load(self, g: Transform) -> None:
         self.weight.fill_(g.weight)
         if g.name in INTERPOLATION:
             self.grid.copy_(_grid(_matrix(g.parameters), self.pixels))
             return
+        if g.name in spectral.NAMES:
+            for stays, new in zip((self.index, self.gain), _of_bands(g), strict=True):
+                stays.copy_(new)
+            g = g.turn()
         source, target = self.known.get(g.parameters) or self._maps(g)
         self.source.copy_(source)
         self.target.copy_(target)
@@ -118,7 +136,13 @@ class Warp:
         if self.name in INTERPOLATION:
             return _sampled(x, self.grid, INTERPOLATION[self.name])
         moved: Tensor = _Moved.apply(x, self.source, self.target)  # type: ignore[no-untyped-call]
-        return moved
+        if x.shape[1] != len(self.gain):  # no transform along the bands, or an image of no bands
+            return moved
+        return moved.index_select(1, self.index) * self.gain.view(1, -1, 1, 1)
+
+
+def _of_bands(g: Transform) -> tuple[Tensor, Tensor]:
+    return spectral.along_bands(g.parameters)
 
 
 class _Moved(torch.autograd.Function):
@@ -142,8 +166,12 @@ def _taken(x: Tensor, index: Tensor) -> Tensor:
     return pixels.view(len(x), *x.shape[2:], x.shape[1]).permute(0, 3, 1, 2)
 
 
-def draw(name: str, shape: Sequence[int], rng: Generator, n: int = 1) -> list[Transform]:
+def draw(
+    name: str, shape: Sequence[int], rng: Generator, n: int = 1, *, merge: bool = True
+) -> list[Transform]:
     """n transforms for an image of (..., H, W): equal ones once, with weights that sum to 1.
+
+    merge False: equal ones stay apart, each of weight 1/n, for copies that differ by their noise.
 
     n = 1 never gives the identity, which teaches nothing.  n = 7 is the paper's N_g = 7 as its
     library drew it: rotations give all four, weighted 2, 2, 2, 1 over 7; reflections all four,
@@ -154,8 +182,22 @@ def draw(name: str, shape: Sequence[int], rng: Generator, n: int = 1) -> list[Tr
     if n < 1:
         raise BadValue(f"n must be at least 1, found {n}")
     rows, cols = shape[-2:]
-    drawn = Counter(TRANSFORMS[name]((rows, cols), rng, n))
-    return [Transform(name, p, times / n) for p, times in drawn.items()]
+    if name in spectral.NAMES:
+        bands = shape[-3] if len(shape) > 2 else 1
+        if name == spectral.TURNED:
+            _check_square((rows, cols))
+        drawn = spectral.draws(bands, rng, n, turned=name == spectral.TURNED)
+    else:
+        drawn = SPATIAL[name]((rows, cols), rng, n)
+    if not merge:
+        return [Transform(name, p, 1 / len(drawn)) for p in drawn]
+    return [Transform(name, p, times / n) for p, times in Counter(drawn).items()]
+
+
+def copies(n: int | None, noisy: bool) -> int:
+    """How many transforms a step draws when n are asked for.  None: one without noise, where more
+    teach the same; with noise the paper's N_g = 7, which average it."""
+    return n or (WITH_NOISE if noisy else 1)
 
 
 def to_square(x: Tensor, fill: float = 0.0) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
@@ -200,6 +242,10 @@ def _reached(observed: Tensor, name: str) -> Tensor:
             return torch.stack([torch.rot90(observed, k, (-2, -1)) for k in range(4)]).any(0)
         case "reflection":
             return torch.stack([Transform(name, flip)(observed) for flip in FLIPS]).any(0)
+        case "spectral":
+            return spectral.in_any_band(observed)
+        case "spectral-rotation":
+            return _reached(spectral.in_any_band(observed), "rotation")
         case "scaling":
             onto = _shrunk_onto(observed.shape[-1]).to(observed.device)
             return onto @ observed.float() @ onto.T > 0
@@ -225,15 +271,19 @@ def _shrunk_onto(n: int) -> Tensor:
 
 
 def _rotations(shape: tuple[int, int], rng: Generator, n: int) -> list[Parameters]:
+    _check_square(shape)
+    if n > len(SIGNED_TURNS):
+        raise BadValue(f"rotations are drawn from 8 signed angles, found n = {n}: use n ≤ 8")
+    turns = _sample((1, 2, 3) if n == 1 else SIGNED_TURNS, n, rng)
+    return [(k % 4,) for k in turns]
+
+
+def _check_square(shape: tuple[int, int]) -> None:
     if shape[0] != shape[1]:
         raise ShapeMismatch(
             f"a quarter turn needs a square image, found {shape[0]} × {shape[1]}: "
             "embed it with x, crop = to_square(x)"
         )
-    if n > len(SIGNED_TURNS):
-        raise BadValue(f"rotations are drawn from 8 signed angles, found n = {n}: use n ≤ 8")
-    turns = _sample((1, 2, 3) if n == 1 else SIGNED_TURNS, n, rng)
-    return [(k % 4,) for k in turns]
 
 
 def _shifts(shape: tuple[int, int], rng: Generator, n: int) -> list[Parameters]:
@@ -265,15 +315,17 @@ def _similarities(shape: tuple[int, int], rng: Generator, n: int) -> list[Parame
 
 def _affines(shape: tuple[int, int], rng: Generator, n: int) -> list[Parameters]:
     def one() -> Parameters:
-        skew = tan(radians(_uniform(-MAX_SKEW, MAX_SKEW, rng)))
+        skew = _uniform(-MAX_SKEW, MAX_SKEW, rng) / FOCAL
         stretch = [_uniform(MIN_STRETCH, 1, rng) for _ in range(2)]
-        linear = _turn_and_zoom(rng) @ np.array([[1, skew], [0, 1]]) @ np.diag(stretch)
-        return _shifted(linear, shape, rng)
+        turn = _turn_and_zoom(rng)
+        # the camera's matrix is inverted: zoom, and both stretches, shrink the shear
+        shear = skew * np.linalg.det(turn) ** 0.5 * stretch[0] * stretch[1]
+        return _shifted(turn @ np.array([[stretch[0], shear], [0, stretch[1]]]), shape, rng)
 
     return [one() for _ in range(n)]
 
 
-TRANSFORMS: dict[str, Callable[[tuple[int, int], Generator, int], list[Parameters]]] = {
+SPATIAL: dict[str, Callable[[tuple[int, int], Generator, int], list[Parameters]]] = {
     "rotation": _rotations,
     "shift": _shifts,
     "scaling": _scalings,
@@ -281,6 +333,7 @@ TRANSFORMS: dict[str, Callable[[tuple[int, int], Generator, int], list[Parameter
     "similarity": _similarities,
     "affine": _affines,
 }
+TRANSFORMS = (*SPATIAL, *spectral.NAMES)
 
 Matrix = NDArray[np.floating[Any]]  # p ↦ A p + b as (A | b), 2 × 3, or with its last row, 3 × 3
 

@@ -1,6 +1,6 @@
 """Trained weights on disk: safetensors that say which network they fit, with a model card.
 
-MODEL               the weights; one metadata entry, JSON, tells layout, bands, channels, scales
+MODEL               the weights; one metadata entry, JSON, gives layout, bands, channels, scales
 MODEL.md            the model card: settings, data with hashes, versions, losses, limits
 MODEL.png           the loss curve
 """

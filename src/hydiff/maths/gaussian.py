@@ -1,6 +1,6 @@
 """Spectra as draws of one Gaussian: what the bands a pixel keeps say about those it lacks.
 
-Letters: y (C, N) spectra as columns, seen the same shape, True = measured; S (C, C) covariance.
+Letters: y (C, N) spectra as columns, observed the same shape, True = measured; S (C, C) covariance.
 A band's own noise is part of S, so nothing is truncated: where bands are many and their noise is
 small this is far more exact than a few principal components.
 """
@@ -22,7 +22,7 @@ SPECTRA_PER_BAND = 8  # spectra that take part, at least MIN_SPECTRA
 MIN_SPECTRA = 1500
 RIDGE = 1e-6  # of the mean variance: keeps inverses exact when bands depend on one another
 LEAST = 1e-100  # variance of constant bands: sums of its inverse are still numbers
-PROBED = 300  # pixels that tell how well a band follows from the others
+PROBED = 300  # pixels from which the precision of a band given the others is averaged
 
 
 class Gaussian(NamedTuple):
@@ -50,10 +50,10 @@ def fit(y: Floats, observed: Bools) -> Gaussian:
 
 
 def condition(y: Floats, observed: Bools, model: Gaussian) -> tuple[Floats, Floats, Floats]:
-    """Conditional mean of the missing entries given the seen ones of the same spectrum.
+    """Conditional mean of the missing entries given the observed ones of the same spectrum.
 
-    Returns x (C, N), y where seen; the variance of its entries (C, N), 0 where seen; and the sum
-    over spectra of their conditional covariance (C, C).
+    Returns x (C, N), y where observed; the variance of its entries (C, N), 0 where observed; and
+    the sum over spectra of their conditional covariance (C, C).
     """
     precision = np.linalg.inv(model.covariance)
     x = np.where(observed, y - model.mean[:, None], 0.0)
@@ -73,22 +73,23 @@ def condition(y: Floats, observed: Bools, model: Gaussian) -> tuple[Floats, Floa
 
 
 def left_out(x: Floats, observed: Bools, model: Gaussian) -> Floats:
-    """(C, N): by how much a seen entry differs from what the pixel's other seen bands tell.
+    """(C, N) the residual of each observed entry, regressed on the pixel's other observed bands.
 
-    x: the spectra with their conditional means filled in.  With Q the precision of the seen bands
-    the residual of band b is (Q y)_b / Q_bb, and (Q y)_b is (P x)_b for the whole precision P.
-    Q_bb depends a little on which bands are missing; its mean over some pixels is taken.
+    x: the spectra with their conditional means filled in.  With Q the precision of the observed
+    bands the residual of band b is (Q y)_b / Q_bb, and (Q y)_b is (P x)_b for the whole
+    precision P.  Q_bb depends a little on which bands are missing; its mean over some
+    pixels is taken.
     """
     precision = np.linalg.inv(model.covariance)
     C, N = x.shape
     total, count = np.zeros(C), np.zeros(C)
     for missing, members in patterns(observed[:, :: -(-N // PROBED)]):
-        kept = np.setdiff1d(np.arange(C), missing)
-        cross = precision[np.ix_(kept, missing)]
+        bands = np.setdiff1d(np.arange(C), missing)
+        cross = precision[np.ix_(bands, missing)]
         block = np.linalg.inv(precision[np.ix_(missing, missing)])
-        left = np.diag(precision)[kept] - np.einsum("im,mn,in->i", cross, block, cross)
-        total[kept] += len(members) * left
-        count[kept] += len(members)
+        left = np.diag(precision)[bands] - np.einsum("im,mn,in->i", cross, block, cross)
+        total[bands] += len(members) * left
+        count[bands] += len(members)
     own = np.where(count > 0, total / np.maximum(count, 1), np.diag(precision))
     residual = (precision @ (x - model.mean[:, None])) / own[:, None]
     return np.where(observed, residual, 0.0)

@@ -53,7 +53,7 @@ def _residual_std(spectra: Floats) -> Floats:
 
 
 def _difference_std(band: Floats, observed: Bools) -> tuple[float, float]:
-    """Robust std of a band's second differences where all nine pixels were seen, and its error."""
+    """Robust std of a band's second differences where all nine pixels exist, and its error."""
     if min(band.shape) < 3:
         return 0.0, float("inf")
     windows = np.lib.stride_tricks.sliding_window_view(band, (3, 3))

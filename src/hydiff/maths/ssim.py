@@ -28,7 +28,7 @@ def ssim_map(x: Array, truth: Array) -> Floats:
 def _ssim_of_band(x: Floats, truth: Floats) -> Floats:
     observed = np.isfinite(x) & np.isfinite(truth)
     a, b = np.where(observed, x, 0.0), np.where(observed, truth, 0.0)
-    # above 0 wherever the centre is seen; elsewhere the result is NaN whatever it is
+    # above 0 wherever the centre is observed; elsewhere the result is NaN whatever it is
     weight = np.maximum(_blur(observed.astype(np.float64)), np.finfo(float).tiny)
 
     def local(v: Floats) -> Floats:

@@ -1,6 +1,6 @@
 """The covariance of a field from its variogram.
 
-Letters: z (K, H, W) values of K fields; known (H, W), True where z is.  A covariance is `sill`
+Letters: z (K, H, W) values of K fields; complete (H, W), True where z is.  A covariance is `sill`
 times the operator (reach⁻² − Δ)^−s with reflecting borders, diagonal under the cosine transform,
 and a `nugget`: white texture.
 """
@@ -24,7 +24,7 @@ Complexes = NDArray[np.complex128]
 ORDERS = (1.0, 1.25, 1.5, 1.75, 1.95)  # s that are tried; at 2 the increments have no variance
 REACHES = (inf, 40.0, 10.0)  # pixels
 LAGS = (6, 40)  # the variogram reaches as far as the widest gap, between these many pixels
-LEAST_NUGGET = 1e-3  # of the sill: with less the field passes through the known pixels
+LEAST_NUGGET = 1e-3  # of the sill: with less the field passes through the complete pixels
 
 
 class Covariance(NamedTuple):
@@ -43,10 +43,7 @@ class Covariance(NamedTuple):
 
 
 def fit_covariances(
-    z: Floats,
-    complete: Bools,
-    orders: Sequence[float] = ORDERS,
-    reaches: Sequence[float] = REACHES,
+    z: Floats, complete: Bools, orders: Sequence[float] = ORDERS, reaches: Sequence[float] = REACHES
 ) -> list[Covariance]:
     """The covariance of each component (K, H, W), by least squares on its variogram.
 
@@ -57,7 +54,7 @@ def fit_covariances(
     if longest == 0:  # a single pixel
         return [Covariance(orders[0], inf, 0.0, 0.0)] * len(z)
     down, right = lags_within(longest)
-    found, pairs = variogram(z, complete, down, right)
+    curves, pairs = variogram(z, complete, down, right)
     ring = np.rint(2 * np.hypot(down, right)).astype(np.intp)  # lags of like length, whatever way
 
     def by_ring(values: Floats) -> Floats:
@@ -72,7 +69,7 @@ def fit_covariances(
         (s, reach): by_ring(model_variogram(s, reach, longest)) for s in orders for reach in reaches
     }
     lags = np.bincount(ring)[enough]
-    return [_fit_one(by_ring(curve), length, lags, shapes) for curve in found]
+    return [_fit_one(by_ring(curve), length, lags, shapes) for curve in curves]
 
 
 def _fit_one(
@@ -91,7 +88,7 @@ def _fit_one(
 
 
 def variogram(z: Floats, complete: Bools, down: Ints, right: Ints) -> tuple[Floats, Floats]:
-    """Half the mean square difference of known pixels at each lag: (K, lags), and their pairs."""
+    """Half the mean square difference of complete pixels by lag (K, lags), and their pairs."""
     shape = [
         next_fast_len(n + int(np.abs(lag).max()), real=True)
         for n, lag in zip(complete.shape, (down, right), strict=True)
@@ -100,13 +97,13 @@ def variogram(z: Floats, complete: Bools, down: Ints, right: Ints) -> tuple[Floa
     z = np.where(complete, z - mean, 0.0)
     flags, first, second = (rfft2(a, shape) for a in (complete.astype(float), z, z**2))
 
-    def atlags_within(spectrum: Complexes) -> Floats:
+    def at_lags(spectrum: Complexes) -> Floats:
         values: Floats = irfft2(spectrum, shape)
         return values[..., down, right]
 
-    pairs = np.rint(atlags_within(flags.conj() * flags))
+    pairs = np.rint(at_lags(flags.conj() * flags))
     # ½ Σ (z² at one end + z² at the other) − Σ z z, as correlations, in one transform
-    half = atlags_within((flags.conj() * second).real - first.conj() * first)
+    half = at_lags((flags.conj() * second).real - first.conj() * first)
     return np.maximum(half, 0) / np.maximum(pairs, 1), pairs
 
 

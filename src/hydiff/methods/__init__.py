@@ -1,35 +1,80 @@
-"""The methods: a plain dict from name to where it lives; modules are imported when first used.
+"""The methods: a plain dict from name to declaration; modules are imported when first used.
 
 A method is a generator function `inpaint(y, observed, sigma_y, settings, *, rng)` that yields
 `Step`s, and a frozen dataclass of settings whose defaults are the published ones.  To add one,
-write `methods/mine.py` with both and add a line here.
+write `methods/mine.py` with both and add an entry here.  What a method can do is declared in its
+entry: no other module compares a method's name or probes its settings.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from importlib import import_module
 from types import NoneType, SimpleNamespace
 from typing import Any, NamedTuple, get_args, get_type_hints
 
-from hydiff.errors import BadValue, UnknownName
+from hydiff.errors import BadValue, UnknownName, need_torch
 from hydiff.result import Step
 
 Inpaint = Callable[..., Iterator[Step]]
 STAND_IN = "HIR-Diff (stand-in denoiser)"  # how every output must call hir-diff without weights
 
 
-class Method(NamedTuple):
+@dataclass(frozen=True)
+class PeakMemory:
+    """Peak memory of a fill in bytes, as single fills took it, rounded up."""
+
+    process: float = 200e6  # of a process that fills nothing yet
+    entry: float = 130.0  # per band and pixel of the window
+    pixel: float = 2500.0  # per pixel of the window
+
+
+@dataclass(frozen=True)
+class Method:
+    """Where a method is, and what it can do.  Every method takes masks that differ by band."""
+
     module: str  # inside hydiff.methods
     inpaint: str  # the generator function
     settings: str  # its settings dataclass
-    backend: str  # "numpy" or "torch": what y, observed, sigma_y and rng are
     summary: str
-    noise: bool = False  # whether it makes use of sigma_y
-    rules: int = (
-        1  # raised when it gives other results with the same settings: a bench runs it again
-    )
+    backend: str = "numpy"  # or "torch", tensors on any device: y, observed, sigma_y and rng
+    uses_sigma: bool = False  # its result depends on sigma_y
+    replaces_noisy: bool = False  # with sigma_y > 0 its estimate replaces observed entries too
+    whole_pixels: bool = True  # also fills pixels that keep no band; else those stay NaN
+    error_bars: bool = False  # its steps can have a posterior std
+    random: bool = False  # its result depends on the seed
+    memory: PeakMemory = PeakMemory()
+    local: bool = False  # fits a covariance to each window, which suits a small window better
+    asks: tuple[str, ...] = ()  # settings that come from the scene: "space", "wavelengths"
+    coordinates: bool = False  # takes `given`, the components that several fits of a cube share
+    weights: bool = False  # takes `initial`, trained weights, and has a setting `weights`
+    equivariant: bool = False  # its setting `transform` names a group of motions
+    notes: bool = False  # its settings have `notes` that every output carries
+    label: str = ""  # what tables and figures call it, if not by its name
+    names_rows: bool = False  # its settings say which of them decide, with noise and without
+    rules: int = 1  # raised when the same settings give other results: a bench runs it again
+
+    @property
+    def learned(self) -> bool:
+        """Whether a network is fitted, which a GPU does faster."""
+        return self.backend == "torch"
+
+    def facts(self) -> dict[str, Any]:
+        """What a user may ask of a method; plain values, for JSON."""
+        names = ("summary", "backend", "uses_sigma", "replaces_noisy", "whole_pixels")
+        return {name: vars(self)[name] for name in (*names, "error_bars", "random")}
+
+
+@dataclass(frozen=True)
+class Network(Method):
+    """A method that fits a network with torch."""
+
+    backend: str = "torch"
+    uses_sigma: bool = True
+    replaces_noisy: bool = True
+    random: bool = True
+    memory: PeakMemory = PeakMemory(process=520e6, pixel=25_000.0)
 
 
 METHODS: dict[str, Method] = {
@@ -37,137 +82,186 @@ METHODS: dict[str, Method] = {
         "smooth",
         "smooth",
         "Smooth",
-        "numpy",
         "kriging of the principal components; spectral regression where a pixel keeps bands",
-        noise=True,
+        uses_sigma=True,
+        replaces_noisy=True,
         rules=2,
+        error_bars=True,
+        local=True,
+        asks=("space",),
+        coordinates=True,
     ),
     "harmonic": Method(
-        "classical", "harmonic", "Plain", "numpy", "membrane through the observed pixels (Laplace)"
+        "classical", "harmonic", "Plain", "membrane through the observed pixels (Laplace)"
     ),
     "biharmonic": Method(
-        "classical", "biharmonic", "Plain", "numpy", "thin plate through the observed pixels"
+        "classical", "biharmonic", "Plain", "thin plate through the observed pixels"
     ),
-    "linear": Method("classical", "linear", "Plain", "numpy", "linear in Delaunay triangles"),
-    "idw": Method(
-        "classical", "idw", "Plain", "numpy", "inverse distance, GDAL's fillnodata on every band"
-    ),
-    "nearest": Method("classical", "nearest", "Plain", "numpy", "nearest observed pixel"),
+    "linear": Method("classical", "linear", "Plain", "linear in Delaunay triangles"),
+    "idw": Method("classical", "idw", "Plain", "inverse distance, GDAL's fillnodata on every band"),
+    "nearest": Method("classical", "nearest", "Plain", "nearest observed pixel"),
     "spectral": Method(
         "classical",
         "spectral",
         "Spectral",
-        "numpy",
         "linear along the bands; only pixels that keep some bands",
+        whole_pixels=False,
+        asks=("wavelengths",),
     ),
     "subspace": Method(
         "classical",
         "subspace_regression",
         "SubspaceRegression",
-        "numpy",
         "regression on a pixel's other bands; only pixels that keep some bands",
+        whole_pixels=False,
     ),
     "bandmean": Method(
-        "classical", "bandmean", "Plain", "numpy", "each band's mean: the floor of every comparison"
+        "classical", "bandmean", "Plain", "each band's mean: the floor of every comparison"
     ),
     "rbf": Method(
-        "rbf", "rbf", "RBF", "numpy", "radial basis functions on the principal components (scipy)"
+        "rbf", "rbf", "RBF", "radial basis functions on the principal components (scipy)"
     ),
     "dineof": Method(
-        "dineof", "dineof", "DINEOF", "numpy", "iterated empirical orthogonal functions"
+        "dineof", "dineof", "DINEOF", "iterated empirical orthogonal functions", random=True
     ),
     "halrtc": Method(
         "halrtc",
         "halrtc",
         "HaLRTC",
-        "numpy",
         "low-rank tensor completion; blind to lines missing over the whole width",
     ),
     "exemplar": Method(
-        "exemplar", "exemplar", "Exemplar", "numpy", "patches copied from elsewhere in the image"
+        "exemplar", "exemplar", "Exemplar", "patches copied from elsewhere in the image"
     ),
     "fixbad": Method(
         "fixbad",
         "fixbad",
         "FixBad",
-        "numpy",
         "spectral angle and regression, for dead columns; only pixels that keep some bands",
+        whole_pixels=False,
     ),
     "subspace-fill": Method(
         "subspace_fill",
         "subspace_fill",
         "SubspaceFill",
-        "numpy",
         "projection on the principal components, then linear: the simple answer to noise",
-        noise=True,
+        uses_sigma=True,
+        replaces_noisy=True,
     ),
-    "hydiff-ei": Method(
+    "hydiff-ei": Network(
         "hydiff_ei",
         "hydiff_ei",
         "HyDiffEI",
-        "torch",
         "the paper: a network fitted to this cube along a reverse diffusion",
-        noise=True,
+        weights=True,
+        names_rows=True,
+        equivariant=True,
     ),
-    "ei": Method(
-        "ei", "ei", "EI", "torch", "equivariant imaging alone, without diffusion", noise=True
+    "ei": Network(
+        "ei",
+        "ei",
+        "EI",
+        "equivariant imaging alone, without diffusion",
+        equivariant=True,
+        names_rows=True,
     ),
-    "robust-ei": Method(
-        "ei", "robust_ei", "EI", "torch", "EI with SURE for noisy data", noise=True
+    "robust-ei": Network(
+        "ei", "robust_ei", "EI", "EI with SURE for noisy data", equivariant=True, names_rows=True
     ),
-    "dhp": Method(
-        "dhp", "dhp", "DHP", "torch", "a network of fixed noise, fitted to this cube", noise=True
+    "dhp": Network(
+        "dhp", "dhp", "DHP", "a network of fixed noise, fitted to this cube", uses_sigma=False
     ),
-    "r-dlrhyin": Method(
+    "hyper-ei": Network(
+        "hyper_ei",
+        "hyper_ei",
+        "HyperEI",
+        "EI as published for one cube: an attention U-Net, shifts, and no model of noise",
+        uses_sigma=False,
+        equivariant=True,
+    ),
+    "r-dlrhyin": Network(
         "r_dlrhyin",
         "r_dlrhyin",
         "RDLRHyIn",
-        "torch",
         "DHP with the Huber loss and a low-rank term",
-        noise=True,
+        uses_sigma=False,
+        names_rows=True,
     ),
-    "dds2m": Method(
+    "dds2m": Network(
         "dds2m",
         "dds2m",
         "DDS2M",
-        "torch",
         "a diffusion with an untrained spatial-spectral network, fitted on the way",
-        noise=True,
+        rules=2,
     ),
-    "share": Method(
+    "share": Network(
         "share",
         "share",
         "Share",
-        "torch",
         "EI with SURE and a 3-D U-Net that reads a memory of spectra",
-        noise=True,
+        equivariant=True,
+        rules=2,
     ),
-    "hir-diff": Method(
+    "hir-diff": Network(
         "hir_diff",
         "hir_diff",
         "HIRDiff",
-        "torch",
         f"{STAND_IN}: a pretrained diffusion of three bands",
-        noise=True,
+        uses_sigma=False,
+        notes=True,
+        label=STAND_IN,
+        rules=2,
     ),
-    "anchored": Method(
+    "anchored": Network(
         "anchored",
         "anchored",
         "Anchored",
-        "torch",
         "smooth, and a network that learns from this cube where it errs",
-        noise=True,
         rules=2,
     ),
 }
-DEFAULT = "auto"  # tries several of them on hidden entries and blends: `hydiff.auto`
+DEFAULT = "auto"  # `hydiff.auto`, which is no single method
+AUTO = Method(
+    *("", "", ""),
+    "tries several on hidden copies of the gaps, blends them, gives error bars; the default",
+    uses_sigma=True,
+    replaces_noisy=True,
+    error_bars=True,
+    random=True,
+    memory=PeakMemory(entry=290.0),
+    local=True,
+)
+FUNCTION = Method("", "", "", "a function", uses_sigma=True, replaces_noisy=True)
+WITH_WEIGHTS = tuple(name for name, method in METHODS.items() if method.weights)
 
 
 class Chosen(NamedTuple):
+    """A method ready to run."""
+
     name: str
     inpaint: Inpaint
     settings: Any
-    backend: str
+    facts: Method
+
+
+def declared(method: str | Inpaint) -> Method:
+    """The declaration of a method, of `auto`, or of a function with the signature of a method."""
+    if callable(method):
+        return replace(FUNCTION, backend=getattr(method, "backend", FUNCTION.backend))
+    if method == DEFAULT:
+        return AUTO
+    if method not in METHODS:
+        known = [DEFAULT, *METHODS]
+        raise UnknownName("method", method, known, "; `hydiff methods` describes them")
+    return METHODS[method]
+
+
+def labelled(row: str) -> str:
+    """The name of a table's row, a method and what is special about it, as outputs call it."""
+    for name, method in METHODS.items():
+        if method.label and row.startswith(name):
+            return method.label + row.removeprefix(name)
+    return row
 
 
 def choose(
@@ -177,17 +271,15 @@ def choose(
     overrides = overrides or {}
     if callable(method):
         name = getattr(method, "__name__", "custom")
-        return Chosen(
-            name, method, SimpleNamespace(**overrides), getattr(method, "backend", "numpy")
-        )
-    if method not in METHODS:
-        raise UnknownName(
-            "method", method, [DEFAULT, *METHODS], "; `hydiff methods` describes them"
-        )
-    entry = METHODS[method]
+        return Chosen(name, method, SimpleNamespace(**overrides), declared(method))
+    entry = declared(method)
+    if entry is AUTO:
+        raise UnknownName("single method", method, METHODS)
+    if entry.learned:
+        need_torch(f"the method {method}")
     module = import_module(f"hydiff.methods.{entry.module}")
     settings = settings_from(method, getattr(module, entry.settings), preset, overrides)
-    return Chosen(method, getattr(module, entry.inpaint), settings, entry.backend)
+    return Chosen(method, getattr(module, entry.inpaint), settings, entry)
 
 
 def settings_from(
@@ -213,8 +305,8 @@ def _typed(name: str, value: Any, hint: Any) -> Any:
         return value
     if value.lower() == "none" and NoneType in get_args(hint):
         return None
-    if hint == float | None:
-        hint = float
+    if hint in (float | None, int | None):
+        hint = get_args(hint)[0]
     if hint is bool and value.lower() in ("true", "false"):
         return value.lower() == "true"
     try:
@@ -232,3 +324,11 @@ def _typed(name: str, value: Any, hint: Any) -> Any:
 def settings_dict(settings: Any) -> dict[str, Any]:
     """Settings as a JSON-able dict."""
     return dict(vars(settings)) if isinstance(settings, SimpleNamespace) else asdict(settings)
+
+
+def row_settings(chosen: Chosen, noisy: bool) -> dict[str, Any]:
+    """The settings by which a benchmark recognises a row; some methods name their own."""
+    if chosen.facts.names_rows:
+        own: dict[str, Any] = chosen.settings.decisive(noisy)
+        return own
+    return settings_dict(chosen.settings)

@@ -1,6 +1,6 @@
 """Anchored: `smooth`, and a network that learns from this cube alone where it errs.
 
-The anchor is the smoothest field through the known pixels, a fixed linear map.  The network sees
+The anchor is the smoothest field through the complete pixels, a fixed linear map.  The network sees
 the anchor and the mask and adds a correction, which is zero before it has learned anything.
 
 What it learns from is equivariance turned into examples.  Move the image (turn, mirror, shift),
@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -31,17 +32,17 @@ from hydiff.learn.engine import Fit
 from hydiff.learn.field import Field, fields, strength
 from hydiff.maths import subspace
 from hydiff.maths.variogram import fit_covariances
-from hydiff.methods import choose, classical
+from hydiff.methods import classical
 from hydiff.methods.equivariant import Tensors
-from hydiff.methods.smooth import remainder
+from hydiff.methods.smooth import Smooth, remainder, smooth
 from hydiff.result import Step
 
-TRUSTED = 0.9  # share of the variance its own bands must explain before a pixel counts as known
+TRUSTED = 0.9  # share of the variance its own bands must explain before a pixel counts as complete
 ORDERS = (1.0, 1.25, 1.5, 1.75, 2.0)  # of the Laplacian: from harmonic to biharmonic
 USUAL_ORDER = 1.5
-ORDER_TRIALS = 8  # motions that tell the best order
+ORDER_TRIALS = 8  # motions that the best order is chosen by
 ORDER_COMPONENTS = 2  # on so many components
-TRIALS = 8  # motions that tell how far the anchor is off
+TRIALS = 8  # motions that the error of the anchor is measured on
 SHOWN = 20  # steps between two looks at the estimate
 KAPPAS = (1e-4, 1e3)  # least and most smoothness per noise variance
 SMOOTHEST = 0.05  # of the median roughness: what a band counts for at least
@@ -145,7 +146,7 @@ def symmetric(f: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 class AnchoredProblem(NamedTuple):
     """One cube as the network sees it."""
 
-    z: Tensor  # (1, K, H, W); the anchor's where not known
+    z: Tensor  # (1, K, H, W); the anchor's where not complete
     complete: Tensor  # (H, W) bool
     anchor: Callable[[Tensor], Tensor]  # (1, K, H, W) → the same
     spread: Tensor  # (1, K, 1, 1) std of z
@@ -189,9 +190,7 @@ def prepare(
         s = settings.s or best_order(z, complete, torch.Generator().manual_seed(seed))
         anchor = Field(complete, s)
     if flags.ndim == 3 and not sigma.any():  # `smooth` makes more of the bands that a pixel keeps
-        smooth = choose("smooth", None, {"s": s})
-        rng = np.random.default_rng(seed)
-        *_, step = smooth.inpaint(values, flags, sigma, smooth.settings, rng=rng)
+        *_, step = smooth(values, flags, sigma, Smooth(s=s), rng=np.random.default_rng(seed))
         base = tensor(step.x)
     else:  # the network works on the components; what they leave is filled beside it
         whole = every.all(axis=0)
@@ -209,7 +208,7 @@ def prepare(
 
 
 def best_order(z: Tensor, complete: Tensor, dice: Generator) -> float:
-    """The s whose field comes nearest to moved images; z (1, K, H, W), known (H, W)."""
+    """The s whose field comes nearest to moved images; z (1, K, H, W), complete (H, W)."""
     if bool(complete.all()) or not bool(complete.any()):
         return USUAL_ORDER
     filled = _plain_field(z[:, :ORDER_COMPONENTS], complete, USUAL_ORDER)
@@ -224,8 +223,8 @@ def _plain_field(z: Tensor, complete: Tensor, s: float) -> Tensor:
     """`Field` once: its dense matrix pays on a GPU, a sparse solution on a CPU."""
     if z.is_cuda:
         return Field(complete, s)(z)
-    found = classical.field(z.double().flatten(0, 1).numpy(), complete.numpy(), s)
-    return torch.as_tensor(found).view_as(z)
+    filled = classical.field(z.double().flatten(0, 1).numpy(), complete.numpy(), s)
+    return torch.as_tensor(filled).view_as(z)
 
 
 def _noise_of(space: subspace.Subspace, sigma: Floats) -> Floats:
@@ -250,12 +249,12 @@ def _with_signal(
     kappa = np.clip(nu2 / np.maximum(tau, 1e-30), *KAPPAS)
     order = np.argsort(kappa, kind="stable")
     order = order[: max(int((kappa < KAPPAS[1]).sum()), 1)]
-    kept = space._replace(basis=space.basis[:, order], variance=space.variance[order])
-    return kept, kappa[order]
+    signal = space._replace(basis=space.basis[:, order], variance=space.variance[order])
+    return signal, kappa[order]
 
 
 def _coordinates(y: Floats, observed: Bools, space: subspace.Subspace) -> tuple[Floats, Bools]:
-    """z (K, N), and which pixels (N,) are known: complete, or their bands tell the others."""
+    """z (K, N), and which pixels (N,) count as complete: their bands determine the others."""
     complete: Bools = np.array(observed.all(axis=0))
     z = np.where(complete, space.project(y), 0.0)
     partial = observed.any(axis=0) & ~complete
@@ -295,9 +294,9 @@ class Examples(NamedTuple):
 def examples(problem: AnchoredProblem, z: Tensor, motion: Tensor, rng: Generator) -> Examples:
     """z (1, K, H, W), without gaps, by each motion (n, 3), measured again with the real mask.
 
-    What the network sees is jittered: a pixel's own texture tells nothing of its neighbours, but
+    What the network sees is jittered: a pixel's own texture says nothing about its neighbours, but
     much about which pixel it is.  With noise, the estimate in z gets noise of its own, and what is
-    measured again is corrupted once more: z + α n is seen and z - n / α asked for.  Their noises
+    measured again is corrupted once more: z + α n is the input, z - n / α the target.  Their noises
     are independent, so fitting one to the other does not fit noise (recorrupted-to-recorrupted,
     Pang et al. 2021).
     """
@@ -345,6 +344,69 @@ def typical_error(problem: AnchoredProblem, dice: Generator, rng: Generator) -> 
     return torch.sqrt(square + 1e-12).view(1, -1, 1, 1)
 
 
+class Learner:
+    """The network of one problem, what its steps read, and the correction it gives."""
+
+    def __init__(
+        self, problem: AnchoredProblem, settings: Anchored, seeds: Sequence[int], rng: Generator
+    ) -> None:
+        device = problem.z.device
+        self.problem, self.settings, self.rng = problem, settings, rng
+        self.unit = typical_error(problem, torch.Generator().manual_seed(seeds[0]), rng)
+        self.anchor = problem.anchor(problem.z)
+        self.shown = shown_to_network(problem, problem.z, self.anchor)
+        size = {"channels": settings.channels, "scales": settings.scales}
+        f = network.build_residual(
+            self.shown.shape[1], problem.z.shape[1], **size, seed=seeds[1]
+        ).to(device)
+        rate = torch.tensor(settings.lr, device=device)
+        self.fit = Fit(f, lr=rate, rng=rng, engine=settings.engine, precision=settings.precision)
+        # where a correction is wanted: only in the gaps, when the data can be trusted
+        complete = problem.complete
+        self.gaps = ~complete if problem.noise is None else torch.ones_like(complete)
+        self.z = problem.z.clone()  # these two stay in place: a recorded step reads them
+        self.motion = torch.zeros((settings.examples, 3), dtype=torch.int64, device=device)
+
+    def objective(self, _: None) -> tuple[Tensor, Tensor]:
+        """The two terms of the loss (2,), and the error of the batch (n, K, H, W)."""
+        batch, unit = examples(self.problem, self.z, self.motion, self.rng), self.unit
+        wrong = (unit * self.fit.f(batch.given) - batch.target) / unit.square().mean().sqrt()
+        # the length of a pixel's error, not its square: edges must not outshout all the rest
+        length = (wrong.square().mean(dim=1) + 1e-4).sqrt()
+        split, ei = self.settings.split_weight, self.settings.ei_weight
+        weights = torch.stack([split * batch.true, ei * batch.own])
+        return (length * weights).sum((1, 2, 3)) / weights.sum().clamp_min(1), wrong
+
+    def step(self, i: int) -> Tensor:
+        """The i-th step, counted from 1; the terms of the loss (2,)."""
+        settings = self.settings
+        self.fit.set_rate(settings.lr * (1 + math.cos(math.pi * (i - 1) / settings.steps)) / 2)
+        self.motion.copy_(motions(settings.examples, self.gaps.shape, self.fit.dice))
+        terms, _ = self.fit.step(self.objective)
+        return terms.clone()
+
+    @torch.no_grad()
+    def correction(self, symmetries: bool = False) -> Tensor:
+        """(1, K, H, W) to add to the anchor."""
+        f, shown = self.fit.f, self.shown
+        return self.gaps * self.unit * (symmetric(f, shown) if symmetries else f(shown))
+
+    def cube(self, correction: Tensor) -> Tensor:
+        """(C, H, W) the estimate with a correction."""
+        bands = torch.einsum("ck,khw->chw", self.problem.spectra, correction[0])
+        return self.problem.base + bands
+
+    def state(self, i: int, x: Tensor) -> Tensors:
+        """From which to go on after step i, whose estimate is x (C, H, W)."""
+        return self.fit.state() | {"done": torch.tensor(i), "z": self.z.clone(), "x": x}
+
+    def load(self, state: Tensors) -> tuple[int, Tensor]:
+        """Go on from a state; its step and estimate."""
+        self.fit.load(dict(state))
+        self.z.copy_(state["z"])
+        return int(state["done"]), state["x"].to(self.z.device)
+
+
 def anchored(
     y: Tensor,
     observed: Tensor,
@@ -358,74 +420,25 @@ def anchored(
 
     resume: what `Step.state` gave before an interruption.
     """
-    place, T = y.device, settings.steps
-    held = torch.zeros_like(observed)
+    held, T = torch.zeros_like(observed), settings.steps
     if settings.hold_back > 0:
-        held = observed & (
-            torch.rand(y.shape[1:], generator=rng, device=place) < settings.hold_back
-        )
-    seeds = torch.randint(2**31, (3,), generator=rng, device=place).tolist()
-    problem = prepare(y, observed & ~held, sigma_y, settings, seeds[0])
+        some = torch.rand(y.shape[1:], generator=rng, device=y.device) < settings.hold_back
+        held = observed & some
+    first, *seeds = torch.randint(2**31, (3,), generator=rng, device=y.device).tolist()
+    problem = prepare(y, observed & ~held, sigma_y, settings, first)
     if problem.noise is None and bool(problem.complete.all()):  # nothing to learn for
         yield Step(1, 1, problem.base)
         return
-    unit = typical_error(problem, torch.Generator().manual_seed(seeds[1]), rng)
-    anchor = problem.anchor(problem.z)
-    real = shown_to_network(problem, problem.z, anchor)
-    f = network.build_residual(
-        real.shape[1],
-        problem.z.shape[1],
-        channels=settings.channels,
-        scales=settings.scales,
-        seed=seeds[2],
-    )
-    fit = Fit(
-        f.to(place),
-        lr=torch.tensor(settings.lr, device=place),
-        rng=rng,
-        engine=settings.engine,
-        precision=settings.precision,
-    )
-    # where a correction is wanted: only in the gaps, when the data can be trusted
-    gaps = ~problem.complete if problem.noise is None else torch.ones_like(problem.complete)
-    z = problem.z.clone()  # these two stay in place: a recorded step reads them
-    motion = torch.zeros((settings.examples, 3), dtype=torch.int64, device=place)
-
-    def objective(_: None) -> tuple[Tensor, Tensor]:
-        batch = examples(problem, z, motion, rng)
-        wrong = (unit * fit.f(batch.given) - batch.target) / unit.square().mean().sqrt()
-        # the length of a pixel's error, not its square: edges must not outshout all the rest
-        length = (wrong.square().mean(dim=1) + 1e-4).sqrt()
-        weights = torch.stack([settings.split_weight * batch.true, settings.ei_weight * batch.own])
-        return (length * weights).sum((1, 2, 3)) / weights.sum().clamp_min(1), wrong
-
-    @torch.no_grad()
-    def correction(symmetries: bool = False) -> Tensor:
-        return gaps * unit * (symmetric(fit.f, real) if symmetries else fit.f(real))
-
-    def cube(change: Tensor) -> Tensor:
-        return problem.base + torch.einsum("ck,khw->chw", problem.spectra, change[0])
-
-    done, x = 0, problem.base
-    if resume is not None:
-        fit.load(dict(resume))
-        done = int(resume["done"])
-        z.copy_(resume["z"])
-        x = resume["x"].to(place)
+    learner = Learner(problem, settings, seeds, rng)
+    done, x = (0, problem.base) if resume is None else learner.load(resume)
     for i in range(done + 1, T + 1):
-        fit.set_rate(settings.lr * (1 + math.cos(math.pi * (i - 1) / T)) / 2)
-        motion.copy_(motions(settings.examples, y.shape[1:], fit.dice))
-        terms, _ = fit.step(objective)
+        log = dict(zip(("split", "ei"), learner.step(i), strict=True))
         if i % SHOWN == 0:
-            change = correction()
-            x = cube(change)
-            z.copy_(torch.where(problem.complete, z, anchor + change))
-        log = dict(zip(("split", "ei"), terms.clone(), strict=True))
+            change = learner.correction()
+            x = learner.cube(change)
+            learner.z.copy_(torch.where(problem.complete, learner.z, learner.anchor + change))
         if settings.hold_back > 0:
             log["monitor"] = losses.mean_square(torch.where(held, x - y, 0.0), held).sqrt()
-
-        def keep(i: int = i, x: Tensor = x) -> Tensors:
-            return fit.state() | {"done": torch.tensor(i), "z": z.clone(), "x": x}
-
-        yield Step(i, T + 1, x, log, keep)
-    yield Step(T + 1, T + 1, cube(correction(settings.symmetries)), how=fit.how)
+        yield Step(i, T + 1, x, log, partial(learner.state, i, x))
+    change = learner.correction(settings.symmetries)
+    yield Step(T + 1, T + 1, learner.cube(change), how=learner.fit.how)

@@ -19,9 +19,9 @@ from scipy.fft import dctn, idctn
 from scipy.sparse.linalg import splu
 
 from hydiff.cube import Bools, Floats
-from hydiff.errors import BadValue
 from hydiff.gaps.mask import band_groups
 from hydiff.maths import subspace
+from hydiff.methods import components
 from hydiff.result import Step
 
 Fill = Callable[[Floats, Bools], Floats]  # y (C', H, W), observed (H, W) → filled (C', H, W)
@@ -41,7 +41,7 @@ class SubspaceRegression:
     components: int = 24  # principal components kept
 
     def __post_init__(self) -> None:
-        check_components(self.components)
+        components.check(self.components, 24)
 
 
 @dataclass(frozen=True)
@@ -49,61 +49,18 @@ class Spectral:
     wavelengths: tuple[float, ...] | None = None  # taken from the cube; band numbers when None
 
 
-def check_components(components: int) -> None:
-    if components < 1:
-        raise BadValue(f"components = {components}: at least one is needed; 24 is the default")
-
-
 # ── spatial fills, each band for itself ──────────────────────────────────────────────────────────
 
 
-def bandmean(
-    y: Floats, observed: Bools, sigma_y: Floats, settings: Plain, *, rng: Any
-) -> Iterator[Step]:
-    """Each band's mean: the floor that any method must beat."""
-    return _by_group(
-        y, observed, lambda y, plane: _set(y, plane, y[:, plane].mean(axis=1)[:, None])
-    )
+def spatial(fill: Fill) -> Callable[..., Iterator[Step]]:
+    """The method without settings that fills bands that share a mask together, noise ignored."""
 
+    def inpaint(
+        y: Floats, observed: Bools, sigma_y: Floats, settings: Plain, *, rng: Any
+    ) -> Iterator[Step]:
+        return _by_group(y, observed, fill)
 
-def nearest(
-    y: Floats, observed: Bools, sigma_y: Floats, settings: Plain, *, rng: Any
-) -> Iterator[Step]:
-    """The nearest observed pixel."""
-    return _by_group(y, observed, _nearest)
-
-
-def linear(
-    y: Floats, observed: Bools, sigma_y: Floats, settings: Plain, *, rng: Any
-) -> Iterator[Step]:
-    """Linear in the Delaunay triangles of the observed pixels; nearest beyond their hull."""
-    return _by_group(y, observed, _linear)
-
-
-def idw(
-    y: Floats, observed: Bools, sigma_y: Floats, settings: Plain, *, rng: Any
-) -> Iterator[Step]:
-    """Inverse distance in four directions: GDAL's fillnodata, float32 inside."""
-    return _by_group(y, observed, _idw)
-
-
-def harmonic(
-    y: Floats, observed: Bools, sigma_y: Floats, settings: Plain, *, rng: Any
-) -> Iterator[Step]:
-    """Δf = 0 in the gaps: the membrane through the observed pixels."""
-    return _by_group(y, observed, lambda y, plane: _solve(y, plane, laplacian(*plane.shape)))
-
-
-def biharmonic(
-    y: Floats, observed: Bools, sigma_y: Floats, settings: Plain, *, rng: Any
-) -> Iterator[Step]:
-    """Δ²f = 0 in the gaps: the thin plate through the observed pixels."""
-
-    def fill(y: Floats, plane: Bools) -> Floats:
-        matrix = laplacian(*plane.shape)
-        return _solve(y, plane, matrix @ matrix)
-
-    return _by_group(y, observed, fill)
+    return inpaint
 
 
 def _by_group(y: Floats, observed: Bools, fill: Fill) -> Iterator[Step]:
@@ -123,7 +80,13 @@ def _set(y: Floats, observed: Bools, values: Floats) -> Floats:
     return x
 
 
+def _bandmean(y: Floats, observed: Bools) -> Floats:
+    """Each band's mean: the floor that any method must beat."""
+    return _set(y, observed, y[:, observed].mean(axis=1)[:, None])
+
+
 def _nearest(y: Floats, observed: Bools) -> Floats:
+    """The nearest observed pixel."""
     rows, cols = ndimage.distance_transform_edt(
         ~observed, return_distances=False, return_indices=True
     )
@@ -131,6 +94,7 @@ def _nearest(y: Floats, observed: Bools) -> Floats:
 
 
 def _linear(y: Floats, observed: Bools) -> Floats:
+    """Linear in the Delaunay triangles of the observed pixels; nearest beyond their hull."""
     x = _nearest(y, observed)
     # the triangles that cover a gap have their corners on its rim, so the rim is enough
     rim = observed & ndimage.binary_dilation(~observed, np.ones((3, 3), bool))
@@ -143,6 +107,7 @@ def _linear(y: Floats, observed: Bools) -> Floats:
 
 
 def _idw(y: Floats, observed: Bools) -> Floats:
+    """Inverse distance in four directions: GDAL's fillnodata, float32 inside."""
     from rasterio.fill import fillnodata
 
     reach = float(np.hypot(*observed.shape))
@@ -171,10 +136,7 @@ def factor_of(matrix: sparse.csr_array, missing: Bools) -> Callable[[Floats], Fl
     """Solver of the symmetric system among the missing pixels, for many right sides (C', n)."""
     block = sparse.csc_array(matrix[missing][:, missing])
     lu = splu(
-        block,
-        permc_spec="MMD_AT_PLUS_A",
-        diag_pivot_thresh=0.0,
-        options={"SymmetricMode": True},
+        block, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
     )
     return lambda right: lu.solve(right.T).T
 
@@ -185,11 +147,28 @@ def _solve(
     matrix: sparse.csr_array,
     solve: Callable[[Floats], Floats] | None = None,
 ) -> Floats:
-    """The f that equals y where seen and has (matrix f) = 0 elsewhere; one factorisation, or the
-    one at hand."""
+    """The f that equals y where observed and has (matrix f) = 0 elsewhere.
+
+    solve: that of the missing pixels, if it is at hand.
+    """
     missing = ~observed.ravel()
     right = -(matrix[missing][:, ~missing] @ y.reshape(len(y), -1)[:, ~missing].T).T
     return _set(y, observed, (solve or factor_of(matrix, missing))(right))
+
+
+def _harmonic(y: Floats, observed: Bools) -> Floats:
+    """Δf = 0 in the gaps: the membrane through the observed pixels."""
+    return _solve(y, observed, laplacian(*observed.shape))
+
+
+def _biharmonic(y: Floats, observed: Bools) -> Floats:
+    """Δ²f = 0 in the gaps: the thin plate through the observed pixels."""
+    matrix = laplacian(*observed.shape)
+    return _solve(y, observed, matrix @ matrix)
+
+
+bandmean, nearest, linear = spatial(_bandmean), spatial(_nearest), spatial(_linear)
+idw, harmonic, biharmonic = spatial(_idw), spatial(_harmonic), spatial(_biharmonic)
 
 
 # ── spectral fills, each pixel for itself ────────────────────────────────────────────────────────
@@ -256,7 +235,7 @@ def membrane(complete: Bools, reach: float = np.inf) -> Membrane:
 def field(
     z: Floats, complete: Bools, s: float, reach: float = np.inf, given: Membrane | None = None
 ) -> Floats:
-    """Fill z (K, H, W) where it is not known (H, W) by the smoothest field of order s.
+    """Fill z (K, H, W) outside the complete pixels (H, W) by the smoothest field of order s.
 
     With a finite reach (px) −Δ is reach⁻² − Δ throughout: far from data the field returns to 0.
     given: the membrane of that mask and reach, if it is at hand.

@@ -5,7 +5,7 @@ kriged: each band for itself where single bands are missing; where adjacent band
 together, all of the run at once, because nothing in the pixel itself shows an absorption that lies
 between the bands it keeps.
 
-Letters: y (C, H, W); seen the same shape, True = measured; P the precision of the spectra.
+Letters: y (C, H, W); observed the same shape, True = measured; P the precision of the spectra.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from hydiff.maths import gaussian
 from hydiff.maths.variogram import fit_covariances
 from hydiff.methods.classical import conjugate_gradients, field, filtered, laplacian_eigenvalues
 
-TRUSTED = 0.99  # share of its variance that a pixel's bands must explain before it counts as known
+TRUSTED = (
+    0.99  # share of its variance that a pixel's bands must explain before it counts as complete
+)
 FEWEST_ALIKE = 8  # pixels that lack the same run of bands, for their neighbours to be asked
 ASKED = 8  # px around a run's pixels: the neighbours that are asked
 NOISE_RADIUS = 0.7  # px: neighbours are averaged about as over 3 x 3 pixels before they are used
@@ -90,11 +92,12 @@ def _kriged_residual(residual: Floats, observed: Bools) -> Floats:
 
 def _residual_ratio(residual: Floats, observed: Bools) -> float:
     """κ = nugget / sill of a membrane (s = 1), from the variogram pooled over some bands."""
-    found = []
+    fits = []
     for band in range(0, len(residual), max(len(residual) // 16, 1)):
         if observed[band].any():
-            found += fit_covariances(residual[band : band + 1], observed[band], (1.0,), (inf,))
-    sill, nugget = (float(np.mean([getattr(c, k) for c in found])) for k in ("sill", "nugget"))
+            fits += fit_covariances(residual[band : band + 1], observed[band], (1.0,), (inf,))
+    sill = float(np.mean([c.sill for c in fits]))
+    nugget = float(np.mean([c.nugget for c in fits]))
     return max(nugget / sill, 0.1) if sill > 0.01 * nugget else inf
 
 
@@ -185,10 +188,7 @@ def _in_common(w: Floats, have: Bools) -> tuple[Floats, Floats]:
     square of w, around every pixel; have (h, w): where w was measured, 0 elsewhere."""
     radius = ASKED / 2
     product, square, pairs = np.zeros_like(w), np.zeros_like(w), np.zeros(have.shape)
-    for one, other in (
-        (np.s_[:, :-1, :], np.s_[:, 1:, :]),
-        (np.s_[:, :, :-1], np.s_[:, :, 1:]),
-    ):
+    for one, other in ((np.s_[:, :-1, :], np.s_[:, 1:, :]), (np.s_[:, :, :-1], np.s_[:, :, 1:])):
         both = have[one[1:]] & have[other[1:]]
         product[one] += both * w[one] * w[other]
         square[one] += both * (w[one] ** 2 + w[other] ** 2) / 2

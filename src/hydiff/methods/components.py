@@ -10,7 +10,7 @@ from hydiff.cube import Bools, Floats
 from hydiff.errors import BadValue
 from hydiff.maths import subspace
 
-SpatialFill = Callable[[Floats, Bools], Floats]  # z (K, H, W), known (H, W) → filled (K, H, W)
+SpatialFill = Callable[[Floats, Bools], Floats]  # z (K, H, W), complete (H, W) → filled (K, H, W)
 
 TRUSTED = 0.9  # share of the variance that a pixel's own bands must explain
 
@@ -26,7 +26,7 @@ def decompose(
     """The subspace of y (C, H, W), coordinates z (K, H, W), and which pixels (H, W) have theirs.
 
     A pixel that keeps some bands gets its coordinates from them, by regression, when they fix
-    them well enough; the others are 0 and not known.
+    them well enough; the others are 0 and not complete.
     """
     C, H, W = y.shape
     entries = np.broadcast_to(observed, y.shape).reshape(C, -1)

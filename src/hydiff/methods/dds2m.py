@@ -1,19 +1,21 @@
 """DDS2M: a diffusion whose denoiser is fitted as it goes (Miao, Zhang, Zhang, Tao, 2023).
 
 The cube is a sum of `rank` products, an untrained spatial network times an untrained spectral
-one.  While DDRM walks back from noise, one Adam step a time pulls √ᾱ_t x̂_0 towards x_t; the
-running mean of the outputs is the x̂_0 that the sampler uses.  Values run from -1 to 1 inside.
+one, on the unit range; the diffusion runs on -1 to 1.  DDRM walks back from noise.  In the first
+half of the chain the state itself stands for x̂_0; then one Adam step a time pulls √ᾱ_t x̂_0
+towards x_t, and the running mean of the outputs, clipped to the unit range, is the x̂_0 that the
+sampler uses.
 
-Against the published code: the result is the last state, where there it is the one that comes
-nearest to the truth.  Its spatial networks return 128 × 128 for 144 × 144, and take only
-squares of multiples of 64: we continue the cube by reflection and crop.  Its first half of the
-chain, in which the network is left alone, is skipped: the state that it ends in is drawn
-directly.  The ten spatial networks run as ten groups of one, which are the same numbers.  σ_y is
-the caller's, where there it is fixed at 0.1.  The total variation, of weight 0 there, is left out.
-As published, the loss counts the gaps too, where x_t holds the networks' own estimate: what they
-put into a wide gap before they have learned anything stays there.  `gaps_in_loss` (ours) ends that.
-Inside the networks, what the facts at hand do not tell (skip channels, width of the spectral
-networks, linear outputs) was chosen to meet their parameter count.
+As in the published code: skip channels 0, 0, 4, 4, 4, 4; attention to channels and places (CBAM)
+on the third and fourth level; spectral networks of 128, 256, 256 and 128; one input for all
+networks of a kind; the running mean starts from the last state before the networks.
+Against it: the result is the last state, where there it is the one that comes nearest to the
+truth.  Its spatial networks return 128 × 128 for 144 × 144, and take only squares of multiples of
+64: we continue the cube by reflection and crop.  The ten spatial networks run as ten groups of
+one, which are the same numbers.  σ_y is the caller's, where there it is fixed at 0.1.  The total
+variation, of weight 0 there, is left out.  As published, the loss counts the gaps too, where x_t
+holds the networks' own estimate: what they put into a wide gap before they have learned anything
+stays there.  `gaps_in_loss` (ours) ends that.
 """
 
 from __future__ import annotations
@@ -31,21 +33,22 @@ from torch.nn import functional as F
 from hydiff.errors import BadValue
 from hydiff.learn.diffusion import linear_alpha_bar
 from hydiff.learn.engine import Fit
-from hydiff.learn.layers import built, reflect_to_multiple, reflected
+from hydiff.learn.layers import ReflectedConv, built, reflect_to_multiple
 from hydiff.learn.losses import mean_square
 from hydiff.methods.dhp import Tensors, masked
 from hydiff.result import Step
 
 KERNELS = (7, 7, 5, 5, 3, 3)
-SKIP = 4  # channels of a skip branch
+SKIPS = (0, 0, 4, 4, 4, 4)  # channels of a skip branch, by level
+SQUEEZE, REACH = 16, 49  # of the attention: channels are squeezed so far; side of its window
 
 
 @dataclass(frozen=True)
 class DDS2M:
     """The published settings; `fast` is a small network and a short chain for a CPU."""
 
-    steps: int = 1500  # of the chain that are walked
-    chain: int = 3000  # T, of which the walk covers the end
+    steps: int = 1501  # of the chain, at its end, in which the networks are fitted
+    chain: int = 3000  # T
     beta_start: float = 1e-4
     beta_end: float = 0.005
     lr: float = 5e-4  # of Adam
@@ -56,7 +59,7 @@ class DDS2M:
     rank: int = 10
     channels: int = 128  # of the deepest scales of a spatial network
     scales: int = 6
-    hidden: int = 300  # width of a spectral network
+    hidden: int = 128  # of a spectral network: its layers have so many, twice, twice, so many
     engine: str = "auto"  # how a step runs: auto | eager | graph
 
     PRESETS: ClassVar[dict[str, DDS2M]]
@@ -115,22 +118,25 @@ def dds2m(
     def noise() -> Tensor:
         return torch.randn(y.shape, generator=rng, device=y.device)
 
-    # fixed inputs of both kinds of networks, side by side in one tensor each
-    spatial, spectral = random((1, settings.rank, *y.shape[-2:])), random((settings.rank, 1, C))
+    # fixed inputs, one for all networks of a kind
+    spatial, spectral = random((1, 1, *y.shape[-2:])), random((1, 1, C))
     alpha_bar = linear_alpha_bar(settings.chain, settings.beta_start, settings.beta_end)
     x, root = torch.zeros_like(y), y.new_zeros(())  # in place: a recorded step reads them
     counted = None if settings.gaps_in_loss else observed
 
     def objective(_: None) -> tuple[Tensor, Tensor]:
-        x0_hat = network(spatial, spectral)
-        return mean_square(root * x0_hat - x, counted)[None], x0_hat
+        image = network(spatial, spectral)  # on the unit range
+        return mean_square(root * (2 * image - 1) - x, counted)[None], image
+
+    def forth(x0: Tensor, t: int) -> Tensor:
+        return ddrm_step(x, x0, y, observed, sigma, alpha_bar, t, settings, noise())
 
     if resume is None:
-        begin = settings.steps
-        with torch.no_grad():
-            mean = network(spatial, spectral)
-        now = alpha_bar[begin].item()
-        x.copy_(now**0.5 * torch.where(observed, y, mean) + (1 - now) ** 0.5 * noise())
+        begin, mean = settings.steps, torch.zeros_like(y)
+        x.copy_(first_state(y, observed, sigma, alpha_bar, noise()))
+        for t in range(settings.chain, begin, -1):  # the networks are left alone
+            mean.copy_(unit(x))
+            x.copy_(forth(x, t))
     else:
         fit.load(dict(resume))
         spatial, spectral, mean = (resume[k].to(y.device) for k in ("spatial", "spectral", "mean"))
@@ -138,17 +144,32 @@ def dds2m(
         begin = int(resume["t"]) - 1
     for t in range(begin, 0, -1):
         root.fill_(alpha_bar[t].item() ** 0.5)
-        terms, x0_hat = fit.step(objective)
-        mean = settings.averaging * mean + (1 - settings.averaging) * x0_hat
-        x.copy_(ddrm_step(x, mean, y, observed, sigma, alpha_bar, t, settings, noise()))
+        terms, image = fit.step(objective)
+        mean = (settings.averaging * mean + (1 - settings.averaging) * image).clamp(0, 1)
+        x.copy_(forth(2 * mean - 1, t))
 
         def keep(t: int = t, mean: Tensor = mean) -> Tensors:
             inputs = {"spatial": spatial, "spectral": spectral, "mean": mean}
             return fit.state() | inputs | {"x": x.clone(), "t": torch.tensor(t)}
 
-        shown = (x if t == 1 else mean)[0, :, :H, :W]  # on the way x is mostly noise
+        shown = (unit(x) if t == 1 else mean)[0, :, :H, :W]  # on the way x is mostly noise
         log = {"data": terms[0].clone()}
-        yield Step(settings.steps - t + 1, settings.steps, (shown + 1) / 2, log, keep, how=how)
+        yield Step(settings.steps - t + 1, settings.steps, shown, log, keep, how=how)
+
+
+def unit(x: Tensor) -> Tensor:
+    """From -1 … 1 to 0 … 1, clipped."""
+    return ((x + 1) / 2).clamp(0, 1)
+
+
+def first_state(
+    y: Tensor, observed: Tensor, sigma_y: Tensor, alpha_bar: Tensor, eps: Tensor
+) -> Tensor:
+    """x_T: noise, around y where it was measured, by DDRM's rule."""
+    left = alpha_bar[-1].item()
+    sigma = math.sqrt((1 - left) / left)
+    rest = (sigma**2 - sigma_y**2).clamp_min(0).sqrt()
+    return torch.where(observed, (y + rest * eps) / sigma, eps)
 
 
 def ddrm_step(
@@ -176,8 +197,8 @@ def ddrm_step(
     noisy = x0 + old * (y - x0) / sigma_y.clamp_min(1e-12) + eta * less * eps
     rest = (less**2 - (eta_b * sigma_y) ** 2).clamp_min(0).sqrt()
     clear = (1 - eta_b) * x0 + eta_b * y + rest * eps
-    told = torch.where(less < sigma_y, noisy, clear)
-    return math.sqrt(before) * torch.where(observed, told, free)
+    known = torch.where(less < sigma_y, noisy, clear)
+    return math.sqrt(before) * torch.where(observed, known, free)
 
 
 class Factors(nn.Module):
@@ -199,21 +220,25 @@ class Factors(nn.Module):
 
 
 class SpatialNets(nn.Module):
-    """`rank` skip networks side by side, as groups: (1, rank, H, W) → (1, rank, H, W)."""
+    """`rank` skip networks side by side, as groups: (1, 1, H, W) → (1, rank, H, W)."""
 
     def __init__(self, rank: int, channels: int, scales: int) -> None:
         super().__init__()
+        self.rank = rank
         widths = [min(16 * 2**i, channels) for i in range(scales)]
         level: nn.Module = nn.Identity()
         for i in range(scales - 1, -1, -1):
             c_in = 1 if i == 0 else widths[i - 1]
             c_below = widths[min(i + 1, scales - 1)]
-            level = SpatialLevel(rank, c_in, widths[i], c_below, KERNELS[i], level)
+            attentive = scales - 5 < i < scales - 2
+            level = SpatialLevel(
+                rank, c_in, widths[i], c_below, SKIPS[i], KERNELS[i], level, attentive
+            )
         self.levels = level
         self.head = nn.Conv2d(rank * widths[0], rank, 1, groups=rank)
 
     def forward(self, x: Tensor) -> Tensor:
-        maps: Tensor = self.head(self.levels(x))
+        maps: Tensor = self.head(self.levels(x.expand(-1, self.rank, -1, -1)))
         return maps
 
 
@@ -221,29 +246,68 @@ class SpatialLevel(nn.Module):
     """Halve by averaging, go deeper, double bilinearly, join with a narrow view of the input."""
 
     def __init__(
-        self, groups: int, c_in: int, c: int, c_below: int, kernel: int, below: nn.Module
+        self,
+        groups: int,
+        c_in: int,
+        c: int,
+        c_below: int,
+        c_skip: int,
+        kernel: int,
+        below: nn.Module,
+        attentive: bool,
     ) -> None:
         super().__init__()
         self.groups, self.below = groups, below
-        self.skip = _conv(groups, c_in, SKIP, 1)
+        self.skip = _conv(groups, c_in, c_skip, 1) if c_skip else None
         self.down, self.deep = _conv(groups, c_in, c, kernel), _conv(groups, c, c, kernel)
-        self.norm = _norm(groups * (SKIP + c_below))
-        self.up = nn.Sequential(_conv(groups, SKIP + c_below, c, kernel), _conv(groups, c, c, 1))
+        joined = c_skip + c_below
+        self.norm = _norm(groups * joined)
+        self.attention = Attention(groups, joined) if attentive else nn.Identity()
+        self.up = nn.Sequential(_conv(groups, joined, c, kernel), _conv(groups, c, c, 1))
 
     def forward(self, x: Tensor) -> Tensor:
         inner = self.below(self.deep(F.avg_pool2d(self.down(x), 2)))
         inner = F.interpolate(inner, scale_factor=2, mode="bilinear", align_corners=False)
-        branches = [b.unflatten(1, (self.groups, -1)) for b in (self.skip(x), inner)]
-        joined: Tensor = self.up(self.norm(torch.cat(branches, dim=2).flatten(1, 2)))
+        if self.skip is not None:
+            branches = [b.unflatten(1, (self.groups, -1)) for b in (self.skip(x), inner)]
+            inner = torch.cat(branches, dim=2).flatten(1, 2)
+        joined: Tensor = self.up(self.attention(self.norm(inner)))
         return joined
 
 
+class Attention(nn.Module):
+    """x + x · a(channel) · b(place), each group by itself (CBAM; Woo et al., 2018).
+
+    Both weights come from the largest and the mean value: over places for a channel, over
+    channels for a place.
+    """
+
+    def __init__(self, groups: int, channels: int) -> None:
+        super().__init__()
+        self.groups = groups
+        few = groups * max(channels // SQUEEZE, 1)
+        self.squeeze = nn.Conv2d(groups * channels, few, 1, groups=groups, bias=False)
+        self.stretch = nn.Conv2d(few, groups * channels, 1, groups=groups, bias=False)
+        self.places = nn.Conv2d(2 * groups, groups, REACH, padding=REACH // 2, groups=groups)
+
+    def forward(self, x: Tensor) -> Tensor:
+        extremes = x.amax((2, 3), keepdim=True), x.mean((2, 3), keepdim=True)
+        of_channels = sum(self.stretch(F.relu(self.squeeze(e))) for e in extremes)
+        weighted = x * torch.sigmoid(torch.as_tensor(of_channels))
+        grouped = torch.unflatten(weighted, 1, (self.groups, -1))
+        seen = torch.stack([grouped.amax(2), grouped.mean(2)], dim=2).flatten(1, 2)
+        of_places = torch.sigmoid(self.places(seen)).unsqueeze(2)
+        attended: Tensor = x + (grouped * of_places).flatten(1, 2)
+        return attended
+
+
 class SpectralNets(nn.Module):
-    """`rank` networks of two hidden layers side by side: (rank, 1, C) → (rank, C)."""
+    """`rank` networks of four hidden layers side by side: (1, 1, C) → (rank, C)."""
 
     def __init__(self, rank: int, bands: int, hidden: int) -> None:
         super().__init__()
-        sides = [bands, hidden, hidden, bands]
+        sides = [bands, hidden, 2 * hidden, 2 * hidden, hidden, bands]
+        self.rank = rank
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
         for n_in, n_out in pairwise(sides):
             bound = n_in**-0.5
@@ -251,17 +315,12 @@ class SpectralNets(nn.Module):
             self.biases.append(torch.empty(rank, 1, n_out).uniform_(-bound, bound))
 
     def forward(self, x: Tensor) -> Tensor:
-        last = len(self.weights) - 1
+        x, last = x.expand(self.rank, -1, -1), len(self.weights) - 1
         for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             x = torch.baddbmm(bias, x, weight)
-            x = x if i == last else F.leaky_relu(x, 0.2)
+            if i < last:
+                x = F.relu6(x) if i == 0 else F.relu(x)
         return x[:, 0]
-
-
-class _ReflectedConv(nn.Conv2d):
-    def forward(self, x: Tensor) -> Tensor:
-        x = reflected(x, self.kernel_size[0] // 2)
-        return F.conv2d(x, self.weight, self.bias, groups=self.groups)
 
 
 def _norm(channels: int) -> nn.BatchNorm2d:
@@ -269,5 +328,5 @@ def _norm(channels: int) -> nn.BatchNorm2d:
 
 
 def _conv(groups: int, c_in: int, c_out: int, kernel: int) -> nn.Sequential:
-    conv = _ReflectedConv(groups * c_in, groups * c_out, kernel, groups=groups)
+    conv = ReflectedConv(groups * c_in, groups * c_out, kernel, groups=groups)
     return nn.Sequential(conv, _norm(groups * c_out), nn.LeakyReLU(0.2))

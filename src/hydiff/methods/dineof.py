@@ -8,7 +8,7 @@ A pixel that misses all bands is an empty column there, and would get the mean. 
 the matrix is lines × (everything else), lines across the gaps, on the principal components, and
 its EOFs are smoothed along the lines, which is the time filter of Alvera-Azcárate et al. (2009):
 neighbouring lines are alike, as neighbouring days are.  Then what is set aside are copies of the
-gaps, moved along, not single entries: those would be told by their own line.
+gaps, moved along, not single entries: those could be read off their own line.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ DINEOF.PRESETS = {"paper": DINEOF(), "fast": DINEOF(eofs=10, iterations=30)}
 class Matrix(NamedTuple):
     values: Floats  # (L, N) anomalies, 0 where missing
     missing: Bools  # (L, N)
-    aside: Bools  # (L, N) known entries kept for choosing the number of EOFs
+    aside: Bools  # (L, N) observed entries set aside for choosing the number of EOFs
     smoother: Floats | None  # (L, L), for lines in order; None for bands
 
 
@@ -81,10 +81,10 @@ def dineof(
 
 def _by_bands(values: Floats, missing: Bools, rng: np.random.Generator) -> Matrix:
     """Set aside as many single entries as the paper does: min(0.01 n + 40, 0.03 n)."""
-    known = np.flatnonzero(~missing)
-    n = int(min(0.01 * len(known) + 40, 0.03 * len(known)))
+    entries = np.flatnonzero(~missing)
+    n = int(min(0.01 * len(entries) + 40, 0.03 * len(entries)))
     aside = np.zeros(missing.shape, bool)
-    aside.ravel()[rng.choice(known, max(n, 1), replace=False)] = True
+    aside.ravel()[rng.choice(entries, max(n, 1), replace=False)] = True
     return Matrix(values, missing, aside, None)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Generator, Tensor
@@ -20,6 +20,9 @@ from hydiff.methods import equivariant
 from hydiff.methods.equivariant import Tensors
 from hydiff.result import Step
 
+# Switches that came later, as they stood before
+LATER = {"data_term": "observed", "remeasure_noise": True, "ei_reduction": "mean"}
+
 
 @dataclass(frozen=True)
 class EI:
@@ -29,7 +32,10 @@ class EI:
     lr: float = 0.01  # of Adam
     ei_weight: float = 1.0
     transform: str = "rotation"
-    n_transforms: int = 1
+    n_transforms: int | None = None  # drawn each step; None: 7 with noise, else 1
+    data_term: str = "observed"  # entries that it counts: observed | all
+    remeasure_noise: bool = True  # fresh noise on M T_g f(y) where y is noisy
+    ei_reduction: str = "mean"  # of the EI term over the transforms of a step: mean | sum
     channels: int = 128  # of the Skip-Net
     scales: int = 5
     hold_back: float = 0.0  # share of observed pixels kept from the fit, to watch it
@@ -42,6 +48,10 @@ class EI:
         equivariant.check(self)
         if self.steps < 1:
             raise BadValue(f"steps = {self.steps}: expected at least 1; 1000 is the default")
+
+    def decisive(self, noisy: bool) -> dict[str, Any]:
+        """What a benchmark knows a row by."""
+        return equivariant.decisive(self, noisy, LATER)
 
 
 EI.PRESETS = {"paper": EI(), "fast": EI(steps=300, channels=32)}
@@ -87,17 +97,18 @@ def _fit(
     robust: bool,
 ) -> Iterator[Step]:
     problem = equivariant.prepare(y, observed, sigma_y, settings.hold_back, rng)
-    fit = equivariant.start(problem, settings, rng, None)
+    sure = robust and problem.sigma_y is not None
+    fit = equivariant.start(problem, settings, rng, None, by_difference=sure)
     f, T, done = fit.f, settings.steps, 0
-    draws = equivariant.Draws(problem, settings)
+    draws, counted = equivariant.drawn_by(problem, settings), equivariant.counted(problem, settings)
 
     def objective(n: int) -> tuple[Tensor, Tensor]:
         x0_hat = f(problem.y)
         if robust and problem.sigma_y is not None:
             data = losses.sure(f, problem.y, x0_hat, problem.observed, problem.sigma_y, rng)
         else:
-            data = losses.mean_square(x0_hat - problem.y, problem.observed)
-        term = equivariant.ei_term(f, x0_hat, problem, draws.warps[:n], rng)
+            data = losses.mean_square((x0_hat - problem.y) * problem.observed, counted)
+        term = draws.term(f, x0_hat, n, rng)
         return torch.stack([data, settings.ei_weight * term]), x0_hat
 
     if resume is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Generator, Tensor
@@ -12,7 +13,7 @@ from hydiff.errors import BadValue, UnknownName
 from hydiff.learn import losses, network, transforms
 from hydiff.learn.engine import Fit
 from hydiff.learn.losses import Network
-from hydiff.learn.transforms import Transform, Warp
+from hydiff.learn.transforms import Warp
 
 Tensors = Mapping[str, Tensor]
 
@@ -23,7 +24,7 @@ class Drawn(Protocol):
     @property
     def transform(self) -> str: ...
     @property
-    def n_transforms(self) -> int: ...
+    def n_transforms(self) -> int | None: ...
 
 
 class EquivariantSettings(Drawn, Protocol):
@@ -43,6 +44,12 @@ class EquivariantSettings(Drawn, Protocol):
     def engine(self) -> str: ...
     @property
     def precision(self) -> str: ...
+    @property
+    def data_term(self) -> str: ...
+    @property
+    def remeasure_noise(self) -> bool: ...
+    @property
+    def ei_reduction(self) -> str: ...
 
 
 class Measurement(NamedTuple):
@@ -65,8 +72,12 @@ def check(settings: EquivariantSettings) -> None:
             raise BadValue(f"{name} = {value}: expected a number above 0")
     if not settings.ei_weight >= 0:
         raise BadValue(f"ei_weight = {settings.ei_weight}: expected 0 or more")
-    if settings.n_transforms < 1:
+    if settings.n_transforms is not None and settings.n_transforms < 1:
         raise BadValue(f"n_transforms = {settings.n_transforms}: expected 1 or more")
+    if settings.data_term not in losses.DATA_TERMS:
+        raise UnknownName("data_term", settings.data_term, losses.DATA_TERMS)
+    if settings.ei_reduction not in losses.REDUCTIONS:
+        raise UnknownName("ei_reduction", settings.ei_reduction, losses.REDUCTIONS)
     if not 0 <= settings.hold_back < 1:
         raise BadValue(f"hold_back = {settings.hold_back}: expected a share from 0 to below 1")
     if settings.transform not in transforms.TRANSFORMS:
@@ -82,7 +93,7 @@ def prepare(
     if not y.isfinite().all():
         raise BadValue("y has NaN or Inf in observed entries; mark those as missing")
     held = torch.zeros_like(observed)
-    if hold_back > 0:  # whole pixels: single entries would be told by their neighbouring bands
+    if hold_back > 0:  # whole pixels: single entries would be known by their neighbouring bands
         draw = torch.rand(y.shape[1:], generator=rng, device=y.device)
         held = observed & (draw < hold_back)
     square, crop = transforms.to_square(y[None])
@@ -110,52 +121,98 @@ def _spread(sigma_y: Tensor) -> Tensor:
     return (sigma_y[:1] if same else sigma_y).view(1, -1, 1, 1)
 
 
+def decisive(settings: Any, noisy: bool, later: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as a benchmark knows a row by them: what `n_transforms` comes to, and no switch of
+    `later`, of which rows made before it know nothing, that stands as it was."""
+    known = asdict(settings) | {"n_transforms": transforms.copies(settings.n_transforms, noisy)}
+    if settings.transform == "affine":
+        known["affine"] = 2  # drawn with a smaller shear since
+    return {k: v for k, v in known.items() if k not in later or v != later[k]}
+
+
+def counted(problem: Measurement, settings: EquivariantSettings) -> Tensor | None:
+    """The entries that a data term counts; None is all of them."""
+    return problem.inside if settings.data_term == "all" else problem.observed
+
+
+def precision_of(asked: str, place: torch.device, *, by_difference: bool) -> str:
+    """The precision to ask the engine for.
+
+    by_difference: the loss divides a small difference of two outputs (SURE, by τ = 0.01).  Of its
+    gradient bfloat16, whose steps are 0.4 %, would leave little: then `auto` is tf32 on a GPU.
+    """
+    return "tf32" if by_difference and asked == "auto" and place.type == "cuda" else asked
+
+
 def start(
-    problem: Measurement, settings: EquivariantSettings, rng: Generator, initial: Tensors | None
+    problem: Measurement,
+    settings: EquivariantSettings,
+    rng: Generator,
+    initial: Tensors | None,
+    *,
+    by_difference: bool = False,
 ) -> Fit:
-    """A network for this cube, fresh from a seed that `rng` gives, or with trained weights."""
+    """A network for this cube, fresh from a seed that `rng` gives, or with trained weights.
+
+    by_difference: see `precision_of`.
+    """
     place = problem.y.device
+    precision = precision_of(settings.precision, place, by_difference=by_difference)
     # CPU randomness: the same weights on every device
     seed = int(torch.randint(2**62, (), generator=rng, device=place))
     bands = problem.y.shape[1]
     f = network.build(bands, channels=settings.channels, scales=settings.scales, seed=seed)
     if initial is not None:
         f.load_state_dict(dict(initial))
-    return Fit(
-        f.to(place), lr=settings.lr, rng=rng, engine=settings.engine, precision=settings.precision
-    )
-
-
-def ei_term(
-    f: Network,
-    x0_hat: Tensor,
-    problem: Measurement,
-    drawn: Sequence[Transform | Warp],
-    rng: Generator,
-) -> Tensor:
-    """The equivariance term of a problem for the transforms drawn this time."""
-    return losses.equivariance(
-        f, x0_hat, problem.observed, problem.sigma_y, drawn, problem.inside, rng
-    )
+    return Fit(f.to(place), lr=settings.lr, rng=rng, engine=settings.engine, precision=precision)
 
 
 class Draws:
-    """The transforms of each step, in places that stay: a recorded step reads them there."""
+    """The transforms of each step, in places that stay: a recorded step reads them there.
 
-    def __init__(self, problem: Measurement, settings: Drawn) -> None:
-        self.shape, self.settings = problem.y.shape, settings
-        self.warps = [
-            Warp(settings.transform, self.shape, problem.y.device)
-            for _ in range(settings.n_transforms)
-        ]
+    noise: whether fresh noise is added to what is measured again.  Copies that differ by it stay
+    apart, and the network answers them as one batch; equal ones without it are taken once.
+    together: the network answers the copies as one batch in any case.
+    """
+
+    def __init__(
+        self,
+        problem: Measurement,
+        settings: Drawn,
+        *,
+        noise: bool = True,
+        together: bool = False,
+        reduction: str = "mean",
+    ) -> None:
+        self.problem, self.shape, self.name = problem, problem.y.shape, settings.transform
+        self.n = transforms.copies(settings.n_transforms, problem.sigma_y is not None)
+        self.sigma_y = problem.sigma_y if noise else None
+        batch = self.sigma_y is not None or problem.y.is_cuda  # a GPU is quicker with a batch
+        self.together = together or (batch and self.n > 1)
+        self.apart = together or self.sigma_y is not None
+        self.scale = self.n if reduction == "sum" else 1
+        self.warps = [Warp(self.name, self.shape, problem.y.device) for _ in range(self.n)]
 
     def next(self, dice: Generator) -> int:
         """Draw; the number of different transforms, which are `self.warps[:number]`."""
-        name, n = self.settings.transform, self.settings.n_transforms
-        drawn = transforms.draw(name, self.shape, dice, n)
+        drawn = transforms.draw(self.name, self.shape, dice, self.n, merge=not self.apart)
         for warp, g in zip(self.warps, drawn, strict=False):
             warp.load(g)
         return len(drawn)
+
+    def term(self, f: Network, x0_hat: Tensor, n: int, rng: Generator) -> Tensor:
+        """The equivariance term for the n transforms drawn last, their mean or their sum."""
+        p = self.problem
+        term = losses.equivariance(
+            f, x0_hat, p.observed, self.sigma_y, self.warps[:n], p.inside, rng,
+            together=self.together,
+        )  # fmt: skip
+        return term if self.scale == 1 else self.scale * term
+
+
+def drawn_by(problem: Measurement, settings: EquivariantSettings) -> Draws:
+    """The draws of a method with all of these settings."""
+    return Draws(problem, settings, noise=settings.remeasure_noise, reduction=settings.ei_reduction)
 
 
 @torch.no_grad()

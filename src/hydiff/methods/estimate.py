@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hydiff.cube import Bools, Cube, Floats, Scale, detector_scale
-from hydiff.errors import BadValue, UnknownName, check_memory_limit, memory_told
+from hydiff.errors import BadValue, UnknownName, check_memory_limit, memory_advice, need_torch
 from hydiff.gaps import mask
 from hydiff.gaps.rule import Sigma, unit_sigma
 from hydiff.learn.checkpoint import Checkpoint, fingerprint, history_of
 from hydiff.maths.subspace import Subspace
-from hydiff.methods import METHODS, Chosen, choose, settings_dict
+from hydiff.methods import Chosen, choose, settings_dict
 from hydiff.result import Step
 
 Progress = Callable[[Step], Any] | None  # what it returns, if true, ends the method there
@@ -29,7 +29,7 @@ MEMORY_ADVICE = "set fewer channels (`channels=64`), another device, or fill a w
 class Extent(NamedTuple):
     """How far the values of a scene reach, in the cube's unit."""
 
-    spread: Floats  # (bands,) standard deviations of what was seen, 1 for constant bands
+    spread: Floats  # (bands,) standard deviations of the observed entries, 1 for constant bands
     peak: float  # the largest less the smallest
 
 
@@ -57,7 +57,7 @@ class Job(NamedTuple):
 class Estimate(NamedTuple):
     """What a method says about a cube, in the cube's unit; arrays (bands, rows, cols)."""
 
-    values: Floats  # everywhere; NaN where it cannot tell
+    values: Floats  # everywhere; NaN where it has no estimate
     sigma: Floats | None  # its posterior std, where a method works one out
     sigma_y: Floats  # (bands,) the noise std that was assumed
     history: list[Mapping[str, float]]
@@ -74,7 +74,7 @@ def check_seed(seed: int) -> None:
 def estimate(
     cube: Cube, observed: Bools, chosen: Chosen, sigma_y: Sigma, job: Job, progress: Progress = None
 ) -> Estimate:
-    """Estimate every entry of a cube from the seen ones alone: scale, noise, subspace and all."""
+    """Estimate every entry of a cube from the observed ones alone, scale and noise included."""
     [task] = _tasks(cube, observed, [chosen], sigma_y, job)
     return _drained(task, job, progress)
 
@@ -92,32 +92,32 @@ def estimate_at(
 ) -> list[tuple[Floats, Floats]]:
     """What several methods find for some pixels (rows, cols): values (bands, n) and the noise std
     (bands,) that was assumed, both in the cube's unit.  Bad bands may come back as NaN."""
-    shared, found = dict[int, Any](), []
+    shared, estimates = dict[int, Any](), []
     for task in _tasks(cube, observed, several, sigma_y, job):
         given = _given(task, shared)
         if not given:
             whole = _drained(task, job)
-            found.append((whole.values[:, at], whole.sigma_y))
+            estimates.append((whole.values[:, at], whole.sigma_y))
             continue
         from hydiff.methods.smooth import kriged
 
         x = np.full((cube.bands, int(at.sum()), 1), np.nan)
-        with memory_told(job.device, MEMORY_ADVICE):
+        with memory_advice(job.device, MEMORY_ADVICE):
             x[task.good, :, 0], _ = kriged(given["given"], task.chosen.settings, at)
-        found.append((task.scale.from_unit(x)[..., 0], task.sigma * task.scale.spans))
-    return found
+        estimates.append((task.scale.from_unit(x)[..., 0], task.sigma * task.scale.spans))
+    return estimates
 
 
 def _given(task: MethodTask, shared: dict[int, Any]) -> dict[str, Any]:
     """What a method gets beside its arrays: those that krige share their coordinates, which are
     kept in `shared` by the number of components."""
-    if task.chosen.name != "smooth" or not task.wanted:
+    if not task.chosen.facts.coordinates or not task.wanted:
         return {}
     from hydiff.methods.smooth import coordinates
 
     count, space = task.chosen.settings.components, task.chosen.settings.space
     if count not in shared:
-        with memory_told("cpu", MEMORY_ADVICE):
+        with memory_advice("cpu", MEMORY_ADVICE):
             shared[count] = coordinates(*task.inputs, count, space)
     return {"given": shared[count]}
 
@@ -129,7 +129,7 @@ def _drained(
     keep, state, history = _checkpoint(task, job)
     began = time.perf_counter() - (history[-1]["seconds"] if history else 0.0)
     step = None
-    with memory_told(job.device, MEMORY_ADVICE), _determinism(job.deterministic):
+    with memory_advice(job.device, MEMORY_ADVICE), _determinism(job.deterministic):
         for step in _steps(task, job, state, given):
             history.append({**step.log, "seconds": time.perf_counter() - began})
             if keep is not None and step.done < step.total:  # some show nothing after the last
@@ -141,11 +141,11 @@ def _drained(
                 f"{job.checkpoint} was kept after the last step of {task.chosen.name}, which has "
                 "nothing left to do and no estimate to give; remove it and start again"
             )
-        found = _estimate(task, step, job)
+        estimate = _estimate(task, step, job)
     if keep is not None:
         keep.remove()
     logs: list[Mapping[str, float]] = [{k: float(v) for k, v in log.items()} for log in history]
-    return found._replace(history=logs)
+    return estimate._replace(history=logs)
 
 
 def estimating(
@@ -153,7 +153,7 @@ def estimating(
 ) -> Generator[Step, None, Estimate]:
     """The steps of `estimate`, for a caller who has others to advance as well."""
     [task], step = _tasks(cube, observed, [chosen], sigma_y, job), None
-    with memory_told(job.device, MEMORY_ADVICE):
+    with memory_advice(job.device, MEMORY_ADVICE):
         for step in _steps(task, job):
             yield step
         return _estimate(task, step, job)
@@ -165,25 +165,25 @@ def estimates(
     """What several methods find (`estimating`): side by side on a GPU, else one after another."""
     from hydiff.learn.engine import MOST_BESIDE, side_by_side
 
-    found: dict[int, Estimate] = {}
+    results: dict[int, Estimate] = {}
 
-    def kept(i: int) -> Iterator[Step]:
-        found[i] = yield from runs[i]
+    def run(i: int) -> Iterator[Step]:
+        results[i] = yield from runs[i]
 
     at_once = MOST_BESIDE if torch_device(device).type == "cuda" else 1
     with _determinism(deterministic):
         for start in range(0, len(runs), at_once):
             numbers = range(start, min(start + at_once, len(runs)))
-            for _ in side_by_side([kept(i) for i in numbers]):
+            for _ in side_by_side([run(i) for i in numbers]):
                 pass
-    return [found[i] for i in range(len(runs))]
+    return [results[i] for i in range(len(runs))]
 
 
 class MethodTask(NamedTuple):
     """A cube on the unit range, as a method gets it; arrays (bands, rows, cols)."""
 
     values: Floats  # the cube's own
-    y: Floats  # 0 where not seen
+    y: Floats  # 0 where missing
     observed: Bools
     sigma: Floats  # (bands,) on the unit range
     scale: Scale
@@ -222,21 +222,25 @@ def _tasks(
     good, bad = measured & cube.good_bands, measured & ~cube.good_bands
     tasks = []
     for chosen in several:
-        assumed, told = modelled(chosen, sigma)
-        told = [*notes, *told]
+        assumed, ignored = modelled(chosen, sigma)
+        own = [*notes, *ignored]
         if not observed.all() or assumed.any():
-            told += [*getattr(chosen.settings, "notes", ()), *_coverage(chosen, observed)]
+            own += [*(chosen.settings.notes if chosen.facts.notes else ())]
+            own += _coverage(chosen, observed)
         fitted = _for_bands(chosen, cube, good, job.common)
-        tasks.append(MethodTask(values, y, observed, assumed, scale, fitted, good, bad, told))
+        tasks.append(MethodTask(values, y, observed, assumed, scale, fitted, good, bad, own))
     return tasks
 
 
 def modelled(chosen: Chosen, sigma: Floats) -> tuple[Floats, list[str]]:
-    """The noise (bands,) that a method takes account of, and a word where it takes none."""
-    if not sigma.any() or chosen.name not in METHODS or METHODS[chosen.name].noise:
+    """The noise std (bands,) that a fill goes by, and a note where its method ignores it."""
+    if not sigma.any() or chosen.facts.uses_sigma:
         return sigma, []
-    told = f"{chosen.name} does not model noise: it filled as if sigma_y were 0"
-    return np.zeros_like(sigma), [told]
+    if chosen.facts.replaces_noisy:
+        note = "does not use sigma_y: it fits noisy entries as they are, and replaces them"
+        return sigma, [f"{chosen.name} {note}"]
+    note = f"{chosen.name} does not model noise: it filled as if sigma_y were 0"
+    return np.zeros_like(sigma), [note]
 
 
 def _steps(
@@ -258,7 +262,7 @@ def _estimate(task: MethodTask, step: Step | None, job: Job) -> Estimate:
             raise BadValue(f"{task.chosen.name} yielded nothing; expected one Step or more of it")
         return Estimate(task.values, None, sigma_y, [], task.notes)
     x, std = np.full(task.y.shape, np.nan), None
-    x[task.good] = step.x if task.chosen.backend == "numpy" else step.x.double().cpu().numpy()
+    x[task.good] = step.x.double().cpu().numpy() if task.chosen.facts.learned else step.x
     if step.sigma is not None:
         std = np.full(task.y.shape, np.nan)
         std[task.good] = step.sigma
@@ -276,12 +280,12 @@ def _estimate(task: MethodTask, step: Step | None, job: Job) -> Estimate:
 
 
 def _coverage(chosen: Chosen, observed: Bools) -> list[str]:
-    """Equivariance says nothing of pixels whose whole orbit is missing: tell how many."""
-    group = getattr(chosen.settings, "transform", None)
-    if chosen.backend == "numpy" or group is None:
+    """A note on the pixels whose whole orbit is missing, about which equivariance says nothing."""
+    if not chosen.facts.equivariant:
         return []
     from hydiff.learn.transforms import orbit_coverage
 
+    group = chosen.settings.transform
     share = orbit_coverage(mask.shared(observed), group)
     if share == 0:
         return []
@@ -294,7 +298,7 @@ def _checkpoint(
     task: MethodTask, job: Job
 ) -> tuple[Checkpoint | None, dict[str, Any] | None, list[Mapping[str, Any]]]:
     """Where to keep the state, the state to go on from, and the history behind it."""
-    if job.checkpoint is None or task.chosen.backend == "numpy":
+    if job.checkpoint is None or not task.chosen.facts.learned:
         return None, None, []
     settings = settings_dict(task.chosen.settings)
     belongs_to = fingerprint(*task.inputs, task.chosen.name, settings, job.seed)
@@ -307,17 +311,14 @@ def _checkpoint(
 
 def _for_bands(chosen: Chosen, cube: Cube, bands: Bools, common: Common | None) -> Chosen:
     """Give a method what it asks for: the wavelengths of its bands, the subspace of the scene."""
-    if (
-        getattr(chosen.settings, "space", ()) is None
-        and common is not None
-        and np.array_equal(bands, common.bands)
-    ):
-        chosen = chosen._replace(settings=replace(chosen.settings, space=common.space))
-    asks = getattr(chosen.settings, "wavelengths", ()) is None
-    if not asks or cube.wavelengths is None:
-        return chosen
-    wavelengths = tuple(cube.wavelengths[bands].tolist())
-    return chosen._replace(settings=replace(chosen.settings, wavelengths=wavelengths))
+    offers: dict[str, Any] = {}
+    if common is not None and np.array_equal(bands, common.bands):
+        offers["space"] = common.space
+    if cube.wavelengths is not None:
+        offers["wavelengths"] = tuple(cube.wavelengths[bands].tolist())
+    own = vars(chosen.settings)
+    new = {k: offers[k] for k in chosen.facts.asks if k in offers and own[k] is None}
+    return chosen._replace(settings=replace(chosen.settings, **new)) if new else chosen
 
 
 def _start(
@@ -330,7 +331,7 @@ def _start(
     given: Mapping[str, Any] | None = None,
 ) -> Iterator[Step]:
     """The method's generator, with the arrays and the source of randomness it works on."""
-    if chosen.backend == "numpy":
+    if not chosen.facts.learned:
         rng = np.random.default_rng(job.seed)
         return chosen.inpaint(y, observed, sigma, chosen.settings, rng=rng, **(given or {}))
     import torch
@@ -340,7 +341,7 @@ def _start(
     prior = None if job.common is None else job.common.prior
     if prior is not None and job.common is not None and len(y) == job.common.bands.sum():
         more["initial"] = {name: torch.as_tensor(value) for name, value in prior.items()}
-    elif getattr(chosen.settings, "weights", None) is not None:
+    elif chosen.facts.weights and chosen.settings.weights is not None:
         from hydiff.learn.weights import load_weights
 
         more["initial"] = load_weights(chosen.settings, bands=len(y))
@@ -373,6 +374,7 @@ def _determinism(wanted: bool) -> Iterator[None]:
 
 def torch_device(device: str) -> Any:
     """ "auto" is the GPU where there is one."""
+    need_torch(f"the device {device}")
     import torch
 
     if device == "auto":

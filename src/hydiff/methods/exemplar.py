@@ -1,12 +1,12 @@
 """Exemplar: patches copied from elsewhere in the image (Criminisi, Pérez, Toyama, 2004).
 
-The pixel on the rim of a gap with the highest priority (much known around it, a strong edge
-running into it) is filled next: its neighbourhood is compared with all windows that are known
+The pixel on the rim of a gap with the highest priority (much complete around it, a strong edge
+running into it) is filled next: its neighbourhood is compared with all windows that are complete
 whole, and the best one gives its centre's missing part.  Distances and copies are those of the
 principal components, so that all bands come from one place and spectra stay real ones.
 
 Where the gaps leave too few whole windows of the wished size, a smaller size is taken; where not
-even 3 × 3 are left, each missing pixel takes the nearest known one.
+even 3 × 3 are left, each missing pixel takes the nearest complete one.
 """
 
 from __future__ import annotations
@@ -48,11 +48,12 @@ def exemplar(
 ) -> Iterator[Step]:
     """y (C, H, W), 0 where missing; observed (H, W) or (C, H, W); noise is not modelled."""
     space, z, complete = components.decompose(y, observed, settings.components)
-    total, told = max(int((~complete).sum()), 1), 0
+    total, shown = max(int((~complete).sum()), 1), 0
     for filled, left in _copied(z, complete, settings.patch):
         done = total - left
-        if left == 0 or done - told >= total / 20:  # a picture of all bands costs more than a patch
-            told = done
+        # all bands cost more than a patch of components: they are shown 20 times
+        if left == 0 or done - shown >= total / 20:
+            shown = done
             yield Step(done, total, np.where(observed, y, space.reconstruct(filled)))
 
 
@@ -65,7 +66,7 @@ def window_size(complete: Bools, wished: int) -> int:
 
 
 def _whole(complete: Bools, size: int) -> Bools:
-    """Centres of windows that lie inside the image and are known everywhere."""
+    """Centres of windows that lie inside the image and are complete everywhere."""
     return ndimage.minimum_filter(complete, size, mode="constant", cval=False)
 
 
@@ -82,7 +83,7 @@ def _copied(z: Floats, complete: Bools, wished: int) -> Iterator[tuple[Floats, i
     # (sources, K · size · size), once: sources are never filled ones
     bank = windows[:, sources[:, 0] - r, sources[:, 1] - r].swapaxes(0, 1)
     bank = np.ascontiguousarray(bank.reshape(len(sources), len(z), -1).astype(np.float32))
-    # a frame of unknown pixels, so that windows at the border need no special case
+    # a frame of missing pixels, so that windows at the border need no special case
     x = np.pad(z, ((0, 0), (r, r), (r, r)))
     have = np.pad(complete, r)
     inside = np.pad(np.ones(complete.shape, bool), r)

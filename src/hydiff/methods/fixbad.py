@@ -48,11 +48,11 @@ def fixbad(
 def repaired(line: Floats, observed: Bools, least_bands: int) -> Floats:
     """A line of spectra (C, W) with its missing entries from other spectra of it, or NaN."""
     y = np.where(observed, line, 0.0)
-    kept = observed.astype(float)
-    norms = (y**2).T @ kept  # (i, j): |spectrum i|² over the bands that j has too
+    flags = observed.astype(float)
+    norms = (y**2).T @ flags  # (i, j): |spectrum i|² over the bands that j has too
     angle = np.sqrt(norms * norms.T)
     cosine = np.divide(y.T @ y, angle, out=np.full(angle.shape, -np.inf), where=angle > 0)
-    cosine[kept.T @ kept < least_bands] = -np.inf
+    cosine[flags.T @ flags < least_bands] = -np.inf
     x = np.where(observed, line, np.nan)
     for i in np.flatnonzero(~observed.all(axis=0)):
         lost = np.flatnonzero(~observed[:, i])

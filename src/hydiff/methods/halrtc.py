@@ -67,7 +67,7 @@ def halrtc(
 
 
 def blind_entries(observed: Bools) -> Bools:
-    """Entries of bands, rows or columns that have no observed entry at all; shape of `seen`."""
+    """Entries of bands, rows or columns that have no observed entry at all; shape of `observed`."""
     blind = np.zeros(observed.shape, bool)
     for axis in range(3):
         others = tuple(a for a in range(3) if a != axis)

@@ -2,17 +2,19 @@
 
 The three strongest right singular vectors V of the measurement span its spectra; three bands that
 determine the rest best are picked by pivoted QR, and E = V V[bands]⁻¹ turns an image of those three
-into the cube.  A denoiser for such images is sampled by DDIM in a few steps; each is corrected
-towards the observed entries and towards small total variation.
+into the cube.  A denoiser for such images is sampled by DDIM in a few steps, its answers clamped;
+each is corrected towards the observed entries and towards small total variation.  The result is
+clipped to the unit range.
 
 Against the published code: the last state is the result, where there it is the one nearest to the
-truth; scipy's pivoted QR takes the place of MATLAB's strong RRQR.  The weights of its
-denoiser cannot be had (dead links).  `denoiser` names a file of weights in the layout of
-`Denoiser`; without one, a small denoiser of ours is used, trained on the bundled scene, and
-every output is labelled "HIR-Diff (stand-in denoiser)": its scores are not those of HIR-Diff, and
-on Indian Pines it has seen the truth.  The published guidance weights belong to one image size
-and mask; ours count in Newton steps (`fidelity` 1 = on the observed entries exactly), so that
-they hold for any size, band count and mask.
+truth; scipy's pivoted QR takes the place of MATLAB's strong RRQR.  The weights of its denoiser
+cannot be had (dead links).  `denoiser` names a file of weights in the layout of `Denoiser`; without
+one, a small denoiser of ours is used, whose file says what it was trained on, and every output is
+labelled "HIR-Diff (stand-in denoiser)": its scores are not those of HIR-Diff.  The published
+guidance weights belong to one image size and mask; ours count in Newton steps (`fidelity` 1 = on
+the observed entries exactly), so that they hold for any size, band count and mask.  `guidance`
+"gradient" is the published way: the slope of both terms in x_t, through the denoiser, taken off the
+next state; of the strongest component it is a Newton step.
 `variation` was set by us among 0, 0.01, 0.02 and 0.05 with the scores of two development scenes
 in view (Chikusei and Paris, at and without noise): it is not a published value.
 
@@ -25,9 +27,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, ClassVar
@@ -36,7 +39,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from hydiff.errors import BadValue, CubeFormatError
+from hydiff.errors import BadValue, CubeFormatError, UnknownName
 from hydiff.learn.layers import reflect_to_multiple
 from hydiff.methods import STAND_IN
 from hydiff.methods.dhp import Tensors, masked
@@ -45,6 +48,8 @@ from hydiff.result import Step
 LAYOUT, KIND = 1, "hir-diff denoiser"
 MOST_CHANNELS = 4096  # of a weights file that is to be believed
 FREQUENCIES = 8  # of the noise level's embedding
+GUIDANCE = ("newton", "gradient")
+STAND_IN_FILE = Path(str(files("hydiff") / "data" / "hir_diff.safetensors"))
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,7 @@ class HIRDiff:
     decay: float = 5.0  # ᾱ = exp(-decay · t), t from 1 to 0
     fidelity: float = 1.0  # of a Newton step towards the observed entries, at each step
     variation: float = 0.05  # weight of the 3-D total variation
+    guidance: str = "newton"  # of x̂_0 by newton | of x_t, through the denoiser, by its gradient
     denoiser: str | None = None  # a weights file; None is the stand-in
 
     PRESETS: ClassVar[dict[str, HIRDiff]]
@@ -65,13 +71,15 @@ class HIRDiff:
             raise BadValue(f"fidelity = {self.fidelity}: expected a share from 0 to 1")
         if not self.variation >= 0:
             raise BadValue(f"variation = {self.variation}: expected 0 or more")
+        if self.guidance not in GUIDANCE:
+            raise UnknownName("guidance", self.guidance, GUIDANCE)
 
     @property
     def notes(self) -> list[str]:
         """What every output must say."""
         if self.denoiser is not None:
             return [f"HIR-Diff with the denoiser {self.denoiser}"]
-        return [f"{STAND_IN}: trained by us on the bundled Indian Pines, not the published weights"]
+        return [f"{STAND_IN}: trained by us on {learned_from()}, not the published weights"]
 
 
 HIRDiff.PRESETS = {"paper": HIRDiff(), "fast": HIRDiff(steps=8)}
@@ -93,7 +101,7 @@ def hir_diff(
     y, observed = (a[0] for a in masked(y, observed))
     denoise = load_denoiser(settings.denoiser).to(y.device)
     E = expansion(y)
-    back = torch.linalg.pinv(E)
+    back, steepest = torch.linalg.pinv(E), torch.linalg.matrix_norm(E, 2) ** 2
     x = torch.randn((E.shape[1], *y.shape[1:]), generator=rng, device=y.device)
     done = 0
     if resume is not None:
@@ -102,22 +110,51 @@ def hir_diff(
     def cube(x0: Tensor) -> Tensor:
         return torch.einsum("ck,khw->chw", E, (x0 + 1) / 2)
 
+    def answer(x: Tensor, now: float) -> Tensor:
+        x0: Tensor = denoise(_three(x)[None], x.new_tensor([now]))[0, : len(x)]
+        return x0.clamp(-1, 1)
+
+    def residual_of(x0: Tensor) -> Tensor:
+        return torch.where(observed, y - cube(x0), 0.0)
+
+    def penalty(x0: Tensor) -> Tensor:
+        data: Tensor = settings.fidelity * 2 * residual_of(x0).square().sum() / steepest
+        return data + settings.variation * _variation(x0, E)
+
     T = settings.steps
     for i in range(done + 1, T + 1):
         now, after = (math.exp(-settings.decay * (1 - j / T)) for j in (i - 1, i))
-        with torch.no_grad():
-            x0 = denoise(_three(x)[None], x.new_tensor([now]))[0, : len(x)]
-        eps = (x - now**0.5 * x0) / (1 - now) ** 0.5
-        x0 = x0 - settings.variation * _variation_slope(x0, E)
-        residual = torch.where(observed, y - cube(x0), 0.0)
-        x0 = x0 + settings.fidelity * 2 * torch.einsum("kc,chw->khw", back, residual)
+        if settings.guidance == "newton":
+            with torch.no_grad():
+                x0 = answer(x, now)
+            eps, pull = (x - now**0.5 * x0) / (1 - now) ** 0.5, None
+            x0 = x0 - settings.variation * _variation_slope(x0, E)
+            residual = residual_of(x0)
+            x0 = x0 + settings.fidelity * 2 * torch.einsum("kc,chw->khw", back, residual)
+        else:
+            x0, pull = _guided(x, partial(answer, now=now), penalty)
+            eps, residual = (x - now**0.5 * x0) / (1 - now) ** 0.5, residual_of(x0)
         x = after**0.5 * x0 + (1 - after) ** 0.5 * eps
+        if pull is not None:
+            x = x - pull
+            x0 = x if i == T else x0
 
         def keep(i: int = i, x: Tensor = x) -> Tensors:
             return {"x": x, "done": torch.tensor(i)}
 
         log = {"data": residual.square().sum() / observed.sum().clamp_min(1)}
-        yield Step(i, T, cube(x0), log, keep)
+        yield Step(i, T, cube(x0).clamp(0, 1), log, keep)
+
+
+def _guided(
+    x: Tensor, answer: Callable[[Tensor], Tensor], penalty: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """x̂_0, and the slope of its penalty in x_t, through the denoiser."""
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        x0 = answer(x)
+        (slope,) = torch.autograd.grad(penalty(x0), x)
+    return x0.detach(), slope
 
 
 def expansion(y: Tensor) -> Tensor:
@@ -143,11 +180,15 @@ def _variation_slope(x0: Tensor, E: Tensor) -> Tensor:
     """Slope of the 3-D anisotropic total variation of the cube, mean over bands, in x0."""
     with torch.enable_grad():
         image = x0.detach().requires_grad_()
-        cube = torch.einsum("ck,khw->chw", E, image)
-        differences = (cube.diff(dim=axis).abs().sum() for axis in range(3))
-        total = torch.stack(list(differences)).sum() / len(E)
-        (slope,) = torch.autograd.grad(total, image)
+        (slope,) = torch.autograd.grad(_variation(image, E), image)
     return slope
+
+
+def _variation(image: Tensor, E: Tensor) -> Tensor:
+    """The 3-D anisotropic total variation of the cube, mean over bands."""
+    cube = torch.einsum("ck,khw->chw", E, image)
+    differences = (cube.diff(dim=axis).abs().sum() for axis in range(3))
+    return torch.stack(list(differences)).sum() / len(E)
 
 
 class Denoiser(nn.Module):
@@ -206,8 +247,7 @@ def load_denoiser(path: str | Path | None = None) -> Denoiser:
     """The denoiser of a weights file; None is the stand-in that ships with the package."""
     from safetensors import SafetensorError, safe_open
 
-    source = Path(str(files("hydiff") / "data" / "hir_diff.safetensors")) if path is None else path
-    source = Path(source)
+    source = Path(STAND_IN_FILE if path is None else path)
     if not source.is_file():
         raise CubeFormatError(f"{source}: no such file; give denoiser= a weights file, or none")
     try:
@@ -219,7 +259,7 @@ def load_denoiser(path: str | Path | None = None) -> Denoiser:
     if not isinstance(about, dict) or (about.get("layout"), about.get("kind")) != (LAYOUT, KIND):
         raise CubeFormatError(
             f'{source}: expected the metadata {{"layout": {LAYOUT}, "kind": "{KIND}"}}, found '
-            f"{about}; the layout is told in hydiff.methods.hir_diff"
+            f"{about}; the layout is described in hydiff.methods.hir_diff"
         )
     channels = about.get("channels")
     if not isinstance(channels, int) or not 0 < channels <= MOST_CHANNELS:
@@ -241,32 +281,46 @@ def load_denoiser(path: str | Path | None = None) -> Denoiser:
     return network.eval().requires_grad_(False)
 
 
-def save_denoiser(network: Denoiser, path: Path) -> None:
+def learned_from() -> str:
+    """What the stand-in was trained on, as its file says."""
+    from safetensors import safe_open
+
+    with safe_open(STAND_IN_FILE, framework="pt") as file:
+        about = json.loads((file.metadata() or {}).get("hydiff", "{}"))
+    return str(about.get("learned_from", "the bundled Indian Pines"))
+
+
+def save_denoiser(network: Denoiser, path: Path, learned_from: str | None = None) -> None:
     """Write a weights file, in half precision."""
     from safetensors.torch import save_file
 
     about = {"layout": LAYOUT, "kind": KIND, "channels": network.channels}
+    about |= {"learned_from": learned_from} if learned_from else {}
     tensors = {k: v.detach().cpu().half().contiguous() for k, v in network.state_dict().items()}
     save_file(tensors, path, metadata={"hydiff": json.dumps(about)})
 
 
 def train_denoiser(
-    bands: Tensor,
+    images: Tensor | Sequence[Tensor],
     *,
     rng: Generator,
+    device: torch.device | str = "cpu",
     lr: float = 2e-3,
     batch: int = 8,
     crop: int = 48,
     channels: int = 32,
 ) -> Iterator[tuple[Denoiser, float]]:
-    """Train on crops of three random bands of an image (C, H, W), forever; yields after a step.
+    """Train on crops of three random bands of an image (C, H, W), or of several, forever; yields
+    after a step.
 
+    rng: on the CPU, where the crops are drawn; device: of the network.
     Each band of a crop is turned, mirrored with the others, and takes a contrast and brightness of
     its own, so that the denoiser learns shapes and not the sensor.
     """
     from hydiff.learn.layers import built
 
-    network = built(lambda: Denoiser(channels), rng)
+    network = built(lambda: Denoiser(channels), rng).to(device)
+    given = [images] if isinstance(images, Tensor) else list(images)
     adam = torch.optim.Adam(network.parameters(), lr=lr)
     average: Mapping[str, Tensor] = {k: v.clone() for k, v in network.state_dict().items()}
 
@@ -274,6 +328,7 @@ def train_denoiser(
         return torch.randint(high, (n,), generator=rng).tolist()
 
     def sample() -> Tensor:
+        bands = given[draw(len(given))[0]] if len(given) > 1 else given[0]
         rows, cols = draw(bands.shape[1] - crop + 1)[0], draw(bands.shape[2] - crop + 1)[0]
         x = bands[draw(len(bands), 3), rows : rows + crop, cols : cols + crop]
         x = torch.rot90(x, draw(4)[0], (1, 2))
@@ -286,10 +341,11 @@ def train_denoiser(
     step = 0
     while True:
         step += 1
-        x0 = torch.stack([sample() for _ in range(batch)])
+        x0 = torch.stack([sample() for _ in range(batch)]).to(device)
         alpha_bar = torch.exp(-6 * torch.rand(batch, generator=rng) ** 1.5).clamp(max=0.9995)
+        alpha_bar = alpha_bar.to(device)
         a = alpha_bar.view(-1, 1, 1, 1)
-        noise = torch.randn(x0.shape, generator=rng)
+        noise = torch.randn(x0.shape, generator=rng).to(device)
         error = network(a.sqrt() * x0 + (1 - a).sqrt() * noise, alpha_bar) - x0
         loss = (error.square() / (1 - a)).mean()  # the mean square of v
         adam.zero_grad()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Generator, Tensor
@@ -25,6 +25,12 @@ from hydiff.methods import equivariant
 from hydiff.methods.equivariant import Tensors
 from hydiff.result import Step
 
+UPDATES = ("before", "after")
+# Switches that came later, as they stood before
+LATER = {
+    "data_term": "all", "remeasure_noise": True, "ei_reduction": "mean", "x0_from": "before",
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class HyDiffEI:
@@ -36,9 +42,13 @@ class HyDiffEI:
     lr: float = 0.01  # of Adam
     ei_weight: float = 1.0  # α_EI
     transform: str = "rotation"
-    n_transforms: int = 1  # drawn each step; 7 is the paper's N_g
+    n_transforms: int | None = None  # drawn each step; None: 7, the paper's N_g, with noise, else 1
     eps0: str = "implied"  # the reading of ε_0: implied | fresh | none
     weighting: str = "simple"  # of the data term: simple | full
+    data_term: str = "all"  # entries that it counts: all | observed
+    remeasure_noise: bool = True  # fresh noise on M T_g f(y) where y is noisy
+    ei_reduction: str = "mean"  # of the EI term over the transforms of a step: mean | sum
+    x0_from: str = "before"  # x̂_0 of the network before | after the update of its step
     channels: int = 128  # of the Skip-Net
     scales: int = 5
     hold_back: float = 0.0  # share of observed pixels kept from the fit, to watch it
@@ -61,6 +71,12 @@ class HyDiffEI:
             raise UnknownName("reading of eps0", self.eps0, losses.READINGS)
         if self.weighting not in losses.WEIGHTINGS:
             raise UnknownName("weighting", self.weighting, losses.WEIGHTINGS)
+        if self.x0_from not in UPDATES:
+            raise UnknownName("x0_from", self.x0_from, UPDATES)
+
+    def decisive(self, noisy: bool) -> dict[str, Any]:
+        """What a benchmark knows a row by."""
+        return equivariant.decisive(self, noisy, LATER)
 
 
 HyDiffEI.PRESETS = {
@@ -86,15 +102,15 @@ def hydiff_ei(
     problem = equivariant.prepare(y, observed, sigma_y, settings.hold_back, rng)
     fit = equivariant.start(problem, settings, rng, initial)
     f, T = fit.f, settings.steps
-    draws = equivariant.Draws(problem, settings)
+    draws, counted = equivariant.drawn_by(problem, settings), equivariant.counted(problem, settings)
     alpha_bar = linear_alpha_bar(T, settings.beta_start, settings.beta_end)
     target = torch.zeros_like(problem.y)  # these three stay in place: a recorded step reads them
     root, weight = target.new_zeros(()), target.new_zeros(())
 
     def objective(n: int) -> tuple[Tensor, Tensor]:
         x0_hat = f(problem.y)
-        data = weight * losses.mean_square(target - root * x0_hat, problem.inside)
-        ei = equivariant.ei_term(f, x0_hat, problem, draws.warps[:n], rng)
+        data = weight * losses.mean_square(target - root * x0_hat, counted)
+        ei = draws.term(f, x0_hat, n, rng)
         return torch.stack([data, settings.ei_weight * ei]), x0_hat  # Eq. 9
 
     terms = target.new_zeros(2)
@@ -106,7 +122,7 @@ def hydiff_ei(
         root.fill_(now**0.5)
         weight.fill_(losses.term_weight(alpha_bar, t, settings.weighting))
         terms, x0_hat = fit.step(objective, draws.next(fit.dice))
-        return x0_hat
+        return x0_hat if settings.x0_from == "before" else _answer(f, problem.y)
 
     total = T if initial is None else settings.refine
     begin = _begin(problem, f, alpha_bar, total, rng) if initial is not None else None
@@ -132,7 +148,20 @@ def hydiff_ei(
             return fit.state() | {"x0": state.x0, "x": state.x, "t": torch.tensor(state.t)}
 
         yield Step(total - state.t + 1, total + 1, problem.crop(state.x0), log, keep)
-    yield Step(total + 1, total + 1, equivariant.finish(f, problem), how=fit.how)
+    yield Step(total + 1, total + 1, _last(f, problem, total), how=fit.how)
+
+
+@torch.no_grad()
+def _answer(f: losses.Network, y: Tensor) -> Tensor:
+    return f(y)
+
+
+def _last(f: losses.Network, problem: equivariant.Measurement, updates: int) -> Tensor:
+    """f(y) after all updates.  A single pass of trained weights needs no transform, hence no square
+    hull, whose padding would enter the statistics of every layer."""
+    if updates:
+        return equivariant.finish(f, problem)
+    return _answer(f, problem.crop(problem.y)[None])[0]
 
 
 @torch.no_grad()

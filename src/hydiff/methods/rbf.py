@@ -1,4 +1,4 @@
-"""RBF: radial basis functions through the nearest known pixels, on the principal components.
+"""RBF: radial basis functions through the nearest complete pixels, on the principal components.
 
 scipy's `RBFInterpolator`.  The kernel −r with a constant is kriging with a linear variogram: the
 local, dense counterpart of `smooth` at s = 1.5.
@@ -25,7 +25,7 @@ Kernel = Literal["linear", "thin_plate_spline", "cubic", "quintic"]
 @dataclass(frozen=True)
 class RBF:
     kernel: str = "linear"  # linear | thin_plate_spline | cubic | quintic
-    neighbours: int = 50  # known pixels that take part in each filled one
+    neighbours: int = 50  # complete pixels that take part in each filled one
     components: int = 16  # principal components kept
 
     PRESETS: ClassVar[dict[str, RBF]]
@@ -68,8 +68,8 @@ def _interpolated(
     field = RBFInterpolator(
         at, values, neighbors=neighbours, kernel=cast(Kernel, kernel), degree=degree
     )
-    found: Floats = field(to)
-    return found
+    filled: Floats = field(to)
+    return filled
 
 
 def _monomials(at: Floats, degree: int) -> Floats:

@@ -4,13 +4,12 @@ The bands go through a 3 × 3 convolution to 128 channels, which a 3-D U-Net the
 each level of its way up, a memory of spectra, read window by window, re-weights the features.
 Objective: SURE (the data term without noise) plus equivariance under shifts, with fresh noise.
 
-Against the published code: one measurement, where there the noise is drawn anew from the clean
-image at every epoch and so averages out; the last iterate, where there the one nearest to the
+Against the published code: one measurement, where there the noise is drawn again from the
+clean image at every epoch and so averages out; the last iterate, where there the one nearest to the
 truth is kept; any size, by reflection, where there only multiples of 48 run.  Of its 5,779,431
 parameters at 128 bands, 3,155,968 never get a gradient: we leave those out, and the layers that
-remain have exactly as many as its trained part.  How those of the memory block are joined is our
-reading of the published description.  Each shifted copy is normalised by itself, not with the
-others.  Adam's weight decay of 1e-8 is left out.
+remain have exactly as many as its trained part.  BatchNorm takes its statistics over the shifted
+copies together, as there.
 """
 
 from __future__ import annotations
@@ -28,12 +27,13 @@ from hydiff.errors import BadValue, UnknownName
 from hydiff.learn import losses, transforms
 from hydiff.learn.engine import Fit
 from hydiff.learn.layers import built, reflect_to_multiple
+from hydiff.learn.memory import SpectralMemory
 from hydiff.methods import equivariant
 from hydiff.methods.dhp import Tensors
 from hydiff.result import Step
 
 LEVELS = 4  # poolings of the U-Net
-RANK = 4  # the memory works on a fourth of the features
+DECAY = 1e-8  # of the weights, in Adam
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,9 @@ def share(
     problem = equivariant.prepare(y, observed, sigma_y, 0.0, rng)
     network = built(lambda: ShareNet(len(y), settings), rng)
     rate = torch.tensor(settings.lr, device=y.device)
-    fit = Fit(network, lr=rate, rng=rng, engine=settings.engine)
+    fit = Fit(network, lr=rate, rng=rng, engine=settings.engine, decay=DECAY)
     f, T, done, how = fit.f, settings.steps, 0, fit.how
-    draws = equivariant.Draws(problem, settings)
+    draws = equivariant.Draws(problem, settings, together=True)
     mean = torch.zeros_like(y)
 
     def objective(n: int) -> tuple[Tensor, Tensor]:
@@ -101,7 +101,7 @@ def share(
             data = losses.mean_square(x0_hat - problem.y, problem.observed)
         else:
             data = losses.sure(f, problem.y, x0_hat, problem.observed, problem.sigma_y, rng)
-        term = equivariant.ei_term(f, x0_hat, problem, draws.warps[:n], rng)
+        term = draws.term(f, x0_hat, n, rng)
         return torch.stack([data, settings.ei_weight * term]), x0_hat
 
     if resume is not None:
@@ -158,7 +158,7 @@ class Level3d(nn.Module):
         self.enter, self.below = DoubleConv(c, 2 * c), below
         self.up = nn.ConvTranspose3d(4 * c, 2 * c, 2, stride=2)
         # two volumes of 2 c channels, depth / c each
-        self.memory = Memory(4 * settings.channels, settings.memory, settings.window)
+        self.memory = SpectralMemory(4 * settings.channels, settings.memory, settings.window)
         self.leave = DoubleConv(4 * c, 2 * c)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -187,32 +187,3 @@ class DoubleConv(nn.Sequential):
 def _conv(c_in: int, c: int) -> list[nn.Module]:
     norm = nn.BatchNorm3d(c, track_running_stats=False)
     return [nn.Conv3d(c_in, c, 3, padding=1), norm, nn.ReLU(inplace=True)]
-
-
-class Memory(nn.Module):
-    """Features (B, n, H, W) re-weighted by a memory of spectra, and mixed through a low rank.
-
-    Each window asks the memory with its mean, squeezed to a fourth: the answer, a blend of the
-    slots that resemble it, is stretched to a gate for every feature of the window.
-    """
-
-    def __init__(self, n: int, slots: int, window: int) -> None:
-        super().__init__()
-        rank = n // RANK
-        self.window = window
-        self.norm = nn.LayerNorm(n)
-        self.squeeze, self.stretch = nn.Linear(n, rank), nn.Linear(rank, n)
-        self.slots = nn.Parameter(torch.randn(slots, rank) * rank**-0.5)
-        self.down, self.up = nn.Linear(n, rank), nn.Linear(rank, n)
-        self.mix = nn.Linear(n, n)
-
-    def forward(self, x: Tensor) -> Tensor:
-        z = self.norm(x.movedim(1, -1))  # (B, H, W, n)
-        pooled = F.avg_pool2d(z.movedim(-1, 1), self.window).movedim(1, -1)
-        question = self.squeeze(pooled)
-        blend = (question @ self.slots.T / self.slots.shape[1] ** 0.5).softmax(dim=-1)
-        gate = torch.sigmoid(self.stretch(blend @ self.slots))
-        gate = gate.repeat_interleave(self.window, 1).repeat_interleave(self.window, 2)
-        z = self.mix(gate * z + self.up(F.gelu(self.down(z))))
-        mixed: Tensor = x + z.movedim(-1, 1)
-        return mixed

@@ -1,8 +1,9 @@
 """`smooth`: kriging of the principal components, each with the covariance its variogram shows.
 
-Letters: z (K, H, W) coordinates of the spectra; known (H, W), True where z is; f the field behind
-z = f + texture + noise.  The field's covariance is `sill` times the operator (reach⁻² − Δ)^−s with
-reflecting borders, diagonal under the cosine transform; texture is white, of variance `nugget`.
+Letters: z (K, H, W) coordinates of the spectra; complete (H, W), True where z is; f the field
+behind z = f + texture + noise.  The field's covariance is `sill` times the operator
+(reach⁻² − Δ)^−s with reflecting borders, diagonal under the cosine transform;
+texture is white, of variance `nugget`.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from hydiff.cube import Bools, Floats
 from hydiff.errors import BadValue
 from hydiff.maths import gaussian, subspace
 from hydiff.maths.variogram import LEAST_NUGGET, ORDERS, Covariance, fit_covariances, risk
+from hydiff.methods import components
 from hydiff.methods.classical import (
     TOLERANCE,
     Membrane,
-    check_components,
     conjugate_gradients,
     factor_of,
     field,
@@ -50,7 +51,7 @@ class Smooth:
     def __post_init__(self) -> None:
         if self.s is not None and not 0.5 <= self.s <= 2:
             raise BadValue(f"s = {self.s:g} is outside 0.5 ... 2; 1.5 suits many scenes")
-        check_components(self.components)
+        components.check(self.components, 24)
 
 
 class Coordinates(NamedTuple):
@@ -64,9 +65,9 @@ class Coordinates(NamedTuple):
     weight: Floats  # (C,) that whitens the noise
     noise: Floats  # (C,) variance of the whitened noise; 0 without noise
     space: subspace.Subspace  # of the whitened spectra
-    z: Floats  # (K, H, W), 0 where not known
+    z: Floats  # (K, H, W), 0 elsewhere than at the complete pixels
     rest: Floats  # (C, H, W) what the components leave of the whitened spectra, filled; `remainder`
-    left: Floats  # (C,) its variance at the known pixels
+    left: Floats  # (C,) its variance at the complete pixels
     membranes: dict[float, Membrane]  # by reach, each made when it is first asked for
 
     @property
@@ -148,7 +149,7 @@ def kriged(c: Coordinates, settings: Smooth, at: Bools) -> tuple[Floats, list[Co
     if few.any():
         variance = np.array([risk(one) + one.nugget for one in covariances])
         covariance = (c.space.basis * variance) @ c.space.basis.T + np.diag(c.left)
-        x[:, few] += _news((weight * y - x)[:, few], observed[:, few], covariance)
+        x[:, few] += _correction((weight * y - x)[:, few], observed[:, few], covariance)
     x /= weight
     return x if c.noisy else np.where(observed | c.complete[at], y, x), covariances
 
@@ -168,9 +169,9 @@ def spectra(y: Floats, observed: Bools, sigma_y: Floats) -> Floats:
 
 
 def _spectra(y: Floats, complete: Bools, weight: Floats) -> Floats:
-    told = y[:, complete]
-    told *= weight[:, None]
-    return told
+    whitened = y[:, complete]
+    whitened *= weight[:, None]
+    return whitened
 
 
 def remainder(
@@ -180,7 +181,7 @@ def remainder(
     noise: Floats,
     membranes: dict[float, Membrane],
 ) -> tuple[Floats, Floats]:
-    """What the components leave of spectra (C, n) at the known pixels (H, W), filled as a cube
+    """What the components leave of spectra (C, n) at the complete pixels (H, W), filled as a cube
     (C, H, W), and its variance (C,).
 
     The remainder is texture and noise of single bands, and here and there what no component holds:
@@ -199,13 +200,13 @@ def remainder(
     return _field(rest, complete, 1.0, inf, membranes), left
 
 
-def _news(innovation: Floats, observed: Bools, covariance: Floats) -> Floats:
-    """By how much the seen bands of poor pixels (C, N) differ from the kriged spectrum tells how
-    much the others do; the covariance is that of the kriging error."""
+def _correction(innovation: Floats, observed: Bools, covariance: Floats) -> Floats:
+    """The correction of poor pixels (C, N), from the difference of their observed bands to the
+    kriged spectrum; the covariance is that of the kriging error."""
     mean = np.zeros(len(covariance))
     error = gaussian.Gaussian(mean, covariance + gaussian.ridge(covariance))
-    news, _, _ = gaussian.condition(innovation, observed, error)
-    return news
+    correction, _, _ = gaussian.condition(innovation, observed, error)
+    return correction
 
 
 # ── kriging ──────────────────────────────────────────────────────────────────────────────────────
@@ -220,7 +221,7 @@ def krige(
 ) -> Floats:
     """E[f + texture | z] (K, H, W) with measurement noise of variance `noise` on every component.
 
-    Without noise the known pixels come back as they are.  membranes: those of this mask that are
+    Without noise the complete pixels come back as they are.  membranes: those of this mask that are
     at hand, by reach; what is made is added to them.
     """
     membranes = {} if membranes is None else membranes
@@ -253,10 +254,10 @@ def _field(
 def solver(
     complete: Bools, s: float, reach: float, kappa: float, tolerance: float = TOLERANCE
 ) -> Callable[[Floats], Floats]:
-    """Solves (known + κ (reach⁻² − Δ)^s) f = known z for many z (K, H, W).
+    """Solves (M + κ (reach⁻² − Δ)^s) f = M z for many z (K, H, W), M = diag(complete).
 
     The preconditioner of `field` (docs/decisions/0005) carried over to κ > 0:
-    S⁻¹ (known + κ^{2/s−1} (reach⁻² − Δ)^{2−s}) S⁻¹, S = known + κ^{1/s} (reach⁻² − Δ) sparse;
+    S⁻¹ (M + κ^{2/s−1} (reach⁻² − Δ)^{2−s}) S⁻¹, S = M + κ^{1/s} (reach⁻² − Δ) sparse;
     both meet the operator at the frequency where data and smoothness weigh the same.
     """
     flags = complete.ravel().astype(float)
@@ -283,7 +284,7 @@ def solver(
 def posterior_variance(
     complete: Bools, covariances: Sequence[Covariance], rng: np.random.Generator
 ) -> Floats:
-    """(K, H, W) variance of f + texture at the missing pixels, 0 at known ones.
+    """(K, H, W) variance of f + texture at the missing pixels, 0 at complete ones.
 
     The strongest kinds of covariance are worked out; components of another kind borrow the shape
     of the strongest.
@@ -306,7 +307,7 @@ def posterior_variance(
 def unit_variance(
     complete: Bools, s: float, reach: float, kappa: float, rng: np.random.Generator
 ) -> Floats:
-    """(H, W) variance of f given the known pixels, with unit sill and nugget κ."""
+    """(H, W) variance of f given the complete pixels, with unit sill and nugget κ."""
     kappa = max(kappa, LEAST_NUGGET)
     if complete.size <= EXACT:
         return _exact_variance(complete, s, reach, kappa)
@@ -323,7 +324,7 @@ def unit_variance(
 
 
 def _exact_variance(complete: Bools, s: float, reach: float, kappa: float) -> Floats:
-    """The diagonal of (known / κ + (reach⁻² − Δ)^s)⁻¹ at the missing pixels, as a dense matrix."""
+    """The diagonal of (M / κ + (reach⁻² − Δ)^s)⁻¹ at the missing pixels, as a dense matrix."""
     unit = np.eye(complete.size).reshape(-1, *complete.shape)
     precision = filtered(unit, (laplacian_eigenvalues(*complete.shape) + reach**-2) ** s)
     dense = precision.reshape(complete.size, -1) + np.diag(complete.ravel() / kappa)

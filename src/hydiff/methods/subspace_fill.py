@@ -2,7 +2,7 @@
 
 Noise is spread over all bands, the scene lives in a few: projecting each spectrum on the
 principal components of the observed ones removes most of it.  The coordinates are then filled
-linearly between the known pixels.  Nothing is smoothed in space.
+linearly between the complete pixels.  Nothing is smoothed in space.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def subspace_fill(
 ) -> Iterator[Step]:
     """y (C, H, W), 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,)."""
     space, z, complete = components.decompose(y, observed, settings.components)
-    kept = _above_noise(space.variance, space.basis, sigma_y, int(complete.sum()))
-    space = space._replace(basis=space.basis[:, kept], variance=space.variance[kept])
+    strong = _above_noise(space.variance, space.basis, sigma_y, int(complete.sum()))
+    space = space._replace(basis=space.basis[:, strong], variance=space.variance[strong])
     if complete.all():
-        filled = z[kept]
+        filled = z[strong]
     else:
-        *_, step = linear(z[kept], complete, sigma_y, Plain(), rng=rng)
+        *_, step = linear(z[strong], complete, sigma_y, Plain(), rng=rng)
         filled = step.x
     x = space.reconstruct(filled)
     yield Step(1, 1, np.where(observed & (sigma_y == 0)[:, None, None], y, x))
@@ -56,6 +56,6 @@ def _above_noise(variance: Floats, basis: Floats, sigma_y: Floats, spectra: int)
     """
     noise = (basis**2 * sigma_y[:, None] ** 2).sum(axis=0)
     edge = (1 + np.sqrt(len(basis) / max(spectra, 1))) ** 2
-    kept: Bools = variance > noise * edge
-    kept[:1] = True
-    return kept
+    strong: Bools = variance > noise * edge
+    strong[:1] = True
+    return strong

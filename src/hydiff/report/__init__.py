@@ -1,4 +1,4 @@
-"""`report.html`: one file that tells a fill to a person, made from the files of the fill alone.
+"""`report.html`: one page about a fill, for a person, made from the files of the fill alone.
 
 It holds its pictures and its style; it needs no script, no server and no network.  It can be made
 right after a fill or years later, of a plain fill or one by tiles.
@@ -46,12 +46,12 @@ def write(
     output = provenance.report_path(path) if output is None else Path(output)
     io.staging.refuse_existing(output, overwrite)
     record = record_of(path, cube)
-    given, state = the_input(record, path, None if source is None else Path(source))
+    original, state = find_input(record, path, None if source is None else Path(source))
     companions = [p for p in provenance.beside(path) if p != provenance.report_path(path)]
-    others = [given, None if truth is None else Path(truth), *places_of(record, path)]
+    others = [original, None if truth is None else Path(truth), *places_of(record, path)]
     io.staging.refuse_inputs([output], [path, *others, *companions])
-    before = cube if given is None else same_shape(io.read(given, var=var), cube)
-    found = look(cube, before, path)
+    before = cube if original is None else same_shape(io.read(original, var=var), cube)
+    survey = look(cube, before, path)
     clean = None if truth is None else same_shape(io.read(truth, var=var), cube)
     story = Story(
         name=path.name,
@@ -59,10 +59,10 @@ def write(
         shape=cube.shape,
         wavelengths=cube.wavelengths,
         units=cube.wavelength_units,
-        survey=found,
-        close=close_view(cube, before, path, found),
-        spectra=[spectrum_at(cube, pixel) for pixel in found.pixels],
-        truths=None if clean is None else [spectrum_at(clean, pixel) for pixel in found.pixels],
+        survey=survey,
+        close=close_view(cube, before, path, survey),
+        spectra=[spectrum_at(cube, pixel) for pixel in survey.pixels],
+        truths=None if clean is None else [spectrum_at(clean, pixel) for pixel in survey.pixels],
         judged=None if clean is None else judge(cube, clean, path),
         input_state=state,
     )
@@ -88,8 +88,8 @@ def places_of(record: Record, path: Path) -> list[Path]:
     """Where the file that was filled may be: where the record says, or beside the fill."""
     if record.input is None or "\0" in record.input.path:
         return []
-    named = Path(record.input.path)
-    places = dict.fromkeys((named, path.parent / named.name))
+    recorded = Path(record.input.path)
+    places = dict.fromkeys((recorded, path.parent / recorded.name))
     return [p for p in places if p != path and _is_there(p)]
 
 
@@ -102,16 +102,16 @@ def _is_there(path: Path) -> bool:
         return False
 
 
-def the_input(record: Record, path: Path, named: Path | None) -> tuple[Path | None, str]:
+def find_input(record: Record, path: Path, source: Path | None) -> tuple[Path | None, str]:
     """The file that was filled, and in words whether it still is what it was.
 
     A file that only the record names is taken by its hash: no other is read for a picture.
     """
     changed = "CHANGED since the fill: another hash"
-    if named is not None:
+    if source is not None:
         if record.input is None:
-            return named, "there, but the record names no input to compare it with"
-        return named, UNCHANGED if _is_input(record, named) else changed
+            return source, "there, but the record names no input to compare it with"
+        return source, UNCHANGED if _is_input(record, source) else changed
     places = places_of(record, path)
     if (same := next((p for p in places if _is_input(record, p)), None)) is not None:
         return same, UNCHANGED

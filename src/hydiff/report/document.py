@@ -123,8 +123,9 @@ def facts(s: Story) -> list[tuple[str, str, str]]:
         ("Filled", f"{n.filled:,}", "entries: one band of one pixel each"),
         ("Left missing", f"{n.missing_after:,}", "entries"),
         *(
-            (f"Expected {_score(name)}", _scored(name, value), f"in the gaps: {_meaning(name)}")
+            (f"Expected {label}", _scored(name, value), f"in the gaps: {meaning}")
             for name, value in _in_order(s.record.expected or {})
+            for label, _, meaning in [_meaning(name)]
         ),
     ]
 
@@ -139,18 +140,18 @@ def by_kind(s: Story) -> FactTable | None:
         (kind, *(_scored(name, scores.get(name)) for name in names))
         for kind, scores in kinds.items()
     ]
-    return FactTable(("", *map(_score, names)), rows)
+    return FactTable(("", *(_meaning(name)[0] for name in names)), rows)
 
 
 def notes(s: Story) -> list[str]:
     """What the fill had to say, without what other parts of the page show."""
     whys = [] if s.record.recipe is None else [part.why for part in s.record.recipe.parts]
-    said = [note for note in s.record.notes if not _is_shown(note, whys)]
+    lines = [note for note in s.record.notes if not _is_shown(note, whys)]
     left = s.record.entries.left
-    said += [f"left missing: {count:,} entries, {reason}" for reason, count in left.items()]
+    lines += [f"left missing: {count:,} entries, {reason}" for reason, count in left.items()]
     if s.input_state.startswith("CHANGED"):
-        said.append(f"the input is {s.input_state}")
-    return said
+        lines.append(f"the input is {s.input_state}")
+    return lines
 
 
 def _is_shown(note: str, whys: Sequence[str]) -> bool:
@@ -255,9 +256,9 @@ def decision(s: Story) -> list[dict[str, Any]]:
 
 def _decided(part: KindRecipe) -> dict[str, Any]:
     squares = part.errors.by_distance
-    said = {"gaps": part.gaps, "folds": part.folds, "why": part.why, "table": None}
+    entries = {"gaps": part.gaps, "folds": part.folds, "why": part.why, "table": None}
     if squares is None:
-        return said
+        return entries
     weights = np.mean(part.weights, axis=2)  # over band groups: (candidates, distances)
     rows = [
         (_distance(d), *(f"{100 * w:.0f} %" for w in weights[:, d]), f"{np.sqrt(square):.2f}")
@@ -266,7 +267,7 @@ def _decided(part: KindRecipe) -> dict[str, Any]:
     ]
     names = [candidate.name for candidate in part.candidates]
     table = FactTable(("distance", *names, "error"), rows)
-    return said | {"table": table, "untried": None in squares}
+    return entries | {"table": table, "untried": None in squares}
 
 
 def settings(s: Story) -> FactTable:
@@ -308,16 +309,13 @@ def _in_order(scores: Mapping[str, float | None]) -> list[tuple[str, float | Non
     return sorted(scores.items(), key=lambda s: known.index(s[0]) if s[0] in known else len(known))
 
 
-def _score(name: str) -> str:
-    return MEANING.get(name, (name,))[0]
-
-
-def _meaning(name: str) -> str:
-    return MEANING[name][2] if name in MEANING else name
+def _meaning(name: str) -> tuple[str, str, str]:
+    """Label, unit and meaning of a score."""
+    return MEANING.get(name, (name, "", name))
 
 
 def _scored(name: str, value: float | None) -> str:
-    return "–" if value is None else f"{value:.3g}{MEANING[name][1] if name in MEANING else ''}"
+    return "–" if value is None else f"{value:.3g}{_meaning(name)[1]}"
 
 
 def _band(s: Story, band: int) -> str:

@@ -23,7 +23,7 @@ from hydiff.errors import BadValue, ShapeMismatch
 
 Pixels = NDArray[np.uint8]
 
-# Okabe and Ito's colours, told apart with any colour vision.
+# Okabe and Ito's colours, which differ for any colour vision.
 BLACK, ORANGE, BLUE = "#000000", "#E69F00", "#0072B2"
 PLAIN, SKY_RGB, BLUE_RGB, ORANGE_RGB = (221,) * 3, (86, 180, 233), (0, 114, 178), (230, 159, 0)
 GAP_COLOUR = (204, 121, 167)  # their reddish purple: hardly any ground looks like it
@@ -85,10 +85,7 @@ def stretch(values: Array, bands: tuple[int, int, int], observed: Bools) -> Floa
 
 
 def composite(
-    values: Array,
-    bands: tuple[int, int, int],
-    observed: Bools,
-    limits: Floats | None = None,
+    values: Array, bands: tuple[int, int, int], observed: Bools, limits: Floats | None = None
 ) -> Pixels:
     """(rows, cols, 3) colour image of three bands; pixels missing in any of them in `GAP_COLOUR`.
 
@@ -282,8 +279,7 @@ def _complete(valid: Bools, rgb: tuple[int, int, int]) -> Bools:
     that a dead column of one band is seen.
     """
     three, alive = valid[list(rgb)], valid[valid.any(axis=(1, 2))]
-    complete: Bools = np.logical_and.reduce(alive if three.all() else three)
-    return complete
+    return np.asarray(np.logical_and.reduce(alive if three.all() else three))
 
 
 def _panels(

@@ -71,17 +71,19 @@ class CloseView:
     valid: Bools  # measured or filled
 
 
-def close_view(cube: Cube, source: Cube, path: Path, found: Survey) -> CloseView | None:
+def close_view(cube: Cube, source: Cube, path: Path, survey: Survey) -> CloseView | None:
     """The three shown bands around the pixel deepest in a gap; None when nothing was filled."""
-    if not found.pixels:
+    if not survey.pixels:
         return None
-    rgb = list(found.rgb)
-    known = ~(found.filled | found.left)[rgb[0]]
+    rgb = list(survey.rgb)
+    known = ~(survey.filled | survey.left)[rgb[0]]
     for side in SIDES:
         rows, cols = (
-            around(at, n, side) for at, n in zip(found.pixels[0], cube.shape[1:], strict=True)
+            around(at, n, side) for at, n in zip(survey.pixels[0], cube.shape[1:], strict=True)
         )
-        grid = tuple(slice(s.start // found.every, s.stop // found.every + 1) for s in (rows, cols))
+        grid = tuple(
+            slice(s.start // survey.every, s.stop // survey.every + 1) for s in (rows, cols)
+        )
         if known[grid].mean() > 0.3:  # enough of what the gap lies in
             break
     after, before = (np.asarray(c.values[:, rows, cols]) for c in (cube, source))
@@ -185,7 +187,7 @@ def filled_planes(path: Path, shape: tuple[int, int, int]) -> Iterator[Bools]:
     """(rows, cols) True = filled, band after band, from the companion of a fill."""
     which = provenance.filled_mask_path(path)
     packed = (-(-shape[0] // 8), *shape[1:]), np.dtype(np.uint8)
-    with parsing(which, "the filled mask of a fill"), npz.streamed(which, "missing") as member:
+    with parsing(which, "the filled mask of a fill"), npz.open_member(which, "missing") as member:
         if member[1:] != packed:
             raise CubeFormatError(
                 f"{which} belongs to another cube than {path}, which is (bands, rows, cols) = "
@@ -200,7 +202,7 @@ def filled_planes(path: Path, shape: tuple[int, int, int]) -> Iterator[Bools]:
 def barred_planes(path: Path, shape: tuple[int, int, int]) -> Iterator[tuple[Bools, Floats]]:
     """The same with the error bars (filled pixels,) of each band, in the cube's unit."""
     bars = provenance.sigma_path(path)
-    with parsing(bars, "the error bars of a fill"), npz.streamed(bars, "share") as member:
+    with parsing(bars, "the error bars of a fill"), npz.open_member(bars, "share") as member:
         npz.members(bars)  # before memory is taken for them
         with np.load(bars, allow_pickle=False) as arrays:
             unit = arrays["unit"]

@@ -15,11 +15,11 @@ from hydiff import io
 from hydiff.cube import Array, Cube, Floats, Ints, Lazy, Nodata
 from hydiff.gaps import rule
 from hydiff.gaps.reach import bounded
-from hydiff.io import provenance, typed
+from hydiff.io import provenance
 from hydiff.io.blocks import blocks
 from hydiff.scale import ledger, tiles
 from hydiff.scale.bits import Bits, everything
-from hydiff.scale.plan import Scene, opened
+from hydiff.scale.layout import Scene
 from hydiff.scale.tiles import Box, Tile
 
 
@@ -49,7 +49,7 @@ class Mosaic(NamedTuple):
                 for s, b in zip(tile.support, box, strict=True)
             ):
                 at = slice(*np.searchsorted(rows, (box[0].start, box[0].stop)))
-                with ledger.kept(self.scene.work, tile).open("rb") as file:
+                with ledger.values_path(self.scene.work, tile).open("rb") as file:
                     # np.memmap looks the path up again and again, which takes longer than the rest
                     view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
                 values = np.frombuffer(view, np.float64, offset=offset).reshape(shape)
@@ -62,7 +62,7 @@ def mosaic(scene: Scene) -> Mosaic:
     for tile in scene.planned:
         rows, cols = np.nonzero(scene.gaps[tile.support])
         weight = tiles.weights(scene.cuts, tile)[rows, cols]
-        values = np.load(ledger.kept(scene.work, tile), mmap_mode="r")
+        values = np.load(ledger.values_path(scene.work, tile), mmap_mode="r")
         rows, cols = rows + tile.support[0].start, cols + tile.support[1].start
         kept.append(Kept(tile, rows, cols, weight, values.offset, values.shape))
     return Mosaic(scene, kept)
@@ -84,7 +84,7 @@ def filled_entries(mosaic: Mosaic, nodata: Nodata, complete: bool) -> tuple[Bits
     """What is filled, and how many values the dtype changed, by what it did to them; with those
     of BEYOND, how many lie outside of what was observed.
 
-    complete: every tile could tell all that it was asked for, so that all that was to be filled is.
+    complete: every tile estimated all that it was asked for, so that all that was to be filled is.
     """
     scene, shape = mosaic.scene, mosaic.scene.cube.shape
     whole = complete and scene.cube.dtype.kind == "f"
@@ -92,14 +92,14 @@ def filled_entries(mosaic: Mosaic, nodata: Nodata, complete: bool) -> tuple[Bits
     changed: Counter[str] = Counter()
     plain = Cube(np.zeros((1, 1, 1), scene.cube.dtype), nodata=scene.cube.nodata)
     for bands, rows, cols in _pieces_of((slice(0, shape[0]), *everything(shape))):
-        found = mosaic.blended(0, bands, (rows, cols))
-        told = np.isfinite(found)
-        found, beyond = bounded(scene.cube.dtype, found, told, scene.reach.of(bands))
+        estimate = mosaic.blended(0, bands, (rows, cols))
+        finite = np.isfinite(estimate)
+        estimate, beyond = bounded(scene.cube.dtype, estimate, finite, scene.reach.of(bands))
         changed.update(beyond)
         if whole:  # floats stay as they are
             continue
-        filled.put(bands, rows, told)
-        new = found[told][None, None]
+        filled.put(bands, rows, finite)
+        new = estimate[finite][None, None]
         blank = replace(plain, values=np.zeros(new.shape, scene.cube.dtype))
         changed.update(rule.into_dtype(blank, new, np.ones(new.shape, bool), nodata)[1])
     return filled, changed
@@ -110,18 +110,18 @@ def values(mosaic: Mosaic, filled: Bits, nodata: Nodata) -> Lazy:
     scene = mosaic.scene
 
     def read(bands: slice, rows: slice, cols: slice) -> Array:
-        out = np.array(opened(scene.path, scene.var).values[bands, rows, cols])
+        out = np.array(scene.cube.values[bands, rows, cols])
         for part in _pieces_of((bands, rows, cols)):
             where = filled.get(*part)
             if where.any():
-                found = mosaic.blended(0, part[0], part[1:])
-                found, _ = bounded(out.dtype, found, where, scene.reach.of(part[0]))
+                estimate = mosaic.blended(0, part[0], part[1:])
+                estimate, _ = bounded(out.dtype, estimate, where, scene.reach.of(part[0]))
                 inside = tuple(
                     slice(p.start - o.start, p.stop - o.start)
                     for p, o in zip(part, (bands, rows, cols), strict=True)
                 )
                 old = Cube(out[inside], nodata=scene.cube.nodata)
-                out[inside] = rule.into_dtype(old, found, where, nodata)[0]
+                out[inside] = rule.into_dtype(old, estimate, where, nodata)[0]
         return out
 
     chunks = getattr(scene.cube.values, "chunks", None)
@@ -137,26 +137,25 @@ def write(
     output: Path,
     overwrite: bool,
 ) -> list[Path]:
-    """The cube and its companions, all or nothing."""
-    bands, source = cube.bands, mosaic.scene.cube.path
-    old = provenance.beside(output)
-    with io.staged(output, overwrite=overwrite, beside=old, source=source) as folder:
-        made = io.write_into(cube, folder / output.name)
-        groups = (slice(b, min(b + 8, bands)) for b in range(0, bands, 8))
-        planes = (filled.get(group, *everything(cube.shape)) for group in groups)
-        beside = provenance.filled_mask_path(folder / output.name)
-        io.masks.write_planes(planes, beside, "missing", cube.shape)
-        if bars:
-            kind = rule.float_for(cube.dtype)
-            pairs = (
-                (mosaic.blended(1, slice(b, b + 1), everything(cube.shape))[0].astype(kind), f)
-                for b, f in ((b, filled.plane(b)) for b in range(bands))
-            )
-            count = record["entries"]["filled"]
-            beside = provenance.sigma_path(folder / output.name)
-            provenance.write_bars(pairs, count, bands, beside)
-        note = typed.dumps(record)
-        provenance.record_path(folder / output.name).write_text(note)
-    cubes = [output.with_name(p.name) for p in made]
-    sigma = [provenance.sigma_path(output)] if bars else []
-    return [*cubes, *sigma, provenance.filled_mask_path(output), provenance.record_path(output)]
+    """The cube and its companions, all or nothing.  bars: with the error bars of the tiles."""
+    whole, kind = everything(cube.shape), rule.float_for(cube.dtype)
+
+    def write_filled(path: Path) -> None:
+        groups = (slice(b, min(b + 8, cube.bands)) for b in range(0, cube.bands, 8))
+        planes = (filled.get(group, *whole) for group in groups)
+        io.masks.write_planes(planes, path, "missing", cube.shape)
+
+    def write_sigma(path: Path) -> None:
+        pairs = (
+            (mosaic.blended(1, slice(b, b + 1), whole)[0].astype(kind), filled.plane(b))
+            for b in range(cube.bands)
+        )
+        provenance.write_bars(pairs, record["entries"]["filled"], cube.bands, path)
+
+    writers: provenance.Writers = {provenance.filled_mask_path: write_filled}
+    if bars:
+        writers = {provenance.sigma_path: write_sigma, **writers}
+    before = mosaic.scene.cube
+    return provenance.write_together(
+        cube, output, record, writers, overwrite=overwrite, before=before
+    )

@@ -1,4 +1,4 @@
-"""Many files, one order: a folder of fills with a table of what became of each.
+"""Many files, one request: a folder of fills with a table of what became of each.
 
 OUT/NAME ...           the fills and their companions
 OUT/summary.parquet    one row per input: counts, scores to expect, seconds, errors
@@ -9,14 +9,15 @@ OUT/archive.json       what was asked for, so that `resume` does the same
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hydiff import io
-from hydiff.cube import listed
+from hydiff.cube import Cube, listed
 from hydiff.errors import BadValue, HydiffError, OutputError, shell
 from hydiff.gaps.rule import NoSuchNodata
 from hydiff.io import provenance
@@ -27,12 +28,16 @@ from hydiff.learn.checkpoint import fingerprint
 from hydiff.methods.estimate import Progress
 from hydiff.request import Request
 from hydiff.result import Step
-from hydiff.scale.execute import check_order, fill_file
-from hydiff.scale.scene import Limits
+from hydiff.scale.execute import execute
+from hydiff.scale.layout import Limits
+from hydiff.scale.plan import Filled, Say, make_plan, quiet
 from hydiff.workers.remote import INSTALL, Run, in_turn
 
 PARQUET, MARKDOWN, ASKED = "summary.parquet", "summary.md", "archive.json"
 DONE, ABSENT = ("filled", "no gaps"), "nodata absent"  # of rows; the latter while others run
+
+
+Crew = AbstractContextManager[Run | None]  # as `workers.remote.crew`; None: this process
 
 
 class Row(NamedTuple):
@@ -57,28 +62,28 @@ class Granule(NamedTuple):
 
     input: Path
     folder: Path
-    order: Request
-    bounds: Limits
+    request: Request
+    limits: Limits
     resume: bool
     overwrite: bool
     command: tuple[str, ...]
-    stale: Mapping[str, str]  # records of fills that were asked for with another order, by name
+    stale: Mapping[str, str]  # records of fills that were asked for with another request, by name
     lenient: bool = False  # leave nodata values out that do not occur in it
 
 
 def inputs_of(named: Sequence[str]) -> list[Path]:
     """The files that names and patterns (`granules/*.nc`) stand for, sorted, each once."""
-    found: list[Path] = []
+    paths: list[Path] = []
     for name in named:
         path = Path(name)
         if exists(path) or not is_pattern(name):
-            found.append(path)
+            paths.append(path)
             continue
         matching = sorted(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor))))
         if not matching:
             raise BadValue(f"no file matches {name}; check the pattern")
-        found += matching
-    return list(dict.fromkeys(found))
+        paths += matching
+    return list(dict.fromkeys(paths))
 
 
 def is_pattern(name: str) -> bool:
@@ -89,29 +94,56 @@ def is_pattern(name: str) -> bool:
 def fill_all(
     inputs: Sequence[Path],
     folder: Path,
-    order: Request,
-    bounds: Limits,
+    request: Request,
+    limits: Limits,
     *,
-    run: Run = in_turn,
+    crew: Crew = nullcontext(),
     resume: bool = False,
     overwrite: bool = False,
     command: Sequence[str] = (),
     progress: Progress = None,
-    say: Callable[[str], Any] = lambda text: None,
+    say: Say = quiet,
 ) -> list[Row]:
     """Fill every input into the folder, past those that cannot be; and write the tables.
 
-    run: who fills them, each as a whole.  Those that are done are left, unless `overwrite` is
-    asked for; with `resume` it goes on inside those that are not.  A nodata value that some of the
-    inputs have may be absent from others.
+    crew: who fills them, each as a whole; started when the request is known to make sense.
+    Those that are done are left, unless `overwrite` is asked for; with `resume` it goes on inside
+    those that are not.  A nodata value that some of the inputs have may be absent from others.
     """
-    check(inputs, folder, order)
-    with io.staging.explained(folder / PARQUET, folder):
-        folder.mkdir(exist_ok=True)
-        stale = _claim(folder, order, resume, overwrite)
-    shared = (folder.resolve(), order, bounds, resume, overwrite, tuple(command), stale)
-    tasks = [Granule(path.resolve(), *shared) for path in inputs]
-    rows: dict[int, Row] = {}
+    check(inputs, folder, request)
+    with crew as run:
+        with io.staging.explained(folder / PARQUET, folder):
+            folder.mkdir(exist_ok=True)
+            stale = _claim(folder, request, resume, overwrite)
+        shared = (folder.resolve(), request, limits, resume, overwrite, tuple(command), stale)
+        tasks = [Granule(path.resolve(), *shared) for path in inputs]
+        rows: dict[int, Row] = {}
+        try:
+            _fill_each(rows, inputs, tasks, run or in_turn, progress, say)
+        except KeyboardInterrupt:
+            done = sum(row.status in DONE for row in rows.values())
+            say(
+                f"{done} of {len(inputs)} are done and stay in {folder}: the same command goes on "
+                "with the others"
+            )
+            raise
+    table = [rows[i] for i in range(len(inputs))]
+    table = [row._replace(status="failed") if row.status == ABSENT else row for row in table]
+    # where nothing was done, the table of an earlier run still describes what is there
+    if any(row.status != "failed" for row in table) or not (folder / PARQUET).exists():
+        _write(table, folder)
+    return table
+
+
+def _fill_each(
+    rows: dict[int, Row],
+    inputs: Sequence[Path],
+    tasks: Sequence[Granule],
+    run: Run,
+    progress: Progress,
+    say: Say,
+) -> None:
+    """Add a row for each task; those without the nodata value again, if others have it."""
 
     def fill_some(numbers: Sequence[int], lenient: bool) -> None:
         some = [tasks[i]._replace(lenient=lenient) for i in numbers]
@@ -126,26 +158,9 @@ def fill_all(
             if progress is not None:
                 progress(Step(len(rows), len(inputs), None, how=outcome.worker))
 
-    try:
-        fill_some(range(len(inputs)), lenient=False)
-        absent = [i for i, row in rows.items() if row.status == ABSENT]
-        if any(row.status in DONE for row in rows.values()):
-            fill_some(absent, lenient=True)
-        for i in absent:
-            if rows[i].status == ABSENT:
-                rows[i] = rows[i]._replace(status="failed")
-    except KeyboardInterrupt:
-        done = sum(row.status in DONE for row in rows.values())
-        say(
-            f"{done} of {len(inputs)} are done and stay in {folder}: the same command goes on "
-            "with the others"
-        )
-        raise
-    table = [rows[i] for i in range(len(inputs))]
-    # where nothing was done, the table of an earlier run still tells what is there
-    if any(row.status != "failed" for row in table) or not (folder / PARQUET).exists():
-        _write(table, folder)
-    return table
+    fill_some(range(len(inputs)), lenient=False)
+    if any(row.status in DONE for row in rows.values()):
+        fill_some([i for i, row in rows.items() if row.status == ABSENT], lenient=True)
 
 
 def fill_granule(granule: Granule) -> Row:
@@ -154,12 +169,13 @@ def fill_granule(granule: Granule) -> Row:
     try:
         if not folder.is_dir():
             raise BadValue(f"a worker does not see {folder}: all need the same file system")
-        source = io.read(path, var=granule.order.var).path or path
+        cube = io.read(path, var=granule.request.var)
+        source = cube.path or path
         output = folder / source.name
         again = granule.overwrite and not granule.resume
         record = None if again else _done_before(source, output, granule.stale)
         if record is None:
-            record = _filled(granule, output)
+            record = _record(granule, cube, output)
     except NoSuchNodata as error:
         return Row(str(path), "", ABSENT, error=shell(str(error)))
     except HydiffError as error:
@@ -169,29 +185,38 @@ def fill_granule(granule: Granule) -> Row:
     return _row(path, output, record)
 
 
-def _filled(granule: Granule, output: Path, absent: Sequence[float] = ()) -> dict[str, Any]:
+def _record(
+    granule: Granule, cube: Cube, output: Path, absent: Sequence[float] = ()
+) -> dict[str, Any]:
     """The record of a fill, without the nodata values that are known to be absent."""
-    order = granule.order
+    request = granule.request
     if absent:
-        left = tuple(v for v in listed(order.nodata) if v not in absent)
-        order = replace(order, nodata=left or None, nodata_in=order.nodata_in if left else None)
+        others = tuple(v for v in listed(request.nodata) if v not in absent)
+        nodata_in = request.nodata_in if others else None
+        request = replace(request, nodata=others or None, nodata_in=nodata_in)
     try:
-        made = fill_file(
-            granule.input,
-            output,
-            order,
-            granule.bounds,
-            resume=granule.resume,
-            overwrite=granule.overwrite or granule.resume,
-            command=granule.command,
-        )
+        record = _fill(granule, request, cube, output).record
     except NoSuchNodata as error:
         if not granule.lenient:
             raise
-        return _filled(granule, output, error.absent)
+        return _record(granule, cube, output, error.absent)
     names = ", ".join(f"{v:g}" for v in absent)
     note = [f"`nodata={names}` occurs nowhere in it, and was left out"] if absent else []
-    return made.record | {"notes": [*made.record.get("notes", ()), *note]}
+    return record | {"notes": [*record.get("notes", ()), *note]}
+
+
+def _fill(granule: Granule, request: Request, cube: Cube, output: Path) -> Filled:
+    plan = make_plan(
+        granule.input,
+        output,
+        request,
+        granule.limits,
+        cube=cube,
+        resume=granule.resume,
+        overwrite=granule.overwrite or granule.resume,
+        command=granule.command,
+    )
+    return execute(plan)
 
 
 def _row(path: Path, output: Path, record: dict[str, Any]) -> Row:
@@ -201,24 +226,15 @@ def _row(path: Path, output: Path, record: dict[str, Any]) -> Row:
     if not entries["missing_before"]:
         seconds = record.get("seconds")
         return Row(str(path), output.name, "no gaps", 0, 0, 0, seconds=seconds, note=note)
+    before, filled, after = (entries[k] for k in ("missing_before", "filled", "missing_after"))
     expected = record.get("expected") or {}
-    return Row(
-        str(path),
-        output.name,
-        "filled",
-        entries["missing_before"],
-        entries["filled"],
-        entries["missing_after"],
-        expected.get("nrmse"),
-        expected.get("mpsnr"),
-        expected.get("sam"),
-        record.get("seconds"),
-        note=note,
-    )
+    scores = {name: expected.get(name) for name in ("nrmse", "mpsnr", "sam")}
+    row = Row(str(path), output.name, "filled", before, filled, after, **scores, note=note)
+    return row._replace(seconds=record.get("seconds"))
 
 
 def _done_before(source: Path, output: Path, stale: Mapping[str, str]) -> dict[str, Any] | None:
-    """The record of a finished fill of this very input by this order, if there is one."""
+    """The record of a finished fill of this very input by this request, if there is one."""
     path = provenance.record_path(output)
     is_there(path)
     try:
@@ -231,31 +247,31 @@ def _done_before(source: Path, output: Path, stale: Mapping[str, str]) -> dict[s
     return record if same and output.exists() else None
 
 
-def check(inputs: Sequence[Path], folder: Path, order: Request) -> None:
+def check(inputs: Sequence[Path], folder: Path, request: Request) -> None:
     """Refuse once what would be refused for every file."""
-    check_order(order)
+    request.check()
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder} is a file; name a folder for several inputs")
     if find_spec("pyarrow") is None:
         raise BadValue(f"the table of an archive needs pyarrow: {INSTALL}")
-    for option, path in (("`observed=`", order.observed), ("`missing=`", order.missing)):
+    for option, path in (("`observed=`", request.observed), ("`missing=`", request.missing)):
         if path is not None:
             raise BadValue(f"{option} belongs to one cube: fill that one by itself")
-    if order.quality is not None:
+    if request.quality is not None:
         raise BadValue("`quality=` belongs to one cube: fill that one by itself")
     names = [path.name for path in inputs]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise BadValue(f"two inputs are called {twice}: they would be one file in the output")
 
 
-def _claim(folder: Path, order: Request, resume: bool, overwrite: bool) -> Mapping[str, str]:
-    """Write down what is asked for; fills by another order are replaced only if that is asked.
+def _claim(folder: Path, request: Request, resume: bool, overwrite: bool) -> Mapping[str, str]:
+    """Write down what is asked for; fills by another request are replaced only if that is asked.
 
     Returns the records of those that may still be there, by name and hash: a replacement may have
-    been interrupted, or told of some inputs only.
+    been interrupted, or asked for some inputs only.
     """
     path = folder / ASKED
-    now = {"order": fingerprint(asdict(order)), "version": versions()["hydiff"]}
+    now = {"order": fingerprint(asdict(request)), "version": versions()["hydiff"]}
     before: dict[str, Any] = json.loads(path.read_text()) if is_there(path) else dict(now)
     stale: dict[str, str] = before.get("stale", {})
     if any(before.get(key) != now[key] for key in now):
@@ -288,7 +304,7 @@ def _write(table: Sequence[Row], folder: Path) -> None:
 
 
 def markdown(table: Sequence[Row]) -> str:
-    """The table to read; floats with four digits, a dash for what was not told."""
+    """The table to read; floats with four digits, a dash for what is not known."""
 
     def cell(value: Any) -> str:
         if value is None:

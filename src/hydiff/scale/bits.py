@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +13,8 @@ import numpy as np
 from hydiff.auto.recipe import Fingerprint
 from hydiff.cube import Array, Bools, Cube, Floats, Ints, equals, equals_any, listed
 from hydiff.errors import NothingObserved
-from hydiff.gaps import mask, rule
+from hydiff.gaps import rule
+from hydiff.gaps.mask import thickness
 from hydiff.gaps.reach import extremes
 from hydiff.io.blocks import blocks
 from hydiff.request import Request
@@ -82,27 +83,29 @@ class Scan(NamedTuple):
     content: str  # the fingerprint of the cube
 
 
-def scan(
-    opened: Callable[[], Cube], cube: Cube, observed: Bools | None, order: Request, work: Path
-) -> Scan:
+def scan(cube: Cube, mask: Bools | None, request: Request, work: Path) -> Scan:
     """What is observed, what is withheld, and how far the observed values reach, in one walk."""
-    given = None if observed is None else rule.checked_mask(np.asarray(observed), cube.shape)
+    if mask is not None:
+        mask = rule.checked_mask(np.asarray(mask), cube.shape)
     measured = Bits(work / "seen.bits", cube.shape).empty()
     withheld = None
     if cube.withheld_rule is not None:
         withheld = Bits(work / "withheld.bits", cube.shape).empty()
     chunks = getattr(cube.values, "chunks", None)
-    nodata, whole = order.nodata, rule.counted_whole(opened, order.nodata, order.nodata_in)
+    nodata, whole = (
+        request.nodata,
+        rule.counted_whole(lambda: cube, request.nodata, request.nodata_in),
+    )
     absent, spared = set(listed(nodata)), 0
     low, high = np.full(cube.bands, np.inf), np.full(cube.bands, -np.inf)
     content = Fingerprint(cube.good_bands)
     for bands, rows, cols in blocks(cube.shape, cube.dtype.itemsize, 1, chunks[1] if chunks else 1):
-        values = np.asarray(opened().values[bands, rows, cols])
+        values = np.asarray(cube.values[bands, rows, cols])
         flags = cube.observed_in(values, nodata, rows, cols, bands, whole=whole)
         absent -= {v for v in absent if equals(values, v).any()}
         spared += int((equals_any(values, whole) & flags).sum()) if whole else 0
-        if given is not None:
-            flags &= given[..., rows, cols]
+        if mask is not None:
+            flags &= mask[..., rows, cols]
         measured.put(bands, rows, flags)
         content.add(values, flags)
         least, most = extremes(values, flags)
@@ -118,7 +121,7 @@ def scan(
 
 
 def aims(
-    cube: Cube, observed: Bits, withheld: Bits | None, order: Request, work: Path
+    cube: Cube, observed: Bits, withheld: Bits | None, request: Request, work: Path
 ) -> tuple[Bits, Floats, dict[str, int]]:
     """What to fill, how wide the gaps are there (rows, cols), and what is left, as in `targets`.
 
@@ -129,7 +132,7 @@ def aims(
     target = Bits(work / "target.bits", cube.shape).empty()
     width = np.zeros(cube.shape[1:])
     left: Counter[str] = Counter()
-    withheld = None if order.fill_clouds else withheld
+    withheld = None if request.fill_clouds else withheld
     planes = [bits for bits in (observed, withheld) if bits is not None]
     last, gaps = b"", Gaps(np.zeros(0, bool), np.zeros(0, bool), 0)
     for band in range(cube.bands):
@@ -141,14 +144,14 @@ def aims(
             reason = next((r for r, own in lost.items() if own[band]), rule.EMPTY_BAND)
             left[reason] += int(gaps.wanted.sum())
             continue
-        if order.bad_bands == "keep" and not good[band]:
+        if request.bad_bands == "keep" and not good[band]:
             left[rule.BAD_BAND] += int(gaps.wanted.sum())
             continue
         if not gaps.wanted.any():
             continue
         if gaps.aimed is None:
-            gaps = _aimed(gaps, order)
-            np.maximum(width, mask.thickness(gaps.missing), out=width, where=gaps.aimed)
+            gaps = _aimed(gaps, request)
+            np.maximum(width, thickness(gaps.missing), out=width, where=gaps.aimed)
         left.update(gaps.left)
         target.put(slice(band, band + 1), slice(0, cube.shape[1]), np.asarray(gaps.aimed)[None])
     return target, width, {reason: n for reason, n in left.items() if n}
@@ -160,7 +163,7 @@ class Gaps(NamedTuple):
     missing: Bools
     wanted: Bools  # missing, and not withheld
     screened: int
-    aimed: Bools | None = None  # what is to be filled of them; None as long as nobody asked
+    aimed: Bools | None = None  # what is to be filled of them; None until it is asked for
     left: Mapping[str, int] = {}  # what is not, by where it lies
 
 
@@ -170,9 +173,9 @@ def _gaps(missing: Bools, screened: Bools | None) -> Gaps:
     return Gaps(missing, missing & ~screened, int(screened.sum()))
 
 
-def _aimed(gaps: Gaps, order: Request) -> Gaps:
+def _aimed(gaps: Gaps, request: Request) -> Gaps:
     aimed, left = gaps.wanted.copy(), Counter[str]()
-    for reason, pixels in rule.kept_pixels(gaps.missing, order.max_gap, order.outside):
+    for reason, pixels in rule.kept_pixels(gaps.missing, request.max_gap, request.outside):
         left[reason] += int((aimed & pixels).sum())
         aimed &= ~pixels
     return gaps._replace(aimed=aimed, left=left)

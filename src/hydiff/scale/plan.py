@@ -1,188 +1,234 @@
-"""The tiles of a scene: as large as memory allows, over its gaps only."""
+"""A fill from file to file, planned: each file is opened once, and what can be decided is.
+
+`hydiff.scale.execute` does the work.
+"""
 
 from __future__ import annotations
 
-import os
-import re
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from hydiff import api, auto, io
-from hydiff.cube import Bools, Cube, Floats
-from hydiff.errors import BadValue
+from hydiff import api, io
+from hydiff.cube import Bools, Cube
+from hydiff.errors import BadValue, OutputError, UnknownName
 from hydiff.gaps import rule
-from hydiff.gaps.reach import Reach, reach_of
+from hydiff.io import enmap, provenance, typed
+from hydiff.io.versions import versions
+from hydiff.learn.checkpoint import fingerprint
 from hydiff.request import Request
-from hydiff.scale import tiles
-from hydiff.scale.bits import Bits, aims, scan
-from hydiff.scale.tiles import Box, Grid, Tile
+from hydiff.scale.layout import Limits, wanted
 
-SIZES = (256, 192, 144, 96, 64, 48, 32)  # px, sides of cores that are tried, the largest first
-# The largest of methods that fit covariances to each window: in larger ones one covariance has to
-# serve too much ground (benchmarks/results/covariances.csv), and memory should not show.
-LOCAL, LARGEST_LOCAL = (auto.NAME, "smooth"), 96
-# Peak memory, as single fills took it, rounded up: of the process as such, per pixel of the
-# scene while gaps are measured, and per entry and pixel of a window while it is filled.
-BASE, TORCH_BASE, PLANES = 200e6, 320e6, 100.0
-PER_ENTRY = {auto.NAME: 290.0}
-PER_ENTRY_ELSE, PER_PIXEL, PER_PIXEL_TORCH = 130.0, 2500.0, 25_000.0
+Say = Callable[[str], Any]
+WHOLE_FORMATS = ("mat", "npz")  # that are written as a whole, from memory
 
 
-class Limits(NamedTuple):
-    memory: float  # bytes, of each process
-    tile: int | None = None  # px, side of the cores; None = the largest that memory allows
-    overlap: int | None = None  # px over which neighbours are blended
+def quiet(text: str) -> None:
+    """Nobody listens."""
 
 
-class Scene(NamedTuple):
-    """A scene that is being filled; all but `gaps` is on disk."""
-
-    path: Path
-    var: str | None
-    cube: Cube
-    observed: Bits
-    target: Bits
-    gaps: Bools  # (rows, cols) pixels with something to fill
-    cuts: Grid
-    planned: list[Tile]
-    work: Path  # the folder of masks, decision and finished tiles
-    content: str  # `auto.fingerprint` of the cube
-    reach: Reach  # of what is observed, and what filled values are clipped to
-    notes: list[str]  # what to say of what counts as missing
+class Filled(NamedTuple):
+    made: list[Path]  # files, the cube first
+    record: dict[str, Any]  # as in OUT.fill.json; without a method where nothing was to fill
 
 
-def limits(
-    memory: str | None, tile: int | None = None, overlap: int | None = None, processes: int = 1
-) -> Limits:
-    """From the words of the command line; without --memory, half of what the machine has."""
-    if memory is None:
-        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return Limits(whole / 2 / processes, tile, overlap)
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", memory.strip(), re.IGNORECASE)
-    if found is None or not float(found[1]) > 0:
-        raise BadValue(f"`memory='{memory}'`: expected a size such as 2GB or 500MB")
-    step = 1024.0 if found[3] else 1000.0
-    return Limits(float(found[1]) * step ** " KMGT".index(found[2].upper() or " "), tile, overlap)
+@dataclass(frozen=True, eq=False)
+class FilePlan:
+    """One fill from file to file."""
+
+    request: Request
+    limits: Limits
+    input: Path
+    output: Path  # the file of the values
+    cube: Cube  # on disk; its format is known
+    resume: bool
+    overwrite: bool
+    band_mask: Path | None  # where to write what was filled as EMIT stores it
+    command: tuple[str, ...]
+    fingerprint: str  # of the request, for the record
+    in_place: bool = False  # the output is the input
+    mask: Bools | None = None  # (rows, cols) or (bands, rows, cols), True = measured
+    whole: api.CubePlan | None = None  # None: by tiles, or finished
+    hashes: provenance.Hashes = field(default_factory=dict)  # before values were read; {} by tiles
+    finished: Mapping[str, Any] | None = None  # the record of this very fill, which is there whole
+
+    @property
+    def source(self) -> Path:
+        """The file of the input's values."""
+        return self.cube.path or self.input
+
+    @property
+    def has_no_gaps(self) -> bool:
+        """Whether a copy is all there is to do."""
+        nothing = self.whole is not None and bool(self.whole.observed.all())
+        return nothing and self.request.sigma_y == 0
 
 
-def wanted(cube: Cube, order: Request, bounds: Limits) -> bool:
-    """Whether to fill by tiles: something was asked for that means it, or it does not fit whole."""
-    whole = base(order) + cost(order, cube.bands, cube.shape[1] * cube.shape[2])
-    return bounds.tile is not None or order.prior > 0 or whole > bounds.memory
+def make_plan(
+    input: Path,
+    output: Path,
+    request: Request,
+    limits: Limits,
+    *,
+    cube: Cube | None = None,
+    by_tiles: bool = False,
+    resume: bool = False,
+    overwrite: bool = False,
+    band_mask: Path | None = None,
+    command: Sequence[str] = (),
+    say: Say = quiet,
+) -> FilePlan:
+    """Open the input, refuse before the work what would be refused after it, and find the gaps.
+
+    cube: the input, if it is opened already.  by_tiles: whatever its size.
+    resume: go on where an interrupted fill ended; one that had ended well stays as it is.
+    band_mask: where to write what was filled as EMIT stores it.
+    say: receives lines about what was found and will be done.
+    """
+    request.check()
+    _check_folder(output)
+    cube = io.read(input, var=request.var) if cube is None else cube
+    output, name = io.values_path(cube, output), output
+    shared = (resume, overwrite, band_mask, tuple(command), fingerprint_of(request, limits))
+    plan = FilePlan(request, limits, input, output, cube, *shared)
+    if resume and (record := _record_of(plan)) is not None:
+        return replace(plan, finished=record)
+    places = _places(cube, name)
+    _check_output(plan, name, places)
+    plan = replace(plan, in_place=any(io.staging.same(plan.source, place) for place in places))
+    if by_tiles or wanted(cube, request, limits):
+        _refuse_by_tiles(request, band_mask)
+        _refuse_whole_format(cube, output)
+        if cube.format == "envi":
+            plan = replace(plan, cube=io.envi.plain_windows(cube))
+        plan = replace(plan, mask=_mask(cube, request, say))
+        within = f"by tiles, within {limits.memory / 1e9:.3g} GB"
+        say(f"{input}: {_size(cube)}, {within}, with {request.method}")
+        return plan
+    hashes = provenance.hashes_of(cube.path)  # before a value is read
+    cube = cube.load()
+    whole = api.plan_cube(request, cube, _mask(cube, request, say), say)
+    plan = replace(plan, cube=cube, whole=whole, hashes=hashes)
+    if not plan.has_no_gaps:
+        _announce(input, whole, say)
+    return plan
 
 
-def laid_out(
-    path: Path, order: Request, bounds: Limits, observed: Bools | None, work: Path
-) -> tuple[Scene, dict[str, int]]:
-    """The scene with its masks and tiles, and what is left missing for which reason."""
-    cube = opened(path, order.var)
-    api.check_request(
-        order.method, order.preset, order.settings, order.budget, order.recipe, order.max_error
-    )
-    rule.check_numbers(cube)
-    rule.check_choices(order.bad_bands, order.max_gap, order.outside)
-    found = scan(partial(opened, path, order.var), cube, observed, order, work)
-    reach = reach_of(cube, found.low, found.high, order.clip)
-    target, width, left = aims(cube, found.observed, found.withheld, order, work)
-    cuts, planned = _planned(cube, order, width, bounds)
-    notes = [*found.notes, *rule.suspected(cube, observed, order.nodata)]
-    masks, place = (found.observed, target, width > 0), (path, order.var, cube)
-    scene = Scene(*place, *masks, cuts, planned, work, found.content, reach, notes)
-    return scene, left
+def fingerprint_of(request: Request, limits: Limits) -> str:
+    """Of all that a fill is asked for, but where it reads and writes."""
+    masks = {name: getattr(request, name) for name in ("observed", "missing", "quality")}
+    content = {k: provenance.sha256(p) for k, p in masks.items() if p and io.regular.is_there(p)}
+    asked = asdict(request) | {"report": None, **dict.fromkeys(masks), **content}
+    return fingerprint(asked, limits.tile, limits.overlap, versions()["hydiff"])
 
 
-def opened(path: Path, var: str | None) -> Cube:
-    """The cube, anew for each window: no file stays open, or mapped."""
-    cube = io.read(path, var=var)
-    return io.envi.plain_windows(cube) if cube.format == "envi" else cube
+def is_plain_folder(path: Path) -> bool:
+    """A folder that stands for no product: outputs go into it."""
+    return io.regular.exists(path) and path.is_dir() and not io.staging.is_product(path)
 
 
-def tiling(scene: Scene) -> dict[str, Any]:
-    """As a record tells it."""
-    rows, cols = (np.diff(edges) for edges in scene.cuts[:2])
-    return {
-        "size": [int(rows.max()), int(cols.max())],
-        "overlap": scene.cuts.overlap,
-        "filled": len(scene.planned),
-        "of": len(rows) * len(cols),
+def _record_of(plan: FilePlan) -> dict[str, Any] | None:
+    """The record of the fill of this very input by this very request, if it is there whole.
+
+    The output is renamed into place last: where it stands beside the record of a request, that
+    request was done.
+    """
+    note = provenance.record_path(plan.output)
+    there = plan.output.exists() and io.regular.is_there(note)
+    if not there or io.staging.same(plan.source, plan.output):
+        return None
+    try:
+        record = dict(typed.load(note))
+    except (ValueError, TypeError, RecursionError):  # a record of somebody else
+        return None
+    read = record.get("input") or {}
+    if record.get("request") != plan.fingerprint or not isinstance(read, dict):
+        return None
+    return record if read.get("sha256") == provenance.sha256(plan.source) else None
+
+
+def _check_output(plan: FilePlan, name: Path, places: list[Path]) -> None:
+    """name: the output as it was asked for; places: it, and what is written together with it."""
+    cube, request, overwrite = plan.cube, plan.request, plan.overwrite
+    io.refuse_unmarked(cube, name, request.unmarked)
+    if io.format_for(cube, name) == "enmap":
+        enmap.check_unpacked(cube, plan.limits.memory)
+    io.staging.refuse_targets(plan.source, places, overwrite, plan.input)
+    beside = provenance.beside(plan.output)
+    for path in beside:
+        io.staging.refuse_existing(path, overwrite)
+    io.staging.refuse_inputs(beside, [cube.path])
+    if plan.band_mask is not None:
+        _check_band_mask(plan.band_mask, plan.output, overwrite)
+        read = (plan.input, cube.path, request.observed, request.missing, request.quality)
+        io.staging.refuse_inputs([plan.band_mask], read)
+
+
+def _places(cube: Cube, output: Path) -> list[Path]:
+    """The output, and what would be read together with it."""
+    names, kind = (output, io.values_path(cube, output)), io.format_for(cube, output)
+    return list(dict.fromkeys([*names, *(p for n in names for p in io.staging.partners(n, kind))]))
+
+
+def _check_folder(output: Path) -> None:
+    if not output.parent.is_dir():
+        raise OutputError(f"{output.parent} is not a folder; create it first")
+
+
+def _check_band_mask(path: Path, output: Path, overwrite: bool) -> None:
+    if path.suffix.lower() != ".nc":
+        raise UnknownName("suffix of `band_mask=`", path.suffix, [".nc"], "; it is a netCDF file")
+    if path.resolve() == output.resolve():
+        raise OutputError(f"{path} is the output already; give `band_mask=` another name")
+    _check_folder(path)
+    io.staging.refuse_existing(path, overwrite)
+
+
+def _refuse_by_tiles(request: Request, band_mask: Path | None) -> None:
+    unable = {
+        "`detect=True`": request.detect,
+        "`denoise=True`": request.denoise,
+        "`band_mask=`": band_mask,
     }
-
-
-def base(order: Request) -> float:
-    """Bytes of a process that fills nothing yet."""
-    return BASE + (TORCH_BASE if order.learned else 0.0)
-
-
-def cost(order: Request, bands: int, pixels: int) -> float:
-    """Bytes that the fill of a window takes at its peak."""
-    each = PER_PIXEL_TORCH if order.learned else PER_PIXEL
-    return pixels * (bands * PER_ENTRY.get(order.method, PER_ENTRY_ELSE) + each)
-
-
-def most_beside(scene: Scene, order: Request, bounds: Limits) -> int:
-    """Tiles that are filled side by side: several where a GPU fits networks, as memory allows."""
-    if not order.learned or not _has_gpu(order.device):
-        return 1
-    from hydiff.learn.engine import MOST_BESIDE
-
-    largest = max((area(t.window) for t in scene.planned), default=0)
-    room = (bounds.memory - base(order)) / max(cost(order, scene.cube.bands, largest), 1.0)
-    return max(1, min(MOST_BESIDE, int(room)))
-
-
-def _has_gpu(device: str) -> bool:
-    """Whether tiles meet a GPU; `auto` looks for one here, which need not be where they go."""
-    import torch
-
-    return device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
-
-
-def area(box: Box) -> int:
-    rows, cols = (int(s.stop - s.start) for s in box)
-    return rows * cols
-
-
-def inside(box: Box, window: Box) -> Box:
-    """A box in the coordinates of a window around it."""
-    rows, cols = (
-        slice(b.start - w.start, b.stop - w.start) for b, w in zip(box, window, strict=True)
-    )
-    return rows, cols
-
-
-def window(cube: Cube, observed: Bits, target: Bits, tile: Tile) -> tuple[Cube, Bools, Bools]:
-    """The part of a tile's window: values, what is observed, and what to fill in its support."""
-    wanted = target.box(tile.window)
-    counts = np.zeros(wanted.shape[1:], bool)
-    counts[inside(tile.support, tile.window)] = True
-    return cube.window(*tile.window), observed.box(tile.window), wanted & counts
-
-
-def _planned(cube: Cube, order: Request, width: Floats, bounds: Limits) -> tuple[Grid, list[Tile]]:
-    """The largest tiles that fit into memory; BadValue names the least memory that would do."""
-    scene = (cube.shape[1], cube.shape[2])
-    needs = []
-    most = LARGEST_LOCAL if order.method in LOCAL else SIZES[0]
-    sizes = [size for size in SIZES if size <= most] if bounds.tile is None else [bounds.tile]
-    for size in sizes:
-        overlap = min(tiles.OVERLAP, size // 2) if bounds.overlap is None else bounds.overlap
-        cuts = tiles.grid(scene, size, overlap)
-        planned = tiles.plan(cuts, width)
-        largest = max((area(t.window) for t in planned), default=0)
-        filling = 16.0 * width.size + cost(order, cube.bands, largest)
-        needs.append(base(order) + max(filling, PLANES * width.size))
-        if needs[-1] <= bounds.memory:
-            return cuts, planned
-    least = f"`memory='{np.ceil(min(needs) / 1e6):.0f}MB'`"
-    if bounds.tile is None:
+    if options := [option for option, on in unable.items() if on]:
         raise BadValue(
-            f"{bounds.memory / 1e6:.0f} MB are too few for a single tile of this scene: its widest "
-            f"gap is {width.max():.0f} pixels wide; give {least}"
+            f"{', '.join(options)}: needs the whole cube in memory, and this one is filled by "
+            "tiles; leave it out, or give more `memory=` (for `detect=True`: "
+            "`hydiff mask IN -o M.npz` elsewhere, then `missing='M.npz'`)"
         )
-    raise BadValue(
-        f"tiles of {bounds.tile} pixels do not fit into {bounds.memory / 1e6:.0f} MB; "
-        f"give {least}, or a smaller `tile=`"
-    )
+
+
+def _refuse_whole_format(cube: Cube, output: Path) -> None:
+    if io.format_for(cube, output) in WHOLE_FORMATS:
+        raise BadValue(
+            f"{output.suffix} files are written from memory as a whole, and this scene is filled "
+            "by tiles: name the output .zarr, .tif or .img"
+        )
+
+
+def _mask(cube: Cube, request: Request, say: Say) -> Bools | None:
+    """What mask files and quality layers say, True = measured; None when none was named."""
+    mask = io.given_mask(cube, request.observed, request.missing, say)
+    layer = io.quality_layer(cube, request.quality, request.flags)
+    if layer is None:
+        return mask
+    counts = ", ".join(f"{flag} {count:,}" for flag, count in layer.counts.items())
+    say(f"taken as missing by {request.quality}: {counts} entries")
+    return layer.observed if mask is None else layer.observed & mask
+
+
+def _announce(input: Path, plan: api.CubePlan, say: Say) -> None:
+    """How many entries will be filled, with what, and how many are left for which reason."""
+    request, missing = plan.request, 100 * float((~plan.observed).mean())
+    say(f"{input}: {_size(plan.cube)}, {missing:.1f} % of the entries missing")
+    settings = ", ".join(f"{k}={v}" for k, v in request.settings_used.items())
+    settings = settings if request.recipe is None else "as decided before"
+    how = f"{request.method} ({settings})" if settings else str(request.method)
+    say(f"will fill {int(plan.target.sum()):,} entries with {how}")
+    for line in rule.left_lines(plan.left):
+        say(line)
+
+
+def _size(cube: Cube) -> str:
+    return f"{cube.shape[0]} bands × {cube.shape[1]} × {cube.shape[2]} {cube.dtype}"

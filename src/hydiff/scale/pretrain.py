@@ -11,22 +11,25 @@ from typing import Any
 import numpy as np
 
 from hydiff.methods.estimate import torch_device
-from hydiff.request import Request
 from hydiff.scale import ledger, scene_decision, tile
-from hydiff.scale.plan import Scene, window
+from hydiff.scale.layout import Scene, window
 from hydiff.scale.scene_decision import spread_over
 from hydiff.workers.remote import Run
 
 CROPS = 8  # windows that it learns from
 
 
-def train(scene: Scene, order: Request, run: Run) -> None:
+def train(scene: Scene, run: Run) -> None:
     """Let someone train the network of a scene, unless none is wanted or it is on disk."""
-    if not order.prior or not scene.planned or scene_decision.prior_path(scene.work).exists():
+    if (
+        not scene.request.prior
+        or not scene.planned
+        or scene_decision.prior_path(scene.work).exists()
+    ):
         return
     some = [tile.Tagged(t, "") for t in spread_over(scene.planned, CROPS)]
     glance = ledger.glance(scene.cube.path or scene.path)
-    for outcome in run(work, [tile.task(scene, order, some, glance)]):
+    for outcome in run(work, [tile.task(scene, some, glance)]):
         if outcome.error is not None:
             raise outcome.error
 
@@ -36,7 +39,7 @@ def work(task: tile.TileTask) -> None:
     from hydiff.learn.training import Training, updates
     from hydiff.learn.weights import weights_of
 
-    chosen = task.order.chosen
+    chosen = task.request.chosen
     assert chosen is not None
     own = chosen.settings
     training = Training(
@@ -50,10 +53,10 @@ def work(task: tile.TileTask) -> None:
         n_transforms=own.n_transforms,
         channels=own.channels,
         scales=own.scales,
-        seed=task.order.seed,
+        seed=task.request.seed,
     )
-    for step in updates(_crops(task), training, torch_device(task.order.device), None):
-        if step.done == task.order.prior:
+    for step in updates(_crops(task), training, torch_device(task.request.device), None):
+        if step.done == task.request.prior:
             break
     assert step.state is not None
     weights: dict[str, Any] = {k: v.numpy() for k, v in weights_of(step.state()).items()}

@@ -83,8 +83,8 @@ def train_prior(
             progress(now.step, settings.steps)
         if now.step % EVERY == 0 or now.step == settings.steps:
             seconds = time.perf_counter() - began
-            rows.append({"step": now.step, "seconds": seconds, "loss": float(now.loss)})
-            rows[-1] |= _judged(now, judges)
+            figures = {"seconds": seconds, "loss": float(now.loss)} | _judged(now, judges)
+            rows.append({"step": now.step} | {k: round(v, 3) for k, v in figures.items()})
         if time.perf_counter() - saved > KEPT:
             _keep(kept_at, about, now, rows)
             saved = time.perf_counter()

@@ -1,7 +1,7 @@
 """Scenes larger than memory: one decision, many tiles, each kept on disk when it is done.
 
-masks      walk through the file once: what is observed, what to fill
-plan       tiles over the gaps, as large as memory allows
+bits       walk through the file once: what is observed, what to fill
+layout     tiles over the gaps, as large as memory allows
 decide     once, on a sample of windows: scale, noise, spectral basis, method and blend
 prior      a network that is trained on the scene, for tiles to start from
 tile       fill a tile; what a worker does
@@ -11,16 +11,15 @@ assemble   a copy of the input with the blended tiles in its gaps, written in wi
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -28,8 +27,7 @@ from hydiff import io
 from hydiff.auto import split
 from hydiff.auto.apply import NO_BARS
 from hydiff.auto.intervals import promises, warning
-from hydiff.cube import Bools, Cube, Lazy
-from hydiff.errors import BadValue
+from hydiff.cube import Cube, Lazy
 from hydiff.gaps import reach
 from hydiff.io import provenance
 from hydiff.learn.checkpoint import fingerprint
@@ -39,138 +37,121 @@ from hydiff.request import Request
 from hydiff.result import Step
 from hydiff.scale import assemble, ledger, pretrain, scene_decision, tile
 from hydiff.scale.bits import Bits
-from hydiff.scale.plan import Limits, Scene, laid_out, limits, most_beside, tiling, wanted
-from hydiff.workers.remote import Run, in_turn
+from hydiff.scale.layout import Limits, Scene, lay_out, limits, most_beside, tiling, wanted
+from hydiff.scale.ledger import Outline
+from hydiff.scale.plan import FilePlan, Filled, Say, quiet
+from hydiff.scale.scene_decision import Decided
+from hydiff.workers.remote import Run
 
 __all__ = ["Bits", "Filled", "Limits", "fill", "limits", "preview", "wanted"]
 
-WHOLE_FORMATS = ("mat", "npz")  # that are written as a whole, from memory
 
-
-class Filled(NamedTuple):
-    made: list[Path]  # the cube first
-    record: dict[str, Any]  # as in OUT.fill.json
-
-
-def fill(
-    path: Path,
-    output: Path,
-    order: Request,
-    bounds: Limits,
-    *,
-    observed: Bools | None = None,
-    run: Run = in_turn,
-    resume: bool = False,
-    overwrite: bool = False,
-    command: Sequence[str] = (),
-    request: str | None = None,
-    progress: Progress = None,
-) -> Filled:
+def fill(plan: FilePlan, run: Run, say: Say = quiet, progress: Progress = None) -> Filled:
     """Fill a file of any size within bounded memory, and write it with its companions.
 
-    observed: a further mask, (rows, cols) or (bands, rows, cols), True = measured.
     run: who fills the tiles: this process, one after the other, or a cluster's workers.
-    request: what was asked for, as a fingerprint for the record.
     """
-    began = time.perf_counter()
-    cube = io.read(path, var=order.var)
-    if io.format_for(cube, output) in WHOLE_FORMATS:
-        raise BadValue(
-            f"{output.suffix} files are written from memory as a whole, and this scene is filled "
-            "by tiles: name the output .zarr, .tif or .img"
-        )
+    began, output = time.perf_counter(), plan.output
+    if provenance.tiles_path(output).exists() and not plan.resume:
+        say(f"starting again; `resume=True` would go on with {provenance.tiles_path(output)}")
     work = provenance.tiles_path(output).resolve()
     with io.staging.explained(output, work):
-        ledger.prepare(work, resume)
+        ledger.prepare(work, plan.resume)
     with ledger.tidied(work), io.staging.explained(output, work):
         with ThreadPoolExecutor(1) as beside:  # hashing leaves the interpreter to the masks
-            digest = beside.submit(provenance.sha256, cube.path or path)
-            scene, left = laid_out(path, order, bounds, observed, work)
-        source = {"path": str(cube.path), "sha256": digest.result()}
+            digest = beside.submit(provenance.sha256, plan.source)
+            scene = _laid_out(plan, work)
+        source = {"path": str(plan.cube.path), "sha256": digest.result()}
         masks = (scene.observed, scene.target)
-        belongs = ledger.belongings(source["sha256"], masks, order, scene.cuts, cube)
+        belongs = ledger.belongings(source["sha256"], masks, plan.request, scene.cuts, scene.cube)
         ledger.claim(work, belongs)
-        decided = scene_decision.decision(scene, order, bounds)
-        pretrain.train(scene, order, run)
-        at_once = most_beside(scene, order, bounds)
-        _fill_tiles(scene, order, fingerprint(belongs, decided.recipe), at_once, run, progress)
-        markers = [json.loads(ledger.marker(work, t).read_text()) for t in scene.planned]
-        mosaic = assemble.mosaic(scene)
-        filled, changed = assemble.filled_entries(
-            mosaic, order.nodata, all(m["complete"] for m in markers)
-        )
-        beyond = {name: changed.pop(name, 0) for name in reach.BEYOND}
-        count = filled.total()
-        if (unreached := scene.target.total() - count) > 0:
-            left[_out_of_reach(order)] = unreached
-        told = {
-            **({} if request is None else {"request": request}),
-            "method": order.method,
-            "settings": order.shown,
-            "seed": order.seed,
-            "sigma_y": provenance.one_or_all(np.asarray(decided.sigma_y)),
-            "entries": provenance.counts(cube.shape, count, left),
-            "expected": _expected(markers) if decided.recipe is not None else None,
-            **provenance.of_each_kind(_expected_by_kind(markers)),
-            "recipe": decided.recipe,
-            "beyond_observed": beyond | {"clip": order.clip},
-            "notes": [
-                *_notes(decided, markers, changed, scene),
-                *reach.notes(beyond, order.clip),
-            ],
-            "tiles": tiling(scene),
-            "seconds": round(time.perf_counter() - began, 3),
-        }
-        bars = bool(markers) and all(m["bars"] for m in markers)
-        valid = cube.validated(Lazy(cube.shape, np.dtype(bool), filled.get))
-        record = provenance.dated(command, source, told)
-        made_of = assemble.values(mosaic, filled, order.nodata)
-        mark = _mark(cube, filled, order, record)
-        written = replace(cube, values=made_of, valid=valid, mark=mark)
-        made = assemble.write(mosaic, written, filled, bars, record, output, overwrite)
+        decided = scene_decision.decision(scene)
+        pretrain.train(scene, run)
+        _fill_tiles(scene, fingerprint(asdict(belongs), decided.recipe), run, progress)
+        filled = _assembled(plan, scene, decided, source, began)
         shutil.rmtree(work)
+    return filled
+
+
+def _laid_out(plan: FilePlan, work: Path) -> Scene:
+    return lay_out(plan.input, plan.cube, plan.request, plan.limits, plan.mask, work)
+
+
+def _assembled(
+    plan: FilePlan, scene: Scene, decided: Decided, source: dict[str, str], began: float
+) -> Filled:
+    """The finished tiles in one file, with its companions.  source: of the record."""
+    cube, request = scene.cube, scene.request
+    outlines = [ledger.read_marker(scene.work, t).outline for t in scene.planned]
+    mosaic = assemble.mosaic(scene)
+    complete = all(outline.complete for outline in outlines)
+    filled, changed = assemble.filled_entries(mosaic, request.nodata, complete)
+    beyond = {name: changed.pop(name, 0) for name in reach.BEYOND}
+    count, left = filled.total(), dict(scene.left)
+    if (unreached := scene.target.total() - count) > 0:
+        left[_out_of_reach(request)] = unreached
+    content = {
+        "request": plan.fingerprint,
+        "method": request.method,
+        "settings": request.settings_used,
+        "seed": request.seed,
+        "sigma_y": provenance.one_or_all(np.asarray(decided.sigma_y)),
+        "entries": provenance.counts(cube.shape, count, left),
+        "expected": _expected(outlines) if decided.recipe is not None else None,
+        **provenance.of_each_kind(_expected_by_kind(outlines)),
+        "recipe": decided.recipe,
+        "beyond_observed": beyond | {"clip": request.clip},
+        "notes": [
+            *_notes(decided, outlines, changed, scene),
+            *reach.notes(beyond, request.clip),
+        ],
+        "tiles": tiling(scene),
+        "seconds": round(time.perf_counter() - began, 3),
+    }
+    record = provenance.dated(plan.command, source, content)
+    written = replace(
+        cube,
+        values=assemble.values(mosaic, filled, request.nodata),
+        valid=cube.validated(Lazy(cube.shape, np.dtype(bool), filled.get)),
+        mark=_mark(cube, filled, request, record),
+    )
+    bars = bool(outlines) and all(outline.bars for outline in outlines)
+    made = assemble.write(mosaic, written, filled, bars, record, plan.output, plan.overwrite)
     return Filled(made, record)
 
 
-def _mark(cube: Cube, filled: Bits, order: Request, record: Mapping[str, Any]) -> Mark | None:
+def _mark(cube: Cube, filled: Bits, request: Request, record: Mapping[str, Any]) -> Mark | None:
     """How the scene says that it is filled."""
     shares = filled.counts() / math.prod(cube.shape[1:])
     if not shares.any():
         return cube.mark
     where = Lazy(cube.shape, np.dtype(bool), filled.get)
-    return of_fill(where, shares, order.method, record).after(cube.mark)
+    return of_fill(where, shares, str(request.method), record).after(cube.mark)
 
 
-def preview(
-    path: Path, order: Request, bounds: Limits, *, observed: Bools | None = None
-) -> dict[str, Any]:
+def preview(plan: FilePlan) -> dict[str, Any]:
     """What `fill` would do; the scene is read once, nothing is written."""
     with tempfile.TemporaryDirectory() as folder:
-        scene, left = laid_out(path, order, bounds, observed, Path(folder))
+        scene = _laid_out(plan, Path(folder))
         return {
-            "method": order.method,
+            "method": plan.request.method,
             "entries_to_fill": scene.target.total(),
             "notes": scene.notes,
-            "left": left,
+            "left": scene.left,
             "tiles": tiling(scene),
         }
 
 
-def _fill_tiles(
-    scene: Scene, order: Request, belongs: str, at_once: int, run: Run, progress: Progress
-) -> None:
-    """Every tile that is not on disk yet, by whoever runs them; the first error ends it.
-
-    at_once: tiles in a task, which a GPU fills side by side.
-    """
-    source = scene.cube.path or scene.path
-    glance = ledger.glance(source)
+def _fill_tiles(scene: Scene, belongs: str, run: Run, progress: Progress) -> None:
+    """Every tile that is not on disk yet, by whoever runs them; the first error ends it."""
+    at_once = most_beside(scene)  # tiles in a task, which a GPU fills side by side
+    glance = ledger.glance(scene.cube.path or scene.path)
     tags = {t.number: fingerprint(belongs, t.number) for t in scene.planned}
     undone = [t for t in scene.planned if not ledger.is_done(scene.work, t, tags[t.number])]
     total, done = len(scene.planned), len(scene.planned) - len(undone)
     tagged = [tile.Tagged(t, tags[t.number]) for t in undone]
     parts = [tagged[i : i + at_once] for i in range(0, len(tagged), at_once)]
-    tasks = [tile.task(scene, order, part, glance) for part in parts]
+    tasks = [tile.task(scene, part, glance) for part in parts]
     for outcome in run(tile.work, tasks):
         if outcome.error is not None:
             raise outcome.error
@@ -179,59 +160,58 @@ def _fill_tiles(
             progress(Step(done, total, None, how=outcome.worker))
 
 
-def _out_of_reach(order: Request) -> str:
-    if order.max_error is not None:
-        return f"expected error above {order.max_error:g}, or out of reach"
-    return f"out of reach of {order.method}"
+def _out_of_reach(request: Request) -> str:
+    if request.max_error is not None:
+        return f"expected error above {request.max_error:g}, or out of reach"
+    return f"out of reach of {request.method}"
 
 
-def _expected(markers: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+Scores = tuple[Mapping[str, float], int]  # of one tile, and the number of entries they are of
+
+
+def _mean(scores: Sequence[Scores]) -> dict[str, float]:
     """What the tiles expect, each by the number of its entries; none without error bars."""
-    told = [m for m in markers if m.get("expected") and m["entries"]]
-    if not told:
+    scores = [(expected, entries) for expected, entries in scores if expected and entries]
+    if not scores:
         return {}
-    names = [n for n in told[0]["expected"] if all(n in m["expected"] for m in told)]
-    return {name: _mean([m["expected"][name] for m in told], told) for name in names}
+    weights = [entries for _, entries in scores]
+    names = [n for n in scores[0][0] if all(n in expected for expected, _ in scores)]
+    return {n: float(np.average([e[n] for e, _ in scores], weights=weights)) for n in names}
 
 
-def _expected_by_kind(markers: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """`_expected` of each kind of gaps that the tiles have."""
-    found = {kind: _expected(_of_kind(markers, kind)) for kind in split.KINDS}
-    return {kind: scores for kind, scores in found.items() if scores}
+def _expected(outlines: Sequence[Outline]) -> dict[str, float]:
+    return _mean([(o.expected, o.entries) for o in outlines])
 
 
-def _of_kind(markers: Sequence[Mapping[str, Any]], kind: str) -> list[dict[str, Any]]:
+def _of_kind(outlines: Sequence[Outline], kind: str) -> list[Scores]:
     """What the tiles say of one kind of gaps."""
-    own = [m for m in markers if kind in m.get("by_kind", {})]
-    return [{"expected": m["by_kind"][kind], "entries": m["entries_by_kind"][kind]} for m in own]
+    return [(o.by_kind[kind], o.entries_by_kind[kind]) for o in outlines if kind in o.by_kind]
 
 
-def _mean(figures: Sequence[float], markers: Sequence[Mapping[str, Any]]) -> float:
-    return float(np.average(figures, weights=[m["entries"] for m in markers]))
+def _expected_by_kind(outlines: Sequence[Outline]) -> dict[str, dict[str, float]]:
+    """`_expected` of each kind of gaps that the tiles have."""
+    by_kind = {kind: _mean(_of_kind(outlines, kind)) for kind in split.KINDS}
+    return {kind: scores for kind, scores in by_kind.items() if scores}
 
 
-def _promises(markers: Sequence[Mapping[str, Any]], recipe: Mapping[str, Any] | None) -> list[str]:
+def _promises(outlines: Sequence[Outline], recipe: Mapping[str, Any] | None) -> list[str]:
     """What a user should know before trusting the fill."""
-    told = [m for m in markers if m.get("expected") and m["entries"]]
-    doubtful = _mean([m["doubtful"] for m in told], told) if told else 0.0
-    by_kind = _expected_by_kind(markers)
-    entries = {kind: sum(m["entries"] for m in _of_kind(markers, kind)) for kind in by_kind}
-    unknown = dict.fromkeys(n for m in markers for n in m["notes"] if n.endswith(NO_BARS))
-    lines = promises(_expected(markers), by_kind, entries, recipe or {})
+    shares = [({"doubtful": o.doubtful}, o.entries) for o in outlines if o.expected]
+    doubtful = _mean(shares).get("doubtful", 0.0)
+    by_kind = _expected_by_kind(outlines)
+    entries = {kind: sum(n for _, n in _of_kind(outlines, kind)) for kind in by_kind}
+    unknown = dict.fromkeys(n for o in outlines for n in o.notes if n.endswith(NO_BARS))
+    lines = promises(_expected(outlines), by_kind, entries, recipe or {})
     return [*unknown, *lines, *([warning(doubtful)] if doubtful else [])]
 
 
 def _notes(
-    decided: scene_decision.Decided,
-    markers: Sequence[Mapping[str, Any]],
-    changed: Mapping[str, int],
-    scene: Scene,
+    decided: Decided, outlines: Sequence[Outline], changed: Mapping[str, int], scene: Scene
 ) -> list[str]:
     """What the decision and all tiles say alike, and what became of the values."""
     tiled = tiling(scene)
-    common = [
-        n for n in (markers[0]["notes"] if markers else []) if all(n in m["notes"] for m in markers)
-    ]
-    told = [f"{tiled['filled']} of {tiled['of']} tiles had gaps; one recipe for all of them"]
-    told += [*scene.notes, *decided.notes, *common, *_promises(markers, decided.recipe)]
-    return [*dict.fromkeys(told), *(f"{n} filled entries {how}" for how, n in changed.items())]
+    first = outlines[0].notes if outlines else ()
+    common = [note for note in first if all(note in o.notes for o in outlines)]
+    notes = [f"{tiled['filled']} of {tiled['of']} tiles had gaps; one recipe for all of them"]
+    notes += [*scene.notes, *decided.notes, *common, *_promises(outlines, decided.recipe)]
+    return [*dict.fromkeys(notes), *(f"{n} filled entries {how}" for how, n in changed.items())]

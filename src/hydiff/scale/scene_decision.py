@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,16 +18,16 @@ from hydiff.gaps import rule
 from hydiff.maths.subspace import Subspace
 from hydiff.methods import choose
 from hydiff.methods.estimate import Common, Extent, Job, modelled
-from hydiff.request import Request
 from hydiff.scale import ledger
-from hydiff.scale.plan import SIZES, Limits, Scene, area, base, cost, opened, window
+from hydiff.scale.layout import SIZES, Scene, area, base, cost
 from hydiff.scale.tiles import Tile
 
 SAMPLES = 4  # windows that the decision is made on
 SAMPLE_PIXELS = 10_000  # of them that scale and basis are taken from
 
 
-class Decided(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Decided:
     """What is the same for all tiles of a scene."""
 
     recipe: dict[str, Any] | None
@@ -35,12 +36,11 @@ class Decided(NamedTuple):
     notes: list[str]
 
 
-def decision(scene: Scene, order: Request, bounds: Limits) -> Decided:
+def decision(scene: Scene) -> Decided:
     """The decision of this run, from the disk if it was made before."""
     path = scene.work / "decided.json"
     if not path.exists():
-        told = _as_json(_decide(scene, order, bounds))
-        ledger.write_whole(path, json.dumps(told).encode())
+        ledger.write_whole(path, json.dumps(_as_json(_decide(scene))).encode())
     return read(scene.work)  # the numbers that a resumed run would have
 
 
@@ -51,7 +51,7 @@ def read(work: Path) -> Decided:
         return decided
     with np.load(prior_path(work), allow_pickle=False) as arrays:
         prior = {name: arrays[name] for name in arrays.files}
-    return decided._replace(common=decided.common._replace(prior=prior))
+    return replace(decided, common=decided.common._replace(prior=prior))
 
 
 def prior_path(work: Path) -> Path:
@@ -59,57 +59,72 @@ def prior_path(work: Path) -> Path:
     return work / "prior.npz"
 
 
-def _decide(scene: Scene, order: Request, bounds: Limits) -> Decided:
-    cube, chosen = scene.cube, order.chosen
+def _decide(scene: Scene) -> Decided:
+    cube, request, chosen = scene.cube, scene.request, scene.request.chosen
     good = cube.good_bands
-    sigma_y = rule.sigma_per_band(order.sigma_y, cube)
+    sigma_y = rule.sigma_per_band(request.sigma_y, cube)
     sample = spread_over(scene.planned, SAMPLES)
-    if chosen is None and order.recipe is None:
+    if chosen is None and request.recipe is None:
         sample += _other_kinds(scene, sample)
     pixels, measured = _pooled(scene, sample)
     scale = detector_scale(pixels, measured, good, cube.detectors)
     fitted = good & scene.observed.some()
-    sigmas, notes, spectra = [], [], []
-    components = getattr(chosen.settings if chosen else choose("smooth").settings, "components", 0)
-    by_smooth = chosen is None or chosen.name == "smooth"
+    sigma, space, notes = _noise_and_basis(scene, sample, scale, fitted, sigma_y)
+    recipe = None if request.recipe is None else dict(request.recipe)
+    if recipe is not None:
+        notes += auto.note_of_origin(recipe, scene.content)
+    elif chosen is None and sample:
+        recipe = _recipe(scene, sample, sigma_y)
+    if request.prior:
+        notes.append(
+            f"tiles started from one network, trained on the scene: {request.prior} updates"
+        )
+    common = Common(scale, fitted, space, _extent(pixels, measured, good))
+    return Decided(recipe, (sigma * scale.spans).tolist(), common, notes)
+
+
+def _noise_and_basis(
+    scene: Scene, sample: Sequence[Tile], scale: Scale, fitted: Bools, sigma_y: Any
+) -> tuple[Floats, Subspace | None, list[str]]:
+    """Noise std (bands,) on the unit range, the spectral basis if the method has one, and notes."""
+    chosen, cube = scene.request.chosen, scene.cube
+    sigmas, notes, spectra = [], list[str](), []
+    kriging = chosen or choose(auto.SMOOTH.method)
+    shares_space = "space" in kriging.facts.asks
     every = -(-sum(area(t.window) for t in sample) // SAMPLE_PIXELS)
     for tile in sample:
-        part, observed, _ = _part(scene, tile)
+        part, observed, _ = scene.window(tile)
         y = np.where(observed, scale.to_unit(np.asarray(part.values, dtype=np.float64)), 0.0)
-        sigma, told = rule.unit_sigma(sigma_y, y, observed, good, scale)
+        sigma, lines = rule.unit_sigma(sigma_y, y, observed, cube.good_bands, scale)
         if chosen is not None:
             sigma, more = modelled(chosen, sigma)
-            told = [*told, *more]
+            lines = [*lines, *more]
         sigmas.append(sigma)
-        notes += [note for note in told if note not in notes]
-        if by_smooth:
+        notes += [note for note in lines if note not in notes]
+        if shares_space:
             from hydiff.methods import smooth
 
             complete = smooth.spectra(y[fitted], observed[fitted], sigma[fitted])
             spectra.append(complete[:, ::every])
-    sigma = np.median(sigmas, axis=0) if sigmas else np.zeros(cube.bands)
     space = None
-    if by_smooth and sum(part.shape[1] for part in spectra) > components:
+    if shares_space and sum(part.shape[1] for part in spectra) > kriging.settings.components:
         from hydiff.maths import subspace
 
         pooled = np.concatenate(spectra, axis=1)
-        space = subspace.fit(pooled, np.ones(pooled.shape, bool), components)
-    recipe = None if order.recipe is None else dict(order.recipe)
-    if recipe is not None:
-        notes += auto.note_of_origin(recipe, scene.content)
-    if chosen is None and recipe is None and sample:
-        windows = [auto.TrialWindow(*_part(scene, tile)) for tile in sample]
-        largest = max(area(t.window) for t in sample)
-        room = bounds.memory - base(order) - cost(order, cube.bands, largest)
-        job = Job(order.seed, order.device, order.deterministic, None, False)
-        recipe, _ = auto.decide_on(
-            windows, sigma_y, auto.budget_of(order.budget, job), job, memory=max(room, 0.0)
-        )
-        recipe |= {"budget": order.budget, "cube": scene.content}
-    if order.prior:
-        notes.append(f"tiles started from one network, trained on the scene: {order.prior} updates")
-    common = Common(scale, fitted, space, _extent(pixels, measured, good))
-    return Decided(recipe, (sigma * scale.spans).tolist(), common, notes)
+        space = subspace.fit(pooled, np.ones(pooled.shape, bool), kriging.settings.components)
+    return np.median(sigmas, axis=0) if sigmas else np.zeros(cube.bands), space, notes
+
+
+def _recipe(scene: Scene, sample: Sequence[Tile], sigma_y: Any) -> dict[str, Any]:
+    """What `auto` decides on the windows of a sample, within the memory that they leave."""
+    request = scene.request
+    windows = [auto.TrialWindow(*scene.window(tile)) for tile in sample]
+    largest = max(area(t.window) for t in sample)
+    room = scene.limits.memory - base(request) - cost(request, scene.cube.bands, largest)
+    job = Job(request.seed, request.device, request.deterministic, None, False)
+    budget = auto.budget_of(request.budget, job)
+    recipe, _ = auto.decide_on(windows, sigma_y, budget, job, memory=max(room, 0.0))
+    return recipe | {"budget": request.budget, "cube": scene.content}
 
 
 def spread_over(planned: Sequence[Tile], count: int) -> list[Tile]:
@@ -133,7 +148,7 @@ def _other_kinds(scene: Scene, sample: Sequence[Tile]) -> list[Tile]:
 
 def _kinds(scene: Scene, tile: Tile) -> set[str]:
     """The kinds of gaps that are to be filled in a tile; no values are read."""
-    return split.aims(auto.TrialWindow(*window(scene.cube, scene.observed, scene.target, tile)))
+    return split.aims(auto.TrialWindow(*scene.window(tile)))
 
 
 def _pooled(scene: Scene, sample: Sequence[Tile]) -> tuple[Floats, Bools]:
@@ -141,7 +156,7 @@ def _pooled(scene: Scene, sample: Sequence[Tile]) -> tuple[Floats, Bools]:
     step = -(-sum(area(t.window) for t in sample) // SAMPLE_PIXELS)
     parts = []
     for tile in sample or [_whole(scene)]:
-        part, observed, _ = _part(scene, tile)
+        part, observed, _ = scene.window(tile)
         values = np.asarray(part.values).reshape(scene.cube.bands, -1)[:, :: max(step, 1)]
         parts.append(
             (values.astype(np.float64), observed.reshape(len(observed), -1)[:, :: max(step, 1)])
@@ -151,8 +166,8 @@ def _pooled(scene: Scene, sample: Sequence[Tile]) -> tuple[Floats, Bools]:
 
 
 def _extent(pixels: Floats, observed: Bools, good: Bools) -> Extent:
-    told = pixels[observed & good[:, None, None]]
-    peak = float(np.ptp(told)) if len(told) else 0.0
+    values = pixels[observed & good[:, None, None]]
+    peak = float(np.ptp(values)) if len(values) else 0.0
     return Extent(band_spread(Cube(pixels), observed), peak)
 
 
@@ -174,18 +189,13 @@ def _as_json(decided: Decided) -> dict[str, Any]:
     }
 
 
-def _from_json(told: Mapping[str, Any]) -> Decided:
-    low, high = (e if isinstance(e, float) else np.asarray(e) for e in told["scale"])
-    space = None
-    if told["space"] is not None:
-        mean, basis, variance, noise = told["space"]
+def _from_json(entries: Mapping[str, Any]) -> Decided:
+    low, high = (e if isinstance(e, float) else np.asarray(e) for e in entries["scale"])
+    space = extent = None
+    if entries["space"] is not None:
+        mean, basis, variance, noise = entries["space"]
         space = Subspace(np.asarray(mean), np.asarray(basis), np.asarray(variance), float(noise))
-    extent = None
-    if told["extent"] is not None:
-        extent = Extent(np.asarray(told["extent"][0]), told["extent"][1])
-    common = Common(Scale(low, high), np.asarray(told["bands"], bool), space, extent)
-    return Decided(told["recipe"], told["sigma_y"], common, told["notes"])
-
-
-def _part(scene: Scene, tile: Tile) -> tuple[Cube, Bools, Bools]:
-    return window(opened(scene.path, scene.var), scene.observed, scene.target, tile)
+    if entries["extent"] is not None:
+        extent = Extent(np.asarray(entries["extent"][0]), entries["extent"][1])
+    common = Common(Scale(low, high), np.asarray(entries["bands"], bool), space, extent)
+    return Decided(entries["recipe"], entries["sigma_y"], common, entries["notes"])

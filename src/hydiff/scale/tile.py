@@ -1,19 +1,20 @@
-"""One tile, or some side by side: read their windows, fill them, keep what they say.  All that a
+"""One tile, or some side by side: read their windows, fill them, keep the values.  All that a
 worker does.
 
-A task is small and the folder of the scene tells the rest, so that it makes no difference whether
+A task is small and the folder of the scene holds the rest, so that it makes no difference whether
 a tile is filled in this process, in another one, or on another machine that sees the same files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from hydiff import auto
+from hydiff import auto, io
 from hydiff.cube import Array, Bools, Cube
 from hydiff.errors import BadValue
 from hydiff.io.versions import versions
@@ -21,17 +22,20 @@ from hydiff.methods.estimate import Estimate, Job, estimate, estimates, estimati
 from hydiff.request import Request
 from hydiff.scale import ledger, scene_decision, tiles
 from hydiff.scale.bits import Bits
-from hydiff.scale.plan import Scene, inside, opened, window
+from hydiff.scale.layout import Scene, inside, window
 from hydiff.scale.scene_decision import Decided
 from hydiff.scale.tiles import Tile
 
 
 class TileTask(NamedTuple):
+    """Some tiles, with all that a worker needs to plan nothing itself."""
+
     path: Path  # of the input
+    format: str  # of it, as in `io.FORMATS`
     observed: Bits
     target: Bits
     work: Path
-    order: Request
+    request: Request
     tiles: tuple[Tagged, ...]  # filled side by side
     glance: str  # at the input, by who planned this
     version: str
@@ -42,12 +46,10 @@ class Tagged(NamedTuple):
     tag: str  # what it belongs to
 
 
-def task(scene: Scene, order: Request, tiles: Sequence[Tagged], glance: str) -> TileTask:
-    version = versions()["hydiff"]
-    path = scene.path.resolve()
-    return TileTask(
-        path, scene.observed, scene.target, scene.work, order, tuple(tiles), glance, version
-    )
+def task(scene: Scene, tiles: Sequence[Tagged], glance: str) -> TileTask:
+    path, kind, version = scene.path.resolve(), str(scene.cube.format), versions()["hydiff"]
+    masks = (scene.observed, scene.target)
+    return TileTask(path, kind, *masks, scene.work, scene.request, tuple(tiles), glance, version)
 
 
 def work(task: TileTask) -> None:
@@ -56,8 +58,8 @@ def work(task: TileTask) -> None:
     undone = [t for t in task.tiles if not ledger.is_done(task.work, *t)]
     if undone:
         filled = _fill(task, cube, [tile for tile, _ in undone], scene_decision.read(task.work))
-        for (tile, tag), (values, told) in zip(undone, filled, strict=True):
-            ledger.keep(task.work, tile, tag, values, told)
+        for (tile, tag), (values, about) in zip(undone, filled, strict=True):
+            ledger.keep(task.work, tile, tag, values, about)
 
 
 def checked(task: TileTask) -> Cube:
@@ -68,7 +70,9 @@ def checked(task: TileTask) -> Cube:
             f"a worker does not see {lacking}: the workers need the file system of the input and "
             "the output, under the same paths"
         )
-    cube = opened(task.path, task.order.var)
+    cube = io.open_as(task.format, task.path, task.request.var)
+    if cube.format == "envi":
+        cube = io.envi.plain_windows(cube)
     if ledger.glance(cube.path or task.path) != task.glance:
         raise BadValue(
             f"a worker sees another file as {task.path}: the workers need the file system of the "
@@ -94,14 +98,14 @@ class TileWindow(NamedTuple):
 
 def _fill(
     task: TileTask, scene: Cube, some: Sequence[Tile], decided: Decided
-) -> Iterator[tuple[Array, dict[str, Any]]]:
+) -> Iterator[tuple[Array, ledger.Outline]]:
     """What is kept of each tile, and what its marker says beside it."""
-    order, parts = task.order, []
+    request, parts = task.request, []
     for tile in some:
-        seed = tiles.seed_of(order.seed, tile.number)
-        job = Job(seed, order.device, order.deterministic, None, False, decided.common)
+        seed = tiles.seed_of(request.seed, tile.number)
+        job = Job(seed, request.device, request.deterministic, None, False, decided.common)
         parts.append(TileWindow(tile, *window(scene, task.observed, task.target, tile), job))
-    if order.chosen is None:
+    if request.chosen is None:
         for part in parts:
             blend, decision = auto.fill(
                 part.cube,
@@ -110,37 +114,43 @@ def _fill(
                 decided.sigma_y,
                 part.job,
                 recipe=decided.recipe,
-                max_error=order.max_error,
+                max_error=request.max_error,
             )
             yield _kept(part, blend, part.target & ~decision.hopeless, decision)
     else:
-        for part, found in zip(parts, _estimates(parts, order, decided), strict=True):
-            yield _kept(part, found, part.target)
+        for part, one in zip(parts, _estimates(parts, request, decided), strict=True):
+            yield _kept(part, one, part.target)
 
 
-def _estimates(parts: Sequence[TileWindow], order: Request, decided: Decided) -> list[Estimate]:
-    chosen = order.chosen
+def _estimates(parts: Sequence[TileWindow], request: Request, decided: Decided) -> list[Estimate]:
+    chosen = request.chosen
     assert chosen is not None
     if len(parts) == 1:  # without waiting for torch
         part = parts[0]
         return [estimate(part.cube, part.observed, chosen, decided.sigma_y, part.job)]
     runs = [estimating(p.cube, p.observed, chosen, decided.sigma_y, p.job) for p in parts]
-    return estimates(runs, order.device, order.deterministic)
+    return estimates(runs, request.device, request.deterministic)
 
 
 def _kept(
-    part: TileWindow, found: Estimate, told: Bools, decision: auto.Decision | None = None
-) -> tuple[Array, dict[str, Any]]:
+    part: TileWindow, solution: Estimate, filled: Bools, decision: auto.Decision | None = None
+) -> tuple[Array, ledger.Outline]:
     """(1 or 2, bands, n): the estimate of the gaps' pixels in the support, then its error bars;
-    NaN where nothing is to fill or nothing can be told.  told: what of the target is filled."""
+    NaN where nothing is to fill, or nothing can be said.  filled: the part of the target that is.
+    """
     rows, cols = inside(part.tile.support, part.tile.window)
     gaps = part.target[:, rows, cols].any(axis=0)
-    layers = [found.values] if found.sigma is None else [found.values, found.sigma]
-    kept = np.stack([np.where(told, layer, np.nan)[:, rows, cols][:, gaps] for layer in layers])
-    entries = int(np.isfinite(kept[0]).sum())
+    layers = [solution.values] if solution.sigma is None else [solution.values, solution.sigma]
+    values = np.stack([np.where(filled, a, np.nan)[:, rows, cols][:, gaps] for a in layers])
+    entries = int(np.isfinite(values[0]).sum())
     complete = entries == int(part.target.sum())
-    marks: dict[str, Any] = {"entries": entries, "complete": complete, "bars": len(layers) == 2}
+    outline = ledger.Outline(entries, complete, len(layers) == 2, tuple(solution.notes))
     if decision is not None:
-        marks |= {"expected": decision.expected, "doubtful": decision.doubtful}
-        marks |= {"by_kind": decision.by_kind, "entries_by_kind": decision.entries}
-    return kept, marks | {"notes": found.notes}
+        outline = replace(
+            outline,
+            expected=decision.expected,
+            doubtful=decision.doubtful,
+            by_kind=dict(decision.by_kind),
+            entries_by_kind=dict(decision.entries),
+        )
+    return values, outline

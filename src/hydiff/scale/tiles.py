@@ -41,7 +41,7 @@ class Piece(NamedTuple):
     rows: Ints  # (n,)
     cols: Ints  # (n,)
     weight: Floats  # (n,)
-    values: Floats  # (bands, n), NaN where it cannot tell
+    values: Floats  # (bands, n), NaN where it has no estimate
 
 
 def grid(shape: tuple[int, int], size: int, overlap: int = OVERLAP) -> Grid:
@@ -91,7 +91,7 @@ def weights(cuts: Grid, tile: Tile) -> Floats:
     """(rows, cols) of the support, in (0, 1]: a raised cosine across the edges it shares.
 
     Over all tiles of a grid they sum to 1 at every pixel; at the border of the scene nothing is
-    tapered, because nobody else speaks there.
+    tapered, because no other tile counts there.
     """
     i, j = divmod(tile.number, len(cuts.cols) - 1)
     down = _profile(cuts.rows, i, tile.support[0], cuts.overlap // 2)
@@ -119,7 +119,7 @@ def _profile(edges: tuple[int, ...], i: int, support: slice, half: int) -> Float
 def overlap_add(box: Box, bands: int, pieces: Iterable[Piece]) -> Floats:
     """(bands, rows, cols) of a box: the mean of what the tiles say, by their weights.
 
-    A tile that cannot tell an entry leaves it to the others; NaN where none can.
+    A tile without an estimate of an entry leaves it to the others; NaN where none has one.
     """
     (top, bottom), (left, right) = ((s.start, s.stop) for s in box)
     shape = (bands, (bottom - top) * (right - left))
@@ -129,9 +129,9 @@ def overlap_add(box: Box, bands: int, pieces: Iterable[Piece]) -> Floats:
         inside &= (piece.cols >= left) & (piece.cols < right)
         at = (piece.rows[inside] - top) * (right - left) + piece.cols[inside] - left
         values, share = piece.values[:, inside], piece.weight[inside]
-        told = np.isfinite(values)
-        total[:, at] += np.where(told, share * values, 0.0)
-        weight[:, at] += np.where(told, share, 0.0)
+        finite = np.isfinite(values)
+        total[:, at] += np.where(finite, share * values, 0.0)
+        weight[:, at] += np.where(finite, share, 0.0)
     with np.errstate(invalid="ignore"):
         total /= weight
     return total.reshape(bands, bottom - top, right - left)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from hydiff import io
 from hydiff.cube import Cube, Nodata
-from hydiff.errors import BadValue, OutputError, memory_told
+from hydiff.errors import BadValue, OutputError, memory_advice
 from hydiff.io.staging import refuse_existing
 from hydiff.io.versions import versions
 from hydiff.learn.checkpoint import Checkpoint, fingerprint, history_of
@@ -47,7 +47,7 @@ def train_files(
     """Train on files; write OUTPUT, its model card OUTPUT.md and loss curve OUTPUT.png.
 
     OUTPUT.training keeps the state, every half minute, and is removed at the end; `resume` goes
-    on from it, and the minutes before count.  Returns what the card tells.
+    on from it, and the minutes before count.  Returns what the card says.
     """
     settings, output = settings or Training(), Path(output)
     share_of = _budget(minutes, epochs)
@@ -61,7 +61,7 @@ def train_files(
     state = keep.load() if resume else None
     history: History = [] if state is None else history_of(state)
     began = time.perf_counter() - (history[-1]["seconds"] if history else 0)
-    with memory_told(device, "take smaller crops (`crop=96`) or fewer channels"):
+    with memory_advice(device, "take smaller crops (`crop=96`) or fewer channels"):
         items = measurements(cubes, settings, nodata=nodata)
         for step in updates(items, settings, torch.device(device), state):
             values = torch.stack([*step.log.values()]).tolist()  # one wait for the GPU, not three
@@ -126,7 +126,7 @@ def _report(
     history: History,
     step: Step,
 ) -> dict[str, Any]:
-    """What the model card tells, JSON-able."""
+    """What the model card says, JSON-able."""
     tenth = max(1, len(history) // 10)
     parts = {"first": history[:tenth], "last": history[-tenth:]}
     nm = np.empty(0) if cube.wavelengths is None else cube.wavelengths[cube.good_bands]

@@ -1,4 +1,4 @@
-"""What the page says in words, as HTML: all that is drawn, for those who cannot see it.  Pure."""
+"""The text of the page, as HTML: all that is drawn, for those who cannot see it.  Pure."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ SAMPLES = {
 
 def title(scene: ViewedScene) -> str:
     bands, rows, cols = scene.cube.shape
-    told = f"{bands} bands × {rows} rows × {cols} columns, {scene.cube.dtype}"
-    return f"<h1>{escape(scene.name)}</h1><p>{escape(told)}</p>"
+    size = f"{bands} bands × {rows} rows × {cols} columns, {scene.cube.dtype}"
+    return f"<h1>{escape(scene.name)}</h1><p>{escape(size)}</p>"
 
 
 def band_name(cube: Cube, band: int) -> str:
     nm = images.nanometres(cube)
-    told = [] if nm is None or not np.isfinite(nm[band]) else [f"{nm[band]:.0f} nm"]
-    told += [] if cube.good_bands[band] else ["bad"]
-    return f"band {band + 1}" + (f" ({', '.join(told)})" if told else "")
+    facts = [] if nm is None or not np.isfinite(nm[band]) else [f"{nm[band]:.0f} nm"]
+    facts += [] if cube.good_bands[band] else ["bad"]
+    return f"band {band + 1}" + (f" ({', '.join(facts)})" if facts else "")
 
 
 def state(
@@ -67,9 +67,9 @@ def colour_bar(cube: Cube, choice: Choice, limit: Stretch | None) -> str:
         f'<span style="left:{100 * (v - limit.low) / (limit.high - limit.low):.2f}%">{v:g}</span>'
         for v in ticks(limit)
     )
-    told = f"Colours from {limit.low:.4g} to {limit.high:.4g}. {what}"
+    label = f"Colours from {limit.low:.4g} to {limit.high:.4g}. {what}"
     return (
-        f'<div class="scale" role="img" aria-label="{escape(told)}">'
+        f'<div class="scale" role="img" aria-label="{escape(label)}">'
         f'<div class="colours" style="background: linear-gradient(90deg, {colours})"></div>'
         f'<div class="ticks">{marks}</div><p>{escape(what)}</p></div>'
     )
@@ -88,8 +88,8 @@ def readout(cube: Cube, row: int, col: int, values: Mapping[int, Mapping[str, fl
     """What is under the mouse: for each band the value of each layer."""
     lines = "".join(
         f"<tr><td>{escape(band_name(cube, band))}</td><td>"
-        f"{', '.join(f'{name} {spectra.number(v)}' for name, v in told.items())}</td></tr>"
-        for band, told in values.items()
+        f"{', '.join(f'{name} {spectra.number(v)}' for name, v in layers.items())}</td></tr>"
+        for band, layers in values.items()
     )
     return f"<p>{escape(spectra.place(cube, row, col))}</p><table>{lines}</table>"
 
@@ -135,7 +135,7 @@ def oddities(cube: Cube, alive: Bools) -> list[str]:
     if cube.bands == 1:
         odd.append("This file has one band: it is shown by itself, and spectra are one value.")
     if images.nanometres(cube) is None:
-        odd.append("This file tells no wavelengths: bands are shown by their number.")
+        odd.append("This file has no wavelengths: bands are shown by their number.")
     if not alive.any():
         odd.append("Every entry is missing: there is nothing to show or to fill from.")
     elif not alive.all():

@@ -31,13 +31,13 @@ class FillPanel:
     ) -> None:
         self.desk, self.marked, self.take = desk, marked, take
         self.observed, self.output = observed, output
-        self.asked = desk.scene  # as it was given, to fill from
+        self.source = desk.scene  # as it was given, to fill from
         self.filling: RunningFill | None = None
         self.previews = 0  # that were shown
         self.ticker: Any = None
         self.take_method()
         if observed is not None:
-            desk.tell("A mask file was given: Fill takes what it calls missing.")
+            desk.status("A mask file was given: Fill takes what it calls missing.")
 
     @explained
     def take_method(self, *_: Any) -> None:
@@ -50,9 +50,9 @@ class FillPanel:
         c = self.desk.controls
         if self.filling is not None and self.filling.running:
             return
-        self.desk.say()
+        self.desk.alert()
         settings = running_fill.settings_of(c.settings.value)
-        cube, hidden = self.asked.cube, self.asked.before.hidden
+        cube, hidden = self.source.cube, self.source.before.hidden
         running_fill.refuse_large(cube, c.method.value)
         observed = ~self.marked() if self.observed is None else self.observed & ~self.marked()
         if hidden is not None:  # what an earlier fill has put there
@@ -61,14 +61,14 @@ class FillPanel:
         self.previews = 0
         self.busy(True)
         self.desk.progress(0, 1)
-        self.desk.tell(f"RunningFill with {c.method.value} …")
+        self.desk.status(f"Filling with {c.method.value} …")
         self.ticker = pn.state.add_periodic_callback(self.look, period=TICK)
 
     @explained
     def stop(self, *_: Any) -> None:
         if self.filling is not None:
             self.filling.stop()
-            self.desk.tell("Stopping after this step …")
+            self.desk.status("Stopping after this step …")
 
     def busy(self, running: bool) -> None:
         c = self.desk.controls
@@ -87,28 +87,28 @@ class FillPanel:
             return
         if work.total and not work.stopping.is_set():
             self.desk.progress(work.done, work.total)
-            self.desk.tell(f"{method}: step {work.done} of {work.total}")
+            self.desk.status(f"{method}: step {work.done} of {work.total}")
         if work.previews > self.previews and work.preview is not None:
             self.previews = work.previews
             so_far = replace(
-                self.asked.cube, values=work.preview, nodata=None, valid=None, missing_rule=None
+                self.source.cube, values=work.preview, nodata=None, valid=None, missing_rule=None
             )
-            self.take(replace(self.asked, after=Layer(so_far), fills=None))
+            self.take(replace(self.source, after=Layer(so_far), fills=None))
 
     def finish(self, work: RunningFill) -> None:
         result = work.result
         if result is None:
             self.desk.progress(0, 1)
-            self.desk.tell("Nothing was filled.")
-            self.desk.say(work.error or "the fill ended without a result")
+            self.desk.status("Nothing was filled.")
+            self.desk.alert(work.error or "the fill ended without a result")
             return
         self.desk.progress(1, 1)
         self.desk.controls.save.disabled = False
-        self.take(replace(of_result(result), truth=self.asked.truth, name=self.asked.name))
-        told = [f"Filled {result.filled.sum():,} entries with {result.method}"]
-        told[0] += f" in {result.seconds:.1f} s"
-        told += [f"{count:,} left: {reason}" for reason, count in result.left.items()]
-        self.desk.tell("; ".join([*told, *result.notes]) + ".")
+        self.take(replace(of_result(result), truth=self.source.truth, name=self.source.name))
+        parts = [f"Filled {result.filled.sum():,} entries with {result.method}"]
+        parts[0] += f" in {result.seconds:.1f} s"
+        parts += [f"{count:,} left: {reason}" for reason, count in result.left.items()]
+        self.desk.status("; ".join([*parts, *result.notes]) + ".")
 
     @explained
     def save(self, *_: Any) -> None:
@@ -117,6 +117,6 @@ class FillPanel:
         if self.output is None:
             raise BadValue("no place to save was given; call view(…, output=NAME)")
         name = self.desk.controls.name.value.strip()
-        made = running_fill.save(self.filling.result, name, self.output)
-        self.desk.say()
-        self.desk.tell(f"Saved {', '.join(path.name for path in made)} in {self.output.parent}.")
+        paths = running_fill.save(self.filling.result, name, self.output)
+        self.desk.alert()
+        self.desk.status(f"Saved {', '.join(path.name for path in paths)} in {self.output.parent}.")

@@ -39,22 +39,21 @@ def step_for(shape: tuple[int, int], pixels: int) -> int:
 
 def presets(cube: Cube) -> dict[str, tuple[int, int, int]]:
     """The bands (from 0) of the presets that this cube can show; the first one always."""
-    found = {"True colour": rgb_bands(cube.wavelengths, cube.bands, cube.wavelength_units)}
+    default = {"Default bands": rgb_bands(cube.wavelengths, cube.bands, cube.wavelength_units)}
     nm = nanometres(cube)
     if nm is None or not np.isfinite(nm).any():
-        return {"Default bands": found["True colour"]}
+        return default
+    choices = {}
     for name, targets in PRESETS.items():
         away = np.abs(nm - np.array(targets)[:, None])
         if np.nanmin(away, axis=1).max() <= NEAR:
             r, g, b = (int(i) for i in np.nanargmin(away, axis=1))
-            found[name] = (r, g, b)
-        elif name in found:
-            found = {"Default bands": found.pop(name)}
-    return found
+            choices[name] = (r, g, b)
+    return choices if "True colour" in choices else default | choices
 
 
 def nanometres(cube: Cube) -> Floats | None:
-    """(bands,) or None when the file tells no wavelengths."""
+    """(bands,) in nm, or None when the file has no wavelengths."""
     if cube.wavelengths is None:
         return None
     return to_nanometres(cube.wavelengths, cube.wavelength_units)

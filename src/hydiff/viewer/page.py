@@ -5,8 +5,8 @@ that is drawn on a canvas is also said in words beside it.
 
     files → ViewedScene → rendering (a choice of bands as pixels) → charts, captions → the browser
 
-Each part of the page has a module: looking (the picture), picking (spectra), marking (gaps by
-hand), working (a fill from here), following (a fill elsewhere).  They share the desk.
+Each part of the page has a panel: looking (the picture), picking (spectra), marking (gaps by
+hand), working (a fill from here), following (a fill elsewhere).  They share the desk, `PageState`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from bokeh.models import CustomJS
 
 from hydiff.cube import Bools
 from hydiff.viewer import captions, images, rendering
+from hydiff.viewer.browser import code
 from hydiff.viewer.charts import TAKE, Curves, Picture
-from hydiff.viewer.controls import LOST, READY, Controls
+from hydiff.viewer.controls import Controls
 from hydiff.viewer.fill_panel import FillPanel
 from hydiff.viewer.marks_panel import MarksPanel
 from hydiff.viewer.page_state import PageState, explained
@@ -55,7 +56,7 @@ class Page:
         self.wire()
 
     def wire(self) -> None:
-        """Who is told when what changes."""
+        """Connect widgets and events with the panels that answer them."""
         c, figure = self.controls, self.picture.figure
         for widget in (c.show, c.palette, c.band, *c.rgb, c.stretch):
             widget.param.watch(self.draw, "value")
@@ -83,14 +84,14 @@ class Page:
         self.picture.at.on_change("data", lambda attr, old, new: self.looking.hover())
         self.picture.sight.on_change("data", lambda attr, old, new: self.looking.sharpen())
         if pn.state.curdoc is not None:
-            pn.state.curdoc.js_on_event(DocumentReady, CustomJS(code=READY))
-            pn.state.curdoc.js_on_event(ConnectionLost, CustomJS(code=LOST))
+            pn.state.curdoc.js_on_event(DocumentReady, CustomJS(code=code("ready.js")))
+            pn.state.curdoc.js_on_event(ConnectionLost, CustomJS(code=code("lost.js")))
             pn.state.on_session_destroyed(lambda _: self.working.stop())  # nobody waits for it
 
     @explained
     def draw(self, *_: Any) -> None:
         self.looking.draw()
-        self.picking.tell(self.looking.choice().bands[0])
+        self.picking.describe(self.looking.choice().bands[0])
 
     def take(self, scene: ViewedScene) -> None:
         """Show this from now on."""
@@ -101,5 +102,5 @@ class Page:
 
     @explained
     def read_again(self, *_: Any) -> None:
-        self.desk.say()
+        self.desk.alert()
         self.take(self.desk.scene)

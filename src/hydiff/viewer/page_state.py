@@ -1,4 +1,4 @@
-"""What the parts of a page share: the scene, the controls, and a way to speak to the user."""
+"""What the panels of a page share: the scene, the controls, and messages to the user."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class PageState:
     def __init__(self, scene: ViewedScene, controls: Controls, layout: Any) -> None:
         self.scene, self.controls, self.layout = scene, controls, layout
 
-    def say(self, *lines: str) -> None:
-        """What the user must know, at the top of the page."""
+    def alert(self, *lines: str) -> None:
+        """Show what the user must know, at the top of the page; no lines remove it."""
         text = "".join(f"<p>{escape(line)}</p>" for line in lines)
         self.controls.alert.text = f'<div role="alert">{text}</div>' if lines else ""
         self.controls.alert.visible = bool(lines)
 
-    def tell(self, line: str) -> None:
-        """How the fill is getting on."""
+    def status(self, line: str) -> None:
+        """Show the state of the fill."""
         self.controls.status.text = f'<p role="status">{escape(line)}</p>'
 
     def progress(self, done: int, total: int) -> None:
@@ -36,7 +36,7 @@ class PageState:
 
 
 def explained(method: Callable[..., None]) -> Callable[..., None]:
-    """An answer to the user: its changes are sent together, and what goes wrong is told."""
+    """An answer to the user: its changes are sent together, and an error becomes a message."""
 
     @wraps(method)
     def answer(part: Any, *args: Any) -> None:
@@ -44,11 +44,11 @@ def explained(method: Callable[..., None]) -> Callable[..., None]:
             try:
                 method(part, *args)
             except HydiffError as error:
-                part.desk.say(str(error))
+                part.desk.alert(str(error))
             except Exception as error:  # such as a file that has changed under the viewer
                 logging.getLogger(__name__).exception("the page could not answer")
-                told = f"{type(error).__name__}: {error}"
-                part.desk.say(f"That went wrong ({told}). If the file has changed, open it anew.")
+                cause = f"{type(error).__name__}: {error}"
+                part.desk.alert(f"That went wrong ({cause}). If the file has changed, reopen it.")
         pn.io.push_notebook(part.desk.layout)  # a server sends by itself
 
     return answer

@@ -57,10 +57,10 @@ class PicturePanel:
         single = choice.show != COMPOSITE
         c.colour_row.visible, c.single_row.visible = not single, single
         limits = rendering.limits(self.planes, choice)
-        made = rendering.pictures(self.planes, choice, limits)
+        pictures = rendering.pictures(self.planes, choice, limits)
         missing = self.planes.missing(choice.bands)
-        self.picture.show(made, missing, self.whole)
-        c.swipe.visible = len(made) == 2
+        self.picture.show(pictures, missing, self.whole)
+        c.swipe.visible = len(pictures) == 2
         c.readout.min_height = LINE * (1 + len(choice.bands))  # what lies below does not jump
         c.state.text = captions.state(cube, choice, limits, missing, self.whole.step)
         c.scale.text = captions.colour_bar(cube, choice, limits[0])
@@ -78,8 +78,8 @@ class PicturePanel:
             self.sharpener = pn.state.add_periodic_callback(self.sharpen, period=SOON, count=1)
 
     def sight(self) -> Sight:
-        told = self.picture.sight.data
-        return Sight(*(float(told[name][0]) for name in Sight._fields))
+        data = self.picture.sight.data
+        return Sight(*(float(data[name][0]) for name in Sight._fields))
 
     @explained
     def sharpen(self) -> None:
@@ -89,8 +89,8 @@ class PicturePanel:
             self.picture.sharpen(None)
             return
         limits = rendering.limits(self.planes, choice)
-        made = rendering.pictures(self.planes, choice, limits, window)
-        self.picture.sharpen(window, made, self.planes.missing(choice.bands, window))
+        pictures = rendering.pictures(self.planes, choice, limits, window)
+        self.picture.sharpen(window, pictures, self.planes.missing(choice.bands, window))
 
     @explained
     def hover(self) -> None:
@@ -126,11 +126,10 @@ class PicturePanel:
         from PIL import Image
 
         choice, window = self.choice(), rendering.whole_of(self.shape, images.PIXELS)
-        made = rendering.pictures(
-            self.planes, choice, rendering.limits(self.planes, choice), window
-        )
+        limits = rendering.limits(self.planes, choice)
+        pictures = rendering.pictures(self.planes, choice, limits, window)
         cut = round(self.picture.slider.value / window.step)
-        image = images.swiped(made[0], made[-1], cut)
+        image = images.swiped(pictures[0], pictures[-1], cut)
         gaps = np.zeros(image.shape[:2], bool)
         if self.desk.controls.gaps.value:
             gaps = self.planes.missing(choice.bands, window)
@@ -146,7 +145,7 @@ class PicturePanel:
         if living.size and not alive.all():
             for slider in (*c.rgb, c.band):
                 slider.value = int(living[np.argmin(np.abs(living - slider.value + 1))]) + 1
-        self.desk.say(*captions.oddities(self.desk.scene.cube, alive))
+        self.desk.alert(*captions.oddities(self.desk.scene.cube, alive))
 
     def alive(self) -> Bools:
         """(bands,) True where some pixel has a value; only the bands to begin with are looked at
@@ -154,7 +153,7 @@ class PicturePanel:
         before, cube = self.desk.scene.before, self.desk.scene.cube
         if cube.nbytes < LARGE:
             return before.alive()
-        found = np.ones(cube.bands, bool)
+        alive = np.ones(cube.bands, bool)
         for band in {slider.value - 1 for slider in self.desk.controls.rgb}:
-            found[band] = np.isfinite(before.plane(band, self.whole)).any()
-        return found
+            alive[band] = np.isfinite(before.plane(band, self.whole)).any()
+        return alive

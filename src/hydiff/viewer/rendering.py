@@ -16,7 +16,7 @@ from hydiff.viewer.scene_layers import ImageWindow, ViewedScene
 COMPOSITE, SINGLE = "Colour composite", "One band"
 SIGMA, ERROR = "Error bars (1 σ)", "Error against the truth"
 PALETTES = {"Grey": Greys256, "Viridis": Viridis256, "Cividis": Cividis256}
-KEPT = 24  # planes, for going back and forth between bands
+CACHE = 24  # planes, for going back and forth between bands
 
 
 @dataclass(frozen=True)
@@ -58,20 +58,20 @@ def sharper(sight: Sight, whole: ImageWindow) -> ImageWindow | None:
 
 
 class Planes:
-    """Bands of a scene, (rows, cols) of a window; the latest ones are kept."""
+    """Bands of a scene, (rows, cols) of a window; the latest ones stay in memory."""
 
     def __init__(self, scene: ViewedScene, whole: ImageWindow) -> None:
         self.scene, self.whole = scene, whole
-        self._kept: dict[tuple[str, int, ImageWindow], Floats] = {}
+        self._cache: dict[tuple[str, int, ImageWindow], Floats] = {}
 
     def get(self, layer: str, band: int, window: ImageWindow | None = None) -> Floats:
         """Of the layer of this name; "error" is the distance of the best one from the truth."""
         key = (layer, band, window or self.whole)
-        if key not in self._kept:
-            if len(self._kept) >= KEPT:
-                self._kept.pop(next(iter(self._kept)))
-            self._kept[key] = self._read(*key)
-        return self._kept[key]
+        if key not in self._cache:
+            if len(self._cache) >= CACHE:
+                self._cache.pop(next(iter(self._cache)))
+            self._cache[key] = self._read(*key)
+        return self._cache[key]
 
     def _read(self, layer: str, band: int, window: ImageWindow) -> Floats:
         if layer == "error":
@@ -102,13 +102,13 @@ def limits(planes: Planes, choice: Choice) -> list[Stretch | None]:
     if layer is not None:
         top = images.limits(planes.get(layer, choice.bands[0]), (0.0, choice.percent[1]))
         return [None if top is None else Stretch(0.0, top.high)]
-    found = []
+    bounds = []
     for band in choice.bands:
         limit = images.limits(planes.get("before", band), choice.percent)
         if limit is None and planes.scene.after is not None:
             limit = images.limits(planes.get("after", band), choice.percent)
-        found.append(limit)
-    return found
+        bounds.append(limit)
+    return bounds
 
 
 def pictures(
@@ -118,12 +118,7 @@ def pictures(
     palette = images.palette(PALETTES[choice.palette])
     layer = layer_of(choice)
     names = [layer] if layer else [n for n in ("before", "after") if getattr(planes.scene, n)]
-    made = []
-    for name in names:
-        bands = [planes.get(name, band, window) for band in choice.bands]
-        made.append(
-            images.composite(bands, bounds)
-            if len(bands) == 3
-            else images.mapped(bands[0], bounds[0], palette)
-        )
-    return made
+    layers = [[planes.get(name, band, window) for band in choice.bands] for name in names]
+    if len(choice.bands) == 3:
+        return [images.composite(bands, bounds) for bands in layers]
+    return [images.mapped(bands[0], bounds[0], palette) for bands in layers]

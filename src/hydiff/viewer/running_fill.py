@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from hydiff import api
+from hydiff.auto import BUDGETS as BUDGETS
 from hydiff.cube import Bools, Cube, Floats, detector_scale
 from hydiff.errors import BadValue, HydiffError, OutputError
 from hydiff.gaps import rule
@@ -19,10 +20,9 @@ from hydiff.io import provenance
 from hydiff.methods import DEFAULT, METHODS
 from hydiff.request import Request
 from hydiff.result import Result, Step
-from hydiff.scale import scene
+from hydiff.scale.layout import limits, wanted
 
 PREVIEW_EVERY = 1.0  # s between two previews: each is a copy of the whole estimate
-BUDGETS = ("fast", "normal", "best")
 NAMES = (DEFAULT, *METHODS)
 
 
@@ -63,8 +63,8 @@ class RunningFill:
         try:
             cube = cube.load()
             self._unscaled = _unscaling(cube, observed)
-            told = {"budget": budget} if method == DEFAULT else settings
-            result = api.fill(cube, observed, method=method, progress=self._step, **told)
+            options = {"budget": budget} if method == DEFAULT else settings
+            result = api.fill(cube, observed, method=method, progress=self._step, **options)
             if self.stopping.is_set() and self.done < self.total:
                 note = f"stopped by hand after {self.done} of {self.total} steps"
                 result = replace(result, notes=[*result.notes, note])
@@ -109,7 +109,7 @@ def _unscaling(cube: Cube, observed: Bools | None) -> Any:
 
 
 def refuse_large(cube: Cube, method: str) -> None:
-    if scene.wanted(cube, Request(method=method), scene.limits(None, None, None)):
+    if wanted(cube, Request(method=method), limits(None)):
         raise BadValue(
             "this scene does not fit into memory as one: fill it by tiles in a shell, "
             f"`hydiff fill {cube.path or 'FILE'} -o OUT.zarr`, and watch it with "

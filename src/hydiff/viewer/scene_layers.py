@@ -103,12 +103,10 @@ class Layer:
     def plane(self, band: int, window: ImageWindow | None = None) -> Floats:
         """(rows, cols) of a band, or of a window of it."""
         rows, cols = (slice(None), slice(None)) if window is None else window.cut
-        values = np.asarray(self.cube.values[band : band + 1, rows, cols])
-        only = slice(band, band + 1)
-        observed = self.cube.observed_in(values, None, rows, cols, only)[0]
+        values: Floats = self._read(slice(band, band + 1), rows, cols)[0]
         if self.hidden is not None:
-            observed &= ~self.hidden.plane(band)[rows, cols]
-        return np.where(observed, values[0], np.nan)
+            values[self.hidden.plane(band)[rows, cols]] = np.nan
+        return values
 
     def alive(self) -> Bools:
         """(bands,) True where some pixel has a value; reads the whole cube."""
@@ -119,12 +117,15 @@ class Layer:
 
     def spectrum(self, row: int, col: int) -> Floats:
         """(bands,) of a pixel."""
-        rows, cols = slice(row, row + 1), slice(col, col + 1)
-        values = np.asarray(self.cube.values[:, rows, cols])
-        observed = self.cube.observed_in(values, None, rows, cols)[:, 0, 0]
+        values: Floats = self._read(slice(None), slice(row, row + 1), slice(col, col + 1))[:, 0, 0]
         if self.hidden is not None:
-            observed &= ~self.hidden.at(row, col)
-        return np.where(observed, values[:, 0, 0], np.nan)
+            values[self.hidden.at(row, col)] = np.nan
+        return values
+
+    def _read(self, bands: slice, rows: slice, cols: slice) -> Floats:
+        """A part of the cube (bands, rows, cols), NaN where an entry is missing."""
+        values = np.asarray(self.cube.values[bands, rows, cols])
+        return np.where(self.cube.observed_in(values, None, rows, cols, bands), values, np.nan)
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,29 +199,29 @@ def read_fills(path: Path, shape: tuple[int, int, int]) -> Fills | None:
     beside, bars = provenance.filled_mask_path(path), provenance.sigma_path(path)
     if not beside.is_file():
         return None
-    told = _archive(beside, "missing")
-    packed = told["missing"]
-    if "bands" not in told or packed.shape != (-(-shape[0] // 8), *shape[1:]):
+    arrays = _archive(beside, "missing")
+    packed = arrays["missing"]
+    if "bands" not in arrays or packed.shape != (-(-shape[0] // 8), *shape[1:]):
         observed = io.read_mask(beside, "missing", shape)
         packed = np.packbits(np.broadcast_to(~observed, shape), axis=0)
     if not bars.is_file():
         return Fills(packed, shape[0])
-    told = _archive(bars, "share", "unit")
+    arrays = _archive(bars, "share", "unit")
     count = int(np.bitwise_count(packed).sum(dtype=np.int64))
-    if told["share"].size != count or len(told["unit"]) != shape[0]:
+    if arrays["share"].size != count or len(arrays["unit"]) != shape[0]:
         raise ShapeMismatch(
-            f"{bars} holds {told['share'].size} error bars, but {count} entries were filled; "
+            f"{bars} holds {arrays['share'].size} error bars, but {count} entries were filled; "
             "expected the two companions of one fill"
         )
-    return Fills(packed, shape[0], told["share"], told["unit"].astype(np.float64))
+    return Fills(packed, shape[0], arrays["share"], arrays["unit"].astype(np.float64))
 
 
 def _archive(path: Path, *names: str) -> dict[str, Array]:
     """The arrays of a companion, among them these."""
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            held = {name: arrays[name] for name in arrays.files}
-        return {name: held[name] for name in names} | held
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        return {name: arrays[name] for name in names} | arrays
     except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile):
         raise CubeFormatError(
             f"{path}: expected a companion of a fill, with {' and '.join(names)}; "

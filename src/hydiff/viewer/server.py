@@ -21,9 +21,7 @@ from hydiff.errors import BadValue
 ADDRESS = "127.0.0.1"
 PORT = 5006  # tried first; another one is taken when it is in use
 NAMES = (ADDRESS, "localhost")
-LARGEST = (
-    1 << 20
-)  # bytes that a page may send at once: it sends clicks and settings, never pictures
+LARGEST = 1 << 20  # bytes that a page may send at once: clicks and settings, never pictures
 
 
 class Foreign(Matcher):
@@ -52,7 +50,7 @@ def serve(
     browser: bool = True,
     ready: Callable[[str], Any] = print,
 ) -> None:
-    """Serve pages made by `make` until interrupted; `ready` is told the address."""
+    """Serve pages made by `make` until interrupted; `ready` gets the address."""
     logging.getLogger("bokeh.server.views.ws").setLevel(logging.ERROR)  # it warns of closed tabs
     server, port, hosts = _bound(make, title, port)
     server._tornado.default_router.rules.insert(0, Rule(Foreign(hosts), Refused))
@@ -78,11 +76,11 @@ def _bound(make: Callable[[], Any], title: str, wanted: int | None) -> tuple[Any
         try:
             server = pn.serve(
                 {"/": lambda: _explained(make)},
-                address=ADDRESS,
-                port=port,
                 websocket_origin=hosts,
                 websocket_max_message_size=LARGEST,
                 http_server_kwargs={"max_body_size": LARGEST, "max_buffer_size": 4 * LARGEST},
+                address=ADDRESS,
+                port=port,
                 title={"/": title},
                 show=False,
                 start=False,
@@ -107,8 +105,8 @@ def _explained(make: Callable[[], Any]) -> Any:
         return make()
     except Exception as error:
         logging.getLogger(__name__).exception("the page could not be made")
-        told = escape(f"{type(error).__name__}: {error}")
-        return pn.pane.HTML(f'<p role="alert">This scene cannot be shown: {told}</p>')
+        cause = escape(f"{type(error).__name__}: {error}")
+        return pn.pane.HTML(f'<p role="alert">This scene cannot be shown: {cause}</p>')
 
 
 def free_port(wanted: int | None) -> int:

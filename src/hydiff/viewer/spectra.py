@@ -13,7 +13,7 @@ from hydiff.cube import Array, Bools, Cube, Floats
 from hydiff.viewer.images import nanometres
 from hydiff.viewer.scene_layers import ViewedScene
 
-# Okabe and Ito's colours, told apart with any colour vision; their purple marks the gaps.
+# Okabe and Ito's colours, distinct for any colour vision; their purple marks the gaps.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#000000", "#56B4E9")
 HEADER = (
     *("row", "column", "x", "y", "band", "wavelength", "good"),
@@ -43,19 +43,12 @@ class Spectrum(NamedTuple):
 def pick(scene: ViewedScene, row: int, col: int) -> Spectrum:
     before = scene.before.spectrum(row, col)
     after = None if scene.after is None else scene.after.spectrum(row, col)
-    told = scene.fills is not None and scene.fills.shares is not None
-    filled = np.zeros(len(before), bool)
+    truth = None if scene.truth is None else scene.truth.spectrum(row, col)
+    fills, filled = scene.fills, np.zeros(len(before), bool)
     if after is not None:
         filled = np.isnan(before) & np.isfinite(after)
-    return Spectrum(
-        row,
-        col,
-        before,
-        after,
-        scene.fills.sigma_at(row, col) if told and scene.fills is not None else None,
-        None if scene.truth is None else scene.truth.spectrum(row, col),
-        filled,
-    )
+    sigma = None if fills is None or fills.shares is None else fills.sigma_at(row, col)
+    return Spectrum(row, col, before, after, sigma, truth, filled)
 
 
 def axis(cube: Cube) -> tuple[Floats, str]:
@@ -70,10 +63,10 @@ def unit(cube: Cube, band: int = 0) -> str:
     """What the values of a band are measured in, as far as the file says."""
     attrs = cube.attrs
     named = getattr(attrs.get("xarray"), "attrs", {})
-    told = next(filter(None, (a.get(k) for a in (named, attrs) for k in UNITS)), None)
-    if isinstance(told, list | tuple):
-        told = told[band] if len(told) == cube.bands else None
-    return f"in {told}" if told and str(told).strip() else "in the file's unit"
+    name = next(filter(None, (a.get(k) for a in (named, attrs) for k in UNITS)), None)
+    if isinstance(name, list | tuple):
+        name = name[band] if len(name) == cube.bands else None
+    return f"in {name}" if name and str(name).strip() else "in the file's unit"
 
 
 def broken(x: Floats, *curves: Array) -> tuple[Array, ...]:
@@ -94,20 +87,23 @@ def bad_ranges(x: Floats, good: Bools) -> list[tuple[float, float]]:
     order = np.argsort(x)
     x, bad = x[order], ~good[order]
     half = 0.5 * float(np.median(np.diff(x))) if len(x) > 1 else 0.5
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], bad, [False]]).astype(int)))
-    return [(float(x[a] - half), float(x[b - 1] + half)) for a, b in edges.reshape(-1, 2)]
+    return [(float(x[a] - half), float(x[b - 1] + half)) for a, b in runs(bad)]
 
 
 def bands_between(x: Floats, sigma: Floats, centre: Floats) -> list[tuple[Floats, Floats]]:
     """Outlines of the ±1σ band, one for each run of bands that have error bars."""
     order = np.argsort(x)
     x, low, high = x[order], (centre - sigma)[order], (centre + sigma)[order]
-    told = np.isfinite(low) & np.isfinite(high)
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], told, [False]]).astype(int)))
     return [
         (np.concatenate([x[a:b], x[a:b][::-1]]), np.concatenate([low[a:b], high[a:b][::-1]]))
-        for a, b in edges.reshape(-1, 2)
+        for a, b in runs(np.isfinite(low) & np.isfinite(high))
     ]
+
+
+def runs(marked: Bools) -> Array:
+    """(n, 2) first and last + 1 of each run of True in a row."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], marked, [False]]).astype(int)))
+    return edges.reshape(-1, 2)
 
 
 def map_position(cube: Cube, row: float, col: float) -> tuple[float, float] | None:
@@ -131,13 +127,14 @@ def number(value: float) -> str:
 
 def values_at(spectrum: Spectrum, band: int) -> str:
     """What is known of one entry, in words."""
-    told = [f"before {number(spectrum.before[band])}"]
+    values = [f"before {number(spectrum.before[band])}"]
     if spectrum.after is not None:
         bar = np.nan if spectrum.sigma is None else spectrum.sigma[band]
-        told += [f"after {number(spectrum.after[band])}" + (f" ± {bar:.3g}" if bar == bar else "")]
+        error = f" ± {bar:.3g}" if bar == bar else ""
+        values += [f"after {number(spectrum.after[band])}{error}"]
     if spectrum.truth is not None:
-        told += [f"truth {number(spectrum.truth[band])}"]
-    return ", ".join(told)
+        values += [f"truth {number(spectrum.truth[band])}"]
+    return ", ".join(values)
 
 
 def as_csv(scene: ViewedScene, picked: Iterable[Spectrum]) -> str:
@@ -149,16 +146,10 @@ def as_csv(scene: ViewedScene, picked: Iterable[Spectrum]) -> str:
     for s in picked:
         at = map_position(cube, s.row, s.col) or ("", "")
         for band in range(cube.bands):
-            lines.writerow(
-                [
-                    *(s.row, s.col, *at, band + 1),
-                    "" if wavelengths is None else f"{wavelengths[band]:.10g}",
-                    int(cube.good_bands[band]),
-                    *(_cell(v, band) for v in (s.before, s.after, s.sigma)),
-                    int(s.filled[band]),
-                    _cell(s.truth, band),
-                ]
-            )
+            wavelength = "" if wavelengths is None else f"{wavelengths[band]:.10g}"
+            first = (s.row, s.col, *at, band + 1, wavelength, int(cube.good_bands[band]))
+            values = (_cell(v, band) for v in (s.before, s.after, s.sigma))
+            lines.writerow([*first, *values, int(s.filled[band]), _cell(s.truth, band)])
     return text.getvalue()
 
 

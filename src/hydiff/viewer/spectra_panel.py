@@ -42,9 +42,9 @@ class SpectraPanel:
     def draw(self) -> None:
         self.curves.draw(self.picked)
         self.picture.put_markers(self.picked)
-        self.tell(self.band)
+        self.describe(self.band)
 
-    def tell(self, band: int) -> None:
+    def describe(self, band: int) -> None:
         """The values in the band on show."""
         self.band = band
         self.curves.cursor.location = float(self.curves.x[band])

@@ -5,7 +5,6 @@ Reads the folder OUT.tiles that `hydiff.scale.scene` keeps; a tile counts when i
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from hydiff.cube import Array, Bools, Cube, Lazy
-from hydiff.scale import tiles
+from hydiff.scale import ledger, tiles
 from hydiff.scale.scene import Bits
 from hydiff.scale.tiles import Grid, Tile
 
@@ -44,9 +43,9 @@ def cube(work: Path, source: Cube) -> Cube:
         if plan is None:
             return out
         pieces = _pieces(work, *plan, bands)
-        found = tiles.overlap_add((rows, cols), bands.stop - bands.start, pieces)
-        told = np.isfinite(found)
-        out[told] = np.rint(found[told]) if out.dtype.kind in "iu" else found[told]
+        values = tiles.overlap_add((rows, cols), bands.stop - bands.start, pieces)
+        ready = np.isfinite(values)
+        out[ready] = np.rint(values[ready]) if out.dtype.kind in "iu" else values[ready]
         return out
 
     return replace(source, values=Lazy(source.shape, source.dtype, read))
@@ -55,18 +54,17 @@ def cube(work: Path, source: Cube) -> Cube:
 def _plan(work: Path, shape: tuple[int, int, int]) -> tuple[Grid, list[Tile], Bools] | None:
     """The grid, the tiles with gaps, and the pixels with something to fill; None before that."""
     try:
-        rows, cols, overlap = json.loads((work / "scene.json").read_text())["the tiling"]
+        cuts = ledger.read_belongings(work).cuts
         target = work / "target.bits"
         gaps = _gaps(target, shape, target.stat().st_mtime_ns)
     except (OSError, ValueError, KeyError):  # it has only begun, or has just ended
         return None
-    cuts = Grid(tuple(rows), tuple(cols), overlap)
     return cuts, tiles.plan(cuts, gaps.astype(np.float64)), gaps
 
 
 @lru_cache(maxsize=1)
 def _gaps(target: Path, shape: tuple[int, int, int], changed: int) -> Bools:
-    """(rows, cols) pixels with an entry to fill; read anew when the file has changed."""
+    """(rows, cols) pixels with an entry to fill; read again when the file has changed."""
     gaps = np.zeros(shape[1:], bool)
     for band in range(shape[0]):
         gaps |= Bits(target, shape).plane(band)

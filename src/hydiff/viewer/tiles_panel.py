@@ -39,11 +39,11 @@ class TilesPanel:
             return
         if not work.is_dir():
             self.end()
-            self.desk.tell(f"The fill by tiles has ended without {output.name}.")
+            self.desk.status(f"The fill by tiles has ended without {output.name}.")
             return
         done, planned = tile_progress.progress(work, self.desk.scene.cube.shape)
         self.desk.progress(done, planned)
-        self.desk.tell(told(done, planned, tile_progress.idle(work)))
+        self.desk.status(message(done, planned, tile_progress.idle(work)))
         if done != self.shown:
             self.shown = done
             self.take(self.desk.scene)
@@ -54,14 +54,14 @@ class TilesPanel:
         after, fills = Layer(io.read(output)), read_fills(output, scene.cube.shape)
         self.take(replace(scene, after=after, fills=fills, unfinished=None))
         self.desk.progress(1, 1)
-        self.desk.tell(f"The fill by tiles is done: this is {output.name}.")
+        self.desk.status(f"The fill by tiles is done: this is {output.name}.")
 
     def end(self) -> None:
         if self.ticker is not None:
             self.ticker.stop()
 
 
-def told(done: int, planned: int, idle: float) -> str:
+def message(done: int, planned: int, idle: float) -> str:
     """How far the fill is, in words; idle: seconds since the last tile."""
     if not planned:
         return "A fill by tiles is running: it looks for the gaps and decides how to fill them."

@@ -3,6 +3,11 @@
 A child is a fresh interpreter with one thread of arithmetic.  Tasks and answers are pickles over
 its standard input and output, so functions must be importable; it ends when its input does, that
 is, with its parent.
+
+Why not `concurrent.futures.ProcessPoolExecutor`: its spawned children import the `__main__` of
+their parent, so that a script without a guard runs again in each; they are not ended amid a task,
+neither by leaving the block nor by the end of the parent; and one that is killed breaks the pool,
+with the tasks of all others.  `loky`, which imports no `__main__`, is not among our dependencies.
 """
 
 from __future__ import annotations
@@ -30,7 +35,7 @@ START = "import sys; sys.path[:] = sys.argv[2:]; from hydiff.workers.local impor
 
 
 def possible() -> bool:
-    """Whether this process may have children: it is Python itself, and nobody's worker."""
+    """Whether this process may have children: it is Python itself, and no worker."""
     named = Path(sys.executable or "").name.startswith("python")
     return named and not hasattr(sys, "frozen") and multiprocessing.parent_process() is None
 
@@ -111,7 +116,7 @@ class Processes:
                 except Exception:
                     process.kill()  # whatever it was, its next answer could be to another question
                     raise
-            except Exception:  # it is gone, or could not be told: what it was to do is done here
+            except Exception:  # it is gone, or the task cannot be sent: it is done here
                 if self._over:
                     return
                 done, answer = _attempt(function, shared, args)
@@ -190,11 +195,13 @@ def serve() -> None:
     Thread(target=_listen, args=(messages,), daemon=True).start()
     shared = None
     while True:
-        function, told = messages.get()
+        function, content = messages.get()
         if function is None:
-            shared = told
+            shared = content
         else:
-            answers.write(pickle.dumps(_attempt(function, shared, told), pickle.HIGHEST_PROTOCOL))
+            answers.write(
+                pickle.dumps(_attempt(function, shared, content), pickle.HIGHEST_PROTOCOL)
+            )
             answers.flush()
 
 

@@ -1,4 +1,4 @@
-"""A Dask cluster of this machine that speaks to nobody but the run that made it.
+"""A Dask cluster of this machine that answers only to the run that started it.
 
 Scheduler, nannies and workers speak TLS, and each asks the other side for the run's own key, which
 is made in memory and handed to the workers through their pipes.  The HTTP servers that Dask starts

@@ -17,7 +17,7 @@ from hydiff.errors import BadValue, HydiffError
 
 ANSWER = 5.0  # seconds that a scheduler has to answer
 RETRIES = 2  # of a task that failed by no fault of the input: a disk or a network that hiccuped
-# Dask samples every worker a hundred times a second, for pages that nobody opens here
+# Dask samples every worker a hundred times a second, for pages that are not opened here
 CALM = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "1s"}
 INSTALL = "pip install 'hydiff[scene]'"
 
@@ -66,13 +66,13 @@ def crew(
     if workers is not None and find_spec("cryptography") is None:
         raise BadValue(f"`workers=` needs cryptography, for the key of its workers: {INSTALL}")
     with _local(workers) if workers is not None else _joined(str(scheduler)) as client:
-        told = client.scheduler_info(n_workers=-1)
-        found = told["workers"]
-        if "dashboard" in told["services"] and find_spec("bokeh") is not None:
+        scheduler_info = client.scheduler_info(n_workers=-1)
+        present = scheduler_info["workers"]
+        if "dashboard" in scheduler_info["services"] and find_spec("bokeh") is not None:
             say(f"dashboard: {client.dashboard_link}")
-        if not found:
+        if not present:
             say(f"{scheduler} has no workers yet: waiting for the first one")
-        gpus = any(worker["resources"].get("GPU") for worker in found.values())
+        gpus = any(worker["resources"].get("GPU") for worker in present.values())
         places = {"GPU": 1} if gpu and gpus else {}
         yield lambda work, tasks: _run(client, work, tasks, places)
 
@@ -122,7 +122,7 @@ async def _answers(scheduler: str) -> None:
 def _run(
     client: Any, work: Callable[[Any], Any], tasks: Sequence[Any], places: dict[str, int]
 ) -> Iterator[Outcome]:
-    """Submit all, tell of each when it is done."""
+    """Submit all, yield each when it is done."""
     from distributed import as_completed
 
     futures = [
@@ -146,8 +146,8 @@ def _outcome(index: int, future: Any) -> Outcome:
         lost = BadValue("the scheduler went away; start it again, and go on with `resume=True`")
         return Outcome(index, "", error=lost)
     except ModuleNotFoundError as missing:
-        told = f"the workers cannot import {missing.name}: install the same hydiff there"
-        return Outcome(index, "", error=BadValue(told))
+        message = f"the workers cannot import {missing.name}: install the same hydiff there"
+        return Outcome(index, "", error=BadValue(message))
     except Exception as error:
         return Outcome(index, "", error=error)
     return Outcome(index, worker, value, None if refusal is None else BadValue(refusal))

@@ -1,0 +1,54 @@
+"""Where and with what a cell ran."""
+
+from __future__ import annotations
+
+import os
+import platform
+from typing import Any
+
+from hydiff import auto
+from hydiff.errors import has_torch
+from hydiff.io.versions import versions
+from hydiff.methods import METHODS
+from hydiff.methods.estimate import torch_device
+
+
+def facts(method: str, device: str) -> dict[str, Any]:
+    """Where and with what a cell ran, and the peak of its memory in MB."""
+    peak = _peak_of_process()
+    if _on_gpu(method, device):
+        import torch
+
+        peak = torch.cuda.max_memory_allocated() / 2**20
+        torch.cuda.empty_cache()  # other processes may want what the fits held
+        torch.cuda.reset_peak_memory_stats()
+    return {
+        "peak_mb": peak and round(peak, 1),
+        "device": device_of(method, device),
+        "versions": " ".join(f"{k} {v}" for k, v in versions("numpy", "scipy", "torch").items()),
+    }
+
+
+def _peak_of_process() -> float | None:
+    """Peak memory of this process so far, in MB; None on systems that do not record it."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def device_of(method: str, device: str) -> str:
+    """The name of what a method runs on here."""
+    place = f"CPU {platform.machine()}, {os.cpu_count()} cores"
+    if not _on_gpu(method, device):
+        return place
+    import torch
+
+    gpu = torch.cuda.get_device_name()
+    return f"{gpu} and {place}" if method == auto.NAME else gpu
+
+
+def _on_gpu(method: str, device: str) -> bool:
+    may = method == auto.NAME or (method in METHODS and METHODS[method].learned)
+    return may and device != "cpu" and has_torch() and torch_device(device).type == "cuda"

@@ -1,0 +1,42 @@
+"""What a table calls the rows of a cell."""
+
+from __future__ import annotations
+
+import json
+
+from hydiff.bench import scenes
+from hydiff.bench.cells import Cell
+
+OURS = "hydiff-ei"  # the row that a table of settings is about
+EQUIVARIANT = ("ei", "robust-ei", OURS)
+FOR_FEWER = 2000  # iterations of DHP and R-DLRHyIn that the paper's times would allow
+
+# Settings by which a row is called when they are changed
+VARIED = (
+    "ei_weight", "transform", "eps0", "data_term", "remeasure_noise", "x0_from", "ei_reduction",
+    "weighting", "n_transforms", "precision",
+)  # fmt: skip
+
+
+def row_name(cell: Cell) -> str:
+    """What a table calls the cell: the method, or what was changed about it."""
+    seen = ", on what it learned from" if cell.scene == scenes.OFFLINE_SEEN else ""
+    return _row_name(cell) + seen
+
+
+def _row_name(cell: Cell) -> str:
+    changed = json.loads(cell.settings)
+    if "offline" in changed:
+        return f"offline {changed['offline']['crops']}"
+    varied = ", ".join(f"{key} {changed[key]}" for key in VARIED if key in changed)
+    if varied and cell.method in EQUIVARIANT:
+        return varied if cell.method == OURS else f"{cell.method}, {varied}"
+    if changed.get("steps") == FOR_FEWER:
+        return f"{cell.method} {FOR_FEWER}"
+    if "budget" in changed:
+        return f"{cell.method} {changed['budget']}" + (
+            ", σ estimated" if "noise" in changed else ""
+        )
+    ways = [changed["preset"]] if "preset" in changed else []
+    ways += ["tuned"] if "tuned" in changed else []
+    return f"{cell.method} ({', '.join(ways)})" if ways else cell.method

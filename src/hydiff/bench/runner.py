@@ -1,0 +1,311 @@
+"""Run the cells of a suite that have no row yet, and write its tables."""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import as_completed, wait
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from hydiff import auto
+from hydiff.bench import cells, machine, promises, records, scenes, tables
+from hydiff.bench.cells import COLUMNS, KINDS, Cell
+from hydiff.bench.records import Row, Rows, Tables
+from hydiff.bench.suites import SUITES, Suite, SuiteChoice, left_out, row_name
+from hydiff.errors import BadValue, CubeFormatError, OutputError, UnknownName
+from hydiff.io.staging import staged
+from hydiff.workers import local
+
+MOST_BESIDE = 8  # as `engine.side_by_side` takes; torch is imported when it is used
+HOPELESS = 8  # cells that may fail before one works
+
+Report = Callable[[int, int, Cell, Mapping[str, Any]], Any]
+Outcome = tuple[Cell, dict[str, Any] | str]  # its row, or what went wrong
+
+
+def run(
+    name: str,
+    folder: Path,
+    plan: SuiteChoice,
+    *,
+    files: scenes.Files | None = None,
+    device: str = "auto",
+    minutes: float = float("inf"),
+    workers: int = 0,
+    beside: int | None = None,
+    parquet: bool = False,
+    report: Report = lambda *_: None,
+) -> list[Path]:
+    """Run the cells of a suite that no table in FOLDER has yet, then write its tables.
+
+    minutes: start no cell later than this, nor one that is known to take longer than is left.
+    workers: processes of one thread for the classical methods, beside the learned ones; 0 = all of
+        them run here.
+    beside: learned cells alike that are fitted at a time, by default 8 on a GPU and 1 on a CPU.
+    report: called after every cell with how many are done, how many there are, the cell, its row.
+    A cell that fails is named at the end; all others are run.
+    """
+    if not minutes >= 0 or workers < 0:
+        raise BadValue(f"minutes = {minutes}, workers = {workers}: expected 0 or more")
+    if parquet:
+        records.arrow()  # refuses at once when there is none
+    rows = records.read_folder(folder)
+    wanted, todo = split(name, rows, plan)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{folder} cannot be made ({error.strerror}); choose another") from None
+    path = folder / f"{name}.csv"
+    for row in borrowed(name, rows, wanted):
+        records.append(path, row, COLUMNS)
+    groups = grouped(todo, 1 if suite_of(name).alone else _most_beside(beside, device, todo))
+    work = Work(device, files, time.monotonic() + 60 * minutes)
+    failures: list[str] = []
+    success = False
+    outcomes = _outcomes(groups, work, time_of(rows, device), workers)
+    for done, (cell, outcome) in enumerate(outcomes, len(wanted) - len(todo) + 1):
+        if isinstance(outcome, str):
+            failures.append(f"{cell}: {outcome}")
+            if len(failures) == HOPELESS and not success:
+                raise BadValue(f"{_summary(failures)}; none worked, so the rest was not tried")
+            continue
+        success = True
+        records.append(path, outcome, COLUMNS)
+        report(done, len(wanted), cell, outcome)
+    return _finish(name, folder, failures, quick=plan.quick, parquet=parquet)
+
+
+def _finish(
+    name: str, folder: Path, failures: Sequence[str], *, quick: bool, parquet: bool
+) -> list[Path]:
+    """Write what the rows allow, then name the cells that failed."""
+    path = folder / f"{name}.csv"
+    rows, paths = records.read(path), []
+    if rows or not failures:
+        paths = _write_tables(name, folder, rows, quick)
+        if parquet:
+            paths.append(path.with_suffix(".parquet"))
+            records.write_parquet(paths[-1], rows, KINDS)
+    if failures:
+        raise BadValue(_summary(failures))
+    return paths
+
+
+def _summary(failures: Sequence[str]) -> str:
+    return f"{len(failures)} cells failed and have no row; the first: {failures[0]}"
+
+
+def suite_of(name: str) -> Suite:
+    if name not in SUITES:
+        raise UnknownName("table", name, [*SUITES, "figures", "speed"])
+    return SUITES[name]
+
+
+# What is there
+
+
+def split(name: str, rows: Tables, plan: SuiteChoice) -> tuple[list[Cell], list[Cell]]:
+    """The cells of a suite, and those of them that no table has a row of.  rows: by table."""
+    suite = suite_of(name)
+    every = dict.fromkeys(suite.cells(plan))
+    wanted = [cell for cell in every if plan.fits(cell.scene, cell.mask)]
+    if every and not wanted:
+        raise BadValue(f"{'; '.join(left_out(suite, plan))}: nothing is left to run")
+    if not wanted:
+        raise BadValue(
+            f"{name} has no run with these `scene=`, `mask=`, `sigma=`, `method=`; leave some out"
+        )
+    for method in plan.methods or ():
+        if method not in {c.method for c in wanted}:
+            offered = dict.fromkeys(c.method for c in suite.cells(replace(plan, methods=None)))
+            raise BadValue(f"{name} has no run of {method}; it has {', '.join(offered)}")
+    known = _known(name, rows)
+    return wanted, [c for c in wanted if (c, cells.settings_hash(c)) not in known]
+
+
+def _known(name: str, rows: Tables) -> dict[tuple[Cell, str], Row]:
+    """Cell and hash of its settings → row, from this table and from the others: a cell is the same
+    in all of them.  Only time, where that is the question, is measured again, and a row of another
+    table that lacks figures does not count."""
+    others = [] if suite_of(name).alone else [other for other in SUITES if other != name]
+    return {
+        (tables.cell_of(row), row["settings_hash"]): row
+        for table in (*others, name)
+        for row in rows.get(table, [])
+        if table == name or row["missing_mpsnr"]
+    }
+
+
+def borrowed(name: str, rows: Tables, wanted: Sequence[Cell]) -> Iterator[Row]:
+    """The rows of wanted cells that only other tables have."""
+    own = _known(name, {name: rows.get(name, [])})
+    lacking = {(c, cells.settings_hash(c)) for c in wanted} - own.keys()
+    return (row for key, row in _known(name, rows).items() if key in lacking)
+
+
+# Time
+
+
+def time_of(rows: Tables, device: str) -> Callable[[Cell], float]:
+    """A function of a cell: the seconds that it should take, the mean of the finished ones of its
+    method on this device, and of its scene if there are any.  NaN where there are none."""
+    known: dict[tuple[Any, ...], list[float]] = {}
+    for row in (row for table in rows.values() for row in table):
+        if row.get("method") and row.get("settings_hash") and row.get("device"):
+            cell = tables.cell_of(row)
+            seconds = float(row.get("spent") or row["seconds"])
+            for scene in (cell.scene, ""):
+                known.setdefault((*_kind(cell), row["device"], scene), []).append(seconds)
+
+    def expected(cell: Cell) -> float:
+        keys = [
+            (*_kind(cell), machine.device_of(cell.method, device), scene)
+            for scene in (cell.scene, "")
+        ]
+        return next((fmean(known[key]) for key in keys if key in known), math.nan)
+
+    return expected
+
+
+def _kind(cell: Cell) -> tuple[str, ...]:
+    """What of a cell changes its time by much."""
+    settings = (json.dumps(cell.own(key)) for key in ("preset", "tuned", "budget", "offline"))
+    return cell.method, *settings
+
+
+class Outlook(NamedTuple):
+    """What is left of the cells of one row of a table."""
+
+    name: str
+    cells: int
+    done: int
+    seconds: float  # that the others should take; NaN = nothing is known
+
+
+def outlook(name: str, folder: Path, plan: SuiteChoice, device: str = "auto") -> list[Outlook]:
+    """What a run would do, without doing it."""
+    rows = records.read_folder(folder)
+    wanted, todo = split(name, rows, plan)
+    expected = time_of(rows, device)
+    lines = []
+    for line in dict.fromkeys(row_name(c) for c in wanted):
+        left = [c for c in todo if row_name(c) == line]
+        n = sum(row_name(c) == line for c in wanted)
+        lines.append(Outlook(line, n, n - len(left), sum(expected(c) for c in left)))
+    return lines
+
+
+# Running
+
+
+def _most_beside(beside: int | None, device: str, todo: Sequence[Cell]) -> int:
+    if beside is not None and not 1 <= beside <= MOST_BESIDE:
+        raise BadValue(f"beside = {beside}: expected 1 to {MOST_BESIDE}")
+    if beside is None and device != "cpu" and any(c.learned for c in todo):
+        from hydiff.methods.estimate import torch_device
+
+        return MOST_BESIDE if torch_device(device).type == "cuda" else 1
+    return beside or 1
+
+
+def grouped(todo: Sequence[Cell], most: int) -> list[list[Cell]]:
+    """Cells to run together: learned ones of one method, settings and scene, evenly, `most` at a
+    time; any other by itself.  In the order of their first."""
+    alike: dict[Any, list[Cell]] = {}
+    for cell in todo:
+        together = most > 1 and cell.learned and not cell.own("offline")
+        key = (cell.method, cell.settings, cell.scene) if together else cell
+        alike.setdefault(key, []).append(cell)
+    groups = []
+    for members in alike.values():
+        parts = -(-len(members) // most)
+        groups += [members[i::parts] for i in range(parts)]
+    return groups
+
+
+class Work(NamedTuple):
+    """What all groups of a run share."""
+
+    device: str
+    files: scenes.Files | None
+    end: float  # on the clock `time.monotonic`, which the processes of a machine share
+
+
+def _outcomes(
+    groups: Sequence[Sequence[Cell]], work: Work, expected: Callable[[Cell], float], workers: int
+) -> Iterator[Outcome]:
+    """Cells with their rows as they finish: the classical ones in processes, the others here."""
+    here: list[tuple[Sequence[Cell], float]] = []
+    apart: list[tuple[Sequence[Cell], float]] = []
+    for group in groups:
+        seconds = sum(expected(c) for c in group)
+        classical = not group[0].learned and group[0].method != auto.NAME
+        place = apart if workers and classical and local.possible() else here
+        place.append((group, 0.0 if math.isnan(seconds) else seconds))
+    with local.Processes(workers if apart else 0, [__name__]) as pool:
+        pool.share(work)
+        waiting = {pool.submit(_in_time, *task) for task in apart}
+        for task in here:
+            yield from _in_time(work, *task)
+            finished, waiting = wait(waiting, 0)
+            for future in finished:
+                yield from future.result()
+        for future in as_completed(waiting):
+            yield from future.result()
+
+
+def _in_time(work: Work, group: Sequence[Cell], seconds: float) -> list[Outcome]:
+    """What came of a group; nothing of one that would not end in time."""
+    return _rows(work, group) if time.monotonic() + seconds < work.end else []
+
+
+def _rows(work: Work, group: Sequence[Cell]) -> list[Outcome]:
+    """What came of the cells of a group.  One that fails as a whole, for want of memory perhaps,
+    is tried in two halves."""
+    try:
+        results = cells.run(group, device=work.device, files=work.files)
+        return [(cell, row) for cell, (row, _) in zip(group, results, strict=True)]
+    except (UnknownName, CubeFormatError):  # of what was asked for: no cell will do better
+        raise
+    except Exception as error:
+        message = " ".join(str(error).split()) or type(error).__name__
+    if len(group) == 1:
+        return [(group[0], message)]
+    gc.collect()  # what the fits held of the GPU
+    middle = len(group) // 2
+    return _rows(work, group[:middle]) + _rows(work, group[middle:])
+
+
+# Tables
+
+
+def write_tables(name: str, folder: Path, *, quick: bool = False) -> list[Path]:
+    """Write the tables of FOLDER/NAME.csv, all or none."""
+    suite_of(name)
+    return _write_tables(name, folder, records.read(folder / f"{name}.csv"), quick)
+
+
+def _write_tables(name: str, folder: Path, rows: Rows, quick: bool) -> list[Path]:
+    source = folder / f"{name}.csv"
+    # of a cell that was run again with other defaults, the later row
+    rows = list({tables.cell_of(row): row for row in rows}.values())
+    if not rows:
+        raise BadValue(f"{source} has no rows: run `hydiff bench {name}` for longer first")
+    table = tables.build(name, SUITES[name], rows, quick=quick)
+    text = {
+        folder / f"{name}.md": tables.markdown(table),
+        folder / f"{name}.tex": tables.latex(table),
+        folder / f"{name}.table.csv": tables.comma_separated(table),
+    }
+    if name == "best":
+        text[folder / f"{name}.md"] += "\n## What was promised\n\n" + promises.markdown(rows)
+    with staged(folder / f"{name}.md", overwrite=True) as temporary:
+        for path, content in text.items():
+            (temporary / path.name).write_text(content, "utf-8")
+    return [source, *text]

@@ -1,0 +1,195 @@
+"""How a scene is cut into tiles: as large as memory allows, over its gaps only."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hydiff.cube import Bools, Cube, Floats
+from hydiff.errors import BadValue
+from hydiff.gaps import rule
+from hydiff.gaps.reach import Reach, reach_of
+from hydiff.methods import declared
+from hydiff.request import Request
+from hydiff.scale import tiles
+from hydiff.scale.bits import Bits, aims, scan
+from hydiff.scale.tiles import Box, Grid, Tile
+
+SIZES = (256, 192, 144, 96, 64, 48, 32)  # px, sides of cores that are tried, the largest first
+# The largest of methods that fit covariances to each window: in larger ones one covariance has to
+# serve too much ground (benchmarks/results/covariances.csv), and memory should not show.
+LARGEST_LOCAL = 96
+PLANES = 100.0  # bytes per pixel of the scene while gaps are measured, rounded up
+
+
+class Limits(NamedTuple):
+    memory: float  # bytes, of each process
+    tile: int | None = None  # px, side of the cores; None = the largest that memory allows
+    overlap: int | None = None  # px over which neighbours are blended
+
+
+class Scene(NamedTuple):
+    """A scene that is being filled by tiles; all but `gaps` is on disk."""
+
+    request: Request
+    limits: Limits
+    path: Path  # of the input, as it was named
+    cube: Cube  # its windows are read when they are asked for; no file stays open, or mapped
+    observed: Bits
+    target: Bits
+    gaps: Bools  # (rows, cols) pixels with something to fill
+    cuts: Grid
+    planned: list[Tile]
+    work: Path  # the folder of masks, decision and finished tiles
+    content: str  # `auto.fingerprint` of the cube
+    reach: Reach  # of what is observed, and what filled values are clipped to
+    left: dict[str, int]  # reason → number of entries that are not to be filled
+    notes: list[str]  # about what counts as missing
+
+    def window(self, tile: Tile) -> tuple[Cube, Bools, Bools]:
+        """`window` of a tile."""
+        return window(self.cube, self.observed, self.target, tile)
+
+
+def limits(
+    memory: str | None, tile: int | None = None, overlap: int | None = None, processes: int = 1
+) -> Limits:
+    """From the words of the command line; without --memory, half of what the machine has."""
+    if memory is None:
+        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return Limits(whole / 2 / processes, tile, overlap)
+    size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", memory.strip(), re.IGNORECASE)
+    if size is None or not float(size[1]) > 0:
+        raise BadValue(f"`memory='{memory}'`: expected a size such as 2GB or 500MB")
+    step = 1024.0 if size[3] else 1000.0
+    return Limits(float(size[1]) * step ** " KMGT".index(size[2].upper() or " "), tile, overlap)
+
+
+def wanted(cube: Cube, request: Request, limits: Limits) -> bool:
+    """Whether to fill by tiles: something was asked for that means it, or it does not fit whole."""
+    whole = base(request) + cost(request, cube.bands, cube.shape[1] * cube.shape[2])
+    return limits.tile is not None or request.prior > 0 or whole > limits.memory
+
+
+def lay_out(
+    path: Path, cube: Cube, request: Request, limits: Limits, mask: Bools | None, work: Path
+) -> Scene:
+    """The masks of a scene, in files of the folder `work`, and its tiles.
+
+    path, cube: the input.  mask: True = measured, (rows, cols) or (bands, rows, cols).
+    """
+    rule.check_numbers(cube)
+    walk = scan(cube, mask, request, work)
+    target, width, left = aims(cube, walk.observed, walk.withheld, request, work)
+    return Scene(
+        request,
+        limits,
+        path,
+        cube,
+        walk.observed,
+        target,
+        width > 0,
+        *_planned(cube, request, width, limits),
+        work,
+        walk.content,
+        reach_of(cube, walk.low, walk.high, request.clip),
+        left,
+        [*walk.notes, *rule.suspected(cube, mask, request.nodata)],
+    )
+
+
+def tiling(scene: Scene) -> dict[str, Any]:
+    """As a record describes it; sizes in px."""
+    rows, cols = (np.diff(edges) for edges in scene.cuts[:2])
+    return {
+        "size": [int(rows.max()), int(cols.max())],
+        "overlap": scene.cuts.overlap,
+        "filled": len(scene.planned),
+        "of": len(rows) * len(cols),
+    }
+
+
+def base(request: Request) -> float:
+    """Bytes of a process that fills nothing yet."""
+    return declared(request.method).memory.process
+
+
+def cost(request: Request, bands: int, pixels: int) -> float:
+    """Bytes that the fill of a window takes at its peak."""
+    memory = declared(request.method).memory
+    return pixels * (bands * memory.entry + memory.pixel)
+
+
+def most_beside(scene: Scene) -> int:
+    """Tiles that are filled side by side: several where a GPU fits networks, as memory allows."""
+    request = scene.request
+    if not request.learned or not _has_gpu(request.device):
+        return 1
+    from hydiff.learn.engine import MOST_BESIDE
+
+    largest = max((area(t.window) for t in scene.planned), default=0)
+    room = (scene.limits.memory - base(request)) / max(
+        cost(request, scene.cube.bands, largest), 1.0
+    )
+    return max(1, min(MOST_BESIDE, int(room)))
+
+
+def _has_gpu(device: str) -> bool:
+    """Whether tiles meet a GPU; `auto` looks for one here, which need not be where they go."""
+    import torch
+
+    return device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+
+
+def area(box: Box) -> int:
+    rows, cols = (int(s.stop - s.start) for s in box)
+    return rows * cols
+
+
+def inside(box: Box, window: Box) -> Box:
+    """A box in the coordinates of a window around it."""
+    rows, cols = (
+        slice(b.start - w.start, b.stop - w.start) for b, w in zip(box, window, strict=True)
+    )
+    return rows, cols
+
+
+def window(cube: Cube, observed: Bits, target: Bits, tile: Tile) -> tuple[Cube, Bools, Bools]:
+    """The part of a tile's window: values, what is observed, and what to fill in its support."""
+    wanted = target.box(tile.window)
+    counts = np.zeros(wanted.shape[1:], bool)
+    counts[inside(tile.support, tile.window)] = True
+    return cube.window(*tile.window), observed.box(tile.window), wanted & counts
+
+
+def _planned(
+    cube: Cube, request: Request, width: Floats, limits: Limits
+) -> tuple[Grid, list[Tile]]:
+    """The largest tiles that fit into memory; BadValue names the least memory that would do."""
+    scene = (cube.shape[1], cube.shape[2])
+    needs = []
+    most = LARGEST_LOCAL if declared(request.method).local else SIZES[0]
+    sizes = [size for size in SIZES if size <= most] if limits.tile is None else [limits.tile]
+    for size in sizes:
+        overlap = min(tiles.OVERLAP, size // 2) if limits.overlap is None else limits.overlap
+        cuts = tiles.grid(scene, size, overlap)
+        planned = tiles.plan(cuts, width)
+        largest = max((area(t.window) for t in planned), default=0)
+        filling = 16.0 * width.size + cost(request, cube.bands, largest)
+        needs.append(base(request) + max(filling, PLANES * width.size))
+        if needs[-1] <= limits.memory:
+            return cuts, planned
+    least = f"`memory='{np.ceil(min(needs) / 1e6):.0f}MB'`"
+    if limits.tile is None:
+        raise BadValue(
+            f"{limits.memory / 1e6:.0f} MB are too few for a single tile of this scene: its widest "
+            f"gap is {width.max():.0f} pixels wide; give {least}"
+        )
+    raise BadValue(
+        f"tiles of {limits.tile} pixels do not fit into {limits.memory / 1e6:.0f} MB; "
+        f"give {least}, or a smaller `tile=`"
+    )

@@ -1,0 +1,162 @@
+"""What a method can do is declared in its entry: the facts hold, and no other code probes them."""
+
+import ast
+
+import numpy as np
+import pytest
+
+import hydiff
+from conftest import ROOT
+from hydiff.methods import AUTO, METHODS, WITH_WEIGHTS, Method, choose, declared, labelled
+
+PACKAGE = ROOT / "src" / "hydiff"
+OUTSIDE = [p for p in sorted(PACKAGE.rglob("*.py")) if p.parent.name != "methods"]
+OUTSIDE.remove(PACKAGE / "learn" / "transforms.py")  # a family of transforms is called spectral
+SMALL = {  # settings that finish in a second
+    "hyper-ei": {"steps": 3, "channels": 4},
+    "hir-diff": {"steps": 3},
+    "dds2m": {"steps": 5, "chain": 10, "rank": 2, "channels": 8, "scales": 2, "hidden": 8},
+    "share": {"steps": 2, "channels": 16, "memory": 8, "n_transforms": 1, "window": 1},
+    "exemplar": {"patch": 5},
+}
+
+
+def small_settings(method):
+    if method in SMALL or not METHODS[method].learned:
+        return SMALL.get(method, {})
+    return {"steps": 3, "channels": 4, "scales": 2}
+
+
+@pytest.fixture(scope="module")
+def cube():
+    """(6, 16, 16): three smooth components and a little noise of each band."""
+    rows, cols = np.mgrid[:16, :16] / 16
+    maps = np.stack([rows, cols, np.sin(6 * rows) * cols])
+    mix, noise = np.random.default_rng(0), np.random.default_rng(1)
+    x = np.tensordot(mix.random((6, 3)), maps, 1) + 0.02 * noise.standard_normal((6, 16, 16))
+    return (x - x.min()) / np.ptp(x)
+
+
+@pytest.fixture(scope="module")
+def observed():
+    """(6, 16, 16): a column that differs from band to band, and a block without any band."""
+    found = np.ones((6, 16, 16), bool)
+    found[:3, :, 3] = found[2:, :, 9] = found[:, 5:8, 11:14] = False
+    return found
+
+
+def fill(cube, observed, method, **options):
+    return hydiff.fill(
+        cube, observed, method=method, device="cpu", **{**small_settings(method), **options}
+    )
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_uses_sigma_and_replaces_noisy_entries_exactly_if_declared(cube, observed, method):
+    some, more = (fill(cube, observed, method, sigma_y=s) for s in (0.05, 0.2))
+    changed = not np.array_equal(some.raw, more.raw, equal_nan=True)
+    assert changed == METHODS[method].uses_sigma
+    ignored = [n for n in some.notes if "not use sigma_y" in n or "not model noise" in n]
+    assert bool(ignored) != METHODS[method].uses_sigma
+    kept = np.array_equal(some.values[observed], cube[observed])
+    assert kept != METHODS[method].replaces_noisy
+    assert bool((some.sigma_y > 0).all()) == METHODS[method].replaces_noisy
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_seed_matters_exactly_if_declared(cube, observed, method):
+    one, other = (fill(cube, observed, method, seed=seed) for seed in (0, 1))
+    same = np.array_equal(one.raw, other.raw, equal_nan=True)
+    assert METHODS[method].random or same
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_pixels_without_any_band_are_filled_exactly_if_declared(cube, observed, method):
+    lost = ~observed.any(axis=0)
+    assert np.isfinite(fill(cube, observed, method).raw[:, lost]).all() == (
+        METHODS[method].whole_pixels
+    )
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_settings_that_a_method_declares_exist(method):
+    facts, settings = METHODS[method], vars(choose(method).settings)
+    assert {*facts.asks} <= {n for n, value in settings.items() if value is None}
+    for name, wanted in (("transform", facts.equivariant), ("weights", facts.weights)):
+        assert (name in settings) == wanted
+    assert ("error_bars" in settings) == facts.error_bars
+    assert hasattr(choose(method).settings, "notes") == facts.notes
+
+
+def test_auto_and_functions_have_declarations_too():
+    def mine(y, observed, sigma_y, settings, *, rng):
+        yield hydiff.Step(1, 1, y)
+
+    assert declared("auto") is AUTO and AUTO.error_bars
+    assert isinstance(choose(mine).facts, Method) and choose(mine).facts.uses_sigma
+    with pytest.raises(hydiff.HydiffError, match="smooth"):
+        declared("smoth")
+    with pytest.raises(hydiff.HydiffError, match="single method"):
+        choose("auto")
+
+
+def test_rows_are_called_as_their_method_declares():
+    label = METHODS["hir-diff"].label
+    assert labelled("hir-diff (tuned)") == f"{label} (tuned)" and labelled("dhp") == "dhp"
+    assert "hydiff-ei" in WITH_WEIGHTS
+
+
+# ── nothing but the declaration says what a method can do ────────────────────────────────────────
+
+
+def literals(node):
+    """Names of methods that an expression, or a list of them, spells out."""
+    parts = node.elts if isinstance(node, ast.Tuple | ast.List | ast.Set) else [node]
+    return {n.value for n in parts if isinstance(n, ast.Constant)} & {*METHODS}
+
+
+def comparisons(tree):
+    """Lines that compare something with the name of a method: ==, !=, in, startswith, match."""
+    for node in ast.walk(tree):
+        parts = []
+        if isinstance(node, ast.Compare):
+            parts = [node.left, *node.comparators]
+        elif isinstance(node, ast.MatchValue):
+            parts = [node.value]
+        elif isinstance(node, ast.Call) and called(node) in ("startswith", "removeprefix"):
+            parts = node.args
+        yield from (part.lineno for part in parts if literals(part))
+
+
+def called(call):
+    return getattr(call.func, "attr", getattr(call.func, "id", ""))
+
+
+def probes(tree):
+    """Lines with `getattr(… settings …, …)` or `hasattr(…)` of the same."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    tests = [c for c in calls if called(c) in ("getattr", "hasattr")]
+    return [c.lineno for c in tests if "settings" in ast.unparse(c.args[0])]
+
+
+@pytest.mark.parametrize("path", OUTSIDE, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_no_module_outside_tests_the_name_of_a_method(path):
+    assert not [*comparisons(ast.parse(path.read_text()))]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [p for p in sorted(PACKAGE.rglob("*.py")) if "learn" not in p.parts],
+    ids=lambda p: str(p.relative_to(PACKAGE)),
+)
+def test_no_module_probes_settings(path):
+    assert path.name == "dhp.py" or not [*probes(ast.parse(path.read_text()))]
+
+
+@pytest.mark.parametrize(
+    "code",
+    ['a == "smooth"', 'a in (None, "dhp")', 'a.startswith("hir-diff")', 'getattr(c.settings, "s")'],
+)
+def test_what_is_looked_for_is_found(code):
+    tree = ast.parse(code)
+    assert [*comparisons(tree)] or [*probes(tree)]

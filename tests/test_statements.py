@@ -1,0 +1,52 @@
+"""The table of the paper's statements names switches and tables that exist."""
+
+import re
+from dataclasses import fields
+
+import pytest
+
+from conftest import ROOT
+from hydiff.bench import suites
+from hydiff.methods.ei import EI
+from hydiff.methods.hydiff_ei import HyDiffEI
+
+PAGE = (ROOT / "docs" / "statements.md").read_text()
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in PAGE.splitlines()
+    if re.match(r"\| \d+ \|", line)
+]
+WAYS = ("exact", "switch", "deviation")
+
+
+def names(cell):
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def test_there_are_forty_three():
+    assert [int(row[0]) for row in ROWS] == list(range(1, 44))
+    assert all(len(row) == 5 for row in ROWS)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+def test_each_says_how_it_is_kept_and_names_what_exists(row):
+    _, _, how, switch, table = row
+    assert how.startswith(WAYS)
+    known = {f.name for cls in (HyDiffEI, EI) for f in fields(cls)}
+    assert set(names(switch)) <= known
+    assert set(names(table)) <= set(suites.SUITES)
+    if how.startswith("switch"):
+        assert names(switch) and names(table)
+
+
+def test_every_reading_of_the_benchmark_is_a_switch_of_the_page():
+    changed = {
+        key
+        for group in (suites.READINGS, suites.WITH_NOISE, suites.WITHOUT_NOISE, suites.SURE)
+        for change in group
+        for key in change
+    }
+    page = {name for row in ROWS for name in names(row[3])}
+    assert changed <= page
+    method = (ROOT / "docs" / "method.md").read_text()
+    assert all(f"`{name}`" in method for name in changed)

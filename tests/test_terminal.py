@@ -1,0 +1,29 @@
+"""How the command line says numbers, shares and ends."""
+
+import numpy as np
+import pytest
+from rich.text import Text
+
+from hydiff.cli import options, terminal
+from hydiff.errors import BadValue
+
+
+def test_a_number_has_four_digits_or_two_places() -> None:
+    said = {0.123456: "0.1235", 9.99991: "10", 10.0: "10.00", -123.456: "-123.46"}
+    assert {value: terminal.number(value) for value in said} == said
+    assert terminal.number(None) == terminal.number(float("nan")) == "–"
+
+
+def test_a_share_is_said_in_percent() -> None:
+    assert terminal.share(np.array([True, False, False, False])) == "25.0 % of the entries"
+
+
+def test_settings_are_pairs_and_a_value_may_hold_the_sign() -> None:
+    assert options.key_values(["s=1.25", "path=a=b"]) == {"s": "1.25", "path": "a=b"}
+    with pytest.raises(BadValue, match="expected key=value"):
+        options.key_values(["s"])
+
+
+def test_what_no_terminal_shows_is_replaced() -> None:
+    said = terminal.Clean().render_str("a\x1b[31mb\nc")
+    assert isinstance(said, Text) and said.plain == "a\ufffd[31mb\nc"
