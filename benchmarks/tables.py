@@ -699,6 +699,7 @@ TABLES = {
     ("benchmarks/results/scene.csv", "tiles"): scene_tiles,
     ("benchmarks/results/covariances.csv", ""): covariances,
     ("benchmarks/results/prior.csv", ""): priors,
+    ("benchmarks/results/prior_training.csv", ""): as_it_is,
     ("benchmarks/results/scene_gpu_time.csv", ""): as_it_is,
     ("benchmarks/results/scene_gpu_sizes.csv", ""): tile_sizes,
     ("benchmarks/results/foresight.csv", ""): as_it_is,

@@ -27,13 +27,15 @@ from hydiff.cli import (
     score,
     simulate,
     train,
+    train_prior,
     view,
 )
 from hydiff.cli.terminal import err, out
 
 COMMANDS = (
     demo.demo, info.info, mask.mask, simulate.simulate, fill.fill, score.score, report.report,
-    convert.convert, train.train, view.view, bench.bench, methods.methods,
+    convert.convert, train.train, train_prior.train_prior, view.view, bench.bench,
+    methods.methods,
 )  # fmt: skip
 INTERRUPTED = 130
 

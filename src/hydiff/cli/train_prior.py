@@ -1,0 +1,53 @@
+"""`hydiff train-prior`: the network for everyone, from a folder of images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hydiff.cli.options import Output, Overwrite, Seed, interrupted, key_values
+from hydiff.cli.terminal import err, print_json
+
+
+def train_prior(
+    data: Annotated[Path, typer.Option(help="Folder of .npz with arrays (bands, rows, cols).")],
+    output: Output,
+    size: Annotated[str, typer.Option(help="small | full.")] = "full",
+    steps: Annotated[int, typer.Option(help="Updates of the weights.")] = 9000,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Another setting, key=value (repeatable).")
+    ] = None,
+    seed: Seed = 0,
+    device: Annotated[str, typer.Option(help="auto | cpu | cuda.")] = "auto",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on after an interruption.")] = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Train the network that corrects planes of any sensor, on images with simulated gaps."""
+    from rich.progress import Progress
+
+    from hydiff.errors import UnknownName
+    from hydiff.learn.plane_network import WIDTHS
+    from hydiff.learn.prior_training import PriorTraining
+    from hydiff.methods import settings_from
+    from hydiff.methods.estimate import torch_device
+    from hydiff.scale.prior_files import train_prior
+
+    if size not in WIDTHS:
+        raise UnknownName("size", size, WIDTHS)
+    named = {"width": WIDTHS[size], "steps": steps, "seed": seed}
+    settings = settings_from("train-prior", PriorTraining, None, named | key_values(set_ or []))
+    shown = Progress(console=err, transient=True, disable=not err.is_terminal)
+    with interrupted(output.with_name(output.name + ".training")), shown as bar:
+        task = bar.add_task("training", total=steps)
+        report = train_prior(
+            data,
+            output,
+            settings,
+            device=str(torch_device(device)),
+            resume=resume,
+            overwrite=overwrite,
+            progress=lambda step, total: bar.update(task, completed=step, total=total),
+        )
+    print_json(report)

@@ -1,0 +1,153 @@
+"""The network that corrects planes: laws of its fill, and of its training."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from typer.testing import CliRunner
+
+from hydiff.cli import app
+from hydiff.errors import BadValue, CubeFormatError
+from hydiff.learn import plane_network, prior_training
+from hydiff.learn.field import Field
+from hydiff.learn.plane_network import MIDDLE, ORDERS, PlaneNetwork, corrected
+from hydiff.learn.prior_training import PriorTraining, images_of, random_mask, roughness, turn
+from hydiff.scale.prior_files import train_prior
+
+SMALL = PriorTraining(width=4, steps=6, masks=2, planes=2, pool=3, renew=2, side=24, held=1)
+
+
+def scene(seed, shape=(3, 40, 44)):
+    x = np.random.default_rng(seed).standard_normal(shape).cumsum(axis=1).cumsum(axis=2)
+    return (100 * (x - x.min())).astype(np.uint16)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    place = tmp_path / "data"
+    place.mkdir()
+    np.savez(place / "a.npz", **{f"{name}_1_20m": scene(i) for i, name in enumerate("abc")})
+    return place
+
+
+def network(width=4, seed=0):
+    """One that corrects something: its last layer is not zero."""
+    torch.manual_seed(seed)
+    net = PlaneNetwork(width)
+    torch.nn.init.normal_(net.last.weight, std=0.1)
+    return net.eval()
+
+
+def planes(n=2, side=24, seed=0):
+    rng = np.random.default_rng(seed)
+    complete = torch.from_numpy(random_mask(side, rng))
+    z = torch.from_numpy(rng.standard_normal((n, side, side)).cumsum(axis=1)).float() * complete
+    f = torch.stack([Field(complete, s)(z) for s in ORDERS], dim=1)
+    return z, f, complete
+
+
+def test_an_untrained_network_corrects_nothing():
+    z, f, complete = planes()
+    x = corrected(PlaneNetwork(4), z, f, complete, torch.zeros(2), torch.ones_like(z))
+    assert torch.equal(x, torch.where(complete, z, f[:, MIDDLE]))
+
+
+@pytest.mark.parametrize("sigma", [0.0, 0.5])
+def test_measured_pixels_change_with_noise_alone(sigma):
+    z, f, complete = planes()
+    x = corrected(network(), z, f, complete, torch.full((2,), sigma), torch.ones_like(z))
+    assert torch.equal(x[:, complete], z[:, complete]) == (sigma == 0)
+    assert not torch.equal(x[:, ~complete], f[:, MIDDLE][:, ~complete])
+
+
+def test_where_the_gate_is_shut_the_field_remains():
+    z, f, complete = planes()
+    x = corrected(network(), z, f, complete, torch.zeros(2), torch.zeros_like(z))
+    assert torch.equal(x[:, ~complete], f[:, MIDDLE][:, ~complete])
+
+
+@pytest.mark.parametrize("shape", [(24, 24), (17, 30), (9, 8)])
+def test_any_size_is_taken(shape):
+    inputs = torch.randn(1, plane_network.INPUTS, *shape)
+    assert network()(inputs).shape == (1, *shape)
+
+
+def test_planes_are_corrected_one_by_one():
+    z, f, complete = planes(n=3)
+    alone = [
+        corrected(network(), z[i : i + 1], f[i : i + 1], complete, torch.zeros(1), torch.ones(1))
+        for i in range(3)
+    ]
+    together = corrected(network(), z, f, complete, torch.zeros(3), torch.ones(1))
+    torch.testing.assert_close(torch.cat(alone), together, rtol=1e-4, atol=1e-5)
+
+
+def test_a_plane_and_its_negative_are_turned_alike():
+    z = torch.from_numpy(np.random.default_rng(0).exponential(size=(4, 9, 9)))
+    z = z - z.mean(dim=(1, 2), keepdim=True)
+    one, other = (turn(x)[:, None, None] * x for x in (z, -z))
+    assert torch.equal(one, other)
+
+
+def test_roughness_is_the_rms_difference_of_complete_neighbours():
+    z = torch.arange(12.0).reshape(1, 3, 4)  # 1 to the right, 4 down
+    assert roughness(z)[0] == pytest.approx(np.sqrt((9 * 1 + 8 * 16) / 17))
+    complete = torch.ones(3, 4, dtype=torch.bool)
+    complete[1:] = False
+    assert roughness(z * complete, complete)[0] == pytest.approx(1)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_masks_hide_something_and_leave_enough(seed):
+    mask = random_mask(48, np.random.default_rng(seed))
+    assert mask.shape == (48, 48) and 0.25 <= mask.mean() < 1
+
+
+def test_components_and_bands_are_centred_with_unit_roughness():
+    images = images_of("a", scene(0), "cpu")
+    assert images.planes.shape == (6, 40, 44)
+    torch.testing.assert_close(roughness(images.planes), torch.ones(6), rtol=1e-3, atol=0)
+    assert float(images.planes.mean(dim=(1, 2)).abs().max()) < 1e-2
+
+
+def test_training_lowers_the_loss():
+    images = [images_of(name, scene(i), "cpu") for i, name in enumerate("ab")]
+    steps = PriorTraining(width=8, steps=150, masks=2, planes=3, pool=4, side=24, lr=5e-3)
+    losses = [float(state.loss) for state in prior_training.train(images, steps, "cpu")]
+    assert np.mean(losses[-30:]) < np.mean(losses[:30]) - 0.02
+
+
+def test_weights_say_what_they_were_trained_on(folder, tmp_path):
+    about = train_prior(folder, tmp_path / "w.safetensors", SMALL)
+    with safe_open(tmp_path / "w.safetensors", "pt") as file:
+        inside = json.loads(file.metadata()["hydiff-prior"])
+        assert {file.get_tensor(k).dtype for k in file.keys()} == {torch.float16}  # noqa: SIM118
+    assert inside["data"] == about["data"] and len(inside["held"]) == 1
+    with (tmp_path / "w.safetensors.csv").open() as file:
+        assert int([*csv.DictReader(file)][-1]["step"]) == SMALL.steps
+
+
+def test_the_same_seed_gives_the_same_bytes(folder, tmp_path):
+    for name in "ab":
+        train_prior(folder, tmp_path / name, SMALL)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_what_cannot_be_trained_on_is_refused(folder, tmp_path):
+    with pytest.raises(CubeFormatError, match="with arrays"):
+        train_prior(tmp_path, tmp_path / "w", SMALL)
+    with pytest.raises(BadValue, match="only 3 places"):
+        train_prior(folder, tmp_path / "w", PriorTraining(side=24, held=3))
+    with pytest.raises(BadValue, match="width = 0"):
+        PriorTraining(width=0)
+
+
+def test_the_command_trains(folder, tmp_path):
+    tiny = [part for s in ("masks=2", "planes=2", "pool=2", "side=24") for part in ("--set", s)]
+    command = ["train-prior", "--data", str(folder), "-o", str(tmp_path / "w"), "--steps", "3"]
+    done = CliRunner().invoke(app, [*command, "--size", "small", "--device", "cpu", *tiny])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "w").exists() and not (tmp_path / "w.training").exists()
