@@ -49,7 +49,7 @@ COUNTED = {
     "reads": ("hydiff.io.open_as",),  # opens a cube
     "sniffs": ("hydiff.io._recognise",),  # finds the format of a file
     "looks": ("hydiff.io.*.matches",),  # asks one format whether a file is its own
-    "checks": ("hydiff.request.check",),  # refuses what cannot be asked of a method
+    "checks": ("hydiff.request.Request.check",),  # refuses what cannot be asked of a method
     "plans": ("hydiff.scale.plan.make_plan",),  # checks input, output and request of one fill
 }
 FILLS = {
@@ -151,10 +151,13 @@ def codes(value, depth=1):
 def exists(names):
     """Whether some module that was imported has a function of one of these names."""
     for module in [m for key, m in sys.modules.items() if key.split(".")[0] == "hydiff"]:
+        own = dict(vars(module))
         for name, value in vars(module).items():
-            full = f"{module.__name__}.{name}"
-            if callable(value) and any(fnmatchcase(full, known) for known in names):
-                return True
+            if isinstance(value, type):
+                own |= {f"{name}.{key}": method for key, method in vars(value).items()}
+        full = (f"{module.__name__}.{name}" for name, value in own.items() if callable(value))
+        if any(fnmatchcase(name, pattern) for name in full for pattern in names):
+            return True
     return False
 
 
