@@ -4,10 +4,10 @@ A child is a fresh interpreter with one thread of arithmetic.  Tasks and answers
 its standard input and output, so functions must be importable; it ends when its input does, that
 is, with its parent.
 
-Why not `concurrent.futures.ProcessPoolExecutor`: its spawned children import the `__main__` of
-their parent, so that a script without a guard runs again in each; they are not ended amid a task,
-neither by leaving the block nor by the end of the parent; and one that is killed breaks the pool,
-with the tasks of all others.  `loky`, which imports no `__main__`, is not among our dependencies.
+Why not a library: children of `concurrent.futures.ProcessPoolExecutor` import the `__main__` of
+their parent, so that a script without a guard runs again in each.  `loky` (3.7, tried) imports
+none, but a killed child fails the tasks of all others, and children go on with their task when
+their parent is killed.  Here a lost child costs its own task, which is then done in this process.
 """
 
 from __future__ import annotations
