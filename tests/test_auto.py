@@ -553,17 +553,17 @@ def test_the_usual_shape_of_errors_is_that_of_the_results():
 
 def test_what_is_usual_is_that_of_the_results():
     with (ROOT / "benchmarks/results/foresight_usual.csv").open(newline="") as file:
-        message = {r["constant"]: r for r in csv.DictReader(file)}
+        constants = {r["constant"]: r for r in csv.DictReader(file)}
     for name, usual, scatter in (
         ("level, given the usual slopes", intervals.USUAL_LEVEL, intervals.LEVELS),
         ("what a network adds to it", intervals.USUAL_GAIN, intervals.GAINS),
     ):
-        assert float(message[name]["mean"]) == pytest.approx(usual, abs=0.05)
-        assert float(message[name]["scatter"]) == pytest.approx(scatter, abs=0.05)
+        assert float(constants[name]["mean"]) == pytest.approx(usual, abs=0.05)
+        assert float(constants[name]["scatter"]) == pytest.approx(scatter, abs=0.05)
     for name, slope in zip(classes.Around._fields, intervals.USUAL_SLOPES, strict=True):
-        found = message[f"slope of {name}"]
+        found = constants[f"slope of {name}"]
         assert abs(float(found["mean"]) - slope) < float(found["scatter"])
-    apart = message["square errors / variance of the candidates"]
+    apart = constants["square errors / variance of the candidates"]
     assert float(apart["low"]) == pytest.approx(intervals.APART, rel=0.1)
 
 

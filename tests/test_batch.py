@@ -56,8 +56,8 @@ def test_each_file_is_filled_as_by_itself_and_the_broken_one_is_named(granules, 
         execute.fill_file(granules / name, alone / name, ORDER, BOUNDS)
         assert contents(out / name) == contents(alone / name)
     rows = {row["output"]: row for row in parquet.read_table(out / batch.PARQUET).to_pylist()}
-    message = json.loads(provenance.record_path(out / "a.tif").read_text())["entries"]
-    assert rows["a.tif"]["filled"] == message["filled"] > 0 and rows["a.tif"]["status"] == "filled"
+    counts = json.loads(provenance.record_path(out / "a.tif").read_text())["entries"]
+    assert rows["a.tif"]["filled"] == counts["filled"] > 0 and rows["a.tif"]["status"] == "filled"
     assert rows["whole.tif"]["status"] == "no gaps" and rows[""]["status"] == "failed"
     assert rows[""]["input"] == "granules/broken.tif" and rows[""]["error"]
     lines = (out / batch.MARKDOWN).read_text().splitlines()
@@ -171,6 +171,14 @@ def test_tiles_of_an_interrupted_granule_are_gone_on_with(granules, tmp_path):
     assert np.asarray(hydiff.read(tmp_path / "out/a.tif").values).max() > 1e5
 
 
+def assert_same_fill(one, other):
+    """Equal values and companions; the marks inside name other settings."""
+    parts = [contents(path) for path in (one, other)]
+    assert all(part.pop(path.name) for part, path in zip(parts, (one, other), strict=True))
+    assert parts[0] == parts[1]
+    np.testing.assert_array_equal(*(np.asarray(hydiff.read(p).values) for p in (one, other)))
+
+
 def test_one_recipe_serves_all(granules, tmp_path):
     execute.fill_file(granules / "a.tif", tmp_path / "a.tif", Request(budget="fast"), BOUNDS)
     recipe = hydiff.auto.read_recipe(provenance.record_path(tmp_path / "a.tif"))
@@ -179,33 +187,21 @@ def test_one_recipe_serves_all(granules, tmp_path):
     for name in ("a.tif", "b.tif"):
         record = json.loads(provenance.record_path(tmp_path / "out" / name).read_text())
         assert record["recipe"]["weights"] == recipe["weights"]
-    again, first = contents(tmp_path / "out/a.tif"), contents(tmp_path / "a.tif")
-    assert again.pop("a.tif") and first.pop("a.tif")  # their marks name other settings
-    assert again == first
-    both = [
-        np.asarray(hydiff.read(at).values) for at in (tmp_path / "out/a.tif", tmp_path / "a.tif")
-    ]
-    np.testing.assert_array_equal(*both)
+    assert_same_fill(tmp_path / "out/a.tif", tmp_path / "a.tif")
 
 
 def test_workers_take_whole_granules(granules, tmp_path):
     done = run_cli(tmp_path, "--method", "linear", "--outside", "fill", "--workers", "1", "--json")
     assert done.returncode == 1, done.stderr
-    message = {row["input"]: row["status"] for row in json.loads(done.stdout)}
-    assert message == {
+    statuses = {row["input"]: row["status"] for row in json.loads(done.stdout)}
+    assert statuses == {
         "granules/a.tif": "filled",
         "granules/b.tif": "filled",
         "granules/broken.tif": "failed",
         "granules/whole.tif": "no gaps",
     }
     execute.fill_file(granules / "a.tif", tmp_path / "a.tif", ORDER, BOUNDS)
-    again, first = contents(tmp_path / "out/a.tif"), contents(tmp_path / "a.tif")
-    assert again.pop("a.tif") and first.pop("a.tif")  # their marks name other settings
-    assert again == first
-    both = [
-        np.asarray(hydiff.read(at).values) for at in (tmp_path / "out/a.tif", tmp_path / "a.tif")
-    ]
-    np.testing.assert_array_equal(*both)
+    assert_same_fill(tmp_path / "out/a.tif", tmp_path / "a.tif")
 
 
 def test_inputs_are_named_once_and_patterns_match(granules, tmp_path):

@@ -99,10 +99,10 @@ def test_one_tile_is_the_plain_fill_to_the_byte(file, order, tmp_path):
     )
     provenance.save(result, plain)
     assert contents(one) == contents(plain)
-    message = provenance.record(result)
+    record = provenance.record(result)
     for key in ("entries", "method", "settings"):
-        assert done.record[key] == message[key]
-    assert done.record["expected"] == message["expected"]
+        assert done.record[key] == record[key]
+    assert done.record["expected"] == record["expected"]
 
 
 @pytest.mark.parametrize("suffix", [".bsq", ".bip", ".zarr", ".tif"])
@@ -236,9 +236,9 @@ def test_what_to_fill_is_what_the_plain_fill_would(rng, tmp_path, outside, max_g
     choices = {"outside": outside, "max_gap": max_gap, "bad_bands": bad_bands}
     order = Request(method="linear", **choices)
     plan = make_plan(tmp_path / "in.bsq", tmp_path / "out.bsq", order, Limits(PLENTY, tile=16))
-    message = execute.preview(plan)
+    outlook = execute.preview(plan)
     target, left = rule.targets(cube, seen, **choices)
-    assert message["entries_to_fill"] == target.sum() and message["left"] == left
+    assert outlook["entries_to_fill"] == target.sum() and outlook["left"] == left
 
 
 def test_a_given_mask_and_nodata_are_heeded(truth, tmp_path):
