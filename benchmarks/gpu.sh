@@ -90,7 +90,7 @@ noise_of() {  # LANE SCENE...: the smallest first; rows of ei-ablation are those
     for scene in "$@"; do
         bench ei-ablation --scene "$scene" $(with sigma 0.3 0.2 0.1) $(with method $equivariant)
     done
-    for scene in "$@"; do bench noisy --scene "$scene" $(with method $equivariant hir-diff); done
+    for scene in "$@"; do bench noisy --scene "$scene" $(with method $equivariant); done
 }
 noise() {
     noise_of noise-a paris_hyperion_72 wdc10_144 &
