@@ -39,7 +39,7 @@ MASKS = {
     "tiles": (0.1, 0.3),
     "lines": (0.05, 0.3),
 }
-FRAME = 16  # lines of a lost frame
+FRAME = 32  # lines of a lost frame at most
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def _one_kind(side: int, rng: np.random.Generator) -> Bools:
     kind = str(rng.choice([*MASKS, "frame"]))
     if kind == "frame":
         observed = np.ones((side, side), bool)
-        height = int(rng.integers(4, FRAME + 1))
+        height = int(rng.integers(4, min(FRAME, side // 3) + 1))
         top = int(rng.integers(0, side - height + 1))
         observed[top : top + height] = False
         return observed
@@ -280,8 +280,7 @@ def train(
         optimiser.step()
         keep = min(KEEP, (step + 1) / (step + 10))
         with torch.no_grad():
-            for kept, new in zip(mean.parameters(), network.parameters(), strict=True):
-                kept.lerp_(new, 1 - keep)
+            torch._foreach_lerp_([*mean.parameters()], [*network.parameters()], 1 - keep)
         yield TrainingState(step + 1, network, mean, optimiser, loss.detach())
 
 

@@ -12,7 +12,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ LAYOUT = 1
 EVERY = 500  # steps between two rows of the curve
 KEPT = 60.0  # seconds between two states on disk
 TRIALS = 4  # batches that validate
+JUDGES = 48  # masks that they are drawn from
 
 Progress = Callable[[int, int], Any] | None
 
@@ -78,6 +79,8 @@ def train_prior(
     rows: list[dict[str, float]] = [] if state is None else state["rows"]
     start = 0 if state is None else state["step"]
     saved = began = time.perf_counter()
+    # every batch has one shape: the fastest convolutions are worth looking for once
+    torch.backends.cudnn.benchmark = True
     for now in train(images, settings, device, None if state is None else state["tensors"], start):
         if progress is not None and now.step % 20 == 0:
             progress(now.step, settings.steps)
@@ -111,7 +114,7 @@ def _judges(images: Sequence[Images], settings: PriorTraining, device: str) -> l
     """Batches of the places held back: the same whatever the network."""
     if not images:
         return []
-    pool = Pool(settings, np.random.default_rng(0), device)
+    pool = Pool(replace(settings, pool=JUDGES), np.random.default_rng(0), device)
     rng = torch.Generator(device).manual_seed(0)
     return [batch_of(images, pool, settings, rng) for _ in range(TRIALS)]
 
