@@ -11,10 +11,19 @@ from typer.testing import CliRunner
 
 from hydiff.cli import app
 from hydiff.errors import BadValue, CubeFormatError
-from hydiff.learn import plane_network, prior_training
+from hydiff.learn import plane_network, prior_training, training_planes
 from hydiff.learn.field import Field
 from hydiff.learn.plane_network import MIDDLE, ORDERS, PlaneNetwork, corrected
-from hydiff.learn.prior_training import PriorTraining, images_of, random_mask, roughness, turn
+from hydiff.learn.prior_training import PriorTraining
+from hydiff.learn.training_planes import (
+    Pool,
+    Shelf,
+    batch_of,
+    images_of,
+    random_mask,
+    roughness,
+    turn,
+)
 from hydiff.scale.prior_files import train_prior
 
 SMALL = PriorTraining(width=4, steps=6, masks=2, planes=2, pool=3, renew=2, side=24, held=1)
@@ -111,6 +120,45 @@ def test_components_and_bands_are_centred_with_unit_roughness():
     assert images.planes.shape == (6, 40, 44)
     torch.testing.assert_close(roughness(images.planes), torch.ones(6), rtol=1e-3, atol=0)
     assert float(images.planes.mean(dim=(1, 2)).abs().max()) < 1e-2
+
+
+def test_crops_are_pieces_of_planes_turned_and_mirrored():
+    values = np.arange(2 * 30 * 34, dtype=np.float32).reshape(2, 30, 34)
+    images = images_of("a", values, "cpu")._replace(planes=torch.from_numpy(values))
+    crops = Shelf([images._replace(weights=torch.ones(1))]).crops(200, 12, np.random.default_rng(0))
+    found = set()
+    for crop in crops[(crops == crops.round()).all(dim=2).all(dim=1)].numpy():
+        low = int(crop.min())
+        top, left = low % (30 * 34) // 34, low % 34
+        whole = values[low // (30 * 34), top : top + 12, left : left + 12]
+        kinds = [np.rot90(x, k) for x in (whole, whole.T) for k in range(4)]
+        found |= {i for i, each in enumerate(kinds) if np.array_equal(each, crop)}
+    assert found == set(range(8))
+
+
+def test_halved_crops_are_means_of_four_pixels(monkeypatch):
+    monkeypatch.setattr(training_planes, "HALVED", 1.0)
+    plane = torch.rand(2, 24, 24)
+    images = images_of("a", plane.numpy(), "cpu")._replace(planes=plane, weights=torch.zeros(1))
+    halves = torch.nn.functional.avg_pool2d(plane[None], 2)[0]
+    for crop in Shelf([images]).crops(20, 12, np.random.default_rng(0)):
+        alike = [
+            torch.allclose(torch.rot90(x, k), crop, atol=1e-6)
+            for half in halves
+            for x in (half, half.T)
+            for k in range(4)
+        ]
+        assert any(alike) or not crop.any()
+
+
+def test_fields_of_a_batch_are_those_of_each_plane():
+    images = [images_of("a", scene(0), "cpu")]
+    pool = Pool(24, 3, np.random.default_rng(0), "cpu")
+    batch = batch_of(Shelf(images), pool, 3, 2, torch.Generator().manual_seed(0))
+    for z, f, complete in zip(batch.z, batch.f, batch.complete, strict=True):
+        alone = torch.stack([Field(complete, s)(z) for s in ORDERS])
+        torch.testing.assert_close(f, alone, rtol=1e-3, atol=1e-3)
+        assert torch.equal(f[:, complete], z[complete].expand(3, -1))
 
 
 def test_training_lowers_the_loss():

@@ -12,7 +12,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -24,16 +24,12 @@ from hydiff import io
 from hydiff.errors import BadValue, CubeFormatError
 from hydiff.io.versions import versions
 from hydiff.learn.prior_training import (
-    Batch,
-    Images,
-    Pool,
     PriorTraining,
     TrainingState,
-    batch_of,
     errors,
-    images_of,
     train,
 )
+from hydiff.learn.training_planes import Batch, Images, Pool, Shelf, batch_of, images_of
 
 LAYOUT = 1
 EVERY = 500  # steps between two rows of the curve
@@ -114,9 +110,10 @@ def _judges(images: Sequence[Images], settings: PriorTraining, device: str) -> l
     """Batches of the places held back: the same whatever the network."""
     if not images:
         return []
-    pool = Pool(replace(settings, pool=JUDGES), np.random.default_rng(0), device)
-    rng = torch.Generator(device).manual_seed(0)
-    return [batch_of(images, pool, settings, rng) for _ in range(TRIALS)]
+    pool = Pool(settings.side, JUDGES, np.random.default_rng(0), device)
+    rng, shelf = torch.Generator(device).manual_seed(0), Shelf(images)
+    each = (shelf, pool, settings.masks, settings.planes, rng)
+    return [batch_of(*each) for _ in range(TRIALS)]
 
 
 def _judged(now: TrainingState, judges: Sequence[Batch]) -> dict[str, float]:

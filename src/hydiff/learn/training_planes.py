@@ -1,0 +1,254 @@
+"""Planes to train a `PlaneNetwork` on: crops of images with texture, noise and gaps.
+
+Scenes are arrays (bands, rows, cols).  A sample is a plane of one crop: a component, a mixture of
+components, or a band.  A batch is drawn by a few operations on the device: one operation after
+the other for each plane took longer than the network.
+
+Letters: N planes of a batch, S px of a crop's side, z (N, S, S) planes as measured, f (N, 3, S, S)
+their fields of the orders `ORDERS`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from hydiff.cube import Array, Bools
+from hydiff.gaps.mask import make_mask
+from hydiff.learn.engine import arithmetic
+from hydiff.learn.field import Field
+from hydiff.learn.plane_network import ORDERS
+
+CLEAN = 0.25  # share of samples without noise
+NOISE = (0.03, 6.0)  # of the others, in units of the plane's roughness, even in its logarithm
+TEXTURED, TEXTURE = 0.4, 0.8  # share of planes with white texture, and how much at most
+COMPONENTS, MIXTURES = 0.4, 0.3  # shares of the kinds of planes; the others are bands
+HALVED = 1 / 3  # share of fine crops that are averaged by two
+# kinds of `make_mask` with the shares missing that they are drawn between
+MASKS = {
+    "stripes": (0.1, 0.4),
+    "blobs": (0.1, 0.35),
+    "pixels": (0.2, 0.7),
+    "slc-off": (0.1, 0.3),
+    "tiles": (0.1, 0.3),
+    "lines": (0.05, 0.3),
+}
+FRAME = 32  # lines of a lost frame at most
+
+
+class Images(NamedTuple):
+    """The planes of one scene."""
+
+    place: str
+    planes: Tensor  # (P, H, W): its components first, then its bands
+    weights: Tensor  # (K,) of components in a mixture: their spread
+
+
+class Batch(NamedTuple):
+    truth: Tensor  # (N, S, S) without noise
+    z: Tensor  # (N, S, S) as measured
+    f: Tensor  # (N, 3, S, S)
+    complete: Tensor  # (N, S, S) bool
+    sigma: Tensor  # (N,)
+
+
+def images_of(place: str, values: Array, device: str) -> Images:
+    """Components of the bands in units of their roughness, and the bands themselves."""
+    bands = torch.as_tensor(np.asarray(values, dtype=np.float32), device=device)
+    bands = _unit(bands)
+    flat = bands.flatten(1)
+    vectors, spread, _ = torch.linalg.svd(flat, full_matrices=False)
+    components = _unit((vectors.T @ flat).view_as(bands))
+    return Images(place, torch.cat([components, bands]), spread / spread[0])
+
+
+def roughness(z: Tensor, complete: Tensor | None = None) -> Tensor:
+    """(N,) RMS difference of neighbours of planes (N, H, W) that are both complete."""
+    mask = torch.ones_like(z) if complete is None else complete.to(z.dtype).expand_as(z)
+    total, pairs = z.new_zeros(len(z)), z.new_zeros(len(z))
+    for axis in (1, 2):
+        both = mask.narrow(axis, 1, z.shape[axis] - 1) * mask.narrow(axis, 0, z.shape[axis] - 1)
+        total += (z.diff(dim=axis) ** 2 * both).sum(dim=(1, 2))
+        pairs += both.sum(dim=(1, 2))
+    return (total / pairs.clamp_min(1)).sqrt()
+
+
+def _unit(z: Tensor) -> Tensor:
+    """Planes with mean 0 and roughness 1."""
+    z = z - z.mean(dim=(1, 2), keepdim=True)
+    return z / roughness(z).clamp_min(1e-12)[:, None, None]
+
+
+class Shelf:
+    """The planes of all scenes in one flat tensor, from which crops are gathered at once."""
+
+    def __init__(self, images: Sequence[Images]) -> None:
+        self.flat = torch.cat([scene.planes.flatten() for scene in images])
+        self.shapes = np.array([scene.planes.shape for scene in images])  # (scenes, 3)
+        sizes = self.shapes.prod(axis=1)
+        self.starts = np.cumsum(sizes) - sizes
+        self.spreads = [scene.weights.cpu().numpy() for scene in images]
+        self.most = max(len(spread) for spread in self.spreads)  # planes of a mixture
+
+    def crops(self, count: int, side: int, rng: np.random.Generator) -> Tensor:
+        """(count, side, side), turned and mirrored at random.
+
+        A pixel of a crop is a weighted sum over planes of one scene; a halved one, the mean over
+        four pixels.  rng: chooses on the CPU, where a number costs no wait for the GPU.
+        """
+        places = np.empty((count, 5), np.int64)  # first pixel, steps down, across, to halves
+        planes = np.zeros((count, self.most), np.int64)
+        weights = np.zeros((count, self.most), np.float32)
+        for n in range(count):
+            scene = int(rng.integers(len(self.shapes)))
+            P, H, W = (int(x) for x in self.shapes[scene])
+            places[n] = _place(H, W, side, rng)
+            places[n, 0] += self.starts[scene]
+            chosen, weight = _mixture(P, self.spreads[scene], rng)
+            planes[n, : len(chosen)], weights[n, : len(chosen)] = chosen * H * W, weight
+        device = self.flat.device
+        first, down, across, low, right = torch.from_numpy(places.T).to(device)
+        step = torch.arange(side, device=device)
+        pixels = step[:, None] * down[:, None, None] + step * across[:, None, None]
+        starts = first[:, None] + torch.from_numpy(planes).to(device)
+        pixels = pixels[:, None] + starts[..., None, None]
+        share = torch.from_numpy(weights).to(device)[..., None, None] / 4
+        total = torch.zeros(count, side, side, device=device)
+        for shift in (torch.zeros_like(low), low, right, low + right):
+            total += (share * self.flat[pixels + shift[:, None, None, None]]).sum(dim=1)
+        return total
+
+
+def _place(H: int, W: int, side: int, rng: np.random.Generator) -> tuple[int, ...]:
+    """Of a crop in a plane (H, W): first pixel, steps down and across, and to the other halves."""
+    halved = min(H, W) >= 2 * side and rng.random() < HALVED
+    step = 2 if halved else 1
+    first, steps = 0, []
+    for length, stride in ((H, W), (W, 1)):
+        start = int(rng.integers(length - step * side + 1))
+        mirrored = rng.random() < 0.5
+        first += stride * (start + step * (side - 1) * mirrored)
+        steps.append(-stride * step if mirrored else stride * step)
+    if rng.random() < 0.5:
+        steps.reverse()
+    return first, *steps, W * halved, int(halved)
+
+
+def _mixture(planes: int, spread: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Planes of a scene and their weights: a component, a mixture of components, or a band."""
+    kind, K = rng.random(), len(spread)
+    if COMPONENTS <= kind < COMPONENTS + MIXTURES:
+        return np.arange(K), rng.standard_normal(K) * spread**0.5
+    low, high = (0, K) if kind < COMPONENTS else (K, planes)
+    return rng.integers(low, high, 1), np.ones(1)
+
+
+class MaskFields(NamedTuple):
+    """A mask with what its fields need."""
+
+    complete: Tensor  # (S, S) bool
+    missing: Tensor  # (m,) places in the flattened plane
+    inverses: Tensor  # (3, m, m), one for each order
+
+
+class Pool:
+    """Masks of a training; one is replaced now and then."""
+
+    def __init__(self, side: int, size: int, rng: np.random.Generator, device: str) -> None:
+        self.side, self.rng, self.device = side, rng, device
+        self.oldest = 0
+        self.entries = [self._draw() for _ in range(size)]
+
+    def renew(self) -> None:
+        self.entries[self.oldest] = self._draw()
+        self.oldest = (self.oldest + 1) % len(self.entries)
+
+    def draw(self, count: int) -> list[MaskFields]:
+        picked = self.rng.choice(len(self.entries), count, replace=count > len(self.entries))
+        return [self.entries[i] for i in picked]
+
+    def _draw(self) -> MaskFields:
+        complete = torch.from_numpy(random_mask(self.side, self.rng)).to(self.device)
+        each = [Field(complete, s) for s in ORDERS]
+        self.cosines = each[0].down  # of the side alone, as φ
+        self.phi = torch.stack([field.phi for field in each])
+        return MaskFields(complete, each[0].missing, torch.stack([field.inverse for field in each]))
+
+    def fields(self, z: Tensor, gaps: Sequence[MaskFields]) -> Tensor:
+        """(N, 3, S, S): what three `Field` make of z (N, S, S), equally many planes for a mask."""
+        C = self.cosines
+        with arithmetic("fp32"):  # λ^s asks for more digits than TF32 has
+            right = (C.T @ (self.phi * (C @ z @ C.T)[:, None]) @ C).flatten(2)
+            f = z.flatten(1)[:, None].repeat(1, len(ORDERS), 1)
+            count = len(z) // len(gaps)
+            for start, (_, missing, inverses) in zip(range(0, len(z), count), gaps, strict=True):
+                at = slice(start, start + count)
+                inside = right[at][..., missing].transpose(0, 1) @ inverses
+                f[at].index_copy_(2, missing, -inside.transpose(0, 1))
+        return f.view(*right.shape[:2], *z.shape[1:])
+
+
+def random_mask(side: int, rng: np.random.Generator) -> Bools:
+    """(side, side), True = observed: one kind of gaps, or two of them together."""
+    observed = np.ones((side, side), bool)
+    for _ in range(1 + int(rng.random() < 0.2)):
+        observed &= _one_kind(side, rng)
+    if not 0 < observed.mean() < 1 or observed.mean() < 0.25:
+        return random_mask(side, rng)
+    return np.ascontiguousarray(np.rot90(observed, int(rng.integers(4))))
+
+
+def _one_kind(side: int, rng: np.random.Generator) -> Bools:
+    kind = str(rng.choice([*MASKS, "frame"]))
+    if kind == "frame":
+        observed = np.ones((side, side), bool)
+        height = int(rng.integers(4, min(FRAME, side // 3) + 1))
+        top = int(rng.integers(0, side - height + 1))
+        observed[top : top + height] = False
+        return observed
+    low, high = MASKS[kind]
+    observed = make_mask(kind, (1, side, side), float(rng.uniform(low, high)), rng)
+    plane: Bools = observed if observed.ndim == 2 else observed[0]
+    return plane
+
+
+def batch_of(shelf: Shelf, pool: Pool, masks: int, planes: int, rng: Generator) -> Batch:
+    """masks × planes samples: as many planes for each mask, whose fields share one matrix."""
+    gaps = pool.draw(masks)
+    complete = torch.stack([each.complete for each in gaps]).repeat_interleave(planes, dim=0)
+    truth, z, sigma = _measured(shelf.crops(len(complete), pool.side, pool.rng), complete, rng)
+    return Batch(truth, z, pool.fields(z, gaps), complete, sigma)
+
+
+def _measured(crops: Tensor, complete: Tensor, rng: Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """Truth, z and σ of crops (N, S, S) with texture and noise, in the unit of what is observed."""
+    truth = _unit(crops)
+    uniform = torch.rand(4, len(truth), generator=rng, device=truth.device)
+    texture = TEXTURE * uniform[0] * (uniform[1] < TEXTURED)
+    truth = truth + texture[:, None, None] * _normal(truth, rng)
+    low, high = (math.log(x) for x in NOISE)
+    sigma = (low + (high - low) * uniform[2]).exp() * (uniform[3] >= CLEAN)
+    noisy = truth + sigma[:, None, None] * _normal(truth, rng)
+    # as a user's plane is seen: centred, scaled and turned by what is observed of it
+    centre = (noisy * complete).sum(dim=(1, 2)) / complete.sum(dim=(1, 2))
+    centred = (noisy - centre[:, None, None]) * complete
+    unit = roughness(centred, complete).clamp_min(1e-6) * turn(centred)
+    truth = (truth - centre[:, None, None]) / unit[:, None, None]
+    return truth, centred / unit[:, None, None], sigma / unit.abs()
+
+
+def _normal(like: Tensor, rng: Generator) -> Tensor:
+    return torch.randn(like.shape, generator=rng, device=like.device)
+
+
+def turn(z: Tensor) -> Tensor:
+    """(N,) the sign of planes (N, H, W) that makes their long tail positive.
+
+    A component has no sign of its own; so turned, the fill of −z is minus the fill of z.
+    """
+    return torch.where((z**3).sum(dim=(1, 2)) < 0, -1.0, 1.0)
