@@ -192,7 +192,7 @@ METHODS: dict[str, Method] = {
         "dds2m",
         "DDS2M",
         "a diffusion with an untrained spatial-spectral network, fitted on the way",
-        rules=2,
+        rules=3,
     ),
     "share": Network(
         "share",

@@ -6,9 +6,11 @@ half of the chain the state itself stands for x̂_0; then one Adam step a time p
 towards x_t, and the running mean of the outputs, clipped to the unit range, is the x̂_0 that the
 sampler uses.
 
-As in the published code: skip channels 0, 0, 4, 4, 4, 4; attention to channels and places (CBAM)
-on the third and fourth level; spectral networks of 128, 256, 256 and 128; one input for all
-networks of a kind; the running mean starts from the last state before the networks.
+As in the published code: skip channels 0, 0, 4, 4, 4, 4; a mean over 2 × 2 pixels between a
+convolution and its norm; attention to channels and places (CBAM) on the third and fourth level;
+spectral networks of 128, 256, 256 and 128; one input for all networks of a kind; the running mean
+starts from the last state before the networks.  `benchmarks/published_dds2m.py` compares both with
+the same weights and noise, and runs the published code on the cells of the benchmark.
 Against it: the result is the last state, where there it is the one that comes nearest to the
 truth.  Its spatial networks return 128 × 128 for 144 × 144, and take only squares of multiples of
 64: we continue the cube by reflection and crop.  The ten spatial networks run as ten groups of
@@ -165,11 +167,11 @@ def unit(x: Tensor) -> Tensor:
 def first_state(
     y: Tensor, observed: Tensor, sigma_y: Tensor, alpha_bar: Tensor, eps: Tensor
 ) -> Tensor:
-    """x_T: noise, around y where it was measured, by DDRM's rule."""
+    """x_T: noise, around y where it was measured with less noise, by DDRM's rule."""
     left = alpha_bar[-1].item()
     sigma = math.sqrt((1 - left) / left)
     rest = (sigma**2 - sigma_y**2).clamp_min(0).sqrt()
-    return torch.where(observed, (y + rest * eps) / sigma, eps)
+    return torch.where(observed & (sigma_y < sigma), (y + rest * eps) / sigma, eps)
 
 
 def ddrm_step(
@@ -259,14 +261,15 @@ class SpatialLevel(nn.Module):
         super().__init__()
         self.groups, self.below = groups, below
         self.skip = _conv(groups, c_in, c_skip, 1) if c_skip else None
-        self.down, self.deep = _conv(groups, c_in, c, kernel), _conv(groups, c, c, kernel)
+        self.down = _conv(groups, c_in, c, kernel, nn.AvgPool2d(2))
+        self.deep = _conv(groups, c, c, kernel)
         joined = c_skip + c_below
         self.norm = _norm(groups * joined)
         self.attention = Attention(groups, joined) if attentive else nn.Identity()
         self.up = nn.Sequential(_conv(groups, joined, c, kernel), _conv(groups, c, c, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        inner = self.below(self.deep(F.avg_pool2d(self.down(x), 2)))
+        inner = self.below(self.deep(self.down(x)))
         inner = F.interpolate(inner, scale_factor=2, mode="bilinear", align_corners=False)
         if self.skip is not None:
             branches = [b.unflatten(1, (self.groups, -1)) for b in (self.skip(x), inner)]
@@ -327,6 +330,7 @@ def _norm(channels: int) -> nn.BatchNorm2d:
     return nn.BatchNorm2d(channels, track_running_stats=False)
 
 
-def _conv(groups: int, c_in: int, c_out: int, kernel: int) -> nn.Sequential:
+def _conv(groups: int, c_in: int, c_out: int, kernel: int, *before: nn.Module) -> nn.Sequential:
+    """before: of the norm, what the convolution's output passes."""
     conv = ReflectedConv(groups * c_in, groups * c_out, kernel, groups=groups)
-    return nn.Sequential(conv, _norm(groups * c_out), nn.LeakyReLU(0.2))
+    return nn.Sequential(conv, *before, _norm(groups * c_out), nn.LeakyReLU(0.2))
