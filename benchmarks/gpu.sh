@@ -13,7 +13,9 @@
 #        readings what the paper leaves open, transforms by one and by seven, the weights: 600 s
 #        peers    DDS2M, SHARE, Hyper-EI, fewer iterations, at every noise level: 500 s
 #        clock    the table of times alone, 144 × 144 × 128: 280 s
-#        diverse  offline training on 50 and 300 squares of DATA/train, split by place: 320 s
+#        diverse  offline training on 10 to 3000 squares of DATA/train, split by place: 540 s; rows
+#                 in OUT/offline-*.csv, for `python benchmarks/offline.py gather`.  Once more on
+#                 the same machine, it goes on from DATA/offline
 #        denoiser the stand-in of HIR-Diff, trained on DATA/train, into OUT: 200 s
 #        trials   what the default fill sees of its candidates
 #
@@ -122,10 +124,14 @@ peers() {  # those of which earlier rows are of other networks, and those that h
 clock() {
     (   lane clock; bench time $(with method hydiff-ei dhp hir-diff dds2m r-dlrhyin share) )
 }
-diverse() {  # both at a time
-    for crops in 50 300; do
-        HYDIFF_TRAIN="$HYDIFF_DATA/train" "$python" benchmarks/offline.py --crops $crops --minutes 3 --lr 1e-3 \
-            --out "$(mktemp -d -p "$rows" places-$crops-XXXX)" >> "$rows/places-$crops.log" 2>&1 &
+diverse() {  # the fewest crops are learned by heart first: they stop early and leave the GPU to the others
+    local left=$(( end - $(date +%s) - 45 )) crops share
+    mkdir -p "$HYDIFF_DATA/offline"
+    "$python" benchmarks/offline.py beside --out "$OUT/offline-beside.csv" >> "$rows/offline-beside.log" 2>&1 &
+    for crops in 10:0.4 50:0.7 300:1 3000:1; do
+        share="$(awk "BEGIN { print ${crops#*:} * $left / 60 }")"
+        "$python" benchmarks/offline.py train --crops "${crops%:*}" --minutes "$share" --states "$HYDIFF_DATA/offline" \
+            --out "$OUT/offline-${crops%:*}.csv" >> "$rows/offline-${crops%:*}.log" 2>&1 &
     done
     wait
 }
