@@ -14,8 +14,8 @@
 #        peers    DDS2M, SHARE, Hyper-EI, fewer iterations, at every noise level: 500 s
 #        clock    the table of times alone, 144 × 144 × 128: 280 s
 #        diverse  offline training on 10 to 3000 squares of DATA/train, split by place: 540 s; rows
-#                 in OUT/offline-*.csv, for `python benchmarks/offline.py gather`.  Once more on
-#                 the same machine, it goes on from DATA/offline
+#                 in OUT/offline.csv, for `python benchmarks/offline.py gather`.  Once more on the
+#                 same machine, it goes on from DATA/offline; OFFLINE names other lanes
 #        denoiser the stand-in of HIR-Diff, trained on DATA/train, into OUT: 200 s
 #        trials   what the default fill sees of its candidates
 #
@@ -124,15 +124,18 @@ peers() {  # those of which earlier rows are of other networks, and those that h
 clock() {
     (   lane clock; bench time $(with method hydiff-ei dhp hir-diff dds2m r-dlrhyin share) )
 }
-diverse() {  # the fewest crops are learned by heart first: they stop early and leave the GPU to the others
-    local left=$(( end - $(date +%s) - 45 )) crops share
-    mkdir -p "$HYDIFF_DATA/offline"
-    "$python" benchmarks/offline.py beside --out "$OUT/offline-beside.csv" >> "$rows/offline-beside.log" 2>&1 &
-    for crops in 10:0.4 50:0.7 300:1 3000:1; do
-        share="$(awk "BEGIN { print ${crops#*:} * $left / 60 }")"
-        "$python" benchmarks/offline.py train --crops "${crops%:*}" --minutes "$share" --states "$HYDIFF_DATA/offline" \
-            --out "$OUT/offline-${crops%:*}.csv" >> "$rows/offline-${crops%:*}.log" 2>&1 &
-    done
+diverse() {  # CROPS SHARE-OF-THE-TIME RATE: few crops are soon learned by heart, and leave the GPU to the others
+    local left=$(( end - $(date +%s) - 45 )) crops share rate
+    "$python" benchmarks/offline.py beside --out "$OUT/offline.csv" >> "$rows/offline-beside.log" 2>&1 &
+    while read -r crops share rate; do
+        "$python" benchmarks/offline.py train --crops "$crops" --lr "$rate" --states "$HYDIFF_DATA/offline" \
+            --minutes "$(awk "BEGIN { printf \"%.2f\", $share * $left / 60 }")" \
+            --out "$OUT/offline.csv" >> "$rows/offline-$crops-$rate.log" 2>&1 &
+    done <<< "${OFFLINE:-10 0.4 1e-3
+50 0.6 1e-3
+300 1 1e-3
+3000 1 1e-3
+300 0.6 1e-4}"
     wait
 }
 denoiser() {

@@ -19,6 +19,7 @@ import csv
 import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
@@ -227,7 +228,8 @@ def training_rows(args: argparse.Namespace) -> Iterator[Row]:
     squares, tests, images = split(args.crops, args.side, args.seed)
     cubes = [Cube(s.damaged.astype(np.float32)) for s in squares]
     settings = Training(channels=args.channels, crop=args.side, lr=args.lr, seed=args.seed)
-    path = args.states and args.states / f"{args.crops}-{args.seed}-{args.lr:g}.pt"
+    name = f"{args.crops}-{args.side}-{args.channels}-{args.seed}-{args.lr:g}.pt"
+    path = args.states and args.states / name
     about = {"crops": args.crops, "images": images, "batch": settings.batch, "lr": args.lr}
     about |= {"seed": args.seed}
     for updates, over, progress in trained(cubes, settings, args.minutes, kept(path)):
@@ -266,12 +268,12 @@ FIELDS = (
 
 
 def add(path: Path, rows: Iterator[Row], about: Row) -> None:
-    """Each row as soon as it is known."""
+    """Each row as soon as it is known, at the end of a file that others may be writing to."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError), path.open("x") as file:  # once, if several processes write
+        file.write(",".join(FIELDS) + "\n")
     with path.open("a", newline="") as file:
         writer = csv.DictWriter(file, FIELDS, restval="", lineterminator="\n")
-        if file.tell() == 0:
-            writer.writeheader()
         for row in rows:
             writer.writerow(row | about)
             file.flush()
@@ -299,12 +301,13 @@ def draw(rows: Sequence[Mapping[str, str]], path: Path) -> None:
 
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
-    curves = [r for r in rows if r["way"] == "trained" and r["weights"] == "mean"]
-    for i, crops in enumerate(sorted({int(r["crops"]) for r in curves})):
-        mine = [r for r in curves if int(r["crops"]) == crops]
+    trained = [r for r in rows if r["way"] == "trained" and r["weights"] == "mean"]
+    curves = dict.fromkeys((r["crops"], r["lr"]) for r in trained)
+    for i, (crops, lr) in enumerate(curves):
+        mine = [r for r in trained if (r["crops"], r["lr"]) == (crops, lr)]
         updates = [int(r["updates"]) for r in mine]
         for kind, style in zip(KINDS, ("--", "-"), strict=False):
-            label = f"{crops} crops" if style == "-" else None
+            label = f"{crops} crops, rate {lr}" if style == "-" else None
             axes.plot(updates, [float(r[kind]) for r in mine], f"C{i}{style}", label=label)
     for way, style in (("smooth", ":"), ("test time, 1000 steps", "-.")):
         for r in (r for r in rows if r["way"] == way):
