@@ -308,7 +308,7 @@ def draw(rows: Sequence[Mapping[str, str]], path: Path) -> None:
         updates = [int(r["updates"]) for r in mine]
         for kind, style in zip(KINDS, ("--", "-"), strict=False):
             label = f"{crops} crops, rate {lr}" if style == "-" else None
-            axes.plot(updates, [float(r[kind]) for r in mine], f"C{i}{style}", label=label)
+            axes.plot(updates, [float(r[kind]) for r in mine], f"C{i}.{style}", label=label)
     for way, style in (("smooth", ":"), ("test time, 1000 steps", "-.")):
         for r in (r for r in rows if r["way"] == way):
             axes.axhline(float(r[KINDS[1]]), color="grey", linestyle=style, label=way)

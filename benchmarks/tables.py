@@ -213,9 +213,10 @@ def _ends(curves, others):
     for name, curve in curves.items():
         last, paper = curve[-1], PAPER["offline"].get((0.0, f"offline {curve[-1]['crops']}"))
         shown = [f"{float(last[k]):.2f}" for k in OFFLINE_SCORES]
-        minutes = f"{float(last['seconds']) / 60:.1f}"
+        minutes, gain = f"{float(last['seconds']) / 60:.1f}", doubling(curve)
         yield line(name, last["images"], f"{int(last['updates']):,}", minutes, *shown,
-                   f"{doubling(curve):+.2f}", f"{paper[0]:.2f}" if paper else "–")  # fmt: skip
+                   "–" if gain is None else f"{gain:+.2f}",
+                   f"{paper[0]:.2f}" if paper else "–")  # fmt: skip
     for r in others:
         name = f"{r['crops']} crops, rate {r['lr']}, {r['way']}" if r["crops"] else r["way"]
         shown = (f"{float(r[k]):.2f}" if r[k] else "–" for k in OFFLINE_SCORES)
@@ -235,15 +236,18 @@ def out_of_sample(curve, updates):
 
 
 def doubling(curve):
-    """dB out of sample that the second half of the updates added."""
+    """dB out of sample that the second half of the updates added; None: no row is so early."""
     last = int(curve[-1]["updates"])
+    if int(curve[0]["updates"]) > last / 2:
+        return None
     return out_of_sample(curve, last) - out_of_sample(curve, last / 2)
 
 
 def saturation(curves):
     """In words: which curves still rise, and what more crops add at equal updates."""
-    ended = [name for name, curve in curves.items() if doubling(curve) < SATURATED]
-    rising = [name for name in curves if name not in ended]
+    gains = {name: gain for name, c in curves.items() if (gain := doubling(c)) is not None}
+    ended = [name for name, gain in gains.items() if gain < SATURATED]
+    rising = [name for name in gains if name not in ended]
     for names, what in ((ended, "Saturated"), (rising, "Still rising")):
         yield f"{what}: {'; '.join(names) or 'none'}."
     yield f"(Saturated: the last doubling of updates added under {SATURATED} dB out of sample.)"

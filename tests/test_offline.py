@@ -183,3 +183,8 @@ def test_the_page_says_what_has_saturated():
     assert "28.00 dB: 50 crops, rate 0.001, 400 updates" in text
     assert "+0.05" in text and "+4.00" in text  # by the last doubling
     assert "31.11" in text  # the paper, 50 crops
+
+
+def test_a_curve_of_one_row_says_nothing_about_saturation():
+    text = "\n".join(tables.offline_curve(curve("10", {300: 20, 400: 20})))
+    assert "Saturated: none.\nStill rising: none." in text and "+0.00" not in text
