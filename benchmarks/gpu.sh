@@ -13,7 +13,9 @@
 #        readings what the paper leaves open, transforms by one and by seven, the weights: 600 s
 #        peers    DDS2M, SHARE, Hyper-EI, fewer iterations, at every noise level: 500 s
 #        clock    the table of times alone, 144 × 144 × 128: 280 s
-#        diverse  offline training on 50 and 300 squares of DATA/train, split by place: 320 s
+#        diverse  offline training on 10 to 3000 squares of DATA/train, split by place: 540 s; rows
+#                 in OUT/offline.csv, for `python benchmarks/offline.py gather`.  Once more on the
+#                 same machine, it goes on from DATA/offline; OFFLINE names other lanes
 #        denoiser the stand-in of HIR-Diff, trained on DATA/train, into OUT: 200 s
 #        trials   what the default fill sees of its candidates
 #
@@ -122,11 +124,18 @@ peers() {  # those of which earlier rows are of other networks, and those that h
 clock() {
     (   lane clock; bench time $(with method hydiff-ei dhp hir-diff dds2m r-dlrhyin share) )
 }
-diverse() {  # both at a time
-    for crops in 50 300; do
-        HYDIFF_TRAIN="$HYDIFF_DATA/train" "$python" benchmarks/offline.py --crops $crops --minutes 3 --lr 1e-3 \
-            --out "$(mktemp -d -p "$rows" places-$crops-XXXX)" >> "$rows/places-$crops.log" 2>&1 &
-    done
+diverse() {  # CROPS SHARE-OF-THE-TIME RATE: few crops are soon learned by heart, and leave the GPU to the others
+    local left=$(( end - $(date +%s) - 45 )) crops share rate
+    "$python" benchmarks/offline.py beside --out "$OUT/offline.csv" >> "$rows/offline-beside.log" 2>&1 &
+    while read -r crops share rate; do
+        "$python" benchmarks/offline.py train --crops "$crops" --lr "$rate" --states "$HYDIFF_DATA/offline" \
+            --minutes "$(awk "BEGIN { printf \"%.2f\", $share * $left / 60 }")" \
+            --out "$OUT/offline.csv" >> "$rows/offline-$crops-$rate.log" 2>&1 &
+    done <<< "${OFFLINE:-10 0.4 1e-3
+50 0.6 1e-3
+300 1 1e-3
+3000 1 1e-3
+300 0.6 1e-4}"
     wait
 }
 denoiser() {

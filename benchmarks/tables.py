@@ -7,13 +7,14 @@ import csv
 import json
 import re
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 from statistics import mean, stdev
 
 from hydiff.bench import SUITES
 
 ROOT = Path(__file__).parents[1]
-BENCH = "benchmarks/results/bench/"  # rows of `hydiff bench`, some of them still to come
+TO_COME = ("benchmarks/results/bench/", "benchmarks/results/offline_curve.csv")  # if not there yet
 FOLDER = ROOT / "docs" / "tables"  # generated pages, one for each table
 GROUPS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 BY_BAND = ("columns", "pixels")  # masks that differ from band to band
@@ -172,16 +173,98 @@ def cpu(rows):
                    r["times_faster"])  # fmt: skip
 
 
-def offline(rows):
-    """Ways down, masks across."""
-    masks = list(dict.fromkeys(r["mask"] for r in rows))
-    yield line("way", "lr", "updates", *masks, "seconds")
-    yield rule(7)
-    for way, lr in dict.fromkeys((r["way"], r["lr"]) for r in rows):
-        mine = select(rows, way=way, lr=lr)
-        figures = [f"{average(mine, mask=mask):.2f}" for mask in masks]
-        seconds = f"{average(mine, 'seconds'):.1f}"
-        yield line(way, lr or "–", mine[0]["updates"] or "–", *figures, seconds)
+SATURATED = 0.1  # dB for twice the updates: what adds less has saturated
+RATE = "0.001"  # of the curves that are compared
+OFFLINE_SCORES = ("in_sample", "out_of_sample", "out_of_sample_gaps", "elsewhere")
+
+
+def offline_curve(rows):
+    """Crops down, updates across: MPSNR out of sample; then the ends of the curves, what the same
+    tests give without training, and in words how far the score has saturated."""
+    trained = sorted(select(rows, way="trained", weights="mean"), key=_size)
+    curves = {}
+    for r in trained:
+        name = f"{r['crops']} crops" if r["lr"] == RATE else f"{r['crops']} crops, rate {r['lr']}"
+        curves.setdefault(name, []).append(r)
+    yield "![Score over updates for each number of crops, in and out of sample](../offline.png)\n"
+    yield from _by_updates(curves)
+    yield ""
+    yield from _ends(curves, [r for r in rows if r["way"] != "trained"])
+    yield ""
+    yield from saturation(curves)
+
+
+def _by_updates(curves):
+    reached = {int(r["updates"]) for curve in curves.values() for r in curve}
+    marks = sorted(n for n in reached if str(n).rstrip("0") in ("1", "2", "5"))
+    yield line("out of sample, by updates", *(f"{n:,}" for n in marks))
+    yield rule(len(marks) + 1)
+    for name, curve in curves.items():
+        at = {int(r["updates"]): f"{_unseen(r):.2f}" for r in curve}
+        yield line(name, *(at.get(n, "–") for n in marks))
+
+
+def _ends(curves, others):
+    from hydiff.bench.published import PAPER
+
+    yield line("way", "images", "updates", "minutes", "in sample", "out of sample", "its gaps",
+               "other sensors", "by the last doubling", "paper")  # fmt: skip
+    yield rule(10)
+    for name, curve in curves.items():
+        last, paper = curve[-1], PAPER["offline"].get((0.0, f"offline {curve[-1]['crops']}"))
+        shown = [f"{float(last[k]):.2f}" for k in OFFLINE_SCORES]
+        minutes, gain = f"{float(last['seconds']) / 60:.1f}", doubling(curve)
+        yield line(name, last["images"], f"{int(last['updates']):,}", minutes, *shown,
+                   "–" if gain is None else f"{gain:+.2f}",
+                   f"{paper[0]:.2f}" if paper else "–")  # fmt: skip
+    for r in others:
+        name = f"{r['crops']} crops, rate {r['lr']}, {r['way']}" if r["crops"] else r["way"]
+        shown = (f"{float(r[k]):.2f}" if r[k] else "–" for k in OFFLINE_SCORES)
+        yield line(name, "–", "–", "–", *shown, "–", "–")
+
+
+def _size(row):
+    return int(row["crops"]), int(row["updates"])
+
+
+def out_of_sample(curve, updates):
+    """The score of a curve at so many updates, between its rows on a logarithmic scale."""
+    import numpy as np
+
+    known = np.log([int(r["updates"]) for r in curve])
+    return float(np.interp(np.log(updates), known, [float(r["out_of_sample"]) for r in curve]))
+
+
+def doubling(curve):
+    """dB out of sample that the second half of the updates added; None: no row is so early."""
+    last = int(curve[-1]["updates"])
+    if int(curve[0]["updates"]) > last / 2:
+        return None
+    return out_of_sample(curve, last) - out_of_sample(curve, last / 2)
+
+
+def saturation(curves):
+    """In words: which curves still rise, and what more crops add at equal updates."""
+    gains = {name: gain for name, c in curves.items() if (gain := doubling(c)) is not None}
+    ended = [name for name, gain in gains.items() if gain < SATURATED]
+    rising = [name for name in gains if name not in ended]
+    for names, what in ((ended, "Saturated"), (rising, "Still rising")):
+        yield f"{what}: {'; '.join(names) or 'none'}."
+    yield f"(Saturated: the last doubling of updates added under {SATURATED} dB out of sample.)"
+    alike = {name: curve for name, curve in curves.items() if curve[0]["lr"] == RATE}
+    common = min(int(curve[-1]["updates"]) for curve in alike.values())
+    for fewer, more in pairwise(alike):
+        gain = out_of_sample(alike[more], common) - out_of_sample(alike[fewer], common)
+        yield f"From {fewer} to {more} at {common:,} updates: {gain:+.2f} dB."
+    best = max((r for curve in curves.values() for r in curve), key=_unseen)
+    yield (
+        f"The best score out of sample is {_unseen(best):.2f} dB: {best['crops']} crops, rate "
+        f"{best['lr']}, {int(best['updates']):,} updates."
+    )
+
+
+def _unseen(row):
+    return float(row["out_of_sample"])
 
 
 def preconditioner(rows):
@@ -676,7 +759,7 @@ TABLES = {
     ("benchmarks/results/speed.csv", "start"): speed_start,
     ("benchmarks/results/speed.csv", "beside"): speed_beside,
     ("benchmarks/results/cpu.csv", ""): cpu,
-    ("benchmarks/results/offline.csv", ""): offline,
+    ("benchmarks/results/offline_curve.csv", ""): offline_curve,
     ("benchmarks/results/preconditioner.csv", ""): preconditioner,
     ("benchmarks/results/shapes.csv", ""): shapes,
     ("benchmarks/results/mixed_gaps.csv", ""): mixed_gaps,
@@ -718,7 +801,7 @@ def rendered(text):
     """The text of a document with every marked table made again."""
 
     def table(match):
-        if match["source"].startswith(BENCH) and not (ROOT / match["source"]).exists():
+        if match["source"].startswith(TO_COME) and not (ROOT / match["source"]).exists():
             return match[1] + "Not run yet.\n" + match[4]
         with (ROOT / match["source"]).open(newline="") as file:
             lines = TABLES[match["source"], match["name"]](list(csv.DictReader(file)))

@@ -236,8 +236,8 @@ def test_scenes_lie_between_0_and_1_and_are_no_larger_than_the_paper_s():
     truth = scenes.load(scenes.BUNDLED)
     assert truth.shape == (200, 144, 144) and truth.min() == 0 and truth.max() == 1
     assert scenes.labels_of(scenes.BUNDLED).shape == (144, 144)
-    test = scenes.load(scenes.OFFLINE_TEST)
-    assert test.shape == (200, 144, 145 - scenes.SPLIT)
+    for name in (scenes.OFFLINE_TEST, scenes.OFFLINE_SEEN):  # squares, as those of the training
+        assert scenes.load(name).shape == (200, scenes.OFFLINE_SIDE, scenes.OFFLINE_SIDE)
 
 
 def test_a_user_s_own_cube_is_a_scene(tmp_path, tiny):

@@ -350,11 +350,11 @@ def trained(cell: Cell, folder: Path, device: str) -> tuple[dict[str, Any], str]
 
     crops, minutes = (cell.own("offline")[k] for k in ("crops", "minutes"))
     paths = []
-    for i, crop in enumerate(scenes.damaged_crops(crops, scenes.SPLIT // 2)):
+    for i, crop in enumerate(scenes.damaged_crops(crops, scenes.OFFLINE_SIDE)):
         paths.append(folder / f"crop{i}.npz")
         io.write(crop, paths[-1])
     changes = {k: v for k, v in cell.changes.items() if k in ("channels", "scales")}
-    settings = Training(crop=scenes.SPLIT // 2, **changes)
+    settings = Training(crop=scenes.OFFLINE_SIDE, **changes)
     output = folder / "model.safetensors"
     card = train_files(paths, output, settings, minutes=minutes, device=torch_device(device))
     note = f"{TRAINED} {card['updates']} updates in {card['seconds']:.0f} s"

@@ -20,6 +20,7 @@ Files = Mapping[str, Path]  # name of a scene of the caller's → its file
 BUNDLED = "indian_pines"
 SIDE = 144  # larger scenes are cropped to this, smaller ones used whole
 SPLIT = 97  # columns of the bundled scene: offline training to the left, its test to the right
+OFFLINE_SIDE = 48  # of the crops for training, and of the squares to test on
 OFFLINE_TEST = "indian_pines_right"
 OFFLINE_SEEN = "indian_pines_left"  # of which the crops for training are
 QUICK = "indian_pines_quick"
@@ -101,9 +102,9 @@ def pixels_of(name: str) -> tuple[slice, slice, slice]:
     """Which part of the bundled scene one of its names means."""
     everything = slice(None)
     if name == OFFLINE_TEST:
-        return everything, slice(SIDE), slice(SPLIT, None)
+        return everything, slice(OFFLINE_SIDE), slice(SPLIT, SPLIT + OFFLINE_SIDE)
     if name == OFFLINE_SEEN:
-        return everything, slice(SIDE), slice(SPLIT)
+        return everything, slice(OFFLINE_SIDE), slice(SPLIT - OFFLINE_SIDE, SPLIT)
     if name == QUICK:
         return slice(0, 16 * QUICK_BANDS, 16), slice(QUICK_ROWS), slice(QUICK_COLS)
     return slice(128) if name == TIMED else everything, slice(SIDE), slice(SIDE)

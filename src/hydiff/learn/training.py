@@ -30,6 +30,7 @@ from hydiff.learn.weights import Tensors
 from hydiff.result import Step
 
 REST = 0.1  # of a crop: what may stay unused at a cube's edge
+GPU_SHARE = 0.1  # of its free memory: what crops may take
 
 
 @dataclass(frozen=True)
@@ -186,8 +187,8 @@ def updates(
     alpha_bar = linear_alpha_bar(settings.steps, settings.beta_start, settings.beta_end)
     places: dict[Place, Slot] = {}
     weight, parts = torch.zeros((), device=device), torch.zeros(2, device=device)
-    if device.type == "cuda":  # from pinned memory they travel while the last update runs
-        items = [Item._make(None if v is None else v.pin_memory() for v in one) for one in items]
+    if device.type == "cuda":
+        items = _near(items, device)
 
     def objective(variant: tuple[tuple[Place, int], ...]) -> tuple[Tensor, Tensor]:
         found = [
@@ -215,6 +216,18 @@ def updates(
             return fit.state() | {"done": torch.tensor(done)}
 
         yield Step(done, per_epoch, x[0], log, state)
+
+
+def _near(items: list[Item], device: torch.device) -> list[Item]:
+    """The crops on the GPU where they take a small part of what is free there; else in pinned
+    memory, from which they travel while the last update runs."""
+    size = sum(v.nbytes for one in items for v in one if v is not None)
+    fit = size <= GPU_SHARE * torch.cuda.mem_get_info(device)[0]
+
+    def moved(v: Tensor) -> Tensor:
+        return v.to(device) if fit else v.pin_memory()
+
+    return [Item._make(None if v is None else moved(v) for v in one) for one in items]
 
 
 Place = tuple[Hashable, ...]  # of an item: its number in the batch, and all that a slot depends on
