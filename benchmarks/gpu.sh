@@ -62,7 +62,7 @@ rm -r "$rows/probe"
 lane() {  # NAME: a folder of its own, in which all known rows lie
     lane="$1"
     mkdir -p "$rows/$lane"
-    cp --update=none "$known"/*.csv "$rows/$lane"
+    cp -n "$known"/*.csv "$rows/$lane"
 }
 bench() {  # TABLE [OPTION]...
     local left=$(( end - $(date +%s) ))
@@ -110,10 +110,10 @@ noise() {
     wait
 }
 classical="bandmean harmonic smooth rbf dineof halrtc exemplar"
-settings_of() {  # LANE TABLE...: the first seed of all tables, then two more
-    lane "$1"; shift
+settings_of() {  # LANE SCENES TABLE...: the first seed of all tables, then two more
+    lane "$1"
     for seeds in 1 3; do
-        for table in "$@"; do bench $table --seeds $seeds; done
+        for table in "${@:3}"; do bench $table $(with scene $2) --seeds $seeds; done
     done
 }
 core-matrix() {
@@ -122,8 +122,9 @@ core-matrix() {
     noise_of core-noise-c abu_urban-1_96 &
     (   lane core-clean; bench ei-ablation --sigma 0 $(with method $equivariant)
         for table in noiseless emit; do bench $table --method hydiff-ei; done ) &
-    settings_of core-weights epsilon alpha &
-    settings_of core-transforms transforms &
+    settings_of core-weights "paris_hyperion_72 abu_urban-1_96 enmap_potsdam_64x96 wdc10_144 indian_pines" epsilon alpha &
+    settings_of core-transforms-a "paris_hyperion_72 abu_urban-1_96 enmap_potsdam_64x96" transforms &
+    settings_of core-transforms-b "wdc10_144 indian_pines" transforms &
     (   lane core-stand-in; for table in noiseless noisy emit; do bench $table --method hir-diff; done ) &
     (   lane core-cpu; for table in noiseless emit; do bench $table $(with method input $classical) --workers 4; done
         bench noisy $(with method input bandmean smooth subspace-fill) --workers 4
