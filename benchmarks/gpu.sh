@@ -11,7 +11,13 @@
 #        noise    the paper's method and its parts with noise, three seeds: ei-ablation, noisy;
 #                 330 s for the small scenes, then 260 s each for wdc10_144 and indian_pines
 #        readings what the paper leaves open, transforms by one and by seven, the weights: 600 s
+#        core-matrix  every cell of the paper's tables of the classical fills, hydiff-ei, ei,
+#                 robust-ei and hir-diff; the first seed of alpha, transforms and epsilon before
+#                 the two others.  Give it many times 540 s, until nothing is missing
 #        peers    DDS2M, SHARE, Hyper-EI, fewer iterations, at every noise level: 500 s
+#        peers-large  DDS2M, SHARE, R-DLRHyIn, DHP, Hyper-EI at 144 × 144, two scenes, one mask
+#        precision    Robust-EI in single precision, TF32 and bf16, three scenes
+#        pictures what the figures show: fills of a square of Indian Pines, and of trained networks
 #        clock    the table of times alone, 144 × 144 × 128: 280 s
 #        diverse  offline training on 10 to 3000 squares of DATA/train, split by place: 540 s; rows
 #                 in OUT/offline.csv, for `python benchmarks/offline.py gather`.  Once more on the
@@ -26,6 +32,9 @@
 # cores.  OUT/rows.tgz holds their rows.  Nothing needs to be installed.  Then:
 #
 #     tar xzf OUT/rows.tgz -C ROWS && python benchmarks/gather.py ROWS/*/*.csv
+#     HYDIFF_DATA=DATA hydiff bench all --missing -o benchmarks/results/bench
+#
+# Gathered rows are known to the next run.  Or keep OUT/rows.tgz as DATA/rows.tgz for it.
 set -u
 export PYTHONPATH=src PYTHONUNBUFFERED=1 OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 python="${PYTHON:-python3}"
@@ -55,7 +64,7 @@ rm -r "$rows/probe"
 lane() {  # NAME: a folder of its own, in which all known rows lie
     lane="$1"
     mkdir -p "$rows/$lane"
-    cp --update=none "$known"/*.csv "$rows/$lane"
+    cp -n "$known"/*.csv "$rows/$lane"
 }
 bench() {  # TABLE [OPTION]...
     local left=$(( end - $(date +%s) ))
@@ -102,6 +111,28 @@ noise() {
         bench ei-ablation --method smooth --workers 4 ) &
     wait
 }
+classical="bandmean harmonic smooth rbf dineof halrtc exemplar"
+settings_of() {  # LANE SCENES TABLE...: the first seed of all tables, then two more
+    lane "$1"
+    for seeds in 1 3; do
+        for table in "${@:3}"; do bench $table $(with scene $2) --seeds $seeds; done
+    done
+}
+core-matrix() {
+    noise_of core-noise-a paris_hyperion_72 wdc10_144 &
+    noise_of core-noise-b enmap_potsdam_64x96 indian_pines &
+    noise_of core-noise-c abu_urban-1_96 &
+    (   lane core-clean; bench ei-ablation --sigma 0 $(with method $equivariant)
+        for table in noiseless emit; do bench $table --method hydiff-ei; done ) &
+    settings_of core-weights "paris_hyperion_72 abu_urban-1_96 enmap_potsdam_64x96 wdc10_144 indian_pines" epsilon alpha &
+    settings_of core-transforms-a "paris_hyperion_72 abu_urban-1_96 enmap_potsdam_64x96" transforms &
+    settings_of core-transforms-b "wdc10_144 indian_pines" transforms &
+    (   lane core-stand-in; for table in noiseless noisy emit; do bench $table --method hir-diff; done ) &
+    (   lane core-cpu; for table in noiseless emit; do bench $table $(with method input $classical) --workers 4; done
+        bench noisy $(with method input bandmean smooth subspace-fill) --workers 4
+        bench ei-ablation --method smooth --workers 4 ) &
+    wait
+}
 readings() {
     (   lane readings-noise; bench readings --sigma 0.2 --method hydiff-ei
         bench readings --sigma 0.2 --method robust-ei ) &
@@ -119,6 +150,28 @@ peers() {  # those of which earlier rows are of other networks, and those that h
     (   lane fewer; bench noisy --method dhp $(with scene paris_hyperion_72 enmap_potsdam_64x96 abu_urban-1_96)
         bench noiseless --method dhp $(with scene paris_hyperion_72 enmap_potsdam_64x96 abu_urban-1_96) ) &
     (   lane robust; for table in noisy noiseless; do bench $table --method r-dlrhyin --beside 1; done ) &
+    wait
+}
+peers-large() {  # the paper's size; the smaller scene, of fewer bands, first
+    local method one="--mask published-3 --seeds 1"
+    for method in dds2m share r-dlrhyin dhp; do
+        (   lane large-$method
+            for scene in wdc10_144 indian_pines; do
+                bench noiseless --scene $scene $one --method $method --beside 1
+                bench noisy --scene $scene $one --sigma 0.2 --method $method --beside 1
+            done ) &
+    done
+    (   lane large-hyper-ei
+        for scene in wdc10_144 indian_pines; do
+            bench ei-ablation --scene $scene $one $(with sigma 0 0.2) --method hyper-ei --beside 1
+        done ) &
+    wait
+}
+precision() {
+    for scene in paris_hyperion_72 enmap_potsdam_64x96 abu_urban-1_96; do
+        (   lane precision-$scene
+            for seeds in 1 3; do bench precision --scene $scene --seeds $seeds; done ) &
+    done
     wait
 }
 clock() {

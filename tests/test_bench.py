@@ -19,6 +19,7 @@ from conftest import DATA, ROOT
 from hydiff import bench
 from hydiff.bench import (
     cells,
+    choice,
     figures,
     machine,
     promises,
@@ -635,7 +636,8 @@ def test_slow_methods_are_limited_unless_the_caller_chooses():
     plan = suites.SuiteChoice((*suites.FEW, "other"))
     for suite in (suites.noiseless, suites.noisy):
         slow = [c for c in suite(plan) if c.method == "share"]
-        assert {c.scene for c in slow} == set(suites.NAMED) and {c.seed for c in slow} == {0}
+        few = {*suites.NAMED, *suites.SLOWEST.large}
+        assert {c.scene for c in slow} == few and {c.seed for c in slow} == {0}
         assert {c.mask for c in slow} == {"published-3"}
     chosen = replace(plan, scenes=("other",), named=True, masks=("blobs",), seeds=2)
     slow = [c for c in suites.noiseless(chosen) if c.method == "share"]
@@ -677,10 +679,56 @@ def test_every_reading_is_a_row_of_its_own():
     at = {s: [c for c in suites.readings(plan) if c.sigma_y == s] for s in (0.0, 0.2)}
     names = {s: {suites.row_name(c) for c in found} for s, found in at.items()}
     assert {"hydiff-ei", "data_term observed", "x0_from after", "weighting full"} <= names[0.0]
-    assert names[0.2] >= {"remeasure_noise False", "n_transforms 1", "robust-ei, precision bf16"}
+    assert names[0.2] >= {"remeasure_noise False", "n_transforms 1", "noise_term sure"}
     for found in at.values():
         rows = [suites.row_name(c) for c in found if c.method == "hydiff-ei"]
         assert all(rows.count(name) == 3 * 3 for name in rows)  # scenes × seeds
+
+
+def test_slow_peers_have_cells_of_the_paper_s_size():
+    """144 × 144 on two scenes, one mask, one seed, without noise and with 0.2."""
+    plan = suites.SuiteChoice(suites.FEW)
+    large = {"indian_pines", "wdc10_144"}
+    for method in ("dds2m", "share", "r-dlrhyin", "dhp", "hyper-ei"):
+        names = ("ei-ablation",) if method == "hyper-ei" else ("noiseless", "noisy")
+        mine = {c for name in names for c in bench.SUITES[name].cells(plan) if c.method == method}
+        plain = [c for c in mine if c.mask == "published-3" and c.changes == {}]
+        wanted = {(scene, sigma) for scene in large for sigma in (0.0, 0.2)}
+        assert {(c.scene, c.sigma_y) for c in plain} >= wanted
+        assert {c.seed for c in mine} == {0}
+        if method != "dhp":
+            extra = {(c.mask, c.sigma_y) for c in mine if c.scene in large}
+            assert extra == set(choice.LARGE_CASES)
+
+
+def test_each_arithmetic_of_robust_ei_has_the_same_cells():
+    found = list(suites.precision(suites.SuiteChoice(suites.FEW)))
+    cases = {}
+    for cell in found:
+        cases.setdefault(cell.changes["precision"], []).append((cell.scene, cell.seed))
+    assert set(cases) == {"fp32", "tf32", "bf16"} and len({*map(tuple, cases.values())}) == 1
+    assert len({scene for scene, _ in cases["tf32"]}) == len(cases["tf32"]) / 3 == 3
+
+
+def test_a_table_s_empty_cells_are_listed(tmp_path):
+    """Before a run all of them, after it none; other defaults empty them again."""
+    plan = replace(QUICK_PLAN, methods=("bandmean", "smooth"), masks=("stripes",))
+    (one, other) = bench.lacking("noiseless", tmp_path, plan)
+    assert (one.name, one.sigma_y, one.cells, one.left) == ("bandmean", 0.0, 1, 1)
+    assert other.scenes == {"indian_pines_quick": 1}
+    part = ("--quick", "--mask", "stripes", "--method", "bandmean")
+    assert inside("noiseless", *part, folder=tmp_path).exit_code == 0
+    asked = inside("noiseless", *part, "--missing", folder=tmp_path)
+    assert asked.exit_code == 0 and asked.stdout.endswith("0 cells have no row\n")
+    both = inside("noiseless", *part, "--method", "smooth", "--missing", folder=tmp_path)
+    assert both.exit_code == 1
+    assert "noiseless: smooth, σ_y 0.0: 1 of 1 missing: indian_pines_quick 1" in both.stdout
+    every = inside("all", *part, "--missing", folder=tmp_path)  # a cell is the same in all tables
+    assert "noisy: bandmean" in every.stdout and "emit: bandmean" not in every.stdout
+    path = tmp_path / "quick" / "noiseless.csv"
+    (row,) = records.read(path)
+    path.write_text(path.read_text().replace(row["settings_hash"], "0123456789ab"))
+    assert inside("noiseless", *part, "--missing", folder=tmp_path).exit_code == 1
 
 
 def test_rows_without_noise_keep_their_hash():

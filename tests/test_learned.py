@@ -413,7 +413,7 @@ def test_each_reading_is_a_switch(cube, observed, method):
     plain = bytes_of(cube, observed, method, sigma_y=0.1)
     other = {"data_term": "observed" if method == "hydiff-ei" else "all"}
     switches = [{"remeasure_noise": False}, {"ei_reduction": "sum"}]
-    switches += [{"x0_from": "after"}] if method == "hydiff-ei" else []
+    switches += [{"x0_from": "after"}, {"noise_term": "sure"}] if method == "hydiff-ei" else []
     switches += [other] if method != "robust-ei" else []  # SURE has its own
     results = {bytes_of(cube, observed, method, sigma_y=0.1, **s) for s in switches}
     assert len(results) == len(switches) and plain not in results
@@ -429,6 +429,26 @@ def test_a_sum_over_copies_is_a_larger_weight(cube, observed):
 def test_noise_of_the_second_measurement_is_drawn_only_where_there_is_some(cube, observed):
     one, other = (bytes_of(cube, observed, remeasure_noise=noise) for noise in (True, False))
     assert one == other
+
+
+def test_without_noise_there_is_nothing_for_sure_to_estimate(cube, observed):
+    one, other = (bytes_of(cube, observed, noise_term=term) for term in losses.NOISE_TERMS)
+    assert one == other
+
+
+@pytest.mark.parametrize(("sigma", "apart"), [(1e-3, False), (0.1, True)])
+def test_sure_inside_the_loop_is_the_data_term_when_the_noise_vanishes(
+    cube, observed, sigma, apart
+):
+    """Of the first step: the same network, the same target, the same draws of noise."""
+    y, seen, sigma_y = tensors(cube, observed, sigma)
+    small = {"channels": 4, "scales": 2, "steps": 2}
+    sure, plain = (
+        next(hydiff_ei(y, seen, sigma_y, HyDiffEI(**small, noise_term=term), rng=seeded()))
+        for term in ("sure", "none")
+    )
+    one, other = (float(step.log["data"]) for step in (sure, plain))
+    assert (abs(one - other) > 1e-3 * other) == apart
 
 
 def test_the_estimate_after_the_update_is_the_network_s_next_answer(cube, observed):
@@ -483,6 +503,7 @@ def test_the_paper_s_preset_is_the_default():
     assert (paper.eps0, paper.weighting) == ("implied", "simple")
     assert (paper.data_term, paper.remeasure_noise) == ("all", True)
     assert (paper.ei_reduction, paper.x0_from) == ("mean", "before")
+    assert paper.noise_term == "none"
     assert (paper.channels, paper.scales, paper.hold_back) == (128, 5, 0)
 
 

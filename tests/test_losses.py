@@ -374,3 +374,15 @@ def test_the_step_of_the_probe_does_not_matter_where_f_is_straight(linear):
     args = (f, y, f(y), observed, sigma_y)
     fine, coarse = (losses.sure(*args, seeded(), tau=tau) for tau in (1e-3, 1.0))
     torch.testing.assert_close(fine, coarse)
+
+
+def test_the_data_term_with_the_true_risk_is_that_of_clean_data(image, observed):
+    """The gaps keep their part, and the risk stands for the measured entries, by their share."""
+    miss, where = smooth(image) - image, torch.ones(1, 1, *image.shape[2:], dtype=torch.bool)
+    plain = losses.mean_square(miss, None)
+    for counted in (None, where, observed):
+        risk = losses.mean_square(miss, observed)
+        found = losses.data(torch.where(observed, 9.0, miss), counted, risk, observed)
+        expected = plain if counted is not observed else risk
+        torch.testing.assert_close(found, expected)
+    assert torch.equal(losses.data(miss, None, None, observed), plain)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hydiff.errors import BadValue, ShapeMismatch, UnknownName
-from hydiff.learn import spectral
+from hydiff.learn import losses, network, spectral
 from hydiff.learn.transforms import (
     SPATIAL,
     TRANSFORMS,
@@ -180,9 +180,9 @@ def test_only_rotation_needs_a_square(name):
 # Along the bands
 
 
-def along_bands(kind, *numbers, turns=0):
+def along_bands(kind, *numbers, turns=0, name="spectral-rotation"):
     numbers = (*numbers, 0, 0)[:3]
-    return Transform("spectral-rotation", (6, turns, kind, *numbers))
+    return Transform(name, (6, turns, kind, *numbers))
 
 
 def test_bands_move_all_around():
@@ -211,11 +211,106 @@ def test_shifts_and_scalings_of_bands_invert_and_a_subset_is_a_projection(name):
     x = image(2, 6, 8, 8, dtype=torch.float64)
     for seed in range(40):
         (g,) = draw(name, x.shape, generator(seed))
+        back = g.inverse()(g(x))
         if g.parameters[2] == spectral.SUBSET:
             again = Transform(name, (*g.parameters[:1], 0, *g.parameters[2:]))
             torch.testing.assert_close(again(g(x)), g(x))
+        elif name == spectral.SHIFTED:  # by one band of six: at one end a band was lost
+            torch.testing.assert_close(back[:, 1:-1], x[:, 1:-1])
         else:
-            torch.testing.assert_close(g.inverse()(g(x)), x, rtol=1e-6, atol=1e-6)
+            torch.testing.assert_close(back, x, rtol=1e-6, atol=1e-6)
+
+
+WHOLE = [spectral.SHIFTED, spectral.SCALED, spectral.HIDDEN]  # families that make scenes of scenes
+
+
+def test_shifted_bands_repeat_an_end():
+    x = image(1, 6, 4, 4)
+    up = along_bands(spectral.MOVE, 1, name=spectral.SHIFTED)(x)
+    assert torch.equal(up, x[:, [0, 0, 1, 2, 3, 4]])
+    assert torch.equal(
+        along_bands(spectral.MOVE, -2, name=spectral.SHIFTED)(x)[:, 4:], x[:, [5, 5]]
+    )
+    moves = [draw(spectral.SHIFTED, (200, 4, 4), generator(i))[0].parameters[3] for i in range(99)]
+    assert {abs(by) for by in moves} == {1, 2, 3}
+
+
+def test_scaled_bands_stay_in_the_network_s_reach():
+    """Its answers end at 1; and a scene is dimmed by a fifth at most, from band to band by less."""
+    for seed in range(40):
+        (g,) = draw(spectral.SCALED, (64, 4, 4), generator(seed))
+        gain = g(torch.ones(1, 64, 4, 4, dtype=torch.float64))[0, :, 0, 0]
+        assert gain.max() <= 1 and gain.min() >= np.exp(-0.2) - 1e-6
+        assert gain.diff().abs().max() < 0.02
+
+
+def test_hidden_bands_are_left_out_of_the_measurement_and_not_of_the_image():
+    x, observed = image(1, 6, 4, 4), torch.ones(1, 1, 4, 4, dtype=torch.bool)
+    observed[..., 2] = False
+    for seed in range(20):
+        (g,) = draw(spectral.HIDDEN, x.shape, generator(seed))
+        assert torch.equal(g(x), x.rot90(int(g.parameters[1]), (-2, -1)))
+        measured = g.measures(observed)
+        bands = measured.any(-1).any(-1)[0]
+        assert 3 <= bands.sum() <= 6
+        assert torch.equal(measured, observed & bands.view(1, 6, 1, 1))
+
+
+@pytest.mark.parametrize("name", spectral.NAMES)
+def test_a_place_in_memory_measures_as_its_transform_does(name):
+    x, observed = image(1, 6, 4, 4), torch.ones(1, 1, 4, 4, dtype=torch.bool)
+    warp = Warp(name, x.shape, x.device)
+    for seed in range(5):
+        (g,) = draw(name, x.shape, generator(seed))
+        warp.load(g)
+        torch.testing.assert_close(warp(x), g(x))
+        assert torch.equal(warp.measures(observed), g.measures(observed))
+
+
+def orbit_oracle(scenes):
+    """The perfect reconstructor of these images (1, C, H, W): whatever is measured of one of them,
+    0 where it is not, it gives that one back."""
+
+    def f(y):
+        misses = torch.stack([((s - y)[y != 0]).abs().sum() for s in scenes])
+        return scenes[int(misses.argmin())]
+
+    return f
+
+
+def ei_of(f, x, g):
+    observed = torch.ones(1, 1, *x.shape[2:], dtype=torch.bool)
+    observed[..., 2:4] = False
+    return losses.equivariance(f, x, observed, None, [g], None, generator())
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_the_truth_has_no_equivariance_error_under_a_perfect_reconstructor(name):
+    x = image(1, 12, 8, 8).abs() + 0.1
+    for seed in range(12):
+        (g,) = draw(name, x.shape, generator(seed))
+        assert ei_of(orbit_oracle([x, g(x)]), x, g) == 0
+
+
+def test_a_subset_as_target_contradicts_a_perfect_reconstructor():
+    """It gives the missing bands back, and is told that they are 0."""
+    x = image(1, 6, 8, 8).abs() + 0.1
+    turned = x.rot90(1, (-2, -1))
+    g = along_bands(spectral.SUBSET, 0.5, 7, turns=1)
+    assert ei_of(orbit_oracle([x, turned]), x, g) > 0.1
+    hidden = along_bands(spectral.HIDE, 0.5, 7, turns=1, name=spectral.HIDDEN)
+    assert ei_of(orbit_oracle([x, turned]), x, hidden) == 0
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_gradients_of_families_along_the_bands_are_finite(name):
+    f = network.build(6, channels=4, scales=2, seed=0)
+    for seed in range(3):
+        (g,) = draw(name, (6, 16, 16), generator(seed))
+        f.zero_grad()
+        ei_of(f, f(image(1, 6, 16, 16).sigmoid()), g).backward()
+        gradients = torch.cat([p.grad.flatten() for p in f.parameters() if p.grad is not None])
+        assert gradients.isfinite().all() and gradients.abs().max() > 0
 
 
 def test_an_image_that_all_bands_share_is_turned_alone():
@@ -235,6 +330,16 @@ def test_bands_alone_reach_no_gap_that_they_share():
     own = torch.ones(3, 6, 6, dtype=torch.bool)
     own[1, :, 2] = False  # in one band alone
     assert orbit_coverage(own, "spectral") == 0
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_families_along_the_bands_reach_what_their_turn_and_their_shift_reach(name):
+    shared = torch.ones(6, 6, dtype=torch.bool)
+    shared[:, 2] = False
+    assert orbit_coverage(shared, name) == orbit_coverage(shared, "rotation")
+    apart = torch.ones(12, 6, 6, dtype=torch.bool)
+    apart[4:9, 1:5, 1:5] = False  # five bands; a turn keeps the square in its place
+    assert orbit_coverage(apart, name) == pytest.approx(3 / 5 if name == "shifted-bands" else 1)
 
 
 # How they are drawn

@@ -7,17 +7,28 @@ FOLDER/NAME.parquet     the rows with typed columns, on request
 """
 
 from hydiff.bench.cells import COLUMNS, KINDS
-from hydiff.bench.choice import plan_of
-from hydiff.bench.runner import Outlook, grouped, outlook, run, split, write_tables
-from hydiff.bench.suites import SUITES, SuiteChoice
+from hydiff.bench.choice import SuiteChoice, plan_of
+from hydiff.bench.runner import (
+    Lacking,
+    Outlook,
+    grouped,
+    lacking,
+    outlook,
+    run,
+    split,
+    write_tables,
+)
+from hydiff.bench.suites import SUITES
 
 __all__ = [
     "COLUMNS",
     "KINDS",
     "SUITES",
+    "Lacking",
     "Outlook",
     "SuiteChoice",
     "grouped",
+    "lacking",
     "outlook",
     "plan_of",
     "run",

@@ -2,14 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from hydiff import auto
 from hydiff.bench import cells, scenes
-from hydiff.bench.suites import SuiteChoice
+from hydiff.bench.cells import Cell, Level
 from hydiff.errors import BadValue, UnknownName
 from hydiff.gaps.mask import columns_needed
 from hydiff.methods import METHODS
+
+# What slow methods are run on at the paper's 144 × 144: mask and noise
+LARGE_CASES: tuple[tuple[str, Level], ...] = (("published-3", 0.0), ("published-3", 0.2))
+
+
+class Limit(NamedTuple):
+    """What a slow method is run on, where the caller names no seeds, scenes or masks himself."""
+
+    seeds: int = 3
+    scenes: tuple[str, ...] | None = None  # None = all
+    masks: tuple[str, ...] | None = None
+    large: tuple[str, ...] = ()  # further scenes, of the paper's size, for LARGE_CASES alone
+
+
+@dataclass(frozen=True)
+class SuiteChoice:
+    """What the caller may choose of a suite."""
+
+    scenes: tuple[str, ...]
+    named: bool = False  # whether the caller named these scenes
+    seeds: int | None = None  # of cells that draw random numbers; None = as the suite says
+    masks: tuple[str, ...] | None = None  # None = those of the suite
+    noise: tuple[Level, ...] | None = None
+    methods: tuple[str, ...] | None = None
+    columns: Mapping[str, int] = field(default_factory=dict)  # of scenes that the caller brings
+    preset: str | None = None  # of learned methods
+    tuned: bool = False  # peers once more, set on hidden pixels
+    budget: str = "normal"  # of auto
+    offline_minutes: float = 2.0
+    quick: bool = False
+
+    def wants(self, method: str) -> bool:
+        return self.methods is None or method in self.methods
+
+    def fits(self, scene: str, mask: str) -> bool:
+        """Whether a scene is as wide as a mask, which keeps its pixels."""
+        return self.columns.get(scene, scenes.columns(scene)) >= columns_needed(mask)
+
+    def chosen(self, masks: tuple[str, ...]) -> tuple[str, ...]:
+        """Of a suite's masks those that the caller wants; of a quick run two at most, that fit."""
+        if self.masks or not self.quick:
+            return self.masks or masks
+        fit = [m for m in masks if self.fits(scenes.QUICK, m)]
+        return tuple(dict.fromkeys((*fit, "stripes")))[: min(2, len(masks))]
+
+    def includes(self, *names: str) -> bool:
+        """Whether a suite that is about one scene, by any of these names, is meant."""
+        return self.quick or not self.named or not set(names).isdisjoint(self.scenes)
+
+    def within(self, limit: Limit, cell: Cell) -> bool:
+        """Whether a cell is run, given what its method is limited to."""
+        if not self.named and cell.scene in limit.large:
+            return (cell.mask, cell.sigma_y) in LARGE_CASES
+        here = self.named or limit.scenes is None or cell.scene in limit.scenes
+        return here and (self.masks is not None or limit.masks is None or cell.mask in limit.masks)
 
 
 def plan_of(

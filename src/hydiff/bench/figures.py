@@ -23,8 +23,9 @@ from hydiff import metrics
 from hydiff.auto import NAME as AUTO
 from hydiff.bench import cells, records, scenes
 from hydiff.bench.cells import BAND, INPUT, Cell
+from hydiff.bench.choice import SuiteChoice
 from hydiff.bench.records import Row, Rows
-from hydiff.bench.suites import PEERS, SuiteChoice, row_name, seeded
+from hydiff.bench.suites import PEERS, row_name, seeded
 from hydiff.bench.tables import cell_of
 from hydiff.cube import Bools, Floats
 from hydiff.io.staging import staged

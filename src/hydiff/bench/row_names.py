@@ -14,7 +14,7 @@ FOR_FEWER = 2000  # iterations of DHP and R-DLRHyIn that the paper's times would
 # Settings by which a row is called when they are changed
 VARIED = (
     "ei_weight", "transform", "eps0", "data_term", "remeasure_noise", "x0_from", "ei_reduction",
-    "weighting", "n_transforms", "precision",
+    "weighting", "noise_term", "n_transforms", "precision",
 )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import gc
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed, wait
 from dataclasses import replace
@@ -16,8 +17,9 @@ from typing import Any, NamedTuple
 from hydiff import auto
 from hydiff.bench import cells, machine, promises, records, scenes, tables
 from hydiff.bench.cells import COLUMNS, KINDS, Cell
+from hydiff.bench.choice import SuiteChoice
 from hydiff.bench.records import Row, Rows, Tables
-from hydiff.bench.suites import SUITES, Suite, SuiteChoice, left_out, row_name
+from hydiff.bench.suites import SUITES, Suite, left_out, row_name
 from hydiff.errors import BadValue, CubeFormatError, OutputError, UnknownName
 from hydiff.io.staging import staged
 from hydiff.workers import local
@@ -147,6 +149,28 @@ def borrowed(name: str, rows: Tables, wanted: Sequence[Cell]) -> Iterator[Row]:
     own = _known(name, {name: rows.get(name, [])})
     lacking = {(c, cells.settings_hash(c)) for c in wanted} - own.keys()
     return (row for key, row in _known(name, rows).items() if key in lacking)
+
+
+class Lacking(NamedTuple):
+    """Cells of one row of a table, at one noise level, of which no row is there."""
+
+    name: str
+    sigma_y: cells.Level
+    cells: int
+    left: int
+    scenes: Mapping[str, int]  # of those that are left
+
+
+def lacking(name: str, folder: Path, plan: SuiteChoice) -> list[Lacking]:
+    """What a table lacks.  A row of settings that are no longer the defaults does not count."""
+    wanted = [c for c in dict.fromkeys(suite_of(name).cells(plan)) if plan.fits(c.scene, c.mask)]
+    rows = _known(name, records.read_folder(folder))
+    every = Counter((row_name(c), c.sigma_y) for c in wanted)
+    places: dict[tuple[str, cells.Level], Counter[str]] = {}
+    for cell in wanted:
+        if (cell, cells.settings_hash(cell)) not in rows:
+            places.setdefault((row_name(cell), cell.sigma_y), Counter())[cell.scene] += 1
+    return [Lacking(*key, every[key], found.total(), found) for key, found in places.items()]
 
 
 # Time

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
 
 from hydiff.auto import NAME as AUTO
 from hydiff.bench import scenes
 from hydiff.bench.cells import BAND, ESTIMATED, INPUT, TUNING, Cell, Level
+from hydiff.bench.choice import Limit, SuiteChoice
 from hydiff.bench.row_names import EQUIVARIANT, FOR_FEWER
 from hydiff.bench.row_names import row_name as row_name
 from hydiff.gaps.mask import columns_needed
@@ -22,7 +23,8 @@ PUBLISHED = tuple(f"published-{i}" for i in range(1, 5))
 NOISE = (0.1, 0.2, 0.3)
 TRANSFORMS = (
     "shift", "rotation", "scaling", "reflection", "similarity", "affine",
-    "spectral", "spectral-rotation",  # not in the paper, which leaves them to later work
+    # not in the paper, which leaves transforms along the bands to later work
+    "spectral", "spectral-rotation", "shifted-bands", "scaled-bands", "hidden-bands",
 )  # fmt: skip
 WIDTHS = tuple(f"width-{w}" for w in (2, 4, 8, 16))
 
@@ -38,25 +40,15 @@ FEW = (
 SMALL = FEW[2:]
 
 
-class Limit(NamedTuple):
-    """What a slow method is run on, where the caller names no seeds, scenes or masks himself."""
-
-    seeds: int = 3
-    scenes: tuple[str, ...] | None = None  # None = all
-    masks: tuple[str, ...] | None = None
-
-
 # published-3 and -1 fit the most scenes; frames: that of a suite which has no other
 ONE_MASK = ("published-3", "frames")
 TWO_MASKS = ("published-1", "published-3", "frames")
 NAMED = SMALL[1:3]  # on which the slowest peers are run, at every noise level
+SLOWEST = Limit(1, NAMED, ONE_MASK, large=FEW[:2])
 LIMITS = {
     "hir-diff": Limit(3, FEW, TWO_MASKS),
     "dhp": Limit(1, FEW, TWO_MASKS),
-    "r-dlrhyin": Limit(1, NAMED, ONE_MASK),
-    "dds2m": Limit(1, NAMED, ONE_MASK),
-    "share": Limit(1, NAMED, ONE_MASK),
-    "hyper-ei": Limit(1, NAMED, ONE_MASK),
+    **dict.fromkeys(("r-dlrhyin", "dds2m", "share", "hyper-ei"), SLOWEST),
 }
 CORE = Limit(3, FEW, ONE_MASK)  # the paper's method and its parts, where there is noise
 SHORTER = Limit(1, SMALL, ONE_MASK)
@@ -65,47 +57,6 @@ ABLATION = Limit(1, FEW)
 READ = Limit(3, SMALL[:3], ONE_MASK)
 FOUR_MASKS = ("published-3", "stripes", "blobs", "columns")
 BEST: dict[str, Limit] = dict.fromkeys(("hydiff-ei", "robust-ei"), Limit(1, FEW, FOUR_MASKS))
-
-
-@dataclass(frozen=True)
-class SuiteChoice:
-    """What the caller may choose of a suite."""
-
-    scenes: tuple[str, ...]
-    named: bool = False  # whether the caller named these scenes
-    seeds: int | None = None  # of cells that draw random numbers; None = as the suite says
-    masks: tuple[str, ...] | None = None  # None = those of the suite
-    noise: tuple[Level, ...] | None = None
-    methods: tuple[str, ...] | None = None
-    columns: Mapping[str, int] = field(default_factory=dict)  # of scenes that the caller brings
-    preset: str | None = None  # of learned methods
-    tuned: bool = False  # peers once more, set on hidden pixels
-    budget: str = "normal"  # of auto
-    offline_minutes: float = 2.0
-    quick: bool = False
-
-    def wants(self, method: str) -> bool:
-        return self.methods is None or method in self.methods
-
-    def fits(self, scene: str, mask: str) -> bool:
-        """Whether a scene is as wide as a mask, which keeps its pixels."""
-        return self.columns.get(scene, scenes.columns(scene)) >= columns_needed(mask)
-
-    def chosen(self, masks: tuple[str, ...]) -> tuple[str, ...]:
-        """Of a suite's masks those that the caller wants; of a quick run two at most, that fit."""
-        if self.masks or not self.quick:
-            return self.masks or masks
-        fit = [m for m in masks if self.fits(scenes.QUICK, m)]
-        return tuple(dict.fromkeys((*fit, "stripes")))[: min(2, len(masks))]
-
-    def includes(self, *names: str) -> bool:
-        """Whether a suite that is about one scene, by any of these names, is meant."""
-        return self.quick or not self.named or not set(names).isdisjoint(self.scenes)
-
-    def within(self, limit: Limit, cell: Cell) -> bool:
-        """Whether a cell is run, given what its method is limited to."""
-        here = self.named or limit.scenes is None or cell.scene in limit.scenes
-        return here and (self.masks is not None or limit.masks is None or cell.mask in limit.masks)
 
 
 class Suite(NamedTuple):
@@ -237,10 +188,10 @@ READINGS: tuple[dict[str, Any], ...] = (
     {"eps0": "fresh"}, {"eps0": "fresh", "data_term": "observed"}, {"weighting": "full"},
 )  # fmt: skip
 WITHOUT_NOISE: tuple[dict[str, Any], ...] = ({"n_transforms": 7},)
-WITH_NOISE: tuple[dict[str, Any], ...] = ({"n_transforms": 1}, {"remeasure_noise": False})
-SURE: tuple[dict[str, Any], ...] = (  # of Robust-EI: its arithmetic, too
-    {}, {"precision": "fp32"}, {"precision": "bf16"}, {"n_transforms": 1},
+WITH_NOISE: tuple[dict[str, Any], ...] = (
+    {"n_transforms": 1}, {"remeasure_noise": False}, {"noise_term": "sure"},
 )  # fmt: skip
+SURE: tuple[dict[str, Any], ...] = ({}, {"n_transforms": 1})  # of Robust-EI
 
 
 def readings(plan: SuiteChoice) -> Iterator[Cell]:
@@ -250,6 +201,12 @@ def readings(plan: SuiteChoice) -> Iterator[Cell]:
         yield from _varied(here, changes, (sigma,), READ)
         if sigma and not plan.quick:
             yield from _varied(here, SURE, (sigma,), READ._replace(seeds=1), "robust-ei")
+
+
+def precision(plan: SuiteChoice) -> Iterator[Cell]:
+    """SURE divides a small difference of two outputs: how much of it each arithmetic leaves."""
+    ways = [{"precision": name} for name in ("fp32", "tf32", "bf16")]
+    return _varied(plan, ways, (0.2,), READ, "robust-ei")
 
 
 def _varied(
@@ -366,6 +323,12 @@ SUITES: dict[str, Suite] = {
         "Readings of what the paper leaves open",
         readings,
         "hydiff-ei",
+        "Not in the paper. Three scenes, three seeds.",
+    ),
+    "precision": Suite(
+        "Robust-EI in three arithmetics",
+        precision,
+        "robust-ei, precision fp32",
         "Not in the paper. Three scenes, three seeds.",
     ),
     "epsilon": Suite("Readings of ε_0", epsilon, "eps0 implied", "Not in the paper."),

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from hydiff.bench import records, scenes, statistics
 from hydiff.bench.cells import INPUT, TRAINED, Cell, Level, level_of, settings_hash
+from hydiff.bench.choice import SuiteChoice
 from hydiff.bench.published import PAPER
 from hydiff.bench.records import Row, Rows
-from hydiff.bench.suites import Suite, SuiteChoice, left_out, row_name
+from hydiff.bench.suites import Suite, left_out, row_name
 from hydiff.methods import STAND_IN, labelled
 from hydiff.metrics import POOR
 

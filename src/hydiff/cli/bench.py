@@ -13,6 +13,7 @@ import typer
 from hydiff.cli.terminal import err, out
 from hydiff.errors import BadValue, need_torch
 
+ALL = "all"  # the tables, to --missing
 QUICK_NOTE = "quick: tiny cubes and networks, a few steps; these numbers mean nothing"
 
 
@@ -52,13 +53,18 @@ def bench(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what there is to do, and do nothing.")
     ] = False,
+    missing: Annotated[
+        bool,
+        typer.Option("--missing", help="List the cells of a table, or of all, without a row."),
+    ] = False,
     device: Annotated[str, typer.Option(help="auto | cpu | cuda, for learned methods.")] = "auto",
     quick: Annotated[
         bool, typer.Option("--quick", help="A trial of minutes; its numbers mean nothing.")
     ] = False,
 ) -> None:
     """Run a benchmark, or go on with one: noiseless, noisy, emit, ei-ablation, time, alpha,
-    transforms, offline, epsilon, use, widths, dead-columns, best, figures, speed."""
+    transforms, offline, readings, precision, epsilon, use, widths, dead-columns, best, figures,
+    speed."""
     from hydiff import bench as benchmark
     from hydiff.bench.suites import left_out
 
@@ -70,6 +76,9 @@ def bench(
     if quick:
         output = output / "quick"  # never among real results
         err.print(QUICK_NOTE)
+    if missing:
+        _list_missing(name, output, plan)
+        return
     if name in benchmark.SUITES:
         for line in left_out(benchmark.SUITES[name], plan):
             err.print(f"left out: {line}", markup=False)
@@ -107,6 +116,23 @@ def _scenes(texts: list[str]) -> tuple[dict[str, Path], list[str]]:
         raise BadValue(f"--scene {twice[0]} is given more than once; give each scene its own name")
     own = scenes.distinct({name: Path(path) for name, equals, path in pairs if equals})
     return own, [*(name for name, equals, _ in pairs if not equals), *own]
+
+
+def _list_missing(name: str, output: Path, plan: Any) -> None:
+    """A line for each row of a table that lacks cells; exit code 1 if there are any."""
+    from hydiff import bench as benchmark
+
+    left = 0
+    for table in benchmark.SUITES if name == ALL else (name,):
+        rows = benchmark.lacking(table, output, plan)
+        for row in rows:
+            places = ", ".join(f"{scene} {n}" for scene, n in row.scenes.items())
+            what = f"{table}: {row.name}, σ_y {row.sigma_y}"
+            out.print(f"{what}: {row.left} of {row.cells} missing: {places}", markup=False)
+        left += sum(row.left for row in rows)
+    out.print(f"{left} cells have no row")
+    if left:
+        raise typer.Exit(1)
 
 
 def _print_cell(done: int, total: int, cell: Any, row: Any) -> None:

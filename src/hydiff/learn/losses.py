@@ -22,6 +22,7 @@ READINGS = ("implied", "fresh", "none")  # of ε_0 in Eq. 9
 WEIGHTINGS = ("simple", "full")
 DATA_TERMS = ("all", "observed")  # the entries that the data term counts
 REDUCTIONS = ("mean", "sum")  # of the EI term over the copies drawn in a step
+NOISE_TERMS = ("none", "sure")  # what stands for the data term on measured, noisy entries
 
 
 def denoised_state(x: Tensor, x0: Tensor, alpha_bar: float, eps0: str, rng: Generator) -> Tensor:
@@ -58,6 +59,20 @@ def mean_square(difference: Tensor, where: Tensor | None) -> Tensor:
     return (difference.square() * where).sum() / where.sum().clamp_min(1)
 
 
+def data(miss: Tensor, where: Tensor | None, risk: Tensor | None, observed: Tensor) -> Tensor:
+    """The data term: `mean_square` of `miss`, but with `risk`, unless it is None, for its mean over
+    the observed entries.
+
+    These entries are ᾱ_t (y - x̂_0)² while y is followed to the letter, noise and all; ᾱ_t SURE has
+    the mean of ᾱ_t (x - x̂_0)².  The gaps keep their part.
+    """
+    if risk is None:
+        return mean_square(miss, where)
+    measured = observed.expand_as(miss)
+    share = mean_square(measured.to(miss.dtype), where)
+    return share * risk + mean_square(miss * ~measured, where)
+
+
 class Turned(NamedTuple):
     """T_g x̂, what is measured of it, and where it counts."""
 
@@ -79,14 +94,15 @@ def turned(
     inside: Tensor | None,
     rng: Generator,
 ) -> Turned:
-    """What f is asked about one transform.  T_g never acts on the mask; n is fresh noise of std
-    sigma_y on the re-measured entries (none when it is None).  `inside` is False in the padding of
-    a non-square cube (None: it is square): what T_g brings in from there counts as missing.
+    """What f is asked about one transform.  T_g never moves the mask, of which `g.measures` may
+    leave out bands; n is fresh noise of std sigma_y on the re-measured entries (none when it is
+    None).  `inside` is False in the padding of a non-square cube (None: it is square): what T_g
+    brings in from there counts as missing.
     """
-    x_g, real, both = g(x0_hat), None, observed
+    x_g, real, both = g(x0_hat), None, g.measures(observed)
     if inside is not None:  # an interpolated pixel is real when all it is mixed from is
         real = ((g(inside.to(x0_hat.dtype)) - 1).abs() < 1e-4) & inside
-        both = observed & real
+        both = both & real
     return Turned(x_g, remeasure(x_g, both, sigma_y, rng), real, g.weight)
 
 

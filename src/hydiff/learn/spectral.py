@@ -1,8 +1,17 @@
-"""Transforms along the bands: what the paper leaves to later work, as a family of T_g.
+"""Transforms along the bands, which the paper leaves to later work, as families of T_g.
 
-A draw is one of three: the bands moved by a few, all around; each band scaled along a smooth curve,
-as illumination and gain do; a random subset of the bands kept, the others 0.  Alone they carry no
-gap to a measured place, unless bands differ in their gaps; so they come with a quarter turn, too.
+T_g must turn a scene into a scene.  Three families do so nearly, each with a quarter turn, since
+along the bands alone no gap that all bands share is carried to a measured place:
+
+shifted-bands  the bands moved by one or a few, as a shift of wavelengths does; the end is repeated
+scaled-bands   each band dimmed along a smooth curve, as illumination does.  Never brightened: a
+               value above 1 is out of the network's reach
+hidden-bands   T_g is the turn alone; of the turned cube a random subset of the bands is measured
+               again, and the network must give back all of them
+
+Two mixed families came first.  Half of what they draw is no scene, and their rows show it: bands
+moved all around, scaled by up to a fifth either way, or a subset of the bands kept and the others
+0, in the target too.  A network that learns to answer 0 with 0 leaves gaps empty.
 
 Parameters: (bands, quarter turns, kind, three numbers of that kind).
 """
@@ -15,38 +24,56 @@ import torch
 from torch import Generator, Tensor
 
 ALONE, TURNED = "spectral", "spectral-rotation"
-NAMES = (ALONE, TURNED)
-SHIFT, SCALE, SUBSET = range(3)
-FARTHEST = 16  # a shift is at most the bands over this
-STRONGEST = 0.2  # of a scaling, in the logarithm
+SHIFTED, SCALED, HIDDEN = "shifted-bands", "scaled-bands", "hidden-bands"
+SHIFT, SCALE, SUBSET, MOVE, DIM, HIDE = range(6)
+KINDS = {  # of a draw
+    ALONE: (SHIFT, SCALE, SUBSET),
+    TURNED: (SHIFT, SCALE, SUBSET),
+    SHIFTED: (MOVE,),
+    SCALED: (DIM,),
+    HIDDEN: (HIDE,),
+}
+NAMES = tuple(KINDS)
+FARTHEST = {SHIFT: 16, MOVE: 64}  # a shift is at most the bands over this, or 1
+STRONGEST = {SCALE: 0.2, DIM: 0.1}  # of a scaling, in the logarithm
 LEAST = 0.5  # share of the bands that a subset keeps
 
 Parameters = tuple[float, ...]
 
 
-def in_any_band(observed: Tensor) -> Tensor:
-    """Which entries are measured in some band: (H, W) as it is, (C, H, W) over the bands."""
-    if observed.ndim < 3:
+def reaching(observed: Tensor, name: str) -> Tensor:
+    """Which entries a transform along the bands, without its turn, carries to a measured one:
+    (H, W) as it is, (C, H, W) by the bands that are near enough."""
+    if observed.ndim < 3 or name in (SCALED, HIDDEN):
         return observed
-    return observed.any(-3, keepdim=True).expand_as(observed)
+    if name != SHIFTED:
+        return observed.any(-3, keepdim=True).expand_as(observed)
+    bands = torch.arange(observed.shape[-3])
+    far = _farthest(MOVE, len(bands))
+    near = [(bands + by).clamp(0, len(bands) - 1) for by in range(-far, far + 1)]
+    return torch.stack([observed.index_select(-3, i.to(observed.device)) for i in near]).any(0)
 
 
-def draws(bands: int, rng: Generator, n: int, *, turned: bool) -> list[Parameters]:
-    """Parameters of n transforms of images with so many bands."""
-    return [_draw(bands, rng, turned) for _ in range(n)]
+def draws(name: str, bands: int, rng: Generator, n: int) -> list[Parameters]:
+    """Parameters of n transforms of a family, for images with so many bands."""
+    return [_draw(name, bands, rng) for _ in range(n)]
 
 
-def _draw(bands: int, rng: Generator, turned: bool) -> Parameters:
-    turns = _whole(rng, 1, 4) if turned else 0
-    kind = _whole(rng, 0, 3)
-    if kind == SHIFT:
-        most = max(bands // FARTHEST, 1)
-        by = _whole(rng, 1, most + 1) * (1 if _whole(rng, 0, 2) else -1)
+def _draw(name: str, bands: int, rng: Generator) -> Parameters:
+    turns = 0 if name == ALONE else _whole(rng, 1, 4)
+    kinds = KINDS[name]
+    kind = kinds[_whole(rng, 0, len(kinds))] if len(kinds) > 1 else kinds[0]
+    if kind in FARTHEST:
+        by = _whole(rng, 1, _farthest(kind, bands) + 1) * (1 if _whole(rng, 0, 2) else -1)
         return (bands, turns, kind, by, 0, 0)
-    if kind == SCALE:
-        strength = STRONGEST * (2 * _share(rng) - 1)
+    if kind in STRONGEST:
+        strength = STRONGEST[kind] * (_share(rng) if kind == DIM else 2 * _share(rng) - 1)
         return (bands, turns, kind, strength, 0.5 + 1.5 * _share(rng), 2 * pi * _share(rng))
     return (bands, turns, kind, LEAST + (1 - LEAST) * _share(rng), _whole(rng, 0, 2**31), 0)
+
+
+def _farthest(kind: int, bands: int) -> int:
+    return max(bands // FARTHEST[kind], 1)
 
 
 def along_bands(parameters: Parameters) -> tuple[Tensor, Tensor]:
@@ -56,18 +83,36 @@ def along_bands(parameters: Parameters) -> tuple[Tensor, Tensor]:
     index, gain = torch.arange(bands), torch.ones(bands)
     if kind == SHIFT:
         return index.roll(int(one)), gain
-    if kind == SCALE:
+    if kind == MOVE:
+        return (index - int(one)).clamp(0, bands - 1), gain
+    if kind in STRONGEST:
         places = (index / max(bands - 1, 1)).tolist()
-        return index, torch.tensor([exp(one * cos(pi * two * u + three)) for u in places])
-    order = torch.randperm(bands, generator=torch.Generator().manual_seed(int(two)))
-    gain[order[max(round(one * bands), 1) :]] = 0
-    return index, gain
+        top = 1 if kind == DIM else 0  # of the curve, which then lies below 1
+        return index, torch.tensor([exp(one * (cos(pi * two * u + three) - top)) for u in places])
+    return index, gain * _subset(parameters) if kind == SUBSET else gain
+
+
+def measured_bands(parameters: Parameters) -> Tensor:
+    """(bands,) bool: which bands of a transformed image are measured again."""
+    if parameters[2] == HIDE:
+        return _subset(parameters)
+    return torch.ones(int(parameters[0]), dtype=torch.bool)
+
+
+def _subset(parameters: Parameters) -> Tensor:
+    """(bands,) bool: a random subset, one band at least, the same for the same parameters."""
+    bands, share, seed = int(parameters[0]), parameters[3], int(parameters[4])
+    order = torch.randperm(bands, generator=torch.Generator().manual_seed(seed))
+    kept = torch.zeros(bands, dtype=torch.bool)
+    kept[order[: max(round(share * bands), 1)]] = True
+    return kept
 
 
 def inverse(parameters: Parameters) -> Parameters:
-    """Exact for shifts and scalings; a subset is a projection, and stands for itself."""
+    """Exact for shifts, but for a repeated end, and scalings; a subset is a projection, and stands
+    for itself."""
     bands, turns, kind, one, two, three = parameters
-    return (bands, -turns, kind, one if kind == SUBSET else -one, two, three)
+    return (bands, -turns, kind, one if kind in (SUBSET, HIDE) else -one, two, three)
 
 
 def applied(x: Tensor, parameters: Parameters) -> Tensor:

@@ -23,6 +23,7 @@ from torch.nn import functional as F
 
 from hydiff.errors import BadValue, ShapeMismatch, UnknownName
 from hydiff.learn import spectral
+from hydiff.learn.resampling import Matrix, flat, grid_of, matrix_of, resample, sampled
 
 Parameters = tuple[float, ...]
 SIGNED_TURNS = (0, 1, 2, 3, 0, -1, -2, -3)  # to the paper's library 0 and -0, 90 and -270 differ
@@ -68,7 +69,14 @@ class Transform:
                 return torch.roll(x, (int(rows), int(cols)), (-2, -1))
             case "reflection", (up_down, left_right):
                 return x.flip([-2] * int(up_down) + [-1] * int(left_right))
-        return _resample(x, _matrix(self.parameters), INTERPOLATION[self.name])
+        return resample(x, matrix_of(self.parameters), INTERPOLATION[self.name])
+
+    def measures(self, observed: Tensor) -> Tensor:
+        """The entries of T_g x that are measured again: those of the mask, which stays in its
+        place, and of a subset of the bands if T_g hides the others."""
+        if self.name != spectral.HIDDEN:
+            return observed
+        return observed & _bands(spectral.measured_bands(self.parameters).to(observed.device))
 
     def inverse(self) -> Transform:
         """T_g⁻¹: exact for rotation, shift and reflection.
@@ -81,7 +89,7 @@ class Transform:
         if self.name in spectral.NAMES:
             return replace(self, parameters=spectral.inverse(self.parameters))
         if self.name in INTERPOLATION:
-            return replace(self, parameters=_flat(np.linalg.inv(_matrix(self.parameters))))
+            return replace(self, parameters=flat(np.linalg.inv(matrix_of(self.parameters))))
         return replace(self, parameters=tuple(-p for p in self.parameters))
 
     def turn(self) -> Transform:
@@ -111,14 +119,17 @@ class Warp:
         self.known: dict[Parameters, tuple[Tensor, Tensor]] = {}
         bands = shape[-3] if name in spectral.NAMES else 0
         self.index, self.gain = torch.arange(bands, device=device), torch.ones(bands, device=device)
+        self.measured = self.gain.bool()
 
     def load(self, g: Transform) -> None:
         self.weight.fill_(g.weight)
         if g.name in INTERPOLATION:
-            self.grid.copy_(_grid(_matrix(g.parameters), self.pixels))
+            self.grid.copy_(grid_of(matrix_of(g.parameters), self.pixels))
             return
         if g.name in spectral.NAMES:
-            for stays, new in zip((self.index, self.gain), _of_bands(g), strict=True):
+            places = (self.index, self.gain, self.measured)
+            along = (*spectral.along_bands(g.parameters), spectral.measured_bands(g.parameters))
+            for stays, new in zip(places, along, strict=True):
                 stays.copy_(new)
             g = g.turn()
         source, target = self.known.get(g.parameters) or self._maps(g)
@@ -134,15 +145,20 @@ class Warp:
     def __call__(self, x: Tensor) -> Tensor:
         """T_g x, (B, C, H, W); differentiable."""
         if self.name in INTERPOLATION:
-            return _sampled(x, self.grid, INTERPOLATION[self.name])
+            return sampled(x, self.grid, INTERPOLATION[self.name])
         moved: Tensor = _Moved.apply(x, self.source, self.target)  # type: ignore[no-untyped-call]
         if x.shape[1] != len(self.gain):  # no transform along the bands, or an image of no bands
             return moved
-        return moved.index_select(1, self.index) * self.gain.view(1, -1, 1, 1)
+        return moved.index_select(1, self.index) * _bands(self.gain)
+
+    def measures(self, observed: Tensor) -> Tensor:
+        """As that of a Transform; observed (B, 1 or C, H, W)."""
+        return observed & _bands(self.measured) if self.name == spectral.HIDDEN else observed
 
 
-def _of_bands(g: Transform) -> tuple[Tensor, Tensor]:
-    return spectral.along_bands(g.parameters)
+def _bands(values: Tensor) -> Tensor:
+    """(C,) → (C, 1, 1): one value for each band."""
+    return values.view(-1, 1, 1)
 
 
 class _Moved(torch.autograd.Function):
@@ -184,9 +200,9 @@ def draw(
     rows, cols = shape[-2:]
     if name in spectral.NAMES:
         bands = shape[-3] if len(shape) > 2 else 1
-        if name == spectral.TURNED:
+        if name != spectral.ALONE:
             _check_square((rows, cols))
-        drawn = spectral.draws(bands, rng, n, turned=name == spectral.TURNED)
+        drawn = spectral.draws(name, bands, rng, n)
     else:
         drawn = SPATIAL[name]((rows, cols), rng, n)
     if not merge:
@@ -242,10 +258,10 @@ def _reached(observed: Tensor, name: str) -> Tensor:
             return torch.stack([torch.rot90(observed, k, (-2, -1)) for k in range(4)]).any(0)
         case "reflection":
             return torch.stack([Transform(name, flip)(observed) for flip in FLIPS]).any(0)
-        case "spectral":
-            return spectral.in_any_band(observed)
-        case "spectral-rotation":
-            return _reached(spectral.in_any_band(observed), "rotation")
+        case spectral.ALONE:
+            return spectral.reaching(observed, name)
+        case _ if name in spectral.NAMES:
+            return _reached(spectral.reaching(observed, name), "rotation")
         case "scaling":
             onto = _shrunk_onto(observed.shape[-1]).to(observed.device)
             return onto @ observed.float() @ onto.T > 0
@@ -304,7 +320,7 @@ def _scalings(shape: tuple[int, int], rng: Generator, n: int) -> list[Parameters
     def one() -> Parameters:
         f = _sample(FACTORS, 1, rng)[0]
         centre = _point(shape, rng)
-        return _flat(np.column_stack([f * np.eye(2), (1 - f) * centre]))
+        return flat(np.column_stack([f * np.eye(2), (1 - f) * centre]))
 
     return [one() for _ in range(n)]
 
@@ -335,8 +351,6 @@ SPATIAL: dict[str, Callable[[tuple[int, int], Generator, int], list[Parameters]]
 }
 TRANSFORMS = (*SPATIAL, *spectral.NAMES)
 
-Matrix = NDArray[np.floating[Any]]  # p ↦ A p + b as (A | b), 2 × 3, or with its last row, 3 × 3
-
 
 def _turn_and_zoom(rng: Generator) -> Matrix:
     angle, zoom = radians(_uniform(-180, 180, rng)), _uniform(MIN_ZOOM, 1, rng)
@@ -345,7 +359,7 @@ def _turn_and_zoom(rng: Generator) -> Matrix:
 
 def _shifted(linear: Matrix, shape: tuple[int, int], rng: Generator) -> Parameters:
     """p ↦ A (p + shift), the shift up to half the image either way."""
-    return _flat(np.column_stack([linear, linear @ _point(shape, rng)]))
+    return flat(np.column_stack([linear, linear @ _point(shape, rng)]))
 
 
 def _point(shape: tuple[int, int], rng: Generator) -> Matrix:
@@ -362,37 +376,3 @@ def _sample(pool: Sequence[Any], n: int, rng: Generator) -> list[Any]:
     """n of the pool in random order, without replacement; all of it if it has fewer."""
     order = torch.randperm(len(pool), generator=rng, device=rng.device)[:n]
     return [pool[i] for i in order.tolist()]
-
-
-def _flat(matrix: Matrix) -> Parameters:
-    return tuple(matrix[:2].ravel().tolist())
-
-
-def _matrix(parameters: Parameters) -> Matrix:
-    return np.array([*parameters, 0.0, 0.0, 1.0]).reshape(3, 3)
-
-
-def _resample(x: Tensor, matrix: Matrix, interpolation: str) -> Tensor:
-    """x (B, C, H, W) with its content moved by `matrix`; beyond its edges x goes on mirrored."""
-    return _sampled(x, _grid(matrix, x), interpolation)
-
-
-def _grid(matrix: Matrix, x: Tensor) -> Tensor:
-    """Where each pixel's content comes from, (1, H, W, 2), as grid_sample wants it."""
-    rows, cols = x.shape[-2:]
-    half = np.diag([cols / 2, rows / 2, 1.0])  # grid_sample measures the image from -1 to 1
-    source = np.linalg.inv(half) @ np.linalg.inv(matrix) @ half
-    dtype = x.dtype if x.dtype == torch.float64 else torch.float32
-    theta = torch.tensor(source[None, :2], dtype=dtype, device=x.device)
-    return F.affine_grid(theta, [1, 1, rows, cols], align_corners=False)
-
-
-def _sampled(x: Tensor, grid: Tensor, interpolation: str) -> Tensor:
-    moved = F.grid_sample(
-        x.to(grid.dtype),  # half precision cannot address pixels
-        grid.expand(len(x), -1, -1, -1),
-        mode=interpolation,
-        padding_mode="reflection",
-        align_corners=False,
-    )
-    return moved.to(x.dtype)

@@ -21,6 +21,7 @@ from hydiff.learn.diffusion import (
     noise_like,
     reverse_diffusion,
 )
+from hydiff.learn.engine import Fit
 from hydiff.methods import equivariant
 from hydiff.methods.equivariant import Tensors
 from hydiff.result import Step
@@ -29,6 +30,7 @@ UPDATES = ("before", "after")
 # Switches that came later, as they stood before
 LATER = {
     "data_term": "all", "remeasure_noise": True, "ei_reduction": "mean", "x0_from": "before",
+    "noise_term": "none",
 }  # fmt: skip
 
 
@@ -49,6 +51,7 @@ class HyDiffEI:
     remeasure_noise: bool = True  # fresh noise on M T_g f(y) where y is noisy
     ei_reduction: str = "mean"  # of the EI term over the transforms of a step: mean | sum
     x0_from: str = "before"  # x̂_0 of the network before | after the update of its step
+    noise_term: str = "none"  # in the data term of measured, noisy entries: none | sure
     channels: int = 128  # of the Skip-Net
     scales: int = 5
     hold_back: float = 0.0  # share of observed pixels kept from the fit, to watch it
@@ -73,6 +76,8 @@ class HyDiffEI:
             raise UnknownName("weighting", self.weighting, losses.WEIGHTINGS)
         if self.x0_from not in UPDATES:
             raise UnknownName("x0_from", self.x0_from, UPDATES)
+        if self.noise_term not in losses.NOISE_TERMS:
+            raise UnknownName("noise_term", self.noise_term, losses.NOISE_TERMS)
 
     def decisive(self, noisy: bool) -> dict[str, Any]:
         """What a benchmark knows a row by."""
@@ -100,7 +105,8 @@ def hydiff_ei(
     initial: trained weights of f_θ; resume: what `Step.state` gave before an interruption.
     """
     problem = equivariant.prepare(y, observed, sigma_y, settings.hold_back, rng)
-    fit = equivariant.start(problem, settings, rng, initial)
+    noise = problem.sigma_y if settings.noise_term == "sure" else None
+    fit = equivariant.start(problem, settings, rng, initial, by_difference=noise is not None)
     f, T = fit.f, settings.steps
     draws, counted = equivariant.drawn_by(problem, settings), equivariant.counted(problem, settings)
     alpha_bar = linear_alpha_bar(T, settings.beta_start, settings.beta_end)
@@ -109,9 +115,10 @@ def hydiff_ei(
 
     def objective(n: int) -> tuple[Tensor, Tensor]:
         x0_hat = f(problem.y)
-        data = weight * losses.mean_square(target - root * x0_hat, counted)
+        risk = None if noise is None else root**2 * _risk(f, problem, x0_hat, noise, rng)
+        data = losses.data(target - root * x0_hat, counted, risk, problem.observed)
         ei = draws.term(f, x0_hat, n, rng)
-        return torch.stack([data, settings.ei_weight * ei]), x0_hat  # Eq. 9
+        return torch.stack([weight * data, settings.ei_weight * ei]), x0_hat  # Eq. 9
 
     terms = target.new_zeros(2)
 
@@ -127,9 +134,7 @@ def hydiff_ei(
     total = T if initial is None else settings.refine
     begin = _begin(problem, f, alpha_bar, total, rng) if initial is not None else None
     if resume is not None:
-        fit.load(dict(resume))
-        x0, x = (torch.empty_like(problem.y).copy_(resume[k]) for k in ("x0", "x"))
-        begin = State(int(resume["t"]), x0, x0, x)
+        begin = _resumed(fit, problem.y, resume)
     chain = reverse_diffusion(
         problem.y,
         problem.observed.to(y.dtype),
@@ -149,6 +154,22 @@ def hydiff_ei(
 
         yield Step(total - state.t + 1, total + 1, problem.crop(state.x0), log, keep)
     yield Step(total + 1, total + 1, _last(f, problem, total), how=fit.how)
+
+
+def _resumed(fit: Fit, y: Tensor, resume: Tensors) -> State:
+    fit.load(dict(resume))
+    x0, x = (torch.empty_like(y).copy_(resume[k]) for k in ("x0", "x"))
+    return State(int(resume["t"]), x0, x0, x)
+
+
+def _risk(
+    f: losses.Network,
+    problem: equivariant.Measurement,
+    x0_hat: Tensor,
+    noise: Tensor,
+    rng: Generator,
+) -> Tensor:
+    return losses.sure(f, problem.y, x0_hat, problem.observed, noise, rng)
 
 
 @torch.no_grad()
