@@ -135,7 +135,8 @@ diverse() {  # CROPS SHARE-OF-THE-TIME RATE: few crops are soon learned by heart
 50 0.6 1e-3
 300 1 1e-3
 3000 1 1e-3
-300 0.6 1e-4}"
+300 1 3e-3
+300 0.4 1e-4}"
     wait
 }
 denoiser() {
