@@ -21,7 +21,7 @@
 #        clock    the table of times alone, 144 × 144 × 128: 280 s
 #        diverse  offline training on 10 to 3000 squares of DATA/train, split by place: 540 s; rows
 #                 in OUT/offline.csv, for `python benchmarks/offline.py gather`.  Once more on the
-#                 same machine, it goes on from DATA/offline; OFFLINE names other lanes
+#                 same machine, it goes on from STATES (DATA/offline); OFFLINE names other lanes
 #        denoiser the stand-in of HIR-Diff, trained on DATA/train, into OUT: 200 s
 #        trials   what the default fill sees of its candidates
 #
@@ -178,17 +178,18 @@ clock() {
     (   lane clock; bench time $(with method hydiff-ei dhp hir-diff dds2m r-dlrhyin share) )
 }
 diverse() {  # CROPS SHARE-OF-THE-TIME RATE: few crops are soon learned by heart, and leave the GPU to the others
-    local left=$(( end - $(date +%s) - 45 )) crops share rate
-    "$python" benchmarks/offline.py beside --out "$OUT/offline.csv" >> "$rows/offline-beside.log" 2>&1 &
+    local left=$(( end - $(date +%s) - 60 )) crops share rate
+    timeout "$left" "$python" benchmarks/offline.py beside --out "$OUT/offline.csv" >> "$rows/offline-beside.log" 2>&1 &
     while read -r crops share rate; do
-        "$python" benchmarks/offline.py train --crops "$crops" --lr "$rate" --states "$HYDIFF_DATA/offline" \
+        "$python" benchmarks/offline.py train --crops "$crops" --lr "$rate" --states "${STATES:-$HYDIFF_DATA/offline}" \
             --minutes "$(awk "BEGIN { printf \"%.2f\", $share * $left / 60 }")" \
             --out "$OUT/offline.csv" >> "$rows/offline-$crops-$rate.log" 2>&1 &
     done <<< "${OFFLINE:-10 0.4 1e-3
 50 0.6 1e-3
 300 1 1e-3
 3000 1 1e-3
-300 0.6 1e-4}"
+300 1 3e-3
+300 0.4 1e-4}"
     wait
 }
 denoiser() {

@@ -24,6 +24,7 @@ PEERS = {  # their last step is the estimate: nothing comes after it
     "r-dlrhyin": {"steps": 4, "channels": 4, "scales": 2},
     "dds2m": {"steps": 4, "chain": 8, "rank": 2, "channels": 8, "scales": 2, "hidden": 8},
     "hyper-ei": {"steps": 4, "channels": 8, "memory": 4, "n_transforms": 2},
+    "lrs-pnp-dip": {"steps": 4, "fits": 3, "codes": 2, "block": 6, "channels": 4, "scales": 2},
     "share": {"steps": 4, "channels": 16, "memory": 8, "n_transforms": 1, "window": 1},
     "hir-diff": {"steps": 4},
 }

@@ -1,4 +1,7 @@
-"""Laws of the paper's peers: DHP, R-DLRHyIn, DDS2M, SHARE, HIR-Diff, on cubes for a CPU."""
+"""Laws of the paper's peers: DHP, R-DLRHyIn, DDS2M, SHARE, HIR-Diff, on cubes for a CPU.
+
+Those of LRS-PnP-DIP alone are in test_lrs_pnp_dip.py.
+"""
 
 import json
 
@@ -23,6 +26,7 @@ SMALL = {
     "r-dlrhyin": {"steps": 5, "channels": 4, "scales": 2},
     "dds2m": {"steps": 5, "chain": 10, "rank": 2, "channels": 8, "scales": 2, "hidden": 8},
     "hyper-ei": {"steps": 2, "channels": 8, "memory": 4, "n_transforms": 2},
+    "lrs-pnp-dip": {"steps": 2, "fits": 3, "codes": 2, "block": 6, "channels": 4, "scales": 2},
     "share": {"steps": 2, "channels": 16, "memory": 8, "n_transforms": 1, "window": 1},
     "hir-diff": {"steps": 4},
 }
@@ -182,6 +186,7 @@ def test_the_paper_s_preset_is_the_default_and_fast_is_smaller(method):
         ("dds2m", {"steps": 4000}, BadValue),
         ("dds2m", {"scales": 7}, BadValue),
         ("dds2m", {"eta": 1.5}, BadValue),
+        ("lrs-pnp-dip", {"fits": 0}, BadValue),
         ("share", {"channels": 20}, BadValue),
         ("share", {"transform": "twist"}, UnknownName),
         ("hir-diff", {"fidelity": 2.0}, BadValue),
@@ -200,6 +205,9 @@ OTHERS = {
               "hidden": 4},
     "hyper-ei": {"lr": 0.1, "ei_weight": 9.0, "transform": "rotation", "n_transforms": 3,
                  "channels": 4, "memory": 8},
+    "lrs-pnp-dip": {"fidelity": 5.0, "sparse": 1.0, "low_rank": 1.0, "strength": 0.5, "codes": 9,
+                    "block": 4, "fits": 5, "lr": 0.01, "lipschitz": True, "channels": 8,
+                    "scales": 1},
     "share": {"lr": 0.1, "lr_end": 1.0, "ei_weight": 9.0, "transform": "rotation",
               "n_transforms": 2, "averaging": 0.5, "memory": 4, "window": 2},
     "hir-diff": {"steps": 3, "decay": 2.0, "fidelity": 0.5, "variation": 0.5,

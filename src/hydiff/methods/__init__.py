@@ -194,6 +194,14 @@ METHODS: dict[str, Method] = {
         "a diffusion with an untrained spatial-spectral network, fitted on the way",
         rules=3,
     ),
+    "lrs-pnp-dip": Network(
+        "lrs_pnp_dip",
+        "lrs_pnp_dip",
+        "LRSPnPDIP",
+        "plug-and-play: sparse blocks and a network, made to agree",
+        uses_sigma=False,
+        memory=PeakMemory(process=520e6, entry=400.0, pixel=25_000.0),  # holds 30 outputs
+    ),
     "share": Network(
         "share",
         "share",

@@ -1,0 +1,258 @@
+"""LRS-PnP-DIP: sparse, of low rank, plug-and-play, with a deep image prior (Li and Yaghoobi).
+
+ADMM over the cube as a matrix x (pixels × bands).  Three estimates are made to agree:
+
+    γ/2 |M x - y|²     what was measured
+    x = D z            blocks of x are sparse in a dictionary D; a denoiser of z, not a threshold
+    x = f_θ            a network, fitted again in every iteration, in the place of a low rank
+
+`lipschitz` takes the later version (2025): a network without skips, each of whose weight matrices
+has spectral norm 1 at most (`learn.lipschitz`); its batch normalisation divides by the std of what
+it gets, so the network as a whole is not shown to be 1-Lipschitz.
+
+As in the published code: γ, μ_1, μ_2, the blocks of 36 × 36 entries and their order, non-local
+means over the coefficients as they follow one another, a new network in each iteration with input
+x + λ_2 / μ_2 and target y, counted over all entries, Adam at 0.1, the end of a fit where the
+variance of the last 30 outputs has not fallen for 60 steps.
+Not known: the dictionary, which was learned beforehand and is not to be had; ours is the discrete
+cosine transform of a block, and `strength` goes with it.
+Against the code: the rate of the coding is 1 over the largest eigenvalue, as in the authors' MATLAB
+version (in Python they divide by four times the trace, which moves next to nothing in 100 steps);
+blocks that overlap are averaged; a block without a measured entry says nothing; a fit that never
+settles ends with its last output (there the program stops); pixels follow one another along rows,
+since a block of a lost column would be empty.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Generator, Tensor, nn
+
+from hydiff.errors import BadValue
+from hydiff.learn.engine import Fit
+from hydiff.learn.layers import built
+from hydiff.learn.lipschitz import LipschitzNet
+from hydiff.learn.network import SkipNet
+from hydiff.methods.dhp import Tensors, masked
+from hydiff.result import Step
+
+DISTANCE, FARTHEST = 3, 5.0  # of non-local means: places on either side; the exponent cut off
+
+
+@dataclass(frozen=True)
+class LRSPnPDIP:
+    """The published settings; `fast` is a small network and few iterations for a CPU."""
+
+    steps: int = 250  # iterations of ADMM
+    fidelity: float = 0.5  # γ
+    sparse: float = 0.1  # μ_1
+    low_rank: float = 0.1  # μ_2
+    strength: float = 0.2  # h of the non-local means; ours, as the dictionary is
+    codes: int = 100  # steps of a sparse coding
+    block: int = 36  # side of a block: pixels, and bands
+    fits: int = 5000  # steps of a network's fit, at most
+    window: int = 30  # outputs whose variance is watched
+    patience: int = 60  # steps without a smaller one after which a fit ends
+    lr: float = 0.1  # of Adam
+    lipschitz: bool = False  # the 1-Lipschitz version
+    channels: int = 128
+    scales: int = 5  # of the Skip-Net, which has no bound
+
+    PRESETS: ClassVar[dict[str, LRSPnPDIP]]
+
+    def __post_init__(self) -> None:
+        counts = ("steps", "codes", "block", "fits", "window", "patience", "channels", "scales")
+        for name in (*counts, "fidelity", "sparse", "low_rank", "strength", "lr"):
+            if not getattr(self, name) > 0:
+                raise BadValue(f"{name} = {getattr(self, name)}: expected a number above 0")
+
+
+LRSPnPDIP.PRESETS = {
+    "paper": LRSPnPDIP(),
+    "fast": LRSPnPDIP(steps=10, codes=30, fits=200, channels=32),
+}
+
+
+def lrs_pnp_dip(
+    y: Tensor,
+    observed: Tensor,
+    sigma_y: Tensor,
+    settings: LRSPnPDIP,
+    *,
+    rng: Generator,
+    resume: Tensors | None = None,
+) -> Iterator[Step]:
+    """y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
+
+    sigma_y plays no part in the fit.  resume: what `Step.state` gave before an interruption.
+    """
+    C, H, W = y.shape
+    y, observed = masked(y, observed)
+    blocks = Blocks.of(observed[0].flatten(1).T, settings.block)
+    gamma, mu_1, mu_2 = settings.fidelity, settings.sparse, settings.low_rank
+    x, lambda_1, lambda_2, done = y.clone(), torch.zeros_like(y), torch.zeros_like(y), 0
+    if resume is not None:
+        x, lambda_1, lambda_2 = (resume[k].to(y.device) for k in ("x", "lambda_1", "lambda_2"))
+        rng.set_state(resume["rng"].cpu())
+        done = int(resume["done"])
+
+    def as_cube(matrix: Tensor) -> Tensor:
+        return matrix.T.reshape(1, C, H, W)
+
+    reached = as_cube(blocks.reached)
+    weight = gamma * observed + mu_1 * reached + mu_2
+    for i in range(done + 1, settings.steps + 1):
+        matrix = (x + lambda_1 / mu_1)[0].flatten(1).T
+        sparse = as_cube(blocks.mean(coded(blocks.cut(matrix), blocks.observed, settings)))
+        deep, loss, how = fitted(x + lambda_2 / mu_2, y, observed, settings, rng)
+        x = (gamma * y + mu_1 * sparse + mu_2 * deep - lambda_1 - lambda_2) / weight
+        lambda_1 = lambda_1 + mu_1 * reached * (x - sparse)
+        lambda_2 = lambda_2 + mu_2 * (x - deep)
+
+        def keep(
+            i: int = i, x: Tensor = x, one: Tensor = lambda_1, two: Tensor = lambda_2
+        ) -> Tensors:
+            own = {"x": x, "lambda_1": one, "lambda_2": two, "rng": rng.get_state()}
+            return {k: v.cpu().clone() for k, v in own.items()} | {"done": torch.tensor(i)}
+
+        yield Step(i, settings.steps, x[0], {"data": loss}, keep, how=how)
+
+
+# The sparse estimate
+
+
+class Blocks(NamedTuple):
+    """Squares that cover a matrix (pixels, bands), side by side; the last ones overlap."""
+
+    rows: Tensor  # (n, 1, p, 1) of the matrix
+    cols: Tensor  # (1, m, 1, q)
+    observed: Tensor  # (n, m, p, q)
+    reached: Tensor  # (pixels, bands): whether any block says something
+
+    @classmethod
+    def of(cls, observed: Tensor, side: int) -> Blocks:
+        """observed (pixels, bands); blocks without an observed entry reach nothing."""
+        starts = (_starts(n, min(side, n), observed.device) for n in observed.shape)
+        rows, cols = (s[:, None] + torch.arange(min(side, n), device=s.device)
+                      for s, n in zip(starts, observed.shape, strict=True))  # fmt: skip
+        rows, cols = rows[:, None, :, None], cols[None, :, None, :]
+        cut = observed[rows, cols]
+        reached = torch.zeros_like(observed)
+        reached[rows, cols] |= cut.any(dim=(2, 3), keepdim=True)
+        return cls(rows, cols, cut, reached)
+
+    def cut(self, matrix: Tensor) -> Tensor:
+        """(pixels, bands) → (n, m, p, q)."""
+        return matrix[self.rows, self.cols]
+
+    def mean(self, blocks: Tensor) -> Tensor:
+        """(n, m, p, q) → (pixels, bands), the mean of those that say something; else 0."""
+        says = self.observed.any(dim=(2, 3), keepdim=True).to(blocks).expand_as(blocks)
+        where = (self.rows, self.cols)
+        total, count = (
+            torch.zeros(self.reached.shape, dtype=blocks.dtype, device=blocks.device)
+            .index_put(where, part, accumulate=True)
+            for part in (blocks * says, says)
+        )  # fmt: skip
+        return total / count.clamp_min(1)
+
+
+def _starts(n: int, side: int, device: torch.device) -> Tensor:
+    """Where blocks begin: one after the other, and a last one that ends at n."""
+    starts = torch.arange(0, n - side + 1, side, device=device)
+    return starts if n % side == 0 else torch.cat([starts, starts.new_tensor([n - side])])
+
+
+def coded(blocks: Tensor, observed: Tensor, settings: LRSPnPDIP) -> Tensor:
+    """D z for blocks (n, m, p, q) of which the observed entries count.
+
+    Each step descends on |M (D z - x)|² / 2, whose curvature is 1 at most, then denoises z.
+    """
+    across, along = (cosines(n, blocks) for n in blocks.shape[-2:])
+    z = torch.zeros_like(blocks)
+    for _ in range(settings.codes):
+        residual = observed * (blocks - across @ z @ along.T)
+        z = z + across.T @ residual @ along
+        z = nonlocal_means(z.flatten(2), settings.strength).view_as(z)
+    return across @ z @ along.T
+
+
+def cosines(n: int, like: Tensor) -> Tensor:
+    """(n, n), orthonormal: column k is the cosine of k half-waves over n samples."""
+    i = torch.arange(n, device=like.device, dtype=torch.float64)
+    basis = math.sqrt(2 / n) * torch.cos(math.pi / n * (i[:, None] + 0.5) * i)
+    basis[:, 0] /= math.sqrt(2)
+    return basis.to(like)
+
+
+def nonlocal_means(z: Tensor, h: float) -> Tensor:
+    """Each entry of the vectors z (..., n) as a mean of near ones that go on alike.
+
+    As scikit-image's fast mode sees a picture of one column and patches of 3 × 3: it sums over two
+    entries and two equal columns, and divides by nine.
+    """
+    n, reach = z.shape[-1], DISTANCE + 1
+    period = max(2 * n - 2, 1)
+    i = torch.arange(-reach, n + reach, device=z.device) % period
+    padded = z[..., torch.minimum(i, period - i)]
+    total, weights = torch.zeros_like(z), torch.zeros_like(z)
+    for d in range(-DISTANCE, DISTANCE + 1):
+        here, there = (padded[..., reach + j : reach + j + n + 1] for j in (0, d))
+        square = (here - there).square()
+        unlike = 2 / 9 / h**2 * (square[..., :-1] + square[..., 1:])
+        w = torch.exp(-unlike) * (unlike <= FARTHEST)
+        total, weights = total + w * there[..., :-1], weights + w
+    return total / weights
+
+
+# The deep estimate
+
+
+def fitted(
+    z: Tensor, y: Tensor, observed: Tensor, settings: LRSPnPDIP, rng: Generator
+) -> tuple[Tensor, Tensor, str]:
+    """f_θ(z) (1, C, H, W) of a new network fitted to y where observed, its loss, and how it ran."""
+    network = built(lambda: network_of(y.shape[1], settings), rng)
+    # recorded steps would be of one network, and this one lives for some hundred steps
+    fit = Fit(network, lr=settings.lr, rng=rng, engine="eager")
+
+    def objective(_: None) -> tuple[Tensor, Tensor]:
+        out = network(z)
+        return ((out - y) * observed).square().mean()[None], out
+
+    settled = variance_settles(settings.window, settings.patience)
+    for _ in range(settings.fits):
+        losses, out = fit.step(objective)
+        if settled(out):
+            break
+    return out, losses[0].clone(), fit.how
+
+
+def network_of(bands: int, settings: LRSPnPDIP) -> nn.Module:
+    if settings.lipschitz:
+        return LipschitzNet(bands, settings.channels)
+    return SkipNet(bands, settings.channels, settings.scales)
+
+
+def variance_settles(window: int, patience: int) -> Callable[[Tensor], bool]:
+    """A function of one output after another: whether their variance has stopped to fall."""
+    last: list[Tensor] = []
+    least, waited = math.inf, 0
+
+    def settled(out: Tensor) -> bool:
+        nonlocal least, waited
+        last.append(out.detach().clone())
+        if len(last) < window:
+            return False
+        variance = float(torch.stack(last).var(dim=0, correction=0).mean())
+        del last[0]
+        waited = 0 if variance < least else waited + 1
+        least = min(least, variance)
+        return waited >= patience
+
+    return settled
