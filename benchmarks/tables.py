@@ -173,7 +173,7 @@ def cpu(rows):
                    r["times_faster"])  # fmt: skip
 
 
-SATURATED = 0.1  # dB for twice the updates: what adds less has saturated
+SATURATED = 0.1  # dB for twice the updates: what changes less has saturated
 RATE = "0.001"  # of the curves that are compared
 OFFLINE_SCORES = ("in_sample", "out_of_sample", "out_of_sample_gaps", "elsewhere")
 
@@ -246,11 +246,12 @@ def doubling(curve):
 def saturation(curves):
     """In words: which curves still rise, and what more crops add at equal updates."""
     gains = {name: gain for name, c in curves.items() if (gain := doubling(c)) is not None}
-    ended = [name for name, gain in gains.items() if gain < SATURATED]
-    rising = [name for name in gains if name not in ended]
-    for names, what in ((ended, "Saturated"), (rising, "Still rising")):
+    falling = [name for name, gain in gains.items() if gain < -SATURATED]
+    ended = [name for name, gain in gains.items() if abs(gain) < SATURATED]
+    rising = [name for name in gains if name not in falling + ended]
+    for names, what in ((ended, "Saturated"), (rising, "Still rising"), (falling, "Falling")):
         yield f"{what}: {'; '.join(names) or 'none'}."
-    yield f"(Saturated: the last doubling of updates added under {SATURATED} dB out of sample.)"
+    yield f"(Saturated: the last doubling of updates changed the score by under {SATURATED} dB.)"
     alike = {name: curve for name, curve in curves.items() if curve[0]["lr"] == RATE}
     common = min(int(curve[-1]["updates"]) for curve in alike.values())
     for fewer, more in pairwise(alike):

@@ -178,7 +178,7 @@ def curve(crops, scores, lr="0.001"):
 def test_the_page_says_what_has_saturated():
     rows = curve("10", {100: 20, 200: 25, 400: 25.05}) + curve("50", {100: 20, 400: 28})
     text = "\n".join(tables.offline_curve(rows))
-    assert "Saturated: 10 crops.\nStill rising: 50 crops." in text
+    assert "Saturated: 10 crops.\nStill rising: 50 crops.\nFalling: none." in text
     assert "From 10 crops to 50 crops at 400 updates: +2.95 dB." in text
     assert "28.00 dB: 50 crops, rate 0.001, 400 updates" in text
     assert "+0.05" in text and "+4.00" in text  # by the last doubling
