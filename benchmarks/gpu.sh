@@ -17,7 +17,8 @@
 #        peers    DDS2M, SHARE, Hyper-EI, fewer iterations, at every noise level: 500 s
 #        peers-large  DDS2M, SHARE, R-DLRHyIn, DHP, Hyper-EI at 144 × 144, two scenes, one mask
 #        precision    Robust-EI in single precision, TF32 and bf16, three scenes
-#        pictures what the figures show: fills of a square of Indian Pines, and of trained networks
+#        pictures what the figures show: fills of a square of Indian Pines by the methods named in
+#                 PICTURED, and of trained networks; hydiff bench figures draws them (docs/bench.md)
 #        clock    the table of times alone, 144 × 144 × 128: 280 s
 #        diverse  offline training on 50 and 300 squares of DATA/train, split by place: 320 s
 #        denoiser the stand-in of HIR-Diff, trained on DATA/train, into OUT: 200 s
@@ -208,6 +209,18 @@ trials() {  # what the default fill sees of its candidates, for foresight.py
     done
     wait
     (cd "$home" && find . -name '*.npz' -size +0 | tar czf "$OUT/trials.tgz" -T -)
+}
+pictures() {  # fills alone, each method by itself, in files of 15 MB at most; drawn where no GPU is
+    local place="$rows/pictures" left=$(( end - $(date +%s) - 20 )) method
+    for method in ${PICTURED:-hydiff-ei hir-diff dhp r-dlrhyin dds2m share}; do
+        timeout "$left" "$python" -m hydiff bench figures -o "$place/filled" --scene indian_pines_72 \
+            --method "$method" >> "$rows/pictures-$method.log" 2>&1 &
+    done
+    timeout "$left" "$python" -m hydiff bench figures -o "$place/trained" --scene indian_pines_right \
+        --mask published-3 --method hydiff-ei >> "$rows/pictures-trained.log" 2>&1 &
+    wait
+    tar cz -C "$place" filled/figures/cells trained/figures/cells | split -b 15M - "$OUT/pictures.tgz."
+    rm -r "$place"
 }
 scenes() {  # by tiles: the scene's own prior, and tiles of three sizes
     timeout 150 "$python" benchmarks/prior.py
