@@ -159,7 +159,7 @@ def band_panels(case: Case, band: int) -> Figure:
             _show(grid[2 * line + 1, column], errors[name], lying, top)
     scale = ScalarMappable(Normalize(0, top), "cividis")
     bar = figure.colorbar(scale, ax=grid, shrink=0.5, aspect=30, extend="max")
-    bar.set_label(f"Size of the error, unit range, band {band}", fontsize=7)
+    bar.set_label(f"Size of the error in band {band},\nunit range", fontsize=7)
     bar.ax.tick_params(labelsize=7)
     return figure
 
