@@ -118,14 +118,16 @@ settings_of() {  # LANE SCENES TABLE...: the first seed of all tables, then two 
     done
 }
 core-matrix() {
+    local narrow="paris_hyperion_72 abu_urban-1_96 enmap_potsdam_64x96" wide="wdc10_144 indian_pines"
     noise_of core-noise-a paris_hyperion_72 wdc10_144 &
     noise_of core-noise-b enmap_potsdam_64x96 indian_pines &
     noise_of core-noise-c abu_urban-1_96 &
     (   lane core-clean; bench ei-ablation --sigma 0 $(with method $equivariant)
         for table in noiseless emit; do bench $table --method hydiff-ei; done ) &
-    settings_of core-weights "paris_hyperion_72 abu_urban-1_96 enmap_potsdam_64x96 wdc10_144 indian_pines" epsilon alpha &
-    settings_of core-transforms-a "paris_hyperion_72 abu_urban-1_96 enmap_potsdam_64x96" transforms &
-    settings_of core-transforms-b "wdc10_144 indian_pines" transforms &
+    settings_of core-weights-a "$narrow" epsilon alpha &
+    settings_of core-weights-b "$wide" epsilon alpha &
+    settings_of core-transforms-a "$narrow" transforms &
+    settings_of core-transforms-b "$wide" transforms &
     (   lane core-stand-in; for table in noiseless noisy emit; do bench $table --method hir-diff; done ) &
     (   lane core-cpu; for table in noiseless emit; do bench $table $(with method input $classical) --workers 4; done
         bench noisy $(with method input bandmean smooth subspace-fill) --workers 4

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -730,6 +731,19 @@ def test_a_table_s_empty_cells_are_listed(tmp_path):
     (row,) = records.read(path)
     path.write_text(path.read_text().replace(row["settings_hash"], "0123456789ab"))
     assert inside("noiseless", *part, "--missing", folder=tmp_path).exit_code == 1
+
+
+def test_every_part_of_the_gpu_s_script_exists_and_runs_tables_that_exist():
+    script = (ROOT / "benchmarks" / "gpu.sh").read_text()
+    head, _, body = script.partition("\nset -u\n")
+    parts = set(re.findall(r"^# (?:PART {3}| {7})([a-z][a-z-]+) +\S", head, re.MULTILINE))
+    parts |= set(re.findall(r"; (rivals|rest):", head))
+    functions = set(re.findall(r"^([a-z][\w-]*)\(\) \{", body, re.MULTILINE))
+    assert {"core-matrix", "peers", "peers-large", "precision", "pictures"} <= parts <= functions
+    called = set(re.findall(r"\bbench ([a-z-]+) ", body)) - {"figures"}
+    assert len(called) > 8 and called <= set(bench.SUITES)
+    checked = subprocess.run(["bash", "-n"], input=script, text=True, check=False)
+    assert checked.returncode == 0
 
 
 def test_rows_without_noise_keep_their_hash():
