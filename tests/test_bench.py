@@ -1088,6 +1088,15 @@ def test_figures_are_drawn_from_cells_and_rows(tmp_path, monkeypatch):
     assert [p.stat().st_mtime_ns for p in cached] == stamps and len(cached) == 2
 
 
+def test_curves_alone_need_no_fill(tmp_path, monkeypatch):
+    """A mask that no picture shows: nothing is filled or trained, and the curves are drawn."""
+    monkeypatch.setattr(panels, "DPI", 50)
+    bench.run("noiseless", tmp_path, replace(QUICK_PLAN, methods=("bandmean", "smooth")))
+    made = figures.write_figures(tmp_path, replace(QUICK_PLAN, masks=("stripes",)), device="cpu")
+    assert {p.name for p in made} == {"quality-time.png", "quality-time.pdf"}
+    assert not list((tmp_path / "figures" / "cells").iterdir())
+
+
 def test_networks_trained_offline_are_shown_beside_the_untrained_one(tmp_path):
     """Of one scene that no training crop touches; the fills are stored, then drawn."""
     small = {"steps": 2, "channels": 4, "scales": 2}

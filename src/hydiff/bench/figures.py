@@ -8,6 +8,7 @@ whose table has not been run yet is left out, and named.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -24,6 +25,7 @@ from hydiff.bench.panels import (
     BANDS,
     CASES,
     TRAINED,
+    TRAINED_MASK,
     WIDTH,
     Case,
     band_panels,
@@ -102,8 +104,10 @@ def _cases(
             yield name, partial(fill_case, cache, plan, mask, sigma, files, device)
         else:
             report(f"no figure {name}: {plan.scenes[0]} is too narrow for {mask}")
-    if offline := [c for c in suites.offline(plan) if c.method != INPUT and c.seed == 0]:
-        yield TRAINED, partial(trained_case, cache, offline, device)
+    if plan.masks is None or TRAINED_MASK in plan.masks:
+        wanted = suites.offline(replace(plan, masks=(TRAINED_MASK,)))
+        if offline := [c for c in wanted if c.method != INPUT and c.seed == 0]:
+            yield TRAINED, partial(trained_case, cache, offline, device)
 
 
 def _pictures(case: Case, place: Path, name: str, report: Callable[[str], Any]) -> list[Path]:

@@ -35,7 +35,7 @@ CASES = {
     "noisy": ("published-3", 0.1),
     "frames": ("frames", 0.0),
 }
-TRAINED = "trained"  # the case of networks trained offline and of one that is not
+TRAINED, TRAINED_MASK = "trained", "published-3"  # networks trained offline, and one that is not
 BANDS = (100, 150)  # that the paper shows, counted from 1
 DPI = 300
 WIDTH = 7.2  # inches: two columns of a journal
