@@ -17,7 +17,8 @@
 #        peers    DDS2M, SHARE, Hyper-EI, fewer iterations, at every noise level: 500 s
 #        peers-large  DDS2M, SHARE, R-DLRHyIn, DHP, Hyper-EI at 144 × 144, two scenes, one mask
 #        precision    Robust-EI in single precision, TF32 and bf16, three scenes
-#        pictures what the figures show: fills of a square of Indian Pines, and of trained networks
+#        pictures what the figures show: fills of a square of Indian Pines by the methods named in
+#                 PICTURED, and of trained networks; hydiff bench figures draws them (docs/bench.md)
 #        clock    the table of times alone, 144 × 144 × 128: 280 s
 #        diverse  offline training on 10 to 3000 squares of DATA/train, split by place: 540 s; rows
 #                 in OUT/offline.csv, for `python benchmarks/offline.py gather`.  Once more on the
@@ -119,14 +120,16 @@ settings_of() {  # LANE SCENES TABLE...: the first seed of all tables, then two 
     done
 }
 core-matrix() {
+    local narrow="paris_hyperion_72 abu_urban-1_96 enmap_potsdam_64x96" wide="wdc10_144 indian_pines"
     noise_of core-noise-a paris_hyperion_72 wdc10_144 &
     noise_of core-noise-b enmap_potsdam_64x96 indian_pines &
     noise_of core-noise-c abu_urban-1_96 &
     (   lane core-clean; bench ei-ablation --sigma 0 $(with method $equivariant)
         for table in noiseless emit; do bench $table --method hydiff-ei; done ) &
-    settings_of core-weights "paris_hyperion_72 abu_urban-1_96 enmap_potsdam_64x96 wdc10_144 indian_pines" epsilon alpha &
-    settings_of core-transforms-a "paris_hyperion_72 abu_urban-1_96 enmap_potsdam_64x96" transforms &
-    settings_of core-transforms-b "wdc10_144 indian_pines" transforms &
+    settings_of core-weights-a "$narrow" epsilon alpha &
+    settings_of core-weights-b "$wide" epsilon alpha &
+    settings_of core-transforms-a "$narrow" transforms &
+    settings_of core-transforms-b "$wide" transforms &
     (   lane core-stand-in; for table in noiseless noisy emit; do bench $table --method hir-diff; done ) &
     (   lane core-cpu; for table in noiseless emit; do bench $table $(with method input $classical) --workers 4; done
         bench noisy $(with method input bandmean smooth subspace-fill) --workers 4
@@ -218,6 +221,18 @@ trials() {  # what the default fill sees of its candidates, for foresight.py
     done
     wait
     (cd "$home" && find . -name '*.npz' -size +0 | tar czf "$OUT/trials.tgz" -T -)
+}
+pictures() {  # fills alone, each method by itself, in files of 15 MB at most; drawn where no GPU is
+    local place="$rows/pictures" left=$(( end - $(date +%s) - 20 )) method
+    for method in ${PICTURED:-hydiff-ei hir-diff dhp r-dlrhyin dds2m share}; do
+        timeout "$left" "$python" -m hydiff bench figures -o "$place/filled" --scene indian_pines_72 \
+            --method "$method" >> "$rows/pictures-$method.log" 2>&1 &
+    done
+    timeout "$left" "$python" -m hydiff bench figures -o "$place/trained" --scene indian_pines_right \
+        --mask published-3 --method hydiff-ei >> "$rows/pictures-trained.log" 2>&1 &
+    wait
+    tar cz -C "$place" filled/figures/cells trained/figures/cells | split -b 15M - "$OUT/pictures.tgz."
+    rm -r "$place"
 }
 scenes() {  # by tiles: the scene's own prior, and tiles of three sizes
     timeout 150 "$python" benchmarks/prior.py

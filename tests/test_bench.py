@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from hydiff.bench import (
     choice,
     figures,
     machine,
+    panels,
     promises,
     records,
     reliability,
@@ -731,6 +733,19 @@ def test_a_table_s_empty_cells_are_listed(tmp_path):
     assert inside("noiseless", *part, "--missing", folder=tmp_path).exit_code == 1
 
 
+def test_every_part_of_the_gpu_s_script_exists_and_runs_tables_that_exist():
+    script = (ROOT / "benchmarks" / "gpu.sh").read_text()
+    head, _, body = script.partition("\nset -u\n")
+    parts = set(re.findall(r"^# (?:PART {3}| {7})([a-z][a-z-]+) +\S", head, re.MULTILINE))
+    parts |= set(re.findall(r"; (rivals|rest):", head))
+    functions = set(re.findall(r"^([a-z][\w-]*)\(\) \{", body, re.MULTILINE))
+    assert {"core-matrix", "peers", "peers-large", "precision", "pictures"} <= parts <= functions
+    called = set(re.findall(r"\bbench ([a-z-]+) ", body)) - {"figures"}
+    assert len(called) > 8 and called <= set(bench.SUITES)
+    checked = subprocess.run(["bash", "-n"], input=script, text=True, check=False)
+    assert checked.returncode == 0
+
+
 def test_rows_without_noise_keep_their_hash():
     """What was added to the settings since stands as it was."""
     home = Path(__file__).parents[1] / "benchmarks" / "results" / "bench"
@@ -1035,8 +1050,8 @@ def test_without_rows_there_is_no_table(tmp_path):
 def test_spectra_are_drawn_for_any_number_of_methods(rng):
     truth, observed = rng.random((6, 12, 12)), np.ones((6, 12, 12), bool)
     observed[:, :, 4:8] = False
-    results = {f"method {i}": truth + 0.01 * i for i in range(len(figures.SHOWN) + 3)}
-    drawn = figures.spectra(figures.Case(truth, observed, np.where(observed, truth, 0.0), results))
+    results = {f"method {i}": truth + 0.01 * i for i in range(len(panels.SHOWN) + 3)}
+    drawn = figures.spectra(panels.Case(truth, observed, np.where(observed, truth, 0.0), results))
     assert all(len(axis.lines) == 1 + len(results) for axis in drawn.axes)
     looks = {(line.get_color(), str(line._dash_pattern)) for line in drawn.axes[0].lines}
     assert len(looks) == 1 + len(results)
@@ -1052,7 +1067,8 @@ def test_seconds_are_those_of_runs_that_were_alone_where_there_are_any(rows):
 
 
 def test_figures_are_drawn_from_cells_and_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr(figures, "DPI", 50)  # as many pixels as a test needs
+    monkeypatch.setattr(panels, "DPI", 50)  # as many pixels as a test needs
+    monkeypatch.setattr(figures, "BANDS", (5, 100))  # of a scene of 12
     plan = replace(QUICK_PLAN, methods=("smooth", "hir-diff"), masks=("frames",))
     few = replace(QUICK_PLAN, methods=("bandmean", "smooth"), masks=("published-3",))
     for name, noise in (("noiseless", (0.0,)), ("noisy", (0.1,))):
@@ -1060,16 +1076,44 @@ def test_figures_are_drawn_from_cells_and_rows(tmp_path, monkeypatch):
     lines = []
     made = figures.write_figures(tmp_path, plan, device="cpu", report=lines.append)
     names = {p.name for p in made}
-    wanted = [f"frames-{k}" for k in ("panels", "spectra", "distance")]
+    wanted = [f"frames-{k}" for k in ("panels", "spectra", "distance", "band-5")]
     wanted += ["quality-time", "quality-noise"]
     assert names == {f"{n}{s}" for n in wanted for s in (".png", ".pdf")}
     assert all(p.stat().st_size > 2000 for p in made)
-    left = ("best", "widths")
-    assert lines == [f"no figure quality-{name}: run its table first" for name in left]
+    left = [f"no figure quality-{name}: run its table first" for name in ("best", "widths")]
+    assert lines == ["no figure frames-band-100: the scene has 12 bands", *left]
     cached = sorted((tmp_path / "figures" / "cells").glob("*.npz"))
     stamps = [p.stat().st_mtime_ns for p in cached]
-    figures.fill_case(tmp_path / "figures" / "cells", plan, "frames", 0.0, None, "cpu")
+    panels.fill_case(tmp_path / "figures" / "cells", plan, "frames", 0.0, None, "cpu")
     assert [p.stat().st_mtime_ns for p in cached] == stamps and len(cached) == 2
+
+
+def test_curves_alone_need_no_fill(tmp_path, monkeypatch):
+    """A mask that no picture shows: nothing is filled or trained, and the curves are drawn."""
+    monkeypatch.setattr(panels, "DPI", 50)
+    bench.run("noiseless", tmp_path, replace(QUICK_PLAN, methods=("bandmean", "smooth")))
+    made = figures.write_figures(tmp_path, replace(QUICK_PLAN, masks=("stripes",)), device="cpu")
+    assert {p.name for p in made} == {"quality-time.png", "quality-time.pdf"}
+    assert not list((tmp_path / "figures" / "cells").iterdir())
+
+
+def test_networks_trained_offline_are_shown_beside_the_untrained_one(tmp_path):
+    """Of one scene that no training crop touches; the fills are stored, then drawn."""
+    small = {"steps": 2, "channels": 4, "scales": 2}
+    training = {"offline": {"crops": 1, "minutes": 1e-4}}
+    offline = [
+        Cell("hydiff-ei", scenes.OFFLINE_TEST, "published-3", 0.0, 0, json.dumps(small | more))
+        for more in ({}, training)
+    ]
+    case = panels.trained_case(tmp_path, offline, "cpu")
+    assert list(case.results) == ["untrained", "trained on 1 crops"]
+    for x in case.results.values():  # measured entries are kept, to half precision
+        np.testing.assert_allclose(x[case.observed], case.truth[case.observed], atol=1e-3)
+    assert len({x.tobytes() for x in case.results.values()}) == 2
+    stamps = {p: p.stat().st_mtime_ns for p in tmp_path.glob("*.npz")}
+    again = panels.trained_case(tmp_path, offline, "cpu")
+    assert stamps == {p: p.stat().st_mtime_ns for p in tmp_path.glob("*.npz")}
+    np.testing.assert_array_equal(again.results["untrained"], case.results["untrained"])
 
 
 def test_of_a_cell_run_again_the_later_row_counts(tmp_path):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from hydiff.bench import panels
 from hydiff.errors import BadValue, ShapeMismatch
 from hydiff.report import plots
 
@@ -273,6 +274,65 @@ def test_errors_say_what_to_do(tmp_path, cube, observed):
     with pytest.raises(BadValue, match=r"\(24, 0\) lies outside"):
         plots.before_after(cube, cube, path, observed=observed, pixel=(24, 0))
     assert not path.exists()
+
+
+# ---- single bands, as the paper shows them ---------------------------------------------------
+
+
+def case_of(shape, methods):
+    rng = np.random.default_rng(0)
+    truth = rng.random(shape)
+    observed = np.ones(shape, bool)
+    observed[:, :, 3:7] = False
+    errors = {f"a method of a long name {i}": 0.1 * rng.random(shape) for i in range(methods)}
+    results = {name: np.where(observed, truth, truth + e) for name, e in errors.items()}
+    return panels.Case(truth, observed, np.where(observed, truth, 0.0), results)
+
+
+def shown_by(axis):
+    (image,) = axis.get_images()
+    return np.asarray(image.get_array())
+
+
+def test_a_band_is_shown_with_the_error_of_every_method_below():
+    case = case_of((6, 12, 14), 2)
+    figure = panels.band_panels(case, 4)
+    truth, measured, *fills = figure.axes[:4]
+    for axis, title in ((truth, "truth"), (measured, "input")):
+        assert axis.get_title() == title
+    assert (shown_by(measured)[:, 3:7] == GAP).all()
+    limits = np.percentile(case.truth[3], (1, 99))
+    grey = np.clip((case.truth[3] - limits[0]) / np.ptp(limits), 0, 1)
+    np.testing.assert_allclose(shown_by(truth)[..., 1], 255 * grey, atol=0.51)
+    for fill, below, (name, x) in zip(fills, figure.axes[6:8], case.results.items(), strict=True):
+        title, score = fill.get_title().split("\n")
+        mse = np.mean((x - case.truth)[3, :, 3:7] ** 2)
+        assert (title, score) == (name, f"{-10 * np.log10(mse):.1f} dB in the gaps")
+        np.testing.assert_array_equal(shown_by(below), np.abs(x - case.truth)[3])
+    scales = {image.get_clim() for axis in figure.axes[6:8] for image in axis.get_images()}
+    assert len(scales) == 1  # one scale of errors for all methods
+    assert not any(axis.get_images() for axis in figure.axes[4:6])  # the truth has none
+
+
+def test_a_tall_scene_lies_on_its_side():
+    case = case_of((3, 30, 12), 1)
+    figure = panels.band_panels(case, 1)
+    assert shown_by(figure.axes[0]).shape == (12, 30, 3)
+
+
+@pytest.mark.parametrize("shape", [(3, 24, 24), (3, 48, 16), (3, 16, 48)], ids=str)
+@pytest.mark.parametrize("methods", [0, 1, 3, 9])
+def test_no_label_of_a_band_is_clipped(tmp_path, monkeypatch, shape, methods):
+    monkeypatch.setattr(panels, "DPI", 60)
+    path = tmp_path / "band.png"
+    figure = panels.band_panels(case_of(shape, methods), 2)
+    figure.savefig(path)
+    image = picture(path)
+    for edge in (image[0], image[-1], image[:, 0], image[:, -1]):
+        assert (edge == 255).all()
+    boxes = [axis.title.get_window_extent() for axis in figure.axes if axis.get_title()]
+    apart = [not a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i]]
+    assert all(apart) and len(boxes) == 2 + methods
 
 
 def test_a_real_scene_makes_a_page(tmp_path):

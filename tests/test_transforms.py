@@ -293,7 +293,7 @@ def test_the_truth_has_no_equivariance_error_under_a_perfect_reconstructor(name)
 
 
 def test_a_subset_as_target_contradicts_a_perfect_reconstructor():
-    """It gives the missing bands back, and is told that they are 0."""
+    """It gives the missing bands back, where the target has 0."""
     x = image(1, 6, 8, 8).abs() + 0.1
     turned = x.rot90(1, (-2, -1))
     g = along_bands(spectral.SUBSET, 0.5, 7, turns=1)

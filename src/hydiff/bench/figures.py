@@ -7,25 +7,35 @@ whose table has not been run yet is left out, and named.
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import ndimage
 
 from hydiff import metrics
-from hydiff.auto import NAME as AUTO
-from hydiff.bench import cells, records, scenes
-from hydiff.bench.cells import BAND, INPUT, Cell
+from hydiff.bench import records, scenes, suites
+from hydiff.bench.cells import BAND, INPUT
 from hydiff.bench.choice import SuiteChoice
+from hydiff.bench.panels import (
+    BANDS,
+    CASES,
+    TRAINED,
+    TRAINED_MASK,
+    WIDTH,
+    Case,
+    band_panels,
+    fill_case,
+    new_figure,
+    panels,
+    trained_case,
+)
 from hydiff.bench.records import Row, Rows
-from hydiff.bench.suites import PEERS, row_name, seeded
+from hydiff.bench.suites import row_name
 from hydiff.bench.tables import cell_of
 from hydiff.cube import Bools, Floats
 from hydiff.io.staging import staged
@@ -40,23 +50,6 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#666666", "#D55E00", "#000000")
 MARKERS = "osD^vP*X"
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
-SHOWN = ("harmonic", "smooth", *PEERS, "hydiff-ei", AUTO)
-CASES = {
-    "noiseless": ("published-3", 0.0),
-    "noisy": ("published-3", 0.1),
-    "frames": ("frames", 0.0),
-}
-DPI = 300
-WIDTH = 7.2  # inches: two columns of a journal
-
-
-class Case(NamedTuple):
-    """One damaged scene and what the methods made of it; arrays (bands, rows, cols)."""
-
-    truth: Floats
-    observed: Bools
-    y: Floats  # 0 where missing
-    results: dict[str, Floats]
 
 
 def write_figures(
@@ -69,20 +62,17 @@ def write_figures(
 ) -> list[Path]:
     """Draw all figures for the first scene of a plan, and the curves of the tables in FOLDER.
 
+    What is filled is stored: the fills may be made on one machine and drawn on another.
     report: called with a line about each figure that is left out.
     """
     place = folder / "figures"
     (place / "cells").mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []
-    for name, (mask, sigma) in CASES.items():
-        if plan.masks is not None and mask not in plan.masks:
-            continue
-        if not plan.fits(plan.scenes[0], mask):
-            report(f"no figure {name}: {plan.scenes[0]} is too narrow for {mask}")
-            continue
-        case = fill_case(place / "cells", plan, mask, sigma, files, device)
-        for kind, draw in (("panels", panels), ("spectra", spectra), ("distance", distances)):
-            paths += _save(draw(case), place / f"{name}-{kind}")
+    cases = dict(_cases(place / "cells", plan, files, device, report))
+    for case in cases.values():  # all fills first: drawing needs what a machine with a GPU may lack
+        case()
+    for name, case in cases.items():
+        paths += _pictures(case(), place, name, report)
     names = ("noiseless", "noisy", "widths", "best", "time")
     rows = {n: [r for r in records.read(folder / f"{n}.csv") if r["missing_mpsnr"]] for n in names}
     curves: dict[str, tuple[Rows, Callable[[Rows], Figure]]] = {
@@ -99,56 +89,39 @@ def write_figures(
     return paths
 
 
-def fill_case(
-    cache: Path, plan: SuiteChoice, mask: str, sigma: float, files: scenes.Files | None, device: str
-) -> Case:
-    """The results of the shown methods on the plan's first scene; those in the cache are read."""
-    scene = plan.scenes[0]
-    truth = scenes.load(scene, files)
-    observed = np.broadcast_to(scenes.observed_of(mask, truth.shape), truth.shape)
-    results = {}
-    for method in SHOWN:
-        if plan.methods is not None and method not in plan.methods:
+def _cases(
+    cache: Path,
+    plan: SuiteChoice,
+    files: scenes.Files | None,
+    device: str,
+    report: Callable[[str], Any],
+) -> Iterator[tuple[str, Callable[[], Case]]]:
+    """The damaged scenes that are shown, each with a function that fills it or reads its fills."""
+    for name, (mask, sigma) in CASES.items():
+        if plan.masks is not None and mask not in plan.masks:
             continue
-        own = json.dumps({"budget": plan.budget} if method == AUTO else {})
-        (cell,) = seeded(replace(plan, seeds=1), Cell(method, scene, mask, sigma, 0, own))
-        key = hashlib.sha256(repr((cell, cells.settings_hash(cell))).encode()).hexdigest()[:16]
-        path = cache / f"{key}.npz"
-        if not path.exists():
-            [(_, x)] = cells.run([cell], device=device, files=files)
-            with staged(path) as temporary:
-                np.savez_compressed(temporary / path.name, x=x.astype(np.float32))
-        results[labelled(method)] = np.load(path)["x"].astype(np.float64)
-    y = np.nan_to_num(cells.measure(truth, observed, sigma, 0))
-    return Case(truth, observed, y, results)
+        if plan.fits(plan.scenes[0], mask):
+            yield name, partial(fill_case, cache, plan, mask, sigma, files, device)
+        else:
+            report(f"no figure {name}: {plan.scenes[0]} is too narrow for {mask}")
+    if plan.masks is None or TRAINED_MASK in plan.masks:
+        wanted = suites.offline(replace(plan, masks=(TRAINED_MASK,)))
+        if offline := [c for c in wanted if c.method != INPUT and c.seed == 0]:
+            yield TRAINED, partial(trained_case, cache, offline, device)
 
 
-def panels(case: Case) -> Figure:
-    """Truth, input and every method in colour, one stretch for all; MPSNR of the gaps in titles."""
-    from hydiff.report import plots
-
-    bands = plots.rgb_bands(None, len(case.truth))
-    everywhere = np.ones(case.truth.shape, bool)
-    limits = plots.stretch(case.truth, bands, everywhere)
-    images = {"truth": plots.composite(case.truth, bands, everywhere, limits)}
-    images[INPUT] = plots.composite(case.y, bands, case.observed, limits)
-    for name, x in case.results.items():
-        images[name] = plots.composite(x, bands, everywhere, limits)
-    columns = 5 if len(images) > 8 else 4
-    lines = -(-len(images) // columns)
-    rows, cols = case.truth.shape[1:]
-    figure = _figure(WIDTH, lines * (WIDTH / columns * rows / cols + 0.35))
-    axes = figure.subplots(lines, columns, squeeze=False).ravel()
-    for axis in axes:
-        axis.set_axis_off()
-    missing = ~case.observed
-    for axis, (name, image) in zip(axes, images.items(), strict=False):
-        axis.imshow(image, interpolation="nearest")
-        score = ""
-        if name in case.results:
-            score = f"\n{metrics.mpsnr(case.results[name], case.truth, missing):.1f} dB in the gaps"
-        axis.set_title(name + score, fontsize=7)
-    return figure
+def _pictures(case: Case, place: Path, name: str, report: Callable[[str], Any]) -> list[Path]:
+    """The pictures of one case: of single bands, and unless it is about training all others."""
+    paths: list[Path] = []
+    for band in BANDS:
+        if band <= len(case.truth):
+            paths += _save(band_panels(case, band), place / f"{name}-band-{band}")
+        else:
+            report(f"no figure {name}-band-{band}: the scene has {len(case.truth)} bands")
+    if name != TRAINED:
+        for kind, draw in (("panels", panels), ("spectra", spectra), ("distance", distances)):
+            paths += _save(draw(case), place / f"{name}-{kind}")
+    return paths
 
 
 def spectra(case: Case) -> Figure:
@@ -159,7 +132,7 @@ def spectra(case: Case) -> Figure:
     gap: Bools = np.asarray(~(known if not known.all() else case.observed.all(axis=0)))
     rim: Bools = gap & ndimage.binary_dilation(np.asarray(~gap))
     places = {"centre of a gap": deepest(gap), "rim of a gap": deepest(rim)}
-    figure = _figure(WIDTH, 4.6)
+    figure = new_figure(WIDTH, 4.6)
     bands = np.arange(1, len(case.truth) + 1)
     grid = figure.subplots(2, 2, height_ratios=(3, 2))
     for (whole, part), (where, (row, col)) in zip(grid.T, places.items(), strict=True):
@@ -189,7 +162,7 @@ def _roughest(spectrum: Floats) -> slice:
 
 def distances(case: Case) -> Figure:
     """RMSE against the distance to the nearest observed pixel."""
-    figure = _figure(WIDTH / 2, 3.2)
+    figure = new_figure(WIDTH / 2, 3.2)
     axis = figure.subplots()
     missing = ~case.observed
     for i, (name, x) in enumerate(case.results.items()):
@@ -212,7 +185,7 @@ def quality_against_time(rows: Rows, alone: Rows = ()) -> Figure:
     timed = _by_name(alone)
     rows = [r for r in rows if r["missing_mpsnr"]]
     methods, (gain, label) = _by_name(rows), _above_smooth(rows, ("scene", "mask"))
-    figure = _figure(WIDTH / 2, 2.8 + 0.13 * -(-len(methods) // 2))
+    figure = new_figure(WIDTH / 2, 2.8 + 0.13 * -(-len(methods) // 2))
     axis = figure.subplots()
     for i, (name, mine) in enumerate(methods.items()):
         gains = [g for g in map(gain, mine) if g is not None]
@@ -271,7 +244,7 @@ def _against(
 ) -> Figure:
     """A score against something else, one curve a method: the mean over the cases (the columns
     `same`) that the method has at every point of its curve.  Rows without a score are left out."""
-    figure = _figure(WIDTH / 2, 3.8)
+    figure = new_figure(WIDTH / 2, 3.8)
     axis = figure.subplots()
     i = 0
     for name, mine in _by_name([r for r in rows if score(r) is not None]).items():
@@ -337,12 +310,6 @@ def _label(axis: Axes, x: str, y: str) -> None:
     axis.tick_params(labelsize=7)
     axis.grid(alpha=0.3, lw=0.5)
     axis.spines[["top", "right"]].set_visible(False)
-
-
-def _figure(width: float, height: float) -> Figure:
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
 
 
 def _save(figure: Figure, path: Path) -> list[Path]:

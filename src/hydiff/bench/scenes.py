@@ -25,7 +25,8 @@ OFFLINE_TEST = "indian_pines_right"
 OFFLINE_SEEN = "indian_pines_left"  # of which the crops for training are
 QUICK = "indian_pines_quick"
 TIMED = "indian_pines_128"  # as many bands as the cubes of the paper's table of times
-PARTS = (BUNDLED, OFFLINE_TEST, OFFLINE_SEEN, QUICK, TIMED)  # of the bundled scene
+PICTURED = "indian_pines_72"  # a square of 72 pixels, for figures
+PARTS = (BUNDLED, OFFLINE_TEST, OFFLINE_SEEN, QUICK, TIMED, PICTURED)  # of the bundled scene
 QUICK_BANDS, QUICK_ROWS, QUICK_COLS = 12, 36, 48
 # Columns of the development scenes: not every mask fits all of them
 DEVELOPMENT = {
@@ -107,6 +108,8 @@ def pixels_of(name: str) -> tuple[slice, slice, slice]:
         return everything, slice(OFFLINE_SIDE), slice(SPLIT - OFFLINE_SIDE, SPLIT)
     if name == QUICK:
         return slice(0, 16 * QUICK_BANDS, 16), slice(QUICK_ROWS), slice(QUICK_COLS)
+    if name == PICTURED:
+        return everything, slice(20, 92), slice(20, 92)
     return slice(128) if name == TIMED else everything, slice(SIDE), slice(SIDE)
 
 

@@ -9,9 +9,9 @@ scaled-bands   each band dimmed along a smooth curve, as illumination does.  Nev
 hidden-bands   T_g is the turn alone; of the turned cube a random subset of the bands is measured
                again, and the network must give back all of them
 
-Two mixed families came first.  Half of what they draw is no scene, and their rows show it: bands
-moved all around, scaled by up to a fifth either way, or a subset of the bands kept and the others
-0, in the target too.  A network that learns to answer 0 with 0 leaves gaps empty.
+Two mixed families came first.  Much of what they draw is no scene: bands moved all around, scaled
+by up to a fifth either way, or a subset of the bands kept and the others 0, in the target too.  A
+network that learns to answer 0 with 0 leaves gaps empty.
 
 Parameters: (bands, quarter turns, kind, three numbers of that kind).
 """

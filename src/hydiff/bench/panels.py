@@ -1,0 +1,184 @@
+"""Fills beside the truth: three bands as colours, or one band with its errors, as the paper has it.
+
+Cases are damaged scenes with the fills of methods; what was filled is stored, and not made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import textwrap
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from hydiff import metrics
+from hydiff.auto import NAME as AUTO
+from hydiff.bench import cells, scenes
+from hydiff.bench.cells import INPUT, Cell
+from hydiff.bench.choice import SuiteChoice
+from hydiff.bench.suites import PEERS, seeded
+from hydiff.cube import Array, Bools, Floats
+from hydiff.io.staging import staged
+from hydiff.methods import labelled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SHOWN = ("harmonic", "smooth", *PEERS, "hydiff-ei", AUTO)
+CASES = {
+    "noiseless": ("published-3", 0.0),
+    "noisy": ("published-3", 0.1),
+    "frames": ("frames", 0.0),
+}
+TRAINED, TRAINED_MASK = "trained", "published-3"  # networks trained offline, and one that is not
+BANDS = (100, 150)  # that the paper shows, counted from 1
+DPI = 300
+WIDTH = 7.2  # inches: two columns of a journal
+
+
+class Case(NamedTuple):
+    """One damaged scene and what the methods made of it; arrays (bands, rows, cols)."""
+
+    truth: Floats
+    observed: Bools
+    y: Floats  # 0 where missing
+    results: dict[str, Floats]
+
+
+def fill_case(
+    cache: Path, plan: SuiteChoice, mask: str, sigma: float, files: scenes.Files | None, device: str
+) -> Case:
+    """The results of the shown methods on the plan's first scene; those in the cache are read."""
+    named = {}
+    for method in SHOWN:
+        if plan.methods is None or method in plan.methods:
+            own = json.dumps({"budget": plan.budget} if method == AUTO else {})
+            wanted = Cell(method, plan.scenes[0], mask, sigma, 0, own)
+            (named[labelled(method)],) = seeded(replace(plan, seeds=1), wanted)
+    return _case(cache, plan.scenes[0], mask, sigma, named, files, device)
+
+
+def trained_case(cache: Path, offline: Sequence[Cell], device: str) -> Case:
+    """Of the first scene of these cells: networks trained offline on other places, of the table
+    `offline`, and the one that is fitted to the scene itself."""
+    first = offline[0]
+    named = {}
+    for cell in (c for c in offline if (c.scene, c.mask) == (first.scene, first.mask)):
+        training = cell.own("offline")
+        named["untrained" if training is None else f"trained on {training['crops']} crops"] = cell
+    return _case(cache, first.scene, first.mask, 0.0, named, None, device)
+
+
+def _case(
+    cache: Path,
+    scene: str,
+    mask: str,
+    sigma: float,
+    named: dict[str, Cell],
+    files: scenes.Files | None,
+    device: str,
+) -> Case:
+    truth = scenes.load(scene, files)
+    observed = np.broadcast_to(scenes.observed_of(mask, truth.shape), truth.shape)
+    results = {name: _filled(cache, cell, files, device) for name, cell in named.items()}
+    return Case(truth, observed, np.nan_to_num(cells.measure(truth, observed, sigma, 0)), results)
+
+
+def _filled(cache: Path, cell: Cell, files: scenes.Files | None, device: str) -> Floats:
+    """The result of a cell, (bands, rows, cols); stored in half precision, as fine as a picture
+    needs it."""
+    key = hashlib.sha256(repr((cell, cells.settings_hash(cell))).encode()).hexdigest()[:16]
+    path = cache / f"{key}.npz"
+    if not path.exists():
+        [(_, x)] = cells.run([cell], device=device, files=files)
+        with staged(path) as temporary:
+            np.savez_compressed(temporary / path.name, x=x.astype(np.float16))
+    return np.asarray(np.load(path)["x"], np.float64)
+
+
+def panels(case: Case) -> Figure:
+    """Truth, input and every method in colour, one stretch for all; MPSNR of the gaps in titles."""
+    from hydiff.report import plots
+
+    bands = plots.rgb_bands(None, len(case.truth))
+    everywhere = np.ones(case.truth.shape, bool)
+    limits = plots.stretch(case.truth, bands, everywhere)
+    images = {"truth": plots.composite(case.truth, bands, everywhere, limits)}
+    images[INPUT] = plots.composite(case.y, bands, case.observed, limits)
+    for name, x in case.results.items():
+        images[name] = plots.composite(x, bands, everywhere, limits)
+    columns = 5 if len(images) > 8 else 4
+    lines = -(-len(images) // columns)
+    rows, cols = case.truth.shape[1:]
+    figure = new_figure(WIDTH, lines * (WIDTH / columns * rows / cols + 0.35))
+    axes = figure.subplots(lines, columns, squeeze=False).ravel()
+    for axis in axes:
+        axis.set_axis_off()
+    for axis, (name, image) in zip(axes, images.items(), strict=False):
+        axis.imshow(image, interpolation="nearest")
+        axis.set_title(_title(case, name, slice(None), columns), fontsize=7)
+    return figure
+
+
+def band_panels(case: Case, band: int) -> Figure:
+    """One band (counted from 1): truth, input and every method in one grey scale, and below each
+    method the size of its error.  A scene much taller than wide lies on its side."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    from hydiff.report import plots
+
+    at, everywhere = (band - 1,) * 3, np.ones(case.truth.shape, bool)
+    limits = plots.stretch(case.truth, at, everywhere)
+    images = {"truth": plots.composite(case.truth, at, everywhere, limits)}
+    images[INPUT] = plots.composite(case.y, at, case.observed, limits)
+    errors = {n: np.abs(x[at[0]] - case.truth[at[0]]) for n, x in case.results.items()}
+    images |= {n: plots.composite(x, at, everywhere, limits) for n, x in case.results.items()}
+    gaps = [e[~case.observed[at[0]]] for e in errors.values()]
+    top = float(np.percentile(gaps, 99)) if gaps else 1.0
+    rows, cols = case.truth.shape[1:]
+    lying = rows > 1.5 * cols
+    aspect = cols / rows if lying else rows / cols  # height of a picture over its width
+    columns = min(len(images), 3 if aspect < 0.7 else 5)
+    blocks = -(-len(images) // columns)
+    figure = new_figure(WIDTH, 2 * blocks * (0.85 * WIDTH / columns * aspect + 0.15) + 0.3)
+    grid = figure.subplots(2 * blocks, columns, squeeze=False)
+    for axis in grid.ravel():
+        axis.set_axis_off()
+    for i, (name, image) in enumerate(images.items()):
+        line, column = divmod(i, columns)
+        _show(grid[2 * line, column], image, lying)
+        title = _title(case, name, slice(band - 1, band), columns)
+        grid[2 * line, column].set_title(title, fontsize=7)
+        if name in errors:
+            _show(grid[2 * line + 1, column], errors[name], lying, top)
+    scale = ScalarMappable(Normalize(0, top), "cividis")
+    bar = figure.colorbar(scale, ax=grid, shrink=0.5, aspect=30, extend="max")
+    bar.set_label(f"Size of the error in band {band},\nunit range", fontsize=7)
+    bar.ax.tick_params(labelsize=7)
+    return figure
+
+
+def _show(axis: Axes, image: Array, lying: bool, top: float = 1.0) -> None:
+    """A picture, (rows, cols, 3) colours or (rows, cols) from 0 to `top`."""
+    shown = image.swapaxes(0, 1) if lying else image
+    axis.imshow(shown, interpolation="nearest", cmap="cividis", vmin=0, vmax=top)
+
+
+def _title(case: Case, name: str, bands: slice, columns: int) -> str:
+    """A name, and of a method its MPSNR over the gaps of some bands, for one of so many columns."""
+    if name not in case.results:
+        return name
+    score = metrics.mpsnr(case.results[name][bands], case.truth[bands], ~case.observed[bands])
+    return f"{textwrap.fill(name, 100 // columns)}\n{score:.1f} dB in the gaps"
+
+
+def new_figure(width: float, height: float) -> Figure:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
