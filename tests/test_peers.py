@@ -431,6 +431,14 @@ def test_the_first_state_is_noise_around_the_measurement():
     assert x.std(dim=1).tolist() == pytest.approx([1, 1], rel=0.02)
 
 
+def test_a_measurement_noisier_than_the_first_state_does_not_reach_it():
+    y, eps = torch.full((1, 1, 2, 2), 0.7), torch.rand((1, 1, 2, 2))
+    alpha_bar = linear_alpha_bar(10, 1e-4, 0.02)  # its noise has std 0.33
+    for sigma_y, same in ((0.2, False), (0.5, True)):
+        x = dds2m.first_state(y, torch.ones(()).bool(), torch.tensor(sigma_y), alpha_bar, eps)
+        assert torch.equal(x, eps) == same
+
+
 def test_attention_adds_to_its_input_at_most_the_input():
     block = dds2m.Attention(2, 16)
     x = torch.rand((1, 32, 8, 8), generator=torch.Generator().manual_seed(0))
