@@ -24,6 +24,7 @@ import leading
 from hydiff import io
 from hydiff.errors import HydiffError
 from hydiff.gaps import describe
+from sources import tree
 
 READ = {"overviews_are_a_vrt", "directory"}  # what leads elsewhere is not looked at
 MAYBE = {"erdas_of_another"}  # a name of an image that is only compared
@@ -150,7 +151,7 @@ def test_the_system_sees_no_other_file_and_no_socket(tmp_path: Path) -> None:
 def test_every_raster_is_opened_through_one_door_with_one_driver() -> None:
     package = Path(io.__file__).parents[1]
     for path in package.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree(path)):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
                 continue
             called = ast.unparse(node.func)
