@@ -20,6 +20,7 @@ import pytest
 import rasterio
 from rasterio.vrt import WarpedVRT
 
+import command
 import leading
 from hydiff import io
 from hydiff.errors import HydiffError
@@ -163,8 +164,7 @@ def test_every_raster_is_opened_through_one_door_with_one_driver() -> None:
 def test_a_refusal_is_one_line_and_exit_2(tmp_path: Path) -> None:
     path = leading.image(tmp_path / "x.tif")
     leading.mask_is_raw(path, "", tmp_path)
-    line = [sys.executable, "-m", "hydiff", "fill", str(path), "-o", str(tmp_path / "y.tif")]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    done = command.run("fill", path, "-o", tmp_path / "y.tif")
     assert done.returncode == 2
     assert "x.tif.msk" in done.stderr and "Traceback" not in done.stderr
     assert not (tmp_path / "y.tif").exists()
