@@ -142,15 +142,15 @@ def test_no_module_has_a_name_that_is_misread():
 
 
 def test_masks_are_called_observed_and_pixels_complete():
-    for path, tree in trees().items():
-        for node in ast.walk(tree):
+    for path, parsed in trees().items():
+        for node in ast.walk(parsed):
             if isinstance(node, ast.arg):
                 assert node.arg not in ("seen", "known"), f"{path}:{node.lineno}"
 
 
 def test_private_names_stay_in_their_module():
-    for path, tree in trees().items():
-        for node in ast.walk(tree):
+    for path, parsed in trees().items():
+        for node in ast.walk(parsed):
             if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("hydiff."):
                 private = [a.name for a in node.names if a.name.startswith("_")]
                 assert not private, f"{path}:{node.lineno} imports {private}"

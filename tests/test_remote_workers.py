@@ -18,6 +18,7 @@ from distributed import Security
 from distributed.comm.core import connect
 from rich.console import Console
 
+import command
 import hydiff
 from hydiff.cli import terminal
 from hydiff.errors import BadValue, HydiffError, UnknownName
@@ -41,14 +42,15 @@ def folder(tmp_path_factory):
     shape = (10, 70, 90)
     observed = mask.make_mask("stripes", shape, 0.15, rng)
     hydiff.write(damaged(made(shape, rng), observed), folder / "in.bsq")
-    fill(folder, "plain.bsq")
+    plain = command.run("fill", "in.bsq", "-o", "plain.bsq", *OPTIONS, cwd=folder)
+    assert plain.returncode == 0, plain.stderr
     return folder
 
 
 def start(folder, output, *more):
-    command = [*HYDIFF, "fill", "in.bsq", "-o", output, *OPTIONS, *more]
+    line = [*HYDIFF, "fill", "in.bsq", "-o", output, *OPTIONS, *more]
     with (folder / f"{output}.log").open("w") as log:
-        return subprocess.Popen(command, cwd=folder, stderr=log, stdout=subprocess.DEVNULL)
+        return subprocess.Popen(line, cwd=folder, stderr=log, stdout=subprocess.DEVNULL)
 
 
 def fill(folder, output, *more):
@@ -219,8 +221,8 @@ def test_nothing_is_imported_from_the_current_folder(folder, tmp_path):
     (tmp_path / "bin" / "hydiff-script").write_text(script)
     for name in ("multiprocessing", "sitecustomize", "threading", "pickle", "hydiff", "encodings"):
         (tmp_path / f"{name}.py").write_text(f"open('{name}.ran', 'w')\nraise SystemExit(9)\n")
-    command = ["bin/hydiff-script", "fill", folder / "in.bsq", "-o", "out.bsq", "--workers", "1"]
-    subprocess.run([sys.executable, *command, "--method", "linear"], cwd=tmp_path, check=True)
+    line = ["bin/hydiff-script", "fill", folder / "in.bsq", "-o", "out.bsq", "--workers", "1"]
+    subprocess.run([sys.executable, *line, "--method", "linear"], cwd=tmp_path, check=True)
     assert (tmp_path / "out.bsq").exists() and not list(tmp_path.glob("*.ran"))
 
 
