@@ -397,7 +397,7 @@ def test_light_commands_never_import_torch(args, scene):
 
 
 def test_info_on_a_large_file_is_quick_and_small(tmp_path):
-    """1.8 GB of ENVI, sparse on disk: under 1 s after start-up, under 300 MB."""
+    """1.8 GB of ENVI, sparse on disk: it looks at a small share of it, in under 300 MB."""
     lines, samples, bands = 1280, 1242, 285
     (tmp_path / "big.hdr").write_text(
         f"ENVI\nsamples = {samples}\nlines = {lines}\nbands = {bands}\nheader offset = 0\n"
@@ -407,13 +407,13 @@ def test_info_on_a_large_file_is_quick_and_small(tmp_path):
     with (tmp_path / "big.img").open("wb") as file:
         file.truncate(lines * samples * bands * 4)
     probe = (
-        "import sys, time; import hydiff.cli\n"
+        "import sys; import hydiff.cli\n"
         "from hydiff import io; from hydiff.gaps.describe import facts\n"
         "import spectral, scipy.io\n"
-        "start = time.perf_counter(); found = facts(io.read(sys.argv[1]))\n"
-        "seconds = time.perf_counter() - start\n"
-        "status = open('/proc/self/status').read()\n"  # ru_maxrss would count the parent's too
-        "print(seconds, status.split('VmHWM:')[1].split()[0])"
+        "def held(what):\n"  # of mapped files too, as far as they were read; in kB
+        "    return int(open('/proc/self/status').read().split(what)[1].split()[0])\n"
+        "before = held('VmRSS:'); facts(io.read(sys.argv[1]))\n"
+        "print(held('VmHWM:') - before, held('VmHWM:'))"
     )
     done = subprocess.run(
         [sys.executable, "-c", probe, tmp_path / "big.img"],
@@ -421,8 +421,8 @@ def test_info_on_a_large_file_is_quick_and_small(tmp_path):
         text=True,
         check=True,
     )
-    seconds, kilobytes = map(float, done.stdout.split())
-    assert seconds < 1.0 and kilobytes < 300_000
+    read, kilobytes = map(int, done.stdout.split())
+    assert read < 0.1 * lines * samples * bands * 4 / 1024 and kilobytes < 300_000
     assert "1280 rows" in hydiff_("info", tmp_path / "big.hdr").stdout
 
 
