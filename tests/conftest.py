@@ -11,17 +11,15 @@ ROOT = Path(__file__).parents[1]
 os.environ.setdefault("SOURCE_DATE_EPOCH", "1767225600")
 DATA = Path(os.environ.get("HYDIFF_DATA", ROOT.parent / "shared" / "data"))
 # `make quick`: the files whose laws need no process, no browser and no long fit
-QUICK = frozenset(
-    """
-    architecture baselines bounds classical completion cube degrade diffusion engine io io_arrays
-    io_errors io_geotiff io_masks laws losses mask methods metrics mutants network noise smooth
-    spectra statements terminal tiles transforms words
-    """.split()
+QUICK = (
+    "architecture baselines bounds classical completion cube degrade diffusion engine io io_arrays "
+    "io_errors io_geotiff io_masks laws losses mask methods metrics mutants network noise smooth "
+    "spectra statements terminal tiles transforms words"
 )
 
 
 def is_quick(path: Path) -> bool:
-    return path.stem.removeprefix("test_") in QUICK
+    return path.stem.removeprefix("test_") in QUICK.split()
 
 
 def pytest_ignore_collect(collection_path, config):
