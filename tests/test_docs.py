@@ -106,8 +106,9 @@ def filled_files(folder):
 
 
 def envi_files(folder):
-    hydiff.write(crop(), folder / "truth.img")
-    damaged, _ = simulate.simulate(crop(), "stripes", 0.2, seed=1)
+    truth = crop(20, 24)
+    hydiff.write(truth, folder / "truth.img")
+    damaged, _ = simulate.simulate(truth, "stripes", 0.2, seed=1)
     for name in ("scene.img", "flightline.img", "other.img"):
         hydiff.write(damaged, folder / name)
 
