@@ -10,6 +10,28 @@ ROOT = Path(__file__).parents[1]
 # A filled file says when it was filled: tests that compare bytes need one date for all of them.
 os.environ.setdefault("SOURCE_DATE_EPOCH", "1767225600")
 DATA = Path(os.environ.get("HYDIFF_DATA", ROOT.parent / "shared" / "data"))
+# `make quick`: the files whose laws need no process, no browser and no long fit
+QUICK = (
+    "architecture baselines bounds classical completion cube degrade diffusion engine io io_arrays "
+    "io_errors io_geotiff io_masks laws losses mask methods metrics mutants network noise smooth "
+    "spectra statements terminal tiles transforms words"
+)
+
+
+def is_quick(path: Path) -> bool:
+    return path.stem.removeprefix("test_") in QUICK.split()
+
+
+def pytest_ignore_collect(collection_path, config):
+    """With `-m quick` the other files are not even imported."""
+    others = collection_path.match("test_*.py") and not is_quick(collection_path)
+    return True if config.option.markexpr == "quick" and others else None
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if is_quick(item.path):
+            item.add_marker("quick")
 
 
 @pytest.fixture(scope="session")

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 import hydiff
-from conftest import ROOT
 from hydiff.methods import AUTO, METHODS, WITH_WEIGHTS, Method, choose, declared, labelled
+from sources import PACKAGE, tree
 
-PACKAGE = ROOT / "src" / "hydiff"
 OUTSIDE = [p for p in sorted(PACKAGE.rglob("*.py")) if p.parent.name != "methods"]
 OUTSIDE.remove(PACKAGE / "learn" / "transforms.py")  # a family of transforms is called spectral
 SMALL = {  # settings that finish in a second
@@ -140,18 +139,14 @@ def probes(tree):
     return [c.lineno for c in tests if "settings" in ast.unparse(c.args[0])]
 
 
-@pytest.mark.parametrize("path", OUTSIDE, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_no_module_outside_tests_the_name_of_a_method(path):
-    assert not [*comparisons(ast.parse(path.read_text()))]
+def test_no_module_outside_tests_the_name_of_a_method():
+    assert not [f"{path}:{line}" for path in OUTSIDE for line in comparisons(tree(path))]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [p for p in sorted(PACKAGE.rglob("*.py")) if "learn" not in p.parts],
-    ids=lambda p: str(p.relative_to(PACKAGE)),
-)
-def test_no_module_probes_settings(path):
-    assert path.name == "dhp.py" or not [*probes(ast.parse(path.read_text()))]
+def test_no_module_probes_settings():
+    paths = [p for p in sorted(PACKAGE.rglob("*.py")) if "learn" not in p.parts]
+    found = [(path, line) for path in paths for line in probes(tree(path))]
+    assert not [f"{path}:{line}" for path, line in found if path.name != "dhp.py"]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from math import inf
 from typing import NamedTuple
 
 import numpy as np
-from scipy import ndimage, sparse
+from scipy import linalg, ndimage, sparse
 from scipy.fft import idctn
 
 from hydiff.cube import Bools, Floats
@@ -324,9 +324,16 @@ def unit_variance(
 
 
 def _exact_variance(complete: Bools, s: float, reach: float, kappa: float) -> Floats:
-    """The diagonal of (M / κ + (reach⁻² − Δ)^s)⁻¹ at the missing pixels, as a dense matrix."""
-    unit = np.eye(complete.size).reshape(-1, *complete.shape)
-    precision = filtered(unit, (laplacian_eigenvalues(*complete.shape) + reach**-2) ** s)
-    dense = precision.reshape(complete.size, -1) + np.diag(complete.ravel() / kappa)
-    variance: Floats = np.diag(np.linalg.inv(dense)).reshape(complete.shape)
-    return np.where(complete, 0.0, variance)
+    """The diagonal of (M / κ + (reach⁻² − Δ)^s)⁻¹ at the missing pixels, as a dense matrix.
+
+    With the matrix L Lᵀ, entry j is |L⁻¹ e_j|²: less work than the whole inverse.
+    """
+    unit = np.eye(complete.size)
+    eigenvalues = laplacian_eigenvalues(*complete.shape) + reach**-2
+    dense = filtered(unit.reshape(-1, *complete.shape), eigenvalues**s).reshape(unit.shape)
+    dense[np.diag_indices_from(dense)] += complete.ravel() / kappa
+    lower = linalg.cholesky(dense, lower=True, overwrite_a=True)
+    columns = linalg.solve_triangular(lower, unit[:, ~complete.ravel()], lower=True)
+    variance = np.zeros(complete.shape)
+    variance[~complete] = np.einsum("ij,ij->j", columns, columns)
+    return variance
