@@ -16,7 +16,7 @@ import numpy as np
 
 from hydiff import auto, io, mark
 from hydiff.auto import Decision
-from hydiff.cube import Array, Bools, Cube, Floats, Nodata, as_cube, band_axis
+from hydiff.cube import Array, Bools, Cube, Floats, Nodata, as_cube, band_axis, dim_names
 from hydiff.errors import BadValue
 from hydiff.gaps import reach
 from hydiff.gaps.detect import detect
@@ -116,7 +116,7 @@ def fill(
     >>> bool(np.allclose(result.values, cube)), int(result.filled.sum())
     (True, 72)
     """
-    cube, mask = _cube_and_mask(data, observed, missing, axis)
+    cube, mask = cube_and_mask(data, observed, missing, axis)
     if outside is None:
         outside = "fill" if cube.path is None else "keep"
     if recipe is not None:
@@ -265,12 +265,12 @@ def write(
     """
     if isinstance(data, Result):
         return provenance.save(data, path, overwrite=overwrite, unmarked=unmarked)
-    cube = _cube_and_mask(data, None, None, axis)[0]
+    cube = cube_and_mask(data, None, None, axis)[0]
     return io.write(cube, path, overwrite=overwrite, unmarked=unmarked)
 
 
-def _cube_and_mask(
-    data: Any, observed: Mask, missing: Mask, axis: str | None
+def cube_and_mask(
+    data: Any, observed: Mask = None, missing: Mask = None, axis: str | None = None
 ) -> tuple[Cube, Bools | None]:
     """The cube and the mask, True = measured, both with the bands first."""
     if observed is not None and missing is not None:
@@ -313,7 +313,7 @@ def _bands_last(data: Any, axis: str | None, mask: tuple[int, ...] | None) -> bo
     """Whether an array has its bands at the end; cubes and named dimensions say it themselves."""
     named = isinstance(data, Cube)
     if not named and hasattr(data, "dims"):
-        named = data.ndim == 3 and band_axis([str(d) for d in data.dims]) is not None
+        named = data.ndim == 3 and band_axis(dim_names(data)) is not None
     if named and axis is not None:
         raise BadValue("`axis=` goes with arrays: a cube, or its dimensions, say it; leave it out")
     if named or len(data.shape) != 3:  # the number of axes is refused by the cube
