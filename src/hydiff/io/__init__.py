@@ -48,6 +48,7 @@ FORMATS: dict[str, str] = {
     "emit": "hydiff.io.emit",
     "aviris": "hydiff.io.aviris",
     "prisma": "hydiff.io.prisma",
+    "neon": "hydiff.io.neon",
     "zarr": "hydiff.io.zarr",
     "desis": "hydiff.io.desis",
     "enmap": "hydiff.io.enmap",
@@ -188,8 +189,9 @@ def read_quality(
 ) -> quality.Quality:
     """What a quality layer says of a cube of this shape, by some of its flags or its usual ones.
 
-    Layers: EMIT L2A_MASK, a PRISMA file (its error matrix), an EnMAP product (its pixel mask), or
-    any mask file, non-zero = missing, which is laid over the cube `like` as `read_mask` does.
+    Layers: EMIT L2A_MASK, a PRISMA file (its error matrix), an EnMAP product (its pixel mask), a
+    NEON file (its classes of pixels), or any mask file, non-zero = missing, which is laid over the
+    cube `like` as `read_mask` does.
     """
     path = Path(path)
     layers = quality.layers(path, _recognise(path))
