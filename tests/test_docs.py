@@ -8,6 +8,7 @@ A block behind a mark `<!-- not run: why -->` is only checked for commands and o
 import contextlib
 import importlib
 import io as std_io
+import json
 import re
 import shlex
 import subprocess
@@ -112,7 +113,26 @@ def envi_files(folder):
         hydiff.write(damaged, folder / name)
 
 
+def map_files(folder):
+    values = np.asarray(crop(40, 44).values)[:60].astype("f4")
+    values[:, :, 20:22] = np.nan
+    place = {
+        "transform": (10.0, 0.0, 257000.0, 0.0, -10.0, 4112000.0),
+        "crs": products.UTM.to_wkt(),
+    }
+    waves = {"wavelengths": 500 + 10.0 * np.arange(60), "wavelength_units": "nm"}
+    hydiff.write(Cube(values, **place, **waves), folder / "scene.tif")
+    x0, y0, x1, y1 = 257100, 4111700, 257300, 4111900
+    ring = [[x0, y0], [x1, y0], [x1, y1], [x0, y1], [x0, y0]]
+    crs = {"type": "name", "properties": {"name": f"EPSG:{products.UTM.to_epsg()}"}}
+    polygon = {"type": "Polygon", "coordinates": [ring], "crs": crs}
+    for name in ("field", "clouds"):
+        (folder / f"{name}.geojson").write_text(json.dumps(polygon))
+    Image.fromarray(np.eye(40, 44).astype("u1") * 255).save(folder / "clouds.png")
+
+
 PREPARE = {
+    "regions.md": map_files,
     "README.md": envi_files,
     "emit.md": emit_files,
     "before-or-after-retrieval.md": emit_files,

@@ -2,6 +2,7 @@
 form that the array came in."""
 
 import gc
+import json
 import subprocess
 import sys
 import tempfile
@@ -146,6 +147,18 @@ def test_masks_may_be_arrays_data_arrays_and_files(truth, tmp_path, kind):
     }
     filled = array.hydiff.fill(missing=masks[kind], method="linear")
     np.testing.assert_array_equal(bands_first(filled.filled)[3], missing)
+
+
+def test_regions_and_polygons_lie_where_the_coordinates_say(truth, tmp_path):
+    array = data_array(truth)
+    ring = [[300, 4870], [400, 4870], [400, 4950], [300, 4950], [300, 4870]]
+    path = tmp_path / "a.geojson"
+    crs = {"type": "name", "properties": {"name": "EPSG:32611"}}
+    path.write_text(json.dumps({"type": "Polygon", "coordinates": [ring], "crs": crs}))
+    filled = array.hydiff.fill(missing=path, region="0,0,365,9999", method="linear").filled
+    inside = (array.x > 300) & (array.x < 365) & (array.y > 4870) & (array.y < 4950)
+    assert inside.sum() == 12
+    np.testing.assert_array_equal(filled, inside.broadcast_like(array).transpose(*array.dims))
 
 
 def test_a_written_fill_keeps_its_layers_for_whoever_reads_it(damaged, tmp_path):

@@ -18,7 +18,7 @@ from hydiff import auto, io, mark
 from hydiff.auto import Decision
 from hydiff.cube import Array, Bools, Cube, Floats, Nodata, as_cube, band_axis, dim_names
 from hydiff.errors import BadValue
-from hydiff.gaps import reach
+from hydiff.gaps import reach, regions
 from hydiff.gaps.detect import detect
 from hydiff.gaps.rule import (
     Sigma,
@@ -60,6 +60,9 @@ def fill(
     max_gap: float | None = None,
     outside: str | None = None,
     fill_clouds: bool = False,
+    region: str | None = None,
+    bands: str | None = None,
+    buffer: float = 0.0,
     denoise: bool = False,
     clip: str = "none",
     seed: int = 0,
@@ -92,6 +95,10 @@ def fill(
     outside: "keep" or "fill" what no line joins to observed pixels on both sides; by default kept
         in cubes that were read from files, filled in arrays.
     fill_clouds: also fill what a product withholds without having lost it (EMIT's screened clouds).
+    region: fill only there: "10:60,20:80" in rows and columns, "xmin,ymin,xmax,ymax" in map
+        coordinates, or the path of a file of polygons.  The whole cube is still used to fill from.
+    bands: fill only these: "10:40,55", counted from 0, or "900-1000nm".
+    buffer: pixels by which the missing parts of `observed` or `missing` are widened.
     clip: filled values to what was "observed" in their band, or to what is "physical": 0 or more,
         1 or less where the file says that it holds reflectance; "none" leaves them.
     denoise: with sigma_y > 0, `Result.cube` takes the estimate for its observed entries too.
@@ -151,6 +158,7 @@ def plan_cube(
     """
     began = time.perf_counter()
     check_numbers(cube)
+    mask = regions.grown(mask, request.buffer)
     observed, notes = observed_entries(cube, mask, request.nodata, request.nodata_in)
     doubts = [] if request.detect else suspected(cube, observed, request.nodata)
     for note in (*notes, *doubts):
@@ -167,6 +175,7 @@ def plan_cube(
         max_gap=request.max_gap,
         outside=request.outside,
         fill_clouds=request.fill_clouds,
+        choice=regions.choice_of(cube, request.region, request.bands),
     )
     ends = reach.extremes(np.asarray(cube.values), observed)
     limits = reach.reach_of(cube, *ends, request.clip)

@@ -17,7 +17,7 @@ import numpy as np
 
 from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName
-from hydiff.io import conventions, emit, envi, grids, marks, masks, npz, quality
+from hydiff.io import conventions, emit, envi, grids, marks, masks, npz, quality, vectors
 from hydiff.io.geotiff import cloud_optimised
 from hydiff.io.parsing import native, parsing
 from hydiff.io.regular import is_there
@@ -156,12 +156,16 @@ def read_mask(
 
     `meaning` ("observed" or "missing") is what non-zero means in the file; `shape` is that of the
     cube.  Any readable raster will do; axes of length 1 are dropped.  Of a file that holds several
-    arrays, `var` names one, or the path does, FILE:VAR.
+    arrays, `var` names one, or the path does, FILE:VAR.  Polygons (GeoJSON; with fiona shapefile,
+    GeoPackage) are drawn on the map of the cube `like`, PNG pictures are taken by pixels.
     like: the cube.  Where both lie on a map, the mask is moved by whole pixels to where it belongs,
     and is refused on another grid; what it does not cover counts as measured, and `say` hears it.
     """
     masks.check_meaning(meaning)
     path, var = masks.with_variable(Path(path), var)
+    if vectors.is_drawn(path):
+        inside = masks.fitted([vectors.drawn(path, like)[None]], shape, path).astype(bool)
+        return inside if meaning == "observed" else ~inside
     _recognise(path)
     name = var or masks.named(path, meaning)
     bits = masks.packed(path, name)
@@ -194,7 +198,7 @@ def read_quality(
     cube `like` as `read_mask` does.
     """
     path = Path(path)
-    layers = quality.layers(path, _recognise(path))
+    layers = {} if vectors.is_drawn(path) else quality.layers(path, _recognise(path))
     if layers:
         return quality.combined(layers, shape, flags, path)
     if flags:

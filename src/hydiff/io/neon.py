@@ -51,16 +51,15 @@ def read(path: Path, var: str | None = None) -> Cube:
     with parsing(path, "a NEON reflectance file"), hdf5.open_file(path) as file:
         part = _part(file, path, var)
         dataset, group = file[part.name], file[part.name].parent
-        about = group.get("Metadata")
-        spectral = None if about is None else about.get("Spectral_Data")
-        wavelengths = hdf5.numbers(spectral, "Wavelength", part.bands, path)
-        if wavelengths is None:
+        spectral = group.get("Metadata/Spectral_Data")
+        if spectral is None or "Wavelength" not in spectral:
             raise damaged(path, "expected Metadata/Spectral_Data/Wavelength, found none")
+        wavelengths = hdf5.numbers(spectral, "Wavelength", part.bands, path)
         units = hdf5.plain(spectral["Wavelength"].attrs.get("Units", "nanometers"))
         attrs = hdf5.texts(group.attrs) | hdf5.texts(dataset.attrs)
         if "Scale_Factor" in dataset.attrs:
             attrs[FACTOR] = number(hdf5.number(dataset.attrs, "Scale_Factor", 1.0))
-        crs, transform = _place(about.get("Coordinate_System"), path)
+        crs, transform = _place(group.get("Metadata/Coordinate_System"), path)
         return hdf5.cube_of(
             *(path, file, [part], part.name.partition("/")[0]),
             wavelengths=wavelengths,
@@ -88,8 +87,7 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
 def pixel_classes(path: Path) -> Any:
     """(rows, cols) what ATCOR took each pixel for, or None in a file without that layer."""
     with parsing(path, "a NEON reflectance file"), hdf5.open_file(path) as file:
-        about = file[_part(file, path, None).name].parent.get("Metadata")
-        layer = None if about is None else about.get(PIXEL_CLASSES)
+        layer = file[_part(file, path, None).name].parent.get(f"Metadata/{PIXEL_CLASSES}")
         return None if layer is None else np.asarray(layer[()])
 
 
