@@ -17,7 +17,18 @@ import numpy as np
 
 from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName
-from hydiff.io import conventions, emit, envi, grids, marks, masks, npz, quality, vectors
+from hydiff.io import (
+    conventions,
+    emit,
+    envi,
+    grids,
+    marks,
+    masks,
+    npz,
+    quality,
+    raster,
+    vectors,
+)
 from hydiff.io.geotiff import cloud_optimised
 from hydiff.io.parsing import native, parsing
 from hydiff.io.regular import is_there
@@ -53,6 +64,7 @@ FORMATS: dict[str, str] = {
     "desis": "hydiff.io.desis",
     "enmap": "hydiff.io.enmap",
     "geotiff": "hydiff.io.geotiff",
+    "raster": "hydiff.io.raster",
     "mat": "hydiff.io.mat",
     "npz": "hydiff.io.npz",
     "envi": "hydiff.io.envi",
@@ -324,6 +336,8 @@ def format_for(cube: Cube, path: Path) -> str:
     """The format to write: the cube's own if the name looks like its source's, else by suffix."""
     suffix = path.suffix.lower()
     alike = not suffix or (cube.path is not None and suffix == cube.path.suffix.lower())
+    if alike and cube.format == "raster":
+        raster.refuse_write(path)
     if alike and cube.format in FORMATS:
         return cube.format
     if suffix in _suffixes():

@@ -7,10 +7,7 @@ lives as long as the graph that reads from it.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import threading
-import weakref
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, pairwise
@@ -26,6 +23,7 @@ from hydiff.io import envi_header
 from hydiff.io.blocks import Block
 from hydiff.io.envi_header import CODES
 from hydiff.io.parsing import native
+from hydiff.io.scratch import Scratch
 from hydiff.request import Request
 from hydiff.scale import assemble, ledger, scene
 from hydiff.scale.layout import Limits
@@ -42,23 +40,6 @@ class ChunkedFill(NamedTuple):
     values: Any
     filled: Any  # bool
     sigma: Any  # None for methods without error bars
-
-
-class Scratch:
-    """A folder that is removed with the object; copies in other processes only know its place."""
-
-    def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="hydiff-"))
-        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _elsewhere, (str(self.folder),)
-
-
-def _elsewhere(folder: str) -> Scratch:
-    place = Scratch.__new__(Scratch)
-    place.folder = Path(folder)
-    return place
 
 
 class RawFile:
