@@ -175,7 +175,7 @@ def plan_cube(
         max_gap=request.max_gap,
         outside=request.outside,
         fill_clouds=request.fill_clouds,
-        choice=regions.choice_of(cube, request.region, request.bands),
+        selection=regions.selection_of(cube, request.region, request.bands),
     )
     ends = reach.extremes(np.asarray(cube.values), observed)
     limits = reach.reach_of(cube, *ends, request.clip)

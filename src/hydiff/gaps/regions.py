@@ -26,7 +26,7 @@ WAVES = re.compile(r"(\d+(?:\.\d+)?)\s*-\s*(\d+(?:\.\d+)?)\s*(nm|um|µm|μm)", r
 NM_PER_UNIT = {"n": 1.0, "u": 1000.0, "m": 1000.0, "µ": 1000.0, "μ": 1000.0}  # first letter
 
 
-class Choice(NamedTuple):
+class Selection(NamedTuple):
     """What a fill is limited to; None is no limit."""
 
     pixels: Bools | None  # (rows, cols)
@@ -40,9 +40,9 @@ class Choice(NamedTuple):
             yield OTHER_BAND, ~self.bands[:, None, None]
 
 
-def choice_of(cube: Cube, region: str | Path | None, bands: str | None) -> Choice:
+def selection_of(cube: Cube, region: str | Path | None, bands: str | None) -> Selection:
     """The pixels and bands that are asked for, of this cube."""
-    return Choice(
+    return Selection(
         None if region is None else region_pixels(str(region), cube),
         None if bands is None else chosen_bands(bands, cube),
     )

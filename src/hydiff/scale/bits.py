@@ -133,17 +133,17 @@ def aims(
     width = np.zeros(cube.shape[1:])
     left: Counter[str] = Counter()
     withheld = None if request.fill_clouds else withheld
-    choice = regions.choice_of(cube, request.region, request.bands)
+    selection = regions.selection_of(cube, request.region, request.bands)
     planes = [bits for bits in (observed, withheld) if bits is not None]
     last, gaps = b"", Gaps(np.zeros(0, bool), np.zeros(0, bool), 0, 0)
     for band in range(cube.bands):
         digest = blake2b(b"".join(bits.packed(band).tobytes() for bits in planes)).digest()
         if digest != last:
             screened = withheld and withheld.plane(band)
-            last, gaps = digest, _gaps(~observed.plane(band), screened, choice.pixels)
+            last, gaps = digest, _gaps(~observed.plane(band), screened, selection.pixels)
         left[rule.WITHHELD] += gaps.screened
         left[regions.ELSEWHERE] += gaps.elsewhere
-        if choice.bands is not None and not choice.bands[band]:
+        if selection.bands is not None and not selection.bands[band]:
             left[regions.OTHER_BAND] += int(gaps.wanted.sum())
             continue
         if not some[band]:
