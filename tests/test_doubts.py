@@ -46,10 +46,10 @@ def test_an_offset_column_leads_the_list_with_its_size(values: Array, sign: int)
     spoiled[4, :, 20] += sign * 2000
     observed[4, 7:30, 21] = False
     first, *others = doubts.offsets(spoiled, observed)
-    assert (first.kind, first.index, first.band) == ("column", 20, 4)
+    assert (first.kind, first.position, first.band) == ("column", 20, 4)
     usual = doubts.column_offsets(values[4])[0]
     assert abs(first.offset - sign * 2000) < 5 * np.nanstd(usual) + 5 * first.error
-    assert not [o for o in others if o.kind == "column" and o.band == 4 and o.index in (19, 21)]
+    assert not [o for o in others if o.kind == "column" and o.band == 4 and o.position in (19, 21)]
 
 
 def test_lines_are_the_columns_of_the_turned_image(values: Array) -> None:
@@ -98,7 +98,7 @@ def test_the_command_lists_stripes_and_writes_nothing(values: Array, tmp_path: P
     text = run("mask", tmp_path / "a.img", "--stripes")
     assert "column" in text and "540" in text
     first = json.loads(run("mask", tmp_path / "a.img", "--stripes", "--json"))["offsets"][0]
-    assert (first["kind"], first["index"], first["band"]) == ("column", 20, 4)
+    assert (first["kind"], first["position"], first["band"]) == ("column", 20, 4)
     assert {p: p.read_bytes() for p in tmp_path.iterdir()} == before
 
 

@@ -45,10 +45,12 @@ def print_stripes(cube: Cube, observed: Bools, json: bool) -> None:
     if not found:
         out.print("no column or line is offset against its neighbours")
         return
-    table = Table("", "index", "band", "wavelength", "offset", "± error", "z")
-    for kind, index, band, offset, error, z in found[:MOST_ROWS]:
+    table = Table("", "position", "band", "wavelength", "offset", "± error", "z")
+    for kind, position, band, offset, error, z in found[:MOST_ROWS]:
         wave = "" if cube.wavelengths is None else f"{cube.wavelengths[band]:g}"
-        table.add_row(kind, str(index), str(band), wave, number(offset), number(error), f"{z:.1f}")
+        table.add_row(
+            kind, str(position), str(band), wave, number(offset), number(error), f"{z:.1f}"
+        )
     out.print(table)
     if len(found) > MOST_ROWS:
         out.print(f"and {len(found) - MOST_ROWS:,} more: --json lists them all")

@@ -21,7 +21,7 @@ class Offset(NamedTuple):
     """A column or line of a band whose values differ from what both neighbours predict."""
 
     kind: str  # "column" or "line"
-    index: int
+    position: int
     band: int
     offset: float  # in the cube's unit: median of value - mean of the two neighbours
     error: float  # its standard error
