@@ -1,8 +1,8 @@
 """A Dask array filled by tiles, when it is computed.
 
-Its chunks are written to a scratch file once, whatever their form.  The tiles are those of a file,
-and so are their bytes.  Chunks of the result are read from the finished tiles; the scratch folder
-lives as long as the graph that reads from it.
+Its chunks are written to a scratch file once, whatever their form, when a result is computed for
+the first time.  The tiles are those of a file, and so are their bytes.  Chunks of the result are
+read from the finished tiles; the scratch folder lives as long as the graph that reads from it.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from hydiff.scale.plan import make_plan
 from hydiff.workers.remote import in_turn
 
 NAME = "scene.bil"  # the values, in the scratch folder
+UNWRITTEN = ("missing_rule", "withheld_rule", "crs", "transform")
 _one_at_a_time = threading.Lock()
 
 
@@ -40,6 +41,25 @@ class ChunkedFill(NamedTuple):
     values: Any
     filled: Any  # bool
     sigma: Any  # None for methods without error bars
+
+
+class ChunkedJob:
+    """What is to be done when a result is computed; Dask does not look into it."""
+
+    def __init__(
+        self,
+        array: Any,
+        cube: Cube,
+        observed: Bools | None,
+        request: Request,
+        limits: Limits,
+    ) -> None:
+        self.array, self.cube, self.observed = array, cube, observed
+        self.request, self.limits = request, limits
+        self.tiled: scene.Tiled | None = None  # once it is done
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ChunkedJob, (self.array, self.cube, self.observed, self.request, self.limits)
 
 
 class RawFile:
@@ -70,16 +90,13 @@ def fill(
     cube: what is known of the array, its values apart.
     observed: (rows, cols) or (bands, rows, cols), True = measured, beside what the cube calls so.
     """
-    import dask.array as da
     from dask.delayed import delayed
 
     _check_dtype(array.dtype)
     scratch = Scratch()
-    raw: Any = RawFile(scratch.folder / NAME, cube.shape, array.dtype)
-    raw.create()
-    stored = da.store([array], [raw], lock=False, compute=False)
-    known = replace(cube, crs=None, transform=None, mark=None, attrs=_detectors(cube))
-    tiled = delayed(_tiled, pure=False)(stored, scratch, known, observed, request, limits)
+    known = replace(cube, mark=None, attrs=_detectors(cube))
+    job = ChunkedJob(array, known, observed, request, limits)
+    tiled = delayed(_tiled, pure=False)(job, scratch)
     read = partial(_chunks, array.chunks, tiled, scratch)
     bars = request.chosen is None or getattr(request.chosen.settings, "error_bars", False)
     sigma = read("sigma", float_for(array.dtype)) if bars else None
@@ -112,24 +129,29 @@ def _chunks(chunks: Any, tiled: Any, scratch: Scratch, layer: str, dtype: np.dty
     return da.block([[[part(bands, rows, cols) for cols in c] for rows in r] for bands in b])
 
 
-def _tiled(
-    stored: Any,
-    scratch: Scratch,
-    cube: Cube,
-    observed: Bools | None,
-    request: Request,
-    limits: Limits,
-) -> scene.Tiled:
-    """Fill the tiles of what was stored, but those that an earlier computation has filled."""
-    path, work = scratch.folder / NAME, scratch.folder / "tiles"
-    header = envi_header.compose(cube, cube.dtype, "bil")
+def _tiled(job: ChunkedJob, scratch: Scratch) -> scene.Tiled:
+    """The finished tiles; in the process that made them, those of an earlier computation."""
     with _one_at_a_time:
-        envi_header.write_header(path.with_suffix(".hdr"), header)
-        plan = make_plan(path, scratch.folder / "filled.bil", request, limits, by_tiles=True)
-        rules = {name: getattr(cube, name) for name in ("missing_rule", "withheld_rule")}
-        plan = replace(plan, cube=replace(plan.cube, **rules), mask=observed)
-        ledger.prepare(work, resume=True)
-        return scene.fill_tiles(plan, work, in_turn)
+        if job.tiled is None:
+            job.tiled = _filled_tiles(job, scratch)
+        return job.tiled
+
+
+def _filled_tiles(job: ChunkedJob, scratch: Scratch) -> scene.Tiled:
+    import dask.array as da
+
+    cube, path, work = job.cube, scratch.folder / NAME, scratch.folder / "tiles"
+    raw: Any = RawFile(path, cube.shape, cube.dtype)
+    raw.create()
+    da.store([job.array], [raw], lock=False, scheduler="threads")
+    header = envi_header.compose(replace(cube, crs=None, transform=None), cube.dtype, "bil")
+    envi_header.write_header(path.with_suffix(".hdr"), header)
+    plan = make_plan(path, scratch.folder / "filled.bil", job.request, job.limits, by_tiles=True)
+    # a header has no place for the rules of a product, nor for every map
+    own = {name: getattr(cube, name) for name in UNWRITTEN}
+    plan = replace(plan, cube=replace(plan.cube, **own), mask=job.observed)
+    ledger.prepare(work, resume=True)
+    return scene.fill_tiles(plan, work, in_turn)
 
 
 def _read(tiled: scene.Tiled, scratch: Scratch, layer: str, block: Block) -> Array:
