@@ -8,6 +8,7 @@ A block behind a mark `<!-- not run: why -->` is only checked for commands and o
 import contextlib
 import importlib
 import io as std_io
+import json
 import re
 import shlex
 import subprocess
@@ -113,7 +114,26 @@ def envi_files(folder):
         hydiff.write(damaged, folder / name)
 
 
+def map_files(folder):
+    values = np.asarray(crop(40, 44).values)[:60].astype("f4")
+    values[:, :, 20:22] = np.nan
+    place = {
+        "transform": (10.0, 0.0, 257000.0, 0.0, -10.0, 4112000.0),
+        "crs": products.UTM.to_wkt(),
+    }
+    waves = {"wavelengths": 500 + 10.0 * np.arange(60), "wavelength_units": "nm"}
+    hydiff.write(Cube(values, **place, **waves), folder / "scene.tif")
+    x0, y0, x1, y1 = 257100, 4111700, 257300, 4111900
+    ring = [[x0, y0], [x1, y0], [x1, y1], [x0, y1], [x0, y0]]
+    crs = {"type": "name", "properties": {"name": f"EPSG:{products.UTM.to_epsg()}"}}
+    polygon = {"type": "Polygon", "coordinates": [ring], "crs": crs}
+    for name in ("field", "clouds"):
+        (folder / f"{name}.geojson").write_text(json.dumps(polygon))
+    Image.fromarray(np.eye(40, 44).astype("u1") * 255).save(folder / "clouds.png")
+
+
 PREPARE = {
+    "regions.md": map_files,
     "README.md": envi_files,
     "emit.md": emit_files,
     "before-or-after-retrieval.md": emit_files,
@@ -156,8 +176,9 @@ def test_what_a_page_says_to_type_runs(document, tmp_path, monkeypatch):
             said = "".join(run(command) for command in commands(block.text))
         else:
             assert fits(said, block.text), f"shown:\n{block.text}\nfound:\n{said}"
-    if (shown := DOCS / "tutorial.png").name in {p.name for p in tmp_path.iterdir()}:
-        assert alike(tmp_path / shown.name, shown)
+    for picture in tmp_path.glob("*.png"):
+        if (DOCS / picture.name).exists():
+            assert alike(picture, DOCS / picture.name)
 
 
 def run(command):

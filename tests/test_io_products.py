@@ -35,7 +35,8 @@ EMIT_REAL = [
 GAINED = (  # by a fill
     "hydiff_filled", "hydiff_record", "history", "ancillary_variables", "TIFFTAG_IMAGEDESCRIPTION",
 )  # fmt: skip
-KINDS = ("emit", "prisma", "prisma L1", "enmap", "enmap zip", "desis", "aviris", "zarr")
+CUBES = ("reflectance", "radiance", "VNIR_Cube", "SWIR_Cube", "Reflectance_Data")
+KINDS = ("emit", "prisma", "prisma L1", "enmap", "enmap zip", "desis", "aviris", "neon", "zarr")
 
 
 def make(kind: str, folder: Path, truth: np.ndarray, missing: np.ndarray) -> Path:
@@ -52,6 +53,8 @@ def make(kind: str, folder: Path, truth: np.ndarray, missing: np.ndarray) -> Pat
     if kind in ("emit", "aviris"):
         values = np.where(missing, -9999, truth).astype("f4")
         return getattr(products, kind)(folder / f"{kind}.nc", values)
+    if kind == "neon":
+        return products.neon(folder / "n.h5", np.where(missing, -9999, truth * 1e4).astype("i2"))
     values = np.where(missing, -32768, truth * 1e4).astype("i2")
     if kind == "desis":
         return products.desis(folder, values)
@@ -104,7 +107,7 @@ def unmarked(attrs: dict[str, Any]) -> dict[str, Any]:
 
 def same_container(source: Path, target: Path, kind: str) -> int:
     """Everything but the cube's values is equal, byte for byte where it is a file of its own."""
-    if kind.split()[0] in ("emit", "prisma", "aviris"):
+    if kind.split()[0] in ("emit", "prisma", "aviris", "neon"):
         with h5py.File(source) as one, h5py.File(target) as other:
             return same_hdf5(one, other)
     if kind == "enmap":
@@ -157,7 +160,7 @@ def same_hdf5(one: Any, other: Any) -> int:
         if isinstance(a, h5py.Dataset):
             for what in ("shape", "dtype", "chunks", "compression", "compression_opts", "shuffle"):
                 assert getattr(a, what) == getattr(b, what), (name, what)
-            if name.rpartition("/")[2] not in ("reflectance", "radiance", "VNIR_Cube", "SWIR_Cube"):
+            if name.rpartition("/")[2] not in CUBES:
                 assert np.array_equal(a[()], b[()]), name
     return len(names)
 

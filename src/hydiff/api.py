@@ -16,9 +16,9 @@ import numpy as np
 
 from hydiff import auto, io, mark
 from hydiff.auto import Decision
-from hydiff.cube import Array, Bools, Cube, Floats, Nodata, as_cube, band_axis
+from hydiff.cube import Array, Bools, Cube, Floats, Nodata, as_cube, band_axis, dim_names
 from hydiff.errors import BadValue
-from hydiff.gaps import reach
+from hydiff.gaps import reach, regions
 from hydiff.gaps.detect import detect
 from hydiff.gaps.rule import (
     Sigma,
@@ -60,6 +60,9 @@ def fill(
     max_gap: float | None = None,
     outside: str | None = None,
     fill_clouds: bool = False,
+    region: str | None = None,
+    bands: str | None = None,
+    buffer: float = 0.0,
     denoise: bool = False,
     clip: str = "none",
     seed: int = 0,
@@ -92,6 +95,10 @@ def fill(
     outside: "keep" or "fill" what no line joins to observed pixels on both sides; by default kept
         in cubes that were read from files, filled in arrays.
     fill_clouds: also fill what a product withholds without having lost it (EMIT's screened clouds).
+    region: fill only there: "10:60,20:80" in rows and columns, "xmin,ymin,xmax,ymax" in map
+        coordinates, or the path of a file of polygons.  The whole cube is still used to fill from.
+    bands: fill only these: "10:40,55", counted from 0, or "900-1000nm".
+    buffer: pixels by which the missing parts of `observed` or `missing` are widened.
     clip: filled values to what was "observed" in their band, or to what is "physical": 0 or more,
         1 or less where the file says that it holds reflectance; "none" leaves them.
     denoise: with sigma_y > 0, `Result.cube` takes the estimate for its observed entries too.
@@ -116,7 +123,7 @@ def fill(
     >>> bool(np.allclose(result.values, cube)), int(result.filled.sum())
     (True, 72)
     """
-    cube, mask = _cube_and_mask(data, observed, missing, axis)
+    cube, mask = cube_and_mask(data, observed, missing, axis)
     if outside is None:
         outside = "fill" if cube.path is None else "keep"
     if recipe is not None:
@@ -151,6 +158,7 @@ def plan_cube(
     """
     began = time.perf_counter()
     check_numbers(cube)
+    mask = regions.grown(mask, request.buffer)
     observed, notes = observed_entries(cube, mask, request.nodata, request.nodata_in)
     doubts = [] if request.detect else suspected(cube, observed, request.nodata)
     for note in (*notes, *doubts):
@@ -167,6 +175,7 @@ def plan_cube(
         max_gap=request.max_gap,
         outside=request.outside,
         fill_clouds=request.fill_clouds,
+        selection=regions.selection_of(cube, request.region, request.bands),
     )
     ends = reach.extremes(np.asarray(cube.values), observed)
     limits = reach.reach_of(cube, *ends, request.clip)
@@ -265,12 +274,12 @@ def write(
     """
     if isinstance(data, Result):
         return provenance.save(data, path, overwrite=overwrite, unmarked=unmarked)
-    cube = _cube_and_mask(data, None, None, axis)[0]
+    cube = cube_and_mask(data, None, None, axis)[0]
     return io.write(cube, path, overwrite=overwrite, unmarked=unmarked)
 
 
-def _cube_and_mask(
-    data: Any, observed: Mask, missing: Mask, axis: str | None
+def cube_and_mask(
+    data: Any, observed: Mask = None, missing: Mask = None, axis: str | None = None
 ) -> tuple[Cube, Bools | None]:
     """The cube and the mask, True = measured, both with the bands first."""
     if observed is not None and missing is not None:
@@ -313,7 +322,7 @@ def _bands_last(data: Any, axis: str | None, mask: tuple[int, ...] | None) -> bo
     """Whether an array has its bands at the end; cubes and named dimensions say it themselves."""
     named = isinstance(data, Cube)
     if not named and hasattr(data, "dims"):
-        named = data.ndim == 3 and band_axis([str(d) for d in data.dims]) is not None
+        named = data.ndim == 3 and band_axis(dim_names(data)) is not None
     if named and axis is not None:
         raise BadValue("`axis=` goes with arrays: a cube, or its dimensions, say it; leave it out")
     if named or len(data.shape) != 3:  # the number of axes is refused by the cube

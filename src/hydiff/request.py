@@ -92,6 +92,11 @@ class Request:
     )
     flags: str | None = option(None, "Flags of it to take, between commas.", GAPS)
     detect: bool = option(False, "Also fill suspected damage.", GAPS)
+    region: str | None = option(
+        None, "Fill only here: ROWS,COLS as 10:60,20:80; XMIN,YMIN,XMAX,YMAX; or polygons.", GAPS
+    )
+    bands: str | None = option(None, "Fill only these bands: 10:40,55 or 900-1000nm.", GAPS)
+    buffer: float = option(0.0, "Widen the mask by this many pixels.", GAPS)
     report: bool = option(False, "Also write OUTPUT.report.html.", OUTPUT)
     unmarked: bool = option(False, "Allow a file that cannot say it is filled (.npy).", OUTPUT)
     prior: int = option(0, "By tiles: first train on the scene, N updates, then refine.", METHOD)

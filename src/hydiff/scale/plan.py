@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from hydiff import api, io
 from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, OutputError, UnknownName
-from hydiff.gaps import rule
+from hydiff.gaps import regions, rule
 from hydiff.io import enmap, provenance, typed
 from hydiff.io.versions import versions
 from hydiff.learn.checkpoint import fingerprint
@@ -102,7 +102,7 @@ def make_plan(
         _refuse_whole_format(cube, output)
         if cube.format == "envi":
             plan = replace(plan, cube=io.envi.plain_windows(cube))
-        plan = replace(plan, mask=_mask(cube, request, say))
+        plan = replace(plan, mask=regions.grown(_mask(cube, request, say), request.buffer))
         within = f"by tiles, within {limits.memory / 1e9:.3g} GB"
         say(f"{input}: {_size(cube)}, {within}, with {request.method}")
         return plan
@@ -118,6 +118,8 @@ def make_plan(
 def fingerprint_of(request: Request, limits: Limits) -> str:
     """Of all that a fill is asked for, but where it reads and writes."""
     masks = {name: getattr(request, name) for name in ("observed", "missing", "quality")}
+    if request.region is not None and io.regular.exists(Path(request.region)):
+        masks["region"] = Path(request.region)
     content = {k: provenance.sha256(p) for k, p in masks.items() if p and io.regular.is_there(p)}
     asked = asdict(request) | {"report": None, **dict.fromkeys(masks), **content}
     return fingerprint(asked, limits.tile, limits.overlap, versions()["hydiff"])
