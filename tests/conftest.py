@@ -1,5 +1,6 @@
 """Shared fixtures: a tiny low-rank cube, a mask, and the place of the development data."""
 
+import json
 import os
 from pathlib import Path
 
@@ -40,6 +41,28 @@ def data_dir():
     if not DATA.is_dir():
         pytest.skip(f"no development data at {DATA}; set HYDIFF_DATA to their folder")
     return DATA
+
+
+def prior_weights(path, std=0.05, width=2, seed=0, **about):
+    """Write weights of the prior that are hardly trained; with std = 0 they correct nothing."""
+    import torch
+    from safetensors.torch import save_file
+
+    from hydiff.learn.plane_network import PlaneNetwork
+
+    torch.manual_seed(seed)
+    network = PlaneNetwork(width)
+    torch.nn.init.normal_(network.last.weight, std=std)
+    tensors = {k: v.half().contiguous() for k, v in network.state_dict().items()}
+    about = {"layout": 1, "settings": {"width": width}} | about
+    save_file(tensors, path, metadata={"hydiff-prior": json.dumps(about)})
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def some_prior(tmp_path_factory):
+    """The settings of a prior that is small and quick."""
+    return {"weights": prior_weights(tmp_path_factory.mktemp("prior") / "some.safetensors")}
 
 
 @pytest.fixture

@@ -90,7 +90,7 @@ def test_all_methods_are_listed_and_say_what_they_need(without: Run) -> None:
     message = json.loads(without("methods", "--json").stdout)["methods"]
     assert message.keys() == {"auto", *METHODS}
     needing = {name for name, row in message.items() if LEARN in row.get("needs", "")}
-    assert needing == {name for name, method in METHODS.items() if method.backend == "torch"}
+    assert needing == {name for name, method in METHODS.items() if method.needs_torch}
     text = without("methods").stdout
     assert text.count(LEARN) == len(needing)
 
@@ -102,6 +102,7 @@ def test_all_methods_are_listed_and_say_what_they_need(without: Run) -> None:
         "fill damaged.npy -o x.tif --method ei --set steps=3",
         "fill damaged.npy -o x.tif --method hydiff-ei --weights w.safetensors",
         "fill damaged.npy -o x.tif --device cuda",
+        "fill damaged.npy -o x.tif --method prior",
         "simulate clean.npy -o x.npy --noise 0.1",
         "train damaged.npy -o x.safetensors",
         "bench speed -o x --quick",
@@ -128,11 +129,11 @@ def test_auto_without_torch_tries_the_classical_candidates_and_says_so(
     assert any(LEARN in note for note in record["notes"])
 
 
-def test_the_fast_budget_never_tries_networks_and_has_nothing_to_say(
+def test_the_fast_budget_without_the_prior_tries_no_network_and_has_nothing_to_say(
     without: Run, tmp_path: Path
 ) -> None:
     output = str(tmp_path / "fast.tif")
-    done = without("fill", "damaged.npy", "-o", output, "--budget", "fast")
+    done = without("fill", "damaged.npy", "-o", output, "--budget", "fast", "--no-prior")
     assert done.returncode == 0, done.stderr
     assert LEARN not in Path(output + ".fill.json").read_text()
 

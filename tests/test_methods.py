@@ -45,6 +45,11 @@ def observed():
     return found
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _prior(some_prior):
+    SMALL["prior"] = some_prior
+
+
 def fill(cube, observed, method, **options):
     return hydiff.fill(
         cube, observed, method=method, device="cpu", **{**small_settings(method), **options}
@@ -82,7 +87,8 @@ def test_pixels_without_any_band_are_filled_exactly_if_declared(cube, observed, 
 def test_settings_that_a_method_declares_exist(method):
     facts, settings = METHODS[method], vars(choose(method).settings)
     assert {*facts.asks} <= {n for n, value in settings.items() if value is None}
-    for name, wanted in (("transform", facts.equivariant), ("weights", facts.weights)):
+    trained = facts.weights or facts.pretrained
+    for name, wanted in (("transform", facts.equivariant), ("weights", trained)):
         assert (name in settings) == wanted
     assert ("error_bars" in settings) == facts.error_bars
     assert hasattr(choose(method).settings, "notes") == facts.notes

@@ -251,7 +251,7 @@ def test_what_a_damaged_recipe_still_says_can_be_followed(document):
     values = np.stack([2 + np.sin(x + b / 5) * np.cos(y) for b in range(4)])
     values[:, 4:6, 5:8] = np.nan
     recipe = {k: v for k, v in document["recipe"].items() if k not in ("gaps", "partial")}
-    followed, tried = 0, list(islice(mutations.mutations(recipe, np.random.default_rng(2)), 150))
+    followed, tried = 0, list(islice(mutations.mutations(recipe, np.random.default_rng(2)), 300))
     for spoiled in tried:
         if isinstance(spoiled, dict) and not refused(auto.read_recipe, spoiled):
             followed += 1

@@ -354,7 +354,7 @@ def test_tiles_start_from_what_one_network_learned_of_the_scene(file, truth, obs
     missing, errors = np.broadcast_to(~observed, truth.shape), {}
     for prior in (1, 60):
         order = Request(
-            method="hydiff-ei", settings=TINY, outside="fill", device="cpu", prior=prior, seed=2
+            method="hydiff-ei", settings=TINY, outside="fill", device="cpu", pretrain=prior, seed=2
         )
         done = execute.fill_file(file, tmp_path / f"{prior}.bsq", order, Limits(PLENTY, tile=48))
         errors[prior] = rmse(hydiff.read(tmp_path / f"{prior}.bsq"), truth, missing)
@@ -370,11 +370,11 @@ def test_tiles_start_from_what_one_network_learned_of_the_scene(file, truth, obs
 
 def test_a_prior_is_of_methods_that_can_start_from_one():
     with pytest.raises(BadValue, match="`method='hydiff-ei'`, not with smooth"):
-        Request(method="smooth", prior=10)
+        Request(method="smooth", pretrain=10)
     with pytest.raises(BadValue, match="give one of them"):
-        Request(method="hydiff-ei", settings={"weights": "x.safetensors"}, prior=10)
+        Request(method="hydiff-ei", settings={"weights": "x.safetensors"}, pretrain=10)
     with pytest.raises(BadValue, match="0 or more"):
-        Request(prior=-1)
+        Request(pretrain=-1)
 
 
 # ── bounds ───────────────────────────────────────────────────────────────────────────────────────

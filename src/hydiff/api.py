@@ -72,6 +72,7 @@ def fill(
     resume: bool = False,
     budget: str = "normal",
     recipe: Mapping[str, Any] | str | Path | None = None,
+    no_prior: bool = False,
     max_error: float | None = None,
     progress: Progress = None,
     **settings: Any,
@@ -108,6 +109,8 @@ def fill(
     budget: of the method "auto": "fast", "normal" or "best".
     recipe: what an earlier "auto" decided, as `Result.recipe` or the path of its record: it is
         repeated without trying again.
+    no_prior: of the method "auto": fill from this cube alone, without the network that was trained
+        on other images.
     max_error: leave missing what is expected to be off by more than this many standard deviations
         of its band; 1 is no better than the band's mean.
     progress: called with every `Step` of the method; when it returns a true value, the method ends
@@ -235,7 +238,7 @@ def _solved(plan: CubePlan, job: Job, progress: Progress) -> tuple[Estimate, Dec
     if request.chosen is not None:
         return estimate(cube, observed, request.chosen, noise, job, progress), None
     how: dict[str, Any] = {"budget": request.budget, "recipe": request.recipe}
-    how |= {"max_error": request.max_error, "progress": progress}
+    how |= {"prior": not request.no_prior, "max_error": request.max_error, "progress": progress}
     return auto.fill(cube, observed, plan.target, noise, job, **how)
 
 

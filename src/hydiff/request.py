@@ -7,8 +7,9 @@ its group there, and how the command line spells it where that differs (`flag`, 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import InitVar, dataclass, field, fields
 from difflib import get_close_matches
 from functools import cached_property
 from inspect import signature
@@ -29,7 +30,9 @@ else:  # scipy takes half a second, which somebody who asks for --help should no
 # where missing entries are named: what they come to is in the masks, whichever named it
 MASKS = ("observed", "missing", "quality", "flags", "detect")
 # options of files, which `hydiff.fill` does not have or means otherwise
-FILES = ("var", *MASKS, "report", "unmarked", "prior")
+FILES = ("var", *MASKS, "report", "unmarked", "pretrain")
+
+RENAMED = "`prior=N` is now `pretrain=N`: a prior is the network that comes with hydiff"
 
 METHOD, GAPS, VALUES, RUN, OUTPUT = "Method", "Gaps", "Values", "Run", "Output"
 
@@ -99,23 +102,30 @@ class Request:
     buffer: float = option(0.0, "Widen the mask by this many pixels.", GAPS)
     report: bool = option(False, "Also write OUTPUT.report.html.", OUTPUT)
     unmarked: bool = option(False, "Allow a file that cannot say it is filled (.npy).", OUTPUT)
-    prior: int = option(0, "By tiles: first train on the scene, N updates, then refine.", METHOD)
+    pretrain: int = option(0, "By tiles: first train on the scene, N updates, then refine.", METHOD)
+    no_prior: bool = option(
+        False, "From this cube alone: without the network trained on other images.", METHOD
+    )
+    prior: InitVar[int | None] = None  # the former name of `pretrain`
 
-    def __post_init__(self) -> None:
-        if self.prior < 0:
-            raise BadValue(f"`prior={self.prior}`: expected a number of updates, 0 or more")
-        if self.prior and not declared(self.method).weights:
+    def __post_init__(self, prior: int | None) -> None:
+        if prior is not None:
+            warnings.warn(RENAMED, DeprecationWarning, stacklevel=3)
+            object.__setattr__(self, "pretrain", prior)
+        if self.pretrain < 0:
+            raise BadValue(f"`pretrain={self.pretrain}`: expected a number of updates, 0 or more")
+        if self.pretrain and not declared(self.method).weights:
             names = " or ".join(f"`method='{name}'`" for name in WITH_WEIGHTS)
-            raise BadValue(f"`prior=` goes with {names}, not with {self.method}")
-        if self.prior and self.settings.get("weights") is not None:
-            raise BadValue("`prior=` trains a network, `weights=` names one: give one of them")
+            raise BadValue(f"`pretrain=` goes with {names}, not with {self.method}")
+        if self.pretrain and self.settings.get("weights") is not None:
+            raise BadValue("`pretrain=` trains a network, `weights=` names one: give one of them")
 
     @cached_property
     def chosen(self) -> Chosen | None:
         """The one method, or None for `auto`; the size of trained weights is the file's."""
         if self.method == DEFAULT:
             return None
-        return choose(self.method, self.preset, with_network(self.settings))
+        return choose(self.method, self.preset, with_network(self.method, self.settings))
 
     @property
     def method_name(self) -> str:
@@ -168,15 +178,25 @@ class Request:
             )
         if self.max_error is not None and not (by_trials and self.max_error > 0):
             raise BadValue("max_error is a positive number, and only the method 'auto' can keep it")
+        self._check_prior()
         self.chosen  # noqa: B018 - refuses unknown names
+
+    def _check_prior(self) -> None:
+        """What cannot be had without the network that learned from other images."""
+        if not self.no_prior:
+            return
+        if declared(self.method).pretrained:
+            raise BadValue(f"`no_prior` leaves nothing of the method {self.method}: drop one")
+        if self.recipe is not None and any("weights" in c for c in self.recipe["candidates"]):
+            raise BadValue("the recipe uses the prior, which `no_prior` excludes: drop one of them")
 
 
 ARGUMENTS = [f.name for f in fields(Request) if f.name not in FILES]  # of `hydiff.fill` too
 
 
-def with_network(settings: Mapping[str, Any]) -> dict[str, Any]:
+def with_network(method: str | Inpaint, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings; with trained weights among them, the size of the network is the file's."""
-    if settings.get("weights") is None:
+    if settings.get("weights") is None or not declared(method).weights:
         return dict(settings)
     need_torch("`weights=`")
     from hydiff.learn.weights import network_of

@@ -69,16 +69,18 @@ def fill(
     *,
     budget: str = "normal",
     recipe: Mapping[str, Any] | None = None,
+    prior: bool = True,
     max_error: float | None = None,
     progress: Progress = None,
 ) -> tuple[Estimate, Decision]:
     """Estimate a cube by a validated blend of candidates, or by the blend of a recipe.
 
+    prior: whether the network that learned from other images may take part.
     max_error: in standard deviations; the decision lists entries whose expected error exceeds it.
     """
     ready: Ready = {}
     if recipe is None:
-        chosen = budget_of(budget, job)
+        chosen = budget_of(budget, job, prior)
         only = [TrialWindow(cube, observed, target)]
         recipe, ready = decide_on(only, sigma_y, chosen, job, progress, whole=True)
         recipe |= {"budget": budget, "cube": fingerprint(cube, observed)}

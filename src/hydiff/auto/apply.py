@@ -177,14 +177,14 @@ def blended(
 ) -> Blend:
     """The candidates of a recipe for gaps of one kind, blended."""
     weights = np.asarray(recipe.weights, dtype=np.float64)
-    plain = [tried.fits is None for tried in recipe.candidates]
+    plain = [tried.plain for tried in recipe.candidates]
     used: Bools = np.asarray(weights.any(axis=(1, 2))) | plain  # how far those are apart counts
     entries = [tried for tried, wanted in zip(recipe.candidates, used, strict=True) if wanted]
     estimates = _candidates(entries, window, sigma_y, job, ready)
     distance = folds.distance_class(mask.shared(window.observed))
     values = _mean(estimates, weights[used], distance, window.cube)
     notes = list(dict.fromkeys(note for one in estimates for note in one.notes))
-    without = [one.values for one, e in zip(estimates, entries, strict=True) if e.fits is None]
+    without = [one.values for one, e in zip(estimates, entries, strict=True) if e.plain]
     return Blend(estimates[0]._replace(values=values, sigma=None, notes=notes), without)
 
 

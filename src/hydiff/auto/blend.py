@@ -19,6 +19,8 @@ BORROWED = 500.0  # entries' worth of the pooled errors that every class of entr
 # how much: it starts with this share, and leaves it only for a gain of so many standard errors
 # (benchmarks/foresight.py)
 NETWORKS, DOUBT = 0.8, 2.0
+# a network that learned elsewhere is no mean of fits to this cube: it gives way more easily
+DOUBT_ELSEWHERE = 1.0
 BOOTSTRAPS = 200
 
 
@@ -28,6 +30,7 @@ class Weights(NamedTuple):
     plain: Floats  # those without a network blended, as if there were no others
     all: Floats
     why: str
+    share: Floats  # (M,) the mean over the hidden entries
 
 
 class Gain(NamedTuple):
@@ -58,16 +61,16 @@ def weights_of(
     folds, starting from the first candidate; then that blend with the networks, by the folds that
     they were fitted on, starting from their usual share.
     """
-    plain = [m for m, c in enumerate(candidates) if not c.crossfit]
-    costly = [m for m, c in enumerate(candidates) if c.crossfit]
+    plain = [m for m, c in enumerate(candidates) if not c.costly]
+    costly = [m for m, c in enumerate(candidates) if c.costly]
     default = candidates[0].name
     weights = np.zeros((len(candidates), D, BAND_GROUPS))
     weights[0] = 1
     if len(candidates) == 1:
-        return Weights(weights, weights, f"{default} is the only candidate")
+        return Weights(weights, weights, f"{default} is the only candidate", weights[:, 0, 0])
     if len(trials) < 2:
         why = f"too few observed pixels to try the candidates on: {default}"
-        return Weights(weights, weights, why)
+        return Weights(weights, weights, why, weights[:, 0, 0])
     reasons = []
     if len(plain) > 1:
         alone = np.eye(len(plain))[0]
@@ -86,12 +89,15 @@ def weights_of(
             for t in tried
             if t.step is not None
         ]
-        shares, words = _advised(beside, steps, tried, kinds, usual, seed, DOUBT)
+        elsewhere = any(candidates[m].pretrained for m in costly)
+        doubt = DOUBT_ELSEWHERE if elsewhere else DOUBT
+        shares, words = _advised(beside, steps, tried, kinds, usual, seed, doubt)
         both = shares[0] * weights
         both[costly] = shares[1:]
-        share = f"{100 * NETWORKS:.0f} %"
-        reasons.append(f"other shares of {_listed(candidates, costly)} than {share} {words}")
-    return Weights(weights, both, f"{_shares(both, trials, candidates)}: {'; '.join(reasons)}")
+        usual_share = f"{100 * NETWORKS:.0f} %"
+        reasons.append(f"other shares of {_listed(candidates, costly)} than {usual_share} {words}")
+    share = np.mean([both[:, t.distance, t.group].mean(axis=1) for t in trials], axis=0)
+    return Weights(weights, both, f"{_words(share, candidates)}: {'; '.join(reasons)}", share)
 
 
 def mixed(trial: Trial, weights: Floats) -> Floats:
@@ -112,9 +118,8 @@ def _listed(candidates: Sequence[Candidate], some: Sequence[int]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def _shares(weights: Floats, trials: Sequence[Trial], candidates: Sequence[Candidate]) -> str:
+def _words(share: Floats, candidates: Sequence[Candidate]) -> str:
     """What a blend is made of, in a few words."""
-    share = np.mean([weights[:, t.distance, t.group].mean(axis=1) for t in trials], axis=0)
     if (alone := int(np.argmax(share))) == 0 and share[0] > 0.9999:
         return f"{candidates[alone].name} alone"
     parts = (f"{c.name} {100 * s:.0f} %" for c, s in zip(candidates, share, strict=True))

@@ -19,6 +19,7 @@ from hydiff.cube import Array, Bools, Cube
 from hydiff.errors import BadValue, CubeFormatError
 from hydiff.io import typed
 from hydiff.io.regular import is_there
+from hydiff.learn.prior_weights import size_with
 from hydiff.methods import choose
 from hydiff.metrics import NORMAL_QUANTILES
 
@@ -28,6 +29,7 @@ Whole = Annotated[int, typed.Between(-LARGEST, LARGEST)]
 Size = Annotated[float, typed.Between(0, LARGEST)]
 Width = Annotated[float, typed.Between(0, typed.FINITE)]
 Kind = Annotated[str, typed.Like("|".join(KINDS), " or ".join(KINDS))]
+Digest = Annotated[str, typed.Like("[0-9a-f]{64}", "a SHA-256 in hexadecimal digits")]
 Fold = Annotated[int, typed.Between(1, folds.TRIALS)]
 
 
@@ -41,10 +43,26 @@ class Tried:
     fits: Fold | None = None  # on the first so many folds; None without a network
     of: Fold = 0
     seed: Annotated[int, typed.Between(0, 2**63)] = -1
+    share: Size | None = None  # in the blend, over the hidden entries
+    weights: Digest | None = None  # of a network that learned elsewhere
+
+    @property
+    def plain(self) -> bool:
+        """Whether it has no network."""
+        return self.fits is None and self.weights is None
 
     @property
     def candidate(self) -> Candidate:
-        return Candidate(self.name, self.method, self.settings, self.fits is not None)
+        """ValueError where its weights did not come with this hydiff."""
+        settings: dict[str, Any] = dict(self.settings)
+        if self.weights is not None:
+            settings["size"] = size_with(self.weights)
+            if settings["size"] is None:
+                raise ValueError(
+                    f"the candidate {self.name} has weights (sha256 {self.weights[:12]}) that did "
+                    "not come with this version of hydiff"
+                )
+        return Candidate(self.name, self.method, settings, self.fits is not None)
 
     def __post_init__(self) -> None:
         if (self.fits or 0) > self.of or (self.fits and self.seed < 0):
@@ -168,12 +186,16 @@ def read_recipe(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
 
 
 def _check_settings(candidate: Tried) -> None:
-    """Refuse methods and settings that do not exist; ValueError for values of another type."""
-    kinds = get_type_hints(type(choose(candidate.method).settings))
+    """Refuse methods, settings and weights that do not exist; ValueError for values of another
+    type."""
+    method = choose(candidate.method)
+    if method.facts.pretrained != (candidate.weights is not None):
+        raise ValueError(f"the candidate {candidate.name}: weights belong to the prior, and to it")
+    kinds = get_type_hints(type(method.settings))
     for name in candidate.settings.keys() & kinds.keys():
         value = candidate.settings[name]
         typed.checked(kinds[name], value, f"the setting {name} of {candidate.name}")
-    choose(candidate.method, None, candidate.settings)
+    choose(candidate.method, None, candidate.candidate.settings)
 
 
 def budget_used(recipe: Mapping[str, Any] | None, asked: str) -> str:

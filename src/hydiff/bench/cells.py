@@ -56,6 +56,10 @@ class Cell:
     def learned(self) -> bool:
         return self.method in METHODS and METHODS[self.method].learned
 
+    @property
+    def needs_torch(self) -> bool:
+        return self.method in METHODS and METHODS[self.method].needs_torch
+
     def own(self, key: str) -> Any:
         return json.loads(self.settings).get(key)
 
@@ -226,7 +230,7 @@ def _filled(
         return [_validated(damaged, device) for damaged in group]
     began = time.perf_counter()
     chosen = [
-        choose(d.cell.method, d.cell.own("preset"), request.with_network(changed))
+        choose(d.cell.method, d.cell.own("preset"), request.with_network(d.cell.method, changed))
         for d, changed in zip(group, changes, strict=True)
     ]
     jobs = [Job(d.cell.seed, device, False, None, False) for d in group]
@@ -262,6 +266,7 @@ def _validated(damaged: Damaged, device: str) -> CellEstimate:
         seed=cell.seed,
         device=device,
         budget=cell.own("budget"),
+        no_prior=bool(cell.own("no_prior")),
     )
     return CellEstimate(
         result.raw,

@@ -34,9 +34,9 @@ def _row_name(cell: Cell) -> str:
     if changed.get("steps") == FOR_FEWER:
         return f"{cell.method} {FOR_FEWER}"
     if "budget" in changed:
-        return f"{cell.method} {changed['budget']}" + (
-            ", σ estimated" if "noise" in changed else ""
-        )
+        estimated = ", σ estimated" if "noise" in changed else ""
+        alone = ", without the prior" if changed.get("no_prior") else ""
+        return f"{cell.method} {changed['budget']}{estimated}{alone}"
     ways = [changed["preset"]] if "preset" in changed else []
     ways += ["tuned"] if "tuned" in changed else []
     return f"{cell.method} ({', '.join(ways)})" if ways else cell.method

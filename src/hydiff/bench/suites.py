@@ -266,7 +266,7 @@ def best(plan: SuiteChoice) -> Iterator[Cell]:
     for sigma in levels(plan, BEST_NOISE):
         clean = ("harmonic", "biharmonic") if sigma == 0 or plan.methods else ()
         noisy = ("robust-ei", "subspace-fill") if sigma != 0 or plan.methods else ()
-        methods = (*clean, "smooth", "anchored", "hydiff-ei", *noisy)
+        methods = (*clean, "smooth", "prior", "anchored", "hydiff-ei", *noisy)
         each = replace(plan, noise=(sigma,))
         yield from _grid(each, methods, BEST_MASKS, (sigma,), BEST, Limit(1))
         yield from _validated(each, sigma)

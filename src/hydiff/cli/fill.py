@@ -28,6 +28,7 @@ class Way:
 
     weights: Path | None = option(None, "Trained network, by `train`.", METHOD)
     refine: int = option(0, "Test-time steps from those weights.", METHOD)
+    prior: int | None = option(None, "The former name of --pretrain.", METHOD, hidden=True)
     engine: str | None = option(None, "auto | eager | graph | fused, for learned methods.", RUN)
     precision: str | None = option(None, "auto | fp32 | tf32 | bf16, for learned methods.", RUN)
     resume: bool = option(False, "Go on after an interruption.", RUN)
@@ -65,6 +66,9 @@ def fill(
     from hydiff.scale import batch, layout, plan
 
     way = Way(**{f.name: options.pop(f.name) for f in fields(Way)})
+    if way.prior is not None:
+        _say("note: --prior N is now --pretrain N; a prior is the network that comes with hydiff")
+        options["pretrain"] = way.prior
     request = _request(way, options)
     limits = layout.limits(way.memory, way.tile, way.overlap, way.workers or 1)
     paths = batch.inputs_of(inputs)
@@ -80,7 +84,12 @@ def _parameters(kind: type) -> Iterator[inspect.Parameter]:
     for f in fields(kind):
         flag = f.metadata.get("flag", f"--{f.name.replace('_', '-')}")
         text, default = f.metadata.get("text", (hints[f.name], f.default))
-        about = typer.Option(flag, help=f.metadata["help"], rich_help_panel=f.metadata["group"])
+        about = typer.Option(
+            flag,
+            help=f.metadata["help"],
+            rich_help_panel=f.metadata["group"],
+            hidden=f.metadata.get("hidden", False),
+        )
         yield inspect.Parameter(
             f.name,
             inspect.Parameter.KEYWORD_ONLY,
@@ -196,7 +205,7 @@ def _request(way: Way, options: dict[str, Any]) -> Request:
 
 def _settings(way: Way, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The method and the settings that several options make up together."""
-    method, preset, prior = options["method"], options["preset"], options["prior"]
+    method, preset, pretrain = options["method"], options["preset"], options["pretrain"]
     pairs = options["settings"] or []
     ways = {"engine": way.engine, "precision": way.precision}
     settings: dict[str, Any] = dict(key_values(pairs))
@@ -206,13 +215,13 @@ def _settings(way: Way, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
             names = " or ".join(WITH_WEIGHTS)
             raise errors.BadValue(f"--weights goes with --method {names}, not with {method}")
         settings = {"weights": str(way.weights), "refine": way.refine} | settings
-    elif prior:
+    elif pretrain:
         settings["refine"] = way.refine
     elif way.refine:
         raise errors.BadValue(
-            "--refine goes with trained --weights or --prior; without them set steps instead"
+            "--refine goes with trained --weights or --pretrain; without them set steps instead"
         )
-    method = method or (WITH_WEIGHTS[0] if way.weights is not None or prior else DEFAULT)
+    method = method or (WITH_WEIGHTS[0] if way.weights is not None or pretrain else DEFAULT)
     if method == DEFAULT and (settings or preset is not None):
         named = [f"--{name}" for name, choice in ways.items() if choice is not None]
         named += ["--set"] * bool(pairs) + ["--preset"] * (preset is not None)

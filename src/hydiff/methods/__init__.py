@@ -52,6 +52,8 @@ class Method:
     equivariant: bool = False  # its setting `transform` names a group of motions
     notes: bool = False  # its settings have `notes` that every output carries
     label: str = ""  # what tables and figures call it, if not by its name
+    pretrained: bool = False  # corrects with a network that learned elsewhere; takes `device`
+    halo: int = 0  # px around a tile that its estimate depends on, beyond what its gaps ask for
     names_rows: bool = False  # its settings say which of them decide, with noise and without
     rules: int = 1  # raised when the same settings give other results: a bench runs it again
 
@@ -59,6 +61,10 @@ class Method:
     def learned(self) -> bool:
         """Whether a network is fitted, which a GPU does faster."""
         return self.backend == "torch"
+
+    @property
+    def needs_torch(self) -> bool:
+        return self.learned or self.pretrained
 
     def facts(self) -> dict[str, Any]:
         """What a user may ask of a method; plain values, for JSON."""
@@ -90,6 +96,20 @@ METHODS: dict[str, Method] = {
         local=True,
         asks=("space",),
         coordinates=True,
+    ),
+    "prior": Method(
+        "prior",
+        "prior",
+        "Prior",
+        "smooth fields, corrected by a network that was trained once on satellite images",
+        uses_sigma=True,
+        replaces_noisy=True,
+        error_bars=True,
+        memory=PeakMemory(process=520e6, pixel=12_000.0),
+        asks=("space",),
+        coordinates=True,
+        pretrained=True,
+        halo=97,  # how far its network sees; tests/test_prior.py measures it
     ),
     "harmonic": Method(
         "classical", "harmonic", "Plain", "membrane through the observed pixels (Laplace)"
@@ -283,7 +303,7 @@ def choose(
     entry = declared(method)
     if entry is AUTO:
         raise UnknownName("single method", method, METHODS)
-    if entry.learned:
+    if entry.needs_torch:
         need_torch(f"the method {method}")
     module = import_module(f"hydiff.methods.{entry.module}")
     settings = settings_from(method, getattr(module, entry.settings), preset, overrides)

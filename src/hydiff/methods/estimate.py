@@ -95,15 +95,15 @@ def estimate_at(
     shared, estimates = dict[int, Any](), []
     for task in _tasks(cube, observed, several, sigma_y, job):
         given = _given(task, shared)
-        if not given:
-            whole = _drained(task, job)
+        if not given or task.chosen.facts.pretrained:
+            whole = _drained(task, job, given=given)
             estimates.append((whole.values[:, at], whole.sigma_y))
             continue
         from hydiff.methods.smooth import kriged
 
         x = np.full((cube.bands, int(at.sum()), 1), np.nan)
         with memory_advice(job.device, MEMORY_ADVICE):
-            x[task.good, :, 0], _ = kriged(given["given"], task.chosen.settings, at)
+            x[task.good, :, 0] = kriged(given["given"], task.chosen.settings, at)
         estimates.append((task.scale.from_unit(x)[..., 0], task.sigma * task.scale.spans))
     return estimates
 
@@ -332,8 +332,11 @@ def _start(
 ) -> Iterator[Step]:
     """The method's generator, with the arrays and the source of randomness it works on."""
     if not chosen.facts.learned:
+        own = dict(given or {})
+        if chosen.facts.pretrained:
+            own["device"] = torch_device(job.device)
         rng = np.random.default_rng(job.seed)
-        return chosen.inpaint(y, observed, sigma, chosen.settings, rng=rng, **(given or {}))
+        return chosen.inpaint(y, observed, sigma, chosen.settings, rng=rng, **own)
     import torch
 
     place = torch_device(job.device)
