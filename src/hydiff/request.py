@@ -30,6 +30,7 @@ else:  # scipy takes half a second, which somebody who asks for --help should no
 MASKS = ("observed", "missing", "quality", "flags", "detect")
 # options of files, which `hydiff.fill` does not have or means otherwise
 FILES = ("var", *MASKS, "report", "unmarked", "prior")
+MAX_SHIFT = 5.0  # px that a reference may lie beside the cube
 
 METHOD, GAPS, VALUES, RUN, OUTPUT = "Method", "Gaps", "Values", "Run", "Output"
 
@@ -65,6 +66,16 @@ class Request:
     )  # fmt: skip
     max_error: float | None = option(
         None, "Leave what is expected to be off by more band stds.", METHOD
+    )
+    reference: tuple[Any, ...] = option(
+        (), "Another image of the place to fill from (repeatable).", METHOD,
+        text=(list[Path] | None, None),
+    )  # fmt: skip
+    reference_max_days: float | None = option(
+        None, "Refuse a reference from more days before or after.", METHOD
+    )
+    reference_max_shift: float = option(
+        MAX_SHIFT, "Refuse a reference that lies more pixels beside the cube.", METHOD
     )
     sigma_y: Sigma = option(
         0.0, "Noise std in the cube's unit, 5%, VNIR=3,SWIR=8, or auto.", VALUES, text=(str, "0")
@@ -138,6 +149,7 @@ class Request:
         from hydiff.methods.estimate import check_seed, torch_device
 
         self._check_method()
+        self._check_reference()
         if self.budget not in BUDGETS:
             raise UnknownName("budget", self.budget, BUDGETS)
         _check_sigma(self.sigma_y)
@@ -164,6 +176,25 @@ class Request:
         if self.max_error is not None and not (by_trials and self.max_error > 0):
             raise BadValue("max_error is a positive number, and only the method 'auto' can keep it")
         self.chosen  # noqa: B018 - refuses unknown names
+
+    def _check_reference(self) -> None:
+        """What cannot be asked of a reference."""
+        able = self.method == DEFAULT or "references" in declared(self.method).asks
+        if self.reference and not able:
+            raise BadValue(
+                f"`reference=` goes with the method '{DEFAULT}', which finds out whether it helps, "
+                f"not with {self.method}: leave one of them out"
+            )
+        if able and self.method != DEFAULT and not self.reference:
+            raise BadValue(f"the method {self.method!r} fills from another image: give `reference=`")
+        if self.reference_max_days is not None and not self.reference_max_days >= 0:
+            raise BadValue(
+                f"`reference_max_days={self.reference_max_days:g}`: expected days, 0 or more"
+            )
+        if not self.reference_max_shift >= 0:
+            raise BadValue(
+                f"`reference_max_shift={self.reference_max_shift:g}`: expected pixels, 0 or more"
+            )
 
 
 ARGUMENTS = [f.name for f in fields(Request) if f.name not in FILES]  # of `hydiff.fill` too

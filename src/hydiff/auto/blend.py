@@ -73,7 +73,7 @@ def weights_of(
         alone = np.eye(len(plain))[0]
         own = [t.residual[plain] for t in trials]
         steps = [t.step[plain] for t in trials if t.step is not None]
-        shares, words = _advised(own, steps, trials, kinds, alone, seed)
+        shares, words = advised(own, steps, trials, kinds, alone, seed)
         weights[plain] = shares
         reasons.append(f"blending {_listed(candidates, plain)} {words}")
     both = weights.copy()
@@ -86,7 +86,7 @@ def weights_of(
             for t in tried
             if t.step is not None
         ]
-        shares, words = _advised(beside, steps, tried, kinds, usual, seed, DOUBT)
+        shares, words = advised(beside, steps, tried, kinds, usual, seed, DOUBT)
         both = shares[0] * weights
         both[costly] = shares[1:]
         share = f"{100 * NETWORKS:.0f} %"
@@ -121,7 +121,7 @@ def _shares(weights: Floats, trials: Sequence[Trial], candidates: Sequence[Candi
     return f"blend of {', '.join(parts)}, by distance and band group"
 
 
-def _advised(
+def advised(
     residuals: Sequence[Floats],
     steps: Sequence[Floats],
     trials: Sequence[Trial],

@@ -41,6 +41,13 @@ CLASSICAL = (
 # where pixels keep some bands, what matters is how the others follow from them
 SPECTRAL = (SMOOTH, Candidate("along the bands", "spectral"))
 SPECTRAL_FOLDS = 3
+# from another image of the place, where there is one; the first does for pixels with some bands
+WITH_REFERENCE = (
+    Candidate("reference", "reference"),
+    Candidate("its steps", "reference", {"steps": True}),
+    Candidate("local gain", "reference", {"context": 0, "local": 12.0}),
+    Candidate("similar pixels", "reference", {"similar": 20}),
+)
 BUDGETS = {
     "fast": Budget(CLASSICAL, 8, 0),
     "normal": Budget(CLASSICAL, 12, 0),

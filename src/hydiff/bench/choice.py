@@ -9,7 +9,7 @@ from hydiff.bench import cells, scenes
 from hydiff.bench.suites import SuiteChoice
 from hydiff.errors import BadValue, UnknownName
 from hydiff.gaps.mask import columns_needed
-from hydiff.methods import METHODS
+from hydiff.methods import METHODS, WITH_REFERENCE
 
 
 def plan_of(
@@ -27,7 +27,8 @@ def plan_of(
     quick: bool = False,
 ) -> SuiteChoice:
     """The choice of a user; scenes are files (name → path) or names, else all available ones."""
-    known = {"method": (*METHODS, cells.INPUT, auto.NAME), "budget": tuple(auto.BUDGETS)}
+    rows = (*METHODS, *WITH_REFERENCE, cells.INPUT, auto.NAME)
+    known = {"method": rows, "budget": tuple(auto.BUDGETS)}
     for kind, name in (*(("method", m) for m in methods), ("budget", budget)):
         if name not in known[kind]:
             raise UnknownName(kind, name, known[kind])

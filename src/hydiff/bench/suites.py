@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from hydiff.auto import NAME as AUTO
 from hydiff.bench import scenes
 from hydiff.bench.cells import BAND, ESTIMATED, INPUT, TUNING, Cell, Level
+from hydiff.bench.pairs import reference
 from hydiff.bench.row_names import EQUIVARIANT, FOR_FEWER
 from hydiff.bench.row_names import row_name as row_name
 from hydiff.gaps.mask import columns_needed
@@ -381,6 +382,9 @@ SUITES: dict[str, Suite] = {
     ),
     "best": Suite(
         "The default fill beside single ones", best, "smooth", "Not in the paper.", "missing_mpsnr"
+    ),
+    "reference": Suite(
+        "Another image of the place", reference, "smooth", "Not in the paper.", "missing_mpsnr"
     ),
 }
 

@@ -1,0 +1,183 @@
+"""Whether other images of the place help: the fill without them, blended with fills from them.
+
+Letters: K = 1 + the candidates with a reference; the first is the fill without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from hydiff.auto import folds
+from hydiff.auto.blend import Weights, advised, mixed
+from hydiff.auto.candidates import WITH_REFERENCE, Candidate
+from hydiff.auto.classes import NOTHING, Kinds, groups, kinds_of
+from hydiff.auto.intervals import UNLIKE, errors_of
+from hydiff.auto.recipe import ReferenceRecipe, Tried
+from hydiff.auto.trials import Trial, TrialWindow, hidden_pixels, importance, looked_at, own_fits
+from hydiff.cube import Bools, Floats, Ints
+from hydiff.gaps import mask
+from hydiff.gaps.rule import Sigma
+from hydiff.methods.estimate import Job
+from hydiff.reference.models import Planes
+
+REFERENCE_RULES = 1  # raised with every change to what is decided here
+FEWEST = 2  # folds below which nothing is concluded
+LARGEST = 60.0  # dB that are told apart
+
+
+def candidates_for(observed: Bools) -> tuple[Candidate, ...]:
+    """What is tried: where pixels keep some bands, those matter more than how another image is
+    related to the cube."""
+    return WITH_REFERENCE if mask.shared(observed).ndim == 2 else WITH_REFERENCE[:1]
+
+
+def seen_by(references: Sequence[Planes]) -> Bools:
+    """(rows, cols) pixels that one of the references has."""
+    return np.logical_or.reduce([one.observed for one in references])
+
+
+def decided(
+    window: TrialWindow,
+    hidden: Sequence[Bools],
+    trials: Sequence[Trial],
+    beside: Sequence[Trial],
+    without: Weights,
+    job: Job,
+) -> ReferenceRecipe | None:
+    """What to do with the references; None where too few folds say anything.
+
+    hidden: the folds.  trials: of the candidates without a reference, `without` their weights;
+    beside: of those with one, on the same folds.
+    """
+    seen = seen_by(job.references)
+    pairs = zip(trials, beside, hidden, strict=False)  # the user may have had enough of them
+    both = [_joint(own, other, fold, window, without, seen) for own, other, fold in pairs]
+    both = [one for one in both if one is not None]
+    aims = window.target & seen
+    if len(both) < FEWEST or not aims.any():
+        return None
+    kinds = kinds_of([window._replace(target=aims)])
+    default = np.eye(len(both[0].residual))[0]
+    weights, why = _weights(both, kinds, default, job.seed)
+    # what it is worth is said of folds that had no part in the weights
+    left_out = [
+        _weights([*both[:i], *both[i + 1 :]], kinds, default, job.seed)[0]
+        if len(both) > FEWEST
+        else weights
+        for i in range(len(both))
+    ]
+    by_band = _worth(both, left_out, kinds, window.cube.bands)
+    used = bool((weights[0] < 1).any()) and bool((by_band > 0).any())
+    pays = by_band > 0 if used else np.zeros(len(by_band), bool)
+    final = Weights(weights, weights, why)
+    errors = errors_of(both, final, kinds, window.cube.bands, whole=False)
+    tried = [Tried(c.name, c.method, dict(c.settings)) for c in candidates_for(window.observed)]
+    return ReferenceRecipe(
+        candidates=tuple(tried),
+        weights=weights.tolist(),
+        errors=errors,
+        why=why,
+        worth=float(by_band[pays].mean()) if pays.any() else float(by_band.mean()),
+        by_band=tuple(by_band.tolist()),
+        used=used,
+    )
+
+
+def _joint(
+    own: Trial, other: Trial, fold: Bools, window: TrialWindow, without: Weights, seen: Bools
+) -> Trial | None:
+    """One trial of the fill without a reference and of those with one, on what references see."""
+    before = mixed(own, without.all)
+    if not np.isfinite(before).all():  # networks were fitted on the first folds alone
+        return None
+    band, row, col = looked_at(fold, window.measured)
+    there = seen[row, col] & np.isfinite(other.residual).all(axis=0)
+    if not there.any():
+        return None
+    residual = np.vstack([before, other.residual])[:, there]
+    around = own.around[:, there].copy()
+    around[UNLIKE] = _unlike(residual, row[there] * seen.shape[1] + col[there])
+    pixels = seen[hidden_pixels(fold)]
+    return own._replace(
+        residual=residual,
+        band=own.band[there],
+        group=own.group[there],
+        distance=own.distance[there],
+        around=around,
+        noise=own.noise[there],
+        angle=own.angle[:, pixels],
+        step=_steps(own, other, without, there),
+    )
+
+
+def _steps(own: Trial, other: Trial, without: Weights, there: Bools) -> Floats | None:
+    if own.step is None or other.step is None:
+        return None
+    before = mixed(own._replace(residual=own.step), without.all)
+    return np.vstack([before, other.step])[:, there]
+
+
+def _unlike(residual: Floats, pixel: Ints) -> Floats:
+    """(n,) logarithm of how far the fills of a pixel are apart, as `Around` has it: residuals
+    (K, n) differ as the estimates do."""
+    _, number = np.unique(pixel, return_inverse=True)
+    total = np.bincount(number, residual.var(axis=0)) / np.bincount(number)
+    return np.log(np.maximum(np.sqrt(total), NOTHING.unlike))[number]
+
+
+def _weights(
+    trials: Sequence[Trial], kinds: Kinds, default: Floats, seed: int
+) -> tuple[Floats, str]:
+    steps = [t.step for t in trials if t.step is not None]
+    residuals = [t.residual for t in trials]
+    shares, words = advised(residuals, steps, trials, kinds, default, seed)
+    return np.array(shares), words
+
+
+def _worth(
+    trials: Sequence[Trial], weights: Sequence[Floats], kinds: Kinds, bands: int
+) -> Floats:
+    """(bands,) dB that the blend gains over its first member; 0 for bands without hidden entries."""
+    before, after = np.zeros(bands), np.zeros(bands)
+    for t, w in zip(trials, weights, strict=True):
+        count = importance(t, kinds)
+        before += np.bincount(t.band, count * t.residual[0] ** 2, bands)
+        after += np.bincount(t.band, count * mixed(t, w) ** 2, bands)
+    ratio = np.maximum(before, 1e-300) / np.maximum(after, 1e-300)
+    gain: Floats = np.where(before > 0, np.clip(10 * np.log10(ratio), -LARGEST, LARGEST), 0.0)
+    return gain
+
+
+class ReferenceFill(NamedTuple):
+    """The entries that references serve."""
+
+    served: Bools  # (bands, rows, cols)
+    values: Floats  # (bands, rows, cols)
+    estimates: list[Floats]  # (bands, rows, cols) the fill without, and those with a reference
+
+
+def filled(
+    recipe: ReferenceRecipe, window: TrialWindow, before: Floats, sigma_y: Sigma, job: Job
+) -> ReferenceFill | None:
+    """The fill `before` (bands, rows, cols), blended with those from references where they serve;
+    None where they do not."""
+    cube, observed, target, *_ = window
+    pays = np.resize(np.asarray(recipe.by_band) > 0, cube.bands) & cube.good_bands
+    served = target & seen_by(job.references) & pays[:, None, None]
+    if not (recipe.used and served.any()):
+        return None
+    fits = own_fits([tried.candidate for tried in recipe.candidates], cube, observed, sigma_y, job)
+    # what no reference can say, because too little of it is observed, stays as it was
+    others = [np.where(np.isfinite(fit.values), fit.values, before) for fit in fits]
+    weights = np.asarray(recipe.weights, dtype=np.float64)
+    distance = folds.distance_class(mask.shared(observed))
+    values, estimates = before.copy(), [before, *others]
+    group = groups(cube.bands)
+    for band in np.flatnonzero(served.any(axis=(1, 2))):
+        near = distance if distance.ndim == 2 else distance[band]
+        mean = sum(w[near, group[band]] * e[band] for w, e in zip(weights, estimates, strict=True))
+        values[band] = np.where(served[band], mean, before[band])
+    return ReferenceFill(served, values, estimates)
