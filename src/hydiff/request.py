@@ -186,7 +186,9 @@ class Request:
                 f"not with {self.method}: leave one of them out"
             )
         if able and self.method != DEFAULT and not self.reference:
-            raise BadValue(f"the method {self.method!r} fills from another image: give `reference=`")
+            raise BadValue(
+                f"the method {self.method!r} fills from another image: give `reference=`"
+            )
         if self.reference_max_days is not None and not self.reference_max_days >= 0:
             raise BadValue(
                 f"`reference_max_days={self.reference_max_days:g}`: expected days, 0 or more"

@@ -102,30 +102,24 @@ def judged(
     """Facts about references, with what they were worth together and the share of the `filled`
     entries that they served; and in words."""
     recipe = {} if decision is None else decision.recipe
-    parts = [r["with_reference"] for r in (recipe, recipe.get("partial", {})) if "with_reference" in r]
+    own: dict[str, Any] = recipe.get("with_reference") or {}
+    own = own or recipe.get("partial", {}).get("with_reference") or {}
     served = filled if decision is None else decision.with_reference
-    share = served / max(filled, 1)
-    worth = parts[0]["worth"] if parts else None
-    together = ", together with the others," if len(references) > 1 else ""
-    out = []
-    for one in references:
-        facts = {**one.facts, "worth": worth, "share": round(share, 4)}
-        if parts:
-            facts["worth_by_band"] = [round(gain, 3) for gain in parts[0]["by_band"]]
-        if not one.planes.observed.any():
-            verdict = "it sees nothing, and is not used"
-        elif worth is None:
-            verdict = f"used for {100 * share:.0f} % of the filled entries"
-            verdict = "too little is observed to find out whether it helps: not used" if decision else verdict
-        elif served:
-            verdict = (
-                f"worth {worth:.1f} dB{together} on hidden copies of the gaps, used for "
-                f"{100 * share:.0f} % of the filled entries"
-            )
-        else:
-            verdict = f"it{together} would not help on hidden copies of the gaps ({worth:+.1f} dB): not used"
-        out.append(facts | {"words": f"{one}: {verdict}"})
-    return out
+    share, worth = served / max(filled, 1), own.get("worth")
+    by_band = [round(gain, 3) for gain in own.get("by_band", ())]
+    facts = {"worth": worth, "share": round(share, 4), "worth_by_band": by_band}
+    others = ", with the others," if len(references) > 1 else ""
+    used = f"used for {100 * share:.0f} % of the filled entries"
+    if decision is None:
+        verdict = used
+    elif worth is None:
+        verdict = "it sees no gap, or too little around them to find out whether it helps: not used"
+    elif served:
+        verdict = f"worth {worth:.1f} dB{others} on hidden copies of the gaps, {used}"
+    else:
+        gain = f"{worth:+.1f} dB{others} on hidden copies of the gaps"
+        verdict = f"it would not help ({gain}, {own['why']}): not used"
+    return [{**one.facts, **facts, "words": f"{one}: {verdict}"} for one in references]
 
 
 def _parts(

@@ -46,7 +46,9 @@ WITH_REFERENCE = (
     Candidate("reference", "reference"),
     Candidate("its steps", "reference", {"steps": True}),
     Candidate("local gain", "reference", {"context": 0, "local": 12.0}),
-    Candidate("similar pixels", "reference", {"similar": 20}),
+    Candidate("robust", "reference", {"robust": True}),
+    Candidate("similar pixels", "reference", {"robust": True, "similar": 20}),
+    Candidate("pixels alike", "reference", {"alike": 20}),
 )
 BUDGETS = {
     "fast": Budget(CLASSICAL, 8, 0),

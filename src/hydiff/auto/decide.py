@@ -126,7 +126,7 @@ def _decided(
         crew.share(common)
         own = crew.here(_own) if whole else None  # wanted whatever is decided: beside the trials
         trying = [crew.submit(_trial, w, hide) for w, hide in plan.hidden]
-        hidden = plan.hidden if job.references else []
+        hidden = plan.hidden[: references.FOLDS] if job.references else []
         trying_reference = [crew.submit(_reference_trial, w, hide) for w, hide in hidden]
         kinds = kinds_of(windows)
         plan, costly = _costly(plan, windows, sigma_y, job)
@@ -149,7 +149,7 @@ def _decided(
     if beside:
         window, folds = windows[0], [hide for _, hide in hidden]
         decided = references.decided(window, folds, trials, beside, weights, job)
-        recipe |= {} if decided is None else {"with_reference": asdict(decided)}
+        recipe |= {} if decided is None else {"with_reference": references.entry(decided)}
     if own is not None:
         ready |= {name: mean_estimate(fits) for name, fits in costly.items() if fits}
     return recipe, ready

@@ -188,9 +188,10 @@ def read_recipe(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
         recipe: Recipe = typed.checked(Recipe, content, "its recipe")
         if recipe.partial is not None and "partial" in content["partial"]:
             raise ValueError("its recipe.partial holds another partial, expected none")
-        both = [*recipe.parts, *(p.with_reference for p in recipe.parts if p.with_reference)]
-        for candidate in (c for part in both for c in part.candidates):
-            _check_settings(candidate)
+        for part in recipe.parts:
+            more = () if part.with_reference is None else part.with_reference.candidates
+            for candidate in (*part.candidates, *more):
+                _check_settings(candidate)
     except ValueError as error:
         raise BadValue(
             f"{where}: {error}; expected a recipe as a fill by {NAME} records it"

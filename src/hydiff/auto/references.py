@@ -6,7 +6,8 @@ Letters: K = 1 + the candidates with a reference; the first is the fill without.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from hydiff.methods.estimate import Job
 from hydiff.reference.models import Planes
 
 REFERENCE_RULES = 1  # raised with every change to what is decided here
+FOLDS = 6  # on which they are tried
 FEWEST = 2  # folds below which nothing is concluded
 LARGEST = 60.0  # dB that are told apart
 
@@ -36,7 +38,8 @@ def candidates_for(observed: Bools) -> tuple[Candidate, ...]:
 
 def seen_by(references: Sequence[Planes]) -> Bools:
     """(rows, cols) pixels that one of the references has."""
-    return np.logical_or.reduce([one.observed for one in references])
+    seen: Bools = np.logical_or.reduce([one.observed for one in references])
+    return seen
 
 
 def decided(
@@ -54,8 +57,8 @@ def decided(
     """
     seen = seen_by(job.references)
     pairs = zip(trials, beside, hidden, strict=False)  # the user may have had enough of them
-    both = [_joint(own, other, fold, window, without, seen) for own, other, fold in pairs]
-    both = [one for one in both if one is not None]
+    joint = [_joint(own, other, fold, window, without, seen) for own, other, fold in pairs]
+    both = [one for one in joint if one is not None]
     aims = window.target & seen
     if len(both) < FEWEST or not aims.any():
         return None
@@ -84,6 +87,12 @@ def decided(
         by_band=tuple(by_band.tolist()),
         used=used,
     )
+
+
+def entry(recipe: ReferenceRecipe) -> dict[str, Any]:
+    """As the recipe of a fill lists it."""
+    tried = [{"name": c.name, "method": c.method, "settings": c.settings} for c in recipe.candidates]
+    return asdict(recipe) | {"candidates": tried}
 
 
 def _joint(
@@ -137,10 +146,8 @@ def _weights(
     return np.array(shares), words
 
 
-def _worth(
-    trials: Sequence[Trial], weights: Sequence[Floats], kinds: Kinds, bands: int
-) -> Floats:
-    """(bands,) dB that the blend gains over its first member; 0 for bands without hidden entries."""
+def _worth(trials: Sequence[Trial], weights: Sequence[Floats], kinds: Kinds, bands: int) -> Floats:
+    """(bands,) dB that the blend gains over its first member; 0 where nothing was hidden."""
     before, after = np.zeros(bands), np.zeros(bands)
     for t, w in zip(trials, weights, strict=True):
         count = importance(t, kinds)

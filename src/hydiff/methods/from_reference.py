@@ -19,22 +19,30 @@ from hydiff.result import Step
 class FromReference:
     context: int = 1  # pixels around that take part in the regression
     steps: bool = False  # fitted to differences between neighbours instead of levels
+    robust: bool = False  # pixels that have changed since count less
     local: float = 0.0  # px: gain and offset vary over a window of this standard deviation; 0 = not
     similar: int = 0  # pixels that look alike and correct the regression
+    alike: int = 0  # pixels that look alike and are taken instead of a regression
     kriged: bool = True  # what the regression leaves over is filled too
     references: tuple[Planes, ...] | None = None  # on the grid of the cube
 
     def __post_init__(self) -> None:
         if not 0 <= self.context <= 2:
             raise BadValue(f"context = {self.context}: expected 0, 1 or 2 pixels")
-        if self.local < 0 or self.similar < 0:
+        if min(self.local, self.similar, self.alike) < 0:
             raise BadValue(
-                f"local = {self.local:g}, similar = {self.similar}: expected 0 or more"
+                f"local = {self.local:g}, similar = {self.similar}, alike = {self.alike}: expected "
+                "0 or more"
             )
 
 
 def from_reference(
-    y: Floats, observed: Bools, sigma_y: Floats, settings: FromReference, *, rng: np.random.Generator
+    y: Floats,
+    observed: Bools,
+    sigma_y: Floats,
+    settings: FromReference,
+    *,
+    rng: np.random.Generator,
 ) -> Iterator[Step]:
     """Regression on the references' bands; its residual by kriging, as `smooth` does.
 
@@ -43,15 +51,9 @@ def from_reference(
     """
     if not settings.references:
         raise BadValue("the method 'reference' fills from another image: give `reference=`")
-    p = predict(
-        y,
-        observed,
-        settings.references,
-        context=settings.context,
-        steps=settings.steps,
-        local=settings.local,
-        similar=settings.similar,
-    )
+    names = ("context", "steps", "robust", "local", "similar", "alike")
+    how = {name: getattr(settings, name) for name in names}
+    p = predict(y, observed, settings.references, **how)
     there = np.isfinite(p).all(axis=0)
     left = np.where(observed & there, y - np.where(there, p, 0.0), 0.0)
     entries = np.broadcast_to(observed, y.shape) & there

@@ -49,7 +49,12 @@ def matched_copy(
 
 
 def similar_pixels(
-    y: Floats, observed: Bools, sigma_y: Floats, settings: SimilarPixels, *, rng: np.random.Generator
+    y: Floats,
+    observed: Bools,
+    sigma_y: Floats,
+    settings: SimilarPixels,
+    *,
+    rng: np.random.Generator,
 ) -> Iterator[Step]:
     """Weighted mean of the observed pixels nearby that look most alike in the reference (the idea
     of Chen et al. 2011, doi:10.1016/j.rse.2010.12.010, for sensors that differ)."""
@@ -61,11 +66,11 @@ def similar_pixels(
     lost = ~np.broadcast_to(observed, y.shape).all(axis=0) & there
     for i, j in np.argwhere(lost):
         rows, cols = _window(complete, i, j, settings)
-        inside = np.argwhere(complete[rows, cols]) + (rows.start, cols.start)
+        inside = np.argwhere(complete[rows, cols]) + np.array([rows.start, cols.start])
         near = scaled[:, inside[:, 0], inside[:, 1]] - scaled[:, i, j][:, None]
         unlike = np.sqrt((near**2).mean(axis=0))
         chosen = np.argsort(unlike, kind="stable")[: settings.count]
-        far = np.hypot(*(inside[chosen] - (i, j)).T)
+        far = np.hypot(*(inside[chosen] - np.array([i, j])).T)
         weight = 1 / ((unlike[chosen] + 1e-2) * far)
         mean = y[:, inside[chosen, 0], inside[chosen, 1]] @ (weight / weight.sum())
         x[:, i, j] = np.where(np.isnan(x[:, i, j]), mean, x[:, i, j])

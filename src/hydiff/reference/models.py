@@ -22,7 +22,9 @@ MOST = 16  # components that stand for the bands of a reference
 ENOUGH = 4  # pixels for each feature, at least
 GLOBAL = 0.05  # how much the slope of all pixels weighs in a local one, in its variance there
 ALIKE = 6  # components in which pixels are compared
-APART = 12.0  # px that count like a standard deviation of the strongest component
+APART, APART_ALIKE = 12.0, 30.0  # px that count like a standard deviation of the strongest one
+ROBUST_ROUNDS = 4  # of weights and regression in turn
+USUAL = 1.5  # medians of the residuals beyond which a pixel counts less
 NEAREST = 0.05  # in that unit: no two pixels are nearer
 
 
@@ -40,31 +42,38 @@ def predict(
     *,
     context: int = 1,
     steps: bool = False,
+    robust: bool = False,
     local: float = 0.0,
     similar: int = 0,
+    alike: int = 0,
 ) -> Floats:
     """(C, H, W) the cube as its references have it; observed (H, W) or (C, H, W).
 
     context: pixels around that take part, so that a shift by part of a pixel and another point
     spread are part of the regression.
     steps: fitted to differences between neighbours instead of levels: what kriging cannot know.
+    robust: pixels that have changed since count less, the more they have.
     local: px, standard deviation of a window over which gain and offset vary (haze, light).
     similar: the mean residual of so many observed pixels that look alike in the references, and are
     near, is added (after Chen et al. 2011, doi:10.1016/j.rse.2010.12.010).
+    alike: instead of a regression, the mean of so many such pixels themselves.
     """
     out = np.full(y.shape, np.nan)
     planes = np.broadcast_to(observed, y.shape)
     for members, pixels in _patterns(references):
         f = features([references[i] for i in members], context)
         both = np.logical_and.reduce([references[i].observed for i in members])
-        fitted = _regression(y, planes & both, f, steps)
+        count = len(f) // (2 * context + 1) ** 2
+        if alike:
+            out[:, pixels] = _of_similar(y, planes & both, f[:count], alike, APART_ALIKE)[:, pixels]
+            continue
+        fitted = _regression(y, planes & both, f, steps, robust)
         if fitted is None:
             continue
         if local:
             fitted = _local(y, planes & both, fitted, local)
         if similar:
-            count = len(f) // (2 * context + 1) ** 2
-            fitted = fitted + _of_similar(y - fitted, planes & both, f[:count], similar)
+            fitted = fitted + _of_similar(y - fitted, planes & both, f[:count], similar, APART)
         out[:, pixels] = fitted[:, pixels]
     return out
 
@@ -101,38 +110,59 @@ def _patterns(references: Sequence[Planes]) -> Iterator[tuple[list[int], Bools]]
             yield members, np.asarray(code == pattern)
 
 
-def _regression(y: Floats, observed: Bools, f: Floats, steps: bool) -> Floats | None:
+def _regression(
+    y: Floats, observed: Bools, f: Floats, steps: bool, robust: bool
+) -> Floats | None:
     """(C, H, W) the regression of each band on the features; None where too little is observed.
 
     All bands are fitted on the pixels that have all of them, if these are enough.
     """
-    complete, out = observed.all(axis=0), np.empty(y.shape)
+    complete, out = np.asarray(observed.all(axis=0)), np.empty(y.shape)
     if complete.sum() >= ENOUGH * len(f):
-        slope = _slopes(y, complete, f, steps)
-        out[:] = np.tensordot(slope, f, 1)
+        weight = _weights(y, complete, f) if robust else np.ones(complete.shape)
+        out[:] = np.tensordot(_slopes(y, complete, f, steps, weight), f, 1)
         shared = [(slice(None), complete)]
     else:
         shared = []
         for band, own in enumerate(observed):
             if own.sum() < ENOUGH * len(f):
                 return None
-            out[band] = np.tensordot(_slopes(y[band : band + 1], own, f, steps), f, 1)[0]
+            weight = np.ones(own.shape)
+            out[band] = np.tensordot(_slopes(y[band : band + 1], own, f, steps, weight), f, 1)[0]
             shared.append((slice(band, band + 1), own))
     for bands, own in shared:
-        out[bands] += (y[bands][:, own] - out[bands][:, own]).mean(axis=1)[:, None, None]
+        share = weight[own] / weight[own].sum()
+        out[bands] += ((y[bands][:, own] - out[bands][:, own]) @ share)[:, None, None]
     return out
 
 
-def _slopes(y: Floats, observed: Bools, f: Floats, steps: bool) -> Floats:
-    """B (C, F): ridge regression of levels, or of the steps to the neighbours."""
+def _slopes(y: Floats, observed: Bools, f: Floats, steps: bool, weight: Floats) -> Floats:
+    """B (C, F): ridge regression of levels, with pixels weighed (H, W), or of the steps to the
+    neighbours."""
     if steps:
         X, Y = (np.concatenate([*_steps(a, observed)], axis=1) for a in (f, y))
+        W = np.ones(X.shape[1])
     else:
-        X, Y = (a[:, observed] - a[:, observed].mean(axis=1)[:, None] for a in (f, y))
-    A = X @ X.T
+        W = weight[observed] / weight[observed].sum()
+        X, Y = (a[:, observed] - (a[:, observed] @ W)[:, None] for a in (f, y))
+    A = (X * W) @ X.T
     A += RIDGE * max(np.trace(A) / len(A), 1e-300) * np.eye(len(A))
-    slopes: Floats = np.linalg.solve(A, X @ Y.T).T
+    slopes: Floats = np.linalg.solve(A, (X * W) @ Y.T).T
     return slopes
+
+
+def _weights(y: Floats, observed: Bools, f: Floats) -> Floats:
+    """(H, W) of a robust regression: those of pixels far from it fall with the square of how far
+    they are, in medians (iterated, after Huber)."""
+    weight, spread = np.ones(observed.shape), y[:, observed].std(axis=1)[:, None]
+    for _ in range(ROBUST_ROUNDS):
+        p = np.tensordot(_slopes(y, observed, f, False, weight), f[:, observed], 1)
+        share = weight[observed] / weight[observed].sum()
+        off = (y[:, observed] - p) / np.maximum(spread, 1e-300)
+        off = np.sqrt(((off - (off @ share)[:, None]) ** 2).mean(axis=0))
+        usual = USUAL * float(np.median(off))
+        weight[observed] = np.minimum(1.0, usual / np.maximum(off, 1e-300)) ** 2 + 1e-6
+    return weight
 
 
 def _steps(planes: Floats, observed: Bools) -> Iterator[Floats]:
@@ -163,28 +193,31 @@ def _local(y: Floats, observed: Bools, p: Floats, window: float) -> Floats:
     return out
 
 
-def _of_similar(residual: Floats, observed: Bools, f: Floats, count: int) -> Floats:
-    """(C, H, W) weighted mean residual of observed pixels that are alike and near, itself left out.
+def _of_similar(
+    values: Floats, observed: Bools, f: Floats, count: int, apart: float
+) -> Floats:
+    """(C, H, W) weighted mean of observed pixels that are alike and near, the pixel left out.
 
     Distance is in the components f of the references, of which the strongest has unit variance,
-    and on the ground.
+    and on the ground, in units of `apart` px.
     """
     complete = observed.all(axis=0)
     if complete.sum() <= count:
-        return np.zeros(residual.shape)
+        return np.zeros(values.shape)
     space = subspace.fit(f[:, complete], np.ones((len(f), int(complete.sum())), bool), ALIKE)
     scale = np.sqrt(np.maximum(space.variance, 0.02 * space.variance[0]) + 1e-300)
-    ground = np.mgrid[: residual.shape[1], : residual.shape[2]] / APART
+    ground = np.mgrid[: values.shape[1], : values.shape[2]] / apart
     where = np.concatenate([space.project(f) / scale[:, None, None], ground])
     inside = where[:, complete].T
-    distance, index = KDTree(inside).query(where.reshape(len(where), -1).T, count + 1)
+    found = KDTree(inside).query(where.reshape(len(where), -1).T, count + 1)
+    distance, index = (np.asarray(part) for part in found)
     itself = complete.ravel()[:, None]
     distance = np.where(itself, distance[:, 1:], distance[:, :-1])
     index = np.where(itself, index[:, 1:], index[:, :-1])
     weight = 1 / (distance + NEAREST)
     weight /= weight.sum(axis=1, keepdims=True)
-    known = residual[:, complete]
-    mean = np.zeros((len(residual), len(index)))
+    given = values[:, complete]
+    mean = np.zeros((len(values), len(index)))
     for k in range(count):
-        mean += known[:, index[:, k]] * weight[:, k]
-    return mean.reshape(residual.shape)
+        mean += given[:, index[:, k]] * weight[:, k]
+    return mean.reshape(values.shape)

@@ -13,12 +13,14 @@ from scipy import ndimage
 
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.errors import BadValue
+from hydiff.io.provenance import sha256
 from hydiff.maths import subspace
 from hydiff.reference.grid import onto_grid
 from hydiff.reference.models import Planes, predict
 from hydiff.reference.shift import Shift, estimate_shift, moved
 
 CORRECTED = 0.25  # px: smaller shifts are left to the regression, which sees the pixels around
+COARSE = 4.0  # pixels of the cube: a reference with larger ones has no detail to be aligned by
 LOOKS = 3  # at a shift, each after correcting the one before
 AROUND_CLOUDS = 3  # px that count as cloud around one
 MOST_DAYS = 32  # between two dates, beyond which it is said
@@ -46,15 +48,17 @@ def prepare(
     max_shift: float,
     max_days: float | None = None,
 ) -> Reference:
-    """Both cubes in memory; observed (bands, rows, cols) of the cube.  BadValue where it is none."""
+    """Both cubes in memory; observed (bands, rows, cols) of the cube.
+
+    BadValue where it cannot be a reference for this cube.
+    """
     days = _days(reference, cube, name, max_days)
     measured = reference.observed()
     if not measured.any():
         nothing = Planes(np.zeros((1, *cube.shape[1:])), np.zeros(cube.shape[1:], bool))
         return Reference(name, nothing, {"name": name, "covers": 0.0}, "without any value")
-    clouds = ndimage.binary_dilation(
-        reference.withheld_in(np.asarray(reference.values)).any(axis=0), iterations=AROUND_CLOUDS
-    )
+    withheld = np.asarray(reference.withheld_in(np.asarray(reference.values)).any(axis=0))
+    clouds = ndimage.binary_dilation(withheld, iterations=AROUND_CLOUDS)
     bands = _usable(reference, measured, name)
     part = Cube(
         np.asarray(reference.values)[bands],
@@ -69,12 +73,15 @@ def prepare(
             "of the same place: check its map, or leave it out"
         )
     _refuse_itself(reference, own.values, own.observed, cube, observed, name)
-    planes = Planes(np.nan_to_num(own.values), own.observed.all(axis=0))
-    planes, shift = _aligned(planes, cube, observed, name, max_shift)
+    planes = Planes(np.nan_to_num(own.values), np.asarray(own.observed.all(axis=0)))
+    shift = None
+    if own.pixel <= COARSE:
+        planes, shift = _aligned(planes, cube, observed, name, max_shift)
     when = date_of(reference)
     facts = {
         "name": name,
         "path": None if reference.path is None else str(reference.path),
+        "sha256": None if reference.path is None else sha256(reference.path),
         "date": None if when is None else when.isoformat(),
         "days": days,
         "bands": int(bands.sum()),
@@ -124,7 +131,9 @@ def _days(reference: Cube, cube: Cube, name: str, most: float | None) -> int | N
 def _usable(reference: Cube, measured: Bools, name: str) -> Bools:
     """(R,) good bands that vary, and have about as many pixels as most."""
     values, share = np.asarray(reference.values), measured.mean(axis=(1, 2))
-    varies = [bool(own.any()) and np.ptp(v[own]) > 0 for v, own in zip(values, measured, strict=True)]
+    varies = [
+        bool(own.any()) and np.ptp(v[own]) > 0 for v, own in zip(values, measured, strict=True)
+    ]
     bands: Bools = reference.good_bands & np.array(varies)
     if not bands.any():
         raise BadValue(
@@ -157,25 +166,32 @@ def _aligned(
     total: Shift | None = None
     now = planes
     for _ in range(LOOKS):
-        q = predict(z[None], complete, [now], context=0)[0]
-        step = estimate_shift(z, complete, np.nan_to_num(q), now.observed)
+        step = _step(z, complete, now)
         if step is None:
             break
         down, right = (0.0, 0.0) if total is None else (total.down, total.right)
         total = step._replace(down=down + step.down, right=right + step.right)
-        if step.size < CORRECTED:
+        if step.size < CORRECTED or total.size > most:
             break
-        if total.size > most:
-            continue
         every = np.broadcast_to(planes.observed, planes.values.shape)
         values, there = moved(planes.values, every, total)
-        now = Planes(np.nan_to_num(values), there.all(axis=0))
+        now = Planes(np.nan_to_num(values), np.asarray(there.all(axis=0)))
     if total is not None and total.size > most:
         raise BadValue(
             f"reference {name} lies {total.down:.1f} rows and {total.right:.1f} columns beside the "
             f"cube, at most {most:g} pixels are allowed: align it, or raise `reference_max_shift=`"
         )
     return now, total
+
+
+def _step(z: Floats, complete: Bools, planes: Planes) -> Shift | None:
+    """The clearest shift against planes of the reference that may resemble z (rows, cols): its
+    regression, which says little where they are far apart, and the strongest component."""
+    near = np.nan_to_num(predict(z[None], complete, [planes], context=0)[0])
+    own = _component(planes.values, planes.observed)
+    found = [estimate_shift(z, complete, q, planes.observed) for q in (near, own, -own)]
+    clear = [shift for shift in found if shift is not None]
+    return max(clear, key=lambda shift: shift.correlation, default=None)
 
 
 def _strongest(cube: Cube, observed: Bools) -> tuple[Floats, Bools]:
@@ -185,16 +201,19 @@ def _strongest(cube: Cube, observed: Bools) -> tuple[Floats, Bools]:
     """
     share = observed.mean(axis=(1, 2))
     bands = cube.good_bands & (share >= 0.5 * share.max())
-    values = np.asarray(cube.values, dtype=np.float64)[bands]
-    complete = observed[bands].all(axis=0)
+    complete = np.asarray(observed[bands].all(axis=0))
+    return _component(np.asarray(cube.values, dtype=np.float64)[bands], complete), complete
+
+
+def _component(values: Floats, complete: Bools) -> Floats:
+    """(rows, cols) the first component of bands (R, rows, cols) of unit variance; 0 elsewhere."""
     z = np.zeros(complete.shape)
     if complete.sum() > 1:
         spectra = values[:, complete]
-        spectra = (spectra - spectra.mean(axis=1)[:, None]) / np.maximum(
-            spectra.std(axis=1)[:, None], 1e-300
-        )
+        spectra = spectra - spectra.mean(axis=1)[:, None]
+        spectra /= np.maximum(spectra.std(axis=1)[:, None], 1e-300)
         z[complete] = subspace.fit(spectra, np.ones(spectra.shape, bool), 1).project(spectra)[0]
-    return z, complete
+    return z
 
 
 def _words(facts: Mapping[str, Any], shift: Shift | None) -> list[str]:

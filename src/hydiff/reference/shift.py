@@ -102,9 +102,7 @@ def correlation(z: Floats, z_observed: Bools, q: Floats, q_observed: Bools) -> F
     n = np.maximum(np.round(overlap(A, B)), 1e-9)
     zs, qs = overlap(Z, B), overlap(A, Q)
     covariance = overlap(Z, Q) - zs * qs / n
-    variance = np.maximum(overlap(ZZ, B) - zs**2 / n, 0) * np.maximum(
-        overlap(A, QQ) - qs**2 / n, 0
-    )
+    variance = np.maximum(overlap(ZZ, B) - zs**2 / n, 0) * np.maximum(overlap(A, QQ) - qs**2 / n, 0)
     enough = (n >= max(FEWEST, OVERLAP * n.max())) & (variance > 1e-12 * variance.max())
     result: Floats = np.where(enough, covariance / np.sqrt(np.maximum(variance, 1e-300)), 0.0)
     return result
