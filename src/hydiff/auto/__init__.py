@@ -35,8 +35,8 @@ from hydiff.auto.candidates import (
     budget_of,
 )
 from hydiff.auto.decide import decide_on
-from hydiff.auto.references import REFERENCE_RULES
 from hydiff.auto.recipe import budget_used, fingerprint, note_of_origin, read_recipe
+from hydiff.auto.references import REFERENCE_RULES
 from hydiff.auto.trials import TrialWindow
 from hydiff.cube import Bools, Cube
 from hydiff.gaps.rule import Sigma

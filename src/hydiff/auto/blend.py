@@ -129,6 +129,7 @@ def advised(
     default: Floats,
     seed: int,
     doubt: float = 1.0,
+    borrowed: float = BORROWED,
 ) -> tuple[Floats, str]:
     """Weights (K, D, G) for residuals (K, n) of each trial: the best, if what they gain over the
     default (K,) is proven, and else those; and words about it.
@@ -145,13 +146,14 @@ def advised(
         default = np.eye(len(default))[0]
         words = "; the usual share would lose spectra"
     same = _everywhere(default)
-    others = [_blend(np.delete(products, i, axis=0).sum(axis=0)) for i in range(len(trials))]
+    left_out = (np.delete(products, i, axis=0).sum(axis=0) for i in range(len(trials)))
+    others = [_blend(rest, borrowed) for rest in left_out]
     gain = _gain(same, others, products, seed, doubt)
     if gain.proven and spectra is not None:
         bent = _gain(same, others, spectra, seed, doubt)
         if bent.loss_proven:
             return same, f"{gain}, but would lose spectra ({100 * bent.mean:.1f} %){words}"
-    return _blend(products.sum(axis=0)) if gain.proven else same, f"{gain}{words}"
+    return _blend(products.sum(axis=0), borrowed) if gain.proven else same, f"{gain}{words}"
 
 
 def _everywhere(weights: Floats) -> Floats:
@@ -215,7 +217,7 @@ def _products(residual: Floats, trial: Trial, weight: Floats) -> Floats:
     return out.reshape(D, BAND_GROUPS, K, K + 1)
 
 
-def _blend(products: Floats) -> Floats:
+def _blend(products: Floats, borrowed: float) -> Floats:
     """The convex weights of least squared error in every class, each borrowing from all."""
     K = products.shape[2]
     pooled = products.sum(axis=(0, 1))
@@ -223,7 +225,7 @@ def _blend(products: Floats) -> Floats:
     weights = np.empty((K, D, BAND_GROUPS))
     for d in range(D):
         for g in range(BAND_GROUPS):
-            weights[:, d, g] = simplex(products[d, g, :, :K] + BORROWED * mean)
+            weights[:, d, g] = simplex(products[d, g, :, :K] + borrowed * mean)
     return weights
 
 

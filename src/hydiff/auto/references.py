@@ -22,12 +22,13 @@ from hydiff.cube import Bools, Floats, Ints
 from hydiff.gaps import mask
 from hydiff.gaps.rule import Sigma
 from hydiff.methods.estimate import Job
-from hydiff.reference.models import Planes
+from hydiff.reference.models import ReferencePlanes
 
 REFERENCE_RULES = 1  # raised with every change to what is decided here
 FOLDS = 6  # on which they are tried
+BORROWED = 5e4  # entries: what relates two images differs little between classes of entries
 FEWEST = 2  # folds below which nothing is concluded
-LARGEST = 60.0  # dB that are told apart
+LARGEST = 60.0  # dB; beyond it a gain is as good as any
 
 
 def candidates_for(observed: Bools) -> tuple[Candidate, ...]:
@@ -36,7 +37,7 @@ def candidates_for(observed: Bools) -> tuple[Candidate, ...]:
     return WITH_REFERENCE if mask.shared(observed).ndim == 2 else WITH_REFERENCE[:1]
 
 
-def seen_by(references: Sequence[Planes]) -> Bools:
+def seen_by(references: Sequence[ReferencePlanes]) -> Bools:
     """(rows, cols) pixels that one of the references has."""
     seen: Bools = np.logical_or.reduce([one.observed for one in references])
     return seen
@@ -91,25 +92,27 @@ def decided(
 
 def entry(recipe: ReferenceRecipe) -> dict[str, Any]:
     """As the recipe of a fill lists it."""
-    tried = [{"name": c.name, "method": c.method, "settings": c.settings} for c in recipe.candidates]
+    tried = [
+        {"name": c.name, "method": c.method, "settings": c.settings} for c in recipe.candidates
+    ]
     return asdict(recipe) | {"candidates": tried}
 
 
 def _joint(
-    own: Trial, other: Trial, fold: Bools, window: TrialWindow, without: Weights, seen: Bools
+    own: Trial, other: Trial, fold: Bools, window: TrialWindow, without: Weights, pixels: Bools
 ) -> Trial | None:
-    """One trial of the fill without a reference and of those with one, on what references see."""
+    """One trial of the fill without a reference and of those with one, on the pixels (rows, cols)
+    that references see."""
     before = mixed(own, without.all)
     if not np.isfinite(before).all():  # networks were fitted on the first folds alone
         return None
-    band, row, col = looked_at(fold, window.measured)
-    there = seen[row, col] & np.isfinite(other.residual).all(axis=0)
+    _, row, col = looked_at(fold, window.measured)
+    there = pixels[row, col] & np.isfinite(other.residual).all(axis=0)
     if not there.any():
         return None
     residual = np.vstack([before, other.residual])[:, there]
     around = own.around[:, there].copy()
-    around[UNLIKE] = _unlike(residual, row[there] * seen.shape[1] + col[there])
-    pixels = seen[hidden_pixels(fold)]
+    around[UNLIKE] = _unlike(residual, row[there] * pixels.shape[1] + col[there])
     return own._replace(
         residual=residual,
         band=own.band[there],
@@ -117,7 +120,7 @@ def _joint(
         distance=own.distance[there],
         around=around,
         noise=own.noise[there],
-        angle=own.angle[:, pixels],
+        angle=own.angle[:, pixels[hidden_pixels(fold)]],
         step=_steps(own, other, without, there),
     )
 
@@ -142,7 +145,7 @@ def _weights(
 ) -> tuple[Floats, str]:
     steps = [t.step for t in trials if t.step is not None]
     residuals = [t.residual for t in trials]
-    shares, words = advised(residuals, steps, trials, kinds, default, seed)
+    shares, words = advised(residuals, steps, trials, kinds, default, seed, borrowed=BORROWED)
     return np.array(shares), words
 
 

@@ -20,7 +20,7 @@ from hydiff.gaps.rule import Sigma
 from hydiff.learn.checkpoint import fingerprint
 from hydiff.methods import METHODS, choose, declared, row_settings, settings_dict
 from hydiff.methods.estimate import Job, estimate, estimates, estimating, torch_device
-from hydiff.reference.models import Planes
+from hydiff.reference.models import ReferencePlanes
 from hydiff.reference.planes import prepare
 
 INPUT = "input"  # the zero-filled measurement itself
@@ -259,7 +259,7 @@ def _filled(
     ]
 
 
-def planes(damaged: Damaged) -> Planes:
+def planes(damaged: Damaged) -> ReferencePlanes:
     """The other image of the scene's place, as methods that ask for one get it."""
     other, cube = Cube(scenes.pair(damaged.cell.scene)[1]), as_cube(damaged.with_gaps)
     return prepare(other, cube, damaged.observed, "of the pair", request.MAX_SHIFT).planes

@@ -22,8 +22,8 @@ def reference(plan: SuiteChoice) -> Iterator[Cell]:
 
     Clouds are not for images of the same moment.
     """
-    names = [scenes.QUICK] if plan.quick else list(scenes.PAIRS)
-    names = [name for name in names if not plan.named or name in plan.scenes]
+    able = (*scenes.PAIRS, *scenes.PARTS)
+    names = [s for s in plan.scenes if s in able] if plan.named else list(scenes.PAIRS)
     rows: list[tuple[str, dict[str, Any]]] = [
         ("smooth", {}),
         (AUTO, {"budget": plan.budget}),

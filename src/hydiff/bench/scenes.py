@@ -82,10 +82,10 @@ def pair(name: str) -> tuple[Floats, Floats]:
     """A scene (bands, rows, cols) and another image (R, rows, cols) of the place, in the units of
     their files.
 
-    That of the small part of the bundled scene is simulated: five broad bands, half a pixel off.
+    Those of the bundled scene are simulated: five broad bands, half a pixel off.
     """
-    if name == QUICK:
-        scene = load(QUICK)
+    if name in PARTS:
+        scene = load(name)
         broad = np.stack([part.mean(axis=0) for part in np.array_split(scene, 5)])
         return scene, 0.5 * (broad + np.roll(broad, 1, axis=2))
     folder = data_folder()

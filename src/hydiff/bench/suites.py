@@ -26,8 +26,6 @@ TRANSFORMS = (
     "spectral", "spectral-rotation",  # not in the paper, which leaves them to later work
 )  # fmt: skip
 WIDTHS = tuple(f"width-{w}" for w in (2, 4, 8, 16))
-
-
 BEST_MASKS = (*PUBLISHED, "stripes", "slc-off", "blobs", "frames", "columns", "pixels")
 BEST_NOISE: tuple[Level, ...] = (0.0, *NOISE, BAND)
 
@@ -383,9 +381,7 @@ SUITES: dict[str, Suite] = {
     "best": Suite(
         "The default fill beside single ones", best, "smooth", "Not in the paper.", "missing_mpsnr"
     ),
-    "reference": Suite(
-        "Another image of the place", reference, "smooth", "Not in the paper.", "missing_mpsnr"
-    ),
+    "reference": Suite("Another image", reference, "smooth", "Not in the paper.", "missing_mpsnr"),
 }
 
 # Settings with which a cell takes seconds on a CPU.  Their scores mean nothing.

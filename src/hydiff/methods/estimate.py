@@ -19,7 +19,7 @@ from hydiff.gaps.rule import Sigma, unit_sigma
 from hydiff.learn.checkpoint import Checkpoint, fingerprint, history_of
 from hydiff.maths.subspace import Subspace
 from hydiff.methods import Chosen, choose, settings_dict
-from hydiff.reference.models import Planes
+from hydiff.reference.models import ReferencePlanes
 from hydiff.result import Step
 
 Progress = Callable[[Step], Any] | None  # what it returns, if true, ends the method there
@@ -53,7 +53,9 @@ class Job(NamedTuple):
     checkpoint: Path | None
     resume: bool
     common: Common | None = None  # of the scene, when the cube is a part of one
-    references: tuple[Planes, ...] = ()  # other images of the place, on the grid of the cube
+    references: tuple[
+        ReferencePlanes, ...
+    ] = ()  # other images of the place, on the grid of the cube
 
 
 class Estimate(NamedTuple):

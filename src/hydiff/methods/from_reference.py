@@ -11,7 +11,7 @@ from hydiff.cube import Bools, Floats
 from hydiff.errors import BadValue
 from hydiff.gaps import mask
 from hydiff.methods.smooth import Smooth, smooth
-from hydiff.reference.models import Planes, predict
+from hydiff.reference.models import ReferencePlanes, predict
 from hydiff.result import Step
 
 
@@ -24,7 +24,7 @@ class FromReference:
     similar: int = 0  # pixels that look alike and correct the regression
     alike: int = 0  # pixels that look alike and are taken instead of a regression
     kriged: bool = True  # what the regression leaves over is filled too
-    references: tuple[Planes, ...] | None = None  # on the grid of the cube
+    references: tuple[ReferencePlanes, ...] | None = None  # on the grid of the cube
 
     def __post_init__(self) -> None:
         if not 0 <= self.context <= 2:

@@ -12,20 +12,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from hydiff.cube import Bools, Floats
-from hydiff.reference.models import Planes
+from hydiff.reference.models import ReferencePlanes
 from hydiff.result import Step
 
 
 @dataclass(frozen=True)
 class MatchedCopy:
-    references: tuple[Planes, ...] | None = None  # on the grid of the cube
+    references: tuple[ReferencePlanes, ...] | None = None  # on the grid of the cube
 
 
 @dataclass(frozen=True)
 class SimilarPixels:
     count: int = 20  # similar pixels
     window: int = 31  # px in which they are looked for; wider where it holds too few
-    references: tuple[Planes, ...] | None = None  # on the grid of the cube
+    references: tuple[ReferencePlanes, ...] | None = None  # on the grid of the cube
 
 
 def matched_copy(

@@ -28,7 +28,7 @@ USUAL = 1.5  # medians of the residuals beyond which a pixel counts less
 NEAREST = 0.05  # in that unit: no two pixels are nearer
 
 
-class Planes(NamedTuple):
+class ReferencePlanes(NamedTuple):
     """A reference on the grid of a cube."""
 
     values: Floats  # (R, H, W), anything where it is not observed
@@ -38,7 +38,7 @@ class Planes(NamedTuple):
 def predict(
     y: Floats,
     observed: Bools,
-    references: Sequence[Planes],
+    references: Sequence[ReferencePlanes],
     *,
     context: int = 1,
     steps: bool = False,
@@ -78,7 +78,7 @@ def predict(
     return out
 
 
-def features(references: Sequence[Planes], context: int) -> Floats:
+def features(references: Sequence[ReferencePlanes], context: int) -> Floats:
     """(F, H, W) of mean 0: bands of unit variance, or the components of many of them; with those
     of the pixels up to `context` away, the pixel's own first."""
     own = np.concatenate([_components(one) for one in references])
@@ -89,7 +89,7 @@ def features(references: Sequence[Planes], context: int) -> Floats:
     return np.concatenate([padded[:, i : i + rows, j : j + cols] for i, j in offsets])
 
 
-def _components(one: Planes) -> Floats:
+def _components(one: ReferencePlanes) -> Floats:
     """(≤ MOST, H, W) of one reference, its gaps filled with what is nearest."""
     inside = one.values[:, one.observed]
     mean, spread = inside.mean(axis=1), inside.std(axis=1)
@@ -102,7 +102,7 @@ def _components(one: Planes) -> Floats:
     return space.project(whole)
 
 
-def _patterns(references: Sequence[Planes]) -> Iterator[tuple[list[int], Bools]]:
+def _patterns(references: Sequence[ReferencePlanes]) -> Iterator[tuple[list[int], Bools]]:
     """References that see a pixel together, with the pixels (H, W) that just these see."""
     code = sum(one.observed.astype(np.int64) << i for i, one in enumerate(references))
     for pattern in np.unique(code):
@@ -110,9 +110,7 @@ def _patterns(references: Sequence[Planes]) -> Iterator[tuple[list[int], Bools]]
             yield members, np.asarray(code == pattern)
 
 
-def _regression(
-    y: Floats, observed: Bools, f: Floats, steps: bool, robust: bool
-) -> Floats | None:
+def _regression(y: Floats, observed: Bools, f: Floats, steps: bool, robust: bool) -> Floats | None:
     """(C, H, W) the regression of each band on the features; None where too little is observed.
 
     All bands are fitted on the pixels that have all of them, if these are enough.
@@ -193,9 +191,7 @@ def _local(y: Floats, observed: Bools, p: Floats, window: float) -> Floats:
     return out
 
 
-def _of_similar(
-    values: Floats, observed: Bools, f: Floats, count: int, apart: float
-) -> Floats:
+def _of_similar(values: Floats, observed: Bools, f: Floats, count: int, apart: float) -> Floats:
     """(C, H, W) weighted mean of observed pixels that are alike and near, the pixel left out.
 
     Distance is in the components f of the references, of which the strongest has unit variance,

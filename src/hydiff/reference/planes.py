@@ -16,7 +16,7 @@ from hydiff.errors import BadValue
 from hydiff.io.provenance import sha256
 from hydiff.maths import subspace
 from hydiff.reference.grid import onto_grid
-from hydiff.reference.models import Planes, predict
+from hydiff.reference.models import ReferencePlanes, predict
 from hydiff.reference.shift import Shift, estimate_shift, moved
 
 CORRECTED = 0.25  # px: smaller shifts are left to the regression, which sees the pixels around
@@ -32,7 +32,7 @@ class Reference:
     """Another image of the same place, prepared for a cube."""
 
     name: str
-    planes: Planes
+    planes: ReferencePlanes
     facts: Mapping[str, Any] = field(default_factory=dict)  # for the record; JSON-able
     words: str = ""  # in brackets behind its name
 
@@ -55,7 +55,7 @@ def prepare(
     days = _days(reference, cube, name, max_days)
     measured = reference.observed()
     if not measured.any():
-        nothing = Planes(np.zeros((1, *cube.shape[1:])), np.zeros(cube.shape[1:], bool))
+        nothing = ReferencePlanes(np.zeros((1, *cube.shape[1:])), np.zeros(cube.shape[1:], bool))
         return Reference(name, nothing, {"name": name, "covers": 0.0}, "without any value")
     withheld = np.asarray(reference.withheld_in(np.asarray(reference.values)).any(axis=0))
     clouds = ndimage.binary_dilation(withheld, iterations=AROUND_CLOUDS)
@@ -73,7 +73,7 @@ def prepare(
             "of the same place: check its map, or leave it out"
         )
     _refuse_itself(reference, own.values, own.observed, cube, observed, name)
-    planes = Planes(np.nan_to_num(own.values), np.asarray(own.observed.all(axis=0)))
+    planes = ReferencePlanes(np.nan_to_num(own.values), np.asarray(own.observed.all(axis=0)))
     shift = None
     if own.pixel <= COARSE:
         planes, shift = _aligned(planes, cube, observed, name, max_shift)
@@ -159,8 +159,8 @@ def _refuse_itself(
 
 
 def _aligned(
-    planes: Planes, cube: Cube, observed: Bools, name: str, most: float
-) -> tuple[Planes, Shift | None]:
+    planes: ReferencePlanes, cube: Cube, observed: Bools, name: str, most: float
+) -> tuple[ReferencePlanes, Shift | None]:
     """The reference moved onto the cube, and by how much it was off; BadValue beyond the bound."""
     z, complete = _strongest(cube, observed)
     total: Shift | None = None
@@ -175,7 +175,7 @@ def _aligned(
             break
         every = np.broadcast_to(planes.observed, planes.values.shape)
         values, there = moved(planes.values, every, total)
-        now = Planes(np.nan_to_num(values), np.asarray(there.all(axis=0)))
+        now = ReferencePlanes(np.nan_to_num(values), np.asarray(there.all(axis=0)))
     if total is not None and total.size > most:
         raise BadValue(
             f"reference {name} lies {total.down:.1f} rows and {total.right:.1f} columns beside the "
@@ -184,7 +184,7 @@ def _aligned(
     return now, total
 
 
-def _step(z: Floats, complete: Bools, planes: Planes) -> Shift | None:
+def _step(z: Floats, complete: Bools, planes: ReferencePlanes) -> Shift | None:
     """The clearest shift against planes of the reference that may resemble z (rows, cols): its
     regression, which says little where they are far apart, and the strongest component."""
     near = np.nan_to_num(predict(z[None], complete, [planes], context=0)[0])
