@@ -20,7 +20,7 @@ from hydiff.reference import models
 from hydiff.reference.grid import onto_grid
 from hydiff.reference.models import ReferencePlanes, predict
 from hydiff.reference.planes import date_of, prepare
-from hydiff.reference.shift import correlation, estimate_shift, moved
+from hydiff.reference.shift import Shift, correlation, estimate_shift, moved
 
 UTM = CRS.from_epsg(32631).to_wkt()
 FAST = {"device": "cpu", "budget": "fast"}
@@ -197,6 +197,15 @@ def test_what_is_moved_back_lies_where_it_was(rng):
     values, there = moved(q[None], every[None], found)
     assert there.mean() > 0.85
     assert np.abs(values[0] - z)[there[0]].max() < 0.1 * z.std()
+
+
+def test_less_than_a_pixel_loses_no_border(rng):
+    whole = ndimage.gaussian_filter(rng.standard_normal((1, 40, 40)), (0, 2, 2))
+    every = np.ones(whole.shape, bool)
+    _, there = moved(whole, every, Shift(0.6, -0.7, 1.0))
+    assert there.all()
+    _, there = moved(whole, every, Shift(3.0, 0.0, 1.0))
+    assert there[0, :-3].all() and not there[0, -3:].any()
 
 
 def test_images_of_different_places_have_no_shift(rng):

@@ -64,10 +64,10 @@ def moved(values: Floats, observed: Bools, shift: Shift) -> tuple[Floats, Bools]
     by = (-shift.down, -shift.right)
     whole = filled_in(values, observed)
     out = np.stack([ndimage.shift(v, by, order=3, mode="nearest") for v in whole])
-    share = [
-        ndimage.shift(o.astype(float), by, order=1, mode="constant", cval=0.0) for o in observed
-    ]
-    there = np.stack(share) > 1 - 1e-6
+    # the outermost pixels stand for what lies less than one beyond them
+    beyond = "nearest" if max(map(abs, by)) < 1 else "constant"
+    share = [ndimage.shift(o.astype(float), by, order=1, mode=beyond) for o in observed]
+    there = np.stack(share) >= 0.5
     return np.where(there, out, np.nan), there
 
 
