@@ -354,6 +354,8 @@ def test_the_recipe_of_a_fill_repeats_it(scene, other, observed):
     again = hydiff.fill(scene, observed, reference=other, recipe=recipe, **FAST)
     np.testing.assert_array_equal(again.values, first.values)
     np.testing.assert_array_equal(again.sigma, first.sigma)
+    bare = hydiff.fill(scene, observed, recipe=recipe, **FAST)
+    assert any("had another image of the place" in note for note in bare.notes)
 
 
 def test_noise_and_gaps_that_differ_by_band_can_be_filled_with_a_reference(scene, other, rng):
@@ -392,6 +394,7 @@ def test_what_cannot_be_a_reference_is_refused_in_a_line(scene, other, observed)
     refused(scene, observed, other, "goes with the method 'auto'", method="smooth", budget="normal")
     refused(scene, observed, other, "does not say its date", reference_max_days=3)
     refused(scene, observed, other, "expected pixels, 0 or more", reference_max_shift=-1)
+    refused(scene, observed, [other] * 5, "5 references, expected at most 4")
     refused(scene, observed, (), "give `reference=`", method="reference", budget="normal")
     far = on_map(other, 30.0, (700_000.0, 4_000_000.0))
     refused(on_map(scene, 30.0), observed, far, "covers no pixel of the cube")

@@ -221,6 +221,8 @@ def execute(
         notes += auto.note_of_origin(request.recipe, auto.fingerprint(cube, plan.observed))
     notes += [f"{n} filled entries {how}" for how, n in changed.items()]
     notes += reach.notes(beyond, request.clip)
+    if not plan.references and (request.recipe or {}).get("with_reference"):
+        notes.append("the recipe had another image of the place; without it the fill is another")
     references = auto.judged(plan.references, decision, int(target.sum()))
     notes += [str(one["words"]) for one in references]
     result = Result(

@@ -31,6 +31,7 @@ MASKS = ("observed", "missing", "quality", "flags", "detect")
 # options of files, which `hydiff.fill` does not have or means otherwise
 FILES = ("var", *MASKS, "report", "unmarked", "prior")
 MAX_SHIFT = 5.0  # px that a reference may lie beside the cube
+MOST_REFERENCES = 4  # each combination of them that sees a pixel has models of its own
 
 METHOD, GAPS, VALUES, RUN, OUTPUT = "Method", "Gaps", "Values", "Run", "Output"
 
@@ -188,6 +189,10 @@ class Request:
         if able and self.method != DEFAULT and not self.reference:
             raise BadValue(
                 f"the method {self.method!r} fills from another image: give `reference=`"
+            )
+        if (count := len(self.reference)) > MOST_REFERENCES:
+            raise BadValue(
+                f"{count} references, expected at most {MOST_REFERENCES}: name the nearest in time"
             )
         if self.reference_max_days is not None and not self.reference_max_days >= 0:
             raise BadValue(

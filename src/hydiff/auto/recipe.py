@@ -87,7 +87,7 @@ class ReferenceRecipe:
     errors: Errors
     why: str
     worth: Number  # dB on hidden copies of the gaps, mean over the bands
-    by_band: tuple[Number, ...]  # dB; bands without a gain are filled without
+    by_band: tuple[Number, ...]  # dB; bands that hardly gain are filled without
     used: bool
 
     def __post_init__(self) -> None:

@@ -28,6 +28,7 @@ REFERENCE_RULES = 1  # raised with every change to what is decided here
 FOLDS = 6  # on which they are tried
 BORROWED = 5e4  # entries: what relates two images differs little between classes of entries
 FEWEST = 2  # folds below which nothing is concluded
+LEAST_WORTH = 0.1  # dB: for less a band does without
 LARGEST = 60.0  # dB; beyond it a gain is as good as any
 
 
@@ -74,8 +75,8 @@ def decided(
         for i in range(len(both))
     ]
     by_band = _worth(both, left_out, kinds, window.cube.bands)
-    used = bool((weights[0] < 1).any()) and bool((by_band > 0).any())
-    pays = by_band > 0 if used else np.zeros(len(by_band), bool)
+    pays = by_band > LEAST_WORTH
+    used = bool((weights[0] < 1).any() and pays.any())
     final = Weights(weights, weights, why)
     errors = errors_of(both, final, kinds, window.cube.bands, whole=False)
     tried = [Tried(c.name, c.method, dict(c.settings)) for c in candidates_for(window.observed)]
@@ -84,7 +85,7 @@ def decided(
         weights=weights.tolist(),
         errors=errors,
         why=why,
-        worth=float(by_band[pays].mean()) if pays.any() else float(by_band.mean()),
+        worth=float(by_band[pays].mean() if used else by_band.mean()),
         by_band=tuple(by_band.tolist()),
         used=used,
     )
@@ -175,7 +176,7 @@ def filled(
     """The fill `before` (bands, rows, cols), blended with those from references where they serve;
     None where they do not."""
     cube, observed, target, *_ = window
-    pays = np.resize(np.asarray(recipe.by_band) > 0, cube.bands) & cube.good_bands
+    pays = np.resize(np.asarray(recipe.by_band) > LEAST_WORTH, cube.bands) & cube.good_bands
     served = target & seen_by(job.references) & pays[:, None, None]
     if not (recipe.used and served.any()):
         return None

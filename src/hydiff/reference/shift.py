@@ -7,7 +7,7 @@ at (row - down, col - right).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy import fft, ndimage
@@ -65,7 +65,7 @@ def moved(values: Floats, observed: Bools, shift: Shift) -> tuple[Floats, Bools]
     whole = filled_in(values, observed)
     out = np.stack([ndimage.shift(v, by, order=3, mode="nearest") for v in whole])
     # the outermost pixels stand for what lies less than one beyond them
-    beyond = "nearest" if max(map(abs, by)) < 1 else "constant"
+    beyond: Literal["nearest", "constant"] = "nearest" if max(map(abs, by)) < 1 else "constant"
     share = [ndimage.shift(o.astype(float), by, order=1, mode=beyond) for o in observed]
     there = np.stack(share) >= 0.5
     return np.where(there, out, np.nan), there
