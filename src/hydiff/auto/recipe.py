@@ -87,7 +87,8 @@ class ReferenceRecipe:
     errors: Errors
     why: str
     worth: Number  # dB on hidden copies of the gaps, mean over the bands
-    by_band: tuple[Number, ...]  # dB; bands that hardly gain are filled without
+    by_band: tuple[Number, ...]  # dB
+    serves: tuple[bool, ...]  # bands; the others, which do not gain, are filled without
     used: bool
 
     def __post_init__(self) -> None:

@@ -28,7 +28,8 @@ REFERENCE_RULES = 1  # raised with every change to what is decided here
 FOLDS = 6  # on which they are tried
 BORROWED = 5e4  # entries: what relates two images differs little between classes of entries
 FEWEST = 2  # folds below which nothing is concluded
-LEAST_WORTH = 0.1  # dB: for less a band does without
+LEAST_WORTH = 0.1  # dB: a band that gains less, by more than a standard error, does without
+UNUSUAL = 3.0  # medians of the errors beyond which an entry counts less
 LARGEST = 60.0  # dB; beyond it a gain is as good as any
 
 
@@ -74,9 +75,9 @@ def decided(
         else weights
         for i in range(len(both))
     ]
-    by_band = _worth(both, left_out, kinds, window.cube.bands)
-    pays = by_band > LEAST_WORTH
-    used = bool((weights[0] < 1).any() and pays.any())
+    by_band, error = _worth(both, left_out, kinds, window.cube.bands)
+    serves = by_band + error > LEAST_WORTH
+    used = bool((weights[0] < 1).any() and by_band[serves].sum() > LEAST_WORTH * serves.sum())
     final = Weights(weights, weights, why)
     errors = errors_of(both, final, kinds, window.cube.bands, whole=False)
     tried = [Tried(c.name, c.method, dict(c.settings)) for c in candidates_for(window.observed)]
@@ -85,8 +86,9 @@ def decided(
         weights=weights.tolist(),
         errors=errors,
         why=why,
-        worth=float(by_band[pays].mean() if used else by_band.mean()),
+        worth=float(by_band[serves].mean() if used else by_band.mean()),
         by_band=tuple(by_band.tolist()),
+        serves=tuple(serves.tolist()),
         used=used,
     )
 
@@ -144,22 +146,32 @@ def _unlike(residual: Floats, pixel: Ints) -> Floats:
 def _weights(
     trials: Sequence[Trial], kinds: Kinds, default: Floats, seed: int
 ) -> tuple[Floats, str]:
-    steps = [t.step for t in trials if t.step is not None]
-    residuals = [t.residual for t in trials]
+    counts = [_usual(t.residual) for t in trials]
+    residuals = [t.residual * c for t, c in zip(trials, counts, strict=True)]
+    steps = [t.step * c for t, c in zip(trials, counts, strict=True) if t.step is not None]
     shares, words = advised(residuals, steps, trials, kinds, default, seed, borrowed=BORROWED)
     return np.array(shares), words
 
 
-def _worth(trials: Sequence[Trial], weights: Sequence[Floats], kinds: Kinds, bands: int) -> Floats:
-    """(bands,) dB that the blend gains over its first member; 0 where nothing was hidden."""
-    before, after = np.zeros(bands), np.zeros(bands)
-    for t, w in zip(trials, weights, strict=True):
-        count = importance(t, kinds)
-        before += np.bincount(t.band, count * t.residual[0] ** 2, bands)
-        after += np.bincount(t.band, count * mixed(t, w) ** 2, bands)
-    ratio = np.maximum(before, 1e-300) / np.maximum(after, 1e-300)
-    gain: Floats = np.where(before > 0, np.clip(10 * np.log10(ratio), -LARGEST, LARGEST), 0.0)
-    return gain
+def _usual(residual: Floats) -> Floats:
+    """(n,) factors of the errors (K, n) of entries, so that few bright pixels do not decide."""
+    size = np.abs(residual).mean(axis=0)
+    return np.sqrt(np.minimum(1.0, UNUSUAL * np.median(size) / np.maximum(size, 1e-300)))
+
+
+def _worth(
+    trials: Sequence[Trial], weights: Sequence[Floats], kinds: Kinds, bands: int
+) -> tuple[Floats, Floats]:
+    """(bands,) dB that the blend gains over its first member, mean over the folds, and the standard
+    error of that; 0 where nothing was hidden."""
+    gains = np.zeros((len(trials), bands))
+    for gain, t, w in zip(gains, trials, weights, strict=True):
+        count = importance(t, kinds) * _usual(t.residual) ** 2
+        before = np.bincount(t.band, count * t.residual[0] ** 2, bands)
+        after = np.bincount(t.band, count * mixed(t, w) ** 2, bands)
+        ratio = np.maximum(before, 1e-300) / np.maximum(after, 1e-300)
+        gain[:] = np.where(before > 0, np.clip(10 * np.log10(ratio), -LARGEST, LARGEST), 0.0)
+    return gains.mean(axis=0), gains.std(axis=0, ddof=1) / np.sqrt(len(trials))
 
 
 class ReferenceFill(NamedTuple):
@@ -176,8 +188,8 @@ def filled(
     """The fill `before` (bands, rows, cols), blended with those from references where they serve;
     None where they do not."""
     cube, observed, target, *_ = window
-    pays = np.resize(np.asarray(recipe.by_band) > LEAST_WORTH, cube.bands) & cube.good_bands
-    served = target & seen_by(job.references) & pays[:, None, None]
+    serves = np.resize(recipe.serves, cube.bands) & cube.good_bands
+    served = target & seen_by(job.references) & serves[:, None, None]
     if not (recipe.used and served.any()):
         return None
     fits = own_fits([tried.candidate for tried in recipe.candidates], cube, observed, sigma_y, job)
