@@ -156,7 +156,9 @@ def _weights(
 def _usual(residual: Floats) -> Floats:
     """(n,) factors of the errors (K, n) of entries, so that few bright pixels do not decide."""
     size = np.abs(residual).mean(axis=0)
-    return np.sqrt(np.minimum(1.0, UNUSUAL * np.median(size) / np.maximum(size, 1e-300)))
+    usual = UNUSUAL * float(np.median(size))
+    factor: Floats = np.sqrt(np.minimum(1.0, usual / np.maximum(size, 1e-300)))
+    return factor
 
 
 def _worth(
