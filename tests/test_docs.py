@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from PIL import Image
+from rasterio.crs import CRS
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -100,6 +101,17 @@ def noisy_files(folder):
     hydiff.write(damaged, folder / "noisy.tif")
 
 
+def two_dates(folder):
+    """A scene with a wide gap, and five broad bands of it with another gain."""
+    truth = crop(48, 40)
+    values = np.asarray(truth.values)[::20].astype(np.float32)
+    broad = np.stack([part.mean(axis=0) for part in np.array_split(values, 5)])
+    values[:, 14:24] = np.nan
+    place = {"crs": CRS.from_epsg(32616).to_wkt(), "transform": (20.0, 0.0, 5e5, 0.0, -20.0, 4.5e6)}
+    hydiff.write(Cube(values, **place), folder / "scene.tif")
+    hydiff.write(Cube(0.5 * broad + 30, **place), folder / "20240712.tif")
+
+
 def filled_files(folder):
     noisy_files(folder)
     result = hydiff.fill(hydiff.read(folder / "noisy.tif"), method="smooth")
@@ -142,6 +154,7 @@ PREPARE = {
     "simulate.md": lambda folder: hydiff.write(crop(), folder / "clean.tif"),
     "dead-columns.md": striped_file,
     "noisy-cubes.md": noisy_files,
+    "reference.md": two_dates,
     "formats.md": lambda folder: (emit_files(folder), make_fill(folder)),
 }
 

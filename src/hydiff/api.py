@@ -35,7 +35,8 @@ from hydiff.io import axes, provenance
 from hydiff.io.versions import versions
 from hydiff.methods import DEFAULT, Inpaint
 from hydiff.methods.estimate import Estimate, Job, Progress, estimate
-from hydiff.request import ARGUMENTS, Request
+from hydiff.reference.planes import Reference, prepare
+from hydiff.request import ARGUMENTS, MAX_SHIFT, Request
 from hydiff.result import Result
 
 if TYPE_CHECKING:
@@ -74,10 +75,13 @@ def fill(
     recipe: Mapping[str, Any] | str | Path | None = None,
     no_prior: bool = False,
     max_error: float | None = None,
+    reference: Any = (),
+    reference_max_days: float | None = None,
+    reference_max_shift: float = MAX_SHIFT,
     progress: Progress = None,
     **settings: Any,
 ) -> Result:
-    """Fill the gaps of a cube from its own observed entries.
+    """Fill the gaps of a cube from its own observed entries, and from other images of its place.
 
     data: a Cube, a DataArray, a Dataset with one, the path of a file, or an array (bands, rows,
         cols).  Missing are the entries that `observed` (True = measured; (rows, cols) or
@@ -113,6 +117,10 @@ def fill(
         on other images.
     max_error: leave missing what is expected to be off by more than this many standard deviations
         of its band; 1 is no better than the band's mean.
+    reference: another image of the same place, or several: whatever `data` may be, of any sensor.
+        It is used where that pays on hidden copies of the gaps, and the notes say how much.
+    reference_max_days: refuse one from more days before or after the cube.
+    reference_max_shift: refuse one that lies more pixels beside the cube.
     progress: called with every `Step` of the method; when it returns a true value, the method ends
         there and its estimate so far is taken.
     settings: entries of the method's settings, e.g. `s=1.25`; with `weights=FILE` the size of the
@@ -131,6 +139,7 @@ def fill(
         outside = "fill" if cube.path is None else "keep"
     if recipe is not None:
         recipe = auto.read_recipe(recipe)
+    reference = tuple(reference) if isinstance(reference, list | tuple) else (reference,)
     arguments = locals()
     request = Request(**{name: arguments[name] for name in ARGUMENTS})
     request.check()
@@ -149,6 +158,7 @@ class CubePlan:
     left: Mapping[str, int]  # reason → number of missing entries that are not to be filled
     limits: reach.Reach  # of the observed values, and what filled values are clipped to
     notes: list[str]  # about what counts as missing
+    references: tuple[Reference, ...] = ()  # other images of the place, on the grid of the cube
     began: float = field(default_factory=time.perf_counter)  # s
 
 
@@ -182,7 +192,19 @@ def plan_cube(
     )
     ends = reach.extremes(np.asarray(cube.values), observed)
     limits = reach.reach_of(cube, *ends, request.clip)
-    return CubePlan(request, cube, observed, target, left, limits, [*notes, *doubts], began)
+    references = tuple(_prepared(request, cube, observed))
+    notes = [*notes, *doubts]
+    return CubePlan(request, cube, observed, target, left, limits, notes, references, began)
+
+
+def _prepared(request: Request, cube: Cube, observed: Bools) -> Iterator[Reference]:
+    """The references of a request, on the grid of the cube."""
+    for number, source in enumerate(request.reference, start=1):
+        other = cube_and_mask(source, None, None, None)[0].load()
+        name = f"{number}" if other.path is None else other.path.name
+        yield prepare(
+            other, cube, observed, name, request.reference_max_shift, request.reference_max_days
+        )
 
 
 def execute(
@@ -190,7 +212,9 @@ def execute(
 ) -> Result:
     """Run the method of a plan, and put its estimate into the gaps."""
     request, cube = plan.request, plan.cube
-    job = Job(request.seed, request.device, request.deterministic, checkpoint, resume)
+    planes = tuple(one.planes for one in plan.references if one.planes.observed.any())
+    how = (request.seed, request.device, request.deterministic, checkpoint, resume)
+    job = Job(*how, references=planes)
     solution, decision = _solved(plan, job, progress)
     target, left = plan.target.copy(), dict(plan.left)
     for reason, entries in _given_up(solution, decision, request):
@@ -209,6 +233,10 @@ def execute(
         notes += auto.note_of_origin(request.recipe, auto.fingerprint(cube, plan.observed))
     notes += [f"{n} filled entries {how}" for how, n in changed.items()]
     notes += reach.notes(beyond, request.clip)
+    if not plan.references and (request.recipe or {}).get("with_reference"):
+        notes.append("the recipe had another image of the place; without it the fill is another")
+    references = auto.judged(plan.references, decision, int(target.sum()))
+    notes += [str(one["words"]) for one in references]
     result = Result(
         cube=replace(cube, values=written, valid=cube.validated(target)),
         values=floats(_composed(cube, plan.observed, trusted, values)),
@@ -223,6 +251,7 @@ def execute(
         seconds=time.perf_counter() - plan.began,
         notes=notes,
         sigma=None if solution.sigma is None else floats(np.where(target, solution.sigma, np.nan)),
+        references=references,
         expected=None if decision is None else decision.expected,
         expected_by_kind=None if decision is None else decision.both_kinds,
         recipe=None if decision is None else decision.recipe,

@@ -33,6 +33,8 @@ MASKS = ("observed", "missing", "quality", "flags", "detect")
 FILES = ("var", *MASKS, "report", "unmarked", "pretrain")
 
 RENAMED = "`prior=N` is now `pretrain=N`: a prior is the network that comes with hydiff"
+MAX_SHIFT = 5.0  # px that a reference may lie beside the cube
+MOST_REFERENCES = 4  # each combination of them that sees a pixel has models of its own
 
 METHOD, GAPS, VALUES, RUN, OUTPUT = "Method", "Gaps", "Values", "Run", "Output"
 
@@ -68,6 +70,16 @@ class Request:
     )  # fmt: skip
     max_error: float | None = option(
         None, "Leave what is expected to be off by more band stds.", METHOD
+    )
+    reference: tuple[Any, ...] = option(
+        (), "Another image of the place to fill from (repeatable).", METHOD,
+        text=(list[Path] | None, None),
+    )  # fmt: skip
+    reference_max_days: float | None = option(
+        None, "Refuse a reference from more days before or after.", METHOD
+    )
+    reference_max_shift: float = option(
+        MAX_SHIFT, "Refuse a reference that lies more pixels beside the cube.", METHOD
     )
     sigma_y: Sigma = option(
         0.0, "Noise std in the cube's unit, 5%, VNIR=3,SWIR=8, or auto.", VALUES, text=(str, "0")
@@ -153,6 +165,7 @@ class Request:
         from hydiff.methods.estimate import check_seed, torch_device
 
         self._check_method()
+        self._check_reference()
         if self.budget not in BUDGETS:
             raise UnknownName("budget", self.budget, BUDGETS)
         _check_sigma(self.sigma_y)
@@ -189,6 +202,31 @@ class Request:
             raise BadValue(f"`no_prior` leaves nothing of the method {self.method}: drop one")
         if self.recipe is not None and any("weights" in c for c in self.recipe["candidates"]):
             raise BadValue("the recipe uses the prior, which `no_prior` excludes: drop one of them")
+
+    def _check_reference(self) -> None:
+        """What cannot be asked of a reference."""
+        able = self.method == DEFAULT or "references" in declared(self.method).asks
+        if self.reference and not able:
+            raise BadValue(
+                f"`reference=` goes with the method '{DEFAULT}', which finds out whether it helps, "
+                f"not with {self.method}: leave one of them out"
+            )
+        if able and self.method != DEFAULT and not self.reference:
+            raise BadValue(
+                f"the method {self.method!r} fills from another image: give `reference=`"
+            )
+        if (count := len(self.reference)) > MOST_REFERENCES:
+            raise BadValue(
+                f"{count} references, expected at most {MOST_REFERENCES}: name the nearest in time"
+            )
+        if self.reference_max_days is not None and not self.reference_max_days >= 0:
+            raise BadValue(
+                f"`reference_max_days={self.reference_max_days:g}`: expected days, 0 or more"
+            )
+        if not self.reference_max_shift >= 0:
+            raise BadValue(
+                f"`reference_max_shift={self.reference_max_shift:g}`: expected pixels, 0 or more"
+            )
 
 
 ARGUMENTS = [f.name for f in fields(Request) if f.name not in FILES]  # of `hydiff.fill` too

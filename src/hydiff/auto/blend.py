@@ -76,7 +76,7 @@ def weights_of(
         alone = np.eye(len(plain))[0]
         own = [t.residual[plain] for t in trials]
         steps = [t.step[plain] for t in trials if t.step is not None]
-        shares, words = _advised(own, steps, trials, kinds, alone, seed)
+        shares, words = advised(own, steps, trials, kinds, alone, seed)
         weights[plain] = shares
         reasons.append(f"blending {_listed(candidates, plain)} {words}")
     both = weights.copy()
@@ -91,13 +91,19 @@ def weights_of(
         ]
         elsewhere = any(candidates[m].pretrained for m in costly)
         doubt = DOUBT_ELSEWHERE if elsewhere else DOUBT
-        shares, words = _advised(beside, steps, tried, kinds, usual, seed, doubt)
+        shares, words = advised(beside, steps, tried, kinds, usual, seed, doubt)
         both = shares[0] * weights
         both[costly] = shares[1:]
         usual_share = f"{100 * NETWORKS:.0f} %"
         reasons.append(f"other shares of {_listed(candidates, costly)} than {usual_share} {words}")
-    share = np.mean([both[:, t.distance, t.group].mean(axis=1) for t in trials], axis=0)
+    share = share_of(both, trials)
     return Weights(weights, both, f"{_words(share, candidates)}: {'; '.join(reasons)}", share)
+
+
+def share_of(weights: Floats, trials: Sequence[Trial]) -> Floats:
+    """(M,) mean weight of each candidate over the hidden entries, weights (M, D, G)."""
+    share: Floats = np.mean([weights[:, t.distance, t.group].mean(axis=1) for t in trials], axis=0)
+    return share
 
 
 def mixed(trial: Trial, weights: Floats) -> Floats:
@@ -126,7 +132,7 @@ def _words(share: Floats, candidates: Sequence[Candidate]) -> str:
     return f"blend of {', '.join(parts)}, by distance and band group"
 
 
-def _advised(
+def advised(
     residuals: Sequence[Floats],
     steps: Sequence[Floats],
     trials: Sequence[Trial],
@@ -134,6 +140,7 @@ def _advised(
     default: Floats,
     seed: int,
     doubt: float = 1.0,
+    borrowed: float = BORROWED,
 ) -> tuple[Floats, str]:
     """Weights (K, D, G) for residuals (K, n) of each trial: the best, if what they gain over the
     default (K,) is proven, and else those; and words about it.
@@ -150,13 +157,14 @@ def _advised(
         default = np.eye(len(default))[0]
         words = "; the usual share would lose spectra"
     same = _everywhere(default)
-    others = [_blend(np.delete(products, i, axis=0).sum(axis=0)) for i in range(len(trials))]
+    left_out = (np.delete(products, i, axis=0).sum(axis=0) for i in range(len(trials)))
+    others = [_blend(rest, borrowed) for rest in left_out]
     gain = _gain(same, others, products, seed, doubt)
     if gain.proven and spectra is not None:
         bent = _gain(same, others, spectra, seed, doubt)
         if bent.loss_proven:
             return same, f"{gain}, but would lose spectra ({100 * bent.mean:.1f} %){words}"
-    return _blend(products.sum(axis=0)) if gain.proven else same, f"{gain}{words}"
+    return _blend(products.sum(axis=0), borrowed) if gain.proven else same, f"{gain}{words}"
 
 
 def _everywhere(weights: Floats) -> Floats:
@@ -220,7 +228,7 @@ def _products(residual: Floats, trial: Trial, weight: Floats) -> Floats:
     return out.reshape(D, BAND_GROUPS, K, K + 1)
 
 
-def _blend(products: Floats) -> Floats:
+def _blend(products: Floats, borrowed: float) -> Floats:
     """The convex weights of least squared error in every class, each borrowing from all."""
     K = products.shape[2]
     pooled = products.sum(axis=(0, 1))
@@ -228,7 +236,7 @@ def _blend(products: Floats) -> Floats:
     weights = np.empty((K, D, BAND_GROUPS))
     for d in range(D):
         for g in range(BAND_GROUPS):
-            weights[:, d, g] = simplex(products[d, g, :, :K] + BORROWED * mean)
+            weights[:, d, g] = simplex(products[d, g, :, :K] + borrowed * mean)
     return weights
 
 

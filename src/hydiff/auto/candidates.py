@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from hydiff.errors import has_torch
 from hydiff.learn.prior_weights import SIZES, packaged
-from hydiff.methods import METHODS, Chosen, choose
+from hydiff.methods import Chosen, choose, declared
 from hydiff.methods.estimate import Job, torch_device
 
 NAME = "auto"
@@ -24,7 +24,7 @@ class Candidate(NamedTuple):
     @property
     def pretrained(self) -> bool:
         """Whether it has a network that learned elsewhere, and is run once more on the cube."""
-        return METHODS[self.method].pretrained
+        return declared(self.method).pretrained
 
     @property
     def costly(self) -> bool:
@@ -52,6 +52,15 @@ CLASSICAL = (
 # where pixels keep some bands, what matters is how the others follow from them
 SPECTRAL = (SMOOTH, Candidate("along the bands", "spectral"))
 SPECTRAL_FOLDS = 3
+# from another image of the place, where there is one; the first does for pixels with some bands
+WITH_REFERENCE = (
+    Candidate("reference", "reference"),
+    Candidate("its steps", "reference", {"steps": True}),
+    Candidate("local gain", "reference", {"context": 0, "local": 12.0}),
+    Candidate("robust", "reference", {"robust": True}),
+    Candidate("similar pixels", "reference", {"robust": True, "similar": 20}),
+    Candidate("pixels alike", "reference", {"alike": 20}),
+)
 BUDGETS = {
     "fast": Budget(CLASSICAL, 8, 0),
     "normal": Budget(CLASSICAL, 12, 0),

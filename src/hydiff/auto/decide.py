@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hydiff.auto import split
+from hydiff.auto import references, split
 from hydiff.auto.apply import Ready, blended, noise_of
 from hydiff.auto.blend import weights_of
 from hydiff.auto.candidates import NAME, SPECTRAL, SPECTRAL_FOLDS, Budget, Candidate
@@ -128,10 +128,13 @@ def _decided(
         crew.share(common)
         own = crew.here(_own) if whole else None  # wanted whatever is decided: beside the trials
         trying = [crew.submit(_trial, w, hide) for w, hide in plan.hidden]
+        hidden = plan.hidden[: references.FOLDS] if job.references else []
+        trying_reference = [crew.submit(_reference_trial, w, hide) for w, hide in hidden]
         kinds = kinds_of(windows)
         plan, costly = _costly(plan, windows, sigma_y, ask)
         left = [m for m, c in enumerate(common.candidates) if c in plan.candidates]
         trials = list(_trials(trying, left, plan, windows, costly, progress))
+        beside = [trial.result() for trial in trying_reference]
         ready: dict[str, Estimate] = {} if own is None else own.result()
     weights = weights_of(trials, kinds, plan.candidates, job.seed)
     if not any(w.target.any() for w in windows):
@@ -148,6 +151,10 @@ def _decided(
         "folds": len(trials),
         "why": weights.why + plan.note + spared,
     }
+    if beside:
+        window, folds = windows[0], [hide for _, hide in hidden]
+        decided = references.decided(window, folds, trials, beside, weights, job)
+        recipe |= {} if decided is None else {"with_reference": references.entry(decided)}
     if own is not None:
         ready |= _applicable(plan.candidates, costly)
     return recipe, ready
@@ -196,6 +203,12 @@ def _trial(common: _Common, window: int, hide: Bools) -> Trial:
     windows, candidates, sigma_y, job = common
     cube, observed, measured = windows[window]
     return trial_of(cube, observed, hide, candidates, sigma_y, job, measured)
+
+
+def _reference_trial(common: _Common, window: int, hide: Bools) -> Trial:
+    cube, observed, measured = common.windows[window]
+    candidates = references.candidates_for(observed)
+    return trial_of(cube, observed, hide, candidates, common.sigma_y, common.job, measured)
 
 
 def _own(common: _Common) -> dict[str, Estimate]:

@@ -96,6 +96,34 @@ class Errors:
 
 
 @dataclass(frozen=True)
+class ReferenceRecipe:
+    """What `auto` decided about other images of the place, for the entries that they serve."""
+
+    candidates: tuple[Tried, ...]
+    # (1 + candidates, distances, groups of bands); the first is the fill without a reference
+    weights: tuple[tuple[tuple[Size, ...], ...], ...]
+    errors: Errors
+    why: str
+    worth: Number  # dB on hidden copies of the gaps, mean over the bands
+    by_band: tuple[Number, ...]  # dB
+    serves: tuple[bool, ...]  # bands; the others, which do not gain, are filled without
+    used: bool
+
+    def __post_init__(self) -> None:
+        _check_weights(self.weights, 1 + len(self.candidates))
+
+
+def _check_weights(weights: tuple[tuple[tuple[float, ...], ...], ...], count: int) -> None:
+    shape = (count, D, BAND_GROUPS)
+    groups = [group for candidate in weights for group in candidate]
+    lengths = {len(c) for c in weights}, {len(group) for group in groups}
+    if (len(weights), *lengths) != (shape[0], {shape[1]}, {shape[2]}):
+        raise ValueError(f"weights do not have the shape {shape}")
+    if np.abs(np.sum(weights, axis=0) - 1).max() > 1e-3:
+        raise ValueError("weights do not add up to 1")
+
+
+@dataclass(frozen=True)
 class KindRecipe:
     """What `auto` decided for gaps of one kind."""
 
@@ -105,27 +133,30 @@ class KindRecipe:
     why: str
     folds: Annotated[int, typed.Between(0, LARGEST)] = 0
     gaps: Kind | None = None  # None in recipes that do not say
+    with_reference: ReferenceRecipe | None = None  # None without another image of the place
 
     def __post_init__(self) -> None:
         if not self.candidates or self.candidates[0].fits:
             raise ValueError("its first candidate is none, or has fits, which only networks have")
-        shape = (len(self.candidates), D, BAND_GROUPS)
-        groups = [group for candidate in self.weights for group in candidate]
-        lengths = {len(c) for c in self.weights}, {len(group) for group in groups}
-        if (len(self.weights), *lengths) != (shape[0], {shape[1]}, {shape[2]}):
-            raise ValueError(f"weights do not have the shape {shape}")
-        if np.abs(np.sum(self.weights, axis=0) - 1).max() > 1e-3:
-            raise ValueError("weights do not add up to 1")
+        _check_weights(self.weights, len(self.candidates))
 
     @classmethod
     def of(cls, entries: Mapping[str, Any]) -> Self:
         """From its JSON, which was checked when it was read or is our own."""
         own = _named(cls, entries)
-        own["candidates"] = tuple(Tried(**_named(Tried, c)) for c in own["candidates"])
-        own["errors"] = Errors(**_named(Errors, own["errors"]))
+        own |= _parts_of(own)
         if "partial" in own:
             own["partial"] = KindRecipe.of(own["partial"])
+        if "with_reference" in own:
+            more = _named(ReferenceRecipe, own["with_reference"])
+            own["with_reference"] = ReferenceRecipe(**more | _parts_of(more))
         return cls(**own)
+
+
+def _parts_of(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """The candidates and the errors of a recipe, from their JSON."""
+    candidates = tuple(Tried(**_named(Tried, c)) for c in entries["candidates"])
+    return {"candidates": candidates, "errors": Errors(**_named(Errors, entries["errors"]))}
 
 
 def _named(cls: type, entries: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,8 +207,10 @@ def read_recipe(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
         recipe: Recipe = typed.checked(Recipe, content, "its recipe")
         if recipe.partial is not None and "partial" in content["partial"]:
             raise ValueError("its recipe.partial holds another partial, expected none")
-        for candidate in (c for part in recipe.parts for c in part.candidates):
-            _check_settings(candidate)
+        for part in recipe.parts:
+            more = () if part.with_reference is None else part.with_reference.candidates
+            for candidate in (*part.candidates, *more):
+                _check_settings(candidate)
     except ValueError as error:
         raise BadValue(
             f"{where}: {error}; expected a recipe as a fill by {NAME} records it"

@@ -36,7 +36,8 @@ def _row_name(cell: Cell) -> str:
     if "budget" in changed:
         estimated = ", σ estimated" if "noise" in changed else ""
         alone = ", without the prior" if changed.get("no_prior") else ""
-        return f"{cell.method} {changed['budget']}{estimated}{alone}"
+        beside = " with reference" if "reference" in changed else ""
+        return f"{cell.method} {changed['budget']}{estimated}{alone}{beside}"
     ways = [changed["preset"]] if "preset" in changed else []
     ways += ["tuned"] if "tuned" in changed else []
     return f"{cell.method} ({', '.join(ways)})" if ways else cell.method

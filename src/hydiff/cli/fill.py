@@ -199,6 +199,7 @@ def _request(way: Way, options: dict[str, Any]) -> Request:
         "recipe": None if recipe is None else auto.read_recipe(recipe),
         "sigma_y": sigma_of(options["sigma_y"]),
         "nodata": tuple(nodata) if nodata else None,
+        "reference": tuple(options["reference"] or ()),
     }
     return Request(**options | own)
 

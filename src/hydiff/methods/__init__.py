@@ -248,6 +248,35 @@ METHODS: dict[str, Method] = {
         rules=2,
     ),
 }
+# For cubes with other images of their place; no method that is named by itself
+WITH_REFERENCE = {
+    "reference": Method(
+        "from_reference",
+        "from_reference",
+        "FromReference",
+        "regression on another image of the place, and kriging of what it leaves over",
+        uses_sigma=True,
+        replaces_noisy=True,
+        whole_pixels=False,
+        asks=("references",),
+    ),
+    "matched-copy": Method(
+        "reference_peers",
+        "matched_copy",
+        "MatchedCopy",
+        "the band of another image that correlates most, with its histogram matched",
+        whole_pixels=False,
+        asks=("references",),
+    ),
+    "similar-pixels": Method(
+        "reference_peers",
+        "similar_pixels",
+        "SimilarPixels",
+        "the mean of nearby pixels that look alike in another image, as NSPI takes it",
+        whole_pixels=False,
+        asks=("references",),
+    ),
+}
 DEFAULT = "auto"  # `hydiff.auto`, which is no single method
 AUTO = Method(
     *("", "", ""),
@@ -278,6 +307,8 @@ def declared(method: str | Inpaint) -> Method:
         return replace(FUNCTION, backend=getattr(method, "backend", FUNCTION.backend))
     if method == DEFAULT:
         return AUTO
+    if method in WITH_REFERENCE:
+        return WITH_REFERENCE[method]
     if method not in METHODS:
         known = [DEFAULT, *METHODS]
         raise UnknownName("method", method, known, "; `hydiff methods` describes them")

@@ -19,6 +19,7 @@ from hydiff.gaps.rule import Sigma, unit_sigma
 from hydiff.learn.checkpoint import Checkpoint, fingerprint, history_of
 from hydiff.maths.subspace import Subspace
 from hydiff.methods import Chosen, choose, settings_dict
+from hydiff.reference.models import ReferencePlanes
 from hydiff.result import Step
 
 Progress = Callable[[Step], Any] | None  # what it returns, if true, ends the method there
@@ -52,6 +53,9 @@ class Job(NamedTuple):
     checkpoint: Path | None
     resume: bool
     common: Common | None = None  # of the scene, when the cube is a part of one
+    references: tuple[
+        ReferencePlanes, ...
+    ] = ()  # other images of the place, on the grid of the cube
 
 
 class Estimate(NamedTuple):
@@ -227,7 +231,7 @@ def _tasks(
         if not observed.all() or assumed.any():
             own += [*(chosen.settings.notes if chosen.facts.notes else ())]
             own += _coverage(chosen, observed)
-        fitted = _for_bands(chosen, cube, good, job.common)
+        fitted = _for_bands(chosen, cube, good, job)
         tasks.append(MethodTask(values, y, observed, assumed, scale, fitted, good, bad, own))
     return tasks
 
@@ -309,9 +313,11 @@ def _checkpoint(
     return keep, state, [] if state is None else history_of(state)
 
 
-def _for_bands(chosen: Chosen, cube: Cube, bands: Bools, common: Common | None) -> Chosen:
-    """Give a method what it asks for: the wavelengths of its bands, the subspace of the scene."""
-    offers: dict[str, Any] = {}
+def _for_bands(chosen: Chosen, cube: Cube, bands: Bools, job: Job) -> Chosen:
+    """Give a method what it asks for: the wavelengths of its bands, the subspace of the scene, the
+    references of the cube."""
+    offers: dict[str, Any] = {"references": job.references}
+    common = job.common
     if common is not None and np.array_equal(bands, common.bands):
         offers["space"] = common.space
     if cube.wavelengths is not None:

@@ -122,6 +122,7 @@ def fingerprint_of(request: Request, limits: Limits) -> str:
         masks["region"] = Path(request.region)
     content = {k: provenance.sha256(p) for k, p in masks.items() if p and io.regular.is_there(p)}
     asked = asdict(request) | {"report": None, **dict.fromkeys(masks), **content}
+    asked["reference"] = [provenance.sha256(p) for p in request.reference if io.regular.is_there(p)]
     return fingerprint(asked, limits.tile, limits.overlap, versions()["hydiff"])
 
 
@@ -161,9 +162,11 @@ def _check_output(plan: FilePlan, name: Path, places: list[Path]) -> None:
     for path in beside:
         io.staging.refuse_existing(path, overwrite)
     io.staging.refuse_inputs(beside, [cube.path])
+    io.staging.refuse_inputs(places, request.reference)
     if plan.band_mask is not None:
         _check_band_mask(plan.band_mask, plan.output, overwrite)
-        read = (plan.input, cube.path, request.observed, request.missing, request.quality)
+        masks = (request.observed, request.missing, request.quality)
+        read = (plan.input, cube.path, *masks, *request.reference)
         io.staging.refuse_inputs([plan.band_mask], read)
 
 
@@ -192,6 +195,7 @@ def _refuse_by_tiles(request: Request, band_mask: Path | None) -> None:
         "`detect=True`": request.detect,
         "`denoise=True`": request.denoise,
         "`band_mask=`": band_mask,
+        "`reference=`": request.reference,
     }
     if options := [option for option, on in unable.items() if on]:
         raise BadValue(
