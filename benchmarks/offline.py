@@ -146,9 +146,9 @@ def scores(fills: Mapping[str, Sequence[Floats]], tests: Tests) -> Row:
 def one_pass(weights: Weights, tests: Tests, channels: int) -> dict[str, list[Floats]]:
     """f(y) of every test."""
     bands = len(tests[KINDS[0]][0].truth)
-    f = network.build(bands, channels=channels, seed=0)
+    f = network.build(bands, channels=channels, norm=network.norm_of(weights), seed=0)
     f.load_state_dict(dict(weights))
-    f.to(DEVICE)
+    f.to(DEVICE).eval()
     return {
         kind: [s.scale.from_unit(f(s.y[None])[0].double().cpu().numpy()) for s in squares]
         for kind, squares in tests.items()
