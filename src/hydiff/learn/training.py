@@ -186,8 +186,8 @@ def updates(
 ) -> Iterator[Step]:
     """`train` on crops that are at hand."""
     bands, per_epoch = items[0].y.shape[1], math.ceil(len(items) / settings.batch)
-    size = {"channels": settings.channels, "scales": settings.scales}
-    f = network.build(bands, **size, norm=settings.norm, seed=settings.seed)
+    channels, scales, norm = settings.channels, settings.scales, settings.norm
+    f = network.build(bands, channels=channels, scales=scales, norm=norm, seed=settings.seed)
     rng = torch.Generator(device).manual_seed(settings.seed)
     fit = Fit(f.to(device), lr=settings.lr, rng=rng)
     alpha_bar = linear_alpha_bar(settings.steps, settings.beta_start, settings.beta_end)
