@@ -278,7 +278,7 @@ def _sums(
 
 
 def _at_once(f: losses.Network, images: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """f of each (1, C, S, S) in one pass: every image is normalised by itself."""
+    """f of each (1, C, S, S) in one pass, so that norm = "batch" has a batch to go by."""
     return f(torch.cat(list(images))).chunk(len(images))
 
 
