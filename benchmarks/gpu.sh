@@ -180,18 +180,17 @@ precision() {
 clock() {
     (   lane clock; bench time $(with method hydiff-ei dhp hir-diff dds2m r-dlrhyin share) )
 }
-diverse() {  # CROPS SHARE-OF-THE-TIME RATE: few crops are soon learned by heart, and leave the GPU to the others
-    local left=$(( end - $(date +%s) - 60 )) crops share rate
+diverse() {  # CROPS SHARE-OF-THE-TIME RATE [NORM]: few crops are soon learned by heart, and leave the GPU to the others
+    local left=$(( end - $(date +%s) - 60 )) crops share rate norm
     timeout "$left" "$python" benchmarks/offline.py beside --out "$OUT/offline.csv" >> "$rows/offline-beside.log" 2>&1 &
-    while read -r crops share rate; do
-        "$python" benchmarks/offline.py train --crops "$crops" --lr "$rate" --states "${STATES:-$HYDIFF_DATA/offline}" \
+    while read -r crops share rate norm; do
+        "$python" benchmarks/offline.py train --crops "$crops" --lr "$rate" --norm "${norm:-batch}" --states "${STATES:-$HYDIFF_DATA/offline}" \
             --minutes "$(awk "BEGIN { printf \"%.2f\", $share * $left / 60 }")" \
-            --out "$OUT/offline.csv" >> "$rows/offline-$crops-$rate.log" 2>&1 &
+            --out "$OUT/offline.csv" >> "$rows/offline-$crops-$rate-$norm.log" 2>&1 &
     done <<< "${OFFLINE:-10 0.4 1e-3
 50 0.6 1e-3
 300 1 1e-3
 3000 1 1e-3
-300 1 3e-3
 300 0.4 1e-4}"
     wait
 }

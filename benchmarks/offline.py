@@ -50,7 +50,7 @@ KINDS = ("in_sample", "out_of_sample", "elsewhere")
 SAMPLED = 50  # updates from one sample of the weights to the next, for their mean
 POWER = 3  # a sample counts by this power of its number: the mean follows the last third
 FEWEST = 100  # updates before the first row
-KEY = ("way", "weights", "crops", "seed", "updates", "channels", "side", "lr")
+KEY = ("way", "weights", "crops", "seed", "updates", "channels", "side", "lr", "norm")
 CLASSICAL = ("bandmean", "harmonic", "smooth")
 STEPS = (100, 1000)  # of fits at test time
 
@@ -146,9 +146,9 @@ def scores(fills: Mapping[str, Sequence[Floats]], tests: Tests) -> Row:
 def one_pass(weights: Weights, tests: Tests, channels: int) -> dict[str, list[Floats]]:
     """f(y) of every test."""
     bands = len(tests[KINDS[0]][0].truth)
-    f = network.build(bands, channels=channels, seed=0)
+    f = network.build(bands, channels=channels, norm=network.norm_of(weights), seed=0)
     f.load_state_dict(dict(weights))
-    f.to(DEVICE)
+    f.to(DEVICE).eval()
     return {
         kind: [s.scale.from_unit(f(s.y[None])[0].double().cpu().numpy()) for s in squares]
         for kind, squares in tests.items()
@@ -204,7 +204,9 @@ def trained(
             k = step.done // SAMPLED
             share = (POWER + 1) / (k + POWER)
             for name, weight in weights_of(state).items():
-                average[name] = weight + (1 - share) * (average.get(name, weight) - weight)
+                if weight.is_floating_point():  # not the count of batches
+                    weight = weight + (1 - share) * (average.get(name, weight) - weight)
+                average[name] = weight
         over = seconds > 60 * minutes
         if due or over:
             yield step.done, over, Progress(state, dict(average), spent + seconds)
@@ -230,11 +232,11 @@ def training_rows(args: argparse.Namespace) -> Iterator[Row]:
     """A row for each mark: the last weights, and the mean of the later ones."""
     squares, tests, images = split(args.crops, args.side, args.seed)
     cubes = [Cube(s.damaged.astype(np.float32)) for s in squares]
-    settings = Training(channels=args.channels, crop=args.side, lr=args.lr, seed=args.seed)
-    name = f"{args.crops}-{args.side}-{args.channels}-{args.seed}-{args.lr:g}.pt"
+    named = {"lr": args.lr, "norm": args.norm, "seed": args.seed}
+    settings = Training(channels=args.channels, crop=args.side, **named)
+    name = f"{args.crops}-{args.side}-{args.channels}-{args.seed}-{args.lr:g}-{args.norm}.pt"
     path = args.states and args.states / name
-    about = {"crops": args.crops, "images": images, "batch": settings.batch, "lr": args.lr}
-    about |= {"seed": args.seed}
+    about = {"crops": args.crops, "images": images, "batch": settings.batch} | named
     for updates, over, progress in trained(cubes, settings, args.minutes, kept(path)):
         keep(path, progress)
         about |= {"updates": updates, "seconds": round(progress.seconds, 1)}
@@ -266,7 +268,7 @@ FIELDS = (
     *("way", "weights", "crops", "images", "updates", "seconds"),
     *KINDS,
     *(f"{kind}_gaps" for kind in KINDS),
-    *("bands", "side", "channels", "batch", "lr", "seed", "device", "command"),
+    *("bands", "side", "channels", "batch", "lr", "norm", "seed", "device", "command"),
 )
 
 
@@ -305,12 +307,12 @@ def draw(rows: Sequence[Mapping[str, str]], path: Path) -> None:
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
     trained = [r for r in rows if r["way"] == "trained" and r["weights"] == "mean"]
-    curves = dict.fromkeys((r["crops"], r["lr"]) for r in trained)
-    for i, (crops, lr) in enumerate(curves):
-        mine = [r for r in trained if (r["crops"], r["lr"]) == (crops, lr)]
+    curves = dict.fromkeys((r["crops"], r["lr"], r["norm"]) for r in trained)
+    for i, (crops, lr, norm) in enumerate(curves):
+        mine = [r for r in trained if (r["crops"], r["lr"], r["norm"]) == (crops, lr, norm)]
         updates = [int(r["updates"]) for r in mine]
         for kind, style in zip(KINDS, ("--", "-"), strict=False):
-            label = f"{crops} crops, rate {lr}" if style == "-" else None
+            label = f"{crops} crops, rate {lr}, norm {norm}" if style == "-" else None
             axes.plot(updates, [float(r[kind]) for r in mine], f"C{i}.{style}", label=label)
     for way, style in (("smooth", ":"), ("test time, 1000 steps", "-.")):
         for r in (r for r in rows if r["way"] == way):
@@ -330,6 +332,7 @@ def main() -> None:
     parser.add_argument("--side", type=int, default=144, help="pixels of a square")
     parser.add_argument("--channels", type=int, default=128)
     parser.add_argument("--lr", type=float, default=1e-3, help="the paper's is 1e-4")
+    parser.add_argument("--norm", choices=network.NORMS, default=Training.norm)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--states", type=Path, help="folder to go on from")
@@ -342,6 +345,7 @@ def main() -> None:
     about["command"] = f"benchmarks/offline.py {args.part}"
     if args.part == "train":
         about["command"] += f" --crops {args.crops} --minutes {args.minutes:g} --lr {args.lr:g}"
+        about["command"] += f" --norm {args.norm}"
     add(args.out, {"train": training_rows, "beside": rows_beside}[args.part](args), about)
 
 

@@ -184,14 +184,20 @@ def offline_curve(rows):
     trained = sorted(select(rows, way="trained", weights="mean"), key=_size)
     curves = {}
     for r in trained:
-        name = f"{r['crops']} crops" if r["lr"] == RATE else f"{r['crops']} crops, rate {r['lr']}"
-        curves.setdefault(name, []).append(r)
+        curves.setdefault(_curve(r), []).append(r)
     yield "![Score over updates for each number of crops, in and out of sample](../offline.png)\n"
     yield from _by_updates(curves)
     yield ""
     yield from _ends(curves, [r for r in rows if r["way"] != "trained"])
     yield ""
     yield from saturation(curves)
+
+
+def _curve(row):
+    """The name of the curve that a row is of."""
+    parts = [f"{row['crops']} crops"]
+    parts += [f"rate {row['lr']}"] * (row["lr"] != RATE) + ["norm image"] * (row["norm"] == "image")
+    return ", ".join(parts)
 
 
 def _by_updates(curves):
@@ -218,13 +224,13 @@ def _ends(curves, others):
                    "–" if gain is None else f"{gain:+.2f}",
                    f"{paper[0]:.2f}" if paper else "–")  # fmt: skip
     for r in others:
-        name = f"{r['crops']} crops, rate {r['lr']}, {r['way']}" if r["crops"] else r["way"]
+        name = f"{_curve(r)}, {r['way']}" if r["crops"] else r["way"]
         shown = (f"{float(r[k]):.2f}" if r[k] else "–" for k in OFFLINE_SCORES)
         yield line(name, "–", "–", "–", *shown, "–", "–")
 
 
 def _size(row):
-    return int(row["crops"]), int(row["updates"])
+    return int(row["crops"]), row["norm"], int(row["updates"])
 
 
 def out_of_sample(curve, updates):
@@ -252,15 +258,16 @@ def saturation(curves):
     for names, what in ((ended, "Saturated"), (rising, "Still rising"), (falling, "Falling")):
         yield f"{what}: {'; '.join(names) or 'none'}."
     yield f"(Saturated: the last doubling of updates changed the score by under {SATURATED} dB.)"
-    alike = {name: curve for name, curve in curves.items() if curve[0]["lr"] == RATE}
-    common = min(int(curve[-1]["updates"]) for curve in alike.values())
-    for fewer, more in pairwise(alike):
-        gain = out_of_sample(alike[more], common) - out_of_sample(alike[fewer], common)
-        yield f"From {fewer} to {more} at {common:,} updates: {gain:+.2f} dB."
+    for norm in dict.fromkeys(curve[0]["norm"] for curve in curves.values()):
+        alike = {n: c for n, c in curves.items() if (c[0]["lr"], c[0]["norm"]) == (RATE, norm)}
+        common = min((int(curve[-1]["updates"]) for curve in alike.values()), default=0)
+        for fewer, more in pairwise(alike):
+            gain = out_of_sample(alike[more], common) - out_of_sample(alike[fewer], common)
+            yield f"From {fewer} to {more} at {common:,} updates: {gain:+.2f} dB."
     best = max((r for curve in curves.values() for r in curve), key=_unseen)
     yield (
         f"The best score out of sample is {_unseen(best):.2f} dB: {best['crops']} crops, rate "
-        f"{best['lr']}, {int(best['updates']):,} updates."
+        f"{best['lr']}, norm {best['norm']}, {int(best['updates']):,} updates."
     )
 
 

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from hydiff.errors import ShapeMismatch
-from hydiff.learn.network import ImageNorm, SkipNet, build, mirrored_up_to
+from hydiff.learn.network import NORMS, Norm, SkipNet, build, mirrored_up_to, norm_of
 
 # Counted on DHP's own network; the one for 200 bands is printed in its notebook.
 PARAMETERS = {31: 3_004_959, 128: 3_141_632, 145: 3_165_585, 200: 3_243_080, 285: 3_362_845}
@@ -159,10 +159,35 @@ def test_train_and_eval_are_the_same_network(net):
 
 
 def test_one_image_is_normalised_as_by_batch_norm():
-    norm = ImageNorm(4)
+    norm = Norm(4, "image")
     torch.nn.init.normal_(norm.weight, generator=torch.Generator().manual_seed(0))
     x = images(1, 4, 6, 5)
     assert torch.equal(norm(x), F.batch_norm(x, None, None, norm.weight, norm.bias, True))
+
+
+def test_a_batch_is_normalised_as_by_batch_norm():
+    norm, x = Norm(4, "batch"), images(3, 4, 6, 5)
+    assert torch.equal(norm(x), F.batch_norm(x, None, None, norm.weight, norm.bias, True))
+    mean, var = norm.running_mean.clone(), norm.running_var.clone()
+    assert mean.any() and torch.equal(norm.eval()(x), F.batch_norm(x, mean, var))
+    assert torch.equal(norm.running_mean, mean)  # eval() learns nothing
+
+
+def test_only_the_statistics_of_many_images_show_how_bright_one_is():
+    """By its own statistics f(a y + b) = f(y): weights of many images cannot know their levels."""
+    y = images(2, 3, 40, 40).double()
+    own, shared = (build(3, channels=4, scales=3, norm=n, seed=0).double() for n in NORMS)
+    torch.testing.assert_close(own(0.5 * y + 0.3), own(y), rtol=0, atol=1e-3)
+    for _ in range(50):  # running means of momentum 0.1
+        shared(y)
+    shared.eval()
+    assert (shared(0.5 * y + 0.3) - shared(y)).abs().mean() > 0.01
+    torch.testing.assert_close(shared(y)[:1], shared(y[:1]))  # alone as in a batch
+
+
+def test_the_names_of_weights_say_how_they_are_normalised():
+    for norm in NORMS:
+        assert norm_of(build(3, channels=4, scales=2, norm=norm, seed=0).state_dict()) == norm
 
 
 def test_mirroring_goes_back_and_forth():

@@ -136,7 +136,7 @@ def test_refining_on_the_cube_itself_improves_the_fill(model):
 
 def test_an_update_is_one_adam_step_on_the_mean_of_equation_9():
     """Written out by hand for three cubes, two of them of one size, the other not square."""
-    settings = replace(TINY, batch=3, seed=3, ei_weight=0.7, steps=100)
+    settings = replace(TINY, batch=3, seed=3, ei_weight=0.7, steps=100, norm="image")
     cubes = [damaged(0, 16, 16), damaged(1, 12, 18), damaged(2, 16, 16)]
     f = network.build(6, channels=4, scales=2, seed=3)
     adam = torch.optim.Adam(f.parameters(), lr=settings.lr)
@@ -159,6 +159,32 @@ def test_an_update_is_one_adam_step_on_the_mean_of_equation_9():
     for name, weight in weights_of(step.state()).items():
         if not name.endswith(".0.bias"):  # in front of a normalisation: a gradient of rounding
             torch.testing.assert_close(weight, f.state_dict()[name], rtol=1e-3, atol=1e-5)
+
+
+def test_a_batch_is_normalised_together():
+    """One update on two cubes, by hand: estimates of a batch, then answers of a batch."""
+    settings = replace(TINY, batch=2, steps=100)
+    cubes = [damaged(0, 16, 16), damaged(1, 16, 16)]
+    f = network.build(6, channels=4, scales=2, norm="batch", seed=0)
+    dice = Fit(f, lr=1.0, rng=torch.Generator().manual_seed(0)).dice
+    t = int(torch.randint(1, 101, (), generator=dice))
+    order = np.random.default_rng([0, 0]).permutation(2)
+    items = measurements([cubes[i] for i in order], settings)
+    y, seen = torch.cat([i.y for i in items]), torch.cat([i.observed for i in items])
+    x = f(y)
+    turned = torch.cat(
+        [transforms.draw("rotation", i.y.shape, dice)[0](e[None])
+         for i, e in zip(items, x, strict=True)]
+    )  # fmt: skip
+    terms = zip((y - x) * seen, turned - f(turned * seen), seen, strict=True)
+    now = linear_alpha_bar(100)[t].item()
+    total = sum(now * d.square().sum() / (6 * m.sum()) + e.square().mean() for d, e, m in terms) / 2
+    step = next(train(cubes, settings))
+    assert torch.isclose(step.log["loss"], total, rtol=1e-5)
+    after = weights_of(step.state())
+    for name, statistic in f.named_buffers():
+        torch.testing.assert_close(after[name], statistic, rtol=1e-4, atol=1e-6)
+    assert after["levels.skip.1.num_batches_tracked"] == 2
 
 
 def test_every_epoch_takes_every_item_once():
@@ -277,9 +303,17 @@ def test_settings_that_mean_nothing_are_refused(name, value):
         Training(**{name: value})
 
 
-def test_an_unknown_transform_is_refused():
+def test_unknown_names_are_refused():
     with pytest.raises(UnknownName, match="did you mean 'rotation'"):
         Training(transform="rotations")
+    with pytest.raises(UnknownName, match="did you mean 'batch'"):
+        Training(norm="batches")
+
+
+def test_a_batch_of_one_has_no_statistics_of_many():
+    with pytest.raises(BadValue, match="batch = 1: take more, or norm = 'image'"):
+        Training(batch=1)
+    assert Training(batch=1, norm="image").norm == "image"
 
 
 # ── the same again, and going on ─────────────────────────────────────────────────────────────────
@@ -350,7 +384,7 @@ def test_the_weights_file_says_what_it_is(model):
         about = json.loads(file.metadata()["hydiff"])
     assert (about["layout"], about["bands"], about["channels"], about["scales"]) == (1, 6, 8, 2)
     assert Training(**about["settings"]) == replace(TINY, channels=8)
-    expected = network.build(6, channels=8, scales=2, seed=0).state_dict()
+    expected = network.build(6, channels=8, scales=2, norm="batch", seed=0).state_dict()
     found = load_file(path)
     assert {k: v.shape for k, v in found.items()} == {k: v.shape for k, v in expected.items()}
     assert report["outputs"] == [str(path) + s for s in ("", ".md", ".png")]

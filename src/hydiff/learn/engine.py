@@ -59,12 +59,14 @@ def choose(
         if precision not in ("auto", "fp32"):
             raise BadValue(f"precision = {precision!r} needs a GPU; on a CPU use 'fp32'")
         return "eager", "fp32"
-    can_fuse = isinstance(network, SkipNet) and importlib.util.find_spec("triton") is not None
+    can_fuse = isinstance(network, SkipNet) and network.norm == "image"
+    can_fuse = can_fuse and importlib.util.find_spec("triton") is not None
     if engine == "auto":
         engine = "fused" if can_fuse else "graph"
     if engine == "fused" and not can_fuse:
         raise BadValue(
-            "engine = 'fused' is for the Skip-Net, with triton installed; use engine = 'graph'"
+            "engine = 'fused' is for the Skip-Net with norm = 'image', with triton installed; "
+            "use engine = 'graph'"
         )
     if precision == "auto":
         precision = "bf16" if engine == "fused" else "fp32" if engine == "eager" else "tf32"

@@ -12,11 +12,15 @@ what comes back, and joins it with a 1×1 view of its own input:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hydiff.errors import ShapeMismatch
+
+NORMS = ("image", "batch")  # whose statistics a layer is normalised by
 
 
 class SkipNet(nn.Module):
@@ -24,6 +28,8 @@ class SkipNet(nn.Module):
 
     The paper's network has 128 channels and 5 scales; fewer make a smaller one for the CPU.
     out_bands: other than those that come in.  squash: in the sigmoid's place.
+    norm: by the statistics of each image, for a network that is fitted to one; or of the batch in
+    training and their running mean in eval(), for one that is trained on many (see `Norm`).
 
     >>> net = SkipNet(bands=3, channels=4, scales=2)
     >>> net(torch.rand(1, 3, 20, 31)).shape
@@ -37,13 +43,14 @@ class SkipNet(nn.Module):
         scales: int = 5,
         out_bands: int | None = None,
         squash: nn.Module | None = None,
+        norm: str = "image",
     ) -> None:
         super().__init__()
-        self.bands = bands
+        self.bands, self.norm = bands, norm
         self.least_side = 2**scales + 1  # the deepest 3×3 mirrors its border: it needs 2 pixels
         level: nn.Module = nn.Identity()  # below the deepest
         for depth in range(scales, 0, -1):
-            level = Level(bands if depth == 1 else channels, channels, below=level)
+            level = Level(bands if depth == 1 else channels, channels, level, norm)
         self.levels: Level = level  # type: ignore[assignment]
         self.head = nn.Conv2d(channels, out_bands or bands, 1)
         self.squash = nn.Sigmoid() if squash is None else squash
@@ -66,6 +73,7 @@ def build(
     scales: int = 5,
     out_bands: int | None = None,
     squash: nn.Module | None = None,
+    norm: str = "image",
     seed: int,
 ) -> SkipNet:
     """A new SkipNet on the CPU; the same seed gives the same weights.
@@ -75,7 +83,12 @@ def build(
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):
         # not torch.manual_seed, which would reseed the GPUs as well
         torch.default_generator.manual_seed(seed)
-        return SkipNet(bands, channels, scales, out_bands, squash)
+        return SkipNet(bands, channels, scales, out_bands, squash, norm)
+
+
+def norm_of(weights: Iterable[str]) -> str:
+    """The `norm` of the network that tensors of these names are of."""
+    return "batch" if any(name.endswith(".running_mean") for name in weights) else "image"
 
 
 def build_residual(bands: int, out_bands: int, *, channels: int, scales: int, seed: int) -> SkipNet:
@@ -97,13 +110,15 @@ def build_residual(bands: int, out_bands: int, *, channels: int, scales: int, se
 class Level(nn.Module):
     """One level of the U: (B, C_in, H, W) → (B, C, H, W)."""
 
-    def __init__(self, c_in: int, c: int, below: nn.Module) -> None:
+    def __init__(self, c_in: int, c: int, below: nn.Module, norm: str) -> None:
         super().__init__()
-        self.skip = _conv(c_in, c, 1)
-        self.down = nn.Sequential(_conv(c_in, c, 3, stride=2), _conv(c, c, 3))
+        self.skip = _conv(c_in, c, 1, norm)
+        self.down = nn.Sequential(_conv(c_in, c, 3, norm, stride=2), _conv(c, c, 3, norm))
         self.below = below
         self.up = nn.Upsample(scale_factor=2, mode="nearest")
-        self.merge = nn.Sequential(ImageNorm(2 * c), _conv(2 * c, c, 3), _conv(c, c, 1))
+        self.merge = nn.Sequential(
+            Norm(2 * c, norm), _conv(2 * c, c, 3, norm), _conv(c, c, 1, norm)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         deep: Tensor = self.up(self.below(self.down(x)))
@@ -111,18 +126,22 @@ class Level(nn.Module):
         return merged
 
 
-class ImageNorm(nn.BatchNorm2d):
-    """BatchNorm2d in train mode, always, with statistics of each image's own.
+class Norm(nn.BatchNorm2d):
+    """BatchNorm2d, by one of `NORMS`.
 
-    The paper's method sees one image at a time; so a batch gives what its images give alone.
-    No running statistics are kept, so train() and eval() are the same network.
+    image: in train mode, always, with statistics of each image's own.  The paper's method sees one
+    image at a time; so a batch gives what its images give alone.  No running statistics are kept,
+    so train() and eval() are the same network.  It cannot see how bright an image is: f(a y) = f(y)
+    for a > 0.  That is no loss where the weights are of one image, and a great one elsewhere.
+    batch: BatchNorm2d as it is.
     """
 
-    def __init__(self, channels: int) -> None:
-        super().__init__(channels, track_running_stats=False)
+    def __init__(self, channels: int, norm: str) -> None:
+        super().__init__(channels, track_running_stats=norm == "batch")
 
     def forward(self, x: Tensor) -> Tensor:
-        if len(x) == 1:  # the same numbers, without copying the weights for each image
+        if self.track_running_stats or len(x) == 1:
+            # one image: the same numbers, without copying the weights for each
             return super().forward(x)
         return F.instance_norm(x, weight=self.weight, bias=self.bias, eps=self.eps)
 
@@ -145,10 +164,10 @@ def mirrored(x: Tensor, n: int) -> Tensor:
     return torch.cat([x[..., 1:2], x, x[..., -2:-1]], dim=-1)
 
 
-def _conv(c_in: int, c_out: int, kernel: int, stride: int = 1) -> nn.Sequential:
+def _conv(c_in: int, c_out: int, kernel: int, norm: str, stride: int = 1) -> nn.Sequential:
     """Convolution with mirrored borders, normalisation, activation."""
     conv = MirrorConv(c_in, c_out, kernel, stride)
-    return nn.Sequential(conv, ImageNorm(c_out), nn.LeakyReLU(0.2, inplace=True))
+    return nn.Sequential(conv, Norm(c_out, norm), nn.LeakyReLU(0.2, inplace=True))
 
 
 def _concat(*branches: Tensor) -> Tensor:

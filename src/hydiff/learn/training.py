@@ -47,6 +47,7 @@ class Training:
     n_transforms: int | None = None  # drawn for a crop; None: 7 with noise, else 1
     channels: int = 128  # of the Skip-Net
     scales: int = 5
+    norm: str = "batch"  # of the Skip-Net, by the statistics of: batch | image
     crop: int = 144  # pixels; smaller cubes are taken whole
     sigma_y: float = 0.0  # noise std of the cubes, a share of the unit range
     seed: int = 0
@@ -63,6 +64,10 @@ class Training:
                 raise BadValue(f"{name} = {getattr(self, name)}: expected a number from 0 to 1")
         if self.transform not in transforms.TRANSFORMS:
             raise UnknownName("transform", self.transform, transforms.TRANSFORMS)
+        if self.norm not in network.NORMS:
+            raise UnknownName("norm", self.norm, network.NORMS)
+        if self.norm == "batch" and self.batch == 1:
+            raise BadValue("norm = 'batch' and batch = 1: take more, or norm = 'image'")
 
 
 class Item(NamedTuple):
@@ -181,7 +186,8 @@ def updates(
 ) -> Iterator[Step]:
     """`train` on crops that are at hand."""
     bands, per_epoch = items[0].y.shape[1], math.ceil(len(items) / settings.batch)
-    f = network.build(bands, channels=settings.channels, scales=settings.scales, seed=settings.seed)
+    channels, scales, norm = settings.channels, settings.scales, settings.norm
+    f = network.build(bands, channels=channels, scales=scales, norm=norm, seed=settings.seed)
     rng = torch.Generator(device).manual_seed(settings.seed)
     fit = Fit(f.to(device), lr=settings.lr, rng=rng)
     alpha_bar = linear_alpha_bar(settings.steps, settings.beta_start, settings.beta_end)
@@ -272,7 +278,7 @@ def _sums(
 
 
 def _at_once(f: losses.Network, images: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """f of each (1, C, S, S) in one pass: every image is normalised by itself."""
+    """f of each (1, C, S, S) in one pass, so that norm = "batch" has a batch to go by."""
     return f(torch.cat(list(images))).chunk(len(images))
 
 

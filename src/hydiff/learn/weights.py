@@ -47,7 +47,10 @@ def load_weights(settings: Any, *, bands: int) -> dict[str, Tensor]:
     about, tensors = _content(path)
     _check_fit(path, about, settings, bands)
     with torch.device("meta"):  # names and shapes alone
-        expected = network.SkipNet(bands, settings.channels, settings.scales).state_dict()
+        norm = network.norm_of(tensors)
+        expected = network.SkipNet(
+            bands, settings.channels, settings.scales, norm=norm
+        ).state_dict()
     for name in sorted(expected.keys() | tensors.keys()):
         found, wanted = (tuple(d[name].shape) if name in d else None for d in (tensors, expected))
         if found != wanted or not tensors[name].isfinite().all():

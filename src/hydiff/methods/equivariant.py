@@ -161,9 +161,11 @@ def start(
     # CPU randomness: the same weights on every device
     seed = int(torch.randint(2**62, (), generator=rng, device=place))
     bands = problem.y.shape[1]
-    f = network.build(bands, channels=settings.channels, scales=settings.scales, seed=seed)
+    channels, scales, norm = settings.channels, settings.scales, network.norm_of(initial or ())
+    f = network.build(bands, channels=channels, scales=scales, norm=norm, seed=seed)
     if initial is not None:
         f.load_state_dict(dict(initial))
+        f.eval()  # by the statistics of the training, if they are among the weights
     return Fit(f.to(place), lr=settings.lr, rng=rng, engine=settings.engine, precision=precision)
 
 

@@ -53,6 +53,7 @@ def work(task: tile.TileTask) -> None:
         n_transforms=own.n_transforms,
         channels=own.channels,
         scales=own.scales,
+        norm="image",  # each tile goes on from it alone
         seed=task.request.seed,
     )
     for step in updates(_crops(task), training, torch_device(task.request.device), None):
