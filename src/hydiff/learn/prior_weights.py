@@ -1,6 +1,6 @@
 """The weights of the prior: where they are, what they are, and the network that they make.
 
-Two files come with the package, in `learn/weights`; `hydiff train-prior` writes others.
+`auto` takes those in `learn/weights`, where they are; `hydiff train-prior` writes others.
 Only `network_of` needs torch.
 """
 
@@ -25,7 +25,7 @@ WIDEST = 1024  # a file that names more channels is damaged or hostile
 
 
 def packaged(size: str) -> Path:
-    """Where the weights of a size are that come with hydiff; the file may be absent."""
+    """Where `auto` looks for the weights of a size; the file may be absent."""
     if size not in SIZES:
         raise UnknownName("size", size, SIZES)
     return FOLDER / f"prior-{size}.safetensors"
@@ -34,6 +34,11 @@ def packaged(size: str) -> Path:
 def digest(path: Path) -> str:
     """SHA-256 of a file of weights, by which records name it."""
     if not is_there(path) or path.is_dir():
+        if path.parent == FOLDER:
+            raise CubeFormatError(
+                "hydiff has no weights of the prior: train some with `hydiff train-prior`, and "
+                "name them with `--set weights=FILE`"
+            )
         raise CubeFormatError(f"{path}: no such file; `hydiff train-prior` writes one")
     status = path.stat()
     return _digest(path, status.st_mtime_ns, status.st_size)
