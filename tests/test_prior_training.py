@@ -149,6 +149,20 @@ def test_halved_crops_are_means_of_four_pixels(monkeypatch):
         assert any(alike) or not crop.any()
 
 
+def test_ramps_and_bright_objects_are_planted(monkeypatch):
+    rng = torch.Generator().manual_seed(0)
+    monkeypatch.setattr(training_planes, "RAMPS", 1.0)
+    ramps = training_planes._planted(torch.zeros(3, 12, 12), rng)
+    torch.testing.assert_close(
+        ramps.diff(dim=1).diff(dim=1), torch.zeros(3, 10, 12), atol=1e-4, rtol=0
+    )
+    monkeypatch.setattr(training_planes, "RAMPS", 0.0)
+    monkeypatch.setattr(training_planes, "DOTTED", 1.0)
+    dotted = training_planes._planted(torch.zeros(3, 48, 48), rng)
+    assert (dotted >= 0).all() and (dotted.amax(dim=(1, 2)) > 3).all()
+    assert (dotted > 1).float().mean() < 0.1  # small ones
+
+
 def test_fields_of_a_batch_are_those_of_each_plane():
     images = [images_of("a", scene(0), "cpu")]
     pool = Pool(24, 3, np.random.default_rng(0), "cpu")

@@ -28,6 +28,9 @@ CLEAN = 0.25  # share of samples without noise
 NOISE = (0.03, 6.0)  # of the others, in units of the plane's roughness, even in its logarithm
 TEXTURED, TEXTURE = 0.4, 0.8  # share of planes with white texture, and how much at most
 COMPONENTS, MIXTURES = 0.4, 0.3  # shares of the kinds of planes; the others are bands
+RAMPS = 0.04  # share of planes that are linear ramps: nothing may be added to them
+# share of planes with small bright objects, how many, their radius in px, and how bright they are
+DOTTED, DOTS, RADII, BRIGHT = 0.15, 6, (0.4, 1.5), (3.0, 30.0)
 HALVED = 1 / 3  # share of fine crops that are averaged by two
 # kinds of `make_mask` with the shares missing that they are drawn between
 MASKS = {
@@ -216,7 +219,7 @@ def batch_of(shelf: Shelf, pool: Pool, masks: int, planes: int, rng: Generator) 
 
 def _measured(crops: Tensor, complete: Tensor, rng: Generator) -> tuple[Tensor, Tensor, Tensor]:
     """Truth, z and σ of crops (N, S, S) with texture and noise, in the unit of what is observed."""
-    truth = _unit(crops)
+    truth = _unit(_planted(_unit(crops), rng))
     uniform = torch.rand(4, len(truth), generator=rng, device=truth.device)
     texture = TEXTURE * uniform[0] * (uniform[1] < TEXTURED)
     truth = truth + texture[:, None, None] * _normal(truth, rng)
@@ -229,6 +232,26 @@ def _measured(crops: Tensor, complete: Tensor, rng: Generator) -> tuple[Tensor, 
     unit = roughness(centred, complete).clamp_min(1e-6) * turn(centred)
     truth = (truth - centre[:, None, None]) / unit[:, None, None]
     return truth, centred / unit[:, None, None], sigma / unit.abs()
+
+
+def _planted(planes: Tensor, rng: Generator) -> Tensor:
+    """Planes (N, S, S), some of them with small bright objects, a few linear ramps instead."""
+    N, S, _ = planes.shape
+    device = planes.device
+    place = torch.arange(S, device=device, dtype=planes.dtype)
+
+    def uniform(*shape: int) -> Tensor:
+        return torch.rand(*shape, generator=rng, device=device)
+
+    across, down = (place - (S - 1) * uniform(2, N, DOTS, 1)).square()
+    radius = RADII[0] + (RADII[1] - RADII[0]) * uniform(N, DOTS, 1)
+    height = BRIGHT[0] + (BRIGHT[1] - BRIGHT[0]) * uniform(N, DOTS, 1)
+    height = height * (uniform(N, 1, 1) < DOTTED)
+    rows, cols = ((-0.5 * x / radius**2).exp() for x in (down, across))
+    dotted = planes + (height * rows).transpose(1, 2) @ cols
+    angle = 2 * torch.pi * uniform(N, 1, 1)
+    ramp = angle.cos() * place + angle.sin() * place[:, None]
+    return torch.where(uniform(N, 1, 1) < RAMPS, ramp, dotted)
 
 
 def _normal(like: Tensor, rng: Generator) -> Tensor:
