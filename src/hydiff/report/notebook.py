@@ -20,7 +20,7 @@ SIDE = 320  # pixels of a picture, at most
 HEIGHT = 200  # of a picture on the page
 
 
-class Picture(NamedTuple):
+class Thumbnail(NamedTuple):
     caption: str
     image: plots.Pixels
 
@@ -39,7 +39,7 @@ def html(result: Result) -> str:
     )
 
 
-def _figure(picture: Picture) -> str:
+def _figure(picture: Thumbnail) -> str:
     source = b64encode(plots.png_of(picture.image)).decode()
     caption = escape(picture.caption)
     return (
@@ -49,7 +49,7 @@ def _figure(picture: Picture) -> str:
     )
 
 
-def pictures(result: Result) -> Iterator[Picture]:
+def pictures(result: Result) -> Iterator[Thumbnail]:
     """The input with its gaps, the fill, and the error bars where there are any; thinned."""
     cube = result.cube
     thin = (slice(None), *(slice(None, None, -(-n // SIDE)) for n in cube.shape[1:]))
@@ -60,10 +60,12 @@ def pictures(result: Result) -> Iterator[Picture]:
     limits = plots.stretch(values, rgb, observed)
     for caption, mask in (("Input, gaps in purple", observed), ("Filled", valid)):
         shown = plots.complete_pixels(mask, rgb)
-        yield Picture(caption, plots.composite(values, rgb, shown, limits))
+        yield Thumbnail(caption, plots.composite(values, rgb, shown, limits))
     if result.sigma is not None:
         bars = relative_bars(result.sigma[thin], values, observed)
-        yield Picture("σ in standard deviations of the band: blue 0, yellow 1", plots.heat(bars, 1))
+        yield Thumbnail(
+            "σ in standard deviations of the band: blue 0, yellow 1", plots.heat(bars, 1)
+        )
 
 
 def relative_bars(sigma: Array, values: Array, observed: Bools) -> Floats:
