@@ -47,7 +47,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in COMMANDS:
-    app.command()(command)
+    app.command(cls=fill.FillCommand if command is fill.fill else None)(command)
 
 
 def main() -> None:

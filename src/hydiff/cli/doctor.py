@@ -7,6 +7,7 @@ import platform
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
@@ -78,7 +79,7 @@ def examined() -> Facts:
         "folders": check("folders", folders),
         "extras": {name: not missing(packages) for name, packages in EXTRAS.items()},
     }
-    works = {p: check(p, lambda p=p: probe(p)) for p in dict.fromkeys(PROBES.values())}
+    works = {p: check(p, partial(probe, p)) for p in dict.fromkeys(PROBES.values())}
     facts["formats"] = {name: bool(works[p]) for name, p in PROBES.items()}
     facts["self_test"] = check("self-test", self_test)
     return facts | {"problems": problems}
