@@ -1,6 +1,7 @@
 # People and CI call exactly these; each sets up what it needs.
 #   make demo     damage the bundled scene, fill it, score and draw the fill
 #   make test     format, lint, types, the whole suite; CI also installs the browser for the viewer
+#   make quick    the laws that take a minute in all, for the inner loop
 #   make docs     the documentation as HTML in docs/_build/html; warnings are errors
 #   make wheel    an installable wheel in dist/
 #   make release  sdist and wheel in dist/, checked and tried in an empty environment
@@ -16,7 +17,9 @@ BIN := $(VENV)/bin
 CHROMIUM := which chromium chromium-browser google-chrome 2> /dev/null | grep -q .
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # two test processes on two cores: one thread each, or OpenMP's threads wait for one another
-test fuzz torture mutants: export OMP_NUM_THREADS := 1
+test quick fuzz torture mutants: export OMP_NUM_THREADS := 1
+# tests start Python a hundred times: it may keep what it compiled, whatever the environment says
+test quick: export PYTHONDONTWRITEBYTECODE :=
 INPUTS := 200000
 # what is installed; other Pythons than the tested one may want /dev/null
 CONSTRAINTS ?= constraints.txt
@@ -25,7 +28,7 @@ SEED := 1
 WORKERS := 2
 JOBS := 2
 
-.PHONY: demo test docs wheel release coverage bench fuzz torture mutants audit clean
+.PHONY: demo test quick docs wheel release coverage bench fuzz torture mutants audit clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/hydiff demo
@@ -36,7 +39,10 @@ test: $(VENV)/.ready
 	@$(BIN)/mypy --no-error-summary
 	@$(CHROMIUM) || { test "$$CI" = true && apt-get update -qq && apt-get install -qq chromium; } \
 		> /dev/null 2>&1 || echo "the viewer's page is not tested: apt-get install chromium first"
-	@$(BIN)/python -m pytest -n 2
+	@$(BIN)/python -m pytest -n 2 --dist worksteal
+
+quick: $(VENV)/.ready
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m quick
 
 docs: $(VENV)/.ready
 	@$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
@@ -51,7 +57,7 @@ release: $(VENV)/.ready
 
 coverage: $(VENV)/.ready
 	@$(BIN)/python -m pip install -qq -c $(CONSTRAINTS) coverage pytest-cov
-	@$(BIN)/python -m pytest -n 2 --cov hydiff --cov-report term:skip-covered --cov-report xml
+	@$(BIN)/python -m pytest -n 2 --dist worksteal --cov hydiff --cov-report term:skip-covered --cov-report xml
 
 bench: $(VENV)/.ready
 	@$(BIN)/python benchmarks/classical.py

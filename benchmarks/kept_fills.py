@@ -92,7 +92,7 @@ FILLS = {
     "auto-tiles-workers": ["IN/stripes.img -o out.img --budget fast --tile 16 --workers 2"],
     "hydiff-ei-noise": [f"IN/noisy.img -o out.img --method hydiff-ei --sigma-y 30 {NET}"],
     "hydiff-ei-tiles-prior-clip": [
-        f"IN/wide.tif -o out.tif --method hydiff-ei --tile 20 --prior 3 --refine 2 {NET} "
+        f"IN/wide.tif -o out.tif --method hydiff-ei --tile 20 --pretrain 3 --refine 2 {NET} "
         "--clip observed"
     ],
     "ei-tif": [f"IN/stripes.tif -o out.tif --method ei --set transform=shift {NET}"],

@@ -6,7 +6,7 @@ r"""A scene's own prior: tiles that start from one network, and tiles that start
 
 Writes prior.csv into $OUT (default benchmarks/results).  The scene of `scene.py`, with 15 % missing
 in stripes, in a netCDF file, is filled by tiles as `hydiff fill --method hydiff-ei --tile N
-[--prior U --refine R]` does it, in this process; torch, numpy, scipy and h5py are enough.
+[--pretrain U --refine R]` does it, in this process; torch, numpy, scipy and h5py are enough.
 `border_ratio` is the error near the borders of tiles ÷ that elsewhere at like distance from the
 data, and `step_ratio` how much filled neighbours differ near a border, ÷ elsewhere.
 """
@@ -83,7 +83,7 @@ def main():
             settings = {"channels": asked.channels, "steps": steps or asked.steps}
             if updates:
                 settings = {"channels": asked.channels, "steps": asked.steps, "refine": steps}
-            order = Request(method="hydiff-ei", settings=settings, prior=updates, outside="fill")
+            order = Request(method="hydiff-ei", settings=settings, pretrain=updates, outside="fill")
             output = Path(folder) / f"{i}.nc"
             began, cpu = time.perf_counter(), time.process_time()
             done = execute.fill_file(source, output, order, Limits(40e9, tile=asked.tile))

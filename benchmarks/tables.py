@@ -7,7 +7,7 @@ import csv
 import json
 import re
 import tomllib
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -626,6 +626,38 @@ def priors(rows):
         yield line(r["device"], start, *(r[key] for key in keys))
 
 
+KINDS = {  # of the development scenes
+    "spaceborne": ("enmap_potsdam_64x96", "paris_hyperion_72"),
+    "airborne": ("indian_pines", "wdc10_144", "abu_airport-1_96", "abu_airport-4_96",
+                 "abu_urban-1_96", "jasper_96", "chikusei_36", "chikusei_36_img3",
+                 "chikusei_36_img4"),
+    "laboratory": ("cave_feathers_144", "cave_toys_144"),
+}  # fmt: skip
+
+
+def prior_kinds(rows):
+    """Kinds of scenes and noise down: the network's gain over `smooth`, cell by cell."""
+    yield line("scenes", "σ_y", "scenes · cells", "dB over `smooth`", "worst cell", "RMSE, %")
+    yield rule(6)
+    both = {m: {(r["scene"], r["mask"], r["sigma_y"]): r for r in rows if r["method"] == m}
+            for m in ("prior", "smooth")}  # fmt: skip
+    cells = [c for c in both["prior"] if c in both["smooth"]]
+    for (kind, scenes), sigma in product(KINDS.items(), dict.fromkeys(c[2] for c in cells)):
+        column = "missing_mpsnr" if float(sigma) == 0 else "all_mpsnr"
+        gains = {
+            c: float(both["prior"][c][column]) - float(both["smooth"][c][column])
+            for c in cells
+            if c[0] in scenes and c[2] == sigma
+        }
+        if gains:
+            here = {scene for scene, *_ in gains}
+            each = [mean(g for c, g in gains.items() if c[0] == scene) for scene in here]
+            gain = mean(each)
+            yield line(kind, sigma, f"{len(here)} · {len(gains)}", f"{gain:+.2f}",
+                       f"{min(gains.values()):+.2f}",
+                       f"{100 * (10 ** (-gain / 20) - 1):+.1f}")  # fmt: skip
+
+
 def tile_sizes(rows):
     """Sizes of tiles down: mean and scatter of the seeds, and how tiles show at their borders."""
     yield line("tile", "tiles", "seeds", "MPSNR missing", "border", "the same places", "quotient")
@@ -775,6 +807,7 @@ TABLES = {
     ("benchmarks/results/bench/best.csv", "front"): front,
     ("benchmarks/results/bench/best.csv", "masks"): by_mask,
     ("benchmarks/results/bench/best.csv", "held"): held,
+    ("benchmarks/results/bench/best.csv", "prior"): prior_kinds,
     ("benchmarks/results/anchored_scenes.csv", ""): anchored,
     ("benchmarks/results/anchored_scenes.csv", "means"): anchored_means,
     ("benchmarks/results/anchored_parts.csv", ""): parts,

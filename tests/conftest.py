@@ -1,5 +1,6 @@
 """Shared fixtures: a tiny low-rank cube, a mask, and the place of the development data."""
 
+import json
 import os
 from pathlib import Path
 
@@ -10,6 +11,28 @@ ROOT = Path(__file__).parents[1]
 # A filled file says when it was filled: tests that compare bytes need one date for all of them.
 os.environ.setdefault("SOURCE_DATE_EPOCH", "1767225600")
 DATA = Path(os.environ.get("HYDIFF_DATA", ROOT.parent / "shared" / "data"))
+# `make quick`: the files whose laws need no process, no browser and no long fit
+QUICK = (
+    "architecture baselines bounds classical completion cube degrade diffusion engine io io_arrays "
+    "io_errors io_geotiff io_masks laws losses mask methods metrics mutants network noise smooth "
+    "spectra statements terminal tiles transforms words"
+)
+
+
+def is_quick(path: Path) -> bool:
+    return path.stem.removeprefix("test_") in QUICK.split()
+
+
+def pytest_ignore_collect(collection_path, config):
+    """With `-m quick` the other files are not even imported."""
+    others = collection_path.match("test_*.py") and not is_quick(collection_path)
+    return True if config.option.markexpr == "quick" and others else None
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if is_quick(item.path):
+            item.add_marker("quick")
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +41,28 @@ def data_dir():
     if not DATA.is_dir():
         pytest.skip(f"no development data at {DATA}; set HYDIFF_DATA to their folder")
     return DATA
+
+
+def prior_weights(path, std=0.05, width=2, seed=0, **about):
+    """Write weights of the prior that are hardly trained; with std = 0 they correct nothing."""
+    import torch
+    from safetensors.torch import save_file
+
+    from hydiff.learn.plane_network import PlaneNetwork
+
+    torch.manual_seed(seed)
+    network = PlaneNetwork(width)
+    torch.nn.init.normal_(network.last.weight, std=std)
+    tensors = {k: v.half().contiguous() for k, v in network.state_dict().items()}
+    about = {"layout": 1, "settings": {"width": width}} | about
+    save_file(tensors, path, metadata={"hydiff-prior": json.dumps(about)})
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def some_prior(tmp_path_factory):
+    """The settings of a prior that is small and quick."""
+    return {"weights": prior_weights(tmp_path_factory.mktemp("prior") / "some.safetensors")}
 
 
 @pytest.fixture

@@ -170,17 +170,21 @@ def _warm_up(seeds: list[hostile.Input]) -> None:
     """Import what the doors import; nothing that starts a thread, which a fork would lose."""
     import h5py
     import rasterio
-    import safetensors.torch
     import scipy.io
     import spectral.io.envi
-    import torch
     import zarr.codecs
 
     import hydiff.auto
     import hydiff.gaps.describe
-    import hydiff.learn.weights
 
-    assert all((h5py, rasterio, safetensors, scipy, spectral, torch, zarr, hydiff))
+    assert all((h5py, rasterio, scipy, spectral, zarr, hydiff))
+    if not seeds or {given.door for given in seeds} & {"weights", "checkpoint"}:
+        import safetensors.torch
+        import torch
+
+        import hydiff.learn.weights
+
+        assert all((safetensors, torch))
 
 
 def _work(seeds: Any, seed: int, indices: range, box: Path, at: Any, reports: Any) -> None:

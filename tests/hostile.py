@@ -348,6 +348,10 @@ def _good_products(folder: Path, take: Any) -> Any:
     products.aviris(folder / "a.nc", floats)
     take("aviris", "cube", "a.nc")
     yield
+    products.neon(folder / "a.h5", whole.astype("i2"))
+    take("neon", "cube", "a.h5")
+    take("neon classes", "quality", "a.h5")
+    yield
     image = products.desis(folder, whole)
     take("desis", "cube", image.name)
     yield

@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-SOURCE = Path(__file__).parents[1] / "src" / "hydiff"
+from sources import PACKAGE as SOURCE
+from sources import tree
+
 LONG_FILE = 400  # lines; above it a file has its reason here
 REASONS = {
     "cube.py": "the words that every other file uses: what a cube is, where it lies, how it scales",
@@ -37,7 +39,7 @@ def functions(source: Path = SOURCE) -> list[Function]:
 
 
 def _functions_of(path: Path, source: Path) -> Iterator[Function]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             end = node.end_lineno or node.lineno
             yield Function(

@@ -241,6 +241,35 @@ def aviris(path: Path, values: np.ndarray, name: str = "radiance") -> Path:
     return path
 
 
+def neon(path: Path, values: np.ndarray, classes: np.ndarray | None = None) -> Path:
+    """NEON AOP: values (bands, rows, cols) int16, scaled by 10000; classes (rows, cols) of ATCOR.
+
+    The band in the middle lies in a window of water vapour.
+    """
+    bands, rows, cols = values.shape
+    with h5py.File(path, "w") as file:
+        group = file.create_group("SJER/Reflectance")
+        middle = wavelengths(bands)[bands // 2]
+        group.attrs["Band_Window_1_Nanometers"] = np.array([middle - 0.1, middle + 0.1], "f4")
+        group.attrs["Product"] = np.bytes_(b"Reflectance")
+        cube = group.create_dataset(
+            "Reflectance_Data", data=values.transpose(1, 2, 0), chunks=True, compression="gzip"
+        )
+        cube.attrs["Data_Ignore_Value"] = np.array([-9999.0])
+        cube.attrs["Scale_Factor"] = np.array([10000.0])
+        group["Metadata/Spectral_Data/Wavelength"] = wavelengths(bands)
+        group["Metadata/Spectral_Data/FWHM"] = np.full(bands, 5.9)
+        text = (
+            "UTM, 1.000, 1.000, 257000.00, 4112000.0, 1.0, 1.0, 11, North, WGS-84, units=Meters, 0"
+        )
+        group["Metadata/Coordinate_System/Map_Info"] = np.bytes_(text.encode())
+        group["Metadata/Coordinate_System/EPSG Code"] = np.bytes_(b"32611")
+        group["Metadata/Logs/Solar_Zenith_Angle"] = np.float32(31.5)
+        layers = np.full((rows, cols), 5, "u1") if classes is None else classes.astype("u1")
+        group["Metadata/Ancillary_Imagery/Haze_Cloud_Water_Map"] = layers
+    return path
+
+
 def envi(path: Path, values: np.ndarray, **entries: str) -> Path:
     """Values (bands, rows, cols) as bil beside a header with a few more entries."""
     codes = {"int16": 2, "float32": 4}

@@ -14,12 +14,19 @@ from hydiff.cube import Cube
 from hydiff.errors import BadValue, CubeFormatError
 from hydiff.gaps.mask import columns_needed, make_mask, thickness
 from hydiff.io import provenance
+from hydiff.learn import prior_weights
 from hydiff.maths.variogram import REACHES
 from hydiff.methods import estimate as estimation
 from hydiff.methods.estimate import Job, estimate, estimate_at, estimate_each
 from hydiff.methods.smooth import kriged
 
 JOB = Job(0, "cpu", False, None, False)
+
+
+@pytest.fixture(autouse=True)
+def _without_trained_weights(tmp_path_factory, monkeypatch):
+    """The candidates of a budget alone; tests/test_prior.py is about the network beside them."""
+    monkeypatch.setattr(prior_weights, "FOLDER", tmp_path_factory.mktemp("no-weights"))
 
 
 @pytest.fixture
@@ -525,7 +532,7 @@ def test_folds_that_differ_are_drawn_to_the_usual_level_unless_bands_differ(rng)
     kinds = classes.Kinds(np.bincount([0], minlength=classes.D * classes.T), np.zeros(2))
     alone = np.ones((1, classes.D, classes.BAND_GROUPS))
     found, drawn = (
-        intervals.errors_of(some, blend.Weights(alone, alone, ""), kinds, 1, whole)
+        intervals.errors_of(some, blend.Weights(alone, alone, "", np.ones(1)), kinds, 1, whole)
         for whole in (False, True)
     )
     size = [e.level + np.log(e.by_band[0]) for e in (found, drawn)]
@@ -578,7 +585,9 @@ def test_noise_hides_the_shape_of_errors_and_leaves_their_size(rng):
         around[-1] = np.log(0.01)  # the candidates agree
         trial = trials.Trial(seen, one, one, one, around, np.full(n, noise), np.zeros((2, n)))
         alone = np.ones((1, classes.D, classes.BAND_GROUPS))
-        errors = intervals.errors_of([trial, trial], blend.Weights(alone, alone, ""), kinds, 1)
+        errors = intervals.errors_of(
+            [trial, trial], blend.Weights(alone, alone, "", np.ones(1)), kinds, 1
+        )
         level = errors.level + np.dot(errors.slopes, around[:, 0])
         size = np.sqrt(np.exp(level) * errors.by_band[0])
         widths = size * errors.widening * np.array(errors.intervals)

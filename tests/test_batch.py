@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from pyarrow import parquet
 
+import command
 import hydiff
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, HydiffError
@@ -36,14 +37,11 @@ def granules(tmp_path, rng):
     return folder
 
 
+FILL = ("fill", "granules/*.tif", "-o", "out")
+
+
 def run_cli(folder, *more):
-    return subprocess.run(
-        [sys.executable, "-m", "hydiff", "fill", "granules/*.tif", "-o", "out", *more],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return command.run(*FILL, *more, cwd=folder)
 
 
 def test_each_file_is_filled_as_by_itself_and_the_broken_one_is_named(granules, tmp_path):
@@ -191,7 +189,9 @@ def test_one_recipe_serves_all(granules, tmp_path):
 
 
 def test_workers_take_whole_granules(granules, tmp_path):
-    done = run_cli(tmp_path, "--method", "linear", "--outside", "fill", "--workers", "1", "--json")
+    options = ["--method", "linear", "--outside", "fill", "--workers", "1", "--json"]
+    line = [sys.executable, "-m", "hydiff", *FILL, *options]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     statuses = {row["input"]: row["status"] for row in json.loads(done.stdout)}
     assert statuses == {

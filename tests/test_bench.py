@@ -38,7 +38,7 @@ from hydiff.bench.published import PAPER
 from hydiff.cli import app
 from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName
 from hydiff.gaps.mask import PUBLISHED, columns_needed
-from hydiff.methods import METHODS, STAND_IN
+from hydiff.methods import METHODS, STAND_IN, WITH_REFERENCE
 
 RESULTS = ROOT / "benchmarks" / "results" / "bench"
 QUICK_PLAN = bench.plan_of({}, quick=True)
@@ -623,7 +623,12 @@ def test_every_figure_of_the_paper_has_a_row_of_ours(name):
     found = {(c.sigma_y, suites.row_name(c)) for c in suites.SUITES[name].cells(plan)}
     assert set(PAPER.get(name, {})) <= found
     assert any(row == suites.SUITES[name].reference for _, row in found)
-    assert {c.method for c in suites.SUITES[name].cells(plan)} <= {*METHODS, "input", "auto"}
+    assert {c.method for c in suites.SUITES[name].cells(plan)} <= {
+        *METHODS,
+        *WITH_REFERENCE,
+        "input",
+        "auto",
+    }
 
 
 @pytest.mark.parametrize("name", suites.SUITES)

@@ -62,7 +62,7 @@ def test_an_extra_that_is_not_installed_is_no_problem():
 @pytest.mark.parametrize(
     ("broken", "problem", "unreadable"),
     [
-        ("h5py", "hdf5: ", {"emit", "aviris", "prisma"}),
+        ("h5py", "hdf5: ", {"emit", "aviris", "prisma", "neon"}),
         ("scipy.ndimage", "self-test: ", set()),
     ],
 )

@@ -1,6 +1,7 @@
 """Laws of one fill from file to file: what lies beside it tells of it, and of no other."""
 
 import resource
+import shutil
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,17 +23,29 @@ BARRED = Request(method="smooth", outside="fill", settings={"error_bars": True},
 LINEAR = Request(method="linear", outside="fill")
 
 
+@pytest.fixture(scope="module")
+def made():
+    """The folders below, by their format: each is made once, and every test gets a copy."""
+    return {}
+
+
 @pytest.fixture(params=[".tif", ".bsq", ".zarr"])
-def folder(tmp_path, tiny, stripes, request):
+def folder(tmp_path, tmp_path_factory, tiny, stripes, request, made):
     """A file with gaps, one without, and a fill of the first with all companions there can be."""
-    suffix = request.param
+    if request.param not in made:
+        made[request.param] = tmp_path_factory.mktemp("fill")
+        make_fill(made[request.param], tiny, stripes, request.param)
+    shutil.copytree(made[request.param], tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+def make_fill(folder, tiny, stripes, suffix):
     values = (100 * tiny).astype(np.float32)
     damaged = np.where(stripes, values, np.float32(-9))
-    hydiff.write(Cube(damaged, nodata=-9.0), tmp_path / f"in{suffix}")
-    hydiff.write(Cube(values, nodata=-9.0), tmp_path / f"full{suffix}")
-    execute.fill_file(tmp_path / f"in{suffix}", tmp_path / f"out{suffix}", BARRED, WHOLE)
-    assert beside(tmp_path) == {"filled.npz", "sigma.npz", "fill.json", "report.html"}
-    return tmp_path
+    hydiff.write(Cube(damaged, nodata=-9.0), folder / f"in{suffix}")
+    hydiff.write(Cube(values, nodata=-9.0), folder / f"full{suffix}")
+    execute.fill_file(folder / f"in{suffix}", folder / f"out{suffix}", BARRED, WHOLE)
+    assert beside(folder) == {"filled.npz", "sigma.npz", "fill.json", "report.html"}
 
 
 def one(folder, name):

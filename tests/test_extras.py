@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +18,16 @@ from hydiff.methods import METHODS
 BROUGHT = {"learn": ("torch", "safetensors"), "xarray": ("xarray",), "view": ("panel", "skimage")}
 HIDDEN = tuple(name for names in BROUGHT.values() for name in names)
 LEARN = 'pip install "hydiff[learn]"'
+Run = Callable[..., subprocess.CompletedProcess[str]]
 PROBE = """
-import sys
+import json, sys
 for name in {hidden}:
     sys.modules[name] = None
-sys.argv = ["hydiff", *sys.argv[1:]]
-from hydiff.cli import main
-main()
+sys.path.append({tests!r})
+import command
+for line in sys.stdin:
+    done = command.run(*json.loads(line))
+    print(json.dumps([done.returncode, done.stdout, done.stderr]), flush=True)
 """
 
 
@@ -39,17 +43,25 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def without(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    """`hydiff` in a process where nothing is installed that an extra brings."""
-    probe = PROBE.format(hidden=HIDDEN)
-    command = [sys.executable, "-c", probe, *args]
+@pytest.fixture(scope="module")
+def without(scene: Path) -> Iterator[Run]:
+    """`hydiff` in a process where nothing is installed that an extra brings, one for all."""
+    probe = PROBE.format(hidden=HIDDEN, tests=str(ROOT / "tests"))
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": scene}
     wide = os.environ | {"COLUMNS": "500"}
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=wide)
+    with subprocess.Popen([sys.executable, "-c", probe], env=wide, **pipes) as process:
+
+        def run(*args: str) -> subprocess.CompletedProcess[str]:
+            process.stdin.write(json.dumps(args) + "\n")
+            process.stdin.flush()
+            return subprocess.CompletedProcess(args, *json.loads(process.stdout.readline()))
+
+        yield run
 
 
-def refused(folder: Path, *args: str) -> str:
+def refused(without: Run, *args: str) -> str:
     """The one line that a refusal is, after what may have been said of the input."""
-    done = without(folder, *args)
+    done = without(*args)
     assert done.returncode == 2 and not done.stdout, done.stderr
     [line] = (text for text in done.stderr.splitlines() if text.startswith("hydiff: "))
     assert done.stderr.endswith(line + "\n")
@@ -69,17 +81,17 @@ def refused(folder: Path, *args: str) -> str:
     ],
     ids=lambda args: args.split()[0],
 )
-def test_plain_commands_do_without_the_extras(scene: Path, args: str) -> None:
-    done = without(scene, *args.split())
+def test_plain_commands_do_without_the_extras(without: Run, args: str) -> None:
+    done = without(*args.split())
     assert done.returncode == 0, done.stderr
 
 
-def test_all_methods_are_listed_and_say_what_they_need(scene: Path) -> None:
-    message = json.loads(without(scene, "methods", "--json").stdout)["methods"]
+def test_all_methods_are_listed_and_say_what_they_need(without: Run) -> None:
+    message = json.loads(without("methods", "--json").stdout)["methods"]
     assert message.keys() == {"auto", *METHODS}
     needing = {name for name, row in message.items() if LEARN in row.get("needs", "")}
-    assert needing == {name for name, method in METHODS.items() if method.backend == "torch"}
-    text = without(scene, "methods").stdout
+    assert needing == {name for name, method in METHODS.items() if method.needs_torch}
+    text = without("methods").stdout
     assert text.count(LEARN) == len(needing)
 
 
@@ -90,24 +102,25 @@ def test_all_methods_are_listed_and_say_what_they_need(scene: Path) -> None:
         "fill damaged.npy -o x.tif --method ei --set steps=3",
         "fill damaged.npy -o x.tif --method hydiff-ei --weights w.safetensors",
         "fill damaged.npy -o x.tif --device cuda",
+        "fill damaged.npy -o x.tif --method prior",
         "simulate clean.npy -o x.npy --noise 0.1",
         "train damaged.npy -o x.safetensors",
         "bench speed -o x --quick",
     ],
     ids=lambda args: " ".join(args.split()[0::4]),
 )
-def test_what_needs_torch_names_the_extra(scene: Path, args: str) -> None:
+def test_what_needs_torch_names_the_extra(scene: Path, without: Run, args: str) -> None:
     before = set(scene.iterdir())
-    assert f"needs torch, which is not installed: {LEARN}" in refused(scene, *args.split())
+    assert f"needs torch, which is not installed: {LEARN}" in refused(without, *args.split())
     assert set(scene.iterdir()) == before
 
 
 @pytest.mark.parametrize("budget", ["normal", "best"])
 def test_auto_without_torch_tries_the_classical_candidates_and_says_so(
-    scene: Path, tmp_path: Path, budget: str
+    without: Run, tmp_path: Path, budget: str
 ) -> None:
     output = str(tmp_path / "auto.tif")
-    done = without(scene, "fill", "damaged.npy", "-o", output, "--budget", budget)
+    done = without("fill", "damaged.npy", "-o", output, "--budget", budget)
     assert done.returncode == 0, done.stderr
     record = json.loads(Path(output + ".fill.json").read_text())
     recipe = record["recipe"]
@@ -116,11 +129,11 @@ def test_auto_without_torch_tries_the_classical_candidates_and_says_so(
     assert any(LEARN in note for note in record["notes"])
 
 
-def test_the_fast_budget_never_tries_networks_and_has_nothing_to_say(
-    scene: Path, tmp_path: Path
+def test_the_fast_budget_without_the_prior_tries_no_network_and_has_nothing_to_say(
+    without: Run, tmp_path: Path
 ) -> None:
     output = str(tmp_path / "fast.tif")
-    done = without(scene, "fill", "damaged.npy", "-o", output, "--budget", "fast")
+    done = without("fill", "damaged.npy", "-o", output, "--budget", "fast", "--no-prior")
     assert done.returncode == 0, done.stderr
     assert LEARN not in Path(output + ".fill.json").read_text()
 

@@ -88,9 +88,8 @@ def test_the_help_shows_every_default():
     text = " ".join(re.sub("[│╭╰─╮╯]", " ", hydiff_("fill", "--help").stdout).split())
     options = {p.name: p for p in get_command(app).commands["fill"].params}
     for field in (*dataclasses.fields(Request), *dataclasses.fields(fill.Way)):
-        flag, default = options[field.name].opts[0], field.metadata.get("shown", field.default)
-        if default not in (None, False, dataclasses.MISSING):
-            about = text.split(f" {flag} ", 1)[1].split(" --", 1)[0]
-            shown = f"({default})" if "shown" in field.metadata else f"{default:g}" if isinstance(
-                default, float) else str(default)  # fmt: skip
-            assert f"[default: {shown}]" in about, flag
+        option = options[field.name]
+        if option.default not in (None, False, ()) or "shown" in field.metadata:
+            named = f"({field.metadata['shown']})" if "shown" in field.metadata else option.default
+            about = text.split(f" {option.opts[0]} ", 1)[1].split(" --", 1)[0]
+            assert f"[default: {named}]" in about, option.opts[0]

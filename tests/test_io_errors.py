@@ -44,7 +44,7 @@ def test_no_such_file_and_folders(tmp_path: Path) -> None:
 
 def test_no_known_format(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
-    fails(tmp_path / "notes.txt", "no format known", "envi, geotiff, mat, npz", ".hdr")
+    fails(tmp_path / "notes.txt", "no format known", "envi, geotiff, mat, neon, npz", ".hdr")
     (tmp_path / "empty").write_bytes(b"")
     fails(tmp_path / "empty", "no format known")
 

@@ -35,7 +35,8 @@ EMIT_REAL = [
 GAINED = (  # by a fill
     "hydiff_filled", "hydiff_record", "history", "ancillary_variables", "TIFFTAG_IMAGEDESCRIPTION",
 )  # fmt: skip
-KINDS = ("emit", "prisma", "prisma L1", "enmap", "enmap zip", "desis", "aviris", "zarr")
+CUBES = ("reflectance", "radiance", "VNIR_Cube", "SWIR_Cube", "Reflectance_Data")
+KINDS = ("emit", "prisma", "prisma L1", "enmap", "enmap zip", "desis", "aviris", "neon", "zarr")
 
 
 def make(kind: str, folder: Path, truth: np.ndarray, missing: np.ndarray) -> Path:
@@ -52,6 +53,8 @@ def make(kind: str, folder: Path, truth: np.ndarray, missing: np.ndarray) -> Pat
     if kind in ("emit", "aviris"):
         values = np.where(missing, -9999, truth).astype("f4")
         return getattr(products, kind)(folder / f"{kind}.nc", values)
+    if kind == "neon":
+        return products.neon(folder / "n.h5", np.where(missing, -9999, truth * 1e4).astype("i2"))
     values = np.where(missing, -32768, truth * 1e4).astype("i2")
     if kind == "desis":
         return products.desis(folder, values)
@@ -104,7 +107,7 @@ def unmarked(attrs: dict[str, Any]) -> dict[str, Any]:
 
 def same_container(source: Path, target: Path, kind: str) -> int:
     """Everything but the cube's values is equal, byte for byte where it is a file of its own."""
-    if kind.split()[0] in ("emit", "prisma", "aviris"):
+    if kind.split()[0] in ("emit", "prisma", "aviris", "neon"):
         with h5py.File(source) as one, h5py.File(target) as other:
             return same_hdf5(one, other)
     if kind == "enmap":
@@ -157,7 +160,7 @@ def same_hdf5(one: Any, other: Any) -> int:
         if isinstance(a, h5py.Dataset):
             for what in ("shape", "dtype", "chunks", "compression", "compression_opts", "shuffle"):
                 assert getattr(a, what) == getattr(b, what), (name, what)
-            if name.rpartition("/")[2] not in ("reflectance", "radiance", "VNIR_Cube", "SWIR_Cube"):
+            if name.rpartition("/")[2] not in CUBES:
                 assert np.array_equal(a[()], b[()]), name
     return len(names)
 
@@ -219,7 +222,7 @@ def test_plain_libraries_open_a_filled_emit_file(tmp_path: Path) -> None:
     values = products.scene(6, 20, 18).astype("f4")
     values[:, 7] = -9998
     source = products.emit(tmp_path / "e.nc", values)
-    io.write(hydiff.fill(io.read(source)).cube, tmp_path / "f.nc")
+    io.write(hydiff.fill(io.read(source), method="linear", outside="fill").cube, tmp_path / "f.nc")
     options = {"engine": "h5netcdf", "phony_dims": "access"}
     with xarray.open_dataset(tmp_path / "f.nc", **options) as opened:
         assert opened["reflectance"].dims == ("downtrack", "crosstrack", "bands")
@@ -272,20 +275,19 @@ def test_detectors_are_scaled_apart() -> None:
 
     def filled(values: np.ndarray, **options: Any) -> np.ndarray:
         cube = Cube(values, attrs={"detector": detector})
-        return hydiff.fill(cube, observed, **options).values
+        return hydiff.fill(cube, observed, budget="fast", **options).values
 
     plain, scaled = filled(truth), filled(truth * gain)
     assert np.array_equal(scaled / gain, plain)
-    one_scale = hydiff.fill(truth * gain, observed).values
+    one_scale = hydiff.fill(truth * gain, observed, budget="fast").values
     wrong = np.abs(one_scale / gain - truth)[:6].max()
     assert np.abs(scaled / gain - truth)[:6].max() < wrong  # a shared scale drowns the VNIR
     noisy = filled(truth * gain, sigma_y={"VNIR": 0.01, "SWIR": 40.96})
     np.testing.assert_allclose(noisy / gain, filled(truth, sigma_y=0.01), rtol=1e-7)
     per_band = filled(truth * gain, sigma_y=np.where(np.arange(12) < 6, 0.01, 40.96))
     assert np.array_equal(noisy, per_band)
-    noise = hydiff.fill(
-        Cube(truth * gain, attrs={"detector": detector}), observed, sigma_y={"VNIR": 0.5, "SWIR": 9}
-    ).sigma_y
+    named, sigma_y = Cube(truth * gain, attrs={"detector": detector}), {"VNIR": 0.5, "SWIR": 9}
+    noise = hydiff.fill(named, observed, sigma_y=sigma_y, method="smooth").sigma_y
     np.testing.assert_allclose(noise, [0.5] * 6 + [9] * 6)
     with pytest.raises(hydiff.HydiffError, match="SWIR"):
         filled(truth, sigma_y={"VNIR": 1.0})

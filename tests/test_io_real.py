@@ -261,19 +261,18 @@ def test_info_on_an_emit_scene_reads_little(tmp_path: Path) -> None:
     code = (
         PEAK
         + """
-import sys, time
+import sys
 from hydiff import io
 from hydiff.gaps.describe import facts
-start = time.process_time()
 found = facts(io.read(sys.argv[1]))
-print(time.process_time() - start, peak())
+print(peak())
 print(found["values"]["sample"], found["values"]["missing_share"])
 """
     )
     command = [sys.executable, "-c", code, str(tmp_path / "a.nc")]
     done = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    assert float(done[0]) < 1 and float(done[1]) < 300
-    assert done[2:5] == ["9", "sampled", "chunks"] and 0.5 < float(done[5]) <= 1
+    assert float(done[0]) < 300
+    assert done[1:4] == ["9", "sampled", "chunks"] and 0.5 < float(done[4]) <= 1
 
 
 def test_importing_io_imports_no_format_library() -> None:

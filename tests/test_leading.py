@@ -20,10 +20,12 @@ import pytest
 import rasterio
 from rasterio.vrt import WarpedVRT
 
+import command
 import leading
 from hydiff import io
 from hydiff.errors import HydiffError
 from hydiff.gaps import describe
+from sources import tree
 
 READ = {"overviews_are_a_vrt", "directory"}  # what leads elsewhere is not looked at
 MAYBE = {"erdas_of_another"}  # a name of an image that is only compared
@@ -150,7 +152,7 @@ def test_the_system_sees_no_other_file_and_no_socket(tmp_path: Path) -> None:
 def test_every_raster_is_opened_through_one_door_with_one_driver() -> None:
     package = Path(io.__file__).parents[1]
     for path in package.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree(path)):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
                 continue
             called = ast.unparse(node.func)
@@ -162,8 +164,7 @@ def test_every_raster_is_opened_through_one_door_with_one_driver() -> None:
 def test_a_refusal_is_one_line_and_exit_2(tmp_path: Path) -> None:
     path = leading.image(tmp_path / "x.tif")
     leading.mask_is_raw(path, "", tmp_path)
-    line = [sys.executable, "-m", "hydiff", "fill", str(path), "-o", str(tmp_path / "y.tif")]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    done = command.run("fill", path, "-o", tmp_path / "y.tif")
     assert done.returncode == 2
     assert "x.tif.msk" in done.stderr and "Traceback" not in done.stderr
     assert not (tmp_path / "y.tif").exists()

@@ -25,7 +25,7 @@ def rng():
 @pytest.mark.parametrize("shape", [(72, 36), (50, 41), (7, 3), (1, 1)])
 def test_blocks_cover_a_matrix_and_their_mean_is_the_matrix(shape, rng):
     matrix = torch.rand(shape, generator=rng)
-    blocks = peer.Blocks.of(torch.ones(shape, dtype=torch.bool), 36)
+    blocks = peer.SparseBlocks.of(torch.ones(shape, dtype=torch.bool), 36)
     torch.testing.assert_close(blocks.mean(blocks.cut(matrix)), matrix)
     assert blocks.reached.all()
 
@@ -33,7 +33,7 @@ def test_blocks_cover_a_matrix_and_their_mean_is_the_matrix(shape, rng):
 def test_a_block_without_an_observed_entry_says_nothing(rng):
     observed = torch.ones((12, 8), dtype=torch.bool)
     observed[4:8, :4] = False
-    blocks = peer.Blocks.of(observed, 4)
+    blocks = peer.SparseBlocks.of(observed, 4)
     assert torch.equal(blocks.reached, observed)
     said = blocks.mean(torch.rand((3, 2, 4, 4), generator=rng))
     assert not said[~observed].any() and said[observed].all()

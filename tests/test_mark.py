@@ -73,6 +73,7 @@ def zarr2(folder: Path) -> Path:
 MAKE: dict[str, Callable[[Path], Path]] = {
     "emit": lambda f: products.emit(f / "e.nc", FLOATS),
     "aviris": lambda f: products.aviris(f / "a.nc", FLOATS),
+    "neon": lambda f: products.neon(f / "n.h5", np.where(SHORTS == -32768, -9999, SHORTS)),
     "prisma": prisma,
     "enmap": lambda f: products.enmap(f / "ENMAP_L2A", SHORTS),
     "enmap zip": lambda f: products.enmap(f / "ENMAP_L2A", SHORTS, zipped=True),
@@ -132,6 +133,14 @@ def by_h5py_in_a_group(path: Path) -> str:
         group = file["radiance"]
         flag = group[group["radiance"].attrs["ancillary_variables"]]
         assert flag.dtype == np.uint8 and (flag[()] == MISSING).all()
+        return f"{file.attrs['hydiff_filled']} Gap-filled {file.attrs['hydiff_record']}"
+
+
+def by_h5py_of_neon(path: Path) -> str:
+    with h5py.File(path) as file:
+        group = file["SJER/Reflectance"]
+        flag = group[group["Reflectance_Data"].attrs["ancillary_variables"]]
+        assert (flag[()] == MISSING.transpose(1, 2, 0)).all()
         return f"{file.attrs['hydiff_filled']} Gap-filled {file.attrs['hydiff_record']}"
 
 
@@ -207,6 +216,7 @@ TOOLS: dict[str, Callable[[Path], str]] = {
     "emit": by_xarray,
     "aviris": by_h5py_in_a_group,
     "prisma": by_h5py,
+    "neon": by_h5py_of_neon,
     "enmap": by_listing,
     "enmap zip": by_zipfile,
     "desis": by_rasterio,

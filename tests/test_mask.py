@@ -1,8 +1,6 @@
 """Masks: laws and brute-force oracles of their geometry, the census, the simulated kinds."""
 
 import json
-import subprocess
-import sys
 from itertools import product
 from math import dist, floor
 
@@ -13,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.io import loadmat
 
+import command
 from hydiff.errors import BadValue, ShapeMismatch, UnknownName
 from hydiff.gaps.census import census, ranges
 from hydiff.gaps.mask import (
@@ -418,12 +417,12 @@ def test_a_cube_that_is_narrower_than_a_published_mask_is_refused(kind):
 
 def test_simulate_refuses_a_published_mask_on_a_narrow_cube_in_one_line(tmp_path):
     np.save(tmp_path / "narrow.npy", np.random.default_rng(0).random((30, 50, 3)))
-    line = [sys.executable, "-m", "hydiff", "simulate", "narrow.npy", "-o", "out.npy", "--mask"]
-    done = subprocess.run([*line, "published-2"], cwd=tmp_path, capture_output=True, text=True)
+    line = ["simulate", "narrow.npy", "-o", "out.npy", "--mask"]
+    done = command.run(*line, "published-2", cwd=tmp_path)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert "need 101 columns, found 50; choose the mask published-3 or stripes" in done.stderr
     assert [p.name for p in tmp_path.iterdir()] == ["narrow.npy"]
-    done = subprocess.run([*line, "published-3"], cwd=tmp_path, capture_output=True, text=True)
+    done = command.run(*line, "published-3", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     lost = np.isnan(np.load(tmp_path / "out.npy")).all(axis=(0, 2))
     assert np.diff(np.flatnonzero(np.diff(lost.astype(int)))).tolist() == [6, 4, 6, 4, 6, 4, 6]

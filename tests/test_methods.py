@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 import hydiff
-from conftest import ROOT
 from hydiff.methods import AUTO, METHODS, WITH_WEIGHTS, Method, choose, declared, labelled
+from sources import PACKAGE, tree
 
-PACKAGE = ROOT / "src" / "hydiff"
 OUTSIDE = [p for p in sorted(PACKAGE.rglob("*.py")) if p.parent.name != "methods"]
 OUTSIDE.remove(PACKAGE / "learn" / "transforms.py")  # a family of transforms is called spectral
 SMALL = {  # settings that finish in a second
@@ -44,6 +43,11 @@ def observed():
     found = np.ones((6, 16, 16), bool)
     found[:3, :, 3] = found[2:, :, 9] = found[:, 5:8, 11:14] = False
     return found
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _prior(some_prior):
+    SMALL["prior"] = some_prior
 
 
 def fill(cube, observed, method, **options):
@@ -83,7 +87,8 @@ def test_pixels_without_any_band_are_filled_exactly_if_declared(cube, observed, 
 def test_settings_that_a_method_declares_exist(method):
     facts, settings = METHODS[method], vars(choose(method).settings)
     assert {*facts.asks} <= {n for n, value in settings.items() if value is None}
-    for name, wanted in (("transform", facts.equivariant), ("weights", facts.weights)):
+    trained = facts.weights or facts.pretrained
+    for name, wanted in (("transform", facts.equivariant), ("weights", trained)):
         assert (name in settings) == wanted
     assert ("error_bars" in settings) == facts.error_bars
     assert hasattr(choose(method).settings, "notes") == facts.notes
@@ -140,18 +145,14 @@ def probes(tree):
     return [c.lineno for c in tests if "settings" in ast.unparse(c.args[0])]
 
 
-@pytest.mark.parametrize("path", OUTSIDE, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_no_module_outside_tests_the_name_of_a_method(path):
-    assert not [*comparisons(ast.parse(path.read_text()))]
+def test_no_module_outside_tests_the_name_of_a_method():
+    assert not [f"{path}:{line}" for path in OUTSIDE for line in comparisons(tree(path))]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [p for p in sorted(PACKAGE.rglob("*.py")) if "learn" not in p.parts],
-    ids=lambda p: str(p.relative_to(PACKAGE)),
-)
-def test_no_module_probes_settings(path):
-    assert path.name == "dhp.py" or not [*probes(ast.parse(path.read_text()))]
+def test_no_module_probes_settings():
+    paths = [p for p in sorted(PACKAGE.rglob("*.py")) if "learn" not in p.parts]
+    found = [(path, line) for path in paths for line in probes(tree(path))]
+    assert not [f"{path}:{line}" for path, line in found if path.name != "dhp.py"]
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_cube_filled_mask_and_error_bars_move_alike(
     values = products.scene(33, 90, 80).astype("f4")
     values[:, 12:15] = -9998
     source = products.emit(tmp_path / "e.nc", values)
-    result = hydiff.fill(io.read(source))
+    result = hydiff.fill(io.read(source), method="linear")
     provenance.save(result, tmp_path / "f.nc")
     sigma = np.where(result.filled, 0.25, np.nan).astype("f4")
     real = provenance.companions

@@ -74,8 +74,9 @@ def small_settings(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_truth_poisoned_under_the_mask_gives_the_same_result(cube, observed, method):
-    options = {"method": method, "device": "cpu", **small_settings(method)}
+def test_a_truth_poisoned_under_the_mask_gives_the_same_result(cube, observed, method, some_prior):
+    own = some_prior if METHODS[method].pretrained else small_settings(method)
+    options = {"method": method, "device": "cpu", **own}
     per_band = np.random.default_rng(1).random(cube.shape) > 0.2
     for mask, sigma_y in ((observed, 0.0), (per_band, 0.1)):
         clean = hydiff.fill(cube, mask, sigma_y=sigma_y, **options)
@@ -429,6 +430,14 @@ def test_the_first_state_is_noise_around_the_measurement():
     assert x[0].mean().item() == pytest.approx(0.8 / sigma, abs=0.02)
     assert x[1].mean().item() == pytest.approx(0, abs=0.02)
     assert x.std(dim=1).tolist() == pytest.approx([1, 1], rel=0.02)
+
+
+def test_a_measurement_noisier_than_the_first_state_does_not_reach_it():
+    y, eps = torch.full((1, 1, 2, 2), 0.7), torch.rand((1, 1, 2, 2))
+    alpha_bar = linear_alpha_bar(10, 1e-4, 0.02)  # its noise has std 0.33
+    for sigma_y, same in ((0.2, False), (0.5, True)):
+        x = dds2m.first_state(y, torch.ones(()).bool(), torch.tensor(sigma_y), alpha_bar, eps)
+        assert torch.equal(x, eps) == same
 
 
 def test_attention_adds_to_its_input_at_most_the_input():

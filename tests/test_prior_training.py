@@ -13,7 +13,7 @@ from hydiff.cli import app
 from hydiff.errors import BadValue, CubeFormatError
 from hydiff.learn import plane_network, prior_training, training_planes
 from hydiff.learn.field import Field
-from hydiff.learn.plane_network import MIDDLE, ORDERS, PlaneNetwork, corrected
+from hydiff.learn.plane_network import MIDDLE, ORDERS, PlaneNetwork, corrected, roughness, turn
 from hydiff.learn.prior_training import PriorTraining
 from hydiff.learn.training_planes import (
     Pool,
@@ -21,8 +21,6 @@ from hydiff.learn.training_planes import (
     batch_of,
     images_of,
     random_mask,
-    roughness,
-    turn,
 )
 from hydiff.scale.prior_files import train_prior
 

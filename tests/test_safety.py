@@ -18,7 +18,7 @@ from hydiff.errors import BadValue, HydiffError
 from hydiff.io import provenance
 from hydiff.methods import METHODS
 
-CLASSICAL = [name for name, method in METHODS.items() if method.backend == "numpy"]
+CLASSICAL = [name for name, method in METHODS.items() if not method.needs_torch]
 BANDS, ROWS, COLS = 5, 12, 11
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
 
+import command
 import hydiff
 from hydiff import io
 from hydiff.cube import Cube
@@ -156,13 +157,13 @@ def test_a_full_disk_is_reported_and_resumed_after(file, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (whole // 2, whole // 2))
 
     done = subprocess.run(
-        command(*options), cwd=tmp_path, preexec_fn=limited, capture_output=True, text=True
+        process(*options), cwd=tmp_path, preexec_fn=limited, capture_output=True, text=True
     )
     assert done.returncode == 2 and "cannot write" in done.stderr, done.stderr
     assert not (tmp_path / "out.bsq").exists()
     before = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out.bsq.tiles").glob("*.npy")}
     assert before
-    subprocess.run(command(*options, "--resume"), cwd=tmp_path, check=True)
+    resumed(*options, cwd=tmp_path)
     execute.fill_file(
         file, tmp_path / "whole.bsq", Request(method="smooth"), Limits(PLENTY, tile=16)
     )
@@ -353,7 +354,7 @@ def test_tiles_start_from_what_one_network_learned_of_the_scene(file, truth, obs
     missing, errors = np.broadcast_to(~observed, truth.shape), {}
     for prior in (1, 60):
         order = Request(
-            method="hydiff-ei", settings=TINY, outside="fill", device="cpu", prior=prior, seed=2
+            method="hydiff-ei", settings=TINY, outside="fill", device="cpu", pretrain=prior, seed=2
         )
         done = execute.fill_file(file, tmp_path / f"{prior}.bsq", order, Limits(PLENTY, tile=48))
         errors[prior] = rmse(hydiff.read(tmp_path / f"{prior}.bsq"), truth, missing)
@@ -369,11 +370,11 @@ def test_tiles_start_from_what_one_network_learned_of_the_scene(file, truth, obs
 
 def test_a_prior_is_of_methods_that_can_start_from_one():
     with pytest.raises(BadValue, match="`method='hydiff-ei'`, not with smooth"):
-        Request(method="smooth", prior=10)
+        Request(method="smooth", pretrain=10)
     with pytest.raises(BadValue, match="give one of them"):
-        Request(method="hydiff-ei", settings={"weights": "x.safetensors"}, prior=10)
+        Request(method="hydiff-ei", settings={"weights": "x.safetensors"}, pretrain=10)
     with pytest.raises(BadValue, match="0 or more"):
-        Request(prior=-1)
+        Request(pretrain=-1)
 
 
 # ── bounds ───────────────────────────────────────────────────────────────────────────────────────
@@ -425,10 +426,10 @@ def test_a_scene_larger_than_the_memory_it_may_take(tmp_path, rng, suffix):
     observed[100:106, 60:90] = observed[290:310, 300:303] = False
     values = np.tile(made((160, 112, 112), rng), (1, 5, 5))
     hydiff.write(damaged(values, observed), tmp_path / f"in{suffix}")
-    command = [sys.executable, "-c", PEAK, "fill", f"in{suffix}", "-o", f"out{suffix}"]
+    line = [sys.executable, "-c", PEAK, "fill", f"in{suffix}", "-o", f"out{suffix}"]
     options = ["--method", "smooth", "--memory", "360MB"]
     done = subprocess.run(
-        [*command, *options], cwd=tmp_path, capture_output=True, text=True, check=False
+        [*line, *options], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "by tiles" in done.stderr
@@ -443,16 +444,21 @@ def test_a_scene_larger_than_the_memory_it_may_take(tmp_path, rng, suffix):
 # ── interruptions ────────────────────────────────────────────────────────────────────────────────
 
 
-def command(*more):
+def process(*more):
     return [sys.executable, "-m", "hydiff", "fill", "in.bsq", *more]
+
+
+def resumed(*more, cwd):
+    done = command.run("fill", "in.bsq", *more, "--resume", cwd=cwd)
+    assert done.returncode == 0, done.stderr
 
 
 def test_kills_and_resume_end_with_the_same_bytes(file, tmp_path):
     options = ["--method", "smooth", "--set", "error_bars=true", "--tile", "16", "--seed", "5"]
-    subprocess.run(command("-o", "whole.bsq", *options), cwd=tmp_path, check=True)
+    assert command.run("fill", "in.bsq", "-o", "whole.bsq", *options, cwd=tmp_path).returncode == 0
     work, done = tmp_path / "out.bsq.tiles", []
     for stop in (2, 5):
-        run = subprocess.Popen(command("-o", "out.bsq", *options, "--resume"), cwd=tmp_path)
+        run = subprocess.Popen(process("-o", "out.bsq", *options, "--resume"), cwd=tmp_path)
         while run.poll() is None and len(list(work.glob("tile-*.json"))) < stop:
             time.sleep(0.005)
         run.send_signal(signal.SIGKILL)
@@ -461,7 +467,7 @@ def test_kills_and_resume_end_with_the_same_bytes(file, tmp_path):
         done.append({p.name: p.stat().st_mtime_ns for p in work.glob("tile-*.json")})
     assert len(done[1]) > len(done[0]) >= 2
     assert done[0].items() <= done[1].items()  # what was done was not done again
-    subprocess.run(command("-o", "out.bsq", *options, "--resume"), cwd=tmp_path, check=True)
+    resumed("-o", "out.bsq", *options, cwd=tmp_path)
     assert list(contents(tmp_path / "out.bsq").values()) == list(
         contents(tmp_path / "whole.bsq").values()
     )

@@ -40,8 +40,9 @@ def test_a_rival_wins_only_with_its_spectra(rng, steps, share):
 
 
 @pytest.mark.parametrize(("steps", "share"), [(0.9, blend.NETWORKS), (3.0, 0.0)])
-def test_a_network_enters_only_with_its_spectra(rng, steps, share):
-    both = [SMOOTH, Candidate("network", "anchored", crossfit=True)]
+@pytest.mark.parametrize("crossfit", [True, False])
+def test_a_network_enters_only_with_its_spectra(rng, steps, share, crossfit):
+    both = [SMOOTH, Candidate("network", "anchored" if crossfit else "prior", crossfit=crossfit)]
     # as good as the usual share wants it, so that no other share is a proven gain
     usual = (1 - blend.NETWORKS) / blend.NETWORKS
     found = blend.weights_of(folds(rng, usual**0.5, steps), KINDS, both, 0)

@@ -16,9 +16,9 @@ import numpy as np
 
 from hydiff import auto, io, mark
 from hydiff.auto import Decision
-from hydiff.cube import Array, Bools, Cube, Floats, Nodata, as_cube, band_axis
+from hydiff.cube import Array, Bools, Cube, Floats, Nodata, as_cube, band_axis, dim_names
 from hydiff.errors import BadValue
-from hydiff.gaps import reach
+from hydiff.gaps import reach, regions
 from hydiff.gaps.detect import detect
 from hydiff.gaps.rule import (
     Sigma,
@@ -35,7 +35,8 @@ from hydiff.io import axes, provenance
 from hydiff.io.versions import versions
 from hydiff.methods import DEFAULT, Inpaint
 from hydiff.methods.estimate import Estimate, Job, Progress, estimate
-from hydiff.request import ARGUMENTS, Request
+from hydiff.reference.planes import Reference, prepare
+from hydiff.request import ARGUMENTS, MAX_SHIFT, Request
 from hydiff.result import Result
 
 if TYPE_CHECKING:
@@ -60,6 +61,9 @@ def fill(
     max_gap: float | None = None,
     outside: str | None = None,
     fill_clouds: bool = False,
+    region: str | None = None,
+    bands: str | None = None,
+    buffer: float = 0.0,
     denoise: bool = False,
     clip: str = "none",
     seed: int = 0,
@@ -69,11 +73,15 @@ def fill(
     resume: bool = False,
     budget: str = "normal",
     recipe: Mapping[str, Any] | str | Path | None = None,
+    no_prior: bool = False,
     max_error: float | None = None,
+    reference: Any = (),
+    reference_max_days: float | None = None,
+    reference_max_shift: float = MAX_SHIFT,
     progress: Progress = None,
     **settings: Any,
 ) -> Result:
-    """Fill the gaps of a cube from its own observed entries.
+    """Fill the gaps of a cube from its own observed entries, and from other images of its place.
 
     data: a Cube, a DataArray, a Dataset with one, the path of a file, or an array (bands, rows,
         cols).  Missing are the entries that `observed` (True = measured; (rows, cols) or
@@ -92,6 +100,10 @@ def fill(
     outside: "keep" or "fill" what no line joins to observed pixels on both sides; by default kept
         in cubes that were read from files, filled in arrays.
     fill_clouds: also fill what a product withholds without having lost it (EMIT's screened clouds).
+    region: fill only there: "10:60,20:80" in rows and columns, "xmin,ymin,xmax,ymax" in map
+        coordinates, or the path of a file of polygons.  The whole cube is still used to fill from.
+    bands: fill only these: "10:40,55", counted from 0, or "900-1000nm".
+    buffer: pixels by which the missing parts of `observed` or `missing` are widened.
     clip: filled values to what was "observed" in their band, or to what is "physical": 0 or more,
         1 or less where the file says that it holds reflectance; "none" leaves them.
     denoise: with sigma_y > 0, `Result.cube` takes the estimate for its observed entries too.
@@ -101,8 +113,14 @@ def fill(
     budget: of the method "auto": "fast", "normal" or "best".
     recipe: what an earlier "auto" decided, as `Result.recipe` or the path of its record: it is
         repeated without trying again.
+    no_prior: of the method "auto": fill from this cube alone, without the network that was trained
+        on other images.
     max_error: leave missing what is expected to be off by more than this many standard deviations
         of its band; 1 is no better than the band's mean.
+    reference: another image of the same place, or several: whatever `data` may be, of any sensor.
+        It is used where that pays on hidden copies of the gaps, and the notes say how much.
+    reference_max_days: refuse one from more days before or after the cube.
+    reference_max_shift: refuse one that lies more pixels beside the cube.
     progress: called with every `Step` of the method; when it returns a true value, the method ends
         there and its estimate so far is taken.
     settings: entries of the method's settings, e.g. `s=1.25`; with `weights=FILE` the size of the
@@ -116,11 +134,12 @@ def fill(
     >>> bool(np.allclose(result.values, cube)), int(result.filled.sum())
     (True, 72)
     """
-    cube, mask = _cube_and_mask(data, observed, missing, axis)
+    cube, mask = cube_and_mask(data, observed, missing, axis)
     if outside is None:
         outside = "fill" if cube.path is None else "keep"
     if recipe is not None:
         recipe = auto.read_recipe(recipe)
+    reference = tuple(reference) if isinstance(reference, list | tuple) else (reference,)
     arguments = locals()
     request = Request(**{name: arguments[name] for name in ARGUMENTS})
     request.check()
@@ -139,6 +158,7 @@ class CubePlan:
     left: Mapping[str, int]  # reason → number of missing entries that are not to be filled
     limits: reach.Reach  # of the observed values, and what filled values are clipped to
     notes: list[str]  # about what counts as missing
+    references: tuple[Reference, ...] = ()  # other images of the place, on the grid of the cube
     began: float = field(default_factory=time.perf_counter)  # s
 
 
@@ -151,6 +171,7 @@ def plan_cube(
     """
     began = time.perf_counter()
     check_numbers(cube)
+    mask = regions.grown(mask, request.buffer)
     observed, notes = observed_entries(cube, mask, request.nodata, request.nodata_in)
     doubts = [] if request.detect else suspected(cube, observed, request.nodata)
     for note in (*notes, *doubts):
@@ -167,10 +188,23 @@ def plan_cube(
         max_gap=request.max_gap,
         outside=request.outside,
         fill_clouds=request.fill_clouds,
+        selection=regions.selection_of(cube, request.region, request.bands),
     )
     ends = reach.extremes(np.asarray(cube.values), observed)
     limits = reach.reach_of(cube, *ends, request.clip)
-    return CubePlan(request, cube, observed, target, left, limits, [*notes, *doubts], began)
+    references = tuple(_prepared(request, cube, observed))
+    notes = [*notes, *doubts]
+    return CubePlan(request, cube, observed, target, left, limits, notes, references, began)
+
+
+def _prepared(request: Request, cube: Cube, observed: Bools) -> Iterator[Reference]:
+    """The references of a request, on the grid of the cube."""
+    for number, source in enumerate(request.reference, start=1):
+        other = cube_and_mask(source, None, None, None)[0].load()
+        name = f"{number}" if other.path is None else other.path.name
+        yield prepare(
+            other, cube, observed, name, request.reference_max_shift, request.reference_max_days
+        )
 
 
 def execute(
@@ -178,7 +212,9 @@ def execute(
 ) -> Result:
     """Run the method of a plan, and put its estimate into the gaps."""
     request, cube = plan.request, plan.cube
-    job = Job(request.seed, request.device, request.deterministic, checkpoint, resume)
+    planes = tuple(one.planes for one in plan.references if one.planes.observed.any())
+    how = (request.seed, request.device, request.deterministic, checkpoint, resume)
+    job = Job(*how, references=planes)
     solution, decision = _solved(plan, job, progress)
     target, left = plan.target.copy(), dict(plan.left)
     for reason, entries in _given_up(solution, decision, request):
@@ -197,6 +233,10 @@ def execute(
         notes += auto.note_of_origin(request.recipe, auto.fingerprint(cube, plan.observed))
     notes += [f"{n} filled entries {how}" for how, n in changed.items()]
     notes += reach.notes(beyond, request.clip)
+    if not plan.references and (request.recipe or {}).get("with_reference"):
+        notes.append("the recipe had another image of the place; without it the fill is another")
+    references = auto.judged(plan.references, decision, int(target.sum()))
+    notes += [str(one["words"]) for one in references]
     result = Result(
         cube=replace(cube, values=written, valid=cube.validated(target)),
         values=floats(_composed(cube, plan.observed, trusted, values)),
@@ -211,6 +251,7 @@ def execute(
         seconds=time.perf_counter() - plan.began,
         notes=notes,
         sigma=None if solution.sigma is None else floats(np.where(target, solution.sigma, np.nan)),
+        references=references,
         expected=None if decision is None else decision.expected,
         expected_by_kind=None if decision is None else decision.both_kinds,
         recipe=None if decision is None else decision.recipe,
@@ -226,7 +267,7 @@ def _solved(plan: CubePlan, job: Job, progress: Progress) -> tuple[Estimate, Dec
     if request.chosen is not None:
         return estimate(cube, observed, request.chosen, noise, job, progress), None
     how: dict[str, Any] = {"budget": request.budget, "recipe": request.recipe}
-    how |= {"max_error": request.max_error, "progress": progress}
+    how |= {"prior": not request.no_prior, "max_error": request.max_error, "progress": progress}
     return auto.fill(cube, observed, plan.target, noise, job, **how)
 
 
@@ -265,12 +306,12 @@ def write(
     """
     if isinstance(data, Result):
         return provenance.save(data, path, overwrite=overwrite, unmarked=unmarked)
-    cube = _cube_and_mask(data, None, None, axis)[0]
+    cube = cube_and_mask(data, None, None, axis)[0]
     return io.write(cube, path, overwrite=overwrite, unmarked=unmarked)
 
 
-def _cube_and_mask(
-    data: Any, observed: Mask, missing: Mask, axis: str | None
+def cube_and_mask(
+    data: Any, observed: Mask = None, missing: Mask = None, axis: str | None = None
 ) -> tuple[Cube, Bools | None]:
     """The cube and the mask, True = measured, both with the bands first."""
     if observed is not None and missing is not None:
@@ -313,7 +354,7 @@ def _bands_last(data: Any, axis: str | None, mask: tuple[int, ...] | None) -> bo
     """Whether an array has its bands at the end; cubes and named dimensions say it themselves."""
     named = isinstance(data, Cube)
     if not named and hasattr(data, "dims"):
-        named = data.ndim == 3 and band_axis([str(d) for d in data.dims]) is not None
+        named = data.ndim == 3 and band_axis(dim_names(data)) is not None
     if named and axis is not None:
         raise BadValue("`axis=` goes with arrays: a cube, or its dimensions, say it; leave it out")
     if named or len(data.shape) != 3:  # the number of axes is refused by the cube

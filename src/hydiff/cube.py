@@ -34,6 +34,13 @@ COL_DIMS = ("x", "col", "cols", "sample", "samples", "lon", "longitude", "eastin
 PER_BAND = ("detector", "data gain values", "data offset values")  # entries of attrs
 SQUARED = 1e-100  # spans below it, and values above its inverse, have no square
 WAVELENGTHS = ("wavelength", "wavelengths", "wavelength_nm", "band_wavelength")
+# what the CF conventions call them: `standard_name`, or `axis`, of a coordinate -> a name of above
+CF_WAVELENGTHS = ("radiation_wavelength", "sensor_band_central_radiation_wavelength")
+CF_NAMES = {
+    **dict.fromkeys(("X", "projection_x_coordinate", "longitude", "grid_longitude"), "x"),
+    **dict.fromkeys(("Y", "projection_y_coordinate", "latitude", "grid_latitude"), "y"),
+    **dict.fromkeys((*CF_WAVELENGTHS, "sensor_band_identifier"), "band"),
+}
 
 
 class Values(Protocol):
@@ -341,7 +348,8 @@ class Cube:
 
         def per_band(*names: str, dtype: Any = np.float64) -> tuple[Any, str | None]:
             """The first of these coordinates that has an entry for each band, and its unit."""
-            for name in names:
+            for name in names:  # a name, or a standard name
+                name = next((str(k) for k, c in array.coords.items() if _cf(c) == name), name)
                 if name in array.coords and array.coords[name].dims == (band_dim,):
                     coordinate = array.coords[name]
                     return np.asarray(coordinate, dtype), coordinate.attrs.get("units")
@@ -349,14 +357,14 @@ class Cube:
 
         attrs, text = array.attrs, array.attrs.get(FILLED)
         bands = array.shape[order[0]]
-        wavelengths, units = per_band(*WAVELENGTHS)
+        wavelengths, units = per_band(*WAVELENGTHS, *CF_WAVELENGTHS)
         return cls(
             values=array.values.transpose(order),
             wavelengths=wavelengths,
             wavelength_units=attrs.get("wavelength_units", units),
             fwhm=per_band("fwhm")[0],
             good=per_band("good", "good_wavelengths", "bbl", dtype=None)[0],
-            nodata=attrs.get("_FillValue", attrs.get("nodata")),
+            nodata=_declared_nodata(attrs),
             crs=attrs.get("crs"),
             transform=attrs.get("transform"),
             attrs={"xarray": array},
@@ -492,8 +500,37 @@ def _shifted(transform: tuple[float, ...] | None, rows: int, cols: int) -> tuple
 
 def _axes_from(array: xarray.DataArray) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The order that brings the band axis to the front, and the order that brings it back."""
-    order = band_order([str(d) for d in array.dims])
+    order = band_order(dim_names(array))
     return order, tuple(int(i) for i in np.argsort(order))
+
+
+def _declared_nodata(attrs: Mapping[Any, Any]) -> float | None:
+    """The first of the attributes that name a value of missing entries."""
+    declared = [n for n in ("_FillValue", "missing_value", "nodata") if attrs.get(n) is not None]
+    if not declared:
+        return None
+    try:
+        return float(np.ravel(attrs[declared[0]])[0])
+    except (TypeError, ValueError, IndexError):
+        raise BadValue(
+            f"the attribute {declared[0]} is {attrs[declared[0]]!r}, expected a number; "
+            "correct or remove it"
+        ) from None
+
+
+def dim_names(array: xarray.DataArray) -> list[str]:
+    """The dimensions of a DataArray, called x, y or band where CF attributes of a coordinate along
+    them say so, and by their own names elsewhere."""
+    along = {str(dim): str(dim) for dim in array.dims}
+    for coordinate in array.coords.values():
+        if len(coordinate.dims) == 1 and _cf(coordinate) in CF_NAMES:
+            along[str(coordinate.dims[0])] = CF_NAMES[_cf(coordinate)]
+    return list(along.values())
+
+
+def _cf(coordinate: xarray.DataArray) -> str:
+    """What the CF conventions call a coordinate; empty where it does not say."""
+    return str(coordinate.attrs.get("standard_name") or coordinate.attrs.get("axis", ""))
 
 
 def band_axis(dims: Sequence[str]) -> int | None:

@@ -7,8 +7,9 @@ its group there, and how the command line spells it where that differs (`flag`, 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import InitVar, dataclass, field, fields
 from difflib import get_close_matches
 from functools import cached_property
 from inspect import signature
@@ -29,7 +30,11 @@ else:  # scipy takes half a second, which somebody who asks for --help should no
 # where missing entries are named: what they come to is in the masks, whichever named it
 MASKS = ("observed", "missing", "quality", "flags", "detect")
 # options of files, which `hydiff.fill` does not have or means otherwise
-FILES = ("var", *MASKS, "report", "unmarked", "prior")
+FILES = ("var", *MASKS, "report", "unmarked", "pretrain")
+
+RENAMED = "`prior=N` is now `pretrain=N`: a prior is the network that comes with hydiff"
+MAX_SHIFT = 5.0  # px that a reference may lie beside the cube
+MOST_REFERENCES = 4  # each combination of them that sees a pixel has models of its own
 
 METHOD, GAPS, VALUES, RUN, OUTPUT = "How", "What to fill", "How", "More", "Output"
 
@@ -66,6 +71,16 @@ class Request:
     max_error: float | None = option(
         None, "Leave what is expected to be off by more band stds.", METHOD
     )
+    reference: tuple[Any, ...] = option(
+        (), "Another image of the place to fill from (repeatable).", METHOD,
+        text=(list[Path] | None, None),
+    )  # fmt: skip
+    reference_max_days: float | None = option(
+        None, "Refuse a reference from more days before or after.", METHOD
+    )
+    reference_max_shift: float = option(
+        MAX_SHIFT, "Refuse a reference that lies more pixels beside the cube.", METHOD
+    )
     sigma_y: Sigma = option(
         0.0, "Noise std in the cube's unit, 5%, VNIR=3,SWIR=8, or auto.", VALUES, text=(str, "0")
     )
@@ -95,25 +110,37 @@ class Request:
     )
     flags: str | None = option(None, "Flags of it to take, between commas.", GAPS)
     detect: bool = option(False, "Also fill suspected damage.", GAPS)
+    region: str | None = option(
+        None, "Fill only here: ROWS,COLS as 10:60,20:80; XMIN,YMIN,XMAX,YMAX; or polygons.", GAPS
+    )
+    bands: str | None = option(None, "Fill only these bands: 10:40,55 or 900-1000nm.", GAPS)
+    buffer: float = option(0.0, "Widen the mask by this many pixels.", GAPS)
     report: bool = option(False, "Also write OUTPUT.report.html.", OUTPUT)
     unmarked: bool = option(False, "Allow a file that cannot say it is filled (.npy).", OUTPUT)
-    prior: int = option(0, "By tiles: first train on the scene, N updates, then refine.", METHOD)
+    pretrain: int = option(0, "By tiles: first train on the scene, N updates, then refine.", METHOD)
+    no_prior: bool = option(
+        False, "From this cube alone: without the network trained on other images.", METHOD
+    )
+    prior: InitVar[int | None] = None  # the former name of `pretrain`
 
-    def __post_init__(self) -> None:
-        if self.prior < 0:
-            raise BadValue(f"`prior={self.prior}`: expected a number of updates, 0 or more")
-        if self.prior and not declared(self.method).weights:
+    def __post_init__(self, prior: int | None) -> None:
+        if prior is not None:
+            warnings.warn(RENAMED, DeprecationWarning, stacklevel=3)
+            object.__setattr__(self, "pretrain", prior)
+        if self.pretrain < 0:
+            raise BadValue(f"`pretrain={self.pretrain}`: expected a number of updates, 0 or more")
+        if self.pretrain and not declared(self.method).weights:
             names = " or ".join(f"`method='{name}'`" for name in WITH_WEIGHTS)
-            raise BadValue(f"`prior=` goes with {names}, not with {self.method}")
-        if self.prior and self.settings.get("weights") is not None:
-            raise BadValue("`prior=` trains a network, `weights=` names one: give one of them")
+            raise BadValue(f"`pretrain=` goes with {names}, not with {self.method}")
+        if self.pretrain and self.settings.get("weights") is not None:
+            raise BadValue("`pretrain=` trains a network, `weights=` names one: give one of them")
 
     @cached_property
     def chosen(self) -> Chosen | None:
         """The one method, or None for `auto`; the size of trained weights is the file's."""
         if self.method == DEFAULT:
             return None
-        return choose(self.method, self.preset, with_network(self.settings))
+        return choose(self.method, self.preset, with_network(self.method, self.settings))
 
     @property
     def method_name(self) -> str:
@@ -141,6 +168,7 @@ class Request:
         from hydiff.methods.estimate import check_seed, torch_device
 
         self._check_method()
+        self._check_reference()
         if self.budget not in BUDGETS:
             raise UnknownName("budget", self.budget, BUDGETS)
         _check_sigma(self.sigma_y)
@@ -166,15 +194,50 @@ class Request:
             )
         if self.max_error is not None and not (by_trials and self.max_error > 0):
             raise BadValue("max_error is a positive number, and only the method 'auto' can keep it")
+        self._check_prior()
         self.chosen  # noqa: B018 - refuses unknown names
+
+    def _check_prior(self) -> None:
+        """What cannot be had without the network that learned from other images."""
+        if not self.no_prior:
+            return
+        if declared(self.method).pretrained:
+            raise BadValue(f"`no_prior` leaves nothing of the method {self.method}: drop one")
+        if self.recipe is not None and any("weights" in c for c in self.recipe["candidates"]):
+            raise BadValue("the recipe uses the prior, which `no_prior` excludes: drop one of them")
+
+    def _check_reference(self) -> None:
+        """What cannot be asked of a reference."""
+        able = self.method == DEFAULT or "references" in declared(self.method).asks
+        if self.reference and not able:
+            raise BadValue(
+                f"`reference=` goes with the method '{DEFAULT}', which finds out whether it helps, "
+                f"not with {self.method}: leave one of them out"
+            )
+        if able and self.method != DEFAULT and not self.reference:
+            raise BadValue(
+                f"the method {self.method!r} fills from another image: give `reference=`"
+            )
+        if (count := len(self.reference)) > MOST_REFERENCES:
+            raise BadValue(
+                f"{count} references, expected at most {MOST_REFERENCES}: name the nearest in time"
+            )
+        if self.reference_max_days is not None and not self.reference_max_days >= 0:
+            raise BadValue(
+                f"`reference_max_days={self.reference_max_days:g}`: expected days, 0 or more"
+            )
+        if not self.reference_max_shift >= 0:
+            raise BadValue(
+                f"`reference_max_shift={self.reference_max_shift:g}`: expected pixels, 0 or more"
+            )
 
 
 ARGUMENTS = [f.name for f in fields(Request) if f.name not in FILES]  # of `hydiff.fill` too
 
 
-def with_network(settings: Mapping[str, Any]) -> dict[str, Any]:
+def with_network(method: str | Inpaint, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings; with trained weights among them, the size of the network is the file's."""
-    if settings.get("weights") is None:
+    if settings.get("weights") is None or not declared(method).weights:
         return dict(settings)
     need_torch("`weights=`")
     from hydiff.learn.weights import network_of

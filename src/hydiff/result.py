@@ -55,6 +55,8 @@ class Result:
     # the same for each kind of gaps, where a cube has both: pixels without any band, and others
     expected_by_kind: Mapping[str, Mapping[str, float]] | None = None
     recipe: Mapping[str, Any] | None = None  # what `auto` decided; JSON-able
+    references: list[dict[str, Any]] = field(default_factory=list)  # other images of the place:
+    #               where they lie, what they were worth, how many entries they served; JSON-able
     beyond: Mapping[str, Any] = field(default_factory=dict)  # filled entries outside of what was
     #               observed in their band, and how they were clipped; see `hydiff.gaps.reach`
 

@@ -8,6 +8,7 @@ plain JSON: candidates, blending weights and the errors on hidden entries; it ca
     trials       candidates on hidden copies of the gaps
     split        gaps of two kinds, one after the other: pixels without any band, and the others
     blend        weights from the trials
+    references   other images of the place, if they help
     intervals    the expected error of each filled entry
     decide       all of these, into a recipe
     recipe       read from a file, and checked
@@ -20,7 +21,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from hydiff.auto.apply import Decision, Ready, apply
+from hydiff.auto.apply import Decision, Ready, apply, judged
 from hydiff.auto.candidates import (
     BUDGETS,
     ELSEWHERE,
@@ -28,12 +29,14 @@ from hydiff.auto.candidates import (
     NAME,
     RULES,
     SMOOTH,
+    WITH_REFERENCE,
     Budget,
     Candidate,
     budget_of,
 )
 from hydiff.auto.decide import decide_on
 from hydiff.auto.recipe import budget_used, fingerprint, note_of_origin, read_recipe
+from hydiff.auto.references import REFERENCE_RULES
 from hydiff.auto.trials import TrialWindow
 from hydiff.cube import Bools, Cube
 from hydiff.gaps.rule import Sigma
@@ -44,8 +47,10 @@ __all__ = [
     "ELSEWHERE",
     "GPU_BUDGETS",
     "NAME",
+    "REFERENCE_RULES",
     "RULES",
     "SMOOTH",
+    "WITH_REFERENCE",
     "Budget",
     "Candidate",
     "Decision",
@@ -55,6 +60,7 @@ __all__ = [
     "decide_on",
     "fill",
     "fingerprint",
+    "judged",
     "note_of_origin",
     "read_recipe",
 ]
@@ -69,16 +75,18 @@ def fill(
     *,
     budget: str = "normal",
     recipe: Mapping[str, Any] | None = None,
+    prior: bool = True,
     max_error: float | None = None,
     progress: Progress = None,
 ) -> tuple[Estimate, Decision]:
     """Estimate a cube by a validated blend of candidates, or by the blend of a recipe.
 
+    prior: whether the network that learned from other images may take part.
     max_error: in standard deviations; the decision lists entries whose expected error exceeds it.
     """
     ready: Ready = {}
     if recipe is None:
-        chosen = budget_of(budget, job)
+        chosen = budget_of(budget, job, prior)
         only = [TrialWindow(cube, observed, target)]
         recipe, ready = decide_on(only, sigma_y, chosen, job, progress, whole=True)
         recipe |= {"budget": budget, "cube": fingerprint(cube, observed)}

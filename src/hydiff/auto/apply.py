@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hydiff.auto import folds, split
+from hydiff.auto import folds, references, split
 from hydiff.auto.classes import around, band_spread, groups, usable
 from hydiff.auto.intervals import HOPELESS, Scored, expected_by_kind, promises, variance_of, warning
 from hydiff.auto.recipe import Errors, KindRecipe, Recipe, Tried
@@ -17,6 +17,7 @@ from hydiff.cube import Bools, Cube, Floats, Ints
 from hydiff.gaps import mask
 from hydiff.gaps.rule import Sigma
 from hydiff.methods.estimate import Estimate, Job
+from hydiff.reference.planes import Reference
 
 NO_BARS = "no error bars, and no scores to expect"
 Ready = Mapping[str, Mapping[str, Estimate]]  # estimates at hand, by kind of gaps and candidate
@@ -29,6 +30,7 @@ class Decision(NamedTuple):
     doubtful: float = 0.0  # share of the filled that is hardly better than their band's mean
     by_kind: Mapping[str, dict[str, float]] = {}  # `expected` of each kind of gaps (`split`)
     entries: Mapping[str, int] = {}  # that are filled, of each kind
+    with_reference: int = 0  # entries that other images of the place served
 
     @property
     def both_kinds(self) -> Mapping[str, dict[str, float]] | None:
@@ -68,10 +70,12 @@ def apply(
     ready: estimates of candidates that are at hand.  max_error: in standard deviations of a band.
     """
     parts = _parts(Recipe.of(recipe), TrialWindow(cube, observed, target), sigma_y, job, ready)
+    parts, served = _with_references(parts, sigma_y, job)
     estimate, hopeless = _joined(parts), np.zeros(observed.shape, bool)
-    judged_parts = [part for part in parts if part.variance is not None]
+    count = sum(int(part.window.target.sum()) for part in served)
+    judged_parts = [part for part in (*parts, *served) if part.variance is not None]
     if not judged_parts:
-        return estimate, Decision(recipe, {}, hopeless)
+        return estimate, Decision(recipe, {}, hopeless, with_reference=count)
     variance, sigma = _bars(judged_parts, target)
     extent = None if job.common is None else job.common.extent
     spread = band_spread(cube, observed) if extent is None else extent.spread
@@ -88,8 +92,34 @@ def apply(
     entries = {kind: int(own.sum()) for kind, own in targets.items()}
     notes = [*estimate.notes, *promises(expected, by_kind, entries, recipe)]
     notes += [warning(doubtful)] if doubtful else []
-    decision = Decision(recipe, expected, hopeless, doubtful, by_kind, entries)
+    decision = Decision(recipe, expected, hopeless, doubtful, by_kind, entries, count)
     return estimate._replace(sigma=sigma, notes=notes), decision
+
+
+def judged(
+    references: Sequence[Reference], decision: Decision | None, filled: int
+) -> list[dict[str, Any]]:
+    """Facts about references, with what they were worth together and the share of the `filled`
+    entries that they served; and in words."""
+    recipe = {} if decision is None else decision.recipe
+    own: dict[str, Any] = recipe.get("with_reference") or {}
+    own = own or recipe.get("partial", {}).get("with_reference") or {}
+    served = filled if decision is None else decision.with_reference
+    share, worth = served / max(filled, 1), own.get("worth")
+    by_band = [round(gain, 3) for gain in own.get("by_band", ())]
+    facts = {"worth": worth, "share": round(share, 4), "worth_by_band": by_band}
+    others = ", with the others," if len(references) > 1 else ""
+    used = f"used for {100 * share:.0f} % of the filled entries"
+    if decision is None:
+        verdict = used
+    elif worth is None:
+        verdict = "it sees no gap, or too little around them to find out whether it helps: not used"
+    elif served:
+        verdict = f"worth {worth:.1f} dB{others} on hidden copies of the gaps, {used}"
+    else:
+        gain = f"{worth:+.1f} dB{others} on hidden copies of the gaps"
+        verdict = f"it would not help ({gain}, {own['why']}): not used"
+    return [{**one.facts, **facts, "words": f"{one}: {verdict}"} for one in references]
 
 
 def _parts(
@@ -115,6 +145,32 @@ def _part(
     if variance is not None and blend.estimate.excess is not None:
         variance *= blend.estimate.excess  # trials know what is usual, not what is here
     return KindFill(kind, own, window, blend.estimate, variance)
+
+
+def _with_references(
+    parts: Sequence[KindFill], sigma_y: Sigma, job: Job
+) -> tuple[list[KindFill], list[KindFill]]:
+    """The parts, with what references say of them; and the entries so filled as parts of their own,
+    for their errors are others."""
+    changed, served = [], []
+    for part in parts:
+        own = part.recipe.with_reference
+        fill = None
+        if own is not None and job.references:
+            before = part.estimate.values
+            fill = references.filled(own, part.window, before, sigma_y, job)
+        if own is None or fill is None:
+            changed.append(part)
+            continue
+        window = part.window._replace(target=fill.served)
+        estimate = part.estimate._replace(values=fill.values)
+        rest = part.window._replace(target=part.window.target & ~fill.served)
+        changed.append(part._replace(window=rest, estimate=estimate))
+        errors = replace(part.recipe, errors=own.errors)
+        variance = _variance(own.errors, window, fill.estimates)
+        kind = f"{part.kind}, with a reference"
+        served.append(KindFill(kind, errors, window, estimate, variance))
+    return changed, served
 
 
 def _recipe_of(kind: str, recipe: Recipe) -> KindRecipe:
@@ -177,14 +233,14 @@ def blended(
 ) -> Blend:
     """The candidates of a recipe for gaps of one kind, blended."""
     weights = np.asarray(recipe.weights, dtype=np.float64)
-    plain = [tried.fits is None for tried in recipe.candidates]
+    plain = [tried.plain for tried in recipe.candidates]
     used: Bools = np.asarray(weights.any(axis=(1, 2))) | plain  # how far those are apart counts
     entries = [tried for tried, wanted in zip(recipe.candidates, used, strict=True) if wanted]
     estimates = _candidates(entries, window, sigma_y, job, ready)
     distance = folds.distance_class(mask.shared(window.observed))
     values = _mean(estimates, weights[used], distance, window.cube)
     notes = list(dict.fromkeys(note for one in estimates for note in one.notes))
-    without = [one.values for one, e in zip(estimates, entries, strict=True) if e.fits is None]
+    without = [one.values for one, e in zip(estimates, entries, strict=True) if e.plain]
     return Blend(estimates[0]._replace(values=values, sigma=None, notes=notes), without)
 
 

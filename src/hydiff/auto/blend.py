@@ -19,6 +19,8 @@ BORROWED = 500.0  # entries' worth of the pooled errors that every class of entr
 # how much: it starts with this share, and leaves it only for a gain of so many standard errors
 # (benchmarks/foresight.py)
 NETWORKS, DOUBT = 0.8, 2.0
+# a network that learned elsewhere is no mean of fits to this cube: it gives way more easily
+DOUBT_ELSEWHERE = 1.0
 BOOTSTRAPS = 200
 
 
@@ -28,6 +30,7 @@ class Weights(NamedTuple):
     plain: Floats  # those without a network blended, as if there were no others
     all: Floats
     why: str
+    share: Floats  # (M,) the mean over the hidden entries
 
 
 class Gain(NamedTuple):
@@ -58,22 +61,22 @@ def weights_of(
     folds, starting from the first candidate; then that blend with the networks, by the folds that
     they were fitted on, starting from their usual share.
     """
-    plain = [m for m, c in enumerate(candidates) if not c.crossfit]
-    costly = [m for m, c in enumerate(candidates) if c.crossfit]
+    plain = [m for m, c in enumerate(candidates) if not c.costly]
+    costly = [m for m, c in enumerate(candidates) if c.costly]
     default = candidates[0].name
     weights = np.zeros((len(candidates), D, BAND_GROUPS))
     weights[0] = 1
     if len(candidates) == 1:
-        return Weights(weights, weights, f"{default} is the only candidate")
+        return Weights(weights, weights, f"{default} is the only candidate", weights[:, 0, 0])
     if len(trials) < 2:
         why = f"too few observed pixels to try the candidates on: {default}"
-        return Weights(weights, weights, why)
+        return Weights(weights, weights, why, weights[:, 0, 0])
     reasons = []
     if len(plain) > 1:
         alone = np.eye(len(plain))[0]
         own = [t.residual[plain] for t in trials]
         steps = [t.step[plain] for t in trials if t.step is not None]
-        shares, words = _advised(own, steps, trials, kinds, alone, seed)
+        shares, words = advised(own, steps, trials, kinds, alone, seed)
         weights[plain] = shares
         reasons.append(f"blending {_listed(candidates, plain)} {words}")
     both = weights.copy()
@@ -86,12 +89,21 @@ def weights_of(
             for t in tried
             if t.step is not None
         ]
-        shares, words = _advised(beside, steps, tried, kinds, usual, seed, DOUBT)
+        elsewhere = any(candidates[m].pretrained for m in costly)
+        doubt = DOUBT_ELSEWHERE if elsewhere else DOUBT
+        shares, words = advised(beside, steps, tried, kinds, usual, seed, doubt)
         both = shares[0] * weights
         both[costly] = shares[1:]
-        share = f"{100 * NETWORKS:.0f} %"
-        reasons.append(f"other shares of {_listed(candidates, costly)} than {share} {words}")
-    return Weights(weights, both, f"{_shares(both, trials, candidates)}: {'; '.join(reasons)}")
+        usual_share = f"{100 * NETWORKS:.0f} %"
+        reasons.append(f"other shares of {_listed(candidates, costly)} than {usual_share} {words}")
+    share = share_of(both, trials)
+    return Weights(weights, both, f"{_words(share, candidates)}: {'; '.join(reasons)}", share)
+
+
+def share_of(weights: Floats, trials: Sequence[Trial]) -> Floats:
+    """(M,) mean weight of each candidate over the hidden entries, weights (M, D, G)."""
+    share: Floats = np.mean([weights[:, t.distance, t.group].mean(axis=1) for t in trials], axis=0)
+    return share
 
 
 def mixed(trial: Trial, weights: Floats) -> Floats:
@@ -112,16 +124,15 @@ def _listed(candidates: Sequence[Candidate], some: Sequence[int]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def _shares(weights: Floats, trials: Sequence[Trial], candidates: Sequence[Candidate]) -> str:
+def _words(share: Floats, candidates: Sequence[Candidate]) -> str:
     """What a blend is made of, in a few words."""
-    share = np.mean([weights[:, t.distance, t.group].mean(axis=1) for t in trials], axis=0)
     if (alone := int(np.argmax(share))) == 0 and share[0] > 0.9999:
         return f"{candidates[alone].name} alone"
     parts = (f"{c.name} {100 * s:.0f} %" for c, s in zip(candidates, share, strict=True))
     return f"blend of {', '.join(parts)}, by distance and band group"
 
 
-def _advised(
+def advised(
     residuals: Sequence[Floats],
     steps: Sequence[Floats],
     trials: Sequence[Trial],
@@ -129,6 +140,7 @@ def _advised(
     default: Floats,
     seed: int,
     doubt: float = 1.0,
+    borrowed: float = BORROWED,
 ) -> tuple[Floats, str]:
     """Weights (K, D, G) for residuals (K, n) of each trial: the best, if what they gain over the
     default (K,) is proven, and else those; and words about it.
@@ -145,13 +157,14 @@ def _advised(
         default = np.eye(len(default))[0]
         words = "; the usual share would lose spectra"
     same = _everywhere(default)
-    others = [_blend(np.delete(products, i, axis=0).sum(axis=0)) for i in range(len(trials))]
+    left_out = (np.delete(products, i, axis=0).sum(axis=0) for i in range(len(trials)))
+    others = [_blend(rest, borrowed) for rest in left_out]
     gain = _gain(same, others, products, seed, doubt)
     if gain.proven and spectra is not None:
         bent = _gain(same, others, spectra, seed, doubt)
         if bent.loss_proven:
             return same, f"{gain}, but would lose spectra ({100 * bent.mean:.1f} %){words}"
-    return _blend(products.sum(axis=0)) if gain.proven else same, f"{gain}{words}"
+    return _blend(products.sum(axis=0), borrowed) if gain.proven else same, f"{gain}{words}"
 
 
 def _everywhere(weights: Floats) -> Floats:
@@ -215,7 +228,7 @@ def _products(residual: Floats, trial: Trial, weight: Floats) -> Floats:
     return out.reshape(D, BAND_GROUPS, K, K + 1)
 
 
-def _blend(products: Floats) -> Floats:
+def _blend(products: Floats, borrowed: float) -> Floats:
     """The convex weights of least squared error in every class, each borrowing from all."""
     K = products.shape[2]
     pooled = products.sum(axis=(0, 1))
@@ -223,7 +236,7 @@ def _blend(products: Floats) -> Floats:
     weights = np.empty((K, D, BAND_GROUPS))
     for d in range(D):
         for g in range(BAND_GROUPS):
-            weights[:, d, g] = simplex(products[d, g, :, :K] + BORROWED * mean)
+            weights[:, d, g] = simplex(products[d, g, :, :K] + borrowed * mean)
     return weights
 
 

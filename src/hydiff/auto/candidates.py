@@ -6,25 +6,36 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from hydiff.errors import has_torch
-from hydiff.methods import Chosen, choose
+from hydiff.learn.prior_weights import SIZES, packaged
+from hydiff.methods import Chosen, choose, declared
 from hydiff.methods.estimate import Job, torch_device
 
 NAME = "auto"
 ELSEWHERE = "decided on another cube or on other gaps, by whose errors this fill is judged"
-RULES = 4  # raised with every change to what is decided: results under other rules are not its own
+RULES = 5  # raised with every change to what is decided: results under other rules are not its own
 
 
 class Candidate(NamedTuple):
     name: str
     method: str
     settings: Mapping[str, Any] = {}
-    crossfit: bool = False  # costly: its fits on the folds are averaged instead of fitting again
+    crossfit: bool = False  # its fits on the folds are averaged instead of fitting again
+
+    @property
+    def pretrained(self) -> bool:
+        """Whether it has a network that learned elsewhere, and is run once more on the cube."""
+        return declared(self.method).pretrained
+
+    @property
+    def costly(self) -> bool:
+        """Whether it is tried on the first folds alone."""
+        return self.crossfit or self.pretrained
 
 
 class Budget(NamedTuple):
     candidates: tuple[Candidate, ...]  # the first is the default, left only for a proven gain
     folds: int
-    costly_folds: int  # fits of a costly candidate
+    costly_folds: int  # that costly candidates are tried on
     note: str = ""  # what was left out, and why
 
 
@@ -41,6 +52,15 @@ CLASSICAL = (
 # where pixels keep some bands, what matters is how the others follow from them
 SPECTRAL = (SMOOTH, Candidate("along the bands", "spectral"))
 SPECTRAL_FOLDS = 3
+# from another image of the place, where there is one; the first does for pixels with some bands
+WITH_REFERENCE = (
+    Candidate("reference", "reference"),
+    Candidate("its steps", "reference", {"steps": True}),
+    Candidate("local gain", "reference", {"context": 0, "local": 12.0}),
+    Candidate("robust", "reference", {"robust": True}),
+    Candidate("similar pixels", "reference", {"robust": True, "similar": 20}),
+    Candidate("pixels alike", "reference", {"alike": 20}),
+)
 BUDGETS = {
     "fast": Budget(CLASSICAL, 8, 0),
     "normal": Budget(CLASSICAL, 12, 0),
@@ -56,16 +76,40 @@ GPU_BUDGETS = {
     ),
 }
 
+# the small network takes a second on two cores, the full one with its symmetries as little on a GPU
+PRIOR = Candidate("prior", "prior", {"size": "small"})
+GPU_PRIOR = Candidate("prior", "prior", {"size": "full", "symmetries": 8})
+PRIOR_FOLDS = 6
+
 NO_TORCH = '; torch is not installed: networks were left out (pip install "hydiff[learn]")'
 
 
-def budget_of(name: str, job: Job) -> Budget:
-    """What a budget allows on the device of a job; without torch, what does without."""
-    if name != "fast" and job.device in ("auto", "cpu") and not has_torch():
+def tries_prior(no_prior: bool) -> bool:
+    """Whether a network that learned from other images takes part, if the device can run it."""
+    return not no_prior and any(packaged(size).exists() for size in SIZES)
+
+
+def budget_of(name: str, job: Job, prior: bool = True) -> Budget:
+    """What a budget allows on the device of a job; without torch, what does without.
+
+    prior: whether a network that learned from other images may be tried, if its weights are here.
+    """
+    prior = tries_prior(not prior)
+    if (prior or name != "fast") and job.device in ("auto", "cpu") and not has_torch():
         return Budget(CLASSICAL, BUDGETS[name].folds, 0, NO_TORCH)
-    if name == "fast" or job.device == "cpu":  # without waiting for torch
-        return BUDGETS[name]
-    return (GPU_BUDGETS if torch_device(job.device).type == "cuda" else BUDGETS)[name]
+    if job.device == "cpu" or (name == "fast" and not prior):  # without waiting for torch
+        return _with_prior(BUDGETS[name], PRIOR, prior)
+    if torch_device(job.device).type == "cuda":
+        return _with_prior(GPU_BUDGETS[name], GPU_PRIOR, prior)
+    return _with_prior(BUDGETS[name], PRIOR, prior)
+
+
+def _with_prior(budget: Budget, candidate: Candidate, prior: bool) -> Budget:
+    """A budget with the prior, where that is wanted and its weights came along."""
+    if not (prior and packaged(str(candidate.settings["size"])).exists()):
+        return budget
+    folds = budget.costly_folds or PRIOR_FOLDS
+    return budget._replace(candidates=(*budget.candidates, candidate), costly_folds=folds)
 
 
 def chosen(c: Candidate, **more: Any) -> Chosen:

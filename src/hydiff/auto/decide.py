@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hydiff.auto import split
+from hydiff.auto import references, split
 from hydiff.auto.apply import Ready, blended, noise_of
 from hydiff.auto.blend import weights_of
 from hydiff.auto.candidates import NAME, SPECTRAL, SPECTRAL_FOLDS, Budget, Candidate
@@ -23,6 +23,7 @@ from hydiff.auto.trials import (
     crossfit,
     folds_of,
     mean_estimate,
+    one_pass,
     own_fits,
     trial_of,
     with_costly,
@@ -30,6 +31,7 @@ from hydiff.auto.trials import (
 from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, is_no_memory
 from hydiff.gaps.rule import Sigma
+from hydiff.learn.prior_weights import digest, packaged
 from hydiff.methods import METHODS
 from hydiff.methods.estimate import Estimate, Job, Progress
 from hydiff.result import Step
@@ -126,10 +128,13 @@ def _decided(
         crew.share(common)
         own = crew.here(_own) if whole else None  # wanted whatever is decided: beside the trials
         trying = [crew.submit(_trial, w, hide) for w, hide in plan.hidden]
+        hidden = plan.hidden[: references.FOLDS] if job.references else []
+        trying_reference = [crew.submit(_reference_trial, w, hide) for w, hide in hidden]
         kinds = kinds_of(windows)
-        plan, costly = _costly(plan, windows, sigma_y, job)
+        plan, costly = _costly(plan, windows, sigma_y, ask)
         left = [m for m, c in enumerate(common.candidates) if c in plan.candidates]
         trials = list(_trials(trying, left, plan, windows, costly, progress))
+        beside = [trial.result() for trial in trying_reference]
         ready: dict[str, Estimate] = {} if own is None else own.result()
     weights = weights_of(trials, kinds, plan.candidates, job.seed)
     if not any(w.target.any() for w in windows):
@@ -137,14 +142,21 @@ def _decided(
     recipe = {
         "method": NAME,
         "gaps": kind,
-        "candidates": [_entry(c, costly, plan, job.seed) for c in plan.candidates],
+        "candidates": [
+            _entry(c, costly, plan, job.seed) | {"share": round(float(share), 4)}
+            for c, share in zip(plan.candidates, weights.share, strict=True)
+        ],
         "weights": weights.all.tolist(),
         "errors": asdict(errors_of(trials, weights, kinds, windows[0].cube.bands, whole_pixels)),
         "folds": len(trials),
         "why": weights.why + plan.note + spared,
     }
+    if beside:
+        window, folds = windows[0], [hide for _, hide in hidden]
+        decided = references.decided(window, folds, trials, beside, weights, job)
+        recipe |= {} if decided is None else {"with_reference": references.entry(decided)}
     if own is not None:
-        ready |= {name: mean_estimate(fits) for name, fits in costly.items() if fits}
+        ready |= _applicable(plan.candidates, costly)
     return recipe, ready
 
 
@@ -193,30 +205,56 @@ def _trial(common: _Common, window: int, hide: Bools) -> Trial:
     return trial_of(cube, observed, hide, candidates, sigma_y, job, measured)
 
 
+def _reference_trial(common: _Common, window: int, hide: Bools) -> Trial:
+    cube, observed, measured = common.windows[window]
+    candidates = references.candidates_for(observed)
+    return trial_of(cube, observed, hide, candidates, common.sigma_y, common.job, measured)
+
+
 def _own(common: _Common) -> dict[str, Estimate]:
     """What the candidates without a network make of the one window itself, by name."""
     [(cube, observed, _)], candidates, sigma_y, job = common
-    plain = [c for c in candidates if not c.crossfit]
+    plain = [c for c in candidates if not c.costly]
     fits = own_fits(plain, cube, observed, sigma_y, job)
     return {c.name: one for c, one in zip(plain, fits, strict=True)}
 
 
 def _costly(
-    plan: TrialPlan, windows: Sequence[TrialWindow], sigma_y: Sigma, job: Job
+    plan: TrialPlan, windows: Sequence[TrialWindow], sigma_y: Sigma, ask: _Ask
 ) -> tuple[TrialPlan, dict[str, list[Estimate]]]:
-    """The networks' estimates, on the first folds; a plan without them where the device has no
-    memory for that."""
+    """The networks' estimates, on the first folds, and of those that learned elsewhere, last, of
+    the one window that is all there is; a plan without them where the device has no memory."""
     parts = [
         (windows[n].cube, windows[n].observed & ~hide) for n, hide in plan.hidden[: plan.costly]
     ]
-    networks = [c for c in plan.candidates if c.crossfit]
+    itself = [(w.cube, w.observed) for w in windows if ask.whole and w.target.any()]
+    largest = max((float(np.prod(cube.shape)) for cube, _ in [*parts, *itself]), default=1.0)
+    # beside the trials of the others, which have as much
+    at_once = max(1, min(cores() // 2, int(ask.memory / 2 / (COPIES * 8 * largest))))
+    at_once = 1 if ask.job.deterministic else at_once  # which is a setting of the whole process
     try:
-        return plan, {c.name: crossfit(c, parts, sigma_y, job) for c in networks}
+        fits = {
+            c.name: one_pass(c, [*parts, *itself], sigma_y, ask.job, at_once)
+            if c.pretrained
+            else crossfit(c, parts, sigma_y, ask.job)
+            for c in plan.candidates
+            if c.costly
+        }
+        return plan, fits
     except BadValue as error:
         if not is_no_memory(error):
             raise
     note = f"{plan.note}; too little memory on the device: networks were left out"
-    return plan._replace(candidates=[c for c in plan.candidates if not c.crossfit], note=note), {}
+    return plan._replace(candidates=[c for c in plan.candidates if not c.costly], note=note), {}
+
+
+def _applicable(
+    candidates: Sequence[Candidate], costly: Mapping[str, Sequence[Estimate]]
+) -> dict[str, Estimate]:
+    """What the networks say of the one window: the mean of fits, or the one of the window."""
+    own = {c.name: costly[c.name] for c in candidates if costly.get(c.name)}
+    last = {c.name for c in candidates if c.pretrained}
+    return {name: f[-1] if name in last else mean_estimate(f) for name, f in own.items()}
 
 
 def _trials(
@@ -231,7 +269,7 @@ def _trials(
     enough; the costly ones on the first folds alone."""
     number = {c.name: m for m, c in enumerate(plan.candidates)}
     for i, (future, (window, hide)) in enumerate(zip(trying, plan.hidden, strict=True)):
-        fits = {number[name]: found[i] for name, found in costly.items() if i < len(found)}
+        fits = {number[name]: fits[i] for name, fits in costly.items()} if i < plan.costly else {}
         trial = future.result()
         trial = trial._replace(residual=trial.residual[left])
         yield with_costly(trial, fits, windows[window], hide) if fits else trial
@@ -243,7 +281,10 @@ def _entry(
     c: Candidate, costly: Mapping[str, Sequence[Estimate]], plan: TrialPlan, seed: int
 ) -> dict[str, Any]:
     """A candidate as the recipe lists it; with the folds of a costly one, to fit them again."""
-    entry = {"name": c.name, "method": c.method, "settings": dict(c.settings)}
+    plain = {name: value for name, value in c.settings.items() if not isinstance(value, str)}
+    entry = {"name": c.name, "method": c.method, "settings": plain}
+    if c.pretrained:
+        return entry | {"weights": digest(packaged(str(c.settings["size"])))}
     if not c.crossfit:
         return entry
     fits = len(costly[c.name])

@@ -19,6 +19,7 @@ from hydiff.cube import Array, Bools, Cube
 from hydiff.errors import BadValue, CubeFormatError
 from hydiff.io import typed
 from hydiff.io.regular import is_there
+from hydiff.learn.prior_weights import size_with
 from hydiff.methods import choose
 from hydiff.metrics import NORMAL_QUANTILES
 
@@ -28,6 +29,7 @@ Whole = Annotated[int, typed.Between(-LARGEST, LARGEST)]
 Size = Annotated[float, typed.Between(0, LARGEST)]
 Width = Annotated[float, typed.Between(0, typed.FINITE)]
 Kind = Annotated[str, typed.Like("|".join(KINDS), " or ".join(KINDS))]
+Digest = Annotated[str, typed.Like("[0-9a-f]{64}", "a SHA-256 in hexadecimal digits")]
 Fold = Annotated[int, typed.Between(1, folds.TRIALS)]
 
 
@@ -41,10 +43,26 @@ class Tried:
     fits: Fold | None = None  # on the first so many folds; None without a network
     of: Fold = 0
     seed: Annotated[int, typed.Between(0, 2**63)] = -1
+    share: Size | None = None  # in the blend, over the hidden entries
+    weights: Digest | None = None  # of a network that learned elsewhere
+
+    @property
+    def plain(self) -> bool:
+        """Whether it has no network."""
+        return self.fits is None and self.weights is None
 
     @property
     def candidate(self) -> Candidate:
-        return Candidate(self.name, self.method, self.settings, self.fits is not None)
+        """ValueError where its weights did not come with this hydiff."""
+        settings: dict[str, Any] = dict(self.settings)
+        if self.weights is not None:
+            settings["size"] = size_with(self.weights)
+            if settings["size"] is None:
+                raise ValueError(
+                    f"the candidate {self.name} has weights (sha256 {self.weights[:12]}) that did "
+                    "not come with this version of hydiff"
+                )
+        return Candidate(self.name, self.method, settings, self.fits is not None)
 
     def __post_init__(self) -> None:
         if (self.fits or 0) > self.of or (self.fits and self.seed < 0):
@@ -78,6 +96,34 @@ class Errors:
 
 
 @dataclass(frozen=True)
+class ReferenceRecipe:
+    """What `auto` decided about other images of the place, for the entries that they serve."""
+
+    candidates: tuple[Tried, ...]
+    # (1 + candidates, distances, groups of bands); the first is the fill without a reference
+    weights: tuple[tuple[tuple[Size, ...], ...], ...]
+    errors: Errors
+    why: str
+    worth: Number  # dB on hidden copies of the gaps, mean over the bands
+    by_band: tuple[Number, ...]  # dB
+    serves: tuple[bool, ...]  # bands; the others, which do not gain, are filled without
+    used: bool
+
+    def __post_init__(self) -> None:
+        _check_weights(self.weights, 1 + len(self.candidates))
+
+
+def _check_weights(weights: tuple[tuple[tuple[float, ...], ...], ...], count: int) -> None:
+    shape = (count, D, BAND_GROUPS)
+    groups = [group for candidate in weights for group in candidate]
+    lengths = {len(c) for c in weights}, {len(group) for group in groups}
+    if (len(weights), *lengths) != (shape[0], {shape[1]}, {shape[2]}):
+        raise ValueError(f"weights do not have the shape {shape}")
+    if np.abs(np.sum(weights, axis=0) - 1).max() > 1e-3:
+        raise ValueError("weights do not add up to 1")
+
+
+@dataclass(frozen=True)
 class KindRecipe:
     """What `auto` decided for gaps of one kind."""
 
@@ -87,27 +133,30 @@ class KindRecipe:
     why: str
     folds: Annotated[int, typed.Between(0, LARGEST)] = 0
     gaps: Kind | None = None  # None in recipes that do not say
+    with_reference: ReferenceRecipe | None = None  # None without another image of the place
 
     def __post_init__(self) -> None:
         if not self.candidates or self.candidates[0].fits:
             raise ValueError("its first candidate is none, or has fits, which only networks have")
-        shape = (len(self.candidates), D, BAND_GROUPS)
-        groups = [group for candidate in self.weights for group in candidate]
-        lengths = {len(c) for c in self.weights}, {len(group) for group in groups}
-        if (len(self.weights), *lengths) != (shape[0], {shape[1]}, {shape[2]}):
-            raise ValueError(f"weights do not have the shape {shape}")
-        if np.abs(np.sum(self.weights, axis=0) - 1).max() > 1e-3:
-            raise ValueError("weights do not add up to 1")
+        _check_weights(self.weights, len(self.candidates))
 
     @classmethod
     def of(cls, entries: Mapping[str, Any]) -> Self:
         """From its JSON, which was checked when it was read or is our own."""
         own = _named(cls, entries)
-        own["candidates"] = tuple(Tried(**_named(Tried, c)) for c in own["candidates"])
-        own["errors"] = Errors(**_named(Errors, own["errors"]))
+        own |= _parts_of(own)
         if "partial" in own:
             own["partial"] = KindRecipe.of(own["partial"])
+        if "with_reference" in own:
+            more = _named(ReferenceRecipe, own["with_reference"])
+            own["with_reference"] = ReferenceRecipe(**more | _parts_of(more))
         return cls(**own)
+
+
+def _parts_of(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """The candidates and the errors of a recipe, from their JSON."""
+    candidates = tuple(Tried(**_named(Tried, c)) for c in entries["candidates"])
+    return {"candidates": candidates, "errors": Errors(**_named(Errors, entries["errors"]))}
 
 
 def _named(cls: type, entries: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,8 +207,10 @@ def read_recipe(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
         recipe: Recipe = typed.checked(Recipe, content, "its recipe")
         if recipe.partial is not None and "partial" in content["partial"]:
             raise ValueError("its recipe.partial holds another partial, expected none")
-        for candidate in (c for part in recipe.parts for c in part.candidates):
-            _check_settings(candidate)
+        for part in recipe.parts:
+            more = () if part.with_reference is None else part.with_reference.candidates
+            for candidate in (*part.candidates, *more):
+                _check_settings(candidate)
     except ValueError as error:
         raise BadValue(
             f"{where}: {error}; expected a recipe as a fill by {NAME} records it"
@@ -168,12 +219,16 @@ def read_recipe(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
 
 
 def _check_settings(candidate: Tried) -> None:
-    """Refuse methods and settings that do not exist; ValueError for values of another type."""
-    kinds = get_type_hints(type(choose(candidate.method).settings))
+    """Refuse methods, settings and weights that do not exist; ValueError for values of another
+    type."""
+    method = choose(candidate.method)
+    if method.facts.pretrained != (candidate.weights is not None):
+        raise ValueError(f"the candidate {candidate.name}: weights belong to the prior, and to it")
+    kinds = get_type_hints(type(method.settings))
     for name in candidate.settings.keys() & kinds.keys():
         value = candidate.settings[name]
         typed.checked(kinds[name], value, f"the setting {name} of {candidate.name}")
-    choose(candidate.method, None, candidate.settings)
+    choose(candidate.method, None, candidate.candidate.settings)
 
 
 def budget_used(recipe: Mapping[str, Any] | None, asked: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,15 @@ from hydiff.auto.candidates import Candidate, chosen
 from hydiff.auto.classes import T, around, band_spread, groups, share_of_length, trusted, usable
 from hydiff.cube import Bools, Cube, Floats, Ints
 from hydiff.gaps.rule import Sigma
-from hydiff.methods.estimate import Estimate, Job, estimate_at, estimate_each, estimates, estimating
+from hydiff.methods.estimate import (
+    Estimate,
+    Job,
+    estimate,
+    estimate_at,
+    estimate_each,
+    estimates,
+    estimating,
+)
 
 FEWEST = 30  # hidden pixels below which nothing is concluded
 MOST_LOOKED = 20_000  # hidden entries of a fold whose errors are looked at
@@ -81,6 +90,18 @@ def crossfit(
     return estimates(runs, job.device, job.deterministic)
 
 
+def one_pass(
+    c: Candidate, parts: Sequence[tuple[Cube, Bools]], sigma_y: Sigma, job: Job, at_once: int
+) -> list[Estimate]:
+    """What a network that learned elsewhere finds, for so many parts at a time."""
+
+    def one(part: tuple[Cube, Bools]) -> Estimate:
+        return estimate(*part, chosen(c), sigma_y, job)
+
+    with ThreadPoolExecutor(at_once) as pool:
+        return list(pool.map(one, parts))
+
+
 def mean_estimate(fits: Sequence[Estimate]) -> Estimate:
     """Fits on different folds, averaged: each left out other entries."""
     return fits[0]._replace(values=np.mean([f.values for f in fits], axis=0))
@@ -125,7 +146,7 @@ def trial_of(
     measured: what of the fold may judge them; None = all of it.
     """
     visible, pixels = observed & ~fold, hidden_pixels(fold)
-    plain = [m for m, c in enumerate(candidates) if not c.crossfit]
+    plain = [m for m, c in enumerate(candidates) if not c.costly]
     assert plain[0] == 0  # the default candidate is never costly
     several = [chosen(candidates[m]) for m in plain]
     estimates = estimate_at(cube, visible, several, sigma_y, job, pixels)

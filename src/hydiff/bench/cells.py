@@ -15,17 +15,20 @@ import numpy as np
 
 from hydiff import api, auto, metrics, request
 from hydiff.bench import machine, reliability, scenes, uses
-from hydiff.cube import Bools, Floats, as_cube
+from hydiff.cube import Bools, Cube, Floats, as_cube
 from hydiff.gaps.rule import Sigma
 from hydiff.learn.checkpoint import fingerprint
-from hydiff.methods import METHODS, choose, row_settings, settings_dict
+from hydiff.methods import METHODS, choose, declared, row_settings, settings_dict
 from hydiff.methods.estimate import Job, estimate, estimates, estimating, torch_device
+from hydiff.reference.models import ReferencePlanes
+from hydiff.reference.planes import prepare
 
 INPUT = "input"  # the zero-filled measurement itself
 BAND = "band"  # instead of a noise level: one for each band
 BAND_RANGE = (0.02, 0.3)  # between which those are drawn, the same for every seed
 ESTIMATED = "estimated"  # the method estimates the noise level
-OWN_KEYS = ("preset", "tuned", "offline", "budget", "noise")  # all others are the method's
+OWN_KEYS = ("preset", "tuned", "offline", "budget", "noise", "reference")  # not the method's
+HANDED_IN = ("weights", "wavelengths", "space", "references")  # not what a row is about
 TRAINED = "trained by"  # begins the note on what was spent before the fill
 
 Level = float | str
@@ -41,7 +44,7 @@ class Cell:
     sigma_y: Level = 0.0  # on the truth's [0, 1]; or BAND
     seed: int = 0
     settings: str = "{}"  # JSON: changed settings, and a preset, "tuned": 1, "offline": crops,
-    #                       "budget" of auto, "noise": "estimated"
+    #                       "budget" of auto, "noise": "estimated", "reference": 1
 
     @property
     def changes(self) -> dict[str, Any]:
@@ -55,6 +58,10 @@ class Cell:
     @property
     def learned(self) -> bool:
         return self.method in METHODS and METHODS[self.method].learned
+
+    @property
+    def needs_torch(self) -> bool:
+        return self.method in METHODS and METHODS[self.method].needs_torch
 
     def own(self, key: str) -> Any:
         return json.loads(self.settings).get(key)
@@ -74,12 +81,14 @@ def settings_hash(cell: Cell) -> str:
         own |= {"tuned": (TUNING.get(cell.method), SHORT.get(cell.method))}
     if cell.own("noise"):
         own |= {"noise": cell.own("noise")}
+    if cell.own("reference"):
+        own |= {"reference": repr((auto.WITH_REFERENCE, auto.REFERENCE_RULES))}
     if cell.method == auto.NAME:
         name = cell.own("budget")
         budgets = repr((auto.BUDGETS[name], auto.GPU_BUDGETS[name], auto.RULES))
         return fingerprint(budgets, own)[:12]
     chosen = choose(cell.method, cell.own("preset"), cell.changes)
-    rules = METHODS[cell.method].rules
+    rules = declared(cell.method).rules
     newer = (rules,) if rules > 1 else ()  # rows of the first rules keep their hash
     identity = row_settings(chosen, cell.noisy)
     return fingerprint(identity, own, *newer)[:12]
@@ -226,10 +235,12 @@ def _filled(
         return [_validated(damaged, device) for damaged in group]
     began = time.perf_counter()
     chosen = [
-        choose(d.cell.method, d.cell.own("preset"), request.with_network(changed))
+        choose(d.cell.method, d.cell.own("preset"), request.with_network(d.cell.method, changed))
         for d, changed in zip(group, changes, strict=True)
     ]
     jobs = [Job(d.cell.seed, device, False, None, False) for d in group]
+    if "references" in chosen[0].facts.asks:
+        jobs = [job._replace(references=(planes(d),)) for job, d in zip(jobs, group, strict=True)]
     runs = [
         (as_cube(d.with_gaps), d.observed, c, d.sigma_y, job)
         for d, c, job in zip(group, chosen, jobs, strict=True)
@@ -252,6 +263,12 @@ def _filled(
     ]
 
 
+def planes(damaged: Damaged) -> ReferencePlanes:
+    """The other image of the scene's place, as methods that ask for one get it."""
+    other, cube = Cube(scenes.pair(damaged.cell.scene)[1]), as_cube(damaged.with_gaps)
+    return prepare(other, cube, damaged.observed, "of the pair", request.MAX_SHIFT).planes
+
+
 def _validated(damaged: Damaged, device: str) -> CellEstimate:
     """The default fill, which decides for itself; with its error bars and its reasons."""
     cell = damaged.cell
@@ -262,6 +279,8 @@ def _validated(damaged: Damaged, device: str) -> CellEstimate:
         seed=cell.seed,
         device=device,
         budget=cell.own("budget"),
+        no_prior=bool(cell.own("no_prior")),
+        reference=Cube(scenes.pair(cell.scene)[1]) if cell.own("reference") else (),
     )
     return CellEstimate(
         result.raw,
@@ -276,7 +295,7 @@ def _validated(damaged: Damaged, device: str) -> CellEstimate:
 
 
 def _shown(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in settings.items() if k not in ("weights", "wavelengths", "space")}
+    return {k: v for k, v in settings.items() if k not in HANDED_IN}
 
 
 # Rivals set as well as we can without the truth: rate, steps and averaging.

@@ -11,7 +11,7 @@ from hydiff.bench import cells, scenes
 from hydiff.bench.cells import Cell, Level
 from hydiff.errors import BadValue, UnknownName
 from hydiff.gaps.mask import columns_needed
-from hydiff.methods import METHODS
+from hydiff.methods import METHODS, WITH_REFERENCE
 
 # What slow methods are run on at the paper's 144 × 144: mask and noise
 LARGE_CASES: tuple[tuple[str, Level], ...] = (("published-3", 0.0), ("published-3", 0.2))
@@ -84,7 +84,8 @@ def plan_of(
     quick: bool = False,
 ) -> SuiteChoice:
     """The choice of a user; scenes are files (name → path) or names, else all available ones."""
-    known = {"method": (*METHODS, cells.INPUT, auto.NAME), "budget": tuple(auto.BUDGETS)}
+    rows = (*METHODS, *WITH_REFERENCE, cells.INPUT, auto.NAME)
+    known = {"method": rows, "budget": tuple(auto.BUDGETS)}
     for kind, name in (*(("method", m) for m in methods), ("budget", budget)):
         if name not in known[kind]:
             raise UnknownName(kind, name, known[kind])

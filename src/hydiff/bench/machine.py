@@ -50,5 +50,5 @@ def device_of(method: str, device: str) -> str:
 
 
 def _on_gpu(method: str, device: str) -> bool:
-    may = method == auto.NAME or (method in METHODS and METHODS[method].learned)
+    may = method == auto.NAME or (method in METHODS and METHODS[method].needs_torch)
     return may and device != "cpu" and has_torch() and torch_device(device).type == "cuda"

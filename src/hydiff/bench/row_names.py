@@ -34,9 +34,10 @@ def _row_name(cell: Cell) -> str:
     if changed.get("steps") == FOR_FEWER:
         return f"{cell.method} {FOR_FEWER}"
     if "budget" in changed:
-        return f"{cell.method} {changed['budget']}" + (
-            ", σ estimated" if "noise" in changed else ""
-        )
+        estimated = ", σ estimated" if "noise" in changed else ""
+        alone = ", without the prior" if changed.get("no_prior") else ""
+        beside = " with reference" if "reference" in changed else ""
+        return f"{cell.method} {changed['budget']}{estimated}{alone}{beside}"
     ways = [changed["preset"]] if "preset" in changed else []
     ways += ["tuned"] if "tuned" in changed else []
     return f"{cell.method} ({', '.join(ways)})" if ways else cell.method

@@ -269,7 +269,7 @@ def _outcomes(
     apart: list[tuple[Sequence[Cell], float]] = []
     for group in groups:
         seconds = sum(expected(c) for c in group)
-        classical = not group[0].learned and group[0].method != auto.NAME
+        classical = not group[0].needs_torch and group[0].method != auto.NAME
         place = apart if workers and classical and local.possible() else here
         place.append((group, 0.0 if math.isnan(seconds) else seconds))
     with local.Processes(workers if apart else 0, [__name__]) as pool:

@@ -34,6 +34,14 @@ DEVELOPMENT = {
     "cave_toys_144": 144, "chikusei_36": 36, "chikusei_36_img3": 36, "chikusei_36_img4": 36,
     "enmap_potsdam_64x96": 96, "jasper_96": 96, "paris_hyperion_72": 72, "wdc10_144": 144,
 }  # fmt: skip
+# Columns of the scenes with another image of the place
+SAME_MOMENT = "paris_ali"  # Hyperion and ALI
+PAIRS = {
+    "taizhou": 144, "s2_montpellier": 144, "s2_rennes": 144, "s2_beihai": 144, "s2_saclay_e": 144,
+    "s2_bercy": 144, SAME_MOMENT: 72,
+}  # fmt: skip
+CLOUDS = "clouds"  # a mask of real clouds
+CLOUDY = 0.3  # share that it hides, about
 
 
 def data_folder() -> Path:
@@ -66,8 +74,41 @@ def load(name: str, files: Files | None = None) -> Floats:
     if name in PARTS:
         values = np.asarray(bundled.sample().values).astype(np.float64)
         return unit(values[pixels_of(name)])
+    if name in PAIRS:
+        return unit(pair(name)[0])
     check(name)
     return unit(_from_npz(data_folder() / "dev" / f"{name}.npz")[:, :SIDE, :SIDE])
+
+
+def pair(name: str) -> tuple[Floats, Floats]:
+    """A scene (bands, rows, cols) and another image (R, rows, cols) of the place, in the units of
+    their files.
+
+    Those of the bundled scene are simulated: five broad bands, half a pixel off.
+    """
+    if name in PARTS:
+        scene = load(name)
+        broad = np.stack([part.mean(axis=0) for part in np.array_split(scene, 5)])
+        return scene, 0.5 * (broad + np.roll(broad, 1, axis=2))
+    folder = data_folder()
+    try:
+        if name == SAME_MOMENT:
+            from scipy.io import loadmat
+
+            both = loadmat(folder / "native" / "paris_data_hs_ms.mat")
+            first, second = (both[k].transpose(2, 0, 1) for k in ("MSim", "HSim"))
+        elif name == "taizhou":
+            names = (folder / "pairs" / f"taizhou_{year}TM" for year in (2000, 2003))
+            first, second = (np.asarray(io.read(path).values) for path in names)
+        else:
+            with np.load(folder / "pairs" / f"{name}.npz") as both:
+                first, second = both["first"], both["second"]
+    except OSError as error:
+        raise CubeFormatError(
+            f"{name}: no readable pair of images ({error}); set HYDIFF_DATA (now {folder})"
+        ) from None
+    rows, cols = np.minimum(np.minimum(first.shape, second.shape)[1:], SIDE)
+    return tuple(np.asarray(v[:, :rows, :cols], np.float64) for v in (second, first))  # type: ignore[return-value]
 
 
 def columns(name: str, files: Files | None = None) -> int:
@@ -76,7 +117,7 @@ def columns(name: str, files: Files | None = None) -> int:
         return int(load(name, files).shape[2])
     if name in PARTS:
         return len(range(145)[pixels_of(name)[2]])
-    return DEVELOPMENT.get(name, SIDE)
+    return (DEVELOPMENT | PAIRS).get(name, SIDE)
 
 
 def distinct(files: Files) -> dict[str, Path]:
@@ -94,7 +135,7 @@ def distinct(files: Files) -> dict[str, Path]:
 
 def check(name: str) -> None:
     """That a scene can be had by its name."""
-    if name not in (*PARTS, *available()):
+    if name not in (*PARTS, *PAIRS, *available()):
         hint = f"; set HYDIFF_DATA (now {data_folder()}) or give `scene={name}=FILE`"
         raise UnknownName("scene", name, available(), hint)
 
@@ -158,6 +199,8 @@ def observed_of(mask: str, shape: tuple[int, int, int]) -> Bools:
 
     The same for every method and seed.
     """
+    if mask == CLOUDS:
+        return _clouds(shape)
     if mask.startswith("width-"):
         text = mask.removeprefix("width-")
         width = int(text) if text.isdecimal() else 0
@@ -169,3 +212,19 @@ def observed_of(mask: str, shape: tuple[int, int, int]) -> Bools:
         columns = np.arange(shape[2]) % (3 * width)
         return np.broadcast_to((columns < width) | (columns >= 2 * width), shape[1:])
     return make_mask(mask, shape, None, np.random.default_rng(0))
+
+
+def _clouds(shape: tuple[int, int, int]) -> Bools:
+    """(rows, cols) a mask of real clouds, enlarged to the size of a scene."""
+    path = data_folder() / "masks_clouds.npz"
+    try:
+        with np.load(path) as masks:
+            every = masks["observed"].astype(bool)
+    except (OSError, KeyError) as error:
+        raise CubeFormatError(
+            f"{path}: no readable masks ({error}); set HYDIFF_DATA (now {data_folder()})"
+        ) from None
+    one = every[int(np.argmin(np.abs((~every).mean(axis=(1, 2)) - CLOUDY)))]
+    rows, cols = (np.arange(n) * m // n for n, m in zip(shape[1:], one.shape, strict=True))
+    clouds: Bools = one[np.ix_(rows, cols)]
+    return clouds

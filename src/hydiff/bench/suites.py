@@ -12,6 +12,7 @@ from hydiff.auto import NAME as AUTO
 from hydiff.bench import scenes
 from hydiff.bench.cells import BAND, ESTIMATED, INPUT, TUNING, Cell, Level
 from hydiff.bench.choice import Limit, SuiteChoice
+from hydiff.bench.pairs import reference
 from hydiff.bench.row_names import EQUIVARIANT, FOR_FEWER
 from hydiff.bench.row_names import row_name as row_name
 from hydiff.gaps.mask import columns_needed
@@ -27,8 +28,6 @@ TRANSFORMS = (
     "spectral", "spectral-rotation", "shifted-bands", "scaled-bands", "hidden-bands",
 )  # fmt: skip
 WIDTHS = tuple(f"width-{w}" for w in (2, 4, 8, 16))
-
-
 BEST_MASKS = (*PUBLISHED, "stripes", "slc-off", "blobs", "frames", "columns", "pixels")
 BEST_NOISE: tuple[Level, ...] = (0.0, *NOISE, BAND)
 
@@ -266,7 +265,7 @@ def best(plan: SuiteChoice) -> Iterator[Cell]:
     for sigma in levels(plan, BEST_NOISE):
         clean = ("harmonic", "biharmonic") if sigma == 0 or plan.methods else ()
         noisy = ("robust-ei", "subspace-fill") if sigma != 0 or plan.methods else ()
-        methods = (*clean, "smooth", "anchored", "hydiff-ei", *noisy)
+        methods = (*clean, "smooth", "prior", "anchored", "hydiff-ei", *noisy)
         each = replace(plan, noise=(sigma,))
         yield from _grid(each, methods, BEST_MASKS, (sigma,), BEST, Limit(1))
         yield from _validated(each, sigma)
@@ -345,6 +344,7 @@ SUITES: dict[str, Suite] = {
     "best": Suite(
         "The default fill beside single ones", best, "smooth", "Not in the paper.", "missing_mpsnr"
     ),
+    "reference": Suite("Another image", reference, "smooth", "Not in the paper.", "missing_mpsnr"),
 }
 
 # Settings with which a cell takes seconds on a CPU.  Their scores mean nothing.

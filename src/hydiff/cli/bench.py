@@ -63,8 +63,8 @@ def bench(
     ] = False,
 ) -> None:
     """Run a benchmark, or go on with one: noiseless, noisy, emit, ei-ablation, time, alpha,
-    transforms, offline, readings, precision, epsilon, use, widths, dead-columns, best, figures,
-    speed."""
+    transforms, offline, readings, precision, epsilon, use, widths, dead-columns, best, reference,
+    figures, speed."""
     from hydiff import bench as benchmark
     from hydiff.bench.suites import left_out
 

@@ -32,8 +32,9 @@ EXTRAS = {
 }  # what each brings, as Python imports it
 # what is written and read again to see whether a format works: a suffix, or the library below it
 PROBES = {
-    "emit": "hdf5", "aviris": "hdf5", "prisma": "hdf5", "zarr": ".zarr", "desis": ".tif",
-    "enmap": ".tif", "geotiff": ".tif", "mat": ".mat", "npz": ".npz", "envi": ".img",
+    "emit": "hdf5", "aviris": "hdf5", "prisma": "hdf5", "neon": "hdf5", "zarr": ".zarr",
+    "desis": ".tif", "enmap": ".tif", "geotiff": ".tif", "raster": ".tif", "mat": ".mat",
+    "npz": ".npz", "envi": ".img",
 }  # fmt: skip
 SIDE = 32  # rows and columns of the scene's corner
 SEND = (

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 SCALE = "Scale"
 GROUPS = (GAPS, METHOD, OUTPUT, SCALE, RUN)  # of the options, as --help lists them
 EXAMPLES = """
-hydiff fill scene.hdr -o filled.bil --report            fill what the file declares missing
-hydiff fill scene.hdr -o part.bil --missing clouds.npz  fill what a mask names, too
-hydiff fill 'granules/*.nc' -o filled                   fill an archive into a folder
+hydiff fill scene.hdr -o filled.bil --report            gaps that are declared
+hydiff fill scene.hdr -o part.bil --missing clouds.npz  and those of a mask
+hydiff fill 'granules/*.nc' -o filled                   files into a folder
 """
 
 
@@ -38,6 +38,7 @@ class Way:
 
     weights: Path | None = option(None, "Trained network, by `train`.", METHOD)
     refine: int = option(0, "Test-time steps from those weights.", METHOD)
+    prior: int | None = option(None, "The former name of --pretrain.", METHOD, hidden=True)
     engine: str | None = option(
         None, "auto | eager | graph | fused, for learned methods.", RUN, shown="auto"
     )
@@ -88,6 +89,9 @@ def fill(
     from hydiff.scale import batch, layout, plan
 
     way = Way(**{f.name: options.pop(f.name) for f in fields(Way)})
+    if way.prior is not None:
+        _say("note: --prior N is now --pretrain N; a prior is the network that comes with hydiff")
+        options["pretrain"] = way.prior
     request = _request(way, options)
     limits = layout.limits(way.memory, way.tile, way.overlap, way.workers or 1)
     paths = batch.inputs_of(inputs)
@@ -103,9 +107,13 @@ def _parameters(kind: type) -> Iterator[inspect.Parameter]:
     for f in fields(kind):
         flag = f.metadata.get("flag", f"--{f.name.replace('_', '-')}")
         text, default = f.metadata.get("text", (hints[f.name], f.default))
-        shown = f.metadata.get("shown", True)
+        shown, hidden = f.metadata.get("shown", True), f.metadata.get("hidden", False)
         about = typer.Option(
-            flag, help=f.metadata["help"], rich_help_panel=f.metadata["group"], show_default=shown
+            flag,
+            help=f.metadata["help"],
+            rich_help_panel=f.metadata["group"],
+            show_default=shown,
+            hidden=hidden,
         )
         yield inspect.Parameter(
             f.name,
@@ -231,13 +239,14 @@ def _request(way: Way, options: dict[str, Any]) -> Request:
         "recipe": None if recipe is None else auto.read_recipe(recipe),
         "sigma_y": sigma_of(options["sigma_y"]),
         "nodata": tuple(nodata) if nodata else None,
+        "reference": tuple(options["reference"] or ()),
     }
     return Request(**options | own)
 
 
 def _settings(way: Way, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The method and the settings that several options make up together."""
-    method, preset, prior = options["method"], options["preset"], options["prior"]
+    method, preset, pretrain = options["method"], options["preset"], options["pretrain"]
     pairs = options["settings"] or []
     ways = {"engine": way.engine, "precision": way.precision}
     settings: dict[str, Any] = dict(key_values(pairs))
@@ -247,13 +256,13 @@ def _settings(way: Way, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
             names = " or ".join(WITH_WEIGHTS)
             raise errors.BadValue(f"--weights goes with --method {names}, not with {method}")
         settings = {"weights": str(way.weights), "refine": way.refine} | settings
-    elif prior:
+    elif pretrain:
         settings["refine"] = way.refine
     elif way.refine:
         raise errors.BadValue(
-            "--refine goes with trained --weights or --prior; without them set steps instead"
+            "--refine goes with trained --weights or --pretrain; without them set steps instead"
         )
-    method = method or (WITH_WEIGHTS[0] if way.weights is not None or prior else DEFAULT)
+    method = method or (WITH_WEIGHTS[0] if way.weights is not None or pretrain else DEFAULT)
     if method == DEFAULT and (settings or preset is not None):
         named = [f"--{name}" for name, choice in ways.items() if choice is not None]
         named += ["--set"] * bool(pairs) + ["--preset"] * (preset is not None)

@@ -10,6 +10,7 @@ import numpy as np
 import typer
 
 from hydiff import errors
+from hydiff.cli import doubts
 from hydiff.cli.options import Flags, Json, Nodata, NodataIn, Overwrite, Quality, Var
 from hydiff.cli.terminal import out, print_json, share
 
@@ -23,6 +24,13 @@ def mask(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write a mask: gaps and suggestions.")
     ] = None,
+    stripes: Annotated[
+        bool, typer.Option("--stripes", help="Only list columns and lines that are offset.")
+    ] = False,
+    bands: Annotated[
+        bool,
+        typer.Option("--bands", help="Only suggest a bad-band list; -o COPY writes it there."),
+    ] = False,
     only: Annotated[
         list[str] | None, typer.Option(help="Take only suggestions of this kind (repeatable).")
     ] = None,
@@ -41,6 +49,7 @@ def mask(
     from hydiff.gaps.mask import shared
     from hydiff.gaps.rule import observed_entries
 
+    doubts.check(stripes, bands, output)
     if output is not None:
         io.staging.refuse_existing(output, overwrite)
     cube = io.read(file, var=var)
@@ -49,6 +58,9 @@ def mask(
     cube = cube.load()
     layer = io.quality_layer(cube, quality, flags)
     observed, notes = observed_entries(cube, layer and layer.observed, nodata, nodata_in)
+    if stripes or bands:
+        doubts.report(cube, observed, stripes, output, overwrite, json_)
+        return
     gaps = census(observed, cube.good)
     suggestions = _suggestions(cube, observed, only or KINDS)
     for suggestion in suggestions:

@@ -13,7 +13,7 @@ def methods(json_: Json = False) -> None:
     from hydiff.errors import has_torch
     from hydiff.methods import AUTO, DEFAULT, METHODS, choose, settings_dict
 
-    here = {n: has_torch() or not m.learned for n, m in METHODS.items()}
+    here = {n: has_torch() or not m.needs_torch for n, m in METHODS.items()}
     settings = {n: settings_dict(choose(n).settings) if here[n] else {} for n in METHODS}
     if json_:
         rows = {n: m.facts() | {"settings": settings[n]} for n, m in METHODS.items()}

@@ -22,6 +22,7 @@ from hydiff.cube import (
 )
 from hydiff.errors import BadValue, NothingObserved, ShapeMismatch, UnknownName
 from hydiff.gaps import detect, mask
+from hydiff.gaps.regions import Selection
 from hydiff.io.blocks import blocks, sampled
 from hydiff.maths import noise
 
@@ -174,6 +175,7 @@ def targets(
     max_gap: float | None,
     outside: str,
     fill_clouds: bool = False,
+    selection: Selection = Selection(None, None),
 ) -> tuple[Bools, dict[str, int]]:
     """Which missing entries to fill (bands, rows, cols), and how many are left for which reason."""
     check_choices(bad_bands, max_gap, outside)
@@ -186,11 +188,10 @@ def targets(
             left[reason] = left.get(reason, 0) + int(entries.sum())
             target[bands] &= ~pixels
 
-    if not fill_clouds and cube.withheld_rule is not None:
-        withheld = cube.withheld_in(np.asarray(cube.values)) & target
-        if withheld.any():
-            left[WITHHELD] = int(withheld.sum())
-            target &= ~withheld
+    for reason, entries in _set_aside(cube, fill_clouds, selection):
+        if count := int((target & entries).sum()):
+            left[reason] = count
+            target &= ~entries
     lost = lost_detectors(observed, cube.good_bands, cube.detectors)
     for bands, plane in mask.band_groups(observed):
         missing = ~plane
@@ -204,6 +205,13 @@ def targets(
             for reason, pixels in kept_pixels(missing, max_gap, outside):
                 leave(reason, bands, pixels)
     return target, left
+
+
+def _set_aside(cube: Cube, fill_clouds: bool, selection: Selection) -> Iterator[tuple[str, Bools]]:
+    """What is not to be filled wherever it lies in the gaps, with the reason."""
+    if not fill_clouds and cube.withheld_rule is not None:
+        yield WITHHELD, cube.withheld_in(np.asarray(cube.values))
+    yield from selection.left_out()
 
 
 def left_lines(left: Mapping[str, int]) -> Iterator[str]:

@@ -17,7 +17,18 @@ import numpy as np
 
 from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName
-from hydiff.io import conventions, emit, envi, grids, marks, masks, npz, quality
+from hydiff.io import (
+    conventions,
+    emit,
+    envi,
+    grids,
+    marks,
+    masks,
+    npz,
+    quality,
+    raster,
+    vectors,
+)
 from hydiff.io.geotiff import cloud_optimised
 from hydiff.io.parsing import native, parsing
 from hydiff.io.regular import is_there
@@ -48,10 +59,12 @@ FORMATS: dict[str, str] = {
     "emit": "hydiff.io.emit",
     "aviris": "hydiff.io.aviris",
     "prisma": "hydiff.io.prisma",
+    "neon": "hydiff.io.neon",
     "zarr": "hydiff.io.zarr",
     "desis": "hydiff.io.desis",
     "enmap": "hydiff.io.enmap",
     "geotiff": "hydiff.io.geotiff",
+    "raster": "hydiff.io.raster",
     "mat": "hydiff.io.mat",
     "npz": "hydiff.io.npz",
     "envi": "hydiff.io.envi",
@@ -155,12 +168,16 @@ def read_mask(
 
     `meaning` ("observed" or "missing") is what non-zero means in the file; `shape` is that of the
     cube.  Any readable raster will do; axes of length 1 are dropped.  Of a file that holds several
-    arrays, `var` names one, or the path does, FILE:VAR.
+    arrays, `var` names one, or the path does, FILE:VAR.  Polygons (GeoJSON; with fiona shapefile,
+    GeoPackage) are drawn on the map of the cube `like`, PNG pictures are taken by pixels.
     like: the cube.  Where both lie on a map, the mask is moved by whole pixels to where it belongs,
     and is refused on another grid; what it does not cover counts as measured, and `say` hears it.
     """
     masks.check_meaning(meaning)
     path, var = masks.with_variable(Path(path), var)
+    if vectors.is_drawn(path):
+        inside = masks.fitted([vectors.drawn(path, like)[None]], shape, path).astype(bool)
+        return inside if meaning == "observed" else ~inside
     _recognise(path)
     name = var or masks.named(path, meaning)
     bits = masks.packed(path, name)
@@ -188,11 +205,12 @@ def read_quality(
 ) -> quality.Quality:
     """What a quality layer says of a cube of this shape, by some of its flags or its usual ones.
 
-    Layers: EMIT L2A_MASK, a PRISMA file (its error matrix), an EnMAP product (its pixel mask), or
-    any mask file, non-zero = missing, which is laid over the cube `like` as `read_mask` does.
+    Layers: EMIT L2A_MASK, a PRISMA file (its error matrix), an EnMAP product (its pixel mask), a
+    NEON file (its classes of pixels), or any mask file, non-zero = missing, which is laid over the
+    cube `like` as `read_mask` does.
     """
     path = Path(path)
-    layers = quality.layers(path, _recognise(path))
+    layers = {} if vectors.is_drawn(path) else quality.layers(path, _recognise(path))
     if layers:
         return quality.combined(layers, shape, flags, path)
     if flags:
@@ -318,6 +336,8 @@ def format_for(cube: Cube, path: Path) -> str:
     """The format to write: the cube's own if the name looks like its source's, else by suffix."""
     suffix = path.suffix.lower()
     alike = not suffix or (cube.path is not None and suffix == cube.path.suffix.lower())
+    if alike and cube.format == "raster":
+        raster.refuse_write(path)
     if alike and cube.format in FORMATS:
         return cube.format
     if suffix in _suffixes():

@@ -22,7 +22,7 @@ def shift(cube: Cube, other: Cube, path: Path) -> tuple[int, int] | None:
     """
     if cube.transform is None or other.transform is None:
         return None
-    if cube.crs and other.crs and not _same_crs(cube.crs, other.crs):
+    if cube.crs and other.crs and not same_crs(cube.crs, other.crs):
         raise _apart(path, f"its map is {_name(other.crs)}, the cube's {_name(cube.crs)}")
     mine, its = _matrix(cube), _matrix(other)
     if not (np.isfinite(its).all() and np.isfinite(mine).all() and np.linalg.det(mine)):
@@ -76,7 +76,7 @@ def _matrix(cube: Cube) -> Floats:
     return np.array([*(cube.transform or ()), 0, 0, 1], np.float64).reshape(3, 3)
 
 
-def _same_crs(one: str, other: str) -> bool:
+def same_crs(one: str, other: str) -> bool:
     if one == other:
         return True
     from rasterio.crs import CRS

@@ -294,6 +294,7 @@ def record(
             "expected": None if result.expected is None else dict(result.expected),
             **of_each_kind(result.expected_by_kind),
             "recipe": result.recipe,
+            **({"references": result.references} if result.references else {}),
             "beyond_observed": dict(result.beyond),
             "notes": result.notes,
             "seconds": round(result.seconds, 3),

@@ -1,4 +1,5 @@
-"""Quality layers as masks: EMIT's band mask and flags, PRISMA's error matrix, EnMAP's pixel masks.
+"""Quality layers as masks: EMIT's band mask and flags, PRISMA's error matrix, EnMAP's pixel masks,
+NEON's classes of pixels.
 
 A layer has flags; each flag names entries (bands, rows, cols), or pixels (rows, cols), to distrust.
 The entries of all chosen flags count as missing, together with the gaps of the cube itself.
@@ -16,7 +17,7 @@ import numpy as np
 
 from hydiff.cube import Array, Bools
 from hydiff.errors import BadValue, ShapeMismatch, UnknownName
-from hydiff.io import enmap, geotiff, hdf5, prisma
+from hydiff.io import enmap, geotiff, hdf5, neon, prisma
 from hydiff.io.parsing import parsing
 from hydiff.io.regular import is_there
 
@@ -39,7 +40,7 @@ class Quality(NamedTuple):
 
 def layers(path: Path, kind: str) -> dict[str, Layer]:
     """The flags of a file of this format; none for a plain mask."""
-    finders = {"emit": _emit, "prisma": _prisma, "enmap": _enmap}
+    finders = {"emit": _emit, "prisma": _prisma, "enmap": _enmap, "neon": _neon}
     finder = finders.get(kind, _enmap if _sibling(path) is not None else None)
     return {} if finder is None else finder(path)
 
@@ -72,10 +73,12 @@ def combined(
 
 def beside(path: Path, kind: str | None) -> dict[str, list[str]]:
     """Quality layers that come with a product: file -> its flags."""
-    if kind not in ("emit", "prisma", "enmap"):
+    if kind not in ("emit", "prisma", "enmap", "neon"):
         return {}
     if kind == "emit":  # in a file of its own
         path = path.with_name(re.sub("L2A_RFL|L1B_RAD", "L2A_MASK", path.name))
+    if kind == "neon" and neon.pixel_classes(path) is None:
+        return {}
     flags = list(layers(path, kind)) if is_there(path) else []
     return {str(path): flags} if flags else {}
 
@@ -195,3 +198,19 @@ def _defective(rasters: Sequence[Path], shape: Shape) -> Bools:
 
 def _pixels(raster: Path, shape: Shape) -> Bools:
     return np.asarray(geotiff.read(raster).values[0] != 0)
+
+
+# --- NEON -----------------------------------------------------------------------------------------
+
+
+def _neon(path: Path) -> dict[str, Layer]:
+    if neon.pixel_classes(path) is None:
+        raise BadValue(
+            f"{path}: has no quality layer, expected Metadata/{neon.PIXEL_CLASSES}; "
+            "leave `quality=` out, or give a mask file"
+        )
+    return {flag: partial(_neon_flag, path, codes) for flag, codes in neon.CLASSES.items()}
+
+
+def _neon_flag(path: Path, codes: Sequence[int], shape: Shape) -> Bools:
+    return np.isin(neon.pixel_classes(path), codes)

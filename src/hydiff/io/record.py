@@ -60,6 +60,7 @@ class Record:
     expected: Scores | None = None  # of the filled entries
     expected_by_kind: dict[str, Scores] | None = None  # the same for each kind of gap
     recipe: Recipe | None = None  # of `auto`
+    references: tuple[dict[str, Any], ...] = ()  # other images of the place, and what they gave
     tiles: dict[str, Any] | None = None
     seconds: Size = 0.0
 

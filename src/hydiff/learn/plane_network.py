@@ -82,6 +82,25 @@ class Blocks(nn.Module):
         return x
 
 
+def roughness(z: Tensor, complete: Tensor | None = None) -> Tensor:
+    """(N,) RMS difference of neighbours of planes (N, H, W) that are both complete."""
+    mask = torch.ones_like(z) if complete is None else complete.to(z.dtype).expand_as(z)
+    total, pairs = z.new_zeros(len(z)), z.new_zeros(len(z))
+    for axis in (1, 2):
+        both = mask.narrow(axis, 1, z.shape[axis] - 1) * mask.narrow(axis, 0, z.shape[axis] - 1)
+        total += (z.diff(dim=axis) ** 2 * both).sum(dim=(1, 2))
+        pairs += both.sum(dim=(1, 2))
+    return (total / pairs.clamp_min(1)).sqrt()
+
+
+def turn(z: Tensor) -> Tensor:
+    """(N,) the sign of planes (N, H, W) that makes their long tail positive.
+
+    A component has no sign of its own; so turned, the fill of −z is minus the fill of z.
+    """
+    return torch.where((z**3).sum(dim=(1, 2)) < 0, -1.0, 1.0)
+
+
 def inputs_of(z: Tensor, f: Tensor, complete: Tensor, sigma: Tensor) -> Tensor:
     """What the network sees, (N, 6, H, W): differences of the fields, the mask, plane and noise."""
     mask = complete.to(z.dtype).expand_as(z)

@@ -22,7 +22,7 @@ from hydiff.cube import Array, Bools
 from hydiff.gaps.mask import make_mask
 from hydiff.learn.engine import arithmetic
 from hydiff.learn.field import Field
-from hydiff.learn.plane_network import ORDERS
+from hydiff.learn.plane_network import ORDERS, roughness, turn
 
 CLEAN = 0.25  # share of samples without noise
 NOISE = (0.03, 6.0)  # of the others, in units of the plane's roughness, even in its logarithm
@@ -65,17 +65,6 @@ def images_of(place: str, values: Array, device: str) -> Images:
     vectors, spread, _ = torch.linalg.svd(flat, full_matrices=False)
     components = _unit((vectors.T @ flat).view_as(bands))
     return Images(place, torch.cat([components, bands]), spread / spread[0])
-
-
-def roughness(z: Tensor, complete: Tensor | None = None) -> Tensor:
-    """(N,) RMS difference of neighbours of planes (N, H, W) that are both complete."""
-    mask = torch.ones_like(z) if complete is None else complete.to(z.dtype).expand_as(z)
-    total, pairs = z.new_zeros(len(z)), z.new_zeros(len(z))
-    for axis in (1, 2):
-        both = mask.narrow(axis, 1, z.shape[axis] - 1) * mask.narrow(axis, 0, z.shape[axis] - 1)
-        total += (z.diff(dim=axis) ** 2 * both).sum(dim=(1, 2))
-        pairs += both.sum(dim=(1, 2))
-    return (total / pairs.clamp_min(1)).sqrt()
 
 
 def _unit(z: Tensor) -> Tensor:
@@ -244,11 +233,3 @@ def _measured(crops: Tensor, complete: Tensor, rng: Generator) -> tuple[Tensor, 
 
 def _normal(like: Tensor, rng: Generator) -> Tensor:
     return torch.randn(like.shape, generator=rng, device=like.device)
-
-
-def turn(z: Tensor) -> Tensor:
-    """(N,) the sign of planes (N, H, W) that makes their long tail positive.
-
-    A component has no sign of its own; so turned, the fill of −z is minus the fill of z.
-    """
-    return torch.where((z**3).sum(dim=(1, 2)) < 0, -1.0, 1.0)

@@ -52,6 +52,8 @@ class Method:
     equivariant: bool = False  # its setting `transform` names a group of motions
     notes: bool = False  # its settings have `notes` that every output carries
     label: str = ""  # what tables and figures call it, if not by its name
+    pretrained: bool = False  # corrects with a network that learned elsewhere; takes `device`
+    halo: int = 0  # px around a tile that its estimate depends on, beyond what its gaps ask for
     names_rows: bool = False  # its settings say which of them decide, with noise and without
     rules: int = 1  # raised when the same settings give other results: a bench runs it again
 
@@ -59,6 +61,10 @@ class Method:
     def learned(self) -> bool:
         """Whether a network is fitted, which a GPU does faster."""
         return self.backend == "torch"
+
+    @property
+    def needs_torch(self) -> bool:
+        return self.learned or self.pretrained
 
     def facts(self) -> dict[str, Any]:
         """What a user may ask of a method; plain values, for JSON."""
@@ -90,6 +96,20 @@ METHODS: dict[str, Method] = {
         local=True,
         asks=("space",),
         coordinates=True,
+    ),
+    "prior": Method(
+        "prior",
+        "prior",
+        "Prior",
+        "smooth fields, corrected by a network that was trained once on satellite images",
+        uses_sigma=True,
+        replaces_noisy=True,
+        error_bars=True,
+        memory=PeakMemory(process=520e6, pixel=12_000.0),
+        asks=("space",),
+        coordinates=True,
+        pretrained=True,
+        halo=97,  # how far its network sees; tests/test_prior.py measures it
     ),
     "harmonic": Method(
         "classical", "harmonic", "Plain", "membrane through the observed pixels (Laplace)"
@@ -228,6 +248,35 @@ METHODS: dict[str, Method] = {
         rules=2,
     ),
 }
+# For cubes with other images of their place; no method that is named by itself
+WITH_REFERENCE = {
+    "reference": Method(
+        "from_reference",
+        "from_reference",
+        "FromReference",
+        "regression on another image of the place, and kriging of what it leaves over",
+        uses_sigma=True,
+        replaces_noisy=True,
+        whole_pixels=False,
+        asks=("references",),
+    ),
+    "matched-copy": Method(
+        "reference_peers",
+        "matched_copy",
+        "MatchedCopy",
+        "the band of another image that correlates most, with its histogram matched",
+        whole_pixels=False,
+        asks=("references",),
+    ),
+    "similar-pixels": Method(
+        "reference_peers",
+        "similar_pixels",
+        "SimilarPixels",
+        "the mean of nearby pixels that look alike in another image, as NSPI takes it",
+        whole_pixels=False,
+        asks=("references",),
+    ),
+}
 DEFAULT = "auto"  # `hydiff.auto`, which is no single method
 AUTO = Method(
     *("", "", ""),
@@ -258,6 +307,8 @@ def declared(method: str | Inpaint) -> Method:
         return replace(FUNCTION, backend=getattr(method, "backend", FUNCTION.backend))
     if method == DEFAULT:
         return AUTO
+    if method in WITH_REFERENCE:
+        return WITH_REFERENCE[method]
     if method not in METHODS:
         known = [DEFAULT, *METHODS]
         raise UnknownName("method", method, known, "; `hydiff methods` describes them")
@@ -283,7 +334,7 @@ def choose(
     entry = declared(method)
     if entry is AUTO:
         raise UnknownName("single method", method, METHODS)
-    if entry.learned:
+    if entry.needs_torch:
         need_torch(f"the method {method}")
     module = import_module(f"hydiff.methods.{entry.module}")
     settings = settings_from(method, getattr(module, entry.settings), preset, overrides)

@@ -19,6 +19,7 @@ from hydiff.gaps.rule import Sigma, unit_sigma
 from hydiff.learn.checkpoint import Checkpoint, fingerprint, history_of
 from hydiff.maths.subspace import Subspace
 from hydiff.methods import Chosen, choose, settings_dict
+from hydiff.reference.models import ReferencePlanes
 from hydiff.result import Step
 
 Progress = Callable[[Step], Any] | None  # what it returns, if true, ends the method there
@@ -52,6 +53,9 @@ class Job(NamedTuple):
     checkpoint: Path | None
     resume: bool
     common: Common | None = None  # of the scene, when the cube is a part of one
+    references: tuple[
+        ReferencePlanes, ...
+    ] = ()  # other images of the place, on the grid of the cube
 
 
 class Estimate(NamedTuple):
@@ -95,15 +99,15 @@ def estimate_at(
     shared, estimates = dict[int, Any](), []
     for task in _tasks(cube, observed, several, sigma_y, job):
         given = _given(task, shared)
-        if not given:
-            whole = _drained(task, job)
+        if not given or task.chosen.facts.pretrained:
+            whole = _drained(task, job, given=given)
             estimates.append((whole.values[:, at], whole.sigma_y))
             continue
         from hydiff.methods.smooth import kriged
 
         x = np.full((cube.bands, int(at.sum()), 1), np.nan)
         with memory_advice(job.device, MEMORY_ADVICE):
-            x[task.good, :, 0], _ = kriged(given["given"], task.chosen.settings, at)
+            x[task.good, :, 0] = kriged(given["given"], task.chosen.settings, at)
         estimates.append((task.scale.from_unit(x)[..., 0], task.sigma * task.scale.spans))
     return estimates
 
@@ -227,7 +231,7 @@ def _tasks(
         if not observed.all() or assumed.any():
             own += [*(chosen.settings.notes if chosen.facts.notes else ())]
             own += _coverage(chosen, observed)
-        fitted = _for_bands(chosen, cube, good, job.common)
+        fitted = _for_bands(chosen, cube, good, job)
         tasks.append(MethodTask(values, y, observed, assumed, scale, fitted, good, bad, own))
     return tasks
 
@@ -309,9 +313,11 @@ def _checkpoint(
     return keep, state, [] if state is None else history_of(state)
 
 
-def _for_bands(chosen: Chosen, cube: Cube, bands: Bools, common: Common | None) -> Chosen:
-    """Give a method what it asks for: the wavelengths of its bands, the subspace of the scene."""
-    offers: dict[str, Any] = {}
+def _for_bands(chosen: Chosen, cube: Cube, bands: Bools, job: Job) -> Chosen:
+    """Give a method what it asks for: the wavelengths of its bands, the subspace of the scene, the
+    references of the cube."""
+    offers: dict[str, Any] = {"references": job.references}
+    common = job.common
     if common is not None and np.array_equal(bands, common.bands):
         offers["space"] = common.space
     if cube.wavelengths is not None:
@@ -332,8 +338,11 @@ def _start(
 ) -> Iterator[Step]:
     """The method's generator, with the arrays and the source of randomness it works on."""
     if not chosen.facts.learned:
+        own = dict(given or {})
+        if chosen.facts.pretrained:
+            own["device"] = torch_device(job.device)
         rng = np.random.default_rng(job.seed)
-        return chosen.inpaint(y, observed, sigma, chosen.settings, rng=rng, **(given or {}))
+        return chosen.inpaint(y, observed, sigma, chosen.settings, rng=rng, **own)
     import torch
 
     place = torch_device(job.device)

@@ -93,7 +93,7 @@ def lrs_pnp_dip(
     """
     C, H, W = y.shape
     y, observed = masked(y, observed)
-    blocks = Blocks.of(observed[0].flatten(1).T, settings.block)
+    blocks = SparseBlocks.of(observed[0].flatten(1).T, settings.block)
     gamma, mu_1, mu_2 = settings.fidelity, settings.sparse, settings.low_rank
     x, lambda_1, lambda_2, done = y.clone(), torch.zeros_like(y), torch.zeros_like(y), 0
     if resume is not None:
@@ -126,7 +126,7 @@ def lrs_pnp_dip(
 # The sparse estimate
 
 
-class Blocks(NamedTuple):
+class SparseBlocks(NamedTuple):
     """Squares that cover a matrix (pixels, bands), side by side; the last ones overlap."""
 
     rows: Tensor  # (n, 1, p, 1) of the matrix
@@ -135,7 +135,7 @@ class Blocks(NamedTuple):
     reached: Tensor  # (pixels, bands): whether any block says something
 
     @classmethod
-    def of(cls, observed: Tensor, side: int) -> Blocks:
+    def of(cls, observed: Tensor, side: int) -> SparseBlocks:
         """observed (pixels, bands); blocks without an observed entry reach nothing."""
         starts = (_starts(n, min(side, n), observed.device) for n in observed.shape)
         rows, cols = (s[:, None] + torch.arange(min(side, n), device=s.device)

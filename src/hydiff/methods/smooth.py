@@ -14,7 +14,7 @@ from math import inf
 from typing import NamedTuple
 
 import numpy as np
-from scipy import ndimage, sparse
+from scipy import linalg, ndimage, sparse
 from scipy.fft import idctn
 
 from hydiff.cube import Bools, Floats
@@ -74,6 +74,19 @@ class Coordinates(NamedTuple):
     def noisy(self) -> bool:
         return bool(self.noise.any())
 
+    @property
+    def noise_edge(self) -> float:
+        """Variance of white noise of unit variance at the upper edge that its sample components
+        reach (Marchenko and Pastur): what the variogram shows beyond that is texture."""
+        spectra = max(int(self.complete.sum()), 1)
+        return float((1 + np.sqrt(len(self.y) / spectra)) ** 2) if self.noisy else 0.0
+
+    @property
+    def poor(self) -> Bools:
+        """(H, W) pixels that keep some bands, too few to be complete."""
+        poor: Bools = self.observed.any(axis=0) & ~self.complete
+        return poor
+
 
 def coordinates(
     y: Floats,
@@ -116,42 +129,65 @@ def smooth(
     given: the coordinates, if they are at hand.
     """
     c = given or coordinates(y, observed, sigma_y, settings.components, settings.space)
+    f, covariances = component_fields(c, settings)
+    yield cube_step(c, f, covariances, settings.error_bars, rng)
+
+
+def cube_step(
+    c: Coordinates,
+    f: Floats,
+    covariances: Sequence[Covariance],
+    error_bars: bool,
+    rng: np.random.Generator,
+) -> Step:
+    """The cube whose components are filled, f (K, H, W), as the only step of a method.
+
+    error_bars: with the posterior variance of fields with these covariances.
+    """
     at = np.ones_like(c.complete) if c.noisy else ~c.complete
     x = c.y.copy()
-    x[:, at], covariances = kriged(c, settings, at)
+    x[:, at] = spectra_at(c, f, covariances, at)
     sigma = None
-    if settings.error_bars:
+    if error_bars:
         variance = posterior_variance(c.complete, covariances, rng)[:, ~c.complete]
         sigma = np.sqrt(c.spread)
         around = np.sqrt(c.space.basis**2 @ variance + c.left[:, None])
         sigma[:, ~c.complete] = around / c.weight[:, None]
-    yield Step(1, 1, x, sigma=sigma, excess=c.excess)
+    return Step(1, 1, x, sigma=sigma, excess=c.excess)
 
 
-def kriged(c: Coordinates, settings: Smooth, at: Bools) -> tuple[Floats, list[Covariance]]:
-    """The fill at some pixels (H, W), as (C, n), and the covariances it took, if it took any."""
-    poor = c.observed.any(axis=0) & ~c.complete
+def kriged(c: Coordinates, settings: Smooth, at: Bools) -> Floats:
+    """The fill at some pixels (H, W), as (C, n)."""
+    f, covariances = component_fields(c, settings)
+    return spectra_at(c, f, covariances, at)
+
+
+def component_fields(c: Coordinates, settings: Smooth) -> tuple[Floats, list[Covariance]]:
+    """The filled components (K, H, W), and the covariances they took, if any are needed."""
     covariances: list[Covariance] = []
     if settings.s is None:
         covariances = fit_covariances(c.z, c.complete)
-    elif c.noisy or poor.any() or settings.error_bars:
+    elif c.noisy or c.poor.any() or settings.error_bars:
         covariances = fit_covariances(c.z, c.complete, (min(settings.s, ORDERS[-1]),), (inf,))
     if settings.s is not None and not c.noisy:
-        f = _field(c.z, c.complete, settings.s, inf, c.membranes)
-    else:
-        # white noise of unit variance, at the upper edge that its sample components reach
-        # (Marchenko and Pastur): what the variogram shows beyond that is texture
-        noise = (1 + np.sqrt(len(c.y) / max(c.complete.sum(), 1))) ** 2 if c.noisy else 0.0
-        f = krige(c.z, c.complete, covariances, noise, c.membranes)
+        return plain_field(c.z, c.complete, settings.s, inf, c.membranes), covariances
+    return krige(c.z, c.complete, covariances, c.noise_edge, c.membranes), covariances
+
+
+def spectra_at(c: Coordinates, f: Floats, covariances: Sequence[Covariance], at: Bools) -> Floats:
+    """(C, n) spectra of some pixels (H, W) from filled components f (K, H, W).
+
+    Pixels that keep a few bands are corrected by them; the covariances say how far.
+    """
     x = c.space.reconstruct(f[:, at]) + c.rest[:, at]
     y, observed, weight = c.y[:, at], c.observed[:, at], c.weight[:, None]
-    few = poor[at]
+    few = c.poor[at]
     if few.any():
         variance = np.array([risk(one) + one.nugget for one in covariances])
         covariance = (c.space.basis * variance) @ c.space.basis.T + np.diag(c.left)
         x[:, few] += _correction((weight * y - x)[:, few], observed[:, few], covariance)
     x /= weight
-    return x if c.noisy else np.where(observed | c.complete[at], y, x), covariances
+    return x if c.noisy else np.where(observed | c.complete[at], y, x)
 
 
 def _whitening(sigma_y: Floats) -> Floats:
@@ -197,7 +233,7 @@ def remainder(
     if noise.any():
         noise = noise * (1 - (space.basis**2).sum(axis=1))  # the components hold the other part
         rest *= (np.maximum(left - noise, 0) / np.maximum(left, 1e-300))[:, None, None]
-    return _field(rest, complete, 1.0, inf, membranes), left
+    return plain_field(rest, complete, 1.0, inf, membranes), left
 
 
 def _correction(innovation: Floats, observed: Bools, covariance: Floats) -> Floats:
@@ -233,7 +269,7 @@ def krige(
     for s, reach, kappa in dict.fromkeys(c.kind for c in total):
         members = [k for k, c in enumerate(total) if c.kind == (s, reach, kappa)]
         if kappa <= LEAST_NUGGET:
-            f[members] = _field(centred[members], complete, s, reach, membranes)
+            f[members] = plain_field(centred[members], complete, s, reach, membranes)
         elif kappa < inf:
             f[members] = solver(complete, s, reach, kappa)(centred[members])
     texture = np.array([1 - noise / c.nugget if c.nugget > 0 else 1.0 for c in total])
@@ -241,9 +277,10 @@ def krige(
     return f
 
 
-def _field(
+def plain_field(
     z: Floats, complete: Bools, s: float, reach: float, membranes: dict[float, Membrane]
 ) -> Floats:
+    """`classical.field` with the membrane that is at hand, or is now added to them."""
     if complete.all():
         return z.copy()
     if reach not in membranes:
@@ -324,9 +361,16 @@ def unit_variance(
 
 
 def _exact_variance(complete: Bools, s: float, reach: float, kappa: float) -> Floats:
-    """The diagonal of (M / κ + (reach⁻² − Δ)^s)⁻¹ at the missing pixels, as a dense matrix."""
-    unit = np.eye(complete.size).reshape(-1, *complete.shape)
-    precision = filtered(unit, (laplacian_eigenvalues(*complete.shape) + reach**-2) ** s)
-    dense = precision.reshape(complete.size, -1) + np.diag(complete.ravel() / kappa)
-    variance: Floats = np.diag(np.linalg.inv(dense)).reshape(complete.shape)
-    return np.where(complete, 0.0, variance)
+    """The diagonal of (M / κ + (reach⁻² − Δ)^s)⁻¹ at the missing pixels, as a dense matrix.
+
+    With the matrix L Lᵀ, entry j is |L⁻¹ e_j|²: less work than the whole inverse.
+    """
+    unit = np.eye(complete.size)
+    eigenvalues = laplacian_eigenvalues(*complete.shape) + reach**-2
+    dense = filtered(unit.reshape(-1, *complete.shape), eigenvalues**s).reshape(unit.shape)
+    dense[np.diag_indices_from(dense)] += complete.ravel() / kappa
+    lower = linalg.cholesky(dense, lower=True, overwrite_a=True)
+    columns = linalg.solve_triangular(lower, unit[:, ~complete.ravel()], lower=True)
+    variance = np.zeros(complete.shape)
+    variance[~complete] = np.einsum("ij,ij->j", columns, columns)
+    return variance

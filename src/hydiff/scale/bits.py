@@ -13,7 +13,7 @@ import numpy as np
 from hydiff.auto.recipe import Fingerprint
 from hydiff.cube import Array, Bools, Cube, Floats, Ints, equals, equals_any, listed
 from hydiff.errors import NothingObserved
-from hydiff.gaps import rule
+from hydiff.gaps import regions, rule
 from hydiff.gaps.mask import thickness
 from hydiff.gaps.reach import extremes
 from hydiff.io.blocks import blocks
@@ -133,13 +133,19 @@ def aims(
     width = np.zeros(cube.shape[1:])
     left: Counter[str] = Counter()
     withheld = None if request.fill_clouds else withheld
+    selection = regions.selection_of(cube, request.region, request.bands)
     planes = [bits for bits in (observed, withheld) if bits is not None]
-    last, gaps = b"", Gaps(np.zeros(0, bool), np.zeros(0, bool), 0)
+    last, gaps = b"", Gaps(np.zeros(0, bool), np.zeros(0, bool), 0, 0)
     for band in range(cube.bands):
         digest = blake2b(b"".join(bits.packed(band).tobytes() for bits in planes)).digest()
         if digest != last:
-            last, gaps = digest, _gaps(~observed.plane(band), withheld and withheld.plane(band))
+            screened = withheld and withheld.plane(band)
+            last, gaps = digest, _gaps(~observed.plane(band), screened, selection.pixels)
         left[rule.WITHHELD] += gaps.screened
+        left[regions.ELSEWHERE] += gaps.elsewhere
+        if selection.bands is not None and not selection.bands[band]:
+            left[regions.OTHER_BAND] += int(gaps.wanted.sum())
+            continue
         if not some[band]:
             reason = next((r for r, own in lost.items() if own[band]), rule.EMPTY_BAND)
             left[reason] += int(gaps.wanted.sum())
@@ -161,16 +167,18 @@ class Gaps(NamedTuple):
     """The gaps of bands that have one mask, (rows, cols)."""
 
     missing: Bools
-    wanted: Bools  # missing, and not withheld
+    wanted: Bools  # missing, not withheld, and in the region
     screened: int
+    elsewhere: int  # missing, not withheld, and not in the region
     aimed: Bools | None = None  # what is to be filled of them; None until it is asked for
     left: Mapping[str, int] = {}  # what is not, by where it lies
 
 
-def _gaps(missing: Bools, screened: Bools | None) -> Gaps:
-    if screened is None:
-        return Gaps(missing, missing, 0)
-    return Gaps(missing, missing & ~screened, int(screened.sum()))
+def _gaps(missing: Bools, screened: Bools | None, region: Bools | None) -> Gaps:
+    lost = missing if screened is None else missing & ~screened
+    wanted = lost if region is None else lost & region
+    withheld = 0 if screened is None else int(screened.sum())
+    return Gaps(missing, wanted, withheld, int((lost & ~wanted).sum()))
 
 
 def _aimed(gaps: Gaps, request: Request) -> Gaps:

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hydiff.auto.candidates import tries_prior
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.errors import BadValue
 from hydiff.gaps import rule
 from hydiff.gaps.reach import Reach, reach_of
-from hydiff.methods import declared
+from hydiff.methods import DEFAULT, declared
 from hydiff.request import Request
 from hydiff.scale import tiles
 from hydiff.scale.bits import Bits, aims, scan
@@ -23,6 +24,9 @@ SIZES = (256, 192, 144, 96, 64, 48, 32)  # px, sides of cores that are tried, th
 # The largest of methods that fit covariances to each window: in larger ones one covariance has to
 # serve too much ground (benchmarks/results/covariances.csv), and memory should not show.
 LARGEST_LOCAL = 96
+# px: what `auto` gives its trained network to see around a tile.  All that the network can see is
+# three times as wide, which costs four times the memory; beyond this it hardly looks
+PRIOR_CONTEXT = 32
 PLANES = 100.0  # bytes per pixel of the scene while gaps are measured, rounded up
 
 
@@ -72,7 +76,7 @@ def limits(
 def wanted(cube: Cube, request: Request, limits: Limits) -> bool:
     """Whether to fill by tiles: something was asked for that means it, or it does not fit whole."""
     whole = base(request) + cost(request, cube.bands, cube.shape[1] * cube.shape[2])
-    return limits.tile is not None or request.prior > 0 or whole > limits.memory
+    return limits.tile is not None or request.pretrain > 0 or whole > limits.memory
 
 
 def lay_out(
@@ -122,6 +126,14 @@ def cost(request: Request, bands: int, pixels: int) -> float:
     """Bytes that the fill of a window takes at its peak."""
     memory = declared(request.method).memory
     return pixels * (bands * memory.entry + memory.pixel)
+
+
+def context(request: Request) -> int:
+    """px around a tile that its fill sees, whatever the width of its gaps."""
+    halo = declared(request.method).halo
+    if request.method == DEFAULT and tries_prior(request.no_prior):
+        halo = PRIOR_CONTEXT
+    return max(tiles.CONTEXT, halo)
 
 
 def most_beside(scene: Scene) -> int:
@@ -177,7 +189,7 @@ def _planned(
     for size in sizes:
         overlap = min(tiles.OVERLAP, size // 2) if limits.overlap is None else limits.overlap
         cuts = tiles.grid(scene, size, overlap)
-        planned = tiles.plan(cuts, width)
+        planned = tiles.plan(cuts, width, context(request))
         largest = max((area(t.window) for t in planned), default=0)
         filling = 16.0 * width.size + cost(request, cube.bands, largest)
         needs.append(base(request) + max(filling, PLANES * width.size))

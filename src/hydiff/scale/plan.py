@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from hydiff import api, io
 from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, OutputError, UnknownName
+from hydiff.gaps import regions
 from hydiff.io import enmap, provenance, typed
 from hydiff.io.versions import versions
 from hydiff.learn.checkpoint import fingerprint
@@ -101,7 +102,7 @@ def make_plan(
         _refuse_whole_format(cube, output)
         if cube.format == "envi":
             plan = replace(plan, cube=io.envi.plain_windows(cube))
-        plan = replace(plan, mask=_mask(cube, request, say))
+        plan = replace(plan, mask=regions.grown(_mask(cube, request, say), request.buffer))
         within = f"by tiles, within {limits.memory / 1e9:.3g} GB"
         say(f"{input}: {_size(cube)}, {within}, with {request.method}")
         return plan
@@ -117,8 +118,11 @@ def make_plan(
 def fingerprint_of(request: Request, limits: Limits) -> str:
     """Of all that a fill is asked for, but where it reads and writes."""
     masks = {name: getattr(request, name) for name in ("observed", "missing", "quality")}
+    if request.region is not None and io.regular.exists(Path(request.region)):
+        masks["region"] = Path(request.region)
     content = {k: provenance.sha256(p) for k, p in masks.items() if p and io.regular.is_there(p)}
     asked = asdict(request) | {"report": None, **dict.fromkeys(masks), **content}
+    asked["reference"] = [provenance.sha256(p) for p in request.reference if io.regular.is_there(p)]
     return fingerprint(asked, limits.tile, limits.overlap, versions()["hydiff"])
 
 
@@ -158,9 +162,11 @@ def _check_output(plan: FilePlan, name: Path, places: list[Path]) -> None:
     for path in beside:
         io.staging.refuse_existing(path, overwrite)
     io.staging.refuse_inputs(beside, [cube.path])
+    io.staging.refuse_inputs(places, request.reference)
     if plan.band_mask is not None:
         _check_band_mask(plan.band_mask, plan.output, overwrite)
-        read = (plan.input, cube.path, request.observed, request.missing, request.quality)
+        masks = (request.observed, request.missing, request.quality)
+        read = (plan.input, cube.path, *masks, *request.reference)
         io.staging.refuse_inputs([plan.band_mask], read)
 
 
@@ -189,6 +195,7 @@ def _refuse_by_tiles(request: Request, band_mask: Path | None) -> None:
         "`detect=True`": request.detect,
         "`denoise=True`": request.denoise,
         "`band_mask=`": band_mask,
+        "`reference=`": request.reference,
     }
     if options := [option for option, on in unable.items() if on]:
         raise BadValue(

@@ -22,7 +22,7 @@ CROPS = 8  # windows that it learns from
 def train(scene: Scene, run: Run) -> None:
     """Let someone train the network of a scene, unless none is wanted or it is on disk."""
     if (
-        not scene.request.prior
+        not scene.request.pretrain
         or not scene.planned
         or scene_decision.prior_path(scene.work).exists()
     ):
@@ -56,7 +56,7 @@ def work(task: tile.TileTask) -> None:
         seed=task.request.seed,
     )
     for step in updates(_crops(task), training, torch_device(task.request.device), None):
-        if step.done == task.request.prior:
+        if step.done == task.request.pretrain:
             break
     assert step.state is not None
     weights: dict[str, Any] = {k: v.numpy() for k, v in weights_of(step.state()).items()}

@@ -15,11 +15,12 @@ import math
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -58,34 +59,56 @@ def fill(plan: FilePlan, run: Run, say: Say = quiet, progress: Progress = None) 
     with io.staging.explained(output, work):
         ledger.prepare(work, plan.resume)
     with ledger.tidied(work), io.staging.explained(output, work):
-        with ThreadPoolExecutor(1) as beside:  # hashing leaves the interpreter to the masks
-            digest = beside.submit(provenance.sha256, plan.source)
-            scene = _laid_out(plan, work)
-        source = {"path": str(plan.cube.path), "sha256": digest.result()}
-        masks = (scene.observed, scene.target)
-        belongs = ledger.belongings(source["sha256"], masks, plan.request, scene.cuts, scene.cube)
-        ledger.claim(work, belongs)
-        decided = scene_decision.decision(scene)
-        pretrain.train(scene, run)
-        _fill_tiles(scene, fingerprint(asdict(belongs), decided.recipe), run, progress)
-        filled = _assembled(plan, scene, decided, source, began)
+        tiled = fill_tiles(plan, work, run, progress)
+        filled = _written(plan, tiled, began)
         shutil.rmtree(work)
     return filled
+
+
+class Tiled(NamedTuple):
+    """A scene with all its tiles filled; on disk."""
+
+    scene: Scene
+    decided: Decided
+    source: dict[str, str]  # of the record
+    outlines: list[Outline]
+    mosaic: assemble.Mosaic
+    filled: Bits
+    changed: Counter[str]  # filled values that the dtype changed, or beyond what was observed
+
+    @property
+    def bars(self) -> bool:
+        """Whether all tiles have error bars."""
+        return bool(self.outlines) and all(outline.bars for outline in self.outlines)
+
+
+def fill_tiles(plan: FilePlan, work: Path, run: Run, progress: Progress = None) -> Tiled:
+    """Fill the tiles of a scene into the folder `work`, those that are not there yet."""
+    with ThreadPoolExecutor(1) as beside:  # hashing leaves the interpreter to the masks
+        digest = beside.submit(provenance.sha256, plan.source)
+        scene = _laid_out(plan, work)
+    source = {"path": str(plan.cube.path), "sha256": digest.result()}
+    masks = (scene.observed, scene.target)
+    belongs = ledger.belongings(source["sha256"], masks, plan.request, scene.cuts, scene.cube)
+    ledger.claim(work, belongs)
+    decided = scene_decision.decision(scene)
+    pretrain.train(scene, run)
+    _run_tiles(scene, fingerprint(asdict(belongs), decided.recipe), run, progress)
+    outlines = [ledger.read_marker(scene.work, t).outline for t in scene.planned]
+    mosaic = assemble.mosaic(scene)
+    complete = all(outline.complete for outline in outlines)
+    entries = assemble.filled_entries(mosaic, plan.request.nodata, complete)
+    return Tiled(scene, decided, source, outlines, mosaic, *entries)
 
 
 def _laid_out(plan: FilePlan, work: Path) -> Scene:
     return lay_out(plan.input, plan.cube, plan.request, plan.limits, plan.mask, work)
 
 
-def _assembled(
-    plan: FilePlan, scene: Scene, decided: Decided, source: dict[str, str], began: float
-) -> Filled:
-    """The finished tiles in one file, with its companions.  source: of the record."""
-    cube, request = scene.cube, scene.request
-    outlines = [ledger.read_marker(scene.work, t).outline for t in scene.planned]
-    mosaic = assemble.mosaic(scene)
-    complete = all(outline.complete for outline in outlines)
-    filled, changed = assemble.filled_entries(mosaic, request.nodata, complete)
+def _written(plan: FilePlan, tiled: Tiled, began: float) -> Filled:
+    """The finished tiles in one file, with its companions."""
+    scene, decided, outlines, filled = tiled.scene, tiled.decided, tiled.outlines, tiled.filled
+    cube, request, changed = scene.cube, scene.request, Counter(tiled.changed)
     beyond = {name: changed.pop(name, 0) for name in reach.BEYOND}
     count, left = filled.total(), dict(scene.left)
     if (unreached := scene.target.total() - count) > 0:
@@ -108,15 +131,15 @@ def _assembled(
         "tiles": tiling(scene),
         "seconds": round(time.perf_counter() - began, 3),
     }
-    record = provenance.dated(plan.command, source, content)
+    record = provenance.dated(plan.command, tiled.source, content)
     written = replace(
         cube,
-        values=assemble.values(mosaic, filled, request.nodata),
+        values=assemble.values(tiled.mosaic, filled, request.nodata),
         valid=cube.validated(Lazy(cube.shape, np.dtype(bool), filled.get)),
         mark=_mark(cube, filled, request, record),
     )
-    bars = bool(outlines) and all(outline.bars for outline in outlines)
-    made = assemble.write(mosaic, written, filled, bars, record, plan.output, plan.overwrite)
+    where = (plan.output, plan.overwrite)
+    made = assemble.write(tiled.mosaic, written, filled, tiled.bars, record, *where)
     return Filled(made, record)
 
 
@@ -142,7 +165,7 @@ def preview(plan: FilePlan) -> dict[str, Any]:
         }
 
 
-def _fill_tiles(scene: Scene, belongs: str, run: Run, progress: Progress) -> None:
+def _run_tiles(scene: Scene, belongs: str, run: Run, progress: Progress) -> None:
     """Every tile that is not on disk yet, by whoever runs them; the first error ends it."""
     at_once = most_beside(scene)  # tiles in a task, which a GPU fills side by side
     glance = ledger.glance(scene.cube.path or scene.path)

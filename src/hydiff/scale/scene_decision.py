@@ -75,9 +75,9 @@ def _decide(scene: Scene) -> Decided:
         notes += auto.note_of_origin(recipe, scene.content)
     elif chosen is None and sample:
         recipe = _recipe(scene, sample, sigma_y)
-    if request.prior:
+    if request.pretrain:
         notes.append(
-            f"tiles started from one network, trained on the scene: {request.prior} updates"
+            f"tiles started from one network, trained on the scene: {request.pretrain} updates"
         )
     common = Common(scale, fitted, space, _extent(pixels, measured, good))
     return Decided(recipe, (sigma * scale.spans).tolist(), common, notes)
@@ -122,7 +122,7 @@ def _recipe(scene: Scene, sample: Sequence[Tile], sigma_y: Any) -> dict[str, Any
     largest = max(area(t.window) for t in sample)
     room = scene.limits.memory - base(request) - cost(request, scene.cube.bands, largest)
     job = Job(request.seed, request.device, request.deterministic, None, False)
-    budget = auto.budget_of(request.budget, job)
+    budget = auto.budget_of(request.budget, job, not request.no_prior)
     recipe, _ = auto.decide_on(windows, sigma_y, budget, job, memory=max(room, 0.0))
     return recipe | {"budget": request.budget, "cube": scene.content}
 

@@ -1,0 +1,208 @@
+"""Whether other images of the place help: the fill without them, blended with fills from them.
+
+Letters: K = 1 + the candidates with a reference; the first is the fill without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hydiff.auto import folds
+from hydiff.auto.blend import Weights, advised, mixed, share_of
+from hydiff.auto.candidates import WITH_REFERENCE, Candidate
+from hydiff.auto.classes import NOTHING, Kinds, groups, kinds_of
+from hydiff.auto.intervals import UNLIKE, errors_of
+from hydiff.auto.recipe import ReferenceRecipe, Tried
+from hydiff.auto.trials import Trial, TrialWindow, hidden_pixels, importance, looked_at, own_fits
+from hydiff.cube import Bools, Floats, Ints
+from hydiff.gaps import mask
+from hydiff.gaps.rule import Sigma
+from hydiff.methods.estimate import Job
+from hydiff.reference.models import ReferencePlanes
+
+REFERENCE_RULES = 1  # raised with every change to what is decided here
+FOLDS = 6  # on which they are tried
+BORROWED = 5e4  # entries: what relates two images differs little between classes of entries
+FEWEST = 2  # folds below which nothing is concluded
+LEAST_WORTH = 0.1  # dB: a band that gains less, by more than a standard error, does without
+UNUSUAL = 3.0  # medians of the errors beyond which an entry counts less
+LARGEST = 60.0  # dB; beyond it a gain is as good as any
+
+
+def candidates_for(observed: Bools) -> tuple[Candidate, ...]:
+    """What is tried: where pixels keep some bands, those matter more than how another image is
+    related to the cube."""
+    return WITH_REFERENCE if mask.shared(observed).ndim == 2 else WITH_REFERENCE[:1]
+
+
+def seen_by(references: Sequence[ReferencePlanes]) -> Bools:
+    """(rows, cols) pixels that one of the references has."""
+    seen: Bools = np.logical_or.reduce([one.observed for one in references])
+    return seen
+
+
+def decided(
+    window: TrialWindow,
+    hidden: Sequence[Bools],
+    trials: Sequence[Trial],
+    beside: Sequence[Trial],
+    without: Weights,
+    job: Job,
+) -> ReferenceRecipe | None:
+    """What to do with the references; None where too few folds say anything.
+
+    hidden: the folds.  trials: of the candidates without a reference, `without` their weights;
+    beside: of those with one, on the same folds.
+    """
+    seen = seen_by(job.references)
+    pairs = zip(trials, beside, hidden, strict=False)  # the user may have had enough of them
+    joint = [_joint(own, other, fold, window, without, seen) for own, other, fold in pairs]
+    both = [one for one in joint if one is not None]
+    aims = window.target & seen
+    if len(both) < FEWEST or not aims.any():
+        return None
+    kinds = kinds_of([window._replace(target=aims)])
+    default = np.eye(len(both[0].residual))[0]
+    weights, why = _weights(both, kinds, default, job.seed)
+    # what it is worth is said of folds that had no part in the weights
+    left_out = [
+        _weights([*both[:i], *both[i + 1 :]], kinds, default, job.seed)[0]
+        if len(both) > FEWEST
+        else weights
+        for i in range(len(both))
+    ]
+    by_band, error = _worth(both, left_out, kinds, window.cube.bands)
+    serves = by_band + error > LEAST_WORTH
+    used = bool((weights[0] < 1).any() and by_band[serves].sum() > LEAST_WORTH * serves.sum())
+    final = Weights(weights, weights, why, share_of(weights, both))
+    errors = errors_of(both, final, kinds, window.cube.bands, whole=False)
+    tried = [Tried(c.name, c.method, dict(c.settings)) for c in candidates_for(window.observed)]
+    return ReferenceRecipe(
+        candidates=tuple(tried),
+        weights=weights.tolist(),
+        errors=errors,
+        why=why,
+        worth=float(by_band[serves].mean() if used else by_band.mean()),
+        by_band=tuple(by_band.tolist()),
+        serves=tuple(serves.tolist()),
+        used=used,
+    )
+
+
+def entry(recipe: ReferenceRecipe) -> dict[str, Any]:
+    """As the recipe of a fill lists it."""
+    tried = [
+        {"name": c.name, "method": c.method, "settings": c.settings} for c in recipe.candidates
+    ]
+    return asdict(recipe) | {"candidates": tried}
+
+
+def _joint(
+    own: Trial, other: Trial, fold: Bools, window: TrialWindow, without: Weights, pixels: Bools
+) -> Trial | None:
+    """One trial of the fill without a reference and of those with one, on the pixels (rows, cols)
+    that references see."""
+    before = mixed(own, without.all)
+    if not np.isfinite(before).all():  # networks were fitted on the first folds alone
+        return None
+    _, row, col = looked_at(fold, window.measured)
+    there = pixels[row, col] & np.isfinite(other.residual).all(axis=0)
+    if not there.any():
+        return None
+    residual = np.vstack([before, other.residual])[:, there]
+    around = own.around[:, there].copy()
+    around[UNLIKE] = _unlike(residual, row[there] * pixels.shape[1] + col[there])
+    return own._replace(
+        residual=residual,
+        band=own.band[there],
+        group=own.group[there],
+        distance=own.distance[there],
+        around=around,
+        noise=own.noise[there],
+        angle=own.angle[:, pixels[hidden_pixels(fold)]],
+        step=_steps(own, other, without, there),
+    )
+
+
+def _steps(own: Trial, other: Trial, without: Weights, there: Bools) -> Floats | None:
+    if own.step is None or other.step is None:
+        return None
+    before = mixed(own._replace(residual=own.step), without.all)
+    return np.vstack([before, other.step])[:, there]
+
+
+def _unlike(residual: Floats, pixel: Ints) -> Floats:
+    """(n,) logarithm of how far the fills of a pixel are apart, as `Around` has it: residuals
+    (K, n) differ as the estimates do."""
+    _, number = np.unique(pixel, return_inverse=True)
+    total = np.bincount(number, residual.var(axis=0)) / np.bincount(number)
+    return np.log(np.maximum(np.sqrt(total), NOTHING.unlike))[number]
+
+
+def _weights(
+    trials: Sequence[Trial], kinds: Kinds, default: Floats, seed: int
+) -> tuple[Floats, str]:
+    counts = [_usual(t.residual) for t in trials]
+    residuals = [t.residual * c for t, c in zip(trials, counts, strict=True)]
+    steps = [t.step * c for t, c in zip(trials, counts, strict=True) if t.step is not None]
+    shares, words = advised(residuals, steps, trials, kinds, default, seed, borrowed=BORROWED)
+    return np.array(shares), words
+
+
+def _usual(residual: Floats) -> Floats:
+    """(n,) factors of the errors (K, n) of entries, so that few bright pixels do not decide."""
+    size = np.abs(residual).mean(axis=0)
+    usual = UNUSUAL * float(np.median(size))
+    factor: Floats = np.sqrt(np.minimum(1.0, usual / np.maximum(size, 1e-300)))
+    return factor
+
+
+def _worth(
+    trials: Sequence[Trial], weights: Sequence[Floats], kinds: Kinds, bands: int
+) -> tuple[Floats, Floats]:
+    """(bands,) dB that the blend gains over its first member, mean over the folds, and the standard
+    error of that; 0 where nothing was hidden."""
+    gains = np.zeros((len(trials), bands))
+    for gain, t, w in zip(gains, trials, weights, strict=True):
+        count = importance(t, kinds) * _usual(t.residual) ** 2
+        before = np.bincount(t.band, count * t.residual[0] ** 2, bands)
+        after = np.bincount(t.band, count * mixed(t, w) ** 2, bands)
+        ratio = np.maximum(before, 1e-300) / np.maximum(after, 1e-300)
+        gain[:] = np.where(before > 0, np.clip(10 * np.log10(ratio), -LARGEST, LARGEST), 0.0)
+    return gains.mean(axis=0), gains.std(axis=0, ddof=1) / np.sqrt(len(trials))
+
+
+class ReferenceFill(NamedTuple):
+    """The entries that references serve."""
+
+    served: Bools  # (bands, rows, cols)
+    values: Floats  # (bands, rows, cols)
+    estimates: list[Floats]  # (bands, rows, cols) the fill without, and those with a reference
+
+
+def filled(
+    recipe: ReferenceRecipe, window: TrialWindow, before: Floats, sigma_y: Sigma, job: Job
+) -> ReferenceFill | None:
+    """The fill `before` (bands, rows, cols), blended with those from references where they serve;
+    None where they do not."""
+    cube, observed, target, *_ = window
+    serves = np.resize(recipe.serves, cube.bands) & cube.good_bands
+    served = target & seen_by(job.references) & serves[:, None, None]
+    if not (recipe.used and served.any()):
+        return None
+    fits = own_fits([tried.candidate for tried in recipe.candidates], cube, observed, sigma_y, job)
+    # what no reference can say, because too little of it is observed, stays as it was
+    others = [np.where(np.isfinite(fit.values), fit.values, before) for fit in fits]
+    weights = np.asarray(recipe.weights, dtype=np.float64)
+    distance = folds.distance_class(mask.shared(observed))
+    values, estimates = before.copy(), [before, *others]
+    group = groups(cube.bands)
+    for band in np.flatnonzero(served.any(axis=(1, 2))):
+        near = distance if distance.ndim == 2 else distance[band]
+        mean = sum(w[near, group[band]] * e[band] for w, e in zip(weights, estimates, strict=True))
+        values[band] = np.where(served[band], mean, before[band])
+    return ReferenceFill(served, values, estimates)

@@ -1,0 +1,39 @@
+"""The table of fills with another image of the place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from hydiff.auto import NAME as AUTO
+from hydiff.bench import scenes
+from hydiff.bench.cells import Cell
+
+if TYPE_CHECKING:
+    from hydiff.bench.choice import SuiteChoice
+
+MASKS = ("slc-off", "frames", scenes.CLOUDS)
+
+
+def reference(plan: SuiteChoice) -> Iterator[Cell]:
+    """Without, copied, by similar pixels, by plain regression, and as `auto` decides.
+
+    Clouds are not for images of the same moment.
+    """
+    able = (*scenes.PAIRS, *scenes.PARTS)
+    names = [s for s in plan.scenes if s in able] if plan.named else list(scenes.PAIRS)
+    rows: list[tuple[str, dict[str, Any]]] = [
+        ("smooth", {}),
+        (AUTO, {"budget": plan.budget}),
+        ("matched-copy", {}),
+        ("similar-pixels", {}),
+        ("reference", {"context": 0}),
+        (AUTO, {"budget": plan.budget, "reference": 1}),
+    ]
+    masks = plan.masks or (MASKS[1:2] if plan.quick else MASKS)
+    for scene, mask, (method, settings) in product(names, masks, rows):
+        cloudy = mask == scenes.CLOUDS and scene == scenes.SAME_MOMENT
+        if plan.wants(method) and not cloudy:
+            yield Cell(method, scene, mask, 0.0, 0, json.dumps(settings))

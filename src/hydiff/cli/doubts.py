@@ -1,0 +1,89 @@
+"""`hydiff mask --stripes` and `--bands`: tables of doubts; nothing measured is changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.table import Table
+
+from hydiff.cli.terminal import number, out, print_json
+from hydiff.errors import BadValue
+
+if TYPE_CHECKING:
+    from hydiff.cube import Bools, Cube
+
+MOST_ROWS = 20  # of a table on the terminal; --json has all
+
+
+def check(stripes: bool, bands: bool, output: Path | None) -> None:
+    """Refuse what cannot be asked for together."""
+    if stripes and (bands or output is not None):
+        raise BadValue("--stripes reports and writes nothing: leave -o and --bands out")
+
+
+def report(
+    cube: Cube, observed: Bools, stripes: bool, output: Path | None, overwrite: bool, json: bool
+) -> None:
+    """The table of offset columns and lines, or that of bad bands."""
+    if stripes:
+        print_stripes(cube, observed, json)
+    else:
+        print_bands(cube, observed, output, overwrite, json)
+
+
+def print_stripes(cube: Cube, observed: Bools, json: bool) -> None:
+    """Columns and lines that are offset against what their neighbours predict."""
+    from hydiff.gaps.doubts import offsets
+
+    found = offsets(np.asarray(cube.values), observed)
+    if json:
+        print_json({"offsets": [row._asdict() for row in found]})
+        return
+    if not found:
+        out.print("no column or line is offset against its neighbours")
+        return
+    table = Table("", "position", "band", "wavelength", "offset", "± error", "z")
+    for kind, position, band, offset, error, z in found[:MOST_ROWS]:
+        wave = "" if cube.wavelengths is None else f"{cube.wavelengths[band]:g}"
+        table.add_row(
+            kind, str(position), str(band), wave, number(offset), number(error), f"{z:.1f}"
+        )
+    out.print(table)
+    if len(found) > MOST_ROWS:
+        out.print(f"and {len(found) - MOST_ROWS:,} more: --json lists them all")
+
+
+def print_bands(
+    cube: Cube, observed: Bools, output: Path | None, overwrite: bool, json: bool
+) -> None:
+    """A bad-band list, and a copy of the file that says so."""
+    from hydiff import io
+    from hydiff.gaps.census import ranges
+    from hydiff.gaps.doubts import judge_bands
+
+    doubts = judge_bands(np.asarray(cube.values), observed)
+    bad = np.flatnonzero(~doubts.good).tolist()
+    if output is not None:
+        io.write(replace(cube, good=doubts.good), output, overwrite=overwrite)
+    if json:
+        arrays = {"noise": doubts.noise, "spread": doubts.spread, "predicted": doubts.predicted}
+        listed = {
+            name: [None if np.isnan(v) else v for v in a.tolist()] for name, a in arrays.items()
+        }
+        declared = np.flatnonzero(~cube.good_bands).tolist()
+        print_json({"bad_bands": bad, "declared": declared, "how": doubts.how, **listed})
+        return
+    table = Table("bad band", "wavelength", "noise std", "std", "not noise")
+    for band in bad[:MOST_ROWS]:
+        wave = "" if cube.wavelengths is None else f"{cube.wavelengths[band]:g}"
+        share = f"{100 * doubts.predicted[band]:.0f} %"
+        cells = (number(float(doubts.noise[band])), number(float(doubts.spread[band])))
+        table.add_row(str(band), wave, *cells, share)
+    if bad:
+        out.print(table)
+    out.print(f"suggested bad bands: {ranges(bad) if bad else 'none'} (noise by {doubts.how})")
+    if output is not None:
+        out.print(f"{output}: a copy with this bad-band list", markup=False)

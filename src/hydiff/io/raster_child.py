@@ -1,0 +1,73 @@
+"""A process of its own that decodes one raster and can open no other file.
+
+`python raster_child.py DRIVER PATH OUT`: GDAL sees the content of PATH in memory.  Before it does,
+the process gives up the right to open files and sockets; it prints what the raster says of itself
+as JSON, and writes the values to OUT, band after band.  It imports nothing of hydiff.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import rasterio
+from rasterio.crs import CRS
+from rasterio.io import MemoryFile
+
+ALONE = {"GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR", "GDAL_PAM_ENABLED": "NO"}
+MOST_BANDS = 10_000
+SECONDS = 600  # of CPU time
+
+
+def main(driver: str, path: str, out: str) -> None:
+    with rasterio.Env(**ALONE), Path(out).open("wb") as values:
+        _warm_up()
+        with MemoryFile(Path(path).read_bytes()) as content:
+            resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
+            with content.open(driver=driver) as dataset:
+                facts = _facts(dataset)
+                for band in range(1, dataset.count + 1):
+                    values.write(np.ascontiguousarray(dataset.read(band)).data)
+    print(json.dumps(facts))
+
+
+def _warm_up() -> None:
+    """Load what is loaded at first use, while files can be opened."""
+    profile = {"driver": "GTiff", "width": 1, "height": 1, "count": 1, "dtype": "uint8"}
+    with MemoryFile() as memory:
+        with memory.open(crs=CRS.from_epsg(32611), **profile) as dataset:
+            dataset.write(np.zeros((1, 1, 1), np.uint8))
+        with memory.open() as dataset:
+            _facts(dataset)
+            dataset.read(1)
+
+
+def _facts(dataset: Any) -> dict[str, Any]:
+    if not 0 < dataset.count <= MOST_BANDS:
+        raise ValueError(f"{dataset.count} bands, expected 1 to {MOST_BANDS}")
+    if len(set(dataset.dtypes)) != 1:
+        raise ValueError(f"bands of different types ({', '.join(sorted(set(dataset.dtypes)))})")
+    waves = [dataset.tags(band).get("wavelength") for band in dataset.indexes]
+    transform = None if dataset.transform.is_identity else list(dataset.transform)[:6]
+    return {
+        "shape": [dataset.count, dataset.height, dataset.width],
+        "dtype": dataset.dtypes[0],
+        "nodata": None if dataset.nodata is None else repr(dataset.nodata),
+        "crs": dataset.crs.to_wkt() if dataset.crs else None,
+        "transform": transform,
+        "names": list(dataset.descriptions),
+        "wavelengths": waves if all(waves) else None,
+    }
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:4])
+    except Exception as error:
+        print(str(error).splitlines()[0] if str(error) else type(error).__name__, file=sys.stderr)
+        sys.exit(3)

@@ -1,0 +1,26 @@
+"""A scratch folder that lives as long as who uses it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+from typing import Any
+
+
+class Scratch:
+    """A folder that is removed with the object; copies in other processes only know its place."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="hydiff-"))
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _elsewhere, (str(self.folder),)
+
+
+def _elsewhere(folder: str) -> Scratch:
+    place = Scratch.__new__(Scratch)
+    place.folder = Path(folder)
+    return place

@@ -1,0 +1,153 @@
+"""Drawn masks: polygons on a map (GeoJSON; shapefile and GeoPackage with fiona), and PNG pictures.
+
+A pixel is inside where its centre is.  GeoJSON is in degrees of longitude and latitude unless its
+member `crs` names another system, as older programs write it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hydiff.cube import Bools, Cube
+from hydiff.errors import BadValue, CubeFormatError, need
+from hydiff.io.gdal import ALONE, gdal
+from hydiff.io.maps import crs_of
+from hydiff.io.parsing import parsing
+from hydiff.io.regular import is_there
+
+GEOJSON = (".geojson", ".json")
+LAYERS = {".gpkg": "GPKG", ".shp": "ESRI Shapefile"}  # suffix -> the one driver that may open it
+POLYGONS = (*GEOJSON, *LAYERS)
+PICTURE = ".png"
+LARGEST = 256 << 20  # bytes of GeoJSON
+LARGEST_PICTURE = 1 << 30  # pixels
+AREAS = ("Polygon", "MultiPolygon")
+PARTS = {"FeatureCollection": "features", "GeometryCollection": "geometries"}  # of GeoJSON
+
+
+def is_drawn(path: Path) -> bool:
+    """Whether a mask file is one of these, by its suffix."""
+    return path.suffix.lower() in (*POLYGONS, PICTURE)
+
+
+def drawn(path: Path, cube: Cube | None) -> Bools:
+    """(rows, cols) True inside the polygons, or where a picture is not black.
+
+    cube: on whose grid polygons are drawn.
+    """
+    if not is_there(path):
+        raise CubeFormatError(f"{path}: no such file; check the path")
+    if path.suffix.lower() == PICTURE:
+        return _picture(path)
+    if cube is None or cube.transform is None:
+        raise BadValue(
+            f"{path}: polygons have map coordinates, and the cube has no place on a map; "
+            "give a mask of pixels (.npz, .png)"
+        )
+    return _inside(path, cube)
+
+
+def _picture(path: Path) -> Bools:
+    """Not black, in whichever colour; what an alpha channel says is left aside."""
+    import rasterio
+
+    with (
+        parsing(path, "a PNG picture"),
+        gdal(**ALONE),
+        rasterio.open(path.absolute(), driver="PNG") as dataset,
+    ):
+        if dataset.width * dataset.height > LARGEST_PICTURE:
+            raise CubeFormatError(
+                f"{path}: {dataset.width} × {dataset.height} pixels, expected at most "
+                f"{LARGEST_PICTURE}; cut it into parts"
+            )
+        colours = [1] if dataset.count < 3 else [1, 2, 3]
+        return np.asarray((dataset.read(colours) != 0).any(axis=0))
+
+
+def _inside(path: Path, cube: Cube) -> Bools:
+    from rasterio.features import geometry_mask
+    from rasterio.transform import Affine
+    from rasterio.warp import transform_geom
+
+    geometries, crs = _layer(path) if path.suffix.lower() in LAYERS else _geojson(path)
+    with parsing(path, "polygons", "draw or save them again"):
+        if cube.crs is not None and crs is not None:
+            own = crs_of(cube.crs, cube.path or path)
+            geometries = [transform_geom(crs, own, geometry) for geometry in geometries]
+        transform = Affine(*(cube.transform or ()))
+        inside = geometry_mask(geometries, cube.shape[1:], transform, invert=True)
+    if not inside.any():
+        raise BadValue(
+            f"{path}: its polygons cover the centre of no pixel of the cube; check their "
+            "coordinate reference system, or draw them larger"
+        )
+    return np.asarray(inside)
+
+
+def _geojson(path: Path) -> tuple[list[dict[str, Any]], Any]:
+    """The polygons of a GeoJSON file, and their CRS."""
+    if path.stat().st_size > LARGEST:
+        raise CubeFormatError(f"{path}: larger than {LARGEST >> 20} MB; simplify its polygons")
+    with parsing(path, "GeoJSON"):
+        document = json.loads(path.read_text(encoding="utf-8"))
+        areas = list(_areas(document))
+        named = document.get("crs")
+    if not areas:
+        raise CubeFormatError(f"{path}: no polygon in it; expected {' or '.join(AREAS)}")
+    if named is not None:
+        with parsing(path, "GeoJSON"):
+            name = str(named["properties"]["name"])
+        return areas, crs_of(name, path)
+    with parsing(path, "polygons of coordinate pairs"):
+        corners = np.array([pair[:2] for area in areas for pair in _corners(area["coordinates"])])
+        degrees = bool((np.abs(corners) <= (180, 90)).all())
+    if not degrees:
+        raise CubeFormatError(
+            f"{path}: coordinates beyond 180° and 90°, which GeoJSON without a member `crs` is in; "
+            "save it in EPSG:4326, or with its `crs`"
+        )
+    return areas, crs_of("EPSG:4326", path)
+
+
+def _areas(node: Any) -> Iterator[dict[str, Any]]:
+    """The polygons of a GeoJSON object, whatever they are wrapped in."""
+    kind = node.get("type")
+    if kind in AREAS:
+        yield {"type": kind, "coordinates": node["coordinates"]}
+    elif kind == "Feature" and node.get("geometry") is not None:
+        yield from _areas(node["geometry"])
+    for part in node.get(PARTS.get(kind, ""), ()):
+        yield from _areas(part)
+
+
+def _corners(nested: Any) -> Iterator[Any]:
+    """The coordinate pairs of rings, however deep they lie."""
+    if nested and isinstance(nested[0], int | float):
+        yield nested
+    else:
+        for part in nested:
+            yield from _corners(part)
+
+
+def _layer(path: Path) -> tuple[list[dict[str, Any]], Any]:
+    """The polygons of the first layer of a shapefile or GeoPackage, and their CRS."""
+    need("fiona", "vector", f"{path.suffix} as a mask")
+    import fiona
+
+    driver = LAYERS[path.suffix.lower()]
+    with (
+        parsing(path, f"a layer of polygons ({driver})"),
+        fiona.open(path.absolute(), enabled_drivers=(driver,)) as layer,
+    ):
+        shapes = [f.geometry.__geo_interface__ for f in layer if f.geometry is not None]
+        wkt = layer.crs_wkt
+    areas = [dict(shape) for shape in shapes if shape["type"] in AREAS]
+    if not areas:
+        raise CubeFormatError(f"{path}: no polygon in it; expected {' or '.join(AREAS)}")
+    return areas, crs_of(wkt, path) if wkt else None

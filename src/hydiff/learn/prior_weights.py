@@ -1,0 +1,106 @@
+"""The weights of the prior: where they are, what they are, and the network that they make.
+
+Two files come with the package, in `learn/weights`; `hydiff train-prior` writes others.
+Only `network_of` needs torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydiff.errors import CubeFormatError, UnknownName
+from hydiff.io.regular import is_there
+
+if TYPE_CHECKING:
+    from hydiff.learn.plane_network import PlaneNetwork
+
+LAYOUT = 1  # of the file
+FOLDER = Path(__file__).parent / "weights"
+SIZES = ("small", "full")  # for CPUs, and for GPUs
+WIDEST = 1024  # a file that names more channels is damaged or hostile
+
+
+def packaged(size: str) -> Path:
+    """Where the weights of a size are that come with hydiff; the file may be absent."""
+    if size not in SIZES:
+        raise UnknownName("size", size, SIZES)
+    return FOLDER / f"prior-{size}.safetensors"
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file of weights, by which records name it."""
+    if not is_there(path) or path.is_dir():
+        raise CubeFormatError(f"{path}: no such file; `hydiff train-prior` writes one")
+    status = path.stat()
+    return _digest(path, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=8)
+def _digest(path: Path, changed: int, size: int) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def size_with(sha256: str) -> str | None:
+    """The size whose packaged weights have this hash; None where neither has."""
+    sizes = (size for size in SIZES if packaged(size).exists())
+    return next((size for size in sizes if digest(packaged(size)) == sha256), None)
+
+
+def network_of(path: Path, device: str) -> PlaneNetwork:
+    """The network of a file of weights, ready to be applied; it is kept for the next time."""
+    return _network(path, digest(path), device)
+
+
+@lru_cache(maxsize=2)
+def _network(path: Path, sha256: str, device: str) -> PlaneNetwork:
+    import torch
+
+    from hydiff.learn.plane_network import PlaneNetwork
+
+    about, tensors = _content(path)
+    with torch.device("meta"):  # names and shapes alone
+        network = PlaneNetwork(about["settings"]["width"])
+    expected = network.state_dict()
+    for name in sorted(expected.keys() | tensors.keys()):
+        found, wanted = (tuple(d[name].shape) if name in d else None for d in (tensors, expected))
+        if found != wanted or not tensors[name].isfinite().all():
+            raise CubeFormatError(
+                f"{path}: tensor {name} is damaged, missing or not ours "
+                f"(shape {found}, expected {wanted}); train again"
+            )
+    single = {name: tensor.to(device, torch.float32) for name, tensor in tensors.items()}
+    network.load_state_dict(single, assign=True)
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network.eval().requires_grad_(False)
+
+
+def _content(path: Path) -> tuple[Any, dict[str, Any]]:
+    """What the file says of itself, and its tensors."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = json.loads((file.metadata() or {}).get("hydiff-prior", "{}"))
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError, RecursionError) as error:
+        raise CubeFormatError(
+            f"{path}: not a readable safetensors file ({error}); "
+            "expected one of `hydiff train-prior`"
+        ) from None
+    if not isinstance(about, dict) or not isinstance(about.get("settings"), dict):
+        raise CubeFormatError(f"{path}: not weights of `hydiff train-prior`; name some it wrote")
+    if about.get("layout") != LAYOUT:
+        raise CubeFormatError(
+            f"{path}: layout {about.get('layout')!r}, but this hydiff reads {LAYOUT}; "
+            "train again, or use the hydiff that wrote it"
+        )
+    width = about["settings"].get("width")
+    if type(width) is not int or not 1 <= width <= WIDEST:
+        raise CubeFormatError(
+            f"{path}: says it has a width of {width!r}, expected a whole number from 1 to {WIDEST}"
+        )
+    return about, tensors

@@ -1,0 +1,234 @@
+"""Prior: smooth fields through the components of a cube, corrected by a network trained once.
+
+The network (`learn.plane_network`) has seen other images with simulated gaps and nothing of this
+cube.  It corrects the strongest components, each a plane of its own; what it cannot have learned,
+how far the bands of this cube vary together, is the cube's own, as in `smooth`.
+
+Letters: z (K, H, W) coordinates of the spectra; complete (H, W), True where z is; a plane is one of
+them with mean 0, in units of its RMS neighbour difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy import ndimage
+from torch import Tensor, nn
+
+from hydiff.cube import Bools, Floats
+from hydiff.errors import BadValue, UnknownName
+from hydiff.learn import prior_weights
+from hydiff.learn.engine import arithmetic
+from hydiff.learn.field import MOST_MISSING, Field
+from hydiff.learn.plane_network import ORDERS, corrected, roughness, turn
+from hydiff.maths.subspace import Subspace
+from hydiff.maths.variogram import fit_covariances
+from hydiff.methods import components
+from hydiff.methods.classical import Membrane
+from hydiff.methods.smooth import Coordinates, coordinates, cube_step, krige, plain_field
+from hydiff.result import Step
+from hydiff.workers.local import cores
+
+# px from the nearest complete pixel: the widest gaps of its training are frames and blocks whose
+# middle is about so far from data; at twice the distance the network adds nothing
+TRAINED_DISTANCE = 16.0
+# of the roughest plane, and on the unit range: planes below both are rounding, not to be magnified
+SMOOTHEST, ROUNDING = 1e-9, 1e-12
+WHITE = 0.5**0.5  # σ of a plane that is nothing but noise; more than that was never seen
+AT_ONCE = 1 << 22  # pixels of all planes that a GPU corrects in one call
+ONE_AT_A_TIME = Lock()  # torch's precision and number of threads are the whole process's
+
+
+@dataclass(frozen=True)
+class Prior:
+    """The defaults suit both: CPUs take the small network, GPUs the full one."""
+
+    size: str = "auto"  # small | full; auto: small on CPUs
+    weights: str | None = None  # a file of `hydiff train-prior`, instead of the size
+    symmetries: int = 1  # 8: the mean over the symmetries of the square, eight times the work
+    planes: int = 8  # components that the network corrects at most, the strongest ones
+    components: int = 24  # principal components kept
+    error_bars: bool = False  # also work out the posterior variance of the fields
+    space: Subspace | None = None  # of the scene that this is a part of; None = fitted
+
+    def __post_init__(self) -> None:
+        sizes = ("auto", *prior_weights.SIZES)
+        if self.size not in sizes:
+            raise UnknownName("size", self.size, sizes)
+        if self.symmetries not in (1, 8):
+            raise BadValue(f"symmetries = {self.symmetries}: expected 1 or 8")
+        if self.planes < 1:
+            raise BadValue(f"planes = {self.planes}: at least one is needed; 8 is usual")
+        components.check(self.components, 24)
+
+    def file(self, device: torch.device) -> Path:
+        """Of the weights."""
+        if self.weights is not None:
+            return Path(self.weights)
+        usual = "full" if device.type == "cuda" else "small"
+        return prior_weights.packaged(usual if self.size == "auto" else self.size)
+
+
+def prior(
+    y: Floats,
+    observed: Bools,
+    sigma_y: Floats,
+    settings: Prior,
+    *,
+    rng: np.random.Generator,
+    device: torch.device | str = "cpu",
+    given: Coordinates | None = None,
+) -> Iterator[Step]:
+    """y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
+
+    The bands that a pixel keeps come first, and what the components leave of the spectra is filled
+    band by band, both as in `smooth`.  The weaker components, and those without structure, are
+    filled as there.
+    given: the coordinates, if they are at hand.
+    """
+    device = torch.device(device)
+    file = settings.file(device)
+    network: nn.Module = prior_weights.network_of(file, str(device))
+    if settings.symmetries == 8:
+        network = Symmetric(network)
+    c = given or coordinates(y, observed, sigma_y, settings.components, settings.space)
+    covariances = fit_covariances(c.z, c.complete)
+    # the network corrects what varies in space; what does not is filled as in `smooth`
+    some = np.array([one.sill > 0 for one in covariances])
+    some[settings.planes :] = False
+    plain = [one for one, other in zip(covariances, ~some, strict=True) if other]
+    f = np.empty_like(c.z)
+    f[~some] = krige(c.z[~some], c.complete, plain, c.noise_edge, c.membranes)
+    # a component's noise: that of the whitened bands, mixed as the component mixes them
+    sigma = np.sqrt((c.space.basis[:, some] ** 2).T @ c.noise)
+    f[some] = corrected_planes(c.z[some], c.complete, sigma, network, device, c.membranes)
+    step = cube_step(c, f, covariances, settings.error_bars, rng)
+    yield step._replace(
+        how=f"{file.name}, sha256 {prior_weights.digest(file)[:12]}, on {device.type}"
+    )
+
+
+def corrected_planes(
+    z: Floats,
+    complete: Bools,
+    sigma: Floats,
+    network: nn.Module,
+    device: torch.device,
+    membranes: dict[float, Membrane],
+) -> Floats:
+    """Components z (K, H, W) with noise of std sigma (K,), filled; without noise, where complete
+    they are as they were.  membranes: as of `smooth.krige`."""
+    if not (complete.any() and len(z)):
+        return z.copy()
+    unit = planes_of(z, complete)
+    noise = np.minimum(np.abs(sigma / unit.scale), WHITE)
+    where = torch.as_tensor(complete, device=device)
+    shown = torch.as_tensor(unit.planes, dtype=torch.float32, device=device)
+    f = fields_through(unit.planes, complete, device, membranes)
+    level = torch.as_tensor(noise, dtype=torch.float32, device=device)
+    gate = torch.as_tensor(trust(complete), dtype=torch.float32, device=device)
+
+    def some(part: slice) -> Tensor:
+        return corrected(network, shown[part], f[part], where, level[part], gate)
+
+    filled = _by_parts(some, len(z), complete.size, device).double().cpu().numpy()
+    x: Floats = filled * unit.scale[:, None, None] + unit.mean[:, None, None]
+    # what is to stay as it was does not go through single precision
+    return np.where(complete & (noise == 0)[:, None, None], z, x)
+
+
+class UnitPlanes(NamedTuple):
+    """Components (K, H, W) as the network sees them: z = mean + scale · planes where complete."""
+
+    planes: Floats  # (K, H, W), 0 elsewhere than at the complete pixels
+    mean: Floats  # (K,)
+    scale: Floats  # (K,) the RMS difference of complete neighbours, with the sign of the long tail
+
+
+def planes_of(z: Floats, complete: Bools) -> UnitPlanes:
+    mean = z[:, complete].mean(axis=1)
+    centred = np.where(complete, z - mean[:, None, None], 0.0)
+    plane, where = torch.as_tensor(centred), torch.as_tensor(complete)
+    rough = roughness(plane, where)
+    least = torch.clamp_min(SMOOTHEST * rough.max(), ROUNDING)
+    scale: Floats = (torch.maximum(rough, least) * turn(plane)).numpy()
+    return UnitPlanes(centred / scale[:, None, None], mean, scale)
+
+
+def fields_through(
+    z: Floats, complete: Bools, device: torch.device, membranes: dict[float, Membrane]
+) -> Tensor:
+    """(K, 3, H, W) the fields of the orders that the network sees; all planes share the factors.
+
+    On a GPU by dense matrices, unless the gaps are too many for them.
+    """
+    if device.type == "cuda" and (~complete).sum() <= MOST_MISSING:
+        plane, where = (torch.as_tensor(a, device=device) for a in (z, complete))
+        with ONE_AT_A_TIME:
+            return torch.stack([Field(where, s)(plane.float()) for s in ORDERS], dim=1)
+    each = [plain_field(z, complete, s, inf, membranes) for s in ORDERS]
+    return torch.as_tensor(np.stack(each, axis=1), dtype=torch.float32, device=device)
+
+
+def trust(complete: Bools) -> Floats:
+    """(H, W) the share of its correction that the network may make, by the distance to data."""
+    distance = ndimage.distance_transform_edt(~complete)
+    share: Floats = np.clip(2 - distance / TRAINED_DISTANCE, 0.0, 1.0)
+    return share
+
+
+class Symmetric(nn.Module):
+    """The mean of a network over the symmetries of the square: (N, I, H, W) to (N, H, W)."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        total = torch.zeros_like(inputs[:, 0])
+        for transposed in (False, True):
+            for axes in ([], [-1], [-2], [-2, -1]):
+                moved = (inputs.mT if transposed else inputs).flip(axes)
+                back = self.network(moved.contiguous()).flip(axes)
+                total += back.mT if transposed else back
+        return total / 8
+
+
+def _by_parts(
+    correct: Callable[[slice], Tensor], count: int, pixels: int, device: torch.device
+) -> Tensor:
+    """(count, H, W) the planes that `correct` gives for slices of them.
+
+    On a CPU each plane is the work of one thread: how many of them there are changes no bit.
+    """
+    if device.type == "cuda":
+        each = max(1, AT_ONCE // pixels)
+        with ONE_AT_A_TIME, torch.inference_mode(), arithmetic("tf32"):
+            return torch.cat([correct(slice(i, i + each)) for i in range(0, count, each)])
+
+    def alone(i: int) -> Tensor:
+        with torch.inference_mode():
+            return correct(slice(i, i + 1))
+
+    with _single_threads() as start, ThreadPoolExecutor(cores(), initializer=start) as pool:
+        return torch.cat([*pool.map(alone, range(count))])
+
+
+@contextmanager
+def _single_threads() -> Iterator[Callable[[], None]]:
+    """What a new thread calls so that torch starts no others from it; the setting comes back."""
+    with ONE_AT_A_TIME:
+        before = torch.get_num_threads()
+        try:
+            yield lambda: torch.set_num_threads(1)
+        finally:
+            torch.set_num_threads(before)

@@ -1,0 +1,87 @@
+"""What others do with a second image: copy it with its histogram matched, or take similar pixels.
+
+Both are here to be compared with; `reference.models` has what `auto` tries.
+Letters: y (C, H, W) on the unit range, r (R, H, W) the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from hydiff.cube import Bools, Floats
+from hydiff.reference.models import ReferencePlanes
+from hydiff.result import Step
+
+
+@dataclass(frozen=True)
+class MatchedCopy:
+    references: tuple[ReferencePlanes, ...] | None = None  # on the grid of the cube
+
+
+@dataclass(frozen=True)
+class SimilarPixels:
+    count: int = 20  # similar pixels
+    window: int = 31  # px in which they are looked for; wider where it holds too few
+    references: tuple[ReferencePlanes, ...] | None = None  # on the grid of the cube
+
+
+def matched_copy(
+    y: Floats, observed: Bools, sigma_y: Floats, settings: MatchedCopy, *, rng: np.random.Generator
+) -> Iterator[Step]:
+    """The band of the reference that correlates most, its quantiles made those of the cube's."""
+    assert settings.references
+    r, there = settings.references[0]
+    x = np.full(y.shape, np.nan)
+    for band, own in enumerate(np.broadcast_to(observed, y.shape)):
+        both = own & there
+        t, sources = y[band][both], r[:, both]
+        centred = sources - sources.mean(axis=1)[:, None]
+        spread = np.maximum(np.sqrt((centred**2).sum(axis=1)), 1e-300)
+        best = int(np.argmax(np.abs(centred @ (t - t.mean())) / spread))
+        rising = centred[best] @ (t - t.mean()) >= 0
+        before, after = np.sort(sources[best]), np.sort(t)
+        x[band] = np.interp(r[best], before, after if rising else after[::-1])
+        x[band][~there] = np.nan
+    yield Step(1, 1, np.where(observed, y, x))
+
+
+def similar_pixels(
+    y: Floats,
+    observed: Bools,
+    sigma_y: Floats,
+    settings: SimilarPixels,
+    *,
+    rng: np.random.Generator,
+) -> Iterator[Step]:
+    """Weighted mean of the observed pixels nearby that look most alike in the reference (the idea
+    of Chen et al. 2011, doi:10.1016/j.rse.2010.12.010, for sensors that differ)."""
+    assert settings.references
+    r, there = settings.references[0]
+    complete = np.broadcast_to(observed, y.shape).all(axis=0) & there
+    scaled = r / np.maximum(r[:, there].std(axis=1), 1e-300)[:, None, None]
+    x = np.where(observed, y, np.nan)
+    lost = ~np.broadcast_to(observed, y.shape).all(axis=0) & there
+    for i, j in np.argwhere(lost):
+        rows, cols = _window(complete, i, j, settings)
+        inside = np.argwhere(complete[rows, cols]) + np.array([rows.start, cols.start])
+        near = scaled[:, inside[:, 0], inside[:, 1]] - scaled[:, i, j][:, None]
+        unlike = np.sqrt((near**2).mean(axis=0))
+        chosen = np.argsort(unlike, kind="stable")[: settings.count]
+        far = np.hypot(*(inside[chosen] - np.array([i, j])).T)
+        weight = 1 / ((unlike[chosen] + 1e-2) * far)
+        mean = y[:, inside[chosen, 0], inside[chosen, 1]] @ (weight / weight.sum())
+        x[:, i, j] = np.where(np.isnan(x[:, i, j]), mean, x[:, i, j])
+    yield Step(1, 1, x)
+
+
+def _window(complete: Bools, i: int, j: int, settings: SimilarPixels) -> tuple[slice, slice]:
+    """The window around a pixel, as wide as it takes to hold enough complete ones."""
+    half = settings.window // 2
+    while True:
+        rows, cols = (slice(max(at - half, 0), at + half + 1) for at in (i, j))
+        if complete[rows, cols].sum() >= settings.count or half >= max(complete.shape):
+            return rows, cols
+        half *= 2

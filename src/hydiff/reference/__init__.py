@@ -1,0 +1,9 @@
+"""Another image of the same place, from which gaps can be filled: onto the grid, aligned, related.
+
+Letters: y (C, H, W) the cube, R bands of a reference, F features made of them.
+
+    grid      a reference on the pixels of the cube
+    shift     by how much the two are still apart
+    planes    both, into `ReferencePlanes`, with what is to be said about them
+    models    what the bands of references say about those of the cube
+"""

@@ -1,0 +1,219 @@
+"""What the bands of references say about those of the cube: y ≈ B f + b, over what both observe.
+
+Letters: y (C, H, W), features f (F, H, W) made of the references' bands, B (C, F).
+A prediction is NaN where no reference has all its bands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import ndimage
+from scipy.spatial import KDTree
+
+from hydiff.cube import Bools, Floats
+from hydiff.maths import subspace
+from hydiff.reference.shift import filled_in
+
+RIDGE = 1e-2  # of the features' mean variance; the same for levels and steps
+MOST = 16  # components that stand for the bands of a reference
+ENOUGH = 4  # pixels for each feature, at least
+GLOBAL = 0.05  # how much the slope of all pixels weighs in a local one, in its variance there
+ALIKE = 6  # components in which pixels are compared
+APART, APART_ALIKE = 12.0, 30.0  # px that count like a standard deviation of the strongest one
+ROBUST_ROUNDS = 4  # of weights and regression in turn
+USUAL = 1.5  # medians of the residuals beyond which a pixel counts less
+NEAREST = 0.05  # in that unit: no two pixels are nearer
+
+
+class ReferencePlanes(NamedTuple):
+    """A reference on the grid of a cube."""
+
+    values: Floats  # (R, H, W), anything where it is not observed
+    observed: Bools  # (H, W) pixels with all its bands
+
+
+def predict(
+    y: Floats,
+    observed: Bools,
+    references: Sequence[ReferencePlanes],
+    *,
+    context: int = 1,
+    steps: bool = False,
+    robust: bool = False,
+    local: float = 0.0,
+    similar: int = 0,
+    alike: int = 0,
+) -> Floats:
+    """(C, H, W) the cube as its references have it; observed (H, W) or (C, H, W).
+
+    context: pixels around that take part, so that a shift by part of a pixel and another point
+    spread are part of the regression.
+    steps: fitted to differences between neighbours instead of levels: what kriging cannot know.
+    robust: pixels that have changed since count less, the more they have.
+    local: px, standard deviation of a window over which gain and offset vary (haze, light).
+    similar: the mean residual of so many observed pixels that look alike in the references, and are
+    near, is added (after Chen et al. 2011, doi:10.1016/j.rse.2010.12.010).
+    alike: instead of a regression, the mean of so many such pixels themselves.
+    """
+    out = np.full(y.shape, np.nan)
+    planes = np.broadcast_to(observed, y.shape)
+    for members, pixels in _patterns(references):
+        f = features([references[i] for i in members], context)
+        both = np.logical_and.reduce([references[i].observed for i in members])
+        count = len(f) // (2 * context + 1) ** 2
+        if alike:
+            out[:, pixels] = _of_similar(y, planes & both, f[:count], alike, APART_ALIKE)[:, pixels]
+            continue
+        fitted = _regression(y, planes & both, f, steps, robust)
+        if fitted is None:
+            continue
+        if local:
+            fitted = _local(y, planes & both, fitted, local)
+        if similar:
+            fitted = fitted + _of_similar(y - fitted, planes & both, f[:count], similar, APART)
+        out[:, pixels] = fitted[:, pixels]
+    return out
+
+
+def features(references: Sequence[ReferencePlanes], context: int) -> Floats:
+    """(F, H, W) of mean 0: bands of unit variance, or the components of many of them; with those
+    of the pixels up to `context` away, the pixel's own first."""
+    own = np.concatenate([_components(one) for one in references])
+    rows, cols = own.shape[1:]
+    padded = np.pad(own, ((0, 0), (context, context), (context, context)), mode="edge")
+    offsets = [(i, j) for i in range(2 * context + 1) for j in range(2 * context + 1)]
+    offsets.sort(key=lambda at: max(abs(at[0] - context), abs(at[1] - context)))
+    return np.concatenate([padded[:, i : i + rows, j : j + cols] for i, j in offsets])
+
+
+def _components(one: ReferencePlanes) -> Floats:
+    """(≤ MOST, H, W) of one reference, its gaps filled with what is nearest."""
+    inside = one.values[:, one.observed]
+    mean, spread = inside.mean(axis=1), inside.std(axis=1)
+    scaled = (one.values - mean[:, None, None]) / np.where(spread > 0, spread, 1.0)[:, None, None]
+    whole = filled_in(scaled, np.broadcast_to(one.observed, scaled.shape))
+    if len(whole) <= MOST:
+        return whole
+    spectra = whole[:, one.observed]
+    space = subspace.fit(spectra, np.ones(spectra.shape, bool), MOST)
+    return space.project(whole)
+
+
+def _patterns(references: Sequence[ReferencePlanes]) -> Iterator[tuple[list[int], Bools]]:
+    """References that see a pixel together, with the pixels (H, W) that just these see."""
+    code = sum(one.observed.astype(np.int64) << i for i, one in enumerate(references))
+    for pattern in np.unique(code):
+        if members := [i for i in range(len(references)) if pattern >> i & 1]:
+            yield members, np.asarray(code == pattern)
+
+
+def _regression(y: Floats, observed: Bools, f: Floats, steps: bool, robust: bool) -> Floats | None:
+    """(C, H, W) the regression of each band on the features; None where too little is observed.
+
+    All bands are fitted on the pixels that have all of them, if these are enough.
+    """
+    complete, out = np.asarray(observed.all(axis=0)), np.empty(y.shape)
+    if complete.sum() >= ENOUGH * len(f):
+        weight = _weights(y, complete, f) if robust else np.ones(complete.shape)
+        out[:] = np.tensordot(_slopes(y, complete, f, steps, weight), f, 1)
+        shared = [(slice(None), complete)]
+    else:
+        shared = []
+        for band, own in enumerate(observed):
+            if own.sum() < ENOUGH * len(f):
+                return None
+            weight = np.ones(own.shape)
+            out[band] = np.tensordot(_slopes(y[band : band + 1], own, f, steps, weight), f, 1)[0]
+            shared.append((slice(band, band + 1), own))
+    for bands, own in shared:
+        share = weight[own] / weight[own].sum()
+        out[bands] += ((y[bands][:, own] - out[bands][:, own]) @ share)[:, None, None]
+    return out
+
+
+def _slopes(y: Floats, observed: Bools, f: Floats, steps: bool, weight: Floats) -> Floats:
+    """B (C, F): ridge regression of levels, with pixels weighed (H, W), or of the steps to the
+    neighbours."""
+    if steps:
+        X, Y = (np.concatenate([*_steps(a, observed)], axis=1) for a in (f, y))
+        W = np.ones(X.shape[1])
+    else:
+        W = weight[observed] / weight[observed].sum()
+        X, Y = (a[:, observed] - (a[:, observed] @ W)[:, None] for a in (f, y))
+    A = (X * W) @ X.T
+    A += RIDGE * max(np.trace(A) / len(A), 1e-300) * np.eye(len(A))
+    slopes: Floats = np.linalg.solve(A, (X * W) @ Y.T).T
+    return slopes
+
+
+def _weights(y: Floats, observed: Bools, f: Floats) -> Floats:
+    """(H, W) of a robust regression: those of pixels far from it fall with the square of how far
+    they are, in medians (iterated, after Huber)."""
+    weight, spread = np.ones(observed.shape), y[:, observed].std(axis=1)[:, None]
+    for _ in range(ROBUST_ROUNDS):
+        p = np.tensordot(_slopes(y, observed, f, False, weight), f[:, observed], 1)
+        share = weight[observed] / weight[observed].sum()
+        off = (y[:, observed] - p) / np.maximum(spread, 1e-300)
+        off = np.sqrt(((off - (off @ share)[:, None]) ** 2).mean(axis=0))
+        usual = USUAL * float(np.median(off))
+        weight[observed] = np.minimum(1.0, usual / np.maximum(off, 1e-300)) ** 2 + 1e-6
+    return weight
+
+
+def _steps(planes: Floats, observed: Bools) -> Iterator[Floats]:
+    """(N, n) differences between neighbours that are both observed, down and to the right."""
+    yield (planes[:, 1:] - planes[:, :-1])[:, observed[1:] & observed[:-1]]
+    yield (planes[:, :, 1:] - planes[:, :, :-1])[:, observed[:, 1:] & observed[:, :-1]]
+
+
+def _local(y: Floats, observed: Bools, p: Floats, window: float) -> Floats:
+    """A prediction p (C, H, W) with gain and offset of each band that follow what lies around."""
+    out = np.empty(p.shape)
+    for band, (own, t, q) in enumerate(zip(observed, y, p, strict=True)):
+        flags = own.astype(float)
+
+        def around(plane: Floats, flags: Floats = flags) -> Floats:
+            near: Floats = ndimage.gaussian_filter(plane * flags, window, mode="constant")
+            return near
+
+        n = np.maximum(around(np.ones(q.shape)), 1e-9)
+        t = np.where(own, t, 0.0)
+        mean_q, mean_t = around(q) / n, around(t) / n
+        variance = np.maximum(around(q * q) / n - mean_q**2, 0.0)
+        covariance = around(q * t) / n - mean_q * mean_t
+        usual = GLOBAL * max(float(q[own].var()), 1e-300)
+        out[band] = mean_t + (covariance + usual) / (variance + usual) * (q - mean_q)
+        lost = n <= 1e-6  # nothing is near
+        out[band][lost] = q[lost]
+    return out
+
+
+def _of_similar(values: Floats, observed: Bools, f: Floats, count: int, apart: float) -> Floats:
+    """(C, H, W) weighted mean of observed pixels that are alike and near, the pixel left out.
+
+    Distance is in the components f of the references, of which the strongest has unit variance,
+    and on the ground, in units of `apart` px.
+    """
+    complete = observed.all(axis=0)
+    if complete.sum() <= count:
+        return np.zeros(values.shape)
+    space = subspace.fit(f[:, complete], np.ones((len(f), int(complete.sum())), bool), ALIKE)
+    scale = np.sqrt(np.maximum(space.variance, 0.02 * space.variance[0]) + 1e-300)
+    ground = np.mgrid[: values.shape[1], : values.shape[2]] / apart
+    where = np.concatenate([space.project(f) / scale[:, None, None], ground])
+    inside = where[:, complete].T
+    found = KDTree(inside).query(where.reshape(len(where), -1).T, count + 1)
+    distance, index = (np.asarray(part) for part in found)
+    itself = complete.ravel()[:, None]
+    distance = np.where(itself, distance[:, 1:], distance[:, :-1])
+    index = np.where(itself, index[:, 1:], index[:, :-1])
+    weight = 1 / (distance + NEAREST)
+    weight /= weight.sum(axis=1, keepdims=True)
+    given = values[:, complete]
+    mean = np.zeros((len(values), len(index)))
+    for k in range(count):
+        mean += given[:, index[:, k]] * weight[:, k]
+    return mean.reshape(values.shape)

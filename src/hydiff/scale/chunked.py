@@ -1,0 +1,167 @@
+"""A Dask array filled by tiles, when it is computed.
+
+Its chunks are written to a scratch file once, whatever their form, when a result is computed for
+the first time.  The tiles are those of a file, and so are their bytes.  Chunks of the result are
+read from the finished tiles; the scratch folder lives as long as the graph that reads from it.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from functools import partial
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hydiff.cube import Array, Bools, Cube
+from hydiff.errors import BadValue
+from hydiff.gaps.rule import float_for
+from hydiff.io import envi_header
+from hydiff.io.blocks import Block
+from hydiff.io.envi_header import CODES
+from hydiff.io.parsing import native
+from hydiff.io.scratch import Scratch
+from hydiff.request import Request
+from hydiff.scale import assemble, ledger, scene
+from hydiff.scale.layout import Limits
+from hydiff.scale.plan import make_plan
+from hydiff.workers.remote import in_turn
+
+NAME = "scene.bil"  # the values, in the scratch folder
+UNWRITTEN = ("missing_rule", "withheld_rule", "crs", "transform")
+_one_at_a_time = threading.Lock()
+
+
+class ChunkedFill(NamedTuple):
+    """Dask arrays (bands, rows, cols) with the chunks of the input."""
+
+    values: Any
+    filled: Any  # bool
+    sigma: Any  # None for methods without error bars
+
+
+class ChunkedJob:
+    """What is to be done when a result is computed; Dask does not look into it."""
+
+    def __init__(
+        self,
+        array: Any,
+        cube: Cube,
+        observed: Bools | None,
+        request: Request,
+        limits: Limits,
+    ) -> None:
+        self.array, self.cube, self.observed = array, cube, observed
+        self.request, self.limits = request, limits
+        self.tiled: scene.Tiled | None = None  # once it is done
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ChunkedJob, (self.array, self.cube, self.observed, self.request, self.limits)
+
+
+class RawFile:
+    """Values in the order (rows, bands, cols), written block by block; none stays mapped."""
+
+    def __init__(self, path: Path, shape: tuple[int, int, int], dtype: np.dtype[Any]) -> None:
+        self.path, self.shape, self.dtype = path, shape, dtype
+
+    def create(self) -> None:
+        with self.path.open("wb") as file:
+            file.truncate(int(np.prod(self.shape)) * self.dtype.itemsize)
+
+    @property
+    def mapped(self) -> Array:
+        bands, rows, cols = self.shape
+        stored = np.memmap(self.path, self.dtype, "r+", shape=(rows, bands, cols))
+        return stored.transpose(1, 0, 2)
+
+    def __setitem__(self, block: Block, values: Array) -> None:
+        self.mapped[block] = values
+
+
+def fill(
+    array: Any, cube: Cube, observed: Bools | None, request: Request, limits: Limits
+) -> ChunkedFill:
+    """Plan the fill of a Dask array (bands, rows, cols); it is done when a result is computed.
+
+    cube: what is known of the array, its values apart.
+    observed: (rows, cols) or (bands, rows, cols), True = measured, beside what the cube calls so.
+    """
+    from dask.delayed import delayed
+
+    _check_dtype(array.dtype)
+    scratch = Scratch()
+    known = replace(cube, mark=None, attrs=_detectors(cube))
+    job = ChunkedJob(array, known, observed, request, limits)
+    tiled = delayed(_tiled, pure=False)(job, scratch)
+    read = partial(_chunks, array.chunks, tiled, scratch)
+    bars = request.chosen is None or getattr(request.chosen.settings, "error_bars", False)
+    sigma = read("sigma", float_for(array.dtype)) if bars else None
+    return ChunkedFill(read("values", array.dtype), read("filled", np.dtype(bool)), sigma)
+
+
+def _check_dtype(dtype: np.dtype[Any]) -> None:
+    if native(dtype).name not in CODES:
+        raise BadValue(
+            f"a Dask array of {dtype}: expected one of {', '.join(CODES)} to fill by tiles; "
+            "convert it with astype, or load it"
+        )
+
+
+def _detectors(cube: Cube) -> dict[str, Any]:
+    return {"detector": list(cube.detectors)} if cube.detectors is not None else {}
+
+
+def _chunks(chunks: Any, tiled: Any, scratch: Scratch, layer: str, dtype: np.dtype[Any]) -> Any:
+    """A layer of the result as a Dask array with these chunks."""
+    import dask.array as da
+    from dask.delayed import delayed
+
+    def part(*block: slice) -> Any:
+        values = delayed(_read, pure=False)(tiled, scratch, layer, block)
+        return da.from_delayed(values, tuple(s.stop - s.start for s in block), dtype)
+
+    edges = ([0, *accumulate(sizes)] for sizes in chunks)
+    b, r, c = ([slice(*pair) for pair in pairwise(each)] for each in edges)
+    return da.block([[[part(bands, rows, cols) for cols in c] for rows in r] for bands in b])
+
+
+def _tiled(job: ChunkedJob, scratch: Scratch) -> scene.Tiled:
+    """The finished tiles; in the process that made them, those of an earlier computation."""
+    with _one_at_a_time:
+        if job.tiled is None:
+            job.tiled = _filled_tiles(job, scratch)
+        return job.tiled
+
+
+def _filled_tiles(job: ChunkedJob, scratch: Scratch) -> scene.Tiled:
+    import dask.array as da
+
+    cube, path, work = job.cube, scratch.folder / NAME, scratch.folder / "tiles"
+    raw: Any = RawFile(path, cube.shape, cube.dtype)
+    raw.create()
+    da.store([job.array], [raw], lock=False, scheduler="threads")
+    header = envi_header.compose(replace(cube, crs=None, transform=None), cube.dtype, "bil")
+    envi_header.write_header(path.with_suffix(".hdr"), header)
+    plan = make_plan(path, scratch.folder / "filled.bil", job.request, job.limits, by_tiles=True)
+    # a header has no place for the rules of a product, nor for every map
+    own = {name: getattr(cube, name) for name in UNWRITTEN}
+    plan = replace(plan, cube=replace(plan.cube, **own), mask=job.observed)
+    ledger.prepare(work, resume=True)
+    return scene.fill_tiles(plan, work, in_turn)
+
+
+def _read(tiled: scene.Tiled, scratch: Scratch, layer: str, block: Block) -> Array:
+    """A block of one layer of the result."""
+    filled, request = tiled.filled, tiled.scene.request
+    if layer == "filled":
+        return filled.get(*block)
+    if layer == "values":
+        return assemble.values(tiled.mosaic, filled, request.nodata)[block]
+    bands, rows, cols = block
+    sigma = tiled.mosaic.blended(1, bands, (rows, cols)) if tiled.bars else np.nan
+    sigma = np.where(filled.get(*block), sigma, np.nan)
+    return np.asarray(sigma, float_for(tiled.scene.cube.dtype))

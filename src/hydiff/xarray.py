@@ -1,0 +1,295 @@
+"""`import hydiff.xarray` gives DataArrays and Datasets a `.hydiff`: fill, gaps, score.
+
+Which dimension has the bands is known by its name, or by the CF attributes of its coordinates.
+An array in memory is filled whole, an array of Dask chunks by tiles when it is computed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hydiff import api, metrics
+from hydiff.cube import WAVELENGTHS, Cube, band_axis, band_order, dim_names
+from hydiff.errors import BadValue, ShapeMismatch, UnknownName, need
+from hydiff.gaps.census import Census, census
+from hydiff.gaps.rule import observed_entries
+from hydiff.io import emit
+from hydiff.io.marks import FLAG_ATTRIBUTES, FLAG_VALUES, linked
+from hydiff.io.versions import versions
+from hydiff.mark import Mark, now
+from hydiff.metrics import Scores
+from hydiff.request import ARGUMENTS, Request
+from hydiff.scale import chunked
+from hydiff.scale.layout import limits
+
+need("xarray", "xarray", "`import hydiff.xarray`")
+import xarray as xr  # noqa: E402 - the package, once it is known to be there
+
+PER_BAND = (*WAVELENGTHS, "fwhm", "good", "good_wavelengths", "bbl")  # what a Dataset says of bands
+LAYERS = ("filled", "sigma")
+
+
+@xr.register_dataarray_accessor("hydiff")
+class ArrayAccessor:
+    """`array.hydiff`: a DataArray with dimensions for bands, rows and columns."""
+
+    def __init__(self, array: xr.DataArray) -> None:
+        self._array = array
+
+    def fill(
+        self,
+        observed: Any = None,
+        *,
+        missing: Any = None,
+        memory: str | None = None,
+        tile: int | None = None,
+        overlap: int | None = None,
+        **options: Any,
+    ) -> xr.DataArray:
+        """The array with its gaps filled; dimensions, coordinates, attributes, encoding as before.
+
+        Two coordinates are new, with the dimensions of the array: `filled`, True where a value was
+        filled, and `sigma`, its 1-σ error, if the method gives one.  The attribute
+        `ancillary_variables` names them.
+
+        observed, missing: a boolean DataArray or array, or a mask file, as for `hydiff.fill`.
+        memory, tile, overlap: of an array of Dask chunks, as for `hydiff fill`.
+        options: of `hydiff.fill`.  `outside` is "keep" by default, as for `hydiff fill`.
+        """
+        _check_dims(self._array)
+        options = {"outside": "keep"} | options
+        masks = {"observed": observed, "missing": missing}
+        masks = {k: _mask(v, self._array) for k, v in masks.items() if v is not None}
+        if self._array.chunks is not None:
+            return _filled_in_chunks(self._array, masks, (memory, tile, overlap), options)
+        sizes = {"memory": memory, "tile": tile, "overlap": overlap}
+        if named := [f"`{name}=`" for name, value in sizes.items() if value is not None]:
+            raise BadValue(
+                f"{', '.join(named)}: goes with an array of Dask chunks, and this one is in "
+                "memory; leave it out, or chunk the array first"
+            )
+        result = api.fill(_cube(self._array), **masks, **options)
+        return _with_layers(
+            result.cube.to_xarray(), {"filled": result.filled, "sigma": result.sigma}
+        )
+
+    def gaps(self, **nodata: Any) -> Census:
+        """What is missing, where and how wide.  The array is loaded.
+
+        nodata: `nodata` and `nodata_in`, as for `hydiff.fill`.
+        """
+        _check_dims(self._array)
+        cube = _cube(self._array.compute())
+        arguments = {"nodata": None, "nodata_in": None} | nodata
+        observed, _ = observed_entries(cube, None, **arguments)
+        return census(observed, cube.good)
+
+    def score(self, truth: xr.DataArray, missing: Any = None) -> Scores:
+        """This array against the truth, everywhere and on the entries that were missing.
+
+        missing: boolean; by default the coordinate `filled`, if the array has it.
+        """
+        _check_dims(self._array)
+        _check_dims(truth)
+        _check_same_place(self._array, truth)
+        if missing is None and "filled" in self._array.coords:
+            missing = self._array.coords["filled"]
+        mask = None if missing is None else _mask(missing, self._array)
+        return metrics.score(_cube(self._array.compute()), _cube(truth.compute()), mask)
+
+
+@xr.register_dataset_accessor("hydiff")
+class DatasetAccessor:
+    """`dataset.hydiff`: the same for a variable of a Dataset, by default its only cube."""
+
+    def __init__(self, dataset: xr.Dataset) -> None:
+        self._dataset = dataset
+
+    def fill(self, name: str | None = None, *args: Any, **options: Any) -> xr.Dataset:
+        """The Dataset with a variable filled; NAME_filled and NAME_sigma are new variables."""
+        name, array = self._variable(name)
+        filled = array.hydiff.fill(*args, **options)
+        layers = {layer: f"{name}_{layer}" for layer in LAYERS if layer in filled.coords}
+        before = self._dataset[name].attrs.get("ancillary_variables", "")
+        for layer in layers.values():
+            before = linked(before, layer)
+        values = filled.variable.copy(deep=False)
+        values.attrs["ancillary_variables"] = before
+        new = {layers[layer]: filled.coords[layer].variable for layer in layers}
+        return self._dataset.assign({name: values, **new})
+
+    def gaps(self, name: str | None = None, **nodata: Any) -> Census:
+        """`DataArray.hydiff.gaps` of a variable."""
+        census: Census = self._variable(name)[1].hydiff.gaps(**nodata)
+        return census
+
+    def score(self, truth: xr.Dataset, name: str | None = None, missing: Any = None) -> Scores:
+        """`DataArray.hydiff.score` of a variable against that of the same name in the truth."""
+        name, array = self._variable(name)
+        if missing is None and f"{name}_filled" in self._dataset:
+            missing = self._dataset[f"{name}_filled"]
+        scores: Scores = array.hydiff.score(truth.hydiff.variable(name), missing)
+        return scores
+
+    def variable(self, name: str | None = None) -> xr.DataArray:
+        """A cube of the Dataset, with what other variables say of its bands as coordinates."""
+        return self._variable(name)[1]
+
+    def _variable(self, name: str | None) -> tuple[str, xr.DataArray]:
+        dataset = self._dataset
+        layers = {f"{k}_{layer}" for k in dataset.data_vars for layer in LAYERS}
+        cubes = [str(k) for k, v in dataset.data_vars.items() if v.ndim == 3 and k not in layers]
+        if name is None and len(cubes) != 1:
+            listed = ", ".join(cubes) or "none"
+            raise BadValue(
+                f"a Dataset with one variable of three dimensions was expected, found {listed}; "
+                f"name it, such as dataset.hydiff.fill({(cubes or ['NAME'])[0]!r})"
+            )
+        name = cubes[0] if name is None else name
+        if name not in dataset.data_vars:
+            raise UnknownName("variable of the Dataset", name, cubes)
+        array = dataset[name]
+        about = {k: dataset[k] for k in PER_BAND if k in dataset.data_vars}
+        along = {k: v for k, v in about.items() if v.ndim == 1 and set(v.dims) <= set(array.dims)}
+        return name, array.assign_coords(along)
+
+
+# --- from and to xarray ---------------------------------------------------------------------------
+
+
+def _check_dims(array: xr.DataArray) -> None:
+    """Three dimensions, of which one is known to have the bands."""
+    if array.ndim != 3:
+        extra = [d for d in array.dims if str(d).lower() in ("time", "date", "t")]
+        hint = f"; take one, such as isel({extra[0]}=0)" if extra else ""
+        raise ShapeMismatch(
+            f"expected dimensions for bands, rows and columns, found {array.dims}{hint}"
+        )
+    if band_axis(dim_names(array)) is None:
+        raise BadValue(
+            f"none of the dimensions {array.dims} is known to have the bands; rename it, such as "
+            f"array.rename({array.dims[0]}='band')"
+        )
+
+
+def _check_same_place(array: xr.DataArray, truth: xr.DataArray) -> None:
+    try:
+        xr.align(array.drop_vars(LAYERS, errors="ignore"), truth, join="exact", copy=False)
+    except ValueError as error:
+        raise ShapeMismatch(
+            f"array and truth do not lie on the same coordinates ({error}); "
+            "align them first, such as with reindex_like"
+        ) from None
+
+
+def _order(array: xr.DataArray) -> list[Any]:
+    """The dimensions in the order bands, rows, columns."""
+    return [array.dims[i] for i in band_order(dim_names(array))]
+
+
+def _cube(array: xr.DataArray) -> Cube:
+    """The array as a cube, by the rule of its product where that is known."""
+    cube = Cube.from_xarray(array.drop_vars(LAYERS, errors="ignore"))
+    if cube.transform is None:
+        cube = replace(cube, **_place(array))
+    if {"downtrack", "crosstrack"} <= set(array.dims) and array.name in emit.MEASURED:
+        return replace(cube, missing_rule=emit.flagged, withheld_rule=emit.cloudy)
+    return cube
+
+
+def _place(array: xr.DataArray) -> dict[str, Any]:
+    """`transform` and `crs` of an array with evenly spaced rows and columns, as rioxarray says it;
+    {} for others."""
+    rows, cols = (array.coords.get(d) for d in _order(array)[1:])
+    if rows is None or cols is None or min(rows.size, cols.size) < 2:
+        return {}
+    if not all(c.dtype.kind in "iuf" for c in (rows, cols)):
+        return {}
+    steps = [np.diff(np.asarray(c, np.float64)) for c in (rows, cols)]
+    if not all(np.allclose(s, s[0], rtol=1e-3, atol=0) and s[0] for s in steps):
+        return {}
+    down, right = (float(np.mean(s)) for s in steps)
+    top, left = float(rows[0]) - down / 2, float(cols[0]) - right / 2
+    texts = [c.attrs.get("crs_wkt", c.attrs.get("spatial_ref")) for c in array.coords.values()]
+    crs = next((str(text) for text in texts if text is not None), array.attrs.get("crs"))
+    return {"transform": (right, 0.0, left, 0.0, down, top), "crs": crs}
+
+
+def _mask(mask: Any, array: xr.DataArray) -> Any:
+    """A mask as (rows, cols) or (bands, rows, cols); the path of a mask file as it is."""
+    if isinstance(mask, str | Path):
+        return mask
+    order = _order(array)
+    if not isinstance(mask, xr.DataArray):
+        mask = np.asarray(mask)
+        if mask.shape not in (array.shape, tuple(array.sizes[d] for d in order[1:])):
+            raise ShapeMismatch(
+                f"mask of shape {mask.shape}, but the array has {dict(array.sizes)}"
+            )
+        return mask.transpose([array.dims.index(d) for d in order]) if mask.ndim == 3 else mask
+    if not set(order[1:]) <= set(mask.dims) <= set(order):
+        raise ShapeMismatch(
+            f"mask with dimensions {mask.dims}, expected {array.dims} or two of them"
+        )
+    return mask.transpose(*[d for d in order if d in mask.dims]).values
+
+
+def _with_layers(array: xr.DataArray, layers: Mapping[str, Any]) -> xr.DataArray:
+    """The array with layers (bands, rows, cols) as coordinates, which its attributes name."""
+    order, units = _order(array), array.attrs.get("units")
+    name = array.attrs.get("standard_name")
+    about = {
+        "filled": {**FLAG_ATTRIBUTES, "flag_values": np.array(FLAG_VALUES, np.int8)},
+        "sigma": {"long_name": "1-sigma error of the values that were filled by hydiff"}
+        | ({"units": units} if units is not None else {}),
+    }
+    if name is not None:
+        about["filled"]["standard_name"] = f"{name} status_flag"
+        about["sigma"]["standard_name"] = f"{name} standard_error"
+    before = array.attrs.get("ancillary_variables", "")
+    for layer, values in layers.items():
+        if values is not None:
+            variable = xr.Variable(order, values, about[layer]).transpose(*array.dims)
+            array = array.assign_coords({layer: variable})
+            before = linked(before, layer)
+    return array.assign_attrs(ancillary_variables=before)
+
+
+def _filled_in_chunks(
+    array: xr.DataArray, masks: Mapping[str, Any], sizes: Any, options: Mapping[str, Any]
+) -> xr.DataArray:
+    """`ArrayAccessor.fill` of a Dask array.  sizes: memory, tile, overlap."""
+    request = _request(options)
+    thin = array.copy(data=np.broadcast_to(np.zeros((), array.dtype), array.shape))
+    cube, mask = api.cube_and_mask(_cube(thin), **masks)
+    chunks = array.transpose(*_order(array)).data
+    values, filled, sigma = chunked.fill(chunks, cube, mask, request, limits(*sizes))
+    variable = xr.Variable(_order(array), values).transpose(*array.dims)
+    mark = Mark(math.nan, method=request.method_name, version=versions()["hydiff"], time=now())
+    result = array.copy(data=variable.data).assign_attrs(mark.after(cube.mark).attributes)
+    return _with_layers(result, {"filled": filled, "sigma": sigma})
+
+
+def _request(options: Mapping[str, Any]) -> Request:
+    """The options of `hydiff.fill` as a request; others are settings of the method."""
+    own = {name: value for name, value in options.items() if name in ARGUMENTS}
+    settings = {name: value for name, value in options.items() if name not in ARGUMENTS}
+    if isinstance(own.get("recipe"), str | Path):
+        from hydiff.auto import read_recipe
+
+        own["recipe"] = read_recipe(own["recipe"])
+    unable = [name for name in ("denoise", "checkpoint", "resume", "progress") if options.get(name)]
+    if unable:
+        raise BadValue(
+            f"{', '.join(f'`{name}=`' for name in unable)}: needs the whole array in memory; "
+            "load it, or leave this out"
+        )
+    request = Request(**own, settings=settings) if settings else Request(**own)
+    request.check()
+    return request

@@ -1,0 +1,358 @@
+"""The network that was trained elsewhere: what it may change, and what it must not invent."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from scipy import ndimage
+from typer.testing import CliRunner
+
+import hydiff
+from conftest import prior_weights as weights
+from hydiff.auto import blend, candidates
+from hydiff.cli import app
+from hydiff.errors import BadValue, CubeFormatError, UnknownName
+from hydiff.gaps.mask import make_mask
+from hydiff.io import record
+from hydiff.learn import prior_weights
+from hydiff.learn.plane_network import INPUTS, ORDERS, SIDE, PlaneNetwork
+from hydiff.methods import METHODS, prior
+from hydiff.request import Request
+from hydiff.scale import execute, layout, prior_files, tiles
+
+SHAPE = (9, 32, 40)
+
+
+@pytest.fixture
+def some(tmp_path):
+    return weights(tmp_path / "some.safetensors")
+
+
+@pytest.fixture
+def none(tmp_path):
+    return weights(tmp_path / "none.safetensors", std=0)
+
+
+@pytest.fixture
+def packaged(tmp_path, monkeypatch):
+    """Weights where the package has its own."""
+    monkeypatch.setattr(prior_weights, "FOLDER", tmp_path)
+    for size in prior_weights.SIZES:
+        weights(tmp_path / f"prior-{size}.safetensors", seed=len(size))
+    return tmp_path
+
+
+@pytest.fixture
+def scene(rng):
+    """Rough maps of four materials with spectra of their own."""
+    maps = rng.standard_normal((4, *SHAPE[1:])).cumsum(axis=1).cumsum(axis=2)
+    spectra = rng.exponential(size=(SHAPE[0], 4))
+    return np.tensordot(spectra, ndimage.gaussian_filter(maps, (0, 1, 1)), 1)
+
+
+@pytest.fixture
+def gaps():
+    return make_mask("stripes", SHAPE, 0.25, np.random.default_rng(1))
+
+
+def fill(y, observed, **how):
+    return hydiff.fill(y, observed, method="prior", device="cpu", **how)
+
+
+# ── what it may change ───────────────────────────────────────────────────────────────────────────
+
+
+def test_without_a_correction_it_is_the_smooth_field(scene, gaps, none):
+    field = hydiff.fill(scene, gaps, method="smooth", s=ORDERS[1])
+    found = fill(scene, gaps, weights=none)
+    np.testing.assert_allclose(found.values, field.values, atol=1e-5 * np.ptp(scene))
+
+
+@pytest.mark.parametrize("partial", [False, True])
+def test_observed_entries_stay_and_gaps_change(scene, gaps, some, none, partial):
+    observed = np.array(np.broadcast_to(gaps, SHAPE))
+    observed[0] |= partial  # pixels that keep one band
+    found, field = (fill(scene, observed, weights=w) for w in (some, none))
+    np.testing.assert_array_equal(found.values[observed], scene[observed])
+    np.testing.assert_allclose(found.raw[observed], scene[observed], atol=1e-9)  # scaled and back
+    assert np.abs(found.raw - field.raw)[~observed].max() > 1e-3 * np.ptp(scene)
+
+
+def test_with_noise_all_pixels_are_corrected(scene, gaps, some, none, rng):
+    sigma = 0.1 * np.ptp(scene)
+    noisy = scene + sigma * rng.standard_normal(SHAPE)
+    found, field = (fill(noisy, gaps, sigma_y=sigma, weights=w).values for w in (some, none))
+    assert (found != field)[:, gaps].mean() > 0.99
+
+
+@pytest.mark.parametrize(("a", "b"), [(3.0, 0.0), (0.01, 50.0), (-2.0, 1.0)])
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_the_fill_of_a_y_plus_b_is_a_times_the_fill_of_y_plus_b(scene, gaps, some, a, b, noise):
+    sigma = noise * np.ptp(scene)
+    one = fill(scene, gaps, weights=some, sigma_y=sigma)
+    other = fill(a * scene + b, gaps, weights=some, sigma_y=abs(a) * sigma)
+    np.testing.assert_allclose(other.values, a * one.values + b, atol=2e-5 * abs(a) * np.ptp(scene))
+
+
+def test_far_from_data_the_field_remains(rng, some, none):
+    y = rng.standard_normal((3, 24, 112)).cumsum(axis=2)
+    observed = np.ones(y.shape[1:], bool)
+    observed[:, 12:-12] = False
+    found, field = (fill(y, observed, weights=w).values for w in (some, none))
+    far = ndimage.distance_transform_edt(~observed) >= 2 * prior.TRAINED_DISTANCE
+    np.testing.assert_allclose(found[:, far], field[:, far], atol=1e-5 * np.ptp(y))
+    assert np.abs(found - field)[:, ~observed & ~far].max() > 1e-3 * np.ptp(y)
+
+
+def test_trust_falls_with_the_distance_and_is_whole_within_the_trained():
+    complete = np.zeros((1, 60), bool)
+    complete[0, 0] = True
+    share = prior.trust(complete)[0]
+    assert (share[:17] == 1).all() and (share[32:] == 0).all() and (np.diff(share) <= 0).all()
+
+
+def test_how_many_cores_there_are_changes_no_bit(scene, gaps, some, monkeypatch):
+    found = []
+    for cores in (1, 3):
+        monkeypatch.setattr(prior, "cores", lambda n=cores: n)
+        found.append(fill(scene, gaps, weights=some).values.tobytes())
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("axes", [(1,), (2,), (1, 2)])
+def test_with_its_symmetries_a_turned_cube_is_filled_alike(scene, gaps, some, axes):
+    one, plain = (fill(scene, gaps, weights=some, symmetries=n).values for n in (8, 1))
+    turned = fill(np.flip(scene, axes), np.flip(gaps, [a - 1 for a in axes]), weights=some,
+                  symmetries=8).values  # fmt: skip
+    np.testing.assert_allclose(np.flip(turned, axes), one, atol=2e-5 * np.ptp(scene))
+    assert np.abs(plain - one).max() > 1e-4 * np.ptp(scene)
+
+
+def test_a_narrow_feature_of_a_small_object_survives(rng, some):
+    """What one band shows alone lies beyond the strongest components, and is filled all the same:
+    as by `smooth`, with the same components."""
+    y = np.tensordot(rng.exponential(size=(40, 3)), rng.standard_normal((3, 48, 48)).cumsum(1), 1)
+    y[20, 20:26, 20:26] -= 0.3 * np.ptp(y)
+    observed = np.ones((48, 48), bool)
+    observed[:, 22:24] = False
+    few = {"components": 4, "planes": 3}
+    found = fill(y, observed, weights=some, **few).values
+    field = hydiff.fill(y, observed, method="smooth", s=ORDERS[1], components=4).values
+    depth = (found[20] - y[20])[20:26, 22:24].mean(), (field[20] - y[20])[20:26, 22:24].mean()
+    assert abs(depth[0]) < 0.1 * np.ptp(y) and abs(depth[0] - depth[1]) < 0.05 * np.ptp(y)
+
+
+def test_error_bars_are_those_of_the_fields(scene, gaps, some, none):
+    one, other = (fill(scene, gaps, weights=w, error_bars=True) for w in (some, none))
+    missing = np.broadcast_to(~gaps, SHAPE)
+    assert (one.sigma[missing] > 0).all()
+    np.testing.assert_array_equal(one.sigma[missing], other.sigma[missing])
+
+
+# ── weights ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_outputs_name_the_weights(scene, gaps, some):
+    digest = prior_weights.digest(prior_weights.Path(some))
+    assert any(digest[:12] in note for note in fill(scene, gaps, weights=some).notes)
+
+
+def test_the_layout_is_that_of_the_training():
+    assert prior_weights.LAYOUT == prior_files.LAYOUT
+
+
+def damage(path):
+    tensors = load_file(path)
+    tensors["last.weight"] = tensors["last.weight"] * float("nan")
+    about = json.dumps({"layout": 1, "settings": {"width": 2}})
+    save_file(tensors, path, metadata={"hydiff-prior": about})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda path: path.unlink(), "no such file"),
+        (lambda path: path.write_bytes(b"nonsense"), "not a readable safetensors file"),
+        (lambda path: weights(path, layout=7), "layout 7"),
+        (lambda path: weights(path, settings={"width": 5}), "tensor .* is damaged"),
+        (lambda path: weights(path, settings={"width": 10**9}), "a width of 1000000000"),
+        (lambda path: weights(path, settings=[]), "not weights of"),
+        (damage, "tensor last.weight is damaged"),
+    ],
+)
+def test_weights_that_are_none_are_refused(scene, gaps, some, change, message):
+    change(prior_weights.Path(some))
+    with pytest.raises(CubeFormatError, match=message):
+        fill(scene, gaps, weights=some)
+
+
+def test_settings_without_meaning_are_refused():
+    with pytest.raises(UnknownName, match="size"):
+        prior.Prior(size="huge")
+    with pytest.raises(BadValue, match="symmetries = 3: expected 1 or 8"):
+        prior.Prior(symmetries=3)
+    with pytest.raises(BadValue, match="planes = 0"):
+        prior.Prior(planes=0)
+
+
+def test_the_size_is_the_devices_unless_it_is_named(packaged):
+    file = prior.Prior().file
+    assert file(torch.device("cpu")) == packaged / "prior-small.safetensors"
+    assert file(torch.device("cuda")) == packaged / "prior-full.safetensors"
+    named = prior.Prior(size="full").file(torch.device("cpu"))
+    assert named == packaged / "prior-full.safetensors"
+
+
+# ── in auto ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_auto_names_its_share_and_its_weights(scene, gaps, packaged):
+    recipe = hydiff.fill(scene, gaps, budget="fast", device="cpu").recipe
+    entry = recipe["candidates"][-1]
+    digest = prior_weights.digest(packaged / "prior-small.safetensors")
+    assert (entry["method"], entry["weights"]) == ("prior", digest)
+    assert sum(c["share"] for c in recipe["candidates"]) == pytest.approx(1, abs=1e-3)
+    alone = recipe["candidates"][0]["share"] == 1
+    words = "smooth alone" if alone else f"prior {100 * entry['share']:.0f} %"
+    assert words in recipe["why"] and "other shares of prior than 80 %" in recipe["why"]
+
+
+@pytest.fixture
+def certain(monkeypatch):
+    """The usual share of a network is kept, whatever the folds say."""
+    monkeypatch.setattr(blend, "DOUBT_ELSEWHERE", np.inf)
+
+
+@pytest.mark.usefixtures("certain", "packaged")
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_a_recipe_with_the_prior_replays_to_the_same_bytes(scene, gaps, noise):
+    how = {"sigma_y": noise * np.ptp(scene), "device": "cpu"}
+    result = hydiff.fill(scene, gaps, budget="fast", **how)
+    assert result.recipe["candidates"][-1]["share"] == pytest.approx(blend.NETWORKS)
+    again = hydiff.fill(scene, gaps, recipe=result.recipe, **how)
+    assert again.values.tobytes() == result.values.tobytes()
+    assert again.sigma.tobytes() == result.sigma.tobytes()
+    alone = fill(scene, gaps, sigma_y=how["sigma_y"]).values
+    plain = hydiff.fill(scene, gaps, budget="fast", no_prior=True, **how).values
+    mixed = blend.NETWORKS * alone + (1 - blend.NETWORKS) * plain
+    np.testing.assert_allclose(result.values, mixed, atol=1e-9 * np.ptp(scene))
+
+
+@pytest.mark.usefixtures("certain")
+def test_record_and_report_carry_share_and_weights(scene, gaps, packaged, tmp_path):
+    np.save(tmp_path / "a.npy", np.moveaxis(np.where(gaps, scene, np.nan), 0, 2))
+    output = tmp_path / "b.tif"
+    command = ["fill", str(tmp_path / "a.npy"), "-o", str(output), "--outside", "fill", "--report"]
+    done = CliRunner().invoke(app, [*command, "--budget", "fast", "--device", "cpu"])
+    assert done.exit_code == 0, done.output
+    digest = prior_weights.digest(packaged / "prior-small.safetensors")
+    written = tmp_path / "b.tif.fill.json"
+    own = record.read(written)
+    last = own.recipe.candidates[-1]
+    assert (last.weights, last.share) == (digest, blend.NETWORKS)
+    page = (tmp_path / "b.tif.report.html").read_text()
+    assert "prior 80 %" in page and digest[:12] in page
+    for file in packaged.glob("*.safetensors"):  # a record is readable wherever it was made
+        file.unlink()
+    assert record.read(written).recipe.candidates[-1].weights == digest
+
+
+@pytest.mark.parametrize("budget", ["fast", "normal"])
+def test_without_the_prior_is_as_if_there_were_no_weights(scene, gaps, packaged, budget):
+    how = {"budget": budget, "device": "cpu"}
+    left_out = hydiff.fill(scene, gaps, no_prior=True, **how)
+    for file in packaged.glob("*.safetensors"):
+        file.unlink()
+    absent = hydiff.fill(scene, gaps, **how)
+    assert left_out.values.tobytes() == absent.values.tobytes()
+    assert left_out.recipe == absent.recipe and left_out.notes == absent.notes
+
+
+def test_a_recipe_with_other_weights_is_refused(scene, gaps, packaged):
+    recipe = hydiff.fill(scene, gaps, budget="fast", device="cpu").recipe
+    with pytest.raises(BadValue, match="drop one of them"):
+        hydiff.fill(scene, gaps, recipe=recipe, no_prior=True)
+    weights(packaged / "prior-small.safetensors", seed=99)
+    with pytest.raises(BadValue, match="did not come with this version"):
+        hydiff.fill(scene, gaps, recipe=recipe)
+    for wrong, message in (("../file", "SHA-256"), (None, "weights belong to the prior")):
+        recipe["candidates"][-1]["weights"] = wrong
+        with pytest.raises(BadValue, match=message):
+            hydiff.fill(scene, gaps, recipe=recipe)
+
+
+def test_a_device_takes_the_size_that_suits_it(packaged):
+    job = hydiff.methods.estimate.Job(0, "cpu", False, None, False)
+    for budget in candidates.BUDGETS:
+        last = candidates.budget_of(budget, job).candidates[-1]
+        assert last.settings == {"size": "small"} and last.costly and not last.crossfit
+    (packaged / "prior-small.safetensors").unlink()
+    assert candidates.budget_of("fast", job) == candidates.BUDGETS["fast"]
+
+
+def test_what_the_prior_cannot_be_without_is_refused():
+    with pytest.raises(BadValue, match="leaves nothing of the method prior"):
+        Request(method="prior", no_prior=True).check()
+
+
+# ── in tiles ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_tile_sees_as_far_as_the_network():
+    """How far is measured by gradients: of what pixel a correction depends on."""
+    torch.manual_seed(0)
+    network = PlaneNetwork(2).double()
+    torch.nn.init.normal_(network.last.weight)
+    wide, halo, farthest = 264, METHODS["prior"].halo, []
+    for at in range(128, 128 + SIDE):
+        inputs = torch.randn(1, INPUTS, SIDE, wide, dtype=torch.float64, requires_grad=True)
+        network(inputs)[0, SIDE // 2, at].backward()
+        columns = inputs.grad.abs().amax(dim=(0, 1, 2)).nonzero()[:, 0]
+        farthest += [at - int(columns[0]), int(columns[-1]) - at]
+    assert halo - SIDE < max(farthest) <= halo
+
+
+def test_the_windows_of_tiles_are_as_wide_as_that(packaged):
+    width = np.zeros((600, 600))
+    width[300, 300] = 1.0
+    request = Request(method="prior")
+    assert layout.context(request) == METHODS["prior"].halo
+    [tile] = tiles.plan(tiles.grid((600, 600), 96), width, layout.context(request))
+    for support, window in zip(tile.support, tile.window, strict=True):
+        assert support.start - window.start == window.stop - support.stop == 97
+    assert layout.context(Request()) == layout.PRIOR_CONTEXT
+    assert layout.context(Request(no_prior=True)) == tiles.CONTEXT
+
+
+# ── names ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_former_name_of_pretrain_is_taken_with_a_note(tmp_path, scene):
+    with pytest.warns(DeprecationWarning, match="pretrain"):
+        former = Request(method="hydiff-ei", prior=7)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert former == Request(method="hydiff-ei", pretrain=7)
+    np.save(tmp_path / "a.npy", scene)
+    command = ["fill", str(tmp_path / "a.npy"), "-o", str(tmp_path / "b.tif"), "--dry-run"]
+    done = CliRunner().invoke(app, [*command, "--method", "smooth", "--prior", "3"])
+    assert "--prior N is now --pretrain N" in done.output and done.exit_code != 0
+
+
+def test_by_tiles_it_fills_as_on_the_whole(packaged, tmp_path, rng):
+    """Windows see all that the network does, so only the components of a sample differ."""
+    y = np.tensordot(rng.exponential(size=(4, 3)), rng.standard_normal((3, 70, 90)).cumsum(2), 1)
+    observed = make_mask("stripes", y.shape, 0.2, rng)
+    hydiff.write(hydiff.Cube(np.where(observed, y, np.nan)), tmp_path / "a.bsq")
+    request = Request(method="prior", device="cpu", outside="fill")
+    limits = layout.Limits(4e9, tile=48)
+    done = execute.fill_file(tmp_path / "a.bsq", tmp_path / "b.bsq", request, limits)
+    assert done.record["tiles"]["filled"] == 4
+    tiled = np.asarray(hydiff.read(tmp_path / "b.bsq").values)
+    whole, field = fill(y, observed), hydiff.fill(y, observed, method="smooth", s=ORDERS[1])
+    np.testing.assert_array_equal(tiled[:, observed], y[:, observed])
+    correction = np.abs(whole.values - field.values).mean()
+    assert np.abs(tiled - whole.values).mean() < 0.1 * correction

@@ -1,0 +1,401 @@
+"""`.hydiff` of DataArrays and Datasets: the fill of the library and of the command line, in the
+form that the array came in."""
+
+import gc
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from typer.testing import CliRunner
+
+import hydiff
+import hydiff.xarray
+import products
+from hydiff import metrics
+from hydiff.cli import app
+from hydiff.errors import BadValue, HydiffError, ShapeMismatch, UnknownName
+from hydiff.io import provenance
+from hydiff.mark import FILLED
+
+da = pytest.importorskip("dask.array", reason="dask is not installed: no array of chunks to fill")
+WAVELENGTHS = 400.0 + 10 * np.arange(12)
+SMOOTH = {"method": "smooth", "error_bars": True}
+
+
+@pytest.fixture(scope="module")
+def truth():
+    """(bands, rows, cols) float32, a part of Indian Pines."""
+    part = hydiff.sample().window(rows=slice(0, 40), cols=slice(0, 48), bands=slice(20, 32))
+    return np.asarray(part.values, np.float32)
+
+
+@pytest.fixture(scope="module")
+def damaged(truth):
+    values = truth.copy()
+    values[:, :, 20:23] = np.nan
+    values[3:7, 8:12, 34:40] = np.nan
+    values[:, :, 0] = np.nan  # outside the data
+    return values
+
+
+def data_array(values, dims=("y", "x", "wavelength")):
+    """A DataArray with these dimensions, its coordinates, attributes and an encoding."""
+    band = next(d for d in dims if d not in ("y", "x"))
+    array = xr.DataArray(
+        values,
+        dims=(band, "y", "x"),
+        coords={
+            band: (band, WAVELENGTHS[: len(values)], {"units": "nm"}),
+            "y": 5000.0 - 20 * np.arange(values.shape[1]),
+            "x": 100.0 + 20 * np.arange(values.shape[2]),
+            "site": "here",
+        },
+        attrs={"units": "1", "standard_name": "surface_bidirectional_reflectance"},
+        name="reflectance",
+    ).transpose(*dims)
+    array.encoding = {"_FillValue": -9999.0, "zlib": True}
+    return array
+
+
+def bands_first(array):
+    return array.transpose(*[d for d in array.dims if d not in ("y", "x")], "y", "x").values
+
+
+# ── in memory ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("dims", [("wavelength", "y", "x"), ("y", "x", "wavelength")])
+def test_the_fill_is_that_of_the_library_in_the_form_of_the_array(damaged, dims):
+    array = data_array(damaged, dims)
+    filled = array.hydiff.fill(**SMOOTH)
+    result = hydiff.fill(damaged, outside="keep", **SMOOTH)
+    assert bands_first(filled).tobytes() == result.cube.values.tobytes()
+    np.testing.assert_array_equal(bands_first(filled.filled), result.filled)
+    np.testing.assert_array_equal(bands_first(filled.sigma), result.sigma)
+    assert (filled.dims, filled.name) == (dims, "reflectance")
+    assert filled.encoding == array.encoding
+    before = filled.drop_vars(["filled", "sigma"])
+    xr.testing.assert_identical(before.coords.to_dataset(), array.coords.to_dataset())
+    added = {"hydiff_filled", "hydiff_record", "ancillary_variables"}
+    assert {k: v for k, v in filled.attrs.items() if k not in added} == array.attrs
+    assert filled.attrs["ancillary_variables"] == "filled sigma"
+
+
+def test_measured_values_and_the_input_stay_as_they_are(damaged):
+    array = data_array(damaged)
+    before = array.copy(deep=True)
+    filled = array.hydiff.fill(method="linear")
+    xr.testing.assert_identical(array, before)
+    assert filled.where(~filled.filled).drop_vars("filled").equals(array)
+    assert filled.isel(x=0).isnull().all() and not filled.isel(x=slice(1, None)).isnull().any()
+    assert "of the entries filled by linear" in filled.attrs[FILLED]
+
+
+def test_layers_go_along_with_a_part_of_the_array(damaged):
+    part = data_array(damaged).hydiff.fill(method="linear").sel(x=slice(480, 580), wavelength=450)
+    assert part.filled.dims == part.dims and part.filled.sum() == 3 * part.sizes["y"]
+
+
+@pytest.mark.parametrize("by", ["standard_name", "axis"])
+def test_dimensions_are_known_by_cf_attributes(damaged, by):
+    names = {
+        "standard_name": ("radiation_wavelength", "projection_y_coordinate", "latitude"),
+        "axis": (None, "Y", "X"),
+    }[by]
+    array = data_array(damaged, ("wavelength", "y", "x")).drop_attrs(deep=False)
+    plain = array.rename(wavelength="lambda", y="j", x="i")
+    for dim, name in zip(("lambda", "j"), names, strict=False):
+        plain[dim].attrs = {by: name} if name else {}
+    plain["i"].attrs = {by: "longitude" if by == "standard_name" else "X"}
+    turned = plain.transpose("i", "lambda", "j")
+    filled = turned.hydiff.fill(method="linear")
+    expected = array.hydiff.fill(method="linear")
+    assert filled.dims == turned.dims
+    np.testing.assert_array_equal(filled.transpose("lambda", "j", "i"), expected)
+    if by == "standard_name":
+        assert hydiff.Cube.from_xarray(turned).wavelengths.tolist() == WAVELENGTHS.tolist()
+
+
+@pytest.mark.parametrize("attribute", ["_FillValue", "missing_value", "nodata"])
+def test_declared_values_are_missing_in_integers(truth, attribute):
+    values = truth.astype(np.int16)
+    values[:, 10:12] = -1
+    array = data_array(values).assign_attrs({attribute: np.int16(-1)})
+    filled = array.hydiff.fill(method="linear")
+    assert filled.dtype == np.int16 and filled.filled.sum() == 2 * 48 * 12
+    assert not (filled == -1).any()
+
+
+@pytest.mark.parametrize("kind", ["array", "three", "named", "turned", "file"])
+def test_masks_may_be_arrays_data_arrays_and_files(truth, tmp_path, kind):
+    array = data_array(truth)
+    missing = np.zeros(truth.shape[1:], bool)
+    missing[4:8, 10:14] = True
+    named = xr.DataArray(missing, dims=("y", "x"))
+    hydiff.io.write_mask(missing, tmp_path / "m.npz", "missing")
+    masks = {
+        "array": missing,
+        "three": np.broadcast_to(missing[..., None], array.shape),
+        "named": named,
+        "turned": named.transpose("x", "y"),
+        "file": tmp_path / "m.npz",
+    }
+    filled = array.hydiff.fill(missing=masks[kind], method="linear")
+    np.testing.assert_array_equal(bands_first(filled.filled)[3], missing)
+
+
+def test_regions_and_polygons_lie_where_the_coordinates_say(truth, tmp_path):
+    array = data_array(truth)
+    ring = [[300, 4870], [400, 4870], [400, 4950], [300, 4950], [300, 4870]]
+    path = tmp_path / "a.geojson"
+    crs = {"type": "name", "properties": {"name": "EPSG:32611"}}
+    path.write_text(json.dumps({"type": "Polygon", "coordinates": [ring], "crs": crs}))
+    filled = array.hydiff.fill(missing=path, region="0,0,365,9999", method="linear").filled
+    inside = (array.x > 300) & (array.x < 365) & (array.y > 4870) & (array.y < 4950)
+    assert inside.sum() == 12
+    np.testing.assert_array_equal(filled, inside.broadcast_like(array).transpose(*array.dims))
+    lazy = array.chunk({"y": 9}).hydiff.fill(missing=path, region="0,0,365,9999", method="linear")
+    np.testing.assert_array_equal(lazy.filled, filled)
+
+
+def test_a_written_fill_keeps_its_layers_for_whoever_reads_it(damaged, tmp_path):
+    filled = data_array(damaged).hydiff.fill(**SMOOTH)
+    filled.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+    with xr.open_dataset(tmp_path / "a.nc", engine="h5netcdf", decode_coords="all") as dataset:
+        back = dataset["reflectance"].load()
+    np.testing.assert_array_equal(back, filled)
+    np.testing.assert_array_equal(back.filled.astype(bool), filled.filled)
+    np.testing.assert_array_equal(back.sigma, filled.sigma)
+    assert back.filled.attrs["flag_meanings"] == "not_filled gap_filled"
+    assert back.sigma.attrs["standard_name"].endswith(" standard_error")
+    assert back.sigma.attrs["units"] == "1"
+
+
+# ── by chunks ────────────────────────────────────────────────────────────────────────────────────
+
+
+def by_tiles(values, folder, *options):
+    """What `hydiff fill --tile 24` makes of a file of these values."""
+    hydiff.write(hydiff.Cube(values, wavelengths=WAVELENGTHS), folder / "in.bil")
+    names = [str(folder / "in.bil"), "-o", str(folder / "out.bil")]
+    done = CliRunner().invoke(app, ["fill", *names, "--tile", "24", *options])
+    assert done.exit_code == 0, done.output
+    values = np.asarray(hydiff.read(folder / "out.bil").values)
+    return values, provenance.companions(folder / "out.bil", values.shape)
+
+
+@pytest.mark.parametrize("chunks", [{"y": 17, "x": 19, "wavelength": 5}, {"y": -1}])
+def test_chunks_are_filled_with_the_bytes_of_the_command_line(damaged, tmp_path, chunks):
+    array = data_array(damaged).chunk(chunks)
+    filled = array.hydiff.fill(tile=24, **SMOOTH)
+    assert filled.chunks == filled.filled.chunks == filled.sigma.chunks == array.chunks
+    values, beside = by_tiles(damaged, tmp_path, "--method", "smooth", "--set", "error_bars=true")
+    assert bands_first(filled).tobytes() == values.tobytes()
+    np.testing.assert_array_equal(bands_first(filled.filled), beside["filled"])
+    # of error bars a file keeps three digits
+    np.testing.assert_allclose(bands_first(filled.sigma), beside["sigma"], rtol=1e-3)
+    assert filled.encoding == array.encoding
+    assert "an unknown share of the entries filled by smooth" in filled.attrs[FILLED]
+
+
+def test_the_default_method_is_that_of_the_command_line_too(damaged, tmp_path):
+    array = data_array(damaged).chunk({"wavelength": 4})
+    filled = array.hydiff.fill(tile=24, budget="fast")
+    values, beside = by_tiles(damaged, tmp_path, "--budget", "fast")
+    assert bands_first(filled).tobytes() == values.tobytes()
+    # of error bars a file keeps three digits
+    np.testing.assert_allclose(bands_first(filled.sigma), beside["sigma"], rtol=1e-3)
+
+
+def test_nothing_is_read_before_a_result_is_computed_and_nothing_is_left_behind(
+    damaged, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    read = []
+
+    def look(block):
+        read.append(block.shape)
+        return block
+
+    chunks = da.from_array(damaged, chunks=(12, 20, 24)).map_blocks(look, dtype=damaged.dtype)
+    read.clear()  # dask tries the function on an empty block
+    filled = data_array(damaged, ("wavelength", "y", "x")).copy(data=chunks)
+    filled = filled.hydiff.fill(method="linear", tile=24)
+    assert not read
+    first = filled.isel(x=slice(0, 30)).values
+    assert sorted(read) == [(12, 20, 24)] * 4
+    np.testing.assert_array_equal(filled.values[..., :30], first)
+    assert filled.filled.values.any() and len(read) == 4  # once for all that is computed
+    assert len(list(tmp_path.iterdir())) == 1
+    del filled
+    gc.collect()
+    assert not list(tmp_path.iterdir())
+
+
+def test_chunks_may_be_masked_and_are_computed_in_other_processes_too(truth):
+    missing = np.zeros(truth.shape[1:], bool)
+    missing[4:8, 10:14] = True
+    array = data_array(truth).chunk({"y": 20})
+    filled = array.hydiff.fill(missing=missing, method="linear", tile=24)
+    np.testing.assert_array_equal(bands_first(filled.filled)[5], missing)
+    elsewhere = filled.compute(scheduler="processes", num_workers=1)
+    assert elsewhere.identical(filled.compute())
+
+
+# ── as products and others open them ─────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("chunks", [None, {"downtrack": 16}])
+def test_an_emit_file_is_filled_by_its_own_rule(tmp_path, chunks):
+    values = products.scene(12, 40, 24).astype(np.float32)
+    values[:, 10:13] = -9998  # lost, and not the fill value, which xarray alone knows
+    values[:, 30:32] = -9990  # screened for clouds
+    products.emit(tmp_path / "EMIT_L2A_RFL.nc", values)
+    how = {"engine": "h5netcdf", "phony_dims": "sort", "chunks": chunks}
+    with xr.open_datatree(tmp_path / "EMIT_L2A_RFL.nc", **how) as tree:
+        bands = tree["sensor_band_parameters"].to_dataset()
+        bands = bands.rename({next(iter(bands.sizes)): "bands"})  # no dimension scale is generated
+        dataset = xr.merge([tree.to_dataset(), bands], join="outer")
+        filled = dataset.hydiff.fill("reflectance", method="linear")
+        file = hydiff.fill(tmp_path / "EMIT_L2A_RFL.nc", method="linear")
+        got = filled["reflectance"].transpose("bands", "downtrack", "crosstrack").values
+        cube = hydiff.Cube.from_xarray(dataset.hydiff.variable("reflectance"))
+    assert got.tobytes() == np.asarray(file.cube.values).tobytes()
+    assert (got[:, 30:32] == -9990).all()
+    np.testing.assert_array_equal(cube.wavelengths, file.cube.wavelengths)
+    np.testing.assert_array_equal(cube.good, file.cube.good)
+    other = set(dataset.variables) - {"reflectance"}
+    xr.testing.assert_identical(filled[list(other)], dataset[list(other)])
+    assert filled["reflectance"].attrs["ancillary_variables"] == "reflectance_filled"
+
+
+def test_a_real_emit_file_opened_with_xarray_has_the_gaps_that_we_read(data_dir):
+    path = next((data_dir / "native").glob("EMIT_L1B_OBS*.nc"))
+    with xr.open_dataset(path, engine="h5netcdf") as dataset:
+        census = dataset.hydiff.gaps("obs")
+    cube = hydiff.read(path)
+    assert census.shape == cube.shape
+    assert census.missing == int((~cube.observed()).sum())
+
+
+def test_a_rioxarray_raster_keeps_its_place_and_nodata(data_dir, tmp_path):
+    rioxarray = pytest.importorskip("rioxarray", reason="rioxarray is not installed")
+    path = data_dir / "native" / "enmap_potsdam_tile_64_0.tif"
+    raster = rioxarray.open_rasterio(path).load()
+    raster[:, 10:12] = raster.rio.nodata
+    empty = (raster == raster.rio.nodata).all(["y", "x"])
+    assert empty.sum() == 6
+    filled = raster.hydiff.fill(method="linear")
+    assert filled.rio.crs == raster.rio.crs and filled.rio.nodata == raster.rio.nodata
+    assert filled.rio.transform() == raster.rio.transform()
+    np.testing.assert_array_equal((filled == raster.rio.nodata).any(["y", "x"]), empty)
+    assert filled.filled[~empty, 10:12].all() and not filled.filled[empty].any()
+    filled.rio.to_raster(tmp_path / "a.tif")
+    np.testing.assert_array_equal(hydiff.read(tmp_path / "a.tif").values, filled)
+    masked = rioxarray.open_rasterio(path, masked=True).load()
+    masked[:, 10] = np.nan
+    again = masked.hydiff.fill(method="linear")
+    assert again.filled[~empty, 10].all() and again.rio.encoded_nodata == raster.rio.nodata
+
+
+# ── gaps and scores ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_gaps_and_scores_are_those_of_the_library(truth, damaged):
+    array, reference = data_array(damaged), data_array(truth, ("wavelength", "y", "x"))
+    assert array.hydiff.gaps() == array.chunk({"y": 9}).hydiff.gaps()
+    assert array.hydiff.gaps().missing == np.isnan(damaged).sum()
+    filled = array.hydiff.fill(method="linear")
+    expected = metrics.score(bands_first(filled), truth, bands_first(filled.filled))
+    assert filled.hydiff.score(reference).missing == expected.missing
+    whole = filled.drop_vars("filled").hydiff.score(reference)
+    assert whole.missing is None and whole.everywhere == expected.everywhere
+    both = array.to_dataset().hydiff.fill(method="linear")
+    assert both.hydiff.score(reference.to_dataset()).missing == expected.missing
+
+
+# ── what is refused ──────────────────────────────────────────────────────────────────────────────
+
+
+def nameless(array):
+    return array.rename(wavelength="a", y="b", x="c").hydiff.fill()
+
+
+REFUSED = {
+    "nameless": (nameless, BadValue, r"none of the dimensions .*\.rename\(b='band'\)"),
+    "time": (
+        lambda a: a.expand_dims("time").hydiff.fill(),
+        ShapeMismatch,
+        r"found \('time', .*isel\(time=0\)",
+    ),
+    "two": (lambda a: a.isel(x=0).hydiff.gaps(), ShapeMismatch, "rows and columns, found"),
+    "tiles": (lambda a: a.hydiff.fill(tile=24), BadValue, "`tile=`: goes with .* Dask chunks"),
+    "method": (lambda a: a.chunk().hydiff.fill(method="smoth"), UnknownName, "did you mean"),
+    "setting": (
+        lambda a: a.chunk().hydiff.fill(method="smooth", componets=3),
+        HydiffError,
+        "componets",
+    ),
+    "denoise": (lambda a: a.chunk().hydiff.fill(denoise=True), BadValue, "`denoise=`: needs the"),
+    "dtype": (
+        lambda a: a.astype(np.float16).chunk().hydiff.fill(method="linear"),
+        BadValue,
+        "Dask array of float16: expected",
+    ),
+    "mask": (lambda a: a.hydiff.fill(a.isnull().rename(x="z")), ShapeMismatch, "mask with dim"),
+    "shape": (lambda a: a.hydiff.fill(np.ones((3, 3), bool)), ShapeMismatch, "mask of shape"),
+    "nodata": (
+        lambda a: a.assign_attrs(_FillValue="none").hydiff.fill(),
+        BadValue,
+        "_FillValue is 'none', expected a number",
+    ),
+    "truth": (
+        lambda a: a.hydiff.score(a.assign_coords(x=a.x + 1)),
+        ShapeMismatch,
+        "same coordinates",
+    ),
+    "variable": (
+        lambda a: a.to_dataset().hydiff.fill("reflectence"),
+        UnknownName,
+        "did you mean 'reflectance'",
+    ),
+    "several": (
+        lambda a: a.to_dataset().assign(other=a).hydiff.fill(),
+        BadValue,
+        r"found reflectance, other; name it, such as dataset\.hydiff\.fill\('reflectance'\)",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_filled_is_refused_in_one_line(damaged, case):
+    call, error, message = REFUSED[case]
+    with pytest.raises(error, match=message) as raised:
+        call(data_array(damaged))
+    assert "\n" not in str(raised.value)
+
+
+# ── the module ───────────────────────────────────────────────────────────────────────────────────
+
+
+def loaded(code, **how):
+    command = [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules)"]
+    done = subprocess.run(command, capture_output=True, text=True, **how)
+    return done.returncode, done.stdout.split(), done.stderr
+
+
+def test_the_import_is_light_and_the_package_xarray_is_meant(tmp_path):
+    code = "import hydiff.xarray, xarray; assert xarray.DataArray.hydiff"
+    status, modules, stderr = loaded(code, cwd=Path(hydiff.__file__).parent.parent)
+    assert status == 0, stderr
+    assert not {"torch", "dask", "rasterio", "h5py", "matplotlib"} & set(modules)
+
+
+def test_without_xarray_the_extra_is_named():
+    _, _, stderr = loaded("import sys; sys.modules['xarray'] = None\nimport hydiff.xarray")
+    assert 'needs xarray, which is not installed: pip install "hydiff[xarray]"' in stderr
