@@ -39,7 +39,7 @@ def cli_reference() -> str:
     for name, command in get_command(app).commands.items():
         arguments = [p for p in command.params if p.param_type_name == "argument"]
         named = " ".join(["hydiff", name, *((p.name or "").upper() for p in arguments)])
-        summary = " ".join((command.help or "").split())
+        summary = " ".join((command.help or "").split("\b")[0].split())
         lines += ["", f"## hydiff {name}", "", summary, "", f"`{named}`", ""]
         lines += ["| option | | default |", "|---|---|---|"]
         for option in command.params:
@@ -47,6 +47,8 @@ def cli_reference() -> str:
                 flags = ", ".join(f"`{o}`" for o in option.opts)
                 obvious = isinstance(option.default, bool) or option.default in (None, ())
                 default = "" if obvious else f"`{option.default}`"
+                if isinstance(option.show_default, str):
+                    default = option.show_default
                 lines.append(f"| {flags} | {_cell(option.help or '')} | {default} |")
     return "\n".join(lines) + "\n"
 

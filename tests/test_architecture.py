@@ -19,6 +19,8 @@ UPWARD = {
     ("gaps.simulate", "methods.estimate"),  # what a seed may be
     ("gaps.describe", "gaps.rule"),
     ("learn.weights", "report.plots"),  # the curve of a training, beside its weights
+    ("result", "report.notebook"),  # a result draws itself
+    ("result", "io.provenance"),  # and writes itself
 }
 
 

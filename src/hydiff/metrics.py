@@ -244,6 +244,23 @@ def _crps(error: Floats, std: Floats) -> Floats:
     return np.asarray(std * (z * (2 * special.ndtr(z) - 1) + 2 * density - 1 / np.sqrt(np.pi)))
 
 
+class ScoreTable(list[tuple[str, float, float | None]]):
+    """Rows (label with unit, everywhere, missing only) that print as a table."""
+
+    def __repr__(self) -> str:
+        columns = 2 if all(row[2] is None for row in self) else 3
+        cells = [("", "all", "gaps"), *((row[0], *map(_digits, row[1:])) for row in self)]
+        first = max(len(row[0]) for row in cells)
+        return "\n".join(
+            "  ".join([row[0].ljust(first), *(cell.rjust(8) for cell in row[1:columns])])
+            for row in cells
+        )
+
+
+def _digits(value: float | None) -> str:
+    return "–" if value is None or value != value else f"{value:.4g}"
+
+
 @dataclass(frozen=True, eq=False)
 class Scores:
     """How an estimate compares with the truth, on the truth's unit range; keys as in `LABELS`."""
@@ -264,13 +281,21 @@ class Scores:
             plain["by_distance"] = [_plain(b._asdict()) for b in self.by_distance]
         return plain
 
-    def table(self) -> list[tuple[str, float, float | None]]:
-        """Rows (label with unit, everywhere, missing only) in the order of `LABELS`."""
+    def table(self) -> ScoreTable:
+        """Rows (label with unit, everywhere, missing only) in the order of `LABELS`.
+
+        `print(scores.table())` shows them in columns.
+        """
         gaps = self.missing
-        return [
+        return ScoreTable(
             (label, self.everywhere[key], None if gaps is None else gaps[key])
             for key, label in LABELS.items()
-        ]
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.compared:,} entries scored, {self.unfilled:,} without a value\n{self.table()}"
+        )
 
 
 def score(

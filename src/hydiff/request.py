@@ -36,14 +36,14 @@ RENAMED = "`prior=N` is now `pretrain=N`: a prior is the network that comes with
 MAX_SHIFT = 5.0  # px that a reference may lie beside the cube
 MOST_REFERENCES = 4  # each combination of them that sees a pixel has models of its own
 
-METHOD, GAPS, VALUES, RUN, OUTPUT = "Method", "Gaps", "Values", "Run", "Output"
+METHOD, GAPS, VALUES, RUN, OUTPUT = "How", "What to fill", "How", "More", "Output"
 
 
 def option(default: Any, help: str, group: str, **spelling: Any) -> Any:
     """A field that is an option; a type as its default stands for an empty one of it.
 
-    spelling: `flag`, its name on the command line, and `text`, its type and default there, where
-    they differ from those of the field.
+    spelling: `flag`, its name on the command line, `text`, its type and default there, where
+    they differ from those of the field, and `shown`, what its default comes to.
     """
     metadata = {"help": help, "group": group, **spelling}
     if isinstance(default, type):
@@ -56,7 +56,7 @@ class Request:
     """Everything that a fill is asked for, but where it reads and writes."""
 
     method: str | Inpaint = option(
-        DEFAULT, "See `hydiff methods`.", METHOD, text=(str | None, None)
+        DEFAULT, "See `hydiff methods`.", METHOD, text=(str | None, None), shown=DEFAULT
     )
     preset: str | None = option(None, "A named set of settings.", METHOD)
     settings: Mapping[str, Any] = option(
@@ -88,7 +88,10 @@ class Request:
         None, "Value that means missing (repeatable).", GAPS, text=(list[float] | None, None)
     )
     nodata_in: str | None = option(
-        None, "all | any bands of a pixel that must have it.  [all if it may be measured]", GAPS
+        None,
+        "all | any bands of a pixel that must have it.",
+        GAPS,
+        shown="all if it may be measured",
     )
     bad_bands: str = option("fill", "fill | keep gaps in bad bands.", GAPS)
     max_gap: float | None = option(None, "Leave gaps wider than N pixels.", GAPS)

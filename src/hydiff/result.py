@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from pathlib import Path
+from textwrap import shorten
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hydiff.cube import Array, Bools, Cube
+from hydiff.cube import Array, Bools, Cube, band_order
+from hydiff.errors import need
+
+if TYPE_CHECKING:
+    import xarray
+    from matplotlib.figure import Figure
+
+WIDEST = 88  # characters of a text in `repr`
+NOTES = 5  # that `repr` shows
+SCORES = {"nrmse": "NRMSE {:.3g}", "mpsnr": "MPSNR {:.3g} dB", "sam": "SAM {:.3g}°"}
 
 
 class Step(NamedTuple):
@@ -48,3 +59,84 @@ class Result:
     #               where they lie, what they were worth, how many entries they served; JSON-able
     beyond: Mapping[str, Any] = field(default_factory=dict)  # filled entries outside of what was
     #               observed in their band, and how they were clipped; see `hydiff.gaps.reach`
+
+    def __repr__(self) -> str:
+        """At most twelve lines; the fields have the rest."""
+        rows = (f"{name:9} {shorten(text, WIDEST, placeholder=' …')}" for name, text in facts(self))
+        return "\n".join(["hydiff.Result", *rows])
+
+    def _repr_html_(self) -> str:
+        """Pictures, expected scores and notes, as a notebook shows them."""
+        from hydiff.report import notebook
+
+        return notebook.html(self)
+
+    def plot(
+        self, *, truth: Cube | Array | None = None, pixel: tuple[int, int] | None = None
+    ) -> Figure:
+        """A matplotlib figure: the gaps, the fill, and the spectrum of one pixel with its 1-σ band.
+
+        truth: (bands, rows, cols), drawn beside the fill.  pixel: (row, col) of the spectrum; by
+        default the one deepest in the gaps.
+        """
+        from hydiff.report import notebook
+
+        return notebook.figure(self, truth, pixel)
+
+    def save(
+        self, path: str | Path, *, overwrite: bool = False, unmarked: bool = False
+    ) -> list[Path]:
+        """Write the filled cube with its companions, as `hydiff fill` does; the paths, cube first.
+
+        The suffix of `path` says the format.  unmarked: allow a file that cannot say that it is
+        filled (.npy).
+        """
+        from hydiff.io import provenance
+
+        return provenance.save(self, path, overwrite=overwrite, unmarked=unmarked)
+
+    def to_xarray(self) -> xarray.Dataset:
+        """The filled cube as `Cube.to_xarray` gives it, with `filled`, and `sigma` if there is one.
+
+        The cube has the name of the DataArray that was filled, else `cube`.
+        """
+        need("xarray", "xarray", "to_xarray")
+        import xarray
+
+        array = self.cube.to_xarray()
+        dims = [array.dims[i] for i in band_order([str(d) for d in array.dims])]
+        layers = {"filled": self.filled} | ({} if self.sigma is None else {"sigma": self.sigma})
+        data: dict[Any, Any] = {array.name or "cube": array}
+        data |= {name: (dims, layer) for name, layer in layers.items()}
+        about = {"method": self.method, "seed": self.seed}
+        return xarray.Dataset(data, attrs=about).transpose(*array.dims)
+
+
+def facts(result: Result) -> list[tuple[str, str]]:
+    """Name and text of what a person wants to know first of a fill, eleven at most."""
+    cube, filled, left = result.cube, int(result.filled.sum()), sum(result.left.values())
+    count = f"{filled:,} of {filled + left:,} missing entries"
+    rows = [("filled", f"{count} with {result.method} in {result.seconds:.1f} s")]
+    rows.append(("cube", _described(cube)))
+    if left:
+        reasons = (f"{n:,} entries, {reason}" for reason, n in result.left.items())
+        rows.append(("left", "; ".join(reasons)))
+    if result.expected is not None:
+        scores = {k: v for k, v in result.expected.items() if k in SCORES and v is not None}
+        rows.append(("expected", ", ".join(SCORES[k].format(v) for k, v in scores.items())))
+    settings = [f"{k}={v}" for k, v in result.settings.items() if v is not None]
+    rows.append(("settings", ", ".join([*settings, f"seed={result.seed}"])))
+    notes = [note for note in result.notes if not note.startswith("expected in the filled")]
+    rows += [("note", note) for note in notes[:NOTES]]
+    if len(notes) > NOTES:
+        rows.append(("notes", f"{len(notes) - NOTES} more in result.notes"))
+    return rows
+
+
+def _described(cube: Cube) -> str:
+    bands, rows, cols = cube.shape
+    text = f"{bands} bands × {rows} rows × {cols} cols, {cube.dtype}"
+    if cube.wavelengths is None:
+        return text
+    low, high = min(cube.wavelengths), max(cube.wavelengths)
+    return f"{text}, {low:.4g} … {high:.4g} {cube.wavelength_units or ''}".rstrip()

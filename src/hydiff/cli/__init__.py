@@ -18,6 +18,7 @@ from hydiff.cli import (
     bench,
     convert,
     demo,
+    doctor,
     fill,
     info,
     limited,
@@ -35,7 +36,7 @@ from hydiff.cli.terminal import err, out
 COMMANDS = (
     demo.demo, info.info, mask.mask, simulate.simulate, fill.fill, score.score, report.report,
     convert.convert, train.train, train_prior.train_prior, view.view, bench.bench,
-    methods.methods,
+    methods.methods, doctor.doctor,
 )  # fmt: skip
 INTERRUPTED = 130
 
@@ -46,7 +47,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in COMMANDS:
-    app.command()(command)
+    app.command(cls=fill.FillCommand if command is fill.fill else None)(command)
 
 
 def main() -> None:

@@ -54,6 +54,7 @@ def demo(
     paths = provenance.save(result, cube, command=sys.argv, overwrite=True)
     before, clean = np.asarray(damaged.values), np.asarray(truth.values)
     layers: dict[str, Any] = {"observed": observed, "truth": clean, "sigma": result.sigma}
+    layers |= {"wavelengths": truth.wavelengths, "wavelength_units": truth.wavelength_units}
     plots.before_after(before, result.values, picture, **layers)
     sources: dict[str, Any] = {"source": output / "damaged.tif", "truth": output / "truth.tif"}
     page = report.write(cube, output / "report.html", overwrite=True, **sources)

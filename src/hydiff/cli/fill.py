@@ -11,15 +11,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
 from hydiff import errors
 from hydiff.cli.options import interrupted, key_values, sigma_of
-from hydiff.cli.terminal import err, out, print_json, print_summary, progress_bar
+from hydiff.cli.terminal import err, out, print_json, print_left, print_summary, progress_bar
 from hydiff.methods import DEFAULT, WITH_WEIGHTS
-from hydiff.request import METHOD, OUTPUT, RUN, Request, option
+from hydiff.request import GAPS, METHOD, OUTPUT, RUN, Request, option
 
 if TYPE_CHECKING:
     from hydiff.scale.layout import Limits
+
+
+SCALE = "Scale"
+GROUPS = (GAPS, METHOD, OUTPUT, SCALE, RUN)  # of the options, as --help lists them
+EXAMPLES = """
+hydiff fill scene.hdr -o filled.bil --report            gaps that are declared
+hydiff fill scene.hdr -o part.bil --missing clouds.npz  and those of a mask
+hydiff fill 'granules/*.nc' -o filled                   files into a folder
+"""
 
 
 @dataclass(frozen=True)
@@ -29,19 +39,23 @@ class Way:
     weights: Path | None = option(None, "Trained network, by `train`.", METHOD)
     refine: int = option(0, "Test-time steps from those weights.", METHOD)
     prior: int | None = option(None, "The former name of --pretrain.", METHOD, hidden=True)
-    engine: str | None = option(None, "auto | eager | graph | fused, for learned methods.", RUN)
-    precision: str | None = option(None, "auto | fp32 | tf32 | bf16, for learned methods.", RUN)
-    resume: bool = option(False, "Go on after an interruption.", RUN)
-    memory: str | None = option(
-        None, "Fill by tiles within this, e.g. 2GB.  [half the machine's]", RUN
+    engine: str | None = option(
+        None, "auto | eager | graph | fused, for learned methods.", RUN, shown="auto"
     )
-    tile: int | None = option(None, "Fill by tiles with cores of this many pixels.", RUN)
-    overlap: int | None = option(None, "Pixels that tiles blend over.", RUN)
+    precision: str | None = option(
+        None, "auto | fp32 | tf32 | bf16, for learned methods.", RUN, shown="auto"
+    )
+    resume: bool = option(False, "Go on after an interruption.", SCALE)
+    memory: str | None = option(
+        None, "Fill by tiles within this, e.g. 2GB.", SCALE, shown="half the machine's"
+    )
+    tile: int | None = option(None, "Fill by tiles with cores of this many pixels.", SCALE)
+    overlap: int | None = option(None, "Pixels that tiles blend over.", SCALE)
     workers: int | None = option(
-        None, "Fill with this many processes (Dask, one thread each).", RUN
+        None, "Fill with this many processes (Dask, one thread each).", SCALE
     )
     scheduler: str | None = option(
-        None, "Fill with a Dask cluster's workers, tcp://HOST:PORT.", RUN
+        None, "Fill with a Dask cluster's workers, tcp://HOST:PORT.", SCALE
     )
     band_mask: Path | None = option(
         None, "Also write what was filled as EMIT's band_mask (.nc).", OUTPUT
@@ -56,9 +70,18 @@ class Way:
 
 
 def fill(
-    inputs: Annotated[list[str], typer.Argument(help="A file; or several, or 'granules/*.nc'.")],
+    inputs: Annotated[
+        list[str],
+        typer.Argument(help="A file; or several, or 'granules/*.nc'.", rich_help_panel="Input"),
+    ],
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="File to write; a folder for several inputs.")
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            help="File to write; a folder for several inputs.",
+            rich_help_panel=OUTPUT,
+        ),
     ],
     **options: Any,
 ) -> None:
@@ -84,11 +107,13 @@ def _parameters(kind: type) -> Iterator[inspect.Parameter]:
     for f in fields(kind):
         flag = f.metadata.get("flag", f"--{f.name.replace('_', '-')}")
         text, default = f.metadata.get("text", (hints[f.name], f.default))
+        shown, hidden = f.metadata.get("shown", True), f.metadata.get("hidden", False)
         about = typer.Option(
             flag,
             help=f.metadata["help"],
             rich_help_panel=f.metadata["group"],
-            hidden=f.metadata.get("hidden", False),
+            show_default=shown,
+            hidden=hidden,
         )
         yield inspect.Parameter(
             f.name,
@@ -100,13 +125,27 @@ def _parameters(kind: type) -> Iterator[inspect.Parameter]:
 
 def _sign() -> None:
     """Give `fill` the signature that typer makes the command from."""
-    own = list(inspect.signature(fill, eval_str=True).parameters.values())[:-1]
-    signature = inspect.Signature([*own, *_parameters(Request), *_parameters(Way)])
+    inputs, output, _ = inspect.signature(fill, eval_str=True).parameters.values()
+    options = [output.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+    options += [*_parameters(Request), *_parameters(Way)]
+    options.sort(key=lambda p: GROUPS.index(p.annotation.__metadata__[0].rich_help_panel))
+    signature = inspect.Signature([inputs, *options])
     fill.__signature__ = signature  # type: ignore[attr-defined]
     fill.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
 
 
 _sign()
+fill.__doc__ = f"{fill.__doc__}\n\n\b{EXAMPLES}"  # \b keeps the lines apart
+
+
+class FillCommand(TyperCommand):
+    """`hydiff fill` alone shows how it is used."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args:
+            err.print(f"{EXAMPLES.strip()}\n\n`hydiff fill --help` lists all options.")
+            ctx.exit(2)
+        return super().parse_args(ctx, args)
 
 
 def _fill_one(path: Path, output: Path, request: Request, limits: Limits, way: Way) -> None:
@@ -141,6 +180,7 @@ def _fill_one(path: Path, output: Path, request: Request, limits: Limits, way: W
         print_json(record | {"outputs": [str(path) for path in made]})
     elif not made:
         out.print(f"{path} has nothing to fill: no file was written or replaced", markup=False)
+        print_left(record["entries"]["left"])
     elif "method" not in record:
         out.print(f"{path} has no gaps: {output} is a verbatim copy", markup=False)
         for note in record.get("notes", ()):

@@ -21,7 +21,10 @@ Flags = Annotated[str | None, typer.Option(help="Flags of it to take, between co
 Nodata = Annotated[list[float] | None, typer.Option(help="Value that means missing (repeatable).")]
 NodataIn = Annotated[
     str | None,
-    typer.Option(help="all | any bands of a pixel that must have it.  [all if it may be measured]"),
+    typer.Option(
+        help="all | any bands of a pixel that must have it.",
+        show_default="all if it may be measured",
+    ),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing output files.")]
 Unmarked = Annotated[

@@ -60,15 +60,20 @@ def progress_bar(unit: str = "") -> Iterator[Callable[[Any], None] | None]:
         yield update
 
 
-def print_summary(record: Mapping[str, Any], paths: list[Path]) -> None:
-    """The close of a fill, from its record."""
+def print_left(left: Mapping[str, int]) -> None:
+    """Why entries are left missing: reason → number of entries."""
     from hydiff.gaps.rule import left_lines
 
+    for line in left_lines(left):
+        out.print(shell(line), markup=False)
+
+
+def print_summary(record: Mapping[str, Any], paths: list[Path]) -> None:
+    """The close of a fill, from its record."""
     n = record["entries"]
     out.print(f"filled {n['filled']:,} of {n['missing_before']:,} missing entries", end=" ")
     out.print(f"with {record['method']} in {record['seconds']:.1f} s")
-    for line in left_lines(n["left"]):
-        out.print(shell(line), markup=False)
+    print_left(n["left"])
     for note in record["notes"]:
         out.print(f"note: {shell(note)}", markup=False)
     named = {".filled.npz": "which", ".sigma.npz": "± 1-σ", ".fill.json": "how"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -143,10 +143,21 @@ def deepest(filled: Bools) -> tuple[int, int]:
     return int(rows[nearest]), int(cols[nearest])
 
 
-def before_after(
+def before_after(before: Array, after: Array, path: str | Path, **layers: Any) -> None:
+    """Write one wide PNG of what `comparison` draws."""
+    Path(path).write_bytes(_png(comparison(before, after, **layers)))
+
+
+class Drawing(Figure):
+    """A figure that a notebook shows without pyplot, which would change global state."""
+
+    def _repr_png_(self) -> bytes:
+        return _png(self)
+
+
+def comparison(
     before: Array,
     after: Array,
-    path: str | Path,
     *,
     observed: Bools,
     truth: Array | None = None,
@@ -157,8 +168,8 @@ def before_after(
     wavelengths: Array | None = None,
     wavelength_units: str | None = None,
     title: str | None = None,
-) -> None:
-    """Write one wide PNG: damaged, filled and true image, and the spectrum of one filled pixel.
+) -> Figure:
+    """One wide figure: damaged, filled and true image, and the spectrum of one filled pixel.
 
     before, after, truth: (bands, rows, cols).  observed, filled: bool, (rows, cols) or (bands,
     rows, cols); `filled` is ~observed when not given.  sigma: 1-σ errors of `after`, drawn as a
@@ -186,7 +197,7 @@ def before_after(
     curves = [_curve(view, at, bars if view.name == "Filled" else None) for view in views]
     _draw_spectra(spectrum, curves, wavelengths, wavelength_units)
     spectrum.set_title(f"Row {at[0]}, column {at[1]}", fontsize=14)
-    Path(path).write_bytes(_png(figure))
+    return figure
 
 
 class Curve(NamedTuple):
@@ -272,7 +283,7 @@ def rgb_shown(
     return r, g, b
 
 
-def _complete(valid: Bools, rgb: tuple[int, int, int]) -> Bools:
+def complete_pixels(valid: Bools, rgb: tuple[int, int, int]) -> Bools:
     """(rows, cols) False where a gap is to be shown.
 
     Gaps of the three bands; when these are whole, gaps of any band that holds data at all, so
@@ -295,9 +306,8 @@ def _panels(
     room = 0.68 * WIDTH / grid[1] - space
     height = float(np.clip(room * rows / cols, 2.4 / grid[0], 4.2)) + heading
     width = float(np.clip((height - heading) * cols / rows, 1.5, room)) + space
-    figure = Figure(
-        figsize=(WIDTH, grid[0] * height + (heading if title else 0)), dpi=DPI, layout="constrained"
-    )
+    size = (WIDTH, grid[0] * height + (heading if title else 0))
+    figure = Drawing(figsize=size, dpi=DPI, layout="constrained")
     figure.suptitle(title or "", fontsize=16)
     # Two subfigures, so that the labels under the spectrum leave no blank strip under the images.
     ratios = [grid[1] * width, WIDTH - grid[1] * width]
@@ -308,7 +318,7 @@ def _panels(
 def _draw_image(
     axis: Axes, view: _View, rgb: tuple[int, int, int], limits: Floats, at: tuple[int, int]
 ) -> None:
-    image = composite(view.values, rgb, _complete(view.valid, rgb), limits)
+    image = composite(view.values, rgb, complete_pixels(view.valid, rgb), limits)
     axis.imshow(image, interpolation="nearest")
     axis.set_title(view.name, fontsize=14)
     axis.set(xticks=[], yticks=[], anchor="N")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from hydiff import api, io
 from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, OutputError, UnknownName
-from hydiff.gaps import regions, rule
+from hydiff.gaps import regions
 from hydiff.io import enmap, provenance, typed
 from hydiff.io.versions import versions
 from hydiff.learn.checkpoint import fingerprint
@@ -225,15 +225,16 @@ def _mask(cube: Cube, request: Request, say: Say) -> Bools | None:
 
 
 def _announce(input: Path, plan: api.CubePlan, say: Say) -> None:
-    """How many entries will be filled, with what, and how many are left for which reason."""
+    """How many of the missing entries will be filled, and with what; why others are left is said
+    at the end, with what the method itself could not fill."""
     request, missing = plan.request, 100 * float((~plan.observed).mean())
     say(f"{input}: {_size(plan.cube)}, {missing:.1f} % of the entries missing")
-    settings = ", ".join(f"{k}={v}" for k, v in request.settings_used.items())
+    used = {k: v for k, v in request.settings_used.items() if v is not None}  # None: by the scene
+    settings = ", ".join(f"{k}={v}" for k, v in used.items())
     settings = settings if request.recipe is None else "as decided before"
     how = f"{request.method} ({settings})" if settings else str(request.method)
-    say(f"will fill {int(plan.target.sum()):,} entries with {how}")
-    for line in rule.left_lines(plan.left):
-        say(line)
+    count = f"{int(plan.target.sum()):,} of {int((~plan.observed).sum()):,} missing entries"
+    say(f"will fill {count} with {how}")
 
 
 def _size(cube: Cube) -> str:

@@ -1,0 +1,103 @@
+"""A `Result` in a notebook: small pictures with what to know, and a figure."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator
+from html import escape
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from hydiff.cube import Array, Bools, Cube, Floats, as_cube
+from hydiff.report import plots
+from hydiff.result import Result, facts
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SIDE = 320  # pixels of a picture, at most
+HEIGHT = 200  # of a picture on the page
+
+
+class Thumbnail(NamedTuple):
+    caption: str
+    image: plots.Pixels
+
+
+def html(result: Result) -> str:
+    """Pictures and facts; all text is escaped, for notes may quote what a file contains."""
+    figures = "".join(_figure(picture) for picture in pictures(result))
+    rows = "".join(
+        f'<tr><th style="text-align:left">{escape(name)}</th>'
+        f'<td style="text-align:left">{escape(text)}</td></tr>'
+        for name, text in facts(result)
+    )
+    return (
+        f'<div><div style="display:flex;flex-wrap:wrap;gap:8px">{figures}</div>'
+        f"<table>{rows}</table></div>"
+    )
+
+
+def _figure(picture: Thumbnail) -> str:
+    source = b64encode(plots.png_of(picture.image)).decode()
+    caption = escape(picture.caption)
+    return (
+        f'<figure style="margin:0"><img src="data:image/png;base64,{source}" alt="{caption}" '
+        f'style="height:{HEIGHT}px;image-rendering:pixelated">'
+        f"<figcaption>{caption}</figcaption></figure>"
+    )
+
+
+def pictures(result: Result) -> Iterator[Thumbnail]:
+    """The input with its gaps, the fill, and the error bars where there are any; thinned."""
+    cube = result.cube
+    thin = (slice(None), *(slice(None, None, -(-n // SIDE)) for n in cube.shape[1:]))
+    values, filled = result.values[thin], result.filled[thin]
+    valid = np.isfinite(values)
+    observed = valid & ~filled
+    rgb = plots.rgb_shown(cube.wavelengths, observed, cube.wavelength_units)
+    limits = plots.stretch(values, rgb, observed)
+    for caption, mask in (("Input, gaps in purple", observed), ("Filled", valid)):
+        shown = plots.complete_pixels(mask, rgb)
+        yield Thumbnail(caption, plots.composite(values, rgb, shown, limits))
+    if result.sigma is not None:
+        bars = relative_bars(result.sigma[thin], values, observed)
+        yield Thumbnail(
+            "σ in standard deviations of the band: blue 0, yellow 1", plots.heat(bars, 1)
+        )
+
+
+def relative_bars(sigma: Array, values: Array, observed: Bools) -> Floats:
+    """(rows, cols) mean over bands of σ in standard deviations of what was observed in the band.
+
+    All arrays (bands, rows, cols); NaN for pixels without an error bar.
+    """
+    count = np.maximum(observed.sum(axis=(1, 2)), 1)[:, None, None]
+    measured = np.where(observed, values, 0).astype(np.float64)
+    centred = np.where(observed, values - measured.sum(axis=(1, 2), keepdims=True) / count, 0)
+    spread = np.sqrt((centred**2).sum(axis=(1, 2), keepdims=True) / count)
+    there = np.isfinite(sigma) & (spread > 0)
+    shares = np.divide(sigma, spread, out=np.zeros(sigma.shape), where=there)
+    bands = there.sum(axis=0)
+    mean = np.full(bands.shape, np.nan)
+    np.divide(shares.sum(axis=0), bands, out=mean, where=bands > 0)
+    return mean
+
+
+def figure(
+    result: Result, truth: Cube | Array | None = None, pixel: tuple[int, int] | None = None
+) -> Figure:
+    """Input, fill, truth if there is one, and the spectrum of a pixel; see `plots.comparison`."""
+    return plots.comparison(
+        result.values,
+        result.values,
+        observed=np.isfinite(result.values) & ~result.filled,
+        filled=result.filled,
+        truth=None if truth is None else np.asarray(as_cube(truth).values),
+        sigma=result.sigma,
+        pixel=pixel,
+        wavelengths=result.cube.wavelengths,
+        wavelength_units=result.cube.wavelength_units,
+        title=f"{result.method}: {int(result.filled.sum()):,} entries filled",
+    )
