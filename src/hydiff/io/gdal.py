@@ -51,6 +51,15 @@ def open_alone(path: Path, mode: str = "r", **options: Any) -> Iterator[Any]:
 
 
 @contextmanager
+def open_picture(path: Path) -> Iterator[Any]:
+    """A PNG alone."""
+    import rasterio
+
+    with gdal(**ALONE), rasterio.open(path.absolute(), driver="PNG") as dataset:
+        yield dataset
+
+
+@contextmanager
 def create(path: Path, **profile: Any) -> Iterator[Any]:
     """A new GeoTIFF, with its mask inside."""
     import rasterio

@@ -15,7 +15,7 @@ import numpy as np
 
 from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, CubeFormatError, need
-from hydiff.io.gdal import ALONE, gdal
+from hydiff.io.gdal import open_picture
 from hydiff.io.maps import crs_of
 from hydiff.io.parsing import parsing
 from hydiff.io.regular import is_there
@@ -54,13 +54,7 @@ def drawn(path: Path, cube: Cube | None) -> Bools:
 
 def _picture(path: Path) -> Bools:
     """Not black, in whichever colour; what an alpha channel says is left aside."""
-    import rasterio
-
-    with (
-        parsing(path, "a PNG picture"),
-        gdal(**ALONE),
-        rasterio.open(path.absolute(), driver="PNG") as dataset,
-    ):
+    with parsing(path, "a PNG picture"), open_picture(path) as dataset:
         if dataset.width * dataset.height > LARGEST_PICTURE:
             raise CubeFormatError(
                 f"{path}: {dataset.width} × {dataset.height} pixels, expected at most "

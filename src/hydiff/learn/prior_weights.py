@@ -37,7 +37,7 @@ def digest(path: Path) -> str:
         if path.parent == FOLDER:
             raise CubeFormatError(
                 "hydiff has no weights of the prior: train some with `hydiff train-prior`, and "
-                "name them with `--set weights=FILE`"
+                "name them with `weights=`"
             )
         raise CubeFormatError(f"{path}: no such file; `hydiff train-prior` writes one")
     status = path.stat()

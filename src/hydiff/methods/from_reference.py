@@ -51,9 +51,17 @@ def from_reference(
     """
     if not settings.references:
         raise BadValue("the method 'reference' fills from another image: give `reference=`")
-    names = ("context", "steps", "robust", "local", "similar", "alike")
-    how = {name: getattr(settings, name) for name in names}
-    p = predict(y, observed, settings.references, **how)
+    p = predict(
+        y,
+        observed,
+        settings.references,
+        context=settings.context,
+        steps=settings.steps,
+        robust=settings.robust,
+        local=settings.local,
+        similar=settings.similar,
+        alike=settings.alike,
+    )
     there = np.isfinite(p).all(axis=0)
     left = np.where(observed & there, y - np.where(there, p, 0.0), 0.0)
     entries = np.broadcast_to(observed, y.shape) & there

@@ -58,7 +58,9 @@ class HIRDiff:
     decay: float = 5.0  # ᾱ = exp(-decay · t), t from 1 to 0
     fidelity: float = 1.0  # of a Newton step towards the observed entries, at each step
     variation: float = 0.05  # weight of the 3-D total variation
-    guidance: str = "newton"  # of x̂_0 by newton | of x_t, through the denoiser, by its gradient
+    # of x̂_0 by newton | of x_t, through the denoiser, by its gradient, where a fidelity above 0.3
+    # overshoots: the slope of the denoiser is not in the step
+    guidance: str = "newton"
     denoiser: str | None = None  # a weights file; None is the stand-in
 
     PRESETS: ClassVar[dict[str, HIRDiff]]

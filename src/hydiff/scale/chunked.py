@@ -24,6 +24,7 @@ from hydiff.io.blocks import Block
 from hydiff.io.envi_header import CODES
 from hydiff.io.parsing import native
 from hydiff.io.scratch import Scratch
+from hydiff.methods import declared
 from hydiff.request import Request
 from hydiff.scale import assemble, ledger, scene
 from hydiff.scale.layout import Limits
@@ -98,7 +99,8 @@ def fill(
     job = ChunkedJob(array, known, observed, request, limits)
     tiled = delayed(_tiled, pure=False)(job, scratch)
     read = partial(_chunks, array.chunks, tiled, scratch)
-    bars = request.chosen is None or getattr(request.chosen.settings, "error_bars", False)
+    asked = declared(request.method).error_bars and bool(request.settings.get("error_bars"))
+    bars = request.chosen is None or asked
     sigma = read("sigma", float_for(array.dtype)) if bars else None
     return ChunkedFill(read("values", array.dtype), read("filled", np.dtype(bool)), sigma)
 
