@@ -137,7 +137,7 @@ def check(name: str) -> None:
     """That a scene can be had by its name."""
     if name not in (*PARTS, *PAIRS, *available()):
         hint = f"; set HYDIFF_DATA (now {data_folder()}) or give `scene={name}=FILE`"
-        raise UnknownName("scene", name, available(), hint)
+        raise UnknownName("scene", name, [*available(), *PAIRS], hint)
 
 
 def pixels_of(name: str) -> tuple[slice, slice, slice]:
