@@ -22,6 +22,7 @@ from hydiff.cli import app
 from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, HydiffError
 from hydiff.gaps import regions
+from hydiff.gaps.rule import left_lines
 
 UTM = CRS.from_epsg(32611)
 PLACE = (10.0, 0.0, 257000.0, 0.0, -10.0, 4112000.0)
@@ -266,3 +267,9 @@ def test_polygons_and_boxes_want_a_map_and_pictures_the_right_size(tmp_path: Pat
     (tmp_path / "n.png").write_bytes(b"no picture")
     with pytest.raises(HydiffError, match="expected a PNG picture"):
         io.read_mask(tmp_path / "n.png", "missing", plain.shape)
+
+
+def test_no_option_is_said_to_fill_what_lies_outside_the_region():
+    named, other = left_lines({"outside the observed pixels": 1, regions.ELSEWHERE: 2})
+    assert "outside='fill'" in named
+    assert other == f"left missing: 2 entries, {regions.ELSEWHERE}"

@@ -216,7 +216,7 @@ def _set_aside(cube: Cube, fill_clouds: bool, selection: Selection) -> Iterator[
 
 def left_lines(left: Mapping[str, int]) -> Iterator[str]:
     """One line for each reason why entries are left missing, with the option that takes them."""
-    hints = {"outside": "`outside='fill'`", "screened": "`fill_clouds=True`"}
+    hints = {"outside the observed": "`outside='fill'`", "screened": "`fill_clouds=True`"}
     for reason, count in left.items():
         takes = [option for word, option in hints.items() if reason.startswith(word)]
         hint = f"; {takes[0]} takes them" if takes else ""

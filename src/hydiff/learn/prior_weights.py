@@ -36,8 +36,8 @@ def digest(path: Path) -> str:
     if not is_there(path) or path.is_dir():
         if path.parent == FOLDER:
             raise CubeFormatError(
-                "hydiff has no weights of the prior: train some with `hydiff train-prior`, and "
-                "name them with `weights=`"
+                "no weights of the prior are installed: `hydiff train-prior` writes some, for "
+                "`hydiff fill --method prior --set weights=FILE`"
             )
         raise CubeFormatError(f"{path}: no such file; `hydiff train-prior` writes one")
     status = path.stat()
