@@ -19,7 +19,8 @@ from hydiff.io import bundled
 from hydiff.reference import models
 from hydiff.reference.grid import onto_grid
 from hydiff.reference.models import ReferencePlanes, predict
-from hydiff.reference.planes import date_of, prepare
+from hydiff.reference.facts import date_of
+from hydiff.reference.planes import prepare
 from hydiff.reference.shift import Shift, correlation, estimate_shift, moved
 
 UTM = CRS.from_epsg(32631).to_wkt()

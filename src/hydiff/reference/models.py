@@ -64,7 +64,7 @@ def predict(
     out = np.full(y.shape, np.nan)
     planes = np.broadcast_to(observed, y.shape)
     for members, pixels in _patterns(references):
-        own = np.concatenate([_components(references[i]) for i in members])
+        own = np.concatenate([components(references[i]) for i in members])
         both = np.logical_and.reduce([references[i].observed for i in members])
         own = _familiar(own, np.asarray((planes & both).all(axis=0)))
         f, count = _with_neighbours(own, context), len(own)
@@ -120,7 +120,7 @@ def _looks(f: Floats, complete: Bools) -> Floats:
     return looks
 
 
-def _components(one: ReferencePlanes) -> Floats:
+def components(one: ReferencePlanes) -> Floats:
     """(≤ MOST, H, W) of one reference, its gaps filled with what is nearest."""
     inside = one.values[:, one.observed]
     mean, spread = inside.mean(axis=1), inside.std(axis=1)
@@ -228,7 +228,7 @@ def _of_similar(values: Floats, observed: Bools, f: Floats, count: int, apart: f
     Distance is in the components f of the references, of which the strongest has unit variance,
     and on the ground, in units of `apart` px.
     """
-    complete = observed.all(axis=0)
+    complete = np.asarray(observed.all(axis=0))
     if complete.sum() <= count:
         return np.zeros(values.shape)
     ground = np.mgrid[: values.shape[1], : values.shape[2]] / apart
