@@ -32,8 +32,8 @@ FEWEST = 2  # folds below which nothing is concluded
 LEAST_WORTH = 0.1  # dB: a band that gains less, by more than a standard error, does without
 UNUSUAL = 3.0  # medians of the errors beyond which an entry counts less
 LARGEST = 60.0  # dB; beyond it a gain is as good as any
-# Logarithm by which square errors in gaps exceed those on hidden copies: what has changed there, and
-# nowhere else.  Of 14 places at two dates that the benchmark does not have
+# Logarithm by which square errors in gaps exceed those on hidden copies: what has changed there and
+# nowhere else; of places at two dates that the benchmark does not have
 CHANGE = 0.12
 
 

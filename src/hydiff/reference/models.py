@@ -26,8 +26,8 @@ APART, APART_ALIKE = 12.0, 30.0  # px that count like a standard deviation of th
 ROBUST_ROUNDS = 4  # of weights and regression in turn
 USUAL = 1.5  # medians of the residuals beyond which a pixel counts less
 NEAREST = 0.05  # in that unit: no two pixels are nearer
-FAMILIAR, LOOKED = 0.999, 2000  # quantile of how far observed pixels are from those that look most
-# alike, over about so many of them: beyond it a pixel is like none of them
+COMPANY = 10  # observed pixels that must look like one for it to be familiar
+FAMILIAR, LOOKED = 0.999, 2000  # quantile of how far these are apart, over about so many pixels
 NEARLY = 0.5  # neighbours may be farther than the nearest by this share
 
 
@@ -92,23 +92,26 @@ def _with_neighbours(own: Floats, context: int) -> Floats:
 
 
 def _familiar(f: Floats, complete: Bools) -> Floats:
-    """Features (F, H, W) without what the cube shows nowhere: a pixel like none of the complete
-    ones is brought near to the one that is most alike.
+    """Features (F, H, W) without what the cube hardly shows: a pixel that is farther from the
+    complete ones than these are from one another is brought near to those that are most alike.
 
     What a flare or a cloud of the reference would be in the cube cannot be said, and a regression
     would extrapolate it.
     """
-    if complete.sum() <= ALIKE or complete.all():
+    if complete.sum() <= ENOUGH * COMPANY or complete.all():
         return f
     where = _looks(f, complete)
     inside, outside = where[:, complete].T, where[:, ~complete].T
     tree = KDTree(inside)
-    usual, _ = tree.query(inside[:: -(-len(inside) // LOOKED)], [2])
-    far, index = tree.query(outside, eps=NEARLY)
-    share = np.minimum(1.0, np.quantile(usual, FAMILIAR) / np.maximum(far, 1e-300))
-    nearest, out = f[:, complete][:, index], f.copy()
-    out[:, ~complete] = nearest + share * (f[:, ~complete] - nearest)
-    return out
+    usual, _ = tree.query(inside[:: -(-len(inside) // LOOKED)], [COMPANY + 1])  # itself comes first
+    far, index = tree.query(outside, COMPANY, eps=NEARLY)
+    share = np.quantile(usual, FAMILIAR) / np.maximum(far[:, -1], 1e-300)
+    strange = np.flatnonzero(share < 1)
+    pixels = np.flatnonzero(~complete)[strange]
+    out = f.reshape(len(f), -1).copy()
+    alike = f[:, complete][:, index[strange]].mean(axis=2)
+    out[:, pixels] = alike + share[strange] * (out[:, pixels] - alike)
+    return out.reshape(f.shape)
 
 
 def _looks(f: Floats, complete: Bools) -> Floats:
