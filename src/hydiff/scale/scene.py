@@ -114,7 +114,7 @@ def _written(plan: FilePlan, tiled: Tiled, began: float) -> Filled:
     count, left = filled.total(), dict(scene.left)
     if (unreached := scene.target.total() - count) > 0:
         left[_out_of_reach(request)] = unreached
-    references, notes = _references(tiled, count)
+    references, notes = _references(tiled)
     content = {
         "request": plan.fingerprint,
         "method": request.method,
@@ -147,13 +147,18 @@ def _written(plan: FilePlan, tiled: Tiled, began: float) -> Filled:
     return Filled(made, record)
 
 
-def _references(tiled: Tiled, filled: int) -> tuple[list[dict[str, Any]], list[str]]:
-    """What the references of a scene were worth, for the record; and in words."""
+def _references(tiled: Tiled) -> tuple[list[dict[str, Any]], list[str]]:
+    """What the references of a scene were worth, for the record; and in words.
+
+    Where tiles overlap, entries count for each of them.
+    """
     every, notes = scene_references.described(tiled.scene.work)
     if not every:
         return [], notes
     served = sum(outline.with_reference for outline in tiled.outlines)
-    facts = auto.judged(every, tiled.decided.recipe, served, filled)
+    filled = sum(outline.entries for outline in tiled.outlines)
+    recipe = tiled.decided.recipe
+    facts = auto.judged(every, recipe, filled if recipe is None else served, filled)
     return facts, [*notes, *(str(one["words"]) for one in facts)]
 
 
