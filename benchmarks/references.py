@@ -1,11 +1,12 @@
 """What do wrong references cost, and do error bars hold where the place has changed?
 
 python benchmarks/references.py [--side 72] [--pair s2_rennes …]      goes on where it was stopped
+python benchmarks/references.py --picture docs/howto/reference.png   of the bundled scene, instead
 
 Writes benchmarks/results/references.csv, a row for each pair of images, mask and reference, and
 prints a summary.  Pairs are crops of those in HYDIFF_DATA (default ../shared/data), budget `fast`
-on a CPU, without a prior.  References: as it is; with blocks on 5 % of the area taken from elsewhere
-in it, half of them under gaps only; its pixels shuffled; noise; the image of another pair.
+on a CPU, without a prior.  References: as it is; with blocks on 5 % of the area taken from
+elsewhere in it, half of them under gaps only; its pixels shuffled; noise; another pair's image.
 """
 
 import argparse
@@ -33,7 +34,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--side", type=int, default=72)
     parser.add_argument("--pair", nargs="*", default=PAIRS, choices=PAIRS)
+    parser.add_argument("--picture", type=Path)
     options = parser.parse_args()
+    if options.picture is not None:
+        picture(options.picture)
+        return
     done = _rows()
     keys = {(r["pair"], r["mask"], r["reference"], r["side"]) for r in done}
     for name in options.pair:
@@ -103,6 +108,35 @@ def implanted(allowed, size, rng):
         block = np.s_[row : row + BLOCK, col : col + BLOCK]
         changed[block] |= allowed[block]
     return changed
+
+
+def picture(path):
+    """A part of the bundled scene with a wide gap, filled with and without a simulated reference:
+    four broad bands, other light, half a pixel off."""
+    from matplotlib import pyplot as plt
+
+    truth = np.asarray(hydiff.sample().values, dtype=np.float64)[10:90:10, 20:92, 30:102]
+    broad = np.stack([part.mean(axis=0) for part in np.array_split(truth, 4)])
+    other = 0.3 * 0.5 * (broad + np.roll(broad, 1, axis=2)) + 50 * np.linspace(0, 1, 72)[:, None]
+    rows, cols = np.mgrid[:72, :72]
+    observed = np.hypot(rows - 38, cols - 34) > 20
+    how = {"device": "cpu", "budget": "fast", "no_prior": True}
+    without = hydiff.fill(truth, observed, **how)
+    filled = hydiff.fill(truth, observed, reference=other, **how)
+    shown = {
+        "with a gap": np.where(observed, truth[4], np.nan),
+        "the reference": other[2],
+        "filled without it": without.values[4],
+        "filled with it": filled.values[4],
+        "the truth": truth[4],
+    }
+    figure, axes = plt.subplots(1, len(shown), figsize=(12, 2.7), layout="constrained")
+    for ax, (title, plane) in zip(axes, shown.items(), strict=True):
+        own = plane if title == "the reference" else truth[4]
+        ax.imshow(plane, cmap="gray", vmin=np.percentile(own, 1), vmax=np.percentile(own, 99))
+        ax.set_title(title, fontsize=10)
+        ax.set_axis_off()
+    figure.savefig(path, dpi=110)
 
 
 def _rows():

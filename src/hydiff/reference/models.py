@@ -104,7 +104,7 @@ def _familiar(f: Floats, complete: Bools) -> Floats:
     inside, outside = where[:, complete].T, where[:, ~complete].T
     tree = KDTree(inside)
     usual, _ = tree.query(inside[:: -(-len(inside) // LOOKED)], [COMPANY + 1])  # itself comes first
-    far, index = tree.query(outside, COMPANY, eps=NEARLY)
+    far, index = (np.asarray(part) for part in tree.query(outside, COMPANY, eps=NEARLY))
     share = np.quantile(usual, FAMILIAR) / np.maximum(far[:, -1], 1e-300)
     strange = np.flatnonzero(share < 1)
     pixels = np.flatnonzero(~complete)[strange]
