@@ -17,9 +17,9 @@ from hydiff.cube import Cube
 from hydiff.errors import BadValue, HydiffError, OutputError, ShapeMismatch
 from hydiff.io import bundled
 from hydiff.reference import models
-from hydiff.reference.choice import Place, best_few, sources, taken
 from hydiff.reference.facts import angles_between, date_of
 from hydiff.reference.grid import onto_grid
+from hydiff.reference.image_choice import Place, best_few, sources, taken
 from hydiff.reference.models import ReferencePlanes, predict
 from hydiff.reference.planes import EVERYWHERE, prepare
 from hydiff.reference.shift import Shift, correlation, estimate_shift, moved

@@ -35,7 +35,7 @@ from hydiff.io import axes, provenance
 from hydiff.io.versions import versions
 from hydiff.methods import DEFAULT, Inpaint
 from hydiff.methods.estimate import Estimate, Job, Progress, estimate
-from hydiff.reference import choice
+from hydiff.reference import image_choice
 from hydiff.reference.planes import EVERYWHERE, Reference
 from hydiff.request import ARGUMENTS, MAX_SHIFT, Request
 from hydiff.result import Result
@@ -193,9 +193,9 @@ def plan_cube(
     )
     ends = reach.extremes(np.asarray(cube.values), observed)
     limits = reach.reach_of(cube, *ends, request.clip)
-    given = list(choice.sources(request.reference, lambda one: cube_and_mask(one)[0]))
-    place = choice.Place(cube, observed, cube, EVERYWHERE, np.asarray(target.any(axis=0)))
-    references, more = choice.taken(
+    given = list(image_choice.sources(request.reference, lambda one: cube_and_mask(one)[0]))
+    place = image_choice.Place(cube, observed, cube, EVERYWHERE, np.asarray(target.any(axis=0)))
+    references, more = image_choice.taken(
         given, place, request.reference_max_shift, request.reference_max_days
     )
     notes = [*notes, *doubts, *more]

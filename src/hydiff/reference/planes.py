@@ -106,10 +106,8 @@ def prepare(
         "shift_spread": None if shift is None or shift.spread is None else round(shift.spread, 3),
         "covers": round(float(planes.observed.mean()), 4),
     }
-    part = ReferencePlanes(planes.values[inside], planes.observed[at])
-    return Reference(
-        name, planes, facts, ", ".join(_words(facts, shift)), _likeness(z, complete, part)
-    )
+    alike = _likeness(z, complete, ReferencePlanes(planes.values[inside], planes.observed[at]))
+    return Reference(name, planes, facts, ", ".join(_words(facts, shift)), alike)
 
 
 def _usable(reference: Cube, measured: Bools, name: str) -> Bools:

@@ -26,7 +26,7 @@ from hydiff.io import npz, provenance, typed
 from hydiff.io.regular import is_there
 from hydiff.io.versions import versions
 from hydiff.learn.checkpoint import fingerprint
-from hydiff.reference.choice import files_of
+from hydiff.reference.image_choice import files_of
 from hydiff.request import MASKS, Request
 from hydiff.scale.bits import Bits
 from hydiff.scale.tiles import Grid, Tile

@@ -17,7 +17,7 @@ from hydiff.gaps import regions
 from hydiff.io import enmap, provenance, typed
 from hydiff.io.versions import versions
 from hydiff.learn.checkpoint import fingerprint
-from hydiff.reference.choice import files_of
+from hydiff.reference.image_choice import files_of
 from hydiff.request import Request
 from hydiff.scale.layout import Limits, wanted
 

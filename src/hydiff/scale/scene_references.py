@@ -15,7 +15,7 @@ import numpy as np
 
 from hydiff import io
 from hydiff.errors import BadValue
-from hydiff.reference.choice import Place, Source, sources, taken
+from hydiff.reference.image_choice import GivenImage, Place, sources, taken
 from hydiff.reference.models import ReferencePlanes
 from hydiff.reference.planes import Reference
 from hydiff.scale import ledger
@@ -62,7 +62,8 @@ def within(work: Path, window: Box) -> tuple[ReferencePlanes, ...]:
     parts = []
     for path in sorted(work.glob("reference-*.npy")):
         planes = np.array(np.load(path, mmap_mode="r")[:, *window], dtype=np.float64)
-        parts.append(ReferencePlanes(np.nan_to_num(planes), np.isfinite(planes).all(axis=0)))
+        there = np.asarray(np.isfinite(planes).all(axis=0))
+        parts.append(ReferencePlanes(np.nan_to_num(planes), there))
     return tuple(one for one in parts if one.observed.any())
 
 
@@ -84,7 +85,7 @@ def _starts(length: int) -> list[int]:
     return list(dict.fromkeys((last // 2, 0, last)))
 
 
-def _check_memory(scene: Scene, given: list[Source]) -> None:
+def _check_memory(scene: Scene, given: list[GivenImage]) -> None:
     rows, cols = scene.cube.shape[1:]
     needs = [
         one.cube.bands * (one.cube.shape[1] * one.cube.shape[2] + rows * cols) for one in given

@@ -16,7 +16,7 @@ from hydiff.reference.planes import Reference, prepare
 MOST_REFERENCES = 4  # each combination of them that sees a pixel has models of its own
 
 
-class Source(NamedTuple):
+class GivenImage(NamedTuple):
     """An image that was given, by itself or in a folder."""
 
     name: str
@@ -45,21 +45,21 @@ def files_of(given: Sequence[Any]) -> list[Path]:
     return [path for one in paths for path in (io.images_in(one) if _is_folder(one) else [one])]
 
 
-def sources(given: Sequence[Any], opened: Callable[[Any], Cube]) -> Iterator[Source]:
+def sources(given: Sequence[Any], opened: Callable[[Any], Cube]) -> Iterator[GivenImage]:
     """opened: makes a cube of what was given."""
     for number, one in enumerate(given, start=1):
         if isinstance(one, str | Path) and _is_folder(Path(one)):
             images = io.images_in(Path(one))
             if not images:
                 raise BadValue(f"reference {one}: a folder without an image that can be read")
-            yield from (Source(path.name, io.read(path), True) for path in images)
+            yield from (GivenImage(path.name, io.read(path), True) for path in images)
         else:
             cube = opened(one)
-            yield Source(f"{number}" if cube.path is None else cube.path.name, cube, False)
+            yield GivenImage(f"{number}" if cube.path is None else cube.path.name, cube, False)
 
 
 def taken(
-    given: Sequence[Source], place: Place, max_shift: float, max_days: float | None = None
+    given: Sequence[GivenImage], place: Place, max_shift: float, max_days: float | None = None
 ) -> Taken:
     """The references that are used, the best first where there are more than MOST_REFERENCES."""
     every, notes = list[Reference](), list[str]()
@@ -85,20 +85,20 @@ def taken(
         raise BadValue(f"none of {len(given)} images can be a reference; the first {notes[0]}")
     if len(every) <= MOST_REFERENCES:
         return Taken(tuple(every), notes)
-    seen = [one.planes.observed[place.gaps] for one in every]
-    best = best_few(seen, [one.likeness for one in every], MOST_REFERENCES)
+    covered = [one.planes.observed[place.gaps] for one in every]
+    best = best_few(covered, [one.likeness for one in every], MOST_REFERENCES)
     names = ", ".join(every[i].name for i in best)
     notes.append(f"of {len(every)} references those that see most of the gaps, best: {names}")
     return Taken(tuple(every[i] for i in best), notes)
 
 
-def best_few(seen: Sequence[Bools], likeness: Sequence[float], most: int) -> list[int]:
+def best_few(covered: Sequence[Bools], likeness: Sequence[float], most: int) -> list[int]:
     """Which references to take, at most so many, the best first: those that add most to what the
     gaps are worth, a pixel being worth the likeness of the best reference that sees it.
 
-    seen: (pixels,) of each, in the gaps.  Those that add nothing follow by their own worth.
+    covered: (pixels,) of each, in the gaps.  Those that add nothing follow by their own worth.
     """
-    worth = np.array([s * max(r, 0.0) for s, r in zip(seen, likeness, strict=True)])
+    worth = np.array([s * max(r, 0.0) for s, r in zip(covered, likeness, strict=True)])
     chosen, reached = list[int](), np.zeros(worth.shape[1:])
     while len(chosen) < min(most, len(worth)):
         gain = (np.maximum(worth, reached) - reached).sum(axis=1)
