@@ -54,6 +54,7 @@ class Method:
     label: str = ""  # what tables and figures call it, if not by its name
     pretrained: bool = False  # corrects with a network that learned elsewhere; takes `device`
     halo: int = 0  # px around a tile that its estimate depends on, beyond what its gaps ask for
+    each_band: bool = False  # fills a band from its own pixels alone, whatever else they keep
     names_rows: bool = False  # its settings say which of them decide, with noise and without
     rules: int = 1  # raised when the same settings give other results: a bench runs it again
 
@@ -112,14 +113,26 @@ METHODS: dict[str, Method] = {
         halo=97,  # how far its network sees; tests/test_prior.py measures it
     ),
     "harmonic": Method(
-        "classical", "harmonic", "Plain", "membrane through the observed pixels (Laplace)"
+        "classical",
+        "harmonic",
+        "Plain",
+        "membrane through the observed pixels (Laplace)",
+        each_band=True,
     ),
     "biharmonic": Method(
-        "classical", "biharmonic", "Plain", "thin plate through the observed pixels"
+        "classical", "biharmonic", "Plain", "thin plate through the observed pixels", each_band=True
     ),
-    "linear": Method("classical", "linear", "Plain", "linear in Delaunay triangles"),
-    "idw": Method("classical", "idw", "Plain", "inverse distance, GDAL's fillnodata on every band"),
-    "nearest": Method("classical", "nearest", "Plain", "nearest observed pixel"),
+    "linear": Method(
+        "classical", "linear", "Plain", "linear in Delaunay triangles", each_band=True
+    ),
+    "idw": Method(
+        "classical",
+        "idw",
+        "Plain",
+        "inverse distance, GDAL's fillnodata on every band",
+        each_band=True,
+    ),
+    "nearest": Method("classical", "nearest", "Plain", "nearest observed pixel", each_band=True),
     "spectral": Method(
         "classical",
         "spectral",
@@ -136,7 +149,11 @@ METHODS: dict[str, Method] = {
         whole_pixels=False,
     ),
     "bandmean": Method(
-        "classical", "bandmean", "Plain", "each band's mean: the floor of every comparison"
+        "classical",
+        "bandmean",
+        "Plain",
+        "each band's mean: the floor of every comparison",
+        each_band=True,
     ),
     "rbf": Method(
         "rbf", "rbf", "RBF", "radial basis functions on the principal components (scipy)"

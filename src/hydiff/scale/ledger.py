@@ -33,7 +33,7 @@ from hydiff.scale.tiles import Grid, Tile
 SCENE = "scene.json"
 # every name in the folder of the tiles
 OURS = re.compile(
-    r"(tile-\d+|scene|decided|prior)\.(json|npy|npz)(\..*\.part)?|(seen|withheld|target|filled)\.bits"
+    r"(tile-\d+|scene|decided|prior)\.(json|npy|npz)(\..*\.part)?|(seen|own|withheld|target|filled)\.bits|flags\.bytes"
 )
 
 
@@ -94,7 +94,7 @@ NAMES = (  # how a refusal calls them
 def belongings(
     input_hash: str, masks: Iterable[Bits], request: Request, cuts: Grid, cube: Cube
 ) -> Belongings:
-    apart = {"recipe", "seed", "report", *MASKS}
+    apart = {"recipe", "seed", "report", "compact", "input_uncertainty", *MASKS}
     settings: dict[str, Any] = {k: v for k, v in asdict(request).items() if k not in apart}
     bands = (None if a is None else a.tolist() for a in (cube.wavelengths, cube.good))
     return Belongings(
