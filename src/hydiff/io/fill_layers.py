@@ -82,6 +82,12 @@ def layer_named(path: Path) -> str | None:
     return None if match is None else match[1].lower()
 
 
+def is_layer(path: Path) -> bool:
+    """Whether a file is a layer of another one that lies beside it."""
+    match = NAMED.search(path.name)
+    return match is not None and exists(path.with_name(path.name[: match.start()]))
+
+
 def file_of(path: Path, name: str = "flags") -> Path | None:
     """The file beside a cube that holds a layer of it; None where there is none."""
     ends = dict.fromkeys((path.suffix, *RASTERS) if path.suffix.lower() in RASTERS else RASTERS)

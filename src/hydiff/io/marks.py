@@ -31,7 +31,13 @@ SUFFIX = {name: f"_hydiff_{name}" for name in LAYERS}
 FLAG = "_hydiff_filled"  # of earlier versions: 1 where an entry was filled
 ENDS = (*SUFFIX.values(), FLAG)
 TYPES = {name: np.dtype(np.uint8 if about.bits else np.float32) for name, about in LAYERS.items()}
-SCALED = ("units", "scale_factor", "data gain values")  # that σ has in common with the values
+SCALED = (
+    "units",
+    "scale_factor",
+    "Units",
+    "Scale_Factor",
+    "data gain values",
+)  # that σ has in common with the values
 FLAG_ATTRIBUTES: dict[str, Any] = {  # of the CF conventions
     "long_name": "1 where the value was filled by hydiff, 0 where it was not",
     "standard_name": "status_flag",
