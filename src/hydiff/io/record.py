@@ -44,6 +44,23 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Component:
+    """A part of σ."""
+
+    component: str
+    correlation: str  # between which entries
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What σ is of, what it holds and what it does not; see `io.uncertainty`."""
+
+    measurand: str
+    included: tuple[Component, ...]
+    not_included: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Record:
     """How a fill came about."""
 
@@ -62,7 +79,7 @@ class Record:
     recipe: Recipe | None = None  # of `auto`
     flags: dict[str, Count] = field(default_factory=dict)  # filled entries, by flag
     reasons: dict[str, Count] = field(default_factory=dict)  # missing entries, by why they were
-    budget: dict[str, Any] | None = None  # what σ holds and what it does not
+    budget: Budget | None = None  # of σ
     references: tuple[dict[str, Any], ...] = ()  # other images of the place, and what they gave
     tiles: dict[str, Any] | None = None
     seconds: Size = 0.0

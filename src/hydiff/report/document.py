@@ -17,7 +17,7 @@ from hydiff.auto.folds import EDGES
 from hydiff.auto.recipe import KindRecipe
 from hydiff.cube import Array, Floats
 from hydiff.flags import shares
-from hydiff.io.record import Entries, Record
+from hydiff.io.record import Budget, Entries, Record
 from hydiff.metrics import Calibration
 from hydiff.report import plots
 from hydiff.report.survey import CloseView, Survey
@@ -279,20 +279,20 @@ def settings(s: Story) -> FactTable:
     rows.append(("noise std assumed", noise))
     rows += [("flags", line) for line in shares(r.flags)]
     rows += [("missing because", f"{k.replace('_', ' ')}: {n:,}") for k, n in r.reasons.items()]
-    rows += _budget_rows(r.budget or {})
+    rows += _budget_rows(r.budget)
     rows += [(f"tiles: {k}", v) for k, v in (r.tiles or {}).items()]
     return FactTable((), [(k, str(v)) for k, v in rows])
 
 
-def _budget_rows(budget: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _budget_rows(budget: Budget | None) -> Iterator[tuple[str, str]]:
     """What σ is, what it holds and what it does not."""
-    if not budget:
+    if budget is None:
         return
-    yield "σ is of", str(budget.get("measurand", ""))
-    for part in budget.get("included", ()):
-        yield "σ includes", f"{part['component']}, correlated {part['correlation']}"
-    if apart := budget.get("not_included"):
-        yield "σ does not include", ", ".join(map(str, apart))
+    yield "σ is of", budget.measurand
+    for part in budget.included:
+        yield "σ includes", f"{part.component}, correlated {part.correlation}"
+    if budget.not_included:
+        yield "σ does not include", ", ".join(budget.not_included)
 
 
 def origin(s: Story) -> FactTable:
