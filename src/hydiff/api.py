@@ -185,8 +185,6 @@ def plan_cube(
     began = time.perf_counter()
     check_numbers(cube)
     mask = regions.grown(mask, request.buffer)
-    if named is None and mask is not None:
-        named = np.where(mask, 0, flags.MASK).astype(np.uint8)
     observed, notes = observed_entries(cube, mask, request.nodata, request.nodata_in)
     doubts = [] if request.detect else suspected(cube, observed, request.nodata)
     for note in (*notes, *doubts):
@@ -208,18 +206,17 @@ def plan_cube(
     ends = reach.extremes(np.asarray(cube.values), observed)
     limits = reach.reach_of(cube, *ends, request.clip)
     references = tuple(_prepared(request, cube, observed))
-    own = uncertainty.opened(request.input_uncertainty, cube)
     return CubePlan(
         request,
         cube,
         observed,
         target,
-        reasons(cube, observed, request.nodata, request.nodata_in, named),
+        reasons(cube, observed, request.nodata, request.nodata_in, mask, named),
         left,
         limits,
         [*notes, *doubts],
         references,
-        None if own is None else uncertainty.by_band(own, observed),
+        uncertainty.of_input(request.input_uncertainty, cube, observed),
         began,
     )
 
@@ -267,7 +264,7 @@ def execute(
     own = _flags(plan, target, written, decision)
     sigma = solution.sigma
     if sigma is not None:
-        sigma = np.where(target, uncertainty.with_input(sigma, plan.uncertainty), np.nan)
+        sigma = uncertainty.total(sigma, plan.uncertainty, target)
     parts = (solution.sigma_y, flags.counted(own), decision is not None, plan.uncertainty)
     result = Result(
         cube=replace(cube, values=written, valid=cube.validated(target)),

@@ -68,12 +68,19 @@ def observed_entries(
 
 
 def reasons(
-    cube: Cube, observed: Bools, nodata: Nodata, nodata_in: str | None, named: Array | None
+    cube: Cube,
+    observed: Bools,
+    nodata: Nodata,
+    nodata_in: str | None,
+    mask: Bools | None,
+    named: Array | None,
 ) -> Array:
     """(bands, rows, cols) why entries are missing, bits of `flags.REASONS`.
 
-    named: those of masks and quality layers, (rows, cols) or (bands, rows, cols).
+    mask: True = measured; named: what it and quality layers say, of its shape; by default MASK.
     """
+    if named is None and mask is not None:
+        named = np.where(mask, 0, flags.MASK).astype(np.uint8)
     whole = counted_whole(lambda: cube, nodata, nodata_in)
     own = ~cube.observed(nodata, whole=whole)
     withheld = own & cube.withheld_in(np.asarray(cube.values))

@@ -52,7 +52,7 @@ class Component:
 
 
 @dataclass(frozen=True)
-class Budget:
+class SigmaBudget:
     """What σ is of, what it holds and what it does not; see `io.uncertainty`."""
 
     measurand: str
@@ -79,7 +79,7 @@ class Record:
     recipe: Recipe | None = None  # of `auto`
     flags: dict[str, Count] = field(default_factory=dict)  # filled entries, by flag
     reasons: dict[str, Count] = field(default_factory=dict)  # missing entries, by why they were
-    budget: Budget | None = None  # of σ
+    budget: SigmaBudget | None = None  # of σ
     references: tuple[dict[str, Any], ...] = ()  # other images of the place, and what they gave
     tiles: dict[str, Any] | None = None
     seconds: Size = 0.0

@@ -59,6 +59,12 @@ def opened(given: Any, cube: Cube) -> Values | Floats | None:
     return own
 
 
+def of_input(given: Any, cube: Cube, observed: Values) -> Floats | None:
+    """(bands,) the uncertainty that was given for a cube, over its measured entries."""
+    own = opened(given, cube)
+    return None if own is None else by_band(own, observed)
+
+
 def by_band(own: Values | Floats, observed: Values) -> Floats:
     """(bands,) the root mean square of an uncertainty over the measured entries of each band.
 
@@ -87,12 +93,11 @@ def _check(values: Array, measured: Bools) -> None:
         )
 
 
-def with_input(sigma: Array, own: Floats | None) -> Array:
-    """σ (bands, rows, cols) with the product's own (bands,), if it is known, in quadrature."""
-    if own is None:
-        return sigma
-    total: Array = np.hypot(sigma, own[:, None, None])
-    return total
+def total(sigma: Array, own: Floats | None, filled: Bools) -> Array:
+    """σ (bands, rows, cols) of the filled entries, NaN elsewhere; with the product's own (bands,),
+    if it is known, in quadrature."""
+    both = sigma if own is None else np.hypot(sigma, own[:, None, None])
+    return np.where(filled, both, np.nan)
 
 
 def budget(

@@ -84,6 +84,11 @@ class Network(Method):
     memory: PeakMemory = PeakMemory(process=520e6, pixel=25_000.0)
 
 
+def _spatial(inpaint: str, summary: str) -> Method:
+    """A method that interpolates each band for itself."""
+    return Method("classical", inpaint, "Plain", summary, each_band=True)
+
+
 METHODS: dict[str, Method] = {
     "smooth": Method(
         "smooth",
@@ -112,27 +117,11 @@ METHODS: dict[str, Method] = {
         pretrained=True,
         halo=97,  # how far its network sees; tests/test_prior.py measures it
     ),
-    "harmonic": Method(
-        "classical",
-        "harmonic",
-        "Plain",
-        "membrane through the observed pixels (Laplace)",
-        each_band=True,
-    ),
-    "biharmonic": Method(
-        "classical", "biharmonic", "Plain", "thin plate through the observed pixels", each_band=True
-    ),
-    "linear": Method(
-        "classical", "linear", "Plain", "linear in Delaunay triangles", each_band=True
-    ),
-    "idw": Method(
-        "classical",
-        "idw",
-        "Plain",
-        "inverse distance, GDAL's fillnodata on every band",
-        each_band=True,
-    ),
-    "nearest": Method("classical", "nearest", "Plain", "nearest observed pixel", each_band=True),
+    "harmonic": _spatial("harmonic", "membrane through the observed pixels (Laplace)"),
+    "biharmonic": _spatial("biharmonic", "thin plate through the observed pixels"),
+    "linear": _spatial("linear", "linear in Delaunay triangles"),
+    "idw": _spatial("idw", "inverse distance, GDAL's fillnodata on every band"),
+    "nearest": _spatial("nearest", "nearest observed pixel"),
     "spectral": Method(
         "classical",
         "spectral",
@@ -148,13 +137,7 @@ METHODS: dict[str, Method] = {
         "regression on a pixel's other bands; only pixels that keep some bands",
         whole_pixels=False,
     ),
-    "bandmean": Method(
-        "classical",
-        "bandmean",
-        "Plain",
-        "each band's mean: the floor of every comparison",
-        each_band=True,
-    ),
+    "bandmean": _spatial("bandmean", "each band's mean: the floor of every comparison"),
     "rbf": Method(
         "rbf", "rbf", "RBF", "radial basis functions on the principal components (scipy)"
     ),

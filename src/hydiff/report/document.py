@@ -17,7 +17,7 @@ from hydiff.auto.folds import EDGES
 from hydiff.auto.recipe import KindRecipe
 from hydiff.cube import Array, Floats
 from hydiff.flags import shares
-from hydiff.io.record import Budget, Entries, Record
+from hydiff.io.record import Entries, Record, SigmaBudget
 from hydiff.metrics import Calibration
 from hydiff.report import plots
 from hydiff.report.survey import CloseView, Survey
@@ -284,7 +284,7 @@ def settings(s: Story) -> FactTable:
     return FactTable((), [(k, str(v)) for k, v in rows])
 
 
-def _budget_rows(budget: Budget | None) -> Iterator[tuple[str, str]]:
+def _budget_rows(budget: SigmaBudget | None) -> Iterator[tuple[str, str]]:
     """What σ is, what it holds and what it does not."""
     if budget is None:
         return

@@ -14,7 +14,7 @@ from hydiff.flags import MASK, counted, lost_frames, of_fill, outside_of, reason
 from hydiff.gaps import rule
 from hydiff.gaps.reach import bounded
 from hydiff.io.blocks import blocks
-from hydiff.io.uncertainty import with_input
+from hydiff.io.uncertainty import total
 from hydiff.methods import declared
 from hydiff.scale import ledger, tiles
 from hydiff.scale.bits import Bits, ByteFile, everything
@@ -90,7 +90,7 @@ def _pieces_of(block: tuple[slice, slice, slice]) -> Iterator[tuple[slice, slice
         )
 
 
-class Entries(NamedTuple):
+class FilledEntries(NamedTuple):
     """The filled entries of a scene, in files."""
 
     filled: Bits
@@ -100,7 +100,7 @@ class Entries(NamedTuple):
     #                        those of BEYOND, how many lie outside of what was observed
 
 
-def filled_entries(mosaic: Mosaic, nodata: Nodata, complete: bool) -> Entries:
+def filled_entries(mosaic: Mosaic, nodata: Nodata, complete: bool) -> FilledEntries:
     """What is filled, and how.
 
     complete: every tile estimated all that it was asked for, so that all that was to be filled is.
@@ -129,7 +129,7 @@ def filled_entries(mosaic: Mosaic, nodata: Nodata, complete: bool) -> Entries:
         )
         by_flag.update(counted(flags))
         layer.put(bands, rows, flags)
-    return Entries(filled, layer, by_flag, changed)
+    return FilledEntries(filled, layer, by_flag, changed)
 
 
 def _written(
@@ -190,9 +190,8 @@ def bars_of(mosaic: Mosaic, filled: Bits, own: Floats | None) -> Lazy:
     """
 
     def read(bands: slice, rows: slice, cols: slice) -> Array:
-        sigma = mosaic.blended(1, bands, (rows, cols))
-        sigma = with_input(sigma, None if own is None else own[bands])
-        return np.where(filled.get(bands, rows, cols), sigma, np.nan)
+        sigma, input = mosaic.blended(1, bands, (rows, cols)), None if own is None else own[bands]
+        return total(sigma, input, filled.get(bands, rows, cols))
 
     return Lazy(mosaic.scene.cube.shape, rule.float_for(mosaic.scene.cube.dtype), read)
 

@@ -75,7 +75,7 @@ class Tiled(NamedTuple):
     source: dict[str, str]  # of the record
     outlines: list[Outline]
     mosaic: assemble.Mosaic
-    entries: assemble.Entries
+    entries: assemble.FilledEntries
     why: Lazy  # (bands, rows, cols) bits of `flags.REASONS`
     uncertainty: Floats | None  # (bands,) of the product itself
 
@@ -108,10 +108,8 @@ def fill_tiles(plan: FilePlan, work: Path, run: Run, progress: Progress = None) 
         digest = beside.submit(provenance.sha256, plan.source)
         scene = _laid_out(plan, work)
     source = {"path": str(plan.cube.path), "sha256": digest.result()}
-    own = uncertainty.opened(plan.request.input_uncertainty, plan.cube)
-    if own is not None:
-        observed = Lazy(scene.cube.shape, np.dtype(bool), scene.observed.get)
-        own = uncertainty.by_band(own, observed)
+    observed = Lazy(scene.cube.shape, np.dtype(bool), scene.observed.get)
+    own = uncertainty.of_input(plan.request.input_uncertainty, plan.cube, observed)
     masks = (scene.observed, scene.target)
     belongs = ledger.belongings(source["sha256"], masks, plan.request, scene.cuts, scene.cube)
     ledger.claim(work, belongs)
