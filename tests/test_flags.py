@@ -1,6 +1,7 @@
 """Laws of flags: what they say of every entry, and that other programs read the same."""
 
 import json
+from dataclasses import replace
 
 import h5py
 import numpy as np
@@ -15,7 +16,7 @@ import products
 from hydiff import flags, io
 from hydiff.auto import folds
 from hydiff.auto.classes import BAND_GROUPS, D
-from hydiff.auto.recipe import Errors, KindRecipe, Tried
+from hydiff.auto.recipe import Errors, KindRecipe, ReferenceRecipe, Tried
 from hydiff.auto.sources import Sourced, sources
 from hydiff.auto.trials import TrialWindow
 from hydiff.cube import Cube
@@ -132,8 +133,9 @@ def test_a_product_says_what_is_cloud_and_what_is_saturated(tmp_path):
     assert io.quality.reason_of("saturated") == flags.SATURATED
 
 
-def test_the_prior_and_untried_distances_are_flagged_by_the_weights_of_a_recipe(scene):
-    """8 where a network that learned elsewhere has a tenth or more; 32 where nothing was tried."""
+def test_prior_reference_and_untried_distances_are_flagged_as_a_recipe_weighs_them(scene):
+    """8 where a network that learned elsewhere has a tenth or more, 16 where another image served,
+    32 where nothing was tried."""
     share, untried = np.resize([0.0, 0.099, 0.1, 0.9], D), np.resize([False, True, True], D)
     weights = np.broadcast_to(np.stack([1 - share, share])[..., None], (2, D, BAND_GROUPS))
     tried = (Tried("smooth", "smooth", {}), Tried("prior", "prior", {}, weights="0" * 64))
@@ -147,6 +149,11 @@ def test_the_prior_and_untried_distances_are_flagged_by_the_weights_of_a_recipe(
     near = folds.distance_class(seen[0])
     assert len(np.unique(near[:30, :30])) >= 4
     expected = flags.PRIOR * (share >= 0.1) | flags.FAR * untried
+    assert np.array_equal(found, np.where(seen, 0, expected[near]))
+    halves = np.full((2, D, BAND_GROUPS), 0.5).tolist()  # the fill without, and the reference
+    own = ReferenceRecipe(tried[:1], halves, errors, "", 1.0, (), (True,), True)
+    found = sources([Sourced(replace(recipe, with_reference=own), window, served=True)], SHAPE)
+    expected = flags.PRIOR * (share / 2 >= 0.1) | flags.FAR * untried | flags.REFERENCE
     assert np.array_equal(found, np.where(seen, 0, expected[near]))
 
 
