@@ -28,7 +28,7 @@ def test_kriging_solves_its_normal_equations(rng, stripes, s, reach):
     z, kappa = rng.standard_normal((2, 24, 24)), 0.3
     A = np.diag(stripes.ravel().astype(float)) + kappa * dense_operator((24, 24), s, reach)
     exact = np.linalg.solve(A, (stripes * z).reshape(2, -1).T).T.reshape(z.shape)
-    found = smooth.solver(stripes, s, reach, kappa, 1e-8)(z)
+    found = classical.field(z, stripes, s, reach, kappa=kappa, tolerance=1e-8)
     np.testing.assert_allclose(found, exact, atol=1e-6)
 
 
