@@ -24,6 +24,7 @@ Complexes = NDArray[np.complex128]
 ORDERS = (1.0, 1.25, 1.5, 1.75, 1.95)  # s that are tried; at 2 the increments have no variance
 REACHES = (inf, 40.0, 10.0)  # pixels
 LAGS = (6, 40)  # the variogram reaches as far as the widest gap, between these many pixels
+ROUNDING = 1e-13  # a shape that differs from a constant by less is one
 LEAST_NUGGET = 1e-3  # of the sill: with less the field passes through the complete pixels
 
 
@@ -93,10 +94,12 @@ def _fits(shapes: Floats, one: Floats, curve: Floats) -> tuple[Floats, Floats, F
     tiny = float(np.finfo(float).tiny)
     # where the minimum over the plane has a negative part, it lies on one of the two axes
     spread = aa * bb - ab**2
-    inner = np.stack([bb * ac - ab * bc, aa * bc - ab * ac]) / np.maximum(spread, tiny)
+    inner = np.stack([bb * ac - ab * bc, aa * bc - ab * ac])
+    inner /= np.where(spread > ROUNDING * aa * bb, spread, np.inf)
     alone = np.zeros((2, 2, len(shapes)))
     alone[0, 0] = max(ac, 0.0) / max(aa, tiny)
     alone[1, 1] = np.maximum(bc, 0.0) / np.maximum(bb, tiny)
+    # one lag, or a flat shape, leaves no plane: then `inner` is 0, which an axis beats
     either = np.stack([np.where((inner >= 0).all(axis=0), inner, np.nan), *alone])
     fitted = either[:, 0, :, None] * one + either[:, 1, :, None] * shapes
     misfit = np.linalg.norm(curve - fitted, axis=2)
