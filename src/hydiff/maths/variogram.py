@@ -76,14 +76,15 @@ def fit_covariances(
 def _fit_one(
     curve: Floats, length: Floats, lags: Ints, shapes: dict[tuple[float, float], Floats]
 ) -> Covariance:
-    if not curve.max() > 0:  # constant
+    top = float(curve.max())
+    if not top > 0:  # constant
         return Covariance(1.0, inf, 0.0, 0.0)
-    weight = np.sqrt(lags) / (np.maximum(curve, 1e-9 * curve.max()) * length)
+    curve = curve / top  # a cube without texture has one near the least number there is
+    weight = np.sqrt(lags) / (np.maximum(curve, 1e-9) * length)
+    weight /= weight.max()
     nuggets, sills, misfits = _fits(np.stack([*shapes.values()]) * weight, weight, curve * weight)
     best = int(np.argmin(misfits))
-    if not np.isfinite(misfits[best]):
-        return Covariance(1.0, inf, 0.0, float(curve.mean()))
-    return Covariance(*[*shapes][best], float(sills[best]), float(nuggets[best]))
+    return Covariance(*[*shapes][best], top * float(sills[best]), top * float(nuggets[best]))
 
 
 def _fits(shapes: Floats, one: Floats, curve: Floats) -> tuple[Floats, Floats, Floats]:
