@@ -49,9 +49,11 @@ def case(axis, value):
     share, width = (value if axis == n else d for n, d in (("missing", MISSING), ("width", WIDTH)))
     cube = truth(slice(0, side), (bands, side, side)).transpose(2, 0, 1)
     observed = np.ones((side, side), bool)
-    period = max(round(width / share), width + 1)
-    for first in range(period // 2, side, period):
-        observed[:, first : first + width] = False
+    columns = max(1, round(share * side / width))
+    rows = min(side, round(share * side**2 / (columns * width)))
+    for i in range(columns):
+        first = (2 * i + 1) * side // (2 * columns) - width // 2
+        observed[:rows, first : first + width] = False
     return np.ascontiguousarray(cube), observed
 
 

@@ -186,6 +186,8 @@ def growth(rows):
     yield rule(7)
     for axis, name in GROWN.items():
         mine = [r for r in rows if r["axis"] == axis]
+        if not mine:
+            continue  # not run yet
         at, seconds, mb, cube = (
             [float(r[c]) for r in mine] for c in ("value", "cpu_seconds", "mb", "cube_mb")
         )
