@@ -26,7 +26,8 @@ from hydiff.io.parsing import parsing
 from hydiff.io.regular import exists, is_there
 from hydiff.io.versions import versions
 from hydiff.mark import EARLIER, bounded, now
-from hydiff.metrics import NORMAL_QUANTILES, Calibration, calibration
+from hydiff.maths.scoring import Verification, verification
+from hydiff.metrics import NORMAL_QUANTILES, Calibration, calibration, errors_and_bars
 from hydiff.result import Result
 
 
@@ -239,13 +240,19 @@ def read_record(path: Path) -> dict[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
-def calibrated(path: Path, values: Array, truth: Array) -> Calibration | None:
+def calibrated(
+    path: Path, values: Array, truth: Array
+) -> tuple[Calibration, Verification | None] | None:
     """How the error bars beside a fill held against the truth; None where there are none.
 
     values, truth: (bands, rows, cols) of the fill and of the truth, in the file's unit.
     """
     sigma = companions(path, values.shape).get("sigma")
-    return None if sigma is None else calibration(values, truth, sigma, intervals_of(path))
+    if sigma is None:
+        return None
+    widths = intervals_of(path)
+    error, std = errors_and_bars(values, truth, sigma)
+    return calibration(values, truth, sigma, widths), verification(error, std, widths)
 
 
 Hashes = Mapping[Path, str]  # SHA-256 of an input and of what is read with it, the input first

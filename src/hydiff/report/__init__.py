@@ -147,4 +147,4 @@ def judge(cube: Cube, truth: Cube, path: Path) -> Judged | None:
         return None
     filled = provenance.companions(path, cube.shape)["filled"] > 0
     bars = provenance.calibrated(path, np.asarray(cube.values), np.asarray(truth.values))
-    return Judged(metrics.score(cube, truth, filled).table(), bars)
+    return Judged(metrics.score(cube, truth, filled).table(), *(bars or (None, None)))
