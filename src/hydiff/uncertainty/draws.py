@@ -1,0 +1,114 @@
+"""Draws of what the kriging of fields is off by, the same whatever part of a scene is drawn.
+
+e = u − F(u) for a field u drawn from its covariance and F its kriging from the complete pixels.
+With Q the precision of the field and κ the variance of noise at the complete pixels M, e can be
+drawn without u: (M / κ + Q) e = M w / √κ + Q^½ v, with v and w white.  Q^½ is a difference of
+neighbours, so that e depends on the noise nearby alone: parts of a scene agree where they overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+
+import numpy as np
+from numpy.typing import DTypeLike
+from scipy import ndimage
+
+from hydiff.cube import Bools, Floats
+from hydiff.maths.variogram import LEAST_NUGGET, Covariance, risk
+from hydiff.methods.classical import filtered, laplacian_eigenvalues
+from hydiff.methods.smooth import EXACT, exact_variance, field_system
+
+Kind = tuple[float, float, float]  # `Covariance.kind`
+Window = tuple[slice, slice]  # rows and columns of a scene
+
+BLOCK = 64  # px: white noise is made in blocks of the scene's grid, each from its own key
+TOLERANCE = 1e-2  # of the conjugate gradients; draws need no more
+PILOTS = 48  # draws from which the variance is taken where it is not computed
+KINDS = 3  # distinct covariances whose variance is worked out; the others borrow
+PILOT = 9  # stream of white noise
+
+
+def white(
+    seed: int, key: tuple[int, ...], planes: int, window: Window, dtype: DTypeLike = np.float64
+) -> Floats:
+    """(planes, rows, cols) independent standard normals in a window of a scene.
+
+    An entry depends on seed, key, plane and its place in the scene, not on the window.
+    """
+    out = np.empty((planes, *(w.stop - w.start for w in window)), dtype)
+    spans = [range(w.start // BLOCK, -(-w.stop // BLOCK)) for w in window]
+    for block in product(*spans):
+        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(*key, *block)))
+        noise = rng.standard_normal((planes, BLOCK, BLOCK), np.dtype(dtype).type)
+        low = [max(number * BLOCK, w.start) for number, w in zip(block, window, strict=True)]
+        high = [min((number + 1) * BLOCK, w.stop) for number, w in zip(block, window, strict=True)]
+        inner = _slices(low, high, [number * BLOCK for number in block])
+        out[:, *_slices(low, high, [w.start for w in window])] = noise[:, *inner]
+    return out
+
+
+def _slices(low: Sequence[int], high: Sequence[int], origin: Sequence[int]) -> list[slice]:
+    return [slice(a - o, b - o) for a, b, o in zip(low, high, origin, strict=True)]
+
+
+def kriging_error(
+    complete: Bools, covariances: Sequence[Covariance]
+) -> Callable[[Floats, Floats], Floats]:
+    """What turns white noise v and w, both (K, H, W), into the error (K, H, W) of K fields that
+    are kriged from the complete pixels (H, W); texture is not part of it."""
+    kinds = dict.fromkeys(c.kind for c in covariances if c.kind[2] < np.inf)
+    eigenvalues = laplacian_eigenvalues(*complete.shape)
+    systems = {kind: field_system(complete, *_floored(kind), TOLERANCE) for kind in kinds}
+    sill = np.sqrt([c.sill for c in covariances])[:, None, None]
+
+    def draw(v: Floats, w: Floats) -> Floats:
+        e = np.zeros_like(v)
+        for kind, solve in systems.items():
+            members = [k for k, c in enumerate(covariances) if c.kind == kind]
+            s, reach, kappa = _floored(kind)
+            difference = filtered(v[members], (eigenvalues + reach**-2) ** (s / 2))
+            e[members] = solve(np.sqrt(kappa) * complete * w[members] + kappa * difference)
+        return sill * e
+
+    return draw
+
+
+def kriging_variance(
+    complete: Bools, covariances: Sequence[Covariance], window: Window
+) -> Floats:
+    """(K, H, W) variance of the draws of `kriging_error` at the pixels that are not complete.
+
+    window: where the complete pixels (H, W) lie in the scene.
+    """
+    weight: dict[Kind, float] = {}
+    for c in covariances:
+        weight[c.kind] = weight.get(c.kind, 0.0) + risk(c)
+    kinds = sorted((k for k in weight if k[2] < np.inf), key=lambda k: -weight[k])[:KINDS]
+    shapes = {kind: _unit_variance(complete, kind, window) for kind in kinds}
+    out = np.zeros((len(covariances), *complete.shape))
+    for k, c in enumerate(covariances):
+        if c.kind in shapes:
+            out[k] = c.sill * shapes[c.kind]
+        elif kinds and c.sill > 0:
+            out[k] = risk(c) / risk(Covariance(*kinds[0][:2], 1.0, 0.0)) * shapes[kinds[0]]
+    return out
+
+
+def _unit_variance(complete: Bools, kind: Kind, window: Window) -> Floats:
+    """(H, W) of one field with unit sill."""
+    if complete.size <= EXACT:
+        return exact_variance(complete, *_floored(kind))
+    s, reach, kappa = _floored(kind)
+    unit = [Covariance(s, reach, 1.0, kappa)] * PILOTS
+    v, w = (white(0, (PILOT, stream), PILOTS, window) for stream in (0, 1))
+    variance = (kriging_error(complete, unit)(v, w) ** 2).mean(axis=0) * ~complete
+    # few draws are noisy, the variance is smooth along a gap: average it over missing neighbours
+    around = ndimage.uniform_filter((~complete).astype(float), 3)
+    return np.where(complete, 0.0, ndimage.uniform_filter(variance, 3) / np.maximum(around, 1e-9))
+
+
+def _floored(kind: Kind) -> Kind:
+    s, reach, kappa = kind
+    return s, reach, max(kappa, LEAST_NUGGET)
