@@ -13,11 +13,11 @@ from itertools import product
 
 import numpy as np
 from numpy.typing import DTypeLike
-from scipy import ndimage
+from scipy import ndimage, sparse
 
 from hydiff.cube import Bools, Floats
 from hydiff.maths.variogram import LEAST_NUGGET, Covariance, risk
-from hydiff.methods.classical import filtered, laplacian_eigenvalues
+from hydiff.methods.classical import factor_of, filtered, laplacian, laplacian_eigenvalues
 from hydiff.methods.smooth import EXACT, exact_variance, field_system
 
 Kind = tuple[float, float, float]  # `Covariance.kind`
@@ -60,7 +60,7 @@ def kriging_error(
     are kriged from the complete pixels (H, W); texture is not part of it."""
     kinds = dict.fromkeys(c.kind for c in covariances if c.kind[2] < np.inf)
     eigenvalues = laplacian_eigenvalues(*complete.shape)
-    systems = {kind: field_system(complete, *_floored(kind), TOLERANCE) for kind in kinds}
+    systems = {kind: _system(complete, *_floored(kind)) for kind in kinds}
     sill = np.sqrt([c.sill for c in covariances])[:, None, None]
 
     def draw(v: Floats, w: Floats) -> Floats:
@@ -73,6 +73,16 @@ def kriging_error(
         return sill * e
 
     return draw
+
+
+def _system(complete: Bools, s: float, reach: float, kappa: float) -> Callable[[Floats], Floats]:
+    """`field_system` to a tolerance; at s = 1 its matrix is sparse, and is solved as it is."""
+    if s != 1:
+        return field_system(complete, s, reach, kappa, TOLERANCE)
+    membrane = laplacian(*complete.shape) + reach**-2 * sparse.eye_array(complete.size)
+    matrix = sparse.diags_array(complete.ravel().astype(float)) + kappa * membrane
+    solve = factor_of(matrix, np.ones(complete.size, bool))
+    return lambda r: solve(r.reshape(len(r), -1)).reshape(r.shape)
 
 
 def kriging_variance(
