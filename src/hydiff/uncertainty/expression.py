@@ -67,10 +67,10 @@ class Affine:
         return Affine(factor * one.constant, {b: factor * c for b, c in one.terms.items()})
 
     def __truediv__(self, other: Any) -> Affine:
-        other = _affine(other)
-        if other.terms or not other.constant:
+        divisor = _affine(other)
+        if divisor.terms or not divisor.constant:
             raise TypeError("a division by a band")
-        return self * (1 / other.constant)
+        return self * (1 / divisor.constant)
 
     def __rtruediv__(self, other: Any) -> Affine:
         return Affine(float(other), {}) / self
@@ -156,7 +156,7 @@ def _names(node: ast.AST, text: str) -> Iterator[str]:
                 raise _refused(text, f"{name} takes {FUNCTIONS[name][1]}, found {len(args)} values")
             parts = args
         case _:
-            raise _refused(text, f"found {ast.get_source_segment(text.strip(), node) or node!r}")
+            raise _refused(text, f"found {ast.get_source_segment(text.strip(), node)}")
     for part in parts:
         yield from _names(part, text)
 

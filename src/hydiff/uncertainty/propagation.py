@@ -7,8 +7,8 @@ as likely as the fill: f of many of them is what f may be.  A linear f of few va
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from hydiff.maths.scoring import LEVELS, NORMAL_QUANTILES
 from hydiff.methods.estimate import check_seed
 from hydiff.result import Result
 from hydiff.uncertainty.expression import parsed
+from hydiff.uncertainty.linear import Weights, variances
 from hydiff.uncertainty.zones import ALL, Over, Zones, zones_of
 
 MEAN = "mean"
@@ -42,6 +43,7 @@ class Propagated:
     high: Floats  # (3, m) upper ends
     share: Floats  # of the variance, what comes from filled entries: 0 … 1
     samples: int  # it was estimated from; 0: exact
+    empty: tuple[str, ...] = ()  # zones without a pixel, which are left out
 
     def rows(self) -> list[dict[str, Any]]:
         """One dictionary per value, with plain numbers; None for what is not known."""
@@ -76,11 +78,12 @@ class Quantity(NamedTuple):
 
     labels: tuple[Mapping[str, Any], ...]
     f: Callable[[Array], Floats]  # x → (m,)
-    weights: Callable[[int], Array] | None = None  # i → (bands, rows, cols) of value i, if linear
+    weights: Callable[[int], Weights] | None = None  # of value i on the entries, if it is linear
+    empty: tuple[str, ...] = ()  # zones without a pixel
 
 
 def propagate(
-    result: Result,
+    result: Result | str | Path,
     f: str | Function = MEAN,
     over: Over = None,
     *,
@@ -90,6 +93,7 @@ def propagate(
 ) -> Propagated:
     """What the error bars of a fill make of a mean, an index, or a function of the cube.
 
+    result: a fill, or the path of one that was written with its companions.
     f: "mean", of each band; arithmetic such as "(b50 - b30) / (b50 + b30)", b50 the band of that
         number from 0, w860 that nearest to 860 nm, averaged over each zone; or a function of an
         array (bands, rows, cols), NaN where entries are missing, that returns a number, an array,
@@ -115,11 +119,17 @@ def propagate(
     if not isinstance(n, int | np.integer) or n < FEWEST:
         raise BadValue(f"`n={n}`: expected a number of samples, {FEWEST} or more")
     check_seed(seed)
+    if not isinstance(result, Result):
+        from hydiff.uncertainty.from_files import result_of
+
+        result = result_of(result)
     x = fill_values(result.cube)
     quantity = quantity_of(f, over, result.cube, x, result.filled, bands)
     if quantity.weights is not None and len(quantity.labels) <= n:
-        return _exact(result, quantity, x)
-    return by_samples(quantity, x, result.filled, varied(result, x, n, seed))
+        found = _exact(result, quantity, quantity.weights, x)
+    else:
+        found = by_samples(quantity, x, result.filled, varied(result, x, n, seed))
+    return replace(found, empty=quantity.empty)
 
 
 def fill_values(cube: Cube) -> Floats:
@@ -141,22 +151,25 @@ def quantity_of(
         return _of_function(f, over, cube, x, filled)
     zones = zones_of(over, cube)
     if f == MEAN:
-        chosen = np.arange(cube.bands) if bands is None else np.flatnonzero(chosen_bands(bands, cube))
+        chosen = (
+            np.arange(cube.bands) if bands is None else np.flatnonzero(chosen_bands(bands, cube))
+        )
         return _means(zones, cube, x, chosen)
     formula = parsed(f, cube)
     labels = tuple({"zone": zone} for zone in zones.names)
 
     def mean(x: Array) -> Floats:
-        return zones.means(formula(x)[None])[0]
+        means: Floats = zones.means(formula(x)[None])[0]
+        return means
 
     affine = formula.affine
     if affine is None:
-        return Quantity(labels, mean)
+        return Quantity(labels, mean, None, zones.empty)
 
-    def weights(i: int) -> Array:
+    def weights(i: int) -> Weights:
         return _weights(zones, i, affine.terms, x)
 
-    return Quantity(labels, mean, weights)
+    return Quantity(labels, mean, weights, zones.empty)
 
 
 def _means(zones: Zones, cube: Cube, x: Floats, bands: Array) -> Quantity:
@@ -171,23 +184,21 @@ def _means(zones: Zones, cube: Cube, x: Floats, bands: Array) -> Quantity:
         labels,
         lambda x: zones.means(x[bands]).T.ravel(),
         lambda i: _weights(zones, i // len(bands), {int(bands[i % len(bands)]): 1.0}, x),
+        zones.empty,
     )
 
 
-def _weights(zones: Zones, zone: int, terms: Mapping[int, float], x: Floats) -> Array:
-    """(bands, rows, cols) of the mean, over one zone, of a linear function of some bands."""
+def _weights(zones: Zones, zone: int, terms: Mapping[int, float], x: Floats) -> Weights:
+    """Of the mean, over one zone, of a linear function of some bands."""
     inside, used = zones.inside(zone), sorted(terms)
-    flat = x.reshape(len(x), -1)
-    counted = inside[np.isfinite(flat[used][:, inside]).all(axis=0)]
-    weights = np.zeros_like(flat)
-    for band, factor in terms.items():
-        weights[band, counted] = factor / max(len(counted), 1)
-    return weights.reshape(x.shape)
+    flat = x[used].reshape(len(used), -1)
+    counted = inside[np.isfinite(flat[:, inside]).all(axis=0)]
+    shares = np.zeros(flat.shape[1])
+    shares[counted] = 1 / max(len(counted), 1)
+    return {b: factor * shares.reshape(x.shape[1:]) for b, factor in terms.items()}
 
 
-def _of_function(
-    f: Function, over: Over, cube: Cube, x: Floats, filled: Bools
-) -> Quantity:
+def _of_function(f: Function, over: Over, cube: Cube, x: Floats, filled: Bools) -> Quantity:
     """A function of somebody else's; a map is averaged over zones, other values are taken as is."""
     name = getattr(f, "__name__", "f")
     more = {"filled": filled} if "filled" in inspect.signature(f).parameters else {}
@@ -207,14 +218,14 @@ def _of_function(
     if first.shape == x.shape[1:]:
         zones = zones_of(over, cube)
         labels = tuple({"zone": zone} for zone in zones.names)
-        return Quantity(labels, lambda x: zones.means(called(x)[None])[0])
+        return Quantity(labels, lambda x: zones.means(called(x)[None])[0], None, zones.empty)
     if not (over is None or (isinstance(over, str) and over == ALL)):
         raise BadValue(
             f"{name} returns {first.shape or 'one number'}, which cannot be averaged over zones: "
             f"return a map {x.shape[1:]}, or leave `over=` out"
         )
-    labels = tuple({"of": name, "number": i} for i in range(first.size))
-    return Quantity(labels, lambda x: called(x).ravel())
+    numbered = tuple({"of": name, "number": i} for i in range(first.size))
+    return Quantity(numbered, lambda x: called(x).ravel())
 
 
 # ── how sure it is ───────────────────────────────────────────────────────────────────────────────
@@ -247,12 +258,11 @@ def by_samples(
     """
     found, alone = [], []
     for sample in samples:
-        found.append(quantity.f(sample))
+        found.append(_as_many(quantity.f(sample), quantity))
         only = np.where(filled, sample, x)
         same = np.array_equal(only, sample, equal_nan=True)
         alone.append(found[-1] if same else quantity.f(only))
     drawn = np.stack(found)
-    _check_lengths(drawn, quantity)
     variance, part = drawn.var(axis=0, ddof=1), np.var(alone, axis=0, ddof=1)
     value, sigma = quantity.f(x), np.sqrt(variance)
     low, high = zip(*(_interval(drawn, value, sigma, level) for level in LEVELS), strict=True)
@@ -262,12 +272,14 @@ def by_samples(
     )
 
 
-def _check_lengths(drawn: Floats, quantity: Quantity) -> None:
-    if drawn.shape[1] != len(quantity.labels):
+def _as_many(values: Floats, quantity: Quantity) -> Floats:
+    """The values of a sample; refused where the fill has another number of them."""
+    if len(values) != len(quantity.labels):
         raise BadValue(
-            f"the function returns {drawn.shape[1]} values for a sample and "
-            f"{len(quantity.labels)} for the fill; expected as many for any cube of this shape"
+            f"the function returns {len(values)} values for a sample and {len(quantity.labels)} "
+            "for the fill; expected as many for any cube of this shape"
         )
+    return values
 
 
 def _interval(drawn: Floats, value: Floats, sigma: Floats, level: float) -> tuple[Floats, Floats]:
@@ -281,13 +293,11 @@ def _interval(drawn: Floats, value: Floats, sigma: Floats, level: float) -> tupl
     return value - half, value + half
 
 
-def _exact(result: Result, quantity: Quantity, x: Floats) -> Propagated:
+def _exact(
+    result: Result, quantity: Quantity, weights: Callable[[int], Weights], x: Floats
+) -> Propagated:
     """Of linear functions, by the covariance of the errors."""
-    from hydiff.uncertainty.linear import variances
-
-    assert quantity.weights is not None
-    weights = [quantity.weights(i) for i in range(len(quantity.labels))]
-    part, noise = variances(result, weights)
+    part, noise = variances(result, (weights(i) for i in range(len(quantity.labels))))
     value, sigma = quantity.f(x), np.sqrt(part + noise)
     half = np.array(NORMAL_QUANTILES)[:, None] * sigma
     share = _ratio(part, part + noise)
