@@ -2,9 +2,9 @@
 
 python benchmarks/samples.py [--samples 49] [--seeds 1]      goes on where it was stopped
 
-Writes benchmarks/results/samples.csv, a row for each scene, mask, seed, method and quantity.  Scenes
-are those in HYDIFF_DATA (default ../shared/data), every second band; `auto` has the budget `fast`
-on a CPU.  An interval of 80 % lies between the fifth samples from either end of 49.
+Writes benchmarks/results/samples.csv, a row for each scene, mask, seed, method and quantity.
+Scenes are those in HYDIFF_DATA (default ../shared/data), every second band; `auto` has the budget
+`fast` on a CPU.  An interval of 80 % lies between the fifth samples from either end of 49.
 """
 
 import argparse
@@ -95,7 +95,7 @@ def _blocks(missing, side):
     block = (rows[:, None] * (cols.max() + 1) + cols)[missing]
     count = np.bincount(block, minlength=1)
     enough = count >= FEWEST
-    return lambda plane: (np.bincount(block, plane[missing], len(count))[enough] / count[enough])
+    return lambda plane: np.bincount(block, plane[missing], len(count))[enough] / count[enough]
 
 
 def inside(drawn, truth):

@@ -30,7 +30,7 @@ else:  # scipy takes half a second, which somebody who asks for --help should no
 # where missing entries are named: what they come to is in the masks, whichever named it
 MASKS = ("observed", "missing", "quality", "flags", "detect")
 # options of files, which `hydiff.fill` does not have or means otherwise
-FILES = ("var", *MASKS, "report", "unmarked", "pretrain")
+FILES = ("var", *MASKS, "report", "samples", "unmarked", "pretrain")
 
 RENAMED = "`prior=N` is now `pretrain=N`: a prior is the network that comes with hydiff"
 MAX_SHIFT = 5.0  # px that a reference may lie beside the cube
@@ -116,6 +116,7 @@ class Request:
     bands: str | None = option(None, "Fill only these bands: 10:40,55 or 900-1000nm.", GAPS)
     buffer: float = option(0.0, "Widen the mask by this many pixels.", GAPS)
     report: bool = option(False, "Also write OUTPUT.report.html.", OUTPUT)
+    samples: int = option(0, "Also write N cubes that are as likely: errors of sums.", OUTPUT)
     unmarked: bool = option(False, "Allow a file that cannot say it is filled (.npy).", OUTPUT)
     pretrain: int = option(0, "By tiles: first train on the scene, N updates, then refine.", METHOD)
     no_prior: bool = option(
@@ -129,6 +130,8 @@ class Request:
             object.__setattr__(self, "pretrain", prior)
         if self.pretrain < 0:
             raise BadValue(f"`pretrain={self.pretrain}`: expected a number of updates, 0 or more")
+        if self.samples < 0:
+            raise BadValue(f"`samples={self.samples}`: expected a number of cubes, 0 or more")
         if self.pretrain and not declared(self.method).weights:
             names = " or ".join(f"`method='{name}'`" for name in WITH_WEIGHTS)
             raise BadValue(f"`pretrain=` goes with {names}, not with {self.method}")

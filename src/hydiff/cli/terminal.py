@@ -80,6 +80,7 @@ def print_summary(record: Mapping[str, Any], paths: list[Path]) -> None:
     named |= {".report.html": "report"}
     for path in paths:
         label = next((v for k, v in named.items() if path.name.endswith(k)), "filled")
+        label = "sample" if ".sample" in path.name else label
         out.print(f"{label:8} {path}", markup=False)
 
 

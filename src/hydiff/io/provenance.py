@@ -4,6 +4,7 @@ OUT                 the cube, in its own format
 OUT.filled.npz      True where an entry was filled, packed along the bands
 OUT.sigma.npz       1-σ error of every filled entry, where the method gives one
 OUT.fill.json       command, settings, seed, versions, input hash, counts before and after
+OUT.samples.zarr    samples of the filled cube, or numbered files; see `io.sample_files`
 OUT.report.html     all of this for a person, where it was asked for; see `hydiff.report`
 """
 
@@ -21,7 +22,7 @@ import numpy as np
 from hydiff import io
 from hydiff.cube import Array, Bools, Cube
 from hydiff.errors import BadValue, HydiffError, ShapeMismatch
-from hydiff.io import typed
+from hydiff.io import sample_files, typed
 from hydiff.io.parsing import parsing
 from hydiff.io.regular import exists, is_there
 from hydiff.io.versions import versions
@@ -54,7 +55,8 @@ COMPANIONS = (filled_mask_path, sigma_path, record_path, report_path)
 def beside(path: Path) -> list[Path]:
     """All that may lie beside a fill and describe it: to be replaced with it, or to go."""
     earlier = [name(header) for header in _headers(path) for name in COMPANIONS]
-    return [*(name(path) for name in COMPANIONS), *(p for p in earlier if exists(p))]
+    earlier = [p for p in earlier if exists(p)]
+    return [*(name(path) for name in COMPANIONS), *earlier, *sample_files.existing(path)]
 
 
 def base_of(path: Path) -> Path:
@@ -118,15 +120,17 @@ def write_result(
     *,
     overwrite: bool,
     before: Cube | None = None,
+    samples: Writers | None = None,
 ) -> list[Path]:
     """`save` with a record, and the hashes of the input's files before it was read.
 
-    before: the input as it was read then.
+    before: the input as it was read then.  samples: what writes those of the fill beside it.
     """
     sigma, filled = result.sigma, result.filled
     writers: Writers = {filled_mask_path: partial(io.masks.write, filled, meaning="missing")}
     if sigma is not None:
         writers = {sigma_path: partial(write_sigma, sigma, filled), **writers}
+    writers = {**writers, **(samples or {})}
     cube = marked(result, record)
     return write_together(
         cube, path, record, writers, hashes=hashes, overwrite=overwrite, before=before

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 from scipy import ndimage, sparse
 
 from hydiff.cube import Bools, Floats
@@ -25,13 +25,14 @@ Window = tuple[slice, slice]  # rows and columns of a scene
 
 BLOCK = 64  # px: white noise is made in blocks of the scene's grid, each from its own key
 TOLERANCE = 1e-2  # of the conjugate gradients; draws need no more
-PILOTS = 48  # draws from which the variance is taken where it is not computed
-KINDS = 3  # distinct covariances whose variance is worked out; the others borrow
+PILOTS = 32  # draws from which the variance is taken where it is not computed
+AROUND = 7  # px over which it is averaged
+KINDS = 6  # distinct covariances whose variance is worked out; the others borrow
 PILOT = 9  # stream of white noise
 
 
 def white(
-    seed: int, key: tuple[int, ...], planes: int, window: Window, dtype: DTypeLike = np.float64
+    seed: int, key: tuple[int, ...], planes: int, window: Window, dtype: type[Any] = np.float64
 ) -> Floats:
     """(planes, rows, cols) independent standard normals in a window of a scene.
 
@@ -41,7 +42,7 @@ def white(
     spans = [range(w.start // BLOCK, -(-w.stop // BLOCK)) for w in window]
     for block in product(*spans):
         rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(*key, *block)))
-        noise = rng.standard_normal((planes, BLOCK, BLOCK), np.dtype(dtype).type)
+        noise = rng.standard_normal((planes, BLOCK, BLOCK), dtype)
         low = [max(number * BLOCK, w.start) for number, w in zip(block, window, strict=True)]
         high = [min((number + 1) * BLOCK, w.stop) for number, w in zip(block, window, strict=True)]
         inner = _slices(low, high, [number * BLOCK for number in block])
@@ -85,9 +86,7 @@ def _system(complete: Bools, s: float, reach: float, kappa: float) -> Callable[[
     return lambda r: solve(r.reshape(len(r), -1)).reshape(r.shape)
 
 
-def kriging_variance(
-    complete: Bools, covariances: Sequence[Covariance], window: Window
-) -> Floats:
+def kriging_variance(complete: Bools, covariances: Sequence[Covariance], window: Window) -> Floats:
     """(K, H, W) variance of the draws of `kriging_error` at the pixels that are not complete.
 
     window: where the complete pixels (H, W) lie in the scene.
@@ -113,10 +112,17 @@ def _unit_variance(complete: Bools, kind: Kind, window: Window) -> Floats:
     s, reach, kappa = _floored(kind)
     unit = [Covariance(s, reach, 1.0, kappa)] * PILOTS
     v, w = (white(0, (PILOT, stream), PILOTS, window) for stream in (0, 1))
-    variance = (kriging_error(complete, unit)(v, w) ** 2).mean(axis=0) * ~complete
-    # few draws are noisy, the variance is smooth along a gap: average it over missing neighbours
-    around = ndimage.uniform_filter((~complete).astype(float), 3)
-    return np.where(complete, 0.0, ndimage.uniform_filter(variance, 3) / np.maximum(around, 1e-9))
+    variance = (kriging_error(complete, unit)(v, w) ** 2).mean(axis=0)
+    # few draws are noisy: beside what the distance to the data explains, neighbours are alike
+    distance = np.rint(ndimage.distance_transform_edt(~complete)).astype(int)
+    usual = np.bincount(distance.ravel(), variance.ravel()) / np.maximum(
+        np.bincount(distance.ravel()), 1
+    )
+    usual[0] = 0.0
+    expected = np.maximum(usual[distance], np.finfo(float).tiny)
+    ratio = ndimage.uniform_filter(np.where(complete, 0.0, variance / expected), AROUND)
+    near = ndimage.uniform_filter((~complete).astype(float), AROUND)
+    return np.where(complete, 0.0, expected * ratio / np.maximum(near, 1e-9))
 
 
 def _floored(kind: Kind) -> Kind:

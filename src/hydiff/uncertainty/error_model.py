@@ -1,6 +1,6 @@
 """The fields behind the spectra of a cube: components, their covariances, and what they leave.
 
-Letters as in `methods.smooth`: C bands, K components, V the basis; spectra are whitened by `weight`.
+Letters: C bands, K components; spectra are whitened by `weight`, as `methods.smooth` has it.
 """
 
 from __future__ import annotations
@@ -47,13 +47,15 @@ def fit(values: Floats, observed: Bools, good: Bools, sigma_y: Floats) -> ErrorM
     good = good & observed.any(axis=(1, 2))
     weight, C = whitening(sigma_y), len(values)
     noise: Floats = (weight * sigma_y) ** 2
-    spread = np.array([_variance(band, flags) for band, flags in zip(values, observed, strict=True)])
+    spread = np.array(
+        [_variance(band, flags) for band, flags in zip(values, observed, strict=True)]
+    )
     left: Floats = weight**2 * spread - noise
     basis, variance, covariances, edge = np.zeros((C, 0)), np.zeros(0), [], 0.0
     complete = complete_pixels(observed, good) if good.any() else np.zeros(values.shape[1:], bool)
     if complete.any():
         spectra = weight[good, None] * values[good][:, complete]
-        space = subspace.fit(spectra, np.ones(spectra.shape, bool), COMPONENTS)
+        space = _with_signs(subspace.fit(spectra, np.ones(spectra.shape, bool), COMPONENTS))
         z = np.zeros((space.basis.shape[1], *complete.shape))
         z[:, complete] = space.project(spectra)
         covariances = fit_covariances(z, complete)
@@ -67,6 +69,13 @@ def fit(values: Floats, observed: Bools, good: Bools, sigma_y: Floats) -> ErrorM
     least = LEAST * float((weight**2 * spread).mean()) + np.finfo(float).tiny
     left = np.maximum(left, least)
     return ErrorModel(weight, basis, variance, tuple(covariances), left, noise, edge)
+
+
+def _with_signs(space: subspace.Subspace) -> subspace.Subspace:
+    """Components are known up to their sign, on which draws depend: make the largest entry > 0."""
+    largest = np.abs(space.basis).argmax(axis=0)
+    sign = np.where(space.basis[largest, np.arange(len(largest))] < 0, -1.0, 1.0)
+    return space._replace(basis=space.basis * sign)
 
 
 def _variance(band: Floats, observed: Bools) -> float:

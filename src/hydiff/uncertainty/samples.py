@@ -83,9 +83,7 @@ def error_draws(
     scale, K = _scale(gaps, model, mixing, at), model.basis.shape[1]
 
     def draw(number: int) -> Floats:
-        v, w, u = (
-            white(seed, (number, k), K, (rows, cols)) for k in (FIELD, PIXEL, TEXTURE)
-        )
+        v, w, u = (white(seed, (number, k), K, (rows, cols)) for k in (FIELD, PIXEL, TEXTURE))
         z = mixing(krige(v, w)[:, at] if needed else 0.0, u[:, at])
         rest = white(seed, (number, REST), len(left), (rows, cols), np.float32)[:, at]
         out = np.zeros(gaps.values.shape)
