@@ -337,7 +337,7 @@ def test_the_method_of_the_contributing_guide_works(tiny, stripes):
     assert result.filled.sum() == 12 * (~stripes).sum()
 
 
-@pytest.mark.parametrize("module", ["hydiff", "hydiff.api"])
+@pytest.mark.parametrize("module", ["hydiff", "hydiff.api", "hydiff.uncertainty.propagation"])
 def test_docstring_examples(module):
     import doctest
 

@@ -71,7 +71,7 @@ def test_exact_errors_of_linear_functions_are_those_of_samples(result: Result) -
     every = propagation.Quantity(
         sum((q.labels for q in asked), ()), lambda x: np.concatenate([q.f(x) for q in asked])
     )
-    drawn = propagation.varied(noisy, x, 150, 1)
+    drawn = propagation.varied(noisy, x, propagation.drawn_errors(noisy, 150, 1), 1)
     sampled = propagation.by_samples(every, x, noisy.filled, drawn)
     exact = [hydiff.propagate(noisy, f, zones) for f in LINEAR]
     sigma, share = (np.concatenate([getattr(p, k) for p in exact]) for k in ("sigma", "share"))
@@ -255,6 +255,11 @@ def test_functions_get_the_filled_entries_and_maps_are_averaged(result: Result) 
 
 WRONG: dict[str, tuple[Callable[[Result], Any], str]] = {
     "too few": (lambda r: hydiff.propagate(r, n=3), "10 or more"),
+    "no result": (lambda r: hydiff.propagate(r.cube), "expected the Result of a fill"),
+    "few samples": (
+        lambda r: hydiff.propagate(r, "b4 / b1", samples=r.samples(3)),
+        "3 samples, expected 10 or more",
+    ),
     "seed": (lambda r: hydiff.propagate(r, seed=-1), "seed"),
     "bands of a formula": (lambda r: hydiff.propagate(r, "b1", bands="2"), "goes with the mean"),
     "no zone": (lambda r: hydiff.propagate(r, over=np.zeros((14, 16), bool)), "no pixel lies"),
@@ -306,6 +311,32 @@ def test_files_give_what_the_result_gives(result: Result, folder: Path) -> None:
         assert other.sigma == pytest.approx(
             one.sigma, rel=5e-3
         )  # bars are stored in half precision
+
+
+@pytest.mark.parametrize("suffix", ["img", "zarr"])
+def test_samples_that_were_written_with_a_fill_are_used(
+    suffix: str, cube: Cube, tmp_path: Path
+) -> None:
+    """They are those of the seed: drawn again, they give the same, but for rounding."""
+    hydiff.write(cube, tmp_path / "scene.tif")
+    options: list[object] = [
+        "--method",
+        "smooth",
+        "--outside",
+        "fill",
+        "--seed",
+        3,
+        "--samples",
+        12,
+    ]
+    options += ["-o", f"filled.{suffix}"]
+    assert run("fill", "scene.tif", *options, cwd=tmp_path).returncode == 0
+    filled = tmp_path / f"filled.{suffix}"
+    stored = hydiff.propagate(filled, "b4 / b1", "blocks")
+    drawn = hydiff.propagate(filled, "b4 / b1", "blocks", n=12, seed=3)
+    other = hydiff.propagate(filled, "b4 / b1", "blocks", n=12, seed=4)
+    assert stored.samples == 12 and stored.sigma == pytest.approx(drawn.sigma, rel=1e-4)
+    assert other.sigma != pytest.approx(drawn.sigma, rel=1e-2)
 
 
 def test_the_command_prints_and_writes_what_the_library_computes(folder: Path) -> None:

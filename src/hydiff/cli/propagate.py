@@ -29,7 +29,7 @@ def propagate(
         typer.Option(
             metavar="mean|FORMULA|FILE.py:NAME",
             help="The mean of each band, a formula such as '(b50-b30)/(b50+b30)' or 'w860/w660', "
-            "or a function of an array (bands, rows, cols).",
+            "or a function of an array (bands, rows, cols) in a file, which is run.",
         ),
     ] = "mean",
     over: Annotated[
@@ -42,7 +42,15 @@ def propagate(
     bands: Annotated[
         str | None, typer.Option(help="Of the mean: these bands, 10:40,55 or 900-1000nm.")
     ] = None,
-    samples: Annotated[int, typer.Option(help="Samples to draw where it is not exact.")] = 200,
+    samples: Annotated[
+        int | None,
+        typer.Option(
+            "--samples",
+            metavar="N",
+            help="Samples to draw where it is not exact.",
+            show_default="those beside FILLED, else 200",
+        ),
+    ] = None,
     seed: Seed = 0,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Table to write, .csv or .json.")
@@ -58,15 +66,17 @@ def propagate(
     the value, its σ and intervals, and which share of its variance comes from filled entries.
     """
     from hydiff import io
-    from hydiff.uncertainty.from_files import function_of, result_of
+    from hydiff.uncertainty.from_files import function_of, result_of, stored_samples
     from hydiff.uncertainty.propagation import propagate as propagated
 
     if output is not None:
         if output.suffix.lower() not in TABLES:
             raise UnknownName("suffix", output.suffix, TABLES, f"; give {output.name} one of them")
         io.staging.refuse_existing(output, overwrite)
-    function = function_of(of)
-    found = propagated(result_of(filled, var), function, over, bands=bands, n=samples, seed=seed)
+    function, result = function_of(of), result_of(filled, var)
+    stored = None if samples is not None else stored_samples(result)
+    how: dict[str, Any] = {"bands": bands, "n": samples, "seed": seed, "samples": stored}
+    found = propagated(result, function, over, **how)
     if found.empty:
         err.print(f"without a pixel, and left out: {', '.join(found.empty)}")
     facts = {"of": of, "over": over, "samples": found.samples, "values": found.rows()}

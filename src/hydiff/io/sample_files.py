@@ -11,8 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hydiff import io
-from hydiff.cube import Cube
+from hydiff.cube import Array, Cube
+from hydiff.errors import ShapeMismatch
 from hydiff.io import zarr
 
 Writers = dict[Callable[[Path], Path], Callable[[Path], Any]]  # a file's name → its writer
@@ -34,6 +37,24 @@ def existing(path: Path) -> list[Path]:
     files = (p for p in path.parent.glob("*.sample-*") if p.name.startswith(f"{path.stem}.sample-"))
     stores = [store_path(path)] if store_path(path).exists() else []
     return [*stores, *sorted(files)]
+
+
+def stored(path: Path, shape: tuple[int, int, int]) -> Iterator[Array]:
+    """The samples beside a fill of this shape, (bands, rows, cols) in its unit, one at a time."""
+    for file in existing(path):
+        if file == store_path(path):
+            cubes = zarr.read_samples(file)
+        elif file.suffix == path.suffix:  # not the header beside the values
+            cubes = iter([np.asarray(io.read(file).values)])
+        else:
+            continue
+        for values in cubes:
+            if values.shape != shape:
+                raise ShapeMismatch(
+                    f"{file} has a sample of shape {values.shape}, but the fill is {shape}; "
+                    "expected the samples of this fill: remove it, or fill again"
+                )
+            yield values
 
 
 def writers(cube: Cube, path: Path, samples: Iterator[Cube], count: int) -> Writers:

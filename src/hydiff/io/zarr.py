@@ -118,6 +118,20 @@ def write_samples(cubes: Iterable[Cube], count: int, path: Path) -> list[Path]:
     return [path]
 
 
+def read_samples(path: Path) -> Iterator[Array]:
+    """The cubes (bands, rows, cols) of a store of `write_samples`, one at a time."""
+    check_tree(path)
+    with parsing(path, "samples in a Zarr store", "fill again"):
+        arrays = _arrays(path).values()
+        array = next(a for a in arrays if len(a.shape) == 4 and _dims(a) == ("sample", *DIMS))
+        check_real(array.dtype, path)
+        check_chunk(array.chunks, array.dtype, path)
+    for i in range(array.shape[0]):
+        with parsing(path, "samples in a Zarr store", "fill again"):
+            values = np.asarray(array[i])
+        yield values
+
+
 def _created(cube: Cube, path: Path, lead: tuple[int, ...] = ()) -> Any:
     """A store with the coordinates of a cube and an array for its values, or for so many cubes."""
     import zarr

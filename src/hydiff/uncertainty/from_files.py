@@ -5,14 +5,16 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hydiff import io
+from hydiff.cube import Array
 from hydiff.errors import BadValue, CubeFormatError
-from hydiff.io import provenance, record
+from hydiff.io import provenance, record, sample_files
 from hydiff.result import Result
 from hydiff.uncertainty.propagation import Function, fill_values
 
@@ -59,6 +61,14 @@ def result_of(path: str | Path, var: str | None = None) -> Result:
         expected=None,
         recipe=None,
     )
+
+
+def stored_samples(result: Result) -> Iterator[Array] | None:
+    """The samples that were written with a fill that was read, one at a time; None without any."""
+    path = result.cube.path
+    if path is None or not sample_files.existing(path):
+        return None
+    return sample_files.stored(path, result.cube.shape)
 
 
 def function_of(text: str) -> str | Function:

@@ -88,8 +88,9 @@ def propagate(
     over: Over = None,
     *,
     bands: str | None = None,
-    n: int = SAMPLES,
+    n: int | None = None,
     seed: int = 0,
+    samples: Iterable[Array] | None = None,
 ) -> Propagated:
     """What the error bars of a fill make of a mean, an index, or a function of the cube.
 
@@ -102,7 +103,9 @@ def propagate(
     over: the zones: "all", "blocks", "blocks:16", "10:60,20:80" in rows and columns, a file of
         polygons, a mask file, or an array (rows, cols) whose True, or each number but 0, is a zone.
     bands: of "mean": "10:40,55", counted from 0, or "900-1000nm".
-    n: samples that are drawn, where the result is not exact.  seed: theirs.
+    n: samples that are drawn where the result is not exact, 200 unless said.  seed: theirs.
+    samples: cubes (bands, rows, cols) that are as likely as the fill, instead of drawn ones; by
+        default, and without `n`, those that were written beside a fill that is named by its path.
 
     Values are those of `result.cube`; measured entries vary by the noise that the fill assumed.
     Linear functions of at most `n` values are exact: the model of the errors gives their variance.
@@ -116,19 +119,23 @@ def propagate(
     >>> found.samples, bool(found.sigma[0] > 0), bool(found.sigma[1] == 0)
     (0, True, True)
     """
-    if not isinstance(n, int | np.integer) or n < FEWEST:
+    if n is not None and (not isinstance(n, int | np.integer) or n < FEWEST):
         raise BadValue(f"`n={n}`: expected a number of samples, {FEWEST} or more")
     check_seed(seed)
-    if not isinstance(result, Result):
-        from hydiff.uncertainty.from_files import result_of
+    if isinstance(result, str | Path):
+        from hydiff.uncertainty.from_files import result_of, stored_samples
 
         result = result_of(result)
-    x = fill_values(result.cube)
+        samples = stored_samples(result) if samples is None and n is None else samples
+    if not isinstance(result, Result):
+        raise BadValue(f"a {type(result).__name__}: expected the Result of a fill, or its path")
+    x, n = fill_values(result.cube), n or SAMPLES
     quantity = quantity_of(f, over, result.cube, x, result.filled, bands)
     if quantity.weights is not None and len(quantity.labels) <= n:
         found = _exact(result, quantity, quantity.weights, x)
     else:
-        found = by_samples(quantity, x, result.filled, varied(result, x, n, seed))
+        errors = drawn_errors(result, n, seed) if samples is None else (s - x for s in samples)
+        found = by_samples(quantity, x, result.filled, varied(result, x, errors, seed))
     return replace(found, empty=quantity.empty)
 
 
@@ -231,22 +238,24 @@ def _of_function(f: Function, over: Over, cube: Cube, x: Floats, filled: Bools) 
 # ── how sure it is ───────────────────────────────────────────────────────────────────────────────
 
 
-def varied(result: Result, x: Floats, n: int, seed: int) -> Iterator[Floats]:
-    """Cubes that are as likely as the filled one x, n of them.
-
-    Measured entries vary by the noise that was assumed; where the cube is denoised, by what the
-    estimate leaves of it.
-    """
+def drawn_errors(result: Result, n: int, seed: int) -> Iterator[Floats]:
+    """What n samples of a result differ from it by."""
     values = np.asarray(result.values, np.float64)
+    return (sample - values for sample in result.samples(n, seed))
+
+
+def varied(result: Result, x: Floats, errors: Iterable[Floats], seed: int) -> Iterator[Floats]:
+    """Cubes that are as likely as the filled one x, for errors of its filled entries.
+
+    Measured entries vary by the noise that was assumed; where the cube is denoised, their errors
+    are given too.
+    """
     denoised = result.cube.mark is not None and result.cube.mark.denoised
-    sigma_y = np.zeros(len(x)) if denoised else np.asarray(result.sigma_y, np.float64)
+    noise = np.zeros(len(x)) if denoised else np.asarray(result.sigma_y, np.float64)
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(len(x),)))
-    for sample in result.samples(n, seed):
-        error = sample - values
-        if sigma_y.any():
-            noise = sigma_y[:, None, None] * rng.standard_normal(x.shape)
-            error = np.where(result.filled, error, noise)
-        yield x + error
+    for error in errors:
+        measured = noise[:, None, None] * rng.standard_normal(x.shape) if noise.any() else 0.0
+        yield x + (error if denoised else np.where(result.filled, error, measured))
 
 
 def by_samples(
@@ -262,6 +271,8 @@ def by_samples(
         only = np.where(filled, sample, x)
         same = np.array_equal(only, sample, equal_nan=True)
         alone.append(found[-1] if same else quantity.f(only))
+    if len(found) < FEWEST:
+        raise BadValue(f"{len(found)} samples, expected {FEWEST} or more: draw them with `n=200`")
     drawn = np.stack(found)
     variance, part = drawn.var(axis=0, ddof=1), np.var(alone, axis=0, ddof=1)
     value, sigma = quantity.f(x), np.sqrt(variance)

@@ -44,7 +44,8 @@ class Zones(NamedTuple):
 
     def inside(self, zone: int) -> Ints:
         """The numbers of the pixels of one zone."""
-        return np.split(self.pixels, self.starts[1:])[zone]
+        end = [*self.starts[1:], len(self.pixels)][zone]
+        return self.pixels[self.starts[zone] : end]
 
 
 def zones_of(over: Over, cube: Cube) -> Zones:
