@@ -110,8 +110,7 @@ def test_windows_of_a_scene_are_drawn_as_the_scene_is(scene, observed):
     window = gaps._replace(
         values=gaps.values[right], observed=gaps.observed[right], drawn=gaps.drawn[right]
     )
-    whole = np.stack([error_draws(gaps, 0, model)(i) for i in range(3)])[..., 8:12]
-    part = np.stack([error_draws(window, 0, model)(i) for i in range(3)])[..., 8:12]
+    whole, part = (error_draws(each, 0, model)(0)[..., 8:12] for each in (gaps, window))
     assert np.sqrt(((whole - part) ** 2).mean()) < 0.02 * whole.std()
 
 
@@ -180,3 +179,21 @@ def test_zarr_has_an_axis_for_samples(damaged):
     own = [np.rint(x)[result.filled] for x in result.samples(2)]
     assert np.array_equal(np.asarray(array[:])[:, result.filled], own)
     assert array.shape == (2, *filled.shape) and "filled" in str(dict(array.attrs))
+
+
+def test_a_scene_by_tiles_has_the_noise_of_the_whole(tmp_path):
+    """Drawn in windows, with a model of some of them: nearly the samples of the cube at once."""
+    cube = hydiff.sample().window(rows=slice(0, 24), cols=slice(0, 140), bands=slice(0, 12))
+    values = np.asarray(cube.values, np.float32)
+    values[:, :, 90:102] = np.nan  # over the edge of a window
+    hydiff.write(hydiff.Cube(values), tmp_path / "scene.zarr")
+    how = ("--samples", "2", "--tile", "64", *PLAIN)
+    hydiff_("fill", "scene.zarr", "-o", "out.zarr", *how, cwd=tmp_path)
+    store = zarr.open_group(sample_files.store_path(tmp_path / "out.zarr"), mode="r")
+    drawn, filled = np.asarray(store["cube"][:]), hydiff.read(tmp_path / "out.zarr").values[:]
+    missing, whole = np.isnan(values), hydiff.fill(hydiff.Cube(values), method="smooth")
+    assert np.array_equal(drawn[:, ~missing], np.stack([values[~missing]] * 2))
+    own = (drawn - filled)[:, missing]
+    other = np.stack([x - whole.values for x in whole.samples(2)])[:, missing]
+    assert np.corrcoef(own.ravel(), other.ravel())[0, 1] > 0.95
+    assert 0.9 < own.std() / other.std() < 1.1

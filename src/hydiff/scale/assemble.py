@@ -136,6 +136,7 @@ def write(
     record: Mapping[str, Any],
     output: Path,
     overwrite: bool,
+    samples: provenance.Writers | None = None,
 ) -> list[Path]:
     """The cube and its companions, all or nothing.  bars: with the error bars of the tiles."""
     whole, kind = everything(cube.shape), rule.float_for(cube.dtype)
@@ -155,6 +156,7 @@ def write(
     writers: provenance.Writers = {provenance.filled_mask_path: write_filled}
     if bars:
         writers = {provenance.sigma_path: write_sigma, **writers}
+    writers = {**writers, **(samples or {})}
     before = mosaic.scene.cube
     return provenance.write_together(
         cube, output, record, writers, overwrite=overwrite, before=before

@@ -196,7 +196,6 @@ def _refuse_by_tiles(request: Request, band_mask: Path | None) -> None:
         "`denoise=True`": request.denoise,
         "`band_mask=`": band_mask,
         "`reference=`": request.reference,
-        "`samples=`": request.samples,
     }
     if options := [option for option, on in unable.items() if on]:
         raise BadValue(

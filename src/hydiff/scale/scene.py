@@ -30,13 +30,13 @@ from hydiff.auto.apply import NO_BARS
 from hydiff.auto.intervals import promises, warning
 from hydiff.cube import Cube, Lazy
 from hydiff.gaps import reach
-from hydiff.io import provenance
+from hydiff.io import provenance, sample_files
 from hydiff.learn.checkpoint import fingerprint
 from hydiff.mark import Mark, of_fill
 from hydiff.methods.estimate import Progress
 from hydiff.request import Request
 from hydiff.result import Step
-from hydiff.scale import assemble, ledger, pretrain, scene_decision, tile
+from hydiff.scale import assemble, ledger, pretrain, scene_decision, scene_samples, tile
 from hydiff.scale.bits import Bits
 from hydiff.scale.layout import Limits, Scene, lay_out, limits, most_beside, tiling, wanted
 from hydiff.scale.ledger import Outline
@@ -138,7 +138,12 @@ def _written(plan: FilePlan, tiled: Tiled, began: float) -> Filled:
         valid=cube.validated(Lazy(cube.shape, np.dtype(bool), filled.get)),
         mark=_mark(cube, filled, request, record),
     )
-    where = (plan.output, plan.overwrite)
+    samples = None
+    if many := request.samples:
+        record["samples"] = {"count": many, "seed": request.seed}
+        cubes = scene_samples.cubes(tiled, written, many, request.seed)
+        samples = sample_files.writers(cube, plan.output, cubes, many)
+    where = (plan.output, plan.overwrite, samples)
     made = assemble.write(tiled.mosaic, written, filled, tiled.bars, record, *where)
     return Filled(made, record)
 

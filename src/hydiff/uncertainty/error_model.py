@@ -31,20 +31,23 @@ class ErrorModel(NamedTuple):
     noise_edge: float  # that of a component; 0 without noise
 
 
-def complete_pixels(observed: Bools, good: Bools) -> Bools:
-    """(H, W) pixels that keep enough of their good bands (C,) to fix their spectrum."""
-    share: Floats = observed[good].mean(axis=0)
-    complete: Bools = share >= min(KEPT, float(share.max(initial=0.0)))
-    return complete & (share > 0)
+def complete_pixels(values: Floats, observed: Bools, good: Bools) -> Bools:
+    """(H, W) pixels that keep enough of their good bands (C,) to fix their spectrum.
+
+    values: NaN where an entry was neither measured nor filled, as such pixels have none.
+    """
+    share: Floats = observed[good].mean(axis=0) if good.any() else np.zeros(values.shape[1:])
+    enough: Bools = (share > 0) & (share >= min(KEPT, float(share.max(initial=0.0))))
+    return enough & np.isfinite(values[good]).all(axis=0)
 
 
 def fit(values: Floats, observed: Bools, good: Bools, sigma_y: Floats) -> ErrorModel:
     """Components and covariances of a cube (C, H, W).
 
-    values: measured where observed, else filled.  good: (C,) bands that the components describe.
+    values: measured where observed, else filled.
+    good: (C,) bands that the components describe, each observed somewhere.
     sigma_y: (C,) noise std, in the unit of the values.
     """
-    good = good & observed.any(axis=(1, 2))
     weight, C = whitening(sigma_y), len(values)
     noise: Floats = (weight * sigma_y) ** 2
     spread = np.array(
@@ -52,7 +55,7 @@ def fit(values: Floats, observed: Bools, good: Bools, sigma_y: Floats) -> ErrorM
     )
     left: Floats = weight**2 * spread - noise
     basis, variance, covariances, edge = np.zeros((C, 0)), np.zeros(0), [], 0.0
-    complete = complete_pixels(observed, good) if good.any() else np.zeros(values.shape[1:], bool)
+    complete = complete_pixels(values, observed, good)
     if complete.any():
         spectra = weight[good, None] * values[good][:, complete]
         space = _with_signs(subspace.fit(spectra, np.ones(spectra.shape, bool), COMPONENTS))

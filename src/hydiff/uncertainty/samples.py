@@ -40,18 +40,18 @@ def _samples(result: Result, n: int, seed: int) -> Iterator[Array]:
         yield result.values + draw(number).astype(result.values.dtype)
 
 
-class Gaps(NamedTuple):
+class DrawnGaps(NamedTuple):
     """A filled cube, or a window of a scene, whose error is drawn; (C, H, W) unless said."""
 
     values: Floats  # measured where observed, else filled; NaN where neither
     observed: Bools
     drawn: Bools  # entries that vary
     sigma: Floats | None  # error bars of the filled entries; NaN where they are unknown
-    good: Bools  # (C,)
+    good: Bools  # (C,) observed somewhere in the scene, and not bad
     sigma_y: Floats  # (C,) noise std
 
 
-def gaps_of(result: Result) -> Gaps:
+def gaps_of(result: Result) -> DrawnGaps:
     """What the samples of a result are made of."""
     values, filled = np.asarray(result.values, np.float64), result.filled
     observed = np.isfinite(values) & ~filled
@@ -59,11 +59,12 @@ def gaps_of(result: Result) -> Gaps:
     sigma_y = np.asarray(result.sigma_y, np.float64)
     drawn = filled | (observed & (sigma_y > 0)[:, None, None])
     sigma = None if result.sigma is None else np.asarray(result.sigma, np.float64)
-    return Gaps(measured, observed, drawn, sigma, result.cube.good_bands, sigma_y)
+    good = result.cube.good_bands & observed.any(axis=(1, 2))
+    return DrawnGaps(measured, observed, drawn, sigma, good, sigma_y)
 
 
 def error_draws(
-    gaps: Gaps, seed: int, model: ErrorModel | None = None, corner: tuple[int, int] = (0, 0)
+    gaps: DrawnGaps, seed: int, model: ErrorModel | None = None, corner: tuple[int, int] = (0, 0)
 ) -> Callable[[int], Floats]:
     """What makes draw number i of the error: (C, H, W) in the cube's unit, 0 where nothing varies.
 
@@ -75,7 +76,7 @@ def error_draws(
         return lambda number: np.zeros(gaps.values.shape)
     model = model or error_model.fit(gaps.values, gaps.observed, gaps.good, gaps.sigma_y)
     rows, cols = (slice(a, a + n) for a, n in zip(corner, at.shape, strict=True))
-    complete = error_model.complete_pixels(gaps.observed, gaps.good)
+    complete = error_model.complete_pixels(gaps.values, gaps.observed, gaps.good)
     needed = model.covariances if (at & ~complete).any() or model.noise_edge else ()
     krige, mixing = kriging_error(complete, needed), mixing_of(gaps, model, at, (rows, cols))
     measured = model.left * model.noise / (model.left + model.noise)  # what is unknown there
@@ -109,14 +110,14 @@ class Mixing(NamedTuple):
         return z
 
 
-def mixing_of(gaps: Gaps, model: ErrorModel, at: Bools, window: Window) -> Mixing:
+def mixing_of(gaps: DrawnGaps, model: ErrorModel, at: Bools, window: Window) -> Mixing:
     """How the errors are made at the pixels `at` (H, W).
 
     A pixel that keeps no band has the error of kriging, and texture.  One that keeps them all,
     with noise, has what the noise leaves.  For the others a Gaussian of the spectra says what
     their bands leave.
     """
-    complete = error_model.complete_pixels(gaps.observed, gaps.good)
+    complete = error_model.complete_pixels(gaps.values, gaps.observed, gaps.good)
     nugget = np.array([c.nugget for c in model.covariances])[:, None]
     nugget, edge = np.maximum(nugget, model.noise_edge), model.noise_edge
     texture = nugget - edge
@@ -153,7 +154,7 @@ def _root(model: ErrorModel, bands: Ints, variance: Floats) -> Floats:
     return root
 
 
-def _scale(gaps: Gaps, model: ErrorModel, mixing: Mixing, at: Bools) -> Floats:
+def _scale(gaps: DrawnGaps, model: ErrorModel, mixing: Mixing, at: Bools) -> Floats:
     """(C, n) factors to the error bars; to the cube's unit where there are none."""
     plain = np.broadcast_to(1 / model.weight[:, None], mixing.spread.shape)
     if gaps.sigma is None:
