@@ -61,14 +61,14 @@ def kriging_error(
     are kriged from the complete pixels (H, W); texture is not part of it."""
     kinds = dict.fromkeys(c.kind for c in covariances if c.kind[2] < np.inf)
     eigenvalues = laplacian_eigenvalues(*complete.shape)
-    systems = {kind: _system(complete, *_floored(kind)) for kind in kinds}
+    systems = {kind: kriging_system(complete, *floored(kind)) for kind in kinds}
     sill = np.sqrt([c.sill for c in covariances])[:, None, None]
 
     def draw(v: Floats, w: Floats) -> Floats:
         e = np.zeros_like(v)
         for kind, solve in systems.items():
             members = [k for k, c in enumerate(covariances) if c.kind == kind]
-            s, reach, kappa = _floored(kind)
+            s, reach, kappa = floored(kind)
             difference = filtered(v[members], (eigenvalues + reach**-2) ** (s / 2))
             e[members] = solve(np.sqrt(kappa) * complete * w[members] + kappa * difference)
         return sill * e
@@ -76,10 +76,12 @@ def kriging_error(
     return draw
 
 
-def _system(complete: Bools, s: float, reach: float, kappa: float) -> Callable[[Floats], Floats]:
+def kriging_system(
+    complete: Bools, s: float, reach: float, kappa: float, tolerance: float = TOLERANCE
+) -> Callable[[Floats], Floats]:
     """`field_system` to a tolerance; at s = 1 its matrix is sparse, and is solved as it is."""
     if s != 1:
-        return field_system(complete, s, reach, kappa, TOLERANCE)
+        return field_system(complete, s, reach, kappa, tolerance)
     membrane = laplacian(*complete.shape) + reach**-2 * sparse.eye_array(complete.size)
     matrix = sparse.diags_array(complete.ravel().astype(float)) + kappa * membrane
     solve = factor_of(matrix, np.ones(complete.size, bool))
@@ -108,8 +110,8 @@ def kriging_variance(complete: Bools, covariances: Sequence[Covariance], window:
 def _unit_variance(complete: Bools, kind: Kind, window: Window) -> Floats:
     """(H, W) of one field with unit sill."""
     if complete.size <= EXACT:
-        return exact_variance(complete, *_floored(kind))
-    s, reach, kappa = _floored(kind)
+        return exact_variance(complete, *floored(kind))
+    s, reach, kappa = floored(kind)
     unit = [Covariance(s, reach, 1.0, kappa)] * PILOTS
     v, w = (white(0, (PILOT, stream), PILOTS, window) for stream in (0, 1))
     variance = (kriging_error(complete, unit)(v, w) ** 2).mean(axis=0)
@@ -125,6 +127,7 @@ def _unit_variance(complete: Bools, kind: Kind, window: Window) -> Floats:
     return np.where(complete, 0.0, expected * ratio / np.maximum(near, 1e-9))
 
 
-def _floored(kind: Kind) -> Kind:
+def floored(kind: Kind) -> Kind:
+    """With a nugget at which the system is well posed."""
     s, reach, kappa = kind
     return s, reach, max(kappa, LEAST_NUGGET)

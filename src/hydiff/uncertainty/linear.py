@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from hydiff.cube import Bools, Floats
-from hydiff.maths.variogram import LEAST_NUGGET
-from hydiff.methods.smooth import field_system
+from hydiff.methods.classical import TOLERANCE
 from hydiff.result import Result
 from hydiff.uncertainty import error_model
+from hydiff.uncertainty.draws import floored, kriging_system
 from hydiff.uncertainty.error_model import ErrorModel
-from hydiff.uncertainty.samples import Gaps, gaps_of, mixing_of
+from hydiff.uncertainty.samples import DrawnGaps, gaps_of, mixing_of
 
 Weights = Mapping[int, Floats]  # band → (rows, cols) weights of its entries
 
@@ -53,11 +53,11 @@ def _one_entry(weights: Weights, sigma: Floats | None) -> float | None:
     return bar**2 if np.isfinite(bar) else None
 
 
-def model_variance(gaps: Gaps) -> Callable[[Weights], float]:
+def model_variance(gaps: DrawnGaps) -> Callable[[Weights], float]:
     """What gives the variance of a linear function of the filled entries of a cube."""
     at: Bools = np.asarray(gaps.drawn.any(axis=0))
     model = error_model.fit(gaps.values, gaps.observed, gaps.good, gaps.sigma_y)
-    complete = error_model.complete_pixels(gaps.observed, gaps.good)
+    complete = error_model.complete_pixels(gaps.values, gaps.observed, gaps.good)
     window = slice(0, at.shape[0]), slice(0, at.shape[1])
     mixing = mixing_of(gaps, model, at, window)
     field = field_variance(complete, model)
@@ -86,8 +86,7 @@ def field_variance(complete: Bools, model: ErrorModel) -> Callable[[Floats], flo
     Their covariance is sill · κ (M + κ Q)⁻¹, M the complete pixels and Q the fields' precision.
     """
     kinds = dict.fromkeys(c.kind for c in model.covariances if c.kind[2] < np.inf)
-    floored = {kind: (*kind[:2], max(kind[2], LEAST_NUGGET)) for kind in kinds}
-    systems = {kind: field_system(complete, *floored[kind]) for kind in kinds}
+    systems = {kind: kriging_system(complete, *floored(kind), TOLERANCE) for kind in kinds}
 
     def variance(weights: Floats) -> float:
         total = 0.0
@@ -95,7 +94,7 @@ def field_variance(complete: Bools, model: ErrorModel) -> Callable[[Floats], flo
             members = [k for k, c in enumerate(model.covariances) if c.kind == kind]
             own, sills = weights[members], np.array([model.covariances[k].sill for k in members])
             if own.any():
-                total += float(floored[kind][2] * sills @ (own * solve(own)).sum(axis=(1, 2)))
+                total += float(floored(kind)[2] * sills @ (own * solve(own)).sum(axis=(1, 2)))
         return total
 
     return variance
