@@ -74,9 +74,8 @@ def propagate(
             raise UnknownName("suffix", output.suffix, TABLES, f"; give {output.name} one of them")
         io.staging.refuse_existing(output, overwrite)
     function, result = function_of(of), result_of(filled, var)
-    stored = None if samples is not None else stored_samples(result)
-    how: dict[str, Any] = {"bands": bands, "n": samples, "seed": seed, "samples": stored}
-    found = propagated(result, function, over, **how)
+    drawn = stored_samples(result) if samples is None else samples
+    found = propagated(result, function, over, bands=bands, samples=drawn, seed=seed)
     if found.empty:
         err.print(f"without a pixel, and left out: {', '.join(found.empty)}")
     facts = {"of": of, "over": over, "samples": found.samples, "values": found.rows()}

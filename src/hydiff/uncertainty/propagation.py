@@ -27,6 +27,7 @@ from hydiff.uncertainty.zones import ALL, Over, Zones, zones_of
 
 MEAN = "mean"
 SAMPLES = 200
+EXACT = 200  # values up to which a linear function is exact; each takes about as long as a sample
 FEWEST = 10  # samples from which a standard deviation is taken
 
 Function = Callable[..., Any]  # of x, and of the filled entries if it has an argument `filled`
@@ -88,9 +89,8 @@ def propagate(
     over: Over = None,
     *,
     bands: str | None = None,
-    n: int | None = None,
+    samples: int | Iterable[Array] | None = None,
     seed: int = 0,
-    samples: Iterable[Array] | None = None,
 ) -> Propagated:
     """What the error bars of a fill make of a mean, an index, or a function of the cube.
 
@@ -103,12 +103,12 @@ def propagate(
     over: the zones: "all", "blocks", "blocks:16", "10:60,20:80" in rows and columns, a file of
         polygons, a mask file, or an array (rows, cols) whose True, or each number but 0, is a zone.
     bands: of "mean": "10:40,55", counted from 0, or "900-1000nm".
-    n: samples that are drawn where the result is not exact, 200 unless said.  seed: theirs.
-    samples: cubes (bands, rows, cols) that are as likely as the fill, instead of drawn ones; by
-        default, and without `n`, those that were written beside a fill that is named by its path.
+    samples: how many are drawn where the result is not exact, 200 unless said; or cubes (bands,
+        rows, cols) that are as likely as the fill.  By default those that were written beside a
+        fill that is named by its path.  seed: of those that are drawn.
 
     Values are those of `result.cube`; measured entries vary by the noise that the fill assumed.
-    Linear functions of at most `n` values are exact: the model of the errors gives their variance.
+    Linear functions of at most 200 values are exact: the model of the errors gives their variance.
 
     >>> import numpy as np, hydiff
     >>> cube = hydiff.sample().window(slice(0, 20), slice(0, 20), slice(0, 8))
@@ -119,22 +119,25 @@ def propagate(
     >>> found.samples, bool(found.sigma[0] > 0), bool(found.sigma[1] == 0)
     (0, True, True)
     """
-    if n is not None and (not isinstance(n, int | np.integer) or n < FEWEST):
-        raise BadValue(f"`n={n}`: expected a number of samples, {FEWEST} or more")
+    if isinstance(samples, int | np.integer) and samples < FEWEST:
+        raise BadValue(f"`samples={samples}`: expected a number of samples, {FEWEST} or more")
     check_seed(seed)
     if isinstance(result, str | Path):
         from hydiff.uncertainty.from_files import result_of, stored_samples
 
         result = result_of(result)
-        samples = stored_samples(result) if samples is None and n is None else samples
+        samples = stored_samples(result) if samples is None else samples
     if not isinstance(result, Result):
         raise BadValue(f"a {type(result).__name__}: expected the Result of a fill, or its path")
-    x, n = fill_values(result.cube), n or SAMPLES
+    x = fill_values(result.cube)
     quantity = quantity_of(f, over, result.cube, x, result.filled, bands)
-    if quantity.weights is not None and len(quantity.labels) <= n:
+    if quantity.weights is not None and len(quantity.labels) <= EXACT:
         found = _exact(result, quantity, quantity.weights, x)
     else:
-        errors = drawn_errors(result, n, seed) if samples is None else (s - x for s in samples)
+        if samples is None or isinstance(samples, int | np.integer):
+            errors = drawn_errors(result, int(samples or SAMPLES), seed)
+        else:
+            errors = (sample - x for sample in samples)
         found = by_samples(quantity, x, result.filled, varied(result, x, errors, seed))
     return replace(found, empty=quantity.empty)
 
@@ -272,15 +275,14 @@ def by_samples(
         same = np.array_equal(only, sample, equal_nan=True)
         alone.append(found[-1] if same else quantity.f(only))
     if len(found) < FEWEST:
-        raise BadValue(f"{len(found)} samples, expected {FEWEST} or more: draw them with `n=200`")
+        raise BadValue(f"{len(found)} samples, expected {FEWEST} or more: draw them, `samples=200`")
     drawn = np.stack(found)
-    variance, part = drawn.var(axis=0, ddof=1), np.var(alone, axis=0, ddof=1)
-    value, sigma = quantity.f(x), np.sqrt(variance)
+    part, rest = np.var(alone, axis=0, ddof=1), np.var(drawn - alone, axis=0, ddof=1)
+    value, sigma = quantity.f(x), drawn.std(axis=0, ddof=1)
     low, high = zip(*(_interval(drawn, value, sigma, level) for level in LEVELS), strict=True)
-    share = np.clip(_ratio(part, variance), 0, 1)
-    return Propagated(
-        quantity.labels, value, sigma, np.stack(low), np.stack(high), share, len(drawn)
-    )
+    share = _ratio(part, part + rest)
+    ends = np.stack(low), np.stack(high)
+    return Propagated(quantity.labels, value, sigma, *ends, share, len(drawn))
 
 
 def _as_many(values: Floats, quantity: Quantity) -> Floats:
