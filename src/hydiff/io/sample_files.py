@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hydiff import io
 from hydiff.cube import Array, Cube
 from hydiff.errors import ShapeMismatch
 from hydiff.io import zarr
+from hydiff.io.staging import read_with
 
 Writers = dict[Callable[[Path], Path], Callable[[Path], Any]]  # a file's name → its writer
 
@@ -33,10 +35,10 @@ def numbered_path(path: Path, number: int, count: int) -> Path:
 
 
 def existing(path: Path) -> list[Path]:
-    """The files of samples that lie beside a fill."""
-    files = (p for p in path.parent.glob("*.sample-*") if p.name.startswith(f"{path.stem}.sample-"))
+    """The files of samples that lie beside a fill, with what is read together with them."""
     stores = [store_path(path)] if store_path(path).exists() else []
-    return [*stores, *sorted(files)]
+    names = sorted(path.parent.glob(f"{escape(path.stem)}.sample-[0-9]*{escape(path.suffix)}"))
+    return [*stores, *(each for name in names for each in read_with(name))]
 
 
 def stored(path: Path, shape: tuple[int, int, int]) -> Iterator[Array]:

@@ -37,7 +37,7 @@ def samples(result: Result, n: int, seed: int = 0) -> Iterator[Array]:
 def _samples(result: Result, n: int, seed: int) -> Iterator[Array]:
     draw = error_draws(gaps_of(result), seed)
     for number in range(n):
-        yield result.values + draw(number).astype(result.values.dtype)
+        yield result.values + draw(number).astype(result.values.dtype, copy=False)
 
 
 class DrawnGaps(NamedTuple):
