@@ -112,7 +112,8 @@ def directions(errors, error):
     first, second = errors[:half], errors[half:]
     _, axes = np.linalg.eigh(first @ first.T)
     leading = first.T @ axes[:, -DIRECTIONS:]
-    variance = ((second @ leading) ** 2).mean(axis=0)
+    # of m squares, 1 / their mean is m / (m - 2) on average
+    variance = ((second @ leading) ** 2).sum(axis=0) / (len(second) - 2)
     return float(((error @ leading) ** 2 / variance).mean())
 
 

@@ -481,10 +481,10 @@ def mixed_gaps(rows):
 
 
 def sampled(rows):
-    """Quantities down: pooled over scenes and masks, each method with its range over the scenes."""
+    """Quantities down: the mean of the scenes, each method with the range and the cells of it."""
     methods = list(dict.fromkeys(r["method"] for r in rows))
-    yield line("of", *(head for m in methods for head in (f"`{m}`", "by scene")))
-    yield rule(1 + 2 * len(methods))
+    yield line("of", *(head for m in methods for head in (f"`{m}`", "by scene", "cells")))
+    yield rule(1 + 3 * len(methods))
     for quantity in dict.fromkeys(r["quantity"] for r in rows):
         cells = []
         for method in methods:
@@ -494,7 +494,7 @@ def sampled(rows):
             covers = not quantity.startswith(("d2", "variogram"))
             figures = (mean(means), min(means), max(means))
             shown = [f"{100 * f:.0f} %" if covers else f"{f:.2f}" for f in figures]
-            cells += [shown[0], f"{shown[1]} … {shown[2]}"]
+            cells += [shown[0], f"{shown[1]} … {shown[2]}", str(len(mine))]
         yield line(quantity.replace("d2", "d²"), *cells)
 
 
