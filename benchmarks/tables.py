@@ -512,6 +512,24 @@ def mixed_gaps(rows):
         yield line(gaps, kind, f"{count:,}", *(f"{100 * p:.1f} %" for p in (*pooled, worst)))
 
 
+def sampled(rows):
+    """Quantities down: the mean of the scenes, each method with the range and the cells of it."""
+    methods = list(dict.fromkeys(r["method"] for r in rows))
+    yield line("of", *(head for m in methods for head in (f"`{m}`", "by scene", "cells")))
+    yield rule(1 + 3 * len(methods))
+    for quantity in dict.fromkeys(r["quantity"] for r in rows):
+        cells = []
+        for method in methods:
+            mine = select(rows, quantity=quantity, method=method)
+            scenes = dict.fromkeys(r["scene"] for r in mine)
+            means = [mean(float(r["value"]) for r in select(mine, scene=s)) for s in scenes]
+            covers = not quantity.startswith(("d2", "variogram"))
+            figures = (mean(means), min(means), max(means))
+            shown = [f"{100 * f:.0f} %" if covers else f"{f:.2f}" for f in figures]
+            cells += [shown[0], f"{shown[1]} … {shown[2]}", str(len(mine))]
+        yield line(quantity.replace("d2", "d²"), *cells)
+
+
 def _by_entries(rows, column):
     """Mean of a column, every entry alike."""
     total = sum(int(r["entries"]) for r in rows)
@@ -836,6 +854,7 @@ TABLES = {
     ("benchmarks/results/preconditioner.csv", ""): preconditioner,
     ("benchmarks/results/shapes.csv", ""): shapes,
     ("benchmarks/results/mixed_gaps.csv", ""): mixed_gaps,
+    ("benchmarks/results/samples.csv", ""): sampled,
     ("benchmarks/results/detectors.csv", ""): detectors,
     ("benchmarks/results/plumes.csv", ""): plumes,
     ("benchmarks/results/plumes.csv", "landcover"): landcover,

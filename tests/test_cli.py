@@ -126,8 +126,11 @@ def test_a_fill_keeps_the_file_and_adds_its_companions(scene, stripes):
     for name in ("bil", "bil.sigma.bil", "bil.flags.bil"):
         assert (scene / f"again.{name}").read_bytes() == (scene / f"out.{name}").read_bytes()
     scored = json.loads(hydiff_("score", "out.bil", "clean.bil", "--json", cwd=scene).stdout)
-    assert 0 < scored["calibration"]["covered_80"] <= 1
-    assert "intervals cover" in hydiff_("score", "out.bil", "clean.bil", cwd=scene).stdout
+    bars, more = scored["calibration"], scored["verification"]
+    assert 0 < bars["covered_80"] == more["covered"][more["levels"].index(0.8)] <= 1
+    assert sum(more["pit"]) == pytest.approx(1) and more["entries"] == bars["entries"]
+    shown = hydiff_("score", "out.bil", "clean.bil", cwd=scene).stdout
+    assert all(words in shown for words in ("intervals cover", "interval score", "PIT histogram"))
 
 
 def test_the_same_command_gives_the_same_bytes(scene):

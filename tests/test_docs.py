@@ -144,7 +144,19 @@ def map_files(folder):
     Image.fromarray(np.eye(40, 44).astype("u1") * 255).save(folder / "clouds.png")
 
 
+def retrieval_files(folder):
+    """A scene with two stripes; the function of the page as the file that it says to save."""
+    values = np.asarray(crop(40, 30).values)[10:50:2].astype("f4")
+    values[:, :, 10:16] = np.nan
+    waves = {"wavelengths": 500 + 20.0 * np.arange(20), "wavelength_units": "nm"}
+    hydiff.write(Cube(values, **waves), folder / "scene.tif")
+    cells = blocks(DOCS / "howto" / "retrievals.md")
+    (code,) = [b.text for b in cells if b.kind == "python" and "def score" in b.text]
+    (folder / "target.py").write_text(code)
+
+
 PREPARE = {
+    "retrievals.md": retrieval_files,
     "regions.md": map_files,
     "README.md": envi_files,
     "emit.md": emit_files,
@@ -326,7 +338,7 @@ def test_the_method_of_the_contributing_guide_works(tiny, stripes):
     assert result.filled.sum() == 12 * (~stripes).sum()
 
 
-@pytest.mark.parametrize("module", ["hydiff", "hydiff.api"])
+@pytest.mark.parametrize("module", ["hydiff", "hydiff.api", "hydiff.uncertainty.propagation"])
 def test_docstring_examples(module):
     import doctest
 

@@ -312,6 +312,15 @@ def _solved(plan: CubePlan, job: Job, progress: Progress) -> tuple[Estimate, Dec
     return auto.fill(cube, observed, plan.target, noise, job, **how)
 
 
+def sample_cubes(result: Result, n: int, seed: int) -> Iterator[Cube]:
+    """`Result.samples` as cubes to write: in the dtype of the fill, with its measured entries."""
+    cube, varies = result.cube, result.filled
+    if cube.mark is not None and cube.mark.denoised:
+        varies = varies | (np.isfinite(result.values) & (result.sigma_y > 0)[:, None, None])
+    for values in result.samples(n, seed):
+        yield replace(cube, values=into_dtype(cube, values, varies, None)[0])
+
+
 def _marked(result: Result, denoised: bool) -> Cube:
     """The filled cube, which says that it is, and what was filled before it came here."""
     filled, before = result.filled, result.cube.mark

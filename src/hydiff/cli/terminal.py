@@ -84,7 +84,7 @@ def print_summary(record: Mapping[str, Any], paths: list[Path]) -> None:
     named, layers = {".fill.json": "how", ".report.html": "report"}, {"sigma": "± 1-σ"}
     for path in paths:
         label = next((v for k, v in named.items() if path.name.endswith(k)), None)
-        layer = layer_named(path)
+        layer = "sample" if ".sample" in path.name else layer_named(path)
         label = label or layers.get(layer or "filled", layer or "filled")
         out.print(f"{label:8} {path}", markup=False)
 

@@ -18,8 +18,9 @@ from hydiff.auto.recipe import KindRecipe
 from hydiff.cube import Array, Floats
 from hydiff.flags import shares
 from hydiff.io.record import Entries, Record, SigmaBudget
+from hydiff.maths.scoring import Verification
 from hydiff.metrics import Calibration
-from hydiff.report import plots
+from hydiff.report import calibration_plots, plots
 from hydiff.report.survey import CloseView, Survey
 
 MEANING = {
@@ -49,6 +50,7 @@ class Judged(NamedTuple):
 
     table: Sequence[tuple[str, float, float | None]]  # label, everywhere, in the gaps
     bars: Calibration | None
+    more: Verification | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,10 +215,11 @@ def certainty(s: Story) -> dict[str, Any] | None:
         return None
     bars = None if judged is None else judged.bars
     return {
-        "figures": list(_bars(s)),
+        "figures": [*_bars(s), *_reliability(judged)],
         "intervals": [] if recipe is None else [_widths(part) for part in recipe.parts],
         "scores": None if judged is None else _judged(judged),
         "covered": "" if bars is None else ", ".join(f"{100 * c:.0f} %" for c in bars[:3]),
+        "sharp": _sharpness(judged),
         "unscored": judged is None and s.truths is not None,
     }
 
@@ -248,6 +251,34 @@ def _bars(s: Story) -> Iterator[Figure]:
         )
         image = plots.heat(relative, top)
         yield Figure(plots.png_of(image), "Map of the error bars", caption, pixels=True)
+
+
+def _sharpness(judged: Judged | None) -> str:
+    """Proper scores of the error bars, beside those of one σ for all entries."""
+    if judged is None or judged.bars is None or judged.more is None:
+        return ""
+    pairs = {
+        "CRPS": (judged.bars.crps, judged.bars.crps_constant),
+        "interval score at 80 %": (
+            judged.more.interval_score[1],
+            judged.more.interval_score_constant[1],
+        ),
+    }
+    return "; ".join(f"{n} {_number(a)}, with one σ {_number(b)}" for n, (a, b) in pairs.items())
+
+
+def _reliability(judged: Judged | None) -> Iterator[Figure]:
+    if judged is None or judged.more is None:
+        return
+    more = judged.more
+    png = calibration_plots.curve_png(more.levels, more.covered)
+    caption = "Share of the entries inside intervals of each level; on the line they are right."
+    yield Figure(png, "Reliability curve", caption)
+    caption = (
+        "Where the truth falls in the predicted distributions (PIT), in tenths: level where they "
+        "are right, high ends where they are too narrow, a slope where they are biased."
+    )
+    yield Figure(calibration_plots.histogram_png(more.pit), "PIT histogram", caption)
 
 
 def decision(s: Story) -> list[dict[str, Any]]:
