@@ -454,16 +454,6 @@ def benchmark(name):
     return lines
 
 
-def shapes(rows):
-    """|error| / expected that shares of the entries do not exceed."""
-    yield line("share of the entries", "absolute error / expected", "from", "to")
-    yield rule(4)
-    for share in ("50", "80", "95"):
-        figures = [float(r[f"at_{share}"]) for r in rows]
-        middle = f"{mean(figures):.2f} ± {stdev(figures):.2f}"
-        yield line(f"{share} %", middle, f"{min(figures):.2f}", f"{max(figures):.2f}")
-
-
 def mixed_gaps(rows):
     """Gaps and kinds down: coverage pooled over scenes and seeds, and the worst scene's at 80 %."""
     shares = ("50", "80", "95")
@@ -801,7 +791,6 @@ TABLES = {
     ("benchmarks/results/cpu.csv", ""): cpu,
     ("benchmarks/results/offline_curve.csv", ""): offline_curve,
     ("benchmarks/results/preconditioner.csv", ""): preconditioner,
-    ("benchmarks/results/shapes.csv", ""): shapes,
     ("benchmarks/results/mixed_gaps.csv", ""): mixed_gaps,
     ("benchmarks/results/detectors.csv", ""): detectors,
     ("benchmarks/results/plumes.csv", ""): plumes,
@@ -829,6 +818,9 @@ TABLES = {
     ("benchmarks/results/foresight.csv", ""): as_it_is,
     ("benchmarks/results/foresight.csv", "network"): network_share,
     ("benchmarks/results/foresight_usual.csv", ""): as_it_is,
+    ("benchmarks/results/foresight_unseen.csv", ""): as_it_is,
+    ("benchmarks/results/usual.csv", ""): as_it_is,
+    ("benchmarks/results/missingness.csv", ""): as_it_is,
     ("benchmarks/results/auto_time.csv", ""): default_fill,
     ("benchmarks/results/fuzz.csv", ""): as_it_is,
     ("benchmarks/results/torture.csv", ""): as_it_is,

@@ -125,6 +125,7 @@ def _joint(
         noise=own.noise[there],
         angle=own.angle[:, pixels[hidden_pixels(fold)]],
         step=_steps(own, other, without, there),
+        gap=None if own.gap is None else own.gap[there],
     )
 
 
