@@ -30,8 +30,8 @@ WITHIN, RIDGE, EVERY = 0.15, 1.0, 6
 # fitted to the development scenes
 OLD_SLOPES, OLD_LEVEL, OLD_LEVELS = np.array((0.8, 1.0, 0.4, 0.2)), -0.2, 0.5
 OLD_SHAPE = (0.48, 1.11, 2.07)
-NAMES = ("SCENES", "FOLDS", "BETWEEN", "DROWNED", "GAPS", "ONE_GAP")
-START = np.array((0.0, -1.4, -4, -0.5, -5, -5, -1))  # BIAS, and logarithms of those
+NAMES = ("SCENES", "NOISY", "FOLDS", "BETWEEN", "DROWNED", "DOUBT", "GAPS", "ONE_GAP")
+START = np.array((0.0, -1.4, -1, -4, -0.5, -5, -3, -5, -1))  # BIAS, and logarithms of those
 
 
 class UsualCase:
@@ -110,13 +110,15 @@ def usual_of(some):
     )
     square = np.concatenate([c.residual[0, ::EVERY] ** 2 for c in some])
     weight = np.concatenate([np.full(-(-len(c.band) // EVERY), EVERY / len(c.band)) for c in some])
-    b, ridge = np.zeros(len(X)), np.r_[0.0, np.full(len(X) - 1, RIDGE)]
-    b[0] = np.log(np.average(square, weights=weight))
-    for _ in range(40):
-        mean = np.exp(np.clip(b @ X, -30, 5))
-        score = X @ (weight * (square / mean - 1)) - ridge * b
-        b += np.clip(np.linalg.solve((X * weight) @ X.T + np.diag(ridge + 1e-9), score), -1, 1)
-    return b
+    ridge = np.r_[0.0, np.full(len(X) - 1, RIDGE)]
+
+    def loss(b):
+        level = b @ X
+        value = weight @ (level + square * np.exp(-level)) + 0.5 * ridge @ b**2
+        return value, X @ (weight * (1 - square * np.exp(-level))) + ridge * b
+
+    start = np.r_[np.log(np.average(square, weights=weight)), np.zeros(len(X) - 1)]
+    return minimize(loss, start, jac=True, method="BFGS").x
 
 
 def evidence_of(some):
@@ -133,9 +135,10 @@ def evidence_of(some):
 def foreseen(q, evidence):
     """Mean and variance of r, as `usual.foresee` has them."""
     off, apart, drowned, copies, _ = evidence
-    scenes, folds, between, noise, gaps, one = np.exp(q[1:])
-    own = folds + between * apart + noise * drowned**2
-    share = own / (own + scenes)
+    scenes, noisy, folds, between, noise, doubt, gaps, one = np.exp(q[1:])
+    hidden = drowned / (1 + drowned)
+    own = folds + between * apart + noise * drowned**2 + doubt * hidden * off**2
+    share = own / (own + scenes + noisy * hidden)
     return q[0] - share * off, (1 - share) * own + gaps + one / copies
 
 

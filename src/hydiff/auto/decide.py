@@ -72,8 +72,11 @@ def decide_on(
     recipe, ready = _by_kind(
         windows, sigma_y, _Ask(budget, job._replace(checkpoint=None), memory, whole), progress
     )
-    largest = max(windows, key=lambda w: int(w.target.sum()))
-    rim = rim_of(np.asarray(largest.cube.values), *largest[1:3], job.seed)
+    most = max(windows, key=lambda w: int(w.target.sum()))
+    bands = usable(most.cube, most.observed)
+    rim = rim_of(
+        np.asarray(most.cube.values)[bands], most.observed[bands], most.target[bands], job.seed
+    )
     return recipe | ({} if rim is None else {"rim": asdict(rim)}), ready
 
 

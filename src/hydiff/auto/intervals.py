@@ -339,7 +339,7 @@ def expected_by_kind(
     return expected, by_kind
 
 
-def _bounded(nrmse: float, bounds: Sequence[float]) -> dict[str, float]:
+def _bounded(nrmse: float, bounds: Sequence[float] | Floats) -> dict[str, float]:
     low, high = (nrmse * float(factor) for factor in bounds)
     return {"nrmse_low": low, "nrmse_high": high}
 

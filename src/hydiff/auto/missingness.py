@@ -27,14 +27,14 @@ def rim_of(values: Array, observed: Bools, target: Bools, seed: int) -> Rim | No
     rng = np.random.default_rng(seed)
     places = folds.random_placements(target, rng, MOVES)
     own, moved = [], []
-    for rank, gaps in _ranks(values, observed, target):
+    for ranks, gaps in _ranks(values, observed, target):
         edge = ndimage.binary_dilation(gaps, mask.EIGHT) & ~gaps
-        there = np.isfinite(rank)
+        there = np.isfinite(ranks)
         if (edge & there).sum() < FEWEST:
             continue
         copies = [folds.transplanted(edge, place) & there for place in places]
-        own.append(rank[edge & there].mean())
-        moved.append([rank[c].mean() if c.any() else 0.0 for c in copies])
+        own.append(ranks[edge & there].mean())
+        moved.append([ranks[c].mean() if c.any() else 0.0 for c in copies])
     if not own:
         return None
     usual = np.mean(moved, axis=0)

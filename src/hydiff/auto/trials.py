@@ -172,7 +172,7 @@ def trial_of(
     noise = (sigma / spread)[band] ** 2
     angle = _angles(first, cube, observed, fold, pixels)
     group, logarithms = groups(cube.bands)[band], np.stack(logs)
-    gap = ndimage.label(pixels, mask.EIGHT)[0][row, col]
+    gap: Ints = ndimage.label(pixels, mask.EIGHT)[0][row, col].astype(np.int64)
     return Trial(residual, band, group, distance, logarithms, noise, angle, step, gap)
 
 

@@ -19,18 +19,19 @@ F = len(Around._fields)
 LEAST_SIGNAL = 0.02  # of a band's variance
 # The logarithm of a square error: level, slopes of `Around`, then what noise, as a share of a
 # band's variance, adds to each, and the slope of the share that is not noise
-USUAL = (0.6, 0.52, 0.86, 0.42, 0.42, -0.44, -0.23, 0.29, 0.3, 0.09, 0.59)
+USUAL = (0.6, 0.51, 0.83, 0.23, 0.44, -0.46, -0.24, -0.85, -0.57, 0.07, 0.57)
 
-# Variances of the logarithm of a square error.  Scenes differ from the usual by the first; what
-# folds show is off by the next three; the gaps, which are one more place, by the last two
-SCENES = 0.23
-FOLDS, BETWEEN, DROWNED = 0.02, 0.57, 0.006
-GAPS, ONE_GAP = 0.0018, 0.63
-PARTIAL = 0.1  # all of them, where pixels keep some bands
-BIAS = -0.04
-TAILS = (-1.5, 1.84)  # standard deviations that 10 and 90 % of the gaps do not exceed
+# Variances of the logarithm of a square error.  Scenes differ from the usual by the first two, the
+# second where noise hides the errors; what folds show is off by the next four; the gaps, which
+# are one more place, by the last two
+SCENES, NOISY = 0.2233, 0.3
+FOLDS, BETWEEN, DROWNED, DOUBT = 0.006665, 0.9987, 0.005842, 0.07
+GAPS, ONE_GAP = 0.001395, 0.3727
+PARTIAL = 0.1077  # all of them, where pixels keep some bands
+BIAS = -0.0545
+TAILS = (-1.33, 1.83)  # standard deviations that 10 and 90 % of the gaps do not exceed
 # |error| / expected that 50, 80 and 95 % of the entries in gaps do not exceed
-SHAPE = (0.563, 1.195, 2.175)
+SHAPE = (0.5716, 1.199, 2.143)
 
 
 def design(around: Floats, noise: Floats) -> Floats:
@@ -75,8 +76,10 @@ def foresee(evidence: Evidence, whole: bool = True) -> Foresight:
     whole: gaps of whole pixels.  Others are filled from the bands that their pixels keep, and how
     well these do is a matter of the sensor: nothing is usual there.
     """
-    own = FOLDS + BETWEEN * evidence.apart + DROWNED * evidence.drowned**2
-    share = own / (own + SCENES) if whole else 0.0
+    hidden = evidence.drowned / (1 + evidence.drowned)
+    own = FOLDS + BETWEEN * evidence.apart
+    own += DROWNED * evidence.drowned**2 + DOUBT * hidden * evidence.off**2
+    share = own / (own + SCENES + NOISY * hidden) if whole else 0.0
     variance = (1 - share) * own + GAPS + ONE_GAP / evidence.copies if whole else PARTIAL
     low, high = (math.exp(z * math.sqrt(variance) / 2) for z in TAILS)
     return Foresight((BIAS - share * evidence.off) if whole else 0.0, (low, high))
