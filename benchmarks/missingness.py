@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from usual import BY_VALUE, UsualCase, now, write
-from usual_cells import damaged, dev_cells
 
 from hydiff.auto.missingness import rim_of
+from usual import BY_VALUE, UsualCase, now, write
+from usual_cells import damaged, dev_cells
 
 LOW = 70  # %: coverage below which the warning must fire
 

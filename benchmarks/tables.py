@@ -454,6 +454,28 @@ def benchmark(name):
     return lines
 
 
+def unseen(rows):
+    """Kinds of cells down: constants of before → now."""
+    before, now = (select(rows, constants=which) for which in ("before", "now"))
+    columns = {"within_15_percent": "expected NRMSE within 15 %"}
+    columns |= {f"inside_{p}": f"inside {p} %" for p in (50, 80, 95)}
+    yield line("gaps", "cells", *columns.values(), "inside the bounds")
+    yield rule(len(columns) + 3)
+    for old, new in zip(before, now, strict=True):
+        pairs = (f"{float(old[k]):.0f} → {float(new[k]):.0f} %" for k in columns)
+        inside = f"{float(new['inside_bounds']):.0f} %"
+        yield line(new["cells of"], new["cells"], *pairs, inside)
+
+
+def warned(rows):
+    """Kinds of gaps down: how often the warning fired."""
+    yield line("missing", "cells", "warned", "inside 80 %", "warned where below 70 %")
+    yield rule(5)
+    for r in rows:
+        inside, of = f"{float(r['inside_80']):.0f} %", r["cells below 70 %"]
+        yield line(r["gaps"], r["cells"], r["warned"], inside, f"{r['warned of these']} of {of}")
+
+
 def mixed_gaps(rows):
     """Gaps and kinds down: coverage pooled over scenes and seeds, and the worst scene's at 80 %."""
     shares = ("50", "80", "95")
@@ -819,8 +841,10 @@ TABLES = {
     ("benchmarks/results/foresight.csv", "network"): network_share,
     ("benchmarks/results/foresight_usual.csv", ""): as_it_is,
     ("benchmarks/results/foresight_unseen.csv", ""): as_it_is,
+    ("benchmarks/results/foresight_unseen.csv", "short"): unseen,
     ("benchmarks/results/usual.csv", ""): as_it_is,
     ("benchmarks/results/missingness.csv", ""): as_it_is,
+    ("benchmarks/results/missingness.csv", "warned"): warned,
     ("benchmarks/results/auto_time.csv", ""): default_fill,
     ("benchmarks/results/fuzz.csv", ""): as_it_is,
     ("benchmarks/results/torture.csv", ""): as_it_is,

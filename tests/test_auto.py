@@ -581,9 +581,10 @@ def test_noise_hides_the_shape_of_errors_and_leaves_their_size(rng):
         around = np.zeros((len(classes.Around._fields), n))
         around[-1] = np.log(0.01)  # the candidates agree
         trial = trials.Trial(seen, one, one, one, around, np.full(n, noise), np.zeros((2, n)))
+        trial = trial._replace(gap=np.arange(n) % 200)
         alone = np.ones((1, classes.D, classes.BAND_GROUPS))
         errors = intervals.errors_of(
-            [trial, trial], blend.Weights(alone, alone, "", np.ones(1)), kinds, 1
+            [trial, trial], blend.Weights(alone, alone, "", np.ones(1)), kinds, 1, whole=False
         )
         level = errors.level + np.dot(errors.slopes, around[:, 0])
         size = np.sqrt(np.exp(level) * errors.by_band[0])
