@@ -455,7 +455,8 @@ def benchmark(name):
 
 
 def unseen(rows):
-    """Kinds of cells down: constants of before → now."""
+    """Kinds of cells down, but for gaps that depend on the value: constants of before → now."""
+    rows = [r for r in rows if r["cells of"] not in ("brightest", "darkest", "saturated")]
     before, now = (select(rows, constants=which) for which in ("before", "now"))
     columns = {"within_15_percent": "expected NRMSE within 15 %"}
     columns |= {f"inside_{p}": f"inside {p} %" for p in (50, 80, 95)}
@@ -465,15 +466,6 @@ def unseen(rows):
         pairs = (f"{float(old[k]):.0f} → {float(new[k]):.0f} %" for k in columns)
         inside = f"{float(new['inside_bounds']):.0f} %"
         yield line(new["cells of"], new["cells"], *pairs, inside)
-
-
-def warned(rows):
-    """Kinds of gaps down: how often the warning fired."""
-    yield line("missing", "cells", "warned", "inside 80 %", "warned where below 70 %")
-    yield rule(5)
-    for r in rows:
-        inside, of = f"{float(r['inside_80']):.0f} %", r["cells below 70 %"]
-        yield line(r["gaps"], r["cells"], r["warned"], inside, f"{r['warned of these']} of {of}")
 
 
 def mixed_gaps(rows):
@@ -844,7 +836,6 @@ TABLES = {
     ("benchmarks/results/foresight_unseen.csv", "short"): unseen,
     ("benchmarks/results/usual.csv", ""): as_it_is,
     ("benchmarks/results/missingness.csv", ""): as_it_is,
-    ("benchmarks/results/missingness.csv", "warned"): warned,
     ("benchmarks/results/auto_time.csv", ""): default_fill,
     ("benchmarks/results/fuzz.csv", ""): as_it_is,
     ("benchmarks/results/torture.csv", ""): as_it_is,
