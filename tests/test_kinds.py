@@ -305,7 +305,9 @@ def test_tiles_share_one_decision_for_each_kind(tmp_path):
     )
     record = done.record
     assert set(record["expected_by_kind"]) == {NONE, SOME}
-    assert record["expected_by_kind"][NONE]["nrmse"] > 2 * record["expected_by_kind"][SOME]["nrmse"]
+    assert (
+        record["expected_by_kind"][NONE]["nrmse"] > 1.5 * record["expected_by_kind"][SOME]["nrmse"]
+    )
     assert record["recipe"]["partial"]["gaps"] == SOME
     assert sum(note.startswith("expected in pixels") for note in record["notes"]) == 2
     sigma = provenance.companions(tmp_path / "out.bsq", values.shape)["sigma"]

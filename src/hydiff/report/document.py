@@ -34,6 +34,7 @@ MEANING = {
     "sam": ("SAM", "°", "mean angle between filled and true spectrum"),
     "mpsnr": ("MPSNR", " dB", "peak signal over error, mean of the bands"),
 }  # of scores that are expected, in the order of the page
+ENDS = ("nrmse_low", "nrmse_high")  # of the expected NRMSE, shown beside it
 LARGE = 192  # pixels a side from which a close view is shown
 KEY = {
     "measured": (plots.PLAIN, "measured"),
@@ -120,14 +121,14 @@ def head(s: Story) -> str:
 
 def facts(s: Story) -> list[tuple[str, str, str]]:
     """Term, value and meaning."""
-    n = s.record.entries
+    n, expected = s.record.entries, s.record.expected or {}
     return [
         ("Missing before", f"{100 * n.missing_before / n.all:.3g} %", "of all entries"),
         ("Filled", f"{n.filled:,}", "entries: one band of one pixel each"),
         ("Left missing", f"{n.missing_after:,}", "entries"),
         *(
-            (f"Expected {label}", _scored(name, value), f"in the gaps: {meaning}")
-            for name, value in _in_order(s.record.expected or {})
+            (f"Expected {label}", _foreseen(name, expected), f"in the gaps: {meaning}")
+            for name, _ in _in_order(expected)
             for label, _, meaning in [_meaning(name)]
         ),
     ]
@@ -139,10 +140,7 @@ def by_kind(s: Story) -> FactTable | None:
     if not kinds:
         return None
     names = [name for name, _ in _in_order({n: None for each in kinds.values() for n in each})]
-    rows = [
-        (kind, *(_scored(name, scores.get(name)) for name in names))
-        for kind, scores in kinds.items()
-    ]
+    rows = [(kind, *(_foreseen(name, scores) for name in names)) for kind, scores in kinds.items()]
     return FactTable(("", *(_meaning(name)[0] for name in names)), rows)
 
 
@@ -227,7 +225,8 @@ def certainty(s: Story) -> dict[str, Any] | None:
 def _widths(part: KindRecipe) -> str:
     listed = ", ".join(f"{w:.2f}" for w in part.errors.intervals)
     where = "" if part.gaps is None else f" in {part.gaps}"
-    return f"Intervals of 50, 80 and 95 % reach {listed} σ to either side{where}."
+    basis = ", ".join(part.errors.basis)
+    return f"Intervals of 50, 80 and 95 % ({basis}) reach {listed} σ to either side{where}."
 
 
 def _judged(judged: Judged) -> FactTable:
@@ -352,6 +351,7 @@ def _left_words(entries: Entries) -> str:
 def _in_order(scores: Mapping[str, float | None]) -> list[tuple[str, float | None]]:
     """What people use first leads; scores that are not known here come last."""
     known = list(MEANING)
+    scores = {name: value for name, value in scores.items() if name not in ENDS}
     return sorted(scores.items(), key=lambda s: known.index(s[0]) if s[0] in known else len(known))
 
 
@@ -362,6 +362,13 @@ def _meaning(name: str) -> tuple[str, str, str]:
 
 def _scored(name: str, value: float | None) -> str:
     return "–" if value is None else f"{value:.3g}{_meaning(name)[1]}"
+
+
+def _foreseen(name: str, scores: Mapping[str, float | None]) -> str:
+    """A score to expect, and between which the true one is in 80 % of the scenes."""
+    low, high = (scores.get(f"{name}_{end}") for end in ("low", "high"))
+    between = "" if low is None or high is None else f" ({low:.3g} to {high:.3g})"
+    return _scored(name, scores.get(name)) + between
 
 
 def _band(s: Story, band: int) -> str:
