@@ -17,6 +17,9 @@ QUICK = (
     "io_errors io_geotiff io_masks laws losses mask methods metrics mutants network noise smooth "
     "spectra statements terminal tiles transforms words"
 )
+# files with a server, a browser, workers or a long fit that all of their tests share: they come
+# first, so that at the end of a run the processes divide short tests among themselves
+LONG = "view docs remote_workers bench scene hostile fused torture viewer serving train"
 
 
 def is_quick(path: Path) -> bool:
@@ -33,6 +36,7 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if is_quick(item.path):
             item.add_marker("quick")
+    items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in LONG.split())
 
 
 @pytest.fixture(scope="session")

@@ -44,12 +44,12 @@ def damaged(values, observed, nodata=-9999.0):
 
 @pytest.fixture
 def truth(rng):
-    return made((10, 70, 90), rng)
+    return made((6, 70, 90), rng)
 
 
 @pytest.fixture
 def observed(rng):
-    return mask.make_mask("stripes", (10, 70, 90), 0.15, rng)
+    return mask.make_mask("stripes", (6, 70, 90), 0.15, rng)
 
 
 @pytest.fixture
@@ -251,7 +251,7 @@ def test_a_given_mask_and_nodata_are_heeded(truth, tmp_path):
     done = execute.fill_file(
         tmp_path / "in.bsq", tmp_path / "out.bsq", masked, Limits(PLENTY, tile=40)
     )
-    assert done.record["entries"]["filled"] == 10 * 40
+    assert done.record["entries"]["filled"] == 6 * 40
     with pytest.raises(BadValue, match="occurs nowhere"):
         order = Request(method="linear", nodata=12345.0)
         execute.fill_file(tmp_path / "in.bsq", tmp_path / "no.bsq", order, Limits(PLENTY, tile=40))

@@ -128,6 +128,16 @@ def server(folder, browser):
 
 
 @pytest.fixture(scope="module")
+def other_viewer(tmp_path_factory, browser):
+    """A second viewer, of a scene with one band, no wavelengths and no value."""
+    path = tmp_path_factory.mktemp("odd") / "odd.tif"
+    io.write(Cube(np.full((1, 9, 11), np.nan)), path)
+    viewer = Server(path)
+    yield viewer
+    viewer.close()
+
+
+@pytest.fixture(scope="module")
 def wrong():
     """What no page may do: complain on its console, or ask anybody else for anything."""
     return []
@@ -177,7 +187,9 @@ def opened(browser, wrong):
 @pytest.fixture
 def page(opened, server):
     """A page of one's own."""
-    return opened(server.url)
+    page = opened(server.url)
+    yield page
+    page.context.close()  # a page that is open goes on working
 
 
 @pytest.fixture(scope="module")
@@ -654,6 +666,7 @@ def test_it_fits_on_the_screen(opened, server, name, size):
     clipped = page.evaluate(CLIPPED)
     assert clipped == []
     page.screenshot(path=ARTEFACTS / f"viewer-{name}.png", full_page=True)
+    page.context.close()
 
 
 CLIPPED = """() => {
@@ -707,22 +720,17 @@ def test_odd_scenes_are_explained(name):
         assert "has no value" not in shown.controls.state.text
 
 
-def test_two_viewers_at_once_and_the_oddest_scene_in_the_browser(opened, server, tmp_path):
+def test_two_viewers_at_once_and_the_oddest_scene_in_the_browser(opened, server, other_viewer):
     """One band, no wavelengths, no value, beside the viewer that is already running."""
-    io.write(Cube(np.full((1, 9, 11), np.nan)), tmp_path / "odd.tif")
-    other = Server(tmp_path / "odd.tif")
-    try:
-        assert other.url != server.url
-        page = opened(other.url)
-        for message in ("has one band", "has no wavelengths", "Every entry is missing"):
-            wait_text(page, "alert", message)
-        page.get_by_role("button", name="Add spectrum").click()
-        wait_text(page, "picks", "row 4, column 5")
-        page.get_by_role("button", name="Fill", exact=True).click()
-        wait_text(page, "alert", "every entry is missing")
-        page.context.close()
-    finally:
-        other.close()
+    assert other_viewer.url != server.url
+    page = opened(other_viewer.url)
+    for message in ("has one band", "has no wavelengths", "Every entry is missing"):
+        wait_text(page, "alert", message)
+    page.get_by_role("button", name="Add spectrum").click()
+    wait_text(page, "picks", "row 4, column 5")
+    page.get_by_role("button", name="Fill", exact=True).click()
+    wait_text(page, "alert", "every entry is missing")
+    page.context.close()
 
 
 # ── a page that is not live ──────────────────────────────────────────────────────────────────────
@@ -739,13 +747,12 @@ def test_there_is_nothing_to_press_before_the_page_is_live(browser, server):
     page.close()
 
 
-def test_a_page_whose_viewer_has_ended_says_so(opened, wrong, folder):
-    viewer = Server(folder / "scene.bil")
-    page = opened(viewer.url)
-    viewer.process.kill()
+def test_a_page_whose_viewer_has_ended_says_so(opened, wrong, other_viewer):
+    """The last test of that viewer."""
+    page = opened(other_viewer.url)
+    other_viewer.process.kill()
     page.get_by_text("The viewer does not answer").wait_for()
     page.context.close()
-    viewer.close()
     wrong.clear()  # Bokeh complains, rightly
 
 
