@@ -98,7 +98,7 @@ def test_the_gradients_of_several_passes_add_up():
 
 def test_passes_may_differ_in_their_number_of_images():
     """One image, then three copies of the answer as a batch: what seven transforms do."""
-    net, x = net_of(3, scales=1), image(1, 3, 8, 8)
+    net, x = net_of(3), image(1, 3, 8, 8)
 
     def twice(f):
         net.zero_grad()

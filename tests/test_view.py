@@ -108,7 +108,7 @@ class Server:
 
     def close(self):
         self.process.terminate()
-        self.process.wait(20)
+        self.process.wait(120)
         self.reader.join()
         self.process.stderr.close()
         assert "Traceback" not in "".join(self.log), "".join(self.log)
@@ -160,7 +160,7 @@ def opened(browser, wrong):
         context = browser.new_context(viewport={"width": width, "height": height}, **options)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(120_000)  # no test depends on speed
         host = urlsplit(url).netloc
 
         def check(request):
@@ -221,7 +221,7 @@ def text(page, name):
 def wait_text(page, name, wanted):
     from playwright.sync_api import expect
 
-    expect(page.locator(f".{name} :is(p, td)", has_text=wanted).first).to_be_visible(timeout=60_000)
+    expect(page.locator(f".{name} :is(p, td)", has_text=wanted).first).to_be_visible(timeout=120_000)
 
 
 CENTRE = """() => {
@@ -739,6 +739,7 @@ def test_two_viewers_at_once_and_the_oddest_scene_in_the_browser(opened, server,
 def test_there_is_nothing_to_press_before_the_page_is_live(browser, server):
     """No event can be lost then: what can be pressed comes through the connection itself."""
     page = browser.new_page()
+    page.set_default_timeout(120_000)
     page.route_web_socket(re.compile(r"/ws"), lambda socket: None)  # it opens, and stays silent
     page.goto(server.url)
     page.wait_for_function("window.Bokeh")
@@ -761,7 +762,7 @@ def test_a_page_whose_viewer_has_ended_says_so(opened, wrong, other_viewer):
 
 def answer(url, request):
     parts = urlsplit(url)
-    with socket.create_connection((parts.hostname, parts.port), 10) as connection:
+    with socket.create_connection((parts.hostname, parts.port), 120) as connection:
         connection.sendall(request.replace("\n", "\r\n").encode() + b"\r\n\r\n")
         return connection.recv(200).decode(errors="replace").splitlines()[0]
 
