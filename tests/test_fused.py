@@ -71,7 +71,7 @@ def check(net, x, passes=1, rtol=2e-4):
 
 
 # sides that halve evenly and not, more than one image, fewer pixels than the network wants
-SHAPES = [(1, 3, 8, 8), (2, 3, 9, 7), (1, 8, 11, 6), (1, 2, 3, 4)]
+SHAPES = [(1, 8, 8, 8), (2, 3, 9, 7), (1, 2, 3, 4)]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

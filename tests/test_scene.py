@@ -103,7 +103,8 @@ def test_one_tile_is_the_plain_fill_to_the_byte(file, order, tmp_path):
     record = provenance.record(result)
     for key in ("entries", "method", "settings"):
         assert done.record[key] == record[key]
-    assert done.record["expected"] == pytest.approx(record["expected"], rel=1e-12)
+    found, expected = (r["expected"] or {} for r in (done.record, record))
+    assert found == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("suffix", [".bsq", ".bip", ".zarr", ".tif"])
@@ -125,7 +126,7 @@ def test_many_tiles_fill_like_one_and_touch_nothing_else(truth, observed, tmp_pa
 
 def test_neither_the_size_of_tiles_nor_their_borders_show(tmp_path, rng):
     """The small version of benchmarks/scene.py: real texture, a mean over bands, in dB."""
-    truth = np.asarray(bundled.sample().values)[::25].astype(np.float32)
+    truth = np.asarray(bundled.sample().values)[::50].astype(np.float32)
     observed = mask.make_mask("stripes", truth.shape, 0.12, rng)
     hydiff.write(damaged(truth, observed), tmp_path / "in.bsq")
     scores = []

@@ -221,7 +221,9 @@ def text(page, name):
 def wait_text(page, name, wanted):
     from playwright.sync_api import expect
 
-    expect(page.locator(f".{name} :is(p, td)", has_text=wanted).first).to_be_visible(timeout=120_000)
+    expect(page.locator(f".{name} :is(p, td)", has_text=wanted).first).to_be_visible(
+        timeout=120_000
+    )
 
 
 CENTRE = """() => {
