@@ -167,16 +167,22 @@ def draw():
     base = {(r["scene"], r["mask"]): r for r in found if r["method"] == "harmonic"}
     figure = panels.new_figure(panels.WIDTH, 3.2)
     axes = figure.subplots()
-    for name in dict.fromkeys(r["method"] for r in found):
+    for number, name in enumerate(dict.fromkeys(r["method"] for r in found), 1):
         pairs = [(r, base[r["scene"], r["mask"]]) for r in found if r["method"] == name]
         ratio = np.exp(
             fmean(np.log(float(r["cpu_seconds"]) / float(b["cpu_seconds"])) for r, b in pairs)
         )
         gain = fmean(float(r["mpsnr"]) - float(b["mpsnr"]) for r, b in pairs)
         mine = name in OURS
-        axes.scatter(ratio, gain, color=figures.COLOURS[0 if mine else 6], marker="os"[not mine])
-        axes.annotate(name, (ratio, gain), xytext=(4, 3), textcoords="offset points", fontsize=7)
+        look = {"color": figures.COLOURS[0 if mine else 6], "marker": "os"[not mine]}
+        axes.scatter(ratio, gain, **look, label=f"{number} {name}")
+        above = (-3, 6) if number % 2 else (-3, -13)  # neighbours are seldom both odd
+        axes.annotate(
+            f"{number}", (ratio, gain), xytext=above, textcoords="offset points", fontsize=8
+        )
     axes.set(xscale="log", xlabel="CPU seconds / those of harmonic", ylabel="dB over harmonic")
+    axes.margins(0.1, 0.15)
+    figure.legend(loc="outside right upper", fontsize=7, frameon=False)
     figure.savefig(FIGURE)
 
 

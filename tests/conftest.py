@@ -20,6 +20,7 @@ QUICK = (
 # files with a server, a browser, workers or a long fit that all of their tests share: they come
 # first, so that at the end of a run the processes divide short tests among themselves
 LONG = "view docs remote_workers bench scene hostile fused torture viewer serving train"
+WITH_PRIOR = "prior prior_weights prior_training docs doctor extras supply safety architecture"
 
 
 def is_quick(path: Path) -> bool:
@@ -61,6 +62,20 @@ def prior_weights(path, std=0.05, width=2, seed=0, **about):
     about = {"layout": 1, "settings": {"width": width}} | about
     save_file(tensors, path, metadata={"hydiff-prior": json.dumps(about)})
     return str(path)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _without_the_prior(request, tmp_path_factory):
+    """The trained network doubles the time of a default fill: only tests that are about it, and
+    the pages, have it."""
+    if request.path.stem.removeprefix("test_") in WITH_PRIOR.split():
+        yield
+        return
+    from hydiff.learn import prior_weights
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prior_weights, "FOLDER", tmp_path_factory.mktemp("no-weights"))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -252,13 +252,14 @@ def test_a_recipe_replays_to_the_same_bytes(scene, gaps, default, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def with_a_network(scene, gaps):
+def with_a_network(scene, gaps, tmp_path_factory):
     """A recipe of which something fitted on folds is a part, as a network would be."""
     costly = Candidate("costly", "smooth", {"s": 1.25}, crossfit=True)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prior_weights, "FOLDER", tmp_path_factory.mktemp("no-weights"))
         patch.setitem(auto.BUDGETS, "fast", Budget((auto.SMOOTH, costly), 4, 2))
         recipe = hydiff.fill(scene, gaps, budget="fast").recipe
-    hydiff.fill(scene, gaps, recipe=recipe)  # it can be followed
+        hydiff.fill(scene, gaps, recipe=recipe)  # it can be followed
     return recipe
 
 
