@@ -7,6 +7,7 @@
 #   make release  sdist and wheel in dist/, checked and tried in an empty environment
 #   make coverage the share of src that the suite runs, and coverage.xml
 #   make bench    classical fills: quality and time, into benchmarks/results/
+#   make perf     ratios of time to yardsticks, and whether one is 15 % above the baseline
 #   make fuzz     hostile files: INPUTS=200000 SEED=1 WORKERS=2
 #   make torture  jobs killed and starved: KILLS=200 SEED=1
 #   make mutants  one-line faults in src, and whether the tests find them: JOBS=2
@@ -28,7 +29,7 @@ SEED := 1
 WORKERS := 2
 JOBS := 2
 
-.PHONY: demo test quick docs wheel release coverage bench fuzz torture mutants audit clean
+.PHONY: demo test quick docs wheel release coverage bench perf fuzz torture mutants audit clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/hydiff demo
@@ -61,6 +62,9 @@ coverage: $(VENV)/.ready
 
 bench: $(VENV)/.ready
 	@$(BIN)/python benchmarks/classical.py
+
+perf: $(VENV)/.ready
+	@$(BIN)/python benchmarks/perf.py
 
 fuzz: $(VENV)/.ready
 	@$(BIN)/python tests/fuzz.py --inputs $(INPUTS) --seed $(SEED) --workers $(WORKERS)
