@@ -73,6 +73,7 @@ bench: $(VENV)/.ready
 
 fuzz: $(VENV)/.ready
 	@$(BIN)/python tests/fuzz.py --inputs $(INPUTS) --seed $(SEED) --workers $(WORKERS)
+	@$(BIN)/python tests/fuzz_rasters.py --inputs $$(($(INPUTS) / 20)) --seed $(SEED)
 
 torture: $(VENV)/.ready
 	@$(BIN)/python tests/torture.py --kills $(KILLS) --seed $(SEED)
