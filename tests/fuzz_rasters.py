@@ -2,8 +2,8 @@
 
 Input i is a function of (seed, i): a good file of one driver, changed as `make fuzz` changes files.
 Each is decoded as `hydiff.io.raster` does it, by `raster_child`, but in a fork of one warm process,
-which takes 20 ms instead of half a second.  What GDAL may do there is to refuse a file or to die, of its limit of CPU time too;
-what comes out is then a cube, or one line.
+which takes 20 ms instead of half a second.  GDAL may refuse a file there, or die (also of the limit
+of CPU time); what comes out is then a cube, or one line.
 """
 
 from __future__ import annotations
