@@ -58,6 +58,8 @@ def scene(folder: Path) -> np.ndarray:
 def test_the_algorithms_in_a_session_of_qgis(plugins: Path, tmp_path: Path) -> None:
     if shutil.which("qgis_process") is None:
         pytest.skip("QGIS is not installed: apt-get install qgis")
+    if subprocess.run([PYTHON, "-c", "import qgis.core"], capture_output=True).returncode:
+        pytest.skip(f"{PYTHON} does not find the packages of QGIS")
     truth = scene(tmp_path)
     own = {"QT_QPA_PLATFORM": "offscreen", "QGIS_CUSTOM_CONFIG_PATH": str(tmp_path / "profile")}
     own["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
