@@ -304,7 +304,7 @@ def draw(rows: Sequence[Mapping[str, str]], path: Path) -> None:
     """The score over updates, a colour for each number of crops: in and out of sample."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    figure = Figure(figsize=(10, 4.5), layout="constrained")
     axes = figure.subplots()
     trained = [r for r in rows if r["way"] == "trained" and r["weights"] == "mean"]
     curves = dict.fromkeys((r["crops"], r["lr"], r["norm"]) for r in trained)
@@ -319,7 +319,7 @@ def draw(rows: Sequence[Mapping[str, str]], path: Path) -> None:
             axes.axhline(float(r[KINDS[1]]), color="grey", linestyle=style, label=way)
     axes.set(xscale="log", xlabel="updates", ylabel="MPSNR (dB)")
     axes.set_title("solid: places left out of the training; dashed: squares of the training")
-    axes.legend()
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     figure.savefig(path, dpi=120)
 
 

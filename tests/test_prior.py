@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -198,12 +199,10 @@ def test_settings_without_meaning_are_refused():
         prior.Prior(planes=0)
 
 
-def test_the_size_is_the_devices_unless_it_is_named(packaged):
-    file = prior.Prior().file
-    assert file(torch.device("cpu")) == packaged / "prior-small.safetensors"
-    assert file(torch.device("cuda")) == packaged / "prior-full.safetensors"
-    named = prior.Prior(size="full").file(torch.device("cpu"))
-    assert named == packaged / "prior-full.safetensors"
+def test_the_full_network_is_taken_unless_another_is_named(packaged):
+    assert prior.Prior().file() == packaged / "prior-full.safetensors"
+    assert prior.Prior(size="small").file() == packaged / "prior-small.safetensors"
+    assert prior.Prior(weights="mine").file() == Path("mine")
 
 
 # ── in auto ──────────────────────────────────────────────────────────────────────────────────────
@@ -235,7 +234,7 @@ def test_a_recipe_with_the_prior_replays_to_the_same_bytes(scene, gaps, noise):
     again = hydiff.fill(scene, gaps, recipe=result.recipe, **how)
     assert again.values.tobytes() == result.values.tobytes()
     assert again.sigma.tobytes() == result.sigma.tobytes()
-    alone = fill(scene, gaps, sigma_y=how["sigma_y"]).values
+    alone = fill(scene, gaps, sigma_y=how["sigma_y"], size="small").values
     plain = hydiff.fill(scene, gaps, budget="fast", no_prior=True, **how).values
     mixed = blend.NETWORKS * alone + (1 - blend.NETWORKS) * plain
     np.testing.assert_allclose(result.values, mixed, atol=1e-9 * np.ptp(scene))
@@ -284,11 +283,12 @@ def test_a_recipe_with_other_weights_is_refused(scene, gaps, packaged):
             hydiff.fill(scene, gaps, recipe=recipe)
 
 
-def test_a_device_takes_the_size_that_suits_it(packaged):
+def test_a_budget_takes_the_size_that_it_has_time_for(packaged):
     job = hydiff.methods.estimate.Job(0, "cpu", False, None, False)
     for budget in candidates.BUDGETS:
         last = candidates.budget_of(budget, job).candidates[-1]
-        assert last.settings == {"size": "small"} and last.costly and not last.crossfit
+        size = "small" if budget == "fast" else "full"
+        assert last.settings == {"size": size} and last.costly and not last.crossfit
     (packaged / "prior-small.safetensors").unlink()
     assert candidates.budget_of("fast", job) == candidates.BUDGETS["fast"]
 

@@ -129,7 +129,7 @@ def test_one_forward_pass_on_an_unseen_cube_beats_the_band_mean(model, seed):
 def test_refining_on_the_cube_itself_improves_the_fill(model):
     options = {"method": "hydiff-ei", "weights": str(model[0]), "channels": 8, "scales": 2}
     trained, _ = gap_rmse(100, **options)
-    refined, result = gap_rmse(100, **options, refine=30, lr=3e-3)
+    refined, result = gap_rmse(100, **options, refine=30)
     assert refined < trained
     assert len(result.history) == 31
 

@@ -1,4 +1,4 @@
-"""Fill missing pixels and bands in a hyperspectral cube, from that cube alone.
+"""Fill missing pixels and bands in a hyperspectral cube.
 
 >>> import hydiff
 >>> cube = hydiff.sample()

@@ -81,7 +81,7 @@ def _matters(record: logging.LogRecord) -> bool:
 def root(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
-    """Fill missing pixels and bands in a hyperspectral cube, from that cube alone."""
+    """Fill missing pixels and bands in a hyperspectral cube."""
     if version:
         import hydiff
 

@@ -24,13 +24,18 @@ from hydiff.learn.engine import arithmetic
 from hydiff.learn.field import Field
 from hydiff.learn.plane_network import ORDERS, roughness, turn
 
+KINDS = 2  # version of what is drawn below; weights name the one that they saw, or saw 1
 CLEAN = 0.25  # share of samples without noise
 NOISE = (0.03, 6.0)  # of the others, in units of the plane's roughness, even in its logarithm
 TEXTURED, TEXTURE = 0.4, 0.8  # share of planes with white texture, and how much at most
 COMPONENTS, MIXTURES = 0.4, 0.3  # shares of the kinds of planes; the others are bands
 RAMPS = 0.04  # share of planes that are linear ramps: nothing may be added to them
-# share of planes with small bright objects, how many, their radius in px, and how bright they are
-DOTTED, DOTS, RADII, BRIGHT = 0.15, 6, (0.4, 1.5), (3.0, 30.0)
+# share of planes with small bright objects, how many at most, their radius in px, how bright they
+# are; half of these planes have objects with a flat top and sharp edges
+DOTTED, DOTS, RADII, BRIGHT = 0.2, 24, (0.4, 1.8), (3.0, 30.0)
+# share of planes that are flat rectangles of random levels, half of them with a ceiling that many
+# reach: fields, roofs, saturation; their sides in px
+FLAT, SIDES = 0.06, (3.0, 20.0)
 HALVED = 1 / 3  # share of fine crops that are averaged by two
 # kinds of `make_mask` with the shares missing that they are drawn between
 MASKS = {
@@ -235,7 +240,8 @@ def _measured(crops: Tensor, complete: Tensor, rng: Generator) -> tuple[Tensor, 
 
 
 def _planted(planes: Tensor, rng: Generator) -> Tensor:
-    """Planes (N, S, S), some of them with small bright objects, a few linear ramps instead."""
+    """Planes (N, S, S), some of them with small bright objects; a few are something plain instead:
+    linear ramps, flat rectangles."""
     N, S, _ = planes.shape
     device = planes.device
     place = torch.arange(S, device=device, dtype=planes.dtype)
@@ -243,15 +249,25 @@ def _planted(planes: Tensor, rng: Generator) -> Tensor:
     def uniform(*shape: int) -> Tensor:
         return torch.rand(*shape, generator=rng, device=device)
 
-    across, down = (place - (S - 1) * uniform(2, N, DOTS, 1)).square()
+    across, down = (place - (S - 1) * uniform(2, N, DOTS, 1)).abs()
     radius = RADII[0] + (RADII[1] - RADII[0]) * uniform(N, DOTS, 1)
     height = BRIGHT[0] + (BRIGHT[1] - BRIGHT[0]) * uniform(N, DOTS, 1)
-    height = height * (uniform(N, 1, 1) < DOTTED)
-    rows, cols = ((-0.5 * x / radius**2).exp() for x in (down, across))
+    height = height * (uniform(N, DOTS, 1) < uniform(N, 1, 1)) * (uniform(N, 1, 1) < DOTTED)
+    power = torch.where(uniform(N, 1, 1) < 0.5, 2.0, 12.0)  # a bell, or a flat top
+    rows, cols = ((-0.5 * (x / radius) ** power).exp() for x in (down, across))
     dotted = planes + (height * rows).transpose(1, 2) @ cols
     angle = 2 * torch.pi * uniform(N, 1, 1)
-    ramp = angle.cos() * place + angle.sin() * place[:, None]
-    return torch.where(uniform(N, 1, 1) < RAMPS, ramp, dotted)
+    along = angle.cos() * place + angle.sin() * place[:, None]
+    athwart = angle.cos() * place[:, None] - angle.sin() * place
+    side = SIDES[0] + (SIDES[1] - SIDES[0]) * uniform(2, N, 1, 1)
+    levels = torch.randn(N, S, S, generator=rng, device=device)
+    ceiling = torch.where(uniform(N, 1, 1) < 0.5, 0.0, torch.inf)
+    levels = torch.minimum(levels, ceiling).flatten(1)
+    # a pixel is at least a third of a side: the numbers of rectangles wrap, but far apart
+    cell = ((torch.stack([along, athwart]) + S) / side).floor().long() % S
+    flat = levels.gather(1, (cell[0] * S + cell[1]).flatten(1)).view(N, S, S)
+    plain = torch.where(uniform(N, 1, 1) < RAMPS / (RAMPS + FLAT), along, flat)
+    return torch.where(uniform(N, 1, 1) < RAMPS + FLAT, plain, dotted)
 
 
 def _normal(like: Tensor, rng: Generator) -> Tensor:

@@ -6,7 +6,7 @@ Letters as in the paper; where it leaves a choice, docs/decisions says which was
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -30,7 +30,7 @@ UPDATES = ("before", "after")
 # Switches that came later, as they stood before
 LATER = {
     "data_term": "all", "remeasure_noise": True, "ei_reduction": "mean", "x0_from": "before",
-    "noise_term": "none",
+    "noise_term": "none", "refine_lr": 1e-3,
 }  # fmt: skip
 
 
@@ -59,6 +59,7 @@ class HyDiffEI:
     precision: str = "auto"  # of the network: auto | fp32 | tf32 | bf16
     weights: str | None = None  # a trained network to start from
     refine: int = 0  # test-time steps from those weights
+    refine_lr: float = 1e-3  # of Adam in these: 0.01 forgets what was trained
 
     PRESETS: ClassVar[dict[str, HyDiffEI]]
 
@@ -68,6 +69,8 @@ class HyDiffEI:
             raise BadValue(f"steps = {self.steps}: expected at least 1; the paper takes 1000")
         if not 0 <= self.refine <= self.steps:
             raise BadValue(f"refine = {self.refine}: expected 0 to steps = {self.steps}")
+        if not self.refine_lr > 0:
+            raise BadValue(f"refine_lr = {self.refine_lr}: expected more than 0; 0.001 is usual")
         if not 0 < self.beta_start <= self.beta_end < 1:
             raise BadValue(f"beta from {self.beta_start} to {self.beta_end}: expected 0 < β < 1")
         if self.eps0 not in losses.READINGS:
@@ -106,7 +109,8 @@ def hydiff_ei(
     """
     problem = equivariant.prepare(y, observed, sigma_y, settings.hold_back, rng)
     noise = problem.sigma_y if settings.noise_term == "sure" else None
-    fit = equivariant.start(problem, settings, rng, initial, by_difference=noise is not None)
+    fitted = settings if initial is None else replace(settings, lr=settings.refine_lr)
+    fit = equivariant.start(problem, fitted, rng, initial, by_difference=noise is not None)
     f, T = fit.f, settings.steps
     draws, counted = equivariant.drawn_by(problem, settings), equivariant.counted(problem, settings)
     alpha_bar = linear_alpha_bar(T, settings.beta_start, settings.beta_end)

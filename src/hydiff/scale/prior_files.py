@@ -29,7 +29,7 @@ from hydiff.learn.prior_training import (
     errors,
     train,
 )
-from hydiff.learn.training_planes import Batch, Images, Pool, Shelf, batch_of, images_of
+from hydiff.learn.training_planes import KINDS, Batch, Images, Pool, Shelf, batch_of, images_of
 
 LAYOUT = 1
 EVERY = 500  # steps between two rows of the curve
@@ -64,6 +64,7 @@ def train_prior(
     about: dict[str, Any] = {
         "layout": LAYOUT,
         "settings": asdict(settings),
+        "planes": KINDS,
         "data": sources,
         "held": sorted(held),
         "versions": versions("torch", "numpy"),
