@@ -11,6 +11,7 @@ from itertools import pairwise, product
 from pathlib import Path
 from statistics import mean, stdev
 
+import beside_paper
 from hydiff.bench import SUITES
 
 ROOT = Path(__file__).parents[1]
@@ -807,6 +808,10 @@ TABLES = {
     ("benchmarks/results/plumes.csv", ""): plumes,
     ("benchmarks/results/plumes.csv", "landcover"): landcover,
     **{(f"benchmarks/results/bench/{name}.csv", ""): benchmark(name) for name in SUITES},
+    **{
+        (f"benchmarks/results/bench/{name}.csv", "paper"): beside_paper.beside_paper(name)
+        for name in beside_paper.TABLES
+    },
     ("benchmarks/results/bench/ei-ablation.csv", "gain"): diffusion_gain,
     ("benchmarks/results/bench/readings.csv", "changed"): changed,
     ("benchmarks/results/bench/transforms.csv", "seven"): seven_or_one,

@@ -551,6 +551,14 @@ def test_contrast_is_that_of_what_is_seen_nearby(rng):
     np.testing.assert_array_equal(found, folds.contrast(values, observed))
 
 
+def test_deep_in_a_gap_the_ground_is_as_rough_as_at_its_edge(rng):
+    values, observed = rng.standard_normal((3, 110, 60)), np.ones((110, 60), bool)
+    observed[:90] = False
+    for feature in (folds.roughness, folds.contrast):
+        found = feature(values, observed)
+        assert found[:90].min() > 0.5 * found[90:].mean() > 0
+
+
 def test_the_usual_shape_of_errors_is_that_of_the_results():
     with (ROOT / "benchmarks/results/shapes.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))

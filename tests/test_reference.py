@@ -17,9 +17,11 @@ from hydiff.cube import Cube
 from hydiff.errors import BadValue, HydiffError, OutputError, ShapeMismatch
 from hydiff.io import bundled
 from hydiff.reference import models
+from hydiff.reference.facts import angles_between, date_of
 from hydiff.reference.grid import onto_grid
+from hydiff.reference.image_choice import Place, best_few, sources, taken
 from hydiff.reference.models import ReferencePlanes, predict
-from hydiff.reference.planes import date_of, prepare
+from hydiff.reference.planes import EVERYWHERE, prepare
 from hydiff.reference.shift import Shift, correlation, estimate_shift, moved
 
 UTM = CRS.from_epsg(32631).to_wkt()
@@ -279,8 +281,25 @@ def test_references_complement_one_another(scene, other, observed):
 
 def test_the_bands_of_500_channels_are_condensed(scene, observed, rng):
     many = np.tensordot(rng.random((500, 8)), scene, 1)
-    features = models.features([ReferencePlanes(many, np.ones(observed.shape, bool))], 1)
-    assert len(features) == 9 * models.MOST
+    condensed = models.components(ReferencePlanes(many, np.ones(observed.shape, bool)))
+    assert len(condensed) == models.MOST
+
+
+def test_what_is_like_nothing_observed_is_not_extrapolated(scene, other, observed):
+    """A flare in the reference, under a gap: the cube has never shown what it would look like."""
+    flare = other.copy()
+    flare[:, 20:22, 30:32] += 40 * other.std(axis=(1, 2))[:, None, None]
+    plain, bright = (
+        predict(scene, observed, [ReferencePlanes(r, np.ones(observed.shape, bool))], context=0)
+        for r in (other, flare)
+    )
+    limits = scene[:, observed].min(axis=1), scene[:, observed].max(axis=1)
+    inside = bright[:, 20:22, 30:32].reshape(len(scene), -1).T
+    span = limits[1] - limits[0]
+    assert (inside > limits[0] - span).all() and (inside < limits[1] + span).all()
+    elsewhere = np.ones(observed.shape, bool)
+    elsewhere[20:22, 30:32] = False
+    np.testing.assert_allclose(bright[:, elsewhere], plain[:, elsewhere], rtol=0.02)
 
 
 # ── when it is used ──────────────────────────────────────────────────────────────────────────────
@@ -394,7 +413,6 @@ def test_what_cannot_be_a_reference_is_refused_in_a_line(scene, other, observed)
     refused(scene, observed, other, "goes with the method 'auto'", method="smooth", budget="normal")
     refused(scene, observed, other, "does not say its date", reference_max_days=3)
     refused(scene, observed, other, "expected pixels, 0 or more", reference_max_shift=-1)
-    refused(scene, observed, [other] * 5, "5 references, expected at most 4")
     refused(scene, observed, (), "give `reference=`", method="reference", budget="normal")
     far = on_map(other, 30.0, (700_000.0, 4_000_000.0))
     refused(on_map(scene, 30.0), observed, far, "covers no pixel of the cube")
@@ -427,6 +445,43 @@ def test_days_apart_are_counted_said_and_refused(scene, other, observed):
         prepare(late, cube, entries, "late.tif", 5.0, 30)
 
 
+def test_angles_apart_are_counted_and_said(scene, other, observed):
+    high, low = (
+        Cube(scene, attrs={"sun elevation": "52.5 deg", "sun_azimuth": 350.0}),
+        Cube(other, attrs={"Solar_Zenith_Angle": 60.0, "sun azimuth": 5.0, "view zenith": 3}),
+    )
+    assert angles_between(low, high) == {"sun zenith": 22.5, "sun azimuth": 15.0}
+    reference = prepare(low, high, np.broadcast_to(observed, scene.shape), "low.tif", 5.0)
+    assert "sun zenith 22° apart, sun azimuth 15° apart" in str(reference)
+
+
+# ── the best few ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_references_are_taken_in_the_order_of_what_they_add():
+    left, right, all_of = (np.array([c == "1" for c in s]) for s in ("1100", "0011", "1111"))
+    seen, likeness = [all_of, left, left, right], [0.5, 0.9, 0.8, 0.3]
+    # the whole at 0.5 first; then the left at 0.9; the right adds nothing to 0.5
+    assert best_few(seen, likeness, 2) == [0, 1]
+    assert best_few(seen, likeness, 9) == [0, 1, 2, 3]
+    assert best_few([left, right], [0.4, 0.4], 1) == [0]
+
+
+def test_of_a_folder_of_dates_the_best_few_are_taken(tmp_path, scene, other, observed, rng):
+    for day in range(1, 6):
+        noisy = other + 0.5 * day * other.std() * rng.standard_normal(other.shape)
+        hydiff.write(Cube(noisy), tmp_path / f"2003020{day}.npy")
+    hydiff.write(Cube(other[:, :20]), tmp_path / "20030209.npy")
+    (tmp_path / "notes.txt").write_text("no image")
+    cube, entries = Cube(scene), np.broadcast_to(observed, scene.shape)
+    place = Place(cube, entries, cube, EVERYWHERE, ~observed)
+    references, notes = taken(list(sources([tmp_path], hydiff.read)), place, 5.0)
+    names = [one.name for one in references]
+    assert names == [f"2003020{day}.npy" for day in range(1, 5)]
+    assert "left out: reference 20030209.npy has 20 × 48 pixels" in notes[0]
+    assert notes[1].startswith("of 5 references those that see most of the gaps, best: 20030201")
+
+
 # ── from file to file ────────────────────────────────────────────────────────────────────────────
 
 
@@ -452,12 +507,21 @@ def test_the_command_line_fills_from_a_file_and_records_it(files):
     assert again.exit_code == 0 and "nothing to do" in again.output
 
 
-def test_by_tiles_a_reference_is_refused_in_a_line(files):
-    command = ["fill", str(files / "scene.tif"), "-o", str(files / "out.tif"), "--tile", "24"]
-    done = CliRunner().invoke(app, [*command, "--reference", str(files / "20030206.tif")])
-    assert isinstance(done.exception, BadValue)
-    assert str(done.exception).startswith("`reference=`: needs the whole cube in memory")
-    assert not (files / "out.tif").exists()
+def test_by_tiles_a_scene_is_filled_from_a_reference_as_well(files, scene, without):
+    part = hydiff.read(files / "scene.tif").window(cols=slice(32))
+    hydiff.write(part, files / "part.tif")
+    command = ["fill", str(files / "part.tif"), "-o", str(files / "out.tif"), "--tile", "32"]
+    command += ["--reference", str(files / "20030206.tif"), "--budget", "fast", "--device", "cpu"]
+    done = CliRunner().invoke(app, [*command, "--outside", "fill"])
+    assert done.exit_code == 0, done.output
+    there = without.filled[:, :, :32]
+    filled, plain = np.asarray(hydiff.read(files / "out.tif").values), without.values[:, :, :32]
+    after, before = (np.sqrt(((v - scene[:, :, :32])[there] ** 2).mean()) for v in (filled, plain))
+    assert after < 0.7 * before
+    record = json.loads((files / "out.tif.fill.json").read_text())
+    [facts] = record["references"]
+    assert facts["share"] == 1 and facts["worth"] > 3 and record["tiles"]["filled"] > 1
+    assert facts["words"] in record["notes"]
 
 
 def test_an_output_is_never_a_reference(files):

@@ -35,7 +35,8 @@ from hydiff.io import axes, provenance
 from hydiff.io.versions import versions
 from hydiff.methods import DEFAULT, Inpaint
 from hydiff.methods.estimate import Estimate, Job, Progress, estimate
-from hydiff.reference.planes import Reference, prepare
+from hydiff.reference import image_choice
+from hydiff.reference.planes import EVERYWHERE, Reference
 from hydiff.request import ARGUMENTS, MAX_SHIFT, Request
 from hydiff.result import Result
 
@@ -192,19 +193,13 @@ def plan_cube(
     )
     ends = reach.extremes(np.asarray(cube.values), observed)
     limits = reach.reach_of(cube, *ends, request.clip)
-    references = tuple(_prepared(request, cube, observed))
-    notes = [*notes, *doubts]
+    given = list(image_choice.sources(request.reference, lambda one: cube_and_mask(one)[0]))
+    place = image_choice.Place(cube, observed, cube, EVERYWHERE, np.asarray(target.any(axis=0)))
+    references, more = image_choice.taken(
+        given, place, request.reference_max_shift, request.reference_max_days
+    )
+    notes = [*notes, *doubts, *more]
     return CubePlan(request, cube, observed, target, left, limits, notes, references, began)
-
-
-def _prepared(request: Request, cube: Cube, observed: Bools) -> Iterator[Reference]:
-    """The references of a request, on the grid of the cube."""
-    for number, source in enumerate(request.reference, start=1):
-        other = cube_and_mask(source, None, None, None)[0].load()
-        name = f"{number}" if other.path is None else other.path.name
-        yield prepare(
-            other, cube, observed, name, request.reference_max_shift, request.reference_max_days
-        )
 
 
 def execute(
@@ -235,7 +230,11 @@ def execute(
     notes += reach.notes(beyond, request.clip)
     if not plan.references and (request.recipe or {}).get("with_reference"):
         notes.append("the recipe had another image of the place; without it the fill is another")
-    references = auto.judged(plan.references, decision, int(target.sum()))
+    filled = int(target.sum())
+    recipe, served = (
+        (None, filled) if decision is None else (decision.recipe, decision.with_reference)
+    )
+    references = auto.judged(plan.references, recipe, served, filled)
     notes += [str(one["words"]) for one in references]
     result = Result(
         cube=replace(cube, values=written, valid=cube.validated(target)),

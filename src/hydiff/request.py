@@ -34,7 +34,6 @@ FILES = ("var", *MASKS, "report", "unmarked", "pretrain")
 
 RENAMED = "`prior=N` is now `pretrain=N`: a prior is the network that comes with hydiff"
 MAX_SHIFT = 5.0  # px that a reference may lie beside the cube
-MOST_REFERENCES = 4  # each combination of them that sees a pixel has models of its own
 
 METHOD, GAPS, VALUES, RUN, OUTPUT = "How", "What to fill", "How", "More", "Output"
 
@@ -72,7 +71,7 @@ class Request:
         None, "Leave what is expected to be off by more band stds.", METHOD
     )
     reference: tuple[Any, ...] = option(
-        (), "Another image of the place to fill from (repeatable).", METHOD,
+        (), "Another image of the place to fill from, or a folder of them (repeatable).", METHOD,
         text=(list[Path] | None, None),
     )  # fmt: skip
     reference_max_days: float | None = option(
@@ -217,10 +216,6 @@ class Request:
         if able and self.method != DEFAULT and not self.reference:
             raise BadValue(
                 f"the method {self.method!r} fills from another image: give `reference=`"
-            )
-        if (count := len(self.reference)) > MOST_REFERENCES:
-            raise BadValue(
-                f"{count} references, expected at most {MOST_REFERENCES}: name the nearest in time"
             )
         if self.reference_max_days is not None and not self.reference_max_days >= 0:
             raise BadValue(

@@ -87,7 +87,7 @@ def fill(
     ready: Ready = {}
     if recipe is None:
         chosen = budget_of(budget, job, prior)
-        only = [TrialWindow(cube, observed, target)]
+        only = [TrialWindow(cube, observed, target, references=job.references)]
         recipe, ready = decide_on(only, sigma_y, chosen, job, progress, whole=True)
         recipe |= {"budget": budget, "cube": fingerprint(cube, observed)}
     # what is applied went through JSON, so that a replay has the very same numbers

@@ -69,7 +69,8 @@ def apply(
 
     ready: estimates of candidates that are at hand.  max_error: in standard deviations of a band.
     """
-    parts = _parts(Recipe.of(recipe), TrialWindow(cube, observed, target), sigma_y, job, ready)
+    window = TrialWindow(cube, observed, target, references=job.references)
+    parts = _parts(Recipe.of(recipe), window, sigma_y, job, ready)
     parts, served = _with_references(parts, sigma_y, job)
     estimate, hopeless = _joined(parts), np.zeros(observed.shape, bool)
     count = sum(int(part.window.target.sum()) for part in served)
@@ -97,20 +98,21 @@ def apply(
 
 
 def judged(
-    references: Sequence[Reference], decision: Decision | None, filled: int
+    references: Sequence[Reference], recipe: Mapping[str, Any] | None, served: int, filled: int
 ) -> list[dict[str, Any]]:
     """Facts about references, with what they were worth together and the share of the `filled`
-    entries that they served; and in words."""
-    recipe = {} if decision is None else decision.recipe
-    own: dict[str, Any] = recipe.get("with_reference") or {}
-    own = own or recipe.get("partial", {}).get("with_reference") or {}
-    served = filled if decision is None else decision.with_reference
+    entries that they served; and in words.
+
+    recipe: by which they were used; None where a method uses them whatever they are worth.
+    """
+    own: dict[str, Any] = (recipe or {}).get("with_reference") or {}
+    own = own or (recipe or {}).get("partial", {}).get("with_reference") or {}
     share, worth = served / max(filled, 1), own.get("worth")
     by_band = [round(gain, 3) for gain in own.get("by_band", ())]
     facts = {"worth": worth, "share": round(share, 4), "worth_by_band": by_band}
     others = ", with the others," if len(references) > 1 else ""
     used = f"used for {100 * share:.0f} % of the filled entries"
-    if decision is None:
+    if recipe is None:
         verdict = used
     elif worth is None:
         verdict = "it sees no gap, or too little around them to find out whether it helps: not used"
@@ -156,7 +158,7 @@ def _with_references(
     for part in parts:
         own = part.recipe.with_reference
         fill = None
-        if own is not None and job.references:
+        if own is not None and part.window.references:
             before = part.estimate.values
             fill = references.filled(own, part.window, before, sigma_y, job)
         if own is None or fill is None:
@@ -262,7 +264,7 @@ def _candidates(
     ready: Mapping[str, Estimate],
 ) -> list[Estimate]:
     """The estimate of each candidate."""
-    cube, observed, _, gaps, measured = window
+    cube, observed, _, gaps, measured, _ = window
     estimates = {i: ready[e.name] for i, e in enumerate(entries) if e.name in ready}
     plain = [i for i, e in enumerate(entries) if i not in estimates and e.fits is None]
     own = own_fits([entries[i].candidate for i in plain], cube, observed, sigma_y, job)

@@ -34,6 +34,7 @@ from hydiff.gaps.rule import Sigma
 from hydiff.learn.prior_weights import digest, packaged
 from hydiff.methods import METHODS
 from hydiff.methods.estimate import Estimate, Job, Progress
+from hydiff.reference.models import ReferencePlanes
 from hydiff.result import Step
 from hydiff.workers.local import BYTES, Processes, Threads, cores, possible
 
@@ -124,11 +125,13 @@ def _decided(
     largest = max((w.cube for w in windows), key=lambda cube: np.prod(cube.shape))
     with crew_for(largest, budget, memory) as crew:
         plan = _planned(windows, sigma_y, budget, job.seed)
-        common = _Common([_bare(w) for w in windows], plan.candidates, sigma_y, job)
+        with_reference = references.candidates_for(windows)
+        common = _Common([_bare(w) for w in windows], plan.candidates, with_reference, sigma_y, job)
         crew.share(common)
         own = crew.here(_own) if whole else None  # wanted whatever is decided: beside the trials
         trying = [crew.submit(_trial, w, hide) for w, hide in plan.hidden]
-        hidden = plan.hidden[: references.FOLDS] if job.references else []
+        hidden = [(n, hide) for n, hide in plan.hidden if windows[n].references]
+        hidden = hidden[: references.FOLDS]
         trying_reference = [crew.submit(_reference_trial, w, hide) for w, hide in hidden]
         kinds = kinds_of(windows)
         plan, costly = _costly(plan, windows, sigma_y, ask)
@@ -152,8 +155,10 @@ def _decided(
         "why": weights.why + plan.note + spared,
     }
     if beside:
-        window, folds = windows[0], [hide for _, hide in hidden]
-        decided = references.decided(window, folds, trials, beside, weights, job)
+        tried = [references.Fold(windows[n], hide) for n, hide in hidden]
+        own_trials = zip(trials, plan.hidden, strict=False)
+        without = [trial for trial, (n, _) in own_trials if windows[n].references]
+        decided = references.decided(windows, tried, without, beside, weights, job.seed)
         recipe |= {} if decided is None else {"with_reference": references.entry(decided)}
     if own is not None:
         ready |= _applicable(plan.candidates, costly)
@@ -181,39 +186,49 @@ def _planned(
     return TrialPlan(candidates, hidden, each, budget.costly_folds, note)
 
 
+class BareWindow(NamedTuple):
+    """What a trial depends on of a `TrialWindow`."""
+
+    cube: Cube
+    observed: Bools
+    measured: Bools | None
+    references: tuple[ReferencePlanes, ...]
+
+
 class _Common(NamedTuple):
     """What all trials need, and each process of a crew gets once."""
 
-    windows: list[tuple[Cube, Bools, Bools | None]]
+    windows: list[BareWindow]
     candidates: list[Candidate]
+    with_reference: tuple[Candidate, ...]
     sigma_y: Sigma
     job: Job
 
 
-def _bare(window: TrialWindow) -> tuple[Cube, Bools, Bools | None]:
-    """What a trial depends on, in memory; the rest of a cube may not travel."""
+def _bare(window: TrialWindow) -> BareWindow:
+    """In memory; the rest of a cube may not travel."""
     cube = window.cube
     attrs = {} if cube.detectors is None else {"detector": cube.detectors}
     values = np.asarray(cube.values)
     bare = Cube(values, wavelengths=cube.wavelengths, good=cube.good, attrs=attrs)
-    return bare, window.observed, window.measured
+    return BareWindow(bare, window.observed, window.measured, window.references)
 
 
 def _trial(common: _Common, window: int, hide: Bools) -> Trial:
-    windows, candidates, sigma_y, job = common
-    cube, observed, measured = windows[window]
+    windows, candidates, _, sigma_y, job = common
+    cube, observed, measured, _ = windows[window]
     return trial_of(cube, observed, hide, candidates, sigma_y, job, measured)
 
 
 def _reference_trial(common: _Common, window: int, hide: Bools) -> Trial:
-    cube, observed, measured = common.windows[window]
-    candidates = references.candidates_for(observed)
-    return trial_of(cube, observed, hide, candidates, common.sigma_y, common.job, measured)
+    cube, observed, measured, others = common.windows[window]
+    job = common.job._replace(references=others)
+    return trial_of(cube, observed, hide, common.with_reference, common.sigma_y, job, measured)
 
 
 def _own(common: _Common) -> dict[str, Estimate]:
     """What the candidates without a network make of the one window itself, by name."""
-    [(cube, observed, _)], candidates, sigma_y, job = common
+    [(cube, observed, *_)], candidates, _, sigma_y, job = common
     plain = [c for c in candidates if not c.costly]
     fits = own_fits(plain, cube, observed, sigma_y, job)
     return {c.name: one for c, one in zip(plain, fits, strict=True)}

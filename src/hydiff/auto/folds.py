@@ -23,6 +23,8 @@ THIN = 0.05  # of the pixels of a band that such a fold hides, about
 EDGES = (1.5, 2.5, 4.0, 6.0, 9.0, 13.0, 20.0)  # px: distance classes end here
 TEXTURES = 3  # classes of local roughness
 HEAVIEST = 10.0  # a hidden entry counts at most so many times
+# of the data around a pixel that is far from any gap: with less in reach, nothing is known of it
+FEW_STEPS, FEW_VALUES = 1e-4, 1e-2
 
 
 class Placement(NamedTuple):
@@ -193,25 +195,35 @@ def roughness(values: Array, observed: Bools, radius: float = 6.0) -> Floats:
             count += both
     # smoothing is linear: once for the sums does for all bands
     near, pairs = (ndimage.gaussian_filter(a, radius, mode="constant") for a in (total, count))
-    rough: Floats = near / np.maximum(pairs, 1e-12)
-    return rough
+    return _carried(near / np.maximum(pairs, 1e-12), pairs, FEW_STEPS)
 
 
 def contrast(values: Array, observed: Bools, radius: float = 12.0) -> Floats:
     """(rows, cols) standard deviation of the observed values around each pixel, in a band's own;
     values (bands, rows, cols).
     """
-    total, count = np.zeros(values.shape[1:]), 0
+    total, reach, count = np.zeros(values.shape[1:]), np.zeros(values.shape[1:]), 0
     for flags, own in _some_bands(values, observed):
         near, first, second = (
             ndimage.gaussian_filter(a, radius, mode="constant", truncate=2.0)
             for a in (flags.astype(np.float64), own, own**2)
         )
+        reach += near
         near = np.maximum(near, 1e-12)
         total += np.maximum(second / near - (first / near) ** 2, 0.0)
         count += 1
-    spread: Floats = np.sqrt(total / max(count, 1))
-    return spread
+    return _carried(np.sqrt(total / max(count, 1)), reach, FEW_VALUES)
+
+
+def _carried(plane: Floats, reach: Floats, least: float) -> Floats:
+    """A plane (rows, cols) with the nearest value in place of those that rest on too little: deep
+    in a wide gap the ground is as rough as at its edge, not smooth."""
+    known = reach >= least * reach.max()
+    if known.all() or not reach.any():
+        return plane
+    nearest = ndimage.distance_transform_edt(~known, return_distances=False, return_indices=True)
+    carried: Floats = plane[tuple(nearest)]
+    return carried
 
 
 def _some_bands(values: Array, observed: Bools) -> Iterator[tuple[Bools, Floats]]:

@@ -5,8 +5,9 @@ Letters: K = 1 + the candidates with a reference; the first is the fill without.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,8 +16,8 @@ from hydiff.auto import folds
 from hydiff.auto.blend import Weights, advised, mixed, share_of
 from hydiff.auto.candidates import WITH_REFERENCE, Candidate
 from hydiff.auto.classes import NOTHING, Kinds, groups, kinds_of
-from hydiff.auto.intervals import UNLIKE, errors_of
-from hydiff.auto.recipe import ReferenceRecipe, Tried
+from hydiff.auto.intervals import NORMAL_80, UNLIKE, USUAL_SHAPE, errors_of
+from hydiff.auto.recipe import Errors, ReferenceRecipe, Tried
 from hydiff.auto.trials import Trial, TrialWindow, hidden_pixels, importance, looked_at, own_fits
 from hydiff.cube import Bools, Floats, Ints
 from hydiff.gaps import mask
@@ -24,19 +25,23 @@ from hydiff.gaps.rule import Sigma
 from hydiff.methods.estimate import Job
 from hydiff.reference.models import ReferencePlanes
 
-REFERENCE_RULES = 1  # raised with every change to what is decided here
+REFERENCE_RULES = 2  # raised with every change to what is decided here
 FOLDS = 6  # on which they are tried
 BORROWED = 5e4  # entries: what relates two images differs little between classes of entries
 FEWEST = 2  # folds below which nothing is concluded
 LEAST_WORTH = 0.1  # dB: a band that gains less, by more than a standard error, does without
 UNUSUAL = 3.0  # medians of the errors beyond which an entry counts less
 LARGEST = 60.0  # dB; beyond it a gain is as good as any
+# Logarithm by which square errors in gaps exceed those on hidden copies: what has changed there and
+# nowhere else; of places at two dates that the benchmark does not have
+CHANGE = 0.12
 
 
-def candidates_for(observed: Bools) -> tuple[Candidate, ...]:
+def candidates_for(windows: Sequence[TrialWindow]) -> tuple[Candidate, ...]:
     """What is tried: where pixels keep some bands, those matter more than how another image is
     related to the cube."""
-    return WITH_REFERENCE if mask.shared(observed).ndim == 2 else WITH_REFERENCE[:1]
+    whole = all(mask.shared(window.observed).ndim == 2 for window in windows)
+    return WITH_REFERENCE if whole else WITH_REFERENCE[:1]
 
 
 def seen_by(references: Sequence[ReferencePlanes]) -> Bools:
@@ -45,44 +50,50 @@ def seen_by(references: Sequence[ReferencePlanes]) -> Bools:
     return seen
 
 
+class Fold(NamedTuple):
+    """Entries of a window that are hidden, (bands, rows, cols)."""
+
+    window: TrialWindow
+    hide: Bools
+
+
 def decided(
-    window: TrialWindow,
-    hidden: Sequence[Bools],
+    windows: Sequence[TrialWindow],
+    tried: Sequence[Fold],
     trials: Sequence[Trial],
     beside: Sequence[Trial],
     without: Weights,
-    job: Job,
+    seed: int,
 ) -> ReferenceRecipe | None:
-    """What to do with the references; None where too few folds say anything.
+    """What to do with the references of windows of a scene; None where too few folds say anything.
 
-    hidden: the folds.  trials: of the candidates without a reference, `without` their weights;
-    beside: of those with one, on the same folds.
+    trials: of the candidates without a reference on the folds that were tried, `without` their
+    weights; beside: of those with one.
     """
-    seen = seen_by(job.references)
-    pairs = zip(trials, beside, hidden, strict=False)  # the user may have had enough of them
-    joint = [_joint(own, other, fold, window, without, seen) for own, other, fold in pairs]
+    pairs = zip(tried, trials, beside, strict=False)  # the user may have had enough of them
+    joint = [_joint(own, other, fold, without) for fold, own, other in pairs]
     both = [one for one in joint if one is not None]
-    aims = window.target & seen
-    if len(both) < FEWEST or not aims.any():
+    aims = [w._replace(target=w.target & seen_by(w.references)) for w in windows if w.references]
+    if len(both) < FEWEST or not any(w.target.any() for w in aims):
         return None
-    kinds = kinds_of([window._replace(target=aims)])
+    kinds, bands = kinds_of(aims), windows[0].cube.bands
     default = np.eye(len(both[0].residual))[0]
-    weights, why = _weights(both, kinds, default, job.seed)
+    weights, why = _weights(both, kinds, default, seed)
     # what it is worth is said of folds that had no part in the weights
     left_out = [
-        _weights([*both[:i], *both[i + 1 :]], kinds, default, job.seed)[0]
+        _weights([*both[:i], *both[i + 1 :]], kinds, default, seed)[0]
         if len(both) > FEWEST
         else weights
         for i in range(len(both))
     ]
-    by_band, error = _worth(both, left_out, kinds, window.cube.bands)
+    by_band, error = _worth(both, left_out, kinds, bands)
     serves = by_band + error > LEAST_WORTH
     used = bool((weights[0] < 1).any() and by_band[serves].sum() > LEAST_WORTH * serves.sum())
     final = Weights(weights, weights, why, share_of(weights, both))
-    errors = errors_of(both, final, kinds, window.cube.bands, whole=False)
-    tried = [Tried(c.name, c.method, dict(c.settings)) for c in candidates_for(window.observed)]
+    errors = _usual_errors(errors_of(both, final, kinds, bands, whole=False))
+    candidates = [Tried(c.name, c.method, dict(c.settings)) for c in candidates_for(windows)]
     return ReferenceRecipe(
-        candidates=tuple(tried),
+        candidates=tuple(candidates),
         weights=weights.tolist(),
         errors=errors,
         why=why,
@@ -101,15 +112,26 @@ def entry(recipe: ReferenceRecipe) -> dict[str, Any]:
     return asdict(recipe) | {"candidates": tried}
 
 
-def _joint(
-    own: Trial, other: Trial, fold: Bools, window: TrialWindow, without: Weights, pixels: Bools
-) -> Trial | None:
-    """One trial of the fill without a reference and of those with one, on the pixels (rows, cols)
-    that references see."""
-    before = mixed(own, without.all)
+def _usual_errors(errors: Errors) -> Errors:
+    """Square errors as the 80 % interval of hidden entries says, and what changes in gaps alone.
+
+    A flare or a new roof in one fold makes most of a mean square, and says nothing about the gaps:
+    intervals stay as wide as they are, and the mean follows them as it usually does.
+    """
+    if errors.slopes is None or errors.level is None or not errors.widening:
+        return errors
+    usual = USUAL_SHAPE[1] / NORMAL_80
+    level = errors.level + 2 * math.log(errors.widening / usual) + CHANGE
+    return replace(errors, level=level, widening=usual)
+
+
+def _joint(own: Trial, other: Trial, fold: Fold, without: Weights) -> Trial | None:
+    """One trial of the fill without a reference and of those with one, on the pixels that
+    references see."""
+    before, pixels = mixed(own, without.all), seen_by(fold.window.references)
     if not np.isfinite(before).all():  # networks were fitted on the first folds alone
         return None
-    _, row, col = looked_at(fold, window.measured)
+    _, row, col = looked_at(fold.hide, fold.window.measured)
     there = pixels[row, col] & np.isfinite(other.residual).all(axis=0)
     if not there.any():
         return None
@@ -123,7 +145,7 @@ def _joint(
         distance=own.distance[there],
         around=around,
         noise=own.noise[there],
-        angle=own.angle[:, pixels[hidden_pixels(fold)]],
+        angle=own.angle[:, pixels[hidden_pixels(fold.hide)]],
         step=_steps(own, other, without, there),
     )
 
@@ -191,9 +213,10 @@ def filled(
     None where they do not."""
     cube, observed, target, *_ = window
     serves = np.resize(recipe.serves, cube.bands) & cube.good_bands
-    served = target & seen_by(job.references) & serves[:, None, None]
+    served = target & seen_by(window.references) & serves[:, None, None]
     if not (recipe.used and served.any()):
         return None
+    job = job._replace(references=window.references)
     fits = own_fits([tried.candidate for tried in recipe.candidates], cube, observed, sigma_y, job)
     # what no reference can say, because too little of it is observed, stays as it was
     others = [np.where(np.isfinite(fit.values), fit.values, before) for fit in fits]

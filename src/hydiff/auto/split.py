@@ -54,7 +54,7 @@ def keeping(window: TrialWindow) -> TrialWindow:
     cube, observed, target, *_ = window
     partial = usable(cube, observed)[:, None, None] & ~without_any(cube, observed)
     own = target & partial if aims_at_lost(window) else target
-    return TrialWindow(cube, observed, own, gaps=partial & ~observed)
+    return window._replace(target=own, gaps=partial & ~observed)
 
 
 def lost(window: TrialWindow, completed: Floats) -> TrialWindow:
@@ -70,4 +70,4 @@ def lost(window: TrialWindow, completed: Floats) -> TrialWindow:
     values = np.where(partial & ~observed, completed, np.asarray(cube.values))
     part = replace(cube, values=values, nodata=None, valid=None, missing_rule=None)
     gaps = np.broadcast_to(without, observed.shape)
-    return TrialWindow(part, given, target & ~partial, gaps, measured=observed)
+    return TrialWindow(part, given, target & ~partial, gaps, observed, window.references)

@@ -22,6 +22,7 @@ from hydiff.methods.estimate import (
     estimates,
     estimating,
 )
+from hydiff.reference.models import ReferencePlanes
 
 FEWEST = 30  # hidden pixels below which nothing is concluded
 MOST_LOOKED = 20_000  # hidden entries of a fold whose errors are looked at
@@ -37,6 +38,7 @@ class TrialWindow(NamedTuple):
     measured: Bools | None = (
         None  # observed entries that are no estimates, and may judge; None = all
     )
+    references: tuple[ReferencePlanes, ...] = ()  # other images of the place, on its grid
 
 
 class Trial(NamedTuple):

@@ -106,6 +106,19 @@ def read(path: str | Path, *, var: str | None = None, axis: str | None = None) -
     return open_as(_recognise(path), path, var, axis)
 
 
+def images_in(folder: Path) -> list[Path]:
+    """The files of a folder that can be read as cubes, by name; a header and its values are one."""
+    images: dict[Path, Path] = {}
+    for path in sorted(folder.iterdir()):
+        try:
+            cube = read(path)
+        except HydiffError:
+            continue
+        if cube.mark is None:  # what is filled already is no measurement
+            images.setdefault((cube.path or path).resolve(), path)
+    return list(images.values())
+
+
 def open_as(name: str, path: Path, var: str | None = None, axis: str | None = None) -> Cube:
     """`read` for a file whose format is known, by its name in FORMATS."""
     if axis is not None and name not in BARE:

@@ -259,6 +259,7 @@ WITH_REFERENCE = {
         replaces_noisy=True,
         whole_pixels=False,
         asks=("references",),
+        rules=2,
     ),
     "matched-copy": Method(
         "reference_peers",

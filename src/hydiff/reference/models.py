@@ -26,6 +26,9 @@ APART, APART_ALIKE = 12.0, 30.0  # px that count like a standard deviation of th
 ROBUST_ROUNDS = 4  # of weights and regression in turn
 USUAL = 1.5  # medians of the residuals beyond which a pixel counts less
 NEAREST = 0.05  # in that unit: no two pixels are nearer
+COMPANY = 10  # observed pixels that must look like one for it to be familiar
+FAMILIAR, LOOKED = 0.999, 2000  # quantile of how far these are apart, over about so many pixels
+NEARLY = 0.5  # neighbours may be farther than the nearest by this share
 
 
 class ReferencePlanes(NamedTuple):
@@ -61,9 +64,10 @@ def predict(
     out = np.full(y.shape, np.nan)
     planes = np.broadcast_to(observed, y.shape)
     for members, pixels in _patterns(references):
-        f = features([references[i] for i in members], context)
+        own = np.concatenate([components(references[i]) for i in members])
         both = np.logical_and.reduce([references[i].observed for i in members])
-        count = len(f) // (2 * context + 1) ** 2
+        own = _familiar(own, np.asarray((planes & both).all(axis=0)))
+        f, count = _with_neighbours(own, context), len(own)
         if alike:
             out[:, pixels] = _of_similar(y, planes & both, f[:count], alike, APART_ALIKE)[:, pixels]
             continue
@@ -78,10 +82,8 @@ def predict(
     return out
 
 
-def features(references: Sequence[ReferencePlanes], context: int) -> Floats:
-    """(F, H, W) of mean 0: bands of unit variance, or the components of many of them; with those
-    of the pixels up to `context` away, the pixel's own first."""
-    own = np.concatenate([_components(one) for one in references])
+def _with_neighbours(own: Floats, context: int) -> Floats:
+    """(F, H, W) features of each pixel, and of those up to `context` away; its own first."""
     rows, cols = own.shape[1:]
     padded = np.pad(own, ((0, 0), (context, context), (context, context)), mode="edge")
     offsets = [(i, j) for i in range(2 * context + 1) for j in range(2 * context + 1)]
@@ -89,7 +91,39 @@ def features(references: Sequence[ReferencePlanes], context: int) -> Floats:
     return np.concatenate([padded[:, i : i + rows, j : j + cols] for i, j in offsets])
 
 
-def _components(one: ReferencePlanes) -> Floats:
+def _familiar(f: Floats, complete: Bools) -> Floats:
+    """Features (F, H, W) without what the cube hardly shows: a pixel that is farther from the
+    complete ones than these are from one another is brought near to those that are most alike.
+
+    What a flare or a cloud of the reference would be in the cube cannot be said, and a regression
+    would extrapolate it.
+    """
+    if complete.sum() <= ENOUGH * COMPANY or complete.all():
+        return f
+    where = _looks(f, complete)
+    inside, outside = where[:, complete].T, where[:, ~complete].T
+    tree = KDTree(inside)
+    usual, _ = tree.query(inside[:: -(-len(inside) // LOOKED)], [COMPANY + 1])  # itself comes first
+    far, index = (np.asarray(part) for part in tree.query(outside, COMPANY, eps=NEARLY))
+    share = np.quantile(usual, FAMILIAR) / np.maximum(far[:, -1], 1e-300)
+    strange = np.flatnonzero(share < 1)
+    pixels = np.flatnonzero(~complete)[strange]
+    out = f.reshape(len(f), -1).copy()
+    alike = f[:, complete][:, index[strange]].mean(axis=2)
+    out[:, pixels] = alike + share[strange] * (out[:, pixels] - alike)
+    return out.reshape(f.shape)
+
+
+def _looks(f: Floats, complete: Bools) -> Floats:
+    """(≤ ALIKE, H, W) components of the features f of complete pixels, of unit variance, the weak
+    ones less."""
+    space = subspace.fit(f[:, complete], np.ones((len(f), int(complete.sum())), bool), ALIKE)
+    scale = np.sqrt(np.maximum(space.variance, 0.02 * space.variance[0]) + 1e-300)
+    looks: Floats = space.project(f) / scale[:, None, None]
+    return looks
+
+
+def components(one: ReferencePlanes) -> Floats:
     """(≤ MOST, H, W) of one reference, its gaps filled with what is nearest."""
     inside = one.values[:, one.observed]
     mean, spread = inside.mean(axis=1), inside.std(axis=1)
@@ -197,15 +231,13 @@ def _of_similar(values: Floats, observed: Bools, f: Floats, count: int, apart: f
     Distance is in the components f of the references, of which the strongest has unit variance,
     and on the ground, in units of `apart` px.
     """
-    complete = observed.all(axis=0)
+    complete = np.asarray(observed.all(axis=0))
     if complete.sum() <= count:
         return np.zeros(values.shape)
-    space = subspace.fit(f[:, complete], np.ones((len(f), int(complete.sum())), bool), ALIKE)
-    scale = np.sqrt(np.maximum(space.variance, 0.02 * space.variance[0]) + 1e-300)
     ground = np.mgrid[: values.shape[1], : values.shape[2]] / apart
-    where = np.concatenate([space.project(f) / scale[:, None, None], ground])
+    where = np.concatenate([_looks(f, complete), ground])
     inside = where[:, complete].T
-    found = KDTree(inside).query(where.reshape(len(where), -1).T, count + 1)
+    found = KDTree(inside).query(where.reshape(len(where), -1).T, count + 1, eps=NEARLY)
     distance, index = (np.asarray(part) for part in found)
     itself = complete.ravel()[:, None]
     distance = np.where(itself, distance[:, 1:], distance[:, :-1])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import date
 from typing import Any
 
 import numpy as np
@@ -15,6 +13,13 @@ from hydiff.cube import Bools, Cube, Floats
 from hydiff.errors import BadValue
 from hydiff.io.provenance import sha256
 from hydiff.maths import subspace
+from hydiff.reference.facts import (
+    MOST_DAYS,
+    MOST_DEGREES,
+    angles_between,
+    date_of,
+    days_between,
+)
 from hydiff.reference.grid import onto_grid
 from hydiff.reference.models import ReferencePlanes, predict
 from hydiff.reference.shift import Shift, estimate_shift, moved
@@ -23,8 +28,7 @@ CORRECTED = 0.25  # px: smaller shifts are left to the regression, which sees th
 COARSE = 4.0  # pixels of the cube: a reference with larger ones has no detail to be aligned by
 LOOKS = 3  # at a shift, each after correcting the one before
 AROUND_CLOUDS = 3  # px that count as cloud around one
-MOST_DAYS = 32  # between two dates, beyond which it is said
-DATES = ("date", "acquisition date", "acquisition time", "time_coverage_start", "tifftag_datetime")
+EVERYWHERE = (slice(None), slice(None))
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +39,7 @@ class Reference:
     planes: ReferencePlanes
     facts: Mapping[str, Any] = field(default_factory=dict)  # for the record; JSON-able
     words: str = ""  # in brackets behind its name
+    likeness: float = 0.0  # share of the cube's strongest component that it explains
 
     def __str__(self) -> str:
         return f"reference {self.name} ({self.words})"
@@ -47,15 +52,22 @@ def prepare(
     name: str,
     max_shift: float,
     max_days: float | None = None,
+    *,
+    scene: Cube | None = None,
+    at: tuple[slice, slice] = EVERYWHERE,
 ) -> Reference:
     """Both cubes in memory; observed (bands, rows, cols) of the cube.
 
+    scene: onto whose grid it is put, where the cube is only its part `at` (rows, cols), by which
+    the two are aligned.
     BadValue where it cannot be a reference for this cube.
     """
-    days = _days(reference, cube, name, max_days)
+    scene = cube if scene is None else scene
+    days = days_between(reference, scene, name, max_days)
     measured = reference.observed()
     if not measured.any():
-        nothing = ReferencePlanes(np.zeros((1, *cube.shape[1:])), np.zeros(cube.shape[1:], bool))
+        size = scene.shape[1:]
+        nothing = ReferencePlanes(np.zeros((1, *size)), np.zeros(size, bool))
         return Reference(name, nothing, {"name": name, "covers": 0.0}, "without any value")
     withheld = np.asarray(reference.withheld_in(np.asarray(reference.values)).any(axis=0))
     clouds = ndimage.binary_dilation(withheld, iterations=AROUND_CLOUDS)
@@ -66,17 +78,18 @@ def prepare(
         transform=reference.transform,
         path=reference.path,
     )
-    own = onto_grid(part, measured[bands] & ~clouds, cube, name)
+    own = onto_grid(part, measured[bands] & ~clouds, scene, name)
     if not own.observed.all(axis=0).any():
         raise BadValue(
             f"reference {name} covers no pixel of the cube with all its bands; expected an image "
             "of the same place: check its map, or leave it out"
         )
-    _refuse_itself(reference, own.values, own.observed, cube, observed, name)
+    inside = (slice(None), *at)
+    _refuse_itself(reference, scene, own.values[inside], own.observed[inside], cube, observed, name)
     planes = ReferencePlanes(np.nan_to_num(own.values), np.asarray(own.observed.all(axis=0)))
-    shift = None
+    shift, (z, complete) = None, _strongest(cube, observed)
     if own.pixel <= COARSE:
-        planes, shift = _aligned(planes, cube, observed, name, max_shift)
+        planes, shift = _aligned(planes, at, z, complete, name, max_shift)
     when = date_of(reference)
     facts = {
         "name": name,
@@ -84,6 +97,7 @@ def prepare(
         "sha256": None if reference.path is None else sha256(reference.path),
         "date": None if when is None else when.isoformat(),
         "days": days,
+        "angles": angles_between(reference, scene),
         "bands": int(bands.sum()),
         "bands_left_out": int((~bands).sum()),
         "pixel": round(own.pixel, 4),
@@ -92,40 +106,8 @@ def prepare(
         "shift_spread": None if shift is None or shift.spread is None else round(shift.spread, 3),
         "covers": round(float(planes.observed.mean()), 4),
     }
-    return Reference(name, planes, facts, ", ".join(_words(facts, shift)))
-
-
-def date_of(cube: Cube) -> date | None:
-    """When an image was taken, as its file says, or its name (YYYYMMDD)."""
-    attrs = {str(k).lower(): v for k, v in cube.attrs.items()}
-    texts = [str(attrs[k]) for k in DATES if k in attrs]
-    texts += [] if cube.path is None else [cube.path.name]
-    for text in texts:
-        found = re.search(r"(?<!\d)((?:19|20)\d\d)[-:/]?([01]\d)[-:/]?([0-3]\d)", text)
-        try:
-            if found is not None:
-                return date(*(int(part) for part in found.groups()))
-        except ValueError:  # digits that are no date
-            continue
-    return None
-
-
-def _days(reference: Cube, cube: Cube, name: str, most: float | None) -> int | None:
-    """Between two dates; BadValue where they are further apart than is allowed."""
-    dates = date_of(reference), date_of(cube)
-    days = None if None in dates else abs((dates[0] - dates[1]).days)  # type: ignore[operator]
-    if most is not None and days is None:
-        which = f"reference {name}" if dates[0] is None else "the cube"
-        raise BadValue(
-            f"`reference_max_days={most:g}`: {which} does not say its date; leave the option out, "
-            "or put the date into the file's name (YYYYMMDD)"
-        )
-    if most is not None and days is not None and days > most:
-        raise BadValue(
-            f"reference {name} was taken {days} days apart from the cube, at most {most:g} are "
-            "allowed: leave it out, or raise `reference_max_days=`"
-        )
-    return days
+    alike = _likeness(z, complete, ReferencePlanes(planes.values[inside], planes.observed[at]))
+    return Reference(name, planes, facts, ", ".join(_words(facts, shift)), alike)
 
 
 def _usable(reference: Cube, measured: Bools, name: str) -> Bools:
@@ -145,11 +127,17 @@ def _usable(reference: Cube, measured: Bools, name: str) -> Bools:
 
 
 def _refuse_itself(
-    reference: Cube, values: Floats, there: Bools, cube: Cube, observed: Bools, name: str
+    reference: Cube,
+    scene: Cube,
+    values: Floats,
+    there: Bools,
+    cube: Cube,
+    observed: Bools,
+    name: str,
 ) -> None:
     """A reference that is the cube has the same values, and sees none of its gaps."""
-    same = reference.path is not None and cube.path is not None
-    if not (same and reference.path.resolve() == cube.path.resolve()):  # type: ignore[union-attr]
+    paths = [one.path.resolve() for one in (reference, scene) if one.path is not None]
+    if not (len(paths) == 2 and paths[0] == paths[1]):
         if values.shape != cube.shape or (there & ~observed).any():
             return
         both = there & observed
@@ -159,14 +147,21 @@ def _refuse_itself(
 
 
 def _aligned(
-    planes: ReferencePlanes, cube: Cube, observed: Bools, name: str, most: float
+    planes: ReferencePlanes,
+    at: tuple[slice, slice],
+    z: Floats,
+    complete: Bools,
+    name: str,
+    most: float,
 ) -> tuple[ReferencePlanes, Shift | None]:
-    """The reference moved onto the cube, and by how much it was off; BadValue beyond the bound."""
-    z, complete = _strongest(cube, observed)
+    """The reference moved onto the cube, and by how much it was off; BadValue beyond the bound.
+
+    z, complete: (rows, cols) a plane of the cube `at` which the two are compared.
+    """
     total: Shift | None = None
     now = planes
     for _ in range(LOOKS):
-        step = _step(z, complete, now)
+        step = _step(z, complete, ReferencePlanes(now.values[:, *at], now.observed[at]))
         if step is None:
             break
         down, right = (0.0, 0.0) if total is None else (total.down, total.right)
@@ -182,6 +177,16 @@ def _aligned(
             f"cube, at most {most:g} pixels are allowed: align it, or raise `reference_max_shift=`"
         )
     return now, total
+
+
+def _likeness(z: Floats, complete: Bools, planes: ReferencePlanes) -> float:
+    """Share of the variance of z (rows, cols) that a regression on a reference explains."""
+    both = complete & planes.observed
+    if both.sum() < 2:
+        return 0.0
+    left = (z - predict(z[None], complete, [planes], context=0)[0])[both]
+    left = left if np.isfinite(left).all() else z[both]
+    return float(1 - left.var() / max(z[both].var(), 1e-300))
 
 
 def _step(z: Floats, complete: Bools, planes: ReferencePlanes) -> Shift | None:
@@ -229,4 +234,5 @@ def _words(facts: Mapping[str, Any], shift: Shift | None) -> list[str]:
         words.append(f"shifted by {shift.down:.1f}, {shift.right:.1f} px".replace("-0.0", "0.0"))
     if facts["days"] is not None and facts["days"] > MOST_DAYS:
         words.append(f"{facts['days']} days apart")
-    return words
+    far = {name: angle for name, angle in facts["angles"].items() if angle > MOST_DEGREES}
+    return words + [f"{name} {angle:.0f}° apart" for name, angle in far.items()]

@@ -22,10 +22,11 @@ import numpy as np
 
 from hydiff.cube import Array, Cube
 from hydiff.errors import BadValue, HydiffError, OutputError
-from hydiff.io import npz, typed
+from hydiff.io import npz, provenance, typed
 from hydiff.io.regular import is_there
 from hydiff.io.versions import versions
 from hydiff.learn.checkpoint import fingerprint
+from hydiff.reference.image_choice import files_of
 from hydiff.request import MASKS, Request
 from hydiff.scale.bits import Bits
 from hydiff.scale.tiles import Grid, Tile
@@ -33,7 +34,8 @@ from hydiff.scale.tiles import Grid, Tile
 SCENE = "scene.json"
 # every name in the folder of the tiles
 OURS = re.compile(
-    r"(tile-\d+|scene|decided|prior)\.(json|npy|npz)(\..*\.part)?|(seen|withheld|target|filled)\.bits"
+    r"(tile-\d+|reference-\d+|references|scene|decided|prior)\.(json|npy|npz)(\..*\.part)?"
+    r"|(seen|withheld|target|filled)\.bits"
 )
 
 
@@ -96,6 +98,7 @@ def belongings(
 ) -> Belongings:
     apart = {"recipe", "seed", "report", *MASKS}
     settings: dict[str, Any] = {k: v for k, v in asdict(request).items() if k not in apart}
+    settings["reference"] = [provenance.sha256(path) for path in files_of(request.reference)]
     bands = (None if a is None else a.tolist() for a in (cube.wavelengths, cube.good))
     return Belongings(
         input_hash,
@@ -148,6 +151,7 @@ class Outline:
     doubtful: float = 0.0  # share of them
     by_kind: dict[str, Any] = field(default_factory=dict)  # `expected` of each kind of gaps
     entries_by_kind: dict[str, Any] = field(default_factory=dict)
+    with_reference: int = 0  # entries that other images of the place served
 
 
 @dataclass(frozen=True)
@@ -177,10 +181,7 @@ def read_marker(work: Path, tile: Tile) -> Marker:
 def keep(work: Path, tile: Tile, tag: str, values: Array, outline: Outline) -> None:
     """The tile's values, then its marker: a marker vouches for whole values."""
     path = values_path(work, tile)
-    with _draft(path).open("wb") as file:
-        npz.write_array(file, np.ascontiguousarray(values))  # bands apart, as they are read
-        _to_disk(file)
-    _draft(path).replace(path)
+    write_array(path, values)
     marker = Marker(tag, _digest(path), outline)
     write_whole(marker_path(work, tile), json.dumps(asdict(marker)).encode())
 
@@ -191,6 +192,13 @@ def is_done(work: Path, tile: Tile, tag: str) -> bool:
     except (OSError, ValueError):
         return False
     return marker.tag == tag and marker.sha256 == digest
+
+
+def write_array(path: Path, values: Array) -> None:
+    with _draft(path).open("wb") as file:
+        npz.write_array(file, np.ascontiguousarray(values))  # bands apart, as they are read
+        _to_disk(file)
+    _draft(path).replace(path)
 
 
 def write_whole(path: Path, content: bytes) -> None:

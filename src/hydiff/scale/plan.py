@@ -17,6 +17,7 @@ from hydiff.gaps import regions
 from hydiff.io import enmap, provenance, typed
 from hydiff.io.versions import versions
 from hydiff.learn.checkpoint import fingerprint
+from hydiff.reference.image_choice import files_of
 from hydiff.request import Request
 from hydiff.scale.layout import Limits, wanted
 
@@ -122,7 +123,8 @@ def fingerprint_of(request: Request, limits: Limits) -> str:
         masks["region"] = Path(request.region)
     content = {k: provenance.sha256(p) for k, p in masks.items() if p and io.regular.is_there(p)}
     asked = asdict(request) | {"report": None, **dict.fromkeys(masks), **content}
-    asked["reference"] = [provenance.sha256(p) for p in request.reference if io.regular.is_there(p)]
+    files = files_of(request.reference)
+    asked["reference"] = [provenance.sha256(p) for p in files if io.regular.is_there(p)]
     return fingerprint(asked, limits.tile, limits.overlap, versions()["hydiff"])
 
 
@@ -162,11 +164,12 @@ def _check_output(plan: FilePlan, name: Path, places: list[Path]) -> None:
     for path in beside:
         io.staging.refuse_existing(path, overwrite)
     io.staging.refuse_inputs(beside, [cube.path])
-    io.staging.refuse_inputs(places, request.reference)
+    references = files_of(request.reference)
+    io.staging.refuse_inputs(places, references)
     if plan.band_mask is not None:
         _check_band_mask(plan.band_mask, plan.output, overwrite)
         masks = (request.observed, request.missing, request.quality)
-        read = (plan.input, cube.path, *masks, *request.reference)
+        read = (plan.input, cube.path, *masks, *references)
         io.staging.refuse_inputs([plan.band_mask], read)
 
 
@@ -195,7 +198,6 @@ def _refuse_by_tiles(request: Request, band_mask: Path | None) -> None:
         "`detect=True`": request.detect,
         "`denoise=True`": request.denoise,
         "`band_mask=`": band_mask,
-        "`reference=`": request.reference,
     }
     if options := [option for option, on in unable.items() if on]:
         raise BadValue(

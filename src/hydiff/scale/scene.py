@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hydiff import io
+from hydiff import auto, io
 from hydiff.auto import split
 from hydiff.auto.apply import NO_BARS
 from hydiff.auto.intervals import promises, warning
@@ -36,7 +36,7 @@ from hydiff.mark import Mark, of_fill
 from hydiff.methods.estimate import Progress
 from hydiff.request import Request
 from hydiff.result import Step
-from hydiff.scale import assemble, ledger, pretrain, scene_decision, tile
+from hydiff.scale import assemble, ledger, pretrain, scene_decision, scene_references, tile
 from hydiff.scale.bits import Bits
 from hydiff.scale.layout import Limits, Scene, lay_out, limits, most_beside, tiling, wanted
 from hydiff.scale.ledger import Outline
@@ -91,6 +91,7 @@ def fill_tiles(plan: FilePlan, work: Path, run: Run, progress: Progress = None) 
     masks = (scene.observed, scene.target)
     belongs = ledger.belongings(source["sha256"], masks, plan.request, scene.cuts, scene.cube)
     ledger.claim(work, belongs)
+    scene_references.store(scene)
     decided = scene_decision.decision(scene)
     pretrain.train(scene, run)
     _run_tiles(scene, fingerprint(asdict(belongs), decided.recipe), run, progress)
@@ -113,6 +114,7 @@ def _written(plan: FilePlan, tiled: Tiled, began: float) -> Filled:
     count, left = filled.total(), dict(scene.left)
     if (unreached := scene.target.total() - count) > 0:
         left[_out_of_reach(request)] = unreached
+    references, notes = _references(tiled)
     content = {
         "request": plan.fingerprint,
         "method": request.method,
@@ -127,7 +129,9 @@ def _written(plan: FilePlan, tiled: Tiled, began: float) -> Filled:
         "notes": [
             *_notes(decided, outlines, changed, scene),
             *reach.notes(beyond, request.clip),
+            *notes,
         ],
+        **({"references": references} if references else {}),
         "tiles": tiling(scene),
         "seconds": round(time.perf_counter() - began, 3),
     }
@@ -141,6 +145,21 @@ def _written(plan: FilePlan, tiled: Tiled, began: float) -> Filled:
     where = (plan.output, plan.overwrite)
     made = assemble.write(tiled.mosaic, written, filled, tiled.bars, record, *where)
     return Filled(made, record)
+
+
+def _references(tiled: Tiled) -> tuple[list[dict[str, Any]], list[str]]:
+    """What the references of a scene were worth, for the record; and in words.
+
+    Where tiles overlap, entries count for each of them.
+    """
+    every, notes = scene_references.described(tiled.scene.work)
+    if not every:
+        return [], notes
+    served = sum(outline.with_reference for outline in tiled.outlines)
+    filled = sum(outline.entries for outline in tiled.outlines)
+    recipe = tiled.decided.recipe
+    facts = auto.judged(every, recipe, filled if recipe is None else served, filled)
+    return facts, [*notes, *(str(one["words"]) for one in facts)]
 
 
 def _mark(cube: Cube, filled: Bits, request: Request, record: Mapping[str, Any]) -> Mark | None:

@@ -18,7 +18,7 @@ from hydiff.gaps import rule
 from hydiff.maths.subspace import Subspace
 from hydiff.methods import choose
 from hydiff.methods.estimate import Common, Extent, Job, modelled
-from hydiff.scale import ledger
+from hydiff.scale import ledger, scene_references
 from hydiff.scale.layout import SIZES, Scene, area, base, cost
 from hydiff.scale.tiles import Tile
 
@@ -118,7 +118,12 @@ def _noise_and_basis(
 def _recipe(scene: Scene, sample: Sequence[Tile], sigma_y: Any) -> dict[str, Any]:
     """What `auto` decides on the windows of a sample, within the memory that they leave."""
     request = scene.request
-    windows = [auto.TrialWindow(*scene.window(tile)) for tile in sample]
+    windows = [
+        auto.TrialWindow(
+            *scene.window(tile), references=scene_references.within(scene.work, tile.window)
+        )
+        for tile in sample
+    ]
     largest = max(area(t.window) for t in sample)
     room = scene.limits.memory - base(request) - cost(request, scene.cube.bands, largest)
     job = Job(request.seed, request.device, request.deterministic, None, False)

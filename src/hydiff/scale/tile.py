@@ -20,7 +20,7 @@ from hydiff.errors import BadValue
 from hydiff.io.versions import versions
 from hydiff.methods.estimate import Estimate, Job, estimate, estimates, estimating
 from hydiff.request import Request
-from hydiff.scale import ledger, scene_decision, tiles
+from hydiff.scale import ledger, scene_decision, scene_references, tiles
 from hydiff.scale.bits import Bits
 from hydiff.scale.layout import Scene, inside, window
 from hydiff.scale.scene_decision import Decided
@@ -103,7 +103,9 @@ def _fill(
     request, parts = task.request, []
     for tile in some:
         seed = tiles.seed_of(request.seed, tile.number)
-        job = Job(seed, request.device, request.deterministic, None, False, decided.common)
+        others = scene_references.within(task.work, tile.window)
+        how = (seed, request.device, request.deterministic, None, False)
+        job = Job(*how, decided.common, references=others)
         parts.append(TileWindow(tile, *window(scene, task.observed, task.target, tile), job))
     if request.chosen is None:
         for part in parts:
@@ -152,5 +154,6 @@ def _kept(
             doubtful=decision.doubtful,
             by_kind=dict(decision.by_kind),
             entries_by_kind=dict(decision.entries),
+            with_reference=decision.with_reference,
         )
     return values, outline
