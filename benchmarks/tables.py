@@ -8,8 +8,9 @@ import json
 import re
 import tomllib
 from itertools import pairwise, product
+from math import log
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import linear_regression, mean, stdev
 
 import beside_paper
 from hydiff.bench import SUITES
@@ -172,6 +173,36 @@ def cpu(rows):
     for r in rows:
         yield line(r["channels"], r["threads"], r["variant"], r["seconds_per_step"],
                    r["times_faster"])  # fmt: skip
+
+
+GROWN = {
+    "pixels": "pixels", "bands": "bands", "missing": "share missing", "width": "gap width, px",
+    "workers": "workers of `auto`",
+}  # fmt: skip
+
+
+def growth(rows):
+    """What grows down: from the least to the most of it, and the exponent of a fitted power."""
+    yield line("grows", "from – to", "CPU s", "exponent", "peak MB", "exponent", "MB / cube MB")
+    yield rule(7)
+    for axis, name in GROWN.items():
+        mine = [r for r in rows if r["axis"] == axis]
+        if not mine:
+            continue  # not run yet
+        at, seconds, mb, cube = (
+            [float(r[c]) for r in mine] for c in ("value", "cpu_seconds", "mb", "cube_mb")
+        )
+        mb = [max(one, 1.0) for one in mb]  # less than the process had at hand
+        ends = (f"{values[0]:.3g} – {values[-1]:.3g}" for values in (at, seconds, mb))
+        span, time, memory = ends
+        ratio = f"{mb[-1] / cube[-1]:.1f}"
+        yield line(name, span, time, exponent(at, seconds), memory, exponent(at, mb), ratio)
+
+
+def exponent(x, y):
+    """The slope of log y over log x, by least squares."""
+    x, y = ([log(v) for v in values] for values in (x, y))
+    return f"{linear_regression(x, y).slope:.2f}"
 
 
 SATURATED = 0.1  # dB for twice the updates: what changes less has saturated
@@ -800,6 +831,7 @@ TABLES = {
     ("benchmarks/results/speed.csv", "start"): speed_start,
     ("benchmarks/results/speed.csv", "beside"): speed_beside,
     ("benchmarks/results/cpu.csv", ""): cpu,
+    ("benchmarks/results/growth.csv", ""): growth,
     ("benchmarks/results/offline_curve.csv", ""): offline_curve,
     ("benchmarks/results/preconditioner.csv", ""): preconditioner,
     ("benchmarks/results/shapes.csv", ""): shapes,

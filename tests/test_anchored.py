@@ -7,6 +7,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import hydiff
 from hydiff.errors import BadValue
+from hydiff.learn import field as field_module
 from hydiff.learn import network
 from hydiff.learn.engine import Fit
 from hydiff.learn.field import Field, eigenvalues, fields, strength
@@ -96,6 +97,14 @@ def test_backward_is_the_adjoint(kappa, stripes):
     w = torch.randn(u.shape, generator=seeded(1))
     assert torch.sum(field(w) * v).item() == pytest.approx(torch.sum(w * adjoint).item(), rel=1e-3)
     assert not adjoint[:, ~torch.as_tensor(stripes)].any()  # no gap is read
+
+
+def test_the_inverse_is_the_same_by_columns(monkeypatch, stripes):
+    known = torch.as_tensor(stripes)
+    whole = Field(known, 1.5).inverse
+    monkeypatch.setattr(field_module, "COLUMNS_AT_ONCE", 37)
+    torch.testing.assert_close(Field(known, 1.5).inverse, whole)
+    assert torch.equal(whole, whole.mT)
 
 
 def test_backward_is_that_of_a_dense_solve():

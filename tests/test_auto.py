@@ -228,7 +228,7 @@ def test_a_recipe_replays_to_the_same_bytes(scene, gaps, tmp_path):
     result = hydiff.fill(scene, gaps)
     made = provenance.save(result, tmp_path / "out.npy", unmarked=True)
     assert [p.name for p in made][-3:] == [
-        f"out.npy.{k}" for k in ("sigma.npz", "filled.npz", "fill.json")
+        f"out.npy.{k}" for k in ("flags.npz", "sigma.npz", "fill.json")
     ]
     again = hydiff.fill(scene, gaps, recipe=tmp_path / "out.npy.fill.json")
     assert again.values.tobytes() == result.values.tobytes()

@@ -102,7 +102,8 @@ def test_a_fill_keeps_the_file_and_adds_its_companions(scene, stripes):
     done = hydiff_("fill", "damaged.bil", "-o", "out.bil", "--json", "--outside", "fill", cwd=scene)
     report = json.loads(done.stdout)
     assert sorted(Path(p).name for p in report["outputs"]) == [
-        "out.bil", "out.bil.fill.json", "out.bil.filled.npz", "out.bil.sigma.npz", "out.hdr",
+        "out.bil", "out.bil.fill.json", "out.bil.flags.bil", "out.bil.sigma.bil",
+        "out.bil.why.bil", "out.hdr",
     ]  # fmt: skip
     lines, header = (
         (scene / name).read_bytes().splitlines() for name in ("out.hdr", "damaged.hdr")
@@ -111,8 +112,8 @@ def test_a_fill_keeps_the_file_and_adds_its_companions(scene, stripes):
     assert sum(line.startswith(b"hydiff filled = ") for line in lines) == 1
     before, after = hydiff.read(scene / "damaged.bil"), hydiff.read(scene / "out.bil")
     assert np.array_equal(after.values[:, stripes], before.values[:, stripes])
-    companion = hydiff.io.read_mask(scene / "out.bil.filled.npz", "missing", before.shape)
-    assert (companion == stripes).all()
+    flags = np.asarray(hydiff.read(scene / "out.bil.flags.bil").values)
+    assert ((flags & 1 == 0) == stripes).all()
     record = json.loads((scene / "out.bil.fill.json").read_text())
     assert record["entries"]["missing_before"] == 12 * int((~stripes).sum())
     assert record["entries"]["missing_after"] == 0
@@ -122,7 +123,7 @@ def test_a_fill_keeps_the_file_and_adds_its_companions(scene, stripes):
     assert record["seed"] == 0 and record["expected"]["nrmse"] > 0
     replay = ["--recipe", "out.bil.fill.json", "--outside", "fill"]
     hydiff_("fill", "damaged.bil", "-o", "again.bil", *replay, cwd=scene)
-    for name in ("bil", "bil.sigma.npz", "bil.filled.npz"):
+    for name in ("bil", "bil.sigma.bil", "bil.flags.bil"):
         assert (scene / f"again.{name}").read_bytes() == (scene / f"out.{name}").read_bytes()
     scored = json.loads(hydiff_("score", "out.bil", "clean.bil", "--json", cwd=scene).stdout)
     assert 0 < scored["calibration"]["covered_80"] <= 1

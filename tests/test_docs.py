@@ -180,6 +180,7 @@ PREPARE = {
     "before-or-after-retrieval.md": emit_files,
     "prisma.md": prisma_files,
     "report.md": filled_files,
+    "flags.md": envi_files,
     "simulate.md": lambda folder: hydiff.write(crop(), folder / "clean.tif"),
     "dead-columns.md": striped_file,
     "noisy-cubes.md": noisy_files,

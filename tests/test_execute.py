@@ -45,7 +45,13 @@ def make_fill(folder, tiny, stripes, suffix):
     hydiff.write(Cube(damaged, nodata=-9.0), folder / f"in{suffix}")
     hydiff.write(Cube(values, nodata=-9.0), folder / f"full{suffix}")
     execute.fill_file(folder / f"in{suffix}", folder / f"out{suffix}", BARRED, WHOLE)
-    assert beside(folder) == {"filled.npz", "sigma.npz", "fill.json", "report.html"}
+    assert beside(folder) == layers(suffix, "flags", "why", "sigma") | {"fill.json", "report.html"}
+
+
+def layers(suffix, *names):
+    """The files of layers beside a fill of this format; those of Zarr are in it."""
+    ends = {".tif": [".tif"], ".bsq": [".bsq", ".hdr"], ".zarr": []}[suffix]
+    return {name + end for name in names for end in ends}
 
 
 def one(folder, name):
@@ -78,11 +84,12 @@ def full_disk(nbytes):
 def test_an_overwrite_leaves_the_companions_of_the_new_fill_alone(folder, bounds, tiny):
     out = one(folder, "out")
     again = execute.fill_file(one(folder, "in"), out, LINEAR, bounds, overwrite=True)
-    assert beside(folder) == {"filled.npz", "fill.json"}
-    assert provenance.companions(out, tiny.shape).keys() == {"filled"}
+    assert beside(folder) == layers(out.suffix, "flags", "why") | {"fill.json"}
+    assert provenance.companions(out, tiny.shape).keys() == {"filled", "flags", "why"}
     assert all(path.exists() for path in again.made)
     execute.fill_file(one(folder, "in"), out, BARRED, bounds, overwrite=True)
-    assert beside(folder) == {"filled.npz", "sigma.npz", "fill.json", "report.html"}
+    every = layers(out.suffix, "flags", "why", "sigma")
+    assert beside(folder) == every | {"fill.json", "report.html"}
 
 
 def test_a_copy_without_gaps_leaves_nothing_of_the_fill_before(folder, tiny):
@@ -110,7 +117,7 @@ def test_a_companion_left_alone_is_in_the_way(folder):
     """Beside a new fill it would tell of it: it is not kept, and not removed unasked."""
     out = one(folder, "out")
     for path in provenance.beside(out)[:-1]:
-        path.unlink()
+        path.unlink(missing_ok=True)
     out.rename(folder / f"gone{out.suffix}")
     (folder / "out.hdr").unlink(missing_ok=True)  # of ENVI: in the way by itself
     before = contents(folder)
@@ -190,11 +197,10 @@ def test_a_file_of_another_format_may_share_the_stem(envi):
 
 def test_a_companion_of_the_output_is_not_its_input(envi, tiny):
     made = execute.fill_file(envi, envi.with_name("x.tif"), LINEAR, WHOLE).made
-    mask = next(path for path in made if path.name.endswith(".filled.npz"))
+    mask = next(path for path in made if path.name.endswith(".flags.tif"))
     with pytest.raises(OutputError, match="is one of the inputs"):
         execute.fill_file(
-            mask, envi.with_name("x.tif"), Request(method="nearest", var="missing"), WHOLE,
-            overwrite=True,
+            mask, envi.with_name("x.tif"), Request(method="nearest"), WHOLE, overwrite=True
         )  # fmt: skip
 
 

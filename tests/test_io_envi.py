@@ -17,7 +17,7 @@ from hydiff.cube import Cube
 from hydiff.errors import OutputError
 from hydiff.gaps import describe
 from hydiff.gaps.simulate import simulate
-from hydiff.io import envi_header, provenance, transfer
+from hydiff.io import envi_header, fill_layers, provenance, transfer
 from hydiff.io.conventions import evident_unit
 from hydiff.io.headers import scaling
 from hydiff.request import Request
@@ -28,7 +28,7 @@ from hydiff.viewer.scene_layers import from_files
 WHOLE, TILES = Limits(8e9), Limits(8e9, tile=16)
 LINEAR = Request(method="linear", outside="fill")
 BARRED = Request(method="smooth", outside="fill", settings={"error_bars": True})
-COMPANIONS = {"filled.npz", "sigma.npz", "fill.json"}
+COMPANIONS = {"flags.img", "why.img", "sigma.img", "fill.json"}
 NATIVE = (
     Path(os.environ.get("HYDIFF_DATA") or Path(__file__).parents[2] / "shared" / "data") / "native"
 )
@@ -71,11 +71,11 @@ def test_companions_are_called_after_the_data_file(
     for name in ("f.hdr", "f.img"):
         assert report.write(folder / name, overwrite=True) == folder / "f.img.report.html"
         made = transfer.convert(folder / name, folder / f"{name}.tif")
-        assert {p.name for p in made} >= {f"{name}.tif.filled.tif", f"{name}.tif.sigma.tif"}
+        assert {p.name for p in made} >= {f"{name}.tif.flags.tif", f"{name}.tif.sigma.tif"}
         assert from_files(folder / name).fills is not None
         assert from_files(scene, folder / name).fills is not None
         done = transfer.convert(folder / name, folder / f"{name[-3:]}.hdr")
-        assert f"{name[-3:]}.img.filled.tif" in {p.name for p in done}
+        assert f"{name[-3:]}.img.flags.img" in {p.name for p in done}
 
 
 def test_a_score_finds_the_companions(
@@ -98,14 +98,14 @@ def test_companions_of_earlier_versions_are_found_and_go_with_their_fill(scene: 
     for path in list(folder.glob("f.img.*")):
         path.rename(folder / path.name.replace("f.img", "f.hdr"))
     shape = io.read(scene).shape
-    assert provenance.companions(folder / "f.img", shape).keys() == {"filled", "sigma"}
+    assert provenance.companions(folder / "f.img", shape).keys() > {"filled", "flags", "sigma"}
     assert report.write(folder / "f.img").name == "f.hdr.report.html"
     assert from_files(folder / "f.hdr").fills is not None
     with pytest.raises(OutputError, match=r"f\.\w+ exists; pass `overwrite=True`"):
         execute.fill_file(scene, folder / "f.hdr", LINEAR, WHOLE)
     execute.fill_file(scene, folder / "f.hdr", LINEAR, WHOLE, overwrite=True)
     assert not companions(folder, "f.hdr")
-    assert companions(folder, "f.img") == COMPANIONS - {"sigma.npz"}
+    assert companions(folder, "f.img") == COMPANIONS - {"sigma.img"}
 
 
 @pytest.mark.parametrize("names", [("scene.hdr", "scene.img"), ("scene.img", "scene.hdr")])
@@ -247,7 +247,7 @@ def test_error_bars_have_the_gain_of_their_cube_and_no_offset(scene: Path, entry
     transfer.convert(scene.with_name("f.img"), scene.with_name("g.tif"))
     with rasterio.open(scene.with_name("g.tif.sigma.tif")) as bars:
         assert set(bars.scales) == {1e-4} and set(bars.offsets) == {0.0}
-    with rasterio.open(scene.with_name("g.tif.filled.tif")) as mask:
+    with rasterio.open(scene.with_name("g.tif.flags.tif")) as mask:
         assert set(mask.scales) == {1.0}
 
 
@@ -291,7 +291,7 @@ def test_real_files_go_all_the_way(tmp_path: Path, name: str) -> None:
         damaged, tmp_path / "f.hdr", Request(method="harmonic", outside="fill"), WHOLE
     )
     filled = io.read(tmp_path / "f.hdr")
-    assert provenance.filled_mask_path(filled.path or source).is_file()
+    assert fill_layers.file_of(filled.path or source) is not None
     scores = metrics.score(filled, cube, np.broadcast_to(~observed, cube.shape))
     assert not scores.unfilled and np.isfinite([row[2] for row in scores.table()]).any()
     kept = np.broadcast_to(observed, cube.shape)

@@ -51,7 +51,7 @@ def test_a_real_file_is_filled_in_place_of_its_gaps(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     with h5py.File(tmp_path / "filled.h5") as file:
         values = file[CUBE][()].transpose(2, 0, 1)
-        flags = file[f"{CUBE}_hydiff_filled"][()].transpose(2, 0, 1).astype(bool)
+        flags = (file[f"{CUBE}_hydiff_flags"][()].transpose(2, 0, 1) & 1).astype(bool)
         assert file[CUBE].attrs["Scale_Factor"][0] == 10000
         assert file["SJER/Reflectance/Metadata/Coordinate_System/EPSG Code"][0] == b"32611"
     missing = np.zeros(truth.shape, bool)

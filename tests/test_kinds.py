@@ -188,8 +188,8 @@ def test_a_kind_that_a_recipe_does_not_know_gets_no_error_bars(truth, stripes, a
     assert np.isnan(result.sigma[own[SOME]]).all() and np.isfinite(result.sigma[own[NONE]]).all()
     assert f"the recipe was decided without {SOME}" in " ".join(result.notes)
     assert result.expected["nrmse"] == pytest.approx(alone.expected["nrmse"], rel=0.1)
-    provenance.write_sigma(result.sigma, result.filled, tmp_path / "sigma.npz")
-    back = provenance.read_sigma(tmp_path / "sigma.npz", result.filled)
+    result.save(tmp_path / "out.npz")
+    back = provenance.companions(tmp_path / "out.npz", result.filled.shape)["sigma"]
     assert np.array_equal(np.isnan(back), np.isnan(result.sigma))
     bounded = filled(truth, observed, recipe=alone.recipe, max_error=1e6)
     assert not bounded.filled[own[SOME]].any() and bounded.filled[own[NONE]].all()

@@ -118,11 +118,11 @@ def info(path: Path) -> str:
 def by_xarray(path: Path) -> str:
     """netCDF: global attributes, and the flag variable with its meaning."""
     with xarray.open_dataset(path, engine="h5netcdf") as found:
-        flag = found[found["reflectance"].attrs["ancillary_variables"]]
+        flag = found[found["reflectance"].attrs["ancillary_variables"].split()[0]]
         assert flag.dtype == np.uint8 and flag.dims == found["reflectance"].dims
-        assert (flag.values == MISSING.transpose(1, 2, 0)).all()
-        assert flag.attrs["flag_meanings"].split() == ["not_filled", "gap_filled"]
-        assert flag.attrs["flag_values"].tolist() == [0, 1]
+        assert ((flag.values & 1) == MISSING.transpose(1, 2, 0)).all()
+        assert flag.attrs["flag_meanings"].split()[0] == "filled"
+        assert flag.attrs["flag_masks"].tolist() == [1, 2, 4, 8, 16, 32, 64, 128]
         said = found.attrs
     assert said["history"].endswith(said["hydiff_filled"])
     return f"{said['hydiff_filled']} {said['title']} {said['hydiff_record']}"
@@ -131,16 +131,16 @@ def by_xarray(path: Path) -> str:
 def by_h5py_in_a_group(path: Path) -> str:
     with h5py.File(path) as file:
         group = file["radiance"]
-        flag = group[group["radiance"].attrs["ancillary_variables"]]
-        assert flag.dtype == np.uint8 and (flag[()] == MISSING).all()
+        flag = group[group["radiance"].attrs["ancillary_variables"].split()[0]]
+        assert flag.dtype == np.uint8 and ((flag[()] & 1) == MISSING).all()
         return f"{file.attrs['hydiff_filled']} Gap-filled {file.attrs['hydiff_record']}"
 
 
 def by_h5py_of_neon(path: Path) -> str:
     with h5py.File(path) as file:
         group = file["SJER/Reflectance"]
-        flag = group[group["Reflectance_Data"].attrs["ancillary_variables"]]
-        assert (flag[()] == MISSING.transpose(1, 2, 0)).all()
+        flag = group[group["Reflectance_Data"].attrs["ancillary_variables"].split()[0]]
+        assert ((flag[()] & 1) == MISSING.transpose(1, 2, 0)).all()
         return f"{file.attrs['hydiff_filled']} Gap-filled {file.attrs['hydiff_record']}"
 
 
@@ -148,8 +148,8 @@ def by_h5py(path: Path) -> str:
     with h5py.File(path) as file:
         fields = file["HDFEOS/SWATHS/PRS_L2D_HCO/Data Fields"]
         for detector in ("VNIR", "SWIR"):
-            flag = fields[fields[f"{detector}_Cube"].attrs["ancillary_variables"]]
-            assert (flag[()] == MISSING[:3].transpose(1, 0, 2)).all()
+            flag = fields[fields[f"{detector}_Cube"].attrs["ancillary_variables"].split()[0]]
+            assert ((flag[()] & 1) == MISSING[:3].transpose(1, 0, 2)).all()
         return f"{file.attrs['hydiff_filled']} Gap-filled {file.attrs['hydiff_record']}"
 
 
@@ -190,8 +190,8 @@ def by_open_zarr(path: Path) -> str:
     listed = (path / ".zmetadata").exists()  # a list of all names, which must have the new ones
     with xarray.open_zarr(path, mask_and_scale=False, consolidated=listed) as store:
         (name,) = (n for n in store.data_vars if "ancillary_variables" in store[n].attrs)
-        flag = store[store[name].attrs["ancillary_variables"]]
-        assert flag.dims == store[name].dims and (flag.values == MISSING).all()
+        flag = store[store[name].attrs["ancillary_variables"].split()[0]]
+        assert flag.dims == store[name].dims and ((flag.values & 1) == MISSING).all()
         assert store[name].attrs["hydiff_filled"] == store.attrs["hydiff_filled"]
         return f"{store.attrs['hydiff_filled']} Gap-filled {store.attrs['hydiff_record']}"
 
@@ -276,12 +276,14 @@ def test_conversions_carry_the_mark(kind: str, suffixes: list[str], tmp_path: Pa
 
 
 def test_a_conversion_takes_the_mask_from_beside(tmp_path: Path) -> None:
-    """GeoTIFF has no flag variable, but the companion of a fill knows which entries they were."""
+    """GeoTIFF has no flag variable, but the flags beside it know which entries they were."""
     _, output = filled("geotiff", tmp_path)
     store = convert(output, tmp_path / "b.zarr")[0]
     assert (np.asarray(io.read(store).mark.filled[...]) == MISSING).all()
-    layer = io.read(tmp_path / "b.zarr.filled.tif")
-    assert layer.mark is None  # which entries were filled is no guess
+    back = convert(store, tmp_path / "c.tif")
+    assert [path.name for path in back] == ["c.tif", "c.tif.flags.tif", "c.tif.why.tif"]
+    assert io.read(back[1]).mark is None  # which entries were filled is no guess
+    assert (np.asarray(io.read(back[1]).values) & 1 == MISSING).all()
 
 
 def test_a_fill_that_left_no_mark_is_marked_by_its_record(tmp_path: Path) -> None:
@@ -450,9 +452,8 @@ def test_attributes_keep_their_type_and_their_text(tmp_path: Path) -> None:
     with h5py.File(io.write(cube, tmp_path / "b.nc")[0]) as file:
         assert file.attrs["title"] == b"Gap-filled EMIT L2A Estimated Surface Reflectance 60 m V001"
         assert file.attrs["history"].startswith(b"made\n20")
-        assert (
-            file["reflectance"].attrs["ancillary_variables"] == "quality reflectance_hydiff_filled"
-        )
+        linked = file["reflectance"].attrs["ancillary_variables"]
+        assert linked == "quality reflectance_hydiff_flags reflectance_hydiff_why"
 
 
 def test_other_formats_get_the_prefix_of_the_title(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_a_changed_input_is_reported_and_a_lost_one_is_done_without(fill):
 
 
 @pytest.mark.parametrize(
-    "name", ["out.tif", "in.tif", "truth.tif", "out.tif.fill.json", "out.tif.filled.npz"]
+    "name", ["out.tif", "in.tif", "truth.tif", "out.tif.fill.json", "out.tif.flags.tif"]
 )
 def test_it_never_replaces_what_it_is_made_from(fill, name):
     before = (fill / name).read_bytes()
@@ -184,11 +184,9 @@ def test_with_the_truth_it_tells_the_scores(fill):
 def test_companions_are_read_in_planes_as_they_were_written(fill):
     cube = hydiff.read(fill / "out.tif")
     whole = provenance.companions(fill / "out.tif", cube.shape)
-    planes = list(survey.barred_planes(fill / "out.tif", cube.shape))
-    filled = np.stack([plane for plane, _ in planes])
-    assert np.array_equal(filled, whole["filled"] > 0)
-    bars = np.concatenate([values for _, values in planes])
-    assert np.allclose(bars, whole["sigma"][filled])
+    planes = list(survey.planes_of(fill / "out.tif", cube))
+    assert np.array_equal([plane.filled for plane in planes], whole["filled"] > 0)
+    assert np.array_equal([plane.sigma for plane in planes], whole["sigma"], equal_nan=True)
 
 
 def test_a_thinned_survey_is_the_whole_one_at_its_points(fill, monkeypatch):
@@ -257,7 +255,7 @@ def hostile(made, tmp_path_factory):
     nasty = folder / "\"'><script>document.title='ran'<img src=x onerror=alert(1)>.npz"
     cube = hydiff.read(folder / "out.tif")
     hydiff.write(replace(cube, wavelength_units=mutations.MARKUP, path=None), nasty)
-    for name in (".filled.npz", ".sigma.npz"):
+    for name in (".flags.tif", ".why.tif", ".sigma.tif"):
         (folder / f"out.tif{name}").rename(nasty.with_name(nasty.name + name))
     document, said = spoiled(json.loads((folder / "out.tif.fill.json").read_text()))
     nasty.with_name(nasty.name + ".fill.json").write_text(json.dumps(document))
@@ -330,8 +328,8 @@ def test_gaps_that_differ_by_band_and_integers(tmp_path, tiny):
     [
         (lambda d: (d / "out.tif.fill.json").unlink(), CubeFormatError, "keep its companions"),
         (lambda d: (d / "out.tif.fill.json").write_text("[]"), CubeFormatError, "no record"),
-        (lambda d: (d / "out.tif.filled.npz").unlink(), CubeFormatError, "filled mask"),
-        (lambda d: (d / "out.tif.sigma.npz").write_bytes(b"PK"), CubeFormatError, "error bars"),
+        (lambda d: (d / "out.tif.flags.tif").unlink(), CubeFormatError, "flags of a fill"),
+        (lambda d: (d / "out.tif.sigma.tif").write_bytes(b"PK"), CubeFormatError, "sigma.tif"),
         (lambda d: (d / "out.tif.report.html").write_text(""), OutputError, "`overwrite=True`"),
     ],
 )
@@ -467,6 +465,10 @@ def test_a_record_of_another_cube_is_refused(fill):
     ],
 )
 def test_error_bars_that_are_none_are_refused(fill, arrays):
+    for path in fill.glob("out.tif.*.tif"):
+        path.unlink()
+    filled = np.ones((12, 24, 24), bool)
+    hydiff.io.write_mask(filled, fill / "out.tif.filled.npz", "missing")
     np.savez(fill / "out.tif.sigma.npz", **arrays)
     with pytest.raises(CubeFormatError, match="error bars"):
         report.write(fill / "out.tif")

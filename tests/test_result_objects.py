@@ -213,6 +213,6 @@ def test_a_dataset_keeps_the_form_of_the_array_that_was_filled(damaged):
     array = damaged.to_xarray().transpose("y", "x", "band").rename("radiance")
     filled = hydiff.fill(array, method="linear")
     dataset = filled.to_xarray()
-    assert set(dataset.data_vars) == {"radiance", "filled"}
+    assert set(dataset.data_vars) == {"radiance", "filled", "flags", "why"}
     assert dataset.radiance.dims == dataset.filled.dims == ("y", "x", "band")
     assert np.array_equal(dataset.filled.transpose("band", "y", "x"), filled.filled)

@@ -14,11 +14,11 @@ from scipy.ndimage import gaussian_filter
 
 import command
 import hydiff
-from hydiff import io
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, HydiffError, NothingObserved, OutputError
 from hydiff.gaps import mask, rule
 from hydiff.io import bundled, provenance
+from hydiff.io.fill_layers import layer_named
 from hydiff.request import Request
 from hydiff.scale import execute, scene, tiles
 from hydiff.scale.plan import make_plan
@@ -62,8 +62,8 @@ def contents(path):
     """All bytes that a fill made, but for the record, which tells times and paths."""
     if path.is_dir():
         return {p.relative_to(path): p.read_bytes() for p in path.rglob("*") if p.is_file()}
-    names = (path, provenance.filled_mask_path(path), provenance.sigma_path(path))
-    return {p.name: p.read_bytes() for p in names if p.exists()}
+    names = [path, *(p for p in sorted(path.parent.glob(f"{path.name}.*")) if layer_named(p))]
+    return {p.name: p.read_bytes() for p in names}
 
 
 def rmse(filled, truth, where):
@@ -114,10 +114,8 @@ def test_many_tiles_fill_like_one_and_touch_nothing_else(truth, observed, tmp_pa
     before, after = np.asarray(hydiff.read(source).values), np.asarray(hydiff.read(out).values)
     assert done.record["tiles"]["of"] == 9 and not provenance.tiles_path(out).exists()
     assert np.array_equal(after[:, observed], before[:, observed])
-    filled = ~io.read_mask(provenance.filled_mask_path(out), "missing", truth.shape)
-    assert np.array_equal(
-        np.broadcast_to(filled, truth.shape), np.broadcast_to(~observed, truth.shape)
-    )
+    filled = provenance.companions(out, truth.shape)["filled"] > 0
+    assert np.array_equal(filled, np.broadcast_to(~observed, truth.shape))
     whole = hydiff.fill(hydiff.read(source), method="smooth", outside="fill")
     missing = np.broadcast_to(~observed, truth.shape)
     assert rmse(hydiff.read(out), truth, missing) < 1.05 * rmse(whole.cube, truth, missing)
@@ -190,7 +188,7 @@ def test_masks_of_single_bands_and_integers(rng, tmp_path):
     floor = truth.std()
     assert np.sqrt(((values - truth)[~observed].astype(float) ** 2).mean()) < 0.2 * floor
     filled = ~observed
-    bars = provenance.read_sigma(provenance.sigma_path(tmp_path / "out.bil"), filled)
+    bars = provenance.companions(tmp_path / "out.bil", truth.shape)["sigma"]
     assert np.isfinite(bars[filled]).all() and (bars[filled] > 0).all()
 
 
@@ -268,14 +266,6 @@ def test_bits_are_booleans_on_disk(tmp_path, rng):
     assert np.array_equal(bits.box((slice(0, 11), slice(0, 21))), flags)
     assert np.array_equal(bits.get(slice(1, 2), slice(3, 9), slice(5, 19)), flags[1:2, 3:9, 5:19])
     assert np.array_equal(bits.plane(2), flags[2]) and bits.total() == flags.sum()
-
-
-def test_streamed_companions_are_those_of_the_plain_fill(tmp_path, rng):
-    flags = rng.random((11, 7, 9)) > 0.5
-    io.masks.write(flags, tmp_path / "a.npz", "missing")
-    groups = (flags[i : i + 8] for i in range(0, 11, 8))
-    io.masks.write_planes(groups, tmp_path / "b.npz", "missing", flags.shape)
-    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
 
 
 # ── one recipe ───────────────────────────────────────────────────────────────────────────────────

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import ndimage, optimize
 from scipy.fft import idctn
 
 from hydiff import metrics
@@ -28,7 +29,7 @@ def test_kriging_solves_its_normal_equations(rng, stripes, s, reach):
     z, kappa = rng.standard_normal((2, 24, 24)), 0.3
     A = np.diag(stripes.ravel().astype(float)) + kappa * dense_operator((24, 24), s, reach)
     exact = np.linalg.solve(A, (stripes * z).reshape(2, -1).T).T.reshape(z.shape)
-    found = smooth.solver(stripes, s, reach, kappa, 1e-8)(z)
+    found = classical.field(z, stripes, s, reach, kappa=kappa, tolerance=1e-8)
     np.testing.assert_allclose(found, exact, atol=1e-6)
 
 
@@ -185,3 +186,25 @@ def test_error_bars_count_what_the_components_leave(rng, stripes):
     noise = 0.05 * rng.standard_normal(scene.shape)
     bars = run(scene + noise, stripes, components=2, error_bars=True).sigma[:, ~stripes]
     assert bars.min() > 0.8 * 0.05
+
+
+def test_the_sill_and_nugget_of_a_variogram_are_those_of_nonnegative_least_squares(rng):
+    for lags in (1, 2, 30):
+        shapes, one, curve = rng.random((4, lags)), rng.random(lags), rng.standard_normal(lags)
+        curve = np.abs(curve) + rng.choice((-0.5, 0.5)) * shapes[0]
+        for found in zip(shapes, *variogram._fits(shapes, one, curve), strict=True):
+            shape, nugget, sill, misfit = found
+            exact, least = optimize.nnls(np.stack([one, shape], axis=1), curve)
+            assert misfit == pytest.approx(least, abs=1e-9)
+            if lags > 1:  # else any of a line of them
+                np.testing.assert_allclose((nugget, sill), exact, atol=1e-9)
+
+
+def test_a_membrane_reads_the_rim_of_the_gaps_alone(rng, stripes):
+    z = rng.standard_normal((2, 24, 24))
+    given = classical.membrane(stripes)
+    expected = classical.harmonic_inside(z, stripes, given)
+    rim = stripes & ndimage.binary_dilation(~stripes)
+    assert (stripes & ~rim).any()
+    found = classical.harmonic_inside(np.where(rim, z, np.nan), stripes, given)
+    np.testing.assert_array_equal(found, expected)

@@ -11,7 +11,7 @@ import pytest
 import hydiff
 from hydiff import errors, io
 from hydiff.cube import Cube
-from hydiff.io import provenance
+from hydiff.io import fill_layers, provenance
 from hydiff.report import plots
 from hydiff.scale import execute, scene
 from hydiff.viewer import (
@@ -235,7 +235,7 @@ def test_companions_of_a_file_are_those_that_were_written(result, tmp_path):
     for band in range(result.cube.bands):
         np.testing.assert_array_equal(fills.plane(band), companions["filled"][band])
         np.testing.assert_allclose(fills.sigma_plane(band), companions["sigma"][band], rtol=1e-6)
-    provenance.sigma_path(path).write_bytes(b"no archive")
+    fill_layers.file_of(path, "sigma").write_bytes(b"no image")
     with pytest.raises(errors.CubeFormatError, match="sigma"):
         scene_layers.read_fills(path, result.cube.shape)
 

@@ -61,7 +61,7 @@ def _rows(folder: Path) -> Contents:
 
 def _job(name: str, *command: str, resume: bool = True) -> Job:
     fill = ("fill", "in.bsq", "-o", "out.bsq", *command)
-    names = ("out.bsq", "out.hdr", "out.bsq.filled.npz", "out.bsq.sigma.npz")
+    names = ("out.bsq", "out.hdr", "out.bsq.flags.bsq", "out.bsq.sigma.bsq")
     return Job(name, fill, (*fill, "--resume") if resume else fill, _files(*names))
 
 

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hydiff import auto, io, mark
-from hydiff.auto import Decision
-from hydiff.cube import Array, Bools, Cube, Floats, Nodata, as_cube, band_axis, dim_names
+from hydiff import auto, flags, io, mark
+from hydiff.auto.apply import Decision, sources_of
+from hydiff.auto.split import keeps
+from hydiff.cube import Array, Bools, Cube, Floats, Nodata, as_cube
 from hydiff.errors import BadValue
 from hydiff.gaps import reach, regions
 from hydiff.gaps.detect import detect
@@ -27,13 +28,15 @@ from hydiff.gaps.rule import (
     float_for,
     into_dtype,
     observed_entries,
+    reasons,
     sigma_per_band,
     suspected,
     targets,
 )
-from hydiff.io import axes, provenance
+from hydiff.io import axes, uncertainty
+from hydiff.io.blocks import differs
 from hydiff.io.versions import versions
-from hydiff.methods import DEFAULT, Inpaint
+from hydiff.methods import DEFAULT, Inpaint, declared
 from hydiff.methods.estimate import Estimate, Job, Progress, estimate
 from hydiff.reference import image_choice
 from hydiff.reference.planes import EVERYWHERE, Reference
@@ -56,6 +59,7 @@ def fill(
     method: str | Inpaint = DEFAULT,
     preset: str | None = None,
     sigma_y: Sigma = 0.0,
+    input_uncertainty: Any = None,
     nodata: Nodata = None,
     nodata_in: str | None = None,
     bad_bands: str = "fill",
@@ -96,6 +100,8 @@ def fill(
         the range of all others.
     sigma_y: noise std in the cube's unit, one number, one per band, or one per detector as a dict;
         "5%" is a share of its range, "auto" has it estimated from the cube.
+    input_uncertainty: the product's own, in the cube's unit: one number per band, or an array, a
+        cube or a file of its shape.  `Result.sigma` holds it, too.
     bad_bands: "fill" gives gaps in bad bands the plain spatial fill, "keep" leaves them.
     max_gap: leave what lies in gaps wider than this many pixels.
     outside: "keep" or "fill" what no line joins to observed pixels on both sides; by default kept
@@ -156,19 +162,26 @@ class CubePlan:
     cube: Cube  # in memory
     observed: Bools  # (bands, rows, cols) True = measured
     target: Bools  # (bands, rows, cols) missing entries to fill
+    why: Array  # (bands, rows, cols) bits of `flags.REASONS`
     left: Mapping[str, int]  # reason → number of missing entries that are not to be filled
     limits: reach.Reach  # of the observed values, and what filled values are clipped to
     notes: list[str]  # about what counts as missing
     references: tuple[Reference, ...] = ()  # other images of the place, on the grid of the cube
+    uncertainty: Floats | None = None  # (bands,) of the product itself, in the cube's unit
     began: float = field(default_factory=time.perf_counter)  # s
 
 
 def plan_cube(
-    request: Request, cube: Cube, mask: Bools | None, say: Callable[[str], Any] = lambda text: None
+    request: Request,
+    cube: Cube,
+    mask: Bools | None,
+    say: Callable[[str], Any] = lambda text: None,
+    named: Array | None = None,
 ) -> CubePlan:
     """What counts as measured and what is to be filled, by a request that was checked.
 
-    cube: in memory.  mask: True = measured, (rows, cols) or (bands, rows, cols).
+    cube: in memory.  mask: True = measured, (rows, cols) or (bands, rows, cols).  named: of the
+    shape of the mask, bits of `flags.REASONS`: why its entries are missing; by default MASK.
     """
     began = time.perf_counter()
     check_numbers(cube)
@@ -198,8 +211,19 @@ def plan_cube(
     references, more = image_choice.taken(
         given, place, request.reference_max_shift, request.reference_max_days
     )
-    notes = [*notes, *doubts, *more]
-    return CubePlan(request, cube, observed, target, left, limits, notes, references, began)
+    return CubePlan(
+        request,
+        cube,
+        observed,
+        target,
+        reasons(cube, observed, request.nodata, request.nodata_in, mask, named),
+        left,
+        limits,
+        [*notes, *doubts, *more],
+        references,
+        uncertainty.of_input(request.input_uncertainty, cube, observed),
+        began,
+    )
 
 
 def execute(
@@ -236,11 +260,18 @@ def execute(
     )
     references = auto.judged(plan.references, recipe, served, filled)
     notes += [str(one["words"]) for one in references]
+    own = _flags(plan, target, written, decision)
+    sigma = solution.sigma
+    if sigma is not None:
+        sigma = uncertainty.total(sigma, plan.uncertainty, target)
+    parts = (solution.sigma_y, flags.counted(own), decision is not None, plan.uncertainty)
     result = Result(
         cube=replace(cube, values=written, valid=cube.validated(target)),
         values=floats(_composed(cube, plan.observed, trusted, values)),
         raw=floats(solution.values),
         filled=target,
+        flags=own,
+        why=plan.why,
         left=left,
         method=request.method_name,
         settings=request.settings_used,
@@ -249,7 +280,8 @@ def execute(
         seed=request.seed,
         seconds=time.perf_counter() - plan.began,
         notes=notes,
-        sigma=None if solution.sigma is None else floats(np.where(target, solution.sigma, np.nan)),
+        sigma=None if sigma is None else floats(sigma),
+        budget=None if sigma is None else uncertainty.budget(*parts),
         references=references,
         expected=None if decision is None else decision.expected,
         expected_by_kind=None if decision is None else decision.both_kinds,
@@ -257,6 +289,16 @@ def execute(
         beyond=beyond | {"clip": request.clip},
     )
     return replace(result, cube=_marked(result, request.denoise and bool(noisy.any())))
+
+
+def _flags(plan: CubePlan, target: Bools, written: Array, decision: Decision | None) -> Array:
+    """(bands, rows, cols) how each entry came about.  written: the values of the filled cube."""
+    cube, observed, facts = plan.cube, plan.observed, declared(plan.request.method)
+    kept = keeps(cube, observed) & (not facts.each_band)
+    origin = sources_of(decision, facts, target, cube.good_bands)
+    outside = flags.outside_of(written, plan.limits.low, plan.limits.high)
+    changed = observed & differs(np.asarray(cube.values), written)
+    return flags.of_fill(target, kept, origin, outside, changed)
 
 
 def _solved(plan: CubePlan, job: Job, progress: Progress) -> tuple[Estimate, Decision | None]:
@@ -285,7 +327,8 @@ def _marked(result: Result, denoised: bool) -> Cube:
         "versions": versions(),
     }
     shares = filled.mean(axis=(1, 2))
-    own = mark.of_fill(filled, shares, result.method, record, denoised=denoised)
+    more: dict[str, Any] = {"denoised": denoised, "layers": result.layers}
+    own = mark.of_fill(filled, shares, result.method, record, **more)
     return replace(result.cube, mark=own.after(before))
 
 
@@ -296,15 +339,17 @@ def write(
     axis: str | None = None,
     overwrite: bool = False,
     unmarked: bool = False,
+    compact: bool = False,
 ) -> list[Path]:
     """Write a cube, whole or not at all; the files made, the one with the values first.
 
     The suffix of `path` says the format; without one it is the format that the cube came in.  A
     Result is written with its companions, as `hydiff fill` does; arrays are (bands, rows, cols)
     unless `axis` is "bands last".  unmarked: allow a file that cannot say that it is filled (.npy).
+    compact: companions as small .npz files, whatever the format of the cube.
     """
     if isinstance(data, Result):
-        return provenance.save(data, path, overwrite=overwrite, unmarked=unmarked)
+        return data.save(path, overwrite=overwrite, unmarked=unmarked, compact=compact)
     cube = cube_and_mask(data, None, None, axis)[0]
     return io.write(cube, path, overwrite=overwrite, unmarked=unmarked)
 
@@ -319,10 +364,12 @@ def cube_and_mask(
     if isinstance(data, str | Path):
         cube = io.read(data, axis=axis)
     else:
-        data = _only_array(data)
+        if isinstance(data, Result):
+            raise BadValue("a Result is filled already: its cube is `result.cube`")
+        data = axes.only_array(data)
         form = mask.shape if isinstance(mask, np.ndarray) else None
-        last = _bands_last(data, axis, form)
-        cube = as_cube(data.transpose(*_dims(data, (2, 0, 1))) if last else data)
+        last = axes.bands_last(data, axis, form)
+        cube = as_cube(data.transpose(*axes.dims_in(data, (2, 0, 1))) if last else data)
         if last and form == data.shape:
             mask = np.asarray(mask).transpose(2, 0, 1)
     if isinstance(mask, str | Path):
@@ -331,39 +378,6 @@ def cube_and_mask(
     if mask is not None and missing is not None:
         mask = ~checked_mask(np.asarray(mask), cube.shape)
     return cube, mask
-
-
-def _only_array(data: Any) -> Any:
-    """Of a Dataset, its only variable with three axes; lists as arrays, anything else as it is."""
-    if isinstance(data, Result):
-        raise BadValue("a Result is filled already: its cube is `result.cube`")
-    if not hasattr(data, "data_vars"):
-        return data if hasattr(data, "shape") else np.asarray(data)
-    names = [str(name) for name, variable in data.data_vars.items() if variable.ndim == 3]
-    if len(names) != 1:
-        listed = ", ".join(names) or "none"
-        raise BadValue(
-            f"a Dataset with one variable of three axes was expected, found {listed}; "
-            f"pass one of them, such as dataset[{(names or ['NAME'])[0]!r}]"
-        )
-    return data[names[0]]
-
-
-def _bands_last(data: Any, axis: str | None, mask: tuple[int, ...] | None) -> bool:
-    """Whether an array has its bands at the end; cubes and named dimensions say it themselves."""
-    named = isinstance(data, Cube)
-    if not named and hasattr(data, "dims"):
-        named = data.ndim == 3 and band_axis(dim_names(data)) is not None
-    if named and axis is not None:
-        raise BadValue("`axis=` goes with arrays: a cube, or its dimensions, say it; leave it out")
-    if named or len(data.shape) != 3:  # the number of axes is refused by the cube
-        return False
-    return axes.order_of(data.shape, axis, mask) == axes.LAST
-
-
-def _dims(data: Any, order: tuple[int, int, int]) -> list[Any]:
-    """An order of axes as `transpose` of this array expects it."""
-    return [data.dims[i] for i in order] if hasattr(data, "dims") else list(order)
 
 
 def _given_up(

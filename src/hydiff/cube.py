@@ -130,7 +130,9 @@ class Scale(NamedTuple):
         return unit
 
     def from_unit(self, values: Any) -> Any:
-        return values * self.span + self.low
+        own = values * self.span
+        own += self.low
+        return own
 
 
 @dataclass(frozen=True, eq=False)

@@ -48,6 +48,8 @@ class Mark:
     record: Mapping[str, Any] = field(default_factory=dict)  # bounded: see `bounded`
     filled: Any = field(default=None, repr=False)  # (bands, rows, cols) non-zero = filled; may be
     #                                                on disk, None where only the shares are known
+    # those of `hydiff.flags.LAYERS` that are known, by name; (bands, rows, cols), may be on disk
+    layers: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def text(self) -> str:
@@ -78,7 +80,8 @@ class Mark:
         if self.filled is not None:
             inside = np.asarray(self.filled[bands, rows, cols]) != 0
             shares = inside.mean(axis=(1, 2)) if inside.size else np.zeros(len(inside))
-            return replace(self, filled=inside, **_shares(shares))
+            layers = {k: np.asarray(v[bands, rows, cols]) for k, v in self.layers.items()}
+            return replace(self, filled=inside, layers=layers, **_shares(shares))
         if self.by_band is None:
             return self
         return replace(self, **_shares(self.by_band[bands]))
@@ -100,7 +103,31 @@ class Mark:
             both = replace(self, filled=None, **_shares(shares))
         else:
             both = replace(self, filled=None, by_band=None, share=math.nan)
-        return replace(both, record=record, denoised=denoised)
+        layers = _layers_over(self.layers, before.layers)
+        return replace(both, record=record, denoised=denoised, layers=layers)
+
+
+def _layers_over(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
+    """The layers of a fill over those of an earlier one: its own where it has flags."""
+    if "flags" not in new or not old:
+        return dict(new)
+    return {name: Over(new["flags"], new.get(name), old.get(name)) for name in {**old, **new}}
+
+
+class Over:
+    """A layer (bands, rows, cols) where there are flags, another one elsewhere; read when it is
+    indexed.  One that is None is empty: 0, or NaN beside floats."""
+
+    def __init__(self, flags: Any, new: Any, old: Any) -> None:
+        some = old if new is None else new
+        self.shape, self.dtype = tuple(flags.shape), np.dtype(some.dtype)
+        self._flags, self._new, self._old = flags, new, old
+
+    def __getitem__(self, key: Any) -> NDArray[Any]:
+        empty = np.nan if self.dtype.kind == "f" else 0
+        new, old = (empty if a is None else np.asarray(a[key]) for a in (self._new, self._old))
+        layer = np.where(np.asarray(self._flags[key]) != 0, new, old)
+        return layer.astype(self.dtype, copy=False)
 
 
 class Either:
@@ -121,11 +148,13 @@ def of_fill(
     record: Mapping[str, Any],
     *,
     denoised: bool = False,
+    layers: Mapping[str, Any] | None = None,
 ) -> Mark:
     """The mark of a fill.
 
     filled: (bands, rows, cols) True = filled; shares: (bands,) how much of each band that is;
-    record: what `provenance` says of the fill, of which the mark keeps what is short.
+    record: what `provenance` says of the fill, of which the mark keeps what is short;
+    layers: those of `hydiff.flags.LAYERS`, by name.
     """
     versions = record.get("versions")
     version = versions.get("hydiff", UNKNOWN) if isinstance(versions, Mapping) else UNKNOWN
@@ -136,6 +165,7 @@ def of_fill(
         denoised=denoised,
         record=bounded(record),
         filled=filled,
+        layers=dict(layers or {}),
         **_shares(shares),
     )
 

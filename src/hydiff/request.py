@@ -30,7 +30,7 @@ else:  # scipy takes half a second, which somebody who asks for --help should no
 # where missing entries are named: what they come to is in the masks, whichever named it
 MASKS = ("observed", "missing", "quality", "flags", "detect")
 # options of files, which `hydiff.fill` does not have or means otherwise
-FILES = ("var", *MASKS, "report", "unmarked", "pretrain")
+FILES = ("var", *MASKS, "report", "unmarked", "compact", "pretrain")
 
 RENAMED = "`prior=N` is now `pretrain=N`: a prior is the network that comes with hydiff"
 MAX_SHIFT = 5.0  # px that a reference may lie beside the cube
@@ -83,6 +83,10 @@ class Request:
     sigma_y: Sigma = option(
         0.0, "Noise std in the cube's unit, 5%, VNIR=3,SWIR=8, or auto.", VALUES, text=(str, "0")
     )
+    input_uncertainty: Any = option(
+        None, "The product's own, one number per entry or band, to add to σ.", VALUES,
+        text=(Path | None, None),
+    )  # fmt: skip
     nodata: Nodata = option(
         None, "Value that means missing (repeatable).", GAPS, text=(list[float] | None, None)
     )
@@ -115,6 +119,9 @@ class Request:
     bands: str | None = option(None, "Fill only these bands: 10:40,55 or 900-1000nm.", GAPS)
     buffer: float = option(0.0, "Widen the mask by this many pixels.", GAPS)
     report: bool = option(False, "Also write OUTPUT.report.html.", OUTPUT)
+    compact: bool = option(
+        False, "Flags and error bars as small .npz files, whatever the format.", OUTPUT
+    )
     unmarked: bool = option(False, "Allow a file that cannot say it is filled (.npy).", OUTPUT)
     pretrain: int = option(0, "By tiles: first train on the scene, N updates, then refine.", METHOD)
     no_prior: bool = option(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hydiff.cube import Array, Bools, Cube, band_order
 from hydiff.errors import need
+from hydiff.flags import attributes
 
 if TYPE_CHECKING:
     import xarray
@@ -42,6 +43,8 @@ class Result:
     #               when sigma_y = 0; NaN where an entry was left missing
     raw: Array  # the estimate everywhere, as the method gave it
     filled: Bools  # True = this entry was missing and now has a value
+    flags: Array  # uint8: how an entry was filled, bits of `hydiff.flags.FLAGS`; 0 = untouched
+    why: Array  # uint8: why an entry was missing, bits of `hydiff.flags.REASONS`
     left: Mapping[str, int]  # reason → number of entries left missing
     method: str
     settings: Mapping[str, Any]
@@ -50,7 +53,10 @@ class Result:
     seed: int
     seconds: float
     notes: list[str] = field(default_factory=list)  # what a user should know about this run
-    sigma: Array | None = None  # 1-σ error of each filled entry, in the cube's unit; NaN elsewhere
+    # standard uncertainty of the noise-free value of each filled entry, in the cube's unit and
+    # relative to its own calibration; NaN elsewhere
+    sigma: Array | None = None
+    budget: Mapping[str, Any] | None = None  # what sigma holds and what it does not; JSON-able
     expected: Mapping[str, float] | None = None  # scores of the filled entries, as foreseen
     # the same for each kind of gaps, where a cube has both: pixels without any band, and others
     expected_by_kind: Mapping[str, Mapping[str, float]] | None = None
@@ -59,6 +65,12 @@ class Result:
     #               where they lie, what they were worth, how many entries they served; JSON-able
     beyond: Mapping[str, Any] = field(default_factory=dict)  # filled entries outside of what was
     #               observed in their band, and how they were clipped; see `hydiff.gaps.reach`
+
+    @property
+    def layers(self) -> dict[str, Array]:
+        """What is said of each entry, by name: `flags`, `why` and, if there is one, `sigma`."""
+        bars = {} if self.sigma is None else {"sigma": self.sigma}
+        return {"flags": self.flags, "why": self.why, **bars}
 
     def __repr__(self) -> str:
         """At most twelve lines; the fields have the rest."""
@@ -84,19 +96,25 @@ class Result:
         return notebook.figure(self, truth, pixel)
 
     def save(
-        self, path: str | Path, *, overwrite: bool = False, unmarked: bool = False
+        self,
+        path: str | Path,
+        *,
+        overwrite: bool = False,
+        unmarked: bool = False,
+        compact: bool = False,
     ) -> list[Path]:
         """Write the filled cube with its companions, as `hydiff fill` does; the paths, cube first.
 
         The suffix of `path` says the format.  unmarked: allow a file that cannot say that it is
-        filled (.npy).
+        filled (.npy).  compact: companions as small .npz files, whatever the format of the cube.
         """
         from hydiff.io import provenance
 
-        return provenance.save(self, path, overwrite=overwrite, unmarked=unmarked)
+        how: dict[str, Any] = {"overwrite": overwrite, "unmarked": unmarked, "compact": compact}
+        return provenance.save(self, path, **how)
 
     def to_xarray(self) -> xarray.Dataset:
-        """The filled cube as `Cube.to_xarray` gives it, with `filled`, and `sigma` if there is one.
+        """The filled cube as `Cube.to_xarray` gives it, with `filled` and the `layers` of the fill.
 
         The cube has the name of the DataArray that was filled, else `cube`.
         """
@@ -105,9 +123,8 @@ class Result:
 
         array = self.cube.to_xarray()
         dims = [array.dims[i] for i in band_order([str(d) for d in array.dims])]
-        layers = {"filled": self.filled} | ({} if self.sigma is None else {"sigma": self.sigma})
-        data: dict[Any, Any] = {array.name or "cube": array}
-        data |= {name: (dims, layer) for name, layer in layers.items()}
+        data: dict[Any, Any] = {array.name or "cube": array, "filled": (dims, self.filled)}
+        data |= {name: (dims, layer, attributes(name)) for name, layer in self.layers.items()}
         about = {"method": self.method, "seed": self.seed}
         return xarray.Dataset(data, attrs=about).transpose(*array.dims)
 

@@ -12,10 +12,12 @@ from hydiff.auto import folds, references, split
 from hydiff.auto.classes import around, band_spread, groups, usable
 from hydiff.auto.intervals import HOPELESS, Scored, expected_by_kind, promises, variance_of, warning
 from hydiff.auto.recipe import Errors, KindRecipe, Recipe, Tried
+from hydiff.auto.sources import Sourced, of_method, sources
 from hydiff.auto.trials import TrialWindow, crossfit, folds_of, mean_estimate, own_fits
-from hydiff.cube import Bools, Cube, Floats, Ints
+from hydiff.cube import Array, Bools, Cube, Floats, Ints
 from hydiff.gaps import mask
 from hydiff.gaps.rule import Sigma
+from hydiff.methods import Method
 from hydiff.methods.estimate import Estimate, Job
 from hydiff.reference.planes import Reference
 
@@ -31,6 +33,7 @@ class Decision(NamedTuple):
     by_kind: Mapping[str, dict[str, float]] = {}  # `expected` of each kind of gaps (`split`)
     entries: Mapping[str, int] = {}  # that are filled, of each kind
     with_reference: int = 0  # entries that other images of the place served
+    sources: Array | None = None  # (bands, rows, cols) bits of `flags`: where values come from
 
     @property
     def both_kinds(self) -> Mapping[str, dict[str, float]] | None:
@@ -74,9 +77,12 @@ def apply(
     parts, served = _with_references(parts, sigma_y, job)
     estimate, hopeless = _joined(parts), np.zeros(observed.shape, bool)
     count = sum(int(part.window.target.sum()) for part in served)
+    own = [Sourced(part.recipe, part.window) for part in parts]
+    own += [Sourced(part.recipe, part.window, served=True) for part in served]
+    facts: dict[str, Any] = {"with_reference": count, "sources": sources(own, observed.shape)}
     judged_parts = [part for part in (*parts, *served) if part.variance is not None]
     if not judged_parts:
-        return estimate, Decision(recipe, {}, hopeless, with_reference=count)
+        return estimate, Decision(recipe, {}, hopeless, **facts)
     variance, sigma = _bars(judged_parts, target)
     extent = None if job.common is None else job.common.extent
     spread = band_spread(cube, observed) if extent is None else extent.spread
@@ -93,8 +99,15 @@ def apply(
     entries = {kind: int(own.sum()) for kind, own in targets.items()}
     notes = [*estimate.notes, *promises(expected, by_kind, entries, recipe)]
     notes += [warning(doubtful)] if doubtful else []
-    decision = Decision(recipe, expected, hopeless, doubtful, by_kind, entries, count)
+    decision = Decision(recipe, expected, hopeless, doubtful, by_kind, entries, **facts)
     return estimate._replace(sigma=sigma, notes=notes), decision
+
+
+def sources_of(decision: Decision | None, facts: Method, target: Bools, good: Bools) -> Array:
+    """(bands, rows, cols) where the values of a fill come from, by `auto` or by one method."""
+    if decision is None or decision.sources is None:
+        return of_method(facts, target, good)
+    return decision.sources
 
 
 def judged(

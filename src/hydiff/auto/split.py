@@ -29,6 +29,12 @@ def without_any(cube: Cube, observed: Bools) -> Bools:
     return lost
 
 
+def keeps(cube: Cube, observed: Bools) -> Bools:
+    """(bands, rows, cols) entries that can be filled from other bands of their pixel."""
+    entries: Bools = usable(cube, observed)[:, None, None] & ~without_any(cube, observed)
+    return entries
+
+
 def kinds_in(cube: Cube, observed: Bools) -> list[str]:
     """The kinds of gaps that a cube has."""
     lost, gaps = without_any(cube, observed), ~observed[usable(cube, observed)].all(axis=0)
@@ -44,7 +50,7 @@ def aims_at_lost(window: TrialWindow) -> bool:
 def aims(window: TrialWindow) -> set[str]:
     """The kinds of gaps that are to be filled."""
     cube, observed, target, *_ = window
-    partial = usable(cube, observed)[:, None, None] & ~without_any(cube, observed)
+    partial = keeps(cube, observed)
     wanted = {NONE: aims_at_lost(window), SOME: bool((target & partial).any())}
     return {kind for kind in KINDS if wanted[kind]}
 
@@ -52,7 +58,7 @@ def aims(window: TrialWindow) -> set[str]:
 def keeping(window: TrialWindow) -> TrialWindow:
     """The part of a window that keeps some bands: what to fill of it, and the gaps to copy."""
     cube, observed, target, *_ = window
-    partial = usable(cube, observed)[:, None, None] & ~without_any(cube, observed)
+    partial = keeps(cube, observed)
     own = target & partial if aims_at_lost(window) else target
     return window._replace(target=own, gaps=partial & ~observed)
 

@@ -29,7 +29,7 @@ def demo(
     """Damage the bundled scene, fill it, score the fill against the truth, draw and report it."""
     from hydiff import api, io, report
     from hydiff.gaps import simulate
-    from hydiff.io import bundled, provenance
+    from hydiff.io import bundled, fill_layers, provenance
     from hydiff.methods import DEFAULT
     from hydiff.report import plots
 
@@ -59,9 +59,10 @@ def demo(
     sources: dict[str, Any] = {"source": output / "damaged.tif", "truth": output / "truth.tif"}
     page = report.write(cube, output / "report.html", overwrite=True, **sources)
     out.print(f"\npicture   {picture}\nreport    {page}\ndamaged   {sources['source']}")
-    out.print(f"filled    {paths[0]}\nwhich     {paths[-2]}\nhow       {paths[-1]}")
-    if result.sigma is not None:
-        out.print(f"how sure  {provenance.sigma_path(cube)}")
+    out.print(f"filled    {paths[0]}\nhow       {paths[-1]}")
+    for path in paths:
+        if (layer := fill_layers.layer_named(path)) is not None:
+            out.print(f"{layer:9} {path}")
 
 
 def _print_scores(results: dict[str, Result], truth: Cube, missing: Bools) -> None:

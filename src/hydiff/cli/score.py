@@ -47,21 +47,21 @@ def score(
     asked for; MPSNR, whose peak is the range of all bands together, last.
     """
     from hydiff import io, metrics
-    from hydiff.io import provenance
+    from hydiff.io import fill_layers, provenance
 
     cube, reference = io.read(filled, var=var), io.read(truth, var=var)
     features = _features(depth, "depth", 3, cube.shape[0])
     features |= _features(index, "index", 2, cube.shape[0])
     base = provenance.base_of(cube.path or filled)
-    companion = provenance.filled_mask_path(base)
-    if missing is None and observed is None and companion.exists():
-        err.print(f"missing entries by {companion}")
-        missing = companion
     mask = io.given_mask(cube, observed, missing)
     gaps = None if mask is None else ~mask
+    if gaps is None and (beside := provenance.companions(base, cube.shape, cube.mark)):
+        err.print(f"missing entries by {fill_layers.file_of(base) or base}")
+        gaps = beside["filled"] > 0
     scores = metrics.score(cube, reference, gaps)
     uses = {name: _use(bands, cube, reference, gaps) for name, bands in features.items()}
-    bars = provenance.calibrated(base, np.asarray(cube.values), np.asarray(reference.values))
+    values, clean = np.asarray(cube.values), np.asarray(reference.values)
+    bars = provenance.calibrated(base, values, clean, cube.mark)
     if json_:
         facts = scores.to_dict() | ({"uses": uses} if uses else {})
         print_json(facts | ({} if bars is None else {"calibration": bars._asdict()}))

@@ -87,16 +87,22 @@ def print_left(left: Mapping[str, int]) -> None:
 
 def print_summary(record: Mapping[str, Any], paths: list[Path]) -> None:
     """The close of a fill, from its record."""
+    from hydiff.flags import shares
+    from hydiff.io.fill_layers import layer_named
+
     n = record["entries"]
     out.print(f"filled {n['filled']:,} of {n['missing_before']:,} missing entries", end=" ")
     out.print(f"with {record['method']} in {record['seconds']:.1f} s")
     print_left(n["left"])
     for note in record["notes"]:
         out.print(f"note: {shell(note)}", markup=False)
-    named = {".filled.npz": "which", ".sigma.npz": "± 1-σ", ".fill.json": "how"}
-    named |= {".report.html": "report"}
+    if shared := shares(record.get("flags", {})):
+        out.print(f"flags: {', '.join(shared)}", markup=False)
+    named, layers = {".fill.json": "how", ".report.html": "report"}, {"sigma": "± 1-σ"}
     for path in paths:
-        label = next((v for k, v in named.items() if path.name.endswith(k)), "filled")
+        label = next((v for k, v in named.items() if path.name.endswith(k)), None)
+        layer = layer_named(path)
+        label = label or layers.get(layer or "filled", layer or "filled")
         out.print(f"{label:8} {path}", markup=False)
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hydiff.cube import Cube, Nodata, equals_any
+from hydiff.flags import shares
 from hydiff.gaps import rule
 from hydiff.gaps.census import ranges
-from hydiff.io import quality
+from hydiff.io import provenance, quality
 from hydiff.io.blocks import sampled
 from hydiff.io.headers import FIELDS, LAYOUT, canonical, notes
-from hydiff.mark import Mark
+from hydiff.mark import Mark, bounded
 
 
 def facts(cube: Cube, nodata: Nodata = None, nodata_in: str | None = None) -> dict[str, Any]:
@@ -24,7 +26,7 @@ def facts(cube: Cube, nodata: Nodata = None, nodata_in: str | None = None) -> di
     return {
         "path": None if cube.path is None else str(cube.path),
         "format": cube.format,
-        "filled": _filled(cube.mark),
+        "filled": _filled(cube.mark, cube.path),
         "bands": bands,
         "rows": rows,
         "cols": cols,
@@ -86,6 +88,7 @@ def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
         share += f"; {100 * summary['withheld_share']:.2f} % were screened for clouds, not lost"
     rows = [
         ("FILLED", _filled_line(f["filled"])),
+        ("flags", _flags_line(f["filled"])),
         ("cube", f"{f['bands']} bands × {f['rows']} rows × {f['cols']} cols, {f['dtype']}"),
         ("format", f"{f['format']}, {f['bytes'] / 1e6:.1f} MB of values"),
         ("wavelengths", _range(f["wavelengths"], f["wavelength_units"] or "unit not given")),
@@ -123,10 +126,16 @@ def _mask(cube: Cube) -> str | None:
     return str(cube.attrs.get("geotiff", {}).get("mask", "inside"))
 
 
-def _filled(mark: Mark | None) -> dict[str, Any] | None:
-    """What a filled cube says of itself; None where nothing says that it is filled."""
+def _filled(mark: Mark | None, path: Path | None) -> dict[str, Any] | None:
+    """What a filled cube says of itself; None where nothing says that it is filled.
+
+    Headers of ENVI have no room for the record: it is the one beside the file.
+    """
     if mark is None:
         return None
+    record = dict(mark.record)
+    if not record and path is not None:
+        record = bounded(provenance.read_record(path))
     return {
         "text": mark.text,
         "share": None if np.isnan(mark.share) else mark.share,
@@ -134,7 +143,7 @@ def _filled(mark: Mark | None) -> dict[str, Any] | None:
         "method": mark.method,
         "version": mark.version,
         "time": mark.time,
-        "record": dict(mark.record),
+        "record": record,
     }
 
 
@@ -145,6 +154,12 @@ def _filled_line(filled: dict[str, Any] | None) -> str:
     uneven = min(shares) != max(shares)
     spread = f"; {100 * min(shares):.4g} to {100 * max(shares):.4g} % of a band" if uneven else ""
     return f"{filled['text']}{spread}"
+
+
+def _flags_line(filled: dict[str, Any] | None) -> str:
+    """The shares of the filled entries by flag, as the record in the file says."""
+    counts = (filled or {"record": {}})["record"].get("flags")
+    return ", ".join(shares(counts)) if isinstance(counts, dict) else ""
 
 
 def _others(cube: Cube) -> set[str]:

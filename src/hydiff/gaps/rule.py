@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hydiff import flags
 from hydiff.cube import (
     Array,
     Bools,
@@ -64,6 +65,27 @@ def observed_entries(
     if not measured.any():
         raise NothingObserved(NOTHING)
     return measured, notes
+
+
+def reasons(
+    cube: Cube,
+    observed: Bools,
+    nodata: Nodata,
+    nodata_in: str | None,
+    mask: Bools | None,
+    named: Array | None,
+) -> Array:
+    """(bands, rows, cols) why entries are missing, bits of `flags.REASONS`.
+
+    mask: True = measured; named: what it and quality layers say, of its shape; by default MASK.
+    """
+    if named is None and mask is not None:
+        named = np.where(mask, 0, flags.MASK).astype(np.uint8)
+    whole = counted_whole(lambda: cube, nodata, nodata_in)
+    own = ~cube.observed(nodata, whole=whole)
+    withheld = own & cube.withheld_in(np.asarray(cube.values))
+    frames = flags.lost_frames(np.asarray(observed.any(axis=(0, 2))))
+    return flags.reasons(~observed, own, withheld, named, frames)
 
 
 class NoSuchNodata(BadValue):

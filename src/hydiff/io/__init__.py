@@ -17,6 +17,7 @@ import numpy as np
 
 from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName
+from hydiff.flags import MASK
 from hydiff.io import (
     conventions,
     emit,
@@ -229,7 +230,8 @@ def read_quality(
     if flags:
         raise BadValue(f"{path} is a plain mask without flags; leave `flags=` out")
     missing = ~np.broadcast_to(read_mask(path, "missing", shape, like=like), shape)
-    return quality.Quality(~missing, {"missing": int(missing.sum())})
+    why = np.where(missing, MASK, 0).astype(np.uint8)
+    return quality.Quality(~missing, {"missing": int(missing.sum())}, why)
 
 
 def given_mask(

@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hydiff.cube import Array
-from hydiff.errors import CubeFormatError, ShapeMismatch, UnknownName
+import numpy as np
+
+from hydiff.cube import Array, Cube, band_axis, dim_names
+from hydiff.errors import BadValue, CubeFormatError, ShapeMismatch, UnknownName
 
 Axes = tuple[str, ...]
 
@@ -161,3 +163,37 @@ def order_for(attrs: Any, bands: int) -> Axes:
     box = attrs.get("array")
     names = tuple(box["axes"].split(",")) if isinstance(box, dict) and "axes" in box else CUSTOM
     return names if "bands" in names or bands == 1 else CUSTOM
+
+
+# --- arrays in memory ---------------------------------------------------------------------------
+
+
+def only_array(data: Any) -> Any:
+    """Of a Dataset, its only variable with three axes; lists as arrays, anything else as it is."""
+    if not hasattr(data, "data_vars"):
+        return data if hasattr(data, "shape") else np.asarray(data)
+    names = [str(name) for name, variable in data.data_vars.items() if variable.ndim == 3]
+    if len(names) != 1:
+        listed = ", ".join(names) or "none"
+        raise BadValue(
+            f"a Dataset with one variable of three axes was expected, found {listed}; "
+            f"pass one of them, such as dataset[{(names or ['NAME'])[0]!r}]"
+        )
+    return data[names[0]]
+
+
+def bands_last(data: Any, axis: str | None, mask: tuple[int, ...] | None) -> bool:
+    """Whether an array has its bands at the end; cubes and named dimensions say it themselves."""
+    named = isinstance(data, Cube)
+    if not named and hasattr(data, "dims"):
+        named = data.ndim == 3 and band_axis(dim_names(data)) is not None
+    if named and axis is not None:
+        raise BadValue("`axis=` goes with arrays: a cube, or its dimensions, say it; leave it out")
+    if named or len(data.shape) != 3:  # the number of axes is refused by the cube
+        return False
+    return order_of(data.shape, axis, mask) == LAST
+
+
+def dims_in(data: Any, order: tuple[int, int, int]) -> list[Any]:
+    """An order of axes as `transpose` of this array expects it."""
+    return [data.dims[i] for i in order] if hasattr(data, "dims") else list(order)

@@ -11,7 +11,6 @@ import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -206,7 +205,9 @@ def rewrite(source: Path, path: Path, cube: Cube, parts: Sequence[DatasetPart]) 
     with h5py.File(path, "r+") as file:
         datasets = [file[part.name] for part in parts]
         grows = cube.nbytes if any(d.compression for d in datasets) else 0
-        reserve(path, grows + (0 if cube.mark is None else math.prod(cube.shape)))
+        layers = {} if cube.mark is None else marks.layers_of(cube.mark)
+        more = sum(marks.TYPES[name].itemsize for name in layers) * math.prod(cube.shape)
+        reserve(path, grows + more)
         chunks = _chunks(datasets[0], parts[0])
         for block in chunk_blocks(cube.shape, cube.dtype.itemsize, chunks):
             new = np.asarray(cube.values[block])
@@ -219,54 +220,68 @@ def rewrite(source: Path, path: Path, cube: Cube, parts: Sequence[DatasetPart]) 
 
 
 def _mark(path: Path, file: Any, parts: Sequence[DatasetPart]) -> Mark | None:
-    """What the file says of its filled entries, with the flag variable if it is there."""
+    """What the file says of its filled entries, with the layers that are there."""
     if (text := file.attrs.get(FILLED)) is None:
         return None
     bands = sum(part.bands for part in parts)
     mark = parsed(plain(text), plain(file.attrs.get(RECORD)), bands=bands)
-    flags = [part._replace(name=part.name + marks.FLAG) for part in parts]
-    sound = (_is_flag(file, f, p) for f, p in zip(flags, parts, strict=True))
-    return replace(mark, filled=values(path, file, flags)) if all(sound) else mark
+    layers = {}
+    for name, end in (("flags", marks.FLAG), *marks.SUFFIX.items()):
+        own = [part._replace(name=part.name + end) for part in parts]
+        if all(_is_layer(file, o, p, name) for o, p in zip(own, parts, strict=True)):
+            layers[name] = values(path, file, own)
+    return marks.with_layers(mark, layers)
 
 
-def _is_flag(file: Any, flag: DatasetPart, part: DatasetPart) -> bool:
-    dataset = file.get(flag.name)
+def _is_layer(file: Any, own: DatasetPart, part: DatasetPart, name: str) -> bool:
+    dataset = file.get(own.name)
     shape = getattr(dataset, "shape", None)
-    return bool(shape == file[part.name].shape and dataset.dtype == np.uint8)
+    return bool(shape == file[part.name].shape and dataset.dtype == marks.TYPES[name])
 
 
 def _write_mark(file: Any, cube: Cube, parts: Sequence[DatasetPart]) -> None:
-    """Attributes, and beside each part a variable that is 1 where an entry was filled."""
+    """Attributes, and beside each part a variable for each layer of the fill."""
     mark = cube.mark
     assert mark is not None
     marks.stamp(file.attrs, mark)
     for part in parts:
         file[part.name].attrs[FILLED] = mark.text
-    if mark.filled is None:
-        return
-    flags = [_flag(file, part) for part in parts]
-    for block in chunk_blocks(cube.shape, 1, _chunks(file[flags[0].name], flags[0])):
-        new = (np.asarray(mark.filled[block]) != 0).astype(np.uint8)
-        for part, inside, place in _touched(flags, block):
-            if new[place].any():  # chunks of zeros need no place on the disk
-                put_block(file, part, inside, new[place])
+    layers = marks.layers_of(mark)
+    for part in parts if layers else ():
+        _unlink(file, part)
+    for name, layer in layers.items():
+        own = [_layer(file, part, name) for part in parts]
+        for block in chunk_blocks(cube.shape, 4, _chunks(file[own[0].name], own[0])):
+            new = marks.block_of(name, layer, block)
+            for part, inside, place in _touched(own, block):
+                if not marks.is_empty(new[place]):
+                    put_block(file, part, inside, new[place])
 
 
-def _flag(file: Any, part: DatasetPart) -> DatasetPart:
-    """An empty flag variable for a part, on the same dimensions."""
-    name, dataset = part.name + marks.FLAG, file[part.name]
-    if name in file:
-        del file[name]
+def _unlink(file: Any, part: DatasetPart) -> None:
+    """Remove the layers of an earlier fill."""
+    for name in (part.name + end for end in marks.ENDS):
+        if name in file:
+            del file[name]
+    attrs = file[part.name].attrs
+    if "ancillary_variables" in attrs:
+        others = marks.unlinked(attrs).get("ancillary_variables", "")
+        attrs["ancillary_variables"] = plain(others)
+
+
+def _layer(file: Any, part: DatasetPart, name: str) -> DatasetPart:
+    """An empty variable for a layer of a part, on the same dimensions."""
+    path, dataset, dtype = part.name + marks.SUFFIX[name], file[part.name], marks.TYPES[name]
     storage = {"chunks": dataset.chunks or True, "compression": "gzip", "shuffle": True}
-    flag = file.create_dataset(name, dataset.shape, np.uint8, **storage)
+    empty = np.nan if dtype.kind == "f" else 0
+    own = file.create_dataset(path, dataset.shape, dtype, fillvalue=empty, **storage)
     for axis, dimension in enumerate(dataset.dims):
         for scale in dimension.values():
-            flag.dims[axis].attach_scale(scale)
-    flag.attrs.update(marks.FLAG_ATTRIBUTES)
-    flag.attrs["flag_values"] = np.array(marks.FLAG_VALUES, np.uint8)
+            own.dims[axis].attach_scale(scale)
+    own.attrs.update(marks.about(name, dataset.attrs))
     before = dataset.attrs.get("ancillary_variables", "")
-    dataset.attrs["ancillary_variables"] = marks.linked(before, name.rpartition("/")[2])
-    return part._replace(name=name)
+    dataset.attrs["ancillary_variables"] = marks.linked(before, path.rpartition("/")[2])
+    return part._replace(name=path)
 
 
 def put_block(file: Any, part: DatasetPart, block: Block, new: Array) -> None:

@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from hydiff.cube import Cube
+from hydiff.cube import Array, Cube, Lazy
+from hydiff.flags import FILLED as FILLED_BIT
+from hydiff.flags import LAYERS, attributes
 from hydiff.io.headers import canonical
 from hydiff.mark import FILLED, MOST_SHARES, RECORD, Mark, parsed
 
@@ -24,7 +26,18 @@ TITLES = ("title", "description", "tifftag imagedescription")
 SHARE = "FILLED_SHARE"  # the tag of a band
 KEY, SHARES = "hydiff filled", "hydiff filled by band"  # lines of an ENVI header
 OURS = (canonical(FILLED), canonical(RECORD), SHARES)
-FLAG = "_hydiff_filled"  # ends the name of the variable that is 1 where an entry was filled
+# end the names of the variables that hold the layers of a fill, beside that of its cube
+SUFFIX = {name: f"_hydiff_{name}" for name in LAYERS}
+FLAG = "_hydiff_filled"  # of earlier versions: 1 where an entry was filled
+ENDS = (*SUFFIX.values(), FLAG)
+TYPES = {name: np.dtype(np.uint8 if about.bits else np.float32) for name, about in LAYERS.items()}
+SCALED = (
+    "units",
+    "scale_factor",
+    "Units",
+    "Scale_Factor",
+    "data gain values",
+)  # that σ has in common with the values
 FLAG_ATTRIBUTES: dict[str, Any] = {  # of the CF conventions
     "long_name": "1 where the value was filled by hydiff, 0 where it was not",
     "standard_name": "status_flag",
@@ -158,23 +171,61 @@ def into_header(path: Path, mark: Mark | None) -> None:
     path.write_bytes(start + b"".join(added))
 
 
-def linked(ancillary: Any, flag: str) -> str:
-    """`ancillary_variables` with the flag variable among them."""
-    others = [name for name in _text(ancillary).split() if name != flag]
-    return " ".join([*others, flag])
+# --- layers in the file of the cube ---------------------------------------------------------------
+
+
+def layers_of(mark: Mark) -> dict[str, Any]:
+    """The layers to write beside a cube; of a cube that only knows what was filled, bit 1."""
+    if mark.layers or mark.filled is None:
+        return dict(mark.layers)
+    return {"flags": mark.filled}
+
+
+def block_of(name: str, layer: Any, block: Any) -> Array:
+    """A block of a layer in the type that files hold it in."""
+    values = np.asarray(layer[block])
+    return values.astype(TYPES[name], copy=False)
+
+
+def is_empty(values: Array) -> bool:
+    """Whether nothing is said of a block: chunks of it need no place on the disk."""
+    return bool(np.isnan(values).all()) if values.dtype.kind == "f" else not values.any()
+
+
+def about(name: str, cube: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of the variable of a layer; of σ, with the unit and scale of the cube's."""
+    scaled = {k: cube[k] for k in SCALED if k in cube} if name == "sigma" else {}
+    return attributes(name) | scaled
+
+
+def with_layers(mark: Mark, layers: Mapping[str, Any]) -> Mark:
+    """A mark that was read, with its layers on disk."""
+    if (flags := layers.get("flags")) is None:
+        return mark
+
+    def read(*block: slice) -> Array:
+        return np.asarray((np.asarray(flags[block]) & FILLED_BIT) != 0)
+
+    where = Lazy(flags.shape, np.dtype(bool), read, getattr(flags, "chunks", None))
+    return replace(mark, filled=where, layers=dict(layers))
+
+
+def linked(ancillary: Any, *names: str) -> str:
+    """`ancillary_variables` with the variables of layers among them."""
+    others = [name for name in _text(ancillary).split() if name not in names]
+    return " ".join([*others, *names])
 
 
 def unlinked(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes of a variable without the link to its flag, which a writer makes again."""
+    """Attributes of a variable without the links to its layers, which a writer makes again."""
     names = _text(attrs.get("ancillary_variables", "")).split()
-    others = [name for name in names if not name.endswith(FLAG)]
+    others = [name for name in names if not name.endswith(ENDS)]
     kept = {k: v for k, v in attrs.items() if k != "ancillary_variables" or names == others}
     return kept | ({"ancillary_variables": " ".join(others)} if others != names and others else {})
 
 
-def without_flags(names: Iterable[str]) -> set[str]:
-    """The names of variables that are no flags of another one."""
+def without_layers(names: Iterable[str]) -> set[str]:
+    """The names of variables that are no layers of another one."""
     every = set(names)
-    return {
-        name for name in every if name.removesuffix(FLAG) == name or name[: -len(FLAG)] not in every
-    }
+    layers = {name + end for name in every for end in ENDS}
+    return every - layers

@@ -6,7 +6,7 @@ with np.packbits, and `bands`, their number.  A 2-D mask stands there as it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -139,18 +139,6 @@ def write(mask: Bools, path: Path, meaning: str) -> None:
     else:
         bands = np.array(len(mask))
         npz.save_archive(path, {meaning: np.packbits(mask, axis=0), "bands": bands})
-
-
-def write_planes(
-    planes: Iterable[Bools], path: Path, meaning: str, shape: tuple[int, int, int]
-) -> None:
-    """A packed `.npz` as `write` makes it, from groups of eight bands (8, rows, cols) at a time."""
-    bits = npz.Stream(
-        (-(-shape[0] // 8), *shape[1:]),
-        np.dtype(np.uint8),
-        (np.packbits(group, axis=0) for group in planes),
-    )
-    npz.save_archive(path, {meaning: bits, "bands": np.array(shape[0])})
 
 
 def check_suffix(path: Path) -> None:

@@ -61,10 +61,14 @@ def _on_map(attrs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _marked(mark: Mark | None, glt: Glt) -> Mark | None:
-    """The mark with its mask on the map; its shares stay those of the sensor's pixels."""
+    """The mark with its layers on the map; its shares stay those of the sensor's pixels."""
     if mark is None or mark.filled is None:
         return mark
-    return replace(mark, filled=mapped(mark.filled, glt, 0))
+    layers = {
+        name: mapped(layer, glt, np.nan if np.dtype(layer.dtype).kind == "f" else 0)
+        for name, layer in mark.layers.items()
+    }
+    return replace(mark, filled=mapped(mark.filled, glt, 0), layers=layers)
 
 
 def mapped(values: Values, glt: Glt, empty: float) -> Lazy:

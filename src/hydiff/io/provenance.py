@@ -1,8 +1,8 @@
 """Write a fill with its companions: which entries were filled, how sure it is, how it came about.
 
 OUT                 the cube, in its own format
-OUT.filled.npz      True where an entry was filled, packed along the bands
-OUT.sigma.npz       1-σ error of every filled entry, where the method gives one
+OUT.flags.*         how each entry was filled, and OUT.why.* why it was missing; see `fill_layers`
+OUT.sigma.*         standard uncertainty of every filled entry, where the method gives one
 OUT.fill.json       command, settings, seed, versions, input hash, counts before and after
 OUT.report.html     all of this for a person, where it was asked for; see `hydiff.report`
 """
@@ -10,32 +10,24 @@ OUT.report.html     all of this for a person, where it was asked for; see `hydif
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hydiff import io
-from hydiff.cube import Array, Bools, Cube
-from hydiff.errors import BadValue, HydiffError, ShapeMismatch
-from hydiff.io import typed
-from hydiff.io.parsing import parsing
+from hydiff.cube import Array, Cube, Values
+from hydiff.errors import BadValue, HydiffError
+from hydiff.flags import FILLED, REASONS, counted
+from hydiff.io import fill_layers, typed
+from hydiff.io.marks import TYPES
 from hydiff.io.regular import exists, is_there
 from hydiff.io.versions import versions
-from hydiff.mark import EARLIER, bounded, now
+from hydiff.mark import EARLIER, Mark, bounded, now
 from hydiff.metrics import NORMAL_QUANTILES, Calibration, calibration
 from hydiff.result import Result
-
-
-def filled_mask_path(path: Path) -> Path:
-    return path.with_name(path.name + ".filled.npz")
-
-
-def sigma_path(path: Path) -> Path:
-    return path.with_name(path.name + ".sigma.npz")
 
 
 def record_path(path: Path) -> Path:
@@ -47,37 +39,46 @@ def report_path(path: Path) -> Path:
     return path.with_name(path.name + ".report.html")
 
 
-COMPANIONS = (filled_mask_path, sigma_path, record_path, report_path)
+NOTES = (record_path, report_path)
 
 
 def beside(path: Path) -> list[Path]:
     """All that may lie beside a fill and describe it: to be replaced with it, or to go."""
-    earlier = [name(header) for header in _headers(path) for name in COMPANIONS]
-    return [*(name(path) for name in COMPANIONS), *(p for p in earlier if exists(p))]
+    earlier = [p for header in _headers(path) for p in _described(header)]
+    return [*_described(path), *(p for p in earlier if exists(p))]
+
+
+def _described(path: Path) -> list[Path]:
+    return [*fill_layers.possible(path), *(name(path) for name in NOTES)]
 
 
 def base_of(path: Path) -> Path:
     """What the names of a fill's companions begin with: the file of its values; earlier versions
     took the ENVI header where that was named as the output."""
     names = (path, *_headers(path))
-    return next((p for p in names if any(exists(name(p)) for name in COMPANIONS)), path)
+    return next((p for p in names if any(exists(own) for own in _described(p))), path)
 
 
 def _headers(path: Path) -> list[Path]:
     return io.envi.header_names(path) if path.suffix.lower() in io.envi.DATA_SUFFIXES else []
 
 
-def companions(path: Path, shape: tuple[int, int, int]) -> dict[str, Array]:
-    """What lies beside a fill and has its shape (bands, rows, cols), by name."""
-    path = base_of(path)
+def companions(
+    path: Path, shape: tuple[int, int, int], mark: Mark | None = None
+) -> dict[str, Array]:
+    """The layers of a fill of this shape (bands, rows, cols), by name, and `filled` of them.
+
+    mark: what the file says of its fill, where the file was read.
+    """
+    planes = fill_layers.planes(base_of(path), shape, mark)
+    if planes is None:
+        return {}
     layers: dict[str, Array] = {}
-    if filled_mask_path(path).is_file():
-        observed = io.read_mask(filled_mask_path(path), "missing", shape)
-        filled = np.broadcast_to(~observed, shape)
-        layers["filled"] = filled.astype(np.uint8)
-        if sigma_path(path).is_file():
-            layers["sigma"] = read_sigma(sigma_path(path), filled).astype(np.float32)
-    return layers
+    for band, plane in enumerate(planes):
+        for name, values in plane._asdict().items():
+            if values is not None:
+                layers.setdefault(name, np.empty(shape, TYPES[name]))[band] = values
+    return {"filled": layers["flags"] & FILLED, **layers}
 
 
 def checkpoint_path(path: Path) -> Path:
@@ -97,16 +98,19 @@ def save(
     command: Sequence[str] = (),
     overwrite: bool = False,
     unmarked: bool = False,
+    compact: bool = False,
 ) -> list[Path]:
     """Write a result and its companions, all or nothing; returns the paths, the cube first.
 
     unmarked: allow a file that cannot say that it is filled (.npy).
+    compact: companions as small .npz files, whatever the format of the cube.
     """
     path, hashes = io.values_path(result.cube, Path(path)), hashes_of(result.cube.path)
     if result.cube.mark is not None:
         io.refuse_unmarked(result.cube, path, unmarked)
     content = record(result, command, hashes)
-    return write_result(result, path, content, hashes, overwrite=overwrite)
+    how: dict[str, Any] = {"overwrite": overwrite, "compact": compact}
+    return write_result(result, path, content, hashes, **how)
 
 
 def write_result(
@@ -116,41 +120,37 @@ def write_result(
     hashes: Hashes,
     *,
     overwrite: bool,
+    compact: bool = False,
     before: Cube | None = None,
 ) -> list[Path]:
     """`save` with a record, and the hashes of the input's files before it was read.
 
     before: the input as it was read then.
     """
-    sigma, filled = result.sigma, result.filled
-    writers: Writers = {filled_mask_path: partial(io.masks.write, filled, meaning="missing")}
-    if sigma is not None:
-        writers = {sigma_path: partial(write_sigma, sigma, filled), **writers}
-    cube = marked(result, record)
-    return write_together(
-        cube, path, record, writers, hashes=hashes, overwrite=overwrite, before=before
-    )
-
-
-Writers = Mapping[Callable[[Path], Path], Callable[[Path], Any]]  # a companion's name → its writer
+    how: dict[str, Any] = {"overwrite": overwrite, "compact": compact, "before": before}
+    return write_together(marked(result, record), path, record, result.layers, hashes=hashes, **how)
 
 
 def write_together(
     cube: Cube,
     path: Path,
     record: Mapping[str, Any],
-    writers: Writers,
+    layers: Mapping[str, Values],
     *,
     overwrite: bool,
+    compact: bool = False,
     hashes: Hashes | None = None,
     before: Cube | None = None,
 ) -> list[Path]:
     """A cube, its companions and its record, all or nothing; the paths, the cube first.
 
-    hashes: of the input's files before it was read; refused if they are others now.
-    before: the input as it was read then.
+    layers: those of this fill, by name; hashes: of the input's files before it was read; refused
+    if they are others now; before: the input as it was read then.
     """
-    note, source = typed.dumps(record), cube.path
+    note, source, kind = typed.dumps(record), cube.path, io.format_for(cube, path)
+    if compact and cube.mark is not None:  # the file itself says no more than which entries
+        few = {name: layer for name, layer in cube.mark.layers.items() if name == "flags"}
+        cube = replace(cube, mark=replace(cube.mark, layers=few))
     with io.staged(path, overwrite=overwrite, beside=beside(path), source=source) as folder:
         place = folder / path.name
         try:
@@ -159,61 +159,12 @@ def write_together(
             if hashes is not None:  # what is amiss may be that the input is another one
                 check_unchanged(source, hashes)
             raise
-        for name, write in writers.items():
-            write(name(place))
+        if layers:
+            made += fill_layers.write(layers, cube, place, kind, compact)
         record_path(place).write_text(note)
         if hashes is not None:
             check_unchanged(source, hashes)
-    cubes = [path.with_name(file.name) for file in made]
-    return [*cubes, *(name(path) for name in writers), record_path(path)]
-
-
-def write_sigma(sigma: Array, filled: Bools, path: Path) -> None:
-    """The error bars of the filled entries alone: float16, each band in units of its largest."""
-    write_bars(zip(sigma, filled, strict=True), int(filled.sum()), len(filled), path)
-
-
-def write_bars(planes: Iterable[tuple[Array, Bools]], count: int, bands: int, path: Path) -> None:
-    """`write_sigma` a band at a time: its error bars and its filled pixels, both (rows, cols).
-
-    NaN stays NaN: that entry was filled, and how far off it may be is not known.
-    """
-    unit = np.zeros(bands)
-
-    def shares() -> Iterator[Array]:
-        for band, (sigma, filled) in enumerate(planes):
-            values = sigma[filled]
-            unit[band] = values[np.isfinite(values)].max(initial=0.0)
-            yield values / unit[band] if unit[band] > 0 else values
-
-    # the units are known, and written, when the shares are
-    share = io.npz.Stream((count,), np.dtype(np.float16), shares())
-    io.npz.save_archive(path, {"share": share, "unit": unit})
-
-
-def read_sigma(path: Path, filled: Bools) -> Array:
-    """(bands, rows, cols) error bars in the cube's unit, NaN where nothing was filled."""
-    with parsing(path, "the error bars of a fill", "fill again"):
-        io.npz.members(path)  # before memory is taken for them
-        with np.load(path, allow_pickle=False) as arrays:
-            share, unit = (arrays[k].astype(np.float64) for k in ("share", "unit"))
-        check_sizes(share)
-        check_sizes(unit)
-    if share.shape != (filled.sum(),) or unit.shape != (len(filled),):
-        raise ShapeMismatch(
-            f"{path} holds {share.size} error bars, but {int(filled.sum())} entries were filled; "
-            "expected the two companions of one fill"
-        )
-    sigma = np.full(filled.shape, np.nan)
-    sigma[filled] = share
-    bars: Array = sigma * unit[:, None, None]
-    return bars
-
-
-def check_sizes(values: Array) -> None:
-    """ValueError where error bars are no sizes; NaN is one that is not known."""
-    if np.isinf(values).any() or (values < 0).any():
-        raise ValueError("error bars are numbers of 0 or more")
+    return [*(path.with_name(file.name) for file in made), record_path(path)]
 
 
 def intervals_of(path: Path) -> Sequence[float]:
@@ -239,12 +190,15 @@ def read_record(path: Path) -> dict[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
-def calibrated(path: Path, values: Array, truth: Array) -> Calibration | None:
-    """How the error bars beside a fill held against the truth; None where there are none.
+def calibrated(
+    path: Path, values: Array, truth: Array, mark: Mark | None = None
+) -> Calibration | None:
+    """How the error bars of a fill held against the truth; None where there are none.
 
     values, truth: (bands, rows, cols) of the fill and of the truth, in the file's unit.
+    mark: what the file of the fill says of it.
     """
-    sigma = companions(path, values.shape).get("sigma")
+    sigma = companions(path, values.shape, mark).get("sigma")
     return None if sigma is None else calibration(values, truth, sigma, intervals_of(path))
 
 
@@ -294,6 +248,9 @@ def record(
             "expected": None if result.expected is None else dict(result.expected),
             **of_each_kind(result.expected_by_kind),
             "recipe": result.recipe,
+            "flags": counted(result.flags),
+            "reasons": counted(result.why, REASONS),
+            "budget": result.budget,
             **({"references": result.references} if result.references else {}),
             "beyond_observed": dict(result.beyond),
             "notes": result.notes,

@@ -17,6 +17,7 @@ import numpy as np
 
 from hydiff.cube import Array, Bools
 from hydiff.errors import BadValue, ShapeMismatch, UnknownName
+from hydiff.flags import CLOUD, MASK, SATURATED
 from hydiff.io import enmap, geotiff, hdf5, neon, prisma
 from hydiff.io.parsing import parsing
 from hydiff.io.regular import is_there
@@ -36,6 +37,7 @@ USUAL = (BAND, DEFECTIVE, "invalid", "saturated", "not-finite")  # taken unless 
 class Quality(NamedTuple):
     observed: Bools  # (bands, rows, cols) False = distrusted
     counts: dict[str, int]  # flag -> entries that it names
+    why: Array  # (bands, rows, cols) bits of `hydiff.flags.REASONS`: what the flags mean
 
 
 def layers(path: Path, kind: str) -> dict[str, Layer]:
@@ -57,7 +59,7 @@ def combined(
         raise BadValue(
             f"{path}: choose what to take as missing with `flags=`; known: {', '.join(layers)}"
         )
-    observed, counts = np.ones(shape, bool), {}
+    observed, counts, why = np.ones(shape, bool), {}, np.zeros(shape, np.uint8)
     for flag in chosen:
         missing = layers[flag](shape)
         if missing.shape not in (shape, shape[1:]):
@@ -68,7 +70,16 @@ def combined(
         missing = np.broadcast_to(missing, shape)
         counts[flag] = int(missing.sum())
         observed &= ~missing
-    return Quality(observed, counts)
+        why[missing] |= reason_of(flag)
+    return Quality(observed, counts, why)
+
+
+def reason_of(flag: str) -> int:
+    """The bit of `hydiff.flags.REASONS` that a flag of a product stands for."""
+    name = flag.lower()
+    if any(word in name for word in ("cloud", "cirrus", "haze")):
+        return CLOUD
+    return SATURATED if "saturat" in name else MASK
 
 
 def beside(path: Path, kind: str | None) -> dict[str, list[str]]:

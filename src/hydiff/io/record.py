@@ -5,7 +5,7 @@ Fields with defaults may be absent: earlier versions did not write all of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -44,6 +44,23 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Component:
+    """A part of σ."""
+
+    component: str
+    correlation: str  # between which entries
+
+
+@dataclass(frozen=True)
+class SigmaBudget:
+    """What σ is of, what it holds and what it does not; see `io.uncertainty`."""
+
+    measurand: str
+    included: tuple[Component, ...]
+    not_included: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Record:
     """How a fill came about."""
 
@@ -60,6 +77,9 @@ class Record:
     expected: Scores | None = None  # of the filled entries
     expected_by_kind: dict[str, Scores] | None = None  # the same for each kind of gap
     recipe: Recipe | None = None  # of `auto`
+    flags: dict[str, Count] = field(default_factory=dict)  # filled entries, by flag
+    reasons: dict[str, Count] = field(default_factory=dict)  # missing entries, by why they were
+    budget: SigmaBudget | None = None  # of σ
     references: tuple[dict[str, Any], ...] = ()  # other images of the place, and what they gave
     tiles: dict[str, Any] | None = None
     seconds: Size = 0.0

@@ -1,7 +1,7 @@
 """Handing over: a cube in another format or on a map, together with what lies beside it.
 
-The filled mask and whatever else `provenance.companions` finds go the same way as the cube and
-become GeoTIFFs beside it, OUT.filled.tif and so on, which QGIS and ENVI open on top of it.
+The layers of a fill go the same way as the cube: into its file, or beside it in its format, where
+QGIS and ENVI open them on top of it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hydiff import io
 from hydiff.cube import Array, Cube
 from hydiff.errors import BadValue
-from hydiff.io import provenance
-from hydiff.io.headers import SCALING, number, scaling
+from hydiff.flags import LAYERS
+from hydiff.io import fill_layers, provenance
 from hydiff.io.ortho import ortho as on_map
 from hydiff.mark import of_fill
 
@@ -49,13 +47,14 @@ def convert(
         raise BadValue(f"{glt} holds no lookup table (GLT); name the product it came with")
     original = cube.path or source
     base = io.values_path(cube, path).name
-    beside = provenance.companions(original, cube.shape)
-    cube = _marked(cube, beside.get("filled"))
+    beside = provenance.companions(original, cube.shape, cube.mark)
+    cube, target = _marked(cube, beside), io.format_for(cube, path)
     if cube.mark is not None:
         io.refuse_unmarked(cube, path, unmarked)
     also = {
-        f"{base}.{name}.tif": _like(cube, values, scaled=name == "sigma")
-        for name, values in beside.items()
+        place: fill_layers.like(cube, beside[name], name)
+        for name in LAYERS
+        if name in beside and (place := _place(path.with_name(base), name, target)) is not None
     }
     if ortho:
         cube = on_map(cube, table)
@@ -86,44 +85,21 @@ def with_band_names(cube: Cube, plain: bool = False) -> Cube:
     )
 
 
-def _like(cube: Cube, values: Array, scaled: bool) -> Cube:
-    """Values on the grid of a cube, with its bands and its place; not its meaning.
-
-    scaled: they are differences of its values, with its gain and units; an offset cancels out.
-    """
-    return replace(
-        cube,
-        values=values,
-        nodata=None if values.dtype.kind == "u" else np.nan,
-        valid=None,
-        missing_rule=None,
-        withheld_rule=None,
-        attrs=_of_differences(cube) if scaled else {},
-        path=None,
-        format=None,
-        mark=None,
-    )
+def _place(path: Path, name: str, kind: str) -> str | None:
+    """The name of the file of a layer; that of arrays is a GeoTIFF, which shows it on the map."""
+    place = fill_layers.layer_path(path, name, "geotiff" if kind in fill_layers.COMPACT else kind)
+    return None if place is None else place.name
 
 
-def _of_differences(cube: Cube) -> dict[str, Any]:
-    """What the header of a cube says of differences of its values: their gain and their units."""
-    scale, box = scaling(cube.attrs, cube.bands), cube.attrs.get("geotiff")
-    attrs: dict[str, Any] = {}
-    if scale is not None:
-        attrs[SCALING[0]] = [number(gain) for gain in scale[0]]
-    if isinstance(box, Mapping) and box.get("units"):
-        attrs["geotiff"] = {"units": box["units"]}
-    return attrs
-
-
-def _marked(cube: Cube, filled: Array | None) -> Cube:
-    """With the mask beside it where its file holds none, or no mark at all (.npy)."""
-    if filled is None or (cube.mark is not None and cube.mark.filled is not None):
+def _marked(cube: Cube, beside: Mapping[str, Array]) -> Cube:
+    """With the layers beside it where its file holds none, or no mark at all (.npy)."""
+    if not beside or (cube.mark is not None and cube.mark.filled is not None):
         return cube
-    mark, shares = cube.mark, filled.mean(axis=(1, 2))
+    mark, filled = cube.mark, beside["filled"]
+    layers, shares = {k: v for k, v in beside.items() if k in LAYERS}, filled.mean(axis=(1, 2))
     if mark is None:
         record = provenance.read_record(cube.path or Path())
-        return replace(cube, mark=of_fill(filled, shares, str(record.get("method")), record))
-    return replace(
-        cube, mark=replace(mark, filled=filled, by_band=shares, share=float(shares.mean()))
-    )
+        own = of_fill(filled, shares, str(record.get("method")), record, layers=layers)
+        return replace(cube, mark=own)
+    more: dict[str, Any] = {"by_band": shares, "share": float(shares.mean())}
+    return replace(cube, mark=replace(mark, filled=filled, layers=layers, **more))

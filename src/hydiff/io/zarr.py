@@ -11,7 +11,6 @@ import base64
 import shutil
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -44,7 +43,7 @@ def read(path: Path, var: str | None = None) -> Cube:
     check_tree(path)
     with parsing(path, "a Zarr store"):
         arrays = _arrays(path)
-        cubes = marks.without_flags(arrays)
+        cubes = marks.without_layers(arrays)
         shapes = {k: a.shape for k, a in arrays.items() if a.dtype.kind in "biuf" and k in cubes}
         name = variables.choose(shapes, var, path)
         array = arrays[name]
@@ -237,25 +236,33 @@ def _map(
 
 
 def _marked(path: Path, arrays: Mapping[str, Any], name: str, axes: ax.Axes) -> Mark | None:
-    """What the array says of its filled entries, with the flag array if it is there."""
-    array, flag = arrays[name], arrays.get(name + marks.FLAG)
+    """What the array says of its filled entries, with the layers that are there."""
+    array = arrays[name]
     if (text := array.attrs.get(FILLED)) is None:
         return None
     shape = ax.cube_shape(array.shape, axes)
     mark = parsed(text, array.attrs.get(RECORD), bands=shape[0])
-    if flag is None or flag.shape != array.shape or flag.dtype != np.uint8:
-        return mark
-    check_chunk(flag.chunks, flag.dtype, path)
-    read = partial(_window, path, name + marks.FLAG, axes)
-    values = Lazy(shape, flag.dtype, lambda *block: read(block), ax.cube_shape(flag.chunks, axes))
-    return replace(mark, filled=values)
+    layers = {}
+    for layer, end in (("flags", marks.FLAG), *marks.SUFFIX.items()):
+        own = arrays.get(name + end)
+        if own is None or own.shape != array.shape or own.dtype != marks.TYPES[layer]:
+            continue
+        check_chunk(own.chunks, own.dtype, path)
+        read = partial(_stored, path, name + end, axes)
+        layers[layer] = Lazy(shape, own.dtype, read, ax.cube_shape(own.chunks, axes))
+    return marks.with_layers(mark, layers)
+
+
+def _stored(path: Path, name: str, axes: ax.Axes, *block: slice) -> Array:
+    bands, rows, cols = block
+    return _window(path, name, axes, (bands, rows, cols))
 
 
 # --- writing --------------------------------------------------------------------------------------
 
 
 def _write_mark(path: Path, array: Any, cube: Cube, axes: ax.Axes) -> None:
-    """Attributes of the store and of the array, and beside it an array that is 1 where filled."""
+    """Attributes of the store and of the array, and beside it an array for each layer."""
     import zarr
 
     mark = cube.mark
@@ -268,37 +275,56 @@ def _write_mark(path: Path, array: Any, cube: Cube, axes: ax.Axes) -> None:
     listed = whole.metadata.consolidated_metadata is not None
     group = zarr.open_group(path, mode="r+", use_consolidated=False)
     marks.stamp(group.attrs, mark)
-    if mark.filled is not None:
-        flag = _flag(group, array)
-        for block in chunk_blocks(cube.shape, 1, ax.cube_shape(flag.chunks, axes)):
-            new = (np.asarray(mark.filled[block]) != 0).astype(np.uint8)
-            flag[ax.stored_block(axes, block)] = ax.as_stored(new, axes)
+    layers = marks.layers_of(mark)
+    if layers:
+        _unlink(group, array)
+    for name, layer in layers.items():
+        own = _layer(group, array, name)
+        for block in chunk_blocks(cube.shape, 4, ax.cube_shape(own.chunks, axes)):
+            new = marks.block_of(name, layer, block)
+            if not marks.is_empty(new):
+                _put(own, ax.stored_block(axes, block), ax.as_stored(new, axes))
     if listed:  # what a reader takes for the whole would lack the new names
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # that version 3 has no such list yet
             zarr.consolidate_metadata(path, zarr_format=group.metadata.zarr_format)
 
 
-def _flag(group: Any, array: Any) -> Any:
-    """An empty flag array with the axes and chunks of the cube, and the link to it."""
-    name, version = array.basename + marks.FLAG, array.metadata.zarr_format
-    about = {**marks.FLAG_ATTRIBUTES, "flag_values": list(marks.FLAG_VALUES)}
+def _unlink(group: Any, array: Any) -> None:
+    """Remove the layers of an earlier fill."""
+    for name in (array.basename + end for end in marks.ENDS):
+        if name in group:
+            del group[name]
+    if "ancillary_variables" in array.attrs:
+        others = marks.unlinked(dict(array.attrs)).get("ancillary_variables", "")
+        array.attrs["ancillary_variables"] = others
+
+
+def _layer(group: Any, array: Any, name: str) -> Any:
+    """An empty array for a layer, with the axes and chunks of the cube, and the link to it."""
+    own, dtype, version = array.basename + marks.SUFFIX[name], marks.TYPES[name], _version(array)
+    about = plain(marks.about(name, array.attrs))
     dims = list(_dims(array)) or None
     if version == 2 and dims:
         about["_ARRAY_DIMENSIONS"] = dims
     array.attrs["ancillary_variables"] = marks.linked(
-        array.attrs.get("ancillary_variables", ""), name
+        array.attrs.get("ancillary_variables", ""), own
     )
     return group.create_array(
-        name,
+        own,
         shape=array.shape,
-        dtype="uint8",
+        dtype=dtype.name,
         chunks=array.chunks,
-        fill_value=0,
+        fill_value=np.nan if dtype.kind == "f" else 0,
         dimension_names=dims if version == 3 else None,
         attributes=about,
         overwrite=True,
     )
+
+
+def _version(array: Any) -> int:
+    """Of the format that the array is stored in."""
+    return int(array.metadata.zarr_format)
 
 
 Coordinate = tuple[tuple[str, ...], Array, dict[str, Any]]

@@ -18,6 +18,7 @@ from hydiff.learn.engine import arithmetic
 
 MOST_MISSING = 20_000  # pixels in gaps: their covariance is a dense matrix
 ROWS_AT_ONCE = 512  # of that matrix, while it is built
+COLUMNS_AT_ONCE = 1024  # of its inverse
 KINDS_OF_KAPPA = 3  # each needs a matrix of its own, so components share them
 LAGS = 6  # px, of the variogram
 
@@ -50,7 +51,7 @@ class Field:
         if kappa is not None:
             phi = power / (1 + float(np.exp(np.log(kappa).mean())) * power)
             self.damping = on_device(1 / (1 + torch.as_tensor(kappa)[:, None, None] * power))
-        self.inverse = on_device(_inverse(phi.to(complete.device), self.missing))
+        self.inverse = _inverse(phi.to(complete.device), self.missing)
         self.down, self.across = (on_device(_cosines(n)) for n in (H, W))
         self.phi = on_device(phi)
 
@@ -84,8 +85,26 @@ def _cosines(n: int) -> Tensor:
 
 
 def _inverse(phi: Tensor, missing: Tensor) -> Tensor:
-    """(R φ Rᵀ)⁻¹ in float64.  A product of two cosines is a sum of cosines of the difference and of
-    the sum of their places, so every entry is the sum of four of one table."""
+    """(R φ Rᵀ)⁻¹, worked out in float64 and kept in float32."""
+    lower = _factor(phi, missing)
+    n = len(lower)
+    inverse = lower.new_empty((n, n), dtype=torch.float32)
+    # by columns, and below the diagonal only: two whole matrices of float64 are the most there is
+    for start in range(0, n, COLUMNS_AT_ONCE):
+        part = slice(start, min(start + COLUMNS_AT_ONCE, n))
+        below = lower[start:, start:]
+        unit = torch.eye(n - start, part.stop - start, dtype=lower.dtype, device=lower.device)
+        x = torch.linalg.solve_triangular(below, unit, upper=False)
+        x = torch.linalg.solve_triangular(below.mT, x, upper=True)
+        inverse[start:, part] = x.float()
+        inverse[part, start:] = x.mT.float()
+    return inverse
+
+
+def _factor(phi: Tensor, missing: Tensor) -> Tensor:
+    """The Cholesky factor of R φ Rᵀ in float64.  A product of two cosines is a sum of cosines of
+    the difference and of the sum of their places, so every entry is the sum of four of one table.
+    """
     H, W = phi.shape
 
     def waves(n: int) -> Tensor:
@@ -105,7 +124,8 @@ def _inverse(phi: Tensor, missing: Tensor) -> Tensor:
             for dr in ((r - row).abs(), r + row + 1)
             for dc in ((c - col).abs(), c + col + 1)
         )
-    return torch.cholesky_inverse(torch.linalg.cholesky(matrix))
+    factor: Tensor = torch.linalg.cholesky(matrix)
+    return factor
 
 
 def fields(complete: Tensor, s: float, kappa: Floats) -> Callable[[Tensor], Tensor]:

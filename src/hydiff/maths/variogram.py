@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import ndimage, optimize
+from scipy import ndimage
 from scipy.fft import irfft2, next_fast_len, rfft2
 
 from hydiff.cube import Bools, Floats, Ints
@@ -24,6 +24,7 @@ Complexes = NDArray[np.complex128]
 ORDERS = (1.0, 1.25, 1.5, 1.75, 1.95)  # s that are tried; at 2 the increments have no variance
 REACHES = (inf, 40.0, 10.0)  # pixels
 LAGS = (6, 40)  # the variogram reaches as far as the widest gap, between these many pixels
+ROUNDING = 1e-13  # a shape that differs from a constant by less is one
 LEAST_NUGGET = 1e-3  # of the sill: with less the field passes through the complete pixels
 
 
@@ -75,16 +76,37 @@ def fit_covariances(
 def _fit_one(
     curve: Floats, length: Floats, lags: Ints, shapes: dict[tuple[float, float], Floats]
 ) -> Covariance:
-    if not curve.max() > 0:  # constant
+    top = float(curve.max())
+    if not top > 0:  # constant
         return Covariance(1.0, inf, 0.0, 0.0)
-    weight = np.sqrt(lags) / (np.maximum(curve, 1e-9 * curve.max()) * length)
-    best, chosen = inf, Covariance(1.0, inf, 0.0, float(curve.mean()))
-    for (s, reach), shape in shapes.items():
-        design = np.stack([np.ones_like(shape), shape], axis=1) * weight[:, None]
-        (nugget, sill), misfit = optimize.nnls(design, curve * weight)
-        if misfit < best:
-            best, chosen = misfit, Covariance(s, reach, float(sill), float(nugget))
-    return chosen
+    curve = curve / top  # a cube without texture has one near the least number there is
+    weight = np.sqrt(lags) / (np.maximum(curve, 1e-9) * length)
+    weight /= weight.max()
+    nuggets, sills, misfits = _fits(np.stack([*shapes.values()]) * weight, weight, curve * weight)
+    best = int(np.argmin(misfits))
+    return Covariance(*[*shapes][best], top * float(sills[best]), top * float(nuggets[best]))
+
+
+def _fits(shapes: Floats, one: Floats, curve: Floats) -> tuple[Floats, Floats, Floats]:
+    """(n,) nugget, sill ≥ 0 and misfit of curve (lags,) ≈ nugget · one (lags,) + sill · shape, by
+    least squares, for n shapes (n, lags)."""
+    aa, bb, ab = float(one @ one), np.einsum("nl,nl->n", shapes, shapes), shapes @ one
+    ac, bc = float(one @ curve), shapes @ curve
+    tiny = float(np.finfo(float).tiny)
+    # where the minimum over the plane has a negative part, it lies on one of the two axes
+    spread = aa * bb - ab**2
+    inner = np.stack([bb * ac - ab * bc, aa * bc - ab * ac])
+    inner /= np.where(spread > ROUNDING * aa * bb, spread, np.inf)
+    alone = np.zeros((2, 2, len(shapes)))
+    alone[0, 0] = max(ac, 0.0) / max(aa, tiny)
+    alone[1, 1] = np.maximum(bc, 0.0) / np.maximum(bb, tiny)
+    # one lag, or a flat shape, leaves no plane: then `inner` is 0, which an axis beats
+    either = np.stack([np.where((inner >= 0).all(axis=0), inner, np.nan), *alone])
+    fitted = either[:, 0, :, None] * one + either[:, 1, :, None] * shapes
+    misfit = np.linalg.norm(curve - fitted, axis=2)
+    best = np.nanargmin(misfit, axis=0)
+    nugget, sill = np.take_along_axis(either, best[None, None], 0)[0]
+    return nugget, sill, np.take_along_axis(misfit, best[None], 0)[0]
 
 
 def variogram(z: Floats, complete: Bools, down: Ints, right: Ints) -> tuple[Floats, Floats]:

@@ -54,6 +54,7 @@ class Method:
     label: str = ""  # what tables and figures call it, if not by its name
     pretrained: bool = False  # corrects with a network that learned elsewhere; takes `device`
     halo: int = 0  # px around a tile that its estimate depends on, beyond what its gaps ask for
+    each_band: bool = False  # fills a band from its own pixels alone, whatever else they keep
     names_rows: bool = False  # its settings say which of them decide, with noise and without
     rules: int = 1  # raised when the same settings give other results: a bench runs it again
 
@@ -81,6 +82,11 @@ class Network(Method):
     replaces_noisy: bool = True
     random: bool = True
     memory: PeakMemory = PeakMemory(process=520e6, pixel=25_000.0)
+
+
+def _spatial(inpaint: str, summary: str) -> Method:
+    """A method that interpolates each band for itself."""
+    return Method("classical", inpaint, "Plain", summary, each_band=True)
 
 
 METHODS: dict[str, Method] = {
@@ -111,15 +117,11 @@ METHODS: dict[str, Method] = {
         pretrained=True,
         halo=97,  # how far its network sees; tests/test_prior.py measures it
     ),
-    "harmonic": Method(
-        "classical", "harmonic", "Plain", "membrane through the observed pixels (Laplace)"
-    ),
-    "biharmonic": Method(
-        "classical", "biharmonic", "Plain", "thin plate through the observed pixels"
-    ),
-    "linear": Method("classical", "linear", "Plain", "linear in Delaunay triangles"),
-    "idw": Method("classical", "idw", "Plain", "inverse distance, GDAL's fillnodata on every band"),
-    "nearest": Method("classical", "nearest", "Plain", "nearest observed pixel"),
+    "harmonic": _spatial("harmonic", "membrane through the observed pixels (Laplace)"),
+    "biharmonic": _spatial("biharmonic", "thin plate through the observed pixels"),
+    "linear": _spatial("linear", "linear in Delaunay triangles"),
+    "idw": _spatial("idw", "inverse distance, GDAL's fillnodata on every band"),
+    "nearest": _spatial("nearest", "nearest observed pixel"),
     "spectral": Method(
         "classical",
         "spectral",
@@ -135,9 +137,7 @@ METHODS: dict[str, Method] = {
         "regression on a pixel's other bands; only pixels that keep some bands",
         whole_pixels=False,
     ),
-    "bandmean": Method(
-        "classical", "bandmean", "Plain", "each band's mean: the floor of every comparison"
-    ),
+    "bandmean": _spatial("bandmean", "each band's mean: the floor of every comparison"),
     "rbf": Method(
         "rbf", "rbf", "RBF", "radial basis functions on the principal components (scipy)"
     ),

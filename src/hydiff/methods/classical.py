@@ -18,7 +18,7 @@ from scipy import interpolate, ndimage, sparse
 from scipy.fft import dctn, idctn
 from scipy.sparse.linalg import splu
 
-from hydiff.cube import Bools, Floats
+from hydiff.cube import Array, Bools, Floats
 from hydiff.gaps.mask import band_groups
 from hydiff.maths import subspace
 from hydiff.methods import components
@@ -151,9 +151,22 @@ def _solve(
 
     solve: that of the missing pixels, if it is at hand.
     """
+    return _set(y, observed, _inside(y, observed, matrix, solve))
+
+
+def _inside(
+    y: Floats,
+    observed: Bools,
+    matrix: sparse.csr_array,
+    solve: Callable[[Floats], Floats] | None = None,
+) -> Floats:
+    """`_solve` at the missing pixels alone, (C', n); of y, only the rim of the gaps is read."""
     missing = ~observed.ravel()
-    right = -(matrix[missing][:, ~missing] @ y.reshape(len(y), -1)[:, ~missing].T).T
-    return _set(y, observed, (solve or factor_of(matrix, missing))(right))
+    rows, rim = matrix[missing], np.zeros(missing.shape, bool)
+    rim[rows.indices] = True
+    rim &= ~missing
+    right = -(rows[:, rim] @ y.reshape(len(y), -1)[:, rim].T).T
+    return (solve or factor_of(matrix, missing))(right)
 
 
 def _harmonic(y: Floats, observed: Bools) -> Floats:
@@ -232,41 +245,80 @@ def membrane(complete: Bools, reach: float = np.inf) -> Membrane:
     return Membrane(matrix, factor_of(matrix, ~complete.ravel()))
 
 
+def harmonic_inside(z: Floats, complete: Bools, given: Membrane) -> Floats:
+    """(K, n) z (K, H, W) at its n missing pixels, by the membrane of that mask."""
+    return _inside(z, complete, *given)
+
+
 def field(
-    z: Floats, complete: Bools, s: float, reach: float = np.inf, given: Membrane | None = None
+    z: Floats,
+    complete: Bools,
+    s: float,
+    reach: float = np.inf,
+    given: Membrane | None = None,
+    *,
+    kappa: float = 0.0,
+    tolerance: float = TOLERANCE,
 ) -> Floats:
     """Fill z (K, H, W) outside the complete pixels (H, W) by the smoothest field of order s.
 
     With a finite reach (px) −Δ is reach⁻² − Δ throughout: far from data the field returns to 0.
+    With κ > 0 the complete pixels have white texture, and the field is the f that minimises
+    ‖complete (f − z)‖² + κ ‖(−Δ)^{s/2} f‖², there as well: the interpolation that is smoothest in
+    the sense of ψ = (−Δ)^s / (1 + κ (−Δ)^s), damped by 1 / (1 + κ (−Δ)^s).
     given: the membrane of that mask and reach, if it is at hand.
-    Conjugate gradients on the missing pixels with A = R (−Δ)^s Rᵀ, (−Δ)^s applied by DCT.  The
-    preconditioner L⁻¹ R (−Δ)^{2−s} Rᵀ L⁻¹, L = R (−Δ) Rᵀ factorised once, is exact at s = 1 and
-    knows the gaps' edges: a handful of iterations (docs/decisions/0005).
     """
-    if complete.all():
-        return z.copy()
-    missing = ~complete
+    power = (laplacian_eigenvalues(*complete.shape) + reach**-2) ** s
+    f = (
+        z.copy()
+        if complete.all()
+        else _interpolation(z, complete, s, reach, given, kappa, tolerance)
+    )
+    return f if kappa == 0 else filtered(f, 1 / (1 + kappa * power))
+
+
+def _interpolation(
+    z: Floats,
+    complete: Bools,
+    s: float,
+    reach: float,
+    given: Membrane | None,
+    kappa: float,
+    tolerance: float,
+) -> Floats:
+    """z with its missing pixels such that ψ of `field` is least.
+
+    Conjugate gradients on the missing pixels with A = R ψ Rᵀ, ψ applied by DCT.  The
+    preconditioner L⁻¹ R (−Δ)² ψ⁻¹ Rᵀ L⁻¹, L = R (−Δ) Rᵀ factorised once, is exact at s = 1, κ = 0
+    and knows the gaps' edges: a handful of iterations (docs/decisions/0005).
+    """
     matrix, solve = given or membrane(complete, reach)
-    if s == 2:  # a sparse matrix too
+    if s == 2 and kappa == 0:  # a sparse matrix too
         plate = sparse.csr_array(matrix @ matrix)
-        return _solve(z, complete, plate, factor_of(plate, missing.ravel()))
+        return _solve(z, complete, plate)
     start = _solve(z, complete, matrix, solve)  # the harmonic fill
-    if s == 1:
+    if s == 1 and kappa == 0:
         return start
     eigenvalues = laplacian_eigenvalues(*complete.shape) + reach**-2
-    power, rest = eigenvalues**s, eigenvalues ** (2 - s)
+    psi = eigenvalues**s / (1 + kappa * eigenvalues**s)
+    # single precision serves a preconditioner as well
+    rest = (eigenvalues ** (2 - s) + kappa * eigenvalues**2).astype(np.float32)
+    missing = np.flatnonzero(~complete)
 
-    def embedded(v: Floats, weight: Floats) -> Floats:
-        f = np.zeros_like(z)
+    def embedded(v: Floats, weight: Array) -> Floats:
+        f = np.zeros((len(v), complete.size), weight.dtype)
         f[:, missing] = v
-        return filtered(f, weight)[:, missing]
+        applied: Floats = filtered(f.reshape(z.shape), weight).reshape(f.shape)[:, missing]
+        return applied
 
     correction = conjugate_gradients(
-        lambda v: embedded(v, power),
-        -filtered(start, power)[:, missing],
-        lambda r: solve(embedded(solve(r), rest)),
+        lambda v: embedded(v, psi),
+        -filtered(start, psi).reshape(len(z), -1)[:, missing],
+        lambda r: solve(embedded(solve(r), rest).astype(np.float64)),
+        tolerance,
     )
-    return _set(z, complete, start[:, missing] + correction)
+    start.reshape(len(z), -1)[:, missing] += correction
+    return start
 
 
 def conjugate_gradients(
@@ -308,10 +360,10 @@ def laplacian_eigenvalues(rows: int, cols: int) -> Floats:
     return both
 
 
-def filtered(f: Floats, weight: Floats) -> Floats:
-    """Multiply the DCT of each component (K, H, W) by a weight (H, W)."""
+def filtered(f: Array, weight: Array) -> Array:
+    """Multiply the DCT of each component (K, H, W) by a weight (H, W), in their precision."""
     how: dict[str, Any] = {"axes": (1, 2), "norm": "ortho", "workers": THREADS}
     spectrum = dctn(f, **how)
     spectrum *= weight
-    filtered: Floats = idctn(spectrum, **how, overwrite_x=True)
+    filtered: Array = idctn(spectrum, **how, overwrite_x=True)
     return filtered

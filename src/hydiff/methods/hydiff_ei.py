@@ -109,8 +109,8 @@ def hydiff_ei(
     """
     problem = equivariant.prepare(y, observed, sigma_y, settings.hold_back, rng)
     noise = problem.sigma_y if settings.noise_term == "sure" else None
-    fitted = settings if initial is None else replace(settings, lr=settings.refine_lr)
-    fit = equivariant.start(problem, fitted, rng, initial, by_difference=noise is not None)
+    how = settings if initial is None else replace(settings, lr=settings.refine_lr)
+    fit = equivariant.start(problem, how, rng, initial, by_difference=noise is not None)
     f, T = fit.f, settings.steps
     draws, counted = equivariant.drawn_by(problem, settings), equivariant.counted(problem, settings)
     alpha_bar = linear_alpha_bar(T, settings.beta_start, settings.beta_end)
@@ -136,9 +136,8 @@ def hydiff_ei(
         return x0_hat if settings.x0_from == "before" else _answer(f, problem.y)
 
     total = T if initial is None else settings.refine
-    begin = _begin(problem, f, alpha_bar, total, rng) if initial is not None else None
-    if resume is not None:
-        begin = _resumed(fit, problem.y, resume)
+    begin = None if initial is None else _begin(problem, f, alpha_bar, total, rng)
+    begin = begin if resume is None else _resumed(fit, problem.y, resume)
     chain = reverse_diffusion(
         problem.y,
         problem.observed.to(y.dtype),

@@ -106,11 +106,11 @@ def prior(
     f[~some] = krige(c.z[~some], c.complete, plain, c.noise_edge, c.membranes)
     # a component's noise: that of the whitened bands, mixed as the component mixes them
     sigma = np.sqrt((c.space.basis[:, some] ** 2).T @ c.noise)
-    f[some] = corrected_planes(c.z[some], c.complete, sigma, network, device, c.membranes)
+    short: list[str] = []
+    f[some] = corrected_planes(c.z[some], c.complete, sigma, network, device, c.membranes, short)
     step = cube_step(c, f, covariances, settings.error_bars, rng)
-    yield step._replace(
-        how=f"{file.name}, sha256 {prior_weights.digest(file)[:12]}, on {device.type}"
-    )
+    where = "; ".join([f"on {device.type}", *short])
+    yield step._replace(how=f"{file.name}, sha256 {prior_weights.digest(file)[:12]}, {where}")
 
 
 def corrected_planes(
@@ -120,16 +120,17 @@ def corrected_planes(
     network: nn.Module,
     device: torch.device,
     membranes: dict[float, Membrane],
+    short: list[str] | None = None,
 ) -> Floats:
     """Components z (K, H, W) with noise of std sigma (K,), filled; without noise, where complete
-    they are as they were.  membranes: as of `smooth.krige`."""
+    they are as they were.  membranes: as of `smooth.krige`; short: as of `fields_through`."""
     if not (complete.any() and len(z)):
         return z.copy()
     unit = planes_of(z, complete)
     noise = np.minimum(np.abs(sigma / unit.scale), WHITE)
     where = torch.as_tensor(complete, device=device)
     shown = torch.as_tensor(unit.planes, dtype=torch.float32, device=device)
-    f = fields_through(unit.planes, complete, device, membranes)
+    f = fields_through(unit.planes, complete, device, membranes, short)
     level = torch.as_tensor(noise, dtype=torch.float32, device=device)
     gate = torch.as_tensor(trust(complete), dtype=torch.float32, device=device)
 
@@ -161,16 +162,26 @@ def planes_of(z: Floats, complete: Bools) -> UnitPlanes:
 
 
 def fields_through(
-    z: Floats, complete: Bools, device: torch.device, membranes: dict[float, Membrane]
+    z: Floats,
+    complete: Bools,
+    device: torch.device,
+    membranes: dict[float, Membrane],
+    short: list[str] | None = None,
 ) -> Tensor:
     """(K, 3, H, W) the fields of the orders that the network sees; all planes share the factors.
 
-    On a GPU by dense matrices, unless the gaps are too many for them.
+    On a GPU by dense matrices, unless the gaps are too many for them or for its memory: in the
+    latter case a line is added to `short`.
     """
     if device.type == "cuda" and (~complete).sum() <= MOST_MISSING:
         plane, where = (torch.as_tensor(a, device=device) for a in (z, complete))
-        with ONE_AT_A_TIME:
-            return torch.stack([Field(where, s)(plane.float()) for s in ORDERS], dim=1)
+        try:
+            with ONE_AT_A_TIME:
+                return torch.stack([Field(where, s)(plane.float()) for s in ORDERS], dim=1)
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            if short is not None:
+                short.append("too little memory there: fields on the CPU")
     each = [plain_field(z, complete, s, inf, membranes) for s in ORDERS]
     return torch.as_tensor(np.stack(each, axis=1), dtype=torch.float32, device=device)
 

@@ -8,13 +8,13 @@ texture is white, of variance `nugget`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
 import numpy as np
-from scipy import linalg, ndimage, sparse
+from scipy import linalg, ndimage
 from scipy.fft import idctn
 
 from hydiff.cube import Bools, Floats
@@ -23,13 +23,10 @@ from hydiff.maths import gaussian, subspace
 from hydiff.maths.variogram import LEAST_NUGGET, ORDERS, Covariance, fit_covariances, risk
 from hydiff.methods import components
 from hydiff.methods.classical import (
-    TOLERANCE,
     Membrane,
-    conjugate_gradients,
-    factor_of,
     field,
     filtered,
-    laplacian,
+    harmonic_inside,
     laplacian_eigenvalues,
     membrane,
 )
@@ -228,12 +225,16 @@ def remainder(
     rest = np.zeros((len(spectra), *complete.shape))
     if space.basis.shape[1] == len(spectra) or not complete.any():
         return rest, np.zeros(len(spectra))
-    rest[:, complete] = spectra - space.reconstruct(space.project(spectra))
-    left: Floats = (rest[:, complete] ** 2).mean(axis=1)
+    leaves = space.reconstruct(space.project(spectra))
+    np.subtract(spectra, leaves, out=leaves)
+    left: Floats = np.einsum("cn,cn->c", leaves, leaves) / leaves.shape[1]
     if noise.any():
         noise = noise * (1 - (space.basis**2).sum(axis=1))  # the components hold the other part
-        rest *= (np.maximum(left - noise, 0) / np.maximum(left, 1e-300))[:, None, None]
-    return plain_field(rest, complete, 1.0, inf, membranes), left
+        leaves *= (np.maximum(left - noise, 0) / np.maximum(left, 1e-300))[:, None]
+    rest[:, complete] = leaves
+    if not complete.all():
+        rest[:, ~complete] = harmonic_inside(rest, complete, membrane_of(complete, inf, membranes))
+    return rest, left
 
 
 def _correction(innovation: Floats, observed: Bools, covariance: Floats) -> Floats:
@@ -268,51 +269,33 @@ def krige(
     f = np.zeros_like(z)
     for s, reach, kappa in dict.fromkeys(c.kind for c in total):
         members = [k for k, c in enumerate(total) if c.kind == (s, reach, kappa)]
-        if kappa <= LEAST_NUGGET:
-            f[members] = plain_field(centred[members], complete, s, reach, membranes)
-        elif kappa < inf:
-            f[members] = solver(complete, s, reach, kappa)(centred[members])
+        if kappa < inf:
+            own = kappa if kappa > LEAST_NUGGET else 0.0
+            f[members] = plain_field(centred[members], complete, s, reach, membranes, kappa=own)
     texture = np.array([1 - noise / c.nugget if c.nugget > 0 else 1.0 for c in total])
     f += complete * texture[:, None, None] * (centred - f) + mean
     return f
 
 
 def plain_field(
-    z: Floats, complete: Bools, s: float, reach: float, membranes: dict[float, Membrane]
+    z: Floats,
+    complete: Bools,
+    s: float,
+    reach: float,
+    membranes: dict[float, Membrane],
+    *,
+    kappa: float = 0.0,
 ) -> Floats:
     """`classical.field` with the membrane that is at hand, or is now added to them."""
-    if complete.all():
-        return z.copy()
+    given = None if complete.all() else membrane_of(complete, reach, membranes)
+    return field(z, complete, s, reach, given, kappa=kappa)
+
+
+def membrane_of(complete: Bools, reach: float, membranes: dict[float, Membrane]) -> Membrane:
+    """The one that is at hand, or is now added to them."""
     if reach not in membranes:
         membranes[reach] = membrane(complete, reach)
-    return field(z, complete, s, reach, membranes[reach])
-
-
-def solver(
-    complete: Bools, s: float, reach: float, kappa: float, tolerance: float = TOLERANCE
-) -> Callable[[Floats], Floats]:
-    """Solves (M + κ (reach⁻² − Δ)^s) f = M z for many z (K, H, W), M = diag(complete).
-
-    The preconditioner of `field` (docs/decisions/0005) carried over to κ > 0:
-    S⁻¹ (M + κ^{2/s−1} (reach⁻² − Δ)^{2−s}) S⁻¹, S = M + κ^{1/s} (reach⁻² − Δ) sparse;
-    both meet the operator at the frequency where data and smoothness weigh the same.
-    """
-    flags = complete.ravel().astype(float)
-    membrane = laplacian(*complete.shape) + reach**-2 * sparse.eye_array(complete.size)
-    inverse = factor_of(
-        sparse.diags_array(flags) + kappa ** (1 / s) * membrane, np.ones(complete.size, bool)
-    )
-    eigenvalues = laplacian_eigenvalues(*complete.shape) + reach**-2
-    power, rest = kappa * eigenvalues**s, kappa ** (2 / s - 1) * eigenvalues ** (2 - s)
-
-    def precondition(r: Floats) -> Floats:
-        v = inverse(r.reshape(len(r), -1)).reshape(r.shape)
-        v = complete * v + filtered(v, rest)
-        return inverse(v.reshape(len(v), -1)).reshape(v.shape)
-
-    return lambda z: conjugate_gradients(
-        lambda f: complete * f + filtered(f, power), complete * z, precondition, tolerance
-    )
+    return membranes[reach]
 
 
 # ── how far it may be off ────────────────────────────────────────────────────────────────────────
@@ -353,7 +336,7 @@ def unit_variance(
     root = np.where(eigenvalues > 0, np.where(eigenvalues > 0, eigenvalues, 1.0) ** (-s / 2), 0.0)
     f = idctn(root * rng.standard_normal(shape), axes=(1, 2), norm="ortho")
     z = f + np.sqrt(kappa) * rng.standard_normal(shape)
-    error = f - solver(complete, s, reach, kappa, 1e-2)(z)
+    error = f - field(z, complete, s, reach, kappa=kappa, tolerance=1e-2)
     variance = (error**2).mean(axis=0) * ~complete
     # few draws are noisy, the variance is smooth along a gap: average it over missing neighbours
     around = ndimage.uniform_filter((~complete).astype(float), 3)

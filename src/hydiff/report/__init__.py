@@ -145,6 +145,7 @@ def judge(cube: Cube, truth: Cube, path: Path) -> Judged | None:
     """Scores of the fill and of its error bars; None for a cube too large to be loaded here."""
     if cube.nbytes > SCORED:
         return None
-    filled = provenance.companions(path, cube.shape)["filled"] > 0
-    bars = provenance.calibrated(path, np.asarray(cube.values), np.asarray(truth.values))
+    filled = provenance.companions(path, cube.shape, cube.mark)["filled"] > 0
+    values, clean = np.asarray(cube.values), np.asarray(truth.values)
+    bars = provenance.calibrated(path, values, clean, cube.mark)
     return Judged(metrics.score(cube, truth, filled).table(), bars)

@@ -16,7 +16,8 @@ from markupsafe import Markup
 from hydiff.auto.folds import EDGES
 from hydiff.auto.recipe import KindRecipe
 from hydiff.cube import Array, Floats
-from hydiff.io.record import Entries, Record
+from hydiff.flags import shares
+from hydiff.io.record import Entries, Record, SigmaBudget
 from hydiff.metrics import Calibration
 from hydiff.report import plots
 from hydiff.report.survey import CloseView, Survey
@@ -276,8 +277,22 @@ def settings(s: Story) -> FactTable:
     noise = f"{min(sigma):.3g} … {max(sigma):.3g}" if isinstance(sigma, tuple) else sigma
     rows = [("method", r.method), *r.settings.items(), ("seed", r.seed)]
     rows.append(("noise std assumed", noise))
+    rows += [("flags", line) for line in shares(r.flags)]
+    rows += [("missing because", f"{k.replace('_', ' ')}: {n:,}") for k, n in r.reasons.items()]
+    rows += _budget_rows(r.budget)
     rows += [(f"tiles: {k}", v) for k, v in (r.tiles or {}).items()]
     return FactTable((), [(k, str(v)) for k, v in rows])
+
+
+def _budget_rows(budget: SigmaBudget | None) -> Iterator[tuple[str, str]]:
+    """What σ is, what it holds and what it does not."""
+    if budget is None:
+        return
+    yield "σ is of", budget.measurand
+    for part in budget.included:
+        yield "σ includes", f"{part.component}, correlated {part.correlation}"
+    if budget.not_included:
+        yield "σ does not include", ", ".join(budget.not_included)
 
 
 def origin(s: Story) -> FactTable:

@@ -15,9 +15,9 @@ from scipy import ndimage
 
 from hydiff.cube import Array, Bools, Cube, Floats
 from hydiff.errors import CubeFormatError
-from hydiff.io import npz, provenance
+from hydiff.io import fill_layers
 from hydiff.io.blocks import blocks
-from hydiff.io.parsing import parsing
+from hydiff.io.fill_layers import Plane
 from hydiff.report import plots
 
 PIXELS = 250_000  # of the grid, at most
@@ -45,7 +45,7 @@ def look(cube: Cube, source: Cube, path: Path) -> Survey:
     every = int(np.ceil(np.sqrt(max(1.0, cube.shape[1] * cube.shape[2] / PIXELS))))
     thin = slice(None, None, every)
     # copies: a view would keep its whole plane
-    filled = np.stack([plane[thin, thin].copy() for plane in filled_planes(path, cube.shape)])
+    filled = np.stack([plane[thin, thin].copy() for plane in filled_planes(path, cube)])
     absent, spread = walk(cube, filled, every)
     left = absent & ~filled
     observed = ~(filled | left)
@@ -55,7 +55,7 @@ def look(cube: Cube, source: Cube, path: Path) -> Survey:
         for c in (source, cube)
     )
     pixels = sample_pixels(filled, every)
-    relative, by_band, bars = error_bars(path, cube.shape, every, pixels, spread)
+    relative, by_band, bars = error_bars(path, cube, every, pixels, spread)
     return Survey(every, filled, left, rgb, before, after, pixels, relative, by_band, bars)
 
 
@@ -88,7 +88,7 @@ def close_view(cube: Cube, source: Cube, path: Path, survey: Survey) -> CloseVie
             break
     after, before = (np.asarray(c.values[:, rows, cols]) for c in (cube, source))
     valid = cube.observed_in(after, None, rows, cols)[rgb]
-    masks = {b: p[rows, cols] for b, p in enumerate(filled_planes(path, cube.shape)) if b in rgb}
+    masks = {b: p[rows, cols] for b, p in enumerate(filled_planes(path, cube)) if b in rgb}
     filled = np.stack([masks[b] for b in rgb])
     return CloseView(
         rows=f"{rows.start} to {rows.stop - 1}",
@@ -155,25 +155,21 @@ def sample_pixels(filled: Bools, every: int) -> list[tuple[int, int]]:
 
 def error_bars(
     path: Path,
-    shape: tuple[int, int, int],
+    cube: Cube,
     every: int,
     pixels: list[tuple[int, int]],
     spread: Floats,
 ) -> tuple[Floats | None, Floats | None, Floats | None]:
     """`relative`, `by_band` and `bars` of a `Survey`; None when the fill has no error bars."""
-    if not provenance.sigma_path(path).is_file():
-        return None, None, None
-    bands, rows, cols = shape
+    bands, rows, cols = cube.shape
     thin = slice(None, None, every)
     total, count = np.zeros((2, len(range(0, rows, every)), len(range(0, cols, every))))
     by_band, bars = np.full(bands, np.nan), np.full((bands, len(pixels)), np.nan)
-    for band, (plane, values) in enumerate(barred_planes(path, shape)):
-        if not values.size:
-            continue
-        if (known := values[np.isfinite(values)]).size:
-            by_band[band] = np.sqrt(np.mean(np.square(known)))
-        sigma = np.full((rows, cols), np.nan, np.float32)
-        sigma[plane] = values
+    for band, plane in enumerate(planes_of(path, cube)):
+        if (sigma := plane.sigma) is None:
+            return None, None, None
+        if (known := sigma[plane.filled & np.isfinite(sigma)]).size:
+            by_band[band] = np.sqrt(np.mean(np.square(known, dtype=np.float64)))
         bars[band] = [sigma[pixel] for pixel in pixels]
         if spread[band] > 0:
             shares = sigma[thin, thin] / spread[band]
@@ -183,35 +179,17 @@ def error_bars(
     return relative, by_band, bars
 
 
-def filled_planes(path: Path, shape: tuple[int, int, int]) -> Iterator[Bools]:
-    """(rows, cols) True = filled, band after band, from the companion of a fill."""
-    which = provenance.filled_mask_path(path)
-    packed = (-(-shape[0] // 8), *shape[1:]), np.dtype(np.uint8)
-    with parsing(which, "the filled mask of a fill"), npz.open_member(which, "missing") as member:
-        if member[1:] != packed:
-            raise CubeFormatError(
-                f"{which} belongs to another cube than {path}, which is (bands, rows, cols) = "
-                f"{shape}; name the fill that it was written with"
-            )
-        for first in range(0, shape[0], 8):
-            octet = np.frombuffer(member.file.read(shape[1] * shape[2]), np.uint8)
-            for bit in range(min(8, shape[0] - first)):
-                yield ((octet & (0x80 >> bit)) != 0).reshape(shape[1:])
+def filled_planes(path: Path, cube: Cube) -> Iterator[Bools]:
+    """(rows, cols) True = filled, band after band."""
+    return (plane.filled for plane in planes_of(path, cube))
 
 
-def barred_planes(path: Path, shape: tuple[int, int, int]) -> Iterator[tuple[Bools, Floats]]:
-    """The same with the error bars (filled pixels,) of each band, in the cube's unit."""
-    bars = provenance.sigma_path(path)
-    with parsing(bars, "the error bars of a fill"), npz.open_member(bars, "share") as member:
-        npz.members(bars)  # before memory is taken for them
-        with np.load(bars, allow_pickle=False) as arrays:
-            unit = arrays["unit"]
-        if member.dtype != np.float16 or unit.dtype != np.float64 or unit.shape != shape[:1]:
-            raise ValueError("not the error bars of this cube")
-        for plane, scale in zip(filled_planes(path, shape), unit, strict=True):
-            share = np.frombuffer(member.file.read(2 * int(plane.sum())), np.float16)
-            values = share.astype(np.float64) * scale
-            provenance.check_sizes(values)
-            if values.size != plane.sum():
-                raise ValueError("fewer error bars than filled entries")
-            yield plane, values
+def planes_of(path: Path, cube: Cube) -> Iterator[Plane]:
+    """What is said of the entries of a fill, band after band."""
+    planes = fill_layers.planes(path, cube.shape, cube.mark)
+    if planes is None:
+        raise CubeFormatError(
+            f"{path}: the flags of a fill are neither in it nor beside it; expected what "
+            "`hydiff fill` wrote with it: fetch them, or fill again"
+        )
+    return planes

@@ -21,6 +21,7 @@ from hydiff.cube import Cube, listed
 from hydiff.errors import BadValue, HydiffError, OutputError, shell
 from hydiff.gaps.rule import NoSuchNodata
 from hydiff.io import provenance
+from hydiff.io.fill_layers import is_layer
 from hydiff.io.parsing import first_line
 from hydiff.io.regular import exists, is_there
 from hydiff.io.versions import versions
@@ -72,7 +73,10 @@ class Granule(NamedTuple):
 
 
 def inputs_of(named: Sequence[str]) -> list[Path]:
-    """The files that names and patterns (`granules/*.nc`) stand for, sorted, each once."""
+    """The files that names and patterns (`granules/*.nc`) stand for, sorted, each once.
+
+    The flags and error bars beside a fill are no inputs, unless they are named.
+    """
     paths: list[Path] = []
     for name in named:
         path = Path(name)
@@ -80,6 +84,7 @@ def inputs_of(named: Sequence[str]) -> list[Path]:
             paths.append(path)
             continue
         matching = sorted(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor))))
+        matching = [file for file in matching if not is_layer(file)]
         if not matching:
             raise BadValue(f"no file matches {name}; check the pattern")
         paths += matching

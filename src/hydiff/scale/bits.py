@@ -72,10 +72,31 @@ def everything(shape: tuple[int, int, int]) -> Box:
     return slice(0, shape[1]), slice(0, shape[2])
 
 
+class ByteFile(NamedTuple):
+    """Bytes (bands, rows, cols) in a file."""
+
+    path: Path
+    shape: tuple[int, int, int]
+
+    def _mapped(self, mode: Any) -> Array:
+        return np.memmap(self.path, np.uint8, mode, shape=self.shape)
+
+    def empty(self) -> ByteFile:
+        self._mapped("w+")
+        return self
+
+    def put(self, bands: slice, rows: slice, values: Array) -> None:
+        self._mapped("r+")[bands, rows] = values
+
+    def get(self, bands: slice, rows: slice, cols: slice) -> Array:
+        return np.array(self._mapped("r")[bands, rows, cols])
+
+
 class Scan(NamedTuple):
     """What a walk down the rows of a scene finds."""
 
     observed: Bits
+    own: Bits  # the same by the rule of the cube alone, without a mask
     withheld: Bits | None  # without being lost
     low: Floats  # (bands,) the smallest observed value, -inf where none is
     high: Floats
@@ -87,7 +108,9 @@ def scan(cube: Cube, mask: Bools | None, request: Request, work: Path) -> Scan:
     """What is observed, what is withheld, and how far the observed values reach, in one walk."""
     if mask is not None:
         mask = rule.checked_mask(np.asarray(mask), cube.shape)
-    measured = Bits(work / "seen.bits", cube.shape).empty()
+    measured = own = Bits(work / "seen.bits", cube.shape).empty()
+    if mask is not None:
+        own = Bits(work / "own.bits", cube.shape).empty()
     withheld = None
     if cube.withheld_rule is not None:
         withheld = Bits(work / "withheld.bits", cube.shape).empty()
@@ -105,6 +128,7 @@ def scan(cube: Cube, mask: Bools | None, request: Request, work: Path) -> Scan:
         absent -= {v for v in absent if equals(values, v).any()}
         spared += int((equals_any(values, whole) & flags).sum()) if whole else 0
         if mask is not None:
+            own.put(bands, rows, flags)
             flags &= mask[..., rows, cols]
         measured.put(bands, rows, flags)
         content.add(values, flags)
@@ -117,7 +141,7 @@ def scan(cube: Cube, mask: Bools | None, request: Request, work: Path) -> Scan:
     if not (low < np.inf).any():
         raise NothingObserved(rule.NOTHING)
     ends = (np.where(low < np.inf, low, -np.inf), np.where(low < np.inf, high, np.inf))
-    return Scan(measured, withheld, *ends, rule.spared_note(whole, spared), str(content))
+    return Scan(measured, own, withheld, *ends, rule.spared_note(whole, spared), str(content))
 
 
 def aims(

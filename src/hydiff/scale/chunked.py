@@ -163,7 +163,9 @@ def _read(tiled: scene.Tiled, scratch: Scratch, layer: str, block: Block) -> Arr
         return filled.get(*block)
     if layer == "values":
         return assemble.values(tiled.mosaic, filled, request.nodata)[block]
-    bands, rows, cols = block
-    sigma = tiled.mosaic.blended(1, bands, (rows, cols)) if tiled.bars else np.nan
-    sigma = np.where(filled.get(*block), sigma, np.nan)
-    return np.asarray(sigma, float_for(tiled.scene.cube.dtype))
+    sigma = np.nan if tiled.sigma is None else tiled.sigma[block]
+    return np.asarray(np.broadcast_to(sigma, filled.get(*block).shape), sigma_type(tiled))
+
+
+def sigma_type(tiled: scene.Tiled) -> np.dtype[Any]:
+    return float_for(tiled.scene.cube.dtype)

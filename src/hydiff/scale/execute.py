@@ -88,9 +88,8 @@ def _fill_whole(plan: FilePlan, whole: api.CubePlan, say: Say, progress: Progres
         say(f"nothing to resume: there is no {checkpoint}; starting again")
     result = api.execute(whole, checkpoint, plan.resume, progress)
     record = provenance.record(result, plan.command, plan.hashes, plan.fingerprint)
-    made = provenance.write_result(
-        result, output, record, plan.hashes, overwrite=plan.overwrite, before=plan.cube
-    )
+    how: dict[str, Any] = {"overwrite": plan.overwrite, "compact": request.compact}
+    made = provenance.write_result(result, output, record, plan.hashes, before=plan.cube, **how)
     _write_band_mask(plan, result.filled)
     return _reported(Filled(made, record), plan)
 

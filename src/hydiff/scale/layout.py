@@ -53,6 +53,8 @@ class Scene(NamedTuple):
     reach: Reach  # of what is observed, and what filled values are clipped to
     left: dict[str, int]  # reason → number of entries that are not to be filled
     notes: list[str]  # about what counts as missing
+    own: Bits  # observed by the rule of the cube alone, without a mask
+    withheld: Bits | None  # missing without being lost
 
     def window(self, tile: Tile) -> tuple[Cube, Bools, Bools]:
         """`window` of a tile."""
@@ -103,6 +105,8 @@ def lay_out(
         reach_of(cube, walk.low, walk.high, request.clip),
         left,
         [*walk.notes, *rule.suspected(cube, mask, request.nodata)],
+        walk.own,
+        walk.withheld,
     )
 
 

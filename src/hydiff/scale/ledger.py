@@ -35,7 +35,7 @@ SCENE = "scene.json"
 # every name in the folder of the tiles
 OURS = re.compile(
     r"(tile-\d+|reference-\d+|references|scene|decided|prior)\.(json|npy|npz)(\..*\.part)?"
-    r"|(seen|withheld|target|filled)\.bits"
+    r"|(seen|own|withheld|target|filled)\.bits|flags\.bytes"
 )
 
 
@@ -96,7 +96,7 @@ NAMES = (  # how a refusal calls them
 def belongings(
     input_hash: str, masks: Iterable[Bits], request: Request, cuts: Grid, cube: Cube
 ) -> Belongings:
-    apart = {"recipe", "seed", "report", *MASKS}
+    apart = {"recipe", "seed", "report", "compact", "input_uncertainty", *MASKS}
     settings: dict[str, Any] = {k: v for k, v in asdict(request).items() if k not in apart}
     settings["reference"] = [provenance.sha256(path) for path in files_of(request.reference)]
     bands = (None if a is None else a.tolist() for a in (cube.wavelengths, cube.good))

@@ -10,11 +10,14 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from hydiff import api, io
-from hydiff.cube import Bools, Cube
+from hydiff.cube import Array, Bools, Cube
 from hydiff.errors import BadValue, OutputError, UnknownName
+from hydiff.flags import MASK
 from hydiff.gaps import regions
-from hydiff.io import enmap, provenance, typed
+from hydiff.io import enmap, provenance, typed, uncertainty
 from hydiff.io.versions import versions
 from hydiff.learn.checkpoint import fingerprint
 from hydiff.reference.image_choice import files_of
@@ -50,6 +53,7 @@ class FilePlan:
     fingerprint: str  # of the request, for the record
     in_place: bool = False  # the output is the input
     mask: Bools | None = None  # (rows, cols) or (bands, rows, cols), True = measured
+    named: Array | None = None  # of the shape of a quality layer: why its entries are missing
     whole: api.CubePlan | None = None  # None: by tiles, or finished
     hashes: provenance.Hashes = field(default_factory=dict)  # before values were read; {} by tiles
     finished: Mapping[str, Any] | None = None  # the record of this very fill, which is there whole
@@ -103,13 +107,16 @@ def make_plan(
         _refuse_whole_format(cube, output)
         if cube.format == "envi":
             plan = replace(plan, cube=io.envi.plain_windows(cube))
-        plan = replace(plan, mask=regions.grown(_mask(cube, request, say), request.buffer))
+        mask, named = _mask(cube, request, say)
+        plan = replace(plan, mask=regions.grown(mask, request.buffer), named=named)
+        uncertainty.opened(request.input_uncertainty, cube)
         within = f"by tiles, within {limits.memory / 1e9:.3g} GB"
         say(f"{input}: {_size(cube)}, {within}, with {request.method}")
         return plan
     hashes = provenance.hashes_of(cube.path)  # before a value is read
     cube = cube.load()
-    whole = api.plan_cube(request, cube, _mask(cube, request, say), say)
+    mask, named = _mask(cube, request, say)
+    whole = api.plan_cube(request, cube, mask, say, named)
     plan = replace(plan, cube=cube, whole=whole, hashes=hashes)
     if not plan.has_no_gaps:
         _announce(input, whole, say)
@@ -118,13 +125,14 @@ def make_plan(
 
 def fingerprint_of(request: Request, limits: Limits) -> str:
     """Of all that a fill is asked for, but where it reads and writes."""
-    masks = {name: getattr(request, name) for name in ("observed", "missing", "quality")}
+    files = ("observed", "missing", "quality", "input_uncertainty")
+    masks = {name: getattr(request, name) for name in files}
     if request.region is not None and io.regular.exists(Path(request.region)):
         masks["region"] = Path(request.region)
     content = {k: provenance.sha256(p) for k, p in masks.items() if p and io.regular.is_there(p)}
     asked = asdict(request) | {"report": None, **dict.fromkeys(masks), **content}
-    files = files_of(request.reference)
-    asked["reference"] = [provenance.sha256(p) for p in files if io.regular.is_there(p)]
+    references = [p for p in files_of(request.reference) if io.regular.is_there(p)]
+    asked["reference"] = [provenance.sha256(p) for p in references]
     return fingerprint(asked, limits.tile, limits.overlap, versions()["hydiff"])
 
 
@@ -165,7 +173,7 @@ def _check_output(plan: FilePlan, name: Path, places: list[Path]) -> None:
         io.staging.refuse_existing(path, overwrite)
     io.staging.refuse_inputs(beside, [cube.path])
     references = files_of(request.reference)
-    io.staging.refuse_inputs(places, references)
+    io.staging.refuse_inputs(places, (*references, request.input_uncertainty))
     if plan.band_mask is not None:
         _check_band_mask(plan.band_mask, plan.output, overwrite)
         masks = (request.observed, request.missing, request.quality)
@@ -215,15 +223,18 @@ def _refuse_whole_format(cube: Cube, output: Path) -> None:
         )
 
 
-def _mask(cube: Cube, request: Request, say: Say) -> Bools | None:
-    """What mask files and quality layers say, True = measured; None when none was named."""
+def _mask(cube: Cube, request: Request, say: Say) -> tuple[Bools | None, Array | None]:
+    """What mask files and quality layers say, True = measured, and why entries are missing by
+    them; None when none was named."""
     mask = io.given_mask(cube, request.observed, request.missing, say)
     layer = io.quality_layer(cube, request.quality, request.flags)
     if layer is None:
-        return mask
+        return mask, None if mask is None else np.where(mask, 0, MASK).astype(np.uint8)
     counts = ", ".join(f"{flag} {count:,}" for flag, count in layer.counts.items())
     say(f"taken as missing by {request.quality}: {counts} entries")
-    return layer.observed if mask is None else layer.observed & mask
+    if mask is None:
+        return layer.observed, layer.why
+    return layer.observed & mask, layer.why | np.where(mask, 0, MASK).astype(np.uint8)
 
 
 def _announce(input: Path, plan: api.CubePlan, say: Say) -> None:

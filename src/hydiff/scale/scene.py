@@ -28,9 +28,11 @@ from hydiff import auto, io
 from hydiff.auto import split
 from hydiff.auto.apply import NO_BARS
 from hydiff.auto.intervals import promises, warning
-from hydiff.cube import Cube, Lazy
+from hydiff.cube import Floats, Lazy
+from hydiff.flags import REASONS, counted
 from hydiff.gaps import reach
-from hydiff.io import provenance
+from hydiff.io import provenance, uncertainty
+from hydiff.io.blocks import blocks
 from hydiff.learn.checkpoint import fingerprint
 from hydiff.mark import Mark, of_fill
 from hydiff.methods.estimate import Progress
@@ -73,13 +75,31 @@ class Tiled(NamedTuple):
     source: dict[str, str]  # of the record
     outlines: list[Outline]
     mosaic: assemble.Mosaic
-    filled: Bits
-    changed: Counter[str]  # filled values that the dtype changed, or beyond what was observed
+    entries: assemble.FilledEntries
+    why: Lazy  # (bands, rows, cols) bits of `flags.REASONS`
+    uncertainty: Floats | None  # (bands,) of the product itself
+
+    @property
+    def filled(self) -> Bits:
+        return self.entries.filled
 
     @property
     def bars(self) -> bool:
         """Whether all tiles have error bars."""
         return bool(self.outlines) and all(outline.bars for outline in self.outlines)
+
+    @property
+    def sigma(self) -> Lazy | None:
+        """(bands, rows, cols) of the filled entries; None where tiles have no error bars."""
+        own = (self.mosaic, self.filled, self.uncertainty)
+        return assemble.bars_of(*own) if self.bars else None
+
+    @property
+    def layers(self) -> dict[str, Lazy]:
+        """What is said of each entry, by name."""
+        flags = Lazy(self.scene.cube.shape, np.dtype(np.uint8), self.entries.flags.get)
+        bars = {} if self.sigma is None else {"sigma": self.sigma}
+        return {"flags": flags, "why": self.why, **bars}
 
 
 def fill_tiles(plan: FilePlan, work: Path, run: Run, progress: Progress = None) -> Tiled:
@@ -88,6 +108,8 @@ def fill_tiles(plan: FilePlan, work: Path, run: Run, progress: Progress = None) 
         digest = beside.submit(provenance.sha256, plan.source)
         scene = _laid_out(plan, work)
     source = {"path": str(plan.cube.path), "sha256": digest.result()}
+    observed = Lazy(scene.cube.shape, np.dtype(bool), scene.observed.get)
+    own = uncertainty.of_input(plan.request.input_uncertainty, plan.cube, observed)
     masks = (scene.observed, scene.target)
     belongs = ledger.belongings(source["sha256"], masks, plan.request, scene.cuts, scene.cube)
     ledger.claim(work, belongs)
@@ -99,7 +121,8 @@ def fill_tiles(plan: FilePlan, work: Path, run: Run, progress: Progress = None) 
     mosaic = assemble.mosaic(scene)
     complete = all(outline.complete for outline in outlines)
     entries = assemble.filled_entries(mosaic, plan.request.nodata, complete)
-    return Tiled(scene, decided, source, outlines, mosaic, *entries)
+    why = assemble.reasons_of(scene, plan.mask, plan.named)
+    return Tiled(scene, decided, source, outlines, mosaic, entries, why, own)
 
 
 def _laid_out(plan: FilePlan, work: Path) -> Scene:
@@ -109,7 +132,7 @@ def _laid_out(plan: FilePlan, work: Path) -> Scene:
 def _written(plan: FilePlan, tiled: Tiled, began: float) -> Filled:
     """The finished tiles in one file, with its companions."""
     scene, decided, outlines, filled = tiled.scene, tiled.decided, tiled.outlines, tiled.filled
-    cube, request, changed = scene.cube, scene.request, Counter(tiled.changed)
+    cube, request, changed = scene.cube, scene.request, Counter(tiled.entries.changed)
     beyond = {name: changed.pop(name, 0) for name in reach.BEYOND}
     count, left = filled.total(), dict(scene.left)
     if (unreached := scene.target.total() - count) > 0:
@@ -125,6 +148,7 @@ def _written(plan: FilePlan, tiled: Tiled, began: float) -> Filled:
         "expected": _expected(outlines) if decided.recipe is not None else None,
         **provenance.of_each_kind(_expected_by_kind(outlines)),
         "recipe": decided.recipe,
+        **_described(tiled),
         "beyond_observed": beyond | {"clip": request.clip},
         "notes": [
             *_notes(decided, outlines, changed, scene),
@@ -140,10 +164,10 @@ def _written(plan: FilePlan, tiled: Tiled, began: float) -> Filled:
         cube,
         values=assemble.values(tiled.mosaic, filled, request.nodata),
         valid=cube.validated(Lazy(cube.shape, np.dtype(bool), filled.get)),
-        mark=_mark(cube, filled, request, record),
+        mark=_mark(tiled, record),
     )
-    where = (plan.output, plan.overwrite)
-    made = assemble.write(tiled.mosaic, written, filled, tiled.bars, record, *where)
+    how: dict[str, Any] = {"overwrite": plan.overwrite, "compact": request.compact}
+    made = provenance.write_together(written, plan.output, record, tiled.layers, before=cube, **how)
     return Filled(made, record)
 
 
@@ -162,13 +186,26 @@ def _references(tiled: Tiled) -> tuple[list[dict[str, Any]], list[str]]:
     return facts, [*notes, *(str(one["words"]) for one in facts)]
 
 
-def _mark(cube: Cube, filled: Bits, request: Request, record: Mapping[str, Any]) -> Mark | None:
+def _described(tiled: Tiled) -> dict[str, Any]:
+    """What the record says of single entries: how many have which flag, and what σ is made of."""
+    by_reason, tried = Counter[str](), tiled.decided.recipe is not None
+    for block in blocks(tiled.scene.cube.shape, 8):
+        by_reason.update(counted(tiled.why[block], REASONS))
+    by_flag, sigma_y = dict(tiled.entries.by_flag), np.asarray(tiled.decided.sigma_y)
+    budget = uncertainty.budget(sigma_y, by_flag, tried, tiled.uncertainty)
+    bars = budget if tiled.bars else None
+    return {"flags": by_flag, "reasons": dict(by_reason), "budget": bars}
+
+
+def _mark(tiled: Tiled, record: Mapping[str, Any]) -> Mark | None:
     """How the scene says that it is filled."""
+    cube, filled, request = tiled.scene.cube, tiled.filled, tiled.scene.request
     shares = filled.counts() / math.prod(cube.shape[1:])
     if not shares.any():
         return cube.mark
     where = Lazy(cube.shape, np.dtype(bool), filled.get)
-    return of_fill(where, shares, str(request.method), record).after(cube.mark)
+    own = of_fill(where, shares, str(request.method), record, layers=tiled.layers)
+    return own.after(cube.mark)
 
 
 def preview(plan: FilePlan) -> dict[str, Any]:

@@ -15,9 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from hydiff import auto, io
+from hydiff.auto.apply import sources_of
 from hydiff.cube import Array, Bools, Cube
 from hydiff.errors import BadValue
 from hydiff.io.versions import versions
+from hydiff.methods import AUTO, Method
 from hydiff.methods.estimate import Estimate, Job, estimate, estimates, estimating
 from hydiff.request import Request
 from hydiff.scale import ledger, scene_decision, scene_references, tiles
@@ -118,10 +120,10 @@ def _fill(
                 recipe=decided.recipe,
                 max_error=request.max_error,
             )
-            yield _kept(part, blend, part.target & ~decision.hopeless, decision)
+            yield _kept(part, blend, part.target & ~decision.hopeless, decision, AUTO)
     else:
         for part, one in zip(parts, _estimates(parts, request, decided), strict=True):
-            yield _kept(part, one, part.target)
+            yield _kept(part, one, part.target, None, request.chosen.facts)
 
 
 def _estimates(parts: Sequence[TileWindow], request: Request, decided: Decided) -> list[Estimate]:
@@ -135,18 +137,25 @@ def _estimates(parts: Sequence[TileWindow], request: Request, decided: Decided) 
 
 
 def _kept(
-    part: TileWindow, solution: Estimate, filled: Bools, decision: auto.Decision | None = None
+    part: TileWindow,
+    solution: Estimate,
+    filled: Bools,
+    decision: auto.Decision | None,
+    facts: Method,
 ) -> tuple[Array, ledger.Outline]:
-    """(1 or 2, bands, n): the estimate of the gaps' pixels in the support, then its error bars;
-    NaN where nothing is to fill, or nothing can be said.  filled: the part of the target that is.
+    """(2 or 3, bands, n): the estimate of the gaps' pixels in the support, its error bars if it has
+    any, and last where it comes from; NaN where nothing is to fill, or nothing can be said.
+    filled: the part of the target that is.
     """
     rows, cols = inside(part.tile.support, part.tile.window)
     gaps = part.target[:, rows, cols].any(axis=0)
-    layers = [solution.values] if solution.sigma is None else [solution.values, solution.sigma]
+    bars = [] if solution.sigma is None else [solution.sigma]
+    origin = sources_of(decision, facts, part.target, part.cube.good_bands)
+    layers = [solution.values, *bars, origin]
     values = np.stack([np.where(filled, a, np.nan)[:, rows, cols][:, gaps] for a in layers])
     entries = int(np.isfinite(values[0]).sum())
     complete = entries == int(part.target.sum())
-    outline = ledger.Outline(entries, complete, len(layers) == 2, tuple(solution.notes))
+    outline = ledger.Outline(entries, complete, bool(bars), tuple(solution.notes))
     if decision is not None:
         outline = replace(
             outline,

@@ -128,8 +128,7 @@ def save(result: Result, name: str, output: Path) -> list[Path]:
     if not name or Path(name).name != name or name in (".", ".."):
         raise BadValue(f"{name!r}: give the bare name of a file; it is written to {output.parent}")
     path = output.parent / name
-    beside = (provenance.filled_mask_path, provenance.sigma_path, provenance.record_path)
-    for taken in (path, *(companion(path) for companion in beside)):
+    for taken in (path, *provenance.beside(path)):
         if taken.exists() or taken.is_symlink():
             raise OutputError(f"{taken.name} exists in {output.parent}; choose another name")
     return provenance.save(result, path, command=["hydiff", "view"])

@@ -6,7 +6,6 @@ spectrum; cubes stay on disk until one of these is asked for.
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,9 +16,11 @@ from numpy.typing import NDArray
 
 from hydiff import io
 from hydiff.cube import Array, Bools, Cube, Floats, as_cube
-from hydiff.errors import BadValue, CubeFormatError, ShapeMismatch
-from hydiff.io import provenance
+from hydiff.errors import BadValue, ShapeMismatch
+from hydiff.flags import FILLED
+from hydiff.io import fill_layers, provenance
 from hydiff.io.regular import exists
+from hydiff.mark import Mark
 from hydiff.result import Result
 from hydiff.viewer import tile_progress
 
@@ -155,7 +156,7 @@ def from_files(
     cube = _numbers(io.read(file, var=var), file)
     whole = None if truth is None else Layer(_like(cube, io.read(truth), truth))
     if filled is None:
-        fills = read_fills(cube.path or file, cube.shape)
+        fills = read_fills(cube.path or file, cube.shape, cube.mark)
         if fills is None:
             return ViewedScene(Layer(cube), None, whole, name=file.name)
         return ViewedScene(Layer(cube, fills), Layer(cube), whole, fills, file.name)
@@ -165,7 +166,7 @@ def from_files(
         after = Layer(tile_progress.cube(work, cube))
         return ViewedScene(Layer(cube), after, whole, None, file.name, (target, work))
     after = Layer(_like(cube, io.read(filled, var=var), filled))
-    fills = read_fills(after.cube.path or filled, cube.shape)
+    fills = read_fills(after.cube.path or filled, cube.shape, after.cube.mark)
     return ViewedScene(Layer(cube, fills), after, whole, fills, file.name)
 
 
@@ -193,40 +194,22 @@ def of_result(result: Result) -> ViewedScene:
     return ViewedScene(Layer(cube, fills), Layer(cube), None, fills, _name(cube))
 
 
-def read_fills(path: Path, shape: tuple[int, int, int]) -> Fills | None:
-    """The companions of a fill, still packed; None where there are none."""
-    path = provenance.base_of(path)
-    beside, bars = provenance.filled_mask_path(path), provenance.sigma_path(path)
-    if not beside.is_file():
+def read_fills(path: Path, shape: tuple[int, int, int], mark: Mark | None = None) -> Fills | None:
+    """What lies beside a fill, or in it, packed; None where nothing does.
+
+    mark: what the file says of its fill.
+    """
+    planes = fill_layers.planes(provenance.base_of(path), shape, mark)
+    if planes is None:
         return None
-    arrays = _archive(beside, "missing")
-    packed = arrays["missing"]
-    if "bands" not in arrays or packed.shape != (-(-shape[0] // 8), *shape[1:]):
-        observed = io.read_mask(beside, "missing", shape)
-        packed = np.packbits(np.broadcast_to(~observed, shape), axis=0)
-    if not bars.is_file():
-        return Fills(packed, shape[0])
-    arrays = _archive(bars, "share", "unit")
-    count = int(np.bitwise_count(packed).sum(dtype=np.int64))
-    if arrays["share"].size != count or len(arrays["unit"]) != shape[0]:
-        raise ShapeMismatch(
-            f"{bars} holds {arrays['share'].size} error bars, but {count} entries were filled; "
-            "expected the two companions of one fill"
-        )
-    return Fills(packed, shape[0], arrays["share"], arrays["unit"].astype(np.float64))
-
-
-def _archive(path: Path, *names: str) -> dict[str, Array]:
-    """The arrays of a companion, among them these."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        return {name: arrays[name] for name in names} | arrays
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile):
-        raise CubeFormatError(
-            f"{path}: expected a companion of a fill, with {' and '.join(names)}; "
-            "fill again, or move it away"
-        ) from None
+    bits, bars = np.zeros((-(-shape[0] // 8), *shape[1:]), np.uint8), []
+    for band, plane in enumerate(planes):
+        bits[band // 8] |= (plane.flags & FILLED) << (7 - band % 8)
+        if plane.sigma is not None:
+            bars.append(plane.sigma[plane.filled].astype(np.float32))
+    if not bars:
+        return Fills(bits, shape[0])
+    return Fills(bits, shape[0], np.concatenate(bars), np.ones(shape[0]))
 
 
 def _numbers(cube: Cube, path: Path | None) -> Cube:

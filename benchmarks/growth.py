@@ -1,0 +1,128 @@
+"""How CPU seconds and memory of a fill grow: pixels, bands, share missing, gap width, workers.
+
+    python benchmarks/growth.py                      all axes, in minutes on one core
+    python benchmarks/growth.py --axes pixels bands --most-pixels 1e7
+
+One thing at a time is changed from a cube of 96 × 96 × 64 with a quarter missing in columns of four
+pixels: Indian Pines, mirrored to the size and stretched to the bands.  `smooth` on one thread; the
+row `workers` is `auto` (fast, without a prior) on 72 × 72 × 200, asked to have so many cores, its
+child processes included.  Each fill is a process of its own that has loaded hydiff and filled
+something small; `mb` is what its memory grew by at the peak, with children the largest of them.
+CPU seconds, the less of two fills, are what it takes on an idle core.  Writes
+benchmarks/results/growth.csv; the tables of docs/performance.md fit the exponents.
+"""
+
+import argparse
+import csv
+import json
+import os
+import platform
+import resource
+import sys
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+
+import hydiff
+from scene import truth
+
+RESULTS = Path(__file__).parent / "results" / "growth.csv"
+SIDE, BANDS, MISSING, WIDTH = 96, 64, 0.25, 4
+PIXELS = (36**2, 10**4, 192**2, 10**5, 10**6, 10**7)
+AXES = {
+    "pixels": PIXELS,
+    "bands": (10, 30, 100, 200, 500),
+    "missing": (0.01, 0.05, 0.15, 0.3, 0.6),
+    "width": (1, 2, 4, 8, 16, 32),
+    "workers": (1, 2, 4, 8),
+}
+
+
+def case(axis, value):
+    """The cube (bands, rows, cols), and what of it is observed (rows, cols)."""
+    side = round(value**0.5) if axis == "pixels" else SIDE
+    bands = value if axis == "bands" else BANDS
+    if axis == "workers":
+        side, bands = 72, 200
+    share, width = (value if axis == n else d for n, d in (("missing", MISSING), ("width", WIDTH)))
+    cube = truth(slice(0, side), (bands, side, side)).transpose(2, 0, 1)
+    observed = np.ones((side, side), bool)
+    columns = max(1, round(share * side / width))
+    rows = min(side, round(share * side**2 / (columns * width)))
+    for i in range(columns):
+        first = (2 * i + 1) * side // (2 * columns) - width // 2
+        observed[:rows, first : first + width] = False
+    return np.ascontiguousarray(cube), observed
+
+
+def used(who):
+    usage = resource.getrusage(who)
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1000
+
+
+def one(axis, value):
+    """In a process of its own: the figures of one fill."""
+    cube, observed = case(axis, value)
+    how = {"method": "smooth"}
+    if axis == "workers":
+        os.cpu_count, os.sched_getaffinity = (lambda: value), (lambda _: set(range(value)))
+        how = {"budget": "fast", "no_prior": True, "device": "cpu"}
+    hydiff.fill(cube[:4, :40, :40], observed[:40, :40], method="smooth")
+    before, seconds = used(resource.RUSAGE_SELF)[1], []
+    for _ in range(1 if cube.size > 1e8 else 2):
+        began = used(resource.RUSAGE_SELF)[0] + used(resource.RUSAGE_CHILDREN)[0]
+        hydiff.fill(cube, observed, **how)
+        seconds.append(used(resource.RUSAGE_SELF)[0] + used(resource.RUSAGE_CHILDREN)[0] - began)
+    return {
+        "axis": axis, "value": value, "rows": cube.shape[1], "cols": cube.shape[2],
+        "bands": len(cube), "missing_percent": round(100 * float((~observed).mean()), 1),
+        "cpu_seconds": round(min(seconds), 3),
+        "mb": round(used(resource.RUSAGE_SELF)[1] - before),
+        "child_mb": round(used(resource.RUSAGE_CHILDREN)[1]) if axis == "workers" else 0,
+        "cube_mb": round(cube.size * 8 / 1e6, 2),
+        "cpu": platform.machine(), "command": "python benchmarks/growth.py",
+    }  # fmt: skip
+
+
+def in_a_child(axis, value):
+    """`one`, forked: a fresh peak of memory without another start."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(write, json.dumps(one(axis, value)).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        content = pipe.read()
+    os.waitpid(child, 0)
+    if not content:
+        sys.exit(f"{axis} = {value} came to no end")
+    return json.loads(content)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--axes", nargs="*", choices=AXES, default=list(AXES))
+    parser.add_argument("--most-pixels", type=float, default=1e5)
+    args = parser.parse_args()
+    new = [
+        in_a_child(axis, value)
+        for axis in args.axes
+        for value in AXES[axis]
+        if axis != "pixels" or value <= args.most_pixels
+    ]
+    old = list(csv.DictReader(RESULTS.open())) if RESULTS.exists() else []
+    rows = [r for r in old if r["axis"] not in args.axes] + new
+    rows.sort(key=lambda r: (list(AXES).index(r["axis"]), float(r["value"])))
+    with RESULTS.open("w", newline="") as file:
+        writer = csv.DictWriter(file, new[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()

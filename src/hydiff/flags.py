@@ -1,0 +1,146 @@
+"""Flags of an entry: whether and how it was filled, and why it was missing; one byte each.
+
+Both are sets of bits, as `flag_masks` of the CF conventions are.  A measured entry that nobody
+touched has no flag, and neither has one that is still missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+Bools = NDArray[np.bool_]
+
+# of filled entries; the second and third exclude each other
+FILLED, FROM_BANDS, FROM_SPACE, PRIOR, REFERENCE, FAR, OUTSIDE, CHANGED = (1 << i for i in range(8))
+# of missing entries
+NODATA, FRAME, MASK, CLOUD, SATURATED = (1 << i for i in range(5))
+
+FLAGS = {
+    FILLED: "filled",
+    FROM_BANDS: "from_kept_bands",
+    FROM_SPACE: "from_space",
+    PRIOR: "prior_10_percent_or_more",
+    REFERENCE: "reference_used",
+    FAR: "beyond_validated_distance",
+    OUTSIDE: "outside_observed_range",
+    CHANGED: "measured_value_changed_on_request",
+}
+REASONS = {
+    NODATA: "nodata",
+    FRAME: "lost_frame",
+    MASK: "mask",
+    CLOUD: "cloud",
+    SATURATED: "saturated",
+}
+PRIOR_SHARE = 0.1  # of a network that learned elsewhere, from which an entry has the flag
+
+
+class About(NamedTuple):
+    """What a layer of a fill is, for people and for programs."""
+
+    text: str
+    bits: Mapping[int, str]  # none of a layer of numbers
+
+
+LAYERS = {  # of a fill, (bands, rows, cols) each
+    "flags": About("how hydiff filled the value; 0 where it was measured and not touched", FLAGS),
+    "why": About("why the value was missing before hydiff filled it", REASONS),
+    "sigma": About("standard uncertainty of the value that hydiff filled in", {}),
+}
+
+
+def attributes(name: str) -> dict[str, Any]:
+    """The CF attributes of a layer."""
+    about = LAYERS[name]
+    if not about.bits:
+        return {"long_name": about.text}
+    return {
+        "long_name": about.text,
+        "standard_name": "status_flag",
+        "flag_masks": np.array(list(about.bits), np.uint8),
+        "flag_meanings": " ".join(about.bits.values()),
+    }
+
+
+def texts(name: str) -> dict[str, str]:
+    """The same for files whose metadata are texts."""
+    entries = attributes(name)
+    return {k: " ".join(map(str, v)) if k == "flag_masks" else str(v) for k, v in entries.items()}
+
+
+def of_fill(filled: Bools, kept: Bools, sources: Bytes, outside: Bools, changed: Bools) -> Bytes:
+    """Flags (bands, rows, cols) of a fill, from masks of that shape.
+
+    kept: filled from bands that the pixel kept; sources: PRIOR, REFERENCE and FAR where they hold;
+    outside: beyond what was observed in the band; changed: measured, and replaced.
+    """
+    flags = np.where(kept, FILLED | FROM_BANDS, FILLED | FROM_SPACE).astype(np.uint8)
+    flags |= sources
+    flags[outside] |= OUTSIDE
+    flags[~filled] = 0
+    flags[changed] |= CHANGED
+    return flags
+
+
+def outside_of(values: NDArray[Any], low: NDArray[Any], high: NDArray[Any]) -> Bools:
+    """Where values (bands, rows, cols) lie beyond the ends (bands,) of what was observed."""
+    beyond: Bools = (values < low[:, None, None]) | (values > high[:, None, None])
+    return beyond
+
+
+def reasons(
+    missing: Bools, own: Bools, withheld: Bools, named: Bytes | None, frames: Bools
+) -> Bytes:
+    """Why entries (bands, rows, cols) are missing.
+
+    own: missing by the rule of the cube; withheld: screened for clouds by its maker; named: bits
+    of masks and quality layers, (rows, cols) or (bands, rows, cols); frames: (rows,) lost lines.
+    """
+    why = np.zeros(missing.shape, np.uint8)
+    why[own & ~withheld] = NODATA
+    why[withheld] |= CLOUD
+    if named is not None:
+        why |= named
+    why[missing & (why == 0)] = MASK  # what a buffer or a detector added
+    why |= np.where(frames, FRAME, 0).astype(np.uint8)[:, None]
+    why[~missing] = 0
+    return why
+
+
+def lost_frames(rows: Bools) -> Bools:
+    """(rows,) lines without a single measured entry, between others that have some.
+
+    rows: (rows,) whether a line has any.
+    """
+    before = np.maximum.accumulate(rows)
+    after = np.maximum.accumulate(rows[::-1])[::-1]
+    lost: Bools = ~rows & before & after
+    return lost
+
+
+def counted(flags: Bytes, bits: Mapping[int, str] = FLAGS) -> dict[str, int]:
+    """Entries that have each flag, by its name; flags that none has are left out."""
+    number = np.bincount(flags.ravel(), minlength=256)
+    which = np.arange(256)
+    counts = {name: int(number[(which & bit) != 0].sum()) for bit, name in bits.items()}
+    return {name: count for name, count in counts.items() if count}
+
+
+def shares(counts: Mapping[str, Any]) -> list[str]:
+    """In words: the share of the filled entries that have a flag, for each flag that some have."""
+    filled = counts.get(FLAGS[FILLED], 0)
+    lines = []
+    for bit, name in FLAGS.items():
+        count, words = counts.get(name, 0), name.replace("_", " ")
+        if not isinstance(count, int) or not count or bit == FILLED:
+            continue
+        if bit == CHANGED:
+            lines.append(f"{count:,} entries: {words}")
+        elif isinstance(filled, int) and filled:
+            lines.append(f"{100 * count / filled:.3g} % {words}")
+    return lines
