@@ -6,6 +6,7 @@ from rich.text import Text
 
 from hydiff.cli import options, terminal
 from hydiff.errors import BadValue
+from hydiff.result import Step
 
 
 def test_a_number_has_four_digits_or_two_places() -> None:
@@ -27,3 +28,12 @@ def test_settings_are_pairs_and_a_value_may_hold_the_sign() -> None:
 def test_what_no_terminal_shows_is_replaced() -> None:
     said = terminal.Clean().render_str("a\x1b[31mb\nc")
     assert isinstance(said, Text) and said.plain == "a\ufffd[31mb\nc"
+
+
+def test_progress_lines_say_each_percent_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with terminal.progress_bar(lines=True) as progress:
+        assert progress is not None
+        for done in range(1, 401):
+            progress(Step(done, 400, None))
+    said = capsys.readouterr()
+    assert said.out == "" and said.err == "".join(f"progress {i} %\n" for i in range(101))
