@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import PurePath
@@ -20,21 +20,9 @@ from hydiff.flags import shares
 from hydiff.io.record import Entries, Record, SigmaBudget
 from hydiff.maths.scoring import Verification
 from hydiff.metrics import Calibration
-from hydiff.report import calibration_plots, plots
+from hydiff.report import calibration_plots, plots, score_words
 from hydiff.report.survey import CloseView, Survey
 
-MEANING = {
-    "nrmse_median": (
-        "median NRMSE by band",
-        "",
-        "error of the typical band in its standard deviations; 1 is its mean",
-    ),
-    "poor_bands": ("share of bands above 0.9", "", "NRMSE there: hardly better than their mean"),
-    "nrmse": ("NRMSE", "", "typical error in standard deviations of a band; 1 is its mean"),
-    "sam": ("SAM", "°", "mean angle between filled and true spectrum"),
-    "mpsnr": ("MPSNR", " dB", "peak signal over error, mean of the bands"),
-}  # of scores that are expected, in the order of the page
-ENDS = ("nrmse_low", "nrmse_high")  # of the expected NRMSE, shown beside it
 LARGE = 192  # pixels a side from which a close view is shown
 KEY = {
     "measured": (plots.PLAIN, "measured"),
@@ -127,9 +115,9 @@ def facts(s: Story) -> list[tuple[str, str, str]]:
         ("Filled", f"{n.filled:,}", "entries: one band of one pixel each"),
         ("Left missing", f"{n.missing_after:,}", "entries"),
         *(
-            (f"Expected {label}", _foreseen(name, expected), f"in the gaps: {meaning}")
-            for name, _ in _in_order(expected)
-            for label, _, meaning in [_meaning(name)]
+            (f"Expected {label}", score_words.foreseen(name, expected), f"in the gaps: {meaning}")
+            for name, _ in score_words.in_order(expected)
+            for label, _, meaning in [score_words.meaning(name)]
         ),
     ]
 
@@ -139,9 +127,14 @@ def by_kind(s: Story) -> FactTable | None:
     kinds = s.record.expected_by_kind
     if not kinds:
         return None
-    names = [name for name, _ in _in_order({n: None for each in kinds.values() for n in each})]
-    rows = [(kind, *(_foreseen(name, scores) for name in names)) for kind, scores in kinds.items()]
-    return FactTable(("", *(_meaning(name)[0] for name in names)), rows)
+    names = [
+        name for name, _ in score_words.in_order({n: None for each in kinds.values() for n in each})
+    ]
+    rows = [
+        (kind, *(score_words.foreseen(name, scores) for name in names))
+        for kind, scores in kinds.items()
+    ]
+    return FactTable(("", *(score_words.meaning(name)[0] for name in names)), rows)
 
 
 def notes(s: Story) -> list[str]:
@@ -346,29 +339,6 @@ def again(s: Story) -> str:
 def _left_words(entries: Entries) -> str:
     left = entries.missing_after
     return f"{left:,} were left missing." if left else "none was left."
-
-
-def _in_order(scores: Mapping[str, float | None]) -> list[tuple[str, float | None]]:
-    """What people use first leads; scores that are not known here come last."""
-    known = list(MEANING)
-    scores = {name: value for name, value in scores.items() if name not in ENDS}
-    return sorted(scores.items(), key=lambda s: known.index(s[0]) if s[0] in known else len(known))
-
-
-def _meaning(name: str) -> tuple[str, str, str]:
-    """Label, unit and meaning of a score."""
-    return MEANING.get(name, (name, "", name))
-
-
-def _scored(name: str, value: float | None) -> str:
-    return "–" if value is None else f"{value:.3g}{_meaning(name)[1]}"
-
-
-def _foreseen(name: str, scores: Mapping[str, float | None]) -> str:
-    """A score to expect, and between which the true one is in 80 % of the scenes."""
-    low, high = (scores.get(f"{name}_{end}") for end in ("low", "high"))
-    between = "" if low is None or high is None else f" ({low:.3g} to {high:.3g})"
-    return _scored(name, scores.get(name)) + between
 
 
 def _band(s: Story, band: int) -> str:

@@ -16,6 +16,7 @@ from hydiff.request import Request
 from hydiff.scale import scene
 from hydiff.scale.layout import Limits
 from hydiff.scale.plan import FilePlan, Filled, Say, make_plan, quiet
+from hydiff.uncertainty.samples import sample_cubes
 from hydiff.workers.remote import Run, in_turn
 
 
@@ -91,7 +92,7 @@ def _fill_whole(plan: FilePlan, whole: api.CubePlan, say: Say, progress: Progres
     samples = None
     if count := request.samples:
         record["samples"] = {"count": count, "seed": request.seed}
-        cubes = api.sample_cubes(result, count, request.seed)
+        cubes = sample_cubes(result, count, request.seed)
         samples = sample_files.writers(result.cube, output, cubes, count)
     how: dict[str, Any] = {"overwrite": plan.overwrite, "compact": request.compact}
     how |= {"before": plan.cube, "samples": samples}

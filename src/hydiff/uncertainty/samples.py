@@ -8,12 +8,14 @@ Letters: C bands, K components, V their basis; n pixels at which something is dr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hydiff.cube import Array, Bools, Floats, Ints
+from hydiff.cube import Array, Bools, Cube, Floats, Ints
 from hydiff.errors import BadValue
+from hydiff.gaps.rule import into_dtype
 from hydiff.maths.gaussian import patterns
 from hydiff.methods.estimate import check_seed
 from hydiff.uncertainty import error_model
@@ -32,6 +34,15 @@ def samples(result: Result, n: int, seed: int = 0) -> Iterator[Array]:
         raise BadValue(f"n = {n}: expected a number of samples, 1 or more")
     check_seed(seed)
     return _samples(result, int(n), int(seed))
+
+
+def sample_cubes(result: Result, n: int, seed: int) -> Iterator[Cube]:
+    """`Result.samples` as cubes to write: in the dtype of the fill, with its measured entries."""
+    cube, varies = result.cube, result.filled
+    if cube.mark is not None and cube.mark.denoised:
+        varies = varies | (np.isfinite(result.values) & (result.sigma_y > 0)[:, None, None])
+    for values in result.samples(n, seed):
+        yield replace(cube, values=into_dtype(cube, values, varies, None)[0])
 
 
 def _samples(result: Result, n: int, seed: int) -> Iterator[Array]:
