@@ -462,7 +462,7 @@ def test_kills_and_resume_end_with_the_same_bytes(file, tmp_path):
     assert list(contents(tmp_path / "out.bsq").values()) == list(
         contents(tmp_path / "whole.bsq").values()
     )
-    assert len(contents(tmp_path / "out.bsq")) == 3 and not work.exists()
+    assert len(contents(tmp_path / "out.bsq")) == 7 and not work.exists()
 
 
 class Stopped(Exception):
