@@ -906,6 +906,7 @@ TABLES = {
         (f"benchmarks/results/bench/{name}.csv", "paper"): beside_paper.beside_paper(name)
         for name in beside_paper.TABLES
     },
+    ("benchmarks/results/published_dds2m.csv", ""): beside_paper.published_code,
     ("benchmarks/results/bench/ei-ablation.csv", "gain"): diffusion_gain,
     ("benchmarks/results/bench/readings.csv", "changed"): changed,
     ("benchmarks/results/bench/transforms.csv", "seven"): seven_or_one,
