@@ -505,5 +505,5 @@ def test_error_bars_have_the_scale_of_their_cube(tmp_path: Path) -> None:
         assert (cube.scales, cube.offsets) == ((0.5, 0.25), (1, 2))
     with rasterio.open(tmp_path / "c.tif.sigma.tif") as sigma:
         assert (sigma.scales, sigma.offsets, sigma.units) == ((0.5, 0.25), (0, 0), ("W", "W"))
-    with rasterio.open(tmp_path / "c.tif.filled.tif") as where:
+    with rasterio.open(tmp_path / "c.tif.flags.tif") as where:
         assert where.scales == (1, 1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from scipy import ndimage, stats
+from scipy import ndimage
 
 from hydiff.auto import folds
 from hydiff.auto.recipe import Rim
@@ -42,13 +42,20 @@ def rim_of(values: Array, observed: Bools, target: Bools, seed: int) -> Rim | No
     return Rim(rank, float(np.mean(np.abs(usual - usual.mean()) >= abs(rank))))
 
 
+def _positions(values: Floats) -> Floats:
+    """(n,) from 1, equal ones share the mean of theirs; scipy.stats takes a second to import."""
+    _, which, count = np.unique(values, return_inverse=True, return_counts=True)
+    positions: Floats = (np.cumsum(count) - (count - 1) / 2)[which]
+    return positions
+
+
 def _ranks(values: Array, observed: Bools, target: Bools) -> Iterator[tuple[Floats, Bools]]:
     """Ranks (rows, cols) from -1 to 1, NaN where missing, and gaps of some bands that have any."""
     bands = np.flatnonzero(target.any(axis=(1, 2)) & observed.any(axis=(1, 2)))
     for band in bands[:: max(len(bands) // BANDS, 1)]:
         own = observed[band]
         rank = np.full(own.shape, np.nan)
-        rank[own] = 2 * (stats.rankdata(values[band][own]) - 0.5) / own.sum() - 1
+        rank[own] = 2 * (_positions(values[band][own]) - 0.5) / own.sum() - 1
         yield rank, target[band]
 
 

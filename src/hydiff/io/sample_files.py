@@ -18,6 +18,7 @@ from hydiff import io
 from hydiff.cube import Array, Cube
 from hydiff.errors import ShapeMismatch
 from hydiff.io import zarr
+from hydiff.io.regular import exists
 from hydiff.io.staging import read_with
 
 Writers = dict[Callable[[Path], Path], Callable[[Path], Any]]  # a file's name → its writer
@@ -36,7 +37,7 @@ def numbered_path(path: Path, number: int, count: int) -> Path:
 
 def existing(path: Path) -> list[Path]:
     """The files of samples that lie beside a fill, with what is read together with them."""
-    stores = [store_path(path)] if store_path(path).exists() else []
+    stores = [store_path(path)] if exists(store_path(path)) else []
     names = sorted(path.parent.glob(f"{escape(path.stem)}.sample-[0-9]*{escape(path.suffix)}"))
     return [*stores, *(each for name in names for each in read_with(name))]
 
