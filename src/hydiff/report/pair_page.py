@@ -62,7 +62,7 @@ def summary_lines(found: Compared) -> list[str]:
 
 def difference_rows(found: Compared) -> list[tuple[str, tuple[float, ...]]]:
     """Label and numbers, as `HEADS` names them."""
-    rows: list[tuple[str, tuple[float, ...]]] = [("in the unit of the file", found.unit)]
+    rows: list[tuple[str, tuple[float, ...]]] = [("in the file's unit", found.unit)]
     if found.in_sigma is not None:
         alone = "B" if found.a.sigma is None else "A" if found.b.sigma is None else None
         rows.append((f"in σ of {alone or 'both (RMS)'}", found.in_sigma))
