@@ -5,8 +5,10 @@
 #   make docs     the documentation as HTML in docs/_build/html; warnings are errors
 #   make wheel    an installable wheel in dist/
 #   make release  sdist and wheel in dist/, checked and tried in an empty environment
+#   make qgis     the plugin of QGIS as a zip, in dist/
 #   make coverage the share of src that the suite runs, and coverage.xml
 #   make bench    classical fills: quality and time, into benchmarks/results/
+#   make perf     ratios of time to yardsticks, and whether one is 15 % above the baseline
 #   make fuzz     hostile files: INPUTS=200000 SEED=1 WORKERS=2
 #   make torture  jobs killed and starved: KILLS=200 SEED=1
 #   make mutants  one-line faults in src, and whether the tests find them: JOBS=2
@@ -23,12 +25,13 @@ test quick: export PYTHONDONTWRITEBYTECODE :=
 INPUTS := 200000
 # what is installed; other Pythons than the tested one may want /dev/null
 CONSTRAINTS ?= constraints.txt
+DIST := dist
 KILLS := 200
 SEED := 1
 WORKERS := 2
 JOBS := 2
 
-.PHONY: demo test quick docs wheel release coverage bench fuzz torture mutants audit clean
+.PHONY: demo test quick docs wheel release qgis coverage bench perf fuzz torture mutants audit clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/hydiff demo
@@ -55,6 +58,13 @@ wheel: $(VENV)/.ready
 release: $(VENV)/.ready
 	@$(BIN)/python benchmarks/release.py
 
+qgis:
+	@mkdir -p $(DIST) && rm -f $(DIST)/hydiff_qgis.zip
+	@box=$$(mktemp -d) && cp -r integrations/qgis/hydiff_qgis $$box && cp LICENSE $$box/hydiff_qgis && \
+		rm -rf $$box/hydiff_qgis/__pycache__ && out=$$(realpath $(DIST)) && cd $$box && \
+		python3 -m zipfile -c $$out/hydiff_qgis.zip hydiff_qgis && rm -r $$box
+	@ls $(DIST)/hydiff_qgis.zip
+
 coverage: $(VENV)/.ready
 	@$(BIN)/python -m pip install -qq -c $(CONSTRAINTS) coverage pytest-cov
 	@$(BIN)/python -m pytest -n 2 --dist worksteal --cov hydiff --cov-report term:skip-covered --cov-report xml
@@ -62,8 +72,12 @@ coverage: $(VENV)/.ready
 bench: $(VENV)/.ready
 	@$(BIN)/python benchmarks/classical.py
 
+perf: $(VENV)/.ready
+	@$(BIN)/python benchmarks/perf.py
+
 fuzz: $(VENV)/.ready
 	@$(BIN)/python tests/fuzz.py --inputs $(INPUTS) --seed $(SEED) --workers $(WORKERS)
+	@$(BIN)/python tests/fuzz_rasters.py --inputs $$(($(INPUTS) / 20)) --seed $(SEED)
 
 torture: $(VENV)/.ready
 	@$(BIN)/python tests/torture.py --kills $(KILLS) --seed $(SEED)

@@ -4,7 +4,7 @@
 
 Writes into benchmarks/results: foresight.csv, one way of deciding a row (dB over `smooth`, regret
 against the best single candidate, how well the NRMSE is predicted, coverage), and
-foresight_usual.csv, the values that `auto.intervals` calls usual.  No noise, one seed;
+foresight_usual.csv, constants of `auto.intervals`.  No noise, one seed;
 scores are of entries that were kept.
 """
 
@@ -17,8 +17,9 @@ from unittest.mock import patch
 import numpy as np
 
 from hydiff.auto import blend, intervals
+from hydiff.auto import usual as usual_errors
 from hydiff.auto.candidates import CLASSICAL, Candidate
-from hydiff.auto.classes import Around, Kinds
+from hydiff.auto.classes import Kinds
 from hydiff.auto.trials import Trial
 
 RESULTS = Path(__file__).parent / "results"
@@ -119,7 +120,7 @@ def ways():
     for share, doubt in ((0.5, 1), (0.5, 2), (0.8, 1), (0.7, 2), (0.9, 2)):
         name = f"from {100 * share:.0f} %, left for {doubt} standard errors"
         yield name, [(blend, "NETWORKS", share), (blend, "DOUBT", float(doubt))], None
-    yield "level not drawn to the usual", [(intervals, "LEVELS", 1e6)], None
+    yield "level not drawn to the usual", [(usual_errors, "SCENES", 1e6)], None
     yield "gain not drawn to the usual", [(intervals, "GAINS", 1e6)], None
     for trust in (1.0, 100.0):
         yield (
@@ -136,26 +137,14 @@ def ways():
 
 def usual(cases):
     """What the constants are to be, from the entries that were filled."""
-    slopes, apart, levels, gains = [], [], [], []
-    with patch.object(intervals, "TRUST", 1e-6):
-        for case in cases:
-            zero, one = np.zeros(len(case.band)), np.ones(len(case.band))
-            square = case.residual[0] ** 2
-            hidden = intervals.Hidden(
-                square, zero, one, case.band, case.distance, case.around, zero.astype(int)
-            )
-            slopes.append(intervals._fitted(hidden, len(case.group), 10_000)[1])
-            apart.append(square.mean() / np.exp(2 * case.around[intervals.UNLIKE]).mean())
+    apart, gains = [], []
     for case in cases:
+        square = case.residual[0] ** 2
+        apart.append(square.mean() / np.exp(2 * case.around[intervals.UNLIKE]).mean())
         weights = blend.weights_of(case.trials, case.kinds, [*CLASSICAL, NETWORK], 0)
         plain, both = (case.blended(w) ** 2 for w in (weights.plain, weights.all))
-        usually = np.exp(np.array(intervals.USUAL_SLOPES) @ case.around)
-        levels.append(np.log(plain.mean() / usually.mean()))
         gains.append(2 * np.log(case.nrmse(both) / case.nrmse(plain)))
-    for i, name in enumerate(Around._fields):
-        yield f"slope of {name}", *middle(np.array(slopes)[:, i])
-    yield "level, given the usual slopes", *middle(levels)
-    yield "what a network adds to it", *middle(gains)
+    yield "what a network adds to the logarithm of a square error", *middle(gains)
     yield "square errors / variance of the candidates", *middle(apart)
 
 

@@ -23,6 +23,8 @@
 #        diverse  offline training on 10 to 3000 squares of DATA/train, split by place: 540 s; rows
 #                 in OUT/offline.csv, for `python benchmarks/offline.py gather`.  Once more on the
 #                 same machine, it goes on from STATES (DATA/offline); OFFLINE names other lanes
+#        prior    the default fill with the network that comes with hydiff, and one pass of that
+#                 network, masks in turn so that every scene has some; noise last: 540 s
 #        denoiser the stand-in of HIR-Diff, trained on DATA/train, into OUT: 200 s
 #        trials   what the default fill sees of its candidates
 #
@@ -251,6 +253,22 @@ default() {
     default_fill b 4-7 "wdc10_144 enmap_potsdam_64x96 paris_hyperion_72" "enmap_potsdam_64x96 chikusei_36" "published-3 blobs" &
     default_fill c 8-11 "cave_toys_144 abu_urban-1_96 jasper_96" "abu_urban-1_96" "published-3 blobs" &
     default_fill d 12-15 "cave_feathers_144 abu_airport-1_96 abu_airport-4_96" "paris_hyperion_72" "published-3 blobs" &
+    wait
+}
+whole_pixels="blobs stripes frames slc-off published-3 published-1 published-2 published-4"
+prior_of() {  # LANE CORES SCENES: masks that all bands share, one after the other
+    lane "$1"
+    on_cores "$2"
+    for mask in $whole_pixels; do bench best $(with scene $3) --sigma 0 --mask $mask --method auto; done
+}
+prior() {
+    prior_of prior-a 0-3 "indian_pines chikusei_36 chikusei_36_img3" &
+    prior_of prior-b 4-6 "wdc10_144 enmap_potsdam_64x96 paris_hyperion_72" &
+    prior_of prior-c 7-9 "cave_toys_144 abu_urban-1_96 jasper_96" &
+    prior_of prior-d 10-12 "cave_feathers_144 abu_airport-1_96 abu_airport-4_96" &
+    (   lane prior-once; for sigma in 0 0.1 0.2 0.3; do
+            bench best --sigma $sigma --method prior; bench best --sigma $sigma --method smooth
+        done ) &
     wait
 }
 rivals() {

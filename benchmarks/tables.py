@@ -10,7 +10,7 @@ import tomllib
 from itertools import pairwise, product
 from math import log
 from pathlib import Path
-from statistics import linear_regression, mean, stdev
+from statistics import geometric_mean, linear_regression, mean, stdev
 
 import beside_paper
 from hydiff.bench import SUITES
@@ -486,14 +486,18 @@ def benchmark(name):
     return lines
 
 
-def shapes(rows):
-    """|error| / expected that shares of the entries do not exceed."""
-    yield line("share of the entries", "absolute error / expected", "from", "to")
-    yield rule(4)
-    for share in ("50", "80", "95"):
-        figures = [float(r[f"at_{share}"]) for r in rows]
-        middle = f"{mean(figures):.2f} ± {stdev(figures):.2f}"
-        yield line(f"{share} %", middle, f"{min(figures):.2f}", f"{max(figures):.2f}")
+def unseen(rows):
+    """Kinds of cells down, but for gaps that depend on the value: constants of before → now."""
+    rows = [r for r in rows if r["cells of"] not in ("brightest", "darkest", "saturated")]
+    before, now = (select(rows, constants=which) for which in ("before", "now"))
+    columns = {"within_15_percent": "expected NRMSE within 15 %"}
+    columns |= {f"inside_{p}": f"inside {p} %" for p in (50, 80, 95)}
+    yield line("gaps", "cells", *columns.values(), "inside the bounds")
+    yield rule(len(columns) + 3)
+    for old, new in zip(before, now, strict=True):
+        pairs = (f"{float(old[k]):.0f} → {float(new[k]):.0f} %" for k in columns)
+        inside = f"{float(new['inside_bounds']):.0f} %"
+        yield line(new["cells of"], new["cells"], *pairs, inside)
 
 
 def mixed_gaps(rows):
@@ -510,6 +514,24 @@ def mixed_gaps(rows):
         worst = min(_by_entries(select(mine, scene=scene), "inside_80") for scene in scenes)
         count = sum(int(r["entries"]) for r in mine)
         yield line(gaps, kind, f"{count:,}", *(f"{100 * p:.1f} %" for p in (*pooled, worst)))
+
+
+def sampled(rows):
+    """Quantities down: the mean of the scenes, each method with the range and the cells of it."""
+    methods = list(dict.fromkeys(r["method"] for r in rows))
+    yield line("of", *(head for m in methods for head in (f"`{m}`", "by scene", "cells")))
+    yield rule(1 + 3 * len(methods))
+    for quantity in dict.fromkeys(r["quantity"] for r in rows):
+        cells = []
+        for method in methods:
+            mine = select(rows, quantity=quantity, method=method)
+            scenes = dict.fromkeys(r["scene"] for r in mine)
+            means = [mean(float(r["value"]) for r in select(mine, scene=s)) for s in scenes]
+            covers = not quantity.startswith(("d2", "variogram"))
+            figures = (mean(means), min(means), max(means))
+            shown = [f"{100 * f:.0f} %" if covers else f"{f:.2f}" for f in figures]
+            cells += [shown[0], f"{shown[1]} … {shown[2]}", str(len(mine))]
+        yield line(quantity.replace("d2", "d²"), *cells)
 
 
 def _by_entries(rows, column):
@@ -674,6 +696,46 @@ KINDS = {  # of the development scenes
 }  # fmt: skip
 
 
+OURS = ("linear", "idw", "harmonic", "smooth", "auto")  # in the table of what people use
+
+
+def people(rows):
+    """Fillers down: means over the cells, and what of ours is better and faster than each."""
+    cells = {(r["scene"], r["mask"]) for r in rows}
+    found = {(r["method"], r["scene"], r["mask"]): r for r in rows}
+    yield line("filler", "version", "MPSNR dB", "SAM °", "left, %", "CPU seconds", "`auto` less it",
+               "better and faster: gain, times as fast, in cells")  # fmt: skip
+    yield rule(8)
+    for name in dict.fromkeys(r["method"] for r in rows):
+        mine = select(rows, method=name)
+        figures = [f"{average(mine, k):.{d}f}" for k, d in FIGURES_OF_PEOPLE]
+        ahead = mean(_gain(found["auto", *c], found[name, *c]) for c in cells)
+        shown = name if name not in OURS else f"`{name}`"
+        beaten = "" if name in OURS else _beaten(found, cells, name)
+        yield line(shown, mine[0]["version"], *figures, f"{ahead:+.2f}", beaten)
+
+
+FIGURES_OF_PEOPLE = (("mpsnr", 2), ("sam", 2), ("left", 1), ("cpu_seconds", 2))
+
+
+def _gain(one, other):
+    return float(one["mpsnr"]) - float(other["mpsnr"])
+
+
+def _beaten(found, cells, name):
+    """The best of ours that is on average both better and faster than a filler."""
+    ways = []
+    for ours in OURS[:-1]:
+        pairs = [(found[ours, *c], found[name, *c]) for c in cells]
+        gains = [_gain(a, b) for a, b in pairs]
+        times = [float(b["cpu_seconds"]) / float(a["cpu_seconds"]) for a, b in pairs]
+        wins = sum(gain > 0 and fast > 1 for gain, fast in zip(gains, times, strict=True))
+        if mean(gains) > 0 and mean(times) > 1:
+            shown = f"`{ours}` {mean(gains):+.2f} dB, {geometric_mean(times):.1f} ×, "
+            ways.append((wins, mean(gains), f"{shown}{wins} of {len(cells)}"))
+    return max(ways)[2] if ways else "none"
+
+
 def prior_kinds(rows):
     """Kinds of scenes and noise down: the network's gain over `smooth`, cell by cell."""
     yield line("scenes", "σ_y", "scenes · cells", "dB over `smooth`", "worst cell", "RMSE, %")
@@ -834,8 +896,8 @@ TABLES = {
     ("benchmarks/results/growth.csv", ""): growth,
     ("benchmarks/results/offline_curve.csv", ""): offline_curve,
     ("benchmarks/results/preconditioner.csv", ""): preconditioner,
-    ("benchmarks/results/shapes.csv", ""): shapes,
     ("benchmarks/results/mixed_gaps.csv", ""): mixed_gaps,
+    ("benchmarks/results/samples.csv", ""): sampled,
     ("benchmarks/results/detectors.csv", ""): detectors,
     ("benchmarks/results/plumes.csv", ""): plumes,
     ("benchmarks/results/plumes.csv", "landcover"): landcover,
@@ -866,7 +928,13 @@ TABLES = {
     ("benchmarks/results/foresight.csv", ""): as_it_is,
     ("benchmarks/results/foresight.csv", "network"): network_share,
     ("benchmarks/results/foresight_usual.csv", ""): as_it_is,
+    ("benchmarks/results/foresight_unseen.csv", ""): as_it_is,
+    ("benchmarks/results/foresight_unseen.csv", "short"): unseen,
+    ("benchmarks/results/usual.csv", ""): as_it_is,
+    ("benchmarks/results/missingness.csv", ""): as_it_is,
     ("benchmarks/results/auto_time.csv", ""): default_fill,
+    ("benchmarks/results/people.csv", ""): people,
+    ("benchmarks/results/perf.csv", ""): as_it_is,
     ("benchmarks/results/fuzz.csv", ""): as_it_is,
     ("benchmarks/results/torture.csv", ""): as_it_is,
     ("benchmarks/results/viewers.csv", ""): as_it_is,

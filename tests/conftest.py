@@ -17,6 +17,10 @@ QUICK = (
     "io_errors io_geotiff io_masks laws losses mask methods metrics mutants network noise smooth "
     "spectra statements terminal tiles transforms words"
 )
+# files with a server, a browser, workers or a long fit that all of their tests share: they come
+# first, so that at the end of a run the processes divide short tests among themselves
+LONG = "view docs remote_workers bench scene hostile fused torture viewer serving train"
+WITH_PRIOR = "prior prior_weights prior_training docs doctor extras supply safety architecture"
 
 
 def is_quick(path: Path) -> bool:
@@ -33,6 +37,7 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if is_quick(item.path):
             item.add_marker("quick")
+    items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in LONG.split())
 
 
 @pytest.fixture(scope="session")
@@ -57,6 +62,20 @@ def prior_weights(path, std=0.05, width=2, seed=0, **about):
     about = {"layout": 1, "settings": {"width": width}} | about
     save_file(tensors, path, metadata={"hydiff-prior": json.dumps(about)})
     return str(path)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _without_the_prior(request, tmp_path_factory):
+    """The trained network doubles the time of a default fill: only tests that are about it, and
+    the pages, have it."""
+    if request.path.stem.removeprefix("test_") in WITH_PRIOR.split():
+        yield
+        return
+    from hydiff.learn import prior_weights
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prior_weights, "FOLDER", tmp_path_factory.mktemp("no-weights"))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from hydiff.methods import anchored as module
 from hydiff.methods import classical
 from hydiff.methods.anchored import Anchored, anchored
 
-SMALL = {"channels": 4, "scales": 2, "steps": 6, "device": "cpu"}
+SMALL = {"channels": 4, "scales": 2, "steps": 3, "device": "cpu"}
 
 
 @pytest.fixture
@@ -347,22 +347,24 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(cube, observ
 
 
 @pytest.mark.parametrize("sigma_y", [0.0, 0.1])
-@pytest.mark.parametrize("stop", [3, 25])  # before and after the estimate has entered the fit
-def test_resuming_gives_the_same_bytes(cube, observed, sigma_y, stop):
+def test_resuming_gives_the_same_bytes(cube, observed, sigma_y):
     y, seen, sigma = tensors(cube, observed, sigma_y)
     settings = Anchored(channels=4, scales=2, steps=30)
-    steps = list(anchored(y, seen, sigma, settings, rng=seeded()))
-    run = anchored(y, seen, sigma, settings, rng=seeded())
-    state = [next(run) for _ in range(stop)][-1].state()
-    rest = list(anchored(y, seen, sigma, settings, rng=seeded(), resume=state))
-    assert len(rest) == len(steps) - stop and rest[0].done == stop + 1
-    assert torch.equal(rest[-1].x, steps[-1].x) and torch.equal(rest[0].x, steps[stop].x)
+    steps, states = [], {}
+    for step in anchored(y, seen, sigma, settings, rng=seeded()):
+        steps.append(step)
+        if step.done in (3, 25):  # before and after the estimate has entered the fit
+            states[step.done] = {name: tensor.clone() for name, tensor in step.state().items()}
+    for stop, state in states.items():
+        rest = list(anchored(y, seen, sigma, settings, rng=seeded(), resume=state))
+        assert len(rest) == len(steps) - stop and rest[0].done == stop + 1
+        assert torch.equal(rest[-1].x, steps[-1].x) and torch.equal(rest[0].x, steps[stop].x)
 
 
 def test_every_step_shows_an_estimate_and_its_losses(cube, observed):
     steps = []
     result = fill(cube, observed, progress=steps.append)
-    assert [step.done for step in steps] == list(range(1, 8)) and steps[0].total == 7
+    assert [step.done for step in steps] == [1, 2, 3, 4] and steps[0].total == 4
     assert all(step.x.shape == cube.shape and not step.x.requires_grad for step in steps)
     assert all({"split", "ei", "seconds"} == set(record) for record in result.history[:-1])
 

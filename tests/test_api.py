@@ -18,14 +18,17 @@ def damaged(tiny, observed, dtype=np.float32, nodata=-9999):
 
 
 def quick_fill(*given, **options):
-    """For laws of every fill that take several: the default method without its networks."""
-    return hydiff.fill(*given, budget="fast", **options)
+    """For laws of every fill: a method of milliseconds; tests/test_auto.py is about the default."""
+    return hydiff.fill(*given, method="smooth", **options)
 
 
-@pytest.mark.parametrize("dtype", [np.int16, np.int32, np.float32, np.float64])
-def test_observed_entries_come_back_bit_for_bit(tiny, stripes, dtype):
+@pytest.mark.parametrize(
+    ("dtype", "method"),
+    [(np.int16, "auto"), (np.int32, "smooth"), (np.float32, "smooth"), (np.float64, "smooth")],
+)
+def test_observed_entries_come_back_bit_for_bit(tiny, stripes, dtype, method):
     cube = damaged(tiny, stripes, dtype)
-    result = hydiff.fill(cube)
+    result = hydiff.fill(cube, method=method)
     assert result.cube.dtype == dtype
     assert np.array_equal(result.cube.values[:, stripes], cube.values[:, stripes])
     assert np.array_equal(result.values[:, stripes], cube.values[:, stripes])
@@ -36,7 +39,7 @@ def test_observed_entries_come_back_bit_for_bit(tiny, stripes, dtype):
 def test_the_input_is_never_modified(tiny, stripes):
     cube = damaged(tiny, stripes)
     before = np.array(cube.values)
-    hydiff.fill(cube)
+    hydiff.fill(cube, budget="fast")
     assert np.array_equal(cube.values, before)
 
 
@@ -51,15 +54,15 @@ def test_a_mask_nodata_and_nan_say_the_same(tiny, stripes):
 
 
 def test_the_values_under_the_mask_have_no_influence(tiny, stripes, rng):
-    one = hydiff.fill(tiny, stripes).values
-    other = hydiff.fill(np.where(stripes, tiny, 1e6 * rng.random(tiny.shape)), stripes).values
+    one = quick_fill(tiny, stripes).values
+    other = quick_fill(np.where(stripes, tiny, 1e6 * rng.random(tiny.shape)), stripes).values
     assert np.array_equal(one, other)
 
 
 def test_an_affine_change_of_unit_changes_the_result_alike(tiny, stripes):
-    one = hydiff.fill(tiny, stripes).values
+    one = quick_fill(tiny, stripes).values
     np.testing.assert_allclose(
-        hydiff.fill(300 * tiny - 40, stripes).values, 300 * one - 40, rtol=1e-6
+        quick_fill(300 * tiny - 40, stripes).values, 300 * one - 40, rtol=1e-6
     )
 
 
@@ -71,7 +74,7 @@ def test_a_data_array_comes_back_with_its_coordinates(tiny, stripes):
         attrs={"units": "reflectance"},
         name="scene",
     )
-    back = hydiff.fill(array).cube.to_xarray()
+    back = quick_fill(array).cube.to_xarray()
     for key in ("hydiff_filled", "hydiff_record"):  # the mark of what is filled
         assert back.attrs.pop(key)
     xarray.testing.assert_identical(back.where(stripes[:, :, None]), array)
@@ -90,7 +93,7 @@ def test_outside_is_filled_in_arrays_and_kept_in_files(tiny, tmp_path):
 
 
 def test_max_gap_leaves_wide_gaps_and_says_so(tiny, stripes):
-    result = hydiff.fill(tiny, stripes, max_gap=2)
+    result = quick_fill(tiny, stripes, max_gap=2)
     assert result.filled[:, :, 15:17].all() and not result.filled[:, :, 5:8].any()
     assert np.isnan(result.values[:, :, 5:8]).all()
     assert result.left == {"gap wider than 2 pixels": 12 * (3 * 24 + 16)}
@@ -112,7 +115,7 @@ def test_bad_bands_take_no_part(tiny, stripes, rng):
 def test_a_band_without_any_pixel_is_left_and_reported(tiny, stripes):
     values = np.where(stripes, tiny, np.nan)
     values[4] = np.nan
-    result = hydiff.fill(values)
+    result = quick_fill(values)
     assert result.left == {"band without any observed pixel": 576}
     assert np.isnan(result.values[4]).all() and np.isfinite(np.delete(result.values, 4, 0)).all()
 
@@ -154,13 +157,13 @@ def test_floats_move_off_nodata_by_the_least_step():
 
 def test_noise_is_estimated_away_but_a_file_keeps_its_entries(tiny, stripes, rng):
     noisy = Cube(np.where(stripes, tiny + 0.1 * rng.standard_normal(tiny.shape), np.nan))
-    result = hydiff.fill(noisy, sigma_y=0.1)
+    result = quick_fill(noisy, sigma_y=0.1)
     seen = np.broadcast_to(stripes, tiny.shape)
     assert np.array_equal(result.cube.values[seen], noisy.values[seen])
     assert (
         np.abs(result.values - tiny)[seen].mean() < 0.6 * np.abs(noisy.values - tiny)[seen].mean()
     )
-    denoised = hydiff.fill(noisy, sigma_y=0.1, denoise=True).cube.values
+    denoised = quick_fill(noisy, sigma_y=0.1, denoise=True).cube.values
     np.testing.assert_allclose(denoised, result.values)
 
 
@@ -175,7 +178,7 @@ def test_sigma_may_be_given_in_percent_or_per_band(tiny, stripes, rng):
 def test_bands_without_noise_keep_their_entries_beside_noisy_ones(tiny, stripes, rng):
     sigma = np.where(np.arange(12) < 6, 0.0, 0.1)
     noisy = tiny + sigma[:, None, None] * rng.standard_normal(tiny.shape)
-    result = hydiff.fill(noisy, stripes, sigma_y=sigma)
+    result = quick_fill(noisy, stripes, sigma_y=sigma)
     assert np.array_equal(result.values[:6, stripes], noisy[:6, stripes])
     assert not np.array_equal(result.values[6:, stripes], noisy[6:, stripes])
 

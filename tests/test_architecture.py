@@ -21,6 +21,7 @@ UPWARD = {
     ("learn.weights", "report.plots"),  # the curve of a training, beside its weights
     ("result", "report.notebook"),  # a result draws itself
     ("result", "io.provenance"),  # and writes itself
+    ("result", "uncertainty.samples"),  # and draws its error
 }
 
 

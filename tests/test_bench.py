@@ -1219,6 +1219,7 @@ def test_a_bench_runs_where_hydiff_is_only_on_the_path(tmp_path):
     line = [sys.executable, "-S", "-c", code, str(ROOT / "src"), str(site)]
     line += ["bench", "best", "--quick", "--device", "cpu", "-o", str(tmp_path / "out")]
     line += ["--sigma", "band", "--mask", "published-3", "--method", "auto", "--method", "anchored"]
+    line += ["--budget", "fast"]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     rows = records.read(tmp_path / "out" / "quick" / "best.csv")

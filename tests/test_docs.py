@@ -3,16 +3,21 @@
 Blocks of `sh` and `python` are run in order, page by page, in a folder of their own that holds the
 files the page names.  A block of `text` after a command is its output, `…` standing for anything.
 A block behind a mark `<!-- not run: why -->` is only checked for commands and options that exist.
+A page that uses another program, or a package that is no dependency, is skipped without it.
 """
 
 import contextlib
 import importlib
+import importlib.util
 import io as std_io
 import json
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -151,7 +156,43 @@ def map_files(folder):
     Image.fromarray(np.eye(40, 44).astype("u1") * 255).save(folder / "clouds.png")
 
 
+def retrieval_files(folder):
+    """A scene with two stripes; the function of the page as the file that it says to save."""
+    values = np.asarray(crop(40, 30).values)[10:50:2].astype("f4")
+    values[:, :, 10:16] = np.nan
+    waves = {"wavelengths": 500 + 20.0 * np.arange(20), "wavelength_units": "nm"}
+    hydiff.write(Cube(values, **waves), folder / "scene.tif")
+    cells = blocks(DOCS / "howto" / "retrievals.md")
+    (code,) = [b.text for b in cells if b.kind == "python" and "def score" in b.text]
+    (folder / "target.py").write_text(code)
+
+
+def qgis_files(folder):
+    """A scene with two missing columns; QGIS with a profile of its own and our plugin."""
+    map_files(folder)
+    os.environ |= {
+        "QT_QPA_PLATFORM": "offscreen",
+        "QGIS_CUSTOM_CONFIG_PATH": str(folder / "profile"),
+        "QGIS_PLUGINPATH": str(ROOT / "integrations" / "qgis"),
+    }
+
+
+def granules(folder):
+    """Two granules, one file that is none, and the example for Snakemake."""
+    shutil.copy(ROOT / "integrations" / "snakemake" / "Snakefile", folder)
+    (folder / "granules").mkdir()
+    values = np.asarray(crop(20, 20).values)[:12].astype("f4")
+    values[:, :, 7] = np.nan
+    for name in "ab":
+        hydiff.write(Cube(values), folder / "granules" / f"{name}.tif")
+    (folder / "granules" / "c.tif").write_bytes(b"II*\0 and no more")
+
+
 PREPARE = {
+    "qgis.md": qgis_files,
+    "pipelines.md": granules,
+    "openeo.md": lambda folder: shutil.copy(ROOT / "integrations/openeo/fill_udf.py", folder),
+    "retrievals.md": retrieval_files,
     "regions.md": map_files,
     "README.md": envi_files,
     "emit.md": emit_files,
@@ -175,6 +216,23 @@ def make_fill(folder):
     hydiff.write(result.cube, folder / "scene.nc")
 
 
+# programs that pages call beside hydiff; Debian's qgis_process is a script with a wrong option
+PROGRAMS = {"qgis_process": "qgis_process.bin", "snakemake": "snakemake"}
+PACKAGES = re.compile(r"^(?:import|from) (deepinv|openeo)\b", re.MULTILINE)
+
+
+def absent(page):
+    """Programs and packages that a page needs and that are not installed."""
+    run = [b for b in blocks(page) if not b.why]
+    lines = [line for b in run if b.kind == "sh" for line in commands(b.text)]
+    programs = {line.split()[0] for line in lines} & set(PROGRAMS)
+    packages = {name for b in run if b.kind == "python" for name in PACKAGES.findall(b.text)}
+    return sorted(
+        {name for name in programs if not shutil.which(name)}
+        | {name for name in packages if importlib.util.find_spec(name) is None}
+    )
+
+
 # ── they run ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -184,7 +242,10 @@ def make_fill(folder):
     ids=lambda p: str(p.relative_to(ROOT)),
 )
 def test_what_a_page_says_to_type_runs(document, tmp_path, monkeypatch):
+    if missing := absent(document):
+        pytest.skip(f"not installed: {', '.join(missing)}")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "environ", os.environ.copy())
     PREPARE.get(document.name, lambda folder: None)(tmp_path)
     names, said = {"__name__": "page"}, ""
     for block in blocks(document):
@@ -206,6 +267,18 @@ def test_what_a_page_says_to_type_runs(document, tmp_path, monkeypatch):
 def run(command):
     """What a command writes to stdout; it must end well."""
     name, *words = shlex.split(command)
+    if name in PROGRAMS:
+        program = shutil.which(PROGRAMS[name]) or name
+        home = str(
+            Path(sys.executable).parent
+        )  # hydiff is found there; last, as QGIS starts python3
+        places = [p for p in os.environ["PATH"].split(":") if p != home]
+        path = {"PATH": ":".join([*places, home])}
+        ended = subprocess.run(
+            [program, *words], env=os.environ | path, capture_output=True, text=True
+        )
+        assert ended.returncode == 0, f"{command}\n{ended.stdout}{ended.stderr}"
+        return ended.stdout
     assert name == "hydiff", f"only hydiff is run: {command}; mark other blocks `not run`"
     done = CliRunner().invoke(app, words, catch_exceptions=False)
     assert done.exit_code == 0, f"{command}\n{done.output}"
@@ -334,7 +407,7 @@ def test_the_method_of_the_contributing_guide_works(tiny, stripes):
     assert result.filled.sum() == 12 * (~stripes).sum()
 
 
-@pytest.mark.parametrize("module", ["hydiff", "hydiff.api"])
+@pytest.mark.parametrize("module", ["hydiff", "hydiff.api", "hydiff.uncertainty.propagation"])
 def test_docstring_examples(module):
     import doctest
 

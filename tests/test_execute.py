@@ -87,9 +87,10 @@ def test_an_overwrite_leaves_the_companions_of_the_new_fill_alone(folder, bounds
     assert beside(folder) == layers(out.suffix, "flags", "why") | {"fill.json"}
     assert provenance.companions(out, tiny.shape).keys() == {"filled", "flags", "why"}
     assert all(path.exists() for path in again.made)
-    execute.fill_file(one(folder, "in"), out, BARRED, bounds, overwrite=True)
-    every = layers(out.suffix, "flags", "why", "sigma")
-    assert beside(folder) == every | {"fill.json", "report.html"}
+    if bounds is WHOLE:  # and back again
+        execute.fill_file(one(folder, "in"), out, BARRED, bounds, overwrite=True)
+        every = layers(out.suffix, "flags", "why", "sigma")
+        assert beside(folder) == every | {"fill.json", "report.html"}
 
 
 def test_a_copy_without_gaps_leaves_nothing_of_the_fill_before(folder, tiny):

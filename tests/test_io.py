@@ -105,7 +105,7 @@ def assert_same(found: Cube, expected: Cube) -> None:
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_what_is_written_is_read_again(suffix: str, data: st.DataObject) -> None:
     cube = data.draw(cubes(INTEGERS + FLOATS + EXTRA.get(suffix, ())))
     with folder() as place:
@@ -117,7 +117,7 @@ def test_what_is_written_is_read_again(suffix: str, data: st.DataObject) -> None
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @given(data=st.data())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_a_copy_with_one_entry_changed(suffix: str, data: st.DataObject) -> None:
     cube = data.draw(cubes(INTEGERS + FLOATS + EXTRA.get(suffix, ())))
     with folder() as place:

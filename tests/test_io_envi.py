@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +10,11 @@ import numpy as np
 import pytest
 import rasterio
 
-from hydiff import io, metrics, report
+from hydiff import io, report
 from hydiff.cube import Cube
 from hydiff.errors import OutputError
 from hydiff.gaps import describe
-from hydiff.gaps.simulate import simulate
-from hydiff.io import envi_header, fill_layers, provenance, transfer
+from hydiff.io import envi_header, provenance, transfer
 from hydiff.io.conventions import evident_unit
 from hydiff.io.headers import scaling
 from hydiff.request import Request
@@ -29,16 +26,6 @@ WHOLE, TILES = Limits(8e9), Limits(8e9, tile=16)
 LINEAR = Request(method="linear", outside="fill")
 BARRED = Request(method="smooth", outside="fill", settings={"error_bars": True})
 COMPANIONS = {"flags.img", "why.img", "sigma.img", "fill.json"}
-NATIVE = (
-    Path(os.environ.get("HYDIFF_DATA") or Path(__file__).parents[2] / "shared" / "data") / "native"
-)
-REAL = (
-    "AV_mastercal_testdata.bsq",
-    "HyMap02_Berlin_Urban_Gradient_2009.bsq",
-    "ang20160910t185702_2rdn_img",
-    "corn-kernel-hyperspectral.raw",
-    "emit20250324t221005_jpl_unmix_ex",
-)
 
 
 @pytest.fixture
@@ -270,39 +257,3 @@ def test_comments_of_others_cannot_add_entries(tmp_path: Path, clean: Cube) -> N
     for box in ({"comments": ["\nbands = 99\n", 7]}, {"comments": "x"}, "text", ["a"]):
         made = io.write(replace(clean, attrs={"envi": box}), tmp_path / "a.img", overwrite=True)
         assert io.read(made[0]).shape == clean.shape
-
-
-# --- files as their makers ship them --------------------------------------------------------------
-
-
-@pytest.mark.skipif(not NATIVE.is_dir(), reason=f"no real files in {NATIVE}; set HYDIFF_DATA")
-@pytest.mark.parametrize("name", REAL)
-def test_real_files_go_all_the_way(tmp_path: Path, name: str) -> None:
-    """info, simulate, fill, score, convert."""
-    for path in NATIVE.glob(f"{Path(name).stem}*"):
-        shutil.copyfile(path, tmp_path / path.name)
-    source = tmp_path / name
-    cube = io.read(source)
-    assert cube.wavelengths is not None and cube.wavelength_units is not None
-    assert "wavelengths" in dict(describe.lines(describe.facts(cube)))
-    holed, observed = simulate(cube, "stripes", 0.1, seed=1)
-    damaged = io.write(replace(holed, path=source), tmp_path / f"d{source.suffix}")[0]
-    execute.fill_file(
-        damaged, tmp_path / "f.hdr", Request(method="harmonic", outside="fill"), WHOLE
-    )
-    filled = io.read(tmp_path / "f.hdr")
-    assert fill_layers.file_of(filled.path or source) is not None
-    scores = metrics.score(filled, cube, np.broadcast_to(~observed, cube.shape))
-    assert not scores.unfilled and np.isfinite([row[2] for row in scores.table()]).any()
-    kept = np.broadcast_to(observed, cube.shape)
-    assert np.array_equal(np.asarray(filled.values)[kept], np.asarray(cube.values)[kept])
-    for suffix in (".tif", ".bip", ".zarr"):
-        again = io.read(transfer.convert(tmp_path / "f.hdr", tmp_path / f"c{suffix}")[0])
-        assert np.array_equal(again.values, filled.values, equal_nan=filled.dtype.kind == "f")
-        assert np.array_equal(again.observed(), filled.observed())
-        for field in ("wavelengths", "wavelength_units", "transform"):
-            assert io._equal(getattr(again, field), getattr(filled, field)), field
-        if suffix == ".bip":
-            assert envi_header.comments(tmp_path / "c.hdr") == envi_header.comments(
-                io.envi._pair(source)[1]
-            )

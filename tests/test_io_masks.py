@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import rasterio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.io import savemat
 
+from command import run
 from hydiff import io
 from hydiff.cube import Cube
 from hydiff.errors import (
@@ -144,3 +146,17 @@ def test_bad_calls_and_files(tmp_path: Path) -> None:
         io.write_mask(FLAT, tmp_path / "m.npz", "observed")
     io.write_mask(FLAT, tmp_path / "m.npz", "observed", overwrite=True)
     assert np.array_equal(io.read_mask(tmp_path / "m.npz", "observed", SHAPE), FLAT)
+
+
+@pytest.mark.parametrize("observed", [FLAT, DEEP], ids=["shared", "by band"])
+def test_a_mask_as_geotiff_lies_where_the_cube_does(tmp_path: Path, observed: np.ndarray) -> None:
+    values = np.where(observed, rng.random(SHAPE), np.nan).astype(np.float32)
+    place = (20.0, 0.0, 5e5, 0.0, -20.0, 4.5e6)
+    io.write(Cube(values, transform=place, crs="EPSG:32616"), tmp_path / "a.tif")
+    done = run("mask", "a.tif", "-o", "m.tif", "--only", "dead lines", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    with rasterio.open(tmp_path / "m.tif") as mask, rasterio.open(tmp_path / "a.tif") as cube:
+        assert (mask.transform, mask.crs) == (cube.transform, cube.crs)
+        np.testing.assert_array_equal(mask.read().squeeze().astype(bool), ~observed)
+    again = io.read_mask(tmp_path / "m.tif", "missing", SHAPE)
+    np.testing.assert_array_equal(np.broadcast_to(again, SHAPE), np.broadcast_to(observed, SHAPE))

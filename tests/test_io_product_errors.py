@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +12,7 @@ import h5py
 import numpy as np
 import pytest
 
+import command
 import products
 from hydiff import io
 from hydiff.cube import Cube
@@ -192,8 +191,7 @@ def test_on_the_command_line(tmp_path: Path, case: str) -> None:
     before = sorted(tmp_path.rglob("*"))
     target = tmp_path / f"out{path.suffix}"
     for words in (["info", path], ["fill", path, "-o", target], ["convert", path, target]):
-        command = [sys.executable, "-m", "hydiff", *map(str, words)]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = command.run(*words)
         assert done.returncode == 2 and done.stdout == ""
         assert done.stderr.startswith("hydiff: ") and done.stderr.count("\n") == 1
     assert sorted(tmp_path.rglob("*")) == before

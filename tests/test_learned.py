@@ -14,7 +14,7 @@ from hydiff.methods.ei import EI, ei, robust_ei
 from hydiff.methods.hydiff_ei import HyDiffEI, hydiff_ei
 
 LEARNED = ["hydiff-ei", "ei", "robust-ei"]
-SMALL = {"channels": 4, "scales": 2, "steps": 6, "device": "cpu"}
+SMALL = {"channels": 4, "scales": 2, "steps": 3, "device": "cpu"}
 each_method = pytest.mark.parametrize("method", LEARNED)
 
 
@@ -243,7 +243,7 @@ def test_the_final_estimate_is_one_more_pass_after_the_last_step(cube, observed,
 @each_method
 def test_history_tells_each_term_and_the_time(cube, observed, method):
     history = fill(cube, observed, method).history
-    assert len(history) == 6 + 1  # and the last pass
+    assert len(history) == 3 + 1  # and the last pass
     assert all({"data", "ei", "seconds"} == set(record) for record in history[:-1])
     seconds = [record["seconds"] for record in history]
     assert seconds == sorted(seconds) and seconds[0] > 0
@@ -254,8 +254,8 @@ def test_history_tells_each_term_and_the_time(cube, observed, method):
 def test_every_step_shows_an_estimate_of_the_cube(cube, observed, method):
     steps = []
     fill(cube, observed, method, progress=steps.append)
-    assert [step.done for step in steps] == list(range(1, 8))
-    assert {step.total for step in steps} == {7}
+    assert [step.done for step in steps] == [1, 2, 3, 4]
+    assert {step.total for step in steps} == {4}
     assert all(step.x.shape == cube.shape and not step.x.requires_grad for step in steps)
 
 
@@ -558,7 +558,7 @@ def test_bad_settings_are_refused_in_words(cube, observed, method, change, error
     [
         ({"eps0": "impled"}, UnknownName, "did you mean 'implied'"),
         ({"weighting": "ful"}, UnknownName, "did you mean 'full'"),
-        ({"refine": 7}, BadValue, "refine = 7: expected 0 to steps = 6"),
+        ({"refine": 7}, BadValue, "refine = 7: expected 0 to steps = 3"),
         ({"beta_start": 0.0}, BadValue, "expected 0 < β < 1"),
         ({"beta_start": 0.03}, BadValue, "beta from 0.03 to 0.02"),
     ],

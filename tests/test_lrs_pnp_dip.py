@@ -125,7 +125,7 @@ def test_it_beats_the_zero_filled_cube(lipschitz):
     x = scenes.load(scenes.QUICK)[:, :36, :36]
     observed = np.ones((36, 36), bool)
     observed[:, 9:13] = observed[:, 22:25] = False
-    small = {"steps": 3, "fits": 40, "codes": 30, "channels": 16, "scales": 3}
+    small = {"steps": 3, "fits": 20, "codes": 15, "channels": 16, "scales": 3}
     how = {"method": "lrs-pnp-dip", "device": "cpu", "lipschitz": lipschitz} | small
     result = hydiff.fill(x, observed, **how)
     error, zero = (np.square(a)[:, ~observed].mean() for a in (result.values - x, x))

@@ -37,9 +37,9 @@ OPTIONS = ["--method", "smooth", "--set", "error_bars=true", "--tile", "16", "--
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A scene of two dozen tiles, and its fill by one process."""
+    """A scene of a dozen tiles or more, and its fill by one process."""
     folder, rng = tmp_path_factory.mktemp("cluster"), np.random.default_rng(0)
-    shape = (10, 70, 90)
+    shape = (5, 52, 66)
     observed = mask.make_mask("stripes", shape, 0.15, rng)
     hydiff.write(damaged(made(shape, rng), observed), folder / "in.bsq")
     plain = command.run("fill", "in.bsq", "-o", "plain.bsq", *OPTIONS, cwd=folder)

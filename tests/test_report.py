@@ -179,6 +179,12 @@ def test_with_the_truth_it_tells_the_scores(fill):
         hydiff.read(fill / "out.tif"), hydiff.read(fill / "truth.tif"), filled
     )
     assert f"{scores.missing['mpsnr']:.4g}" in page.text and "intervals cover" in page.text
+    cubes = (np.asarray(hydiff.read(fill / name).values) for name in ("out.tif", "truth.tif"))
+    bars, more = provenance.calibrated(fill / "out.tif", *cubes)
+    scored = (bars.crps, bars.crps_constant, more.interval_score[1])
+    assert all(f"{number:.4g}" in page.text for number in scored)
+    curve, histogram = (picture(page, name) for name in ("Reliability curve", "PIT histogram"))
+    assert curve.std() > 0 < histogram.std()
 
 
 def test_companions_are_read_in_planes_as_they_were_written(fill):

@@ -125,8 +125,8 @@ def test_nasty_numbers(method: str) -> None:
 
 @pytest.mark.parametrize("method", ["ei", "hydiff-ei"])
 def test_nasty_numbers_in_networks(method: str) -> None:
-    """A few steps of a small network: it knows little, but what can overflow does so at once."""
-    little = {"steps": 2, "channels": 4, "scales": 1, "device": "cpu"}
+    """A step of a small network: it knows little, but what can overflow does so at once."""
+    little = {"steps": 1, "channels": 4, "scales": 1, "device": "cpu"}
     for name, values, observed in NASTY:
         try:
             check(values, observed, method, slack=0.5, **little)
@@ -163,7 +163,8 @@ def test_random_shapes_types_and_masks(shape, dtype, share, per_band, low, span,
     observed = rng.random(shape if per_band else shape[1:]) >= share
     if not observed.any():
         observed.flat[0] = True
-    check(values, observed, method)
+    # entries that share no row and no column leave several completions of the lowest rank
+    check(values, observed, method, slack=1.0 if method == "halrtc" else 1e-3)
 
 
 @pytest.mark.parametrize("method", ["smooth", "auto", "linear"])

@@ -44,12 +44,12 @@ def damaged(values, observed, nodata=-9999.0):
 
 @pytest.fixture
 def truth(rng):
-    return made((10, 70, 90), rng)
+    return made((6, 70, 90), rng)
 
 
 @pytest.fixture
 def observed(rng):
-    return mask.make_mask("stripes", (10, 70, 90), 0.15, rng)
+    return mask.make_mask("stripes", (6, 70, 90), 0.15, rng)
 
 
 @pytest.fixture
@@ -103,7 +103,8 @@ def test_one_tile_is_the_plain_fill_to_the_byte(file, order, tmp_path):
     record = provenance.record(result)
     for key in ("entries", "method", "settings"):
         assert done.record[key] == record[key]
-    assert done.record["expected"] == record["expected"]
+    found, expected = (r["expected"] or {} for r in (done.record, record))
+    assert found == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("suffix", [".bsq", ".bip", ".zarr", ".tif"])
@@ -123,7 +124,7 @@ def test_many_tiles_fill_like_one_and_touch_nothing_else(truth, observed, tmp_pa
 
 def test_neither_the_size_of_tiles_nor_their_borders_show(tmp_path, rng):
     """The small version of benchmarks/scene.py: real texture, a mean over bands, in dB."""
-    truth = np.asarray(bundled.sample().values)[::25].astype(np.float32)
+    truth = np.asarray(bundled.sample().values)[::50].astype(np.float32)
     observed = mask.make_mask("stripes", truth.shape, 0.12, rng)
     hydiff.write(damaged(truth, observed), tmp_path / "in.bsq")
     scores = []
@@ -249,7 +250,7 @@ def test_a_given_mask_and_nodata_are_heeded(truth, tmp_path):
     done = execute.fill_file(
         tmp_path / "in.bsq", tmp_path / "out.bsq", masked, Limits(PLENTY, tile=40)
     )
-    assert done.record["entries"]["filled"] == 10 * 40
+    assert done.record["entries"]["filled"] == 6 * 40
     with pytest.raises(BadValue, match="occurs nowhere"):
         order = Request(method="linear", nodata=12345.0)
         execute.fill_file(tmp_path / "in.bsq", tmp_path / "no.bsq", order, Limits(PLENTY, tile=40))

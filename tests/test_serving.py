@@ -144,13 +144,13 @@ def test_long_bodies_are_refused(server):
     assert urlopen(server.url).status == 200
 
 
-EIGHT = """
+FOUR = """
 import os, signal, sys
 from pathlib import Path
 import hydiff.viewer.server, hydiff.viewer.page
 from hydiff.cli.view import view
 viewers = []
-for i in range(8):
+for i in range(4):
     viewers.append(os.fork())
     if viewers[-1] == 0:
         view(Path(sys.argv[1]), browser=False)
@@ -159,16 +159,16 @@ print("one has ended", file=sys.stderr)
 """
 
 
-def test_eight_viewers_at_once_all_answer(scene):
+def test_four_viewers_at_once_all_answer(scene):
     """Begun at the same instant, as forks of one process, so that they race for the same port."""
-    script = [sys.executable, "-c", EIGHT, str(scene)]
+    script = [sys.executable, "-c", FOUR, str(scene)]
     group = subprocess.Popen(script, stderr=subprocess.PIPE, text=True, process_group=0)
     lines, urls = "", []
     try:
-        while len(urls) < 8 and "one has ended" not in lines:
+        while len(urls) < 4 and "one has ended" not in lines:
             lines += group.stderr.readline()
             urls = re.findall(r"http://\S+", lines)
-        assert len(set(urls)) == 8, lines
+        assert len(set(urls)) == 4, lines
         for url in urls:  # no page, which takes a second; benchmarks/viewers.py opens them
             with urlopen(url + "static/js/bokeh.min.js") as reply:
                 assert reply.status == 200

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from hydiff.cli import app, options, terminal
 from hydiff.errors import BadValue
+from hydiff.result import Step
 
 
 def test_a_number_has_four_digits_or_two_places() -> None:
@@ -38,3 +39,12 @@ def test_a_shell_completes_commands_and_options(typed, found) -> None:
     asked = {"_HYDIFF_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": word}
     done = CliRunner().invoke(app, [], env=asked, prog_name="hydiff")
     assert done.stdout.split() == [found]
+
+
+def test_progress_lines_say_each_percent_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with terminal.progress_bar(lines=True) as progress:
+        assert progress is not None
+        for done in range(1, 401):
+            progress(Step(done, 400, None))
+    said = capsys.readouterr()
+    assert said.out == "" and said.err == "".join(f"progress {i} %\n" for i in range(101))

@@ -31,7 +31,7 @@ for job in torture.JOBS:
     if job.name in {names!r}:
         (folder / job.name).mkdir()
         bench = torture.Bench(job, files, folder / job.name)
-        kills, wrong = bench.killed(rng, most=2)
+        kills, wrong = bench.killed(rng, most=1)
         found += wrong
         for limit in (torture.full_disk(3000), torture.little_memory(1 << 20)):
             found += bench.starved(limit, "limit")[1]

@@ -108,7 +108,7 @@ class Server:
 
     def close(self):
         self.process.terminate()
-        self.process.wait(20)
+        self.process.wait(120)
         self.reader.join()
         self.process.stderr.close()
         assert "Traceback" not in "".join(self.log), "".join(self.log)
@@ -125,6 +125,16 @@ def server(folder, browser):
     )
     yield server
     server.close()
+
+
+@pytest.fixture(scope="module")
+def other_viewer(tmp_path_factory, browser):
+    """A second viewer, of a scene with one band, no wavelengths and no value."""
+    path = tmp_path_factory.mktemp("odd") / "odd.tif"
+    io.write(Cube(np.full((1, 9, 11), np.nan)), path)
+    viewer = Server(path)
+    yield viewer
+    viewer.close()
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +160,7 @@ def opened(browser, wrong):
         context = browser.new_context(viewport={"width": width, "height": height}, **options)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(120_000)  # no test depends on speed
         host = urlsplit(url).netloc
 
         def check(request):
@@ -177,7 +187,9 @@ def opened(browser, wrong):
 @pytest.fixture
 def page(opened, server):
     """A page of one's own."""
-    return opened(server.url)
+    page = opened(server.url)
+    yield page
+    page.context.close()  # a page that is open goes on working
 
 
 @pytest.fixture(scope="module")
@@ -209,7 +221,9 @@ def text(page, name):
 def wait_text(page, name, wanted):
     from playwright.sync_api import expect
 
-    expect(page.locator(f".{name} :is(p, td)", has_text=wanted).first).to_be_visible(timeout=60_000)
+    expect(page.locator(f".{name} :is(p, td)", has_text=wanted).first).to_be_visible(
+        timeout=120_000
+    )
 
 
 CENTRE = """() => {
@@ -654,6 +668,7 @@ def test_it_fits_on_the_screen(opened, server, name, size):
     clipped = page.evaluate(CLIPPED)
     assert clipped == []
     page.screenshot(path=ARTEFACTS / f"viewer-{name}.png", full_page=True)
+    page.context.close()
 
 
 CLIPPED = """() => {
@@ -707,22 +722,17 @@ def test_odd_scenes_are_explained(name):
         assert "has no value" not in shown.controls.state.text
 
 
-def test_two_viewers_at_once_and_the_oddest_scene_in_the_browser(opened, server, tmp_path):
+def test_two_viewers_at_once_and_the_oddest_scene_in_the_browser(opened, server, other_viewer):
     """One band, no wavelengths, no value, beside the viewer that is already running."""
-    io.write(Cube(np.full((1, 9, 11), np.nan)), tmp_path / "odd.tif")
-    other = Server(tmp_path / "odd.tif")
-    try:
-        assert other.url != server.url
-        page = opened(other.url)
-        for message in ("has one band", "has no wavelengths", "Every entry is missing"):
-            wait_text(page, "alert", message)
-        page.get_by_role("button", name="Add spectrum").click()
-        wait_text(page, "picks", "row 4, column 5")
-        page.get_by_role("button", name="Fill", exact=True).click()
-        wait_text(page, "alert", "every entry is missing")
-        page.context.close()
-    finally:
-        other.close()
+    assert other_viewer.url != server.url
+    page = opened(other_viewer.url)
+    for message in ("has one band", "has no wavelengths", "Every entry is missing"):
+        wait_text(page, "alert", message)
+    page.get_by_role("button", name="Add spectrum").click()
+    wait_text(page, "picks", "row 4, column 5")
+    page.get_by_role("button", name="Fill", exact=True).click()
+    wait_text(page, "alert", "every entry is missing")
+    page.context.close()
 
 
 # ── a page that is not live ──────────────────────────────────────────────────────────────────────
@@ -731,6 +741,7 @@ def test_two_viewers_at_once_and_the_oddest_scene_in_the_browser(opened, server,
 def test_there_is_nothing_to_press_before_the_page_is_live(browser, server):
     """No event can be lost then: what can be pressed comes through the connection itself."""
     page = browser.new_page()
+    page.set_default_timeout(120_000)
     page.route_web_socket(re.compile(r"/ws"), lambda socket: None)  # it opens, and stays silent
     page.goto(server.url)
     page.wait_for_function("window.Bokeh")
@@ -739,13 +750,12 @@ def test_there_is_nothing_to_press_before_the_page_is_live(browser, server):
     page.close()
 
 
-def test_a_page_whose_viewer_has_ended_says_so(opened, wrong, folder):
-    viewer = Server(folder / "scene.bil")
-    page = opened(viewer.url)
-    viewer.process.kill()
+def test_a_page_whose_viewer_has_ended_says_so(opened, wrong, other_viewer):
+    """The last test of that viewer."""
+    page = opened(other_viewer.url)
+    other_viewer.process.kill()
     page.get_by_text("The viewer does not answer").wait_for()
     page.context.close()
-    viewer.close()
     wrong.clear()  # Bokeh complains, rightly
 
 
@@ -754,7 +764,7 @@ def test_a_page_whose_viewer_has_ended_says_so(opened, wrong, folder):
 
 def answer(url, request):
     parts = urlsplit(url)
-    with socket.create_connection((parts.hostname, parts.port), 10) as connection:
+    with socket.create_connection((parts.hostname, parts.port), 120) as connection:
         connection.sendall(request.replace("\n", "\r\n").encode() + b"\r\n\r\n")
         return connection.recv(200).decode(errors="replace").splitlines()[0]
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hydiff.io.bundled import sample, sample_labels
     from hydiff.methods import METHODS
     from hydiff.result import Result, Step
+    from hydiff.uncertainty.propagation import propagate
     from hydiff.viewer import view
 
 __version__ = "0.1.0"
@@ -33,6 +34,7 @@ __all__ = [
     "Step",
     "fill",
     "metrics",
+    "propagate",
     "read",
     "report",
     "sample",
@@ -50,6 +52,7 @@ _HOME = {
     "Result": "result",
     "Step": "result",
     "fill": "api",
+    "propagate": "uncertainty.propagation",
     "read": "io",
     "sample": "io.bundled",
     "sample_labels": "io.bundled",

@@ -25,6 +25,7 @@ from hydiff.gaps.rule import (
     Sigma,
     check_numbers,
     checked_mask,
+    composed,
     float_for,
     into_dtype,
     observed_entries,
@@ -247,19 +248,11 @@ def execute(
     replaced = trusted if request.denoise else target
     written, changed = into_dtype(cube, values, replaced, request.nodata)
     floats = partial(np.asarray, dtype=float_for(cube.dtype))
-    notes = [*plan.notes, *solution.notes]
-    if request.recipe is not None:
-        notes += auto.note_of_origin(request.recipe, auto.fingerprint(cube, plan.observed))
-    notes += [f"{n} filled entries {how}" for how, n in changed.items()]
-    notes += reach.notes(beyond, request.clip)
-    if not plan.references and (request.recipe or {}).get("with_reference"):
-        notes.append("the recipe had another image of the place; without it the fill is another")
     filled = int(target.sum())
     recipe, served = (
         (None, filled) if decision is None else (decision.recipe, decision.with_reference)
     )
     references = auto.judged(plan.references, recipe, served, filled)
-    notes += [str(one["words"]) for one in references]
     own = _flags(plan, target, written, decision)
     sigma = solution.sigma
     if sigma is not None:
@@ -267,7 +260,7 @@ def execute(
     parts = (solution.sigma_y, flags.counted(own), decision is not None, plan.uncertainty)
     result = Result(
         cube=replace(cube, values=written, valid=cube.validated(target)),
-        values=floats(_composed(cube, plan.observed, trusted, values)),
+        values=floats(composed(cube, plan.observed, trusted, values)),
         raw=floats(solution.values),
         filled=target,
         flags=own,
@@ -279,7 +272,12 @@ def execute(
         history=solution.history,
         seed=request.seed,
         seconds=time.perf_counter() - plan.began,
-        notes=notes,
+        notes=[
+            *_notes(plan, solution),
+            *(f"{n} filled entries {how}" for how, n in changed.items()),
+            *reach.notes(beyond, request.clip),
+            *(str(one["words"]) for one in references),
+        ],
         sigma=None if sigma is None else floats(sigma),
         budget=None if sigma is None else uncertainty.budget(*parts),
         references=references,
@@ -289,6 +287,16 @@ def execute(
         beyond=beyond | {"clip": request.clip},
     )
     return replace(result, cube=_marked(result, request.denoise and bool(noisy.any())))
+
+
+def _notes(plan: CubePlan, solution: Estimate) -> Iterator[str]:
+    """What there is to say before anything is put into the gaps."""
+    recipe = plan.request.recipe
+    yield from (*plan.notes, *solution.notes)
+    if recipe is not None:
+        yield from auto.note_of_origin(recipe, auto.fingerprint(plan.cube, plan.observed))
+    if not plan.references and (recipe or {}).get("with_reference"):
+        yield "the recipe had another image of the place; without it the fill is another"
 
 
 def _flags(plan: CubePlan, target: Bools, written: Array, decision: Decision | None) -> Array:
@@ -387,13 +395,3 @@ def _given_up(
     yield f"out of reach of {request.method_name}", np.isnan(solution.values)
     if decision is not None and request.max_error is not None:
         yield f"expected error above {request.max_error:g}", decision.hopeless
-
-
-def _composed(cube: Cube, observed: Bools, trusted: Bools, estimate: Floats) -> Floats:
-    """The estimate where it is trusted: in the gaps, and where noise has touched what was seen.
-
-    Elsewhere the cube's own values; NaN where neither has one.
-    """
-    values = np.where(observed, np.asarray(cube.values, dtype=np.float64), np.nan)
-    values[trusted] = estimate[trusted]
-    return values

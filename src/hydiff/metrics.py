@@ -12,10 +12,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy import ndimage, special
+from scipy import ndimage
 
 from hydiff.cube import Array, Bools, Cube, Floats, Scale, as_cube
 from hydiff.errors import BadValue, ShapeMismatch
+from hydiff.maths import scoring
 from hydiff.maths.ssim import ssim_map
 
 if TYPE_CHECKING:
@@ -23,9 +24,7 @@ if TYPE_CHECKING:
 
 CAP = 100.0  # dB; a perfect band would be infinite and swallow the mean
 
-# half widths of the 50, 80 and 95 % intervals of a Gaussian, in σ
-NORMAL_QUANTILES = (0.6744897501960817, 1.2815515655446004, 1.959963984540054)
-
+NORMAL_QUANTILES = scoring.NORMAL_QUANTILES
 POOR = 0.9  # NRMSE above which a band is hardly better than its mean
 
 # What spectra are used for comes first; MPSNR, which one bright band can decide, last.
@@ -225,23 +224,20 @@ def calibration(
     """Compare 1-σ error bars with the errors of a fill, where all three are finite.
 
     intervals: half widths of the 50, 80 and 95 % intervals in σ, as the record of a fill has them.
-
-    CRPS of a Gaussian: σ (z (2Φ(z) − 1) + 2φ(z) − 1/√π), z the error in σ; less is better.
+    CRPS is that of Gaussians.
     """
-    where = _counted(x, truth, np.isfinite(sigma) & (np.asarray(sigma) > 0))
-    error = np.subtract(x, truth, dtype=np.float64)[where]
-    std = np.asarray(sigma, np.float64)[where]
+    error, std = errors_and_bars(x, truth, sigma)
     half, most, nearly = (_mean((np.abs(error) <= q * std).astype(np.float64)) for q in intervals)
     rms = np.full_like(std, np.sqrt(_mean(error**2)))
-    return Calibration(
-        half, most, nearly, _mean(_crps(error, std)), _mean(_crps(error, rms)), error.size
-    )
+    crps, constant = (_mean(scoring.crps_normal(error, scale)) for scale in (std, rms))
+    return Calibration(half, most, nearly, crps, constant, error.size)
 
 
-def _crps(error: Floats, std: Floats) -> Floats:
-    z = _ratio(error, std)
-    density = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
-    return np.asarray(std * (z * (2 * special.ndtr(z) - 1) + 2 * density - 1 / np.sqrt(np.pi)))
+def errors_and_bars(x: Array, truth: Array, sigma: Array) -> tuple[Floats, Floats]:
+    """Errors of a fill and their 1-σ bars, both (n,), where these are finite and not 0."""
+    where = _counted(x, truth, np.isfinite(sigma) & (np.asarray(sigma) > 0))
+    error = np.subtract(x, truth, dtype=np.float64)[where]
+    return error, np.asarray(sigma, np.float64)[where]
 
 
 class ScoreTable(list[tuple[str, float, float | None]]):

@@ -30,7 +30,7 @@ else:  # scipy takes half a second, which somebody who asks for --help should no
 # where missing entries are named: what they come to is in the masks, whichever named it
 MASKS = ("observed", "missing", "quality", "flags", "detect")
 # options of files, which `hydiff.fill` does not have or means otherwise
-FILES = ("var", *MASKS, "report", "unmarked", "compact", "pretrain")
+FILES = ("var", *MASKS, "report", "samples", "unmarked", "compact", "pretrain")
 
 RENAMED = "`prior=N` is now `pretrain=N`: a prior is the network that comes with hydiff"
 MAX_SHIFT = 5.0  # px that a reference may lie beside the cube
@@ -122,6 +122,7 @@ class Request:
     compact: bool = option(
         False, "Flags and error bars as small .npz files, whatever the format.", OUTPUT
     )
+    samples: int = option(0, "Also write N cubes that are as likely: errors of sums.", OUTPUT)
     unmarked: bool = option(False, "Allow a file that cannot say it is filled (.npy).", OUTPUT)
     pretrain: int = option(0, "By tiles: first train on the scene, N updates, then refine.", METHOD)
     no_prior: bool = option(
@@ -135,6 +136,8 @@ class Request:
             object.__setattr__(self, "pretrain", prior)
         if self.pretrain < 0:
             raise BadValue(f"`pretrain={self.pretrain}`: expected a number of updates, 0 or more")
+        if self.samples < 0:
+            raise BadValue(f"`samples={self.samples}`: expected a number of cubes, 0 or more")
         if self.pretrain and not declared(self.method).weights:
             names = " or ".join(f"`method='{name}'`" for name in WITH_WEIGHTS)
             raise BadValue(f"`pretrain=` goes with {names}, not with {self.method}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import shorten
@@ -94,6 +94,21 @@ class Result:
         from hydiff.report import notebook
 
         return notebook.figure(self, truth, pixel)
+
+    def samples(self, n: int, seed: int = 0) -> Iterator[Array]:
+        """Cubes that are as likely as the fill, one at a time: for errors of sums and indices.
+
+        Each is (bands, rows, cols), float, in the cube's unit, like `values`: measured entries as
+        they are (with sigma_y > 0 the estimate and what the noise leaves unknown), filled entries
+        the fill plus a draw of its error, NaN where an entry was left missing.  Errors are
+        correlated in space and between bands; their std is `sigma`, where there is one, else that
+        of the kriging of the cube.  Sample i depends on the result, the seed and i, not on n.
+
+        n: how many, 1 or more.
+        """
+        from hydiff.uncertainty.samples import samples
+
+        return samples(self, n, seed)
 
     def save(
         self,

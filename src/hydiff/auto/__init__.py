@@ -9,6 +9,8 @@ plain JSON: candidates, blending weights and the errors on hidden entries; it ca
     split        gaps of two kinds, one after the other: pixels without any band, and the others
     blend        weights from the trials
     references   other images of the place, if they help
+    usual        how large errors usually are, learned on other images
+    missingness  whether what is missing seems to depend on its value
     intervals    the expected error of each filled entry
     decide       all of these, into a recipe
     recipe       read from a file, and checked

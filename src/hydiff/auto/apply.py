@@ -70,7 +70,8 @@ def apply(
 ) -> tuple[Estimate, Decision]:
     """Estimate a cube as the recipe says, with error bars and the scores to expect.
 
-    ready: estimates of candidates that are at hand.  max_error: in standard deviations of a band.
+    ready: estimates of candidates that are at hand.  max_error: in standard deviations of a band;
+    kept by the upper end of what is expected.
     """
     window = TrialWindow(cube, observed, target, references=job.references)
     parts = _parts(Recipe.of(recipe), window, sigma_y, job, ready)
@@ -83,17 +84,17 @@ def apply(
     judged_parts = [part for part in (*parts, *served) if part.variance is not None]
     if not judged_parts:
         return estimate, Decision(recipe, {}, hopeless, **facts)
-    variance, sigma = _bars(judged_parts, target)
+    variance, sigma, worst = _bars(judged_parts, target)
     extent = None if job.common is None else job.common.extent
     spread = band_spread(cube, observed) if extent is None else extent.spread
     relative = np.sqrt(variance) / spread[:, None, None]
     if max_error is not None:  # what is unknown may be off by anything
-        hopeless = target & ~(relative <= max_error)
+        hopeless = target & ~(relative * worst <= max_error)
     target = target & ~hopeless
     fill = Scored(cube, observed, estimate.values, variance, estimate.sigma_y, extent)
     targets = {part.kind: part.window.target & target for part in judged_parts}
-    angles = {part.kind: part.recipe.errors.angle for part in judged_parts}
-    expected, by_kind = expected_by_kind(fill, targets, angles)
+    errors = {part.kind: part.recipe.errors for part in judged_parts}
+    expected, by_kind = expected_by_kind(fill, targets, errors)
     judged = target & cube.good_bands[:, None, None]
     doubtful = float((relative > HOPELESS)[judged].mean()) if judged.any() else 0.0
     entries = {kind: int(own.sum()) for kind, own in targets.items()}
@@ -232,15 +233,18 @@ def _unknown(part: KindFill) -> str:
     return f"too few observed pixels to say how good the fill{where} is: {NO_BARS}"
 
 
-def _bars(parts: Sequence[KindFill], target: Bools) -> tuple[Floats, Floats]:
-    """Variance and 1-σ error of all entries to fill; NaN for those of other parts."""
+def _bars(parts: Sequence[KindFill], target: Bools) -> tuple[Floats, Floats, Floats]:
+    """Variance and 1-σ error of all entries to fill, NaN for those of other parts; and how many
+    times the expected error the true one may be."""
     variance, sigma = np.where(target, np.nan, 0.0), np.where(target, np.nan, 0.0)
+    worst = np.ones(target.shape)
     for part in parts:
         assert part.variance is not None and part.recipe.errors.widening is not None
         own = part.window.target
         np.copyto(variance, part.variance, where=own)
         np.copyto(sigma, np.sqrt(part.variance) * part.recipe.errors.widening, where=own)
-    return variance, sigma
+        worst[own] = part.recipe.errors.bounds[-1]
+    return variance, sigma, worst
 
 
 def blended(

@@ -16,6 +16,7 @@ from hydiff.auto.blend import weights_of
 from hydiff.auto.candidates import NAME, SPECTRAL, SPECTRAL_FOLDS, Budget, Candidate
 from hydiff.auto.classes import kinds_of, usable
 from hydiff.auto.intervals import errors_of
+from hydiff.auto.missingness import rim_of
 from hydiff.auto.recipe import KindRecipe
 from hydiff.auto.trials import (
     Trial,
@@ -69,9 +70,23 @@ def decide_on(
     of it that are ready.  Where gaps are of both kinds (`split`), the recipe is that of the pixels
     without any band, and its `partial` that of the others.
     """
-    job = job._replace(checkpoint=None)
+    recipe, ready = _by_kind(
+        windows, sigma_y, _Ask(budget, job._replace(checkpoint=None), memory, whole), progress
+    )
+    most = max(windows, key=lambda w: int(w.target.sum()))
+    bands = usable(most.cube, most.observed)
+    rim = rim_of(
+        np.asarray(most.cube.values)[bands], most.observed[bands], most.target[bands], job.seed
+    )
+    return recipe | ({} if rim is None else {"rim": asdict(rim)}), ready
+
+
+def _by_kind(
+    windows: Sequence[TrialWindow], sigma_y: Sigma, ask: _Ask, progress: Progress
+) -> tuple[dict[str, Any], Ready]:
+    """The recipe of each kind of gaps, one in the other."""
+    budget, job, *_ = ask
     kinds = [split.kinds_in(w.cube, w.observed) for w in windows]
-    ask = _Ask(budget, job, memory, whole)
     if len(present := set().union(*kinds)) < 2:
         kind = next(iter(present), split.NONE)
         recipe, ready = _decided(kind, windows, sigma_y, ask, progress)
@@ -142,6 +157,7 @@ def _decided(
     weights = weights_of(trials, kinds, plan.candidates, job.seed)
     if not any(w.target.any() for w in windows):
         weights = weights._replace(why="there is nothing to fill")
+    errors = errors_of(trials, weights, kinds, windows[0].cube.bands, whole_pixels)
     recipe = {
         "method": NAME,
         "gaps": kind,
@@ -150,7 +166,7 @@ def _decided(
             for c, share in zip(plan.candidates, weights.share, strict=True)
         ],
         "weights": weights.all.tolist(),
-        "errors": asdict(errors_of(trials, weights, kinds, windows[0].cube.bands, whole_pixels)),
+        "errors": asdict(errors) | {"basis": list(errors.basis)},
         "folds": len(trials),
         "why": weights.why + plan.note + spared,
     }

@@ -67,7 +67,7 @@ def folds(observed: Bools, count: int, rng: np.random.Generator) -> list[Bools]:
     if not missing.any() or missing.all():
         return []
     allowed = _clear_of_gaps(missing)
-    placements = _placements(missing, rng, TRIALS if missing.ndim == 2 else count)
+    placements = random_placements(missing, rng, TRIALS if missing.ndim == 2 else count)
     chosen: list[Bools] = []
     used = np.zeros(missing.shape, bool)
     for number in range(count):
@@ -101,7 +101,7 @@ def scattered(observed: Bools, count: int, rng: np.random.Generator) -> list[Boo
 
 def _scattered(missing: Bools, allowed: Bools, rng: np.random.Generator) -> Bools:
     hidden = np.zeros(missing.shape, bool)
-    for place in _placements(missing, rng, TRIALS):
+    for place in random_placements(missing, rng, TRIALS):
         copy = transplanted(missing, place) & allowed
         if missing.ndim == 3 or not (ndimage.binary_dilation(copy, mask.EIGHT) & hidden).any():
             hidden |= copy
@@ -110,7 +110,7 @@ def _scattered(missing: Bools, allowed: Bools, rng: np.random.Generator) -> Bool
     return hidden
 
 
-def _placements(missing: Bools, rng: np.random.Generator, count: int) -> list[Placement]:
+def random_placements(missing: Bools, rng: np.random.Generator, count: int) -> list[Placement]:
     rows, cols = missing.shape[-2:]
     quarter = 1 if missing.ndim == 2 else 2  # where bands differ, dead columns stay columns
     return [

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hydiff.auto import missingness, usual
+from hydiff.auto import recipe as recipes
 from hydiff.auto.blend import Weights, mixed
 from hydiff.auto.classes import (
     BAND_GROUPS,
@@ -30,6 +32,7 @@ from hydiff.auto.classes import (
 from hydiff.auto.recipe import Errors
 from hydiff.auto.split import SOME
 from hydiff.auto.trials import Trial, importance
+from hydiff.auto.usual import Evidence
 from hydiff.cube import Bools, Cube, Floats, Ints
 from hydiff.methods.estimate import Extent
 from hydiff.metrics import NORMAL_QUANTILES
@@ -38,19 +41,18 @@ LEAST = 0.02  # of the usual square error: the least that is expected of any ban
 MOST = 4.0  # σ_b²: the most that is expected of any entry
 HOPELESS = 0.9  # of a band's standard deviation: an error like that is no better than its mean
 NORMAL_80 = NORMAL_QUANTILES[1]
-# |error| / expected below which 50, 80 and 95 % of the entries are: scenes without noise are much
-# alike in this (benchmarks/shapes.py)
-USUAL_SHAPE = (0.48, 1.11, 2.07)
-# The logarithm of a square error, and of what a network makes of it, on scenes without noise: the
-# usual, and how far scenes are from it (benchmarks/foresight.py)
-USUAL_SLOPES = Around(*map(np.asarray, (0.8, 1.0, 0.4, 0.2)))
-USUAL_LEVEL, LEVELS = -0.2, 0.5
+# The logarithm of what a network makes of a square error: the usual, and how far scenes are from
+# it (benchmarks/foresight.py)
 USUAL_GAIN, GAINS = -0.2, 0.25
 UNLIKE = Around._fields.index("unlike")
 APART = 4.0  # square errors are hardly ever less than so many times the candidates' variance
 TRUST = 10.0  # patches of PATCH hidden pixels weigh as much as the usual slopes do
 PATCH = 50.0
 FEW_FOLDS = 3  # below it, scores to expect are said to rest on few trials
+MODEL_BASED = (
+    f"error bars are {recipes.MODEL}: fewer than 4 copies of the gaps could be hidden, so their "
+    "shape is that of other scenes"
+)
 ROUNDS, STEPS = 3, 8  # of slopes and bands in turn; of the slopes' fit in each
 
 
@@ -71,13 +73,7 @@ def errors_of(
     hidden = Hidden.of(trials, [mixed(t, weights.plain) for t in trials], kinds)
     level, slopes, by_band = _fitted(hidden, bands, sum(t.angle.shape[1] for t in trials))
     expected = hidden.expected(level, slopes, by_band)
-    drawn = 0.0
-    # noise hides how folds differ, and what lies around a gap
-    if whole and not hidden.noise.any():
-        usual = hidden.expected(USUAL_LEVEL, np.array(USUAL_SLOPES), np.ones(bands))
-        off = math.log(hidden.weight @ expected / (hidden.weight @ usual))
-        levels = np.log(hidden.by_fold(usual))
-        drawn = _drawn(levels - levels.mean() + off, 0.0, LEVELS) - off
+    drawn, bounds = usual.foresee(hidden.evidence(expected), whole)
     # networks were fitted on some folds only: their effect shows there
     tried = [t for t in trials if np.isfinite(t.residual).all()]
     if len(tried) > 1 and (weights.all != weights.plain).any():
@@ -90,7 +86,8 @@ def errors_of(
         gain = float(gains.mean())
         level, expected = level + gain, expected * math.exp(gain)
         drawn += _drawn(gains, USUAL_GAIN, GAINS) - gain
-    shape = hidden.shape(expected)  # of the errors beside what the folds themselves say
+    copies = hidden.copies()
+    shape = hidden.shape(expected, copies)  # beside what the folds themselves say
     widening = float(shape[1] / NORMAL_80)
     relative, angle = np.concatenate([t.angle for t in trials], axis=1)
     return Errors(
@@ -102,6 +99,8 @@ def errors_of(
         # half widths of the 50, 80 and 95 % intervals in σ: the tails are heavier than a Gaussian's
         intervals=tuple(float(at / max(widening, 1e-300)) for at in shape),
         angle=float(angle.sum() / relative.sum()) if relative.sum() > 0 else None,
+        copies=copies,
+        bounds=bounds,
     )
 
 
@@ -124,13 +123,17 @@ class Hidden(NamedTuple):
     distance: Ints
     around: Floats  # (F, n)
     fold: Ints
+    gap: Ints  # number of the hidden piece
 
     @classmethod
     def of(cls, trials: Sequence[Trial], residuals: Sequence[Floats], kinds: Kinds) -> Hidden:
-        parts = [
-            (r**2, t.noise, importance(t, kinds), t.band, t.distance, t.around, np.full(len(r), i))
-            for i, (t, r) in enumerate(zip(trials, residuals, strict=True))
-        ]
+        parts, pieces = [], 0
+        for i, (t, r) in enumerate(zip(trials, residuals, strict=True)):
+            gap = np.zeros(len(r), int) if t.gap is None else t.gap
+            fold, gap = np.full(len(r), i), pieces + np.unique(gap, return_inverse=True)[1]
+            pieces = int(gap.max(initial=pieces - 1)) + 1
+            weight = importance(t, kinds)
+            parts.append((r**2, t.noise, weight, t.band, t.distance, t.around, fold, gap))
         return cls(*(np.concatenate(part, axis=-1) for part in zip(*parts, strict=True)))
 
     def expected(self, level: float, slopes: Floats, by_band: Floats) -> Floats:
@@ -158,16 +161,39 @@ class Hidden(NamedTuple):
         least = LEAST if self.noise.any() else 1e-12  # noise may leave less than nothing
         return self.relative_to(expected, self.fold, int(self.fold.max()) + 1, 0.0, least)
 
-    def shape(self, expected: Floats) -> Floats:
-        """(3,) |error| / expected that 50, 80 and 95 % of the entries, by weight, do not exceed."""
+    def shape(self, expected: Floats, copies: float) -> Floats:
+        """(3,) |error| / expected that 50, 80 and 95 % of the entries of a gap do not exceed.
+
+        Conformal by gap, not by entry: the gap to fill is one more copy, which may hold the
+        largest errors of all, so the entries of the others must reach that much further.
+        Too few copies cannot say; then it is what is usual.
+        """
         ratio = np.sqrt(self.square / (expected + self.noise))
         order = np.argsort(ratio)
         share = np.cumsum(self.weight[order]) / self.weight.sum()
-        reached = np.minimum(np.searchsorted(share, (0.5, 0.8, 0.95)), len(ratio) - 1)
+        wanted = np.array(recipes.LEVELS) * (1 + 1 / copies)
+        reached = np.minimum(np.searchsorted(share, wanted), len(ratio) - 1)
         # noise hides what the errors themselves are like, all the more the larger it is
         visible = float(np.average(expected / (expected + self.noise), weights=self.weight))
-        quantiles: Floats = visible * ratio[order][reached] + (1 - visible) * np.array(USUAL_SHAPE)
-        return quantiles
+        shape = np.array(usual.SHAPE)
+        own: Floats = visible * ratio[order][reached] + (1 - visible) * shape
+        # where an interval is as usual, a narrower one is no wider
+        enough = recipes.can_say(copies)
+        return np.maximum.accumulate(np.where(enough, own, shape))
+
+    def copies(self) -> float:
+        """Hidden pieces, each counted by its weight: as many of equal weight say as much."""
+        pieces = np.bincount(self.gap, self.weight)
+        return float(pieces.sum() ** 2 / (pieces**2).sum())
+
+    def evidence(self, expected: Floats) -> Evidence:
+        """What the folds say, beside what is usual, where so large squares are expected."""
+        noise = np.minimum(self.noise, 1.0)
+        usually = np.minimum(np.exp(usual.log_square(self.around, noise)), MOST)
+        off = math.log(self.weight @ expected / (self.weight @ usually))
+        visible = float(np.average(usually / (usually + self.noise), weights=self.weight))
+        apart = float(np.log(self.by_fold(usually)).var(ddof=1))
+        return Evidence(off, visible * apart, 1 / visible - 1, self.copies())
 
     def by_distance(self) -> list[float | None]:
         """(D,) mean square errors by distance, the noise taken off."""
@@ -185,9 +211,9 @@ def _fitted(hidden: Hidden, bands: int, pixels: int) -> tuple[float, Floats, Flo
     least = apart if hidden.noise.any() else 0.0
     clean = float(np.average(hidden.square - hidden.noise, weights=weight))
     start = max(clean, least, LEAST * float(hidden.square.mean()), 1e-12)
-    usual = np.array(USUAL_SLOPES, dtype=np.float64)
-    level = np.log(start / np.average(hidden.expected(0.0, usual, by_band), weights=weight))
-    b = prior = np.r_[level, usual]
+    slopes = usual.slopes(min(float(np.average(hidden.noise, weights=weight)), 1.0))
+    level = np.log(start / np.average(hidden.expected(0.0, slopes, by_band), weights=weight))
+    b = prior = np.r_[level, slopes]
     for _ in range(ROUNDS):
         b = _scored(hidden, weight, by_band, b, prior)
         for kind, count in ((groups(bands), BAND_GROUPS), (np.arange(bands), bands)):
@@ -288,19 +314,34 @@ def expected_of(fill: Scored, target: Bools, angle: float | None) -> dict[str, f
 
 
 def expected_by_kind(
-    fill: Scored, targets: Mapping[str, Bools], angles: Mapping[str, float | None]
+    fill: Scored, targets: Mapping[str, Bools], errors: Mapping[str, Errors]
 ) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-    """`expected_of` all filled entries, and of each kind of gaps, which have no pixel in common."""
-    by_kind = {kind: expected_of(fill, targets[kind], angles[kind]) for kind in targets}
-    by_kind = {kind: scores for kind, scores in by_kind.items() if scores}
+    """`expected_of` all filled entries, and of each kind of gaps, which have no pixel in common;
+    `nrmse_low` and `nrmse_high` hold the true NRMSE in 80 % of the scenes."""
+    by_kind = {kind: expected_of(fill, targets[kind], errors[kind].angle) for kind in targets}
+    by_kind = {
+        kind: scores | _bounded(scores["nrmse"], errors[kind].bounds)
+        for kind, scores in by_kind.items()
+        if scores
+    }
     if len(by_kind) < 2:
         return next(iter(by_kind.values()), {}), by_kind
     expected = expected_of(fill, np.logical_or.reduce([*targets.values()]), None)
+    # one may be off as the other is: what both have in common, the scene, decides
+    squares = {k: targets[k].sum() * s["nrmse"] ** 2 for k, s in by_kind.items()}
+    bounds = np.array([errors[kind].bounds for kind in squares])
+    both = np.average(bounds, axis=0, weights=np.maximum([*squares.values()], 1e-300))
+    expected |= _bounded(expected["nrmse"], both)
     if all("sam" in scores for scores in by_kind.values()):
         good = usable(fill.cube, fill.observed)
         pixels = [int(targets[kind][good].any(axis=0).sum()) for kind in by_kind]
         expected["sam"] = float(np.average([s["sam"] for s in by_kind.values()], weights=pixels))
     return expected, by_kind
+
+
+def _bounded(nrmse: float, bounds: Sequence[float] | Floats) -> dict[str, float]:
+    low, high = (nrmse * float(factor) for factor in bounds)
+    return {"nrmse_low": low, "nrmse_high": high}
 
 
 def promises(
@@ -315,6 +356,9 @@ def promises(
     folds = {kind: (partial if kind == SOME else recipe).get("folds") for kind in by_kind}
     few = next(iter(folds.values()), None) if len(by_kind) < 2 else None
     lines = [f"expected in the filled entries: {_scores(expected, few)}"] if by_kind else []
+    rim = recipes.Recipe.of(recipe).rim if recipe.get("rim") else None
+    lines += [missingness.warning(rim)] if rim is not None and rim.is_unusual else []
+    lines += [MODEL_BASED] if by_kind and _is_model_based(recipe) else []
     return lines + [
         f"expected in {kind} ({entries[kind]:,} entries): {_scores(scores, folds[kind])}"
         for kind, scores in by_kind.items()
@@ -322,10 +366,19 @@ def promises(
     ]
 
 
+def _is_model_based(recipe: Mapping[str, Any]) -> bool:
+    """Whether the 80 % intervals rest on fewer copies of the gaps than can say."""
+    copies = recipe["errors"].get("copies")
+    return copies is not None and not recipes.can_say(copies)[1]
+
+
 def _scores(expected: Mapping[str, float], folds: Any = None) -> str:
     """In words; folds: on which they rest, which is said where they are few."""
     shown = (("nrmse", "NRMSE", ""), ("mpsnr", "MPSNR", " dB"), ("sam", "SAM", "°"))
-    text = ", ".join(f"{name} {expected[k]:.3g}{unit}" for k, name, unit in shown if k in expected)
+    parts = {k: f"{name} {expected[k]:.3g}{unit}" for k, name, unit in shown if k in expected}
+    if expected.get("nrmse_high", 0) > expected.get("nrmse_low", 0):
+        parts["nrmse"] += f" ({expected['nrmse_low']:.3g} to {expected['nrmse_high']:.3g})"
+    text = ", ".join(parts.values())
     few = isinstance(folds, int) and folds < FEW_FOLDS
     return text + (f"; this rests on {folds} trials only" if few else "")
 

@@ -32,6 +32,16 @@ Kind = Annotated[str, typed.Like("|".join(KINDS), " or ".join(KINDS))]
 Digest = Annotated[str, typed.Like("[0-9a-f]{64}", "a SHA-256 in hexadecimal digits")]
 Fold = Annotated[int, typed.Between(1, folds.TRIALS)]
 
+UNUSUAL_RANK, UNUSUAL_CHANCE = 0.15, 0.02  # of a rim, beyond the one and below the other
+LEVELS = (0.5, 0.8, 0.95)  # of the intervals
+COPIES, MODEL = "copies of the gaps", "model-based"  # what they rest on
+
+
+def can_say(copies: float) -> tuple[bool, ...]:
+    """Whether so many exchangeable copies of the gaps can give each interval: 4 for 80 %, 19 for
+    95 %.  A gap beyond all of them is as likely as any other place in their order."""
+    return tuple(copies >= level / (1 - level) - 1e-6 for level in LEVELS)
+
 
 @dataclass(frozen=True)
 class Tried:
@@ -83,16 +93,37 @@ class Errors:
     widening: Size | None = None
     intervals: tuple[Width, ...] = NORMAL_QUANTILES
     angle: Size | None = None
+    copies: Size | None = None  # of the gaps, about as heavy as one another; None = not recorded
+    bounds: tuple[Size, ...] = (1.0, 1.0)  # of the true RMS error over the expected one, 80 %
+
+    @property
+    def basis(self) -> tuple[str, ...]:
+        """What the intervals of 50, 80 and 95 % rest on."""
+        return tuple(COPIES if enough else MODEL for enough in can_say(self.copies or 0.0))
 
     def __post_init__(self) -> None:
         if self.slopes is not None and None in (self.level, self.by_band, self.widening):
             raise ValueError("slopes go with level, by_band and widening")
-        lengths = (("slopes", len(Around._fields)), ("by_distance", D), ("intervals", 3))
-        for name, n in lengths:
+        lengths = {"slopes": len(Around._fields), "by_distance": D, "intervals": 3, "bounds": 2}
+        for name, n in lengths.items():
             if (numbers := getattr(self, name)) is not None and len(numbers) != n:
                 raise ValueError(f"{name} are {len(numbers)} numbers, expected {n}")
         if list(self.intervals) != sorted(self.intervals):
             raise ValueError("intervals of 50, 80 and 95 % do not grow")
+        if list(self.bounds) != sorted(self.bounds):
+            raise ValueError("the bounds of the error do not grow")
+
+
+@dataclass(frozen=True)
+class Rim:
+    """How the measured values beside the gaps rank among all others: see `missingness`."""
+
+    rank: Annotated[float, typed.Between(-2, 2)]  # less that of moved gaps: -1 lowest … 1 highest
+    chance: Annotated[float, typed.Between(0, 1)]  # share of moved gaps whose rim is as unusual
+
+    @property
+    def is_unusual(self) -> bool:
+        return abs(self.rank) > UNUSUAL_RANK and self.chance < UNUSUAL_CHANCE
 
 
 @dataclass(frozen=True)
@@ -145,6 +176,8 @@ class KindRecipe:
         """From its JSON, which was checked when it was read or is our own."""
         own = _named(cls, entries)
         own |= _parts_of(own)
+        if own.get("rim"):
+            own["rim"] = Rim(**_named(Rim, own["rim"]))
         if "partial" in own:
             own["partial"] = KindRecipe.of(own["partial"])
         if "with_reference" in own:
@@ -171,6 +204,7 @@ class Recipe(KindRecipe):
     partial: KindRecipe | None = None  # for pixels that keep some bands, if there are both kinds
     budget: str | None = None  # by which it was decided; None in recipes that do not say
     cube: str | None = None  # `fingerprint` of what it was decided on
+    rim: Rim | None = None  # of the gaps of that cube; None in recipes that do not say
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -16,9 +16,10 @@ from hydiff.auto import folds
 from hydiff.auto.blend import Weights, advised, mixed, share_of
 from hydiff.auto.candidates import WITH_REFERENCE, Candidate
 from hydiff.auto.classes import NOTHING, Kinds, groups, kinds_of
-from hydiff.auto.intervals import NORMAL_80, UNLIKE, USUAL_SHAPE, errors_of
+from hydiff.auto.intervals import NORMAL_80, UNLIKE, errors_of
 from hydiff.auto.recipe import Errors, ReferenceRecipe, Tried
 from hydiff.auto.trials import Trial, TrialWindow, hidden_pixels, importance, looked_at, own_fits
+from hydiff.auto.usual import SHAPE
 from hydiff.cube import Bools, Floats, Ints
 from hydiff.gaps import mask
 from hydiff.gaps.rule import Sigma
@@ -120,7 +121,7 @@ def _usual_errors(errors: Errors) -> Errors:
     """
     if errors.slopes is None or errors.level is None or not errors.widening:
         return errors
-    usual = USUAL_SHAPE[1] / NORMAL_80
+    usual = SHAPE[1] / NORMAL_80
     level = errors.level + 2 * math.log(errors.widening / usual) + CHANGE
     return replace(errors, level=level, widening=usual)
 
@@ -147,6 +148,7 @@ def _joint(own: Trial, other: Trial, fold: Fold, without: Weights) -> Trial | No
         noise=own.noise[there],
         angle=own.angle[:, pixels[hidden_pixels(fold.hide)]],
         step=_steps(own, other, without, there),
+        gap=None if own.gap is None else own.gap[there],
     )
 
 

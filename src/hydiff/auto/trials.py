@@ -7,11 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
+from scipy import ndimage
 
 from hydiff.auto import folds
 from hydiff.auto.candidates import Candidate, chosen
 from hydiff.auto.classes import T, around, band_spread, groups, share_of_length, trusted, usable
 from hydiff.cube import Bools, Cube, Floats, Ints
+from hydiff.gaps import mask
 from hydiff.gaps.rule import Sigma
 from hydiff.methods.estimate import (
     Estimate,
@@ -54,6 +56,7 @@ class Trial(NamedTuple):
     # (M, n) the error of the step to the next band of the pixel, in the cube's unit: 0 where that
     # is not hidden; None where spectra are not judged
     step: Floats | None = None
+    gap: Ints | None = None  # (n,) number of the hidden piece that an entry lies in; None = one
 
 
 def folds_of(
@@ -171,7 +174,8 @@ def trial_of(
     noise = (sigma / spread)[band] ** 2
     angle = _angles(first, cube, observed, fold, pixels)
     group, logarithms = groups(cube.bands)[band], np.stack(logs)
-    return Trial(residual, band, group, distance, logarithms, noise, angle, step)
+    gap: Ints = ndimage.label(pixels, mask.EIGHT)[0][row, col].astype(np.int64)
+    return Trial(residual, band, group, distance, logarithms, noise, angle, step, gap)
 
 
 def with_costly(

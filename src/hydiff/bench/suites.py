@@ -263,7 +263,7 @@ def best(plan: SuiteChoice) -> Iterator[Cell]:
     """The default fill beside single ones.  Noise is not for fills that do not model it, and the
     answers to noise are not for clean data, unless the caller names them."""
     for sigma in levels(plan, BEST_NOISE):
-        clean = ("harmonic", "biharmonic") if sigma == 0 or plan.methods else ()
+        clean = ("idw", "harmonic", "biharmonic") if sigma == 0 or plan.methods else ()
         noisy = ("robust-ei", "subspace-fill") if sigma != 0 or plan.methods else ()
         methods = (*clean, "smooth", "prior", "anchored", "hydiff-ei", *noisy)
         each = replace(plan, noise=(sigma,))

@@ -26,6 +26,7 @@ from hydiff.cli import (
     limited,
     mask,
     methods,
+    propagate,
     report,
     score,
     simulate,
@@ -37,8 +38,8 @@ from hydiff.cli.terminal import err, out
 
 COMMANDS = (
     demo.demo, info.info, mask.mask, simulate.simulate, fill.fill, score.score, report.report,
-    explain.explain, compare.compare, convert.convert, train.train, train_prior.train_prior,
-    view.view, bench.bench, methods.methods, doctor.doctor,
+    explain.explain, compare.compare, propagate.propagate, convert.convert, train.train,
+    train_prior.train_prior, view.view, bench.bench, methods.methods, doctor.doctor,
 )  # fmt: skip
 INTERRUPTED = 130
 

@@ -63,6 +63,7 @@ class Way:
     overwrite: bool = option(False, "Replace existing output files.", OUTPUT)
     dry_run: bool = option(False, "Say what would be done.", OUTPUT)
     json: bool = option(False, "Print the result as JSON on stdout.", OUTPUT)
+    progress: bool = option(False, "Print progress as lines on stderr, for programs.", OUTPUT)
 
     @property
     def distributed(self) -> bool:
@@ -173,7 +174,7 @@ def _fill_one(path: Path, output: Path, request: Request, limits: Limits, way: W
     with (
         remote.crew(way.workers, way.scheduler, gpu=request.learned, say=_say) as run,
         interrupted(*state),
-        progress_bar("tiles" if run else "") as progress,
+        progress_bar("tiles" if run else "", way.progress) as progress,
     ):
         made, record = execute(plan, run=run, say=_say, progress=progress)
     if way.json:
@@ -200,7 +201,7 @@ def _fill_many(paths: list[Path], folder: Path, request: Request, limits: Limits
         batch.check(paths, folder, request)
         print_json({"method": request.method, "inputs": [str(path) for path in paths]})
         return
-    with progress_bar("granules") as progress:
+    with progress_bar("granules", way.progress) as progress:
         rows = batch.fill_all(
             paths,
             folder,

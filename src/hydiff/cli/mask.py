@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 def mask(
     file: Path,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write a mask: gaps and suggestions.")
+        Path | None,
+        typer.Option("-o", "--output", help="Write a mask (.npz, .tif): gaps and suggestions."),
     ] = None,
     stripes: Annotated[
         bool, typer.Option("--stripes", help="Only list columns and lines that are offset.")
@@ -66,7 +67,7 @@ def mask(
     for suggestion in suggestions:
         observed = observed & ~suggestion.missing
     if output is not None:
-        io.write_mask(~shared(observed), output, "missing", overwrite=overwrite, source=cube.path)
+        _write(~shared(observed), cube, output, overwrite)
     if json_:
         advice = {s.kind: int(s.missing.sum()) for s in suggestions}
         print_json({**gaps.to_dict(), "suggestions": advice, "mask": output and str(output)})
@@ -78,6 +79,20 @@ def mask(
         out.print(f"mask of {share(~observed)} written to {output}; use --missing {output}")
     elif suggestions:
         out.print("write them to a mask with -o MASK.npz, or let `hydiff fill --detect` take them")
+
+
+def _write(missing: Bools, cube: Cube, output: Path, overwrite: bool) -> None:
+    """A GeoTIFF lies on the map where the cube does; other masks are arrays."""
+    from hydiff import io
+    from hydiff.cube import Cube as Layer
+
+    if output.suffix.lower() not in io.geotiff.SUFFIXES:
+        io.write_mask(missing, output, "missing", overwrite=overwrite, source=cube.path)
+        return
+    values = missing.reshape(-1, *cube.shape[1:]).astype(np.uint8)
+    layer = Layer(values, crs=cube.crs, transform=cube.transform)
+    with io.staged(output, overwrite=overwrite, source=cube.path) as folder:
+        io.write_into(layer, folder / output.name)
 
 
 def _suggestions(cube: Cube, observed: Bools, kinds: Sequence[str]) -> list[Suggestion]:

@@ -15,7 +15,8 @@ from hydiff.cube import Bools, Cube, Floats
 from hydiff.errors import BadValue
 
 if TYPE_CHECKING:
-    from hydiff.metrics import Scores
+    from hydiff.maths.scoring import Verification
+    from hydiff.metrics import Calibration, Scores
 
 
 def score(
@@ -64,13 +65,13 @@ def score(
     bars = provenance.calibrated(base, values, clean, cube.mark)
     if json_:
         facts = scores.to_dict() | ({"uses": uses} if uses else {})
-        print_json(facts | ({} if bars is None else {"calibration": bars._asdict()}))
+        names = ("calibration", "verification")
+        judged = {n: b._asdict() for n, b in zip(names, bars or (), strict=False) if b is not None}
+        print_json(facts | judged)
         return
     _print_table(scores, uses)
     if bars is not None:
-        covered = (f"{100 * c:.0f} %" for c in bars[:3])
-        out.print(f"error bars: 50, 80 and 95 % intervals cover {', '.join(covered)};", end=" ")
-        out.print(f"CRPS {number(bars.crps)} (constant σ: {number(bars.crps_constant)})")
+        _print_bars(*bars)
     if scores.unfilled:
         out.print(f"{scores.unfilled:,} entries are still missing in {filled} and were not scored")
 
@@ -87,6 +88,19 @@ def _print_table(scores: Scores, uses: dict[str, dict[str, float | None]]) -> No
     bands = scores.per_band["psnr"][np.isfinite(scores.per_band["psnr"])]
     spread = f"{bands.min():.1f} to {bands.max():.1f} dB" if bands.size else "no figure"
     out.print(f"MPSNR: the peak is the range of the truth, {low} to {high}; bands have {spread}")
+
+
+def _print_bars(bars: Calibration, more: Verification | None) -> None:
+    covered = (f"{100 * c:.0f} %" for c in bars[:3])
+    out.print(f"error bars: 50, 80 and 95 % intervals cover {', '.join(covered)};", end=" ")
+    out.print(f"CRPS {number(bars.crps)} (constant σ: {number(bars.crps_constant)})")
+    if more is not None:
+        score, constant = (number(s[1]) for s in more[:2])
+        out.print(f"interval score at 80 %: {score} (constant σ: {constant})", end="; ")
+        off, level = max((abs(c - p), p) for p, c in zip(more.levels, more.covered, strict=True))
+        out.print(f"reliability is off by at most {100 * off:.0f} % (at {100 * level:.0f} %)")
+        shares = " ".join(f"{100 * share:.0f}" for share in more.pit)
+        out.print(f"PIT histogram, % in each tenth: {shares}")
 
 
 def _features(texts: list[str] | None, what: str, count: int, bands: int) -> dict[str, Any]:

@@ -32,12 +32,15 @@ err = Clean(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager
-def progress_bar(unit: str = "") -> Iterator[Callable[[Any], None] | None]:
-    """A bar on a terminal, nothing elsewhere.
+def progress_bar(unit: str = "", lines: bool = False) -> Iterator[Callable[[Any], None] | None]:
+    """A bar on a terminal, nothing elsewhere; lines such as `progress 40 %` if they are asked for.
 
     Steps that name a worker (`Step.how`) are also counted for each of them.  unit: of what is
     counted, such as tiles; with it the count, the rate and the time left are shown.
     """
+    if lines:
+        yield _progress_lines()
+        return
     if not err.is_terminal:
         yield None
         return
@@ -58,6 +61,20 @@ def progress_bar(unit: str = "") -> Iterator[Callable[[Any], None] | None]:
             return (f", {rate:.2g}/s" if rate else "") + (f"; by worker {each}" if each else "")
 
         yield update
+
+
+def _progress_lines() -> Callable[[Any], None]:
+    """Print each percent once, for a program that reads them."""
+    last = -1
+
+    def update(step: Any) -> None:
+        nonlocal last
+        percent = int(100 * step.done / step.total) if step.total else 0
+        if percent != last:
+            last = percent
+            err.print(f"progress {percent} %")
+
+    return update
 
 
 def print_left(left: Mapping[str, int]) -> None:
@@ -84,7 +101,7 @@ def print_summary(record: Mapping[str, Any], paths: list[Path]) -> None:
     named, layers = {".fill.json": "how", ".report.html": "report"}, {"sigma": "± 1-σ"}
     for path in paths:
         label = next((v for k, v in named.items() if path.name.endswith(k)), None)
-        layer = layer_named(path)
+        layer = "sample" if ".sample" in path.name else layer_named(path)
         label = label or layers.get(layer or "filled", layer or "filled")
         out.print(f"{label:8} {path}", markup=False)
 

@@ -109,7 +109,9 @@ def chosen_bands(text: str, cube: Cube) -> Bools:
             chosen[slice(*(int(end) if end not in ("", None) else None for end in ends))] = True
         elif match := WAVES.fullmatch(part):
             low, high = sorted(float(end) for end in match.groups()[:2])
-            waves = _nanometers(cube, text) / NM_PER_UNIT[match[3][0].lower()]
+            waves = (
+                nanometers(cube, f"`bands='{text}'`", "10:40") / NM_PER_UNIT[match[3][0].lower()]
+            )
             chosen |= (waves >= low) & (waves <= high)
         else:
             raise BadValue(
@@ -121,11 +123,15 @@ def chosen_bands(text: str, cube: Cube) -> Bools:
     return chosen
 
 
-def _nanometers(cube: Cube, text: str) -> Floats:
+def nanometers(cube: Cube, what: str, instead: str) -> Floats:
+    """(bands,) wavelengths of a cube.
+
+    what: that needs them; instead: what to give where there are none.
+    """
     unit = NM_PER_UNIT.get((cube.wavelength_units or " ")[0].lower())
     if cube.wavelengths is None or unit is None:
         lacking = "no wavelengths" if cube.wavelengths is None else "wavelengths of unknown unit"
-        raise BadValue(f"`bands='{text}'`: the cube has {lacking}; give numbers, such as 10:40")
+        raise BadValue(f"{what}: the cube has {lacking}; give numbers, such as {instead}")
     return cube.wavelengths * unit
 
 

@@ -4,13 +4,14 @@ OUT                 the cube, in its own format
 OUT.flags.*         how each entry was filled, and OUT.why.* why it was missing; see `fill_layers`
 OUT.sigma.*         standard uncertainty of every filled entry, where the method gives one
 OUT.fill.json       command, settings, seed, versions, input hash, counts before and after
+OUT.samples.zarr    samples of the filled cube, or numbered files; see `io.sample_files`
 OUT.report.html     all of this for a person, where it was asked for; see `hydiff.report`
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,13 @@ from hydiff import io
 from hydiff.cube import Array, Cube, Values
 from hydiff.errors import BadValue, HydiffError
 from hydiff.flags import FILLED, REASONS, counted
-from hydiff.io import fill_layers, typed
+from hydiff.io import fill_layers, sample_files, typed
 from hydiff.io.marks import TYPES
 from hydiff.io.regular import exists, is_there
 from hydiff.io.versions import versions
 from hydiff.mark import EARLIER, Mark, bounded, now
-from hydiff.metrics import NORMAL_QUANTILES, Calibration, calibration
+from hydiff.maths.scoring import Verification, verification
+from hydiff.metrics import NORMAL_QUANTILES, Calibration, calibration, errors_and_bars
 from hydiff.result import Result
 
 
@@ -45,7 +47,8 @@ NOTES = (record_path, report_path)
 def beside(path: Path) -> list[Path]:
     """All that may lie beside a fill and describe it: to be replaced with it, or to go."""
     earlier = [p for header in _headers(path) for p in _described(header)]
-    return [*_described(path), *(p for p in earlier if exists(p))]
+    earlier = [p for p in earlier if exists(p)]
+    return [*_described(path), *earlier, *sample_files.existing(path)]
 
 
 def _described(path: Path) -> list[Path]:
@@ -91,6 +94,9 @@ def tiles_path(path: Path) -> Path:
     return path.with_name(path.name + ".tiles")
 
 
+Writers = Mapping[Callable[[Path], Path], Callable[[Path], Any]]  # a companion's name → its writer
+
+
 def save(
     result: Result,
     path: str | Path,
@@ -122,13 +128,15 @@ def write_result(
     overwrite: bool,
     compact: bool = False,
     before: Cube | None = None,
+    samples: Writers | None = None,
 ) -> list[Path]:
     """`save` with a record, and the hashes of the input's files before it was read.
 
-    before: the input as it was read then.
+    before: the input as it was read then.  samples: what writes those of the fill beside it.
     """
     how: dict[str, Any] = {"overwrite": overwrite, "compact": compact, "before": before}
-    return write_together(marked(result, record), path, record, result.layers, hashes=hashes, **how)
+    how |= {"hashes": hashes, "samples": samples}
+    return write_together(marked(result, record), path, record, result.layers, **how)
 
 
 def write_together(
@@ -141,11 +149,12 @@ def write_together(
     compact: bool = False,
     hashes: Hashes | None = None,
     before: Cube | None = None,
+    samples: Writers | None = None,
 ) -> list[Path]:
     """A cube, its companions and its record, all or nothing; the paths, the cube first.
 
     layers: those of this fill, by name; hashes: of the input's files before it was read; refused
-    if they are others now; before: the input as it was read then.
+    if they are others now; before: the input as it was read then; samples: what writes those.
     """
     note, source, kind = typed.dumps(record), cube.path, io.format_for(cube, path)
     if compact and cube.mark is not None:  # the file itself says no more than which entries
@@ -161,6 +170,9 @@ def write_together(
             raise
         if layers:
             made += fill_layers.write(layers, cube, place, kind, compact)
+        for name, write in (samples or {}).items():
+            write(name(place))
+            made.append(name(place))
         record_path(place).write_text(note)
         if hashes is not None:
             check_unchanged(source, hashes)
@@ -192,14 +204,18 @@ def read_record(path: Path) -> dict[str, Any]:
 
 def calibrated(
     path: Path, values: Array, truth: Array, mark: Mark | None = None
-) -> Calibration | None:
+) -> tuple[Calibration, Verification | None] | None:
     """How the error bars of a fill held against the truth; None where there are none.
 
     values, truth: (bands, rows, cols) of the fill and of the truth, in the file's unit.
     mark: what the file of the fill says of it.
     """
     sigma = companions(path, values.shape, mark).get("sigma")
-    return None if sigma is None else calibration(values, truth, sigma, intervals_of(path))
+    if sigma is None:
+        return None
+    widths = intervals_of(path)
+    error, std = errors_and_bars(values, truth, sigma)
+    return calibration(values, truth, sigma, widths), verification(error, std, widths)
 
 
 Hashes = Mapping[Path, str]  # SHA-256 of an input and of what is read with it, the input first

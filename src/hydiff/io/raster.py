@@ -25,7 +25,8 @@ from hydiff.io.scratch import Scratch
 
 SUFFIXES = ()  # none is written
 CHILD = Path(__file__).with_name("raster_child.py")
-SECONDS = 900
+SECONDS = 900  # of time at most, and one more for each
+PER_SECOND = 100_000  # bytes of a file; the process itself is limited to less CPU time
 VALUES = "values"  # the file of decoded values
 START = 1024  # bytes that are looked at
 # driver -> its name for people, and how its files begin
@@ -63,10 +64,15 @@ def read(path: Path, var: str | None = None) -> Cube:
     state = path.stat()
     check_room(state.st_size, path, "it")
     facts, scratch = _decoded(path.absolute(), driver, state.st_mtime_ns, state.st_size)
+    return decoded_cube(path, driver, facts, scratch.folder / VALUES)
+
+
+def decoded_cube(path: Path, driver: str, facts: dict[str, Any], decoded: Path) -> Cube:
+    """The cube of a raster, from what the process that decoded it printed and wrote."""
     with parsing(path, f"a raster ({DRIVERS[driver][0]})"):
         shape, dtype = tuple(facts["shape"]), np.dtype(facts["dtype"])
         check_real(dtype, path)
-        values = np.memmap(scratch.folder / VALUES, dtype, "r", shape=shape)
+        values = np.memmap(decoded, dtype, "r", shape=shape)
         nodata = None if facts["nodata"] is None else float(facts["nodata"])
         waves, units = _wavelengths(facts)
         note = f"{DRIVERS[driver][0]}, which is read only: a fill is written as .tif or .img"
@@ -104,7 +110,8 @@ def _decoded(path: Path, driver: str, changed: int, size: int) -> tuple[dict[str
     scratch = Scratch()
     command = [sys.executable, "-P", str(CHILD), driver, str(path), str(scratch.folder / VALUES)]
     with parsing(path, f"a raster ({DRIVERS[driver][0]})"):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+        timeout = SECONDS + size / PER_SECOND
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
         if done.returncode != 0:
             lines = done.stderr.strip().splitlines()
             why = lines[-1] if lines else f"GDAL ended with code {done.returncode}"

@@ -8,7 +8,11 @@ as JSON, and writes the values to OUT, band after band.  It imports nothing of h
 from __future__ import annotations
 
 import json
+import math
+import os
+import re
 import resource
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,17 +24,26 @@ from rasterio.io import MemoryFile
 
 ALONE = {"GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR", "GDAL_PAM_ENABLED": "NO"}
 MOST_BANDS = 10_000
-SECONDS = 600  # of CPU time
+SECONDS = 30  # of CPU time, and one more for each
+PER_SECOND = 500_000  # bytes of a file
+MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # bytes that a file may take
 
 
 def main(driver: str, path: str, out: str) -> None:
     with rasterio.Env(**ALONE), Path(out).open("wb") as values:
         _warm_up()
-        with MemoryFile(Path(path).read_bytes()) as content:
-            resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+        room = shutil.disk_usage(Path(out).parent).free
+        content = Path(path).read_bytes()
+        with MemoryFile(content) as file:
+            seconds = SECONDS + len(content) // PER_SECOND
+            resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
             resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
-            with content.open(driver=driver) as dataset:
+            with file.open(driver=driver) as dataset:
                 facts = _facts(dataset)
+                nbytes = math.prod(facts["shape"]) * np.dtype(facts["dtype"]).itemsize
+                _check_whole(driver, content, nbytes)
+                _check_room(nbytes, room)
                 for band in range(1, dataset.count + 1):
                     values.write(np.ascontiguousarray(dataset.read(band)).data)
     print(json.dumps(facts))
@@ -45,6 +58,24 @@ def _warm_up() -> None:
         with memory.open() as dataset:
             _facts(dataset)
             dataset.read(1)
+
+
+def _check_whole(driver: str, content: bytes, nbytes: int) -> None:
+    """Two drivers read as zeros what a file lacks.  nbytes: of all values, which are not packed in
+    a file of ISIS3; the header of PCIDSK says how many blocks of 512 bytes the file has."""
+    expected = 0
+    if driver == "PCIDSK":
+        expected = 512 * int(content[16:32])
+    elif driver == "ISIS3" and (start := re.search(rb"StartByte\s*=\s*(\d+)", content)):
+        expected = int(start[1]) - 1 + nbytes
+    if len(content) < expected:
+        raise ValueError(f"it has {len(content)} bytes of {expected}")
+
+
+def _check_room(nbytes: int, room: int) -> None:
+    """A few bytes may stand for any size: refuse what the disk cannot hold, before it is full."""
+    if nbytes > room:
+        raise ValueError(f"{nbytes / 1e9:.3g} GB of values, {room / 1e9:.3g} GB free on the disk")
 
 
 def _facts(dataset: Any) -> dict[str, Any]:

@@ -44,12 +44,27 @@ def drawn(path: Path, cube: Cube | None) -> Bools:
         raise CubeFormatError(f"{path}: no such file; check the path")
     if path.suffix.lower() == PICTURE:
         return _picture(path)
-    if cube is None or cube.transform is None:
+    areas, grid = _on_map(path, cube)
+    inside = _rasterised(path, areas, grid)
+    if not inside.any():
         raise BadValue(
-            f"{path}: polygons have map coordinates, and the cube has no place on a map; "
-            "give a mask of pixels (.npz, .png)"
+            f"{path}: its polygons cover the centre of no pixel of the cube; check their "
+            "coordinate reference system, or draw them larger"
         )
-    return _inside(path, cube)
+    return inside
+
+
+def each_drawn(path: Path, cube: Cube) -> Iterator[tuple[str, Bools]]:
+    """(rows, cols) True inside, for each polygon or multipolygon of a file, with its name.
+
+    The name is the feature's property `name`, else `polygon 1` by its place in the file.
+    """
+    if not is_there(path):
+        raise CubeFormatError(f"{path}: no such file; check the path")
+    areas, grid = _on_map(path, cube)
+    for number, area in enumerate(areas, start=1):
+        name = area.get("name") or f"polygon {number}"
+        yield str(name), _rasterised(path, [area], grid)
 
 
 def _picture(path: Path) -> Bools:
@@ -64,24 +79,30 @@ def _picture(path: Path) -> Bools:
         return np.asarray((dataset.read(colours) != 0).any(axis=0))
 
 
-def _inside(path: Path, cube: Cube) -> Bools:
-    from rasterio.features import geometry_mask
+def _on_map(path: Path, cube: Cube | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The polygons of a file in the CRS of the cube, and its grid."""
+    if cube is None or cube.transform is None:
+        raise BadValue(
+            f"{path}: polygons have map coordinates, and the cube has no place on a map; "
+            "give a mask of pixels (.npz, .png)"
+        )
     from rasterio.transform import Affine
     from rasterio.warp import transform_geom
 
-    geometries, crs = _layer(path) if path.suffix.lower() in LAYERS else _geojson(path)
+    areas, crs = _layer(path) if path.suffix.lower() in LAYERS else _geojson(path)
     with parsing(path, "polygons", "draw or save them again"):
         if cube.crs is not None and crs is not None:
             own = crs_of(cube.crs, cube.path or path)
-            geometries = [transform_geom(crs, own, geometry) for geometry in geometries]
-        transform = Affine(*(cube.transform or ()))
-        inside = geometry_mask(geometries, cube.shape[1:], transform, invert=True)
-    if not inside.any():
-        raise BadValue(
-            f"{path}: its polygons cover the centre of no pixel of the cube; check their "
-            "coordinate reference system, or draw them larger"
-        )
-    return np.asarray(inside)
+            areas = [dict(transform_geom(crs, own, a)) | {"name": a.get("name")} for a in areas]
+        return areas, {"out_shape": cube.shape[1:], "transform": Affine(*cube.transform)}
+
+
+def _rasterised(path: Path, areas: list[dict[str, Any]], grid: dict[str, Any]) -> Bools:
+    """(rows, cols) True where the centre of a pixel lies in one of the polygons."""
+    from rasterio.features import geometry_mask
+
+    with parsing(path, "polygons", "draw or save them again"):
+        return np.asarray(geometry_mask(areas, invert=True, **grid))
 
 
 def _geojson(path: Path) -> tuple[list[dict[str, Any]], Any]:
@@ -115,7 +136,8 @@ def _areas(node: Any) -> Iterator[dict[str, Any]]:
     if kind in AREAS:
         yield {"type": kind, "coordinates": node["coordinates"]}
     elif kind == "Feature" and node.get("geometry") is not None:
-        yield from _areas(node["geometry"])
+        name = (node.get("properties") or {}).get("name")
+        yield from ({**area, "name": name} for area in _areas(node["geometry"]))
     for part in node.get(PARTS.get(kind, ""), ()):
         yield from _areas(part)
 
@@ -139,7 +161,11 @@ def _layer(path: Path) -> tuple[list[dict[str, Any]], Any]:
         parsing(path, f"a layer of polygons ({driver})"),
         fiona.open(path.absolute(), enabled_drivers=(driver,)) as layer,
     ):
-        shapes = [f.geometry.__geo_interface__ for f in layer if f.geometry is not None]
+        shapes = [
+            {**f.geometry.__geo_interface__, "name": f.properties.get("name")}
+            for f in layer
+            if f.geometry is not None
+        ]
         wkt = layer.crs_wkt
     areas = [dict(shape) for shape in shapes if shape["type"] in AREAS]
     if not areas:

@@ -10,7 +10,7 @@ import asyncio
 import base64
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -33,6 +33,8 @@ DTYPES = (*INTEGERS, "float16", "float32", "float64", "bool")
 DIMS = ("band", "y", "x")
 SIDE = 64  # rows and cols of a chunk; it holds all bands, for spectra as for tiles
 MAPPING = "spatial_ref"
+
+Block = tuple[slice, slice, slice]  # bands, rows, cols
 
 
 def matches(path: Path) -> bool:
@@ -91,6 +93,46 @@ def read(path: Path, var: str | None = None) -> Cube:
 
 def write(cube: Cube, path: Path) -> list[Path]:
     """Version 3, chunks of all bands by 64 by 64, coordinates as variables."""
+    array = _created(cube, path)
+    for block, values in _blocks(cube, array.chunks):
+        _put(array, block, values)
+    _write_mark(path, array, cube, ax.CUBE)
+    return [path]
+
+
+def write_samples(cubes: Iterable[Cube], count: int, path: Path) -> list[Path]:
+    """So many cubes that differ in their values alone, as one array with an axis `sample`; one at a
+    time is in memory."""
+    import zarr
+
+    array: Any = None
+    for i, cube in enumerate(cubes):
+        if array is None:
+            array = _created(cube, path, (count,))
+            if cube.mark is not None:
+                for attributes in (array.attrs, zarr.open_group(path, mode="r+").attrs):
+                    marks.stamp(attributes, cube.mark)
+        for block, values in _blocks(cube, array.chunks[1:]):
+            _put(array, (i, *block), values)
+    return [path]
+
+
+def read_samples(path: Path) -> Iterator[Array]:
+    """The cubes (bands, rows, cols) of a store of `write_samples`, one at a time."""
+    check_tree(path)
+    with parsing(path, "samples in a Zarr store", "fill again"):
+        arrays = _arrays(path).values()
+        array = next(a for a in arrays if len(a.shape) == 4 and _dims(a) == ("sample", *DIMS))
+        check_real(array.dtype, path)
+        check_chunk(array.chunks, array.dtype, path)
+    for i in range(array.shape[0]):
+        with parsing(path, "samples in a Zarr store", "fill again"):
+            values = np.asarray(array[i])
+        yield values
+
+
+def _created(cube: Cube, path: Path, lead: tuple[int, ...] = ()) -> Any:
+    """A store with the coordinates of a cube and an array for its values, or for so many cubes."""
     import zarr
 
     check_dtype(cube.dtype, DTYPES, "Zarr")
@@ -106,30 +148,31 @@ def write(cube: Cube, path: Path) -> list[Path]:
         attrs["nodata"] = cube.nodata
     if cube.band_names is not None:  # Zarr has no stable type for arrays of text
         attrs["band_names"] = list(cube.band_names)
-    chunks = (cube.bands, min(SIDE, cube.shape[1]), min(SIDE, cube.shape[2]))
-    array = group.create_array(
-        variables.name_of(cube).rpartition("/")[2],
-        shape=cube.shape,
-        dtype=native(cube.dtype),
-        chunks=chunks,
-        fill_value=np.nan if floats else native(cube.dtype).type(0),
-        dimension_names=DIMS,
-        attributes=plain(attrs),
-    )
-    for block in chunk_blocks(cube.shape, cube.dtype.itemsize, chunks):
-        new = np.asarray(cube.values[block])
-        if floats:
-            new = np.where(
-                cube.observed_in(new, None, block[1], block[2], block[0]), new, np.nan
-            ).astype(new.dtype)
-        _put(array, block, new)
     for name, (dims, data, about) in coordinates.items():
         variable = group.create_array(
             name, shape=data.shape, dtype=data.dtype, dimension_names=dims, attributes=about
         )
         _put(variable, ..., data)
-    _write_mark(path, array, cube, ax.CUBE)
-    return [path]
+    chunks = (cube.bands, min(SIDE, cube.shape[1]), min(SIDE, cube.shape[2]))
+    return group.create_array(
+        variables.name_of(cube).rpartition("/")[2],
+        shape=(*lead, *cube.shape),
+        dtype=native(cube.dtype),
+        chunks=(*(1 for _ in lead), *chunks),
+        fill_value=np.nan if floats else native(cube.dtype).type(0),
+        dimension_names=("sample", *DIMS)[-len(lead) - 3 :],
+        attributes=plain(attrs),
+    )
+
+
+def _blocks(cube: Cube, chunks: tuple[int, int, int]) -> Iterator[tuple[Block, Array]]:
+    """The values of a cube as they are stored, with where they belong."""
+    for block in chunk_blocks(cube.shape, cube.dtype.itemsize, chunks):
+        new = np.asarray(cube.values[block])
+        if cube.dtype.kind == "f":
+            observed = cube.observed_in(new, None, block[1], block[2], block[0])
+            new = np.where(observed, new, np.nan).astype(new.dtype)
+        yield block, new
 
 
 def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
@@ -204,7 +247,7 @@ def _axes(array: Any, path: Path) -> ax.Axes:
     return tuple(names[i] for i in range(3))
 
 
-def _window(path: Path, name: str, axes: ax.Axes, block: tuple[slice, slice, slice]) -> Array:
+def _window(path: Path, name: str, axes: ax.Axes, block: Block) -> Array:
     with parsing(path, "a complete Zarr store"):
         return ax.as_cube(np.asarray(_arrays(path)[name][ax.stored_block(axes, block)]), axes)
 

@@ -95,7 +95,7 @@ def coordinates(
     """Complete the spectra that keep enough bands, find the components, project; see `smooth`."""
     entries = np.broadcast_to(observed, y.shape)
     y, complete, spread, excess = complete_spectra(y, entries)
-    weight = _whitening(sigma_y)
+    weight = whitening(sigma_y)
     spectra = _spectra(y, complete, weight)
     space = space or subspace.fit(spectra, np.ones(spectra.shape, bool), components)
     z = np.zeros((space.basis.shape[1], *complete.shape))
@@ -187,7 +187,7 @@ def spectra_at(c: Coordinates, f: Floats, covariances: Sequence[Covariance], at:
     return x if c.noisy else np.where(observed | c.complete[at], y, x)
 
 
-def _whitening(sigma_y: Floats) -> Floats:
+def whitening(sigma_y: Floats) -> Floats:
     """(C,) factors that give a component's noise the same variance in all directions."""
     if not sigma_y.any():
         return np.ones(len(sigma_y))
@@ -198,7 +198,7 @@ def _whitening(sigma_y: Floats) -> Floats:
 def spectra(y: Floats, observed: Bools, sigma_y: Floats) -> Floats:
     """(C, n) the whitened spectra that `smooth` fits its components to; arguments as there."""
     y, complete, *_ = complete_spectra(y, np.broadcast_to(observed, y.shape))
-    return _spectra(y, complete, _whitening(sigma_y))
+    return _spectra(y, complete, whitening(sigma_y))
 
 
 def _spectra(y: Floats, complete: Bools, weight: Floats) -> Floats:
@@ -330,7 +330,7 @@ def unit_variance(
     """(H, W) variance of f given the complete pixels, with unit sill and nugget κ."""
     kappa = max(kappa, LEAST_NUGGET)
     if complete.size <= EXACT:
-        return _exact_variance(complete, s, reach, kappa)
+        return exact_variance(complete, s, reach, kappa)
     shape = (DRAWS, *complete.shape)
     eigenvalues = laplacian_eigenvalues(*complete.shape) + reach**-2
     root = np.where(eigenvalues > 0, np.where(eigenvalues > 0, eigenvalues, 1.0) ** (-s / 2), 0.0)
@@ -343,7 +343,7 @@ def unit_variance(
     return np.where(complete, 0.0, ndimage.uniform_filter(variance, 3) / np.maximum(around, 1e-9))
 
 
-def _exact_variance(complete: Bools, s: float, reach: float, kappa: float) -> Floats:
+def exact_variance(complete: Bools, s: float, reach: float, kappa: float) -> Floats:
     """The diagonal of (M / κ + (reach⁻² − Δ)^s)⁻¹ at the missing pixels, as a dense matrix.
 
     With the matrix L Lᵀ, entry j is |L⁻¹ e_j|²: less work than the whole inverse.

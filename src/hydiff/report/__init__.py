@@ -148,4 +148,4 @@ def judge(cube: Cube, truth: Cube, path: Path) -> Judged | None:
     filled = provenance.companions(path, cube.shape, cube.mark)["filled"] > 0
     values, clean = np.asarray(cube.values), np.asarray(truth.values)
     bars = provenance.calibrated(path, values, clean, cube.mark)
-    return Judged(metrics.score(cube, truth, filled).table(), bars)
+    return Judged(metrics.score(cube, truth, filled).table(), *(bars or (None, None)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import PurePath
@@ -18,21 +18,11 @@ from hydiff.auto.recipe import KindRecipe
 from hydiff.cube import Array, Floats
 from hydiff.flags import shares
 from hydiff.io.record import Entries, Record, SigmaBudget
+from hydiff.maths.scoring import Verification
 from hydiff.metrics import Calibration
-from hydiff.report import plots
+from hydiff.report import calibration_plots, plots, score_words
 from hydiff.report.survey import CloseView, Survey
 
-MEANING = {
-    "nrmse_median": (
-        "median NRMSE by band",
-        "",
-        "error of the typical band in its standard deviations; 1 is its mean",
-    ),
-    "poor_bands": ("share of bands above 0.9", "", "NRMSE there: hardly better than their mean"),
-    "nrmse": ("NRMSE", "", "typical error in standard deviations of a band; 1 is its mean"),
-    "sam": ("SAM", "°", "mean angle between filled and true spectrum"),
-    "mpsnr": ("MPSNR", " dB", "peak signal over error, mean of the bands"),
-}  # of scores that are expected, in the order of the page
 LARGE = 192  # pixels a side from which a close view is shown
 KEY = {
     "measured": (plots.PLAIN, "measured"),
@@ -49,6 +39,7 @@ class Judged(NamedTuple):
 
     table: Sequence[tuple[str, float, float | None]]  # label, everywhere, in the gaps
     bars: Calibration | None
+    more: Verification | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,15 +114,15 @@ def head(s: Story) -> str:
 
 def facts(s: Story) -> list[tuple[str, str, str]]:
     """Term, value and meaning."""
-    n = s.record.entries
+    n, expected = s.record.entries, s.record.expected or {}
     return [
         ("Missing before", f"{100 * n.missing_before / n.all:.3g} %", "of all entries"),
         ("Filled", f"{n.filled:,}", "entries: one band of one pixel each"),
         ("Left missing", f"{n.missing_after:,}", "entries"),
         *(
-            (f"Expected {label}", _scored(name, value), f"in the gaps: {meaning}")
-            for name, value in _in_order(s.record.expected or {})
-            for label, _, meaning in [_meaning(name)]
+            (f"Expected {label}", score_words.foreseen(name, expected), f"in the gaps: {meaning}")
+            for name, _ in score_words.in_order(expected)
+            for label, _, meaning in [score_words.meaning(name)]
         ),
     ]
 
@@ -141,12 +132,14 @@ def by_kind(s: Story) -> FactTable | None:
     kinds = s.record.expected_by_kind
     if not kinds:
         return None
-    names = [name for name, _ in _in_order({n: None for each in kinds.values() for n in each})]
+    names = [
+        name for name, _ in score_words.in_order({n: None for each in kinds.values() for n in each})
+    ]
     rows = [
-        (kind, *(_scored(name, scores.get(name)) for name in names))
+        (kind, *(score_words.foreseen(name, scores) for name in names))
         for kind, scores in kinds.items()
     ]
-    return FactTable(("", *(_meaning(name)[0] for name in names)), rows)
+    return FactTable(("", *(score_words.meaning(name)[0] for name in names)), rows)
 
 
 def notes(s: Story) -> list[str]:
@@ -218,10 +211,11 @@ def certainty(s: Story) -> dict[str, Any] | None:
         return None
     bars = None if judged is None else judged.bars
     return {
-        "figures": list(_bars(s)),
+        "figures": [*_bars(s), *_reliability(judged)],
         "intervals": [] if recipe is None else [_widths(part) for part in recipe.parts],
         "scores": None if judged is None else _judged(judged),
         "covered": "" if bars is None else ", ".join(f"{100 * c:.0f} %" for c in bars[:3]),
+        "sharp": _sharpness(judged),
         "unscored": judged is None and s.truths is not None,
     }
 
@@ -229,7 +223,8 @@ def certainty(s: Story) -> dict[str, Any] | None:
 def _widths(part: KindRecipe) -> str:
     listed = ", ".join(f"{w:.2f}" for w in part.errors.intervals)
     where = "" if part.gaps is None else f" in {part.gaps}"
-    return f"Intervals of 50, 80 and 95 % reach {listed} σ to either side{where}."
+    basis = ", ".join(part.errors.basis)
+    return f"Intervals of 50, 80 and 95 % ({basis}) reach {listed} σ to either side{where}."
 
 
 def _judged(judged: Judged) -> FactTable:
@@ -253,6 +248,34 @@ def _bars(s: Story) -> Iterator[Figure]:
         )
         image = plots.heat(relative, top)
         yield Figure(plots.png_of(image), "Map of the error bars", caption, pixels=True)
+
+
+def _sharpness(judged: Judged | None) -> str:
+    """Proper scores of the error bars, beside those of one σ for all entries."""
+    if judged is None or judged.bars is None or judged.more is None:
+        return ""
+    pairs = {
+        "CRPS": (judged.bars.crps, judged.bars.crps_constant),
+        "interval score at 80 %": (
+            judged.more.interval_score[1],
+            judged.more.interval_score_constant[1],
+        ),
+    }
+    return "; ".join(f"{n} {_number(a)}, with one σ {_number(b)}" for n, (a, b) in pairs.items())
+
+
+def _reliability(judged: Judged | None) -> Iterator[Figure]:
+    if judged is None or judged.more is None:
+        return
+    more = judged.more
+    png = calibration_plots.curve_png(more.levels, more.covered)
+    caption = "Share of the entries inside intervals of each level; on the line they are right."
+    yield Figure(png, "Reliability curve", caption)
+    caption = (
+        "Where the truth falls in the predicted distributions (PIT), in tenths: level where they "
+        "are right, high ends where they are too narrow, a slope where they are biased."
+    )
+    yield Figure(calibration_plots.histogram_png(more.pit), "PIT histogram", caption)
 
 
 def decision(s: Story) -> list[dict[str, Any]]:
@@ -321,21 +344,6 @@ def again(s: Story) -> str:
 def _left_words(entries: Entries) -> str:
     left = entries.missing_after
     return f"{left:,} were left missing." if left else "none was left."
-
-
-def _in_order(scores: Mapping[str, float | None]) -> list[tuple[str, float | None]]:
-    """What people use first leads; scores that are not known here come last."""
-    known = list(MEANING)
-    return sorted(scores.items(), key=lambda s: known.index(s[0]) if s[0] in known else len(known))
-
-
-def _meaning(name: str) -> tuple[str, str, str]:
-    """Label, unit and meaning of a score."""
-    return MEANING.get(name, (name, "", name))
-
-
-def _scored(name: str, value: float | None) -> str:
-    return "–" if value is None else f"{value:.3g}{_meaning(name)[1]}"
 
 
 def _band(s: Story, band: int) -> str:

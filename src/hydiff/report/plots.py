@@ -145,14 +145,14 @@ def deepest(filled: Bools) -> tuple[int, int]:
 
 def before_after(before: Array, after: Array, path: str | Path, **layers: Any) -> None:
     """Write one wide PNG of what `comparison` draws."""
-    Path(path).write_bytes(_png(comparison(before, after, **layers)))
+    Path(path).write_bytes(figure_png(comparison(before, after, **layers)))
 
 
 class Drawing(Figure):
     """A figure that a notebook shows without pyplot, which would change global state."""
 
     def _repr_png_(self) -> bytes:
-        return _png(self)
+        return figure_png(self)
 
 
 def comparison(
@@ -222,7 +222,7 @@ def bands_png(values: Array, label: str, wavelengths: Array | None, units: str |
     axis.set_ylim(bottom=0)
     if (legend := axis.get_legend()) is not None:
         legend.remove()
-    return _png(figure)
+    return figure_png(figure)
 
 
 def spectrum_png(
@@ -231,7 +231,7 @@ def spectrum_png(
     """A PNG of some spectra of one pixel, with their error bars; sized for a column of text."""
     figure = Figure(figsize=(5.2, 3.4), dpi=DPI, layout="constrained")
     _draw_spectra(figure.subplots(), curves, wavelengths, units)
-    return _png(figure)
+    return figure_png(figure)
 
 
 class _View(NamedTuple):
@@ -366,7 +366,7 @@ def _broken(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     return np.insert(x, cuts, np.nan), np.insert(y, cuts, np.nan)
 
 
-def _png(figure: Figure) -> bytes:
+def figure_png(figure: Figure) -> bytes:
     """The figure as PNG; with as many colours as fit into `MAX_BYTES`."""
     buffer = BytesIO()
     figure.savefig(buffer, format="png")
@@ -397,4 +397,4 @@ def loss_curve(history: Sequence[Mapping[str, float]], path: str | Path) -> None
     axis.grid(alpha=0.3)
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(fontsize=13, frameon=False)
-    Path(path).write_bytes(_png(figure))
+    Path(path).write_bytes(figure_png(figure))

@@ -10,12 +10,13 @@ import numpy as np
 
 from hydiff import api, io
 from hydiff.cube import Bools
-from hydiff.io import provenance
+from hydiff.io import provenance, sample_files
 from hydiff.methods.estimate import Progress
 from hydiff.request import Request
 from hydiff.scale import scene
 from hydiff.scale.layout import Limits
 from hydiff.scale.plan import FilePlan, Filled, Say, make_plan, quiet
+from hydiff.uncertainty.samples import sample_cubes
 from hydiff.workers.remote import Run, in_turn
 
 
@@ -88,8 +89,14 @@ def _fill_whole(plan: FilePlan, whole: api.CubePlan, say: Say, progress: Progres
         say(f"nothing to resume: there is no {checkpoint}; starting again")
     result = api.execute(whole, checkpoint, plan.resume, progress)
     record = provenance.record(result, plan.command, plan.hashes, plan.fingerprint)
+    samples = None
+    if count := request.samples:
+        record["samples"] = {"count": count, "seed": request.seed}
+        cubes = sample_cubes(result, count, request.seed)
+        samples = sample_files.writers(result.cube, output, cubes, count)
     how: dict[str, Any] = {"overwrite": plan.overwrite, "compact": request.compact}
-    made = provenance.write_result(result, output, record, plan.hashes, before=plan.cube, **how)
+    how |= {"before": plan.cube, "samples": samples}
+    made = provenance.write_result(result, output, record, plan.hashes, **how)
     _write_band_mask(plan, result.filled)
     return _reported(Filled(made, record), plan)
 

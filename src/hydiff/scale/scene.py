@@ -31,14 +31,22 @@ from hydiff.auto.intervals import promises, warning
 from hydiff.cube import Floats, Lazy
 from hydiff.flags import REASONS, counted
 from hydiff.gaps import reach
-from hydiff.io import provenance, uncertainty
+from hydiff.io import provenance, sample_files, uncertainty
 from hydiff.io.blocks import blocks
 from hydiff.learn.checkpoint import fingerprint
 from hydiff.mark import Mark, of_fill
 from hydiff.methods.estimate import Progress
 from hydiff.request import Request
 from hydiff.result import Step
-from hydiff.scale import assemble, ledger, pretrain, scene_decision, scene_references, tile
+from hydiff.scale import (
+    assemble,
+    ledger,
+    pretrain,
+    scene_decision,
+    scene_references,
+    scene_samples,
+    tile,
+)
 from hydiff.scale.bits import Bits
 from hydiff.scale.layout import Limits, Scene, lay_out, limits, most_beside, tiling, wanted
 from hydiff.scale.ledger import Outline
@@ -166,8 +174,14 @@ def _written(plan: FilePlan, tiled: Tiled, began: float) -> Filled:
         valid=cube.validated(Lazy(cube.shape, np.dtype(bool), filled.get)),
         mark=_mark(tiled, record),
     )
+    samples = None
+    if many := request.samples:
+        record["samples"] = {"count": many, "seed": request.seed}
+        cubes = scene_samples.cubes(tiled, written, many, request.seed)
+        samples = sample_files.writers(cube, plan.output, cubes, many)
     how: dict[str, Any] = {"overwrite": plan.overwrite, "compact": request.compact}
-    made = provenance.write_together(written, plan.output, record, tiled.layers, before=cube, **how)
+    how |= {"before": cube, "samples": samples}
+    made = provenance.write_together(written, plan.output, record, tiled.layers, **how)
     return Filled(made, record)
 
 

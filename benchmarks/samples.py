@@ -1,0 +1,210 @@
+"""Do samples of a fill know its errors: of entries, of means, of indices, of whole gaps?
+
+python benchmarks/samples.py [--samples 49] [--seeds 1]      goes on where it was stopped
+
+Writes benchmarks/results/samples.csv, a row for each scene, mask, seed, method and quantity.
+Scenes are those in HYDIFF_DATA (default ../shared/data), every second band; `auto` has the budget
+`fast` on a CPU.  An interval of 80 % lies between the fifth samples from either end of 49.
+"""
+
+import argparse
+import csv
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+import hydiff
+from hydiff.gaps.mask import make_mask
+
+RESULTS = Path(__file__).parent / "results" / "samples.csv"
+SCENES = (
+    "enmap_potsdam_64x96",
+    "paris_hyperion_72",
+    "abu_urban-1_96",
+    "jasper_96",
+    "chikusei_36",
+)
+MASKS = {"stripes": 0.2, "blobs": 0.2, "lines": 0.1, "columns": 0.1}
+METHODS = {"smooth": {"method": "smooth"}, "auto": {"budget": "fast"}}
+TAIL = 0.1  # of the samples beyond either end of an interval
+SIDES = (4, 8, 16)  # px of the blocks whose means are taken
+FEWEST = 3  # filled pixels of a block that is judged
+APART = 5  # bands between those of a difference
+BANDS = 12  # whose blocks are judged
+DIRECTIONS = 20
+LAGS = (1, 2, 4, 8)  # px
+NAMES = (
+    *("scene", "mask", "seed", "method", "quantity", "value", "count", "samples"),
+    *("sample_seconds", "device", "command"),
+)
+
+
+def load(scene):
+    """(bands, rows, cols) in the scene's unit."""
+    folder = Path(os.environ.get("HYDIFF_DATA", "../shared/data")) / "dev"
+    values = np.load(folder / f"{scene}.npz")["cube"]
+    return np.asarray(values.transpose(2, 0, 1)[::2], np.float64)
+
+
+def observed_of(mask, shape, seed):
+    """(bands, rows, cols), True = measured."""
+    observed = make_mask(mask, shape, MASKS[mask], np.random.default_rng(seed))
+    return np.broadcast_to(observed, shape)
+
+
+# ── what is computed from a cube, and its shares inside intervals ────────────────────────────────
+
+
+def quantities(missing):
+    """Name → function of a cube (bands, rows, cols) to values (n,); missing: its filled entries."""
+    C = len(missing)
+    some = np.linspace(0, C - 1, BANDS).astype(int)
+    left, centre, right = (np.arange(2 * APART, C) - k * APART for k in (2, 1, 0))
+    depth = missing[left] & missing[centre] & missing[right]
+    pair = missing[left] & missing[right]
+
+    def ratio(x, low, high, at):
+        total = x[high] + x[low]
+        return ((x[high] - x[low]) / np.where(np.abs(total) > 0, total, 1.0))[at]
+
+    tests = {
+        "entries": lambda x: x[missing],
+        "band difference": lambda x: (x[centre] - x[left])[missing[left] & missing[centre]],
+        "normalised difference": lambda x: ratio(x, left, right, pair),
+        "band depth": lambda x: (1 - 2 * x[centre] / _sum(x[left], x[right]))[depth],
+    }
+    for side in SIDES:
+        inside = {band: _blocks(missing[band], side) for band in some}
+        tests[f"{side}x{side} mean"] = lambda x, inside=inside: np.concatenate(
+            [mean(x[band]) for band, mean in inside.items()]
+        )
+    return tests
+
+
+def _sum(a, b):
+    return np.where(np.abs(a + b) > 0, a + b, 1.0)
+
+
+def _blocks(missing, side):
+    """What gives the means over the missing pixels of the blocks that have enough of them."""
+    rows, cols = (np.arange(n) // side for n in missing.shape)
+    block = (rows[:, None] * (cols.max() + 1) + cols)[missing]
+    count = np.bincount(block, minlength=1)
+    enough = count >= FEWEST
+    return lambda plane: np.bincount(block, plane[missing], len(count))[enough] / count[enough]
+
+
+def inside(drawn, truth):
+    """Share of the truth (n,) inside the 80 % intervals of samples (samples, n)."""
+    beyond = round(TAIL * (len(drawn) + 1))
+    ordered = np.sort(drawn, axis=0)
+    return float(((ordered[beyond - 1] <= truth) & (truth <= ordered[-beyond])).mean())
+
+
+def directions(errors, error):
+    """Mean of d² along the leading directions of half the error draws (samples, n), in the
+    variances that the other half has there; error (n,): the true one."""
+    half = len(errors) // 2
+    first, second = errors[:half], errors[half:]
+    _, axes = np.linalg.eigh(first @ first.T)
+    leading = first.T @ axes[:, -DIRECTIONS:]
+    # of m squares, 1 / their mean is m / (m - 2) on average
+    variance = ((second @ leading) ** 2).sum(axis=0) / (len(second) - 2)
+    return float(((error @ leading) ** 2 / variance).mean())
+
+
+def variogram(plane, missing, lag):
+    """Half the mean square step between filled pixels of a plane, and how many there are."""
+    total, count = 0.0, 0
+    for axis in (0, 1):
+        n = plane.shape[axis] - lag
+        ends = [np.take(a, range(k, k + n), axis) for a in (plane, missing) for k in (0, lag)]
+        both = ends[2] & ends[3]
+        total += ((ends[0] - ends[1])[both] ** 2).sum() / 2
+        count += int(both.sum())
+    return total, count
+
+
+def variogram_ratio(cubes, truth, missing, lag):
+    """That of the samples over that of the truth, summed over some bands in their own unit."""
+    some = np.linspace(0, len(truth) - 1, BANDS).astype(int)
+    ratios = []
+    for band in some:
+        scene, count = variogram(truth[band], missing[band], lag)
+        if count >= FEWEST and scene > 0:
+            mean = np.mean([variogram(cube[band], missing[band], lag)[0] for cube in cubes])
+            ratios.append(mean / scene)
+    return (float(np.mean(ratios)), len(ratios)) if ratios else (np.nan, 0)
+
+
+def judged(result, truth, count):
+    """(quantity, value, count) of a fill whose truth is known, and the seconds of a sample."""
+    missing = result.filled
+    began = time.process_time()
+    cubes = list(result.samples(count))
+    seconds = (time.process_time() - began) / count
+    for name, of in quantities(missing).items():
+        exact = of(truth)
+        if exact.size:
+            yield name, inside(np.stack([of(cube) for cube in cubes]), exact), exact.size, seconds
+    spread = truth.std(axis=(1, 2))[:, None, None] * np.ones(truth.shape)
+    errors = np.stack([((cube - result.values) / spread)[missing] for cube in cubes])
+    error = ((truth - result.values) / spread)[missing]
+    yield "d2 of leading directions", directions(errors, error), DIRECTIONS, seconds
+    for lag in LAGS:
+        value, pairs = variogram_ratio(cubes[:10], truth, missing, lag)
+        if pairs:
+            yield f"variogram ratio, lag {lag}", value, pairs, seconds
+
+
+def rows_of(scene, mask, seed, method, count):
+    truth = load(scene)
+    observed = observed_of(mask, truth.shape, seed)
+    gaps = np.where(observed, truth, np.nan)
+    result = hydiff.fill(gaps, device="cpu", seed=seed, **METHODS[method])
+    for name, value, n, seconds in judged(result, truth, count):
+        yield {
+            "scene": scene, "mask": mask, "seed": seed, "method": method, "quantity": name,
+            "value": f"{value:.4f}", "count": n, "samples": count,
+            "sample_seconds": f"{seconds:.3f}",
+            "device": f"CPU {platform.machine()}", "command": " ".join(["python", *sys.argv]),
+        }  # fmt: skip
+
+
+def kept():
+    if not RESULTS.exists():
+        return []
+    with RESULTS.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def keep(rows):
+    new = not RESULTS.exists()
+    with RESULTS.open("a", newline="") as file:
+        table = csv.DictWriter(file, NAMES, lineterminator="\n")
+        if new:
+            table.writeheader()
+        table.writerows(rows)
+
+
+def main():
+    ask = argparse.ArgumentParser(description=__doc__)
+    ask.add_argument("--samples", type=int, default=49)
+    ask.add_argument("--seeds", type=int, default=1)
+    given = ask.parse_args()
+    done = {(r["scene"], r["mask"], int(r["seed"]), r["method"]) for r in kept()}
+    for seed in range(given.seeds):
+        for scene in SCENES:
+            for mask in MASKS:
+                for method in METHODS:
+                    if (scene, mask, seed, method) not in done:
+                        keep(list(rows_of(scene, mask, seed, method, given.samples)))
+                        print(seed, scene, mask, method, flush=True)
+
+
+if __name__ == "__main__":
+    main()

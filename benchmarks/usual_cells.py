@@ -1,0 +1,231 @@
+"""What the default fill sees of simulated gaps, kept beside what was true: cells to learn from.
+
+    python benchmarks/usual_cells.py train FOLDER      Sentinel-2 crops of 14 places
+    python benchmarks/usual_cells.py dev FOLDER        the development scenes
+
+Budget `fast`, no network.  Cells of `train` are crops of 64 to 96 pixels with 3 to 12 bands, which
+are some of an image's own or random mixtures of them.  Those of `dev` have every
+n-th band of a scene, about 8, and at most 72 × 72 pixels.  Masks are of all kinds; noise is
+known or estimated.  FOLDER/NAME.npz each; what is there already is not made again.
+"""
+
+import argparse
+import multiprocessing
+import os
+import time
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from hydiff.auto import folds as copies
+from hydiff.auto.candidates import BUDGETS, CLASSICAL, SPECTRAL, SPECTRAL_FOLDS
+from hydiff.auto.classes import around, band_spread, groups, kinds_of
+from hydiff.auto.trials import folds_of, own_fits, trial_of
+from hydiff.bench import scenes
+from hydiff.cube import as_cube
+from hydiff.gaps.mask import columns_needed, make_mask
+from hydiff.methods.estimate import Job
+
+JOB = Job(0, "cpu", False, None, False)
+HIDDEN, FILLED = 2000, 8000  # entries kept, of a fold and of the gaps
+WHOLE = ("stripes", "slc-off", "blobs", "frames", "tiles", "lines", "full", "dots")
+PUBLISHED = tuple(f"published-{i}" for i in (1, 2, 3, 4))
+BY_BAND = ("columns", "pixels")
+BY_VALUE = ("brightest", "darkest", "saturated")  # 2 % of the pixels; 2 % of every band
+NOISE = (0.1, 0.2, 0.3)
+SIDE, BANDS = 72, 12  # of a development scene; the most of a crop to learn from
+
+
+class UsualCell(NamedTuple):
+    scene: str
+    mask: str
+    sigma_y: float = 0.0
+    estimated: bool = False
+
+    @property
+    def name(self):
+        noise = f"{self.sigma_y:g}{'e' if self.estimated else ''}"
+        return f"{self.scene}.{self.mask}.{noise}"
+
+    @property
+    def rng(self):
+        return np.random.default_rng(zlib.crc32(self.name.encode()))
+
+
+def train_cells():
+    with np.load(scenes.data_folder() / "train" / "sentinel2.npz") as images:
+        places = sorted({name.split("_")[0] for name in images})
+    kinds = [f"_{d}_{r}" for d in (1, 2) for r in ("20m", "10m", "20m_corner", "10m_corner")]
+    for i, place in enumerate(places):
+        scene = [f"{place}{kind}" for kind in kinds]
+        for j, mask in enumerate((*WHOLE, *WHOLE[:4])):
+            yield UsualCell(scene[(i + 3 * j + j // 8) % 8], mask if j < 8 else f"{mask}-again")
+        for j, mask in enumerate(BY_BAND):
+            yield UsualCell(scene[(i + 4 * j) % 8], mask)
+        for j, estimated in enumerate((False, True)):
+            for k in range(2):
+                which = (i + 2 * j + k) % len(WHOLE)
+                yield UsualCell(
+                    scene[(i + 3 * k) % 8], WHOLE[which], NOISE[(i + k + j) % 3], estimated
+                )
+        yield UsualCell(scene[i % 8], BY_VALUE[i % 3])
+
+
+def dev_cells():
+    names = [name for name in scenes.available() if "_img" not in name]
+    for name in names:
+        for mask in (*PUBLISHED, "stripes", "slc-off", "blobs", "frames", *BY_BAND, *BY_VALUE):
+            if mask not in PUBLISHED or min(scenes.columns(name), SIDE) >= columns_needed(mask):
+                yield UsualCell(name, mask)
+    for i, name in enumerate(names):
+        for sigma_y in (NOISE[0], NOISE[2]):
+            for estimated in (False, True):
+                yield UsualCell(name, ("stripes", "blobs", "slc-off")[i % 3], sigma_y, estimated)
+
+
+def truth_of(cell, learning):
+    """(bands, rows, cols) on [0, 1]."""
+    if not learning:
+        x = scenes.load(cell.scene)
+        return x[:: max(len(x) // 8, 1), :SIDE, :SIDE]
+    rng = cell.rng
+    file = "sentinel2_corners.npz" if cell.scene.endswith("corner") else "sentinel2.npz"
+    with np.load(scenes.data_folder() / "train" / file) as images:
+        x = images[cell.scene].astype(float)
+    if "10m" in cell.scene and rng.random() < 0.5:  # another resolution
+        rows, cols = (n // 2 * 2 for n in x.shape[1:])
+        x = x[:, :rows, :cols].reshape(len(x), rows // 2, 2, cols // 2, 2).mean(axis=(2, 4))
+    side = min(int(rng.choice((64, 64, 80, 96))), *x.shape[1:])
+    row, col = (int(rng.integers(n - side + 1)) for n in x.shape[1:])
+    x = x[:, row : row + side, col : col + side]
+    if cell.mask not in BY_BAND and rng.random() < 0.5:
+        bands = int(rng.integers(3, BANDS + 1))
+        spread = x.std(axis=(1, 2))[:, None, None]
+        x = np.tensordot(rng.random((bands, len(x))) ** 3, x / np.maximum(spread, 1e-9), 1)
+    else:
+        x = x[np.sort(rng.permutation(len(x))[: int(rng.integers(3, len(x) + 1))])]
+    return scenes.unit(x)
+
+
+def observed_of(cell, x, learning):
+    """(bands, rows, cols)"""
+    kind, shape, rng = cell.mask.removesuffix("-again"), x.shape, cell.rng
+    if kind in BY_VALUE:
+        return np.broadcast_to(by_value(kind, x), shape)
+    if not learning:
+        return np.broadcast_to(scenes.observed_of(kind, shape), shape)
+    share = float(rng.uniform(0.08, 0.42))
+    if kind == "dots":
+        return np.broadcast_to(rng.random(shape[1:]) > share, shape)
+    if kind == "full":  # stripes of full height, of one width
+        width, cols = int(rng.integers(2, 12)), np.arange(shape[2])
+        return np.broadcast_to((cols + int(rng.integers(40))) % int(width / share) >= width, shape)
+    if kind == "frames":
+        share = None
+    return np.broadcast_to(make_mask(kind, shape, share, rng), shape)
+
+
+def by_value(kind, x):
+    if kind == "saturated":
+        return x < np.quantile(x, 0.98, axis=(1, 2))[:, None, None]
+    bright = (x / x.std(axis=(1, 2))[:, None, None]).mean(axis=0)
+    high = np.quantile(bright, 0.98 if kind == "brightest" else 0.02)
+    return bright < high if kind == "brightest" else bright > high
+
+
+def damaged(cell, learning):
+    """Truth, cube with gaps, observed and what a fill is given as σ_y."""
+    x = truth_of(cell, learning)
+    observed = observed_of(cell, x, learning)
+    y = x + cell.sigma_y * cell.rng.standard_normal(x.shape)
+    return (
+        x,
+        as_cube(np.where(observed, y, np.nan)),
+        observed,
+        "auto" if cell.estimated else cell.sigma_y,
+    )
+
+
+def some(n, most):
+    """Of n entries, at most so many, spread evenly."""
+    return np.unique(np.linspace(0, n - 1, min(n, most)).astype(int))
+
+
+def kept(cell, learning):
+    truth, cube, observed, sigma_y = damaged(cell, learning)
+    target = ~observed
+    whole = not (observed != observed[0]).any()
+    plain = CLASSICAL if whole else SPECTRAL
+    hidden = folds_of(cube, observed, BUDGETS["fast"].folds if whole else SPECTRAL_FOLDS, 0)
+    kinds, out = kinds_of([(cube, observed, target)]), {}
+    for i, fold in enumerate(hidden):
+        trial = trial_of(cube, observed, fold, plain, sigma_y, JOB)
+        at = some(len(trial.band), HIDDEN)
+        out |= {
+            f"residual{i}": np.float32(trial.residual[:, at]),
+            f"around{i}": np.float32(trial.around[:, at]),
+            f"band{i}": np.int16(trial.band[at]),
+            f"distance{i}": np.int8(trial.distance[at]),
+            f"noise{i}": np.float32(trial.noise[at]),
+            f"gap{i}": np.int32(trial.gap[at]),
+            f"pixels{i}": np.array(trial.angle.shape[1]),
+        }
+    pixels = target.any(axis=0)
+    values = [e.values for e in own_fits(plain, cube, observed, sigma_y, JOB)]
+    values = [np.where(np.isfinite(v), v, values[0]) for v in values]
+    lies = around(cube, observed, [v[:, pixels] for v in values], pixels, target[:, pixels])
+    at = some(int(target.sum()), FILLED)
+    band, row, col = (index[at] for index in np.nonzero(target))
+    number = (np.cumsum(pixels).reshape(pixels.shape) - 1)[row, col]
+    spread = band_spread(cube, observed)
+    off = [(v - truth)[band, row, col] / spread[band] for v in values]
+    far, *logs = (
+        f[number] if f.ndim == 1 else f[band, number] for f in (lies.distance, *lies.logs())
+    )
+    return out | {
+        "filled_residual": np.float32(off),
+        "filled_around": np.float32(logs),
+        "filled_band": np.int16(band),
+        "filled_distance": np.int8(np.digitize(far, copies.EDGES)),
+        "group": groups(cube.bands),
+        "varies": truth.std(axis=(1, 2)) / spread,
+        "kinds": kinds.number,
+        "edges": kinds.edges,
+        "whole": np.array(whole),
+        "missing": np.array(target.mean()),
+    }
+
+
+def keep(task):
+    cell, folder, learning = task
+    start, path = time.process_time(), folder / f"{cell.name}.npz"
+    if path.exists():  # another process may have begun at the other end
+        return f"{cell.name} is there"
+    part = path.with_suffix(f".part{os.getpid()}.npz")
+    np.savez(part, **kept(cell, learning))
+    part.rename(path)
+    return f"{cell.name} {time.process_time() - start:.1f} s"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("which", choices=("train", "dev"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--backwards", action="store_true", help="from the last cell")
+    args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    learning = args.which == "train"
+    cells = train_cells() if learning else dev_cells()
+    cells = [c for c in cells if not (args.folder / f"{c.name}.npz").exists()]
+    cells = cells[::-1] if args.backwards else cells
+    with multiprocessing.get_context("spawn").Pool(args.processes) as pool:
+        tasks = [(c, args.folder, learning) for c in cells]
+        for line in pool.imap_unordered(keep, tasks):
+            print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""`hydiff propagate`: error bars of means, indices and other functions of a fill."""
+
+from __future__ import annotations
+
+import csv
+import json
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from hydiff.cli.options import Json, Overwrite, Seed, Var
+from hydiff.cli.terminal import err, number, out, print_json
+from hydiff.errors import UnknownName
+
+if TYPE_CHECKING:
+    from hydiff.uncertainty.propagation import Propagated
+
+SHOWN = 20  # rows on a terminal
+TABLES = (".csv", ".json")
+
+
+def propagate(
+    filled: Path,
+    of: Annotated[
+        str,
+        typer.Option(
+            metavar="mean|FORMULA|FILE.py:NAME",
+            help="The mean of each band, a formula such as '(b50-b30)/(b50+b30)' or 'w860/w660', "
+            "or a function of an array (bands, rows, cols) in a file, which is run.",
+        ),
+    ] = "mean",
+    over: Annotated[
+        str,
+        typer.Option(
+            metavar="ZONES",
+            help="all | blocks | blocks:16 | 10:60,20:80 | a mask file | a file of polygons.",
+        ),
+    ] = "all",
+    bands: Annotated[
+        str | None, typer.Option(help="Of the mean: these bands, 10:40,55 or 900-1000nm.")
+    ] = None,
+    samples: Annotated[
+        int | None,
+        typer.Option(
+            "--samples",
+            metavar="N",
+            help="Samples to draw where it is not exact.",
+            show_default="those beside FILLED, else 200",
+        ),
+    ] = None,
+    seed: Seed = 0,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Table to write, .csv or .json.")
+    ] = None,
+    var: Var = None,
+    overwrite: Overwrite = False,
+    json_: Json = False,
+) -> None:
+    """Say what the error bars of a fill make of a mean, an index, or any function of the cube.
+
+    FILLED is an output of `hydiff fill` with its companions.  Errors of neighbouring entries and
+    bands are correlated, so a mean is less sure than independent bars would make it.  Printed are
+    the value, its σ and intervals, and which share of its variance comes from filled entries.
+    """
+    from hydiff import io
+    from hydiff.uncertainty.from_files import function_of, result_of, stored_samples
+    from hydiff.uncertainty.propagation import propagate as propagated
+
+    if output is not None:
+        if output.suffix.lower() not in TABLES:
+            raise UnknownName("suffix", output.suffix, TABLES, f"; give {output.name} one of them")
+        io.staging.refuse_existing(output, overwrite)
+    function, result = function_of(of), result_of(filled, var)
+    drawn = stored_samples(result) if samples is None else samples
+    found = propagated(result, function, over, bands=bands, samples=drawn, seed=seed)
+    if found.empty:
+        err.print(f"without a pixel, and left out: {', '.join(found.empty)}")
+    facts = {"of": of, "over": over, "samples": found.samples, "values": found.rows()}
+    if output is not None:
+        with io.staged(output, overwrite=overwrite, source=filled) as folder:
+            text = _csv(found) if output.suffix.lower() == ".csv" else json.dumps(facts, indent=2)
+            (folder / output.name).write_text(text, encoding="utf-8")
+    if json_:
+        print_json(facts)
+    else:
+        _print_table(found, output)
+
+
+def _csv(found: Propagated) -> str:
+    rows, text = found.rows(), StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _print_table(found: Propagated, output: Path | None) -> None:
+    rows = found.rows()
+    names = list(found.labels[0])
+    table = Table(*names, "value", "σ", "80 % interval", "from filled")
+    for row in rows[:SHOWN]:
+        ends = f"{number(row['low_80'])} … {number(row['high_80'])}"
+        share = f"{100 * (row['share_filled'] or 0):.0f} %"
+        label = (_label(row[name]) for name in names)
+        table.add_row(*label, number(row["value"]), number(row["sigma"]), ends, share)
+    out.print(table)
+    if len(rows) > SHOWN:
+        out.print(f"… and {len(rows) - SHOWN:,} more: `hydiff propagate FILLED -o TABLE.csv`")
+    out.print(f"by {found.samples} samples" if found.samples else "exact: linear in the values")
+    if output is not None:
+        out.print(f"written  {output}")
+
+
+def _label(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,41 @@
+"""Scores to expect, in words: their labels, units and order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+MEANING = {
+    "nrmse_median": (
+        "median NRMSE by band",
+        "",
+        "error of the typical band in its standard deviations; 1 is its mean",
+    ),
+    "poor_bands": ("share of bands above 0.9", "", "NRMSE there: hardly better than their mean"),
+    "nrmse": ("NRMSE", "", "typical error in standard deviations of a band; 1 is its mean"),
+    "sam": ("SAM", "°", "mean angle between filled and true spectrum"),
+    "mpsnr": ("MPSNR", " dB", "peak signal over error, mean of the bands"),
+}  # of scores that are expected, in the order of the page
+ENDS = ("nrmse_low", "nrmse_high")  # of the expected NRMSE, shown beside it
+
+
+def in_order(scores: Mapping[str, float | None]) -> list[tuple[str, float | None]]:
+    """What people use first leads; scores that are not known here come last."""
+    known = list(MEANING)
+    scores = {name: value for name, value in scores.items() if name not in ENDS}
+    return sorted(scores.items(), key=lambda s: known.index(s[0]) if s[0] in known else len(known))
+
+
+def meaning(name: str) -> tuple[str, str, str]:
+    """Label, unit and meaning of a score."""
+    return MEANING.get(name, (name, "", name))
+
+
+def scored(name: str, value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g}{meaning(name)[1]}"
+
+
+def foreseen(name: str, scores: Mapping[str, float | None]) -> str:
+    """A score to expect, and between which the true one is in 80 % of the scenes."""
+    low, high = (scores.get(f"{name}_{end}") for end in ("low", "high"))
+    between = "" if low is None or high is None else f" ({low:.3g} to {high:.3g})"
+    return scored(name, scores.get(name)) + between

@@ -1,0 +1,106 @@
+"""Samples of a scene, drawn by windows: the same whatever its workers, or an interruption.
+
+The white noise of a sample belongs to places of the scene, and one model of the error serves all
+windows, so that they agree where they meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hydiff.cube import Array, Cube, Lazy
+from hydiff.gaps import rule
+from hydiff.scale.tiles import Box
+from hydiff.uncertainty import error_model
+from hydiff.uncertainty.samples import DrawnGaps, error_draws
+
+if TYPE_CHECKING:
+    from hydiff.scale.scene import Tiled
+
+SIDE, HALO = 96, 32  # px of a window that count, and around them
+MODELLED = 4  # windows that the model is fitted to
+APART = 40  # px between them, as far as a variogram reaches
+
+
+def cubes(tiled: Tiled, filled: Cube, count: int, seed: int) -> Iterator[Cube]:
+    """Samples of the filled scene, their values worked out when they are read."""
+    scene, places = tiled.scene, _drawn(tiled, filled, count, seed)
+
+    def read(path: Path, bands: slice, rows: slice, cols: slice) -> Array:
+        block = (bands, rows, cols)
+        values, where = filled.values[block], tiled.filled.get(*block)
+        error = np.memmap(path, np.float32, "r", shape=filled.shape)[block]
+        plain = Cube(values, nodata=filled.nodata)
+        return rule.into_dtype(plain, values + error, where, scene.request.nodata)[0]
+
+    for path in places:
+        chunks = getattr(filled.values, "chunks", None)
+        values = Lazy(filled.shape, filled.dtype, lambda *b, path=path: read(path, *b), chunks)
+        yield replace(filled, values=values)
+        path.unlink()
+
+
+def _drawn(tiled: Tiled, filled: Cube, count: int, seed: int) -> list[Path]:
+    """Files of the errors of so many samples, float32 (bands, rows, cols), 0 where not filled."""
+    places = [tiled.scene.work / f"sample-{i}.f4" for i in range(count)]
+    files = [np.memmap(path, np.float32, "w+", shape=filled.shape) for path in places]
+    boxes = [box for box in _cores(filled.shape[1:]) if tiled.scene.gaps[box].any()]
+    model = _model(tiled, filled, boxes) if boxes else None
+    for box in boxes:
+        around = _widened(box, filled.shape[1:])
+        inside = [
+            slice(s.start - a.start, s.stop - a.start) for s, a in zip(box, around, strict=True)
+        ]
+        corner = (around[0].start, around[1].start)
+        draw = error_draws(_gaps(tiled, filled, around), seed, model, corner)
+        for number, file in enumerate(files):
+            file[:, *box] = draw(number)[:, *inside]
+    return places
+
+
+def _widened(box: Box, shape: Sequence[int]) -> Box:
+    """A box and what lies around it in the scene."""
+    rows, cols = (
+        slice(max(s.start - HALO, 0), min(s.stop + HALO, n))
+        for s, n in zip(box, shape, strict=True)
+    )
+    return rows, cols
+
+
+def _cores(shape: Sequence[int]) -> Iterator[Box]:
+    rows, cols = ([slice(a, min(a + SIDE, n)) for a in range(0, n, SIDE)] for n in shape)
+    return ((row, col) for row in rows for col in cols)
+
+
+def _gaps(tiled: Tiled, filled: Cube, box: Box) -> DrawnGaps:
+    """What is drawn in a box of the scene."""
+    scene, bands = tiled.scene, slice(0, filled.bands)
+    observed, drawn = scene.observed.box(box), tiled.filled.box(box)
+    values = np.asarray(filled.values[bands, *box], np.float64)
+    values = np.where(observed | drawn, values, np.nan)
+    sigma = tiled.mosaic.blended(1, bands, box) if tiled.bars else None
+    good = filled.good_bands & scene.observed.some()
+    return DrawnGaps(values, observed, drawn, sigma, good, np.asarray(tiled.decided.sigma_y))
+
+
+def _model(tiled: Tiled, filled: Cube, boxes: Sequence[Box]) -> error_model.ErrorModel:
+    """That of some windows, spread over the scene, side by side."""
+    some = [boxes[round(i)] for i in np.linspace(0, len(boxes) - 1, min(MODELLED, len(boxes)))]
+    parts = [_gaps(tiled, filled, box) for box in some]
+    rows = max(part.values.shape[1] for part in parts)
+
+    def beside(arrays: Sequence[Array], blank: float) -> Array:
+        size = [((0, 0), (0, rows - a.shape[1]), (0, APART)) for a in arrays]
+        padded = (np.pad(a, s, constant_values=blank) for a, s in zip(arrays, size, strict=True))
+        return np.concatenate(list(padded), axis=2)
+
+    values, observed = (
+        beside([p.values for p in parts], np.nan),
+        beside([p.observed for p in parts], False),
+    )
+    return error_model.fit(values, observed, parts[0].good, parts[0].sigma_y)

@@ -1,0 +1,166 @@
+"""Draws of what the kriging of fields is off by, the same whatever part of a scene is drawn.
+
+e = u − F(u) for a field u drawn from its covariance and F its kriging from the complete pixels.
+With Q the precision of the field and κ the variance of noise at the complete pixels M, e can be
+drawn without u: (M / κ + Q) e = M w / √κ + Q^½ v, with v and w white.  Q^½ is a difference of
+neighbours, so that e depends on the noise nearby alone: parts of a scene agree where they overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+from scipy import ndimage, sparse
+
+from hydiff.cube import Bools, Floats
+from hydiff.maths.variogram import LEAST_NUGGET, Covariance, risk
+from hydiff.methods.classical import (
+    conjugate_gradients,
+    factor_of,
+    filtered,
+    laplacian,
+    laplacian_eigenvalues,
+)
+from hydiff.methods.smooth import EXACT, exact_variance
+
+Kind = tuple[float, float, float]  # `Covariance.kind`
+Window = tuple[slice, slice]  # rows and columns of a scene
+
+BLOCK = 64  # px: white noise is made in blocks of the scene's grid, each from its own key
+TOLERANCE = 1e-2  # of the conjugate gradients; draws need no more
+PILOTS = 32  # draws from which the variance is taken where it is not computed
+AROUND = 7  # px over which it is averaged
+KINDS = 6  # distinct covariances whose variance is worked out; the others borrow
+PILOT = 9  # stream of white noise
+
+
+def white(
+    seed: int, key: tuple[int, ...], planes: int, window: Window, dtype: type[Any] = np.float64
+) -> Floats:
+    """(planes, rows, cols) independent standard normals in a window of a scene.
+
+    An entry depends on seed, key, plane and its place in the scene, not on the window.
+    """
+    out = np.empty((planes, *(w.stop - w.start for w in window)), dtype)
+    spans = [range(w.start // BLOCK, -(-w.stop // BLOCK)) for w in window]
+    for block in product(*spans):
+        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(*key, *block)))
+        noise = rng.standard_normal((planes, BLOCK, BLOCK), dtype)
+        low = [max(number * BLOCK, w.start) for number, w in zip(block, window, strict=True)]
+        high = [min((number + 1) * BLOCK, w.stop) for number, w in zip(block, window, strict=True)]
+        inner = _slices(low, high, [number * BLOCK for number in block])
+        out[:, *_slices(low, high, [w.start for w in window])] = noise[:, *inner]
+    return out
+
+
+def _slices(low: Sequence[int], high: Sequence[int], origin: Sequence[int]) -> list[slice]:
+    return [slice(a - o, b - o) for a, b, o in zip(low, high, origin, strict=True)]
+
+
+def kriging_error(
+    complete: Bools, covariances: Sequence[Covariance]
+) -> Callable[[Floats, Floats], Floats]:
+    """What turns white noise v and w, both (K, H, W), into the error (K, H, W) of K fields that
+    are kriged from the complete pixels (H, W); texture is not part of it."""
+    kinds = dict.fromkeys(c.kind for c in covariances if c.kind[2] < np.inf)
+    eigenvalues = laplacian_eigenvalues(*complete.shape)
+    systems = {kind: kriging_system(complete, *floored(kind)) for kind in kinds}
+    sill = np.sqrt([c.sill for c in covariances])[:, None, None]
+
+    def draw(v: Floats, w: Floats) -> Floats:
+        e = np.zeros_like(v)
+        for kind, solve in systems.items():
+            members = [k for k, c in enumerate(covariances) if c.kind == kind]
+            s, reach, kappa = floored(kind)
+            difference = filtered(v[members], (eigenvalues + reach**-2) ** (s / 2))
+            e[members] = solve(np.sqrt(kappa) * complete * w[members] + kappa * difference)
+        return sill * e
+
+    return draw
+
+
+def kriging_system(
+    complete: Bools, s: float, reach: float, kappa: float, tolerance: float = TOLERANCE
+) -> Callable[[Floats], Floats]:
+    """`field_system` to a tolerance; at s = 1 its matrix is sparse, and is solved as it is."""
+    if s != 1:
+        return field_system(complete, s, reach, kappa, tolerance)
+    membrane = laplacian(*complete.shape) + reach**-2 * sparse.eye_array(complete.size)
+    matrix = sparse.diags_array(complete.ravel().astype(float)) + kappa * membrane
+    solve = factor_of(matrix, np.ones(complete.size, bool))
+    return lambda r: solve(r.reshape(len(r), -1)).reshape(r.shape)
+
+
+def field_system(
+    complete: Bools, s: float, reach: float, kappa: float, tolerance: float = TOLERANCE
+) -> Callable[[Floats], Floats]:
+    """Solves (M + κ (reach⁻² − Δ)^s) f = r for many r (K, H, W), M = diag(complete).
+
+    The preconditioner of `field` (docs/decisions/0005) carried over to κ > 0:
+    S⁻¹ (M + κ^{2/s−1} (reach⁻² − Δ)^{2−s}) S⁻¹, S = M + κ^{1/s} (reach⁻² − Δ) sparse;
+    both meet the operator at the frequency where data and smoothness weigh the same.
+    """
+    flags = complete.ravel().astype(float)
+    membrane = laplacian(*complete.shape) + reach**-2 * sparse.eye_array(complete.size)
+    inverse = factor_of(
+        sparse.diags_array(flags) + kappa ** (1 / s) * membrane, np.ones(complete.size, bool)
+    )
+    eigenvalues = laplacian_eigenvalues(*complete.shape) + reach**-2
+    power, rest = kappa * eigenvalues**s, kappa ** (2 / s - 1) * eigenvalues ** (2 - s)
+
+    def precondition(r: Floats) -> Floats:
+        v = inverse(r.reshape(len(r), -1)).reshape(r.shape)
+        v = complete * v + filtered(v, rest)
+        return inverse(v.reshape(len(v), -1)).reshape(v.shape)
+
+    return lambda r: conjugate_gradients(
+        lambda f: complete * f + filtered(f, power), r, precondition, tolerance
+    )
+
+
+def kriging_variance(complete: Bools, covariances: Sequence[Covariance], window: Window) -> Floats:
+    """(K, H, W) variance of the draws of `kriging_error` at the pixels that are not complete.
+
+    window: where the complete pixels (H, W) lie in the scene.
+    """
+    weight: dict[Kind, float] = {}
+    for c in covariances:
+        weight[c.kind] = weight.get(c.kind, 0.0) + risk(c)
+    kinds = sorted((k for k in weight if k[2] < np.inf), key=lambda k: -weight[k])[:KINDS]
+    shapes = {kind: _unit_variance(complete, kind, window) for kind in kinds}
+    out = np.zeros((len(covariances), *complete.shape))
+    for k, c in enumerate(covariances):
+        if c.kind in shapes:
+            out[k] = c.sill * shapes[c.kind]
+        elif kinds and c.sill > 0:
+            out[k] = risk(c) / risk(Covariance(*kinds[0][:2], 1.0, 0.0)) * shapes[kinds[0]]
+    return out
+
+
+def _unit_variance(complete: Bools, kind: Kind, window: Window) -> Floats:
+    """(H, W) of one field with unit sill."""
+    if complete.size <= EXACT:
+        return exact_variance(complete, *floored(kind))
+    s, reach, kappa = floored(kind)
+    unit = [Covariance(s, reach, 1.0, kappa)] * PILOTS
+    v, w = (white(0, (PILOT, stream), PILOTS, window) for stream in (0, 1))
+    variance = (kriging_error(complete, unit)(v, w) ** 2).mean(axis=0)
+    # few draws are noisy: beside what the distance to the data explains, neighbours are alike
+    distance = np.rint(ndimage.distance_transform_edt(~complete)).astype(int)
+    usual = np.bincount(distance.ravel(), variance.ravel()) / np.maximum(
+        np.bincount(distance.ravel()), 1
+    )
+    usual[0] = 0.0
+    expected = np.maximum(usual[distance], np.finfo(float).tiny)
+    ratio = ndimage.uniform_filter(np.where(complete, 0.0, variance / expected), AROUND)
+    near = ndimage.uniform_filter((~complete).astype(float), AROUND)
+    return np.where(complete, 0.0, expected * ratio / np.maximum(near, 1e-9))
+
+
+def floored(kind: Kind) -> Kind:
+    """With a nugget at which the system is well posed."""
+    s, reach, kappa = kind
+    return s, reach, max(kappa, LEAST_NUGGET)

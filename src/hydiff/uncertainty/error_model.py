@@ -1,0 +1,85 @@
+"""The fields behind the spectra of a cube: components, their covariances, and what they leave.
+
+Letters: C bands, K components; spectra are whitened by `weight`, as `methods.smooth` has it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hydiff.cube import Bools, Floats
+from hydiff.maths import subspace
+from hydiff.maths.variogram import Covariance, fit_covariances
+from hydiff.methods.smooth import whitening
+
+COMPONENTS = 24  # as many as `smooth` has
+KEPT = 0.5  # share of its bands that fixes the spectrum of a pixel
+LEAST = 1e-9  # of the mean variance: what components leave of a band is no less
+
+
+class ErrorModel(NamedTuple):
+    """Of the whitened spectra of a cube."""
+
+    weight: Floats  # (C,) 1 / unit of the whitened values
+    basis: Floats  # (C, K); 0 for bad bands, which share nothing with the others
+    variance: Floats  # (K,) of the coordinates
+    covariances: tuple[Covariance, ...]  # of the K fields
+    left: Floats  # (C,) variance of what the components leave, the noise taken off
+    noise: Floats  # (C,) variance of the noise
+    noise_edge: float  # that of a component; 0 without noise
+
+
+def complete_pixels(values: Floats, observed: Bools, good: Bools) -> Bools:
+    """(H, W) pixels that keep enough of their good bands (C,) to fix their spectrum.
+
+    values: NaN where an entry was neither measured nor filled, as such pixels have none.
+    """
+    share: Floats = observed[good].mean(axis=0) if good.any() else np.zeros(values.shape[1:])
+    enough: Bools = (share > 0) & (share >= min(KEPT, float(share.max(initial=0.0))))
+    return enough & np.isfinite(values[good]).all(axis=0)
+
+
+def fit(values: Floats, observed: Bools, good: Bools, sigma_y: Floats) -> ErrorModel:
+    """Components and covariances of a cube (C, H, W).
+
+    values: measured where observed, else filled.
+    good: (C,) bands that the components describe, each observed somewhere.
+    sigma_y: (C,) noise std, in the unit of the values.
+    """
+    weight, C = whitening(sigma_y), len(values)
+    noise: Floats = (weight * sigma_y) ** 2
+    spread = np.array(
+        [_variance(band, flags) for band, flags in zip(values, observed, strict=True)]
+    )
+    left: Floats = weight**2 * spread - noise
+    basis, variance, covariances, edge = np.zeros((C, 0)), np.zeros(0), [], 0.0
+    complete = complete_pixels(values, observed, good)
+    if complete.any():
+        spectra = weight[good, None] * values[good][:, complete]
+        space = _with_signs(subspace.fit(spectra, np.ones(spectra.shape, bool), COMPONENTS))
+        z = np.zeros((space.basis.shape[1], *complete.shape))
+        z[:, complete] = space.project(spectra)
+        covariances = fit_covariances(z, complete)
+        basis, variance = np.zeros((C, len(z))), space.variance
+        basis[good] = space.basis
+        rest = spectra - space.reconstruct(z[:, complete])
+        own = noise[good] * (1 - (space.basis**2).sum(axis=1))  # the components hold the other part
+        left[good] = (rest**2).mean(axis=1) - own
+        if noise.any():  # Marchenko and Pastur, as in `smooth`
+            edge = float((1 + np.sqrt(good.sum() / complete.sum())) ** 2)
+    least = LEAST * float((weight**2 * spread).mean()) + np.finfo(float).tiny
+    left = np.maximum(left, least)
+    return ErrorModel(weight, basis, variance, tuple(covariances), left, noise, edge)
+
+
+def _with_signs(space: subspace.Subspace) -> subspace.Subspace:
+    """Components are known up to their sign, on which draws depend: make the largest entry > 0."""
+    largest = np.abs(space.basis).argmax(axis=0)
+    sign = np.where(space.basis[largest, np.arange(len(largest))] < 0, -1.0, 1.0)
+    return space._replace(basis=space.basis * sign)
+
+
+def _variance(band: Floats, observed: Bools) -> float:
+    return float(band[observed].var()) if observed.any() else 0.0

@@ -1,0 +1,100 @@
+"""The variance of linear functions of a fill, exact under the model that samples are drawn from.
+
+With w the weights of a function on entries, its variance is wᵀ Σ w.  The error of a pixel is
+S (V z + rest): Σ is never formed, the weights are carried back through S, V and the kriging of z
+instead, which takes one solution of the kriging's system.  Letters as in `samples`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+
+from hydiff.cube import Bools, Floats
+from hydiff.methods.classical import TOLERANCE
+from hydiff.result import Result
+from hydiff.uncertainty import error_model
+from hydiff.uncertainty.draws import floored, kriging_system
+from hydiff.uncertainty.error_model import ErrorModel
+from hydiff.uncertainty.samples import DrawnGaps, gaps_of, mixing_of
+
+Weights = Mapping[int, Floats]  # band → (rows, cols) weights of its entries
+
+
+def variances(result: Result, functions: Iterable[Weights]) -> tuple[Floats, Floats]:
+    """(m,) variance of linear functions of a filled cube: from its filled entries, and from the
+    noise of its measured ones, which differ from the truth by sigma_y."""
+    gaps = gaps_of(result)
+    noise_var = np.asarray(result.sigma_y, np.float64) ** 2
+    through: Callable[[Weights], float] | None = None
+    part, noise = [], []
+    for weights in functions:
+        measured = ((b, w[gaps.observed[b]]) for b, w in weights.items())
+        noise.append(sum(noise_var[b] * float(w @ w) for b, w in measured))
+        own = {b: np.where(result.filled[b], w, 0.0) for b, w in weights.items()}
+        single = _one_entry(own, gaps.sigma)
+        if single is None:
+            through = through or model_variance(gaps)
+            single = through(own)
+        part.append(single)
+    return np.array(part), np.array(noise)
+
+
+def _one_entry(weights: Weights, sigma: Floats | None) -> float | None:
+    """The variance of a function of one entry or none, which its error bar says; else None."""
+    entries = [(b, *np.argwhere(w)[:2]) for b, w in weights.items() if w.any()]
+    if not entries:
+        return 0.0
+    if sigma is None or len(entries) > 1 or len(entries[0]) > 2:
+        return None
+    band, (row, col) = entries[0]
+    bar = float(weights[band][row, col] * sigma[band, row, col])
+    return bar**2 if np.isfinite(bar) else None
+
+
+def model_variance(gaps: DrawnGaps) -> Callable[[Weights], float]:
+    """What gives the variance of a linear function of the filled entries of a cube."""
+    at: Bools = np.asarray(gaps.drawn.any(axis=0))
+    model = error_model.fit(gaps.values, gaps.observed, gaps.good, gaps.sigma_y)
+    complete = error_model.complete_pixels(gaps.values, gaps.observed, gaps.good)
+    window = slice(0, at.shape[0]), slice(0, at.shape[1])
+    mixing = mixing_of(gaps, model, at, window)
+    field = field_variance(complete, model)
+
+    def variance(weights: Weights) -> float:
+        bands = sorted(weights)
+        scale = np.repeat(1 / model.weight[bands, None], int(at.sum()), axis=1)
+        if gaps.sigma is not None:
+            bars = gaps.sigma[bands][:, at]
+            scale = np.where(np.isfinite(bars), bars / mixing.spread[bands], scale)
+        w = np.stack([weights[b][at] for b in bands]) * scale
+        a = model.basis[bands].T @ w
+        for members, root in mixing.roots:
+            a[:, members] = root.T @ a[:, members]
+        on_grid = np.zeros((len(a), *at.shape))
+        on_grid[:, at] = mixing.field * a
+        rest = float((model.left[bands, None] * w**2).sum())
+        return field(on_grid) + float(((mixing.white * a) ** 2).sum()) + rest
+
+    return variance
+
+
+def field_variance(complete: Bools, model: ErrorModel) -> Callable[[Floats], float]:
+    """Weights (K, H, W) → the variance of that sum of the errors of K kriged fields.
+
+    Their covariance is sill · κ (M + κ Q)⁻¹, M the complete pixels and Q the fields' precision.
+    """
+    kinds = dict.fromkeys(c.kind for c in model.covariances if c.kind[2] < np.inf)
+    systems = {kind: kriging_system(complete, *floored(kind), TOLERANCE) for kind in kinds}
+
+    def variance(weights: Floats) -> float:
+        total = 0.0
+        for kind, solve in systems.items():
+            members = [k for k, c in enumerate(model.covariances) if c.kind == kind]
+            own, sills = weights[members], np.array([model.covariances[k].sill for k in members])
+            if own.any():
+                total += float(floored(kind)[2] * sills @ (own * solve(own)).sum(axis=(1, 2)))
+        return total
+
+    return variance

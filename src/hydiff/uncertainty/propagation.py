@@ -1,0 +1,322 @@
+"""Propagation: what the errors of a fill do to a mean, an index, any function of the cube.
+
+Letters: x a cube (bands, rows, cols), f a function of it with m values.  A sample is a cube that is
+as likely as the fill: f of many of them is what f may be.  A linear f of few values needs none.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import special
+
+from hydiff.cube import Array, Bools, Cube, Floats
+from hydiff.errors import BadValue, HydiffError
+from hydiff.gaps.regions import chosen_bands
+from hydiff.maths.scoring import LEVELS, NORMAL_QUANTILES
+from hydiff.methods.estimate import check_seed
+from hydiff.result import Result
+from hydiff.uncertainty.expression import parsed
+from hydiff.uncertainty.linear import Weights, variances
+from hydiff.uncertainty.zones import ALL, Over, Zones, zones_of
+
+MEAN = "mean"
+SAMPLES = 200
+EXACT = 200  # values up to which a linear function is exact; each takes about as long as a sample
+FEWEST = 10  # samples from which a standard deviation is taken
+
+Function = Callable[..., Any]  # of x, and of the filled entries if it has an argument `filled`
+
+
+@dataclass(frozen=True, eq=False)
+class Propagated:
+    """m values of a function of a fill, and what these may be off by; all (m,) unless said."""
+
+    labels: tuple[Mapping[str, Any], ...]  # of each value: its zone, its band
+    value: Floats  # of the fill
+    sigma: Floats  # standard deviation
+    low: Floats  # (3, m) lower ends of the 50, 80 and 95 % intervals
+    high: Floats  # (3, m) upper ends
+    share: Floats  # of the variance, what comes from filled entries: 0 … 1
+    samples: int  # it was estimated from; 0: exact
+    empty: tuple[str, ...] = ()  # zones without a pixel, which are left out
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One dictionary per value, with plain numbers; None for what is not known."""
+        columns = {"value": self.value, "sigma": self.sigma}
+        for level, low, high in zip(LEVELS, self.low, self.high, strict=True):
+            columns |= {f"low_{100 * level:.0f}": low, f"high_{100 * level:.0f}": high}
+        columns["share_filled"] = self.share
+        return [
+            {**label, **{name: _plain(column[i]) for name, column in columns.items()}}
+            for i, label in enumerate(self.labels)
+        ]
+
+    def __repr__(self) -> str:
+        how = f"{self.samples} samples" if self.samples else "exact"
+        lines = [
+            f"{' '.join(str(v) for v in label.values())}: {v:.6g} ± {s:.3g}, {100 * part:.0f} %"
+            for label, v, s, part in zip(
+                self.labels, self.value, self.sigma, self.share, strict=True
+            )
+        ]
+        more = [f"… {len(lines) - 10} more"] if len(lines) > 10 else []
+        head = f"hydiff.Propagated ({how}; value ± σ, share of the variance from filled entries)"
+        return "\n".join([head, *lines[:10], *more])
+
+
+def _plain(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+class Quantity(NamedTuple):
+    """A function of a cube, with what each of its m values is called."""
+
+    labels: tuple[Mapping[str, Any], ...]
+    f: Callable[[Array], Floats]  # x → (m,)
+    weights: Callable[[int], Weights] | None = None  # of value i on the entries, if it is linear
+    empty: tuple[str, ...] = ()  # zones without a pixel
+
+
+def propagate(
+    result: Result | str | Path,
+    f: str | Function = MEAN,
+    over: Over = None,
+    *,
+    bands: str | None = None,
+    samples: int | Iterable[Array] | None = None,
+    seed: int = 0,
+) -> Propagated:
+    """What the error bars of a fill make of a mean, an index, or a function of the cube.
+
+    result: a fill, or the path of one that was written with its companions.
+    f: "mean", of each band; arithmetic such as "(b50 - b30) / (b50 + b30)", b50 the band of that
+        number from 0, w860 that nearest to 860 nm, averaged over each zone; or a function of an
+        array (bands, rows, cols), NaN where entries are missing, that returns a number, an array,
+        or a map (rows, cols), which is averaged.  With an argument `filled` it is also given the
+        filled entries, bool of the same shape.
+    over: the zones: "all", "blocks", "blocks:16", "10:60,20:80" in rows and columns, a file of
+        polygons, a mask file, or an array (rows, cols) whose True, or each number but 0, is a zone.
+    bands: of "mean": "10:40,55", counted from 0, or "900-1000nm".
+    samples: how many are drawn where the result is not exact, 200 unless said; or cubes (bands,
+        rows, cols) that are as likely as the fill.  By default those that were written beside a
+        fill that is named by its path.  seed: of those that are drawn.
+
+    Values are those of `result.cube`; measured entries vary by the noise that the fill assumed.
+    Linear functions of at most 200 values are exact: the model of the errors gives their variance.
+
+    >>> import numpy as np, hydiff
+    >>> cube = hydiff.sample().window(slice(0, 20), slice(0, 20), slice(0, 8))
+    >>> observed = np.ones((20, 20), bool)
+    >>> observed[:, 5:7] = False
+    >>> result = hydiff.fill(cube, observed, method="smooth")
+    >>> found = hydiff.propagate(result, "b5 - b2", over="blocks:10")
+    >>> found.samples, bool(found.sigma[0] > 0), bool(found.sigma[1] == 0)
+    (0, True, True)
+    """
+    if isinstance(samples, int | np.integer) and samples < FEWEST:
+        raise BadValue(f"`samples={samples}`: expected a number of samples, {FEWEST} or more")
+    check_seed(seed)
+    if isinstance(result, str | Path):
+        from hydiff.uncertainty.from_files import result_of, stored_samples
+
+        result = result_of(result)
+        samples = stored_samples(result) if samples is None else samples
+    if not isinstance(result, Result):
+        raise BadValue(f"a {type(result).__name__}: expected the Result of a fill, or its path")
+    x = fill_values(result.cube)
+    quantity = quantity_of(f, over, result.cube, x, result.filled, bands)
+    if quantity.weights is not None and len(quantity.labels) <= EXACT:
+        found = _exact(result, quantity, quantity.weights, x)
+    else:
+        if samples is None or isinstance(samples, int | np.integer):
+            errors = drawn_errors(result, int(samples or SAMPLES), seed)
+        else:
+            errors = (sample - x for sample in samples)
+        found = by_samples(quantity, x, result.filled, varied(result, x, errors, seed))
+    return replace(found, empty=quantity.empty)
+
+
+def fill_values(cube: Cube) -> Floats:
+    """(bands, rows, cols) float64, NaN where the cube has no value."""
+    values = np.asarray(cube.values)
+    return np.where(cube.observed_in(values), values.astype(np.float64), np.nan)
+
+
+# ── what is asked for ────────────────────────────────────────────────────────────────────────────
+
+
+def quantity_of(
+    f: str | Function, over: Over, cube: Cube, x: Floats, filled: Bools, bands: str | None = None
+) -> Quantity:
+    """x: (bands, rows, cols), NaN where missing."""
+    if bands is not None and f != MEAN:
+        raise BadValue("`bands=` goes with the mean; a formula names its own, such as b50")
+    if callable(f):
+        return _of_function(f, over, cube, x, filled)
+    zones = zones_of(over, cube)
+    if f == MEAN:
+        chosen = (
+            np.arange(cube.bands) if bands is None else np.flatnonzero(chosen_bands(bands, cube))
+        )
+        return _means(zones, cube, x, chosen)
+    formula = parsed(f, cube)
+    labels = tuple({"zone": zone} for zone in zones.names)
+
+    def mean(x: Array) -> Floats:
+        means: Floats = zones.means(formula(x)[None])[0]
+        return means
+
+    affine = formula.affine
+    if affine is None:
+        return Quantity(labels, mean, None, zones.empty)
+
+    def weights(i: int) -> Weights:
+        return _weights(zones, i, affine.terms, x)
+
+    return Quantity(labels, mean, weights, zones.empty)
+
+
+def _means(zones: Zones, cube: Cube, x: Floats, bands: Array) -> Quantity:
+    """The mean of each band in each zone."""
+    waves = cube.wavelengths
+    labels = tuple(
+        {"zone": zone, "band": int(b)} | ({} if waves is None else {"wavelength": float(waves[b])})
+        for zone in zones.names
+        for b in bands
+    )
+    return Quantity(
+        labels,
+        lambda x: zones.means(x[bands]).T.ravel(),
+        lambda i: _weights(zones, i // len(bands), {int(bands[i % len(bands)]): 1.0}, x),
+        zones.empty,
+    )
+
+
+def _weights(zones: Zones, zone: int, terms: Mapping[int, float], x: Floats) -> Weights:
+    """Of the mean, over one zone, of a linear function of some bands."""
+    inside, used = zones.inside(zone), sorted(terms)
+    flat = x[used].reshape(len(used), -1)
+    counted = inside[np.isfinite(flat[:, inside]).all(axis=0)]
+    shares = np.zeros(flat.shape[1])
+    shares[counted] = 1 / max(len(counted), 1)
+    return {b: factor * shares.reshape(x.shape[1:]) for b, factor in terms.items()}
+
+
+def _of_function(f: Function, over: Over, cube: Cube, x: Floats, filled: Bools) -> Quantity:
+    """A function of somebody else's; a map is averaged over zones, other values are taken as is."""
+    name = getattr(f, "__name__", "f")
+    more = {"filled": filled} if "filled" in inspect.signature(f).parameters else {}
+
+    def called(x: Array) -> Array:
+        try:
+            return np.asarray(f(x, **more), np.float64)
+        except HydiffError:
+            raise
+        except Exception as error:  # whatever it may raise
+            raise BadValue(
+                f"{name} fails on this cube: {type(error).__name__}: {error}; expected a function "
+                "of an array (bands, rows, cols)"
+            ) from error
+
+    first = called(x.copy())
+    if first.shape == x.shape[1:]:
+        zones = zones_of(over, cube)
+        labels = tuple({"zone": zone} for zone in zones.names)
+        return Quantity(labels, lambda x: zones.means(called(x)[None])[0], None, zones.empty)
+    if not (over is None or (isinstance(over, str) and over == ALL)):
+        raise BadValue(
+            f"{name} returns {first.shape or 'one number'}, which cannot be averaged over zones: "
+            f"return a map {x.shape[1:]}, or leave `over=` out"
+        )
+    numbered = tuple({"of": name, "number": i} for i in range(first.size))
+    return Quantity(numbered, lambda x: called(x).ravel())
+
+
+# ── how sure it is ───────────────────────────────────────────────────────────────────────────────
+
+
+def drawn_errors(result: Result, n: int, seed: int) -> Iterator[Floats]:
+    """What n samples of a result differ from it by."""
+    values = np.asarray(result.values, np.float64)
+    return (sample - values for sample in result.samples(n, seed))
+
+
+def varied(result: Result, x: Floats, errors: Iterable[Floats], seed: int) -> Iterator[Floats]:
+    """Cubes that are as likely as the filled one x, for errors of its filled entries.
+
+    Measured entries vary by the noise that was assumed; where the cube is denoised, their errors
+    are given too.
+    """
+    denoised = result.cube.mark is not None and result.cube.mark.denoised
+    noise = np.zeros(len(x)) if denoised else np.asarray(result.sigma_y, np.float64)
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(len(x),)))
+    for error in errors:
+        measured = noise[:, None, None] * rng.standard_normal(x.shape) if noise.any() else 0.0
+        yield x + (error if denoised else np.where(result.filled, error, measured))
+
+
+def by_samples(
+    quantity: Quantity, x: Floats, filled: Bools, samples: Iterable[Array]
+) -> Propagated:
+    """What f is in samples of a cube x, and what share of its variance filled entries alone have.
+
+    x, filled and each sample: (bands, rows, cols).
+    """
+    found, alone = [], []
+    for sample in samples:
+        found.append(_as_many(quantity.f(sample), quantity))
+        only = np.where(filled, sample, x)
+        same = np.array_equal(only, sample, equal_nan=True)
+        alone.append(found[-1] if same else quantity.f(only))
+    if len(found) < FEWEST:
+        raise BadValue(f"{len(found)} samples, expected {FEWEST} or more: draw them, `samples=200`")
+    drawn = np.stack(found)
+    part, rest = np.var(alone, axis=0, ddof=1), np.var(drawn - alone, axis=0, ddof=1)
+    value, sigma = quantity.f(x), drawn.std(axis=0, ddof=1)
+    low, high = zip(*(_interval(drawn, value, sigma, level) for level in LEVELS), strict=True)
+    share = _ratio(part, part + rest)
+    ends = np.stack(low), np.stack(high)
+    return Propagated(quantity.labels, value, sigma, *ends, share, len(drawn))
+
+
+def _as_many(values: Floats, quantity: Quantity) -> Floats:
+    """The values of a sample; refused where the fill has another number of them."""
+    if len(values) != len(quantity.labels):
+        raise BadValue(
+            f"the function returns {len(values)} values for a sample and {len(quantity.labels)} "
+            "for the fill; expected as many for any cube of this shape"
+        )
+    return values
+
+
+def _interval(drawn: Floats, value: Floats, sigma: Floats, level: float) -> tuple[Floats, Floats]:
+    """Quantiles of the samples (n, m), whose coverage does not depend on their distribution; where
+    they are too few for these, those of Student's t around the value."""
+    n, tail = len(drawn), (1 - level) / 2
+    if (n + 1) * tail >= 1:
+        low, high = np.quantile(drawn, (tail, 1 - tail), axis=0, method="weibull")
+        return np.asarray(low), np.asarray(high)
+    half = float(special.stdtrit(n - 1, 1 - tail)) * np.sqrt(1 + 1 / n) * sigma
+    return value - half, value + half
+
+
+def _exact(
+    result: Result, quantity: Quantity, weights: Callable[[int], Weights], x: Floats
+) -> Propagated:
+    """Of linear functions, by the covariance of the errors."""
+    part, noise = variances(result, (weights(i) for i in range(len(quantity.labels))))
+    value, sigma = quantity.f(x), np.sqrt(part + noise)
+    half = np.array(NORMAL_QUANTILES)[:, None] * sigma
+    share = _ratio(part, part + noise)
+    return Propagated(quantity.labels, value, sigma, value - half, value + half, share, 0)
+
+
+def _ratio(top: Floats, bottom: Floats) -> Floats:
+    """0 where there is nothing to divide."""
+    return np.divide(top, bottom, out=np.zeros_like(bottom), where=bottom > 0)

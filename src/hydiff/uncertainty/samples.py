@@ -1,0 +1,174 @@
+"""Samples of a filled cube: the fill plus draws of its error, correlated as errors are.
+
+A sample adds to the fill a draw of what the kriging of the components would be off by, and of what
+the components leave of each band.  It is scaled, entry by entry, to the error bars of the fill.
+Letters: C bands, K components, V their basis; n pixels at which something is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from hydiff.cube import Array, Bools, Cube, Floats, Ints
+from hydiff.errors import BadValue
+from hydiff.gaps.rule import into_dtype
+from hydiff.maths.gaussian import patterns
+from hydiff.methods.estimate import check_seed
+from hydiff.uncertainty import error_model
+from hydiff.uncertainty.draws import Window, kriging_error, kriging_variance, white
+from hydiff.uncertainty.error_model import ErrorModel
+
+if TYPE_CHECKING:
+    from hydiff.result import Result
+
+FIELD, PIXEL, TEXTURE, REST = range(4)  # streams of white noise
+
+
+def samples(result: Result, n: int, seed: int = 0) -> Iterator[Array]:
+    """`Result.samples`."""
+    if not isinstance(n, int | np.integer) or n < 1:
+        raise BadValue(f"n = {n}: expected a number of samples, 1 or more")
+    check_seed(seed)
+    return _samples(result, int(n), int(seed))
+
+
+def sample_cubes(result: Result, n: int, seed: int) -> Iterator[Cube]:
+    """`Result.samples` as cubes to write: in the dtype of the fill, with its measured entries."""
+    cube, varies = result.cube, result.filled
+    if cube.mark is not None and cube.mark.denoised:
+        varies = varies | (np.isfinite(result.values) & (result.sigma_y > 0)[:, None, None])
+    for values in result.samples(n, seed):
+        yield replace(cube, values=into_dtype(cube, values, varies, None)[0])
+
+
+def _samples(result: Result, n: int, seed: int) -> Iterator[Array]:
+    draw = error_draws(gaps_of(result), seed)
+    for number in range(n):
+        yield result.values + draw(number).astype(result.values.dtype, copy=False)
+
+
+class DrawnGaps(NamedTuple):
+    """A filled cube, or a window of a scene, whose error is drawn; (C, H, W) unless said."""
+
+    values: Floats  # measured where observed, else filled; NaN where neither
+    observed: Bools
+    drawn: Bools  # entries that vary
+    sigma: Floats | None  # error bars of the filled entries; NaN where they are unknown
+    good: Bools  # (C,) observed somewhere in the scene, and not bad
+    sigma_y: Floats  # (C,) noise std
+
+
+def gaps_of(result: Result) -> DrawnGaps:
+    """What the samples of a result are made of."""
+    values, filled = np.asarray(result.values, np.float64), result.filled
+    observed = np.isfinite(values) & ~filled
+    measured = np.where(observed, np.asarray(result.cube.values, np.float64), values)
+    sigma_y = np.asarray(result.sigma_y, np.float64)
+    drawn = filled | (observed & (sigma_y > 0)[:, None, None])
+    sigma = None if result.sigma is None else np.asarray(result.sigma, np.float64)
+    good = result.cube.good_bands & observed.any(axis=(1, 2))
+    return DrawnGaps(measured, observed, drawn, sigma, good, sigma_y)
+
+
+def error_draws(
+    gaps: DrawnGaps, seed: int, model: ErrorModel | None = None, corner: tuple[int, int] = (0, 0)
+) -> Callable[[int], Floats]:
+    """What makes draw number i of the error: (C, H, W) in the cube's unit, 0 where nothing varies.
+
+    Without error bars the draws have the spread of the model's own.
+    model: that of the scene, if the gaps are those of a window whose first pixel is at `corner`.
+    """
+    at: Bools = np.asarray(gaps.drawn.any(axis=0))
+    if not at.any():
+        return lambda number: np.zeros(gaps.values.shape)
+    model = model or error_model.fit(gaps.values, gaps.observed, gaps.good, gaps.sigma_y)
+    rows, cols = (slice(a, a + n) for a, n in zip(corner, at.shape, strict=True))
+    complete = error_model.complete_pixels(gaps.values, gaps.observed, gaps.good)
+    needed = model.covariances if (at & ~complete).any() or model.noise_edge else ()
+    krige, mixing = kriging_error(complete, needed), mixing_of(gaps, model, at, (rows, cols))
+    measured = model.left * model.noise / (model.left + model.noise)  # what is unknown there
+    left = np.sqrt(np.where(gaps.observed[:, at], measured[:, None], model.left[:, None]))
+    scale, K = _scale(gaps, model, mixing, at), model.basis.shape[1]
+
+    def draw(number: int) -> Floats:
+        v, w, u = (white(seed, (number, k), K, (rows, cols)) for k in (FIELD, PIXEL, TEXTURE))
+        z = mixing(krige(v, w)[:, at] if needed else 0.0, u[:, at])
+        rest = white(seed, (number, REST), len(left), (rows, cols), np.float32)[:, at]
+        out = np.zeros(gaps.values.shape)
+        out[:, at] = np.where(gaps.drawn[:, at], scale * (model.basis @ z + left * rest), 0.0)
+        return out
+
+    return draw
+
+
+class Mixing(NamedTuple):
+    """The error of the coordinates of n pixels, from that of kriging and from white noise."""
+
+    field: Floats  # (K, n) shares of the one
+    white: Floats  # (K, n) and of the other
+    roots: list[tuple[Ints, Floats]]  # pixels that keep the same bands, and a root (K, K) of the
+    #               covariance that these leave
+    spread: Floats  # (C, n) std of the whitened errors of entries that were not measured
+
+    def __call__(self, e: Floats | float, w: Floats) -> Floats:
+        z: Floats = self.field * e + self.white * w
+        for members, root in self.roots:
+            z[:, members] = root @ z[:, members]
+        return z
+
+
+def mixing_of(gaps: DrawnGaps, model: ErrorModel, at: Bools, window: Window) -> Mixing:
+    """How the errors are made at the pixels `at` (H, W).
+
+    A pixel that keeps no band has the error of kriging, and texture.  One that keeps them all,
+    with noise, has what the noise leaves.  For the others a Gaussian of the spectra says what
+    their bands leave.
+    """
+    complete = error_model.complete_pixels(gaps.values, gaps.observed, gaps.good)
+    nugget = np.array([c.nugget for c in model.covariances])[:, None]
+    nugget, edge = np.maximum(nugget, model.noise_edge), model.noise_edge
+    texture = nugget - edge
+    kept = gaps.observed[:, at] & gaps.good[:, None]
+    some, every = kept.any(axis=0), kept[gaps.good].all(axis=0)
+    variance = kriging_variance(complete, model.covariances, window)[:, at] + texture
+    own = complete[at]  # what neighbours say is no news there
+    variance = np.where(own, model.variance[:, None], variance)
+    noisy = texture * edge / np.maximum(nugget, 1e-300)
+    field = np.where(own, np.where(every, edge / np.maximum(nugget, 1e-300), 0.0), 1.0)
+    shares = np.where(own, np.where(every, np.sqrt(noisy), 1.0), np.sqrt(texture))
+    spread = np.sqrt(model.basis**2 @ variance + model.left[:, None])
+    partial = np.flatnonzero(some & ~every)
+    unit = np.where(own, 1.0, np.sqrt(variance))[:, partial]
+    field[:, partial] /= np.maximum(unit, 1e-300)
+    shares[:, partial] /= np.maximum(unit, 1e-300)
+    roots = []
+    for missing, members in patterns(kept[:, partial]) if len(partial) else ():
+        bands, pixels = np.setdiff1d(np.arange(len(kept)), missing), partial[members]
+        root = _root(model, bands, variance[:, pixels].mean(axis=1))
+        across = ((model.basis @ root) ** 2).sum(axis=1) + model.left
+        spread[:, pixels] = np.sqrt(across)[:, None]
+        roots.append((pixels, root))
+    return Mixing(field, shares, roots, spread)
+
+
+def _root(model: ErrorModel, bands: Ints, variance: Floats) -> Floats:
+    """(K, K) a root of the covariance of coordinates of this variance (K,), given some bands."""
+    V, around = model.basis[bands], np.sqrt(variance)
+    V = V * around / np.sqrt(model.left + model.noise)[bands, None]
+    strength, axes = np.linalg.eigh(V.T @ V)
+    shrunk = 1 / np.sqrt(1 + np.maximum(strength, 0.0))
+    root: Floats = around[:, None] * ((axes * shrunk) @ axes.T)
+    return root
+
+
+def _scale(gaps: DrawnGaps, model: ErrorModel, mixing: Mixing, at: Bools) -> Floats:
+    """(C, n) factors to the error bars; to the cube's unit where there are none."""
+    plain = np.broadcast_to(1 / model.weight[:, None], mixing.spread.shape)
+    if gaps.sigma is None:
+        return plain
+    sigma = np.where(gaps.observed[:, at], np.nan, gaps.sigma[:, at])
+    return np.where(np.isfinite(sigma), sigma / mixing.spread, plain)

@@ -1,0 +1,143 @@
+"""Laws of foresight: what is usual, what the folds say, what an interval rests on."""
+
+import csv
+
+import numpy as np
+import pytest
+from scipy.ndimage import gaussian_filter
+
+import hydiff
+from conftest import ROOT
+from hydiff.auto import blend, classes, intervals, missingness, recipe, trials, usual
+from hydiff.auto.candidates import SMOOTH
+from hydiff.auto.usual import Evidence
+from hydiff.cube import Cube
+from hydiff.methods.estimate import Job
+
+JOB = Job(0, "cpu", False, None, False)
+
+
+@pytest.fixture(scope="module")
+def scene():
+    """(5, 36, 36): smooth fields with some texture."""
+    rng = np.random.default_rng(3)
+    maps = np.stack([gaussian_filter(rng.standard_normal((36, 36)), w) * w for w in (1, 2, 4)])
+    return np.tensordot(rng.random((5, 3)), maps, 1) + 0.05 * rng.standard_normal((5, 36, 36))
+
+
+@pytest.fixture(scope="module")
+def gaps():
+    missing = np.zeros((36, 36), bool)
+    missing[:, 8:11] = missing[20:25, 20:30] = True
+    return missing
+
+
+def errors(values, missing):
+    """What is expected of `smooth` in the gaps of a cube."""
+    cube, target = Cube(values), np.broadcast_to(missing, values.shape)
+    found = trials.folds_of(cube, ~target, 4, 0)
+    some = [trials.trial_of(cube, ~target, fold, [SMOOTH], 0.0, JOB) for fold in found]
+    alone = np.ones((1, classes.D, classes.BAND_GROUPS))
+    weights = blend.Weights(alone, alone, "", np.ones(1))
+    kinds = classes.kinds_of([(cube, ~target, target)])
+    return intervals.errors_of(some, weights, kinds, len(values))
+
+
+def test_neither_unit_nor_number_of_bands_matters(scene, gaps):
+    plain = errors(scene, gaps)
+    for other in (7000 + 300 * scene, np.repeat(scene, 3, axis=0)):
+        found = errors(other, gaps)
+        np.testing.assert_allclose(found.bounds, plain.bounds, rtol=0.03)
+        assert found.copies == pytest.approx(plain.copies, rel=0.03)
+        size = [e.level + np.log(np.mean(e.by_band)) for e in (found, plain)]
+        assert size[0] == pytest.approx(size[1], abs=0.15)
+
+
+def test_bounds_enclose_the_expected_error_and_narrow_with_evidence(rng):
+    for off, apart, drowned, copies in zip(*rng.exponential((2, 1, 5, 9), (50, 4)).T, strict=True):
+        for whole in (True, False):
+            low, high = usual.foresee(Evidence(off, apart, drowned, 1 + copies), whole).bounds
+            assert 0 < low < 1 < high
+    width = [
+        np.ptp(usual.foresee(Evidence(0.0, *some)).bounds)
+        for some in ((0.0, 0.0, 100.0), (0.0, 0.0, 2.0), (0.5, 0.0, 2.0), (0.5, 9.0, 2.0))
+    ]
+    assert width == sorted(width)
+
+
+def test_folds_that_show_nothing_give_way_to_the_usual():
+    """And those that agree, without noise, keep nearly all of what they say."""
+    drawn = [
+        usual.foresee(Evidence(1.0, apart, drowned, 20.0)).drawn - usual.BIAS
+        for apart, drowned in ((0.0, 0.0), (0.5, 0.0), (0.0, 1e4))
+    ]
+    assert -0.1 < drawn[0] < 0 and -0.9 < drawn[1] < -0.3
+    assert drawn[2] == pytest.approx(-1.0, abs=1e-3)
+    assert usual.foresee(Evidence(1.0, 0.5, 0.0, 20.0), whole=False).drawn == 0
+
+
+def test_an_interval_needs_enough_copies_of_the_gaps():
+    assert [recipe.can_say(n)[1] for n in (3.9, 4, 5)] == [False, True, True]
+    assert [recipe.can_say(n)[2] for n in (18.9, 19, 20)] == [False, True, True]
+    assert recipe.Errors(copies=5.0).basis == (recipe.COPIES, recipe.COPIES, recipe.MODEL)
+
+
+def test_intervals_cover_one_more_gap_that_is_like_the_others(rng):
+    """Gaps whose errors differ in size: conformal by entry would cover too little."""
+    covered, by_entry = [], []
+    for _ in range(300):
+        size = np.exp(0.8 * rng.standard_normal(7))[:, None]
+        error = np.abs(size * rng.standard_normal((7, 40)))
+        n, zero = 240, np.zeros(240, int)
+        around = np.zeros((len(classes.Around._fields), n))
+        gap = np.repeat(np.arange(6), 40)
+        square = error[:6].ravel() ** 2
+        hidden = intervals.Hidden(
+            square, np.zeros(n), np.ones(n), zero, zero, around, zero, gap
+        )  # fmt: skip
+        assert hidden.copies() == pytest.approx(6)
+        covered.append(np.mean(error[6] <= hidden.shape(np.ones(n), 6.0)[1]))
+        by_entry.append(np.mean(error[6] <= hidden.shape(np.ones(n), 1e9)[1]))
+    assert np.mean(covered) >= 0.8 > np.mean(by_entry)
+
+
+def test_the_largest_error_allowed_is_kept_by_the_upper_end(scene, gaps):
+    cube = np.where(gaps, np.nan, scene)
+    plain = hydiff.fill(cube, budget="fast", device="cpu", no_prior=True)
+    found = plain.recipe["errors"]
+    assert plain.expected["nrmse_high"] == pytest.approx(
+        plain.expected["nrmse"] * found["bounds"][1]
+    )
+    spread = np.nanstd(cube, axis=(1, 2))[:, None, None]
+    upper = plain.sigma / found["widening"] / spread * found["bounds"][1]
+    most = float(np.median(upper[:, gaps]))
+    limited = hydiff.fill(cube, budget="fast", device="cpu", no_prior=True, max_error=most)
+    assert limited.left == {f"expected error above {most:g}": int((upper > most)[:, gaps].sum())}
+
+
+def test_a_rim_is_unusual_where_values_decide_what_is_missing(scene, gaps):
+    bright = scene.mean(axis=0)
+    for missing, unusual in (
+        (gaps, False),
+        (bright > np.quantile(bright, 0.96), True),
+        (bright < np.quantile(bright, 0.04), True),
+    ):
+        target = np.broadcast_to(missing, scene.shape)
+        rim = missingness.rim_of(scene, ~target, target, 0)
+        assert rim.is_unusual == unusual
+        assert rim == missingness.rim_of(np.exp(scene), ~target, target, 0)  # ranks alone count
+        hidden = np.where(target, 1e9, scene)
+        assert rim == missingness.rim_of(hidden, ~target, target, 0)
+        assert ("low" in missingness.warning(rim)) == (rim.rank < 0)
+
+
+def test_what_is_usual_is_what_was_learned():
+    with (ROOT / "benchmarks/results/usual.csv").open(newline="") as file:
+        learned = {r["constant"]: float(r["value"]) for r in csv.DictReader(file)}
+    for name in ("USUAL", "TAILS", "SHAPE"):
+        values = [v for n, v in learned.items() if n.startswith(name)]
+        np.testing.assert_allclose(getattr(usual, name), values, rtol=1e-3)
+    single = learned.keys() - {n for n in learned if " " in n}
+    assert len(single) == 10
+    for name in single:
+        assert getattr(usual, name) == pytest.approx(learned[name], rel=1e-3)

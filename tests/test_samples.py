@@ -1,0 +1,199 @@
+"""Samples of a fill: their mean is the fill, their spread its error bars, their sums as wrong."""
+
+import numpy as np
+import pytest
+import zarr
+
+import hydiff
+from hydiff.errors import BadValue
+from hydiff.io import sample_files
+from hydiff.maths import gaussian
+from hydiff.maths.variogram import Covariance
+from hydiff.methods.classical import filtered, laplacian_eigenvalues
+from hydiff.uncertainty import error_model
+from hydiff.uncertainty.draws import kriging_error, white
+from hydiff.uncertainty.samples import error_draws, gaps_of, mixing_of
+from test_cli import PLAIN, hydiff_
+
+N = 200
+
+
+@pytest.fixture(scope="module")
+def scene():
+    """A crop of Indian Pines, every eighth band."""
+    cube = hydiff.sample().window(rows=slice(0, 28), cols=slice(0, 28))
+    return np.asarray(cube.values, np.float64)[::8]
+
+
+@pytest.fixture(scope="module")
+def observed(scene):
+    """Two stripes without any band, and a column of a band."""
+    observed = np.ones(scene.shape, bool)
+    observed[:, :, 8:12] = observed[:, 18:22, 15:24] = False
+    observed[5, :, 26] = False
+    return observed
+
+
+@pytest.fixture(scope="module")
+def result(scene, observed):
+    return hydiff.fill(scene, observed, method="smooth", error_bars=True)
+
+
+@pytest.fixture(scope="module")
+def drawn(result):
+    return np.stack(list(result.samples(N)))
+
+
+def test_the_mean_of_samples_is_the_fill(result, drawn):
+    at = result.filled
+    z = (drawn.mean(axis=0) - result.values)[at] / (drawn.std(axis=0)[at] / np.sqrt(N))
+    assert 0.85 < np.sqrt((z**2).mean()) < 1.15 and np.abs(z).max() < 6
+
+
+def test_the_spread_of_samples_is_that_of_the_error_bars(result, drawn):
+    """Entry by entry, within what the spread of so many samples varies by itself."""
+    ratio = drawn.std(axis=0)[result.filled] / result.sigma[result.filled]
+    chance = 1 / np.sqrt(2 * N)
+    assert abs(ratio.mean() - 1) < chance and np.abs(ratio - 1).max() < 6 * chance
+    assert ratio.std() < 1.5 * chance
+
+
+def test_measured_entries_are_as_they_are_and_left_ones_stay_missing(scene, observed):
+    some = hydiff.fill(scene, observed, method="smooth", bands="0:20")
+    (one,) = some.samples(1)
+    assert one.shape == scene.shape and one.dtype == some.values.dtype
+    assert np.array_equal(one[observed], scene[observed])
+    assert np.array_equal(np.isnan(one), ~observed & ~some.filled) and np.isnan(one).any()
+
+
+def test_a_sample_depends_on_the_seed_and_its_number_alone(result, drawn):
+    again, others = list(result.samples(2)), list(result.samples(2, seed=1))
+    assert np.array_equal(again, drawn[:2])
+    at = result.filled
+    assert not (others[0] == drawn[0])[at].any() and not (drawn[1] == drawn[0])[at].any()
+
+
+def test_samples_follow_the_unit_of_the_cube(scene, observed):
+    """Of a x + b the samples are those of x, times a, plus b."""
+    (own,), (other,) = (
+        hydiff.fill(x, observed, method="smooth").samples(1) for x in (scene, 0.5 * scene - 100)
+    )
+    assert np.allclose(other, 0.5 * own - 100, atol=1e-6 * np.nanstd(scene))
+
+
+@pytest.mark.parametrize("s", [1.0, 1.5])
+def test_draws_have_the_covariance_of_the_dense_posterior(s):
+    """The draw is linear in its noise: its matrix A is known from unit noise, and A Aᵀ."""
+    complete = np.ones((6, 7), bool)
+    complete[2:4, 1:6] = False
+    sill, nugget, reach, n = 2.0, 0.2, 10.0, complete.size
+    unit, none = np.eye(n).reshape(-1, *complete.shape), np.zeros((n, *complete.shape))
+    draw = kriging_error(complete, [Covariance(s, reach, sill, nugget)] * n)
+    A = np.hstack([draw(*pair).reshape(n, n).T for pair in ((unit, none), (none, unit))])
+    power = (laplacian_eigenvalues(*complete.shape) + reach**-2) ** s
+    precision = filtered(unit, power).reshape(n, n) / sill + np.diag(complete.ravel()) / nugget
+    assert np.allclose(A @ A.T, np.linalg.inv(precision), atol=0.01 * sill)
+
+
+def test_white_noise_belongs_to_places_of_the_scene():
+    whole = white(7, (3,), 4, (slice(0, 100), slice(0, 150)))
+    part = white(7, (3,), 2, (slice(40, 90), slice(60, 140)))
+    assert np.array_equal(part, whole[:2, 40:90, 60:140])
+    assert abs(whole.mean()) < 0.02 and abs(whole.std() - 1) < 0.02
+
+
+def test_windows_of_a_scene_are_drawn_as_the_scene_is(scene, observed):
+    """With the model of the scene, 12 px from where a window ends: within 2 % of σ."""
+    gaps = gaps_of(hydiff.fill(scene, observed, method="smooth"))
+    model = error_model.fit(gaps.values, gaps.observed, gaps.good, gaps.sigma_y)
+    right = (slice(None), slice(None), slice(0, 24))
+    window = gaps._replace(
+        values=gaps.values[right], observed=gaps.observed[right], drawn=gaps.drawn[right]
+    )
+    whole, part = (error_draws(each, 0, model)(0)[..., 8:12] for each in (gaps, window))
+    assert np.sqrt(((whole - part) ** 2).mean()) < 0.02 * whole.std()
+
+
+def test_bands_that_a_pixel_keeps_leave_what_a_gaussian_says(scene, observed):
+    gaps = gaps_of(hydiff.fill(scene, observed, method="smooth"))
+    model = error_model.fit(gaps.values, gaps.observed, gaps.good, gaps.sigma_y)
+    at = gaps.drawn.any(axis=0)
+    mixing = mixing_of(gaps, model, at, (slice(0, 28), slice(0, 28)))
+    covariance = (model.basis * model.variance) @ model.basis.T + np.diag(model.left)
+    (members, _), kept = mixing.roots[0], gaps.observed[:, at]
+    exact = gaussian.condition(
+        np.zeros((len(scene), 1)),
+        kept[:, members[:1]],
+        gaussian.Gaussian(np.zeros(len(scene)), covariance),
+    )[1]
+    assert np.allclose(mixing.spread[5, members[0]] ** 2, exact[5, 0], rtol=1e-6)
+
+
+def test_with_noise_observed_entries_vary_within_it(scene, observed):
+    noise = 0.05 * scene.std()
+    noisy = scene + noise * np.random.default_rng(0).standard_normal(scene.shape)
+    found = hydiff.fill(noisy, observed, method="smooth", sigma_y=noise)
+    spread = np.std(list(found.samples(30)), axis=0)
+    assert (spread[observed].mean() < noise) and (spread[observed] > 0).all()
+    assert spread[found.filled].mean() > spread[observed].mean()
+
+
+def test_impossible_numbers_are_refused(result):
+    for n in (0, -1, 2.5):
+        with pytest.raises(BadValue, match="expected a number of samples"):
+            result.samples(n)
+
+
+@pytest.fixture
+def damaged(tmp_path, tiny, stripes):
+    values = np.where(stripes, 1000 * tiny, -9999).astype(np.int16)
+    hydiff.write(hydiff.Cube(values, nodata=-9999), tmp_path / "scene.img")
+    return tmp_path
+
+
+def test_samples_are_written_as_numbered_files(damaged):
+    hydiff_("fill", "scene.img", "-o", "out.img", "--samples", "3", *PLAIN, cwd=damaged)
+    source, filled = hydiff.read(damaged / "scene.img"), hydiff.read(damaged / "out.img")
+    missing = source.values[:] == -9999
+    files = [damaged / f"out.sample-0{i}.img" for i in (1, 2, 3)]
+    cubes = [hydiff.read(path) for path in files]
+    for cube in cubes:
+        assert cube.dtype == np.int16 and cube.mark is not None
+        assert np.array_equal(cube.values[:][~missing], source.values[:][~missing])
+    values = np.stack([cube.values[:][missing] for cube in cubes]).astype(float)
+    assert (values.std(axis=0) > 0).mean() > 0.5
+    assert np.abs(values.mean(axis=0) - filled.values[:][missing]).mean() < values.std()
+    hydiff_("fill", "scene.img", "-o", "out.img", *PLAIN, cwd=damaged, code=2)
+    assert all(path.exists() for path in files)
+    hydiff_("fill", "scene.img", "-o", "out.img", "--overwrite", *PLAIN, cwd=damaged)
+    assert not any(path.exists() for path in files)  # they were of the former fill
+
+
+def test_zarr_has_an_axis_for_samples(damaged):
+    hydiff_("fill", "scene.img", "-o", "out.zarr", "--samples", "2", *PLAIN, cwd=damaged)
+    store = zarr.open_group(sample_files.store_path(damaged / "out.zarr"), mode="r")
+    filled = hydiff.read(damaged / "out.zarr")
+    array = store["cube"]
+    assert array.metadata.dimension_names == ("sample", "band", "y", "x")
+    result = hydiff.fill(hydiff.read(damaged / "scene.img"), outside="keep", method="smooth")
+    own = [np.rint(x)[result.filled] for x in result.samples(2)]
+    assert np.array_equal(np.asarray(array[:])[:, result.filled], own)
+    assert array.shape == (2, *filled.shape) and "filled" in str(dict(array.attrs))
+
+
+def test_a_scene_by_tiles_has_the_noise_of_the_whole(tmp_path):
+    """Drawn in windows, with a model of some of them: nearly the samples of the cube at once."""
+    cube = hydiff.sample().window(rows=slice(0, 24), cols=slice(0, 140), bands=slice(0, 12))
+    values = np.asarray(cube.values, np.float32)
+    values[:, :, 90:102] = np.nan  # over the edge of a window
+    hydiff.write(hydiff.Cube(values), tmp_path / "scene.zarr")
+    how = ("--samples", "2", "--tile", "64", *PLAIN)
+    hydiff_("fill", "scene.zarr", "-o", "out.zarr", *how, cwd=tmp_path)
+    store = zarr.open_group(sample_files.store_path(tmp_path / "out.zarr"), mode="r")
+    drawn, filled = np.asarray(store["cube"][:]), hydiff.read(tmp_path / "out.zarr").values[:]
+    missing, whole = np.isnan(values), hydiff.fill(hydiff.Cube(values), method="smooth")
+    assert np.array_equal(drawn[:, ~missing], np.stack([values[~missing]] * 2))
+    own = (drawn - filled)[:, missing]
+    other = np.stack([x - whole.values for x in whole.samples(2)])[:, missing]
+    assert np.corrcoef(own.ravel(), other.ravel())[0, 1] > 0.95
+    assert 0.9 < own.std() / other.std() < 1.1
