@@ -87,11 +87,12 @@ def test_cube_filled_mask_and_error_bars_move_alike(
     real = provenance.companions
     monkeypatch.setattr(provenance, "companions", lambda *given: {**real(*given), "sigma": sigma})
     made = convert(tmp_path / "f.nc", tmp_path / "map.tif", ortho=True)
-    assert [p.name for p in made] == ["map.tif", "map.tif.filled.tif", "map.tif.sigma.tif"]
+    names = ("", ".flags.tif", ".why.tif", ".sigma.tif")
+    assert [p.name for p in made] == [f"map.tif{name}" for name in names]
     with h5py.File(source) as file:
         table = file["location/glt_x"][()], file["location/glt_y"][()]
-    cubes = [np.asarray(result.cube.values), result.filled.astype("u1"), sigma]
-    for path, before, empty in zip(made, cubes, (-9999, 0, np.nan), strict=True):
+    cubes = [np.asarray(result.cube.values), result.flags, result.why, sigma]
+    for path, before, empty in zip(made, cubes, (-9999, 0, 0, np.nan), strict=True):
         with rasterio.open(path) as dataset:
             expected = by_hand(before, *table, empty)
             assert np.array_equal(dataset.read(), expected, equal_nan=before.dtype.kind == "f")

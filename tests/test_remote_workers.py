@@ -62,7 +62,7 @@ def fill(folder, output, *more):
 
 def filled_alike(folder, output):
     one, two = contents(folder / "plain.bsq"), contents(folder / output)
-    return len(one) == 3 and list(one.values()) == list(two.values())
+    return len(one) == 7 and list(one.values()) == list(two.values())
 
 
 def wait_for_tiles(folder, output, count):

@@ -280,7 +280,7 @@ def test_a_recipe_is_used_by_every_tile_and_can_be_replayed(file, tmp_path):
     again = Request(budget="fast", outside="fill", recipe=recipe)
     execute.fill_file(file, tmp_path / "b.bsq", again, Limits(PLENTY, tile=48))
     one, two = contents(tmp_path / "a.bsq"), contents(tmp_path / "b.bsq")
-    assert len(one) == 3 and list(one.values()) == list(two.values())
+    assert len(one) == 7 and list(one.values()) == list(two.values())
 
 
 def test_promises_and_limits_are_relative_to_the_scene_not_to_its_tiles(tmp_path, rng):
@@ -462,7 +462,7 @@ def test_kills_and_resume_end_with_the_same_bytes(file, tmp_path):
     assert list(contents(tmp_path / "out.bsq").values()) == list(
         contents(tmp_path / "whole.bsq").values()
     )
-    assert len(contents(tmp_path / "out.bsq")) == 3 and not work.exists()
+    assert len(contents(tmp_path / "out.bsq")) == 7 and not work.exists()
 
 
 class Stopped(Exception):

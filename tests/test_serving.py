@@ -1,4 +1,4 @@
-"""The viewer's server, without a browser: who may talk to it, how much, and eight at once."""
+"""The viewer's server, without a browser: who may talk to it, how much, and four at once."""
 
 import os
 import re

@@ -25,7 +25,6 @@ from hydiff.gaps.rule import (
     Sigma,
     check_numbers,
     checked_mask,
-    composed,
     float_for,
     into_dtype,
     observed_entries,
@@ -260,7 +259,7 @@ def execute(
     parts = (solution.sigma_y, flags.counted(own), decision is not None, plan.uncertainty)
     result = Result(
         cube=replace(cube, values=written, valid=cube.validated(target)),
-        values=floats(composed(cube, plan.observed, trusted, values)),
+        values=floats(reach.composed(cube, plan.observed, trusted, values)),
         raw=floats(solution.values),
         filled=target,
         flags=own,

@@ -5,6 +5,7 @@ import json
 import shlex
 import shutil
 import tempfile
+from glob import escape
 from pathlib import Path
 
 from qgis.core import (
@@ -121,7 +122,8 @@ class Fill(HydiffAlgorithm):
         style(context, output, show_cube)
         if not sigma:
             return {"OUTPUT": output}
-        if not Path(f"{output}.sigma.npz").exists():
+        filled = Path(output)
+        if not any(filled.parent.glob(f"{escape(filled.name)}.sigma.*")):
             feedback.pushWarning("this method gives no errors; auto and smooth do")
             return {"OUTPUT": output}
         if _write_sigma(output, sigma, feedback) is None:

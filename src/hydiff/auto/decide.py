@@ -157,7 +157,7 @@ def _decided(
     weights = weights_of(trials, kinds, plan.candidates, job.seed)
     if not any(w.target.any() for w in windows):
         weights = weights._replace(why="there is nothing to fill")
-    errors = errors_of(trials, weights, kinds, windows[0].cube.bands, whole_pixels)
+    errors = errors_of(trials, weights, kinds, windows[0].cube.bands, whole=whole_pixels)
     recipe = {
         "method": NAME,
         "gaps": kind,

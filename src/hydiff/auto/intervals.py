@@ -57,11 +57,18 @@ ROUNDS, STEPS = 3, 8  # of slopes and bands in turn; of the slopes' fit in each
 
 
 def errors_of(
-    trials: Sequence[Trial], weights: Weights, kinds: Kinds, bands: int, whole: bool = True
+    trials: Sequence[Trial],
+    weights: Weights,
+    kinds: Kinds,
+    bands: int,
+    *,
+    whole: bool = True,
+    by_gap: bool = True,
 ) -> Errors:
     """The model of square errors; `slopes` is None where too few entries were hidden to fit it.
 
     whole: the gaps are of whole pixels, for which the usual size of errors was measured.
+    by_gap: intervals are conformal by gap; else they hold for the hidden entries as they are.
 
     `by_distance`: mean square error in each class of distance, None where nothing was hidden;
     `widening`: factor that makes the 80 % intervals of a Gaussian cover 80 % of the hidden entries,
@@ -86,8 +93,8 @@ def errors_of(
         gain = float(gains.mean())
         level, expected = level + gain, expected * math.exp(gain)
         drawn += _drawn(gains, USUAL_GAIN, GAINS) - gain
-    copies = hidden.copies()
-    shape = hidden.shape(expected, copies)  # beside what the folds themselves say
+    copies = hidden.copies() if by_gap else 0.0
+    shape = hidden.shape(expected, copies or math.inf)  # beside what the folds themselves say
     widening = float(shape[1] / NORMAL_80)
     relative, angle = np.concatenate([t.angle for t in trials], axis=1)
     return Errors(

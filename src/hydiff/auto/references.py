@@ -91,7 +91,7 @@ def decided(
     serves = by_band + error > LEAST_WORTH
     used = bool((weights[0] < 1).any() and by_band[serves].sum() > LEAST_WORTH * serves.sum())
     final = Weights(weights, weights, why, share_of(weights, both))
-    errors = _usual_errors(errors_of(both, final, kinds, bands, whole=False))
+    errors = _usual_errors(errors_of(both, final, kinds, bands, whole=False, by_gap=False))
     candidates = [Tried(c.name, c.method, dict(c.settings)) for c in candidates_for(windows)]
     return ReferenceRecipe(
         candidates=tuple(candidates),

@@ -111,3 +111,13 @@ def notes(beyond: Mapping[str, int], clip: str) -> list[str]:
     if clip == "none":
         return [f"{message}; `clip='observed'` would limit them"]
     return [f"{message}; {clipped:,} were clipped to the {clip} range"]
+
+
+def composed(cube: Cube, observed: Bools, trusted: Bools, estimate: Floats) -> Floats:
+    """The estimate where it is trusted: in the gaps, and where noise has touched what was seen.
+
+    Elsewhere the cube's own values; NaN where neither has one.
+    """
+    values = np.where(observed, np.asarray(cube.values, dtype=np.float64), np.nan)
+    values[trusted] = estimate[trusted]
+    return values

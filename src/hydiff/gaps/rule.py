@@ -397,13 +397,3 @@ def _off_nodata(values: Array, where: Bools, flag: float) -> int:
 def float_for(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The smallest float type, float32 at least, that holds every value of a dtype."""
     return np.result_type(dtype, np.float32)
-
-
-def composed(cube: Cube, observed: Bools, trusted: Bools, estimate: Floats) -> Floats:
-    """The estimate where it is trusted: in the gaps, and where noise has touched what was seen.
-
-    Elsewhere the cube's own values; NaN where neither has one.
-    """
-    values = np.where(observed, np.asarray(cube.values, dtype=np.float64), np.nan)
-    values[trusted] = estimate[trusted]
-    return values
