@@ -117,6 +117,13 @@ def two_dates(folder):
     hydiff.write(Cube(0.5 * broad + 30, **place), folder / "20240712.tif")
 
 
+def striped_scene(folder):
+    truth = crop(24, 24)
+    hydiff.write(truth, folder / "truth.tif")
+    damaged, _ = simulate.simulate(truth, "stripes", 0.2, seed=1)
+    hydiff.write(damaged, folder / "scene.tif")
+
+
 def filled_files(folder):
     noisy_files(folder)
     result = hydiff.fill(hydiff.read(folder / "noisy.tif"), method="smooth")
@@ -192,6 +199,7 @@ PREPARE = {
     "before-or-after-retrieval.md": emit_files,
     "prisma.md": prisma_files,
     "report.md": filled_files,
+    "explain-compare.md": striped_scene,
     "flags.md": envi_files,
     "simulate.md": lambda folder: hydiff.write(crop(), folder / "clean.tif"),
     "dead-columns.md": striped_file,

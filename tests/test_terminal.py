@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from rich.text import Text
+from typer.testing import CliRunner
 
-from hydiff.cli import options, terminal
+from hydiff.cli import app, options, terminal
 from hydiff.errors import BadValue
 from hydiff.result import Step
 
@@ -28,6 +29,16 @@ def test_settings_are_pairs_and_a_value_may_hold_the_sign() -> None:
 def test_what_no_terminal_shows_is_replaced() -> None:
     said = terminal.Clean().render_str("a\x1b[31mb\nc")
     assert isinstance(said, Text) and said.plain == "a\ufffd[31mb\nc"
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"), [("hydiff expl", "explain"), ("hydiff compare --tr", "--truth")]
+)
+def test_a_shell_completes_commands_and_options(typed, found) -> None:
+    word = str(len(typed.split()) - 1)
+    asked = {"_HYDIFF_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": word}
+    done = CliRunner().invoke(app, [], env=asked, prog_name="hydiff")
+    assert done.stdout.split() == [found]
 
 
 def test_progress_lines_say_each_percent_once(capsys: pytest.CaptureFixture[str]) -> None:

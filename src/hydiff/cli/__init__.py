@@ -16,9 +16,11 @@ import typer
 from hydiff import errors
 from hydiff.cli import (
     bench,
+    compare,
     convert,
     demo,
     doctor,
+    explain,
     fill,
     info,
     limited,
@@ -36,15 +38,14 @@ from hydiff.cli.terminal import err, out
 
 COMMANDS = (
     demo.demo, info.info, mask.mask, simulate.simulate, fill.fill, score.score, report.report,
-    propagate.propagate, convert.convert, train.train, train_prior.train_prior, view.view,
-    bench.bench, methods.methods, doctor.doctor,
+    explain.explain, compare.compare, propagate.propagate, convert.convert, train.train,
+    train_prior.train_prior, view.view, bench.bench, methods.methods, doctor.doctor,
 )  # fmt: skip
 INTERRUPTED = 130
 
 app = typer.Typer(
     no_args_is_help=True,
     invoke_without_command=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 for command in COMMANDS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import PurePath
@@ -78,6 +78,13 @@ class FactTable(NamedTuple):
 
 def html(story: Story) -> str:
     """The whole page."""
+    parts = (head, facts, by_kind, notes, shown, pictures, closer, spectra, certainty, decision,
+             settings, origin, again)  # fmt: skip
+    return rendered("page.html", story.name, {part.__name__: part(story) for part in parts})
+
+
+def rendered(template: str, name: str, parts: Mapping[str, Any]) -> str:
+    """A page from a template, the parts that it shows, and the style of all pages."""
     pages = Environment(
         loader=PackageLoader("hydiff.report"),
         autoescape=True,
@@ -88,11 +95,9 @@ def html(story: Story) -> str:
     colours = "".join(f".{name} {{ background: rgb{rgb} }}\n" for name, (rgb, _) in KEY.items())
     style = "\n" + pages.get_template("page.css").render() + colours
     digest = b64encode(sha256(style.encode()).digest()).decode()
-    parts = (head, facts, by_kind, notes, shown, pictures, closer, spectra, certainty, decision,
-             settings, origin, again)  # fmt: skip
-    return pages.get_template("page.html").render(
-        {part.__name__: part(story) for part in parts},
-        name=story.name,
+    return pages.get_template(template).render(
+        parts,
+        name=name,
         style=Markup(style),
         policy=POLICY.format(f"'sha256-{digest}'"),
     )
@@ -140,7 +145,7 @@ def by_kind(s: Story) -> FactTable | None:
 def notes(s: Story) -> list[str]:
     """What the fill had to say, without what other parts of the page show."""
     whys = [] if s.record.recipe is None else [part.why for part in s.record.recipe.parts]
-    lines = [note for note in s.record.notes if not _is_shown(note, whys)]
+    lines = [note for note in s.record.notes if not is_shown(note, whys)]
     left = s.record.entries.left
     lines += [f"left missing: {count:,} entries, {reason}" for reason, count in left.items()]
     if s.input_state.startswith("CHANGED"):
@@ -148,7 +153,7 @@ def notes(s: Story) -> list[str]:
     return lines
 
 
-def _is_shown(note: str, whys: Sequence[str]) -> bool:
+def is_shown(note: str, whys: Sequence[str]) -> bool:
     """Elsewhere on the page; few trials are worth saying twice."""
     promised = note.startswith("expected in ") and "rests on" not in note
     return promised or any(why and why in note for why in whys)
@@ -285,7 +290,7 @@ def _decided(part: KindRecipe) -> dict[str, Any]:
         return entries
     weights = np.mean(part.weights, axis=2)  # over band groups: (candidates, distances)
     rows = [
-        (_distance(d), *(f"{100 * w:.0f} %" for w in weights[:, d]), f"{np.sqrt(square):.2f}")
+        (distance_words(d), *(f"{100 * w:.0f} %" for w in weights[:, d]), f"{np.sqrt(square):.2f}")
         for d, square in enumerate(squares)
         if square is not None
     ]
@@ -346,7 +351,7 @@ def _band(s: Story, band: int) -> str:
     return f"band {band + 1}" + ("" if nm is None else f" ({nm[band]:.0f} nm)")
 
 
-def _distance(d: int) -> str:
+def distance_words(d: int) -> str:
     low, high = (0.0, *EDGES)[d], (*EDGES, np.inf)[d]
     return f"above {low:g} px" if np.isinf(high) else f"to {high:g} px"
 

@@ -203,13 +203,13 @@ def comparison(
 class Curve(NamedTuple):
     """One spectrum of a figure: (bands,), NaN where it has no value."""
 
-    name: str  # "Observed" is drawn as points, "Filled" as a line, anything else dashed
+    name: str  # "Observed" is drawn as points, "Filled", "A", "B" as lines, anything else dashed
     values: Floats
     sigma: Array | None = None  # (bands,) 1-σ errors, drawn as a band
 
 
-COLOURS = {"Observed": ORANGE, "Filled": BLUE}
-STYLES = {"Observed": ("o", 0.0), "Filled": ("-", 2.4)}
+COLOURS = {"Observed": ORANGE, "Filled": BLUE, "A": BLUE, "B": ORANGE}
+STYLES = {"Observed": ("o", 0.0), "Filled": ("-", 2.4), "A": ("-", 2.4), "B": ("-", 2.4)}
 OTHER = ("--", 1.4)
 
 

@@ -38,6 +38,7 @@ class Survey:
     relative: Floats | None  # (r, c) mean σ of a pixel's filled entries, in stds of their bands
     by_band: Floats | None  # (bands,) RMS of the error bars of a band, in the cube's unit
     bars: Floats | None  # (bands, pixels) error bars of the sample, NaN where not filled
+    spread: Floats  # (bands,) standard deviation of what was measured, on the grid
 
 
 def look(cube: Cube, source: Cube, path: Path) -> Survey:
@@ -55,8 +56,8 @@ def look(cube: Cube, source: Cube, path: Path) -> Survey:
         for c in (source, cube)
     )
     pixels = sample_pixels(filled, every)
-    relative, by_band, bars = error_bars(path, cube, every, pixels, spread)
-    return Survey(every, filled, left, rgb, before, after, pixels, relative, by_band, bars)
+    bars = error_bars(path, cube, every, pixels, spread)
+    return Survey(every, filled, left, rgb, before, after, pixels, *bars, spread)
 
 
 @dataclass(frozen=True, eq=False)
