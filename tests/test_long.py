@@ -17,7 +17,7 @@ from conftest import ROOT
 from hydiff.cube import Cube
 from hydiff.io import provenance
 
-CYCLES, WARM_UP = 40, 20  # every method on every format once, then once more
+CYCLES, WARM_UP = 60, 40  # every method on every format once, then once more
 
 FILLS = """
 import gc, os, sys, threading
