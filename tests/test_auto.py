@@ -562,8 +562,6 @@ def test_folds_that_differ_are_drawn_to_the_usual_level_unless_bands_differ(rng)
     found, drawn = (
         intervals.errors_of(
             some, blend.Weights(alone, alone, "", np.ones(1)), kinds, 1, whole=whole
-        intervals.errors_of(
-            some, blend.Weights(alone, alone, "", np.ones(1)), kinds, 1, whole=whole
         )
         for whole in (False, True)
     )
