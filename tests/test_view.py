@@ -710,10 +710,10 @@ def odd_scenes():
 def test_odd_scenes_are_explained(name):
     pytest.importorskip("panel")
     from hydiff.viewer import scene_layers
-    from hydiff.viewer.page import Page
+    from hydiff.viewer.page import Window
 
     cube, message = odd_scenes()[name]
-    shown = Page(scene_layers.from_data(cube))
+    shown = Window(scene_layers.from_data(cube)).page
     assert message in shown.controls.alert.text
     assert "pixels missing" in shown.controls.state.text
     shown.picking.pick(0, 0)
