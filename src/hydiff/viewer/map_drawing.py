@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from bokeh import models
-from bokeh.models import ColumnDataSource
+from bokeh.models import ColumnDataSource, CustomJS
 
 from hydiff.cube import Cube
 from hydiff.viewer import map_marks
-from hydiff.viewer.charts import columns
+from hydiff.viewer.charts import INK, columns
 from hydiff.viewer.map_marks import Box
 
-HALO: dict[str, Any] = {"text_color": "white", "text_outline_color": "black"}
+LABEL: dict[str, Any] = {"text_font_size": "11px", "text_color": INK, "padding": 1}
+LABEL |= {"background_fill_color": "white", "background_fill_alpha": 0.75}
 
 
 class MapDrawing:
@@ -25,7 +26,7 @@ class MapDrawing:
         self.parts = [
             figure.multi_line("xs", "ys", source=self.lines, **dark),
             figure.multi_line("xs", "ys", source=self.lines, **light),
-            figure.text("x", "y", "text", source=self.labels, text_font_size="11px", **HALO),
+            figure.text("x", "y", "text", source=self.labels, **LABEL),
         ]
         self.fixed: list[Any] = []
         self.cube: Cube | None = None
@@ -52,15 +53,13 @@ class MapDrawing:
             part.visible = wanted
 
 
-def scale_bar(columns_range: Any, metres: float) -> Any:
+def scale_bar(columns_in_sight: Any, metres: float) -> Any:
     """A bar of a round length; metres: of a pixel."""
-    length = models.CustomDimensional(
-        basis={"px": (metres, "px"), "m": (1.0, "m"), "km": (1000.0, "km")},
-        ticks=[1, 2, 5, 10, 20, 50, 100, 200, 500],
-        include=["m", "km"],
-    )
+    length = models.Range1d(0, metres)  # of what is in sight
+    args = {"columns": columns_in_sight, "length": length, "metres": metres}
+    follow = "length.setv({start: metres * columns.start, end: metres * columns.end})"
+    for end in ("start", "end"):
+        columns_in_sight.js_on_change(end, CustomJS(args=args, code=follow))
     look: dict[str, Any] = {"background_fill_alpha": 0.8, "border_line_color": None, "padding": 4}
-    look |= {"label_text_font_size": "11px", "bar_line_width": 3, "bar_length": 0.2}
-    return models.ScaleBar(
-        range=columns_range, unit="px", dimensional=length, location="bottom_right", **look
-    )
+    look |= {"label_text_font_size": "11px", "bar_line_width": 3, "bar_length": 0.15}
+    return models.ScaleBar(range=length, unit="m", location="bottom_right", **look)

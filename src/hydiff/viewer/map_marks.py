@@ -17,6 +17,7 @@ from hydiff.io import maps
 from hydiff.viewer.images import Stretch, round_numbers
 
 DEGREE = 111_320.0  # m along a meridian, and along the equator
+EDGE = 0.12  # of it, at the right, where a label would be cut off
 LABEL = 0.02  # of what is in sight: how far a label stands inside of it
 
 
@@ -57,7 +58,8 @@ def graticule(transform: tuple[float, ...], box: Box) -> list[GridLine]:
             ends[:, axis] = value
             if (cut := _inside((ends - origin) @ back.T, box)) is not None:
                 lines.append(_line(cut, "xy"[axis], value, box))
-    return lines
+    edge = box.right - EDGE * (box.right - box.left)
+    return [line if line.at[0] < edge else line._replace(text="") for line in lines]
 
 
 def _line(ends: Floats, name: str, value: float, box: Box) -> GridLine:

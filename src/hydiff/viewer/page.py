@@ -58,6 +58,7 @@ class Window:
         self.layout = pn.Column(**STRETCH)
         self.show(replace(scene, observed=observed), output)
         if pn.state.curdoc is not None:
+            pn.state.curdoc.template = code("page.html")
             for event, answer in ((DocumentReady, "ready.js"), (ConnectionLost, "lost.js")):
                 pn.state.curdoc.js_on_event(event, CustomJS(code=code(answer)))
             pn.state.on_session_destroyed(lambda _: self.page.queue.end())

@@ -139,7 +139,7 @@ class PicturePanel:
         )
 
     def as_png(self) -> BytesIO:
-        """The picture as it is shown, pixel by pixel."""
+        """The picture as it is shown, pixel by pixel; finer where that draws the outline of gaps."""
         from PIL import Image
 
         choice, window = self.choice(), rendering.whole_of(self.shape, images.PIXELS)
@@ -150,6 +150,8 @@ class PicturePanel:
         how, gaps = self.desk.controls.gaps.value, self.planes.missing(choice.bands, window)
         if how == OUTLINED:
             gaps = images.outlined(gaps)
+            times = len(gaps) // len(image)
+            image = image.repeat(times, axis=0).repeat(times, axis=1)
         opacity, file = {**OPACITY, HIDDEN: 0.0}[how], BytesIO()
         Image.fromarray(images.overlaid(image, gaps, opacity)).save(file, format="png")
         file.seek(0)

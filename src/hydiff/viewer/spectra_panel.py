@@ -25,6 +25,7 @@ class SpectraPanel:
         self.shape = (desk.scene.cube.shape[1], desk.scene.cube.shape[2])
         self.picked: list[Spectrum] = []
         self.band = 0  # on show
+        self.errors: dict[tuple[int, int], Floats] = {}  # of means, by fill and outline
         self.draw()
 
     def take(self) -> None:
@@ -72,6 +73,8 @@ class SpectraPanel:
         """Its error follows, if something in it was filled."""
         scene, inside = self.desk.scene, enclosed(*outline, self.shape)
         spectrum = regions.mean_spectrum(scene, inside, outline)
+        if error_of(scene, outline) in self.errors:
+            return spectrum._replace(sigma=self.errors[error_of(scene, outline)])
         if spectrum.filled.any():
             begin = partial(Work, lambda: regions.error_of_mean(result_of(scene), inside))
             answer = partial(self.take_error, scene, outline)
@@ -82,6 +85,7 @@ class SpectraPanel:
     def take_error(self, scene: ViewedScene, outline: Outline, work: Work[Floats]) -> None:
         if work.value is None:
             raise BadValue(f"the mean has no error bar: {work.error}")
+        self.errors[error_of(scene, outline)] = work.value
         for number, spectrum in enumerate(self.picked):
             if spectrum.outline is outline and scene.after is self.desk.scene.after:
                 self.picked[number] = spectrum._replace(sigma=work.value)
@@ -102,3 +106,8 @@ class SpectraPanel:
 
     def as_csv(self) -> StringIO:
         return StringIO(spectra.as_csv(self.desk.scene, self.picked))
+
+
+def error_of(scene: ViewedScene, outline: Outline) -> tuple[int, int]:
+    """What the error of a mean is known by; fills and outlines live as long as the page."""
+    return id(scene.after), id(outline)
