@@ -176,8 +176,8 @@ def cpu(rows):
 
 
 GROWN = {
-    "pixels": "pixels", "bands": "bands", "missing": "share missing", "width": "gap width, px",
-    "workers": "workers of `auto`",
+    "pixels": "pixels", "tiles": "pixels, by tiles", "bands": "bands", "missing": "share missing",
+    "width": "gap width, px", "workers": "workers of `auto`",
 }  # fmt: skip
 
 
@@ -197,6 +197,17 @@ def growth(rows):
         span, time, memory = ends
         ratio = f"{mb[-1] / cube[-1]:.1f}"
         yield line(name, span, time, exponent(at, seconds), memory, exponent(at, mb), ratio)
+
+
+def archives(rows):
+    """Ways to fill many cubes down, per cube."""
+    yield line("way", "wall s (load)", "CPU s", "CPU s, longest path", "speed-up", "peak MB")
+    yield rule(6)
+    names = {"alone": "a process for each", "one": "one process, one core"}
+    for r in rows:
+        name = names.get(r["run"], f"`--workers {r['workers']}`")
+        wall = f"{r['wall']} ({r['load']})"
+        yield line(name, wall, r["cpu_seconds"], r["path_cpu"], f"{r['speedup']} ×", r["mb"])
 
 
 def exponent(x, y):
@@ -934,6 +945,7 @@ TABLES = {
     ("benchmarks/results/usual.csv", ""): as_it_is,
     ("benchmarks/results/missingness.csv", ""): as_it_is,
     ("benchmarks/results/auto_time.csv", ""): default_fill,
+    ("benchmarks/results/archive.csv", ""): archives,
     ("benchmarks/results/people.csv", ""): people,
     ("benchmarks/results/perf.csv", ""): as_it_is,
     ("benchmarks/results/fuzz.csv", ""): as_it_is,

@@ -71,8 +71,7 @@ def _by_group(y: Floats, observed: Bools, fill: Fill) -> Iterator[Step]:
     for done, (bands, plane) in enumerate(groups, 1):
         if plane.any() and not plane.all():
             own = y if len(bands) == len(y) else y[bands]  # as nearly always: nothing to copy
-            missing = np.flatnonzero(~plane)
-            x.reshape(len(y), -1)[bands[:, None], missing] = fill(own, plane)
+            x[bands[:, None], *np.nonzero(~plane)] = fill(own, plane)
         yield Step(done, len(groups), x)
 
 
