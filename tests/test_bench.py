@@ -1105,7 +1105,7 @@ def test_curves_alone_need_no_fill(tmp_path, monkeypatch):
 def test_networks_trained_offline_are_shown_beside_the_untrained_one(tmp_path):
     """Of one scene that no training crop touches; the fills are stored, then drawn."""
     small = {"steps": 2, "channels": 4, "scales": 2}
-    training = {"offline": {"crops": 1, "minutes": 1e-4}}
+    training = {"offline": {"crops": 1, "minutes": 1e-4, "lr": 1e-3}}
     offline = [
         Cell("hydiff-ei", scenes.OFFLINE_TEST, "published-3", 0.0, 0, json.dumps(small | more))
         for more in ({}, training)
