@@ -39,10 +39,10 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from hydiff.errors import BadValue, CubeFormatError, UnknownName
+from hydiff.errors import CubeFormatError, UnknownName
 from hydiff.learn import weights_file
 from hydiff.learn.layers import reflect_to_multiple
-from hydiff.methods import STAND_IN
+from hydiff.methods import STAND_IN, ranges
 from hydiff.methods.dhp import Tensors, masked
 from hydiff.result import Step
 
@@ -70,13 +70,9 @@ class HIRDiff:
     PRESETS: ClassVar[dict[str, HIRDiff]]
 
     def __post_init__(self) -> None:
-        for name in ("steps", "decay"):
-            if not getattr(self, name) > 0:
-                raise BadValue(f"{name} = {getattr(self, name)}: expected a number above 0")
-        if not 0 <= self.fidelity <= 1:
-            raise BadValue(f"fidelity = {self.fidelity}: expected a share from 0 to 1")
-        if not self.variation >= 0:
-            raise BadValue(f"variation = {self.variation}: expected 0 or more")
+        ranges.above_zero(self, "steps", "decay")
+        ranges.shares(self, "fidelity")
+        ranges.zero_or_more(self, "variation")
         if self.guidance not in GUIDANCE:
             raise UnknownName("guidance", self.guidance, GUIDANCE)
 
