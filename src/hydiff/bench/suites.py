@@ -18,6 +18,7 @@ from hydiff.bench.row_names import row_name as row_name
 from hydiff.gaps.mask import columns_needed
 
 PEERS = ("dhp", "r-dlrhyin", "hir-diff", "share", "dds2m")
+CITED = ("lrs-pnp-dip",)  # by the paper, which has no scores of it
 CLASSICAL = ("bandmean", "harmonic", "smooth", "rbf", "dineof", "halrtc", "exemplar")
 FOR_NOISE = ("bandmean", "smooth", "subspace-fill")
 PUBLISHED = tuple(f"published-{i}" for i in range(1, 5))
@@ -48,6 +49,7 @@ LIMITS = {
     "hir-diff": Limit(3, FEW, TWO_MASKS),
     "dhp": Limit(1, FEW, TWO_MASKS),
     **dict.fromkeys(("r-dlrhyin", "dds2m", "share", "hyper-ei"), SLOWEST),
+    **dict.fromkeys(CITED, Limit(1, NAMED, ONE_MASK)),
 }
 CORE = Limit(3, FEW, ONE_MASK)  # the paper's method and its parts, where there is noise
 SHORTER = Limit(1, SMALL, ONE_MASK)
@@ -123,7 +125,7 @@ def _with(settings: str, **more: Any) -> str:
 
 def noiseless(plan: SuiteChoice) -> Iterator[Cell]:
     yield from _fewer_iterations(plan, (0.0,))
-    yield from _grid(plan, (INPUT, *CLASSICAL, *PEERS, "hydiff-ei"), PUBLISHED, (0.0,))
+    yield from _grid(plan, (INPUT, *CLASSICAL, *PEERS, *CITED, "hydiff-ei"), PUBLISHED, (0.0,))
 
 
 def noisy(plan: SuiteChoice) -> Iterator[Cell]:
@@ -362,4 +364,5 @@ QUICK: dict[str, dict[str, Any]] = {
     "robust-ei": {"steps": 20, "channels": 8, "scales": 3},
     "anchored": {"steps": 10, "channels": 8, "scales": 2, "components": 4},
     "exemplar": {"patch": 5},
+    "lrs-pnp-dip": {"steps": 1, "codes": 2, "fits": 2, "channels": 8, "scales": 3},
 }
