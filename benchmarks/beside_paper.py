@@ -71,7 +71,9 @@ def pair(ours, level, first, name, theirs):
     interval = f" ({found.low:+.2f} … {found.high:+.2f})" if found.units > 1 else ""
     said = verdict(found, theirs, REASONS.get(name, "not explained"))
     places = f"{found.units} · {cells}"
-    return f"| {level} | `{name}` | {found.mean:+.2f}{interval} | {places} | {theirs:+.2f} | {said} |"
+    return (
+        f"| {level} | `{name}` | {found.mean:+.2f}{interval} | {places} | {theirs:+.2f} | {said} |"
+    )
 
 
 def published_code(rows):
