@@ -7,7 +7,8 @@ A prediction is NaN where no reference has all its bands.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy import ndimage
@@ -31,7 +32,8 @@ FAMILIAR, LOOKED = 0.999, 2000  # quantile of how far these are apart, over abou
 NEARLY = 0.5  # neighbours may be farther than the nearest by this share
 
 
-class ReferencePlanes(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class ReferencePlanes:
     """A reference on the grid of a cube."""
 
     values: Floats  # (R, H, W), anything where it is not observed
@@ -64,9 +66,9 @@ def predict(
     out = np.full(y.shape, np.nan)
     planes = np.broadcast_to(observed, y.shape)
     for members, pixels in _patterns(references):
-        own = np.concatenate([components(references[i]) for i in members])
-        both = np.logical_and.reduce([references[i].observed for i in members])
-        own = _familiar(own, np.asarray((planes & both).all(axis=0)))
+        together = tuple(references[i] for i in members)
+        both = np.logical_and.reduce([one.observed for one in together])
+        own = _features(together, np.asarray((planes & both).all(axis=0)).tobytes())
         f, count = _with_neighbours(own, context), len(own)
         if alike:
             out[:, pixels] = _of_similar(y, planes & both, f[:count], alike, APART_ALIKE)[:, pixels]
@@ -80,6 +82,16 @@ def predict(
             fitted = fitted + _of_similar(y - fitted, planes & both, f[:count], similar, APART)
         out[:, pixels] = fitted[:, pixels]
     return out
+
+
+@lru_cache(maxsize=8)
+def _features(references: tuple[ReferencePlanes, ...], complete: bytes) -> Floats:
+    """(F, H, W) of each pixel, not to be changed; complete: the bytes of a mask (H, W).
+
+    Kept, for all models of the same pixels begin with them.
+    """
+    mask = np.frombuffer(complete, bool).reshape(references[0].observed.shape)
+    return _familiar(np.concatenate([components(one) for one in references]), mask)
 
 
 def _with_neighbours(own: Floats, context: int) -> Floats:
