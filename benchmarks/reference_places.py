@@ -1,4 +1,4 @@
-"""Models of a second image on places that judge nothing: those of the training images, two dates each.
+"""Models of a second image, on places at two dates that judge nothing: those to train on.
 
 python benchmarks/reference_places.py [--side 112]        goes on where it was stopped
 
@@ -38,15 +38,20 @@ NORMAL_80 = 1.2816
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--side", type=int, default=112)
-    parser.add_argument("--mask", nargs="*", default=pairs.MASKS[::-1], choices=pairs.MASKS)
+    parser.add_argument("--place", nargs="*", default=places(), choices=places())
+    parser.add_argument("--mask", nargs="*", default=pairs.MASKS, choices=pairs.MASKS)
+    parser.add_argument("--again", action="store_true", help="what `auto` makes of rows there are")
     options = parser.parse_args()
     rows = _rows()
     done = {(row["place"], row["mask"], row["side"]) for row in rows}
-    for mask, place in product(options.mask, places()):
-        if (place, mask, str(options.side)) not in done:
+    for place, mask in product(options.place, options.mask):
+        if not options.again and (place, mask, str(options.side)) not in done:
             rows.append({"place": place, "mask": mask, "side": str(options.side)})
             rows[-1] |= judged(place, mask, options.side)
             _write(rows)
+    for row in rows if options.again else ():
+        row |= decided(row["place"], row["mask"], int(row["side"]))
+        _write(rows)
     _summary(rows)
 
 
@@ -64,27 +69,34 @@ def pair(place: str, side: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def judged(place: str, mask: str, side: int) -> dict[str, str]:
-    """The gains of all models, and whether `auto` with a reference knew its errors."""
+    """The gains of all models, and of `auto`."""
     truth, other = pair(place, side)
     observed = scenes.observed_of(mask, truth.shape)
-    gaps = np.broadcast_to(~observed, truth.shape)
-    entries = np.broadcast_to(observed, truth.shape)
+    gaps, entries = (np.broadcast_to(m, truth.shape) for m in (~observed, observed))
     cube = Cube(np.where(observed, truth, np.nan))
     planes = prepare(Cube(other), cube, entries, place, MAX_SHIFT).planes
     job = Job(0, "cpu", False, None, False, references=(planes,))
     plain = estimate(cube, entries, choose("smooth"), 0.0, job).values
-    before = _square(plain, truth, gaps)
-    row = {}
+    before, row = _square(plain, truth, gaps), {}
     for name, (method, settings) in MODELS.items():
-        chosen = choose(method, None, settings)
-        values = estimate(cube, entries, chosen, 0.0, job).values
+        values = estimate(cube, entries, choose(method, None, settings), 0.0, job).values
         values = np.where(np.isnan(values), plain, values)  # where the other image sees nothing
         row[name] = _gain(before, values, truth, gaps)
-    without = hydiff.fill(truth, observed, **FILL)
-    result = hydiff.fill(truth, observed, reference=other, **FILL)
-    error = np.abs(result.values - truth)[gaps]
+    return row | decided(place, mask, side)
+
+
+def decided(place: str, mask: str, side: int) -> dict[str, str]:
+    """The gains of `auto`, and whether it knew its errors."""
+    truth, other = pair(place, side)
+    observed = scenes.observed_of(mask, truth.shape)
+    gaps = np.broadcast_to(~observed, truth.shape)
+    smooth, without, result = (
+        hydiff.fill(truth, observed, **how)
+        for how in ({"method": "smooth"}, FILL, {**FILL, "reference": other})
+    )
+    before, error = _square(smooth.values, truth, gaps), np.abs(result.values - truth)[gaps]
     nrmse = np.sqrt(_square(result.values, truth, gaps)) / truth.std(axis=(1, 2))
-    return row | {
+    return {
         "auto without": _gain(before, without.values, truth, gaps),
         "auto": _gain(before, result.values, truth, gaps),
         "inside_80": f"{(error <= NORMAL_80 * result.sigma[gaps]).mean():.4f}",
@@ -125,7 +137,9 @@ def _summary(rows: list[dict[str, str]]) -> None:
         print(f"{name}: {gain.mean():+.2f} dB over smooth, {gain.min():+.2f} at worst")
     inside, ratio = (np.array([float(r[k]) for r in rows]) for k in list(rows[0])[-2:])
     print(f"inside 80 % intervals {100 * inside.mean():.1f} %")
-    print(f"expected NRMSE within 15 % in {100 * np.mean(np.abs(ratio - 1) <= 0.15):.0f} % of cells")
+    print(
+        f"expected NRMSE within 15 % in {100 * np.mean(np.abs(ratio - 1) <= 0.15):.0f} % of cells"
+    )
 
 
 if __name__ == "__main__":

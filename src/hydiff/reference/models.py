@@ -73,7 +73,7 @@ def predict(
         if alike:
             out[:, pixels] = _of_similar(y, planes & both, f[:count], alike, APART_ALIKE)[:, pixels]
             continue
-        fitted = _regression(y, planes & both, f, steps, robust)
+        fitted = regression(y, planes & both, f, steps, robust)
         if fitted is None:
             continue
         if local:
@@ -156,7 +156,9 @@ def _patterns(references: Sequence[ReferencePlanes]) -> Iterator[tuple[list[int]
             yield members, np.asarray(code == pattern)
 
 
-def _regression(y: Floats, observed: Bools, f: Floats, steps: bool, robust: bool) -> Floats | None:
+def regression(
+    y: Floats, observed: Bools, f: Floats, steps: bool = False, robust: bool = False
+) -> Floats | None:
     """(C, H, W) the regression of each band on the features; None where too little is observed.
 
     All bands are fitted on the pixels that have all of them, if these are enough.

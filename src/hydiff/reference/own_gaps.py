@@ -1,4 +1,4 @@
-"""What of a reference is not used: its gaps, what its quality layer flags, clouds and their rims."""
+"""What of a reference is not used: its gaps, what quality layers flag, clouds and their rims."""
 
 from __future__ import annotations
 
