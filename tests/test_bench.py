@@ -1251,12 +1251,11 @@ def test_a_bench_runs_where_hydiff_is_only_on_the_path(tmp_path):
     code += "from hydiff.cli import main; main()"
     line = [sys.executable, "-S", "-c", code, str(ROOT / "src"), str(site)]
     line += ["bench", "best", "--quick", "--device", "cpu", "-o", str(tmp_path / "out")]
-    line += ["--sigma", "band", "--mask", "published-3", "--method", "auto", "--method", "anchored"]
-    line += ["--budget", "fast"]
+    line += ["--sigma", "band", "--mask", "published-3", "--method", "auto", "--budget", "fast"]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     rows = records.read(tmp_path / "out" / "quick" / "best.csv")
-    assert [r["sigma_y"] for r in rows] == ["band"] * 3  # auto with σ given and estimated
+    assert [r["sigma_y"] for r in rows] == ["band"] * 2  # with σ given and estimated
     table = (tmp_path / "out" / "quick" / "best.md").read_text()
     assert "σ_y band" in done.stderr and "**σ_y = band**" in table
 
