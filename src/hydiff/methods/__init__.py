@@ -246,6 +246,7 @@ METHODS: dict[str, Method] = {
         "Anchored",
         "smooth, and a network that learns from this cube where it errs",
         rules=2,
+        names_rows=True,
     ),
 }
 # For cubes with other images of their place; no method that is named by itself
