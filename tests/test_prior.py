@@ -15,6 +15,7 @@ import hydiff
 from conftest import prior_weights as weights
 from hydiff.auto import blend, candidates, trials
 from hydiff.cli import app
+from hydiff.cube import as_cube
 from hydiff.errors import BadValue, CubeFormatError, UnknownName
 from hydiff.gaps.mask import make_mask
 from hydiff.io import record
@@ -216,7 +217,7 @@ def test_auto_names_its_share_and_its_weights(scene, gaps, packaged):
     assert sum(c["share"] for c in recipe["candidates"]) == pytest.approx(1, abs=1e-3)
     alone = recipe["candidates"][0]["share"] == 1
     words = "smooth alone" if alone else f"prior {100 * entry['share']:.0f} %"
-    assert words in recipe["why"] and "other shares of prior than 80 %" in recipe["why"]
+    assert words in recipe["why"] and "other shares of prior than 90 %" in recipe["why"]
 
 
 @pytest.fixture
@@ -230,13 +231,13 @@ def certain(monkeypatch):
 def test_a_recipe_with_the_prior_replays_to_the_same_bytes(scene, gaps, noise):
     how = {"sigma_y": noise * np.ptp(scene), "device": "cpu"}
     result = hydiff.fill(scene, gaps, budget="fast", **how)
-    assert result.recipe["candidates"][-1]["share"] == pytest.approx(blend.NETWORKS)
+    assert result.recipe["candidates"][-1]["share"] == pytest.approx(blend.ELSEWHERE)
     again = hydiff.fill(scene, gaps, recipe=result.recipe, **how)
     assert again.values.tobytes() == result.values.tobytes()
     assert again.sigma.tobytes() == result.sigma.tobytes()
     alone = fill(scene, gaps, sigma_y=how["sigma_y"], size="full").values
     plain = hydiff.fill(scene, gaps, budget="fast", no_prior=True, **how).values
-    mixed = blend.NETWORKS * alone + (1 - blend.NETWORKS) * plain
+    mixed = blend.ELSEWHERE * alone + (1 - blend.ELSEWHERE) * plain
     np.testing.assert_allclose(result.values, mixed, atol=1e-9 * np.ptp(scene))
 
 
@@ -251,9 +252,9 @@ def test_record_and_report_carry_share_and_weights(scene, gaps, packaged, tmp_pa
     written = tmp_path / "b.tif.fill.json"
     own = record.read(written)
     last = own.recipe.candidates[-1]
-    assert (last.weights, last.share) == (digest, blend.NETWORKS)
+    assert (last.weights, last.share) == (digest, blend.ELSEWHERE)
     page = (tmp_path / "b.tif.report.html").read_text()
-    assert "prior 80 %" in page and digest[:12] in page
+    assert "prior 90 %" in page and digest[:12] in page
     for file in packaged.glob("*.safetensors"):  # a record is readable wherever it was made
         file.unlink()
     assert record.read(written).recipe.candidates[-1].weights == digest
@@ -297,7 +298,7 @@ def test_a_budget_takes_the_symmetries_that_it_has_time_for(packaged):
 def test_folds_take_less_time_than_the_cube_itself(scene, gaps):
     """The same candidate with fewer planes and no symmetries, and with all of them."""
     job = hydiff.methods.estimate.Job(0, "cpu", False, None, False)
-    part = hydiff.as_cube(scene), np.broadcast_to(gaps, SHAPE)
+    part = as_cube(scene), np.broadcast_to(gaps, SHAPE)
     found = trials.one_pass(candidates.PRIOR, [part], [part], 0.0, job, 1)
     for one, how in zip(found, ({"planes": 4}, {"symmetries": 8}), strict=True):
         np.testing.assert_array_equal(one.values, fill(scene, gaps, **how).raw)

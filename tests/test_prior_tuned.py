@@ -9,7 +9,8 @@ from scipy import ndimage
 
 import hydiff
 from conftest import prior_weights as weights
-from hydiff.errors import UnknownName
+from hydiff.errors import BadValue, UnknownName
+from hydiff.flags import PRIOR
 from hydiff.gaps.mask import make_mask
 from hydiff.learn import prior_weights
 from hydiff.methods import tuned as module
@@ -147,6 +148,12 @@ def test_outputs_name_the_weights_and_other_starts_are_refused(scene, gaps):
         Anchored(start="middle")
     with pytest.raises(UnknownName, match="size"):
         Anchored(start="prior", size="huge")
+
+
+def test_flags_and_no_prior_know_where_the_network_learned(scene, gaps):
+    assert (fill(scene, gaps).flags[:, ~gaps] & PRIOR).all()
+    with pytest.raises(BadValue, match="leaves nothing of the method anchored"):
+        fill(scene, gaps, no_prior=True)
 
 
 def test_rows_that_start_from_nothing_are_known_as_before():

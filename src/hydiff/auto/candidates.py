@@ -20,7 +20,6 @@ class Candidate(NamedTuple):
     method: str
     settings: Mapping[str, Any] = {}
     crossfit: bool = False  # its fits on the folds are averaged instead of fitting again
-    on_folds: Mapping[str, Any] = {}  # settings that take less time, and do a little worse
 
     @property
     def pretrained(self) -> bool:
@@ -77,13 +76,12 @@ GPU_BUDGETS = {
     ),
 }
 
+FAST_PRIOR = Candidate("prior", "prior", {"size": "full"})
+PRIOR = Candidate("prior", "prior", {"size": "full", "symmetries": 8})
 # On two cores the full network takes a fifth of a second for a plane of 144 × 144 pixels.  Four
-# planes show nearly all that it gains, and the mean over symmetries adds to that: folds do with
-# less than the cube itself (benchmarks/prior_parts.py)
+# planes show nearly all that eight gain, and the mean over symmetries adds to that: there the folds
+# do with less than the cube itself (benchmarks/prior_parts.py)
 ON_FOLDS = {"planes": 4, "symmetries": 1}
-FAST_PRIOR = Candidate("prior", "prior", {"size": "full"}, on_folds=ON_FOLDS)
-PRIOR = Candidate("prior", "prior", {"size": "full", "symmetries": 8}, on_folds=ON_FOLDS)
-GPU_PRIOR = Candidate("prior", "prior", {"size": "full", "symmetries": 8})
 PRIOR_FOLDS = 6
 
 NO_TORCH = '; torch is not installed: networks were left out (pip install "hydiff[learn]")'
@@ -105,7 +103,7 @@ def budget_of(name: str, job: Job, prior: bool = True) -> Budget:
     # a fill that needs no network does not wait for torch
     without_torch = job.device == "cpu" or (name == "fast" and not prior)
     if not without_torch and torch_device(job.device).type == "cuda":
-        return _with_prior(GPU_BUDGETS[name], GPU_PRIOR, prior)
+        return _with_prior(GPU_BUDGETS[name], PRIOR, prior)
     return _with_prior(BUDGETS[name], FAST_PRIOR if name == "fast" else PRIOR, prior)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import ndimage
 
 from hydiff.auto import folds
-from hydiff.auto.candidates import Candidate, chosen
+from hydiff.auto.candidates import ON_FOLDS, Candidate, chosen
 from hydiff.auto.classes import T, around, band_spread, groups, share_of_length, trusted, usable
 from hydiff.cube import Bools, Cube, Floats, Ints
 from hydiff.gaps import mask
@@ -24,6 +24,7 @@ from hydiff.methods.estimate import (
     estimate_each,
     estimates,
     estimating,
+    torch_device,
 )
 from hydiff.reference.models import ReferencePlanes
 
@@ -106,7 +107,8 @@ def one_pass(
 ) -> list[Estimate]:
     """What a network that learned elsewhere finds: for parts with a fold hidden, then for the
     window itself, so many at a time."""
-    trial, whole = chosen(c, **c.on_folds), chosen(c)
+    gpu = torch_device(job.device).type == "cuda"
+    trial, whole = chosen(c, **({} if gpu else ON_FOLDS)), chosen(c)
     runs = [*((part, trial) for part in parts), *((part, whole) for part in itself)]
 
     def one(run: tuple[tuple[Cube, Bools], Chosen]) -> Estimate:

@@ -340,6 +340,8 @@ def choose(
         need_torch(f"the method {method}")
     module = import_module(f"hydiff.methods.{entry.module}")
     settings = settings_from(method, getattr(module, entry.settings), preset, overrides)
+    if getattr(settings, "pretrained", False):  # as these settings have it
+        entry = replace(entry, pretrained=True)
     return Chosen(method, getattr(module, entry.inpaint), settings, entry)
 
 

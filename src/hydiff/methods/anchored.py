@@ -96,6 +96,11 @@ class Anchored:
         if not 0 <= self.hold_back < 1:
             raise BadValue(f"hold_back = {self.hold_back}: expected a share from 0 to below 1")
 
+    @property
+    def pretrained(self) -> bool:
+        """Whether what other images taught takes part."""
+        return self.start == "prior"
+
     def decisive(self, noisy: bool) -> dict[str, Any]:
         """What a benchmark knows a row by; rows that start from nothing name no start."""
         known = asdict(self)

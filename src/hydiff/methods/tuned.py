@@ -86,22 +86,25 @@ class Tuner:
         self.parts = parts_of(self.c, own.planes)
         self.before = self.after = corrected_planes(self.parts, self.c, self.untaught, self.device)
         complete = self.c.complete
-        self.useful = bool(len(self.parts.z) and complete.any())
-        if not self.useful or (not self.c.noisy and complete.all()):
-            self.useful = False
+        wanted = self.c.noisy or not complete.all()
+        self.useful = bool(len(self.parts.z) and complete.any() and wanted)
+        if not self.useful:
             return
         self.unit = planes_of(self.parts.z, complete)
         self.level = self._tensor(noise_of(self.parts, self.unit))
         self.noise = torch.diag(self.level) if self.c.noisy else None
-        self.complete, self.gate = torch.as_tensor(complete, device=self.device), self._gate()
+        self.complete = torch.as_tensor(complete, device=self.device)
+        self.gate = self._tensor(trust(complete))
         self.fields = [Field(self.complete, s) for s in ORDERS]
         self.z = self._planes(self.before)  # these two stay in place: a recorded step reads them
         self.motion = torch.zeros((settings.examples, 3), dtype=torch.int64, device=self.device)
         network = copy.deepcopy(self.untaught).requires_grad_(True)
         rate = torch.tensor(RATE * settings.lr, device=self.device)
-        how = {"engine": settings.engine, "precision": settings.precision}
-        self.fit = Fit(network, lr=rate, rng=rng, **how)
+        engine, precision = settings.engine, settings.precision
+        self.fit = Fit(network, lr=rate, rng=rng, engine=engine, precision=precision)
         self.usual = self._usual()
+        share = self._tensor(np.abs(self.unit.scale)) * self.usual.sqrt()
+        self.weight = share / share.sum() / self.usual
 
     @property
     def how(self) -> str:
@@ -114,9 +117,7 @@ class Tuner:
         outshout the others, the weakest not count as much.
         """
         error = self._error(self.fit.network, self.motion)
-        scale = torch.as_tensor(np.abs(self.unit.scale), device=self.device).float()
-        share = scale * self.usual.sqrt()
-        return ((error / self.usual) * share / share.sum()).sum()[None], error
+        return (self.weight * error).sum()[None], error
 
     def step(self, i: int) -> Tensor:
         """The i-th step, counted from 1; its loss."""
@@ -124,8 +125,8 @@ class Tuner:
         cosine = (1 + math.cos(math.pi * (i - 1) / settings.steps)) / 2
         self.fit.set_rate(RATE * settings.lr * cosine)
         self.motion.copy_(motions(settings.examples, self.complete.shape, self.fit.dice))
-        [loss], _ = self.fit.step(self.objective)
-        return loss.clone()
+        terms, _ = self.fit.step(self.objective)
+        return terms[0].clone()
 
     def renew(self) -> None:
         """The estimate in the gaps, as the network fills them now."""
@@ -197,9 +198,6 @@ class Tuner:
         """(1, k, H, W) components in the units of the planes."""
         mean, scale = (a[:, None, None] for a in (self.unit.mean, self.unit.scale))
         return self._tensor((z - mean) / scale)[None]
-
-    def _gate(self) -> Tensor:
-        return self._tensor(trust(self.c.complete))
 
     def _tensor(self, x: Array) -> Tensor:
         return torch.as_tensor(np.ascontiguousarray(x), dtype=torch.float32, device=self.device)
