@@ -15,6 +15,7 @@ from statistics import geometric_mean, linear_regression, mean, stdev
 import numpy as np
 
 import beside_paper
+import left
 from hydiff.bench import SUITES, statistics
 
 ROOT = Path(__file__).parents[1]
@@ -949,6 +950,7 @@ TABLES = {
         for name in beside_paper.TABLES
     },
     ("benchmarks/results/published_dds2m.csv", ""): beside_paper.published_code,
+    ("benchmarks/results/bench/noisy.csv", "left"): left.left,
     ("benchmarks/results/bench/ei-ablation.csv", "gain"): diffusion_gain,
     ("benchmarks/results/bench/readings.csv", "changed"): changed,
     ("benchmarks/results/bench/transforms.csv", "seven"): seven_or_one,

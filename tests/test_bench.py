@@ -38,6 +38,7 @@ from hydiff.bench.published import PAPER
 from hydiff.cli import app
 from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName
 from hydiff.gaps.mask import PUBLISHED, columns_needed
+from hydiff.learn.weights import network_of
 from hydiff.methods import METHODS, STAND_IN, WITH_REFERENCE
 
 RESULTS = ROOT / "benchmarks" / "results" / "bench"
@@ -675,6 +676,18 @@ def test_the_paper_s_method_and_its_parts_have_three_seeds_with_noise():
             )
 
 
+def test_a_preset_is_a_row_of_its_own_whatever_else_is_changed():
+    for method, changed in (
+        ("hydiff-ei", {"n_transforms": 1}), ("robust-ei", {"precision": "fp32"}),
+        ("hydiff-ei", {"offline": {"crops": 50}}), ("dhp", {"steps": 2000}), ("dhp", {}),
+    ):  # fmt: skip
+        plain, fast = (
+            suites.row_name(Cell(method, "a", "blobs", settings=json.dumps(changed | more)))
+            for more in ({}, {"preset": "fast"})
+        )
+        assert fast == f"{plain} (fast)"
+
+
 def test_fewer_iterations_are_a_row_of_their_own():
     found = list(suites.noisy(suites.SuiteChoice(suites.FEW)))
     names = {suites.row_name(c) for c in found}
@@ -848,7 +861,7 @@ def test_a_table_shows_ours_beside_the_paper_s_and_the_difference(rows):
     assert lines["smooth"]["Δ to hydiff-ei [95 %]"] == "+1.00 [+1.00, +1.00]"
     assert lines[STAND_IN]["paper MPSNR"] == "33.862" and lines["smooth"]["paper MPSNR"] == "–"
     assert any("not to be had" in note for note in table.notes)
-    assert any("trained on the truth" in note for note in table.notes)
+    assert any("its scores are not HIR-Diff's" in note for note in table.notes)
 
 
 def test_a_table_leads_with_what_spectra_are_used_for_and_ends_with_mpsnr(rows):
@@ -964,9 +977,9 @@ def test_three_scenes_that_agree_by_chance_prove_nothing():
     a = {s: {"m": v} for s, v in (("a", 0.1), ("b", 3.0), ("c", 0.4))}
     zero = {s: {"m": 0.0} for s in a}
     d = statistics.compare(a, zero)
-    assert d.low > 0 and d.t > 0.05 and tables._sign(d) == 0
+    assert d.low > 0 and d.t > 0.05 and tables.sign(d) == 0
     steady = {s: {"m": v} for s, v in (("a", 2.0), ("b", 2.2), ("c", 2.1))}
-    assert tables._sign(statistics.compare(steady, zero)) == 1
+    assert tables.sign(statistics.compare(steady, zero)) == 1
 
 
 def test_a_table_says_what_was_spent_on_training(rows):
@@ -1071,6 +1084,23 @@ def test_seconds_are_those_of_runs_that_were_alone_where_there_are_any(rows):
     }  # fmt: skip
 
 
+def test_a_cpu_s_seconds_of_a_learned_method_do_not_stand_beside_those_of_a_gpu(rows):
+    rows = [r | {"missing_mpsnr": r["all_mpsnr"]} for r in rows]
+    rows[-1] |= {"device": "NVIDIA H200", "seconds": "9"}
+
+    def seconds():
+        table = tables.build("noiseless", suites.SUITES["noiseless"], rows)
+        at = table.head.index("seconds")
+        return {line.name: line.cells[at] for line in table.lines}
+
+    assert seconds() == {"smooth": "2.0", STAND_IN: "–", "hydiff-ei": "9.0"}
+    (axis,) = figures.quality_against_time(rows).axes
+    shown = {line.get_label(): list(line.get_xdata()) for line in axis.lines}
+    assert shown == {"smooth": [2.0], "hydiff-ei": [9.0]}
+    rows[-1] |= {"device": "CPU"}
+    assert seconds()[STAND_IN] == "2.0"
+
+
 def test_figures_are_drawn_from_cells_and_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(panels, "DPI", 50)  # as many pixels as a test needs
     monkeypatch.setattr(figures, "BANDS", (5, 100))  # of a scene of 12
@@ -1105,13 +1135,16 @@ def test_curves_alone_need_no_fill(tmp_path, monkeypatch):
 def test_networks_trained_offline_are_shown_beside_the_untrained_one(tmp_path):
     """Of one scene that no training crop touches; the fills are stored, then drawn."""
     small = {"steps": 2, "channels": 4, "scales": 2}
-    training = {"offline": {"crops": 1, "minutes": 1e-4}}
+    training = {"offline": {"crops": 1, "minutes": 1e-4, "lr": 1e-3}}
     offline = [
         Cell("hydiff-ei", scenes.OFFLINE_TEST, "published-3", 0.0, 0, json.dumps(small | more))
         for more in ({}, training)
     ]
     case = panels.trained_case(tmp_path, offline, "cpu")
     assert list(case.results) == ["untrained", "trained on 1 crops"]
+    fast = Cell("hydiff-ei", "a", "blobs", 0.0, 0, json.dumps(training | {"preset": "fast"}))
+    weights, _ = cells.trained(fast, tmp_path, "cpu")
+    assert network_of(weights["weights"]) == {"channels": 32, "scales": 5}  # of the preset
     for x in case.results.values():  # measured entries are kept, to half precision
         np.testing.assert_allclose(x[case.observed], case.truth[case.observed], atol=1e-3)
     assert len({x.tobytes() for x in case.results.values()}) == 2

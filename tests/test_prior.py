@@ -180,8 +180,8 @@ def damage(path):
         (lambda path: path.write_bytes(b"nonsense"), "not a readable safetensors file"),
         (lambda path: weights(path, layout=7), "layout 7"),
         (lambda path: weights(path, settings={"width": 5}), "tensor .* is damaged"),
-        (lambda path: weights(path, settings={"width": 10**9}), "a width of 1000000000"),
-        (lambda path: weights(path, settings=[]), "not weights of"),
+        (lambda path: weights(path, settings={"width": 10**9}), "width = 1000000000"),
+        (lambda path: weights(path, settings=[]), "width = None"),
         (damage, "tensor last.weight is damaged"),
     ],
 )

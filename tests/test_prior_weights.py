@@ -11,7 +11,7 @@ from safetensors import safe_open
 import hydiff
 from conftest import ROOT
 from hydiff.gaps.mask import make_mask
-from hydiff.learn import prior_weights
+from hydiff.learn import prior_weights, weights_file
 from hydiff.scale.layout import PRIOR_CONTEXT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -43,7 +43,7 @@ def test_the_card_names_what_was_trained_on_and_no_scene_that_judges(data_dir):
 @pytest.mark.parametrize("size", PRESENT)
 def test_the_weights_name_the_files_of_the_card(size):
     path = prior_weights.packaged(size)
-    about, _ = prior_weights._content(path)
+    about, _ = weights_file.content(path, prior_weights.KIND)
     assert about["data"] == hashes_of_the_card() and about["held"]
     assert path.stat().st_size <= MOST_BYTES[size]
     with safe_open(path, "np") as file:

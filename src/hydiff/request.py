@@ -83,6 +83,10 @@ class Request:
         (), "Another image of the place to fill from, or a folder of them (repeatable).", METHOD,
         text=(list[Path] | None, None),
     )  # fmt: skip
+    reference_missing: tuple[Any, ...] = option(
+        (), "Mask of each reference in turn, non-zero = not to be used (repeatable).", METHOD,
+        text=(list[Path] | None, None),
+    )  # fmt: skip
     reference_max_days: float | None = option(
         None, "Refuse a reference from more days before or after.", METHOD
     )
@@ -241,6 +245,8 @@ class Request:
             raise BadValue(
                 f"the method {self.method!r} fills from another image: give `reference=`"
             )
+        if self.reference_missing and not self.reference:
+            raise BadValue("`reference_missing=` goes with `reference=`: give the image, too")
         if self.reference_max_days is not None and not self.reference_max_days >= 0:
             raise BadValue(
                 f"`reference_max_days={self.reference_max_days:g}`: expected days, 0 or more"

@@ -36,7 +36,7 @@ from hydiff.bench.panels import (
 )
 from hydiff.bench.records import Row, Rows
 from hydiff.bench.suites import row_name
-from hydiff.bench.tables import cell_of
+from hydiff.bench.tables import cell_of, untimed
 from hydiff.cube import Bools, Floats
 from hydiff.io.staging import staged
 from hydiff.methods import labelled
@@ -183,7 +183,8 @@ def quality_against_time(rows: Rows, alone: Rows = ()) -> Figure:
     alone: rows that had the machine to themselves; their seconds count, where there are any.
     """
     timed = _by_name(alone)
-    rows = [r for r in rows if r["missing_mpsnr"]]
+    slow = untimed(rows)
+    rows = [r for r in rows if r["missing_mpsnr"] and r not in slow]
     methods, (gain, label) = _by_name(rows), _above_smooth(rows, ("scene", "mask"))
     figure = new_figure(WIDTH / 2, 2.8 + 0.13 * -(-len(methods) // 2))
     axis = figure.subplots()

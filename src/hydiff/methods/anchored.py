@@ -34,7 +34,7 @@ from hydiff.learn.motions import motions, moved, sources, symmetric
 from hydiff.learn.prior_weights import SIZES
 from hydiff.maths import subspace
 from hydiff.maths.variogram import fit_covariances
-from hydiff.methods import classical
+from hydiff.methods import classical, ranges
 from hydiff.methods.equivariant import Tensors
 from hydiff.methods.smooth import Smooth, remainder, smooth
 from hydiff.result import Step
@@ -79,9 +79,7 @@ class Anchored:
 
     def __post_init__(self) -> None:
         whole = ("steps", "examples", "components", "channels", "scales")
-        for name in (*whole, "lr"):
-            if not getattr(self, name) > 0:
-                raise BadValue(f"{name} = {getattr(self, name)}: expected a number above 0")
+        ranges.above_zero(self, *whole, "lr")
         if self.s != 0 and not 0.5 <= self.s <= 2:
             raise BadValue(f"s = {self.s:g} is outside 0.5 ... 2; 0 lets the cube decide")
         for name, known in (("start", STARTS), ("size", SIZES)):
@@ -93,8 +91,7 @@ class Anchored:
                 f"split_weight = {weights[0]}, ei_weight = {weights[1]}: expected 0 or more, "
                 "and not both 0"
             )
-        if not 0 <= self.hold_back < 1:
-            raise BadValue(f"hold_back = {self.hold_back}: expected a share from 0 to below 1")
+        ranges.shares_below_one(self, "hold_back")
 
     @property
     def pretrained(self) -> bool:

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from hydiff import io
+from hydiff.api import opened_references
 from hydiff.errors import BadValue
-from hydiff.reference.image_choice import GivenImage, Place, sources, taken
+from hydiff.reference.image_choice import GivenImage, Place, taken
 from hydiff.reference.models import ReferencePlanes
 from hydiff.reference.planes import Reference
 from hydiff.scale import ledger
@@ -31,14 +31,13 @@ def store(scene: Scene) -> None:
     request = scene.request
     if not request.reference or _list_path(scene.work).exists():
         return
-    given = list(sources(request.reference, io.read))
+    given = list(opened_references(request))
     _check_memory(scene, given)
     at = _aligning_window(scene)
     place = Place(scene.cube.window(*at), scene.observed.box(at), scene.cube, at, scene.gaps)
     references, notes = taken(given, place, request.reference_max_shift, request.reference_max_days)
     for number, one in enumerate(references, start=1):
-        values, there = one.planes
-        planes = np.where(there, values, np.nan).astype(np.float32)
+        planes = np.where(one.planes.observed, one.planes.values, np.nan).astype(np.float32)
         ledger.write_array(scene.work / f"reference-{number}.npy", planes)
     entries = [{"name": r.name, "words": r.words, "facts": dict(r.facts)} for r in references]
     content = {"references": entries, "notes": notes}
