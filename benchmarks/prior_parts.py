@@ -20,7 +20,7 @@ from scipy import ndimage
 
 from hydiff.bench import scenes
 from hydiff.gaps.mask import make_mask
-from hydiff.learn import prior_weights
+from hydiff.learn import prior_weights, weights_file
 from hydiff.learn.motions import SYMMETRIES
 from hydiff.learn.plane_network import MIDDLE, inputs_of
 from hydiff.methods.anchored import roughness
@@ -44,7 +44,7 @@ FIELDS = ["scenes", "scene", "mask", "size", "components", "planes", "symmetries
 
 def held_back():
     """Places that no training has seen, at 20 m: name, cube (bands, rows, cols)."""
-    about, _ = prior_weights._content(prior_weights.packaged("full"))
+    about, _ = weights_file.content(prior_weights.packaged("full"), prior_weights.KIND)
     folder = Path(os.environ.get("HYDIFF_DATA", "../shared/data")) / "train"
     for path in sorted(folder.glob("*.npz")):
         kept = np.load(path)
