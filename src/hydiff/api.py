@@ -36,7 +36,7 @@ from hydiff.gaps.rule import (
 from hydiff.io import axes, uncertainty
 from hydiff.io.blocks import differs
 from hydiff.io.versions import versions
-from hydiff.methods import DEFAULT, Inpaint, declared
+from hydiff.methods import DEFAULT, Inpaint
 from hydiff.methods.estimate import Estimate, Job, Progress, estimate
 from hydiff.reference import image_choice
 from hydiff.reference.planes import EVERYWHERE, Reference
@@ -306,7 +306,7 @@ def _notes(plan: CubePlan, solution: Estimate) -> Iterator[str]:
 
 def _flags(plan: CubePlan, target: Bools, written: Array, decision: Decision | None) -> Array:
     """(bands, rows, cols) how each entry came about.  written: the values of the filled cube."""
-    cube, observed, facts = plan.cube, plan.observed, declared(plan.request.method)
+    cube, observed, facts = plan.cube, plan.observed, plan.request.facts
     kept = keeps(cube, observed) & (not facts.each_band)
     origin = sources_of(decision, facts, target, cube.good_bands)
     outside = flags.outside_of(written, plan.limits.low, plan.limits.high)

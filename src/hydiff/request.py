@@ -20,7 +20,16 @@ import numpy as np
 
 from hydiff.cube import Nodata
 from hydiff.errors import BadValue, UnknownName, need_torch
-from hydiff.methods import DEFAULT, WITH_WEIGHTS, Chosen, Inpaint, choose, declared, settings_dict
+from hydiff.methods import (
+    DEFAULT,
+    WITH_WEIGHTS,
+    Chosen,
+    Inpaint,
+    Method,
+    choose,
+    declared,
+    settings_dict,
+)
 
 if TYPE_CHECKING:
     from hydiff.gaps.rule import Sigma
@@ -156,6 +165,11 @@ class Request:
         return choose(self.method, self.preset, with_network(self.method, self.settings))
 
     @property
+    def facts(self) -> Method:
+        """Of the method, as its settings have it."""
+        return declared(self.method) if self.chosen is None else self.chosen.facts
+
+    @property
     def method_name(self) -> str:
         """As a record names it."""
         return DEFAULT if self.chosen is None else self.chosen.name
@@ -214,7 +228,7 @@ class Request:
         """What cannot be had without the network that learned from other images."""
         if not self.no_prior:
             return
-        if declared(self.method).pretrained:
+        if self.facts.pretrained:
             raise BadValue(f"`no_prior` leaves nothing of the method {self.method}: drop one")
         if self.recipe is not None and any("weights" in c for c in self.recipe["candidates"]):
             raise BadValue("the recipe uses the prior, which `no_prior` excludes: drop one of them")
