@@ -150,6 +150,8 @@ class Picture:
         self.turns = ColumnDataSource({"after": []}, name="turns")
         args = {"turns": self.turns, "pair": self.glance.pair, "compose": self.compose[0]}
         self.turns.js_on_change("data", CustomJS(args=args, code=code("flicker.js")))
+        still = CustomJS(args=args, code="clearInterval(turns.timer); turns.own = null")
+        self.glance.pair.js_on_change("data", still)  # another picture belongs there now
 
     def flicker(self, pictures: Sequence[Pixels]) -> None:
         if len(pictures) or len(self.turns.data["after"]):
