@@ -792,8 +792,16 @@ def test_it_fits_on_the_screen(opened, server, name, size):
     wait_text(page, "picks", "row 30, column 44")
     assert page.evaluate("window.innerWidth") == size[0]
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
-    clipped = page.evaluate(CLIPPED)
-    assert clipped == []
+    assert page.evaluate(CLIPPED) == []
+    tools = page.locator(".bk-Toolbar").first.bounding_box()
+    handle = page.get_by_label("Swipe").bounding_box()
+    assert handle["x"] + handle["width"] <= tools["x"] or tools["x"] < handle["x"] - 200
+    if name == "desk":  # all that is needed is in sight at once
+        below = [page.get_by_role("button", name=n, exact=True) for n in ("Fill", "Save")]
+        below += [page.locator(f".{part}") for part in ("state", "readout")]
+        below += [page.locator("canvas").first, page.get_by_label("Drag on the picture to")]
+        boxes = [part.bounding_box() for part in below]
+        assert all(box["y"] + box["height"] <= size[1] for box in boxes)
     page.screenshot(path=ARTEFACTS / f"viewer-{name}.png", full_page=True)
     page.context.close()
 
