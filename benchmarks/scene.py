@@ -127,7 +127,8 @@ def make_reference(path, shape):
 
 
 def measured(command):
-    """Seconds; then of the driver and of its busiest worker: CPU seconds, and peak memory in MB."""
+    """Seconds; then of the driver and of its busiest worker: CPU seconds, and peak memory in MB;
+    last the CPU seconds of all."""
     import psutil  # here, for the scripts that only want the scene
 
     began, cpu, peaks = time.perf_counter(), {}, {}
@@ -145,9 +146,10 @@ def measured(command):
         time.sleep(0.1)
     if run.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {run.returncode}")
-    seconds = time.perf_counter() - began
+    seconds, total = time.perf_counter() - began, sum(cpu.values())
     own = cpu.pop(run.pid), peaks.pop(run.pid)
-    return seconds, own, (max(cpu.values(), default=0.0), max(peaks.values(), default=0.0))
+    others = max(cpu.values(), default=0.0), max(peaks.values(), default=0.0)
+    return seconds, own, others, total
 
 
 def judged(output, observed, shape, tiling):
@@ -214,7 +216,7 @@ def main():
             if other.name in RUNS[name] and not other.exists():
                 make_reference(other, shape)
             more = [str(other) if text == other.name else text for text in RUNS[name]]
-            seconds, driver, worker = measured([*command, *more])
+            seconds, driver, worker, _ = measured([*command, *more])
             record = json.loads(record_path(output).read_text())
             tiling = record.get("tiles", {"size": [asked.rows, cols], "overlap": 0, "filled": 1})
             mpsnr, ratio = judged(output, observed, shape, tiling)

@@ -179,8 +179,8 @@ def cpu(rows):
 
 
 GROWN = {
-    "pixels": "pixels", "bands": "bands", "missing": "share missing", "width": "gap width, px",
-    "workers": "workers of `auto`",
+    "pixels": "pixels", "tiles": "pixels, by tiles", "bands": "bands", "missing": "share missing",
+    "width": "gap width, px", "workers": "workers of `auto`",
 }  # fmt: skip
 
 
@@ -200,6 +200,17 @@ def growth(rows):
         span, time, memory = ends
         ratio = f"{mb[-1] / cube[-1]:.1f}"
         yield line(name, span, time, exponent(at, seconds), memory, exponent(at, mb), ratio)
+
+
+def archives(rows):
+    """Ways to fill many cubes down, per cube."""
+    yield line("way", "wall s (load)", "CPU s", "CPU s, longest path", "speed-up", "peak MB")
+    yield rule(6)
+    names = {"alone": "a process for each", "one": "one process, one core"}
+    for r in rows:
+        name = names.get(r["run"], f"`--workers {r['workers']}`")
+        wall = f"{r['wall']} ({r['load']})"
+        yield line(name, wall, r["cpu_seconds"], r["path_cpu"], f"{r['speedup']} ×", r["mb"])
 
 
 def exponent(x, y):
@@ -490,17 +501,17 @@ def benchmark(name):
 
 
 def unseen(rows):
-    """Kinds of cells down, but for gaps that depend on the value: constants of before → now."""
-    rows = [r for r in rows if r["cells of"] not in ("brightest", "darkest", "saturated")]
-    before, now = (select(rows, constants=which) for which in ("before", "now"))
-    columns = {"within_15_percent": "expected NRMSE within 15 %"}
+    """Kinds of cells down, but for gaps that depend on the value."""
+    columns = {"within_15_percent": "expected NRMSE within 15 %", "inside_bounds": "in its bounds"}
     columns |= {f"inside_{p}": f"inside {p} %" for p in (50, 80, 95)}
-    yield line("gaps", "cells", *columns.values(), "inside the bounds")
+    columns |= {f"worst_tenth_by_{k}": f"worst tenth by {k}" for k in ("distance", "texture")}
+    yield line("gaps", "cells", *columns.values(), "interval score, of one σ")
     yield rule(len(columns) + 3)
-    for old, new in zip(before, now, strict=True):
-        pairs = (f"{float(old[k]):.0f} → {float(new[k]):.0f} %" for k in columns)
-        inside = f"{float(new['inside_bounds']):.0f} %"
-        yield line(new["cells of"], new["cells"], *pairs, inside)
+    for row in rows:
+        if row["cells of"] not in ("brightest", "darkest", "saturated"):
+            shares = (f"{float(row[k]):.0f} %" for k in columns)
+            score = f"{float(row['interval_score_ratio']):.2f}"
+            yield line(row["cells of"], row["cells"], *shares, score)
 
 
 def mixed_gaps(rows):
@@ -529,9 +540,10 @@ def sampled(rows):
         for method in methods:
             mine = select(rows, quantity=quantity, method=method)
             scenes = dict.fromkeys(r["scene"] for r in mine)
-            means = [mean(float(r["value"]) for r in select(mine, scene=s)) for s in scenes]
-            covers = not quantity.startswith(("d2", "variogram"))
-            figures = (mean(means), min(means), max(means))
+            middle = geometric_mean if quantity.startswith("variogram") else mean
+            means = [middle(float(r["value"]) for r in select(mine, scene=s)) for s in scenes]
+            covers = not quantity.startswith(("d2", "variogram", "cost"))
+            figures = (middle(means), min(means), max(means))
             shown = [f"{100 * f:.0f} %" if covers else f"{f:.2f}" for f in figures]
             cells += [shown[0], f"{shown[1]} … {shown[2]}", str(len(mine))]
         yield line(quantity.replace("d2", "d²"), *cells)
@@ -977,12 +989,12 @@ TABLES = {
     ("benchmarks/results/scene_gpu_sizes.csv", ""): tile_sizes,
     ("benchmarks/results/foresight.csv", ""): as_it_is,
     ("benchmarks/results/foresight.csv", "network"): network_share,
-    ("benchmarks/results/foresight_usual.csv", ""): as_it_is,
     ("benchmarks/results/foresight_unseen.csv", ""): as_it_is,
     ("benchmarks/results/foresight_unseen.csv", "short"): unseen,
     ("benchmarks/results/usual.csv", ""): as_it_is,
     ("benchmarks/results/missingness.csv", ""): as_it_is,
     ("benchmarks/results/auto_time.csv", ""): default_fill,
+    ("benchmarks/results/archive.csv", ""): archives,
     ("benchmarks/results/people.csv", ""): people,
     ("benchmarks/results/perf.csv", ""): as_it_is,
     ("benchmarks/results/fuzz.csv", ""): as_it_is,

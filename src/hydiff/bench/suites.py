@@ -326,13 +326,13 @@ SUITES: dict[str, Suite] = {
         "Readings of what the paper leaves open",
         readings,
         "hydiff-ei",
-        "Not in the paper. Three scenes, three seeds.",
+        "Not in the paper.",
     ),
     "precision": Suite(
         "Robust-EI in three arithmetics",
         precision,
         "robust-ei, precision fp32",
-        "Not in the paper. Three scenes, three seeds.",
+        "Not in the paper.",
     ),
     "epsilon": Suite("Readings of ε_0", epsilon, "eps0 implied", "Not in the paper."),
     "use": Suite(

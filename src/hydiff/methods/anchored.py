@@ -170,7 +170,8 @@ def prepare(
     else:  # the network works on the components; what they leave is filled beside it
         whole = every.all(axis=0)
         noise_var = (sigma / r[:, 0]) ** 2
-        rest, _ = remainder(flat[:, whole], whole.reshape(H, W), space, noise_var, {})
+        seen, shape = flat[:, whole], whole.reshape(H, W)
+        rest, _ = remainder(seen, space.project(seen), shape, space, noise_var, {})
         base = mean + tensor(r[:, :, None] * rest)
         base = base + torch.einsum("ck,khw->chw", spectra, anchor(z)[0])
     nugget = [c.nugget for c in fit_covariances(coordinates.reshape(-1, H, W), pixels)]
