@@ -195,7 +195,7 @@ PREPARE = {
     "retrievals.md": retrieval_files,
     "regions.md": map_files,
     "README.md": envi_files,
-    "emit.md": emit_files,
+    "emit.md": emit_files,  # the how-to page and the walk
     "before-or-after-retrieval.md": emit_files,
     "prisma.md": prisma_files,
     "report.md": filled_files,

@@ -68,7 +68,11 @@ class Request:
     """Everything that a fill is asked for, but where it reads and writes."""
 
     method: str | Inpaint = option(
-        DEFAULT, "See `hydiff methods`.", METHOD, text=(str | None, None), shown=DEFAULT
+        DEFAULT,
+        "See `hydiff methods`; or your own, FILE.py:FUNCTION.",
+        METHOD,
+        text=(str | None, None),
+        shown=DEFAULT,
     )
     preset: str | None = option(None, "A named set of settings.", METHOD)
     settings: Mapping[str, Any] = option(

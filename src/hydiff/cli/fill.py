@@ -43,6 +43,11 @@ hydiff fill scene.hdr -o part.bil --missing clouds.npz  and those of a mask
 hydiff fill 'granules/*.nc' -o filled                   files into a folder
 """
 
+NO_OUTPUT = (
+    "-o is missing: name the file to write, such as -o scene_filled.tif; its suffix is the format, "
+    "and several inputs need a folder"
+)
+
 
 @dataclass(frozen=True)
 class Way:
@@ -96,19 +101,21 @@ def fill(
         typer.Argument(help="A file; or several, or 'granules/*.nc'.", rich_help_panel="Input"),
     ],
     output: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             "-o",
             "--output",
-            help="File to write; a folder for several inputs.",
+            help="File to write, needed always; a folder for several inputs.",
             rich_help_panel=OUTPUT,
         ),
-    ],
+    ] = None,
     **options: Any,
 ) -> None:
     """Fill the gaps of INPUTS and write OUTPUT with its companions."""
     from hydiff.scale import batch, layout, plan
 
+    if output is None:
+        raise errors.BadValue(NO_OUTPUT)
     way = Way(**{f.name: options.pop(f.name) for f in fields(Way)})
     if way.prior is not None:
         way.say(
