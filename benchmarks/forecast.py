@@ -178,19 +178,22 @@ def solved(rows):
     )
     missing = np.array([float(row["missing"]) for row in rows]) / 1e6
     million = million / 1e6 * steps
-    design = np.stack([np.ones(len(rows)), million * lost, million * partial, steps * missing], 1)
+    # one size of a kind of gaps does not tell a start from what grows: all of it grows then
+    sizes = len(rows) > len({(row["lost"], row["partial"]) for row in rows})
+    start = np.full(len(rows), float(sizes))
+    design = np.stack([start, million * lost, million * partial, steps * missing * sizes], 1)
     return nnls(design / seconds[:, None], np.ones(len(rows)))[0].tolist()
 
 
 def judge():
     from hydiff.scale import fill_history
-    from hydiff.scale.forecast import Finished, History, Work, forecast
+    from hydiff.scale.forecast import Finished, History, WorkSize, forecast
 
     found = []
     for case in TO_JUDGE:
         found.append(timed(case))
         print(found[-1], flush=True)
-    done = [Finished(Work(**f["work"]), f["seconds"], f["memory"]) for f in found]
+    done = [Finished(WorkSize(**f["work"]), f["seconds"], f["memory"]) for f in found]
     empty = History(yardstick=fill_history.measure(time.process_time))
     rows = []
     for case, fill in zip(TO_JUDGE, done, strict=True):

@@ -396,7 +396,7 @@ def test_every_command_has_a_help_text():
 
 def test_the_front_page_is_short_and_its_picture_small():
     assert len(README.splitlines()) <= 110  # a screen and a half, and a table
-    assert (DOCS / "before-after.png").stat().st_size < 250_000
+    assert (DOCS / "opening.png").stat().st_size < 250_000
 
 
 def test_the_method_of_the_contributing_guide_works(tiny, stripes):

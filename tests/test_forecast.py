@@ -14,12 +14,12 @@ import hydiff
 from command import run
 from hydiff.result import Meter, Step, duration, time_left
 from hydiff.scale import fill_history
-from hydiff.scale.forecast import Finished, History, Work, forecast, table
+from hydiff.scale.forecast import Finished, History, WorkSize, forecast, table
 
-WORK = Work("smooth", 2e6, 4e5, True, False, 1, 2, 5e8)
+WORK = WorkSize("smooth", 2e6, 4e5, True, False, 1, 2, 5e8)
 
 
-def finished(work: Work, seconds: float, memory: float | None = None) -> Finished:
+def finished(work: WorkSize, seconds: float, memory: float | None = None) -> Finished:
     return Finished(work, seconds, memory)
 
 
@@ -169,7 +169,7 @@ def test_the_time_left_goes_from_the_expected_to_the_observed_rate() -> None:
     assert time_left(0.0, 0.0, 60.0) == 60
     assert time_left(30.0, 0.5, None) == 30
     slow = [time_left(100 * share, share, 50.0) for share in (0.1, 0.5, 0.9)]  # takes twice as long
-    assert all(0 < left for left in slow) and slow[-1] == pytest.approx(10, rel=0.6)
+    assert all(left > 0 for left in slow) and slow[-1] == pytest.approx(10, rel=0.6)
     assert time_left(500.0, 0.0, 60.0) > 0  # overdue, and not done
 
 

@@ -30,7 +30,7 @@ from hydiff.request import GAPS, METHOD, OUTPUT, RUN, Request, option
 from hydiff.result import Meter
 
 if TYPE_CHECKING:
-    from hydiff.scale.forecast import Work
+    from hydiff.scale.forecast import WorkSize
     from hydiff.scale.layout import Limits
     from hydiff.scale.plan import FilePlan
 
@@ -184,10 +184,10 @@ class Clock:
     def __init__(self, way: Way) -> None:
         self.way, self.meter = way, Meter()
         self.facts: dict[str, Any] = {}  # of the forecast, for JSON
-        self._work: Work | None = None
+        self._work: WorkSize | None = None
         self._began = 0.0
 
-    def begin(self, work: Work) -> None:
+    def begin(self, work: WorkSize) -> None:
         from hydiff.scale import fill_history
         from hydiff.scale.forecast import forecast
 

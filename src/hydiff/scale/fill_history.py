@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from hydiff.io.typed import checked, load
-from hydiff.scale.forecast import Finished, History, Work
+from hydiff.scale.forecast import Finished, History, WorkSize
 
 MOST = 200  # finished fills that are kept
 MOST_BYTES = 1 << 20  # of the file
@@ -65,7 +65,7 @@ def read_or_measure() -> History:
     return history
 
 
-def keep(work: Work, seconds: float) -> None:
+def keep(work: WorkSize, seconds: float) -> None:
     """Add a finished fill to what is kept of this machine."""
     history, new = read_history(), Finished(work, seconds, _peak())
     _write(replace(history, fills=(*history.fills, new)[-MOST:]))

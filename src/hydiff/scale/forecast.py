@@ -38,7 +38,7 @@ Positive = Annotated[float, Between(1e-9, FINITE)]
 
 
 @dataclass(frozen=True)
-class Work:
+class WorkSize:
     """What the time and the memory of a fill depend on."""
 
     kind: str  # the method, with its budget and settings
@@ -55,7 +55,7 @@ class Work:
 class Finished:
     """A fill that was timed on this machine."""
 
-    work: Work
+    work: WorkSize
     seconds: Positive
     memory: Positive | None  # bytes, the peak of the process; None where it cannot be measured
 
@@ -68,10 +68,10 @@ class History:
     yardstick: Positive | None = None  # seconds of `measure` here
 
 
-Begin = Callable[[Work], Any]  # who wants to know the size of the work before it begins
+Begin = Callable[[WorkSize], Any]  # who wants to know the size of the work before it begins
 
 
-def ignore(work: Work) -> None:
+def ignore(work: WorkSize) -> None:
     """Nobody does."""
 
 
@@ -95,12 +95,12 @@ class Forecast(NamedTuple):
 # ── the size of the work ─────────────────────────────────────────────────────────────────────────
 
 
-def work_of(plan: CubePlan) -> Work:
+def work_of(plan: CubePlan) -> WorkSize:
     """Of a fill in one piece."""
     bands, rows, cols = plan.cube.shape
     window = rows * cols
     lost, partial = _kinds(plan.observed)
-    return Work(
+    return WorkSize(
         kind_of(plan.request),
         float(bands * window),
         float(plan.target.sum()),
@@ -112,13 +112,13 @@ def work_of(plan: CubePlan) -> Work:
     )
 
 
-def work_by_tiles(scene: Scene) -> Work:
+def work_by_tiles(scene: Scene) -> WorkSize:
     """Of a fill by tiles, that of all of them."""
     request, bands = scene.request, scene.cube.bands
     windows = [area(tile.window) for tile in scene.planned]
     each = base(request) + cost(request, bands, max(windows, default=0))
     missing = float(scene.target.total())
-    return Work(
+    return WorkSize(
         f"{kind_of(request)} by tiles",
         float(bands * sum(windows)),
         missing,
@@ -165,7 +165,7 @@ class Coefficients(NamedTuple):
     partial: float  # per million entries of a cube with pixels that keep a part of their bands
     missing: float  # per million entries to fill
 
-    def seconds(self, work: Work) -> float:
+    def seconds(self, work: WorkSize) -> float:
         million = work.entries / 1e6
         each = self.lost * million * work.lost + self.partial * million * work.partial
         return self.start + work.steps * (each + self.missing * work.missing / 1e6)
@@ -182,7 +182,7 @@ def table() -> dict[str, Coefficients]:
     }
 
 
-def reference_row(work: Work) -> Coefficients | None:
+def reference_row(work: WorkSize) -> Coefficients | None:
     """The row of a kind, else that of the method alone, or of networks in general."""
     words = work.kind.removesuffix(" by tiles").split()
     for count in range(len(words), 0, -1):
@@ -191,7 +191,7 @@ def reference_row(work: Work) -> Coefficients | None:
     return table().get(NETWORK) if work.steps > 1 else None
 
 
-def forecast(work: Work, history: History) -> Forecast:
+def forecast(work: WorkSize, history: History) -> Forecast:
     """Seconds and bytes of a fill, from finished ones."""
     row, alike = reference_row(work), [f for f in history.fills if _alike(f.work, work)]
     weights = [_weight(f.work, work) for f in alike]
@@ -213,17 +213,17 @@ def forecast(work: Work, history: History) -> Forecast:
     return Forecast(_expected(work) * math.exp(factor), bytes_, len(alike))
 
 
-def _expected(work: Work) -> float:
+def _expected(work: WorkSize) -> float:
     """Seconds of the reference machine; in some unit where it has no row."""
     row = reference_row(work)
     return work.steps * work.entries / 1e6 if row is None else max(row.seconds(work), 1e-3)
 
 
-def _alike(one: Work, other: Work) -> bool:
+def _alike(one: WorkSize, other: WorkSize) -> bool:
     return (one.kind, one.cores) == (other.kind, other.cores)
 
 
-def _weight(one: Work, other: Work) -> float:
+def _weight(one: WorkSize, other: WorkSize) -> float:
     """By how alike two fills of one kind are: 1 for the same size and kinds of gaps."""
     size = math.exp(-abs(math.log(max(one.entries, 1.0) / max(other.entries, 1.0))))
     same = (one.lost, one.partial) == (other.lost, other.partial)
