@@ -865,6 +865,39 @@ def cell(rows, column="mpsnr", **picked):
     return f"{mean(figures):.2f}{spread}"
 
 
+def opening(rows):
+    """Kinds of gaps and tools down: the scores behind the picture of the README."""
+    yield line("gaps", "entries", "tool", "NRMSE", "SAM °", "derivative RMSE × 1000", "MPSNR dB")
+    yield rule(7)
+    for row in rows:
+        figures = (f"{float(row['nrmse']):.3f}", f"{float(row['sam']):.2f}")
+        figures += (f"{1000 * float(row['derivative_rmse']):.2f}", f"{float(row['mpsnr']):.2f}")
+        tool = f"{row['tool']} (`{row['method']}`)"
+        yield line(row["gaps"], f"{int(row['entries']):,}", tool, *figures)
+
+
+def forecasts(rows):
+    """Fills down: real seconds and memory, and what was expected of them before."""
+    ways = ("first", "later")
+    yield line("fill", "s", "first", "later", "MB", "first", "later")
+    yield rule(7)
+    for row in rows:
+        seconds = (row["seconds"], *(_beside(row, way) for way in ways))
+        memory = (row["memory_mb"], *(row[f"{way}_mb"] for way in ways))
+        yield line(row["fill"], *seconds, *memory)
+    within = (sum(1 / 1.5 <= _ratio(row, way) <= 1.5 for row in rows) for way in ways)
+    counts = (f"{count} of {len(rows)}" for count in within)
+    yield line("within a factor 1.5", "", *counts, "", "", "")
+
+
+def _ratio(row, way):
+    return float(row[way]) / float(row["seconds"])
+
+
+def _beside(row, way):
+    return f"{row[way]} (× {_ratio(row, way):.2f})"
+
+
 def line(*cells):
     return "| " + " | ".join(cells) + " |"
 
@@ -938,6 +971,8 @@ def seven_or_one(rows):
 
 TABLES = {
     ("benchmarks/results/classical.csv", ""): classical,
+    ("benchmarks/results/opening.csv", ""): opening,
+    ("benchmarks/results/forecast.csv", ""): forecasts,
     ("benchmarks/results/learned_required.csv", ""): learned,
     ("benchmarks/results/learned_required.csv", "readings"): readings,
     ("benchmarks/results/learned_product.csv", ""): learned,
