@@ -59,6 +59,7 @@ class Picture:
             **LOOK,
         )
         quiet(self.figure)
+        self.figure.min_border_left = 66  # so that the frame stays when longer numbers come
         self.figure.grid.visible = False
         self.glance = Sheet(self.figure, "picture", whole)
         self.detail = Sheet(self.figure, "detail", ImageWindow(0, 1, 0, 1))
