@@ -650,6 +650,18 @@ def scene_runs(rows):
             yield line(size, f"`{r['options']}`", tiles, wall, used, peaks)
 
 
+def lazy_scene(rows):
+    """A lazy array and the command line down: time, memory, and whether their bytes differ."""
+    yield line("fill", "scene", "options", "CPU s", "peak MB", "entries that differ")
+    yield rule(6)
+    names = {"xarray": "`.hydiff.fill`, to Zarr", "cli": "`hydiff fill`"}
+    for r in rows:
+        size = f"{r['rows']} × {r['cols']} × {r['bands']}"
+        options = f"`{r['method']}`, memory {r['memory']}, tile {r['tile']}"
+        used = f"{float(r['cpu_seconds']):.0f}"
+        yield line(names[r["run"]], size, options, used, r["peak_mb"], r["differ"])
+
+
 def scene_tiles(rows):
     """Tile sizes down: score, and the error near borders of tiles, cut and not cut there."""
     yield line("tile", "MPSNR missing", "border", "the same places, one tile", "quotient")
@@ -1013,6 +1025,7 @@ TABLES = {
     ("benchmarks/results/anchored_gpu.csv", ""): explored,
     ("benchmarks/results/scene.csv", ""): scene_runs,
     ("benchmarks/results/scene.csv", "tiles"): scene_tiles,
+    ("benchmarks/results/lazy_scene.csv", ""): lazy_scene,
     ("benchmarks/results/covariances.csv", ""): covariances,
     ("benchmarks/results/prior.csv", ""): priors,
     ("benchmarks/results/prior_training.csv", ""): as_it_is,
