@@ -28,7 +28,8 @@ from hydiff.io import provenance
 
 folder, cycles, warm_up = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 tiny = {"steps": 2, "channels": 4, "scales": 1, "device": "cpu"}
-ways = [{"method": "smooth"}, {"method": "linear"}, {"budget": "fast"}, {"method": "ei"} | tiny]
+ways = [{"method": "smooth"}, {"method": "linear"}, {"budget": "fast", "no_prior": True}]
+ways += [{"method": "ei"} | tiny]
 files = [folder / f"in.{suffix}" for suffix in ("bsq", "tif", "npz", "mat", "zarr")]
 
 def resident():

@@ -8,6 +8,7 @@ import tempfile
 from glob import escape
 from pathlib import Path
 
+from osgeo import gdal
 from qgis.core import (
     QgsProcessing,
     QgsProcessingAlgorithm,
@@ -116,7 +117,7 @@ class Fill(HydiffAlgorithm):
         output = self.parameterAsOutputLayer(parameters, "OUTPUT", context)
         sigma = self.parameterAsOutputLayer(parameters, "SIGMA", context)
         words = [*self.words(parameters, context, bool(sigma)), "-o", output, "--overwrite"]
-        if run([*words, "--progress"], feedback, (0, 90)) is None:
+        if run([*words, "--json"], feedback, (0, 90)) is None:
             forget(output)
             return {}
         style(context, output, show_cube)
@@ -152,7 +153,10 @@ class Fill(HydiffAlgorithm):
 
 
 def _write_sigma(output, sigma, feedback):
-    """The errors beside a fill as a raster; None if it was cancelled."""
+    """The errors beside a fill as a GeoTIFF; None if it was cancelled."""
+    beside = f"{output}.sigma{Path(output).suffix}"
+    if Path(beside).exists():  # else it is an array, by the option --compact
+        return gdal.Translate(sigma, beside)
     with tempfile.TemporaryDirectory(dir=Path(sigma).parent) as folder:
         copy = Path(folder) / "layers.tif"
         done = run(["convert", output, copy], feedback, (90, 100))

@@ -4,9 +4,9 @@ QGIS has its own Python, in which pip packages cannot be relied upon, so nothing
 imported here.
 """
 
+import json
 import os
 import queue
-import re
 import shlex
 import shutil
 import signal
@@ -17,9 +17,9 @@ from pathlib import Path
 
 from processing.core.ProcessingConfig import ProcessingConfig
 from qgis.core import QgsProcessingException
+from qgis.PyQt.QtCore import QCoreApplication
 
 SETTING = "HYDIFF_PROGRAM"
-PROGRESS = re.compile(r"progress (\d+) %$")
 STATE = (".checkpoint", ".tiles")  # what an interrupted fill keeps beside its output
 FRAME = "╭╮╰╯─│ "  # around messages about the use of an option
 GRACE = 20  # seconds in which an interrupted program may clean up
@@ -57,6 +57,7 @@ def run(words, feedback, share=(0, 100)):
             env={**environment, "PYTHONIOENCODING": "utf-8", "COLUMNS": "1000"},
             encoding="utf-8",
             errors="replace",
+            start_new_session=True,  # Ctrl-C in a terminal is for QGIS, which cancels
         )
         with process:
             try:
@@ -76,6 +77,7 @@ def _follow(process, feedback, share):
     lines, last = queue.Queue(), ""
     threading.Thread(target=_read, args=(process.stderr, lines), daemon=True).start()
     while not feedback.isCanceled():
+        QCoreApplication.processEvents()  # or qgis_process does not notice Ctrl-C
         try:
             line = lines.get(timeout=0.1)
         except queue.Empty:
@@ -83,13 +85,20 @@ def _follow(process, feedback, share):
         if line is None:
             process.wait()
             break
-        step = PROGRESS.match(line)
-        if step:
-            feedback.setProgress(share[0] + (share[1] - share[0]) * int(step[1]) / 100)
-        elif line:
-            feedback.pushInfo(line)
-            last = line.strip(FRAME) or last
+        event = _event(line)
+        if event.get("event") == "progress":
+            feedback.setProgress(share[0] + (share[1] - share[0]) * event["percent"] / 100)
+        elif "text" in event:
+            feedback.pushInfo(event["text"])
+            last = event["text"].strip(FRAME) or last
     return last
+
+
+def _event(line):
+    """What `hydiff --json` reports as a line of JSON; any other line is a message."""
+    if line.startswith('{"event"'):
+        return json.loads(line)
+    return {"event": "message", "text": line} if line else {}
 
 
 def _read(stream, lines):
