@@ -211,7 +211,8 @@ def plan_cube(
     )
     ends = reach.extremes(np.asarray(cube.values), observed)
     limits = reach.reach_of(cube, *ends, request.clip)
-    given = list(opened_references(request))
+    images = request.reference, request.reference_missing
+    given = list(image_choice.sources(*images, cube_and_mask))
     place = image_choice.Place(cube, observed, cube, EVERYWHERE, np.asarray(target.any(axis=0)))
     references, more = image_choice.taken(
         given, place, request.reference_max_shift, request.reference_max_days
@@ -364,15 +365,6 @@ def write(
         return data.save(path, overwrite=overwrite, unmarked=unmarked, compact=compact)
     cube = cube_and_mask(data, None, None, axis)[0]
     return io.write(cube, path, overwrite=overwrite, unmarked=unmarked)
-
-
-def opened_references(request: Request) -> Iterator[image_choice.GivenImage]:
-    """The images that were given as references, on disk, with their masks."""
-
-    def opened(one: Any, missing: Any) -> tuple[Cube, Bools | None]:
-        return cube_and_mask(one, missing=missing)
-
-    return image_choice.sources(request.reference, request.reference_missing, opened)
 
 
 def cube_and_mask(
