@@ -797,23 +797,24 @@ def gained(gains):
 
 
 def without_gpu(rows):
-    """Budgets and kinds of scenes down: what `auto` gains over `smooth` on a CPU."""
-    yield line("budget", "scenes", *GAINS)
-    yield rule(6)
+    """Budgets, noise and kinds of scenes down: what `auto` gains over `smooth` on a CPU."""
+    yield line("budget", "σ_y", "scenes", *GAINS)
+    yield rule(7)
     with (ROOT / "benchmarks/results/bench/best.csv").open(newline="") as file:
-        plain = select(list(csv.DictReader(file)), method="smooth", sigma_y="0.0")
-    smooth = {(r["scene"], r["mask"]): float(r["missing_mpsnr"]) for r in plain}
-    for budget in ("normal", "fast"):
-        found = select(rows, method="auto", settings=json.dumps({"budget": budget}))
+        plain = select(list(csv.DictReader(file)), method="smooth")
+    smooth = {(r["scene"], r["mask"], r["sigma_y"]): r for r in plain}
+    for budget, sigma in product(("normal", "fast"), dict.fromkeys(r["sigma_y"] for r in rows)):
+        column = "missing_mpsnr" if float(sigma) == 0 else "all_mpsnr"
+        how = {"settings": json.dumps({"budget": budget}), "sigma_y": sigma}
         gains = {
-            (r["scene"], r["mask"]): float(r["missing_mpsnr"]) - smooth[r["scene"], r["mask"]]
-            for r in found
-            if (r["scene"], r["mask"]) in smooth
+            (r["scene"], r["mask"]): float(r[column]) - float(smooth[cell][column])
+            for r in select(rows, method="auto", **how)
+            if (cell := (r["scene"], r["mask"], sigma)) in smooth
         }
         for kind, scenes in {"all": sum(KINDS.values(), ()), **KINDS}.items():
             own = {c: g for c, g in gains.items() if c[0] in scenes}
             if own:
-                yield line(f"`{budget}`", kind, *gained(own))
+                yield line(f"`{budget}`", sigma, kind, *gained(own))
 
 
 def prior_parts(rows):
