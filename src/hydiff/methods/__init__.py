@@ -246,6 +246,7 @@ METHODS: dict[str, Method] = {
         "Anchored",
         "smooth, and a network that learns from this cube where it errs",
         rules=2,
+        names_rows=True,
     ),
 }
 # For cubes with other images of their place; no method that is named by itself
@@ -339,6 +340,8 @@ def choose(
         need_torch(f"the method {method}")
     module = import_module(f"hydiff.methods.{entry.module}")
     settings = settings_from(method, getattr(module, entry.settings), preset, overrides)
+    if getattr(settings, "pretrained", False):  # as these settings have it
+        entry = replace(entry, pretrained=True)
     return Chosen(method, getattr(module, entry.inpaint), settings, entry)
 
 
