@@ -213,7 +213,7 @@ def kept(cell, learning):
     window, prior = TrialWindow(cube, observed, target), []
     if with_prior:
         parts = [(cube, observed & ~fold) for fold in hidden[:PRIOR_FOLDS]]
-        prior = one_pass(FAST_PRIOR, [*parts, (cube, observed)], sigma_y, JOB, 1)
+        prior = one_pass(FAST_PRIOR, parts, [(cube, observed)], sigma_y, JOB, 1)
     for i, fold in enumerate(hidden):
         trial = trial_of(cube, observed, fold, candidates, sigma_y, JOB)
         if with_prior and i < PRIOR_FOLDS:
