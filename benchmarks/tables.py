@@ -502,8 +502,7 @@ def benchmark(name):
 
 def unseen(rows):
     """Kinds of cells down, but for gaps that depend on the value."""
-    columns = {"within_15_percent": "expected NRMSE within 15 %", "attainable": "attainable"}
-    columns["inside_bounds"] = "in its bounds"
+    columns = {"within_15_percent": "expected NRMSE within 15 %", "inside_bounds": "in its bounds"}
     columns |= {f"inside_{p}": f"inside {p} %" for p in (50, 80, 95)}
     columns |= {f"worst_tenth_by_{k}": f"worst tenth by {k}" for k in ("distance", "texture")}
     yield line("gaps", "cells", *columns.values(), "interval score, of one σ")
