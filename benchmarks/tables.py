@@ -1000,6 +1000,8 @@ TABLES = {
     ("benchmarks/results/fuzz.csv", ""): as_it_is,
     ("benchmarks/results/torture.csv", ""): as_it_is,
     ("benchmarks/results/viewers.csv", ""): as_it_is,
+    ("benchmarks/results/reference_narrow.csv", ""): as_it_is,
+    **reference_tables.TABLES,
     ("benchmarks/results/viewer.csv", ""): as_it_is,
     ("benchmarks/results/viewer_whole.csv", ""): as_it_is,
 }
