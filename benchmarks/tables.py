@@ -16,6 +16,7 @@ import numpy as np
 
 import beside_paper
 import left
+import reference_tables
 from hydiff.bench import SUITES, statistics
 
 ROOT = Path(__file__).parents[1]
