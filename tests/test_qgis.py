@@ -4,6 +4,7 @@ import configparser
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import zipfile
@@ -55,16 +56,22 @@ def scene(folder: Path) -> np.ndarray:
     return values
 
 
-def test_the_algorithms_in_a_session_of_qgis(plugins: Path, tmp_path: Path) -> None:
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    """For QGIS without a window, with a profile of its own; hydiff is found last in PATH."""
     if shutil.which("qgis_process") is None:
         pytest.skip("QGIS is not installed: apt-get install qgis")
     if subprocess.run([PYTHON, "-c", "import qgis.core"], capture_output=True).returncode:
         pytest.skip(f"{PYTHON} does not find the packages of QGIS")
-    truth = scene(tmp_path)
-    own = {"QT_QPA_PLATFORM": "offscreen", "QGIS_CUSTOM_CONFIG_PATH": str(tmp_path / "profile")}
-    own["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    home = str(Path(sys.executable).parent)  # has a python3, which QGIS must not take for its own
+    places = [place for place in os.environ["PATH"].split(":") if place != home]
+    own = {"QT_QPA_PLATFORM": "offscreen", "QGIS_CUSTOM_CONFIG_PATH": str(folder / "profile")}
+    return os.environ | own | {"PATH": ":".join([*places, home])} | more
+
+
+def test_the_algorithms_in_a_session_of_qgis(plugins: Path, tmp_path: Path) -> None:
+    own, truth = environment(tmp_path), scene(tmp_path)
     command = [PYTHON, str(ROOT / "tests" / "qgis_session.py"), str(plugins)]
-    done = subprocess.run(command, cwd=tmp_path, env=os.environ | own, capture_output=True)
+    done = subprocess.run(command, cwd=tmp_path, env=own, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
     found = json.loads(done.stdout.splitlines()[-1])
 
@@ -87,3 +94,31 @@ def test_the_algorithms_in_a_session_of_qgis(plugins: Path, tmp_path: Path) -> N
     assert set(np.unique(mask)) == {0, 1} and mask[missing].all()
     assert "--max-gap" in found["refused"] and "\n" not in found["refused"]
     assert found["absent"].startswith("the program no-such-program was not found, expected hydiff")
+
+
+def log_of(words: list[str], folder: Path, own: dict[str, str], stop_at: bytes) -> bytes:
+    """What a program prints; interrupted, as by Ctrl-C in a terminal, where it prints `stop_at`."""
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "start_new_session": True}
+    log, stopped = b"", False
+    with subprocess.Popen(words, cwd=folder, env=own, **streams) as process:
+        while byte := process.stdout.read(1):
+            log += byte
+            if not stopped and log.endswith(stop_at):
+                os.killpg(process.pid, signal.SIGINT)
+                stopped = True
+    return log
+
+
+def test_qgis_process_fills_envi_and_ctrl_c_leaves_nothing(plugins: Path, tmp_path: Path) -> None:
+    own = environment(tmp_path, QGIS_PLUGINPATH=str(plugins))
+    scene(tmp_path)
+    log_of(["qgis_process.bin", "plugins", "enable", NAME], tmp_path, own, b"never")
+    words = ["qgis_process.bin", "run", "hydiff:fill", "INPUT=scene.bsq", "METHOD=smooth"]
+    words += ["OPTIONS=--tile 12", "OUTPUT=out.bsq", "SIGMA=out.sigma.tif"]
+    before = {path.name for path in tmp_path.iterdir()} | {"scene.bsq.aux.xml"}  # which QGIS writes
+    log = log_of(words, tmp_path, own, b"10...")
+    assert b"Caught signal" in log
+    assert {path.name for path in tmp_path.iterdir()} <= before, log.decode()
+    log = log_of(words, tmp_path, own, b"never")
+    assert b"50...60" in log and (tmp_path / "out.sigma.tif").exists(), log.decode()
+    assert not np.isnan(np.asarray(hydiff.read(tmp_path / "out.bsq").values)).any()

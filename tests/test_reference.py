@@ -10,13 +10,15 @@ from scipy import ndimage
 from typer.testing import CliRunner
 
 import hydiff
+import products
+from hydiff.api import cube_and_mask
 from hydiff.auto import references
 from hydiff.bench import scenes
 from hydiff.cli import app
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, HydiffError, OutputError, ShapeMismatch
 from hydiff.io import bundled
-from hydiff.reference import models
+from hydiff.reference import models, own_gaps
 from hydiff.reference.facts import angles_between, date_of
 from hydiff.reference.grid import onto_grid
 from hydiff.reference.image_choice import Place, best_few, sources, taken
@@ -475,11 +477,55 @@ def test_of_a_folder_of_dates_the_best_few_are_taken(tmp_path, scene, other, obs
     (tmp_path / "notes.txt").write_text("no image")
     cube, entries = Cube(scene), np.broadcast_to(observed, scene.shape)
     place = Place(cube, entries, cube, EVERYWHERE, ~observed)
-    references, notes = taken(list(sources([tmp_path], hydiff.read)), place, 5.0)
+    references, notes = taken(list(sources([tmp_path], (), cube_and_mask)), place, 5.0)
     names = [one.name for one in references]
     assert names == [f"2003020{day}.npy" for day in range(1, 5)]
     assert "left out: reference 20030209.npy has 20 × 48 pixels" in notes[0]
     assert notes[1].startswith("of 5 references those that see most of the gaps, best: 20030201")
+
+
+def test_a_time_axis_is_a_folder_of_dates(scene, other, observed):
+    xarray = pytest.importorskip("xarray")
+    stack = xarray.DataArray(
+        np.stack([other, other[:, ::-1], other]),
+        dims=("time", "band", "y", "x"),
+        coords={"time": np.array(["2003-02-06", "2003-03-10", "2003-05-01"], "M8[ns]")},
+    )
+    given = list(sources([stack], (), cube_and_mask))
+    assert [one.name for one in given] == ["2003-02-06", "2003-03-10", "2003-05-01"]
+    assert [date_of(one.cube).day for one in given] == [6, 10, 1]
+    np.testing.assert_array_equal(given[1].cube.values, other[:, ::-1])
+
+
+# ── its own gaps ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_clouds_of_its_quality_layer_and_what_lies_around_are_not_used(tmp_path, rng):
+    clouds = np.zeros((20, 24), bool)
+    clouds[8:10, 8:10] = True
+    values = rng.integers(100, 4000, (12, 20, 24)).astype("i2")
+    reference = hydiff.read(products.enmap(tmp_path / "enmap", values, cloud=clouds))
+    used = own_gaps.measured_in(reference.load())
+    around = ndimage.binary_dilation(clouds, iterations=3)
+    assert not used[:, around].any() and used[:, ~around].any(axis=0).all()
+
+
+def test_a_mask_of_a_reference_counts_as_its_clouds(files, scene, observed, without):
+    missing = np.zeros(observed.shape, bool)
+    missing[:, 30:] = True
+    np.savez(files / "clouds.npz", missing=missing)
+    command = ["fill", str(files / "scene.tif"), "-o", str(files / "out.tif"), "--budget", "fast"]
+    command += ["--reference", str(files / "20030206.tif"), "--device", "cpu"]
+    mask = ["--reference-missing", str(files / "clouds.npz")]
+    done = CliRunner().invoke(app, [*command, *mask, "--outside", "fill"])
+    assert done.exit_code == 0, done.output
+    flags = hydiff.read(files / "out.tif")
+    far = np.s_[:, :, 30 - 3 :]
+    np.testing.assert_allclose(np.asarray(flags.values)[far], without.values[far], rtol=1e-4)
+    record = json.loads((files / "out.tif.fill.json").read_text())
+    assert record["references"][0]["covers"] == pytest.approx(27 / 48, abs=1e-3)
+    twice = CliRunner().invoke(app, [*command, *mask, *mask, "--overwrite"])
+    assert "2 masks for 1 references" in str(twice.exception)
 
 
 # ── from file to file ────────────────────────────────────────────────────────────────────────────

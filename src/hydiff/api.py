@@ -37,7 +37,7 @@ from hydiff.gaps.rule import (
 from hydiff.io import axes, uncertainty
 from hydiff.io.blocks import differs
 from hydiff.io.marks import marked
-from hydiff.methods import DEFAULT, Inpaint, declared
+from hydiff.methods import DEFAULT, Inpaint
 from hydiff.methods.estimate import Estimate, Job, Progress, estimate
 from hydiff.reference import image_choice
 from hydiff.reference.planes import EVERYWHERE, Reference
@@ -91,6 +91,7 @@ def fill(
     no_prior: bool = False,
     max_error: float | None = None,
     reference: Any = (),
+    reference_missing: Any = (),
     reference_max_days: float | None = None,
     reference_max_shift: float = MAX_SHIFT,
     progress: Progress | Literal[False] = None,
@@ -136,6 +137,7 @@ def fill(
         of its band; 1 is no better than the band's mean.
     reference: another image of the same place, or several: whatever `data` may be, of any sensor.
         It is used where that pays on hidden copies of the gaps, and the notes say how much.
+    reference_missing: masks of the references, in their order, True = not to be used.
     reference_max_days: refuse one from more days before or after the cube.
     reference_max_shift: refuse one that lies more pixels beside the cube.
     progress: called with every `Step` of the method; when it returns a true value, the method ends
@@ -156,7 +158,10 @@ def fill(
         outside = "fill" if cube.path is None else "keep"
     if recipe is not None:
         recipe = auto.read_recipe(recipe)
-    reference = tuple(reference) if isinstance(reference, list | tuple) else (reference,)
+    reference, reference_missing = (
+        tuple(given) if isinstance(given, list | tuple) else (given,)
+        for given in (reference, reference_missing)
+    )
     arguments = locals()
     request = Request(**{name: arguments[name] for name in ARGUMENTS})
     request.check()
@@ -222,7 +227,8 @@ def plan_cube(
     )
     ends = reach.extremes(np.asarray(cube.values), observed)
     limits = reach.reach_of(cube, *ends, request.clip)
-    given = list(image_choice.sources(request.reference, lambda one: cube_and_mask(one)[0]))
+    images = request.reference, request.reference_missing
+    given = list(image_choice.sources(*images, cube_and_mask))
     place = image_choice.Place(cube, observed, cube, EVERYWHERE, np.asarray(target.any(axis=0)))
     references, more = image_choice.taken(
         given, place, request.reference_max_shift, request.reference_max_days
@@ -316,7 +322,7 @@ def _notes(plan: CubePlan, solution: Estimate) -> Iterator[str]:
 
 def _flags(plan: CubePlan, target: Bools, written: Array, decision: Decision | None) -> Array:
     """(bands, rows, cols) how each entry came about.  written: the values of the filled cube."""
-    cube, observed, facts = plan.cube, plan.observed, declared(plan.request.method)
+    cube, observed, facts = plan.cube, plan.observed, plan.request.facts
     kept = keeps(cube, observed) & (not facts.each_band)
     origin = sources_of(decision, facts, target, cube.good_bands)
     outside = flags.outside_of(written, plan.limits.low, plan.limits.high)

@@ -20,7 +20,16 @@ import numpy as np
 
 from hydiff.cube import Nodata
 from hydiff.errors import BadValue, UnknownName, need_torch
-from hydiff.methods import DEFAULT, WITH_WEIGHTS, Chosen, Inpaint, choose, declared, settings_dict
+from hydiff.methods import (
+    DEFAULT,
+    WITH_WEIGHTS,
+    Chosen,
+    Inpaint,
+    Method,
+    choose,
+    declared,
+    settings_dict,
+)
 
 if TYPE_CHECKING:
     from hydiff.gaps.rule import Sigma
@@ -89,6 +98,10 @@ class Request:
     )
     reference: tuple[Any, ...] = option(
         (), "Another image of the place to fill from, or a folder of them (repeatable).", METHOD,
+        text=(list[Path] | None, None),
+    )  # fmt: skip
+    reference_missing: tuple[Any, ...] = option(
+        (), "Mask of each reference in turn, non-zero = not to be used (repeatable).", METHOD,
         text=(list[Path] | None, None),
     )  # fmt: skip
     reference_max_days: float | None = option(
@@ -169,6 +182,11 @@ class Request:
         return choose(self.method, self.preset, with_network(self.method, self.settings))
 
     @property
+    def facts(self) -> Method:
+        """Of the method, as its settings have it."""
+        return declared(self.method) if self.chosen is None else self.chosen.facts
+
+    @property
     def method_name(self) -> str:
         """As a record names it."""
         return DEFAULT if self.chosen is None else self.chosen.name
@@ -227,7 +245,7 @@ class Request:
         """What cannot be had without the network that learned from other images."""
         if not self.no_prior:
             return
-        if declared(self.method).pretrained:
+        if self.facts.pretrained:
             raise BadValue(f"`no_prior` leaves nothing of the method {self.method}: drop one")
         if self.recipe is not None and any("weights" in c for c in self.recipe["candidates"]):
             raise BadValue("the recipe uses the prior, which `no_prior` excludes: drop one of them")
@@ -244,6 +262,8 @@ class Request:
             raise BadValue(
                 f"the method {self.method!r} fills from another image: give `reference=`"
             )
+        if self.reference_missing and not self.reference:
+            raise BadValue("`reference_missing=` goes with `reference=`: give the image, too")
         if self.reference_max_days is not None and not self.reference_max_days >= 0:
             raise BadValue(
                 f"`reference_max_days={self.reference_max_days:g}`: expected days, 0 or more"

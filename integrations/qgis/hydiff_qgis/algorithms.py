@@ -8,6 +8,7 @@ import tempfile
 from glob import escape
 from pathlib import Path
 
+from osgeo import gdal
 from qgis.core import (
     QgsProcessing,
     QgsProcessingAlgorithm,
@@ -152,7 +153,10 @@ class Fill(HydiffAlgorithm):
 
 
 def _write_sigma(output, sigma, feedback):
-    """The errors beside a fill as a raster; None if it was cancelled."""
+    """The errors beside a fill as a GeoTIFF; None if it was cancelled."""
+    beside = f"{output}.sigma{Path(output).suffix}"
+    if Path(beside).exists():  # else it is an array, by the option --compact
+        return gdal.Translate(sigma, beside)
     with tempfile.TemporaryDirectory(dir=Path(sigma).parent) as folder:
         copy = Path(folder) / "layers.tif"
         done = run(["convert", output, copy], feedback, (90, 100))

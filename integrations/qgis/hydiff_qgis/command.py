@@ -17,6 +17,7 @@ from pathlib import Path
 
 from processing.core.ProcessingConfig import ProcessingConfig
 from qgis.core import QgsProcessingException
+from qgis.PyQt.QtCore import QCoreApplication
 
 SETTING = "HYDIFF_PROGRAM"
 STATE = (".checkpoint", ".tiles")  # what an interrupted fill keeps beside its output
@@ -56,6 +57,7 @@ def run(words, feedback, share=(0, 100)):
             env={**environment, "PYTHONIOENCODING": "utf-8", "COLUMNS": "1000"},
             encoding="utf-8",
             errors="replace",
+            start_new_session=True,  # Ctrl-C in a terminal is for QGIS, which cancels
         )
         with process:
             try:
@@ -75,6 +77,7 @@ def _follow(process, feedback, share):
     lines, last = queue.Queue(), ""
     threading.Thread(target=_read, args=(process.stderr, lines), daemon=True).start()
     while not feedback.isCanceled():
+        QCoreApplication.processEvents()  # or qgis_process does not notice Ctrl-C
         try:
             line = lines.get(timeout=0.1)
         except queue.Empty:

@@ -267,7 +267,7 @@ def _costly(
     at_once = 1 if ask.job.deterministic else at_once  # which is a setting of the whole process
     try:
         fits = {
-            c.name: one_pass(c, [*parts, *itself], sigma_y, ask.job, at_once)
+            c.name: one_pass(c, parts, itself, sigma_y, ask.job, at_once)
             if c.pretrained
             else crossfit(c, parts, sigma_y, ask.job)
             for c in plan.candidates

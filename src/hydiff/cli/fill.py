@@ -305,6 +305,7 @@ def _request(way: Way, options: dict[str, Any]) -> Request:
         "sigma_y": sigma_of(options["sigma_y"]),
         "nodata": tuple(nodata) if nodata else None,
         "reference": tuple(options["reference"] or ()),
+        "reference_missing": tuple(options["reference_missing"] or ()),
     }
     return Request(**options | own)
 

@@ -22,6 +22,7 @@ SUFFIXES = (".nc",)
 CUBES = ("reflectance", "radiance", "reflectance_uncertainty", "obs", "mask")  # the first one found
 MEASURED = CUBES[:2]
 NAMES = ("observation_bands", "mask_bands")  # of bands without wavelengths
+GROUPS = {"sensor_band_parameters", "location"}
 AXES = ("rows", "cols", "bands")
 
 FILL = -9999.0
@@ -36,12 +37,13 @@ def matches(path: Path) -> bool:
     if names is None:
         return False
     cut_off = not names and path.suffix.lower() == ".nc"
-    return cut_off or bool(names & {"sensor_band_parameters", "location"})
+    return cut_off or bool(names & GROUPS)
 
 
 def read(path: Path, var: str | None = None) -> Cube:
     """`var` names another root variable with three axes; values and lookup table stay on disk."""
     with parsing(path, "an EMIT netCDF file"), hdf5.open_file(path) as file:
+        _check_groups(file, path)
         name = _variable(file, var, path)
         part = _part(file, name)
         bands = file.get("sensor_band_parameters")
@@ -114,6 +116,15 @@ def write_band_mask(filled: Bools, path: Path) -> None:
 
 
 # --- inside the file ------------------------------------------------------------------------------
+
+
+def _check_groups(file: Any, path: Path) -> None:
+    """Other netCDF files have no rule for which axis is which, but xarray names their dimensions"""
+    if not GROUPS & set(file):
+        raise CubeFormatError(
+            f"{path}: a netCDF file of no known product, expected EMIT or AVIRIS; open it with "
+            "xarray and fill it with `import hydiff.xarray`, dataset.hydiff.fill()"
+        )
 
 
 def _variable(file: Any, var: str | None, path: Path) -> str:

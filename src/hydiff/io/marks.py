@@ -218,9 +218,14 @@ def linked(ancillary: Any, *names: str) -> str:
     return " ".join([*others, *names])
 
 
+def ancillary(attrs: Mapping[str, Any]) -> list[str]:
+    """The variables that belong to another one, by its attributes."""
+    return _text(attrs.get("ancillary_variables", "")).split()
+
+
 def unlinked(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes of a variable without the links to its layers, which a writer makes again."""
-    names = _text(attrs.get("ancillary_variables", "")).split()
+    names = ancillary(attrs)
     others = [name for name in names if not name.endswith(ENDS)]
     kept = {k: v for k, v in attrs.items() if k != "ancillary_variables" or names == others}
     return kept | ({"ancillary_variables": " ".join(others)} if others != names and others else {})
