@@ -118,7 +118,7 @@ def wrong(rows: list[Row]) -> Lines:
     for kind in dict.fromkeys(row["reference"] for row in rows):
         own = [row for row in rows if row["reference"] == kind]
         gain = [float(row["gain_db"]) for row in own]
-        share = fmean(float(row["share"]) for row in own)
+        share = fmean(0.0 if row["share"] == "refused" else float(row["share"]) for row in own)
         inside = fmean(float(row["inside_80"]) for row in own)
         entries = sum(int(row["changed_entries"]) for row in own)
         there = sum(

@@ -66,7 +66,7 @@ def gain(truth, observed, size, steps, device):
     return found - score(truth, observed, "smooth")
 
 
-def measure(whole, sizes):
+def measure(whole, sizes, only):
     device = "cuda" if whole else "cpu"
     name = torch.cuda.get_device_name() if whole else "CPU"
     done = {tuple(r[k] for k in ("scene", "mask", "size", "steps", "device")) for r in rows()}
@@ -77,7 +77,7 @@ def measure(whole, sizes):
             table.writeheader()
         for scene, mask, truth, observed in cases(whole):
             for size, steps in ((s, n) for s in sizes for n in STEPS[s]):
-                if (scene, mask, size, str(steps), name) in done:
+                if (only and scene not in only) or (scene, mask, size, str(steps), name) in done:
                     continue
                 began = time.process_time()
                 over = gain(truth, observed, size, steps, device)
@@ -122,11 +122,12 @@ def main():
     parser.add_argument("--whole", action="store_true")
     parser.add_argument("--figure", action="store_true")
     parser.add_argument("--size", nargs="*", default=["small"])
+    parser.add_argument("--scene", nargs="*", default=[], help="only these")
     args = parser.parse_args()
     if args.figure:
         draw()
         return
-    measure(args.whole, args.size)
+    measure(args.whole, args.size, args.scene)
 
 
 if __name__ == "__main__":

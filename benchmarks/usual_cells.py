@@ -35,7 +35,6 @@ from hydiff.auto.classes import around, band_spread, groups, kinds_of
 from hydiff.auto.trials import (
     TrialWindow,
     folds_of,
-    looked_at,
     one_pass,
     own_fits,
     trial_of,
@@ -214,14 +213,13 @@ def kept(cell, learning):
     window, prior = TrialWindow(cube, observed, target), []
     if with_prior:
         parts = [(cube, observed & ~fold) for fold in hidden[:PRIOR_FOLDS]]
-        prior = one_pass(FAST_PRIOR, [*parts, (cube, observed)], sigma_y, JOB, 1)
+        prior = one_pass(FAST_PRIOR, parts, [(cube, observed)], sigma_y, JOB, 1)
     for i, fold in enumerate(hidden):
         trial = trial_of(cube, observed, fold, candidates, sigma_y, JOB)
         if with_prior and i < PRIOR_FOLDS:
             trial = with_costly(trial, {len(plain): prior[i]}, window, fold)
         at = some(len(trial.band), HIDDEN)
         out |= {
-            f"place{i}": np.int16(looked_at(fold)[1:])[:, at],
             f"residual{i}": np.float32(trial.residual[:, at]),
             f"around{i}": np.float32(trial.around[:, at]),
             f"band{i}": np.int16(trial.band[at]),
@@ -247,7 +245,6 @@ def kept(cell, learning):
         "filled_residual": np.float32(off),
         "filled_around": np.float32(logs),
         "filled_band": np.int16(band),
-        "filled_place": np.int16((row, col)),
         "filled_distance": np.int8(np.digitize(far, copies.EDGES)),
         "group": groups(cube.bands),
         "varies": truth.std(axis=(1, 2)) / spread,

@@ -1161,7 +1161,9 @@ def test_curves_alone_need_no_fill(tmp_path, monkeypatch):
     """A mask that no picture shows: nothing is filled or trained, and the curves are drawn."""
     monkeypatch.setattr(panels, "DPI", 50)
     bench.run("noiseless", tmp_path, replace(QUICK_PLAN, methods=("bandmean", "smooth")))
-    made = figures.write_figures(tmp_path, replace(QUICK_PLAN, masks=("stripes",)), device="cpu")
+    other = replace(QUICK_PLAN, masks=("stripes",))
+    made = figures.write_figures(tmp_path, other, device="cpu")
+    assert made == figures.write_figures(tmp_path, replace(QUICK_PLAN, noise=(0.3,)), device="cpu")
     assert {p.name for p in made} == {"quality-time.png", "quality-time.pdf"}
     assert not list((tmp_path / "figures" / "cells").iterdir())
 

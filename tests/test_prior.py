@@ -116,19 +116,20 @@ def test_trust_falls_with_the_distance_and_is_whole_within_the_trained():
     assert (share[:17] == 1).all() and (share[32:] == 0).all() and (np.diff(share) <= 0).all()
 
 
-def test_how_many_cores_there_are_changes_no_bit(scene, gaps, some, monkeypatch):
+@pytest.mark.parametrize("symmetries", [1, 8])
+def test_how_many_cores_there_are_changes_no_bit(scene, gaps, some, monkeypatch, symmetries):
     found = []
     for cores in (1, 3):
         monkeypatch.setattr(prior, "cores", lambda n=cores: n)
-        found.append(fill(scene, gaps, weights=some).values.tobytes())
+        found.append(fill(scene, gaps, weights=some, symmetries=symmetries).values.tobytes())
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("axes", [(1,), (2,), (1, 2)])
-def test_with_its_symmetries_a_turned_cube_is_filled_alike(scene, gaps, some, axes):
-    one, plain = (fill(scene, gaps, weights=some, symmetries=n).values for n in (8, 1))
+@pytest.mark.parametrize(("axes", "count"), [((2,), 2), ((1,), 4), ((1, 2), 8)])
+def test_with_its_symmetries_a_turned_cube_is_filled_alike(scene, gaps, some, axes, count):
+    one, plain = (fill(scene, gaps, weights=some, symmetries=n).values for n in (count, 1))
     turned = fill(np.flip(scene, axes), np.flip(gaps, [a - 1 for a in axes]), weights=some,
-                  symmetries=8).values  # fmt: skip
+                  symmetries=count).values  # fmt: skip
     np.testing.assert_allclose(np.flip(turned, axes), one, atol=2e-5 * np.ptp(scene))
     assert np.abs(plain - one).max() > 1e-4 * np.ptp(scene)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import ndimage
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import hydiff
 from conftest import prior_weights as weights
@@ -56,13 +57,27 @@ def test_before_it_has_learned_it_is_the_prior(scene, gaps, noise, symmetries):
     np.testing.assert_allclose(found, expected, atol=1e-4 * np.ptp(scene))
 
 
+def tuner_of(scene, gaps, sigma_y=0.0, **settings):
+    y = torch.as_tensor(np.where(gaps, scene, 0.0), dtype=torch.float32)
+    settings = Anchored(**{"steps": 3, "examples": 1, "start": "prior", "size": "small"} | settings)
+    rng = torch.Generator().manual_seed(0)
+    sigma = torch.full((SHAPE[0],), sigma_y)
+    return module.Tuner(y, torch.as_tensor(gaps), sigma, settings, rng)
+
+
+@pytest.mark.parametrize("sigma_y", [0.0, 0.5])
+def test_a_step_looks_at_no_number(scene, gaps, sigma_y):
+    """As a recorded step needs it."""
+    tuner = tuner_of(scene, gaps, sigma_y)
+    tuner.rng = torch.default_generator
+    with FakeTensorMode(allow_non_fake_inputs=True):  # holds no values: looking at one fails
+        loss, error = tuner.objective(None)
+    assert loss.shape == (1,) and error.shape == (len(tuner.parts.z),)
+
+
 def test_it_goes_half_of_the_way_that_the_network_learned(scene, gaps):
     """The mean of before and after: twice its change is that of the taught network alone."""
-    y = torch.as_tensor(np.where(gaps, scene, 0.0), dtype=torch.float32)
-    settings = Anchored(steps=3, examples=1, lr=0.05, start="prior", size="small")
-    tuner = module.Tuner(
-        y, torch.as_tensor(gaps), torch.zeros(SHAPE[0]), settings, torch.Generator().manual_seed(0)
-    )
+    tuner = tuner_of(scene, gaps, lr=0.05)
     for i in (1, 2, 3):
         tuner.step(i)
     taught = module.corrected_planes(tuner.parts, tuner.c, tuner.fit.network.eval(), tuner.device)

@@ -54,8 +54,9 @@ def test_the_weights_name_the_files_of_the_card(size):
 
 
 @packaged
-@pytest.mark.parametrize("mask", ["stripes", "blobs"])
-@pytest.mark.parametrize("name", inventions.PICTURES)
+@pytest.mark.parametrize(
+    ("name", "mask"), zip(inventions.PICTURES, ("stripes", "blobs") * 3, strict=True)
+)
 def test_nothing_is_invented_where_nothing_can_be_known(name, mask, rng):
     found = inventions.beside_smooth(name, mask, rng)
     assert all(found[method] <= most for method, most in inventions.MOST.items()), found

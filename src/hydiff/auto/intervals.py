@@ -107,13 +107,15 @@ def errors_of(
     )
 
 
-def _drawn(by_fold: Floats, usual: float, scatter: float) -> float:
-    """The mean of what the folds say, drawn towards the usual, from which scenes are so far away.
+def _drawn(by_fold: Floats, expected: float, scatter: float) -> float:
+    """The mean of what the folds say, drawn towards what is usual, from which scenes are so far
+    away, and those further that are of another kind.
 
     The gaps are one more place of the scene, and may differ from the folds as these do.
     """
-    apart = float(by_fold.var(ddof=1))
-    return (float(by_fold.mean()) * scatter**2 + usual * apart) / (scatter**2 + apart)
+    apart, mean = float(by_fold.var(ddof=1)), float(by_fold.mean())
+    scenes = scatter**2 + usual.FAR * (mean - expected) ** 2
+    return (mean * scenes + expected * apart) / (scenes + apart)
 
 
 class Hidden(NamedTuple):

@@ -98,13 +98,13 @@ def _cases(
 ) -> Iterator[tuple[str, Callable[[], Case]]]:
     """The damaged scenes that are shown, each with a function that fills it or reads its fills."""
     for name, (mask, sigma) in CASES.items():
-        if plan.masks is not None and mask not in plan.masks:
+        if mask not in (plan.masks or (mask,)) or not suites.levels(plan, (sigma,)):
             continue
         if plan.fits(plan.scenes[0], mask):
             yield name, partial(fill_case, cache, plan, mask, sigma, files, device)
         else:
             report(f"no figure {name}: {plan.scenes[0]} is too narrow for {mask}")
-    if plan.masks is None or TRAINED_MASK in plan.masks:
+    if TRAINED_MASK in (plan.masks or (TRAINED_MASK,)) and suites.levels(plan, (0.0,)):
         wanted = suites.offline(replace(plan, masks=(TRAINED_MASK,)))
         if offline := [c for c in wanted if c.method != INPUT and c.seed == 0]:
             yield TRAINED, partial(trained_case, cache, offline, device)

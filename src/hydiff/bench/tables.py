@@ -154,8 +154,8 @@ def _notes(name: str, suite: Suite, rows: Rows, quick: bool) -> list[str]:
         "Mean ± standard deviation between scenes, each the mean of its masks and seeds; a dash "
         "where rows of an earlier version lack the figure; "
         "overlapping Chikusei patches count as one scene. σ_y = 0: observed pixels put back, "
-        "`raw` before that; σ_y > 0: as returned. `seconds`: their median, which leaves out the start "
-        f"of a process. Δ: paired difference in MPSNR {entries}, with a "
+        "`raw` before that; σ_y > 0: as returned. `seconds`: the median, without the start of a "
+        f"process. Δ: paired difference in MPSNR {entries}, with a "
         "hierarchical bootstrap; p: Wilcoxon's signed-rank test over scenes, Holm's correction.",
     ]
     beside = sorted({int(row.get("beside") or 1) for row in rows})

@@ -11,7 +11,7 @@ from hydiff.errors import BadValue
 from hydiff.viewer import captions, regions, spectra
 from hydiff.viewer.background import Job, Queue
 from hydiff.viewer.curves import Curves
-from hydiff.viewer.outlines import Outline, box, enclosed, ranges_of
+from hydiff.viewer.outlines import Outline, among, box, enclosed, ranges_of
 from hydiff.viewer.page_state import PageState, explained, result_of
 from hydiff.viewer.picture import Picture
 from hydiff.viewer.scene_layers import ViewedScene
@@ -67,7 +67,8 @@ class SpectraPanel:
     def mean(self, outline: Outline) -> None:
         if not enclosed(*outline, self.shape).any():
             raise BadValue("that encloses no pixel of the picture; draw inside it")
-        self.add(self.mean_of(outline))
+        if not among(outline, (s.outline for s in self.picked if s.outline is not None)):
+            self.add(self.mean_of(outline))
 
     def mean_of(self, outline: Outline) -> Spectrum:
         """Its error follows, if something in it was filled."""
