@@ -16,6 +16,7 @@ import numpy as np
 
 import beside_paper
 import left
+import reference_tables
 from hydiff.bench import SUITES, statistics
 
 ROOT = Path(__file__).parents[1]
@@ -1049,6 +1050,8 @@ TABLES = {
     ("benchmarks/results/fuzz.csv", ""): as_it_is,
     ("benchmarks/results/torture.csv", ""): as_it_is,
     ("benchmarks/results/viewers.csv", ""): as_it_is,
+    ("benchmarks/results/reference_narrow.csv", ""): as_it_is,
+    **reference_tables.TABLES,
     ("benchmarks/results/viewer.csv", ""): as_it_is,
     ("benchmarks/results/viewer_whole.csv", ""): as_it_is,
 }
