@@ -286,7 +286,7 @@ AUTO = Method(
     replaces_noisy=True,
     error_bars=True,
     random=True,
-    memory=PeakMemory(entry=290.0),
+    memory=PeakMemory(process=330e6, entry=165.0),  # with torch; where pixels keep some bands
     local=True,
 )
 FUNCTION = Method("", "", "", "a function", uses_sigma=True, replaces_noisy=True)
