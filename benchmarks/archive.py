@@ -74,7 +74,10 @@ def main():
                     "mb": round(max(mb, worker_mb)), "load": round(load, 1)}  # fmt: skip
 
         first = files[:ALONE]
-        starts = [run("alone", [*one_core(), *fill, f, "-o", str(folder / Path(f).name), *options]) for f in first]
+        starts = [
+            run("alone", [*one_core(), *fill, f, "-o", str(folder / Path(f).name), *options])
+            for f in first
+        ]
         rows = [{k: np.mean([s[k] for s in starts]) for k in starts[0] if k != "run"}]
         rows[0] |= {"run": "alone", "cubes": 1}
         every = [*fill, *files, "-o"]

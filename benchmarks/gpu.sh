@@ -26,6 +26,8 @@
 #                 same machine, it goes on from STATES (DATA/offline); OFFLINE names other lanes
 #        prior    the default fill with the network that comes with hydiff, and one pass of that
 #                 network, masks in turn so that every scene has some; noise last: 540 s
+#        tuned    the prior tuned on the cube beside one pass, eleven scenes, three masks: 400 s;
+#                 rows in OUT/tuned.csv, to append to benchmarks/results/tuned.csv
 #        denoiser the stand-in of HIR-Diff, trained on DATA/train, into OUT: 200 s
 #        trials   what the default fill sees of its candidates
 #
@@ -280,6 +282,10 @@ prior() {
             bench best --sigma $sigma --method prior; bench best --sigma $sigma --method smooth
         done ) &
     wait
+}
+tuned() {
+    timeout $(( end - $(date +%s) - 20 )) "$python" benchmarks/tuned.py --whole --size full >> "$rows/tuned.log" 2>&1
+    cp benchmarks/results/tuned.csv "$OUT"
 }
 rivals() {
     (   lane e; bench best --sigma 0 --method anchored --beside 4 )

@@ -64,7 +64,7 @@ RUNS = {
     "two": [*SMOOTH, "--memory", "2GB", "--workers", "2"],
     "one": [*SMOOTH, "--memory", "2GB", "--workers", "1"],
     "auto": ["--budget", "fast", "--memory", "2GB"],
-    "reference": ["--budget", "fast", "--memory", "2GB", "--reference", "reference.npy"],
+    "reference": ["--budget", "fast", "--memory", "2GB", "--reference", "reference.tif"],
     "whole": [*SMOOTH, "--tile", "100000"],  # one tile: before tile96 ... it is their control
     "tile96": [*SMOOTH, "--tile", "96"],
     "tile144": [*SMOOTH, "--tile", "144"],
@@ -123,7 +123,8 @@ def make_reference(path, shape):
     rows = slice(0, shape[1])
     planes = np.stack([p.mean(axis=2) for p in np.array_split(truth(rows, shape), 10, axis=2)])
     off = 0.5 * (planes + np.roll(planes, 1, axis=2))
-    np.save(path, 0.8 * off + 0.05 * np.linspace(0, 1, shape[1], dtype=np.float32)[:, None])
+    light = 0.05 * np.linspace(0, 1, shape[1], dtype=np.float32)[:, None]
+    hydiff.write(hydiff.Cube(0.8 * off + light), path)
 
 
 def measured(command):
@@ -212,7 +213,7 @@ def main():
             output = Path(folder) / f"{name}.nc"
             load = os.getloadavg()[0]
             command = [sys.executable, "-m", "hydiff", "fill", str(source), "-o", str(output)]
-            other = Path(folder) / "reference.npy"
+            other = Path(folder) / "reference.tif"
             if other.name in RUNS[name] and not other.exists():
                 make_reference(other, shape)
             more = [str(other) if text == other.name else text for text in RUNS[name]]

@@ -48,3 +48,32 @@ def test_other_physics_and_noise_are_refused_in_one_line(tiny):
         with pytest.raises(HydiffError, match=said) as raised:
             FillReconstructor("smooth")(y, physics)
         assert "\n" not in str(raised.value)
+    assert FillReconstructor("linear", sigma_y=0.1)(y + 1, inpainting).shape == y.shape
+
+
+@pytest.mark.parametrize(("y", "said"), [
+    (torch.zeros(1, 3, 8, 5), "but the mask of the physics"),
+    (torch.zeros(3, 8, 9), "found y of the shape"),
+    (np.zeros((1, 3, 8, 9)), "found ndarray"),
+])  # fmt: skip
+def test_a_y_that_is_not_of_the_physics_is_refused_in_one_line(y, said):
+    physics = deepinv.physics.Inpainting((3, 8, 9), mask=torch.ones(1, 3, 8, 9))
+    with pytest.raises(HydiffError, match=said) as raised:
+        FillReconstructor("linear")(y, physics)
+    assert "\n" not in str(raised.value)
+
+
+def test_each_cube_may_have_its_own_noise_and_any_float_type(tiny, stripes):
+    mask = torch.as_tensor(np.broadcast_to(stripes, tiny.shape).copy()).float()
+    physics = deepinv.physics.Inpainting(tiny.shape, mask=mask)
+    y = physics(torch.as_tensor(np.stack([tiny, tiny]), dtype=torch.float32))
+    physics.noise_model = deepinv.physics.GaussianNoise(torch.tensor([0.01, 0.2]))
+    found = FillReconstructor("smooth")(y, physics).numpy()
+    for cube, sigma, one in zip(y.numpy(), (0.01, 0.2), found, strict=True):
+        direct = hydiff.fill(cube, stripes, method="smooth", sigma_y=float(np.float32(sigma)))
+        np.testing.assert_array_equal(one, direct.values.astype(np.float32))
+    assert not np.array_equal(found[0], found[1])
+    physics.noise_model = deepinv.physics.ZeroNoise()
+    half = FillReconstructor("linear")(y.bfloat16(), physics)
+    assert half.dtype == torch.bfloat16 and half.isfinite().all()
+    assert FillReconstructor("linear")(y[:0], physics).shape == y[:0].shape

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 import shlex
 import subprocess
 import tarfile
@@ -72,6 +73,14 @@ def cells_of(words):
         offline_minutes=float(single.get("offline-minutes", 2)),
     )  # fmt: skip
     return table, {c for c in suites.SUITES[table].cells(plan) if plan.fits(c.scene, c.mask)}
+
+
+def test_its_head_lists_parts_that_exist():
+    head, _, body = (ROOT / "benchmarks" / "gpu.sh").read_text().partition("\nset -u\n")
+    parts = set(re.findall(r"^# (?:PART {3}| {7})([a-z][a-z-]+) +\S", head, re.MULTILINE))
+    parts |= set(re.findall(r"; (rivals|rest):", head))
+    functions = set(re.findall(r"^([a-z][\w-]*)\(\) \{", body, re.MULTILINE))
+    assert {*PAPER.replace("+", " ").split()} <= parts <= functions
 
 
 def test_its_parts_make_every_cell_of_the_paper_s_tables(place):

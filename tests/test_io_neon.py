@@ -133,6 +133,9 @@ def test_two_sites_want_a_name(tmp_path: Path) -> None:
     path = products.neon(tmp_path / "a.h5", SHORTS)
     with h5py.File(path, "r+") as file:
         file.copy("SJER", "TEAK")
-    with pytest.raises(HydiffError, match=r"found SJER, TEAK; name one with `var=`"):
+    with pytest.raises(HydiffError, match=r"found SJER, TEAK; choose one with `var=SJER`"):
         io.read(path)
-    assert io.read(path, var="TEAK").shape == SHORTS.shape
+    with pytest.raises(HydiffError, match="unknown site in a.h5 'SJR': did you mean 'SJER'"):
+        io.read(path, var="SJR")
+    done = CliRunner().invoke(app, ["info", str(path), "--var", "TEAK", "--json"])
+    assert done.exit_code == 0 and json.loads(done.stdout)["bands"] == len(SHORTS)

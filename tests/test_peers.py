@@ -491,7 +491,7 @@ def test_hyper_ei_s_rate_falls_by_ten_after_800_900_and_1000_steps():
 
 def test_hyper_ei_counts_all_entries_and_knows_no_noise(cube, observed):
     clean, noisy = (next(steps_of(cube, observed, "hyper-ei", s)) for s in (0.0, 0.3))
-    assert torch.equal(clean.x, noisy.x)
+    assert torch.equal(clean.x, noisy.x) and torch.equal(clean.log["ei"], noisy.log["ei"])
     seen = np.broadcast_to(observed, cube.shape)
     expected = np.square(clean.x.numpy() - cube)[seen].sum() / cube.size
     assert float(clean.log["data"]) == pytest.approx(expected, rel=1e-4)

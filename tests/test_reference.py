@@ -491,7 +491,7 @@ def test_a_time_axis_is_a_folder_of_dates(scene, other, observed):
         dims=("time", "band", "y", "x"),
         coords={"time": np.array(["2003-02-06", "2003-03-10", "2003-05-01"], "M8[ns]")},
     )
-    given = list(sources([stack], (), lambda one, _: cube_and_mask(one)))
+    given = list(sources([stack], (), cube_and_mask))
     assert [one.name for one in given] == ["2003-02-06", "2003-03-10", "2003-05-01"]
     assert [date_of(one.cube).day for one in given] == [6, 10, 1]
     np.testing.assert_array_equal(given[1].cube.values, other[:, ::-1])

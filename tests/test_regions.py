@@ -223,7 +223,12 @@ def test_what_names_no_place_is_refused_in_one_line(cube: Cube, case: str) -> No
 
 FILES = {
     "no json": ("x", "expected GeoJSON, but"),
-    "a list": ("[]", "expected GeoJSON, but"),
+    "a list": ("[]", r"expected a GeoJSON object with a `type`, found \[\]"),
+    "no feature": ('{"type": "FeatureCollection", "features": [null]}', "`type`, found null"),
+    "crs alone": (
+        '{"crs": "EPSG:4326", "type": "Polygon", "coordinates": [[[1, 1]]]}',
+        '`crs` is "EPSG:4326", expected',
+    ),
     "points": ('{"type": "Point", "coordinates": [1, 2]}', "no polygon in it"),
     "metres": (json.dumps(area(*PART)), "coordinates beyond 180°"),
     "elsewhere": (
@@ -267,6 +272,18 @@ def test_polygons_and_boxes_want_a_map_and_pictures_the_right_size(tmp_path: Pat
     (tmp_path / "n.png").write_bytes(b"no picture")
     with pytest.raises(HydiffError, match="expected a PNG picture"):
         io.read_mask(tmp_path / "n.png", "missing", plain.shape)
+
+
+def test_a_picture_that_is_cut_off_is_refused(tmp_path: Path) -> None:
+    """GDAL, reading it whole, leaves random values where it ends."""
+    noise = np.random.default_rng(0).integers(0, 255, (40, 40), dtype="u1")
+    Image.fromarray(noise).save(tmp_path / "whole.png")
+    stored = (tmp_path / "whole.png").read_bytes()
+    (tmp_path / "part.png").write_bytes(stored[: len(stored) // 2])
+    with pytest.raises(HydiffError, match="expected a PNG picture.*libpng: Read Error"):
+        io.read_mask(tmp_path / "part.png", "missing", (1, 40, 40))
+    found = io.read_mask(tmp_path / "whole.png", "missing", (1, 40, 40))
+    np.testing.assert_array_equal(found, noise == 0)
 
 
 def test_no_option_is_said_to_fill_what_lies_outside_the_region():

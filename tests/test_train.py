@@ -134,6 +134,12 @@ def test_refining_on_the_cube_itself_improves_the_fill(model):
     assert len(result.history) == 31
 
 
+def test_the_supplement_s_settings_are_the_defaults():
+    paper = Training()
+    assert (paper.batch, paper.lr, paper.steps, paper.ei_weight) == (5, 1e-4, 1000, 1)
+    assert (paper.channels, paper.scales, paper.transform) == (128, 5, "rotation")
+
+
 def test_an_update_is_one_adam_step_on_the_mean_of_equation_9():
     """Written out by hand for three cubes, two of them of one size, the other not square."""
     settings = replace(TINY, batch=3, seed=3, ei_weight=0.7, steps=100, norm="image")

@@ -303,6 +303,22 @@ def test_a_rioxarray_raster_keeps_its_place_and_nodata(data_dir, tmp_path):
     assert again.filled[~empty, 10].all() and again.rio.encoded_nodata == raster.rio.nodata
 
 
+def test_a_store_that_xarray_wrote_is_read_without_its_layers(damaged, tmp_path):
+    array = data_array(damaged).drop_vars("site").drop_encoding()  # Zarr has no type for its text
+    filled = array.hydiff.fill(method="smooth", error_bars=True)
+    dataset = array.to_dataset().hydiff.fill(method="smooth", error_bars=True)
+    for name, stored in (("a.zarr", filled.to_dataset()), ("b.zarr", dataset)):
+        stored.to_zarr(tmp_path / name, consolidated=False)
+        cube = hydiff.read(tmp_path / name)
+        assert np.asarray(cube.values).tobytes() == bands_first(filled).tobytes()
+        assert cube.mark is not None and cube.mark.method == "smooth"
+    sigma = hydiff.read(tmp_path / "b.zarr", var="reflectance_sigma").values
+    np.testing.assert_array_equal(sigma, bands_first(filled.sigma))
+    filled.to_netcdf(tmp_path / "c.nc", engine="h5netcdf")
+    with pytest.raises(HydiffError, match=r"no known product.*`import hydiff\.xarray`"):
+        hydiff.read(tmp_path / "c.nc")
+
+
 # ── gaps and scores ──────────────────────────────────────────────────────────────────────────────
 
 
@@ -316,7 +332,8 @@ def test_gaps_and_scores_are_those_of_the_library(truth, damaged):
     whole = filled.drop_vars("filled").hydiff.score(reference)
     assert whole.missing is None and whole.everywhere == expected.everywhere
     both = array.to_dataset().hydiff.fill(method="linear")
-    assert both.hydiff.score(reference.to_dataset()).missing == expected.missing
+    for truth in (reference.to_dataset(), reference):
+        assert both.hydiff.score(truth).missing == expected.missing
 
 
 # ── what is refused ──────────────────────────────────────────────────────────────────────────────
@@ -347,6 +364,11 @@ REFUSED = {
         BadValue,
         "Dask array of float16: expected",
     ),
+    "tile": (lambda a: a.chunk().hydiff.fill(tile="24"), BadValue, "`tile='24'`: expected a whole"),
+    "memory": (lambda a: a.chunk().hydiff.fill(memory=2), BadValue, "`memory=2`: expected a size"),
+    "bands": (lambda a: a.hydiff.fill(bands=[1, 2]), BadValue, "expected a text, such as '10:40"),
+    "number": (lambda a: a.hydiff.gaps(nodata="none"), BadValue, "`nodata='none'`: expected a num"),
+    "numpy": (lambda a: a.hydiff.score(a.values), BadValue, "expected a DataArray .* found ndarray"),
     "mask": (lambda a: a.hydiff.fill(a.isnull().rename(x="z")), ShapeMismatch, "mask with dim"),
     "shape": (lambda a: a.hydiff.fill(np.ones((3, 3), bool)), ShapeMismatch, "mask of shape"),
     "nodata": (

@@ -490,7 +490,10 @@ def listed(nodata: Nodata) -> tuple[float, ...]:
     """The nodata values, each once."""
     if nodata is None:
         return ()
-    return tuple(dict.fromkeys(float(v) for v in np.ravel(nodata)))
+    try:
+        return tuple(dict.fromkeys(float(v) for v in np.ravel(nodata)))
+    except (TypeError, ValueError):
+        raise BadValue(f"`nodata={nodata!r}`: expected a number, or several") from None
 
 
 def _shifted(transform: tuple[float, ...] | None, rows: int, cols: int) -> tuple[float, ...] | None:

@@ -8,17 +8,16 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from hydiff import api
 from hydiff.errors import BadValue, ShapeMismatch
 from hydiff.methods import DEFAULT
 
-if find_spec("deepinv") is None:
+if find_spec("deepinv") is None:  # which brings torch
     raise BadValue("`import hydiff.deepinv` needs deepinv, which is not installed: pip install it")
-from deepinv.models import Reconstructor
-from deepinv.physics import Inpainting
+import torch  # noqa: E402
+from deepinv.models import Reconstructor  # noqa: E402
+from deepinv.physics import Inpainting  # noqa: E402
+from torch import Tensor  # noqa: E402
 
 
 class FillReconstructor(Reconstructor):  # type: ignore[misc]  # deepinv has no types
@@ -38,10 +37,14 @@ class FillReconstructor(Reconstructor):  # type: ignore[misc]  # deepinv has no 
     def forward(self, y: Tensor, physics: Any, **kwargs: Any) -> Tensor:
         """y (batch, bands, rows, cols), 0 where missing; the estimate has the shape of y."""
         observed = observed_of(y, physics)
-        options = {"sigma_y": sigma_of(physics)} | self.options
-        cubes = zip(y.detach().cpu().numpy(), observed.cpu().numpy(), strict=True)
-        filled = [api.fill(cube, mask, method=self.method, **options) for cube, mask in cubes]
-        return torch.stack([torch.as_tensor(result.values) for result in filled]).to(y)
+        noise = [{}] * len(y) if "sigma_y" in self.options else sigma_of(physics, len(y))
+        x_hat = torch.empty_like(y, requires_grad=False)
+        for cube, mask, sigma, out in zip(y.detach(), observed, noise, x_hat, strict=True):
+            values = cube.float() if cube.dtype == torch.bfloat16 else cube  # NumPy has none
+            options = {"method": self.method, **sigma, **self.options}
+            result = api.fill(values.cpu().numpy(), mask.cpu().numpy(), **options)
+            out.copy_(torch.as_tensor(result.values))
+        return x_hat
 
 
 def observed_of(y: Tensor, physics: Any) -> Tensor:
@@ -54,22 +57,33 @@ def observed_of(y: Tensor, physics: Any) -> Tensor:
     mask: Tensor = physics.mask
     if not bool(((mask == 0) | (mask == 1)).all()):
         raise BadValue("the mask has other values than 0 and 1; compare it first, such as mask > 0")
-    if y.ndim != 4:
+    if not isinstance(y, Tensor) or y.ndim != 4:
+        found = f"y of the shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
+        raise ShapeMismatch(f"expected a tensor (batch, bands, rows, cols), found {found}")
+    try:
+        return (mask != 0).expand(y.shape)
+    except RuntimeError:
         raise ShapeMismatch(
-            f"y has the shape {tuple(y.shape)}, expected (batch, bands, rows, cols)"
-        )
-    return (mask != 0).expand(y.shape)
+            f"y has the shape {tuple(y.shape)}, but the mask of the physics {tuple(mask.shape)}; "
+            "make the physics for this y"
+        ) from None
 
 
-def sigma_of(physics: Any) -> float:
-    """The standard deviation of Gaussian noise; 0 without noise."""
+def sigma_of(physics: Any, count: int) -> list[dict[str, float]]:
+    """`sigma_y` of each cube: the standard deviation of Gaussian noise; 0 without noise."""
     noise = getattr(physics, "noise_model", None)
     sigma = getattr(noise, "sigma", None)
-    if sigma is not None:
-        return float(sigma)
-    if noise is not None and type(noise).__name__ != "ZeroNoise":
-        raise BadValue(
-            f"noise of the kind {type(noise).__name__}, expected Gaussian noise or none; give "
-            "`sigma_y=` to the reconstructor"
+    if sigma is None:
+        if noise is not None and type(noise).__name__ != "ZeroNoise":
+            raise BadValue(
+                f"noise of the kind {type(noise).__name__}, expected Gaussian noise or none; give "
+                "`sigma_y=` to the reconstructor"
+            )
+        sigma = 0.0
+    values = torch.as_tensor(sigma).flatten().tolist()
+    if len(values) not in (1, count):
+        raise ShapeMismatch(
+            f"{len(values)} standard deviations of the noise for {count} cubes; expected one, or "
+            "one for each cube"
         )
-    return 0.0
+    return [{"sigma_y": value} for value in (values if len(values) == count else values * count)]

@@ -26,7 +26,7 @@ from hydiff.mark import Mark, now
 from hydiff.metrics import Scores
 from hydiff.request import ARGUMENTS, Request
 from hydiff.scale import chunked
-from hydiff.scale.layout import limits
+from hydiff.scale.layout import Limits, limits
 
 need("xarray", "xarray", "`import hydiff.xarray`")
 import xarray as xr  # noqa: E402 - the package, once it is known to be there
@@ -66,9 +66,9 @@ class ArrayAccessor:
         options = {"outside": "keep"} | options
         masks = {"observed": observed, "missing": missing}
         masks = {k: _mask(v, self._array) for k, v in masks.items() if v is not None}
-        if self._array.chunks is not None:
-            return _filled_in_chunks(self._array, masks, (memory, tile, overlap), options)
         sizes = {"memory": memory, "tile": tile, "overlap": overlap}
+        if self._array.chunks is not None:
+            return _filled_in_chunks(self._array, masks, _limits(**sizes), options)
         if named := [f"`{name}=`" for name, value in sizes.items() if value is not None]:
             raise BadValue(
                 f"{', '.join(named)}: goes with an array of Dask chunks, and this one is in "
@@ -79,15 +79,14 @@ class ArrayAccessor:
             result.cube.to_xarray(), {"filled": result.filled, "sigma": result.sigma}
         )
 
-    def gaps(self, **nodata: Any) -> Census:
+    def gaps(self, nodata: Any = None, nodata_in: str | None = None) -> Census:
         """What is missing, where and how wide.  The array is loaded.
 
-        nodata: `nodata` and `nodata_in`, as for `hydiff.fill`.
+        nodata, nodata_in: as for `hydiff.fill`.
         """
         _check_dims(self._array)
         cube = _cube(self._array.compute())
-        arguments = {"nodata": None, "nodata_in": None} | nodata
-        observed, _ = observed_entries(cube, None, **arguments)
+        observed, _ = observed_entries(cube, None, nodata, nodata_in)
         return census(observed, cube.good)
 
     def score(self, truth: xr.DataArray, missing: Any = None) -> Scores:
@@ -129,12 +128,16 @@ class DatasetAccessor:
         census: Census = self._variable(name)[1].hydiff.gaps(**nodata)
         return census
 
-    def score(self, truth: xr.Dataset, name: str | None = None, missing: Any = None) -> Scores:
-        """`DataArray.hydiff.score` of a variable against that of the same name in the truth."""
+    def score(
+        self, truth: xr.Dataset | xr.DataArray, name: str | None = None, missing: Any = None
+    ) -> Scores:
+        """`DataArray.hydiff.score` of a variable against that of the same name in the truth, or
+        against a DataArray."""
         name, array = self._variable(name)
         if missing is None and f"{name}_filled" in self._dataset:
             missing = self._dataset[f"{name}_filled"]
-        scores: Scores = array.hydiff.score(truth.hydiff.variable(name), missing)
+        other = truth.hydiff.variable(name) if isinstance(truth, xr.Dataset) else truth
+        scores: Scores = array.hydiff.score(other, missing)
         return scores
 
     def variable(self, name: str | None = None) -> xr.DataArray:
@@ -165,6 +168,11 @@ class DatasetAccessor:
 
 def _check_dims(array: xr.DataArray) -> None:
     """Three dimensions, of which one is known to have the bands."""
+    if not isinstance(array, xr.DataArray):
+        raise BadValue(
+            f"expected a DataArray with dimensions for bands, rows and columns, found "
+            f"{type(array).__name__}; give it names, such as xr.DataArray(values, dims=array.dims)"
+        )
     if array.ndim != 3:
         extra = [d for d in array.dims if str(d).lower() in ("time", "date", "t")]
         hint = f"; take one, such as isel({extra[0]}=0)" if extra else ""
@@ -261,15 +269,25 @@ def _with_layers(array: xr.DataArray, layers: Mapping[str, Any]) -> xr.DataArray
     return array.assign_attrs(ancillary_variables=before)
 
 
+def _limits(memory: str | None, tile: int | None, overlap: int | None) -> Limits:
+    """Of a fill by tiles; sizes of other types are refused here, not when it is computed."""
+    if not isinstance(memory, str | None):
+        raise BadValue(f"`memory={memory!r}`: expected a size such as '2GB' or '500MB'")
+    for name, size in (("tile", tile), ("overlap", overlap)):
+        if not isinstance(size, int | None):
+            raise BadValue(f"`{name}={size!r}`: expected a whole number of pixels")
+    return limits(memory, tile, overlap)
+
+
 def _filled_in_chunks(
-    array: xr.DataArray, masks: Mapping[str, Any], sizes: Any, options: Mapping[str, Any]
+    array: xr.DataArray, masks: Mapping[str, Any], sizes: Limits, options: Mapping[str, Any]
 ) -> xr.DataArray:
-    """`ArrayAccessor.fill` of a Dask array.  sizes: memory, tile, overlap."""
+    """`ArrayAccessor.fill` of a Dask array."""
     request = _request(options)
     thin = array.copy(data=np.broadcast_to(np.zeros((), array.dtype), array.shape))
     cube, mask = api.cube_and_mask(_cube(thin), **masks)
     chunks = array.transpose(*_order(array)).data
-    values, filled, sigma = chunked.fill(chunks, cube, mask, request, limits(*sizes))
+    values, filled, sigma = chunked.fill(chunks, cube, mask, request, sizes)
     variable = xr.Variable(_order(array), values).transpose(*array.dims)
     mark = Mark(math.nan, method=request.method_name, version=versions()["hydiff"], time=now())
     result = array.copy(data=variable.data).assign_attrs(mark.after(cube.mark).attributes)

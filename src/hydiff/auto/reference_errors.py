@@ -20,7 +20,6 @@ from hydiff.auto.classes import Around, D, Kinds, T, band_spread, usable
 from hydiff.auto.intervals import NORMAL_80, Hidden, errors_of
 from hydiff.auto.recipe import Errors
 from hydiff.auto.trials import Trial, TrialWindow
-from hydiff.auto.usual import SHAPE
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.gaps import mask
 from hydiff.reference.models import ReferencePlanes, components, regression
@@ -33,6 +32,7 @@ UNUSUAL = 3.0  # medians of the errors beyond which an entry counts less
 # square errors with that of the distance, of which hidden copies show only the near end; and by how
 # much square errors in gaps exceed those on hidden copies, for what has changed there alone
 FARTHER, CHANGE = 0.45, 0.1
+USUAL_80 = 1.18  # |error| / expected that 80 % of the entries do not exceed, there
 
 
 def seen_by(references: Sequence[ReferencePlanes]) -> Bools:
@@ -124,8 +124,8 @@ def errors_with(trials: Sequence[Trial], weights: Weights, kinds: Kinds, bands: 
     shape = np.maximum(hidden.shape(expected, math.inf), 1e-9)
     return replace(
         errors,
-        level=level + 2 * math.log(shape[1] / SHAPE[1]) + CHANGE,
+        level=level + 2 * math.log(shape[1] / USUAL_80) + CHANGE,
         slopes=tuple(slopes.tolist()),
-        widening=SHAPE[1] / NORMAL_80,
+        widening=USUAL_80 / NORMAL_80,
         intervals=tuple((shape * NORMAL_80 / shape[1]).tolist()),
     )

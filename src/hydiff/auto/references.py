@@ -38,7 +38,9 @@ BORROWED = 5e4  # entries: what relates two images differs little between classe
 FEWEST = 2  # folds below which nothing is concluded
 LEAST_WORTH = 0.1  # dB: a band that gains less, by more than a standard error, does without
 LARGEST = 60.0  # dB; beyond it a gain is as good as any
-ALIKE = 0.5  # how far the shares of models are brought to equal ones
+# how far the shares of models are brought to equal ones, less the power of square errors for those
+# that are not as good
+ALIKE, CLOSE = 0.5, 4.0
 ROUGH, CONTRAST = Around._fields.index("roughness"), Around._fields.index("contrast")
 
 
@@ -184,8 +186,10 @@ def _weights(
     shares, words = advised(residuals, steps, trials, kinds, default, seed, borrowed=BORROWED)
     weights = np.array(shares)
     # six folds hardly tell models that are nearly as good from one another
-    equal = (1 - weights[0]) / max(len(weights) - 1, 1)
-    weights[1:] += ALIKE * (equal - weights[1:])
+    square = np.mean([np.square(r[1:]).mean(axis=1) for r in residuals], axis=0) + 1e-300
+    equal = (square.min() / square) ** CLOSE
+    shared = (equal / equal.sum())[:, None, None] * (1 - weights[0])
+    weights[1:] += ALIKE * (shared - weights[1:])
     return weights, words
 
 

@@ -19,19 +19,26 @@ F = len(Around._fields)
 LEAST_SIGNAL = 0.02  # of a band's variance
 # The logarithm of a square error: level, slopes of `Around`, then what noise, as a share of a
 # band's variance, adds to each, and the slope of the share that is not noise
-USUAL = (0.6, 0.51, 0.83, 0.23, 0.44, -0.46, -0.24, -0.85, -0.57, 0.07, 0.57)
+USUAL = (0.57, 0.92, 1.05, 0.23, 0.47, -0.81, -0.66, 0.23, 0.32, 0.04, 0.51)
 
-# Variances of the logarithm of a square error.  Scenes differ from the usual by the first two, the
-# second where noise hides the errors; what folds show is off by the next four; the gaps, which
-# are one more place, by the last two
-SCENES, NOISY = 0.1218, 0.303
-FOLDS, BETWEEN, DROWNED, DOUBT = 0.005555, 0.8781, 0.002906, 0.1171
-GAPS, ONE_GAP = 0.002166, 0.4818
-PARTIAL = 0.1059  # all of them, where pixels keep some bands
-BIAS = -0.06182
-TAILS = (-1.351, 1.836)  # standard deviations that 10 and 90 % of the gaps do not exceed
+# Variances of the logarithm of a square error.  Scenes differ from the usual by the first three:
+# the second where noise hides the errors; the third, of the square by which folds say so, for a
+# scene far from the usual is of another kind.  What folds show is off by the next four; the gaps,
+# which are one more place, by the last three, of which one counts how uneven the folds are
+SCENES, NOISY, FAR = 0.125, 0.1521, 0.2334
+FOLDS, BETWEEN, DROWNED, DOUBT = 0.0141, 0.2058, 0.02101, 0.1153
+GAPS, ONE_GAP, UNEVEN = 0.01671, 0.5942, 0.3695
+PARTIAL = 0.06599  # all but the last of them, where pixels keep some bands
+BIAS = -0.08451
+TAILS = (-1.879, 2.294)  # standard deviations; in four places of five, 80 % of the gaps lie between
 # |error| / expected that 50, 80 and 95 % of the entries in gaps do not exceed
-SHAPE = (0.5707, 1.197, 2.141)
+SHAPE = (0.5826, 1.233, 2.187)
+# What n copies of a gap say of that: they must hold p (1 + ONE_MORE / n) of their entries for one
+# more to hold p of its own, and what is usual counts as much as COPIES of them
+ONE_MORE, COPIES = 0.5, 10.0
+# The logarithm of what a network makes of a square error, and how far scenes are from that
+GAIN = (-0.08905, 0.1401)
+APART = 3.494  # square errors are hardly ever less than so many times the candidates' variance
 
 
 def design(around: Floats, noise: Floats) -> Floats:
@@ -61,6 +68,7 @@ class Evidence(NamedTuple):
     apart: float  # variance of that between folds, as far as noise lets it be seen
     drowned: float  # noise over error, in squares, if errors are as usual
     copies: float  # hidden pieces of about the same weight
+    uneven: float = 0.0  # variance of the logarithm, were these pieces others: jackknife
 
 
 class Foresight(NamedTuple):
@@ -79,7 +87,9 @@ def foresee(evidence: Evidence, whole: bool = True) -> Foresight:
     hidden = evidence.drowned / (1 + evidence.drowned)
     own = FOLDS + BETWEEN * evidence.apart
     own += DROWNED * evidence.drowned**2 + DOUBT * hidden * evidence.off**2
-    share = own / (own + SCENES + NOISY * hidden) if whole else 0.0
+    scenes = SCENES + NOISY * hidden + FAR * evidence.off**2
+    share = own / (own + scenes) if whole else 0.0
     variance = (1 - share) * own + GAPS + ONE_GAP / evidence.copies if whole else PARTIAL
+    variance += UNEVEN * evidence.uneven
     low, high = (math.exp(z * math.sqrt(variance) / 2) for z in TAILS)
     return Foresight((BIAS - share * evidence.off) if whole else 0.0, (low, high))

@@ -91,7 +91,7 @@ def _grid(
     everyone: Limit = Limit(),
 ) -> Iterator[Cell]:
     """limits: of slow methods; everyone: of all others."""
-    methods = tuple(m for m in methods if plan.wants(m))
+    methods = (*(m for m in methods if plan.wants(m)), *plan.own_methods)
     where = product(levels(plan, noise), plan.scenes, plan.chosen(masks), methods)
     for sigma, scene, mask, method in where:
         cell = Cell(method, scene, mask, sigma)
@@ -326,13 +326,13 @@ SUITES: dict[str, Suite] = {
         "Readings of what the paper leaves open",
         readings,
         "hydiff-ei",
-        "Not in the paper. Three scenes, three seeds.",
+        "Not in the paper.",
     ),
     "precision": Suite(
         "Robust-EI in three arithmetics",
         precision,
         "robust-ei, precision fp32",
-        "Not in the paper. Three scenes, three seeds.",
+        "Not in the paper.",
     ),
     "epsilon": Suite("Readings of ε_0", epsilon, "eps0 implied", "Not in the paper."),
     "use": Suite(

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import combinations
-from statistics import fmean
+from statistics import fmean, median
 from typing import NamedTuple
 
 from hydiff.bench import machine, records, scenes, statistics
@@ -105,7 +105,7 @@ def build(name: str, suite: Suite, rows: Rows, *, quick: bool = False) -> Table:
             mine = groups[sigma, line]
             cells = [_figure(mine, c, digits, known[c]) for c, _, digits in columns]
             seconds = [float(r["seconds"]) for r in mine if r not in slow]
-            cells.append(_number(fmean(seconds), 1) if seconds else "–")
+            cells.append(_number(median(seconds), 1) if seconds else "–")
             peaks = [float(r["peak_mb"]) for r in mine if r["peak_mb"]]
             cells.append(_number(max(peaks, default=math.nan), 0))
             n = statistics.summary(scores(mine, "all_mpsnr"))
@@ -154,7 +154,8 @@ def _notes(name: str, suite: Suite, rows: Rows, quick: bool) -> list[str]:
         "Mean ± standard deviation between scenes, each the mean of its masks and seeds; a dash "
         "where rows of an earlier version lack the figure; "
         "overlapping Chikusei patches count as one scene. σ_y = 0: observed pixels put back, "
-        f"`raw` before that; σ_y > 0: as returned. Δ: paired difference in MPSNR {entries}, with a "
+        "`raw` before that; σ_y > 0: as returned. `seconds`: the median, without the start of a "
+        f"process. Δ: paired difference in MPSNR {entries}, with a "
         "hierarchical bootstrap; p: Wilcoxon's signed-rank test over scenes, Holm's correction.",
     ]
     beside = sorted({int(row.get("beside") or 1) for row in rows})

@@ -52,6 +52,9 @@ def mask(
 
     doubts.check(stripes, bands, output)
     if output is not None:
+        known = (*io.npz.SUFFIXES, *io.geotiff.SUFFIXES)
+        if not bands and output.suffix.lower() not in known:
+            raise errors.UnknownName("mask format", output.suffix, known, "; name it NAME.npz")
         io.staging.refuse_existing(output, overwrite)
     cube = io.read(file, var=var)
     if output is not None:

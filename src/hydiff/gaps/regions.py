@@ -99,6 +99,8 @@ def _in_box(corners: list[float], cube: Cube, region: str) -> Bools:
 def chosen_bands(text: str, cube: Cube) -> Bools:
     """(bands,) True for those of `10:40,55`, counted from 0, the end not included, and of
     `900-1000nm`, both ends included."""
+    if not isinstance(text, str):  # from Python: ask as the command line does
+        raise BadValue(f"`bands={text!r}`: expected a text, such as '10:40,55' or '900-1000nm'")
     chosen = np.zeros(cube.bands, bool)
     for part in (part.strip() for part in text.split(",")):
         if match := NUMBERS.fullmatch(part):

@@ -125,7 +125,7 @@ def _pair(path: Path) -> tuple[Path, Path]:
     for header in header_names(path):
         if header.is_file():
             return path, header
-    wanted = " or ".join(p.name for p in header_names(path)[:2])
+    wanted = " nor ".join(p.name for p in header_names(path)[:2])
     raise CubeFormatError(
         f"{path}: expected an ENVI header beside it, found neither {wanted}; "
         "put the header there, or open a file of another format"

@@ -43,12 +43,13 @@ def from_gdal(numbers: Any) -> tuple[float, ...] | None:
     return tuple(six[[1, 2, 0, 4, 5, 3]].tolist()) if six.size == 6 else None
 
 
-def crs_of(text: str, path: Path) -> Any:
-    """A rasterio CRS; path: the file that is written, for the message."""
+def crs_of(text: str, path: Path, advice: str = "correct Cube.crs") -> Any:
+    """A rasterio CRS; path: the file that is read or written, for the message."""
+    from rasterio import Env
     from rasterio.crs import CRS
 
-    what = "a coordinate reference system, as WKT or an EPSG code,"
+    what = "a coordinate reference system (WKT or an EPSG code)"
     if not is_definition(text, path):
-        raise CubeFormatError(f"{path}: expected {what} but found {text[:80]!r}; correct Cube.crs")
-    with parsing(path, what, "correct Cube.crs"):
+        raise CubeFormatError(f"{path}: expected {what}, found {text[:80]!r}; {advice}")
+    with parsing(path, what, advice), Env():  # which logs what PROJ would print
         return CRS.from_user_input(text)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from hydiff.cube import Bools, Cube, Floats
+from hydiff.errors import CubeFormatError, UnknownName
 from hydiff.io import hdf5
 from hydiff.io.envi_header import georeference
 from hydiff.io.headers import FACTOR, number
@@ -85,8 +86,11 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
 
 
 def pixel_classes(path: Path) -> Any:
-    """(rows, cols) what ATCOR took each pixel for, or None in a file without that layer."""
+    """(rows, cols) what ATCOR took each pixel for; None in a file without that layer, or with
+    several sites, whose layers nothing chooses from."""
     with parsing(path, "a NEON reflectance file"), hdf5.open_file(path) as file:
+        if len(_sites(file)) > 1:
+            return None
         layer = file[_part(file, path, None).name].parent.get(f"Metadata/{PIXEL_CLASSES}")
         return None if layer is None else np.asarray(layer[()])
 
@@ -99,13 +103,22 @@ def _is_site(file: Any, name: str) -> bool:
     return len(getattr(cube, "shape", ())) == 3
 
 
+def _sites(file: Any) -> list[str]:
+    return [name for name in file if _is_site(file, name)]
+
+
 def _part(file: Any, path: Path, site: str | None) -> hdf5.DatasetPart:
-    sites = [name for name in file if _is_site(file, name)]
-    if site is None and len(sites) == 1:
-        site = sites[0]
+    sites = _sites(file)
+    if not sites:
+        raise damaged(path, f"expected a site with {CUBE}, found none")
+    if site is None and len(sites) > 1:
+        raise CubeFormatError(
+            f"{path}: more than one site, found {', '.join(sites)}; choose one with "
+            f"`var={sites[0]}`"
+        )
+    site = sites[0] if site is None else site
     if site not in sites:
-        listed = ", ".join(sites) or "none"
-        raise damaged(path, f"expected one site with {CUBE}, found {listed}; name one with `var=`")
+        raise UnknownName(f"site in {path.name}", site, sites)
     return hdf5.DatasetPart(f"{site}/{CUBE}", AXES, file[f"{site}/{CUBE}"].shape[2])
 
 

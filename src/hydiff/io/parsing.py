@@ -38,6 +38,9 @@ def parsing(
 
 
 def first_line(error: BaseException) -> str:
+    """The message of an error; of its cause where rasterio only refers to that."""
+    if "previous exception" in str(error) and error.__cause__ is not None:
+        return first_line(error.__cause__)
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(" .,;") if lines else type(error).__name__
 

@@ -111,14 +111,12 @@ def _geojson(path: Path) -> tuple[list[dict[str, Any]], Any]:
         raise CubeFormatError(f"{path}: larger than {LARGEST >> 20} MB; simplify its polygons")
     with parsing(path, "GeoJSON"):
         document = json.loads(path.read_text(encoding="utf-8"))
-        areas = list(_areas(document))
+        areas = list(_areas(document, path))
         named = document.get("crs")
     if not areas:
         raise CubeFormatError(f"{path}: no polygon in it; expected {' or '.join(AREAS)}")
     if named is not None:
-        with parsing(path, "GeoJSON"):
-            name = str(named["properties"]["name"])
-        return areas, crs_of(name, path)
+        return areas, _named_crs(named, path)
     with parsing(path, "polygons of coordinate pairs"):
         corners = np.array([pair[:2] for area in areas for pair in _corners(area["coordinates"])])
         degrees = bool((np.abs(corners) <= (180, 90)).all())
@@ -130,16 +128,33 @@ def _geojson(path: Path) -> tuple[list[dict[str, Any]], Any]:
     return areas, crs_of("EPSG:4326", path)
 
 
-def _areas(node: Any) -> Iterator[dict[str, Any]]:
+def _named_crs(member: Any, path: Path) -> Any:
+    """The CRS that the member `crs` of a GeoJSON file names."""
+    about = member.get("properties") if isinstance(member, dict) else None
+    if not isinstance(about, dict) or "name" not in about:
+        raise CubeFormatError(
+            f"{path}: its member `crs` is {json.dumps(member)[:60]}, expected "
+            '{"type": "name", "properties": {"name": "EPSG:…"}}; correct it'
+        )
+    return crs_of(str(about["name"]), path, "correct its member `crs`")
+
+
+def _areas(node: Any, path: Path) -> Iterator[dict[str, Any]]:
     """The polygons of a GeoJSON object, whatever they are wrapped in."""
+    if not isinstance(node, dict):
+        raise CubeFormatError(
+            f"{path}: expected a GeoJSON object with a `type`, found {json.dumps(node)[:60]}; "
+            "save it again"
+        )
     kind = node.get("type")
     if kind in AREAS:
         yield {"type": kind, "coordinates": node["coordinates"]}
     elif kind == "Feature" and node.get("geometry") is not None:
-        name = (node.get("properties") or {}).get("name")
-        yield from ({**area, "name": name} for area in _areas(node["geometry"]))
+        about = node.get("properties")
+        name = about.get("name") if isinstance(about, dict) else None
+        yield from ({**area, "name": name} for area in _areas(node["geometry"], path))
     for part in node.get(PARTS.get(kind, ""), ()):
-        yield from _areas(part)
+        yield from _areas(part, path)
 
 
 def _corners(nested: Any) -> Iterator[Any]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -48,12 +48,14 @@ def files_of(given: Sequence[Any]) -> list[Path]:
     return [path for one in paths for path in (io.images_in(one) if _is_folder(one) else [one])]
 
 
-Opened = Callable[[Any, Any], tuple[Cube, Bools | None]]
+class Opened(Protocol):
+    """Makes a cube of what was given, and a mask, True = measured, of its mask."""
+
+    def __call__(self, data: Any, /, *, missing: Any = None) -> tuple[Cube, Bools | None]: ...
 
 
 def sources(given: Sequence[Any], missing: Sequence[Any], opened: Opened) -> Iterator[GivenImage]:
-    """missing: masks of what was given, in its order, or none; opened: makes a cube of one, and a
-    mask, True = measured, of its mask."""
+    """missing: masks of what was given, in its order, or none."""
     if missing and len(missing) != len(given):
         raise BadValue(
             f"`reference_missing=` has {len(missing)} masks for {len(given)} references; expected "
@@ -65,7 +67,7 @@ def sources(given: Sequence[Any], missing: Sequence[Any], opened: Opened) -> Ite
         if images and mask is not None:
             raise BadValue(f"`reference_missing=`: reference {number} is several images, name one")
         if not images:
-            cube, measured = opened(one, mask)
+            cube, measured = opened(one, missing=mask)
             name = f"{number}" if cube.path is None else cube.path.name
             images = [GivenImage(name, cube, False, measured)]
         yield from images
@@ -81,7 +83,7 @@ def _several(one: Any, opened: Opened) -> Iterator[GivenImage]:
     dims = getattr(one, "dims", ())
     if len(dims) == 4 and (axis := next((d for d in dims if str(d).lower() in TIMES), None)):
         for i in range(one.sizes[axis]):
-            cube, measured = opened(one.isel({axis: i}), None)
+            cube, measured = opened(one.isel({axis: i}))
             when = str(one[axis].values[i])[:10] if axis in one.coords else f"{axis} {i}"
             named = replace(cube, attrs={**cube.attrs, "date": when})
             yield GivenImage(when, named, True, measured)

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from hydiff.api import opened_references
+from hydiff.api import cube_and_mask
 from hydiff.errors import BadValue
-from hydiff.reference.image_choice import GivenImage, Place, taken
+from hydiff.reference.image_choice import GivenImage, Place, sources, taken
 from hydiff.reference.models import ReferencePlanes
 from hydiff.reference.planes import Reference
 from hydiff.scale import ledger
@@ -31,7 +31,7 @@ def store(scene: Scene) -> None:
     request = scene.request
     if not request.reference or _list_path(scene.work).exists():
         return
-    given = list(opened_references(request))
+    given = list(sources(request.reference, request.reference_missing, cube_and_mask))
     _check_memory(scene, given)
     at = _aligning_window(scene)
     place = Place(scene.cube.window(*at), scene.observed.box(at), scene.cube, at, scene.gaps)

@@ -34,7 +34,7 @@ from hydiff.viewer.widgets import (
 )
 
 OWN = "Own choice"
-FILL, COMPARE, OPEN = "Fill", "Compare", "Open"  # the cards of which one is shown
+FILL, COMPARE, OPEN = "Fill gaps", "Compare fills", "Open files"  # cards; one is shown
 CORNER = {"position": "absolute", "top": "40px", "right": "22px", "width": "auto", "z-index": "1"}
 
 

@@ -59,6 +59,7 @@ class Picture:
             **LOOK,
         )
         quiet(self.figure)
+        self.figure.min_border_left = 66  # so that the frame stays when longer numbers come
         self.figure.grid.visible = False
         self.glance = Sheet(self.figure, "picture", whole)
         self.detail = Sheet(self.figure, "detail", ImageWindow(0, 1, 0, 1))
@@ -116,13 +117,12 @@ class Picture:
         look: dict[str, Any] = {"sizing_mode": "stretch_width", "stylesheets": [code("swipe.css")]}
         look |= {"title": "Swipe, before | after at column", "styles": BAR}
         self.slider = models.Slider(start=0, end=cols, value=cols // 2, step=1, **look)
-        # seen on any ground: white on black, and something wide to take hold of
+        # white on black is seen on any ground
         at: dict[str, Any] = {"location": cols // 2, "dimension": "height"}
         at |= {"level": "underlay"}  # over the pictures, under the markers
         self.line = [
             models.Span(**at, line_color="black", line_width=6, line_alpha=0.75),
-            models.Span(**at, line_color="white", line_width=2.5),
-            models.Span(**at, line_width=24, line_alpha=0.0, editable=True),
+            models.Span(**at, line_color="white", line_width=2.5, editable=True),
         ]
         for span in self.line:
             self.figure.add_layout(span)

@@ -139,7 +139,7 @@ class PicturePanel:
         )
 
     def as_png(self) -> BytesIO:
-        """The picture as it is shown, pixel by pixel; finer where that draws the outline of gaps."""
+        """The picture as it is shown, pixel by pixel; finer where gaps are outlined."""
         from PIL import Image
 
         choice, window = self.choice(), rendering.whole_of(self.shape, images.PIXELS)
