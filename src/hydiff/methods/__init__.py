@@ -288,7 +288,7 @@ AUTO = Method(
     replaces_noisy=True,
     error_bars=True,
     random=True,
-    memory=PeakMemory(process=330e6, entry=165.0),  # with torch; where pixels keep some bands
+    memory=PeakMemory(process=330e6, entry=110.0, pixel=18_000.0),  # with torch and the prior
     local=True,
 )
 FUNCTION = Method("", "", "", "a function", uses_sigma=True, replaces_noisy=True)
