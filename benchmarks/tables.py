@@ -16,6 +16,7 @@ import numpy as np
 
 import beside_paper
 import left
+import reference_tables
 from hydiff.bench import SUITES, statistics
 
 ROOT = Path(__file__).parents[1]
@@ -502,8 +503,7 @@ def benchmark(name):
 
 def unseen(rows):
     """Kinds of cells down, but for gaps that depend on the value."""
-    columns = {"within_15_percent": "expected NRMSE within 15 %", "attainable": "attainable"}
-    columns["inside_bounds"] = "in its bounds"
+    columns = {"within_15_percent": "expected NRMSE within 15 %", "inside_bounds": "in its bounds"}
     columns |= {f"inside_{p}": f"inside {p} %" for p in (50, 80, 95)}
     columns |= {f"worst_tenth_by_{k}": f"worst tenth by {k}" for k in ("distance", "texture")}
     yield line("gaps", "cells", *columns.values(), "interval score, of one σ")
@@ -650,6 +650,18 @@ def scene_runs(rows):
             yield line(size, f"`{r['options']}`", tiles, wall, used, peaks)
 
 
+def lazy_scene(rows):
+    """A lazy array and the command line down: time, memory, and whether their bytes differ."""
+    yield line("fill", "scene", "options", "CPU s", "peak MB", "entries that differ")
+    yield rule(6)
+    names = {"xarray": "`.hydiff.fill`, to Zarr", "cli": "`hydiff fill`"}
+    for r in rows:
+        size = f"{r['rows']} × {r['cols']} × {r['bands']}"
+        options = f"`{r['method']}`, memory {r['memory']}, tile {r['tile']}"
+        used = f"{float(r['cpu_seconds']):.0f}"
+        yield line(names[r["run"]], size, options, used, r["peak_mb"], r["differ"])
+
+
 def scene_tiles(rows):
     """Tile sizes down: score, and the error near borders of tiles, cut and not cut there."""
     yield line("tile", "MPSNR missing", "border", "the same places, one tile", "quotient")
@@ -785,23 +797,24 @@ def gained(gains):
 
 
 def without_gpu(rows):
-    """Budgets and kinds of scenes down: what `auto` gains over `smooth` on a CPU."""
-    yield line("budget", "scenes", *GAINS)
-    yield rule(6)
+    """Budgets, noise and kinds of scenes down: what `auto` gains over `smooth` on a CPU."""
+    yield line("budget", "σ_y", "scenes", *GAINS)
+    yield rule(7)
     with (ROOT / "benchmarks/results/bench/best.csv").open(newline="") as file:
-        plain = select(list(csv.DictReader(file)), method="smooth", sigma_y="0.0")
-    smooth = {(r["scene"], r["mask"]): float(r["missing_mpsnr"]) for r in plain}
-    for budget in ("normal", "fast"):
-        found = select(rows, method="auto", settings=json.dumps({"budget": budget}))
+        plain = select(list(csv.DictReader(file)), method="smooth")
+    smooth = {(r["scene"], r["mask"], r["sigma_y"]): r for r in plain}
+    for budget, sigma in product(("normal", "fast"), dict.fromkeys(r["sigma_y"] for r in rows)):
+        column = "missing_mpsnr" if float(sigma) == 0 else "all_mpsnr"
+        how = {"settings": json.dumps({"budget": budget}), "sigma_y": sigma}
         gains = {
-            (r["scene"], r["mask"]): float(r["missing_mpsnr"]) - smooth[r["scene"], r["mask"]]
-            for r in found
-            if (r["scene"], r["mask"]) in smooth
+            (r["scene"], r["mask"]): float(r[column]) - float(smooth[cell][column])
+            for r in select(rows, method="auto", **how)
+            if (cell := (r["scene"], r["mask"], sigma)) in smooth
         }
         for kind, scenes in {"all": sum(KINDS.values(), ()), **KINDS}.items():
             own = {c: g for c, g in gains.items() if c[0] in scenes}
             if own:
-                yield line(f"`{budget}`", kind, *gained(own))
+                yield line(f"`{budget}`", sigma, kind, *gained(own))
 
 
 def prior_parts(rows):
@@ -1013,6 +1026,7 @@ TABLES = {
     ("benchmarks/results/anchored_gpu.csv", ""): explored,
     ("benchmarks/results/scene.csv", ""): scene_runs,
     ("benchmarks/results/scene.csv", "tiles"): scene_tiles,
+    ("benchmarks/results/lazy_scene.csv", ""): lazy_scene,
     ("benchmarks/results/covariances.csv", ""): covariances,
     ("benchmarks/results/prior.csv", ""): priors,
     ("benchmarks/results/prior_training.csv", ""): as_it_is,
@@ -1036,6 +1050,8 @@ TABLES = {
     ("benchmarks/results/fuzz.csv", ""): as_it_is,
     ("benchmarks/results/torture.csv", ""): as_it_is,
     ("benchmarks/results/viewers.csv", ""): as_it_is,
+    ("benchmarks/results/reference_narrow.csv", ""): as_it_is,
+    **reference_tables.TABLES,
     ("benchmarks/results/viewer.csv", ""): as_it_is,
     ("benchmarks/results/viewer_whole.csv", ""): as_it_is,
 }

@@ -18,7 +18,6 @@ from unittest.mock import patch
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import ndtr
 
 from hydiff.auto import blend, intervals, usual
 from hydiff.auto.candidates import CLASSICAL, FAST_PRIOR, SPECTRAL
@@ -29,12 +28,11 @@ from hydiff.maths.scoring import LEVELS, NORMAL_QUANTILES, interval_score, repea
 RESULTS = Path(__file__).parent / "results"
 BY_VALUE = ("brightest", "darkest", "saturated")
 WITHIN, RIDGE, EVERY = 0.15, 1.0, 6
-BLOCK = 12  # px: errors farther apart than that have little in common
 NAMES = (
-    *("SCENES", "NOISY", "FAR", "FOLDS", "BETWEEN", "DROWNED", "DOUBT"),
+    *("SCENES", "NOISY", "FOLDS", "BETWEEN", "DROWNED", "DOUBT"),
     *("GAPS", "ONE_GAP", "UNEVEN"),
 )
-START = np.array((0.0, -1.4, -1, -2, -4, -0.5, -5, -3, -5, -1, 0))  # BIAS, and logarithms of those
+START = np.array((0.0, -1.4, -1, -4, -0.5, -5, -3, -5, -1, 0))  # BIAS, and logarithms of those
 ONE_MORE, COPIES = np.linspace(0, 1, 11), (0, 2, 5, 10, 20, 50)  # that are compared
 
 
@@ -53,7 +51,6 @@ class UsualCase:
         self.around = kept["filled_around"].astype(float)
         self.band, self.distance = (kept[f"filled_{k}"].astype(int) for k in ("band", "distance"))
         self.residual = kept["filled_residual"].astype(float)
-        self.block = np.ravel_multi_index(kept["filled_place"] // BLOCK, (999, 999))
         if len(self.trials) > 1:
             plain = CLASSICAL if self.whole else SPECTRAL
             candidates = [*plain, FAST_PRIOR][: len(self.residual)]
@@ -145,10 +142,10 @@ def evidence_of(some):
 def foreseen(q, evidence):
     """Mean and variance of r, as `usual.foresee` has them."""
     off, apart, drowned, copies, uneven, _ = evidence
-    scenes, noisy, far, folds, between, noise, doubt, gaps, one, jackknife = np.exp(q[1:])
+    scenes, noisy, folds, between, noise, doubt, gaps, one, jackknife = np.exp(q[1:])
     hidden = drowned / (1 + drowned)
     own = folds + between * apart + noise * drowned**2 + doubt * hidden * off**2
-    share = own / (own + scenes + noisy * hidden + far * off**2)
+    share = own / (own + scenes + noisy * hidden)
     return q[0] - share * off, (1 - share) * own + gaps + one / copies + jackknife * uneven
 
 
@@ -267,25 +264,14 @@ def tenths(inside, feature):
     return [inside[part].mean() if len(part) else np.nan for part in order]
 
 
-def attainable(case, square):
-    """Chance that the NRMSE lies within 15 % of what is expected, if that is right on average: how
-    the errors of the blocks of a gap scatter decides it, by jackknife."""
-    parts = [np.bincount(case.block, w) for w in (case.x**2 / square, np.ones(len(case.x)))]
-    total, count = (part[parts[1] > 0] for part in parts)
-    rest = np.log((total.sum() - total) / (count.sum() - count)) / 2
-    scatter = np.sqrt((len(rest) - 1) * rest.var()) + 1e-9
-    return float(np.diff(ndtr(np.log([1 - WITHIN, 1 + WITHIN]) / scatter))[0])
-
-
 def judged(name, some):
     """A row: how well the NRMSE of some cells is foreseen, and what intervals cover."""
-    off, inside, held, scores, by_tenth, repeated, chance = [], [], [], [], [], [], []
+    off, inside, held, scores, by_tenth, repeated = [], [], [], [], [], []
     for case in some:
         square, widths, (low, high) = now(case)
         ratio = case.nrmse(case.x**2) / case.nrmse(square)
         off.append(-math.log(ratio))
         held.append(low <= ratio <= high)
-        chance.append(attainable(case, square))
         within = np.abs(case.x) <= widths[:, None] * np.sqrt(square)
         inside.append(within.mean(axis=1))
         noise = np.sqrt(case.noise)[case.band]
@@ -298,7 +284,6 @@ def judged(name, some):
     off, inside = np.array(off), 100 * np.array(inside)
     row = {"cells of": name, "cells": len(some)}
     row |= {"within_15_percent": 100 * np.mean(np.abs(np.exp(off) - 1) <= WITHIN)}
-    row["attainable"] = 100 * np.mean(chance)
     row |= {"log_scatter": np.std(off), "lowest": np.exp(off.min()), "highest": np.exp(off.max())}
     row["inside_bounds"] = 100 * np.mean(held)
     row |= {f"inside_{p}": v for p, v in zip((50, 80, 95), inside.mean(axis=0), strict=True)}

@@ -74,7 +74,6 @@ def test_folds_that_show_nothing_give_way_to_the_usual():
     agree, differ, noisy = (drawn(1.0, *some) for some in ((0.0, 0.0), (0.5, 0.0), (0.0, 1e4)))
     assert -1 < differ < agree < 0 and agree > -0.2
     assert noisy == pytest.approx(-1.0, abs=1e-3)
-    assert drawn(3.0, 0.5, 0.0) > differ  # a scene of another kind is drawn less
     assert usual.foresee(Evidence(1.0, 0.5, 0.0, 20.0), whole=False).drawn == 0
 
 
@@ -169,6 +168,6 @@ def test_what_is_usual_is_what_was_learned():
         values = [v for n, v in learned.items() if n.startswith(name)]
         np.testing.assert_allclose(getattr(usual, name), values, rtol=1e-3)
     single = learned.keys() - {n for n in learned if " " in n}
-    assert len(single) == 15
+    assert len(single) == 14
     for name in single:
         assert getattr(usual, name) == pytest.approx(learned[name], rel=1e-3)

@@ -49,6 +49,7 @@ MODEL_BASED = (
     f"error bars are {recipes.MODEL}: fewer than 4 copies of the gaps could be hidden, so their "
     "shape is that of other scenes"
 )
+TAIL = 4.0
 ROUNDS, STEPS = 3, 8  # of slopes and bands in turn; of the slopes' fit in each
 
 
@@ -107,13 +108,15 @@ def errors_of(
     )
 
 
-def _drawn(by_fold: Floats, usual: float, scatter: float) -> float:
-    """The mean of what the folds say, drawn towards the usual, from which scenes are so far away.
+def _drawn(by_fold: Floats, expected: float, scatter: float) -> float:
+    """The mean of what the folds say, drawn towards what is usual, from which scenes are so far
+    away: by Student's t with TAIL degrees of freedom, for some are much further.
 
     The gaps are one more place of the scene, and may differ from the folds as these do.
     """
-    apart = float(by_fold.var(ddof=1))
-    return (float(by_fold.mean()) * scatter**2 + usual * apart) / (scatter**2 + apart)
+    apart, mean = float(by_fold.var(ddof=1)), float(by_fold.mean())
+    scenes = (TAIL * scatter**2 + (mean - expected) ** 2) / (TAIL + 1)
+    return (mean * scenes + expected * apart) / (scenes + apart)
 
 
 class Hidden(NamedTuple):
