@@ -288,7 +288,7 @@ AUTO = Method(
     replaces_noisy=True,
     error_bars=True,
     random=True,
-    memory=PeakMemory(entry=290.0),
+    memory=PeakMemory(process=330e6, entry=110.0, pixel=18_000.0),  # with torch and the prior
     local=True,
 )
 FUNCTION = Method("", "", "", "a function", uses_sigma=True, replaces_noisy=True)
