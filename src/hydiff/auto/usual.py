@@ -17,6 +17,7 @@ from hydiff.cube import Floats
 
 F = len(Around._fields)
 LEAST_SIGNAL = 0.02  # of a band's variance
+TAIL = 4.0  # degrees of freedom of Student's t
 # The logarithm of a square error: level, slopes of `Around`, then what noise, as a share of a
 # band's variance, adds to each, and the slope of the share that is not noise
 USUAL = (0.56, 0.53, 0.9, 0.41, 0.39, -0.46, -0.28, 0.26, 0.3, 0.1, 0.6)
@@ -91,3 +92,14 @@ def foresee(evidence: Evidence, whole: bool = True) -> Foresight:
     variance += UNEVEN * evidence.uneven
     low, high = (math.exp(z * math.sqrt(variance) / 2) for z in TAILS)
     return Foresight((BIAS - share * evidence.off) if whole else 0.0, (low, high))
+
+
+def drawn(by_fold: Floats, expected: float, scatter: float) -> float:
+    """The mean of what the folds say, drawn towards what is usual, from which scenes are so far
+    away: by Student's t with TAIL degrees of freedom, for some are much further.
+
+    The gaps are one more place of the scene, and may differ from the folds as these do.
+    """
+    apart, mean = float(by_fold.var(ddof=1)), float(by_fold.mean())
+    scenes = (TAIL * scatter**2 + (mean - expected) ** 2) / (TAIL + 1)
+    return (mean * scenes + expected * apart) / (scenes + apart)
