@@ -16,6 +16,7 @@ import numpy as np
 
 import beside_paper
 import left
+import reference_tables
 from hydiff.bench import SUITES, statistics
 
 ROOT = Path(__file__).parents[1]
@@ -647,6 +648,18 @@ def scene_runs(rows):
             yield line(size, f"`{r['options']}`", tiles, wall, used, peaks)
 
 
+def lazy_scene(rows):
+    """A lazy array and the command line down: time, memory, and whether their bytes differ."""
+    yield line("fill", "scene", "options", "CPU s", "peak MB", "entries that differ")
+    yield rule(6)
+    names = {"xarray": "`.hydiff.fill`, to Zarr", "cli": "`hydiff fill`"}
+    for r in rows:
+        size = f"{r['rows']} × {r['cols']} × {r['bands']}"
+        options = f"`{r['method']}`, memory {r['memory']}, tile {r['tile']}"
+        used = f"{float(r['cpu_seconds']):.0f}"
+        yield line(names[r["run"]], size, options, used, r["peak_mb"], r["differ"])
+
+
 def scene_tiles(rows):
     """Tile sizes down: score, and the error near borders of tiles, cut and not cut there."""
     yield line("tile", "MPSNR missing", "border", "the same places, one tile", "quotient")
@@ -782,23 +795,24 @@ def gained(gains):
 
 
 def without_gpu(rows):
-    """Budgets and kinds of scenes down: what `auto` gains over `smooth` on a CPU."""
-    yield line("budget", "scenes", *GAINS)
-    yield rule(6)
+    """Budgets, noise and kinds of scenes down: what `auto` gains over `smooth` on a CPU."""
+    yield line("budget", "σ_y", "scenes", *GAINS)
+    yield rule(7)
     with (ROOT / "benchmarks/results/bench/best.csv").open(newline="") as file:
-        plain = select(list(csv.DictReader(file)), method="smooth", sigma_y="0.0")
-    smooth = {(r["scene"], r["mask"]): float(r["missing_mpsnr"]) for r in plain}
-    for budget in ("normal", "fast"):
-        found = select(rows, method="auto", settings=json.dumps({"budget": budget}))
+        plain = select(list(csv.DictReader(file)), method="smooth")
+    smooth = {(r["scene"], r["mask"], r["sigma_y"]): r for r in plain}
+    for budget, sigma in product(("normal", "fast"), dict.fromkeys(r["sigma_y"] for r in rows)):
+        column = "missing_mpsnr" if float(sigma) == 0 else "all_mpsnr"
+        how = {"settings": json.dumps({"budget": budget}), "sigma_y": sigma}
         gains = {
-            (r["scene"], r["mask"]): float(r["missing_mpsnr"]) - smooth[r["scene"], r["mask"]]
-            for r in found
-            if (r["scene"], r["mask"]) in smooth
+            (r["scene"], r["mask"]): float(r[column]) - float(smooth[cell][column])
+            for r in select(rows, method="auto", **how)
+            if (cell := (r["scene"], r["mask"], sigma)) in smooth
         }
         for kind, scenes in {"all": sum(KINDS.values(), ()), **KINDS}.items():
             own = {c: g for c, g in gains.items() if c[0] in scenes}
             if own:
-                yield line(f"`{budget}`", kind, *gained(own))
+                yield line(f"`{budget}`", sigma, kind, *gained(own))
 
 
 def prior_parts(rows):
@@ -860,6 +874,39 @@ def cell(rows, column="mpsnr", **picked):
         return "–"
     spread = f" ± {stdev(figures):.2f}" if len(figures) > 1 and stdev(figures) > 0 else ""
     return f"{mean(figures):.2f}{spread}"
+
+
+def opening(rows):
+    """Kinds of gaps and tools down: the scores behind the picture of the README."""
+    yield line("gaps", "entries", "tool", "NRMSE", "SAM °", "derivative RMSE × 1000", "MPSNR dB")
+    yield rule(7)
+    for row in rows:
+        figures = (f"{float(row['nrmse']):.3f}", f"{float(row['sam']):.2f}")
+        figures += (f"{1000 * float(row['derivative_rmse']):.2f}", f"{float(row['mpsnr']):.2f}")
+        tool = f"{row['tool']} (`{row['method']}`)"
+        yield line(row["gaps"], f"{int(row['entries']):,}", tool, *figures)
+
+
+def forecasts(rows):
+    """Fills down: real seconds and memory, and what was expected of them before."""
+    ways = ("first", "later")
+    yield line("fill", "s", "first", "later", "MB", "first", "later")
+    yield rule(7)
+    for row in rows:
+        seconds = (row["seconds"], *(_beside(row, way) for way in ways))
+        memory = (row["memory_mb"], *(row[f"{way}_mb"] for way in ways))
+        yield line(row["fill"], *seconds, *memory)
+    within = (sum(1 / 1.5 <= _ratio(row, way) <= 1.5 for row in rows) for way in ways)
+    counts = (f"{count} of {len(rows)}" for count in within)
+    yield line("within a factor 1.5", "", *counts, "", "", "")
+
+
+def _ratio(row, way):
+    return float(row[way]) / float(row["seconds"])
+
+
+def _beside(row, way):
+    return f"{row[way]} (× {_ratio(row, way):.2f})"
 
 
 def line(*cells):
@@ -935,6 +982,8 @@ def seven_or_one(rows):
 
 TABLES = {
     ("benchmarks/results/classical.csv", ""): classical,
+    ("benchmarks/results/opening.csv", ""): opening,
+    ("benchmarks/results/forecast.csv", ""): forecasts,
     ("benchmarks/results/learned_required.csv", ""): learned,
     ("benchmarks/results/learned_required.csv", "readings"): readings,
     ("benchmarks/results/learned_product.csv", ""): learned,
@@ -975,6 +1024,7 @@ TABLES = {
     ("benchmarks/results/anchored_gpu.csv", ""): explored,
     ("benchmarks/results/scene.csv", ""): scene_runs,
     ("benchmarks/results/scene.csv", "tiles"): scene_tiles,
+    ("benchmarks/results/lazy_scene.csv", ""): lazy_scene,
     ("benchmarks/results/covariances.csv", ""): covariances,
     ("benchmarks/results/prior.csv", ""): priors,
     ("benchmarks/results/prior_training.csv", ""): as_it_is,
@@ -998,6 +1048,8 @@ TABLES = {
     ("benchmarks/results/fuzz.csv", ""): as_it_is,
     ("benchmarks/results/torture.csv", ""): as_it_is,
     ("benchmarks/results/viewers.csv", ""): as_it_is,
+    ("benchmarks/results/reference_narrow.csv", ""): as_it_is,
+    **reference_tables.TABLES,
     ("benchmarks/results/viewer.csv", ""): as_it_is,
     ("benchmarks/results/viewer_whole.csv", ""): as_it_is,
 }

@@ -6,8 +6,8 @@ For every scene of `hydiff bench best` (of the overlapping ones the first) and e
 bands share, without noise: the candidates' errors on the folds and in the gaps themselves, and what
 surrounds both, for some of the entries; FOLDER/SCENE.MASK.npz each.  What is there already is not
 made again.  On a GPU the networks of the budget `normal` are among the candidates, fitted on
-NETWORKS folds.  `foresight.py` reads the files, to compare ways of blending and of telling errors.  The prior is left
-out: `prior_shares.py` is about its share.
+NETWORKS folds.  `foresight.py` reads the files, to compare ways of blending and of telling errors.
+The prior is left out: `prior_shares.py` is about its share.
 """
 
 import argparse

@@ -434,6 +434,31 @@ def test_a_killed_bench_goes_on_and_repeats_no_cell(tmp_path):
     assert path.read_bytes() == again
 
 
+OWN = """
+from hydiff.result import Step
+
+def level(y, observed, sigma_y, settings, *, rng):
+    yield Step(1, 1, y * observed + (1 - observed) * 0.5)
+"""
+
+
+def test_a_function_of_a_file_has_rows_and_new_ones_when_the_file_changes(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(OWN)
+    name = f"{path}:level"
+    plan = bench.plan_of({}, methods=["bandmean", name], masks=["published-3"], quick=True)
+    bench.run("noiseless", tmp_path, plan)
+    first = records.read(tmp_path / "noiseless.csv")
+    assert [row["method"] for row in first] == ["bandmean", name]
+    path.write_text(OWN.replace("0.5", "0.4"))
+    bench.run("noiseless", tmp_path, plan)
+    rows = records.read(tmp_path / "noiseless.csv")
+    assert len(rows) == 3 and rows[2]["method"] == name
+    assert rows[2]["missing_mpsnr"] != rows[1]["missing_mpsnr"]
+    with pytest.raises(BadValue, match="no function levl"):
+        bench.plan_of({}, methods=[f"{path}:levl"])
+
+
 def test_a_cell_of_another_table_is_not_run_again_unless_time_is_the_question(tmp_path):
     plan = replace(QUICK_PLAN, methods=("input", "smooth"), masks=("published-3",), noise=(0.0,))
     bench.run("noiseless", tmp_path, plan)

@@ -195,7 +195,7 @@ PREPARE = {
     "retrievals.md": retrieval_files,
     "regions.md": map_files,
     "README.md": envi_files,
-    "emit.md": emit_files,
+    "emit.md": emit_files,  # the how-to page and the walk
     "before-or-after-retrieval.md": emit_files,
     "prisma.md": prisma_files,
     "report.md": filled_files,
@@ -304,6 +304,18 @@ def alike(one, other):
     return a.shape == b.shape and np.abs(a - b).mean() < 2
 
 
+@pytest.mark.parametrize("name", ["xarray", "qgis", "pipelines", "deepinv", "openeo", "regions"])
+def test_the_page_of_an_integration_has_a_picture_and_the_versions_that_are_installed(name):
+    text = (DOCS / "howto" / f"{name}.md").read_text()
+    pictures = re.findall(r"!\[[^]]+\]\(\.\./(.+?)\)", text)
+    assert pictures and all((DOCS / picture).exists() for picture in pictures)
+    tested = text[text.rindex("Tested with") :].split("\n\n")[0]
+    versions = re.findall(r"(\w+) (\d+(?:\.\d+)+)", tested)
+    assert versions
+    pins = dict(p.split("==") for p in (ROOT / "constraints.txt").read_text().split() if "==" in p)
+    assert [v for v in versions if not f"{pins.get(v[0], v[1])}.".startswith(f"{v[1]}.")] == []
+
+
 @pytest.mark.parametrize(
     ("said", "shown", "fit"),
     [("a 1\nb 2\n", "a …\nb 2", True), ("a 1\nb 3\n", "a …\nb 2", False), ("x", "y", False)],
@@ -399,7 +411,7 @@ def test_every_command_has_a_help_text():
 
 def test_the_front_page_is_short_and_its_picture_small():
     assert len(README.splitlines()) <= 110  # a screen and a half, and a table
-    assert (DOCS / "before-after.png").stat().st_size < 250_000
+    assert (DOCS / "opening.png").stat().st_size < 250_000
 
 
 def test_the_method_of_the_contributing_guide_works(tiny, stripes):

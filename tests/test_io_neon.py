@@ -135,7 +135,7 @@ def test_two_sites_want_a_name(tmp_path: Path) -> None:
         file.copy("SJER", "TEAK")
     with pytest.raises(HydiffError, match=r"found SJER, TEAK; choose one with `var=SJER`"):
         io.read(path)
-    with pytest.raises(HydiffError, match="unknown site in a.h5 'SJR': did you mean 'SJER'"):
+    with pytest.raises(HydiffError, match=r"unknown site in a\.h5 'SJR': did you mean 'SJER'"):
         io.read(path, var="SJR")
     done = CliRunner().invoke(app, ["info", str(path), "--var", "TEAK", "--json"])
     assert done.exit_code == 0 and json.loads(done.stdout)["bands"] == len(SHORTS)

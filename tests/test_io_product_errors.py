@@ -136,7 +136,10 @@ BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
         changed(emit, "location/glt_y", np.ones((3, 3), "i4")),
         "glt_y.*do not make a lookup table",
     ),
-    "another netcdf": (another_netcdf, "no known product, expected EMIT or AVIRIS; open it with xarray"),
+    "another netcdf": (
+        another_netcdf,
+        "no known product, expected EMIT or AVIRIS; open it with xarray",
+    ),
     "prisma, half": (cut(prisma), "expected a PRISMA file.*truncated"),
     "prisma, no swath": (empty_swaths, "expected the swath PRS_L1_HCO or PRS_L2D_HCO.*PRS_L2D_PCO"),
     "prisma, no detector": (without(prisma, f"{FIELDS}/SWIR_Cube"), "expected SWIR_Cube"),

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import hydiff
 import products
 from hydiff.api import cube_and_mask
-from hydiff.auto import references
+from hydiff.auto import reference_errors, references
 from hydiff.bench import scenes
 from hydiff.cli import app
 from hydiff.cube import Cube
@@ -212,6 +212,13 @@ def test_less_than_a_pixel_loses_no_border(rng):
     assert there[0, :-3].all() and not there[0, -3:].any()
 
 
+def test_flares_that_meet_by_chance_make_no_shift(rng):
+    z, q = (wide((64, 64), 0, np.random.default_rng(i)) for i in (1, 2))
+    z[20, 20], q[40, 36] = (30 * plane.std() for plane in (z, q))
+    every = np.ones(z.shape, bool)
+    assert estimate_shift(z, every, q, every) is None
+
+
 def test_images_of_different_places_have_no_shift(rng):
     clear = []
     for _ in range(10):
@@ -342,6 +349,27 @@ def test_a_reference_without_a_value_gives_the_bytes_of_a_fill_without(scene, ob
     assert result.sigma.tobytes() == without.sigma.tobytes()
 
 
+def test_what_is_rough_in_a_gap_is_known_from_the_reference(other, observed):
+    rough = other.copy()
+    rough[:, 16:28, 24:] += 3 * other.std() * (np.indices((12, 24)).sum(axis=0) % 2)
+    flat, shown = (
+        reference_errors.roughness((ReferencePlanes(r, np.ones(observed.shape, bool)),))
+        for r in (other, rough)
+    )
+    part = np.s_[18:26, 28:44]
+    assert shown[part].mean() > 1.5 * flat[part].mean()
+
+
+def test_disagreement_is_large_where_the_place_has_changed(scene, other, observed):
+    changed = other.copy()
+    changed[:, 30:46, 24:44] = other[:, 30:46, 24:44][:, ::-1, ::-1]
+    entries = np.broadcast_to(observed, scene.shape)
+    apart = reference_errors.disagreement(
+        Cube(scene), entries, [ReferencePlanes(changed, np.ones(observed.shape, bool))]
+    )
+    assert apart[30:46, 24:44].mean() > 1.5 * apart[:14].mean()
+
+
 def test_where_a_reference_sees_nothing_the_fill_is_the_one_without(
     scene, other, observed, without
 ):
@@ -419,6 +447,17 @@ def test_what_cannot_be_a_reference_is_refused_in_a_line(scene, other, observed)
     far = on_map(other, 30.0, (700_000.0, 4_000_000.0))
     refused(on_map(scene, 30.0), observed, far, "covers no pixel of the cube")
     refused(on_map(scene, 30.0), observed, replace(far, crs=None), "without a coordinate reference")
+    degrees = Cube(other, crs=CRS.from_epsg(4326).to_wkt())
+    refused(on_map(scene, 30.0), observed, degrees, "no transform, so that its place")
+
+
+def test_of_500_bands_with_empty_ones_the_others_are_used(scene, observed, rng):
+    many = np.tensordot(rng.random((500, 8)), scene, 1)
+    many[7] = np.nan
+    entries = np.broadcast_to(observed, scene.shape)
+    reference = prepare(Cube(many), Cube(scene), entries, "many.tif", 5.0)
+    assert (reference.facts["bands"], reference.facts["bands_left_out"]) == (499, 1)
+    assert reference.planes.observed.all() and reference.likeness > 0.99
 
 
 def test_thirty_times_coarser_is_no_reason_to_fail(scene, other, observed, without):

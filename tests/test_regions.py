@@ -280,7 +280,7 @@ def test_a_picture_that_is_cut_off_is_refused(tmp_path: Path) -> None:
     Image.fromarray(noise).save(tmp_path / "whole.png")
     stored = (tmp_path / "whole.png").read_bytes()
     (tmp_path / "part.png").write_bytes(stored[: len(stored) // 2])
-    with pytest.raises(HydiffError, match="expected a PNG picture.*libpng: Read Error"):
+    with pytest.raises(HydiffError, match=r"expected a PNG picture.*libpng: Read Error"):
         io.read_mask(tmp_path / "part.png", "missing", (1, 40, 40))
     found = io.read_mask(tmp_path / "whole.png", "missing", (1, 40, 40))
     np.testing.assert_array_equal(found, noise == 0)

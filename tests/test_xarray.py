@@ -368,7 +368,7 @@ REFUSED = {
     "memory": (lambda a: a.chunk().hydiff.fill(memory=2), BadValue, "`memory=2`: expected a size"),
     "bands": (lambda a: a.hydiff.fill(bands=[1, 2]), BadValue, "expected a text, such as '10:40"),
     "number": (lambda a: a.hydiff.gaps(nodata="none"), BadValue, "`nodata='none'`: expected a num"),
-    "numpy": (lambda a: a.hydiff.score(a.values), BadValue, "expected a DataArray .* found ndarray"),
+    "numpy": (lambda a: a.hydiff.score(a.values), BadValue, "a DataArray .* found ndarray"),
     "mask": (lambda a: a.hydiff.fill(a.isnull().rename(x="z")), ShapeMismatch, "mask with dim"),
     "shape": (lambda a: a.hydiff.fill(np.ones((3, 3), bool)), ShapeMismatch, "mask of shape"),
     "nodata": (

@@ -14,10 +14,10 @@ from hydiff.methods import DEFAULT
 
 if find_spec("deepinv") is None:  # which brings torch
     raise BadValue("`import hydiff.deepinv` needs deepinv, which is not installed: pip install it")
-import torch  # noqa: E402
-from deepinv.models import Reconstructor  # noqa: E402
-from deepinv.physics import Inpainting  # noqa: E402
-from torch import Tensor  # noqa: E402
+import torch
+from deepinv.models import Reconstructor
+from deepinv.physics import Inpainting
+from torch import Tensor
 
 
 class FillReconstructor(Reconstructor):  # type: ignore[misc]  # deepinv has no types

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -35,6 +35,19 @@ if TYPE_CHECKING:
     from hydiff.gaps.rule import Sigma
 else:  # scipy takes half a second, which somebody who asks for --help should not wait for
     Sigma = Any
+
+# What an editor completes and a type checker allows; tests compare them with what is accepted.
+# A method may be any text: programs take its name from elsewhere.
+MethodName = Literal[
+    "auto", "smooth", "prior", "harmonic", "biharmonic", "linear", "idw", "nearest", "spectral",
+    "subspace", "bandmean", "rbf", "dineof", "halrtc", "exemplar", "fixbad", "subspace-fill",
+    "hydiff-ei", "ei", "robust-ei", "dhp", "hyper-ei", "r-dlrhyin", "dds2m", "lrs-pnp-dip", "share",
+    "hir-diff", "anchored", "reference", "matched-copy", "similar-pixels",
+]  # fmt: skip
+BudgetName = Literal["fast", "normal", "best"]
+FillOrKeep = Literal["fill", "keep"]
+ClipName = Literal["none", "observed", "physical"]
+AllOrAny = Literal["all", "any"]
 
 # where missing entries are named: what they come to is in the masks, whichever named it
 MASKS = ("observed", "missing", "quality", "flags", "detect")
@@ -64,7 +77,11 @@ class Request:
     """Everything that a fill is asked for, but where it reads and writes."""
 
     method: str | Inpaint = option(
-        DEFAULT, "See `hydiff methods`.", METHOD, text=(str | None, None), shown=DEFAULT
+        DEFAULT,
+        "See `hydiff methods`; or your own, FILE.py:FUNCTION.",
+        METHOD,
+        text=(str | None, None),
+        shown=DEFAULT,
     )
     preset: str | None = option(None, "A named set of settings.", METHOD)
     settings: Mapping[str, Any] = option(

@@ -66,10 +66,11 @@ class ArrayAccessor:
         options = {"outside": "keep"} | options
         masks = {"observed": observed, "missing": missing}
         masks = {k: _mask(v, self._array) for k, v in masks.items() if v is not None}
-        sizes = {"memory": memory, "tile": tile, "overlap": overlap}
         if self._array.chunks is not None:
-            return _filled_in_chunks(self._array, masks, _limits(**sizes), options)
-        if named := [f"`{name}=`" for name, value in sizes.items() if value is not None]:
+            sizes = _limits(memory, tile, overlap)
+            return _filled_in_chunks(self._array, masks, sizes, options)
+        asked = {"memory": memory, "tile": tile, "overlap": overlap}
+        if named := [f"`{name}=`" for name, value in asked.items() if value is not None]:
             raise BadValue(
                 f"{', '.join(named)}: goes with an array of Dask chunks, and this one is in "
                 "memory; leave it out, or chunk the array first"

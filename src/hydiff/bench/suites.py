@@ -91,7 +91,7 @@ def _grid(
     everyone: Limit = Limit(),
 ) -> Iterator[Cell]:
     """limits: of slow methods; everyone: of all others."""
-    methods = tuple(m for m in methods if plan.wants(m))
+    methods = (*(m for m in methods if plan.wants(m)), *plan.own_methods)
     where = product(levels(plan, noise), plan.scenes, plan.chosen(masks), methods)
     for sigma, scene, mask, method in where:
         cell = Cell(method, scene, mask, sigma)

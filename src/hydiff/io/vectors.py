@@ -153,7 +153,7 @@ def _areas(node: Any, path: Path) -> Iterator[dict[str, Any]]:
         about = node.get("properties")
         name = about.get("name") if isinstance(about, dict) else None
         yield from ({**area, "name": name} for area in _areas(node["geometry"], path))
-    for part in node.get(PARTS.get(kind, ""), ()):
+    for part in node.get(PARTS.get(str(kind), ""), ()):
         yield from _areas(part, path)
 
 

@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 import panel as pn
 
 from hydiff.viewer.page_state import PageState, explained
-from hydiff.viewer.work import Work
+from hydiff.viewer.page_work import PageWork
 
 TICK = 300  # ms between two looks at what is done
 
 
-class Job(NamedTuple):
+class PageJob(NamedTuple):
     """Something to do, and what follows from it."""
 
     name: str
-    begin: Callable[[], Work[Any]]
+    begin: Callable[[], PageWork[Any]]
     answer: Callable[[Any], None]  # to the work, when it has ended
     watch: Callable[[Any], None] = lambda work: None  # while it runs
 
@@ -27,11 +27,11 @@ class Queue:
 
     def __init__(self, desk: PageState) -> None:
         self.desk = desk
-        self.jobs: list[Job] = []
-        self.work: Work[Any] | None = None
+        self.jobs: list[PageJob] = []
+        self.work: PageWork[Any] | None = None
         self.ticker: Any = None
 
-    def add(self, job: Job) -> None:
+    def add(self, job: PageJob) -> None:
         self.jobs.append(job)
         if self.work is None:
             self.begin()

@@ -16,6 +16,11 @@ from hydiff.viewer.scene_layers import ViewedScene
 from hydiff.viewer.spectra import COLOURS, Spectrum
 
 POINT = "<p>Point at the picture to read its values.</p>"
+KEYS = (
+    "<p>Keys on the picture: arrows move a cross (Shift: by ten), Enter takes its spectrum, [ ] "
+    "move the line, + − 0 zoom. Keys outside of fields: &lt; &gt; change the band, g the mark of "
+    "gaps, m the map lines, f the samples.</p>"
+)
 CLICK = "<p>Click a pixel, or give its row and column, for its spectrum.</p>"
 MEANING = {SIGMA: "Error bar (1 σ)", ERROR: "Distance from the truth"}
 MEANING |= {DIFFERENCE: "Right less left"}

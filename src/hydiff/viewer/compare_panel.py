@@ -114,15 +114,17 @@ class ComparePanel:
             choice = replace(choice, show=rendering.SINGLE)
         first = replace(choice, bands=choice.bands[:1])
         planes, (itself, less, sigma) = Planes(scene, self.window), self.rows[name]
+        less.figure.visible = scene.other is not None and not scene.other.foreign
+        sigma.figure.visible = scene.fills is not None and scene.fills.shares is not None
         limits = rendering.limits(planes, choice)
         itself.show(name, rendering.pictures(planes, choice, limits)[-1], self.window)
         band, words = first.bands[0], [name]
-        if scene.other is not None and not scene.other.foreign:
+        if less.figure.visible:
             shown = replace(first, show=DIFFERENCE)
             picture = rendering.pictures(planes, shown, rendering.limits(planes, shown))[0]
             less.show(f"less {self.desk.controls.left.value}", picture, self.window)
             words.append(f"differs by {spread(planes.get('difference', band)):.3g}")
-        if scene.fills is not None and scene.fills.shares is not None:
+        if sigma.figure.visible:
             shown = replace(first, show=SIGMA)
             picture = rendering.pictures(planes, shown, rendering.limits(planes, shown))[0]
             sigma.show("σ", picture, self.window)

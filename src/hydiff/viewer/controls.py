@@ -34,7 +34,7 @@ from hydiff.viewer.widgets import (
 )
 
 OWN = "Own choice"
-FILL, COMPARE, OPEN = "Fill", "Compare", "Open"  # the cards of which one is shown
+FILL, COMPARE, OPEN = "Fill gaps", "Compare fills", "Open files"  # cards; one is shown
 CORNER = {"position": "absolute", "top": "40px", "right": "22px", "width": "auto", "z-index": "1"}
 
 
@@ -55,6 +55,7 @@ class Controls:
         self.marked, self.status = words("marked"), words("status")
         self.saved, self.busy = words("saved"), words("busy")
         self.north, self.compared = words("north"), words("compared")
+        self.keys = words("keys", QUIET)
         self.north.styles = CORNER
 
     def _picture(self, cube: Cube, presets: dict[str, tuple[int, int, int]]) -> None:
@@ -118,6 +119,7 @@ class Controls:
             row(share(self.gaps, 90), share(self.drag, 150), self.map, self.flicker, self.png),
             self.state,
             self.readout,
+            self.keys,
         )
         self.fill_card, self.compare_card = self._fill(), self._compare()
         self.open_card = self._open()

@@ -12,10 +12,10 @@ from hydiff import io
 from hydiff.cube import Cube
 from hydiff.errors import BadValue
 from hydiff.viewer import folders, scene_layers
-from hydiff.viewer.background import Job, Queue
+from hydiff.viewer.background import PageJob, Queue
 from hydiff.viewer.page_state import PageState, explained
+from hydiff.viewer.page_work import PageWork
 from hydiff.viewer.scene_layers import Layer, ViewedScene
-from hydiff.viewer.work import Work
 
 NONE = "To open files here, start with: hydiff view FILE --folder FOLDER"
 
@@ -74,11 +74,11 @@ class FilesPanel:
             reference = io.read(path)
             return reference, scene_layers.of_reference(reference, cube)
 
-        begin, answer = partial(Work, prepare), partial(self.take_reference, path.name)
-        self.queue.add(Job(f"Opening {path.name}", begin, answer))
+        begin, answer = partial(PageWork, prepare), partial(self.take_reference, path.name)
+        self.queue.add(PageJob(f"Opening {path.name}", begin, answer))
 
     @explained
-    def take_reference(self, name: str, work: Work[tuple[Cube, Layer]]) -> None:
+    def take_reference(self, name: str, work: PageWork[tuple[Cube, Layer]]) -> None:
         c = self.desk.controls
         if work.value is None:
             raise BadValue(work.error or f"{name} could not be opened")

@@ -12,7 +12,7 @@ from hydiff.cube import Bools
 from hydiff.errors import BadValue
 from hydiff.methods import DEFAULT
 from hydiff.viewer import running_fill
-from hydiff.viewer.background import Job, Queue
+from hydiff.viewer.background import PageJob, Queue
 from hydiff.viewer.page_state import PageState, explained
 from hydiff.viewer.running_fill import RunningFill
 from hydiff.viewer.scene_layers import Layer, ViewedScene, of_result
@@ -55,7 +55,9 @@ class FillPanel:
         ask = (source.cube, observed, c.method.value, c.budget.value, settings, references)
         self.count += 1
         name, method = f"{self.count} {c.method.value}", c.method.value
-        job = Job(f"Filling with {method}", partial(self.begin, *ask), partial(self.finish, name))
+        job = PageJob(
+            f"Filling with {method}", partial(self.begin, *ask), partial(self.finish, name)
+        )
         self.queue.add(job._replace(watch=partial(self.watch, method)))
 
     def begin(self, *ask: Any) -> RunningFill:

@@ -11,12 +11,6 @@ from hydiff.viewer.browser import code
 from hydiff.viewer.page_state import PageState, explained
 from hydiff.viewer.picture import Picture
 
-HELP = (
-    "On the picture: arrows move a cross (Shift: by ten), Enter takes its spectrum, [ ] move the "
-    "line, + − 0 zoom. Anywhere but in a field: < > change the band, g the mark of gaps, "
-    "m the map lines, f the samples."
-)
-
 
 class KeysPanel:
     def __init__(self, desk: PageState, picture: Picture, pick: Callable[[int, int], None]) -> None:
@@ -31,7 +25,7 @@ class KeysPanel:
             "pressed": self.pressed,
             "shape": list(desk.scene.cube.shape[1:]),
         }
-        # the range is set when the picture is drawn for the first time
+        # which is set when the picture is drawn for the first time
         picture.figure.js_on_change("inner_height", CustomJS(args=args, code=code("keys.js")))
 
     @explained

@@ -8,7 +8,7 @@ import numpy as np
 
 from hydiff.cube import Bools
 from hydiff.errors import BadValue
-from hydiff.viewer.outlines import Outline, box, enclosed, ranges_of
+from hydiff.viewer.outlines import Outline, among, box, enclosed, ranges_of
 from hydiff.viewer.page_state import PageState, explained
 from hydiff.viewer.picture import Picture
 
@@ -31,7 +31,8 @@ class MarksPanel:
     def mark(self, outline: Outline) -> None:
         if not enclosed(*outline, self.shape).any():
             raise BadValue("that marks no pixel of the picture; draw inside it")
-        self.outlines.append(outline)
+        if not among(outline, self.outlines):
+            self.outlines.append(outline)
         self.draw()
 
     @explained

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,11 @@ def drawn(shape: Mapping[str, Any]) -> Outline:
         (left, right), (top, bottom) = ((shape[f"{a}0"], shape[f"{a}1"]) for a in "xy")
         return box((top, bottom), (left, right))
     return np.asarray(shape["x"], float), np.asarray(shape["y"], float)
+
+
+def among(outline: Outline, others: Iterable[Outline]) -> bool:
+    """Whether it is there already: a field may send what was typed twice."""
+    return any(all(map(np.array_equal, outline, other)) for other in others)
 
 
 def box(rows: tuple[float, float], cols: tuple[float, float]) -> Outline:

@@ -91,6 +91,7 @@ class Page:
         cube, presets = scene.cube, images.presets(scene.cube)
         self.controls = c = Controls(cube, presets, output)
         c.title.text = captions.title(scene)
+        c.keys.text = captions.KEYS
         c.north.text = captions.north(map_marks.north(cube))
         whole = rendering.whole_of((cube.shape[1], cube.shape[2]), images.GLANCE)
         self.picture, self.curves = Picture(whole), Curves(cube)

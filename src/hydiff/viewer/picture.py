@@ -27,7 +27,7 @@ MOVE = "Move the picture"
 GAP_BOX, GAP_SHAPE = "Mark a gap: rectangle", "Mark a gap: shape"
 MEAN_BOX, MEAN_SHAPE = "Mean of a rectangle", "Mean of a shape"
 TAKE = "for (const [name, tool] of Object.entries(tools)) tool.active = name == cb_obj.value"
-TALLEST = "max(260px, calc(100vh - 348px))"  # so that what belongs to it is in sight, too
+BELOW, COLOUR_BAR = 372, 62  # px of what is to be in sight with the picture
 # beside the tools of the picture, at its upper edge
 BAR = {"position": "absolute", "top": "0", "left": "62px", "right": "150px", "width": "auto"}
 BAR |= {"z-index": "1", "margin": "0"}
@@ -54,12 +54,13 @@ class Picture:
             background_fill_color=GROUND,
             x_axis_label="Column",
             y_axis_label="Row",
-            styles={"max-height": TALLEST},
             **aspect,
             **LOOK,
         )
         quiet(self.figure)
+        self.figure.min_border_left = 66  # so that the frame stays when longer numbers come
         self.figure.grid.visible = False
+        self.leave(BELOW)
         self.glance = Sheet(self.figure, "picture", whole)
         self.detail = Sheet(self.figure, "detail", ImageWindow(0, 1, 0, 1))
         self.figure.x_range.renderers = self.figure.y_range.renderers = [self.glance.image]
@@ -149,6 +150,8 @@ class Picture:
         self.turns = ColumnDataSource({"after": []}, name="turns")
         args = {"turns": self.turns, "pair": self.glance.pair, "compose": self.compose[0]}
         self.turns.js_on_change("data", CustomJS(args=args, code=code("flicker.js")))
+        still = CustomJS(args=args, code="clearInterval(turns.timer); turns.own = null")
+        self.glance.pair.js_on_change("data", still)  # another picture belongs there now
 
     def flicker(self, pictures: Sequence[Pixels]) -> None:
         if len(pictures) or len(self.turns.data["after"]):
@@ -173,6 +176,12 @@ class Picture:
             solid = [images.opaque(picture, GROUND) for picture in pictures]
             self.detail.show(solid, missing, window)
         self.detail.mark(self.detail.how)
+
+    def leave(self, height: int) -> None:
+        """Leave so many px of the screen to what is around the picture."""
+        styles = {"max-height": f"max(240px, calc(100vh - {height}px))"}
+        if self.figure.styles != styles:
+            self.figure.styles = styles
 
     def mark_gaps(self, how: str) -> None:
         """SHADED, OUTLINED or HIDDEN: those of the file, and those marked by hand."""

@@ -13,7 +13,7 @@ from hydiff.viewer import captions, images, rendering
 from hydiff.viewer.controls import OWN
 from hydiff.viewer.map_marks import Box
 from hydiff.viewer.page_state import PageState, explained
-from hydiff.viewer.picture import Picture
+from hydiff.viewer.picture import BELOW, COLOUR_BAR, Picture
 from hydiff.viewer.rendering import COMPOSITE, Choice, Planes, Sight
 from hydiff.viewer.sheet import HIDDEN, OPACITY, OUTLINED, SHADED
 
@@ -67,6 +67,7 @@ class PicturePanel:
         c.flicker.disabled = self.desk.scene.fills is None
         c.scale.text = captions.colour_bar(cube, choice, limits[0])
         c.scale.visible = bool(c.scale.text)
+        self.picture.leave(BELOW + COLOUR_BAR * c.scale.visible)
         if c.preset.value in self.presets and not single:
             own = self.presets[c.preset.value] != choice.bands
             c.preset.value = OWN if own else c.preset.value
@@ -139,7 +140,7 @@ class PicturePanel:
         )
 
     def as_png(self) -> BytesIO:
-        """The picture as it is shown, pixel by pixel; finer where that draws the outline of gaps."""
+        """The picture as it is shown, pixel by pixel; finer where gaps are outlined."""
         from PIL import Image
 
         choice, window = self.choice(), rendering.whole_of(self.shape, images.PIXELS)

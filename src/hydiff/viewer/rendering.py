@@ -18,7 +18,7 @@ COMPOSITE, SINGLE = "Colour composite", "One band"
 SIGMA, ERROR = "Error bars (1 σ)", "Error against the truth"
 DIFFERENCE = "Difference, right less left"
 PALETTES = {"Grey": Greys256, "Viridis": Viridis256, "Cividis": Cividis256}
-DIVERGING = interp_palette(RdBu[11][::-1], 256)  # of differences: white is none
+DIVERGING = interp_palette(RdBu[11], 256)  # of differences: blue, white for none, red
 CACHE = 24  # planes, for going back and forth between bands
 
 

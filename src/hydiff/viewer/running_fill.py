@@ -21,7 +21,7 @@ from hydiff.methods import DEFAULT, METHODS
 from hydiff.request import Request
 from hydiff.result import Result, Step
 from hydiff.scale.layout import limits, wanted
-from hydiff.viewer.work import Work
+from hydiff.viewer.page_work import PageWork
 
 PREVIEW_EVERY = 1.0  # s between two previews: each is a copy of the whole estimate
 NAMES = (DEFAULT, *METHODS)
@@ -31,7 +31,7 @@ class Stopped(Exception):
     """Raised inside a fill that was stopped before it had anything to keep."""
 
 
-class RunningFill(Work[Result]):
+class RunningFill(PageWork[Result]):
     """One running or finished fill of a cube."""
 
     def __init__(

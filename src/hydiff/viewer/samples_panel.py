@@ -12,12 +12,12 @@ import numpy as np
 from hydiff.cube import Array
 from hydiff.errors import BadValue
 from hydiff.viewer import rendering
-from hydiff.viewer.background import Job, Queue
+from hydiff.viewer.background import PageJob, Queue
 from hydiff.viewer.page_state import PageState, explained, result_of
+from hydiff.viewer.page_work import PageWork
 from hydiff.viewer.picture import Picture
 from hydiff.viewer.rendering import Choice, Planes
 from hydiff.viewer.scene_layers import ImageWindow, Layer, ViewedScene
-from hydiff.viewer.work import Work
 
 COUNT = 6
 LARGEST = 2 << 30  # bytes of all of them
@@ -48,12 +48,12 @@ class SamplesPanel:
             if 4 * COUNT * int(np.prod(scene.cube.shape)) > LARGEST:
                 self.desk.controls.flicker.value = False
                 raise BadValue("this scene is too large for samples on the page; open a part of it")
-            begin = partial(Work, partial(samples, scene))
-            self.queue.add(Job("Drawing samples", begin, partial(self.take, scene)))
+            begin = partial(PageWork, partial(samples, scene))
+            self.queue.add(PageJob("Drawing samples", begin, partial(self.take, scene)))
         self.draw()
 
     @explained
-    def take(self, scene: ViewedScene, work: Work[list[Array]]) -> None:
+    def take(self, scene: ViewedScene, work: PageWork[list[Array]]) -> None:
         if work.value is None:
             self.desk.controls.flicker.value = False
             raise BadValue(work.error or "there are no samples")

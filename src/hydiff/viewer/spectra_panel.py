@@ -8,15 +8,15 @@ from typing import Any
 
 from hydiff.cube import Floats
 from hydiff.errors import BadValue
-from hydiff.viewer import captions, regions, spectra
-from hydiff.viewer.background import Job, Queue
+from hydiff.viewer import captions, region_means, spectra
+from hydiff.viewer.background import PageJob, Queue
 from hydiff.viewer.curves import Curves
-from hydiff.viewer.outlines import Outline, box, enclosed, ranges_of
+from hydiff.viewer.outlines import Outline, among, box, enclosed, ranges_of
 from hydiff.viewer.page_state import PageState, explained, result_of
+from hydiff.viewer.page_work import PageWork
 from hydiff.viewer.picture import Picture
 from hydiff.viewer.scene_layers import ViewedScene
 from hydiff.viewer.spectra import COLOURS, Spectrum
-from hydiff.viewer.work import Work
 
 
 class SpectraPanel:
@@ -67,22 +67,23 @@ class SpectraPanel:
     def mean(self, outline: Outline) -> None:
         if not enclosed(*outline, self.shape).any():
             raise BadValue("that encloses no pixel of the picture; draw inside it")
-        self.add(self.mean_of(outline))
+        if not among(outline, (s.outline for s in self.picked if s.outline is not None)):
+            self.add(self.mean_of(outline))
 
     def mean_of(self, outline: Outline) -> Spectrum:
         """Its error follows, if something in it was filled."""
         scene, inside = self.desk.scene, enclosed(*outline, self.shape)
-        spectrum = regions.mean_spectrum(scene, inside, outline)
+        spectrum = region_means.mean_spectrum(scene, inside, outline)
         if error_of(scene, outline) in self.errors:
             return spectrum._replace(sigma=self.errors[error_of(scene, outline)])
         if spectrum.filled.any():
-            begin = partial(Work, lambda: regions.error_of_mean(result_of(scene), inside))
+            begin = partial(PageWork, lambda: region_means.error_of_mean(result_of(scene), inside))
             answer = partial(self.take_error, scene, outline)
-            self.queue.add(Job("Error of a mean", begin, answer))
+            self.queue.add(PageJob("Error of a mean", begin, answer))
         return spectrum
 
     @explained
-    def take_error(self, scene: ViewedScene, outline: Outline, work: Work[Floats]) -> None:
+    def take_error(self, scene: ViewedScene, outline: Outline, work: PageWork[Floats]) -> None:
         if work.value is None:
             raise BadValue(f"the mean has no error bar: {work.error}")
         self.errors[error_of(scene, outline)] = work.value

@@ -30,7 +30,9 @@ window.hydiff_keys = (event) => {
     if (event.ctrlKey || event.altKey || event.metaKey) return
     const e = focused(), view = Bokeh.index.find_one(figure), {key} = event
     const step = event.shiftKey ? 10 : 1
-    const on_picture = view && view.shadow_el.contains(e)
+    let host = e
+    while (host && host != view?.el) host = host.parentNode ?? host.host
+    const on_picture = view && host == view.el
     const own = {
         ArrowUp: () => move(-step, 0), ArrowDown: () => move(step, 0),
         ArrowLeft: () => move(0, -step), ArrowRight: () => move(0, step),

@@ -25,3 +25,4 @@ const label = (root) => {
 }
 label(document)
 document.addEventListener("focusin", () => label(document))
+setInterval(() => label(document), 1000)

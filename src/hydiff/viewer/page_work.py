@@ -12,7 +12,7 @@ from hydiff.errors import HydiffError
 T = TypeVar("T")
 
 
-class Work(Generic[T]):
+class PageWork(Generic[T]):
     """A function in a thread of its own: its value, or the message of its error."""
 
     def __init__(self, function: Callable[[], T]) -> None:

@@ -38,7 +38,7 @@ def _mean(layer: Layer, inside: Bools) -> Floats:
     values = layer.block(rows, cols)[:, inside[rows, cols]]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of a band without any
-        return np.asarray(np.nanmean(values, axis=1))
+        return np.asarray(np.nanmean(values, axis=1, dtype=np.float64))
 
 
 def error_of_mean(result: Result, inside: Bools) -> Floats:
