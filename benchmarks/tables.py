@@ -505,14 +505,12 @@ def unseen(rows):
     """Kinds of cells down, but for gaps that depend on the value."""
     columns = {"within_15_percent": "expected NRMSE within 15 %", "inside_bounds": "in its bounds"}
     columns |= {f"inside_{p}": f"inside {p} %" for p in (50, 80, 95)}
-    columns |= {f"worst_tenth_by_{k}": f"worst tenth by {k}" for k in ("distance", "texture")}
-    yield line("gaps", "cells", *columns.values(), "interval score, of one σ")
-    yield rule(len(columns) + 3)
+    yield line("gaps", "cells", *columns.values())
+    yield rule(len(columns) + 2)
     for row in rows:
         if row["cells of"] not in ("brightest", "darkest", "saturated"):
             shares = (f"{float(row[k]):.0f} %" for k in columns)
-            score = f"{float(row['interval_score_ratio']):.2f}"
-            yield line(row["cells of"], row["cells"], *shares, score)
+            yield line(row["cells of"], row["cells"], *shares)
 
 
 def mixed_gaps(rows):
