@@ -1,10 +1,9 @@
-"""How well the default fill chooses and predicts, and the constants that this rests on.
+"""How well the default fill chooses and predicts, and what its constants change.
 
     python benchmarks/foresight.py FOLDER      what `trials.py` kept; a few minutes
 
-Writes into benchmarks/results: foresight.csv, one way of deciding a row (dB over `smooth`, regret
-against the best single candidate, how well the NRMSE is predicted, coverage), and
-foresight_usual.csv, constants of `auto.intervals`.  No noise, one seed;
+Writes benchmarks/results/foresight.csv, one way of deciding a row: dB over `smooth`, regret
+against the best single candidate, how well the NRMSE is predicted, coverage.  No noise, one seed;
 scores are of entries that were kept.
 """
 
@@ -16,8 +15,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from hydiff.auto import blend, intervals
-from hydiff.auto import usual as usual_errors
+from hydiff.auto import blend, intervals, usual
 from hydiff.auto.candidates import CLASSICAL, Candidate
 from hydiff.auto.classes import Kinds
 from hydiff.auto.trials import Trial
@@ -120,8 +118,8 @@ def ways():
     for share, doubt in ((0.5, 1), (0.5, 2), (0.8, 1), (0.7, 2), (0.9, 2)):
         name = f"from {100 * share:.0f} %, left for {doubt} standard errors"
         yield name, [(blend, "NETWORKS", share), (blend, "DOUBT", float(doubt))], None
-    yield "level not drawn to the usual", [(usual_errors, "SCENES", 1e6)], None
-    yield "gain not drawn to the usual", [(intervals, "GAINS", 1e6)], None
+    yield "level not drawn to the usual", [(usual, "SCENES", 1e6)], None
+    yield "gain not drawn to the usual", [(usual, "GAIN", (0.0, 1e6))], None
     for trust in (1.0, 100.0):
         yield (
             f"usual slopes count {trust / intervals.TRUST:g} times",
@@ -133,24 +131,6 @@ def ways():
         return np.ones(len(trial.band))
 
     yield "hidden entries not weighed", [(intervals, "importance", all_alike)], None
-
-
-def usual(cases):
-    """What the constants are to be, from the entries that were filled."""
-    apart, gains = [], []
-    for case in cases:
-        square = case.residual[0] ** 2
-        apart.append(square.mean() / np.exp(2 * case.around[intervals.UNLIKE]).mean())
-        weights = blend.weights_of(case.trials, case.kinds, [*CLASSICAL, NETWORK], 0)
-        plain, both = (case.blended(w) ** 2 for w in (weights.plain, weights.all))
-        gains.append(2 * np.log(case.nrmse(both) / case.nrmse(plain)))
-    yield "what a network adds to the logarithm of a square error", *middle(gains)
-    yield "square errors / variance of the candidates", *middle(apart)
-
-
-def middle(found):
-    """Mean, standard deviation, and the value that 95 % exceed."""
-    return float(np.mean(found)), float(np.std(found)), float(np.quantile(found, 0.05))
 
 
 def write(name, rows):
@@ -175,8 +155,6 @@ def main():
             {k: v if k == "way" else round(float(v), 3) for k, v in found[-1].items()}, flush=True
         )
     write("foresight.csv", found)
-    names = ("constant", "mean", "scatter", "low")
-    write("foresight_usual.csv", [dict(zip(names, row, strict=True)) for row in usual(cases)])
 
 
 if __name__ == "__main__":

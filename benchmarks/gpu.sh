@@ -14,17 +14,20 @@
 #        core-matrix  every cell of the paper's tables of the classical fills, hydiff-ei, ei,
 #                 robust-ei and hir-diff; the first seed of alpha, transforms and epsilon before
 #                 the two others.  Give it many times 540 s, until nothing is missing
-#        peers    DDS2M, SHARE, Hyper-EI, fewer iterations, at every noise level: 500 s
+#        peers    DDS2M, SHARE, Hyper-EI, R-DLRHyIn, DHP, LRS-PnP-DIP on their named cells
 #        peers-large  DDS2M, SHARE, R-DLRHyIn, DHP, Hyper-EI at 144 × 144, two scenes, one mask
 #        precision    Robust-EI in single precision, TF32 and bf16, three scenes
 #        pictures what the figures show: fills of a square of Indian Pines by the methods named in
 #                 PICTURED, and of trained networks; hydiff bench figures draws them (docs/bench.md)
-#        clock    the table of times alone, 144 × 144 × 128: 280 s
+#        clock    the table of times alone, 144 × 144 × 128: 480 s
+#        offline  Table VIII: two trainings of 1.5 minutes for each half of a scene, and fits: 450 s
 #        diverse  offline training on 10 to 3000 squares of DATA/train, split by place: 540 s; rows
 #                 in OUT/offline.csv, for `python benchmarks/offline.py gather`.  Once more on the
 #                 same machine, it goes on from STATES (DATA/offline); OFFLINE names other lanes
 #        prior    the default fill with the network that comes with hydiff, and one pass of that
 #                 network, masks in turn so that every scene has some; noise last: 540 s
+#        tuned    the prior tuned on the cube beside one pass, eleven scenes, three masks: 400 s;
+#                 rows in OUT/tuned.csv, to append to benchmarks/results/tuned.csv
 #        denoiser the stand-in of HIR-Diff, trained on DATA/train, into OUT: 200 s
 #        trials   what the default fill sees of its candidates
 #
@@ -50,19 +53,21 @@ rm -f "$known"/*.table.csv
 sed -i '/read from the log/d' "$known"/*.csv
 if [ -e "$HYDIFF_DATA/rows.tgz" ]; then tar xzf "$HYDIFF_DATA/rows.tgz" -C "$rows"; fi
 
-# Processes that share a GPU take turns on it, unless NVIDIA's server lets their kernels overlap.
-export CUDA_MPS_PIPE_DIRECTORY="$(mktemp -d)" CUDA_MPS_LOG_DIRECTORY="$(mktemp -d)"
-if command -v nvidia-cuda-mps-control > /dev/null && nvidia-cuda-mps-control -d; then
-    trap 'echo quit | nvidia-cuda-mps-control' EXIT
-    echo "kernels of all lanes overlap (MPS)"
-else
-    unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
-fi
+start() {
+    # Processes that share a GPU take turns on it, unless NVIDIA's server lets their kernels overlap.
+    export CUDA_MPS_PIPE_DIRECTORY="$(mktemp -d)" CUDA_MPS_LOG_DIRECTORY="$(mktemp -d)"
+    if command -v nvidia-cuda-mps-control > /dev/null && nvidia-cuda-mps-control -d; then
+        trap 'echo quit | nvidia-cuda-mps-control' EXIT
+        echo "kernels of all lanes overlap (MPS)"
+    else
+        unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+    fi
 
-# One cell first: what is broken shows at once, before the time is spent.
-"$python" -m hydiff bench best -o "$rows/probe" --scene chikusei_36 --mask stripes --sigma 0 \
-    --method smooth --method auto > "$OUT/log" 2>&1 || { cat "$OUT/log"; exit 1; }
-rm -r "$rows/probe"
+    # One cell first: what is broken shows at once, before the time is spent.
+    "$python" -m hydiff bench best -o "$rows/probe" --scene chikusei_36 --mask stripes --sigma 0 \
+        --method smooth --method auto > "$OUT/log" 2>&1 || { cat "$OUT/log"; exit 1; }
+    rm -rf "$rows/probe"
+}
 
 lane() {  # NAME: a folder of its own, in which all known rows lie
     lane="$1"
@@ -150,11 +155,13 @@ readings() {
 peers() {  # those of which earlier rows are of other networks, and those that had no row
     (   lane dds2m-new; bench noiseless --method dds2m; bench noisy --method dds2m; bench emit --method dds2m ) &
     (   lane share-new; bench noisy $(with sigma 0.2 0.3) --method share; bench noiseless --method share
-        bench noisy --method share ) &
+        bench noisy --method share; bench emit --method share ) &
     (   lane hyper-ei; bench ei-ablation --method hyper-ei ) &
     (   lane fewer; bench noisy --method dhp $(with scene paris_hyperion_72 enmap_potsdam_64x96 abu_urban-1_96)
         bench noiseless --method dhp $(with scene paris_hyperion_72 enmap_potsdam_64x96 abu_urban-1_96) ) &
-    (   lane robust; for table in noisy noiseless; do bench $table --method r-dlrhyin --beside 1; done ) &
+    (   lane robust; for table in noisy noiseless emit; do bench $table --method r-dlrhyin --beside 1; done ) &
+    (   lane iterations; for table in noisy noiseless emit; do bench $table --method dhp; done ) &
+    (   lane cited; bench noiseless --method lrs-pnp-dip --beside 1 ) &
     wait
 }
 peers-large() {  # the paper's size; the smaller scene, of fewer bands, first
@@ -180,7 +187,10 @@ precision() {
     wait
 }
 clock() {
-    (   lane clock; bench time $(with method hydiff-ei dhp hir-diff dds2m r-dlrhyin share) )
+    (   lane clock; bench time $(with method input $classical hydiff-ei dhp hir-diff dds2m r-dlrhyin share) )
+}
+offline() {  # trained on one half of a scene, tested on both; two networks for each
+    (   lane offline; bench offline --offline-minutes 1.5 )
 }
 diverse() {  # CROPS SHARE-OF-THE-TIME RATE [NORM]: few crops are soon learned by heart, and leave the GPU to the others
     local left=$(( end - $(date +%s) - 60 )) crops share rate norm
@@ -216,6 +226,7 @@ rest() {  # of the paper's tables: peers set on hidden pixels, and a stand-in
 }
 trials() {  # what the default fill sees of its candidates, for foresight.py
     local home="$HYDIFF_DATA/trials" each
+    mkdir -p "$home"
     for each in 0 1; do
         "$python" benchmarks/trials.py "$home" --part "$each" --of 2 --processes 3 \
             --seconds $(( end - $(date +%s) - 30 )) >> "$rows/trials.log" 2>&1 &
@@ -225,6 +236,7 @@ trials() {  # what the default fill sees of its candidates, for foresight.py
 }
 pictures() {  # fills alone, each method by itself, in files of 15 MB at most; drawn where no GPU is
     local place="$rows/pictures" left=$(( end - $(date +%s) - 20 )) method
+    mkdir -p "$place"/{filled,trained}/figures/cells
     for method in ${PICTURED:-hydiff-ei hir-diff dhp r-dlrhyin dds2m share}; do
         timeout "$left" "$python" -m hydiff bench figures -o "$place/filled" --scene indian_pines_72 \
             --method "$method" >> "$rows/pictures-$method.log" 2>&1 &
@@ -271,6 +283,10 @@ prior() {
         done ) &
     wait
 }
+tuned() {
+    timeout $(( end - $(date +%s) - 20 )) "$python" benchmarks/tuned.py --whole --size full >> "$rows/tuned.log" 2>&1
+    cp benchmarks/results/tuned.csv "$OUT"
+}
 rivals() {
     (   lane e; bench best --sigma 0 --method anchored --beside 4 )
 }
@@ -281,11 +297,15 @@ alone() {
     (   lane alone; bench offline; bench time $(with method hydiff-ei dhp hir-diff dds2m share r-dlrhyin) )
 }
 
+for part in ${parts//+/ }; do
+    declare -F "$part" > /dev/null || { echo "no part $part; see the list above in $0" >&2; exit 2; }
+done
+start
 for part in $parts; do
     beside=()
     for one in ${part//+/ }; do "$one" & beside+=($!); done
     wait "${beside[@]}"
 done
-tar czf "$OUT/rows.tgz" -C "$rows" $(cd "$rows" && ls -d *)
-cat "$rows"/*.log >> "$OUT/log"
-wc -l "$rows"/*.log
+tar czf "$OUT/rows.tgz" -C "$rows" .
+find "$rows" -name '*.log' -exec cat {} + >> "$OUT/log"
+find "$rows" -name '*.log' -exec wc -l {} +

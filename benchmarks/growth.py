@@ -4,12 +4,13 @@
     python benchmarks/growth.py --axes pixels bands --most-pixels 1e7
 
 One thing at a time is changed from a cube of 96 × 96 × 64 with a quarter missing in columns of four
-pixels: Indian Pines, mirrored to the size and stretched to the bands.  `smooth` on one thread; the
-row `workers` is `auto` (fast, without a prior) on 72 × 72 × 200, asked to have so many cores, its
-child processes included.  Each fill is a process of its own that has loaded hydiff and filled
-something small; `mb` is what its memory grew by at the peak, with children the largest of them.
-CPU seconds, the less of two fills, are what it takes on an idle core.  Writes
-benchmarks/results/growth.csv; the tables of docs/performance.md fit the exponents.
+pixels: Indian Pines, mirrored to the size and stretched to the bands.  `smooth` on one thread.  The
+row `tiles` fills a file of 16 bands within 1 GB, from ENVI to ENVI.  The row `workers` is `auto`
+(fast, without a prior) on 72 × 72 × 200, asked to have so many cores, its child processes included.
+Each fill is a process of its own that has loaded hydiff and filled something small; `mb` is what
+its memory grew by at the peak, with children the largest of them.  CPU seconds, the less of two
+fills, are what it takes on an idle core.  Writes benchmarks/results/growth.csv; the tables of
+docs/performance.md fit the exponents.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import os
 import platform
 import resource
 import sys
+import tempfile
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -26,13 +28,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 import hydiff
+from hydiff.request import Request
+from hydiff.scale import execute
+from hydiff.scale.layout import Limits
 from scene import truth
 
 RESULTS = Path(__file__).parent / "results" / "growth.csv"
 SIDE, BANDS, MISSING, WIDTH = 96, 64, 0.25, 4
-PIXELS = (36**2, 10**4, 192**2, 10**5, 10**6, 10**7)
+TILED_BANDS, TILED_MEMORY = 16, 1e9
 AXES = {
-    "pixels": PIXELS,
+    "pixels": (36**2, 10**4, 192**2, 10**5, 10**6),
+    "tiles": (10**5, 10**6, 10**7),
     "bands": (10, 30, 100, 200, 500),
     "missing": (0.01, 0.05, 0.15, 0.3, 0.6),
     "width": (1, 2, 4, 8, 16, 32),
@@ -48,13 +54,41 @@ def case(axis, value):
         side, bands = 72, 200
     share, width = (value if axis == n else d for n, d in (("missing", MISSING), ("width", WIDTH)))
     cube = truth(slice(0, side), (bands, side, side)).transpose(2, 0, 1)
+    return np.ascontiguousarray(cube), holes(side, share, width)
+
+
+def holes(side, share, width):
+    """(side, side) False in columns of a width that cover a share of the pixels."""
     observed = np.ones((side, side), bool)
     columns = max(1, round(share * side / width))
     rows = min(side, round(share * side**2 / (columns * width)))
     for i in range(columns):
         first = (2 * i + 1) * side // (2 * columns) - width // 2
         observed[:rows, first : first + width] = False
-    return np.ascontiguousarray(cube), observed
+    return observed
+
+
+def tiled(pixels):
+    """The figures of a fill by tiles, from file to file."""
+    side = round(pixels**0.5)
+    shape, observed = (TILED_BANDS, side, side), holes(side, MISSING, WIDTH)
+    with tempfile.TemporaryDirectory() as box:
+        source, output = Path(box) / "in.bil", Path(box) / "out.bil"
+        values = np.memmap(source, np.float32, "w+", shape=(side, TILED_BANDS, side))
+        for top in range(0, side, 64):
+            rows = slice(top, min(top + 64, side))
+            part = np.where(observed[rows, :, None], truth(rows, shape), -1.0)
+            values[rows] = part.transpose(0, 2, 1)
+        del values
+        header = {"samples": side, "lines": side, "bands": TILED_BANDS, "data type": 4,
+                  "interleave": "bil", "byte order": 0, "data ignore value": -1}  # fmt: skip
+        lines = ["ENVI", *(f"{name} = {value}" for name, value in header.items())]
+        source.with_suffix(".hdr").write_text("\n".join(lines) + "\n")
+        hydiff.fill(np.ones((4, 40, 40)), observed[:40, :40], method="smooth")
+        before, began = used(resource.RUSAGE_SELF)[1], used(resource.RUSAGE_SELF)[0]
+        execute.fill_file(source, output, Request(method="smooth"), Limits(TILED_MEMORY, tile=96))
+        now = used(resource.RUSAGE_SELF)
+    return described("tiles", pixels, shape, observed, now[0] - began, now[1] - before, itemsize=4)
 
 
 def used(who):
@@ -64,6 +98,8 @@ def used(who):
 
 def one(axis, value):
     """In a process of its own: the figures of one fill."""
+    if axis == "tiles":
+        return tiled(value)
     cube, observed = case(axis, value)
     how = {"method": "smooth"}
     if axis == "workers":
@@ -75,13 +111,17 @@ def one(axis, value):
         began = used(resource.RUSAGE_SELF)[0] + used(resource.RUSAGE_CHILDREN)[0]
         hydiff.fill(cube, observed, **how)
         seconds.append(used(resource.RUSAGE_SELF)[0] + used(resource.RUSAGE_CHILDREN)[0] - began)
+    grown = used(resource.RUSAGE_SELF)[1] - before
+    child = used(resource.RUSAGE_CHILDREN)[1] if axis == "workers" else 0
+    return described(axis, value, cube.shape, observed, min(seconds), grown, child)
+
+
+def described(axis, value, shape, observed, seconds, grown, child=0, itemsize=8):
     return {
-        "axis": axis, "value": value, "rows": cube.shape[1], "cols": cube.shape[2],
-        "bands": len(cube), "missing_percent": round(100 * float((~observed).mean()), 1),
-        "cpu_seconds": round(min(seconds), 3),
-        "mb": round(used(resource.RUSAGE_SELF)[1] - before),
-        "child_mb": round(used(resource.RUSAGE_CHILDREN)[1]) if axis == "workers" else 0,
-        "cube_mb": round(cube.size * 8 / 1e6, 2),
+        "axis": axis, "value": value, "rows": shape[1], "cols": shape[2], "bands": shape[0],
+        "missing_percent": round(100 * float((~observed).mean()), 1),
+        "cpu_seconds": round(seconds, 3), "mb": round(grown), "child_mb": round(child),
+        "cube_mb": round(float(np.prod(shape)) * itemsize / 1e6, 2),
         "cpu": platform.machine(), "command": "python benchmarks/growth.py",
     }  # fmt: skip
 
@@ -113,7 +153,7 @@ def main():
         in_a_child(axis, value)
         for axis in args.axes
         for value in AXES[axis]
-        if axis != "pixels" or value <= args.most_pixels
+        if axis not in ("pixels", "tiles") or value <= args.most_pixels
     ]
     old = list(csv.DictReader(RESULTS.open())) if RESULTS.exists() else []
     rows = [r for r in old if r["axis"] not in args.axes] + new

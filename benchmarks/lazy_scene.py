@@ -76,7 +76,7 @@ def main():
         rows = []
         for name, command in (("xarray", here), ("cli", [sys.executable, "-m", "hydiff", *words])):
             load = os.getloadavg()[0]
-            seconds, (cpu, peak), _ = scene.measured(command)
+            seconds, (cpu, peak), *_ = scene.measured(command)
             row = (name, *shape[1:], shape[0], METHOD, MEMORY, TILE)
             rows.append((*row, f"{seconds:.1f}", f"{cpu:.1f}", f"{peak:.0f}", f"{load:.1f}"))
         differ = differences(lazy, whole)

@@ -17,6 +17,7 @@ import numpy as np
 
 import hydiff
 from hydiff.bench import scenes
+from hydiff.errors import BadValue
 
 RESULTS = Path(__file__).parent / "results" / "references.csv"
 PAIRS = tuple(name for name in scenes.PAIRS if name != scenes.SAME_MOMENT)
@@ -59,7 +60,10 @@ def judged(name, mask, kinds, side):
     gaps = without.filled
     for kind in kinds:
         reference, changed = disturbed(other, kind, observed, name)
-        result = hydiff.fill(truth, observed, reference=reference, **how)
+        try:
+            result = hydiff.fill(truth, observed, reference=reference, **how)
+        except BadValue:  # it lies too far beside the cube: refused, and nothing was filled with it
+            result = without
         error = [
             np.square(r.values - truth).mean(axis=(1, 2), where=gaps) for r in (without, result)
         ]
@@ -71,7 +75,7 @@ def judged(name, mask, kinds, side):
             "reference": kind,
             "side": str(side),
             "gain_db": f"{np.mean(10 * np.log10(error[0] / error[1])):.3f}",
-            "share": result.references[0]["share"],
+            "share": result.references[0]["share"] if result.references else "refused",
             "inside_80": f"{inside[gaps].mean():.4f}",
             "changed_entries": int(there.sum()),
             "changed_inside_80": f"{inside[there].mean():.4f}" if there.any() else "",

@@ -1,9 +1,10 @@
 """Do samples of a fill know its errors: of entries, of means, of indices, of whole gaps?
 
-python benchmarks/samples.py [--samples 49] [--seeds 1]      goes on where it was stopped
+    python benchmarks/samples.py [--samples 49] [--seeds 1]      goes on where it was stopped
+    python benchmarks/samples.py --cost                          of 20 samples, 144 × 144 × 200
 
 Writes benchmarks/results/samples.csv, a row for each scene, mask, seed, method and quantity.
-Scenes are those in HYDIFF_DATA (default ../shared/data), every second band; `auto` has the budget
+Scenes are those in HYDIFF_DATA (default ../shared/data), every fourth band; `auto` has the budget
 `fast` on a CPU.  An interval of 80 % lies between the fifth samples from either end of 49.
 """
 
@@ -36,6 +37,8 @@ FEWEST = 3  # filled pixels of a block that is judged
 APART = 5  # bands between those of a difference
 BANDS = 12  # whose blocks are judged
 DIRECTIONS = 20
+CLASSES, ROUNDS = 4, 20  # of k-means
+BACKGROUND = 300  # pixels measured in all bands that a matched filter and classes need
 LAGS = (1, 2, 4, 8)  # px
 NAMES = (
     *("scene", "mask", "seed", "method", "quantity", "value", "count", "samples"),
@@ -47,7 +50,7 @@ def load(scene):
     """(bands, rows, cols) in the scene's unit."""
     folder = Path(os.environ.get("HYDIFF_DATA", "../shared/data")) / "dev"
     values = np.load(folder / f"{scene}.npz")["cube"]
-    return np.asarray(values.transpose(2, 0, 1)[::2], np.float64)
+    return np.asarray(values.transpose(2, 0, 1)[::4], np.float64)
 
 
 def observed_of(mask, shape, seed):
@@ -59,9 +62,13 @@ def observed_of(mask, shape, seed):
 # ── what is computed from a cube, and its shares inside intervals ────────────────────────────────
 
 
-def quantities(missing):
-    """Name → function of a cube (bands, rows, cols) to values (n,); missing: its filled entries."""
-    C = len(missing)
+def quantities(missing, truth):
+    """Name → function of a cube (bands, rows, cols) to values (n,); missing: its filled entries.
+
+    truth: of which what is measured serves as a background and has the classes of an area.
+    """
+    C, pixels = len(missing), missing.any(axis=0)
+    measured = truth[:, ~pixels]
     some = np.linspace(0, C - 1, BANDS).astype(int)
     left, centre, right = (np.arange(2 * APART, C) - k * APART for k in (2, 1, 0))
     depth = missing[left] & missing[centre] & missing[right]
@@ -77,12 +84,53 @@ def quantities(missing):
         "normalised difference": lambda x: ratio(x, left, right, pair),
         "band depth": lambda x: (1 - 2 * x[centre] / _sum(x[left], x[right]))[depth],
     }
+    if measured.shape[1] >= BACKGROUND:
+        tests["matched filter"] = _matched_filter(measured, pixels)
+        tests["area of a class"] = _areas(measured, pixels)
     for side in SIDES:
         inside = {band: _blocks(missing[band], side) for band in some}
         tests[f"{side}x{side} mean"] = lambda x, inside=inside: np.concatenate(
             [mean(x[band]) for band, mean in inside.items()]
         )
     return tests
+
+
+def _matched_filter(measured, pixels):
+    """Scores of the filled pixels; spectra of measured ones (bands, n) are the background."""
+    mean = measured.mean(axis=1)
+    strength, axes = np.linalg.eigh(np.cov(measured))
+    strength = np.maximum(strength, 1e-4 * strength[-1])  # of fewer pixels than bands, too
+    brightest = measured[:, np.argmax(measured.sum(axis=0))] - mean
+    weight = axes @ ((axes.T @ brightest) / strength)
+    weight /= weight @ brightest
+    return lambda x: weight @ (x[:, pixels] - mean[:, None])
+
+
+def _areas(measured, pixels):
+    """Filled pixels of each class of `CLASSES` in blocks of the largest side; classes are those
+    that Lloyd's k-means finds among measured spectra (bands, n)."""
+    order = np.argsort(measured.sum(axis=0))
+    centres = measured[:, order[np.linspace(0, len(order) - 1, 2 * CLASSES + 1).astype(int)[1::2]]]
+
+    def nearest(spectra):
+        apart = (centres**2).sum(axis=0)[:, None] - 2 * centres.T @ spectra
+        return apart.argmin(axis=0)
+
+    for _ in range(ROUNDS):
+        own = nearest(measured)
+        means = [measured[:, own == k].mean(axis=1) for k in range(CLASSES) if (own == k).any()]
+        centres = np.stack(means, axis=1)
+    mean = _blocks(pixels, SIDES[-1])
+    plane = np.zeros(pixels.shape)
+
+    def areas(x):
+        own, out = nearest(x[:, pixels]), []
+        for k in range(centres.shape[1]):
+            plane[pixels] = own == k
+            out.append(mean(plane))
+        return np.concatenate(out)
+
+    return areas
 
 
 def _sum(a, b):
@@ -99,10 +147,13 @@ def _blocks(missing, side):
 
 
 def inside(drawn, truth):
-    """Share of the truth (n,) inside the 80 % intervals of samples (samples, n)."""
+    """Share of the truth (n,) inside the 80 % intervals of samples (samples, n), of values about
+    which there is any doubt."""
     beyond = round(TAIL * (len(drawn) + 1))
     ordered = np.sort(drawn, axis=0)
-    return float(((ordered[beyond - 1] <= truth) & (truth <= ordered[-beyond])).mean())
+    doubt = (ordered[0] < ordered[-1]) | (ordered[0] != truth)
+    within = (ordered[beyond - 1] <= truth) & (truth <= ordered[-beyond])
+    return float(within[doubt].mean()) if doubt.any() else np.nan
 
 
 def directions(errors, error):
@@ -130,15 +181,16 @@ def variogram(plane, missing, lag):
 
 
 def variogram_ratio(cubes, truth, missing, lag):
-    """That of the samples over that of the truth, summed over some bands in their own unit."""
+    """That of the samples over that of the truth, both summed over some bands, each in units of
+    its variance."""
     some = np.linspace(0, len(truth) - 1, BANDS).astype(int)
-    ratios = []
-    for band in some:
-        scene, count = variogram(truth[band], missing[band], lag)
-        if count >= FEWEST and scene > 0:
-            mean = np.mean([variogram(cube[band], missing[band], lag)[0] for cube in cubes])
-            ratios.append(mean / scene)
-    return (float(np.mean(ratios)), len(ratios)) if ratios else (np.nan, 0)
+    drawn, scene, pairs = 0.0, 0.0, 0
+    for band in some[truth[some].var(axis=(1, 2)) > 0]:
+        unit = truth[band].var()
+        total, count = variogram(truth[band], missing[band], lag)
+        own = np.mean([variogram(cube[band], missing[band], lag)[0] for cube in cubes])
+        drawn, scene, pairs = drawn + own / unit, scene + total / unit, pairs + count
+    return (drawn / scene, pairs) if scene > 0 and pairs >= FEWEST else (np.nan, 0)
 
 
 def judged(result, truth, count):
@@ -147,10 +199,11 @@ def judged(result, truth, count):
     began = time.process_time()
     cubes = list(result.samples(count))
     seconds = (time.process_time() - began) / count
-    for name, of in quantities(missing).items():
+    for name, of in quantities(missing, truth).items():
         exact = of(truth)
-        if exact.size:
-            yield name, inside(np.stack([of(cube) for cube in cubes]), exact), exact.size, seconds
+        share = inside(np.stack([of(cube) for cube in cubes]), exact) if exact.size else np.nan
+        if np.isfinite(share):
+            yield name, share, exact.size, seconds
     spread = truth.std(axis=(1, 2))[:, None, None] * np.ones(truth.shape)
     errors = np.stack([((cube - result.values) / spread)[missing] for cube in cubes])
     error = ((truth - result.values) / spread)[missing]
@@ -165,14 +218,32 @@ def rows_of(scene, mask, seed, method, count):
     truth = load(scene)
     observed = observed_of(mask, truth.shape, seed)
     gaps = np.where(observed, truth, np.nan)
-    result = hydiff.fill(gaps, device="cpu", seed=seed, **METHODS[method])
+    result = hydiff.fill(gaps, axis="bands first", device="cpu", seed=seed, **METHODS[method])
     for name, value, n, seconds in judged(result, truth, count):
-        yield {
-            "scene": scene, "mask": mask, "seed": seed, "method": method, "quantity": name,
-            "value": f"{value:.4f}", "count": n, "samples": count,
-            "sample_seconds": f"{seconds:.3f}",
-            "device": f"CPU {platform.machine()}", "command": " ".join(["python", *sys.argv]),
-        }  # fmt: skip
+        yield row(scene, mask, seed, method, name, value, n, count, seconds)
+
+
+def cost(method, count=20):
+    """CPU seconds of so many samples over those of the fill of 144 × 144 pixels and 200 bands."""
+    truth = np.asarray(hydiff.sample().values)[:, :144, :144].astype(np.float64)
+    gaps = np.where(observed_of("stripes", truth.shape, 0), truth, np.nan)
+    began = time.process_time()
+    result = hydiff.fill(gaps, axis="bands first", device="cpu", **METHODS[method])
+    filled = time.process_time()
+    for _ in result.samples(count):
+        pass
+    took = time.process_time() - filled
+    name = f"cost of {count} samples, in fills"
+    ratio = took / (filled - began)
+    return row("indian_pines", "stripes", 0, method, name, ratio, 1, count, took / count)
+
+
+def row(scene, mask, seed, method, quantity, value, n, count, seconds):
+    return {
+        "scene": scene, "mask": mask, "seed": seed, "method": method, "quantity": quantity,
+        "value": f"{value:.4f}", "count": n, "samples": count, "sample_seconds": f"{seconds:.3f}",
+        "device": f"CPU {platform.machine()}", "command": " ".join(["python", *sys.argv]),
+    }  # fmt: skip
 
 
 def kept():
@@ -195,7 +266,12 @@ def main():
     ask = argparse.ArgumentParser(description=__doc__)
     ask.add_argument("--samples", type=int, default=49)
     ask.add_argument("--seeds", type=int, default=1)
+    ask.add_argument("--cost", action="store_true")
     given = ask.parse_args()
+    if given.cost:
+        hydiff.fill(np.where(np.eye(20) > 0, np.nan, 1.0 + np.ones((3, 20, 20))))  # imports
+        keep([cost(method) for method in METHODS])
+        return
     done = {(r["scene"], r["mask"], int(r["seed"]), r["method"]) for r in kept()}
     for seed in range(given.seeds):
         for scene in SCENES:

@@ -12,8 +12,12 @@ from math import log
 from pathlib import Path
 from statistics import geometric_mean, linear_regression, mean, stdev
 
+import numpy as np
+
 import beside_paper
-from hydiff.bench import SUITES
+import left
+import reference_tables
+from hydiff.bench import SUITES, statistics
 
 ROOT = Path(__file__).parents[1]
 TO_COME = ("benchmarks/results/bench/", "benchmarks/results/offline_curve.csv")  # if not there yet
@@ -176,8 +180,8 @@ def cpu(rows):
 
 
 GROWN = {
-    "pixels": "pixels", "bands": "bands", "missing": "share missing", "width": "gap width, px",
-    "workers": "workers of `auto`",
+    "pixels": "pixels", "tiles": "pixels, by tiles", "bands": "bands", "missing": "share missing",
+    "width": "gap width, px", "workers": "workers of `auto`",
 }  # fmt: skip
 
 
@@ -197,6 +201,17 @@ def growth(rows):
         span, time, memory = ends
         ratio = f"{mb[-1] / cube[-1]:.1f}"
         yield line(name, span, time, exponent(at, seconds), memory, exponent(at, mb), ratio)
+
+
+def archives(rows):
+    """Ways to fill many cubes down, per cube."""
+    yield line("way", "wall s (load)", "CPU s", "CPU s, longest path", "speed-up", "peak MB")
+    yield rule(6)
+    names = {"alone": "a process for each", "one": "one process, one core"}
+    for r in rows:
+        name = names.get(r["run"], f"`--workers {r['workers']}`")
+        wall = f"{r['wall']} ({r['load']})"
+        yield line(name, wall, r["cpu_seconds"], r["path_cpu"], f"{r['speedup']} ×", r["mb"])
 
 
 def exponent(x, y):
@@ -487,17 +502,17 @@ def benchmark(name):
 
 
 def unseen(rows):
-    """Kinds of cells down, but for gaps that depend on the value: constants of before → now."""
-    rows = [r for r in rows if r["cells of"] not in ("brightest", "darkest", "saturated")]
-    before, now = (select(rows, constants=which) for which in ("before", "now"))
-    columns = {"within_15_percent": "expected NRMSE within 15 %"}
+    """Kinds of cells down, but for gaps that depend on the value."""
+    columns = {"within_15_percent": "expected NRMSE within 15 %", "inside_bounds": "in its bounds"}
     columns |= {f"inside_{p}": f"inside {p} %" for p in (50, 80, 95)}
-    yield line("gaps", "cells", *columns.values(), "inside the bounds")
+    columns |= {f"worst_tenth_by_{k}": f"worst tenth by {k}" for k in ("distance", "texture")}
+    yield line("gaps", "cells", *columns.values(), "interval score, of one σ")
     yield rule(len(columns) + 3)
-    for old, new in zip(before, now, strict=True):
-        pairs = (f"{float(old[k]):.0f} → {float(new[k]):.0f} %" for k in columns)
-        inside = f"{float(new['inside_bounds']):.0f} %"
-        yield line(new["cells of"], new["cells"], *pairs, inside)
+    for row in rows:
+        if row["cells of"] not in ("brightest", "darkest", "saturated"):
+            shares = (f"{float(row[k]):.0f} %" for k in columns)
+            score = f"{float(row['interval_score_ratio']):.2f}"
+            yield line(row["cells of"], row["cells"], *shares, score)
 
 
 def mixed_gaps(rows):
@@ -526,9 +541,10 @@ def sampled(rows):
         for method in methods:
             mine = select(rows, quantity=quantity, method=method)
             scenes = dict.fromkeys(r["scene"] for r in mine)
-            means = [mean(float(r["value"]) for r in select(mine, scene=s)) for s in scenes]
-            covers = not quantity.startswith(("d2", "variogram"))
-            figures = (mean(means), min(means), max(means))
+            middle = geometric_mean if quantity.startswith("variogram") else mean
+            means = [middle(float(r["value"]) for r in select(mine, scene=s)) for s in scenes]
+            covers = not quantity.startswith(("d2", "variogram", "cost"))
+            figures = (middle(means), min(means), max(means))
             shown = [f"{100 * f:.0f} %" if covers else f"{f:.2f}" for f in figures]
             cells += [shown[0], f"{shown[1]} … {shown[2]}", str(len(mine))]
         yield line(quantity.replace("d2", "d²"), *cells)
@@ -750,7 +766,7 @@ def _beaten(found, cells, name):
 
 def prior_kinds(rows):
     """Kinds of scenes and noise down: the network's gain over `smooth`, cell by cell."""
-    yield line("scenes", "σ_y", "scenes · cells", "dB over `smooth`", "worst cell", "RMSE, %")
+    yield line("scenes", "σ_y", *GAINS)
     yield rule(6)
     both = {m: {(r["scene"], r["mask"], r["sigma_y"]): r for r in rows if r["method"] == m}
             for m in ("prior", "smooth")}  # fmt: skip
@@ -758,17 +774,58 @@ def prior_kinds(rows):
     for (kind, scenes), sigma in product(KINDS.items(), dict.fromkeys(c[2] for c in cells)):
         column = "missing_mpsnr" if float(sigma) == 0 else "all_mpsnr"
         gains = {
-            c: float(both["prior"][c][column]) - float(both["smooth"][c][column])
+            c[:2]: float(both["prior"][c][column]) - float(both["smooth"][c][column])
             for c in cells
             if c[0] in scenes and c[2] == sigma
         }
         if gains:
-            here = {scene for scene, *_ in gains}
-            each = [mean(g for c, g in gains.items() if c[0] == scene) for scene in here]
-            gain = mean(each)
-            yield line(kind, sigma, f"{len(here)} · {len(gains)}", f"{gain:+.2f}",
-                       f"{min(gains.values()):+.2f}",
-                       f"{100 * (10 ** (-gain / 20) - 1):+.1f}")  # fmt: skip
+            yield line(kind, sigma, *gained(gains))
+
+
+GAINS = ("scenes · cells", "dB over `smooth`, 95 % interval", "worst cell", "RMSE, %")
+
+
+def gained(gains):
+    """Gains in dB by (scene, mask), as `GAINS` lists them: a scene counts by its mean."""
+    here = dict.fromkeys(scene for scene, _ in gains)
+    each = [np.array([g for c, g in gains.items() if c[0] == scene]) for scene in here]
+    gain = mean(float(own.mean()) for own in each)
+    low, high = statistics.bootstrap(each, np.random.default_rng(0))
+    shown = f"{gain:+.2f} ({low:+.2f} … {high:+.2f})" if len(each) > 2 else f"{gain:+.2f}"
+    worst, less = min(gains.values()), 100 * (10 ** (-gain / 20) - 1)
+    return f"{len(here)} · {len(gains)}", shown, f"{worst:+.2f}", f"{less:+.1f}"
+
+
+def without_gpu(rows):
+    """Budgets, noise and kinds of scenes down: what `auto` gains over `smooth` on a CPU."""
+    yield line("budget", "σ_y", "scenes", *GAINS)
+    yield rule(7)
+    with (ROOT / "benchmarks/results/bench/best.csv").open(newline="") as file:
+        plain = select(list(csv.DictReader(file)), method="smooth")
+    smooth = {(r["scene"], r["mask"], r["sigma_y"]): r for r in plain}
+    for budget, sigma in product(("normal", "fast"), dict.fromkeys(r["sigma_y"] for r in rows)):
+        column = "missing_mpsnr" if float(sigma) == 0 else "all_mpsnr"
+        how = {"settings": json.dumps({"budget": budget}), "sigma_y": sigma}
+        gains = {
+            (r["scene"], r["mask"]): float(r[column]) - float(smooth[cell][column])
+            for r in select(rows, method="auto", **how)
+            if (cell := (r["scene"], r["mask"], sigma)) in smooth
+        }
+        for kind, scenes in {"all": sum(KINDS.values(), ()), **KINDS}.items():
+            own = {c: g for c, g in gains.items() if c[0] in scenes}
+            if own:
+                yield line(f"`{budget}`", sigma, kind, *gained(own))
+
+
+def prior_parts(rows):
+    """Recipes of one pass down: their mean gain over `smooth` by kind of scenes."""
+    kinds = dict.fromkeys(r["scenes"] for r in rows)
+    names = ("size", "components", "planes", "symmetries", "gate")
+    yield line("network", *names[1:-1], "gate, px", *(f"dB, {kind}" for kind in kinds))
+    yield rule(5 + len(kinds))
+    for how in dict.fromkeys(tuple(r[k] for k in names) for r in rows):
+        own = [r for r in rows if tuple(r[k] for k in names) == how]
+        yield line(*how, *(f"{average(select(own, scenes=kind), 'gain'):+.3f}" for kind in kinds))
 
 
 def tile_sizes(rows):
@@ -819,6 +876,39 @@ def cell(rows, column="mpsnr", **picked):
         return "–"
     spread = f" ± {stdev(figures):.2f}" if len(figures) > 1 and stdev(figures) > 0 else ""
     return f"{mean(figures):.2f}{spread}"
+
+
+def opening(rows):
+    """Kinds of gaps and tools down: the scores behind the picture of the README."""
+    yield line("gaps", "entries", "tool", "NRMSE", "SAM °", "derivative RMSE × 1000", "MPSNR dB")
+    yield rule(7)
+    for row in rows:
+        figures = (f"{float(row['nrmse']):.3f}", f"{float(row['sam']):.2f}")
+        figures += (f"{1000 * float(row['derivative_rmse']):.2f}", f"{float(row['mpsnr']):.2f}")
+        tool = f"{row['tool']} (`{row['method']}`)"
+        yield line(row["gaps"], f"{int(row['entries']):,}", tool, *figures)
+
+
+def forecasts(rows):
+    """Fills down: real seconds and memory, and what was expected of them before."""
+    ways = ("first", "later")
+    yield line("fill", "s", "first", "later", "MB", "first", "later")
+    yield rule(7)
+    for row in rows:
+        seconds = (row["seconds"], *(_beside(row, way) for way in ways))
+        memory = (row["memory_mb"], *(row[f"{way}_mb"] for way in ways))
+        yield line(row["fill"], *seconds, *memory)
+    within = (sum(1 / 1.5 <= _ratio(row, way) <= 1.5 for row in rows) for way in ways)
+    counts = (f"{count} of {len(rows)}" for count in within)
+    yield line("within a factor 1.5", "", *counts, "", "", "")
+
+
+def _ratio(row, way):
+    return float(row[way]) / float(row["seconds"])
+
+
+def _beside(row, way):
+    return f"{row[way]} (× {_ratio(row, way):.2f})"
 
 
 def line(*cells):
@@ -894,6 +984,8 @@ def seven_or_one(rows):
 
 TABLES = {
     ("benchmarks/results/classical.csv", ""): classical,
+    ("benchmarks/results/opening.csv", ""): opening,
+    ("benchmarks/results/forecast.csv", ""): forecasts,
     ("benchmarks/results/learned_required.csv", ""): learned,
     ("benchmarks/results/learned_required.csv", "readings"): readings,
     ("benchmarks/results/learned_product.csv", ""): learned,
@@ -919,6 +1011,7 @@ TABLES = {
         for name in beside_paper.TABLES
     },
     ("benchmarks/results/published_dds2m.csv", ""): beside_paper.published_code,
+    ("benchmarks/results/bench/noisy.csv", "left"): left.left,
     ("benchmarks/results/bench/ei-ablation.csv", "gain"): diffusion_gain,
     ("benchmarks/results/bench/readings.csv", "changed"): changed,
     ("benchmarks/results/bench/transforms.csv", "seven"): seven_or_one,
@@ -937,21 +1030,28 @@ TABLES = {
     ("benchmarks/results/covariances.csv", ""): covariances,
     ("benchmarks/results/prior.csv", ""): priors,
     ("benchmarks/results/prior_training.csv", ""): as_it_is,
+    ("benchmarks/results/prior_parts.csv", ""): prior_parts,
+    ("benchmarks/results/prior_shares.csv", ""): as_it_is,
+    ("benchmarks/results/inventions.csv", ""): as_it_is,
+    ("benchmarks/results/tuned.csv", ""): as_it_is,
+    ("benchmarks/results/cpu/best.csv", ""): without_gpu,
     ("benchmarks/results/scene_gpu_time.csv", ""): as_it_is,
     ("benchmarks/results/scene_gpu_sizes.csv", ""): tile_sizes,
     ("benchmarks/results/foresight.csv", ""): as_it_is,
     ("benchmarks/results/foresight.csv", "network"): network_share,
-    ("benchmarks/results/foresight_usual.csv", ""): as_it_is,
     ("benchmarks/results/foresight_unseen.csv", ""): as_it_is,
     ("benchmarks/results/foresight_unseen.csv", "short"): unseen,
     ("benchmarks/results/usual.csv", ""): as_it_is,
     ("benchmarks/results/missingness.csv", ""): as_it_is,
     ("benchmarks/results/auto_time.csv", ""): default_fill,
+    ("benchmarks/results/archive.csv", ""): archives,
     ("benchmarks/results/people.csv", ""): people,
     ("benchmarks/results/perf.csv", ""): as_it_is,
     ("benchmarks/results/fuzz.csv", ""): as_it_is,
     ("benchmarks/results/torture.csv", ""): as_it_is,
     ("benchmarks/results/viewers.csv", ""): as_it_is,
+    ("benchmarks/results/reference_narrow.csv", ""): as_it_is,
+    **reference_tables.TABLES,
     ("benchmarks/results/viewer.csv", ""): as_it_is,
     ("benchmarks/results/viewer_whole.csv", ""): as_it_is,
 }

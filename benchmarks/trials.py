@@ -7,6 +7,7 @@ bands share, without noise: the candidates' errors on the folds and in the gaps 
 surrounds both, for some of the entries; FOLDER/SCENE.MASK.npz each.  What is there already is not
 made again.  On a GPU the networks of the budget `normal` are among the candidates, fitted on
 NETWORKS folds.  `foresight.py` reads the files, to compare ways of blending and of telling errors.
+The prior is left out: `prior_shares.py` is about its share.
 """
 
 import argparse
@@ -42,7 +43,7 @@ def kept(scene, mask, pool):
     truth = np.asarray(scenes.load(scene), dtype=np.float64)
     observed = np.broadcast_to(scenes.observed_of(mask, truth.shape), truth.shape)
     cube, seen, target = as_cube(np.where(observed, truth, np.nan)), observed, ~observed
-    budget = budget_of("normal", JOB)
+    budget = budget_of("normal", JOB, prior=False)
     plain = [c for c in budget.candidates if not c.crossfit]
     networks = [c for c in budget.candidates if c.crossfit]
     folds = folds_of(cube, seen, BUDGETS["fast"].folds, 0)

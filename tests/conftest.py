@@ -40,6 +40,14 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in LONG.split())
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory):
+    """Fills of tests are not kept beside those of the person who runs them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def data_dir():
     """The development scenes; tests that need them are skipped where they are absent."""
@@ -67,15 +75,20 @@ def prior_weights(path, std=0.05, width=2, seed=0, **about):
 @pytest.fixture(autouse=True, scope="module")
 def _without_the_prior(request, tmp_path_factory):
     """The trained network doubles the time of a default fill: only tests that are about it, and
-    the pages, have it."""
+    the first pages, have it."""
     if request.path.stem.removeprefix("test_") in WITH_PRIOR.split():
         yield
         return
+    with pytest.MonkeyPatch.context() as patch:
+        without_prior(patch, tmp_path_factory.mktemp("no-weights"))
+        yield
+
+
+def without_prior(patch, folder):
+    """As if no weights had come with the package; folder: an empty one."""
     from hydiff.learn import prior_weights
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prior_weights, "FOLDER", tmp_path_factory.mktemp("no-weights"))
-        yield
+    patch.setattr(prior_weights, "FOLDER", folder)
 
 
 @pytest.fixture(scope="session")

@@ -1,15 +1,20 @@
 """Laws of `hydiff.fill`: what it fills, what it leaves, what it never touches."""
 
 from dataclasses import replace
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
 import xarray
 
 import hydiff
+from hydiff import api, request
+from hydiff.auto import BUDGETS
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, NothingObserved, ShapeMismatch, UnknownName
-from hydiff.gaps import rule
+from hydiff.gaps import reach, rule
+from hydiff.io import axes
+from hydiff.methods import DEFAULT, METHODS, WITH_REFERENCE, declared
 
 
 def damaged(tiny, observed, dtype=np.float32, nodata=-9999):
@@ -305,3 +310,57 @@ def test_the_bundled_scene_is_whole():
 def test_the_bundled_scene_equals_its_source(data_dir):
     source = np.load(data_dir / "native" / "indian_pines_corrected.npy")
     assert np.array_equal(hydiff.sample().values, source.transpose(2, 0, 1))
+
+
+def test_what_an_editor_completes_is_what_is_accepted():
+    hints = get_type_hints(api.fill, localns=vars(request) | {"xarray": xarray})
+    names = {
+        name: {c for part in (hint, *get_args(hint)) if get_origin(part) is Literal
+               for c in get_args(part)}
+        for name, hint in hints.items()
+    }  # fmt: skip
+    assert names["method"] == {DEFAULT, *METHODS, *WITH_REFERENCE}
+    assert names["budget"] == set(BUDGETS) and names["clip"] == set(reach.CLIPS)
+    assert names["nodata_in"] == set(rule.NODATA_IN)
+    assert names["axis"] == {axes.FIRST, axes.LAST}
+    for choice in names["outside"] | names["bad_bands"]:
+        rule.check_choices(choice, None, choice)
+    assert {"fill", "keep"} == names["outside"] == names["bad_bands"]
+
+
+# ── a function in a file ─────────────────────────────────────────────────────────────────────────
+
+OWN = """
+from hydiff.result import Step
+
+def level(y, observed, sigma_y, settings, *, rng):
+    yield Step(1, 1, y * observed + (1 - observed) * settings.at)
+"""
+
+
+def test_a_function_of_a_file_is_a_method(tmp_path, tiny, stripes):
+    (tmp_path / "mine.py").write_text(OWN)
+    name = f"{tmp_path / 'mine.py'}:level"
+    given, text = (hydiff.fill(tiny, stripes, method=name, at=at) for at in (0.25, "0.25"))
+    assert given.method == "level" and np.array_equal(given.values, text.values)
+    assert len(np.unique(given.values[:, ~stripes])) == 1
+    first = declared(name).rules
+    (tmp_path / "mine.py").write_text(OWN.replace("settings.at", "0.5"))
+    assert declared(name).rules != first  # a bench runs it again
+    assert not np.array_equal(hydiff.fill(tiny, stripes, method=name).values, given.values)
+
+
+@pytest.mark.parametrize(
+    ("text", "named", "message"),
+    [
+        (OWN, "leveled", "no function leveled"),
+        ("1 / 0", "level", "does not run"),
+        (None, "f", "no such file"),
+    ],
+)
+def test_a_function_that_is_not_there_is_refused(tmp_path, tiny, stripes, text, named, message):
+    path = tmp_path / "mine.py"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(BadValue, match=message):
+        hydiff.fill(tiny, stripes, method=f"{path}:{named}")

@@ -20,6 +20,7 @@ UPWARD = {
     ("gaps.describe", "gaps.rule"),
     ("learn.weights", "report.plots"),  # the curve of a training, beside its weights
     ("result", "report.notebook"),  # a result draws itself
+    ("api", "report.notebook"),  # and a fill shows how far it is
     ("result", "io.provenance"),  # and writes itself
     ("result", "uncertainty.samples"),  # and draws its error
 }

@@ -55,6 +55,14 @@ def test_a_shared_mask_may_be_given_per_band(name, tiny, stripes):
     np.testing.assert_allclose(run(name, tiny, stripes), run(name, tiny, per_band), atol=1e-9)
 
 
+@pytest.mark.parametrize("name", CLASSICAL)
+def test_the_order_of_a_cube_in_memory_does_not_matter(name, tiny, stripes):
+    """Files that store pixel by pixel are read as they lie."""
+    by_pixel = np.ascontiguousarray(tiny.transpose(1, 2, 0)).transpose(2, 0, 1)
+    one, other = run(name, tiny, stripes), run(name, by_pixel, stripes)
+    np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", ["smooth", "harmonic", "biharmonic", "nearest", "bandmean"])
 def test_fills_follow_the_cube_when_it_is_turned(name, tiny):
     observed = np.ones((24, 24), bool)

@@ -185,6 +185,23 @@ def test_the_data_term_of_ei_is_over_observed_entries(cube, observed, inpaint):
     torch.testing.assert_close(step.log["data"], expected)
 
 
+def test_the_data_term_of_ei_over_all_entries_knows_nothing_of_the_gaps(cube, observed):
+    y, seen, sigma_y = tensors(cube, observed)
+    of = {
+        term: next(ei(y, seen, sigma_y, EI(channels=4, scales=2, data_term=term), rng=seeded()))
+        for term in losses.DATA_TERMS
+    }
+    share = seen.float().mean()
+    torch.testing.assert_close(of["all"].log["data"], share * of["observed"].log["data"])
+
+
+@pytest.mark.parametrize(("method", "settings"), [(hydiff_ei, HyDiffEI), (ei, EI)])
+def test_a_step_is_one_update(cube, observed, method, settings):
+    small = settings(steps=3, channels=4, scales=2)
+    states = [s.state() for s in method(*tensors(cube, observed), small, rng=seeded()) if s.state]
+    assert [int(state["adam.0.step"]) for state in states] == [1, 2, 3]
+
+
 @each_method
 def test_the_equivariance_term_carries_its_weight(cube, observed, method):
     one, none = (fill(cube, observed, method, ei_weight=w).history[0]["ei"] for w in (1.0, 0.0))

@@ -28,7 +28,8 @@ from hydiff.io import provenance
 
 folder, cycles, warm_up = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 tiny = {"steps": 2, "channels": 4, "scales": 1, "device": "cpu"}
-ways = [{"method": "smooth"}, {"method": "linear"}, {"budget": "fast"}, {"method": "ei"} | tiny]
+ways = [{"method": "smooth"}, {"method": "linear"}, {"budget": "fast", "no_prior": True}]
+ways += [{"method": "ei"} | tiny]
 files = [folder / f"in.{suffix}" for suffix in ("bsq", "tif", "npz", "mat", "zarr")]
 
 def resident():
@@ -70,8 +71,10 @@ def test_many_fills_leave_memory_files_and_threads_as_they_were(tmp_path: Path) 
     files, threads, objects, files_now, threads_now, objects_now = counts
     # a pool may gain a thread late; one for each fill of a kind would be eight or more
     assert files_now <= files and threads_now <= threads + 3
-    # a step of a generator, or a result, is dozens of objects
-    assert objects_now - objects < CYCLES - WARM_UP, f"{objects:,} objects became {objects_now:,}"
+    # a step of a generator, or a result, is dozens of objects in each fill; caches of limited size
+    # (of TIFF headers, of parsed addresses) still gain a few
+    most = 5 * (CYCLES - WARM_UP)
+    assert objects_now - objects < most, f"{objects:,} objects became {objects_now:,}"
 
 
 @pytest.mark.parametrize("method", ["auto", "smooth", "exemplar"])

@@ -16,12 +16,12 @@ from command import run
 from conftest import ROOT
 from hydiff.cube import Cube
 
-TILES = ["--method", "smooth", "--tile", "12", "--progress"]
+TILES = ["--method", "smooth", "--tile", "12", "--json"]
 
 
 def percents(text: str) -> list[int]:
-    words = [line.split() for line in text.splitlines()]
-    return [int(w[1]) for w in words if w[:1] == ["progress"]]
+    events = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    return [e["percent"] for e in events if e.get("phase") == "tiles"]
 
 
 def test_the_workflow_resumes_a_fill_that_was_interrupted(tmp_path: Path) -> None:

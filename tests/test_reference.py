@@ -10,13 +10,15 @@ from scipy import ndimage
 from typer.testing import CliRunner
 
 import hydiff
-from hydiff.auto import references
+import products
+from hydiff.api import cube_and_mask
+from hydiff.auto import reference_errors, references
 from hydiff.bench import scenes
 from hydiff.cli import app
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, HydiffError, OutputError, ShapeMismatch
 from hydiff.io import bundled
-from hydiff.reference import models
+from hydiff.reference import models, own_gaps
 from hydiff.reference.facts import angles_between, date_of
 from hydiff.reference.grid import onto_grid
 from hydiff.reference.image_choice import Place, best_few, sources, taken
@@ -210,6 +212,13 @@ def test_less_than_a_pixel_loses_no_border(rng):
     assert there[0, :-3].all() and not there[0, -3:].any()
 
 
+def test_flares_that_meet_by_chance_make_no_shift(rng):
+    z, q = (wide((64, 64), 0, np.random.default_rng(i)) for i in (1, 2))
+    z[20, 20], q[40, 36] = (30 * plane.std() for plane in (z, q))
+    every = np.ones(z.shape, bool)
+    assert estimate_shift(z, every, q, every) is None
+
+
 def test_images_of_different_places_have_no_shift(rng):
     clear = []
     for _ in range(10):
@@ -340,6 +349,27 @@ def test_a_reference_without_a_value_gives_the_bytes_of_a_fill_without(scene, ob
     assert result.sigma.tobytes() == without.sigma.tobytes()
 
 
+def test_what_is_rough_in_a_gap_is_known_from_the_reference(other, observed):
+    rough = other.copy()
+    rough[:, 16:28, 24:] += 3 * other.std() * (np.indices((12, 24)).sum(axis=0) % 2)
+    flat, shown = (
+        reference_errors.roughness((ReferencePlanes(r, np.ones(observed.shape, bool)),))
+        for r in (other, rough)
+    )
+    part = np.s_[18:26, 28:44]
+    assert shown[part].mean() > 1.5 * flat[part].mean()
+
+
+def test_disagreement_is_large_where_the_place_has_changed(scene, other, observed):
+    changed = other.copy()
+    changed[:, 30:46, 24:44] = other[:, 30:46, 24:44][:, ::-1, ::-1]
+    entries = np.broadcast_to(observed, scene.shape)
+    apart = reference_errors.disagreement(
+        Cube(scene), entries, [ReferencePlanes(changed, np.ones(observed.shape, bool))]
+    )
+    assert apart[30:46, 24:44].mean() > 1.5 * apart[:14].mean()
+
+
 def test_where_a_reference_sees_nothing_the_fill_is_the_one_without(
     scene, other, observed, without
 ):
@@ -417,6 +447,17 @@ def test_what_cannot_be_a_reference_is_refused_in_a_line(scene, other, observed)
     far = on_map(other, 30.0, (700_000.0, 4_000_000.0))
     refused(on_map(scene, 30.0), observed, far, "covers no pixel of the cube")
     refused(on_map(scene, 30.0), observed, replace(far, crs=None), "without a coordinate reference")
+    degrees = Cube(other, crs=CRS.from_epsg(4326).to_wkt())
+    refused(on_map(scene, 30.0), observed, degrees, "no transform, so that its place")
+
+
+def test_of_500_bands_with_empty_ones_the_others_are_used(scene, observed, rng):
+    many = np.tensordot(rng.random((500, 8)), scene, 1)
+    many[7] = np.nan
+    entries = np.broadcast_to(observed, scene.shape)
+    reference = prepare(Cube(many), Cube(scene), entries, "many.tif", 5.0)
+    assert (reference.facts["bands"], reference.facts["bands_left_out"]) == (499, 1)
+    assert reference.planes.observed.all() and reference.likeness > 0.99
 
 
 def test_thirty_times_coarser_is_no_reason_to_fail(scene, other, observed, without):
@@ -475,11 +516,55 @@ def test_of_a_folder_of_dates_the_best_few_are_taken(tmp_path, scene, other, obs
     (tmp_path / "notes.txt").write_text("no image")
     cube, entries = Cube(scene), np.broadcast_to(observed, scene.shape)
     place = Place(cube, entries, cube, EVERYWHERE, ~observed)
-    references, notes = taken(list(sources([tmp_path], hydiff.read)), place, 5.0)
+    references, notes = taken(list(sources([tmp_path], (), cube_and_mask)), place, 5.0)
     names = [one.name for one in references]
     assert names == [f"2003020{day}.npy" for day in range(1, 5)]
     assert "left out: reference 20030209.npy has 20 × 48 pixels" in notes[0]
     assert notes[1].startswith("of 5 references those that see most of the gaps, best: 20030201")
+
+
+def test_a_time_axis_is_a_folder_of_dates(scene, other, observed):
+    xarray = pytest.importorskip("xarray")
+    stack = xarray.DataArray(
+        np.stack([other, other[:, ::-1], other]),
+        dims=("time", "band", "y", "x"),
+        coords={"time": np.array(["2003-02-06", "2003-03-10", "2003-05-01"], "M8[ns]")},
+    )
+    given = list(sources([stack], (), cube_and_mask))
+    assert [one.name for one in given] == ["2003-02-06", "2003-03-10", "2003-05-01"]
+    assert [date_of(one.cube).day for one in given] == [6, 10, 1]
+    np.testing.assert_array_equal(given[1].cube.values, other[:, ::-1])
+
+
+# ── its own gaps ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_clouds_of_its_quality_layer_and_what_lies_around_are_not_used(tmp_path, rng):
+    clouds = np.zeros((20, 24), bool)
+    clouds[8:10, 8:10] = True
+    values = rng.integers(100, 4000, (12, 20, 24)).astype("i2")
+    reference = hydiff.read(products.enmap(tmp_path / "enmap", values, cloud=clouds))
+    used = own_gaps.measured_in(reference.load())
+    around = ndimage.binary_dilation(clouds, iterations=3)
+    assert not used[:, around].any() and used[:, ~around].any(axis=0).all()
+
+
+def test_a_mask_of_a_reference_counts_as_its_clouds(files, scene, observed, without):
+    missing = np.zeros(observed.shape, bool)
+    missing[:, 30:] = True
+    np.savez(files / "clouds.npz", missing=missing)
+    command = ["fill", str(files / "scene.tif"), "-o", str(files / "out.tif"), "--budget", "fast"]
+    command += ["--reference", str(files / "20030206.tif"), "--device", "cpu"]
+    mask = ["--reference-missing", str(files / "clouds.npz")]
+    done = CliRunner().invoke(app, [*command, *mask, "--outside", "fill"])
+    assert done.exit_code == 0, done.output
+    flags = hydiff.read(files / "out.tif")
+    far = np.s_[:, :, 30 - 3 :]
+    np.testing.assert_allclose(np.asarray(flags.values)[far], without.values[far], rtol=1e-4)
+    record = json.loads((files / "out.tif.fill.json").read_text())
+    assert record["references"][0]["covers"] == pytest.approx(27 / 48, abs=1e-3)
+    twice = CliRunner().invoke(app, [*command, *mask, *mask, "--overwrite"])
+    assert "2 masks for 1 references" in str(twice.exception)
 
 
 # ── from file to file ────────────────────────────────────────────────────────────────────────────

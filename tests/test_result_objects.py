@@ -15,6 +15,7 @@ from hydiff import metrics
 from hydiff.errors import BadValue, OutputError
 from hydiff.gaps.simulate import simulate
 from hydiff.report import notebook, plots
+from hydiff.result import Reading
 
 
 @pytest.fixture(scope="module")
@@ -216,3 +217,51 @@ def test_a_dataset_keeps_the_form_of_the_array_that_was_filled(damaged):
     assert set(dataset.data_vars) == {"radiance", "filled", "flags", "why"}
     assert dataset.radiance.dims == dataset.filled.dims == ("y", "x", "band")
     assert np.array_equal(dataset.filled.transpose("band", "y", "x"), filled.filled)
+
+
+# ── while it is made ─────────────────────────────────────────────────────────────────────────────
+
+CELL = """
+import numpy as np, hydiff
+from hydiff.report import notebook
+notebook.DELAY = notebook.EVERY = 0.0
+cube = np.fromfunction(lambda b, r, c: b + r + c, (3, 12, 12))
+observed = np.ones((12, 12), bool)
+observed[:, 5:7] = False
+{call}
+"""
+
+
+def shown_by(client, call):
+    """What a notebook displays while a cell runs, in order."""
+    pages = []
+
+    def keep(message):
+        content = message["content"]
+        assert message["msg_type"] != "error", content
+        if message["msg_type"] in ("display_data", "update_display_data"):
+            pages.append(content["data"]["text/html"])
+
+    client.execute_interactive(CELL.format(call=call), output_hook=keep, timeout=300)
+    return pages
+
+
+def test_a_fill_shows_its_progress_in_a_notebook():
+    from jupyter_client.manager import start_new_kernel
+
+    manager, client = start_new_kernel(kernel_name="python3")
+    try:
+        first, *_, last = shown_by(client, "hydiff.fill(cube, observed, method='dineof');")
+        assert "<progress" in first and "filling" in first and last == ""
+        assert not shown_by(client, "hydiff.fill(cube, observed, method='linear', progress=False);")
+        own = "steps = []; hydiff.fill(cube, observed, method='linear', progress=steps.append);"
+        assert not shown_by(client, own)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+def test_a_bar_of_a_notebook_is_plain_html():
+    drawn = notebook.bar_html(Reading("<b>", 1, 4, 0.25, 61.0))
+    assert "&lt;b&gt;" in drawn and 'value="0.250"' in drawn and "25 %, about 61 s left" in drawn
+    assert "left" not in notebook.bar_html(Reading("trials", 0, 4, 0.0, None))

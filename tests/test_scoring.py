@@ -66,6 +66,16 @@ def test_curve_and_histogram_of_right_and_of_narrow_error_bars(rng: np.random.Ge
     assert all(np.less(right.interval_score, right.interval_score_constant))
 
 
+def test_repeated_measurements_are_counted_as_if_they_were_drawn(rng: np.random.Generator) -> None:
+    std, noise = rng.uniform(0.5, 2, (2, 40_000))
+    error = std * rng.standard_normal(std.size)
+    found = scoring.verification(error, 1.5 * std, noise=noise)
+    drawn = np.abs(error + noise * rng.standard_normal(noise.size))
+    wide = np.hypot(1.5 * std, noise)
+    inside = [np.mean(drawn <= q * wide) for q in scoring.NORMAL_QUANTILES]
+    assert found is not None and found.repeated == pytest.approx(inside, abs=0.01)
+
+
 def test_the_curve_agrees_with_the_coverage_of_the_stated_intervals(
     rng: np.random.Generator,
 ) -> None:

@@ -16,6 +16,7 @@ ROWS = [
     for line in PAGE.splitlines()
     if re.match(r"\| \d+ \|", line)
 ]
+RESULTS = ROOT / "benchmarks" / "results" / "bench"
 WAYS = ("exact", "switch", "deviation")
 
 
@@ -37,6 +38,13 @@ def test_each_says_how_it_is_kept_and_names_what_exists(row):
     assert set(names(table)) <= set(suites.SUITES)
     if how.startswith("switch"):
         assert names(switch) and names(table)
+
+
+def test_tables_without_rows_are_said_to_have_none():
+    tables = {name for row in ROWS for name in names(row[4])}
+    lacking = {name for name in tables if not (RESULTS / f"{name}.csv").exists()}
+    said = {name for row in ROWS if "no rows yet" in row[2] for name in names(row[4])}
+    assert lacking == said
 
 
 def test_every_reading_of_the_benchmark_is_a_switch_of_the_page():

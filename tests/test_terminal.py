@@ -1,5 +1,9 @@
 """How the command line says numbers, shares and ends."""
 
+import io
+import json
+import re
+
 import numpy as np
 import pytest
 from rich.text import Text
@@ -7,7 +11,7 @@ from typer.testing import CliRunner
 
 from hydiff.cli import app, options, terminal
 from hydiff.errors import BadValue
-from hydiff.result import Step
+from hydiff.result import Meter, Step
 
 
 def test_a_number_has_four_digits_or_two_places() -> None:
@@ -41,10 +45,31 @@ def test_a_shell_completes_commands_and_options(typed, found) -> None:
     assert done.stdout.split() == [found]
 
 
-def test_progress_lines_say_each_percent_once(capsys: pytest.CaptureFixture[str]) -> None:
-    with terminal.progress_bar(lines=True) as progress:
+def test_events_say_each_phase_and_each_percent_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with terminal.progress_bar(events=True) as progress:
         assert progress is not None
+        progress(Step(0, 400, None, phase="networks"))
         for done in range(1, 401):
-            progress(Step(done, 400, None))
+            progress(Step(done, 400, None, phase="trials"))
     said = capsys.readouterr()
-    assert said.out == "" and said.err == "".join(f"progress {i} %\n" for i in range(101))
+    events = [json.loads(line) for line in said.err.splitlines()]
+    assert said.out == "" and events[0]["phase"] == "networks"
+    assert [e["percent"] for e in events[1:]] == list(range(101))
+    assert {e["event"] for e in events} == {"progress"} and events[-1]["seconds_left"] == 0
+
+
+def test_a_bar_shows_phase_share_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    console = terminal.Clean(file=screen, force_terminal=True, width=120)
+    monkeypatch.setattr(terminal, "err", console)
+    with terminal.progress_bar(Meter(expected=100.0), "tiles") as progress:
+        assert progress is not None
+        progress(Step(3, 12, None, how="one", phase="tiles"))
+    shown = Text.from_ansi(screen.getvalue()).plain
+    assert re.search(r"tiles .*\d+ % 3 of 12 tiles about \d+ s left by worker one:1", shown)
+
+
+def test_nothing_is_shown_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    with terminal.progress_bar() as progress:
+        assert progress is None
+    assert capsys.readouterr() == ("", "")

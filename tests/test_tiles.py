@@ -96,6 +96,8 @@ def test_a_box_is_the_same_part_of_the_whole(rng):
     whole = tiles.overlap_add((slice(0, 40), slice(0, 40)), 3, pieces)
     part = tiles.overlap_add((slice(7, 31), slice(11, 29)), 3, pieces)
     assert np.array_equal(part, whole[:, 7:31, 11:29], equal_nan=True)
+    found = tiles.overlap_add((slice(7, 31), slice(11, 29)), 3, pieces, gaps[7:31, 11:29])
+    assert np.array_equal(found[:, 0], part[:, gaps[7:31, 11:29]], equal_nan=True)
     swapped = tiles.overlap_add((slice(0, 40), slice(0, 40)), 3, pieces[::-1])
     assert np.allclose(swapped, whole, rtol=1e-13, equal_nan=True)
 

@@ -134,6 +134,12 @@ def test_refining_on_the_cube_itself_improves_the_fill(model):
     assert len(result.history) == 31
 
 
+def test_the_supplement_s_settings_are_the_defaults():
+    paper = Training()
+    assert (paper.batch, paper.lr, paper.steps, paper.ei_weight) == (5, 1e-4, 1000, 1)
+    assert (paper.channels, paper.scales, paper.transform) == (128, 5, "rotation")
+
+
 def test_an_update_is_one_adam_step_on_the_mean_of_equation_9():
     """Written out by hand for three cubes, two of them of one size, the other not square."""
     settings = replace(TINY, batch=3, seed=3, ei_weight=0.7, steps=100, norm="image")
@@ -504,11 +510,11 @@ def test_files_that_are_no_weights_are_refused(model, tmp_path):
     bad.write_bytes(model[0].read_bytes()[:-10])
     refuse(bad, "not a readable safetensors file")
     save_file(tensors, bad)
-    refuse(bad, "not a network of `hydiff train`")
+    refuse(bad, "not weights of `hydiff train`")
     save_file(tensors, bad, metadata={"hydiff": "{"})
     refuse(bad, "not a readable safetensors file")
     put(metadata=3)
-    refuse(bad, "not a network of `hydiff train`")
+    refuse(bad, "not weights of `hydiff train`")
     put(metadata=about | {"layout": 2})
     refuse(bad, "layout 2, but this hydiff reads 1")
     put({k: v for k, v in tensors.items() if k != "head.bias"})

@@ -175,7 +175,7 @@ def opened(browser, wrong):
         page.on("pageerror", lambda e: wrong.append(f"error {e}"))
         page.on("console", lambda m: m.type not in ("error", "warning") or wrong.append(m.text))
         page.goto(url)
-        page.locator(".state p").wait_for()
+        page.locator(".state p").first.wait_for()
         page.wait_for_function("window.Bokeh && Bokeh.documents.length && Bokeh.index.roots.length")
         return page
 
@@ -388,9 +388,13 @@ def test_the_line_is_dragged_between_before_and_after(look, folder):
     np.testing.assert_array_equal(shown(look), before)
 
 
-def test_the_gaps_are_shown_and_hidden(look, folder):
+def test_gaps_are_shaded_outlined_or_hidden(look, folder):
+    """With a fill they are outlined at first; the share is said in any case."""
     one_band(look)
     look.get_by_label("Swipe").press("Home")  # only the fill
+    gaps = look.get_by_label("Gaps", exact=True)
+    assert gaps.input_value() == "Outlined"
+    assert "11.5 % of the pixels missing" in text(look, "state")
 
     def wait_colour(wanted):
         for _ in range(100):
@@ -404,14 +408,18 @@ def test_the_gaps_are_shown_and_hidden(look, folder):
 
     _, after = pictures(folder, 2)
     plain = after[14, 12, :3].astype(float)
-    wait_colour(plain)
-    look.get_by_label("Show gaps").press("Space")
-    wait_colour(0.45 * plain + 0.55 * np.array(GAP_COLOUR))
+    wait_colour(plain)  # inside the outline
     before, _, _ = planes(folder, 2)
-    gaps = np.array(look.evaluate(SHOWN, "picture gaps"), bool).reshape(ROWS, COLS)
-    np.testing.assert_array_equal(gaps, np.isnan(before))
-    look.get_by_label("Show gaps").press("Space")
+    times = images.ON_SCREEN // COLS
+    rim = np.array(look.evaluate(SHOWN, "picture gaps"), bool).reshape(ROWS * times, COLS * times)
+    np.testing.assert_array_equal(rim, images.outlined(np.isnan(before)))
+    gaps.select_option("Shaded")
+    wait_colour(0.45 * plain + 0.55 * np.array(GAP_COLOUR))
+    shade = np.array(look.evaluate(SHOWN, "picture gaps"), bool).reshape(ROWS, COLS)
+    np.testing.assert_array_equal(shade, np.isnan(before))
+    gaps.select_option("Hidden")
     wait_colour(plain)
+    gaps.select_option("Outlined")
 
 
 def test_error_bars_and_errors_are_maps(look, folder):
@@ -465,7 +473,7 @@ def test_zooming_in_brings_every_pixel(opened, tmp_path):
         np.testing.assert_array_equal(glance, images.packed(coloured(thin, limits)))
         page.evaluate(ZOOM)
         page.mouse.move(*place(page, 605, 505))
-        for _ in range(8):
+        for _ in range(6):
             page.mouse.wheel(0, -400)
         page.wait_for_function(DETAIL)
         found = page.evaluate(DETAIL)
@@ -509,7 +517,9 @@ def test_pictures_and_spectra_are_downloaded(look, folder):
     picture = np.asarray(Image.open(got.value.path()))
     before, after = pictures(folder, 2)
     both = images.swiped(before, after, COLS // 2)
-    expected = images.overlaid(both, np.zeros((ROWS, COLS), bool))
+    times = images.ON_SCREEN // COLS
+    rim = images.outlined(np.isnan(planes(folder, 2)[0]))
+    expected = images.overlaid(both.repeat(times, axis=0).repeat(times, axis=1), rim, 1.0)
     np.testing.assert_array_equal(picture, expected)
 
 
@@ -517,7 +527,7 @@ def test_pictures_and_spectra_are_downloaded(look, folder):
 
 
 def test_a_fill_from_the_page_to_the_saved_file(page, folder):
-    page.get_by_label("Drag on the picture to").select_option("Mark a rectangle")
+    page.get_by_label("Drag on the picture to").select_option("Mark a gap: rectangle")
     x, y = place(page, 29.5, 19.5)
     page.mouse.move(x, y)
     page.mouse.down()
@@ -535,7 +545,8 @@ def test_a_fill_from_the_page_to_the_saved_file(page, folder):
     page.get_by_label("Save as").fill("mine.bil")
     page.get_by_label("Save as").press("Tab")
     page.get_by_role("button", name="Save", exact=True).click()
-    wait_text(page, "status", "Saved mine.bil")
+    wait_text(page, "saved", "Saved mine.bil")
+    assert "entries with harmonic in" in text(page, "status")  # how it went stays beside it
     observed = np.ones((ROWS, COLS), bool)
     observed[30:36, 20:28] = observed[2:6, 50:60] = False
     expected = hydiff.fill(io.read(folder / "scene.bil"), observed, method="harmonic")
@@ -554,7 +565,7 @@ def test_a_fill_is_watched_and_stopped(page, folder):
     page.get_by_label("Settings of the method").fill("steps=100000 channels=8")
     page.get_by_label("Settings of the method").press("Tab")
     page.get_by_role("button", name="Fill", exact=True).click()
-    wait_text(page, "status", re.compile(r"ei: step \d+ of 100001"))
+    wait_text(page, "busy", re.compile(r"ei: step \d+ of 100001"))
     first = shown(page)
     deadline = time.monotonic() + 60
     while (shown(page) == first).all() and time.monotonic() < deadline:
@@ -565,7 +576,7 @@ def test_a_fill_is_watched_and_stopped(page, folder):
     page.get_by_label("Save as").fill("stopped.bil")
     page.get_by_label("Save as").press("Tab")
     page.get_by_role("button", name="Save", exact=True).click()
-    wait_text(page, "status", "Saved stopped.bil")
+    wait_text(page, "saved", "Saved stopped.bil")
     saved = np.asarray(io.read(folder / "out" / "stopped.bil").values)
     scene = np.asarray(io.read(folder / "scene.bil").values)
     np.testing.assert_array_equal(saved[scene != -9999], scene[scene != -9999])
@@ -646,13 +657,129 @@ def test_every_control_is_reached_by_keyboard_and_has_a_name(page):
             break
         assert name.strip(), f"{tag} after {names[-1:]}"
         names.append(name.strip())
-    wanted = (
-        "Show, Colours, Red band, Green band, Blue band, Show gaps, Picture (PNG), Read again, Row"
-    )
+    wanted = "Show, Colours, Red band, Green band, Blue band, Gaps, Map lines, Picture (PNG), Row"
     wanted += ", Column, Add spectrum, Clear, Spectra (CSV), Method, Effort, Drag on the picture to"
-    wanted += ", Fill, Save as"
-    assert set(wanted.split(", ")) - set(names) == set()
+    wanted += ", Mean of rows, columns, Fill, Compare fills, Open files, Save as"
+    assert [name for name in wanted.split(", ") if name not in ", ".join(names)] == []
     assert any(name.startswith("Swipe") for name in names)
+
+
+def test_text_has_contrast_controls_have_names_and_focus_is_seen(look):
+    """On each card: 4.5 : 1 (3 : 1 for large text), a name for what can be used, an outline or a
+    shadow where the keyboard is."""
+    assert look.evaluate("document.documentElement.lang") == "en"
+    assert look.locator("h1").count() == 1
+    look.mouse.click(*place(look, 14, 12))
+    wait_text(look, "picks", "row 14, column 12")
+    for card, control in (("Compare fills", "Left of the line"), ("Open files", "File")):
+        look.get_by_role("button", name=card).click()
+        look.get_by_label(control, exact=True).wait_for()
+        assert look.evaluate(UNREADABLE) == []
+        look.wait_for_function(f"!({NAMELESS})().length")
+    look.get_by_role("button", name="Fill gaps").click()
+    look.get_by_label("Method", exact=True).wait_for()
+    assert look.evaluate(UNREADABLE) == []
+    look.wait_for_function(f"!({NAMELESS})().length")
+    assert look.evaluate(UNSEEN) == []
+
+
+# every element with its parents, through the roots that Bokeh hides its widgets in
+WALK = """
+    const parent = (e) => e.parentElement ?? e.getRootNode().host ?? null
+    const every = (root) => [...root.querySelectorAll("*")].flatMap(
+        (e) => e.shadowRoot ? [e, ...every(e.shadowRoot)] : [e])
+    const seen = (e) => e.checkVisibility() && e.getBoundingClientRect().width > 0
+"""
+UNREADABLE = f"""() => {{ {WALK}
+    const rgb = (text) => (text.match(/[\\d.]+/g) ?? [0, 0, 0, 0]).map(Number)
+    const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)
+        .map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0)
+    const ground = (e) => {{
+        for (; e; e = parent(e)) {{
+            const [r, g, b, a = 1] = rgb(getComputedStyle(e).backgroundColor)
+            if (a > 0.5) return [r, g, b]
+        }}
+        return [255, 255, 255]
+    }}
+    const wrong = []
+    for (const e of every(document)) {{
+        const own = [...e.childNodes].some((n) => n.nodeType == 3 && n.textContent.trim())
+        if (!own || !seen(e) || e.closest("[disabled], svg, style, script, option")) continue
+        const style = getComputedStyle(e), size = parseFloat(style.fontSize)
+        const sign = !/[\\p{{L}}\\p{{N}}]/u.test(e.textContent)  // no text, as ⋮
+        const large = sign || size >= 24 || size >= 18.66 && style.fontWeight >= 700
+        const [a, b] = [light(rgb(style.color)), light(ground(e))].sort((x, y) => y - x)
+        const ratio = (a + 0.05) / (b + 0.05)
+        if (ratio < (large ? 3 : 4.5)) wrong.push([e.textContent.trim(), ratio.toFixed(2)])
+    }}
+    return wrong
+}}"""
+NAMELESS = f"""() => {{ {WALK}
+    const used = "button, input, select, textarea, progress, a[href], [role=slider], [role=img],"
+        + " [tabindex='0']"
+    return every(document).filter((e) => e.matches(used) && seen(e)).filter((e) =>
+        !(e.getAttribute("aria-label") || e.labels?.[0]?.textContent || e.title
+            || e.textContent || "").trim()).map((e) => e.outerHTML.slice(0, 120))
+}}"""
+UNSEEN = f"""() => {{ {WALK}
+    const look = (e) => {{
+        const {{outlineStyle, outlineWidth, boxShadow, borderColor}} = getComputedStyle(e)
+        return [outlineStyle, outlineWidth, boxShadow, borderColor].join()
+    }}
+    const used = "button, input, select, textarea, [role=slider], .bk-events"
+    const wrong = []
+    for (const e of every(document).filter((e) => e.matches(used) && seen(e) && !e.disabled)) {{
+        const before = look(e)
+        e.focus({{focusVisible: true}})
+        if (look(e) == before) wrong.push(e.outerHTML.slice(0, 120))
+        e.blur()
+    }}
+    return wrong
+}}"""
+
+
+def test_the_picture_by_keyboard(look, folder):
+    """A cross, its spectrum, the line, the band and the marks, without a mouse."""
+    one_band(look)
+    look.locator(".bk-events").first.focus()
+    for key in ("ArrowUp", "Shift+ArrowLeft"):
+        look.keyboard.press(key)
+    wait_text(look, "readout", f"row {ROWS // 2 - 1}, column {COLS // 2 - 10}")
+    look.keyboard.press("Enter")
+    wait_text(look, "picks", f"row {ROWS // 2 - 1}, column {COLS // 2 - 10}")
+    look.keyboard.press("]")
+    assert look.get_by_label("Swipe").get_attribute("aria-valuenow") == "33.0"
+    look.keyboard.press(">")
+    wait_text(look, "state", "One band: band 4")
+    look.keyboard.press("g")
+    from playwright.sync_api import expect
+
+    expect(look.get_by_label("Gaps", exact=True)).to_have_value("Hidden")
+    look.get_by_label("Gaps", exact=True).select_option("Outlined")
+
+
+def test_samples_take_turns_on_the_picture(look, folder):
+    """Only what was filled changes; without them the fill is back."""
+    one_band(look)
+    look.get_by_label("Swipe").press("Home")  # only the fill
+    _, after = pictures(folder, 2)
+    look.get_by_label("Flicker samples").check()
+    look.wait_for_function(TURNS)
+    seen = [shown(look) for _ in range(8) if look.wait_for_timeout(210) is None]
+    before, _, _ = planes(folder, 2)
+    gaps = np.isnan(before)
+    assert all((picture[~gaps] == after[~gaps]).all() for picture in seen)
+    assert len({picture[gaps].tobytes() for picture in seen}) > 2
+    look.get_by_label("Flicker samples").uncheck()
+    look.wait_for_function(f"!({TURNS})()")
+    np.testing.assert_array_equal(shown(look), after)
+
+
+TURNS = """() => {
+    for (const model of Bokeh.documents[0]._all_models.values())
+        if (model.name == "turns") return model.data.after.length > 0
+}"""
 
 
 @pytest.mark.parametrize(("name", "size"), [("desk", DESK), ("phone", PHONE)])
@@ -665,8 +792,16 @@ def test_it_fits_on_the_screen(opened, server, name, size):
     wait_text(page, "picks", "row 30, column 44")
     assert page.evaluate("window.innerWidth") == size[0]
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
-    clipped = page.evaluate(CLIPPED)
-    assert clipped == []
+    assert page.evaluate(CLIPPED) == []
+    tools = page.locator(".bk-OnOffButton").first.bounding_box()
+    handle = page.get_by_label("Swipe").bounding_box()
+    assert handle["x"] + handle["width"] <= tools["x"]  # one does not lie on the other
+    if name == "desk":  # all that is needed is in sight at once
+        below = [page.get_by_role("button", name=n, exact=True) for n in ("Fill", "Save")]
+        below += [page.locator(f".{part}") for part in ("state", "readout")]
+        below += [page.locator("canvas").first, page.get_by_label("Drag on the picture to")]
+        boxes = [part.bounding_box() for part in below]
+        assert all(box["y"] + box["height"] <= size[1] for box in boxes)
     page.screenshot(path=ARTEFACTS / f"viewer-{name}.png", full_page=True)
     page.context.close()
 
@@ -710,10 +845,10 @@ def odd_scenes():
 def test_odd_scenes_are_explained(name):
     pytest.importorskip("panel")
     from hydiff.viewer import scene_layers
-    from hydiff.viewer.page import Page
+    from hydiff.viewer.page import Window
 
     cube, message = odd_scenes()[name]
-    shown = Page(scene_layers.from_data(cube))
+    shown = Window(scene_layers.from_data(cube)).page
     assert message in shown.controls.alert.text
     assert "pixels missing" in shown.controls.state.text
     shown.picking.pick(0, 0)
@@ -747,6 +882,7 @@ def test_there_is_nothing_to_press_before_the_page_is_live(browser, server):
     page.wait_for_function("window.Bokeh")
     page.wait_for_timeout(1500)
     assert page.locator("button, input, select, canvas, [role=slider]").count() == 0
+    assert "not live yet" in page.get_by_role("status").inner_text()
     page.close()
 
 

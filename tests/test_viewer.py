@@ -17,7 +17,7 @@ from hydiff.scale import execute, scene
 from hydiff.viewer import (
     captions,
     images,
-    marks_panel,
+    outlines,
     running_fill,
     scene_layers,
     spectra,
@@ -163,8 +163,8 @@ def test_what_is_transparent_gets_the_ground(rng):
     ("low", "high"), [(0.0, 1.0), (-3.2, 5682.0), (1e-7, 3e-7), (-1e6, -9.99e5), (0.0, 7e12)]
 )
 def test_ticks_are_few_round_numbers_inside_the_limits(low, high):
-    found = np.array(captions.ticks(images.Stretch(low, high)))
-    assert 2 <= len(found) <= captions.TICKS + 1
+    found = np.array(images.round_numbers(images.Stretch(low, high)))
+    assert 2 <= len(found) <= images.TICKS + 1
     near = 1e-6 * (high - low)
     assert (low - near <= found).all() and (found <= high + near).all()
     steps = np.diff(found)
@@ -347,14 +347,14 @@ def test_the_error_band_goes_up_and_back():
 
 
 def test_a_rectangle_in_words_is_a_slice():
-    (top, bottom), (left, right) = marks_panel.ranges_of(" 2:5, 7:9")
-    box = marks_panel.enclosed([left, right, right, left], [top, top, bottom, bottom], (10, 12))
+    (top, bottom), (left, right) = outlines.ranges_of(" 2:5, 7:9")
+    box = outlines.enclosed([left, right, right, left], [top, top, bottom, bottom], (10, 12))
     expected = np.zeros((10, 12), bool)
     expected[2:5, 7:9] = True
     np.testing.assert_array_equal(box, expected)
     for wrong in ("", "1:2", "a:b, c:d", "1,2"):
         with pytest.raises(errors.BadValue, match="10:20, 30:40"):
-            marks_panel.ranges_of(wrong)
+            outlines.ranges_of(wrong)
 
 
 def test_settings_are_pairs():
@@ -370,9 +370,9 @@ def test_a_fill_in_a_thread_is_the_fill(damaged, masked, rng):
     work.wait(60)
     assert work.error is None and not work.running
     expected = hydiff.fill(damaged, observed, method="smooth", s=1.5)
-    np.testing.assert_array_equal(work.result.filled, expected.filled)
-    np.testing.assert_array_equal(work.result.cube.values, expected.cube.values)
-    assert work.result.settings == expected.settings
+    np.testing.assert_array_equal(work.value.filled, expected.filled)
+    np.testing.assert_array_equal(work.value.cube.values, expected.cube.values)
+    assert work.value.settings == expected.settings
 
 
 def test_a_fill_is_filled_again_from_what_was_there_before(result, damaged):
@@ -380,12 +380,11 @@ def test_a_fill_is_filled_again_from_what_was_there_before(result, damaged):
     page.controls.method.value = "harmonic"
     page.controls.rectangle.value = "1:4, 1:3"
     page.working.start()
-    page.working.filling.wait(60)
-    page.working.look()
+    done(page)
     observed = np.ones((24, 24), bool)
     observed[1:4, 1:3] = False
     expected = hydiff.fill(damaged, observed, method="harmonic")
-    np.testing.assert_array_equal(page.working.filling.result.filled, expected.filled)
+    np.testing.assert_array_equal(page.desk.scene.result.filled, expected.filled)
     np.testing.assert_array_equal(page.desk.scene.after.plane(2), expected.cube.values[2])
     assert f"Filled {expected.filled.sum():,} entries" in page.controls.status.text
 
@@ -399,8 +398,7 @@ def test_scores_of_both_kinds_of_gaps_are_shown(rng):
     page = page_of(scene_layers.from_data(cube))
     page.controls.budget.value = "fast"
     page.working.start()
-    page.working.filling.wait(60)
-    page.working.look()
+    done(page)
     for kind in ("pixels without any band", "pixels that keep some bands"):
         assert f"expected in {kind} (" in page.controls.status.text
 
@@ -416,7 +414,7 @@ def test_errors_of_a_fill_become_messages(damaged):
     for method, settings, name in (("smooth", {"nope": "1"}, "nope"), ("dhp", {"lr": "x"}, "lr")):
         work = RunningFill(damaged, None, method, "normal", settings)
         work.wait(60)
-        assert work.result is None and name in work.error
+        assert work.value is None and name in work.error
 
 
 def test_a_preview_is_the_estimate_in_the_cubes_unit(damaged):
@@ -427,7 +425,7 @@ def test_a_preview_is_the_estimate_in_the_cubes_unit(damaged):
     shown = np.isfinite(work.preview)
     assert work.previews == 1 and shown[0].all() and not shown[4].all()
     shown &= good[:, None, None]
-    np.testing.assert_allclose(work.preview[shown], work.result.cube.values[shown], rtol=1e-9)
+    np.testing.assert_allclose(work.preview[shown], work.value.cube.values[shown], rtol=1e-9)
 
 
 def replace_values(cube, factor):
@@ -446,10 +444,10 @@ def test_a_stopped_fill_keeps_what_is_there(damaged):
     work.wait(60)
     assert work.error is None and not work.running
     assert 2 <= work.done < 100000
-    assert np.isfinite(work.result.cube.values[work.result.filled]).all()
-    assert f"stopped by hand after {work.done} of 100001 steps" in work.result.notes
+    assert np.isfinite(work.value.cube.values[work.value.filled]).all()
+    assert f"stopped by hand after {work.done} of 100001 steps" in work.value.notes
     seen = damaged.observed()
-    np.testing.assert_array_equal(work.result.cube.values[seen], damaged.values[seen])
+    np.testing.assert_array_equal(work.value.cube.values[seen], damaged.values[seen])
 
 
 def test_a_method_ends_where_progress_says_so(damaged):
@@ -520,11 +518,18 @@ def test_the_page_follows_a_fill_by_tiles(unfinished):
     assert page.desk.scene.unfinished is None and page.desk.scene.fills is not None
 
 
+def done(page):
+    """Wait for all that is at work beside the page."""
+    while page.queue.work is not None:
+        page.queue.work.wait(60)
+        page.queue.look()
+
+
 def page_of(shown, **options):
     pytest.importorskip("panel", reason='no Panel: pip install "hydiff[view]"')
-    from hydiff.viewer.page import Page
+    from hydiff.viewer.page import Window
 
-    return Page(shown, **options)
+    return Window(shown, **options).page
 
 
 def test_a_fill_by_tiles_is_shown_as_far_as_it_is(damaged, unfinished):

@@ -5,16 +5,17 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from hydiff import auto, flags, io, mark
+from hydiff import auto, flags, io
 from hydiff.auto.apply import Decision, sources_of
 from hydiff.auto.split import keeps
 from hydiff.cube import Array, Bools, Cube, Floats, Nodata, as_cube
@@ -35,12 +36,21 @@ from hydiff.gaps.rule import (
 )
 from hydiff.io import axes, uncertainty
 from hydiff.io.blocks import differs
-from hydiff.io.versions import versions
-from hydiff.methods import DEFAULT, Inpaint, declared
+from hydiff.io.marks import marked
+from hydiff.methods import DEFAULT, Inpaint
 from hydiff.methods.estimate import Estimate, Job, Progress, estimate
 from hydiff.reference import image_choice
 from hydiff.reference.planes import EVERYWHERE, Reference
-from hydiff.request import ARGUMENTS, MAX_SHIFT, Request
+from hydiff.request import (
+    ARGUMENTS,
+    MAX_SHIFT,
+    AllOrAny,
+    BudgetName,
+    ClipName,
+    FillOrKeep,
+    MethodName,
+    Request,
+)
 from hydiff.result import Result
 
 if TYPE_CHECKING:
@@ -55,35 +65,36 @@ def fill(
     observed: Mask = None,
     *,
     missing: Mask = None,
-    axis: str | None = None,
-    method: str | Inpaint = DEFAULT,
+    axis: Literal["bands first", "bands last"] | None = None,
+    method: MethodName | str | Inpaint = DEFAULT,
     preset: str | None = None,
     sigma_y: Sigma = 0.0,
     input_uncertainty: Any = None,
     nodata: Nodata = None,
-    nodata_in: str | None = None,
-    bad_bands: str = "fill",
+    nodata_in: AllOrAny | None = None,
+    bad_bands: FillOrKeep = "fill",
     max_gap: float | None = None,
-    outside: str | None = None,
+    outside: FillOrKeep | None = None,
     fill_clouds: bool = False,
     region: str | None = None,
     bands: str | None = None,
     buffer: float = 0.0,
     denoise: bool = False,
-    clip: str = "none",
+    clip: ClipName = "none",
     seed: int = 0,
     device: str = "auto",
     deterministic: bool = False,
     checkpoint: str | Path | None = None,
     resume: bool = False,
-    budget: str = "normal",
+    budget: BudgetName = "normal",
     recipe: Mapping[str, Any] | str | Path | None = None,
     no_prior: bool = False,
     max_error: float | None = None,
     reference: Any = (),
+    reference_missing: Any = (),
     reference_max_days: float | None = None,
     reference_max_shift: float = MAX_SHIFT,
-    progress: Progress = None,
+    progress: Progress | Literal[False] = None,
     **settings: Any,
 ) -> Result:
     """Fill the gaps of a cube from its own observed entries, and from other images of its place.
@@ -126,10 +137,11 @@ def fill(
         of its band; 1 is no better than the band's mean.
     reference: another image of the same place, or several: whatever `data` may be, of any sensor.
         It is used where that pays on hidden copies of the gaps, and the notes say how much.
+    reference_missing: masks of the references, in their order, True = not to be used.
     reference_max_days: refuse one from more days before or after the cube.
     reference_max_shift: refuse one that lies more pixels beside the cube.
     progress: called with every `Step` of the method; when it returns a true value, the method ends
-        there and its estimate so far is taken.
+        there and its estimate so far is taken.  By default a bar in a notebook; False: no bar.
     settings: entries of the method's settings, e.g. `s=1.25`; with `weights=FILE` the size of the
         network is the file's.
 
@@ -146,12 +158,21 @@ def fill(
         outside = "fill" if cube.path is None else "keep"
     if recipe is not None:
         recipe = auto.read_recipe(recipe)
-    reference = tuple(reference) if isinstance(reference, list | tuple) else (reference,)
+    reference, reference_missing = (
+        tuple(given) if isinstance(given, list | tuple) else (given,)
+        for given in (reference, reference_missing)
+    )
     arguments = locals()
     request = Request(**{name: arguments[name] for name in ARGUMENTS})
     request.check()
     plan = plan_cube(request, cube.load(), mask)
-    return execute(plan, None if checkpoint is None else Path(checkpoint), resume, progress)
+    kept = None if checkpoint is None else Path(checkpoint)
+    if progress is not None or "ipykernel" not in sys.modules:
+        return execute(plan, kept, resume, progress or None)
+    from hydiff.report import notebook
+
+    with notebook.progress_bar() as shown:
+        return execute(plan, kept, resume, shown)
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,7 +227,8 @@ def plan_cube(
     )
     ends = reach.extremes(np.asarray(cube.values), observed)
     limits = reach.reach_of(cube, *ends, request.clip)
-    given = list(image_choice.sources(request.reference, lambda one: cube_and_mask(one)[0]))
+    images = request.reference, request.reference_missing
+    given = list(image_choice.sources(*images, cube_and_mask))
     place = image_choice.Place(cube, observed, cube, EVERYWHERE, np.asarray(target.any(axis=0)))
     references, more = image_choice.taken(
         given, place, request.reference_max_shift, request.reference_max_days
@@ -285,7 +307,7 @@ def execute(
         recipe=None if decision is None else decision.recipe,
         beyond=beyond | {"clip": request.clip},
     )
-    return replace(result, cube=_marked(result, request.denoise and bool(noisy.any())))
+    return replace(result, cube=marked(result, request.denoise and bool(noisy.any())))
 
 
 def _notes(plan: CubePlan, solution: Estimate) -> Iterator[str]:
@@ -300,7 +322,7 @@ def _notes(plan: CubePlan, solution: Estimate) -> Iterator[str]:
 
 def _flags(plan: CubePlan, target: Bools, written: Array, decision: Decision | None) -> Array:
     """(bands, rows, cols) how each entry came about.  written: the values of the filled cube."""
-    cube, observed, facts = plan.cube, plan.observed, declared(plan.request.method)
+    cube, observed, facts = plan.cube, plan.observed, plan.request.facts
     kept = keeps(cube, observed) & (not facts.each_band)
     origin = sources_of(decision, facts, target, cube.good_bands)
     outside = flags.outside_of(written, plan.limits.low, plan.limits.high)
@@ -317,26 +339,6 @@ def _solved(plan: CubePlan, job: Job, progress: Progress) -> tuple[Estimate, Dec
     how: dict[str, Any] = {"budget": request.budget, "recipe": request.recipe}
     how |= {"prior": not request.no_prior, "max_error": request.max_error, "progress": progress}
     return auto.fill(cube, observed, plan.target, noise, job, **how)
-
-
-def _marked(result: Result, denoised: bool) -> Cube:
-    """The filled cube, which says that it is, and what was filled before it came here."""
-    filled, before = result.filled, result.cube.mark
-    if not (denoised or filled.any()):
-        return result.cube
-    record = {
-        "time": mark.now(),
-        "method": result.method,
-        "settings": result.settings,
-        "seed": result.seed,
-        "entries": {"all": filled.size, "filled": int(filled.sum())},
-        "expected": result.expected,
-        "versions": versions(),
-    }
-    shares = filled.mean(axis=(1, 2))
-    more: dict[str, Any] = {"denoised": denoised, "layers": result.layers}
-    own = mark.of_fill(filled, shares, result.method, record, **more)
-    return replace(result.cube, mark=own.after(before))
 
 
 def write(

@@ -14,18 +14,40 @@ from difflib import get_close_matches
 from functools import cached_property
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from hydiff.cube import Nodata
 from hydiff.errors import BadValue, UnknownName, need_torch
-from hydiff.methods import DEFAULT, WITH_WEIGHTS, Chosen, Inpaint, choose, declared, settings_dict
+from hydiff.methods import (
+    DEFAULT,
+    WITH_WEIGHTS,
+    Chosen,
+    Inpaint,
+    Method,
+    choose,
+    declared,
+    settings_dict,
+)
 
 if TYPE_CHECKING:
     from hydiff.gaps.rule import Sigma
 else:  # scipy takes half a second, which somebody who asks for --help should not wait for
     Sigma = Any
+
+# What an editor completes and a type checker allows; tests compare them with what is accepted.
+# A method may be any text: programs take its name from elsewhere.
+MethodName = Literal[
+    "auto", "smooth", "prior", "harmonic", "biharmonic", "linear", "idw", "nearest", "spectral",
+    "subspace", "bandmean", "rbf", "dineof", "halrtc", "exemplar", "fixbad", "subspace-fill",
+    "hydiff-ei", "ei", "robust-ei", "dhp", "hyper-ei", "r-dlrhyin", "dds2m", "lrs-pnp-dip", "share",
+    "hir-diff", "anchored", "reference", "matched-copy", "similar-pixels",
+]  # fmt: skip
+BudgetName = Literal["fast", "normal", "best"]
+FillOrKeep = Literal["fill", "keep"]
+ClipName = Literal["none", "observed", "physical"]
+AllOrAny = Literal["all", "any"]
 
 # where missing entries are named: what they come to is in the masks, whichever named it
 MASKS = ("observed", "missing", "quality", "flags", "detect")
@@ -55,7 +77,11 @@ class Request:
     """Everything that a fill is asked for, but where it reads and writes."""
 
     method: str | Inpaint = option(
-        DEFAULT, "See `hydiff methods`.", METHOD, text=(str | None, None), shown=DEFAULT
+        DEFAULT,
+        "See `hydiff methods`; or your own, FILE.py:FUNCTION.",
+        METHOD,
+        text=(str | None, None),
+        shown=DEFAULT,
     )
     preset: str | None = option(None, "A named set of settings.", METHOD)
     settings: Mapping[str, Any] = option(
@@ -72,6 +98,10 @@ class Request:
     )
     reference: tuple[Any, ...] = option(
         (), "Another image of the place to fill from, or a folder of them (repeatable).", METHOD,
+        text=(list[Path] | None, None),
+    )  # fmt: skip
+    reference_missing: tuple[Any, ...] = option(
+        (), "Mask of each reference in turn, non-zero = not to be used (repeatable).", METHOD,
         text=(list[Path] | None, None),
     )  # fmt: skip
     reference_max_days: float | None = option(
@@ -152,6 +182,11 @@ class Request:
         return choose(self.method, self.preset, with_network(self.method, self.settings))
 
     @property
+    def facts(self) -> Method:
+        """Of the method, as its settings have it."""
+        return declared(self.method) if self.chosen is None else self.chosen.facts
+
+    @property
     def method_name(self) -> str:
         """As a record names it."""
         return DEFAULT if self.chosen is None else self.chosen.name
@@ -210,7 +245,7 @@ class Request:
         """What cannot be had without the network that learned from other images."""
         if not self.no_prior:
             return
-        if declared(self.method).pretrained:
+        if self.facts.pretrained:
             raise BadValue(f"`no_prior` leaves nothing of the method {self.method}: drop one")
         if self.recipe is not None and any("weights" in c for c in self.recipe["candidates"]):
             raise BadValue("the recipe uses the prior, which `no_prior` excludes: drop one of them")
@@ -227,6 +262,8 @@ class Request:
             raise BadValue(
                 f"the method {self.method!r} fills from another image: give `reference=`"
             )
+        if self.reference_missing and not self.reference:
+            raise BadValue("`reference_missing=` goes with `reference=`: give the image, too")
         if self.reference_max_days is not None and not self.reference_max_days >= 0:
             raise BadValue(
                 f"`reference_max_days={self.reference_max_days:g}`: expected days, 0 or more"

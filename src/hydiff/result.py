@@ -1,7 +1,9 @@
-"""What a fill gives back: `Step` while it runs, `Result` when it is done."""
+"""What a fill gives back: `Step` while it runs, which a `Meter` reads, and `Result` in the end."""
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure
 
+OVERDUE = 0.2  # of the time so far: what a fill still takes, at least, when nothing is done yet
 WIDEST = 88  # characters of a text in `repr`
 NOTES = 5  # that `repr` shows
 SCORES = {"nrmse": "NRMSE {:.3g}", "mpsnr": "MPSNR {:.3g} dB", "sam": "SAM {:.3g}°"}
@@ -32,6 +35,73 @@ class Step(NamedTuple):
     sigma: Any = None  # (bands, rows, cols) posterior std of x on the unit range, if it was asked
     how: str = ""  # the engine that ran it, if it had a choice
     excess: Any = None  # (bands, rows, cols) by how much the variance is larger here than usual
+    phase: str = ""  # what is being done, where a fill has parts that take different times
+
+
+class Reading(NamedTuple):
+    """What a bar shows."""
+
+    phase: str
+    done: int
+    total: int
+    share: float  # of the time, from 0 to 1
+    left: float | None  # seconds
+
+
+def time_left(elapsed: float, share: float, expected: float | None) -> float | None:
+    """Seconds: at first as expected of the whole, then ever more by the rate so far.
+
+    share: of the steps that are done, 0 … 1.  expected: seconds of the whole, if it is known.
+
+    >>> time_left(0, 0, 60), time_left(30, 0.5, 60), time_left(90, 0.9, 60)
+    (60, 30.0, 6.0)
+    """
+    if share >= 1:
+        return 0.0
+    if share <= 0 and expected is None:
+        return None
+    by_rate = elapsed / share if share > 0 else 0.0
+    total = by_rate if expected is None else (1 - share) * expected + share * by_rate
+    return max(total - elapsed, OVERDUE * (1 - share) * elapsed)
+
+
+class Meter:
+    """Takes the steps of a fill, and is read at any time.
+
+    clock: seconds.  expected: seconds of the whole, which may be set later.
+    """
+
+    def __init__(
+        self, expected: float | None = None, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.expected = expected
+        self._clock, self._began = clock, clock()
+        self._last = Step(0, 0, None, phase="preparing")
+        self._share = 0.0
+
+    def step(self, step: Step) -> None:
+        self._last = step
+
+    def read(self) -> Reading:
+        """The share never falls: the bar does not go back."""
+        done, total, phase = self._last.done, self._last.total, self._last.phase
+        elapsed = self._clock() - self._began
+        left = time_left(elapsed, done / total if total else 0.0, self.expected)
+        if left is not None:
+            self._share = max(self._share, elapsed / max(elapsed + left, 1e-9))
+        return Reading(phase or "filling", done, total, self._share, left)
+
+
+def duration(seconds: float) -> str:
+    """In the largest unit of which there are two or more.
+
+    >>> duration(0.2), duration(100), duration(500), duration(2 * 3600)
+    ('1 s', '100 s', '8 min', '2 h')
+    """
+    for unit, size in (("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(math.ceil(seconds), 1)} s"
 
 
 @dataclass(frozen=True, eq=False)

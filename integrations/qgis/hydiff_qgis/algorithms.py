@@ -117,7 +117,7 @@ class Fill(HydiffAlgorithm):
         output = self.parameterAsOutputLayer(parameters, "OUTPUT", context)
         sigma = self.parameterAsOutputLayer(parameters, "SIGMA", context)
         words = [*self.words(parameters, context, bool(sigma)), "-o", output, "--overwrite"]
-        if run([*words, "--progress"], feedback, (0, 90)) is None:
+        if run([*words, "--json"], feedback, (0, 90)) is None:
             forget(output)
             return {}
         style(context, output, show_cube)

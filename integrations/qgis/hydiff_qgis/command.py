@@ -4,9 +4,9 @@ QGIS has its own Python, in which pip packages cannot be relied upon, so nothing
 imported here.
 """
 
+import json
 import os
 import queue
-import re
 import shlex
 import shutil
 import signal
@@ -20,7 +20,6 @@ from qgis.core import QgsProcessingException
 from qgis.PyQt.QtCore import QCoreApplication
 
 SETTING = "HYDIFF_PROGRAM"
-PROGRESS = re.compile(r"progress (\d+) %$")
 STATE = (".checkpoint", ".tiles")  # what an interrupted fill keeps beside its output
 FRAME = "╭╮╰╯─│ "  # around messages about the use of an option
 GRACE = 20  # seconds in which an interrupted program may clean up
@@ -86,13 +85,20 @@ def _follow(process, feedback, share):
         if line is None:
             process.wait()
             break
-        step = PROGRESS.match(line)
-        if step:
-            feedback.setProgress(share[0] + (share[1] - share[0]) * int(step[1]) / 100)
-        elif line:
-            feedback.pushInfo(line)
-            last = line.strip(FRAME) or last
+        event = _event(line)
+        if event.get("event") == "progress":
+            feedback.setProgress(share[0] + (share[1] - share[0]) * event["percent"] / 100)
+        elif "text" in event:
+            feedback.pushInfo(event["text"])
+            last = event["text"].strip(FRAME) or last
     return last
+
+
+def _event(line):
+    """What `hydiff --json` reports as a line of JSON; any other line is a message."""
+    if line.startswith('{"event"'):
+        return json.loads(line)
+    return {"event": "message", "text": line} if line else {}
 
 
 def _read(stream, lines):

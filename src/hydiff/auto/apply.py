@@ -183,7 +183,11 @@ def _with_references(
         rest = part.window._replace(target=part.window.target & ~fill.served)
         changed.append(part._replace(window=rest, estimate=estimate))
         errors = replace(part.recipe, errors=own.errors)
-        variance = _variance(own.errors, window, fill.estimates)
+        errors_known = own.errors.slopes is not None
+        cube, observed, target, *_ = window
+        variance = (
+            variance_of(own.errors, cube, observed, target, fill.lies) if errors_known else None
+        )
         kind = f"{part.kind}, with a reference"
         served.append(KindFill(kind, errors, window, estimate, variance))
     return changed, served

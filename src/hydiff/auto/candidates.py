@@ -76,11 +76,12 @@ GPU_BUDGETS = {
     ),
 }
 
-# on two cores the small network takes a quarter of a second for 144 × 144 pixels, the full one
-# 1.5 s, and twice the gain; with its symmetries it takes as little on a GPU as the small one here
-FAST_PRIOR = Candidate("prior", "prior", {"size": "small"})
-PRIOR = Candidate("prior", "prior", {"size": "full"})
-GPU_PRIOR = Candidate("prior", "prior", {"size": "full", "symmetries": 8})
+FAST_PRIOR = Candidate("prior", "prior", {"size": "full"})
+PRIOR = Candidate("prior", "prior", {"size": "full", "symmetries": 8})
+# On two cores the full network takes a fifth of a second for a plane of 144 × 144 pixels.  Four
+# planes show nearly all that eight gain, and the mean over symmetries adds to that: there the folds
+# do with less than the cube itself (benchmarks/prior_parts.py)
+ON_FOLDS = {"planes": 4, "symmetries": 1}
 PRIOR_FOLDS = 6
 
 NO_TORCH = '; torch is not installed: networks were left out (pip install "hydiff[learn]")'
@@ -102,7 +103,7 @@ def budget_of(name: str, job: Job, prior: bool = True) -> Budget:
     # a fill that needs no network does not wait for torch
     without_torch = job.device == "cpu" or (name == "fast" and not prior)
     if not without_torch and torch_device(job.device).type == "cuda":
-        return _with_prior(GPU_BUDGETS[name], GPU_PRIOR, prior)
+        return _with_prior(GPU_BUDGETS[name], PRIOR, prior)
     return _with_prior(BUDGETS[name], FAST_PRIOR if name == "fast" else PRIOR, prior)
 
 

@@ -149,6 +149,8 @@ def _decided(
         hidden = hidden[: references.FOLDS]
         trying_reference = [crew.submit(_reference_trial, w, hide) for w, hide in hidden]
         kinds = kinds_of(windows)
+        if progress is not None and any(c.costly for c in plan.candidates):
+            progress(Step(0, len(plan.hidden) + 1, None, phase="networks"))
         plan, costly = _costly(plan, windows, sigma_y, ask)
         left = [m for m, c in enumerate(common.candidates) if c in plan.candidates]
         trials = list(_trials(trying, left, plan, windows, costly, progress))
@@ -265,7 +267,7 @@ def _costly(
     at_once = 1 if ask.job.deterministic else at_once  # which is a setting of the whole process
     try:
         fits = {
-            c.name: one_pass(c, [*parts, *itself], sigma_y, ask.job, at_once)
+            c.name: one_pass(c, parts, itself, sigma_y, ask.job, at_once)
             if c.pretrained
             else crossfit(c, parts, sigma_y, ask.job)
             for c in plan.candidates
@@ -304,8 +306,13 @@ def _trials(
         trial = future.result()
         trial = trial._replace(residual=trial.residual[left])
         yield with_costly(trial, fits, windows[window], hide) if fits else trial
-        if progress is not None and progress(Step(i + 1, len(plan.hidden) + 1, None)):
+        if progress is not None and progress(step_of(i + 1, len(plan.hidden))):
             return
+
+
+def step_of(done: int, trials: int) -> Step:
+    """So many trials are done; what comes after the last of them counts like one."""
+    return Step(done, trials + 1, None, phase="trials" if done < trials else "blending")
 
 
 def _entry(

@@ -41,11 +41,7 @@ LEAST = 0.02  # of the usual square error: the least that is expected of any ban
 MOST = 4.0  # σ_b²: the most that is expected of any entry
 HOPELESS = 0.9  # of a band's standard deviation: an error like that is no better than its mean
 NORMAL_80 = NORMAL_QUANTILES[1]
-# The logarithm of what a network makes of a square error: the usual, and how far scenes are from
-# it (benchmarks/foresight.py)
-USUAL_GAIN, GAINS = -0.2, 0.25
 UNLIKE = Around._fields.index("unlike")
-APART = 4.0  # square errors are hardly ever less than so many times the candidates' variance
 TRUST = 10.0  # patches of PATCH hidden pixels weigh as much as the usual slopes do
 PATCH = 50.0
 FEW_FOLDS = 3  # below it, scores to expect are said to rest on few trials
@@ -92,7 +88,7 @@ def errors_of(
         gains = np.log(hidden.by_fold(expected) / before.by_fold(expected))
         gain = float(gains.mean())
         level, expected = level + gain, expected * math.exp(gain)
-        drawn += _drawn(gains, USUAL_GAIN, GAINS) - gain
+        drawn += usual.drawn(gains, *usual.GAIN) - gain
     copies = hidden.copies() if by_gap else 0.0
     shape = hidden.shape(expected, copies or math.inf)  # beside what the folds themselves say
     widening = float(shape[1] / NORMAL_80)
@@ -109,15 +105,6 @@ def errors_of(
         copies=copies,
         bounds=bounds,
     )
-
-
-def _drawn(by_fold: Floats, usual: float, scatter: float) -> float:
-    """The mean of what the folds say, drawn towards the usual, from which scenes are so far away.
-
-    The gaps are one more place of the scene, and may differ from the folds as these do.
-    """
-    apart = float(by_fold.var(ddof=1))
-    return (float(by_fold.mean()) * scatter**2 + usual * apart) / (scatter**2 + apart)
 
 
 class Hidden(NamedTuple):
@@ -171,22 +158,22 @@ class Hidden(NamedTuple):
     def shape(self, expected: Floats, copies: float) -> Floats:
         """(3,) |error| / expected that 50, 80 and 95 % of the entries of a gap do not exceed.
 
-        Conformal by gap, not by entry: the gap to fill is one more copy, which may hold the
-        largest errors of all, so the entries of the others must reach that much further.
-        Too few copies cannot say; then it is what is usual.
+        By gap, not by entry: the gap to fill is one more copy, which may hold larger errors than
+        the others, so that their entries must reach further (`usual.ONE_MORE`).  Few copies say
+        little; the less they say, the more it is what is usual, and where they are too few, alone.
         """
         ratio = np.sqrt(self.square / (expected + self.noise))
         order = np.argsort(ratio)
-        share = np.cumsum(self.weight[order]) / self.weight.sum()
-        wanted = np.array(recipes.LEVELS) * (1 + 1 / copies)
-        reached = np.minimum(np.searchsorted(share, wanted), len(ratio) - 1)
+        weight = self.weight[order]
+        share = (np.cumsum(weight) - weight / 2) / weight.sum()
+        wanted = np.array(recipes.LEVELS) * (1 + usual.ONE_MORE / copies)
+        own = np.interp(wanted, share, ratio[order])
         # noise hides what the errors themselves are like, all the more the larger it is
         visible = float(np.average(expected / (expected + self.noise), weights=self.weight))
-        shape = np.array(usual.SHAPE)
-        own: Floats = visible * ratio[order][reached] + (1 - visible) * shape
+        trust = np.where(recipes.can_say(copies), visible / (1 + usual.COPIES / copies), 0.0)
+        shape: Floats = trust * own + (1 - trust) * np.array(usual.SHAPE)
         # where an interval is as usual, a narrower one is no wider
-        enough = recipes.can_say(copies)
-        return np.maximum.accumulate(np.where(enough, own, shape))
+        return np.maximum.accumulate(shape)
 
     def copies(self) -> float:
         """Hidden pieces, each counted by its weight: as many of equal weight say as much."""
@@ -200,7 +187,17 @@ class Hidden(NamedTuple):
         off = math.log(self.weight @ expected / (self.weight @ usually))
         visible = float(np.average(usually / (usually + self.noise), weights=self.weight))
         apart = float(np.log(self.by_fold(usually)).var(ddof=1))
-        return Evidence(off, visible * apart, 1 / visible - 1, self.copies())
+        uneven = visible * self.uneven(expected)
+        return Evidence(off, visible * apart, 1 / visible - 1, self.copies(), uneven)
+
+    def uneven(self, expected: Floats) -> float:
+        """Variance of the logarithm of the mean square, relative to what is expected, over hidden
+        pieces: by jackknife, each piece left out in turn."""
+        ratio = self.weight * self.square / (expected + self.noise)
+        square, weight = (np.bincount(self.gap, part) for part in (ratio, self.weight))
+        rest = np.maximum(square.sum() - square, 1e-300) / (weight.sum() - weight + 1e-300)
+        own = np.log(rest[weight > 0])
+        return float((len(own) - 1) * own.var()) if len(own) > 1 else 0.0
 
     def by_distance(self) -> list[float | None]:
         """(D,) mean square errors by distance, the noise taken off."""
@@ -214,7 +211,7 @@ def _fitted(hidden: Hidden, bands: int, pixels: int) -> tuple[float, Floats, Flo
     weight = hidden.weight * (pixels / PATCH / hidden.weight.sum())
     by_band = _signal(hidden, bands)
     # candidates that differ cannot all be right, whatever noise may make of the squares
-    apart = APART * float(np.average(np.exp(2 * hidden.around[UNLIKE]), weights=weight))
+    apart = usual.APART * float(np.average(np.exp(2 * hidden.around[UNLIKE]), weights=weight))
     least = apart if hidden.noise.any() else 0.0
     clean = float(np.average(hidden.square - hidden.noise, weights=weight))
     start = max(clean, least, LEAST * float(hidden.square.mean()), 1e-12)

@@ -5,9 +5,8 @@ Letters: K = 1 + the candidates with a reference; the first is the fill without.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,27 +14,34 @@ import numpy as np
 from hydiff.auto import folds
 from hydiff.auto.blend import Weights, advised, mixed, share_of
 from hydiff.auto.candidates import WITH_REFERENCE, Candidate
-from hydiff.auto.classes import NOTHING, Kinds, groups, kinds_of
-from hydiff.auto.intervals import NORMAL_80, UNLIKE, errors_of
-from hydiff.auto.recipe import Errors, ReferenceRecipe, Tried
+from hydiff.auto.classes import NOTHING, Around, Kinds, around, groups, kinds_of
+from hydiff.auto.intervals import UNLIKE
+from hydiff.auto.recipe import ReferenceRecipe, Tried
+from hydiff.auto.reference_errors import (
+    around_with,
+    disagreement,
+    errors_with,
+    kinds_with,
+    roughness,
+    seen_by,
+    usual_size,
+)
 from hydiff.auto.trials import Trial, TrialWindow, hidden_pixels, importance, looked_at, own_fits
-from hydiff.auto.usual import SHAPE
 from hydiff.cube import Bools, Floats, Ints
 from hydiff.gaps import mask
 from hydiff.gaps.rule import Sigma
 from hydiff.methods.estimate import Job
-from hydiff.reference.models import ReferencePlanes
 
-REFERENCE_RULES = 2  # raised with every change to what is decided here
+REFERENCE_RULES = 3  # raised with every change to what is decided here
 FOLDS = 6  # on which they are tried
 BORROWED = 5e4  # entries: what relates two images differs little between classes of entries
 FEWEST = 2  # folds below which nothing is concluded
 LEAST_WORTH = 0.1  # dB: a band that gains less, by more than a standard error, does without
-UNUSUAL = 3.0  # medians of the errors beyond which an entry counts less
 LARGEST = 60.0  # dB; beyond it a gain is as good as any
-# Logarithm by which square errors in gaps exceed those on hidden copies: what has changed there and
-# nowhere else; of places at two dates that the benchmark does not have
-CHANGE = 0.12
+# how far the shares of models are brought to equal ones, less the power of square errors for those
+# that are not as good
+ALIKE, CLOSE = 0.5, 4.0
+ROUGH, CONTRAST = Around._fields.index("roughness"), Around._fields.index("contrast")
 
 
 def candidates_for(windows: Sequence[TrialWindow]) -> tuple[Candidate, ...]:
@@ -43,12 +49,6 @@ def candidates_for(windows: Sequence[TrialWindow]) -> tuple[Candidate, ...]:
     related to the cube."""
     whole = all(mask.shared(window.observed).ndim == 2 for window in windows)
     return WITH_REFERENCE if whole else WITH_REFERENCE[:1]
-
-
-def seen_by(references: Sequence[ReferencePlanes]) -> Bools:
-    """(rows, cols) pixels that one of the references has."""
-    seen: Bools = np.logical_or.reduce([one.observed for one in references])
-    return seen
 
 
 class Fold(NamedTuple):
@@ -73,7 +73,7 @@ def decided(
     """
     pairs = zip(tried, trials, beside, strict=False)  # the user may have had enough of them
     joint = [_joint(own, other, fold, without) for fold, own, other in pairs]
-    both = [one for one in joint if one is not None]
+    both = [one.trial for one in joint if one is not None]
     aims = [w._replace(target=w.target & seen_by(w.references)) for w in windows if w.references]
     if len(both) < FEWEST or not any(w.target.any() for w in aims):
         return None
@@ -91,7 +91,8 @@ def decided(
     serves = by_band + error > LEAST_WORTH
     used = bool((weights[0] < 1).any() and by_band[serves].sum() > LEAST_WORTH * serves.sum())
     final = Weights(weights, weights, why, share_of(weights, both))
-    errors = _usual_errors(errors_of(both, final, kinds, bands, whole=False, by_gap=False))
+    shown = [one.with_features for one in joint if one is not None]
+    errors = errors_with(shown, final, kinds_with(aims), bands)
     candidates = [Tried(c.name, c.method, dict(c.settings)) for c in candidates_for(windows)]
     return ReferenceRecipe(
         candidates=tuple(candidates),
@@ -113,22 +114,22 @@ def entry(recipe: ReferenceRecipe) -> dict[str, Any]:
     return asdict(recipe) | {"candidates": tried}
 
 
-def _usual_errors(errors: Errors) -> Errors:
-    """Square errors as the 80 % interval of hidden entries says, and what changes in gaps alone.
+class _Joint(NamedTuple):
+    """The trial of the fill without a reference and of those with one, on the same entries."""
 
-    A flare or a new roof in one fold makes most of a mean square, and says nothing about the gaps:
-    intervals stay as wide as they are, and the mean follows them as it usually does.
-    """
-    if errors.slopes is None or errors.level is None or not errors.widening:
-        return errors
-    usual = SHAPE[1] / NORMAL_80
-    level = errors.level + 2 * math.log(errors.widening / usual) + CHANGE
-    return replace(errors, level=level, widening=usual)
+    trial: Trial
+    shown: Floats  # (2, n) logarithms of what references show: roughness, and disagreement
+
+    @property
+    def with_features(self) -> Trial:
+        around = self.trial.around.copy()
+        around[[ROUGH, CONTRAST]] = self.shown
+        return self.trial._replace(around=around)
 
 
-def _joint(own: Trial, other: Trial, fold: Fold, without: Weights) -> Trial | None:
+def _joint(own: Trial, other: Trial, fold: Fold, without: Weights) -> _Joint | None:
     """One trial of the fill without a reference and of those with one, on the pixels that
-    references see."""
+    references see; None where there are none."""
     before, pixels = mixed(own, without.all), seen_by(fold.window.references)
     if not np.isfinite(before).all():  # networks were fitted on the first folds alone
         return None
@@ -139,7 +140,15 @@ def _joint(own: Trial, other: Trial, fold: Fold, without: Weights) -> Trial | No
     residual = np.vstack([before, other.residual])[:, there]
     around = own.around[:, there].copy()
     around[UNLIKE] = _unlike(residual, row[there] * pixels.shape[1] + col[there])
-    return own._replace(
+    cube, observed, *_ = fold.window
+    rough = roughness(fold.window.references)
+    apart = disagreement(cube, observed & ~fold.hide, fold.window.references)
+    at = row[there], col[there]
+    shown = [
+        np.log(np.maximum(plane[at], least))
+        for plane, least in ((rough, NOTHING.roughness), (apart, NOTHING.contrast))
+    ]
+    trial = own._replace(
         residual=residual,
         band=own.band[there],
         group=own.group[there],
@@ -150,6 +159,7 @@ def _joint(own: Trial, other: Trial, fold: Fold, without: Weights) -> Trial | No
         step=_steps(own, other, without, there),
         gap=None if own.gap is None else own.gap[there],
     )
+    return _Joint(trial, np.stack(shown))
 
 
 def _steps(own: Trial, other: Trial, without: Weights, there: Bools) -> Floats | None:
@@ -170,19 +180,17 @@ def _unlike(residual: Floats, pixel: Ints) -> Floats:
 def _weights(
     trials: Sequence[Trial], kinds: Kinds, default: Floats, seed: int
 ) -> tuple[Floats, str]:
-    counts = [_usual(t.residual) for t in trials]
+    counts = [usual_size(t.residual) for t in trials]
     residuals = [t.residual * c for t, c in zip(trials, counts, strict=True)]
     steps = [t.step * c for t, c in zip(trials, counts, strict=True) if t.step is not None]
     shares, words = advised(residuals, steps, trials, kinds, default, seed, borrowed=BORROWED)
-    return np.array(shares), words
-
-
-def _usual(residual: Floats) -> Floats:
-    """(n,) factors of the errors (K, n) of entries, so that few bright pixels do not decide."""
-    size = np.abs(residual).mean(axis=0)
-    usual = UNUSUAL * float(np.median(size))
-    factor: Floats = np.sqrt(np.minimum(1.0, usual / np.maximum(size, 1e-300)))
-    return factor
+    weights = np.array(shares)
+    # six folds hardly tell models that are nearly as good from one another
+    square = np.mean([np.square(r[1:]).mean(axis=1) for r in residuals], axis=0) + 1e-300
+    equal = (square.min() / square) ** CLOSE
+    shared = (equal / equal.sum())[:, None, None] * (1 - weights[0])
+    weights[1:] += ALIKE * (shared - weights[1:])
+    return weights, words
 
 
 def _worth(
@@ -192,7 +200,7 @@ def _worth(
     error of that; 0 where nothing was hidden."""
     gains = np.zeros((len(trials), bands))
     for gain, t, w in zip(gains, trials, weights, strict=True):
-        count = importance(t, kinds) * _usual(t.residual) ** 2
+        count = importance(t, kinds) * usual_size(t.residual) ** 2
         before = np.bincount(t.band, count * t.residual[0] ** 2, bands)
         after = np.bincount(t.band, count * mixed(t, w) ** 2, bands)
         ratio = np.maximum(before, 1e-300) / np.maximum(after, 1e-300)
@@ -205,7 +213,7 @@ class ReferenceFill(NamedTuple):
 
     served: Bools  # (bands, rows, cols)
     values: Floats  # (bands, rows, cols)
-    estimates: list[Floats]  # (bands, rows, cols) the fill without, and those with a reference
+    lies: Around  # of the pixels with such entries
 
 
 def filled(
@@ -230,4 +238,7 @@ def filled(
         near = distance if distance.ndim == 2 else distance[band]
         mean = sum(w[near, group[band]] * e[band] for w, e in zip(weights, estimates, strict=True))
         values[band] = np.where(served[band], mean, before[band])
-    return ReferenceFill(served, values, estimates)
+    pixels = np.asarray(served.any(axis=0))
+    lies = around(cube, observed, [e[:, pixels] for e in estimates], pixels, served[:, pixels])
+    lies = around_with(lies, cube, observed, window.references, pixels)
+    return ReferenceFill(served, values, lies)

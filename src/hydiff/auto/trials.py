@@ -10,11 +10,12 @@ import numpy as np
 from scipy import ndimage
 
 from hydiff.auto import folds
-from hydiff.auto.candidates import Candidate, chosen
+from hydiff.auto.candidates import ON_FOLDS, Candidate, chosen
 from hydiff.auto.classes import T, around, band_spread, groups, share_of_length, trusted, usable
 from hydiff.cube import Bools, Cube, Floats, Ints
 from hydiff.gaps import mask
 from hydiff.gaps.rule import Sigma
+from hydiff.methods import Chosen
 from hydiff.methods.estimate import (
     Estimate,
     Job,
@@ -23,6 +24,7 @@ from hydiff.methods.estimate import (
     estimate_each,
     estimates,
     estimating,
+    torch_device,
 )
 from hydiff.reference.models import ReferencePlanes
 
@@ -96,15 +98,24 @@ def crossfit(
 
 
 def one_pass(
-    c: Candidate, parts: Sequence[tuple[Cube, Bools]], sigma_y: Sigma, job: Job, at_once: int
+    c: Candidate,
+    parts: Sequence[tuple[Cube, Bools]],
+    itself: Sequence[tuple[Cube, Bools]],
+    sigma_y: Sigma,
+    job: Job,
+    at_once: int,
 ) -> list[Estimate]:
-    """What a network that learned elsewhere finds, for so many parts at a time."""
+    """What a network that learned elsewhere finds: for parts with a fold hidden, then for the
+    window itself, so many at a time."""
+    gpu = torch_device(job.device).type == "cuda"
+    trial, whole = chosen(c, **({} if gpu else ON_FOLDS)), chosen(c)
+    runs = [*((part, trial) for part in parts), *((part, whole) for part in itself)]
 
-    def one(part: tuple[Cube, Bools]) -> Estimate:
-        return estimate(*part, chosen(c), sigma_y, job)
+    def one(run: tuple[tuple[Cube, Bools], Chosen]) -> Estimate:
+        return estimate(*run[0], run[1], sigma_y, job)
 
     with ThreadPoolExecutor(at_once) as pool:
-        return list(pool.map(one, parts))
+        return list(pool.map(one, runs))
 
 
 def mean_estimate(fits: Sequence[Estimate]) -> Estimate:

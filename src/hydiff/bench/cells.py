@@ -367,13 +367,14 @@ def trained(cell: Cell, folder: Path, device: str) -> tuple[dict[str, Any], str]
     from hydiff.learn.training import Training
     from hydiff.scale.training_files import train_files
 
-    crops, minutes = (cell.own("offline")[k] for k in ("crops", "minutes"))
+    crops, minutes, lr = (cell.own("offline")[k] for k in ("crops", "minutes", "lr"))
     paths = []
     for i, crop in enumerate(scenes.damaged_crops(crops, scenes.OFFLINE_SIDE)):
         paths.append(folder / f"crop{i}.npz")
         io.write(crop, paths[-1])
-    changes = {k: v for k, v in cell.changes.items() if k in ("channels", "scales")}
-    settings = Training(crop=scenes.OFFLINE_SIDE, **changes)
+    chosen = choose(cell.method, cell.own("preset"), cell.changes).settings
+    size = {k: getattr(chosen, k) for k in ("channels", "scales")}
+    settings = Training(crop=scenes.OFFLINE_SIDE, lr=lr, **size)
     output = folder / "model.safetensors"
     card = train_files(paths, output, settings, minutes=minutes, device=torch_device(device))
     note = f"{TRAINED} {card['updates']} updates in {card['seconds']:.0f} s"

@@ -11,7 +11,7 @@ from hydiff.bench import cells, scenes
 from hydiff.bench.cells import Cell, Level
 from hydiff.errors import BadValue, UnknownName
 from hydiff.gaps.mask import columns_needed
-from hydiff.methods import METHODS, WITH_REFERENCE
+from hydiff.methods import METHODS, WITH_REFERENCE, choose, user_code
 
 # What slow methods are run on at the paper's 144 × 144: mask and noise
 LARGE_CASES: tuple[tuple[str, Level], ...] = (("published-3", 0.0), ("published-3", 0.2))
@@ -43,6 +43,11 @@ class SuiteChoice:
     offline_minutes: float = 2.0
     quick: bool = False
 
+    @property
+    def own_methods(self) -> tuple[str, ...]:
+        """Functions in files of the caller's."""
+        return tuple(m for m in self.methods or () if is_own(m))
+
     def wants(self, method: str) -> bool:
         return self.methods is None or method in self.methods
 
@@ -69,6 +74,11 @@ class SuiteChoice:
         return here and (self.masks is not None or limit.masks is None or cell.mask in limit.masks)
 
 
+def is_own(method: str) -> bool:
+    """Whether a method is FILE.py:FUNCTION, which has to be there."""
+    return user_code.IN_FILE.fullmatch(method) is not None and callable(choose(method).inpaint)
+
+
 def plan_of(
     files: scenes.Files,
     *,
@@ -87,7 +97,7 @@ def plan_of(
     rows = (*METHODS, *WITH_REFERENCE, cells.INPUT, auto.NAME)
     known = {"method": rows, "budget": tuple(auto.BUDGETS)}
     for kind, name in (*(("method", m) for m in methods), ("budget", budget)):
-        if name not in known[kind]:
+        if name not in known[kind] and not (kind == "method" and is_own(name)):
             raise UnknownName(kind, name, known[kind])
     try:
         levels = tuple(cells.level_of(text) for text in noise)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,7 +36,7 @@ from hydiff.bench.panels import (
 )
 from hydiff.bench.records import Row, Rows
 from hydiff.bench.suites import row_name
-from hydiff.bench.tables import cell_of
+from hydiff.bench.tables import cell_of, untimed
 from hydiff.cube import Bools, Floats
 from hydiff.io.staging import staged
 from hydiff.methods import labelled
@@ -98,13 +98,13 @@ def _cases(
 ) -> Iterator[tuple[str, Callable[[], Case]]]:
     """The damaged scenes that are shown, each with a function that fills it or reads its fills."""
     for name, (mask, sigma) in CASES.items():
-        if plan.masks is not None and mask not in plan.masks:
+        if mask not in (plan.masks or (mask,)) or not suites.levels(plan, (sigma,)):
             continue
         if plan.fits(plan.scenes[0], mask):
             yield name, partial(fill_case, cache, plan, mask, sigma, files, device)
         else:
             report(f"no figure {name}: {plan.scenes[0]} is too narrow for {mask}")
-    if plan.masks is None or TRAINED_MASK in plan.masks:
+    if TRAINED_MASK in (plan.masks or (TRAINED_MASK,)) and suites.levels(plan, (0.0,)):
         wanted = suites.offline(replace(plan, masks=(TRAINED_MASK,)))
         if offline := [c for c in wanted if c.method != INPUT and c.seed == 0]:
             yield TRAINED, partial(trained_case, cache, offline, device)
@@ -183,7 +183,8 @@ def quality_against_time(rows: Rows, alone: Rows = ()) -> Figure:
     alone: rows that had the machine to themselves; their seconds count, where there are any.
     """
     timed = _by_name(alone)
-    rows = [r for r in rows if r["missing_mpsnr"]]
+    slow = untimed(rows)
+    rows = [r for r in rows if r["missing_mpsnr"] and r not in slow]
     methods, (gain, label) = _by_name(rows), _above_smooth(rows, ("scene", "mask"))
     figure = new_figure(WIDTH / 2, 2.8 + 0.13 * -(-len(methods) // 2))
     axis = figure.subplots()
@@ -191,7 +192,7 @@ def quality_against_time(rows: Rows, alone: Rows = ()) -> Figure:
         gains = [g for g in map(gain, mine) if g is not None]
         if gains:
             mine = [r for r in mine if gain(r) is not None]
-            seconds = max(fmean(float(r["seconds"]) for r in timed.get(name, mine)), 1e-2)
+            seconds = max(median(float(r["seconds"]) for r in timed.get(name, mine)), 1e-2)
             _curve(axis, i, name, [seconds], [fmean(gains)], size=5)
     axis.set_xscale("log")
     _plain_log(axis.xaxis)
@@ -201,13 +202,16 @@ def quality_against_time(rows: Rows, alone: Rows = ()) -> Figure:
 
 
 def _above_smooth(rows: Rows, same: Sequence[str]) -> tuple[Callable[[Row], float | None], str]:
-    """MPSNR of the gaps of a row above that of `smooth` where the columns `same` agree, and the
+    """MPSNR of the gaps of a row above the mean of `smooth` where the columns `same` agree, and the
     label of it; None for a row that has no such partner.  Without any `smooth`, MPSNR itself."""
 
     def key(row: Row) -> tuple[str, ...]:
         return tuple(row[column] for column in same)
 
-    smooth = {key(r): float(r["missing_mpsnr"]) for r in _by_name(rows).get("smooth", [])}
+    seeds: dict[tuple[str, ...], list[float]] = {}
+    for row in _by_name(rows).get("smooth", []):
+        seeds.setdefault(key(row), []).append(float(row["missing_mpsnr"]))
+    smooth = {place: fmean(scores) for place, scores in seeds.items()}
 
     def gain(row: Row) -> float | None:
         if smooth and key(row) not in smooth:

@@ -12,6 +12,8 @@ from hydiff.io.versions import versions
 from hydiff.methods import METHODS
 from hydiff.methods.estimate import torch_device
 
+CPU = "CPU"  # begins the name of a device that is no GPU
+
 
 def facts(method: str, device: str) -> dict[str, Any]:
     """Where and with what a cell ran, and the peak of its memory in MB."""
@@ -40,7 +42,7 @@ def _peak_of_process() -> float | None:
 
 def device_of(method: str, device: str) -> str:
     """The name of what a method runs on here."""
-    place = f"CPU {platform.machine()}, {os.cpu_count()} cores"
+    place = f"{CPU} {platform.machine()}, {os.cpu_count()} cores"
     if not _on_gpu(method, device):
         return place
     import torch

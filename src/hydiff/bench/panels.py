@@ -144,8 +144,8 @@ def band_panels(case: Case, band: int) -> Figure:
     rows, cols = case.truth.shape[1:]
     lying = rows > 1.5 * cols
     aspect = cols / rows if lying else rows / cols  # height of a picture over its width
-    columns = min(len(images), 3 if aspect < 0.7 else 5)
-    blocks = -(-len(images) // columns)
+    blocks = -(-len(images) // (3 if aspect < 0.7 else 5))
+    columns = -(-len(images) // blocks)  # as many in the last line as in the others, or nearly so
     figure = new_figure(WIDTH, 2 * blocks * (0.85 * WIDTH / columns * aspect + 0.15) + 0.3)
     grid = figure.subplots(2 * blocks, columns, squeeze=False)
     for axis in grid.ravel():

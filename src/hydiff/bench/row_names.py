@@ -26,18 +26,19 @@ def row_name(cell: Cell) -> str:
 
 def _row_name(cell: Cell) -> str:
     changed = json.loads(cell.settings)
+    ways = [changed["preset"]] if "preset" in changed else []
+    ways += ["tuned"] if "tuned" in changed else []
+    way = f" ({', '.join(ways)})" if ways else ""
     if "offline" in changed:
-        return f"offline {changed['offline']['crops']}"
+        return f"offline {changed['offline']['crops']}{way}"
     varied = ", ".join(f"{key} {changed[key]}" for key in VARIED if key in changed)
     if varied and cell.method in EQUIVARIANT:
-        return varied if cell.method == OURS else f"{cell.method}, {varied}"
+        return (varied if cell.method == OURS else f"{cell.method}, {varied}") + way
     if changed.get("steps") == FOR_FEWER:
-        return f"{cell.method} {FOR_FEWER}"
+        return f"{cell.method} {FOR_FEWER}{way}"
     if "budget" in changed:
         estimated = ", σ estimated" if "noise" in changed else ""
         alone = ", without the prior" if changed.get("no_prior") else ""
         beside = " with reference" if "reference" in changed else ""
         return f"{cell.method} {changed['budget']}{estimated}{alone}{beside}"
-    ways = [changed["preset"]] if "preset" in changed else []
-    ways += ["tuned"] if "tuned" in changed else []
-    return f"{cell.method} ({', '.join(ways)})" if ways else cell.method
+    return cell.method + way

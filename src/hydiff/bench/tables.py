@@ -6,10 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import combinations
-from statistics import fmean
+from statistics import fmean, median
 from typing import NamedTuple
 
-from hydiff.bench import records, scenes, statistics
+from hydiff.bench import machine, records, scenes, statistics
 from hydiff.bench.cells import INPUT, TRAINED, Cell, Level, level_of, settings_hash
 from hydiff.bench.choice import SuiteChoice
 from hydiff.bench.published import PAPER
@@ -80,9 +80,16 @@ def grouped(rows: Iterable[Row]) -> dict[tuple[Level, str], list[Row]]:
     return groups
 
 
+def untimed(rows: Rows) -> Rows:
+    """The rows whose seconds do not count: learned methods by a CPU, where others are by a GPU."""
+    learned = [row for row in rows if cell_of(row).learned]
+    slow = [row for row in learned if row["device"].startswith(machine.CPU)]
+    return slow if len(slow) < len(learned) else []
+
+
 def build(name: str, suite: Suite, rows: Rows, *, quick: bool = False) -> Table:
     """The table of a suite from its rows."""
-    groups, paper = grouped(rows), PAPER.get(name, {})
+    groups, paper, slow = grouped(rows), PAPER.get(name, {}), untimed(rows)
     columns = [c for c in METRICS if any(row.get(c[0]) for row in rows)]
     known = {c: {_place(row) for row in rows if row.get(c)} for c, _, _ in columns}
     in_paper = [i for i in range(5) if any(figures[i] is not None for figures in paper.values())]
@@ -97,7 +104,8 @@ def build(name: str, suite: Suite, rows: Rows, *, quick: bool = False) -> Table:
         for line in names:
             mine = groups[sigma, line]
             cells = [_figure(mine, c, digits, known[c]) for c, _, digits in columns]
-            cells.append(_number(fmean(float(r["seconds"]) for r in mine), 1))
+            seconds = [float(r["seconds"]) for r in mine if r not in slow]
+            cells.append(_number(median(seconds), 1) if seconds else "–")
             peaks = [float(r["peak_mb"]) for r in mine if r["peak_mb"]]
             cells.append(_number(max(peaks, default=math.nan), 0))
             n = statistics.summary(scores(mine, "all_mpsnr"))
@@ -146,7 +154,8 @@ def _notes(name: str, suite: Suite, rows: Rows, quick: bool) -> list[str]:
         "Mean ± standard deviation between scenes, each the mean of its masks and seeds; a dash "
         "where rows of an earlier version lack the figure; "
         "overlapping Chikusei patches count as one scene. σ_y = 0: observed pixels put back, "
-        f"`raw` before that; σ_y > 0: as returned. Δ: paired difference in MPSNR {entries}, with a "
+        "`raw` before that; σ_y > 0: as returned. `seconds`: the median, without the start of a "
+        f"process. Δ: paired difference in MPSNR {entries}, with a "
         "hierarchical bootstrap; p: Wilcoxon's signed-rank test over scenes, Holm's correction.",
     ]
     beside = sorted({int(row.get("beside") or 1) for row in rows})
@@ -162,7 +171,7 @@ def _notes(name: str, suite: Suite, rows: Rows, quick: bool) -> list[str]:
     if any(STAND_IN in row["notes"] for row in rows):
         notes.append(
             f"{STAND_IN}: a small denoiser of ours in place of the published one, which cannot be "
-            "had; its scores are not HIR-Diff's, and on Indian Pines it was trained on the truth."
+            "had; its scores are not HIR-Diff's."
         )
     return notes
 
@@ -259,10 +268,10 @@ def ranking(name: str, rows: Rows, column: str = "all_mpsnr") -> list[str]:
         for above, below in combinations(ranked, 2):
             d = statistics.compare(groups[sigma, above], groups[sigma, below])
             if d.units:
-                sign = ("are reversed", "are open", "hold")[1 + _sign(d)]
+                side = ("are reversed", "are open", "hold")[1 + sign(d)]
                 claim = paper[sigma, above] - paper[sigma, below]
                 both = f"(paper {claim:+.2f} dB, ours {d.mean:+.2f})"
-                outcome[sign].append(f"{above} over {below} {both}")
+                outcome[side].append(f"{above} over {below} {both}")
         if pairs := sum(map(len, outcome.values())):
             counts = ", ".join(f"{len(v)} {k}" for k, v in outcome.items())
             line = f"The paper's ranking at σ_y = {shown(sigma)}: of {pairs} pairs {counts}."
@@ -281,8 +290,8 @@ def _interpolation(
     against = {n: statistics.compare(base, groups[sigma, n]) for n in others} if base else {}
     against = {n: d for n, d in against.items() if d.units}
     if against:
-        above = [n for n, d in against.items() if _sign(d) > 0]
-        below = [n for n, d in against.items() if _sign(d) < 0]
+        above = [n for n, d in against.items() if sign(d) > 0]
+        below = [n for n, d in against.items() if sign(d) < 0]
         each = ", ".join(f"{n} {d.mean:+.2f} dB" for n, d in against.items())
         yield (
             f"Interpolation at σ_y = {shown(sigma)}: smooth lies above {len(above)} and below "
@@ -290,7 +299,7 @@ def _interpolation(
         )
 
 
-def _sign(d: statistics.Difference) -> int:
+def sign(d: statistics.Difference) -> int:
     """On which side of 0 a difference lies, as far as its scenes show; 0 = open."""
     if d.units < FEWEST_SCENES or d.t >= 0.05:
         return 0

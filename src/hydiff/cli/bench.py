@@ -30,7 +30,10 @@ def bench(
     sigma: Annotated[
         list[str] | None, typer.Option(help="Only this noise level, or band (repeatable).")
     ] = None,
-    method: Annotated[list[str] | None, typer.Option(help="Only this method (repeatable).")] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this method, or your own, FILE.py:FUNCTION (repeatable)."),
+    ] = None,
     seeds: Annotated[
         int | None, typer.Option(help="Seeds of random cells; by default as the table says.")
     ] = None,

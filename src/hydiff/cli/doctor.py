@@ -120,13 +120,15 @@ def gpu() -> str:
 
 def folders() -> dict[str, str]:
     """Where files are kept between runs, and where they are made."""
+    from hydiff.scale.fill_history import cache_folder, read_history
+
     with tempfile.TemporaryFile() as file:  # or nothing can be staged there
         file.write(b"hydiff")
-    triton = os.environ.get("TRITON_CACHE_DIR", Path.home() / ".triton" / "cache")
-    cache = Path(triton)
-    state = "there" if cache.is_dir() else "not made yet"
+    triton = Path(os.environ.get("TRITON_CACHE_DIR", Path.home() / ".triton" / "cache"))
+    timed, state = len(read_history().fills), "there" if triton.is_dir() else "not made yet"
     return {
-        "cache": f"{_short(cache)} ({state}): kernels that Triton compiled; hydiff has no other",
+        "cache": f"{_short(cache_folder())}: how long {timed} earlier fills took, for forecasts",
+        "kernels": f"{_short(triton)} ({state}): what Triton compiled",
         "temporary": _short(Path(tempfile.gettempdir())),
     }
 

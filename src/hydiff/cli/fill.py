@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -15,12 +16,23 @@ from typer.core import TyperCommand
 
 from hydiff import errors
 from hydiff.cli.options import interrupted, key_values, sigma_of
-from hydiff.cli.terminal import err, out, print_json, print_left, print_summary, progress_bar
+from hydiff.cli.terminal import (
+    err,
+    out,
+    print_event,
+    print_json,
+    print_left,
+    print_summary,
+    progress_bar,
+)
 from hydiff.methods import DEFAULT, WITH_WEIGHTS
 from hydiff.request import GAPS, METHOD, OUTPUT, RUN, Request, option
+from hydiff.result import Meter
 
 if TYPE_CHECKING:
+    from hydiff.scale.forecast import WorkSize
     from hydiff.scale.layout import Limits
+    from hydiff.scale.plan import FilePlan
 
 
 SCALE = "Scale"
@@ -30,6 +42,11 @@ hydiff fill scene.hdr -o filled.bil --report            gaps that are declared
 hydiff fill scene.hdr -o part.bil --missing clouds.npz  and those of a mask
 hydiff fill 'granules/*.nc' -o filled                   files into a folder
 """
+
+NO_OUTPUT = (
+    "-o is missing: name the file to write, such as -o scene_filled.tif; its suffix is the format, "
+    "and several inputs need a folder"
+)
 
 
 @dataclass(frozen=True)
@@ -61,13 +78,21 @@ class Way:
         None, "Also write what was filled as EMIT's band_mask (.nc).", OUTPUT
     )
     overwrite: bool = option(False, "Replace existing output files.", OUTPUT)
-    dry_run: bool = option(False, "Say what would be done.", OUTPUT)
-    json: bool = option(False, "Print the result as JSON on stdout.", OUTPUT)
-    progress: bool = option(False, "Print progress as lines on stderr, for programs.", OUTPUT)
+    dry_run: bool = option(False, "Say what would be done, and how long it would take.", OUTPUT)
+    json: bool = option(
+        False, "For programs: the result on stdout, events as lines on stderr, in JSON.", OUTPUT
+    )
 
     @property
     def distributed(self) -> bool:
         return self.workers is not None or self.scheduler is not None
+
+    def say(self, text: str) -> None:
+        """A line for people, or an event for programs."""
+        if self.json:
+            print_event("message", text=errors.shell(text))
+        else:
+            _say(text)
 
 
 def fill(
@@ -76,22 +101,26 @@ def fill(
         typer.Argument(help="A file; or several, or 'granules/*.nc'.", rich_help_panel="Input"),
     ],
     output: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             "-o",
             "--output",
-            help="File to write; a folder for several inputs.",
+            help="File to write, needed always; a folder for several inputs.",
             rich_help_panel=OUTPUT,
         ),
-    ],
+    ] = None,
     **options: Any,
 ) -> None:
     """Fill the gaps of INPUTS and write OUTPUT with its companions."""
     from hydiff.scale import batch, layout, plan
 
+    if output is None:
+        raise errors.BadValue(NO_OUTPUT)
     way = Way(**{f.name: options.pop(f.name) for f in fields(Way)})
     if way.prior is not None:
-        _say("note: --prior N is now --pretrain N; a prior is the network that comes with hydiff")
+        way.say(
+            "note: --prior N is now --pretrain N; a prior is the network that comes with hydiff"
+        )
         options["pretrain"] = way.prior
     request = _request(way, options)
     limits = layout.limits(way.memory, way.tile, way.overlap, way.workers or 1)
@@ -149,6 +178,39 @@ class FillCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
 
+class Clock:
+    """Says how long a fill will take when it begins, and keeps how long it took."""
+
+    def __init__(self, way: Way) -> None:
+        self.way, self.meter = way, Meter()
+        self.facts: dict[str, Any] = {}  # of the forecast, for JSON
+        self._work: WorkSize | None = None
+        self._began = 0.0
+
+    def begin(self, work: WorkSize) -> None:
+        from hydiff.scale import fill_history
+        from hydiff.scale.forecast import forecast
+
+        if self.way.scheduler is not None:
+            return  # who knows how fast its workers are
+        expected = forecast(work, fill_history.read_or_measure())
+        self.facts = {"forecast": expected._asdict()}
+        if self.way.json:
+            print_event("forecast", **expected._asdict())
+        else:
+            self.way.say(str(expected))
+        self._work, self._began = work, time.perf_counter()
+        self.meter.expected = expected.seconds
+
+    def keep(self, plan: FilePlan) -> None:
+        """A fill that did nothing else, and all of it, is kept for later forecasts."""
+        from hydiff.scale import fill_history
+
+        more = plan.resume or plan.request.report or plan.request.samples
+        if self._work is not None and not more:
+            fill_history.keep(self._work, time.perf_counter() - self._began)
+
+
 def _fill_one(path: Path, output: Path, request: Request, limits: Limits, way: Way) -> None:
     from hydiff.io import provenance
     from hydiff.scale.execute import execute, preview
@@ -165,18 +227,20 @@ def _fill_one(path: Path, output: Path, request: Request, limits: Limits, way: W
         overwrite=way.overwrite,
         band_mask=way.band_mask,
         command=sys.argv,
-        say=_say,
+        say=way.say,
     )
+    clock = Clock(way)
     if way.dry_run:
-        print_json(preview(plan))
+        print_json(preview(plan, clock.begin) | clock.facts)
         return
     state = (provenance.checkpoint_path(plan.output), provenance.tiles_path(plan.output))
     with (
-        remote.crew(way.workers, way.scheduler, gpu=request.learned, say=_say) as run,
+        remote.crew(way.workers, way.scheduler, gpu=request.learned, say=way.say) as run,
         interrupted(*state),
-        progress_bar("tiles" if run else "", way.progress) as progress,
+        progress_bar(clock.meter, "tiles" if run else "", way.json) as progress,
     ):
-        made, record = execute(plan, run=run, say=_say, progress=progress)
+        made, record = execute(plan, run=run, say=way.say, progress=progress, begin=clock.begin)
+    clock.keep(plan)
     if way.json:
         print_json(record | {"outputs": [str(path) for path in made]})
     elif not made:
@@ -201,18 +265,18 @@ def _fill_many(paths: list[Path], folder: Path, request: Request, limits: Limits
         batch.check(paths, folder, request)
         print_json({"method": request.method, "inputs": [str(path) for path in paths]})
         return
-    with progress_bar("granules", way.progress) as progress:
+    with progress_bar(unit="granules", events=way.json) as progress:
         rows = batch.fill_all(
             paths,
             folder,
             request,
             limits,
-            crew=remote.crew(way.workers, way.scheduler, gpu=request.learned, say=_say),
+            crew=remote.crew(way.workers, way.scheduler, gpu=request.learned, say=way.say),
             resume=way.resume,
             overwrite=way.overwrite,
             command=sys.argv,
             progress=progress,
-            say=_say,
+            say=way.say,
         )
     failed = [row for row in rows if row.status == "failed"]
     if way.json:
@@ -241,6 +305,7 @@ def _request(way: Way, options: dict[str, Any]) -> Request:
         "sigma_y": sigma_of(options["sigma_y"]),
         "nodata": tuple(nodata) if nodata else None,
         "reference": tuple(options["reference"] or ()),
+        "reference_missing": tuple(options["reference_missing"] or ()),
     }
     return Request(**options | own)
 

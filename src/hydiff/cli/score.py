@@ -94,6 +94,9 @@ def _print_bars(bars: Calibration, more: Verification | None) -> None:
     covered = (f"{100 * c:.0f} %" for c in bars[:3])
     out.print(f"error bars: 50, 80 and 95 % intervals cover {', '.join(covered)};", end=" ")
     out.print(f"CRPS {number(bars.crps)} (constant σ: {number(bars.crps_constant)})")
+    if more is not None and more.repeated is not None:
+        covered = (f"{100 * c:.0f} %" for c in more.repeated)
+        out.print(f"of repeated measurements, with their noise: {', '.join(covered)}")
     if more is not None:
         score, constant = (number(s[1]) for s in more[:2])
         out.print(f"interval score at 80 %: {score} (constant σ: {constant})", end="; ")

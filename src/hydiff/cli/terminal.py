@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
 
 from hydiff.cube import Bools
 from hydiff.errors import shell
+from hydiff.result import Meter, Reading, duration
 
 
 class Clean(Console):
@@ -32,49 +35,77 @@ err = Clean(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager
-def progress_bar(unit: str = "", lines: bool = False) -> Iterator[Callable[[Any], None] | None]:
-    """A bar on a terminal, nothing elsewhere; lines such as `progress 40 %` if they are asked for.
+def progress_bar(
+    meter: Meter | None = None, unit: str = "", events: bool = False
+) -> Iterator[Callable[[Any], None] | None]:
+    """A bar on a terminal, nothing elsewhere; `events` for programs, if they are asked for.
 
-    Steps that name a worker (`Step.how`) are also counted for each of them.  unit: of what is
-    counted, such as tiles; with it the count, the rate and the time left are shown.
+    The bar shows the phase, what is done, its share and the time that is left.  Steps that name a
+    worker (`Step.how`) are also counted for each of them.  unit: of what is counted, such as tiles.
     """
-    if lines:
-        yield _progress_lines()
+    meter = meter or Meter()
+    if events:
+        yield _progress_events(meter)
         return
     if not err.is_terminal:
         yield None
         return
-    from rich.progress import MofNCompleteColumn, Progress, TextColumn
+    from rich.live import Live
 
-    shown = (MofNCompleteColumn(), TextColumn(unit + "{task.fields[more]}")) if unit else ()
     by_worker: Counter[str] = Counter()
-    with Progress(*Progress.get_default_columns(), *shown, console=err, transient=True) as bar:
-        task = bar.add_task("filling", total=None, more="")
 
-        def update(step: Any) -> None:
-            bar.update(task, completed=step.done, total=step.total, more=rate_and_workers(step))
+    def update(step: Any) -> None:
+        by_worker.update([step.how] if unit and step.how else [])
+        meter.step(step)
 
-        def rate_and_workers(step: Any) -> str:
-            rate = bar.tasks[0].speed
-            by_worker.update([step.how] if unit and step.how else [])
-            each = " ".join(f"{name}:{count}" for name, count in sorted(by_worker.items()))
-            return (f", {rate:.2g}/s" if rate else "") + (f"; by worker {each}" if each else "")
+    def line() -> Table:
+        return _line(meter.read(), unit, by_worker)
 
+    with Live(get_renderable=line, console=err, transient=True, refresh_per_second=4):
         yield update
 
 
-def _progress_lines() -> Callable[[Any], None]:
-    """Print each percent once, for a program that reads them."""
-    last = -1
+def _line(reading: Reading, unit: str, by_worker: Mapping[str, int]) -> Table:
+    """`trials ━━━━━╸━━━━ 42 %  5 of 13  about 20 s left`."""
+    table = Table.grid(padding=(0, 1))
+    bar = ProgressBar(total=1.0, completed=reading.share, width=40, pulse=reading.left is None)
+    table.add_row(reading.phase, bar, *_figures(reading, unit, by_worker))
+    return table
+
+
+def _figures(reading: Reading, unit: str, by_worker: Mapping[str, int]) -> Iterator[str]:
+    if reading.left is not None:
+        yield f"{100 * reading.share:.0f} %"
+    if reading.total > 1:
+        yield f"{reading.done} of {reading.total}{unit and f' {unit}'}"
+    if reading.left is not None:
+        yield f"about {duration(reading.left)} left"
+    if by_worker:
+        each = " ".join(f"{name}:{count}" for name, count in sorted(by_worker.items()))
+        yield f"by worker {each}"
+
+
+def _progress_events(meter: Meter) -> Callable[[Any], None]:
+    """Each phase and each percent of its steps once, for a program that reads them."""
+    last: tuple[str, int] | None = None
 
     def update(step: Any) -> None:
         nonlocal last
-        percent = int(100 * step.done / step.total) if step.total else 0
-        if percent != last:
-            last = percent
-            err.print(f"progress {percent} %")
+        meter.step(step)
+        now = meter.read()
+        percent = int(100 * now.done / now.total) if now.total else 0
+        if (now.phase, percent) != last:
+            last = now.phase, percent
+            left = None if now.left is None else round(now.left, 1)
+            print_event("progress", phase=now.phase, percent=percent, seconds_left=left)
 
     return update
+
+
+def print_event(event: str, **facts: Any) -> None:
+    """One line of JSON on stderr."""
+    sys.stderr.write(json.dumps({"event": event, **facts}) + "\n")
+    sys.stderr.flush()
 
 
 def print_left(left: Mapping[str, int]) -> None:

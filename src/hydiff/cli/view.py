@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,6 +20,10 @@ def view(
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="What Save proposes; only its folder is written to."),
+    ] = None,
+    folder: Annotated[
+        list[Path] | None,
+        typer.Option(help="The page may open files below this folder; may be repeated."),
     ] = None,
     port: Annotated[
         int | None, typer.Option(help="Port of this machine.  [5006, or a free one]")
@@ -39,13 +43,19 @@ def view(
     output = output or running_fill.default_output(scene.cube.path or file)
     if not output.parent.is_dir():
         raise errors.OutputError(f"{output.parent} is not a folder; create it first")
+    folders = folder or []
+    for place in folders:
+        if not place.is_dir():
+            raise errors.BadValue(f"`folder={place}`: expected a folder that exists")
     from hydiff.viewer import server
-    from hydiff.viewer.page import Page
+    from hydiff.viewer.page import Window
 
     def ready(url: str) -> None:
         err.print(f"{file}: the viewer is at {url} (Ctrl-C ends it)", markup=False)
 
     title = f"hydiff view {file.name}"
-    server.serve(
-        lambda: Page(scene, mask, output).layout, title, port, browser=browser, ready=ready
-    )
+
+    def make() -> Any:
+        return Window(scene, mask, output, folders).layout
+
+    server.serve(make, title, port, browser=browser, ready=ready)

@@ -121,12 +121,14 @@ def _fills(data: Array, end: Callable[[Array], Any]) -> list[float]:
 
 def _is_void(value: float, rest: Array, nearest: float) -> bool:
     void = abs(nearest - value)
-    low, high = np.quantile(rest[:: max(1, len(rest) // 100_000)].astype(np.float64), [0.01, 0.99])
     if value > nearest:  # bright targets and saturation leave voids at the top
         return bool(void > nearest - float(rest.min()))
     rank = min(max(20, len(rest) // 10_000), len(rest) - 1)
     tail = float(np.partition(rest, rank)[rank]) - nearest
-    return bool(void > VOID_TAIL * tail and void > VOID_RANGE * (high - low))
+    if void <= VOID_TAIL * tail:
+        return False
+    low, high = np.quantile(rest[:: max(1, len(rest) // 100_000)].astype(np.float64), [0.01, 0.99])
+    return bool(void > VOID_RANGE * (high - low))
 
 
 def saturated_pixels(values: Array, observed: Bools) -> tuple[Bools, str]:

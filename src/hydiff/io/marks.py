@@ -19,7 +19,9 @@ from hydiff.cube import Array, Cube, Lazy
 from hydiff.flags import FILLED as FILLED_BIT
 from hydiff.flags import LAYERS, attributes
 from hydiff.io.headers import canonical
-from hydiff.mark import FILLED, MOST_SHARES, RECORD, Mark, parsed
+from hydiff.io.versions import versions
+from hydiff.mark import FILLED, MOST_SHARES, RECORD, Mark, now, of_fill, parsed
+from hydiff.result import Result
 
 PREFIX = "Gap-filled"
 TITLES = ("title", "description", "tifftag imagedescription")
@@ -234,3 +236,23 @@ def without_layers(variables: Mapping[str, Mapping[str, Any]], var: str | None) 
     one in any case, unless the layer is ours."""
     others = {name for attrs in variables.values() for name in ancillary(attrs)} - {var}
     return set(variables) - others - {name + end for name in variables for end in ENDS}
+
+
+def marked(result: Result, denoised: bool) -> Cube:
+    """The filled cube, which says that it is, and what was filled before it came here."""
+    filled, before = result.filled, result.cube.mark
+    if not (denoised or filled.any()):
+        return result.cube
+    record = {
+        "time": now(),
+        "method": result.method,
+        "settings": result.settings,
+        "seed": result.seed,
+        "entries": {"all": filled.size, "filled": int(filled.sum())},
+        "expected": result.expected,
+        "versions": versions(),
+    }
+    shares = filled.mean(axis=(1, 2))
+    more: dict[str, Any] = {"denoised": denoised, "layers": result.layers}
+    own = of_fill(filled, shares, result.method, record, **more)
+    return replace(result.cube, mark=own.after(before))

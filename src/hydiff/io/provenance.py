@@ -215,7 +215,12 @@ def calibrated(
         return None
     widths = intervals_of(path)
     error, std = errors_and_bars(values, truth, sigma)
-    return calibration(values, truth, sigma, widths), verification(error, std, widths)
+    noise = np.asarray(read_record(path).get("sigma_y", 0.0), np.float64)
+    by_entry = None
+    if (noise > 0).all():
+        both = np.where(np.asarray(sigma) > 0, np.hypot(sigma, noise.reshape(-1, 1, 1)), np.nan)
+        by_entry = np.sqrt(errors_and_bars(values, truth, both)[1] ** 2 - std**2)
+    return calibration(values, truth, sigma, widths), verification(error, std, widths, by_entry)
 
 
 Hashes = Mapping[Path, str]  # SHA-256 of an input and of what is read with it, the input first

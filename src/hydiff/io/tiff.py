@@ -16,7 +16,7 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from hydiff.cube import Bools
+from hydiff.cube import Array, Bools
 from hydiff.io.parsing import damaged
 
 MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
@@ -135,17 +135,20 @@ def _unpack(code: str, data: bytes) -> int:
     return int(struct.unpack(code, data[:length])[0]) if len(data) >= length else 0
 
 
-def _numbers(entry: Entry, order: str) -> list[int]:
+def _integers(entry: Entry, order: str) -> Array:
     code = CODES.get(entry.type, "")
     if not entry.data or len(code) != 1 or code in "fd":
-        return []
-    return list(np.frombuffer(entry.data, order + np.dtype(code).str[1:]).tolist())
+        return np.zeros(0, int)
+    return np.frombuffer(entry.data, order + np.dtype(code).str[1:])
+
+
+def _numbers(entry: Entry, order: str) -> list[int]:
+    return list(_integers(entry, order).tolist())
 
 
 def _text(entry: Entry, order: str) -> str:
-    """Text in any type of integers, as libtiff takes it."""
-    codes = _numbers(entry, order)
-    return bytes(code & 255 for code in codes).decode("utf-8", "replace")
+    """Text in any type of integers, the last byte of each, as libtiff takes it."""
+    return _integers(entry, order).astype(np.uint8).tobytes().decode("utf-8", "replace")
 
 
 # --- a compact copy -------------------------------------------------------------------------------

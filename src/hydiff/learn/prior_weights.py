@@ -7,18 +7,19 @@ Only `network_of` needs torch.
 from __future__ import annotations
 
 import hashlib
-import json
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hydiff.errors import CubeFormatError, UnknownName
 from hydiff.io.regular import is_there
+from hydiff.learn import weights_file
 
 if TYPE_CHECKING:
     from hydiff.learn.plane_network import PlaneNetwork
 
 LAYOUT = 1  # of the file
+KIND = weights_file.Kind("hydiff-prior", LAYOUT, "weights of `hydiff train-prior`")
 FOLDER = Path(__file__).parent / "weights"
 SIZES = ("small", "full")  # for CPUs, and for GPUs
 WIDEST = 1024  # a file that names more channels is damaged or hostile
@@ -66,46 +67,14 @@ def _network(path: Path, sha256: str, device: str) -> PlaneNetwork:
 
     from hydiff.learn.plane_network import PlaneNetwork
 
-    about, tensors = _content(path)
+    about, tensors = weights_file.content(path, KIND)
+    settings = about.get("settings")
+    width = settings.get("width") if isinstance(settings, dict) else None
+    width = weights_file.whole_number(path, KIND, "width", width, WIDEST)
     with torch.device("meta"):  # names and shapes alone
-        network = PlaneNetwork(about["settings"]["width"])
-    expected = network.state_dict()
-    for name in sorted(expected.keys() | tensors.keys()):
-        found, wanted = (tuple(d[name].shape) if name in d else None for d in (tensors, expected))
-        if found != wanted or not tensors[name].isfinite().all():
-            raise CubeFormatError(
-                f"{path}: tensor {name} is damaged, missing or not ours "
-                f"(shape {found}, expected {wanted}); train again"
-            )
+        network = PlaneNetwork(width)
+    weights_file.check_tensors(path, KIND, tensors, network.state_dict())
     single = {name: tensor.to(device, torch.float32) for name, tensor in tensors.items()}
     network.load_state_dict(single, assign=True)
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return network.eval().requires_grad_(False)
-
-
-def _content(path: Path) -> tuple[Any, dict[str, Any]]:
-    """What the file says of itself, and its tensors."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {}).get("hydiff-prior", "{}"))
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError, RecursionError) as error:
-        raise CubeFormatError(
-            f"{path}: not a readable safetensors file ({error}); "
-            "expected one of `hydiff train-prior`"
-        ) from None
-    if not isinstance(about, dict) or not isinstance(about.get("settings"), dict):
-        raise CubeFormatError(f"{path}: not weights of `hydiff train-prior`; name some it wrote")
-    if about.get("layout") != LAYOUT:
-        raise CubeFormatError(
-            f"{path}: layout {about.get('layout')!r}, but this hydiff reads {LAYOUT}; "
-            "train again, or use the hydiff that wrote it"
-        )
-    width = about["settings"].get("width")
-    if type(width) is not int or not 1 <= width <= WIDEST:
-        raise CubeFormatError(
-            f"{path}: says it has a width of {width!r}, expected a whole number from 1 to {WIDEST}"
-        )
-    return about, tensors

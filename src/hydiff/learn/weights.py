@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from hydiff import io
-from hydiff.errors import BadValue, CubeFormatError, ShapeMismatch
-from hydiff.learn import network
+from hydiff.errors import BadValue, ShapeMismatch
+from hydiff.learn import network, weights_file
 
 LAYOUT = 1  # of the weights file
+KIND = weights_file.Kind("hydiff", LAYOUT, "weights of `hydiff train`")
 LARGEST = {"channels": 1 << 14, "scales": 16}  # a file that names more is damaged or hostile
 
 Tensors = Mapping[str, Tensor]
@@ -48,46 +49,16 @@ def load_weights(settings: Any, *, bands: int) -> dict[str, Tensor]:
     _check_fit(path, about, settings, bands)
     with torch.device("meta"):  # names and shapes alone
         norm = network.norm_of(tensors)
-        expected = network.SkipNet(
-            bands, settings.channels, settings.scales, norm=norm
-        ).state_dict()
-    for name in sorted(expected.keys() | tensors.keys()):
-        found, wanted = (tuple(d[name].shape) if name in d else None for d in (tensors, expected))
-        if found != wanted or not tensors[name].isfinite().all():
-            raise CubeFormatError(
-                f"{path}: tensor {name} is damaged, missing or not ours "
-                f"(shape {found}, expected {wanted}); train again"
-            )
+        fitting = network.SkipNet(bands, settings.channels, settings.scales, norm=norm)
+    weights_file.check_tensors(path, KIND, tensors, fitting.state_dict())
     return tensors
 
 
 def _content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """What the file says of itself, and its tensors."""
-    from safetensors import SafetensorError, safe_open
-
-    if not io.regular.is_there(path) or path.is_dir():
-        raise CubeFormatError(f"{path}: no such file; `hydiff train` writes one")
-    try:
-        with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {}).get("hydiff", "{}"))
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError, RecursionError) as error:
-        raise CubeFormatError(
-            f"{path}: not a readable safetensors file ({error}); expected one of `hydiff train`"
-        ) from None
-    if not isinstance(about, dict) or "layout" not in about:
-        raise CubeFormatError(f"{path}: not a network of `hydiff train`; name one it wrote")
-    if about["layout"] != LAYOUT:
-        raise CubeFormatError(
-            f"{path}: layout {about['layout']}, but this hydiff reads {LAYOUT}; "
-            "train again, or use the hydiff that wrote it"
-        )
+    about, tensors = weights_file.content(path, KIND)
     for name, most in LARGEST.items():
-        if type(found := about.get(name)) is not int or not 1 <= found <= most:
-            raise CubeFormatError(
-                f"{path}: says it has {found!r} {name}, expected a whole number from 1 to {most}; "
-                "train again"
-            )
+        weights_file.whole_number(path, KIND, name, about.get(name), most)
     return about, tensors
 
 
@@ -118,7 +89,6 @@ def save_weights(
         raise BadValue("the weights are no longer finite: train again with a smaller `lr=`")
     about = {k: report[k] for k in ("layout", "bands", "channels", "scales", "settings")}
     with io.staged(output, overwrite=overwrite) as folder:
-        # one entry: safetensors keeps several in no fixed order, and equal runs give equal bytes
         made = save(dict(weights), metadata={"hydiff": json.dumps(about)})
         (folder / output.name).write_bytes(made)
         beside(folder / output.name, ".md").write_text(card(report, output.name), "utf-8")

@@ -82,6 +82,16 @@ def pit_histogram(transform: Floats, bins: int = BINS) -> Floats:
     return np.asarray(counts / max(transform.size, 1))
 
 
+def repeated_inside(
+    error: Floats, std: Floats, noise: Floats, intervals: Sequence[float] = NORMAL_QUANTILES
+) -> tuple[float, ...]:
+    """Share of repeated measurements, off the truth by noise (n,) > 0 of this std, inside their
+    intervals, which are as much wider: the mean probability of it, without drawing any."""
+    halves = (q * np.hypot(std, noise) for q in intervals)
+    ends = (((half - error) / noise, (-half - error) / noise) for half in halves)
+    return tuple(float((special.ndtr(high) - special.ndtr(low)).mean()) for high, low in ends)
+
+
 class Verification(NamedTuple):
     """How the predictive distributions of filled entries did against the truth."""
 
@@ -91,12 +101,19 @@ class Verification(NamedTuple):
     covered: tuple[float, ...]  # share of the entries inside the intervals of these levels
     pit: tuple[float, ...]  # shares of the PIT histogram
     entries: int
+    repeated: tuple[float, ...] | None = None  # inside 50, 80, 95 %, of measurements with noise
 
 
 def verification(
-    error: Floats, std: Floats, intervals: Sequence[float] = NORMAL_QUANTILES
+    error: Floats,
+    std: Floats,
+    intervals: Sequence[float] = NORMAL_QUANTILES,
+    noise: Floats | None = None,
 ) -> Verification | None:
-    """All of the above; None without entries."""
+    """All of the above; None without entries.
+
+    noise: (n,) std of the measurements' noise, if they have any.
+    """
     if not error.size:
         return None
     rms = np.full_like(std, np.sqrt(np.mean(error**2)))
@@ -113,4 +130,5 @@ def verification(
         covered=tuple(reliability_curve(transform).tolist()),
         pit=tuple(pit_histogram(transform).tolist()),
         entries=error.size,
+        repeated=None if noise is None else repeated_inside(error, std, noise, intervals),
     )

@@ -33,7 +33,9 @@ class Subspace(NamedTuple):
 
     def reconstruct(self, z: Floats) -> Floats:
         """Spectra (C, ...) from coordinates (K, ...)."""
-        return np.tensordot(self.basis, z, 1) + self.mean.reshape(-1, *[1] * (z.ndim - 1))
+        spectra: Floats = np.tensordot(self.basis, z, 1)
+        spectra += self.mean.reshape(-1, *[1] * (z.ndim - 1))  # in place: cubes are large
+        return spectra
 
 
 def fit(y: Floats, observed: Bools, components: int) -> Subspace:

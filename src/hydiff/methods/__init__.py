@@ -15,6 +15,7 @@ from types import NoneType, SimpleNamespace
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 from hydiff.errors import BadValue, UnknownName, need_torch
+from hydiff.methods import user_code
 from hydiff.result import Step
 
 Inpaint = Callable[..., Iterator[Step]]
@@ -246,6 +247,7 @@ METHODS: dict[str, Method] = {
         "Anchored",
         "smooth, and a network that learns from this cube where it errs",
         rules=2,
+        names_rows=True,
     ),
 }
 # For cubes with other images of their place; no method that is named by itself
@@ -286,7 +288,7 @@ AUTO = Method(
     replaces_noisy=True,
     error_bars=True,
     random=True,
-    memory=PeakMemory(entry=290.0),
+    memory=PeakMemory(process=330e6, entry=110.0, pixel=18_000.0),  # with torch and the prior
     local=True,
 )
 FUNCTION = Method("", "", "", "a function", uses_sigma=True, replaces_noisy=True)
@@ -304,16 +306,13 @@ class Chosen(NamedTuple):
 
 def declared(method: str | Inpaint) -> Method:
     """The declaration of a method, of `auto`, or of a function with the signature of a method."""
-    if callable(method):
-        return replace(FUNCTION, backend=getattr(method, "backend", FUNCTION.backend))
-    if method == DEFAULT:
-        return AUTO
-    if method in WITH_REFERENCE:
-        return WITH_REFERENCE[method]
-    if method not in METHODS:
-        known = [DEFAULT, *METHODS]
-        raise UnknownName("method", method, known, "; `hydiff methods` describes them")
-    return METHODS[method]
+    if callable(own := user_code.own(method)):
+        rules = user_code.digest(method) if isinstance(method, str) else 1
+        return replace(FUNCTION, backend=getattr(own, "backend", FUNCTION.backend), rules=rules)
+    if found := {DEFAULT: AUTO, **METHODS, **WITH_REFERENCE}.get(own):
+        return found
+    hint = "; `hydiff methods` describes them, and FILE.py:FUNCTION is your own"
+    raise UnknownName("method", own, [DEFAULT, *METHODS], hint)
 
 
 def labelled(row: str) -> str:
@@ -328,17 +327,19 @@ def choose(
     method: str | Inpaint, preset: str | None = None, overrides: Mapping[str, Any] | None = None
 ) -> Chosen:
     """A method ready to run: by name, or any function with the signature of a method."""
-    overrides = overrides or {}
-    if callable(method):
-        name = getattr(method, "__name__", "custom")
-        return Chosen(name, method, SimpleNamespace(**overrides), declared(method))
-    entry = declared(method)
+    overrides, entry, own = overrides or {}, declared(method), user_code.own(method)
+    if callable(own):
+        settings = SimpleNamespace(**{k: user_code.number(v) for k, v in overrides.items()})
+        return Chosen(getattr(own, "__name__", "custom"), own, settings, entry)
+    method = own
     if entry is AUTO:
         raise UnknownName("single method", method, METHODS)
     if entry.needs_torch:
         need_torch(f"the method {method}")
     module = import_module(f"hydiff.methods.{entry.module}")
     settings = settings_from(method, getattr(module, entry.settings), preset, overrides)
+    if getattr(settings, "pretrained", False):  # as these settings have it
+        entry = replace(entry, pretrained=True)
     return Chosen(method, getattr(module, entry.inpaint), settings, entry)
 
 

@@ -16,23 +16,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Generator, Tensor
 
 from hydiff.cube import Array, Bools, Floats
-from hydiff.errors import BadValue
+from hydiff.errors import BadValue, UnknownName
 from hydiff.learn import losses, network
 from hydiff.learn.diffusion import noise_like
 from hydiff.learn.engine import Fit
 from hydiff.learn.field import Field, fields, strength
+from hydiff.learn.motions import motions, moved, sources, symmetric
+from hydiff.learn.prior_weights import SIZES
 from hydiff.maths import subspace
 from hydiff.maths.variogram import fit_covariances
-from hydiff.methods import classical
+from hydiff.methods import classical, ranges
 from hydiff.methods.equivariant import Tensors
 from hydiff.methods.smooth import Smooth, remainder, smooth
 from hydiff.result import Step
@@ -47,6 +49,7 @@ SHOWN = 20  # steps between two looks at the estimate
 KAPPAS = (1e-4, 1e3)  # least and most smoothness per noise variance
 SMOOTHEST = 0.05  # of the median roughness: what a band counts for at least
 ALPHA = 0.5  # recorruption
+STARTS = ("zero", "prior")
 JITTER = 0.5  # of the texture, added to what the network sees: else it knows pixels by heart
 
 
@@ -67,77 +70,49 @@ class Anchored:
     hold_back: float = 0.0  # share of observed pixels kept from the fit, to watch it
     engine: str = "auto"  # how a step runs: auto | eager | graph | fused
     precision: str = "auto"  # of the network: auto | fp32 | tf32 | bf16
+    # zero | prior: the network starts from nothing, or is the one of the prior (`methods.tuned`),
+    # which has an order, components and channels of its own, and a fifth of the rate
+    start: str = "zero"
+    size: str = "full"  # | small: of the prior's network
 
     PRESETS: ClassVar[dict[str, Anchored]]
 
     def __post_init__(self) -> None:
         whole = ("steps", "examples", "components", "channels", "scales")
-        for name in (*whole, "lr"):
-            if not getattr(self, name) > 0:
-                raise BadValue(f"{name} = {getattr(self, name)}: expected a number above 0")
+        ranges.above_zero(self, *whole, "lr")
         if self.s != 0 and not 0.5 <= self.s <= 2:
             raise BadValue(f"s = {self.s:g} is outside 0.5 ... 2; 0 lets the cube decide")
+        for name, known in (("start", STARTS), ("size", SIZES)):
+            if getattr(self, name) not in known:
+                raise UnknownName(name, getattr(self, name), known)
         weights = self.split_weight, self.ei_weight
         if not (min(weights) >= 0 and sum(weights) > 0):
             raise BadValue(
                 f"split_weight = {weights[0]}, ei_weight = {weights[1]}: expected 0 or more, "
                 "and not both 0"
             )
-        if not 0 <= self.hold_back < 1:
-            raise BadValue(f"hold_back = {self.hold_back}: expected a share from 0 to below 1")
+        ranges.shares_below_one(self, "hold_back")
+
+    @property
+    def pretrained(self) -> bool:
+        """Whether what other images taught takes part."""
+        return self.start == "prior"
+
+    def decisive(self, noisy: bool) -> dict[str, Any]:
+        """What a benchmark knows a row by; rows that start from nothing name no start."""
+        known = asdict(self)
+        if self.start == "zero":
+            del known["start"], known["size"]
+        return known
 
 
 Anchored.PRESETS = {
     "full": Anchored(),
     "short": Anchored(steps=500, examples=1),
     "fast": Anchored(steps=200, examples=1, channels=32),
+    "prior": Anchored(steps=300, examples=1, start="prior"),
+    "small-prior": Anchored(steps=100, examples=1, start="prior", size="small"),
 }
-
-
-# ── motions ──────────────────────────────────────────────────────────────────────────────────────
-
-
-def motions(n: int, shape: Sequence[int], dice: Generator) -> Tensor:
-    """(n, 3): n motions, each a shift down and right and whether to transpose.
-
-    The image goes on mirrored beyond its borders and is shifted by any amount, which includes its
-    mirror images; a square one is also transposed half of the time.
-    """
-    H, W = shape
-    ends = (2 * H, 2 * W, 1 + (H == W))
-    return torch.stack([torch.randint(end, (n,), generator=dice) for end in ends], dim=1)
-
-
-def sources(motion: Tensor, shape: Sequence[int]) -> Tensor:
-    """(n, H·W) for motions (n, 3): for every pixel the number of the one that moves there."""
-
-    def line(n: int, shift: Tensor) -> Tensor:
-        at = (torch.arange(n, device=motion.device) + shift[:, None]) % (2 * n)
-        return torch.minimum(at, 2 * n - 1 - at)
-
-    (H, W), (down, right, transposed) = shape, motion.unbind(1)
-    numbers = line(H, down)[:, :, None] * W + line(W, right)[:, None]
-    if H == W:
-        numbers = torch.where(transposed[:, None, None] == 1, numbers.mT, numbers)
-    return numbers.flatten(1)
-
-
-def moved(x: Tensor, source: Tensor) -> Tensor:
-    """x (n or 1, K, H, W) with its pixels taken from `source` (n, H·W): (n, K, H, W)."""
-    n, K = len(source), x.shape[1]
-    pixels = x.flatten(2).expand(n, -1, -1).gather(2, source[:, None].expand(-1, K, -1))
-    return pixels.view(n, *x.shape[1:])
-
-
-def symmetric(f: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """The mean of f over the symmetries of an image (1, C, H, W): eight of a square, else four."""
-    outs = []
-    for transposed in (False, True)[: 1 + (x.shape[-1] == x.shape[-2])]:
-        for axes in ([], [-1], [-2], [-2, -1]):
-            turned = (x.mT if transposed else x).flip(axes).contiguous()
-            out = f(turned).flip(axes)
-            outs.append(out.mT if transposed else out)
-    return torch.stack(outs).mean(0)
 
 
 # ── the cube in its subspace ─────────────────────────────────────────────────────────────────────
@@ -195,7 +170,8 @@ def prepare(
     else:  # the network works on the components; what they leave is filled beside it
         whole = every.all(axis=0)
         noise_var = (sigma / r[:, 0]) ** 2
-        rest, _ = remainder(flat[:, whole], whole.reshape(H, W), space, noise_var, {})
+        seen, shape = flat[:, whole], whole.reshape(H, W)
+        rest, _ = remainder(seen, space.project(seen), shape, space, noise_var, {})
         base = mean + tensor(r[:, :, None] * rest)
         base = base + torch.einsum("ck,khw->chw", spectra, anchor(z)[0])
     nugget = [c.nugget for c in fit_covariances(coordinates.reshape(-1, H, W), pixels)]
@@ -300,21 +276,39 @@ def examples(problem: AnchoredProblem, z: Tensor, motion: Tensor, rng: Generator
     are independent, so fitting one to the other does not fit noise (recorrupted-to-recorrupted,
     Pang et al. 2021).
     """
-    complete = problem.complete.to(z.dtype)
-    weight = 1 - complete
+    given, target, true, own = measured_again(
+        z, problem.complete, problem.noise, JITTER * problem.texture, motion, rng
+    )
+    anchor = problem.anchor(given)
+    return Examples(shown_to_network(problem, given, anchor), target - anchor, true, own)
+
+
+def measured_again(
+    z: Tensor,
+    complete: Tensor,
+    noise: Tensor | None,
+    texture: Tensor,
+    motion: Tensor,
+    rng: Generator,
+) -> Examples:
+    """What is given and asked of `examples`, both as images: no anchor is taken from them.
+
+    noise, texture: of z, as those of an `AnchoredProblem`.
+    """
+    known = complete.to(z.dtype)
+    weight = 1 - known
     source = sources(motion, complete.shape)
-    if problem.noise is None:
+    if noise is None:
         target = moved(z, source)
-        given = target + JITTER * problem.texture * noise_like(target, rng)
+        given = target + texture * noise_like(target, rng)
     else:
         each = z.expand(len(motion), -1, -1, -1)
-        fresh, n = (_noise(problem.noise, each, rng) for _ in range(2))
-        x = moved(z + (1 - complete) * fresh, source)
-        given, target = x + ALPHA * n, x - complete * n / ALPHA
-        weight = weight + complete / (1 + ALPHA**-2)  # less, for a target that is noisier
-    anchor, real = problem.anchor(given), moved(complete[None, None], source)[:, 0]
-    shown = shown_to_network(problem, given, anchor)
-    return Examples(shown, target - anchor, weight * real, weight * (1 - real))
+        fresh, n = (_noise(noise, each, rng) for _ in range(2))
+        x = moved(z + (1 - known) * fresh, source)
+        given, target = x + ALPHA * n, x - known * n / ALPHA
+        weight = weight + known / (1 + ALPHA**-2)  # less, for a target that is noisier
+    real = moved(known[None, None], source)[:, 0]
+    return Examples(given, target, weight * real, weight * (1 - real))
 
 
 def _noise(mixing: Tensor, like: Tensor, rng: Generator) -> Tensor:
@@ -389,7 +383,8 @@ class Learner:
     def correction(self, symmetries: bool = False) -> Tensor:
         """(1, K, H, W) to add to the anchor."""
         f, shown = self.fit.f, self.shown
-        return self.gaps * self.unit * (symmetric(f, shown) if symmetries else f(shown))
+        count = (8 if shown.shape[-1] == shown.shape[-2] else 4) if symmetries else 1
+        return self.gaps * self.unit * symmetric(f, shown, count)
 
     def cube(self, correction: Tensor) -> Tensor:
         """(C, H, W) the estimate with a correction."""
@@ -420,12 +415,44 @@ def anchored(
 
     resume: what `Step.state` gave before an interruption.
     """
-    held, T = torch.zeros_like(observed), settings.steps
+    held = torch.zeros_like(observed)
     if settings.hold_back > 0:
         some = torch.rand(y.shape[1:], generator=rng, device=y.device) < settings.hold_back
         held = observed & some
+    for step in _begun(y, observed & ~held, sigma_y, settings, rng, resume):
+        if settings.hold_back > 0 and step.log:
+            off = losses.mean_square(torch.where(held, step.x - y, 0.0), held).sqrt()
+            step = step._replace(log={**step.log, "monitor": off})
+        yield step
+
+
+def _begun(
+    y: Tensor,
+    observed: Tensor,
+    sigma_y: Tensor,
+    settings: Anchored,
+    rng: Generator,
+    resume: Tensors | None,
+) -> Iterator[Step]:
+    """From where the settings say."""
+    if settings.start == "prior":
+        from hydiff.methods.tuned import tuned
+
+        return tuned(y, observed, sigma_y, settings, rng, resume)
+    return _from_nothing(y, observed, sigma_y, settings, rng, resume)
+
+
+def _from_nothing(
+    y: Tensor,
+    observed: Tensor,
+    sigma_y: Tensor,
+    settings: Anchored,
+    rng: Generator,
+    resume: Tensors | None,
+) -> Iterator[Step]:
+    T = settings.steps
     first, *seeds = torch.randint(2**31, (3,), generator=rng, device=y.device).tolist()
-    problem = prepare(y, observed & ~held, sigma_y, settings, first)
+    problem = prepare(y, observed, sigma_y, settings, first)
     if problem.noise is None and bool(problem.complete.all()):  # nothing to learn for
         yield Step(1, 1, problem.base)
         return
@@ -437,8 +464,6 @@ def anchored(
             change = learner.correction()
             x = learner.cube(change)
             learner.z.copy_(torch.where(problem.complete, learner.z, learner.anchor + change))
-        if settings.hold_back > 0:
-            log["monitor"] = losses.mean_square(torch.where(held, x - y, 0.0), held).sqrt()
         yield Step(i, T + 1, x, log, partial(learner.state, i, x))
     change = learner.correction(settings.symmetries)
     yield Step(T + 1, T + 1, learner.cube(change), how=learner.fit.how)

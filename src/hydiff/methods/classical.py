@@ -24,7 +24,8 @@ from hydiff.maths import subspace
 from hydiff.methods import components
 from hydiff.result import Step
 
-Fill = Callable[[Floats, Bools], Floats]  # y (C', H, W), observed (H, W) → filled (C', H, W)
+Fill = Callable[[Floats, Bools], Floats]  # y (C', H, W), observed (H, W) → its missing pixels
+#                                            (C', n), or what broadcasts to that
 
 TOLERANCE = 1e-4  # conjugate gradients stop at this relative residual; 1e-3 moves MPSNR by < 0.001
 MAX_ITERATIONS = 500
@@ -69,20 +70,15 @@ def _by_group(y: Floats, observed: Bools, fill: Fill) -> Iterator[Step]:
     groups = band_groups(observed, len(y))
     for done, (bands, plane) in enumerate(groups, 1):
         if plane.any() and not plane.all():
-            x[bands] = fill(y[bands], plane)
+            own = y if len(bands) == len(y) else y[bands]  # as nearly always: nothing to copy
+            x[bands[:, None], *np.nonzero(~plane)] = fill(own, plane)
         yield Step(done, len(groups), x)
-
-
-def _set(y: Floats, observed: Bools, values: Floats) -> Floats:
-    """y with its missing pixels replaced; values (C', missing pixels) or broadcastable to it."""
-    x = y.copy()
-    x[:, ~observed] = values
-    return x
 
 
 def _bandmean(y: Floats, observed: Bools) -> Floats:
     """Each band's mean: the floor that any method must beat."""
-    return _set(y, observed, y[:, observed].mean(axis=1)[:, None])
+    mean: Floats = y[:, observed].mean(axis=1)[:, None]
+    return mean
 
 
 def _nearest(y: Floats, observed: Bools) -> Floats:
@@ -90,20 +86,19 @@ def _nearest(y: Floats, observed: Bools) -> Floats:
     rows, cols = ndimage.distance_transform_edt(
         ~observed, return_distances=False, return_indices=True
     )
-    return y[:, rows, cols]
+    return y[:, rows[~observed], cols[~observed]]
 
 
 def _linear(y: Floats, observed: Bools) -> Floats:
     """Linear in the Delaunay triangles of the observed pixels; nearest beyond their hull."""
-    x = _nearest(y, observed)
+    nearest = _nearest(y, observed)
     # the triangles that cover a gap have their corners on its rim, so the rim is enough
     rim = observed & ndimage.binary_dilation(~observed, np.ones((3, 3), bool))
     points = np.argwhere(rim)
     if len(points) < 3 or np.linalg.matrix_rank(points - points[0]) < 2:
-        return x  # all on one line: no triangle
+        return nearest  # all on one line: no triangle
     values = interpolate.LinearNDInterpolator(points, y[:, rim].T)(np.argwhere(~observed)).T
-    x[:, ~observed] = np.where(np.isnan(values), x[:, ~observed], values)
-    return x
+    return np.where(np.isnan(values), nearest, values)
 
 
 def _idw(y: Floats, observed: Bools) -> Floats:
@@ -111,10 +106,10 @@ def _idw(y: Floats, observed: Bools) -> Floats:
     from rasterio.fill import fillnodata
 
     reach = float(np.hypot(*observed.shape))
-    filled = [
+    filled = (
         fillnodata(band.astype(np.float32), observed, max_search_distance=reach) for band in y
-    ]
-    return np.where(observed, y, np.stack(filled))
+    )
+    return np.stack([band[~observed] for band in filled])
 
 
 @lru_cache(maxsize=1)
@@ -141,26 +136,17 @@ def factor_of(matrix: sparse.csr_array, missing: Bools) -> Callable[[Floats], Fl
     return lambda right: lu.solve(right.T).T
 
 
-def _solve(
-    y: Floats,
-    observed: Bools,
-    matrix: sparse.csr_array,
-    solve: Callable[[Floats], Floats] | None = None,
-) -> Floats:
-    """The f that equals y where observed and has (matrix f) = 0 elsewhere.
-
-    solve: that of the missing pixels, if it is at hand.
-    """
-    return _set(y, observed, _inside(y, observed, matrix, solve))
-
-
 def _inside(
     y: Floats,
     observed: Bools,
     matrix: sparse.csr_array,
     solve: Callable[[Floats], Floats] | None = None,
 ) -> Floats:
-    """`_solve` at the missing pixels alone, (C', n); of y, only the rim of the gaps is read."""
+    """(C', n) at the missing pixels, the f that equals y where observed and has (matrix f) = 0
+    elsewhere; of y, only the rim of the gaps is read.
+
+    solve: that of the missing pixels, if it is at hand.
+    """
     missing = ~observed.ravel()
     rows, rim = matrix[missing], np.zeros(missing.shape, bool)
     rim[rows.indices] = True
@@ -171,13 +157,13 @@ def _inside(
 
 def _harmonic(y: Floats, observed: Bools) -> Floats:
     """Δf = 0 in the gaps: the membrane through the observed pixels."""
-    return _solve(y, observed, laplacian(*observed.shape))
+    return _inside(y, observed, laplacian(*observed.shape))
 
 
 def _biharmonic(y: Floats, observed: Bools) -> Floats:
     """Δ²f = 0 in the gaps: the thin plate through the observed pixels."""
     matrix = laplacian(*observed.shape)
-    return _solve(y, observed, matrix @ matrix)
+    return _inside(y, observed, matrix @ matrix)
 
 
 bandmean, nearest, linear = spatial(_bandmean), spatial(_nearest), spatial(_linear)
@@ -293,10 +279,11 @@ def _interpolation(
     and knows the gaps' edges: a handful of iterations (docs/decisions/0005).
     """
     matrix, solve = given or membrane(complete, reach)
+    start = z.copy()
     if s == 2 and kappa == 0:  # a sparse matrix too
-        plate = sparse.csr_array(matrix @ matrix)
-        return _solve(z, complete, plate)
-    start = _solve(z, complete, matrix, solve)  # the harmonic fill
+        start[:, ~complete] = _inside(z, complete, sparse.csr_array(matrix @ matrix))
+        return start
+    start[:, ~complete] = _inside(z, complete, matrix, solve)  # the harmonic fill
     if s == 1 and kappa == 0:
         return start
     eigenvalues = laplacian_eigenvalues(*complete.shape) + reach**-2

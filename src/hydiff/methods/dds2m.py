@@ -37,6 +37,7 @@ from hydiff.learn.diffusion import linear_alpha_bar
 from hydiff.learn.engine import Fit
 from hydiff.learn.layers import ReflectedConv, built, reflect_to_multiple
 from hydiff.learn.losses import mean_square
+from hydiff.methods import ranges
 from hydiff.methods.dhp import Tensors, masked
 from hydiff.result import Step
 
@@ -67,20 +68,15 @@ class DDS2M:
     PRESETS: ClassVar[dict[str, DDS2M]]
 
     def __post_init__(self) -> None:
-        for name in ("steps", "lr", "rank", "channels", "hidden"):
-            if not getattr(self, name) > 0:
-                raise BadValue(f"{name} = {getattr(self, name)}: expected a number above 0")
+        ranges.above_zero(self, "steps", "lr", "rank", "channels", "hidden")
         if not 1 <= self.scales <= len(KERNELS):
             raise BadValue(f"scales = {self.scales}: expected 1 to {len(KERNELS)}")
         if self.steps > self.chain:
             raise BadValue(f"steps = {self.steps}: at most chain = {self.chain}")
         if not 0 < self.beta_start <= self.beta_end < 1:
             raise BadValue(f"beta from {self.beta_start} to {self.beta_end}: expected 0 < β < 1")
-        for name in ("eta", "eta_b"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise BadValue(f"{name} = {getattr(self, name)}: expected a share from 0 to 1")
-        if not 0 <= self.averaging < 1:
-            raise BadValue(f"averaging = {self.averaging}: expected a share from 0 to below 1")
+        ranges.shares(self, "eta", "eta_b")
+        ranges.shares_below_one(self, "averaging")
 
 
 DDS2M.PRESETS = {

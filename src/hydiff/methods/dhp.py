@@ -21,6 +21,7 @@ from hydiff.errors import BadValue
 from hydiff.learn.engine import Beyond, Fit
 from hydiff.learn.layers import built
 from hydiff.learn.network import SkipNet
+from hydiff.methods import ranges
 from hydiff.result import Step
 
 Tensors = Mapping[str, Tensor]
@@ -48,13 +49,9 @@ class PriorSettings(Protocol):
 
 def check(settings: PriorSettings) -> None:
     """Refuse settings that mean nothing."""
-    for name in ("steps", "lr", "amplitude", "channels", "scales"):
-        if not getattr(settings, name) > 0:
-            raise BadValue(f"{name} = {getattr(settings, name)}: expected a number above 0")
-    if not settings.jitter >= 0:
-        raise BadValue(f"jitter = {settings.jitter}: expected 0 or more")
-    if not 0 <= settings.averaging < 1:
-        raise BadValue(f"averaging = {settings.averaging}: expected a share from 0 to below 1")
+    ranges.above_zero(settings, "steps", "lr", "amplitude", "channels", "scales")
+    ranges.zero_or_more(settings, "jitter")
+    ranges.shares_below_one(settings, "averaging")
 
 
 @dataclass(frozen=True)

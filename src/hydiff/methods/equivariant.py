@@ -14,6 +14,7 @@ from hydiff.learn import losses, network, transforms
 from hydiff.learn.engine import Fit
 from hydiff.learn.losses import Network
 from hydiff.learn.transforms import Warp
+from hydiff.methods import ranges
 
 Tensors = Mapping[str, Tensor]
 
@@ -66,20 +67,15 @@ class Measurement(NamedTuple):
 
 def check(settings: EquivariantSettings) -> None:
     """Refuse settings that mean nothing."""
-    positive = {"lr": settings.lr, "channels": settings.channels, "scales": settings.scales}
-    for name, value in positive.items():
-        if not value > 0:
-            raise BadValue(f"{name} = {value}: expected a number above 0")
-    if not settings.ei_weight >= 0:
-        raise BadValue(f"ei_weight = {settings.ei_weight}: expected 0 or more")
+    ranges.above_zero(settings, "lr", "channels", "scales")
+    ranges.zero_or_more(settings, "ei_weight")
+    ranges.shares_below_one(settings, "hold_back")
     if settings.n_transforms is not None and settings.n_transforms < 1:
         raise BadValue(f"n_transforms = {settings.n_transforms}: expected 1 or more")
     if settings.data_term not in losses.DATA_TERMS:
         raise UnknownName("data_term", settings.data_term, losses.DATA_TERMS)
     if settings.ei_reduction not in losses.REDUCTIONS:
         raise UnknownName("ei_reduction", settings.ei_reduction, losses.REDUCTIONS)
-    if not 0 <= settings.hold_back < 1:
-        raise BadValue(f"hold_back = {settings.hold_back}: expected a share from 0 to below 1")
     if settings.transform not in transforms.TRANSFORMS:
         raise UnknownName("transform", settings.transform, transforms.TRANSFORMS)
 

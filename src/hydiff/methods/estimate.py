@@ -265,8 +265,10 @@ def _estimate(task: MethodTask, step: Step | None, job: Job) -> Estimate:
         if task.wanted:  # its values still have their gaps
             raise BadValue(f"{task.chosen.name} yielded nothing; expected one Step or more of it")
         return Estimate(task.values, None, sigma_y, [], task.notes)
-    x, std = np.full(task.y.shape, np.nan), None
-    x[task.good] = step.x.double().cpu().numpy() if task.chosen.facts.learned else step.x
+    std, x = None, step.x.double().cpu().numpy() if task.chosen.facts.learned else step.x
+    if not task.good.all():  # else nothing to copy
+        x, own = np.full(task.y.shape, np.nan), x
+        x[task.good] = own
     if step.sigma is not None:
         std = np.full(task.y.shape, np.nan)
         std[task.good] = step.sigma

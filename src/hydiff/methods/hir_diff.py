@@ -39,13 +39,17 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from hydiff.errors import BadValue, CubeFormatError, UnknownName
+from hydiff.errors import CubeFormatError, UnknownName
+from hydiff.learn import weights_file
 from hydiff.learn.layers import reflect_to_multiple
-from hydiff.methods import STAND_IN
+from hydiff.methods import STAND_IN, ranges
 from hydiff.methods.dhp import Tensors, masked
 from hydiff.result import Step
 
 LAYOUT, KIND = 1, "hir-diff denoiser"
+FILES = weights_file.Kind(
+    "hydiff", LAYOUT, "weights of `hydiff.methods.hir_diff.save_denoiser`", "write them again"
+)
 MOST_CHANNELS = 4096  # of a weights file that is to be believed
 FREQUENCIES = 8  # of the noise level's embedding
 GUIDANCE = ("newton", "gradient")
@@ -66,13 +70,9 @@ class HIRDiff:
     PRESETS: ClassVar[dict[str, HIRDiff]]
 
     def __post_init__(self) -> None:
-        for name in ("steps", "decay"):
-            if not getattr(self, name) > 0:
-                raise BadValue(f"{name} = {getattr(self, name)}: expected a number above 0")
-        if not 0 <= self.fidelity <= 1:
-            raise BadValue(f"fidelity = {self.fidelity}: expected a share from 0 to 1")
-        if not self.variation >= 0:
-            raise BadValue(f"variation = {self.variation}: expected 0 or more")
+        ranges.above_zero(self, "steps", "decay")
+        ranges.shares(self, "fidelity")
+        ranges.zero_or_more(self, "variation")
         if self.guidance not in GUIDANCE:
             raise UnknownName("guidance", self.guidance, GUIDANCE)
 
@@ -247,49 +247,25 @@ class Block(nn.Module):
 
 def load_denoiser(path: str | Path | None = None) -> Denoiser:
     """The denoiser of a weights file; None is the stand-in that ships with the package."""
-    from safetensors import SafetensorError, safe_open
-
     source = Path(STAND_IN_FILE if path is None else path)
-    if not source.is_file():
-        raise CubeFormatError(f"{source}: no such file; give denoiser= a weights file, or none")
-    try:
-        with safe_open(source, framework="pt") as file:
-            about = json.loads((file.metadata() or {}).get("hydiff", "{}"))
-            tensors = {key: file.get_tensor(key).float() for key in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
-        raise CubeFormatError(f"{source}: not a readable safetensors file ({error})") from None
-    if not isinstance(about, dict) or (about.get("layout"), about.get("kind")) != (LAYOUT, KIND):
+    about, tensors = weights_file.content(source, FILES)
+    if about.get("kind") != KIND:
         raise CubeFormatError(
-            f'{source}: expected the metadata {{"layout": {LAYOUT}, "kind": "{KIND}"}}, found '
-            f"{about}; the layout is described in hydiff.methods.hir_diff"
+            f"{source}: of the kind {about.get('kind')!r}, expected {KIND!r}; give {FILES.wanted}"
         )
-    channels = about.get("channels")
-    if not isinstance(channels, int) or not 0 < channels <= MOST_CHANNELS:
-        raise CubeFormatError(
-            f'{source}: "channels" in its metadata is {channels!r}; expected a number of them'
-        )
+    found = about.get("channels")
+    channels = weights_file.whole_number(source, FILES, "channels", found, MOST_CHANNELS)
     with torch.device("meta"):  # no random weights: they would move torch's global generator
         network = Denoiser(channels)
-    wanted = {name: tuple(t.shape) for name, t in network.state_dict().items()}
-    found = {name: tuple(t.shape) for name, t in tensors.items()}
-    for name in sorted(wanted.keys() | found.keys()):
-        if wanted.get(name) != found.get(name):
-            lacking = f"no tensor {name}, expected one of {wanted.get(name)}"
-            extra = f"tensor {name} of {found.get(name)}, expected {wanted.get(name) or 'none'}"
-            raise CubeFormatError(f"{source}: {extra if name in found else lacking}")
-        if not tensors[name].isfinite().all():
-            raise CubeFormatError(f"{source}: tensor {name} has NaN or Inf")
-    network.load_state_dict(tensors, assign=True)
+    weights_file.check_tensors(source, FILES, tensors, network.state_dict())
+    network.load_state_dict({name: t.float() for name, t in tensors.items()}, assign=True)
     return network.eval().requires_grad_(False)
 
 
 def learned_from() -> str:
     """What the stand-in was trained on, as its file says."""
-    from safetensors import safe_open
-
-    with safe_open(STAND_IN_FILE, framework="pt") as file:
-        about = json.loads((file.metadata() or {}).get("hydiff", "{}"))
-    return str(about.get("learned_from", "the bundled Indian Pines"))
+    about, _ = weights_file.content(STAND_IN_FILE, FILES)
+    return str(about["learned_from"])
 
 
 def save_denoiser(network: Denoiser, path: Path, learned_from: str | None = None) -> None:

@@ -27,7 +27,7 @@ from hydiff.learn import losses, transforms
 from hydiff.learn.engine import Fit
 from hydiff.learn.layers import ReflectedConv, built, reflect_to_multiple
 from hydiff.learn.memory import SpectralMemory
-from hydiff.methods import equivariant
+from hydiff.methods import equivariant, ranges
 from hydiff.methods.equivariant import Tensors
 from hydiff.result import Step
 
@@ -53,11 +53,8 @@ class HyperEI:
     PRESETS: ClassVar[dict[str, HyperEI]]
 
     def __post_init__(self) -> None:
-        for name in ("steps", "lr", "memory", "n_transforms"):
-            if not getattr(self, name) > 0:
-                raise BadValue(f"{name} = {getattr(self, name)}: expected a number above 0")
-        if not self.ei_weight >= 0:
-            raise BadValue(f"ei_weight = {self.ei_weight}: expected 0 or more")
+        ranges.above_zero(self, "steps", "lr", "memory", "n_transforms")
+        ranges.zero_or_more(self, "ei_weight")
         if self.channels < 4 or self.channels % 4:
             raise BadValue(f"channels = {self.channels}: expected a multiple of 4")
         if self.transform not in transforms.TRANSFORMS:

@@ -33,11 +33,11 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
-from hydiff.errors import BadValue
 from hydiff.learn.engine import Fit
 from hydiff.learn.layers import built
 from hydiff.learn.lipschitz import LipschitzNet
 from hydiff.learn.network import SkipNet
+from hydiff.methods import ranges
 from hydiff.methods.dhp import Tensors, masked
 from hydiff.result import Step
 
@@ -67,9 +67,7 @@ class LRSPnPDIP:
 
     def __post_init__(self) -> None:
         counts = ("steps", "codes", "block", "fits", "window", "patience", "channels", "scales")
-        for name in (*counts, "fidelity", "sparse", "low_rank", "strength", "lr"):
-            if not getattr(self, name) > 0:
-                raise BadValue(f"{name} = {getattr(self, name)}: expected a number above 0")
+        ranges.above_zero(self, *counts, "fidelity", "sparse", "low_rank", "strength", "lr")
 
 
 LRSPnPDIP.PRESETS = {

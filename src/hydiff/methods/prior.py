@@ -29,9 +29,10 @@ from hydiff.errors import BadValue, UnknownName
 from hydiff.learn import prior_weights
 from hydiff.learn.engine import arithmetic
 from hydiff.learn.field import MOST_MISSING, Field
+from hydiff.learn.motions import symmetric
 from hydiff.learn.plane_network import ORDERS, corrected, roughness, turn
 from hydiff.maths.subspace import Subspace
-from hydiff.maths.variogram import fit_covariances
+from hydiff.maths.variogram import Covariance, fit_covariances
 from hydiff.methods import components
 from hydiff.methods.classical import Membrane
 from hydiff.methods.smooth import Coordinates, coordinates, cube_step, krige, plain_field
@@ -54,7 +55,7 @@ class Prior:
 
     size: str = "full"  # | small
     weights: str | None = None  # a file of `hydiff train-prior`, instead of the size
-    symmetries: int = 1  # 8: the mean over the symmetries of the square, eight times the work
+    symmetries: int = 1  # the mean over so many symmetries of the square: 1, 2, 4 or 8
     planes: int = 8  # components that the network corrects at most, the strongest ones
     components: int = 24  # principal components kept
     error_bars: bool = False  # also work out the posterior variance of the fields
@@ -63,8 +64,8 @@ class Prior:
     def __post_init__(self) -> None:
         if self.size not in prior_weights.SIZES:
             raise UnknownName("size", self.size, prior_weights.SIZES)
-        if self.symmetries not in (1, 8):
-            raise BadValue(f"symmetries = {self.symmetries}: expected 1 or 8")
+        if self.symmetries not in (1, 2, 4, 8):
+            raise BadValue(f"symmetries = {self.symmetries}: expected 1, 2, 4 or 8")
         if self.planes < 1:
             raise BadValue(f"planes = {self.planes}: at least one is needed; 8 is usual")
         components.check(self.components, 24)
@@ -93,44 +94,66 @@ def prior(
     """
     device = torch.device(device)
     file = settings.file()
-    network: nn.Module = prior_weights.network_of(file, str(device))
-    if settings.symmetries == 8:
-        network = Symmetric(network)
+    network = Symmetric(prior_weights.network_of(file, str(device)), settings.symmetries)
     c = given or coordinates(y, observed, sigma_y, settings.components, settings.space)
+    parts = parts_of(c, settings.planes)
+    short: list[str] = []
+    planes = corrected_planes(parts, c, network, device, short)
+    step = cube_step(c, parts.with_planes(planes), parts.covariances, settings.error_bars, rng)
+    yield step._replace(how="; ".join([f"{named(file)}, on {device.type}", *short]))
+
+
+def named(file: Path) -> str:
+    """A file of weights, for people."""
+    return f"{file.name}, sha256 {prior_weights.digest(file)[:12]}"
+
+
+class Parts(NamedTuple):
+    """Components (K, H, W): those that the network corrects, and the others, filled."""
+
+    some: Bools  # (K,) the network's
+    z: Floats  # (k, H, W) those, 0 elsewhere than at the complete pixels
+    sigma: Floats  # (k,) std of their noise
+    f: Floats  # (K, H, W) the others filled as in `smooth`
+    covariances: list[Covariance]  # of all
+
+    def with_planes(self, planes: Floats) -> Floats:
+        """(K, H, W) all of them, those of the network as given (k, H, W)."""
+        f = self.f.copy()
+        f[self.some] = planes
+        return f
+
+
+def parts_of(c: Coordinates, planes: int) -> Parts:
+    """planes: components that the network corrects at most, if they vary in space."""
     covariances = fit_covariances(c.z, c.complete)
-    # the network corrects what varies in space; what does not is filled as in `smooth`
     some = np.array([one.sill > 0 for one in covariances])
-    some[settings.planes :] = False
+    some[planes:] = False
     plain = [one for one, other in zip(covariances, ~some, strict=True) if other]
-    f = np.empty_like(c.z)
+    f = np.zeros_like(c.z)
     f[~some] = krige(c.z[~some], c.complete, plain, c.noise_edge, c.membranes)
     # a component's noise: that of the whitened bands, mixed as the component mixes them
     sigma = np.sqrt((c.space.basis[:, some] ** 2).T @ c.noise)
-    short: list[str] = []
-    f[some] = corrected_planes(c.z[some], c.complete, sigma, network, device, c.membranes, short)
-    step = cube_step(c, f, covariances, settings.error_bars, rng)
-    where = "; ".join([f"on {device.type}", *short])
-    yield step._replace(how=f"{file.name}, sha256 {prior_weights.digest(file)[:12]}, {where}")
+    return Parts(some, c.z[some], sigma, f, covariances)
 
 
 def corrected_planes(
-    z: Floats,
-    complete: Bools,
-    sigma: Floats,
+    parts: Parts,
+    c: Coordinates,
     network: nn.Module,
     device: torch.device,
-    membranes: dict[float, Membrane],
     short: list[str] | None = None,
 ) -> Floats:
-    """Components z (K, H, W) with noise of std sigma (K,), filled; without noise, where complete
-    they are as they were.  membranes: as of `smooth.krige`; short: as of `fields_through`."""
+    """(k, H, W) the network's components, filled; without noise, where complete they are as they
+    were.  short: as of `fields_through`."""
+    z, complete = parts.z, c.complete
     if not (complete.any() and len(z)):
         return z.copy()
     unit = planes_of(z, complete)
-    noise = np.minimum(np.abs(sigma / unit.scale), WHITE)
+    noise = noise_of(parts, unit)
     where = torch.as_tensor(complete, device=device)
     shown = torch.as_tensor(unit.planes, dtype=torch.float32, device=device)
-    f = fields_through(unit.planes, complete, device, membranes, short)
+    f = fields_through(unit.planes, complete, device, c.membranes, short)
     level = torch.as_tensor(noise, dtype=torch.float32, device=device)
     gate = torch.as_tensor(trust(complete), dtype=torch.float32, device=device)
 
@@ -159,6 +182,12 @@ def planes_of(z: Floats, complete: Bools) -> UnitPlanes:
     least = torch.clamp_min(SMOOTHEST * rough.max(), ROUNDING)
     scale: Floats = (torch.maximum(rough, least) * turn(plane)).numpy()
     return UnitPlanes(centred / scale[:, None, None], mean, scale)
+
+
+def noise_of(parts: Parts, unit: UnitPlanes) -> Floats:
+    """(k,) std of the noise of the planes, in their units."""
+    noise: Floats = np.minimum(np.abs(parts.sigma / unit.scale), WHITE)
+    return noise
 
 
 def fields_through(
@@ -194,20 +223,14 @@ def trust(complete: Bools) -> Floats:
 
 
 class Symmetric(nn.Module):
-    """The mean of a network over the symmetries of the square: (N, I, H, W) to (N, H, W)."""
+    """The mean of a network over symmetries of the square: (N, I, H, W) to (N, H, W)."""
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: nn.Module, count: int) -> None:
         super().__init__()
-        self.network = network
+        self.network, self.count = network, count
 
     def forward(self, inputs: Tensor) -> Tensor:
-        total = torch.zeros_like(inputs[:, 0])
-        for transposed in (False, True):
-            for axes in ([], [-1], [-2], [-2, -1]):
-                moved = (inputs.mT if transposed else inputs).flip(axes)
-                back = self.network(moved.contiguous()).flip(axes)
-                total += back.mT if transposed else back
-        return total / 8
+        return symmetric(self.network, inputs, self.count)
 
 
 def _by_parts(

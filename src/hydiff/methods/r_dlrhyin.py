@@ -22,8 +22,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
-from hydiff.errors import BadValue
-from hydiff.methods import dhp
+from hydiff.methods import dhp, ranges
 from hydiff.methods.dhp import Tensors
 from hydiff.result import Step
 
@@ -51,11 +50,8 @@ class RDLRHyIn:
 
     def __post_init__(self) -> None:
         dhp.check(self)
-        for name, value in (("eta", self.eta), ("delta", self.delta_for(noisy=False))):
-            if not value > 0:
-                raise BadValue(f"{name} = {value}: expected a number above 0")
-        if not self.low_rank >= 0:
-            raise BadValue(f"low_rank = {self.low_rank}: expected 0 or more")
+        ranges.above_zero(self, "eta", *(() if self.delta is None else ("delta",)))
+        ranges.zero_or_more(self, "low_rank")
 
     def delta_for(self, *, noisy: bool) -> float:
         """The δ that stands for None."""

@@ -33,7 +33,7 @@ def matched_copy(
 ) -> Iterator[Step]:
     """The band of the reference that correlates most, its quantiles made those of the cube's."""
     assert settings.references
-    r, there = settings.references[0]
+    r, there = settings.references[0].values, settings.references[0].observed
     x = np.full(y.shape, np.nan)
     for band, own in enumerate(np.broadcast_to(observed, y.shape)):
         both = own & there
@@ -59,7 +59,7 @@ def similar_pixels(
     """Weighted mean of the observed pixels nearby that look most alike in the reference (the idea
     of Chen et al. 2011, doi:10.1016/j.rse.2010.12.010, for sensors that differ)."""
     assert settings.references
-    r, there = settings.references[0]
+    r, there = settings.references[0].values, settings.references[0].observed
     complete = np.broadcast_to(observed, y.shape).all(axis=0) & there
     scaled = r / np.maximum(r[:, there].std(axis=1), 1e-300)[:, None, None]
     x = np.where(observed, y, np.nan)

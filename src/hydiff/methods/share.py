@@ -28,7 +28,7 @@ from hydiff.learn import losses, transforms
 from hydiff.learn.engine import Fit
 from hydiff.learn.layers import built, reflect_to_multiple
 from hydiff.learn.memory import SpectralMemory
-from hydiff.methods import equivariant
+from hydiff.methods import equivariant, ranges
 from hydiff.methods.dhp import Tensors
 from hydiff.result import Step
 
@@ -55,13 +55,9 @@ class Share:
     PRESETS: ClassVar[dict[str, Share]]
 
     def __post_init__(self) -> None:
-        for name in ("steps", "lr", "lr_end", "memory", "window", "n_transforms"):
-            if not getattr(self, name) > 0:
-                raise BadValue(f"{name} = {getattr(self, name)}: expected a number above 0")
-        if not self.ei_weight >= 0:
-            raise BadValue(f"ei_weight = {self.ei_weight}: expected 0 or more")
-        if not 0 <= self.averaging < 1:
-            raise BadValue(f"averaging = {self.averaging}: expected a share from 0 to below 1")
+        ranges.above_zero(self, "steps", "lr", "lr_end", "memory", "window", "n_transforms")
+        ranges.zero_or_more(self, "ei_weight")
+        ranges.shares_below_one(self, "averaging")
         if self.channels < 1 or self.channels % 2**LEVELS:
             raise BadValue(f"channels = {self.channels}: expected a multiple of {2**LEVELS}")
         if self.transform not in transforms.TRANSFORMS:

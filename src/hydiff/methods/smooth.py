@@ -98,10 +98,10 @@ def coordinates(
     weight = whitening(sigma_y)
     spectra = _spectra(y, complete, weight)
     space = space or subspace.fit(spectra, np.ones(spectra.shape, bool), components)
-    z = np.zeros((space.basis.shape[1], *complete.shape))
-    z[:, complete] = space.project(spectra)
+    z, at_complete = np.zeros((space.basis.shape[1], *complete.shape)), space.project(spectra)
+    z[:, complete] = at_complete
     noise, membranes = (weight * sigma_y) ** 2, dict[float, Membrane]()
-    rest, left = remainder(spectra, complete, space, noise, membranes)
+    rest, left = remainder(spectra, at_complete, complete, space, noise, membranes)
     return Coordinates(
         y, entries, complete, spread, excess, weight, noise, space, z, rest, left, membranes
     )
@@ -176,9 +176,12 @@ def spectra_at(c: Coordinates, f: Floats, covariances: Sequence[Covariance], at:
 
     Pixels that keep a few bands are corrected by them; the covariances say how far.
     """
-    x = c.space.reconstruct(f[:, at]) + c.rest[:, at]
-    y, observed, weight = c.y[:, at], c.observed[:, at], c.weight[:, None]
-    few = c.poor[at]
+    x = c.space.reconstruct(f[:, at])
+    x += c.rest[:, at]
+    few, weight = c.poor[at], c.weight[:, None]
+    if not (few.any() or c.noisy or c.complete[at].any()):
+        return x  # as nearly always: nothing of these pixels was seen, and weights are 1
+    y, observed = c.y[:, at], c.observed[:, at]
     if few.any():
         variance = np.array([risk(one) + one.nugget for one in covariances])
         covariance = (c.space.basis * variance) @ c.space.basis.T + np.diag(c.left)
@@ -203,19 +206,21 @@ def spectra(y: Floats, observed: Bools, sigma_y: Floats) -> Floats:
 
 def _spectra(y: Floats, complete: Bools, weight: Floats) -> Floats:
     whitened = y[:, complete]
-    whitened *= weight[:, None]
+    if (weight != 1).any():
+        whitened *= weight[:, None]
     return whitened
 
 
 def remainder(
     spectra: Floats,
+    z: Floats,
     complete: Bools,
     space: subspace.Subspace,
     noise: Floats,
     membranes: dict[float, Membrane],
 ) -> tuple[Floats, Floats]:
-    """What the components leave of spectra (C, n) at the complete pixels (H, W), filled as a cube
-    (C, H, W), and its variance (C,).
+    """What the components z (K, n) leave of spectra (C, n) at the complete pixels (H, W), filled as
+    a cube (C, H, W), and its variance (C,).
 
     The remainder is texture and noise of single bands, and here and there what no component holds:
     the absorption of a plume, a mineral.  A membrane in each band carries that into the gaps; all
@@ -225,7 +230,7 @@ def remainder(
     rest = np.zeros((len(spectra), *complete.shape))
     if space.basis.shape[1] == len(spectra) or not complete.any():
         return rest, np.zeros(len(spectra))
-    leaves = space.reconstruct(space.project(spectra))
+    leaves = space.reconstruct(z)
     np.subtract(spectra, leaves, out=leaves)
     left: Floats = np.einsum("cn,cn->c", leaves, leaves) / leaves.shape[1]
     if noise.any():

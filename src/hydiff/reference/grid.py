@@ -32,6 +32,7 @@ def onto_grid(reference: Cube, observed: Bools, cube: Cube, name: str) -> OnGrid
     one are interpolated.
     """
     values = np.where(observed, np.asarray(reference.values, dtype=np.float64), np.nan)
+    _refuse_unknown_place(reference, cube, name)
     if reference.transform is None or cube.transform is None or _same_grid(reference, cube):
         if reference.shape[1:] != cube.shape[1:]:
             raise ShapeMismatch(
@@ -51,6 +52,17 @@ def onto_grid(reference: Cube, observed: Bools, cube: Cube, name: str) -> OnGrid
     share = _warped(observed.astype(np.float64), reference, cube, how)
     there = np.isfinite(warped) & (np.nan_to_num(share) >= WHOLE)
     return OnGrid(np.where(there, warped, np.nan), there, pixel, how)
+
+
+def _refuse_unknown_place(reference: Cube, cube: Cube, name: str) -> None:
+    """A reference in another system of coordinates must say where it lies in it."""
+    if reference.transform is not None or reference.crs is None or cube.crs is None:
+        return
+    if not grids.same_crs(str(reference.crs), str(cube.crs)):
+        raise ShapeMismatch(
+            f"reference {name} has another coordinate reference system than the cube and no "
+            "transform, so that its place in it is unknown; warp it onto the grid of the cube"
+        )
 
 
 def _warped(planes: Floats, source: Cube, cube: Cube, how: str) -> Floats:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, HydiffError
 from hydiff.reference.planes import Reference, prepare
 
+TIMES = ("time", "date", "t")  # dimensions of a stack of dates
 MOST_REFERENCES = 4  # each combination of them that sees a pixel has models of its own
 
 
@@ -22,6 +24,7 @@ class GivenImage(NamedTuple):
     name: str
     cube: Cube  # on disk
     listed: bool  # in a folder: one that cannot serve is left out, and not refused
+    measured: Bools | None = None  # by a mask that came with it
 
 
 class Place(NamedTuple):
@@ -45,17 +48,45 @@ def files_of(given: Sequence[Any]) -> list[Path]:
     return [path for one in paths for path in (io.images_in(one) if _is_folder(one) else [one])]
 
 
-def sources(given: Sequence[Any], opened: Callable[[Any], Cube]) -> Iterator[GivenImage]:
-    """opened: makes a cube of what was given."""
-    for number, one in enumerate(given, start=1):
-        if isinstance(one, str | Path) and _is_folder(Path(one)):
-            images = io.images_in(Path(one))
-            if not images:
-                raise BadValue(f"reference {one}: a folder without an image that can be read")
-            yield from (GivenImage(path.name, io.read(path), True) for path in images)
-        else:
-            cube = opened(one)
-            yield GivenImage(f"{number}" if cube.path is None else cube.path.name, cube, False)
+class Opened(Protocol):
+    """Makes a cube of what was given, and a mask, True = measured, of its mask."""
+
+    def __call__(self, data: Any, /, *, missing: Any = None) -> tuple[Cube, Bools | None]: ...
+
+
+def sources(given: Sequence[Any], missing: Sequence[Any], opened: Opened) -> Iterator[GivenImage]:
+    """missing: masks of what was given, in its order, or none."""
+    if missing and len(missing) != len(given):
+        raise BadValue(
+            f"`reference_missing=` has {len(missing)} masks for {len(given)} references; expected "
+            "one for each, in their order"
+        )
+    masks = missing or [None] * len(given)
+    for number, (one, mask) in enumerate(zip(given, masks, strict=True), start=1):
+        images = list(_several(one, opened))
+        if images and mask is not None:
+            raise BadValue(f"`reference_missing=`: reference {number} is several images, name one")
+        if not images:
+            cube, measured = opened(one, missing=mask)
+            name = f"{number}" if cube.path is None else cube.path.name
+            images = [GivenImage(name, cube, False, measured)]
+        yield from images
+
+
+def _several(one: Any, opened: Opened) -> Iterator[GivenImage]:
+    """The images of a folder, or along a time axis; nothing for a single image."""
+    if isinstance(one, str | Path) and _is_folder(Path(one)):
+        images = io.images_in(Path(one))
+        if not images:
+            raise BadValue(f"reference {one}: a folder without an image that can be read")
+        yield from (GivenImage(path.name, io.read(path), True) for path in images)
+    dims = getattr(one, "dims", ())
+    if len(dims) == 4 and (axis := next((d for d in dims if str(d).lower() in TIMES), None)):
+        for i in range(one.sizes[axis]):
+            cube, measured = opened(one.isel({axis: i}))
+            when = str(one[axis].values[i])[:10] if axis in one.coords else f"{axis} {i}"
+            named = replace(cube, attrs={**cube.attrs, "date": when})
+            yield GivenImage(when, named, True, measured)
 
 
 def taken(
@@ -63,7 +94,7 @@ def taken(
 ) -> Taken:
     """The references that are used, the best first where there are more than MOST_REFERENCES."""
     every, notes = list[Reference](), list[str]()
-    for name, cube, listed in given:
+    for name, cube, listed, measured in given:
         try:
             one = prepare(
                 cube.load(),
@@ -74,6 +105,7 @@ def taken(
                 max_days,
                 scene=place.scene,
                 at=place.at,
+                mask=measured,
             )
         except HydiffError as error:
             if not listed:

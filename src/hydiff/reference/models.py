@@ -7,7 +7,8 @@ A prediction is NaN where no reference has all its bands.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy import ndimage
@@ -31,7 +32,8 @@ FAMILIAR, LOOKED = 0.999, 2000  # quantile of how far these are apart, over abou
 NEARLY = 0.5  # neighbours may be farther than the nearest by this share
 
 
-class ReferencePlanes(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class ReferencePlanes:
     """A reference on the grid of a cube."""
 
     values: Floats  # (R, H, W), anything where it is not observed
@@ -64,14 +66,14 @@ def predict(
     out = np.full(y.shape, np.nan)
     planes = np.broadcast_to(observed, y.shape)
     for members, pixels in _patterns(references):
-        own = np.concatenate([components(references[i]) for i in members])
-        both = np.logical_and.reduce([references[i].observed for i in members])
-        own = _familiar(own, np.asarray((planes & both).all(axis=0)))
+        together = tuple(references[i] for i in members)
+        both = np.logical_and.reduce([one.observed for one in together])
+        own = _features(together, np.asarray((planes & both).all(axis=0)).tobytes())
         f, count = _with_neighbours(own, context), len(own)
         if alike:
             out[:, pixels] = _of_similar(y, planes & both, f[:count], alike, APART_ALIKE)[:, pixels]
             continue
-        fitted = _regression(y, planes & both, f, steps, robust)
+        fitted = regression(y, planes & both, f, steps, robust)
         if fitted is None:
             continue
         if local:
@@ -80,6 +82,16 @@ def predict(
             fitted = fitted + _of_similar(y - fitted, planes & both, f[:count], similar, APART)
         out[:, pixels] = fitted[:, pixels]
     return out
+
+
+@lru_cache(maxsize=8)
+def _features(references: tuple[ReferencePlanes, ...], complete: bytes) -> Floats:
+    """(F, H, W) of each pixel, not to be changed; complete: the bytes of a mask (H, W).
+
+    Kept, for all models of the same pixels begin with them.
+    """
+    mask = np.frombuffer(complete, bool).reshape(references[0].observed.shape)
+    return _familiar(np.concatenate([components(one) for one in references]), mask)
 
 
 def _with_neighbours(own: Floats, context: int) -> Floats:
@@ -144,7 +156,9 @@ def _patterns(references: Sequence[ReferencePlanes]) -> Iterator[tuple[list[int]
             yield members, np.asarray(code == pattern)
 
 
-def _regression(y: Floats, observed: Bools, f: Floats, steps: bool, robust: bool) -> Floats | None:
+def regression(
+    y: Floats, observed: Bools, f: Floats, steps: bool = False, robust: bool = False
+) -> Floats | None:
     """(C, H, W) the regression of each band on the features; None where too little is observed.
 
     All bands are fitted on the pixels that have all of them, if these are enough.

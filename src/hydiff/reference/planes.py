@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy import ndimage
 
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.errors import BadValue
 from hydiff.io.provenance import sha256
 from hydiff.maths import subspace
+from hydiff.reference import own_gaps
 from hydiff.reference.facts import (
     MOST_DAYS,
     MOST_DEGREES,
@@ -27,7 +27,6 @@ from hydiff.reference.shift import Shift, estimate_shift, moved
 CORRECTED = 0.25  # px: smaller shifts are left to the regression, which sees the pixels around
 COARSE = 4.0  # pixels of the cube: a reference with larger ones has no detail to be aligned by
 LOOKS = 3  # at a shift, each after correcting the one before
-AROUND_CLOUDS = 3  # px that count as cloud around one
 EVERYWHERE = (slice(None), slice(None))
 
 
@@ -55,8 +54,10 @@ def prepare(
     *,
     scene: Cube | None = None,
     at: tuple[slice, slice] = EVERYWHERE,
+    mask: Bools | None = None,
 ) -> Reference:
-    """Both cubes in memory; observed (bands, rows, cols) of the cube.
+    """Both cubes in memory; observed (bands, rows, cols) of the cube; mask: of the reference, True
+    = measured, as `own_gaps.measured_in` takes it.
 
     scene: onto whose grid it is put, where the cube is only its part `at` (rows, cols), by which
     the two are aligned.
@@ -64,13 +65,11 @@ def prepare(
     """
     scene = cube if scene is None else scene
     days = days_between(reference, scene, name, max_days)
-    measured = reference.observed()
+    measured = own_gaps.measured_in(reference, mask)
     if not measured.any():
         size = scene.shape[1:]
         nothing = ReferencePlanes(np.zeros((1, *size)), np.zeros(size, bool))
         return Reference(name, nothing, {"name": name, "covers": 0.0}, "without any value")
-    withheld = np.asarray(reference.withheld_in(np.asarray(reference.values)).any(axis=0))
-    clouds = ndimage.binary_dilation(withheld, iterations=AROUND_CLOUDS)
     bands = _usable(reference, measured, name)
     part = Cube(
         np.asarray(reference.values)[bands],
@@ -78,7 +77,7 @@ def prepare(
         transform=reference.transform,
         path=reference.path,
     )
-    own = onto_grid(part, measured[bands] & ~clouds, scene, name)
+    own = onto_grid(part, measured[bands], scene, name)
     if not own.observed.all(axis=0).any():
         raise BadValue(
             f"reference {name} covers no pixel of the cube with all its bands; expected an image "

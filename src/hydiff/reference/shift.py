@@ -23,6 +23,7 @@ DISTINCT, PEAK = 1.5, 6  # a peak exceeds so many times what lies farther from i
 BLOCK = 64  # px: side of the blocks that say how far shifts scatter
 ROUNDS = 8  # of refining to parts of a pixel
 SETTLED = 0.005  # px
+BRIGHTEST = 4.0  # mean deviations: what is beyond counts as much
 
 
 class Shift(NamedTuple):
@@ -156,4 +157,8 @@ def _fast(plane: Floats, observed: Bools) -> Floats:
         for p in (np.where(observed, plane, 0.0), observed.astype(float))
     )
     fast: Floats = np.where(observed, plane - near / np.maximum(share, 1e-9), 0.0)
-    return fast
+    if not observed.any():
+        return fast
+    # two flares that meet by chance would make a peak of their own
+    most = BRIGHTEST * float(np.mean(np.abs(fast[observed])))
+    return np.clip(fast, -most, most)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,13 +13,55 @@ import numpy as np
 
 from hydiff.cube import Array, Bools, Cube, Floats, as_cube
 from hydiff.report import plots
-from hydiff.result import Result, facts
+from hydiff.result import Meter, Reading, Result, Step, duration, facts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+DELAY = 1.0  # seconds before a bar is shown: most fills of small cubes need none
+EVERY = 0.25  # seconds from one picture of the bar to the next
 SIDE = 320  # pixels of a picture, at most
 HEIGHT = 200  # of a picture on the page
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[Step], None] | None]:
+    """A bar under the cell that runs, with phase, share and time left; it goes when the fill is
+    done.  None where no notebook shows it."""
+    from IPython import display as page
+    from IPython import get_ipython
+
+    if not hasattr(get_ipython(), "kernel"):
+        yield None
+        return
+    meter, handle, last = Meter(), None, time.monotonic() + DELAY - EVERY
+
+    def update(step: Step) -> None:
+        nonlocal handle, last
+        meter.step(step)
+        if (now := time.monotonic()) - last < EVERY:
+            return
+        bar, last = page.HTML(bar_html(meter.read())), now
+        if handle is None:
+            handle = page.display(bar, display_id=True)
+        else:
+            handle.update(bar)
+
+    try:
+        yield update
+    finally:
+        if handle is not None:
+            handle.update(page.HTML(""))
+
+
+def bar_html(reading: Reading) -> str:
+    """`trials ▇▇▇▇▇▁▁▁▁ 42 %, about 20 s left`."""
+    left = "" if reading.left is None else f", about {duration(reading.left)} left"
+    percent = f"{100 * reading.share:.0f} %{left}"
+    return (
+        f'{escape(reading.phase)} <progress value="{reading.share:.3f}" max="1" '
+        f'aria-label="{escape(reading.phase)}"></progress> {percent}'
+    )
 
 
 class Thumbnail(NamedTuple):

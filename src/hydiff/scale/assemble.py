@@ -17,7 +17,7 @@ from hydiff.io.blocks import blocks
 from hydiff.io.uncertainty import total
 from hydiff.methods import declared
 from hydiff.scale import ledger, tiles
-from hydiff.scale.bits import Bits, ByteFile, everything
+from hydiff.scale.bits import Bits, ByteFile
 from hydiff.scale.layout import Scene
 from hydiff.scale.tiles import Box, Tile
 
@@ -41,15 +41,21 @@ class Mosaic(NamedTuple):
         """(bands, rows, cols) of a box: what the tiles say, NaN where nothing was filled."""
         return tiles.overlap_add(box, bands.stop - bands.start, self._pieces(layer, bands, box))
 
+    def in_gaps(self, layer: int, bands: slice, box: Box) -> Floats:
+        """(bands, 1, n) the same at the n pixels of a box that have something to fill."""
+        pieces, gaps = self._pieces(layer, bands, box), self.scene.gaps[box]
+        return tiles.overlap_add(box, bands.stop - bands.start, pieces, gaps)
+
     def origins(self, bands: slice, box: Box) -> Array:
-        """(bands, rows, cols) of a box: where the tiles have their values from, all of them
+        """(bands, 1, n) at those pixels: where the tiles have their values from, all of them
         together; bits of `flags`."""
-        (top, bottom), (left, right) = ((s.start, s.stop) for s in box)
-        bits = np.zeros((bands.stop - bands.start, bottom - top, right - left), np.uint8)
+        gaps, (left, right) = self.scene.gaps[box], (box[1].start, box[1].stop)
+        numbers = (np.cumsum(gaps) - 1).reshape(gaps.shape)
+        bits = np.zeros((bands.stop - bands.start, 1, int(gaps.sum())), np.uint8)
         for piece in self._pieces(-1, bands, box):
             inside = (piece.cols >= left) & (piece.cols < right)
-            rows, cols = piece.rows[inside] - top, piece.cols[inside] - left
-            bits[:, rows, cols] |= np.nan_to_num(piece.values[:, inside]).astype(np.uint8)
+            at = numbers[piece.rows[inside] - box[0].start, piece.cols[inside] - left]
+            bits[:, 0, at] |= np.nan_to_num(piece.values[:, inside]).astype(np.uint8)
         return bits
 
     def _pieces(self, layer: int, bands: slice, box: Box) -> Iterator[tiles.Piece]:
@@ -78,16 +84,11 @@ def mosaic(scene: Scene) -> Mosaic:
     return Mosaic(scene, kept)
 
 
-def _pieces_of(block: tuple[slice, slice, slice]) -> Iterator[tuple[slice, slice, slice]]:
-    """A block in parts of some MB, so that adding up takes little memory."""
-    bands, rows, cols = block
-    shape = (bands.stop - bands.start, rows.stop - rows.start, cols.stop - cols.start)
-    for b, r, _ in blocks(shape, 24):
-        yield (
-            slice(bands.start + b.start, bands.start + b.stop),
-            slice(rows.start + r.start, rows.start + r.stop),
-            cols,
-        )
+def _spread(values: Array, gaps: Bools, empty: float) -> Array:
+    """(bands, rows, cols) from values (bands, 1, n) at the gaps (rows, cols)."""
+    whole = np.full((len(values), *gaps.shape), empty, values.dtype)
+    whole[:, gaps] = values[:, 0]
+    return whole
 
 
 class FilledEntries(NamedTuple):
@@ -111,24 +112,27 @@ def filled_entries(mosaic: Mosaic, nodata: Nodata, complete: bool) -> FilledEntr
     layer = ByteFile(scene.work / "flags.bytes", shape).empty()
     changed, by_flag = Counter[str](), Counter[str]()
     kept = _keeps(scene)
-    for bands, rows, cols in _pieces_of((slice(0, shape[0]), *everything(shape))):
-        estimate = mosaic.blended(0, bands, (rows, cols))
+    for bands, rows, cols in blocks(shape, 8, axis=1):
+        gaps = scene.gaps[rows, cols]
+        if not gaps.any():
+            continue
+        estimate = mosaic.in_gaps(0, bands, (rows, cols))
         finite, ends = np.isfinite(estimate), scene.reach.of(bands)
         estimate, beyond = bounded(scene.cube.dtype, estimate, finite, ends)
         changed.update(beyond)
         if not whole:
-            filled.put(bands, rows, finite)
+            filled.put(bands, rows, _spread(finite, gaps, False))
         written, how = _written(scene.cube, estimate, finite, nodata)
         changed.update(how)
         flags = of_fill(
             finite,
-            kept.bands[bands, None, None] & kept.pixels[rows, cols],
+            kept.bands[bands, None, None] & kept.pixels[rows, cols][gaps],
             mosaic.origins(bands, (rows, cols)),
             outside_of(written, ends.low, ends.high),
             np.zeros(finite.shape, bool),  # tiles leave measured entries
         )
         by_flag.update(counted(flags))
-        layer.put(bands, rows, flags)
+        layer.put(bands, rows, _spread(flags, gaps, 0))
     return FilledEntries(filled, layer, by_flag, changed)
 
 
@@ -174,11 +178,19 @@ def reasons_of(scene: Scene, mask: Bools | None, named: Array | None) -> Lazy:
 
     def read(bands: slice, rows: slice, cols: slice) -> Array:
         block = (bands, rows, cols)
-        missing, own = ~scene.observed.get(*block), ~scene.own.get(*block)
-        screened = scene.withheld
-        withheld = own & (False if screened is None else screened.get(*block))
-        more = None if named is None else named[block if named.ndim == 3 else block[1:]]
-        return reasons(missing, own, withheld, more, frames[rows])
+        missing = ~scene.observed.get(*block)
+        where: Bools = np.asarray(missing.any(axis=0))
+
+        def at(flags: Array) -> Array:
+            """(..., n, 1) at the pixels that lack a band, each as a row of its own."""
+            return flags[..., where][..., None]
+
+        own, screened = at(~scene.own.get(*block)), scene.withheld
+        withheld = own & (False if screened is None else at(screened.get(*block)))
+        more = None if named is None else at(named[block if named.ndim == 3 else block[1:]])
+        lost = np.broadcast_to(frames[rows, None], where.shape)[where]
+        why = reasons(at(missing), own, withheld, more, lost)
+        return _spread(why.transpose(0, 2, 1), where, 0)
 
     return Lazy(scene.cube.shape, np.dtype(np.uint8), read)
 
@@ -190,8 +202,10 @@ def bars_of(mosaic: Mosaic, filled: Bits, own: Floats | None) -> Lazy:
     """
 
     def read(bands: slice, rows: slice, cols: slice) -> Array:
-        sigma, input = mosaic.blended(1, bands, (rows, cols)), None if own is None else own[bands]
-        return total(sigma, input, filled.get(bands, rows, cols))
+        gaps, input = mosaic.scene.gaps[rows, cols], None if own is None else own[bands]
+        sigma = mosaic.in_gaps(1, bands, (rows, cols))
+        where = filled.get(bands, rows, cols)[:, gaps][:, None]
+        return _spread(total(sigma, input, where), gaps, np.nan)
 
     return Lazy(mosaic.scene.cube.shape, rule.float_for(mosaic.scene.cube.dtype), read)
 
@@ -202,17 +216,13 @@ def values(mosaic: Mosaic, filled: Bits, nodata: Nodata) -> Lazy:
 
     def read(bands: slice, rows: slice, cols: slice) -> Array:
         out = np.array(scene.cube.values[bands, rows, cols])
-        for part in _pieces_of((bands, rows, cols)):
-            where = filled.get(*part)
-            if where.any():
-                estimate = mosaic.blended(0, part[0], part[1:])
-                estimate, _ = bounded(out.dtype, estimate, where, scene.reach.of(part[0]))
-                inside = tuple(
-                    slice(p.start - o.start, p.stop - o.start)
-                    for p, o in zip(part, (bands, rows, cols), strict=True)
-                )
-                old = Cube(out[inside], nodata=scene.cube.nodata)
-                out[inside] = rule.into_dtype(old, estimate, where, nodata)[0]
+        gaps = scene.gaps[rows, cols]
+        where = filled.get(bands, rows, cols)[:, gaps][:, None]
+        if where.any():
+            estimate = mosaic.in_gaps(0, bands, (rows, cols))
+            estimate, _ = bounded(out.dtype, estimate, where, scene.reach.of(bands))
+            old = Cube(out[:, gaps][:, None], nodata=scene.cube.nodata)
+            out[:, gaps] = rule.into_dtype(old, estimate, where, nodata)[0][:, 0]
         return out
 
     chunks = getattr(scene.cube.values, "chunks", None)

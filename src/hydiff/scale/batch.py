@@ -161,7 +161,7 @@ def _fill_each(
             if row.status == "failed":
                 say(f"{path}: {row.error}")
             if progress is not None:
-                progress(Step(len(rows), len(inputs), None, how=outcome.worker))
+                progress(Step(len(rows), len(inputs), None, how=outcome.worker, phase="files"))
 
     fill_some(range(len(inputs)), lenient=False)
     if any(row.status in DONE for row in rows.values()):

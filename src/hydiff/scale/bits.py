@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections import Counter
 from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,28 +23,57 @@ from hydiff.request import Request
 from hydiff.scale.tiles import Box
 
 
+class ByteFile(NamedTuple):
+    """Bytes (bands, rows, cols) in a file."""
+
+    path: Path
+    shape: tuple[int, int, int]
+
+    def mapped(self, write: bool = False) -> Array:
+        """The file as an array, for one use: what stays mapped counts as memory.
+
+        np.memmap looks the path up again and again, which takes longer than the rest.
+        """
+        with self.path.open("r+b" if write else "rb") as file:
+            access = mmap.ACCESS_WRITE if write else mmap.ACCESS_READ
+            view = mmap.mmap(file.fileno(), 0, access=access)
+        return np.frombuffer(view, np.uint8).reshape(self.shape)
+
+    def empty(self) -> ByteFile:
+        with self.path.open("wb") as file:
+            file.truncate(math.prod(self.shape))
+        return self
+
+    def put(self, bands: slice, rows: slice, values: Array) -> None:
+        self.mapped(write=True)[bands, rows] = values
+
+    def get(self, bands: slice, rows: slice, cols: slice) -> Array:
+        return np.array(self.mapped()[bands, rows, cols])
+
+
 class Bits(NamedTuple):
     """Booleans (bands, rows, cols) in a file, eight columns to a byte."""
 
     path: Path
     shape: tuple[int, int, int]
 
-    def _mapped(self, mode: Any) -> Array:
+    @property
+    def _bytes(self) -> ByteFile:
         bands, rows, cols = self.shape
-        return np.memmap(self.path, np.uint8, mode, shape=(bands, rows, -(-cols // 8)))
+        return ByteFile(self.path, (bands, rows, -(-cols // 8)))
 
     def empty(self) -> Bits:
-        self._mapped("w+")
+        self._bytes.empty()
         return self
 
     def put(self, bands: slice, rows: slice, flags: Bools) -> None:
-        self._mapped("r+")[bands, rows] = np.packbits(flags, axis=-1)
+        self._bytes.put(bands, rows, np.packbits(flags, axis=-1))
 
     def get(self, bands: slice, rows: slice, cols: slice) -> Bools:
         first = cols.start // 8
-        packed = self._mapped("r")[bands, rows, first : -(-cols.stop // 8)]
+        packed = self._bytes.mapped()[bands, rows, first : -(-cols.stop // 8)]
         flags = np.unpackbits(packed, axis=-1)[..., cols.start - 8 * first : cols.stop - 8 * first]
-        return flags.astype(bool)
+        return flags.view(bool)
 
     def plane(self, band: int) -> Bools:
         plane: Bools = self.get(slice(band, band + 1), *everything(self.shape))[0]
@@ -53,7 +84,7 @@ class Bits(NamedTuple):
 
     def packed(self, band: int) -> Array:
         """A band as it is stored; equal bands have equal bytes."""
-        return np.array(self._mapped("r")[band])
+        return np.array(self._bytes.mapped()[band])
 
     def some(self) -> Bools:
         """(bands,) whether anything is set."""
@@ -70,26 +101,6 @@ class Bits(NamedTuple):
 
 def everything(shape: tuple[int, int, int]) -> Box:
     return slice(0, shape[1]), slice(0, shape[2])
-
-
-class ByteFile(NamedTuple):
-    """Bytes (bands, rows, cols) in a file."""
-
-    path: Path
-    shape: tuple[int, int, int]
-
-    def _mapped(self, mode: Any) -> Array:
-        return np.memmap(self.path, np.uint8, mode, shape=self.shape)
-
-    def empty(self) -> ByteFile:
-        self._mapped("w+")
-        return self
-
-    def put(self, bands: slice, rows: slice, values: Array) -> None:
-        self._mapped("r+")[bands, rows] = values
-
-    def get(self, bands: slice, rows: slice, cols: slice) -> Array:
-        return np.array(self._mapped("r")[bands, rows, cols])
 
 
 class Scan(NamedTuple):

@@ -13,7 +13,9 @@ from hydiff.cube import Bools
 from hydiff.io import provenance, sample_files
 from hydiff.methods.estimate import Progress
 from hydiff.request import Request
+from hydiff.result import Step
 from hydiff.scale import scene
+from hydiff.scale.forecast import Begin, ignore, work_of
 from hydiff.scale.layout import Limits
 from hydiff.scale.plan import FilePlan, Filled, Say, make_plan, quiet
 from hydiff.uncertainty.samples import sample_cubes
@@ -43,27 +45,37 @@ def fill_file(
 
 
 def execute(
-    plan: FilePlan, *, run: Run | None = None, say: Say = quiet, progress: Progress = None
+    plan: FilePlan,
+    *,
+    run: Run | None = None,
+    say: Say = quiet,
+    progress: Progress = None,
+    begin: Begin = ignore,
 ) -> Filled:
-    """Do what is planned.  run: who fills tiles; None: this process, one after the other."""
+    """Do what is planned.
+
+    run: who fills tiles; None: this process, one after the other.  begin: receives the size of the
+    work before it begins, if there is anything to fill.
+    """
     if plan.finished is not None:
         return _completed(plan, dict(plan.finished), say)
     if plan.whole is not None:
-        return _fill_whole(plan, plan.whole, say, progress)
+        return _fill_whole(plan, plan.whole, say, progress, begin)
     if plan.in_place:  # worth another walk through the file
         expected = scene.preview(plan)
         if not expected["entries_to_fill"]:
             return _untouched(plan, expected["left"])
-    return _reported(scene.fill(plan, run or in_turn, say, progress), plan)
+    return _reported(scene.fill(plan, run or in_turn, say, progress, begin), plan)
 
 
-def preview(plan: FilePlan) -> dict[str, Any]:
+def preview(plan: FilePlan, begin: Begin = ignore) -> dict[str, Any]:
     """What `execute` would do; nothing is written."""
     whole, request = plan.whole, plan.request
     if whole is None:
-        return scene.preview(plan)
+        return scene.preview(plan, begin)
     if plan.has_no_gaps:
         return {"entries": {"missing_before": 0}, "outputs": [], "notes": whole.notes}
+    begin(work_of(whole))
     return {
         "method": request.method,
         "settings": request.settings_used,
@@ -74,7 +86,9 @@ def preview(plan: FilePlan) -> dict[str, Any]:
     }
 
 
-def _fill_whole(plan: FilePlan, whole: api.CubePlan, say: Say, progress: Progress) -> Filled:
+def _fill_whole(
+    plan: FilePlan, whole: api.CubePlan, say: Say, progress: Progress, begin: Begin
+) -> Filled:
     request, output = plan.request, plan.output
     if plan.has_no_gaps:
         if request.report:
@@ -87,7 +101,10 @@ def _fill_whole(plan: FilePlan, whole: api.CubePlan, say: Say, progress: Progres
         say(f"starting again; `resume=True` would go on from {checkpoint}")
     elif plan.resume and not checkpoint.exists():
         say(f"nothing to resume: there is no {checkpoint}; starting again")
+    begin(work_of(whole))
     result = api.execute(whole, checkpoint, plan.resume, progress)
+    if progress is not None:
+        progress(Step(1, 1, None, phase="writing"))
     record = provenance.record(result, plan.command, plan.hashes, plan.fingerprint)
     samples = None
     if count := request.samples:

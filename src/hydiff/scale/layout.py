@@ -34,6 +34,7 @@ class Limits(NamedTuple):
     memory: float  # bytes, of each process
     tile: int | None = None  # px, side of the cores; None = the largest that memory allows
     overlap: int | None = None  # px over which neighbours are blended
+    processes: int = 1  # that fill tiles at a time
 
 
 class Scene(NamedTuple):
@@ -67,12 +68,13 @@ def limits(
     """From the words of the command line; without --memory, half of what the machine has."""
     if memory is None:
         whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return Limits(whole / 2 / processes, tile, overlap)
+        return Limits(whole / 2 / processes, tile, overlap, processes)
     size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", memory.strip(), re.IGNORECASE)
     if size is None or not float(size[1]) > 0:
         raise BadValue(f"`memory='{memory}'`: expected a size such as 2GB or 500MB")
     step = 1024.0 if size[3] else 1000.0
-    return Limits(float(size[1]) * step ** " KMGT".index(size[2].upper() or " "), tile, overlap)
+    memory_each = float(size[1]) * step ** " KMGT".index(size[2].upper() or " ")
+    return Limits(memory_each, tile, overlap, processes)
 
 
 def wanted(cube: Cube, request: Request, limits: Limits) -> bool:

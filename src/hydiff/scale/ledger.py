@@ -98,7 +98,8 @@ def belongings(
 ) -> Belongings:
     apart = {"recipe", "seed", "report", "compact", "input_uncertainty", *MASKS}
     settings: dict[str, Any] = {k: v for k, v in asdict(request).items() if k not in apart}
-    settings["reference"] = [provenance.sha256(path) for path in files_of(request.reference)]
+    for name in ("reference", "reference_missing"):
+        settings[name] = [provenance.sha256(path) for path in files_of(getattr(request, name))]
     bands = (None if a is None else a.tolist() for a in (cube.wavelengths, cube.good))
     return Belongings(
         input_hash,

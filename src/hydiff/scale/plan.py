@@ -131,8 +131,9 @@ def fingerprint_of(request: Request, limits: Limits) -> str:
         masks["region"] = Path(request.region)
     content = {k: provenance.sha256(p) for k, p in masks.items() if p and io.regular.is_there(p)}
     asked = asdict(request) | {"report": None, **dict.fromkeys(masks), **content}
-    references = [p for p in files_of(request.reference) if io.regular.is_there(p)]
-    asked["reference"] = [provenance.sha256(p) for p in references]
+    for name in ("reference", "reference_missing"):
+        images = [p for p in files_of(getattr(request, name)) if io.regular.is_there(p)]
+        asked[name] = [provenance.sha256(p) for p in images]
     return fingerprint(asked, limits.tile, limits.overlap, versions()["hydiff"])
 
 
@@ -172,7 +173,7 @@ def _check_output(plan: FilePlan, name: Path, places: list[Path]) -> None:
     for path in beside:
         io.staging.refuse_existing(path, overwrite)
     io.staging.refuse_inputs(beside, [cube.path])
-    references = files_of(request.reference)
+    references = files_of([*request.reference, *request.reference_missing])
     io.staging.refuse_inputs(places, (*references, request.input_uncertainty))
     if plan.band_mask is not None:
         _check_band_mask(plan.band_mask, plan.output, overwrite)

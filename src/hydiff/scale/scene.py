@@ -40,6 +40,7 @@ from hydiff.request import Request
 from hydiff.result import Step
 from hydiff.scale import (
     assemble,
+    forecast,
     ledger,
     pretrain,
     scene_decision,
@@ -48,6 +49,7 @@ from hydiff.scale import (
     tile,
 )
 from hydiff.scale.bits import Bits
+from hydiff.scale.forecast import Begin, ignore
 from hydiff.scale.layout import Limits, Scene, lay_out, limits, most_beside, tiling, wanted
 from hydiff.scale.ledger import Outline
 from hydiff.scale.plan import FilePlan, Filled, Say, quiet
@@ -57,10 +59,17 @@ from hydiff.workers.remote import Run
 __all__ = ["Bits", "Filled", "Limits", "fill", "limits", "preview", "wanted"]
 
 
-def fill(plan: FilePlan, run: Run, say: Say = quiet, progress: Progress = None) -> Filled:
+def fill(
+    plan: FilePlan,
+    run: Run,
+    say: Say = quiet,
+    progress: Progress = None,
+    begin: Begin = ignore,
+) -> Filled:
     """Fill a file of any size within bounded memory, and write it with its companions.
 
     run: who fills the tiles: this process, one after the other, or a cluster's workers.
+    begin: receives the size of the work once it is known.
     """
     began, output = time.perf_counter(), plan.output
     if provenance.tiles_path(output).exists() and not plan.resume:
@@ -69,7 +78,9 @@ def fill(plan: FilePlan, run: Run, say: Say = quiet, progress: Progress = None) 
     with io.staging.explained(output, work):
         ledger.prepare(work, plan.resume)
     with ledger.tidied(work), io.staging.explained(output, work):
-        tiled = fill_tiles(plan, work, run, progress)
+        tiled = fill_tiles(plan, work, run, progress, begin)
+        if progress is not None:
+            progress(Step(len(tiled.outlines), len(tiled.outlines) + 1, None, phase="writing"))
         filled = _written(plan, tiled, began)
         shutil.rmtree(work)
     return filled
@@ -110,11 +121,14 @@ class Tiled(NamedTuple):
         return {"flags": flags, "why": self.why, **bars}
 
 
-def fill_tiles(plan: FilePlan, work: Path, run: Run, progress: Progress = None) -> Tiled:
+def fill_tiles(
+    plan: FilePlan, work: Path, run: Run, progress: Progress = None, begin: Begin = ignore
+) -> Tiled:
     """Fill the tiles of a scene into the folder `work`, those that are not there yet."""
     with ThreadPoolExecutor(1) as beside:  # hashing leaves the interpreter to the masks
         digest = beside.submit(provenance.sha256, plan.source)
         scene = _laid_out(plan, work)
+    begin(forecast.work_by_tiles(scene))
     source = {"path": str(plan.cube.path), "sha256": digest.result()}
     observed = Lazy(scene.cube.shape, np.dtype(bool), scene.observed.get)
     own = uncertainty.of_input(plan.request.input_uncertainty, plan.cube, observed)
@@ -122,6 +136,8 @@ def fill_tiles(plan: FilePlan, work: Path, run: Run, progress: Progress = None) 
     belongs = ledger.belongings(source["sha256"], masks, plan.request, scene.cuts, scene.cube)
     ledger.claim(work, belongs)
     scene_references.store(scene)
+    if progress is not None:
+        progress(Step(0, len(scene.planned) + 1, None, phase="trials"))
     decided = scene_decision.decision(scene)
     pretrain.train(scene, run)
     _run_tiles(scene, fingerprint(asdict(belongs), decided.recipe), run, progress)
@@ -222,10 +238,11 @@ def _mark(tiled: Tiled, record: Mapping[str, Any]) -> Mark | None:
     return own.after(cube.mark)
 
 
-def preview(plan: FilePlan) -> dict[str, Any]:
+def preview(plan: FilePlan, begin: Begin = ignore) -> dict[str, Any]:
     """What `fill` would do; the scene is read once, nothing is written."""
     with tempfile.TemporaryDirectory() as folder:
         scene = _laid_out(plan, Path(folder))
+        begin(forecast.work_by_tiles(scene))
         return {
             "method": plan.request.method,
             "entries_to_fill": scene.target.total(),
@@ -250,7 +267,7 @@ def _run_tiles(scene: Scene, belongs: str, run: Run, progress: Progress) -> None
             raise outcome.error
         done += len(parts[outcome.number])
         if progress is not None:
-            progress(Step(done, total, None, how=outcome.worker))
+            progress(Step(done, total + 1, None, how=outcome.worker, phase="tiles"))
 
 
 def _out_of_reach(request: Request) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hydiff import io
+from hydiff.api import cube_and_mask
 from hydiff.errors import BadValue
 from hydiff.reference.image_choice import GivenImage, Place, sources, taken
 from hydiff.reference.models import ReferencePlanes
@@ -31,14 +31,13 @@ def store(scene: Scene) -> None:
     request = scene.request
     if not request.reference or _list_path(scene.work).exists():
         return
-    given = list(sources(request.reference, io.read))
+    given = list(sources(request.reference, request.reference_missing, cube_and_mask))
     _check_memory(scene, given)
     at = _aligning_window(scene)
     place = Place(scene.cube.window(*at), scene.observed.box(at), scene.cube, at, scene.gaps)
     references, notes = taken(given, place, request.reference_max_shift, request.reference_max_days)
     for number, one in enumerate(references, start=1):
-        values, there = one.planes
-        planes = np.where(there, values, np.nan).astype(np.float32)
+        planes = np.where(one.planes.observed, one.planes.values, np.nan).astype(np.float32)
         ledger.write_array(scene.work / f"reference-{number}.npy", planes)
     entries = [{"name": r.name, "words": r.words, "facts": dict(r.facts)} for r in references]
     content = {"references": entries, "notes": notes}

@@ -151,8 +151,8 @@ def _kept(
     gaps = part.target[:, rows, cols].any(axis=0)
     bars = [] if solution.sigma is None else [solution.sigma]
     origin = sources_of(decision, facts, part.target, part.cube.good_bands)
-    layers = [solution.values, *bars, origin]
-    values = np.stack([np.where(filled, a, np.nan)[:, rows, cols][:, gaps] for a in layers])
+    layers, there = [solution.values, *bars, origin], filled[:, rows, cols][:, gaps]
+    values = np.stack([np.where(there, a[:, rows, cols][:, gaps], np.nan) for a in layers])
     entries = int(np.isfinite(values[0]).sum())
     complete = entries == int(part.target.sum())
     outline = ledger.Outline(entries, complete, bool(bars), tuple(solution.notes))

@@ -7,12 +7,13 @@ its widest gap asks for.  Rows and columns are those of the scene.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
-from hydiff.cube import Floats, Ints
+from hydiff.cube import Bools, Floats, Ints
 from hydiff.errors import BadValue
 
 CONTEXT = 16  # px of context that every tile has; wide gaps ask for more
@@ -116,25 +117,32 @@ def _profile(edges: tuple[int, ...], i: int, support: slice, half: int) -> Float
     return profile
 
 
-def overlap_add(box: Box, bands: int, pieces: Iterable[Piece]) -> Floats:
+def overlap_add(
+    box: Box, bands: int, pieces: Iterable[Piece], pixels: Bools | None = None
+) -> Floats:
     """(bands, rows, cols) of a box: the mean of what the tiles say, by their weights.
 
     A tile without an estimate of an entry leaves it to the others; NaN where none has one.
+    pixels: (rows, cols) those of the box that the pieces lie on; then it is (bands, 1, n) for n of
+    them, row by row.
     """
     (top, bottom), (left, right) = ((s.start, s.stop) for s in box)
-    shape = (bands, (bottom - top) * (right - left))
-    total, weight = np.zeros(shape), np.zeros(shape)
+    shape = (bottom - top, right - left)
+    if pixels is not None:
+        numbers, shape = np.cumsum(pixels) - 1, (1, int(pixels.sum()))
+    total, weight = np.zeros((bands, math.prod(shape))), np.zeros((bands, math.prod(shape)))
     for piece in pieces:
         inside = (piece.rows >= top) & (piece.rows < bottom)
         inside &= (piece.cols >= left) & (piece.cols < right)
         at = (piece.rows[inside] - top) * (right - left) + piece.cols[inside] - left
+        at = at if pixels is None else numbers[at]
         values, share = piece.values[:, inside], piece.weight[inside]
         finite = np.isfinite(values)
         total[:, at] += np.where(finite, share * values, 0.0)
         weight[:, at] += np.where(finite, share, 0.0)
     with np.errstate(invalid="ignore"):
         total /= weight
-    return total.reshape(bands, bottom - top, right - left)
+    return total.reshape(bands, *shape)
 
 
 def seed_of(seed: int, number: int) -> int:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,11 +11,11 @@ from hydiff import io
 from hydiff.cube import Array
 from hydiff.errors import BadValue, CubeFormatError
 from hydiff.io import provenance, record, sample_files
+from hydiff.methods.user_code import function_in
 from hydiff.result import Result
 from hydiff.uncertainty.propagation import Function, fill_values
 
 LARGEST = 4 << 30  # bytes of a cube in float64: samples of it are held in memory
-IN_FILE = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)")
 
 
 def result_of(path: str | Path, var: str | None = None) -> Result:
@@ -78,29 +74,4 @@ def function_of(text: str) -> str | Function:
 
     The file is run, as `python my.py` would.
     """
-    match = IN_FILE.fullmatch(text.strip())
-    if match is None:
-        return text
-    path, name = Path(match["path"]), match["name"]
-    if not io.regular.is_there(path):
-        raise BadValue(f"{path}: no such file; check the path")
-    found: Any = vars(_module(path)).get(name)
-    if not callable(found):
-        raise BadValue(f"{path}: no function {name} in it; define one, of an array x")
-    function: Function = found
-    return function
-
-
-def _module(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(f"hydiff_user_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise BadValue(f"{path}: cannot be read as Python")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclasses look themselves up there
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # whatever it may raise
-        raise BadValue(
-            f"{path} does not run: {type(error).__name__}: {error}; correct it"
-        ) from error
-    return module
+    return function_in(text, "an array x") or text

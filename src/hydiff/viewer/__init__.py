@@ -6,6 +6,7 @@ of them is called.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ def view(
     truth: Cube | Array | str | Path | None = None,
     observed: Bools | None = None,
     output: str | Path | None = None,
+    folders: Sequence[str | Path] = (),
 ) -> Any:
     """A page to look at a cube and its fill: shown by a notebook as it is, by a script with
     `.show()`.
@@ -32,12 +34,13 @@ def view(
         a path.  filled, truth: other versions of the same scene.
     observed: a further mask for fills from the page, True = measured.
     output: the file that “Save” proposes; it writes nowhere but into its folder.
+    folders: the page may open files below these, and no others.
     """
     need_panel()
     import panel as pn
 
     from hydiff.viewer import scene_layers
-    from hydiff.viewer.page import Page
+    from hydiff.viewer.page import Window
 
     pn.extension(inline=True)  # nothing is fetched from elsewhere
     if isinstance(data, str | Path):
@@ -45,7 +48,8 @@ def view(
         scene = scene_layers.from_files(Path(data), fill, whole)
     else:
         scene = scene_layers.from_data(data, filled, truth)  # type: ignore[arg-type]
-    return Page(scene, observed, None if output is None else Path(output)).layout
+    target = None if output is None else Path(output)
+    return Window(scene, observed, target, [Path(folder) for folder in folders]).layout
 
 
 def need_panel() -> None:

@@ -9,21 +9,29 @@ import numpy as np
 
 from hydiff.cube import Bools, Cube
 from hydiff.viewer import images, spectra
+from hydiff.viewer.charts import GAPS
 from hydiff.viewer.images import Stretch
-from hydiff.viewer.rendering import COMPOSITE, ERROR, PALETTES, SIGMA, Choice
+from hydiff.viewer.rendering import COMPOSITE, DIFFERENCE, ERROR, SIGMA, Choice
 from hydiff.viewer.scene_layers import ViewedScene
 from hydiff.viewer.spectra import COLOURS, Spectrum
 
 POINT = "<p>Point at the picture to read its values.</p>"
+KEYS = (
+    "<p>Keys on the picture: arrows move a cross (Shift: by ten), Enter takes its spectrum, [ ] "
+    "move the line, + − 0 zoom. Keys outside of fields: &lt; &gt; change the band, g the mark of "
+    "gaps, m the map lines, f the samples.</p>"
+)
 CLICK = "<p>Click a pixel, or give its row and column, for its spectrum.</p>"
 MEANING = {SIGMA: "Error bar (1 σ)", ERROR: "Distance from the truth"}
-TICKS = 6  # at most, on the colour bar
+MEANING |= {DIFFERENCE: "Right less left"}
+NAMES = {"other": "left"}  # of layers, as users know them
 # how the curves are drawn, as small drawings of 28 × 12 px
 SAMPLES = {
     "before": '<path d="M1 6h26" stroke-width="6" opacity=".35"/>',
     "after": '<path d="M1 6h26" stroke-width="2"/>',
     "filled": '<path d="M1 6h26" stroke-width="2"/><path d="m14 2 4 4-4 4-4-4z" fill="#fff"/>',
     "±1 σ": '<path d="M1 6h26" stroke-width="12" opacity=".25"/>',
+    "left": '<path d="M1 6h26" stroke-width="2" stroke-dasharray="7 3 2 3"/>',
     "truth": '<path d="M1 6h26" stroke-width="2" stroke-dasharray="5 3"/>',
     "bad bands": '<path d="M1 6h26" stroke-width="12" stroke="#777" opacity=".3"/>',
 }
@@ -51,10 +59,32 @@ def state(
     for name, band, limit in zip(names, choice.bands, limits, strict=True):
         span = "has no value" if limit is None else f"from {limit.low:.4g} to {limit.high:.4g}"
         parts.append(f"{name}{band_name(cube, band)} {span}")
-    share = f"{100 * float(missing.mean()):.3g} % of the pixels missing"
     every = f"; 1 of {step} rows and columns at a glance, more when you zoom" if step > 1 else ""
-    line = f"{choice.show}: {', '.join(parts)}; {share}{every}."
-    return f"<p>{escape(line)}</p>"
+    line = f"{choice.show}: {', '.join(parts)}{every}."
+    return f"{gaps(missing)}<p>{escape(line)}</p>"
+
+
+def gaps(missing: Bools) -> str:
+    """What share of the pixels they are, in the bands on show, with the colour of their mark."""
+    swatch = f'<span class="swatch" style="background:{GAPS}"></span> ' if missing.any() else ""
+    share = f"{100 * float(missing.mean()):.3g} % of the pixels missing"
+    return f"<p>{swatch}<strong>{share}</strong></p>"
+
+
+def north(degrees: float | None) -> str:
+    """An arrow that points there; degrees clockwise from the top of the picture."""
+    if degrees is None:
+        return ""
+    way = f"North is {degrees:.0f}° clockwise from the top of the picture"
+    return (
+        f'<svg role="img" aria-label="{way}" width="34" height="34" viewBox="-17 -17 34 34">'
+        f'<g transform="rotate({degrees:.1f})"><path d="M0-15 6 3 0-1-6 3z"/></g>'
+        '<text y="14" text-anchor="middle">N</text></svg>'
+    )
+
+
+def paragraphs(*lines: str) -> str:
+    return "".join(f"<p>{escape(line)}</p>" for line in lines)
 
 
 def colour_bar(cube: Cube, choice: Choice, limit: Stretch | None) -> str:
@@ -62,10 +92,10 @@ def colour_bar(cube: Cube, choice: Choice, limit: Stretch | None) -> str:
     if choice.show == COMPOSITE or limit is None or not limit.high > limit.low:
         return ""
     what = f"{MEANING.get(choice.show, 'Value')}, {spectra.unit(cube, choice.bands[0])}"
-    colours = ", ".join(PALETTES[choice.palette][::17])  # of 256, the first and last among them
+    colours = ", ".join(choice.colours[::17])  # of 256, the first and last among them
     marks = "".join(
         f'<span style="left:{100 * (v - limit.low) / (limit.high - limit.low):.2f}%">{v:g}</span>'
-        for v in ticks(limit)
+        for v in images.round_numbers(limit)
     )
     label = f"Colours from {limit.low:.4g} to {limit.high:.4g}. {what}"
     return (
@@ -75,20 +105,12 @@ def colour_bar(cube: Cube, choice: Choice, limit: Stretch | None) -> str:
     )
 
 
-def ticks(limit: Stretch) -> list[float]:
-    """Round numbers inside the limits."""
-    span = limit.high - limit.low
-    power = 10.0 ** np.floor(np.log10(span / TICKS))
-    step = next(k * power for k in (1, 2, 5, 10) if span <= TICKS * k * power)
-    first, last = np.ceil(limit.low / step - 1e-9), np.floor(limit.high / step + 1e-9)
-    return [float(f"{n * step:.10g}") + 0.0 for n in np.arange(first, last + 1)]
-
-
 def readout(cube: Cube, row: int, col: int, values: Mapping[int, Mapping[str, float]]) -> str:
     """What is under the mouse: for each band the value of each layer."""
     lines = "".join(
         f"<tr><td>{escape(band_name(cube, band))}</td><td>"
-        f"{', '.join(f'{name} {spectra.number(v)}' for name, v in layers.items())}</td></tr>"
+        f"{', '.join(f'{NAMES.get(n, n)} {spectra.number(v)}' for n, v in layers.items())}"
+        "</td></tr>"
         for band, layers in values.items()
     )
     return f"<p>{escape(spectra.place(cube, row, col))}</p><table>{lines}</table>"
@@ -104,7 +126,7 @@ def picks(scene: ViewedScene, picked: Sequence[Spectrum], band: int) -> str:
         values = f"{band_name(scene.cube, band)}: {spectra.values_at(s, band)}"
         rows.append(
             f'<tr><td><span class="chip" style="background:{colour}">{number}</span></td><td>'
-            f"{escape(spectra.place(scene.cube, s.row, s.col))}<br>"
+            f"{escape(spectra.named(scene.cube, s))}<br>"
             f"{filled if s.after is not None else ''}{escape(values)}</td></tr>"
         )
     return f"{key(scene, picked)}<table>{''.join(rows)}</table>"
@@ -116,7 +138,8 @@ def key(scene: ViewedScene, picked: Sequence[Spectrum]) -> str:
         "before": True,
         "after": scene.after is not None,
         "filled": scene.after is not None,
-        "±1 σ": picked[0].sigma is not None,
+        "±1 σ": any(s.sigma is not None for s in picked),
+        "left": scene.other is not None,
         "truth": scene.truth is not None,
         "bad bands": not scene.cube.good_bands.all(),
     }

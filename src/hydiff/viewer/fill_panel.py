@@ -4,40 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-import panel as pn
 
 from hydiff.cube import Bools
 from hydiff.errors import BadValue
 from hydiff.methods import DEFAULT
 from hydiff.viewer import running_fill
+from hydiff.viewer.background import PageJob, Queue
 from hydiff.viewer.page_state import PageState, explained
 from hydiff.viewer.running_fill import RunningFill
 from hydiff.viewer.scene_layers import Layer, ViewedScene, of_result
-
-TICK = 300  # ms between two looks at a running fill
 
 
 class FillPanel:
     def __init__(
         self,
         desk: PageState,
+        queue: Queue,
         marked: Callable[[], Bools],  # (rows, cols) True where the user sees a gap
         take: Callable[[ViewedScene], None],  # shows a scene
-        observed: Bools | None,  # a further mask, True = measured
+        keep: Callable[[str, ViewedScene], None],  # shows it, and offers it from now on
         output: Path | None,
     ) -> None:
-        self.desk, self.marked, self.take = desk, marked, take
-        self.observed, self.output = observed, output
-        self.source = desk.scene  # as it was given, to fill from
-        self.filling: RunningFill | None = None
+        self.desk, self.queue, self.marked = desk, queue, marked
+        self.take, self.keep, self.output = take, keep, output
+        self.count = 0  # of fills
         self.previews = 0  # that were shown
-        self.ticker: Any = None
         self.take_method()
-        if observed is not None:
-            desk.status("A mask file was given: Fill takes what it calls missing.")
 
     @explained
     def take_method(self, *_: Any) -> None:
@@ -47,76 +42,81 @@ class FillPanel:
 
     @explained
     def start(self, *_: Any) -> None:
-        c = self.desk.controls
-        if self.filling is not None and self.filling.running:
-            return
+        """Now, or when the fills before it are done."""
+        c, source = self.desk.controls, self.desk.source
         self.desk.alert()
         settings = running_fill.settings_of(c.settings.value)
-        cube, hidden = self.source.cube, self.source.before.hidden
-        running_fill.refuse_large(cube, c.method.value)
-        observed = ~self.marked() if self.observed is None else self.observed & ~self.marked()
-        if hidden is not None:  # what an earlier fill has put there
-            observed = observed & ~hidden.all()
-        self.filling = RunningFill(cube, observed, c.method.value, c.budget.value, settings)
+        running_fill.refuse_large(source.cube, c.method.value)
+        observed = ~self.marked() if source.observed is None else source.observed & ~self.marked()
+        if source.before.hidden is not None:  # what an earlier fill has put there
+            observed = observed & ~source.before.hidden.all()
+        references = [cube for cube, _ in self.desk.references.values()]
+        references = references if c.with_reference.value else []
+        ask = (source.cube, observed, c.method.value, c.budget.value, settings, references)
+        self.count += 1
+        name, method = f"{self.count} {c.method.value}", c.method.value
+        job = PageJob(
+            f"Filling with {method}", partial(self.begin, *ask), partial(self.finish, name)
+        )
+        self.queue.add(job._replace(watch=partial(self.watch, method)))
+
+    def begin(self, *ask: Any) -> RunningFill:
         self.previews = 0
-        self.busy(True)
+        self.desk.controls.stop.disabled = False
         self.desk.progress(0, 1)
-        self.desk.status(f"Filling with {c.method.value} …")
-        self.ticker = pn.state.add_periodic_callback(self.look, period=TICK)
+        return RunningFill(*ask)
 
     @explained
     def stop(self, *_: Any) -> None:
-        if self.filling is not None:
-            self.filling.stop()
-            self.desk.status("Stopping after this step …")
+        if isinstance(self.queue.work, RunningFill):
+            self.queue.work.stop()
+            self.desk.busy("Stopping after this step …")
 
-    def busy(self, running: bool) -> None:
-        c = self.desk.controls
-        c.fill.disabled, c.stop.disabled, c.save.disabled = running, not running, True
-
-    @explained
-    def look(self) -> None:
+    def watch(self, method: str, work: RunningFill) -> None:
         """How far is the fill?"""
-        work, method = self.filling, self.desk.controls.method.value
-        if work is None:
-            return
-        if not work.running:
-            self.ticker.stop()
-            self.busy(False)
-            self.finish(work)
-            return
         if work.total and not work.stopping.is_set():
             self.desk.progress(work.done, work.total)
-            self.desk.status(f"{method}: step {work.done} of {work.total}")
+            self.queue.say(f"{method}: step {work.done} of {work.total}")
         if work.previews > self.previews and work.preview is not None:
             self.previews = work.previews
+            source = self.desk.source
             so_far = replace(
-                self.source.cube, values=work.preview, nodata=None, valid=None, missing_rule=None
+                source.cube, values=work.preview, nodata=None, valid=None, missing_rule=None
             )
-            self.take(replace(self.source, after=Layer(so_far), fills=None))
+            self.take(replace(source, after=Layer(so_far), fills=None))
 
-    def finish(self, work: RunningFill) -> None:
-        result = work.result
+    def finish(self, name: str, work: RunningFill) -> None:
+        self.desk.controls.stop.disabled = not isinstance(self.queue.work, RunningFill)
+        result, source = work.value, self.desk.source
         if result is None:
             self.desk.progress(0, 1)
             self.desk.status("Nothing was filled.")
             self.desk.alert(work.error or "the fill ended without a result")
             return
         self.desk.progress(1, 1)
-        self.desk.controls.save.disabled = False
-        self.take(replace(of_result(result), truth=self.source.truth, name=self.source.name))
-        parts = [f"Filled {result.filled.sum():,} entries with {result.method}"]
-        parts[0] += f" in {result.seconds:.1f} s"
-        parts += [f"{count:,} left: {reason}" for reason, count in result.left.items()]
-        self.desk.status("; ".join([*parts, *result.notes]) + ".")
+        scene = replace(of_result(result), truth=source.truth, name=source.name)
+        self.keep(name, scene)
+
+    @explained
+    def describe(self) -> None:
+        """Say of the fill that is shown how it went, and whether it can be saved."""
+        result = self.desk.scene.result
+        self.desk.controls.save.disabled = result is None
+        self.desk.saved("")
+        if result is None:
+            return
+        lines = [f"Filled {result.filled.sum():,} entries with {result.method}"]
+        lines[0] += f" in {result.seconds:.1f} s."
+        lines += [f"{count:,} left: {reason}" for reason, count in result.left.items()]
+        self.desk.status(*lines, *result.notes)
 
     @explained
     def save(self, *_: Any) -> None:
-        if self.filling is None or self.filling.result is None:
+        if self.desk.scene.result is None:
             raise BadValue("there is no fill to save yet; press Fill first")
         if self.output is None:
             raise BadValue("no place to save was given; call view(…, output=NAME)")
         name = self.desk.controls.name.value.strip()
-        paths = running_fill.save(self.filling.result, name, self.output)
+        paths = running_fill.save(self.desk.scene.result, name, self.output)
         self.desk.alert()
-        self.desk.status(f"Saved {', '.join(path.name for path in paths)} in {self.output.parent}.")
+        self.desk.saved(f"Saved {', '.join(path.name for path in paths)} in {self.output.parent}.")

@@ -16,6 +16,8 @@ Pixels = NDArray[np.uint8]
 GLANCE = 500_000  # pixels of a picture that is there at once; of more, every 2nd, 3rd … is taken
 PIXELS = 2_000_000  # of one that is there a moment later, or saved
 SAMPLE = 200_000  # pixels that percentiles are taken from
+TICKS = 6  # at most, of a scale
+ON_SCREEN = 450  # px that the longer side of a picture has about
 NEAR = 50.0  # nm within which a band stands for a wavelength
 # red, green and blue of the presets, in nm
 PRESETS = {
@@ -69,6 +71,17 @@ def limits(plane: Array, percent: tuple[float, float] = (1.0, 99.0)) -> Stretch 
     return Stretch(float(low), float(high))
 
 
+def round_numbers(limit: Stretch) -> list[float]:
+    """A few round numbers inside the limits."""
+    span = limit.high - limit.low
+    if not span > 0 or not np.isfinite(span):
+        return []
+    power = 10.0 ** np.floor(np.log10(span / TICKS))
+    step = next(k * power for k in (1, 2, 5, 10) if span <= TICKS * k * power)
+    first, last = np.ceil(limit.low / step - 1e-9), np.floor(limit.high / step + 1e-9)
+    return [float(f"{n * step:.10g}") + 0.0 for n in np.arange(first, last + 1)]
+
+
 def shares(plane: Array, bounds: Stretch | None) -> Pixels:
     """0 … 255 from the lower to the upper limit; mid-grey for a band without contrast."""
     if bounds is None or not bounds.high > bounds.low:
@@ -108,6 +121,19 @@ def packed(image: Pixels) -> NDArray[np.uint32]:
 def opaque(image: Pixels, ground: str) -> Pixels:
     """The same picture with a colour, #rrggbb, where it was transparent."""
     return np.where(image[..., 3:] > 0, image, palette([ground])[0])
+
+
+def outlined(missing: Bools) -> Bools:
+    """The rim of the gaps, inside them and wide enough to be seen, on a grid as fine as needed."""
+    times = max(1, ON_SCREEN // max(missing.shape))
+    fine = missing.repeat(times, axis=0).repeat(times, axis=1)
+    inner = fine
+    for _ in range(-(-2 * max(fine.shape) // ON_SCREEN)):
+        around = np.pad(inner, 1, mode="edge")
+        across = around[:-2, 1:-1] & around[2:, 1:-1]
+        inner = inner & across & around[1:-1, :-2] & around[1:-1, 2:]
+    rim: Bools = fine & ~inner
+    return rim
 
 
 def swiped(before: Pixels, after: Pixels, column: int) -> Pixels:

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from hydiff.cube import Array, Bools
+from hydiff.cube import Bools
 from hydiff.errors import BadValue
-from hydiff.viewer.charts import Picture
+from hydiff.viewer.outlines import Outline, among, box, enclosed, ranges_of
 from hydiff.viewer.page_state import PageState, explained
-
-Outline = tuple[Array, Array]  # columns and rows of its corners
+from hydiff.viewer.picture import Picture
 
 
 class MarksPanel:
@@ -22,27 +21,18 @@ class MarksPanel:
         self.draw()
 
     @explained
-    def mark_drawn(self, event: Any) -> None:
-        shape = event.geometry
-        if not event.final:
-            return
-        if shape["type"] == "rect":
-            (left, right), (top, bottom) = ((shape[f"{a}0"], shape[f"{a}1"]) for a in "xy")
-            self.mark(box((top, bottom), (left, right)))
-        elif shape["type"] == "poly":
-            self.mark((np.asarray(shape["x"], float), np.asarray(shape["y"], float)))
-
-    @explained
     def mark_text(self, *_: Any) -> None:
         typed = self.desk.controls.rectangle
         if typed.value.strip():
             self.mark(box(*ranges_of(typed.value)))
             typed.value = ""
 
+    @explained
     def mark(self, outline: Outline) -> None:
         if not enclosed(*outline, self.shape).any():
             raise BadValue("that marks no pixel of the picture; draw inside it")
-        self.outlines.append(outline)
+        if not among(outline, self.outlines):
+            self.outlines.append(outline)
         self.draw()
 
     @explained
@@ -64,28 +54,3 @@ class MarksPanel:
         for outline in self.outlines:
             inside |= enclosed(*outline, self.shape)
         return inside
-
-
-def box(rows: tuple[float, float], cols: tuple[float, float]) -> Outline:
-    """The outline of a rectangle."""
-    return np.array([*cols, *cols[::-1]]), np.repeat(rows, 2)
-
-
-def ranges_of(text: str) -> tuple[tuple[float, float], tuple[float, float]]:
-    """`10:20, 30:40` as ((10, 20), (30, 40)): rows, then columns, the end not included."""
-    try:
-        rows, cols = (part.split(":") for part in text.split(","))
-        (top, bottom), (left, right) = ((float(a), float(b)) for a, b in (rows, cols))
-    except ValueError:
-        raise BadValue(f"{text!r}: expected rows, then columns, such as 10:20, 30:40") from None
-    return (top, bottom), (left, right)
-
-
-def enclosed(cols: Array, rows: Array, shape: tuple[int, int]) -> Bools:
-    """(rows, cols) True where the centre of a pixel lies inside an outline."""
-    from skimage import draw
-
-    inside = np.zeros(shape, bool)
-    corners = np.asarray(rows) - 0.5, np.asarray(cols) - 0.5
-    inside[draw.polygon(*corners, shape)] = True  # type: ignore[no-untyped-call]
-    return inside

@@ -1,4 +1,4 @@
-"""What the panels of a page share: the scene, the controls, and messages to the user."""
+"""What the panels of a page share: the scene, its versions, the controls, and messages."""
 
 from __future__ import annotations
 
@@ -10,14 +10,28 @@ from typing import Any
 
 import panel as pn
 
-from hydiff.errors import HydiffError
+from hydiff.cube import Cube
+from hydiff.errors import BadValue, HydiffError
+from hydiff.result import Result
 from hydiff.viewer.controls import Controls
-from hydiff.viewer.scene_layers import ViewedScene
+from hydiff.viewer.scene_layers import Layer, ViewedScene
+
+BEFORE, TRUTH = "before", "truth"
 
 
 class PageState:
     def __init__(self, scene: ViewedScene, controls: Controls, layout: Any) -> None:
         self.scene, self.controls, self.layout = scene, controls, layout
+        self.source = scene  # as it was opened, to fill from
+        self.fills: dict[str, ViewedScene] = {}  # each with its own before, by name
+        self.references: dict[str, tuple[Cube, Layer]] = {}  # as read, and on the scene's pixels
+
+    def sides(self) -> dict[str, Layer]:
+        """What can be shown left of the line, by name."""
+        named = {BEFORE: self.source.before}
+        named |= {name: fill.after for name, fill in self.fills.items() if fill.after is not None}
+        named |= {name: layer for name, (_, layer) in self.references.items()}
+        return named | ({} if self.source.truth is None else {TRUTH: self.source.truth})
 
     def alert(self, *lines: str) -> None:
         """Show what the user must know, at the top of the page; no lines remove it."""
@@ -25,14 +39,37 @@ class PageState:
         self.controls.alert.text = f'<div role="alert">{text}</div>' if lines else ""
         self.controls.alert.visible = bool(lines)
 
-    def status(self, line: str) -> None:
+    def status(self, *lines: str) -> None:
         """Show the state of the fill."""
-        self.controls.status.text = f'<p role="status">{escape(line)}</p>'
+        text = "".join(f"<p>{escape(line)}</p>" for line in lines)
+        self.controls.status.text = f'<div role="status">{text}</div>'
+
+    def saved(self, line: str) -> None:
+        """Show what was written, beside the state of the fill."""
+        self.controls.saved.text = f'<p role="status">{escape(line)}</p>' if line else ""
+        self.controls.saved.visible = bool(line)
+
+    def busy(self, line: str) -> None:
+        """Show what is at work, at the top of the page; an empty line removes it."""
+        self.controls.busy.text = f'<p role="status">{escape(line)}</p>' if line else ""
+        self.controls.busy.visible = bool(line)
 
     def progress(self, done: int, total: int) -> None:
         """On the bar, which is there from the first time on."""
         self.controls.bar.value = int(100 * done / total) if total else 0
         self.controls.bar.visible = True
+
+
+def result_of(scene: ViewedScene) -> Result:
+    """The fill of a scene with its error model; read from its files where it is not in memory."""
+    if scene.result is not None:
+        return scene.result
+    path = None if scene.after is None else scene.after.cube.path
+    if path is None:
+        raise BadValue("this needs a fill with its error bars: press Fill, or open a filled file")
+    from hydiff.uncertainty.from_files import result_of
+
+    return result_of(path)
 
 
 def explained(method: Callable[..., None]) -> Callable[..., None]:

@@ -10,13 +10,14 @@ import panel as pn
 
 from hydiff.cube import Bools
 from hydiff.viewer import captions, images, rendering
-from hydiff.viewer.charts import Picture
 from hydiff.viewer.controls import OWN
+from hydiff.viewer.map_marks import Box
 from hydiff.viewer.page_state import PageState, explained
-from hydiff.viewer.rendering import COMPOSITE, ERROR, SIGMA, SINGLE, Choice, Planes, Sight
+from hydiff.viewer.picture import BELOW, COLOUR_BAR, Picture
+from hydiff.viewer.rendering import COMPOSITE, Choice, Planes, Sight
+from hydiff.viewer.sheet import HIDDEN, OPACITY, OUTLINED, SHADED
 
 LARGE = 2e8  # bytes of a file that is not read as a whole just to look at it
-LINE = 22  # px of a line of the readout
 SOON = 300  # ms after a glance until the sharper image is worked out
 
 
@@ -26,8 +27,12 @@ class PicturePanel:
         self.shape = (desk.scene.cube.shape[1], desk.scene.cube.shape[2])
         self.whole = rendering.whole_of(self.shape, images.GLANCE)
         self.sharpener: Any = None
+        self.picture.map.take(desk.scene.cube)
+        self.picture.map.draw(Box(0, self.shape[0], 0, self.shape[1]))
         self.explain()
         self.take()
+        desk.controls.gaps.value = SHADED if desk.scene.after is None else OUTLINED
+        self.take_gaps()
 
     def take(self) -> None:
         """Show the scene that is on the desk now."""
@@ -36,10 +41,7 @@ class PicturePanel:
 
     def offer(self) -> None:
         """The maps that there are data for."""
-        scene, show = self.desk.scene, self.desk.controls.show
-        maps = [COMPOSITE, SINGLE] if scene.cube.bands > 1 else [SINGLE]
-        maps += [SIGMA] if scene.fills is not None and scene.fills.shares is not None else []
-        maps += [ERROR] if scene.truth is not None else []
+        maps, show = rendering.offered(self.desk.scene), self.desk.controls.show
         if maps != show.options:
             show.options = maps
 
@@ -61,10 +63,11 @@ class PicturePanel:
         missing = self.planes.missing(choice.bands)
         self.picture.show(pictures, missing, self.whole)
         c.swipe.visible = len(pictures) == 2
-        c.readout.min_height = LINE * (1 + len(choice.bands))  # what lies below does not jump
         c.state.text = captions.state(cube, choice, limits, missing, self.whole.step)
+        c.flicker.disabled = self.desk.scene.fills is None
         c.scale.text = captions.colour_bar(cube, choice, limits[0])
         c.scale.visible = bool(c.scale.text)
+        self.picture.leave(BELOW + COLOUR_BAR * c.scale.visible)
         if c.preset.value in self.presets and not single:
             own = self.presets[c.preset.value] != choice.bands
             c.preset.value = OWN if own else c.preset.value
@@ -85,7 +88,7 @@ class PicturePanel:
     def sharpen(self) -> None:
         """What is in sight, as fine as the screen."""
         window, choice = rendering.sharper(self.sight(), self.whole), self.choice()
-        if window is None:
+        if window is None or self.desk.controls.flicker.value:
             self.picture.sharpen(None)
             return
         limits = rendering.limits(self.planes, choice)
@@ -100,7 +103,8 @@ class PicturePanel:
             c.readout.text = captions.POINT
             return
         down, right = row // step, col // step
-        layers = [n for n in ("before", "after", "truth") if getattr(self.desk.scene, n)]
+        names = ("before", "other", "after", "truth")
+        layers = [n for n in names if getattr(self.desk.scene, n)]
         values = {
             band: {n: float(self.planes.get(n, band)[down, right]) for n in layers}
             for band in self.choice().bands
@@ -119,10 +123,24 @@ class PicturePanel:
 
     @explained
     def take_gaps(self, *_: Any) -> None:
-        self.picture.show_gaps(self.desk.controls.gaps.value)
+        self.picture.mark_gaps(self.desk.controls.gaps.value)
+
+    @explained
+    def take_map(self, *_: Any) -> None:
+        self.picture.map.show(self.desk.controls.map.value)
+        self.desk.controls.north.visible = self.desk.controls.map.value
+
+    def box(self) -> Box:
+        """The part of the scene in sight."""
+        sight, (rows, cols) = self.sight(), self.shape
+        if sight.bottom <= sight.top:  # no browser has sent it yet
+            return Box(0, rows, 0, cols)
+        return Box(
+            max(sight.top, 0), min(sight.bottom, rows), max(sight.left, 0), min(sight.right, cols)
+        )
 
     def as_png(self) -> BytesIO:
-        """The picture as it is shown, pixel by pixel."""
+        """The picture as it is shown, pixel by pixel; finer where gaps are outlined."""
         from PIL import Image
 
         choice, window = self.choice(), rendering.whole_of(self.shape, images.PIXELS)
@@ -130,11 +148,13 @@ class PicturePanel:
         pictures = rendering.pictures(self.planes, choice, limits, window)
         cut = round(self.picture.slider.value / window.step)
         image = images.swiped(pictures[0], pictures[-1], cut)
-        gaps = np.zeros(image.shape[:2], bool)
-        if self.desk.controls.gaps.value:
-            gaps = self.planes.missing(choice.bands, window)
-        file = BytesIO()
-        Image.fromarray(images.overlaid(image, gaps)).save(file, format="png")
+        how, gaps = self.desk.controls.gaps.value, self.planes.missing(choice.bands, window)
+        if how == OUTLINED:
+            gaps = images.outlined(gaps)
+            times = len(gaps) // len(image)
+            image = image.repeat(times, axis=0).repeat(times, axis=1)
+        opacity, file = {**OPACITY, HIDDEN: 0.0}[how], BytesIO()
+        Image.fromarray(images.overlaid(image, gaps, opacity)).save(file, format="png")
         file.seek(0)
         return file
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from bokeh.palettes import Cividis256, Greys256, Viridis256
+from bokeh.palettes import Cividis256, Greys256, RdBu, Viridis256, interp_palette
 
 from hydiff.cube import Bools, Floats
 from hydiff.viewer import images
@@ -15,7 +16,9 @@ from hydiff.viewer.scene_layers import ImageWindow, ViewedScene
 
 COMPOSITE, SINGLE = "Colour composite", "One band"
 SIGMA, ERROR = "Error bars (1 σ)", "Error against the truth"
+DIFFERENCE = "Difference, right less left"
 PALETTES = {"Grey": Greys256, "Viridis": Viridis256, "Cividis": Cividis256}
+DIVERGING = interp_palette(RdBu[11], 256)  # of differences: blue, white for none, red
 CACHE = 24  # planes, for going back and forth between bands
 
 
@@ -23,10 +26,16 @@ CACHE = 24  # planes, for going back and forth between bands
 class Choice:
     """What the user wants to see."""
 
-    show: str  # one of the four above
+    show: str  # one of the five above
     bands: tuple[int, ...]  # from 0: red, green and blue, or one
     percent: tuple[float, float]  # percentiles shown darkest and brightest
     palette: str  # of one band
+
+    @property
+    def colours(self) -> Sequence[str]:
+        """256 of them, of one band or map."""
+        colours: Sequence[str] = DIVERGING if self.show == DIFFERENCE else PALETTES[self.palette]
+        return colours
 
 
 class Sight(NamedTuple):
@@ -65,7 +74,8 @@ class Planes:
         self._cache: dict[tuple[str, int, ImageWindow], Floats] = {}
 
     def get(self, layer: str, band: int, window: ImageWindow | None = None) -> Floats:
-        """Of the layer of this name; "error" is the distance of the best one from the truth."""
+        """Of the layer of this name, or "sigma"; "error" is the distance of the right one from the
+        truth, "difference" what it is more than the left one."""
         key = (layer, band, window or self.whole)
         if key not in self._cache:
             if len(self._cache) >= CACHE:
@@ -75,8 +85,11 @@ class Planes:
 
     def _read(self, layer: str, band: int, window: ImageWindow) -> Floats:
         if layer == "error":
-            best = "before" if self.scene.after is None else "after"
-            return np.abs(self.get(best, band, window) - self.get("truth", band, window))
+            right = sides(self.scene)[-1]
+            return np.abs(self.get(right, band, window) - self.get("truth", band, window))
+        if layer == "difference":
+            left, right = sides(self.scene)
+            return self.get(right, band, window) - self.get(left, band, window)
         if layer == "sigma" and self.scene.fills is not None:
             return self.scene.fills.sigma_plane(band)[window.cut]
         plane: Floats = getattr(self.scene, layer).plane(band, window)
@@ -85,12 +98,30 @@ class Planes:
     def missing(self, bands: tuple[int, ...], window: ImageWindow | None = None) -> Bools:
         """(rows, cols) where one of these bands was missing before."""
         lost = [np.isnan(self.get("before", band, window)) for band in bands]
-        return np.logical_or.reduce(lost)  # type: ignore[no-any-return]
+        masks = [self.scene.masked(band, window or self.whole) for band in bands]
+        every = [*lost, *(m for m in masks if m is not None)]
+        return np.logical_or.reduce(every)  # type: ignore[no-any-return]
+
+
+def sides(scene: ViewedScene) -> list[str]:
+    """The layers left and right of the line; one where there are no two."""
+    right = "before" if scene.after is None else "after"
+    return [*{"before" if scene.other is None else "other": 0, right: 0}]
+
+
+def offered(scene: ViewedScene) -> list[str]:
+    """The kinds of pictures that there are data for."""
+    return [
+        *([COMPOSITE, SINGLE] if scene.cube.bands > 1 else [SINGLE]),
+        *([SIGMA] if scene.fills is not None and scene.fills.shares is not None else []),
+        *([DIFFERENCE] if scene.other is not None and not scene.other.foreign else []),
+        *([ERROR] if scene.truth is not None else []),
+    ]
 
 
 def layer_of(choice: Choice) -> str | None:
-    """The layer that is shown as a map from 0 on; None for pictures of before and after."""
-    return {SIGMA: "sigma", ERROR: "error"}.get(choice.show)
+    """The layer that is shown as a map; None for pictures of both sides."""
+    return {SIGMA: "sigma", ERROR: "error", DIFFERENCE: "difference"}.get(choice.show)
 
 
 def limits(planes: Planes, choice: Choice) -> list[Stretch | None]:
@@ -100,8 +131,12 @@ def limits(planes: Planes, choice: Choice) -> list[Stretch | None]:
     """
     layer = layer_of(choice)
     if layer is not None:
-        top = images.limits(planes.get(layer, choice.bands[0]), (0.0, choice.percent[1]))
-        return [None if top is None else Stretch(0.0, top.high)]
+        sizes = np.abs(planes.get(layer, choice.bands[0]))
+        if choice.show == DIFFERENCE:  # 0 where both have what was measured
+            sizes = np.where(sizes > 0, sizes, np.nan)
+        top = images.limits(sizes, (0.0, choice.percent[1]))
+        lowest = -1.0 if choice.show == DIFFERENCE else 0.0
+        return [None if top is None else Stretch(lowest * top.high, top.high)]
     bounds = []
     for band in choice.bands:
         limit = images.limits(planes.get("before", band), choice.percent)
@@ -114,11 +149,18 @@ def limits(planes: Planes, choice: Choice) -> list[Stretch | None]:
 def pictures(
     planes: Planes, choice: Choice, bounds: list[Stretch | None], window: ImageWindow | None = None
 ) -> list[Pixels]:
-    """One picture, or before and after."""
-    palette = images.palette(PALETTES[choice.palette])
-    layer = layer_of(choice)
-    names = [layer] if layer else [n for n in ("before", "after") if getattr(planes.scene, n)]
-    layers = [[planes.get(name, band, window) for band in choice.bands] for name in names]
-    if len(choice.bands) == 3:
-        return [images.composite(bands, bounds) for bands in layers]
-    return [images.mapped(bands[0], bounds[0], palette) for bands in layers]
+    """One picture, or those left and right of the line."""
+    palette, layer = images.palette(choice.colours), layer_of(choice)
+    names, shown = [layer] if layer else sides(planes.scene), []
+    for name in names:
+        bands = [planes.get(name, band, window) for band in choice.bands]
+        limits = bounds
+        if name == "other" and planes.scene.other is not None and planes.scene.other.foreign:
+            limits = [images.limits(planes.get(name, b), choice.percent) for b in choice.bands]
+        three = len(bands) == 3
+        shown.append(
+            images.composite(bands, limits)
+            if three
+            else images.mapped(bands[0], limits[0], palette)
+        )
+    return shown

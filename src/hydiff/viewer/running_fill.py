@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,14 @@ import numpy as np
 from hydiff import api
 from hydiff.auto import BUDGETS as BUDGETS
 from hydiff.cube import Bools, Cube, Floats, detector_scale
-from hydiff.errors import BadValue, HydiffError, OutputError
+from hydiff.errors import BadValue, OutputError
 from hydiff.gaps import rule
 from hydiff.io import provenance
 from hydiff.methods import DEFAULT, METHODS
 from hydiff.request import Request
 from hydiff.result import Result, Step
 from hydiff.scale.layout import limits, wanted
+from hydiff.viewer.page_work import PageWork
 
 PREVIEW_EVERY = 1.0  # s between two previews: each is a copy of the whole estimate
 NAMES = (DEFAULT, *METHODS)
@@ -30,52 +31,45 @@ class Stopped(Exception):
     """Raised inside a fill that was stopped before it had anything to keep."""
 
 
-class RunningFill:
+class RunningFill(PageWork[Result]):
     """One running or finished fill of a cube."""
 
     def __init__(
-        self, cube: Cube, observed: Bools | None, method: str, budget: str, settings: dict[str, Any]
+        self,
+        cube: Cube,
+        observed: Bools | None,
+        method: str,
+        budget: str,
+        settings: dict[str, Any],
+        references: Sequence[Cube] = (),
     ) -> None:
-        self.result: Result | None = None
-        self.error: str | None = None
         self.done, self.total = 0, 0
         self.preview: Floats | None = None  # (bands, rows, cols) in the cube's unit
         self.previews = 0
         self.stopping = Event()
-        self._ask = (cube, observed, method, budget, settings)
+        self._ask = (cube, observed, method, budget, settings, references)
         self._last = 0.0
         self._unscaled: Any = None
-        self._thread = Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    @property
-    def running(self) -> bool:
-        return self._thread.is_alive()
+        super().__init__(self._fill)
 
     def stop(self) -> None:
         self.stopping.set()
 
-    def wait(self, seconds: float | None = None) -> None:
-        self._thread.join(seconds)
-
-    def _run(self) -> None:
-        cube, observed, method, budget, settings = self._ask
+    def _fill(self) -> Result:
+        cube, observed, method, budget, settings, references = self._ask
+        cube = cube.load()
+        self._unscaled = _unscaling(cube, observed)
+        options: dict[str, Any] = {"budget": budget} if method == DEFAULT else settings
+        if references:
+            options = {**options, "reference": list(references)}
         try:
-            cube = cube.load()
-            self._unscaled = _unscaling(cube, observed)
-            options = {"budget": budget} if method == DEFAULT else settings
             result = api.fill(cube, observed, method=method, progress=self._step, **options)
-            if self.stopping.is_set() and self.done < self.total:
-                note = f"stopped by hand after {self.done} of {self.total} steps"
-                result = replace(result, notes=[*result.notes, note])
-            self.result = result
         except Stopped:
-            self.error = "stopped before there was anything to keep"
-        except HydiffError as error:
-            self.error = str(error)
-        except Exception as error:  # the page must say something; the log says where
-            logging.getLogger(__name__).exception("the fill failed")
-            self.error = f"{type(error).__name__}: {error}"
+            raise BadValue("stopped before there was anything to keep") from None
+        if self.stopping.is_set() and self.done < self.total:
+            note = f"stopped by hand after {self.done} of {self.total} steps"
+            result = replace(result, notes=[*result.notes, note])
+        return result
 
     def _step(self, step: Step) -> bool:
         self.done, self.total = step.done, step.total

@@ -15,14 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydiff import io
-from hydiff.cube import Array, Bools, Cube, Floats, as_cube
+from hydiff.cube import Array, Bools, Cube, Floats, Ints, as_cube
 from hydiff.errors import BadValue, ShapeMismatch
 from hydiff.flags import FILLED
 from hydiff.io import fill_layers, provenance
 from hydiff.io.regular import exists
 from hydiff.mark import Mark
+from hydiff.reference.grid import onto_grid
 from hydiff.result import Result
-from hydiff.viewer import tile_progress
+from hydiff.viewer import images, tile_progress
 
 
 class ImageWindow(NamedTuple):
@@ -100,13 +101,34 @@ class Layer:
 
     cube: Cube
     hidden: Fills | None = None  # entries that were not yet there
+    bands: Ints | None = None  # (bands,) of an image by another sensor: its band for each of the
+    #               scene, -1 where it has none
+
+    @property
+    def foreign(self) -> bool:
+        """Of another sensor: its values are not to be compared with those of the scene."""
+        return self.bands is not None
 
     def plane(self, band: int, window: ImageWindow | None = None) -> Floats:
         """(rows, cols) of a band, or of a window of it."""
         rows, cols = (slice(None), slice(None)) if window is None else window.cut
+        if self.bands is not None:
+            band = int(self.bands[band])
+            if band < 0:
+                return np.full(self.cube.shape[1:], np.nan)[rows, cols]
         values: Floats = self._read(slice(band, band + 1), rows, cols)[0]
         if self.hidden is not None:
             values[self.hidden.plane(band)[rows, cols]] = np.nan
+        return values
+
+    def block(self, rows: slice, cols: slice) -> Floats:
+        """(bands, rows, cols) of a part of all bands of the scene."""
+        values = self._read(slice(None), rows, cols)
+        if self.hidden is not None:
+            bits = self.hidden.bits[:, rows, cols]
+            values[np.unpackbits(bits, axis=0, count=self.hidden.bands).astype(bool)] = np.nan
+        if self.bands is not None:
+            values = np.where((self.bands < 0)[:, None, None], np.nan, values[self.bands])
         return values
 
     def alive(self) -> Bools:
@@ -118,9 +140,7 @@ class Layer:
 
     def spectrum(self, row: int, col: int) -> Floats:
         """(bands,) of a pixel."""
-        values: Floats = self._read(slice(None), slice(row, row + 1), slice(col, col + 1))[:, 0, 0]
-        if self.hidden is not None:
-            values[self.hidden.at(row, col)] = np.nan
+        values: Floats = self.block(slice(row, row + 1), slice(col, col + 1))[:, 0, 0]
         return values
 
     def _read(self, bands: slice, rows: slice, cols: slice) -> Floats:
@@ -139,10 +159,21 @@ class ViewedScene:
     fills: Fills | None = None
     name: str = "cube"
     unfinished: tuple[Path, Path] | None = None  # output and folder of tiles, while it is filled
+    observed: Bools | None = None  # a further mask, True = measured; (rows, cols) or of the cube
+    result: Result | None = None  # the fill, where it is in memory
+    other: Layer | None = None  # what is shown left of the line instead of `before`
 
     @property
     def cube(self) -> Cube:
         return self.before.cube
+
+    def masked(self, band: int, window: ImageWindow) -> Bools | None:
+        """(rows, cols) of a window of a band: True where the further mask calls it missing."""
+        if self.observed is None:
+            return None
+        plane = self.observed if self.observed.ndim == 2 else self.observed[band]
+        masked: Bools = ~plane[window.cut]
+        return masked
 
 
 def from_files(
@@ -191,7 +222,27 @@ def from_data(
 def of_result(result: Result) -> ViewedScene:
     fills = Fills.of(result.filled, result.sigma)
     cube = result.cube
-    return ViewedScene(Layer(cube, fills), Layer(cube), None, fills, _name(cube))
+    after = Layer(cube)
+    return ViewedScene(Layer(cube, fills), after, None, fills, _name(cube), result=result)
+
+
+def of_reference(reference: Cube, cube: Cube) -> Layer:
+    """Another image of the place on the pixels of a cube; of its bands the nearest in wavelength.
+
+    Without wavelengths bands go by their number.
+    """
+    loaded = reference.load()
+    name = _name(reference)
+    on_grid = onto_grid(loaded, loaded.observed(), cube, name)
+    bands = np.arange(cube.bands)
+    theirs, ours = images.nanometres(reference), images.nanometres(cube)
+    if theirs is None or ours is None:
+        bands[reference.bands :] = -1
+    else:
+        away = np.abs(theirs - ours[:, None])
+        near = np.nanmin(away, axis=1) <= images.NEAR
+        bands = np.where(near, np.nanargmin(away, axis=1), -1)
+    return Layer(Cube(on_grid.values, path=reference.path), bands=bands)
 
 
 def read_fills(path: Path, shape: tuple[int, int, int], mark: Mark | None = None) -> Fills | None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hydiff.cube import Array, Bools, Cube, Floats
+from hydiff.cube import Array, Bools, Cube, Floats, Ints
 from hydiff.viewer.images import nanometres
 from hydiff.viewer.scene_layers import ViewedScene
 
@@ -17,22 +17,26 @@ from hydiff.viewer.scene_layers import ViewedScene
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#000000", "#56B4E9")
 HEADER = (
     *("row", "column", "x", "y", "band", "wavelength", "good"),
-    *("before", "after", "sigma", "filled", "truth"),
+    *("before", "after", "sigma", "filled", "truth", "other", "pixels"),
 )
 UNITS = ("units", "unit", "data units")  # where files say what values are measured in
 JUMP = 5.0  # a step this many times the usual one means that bands were cut out
 
 
 class Spectrum(NamedTuple):
-    """All that is known of one pixel; (bands,) each, NaN where an entry is missing."""
+    """All that is known of one pixel, or the mean over a region; (bands,) each, NaN where an entry
+    is missing."""
 
-    row: int
+    row: int  # of a region: near its middle
     col: int
     before: Floats
     after: Floats | None
     sigma: Floats | None
     truth: Floats | None
-    filled: Bools
+    filled: Bools  # True where something of it is filled
+    other: Floats | None = None  # of the version left of the line
+    pixels: int = 1
+    outline: tuple[Array, Array] | None = None  # columns and rows of the corners of a region
 
     @property
     def best(self) -> Floats:
@@ -48,7 +52,8 @@ def pick(scene: ViewedScene, row: int, col: int) -> Spectrum:
     if after is not None:
         filled = np.isnan(before) & np.isfinite(after)
     sigma = None if fills is None or fills.shares is None else fills.sigma_at(row, col)
-    return Spectrum(row, col, before, after, sigma, truth, filled)
+    other = None if scene.other is None else scene.other.spectrum(row, col)
+    return Spectrum(row, col, before, after, sigma, truth, filled, other)
 
 
 def axis(cube: Cube) -> tuple[Floats, str]:
@@ -72,11 +77,16 @@ def unit(cube: Cube, band: int = 0) -> str:
 def broken(x: Floats, *curves: Array) -> tuple[Array, ...]:
     """Curves in rising x with a NaN where bands were cut out: no line across what was not seen."""
     order = np.argsort(x)
-    steps = np.diff(x[order])
-    cuts = 1 + np.flatnonzero(steps > JUMP * np.median(steps)) if steps.size else np.array([], int)
+    cuts = jumps(x[order])
     return tuple(
         np.insert(np.asarray(c, dtype=np.float64)[order], cuts, np.nan) for c in (x, *curves)
     )
+
+
+def jumps(x: Floats) -> Ints:
+    """Numbers of the bands, in rising x, before which others were cut out."""
+    steps = np.diff(x)
+    return 1 + np.flatnonzero(steps > JUMP * np.median(steps)) if steps.size else np.array([], int)
 
 
 def bad_ranges(x: Floats, good: Bools) -> list[tuple[float, float]]:
@@ -91,9 +101,9 @@ def bad_ranges(x: Floats, good: Bools) -> list[tuple[float, float]]:
 
 
 def bands_between(x: Floats, sigma: Floats, centre: Floats) -> list[tuple[Floats, Floats]]:
-    """Outlines of the ±1σ band, one for each run of bands that have error bars."""
-    order = np.argsort(x)
-    x, low, high = x[order], (centre - sigma)[order], (centre + sigma)[order]
+    """Outlines of the ±1σ band, one for each run of bands that have error bars and are neighbours:
+    like the lines it does not reach across bands that were cut out."""
+    x, low, high = broken(x, centre - sigma, centre + sigma)
     return [
         (np.concatenate([x[a:b], x[a:b][::-1]]), np.concatenate([low[a:b], high[a:b][::-1]]))
         for a, b in runs(np.isfinite(low) & np.isfinite(high))
@@ -114,6 +124,13 @@ def map_position(cube: Cube, row: float, col: float) -> tuple[float, float] | No
     return a * (col + 0.5) + b * (row + 0.5) + c, d * (col + 0.5) + e * (row + 0.5) + f
 
 
+def named(cube: Cube, spectrum: Spectrum) -> str:
+    """Of which pixel or region it is, in words."""
+    if spectrum.outline is None:
+        return place(cube, spectrum.row, spectrum.col)
+    return f"mean of {spectrum.pixels:,} pixels around {place(cube, spectrum.row, spectrum.col)}"
+
+
 def place(cube: Cube, row: int, col: int) -> str:
     """Where a pixel is, in words."""
     at = map_position(cube, row, col)
@@ -132,6 +149,8 @@ def values_at(spectrum: Spectrum, band: int) -> str:
         bar = np.nan if spectrum.sigma is None else spectrum.sigma[band]
         error = f" ± {bar:.3g}" if bar == bar else ""
         values += [f"after {number(spectrum.after[band])}{error}"]
+    if spectrum.other is not None:
+        values += [f"left {number(spectrum.other[band])}"]
     if spectrum.truth is not None:
         values += [f"truth {number(spectrum.truth[band])}"]
     return ", ".join(values)
@@ -149,7 +168,8 @@ def as_csv(scene: ViewedScene, picked: Iterable[Spectrum]) -> str:
             wavelength = "" if wavelengths is None else f"{wavelengths[band]:.10g}"
             first = (s.row, s.col, *at, band + 1, wavelength, int(cube.good_bands[band]))
             values = (_cell(v, band) for v in (s.before, s.after, s.sigma))
-            lines.writerow([*first, *values, int(s.filled[band]), _cell(s.truth, band)])
+            rest = (int(s.filled[band]), _cell(s.truth, band), _cell(s.other, band), s.pixels)
+            lines.writerow([*first, *values, *rest])
     return text.getvalue()
 
 

@@ -41,7 +41,9 @@ def possible() -> bool:
 
 
 def cores() -> int:
-    """How many this process may use."""
+    """How many this process may use; one in a worker, whose siblings have the others."""
+    if multiprocessing.parent_process() is not None:
+        return 1
     if hasattr(os, "sched_getaffinity"):  # not on every system
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,6 +1,7 @@
 // What Bokeh shows without a name for screen readers gets one, also when it comes into sight later;
-// a drawing has a ring when the keyboard is in it, not when it was clicked; and phones learn that
-// the page fits their width.
+// a drawing has a ring when the keyboard is in it, not when it was clicked; and the notice that the
+// page is not live goes.
+document.getElementById("not-live")?.remove()
 const calm = new CSSStyleSheet()
 calm.replaceSync(".bk-events:focus:not(:focus-visible) { outline: none }")
 const named = (root, parts, name) => {
@@ -24,8 +25,4 @@ const label = (root) => {
 }
 label(document)
 document.addEventListener("focusin", () => label(document))
-document.body.style.background = "#f3f4f6"
-const meta = document.createElement("meta")
-meta.name = "viewport"
-meta.content = "width=device-width, initial-scale=1"
-document.head.append(meta)
+setInterval(() => label(document), 1000)

@@ -1,0 +1,143 @@
+"""What a reference must not spoil, and how far beside the cube it may lie.
+
+python benchmarks/reference_limits.py narrow     an absorption that the reference does not show
+python benchmarks/reference_limits.py shifts     shifts put into the references of real pairs
+
+Writes benchmarks/results/reference_narrow.csv and reference_shifts.csv, and prints a summary.
+
+narrow  patches with an absorption three bands wide are put into a scene and not into its reference;
+        depth: one less the band in the middle over the line between the bands beside it.  RMSE of
+        the depth over filled pixels, without and with the reference.  Ten broad bands of Indian
+        Pines (simulated), and Hyperion with ALI at Paris.  Budget `fast`, without a prior.
+shifts  the other image of a pair is moved by a known amount; what is found for it, less what is
+        found for the pair as it is, is compared with that.  Pairs and gaps as in `hydiff bench
+        reference`, at 96 pixels.
+"""
+
+import argparse
+import csv
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+from scipy import ndimage
+
+import hydiff
+from hydiff.bench import scenes
+from hydiff.cube import Cube
+from hydiff.errors import BadValue
+from hydiff.reference.planes import prepare
+from hydiff.request import MAX_SHIFT
+
+RESULTS = Path(__file__).parent / "results"
+FILL = {"device": "cpu", "budget": "fast", "no_prior": True}
+DEPTHS, WIDTH, PATCHES = (0.05, 0.2), 3, 0.3  # widths in bands, share of the area
+MASKS = ("frames", scenes.CLOUDS)
+SIDE, SHIFTS, FARTHEST = 96, 8, 3.0
+TOLERATED = 0.15  # px
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("part", choices=("narrow", "shifts"))
+    part = parser.parse_args().part
+    rows: list[dict[str, object]] = []
+    for row in narrow() if part == "narrow" else shifts():
+        rows.append(row)
+        with (RESULTS / f"reference_{part}.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(row), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+        if part == "narrow":
+            print(row, flush=True)
+    if part == "shifts":
+        _say(rows)
+
+
+def narrow():
+    """A row for each scene, mask and depth."""
+    for mask, depth, name in product(MASKS, DEPTHS, (scenes.SAME_MOMENT, scenes.PICTURED)):
+        truth, other = scenes.pair(name)
+        if name == scenes.PICTURED:  # of its ten broad bands, which are 20 bands wide
+            other = np.stack([part.mean(axis=0) for part in np.array_split(truth, 10)])
+        middle = int(0.72 * len(truth))
+        rng = np.random.default_rng(0)
+        patches = ndimage.gaussian_filter(rng.standard_normal(truth.shape[1:]), 3)
+        patches = patches > np.quantile(patches, 1 - PATCHES)
+        cube = truth.copy()
+        for band in range(middle - WIDTH // 2, middle + WIDTH // 2 + 1):
+            cube[band] *= 1 - depth * patches / (1 + abs(band - middle))
+        observed = scenes.observed_of(mask, cube.shape)
+        fills = [hydiff.fill(cube, observed, **FILL, **more) for more in ({}, {"reference": other})]
+        right = _depth(cube, middle)[~observed]
+        off = [np.sqrt(np.mean((_depth(f.values, middle)[~observed] - right) ** 2)) for f in fills]
+        rmse = [np.sqrt(np.mean((f.values - cube)[f.filled] ** 2)) for f in fills]
+        yield {
+            "scene": name,
+            "mask": mask,
+            "depth": depth,
+            "depth_rmse_without": f"{off[0]:.5f}",
+            "depth_rmse_with": f"{off[1]:.5f}",
+            "gain_db": f"{20 * np.log10(rmse[0] / rmse[1]):.3f}",
+            "share": fills[1].references[0]["share"],
+        }
+
+
+def _depth(cube, middle):
+    """(rows, cols) of the absorption around a band."""
+    beside = 0.5 * (cube[middle - WIDTH] + cube[middle + WIDTH])
+    return 1 - cube[middle] / beside
+
+
+def shifts():
+    """A row for each pair, mask and shift; the first of each has none."""
+    for name, mask in product(scenes.PAIRS, ("slc-off", scenes.CLOUDS)):
+        truth, other = (v[:, :SIDE, :SIDE] for v in scenes.pair(name))
+        observed = scenes.observed_of(mask, truth.shape)
+        rng, start = np.random.default_rng(1), None
+        for number in range(2 * SHIFTS + 1):
+            far = number > SHIFTS
+            size = rng.uniform(*((MAX_SHIFT + 2, 2 * MAX_SHIFT) if far else (0, FARTHEST)))
+            angle = rng.uniform(0, 2 * np.pi)
+            put = np.zeros(2) if number == 0 else size * np.array([np.cos(angle), np.sin(angle)])
+            found, refused = _found(truth, observed, _put(other, put))
+            start = found if number == 0 else start
+            off = None if found is None or start is None else np.hypot(*(found - start - put))
+            yield {
+                "pair": name,
+                "mask": mask,
+                "down": f"{put[0]:.3f}",
+                "right": f"{put[1]:.3f}",
+                "off": "" if off is None else f"{off:.3f}",
+                "refused": int(refused),
+            }
+
+
+def _put(planes, by):
+    """(R, rows, cols) moved; what comes in from beyond its border is missing."""
+    moved = np.stack([ndimage.shift(p, by, order=3, mode="nearest") for p in planes])
+    there = ndimage.shift(np.ones(planes.shape[1:]), by, order=0, mode="constant") > 0
+    return np.where(there, moved, np.nan)
+
+
+def _found(truth, observed, other):
+    """The shift that was found, or None; and whether the reference was refused for it."""
+    entries = np.broadcast_to(observed, truth.shape)
+    try:
+        facts = prepare(Cube(other), Cube(truth), entries, "other", MAX_SHIFT).facts
+    except BadValue:
+        return None, True
+    return (None if facts["shift"] is None else np.array(facts["shift"])), False
+
+
+def _say(rows):
+    size = [np.hypot(float(r["down"]), float(r["right"])) for r in rows]
+    near = [r for r, s in zip(rows, size, strict=True) if 0 < s <= FARTHEST]
+    off = np.array([float(r["off"]) if r["off"] else np.inf for r in near])
+    far = [r for r, s in zip(rows, size, strict=True) if s > FARTHEST]
+    print(f"found to {TOLERATED} px in {100 * np.mean(off <= TOLERATED):.1f} % of {len(off)}")
+    print(f"beyond the bound, refused {sum(r['refused'] for r in far)} of {len(far)}")
+
+
+if __name__ == "__main__":
+    main()

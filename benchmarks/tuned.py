@@ -1,0 +1,136 @@
+"""Steps against gain: the prior's network tuned on moved copies of the cube (`start=prior`).
+
+    python benchmarks/tuned.py            small scenes on a CPU, some minutes; what is there is kept
+    python benchmarks/tuned.py --whole    the development scenes as they are, on a GPU
+    python benchmarks/tuned.py --figure   draws docs/tuned.png from the rows
+
+Appends to benchmarks/results/tuned.csv: the MPSNR of the gaps in dB less that of `smooth`, of the
+network before any step (0) and of the mean of before and after; CPU seconds.  No noise, one seed.
+"""
+
+import argparse
+import csv
+import time
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import hydiff
+from hydiff import metrics
+from hydiff.bench import scenes
+from hydiff.gaps.mask import make_mask
+from prior_parts import held_back
+
+RESULTS = Path(__file__).parent / "results" / "tuned.csv"
+FIGURE = Path(__file__).parents[1] / "docs" / "tuned.png"
+FIELDS = ["scene", "mask", "rows", "cols", "size", "steps", "over_smooth", "cpu", "device"]
+SMALL = {
+    ("chikusei_36", "blobs"): 36,
+    ("chikusei_36", "stripes"): 36,
+    ("brasilia_1_20m", "stripes"): 56,
+    ("paris_hyperion_72", "stripes"): 56,
+    ("enmap_potsdam_64x96", "blobs"): 56,
+}
+WHOLE = ("stripes", "blobs", "frames")
+STEPS = {"small": (0, 30, 100, 200), "full": (0, 100, 300)}
+
+
+def cases(whole):
+    """Scene, mask, truth (bands, rows, cols), observed (rows, cols)."""
+    if whole:
+        for scene, mask in product((s for s in scenes.available() if "_img" not in s), WHOLE):
+            truth = np.asarray(scenes.load(scene), dtype=np.float64)
+            yield scene, mask, truth, scenes.observed_of(mask, truth.shape)
+        return
+    trained = dict(held_back())
+    for (scene, mask), side in SMALL.items():
+        truth = trained[scene] if scene in trained else scenes.load(scene)
+        truth = np.asarray(truth, dtype=np.float64)[:, :side, :side]
+        yield scene, mask, truth, make_mask(mask, truth.shape, 0.2, np.random.default_rng(5))
+
+
+def score(truth, observed, method, **how):
+    values = hydiff.fill(truth, observed, method=method, **how).values
+    return metrics.score(values, truth, np.broadcast_to(~observed, truth.shape)).missing["mpsnr"]
+
+
+def gain(truth, observed, size, steps, device):
+    """In dB over `smooth`, before any step or after so many."""
+    if steps:
+        how = {"start": "prior", "steps": steps, "examples": 1}
+        found = score(truth, observed, "anchored", size=size, device=device, **how)
+    else:
+        found = score(truth, observed, "prior", size=size, symmetries=8, device=device)
+    return found - score(truth, observed, "smooth")
+
+
+def measure(whole, sizes, only):
+    device = "cuda" if whole else "cpu"
+    name = torch.cuda.get_device_name() if whole else "CPU"
+    done = {tuple(r[k] for k in ("scene", "mask", "size", "steps", "device")) for r in rows()}
+    new = not RESULTS.exists()
+    with RESULTS.open("a", newline="") as file:
+        table = csv.DictWriter(file, FIELDS, lineterminator="\n")
+        if new:
+            table.writeheader()
+        for scene, mask, truth, observed in cases(whole):
+            for size, steps in ((s, n) for s in sizes for n in STEPS[s]):
+                if (only and scene not in only) or (scene, mask, size, str(steps), name) in done:
+                    continue
+                began = time.process_time()
+                over = gain(truth, observed, size, steps, device)
+                row = dict(zip(FIELDS, (
+                    scene, mask, *truth.shape[1:], size, steps, f"{over:.3f}",
+                    f"{time.process_time() - began:.1f}", name,
+                ), strict=True))  # fmt: skip
+                table.writerow(row)
+                file.flush()
+                print(row, flush=True)
+
+
+def rows():
+    if not RESULTS.exists():
+        return []
+    with RESULTS.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def draw():
+    """Gain of the steps over the untaught network, a line for each scene and mask."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.6, 3.4), layout="constrained")
+    axes = figure.subplots()
+    found = rows()
+    for key in dict.fromkeys((r["scene"], r["mask"], r["size"], r["device"]) for r in found):
+        own = [r for r in found if (r["scene"], r["mask"], r["size"], r["device"]) == key]
+        if len(own) < 2:
+            continue
+        steps, over = (np.array([float(r[k]) for r in own]) for k in ("steps", "over_smooth"))
+        order = np.argsort(steps)
+        line = "-" if key[2] == "small" else "--"
+        label = f"{key[0]}, {key[1]}, {key[2]}"
+        axes.plot(steps[order], over[order] - over[order][0], line, marker="o", ms=3, label=label)
+    axes.axhline(0, color="0.6", lw=0.8)
+    axes.set(xlabel="steps", ylabel="dB over the network before any step")
+    axes.legend(fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    figure.savefig(FIGURE, dpi=110)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--whole", action="store_true")
+    parser.add_argument("--figure", action="store_true")
+    parser.add_argument("--size", nargs="*", default=["small"])
+    parser.add_argument("--scene", nargs="*", default=[], help="only these")
+    args = parser.parse_args()
+    if args.figure:
+        draw()
+        return
+    measure(args.whole, args.size, args.scene)
+
+
+if __name__ == "__main__":
+    main()

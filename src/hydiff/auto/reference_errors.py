@@ -1,0 +1,131 @@
+"""The expected error of a fill from another image of the place, which shows the gaps too.
+
+The model is that of `intervals`, and the features those of `Around`, two with another meaning:
+`roughness` is how rough the references are at a pixel, whatever the cube has observed there;
+`contrast` is by how much the cube and the references disagree nearby.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from scipy import ndimage
+
+from hydiff.auto import folds
+from hydiff.auto.blend import Weights, mixed
+from hydiff.auto.classes import Around, D, Kinds, T, band_spread, usable
+from hydiff.auto.intervals import NORMAL_80, Hidden, errors_of
+from hydiff.auto.recipe import Errors
+from hydiff.auto.trials import Trial, TrialWindow
+from hydiff.cube import Bools, Cube, Floats
+from hydiff.gaps import mask
+from hydiff.reference.models import ReferencePlanes, components, regression
+
+WINDOW = 5  # px in which references are rough or not
+NEARBY = 8.0  # px, standard deviation of what is nearby
+FEW = 1e-3  # share of what is nearby that the mean of all weighs
+UNUSUAL = 3.0  # medians of the errors beyond which an entry counts less
+# Places at two dates that judge nothing (benchmarks/reference_places.py): slope of the logarithm of
+# square errors with that of the distance, of which hidden copies show only the near end; and by how
+# much square errors in gaps exceed those on hidden copies, for what has changed there alone
+FARTHER, CHANGE = 0.45, 0.1
+USUAL_80 = 1.18  # |error| / expected that 80 % of the entries do not exceed, there
+
+
+def seen_by(references: Sequence[ReferencePlanes]) -> Bools:
+    """(rows, cols) pixels that one of the references has."""
+    seen: Bools = np.logical_or.reduce([one.observed for one in references])
+    return seen
+
+
+def roughness(references: Sequence[ReferencePlanes]) -> Floats:
+    """(rows, cols) how far the pixels of a window differ in the references, in their standard
+    deviations."""
+    size = (0, WINDOW, WINDOW)
+    total, number = (np.zeros(references[0].observed.shape) for _ in range(2))
+    for one in references:
+        f = components(one)
+        varies = ndimage.uniform_filter(f**2, size) - ndimage.uniform_filter(f, size) ** 2
+        total += np.where(one.observed, np.maximum(varies, 0).mean(axis=0), 0.0)
+        number += one.observed
+    rough: Floats = np.sqrt(total / np.maximum(number, 1))
+    return rough
+
+
+def disagreement(cube: Cube, observed: Bools, references: Sequence[ReferencePlanes]) -> Floats:
+    """(rows, cols) RMS error nearby of a plain regression on the references, in standard deviations
+    of the bands; observed (bands, rows, cols)."""
+    bands = usable(cube, observed)
+    complete = observed[bands].all(axis=0) & seen_by(references)
+    y = np.asarray(cube.values)[bands].astype(np.float64)
+    y = np.where(complete, y, 0.0) / band_spread(cube, observed)[bands, None, None]
+    f = np.concatenate([components(one) for one in references])
+    p = regression(y, np.broadcast_to(complete, y.shape), f)
+    if p is None:
+        return np.ones(complete.shape)
+    square = np.where(complete, np.square(y - p).mean(axis=0), 0.0)
+    near, share = (
+        ndimage.gaussian_filter(plane, NEARBY, mode="constant")
+        for plane in (square, complete.astype(np.float64))
+    )
+    usual = square[complete].mean()
+    rms: Floats = np.sqrt((near + FEW * usual) / (share + FEW))
+    return rms
+
+
+def kinds_with(windows: Sequence[TrialWindow]) -> Kinds:
+    """The entries to fill of some windows by distance, and by roughness of their references."""
+    parts = []
+    for window in windows:
+        observed, target = window.observed, window.target
+        distance = np.broadcast_to(folds.distance_class(mask.shared(observed)), observed.shape)
+        rough = np.broadcast_to(roughness(window.references), observed.shape)
+        parts.append((distance[target], rough[target]))
+    distances, rough = (np.concatenate(p) for p in zip(*parts, strict=True))
+    edges = np.quantile(rough, [1 / 3, 2 / 3])
+    kind = distances * T + np.digitize(rough, edges)
+    return Kinds(np.bincount(kind, minlength=D * T), edges)
+
+
+def around_with(
+    lies: Around, cube: Cube, observed: Bools, references: Sequence[ReferencePlanes], pixels: Bools
+) -> Around:
+    """`Around` of the pixels (rows, cols), with what references show there."""
+    apart = disagreement(cube, observed, references)
+    return lies._replace(roughness=roughness(references)[pixels], contrast=apart[pixels])
+
+
+def usual_size(residual: Floats) -> Floats:
+    """(n,) factors of the errors (K, n) of entries, so that few bright pixels do not decide."""
+    size = np.abs(residual).mean(axis=0)
+    usual = UNUSUAL * float(np.median(size))
+    factor: Floats = np.sqrt(np.minimum(1.0, usual / np.maximum(size, 1e-300)))
+    return factor
+
+
+def errors_with(trials: Sequence[Trial], weights: Weights, kinds: Kinds, bands: int) -> Errors:
+    """The model of square errors; trials have the features of `around_with`.
+
+    A flare or a new roof in one fold makes most of a mean square, and says nothing about the gaps:
+    so large errors count less, the 80 % interval of the hidden entries is kept, and the mean
+    follows it as it usually does.
+    """
+    usual = [t._replace(residual=t.residual * usual_size(t.residual)) for t in trials]
+    errors = errors_of(usual, weights, kinds, bands, whole=False, by_gap=False)
+    if errors.slopes is None or errors.level is None or errors.by_band is None:
+        return errors
+    hidden = Hidden.of(trials, [mixed(t, weights.all) for t in trials], kinds)
+    slopes = np.r_[FARTHER, errors.slopes[1:]]
+    level = errors.level + (errors.slopes[0] - FARTHER) * float(hidden.around[0].mean())
+    expected = hidden.expected(level, slopes, np.asarray(errors.by_band))
+    shape = np.maximum(hidden.shape(expected, math.inf), 1e-9)
+    return replace(
+        errors,
+        level=level + 2 * math.log(shape[1] / USUAL_80) + CHANGE,
+        slopes=tuple(slopes.tolist()),
+        widening=USUAL_80 / NORMAL_80,
+        intervals=tuple((shape * NORMAL_80 / shape[1]).tolist()),
+    )

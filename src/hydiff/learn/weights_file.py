@@ -1,0 +1,73 @@
+"""Files of weights: safetensors with one entry of metadata, JSON, that says what network they fit.
+
+One entry, since safetensors keeps several in no fixed order, and equal runs give equal bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hydiff.errors import CubeFormatError
+from hydiff.io.regular import is_there
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Kind(NamedTuple):
+    """What the files of one kind of network have in common."""
+
+    entry: str  # of the metadata
+    layout: int  # that this hydiff reads
+    wanted: str  # what messages call them: weights of what wrote them
+    again: str = "train again"  # what to do about a damaged one
+
+
+def content(path: Path, kind: Kind) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What a file says of itself, and its tensors."""
+    from safetensors import SafetensorError, safe_open
+
+    if not is_there(path) or path.is_dir():
+        raise CubeFormatError(f"{path}: no such file; expected {kind.wanted}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = json.loads((file.metadata() or {}).get(kind.entry, "{}"))
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError, RecursionError) as error:
+        raise CubeFormatError(
+            f"{path}: not a readable safetensors file ({error}); expected {kind.wanted}"
+        ) from None
+    if not isinstance(about, dict) or "layout" not in about:
+        raise CubeFormatError(f"{path}: not {kind.wanted}; name a file that it wrote")
+    if about["layout"] != kind.layout:
+        raise CubeFormatError(
+            f"{path}: layout {about['layout']!r}, but this hydiff reads {kind.layout}; "
+            f"{kind.again}, or use the hydiff that wrote it"
+        )
+    return about, tensors
+
+
+def whole_number(path: Path, kind: Kind, name: str, found: Any, most: int) -> int:
+    """A number that a file names: one that is too large is damaged or hostile."""
+    if type(found) is not int or not 1 <= found <= most:
+        raise CubeFormatError(
+            f"{path}: says {name} = {found!r}, expected a whole number from 1 to {most}; "
+            f"{kind.again}"
+        )
+    return found
+
+
+def check_tensors(
+    path: Path, kind: Kind, tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]
+) -> None:
+    """That a network with these tensors can take those of a file, and that all are finite."""
+    for name in sorted(expected.keys() | tensors.keys()):
+        found, wanted = (tuple(d[name].shape) if name in d else None for d in (tensors, expected))
+        if found != wanted or not tensors[name].isfinite().all():
+            raise CubeFormatError(
+                f"{path}: tensor {name} is damaged, missing or not ours "
+                f"(shape {found}, expected {wanted}); {kind.again}"
+            )

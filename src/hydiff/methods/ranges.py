@@ -1,0 +1,33 @@
+"""What numbers among the settings of a method may be; others are refused in one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hydiff.errors import BadValue
+
+
+def above_zero(settings: Any, *names: str) -> None:
+    for name in names:
+        if not getattr(settings, name) > 0:
+            raise BadValue(f"{name} = {getattr(settings, name)}: expected a number above 0")
+
+
+def zero_or_more(settings: Any, *names: str) -> None:
+    for name in names:
+        if not getattr(settings, name) >= 0:
+            raise BadValue(f"{name} = {getattr(settings, name)}: expected 0 or more")
+
+
+def shares(settings: Any, *names: str) -> None:
+    """From 0 to 1."""
+    for name in names:
+        if not 0 <= getattr(settings, name) <= 1:
+            raise BadValue(f"{name} = {getattr(settings, name)}: expected a share from 0 to 1")
+
+
+def shares_below_one(settings: Any, *names: str) -> None:
+    for name in names:
+        if not 0 <= getattr(settings, name) < 1:
+            found = getattr(settings, name)
+            raise BadValue(f"{name} = {found}: expected a share from 0 to below 1")

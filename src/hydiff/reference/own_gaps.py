@@ -1,0 +1,48 @@
+"""What of a reference is not used: its gaps, what quality layers flag, clouds and their rims."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from scipy import ndimage
+
+from hydiff.cube import Bools, Cube
+from hydiff.flags import CLOUD
+from hydiff.io import quality
+
+AROUND_CLOUDS = 3  # px that count as cloud around one
+
+
+def measured_in(reference: Cube, mask: Bools | None = None) -> Bools:
+    """(R, rows, cols) True = to be used.  mask: of whoever gave the reference, (rows, cols) or by
+    band, True = measured; what it leaves out counts as a cloud."""
+    measured = reference.observed()
+    clouds = np.asarray(reference.withheld_in(np.asarray(reference.values)).any(axis=0))
+    if mask is not None:
+        clouds = clouds | (~mask if mask.ndim == 2 else ~mask.all(axis=0))
+    for flag, entries in _flagged(reference):
+        if _is_cloud(flag):
+            clouds = clouds | entries.any(axis=0)
+        else:
+            measured = measured & ~entries
+    return measured & ~ndimage.binary_dilation(clouds, iterations=AROUND_CLOUDS)
+
+
+def _flagged(reference: Cube) -> list[tuple[str, Bools]]:
+    """Flags of the quality layers beside a product, with the entries (R, rows, cols) that they
+    name."""
+    if reference.path is None:
+        return []
+    flagged = []
+    for path, flags in quality.beside(reference.path, reference.format).items():
+        layers = quality.layers(Path(path), str(reference.format))
+        for flag in flags:
+            if _is_cloud(flag) or flag in quality.USUAL:
+                entries = layers[flag](reference.shape)
+                flagged.append((flag, np.broadcast_to(entries, reference.shape)))
+    return flagged
+
+
+def _is_cloud(flag: str) -> bool:
+    return quality.reason_of(flag) == CLOUD or "shadow" in flag.lower()

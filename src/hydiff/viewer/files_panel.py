@@ -1,0 +1,90 @@
+"""Files that are opened from the page: another scene, another fill, a reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hydiff import io
+from hydiff.cube import Cube
+from hydiff.errors import BadValue
+from hydiff.viewer import folders, scene_layers
+from hydiff.viewer.background import PageJob, Queue
+from hydiff.viewer.page_state import PageState, explained
+from hydiff.viewer.page_work import PageWork
+from hydiff.viewer.scene_layers import Layer, ViewedScene
+
+NONE = "To open files here, start with: hydiff view FILE --folder FOLDER"
+
+
+class FilesPanel:
+    def __init__(
+        self,
+        desk: PageState,
+        queue: Queue,
+        below: Sequence[Path],
+        reopen: Callable[[Path], None],  # another page for another scene
+        keep: Callable[[str, ViewedScene], None],  # a fill
+        offer: Callable[[], None],  # what there is to compare
+    ) -> None:
+        self.desk, self.queue, self.below = desk, queue, below
+        self.reopen, self.keep, self.offer = reopen, keep, offer
+        self.look()
+
+    @explained
+    def look(self, *_: Any) -> None:
+        """List the files once more."""
+        c = self.desk.controls
+        self.files = folders.listed(self.below)
+        names = list(self.files) or [NONE]
+        c.file.param.update(options=names, value=names[0])
+        for press in (c.open_scene, c.open_fill, c.open_reference):
+            press.disabled = not self.files
+
+    def chosen(self) -> Path:
+        name = self.desk.controls.file.value
+        if name not in self.files:
+            raise BadValue(NONE)
+        self.desk.alert()
+        return folders.checked(self.files[name], self.below)
+
+    @explained
+    def open_scene(self, *_: Any) -> None:
+        self.reopen(self.chosen())
+
+    @explained
+    def open_fill(self, *_: Any) -> None:
+        """Show it beside the scene as one more fill."""
+        path, source = self.chosen(), self.desk.source
+        name = path.name if source.cube.path is None else source.cube.path
+        opened = scene_layers.from_files(Path(name), path) if source.cube.path else None
+        if opened is None or opened.after is None:
+            raise BadValue("a fill from a file belongs to a scene from a file; open that first")
+        self.keep(path.name, replace(source, after=opened.after, fills=opened.fills, result=None))
+
+    @explained
+    def open_reference(self, *_: Any) -> None:
+        """Another image of the place: shown left of the line, and offered to fills."""
+        path, cube = self.chosen(), self.desk.source.cube
+
+        def prepare() -> tuple[Cube, Layer]:
+            reference = io.read(path)
+            return reference, scene_layers.of_reference(reference, cube)
+
+        begin, answer = partial(PageWork, prepare), partial(self.take_reference, path.name)
+        self.queue.add(PageJob(f"Opening {path.name}", begin, answer))
+
+    @explained
+    def take_reference(self, name: str, work: PageWork[tuple[Cube, Layer]]) -> None:
+        c = self.desk.controls
+        if work.value is None:
+            raise BadValue(work.error or f"{name} could not be opened")
+        self.desk.references[name] = work.value
+        names = ", ".join(self.desk.references)
+        c.with_reference.name = f"Fill with {names}"
+        c.with_reference.visible = c.with_reference.value = True
+        self.offer()
+        c.left.value = name

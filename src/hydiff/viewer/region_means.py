@@ -1,0 +1,46 @@
+"""Means over a region of the scene, and what the errors of a fill make of them."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+
+from hydiff.cube import Array, Bools, Floats
+from hydiff.result import Result
+from hydiff.uncertainty.propagation import propagate
+from hydiff.viewer.scene_layers import Layer, ViewedScene
+from hydiff.viewer.spectra import Spectrum
+
+
+def mean_spectrum(scene: ViewedScene, inside: Bools, outline: tuple[Array, Array]) -> Spectrum:
+    """Of the pixels inside (rows, cols), over the entries that each version has."""
+    rows, cols = np.nonzero(inside)
+    middle = int(np.argmin(np.hypot(rows - rows.mean(), cols - cols.mean())))
+    before, other, truth = (
+        None if layer is None else _mean(layer, inside)
+        for layer in (scene.before, scene.other, scene.truth)
+    )
+    after = None if scene.after is None else _mean(scene.after, inside)
+    filled = np.zeros(scene.cube.bands, bool)
+    if scene.fills is not None:
+        planes = (scene.fills.plane(band)[inside].any() for band in range(scene.cube.bands))
+        filled = np.fromiter(planes, bool)
+    at = int(rows[middle]), int(cols[middle])
+    assert before is not None
+    return Spectrum(*at, before, after, None, truth, filled, other, len(rows), outline)
+
+
+def _mean(layer: Layer, inside: Bools) -> Floats:
+    """(bands,) over the entries that are there; NaN where none is."""
+    spans = (np.flatnonzero(inside.any(axis=axis)) for axis in (1, 0))
+    rows, cols = (slice(int(at[0]), int(at[-1]) + 1) for at in spans)
+    values = layer.block(rows, cols)[:, inside[rows, cols]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of a band without any
+        return np.asarray(np.nanmean(values, axis=1, dtype=np.float64))
+
+
+def error_of_mean(result: Result, inside: Bools) -> Floats:
+    """(bands,) standard deviation of the means over the pixels inside (rows, cols)."""
+    return propagate(result, over=inside).sigma

@@ -1,0 +1,81 @@
+"""Samples of a fill that take turns on the picture, so that its uncertainty is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from hydiff.cube import Array
+from hydiff.errors import BadValue
+from hydiff.viewer import rendering
+from hydiff.viewer.background import PageJob, Queue
+from hydiff.viewer.page_state import PageState, explained, result_of
+from hydiff.viewer.page_work import PageWork
+from hydiff.viewer.picture import Picture
+from hydiff.viewer.rendering import Choice, Planes
+from hydiff.viewer.scene_layers import ImageWindow, Layer, ViewedScene
+
+COUNT = 6
+LARGEST = 2 << 30  # bytes of all of them
+
+
+class SamplesPanel:
+    def __init__(
+        self,
+        desk: PageState,
+        queue: Queue,
+        picture: Picture,
+        whole: ImageWindow,
+        choice: Callable[[], Choice],
+    ) -> None:
+        self.desk, self.queue, self.picture = desk, queue, picture
+        self.whole, self.choice = whole, choice
+        self.drawn: tuple[ViewedScene, list[Planes]] | None = None  # of which fill
+
+    def of_scene(self, scene: ViewedScene) -> bool:
+        """Whether these are the samples of the fill that is shown."""
+        return self.drawn is not None and self.drawn[0].after is scene.after
+
+    @explained
+    def switch(self, *_: Any) -> None:
+        """On: draw them, if that was not done yet; off: the fill itself stays."""
+        scene = self.desk.scene
+        if self.desk.controls.flicker.value and not self.of_scene(scene):
+            if 4 * COUNT * int(np.prod(scene.cube.shape)) > LARGEST:
+                self.desk.controls.flicker.value = False
+                raise BadValue("this scene is too large for samples on the page; open a part of it")
+            begin = partial(PageWork, partial(samples, scene))
+            self.queue.add(PageJob("Drawing samples", begin, partial(self.take, scene)))
+        self.draw()
+
+    @explained
+    def take(self, scene: ViewedScene, work: PageWork[list[Array]]) -> None:
+        if work.value is None:
+            self.desk.controls.flicker.value = False
+            raise BadValue(work.error or "there are no samples")
+        cube = replace(scene.cube, nodata=None, valid=None, missing_rule=None)
+        layers = [Layer(replace(cube, values=values)) for values in work.value]
+        versions = [replace(scene, after=layer, other=None) for layer in layers]
+        self.drawn = scene, [Planes(version, self.whole) for version in versions]
+        self.draw()
+
+    def draw(self) -> None:
+        """In the bands on show; a map of error bars or errors stands still."""
+        choice, wanted = self.choice(), self.desk.controls.flicker.value
+        still = rendering.layer_of(choice) is not None
+        if not wanted or still or self.drawn is None or not self.of_scene(self.desk.scene):
+            self.picture.flicker([])
+            return
+        limits = rendering.limits(Planes(self.desk.scene, self.whole), choice)
+        turns = [rendering.pictures(planes, choice, limits)[-1] for planes in self.drawn[1]]
+        self.picture.sharpen(None)
+        self.picture.flicker(turns)
+
+
+def samples(scene: ViewedScene) -> list[Array]:
+    """(bands, rows, cols) each."""
+    return [values.astype(np.float32) for values in result_of(scene).samples(COUNT)]

@@ -1,0 +1,176 @@
+"""Laws of `anchored` with `start=prior`: what other images taught, and a little of this cube."""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+from scipy import ndimage
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import hydiff
+from conftest import prior_weights as weights
+from hydiff.errors import BadValue, UnknownName
+from hydiff.flags import PRIOR
+from hydiff.gaps.mask import make_mask
+from hydiff.learn import prior_weights
+from hydiff.methods import tuned as module
+from hydiff.methods.anchored import Anchored, anchored
+
+SHAPE = (5, 20, 24)
+FEW = {"steps": 3, "examples": 1, "start": "prior", "size": "small", "device": "cpu"}
+
+
+@pytest.fixture(autouse=True)
+def packaged(tmp_path, monkeypatch):
+    """Weights where the package has its own."""
+    monkeypatch.setattr(prior_weights, "FOLDER", tmp_path)
+    weights(tmp_path / "prior-small.safetensors")
+    return tmp_path
+
+
+@pytest.fixture
+def scene(rng):
+    maps = rng.standard_normal((3, *SHAPE[1:])).cumsum(axis=1).cumsum(axis=2)
+    return np.tensordot(rng.exponential(size=(SHAPE[0], 3)), ndimage.gaussian_filter(maps, 1), 1)
+
+
+@pytest.fixture
+def gaps():
+    return make_mask("stripes", SHAPE, 0.25, np.random.default_rng(1))
+
+
+def fill(y, observed, **how):
+    return hydiff.fill(y, observed, method="anchored", **FEW | how)
+
+
+def prior_of(y, observed, **how):
+    return hydiff.fill(y, observed, method="prior", size="small", device="cpu", **how).values
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+@pytest.mark.parametrize("symmetries", [False, True])
+def test_before_it_has_learned_it_is_the_prior(scene, gaps, noise, symmetries):
+    sigma = noise * np.ptp(scene)
+    found = fill(scene, gaps, lr=1e-12, sigma_y=sigma, symmetries=symmetries).values
+    expected = prior_of(scene, gaps, sigma_y=sigma, symmetries=8 if symmetries else 1)
+    np.testing.assert_allclose(found, expected, atol=1e-4 * np.ptp(scene))
+
+
+def tuner_of(scene, gaps, sigma_y=0.0, **settings):
+    y = torch.as_tensor(np.where(gaps, scene, 0.0), dtype=torch.float32)
+    settings = Anchored(**{"steps": 3, "examples": 1, "start": "prior", "size": "small"} | settings)
+    rng = torch.Generator().manual_seed(0)
+    sigma = torch.full((SHAPE[0],), sigma_y)
+    return module.Tuner(y, torch.as_tensor(gaps), sigma, settings, rng)
+
+
+@pytest.mark.parametrize("sigma_y", [0.0, 0.5])
+def test_a_step_looks_at_no_number(scene, gaps, sigma_y):
+    """As a recorded step needs it."""
+    tuner = tuner_of(scene, gaps, sigma_y)
+    tuner.rng = torch.default_generator
+    with FakeTensorMode(allow_non_fake_inputs=True):  # holds no values: looking at one fails
+        loss, error = tuner.objective(None)
+    assert loss.shape == (1,) and error.shape == (len(tuner.parts.z),)
+
+
+def test_it_goes_half_of_the_way_that_the_network_learned(scene, gaps):
+    """The mean of before and after: twice its change is that of the taught network alone."""
+    tuner = tuner_of(scene, gaps, lr=0.05)
+    for i in (1, 2, 3):
+        tuner.step(i)
+    taught = module.corrected_planes(tuner.parts, tuner.c, tuner.fit.network.eval(), tuner.device)
+    tuner.average(1)
+    assert np.abs(taught - tuner.before).max() > 1e-3 * np.ptp(tuner.before)
+    np.testing.assert_allclose(tuner.after - tuner.before, (taught - tuner.before) / 2, atol=1e-9)
+
+
+def test_it_learns_what_this_cube_repeats(rng):
+    """Lines of two px, of which the gaps hide some: the network corrects nothing at first."""
+    y = np.tile(np.where(np.arange(32) % 4 < 2, 1.0, 0.0), (3, 32, 1))
+    y = y * rng.uniform(0.5, 1, (3, 1, 1)) + 0.02 * rng.standard_normal(y.shape)
+    observed = np.ones(y.shape[1:], bool)
+    observed[:, [6, 7, 15, 16, 23, 24]] = False
+    weights(prior_weights.packaged("small"), std=0, width=8)
+    before = np.abs(prior_of(y, observed) - y)[:, ~observed].mean()
+    after = np.abs(fill(y, observed, steps=100, lr=0.01).values - y)[:, ~observed].mean()
+    assert after < 0.85 * before
+
+
+def test_the_loss_is_one_before_it_has_learned(scene, gaps):
+    history = fill(scene, gaps, lr=1e-12, steps=20).history
+    assert np.mean([step["split"] for step in history if "split" in step]) == pytest.approx(1, 0.5)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_observed_entries_stay_and_nothing_under_the_mask_is_read(scene, gaps, noise):
+    sigma = noise * np.ptp(scene)
+    found = fill(scene, gaps, sigma_y=sigma)
+    other = fill(np.where(gaps, scene, 77.0), gaps, sigma_y=sigma)
+    assert found.values.tobytes() == other.values.tobytes()
+    if not noise:
+        np.testing.assert_array_equal(found.values[:, gaps], scene[:, gaps])
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(scene, gaps):
+    one, two, three = (fill(scene, gaps, lr=0.05, seed=seed).values for seed in (1, 1, 2))
+    assert one.tobytes() == two.tobytes() != three.tobytes()
+
+
+@pytest.mark.parametrize("sigma_y", [0.0, 0.1])
+def test_resuming_gives_the_same_bytes(scene, gaps, sigma_y):
+    unit = (scene - scene.min()) / np.ptp(scene)
+    y = torch.as_tensor(np.where(gaps, unit, 0.0), dtype=torch.float32)
+    given = y, torch.as_tensor(gaps), torch.full((SHAPE[0],), sigma_y)
+    settings = Anchored(steps=7, examples=2, lr=0.05, start="prior", size="small")
+
+    def run(resume=None):
+        rng = torch.Generator().manual_seed(0)
+        return anchored(*given, settings, rng=rng, resume=resume)
+
+    whole, rest = list(run()), list(run([*islice(run(), 4)][-1].state()))
+    assert len(rest) == len(whole) - 4
+    for one, other in zip(whole[4:], rest, strict=True):
+        assert torch.equal(one.x, other.x)
+
+
+def test_a_y_plus_b(scene, gaps):
+    one, other = fill(scene, gaps, lr=0.02).values, fill(3 * scene - 7, gaps, lr=0.02).values
+    np.testing.assert_allclose(other, 3 * one - 7, atol=1e-3 * np.ptp(scene))
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_bands_may_have_masks_of_their_own(scene, gaps, noise):
+    observed = np.array(np.broadcast_to(gaps, SHAPE))
+    observed[0] = True
+    found = fill(scene, observed, sigma_y=noise * np.ptp(scene)).values
+    assert np.isfinite(found).all()
+
+
+def test_where_nothing_is_missing_nothing_is_learned(scene):
+    settings = Anchored(steps=3, start="prior", size="small")
+    given = torch.as_tensor(scene, dtype=torch.float32), torch.ones(SHAPE[1:], dtype=torch.bool)
+    rng = torch.Generator().manual_seed(0)
+    [step] = anchored(*given, torch.zeros(SHAPE[0]), settings, rng=rng)
+    torch.testing.assert_close(step.x, given[0])
+
+
+def test_outputs_name_the_weights_and_other_starts_are_refused(scene, gaps):
+    digest = prior_weights.digest(prior_weights.packaged("small"))
+    assert any(digest[:12] in note for note in fill(scene, gaps).notes)
+    with pytest.raises(UnknownName, match="start"):
+        Anchored(start="middle")
+    with pytest.raises(UnknownName, match="size"):
+        Anchored(start="prior", size="huge")
+
+
+def test_flags_and_no_prior_know_where_the_network_learned(scene, gaps):
+    assert (fill(scene, gaps).flags[:, ~gaps] & PRIOR).all()
+    with pytest.raises(BadValue, match="leaves nothing of the method anchored"):
+        fill(scene, gaps, no_prior=True)
+
+
+def test_rows_that_start_from_nothing_are_known_as_before():
+    assert not {"start", "size"} & set(Anchored().decisive(False))
+    assert {"start", "size"} <= set(Anchored(start="prior").decisive(False))
