@@ -28,7 +28,7 @@ from hydiff.gaps import mask
 from scene import measured
 
 RESULTS = Path(__file__).parent / "results" / "archive.csv"
-ALONE = 4  # cubes that are filled by a process of their own
+ALONE = 2  # cubes that are filled by a process of their own
 
 
 def make(folder, count, side, bands):
@@ -74,7 +74,10 @@ def main():
                     "mb": round(max(mb, worker_mb)), "load": round(load, 1)}  # fmt: skip
 
         first = files[:ALONE]
-        starts = [run("alone", [*one_core(), *fill, f, "-o", f"{f}.out", *options]) for f in first]
+        starts = [
+            run("alone", [*one_core(), *fill, f, "-o", str(folder / Path(f).name), *options])
+            for f in first
+        ]
         rows = [{k: np.mean([s[k] for s in starts]) for k in starts[0] if k != "run"}]
         rows[0] |= {"run": "alone", "cubes": 1}
         every = [*fill, *files, "-o"]
@@ -95,7 +98,7 @@ def main():
             row |= {"speedup": round(base / row["path_cpu"], 2), "bands": args.bands,
                     "rows": args.side, "cols": args.side, "options": args.options,
                     "cpu": platform.machine(),
-                    "command": "python benchmarks/archive.py"}  # fmt: skip
+                    "command": "python " + " ".join(sys.argv)}  # fmt: skip
             row["mb"], row["load"] = round(float(row["mb"])), round(float(row["load"]), 1)
             writer.writerow({"workers": 0} | row)
 

@@ -10,8 +10,9 @@ still the same.  Cubes are parts of Indian Pines, mirrored where larger ones are
 
 `fit` writes benchmarks/results/forecast_fit.csv and, from it, src/hydiff/data/fill_times.csv: for
 each kind of fill the non-negative coefficients with the least relative squares.  `judge` writes
-benchmarks/results/forecast.csv with two forecasts of each fill: `first`, as on a machine that has
-finished none, and `later`, after the other nineteen.
+forecast_fills.csv and, from it, forecast.csv with two forecasts of each fill: `first`, as on a
+machine that has finished none, and `later`, after the other nineteen.  Fills that are in these
+files are not timed again: remove them for that.
 """
 
 import argparse
@@ -33,7 +34,8 @@ import numpy as np
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-FIT, JUDGED = RESULTS / "forecast_fit.csv", RESULTS / "forecast.csv"
+FIT, FILLS = RESULTS / "forecast_fit.csv", RESULTS / "forecast_fills.csv"
+JUDGED = RESULTS / "forecast.csv"
 WITHIN = 1.5
 
 # method or budget of auto, rows, columns, every n-th band, mask, missing share, seed, more
@@ -134,19 +136,25 @@ def write(path, rows):
         writer.writerows(rows)
 
 
+def all_timed(cases, path):
+    """The rows of all cases, in a file; goes on behind those that are there."""
+    rows = []
+    if path.exists():
+        with path.open(newline="", encoding="utf-8") as lines:
+            rows = list(csv.DictReader(lines))
+    for case in cases[len(rows) :]:
+        rows.append(flat(timed(case)))
+        print(rows[-1], flush=True)
+        write(path, rows)
+    return rows
+
+
 def fit():
     from hydiff.scale import fill_history, forecast
 
-    rows = []
-    if FIT.exists():  # goes on behind what was timed before
-        with FIT.open(newline="", encoding="utf-8") as lines:
-            rows = list(csv.DictReader(lines))
-    for case in TO_FIT[len(rows) :]:
-        rows.append(flat(timed(case)))
-        print(rows[-1], flush=True)
-        write(FIT, rows)
+    rows = all_timed(TO_FIT, FIT)
     yardstick = fill_history.measure(time.process_time)
-    write(forecast.TABLE, [coefficients("yardstick", yardstick, [0, 0, 0]), *table(rows)])
+    write(forecast.TABLE, [coefficients(forecast.YARDSTICK, yardstick, [0, 0, 0]), *table(rows)])
 
 
 def table(rows):
@@ -162,38 +170,35 @@ def table(rows):
 
 
 def coefficients(kind, start, rest):
-    names = ("lost", "partial", "missing")
+    names = ("lost", "partial", "pixels")
     rounded = {name: float(f"{value:.4g}") for name, value in zip(names, rest, strict=True)}
     return {"kind": kind, "start": float(f"{start:.4g}"), **rounded}
 
 
 def solved(rows):
-    """start, lost, partial, missing: not negative, with the least squared relative errors."""
+    """start, lost, partial, pixels: not negative, with the least squared relative errors."""
     from scipy.optimize import nnls
 
-    seconds = np.array([float(row["seconds"]) for row in rows])
-    million, steps = (np.array([float(row[k]) for row in rows]) for k in ("entries", "steps"))
-    lost, partial = (
-        np.array([row[k] in (True, "True") for row in rows]) for k in ("lost", "partial")
+    seconds, entries, pixels, steps = (
+        np.array([float(row[key]) for row in rows])
+        for key in ("seconds", "entries", "pixels", "steps")
     )
-    missing = np.array([float(row["missing"]) for row in rows]) / 1e6
-    million = million / 1e6 * steps
-    # one size of a kind of gaps does not tell a start from what grows: all of it grows then
-    sizes = len(rows) > len({(row["lost"], row["partial"]) for row in rows})
-    start = np.full(len(rows), float(sizes))
-    design = np.stack([start, million * lost, million * partial, steps * missing * sizes], 1)
+    kinds = [[str(row[key]) == "True" for row in rows] for key in ("lost", "partial")]
+    # one size of a kind of gaps does not tell a start from what grows, and one number of bands not
+    # entries from pixels: all of it grows with the entries then
+    several = len(rows) > len(set(zip(*kinds, strict=True)))
+    spectra = len(set(np.rint(entries / pixels))) > 1
+    work = steps * entries / 1e6
+    columns = [np.full(len(rows), float(several)), *(work * kind for kind in np.array(kinds))]
+    design = np.stack([*columns, spectra * steps * pixels / 1e6], axis=1)
     return nnls(design / seconds[:, None], np.ones(len(rows)))[0].tolist()
 
 
 def judge():
     from hydiff.scale import fill_history
-    from hydiff.scale.forecast import Finished, History, WorkSize, forecast
+    from hydiff.scale.forecast import History, forecast
 
-    found = []
-    for case in TO_JUDGE:
-        found.append(timed(case))
-        print(found[-1], flush=True)
-    done = [Finished(WorkSize(**f["work"]), f["seconds"], f["memory"]) for f in found]
+    done = [finished(row) for row in all_timed(TO_JUDGE, FILLS)]
     empty = History(yardstick=fill_history.measure(time.process_time))
     rows = []
     for case, fill in zip(TO_JUDGE, done, strict=True):
@@ -213,6 +218,17 @@ def judge():
         ratios = [row[name] / row["seconds"] for row in rows]
         within = sum(1 / WITHIN <= ratio <= WITHIN for ratio in ratios)
         print(f"{name}: {within} of {len(rows)} within a factor {WITHIN}")
+
+
+def finished(row):
+    """A row as the history of a machine keeps it."""
+    from hydiff.scale.forecast import Finished, WorkSize
+
+    numbers = {key: float(row[key]) for key in ("entries", "pixels", "missing", "memory")}
+    kinds = {key: str(row[key]) == "True" for key in ("lost", "partial")}
+    counts = {key: int(row[key]) for key in ("steps", "cores")}
+    work = WorkSize(row["kind"], **numbers, **kinds, **counts)
+    return Finished(work, float(row["seconds"]), float(row["peak"]))
 
 
 def named(case):

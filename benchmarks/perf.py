@@ -145,7 +145,8 @@ CASES = {  # name → ours, yardstick
     "harmonic": (filled(method="harmonic"), factorisation),
     "smooth": (filled(method="smooth"), transforms),
     "tiles": (by_tiles, transforms),
-    "auto": (filled(48, 12, budget="fast"), transforms),
+    "auto": (filled(48, 12, budget="fast", no_prior=True), transforms),
+    "prior": (filled(48, 12, method="prior"), convolutions),
     "hydiff-ei": (filled(48, 12, **LEARNED), convolutions),
 }
 

@@ -41,20 +41,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("part", choices=("narrow", "shifts"))
     part = parser.parse_args().part
-    rows = list(narrow() if part == "narrow" else shifts())
-    with (RESULTS / f"reference_{part}.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    for row in rows if part == "narrow" else ():
-        print(row)
+    rows: list[dict[str, object]] = []
+    for row in narrow() if part == "narrow" else shifts():
+        rows.append(row)
+        with (RESULTS / f"reference_{part}.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(row), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+        if part == "narrow":
+            print(row, flush=True)
     if part == "shifts":
         _say(rows)
 
 
 def narrow():
     """A row for each scene, mask and depth."""
-    for name, mask, depth in product((scenes.PICTURED, scenes.SAME_MOMENT), MASKS, DEPTHS):
+    for mask, depth, name in product(MASKS, DEPTHS, (scenes.SAME_MOMENT, scenes.PICTURED)):
         truth, other = scenes.pair(name)
         if name == scenes.PICTURED:  # of its ten broad bands, which are 20 bands wide
             other = np.stack([part.mean(axis=0) for part in np.array_split(truth, 10)])
@@ -129,9 +131,10 @@ def _found(truth, observed, other):
 
 
 def _say(rows):
-    near = [r for r in rows if np.hypot(float(r["down"]), float(r["right"])) <= FARTHEST]
+    size = [np.hypot(float(r["down"]), float(r["right"])) for r in rows]
+    near = [r for r, s in zip(rows, size, strict=True) if 0 < s <= FARTHEST]
     off = np.array([float(r["off"]) if r["off"] else np.inf for r in near])
-    far = [r for r in rows if r not in near]
+    far = [r for r, s in zip(rows, size, strict=True) if s > FARTHEST]
     print(f"found to {TOLERATED} px in {100 * np.mean(off <= TOLERATED):.1f} % of {len(off)}")
     print(f"beyond the bound, refused {sum(r['refused'] for r in far)} of {len(far)}")
 

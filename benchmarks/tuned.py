@@ -101,11 +101,13 @@ def draw():
     """Gain of the steps over the untaught network, a line for each scene and mask."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    figure = Figure(figsize=(7.6, 3.4), layout="constrained")
     axes = figure.subplots()
     found = rows()
     for key in dict.fromkeys((r["scene"], r["mask"], r["size"], r["device"]) for r in found):
         own = [r for r in found if (r["scene"], r["mask"], r["size"], r["device"]) == key]
+        if len(own) < 2:
+            continue
         steps, over = (np.array([float(r[k]) for r in own]) for k in ("steps", "over_smooth"))
         order = np.argsort(steps)
         line = "-" if key[2] == "small" else "--"
@@ -113,7 +115,7 @@ def draw():
         axes.plot(steps[order], over[order] - over[order][0], line, marker="o", ms=3, label=label)
     axes.axhline(0, color="0.6", lw=0.8)
     axes.set(xlabel="steps", ylabel="dB over the network before any step")
-    axes.legend(fontsize=7, frameon=False)
+    axes.legend(fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     figure.savefig(FIGURE, dpi=110)
 
 

@@ -29,10 +29,10 @@ RESULTS = Path(__file__).parent / "results"
 BY_VALUE = ("brightest", "darkest", "saturated")
 WITHIN, RIDGE, EVERY = 0.15, 1.0, 6
 NAMES = (
-    *("SCENES", "NOISY", "FAR", "FOLDS", "BETWEEN", "DROWNED", "DOUBT"),
+    *("SCENES", "NOISY", "FOLDS", "BETWEEN", "DROWNED", "DOUBT"),
     *("GAPS", "ONE_GAP", "UNEVEN"),
 )
-START = np.array((0.0, -1.4, -1, -2, -4, -0.5, -5, -3, -5, -1, 0))  # BIAS, and logarithms of those
+START = np.array((0.0, -1.4, -1, -4, -0.5, -5, -3, -5, -1, 0))  # BIAS, and logarithms of those
 ONE_MORE, COPIES = np.linspace(0, 1, 11), (0, 2, 5, 10, 20, 50)  # that are compared
 
 
@@ -142,10 +142,10 @@ def evidence_of(some):
 def foreseen(q, evidence):
     """Mean and variance of r, as `usual.foresee` has them."""
     off, apart, drowned, copies, uneven, _ = evidence
-    scenes, noisy, far, folds, between, noise, doubt, gaps, one, jackknife = np.exp(q[1:])
+    scenes, noisy, folds, between, noise, doubt, gaps, one, jackknife = np.exp(q[1:])
     hidden = drowned / (1 + drowned)
     own = folds + between * apart + noise * drowned**2 + doubt * hidden * off**2
-    share = own / (own + scenes + noisy * hidden + far * off**2)
+    share = own / (own + scenes + noisy * hidden)
     return q[0] - share * off, (1 - share) * own + gaps + one / copies + jackknife * uneven
 
 

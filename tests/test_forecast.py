@@ -16,7 +16,7 @@ from hydiff.result import Meter, Step, duration, time_left
 from hydiff.scale import fill_history
 from hydiff.scale.forecast import Finished, History, WorkSize, forecast, table
 
-WORK = WorkSize("smooth", 2e6, 4e5, True, False, 1, 2, 5e8)
+WORK = WorkSize("smooth", 2e6, 1e4, 4e5, True, False, 1, 2, 5e8)
 
 
 def finished(work: WorkSize, seconds: float, memory: float | None = None) -> Finished:
@@ -45,7 +45,7 @@ def test_more_work_takes_no_less_time() -> None:
     for kind in kinds:
         for gaps in ({"lost": True}, {"lost": False, "partial": True}):
             small = replace(WORK, kind=kind, **gaps)
-            large = replace(small, entries=4 * WORK.entries, missing=4 * WORK.missing, steps=9)
+            large = replace(small, entries=4 * WORK.entries, pixels=4 * WORK.pixels, steps=9)
             least, most = (forecast(w, History()).seconds for w in (small, large))
             assert 0 < least <= most < math.inf
 
@@ -64,7 +64,7 @@ def test_a_machine_is_as_fast_as_its_finished_fills_say(factor: float) -> None:
 
 def test_fills_alike_count_most() -> None:
     usual = forecast(WORK, History()).seconds
-    larger = replace(WORK, entries=50 * WORK.entries, missing=50 * WORK.missing)
+    larger = replace(WORK, entries=50 * WORK.entries, pixels=50 * WORK.pixels)
     alike, unlike = finished(WORK, 3 * usual), finished(larger, forecast(larger, History()).seconds)
     found = forecast(WORK, History((alike, unlike))).seconds
     assert found == pytest.approx(3 * usual, rel=0.25)

@@ -20,8 +20,8 @@ TABLES = (
     "readings", "precision", "epsilon",
 )  # fmt: skip
 STUB = """#!/usr/bin/env bash
-printf '%q ' "$@" >> "$COMMANDS"
-echo >> "$COMMANDS"
+line="$(printf '%q ' "$@")"
+echo "$line" >> "$COMMANDS"  # one write: lanes run side by side
 """
 
 

@@ -356,7 +356,8 @@ def test_what_is_rough_in_a_gap_is_known_from_the_reference(other, observed):
         reference_errors.roughness((ReferencePlanes(r, np.ones(observed.shape, bool)),))
         for r in (other, rough)
     )
-    assert (shown[18:26, 28:44] > 1.2 * flat[18:26, 28:44]).mean() > 0.9
+    part = np.s_[18:26, 28:44]
+    assert shown[part].mean() > 1.5 * flat[part].mean()
 
 
 def test_disagreement_is_large_where_the_place_has_changed(scene, other, observed):

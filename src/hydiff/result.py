@@ -76,7 +76,7 @@ class Meter:
     ) -> None:
         self.expected = expected
         self._clock, self._began = clock, clock()
-        self._last = Step(0, 0, None)
+        self._last = Step(0, 0, None, phase="preparing")
         self._share = 0.0
 
     def step(self, step: Step) -> None:

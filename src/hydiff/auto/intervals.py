@@ -88,7 +88,7 @@ def errors_of(
         gains = np.log(hidden.by_fold(expected) / before.by_fold(expected))
         gain = float(gains.mean())
         level, expected = level + gain, expected * math.exp(gain)
-        drawn += _drawn(gains, *usual.GAIN) - gain
+        drawn += usual.drawn(gains, *usual.GAIN) - gain
     copies = hidden.copies() if by_gap else 0.0
     shape = hidden.shape(expected, copies or math.inf)  # beside what the folds themselves say
     widening = float(shape[1] / NORMAL_80)
@@ -105,17 +105,6 @@ def errors_of(
         copies=copies,
         bounds=bounds,
     )
-
-
-def _drawn(by_fold: Floats, expected: float, scatter: float) -> float:
-    """The mean of what the folds say, drawn towards what is usual, from which scenes are so far
-    away, and those further that are of another kind.
-
-    The gaps are one more place of the scene, and may differ from the folds as these do.
-    """
-    apart, mean = float(by_fold.var(ddof=1)), float(by_fold.mean())
-    scenes = scatter**2 + usual.FAR * (mean - expected) ** 2
-    return (mean * scenes + expected * apart) / (scenes + apart)
 
 
 class Hidden(NamedTuple):
@@ -206,11 +195,9 @@ class Hidden(NamedTuple):
         pieces: by jackknife, each piece left out in turn."""
         ratio = self.weight * self.square / (expected + self.noise)
         square, weight = (np.bincount(self.gap, part) for part in (ratio, self.weight))
-        square, weight = square[weight > 0], weight[weight > 0]
-        if len(weight) < 2:
-            return 0.0
-        rest = np.maximum(square.sum() - square, 1e-300) / (weight.sum() - weight)
-        return float((len(rest) - 1) * np.log(rest).var())
+        rest = np.maximum(square.sum() - square, 1e-300) / (weight.sum() - weight + 1e-300)
+        own = np.log(rest[weight > 0])
+        return float((len(own) - 1) * own.var()) if len(own) > 1 else 0.0
 
     def by_distance(self) -> list[float | None]:
         """(D,) mean square errors by distance, the noise taken off."""

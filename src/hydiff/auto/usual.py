@@ -17,28 +17,28 @@ from hydiff.cube import Floats
 
 F = len(Around._fields)
 LEAST_SIGNAL = 0.02  # of a band's variance
+TAIL = 4.0  # degrees of freedom of Student's t
 # The logarithm of a square error: level, slopes of `Around`, then what noise, as a share of a
 # band's variance, adds to each, and the slope of the share that is not noise
-USUAL = (0.57, 0.92, 1.05, 0.23, 0.47, -0.81, -0.66, 0.23, 0.32, 0.04, 0.51)
+USUAL = (0.56, 0.53, 0.9, 0.41, 0.39, -0.46, -0.28, 0.26, 0.3, 0.1, 0.6)
 
-# Variances of the logarithm of a square error.  Scenes differ from the usual by the first three:
-# the second where noise hides the errors; the third, of the square by which folds say so, for a
-# scene far from the usual is of another kind.  What folds show is off by the next four; the gaps,
-# which are one more place, by the last three, of which one counts how uneven the folds are
-SCENES, NOISY, FAR = 0.125, 0.1521, 0.2334
-FOLDS, BETWEEN, DROWNED, DOUBT = 0.0141, 0.2058, 0.02101, 0.1153
-GAPS, ONE_GAP, UNEVEN = 0.01671, 0.5942, 0.3695
-PARTIAL = 0.06599  # all but the last of them, where pixels keep some bands
-BIAS = -0.08451
-TAILS = (-1.879, 2.294)  # standard deviations; in four places of five, 80 % of the gaps lie between
+# Variances of the logarithm of a square error.  Scenes differ from the usual by the first two, the
+# second where noise hides the errors; what folds show is off by the next four; the gaps, which
+# are one more place, by the last three, of which one counts how uneven the hidden pieces are
+SCENES, NOISY = 0.09168, 0.3708
+FOLDS, BETWEEN, DROWNED, DOUBT = 0.005808, 0.7532, 0.002734, 0.1611
+GAPS, ONE_GAP, UNEVEN = 0.002092, 0.4378, 0.8672
+PARTIAL = 0.04029  # all but the last of them, where pixels keep some bands
+BIAS = -0.07028
+TAILS = (-1.727, 2.113)  # standard deviations; in four places of five, 80 % of the gaps lie between
 # |error| / expected that 50, 80 and 95 % of the entries in gaps do not exceed
-SHAPE = (0.5826, 1.233, 2.187)
+SHAPE = (0.5733, 1.203, 2.15)
 # What n copies of a gap say of that: they must hold p (1 + ONE_MORE / n) of their entries for one
 # more to hold p of its own, and what is usual counts as much as COPIES of them
-ONE_MORE, COPIES = 0.5, 10.0
+ONE_MORE, COPIES = 0.4, 20.0
 # The logarithm of what a network makes of a square error, and how far scenes are from that
-GAIN = (-0.08905, 0.1401)
-APART = 3.494  # square errors are hardly ever less than so many times the candidates' variance
+GAIN = (-0.06577, 0.07541)
+APART = 4.128  # square errors are hardly ever less than so many times the candidates' variance
 
 
 def design(around: Floats, noise: Floats) -> Floats:
@@ -87,9 +87,19 @@ def foresee(evidence: Evidence, whole: bool = True) -> Foresight:
     hidden = evidence.drowned / (1 + evidence.drowned)
     own = FOLDS + BETWEEN * evidence.apart
     own += DROWNED * evidence.drowned**2 + DOUBT * hidden * evidence.off**2
-    scenes = SCENES + NOISY * hidden + FAR * evidence.off**2
-    share = own / (own + scenes) if whole else 0.0
+    share = own / (own + SCENES + NOISY * hidden) if whole else 0.0
     variance = (1 - share) * own + GAPS + ONE_GAP / evidence.copies if whole else PARTIAL
     variance += UNEVEN * evidence.uneven
     low, high = (math.exp(z * math.sqrt(variance) / 2) for z in TAILS)
     return Foresight((BIAS - share * evidence.off) if whole else 0.0, (low, high))
+
+
+def drawn(by_fold: Floats, expected: float, scatter: float) -> float:
+    """The mean of what the folds say, drawn towards what is usual, from which scenes are so far
+    away: by Student's t with TAIL degrees of freedom, for some are much further.
+
+    The gaps are one more place of the scene, and may differ from the folds as these do.
+    """
+    apart, mean = float(by_fold.var(ddof=1)), float(by_fold.mean())
+    scenes = (TAIL * scatter**2 + (mean - expected) ** 2) / (TAIL + 1)
+    return (mean * scenes + expected * apart) / (scenes + apart)

@@ -52,10 +52,7 @@ def mask(
 
     doubts.check(stripes, bands, output)
     if output is not None:
-        known = (*io.npz.SUFFIXES, *io.geotiff.SUFFIXES)
-        if not bands and output.suffix.lower() not in known:
-            raise errors.UnknownName("mask format", output.suffix, known, "; name it NAME.npz")
-        io.staging.refuse_existing(output, overwrite)
+        _check_output(output, bands, overwrite)
     cube = io.read(file, var=var)
     if output is not None:
         io.staging.refuse_inputs([output], [file, cube.path, quality])
@@ -82,6 +79,15 @@ def mask(
         out.print(f"mask of {share(~observed)} written to {output}; use --missing {output}")
     elif suggestions:
         out.print("write them to a mask with -o MASK.npz, or let `hydiff fill --detect` take them")
+
+
+def _check_output(output: Path, bands: bool, overwrite: bool) -> None:
+    from hydiff import io
+
+    io.staging.refuse_existing(output, overwrite)
+    known = (*io.npz.SUFFIXES, *io.geotiff.SUFFIXES)
+    if not bands and output.suffix.lower() not in known:  # a copy with bad bands is any cube
+        raise errors.UnknownName("mask format", output.suffix, known, "; name it NAME.npz")
 
 
 def _write(missing: Bools, cube: Cube, output: Path, overwrite: bool) -> None:

@@ -8,7 +8,7 @@ description get a prefix, a history a line; everything else stays as it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -231,11 +231,11 @@ def unlinked(attrs: Mapping[str, Any]) -> dict[str, Any]:
     return kept | ({"ancillary_variables": " ".join(others)} if others != names and others else {})
 
 
-def without_layers(names: Iterable[str]) -> set[str]:
-    """The names of variables that are no layers of another one."""
-    every = set(names)
-    layers = {name + end for name in every for end in ENDS}
-    return every - layers
+def without_layers(variables: Mapping[str, Mapping[str, Any]], var: str | None) -> set[str]:
+    """The names of variables, by their attributes, that are no layers of another one; `var` is
+    one in any case, unless the layer is ours."""
+    others = {name for attrs in variables.values() for name in ancillary(attrs)} - {var}
+    return set(variables) - others - {name + end for name in variables for end in ENDS}
 
 
 def marked(result: Result, denoised: bool) -> Cube:

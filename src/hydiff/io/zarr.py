@@ -45,7 +45,8 @@ def read(path: Path, var: str | None = None) -> Cube:
     check_tree(path)
     with parsing(path, "a Zarr store"):
         arrays = _arrays(path)
-        shapes = {k: a.shape for k, a in _cubes(arrays, var).items() if a.dtype.kind in "biuf"}
+        cubes = marks.without_layers({k: a.attrs for k, a in arrays.items()}, var)
+        shapes = {k: a.shape for k, a in arrays.items() if a.dtype.kind in "biuf" and k in cubes}
         name = variables.choose(shapes, var, path)
         array = arrays[name]
         axes = _axes(array, path)
@@ -230,12 +231,6 @@ def _arrays(path: Path, mode: Literal["r", "r+"] = "r") -> dict[str, Any]:
         warnings.simplefilter("ignore")  # of what else lies in the store: it stays as it is
         store = zarr.open(path, mode=mode)
         return {"": store} if isinstance(store, zarr.Array) else dict(store.arrays())
-
-
-def _cubes(arrays: Mapping[str, Any], var: str | None) -> dict[str, Any]:
-    """The arrays that are no layers of another one; `var` in any case, unless it is one of ours."""
-    others = {name for array in arrays.values() for name in marks.ancillary(array.attrs)} - {var}
-    return {k: arrays[k] for k in arrays if k in marks.without_layers(arrays) and k not in others}
 
 
 def _dims(array: Any) -> tuple[str, ...]:

@@ -288,7 +288,7 @@ AUTO = Method(
     replaces_noisy=True,
     error_bars=True,
     random=True,
-    memory=PeakMemory(entry=290.0),
+    memory=PeakMemory(process=330e6, entry=110.0, pixel=18_000.0),  # with torch and the prior
     local=True,
 )
 FUNCTION = Method("", "", "", "a function", uses_sigma=True, replaces_noisy=True)
@@ -306,20 +306,13 @@ class Chosen(NamedTuple):
 
 def declared(method: str | Inpaint) -> Method:
     """The declaration of a method, of `auto`, or of a function with the signature of a method."""
-    if callable(own := _own(method)):
+    if callable(own := user_code.own(method)):
         rules = user_code.digest(method) if isinstance(method, str) else 1
         return replace(FUNCTION, backend=getattr(own, "backend", FUNCTION.backend), rules=rules)
     if found := {DEFAULT: AUTO, **METHODS, **WITH_REFERENCE}.get(own):
         return found
     hint = "; `hydiff methods` describes them, and FILE.py:FUNCTION is your own"
     raise UnknownName("method", own, [DEFAULT, *METHODS], hint)
-
-
-def _own(method: str | Inpaint) -> str | Inpaint:
-    """The function that FILE.py:NAME names; anything else as it is."""
-    if callable(method):
-        return method
-    return user_code.function_in(method, "(y, observed, sigma_y, settings, *, rng)") or method
 
 
 def labelled(row: str) -> str:
@@ -334,7 +327,7 @@ def choose(
     method: str | Inpaint, preset: str | None = None, overrides: Mapping[str, Any] | None = None
 ) -> Chosen:
     """A method ready to run: by name, or any function with the signature of a method."""
-    overrides, entry, own = overrides or {}, declared(method), _own(method)
+    overrides, entry, own = overrides or {}, declared(method), user_code.own(method)
     if callable(own):
         settings = SimpleNamespace(**{k: user_code.number(v) for k, v in overrides.items()})
         return Chosen(getattr(own, "__name__", "custom"), own, settings, entry)

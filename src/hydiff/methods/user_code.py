@@ -37,6 +37,13 @@ def function_in(text: str, takes: str) -> Callable[..., Any] | None:
     return function
 
 
+def own(method: str | Callable[..., Any]) -> str | Callable[..., Any]:
+    """The function that FILE.py:NAME names as a method; anything else as it is."""
+    if callable(method):
+        return method
+    return function_in(method, "(y, observed, sigma_y, settings, *, rng)") or method
+
+
 def number(value: Any) -> Any:
     """Text from the command line as a number, where it is one: a function names no types."""
     try:

@@ -43,6 +43,7 @@ class WorkSize:
 
     kind: str  # the method, with its budget and settings
     entries: Positive  # bands × pixels, of all tiles with their surroundings
+    pixels: float  # of all tiles with their surroundings
     missing: float  # entries to fill
     lost: bool  # some pixels keep no band
     partial: bool  # some pixels keep some of their bands
@@ -103,6 +104,7 @@ def work_of(plan: CubePlan) -> WorkSize:
     return WorkSize(
         kind_of(plan.request),
         float(bands * window),
+        float(window),
         float(plan.target.sum()),
         lost,
         partial,
@@ -121,6 +123,7 @@ def work_by_tiles(scene: Scene) -> WorkSize:
     return WorkSize(
         f"{kind_of(request)} by tiles",
         float(bands * sum(windows)),
+        float(sum(windows)),
         missing,
         missing >= bands * float(scene.gaps.sum()),
         missing < bands * float(scene.gaps.sum()),
@@ -163,12 +166,11 @@ class Coefficients(NamedTuple):
     start: float
     lost: float  # per million entries of a cube with pixels that keep no band
     partial: float  # per million entries of a cube with pixels that keep a part of their bands
-    missing: float  # per million entries to fill
+    pixels: float  # per million pixels: what is done for components, however many bands there are
 
     def seconds(self, work: WorkSize) -> float:
-        million = work.entries / 1e6
-        each = self.lost * million * work.lost + self.partial * million * work.partial
-        return self.start + work.steps * (each + self.missing * work.missing / 1e6)
+        each = (self.lost * work.lost + self.partial * work.partial) * work.entries
+        return self.start + work.steps * (each + self.pixels * work.pixels) / 1e6
 
 
 @cache
