@@ -70,30 +70,39 @@ def measured(files: list[Path], changes: int = 10) -> list[tuple[float, ...]]:
     and seconds of processor time, of viewer and browser together."""
     command = [sys.executable, "-m", "hydiff", "view", *map(str, files), "--no-browser"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as viewer:
-        assert viewer.stderr is not None
-        url = next(found[0] for line in viewer.stderr if (found := re.search(r"http://\S+", line)))
-        with sync_playwright() as driver:
-            chromium = shutil.which("chromium")
-            browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-            page = browser.new_page(viewport={"width": 1280, "height": 800})
-            page.add_init_script(HEAR)
-            page.goto(url)
-            page.get_by_label("Show", exact=True).select_option("One band")
-            page.locator(".state p", has_text="One band").wait_for()
-            page.wait_for_timeout(3000)
-            page.evaluate(WATCH)
-            page.get_by_label("Band", exact=True).focus()
-            found = []
-            for _ in range(changes):
-                spent = cpu()
-                began = page.evaluate("window.painted = 0, window.heard = [], performance.now()")
-                page.keyboard.press("ArrowRight")
-                page.wait_for_function("window.painted > 0")
-                end, heard = page.evaluate("[window.painted, window.heard]")
-                page.wait_for_timeout(500)
-                found.append((*parts(began, heard, end), cpu() - spent))
-            browser.close()
-        viewer.terminate()
+        try:
+            assert viewer.stderr is not None
+            lines = (re.search(r"http://\S+", line) for line in viewer.stderr)
+            found = band_changes(next(line[0] for line in lines if line), changes)
+        finally:
+            viewer.terminate()
+    return found
+
+
+def band_changes(url: str, changes: int) -> list[tuple[float, ...]]:
+    """What `measured` tells, of a page at this address."""
+    found = []
+    with sync_playwright() as driver:
+        chromium = shutil.which("chromium")
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.set_default_timeout(300_000)  # the machine may be busy
+        page.add_init_script(HEAR)
+        page.goto(url)
+        page.get_by_label("Show", exact=True).select_option("One band")
+        page.locator(".state p", has_text="One band").wait_for()
+        page.wait_for_timeout(3000)
+        page.evaluate(WATCH)
+        page.get_by_label("Band", exact=True).focus()
+        for _ in range(changes):
+            spent = cpu()
+            began = page.evaluate("window.painted = 0, window.heard = [], performance.now()")
+            page.keyboard.press("ArrowRight")
+            page.wait_for_function("window.painted > 0")
+            end, heard = page.evaluate("[window.painted, window.heard]")
+            page.wait_for_timeout(500)
+            found.append((*parts(began, heard, end), cpu() - spent))
+        browser.close()
     return found
 
 
