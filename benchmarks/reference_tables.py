@@ -31,7 +31,7 @@ def line(*cells: Any) -> str:
 def places(rows: list[Row]) -> Lines:
     """Models down: gains over `smooth` on the places that judge nothing."""
     yield line("model", "mean dB over `smooth`", "worst cell", "against `auto`, best cell")
-    yield line(*["---"] * 4)
+    yield "|" + "---|" * 4
     own = [float(row["auto"]) for row in rows]
     for name in (*SINGLE, "auto"):
         gain = [float(row[name]) for row in rows]
@@ -53,7 +53,7 @@ def required(rows: list[Row]) -> Lines:
     whole = {cell: found for cell, found in cells.items() if "with" in found}
     apart = {cell: found for cell, found in whole.items() if cell[0] != SAME_MOMENT}
     yield line("required", "found", "bound", "holds")
-    yield line(*["---"] * 4)
+    yield "|" + "---|" * 4
 
     def gains(rival: str, some: dict[tuple[str, str], dict[str, Row]]) -> dict[Any, float]:
         score = "missing_mpsnr"
@@ -118,7 +118,7 @@ def wrong(rows: list[Row]) -> Lines:
     """References that are wrong or show a change: what they cost, and whether σ knows."""
     words = ("gain, mean dB", "worst cell", "used for", "inside 80 %", "… where it changed")
     yield line("reference", "cells", *words)
-    yield line(*["---"] * 7)
+    yield "|" + "---|" * 7
     for kind in dict.fromkeys(row["reference"] for row in rows):
         own = [row for row in rows if row["reference"] == kind]
         gain = [float(row["gain_db"]) for row in own]
@@ -137,7 +137,7 @@ def shifts(rows: list[Row]) -> Lines:
     """How often a shift was found, by pair."""
     yield line("pair", "shifts up to 3 px", "found to 0.15 px", "largest error, px",
                "beyond the bound", "refused")  # fmt: skip
-    yield line(*["---"] * 6)
+    yield "|" + "---|" * 6
     rows = [row for row in rows if float(row["down"]) or float(row["right"])]
     far = [row for row in rows if float(row["down"]) ** 2 + float(row["right"]) ** 2 > 9]
     near = [row for row in rows if row not in far]
