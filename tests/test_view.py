@@ -565,7 +565,7 @@ def test_a_fill_is_watched_and_stopped(page, folder):
     page.get_by_label("Settings of the method").fill("steps=100000 channels=8")
     page.get_by_label("Settings of the method").press("Tab")
     page.get_by_role("button", name="Fill", exact=True).click()
-    wait_text(page, "busy", re.compile(r"ei: step \d+ of 100001"))
+    wait_text(page, "busy", re.compile(r"ei: step \d+ of 100001, about .* left"))
     first = shown(page)
     deadline = time.monotonic() + 60
     while (shown(page) == first).all() and time.monotonic() < deadline:

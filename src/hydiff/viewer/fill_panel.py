@@ -11,6 +11,7 @@ from typing import Any
 from hydiff.cube import Bools
 from hydiff.errors import BadValue
 from hydiff.methods import DEFAULT
+from hydiff.result import duration
 from hydiff.viewer import running_fill
 from hydiff.viewer.background import PageJob, Queue
 from hydiff.viewer.page_state import PageState, explained
@@ -76,7 +77,9 @@ class FillPanel:
         """How far is the fill?"""
         if work.total and not work.stopping.is_set():
             self.desk.progress(work.done, work.total)
-            self.queue.say(f"{method}: step {work.done} of {work.total}")
+            left = work.meter.read().left
+            when = "" if left is None else f", about {duration(left)} left"
+            self.queue.say(f"{method}: step {work.done} of {work.total}{when}")
         if work.previews > self.previews and work.preview is not None:
             self.previews = work.previews
             source = self.desk.source

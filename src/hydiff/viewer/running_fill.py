@@ -19,7 +19,7 @@ from hydiff.gaps import rule
 from hydiff.io import provenance
 from hydiff.methods import DEFAULT, METHODS
 from hydiff.request import Request
-from hydiff.result import Result, Step
+from hydiff.result import Meter, Result, Step
 from hydiff.scale.layout import limits, wanted
 from hydiff.viewer.page_work import PageWork
 
@@ -44,6 +44,7 @@ class RunningFill(PageWork[Result]):
         references: Sequence[Cube] = (),
     ) -> None:
         self.done, self.total = 0, 0
+        self.meter = Meter()
         self.preview: Floats | None = None  # (bands, rows, cols) in the cube's unit
         self.previews = 0
         self.stopping = Event()
@@ -73,6 +74,7 @@ class RunningFill(PageWork[Result]):
 
     def _step(self, step: Step) -> bool:
         self.done, self.total = step.done, step.total
+        self.meter.step(step)
         if self.stopping.is_set():
             if step.x is None:
                 raise Stopped
