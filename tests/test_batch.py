@@ -153,7 +153,8 @@ def test_tiles_of_an_interrupted_granule_are_gone_on_with(granules, tmp_path):
     (tmp_path / "out").mkdir()
 
     def stopped(step):
-        raise KeyboardInterrupt
+        if step.done:
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         execute.fill_file(

@@ -88,7 +88,7 @@ def test_envi_files_that_are_missing(tmp_path: Path) -> None:
     io.write(CUBE, tmp_path / "a.bsq")
     (tmp_path / "a.bsq").rename(tmp_path / "b.bsq")
     fails(tmp_path / "a.hdr", "data file", "missing", ".img .bsq")
-    fails(tmp_path / "b.bsq", "header", "b.hdr or b.bsq.hdr")
+    fails(tmp_path / "b.bsq", "header", "neither b.hdr nor b.bsq.hdr")
 
 
 def test_a_lying_envi_header(tmp_path: Path) -> None:

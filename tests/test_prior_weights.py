@@ -55,7 +55,7 @@ def test_the_weights_name_the_files_of_the_card(size):
 
 @packaged
 @pytest.mark.parametrize(
-    ("name", "mask"), zip(inventions.PICTURES, ("stripes", "blobs") * 3, strict=True)
+    ("name", "mask"), [*zip(inventions.PICTURES, ("stripes", "blobs") * 3, strict=True)]
 )
 def test_nothing_is_invented_where_nothing_can_be_known(name, mask, rng):
     found = inventions.beside_smooth(name, mask, rng)

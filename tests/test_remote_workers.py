@@ -309,7 +309,7 @@ def test_progress_tells_of_each_worker(monkeypatch):
     monkeypatch.setattr(
         terminal, "err", Console(file=text, force_terminal=True, color_system=None, width=160)
     )
-    with terminal.progress_bar("tiles") as progress:
+    with terminal.progress_bar(unit="tiles") as progress:
         for done, worker in enumerate(("anna", "ben", "anna"), start=1):
             progress(Step(done, 4, None, how=worker))
-    assert "3/4 tiles" in text.getvalue() and "anna:2 ben:1" in text.getvalue()
+    assert "3 of 4 tiles" in text.getvalue() and "anna:2 ben:1" in text.getvalue()

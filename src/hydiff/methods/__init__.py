@@ -54,6 +54,7 @@ class Method:
     notes: bool = False  # its settings have `notes` that every output carries
     label: str = ""  # what tables and figures call it, if not by its name
     pretrained: bool = False  # corrects with a network that learned elsewhere; takes `device`
+    may_be_pretrained: bool = False  # its settings say whether it is
     halo: int = 0  # px around a tile that its estimate depends on, beyond what its gaps ask for
     each_band: bool = False  # fills a band from its own pixels alone, whatever else they keep
     names_rows: bool = False  # its settings say which of them decide, with noise and without
@@ -248,6 +249,7 @@ METHODS: dict[str, Method] = {
         "smooth, and a network that learns from this cube where it errs",
         rules=2,
         names_rows=True,
+        may_be_pretrained=True,
     ),
 }
 # For cubes with other images of their place; no method that is named by itself
@@ -338,7 +340,7 @@ def choose(
         need_torch(f"the method {method}")
     module = import_module(f"hydiff.methods.{entry.module}")
     settings = settings_from(method, getattr(module, entry.settings), preset, overrides)
-    if getattr(settings, "pretrained", False):  # as these settings have it
+    if entry.may_be_pretrained and settings.pretrained:
         entry = replace(entry, pretrained=True)
     return Chosen(method, getattr(module, entry.inpaint), settings, entry)
 

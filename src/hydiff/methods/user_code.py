@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import re
 import sys
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from hydiff.errors import BadValue
@@ -60,13 +60,12 @@ def digest(text: str) -> int:
 
 @lru_cache(maxsize=8)
 def _module(path: Path, content: int) -> Any:
-    spec = importlib.util.spec_from_file_location(f"hydiff_user_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise BadValue(f"{path}: cannot be read as Python")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclasses look themselves up there
+    module = ModuleType(f"hydiff_user_{path.stem}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # its dataclasses look themselves up there
     try:
-        spec.loader.exec_module(module)
+        # not by an import, whose bytecode may be that of a file of the same size a second ago
+        exec(compile(path.read_bytes(), path, "exec"), vars(module))
     except Exception as error:  # whatever it may raise
         raise BadValue(
             f"{path} does not run: {type(error).__name__}: {error}; correct it"

@@ -146,9 +146,7 @@ def kind_of(request: Request) -> str:
 
 
 def _steps(request: Request) -> int:
-    if not request.learned:
-        return 1
-    return int(getattr(request.chosen.settings, "steps", 1)) if request.chosen else 1
+    return int(request.settings_used.get("steps", 1)) if request.learned else 1
 
 
 def _kinds(observed: Bools) -> tuple[bool, bool]:
