@@ -133,7 +133,8 @@ def _words(share: Floats, candidates: Sequence[Candidate]) -> str:
     """What a blend is made of, in a few words."""
     if (alone := int(np.argmax(share))) == 0 and share[0] > 0.9999:
         return f"{candidates[alone].name} alone"
-    parts = (f"{c.name} {100 * s:.0f} %" for c, s in zip(candidates, share, strict=True))
+    used = ((c, s) for c, s in zip(candidates, share, strict=True) if s >= 0.005)
+    parts = (f"{c.name} {100 * s:.0f} %" for c, s in used)
     return f"blend of {', '.join(parts)}, by distance and band group"
 
 
