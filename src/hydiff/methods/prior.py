@@ -40,8 +40,9 @@ from hydiff.result import Step
 from hydiff.workers.local import cores
 
 # px from the nearest complete pixel: the widest gaps of its training are frames and blocks whose
-# middle is about so far from data; at twice the distance the network adds nothing
-TRAINED_DISTANCE = 16.0
+# middle is twice as far from data.  Up to here the network is taken whole, there nothing of it: in
+# wide gaps the field that it corrects runs away, and kriging returns to the mean
+TRAINED_DISTANCE = 8.0
 # of the roughest plane, and on the unit range: planes below both are rounding, not to be magnified
 SMOOTHEST, ROUNDING = 1e-9, 1e-12
 WHITE = 0.5**0.5  # σ of a plane that is nothing but noise; more than that was never seen
@@ -114,7 +115,7 @@ class Parts(NamedTuple):
     some: Bools  # (K,) the network's
     z: Floats  # (k, H, W) those, 0 elsewhere than at the complete pixels
     sigma: Floats  # (k,) std of their noise
-    f: Floats  # (K, H, W) the others filled as in `smooth`
+    f: Floats  # (K, H, W) all of them filled as in `smooth`
     covariances: list[Covariance]  # of all
 
     def with_planes(self, planes: Floats) -> Floats:
@@ -129,9 +130,7 @@ def parts_of(c: Coordinates, planes: int) -> Parts:
     covariances = fit_covariances(c.z, c.complete)
     some = np.array([one.sill > 0 for one in covariances])
     some[planes:] = False
-    plain = [one for one, other in zip(covariances, ~some, strict=True) if other]
-    f = np.zeros_like(c.z)
-    f[~some] = krige(c.z[~some], c.complete, plain, c.noise_edge, c.membranes)
+    f = krige(c.z, c.complete, covariances, c.noise_edge, c.membranes)
     # a component's noise: that of the whitened bands, mixed as the component mixes them
     sigma = np.sqrt((c.space.basis[:, some] ** 2).T @ c.noise)
     return Parts(some, c.z[some], sigma, f, covariances)
@@ -155,13 +154,15 @@ def corrected_planes(
     shown = torch.as_tensor(unit.planes, dtype=torch.float32, device=device)
     f = fields_through(unit.planes, complete, device, c.membranes, short)
     level = torch.as_tensor(noise, dtype=torch.float32, device=device)
-    gate = torch.as_tensor(trust(complete), dtype=torch.float32, device=device)
+    everywhere = torch.ones(1, device=device)
 
     def some(part: slice) -> Tensor:
-        return corrected(network, shown[part], f[part], where, level[part], gate)
+        return corrected(network, shown[part], f[part], where, level[part], everywhere)
 
     filled = _by_parts(some, len(z), complete.size, device).double().cpu().numpy()
     x: Floats = filled * unit.scale[:, None, None] + unit.mean[:, None, None]
+    share = trust(complete)
+    x = share * x + (1 - share) * parts.f[parts.some]
     # what is to stay as it was does not go through single precision
     return np.where(complete & (noise == 0)[:, None, None], z, x)
 
@@ -216,7 +217,7 @@ def fields_through(
 
 
 def trust(complete: Bools) -> Floats:
-    """(H, W) the share of its correction that the network may make, by the distance to data."""
+    """(H, W) the share of the network, beside kriging, by the distance to data."""
     distance = ndimage.distance_transform_edt(~complete)
     share: Floats = np.clip(2 - distance / TRAINED_DISTANCE, 0.0, 1.0)
     return share
