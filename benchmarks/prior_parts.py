@@ -6,7 +6,8 @@
 Writes benchmarks/results/prior_parts.csv: for each case and recipe the MPSNR of the gaps less that
 of `smooth`, in dB.  `planes` are the strongest components that the network corrects, `symmetries`
 those of the mean, `gate` the distance in px up to which it is trusted whole, and `components` those
-of the cube as it is, or with each band in units of its roughness.  Crops are 80 × 80 px at most.
+of the bands in units of their roughness, as in the fill, or as they are.  Crops are 80 × 80 px at
+most.
 """
 
 import argparse
@@ -23,7 +24,6 @@ from hydiff.gaps.mask import make_mask
 from hydiff.learn import prior_weights, weights_file
 from hydiff.learn.motions import SYMMETRIES
 from hydiff.learn.plane_network import MIDDLE, inputs_of
-from hydiff.methods.anchored import roughness
 from hydiff.methods.prior import fields_through, parts_of, planes_of
 from hydiff.methods.smooth import Smooth as SmoothSettings
 from hydiff.methods.smooth import component_fields, coordinates
@@ -81,23 +81,21 @@ def corrections(size, inputs):
 class Case:
     """A cube's gaps: the truth, what `smooth` says, and what the network would change of it."""
 
-    def __init__(self, x, observed, scaled, sizes, most):
+    def __init__(self, x, observed, turned, sizes, most):
         gap = ~observed
-        y = np.where(observed, x, 0.0)
-        r = roughness(y, np.broadcast_to(observed, x.shape)) if scaled else np.ones(len(x))
-        c = coordinates(y / r[:, None, None], observed, np.zeros(len(x)), 24)
+        c = coordinates(np.where(observed, x, 0.0), observed, np.zeros(len(x)), 24)
         base, _ = component_fields(c, SmoothSettings())
-        parts = parts_of(c, most)
-        unit = planes_of(parts.z, c.complete)
+        parts = parts_of(c, most, None if turned else np.eye(len(base)))
+        unit = planes_of(parts.p, c.complete)
         f = fields_through(unit.planes, c.complete, torch.device("cpu"), c.membranes)
         shown = torch.as_tensor(unit.planes, dtype=torch.float32)
         inputs = inputs_of(shown, f, torch.as_tensor(c.complete), torch.zeros(len(shown)))
         scale, mean = (a[:, None, None] for a in (unit.scale, unit.mean))
         self.number = np.flatnonzero(parts.some)
         self.truth = x[:, gap]
-        self.smooth = (c.space.reconstruct(base[:, gap]) + c.rest[:, gap]) * r[:, None]
-        self.spectra = c.space.basis[:, self.number] * r[:, None]
-        self.field = (f[:, MIDDLE].numpy() * scale + mean - base[parts.some])[:, gap]
+        self.smooth = c.space.reconstruct(base[:, gap]) + c.rest[:, gap]
+        self.spectra = c.space.basis @ np.linalg.inv(parts.axes)[:, self.number]
+        self.field = (f[:, MIDDLE].numpy() * scale + mean - parts.kriged)[:, gap]
         self.distance = ndimage.distance_transform_edt(gap)[gap]
         self.change = {s: (corrections(s, inputs) * scale[:, None])[:, :, gap] for s in sizes}
 
@@ -109,19 +107,26 @@ class Case:
         some = self.number < planes
         trust = np.clip(2 - self.distance / gate, 0.0, 1.0)
         change = self.change[size][some, :symmetries].mean(axis=1)
-        return self.mpsnr(self.smooth + self.spectra[:, some] @ (self.field[some] + trust * change))
+        return self.mpsnr(
+            self.smooth + self.spectra[:, some] @ (trust * (self.field[some] + change))
+        )
+
+
+OWN, TURNED = "as they are", "in units of roughness"
 
 
 def recipes():
     """Size, components, planes, symmetries, gate."""
     for planes in (2, 4, 8, 16):
-        for symmetries in (1, 2, 4, 8):
-            yield "full", "as they are", planes, symmetries, 16
-    for symmetries in (1, 8):
-        yield "small", "as they are", 8, symmetries, 16
-    for gate in (8, 32):
-        yield "full", "as they are", 8, 1, gate
-    yield "small", "in units of roughness", 8, 1, 16
+        for symmetries in (1, 8):
+            yield "full", TURNED, planes, symmetries, 8
+    for symmetries in (2, 4):
+        yield "full", TURNED, 8, symmetries, 8
+    for gate in (16, 32):
+        yield "full", TURNED, 8, 1, gate
+    yield "full", OWN, 8, 1, 8
+    for components in (TURNED, OWN):
+        yield "small", components, 8, 1, 8
 
 
 def main():
@@ -132,11 +137,14 @@ def main():
         table = csv.writer(file, lineterminator="\n")
         table.writerow(FIELDS)
         for kind, name, mask, x, observed in cases(parser.parse_args().judge):
-            own = Case(x, observed, False, ("full", "small"), MOST)
-            rough = Case(x, observed, True, ("small",), 8)
+            sizes = ("full", "small")
+            by = {
+                OWN: Case(x, observed, False, sizes, 8),
+                TURNED: Case(x, observed, True, sizes, MOST),
+            }
             for size, components, *how in recipes():
-                case = own if components == "as they are" else rough
-                gain = case.by(size, *how) - own.mpsnr(own.smooth)
+                case = by[components]
+                gain = case.by(size, *how) - case.mpsnr(case.smooth)
                 table.writerow([kind, name, mask, size, components, *how, f"{gain:.4f}"])
             print(name, mask, flush=True)
             file.flush()

@@ -21,7 +21,7 @@ from hydiff.gaps.mask import make_mask
 from hydiff.io import record
 from hydiff.learn import prior_weights
 from hydiff.learn.plane_network import INPUTS, ORDERS, SIDE, PlaneNetwork
-from hydiff.methods import METHODS, prior
+from hydiff.methods import METHODS, prior, smooth
 from hydiff.request import Request
 from hydiff.scale import execute, layout, prior_files, tiles
 
@@ -62,6 +62,33 @@ def gaps():
 
 def fill(y, observed, **how):
     return hydiff.fill(y, observed, method="prior", device="cpu", **how)
+
+
+def turned(y, observed):
+    c = smooth.coordinates(np.where(observed, y, 0.0), observed, np.zeros(len(y)), 24)
+    return c, prior.parts_of(c, 4)
+
+
+def test_planes_do_not_depend_on_the_units_of_the_bands(scene, gaps, rng):
+    """Nine bands: the components hold all of them."""
+    own, others = (
+        prior.planes_of(parts.p, gaps).planes
+        for _, parts in (turned(scene, gaps), turned(scene * rng.uniform(0.3, 3, (9, 1, 1)), gaps))
+    )
+    np.testing.assert_allclose(own[:4], others[:4], atol=1e-6 * np.abs(own).max())
+
+
+def test_planes_do_not_vary_together_and_the_strongest_come_first(scene, gaps):
+    _, parts = turned(scene, gaps)
+    p = parts.p[:, gaps]
+    together = np.cov(p)
+    np.testing.assert_allclose(together, np.diag(together.diagonal()), atol=1e-9 * together.max())
+    assert (np.diff(together.diagonal()) < 0).all()
+
+
+def test_planes_that_smooth_would_fill_so_give_the_fill_of_smooth(scene, gaps):
+    _, parts = turned(scene, gaps)
+    np.testing.assert_allclose(parts.with_planes(parts.kriged), parts.f, atol=1e-12)
 
 
 # ── what it may change ───────────────────────────────────────────────────────────────────────────

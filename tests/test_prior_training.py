@@ -24,7 +24,9 @@ from hydiff.learn.training_planes import (
 )
 from hydiff.scale.prior_files import train_prior
 
-SMALL = PriorTraining(width=4, steps=6, masks=2, planes=2, pool=3, renew=2, side=24, held=1)
+SMALL = PriorTraining(
+    width=4, steps=6, masks=2, planes=2, pool=3, renew=2, side=24, held=1, drawn=1
+)
 
 
 def scene(seed, shape=(3, 40, 44)):

@@ -72,7 +72,7 @@ def test_a_step_looks_at_no_number(scene, gaps, sigma_y):
     tuner.rng = torch.default_generator
     with FakeTensorMode(allow_non_fake_inputs=True):  # holds no values: looking at one fails
         loss, error = tuner.objective(None)
-    assert loss.shape == (1,) and error.shape == (len(tuner.parts.z),)
+    assert loss.shape == (1,) and error.shape == (len(tuner.parts.p),)
 
 
 def test_it_goes_half_of_the_way_that_the_network_learned(scene, gaps):

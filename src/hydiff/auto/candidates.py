@@ -12,7 +12,7 @@ from hydiff.methods.estimate import Job, torch_device
 
 NAME = "auto"
 ELSEWHERE = "decided on another cube or on other gaps, by whose errors this fill is judged"
-RULES = 7  # raised with every change to what is decided: results under other rules are not its own
+RULES = 8  # raised with every change to what is decided: results under other rules are not its own
 
 
 class Candidate(NamedTuple):

@@ -36,12 +36,16 @@ class PriorTraining:
     side: int = 96  # px of a crop
     lr: float = 6e-4
     held: int = 2  # places that validate
+    drawn: int = 24  # images of `dead_leaves` among those to learn from
+    compiled: bool = False  # the network by torch.compile: a minute first, then faster on a GPU
     seed: int = 0
 
     def __post_init__(self) -> None:
         for name in ("width", "steps", "masks", "planes", "pool", "renew", "side"):
             if getattr(self, name) < 1:
                 raise BadValue(f"{name} = {getattr(self, name)}: expected 1 or more")
+        if self.drawn < 0:
+            raise BadValue(f"drawn = {self.drawn}: expected 0 or more")
 
 
 class TrainingState(NamedTuple):
@@ -85,6 +89,8 @@ def train(
         optimiser.load_state_dict(state["optimiser"])  # type: ignore[arg-type]
     for each in (network, mean):
         each.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if settings.compiled:
+        network.compile()
     half = torch.bfloat16 if device.startswith("cuda") else torch.float32
     pool = Pool(settings.side, settings.pool, np.random.default_rng([settings.seed, start]), device)
     shelf = Shelf(images)

@@ -24,7 +24,7 @@ from hydiff.learn.engine import arithmetic
 from hydiff.learn.field import Field
 from hydiff.learn.plane_network import ORDERS, roughness, turn
 
-KINDS = 2  # version of what is drawn below; weights name the one that they saw, or saw 1
+KINDS = 3  # version of what is drawn below; weights name the one that they saw, or saw 1
 CLEAN = 0.25  # share of samples without noise
 NOISE = (0.03, 6.0)  # of the others, in units of the plane's roughness, even in its logarithm
 TEXTURED, TEXTURE = 0.4, 0.8  # share of planes with white texture, and how much at most

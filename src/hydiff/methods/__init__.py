@@ -118,7 +118,7 @@ METHODS: dict[str, Method] = {
         coordinates=True,
         pretrained=True,
         halo=97,  # how far its network sees; tests/test_prior.py measures it
-        rules=2,
+        rules=3,
     ),
     "harmonic": _spatial("harmonic", "membrane through the observed pixels (Laplace)"),
     "biharmonic": _spatial("biharmonic", "thin plate through the observed pixels"),

@@ -4,8 +4,9 @@ The network (`learn.plane_network`) has seen other images with simulated gaps an
 cube.  It corrects the strongest components, each a plane of its own; what it cannot have learned,
 how far the bands of this cube vary together, is the cube's own, as in `smooth`.
 
-Letters: z (K, H, W) coordinates of the spectra; complete (H, W), True where z is; a plane is one of
-them with mean 0, in units of its RMS neighbour difference.
+Letters: z (K, H, W) coordinates of the spectra; complete (H, W), True where z is; p = A z the same
+turned to the principal components of bands in units of their roughness; a plane is one of them with
+mean 0, in units of its own RMS neighbour difference.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from hydiff.workers.local import cores
 TRAINED_DISTANCE = 8.0
 # of the roughest plane, and on the unit range: planes below both are rounding, not to be magnified
 SMOOTHEST, ROUNDING = 1e-9, 1e-12
+FLATTEST = 0.05  # of the median roughness of the bands: what a band counts for at least
 WHITE = 0.5**0.5  # σ of a plane that is nothing but noise; more than that was never seen
 AT_ONCE = 1 << 22  # pixels of all planes that a GPU corrects in one call
 ONE_AT_A_TIME = Lock()  # torch's precision and number of threads are the whole process's
@@ -110,30 +112,58 @@ def named(file: Path) -> str:
 
 
 class Parts(NamedTuple):
-    """Components (K, H, W): those that the network corrects, and the others, filled."""
+    """Components p = A z (K, H, W): those that the network corrects, and all of z, filled."""
 
+    axes: Floats  # (K, K) A
     some: Bools  # (K,) the network's
-    z: Floats  # (k, H, W) those, 0 elsewhere than at the complete pixels
+    p: Floats  # (k, H, W) those, 0 elsewhere than at the complete pixels
     sigma: Floats  # (k,) std of their noise
-    f: Floats  # (K, H, W) all of them filled as in `smooth`
-    covariances: list[Covariance]  # of all
+    f: Floats  # (K, H, W) z filled as in `smooth`
+    covariances: list[Covariance]  # of z
+
+    @property
+    def kriged(self) -> Floats:
+        """(k, H, W) the network's components as `smooth` fills them."""
+        return np.tensordot(self.axes[self.some], self.f, 1)
 
     def with_planes(self, planes: Floats) -> Floats:
-        """(K, H, W) all of them, those of the network as given (k, H, W)."""
-        f = self.f.copy()
-        f[self.some] = planes
-        return f
+        """(K, H, W) z filled, with those of the network as given (k, H, W)."""
+        back = np.linalg.inv(self.axes)[:, self.some]
+        filled: Floats = self.f + np.tensordot(back, planes - self.kriged, 1)
+        return filled
 
 
-def parts_of(c: Coordinates, planes: int) -> Parts:
+def parts_of(c: Coordinates, planes: int, axes: Floats | None = None) -> Parts:
     """planes: components that the network corrects at most, if they vary in space."""
+    A = axes_of(c) if axes is None else axes
+    strongest = A[:planes]
+    p = np.tensordot(strongest, c.z, 1)
+    some = np.zeros(len(A), bool)
+    some[:planes] = [one.sill > 0 for one in fit_covariances(p, c.complete)]
     covariances = fit_covariances(c.z, c.complete)
-    some = np.array([one.sill > 0 for one in covariances])
-    some[planes:] = False
     f = krige(c.z, c.complete, covariances, c.noise_edge, c.membranes)
     # a component's noise: that of the whitened bands, mixed as the component mixes them
-    sigma = np.sqrt((c.space.basis[:, some] ** 2).T @ c.noise)
-    return Parts(some, c.z[some], sigma, f, covariances)
+    sigma = np.sqrt(((A[some] @ c.space.basis.T) ** 2) @ c.noise)
+    return Parts(A, some, p[some[:planes]], sigma, f, covariances)
+
+
+def axes_of(c: Coordinates) -> Floats:
+    """(K, K) A, strongest first: A z are the principal components, within those of z, of the bands
+    in units of their roughness.
+
+    So a dark band counts as much as a bright one, and a band of mere noise little.  With noise the
+    bands are in units of it already, and A is the identity.
+    """
+    rough = roughness(torch.as_tensor(c.y), torch.as_tensor(c.complete)).numpy()
+    unit = np.maximum(rough, FLATTEST * np.median(rough))
+    if c.noisy or not unit.all():
+        return np.eye(len(c.z))
+    spectra = c.space.basis / unit[:, None]
+    lower = np.linalg.cholesky(spectra.T @ spectra)
+    z = c.z[:, c.complete]
+    _, turned = np.linalg.eigh(lower.T @ (z @ z.T) @ lower)
+    axes: Floats = turned[:, ::-1].T @ lower.T
+    return axes
 
 
 def corrected_planes(
@@ -145,10 +175,10 @@ def corrected_planes(
 ) -> Floats:
     """(k, H, W) the network's components, filled; without noise, where complete they are as they
     were.  short: as of `fields_through`."""
-    z, complete = parts.z, c.complete
-    if not (complete.any() and len(z)):
-        return z.copy()
-    unit = planes_of(z, complete)
+    p, complete = parts.p, c.complete
+    if not (complete.any() and len(p)):
+        return p.copy()
+    unit = planes_of(p, complete)
     noise = noise_of(parts, unit)
     where = torch.as_tensor(complete, device=device)
     shown = torch.as_tensor(unit.planes, dtype=torch.float32, device=device)
@@ -159,16 +189,16 @@ def corrected_planes(
     def some(part: slice) -> Tensor:
         return corrected(network, shown[part], f[part], where, level[part], everywhere)
 
-    filled = _by_parts(some, len(z), complete.size, device).double().cpu().numpy()
+    filled = _by_parts(some, len(p), complete.size, device).double().cpu().numpy()
     x: Floats = filled * unit.scale[:, None, None] + unit.mean[:, None, None]
     share = trust(complete)
-    x = share * x + (1 - share) * parts.f[parts.some]
+    x = share * x + (1 - share) * parts.kriged
     # what is to stay as it was does not go through single precision
-    return np.where(complete & (noise == 0)[:, None, None], z, x)
+    return np.where(complete & (noise == 0)[:, None, None], p, x)
 
 
 class UnitPlanes(NamedTuple):
-    """Components (K, H, W) as the network sees them: z = mean + scale · planes where complete."""
+    """Components (K, H, W) as the network sees them: p = mean + scale · planes where complete."""
 
     planes: Floats  # (K, H, W), 0 elsewhere than at the complete pixels
     mean: Floats  # (K,)

@@ -87,10 +87,10 @@ class Tuner:
         self.before = self.after = corrected_planes(self.parts, self.c, self.untaught, self.device)
         complete = self.c.complete
         wanted = self.c.noisy or not complete.all()
-        self.useful = bool(len(self.parts.z) and complete.any() and wanted)
+        self.useful = bool(len(self.parts.p) and complete.any() and wanted)
         if not self.useful:
             return
-        self.unit = planes_of(self.parts.z, complete)
+        self.unit = planes_of(self.parts.p, complete)
         self.level = self._tensor(noise_of(self.parts, self.unit))
         self.noise = torch.diag(self.level) if self.c.noisy else None
         self.complete = torch.as_tensor(complete, device=self.device)

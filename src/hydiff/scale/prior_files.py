@@ -23,6 +23,7 @@ import torch
 from hydiff import io
 from hydiff.errors import BadValue, CubeFormatError
 from hydiff.io.versions import versions
+from hydiff.learn.dead_leaves import drawn
 from hydiff.learn.prior_training import (
     PriorTraining,
     TrainingState,
@@ -73,6 +74,8 @@ def train_prior(
     state = _kept(kept_at, about) if resume else None
     judges = _judges([i for i in images if i.place in held], settings, device)
     images = [i for i in images if i.place not in held]
+    rng = np.random.default_rng(settings.seed)
+    images += [images_of("drawn", drawn(rng), device) for _ in range(settings.drawn)]
     rows: list[dict[str, float]] = [] if state is None else state["rows"]
     start = 0 if state is None else state["step"]
     saved = began = time.perf_counter()
