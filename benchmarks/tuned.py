@@ -98,24 +98,24 @@ def rows():
 
 
 def draw():
-    """Gain of the steps over the untaught network, a line for each scene and mask."""
+    """Gain of the steps over the untaught network: whole scenes, a thin line each, and their mean."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.6, 3.4), layout="constrained")
-    axes = figure.subplots()
-    found = rows()
-    for key in dict.fromkeys((r["scene"], r["mask"], r["size"], r["device"]) for r in found):
-        own = [r for r in found if (r["scene"], r["mask"], r["size"], r["device"]) == key]
-        if len(own) < 2:
-            continue
-        steps, over = (np.array([float(r[k]) for r in own]) for k in ("steps", "over_smooth"))
-        order = np.argsort(steps)
-        line = "-" if key[2] == "small" else "--"
-        label = f"{key[0]}, {key[1]}, {key[2]}"
-        axes.plot(steps[order], over[order] - over[order][0], line, marker="o", ms=3, label=label)
-    axes.axhline(0, color="0.6", lw=0.8)
-    axes.set(xlabel="steps", ylabel="dB over the network before any step")
-    axes.legend(fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    figure = Figure(figsize=(7.6, 3.0), layout="constrained")
+    found = [r for r in rows() if r["device"] != "CPU"]
+    masks = list(dict.fromkeys(r["mask"] for r in found))
+    for axes, mask in zip(figure.subplots(1, len(masks), sharey=True), masks, strict=True):
+        each = []
+        for scene in dict.fromkeys(r["scene"] for r in found):
+            own = [r for r in found if (r["scene"], r["mask"]) == (scene, mask)]
+            steps, over = (np.array([float(r[k]) for r in own]) for k in ("steps", "over_smooth"))
+            order = np.argsort(steps)
+            each.append(over[order] - over[order][0])
+            axes.plot(steps[order], each[-1], color="0.7", lw=0.9)
+        axes.plot(steps[order], np.mean(each, axis=0), "k-o", ms=4)
+        axes.axhline(0, color="0.4", lw=0.6, ls=":")
+        axes.set(title=f"{mask}, {len(each)} scenes", xlabel="steps")
+    figure.axes[0].set_ylabel("dB over the network\nbefore any step")
     figure.savefig(FIGURE, dpi=110)
 
 
