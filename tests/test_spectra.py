@@ -74,3 +74,10 @@ def test_folds_that_disagree_prove_no_loss(rng):
     some = [folds(rng, usual**0.5, each)[0] for each in steps]
     found = blend.weights_of(some, KINDS, both, 0)
     assert found.all[1].mean() == pytest.approx(blend.NETWORKS, abs=0.02)
+
+
+@pytest.mark.parametrize(("lost", "taken"), [(0.1, True), (0.5, False)])
+def test_noise_over_all_does_not_make_a_small_loss_of_spectra_count(lost, taken):
+    """`lost`: in the steps, of what is gained in the values; both a thousandth of the noise."""
+    values, steps = blend.Gain(1e-3, 1e-4, 6), blend.Gain(-lost * 1e-3, 1e-5, 6)
+    assert steps.loss_proven and blend._bends(steps, values) != taken

@@ -24,6 +24,9 @@ NETWORKS, DOUBT = 0.8, 2.0
 # (benchmarks/prior_shares.py)
 DOUBT_ELSEWHERE = 1.0
 ELSEWHERE = 0.9
+# Of what a blend gains in values: what it may lose in the steps between bands.  With noise both are
+# small shares of an error that is mostly noise, and the least loss would be proven
+SPECTRA = 0.25
 BOOTSTRAPS = 200
 
 
@@ -151,15 +154,19 @@ def advised(
     """Weights (K, D, G) for residuals (K, n) of each trial: the best, if what they gain over the
     default (K,) is proven, and else those; and words about it.
 
-    steps (K, n): errors of the step to the next band.  A blend that proves to lose spectra is not
-    taken, whatever it gains; a default that does gives way to the first candidate.
+    steps (K, n): errors of the step to the next band.  A blend that proves to lose spectra, and
+    more than `SPECTRA` of what it gains, is not taken; a default that does gives way to the first
+    candidate.
     The squared error of a blend is a quadratic form in its weights, so the matrices of error
     products per fold and class are all that is needed.
     """
     products = _by_fold(residuals, trials, kinds)
     spectra = _by_fold(steps, trials, kinds) if steps else None
     words = ""
-    if spectra is not None and _kept(_everywhere(default), spectra, seed, doubt).loss_proven:
+    usual = _everywhere(default)
+    if spectra is not None and _bends(
+        _kept(usual, spectra, seed, doubt), _kept(usual, products, seed, doubt)
+    ):
         default = np.eye(len(default))[0]
         words = "; the usual share would lose spectra"
     same = _everywhere(default)
@@ -168,9 +175,14 @@ def advised(
     gain = _gain(same, others, products, seed, doubt)
     if gain.proven and spectra is not None:
         bent = _gain(same, others, spectra, seed, doubt)
-        if bent.loss_proven:
+        if _bends(bent, gain):
             return same, f"{gain}, but would lose spectra ({100 * bent.mean:.1f} %){words}"
     return _blend(products.sum(axis=0), borrowed) if gain.proven else same, f"{gain}{words}"
+
+
+def _bends(spectra: Gain, values: Gain) -> bool:
+    """Whether a blend loses too much of the spectra for what it gains in values."""
+    return spectra.loss_proven and -spectra.mean > SPECTRA * max(values.mean, 0.0)
 
 
 def _everywhere(weights: Floats) -> Floats:
