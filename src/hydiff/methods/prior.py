@@ -32,10 +32,10 @@ from hydiff.learn.field import MOST_MISSING, Field
 from hydiff.learn.motions import symmetric
 from hydiff.learn.plane_network import ORDERS, corrected, roughness, turn
 from hydiff.maths.subspace import Subspace
-from hydiff.maths.variogram import Covariance, fit_covariances
+from hydiff.maths.variogram import Covariance
 from hydiff.methods import components
 from hydiff.methods.classical import Membrane
-from hydiff.methods.smooth import Coordinates, coordinates, cube_step, krige, plain_field
+from hydiff.methods.smooth import Coordinates, coordinates, cube_step, fitted_fields, plain_field
 from hydiff.result import Step
 from hydiff.workers.local import cores
 
@@ -43,7 +43,7 @@ from hydiff.workers.local import cores
 # middle is twice as far from data.  Up to here the network is taken whole, there nothing of it: in
 # wide gaps the field that it corrects runs away, and kriging returns to the mean
 TRAINED_DISTANCE = 8.0
-# of the roughest plane, and on the unit range: planes below both are rounding, not to be magnified
+# of the roughest plane, and on the unit range: planes below one of them are rounding
 SMOOTHEST, ROUNDING = 1e-9, 1e-12
 WHITE = 0.5**0.5  # σ of a plane that is nothing but noise; more than that was never seen
 AT_ONCE = 1 << 22  # pixels of all planes that a GPU corrects in one call
@@ -127,10 +127,10 @@ class Parts(NamedTuple):
 
 def parts_of(c: Coordinates, planes: int) -> Parts:
     """planes: components that the network corrects at most, if they vary in space."""
-    covariances = fit_covariances(c.z, c.complete)
+    f, covariances = fitted_fields(c)
     some = np.array([one.sill > 0 for one in covariances])
     some[planes:] = False
-    f = krige(c.z, c.complete, covariances, c.noise_edge, c.membranes)
+    some[some] = more_than_rounding(c.z[some], c.complete)
     # a component's noise: that of the whitened bands, mixed as the component mixes them
     sigma = np.sqrt((c.space.basis[:, some] ** 2).T @ c.noise)
     return Parts(some, c.z[some], sigma, f, covariances)
@@ -175,13 +175,18 @@ class UnitPlanes(NamedTuple):
     scale: Floats  # (K,) the RMS difference of complete neighbours, with the sign of the long tail
 
 
+def more_than_rounding(z: Floats, complete: Bools) -> Bools:
+    """(K,) whether components (K, H, W) have enough texture to be magnified for the network."""
+    rough = roughness(torch.as_tensor(z), torch.as_tensor(complete)).numpy()
+    enough: Bools = rough > max(SMOOTHEST * rough.max(initial=0.0), ROUNDING)
+    return enough
+
+
 def planes_of(z: Floats, complete: Bools) -> UnitPlanes:
     mean = z[:, complete].mean(axis=1)
     centred = np.where(complete, z - mean[:, None, None], 0.0)
     plane, where = torch.as_tensor(centred), torch.as_tensor(complete)
-    rough = roughness(plane, where)
-    least = torch.clamp_min(SMOOTHEST * rough.max(), ROUNDING)
-    scale: Floats = (torch.maximum(rough, least) * turn(plane)).numpy()
+    scale: Floats = (roughness(plane, where) * turn(plane)).numpy()
     return UnitPlanes(centred / scale[:, None, None], mean, scale)
 
 
