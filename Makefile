@@ -18,7 +18,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CHROMIUM := which chromium chromium-browser google-chrome 2> /dev/null | grep -q .
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# two test processes on two cores: one thread each, or OpenMP's threads wait for one another
+# one thread for each test process, or OpenMP's threads wait for one another
 test quick fuzz torture mutants: export OMP_NUM_THREADS := 1
 # tests start Python a hundred times: it may keep what it compiled, whatever the environment says
 test quick: export PYTHONDONTWRITEBYTECODE :=
@@ -29,6 +29,8 @@ DIST := dist
 KILLS := 200
 SEED := 1
 WORKERS := 2
+# test processes: one more than cores, as browsers, servers and killed jobs are waited for
+TESTERS := 3
 JOBS := 2
 
 .PHONY: demo test quick docs wheel release qgis coverage bench perf fuzz torture mutants audit clean
@@ -42,7 +44,7 @@ test: $(VENV)/.ready
 	@$(BIN)/mypy --no-error-summary
 	@$(CHROMIUM) || { test "$$CI" = true && apt-get update -qq && apt-get install -qq chromium; } \
 		> /dev/null 2>&1 || echo "the viewer's page is not tested: apt-get install chromium first"
-	@$(BIN)/python -m pytest -n 2 --dist worksteal
+	@$(BIN)/python -m pytest -n $(TESTERS) --dist worksteal
 
 quick: $(VENV)/.ready
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m quick

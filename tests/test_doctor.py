@@ -1,7 +1,6 @@
 """`hydiff doctor` describes this installation, and finds what is broken in it."""
 
 import json
-import os
 import subprocess
 import sys
 import tomllib
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import command
 import hydiff
 from conftest import ROOT
 from hydiff import io
@@ -20,16 +20,26 @@ PROBE = """
 import sys
 for name in {broken}:
     sys.modules[name] = None  # its import fails
-sys.argv = ["hydiff", "doctor", *sys.argv[1:]]
+sys.argv[0] = "hydiff"
 from hydiff.cli import main
 main()
 """
 
 
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+
 def consult(*args, broken=(), code=0):
-    command = [sys.executable, "-c", PROBE.format(broken=tuple(broken)), *args]
-    plain = os.environ | {"COLUMNS": "400", "NO_COLOR": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=plain)
+    """What it says; where something is broken, in a process that has not imported it."""
+    probe = [sys.executable, "-c", PROBE.format(broken=tuple(broken)), "doctor", *args]
+    done = (
+        subprocess.run(probe, capture_output=True, text=True)
+        if broken
+        else command.run("doctor", *args)
+    )
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout
 

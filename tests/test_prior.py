@@ -138,6 +138,15 @@ def test_far_from_data_the_fill_is_that_of_smooth(rng, some, none):
     assert np.abs(found - field)[:, ~observed & ~far].max() > 1e-3 * np.ptp(y)
 
 
+def test_components_that_are_rounding_are_not_magnified(scene, gaps):
+    """Four materials make four components, whatever else was asked for."""
+    y = scene / np.ptp(scene)
+    c = smooth.coordinates(np.where(gaps, y, 0.0), gaps, np.zeros(len(y)), 8)
+    assert len(c.z) > 4 and prior.parts_of(c, 8).some.sum() == 4
+    flat = c._replace(z=1e-14 * c.z, fitted=[])
+    assert not prior.parts_of(flat, 8).some.any()
+
+
 def test_trust_falls_with_the_distance_and_is_whole_within_the_trained():
     complete = np.zeros((1, 60), bool)
     complete[0, 0] = True
@@ -332,6 +341,18 @@ def test_folds_take_less_time_than_the_cube_itself(scene, gaps):
     found = trials.one_pass(candidates.PRIOR, [part], [part], 0.0, job, 1)
     for one, how in zip(found, ({"planes": 4}, {"symmetries": 8}), strict=True):
         np.testing.assert_array_equal(one.values, fill(scene, gaps, **how).raw)
+
+
+@pytest.mark.usefixtures("certain", "packaged")
+def test_beside_the_other_candidates_or_apart_from_them_it_finds_the_same(scene, gaps):
+    """Determinism, a setting of the process, keeps it out of threads."""
+    fills = [
+        hydiff.fill(scene, gaps, budget="fast", device="cpu", deterministic=wanted)
+        for wanted in (False, True)
+    ]
+    assert np.array_equal(fills[0].values, fills[1].values)
+    assert fills[0].recipe["weights"] == fills[1].recipe["weights"]
+    assert fills[0].recipe["candidates"][-1]["share"] > 0
 
 
 def test_what_the_prior_cannot_be_without_is_refused():

@@ -34,7 +34,7 @@ from hydiff.errors import BadValue, is_no_memory
 from hydiff.gaps.rule import Sigma
 from hydiff.learn.prior_weights import digest, packaged
 from hydiff.methods import METHODS
-from hydiff.methods.estimate import Estimate, Job, Progress
+from hydiff.methods.estimate import Estimate, Job, Progress, torch_device
 from hydiff.reference.models import ReferencePlanes
 from hydiff.result import Step
 from hydiff.workers.local import BYTES, Processes, Threads, cores, possible
@@ -143,15 +143,20 @@ def _decided(
         with_reference = references.candidates_for(windows)
         common = _Common([_bare(w) for w in windows], plan.candidates, with_reference, sigma_y, job)
         crew.share(common)
-        own = crew.here(_own) if whole else None  # wanted whatever is decided: beside the trials
-        trying = [crew.submit(_trial, w, hide) for w, hide in plan.hidden]
+        inside = isinstance(crew, Threads) and in_trials(plan.candidates, job)
+        # wanted whatever is decided: beside the trials
+        own = crew.here(_own, inside) if whole else None
+        trying = [
+            crew.submit(_trial, w, hide, inside and i < plan.costly)
+            for i, (w, hide) in enumerate(plan.hidden)
+        ]
         hidden = [(n, hide) for n, hide in plan.hidden if windows[n].references]
         hidden = hidden[: references.FOLDS]
         trying_reference = [crew.submit(_reference_trial, w, hide) for w, hide in hidden]
         kinds = kinds_of(windows)
         if progress is not None and any(c.costly for c in plan.candidates):
             progress(Step(0, len(plan.hidden) + 1, None, phase="networks"))
-        plan, costly = _costly(plan, windows, sigma_y, ask)
+        plan, costly = _costly(plan, windows, sigma_y, ask, inside)
         left = [m for m, c in enumerate(common.candidates) if c in plan.candidates]
         trials = list(_trials(trying, left, plan, windows, costly, progress))
         beside = [trial.result() for trial in trying_reference]
@@ -232,10 +237,17 @@ def _bare(window: TrialWindow) -> BareWindow:
     return BareWindow(bare, window.observed, window.measured, window.references)
 
 
-def _trial(common: _Common, window: int, hide: Bools) -> Trial:
+def in_trials(candidates: Sequence[Candidate], job: Job) -> bool:
+    """Whether networks that learned elsewhere are tried with the other candidates, on the CPU:
+    not where determinism is asked for, a setting of the process that threads would undo."""
+    some = any(c.pretrained for c in candidates)
+    return some and not job.deterministic and torch_device(job.device).type == "cpu"
+
+
+def _trial(common: _Common, window: int, hide: Bools, pretrained: bool) -> Trial:
     windows, candidates, _, sigma_y, job = common
     cube, observed, measured, _ = windows[window]
-    return trial_of(cube, observed, hide, candidates, sigma_y, job, measured)
+    return trial_of(cube, observed, hide, candidates, sigma_y, job, measured, pretrained)
 
 
 def _reference_trial(common: _Common, window: int, hide: Bools) -> Trial:
@@ -244,26 +256,31 @@ def _reference_trial(common: _Common, window: int, hide: Bools) -> Trial:
     return trial_of(cube, observed, hide, common.with_reference, common.sigma_y, job, measured)
 
 
-def _own(common: _Common) -> dict[str, Estimate]:
-    """What the candidates without a network make of the one window itself, by name."""
+def _own(common: _Common, pretrained: bool) -> dict[str, Estimate]:
+    """What the candidates make of the one window itself, by name: those without a network, and
+    those whose network learned elsewhere."""
     [(cube, observed, *_)], candidates, _, sigma_y, job = common
-    plain = [c for c in candidates if not c.costly]
+    plain = [c for c in candidates if not c.costly or (pretrained and c.pretrained)]
     fits = own_fits(plain, cube, observed, sigma_y, job)
     return {c.name: one for c, one in zip(plain, fits, strict=True)}
 
 
 def _costly(
-    plan: TrialPlan, windows: Sequence[TrialWindow], sigma_y: Sigma, ask: _Ask
+    plan: TrialPlan, windows: Sequence[TrialWindow], sigma_y: Sigma, ask: _Ask, inside: bool
 ) -> tuple[TrialPlan, dict[str, list[Estimate]]]:
     """The networks' estimates, on the first folds, and of those that learned elsewhere, last, of
-    the one window that is all there is; a plan without them where the device has no memory."""
+    the one window that is all there is; a plan without them where the device has no memory.
+
+    inside: the latter are tried with the other candidates.
+    """
     parts = [
         (windows[n].cube, windows[n].observed & ~hide) for n, hide in plan.hidden[: plan.costly]
     ]
     itself = [(w.cube, w.observed) for w in windows if ask.whole and w.target.any()]
     largest = max((float(np.prod(cube.shape)) for cube, _ in [*parts, *itself]), default=1.0)
-    # beside the trials of the others, which have as much
-    at_once = max(1, min(cores() // 2, int(ask.memory / 2 / (COPIES * 8 * largest))))
+    # beside the trials of the others, which have as much; at least two, so that one prepares its
+    # planes while the network is at those of another
+    at_once = max(1, min(max(2, cores() // 2), int(ask.memory / 2 / (COPIES * 8 * largest))))
     at_once = 1 if ask.job.deterministic else at_once  # which is a setting of the whole process
     try:
         fits = {
@@ -271,7 +288,7 @@ def _costly(
             if c.pretrained
             else crossfit(c, parts, sigma_y, ask.job)
             for c in plan.candidates
-            if c.costly
+            if c.costly and not (inside and c.pretrained)
         }
         return plan, fits
     except BadValue as error:

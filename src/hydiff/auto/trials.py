@@ -126,7 +126,7 @@ def mean_estimate(fits: Sequence[Estimate]) -> Estimate:
 def own_fits(
     candidates: Sequence[Candidate], cube: Cube, observed: Bools, sigma_y: Sigma, job: Job
 ) -> list[Estimate]:
-    """The estimates of candidates without a network."""
+    """The estimates of candidates whose network, if any, learned elsewhere."""
     return estimate_each(cube, observed, [chosen(c) for c in candidates], sigma_y, job)
 
 
@@ -156,27 +156,32 @@ def trial_of(
     sigma_y: Sigma,
     job: Job,
     measured: Bools | None = None,
+    pretrained: bool = False,
 ) -> Trial:
     """The candidates on one fold; NaN for costly ones, whose fits `with_costly` adds.
 
-    measured: what of the fold may judge them; None = all of it.
+    measured: what of the fold may judge them; None = all of it.  pretrained: also try, on the CPU,
+    the networks that learned elsewhere, which share the coordinates of the others.
     """
     visible, pixels = observed & ~fold, hidden_pixels(fold)
-    plain = [m for m, c in enumerate(candidates) if not c.costly]
-    assert plain[0] == 0  # the default candidate is never costly
-    several = [chosen(candidates[m]) for m in plain]
+    tried = [m for m, c in enumerate(candidates) if not c.costly or (pretrained and c.pretrained)]
+    assert tried[0] == 0  # the default candidate is never costly
+    several = [
+        chosen(c, **(ON_FOLDS if c.pretrained else {})) for c in (candidates[m] for m in tried)
+    ]
     estimates = estimate_at(cube, visible, several, sigma_y, job, pixels)
     first, sigma = estimates[0]
     band, row, col = at = looked_at(fold, measured)
     spread = band_spread(cube, visible)
     residual = np.full((len(candidates), len(band)), np.nan)
     step = np.full_like(residual, np.nan)
-    for m, (values, _) in zip(plain, estimates, strict=True):
+    for m, (values, _) in zip(tried, estimates, strict=True):
         # the first stands in for what a candidate cannot estimate
         complete = np.where(np.isfinite(values), values, first)
         residual[m] = _residual(complete, cube, pixels, at) / spread[band]
         step[m] = _step(complete, cube, pixels, fold, at)
-    lies = around(cube, visible, [values for values, _ in estimates], pixels, fold[:, pixels])
+    plain = [x for m, (x, _) in zip(tried, estimates, strict=True) if not candidates[m].costly]
+    lies = around(cube, visible, plain, pixels, fold[:, pixels])
     number = _numbers(pixels)[row, col]
     far, *logs = (
         f[number] if f.ndim == 1 else f[band, number] for f in (lies.distance, *lies.logs())

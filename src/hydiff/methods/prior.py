@@ -36,7 +36,7 @@ from hydiff.maths.subspace import Subspace
 from hydiff.maths.variogram import Covariance, fit_covariances
 from hydiff.methods import components
 from hydiff.methods.classical import Membrane
-from hydiff.methods.smooth import Coordinates, coordinates, cube_step, krige, plain_field
+from hydiff.methods.smooth import Coordinates, coordinates, cube_step, fitted_fields, plain_field
 from hydiff.result import Step
 from hydiff.workers.local import cores
 
@@ -44,7 +44,7 @@ from hydiff.workers.local import cores
 # middle is twice as far from data.  Up to here the network is taken whole, there nothing of it: in
 # wide gaps the field that it corrects runs away, and kriging returns to the mean
 TRAINED_DISTANCE = 8.0
-# of the roughest plane, and on the unit range: planes below both are rounding, not to be magnified
+# of the roughest plane, and on the unit range: planes below one of them are rounding
 SMOOTHEST, ROUNDING = 1e-9, 1e-12
 FLATTEST = 0.05  # of the median roughness of the bands: what a band counts for at least
 WHITE = 0.5**0.5  # σ of a plane that is nothing but noise; more than that was never seen
@@ -136,15 +136,14 @@ class Parts(NamedTuple):
 def parts_of(c: Coordinates, planes: int, axes: Floats | None = None) -> Parts:
     """planes: components that the network corrects at most, if they vary in space."""
     A = axes_of(c) if axes is None else axes
-    strongest = A[:planes]
-    p = np.tensordot(strongest, c.z, 1)
-    some = np.zeros(len(A), bool)
-    some[:planes] = [one.sill > 0 for one in fit_covariances(p, c.complete)]
-    covariances = fit_covariances(c.z, c.complete)
-    f = krige(c.z, c.complete, covariances, c.noise_edge, c.membranes)
+    p = np.tensordot(A[:planes], c.z, 1)
+    varies = np.array([one.sill > 0 for one in fit_covariances(p, c.complete)])
+    varies[varies] = more_than_rounding(p[varies], c.complete)
+    some = np.r_[varies, np.zeros(len(A) - len(p), bool)]
+    f, covariances = fitted_fields(c)
     # a component's noise: that of the whitened bands, mixed as the component mixes them
     sigma = np.sqrt(((A[some] @ c.space.basis.T) ** 2) @ c.noise)
-    return Parts(A, some, p[some[:planes]], sigma, f, covariances)
+    return Parts(A, some, p[varies], sigma, f, covariances)
 
 
 def axes_of(c: Coordinates) -> Floats:
@@ -205,13 +204,18 @@ class UnitPlanes(NamedTuple):
     scale: Floats  # (K,) the RMS difference of complete neighbours, with the sign of the long tail
 
 
+def more_than_rounding(z: Floats, complete: Bools) -> Bools:
+    """(K,) whether components (K, H, W) have enough texture to be magnified for the network."""
+    rough = roughness(torch.as_tensor(z), torch.as_tensor(complete)).numpy()
+    enough: Bools = rough > max(SMOOTHEST * rough.max(initial=0.0), ROUNDING)
+    return enough
+
+
 def planes_of(z: Floats, complete: Bools) -> UnitPlanes:
     mean = z[:, complete].mean(axis=1)
     centred = np.where(complete, z - mean[:, None, None], 0.0)
     plane, where = torch.as_tensor(centred), torch.as_tensor(complete)
-    rough = roughness(plane, where)
-    least = torch.clamp_min(SMOOTHEST * rough.max(), ROUNDING)
-    scale: Floats = (torch.maximum(rough, least) * turn(plane)).numpy()
+    scale: Floats = (roughness(plane, where) * turn(plane)).numpy()
     return UnitPlanes(centred / scale[:, None, None], mean, scale)
 
 

@@ -66,6 +66,7 @@ class Coordinates(NamedTuple):
     rest: Floats  # (C, H, W) what the components leave of the whitened spectra, filled; `remainder`
     left: Floats  # (C,) its variance at the complete pixels
     membranes: dict[float, Membrane]  # by reach, each made when it is first asked for
+    fitted: list[tuple[Floats, list[Covariance]]]  # of `fitted_fields`, when first asked for
 
     @property
     def noisy(self) -> bool:
@@ -103,7 +104,7 @@ def coordinates(
     noise, membranes = (weight * sigma_y) ** 2, dict[float, Membrane]()
     rest, left = remainder(spectra, at_complete, complete, space, noise, membranes)
     return Coordinates(
-        y, entries, complete, spread, excess, weight, noise, space, z, rest, left, membranes
+        y, entries, complete, spread, excess, weight, noise, space, z, rest, left, membranes, []
     )
 
 
@@ -161,14 +162,23 @@ def kriged(c: Coordinates, settings: Smooth, at: Bools) -> Floats:
 
 def component_fields(c: Coordinates, settings: Smooth) -> tuple[Floats, list[Covariance]]:
     """The filled components (K, H, W), and the covariances they took, if any are needed."""
-    covariances: list[Covariance] = []
     if settings.s is None:
-        covariances = fit_covariances(c.z, c.complete)
-    elif c.noisy or c.poor.any() or settings.error_bars:
+        return fitted_fields(c)
+    covariances: list[Covariance] = []
+    if c.noisy or c.poor.any() or settings.error_bars:
         covariances = fit_covariances(c.z, c.complete, (min(settings.s, ORDERS[-1]),), (inf,))
-    if settings.s is not None and not c.noisy:
+    if not c.noisy:
         return plain_field(c.z, c.complete, settings.s, inf, c.membranes), covariances
     return krige(c.z, c.complete, covariances, c.noise_edge, c.membranes), covariances
+
+
+def fitted_fields(c: Coordinates) -> tuple[Floats, list[Covariance]]:
+    """The components (K, H, W) kriged with covariances fitted to them; neither is to be changed."""
+    if not c.fitted:
+        covariances = fit_covariances(c.z, c.complete)
+        f = krige(c.z, c.complete, covariances, c.noise_edge, c.membranes)
+        c.fitted.append((f, covariances))
+    return c.fitted[0]
 
 
 def spectra_at(c: Coordinates, f: Floats, covariances: Sequence[Covariance], at: Bools) -> Floats:
