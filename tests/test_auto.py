@@ -569,23 +569,42 @@ def test_folds_that_differ_are_drawn_to_the_usual_level_unless_bands_differ(rng)
     assert usual.USUAL[0] - 0.1 < size[1] < size[0] - 0.1
 
 
-def test_contrast_is_that_of_what_is_seen_nearby(rng):
-    values, observed = rng.standard_normal((3, 60, 60)), np.ones((60, 60), bool)
-    observed[20:30] = False
-    values[:, :, 40:] *= 0.01
-    found = folds.contrast(values, observed)
-    assert found[:, :10].min() > 1 and found[:, 58:].max() < 0.5  # of a spread of about 0.8
-    np.testing.assert_allclose(found, folds.contrast(7 + 5 * values, observed), rtol=1e-6)
-    values[:, ~observed] = 1e9
-    np.testing.assert_array_equal(found, folds.contrast(values, observed))
+def test_steepness_is_the_gradient_of_the_fill_nearby(rng):
+    down, right = np.mgrid[:20, :20].astype(float)
+    ramp = np.stack([3 * down - 4 * right, np.zeros((20, 20))])
+    observed = np.ones(ramp.shape, bool)
+    observed[:, 5:9, 12:] = False
+    pixels = ~observed[0]
+    found = classes.steepness(ramp, observed, ramp[:, pixels], pixels)
+    np.testing.assert_allclose(found[0], 5.0)  # at the border too
+    np.testing.assert_array_equal(found[1], 0.0)
+    # what was not measured does not matter, nor what is far away
+    other = np.where(observed, ramp, np.nan)
+    other[:, 15:] = rng.standard_normal((2, 5, 20))
+    np.testing.assert_array_equal(
+        found, classes.steepness(other, observed, ramp[:, pixels], pixels)
+    )
+    estimate = ramp[:, pixels]
+    estimate[1] = rng.standard_normal(pixels.sum())
+    found = classes.steepness(ramp, observed, estimate, pixels)
+    assert (found[1] > 0).all() and np.allclose(found[0], 5.0)
+
+
+def test_neighbours_that_were_neither_measured_nor_filled_count_for_nothing():
+    ramp = np.arange(10.0) * np.ones((1, 10, 1))
+    observed = np.ones((1, 10, 10), bool)
+    observed[:, :, 4:7] = False
+    pixels = np.zeros((10, 10), bool)
+    pixels[:, 4] = True
+    found = classes.steepness(np.where(observed, ramp, np.nan), observed, ramp[:, pixels], pixels)
+    np.testing.assert_allclose(found, 1.0)
 
 
 def test_deep_in_a_gap_the_ground_is_as_rough_as_at_its_edge(rng):
     values, observed = rng.standard_normal((3, 110, 60)), np.ones((110, 60), bool)
     observed[:90] = False
-    for feature in (folds.roughness, folds.contrast):
-        found = feature(values, observed)
-        assert found[:90].min() > 0.5 * found[90:].mean() > 0
+    found = folds.roughness(values, observed)
+    assert found[:90].min() > 0.5 * found[90:].mean() > 0
 
 
 def test_noise_hides_the_shape_of_errors_and_leaves_their_size(rng):

@@ -223,6 +223,8 @@ def test_intervals_that_are_none_are_refused(fill, widths):
         (("errors", "by_distance"), [1.0]),
         (("errors", "level"), None),
         (("errors", "slopes", 0), INF),
+        (("errors", "features"), []),
+        (("errors", "features", 2), "contrast"),
         (("weights", 0, 0, 0), 0.5),
         (("weights", 0, 0), [1.0]),
         (("weights", 0), []),

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import ndimage, sparse
 
 from hydiff.auto import folds
-from hydiff.cube import Bools, Cube, Floats, Ints
+from hydiff.cube import Array, Bools, Cube, Floats, Ints
 from hydiff.gaps import mask
 
 BAND_GROUPS = 4
+STEEP = 5  # px: side of the window in which a fill is steep or not
 D, T = len(folds.EDGES) + 1, folds.TEXTURES
 
 
@@ -71,7 +73,7 @@ class Around(NamedTuple):
 
     distance: Floats  # to the data, (P,), or (bands, P) where bands differ
     roughness: Floats  # (P,) steps between neighbours
-    contrast: Floats  # (P,) between what is near
+    steepness: Floats  # (bands, P) of the first candidate: where it is steep, errors are large
     unlike: Floats  # (P,) how far the candidates without a network are apart
 
     def logs(self) -> list[Floats]:
@@ -94,9 +96,58 @@ def around(
     return Around(
         folds.distance(mask.shared(observed))[..., pixels],
         folds.roughness(values, entries)[pixels],
-        folds.contrast(values, entries)[pixels],
+        steepness(values, observed, estimates[0], pixels) / spread,
         np.sqrt(mean),
     )
+
+
+def steepness(values: Array, observed: Bools, estimate: Floats, pixels: Bools) -> Floats:
+    """(bands, P) RMS gradient of a fill in the STEEP × STEEP pixels around each of some (rows,
+    cols), in the unit of the values.
+
+    values, observed (bands, rows, cols); estimate (bands, P) of the entries that are not observed.
+    """
+    near = ndimage.binary_dilation(pixels, np.ones((STEEP, STEEP), bool))
+    if not near.any():
+        return np.zeros(estimate.shape)
+    # what lies beyond them and their neighbours does not matter
+    box = tuple(slice(max(int(at.min()) - 1, 0), int(at.max()) + 2) for at in np.nonzero(near))
+    values, observed, pixels, near = values[:, *box], observed[:, *box], pixels[box], near[box]
+    filled = np.where(observed, values, np.nan)
+    filled[:, pixels] = np.where(observed[:, pixels], values[:, pixels], estimate)
+    square, mean = _square_gradient(filled, *np.nonzero(near)).T, _means(pixels, near)
+    if (known := np.isfinite(square)).all():
+        steep: Floats = np.sqrt(mean @ square)
+    else:
+        steep = np.sqrt((mean @ np.where(known, square, 0.0)) / np.maximum(mean @ known, 1e-12))
+    return steep.T
+
+
+def _square_gradient(filled: Floats, row: Ints, col: Ints) -> Floats:
+    """(bands, n) at some pixels of planes (bands, rows, cols): by central differences, or to one
+    side where the other has no value; NaN at a pixel that has none."""
+    beyond = np.pad(filled, ((0, 0), (1, 1), (1, 1)), constant_values=np.nan)
+    own, square = filled[:, row, col], np.zeros((len(filled), len(row)))
+    for down, right in ((1, 0), (0, 1)):
+        before, after = (beyond[:, row + 1 + k * down, col + 1 + k * right] for k in (-1, 1))
+        steps = np.stack([own - before, after - own])
+        known = np.isfinite(steps)
+        square += (steps.sum(axis=0, where=known) / np.maximum(known.sum(axis=0), 1)) ** 2
+    square[np.isnan(own)] = np.nan
+    return square
+
+
+def _means(pixels: Bools, near: Bools) -> sparse.csr_array:
+    """(P, N) what takes means over the window of each of P pixels, given N pixels `near` them."""
+    half = STEEP // 2
+    number = np.pad(
+        np.where(near, np.cumsum(near).reshape(near.shape) - 1, -1), half, constant_values=-1
+    )
+    windows = np.lib.stride_tricks.sliding_window_view(number, (STEEP, STEEP))[pixels]
+    members = windows.reshape(len(windows), -1)
+    own, at = np.nonzero(members >= 0)
+    share = 1 / (members >= 0).sum(axis=1)
+    return sparse.csr_array((share[own], (own, members[own, at])), (len(members), int(near.sum())))
 
 
 def share_of_length(size: Floats, spectra: Floats) -> Floats:

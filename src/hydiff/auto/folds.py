@@ -24,7 +24,7 @@ EDGES = (1.5, 2.5, 4.0, 6.0, 9.0, 13.0, 20.0)  # px: distance classes end here
 TEXTURES = 3  # classes of local roughness
 HEAVIEST = 10.0  # a hidden entry counts at most so many times
 # of the data around a pixel that is far from any gap: with less in reach, nothing is known of it
-FEW_STEPS, FEW_VALUES = 1e-4, 1e-2
+FEW_STEPS = 1e-4
 
 
 class Placement(NamedTuple):
@@ -196,23 +196,6 @@ def roughness(values: Array, observed: Bools, radius: float = 6.0) -> Floats:
     # smoothing is linear: once for the sums does for all bands
     near, pairs = (ndimage.gaussian_filter(a, radius, mode="constant") for a in (total, count))
     return _carried(near / np.maximum(pairs, 1e-12), pairs, FEW_STEPS)
-
-
-def contrast(values: Array, observed: Bools, radius: float = 12.0) -> Floats:
-    """(rows, cols) standard deviation of the observed values around each pixel, in a band's own;
-    values (bands, rows, cols).
-    """
-    total, reach, count = np.zeros(values.shape[1:]), np.zeros(values.shape[1:]), 0
-    for flags, own in _some_bands(values, observed):
-        near, first, second = (
-            ndimage.gaussian_filter(a, radius, mode="constant", truncate=2.0)
-            for a in (flags.astype(np.float64), own, own**2)
-        )
-        reach += near
-        near = np.maximum(near, 1e-12)
-        total += np.maximum(second / near - (first / near) ** 2, 0.0)
-        count += 1
-    return _carried(np.sqrt(total / max(count, 1)), reach, FEW_VALUES)
 
 
 def _carried(plane: Floats, reach: Floats, least: float) -> Floats:

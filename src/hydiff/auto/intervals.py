@@ -96,6 +96,7 @@ def errors_of(
     return Errors(
         level=float(level + drawn),
         slopes=tuple(slopes.tolist()),
+        features=Around._fields,
         by_band=tuple(by_band.tolist()),
         by_distance=tuple(hidden.by_distance()),
         widening=widening,

@@ -88,6 +88,7 @@ class Errors:
 
     level: Number | None = None
     slopes: tuple[Number, ...] | None = None  # None where too little was hidden to say
+    features: tuple[str, ...] = ()  # what they are slopes of
     by_band: tuple[Size, ...] | None = None  # any number of bands: it may be another sensor's
     by_distance: tuple[Width | None, ...] | None = None
     widening: Size | None = None
@@ -104,6 +105,11 @@ class Errors:
     def __post_init__(self) -> None:
         if self.slopes is not None and None in (self.level, self.by_band, self.widening):
             raise ValueError("slopes go with level, by_band and widening")
+        if self.slopes is not None and tuple(self.features) != Around._fields:
+            raise ValueError(
+                "its error bars have slopes of other features than this version of hydiff has: "
+                "decide again"
+            )
         lengths = {"slopes": len(Around._fields), "by_distance": D, "intervals": 3, "bounds": 2}
         for name, n in lengths.items():
             if (numbers := getattr(self, name)) is not None and len(numbers) != n:

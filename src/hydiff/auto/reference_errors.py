@@ -2,7 +2,7 @@
 
 The model is that of `intervals`, and the features those of `Around`, two with another meaning:
 `roughness` is how rough the references are at a pixel, whatever the cube has observed there;
-`contrast` is by how much the cube and the references disagree nearby.
+`steepness` is by how much the cube and the references disagree nearby.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def around_with(
 ) -> Around:
     """`Around` of the pixels (rows, cols), with what references show there."""
     apart = disagreement(cube, observed, references)
-    return lies._replace(roughness=roughness(references)[pixels], contrast=apart[pixels])
+    return lies._replace(roughness=roughness(references)[pixels], steepness=apart[pixels])
 
 
 def usual_size(residual: Floats) -> Floats:

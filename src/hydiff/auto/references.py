@@ -41,7 +41,7 @@ LARGEST = 60.0  # dB; beyond it a gain is as good as any
 # how far the shares of models are brought to equal ones, less the power of square errors for those
 # that are not as good
 ALIKE, CLOSE = 0.5, 4.0
-ROUGH, CONTRAST = Around._fields.index("roughness"), Around._fields.index("contrast")
+ROUGH, STEEP = Around._fields.index("roughness"), Around._fields.index("steepness")
 
 
 def candidates_for(windows: Sequence[TrialWindow]) -> tuple[Candidate, ...]:
@@ -123,7 +123,7 @@ class _Joint(NamedTuple):
     @property
     def with_features(self) -> Trial:
         around = self.trial.around.copy()
-        around[[ROUGH, CONTRAST]] = self.shown
+        around[[ROUGH, STEEP]] = self.shown
         return self.trial._replace(around=around)
 
 
@@ -146,7 +146,7 @@ def _joint(own: Trial, other: Trial, fold: Fold, without: Weights) -> _Joint | N
     at = row[there], col[there]
     shown = [
         np.log(np.maximum(plane[at], least))
-        for plane, least in ((rough, NOTHING.roughness), (apart, NOTHING.contrast))
+        for plane, least in ((rough, NOTHING.roughness), (apart, NOTHING.steepness))
     ]
     trial = own._replace(
         residual=residual,
