@@ -98,7 +98,7 @@ def rows():
 
 
 def draw():
-    """Gain of the steps over the untaught network: whole scenes, a thin line each, and their mean."""
+    """Gain of the steps over the untaught network: a thin line for each scene, and the mean."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.6, 3.0), layout="constrained")

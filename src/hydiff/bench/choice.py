@@ -40,6 +40,7 @@ class SuiteChoice:
     preset: str | None = None  # of learned methods
     tuned: bool = False  # peers once more, set on hidden pixels
     budget: str = "normal"  # of auto
+    no_prior: bool = False  # auto from the cube alone
     offline_minutes: float = 2.0
     quick: bool = False
 
@@ -90,6 +91,7 @@ def plan_of(
     preset: str | None = None,
     tuned: bool = False,
     budget: str = "normal",
+    no_prior: bool = False,
     offline_minutes: float = 2.0,
     quick: bool = False,
 ) -> SuiteChoice:
@@ -121,6 +123,7 @@ def plan_of(
         methods=tuple(methods) or None,
         columns={name: scenes.columns(name, files) for name in files},
         budget="fast" if quick else budget,
+        no_prior=no_prior,
         offline_minutes=0.02 if quick else offline_minutes,
         preset=preset,
         tuned=tuned,

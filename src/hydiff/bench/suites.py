@@ -280,9 +280,8 @@ def _validated(plan: SuiteChoice, sigma: Level) -> Iterator[Cell]:
     if not plan.wants(AUTO):
         return
     masks = plan.chosen(BEST_MASKS)
-    ways: list[dict[str, Any]] = [{"budget": plan.budget}]
-    if sigma != 0:
-        ways.append({"budget": plan.budget, "noise": ESTIMATED})
+    way: dict[str, Any] = {"budget": plan.budget} | ({"no_prior": True} if plan.no_prior else {})
+    ways = [way] if sigma == 0 else [way, way | {"noise": ESTIMATED}]
     for scene, mask, way in product(plan.scenes, masks, ways):
         yield from seeded(plan, Cell(AUTO, scene, mask, sigma, 0, json.dumps(way)), 1)
 

@@ -42,6 +42,9 @@ def bench(
         bool, typer.Option("--tuned", help="Peers once more, set on hidden pixels.")
     ] = False,
     budget: Annotated[str, typer.Option(help="Of auto: fast | normal | best.")] = "normal",
+    no_prior: Annotated[
+        bool, typer.Option("--no-prior", help="Of auto: from the cube alone.")
+    ] = False,
     offline_minutes: Annotated[float, typer.Option(help="Of each offline training.")] = 2.0,
     minutes: Annotated[
         float, typer.Option("--limit-minutes", "--minutes", help="Start no run after this.")
@@ -74,7 +77,7 @@ def bench(
     files, names = _scenes(scene or [])
     wanted: dict[str, Any] = {"masks": mask or [], "noise": sigma or [], "methods": method or []}
     wanted |= {"seeds": seeds, "preset": preset, "tuned": tuned, "budget": budget}
-    wanted |= {"offline_minutes": offline_minutes, "quick": quick}
+    wanted |= {"no_prior": no_prior, "offline_minutes": offline_minutes, "quick": quick}
     plan = benchmark.plan_of(files, names=names, **wanted)
     if quick:
         output = output / "quick"  # never among real results
