@@ -3,7 +3,8 @@
     python benchmarks/usual_cells.py train TRAIN       simulated gaps in Sentinel-2 crops
     python benchmarks/usual_cells.py dev DEV           and in the development scenes
     python benchmarks/usual.py learn TRAIN             writes results/usual.csv: `auto.usual`
-    python benchmarks/usual.py judge DEV               writes results/foresight_unseen.csv
+    python benchmarks/usual_cells.py dev SMALL --side 72         and in crops of these
+    python benchmarks/usual.py judge DEV SMALL         writes results/foresight_unseen.csv
 
 `learn` fits the usual size of errors to entries in the gaps, then, by cell, how far the folds are
 to be believed, and how far the copies of the gaps.  Tails are those of places left out of the fit,
@@ -14,6 +15,7 @@ import csv
 import math
 import sys
 from pathlib import Path
+from statistics import NormalDist
 from unittest.mock import patch
 
 import numpy as np
@@ -23,6 +25,7 @@ from hydiff.auto import blend, intervals, usual
 from hydiff.auto.candidates import CLASSICAL, FAST_PRIOR, SPECTRAL
 from hydiff.auto.classes import Around, Kinds
 from hydiff.auto.trials import Trial
+from hydiff.bench.statistics import bootstrap
 from hydiff.maths.scoring import LEVELS, NORMAL_QUANTILES, interval_score, repeated_inside
 
 RESULTS = Path(__file__).parent / "results"
@@ -45,10 +48,12 @@ class UsualCase:
         self.estimated, self.sigma_y = noise.endswith("e"), float(noise.rstrip("e"))
         kept = np.load(path)
         self.group, self.varies, self.whole = kept["group"], kept["varies"], bool(kept["whole"])
+        self.less = float(kept["less"])
         self.kinds, self.trials = Kinds(kept["kinds"], kept["edges"]), []
         while f"band{len(self.trials)}" in kept:
             self.trials.append(self._trial(kept, len(self.trials)))
-        self.around = kept["filled_around"].astype(float)
+        self.hidden_block = [kept[f"block{i}"] for i in range(len(self.trials))]
+        self.block, self.around = kept["filled_block"], kept["filled_around"].astype(float)
         self.band, self.distance = (kept[f"filled_{k}"].astype(int) for k in ("band", "distance"))
         self.residual = kept["filled_residual"].astype(float)
         if len(self.trials) > 1:
@@ -236,6 +241,7 @@ def learn(folder):
     tails *= widened(tails, whole, z)
     found += [(f"TAILS {p}", t) for p, t in zip(("low", "high"), tails, strict=True)]
     found += [(f"SHAPE {p}", s) for p, s in zip((50, 80, 95), shape, strict=True)]
+    found += [("ESTIMATED", np.quantile([c.less for c in whole if c.estimated], 0.25))]
     found += [("ONE_MORE", more), ("COPIES", copies), ("APART", np.quantile(apart, 0.05))]
     found += [("GAIN mean", np.mean(gains)), ("GAIN scatter", np.std(gains))]
     write("usual.csv", [{"constant": n, "value": f"{v:.4g}"} for n, v in found])
@@ -258,6 +264,23 @@ def now(case):
     return square, widths, errors.bounds
 
 
+def by_chance(case, square):
+    """Standard deviation of the logarithm of the expected RMS error over the true one, were the
+    squares expected right everywhere: what is left is which squares of the ground the gaps hit, and
+    which the folds.  By jackknife over these."""
+    hidden, expected, _ = case.fitted()
+    ratios = (case.x**2 / square, hidden.weight * hidden.square / expected)
+    blocks = (case.block, np.concatenate(case.hidden_block))
+    weights = (np.ones(len(case.x)), hidden.weight)
+    variance = 0.0
+    for ratio, block, weight in zip(ratios, blocks, weights, strict=True):
+        own = np.unique(block, return_inverse=True)[1]
+        total, n = np.bincount(own, ratio), np.bincount(own, weight)
+        rest = (total.sum() - total + 1e-12) / (n.sum() - n + 1e-12)
+        variance += (len(n) - 1) * np.log(rest).var() / 4
+    return math.sqrt(variance)
+
+
 def tenths(inside, feature):
     """(10,) share of the entries inside their intervals, by tenths of a feature."""
     order = np.array_split(np.argsort(feature, kind="stable"), 10)
@@ -266,40 +289,59 @@ def tenths(inside, feature):
 
 def judged(name, some):
     """A row: how well the NRMSE of some cells is foreseen, and what intervals cover."""
-    off, inside, held, scores, by_tenth, repeated = [], [], [], [], [], []
+    off, inside, held, scores, by_tenth, repeated, attainable = [], [], [], [], [], [], []
     for case in some:
         square, widths, (low, high) = now(case)
         ratio = case.nrmse(case.x**2) / case.nrmse(square)
         off.append(-math.log(ratio))
         held.append(low <= ratio <= high)
+        scatter = NormalDist(0, max(by_chance(case, square), 1e-9))
+        attainable.append(scatter.cdf(math.log(1 + WITHIN)) - scatter.cdf(math.log(1 - WITHIN)))
         within = np.abs(case.x) <= widths[:, None] * np.sqrt(square)
         inside.append(within.mean(axis=1))
         noise = np.sqrt(case.noise)[case.band]
         if noise.all():
             repeated.append(repeated_inside(case.x, np.sqrt(square), noise, widths)[1])
         by_tenth.append([tenths(within[1], case.around[k]) for k in (0, 1)])
-        constant = np.full_like(case.x, NORMAL_QUANTILES[1] * np.sqrt(np.mean(case.x**2)))
-        halves = (widths[1] * np.sqrt(square), constant)
+        rms = (np.sqrt(np.mean(case.x**2)), np.sqrt(np.mean(square)))
+        constant = (np.full_like(case.x, NORMAL_QUANTILES[1] * one) for one in rms)
+        halves = (widths[1] * np.sqrt(square), *constant)
         scores.append([interval_score(case.x, half, LEVELS[1]).mean() for half in halves])
     off, inside = np.array(off), 100 * np.array(inside)
-    row = {"cells of": name, "cells": len(some)}
-    row |= {"within_15_percent": 100 * np.mean(np.abs(np.exp(off) - 1) <= WITHIN)}
+    row, near = {"cells of": name, "cells": len(some)}, np.abs(np.exp(off) - 1) <= WITHIN
+    row |= {"within_15_percent": 100 * np.mean(near)} | by_scene("within", some, 100.0 * near)[0]
+    row["attainable"] = 100 * np.mean(attainable)
     row |= {"log_scatter": np.std(off), "lowest": np.exp(off.min()), "highest": np.exp(off.max())}
     row["inside_bounds"] = 100 * np.mean(held)
     row |= {f"inside_{p}": v for p, v in zip((50, 80, 95), inside.mean(axis=0), strict=True)}
+    bounds, means = by_scene("inside_80", some, inside[:, 1])
+    row |= bounds | {"scenes_80_lowest": min(means), "scenes_80_highest": max(means)}
     low, high = np.quantile(inside[:, 1], (0.1, 0.9))
     worst = 100 * np.nanmin(np.nanmean(by_tenth, axis=0), axis=1)
     row |= {"inside_80_low": low, "inside_80_high": high}
     row |= {"worst_tenth_by_distance": worst[0], "worst_tenth_by_texture": worst[1]}
     row["repeated_inside_80"] = 100 * np.mean(repeated) if repeated else ""
-    return row | {"interval_score_ratio": np.divide(*np.array(scores).T).mean()}
+    own, *others = np.array(scores).T
+    names = ("interval_score_ratio", "over_expected_sigma")
+    return row | {n: np.mean(own / other) for n, other in zip(names, others, strict=True)}
 
 
-def judge(folder):
+def by_scene(name, some, values):
+    """The 95 % interval of the mean over scenes, as two columns; and the means of these."""
+    scenes = np.array([c.scene for c in some])
+    own = [values[scenes == scene] for scene in np.unique(scenes)]
+    low, high = bootstrap(own, np.random.default_rng(0))
+    return {f"{name}_from": low, f"{name}_to": high}, [v.mean() for v in own]
+
+
+def judge(folder, small):
     every = cases(folder)
     clean = [c for c in every if not c.sigma_y]
     groups = {
         "whole pixels": [c for c in clean if c.whole and c.mask not in BY_VALUE],
+        "whole pixels, 72 × 72": [
+            c for c in cases(small) if c.whole and not c.sigma_y and c.mask not in BY_VALUE
+        ],
         "bands": [c for c in clean if not c.whole and c.mask not in BY_VALUE],
         "σ_y 0.1, given": [c for c in every if c.sigma_y == 0.1 and not c.estimated],
         "σ_y 0.3, given": [c for c in every if c.sigma_y == 0.3 and not c.estimated],
@@ -324,4 +366,4 @@ def write(name, rows):
 
 
 if __name__ == "__main__":
-    {"learn": learn, "judge": judge}[sys.argv[1]](sys.argv[2])
+    {"learn": learn, "judge": judge}[sys.argv[1]](*sys.argv[2:])

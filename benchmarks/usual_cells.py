@@ -1,12 +1,13 @@
 """What the default fill sees of simulated gaps, kept beside what was true: cells to learn from.
 
     python benchmarks/usual_cells.py train FOLDER      Sentinel-2 crops of 14 places
-    python benchmarks/usual_cells.py dev FOLDER        the development scenes
+    python benchmarks/usual_cells.py dev FOLDER [--side 72]      the development scenes
 
 Budget `fast` on a CPU; the network of the prior takes part in a third of the cells of `train` and
 in four masks of `dev`.  Cells of `train` are crops of 64 to 96 pixels with 3 to 12 bands, which are
 some of an image's own or random mixtures of them.  Those of `dev` have every n-th band of a scene,
-about 8, and at most 72 × 72 pixels.  Masks are of all kinds; noise is known or estimated.
+about 8, and all of its pixels, or at most so many rows and columns.  Masks are of all kinds; noise
+is known or estimated.
 FOLDER/NAME.npz each; what is there already is not made again.
 """
 
@@ -33,6 +34,7 @@ from hydiff.auto.classes import around, band_spread, groups, kinds_of
 from hydiff.auto.trials import (
     TrialWindow,
     folds_of,
+    looked_at,
     one_pass,
     own_fits,
     trial_of,
@@ -51,7 +53,8 @@ PUBLISHED = tuple(f"published-{i}" for i in (1, 2, 3, 4))
 BY_BAND = ("columns", "pixels")
 BY_VALUE = ("brightest", "darkest", "saturated")  # 2 % of the pixels; 2 % of every band
 NOISE = (0.1, 0.2, 0.3)
-SIDE, BANDS = 72, 12  # of a development scene; the most of a crop to learn from
+SIDE, BANDS = 144, 12  # of the largest development scene; the most of a crop to learn from
+BLOCK = 16  # px: side of the squares in which an entry is said to lie
 
 
 class UsualCell(NamedTuple):
@@ -59,6 +62,7 @@ class UsualCell(NamedTuple):
     mask: str
     sigma_y: float = 0.0
     estimated: bool = False
+    side: int = SIDE  # px, at most
 
     @property
     def name(self):
@@ -94,23 +98,24 @@ def train_cells():
         yield UsualCell(scene[i % 8], BY_VALUE[i % 3])
 
 
-def dev_cells():
+def dev_cells(side=SIDE):
     names = [name for name in scenes.available() if "_img" not in name]
     for name in names:
         for mask in (*PUBLISHED, "stripes", "slc-off", "blobs", "frames", *BY_BAND, *BY_VALUE):
-            if mask not in PUBLISHED or min(scenes.columns(name), SIDE) >= columns_needed(mask):
-                yield UsualCell(name, mask)
+            if mask not in PUBLISHED or min(scenes.columns(name), side) >= columns_needed(mask):
+                yield UsualCell(name, mask, side=side)
     for i, name in enumerate(names):
         for sigma_y in (NOISE[0], NOISE[2]):
             for estimated in (False, True):
-                yield UsualCell(name, ("stripes", "blobs", "slc-off")[i % 3], sigma_y, estimated)
+                mask = ("stripes", "blobs", "slc-off")[i % 3]
+                yield UsualCell(name, mask, sigma_y, estimated, side)
 
 
 def truth_of(cell, learning):
     """(bands, rows, cols) on [0, 1]."""
     if not learning:
         x = scenes.load(cell.scene)
-        return x[:: max(len(x) // 8, 1), :SIDE, :SIDE]
+        return x[:: max(len(x) // 8, 1), : cell.side, : cell.side]
     rng = cell.rng
     file = "sentinel2_corners.npz" if cell.scene.endswith("corner") else "sentinel2.npz"
     with np.load(scenes.data_folder() / "train" / file) as images:
@@ -174,6 +179,11 @@ def some(n, most):
     return np.unique(np.linspace(0, n - 1, min(n, most)).astype(int))
 
 
+def block_of(row, col):
+    """The number of the square that pixels lie in."""
+    return np.int16(row // BLOCK * (SIDE // BLOCK + 1) + col // BLOCK)
+
+
 def kept(cell, learning):
     truth, cube, observed, sigma_y = damaged(cell, learning)
     target = ~observed
@@ -199,10 +209,12 @@ def kept(cell, learning):
             f"distance{i}": np.int8(trial.distance[at]),
             f"noise{i}": np.float32(trial.noise[at]),
             f"gap{i}": np.int32(trial.gap[at]),
+            f"block{i}": block_of(*looked_at(fold)[1:])[at],
             f"pixels{i}": np.array(trial.angle.shape[1]),
         }
     pixels = target.any(axis=0)
-    values = [e.values for e in own_fits(plain, cube, observed, sigma_y, JOB)]
+    fits = own_fits(plain, cube, observed, sigma_y, JOB)
+    values = [e.values for e in fits]
     values = [np.where(np.isfinite(v), v, values[0]) for v in values]
     lies = around(cube, observed, [v[:, pixels] for v in values], pixels, target[:, pixels])
     values += [prior[-1].values] if prior else []
@@ -210,6 +222,7 @@ def kept(cell, learning):
     band, row, col = (index[at] for index in np.nonzero(target))
     number = (np.cumsum(pixels).reshape(pixels.shape) - 1)[row, col]
     spread = band_spread(cube, observed)
+    less = (cell.sigma_y / fits[0].sigma_y).mean() ** 2 if cell.estimated else 1.0
     off = [(v - truth)[band, row, col] / spread[band] for v in values]
     far, *logs = (
         f[number] if f.ndim == 1 else f[band, number] for f in (lies.distance, *lies.logs())
@@ -218,6 +231,7 @@ def kept(cell, learning):
         "filled_residual": np.float32(off),
         "filled_around": np.float32(logs),
         "filled_band": np.int16(band),
+        "filled_block": block_of(row, col),
         "filled_distance": np.int8(np.digitize(far, copies.EDGES)),
         "group": groups(cube.bands),
         "varies": truth.std(axis=(1, 2)) / spread,
@@ -225,6 +239,7 @@ def kept(cell, learning):
         "edges": kinds.edges,
         "whole": np.array(whole),
         "missing": np.array(target.mean()),
+        "less": np.array(less),
     }
 
 
@@ -243,12 +258,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("which", choices=("train", "dev"))
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--side", type=int, default=SIDE, help="px of a development scene, at most")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--backwards", action="store_true", help="from the last cell")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     learning = args.which == "train"
-    cells = train_cells() if learning else dev_cells()
+    cells = train_cells() if learning else dev_cells(args.side)
     cells = [c for c in cells if not (args.folder / f"{c.name}.npz").exists()]
     cells = cells[::-1] if args.backwards else cells
     with multiprocessing.get_context("spawn").Pool(args.processes) as pool:

@@ -1057,7 +1057,9 @@ def test_promises_are_computed_from_rows():
     assert found["dB above hydiff-ei"].figure == "not run"
     assert found["mean regret in dB against the best single fill, upper 95 % bound"].holds
     assert all(p.holds for w, p in found.items() if w.startswith("inside"))
-    assert found["expected NRMSE within 15 % of the true one"].holds
+    assert found["inside 80 % intervals, pooled"].figure == "80.0 % [80.0, 80.0]; 3 scenes"
+    near = found["expected NRMSE within 15 % of the true one"]
+    assert near.holds and near.figure == "100 % [100, 100] of 4 cells"
     strong = row_of_best("anchored", "a", "blobs", 40.0)  # one strong rival in one cell
     lost = judged_of([*rows, strong])
     assert lost["worst cell"].figure == "7.50 dB, a blobs"
@@ -1069,6 +1071,21 @@ def test_promises_are_computed_from_rows():
     assert not poor["inside 50 % intervals, worst distance"].holds
     assert poor["inside 50 % intervals, pooled"].holds
     assert "| **no** |" in promises.markdown([*rows, strong])
+
+
+def test_no_scene_may_be_ten_points_off_and_scenes_say_how_sure_a_share_is():
+    def row(scene, inside):
+        counts = {name: [100, 50, inside, 95] for name in (*reliability.BANDS, "0–1.5 px")}
+        errors = {"coverage": json.dumps(counts), "crps": "0.5", "crps_constant": "1"}
+        return row_of_best("auto", scene, "blobs", 32.0, **errors, expected_nrmse="0.43")
+
+    found = judged_of([row("a", 69), row("b", 85), row("c", 86)])
+    assert found["inside 80 % intervals, worst scene"][3:] == ("69.0 %, a", "80 ± 10", False)
+    pooled = found["inside 80 % intervals, pooled"]
+    assert pooled.holds and pooled.figure == "80.0 % [69.0, 86.0]; 3 scenes"
+    few = promises.resampled([np.array([100, 70]), np.array([100, 90])])
+    many = promises.resampled([np.array([100, 70]), np.array([100, 90])] * 20)
+    assert few == [0.7, 0.9] and 0.7 < many[0] < 0.8 < many[1] < 0.9
 
 
 def test_without_rows_there_is_no_table(tmp_path):

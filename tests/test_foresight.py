@@ -53,6 +53,19 @@ def test_neither_unit_nor_number_of_bands_matters(scene, gaps):
         assert size[0] == pytest.approx(size[1], abs=0.15)
 
 
+def test_less_noise_is_taken_off_where_it_was_estimated(scene, gaps, rng):
+    """What is taken off too much would be missing in the errors."""
+    cube = Cube(scene + 0.3 * rng.standard_normal(scene.shape))
+    target = np.broadcast_to(gaps, scene.shape)
+    fold = trials.folds_of(cube, ~target, 2, 0)[0]
+    found = trials.trial_of(cube, ~target, fold, [SMOOTH], "auto", JOB)
+    sigma_y = trials.own_fits([SMOOTH], cube, ~target & ~fold, "auto", JOB)[0].sigma_y
+    given = trials.trial_of(cube, ~target, fold, [SMOOTH], sigma_y, JOB)
+    np.testing.assert_allclose(found.noise, usual.ESTIMATED * given.noise, rtol=1e-6)
+    np.testing.assert_allclose(found.residual, given.residual)
+    assert 0.5 < usual.ESTIMATED < 1
+
+
 def test_bounds_enclose_the_expected_error_and_narrow_with_evidence(rng):
     for off, apart, drowned, copies in zip(*rng.exponential((2, 1, 5, 9), (50, 4)).T, strict=True):
         for whole in (True, False):
@@ -174,6 +187,6 @@ def test_what_is_usual_is_what_was_learned():
         values = [v for n, v in learned.items() if n.startswith(name)]
         np.testing.assert_allclose(getattr(usual, name), values, rtol=1e-3)
     single = learned.keys() - {n for n in learned if " " in n}
-    assert len(single) == 14
+    assert len(single) == 15
     for name in single:
         assert getattr(usual, name) == pytest.approx(learned[name], rel=1e-3)

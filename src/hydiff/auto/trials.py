@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import ndimage
 
-from hydiff.auto import folds
+from hydiff.auto import folds, usual
 from hydiff.auto.candidates import ON_FOLDS, Candidate, chosen
 from hydiff.auto.classes import T, around, band_spread, groups, share_of_length, trusted, usable
 from hydiff.cube import Bools, Cube, Floats, Ints
@@ -187,7 +187,7 @@ def trial_of(
         f[number] if f.ndim == 1 else f[band, number] for f in (lies.distance, *lies.logs())
     )
     distance = np.digitize(far, folds.EDGES)
-    noise = (sigma / spread)[band] ** 2
+    noise = (usual.ESTIMATED if isinstance(sigma_y, str) else 1.0) * (sigma / spread)[band] ** 2
     angle = _angles(first, cube, observed, fold, pixels)
     group, logarithms = groups(cube.bands)[band], np.stack(logs)
     gap: Ints = ndimage.label(pixels, mask.EIGHT)[0][row, col].astype(np.int64)

@@ -139,10 +139,11 @@ def calibration(mine: Rows) -> Iterator[Finding]:
     if not mine:
         return
     counts = coverage(mine)
+    by_scene = [p for p in counts if p.startswith("scene ")]
     for i, level in enumerate(reliability.LEVELS):
         for label, parts, margin in (
             ("pooled", ["all"], 5),
-            ("worst scene", [p for p in counts if p.startswith("scene ")], 12),
+            ("worst scene", by_scene, 10 if level == 80 else 12),
             ("worst distance", [p for p in reliability.DISTANCES if p in counts], 12),
             ("worst band group", [p for p in reliability.BANDS if p in counts], 12),
         ):
@@ -151,14 +152,31 @@ def calibration(mine: Rows) -> Iterator[Finding]:
             where = "" if worst == "all" else f", {worst.removeprefix('scene ')}"
             holds = abs(share[worst] - level) <= margin
             figure = f"{share[worst]:.1f} %{where}"
+            if worst == "all":
+                low, high = resampled([counts[p][[0, i + 1]] for p in by_scene])
+                figure += f" [{100 * low:.1f}, {100 * high:.1f}]; {len(by_scene)} scenes"
             yield f"inside {level} % intervals, {label}", figure, f"{level} ± {margin}", holds
     mean = fmean(float(r["crps"]) / float(r["crps_constant"]) for r in mine)
     yield "CRPS, share of that of a constant σ", f"{mean:.2f}", "< 1", mean < 1
-    pairs = [(r["expected_nrmse"], r["missing_nrmse"]) for r in mine if r["expected_nrmse"]]
-    if pairs:
-        near = fmean(abs(float(expected) / float(true) - 1) <= 0.15 for expected, true in pairs)
-        figure = f"{100 * near:.0f} % of {len(pairs)} cells"
-        yield "expected NRMSE within 15 % of the true one", figure, "≥ 80 %", near >= 0.8
+    foreseen = [r for r in mine if r["expected_nrmse"]]
+    if foreseen:
+        counts = {}
+        for r in foreseen:
+            near = abs(float(r["expected_nrmse"]) / float(r["missing_nrmse"]) - 1) <= 0.15
+            unit = scenes.unit_of(r["scene"])
+            counts[unit] = counts.get(unit, 0) + np.array([1, int(near)])
+        n, right = np.sum([*counts.values()], axis=0)
+        low, high = resampled([*counts.values()])
+        figure = f"{100 * right / n:.0f} % [{100 * low:.0f}, {100 * high:.0f}] of {n} cells"
+        yield "expected NRMSE within 15 % of the true one", figure, "≥ 80 %", right / n >= 0.8
+
+
+def resampled(counts: Sequence[Array]) -> list[float]:
+    """The 95 % interval of a share by bootstrap over scenes: counts of each, all and of the
+    kind."""
+    drawn = np.random.default_rng(0).integers(len(counts), size=(statistics.RESAMPLES, len(counts)))
+    n, own = np.moveaxis(np.array(counts, np.float64)[drawn].sum(axis=1), -1, 0)
+    return [float(v) for v in np.percentile(own / n, (2.5, 97.5))]
 
 
 def coverage(rows: Rows) -> dict[str, Array]:
