@@ -100,6 +100,11 @@ def test_white_noise_belongs_to_places_of_the_scene():
     part = white(7, (3,), 2, (slice(40, 90), slice(60, 140)))
     assert np.array_equal(part, whole[:2, 40:90, 60:140])
     assert abs(whole.mean()) < 0.02 and abs(whole.std() - 1) < 0.02
+    at = np.zeros((100, 150), bool)
+    at[30:50, 70] = True
+    some = white(7, (3,), 4, (slice(0, 100), slice(0, 150)), at=at)
+    np.testing.assert_array_equal(some[:, at], whole[:, at])
+    assert (some == 0).mean() > 0.9  # nothing is made where it is not needed
 
 
 def test_windows_of_a_scene_are_drawn_as_the_scene_is(scene, observed):
@@ -187,13 +192,13 @@ def test_a_scene_by_tiles_has_the_noise_of_the_whole(tmp_path):
     values = np.asarray(cube.values, np.float32)
     values[:, :, 90:102] = np.nan  # over the edge of a window
     hydiff.write(hydiff.Cube(values), tmp_path / "scene.zarr")
-    how = ("--samples", "2", "--tile", "64", *PLAIN)
+    how = ("--samples", "8", "--tile", "64", *PLAIN)
     hydiff_("fill", "scene.zarr", "-o", "out.zarr", *how, cwd=tmp_path)
     store = zarr.open_group(sample_files.store_path(tmp_path / "out.zarr"), mode="r")
     drawn, filled = np.asarray(store["cube"][:]), hydiff.read(tmp_path / "out.zarr").values[:]
     missing, whole = np.isnan(values), hydiff.fill(hydiff.Cube(values), method="smooth")
-    assert np.array_equal(drawn[:, ~missing], np.stack([values[~missing]] * 2))
+    assert np.array_equal(drawn[:, ~missing], np.stack([values[~missing]] * 8))
     own = (drawn - filled)[:, missing]
-    other = np.stack([x - whole.values for x in whole.samples(2)])[:, missing]
+    other = np.stack([x - whole.values for x in whole.samples(8)])[:, missing]
     assert np.corrcoef(own.ravel(), other.ravel())[0, 1] > 0.95
     assert 0.9 < own.std() / other.std() < 1.1

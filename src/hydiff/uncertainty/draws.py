@@ -27,9 +27,10 @@ from hydiff.methods.classical import (
 from hydiff.methods.smooth import EXACT, exact_variance
 
 Kind = tuple[float, float, float]  # `Covariance.kind`
+Systems = dict[Kind, Callable[[Floats], Floats]]  # their solvers, for one mask
 Window = tuple[slice, slice]  # rows and columns of a scene
 
-BLOCK = 64  # px: white noise is made in blocks of the scene's grid, each from its own key
+BLOCK = 16  # px: white noise is made in blocks of the scene's grid, each from its own key
 TOLERANCE = 1e-2  # of the conjugate gradients; draws need no more
 PILOTS = 32  # draws from which the variance is taken where it is not computed
 AROUND = 7  # px over which it is averaged
@@ -38,21 +39,29 @@ PILOT = 9  # stream of white noise
 
 
 def white(
-    seed: int, key: tuple[int, ...], planes: int, window: Window, dtype: type[Any] = np.float64
+    seed: int,
+    key: tuple[int, ...],
+    planes: int,
+    window: Window,
+    dtype: type[Any] = np.float64,
+    at: Bools | None = None,
 ) -> Floats:
     """(planes, rows, cols) independent standard normals in a window of a scene.
 
     An entry depends on seed, key, plane and its place in the scene, not on the window.
+    at: (rows, cols) where they are needed; None = everywhere.
     """
-    out = np.empty((planes, *(w.stop - w.start for w in window)), dtype)
+    out = np.zeros((planes, *(w.stop - w.start for w in window)), dtype)
     spans = [range(w.start // BLOCK, -(-w.stop // BLOCK)) for w in window]
     for block in product(*spans):
-        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(*key, *block)))
-        noise = rng.standard_normal((planes, BLOCK, BLOCK), dtype)
         low = [max(number * BLOCK, w.start) for number, w in zip(block, window, strict=True)]
         high = [min((number + 1) * BLOCK, w.stop) for number, w in zip(block, window, strict=True)]
-        inner = _slices(low, high, [number * BLOCK for number in block])
-        out[:, *_slices(low, high, [w.start for w in window])] = noise[:, *inner]
+        outer = _slices(low, high, [w.start for w in window])
+        if at is not None and not at[*outer].any():
+            continue
+        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(*key, *block)))
+        noise = rng.standard_normal((planes, BLOCK, BLOCK), dtype)
+        out[:, *outer] = noise[:, *_slices(low, high, [number * BLOCK for number in block])]
     return out
 
 
@@ -61,22 +70,28 @@ def _slices(low: Sequence[int], high: Sequence[int], origin: Sequence[int]) -> l
 
 
 def kriging_error(
-    complete: Bools, covariances: Sequence[Covariance]
+    complete: Bools, covariances: Sequence[Covariance], systems: Systems | None = None
 ) -> Callable[[Floats, Floats], Floats]:
     """What turns white noise v and w, both (K, H, W), into the error (K, H, W) of K fields that
-    are kriged from the complete pixels (H, W); texture is not part of it."""
+    are kriged from the complete pixels (H, W); texture is not part of it.
+
+    systems: those of this mask that are at hand; what is made is added to them.
+    """
     kinds = dict.fromkeys(c.kind for c in covariances if c.kind[2] < np.inf)
     eigenvalues = laplacian_eigenvalues(*complete.shape)
-    systems = {kind: kriging_system(complete, *floored(kind)) for kind in kinds}
+    systems = {} if systems is None else systems
+    for kind in kinds:
+        if kind not in systems:
+            systems[kind] = kriging_system(complete, *floored(kind))
     sill = np.sqrt([c.sill for c in covariances])[:, None, None]
 
     def draw(v: Floats, w: Floats) -> Floats:
         e = np.zeros_like(v)
-        for kind, solve in systems.items():
+        for kind in kinds:
             members = [k for k, c in enumerate(covariances) if c.kind == kind]
             s, reach, kappa = floored(kind)
             difference = filtered(v[members], (eigenvalues + reach**-2) ** (s / 2))
-            e[members] = solve(np.sqrt(kappa) * complete * w[members] + kappa * difference)
+            e[members] = systems[kind](np.sqrt(kappa) * complete * w[members] + kappa * difference)
         return sill * e
 
     return draw
@@ -121,16 +136,21 @@ def field_system(
     )
 
 
-def kriging_variance(complete: Bools, covariances: Sequence[Covariance], window: Window) -> Floats:
+def kriging_variance(
+    complete: Bools,
+    covariances: Sequence[Covariance],
+    window: Window,
+    systems: Systems | None = None,
+) -> Floats:
     """(K, H, W) variance of the draws of `kriging_error` at the pixels that are not complete.
 
-    window: where the complete pixels (H, W) lie in the scene.
+    window: where the complete pixels (H, W) lie in the scene.  systems: as there.
     """
     weight: dict[Kind, float] = {}
     for c in covariances:
         weight[c.kind] = weight.get(c.kind, 0.0) + risk(c)
     kinds = sorted((k for k in weight if k[2] < np.inf), key=lambda k: -weight[k])[:KINDS]
-    shapes = {kind: _unit_variance(complete, kind, window) for kind in kinds}
+    shapes = {kind: _unit_variance(complete, kind, window, systems) for kind in kinds}
     out = np.zeros((len(covariances), *complete.shape))
     for k, c in enumerate(covariances):
         if c.kind in shapes:
@@ -140,14 +160,14 @@ def kriging_variance(complete: Bools, covariances: Sequence[Covariance], window:
     return out
 
 
-def _unit_variance(complete: Bools, kind: Kind, window: Window) -> Floats:
+def _unit_variance(complete: Bools, kind: Kind, window: Window, systems: Systems | None) -> Floats:
     """(H, W) of one field with unit sill."""
     if complete.size <= EXACT:
         return exact_variance(complete, *floored(kind))
     s, reach, kappa = floored(kind)
     unit = [Covariance(s, reach, 1.0, kappa)] * PILOTS
     v, w = (white(0, (PILOT, stream), PILOTS, window) for stream in (0, 1))
-    variance = (kriging_error(complete, unit)(v, w) ** 2).mean(axis=0)
+    variance = (kriging_error(complete, unit, systems)(v, w) ** 2).mean(axis=0)
     # few draws are noisy: beside what the distance to the data explains, neighbours are alike
     distance = np.rint(ndimage.distance_transform_edt(~complete)).astype(int)
     usual = np.bincount(distance.ravel(), variance.ravel()) / np.maximum(

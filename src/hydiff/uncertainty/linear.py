@@ -66,6 +66,7 @@ def model_variance(gaps: DrawnGaps) -> Callable[[Weights], float]:
         bands = sorted(weights)
         scale = np.repeat(1 / model.weight[bands, None], int(at.sum()), axis=1)
         if gaps.sigma is not None:
+            assert mixing.spread is not None
             bars = gaps.sigma[bands][:, at]
             scale = np.where(np.isfinite(bars), bars / mixing.spread[bands], scale)
         w = np.stack([weights[b][at] for b in bands]) * scale

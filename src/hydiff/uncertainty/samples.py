@@ -19,7 +19,7 @@ from hydiff.gaps.rule import into_dtype
 from hydiff.maths.gaussian import patterns
 from hydiff.methods.estimate import check_seed
 from hydiff.uncertainty import error_model
-from hydiff.uncertainty.draws import Window, kriging_error, kriging_variance, white
+from hydiff.uncertainty.draws import Systems, Window, kriging_error, kriging_variance, white
 from hydiff.uncertainty.error_model import ErrorModel
 
 if TYPE_CHECKING:
@@ -89,15 +89,18 @@ def error_draws(
     rows, cols = (slice(a, a + n) for a, n in zip(corner, at.shape, strict=True))
     complete = error_model.complete_pixels(gaps.values, gaps.observed, gaps.good)
     needed = model.covariances if (at & ~complete).any() or model.noise_edge else ()
-    krige, mixing = kriging_error(complete, needed), mixing_of(gaps, model, at, (rows, cols))
+    systems: Systems = {}  # variance and draws share them
+    krige = kriging_error(complete, needed, systems)
+    mixing = mixing_of(gaps, model, at, (rows, cols), systems)
     measured = model.left * model.noise / (model.left + model.noise)  # what is unknown there
     left = np.sqrt(np.where(gaps.observed[:, at], measured[:, None], model.left[:, None]))
     scale, K = _scale(gaps, model, mixing, at), model.basis.shape[1]
 
     def draw(number: int) -> Floats:
-        v, w, u = (white(seed, (number, k), K, (rows, cols)) for k in (FIELD, PIXEL, TEXTURE))
-        z = mixing(krige(v, w)[:, at] if needed else 0.0, u[:, at])
-        rest = white(seed, (number, REST), len(left), (rows, cols), np.float32)[:, at]
+        v, w = (white(seed, (number, k), K, (rows, cols)) for k in (FIELD, PIXEL))
+        u = white(seed, (number, TEXTURE), K, (rows, cols), at=at)[:, at]
+        z = mixing(krige(v, w)[:, at] if needed else 0.0, u)
+        rest = white(seed, (number, REST), len(left), (rows, cols), np.float32, at)[:, at]
         out = np.zeros(gaps.values.shape)
         out[:, at] = np.where(gaps.drawn[:, at], scale * (model.basis @ z + left * rest), 0.0)
         return out
@@ -112,7 +115,9 @@ class Mixing(NamedTuple):
     white: Floats  # (K, n) and of the other
     roots: list[tuple[Ints, Floats]]  # pixels that keep the same bands, and a root (K, K) of the
     #               covariance that these leave
-    spread: Floats  # (C, n) std of the whitened errors of entries that were not measured
+    # (C, n) std of the whitened errors of entries that were not measured; None where neither error
+    # bars nor bands that pixels keep ask for it
+    spread: Floats | None
 
     def __call__(self, e: Floats | float, w: Floats) -> Floats:
         z: Floats = self.field * e + self.white * w
@@ -121,8 +126,10 @@ class Mixing(NamedTuple):
         return z
 
 
-def mixing_of(gaps: DrawnGaps, model: ErrorModel, at: Bools, window: Window) -> Mixing:
-    """How the errors are made at the pixels `at` (H, W).
+def mixing_of(
+    gaps: DrawnGaps, model: ErrorModel, at: Bools, window: Window, systems: Systems | None = None
+) -> Mixing:
+    """How the errors are made at the pixels `at` (H, W); systems: as of `kriging_error`.
 
     A pixel that keeps no band has the error of kriging, and texture.  One that keeps them all,
     with noise, has what the noise leaves.  For the others a Gaussian of the spectra says what
@@ -134,14 +141,16 @@ def mixing_of(gaps: DrawnGaps, model: ErrorModel, at: Bools, window: Window) -> 
     texture = nugget - edge
     kept = gaps.observed[:, at] & gaps.good[:, None]
     some, every = kept.any(axis=0), kept[gaps.good].all(axis=0)
-    variance = kriging_variance(complete, model.covariances, window)[:, at] + texture
     own = complete[at]  # what neighbours say is no news there
-    variance = np.where(own, model.variance[:, None], variance)
     noisy = texture * edge / np.maximum(nugget, 1e-300)
     field = np.where(own, np.where(every, edge / np.maximum(nugget, 1e-300), 0.0), 1.0)
     shares = np.where(own, np.where(every, np.sqrt(noisy), 1.0), np.sqrt(texture))
-    spread = np.sqrt(model.basis**2 @ variance + model.left[:, None])
     partial = np.flatnonzero(some & ~every)
+    if gaps.sigma is None and not len(partial):
+        return Mixing(field, shares, [], None)
+    variance = kriging_variance(complete, model.covariances, window, systems)[:, at] + texture
+    variance = np.where(own, model.variance[:, None], variance)
+    spread = np.sqrt(model.basis**2 @ variance + model.left[:, None])
     unit = np.where(own, 1.0, np.sqrt(variance))[:, partial]
     field[:, partial] /= np.maximum(unit, 1e-300)
     shares[:, partial] /= np.maximum(unit, 1e-300)
@@ -167,8 +176,9 @@ def _root(model: ErrorModel, bands: Ints, variance: Floats) -> Floats:
 
 def _scale(gaps: DrawnGaps, model: ErrorModel, mixing: Mixing, at: Bools) -> Floats:
     """(C, n) factors to the error bars; to the cube's unit where there are none."""
-    plain = np.broadcast_to(1 / model.weight[:, None], mixing.spread.shape)
+    plain = np.broadcast_to(1 / model.weight[:, None], (len(model.weight), int(at.sum())))
     if gaps.sigma is None:
         return plain
+    assert mixing.spread is not None
     sigma = np.where(gaps.observed[:, at], np.nan, gaps.sigma[:, at])
     return np.where(np.isfinite(sigma), sigma / mixing.spread, plain)
