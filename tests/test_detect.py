@@ -9,7 +9,7 @@ import pytest
 from scipy.ndimage import gaussian_filter
 
 from hydiff.errors import ShapeMismatch
-from hydiff.gaps.detect import KINDS, detect
+from hydiff.gaps.detect import KINDS, VOID_RANGE, VOID_TAIL, _is_void, detect
 
 SCENES = {  # entries that may be suspected in an undamaged scene
     "abu_airport-1_96": 0,
@@ -314,3 +314,13 @@ def test_outliers_of_20_sigma_on_a_real_scene(pines):
     cube.flat[picks] += np.rint(20 * sigma * rng.choice([-1, 1], 2000)).astype(np.int32)
     share, false = rates(pines, cube, truth, "outlier pixels")
     assert share >= 0.93 and false <= 20
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
+def test_a_void_is_measured_from_the_lowest_values_as_if_all_were_sorted(rng, dtype):
+    for void in (1, 3, 10, 100, 1000):
+        rest = (rng.exponential(300, 5000) + 40).astype(dtype)
+        nearest = float(rest.min())
+        tail, (low, high) = np.sort(rest)[20] - nearest, np.quantile(rest, [0.01, 0.99])
+        wide = void > VOID_TAIL * tail and void > VOID_RANGE * (high - low)
+        assert _is_void(nearest - void, rest, nearest) == wide

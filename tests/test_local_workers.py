@@ -19,7 +19,7 @@ from hydiff import methods
 from hydiff.auto import BUDGETS, decide
 from hydiff.cube import Cube
 from hydiff.errors import UnknownName
-from hydiff.workers import local
+from hydiff.workers import blas, local
 from hydiff.workers.local import BYTES, Processes, Threads
 
 PID = "__import__('os').getpid()"
@@ -228,3 +228,22 @@ assert len(crew.processes) == 4 and all(p.returncode is not None for p in crew.p
     many, one = (np.load(tmp_path / f"cores{n}.npz") for n in (4, 1))
     for name in many.files:
         np.testing.assert_allclose(many[name], one[name], rtol=1e-9)
+
+
+def test_threads_have_one_thread_of_linear_algebra_each_and_the_former_number_comes_back():
+    np.ones((2, 2)) @ np.ones((2, 2))
+    found = blas.libraries()
+    before = [library.get() for library in found]
+    try:
+        for library in found:
+            library.set(2)
+        with Threads(2):
+            with Threads(1):  # of another fill, in another thread
+                assert [library.get() for library in found] == [1] * len(found)
+            assert [library.get() for library in found] == [1] * len(found)
+        assert [library.get() for library in found] == [2] * len(found)
+    finally:
+        for library, count in zip(found, before, strict=True):
+            library.set(count)
+    if "openblas" in np.show_config("dicts")["Build Dependencies"]["blas"]["name"]:
+        assert found

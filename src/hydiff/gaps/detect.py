@@ -123,12 +123,13 @@ def _is_void(value: float, rest: Array, nearest: float) -> bool:
     void = abs(nearest - value)
     if value > nearest:  # bright targets and saturation leave voids at the top
         return bool(void > nearest - float(rest.min()))
+    # few values lie near the lowest: only where many do is it worth while to sort them
     rank = min(max(20, len(rest) // 10_000), len(rest) - 1)
-    tail = float(np.partition(rest, rank)[rank]) - nearest
-    if void <= VOID_TAIL * tail:
+    low = rest[rest <= np.float64(nearest + 1.001 * void / VOID_TAIL)]
+    if len(low) <= rank or void <= VOID_TAIL * (float(np.partition(low, rank)[rank]) - nearest):
         return False
-    low, high = np.quantile(rest[:: max(1, len(rest) // 100_000)].astype(np.float64), [0.01, 0.99])
-    return bool(void > VOID_RANGE * (high - low))
+    ends = np.quantile(rest[:: max(1, len(rest) // 100_000)].astype(np.float64), [0.01, 0.99])
+    return bool(void > VOID_RANGE * (ends[1] - ends[0]))
 
 
 def saturated_pixels(values: Array, observed: Bools) -> tuple[Bools, str]:

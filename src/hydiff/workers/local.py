@@ -28,6 +28,8 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, Self
 
+from hydiff.workers.blas import one_thread
+
 BYTES = 100e6  # of memory that a child takes before it has anything to do
 LIBRARIES = ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "VECLIB_MAXIMUM")
 ONE_THREAD = {f"{name}_THREADS": "1" for name in LIBRARIES}
@@ -129,10 +131,12 @@ class Processes:
 
 
 class Threads:
-    """The same with threads of this process, for where there are few cores."""
+    """The same with threads of this process, for where there are few cores; each has one thread of
+    linear algebra, or those of all would wait for one another."""
 
     def __init__(self, count: int) -> None:
         self._pool, self._shared = ThreadPoolExecutor(count), None
+        self._alone = one_thread()
 
     def share(self, value: Any) -> None:
         self._shared = value
@@ -143,10 +147,12 @@ class Threads:
     here = submit
 
     def __enter__(self) -> Self:
+        self._alone.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
+        self._alone.__exit__(None, None, None)
 
 
 def _started(imports: Sequence[str]) -> subprocess.Popen[bytes]:
