@@ -18,6 +18,8 @@ from hydiff.cli import app
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, HydiffError, OutputError, ShapeMismatch
 from hydiff.io import bundled
+from hydiff.methods import choose
+from hydiff.methods.estimate import Job, estimate
 from hydiff.reference import models, own_gaps
 from hydiff.reference.facts import angles_between, date_of
 from hydiff.reference.grid import onto_grid
@@ -286,6 +288,27 @@ def test_references_complement_one_another(scene, other, observed):
     only = predict(scene, observed, [ReferencePlanes(other[:2], left)], context=0)
     np.testing.assert_array_equal(np.isfinite(only[0]), left)
     np.testing.assert_allclose(only[:, :, :20], p[:, :, :20])
+
+
+def test_a_plane_is_predicted_if_blocks_left_out_confirm_it(other, observed, rng):
+    """Planes of their own are fitted by chance, with the neighbours all the more."""
+    f = models._with_neighbours(other / other.std(), 1)
+    own = [ndimage.gaussian_filter(rng.standard_normal(observed.shape), 2) for _ in range(20)]
+    y = np.stack([*(own / np.std(own)), f[0] - 0.5 * f[2], f[1]])
+    found = models.confirmed(y, observed, f)
+    assert found[-2:].all() and found[:-2].mean() < 0.3
+
+
+def test_a_reference_that_shows_nothing_of_the_cube_leaves_the_fill_of_smooth(scene, observed, rng):
+    noise = ReferencePlanes(rng.standard_normal((3, 48, 48)), np.ones(observed.shape, bool))
+    job = Job(0, "cpu", False, None, False, references=(noise,))
+    entries, some = np.broadcast_to(observed, scene.shape), ~observed
+    one, two = (
+        estimate(Cube(scene), entries, choose(name), 0.0, job).values[:, some]
+        for name in ("smooth", "reference")
+    )
+    spread = scene.std(axis=(1, 2))[:, None]
+    np.testing.assert_allclose(two / spread, one / spread, atol=1e-6)
 
 
 def test_the_bands_of_500_channels_are_condensed(scene, observed, rng):

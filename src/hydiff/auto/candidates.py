@@ -24,7 +24,8 @@ class Candidate(NamedTuple):
     @property
     def pretrained(self) -> bool:
         """Whether it has a network that learned elsewhere, and is run once more on the cube."""
-        return declared(self.method).pretrained
+        facts = declared(self.method)
+        return facts.pretrained or (facts.may_be_pretrained and chosen(self).facts.pretrained)
 
     @property
     def costly(self) -> bool:
@@ -61,6 +62,8 @@ WITH_REFERENCE = (
     Candidate("similar pixels", "reference", {"robust": True, "similar": 20}),
     Candidate("pixels alike", "reference", {"alike": 20}),
 )
+# and where the prior takes part
+CORRECTED = Candidate("robust, prior", "reference", {"robust": True, "size": "full"})
 BUDGETS = {
     "fast": Budget(CLASSICAL, 8, 0),
     "normal": Budget(CLASSICAL, 12, 0),

@@ -179,9 +179,12 @@ def _decided(
     }
     if beside:
         tried = [references.Fold(windows[n], hide) for n, hide in hidden]
+        more = references.networks_for(with_reference, plan.candidates)
+        beside = references.with_networks(beside, tried, more, sigma_y, job)
         own_trials = zip(trials, plan.hidden, strict=False)
         without = [trial for trial, (n, _) in own_trials if windows[n].references]
-        decided = references.decided(windows, tried, without, beside, weights, job.seed)
+        every = (*with_reference, *more)
+        decided = references.decided(windows, tried, without, beside, weights, every, job.seed)
         recipe |= {} if decided is None else {"with_reference": references.entry(decided)}
     if own is not None:
         ready |= _applicable(plan.candidates, costly)

@@ -22,7 +22,7 @@ from hydiff.auto.recipe import Errors
 from hydiff.auto.trials import Trial, TrialWindow
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.gaps import mask
-from hydiff.reference.models import ReferencePlanes, components, regression
+from hydiff.reference.models import ENOUGH, ReferencePlanes, components, regression
 
 WINDOW = 5  # px in which references are rough or not
 NEARBY = 8.0  # px, standard deviation of what is nearby
@@ -63,9 +63,9 @@ def disagreement(cube: Cube, observed: Bools, references: Sequence[ReferencePlan
     y = np.asarray(cube.values)[bands].astype(np.float64)
     y = np.where(complete, y, 0.0) / band_spread(cube, observed)[bands, None, None]
     f = np.concatenate([components(one) for one in references])
-    p = regression(y, np.broadcast_to(complete, y.shape), f)
-    if p is None:
+    if complete.sum() < ENOUGH * len(f):
         return np.ones(complete.shape)
+    p = regression(y, complete, f)
     square = np.where(complete, np.square(y - p).mean(axis=0), 0.0)
     near, share = (
         ndimage.gaussian_filter(plane, NEARBY, mode="constant")

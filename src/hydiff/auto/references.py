@@ -13,7 +13,7 @@ import numpy as np
 
 from hydiff.auto import folds
 from hydiff.auto.blend import Weights, advised, mixed, share_of
-from hydiff.auto.candidates import WITH_REFERENCE, Candidate
+from hydiff.auto.candidates import CORRECTED, WITH_REFERENCE, Candidate, chosen
 from hydiff.auto.classes import NOTHING, Around, Kinds, around, groups, kinds_of
 from hydiff.auto.intervals import UNLIKE
 from hydiff.auto.recipe import ReferenceRecipe, Tried
@@ -26,13 +26,22 @@ from hydiff.auto.reference_errors import (
     seen_by,
     usual_size,
 )
-from hydiff.auto.trials import Trial, TrialWindow, hidden_pixels, importance, looked_at, own_fits
+from hydiff.auto.trials import (
+    Trial,
+    TrialWindow,
+    hidden_pixels,
+    importance,
+    looked_at,
+    own_fits,
+    with_costly,
+)
 from hydiff.cube import Bools, Floats, Ints
 from hydiff.gaps import mask
 from hydiff.gaps.rule import Sigma
-from hydiff.methods.estimate import Job
+from hydiff.learn.prior_weights import digest, packaged
+from hydiff.methods.estimate import Job, estimate
 
-REFERENCE_RULES = 3  # raised with every change to what is decided here
+REFERENCE_RULES = 4  # raised with every change to what is decided here
 FOLDS = 6  # on which they are tried
 BORROWED = 5e4  # entries: what relates two images differs little between classes of entries
 FEWEST = 2  # folds below which nothing is concluded
@@ -51,11 +60,44 @@ def candidates_for(windows: Sequence[TrialWindow]) -> tuple[Candidate, ...]:
     return WITH_REFERENCE if whole else WITH_REFERENCE[:1]
 
 
+def networks_for(own: Sequence[Candidate], others: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """What the prior corrects is tried beside the candidates with a reference, `own`, where it is
+    among those without."""
+    wanted = len(own) > 1 and any(c.pretrained for c in others)
+    return (CORRECTED,) if wanted else ()
+
+
 class Fold(NamedTuple):
     """Entries of a window that are hidden, (bands, rows, cols)."""
 
     window: TrialWindow
     hide: Bools
+
+
+def with_networks(
+    trials: Sequence[Trial],
+    tried: Sequence[Fold],
+    more: Sequence[Candidate],
+    sigma_y: Sigma,
+    job: Job,
+) -> list[Trial]:
+    """The trials with more candidates, whose networks run in the process of the caller."""
+    if not more:
+        return list(trials)
+    pairs = zip(trials, tried, strict=True)
+    return [_with_network(trial, more, fold, sigma_y, job) for trial, fold in pairs]
+
+
+def _with_network(
+    trial: Trial, more: Sequence[Candidate], fold: Fold, sigma_y: Sigma, job: Job
+) -> Trial:
+    cube, observed = fold.window.cube, fold.window.observed & ~fold.hide
+    job = job._replace(references=fold.window.references)
+    fits = [estimate(cube, observed, chosen(c), sigma_y, job) for c in more]
+    unknown = np.full((len(more), trial.residual.shape[1]), np.nan)
+    step = None if trial.step is None else np.vstack([trial.step, unknown])
+    wider = trial._replace(residual=np.vstack([trial.residual, unknown]), step=step)
+    return with_costly(wider, dict(enumerate(fits, len(trial.residual))), fold.window, fold.hide)
 
 
 def decided(
@@ -64,12 +106,13 @@ def decided(
     trials: Sequence[Trial],
     beside: Sequence[Trial],
     without: Weights,
+    candidates: Sequence[Candidate],
     seed: int,
 ) -> ReferenceRecipe | None:
     """What to do with the references of windows of a scene; None where too few folds say anything.
 
     trials: of the candidates without a reference on the folds that were tried, `without` their
-    weights; beside: of those with one.
+    weights; beside: of those with one, `candidates`.
     """
     pairs = zip(tried, trials, beside, strict=False)  # the user may have had enough of them
     joint = [_joint(own, other, fold, without) for fold, own, other in pairs]
@@ -93,9 +136,8 @@ def decided(
     final = Weights(weights, weights, why, share_of(weights, both))
     shown = [one.with_features for one in joint if one is not None]
     errors = errors_with(shown, final, kinds_with(aims), bands)
-    candidates = [Tried(c.name, c.method, dict(c.settings)) for c in candidates_for(windows)]
     return ReferenceRecipe(
-        candidates=tuple(candidates),
+        candidates=tuple(_tried(c) for c in candidates),
         weights=weights.tolist(),
         errors=errors,
         why=why,
@@ -109,9 +151,18 @@ def decided(
 def entry(recipe: ReferenceRecipe) -> dict[str, Any]:
     """As the recipe of a fill lists it."""
     tried = [
-        {"name": c.name, "method": c.method, "settings": c.settings} for c in recipe.candidates
+        {"name": c.name, "method": c.method, "settings": c.settings}
+        | ({} if c.weights is None else {"weights": c.weights})
+        for c in recipe.candidates
     ]
     return asdict(recipe) | {"candidates": tried}
+
+
+def _tried(c: Candidate) -> Tried:
+    """Without text among its settings, which may name a file; its weights by their hash."""
+    settings = {name: value for name, value in c.settings.items() if not isinstance(value, str)}
+    weights = digest(packaged(str(c.settings["size"]))) if c.pretrained else None
+    return Tried(c.name, c.method, settings, weights=weights)
 
 
 class _Joint(NamedTuple):
