@@ -546,17 +546,24 @@ def test_of_a_folder_of_dates_the_best_few_are_taken(tmp_path, scene, other, obs
     assert notes[1].startswith("of 5 references those that see most of the gaps, best: 20030201")
 
 
-def test_a_time_axis_is_a_folder_of_dates(scene, other, observed):
+def test_a_time_axis_is_a_folder_of_dates(other, tmp_path):
     xarray = pytest.importorskip("xarray")
     stack = xarray.DataArray(
         np.stack([other, other[:, ::-1], other]),
         dims=("time", "band", "y", "x"),
         coords={"time": np.array(["2003-02-06", "2003-03-10", "2003-05-01"], "M8[ns]")},
     )
-    given = list(sources([stack], (), cube_and_mask))
-    assert [one.name for one in given] == ["2003-02-06", "2003-03-10", "2003-05-01"]
-    assert [date_of(one.cube).day for one in given] == [6, 10, 1]
-    np.testing.assert_array_equal(given[1].cube.values, other[:, ::-1])
+    stack.to_dataset(name="dn").to_zarr(tmp_path / "dates.zarr", consolidated=False)
+    stack.to_dataset(name="dn").to_netcdf(tmp_path / "dates.nc", engine="h5netcdf")
+    for one in (stack, tmp_path / "dates.zarr", str(tmp_path / "dates.nc")):
+        given = list(sources([one], (), cube_and_mask))
+        assert [image.name for image in given] == ["2003-02-06", "2003-03-10", "2003-05-01"]
+        assert [date_of(image.cube).day for image in given] == [6, 10, 1]
+        np.testing.assert_array_equal(given[1].cube.load().values, other[:, ::-1])
+    two = xarray.Dataset({"dn": stack, "clouds": stack})
+    two.to_netcdf(tmp_path / "two.nc", engine="h5netcdf")
+    with pytest.raises(BadValue, match="dn, clouds have a time axis; keep one"):
+        list(sources([tmp_path / "two.nc"], (), cube_and_mask))
 
 
 # ── its own gaps ─────────────────────────────────────────────────────────────────────────────────

@@ -55,15 +55,14 @@ SPECTRAL = (SMOOTH, Candidate("along the bands", "spectral"))
 SPECTRAL_FOLDS = 3
 # from another image of the place, where there is one; the first does for pixels with some bands
 WITH_REFERENCE = (
-    Candidate("reference", "reference"),
     Candidate("its steps", "reference", {"steps": True}),
-    Candidate("local gain", "reference", {"context": 0, "local": 12.0}),
+    Candidate("pixels alike", "reference", {"alike": 20}),
     Candidate("robust", "reference", {"robust": True}),
     Candidate("similar pixels", "reference", {"robust": True, "similar": 20}),
-    Candidate("pixels alike", "reference", {"alike": 20}),
 )
-# and where the prior takes part
+# where the prior takes part it replaces the last two (benchmarks/reference_places.py)
 CORRECTED = Candidate("robust, prior", "reference", {"robust": True, "size": "full"})
+BESIDE_CORRECTED = 2
 BUDGETS = {
     "fast": Budget(CLASSICAL, 8, 0),
     "normal": Budget(CLASSICAL, 12, 0),

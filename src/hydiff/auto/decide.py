@@ -140,7 +140,7 @@ def _decided(
     largest = max((w.cube for w in windows), key=lambda cube: np.prod(cube.shape))
     with crew_for(largest, budget, memory) as crew:
         plan = _planned(windows, sigma_y, budget, job.seed)
-        with_reference = references.candidates_for(windows)
+        with_reference = references.candidates_for(windows, plan.candidates)
         common = _Common([_bare(w) for w in windows], plan.candidates, with_reference, sigma_y, job)
         crew.share(common)
         inside = isinstance(crew, Threads) and in_trials(plan.candidates, job)

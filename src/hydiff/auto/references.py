@@ -13,7 +13,13 @@ import numpy as np
 
 from hydiff.auto import folds
 from hydiff.auto.blend import Weights, advised, mixed, share_of
-from hydiff.auto.candidates import CORRECTED, WITH_REFERENCE, Candidate, chosen
+from hydiff.auto.candidates import (
+    BESIDE_CORRECTED,
+    CORRECTED,
+    WITH_REFERENCE,
+    Candidate,
+    chosen,
+)
 from hydiff.auto.classes import NOTHING, Around, Kinds, around, groups, kinds_of
 from hydiff.auto.intervals import UNLIKE
 from hydiff.auto.recipe import ReferenceRecipe, Tried
@@ -50,21 +56,27 @@ LARGEST = 60.0  # dB; beyond it a gain is as good as any
 # how far the shares of models are brought to equal ones, less the power of square errors for those
 # that are not as good
 ALIKE, CLOSE = 0.5, 4.0
+LEAST_SHARE = 0.05  # of the fill without a reference, in the class where it has most
 ROUGH, STEEP = Around._fields.index("roughness"), Around._fields.index("steepness")
 
 
-def candidates_for(windows: Sequence[TrialWindow]) -> tuple[Candidate, ...]:
-    """What is tried: where pixels keep some bands, those matter more than how another image is
-    related to the cube."""
-    whole = all(mask.shared(window.observed).ndim == 2 for window in windows)
-    return WITH_REFERENCE if whole else WITH_REFERENCE[:1]
+def candidates_for(
+    windows: Sequence[TrialWindow], others: Sequence[Candidate]
+) -> tuple[Candidate, ...]:
+    """What is tried, beside the others, without a reference: where pixels keep some bands, those
+    matter more than how another image is related to the cube."""
+    if any(mask.shared(window.observed).ndim == 3 for window in windows):
+        return WITH_REFERENCE[:1]
+    return WITH_REFERENCE[:BESIDE_CORRECTED] if _with_prior(others) else WITH_REFERENCE
 
 
 def networks_for(own: Sequence[Candidate], others: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """What the prior corrects is tried beside the candidates with a reference, `own`, where it is
-    among those without."""
-    wanted = len(own) > 1 and any(c.pretrained for c in others)
-    return (CORRECTED,) if wanted else ()
+    """What is tried beside `own`, those with a reference, where the prior is among the others."""
+    return (CORRECTED,) if len(own) > 1 and _with_prior(others) else ()
+
+
+def _with_prior(candidates: Sequence[Candidate]) -> bool:
+    return any(c.pretrained for c in candidates)
 
 
 class Fold(NamedTuple):
@@ -190,7 +202,7 @@ def _joint(own: Trial, other: Trial, fold: Fold, without: Weights) -> _Joint | N
         return None
     residual = np.vstack([before, other.residual])[:, there]
     around = own.around[:, there].copy()
-    around[UNLIKE] = _unlike(residual, row[there] * pixels.shape[1] + col[there])
+    around[UNLIKE] = _unlike(residual[1:], row[there] * pixels.shape[1] + col[there])
     cube, observed, *_ = fold.window
     rough = roughness(fold.window.references)
     apart = disagreement(cube, observed & ~fold.hide, fold.window.references)
@@ -241,6 +253,9 @@ def _weights(
     equal = (square.min() / square) ** CLOSE
     shared = (equal / equal.sum())[:, None, None] * (1 - weights[0])
     weights[1:] += ALIKE * (shared - weights[1:])
+    if 0 < weights[0].max() < LEAST_SHARE:  # not worth its time
+        weights[0] = 0
+        weights /= weights.sum(axis=0)
     return weights, words
 
 
@@ -259,6 +274,23 @@ def _worth(
     return gains.mean(axis=0), gains.std(axis=0, ddof=1) / np.sqrt(len(trials))
 
 
+def served_by(recipe: ReferenceRecipe, window: TrialWindow) -> Bools:
+    """(bands, rows, cols) what references fill of the entries to fill."""
+    cube, target = window.cube, window.target
+    if not (recipe.used and window.references):
+        return np.zeros(target.shape, bool)
+    serves = np.resize(recipe.serves, cube.bands) & cube.good_bands
+    served: Bools = target & seen_by(window.references) & serves[:, None, None]
+    return served
+
+
+def serves_alone(recipe: ReferenceRecipe | None, window: TrialWindow) -> bool:
+    """Whether nothing of a fill without a reference is left in the one with it."""
+    if recipe is None or np.asarray(recipe.weights[0]).any():
+        return False
+    return bool(np.array_equal(served_by(recipe, window), window.target))
+
+
 class ReferenceFill(NamedTuple):
     """The entries that references serve."""
 
@@ -272,10 +304,9 @@ def filled(
 ) -> ReferenceFill | None:
     """The fill `before` (bands, rows, cols), blended with those from references where they serve;
     None where they do not."""
-    cube, observed, target, *_ = window
-    serves = np.resize(recipe.serves, cube.bands) & cube.good_bands
-    served = target & seen_by(window.references) & serves[:, None, None]
-    if not (recipe.used and served.any()):
+    cube, observed, *_ = window
+    served = served_by(recipe, window)
+    if not served.any():
         return None
     job = job._replace(references=window.references)
     fits = own_fits([tried.candidate for tried in recipe.candidates], cube, observed, sigma_y, job)
@@ -290,6 +321,6 @@ def filled(
         mean = sum(w[near, group[band]] * e[band] for w, e in zip(weights, estimates, strict=True))
         values[band] = np.where(served[band], mean, before[band])
     pixels = np.asarray(served.any(axis=0))
-    lies = around(cube, observed, [e[:, pixels] for e in estimates], pixels, served[:, pixels])
+    lies = around(cube, observed, [e[:, pixels] for e in others], pixels, served[:, pixels])
     lies = around_with(lies, cube, observed, window.references, pixels)
     return ReferenceFill(served, values, lies)
