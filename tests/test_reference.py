@@ -444,6 +444,26 @@ def test_the_errors_of_a_fill_with_a_reference_are_as_large_as_said(scene, other
     assert 0.6 < (z < 1.2816).mean() < 0.95
 
 
+def test_where_references_serve_alone_only_the_default_is_computed_beside(scene, other, observed):
+    """Nothing of the fill without a reference is left: it makes no difference what it was."""
+    recipe = json.loads(json.dumps(hydiff.fill(scene, observed, reference=other, **FAST).recipe))
+    own = recipe["with_reference"]
+    weights = np.array(own["weights"])
+    weights[0] = 0
+    own["weights"] = (weights / weights.sum(axis=0)).tolist()
+    own["serves"] = [True] * len(scene)
+    fills = []
+    for share in (0.0, 1.0):
+        blend = np.zeros_like(recipe["weights"])
+        blend[0], blend[1] = 1 - share, share
+        recipe["weights"] = blend.tolist()
+        fills.append(hydiff.fill(scene, observed, reference=other, recipe=recipe, **FAST))
+    np.testing.assert_array_equal(fills[0].values, fills[1].values)
+    np.testing.assert_array_equal(fills[0].sigma, fills[1].sigma)
+    assert np.isfinite(fills[0].sigma[fills[0].filled]).all()
+    assert fills[0].references[0]["share"] == 1
+
+
 # ── what is refused ──────────────────────────────────────────────────────────────────────────────
 
 
@@ -637,6 +657,28 @@ def test_by_tiles_a_scene_is_filled_from_a_reference_as_well(files, scene, witho
     [facts] = record["references"]
     assert facts["share"] == 1 and facts["worth"] > 3 and record["tiles"]["filled"] > 1
     assert facts["words"] in record["notes"]
+
+
+def test_an_archive_is_filled_from_a_reference(tmp_path, scene, other, observed):
+    """Two small files, both at the place of the reference."""
+    for name, gain in (("a.tif", 1.0), ("b.tif", 1.1)):
+        gaps = np.where(observed, gain * scene, np.nan)[:4, 12:36, :24].astype(np.float32)
+        hydiff.write(Cube(gaps), tmp_path / name)
+    hydiff.write(Cube(other[:, 12:36, :24].astype(np.float32)), tmp_path / "20030206.tif")
+    command = [
+        "fill",
+        str(tmp_path / "a.tif"),
+        str(tmp_path / "b.tif"),
+        "-o",
+        str(tmp_path / "out"),
+    ]
+    command += ["--reference", str(tmp_path / "20030206.tif"), "--budget", "fast"]
+    done = CliRunner().invoke(app, [*command, "--device", "cpu", "--outside", "fill"])
+    assert done.exit_code == 0, done.output
+    for name in ("a.tif", "b.tif"):
+        record = json.loads((tmp_path / "out" / f"{name}.fill.json").read_text())
+        [facts] = record["references"]
+        assert facts["name"] == "20030206.tif" and facts["worth"] is not None
 
 
 def test_an_output_is_never_a_reference(files):
