@@ -57,12 +57,11 @@ SPECTRAL_FOLDS = 3
 WITH_REFERENCE = (
     Candidate("its steps", "reference", {"steps": True}),
     Candidate("pixels alike", "reference", {"alike": 20}),
-    Candidate("robust", "reference", {"robust": True}),
     Candidate("similar pixels", "reference", {"robust": True, "similar": 20}),
+    Candidate("robust", "reference", {"robust": True}),
 )
-# where the prior takes part it replaces the last two (benchmarks/reference_places.py)
+# where the prior takes part it corrects the last one
 CORRECTED = Candidate("robust, prior", "reference", {"robust": True, "size": "full"})
-BESIDE_CORRECTED = 2
 BUDGETS = {
     "fast": Budget(CLASSICAL, 8, 0),
     "normal": Budget(CLASSICAL, 12, 0),

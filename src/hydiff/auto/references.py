@@ -13,13 +13,7 @@ import numpy as np
 
 from hydiff.auto import folds
 from hydiff.auto.blend import Weights, advised, mixed, share_of
-from hydiff.auto.candidates import (
-    BESIDE_CORRECTED,
-    CORRECTED,
-    WITH_REFERENCE,
-    Candidate,
-    chosen,
-)
+from hydiff.auto.candidates import CORRECTED, WITH_REFERENCE, Candidate, chosen
 from hydiff.auto.classes import NOTHING, Around, Kinds, around, groups, kinds_of
 from hydiff.auto.intervals import UNLIKE
 from hydiff.auto.recipe import ReferenceRecipe, Tried
@@ -67,7 +61,7 @@ def candidates_for(
     matter more than how another image is related to the cube."""
     if any(mask.shared(window.observed).ndim == 3 for window in windows):
         return WITH_REFERENCE[:1]
-    return WITH_REFERENCE[:BESIDE_CORRECTED] if _with_prior(others) else WITH_REFERENCE
+    return WITH_REFERENCE[:-1] if _with_prior(others) else WITH_REFERENCE
 
 
 def networks_for(own: Sequence[Candidate], others: Sequence[Candidate]) -> tuple[Candidate, ...]:
