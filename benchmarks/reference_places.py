@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import hydiff
-from hydiff.auto.candidates import WITH_REFERENCE
+from hydiff.auto.candidates import CORRECTED, WITH_REFERENCE
 from hydiff.bench import pairs, scenes
 from hydiff.cube import Cube
 from hydiff.methods import choose
@@ -29,8 +29,14 @@ MODELS = {
     "regression": ("reference", {"context": 0}),
     "matched copy": ("matched-copy", {}),
     "similar pixels of others": ("similar-pixels", {}),
-    **{c.name: (c.method, dict(c.settings)) for c in WITH_REFERENCE},
+    "reference": ("reference", {}),
+    "local gain": ("reference", {"context": 0, "local": 12.0}),
+    **{c.name: (c.method, dict(c.settings)) for c in (*WITH_REFERENCE, CORRECTED)},
 }
+NAMES = (
+    *("place", "mask", "side", *MODELS, "auto without", "auto", "inside_80"),
+    "expected_over_true",
+)
 FILL = {"device": "cpu", "budget": "fast", "no_prior": True}
 NORMAL_80 = 1.2816
 
@@ -41,17 +47,21 @@ def main() -> None:
     parser.add_argument("--place", nargs="*", default=places(), choices=places())
     parser.add_argument("--mask", nargs="*", default=pairs.MASKS, choices=pairs.MASKS)
     parser.add_argument("--again", action="store_true", help="what `auto` makes of rows there are")
+    parser.add_argument("--models", action="store_true", help="what single models make of them")
     options = parser.parse_args()
     rows = _rows()
     done = {(row["place"], row["mask"], row["side"]) for row in rows}
     for place, mask in product(options.place, options.mask):
-        if not options.again and (place, mask, str(options.side)) not in done:
+        old = options.again or options.models
+        if not old and (place, mask, str(options.side)) not in done:
             rows.append({"place": place, "mask": mask, "side": str(options.side)})
-            rows[-1] |= judged(place, mask, options.side)
+            rows[-1] |= modelled(place, mask, options.side) | decided(place, mask, options.side)
             _write(rows)
-    for row in rows if options.again else ():
-        row |= decided(row["place"], row["mask"], int(row["side"]))
-        _write(rows)
+    for row in rows:
+        cell = row["place"], row["mask"], int(row["side"])
+        row |= decided(*cell) if options.again else {}
+        row |= modelled(*cell) if options.models else {}
+    _write(rows)
     _summary(rows)
 
 
@@ -68,8 +78,8 @@ def pair(place: str, side: int) -> tuple[np.ndarray, np.ndarray]:
     return tuple(values.astype(np.float64) for values in both)
 
 
-def judged(place: str, mask: str, side: int) -> dict[str, str]:
-    """The gains of all models, and of `auto`."""
+def modelled(place: str, mask: str, side: int) -> dict[str, str]:
+    """The gains of all models."""
     truth, other = pair(place, side)
     observed = scenes.observed_of(mask, truth.shape)
     gaps, entries = (np.broadcast_to(m, truth.shape) for m in (~observed, observed))
@@ -82,7 +92,7 @@ def judged(place: str, mask: str, side: int) -> dict[str, str]:
         values = estimate(cube, entries, choose(method, None, settings), 0.0, job).values
         values = np.where(np.isnan(values), plain, values)  # where the other image sees nothing
         row[name] = _gain(before, values, truth, gaps)
-    return row | decided(place, mask, side)
+    return row
 
 
 def decided(place: str, mask: str, side: int) -> dict[str, str]:
@@ -126,7 +136,7 @@ def _rows() -> list[dict[str, str]]:
 
 def _write(rows: list[dict[str, str]]) -> None:
     with RESULTS.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer = csv.DictWriter(file, NAMES, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
 
@@ -135,7 +145,7 @@ def _summary(rows: list[dict[str, str]]) -> None:
     for name in (*MODELS, "auto without", "auto"):
         gain = np.array([float(row[name]) for row in rows])
         print(f"{name}: {gain.mean():+.2f} dB over smooth, {gain.min():+.2f} at worst")
-    inside, ratio = (np.array([float(r[k]) for r in rows]) for k in list(rows[0])[-2:])
+    inside, ratio = (np.array([float(r[k]) for r in rows]) for k in NAMES[-2:])
     print(f"inside 80 % intervals {100 * inside.mean():.1f} %")
     print(
         f"expected NRMSE within 15 % in {100 * np.mean(np.abs(ratio - 1) <= 0.15):.0f} % of cells"

@@ -8,19 +8,20 @@ from typing import Any
 Row = dict[str, str]
 Lines = Iterator[str]
 SAME_MOMENT, BUDGET = "paris_ali", "fast"
-SINGLE = ("regression", "reference", "its steps", "local gain", "robust", "similar pixels",
-          "pixels alike", "similar pixels of others", "matched copy")  # fmt: skip
+SINGLE = ("regression", "reference", "its steps", "local gain", "robust", "robust, prior",
+          "similar pixels", "pixels alike", "similar pixels of others", "matched copy")  # fmt: skip
 MEANING = {
     "regression": "regression on the pixel",
     "reference": "… and its eight neighbours",
     "its steps": "the same, fitted to differences between neighbours",
     "local gain": "gain and offset that vary, on the pixel",
     "robust": "changed pixels count less",
-    "similar pixels": "… corrected by similar pixels",
+    "robust, prior": "… and the prior corrects what is left",
+    "similar pixels": "changed pixels count less, corrected by similar pixels",
     "pixels alike": "the mean of similar pixels, kriged",
     "similar pixels of others": "similar pixels as others do it",
     "matched copy": "copy with matched histogram",
-    "auto": "`auto`, which blends the six of ours",
+    "auto": "`auto`, without a prior, by earlier rules",
 }
 
 

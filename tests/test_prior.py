@@ -21,7 +21,9 @@ from hydiff.gaps.mask import make_mask
 from hydiff.io import record
 from hydiff.learn import prior_weights
 from hydiff.learn.plane_network import INPUTS, ORDERS, SIDE, PlaneNetwork
-from hydiff.methods import METHODS, prior, smooth
+from hydiff.methods import METHODS, choose, prior, smooth
+from hydiff.methods.estimate import Job, estimate
+from hydiff.reference.models import ReferencePlanes
 from hydiff.request import Request
 from hydiff.scale import execute, layout, prior_files, tiles
 
@@ -278,6 +280,35 @@ def test_a_recipe_with_the_prior_replays_to_the_same_bytes(scene, gaps, noise):
     plain = hydiff.fill(scene, gaps, budget="fast", no_prior=True, **how).values
     mixed = blend.ELSEWHERE * alone + (1 - blend.ELSEWHERE) * plain
     np.testing.assert_allclose(result.values, mixed, atol=1e-9 * np.ptp(scene))
+
+
+def test_what_a_reference_leaves_over_is_corrected_as_well(scene, gaps, packaged):
+    other = np.stack([scene[:3].mean(axis=0), scene[3:].mean(axis=0)])
+    how = {"reference": other, "device": "cpu", "budget": "fast"}
+    first = hydiff.fill(scene, gaps, **how)
+    tried = first.recipe["with_reference"]["candidates"][-1]
+    digest = prior_weights.digest(packaged / "prior-full.safetensors")
+    assert (tried["name"], tried["weights"]) == (candidates.CORRECTED.name, digest)
+    again = hydiff.fill(scene, gaps, recipe=json.loads(json.dumps(first.recipe)), **how)
+    assert again.values.tobytes() == first.values.tobytes()
+    without = hydiff.fill(scene, gaps, no_prior=True, **how).recipe["with_reference"]
+    assert candidates.CORRECTED.name not in {c["name"] for c in without["candidates"]}
+
+
+@pytest.mark.usefixtures("packaged")
+def test_the_network_changes_what_a_reference_leaves_over(scene, gaps):
+    """The more one shows, the less."""
+    entries, there = np.broadcast_to(gaps, scene.shape), np.ones(SHAPE[1:], bool)
+    apart = []
+    for other in (scene, scene[:1]):
+        job = Job(0, "cpu", False, None, False, references=(ReferencePlanes(other, there),))
+        plain, corrected = (
+            estimate(as_cube(scene), entries, choose("reference", None, how), 0.0, job).values
+            for how in ({"context": 0}, {"context": 0, "size": "full"})
+        )
+        assert np.array_equal(plain[entries], corrected[entries])
+        apart.append(np.abs(plain - corrected).max() / scene.std())
+    assert 0 < apart[0] < 0.2 * apart[1]
 
 
 @pytest.mark.usefixtures("certain")

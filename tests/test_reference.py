@@ -18,6 +18,8 @@ from hydiff.cli import app
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, HydiffError, OutputError, ShapeMismatch
 from hydiff.io import bundled
+from hydiff.methods import choose
+from hydiff.methods.estimate import Job, estimate
 from hydiff.reference import models, own_gaps
 from hydiff.reference.facts import angles_between, date_of
 from hydiff.reference.grid import onto_grid
@@ -288,6 +290,27 @@ def test_references_complement_one_another(scene, other, observed):
     np.testing.assert_allclose(only[:, :, :20], p[:, :, :20])
 
 
+def test_a_plane_is_predicted_if_blocks_left_out_confirm_it(other, observed, rng):
+    """Planes of their own are fitted by chance, with the neighbours all the more."""
+    f = models._with_neighbours(other / other.std(), 1)
+    own = [ndimage.gaussian_filter(rng.standard_normal(observed.shape), 2) for _ in range(20)]
+    y = np.stack([*(own / np.std(own)), f[0] - 0.5 * f[2], f[1]])
+    found = models.confirmed(y, observed, f)
+    assert found[-2:].all() and found[:-2].mean() < 0.3
+
+
+def test_a_reference_that_shows_nothing_of_the_cube_leaves_the_fill_of_smooth(scene, observed, rng):
+    noise = ReferencePlanes(rng.standard_normal((3, 48, 48)), np.ones(observed.shape, bool))
+    job = Job(0, "cpu", False, None, False, references=(noise,))
+    entries, some = np.broadcast_to(observed, scene.shape), ~observed
+    one, two = (
+        estimate(Cube(scene), entries, choose(name), 0.0, job).values[:, some]
+        for name in ("smooth", "reference")
+    )
+    spread = scene.std(axis=(1, 2))[:, None]
+    np.testing.assert_allclose(two / spread, one / spread, atol=1e-6)
+
+
 def test_the_bands_of_500_channels_are_condensed(scene, observed, rng):
     many = np.tensordot(rng.random((500, 8)), scene, 1)
     condensed = models.components(ReferencePlanes(many, np.ones(observed.shape, bool)))
@@ -421,6 +444,26 @@ def test_the_errors_of_a_fill_with_a_reference_are_as_large_as_said(scene, other
     assert 0.6 < (z < 1.2816).mean() < 0.95
 
 
+def test_where_references_serve_alone_only_the_default_is_computed_beside(scene, other, observed):
+    """Nothing of the fill without a reference is left: it makes no difference what it was."""
+    recipe = json.loads(json.dumps(hydiff.fill(scene, observed, reference=other, **FAST).recipe))
+    own = recipe["with_reference"]
+    weights = np.array(own["weights"])
+    weights[0] = 0
+    own["weights"] = (weights / weights.sum(axis=0)).tolist()
+    own["serves"] = [True] * len(scene)
+    fills = []
+    for share in (0.0, 1.0):
+        blend = np.zeros_like(recipe["weights"])
+        blend[0], blend[1] = 1 - share, share
+        recipe["weights"] = blend.tolist()
+        fills.append(hydiff.fill(scene, observed, reference=other, recipe=recipe, **FAST))
+    np.testing.assert_array_equal(fills[0].values, fills[1].values)
+    np.testing.assert_array_equal(fills[0].sigma, fills[1].sigma)
+    assert np.isfinite(fills[0].sigma[fills[0].filled]).all()
+    assert fills[0].references[0]["share"] == 1
+
+
 # ── what is refused ──────────────────────────────────────────────────────────────────────────────
 
 
@@ -523,17 +566,24 @@ def test_of_a_folder_of_dates_the_best_few_are_taken(tmp_path, scene, other, obs
     assert notes[1].startswith("of 5 references those that see most of the gaps, best: 20030201")
 
 
-def test_a_time_axis_is_a_folder_of_dates(scene, other, observed):
+def test_a_time_axis_is_a_folder_of_dates(other, tmp_path):
     xarray = pytest.importorskip("xarray")
     stack = xarray.DataArray(
         np.stack([other, other[:, ::-1], other]),
         dims=("time", "band", "y", "x"),
         coords={"time": np.array(["2003-02-06", "2003-03-10", "2003-05-01"], "M8[ns]")},
     )
-    given = list(sources([stack], (), cube_and_mask))
-    assert [one.name for one in given] == ["2003-02-06", "2003-03-10", "2003-05-01"]
-    assert [date_of(one.cube).day for one in given] == [6, 10, 1]
-    np.testing.assert_array_equal(given[1].cube.values, other[:, ::-1])
+    stack.to_dataset(name="dn").to_zarr(tmp_path / "dates.zarr", consolidated=False)
+    stack.to_dataset(name="dn").to_netcdf(tmp_path / "dates.nc", engine="h5netcdf")
+    for one in (stack, tmp_path / "dates.zarr", str(tmp_path / "dates.nc")):
+        given = list(sources([one], (), cube_and_mask))
+        assert [image.name for image in given] == ["2003-02-06", "2003-03-10", "2003-05-01"]
+        assert [date_of(image.cube).day for image in given] == [6, 10, 1]
+        np.testing.assert_array_equal(given[1].cube.load().values, other[:, ::-1])
+    two = xarray.Dataset({"dn": stack, "clouds": stack})
+    two.to_netcdf(tmp_path / "two.nc", engine="h5netcdf")
+    with pytest.raises(BadValue, match="dn, clouds have a time axis; keep one"):
+        list(sources([tmp_path / "two.nc"], (), cube_and_mask))
 
 
 # ── its own gaps ─────────────────────────────────────────────────────────────────────────────────
@@ -607,6 +657,28 @@ def test_by_tiles_a_scene_is_filled_from_a_reference_as_well(files, scene, witho
     [facts] = record["references"]
     assert facts["share"] == 1 and facts["worth"] > 3 and record["tiles"]["filled"] > 1
     assert facts["words"] in record["notes"]
+
+
+def test_an_archive_is_filled_from_a_reference(tmp_path, scene, other, observed):
+    """Two small files, both at the place of the reference."""
+    for name, gain in (("a.tif", 1.0), ("b.tif", 1.1)):
+        gaps = np.where(observed, gain * scene, np.nan)[:4, 12:36, :24].astype(np.float32)
+        hydiff.write(Cube(gaps), tmp_path / name)
+    hydiff.write(Cube(other[:, 12:36, :24].astype(np.float32)), tmp_path / "20030206.tif")
+    command = [
+        "fill",
+        str(tmp_path / "a.tif"),
+        str(tmp_path / "b.tif"),
+        "-o",
+        str(tmp_path / "out"),
+    ]
+    command += ["--reference", str(tmp_path / "20030206.tif"), "--budget", "fast"]
+    done = CliRunner().invoke(app, [*command, "--device", "cpu", "--outside", "fill"])
+    assert done.exit_code == 0, done.output
+    for name in ("a.tif", "b.tif"):
+        record = json.loads((tmp_path / "out" / f"{name}.fill.json").read_text())
+        [facts] = record["references"]
+        assert facts["name"] == "20030206.tif" and facts["worth"] is not None
 
 
 def test_an_output_is_never_a_reference(files):

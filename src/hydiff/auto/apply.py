@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hydiff.auto import folds, references, split
-from hydiff.auto.classes import around, band_spread, groups, usable
+from hydiff.auto.classes import BAND_GROUPS, D, around, band_spread, groups, usable
 from hydiff.auto.intervals import HOPELESS, Scored, expected_by_kind, promises, variance_of, warning
 from hydiff.auto.recipe import Errors, KindRecipe, Recipe, Tried
 from hydiff.auto.sources import Sourced, of_method, sources
@@ -22,6 +22,7 @@ from hydiff.methods.estimate import Estimate, Job
 from hydiff.reference.planes import Reference
 
 NO_BARS = "no error bars, and no scores to expect"
+ALONE = (((1.0,) * BAND_GROUPS,) * D,)  # weights of a recipe with one candidate
 Ready = Mapping[str, Mapping[str, Estimate]]  # estimates at hand, by kind of gaps and candidate
 
 
@@ -156,6 +157,10 @@ def _part(
     kind: str, recipe: Recipe, window: TrialWindow, sigma_y: Sigma, job: Job, ready: Ready
 ) -> KindFill:
     own = _recipe_of(kind, recipe)
+    if references.serves_alone(own.with_reference, window):  # the default stands in for it
+        plain = replace(own, candidates=own.candidates[:1], weights=ALONE, with_reference=None)
+        blend = blended(plain, window, sigma_y, job, ready.get(kind, {}))
+        return KindFill(kind, own, window, blend.estimate, None)
     blend = blended(own, window, sigma_y, job, ready.get(kind, {}))
     variance = _variance(own.errors, window, blend.plain)
     if variance is not None and blend.estimate.excess is not None:

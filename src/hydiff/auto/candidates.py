@@ -24,7 +24,8 @@ class Candidate(NamedTuple):
     @property
     def pretrained(self) -> bool:
         """Whether it has a network that learned elsewhere, and is run once more on the cube."""
-        return declared(self.method).pretrained
+        facts = declared(self.method)
+        return facts.pretrained or (facts.may_be_pretrained and chosen(self).facts.pretrained)
 
     @property
     def costly(self) -> bool:
@@ -54,13 +55,13 @@ SPECTRAL = (SMOOTH, Candidate("along the bands", "spectral"))
 SPECTRAL_FOLDS = 3
 # from another image of the place, where there is one; the first does for pixels with some bands
 WITH_REFERENCE = (
-    Candidate("reference", "reference"),
     Candidate("its steps", "reference", {"steps": True}),
-    Candidate("local gain", "reference", {"context": 0, "local": 12.0}),
-    Candidate("robust", "reference", {"robust": True}),
-    Candidate("similar pixels", "reference", {"robust": True, "similar": 20}),
     Candidate("pixels alike", "reference", {"alike": 20}),
+    Candidate("similar pixels", "reference", {"robust": True, "similar": 20}),
+    Candidate("robust", "reference", {"robust": True}),
 )
+# where the prior takes part it corrects the last one
+CORRECTED = Candidate("robust, prior", "reference", {"robust": True, "size": "full"})
 BUDGETS = {
     "fast": Budget(CLASSICAL, 8, 0),
     "normal": Budget(CLASSICAL, 12, 0),

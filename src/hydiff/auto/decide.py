@@ -140,7 +140,7 @@ def _decided(
     largest = max((w.cube for w in windows), key=lambda cube: np.prod(cube.shape))
     with crew_for(largest, budget, memory) as crew:
         plan = _planned(windows, sigma_y, budget, job.seed)
-        with_reference = references.candidates_for(windows)
+        with_reference = references.candidates_for(windows, plan.candidates)
         common = _Common([_bare(w) for w in windows], plan.candidates, with_reference, sigma_y, job)
         crew.share(common)
         inside = isinstance(crew, Threads) and in_trials(plan.candidates, job)
@@ -179,9 +179,12 @@ def _decided(
     }
     if beside:
         tried = [references.Fold(windows[n], hide) for n, hide in hidden]
+        more = references.networks_for(with_reference, plan.candidates)
+        beside = references.with_networks(beside, tried, more, sigma_y, job)
         own_trials = zip(trials, plan.hidden, strict=False)
         without = [trial for trial, (n, _) in own_trials if windows[n].references]
-        decided = references.decided(windows, tried, without, beside, weights, job.seed)
+        every = (*with_reference, *more)
+        decided = references.decided(windows, tried, without, beside, weights, every, job.seed)
         recipe |= {} if decided is None else {"with_reference": references.entry(decided)}
     if own is not None:
         ready |= _applicable(plan.candidates, costly)

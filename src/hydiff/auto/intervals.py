@@ -59,12 +59,12 @@ def errors_of(
     bands: int,
     *,
     whole: bool = True,
-    by_gap: bool = True,
+    usually: Floats | None = None,
 ) -> Errors:
     """The model of square errors; `slopes` is None where too few entries were hidden to fit it.
 
     whole: the gaps are of whole pixels, for which the usual size of errors was measured.
-    by_gap: intervals are conformal by gap; else they hold for the hidden entries as they are.
+    usually: (F,) slopes of fills from references, which are not conformal by gap; None without.
 
     `by_distance`: mean square error in each class of distance, None where nothing was hidden;
     `widening`: factor that makes the 80 % intervals of a Gaussian cover 80 % of the hidden entries,
@@ -74,7 +74,8 @@ def errors_of(
     if len(trials) < 2:
         return Errors(level=0.0, by_band=(1.0,) * bands, widening=1.0)
     hidden = Hidden.of(trials, [mixed(t, weights.plain) for t in trials], kinds)
-    level, slopes, by_band = _fitted(hidden, bands, sum(t.angle.shape[1] for t in trials))
+    pixels = sum(t.angle.shape[1] for t in trials)
+    level, slopes, by_band = _fitted(hidden, bands, pixels, usually)
     expected = hidden.expected(level, slopes, by_band)
     drawn, bounds = usual.foresee(hidden.evidence(expected), whole)
     # networks were fitted on some folds only: their effect shows there
@@ -89,7 +90,7 @@ def errors_of(
         gain = float(gains.mean())
         level, expected = level + gain, expected * math.exp(gain)
         drawn += usual.drawn(gains, *usual.GAIN) - gain
-    copies = hidden.copies() if by_gap else 0.0
+    copies = hidden.copies() if usually is None else 0.0
     shape = hidden.shape(expected, copies or math.inf)  # beside what the folds themselves say
     widening = float(shape[1] / NORMAL_80)
     relative, angle = np.concatenate([t.angle for t in trials], axis=1)
@@ -207,7 +208,9 @@ class Hidden(NamedTuple):
         return [max(float(c / m), 0.0) if m > 0 else None for c, m in zip(clean, n, strict=True)]
 
 
-def _fitted(hidden: Hidden, bands: int, pixels: int) -> tuple[float, Floats, Floats]:
+def _fitted(
+    hidden: Hidden, bands: int, pixels: int, usually: Floats | None
+) -> tuple[float, Floats, Floats]:
     """level, slopes (F,) and by_band (bands,) that suit hidden entries of so many pixels."""
     weight = hidden.weight * (pixels / PATCH / hidden.weight.sum())
     by_band = _signal(hidden, bands)
@@ -216,7 +219,8 @@ def _fitted(hidden: Hidden, bands: int, pixels: int) -> tuple[float, Floats, Flo
     least = apart if hidden.noise.any() else 0.0
     clean = float(np.average(hidden.square - hidden.noise, weights=weight))
     start = max(clean, least, LEAST * float(hidden.square.mean()), 1e-12)
-    slopes = usual.slopes(min(float(np.average(hidden.noise, weights=weight)), 1.0))
+    noise = min(float(np.average(hidden.noise, weights=weight)), 1.0)
+    slopes = usual.slopes(noise) if usually is None else usually
     level = np.log(start / np.average(hidden.expected(0.0, slopes, by_band), weights=weight))
     b = prior = np.r_[level, slopes]
     for _ in range(ROUNDS):
@@ -224,8 +228,8 @@ def _fitted(hidden: Hidden, bands: int, pixels: int) -> tuple[float, Floats, Flo
         for kind, count in ((groups(bands), BAND_GROUPS), (np.arange(bands), bands)):
             mean = hidden.expected(b[0], b[1:], by_band)
             by_band = by_band * hidden.relative_to(mean, kind[hidden.band], count, 20.0)[kind]
-    usually = float(np.average(hidden.expected(b[0], b[1:], by_band), weights=weight))
-    return float(b[0]) + math.log(max(least / usually, 1.0)), b[1:], by_band
+    mean_square = float(np.average(hidden.expected(b[0], b[1:], by_band), weights=weight))
+    return float(b[0]) + math.log(max(least / mean_square, 1.0)), b[1:], by_band
 
 
 def _signal(hidden: Hidden, bands: int) -> Floats:

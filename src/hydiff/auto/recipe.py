@@ -262,7 +262,8 @@ def _check_settings(candidate: Tried) -> None:
     """Refuse methods, settings and weights that do not exist; ValueError for values of another
     type."""
     method = choose(candidate.method)
-    if method.facts.pretrained != (candidate.weights is not None):
+    learned, given = method.facts.pretrained, candidate.weights is not None
+    if learned > given or given > (learned or method.facts.may_be_pretrained):
         raise ValueError(f"the candidate {candidate.name}: weights belong to the prior, and to it")
     kinds = get_type_hints(type(method.settings))
     for name in candidate.settings.keys() & kinds.keys():

@@ -22,16 +22,16 @@ from hydiff.auto.recipe import Errors
 from hydiff.auto.trials import Trial, TrialWindow
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.gaps import mask
-from hydiff.reference.models import ReferencePlanes, components, regression
+from hydiff.reference.models import ENOUGH, ReferencePlanes, components, regression
 
 WINDOW = 5  # px in which references are rough or not
 NEARBY = 8.0  # px, standard deviation of what is nearby
 FEW = 1e-3  # share of what is nearby that the mean of all weighs
 UNUSUAL = 3.0  # medians of the errors beyond which an entry counts less
-# Places at two dates that judge nothing (benchmarks/reference_places.py): slope of the logarithm of
-# square errors with that of the distance, of which hidden copies show only the near end; and by how
-# much square errors in gaps exceed those on hidden copies, for what has changed there alone
-FARTHER, CHANGE = 0.45, 0.1
+# Places at two dates that judge nothing (benchmarks/reference_places.py): the logarithm of a square
+# error, level and slopes of `Around`; how far the level that hidden copies show is drawn to that;
+# and by how much square errors in gaps exceed those on hidden copies, for what has changed there
+USUAL, DRAWN, CHANGE = (-0.01, 0.29, 0.37, 1.14, 0.52), 0.3, 0.1
 USUAL_80 = 1.18  # |error| / expected that 80 % of the entries do not exceed, there
 
 
@@ -63,9 +63,9 @@ def disagreement(cube: Cube, observed: Bools, references: Sequence[ReferencePlan
     y = np.asarray(cube.values)[bands].astype(np.float64)
     y = np.where(complete, y, 0.0) / band_spread(cube, observed)[bands, None, None]
     f = np.concatenate([components(one) for one in references])
-    p = regression(y, np.broadcast_to(complete, y.shape), f)
-    if p is None:
+    if complete.sum() < ENOUGH * len(f):
         return np.ones(complete.shape)
+    p = regression(y, complete, f)
     square = np.where(complete, np.square(y - p).mean(axis=0), 0.0)
     near, share = (
         ndimage.gaussian_filter(plane, NEARBY, mode="constant")
@@ -111,20 +111,25 @@ def errors_with(trials: Sequence[Trial], weights: Weights, kinds: Kinds, bands: 
 
     A flare or a new roof in one fold makes most of a mean square, and says nothing about the gaps:
     so large errors count less, the 80 % interval of the hidden entries is kept, and the mean
-    follows it as it usually does.
+    follows it as it usually does.  Hidden copies show only the near end of wide gaps: the slope
+    with the distance is the usual one.
     """
+    level_usual, usually = USUAL[0], np.array(USUAL[1:])
     usual = [t._replace(residual=t.residual * usual_size(t.residual)) for t in trials]
-    errors = errors_of(usual, weights, kinds, bands, whole=False, by_gap=False)
+    errors = errors_of(usual, weights, kinds, bands, whole=False, usually=usually)
     if errors.slopes is None or errors.level is None or errors.by_band is None:
         return errors
     hidden = Hidden.of(trials, [mixed(t, weights.all) for t in trials], kinds)
-    slopes = np.r_[FARTHER, errors.slopes[1:]]
-    level = errors.level + (errors.slopes[0] - FARTHER) * float(hidden.around[0].mean())
-    expected = hidden.expected(level, slopes, np.asarray(errors.by_band))
-    shape = np.maximum(hidden.shape(expected, math.inf), 1e-9)
+    by_band = np.asarray(errors.by_band)
+    slopes = np.r_[usually[0], errors.slopes[1:]]
+    level = errors.level + (errors.slopes[0] - usually[0]) * float(hidden.around[0].mean())
+    shape = np.maximum(hidden.shape(hidden.expected(level, slopes, by_band), math.inf), 1e-9)
+    level += 2 * math.log(shape[1] / USUAL_80) + CHANGE
+    shown = hidden.weight @ hidden.expected(level, slopes, by_band)
+    off = math.log(shown / (hidden.weight @ np.exp(level_usual + usually @ hidden.around)))
     return replace(
         errors,
-        level=level + 2 * math.log(shape[1] / USUAL_80) + CHANGE,
+        level=level - DRAWN * off,
         slopes=tuple(slopes.tolist()),
         widening=USUAL_80 / NORMAL_80,
         intervals=tuple((shape * NORMAL_80 / shape[1]).tolist()),

@@ -13,7 +13,7 @@ import numpy as np
 
 from hydiff.auto import folds
 from hydiff.auto.blend import Weights, advised, mixed, share_of
-from hydiff.auto.candidates import WITH_REFERENCE, Candidate
+from hydiff.auto.candidates import CORRECTED, WITH_REFERENCE, Candidate, chosen
 from hydiff.auto.classes import NOTHING, Around, Kinds, around, groups, kinds_of
 from hydiff.auto.intervals import UNLIKE
 from hydiff.auto.recipe import ReferenceRecipe, Tried
@@ -26,13 +26,22 @@ from hydiff.auto.reference_errors import (
     seen_by,
     usual_size,
 )
-from hydiff.auto.trials import Trial, TrialWindow, hidden_pixels, importance, looked_at, own_fits
+from hydiff.auto.trials import (
+    Trial,
+    TrialWindow,
+    hidden_pixels,
+    importance,
+    looked_at,
+    own_fits,
+    with_costly,
+)
 from hydiff.cube import Bools, Floats, Ints
 from hydiff.gaps import mask
 from hydiff.gaps.rule import Sigma
-from hydiff.methods.estimate import Job
+from hydiff.learn.prior_weights import digest, packaged
+from hydiff.methods.estimate import Job, estimate
 
-REFERENCE_RULES = 3  # raised with every change to what is decided here
+REFERENCE_RULES = 4  # raised with every change to what is decided here
 FOLDS = 6  # on which they are tried
 BORROWED = 5e4  # entries: what relates two images differs little between classes of entries
 FEWEST = 2  # folds below which nothing is concluded
@@ -41,14 +50,27 @@ LARGEST = 60.0  # dB; beyond it a gain is as good as any
 # how far the shares of models are brought to equal ones, less the power of square errors for those
 # that are not as good
 ALIKE, CLOSE = 0.5, 4.0
+LEAST_SHARE = 0.05  # of the fill without a reference, in the class where it has most
 ROUGH, STEEP = Around._fields.index("roughness"), Around._fields.index("steepness")
 
 
-def candidates_for(windows: Sequence[TrialWindow]) -> tuple[Candidate, ...]:
-    """What is tried: where pixels keep some bands, those matter more than how another image is
-    related to the cube."""
-    whole = all(mask.shared(window.observed).ndim == 2 for window in windows)
-    return WITH_REFERENCE if whole else WITH_REFERENCE[:1]
+def candidates_for(
+    windows: Sequence[TrialWindow], others: Sequence[Candidate]
+) -> tuple[Candidate, ...]:
+    """What is tried, beside the others, without a reference: where pixels keep some bands, those
+    matter more than how another image is related to the cube."""
+    if any(mask.shared(window.observed).ndim == 3 for window in windows):
+        return WITH_REFERENCE[:1]
+    return WITH_REFERENCE[:-1] if _with_prior(others) else WITH_REFERENCE
+
+
+def networks_for(own: Sequence[Candidate], others: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """What is tried beside `own`, those with a reference, where the prior is among the others."""
+    return (CORRECTED,) if len(own) > 1 and _with_prior(others) else ()
+
+
+def _with_prior(candidates: Sequence[Candidate]) -> bool:
+    return any(c.pretrained for c in candidates)
 
 
 class Fold(NamedTuple):
@@ -58,18 +80,45 @@ class Fold(NamedTuple):
     hide: Bools
 
 
+def with_networks(
+    trials: Sequence[Trial],
+    tried: Sequence[Fold],
+    more: Sequence[Candidate],
+    sigma_y: Sigma,
+    job: Job,
+) -> list[Trial]:
+    """The trials with more candidates, whose networks run in the process of the caller."""
+    if not more:
+        return list(trials)
+    pairs = zip(trials, tried, strict=True)
+    return [_with_network(trial, more, fold, sigma_y, job) for trial, fold in pairs]
+
+
+def _with_network(
+    trial: Trial, more: Sequence[Candidate], fold: Fold, sigma_y: Sigma, job: Job
+) -> Trial:
+    cube, observed = fold.window.cube, fold.window.observed & ~fold.hide
+    job = job._replace(references=fold.window.references)
+    fits = [estimate(cube, observed, chosen(c), sigma_y, job) for c in more]
+    unknown = np.full((len(more), trial.residual.shape[1]), np.nan)
+    step = None if trial.step is None else np.vstack([trial.step, unknown])
+    wider = trial._replace(residual=np.vstack([trial.residual, unknown]), step=step)
+    return with_costly(wider, dict(enumerate(fits, len(trial.residual))), fold.window, fold.hide)
+
+
 def decided(
     windows: Sequence[TrialWindow],
     tried: Sequence[Fold],
     trials: Sequence[Trial],
     beside: Sequence[Trial],
     without: Weights,
+    candidates: Sequence[Candidate],
     seed: int,
 ) -> ReferenceRecipe | None:
     """What to do with the references of windows of a scene; None where too few folds say anything.
 
     trials: of the candidates without a reference on the folds that were tried, `without` their
-    weights; beside: of those with one.
+    weights; beside: of those with one, `candidates`.
     """
     pairs = zip(tried, trials, beside, strict=False)  # the user may have had enough of them
     joint = [_joint(own, other, fold, without) for fold, own, other in pairs]
@@ -93,9 +142,8 @@ def decided(
     final = Weights(weights, weights, why, share_of(weights, both))
     shown = [one.with_features for one in joint if one is not None]
     errors = errors_with(shown, final, kinds_with(aims), bands)
-    candidates = [Tried(c.name, c.method, dict(c.settings)) for c in candidates_for(windows)]
     return ReferenceRecipe(
-        candidates=tuple(candidates),
+        candidates=tuple(_tried(c) for c in candidates),
         weights=weights.tolist(),
         errors=errors,
         why=why,
@@ -109,9 +157,18 @@ def decided(
 def entry(recipe: ReferenceRecipe) -> dict[str, Any]:
     """As the recipe of a fill lists it."""
     tried = [
-        {"name": c.name, "method": c.method, "settings": c.settings} for c in recipe.candidates
+        {"name": c.name, "method": c.method, "settings": c.settings}
+        | ({} if c.weights is None else {"weights": c.weights})
+        for c in recipe.candidates
     ]
     return asdict(recipe) | {"candidates": tried}
+
+
+def _tried(c: Candidate) -> Tried:
+    """Without text among its settings, which may name a file; its weights by their hash."""
+    settings = {name: value for name, value in c.settings.items() if not isinstance(value, str)}
+    weights = digest(packaged(str(c.settings["size"]))) if c.pretrained else None
+    return Tried(c.name, c.method, settings, weights=weights)
 
 
 class _Joint(NamedTuple):
@@ -139,7 +196,7 @@ def _joint(own: Trial, other: Trial, fold: Fold, without: Weights) -> _Joint | N
         return None
     residual = np.vstack([before, other.residual])[:, there]
     around = own.around[:, there].copy()
-    around[UNLIKE] = _unlike(residual, row[there] * pixels.shape[1] + col[there])
+    around[UNLIKE] = _unlike(residual[1:], row[there] * pixels.shape[1] + col[there])
     cube, observed, *_ = fold.window
     rough = roughness(fold.window.references)
     apart = disagreement(cube, observed & ~fold.hide, fold.window.references)
@@ -190,6 +247,9 @@ def _weights(
     equal = (square.min() / square) ** CLOSE
     shared = (equal / equal.sum())[:, None, None] * (1 - weights[0])
     weights[1:] += ALIKE * (shared - weights[1:])
+    if 0 < weights[0].max() < LEAST_SHARE:  # not worth its time
+        weights[0] = 0
+        weights /= weights.sum(axis=0)
     return weights, words
 
 
@@ -208,6 +268,23 @@ def _worth(
     return gains.mean(axis=0), gains.std(axis=0, ddof=1) / np.sqrt(len(trials))
 
 
+def served_by(recipe: ReferenceRecipe, window: TrialWindow) -> Bools:
+    """(bands, rows, cols) what references fill of the entries to fill."""
+    cube, target = window.cube, window.target
+    if not (recipe.used and window.references):
+        return np.zeros(target.shape, bool)
+    serves = np.resize(recipe.serves, cube.bands) & cube.good_bands
+    served: Bools = target & seen_by(window.references) & serves[:, None, None]
+    return served
+
+
+def serves_alone(recipe: ReferenceRecipe | None, window: TrialWindow) -> bool:
+    """Whether nothing of a fill without a reference is left in the one with it."""
+    if recipe is None or np.asarray(recipe.weights[0]).any():
+        return False
+    return bool(np.array_equal(served_by(recipe, window), window.target))
+
+
 class ReferenceFill(NamedTuple):
     """The entries that references serve."""
 
@@ -221,10 +298,9 @@ def filled(
 ) -> ReferenceFill | None:
     """The fill `before` (bands, rows, cols), blended with those from references where they serve;
     None where they do not."""
-    cube, observed, target, *_ = window
-    serves = np.resize(recipe.serves, cube.bands) & cube.good_bands
-    served = target & seen_by(window.references) & serves[:, None, None]
-    if not (recipe.used and served.any()):
+    cube, observed, *_ = window
+    served = served_by(recipe, window)
+    if not served.any():
         return None
     job = job._replace(references=window.references)
     fits = own_fits([tried.candidate for tried in recipe.candidates], cube, observed, sigma_y, job)
@@ -239,6 +315,6 @@ def filled(
         mean = sum(w[near, group[band]] * e[band] for w, e in zip(weights, estimates, strict=True))
         values[band] = np.where(served[band], mean, before[band])
     pixels = np.asarray(served.any(axis=0))
-    lies = around(cube, observed, [e[:, pixels] for e in estimates], pixels, served[:, pixels])
+    lies = around(cube, observed, [e[:, pixels] for e in others], pixels, served[:, pixels])
     lies = around_with(lies, cube, observed, window.references, pixels)
     return ReferenceFill(served, values, lies)

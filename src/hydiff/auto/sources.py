@@ -54,7 +54,10 @@ def _table(part: Sourced) -> Array:
     prior: Floats = weights[learned].sum(axis=0)
     reference = 0
     if part.served and part.recipe.with_reference is not None:
-        prior = prior * np.asarray(part.recipe.with_reference.weights, dtype=np.float64)[0]
+        own = part.recipe.with_reference
+        shares = np.asarray(own.weights, dtype=np.float64)
+        learned = [tried.weights is not None for tried in own.candidates]
+        prior = prior * shares[0] + shares[1:][learned].sum(axis=0)
         reference = REFERENCE
     bits = np.where(prior >= PRIOR_SHARE, PRIOR, 0) | reference
     table: Array = bits | np.where(_untried(part.recipe.errors), FAR, 0)[:, None]

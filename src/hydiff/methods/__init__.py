@@ -263,8 +263,10 @@ WITH_REFERENCE = {
         uses_sigma=True,
         replaces_noisy=True,
         whole_pixels=False,
-        asks=("references",),
-        rules=2,
+        may_be_pretrained=True,
+        asks=("references", "space"),
+        coordinates=True,
+        rules=3,
     ),
     "matched-copy": Method(
         "reference_peers",

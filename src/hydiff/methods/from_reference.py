@@ -1,18 +1,25 @@
-"""`reference`: what other images of the place say, and `smooth` for what they leave over."""
+"""`reference`: what other images of the place say of the components of a cube; what they leave over
+is filled as `smooth` does it, or `prior`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from hydiff.cube import Bools, Floats
-from hydiff.errors import BadValue
-from hydiff.gaps import mask
-from hydiff.methods.smooth import Smooth, smooth
+from hydiff.errors import BadValue, need_torch
+from hydiff.maths.subspace import Subspace
+from hydiff.maths.variogram import Covariance
+from hydiff.methods import components
+from hydiff.methods.smooth import Coordinates, Smooth, component_fields, coordinates, cube_step
 from hydiff.reference.models import ReferencePlanes, predict
 from hydiff.result import Step
+
+PLANES = 4  # components that the network corrects, the strongest ones
 
 
 @dataclass(frozen=True)
@@ -23,7 +30,9 @@ class FromReference:
     local: float = 0.0  # px: gain and offset vary over a window of this standard deviation; 0 = not
     similar: int = 0  # pixels that look alike and correct the regression
     alike: int = 0  # pixels that look alike and are taken instead of a regression
-    kriged: bool = True  # what the regression leaves over is filled too
+    size: str | None = None  # of the prior that fills what is left over; None = kriging
+    components: int = 24  # principal components of the cube that are predicted
+    space: Subspace | None = None  # of the scene that this is a part of; None = fitted
     references: tuple[ReferencePlanes, ...] | None = None  # on the grid of the cube
 
     def __post_init__(self) -> None:
@@ -34,6 +43,12 @@ class FromReference:
                 f"local = {self.local:g}, similar = {self.similar}, alike = {self.alike}: expected "
                 "0 or more"
             )
+        components.check(self.components, 24)
+
+    @property
+    def pretrained(self) -> bool:
+        """Whether a network that learned elsewhere takes part."""
+        return self.size is not None
 
 
 def from_reference(
@@ -43,17 +58,22 @@ def from_reference(
     settings: FromReference,
     *,
     rng: np.random.Generator,
+    given: Coordinates | None = None,
+    device: Any = "cpu",
 ) -> Iterator[Step]:
-    """Regression on the references' bands; its residual by kriging, as `smooth` does.
+    """Regression of the components on the references' bands; what it leaves is filled.
 
     y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
-    The estimate is NaN where no reference has a value.
+    What a component has in common with no reference is filled as without one.  The estimate is NaN
+    where no reference has a value.
+    given: the coordinates, if they are at hand.
     """
     if not settings.references:
         raise BadValue("the method 'reference' fills from another image: give `reference=`")
+    c = given or coordinates(y, observed, sigma_y, settings.components, settings.space)
     p = predict(
-        y,
-        observed,
+        c.z,
+        c.complete,
         settings.references,
         context=settings.context,
         steps=settings.steps,
@@ -62,13 +82,29 @@ def from_reference(
         similar=settings.similar,
         alike=settings.alike,
     )
-    there = np.isfinite(p).all(axis=0)
-    left = np.where(observed & there, y - np.where(there, p, 0.0), 0.0)
-    entries = np.broadcast_to(observed, y.shape) & there
-    if settings.kriged and entries.any():
-        for step in smooth(left, mask.shared(entries), sigma_y, Smooth(), rng=rng):
-            left = step.x
-    x = np.where(there, p + left, np.nan)
-    if not sigma_y.any():
-        x = np.where(observed, y, x)
-    yield Step(1, 1, x)
+    there = np.asarray(np.isfinite(p).all(axis=0))
+    known = c.complete & there
+    if not known.any():
+        yield Step(1, 1, np.where(observed, y, np.nan))
+        return
+    left = np.where(known, c.z - p, 0.0)
+    membranes = c.membranes if np.array_equal(known, c.complete) else {}
+    rest = c._replace(z=left, complete=known, membranes=membranes)
+    f, covariances = _filled(rest, settings, device)
+    step = cube_step(c, np.where(there, p + f, 0.0), covariances, False, rng)
+    unseen = ~there & ~(observed if not sigma_y.any() else np.zeros(y.shape, bool))
+    yield step._replace(x=np.where(unseen, np.nan, step.x), excess=None)
+
+
+def _filled(
+    c: Coordinates, settings: FromReference, device: Any
+) -> tuple[Floats, list[Covariance]]:
+    """Components (K, H, W), filled, and their covariances."""
+    if settings.size is None:
+        return component_fields(c, Smooth())
+    need_torch("the prior")
+    import torch
+
+    from hydiff.methods.prior import Prior, corrected_fields
+
+    return corrected_fields(c, Prior(settings.size, planes=PLANES), torch.device(device))

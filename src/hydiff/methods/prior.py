@@ -96,14 +96,21 @@ def prior(
     given: the coordinates, if they are at hand.
     """
     device = torch.device(device)
-    file = settings.file()
-    network = Symmetric(prior_weights.network_of(file, str(device)), settings.symmetries)
     c = given or coordinates(y, observed, sigma_y, settings.components, settings.space)
-    parts = parts_of(c, settings.planes)
     short: list[str] = []
-    planes = corrected_planes(parts, c, network, device, short)
-    step = cube_step(c, parts.with_planes(planes), parts.covariances, settings.error_bars, rng)
-    yield step._replace(how="; ".join([f"{named(file)}, on {device.type}", *short]))
+    f, covariances = corrected_fields(c, settings, device, short)
+    step = cube_step(c, f, covariances, settings.error_bars, rng)
+    yield step._replace(how="; ".join([f"{named(settings.file())}, on {device.type}", *short]))
+
+
+def corrected_fields(
+    c: Coordinates, settings: Prior, device: torch.device, short: list[str] | None = None
+) -> tuple[Floats, list[Covariance]]:
+    """The filled components (K, H, W), and their covariances; short: as of `fields_through`."""
+    network = prior_weights.network_of(settings.file(), str(device))
+    parts = parts_of(c, settings.planes)
+    planes = corrected_planes(parts, c, Symmetric(network, settings.symmetries), device, short)
+    return parts.with_planes(planes), parts.covariances
 
 
 def named(file: Path) -> str:

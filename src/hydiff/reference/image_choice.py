@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -15,6 +16,7 @@ from hydiff.errors import BadValue, HydiffError
 from hydiff.reference.planes import Reference, prepare
 
 TIMES = ("time", "date", "t")  # dimensions of a stack of dates
+STACKS = (".nc", ".nc4", ".zarr")  # files that may hold one; xarray opens them
 MOST_REFERENCES = 4  # each combination of them that sees a pixel has models of its own
 
 
@@ -80,13 +82,45 @@ def _several(one: Any, opened: Opened) -> Iterator[GivenImage]:
         if not images:
             raise BadValue(f"reference {one}: a folder without an image that can be read")
         yield from (GivenImage(path.name, io.read(path), True) for path in images)
+        return
+    path = Path(one) if isinstance(one, str | Path) else None
+    stack = one if path is None else _stack_in(path)
+    if (axis := _time_axis(stack)) is None:
+        return
+    for i in range(stack.sizes[axis]):
+        cube, measured = opened(stack.isel({axis: i}))
+        when = str(stack[axis].values[i])[:10] if axis in stack.coords else f"{axis} {i}"
+        named = replace(cube, path=path, attrs={**cube.attrs, "date": when})
+        yield GivenImage(when, named, True, measured)
+
+
+def _time_axis(one: Any) -> Any:
+    """The dimension of a DataArray of dates; None of anything else."""
     dims = getattr(one, "dims", ())
-    if len(dims) == 4 and (axis := next((d for d in dims if str(d).lower() in TIMES), None)):
-        for i in range(one.sizes[axis]):
-            cube, measured = opened(one.isel({axis: i}))
-            when = str(one[axis].values[i])[:10] if axis in one.coords else f"{axis} {i}"
-            named = replace(cube, attrs={**cube.attrs, "date": when})
-            yield GivenImage(when, named, True, measured)
+    times = [d for d in dims if str(d).lower() in TIMES]
+    return times[0] if len(dims) == 4 and times else None
+
+
+def _stack_in(path: Path) -> Any:
+    """The one variable of a file that has a time axis; None where there is none, or no xarray."""
+    if path.suffix not in STACKS or not io.regular.is_there(path) or find_spec("xarray") is None:
+        return None
+    import xarray
+
+    try:
+        found = (
+            xarray.open_zarr(path, consolidated=False)
+            if path.is_dir()
+            else xarray.open_dataset(path)
+        )
+    except (OSError, ValueError):  # another layout, which its own reader knows or refuses
+        return None
+    stacks = [name for name, variable in found.data_vars.items() if _time_axis(variable)]
+    if len(stacks) > 1:
+        raise BadValue(
+            f"reference {path}: {', '.join(map(str, stacks))} have a time axis; keep one"
+        )
+    return found[stacks[0]] if stacks else None
 
 
 def taken(

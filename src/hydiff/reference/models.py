@@ -1,7 +1,7 @@
-"""What the bands of references say about those of the cube: y ≈ B f + b, over what both observe.
+"""What the bands of references say about planes of the cube: y ≈ B f + b, over what both observe.
 
-Letters: y (C, H, W), features f (F, H, W) made of the references' bands, B (C, F).
-A prediction is NaN where no reference has all its bands.
+Letters: y (K, H, W) bands or components, features f (F, H, W) made of the references' bands,
+B (K, F).  A prediction is NaN where no reference has all its bands.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ USUAL = 1.5  # medians of the residuals beyond which a pixel counts less
 NEAREST = 0.05  # in that unit: no two pixels are nearer
 COMPANY = 10  # observed pixels that must look like one for it to be familiar
 FAMILIAR, LOOKED = 0.999, 2000  # quantile of how far these are apart, over about so many pixels
+BLOCKS = 4  # in rows and in columns, left out of a regression in turn
 NEARLY = 0.5  # neighbours may be farther than the nearest by this share
 
 
@@ -42,7 +43,7 @@ class ReferencePlanes:
 
 def predict(
     y: Floats,
-    observed: Bools,
+    complete: Bools,
     references: Sequence[ReferencePlanes],
     *,
     context: int = 1,
@@ -52,7 +53,7 @@ def predict(
     similar: int = 0,
     alike: int = 0,
 ) -> Floats:
-    """(C, H, W) the cube as its references have it; observed (H, W) or (C, H, W).
+    """(K, H, W) planes as the references have them; complete (H, W): where all of y is known.
 
     context: pixels around that take part, so that a shift by part of a pixel and another point
     spread are part of the regression.
@@ -62,26 +63,50 @@ def predict(
     similar: the mean residual of so many observed pixels that look alike in the references, and are
     near, is added (after Chen et al. 2011, doi:10.1016/j.rse.2010.12.010).
     alike: instead of a regression, the mean of so many such pixels themselves.
+
+    Whatever the model, a plane that has nothing in common with the references is its mean.
     """
     out = np.full(y.shape, np.nan)
-    planes = np.broadcast_to(observed, y.shape)
     for members, pixels in _patterns(references):
         together = tuple(references[i] for i in members)
-        both = np.logical_and.reduce([one.observed for one in together])
-        own = _features(together, np.asarray((planes & both).all(axis=0)).tobytes())
-        f, count = _with_neighbours(own, context), len(own)
+        both = complete & np.logical_and.reduce([one.observed for one in together])
+        own = _features(together, both.tobytes())
+        f = _with_neighbours(own, context)
+        if both.sum() < ENOUGH * len(f):
+            continue
         if alike:
-            out[:, pixels] = _of_similar(y, planes & both, f[:count], alike, APART_ALIKE)[:, pixels]
-            continue
-        fitted = regression(y, planes & both, f, steps, robust)
-        if fitted is None:
-            continue
+            p = _of_similar(y, both, own, alike, APART_ALIKE)
+        else:
+            p = regression(y, both, f, steps, robust)
         if local:
-            fitted = _local(y, planes & both, fitted, local)
+            p = _local(y, both, p, local)
         if similar:
-            fitted = fitted + _of_similar(y - fitted, planes & both, f[:count], similar, APART)
-        out[:, pixels] = fitted[:, pixels]
+            p = p + _of_similar(y - p, both, own, similar, APART)
+        mean = y[:, both].mean(axis=1)[:, None]
+        out[:, pixels] = np.where(confirmed(y, both, f)[:, None], p[:, pixels], mean)
     return out
+
+
+def confirmed(y: Floats, complete: Bools, f: Floats) -> Bools:
+    """(K,) planes of which a regression on the features says something in blocks left out of it: at
+    least half of what it says there.
+
+    What a plane has in common with no reference varies as smoothly as these do, and many features
+    fit it by chance; in the gaps that would be worse than nothing.
+    """
+    rows, cols = (np.arange(n) * BLOCKS // n for n in complete.shape)
+    block = (rows[:, None] * BLOCKS + cols)[complete]
+    X, Y = (a[:, complete] - a[:, complete].mean(axis=1)[:, None] for a in (f, y))
+    A, C = X @ X.T, X @ Y.T
+    ridge = RIDGE * max(np.trace(A) / len(A), 1e-300) * np.eye(len(A))
+    product, square = np.zeros(len(y)), np.zeros(len(y))
+    for number in np.unique(block):
+        own, given = X[:, block == number], Y[:, block == number]
+        p = np.linalg.solve(A - own @ own.T + ridge, C - own @ given.T).T @ own
+        product += (p * given).sum(axis=1)
+        square += (p * p).sum(axis=1)
+    half: Bools = product >= 0.5 * square
+    return half
 
 
 @lru_cache(maxsize=8)
@@ -157,28 +182,13 @@ def _patterns(references: Sequence[ReferencePlanes]) -> Iterator[tuple[list[int]
 
 
 def regression(
-    y: Floats, observed: Bools, f: Floats, steps: bool = False, robust: bool = False
-) -> Floats | None:
-    """(C, H, W) the regression of each band on the features; None where too little is observed.
-
-    All bands are fitted on the pixels that have all of them, if these are enough.
-    """
-    complete, out = np.asarray(observed.all(axis=0)), np.empty(y.shape)
-    if complete.sum() >= ENOUGH * len(f):
-        weight = _weights(y, complete, f) if robust else np.ones(complete.shape)
-        out[:] = np.tensordot(_slopes(y, complete, f, steps, weight), f, 1)
-        shared = [(slice(None), complete)]
-    else:
-        shared = []
-        for band, own in enumerate(observed):
-            if own.sum() < ENOUGH * len(f):
-                return None
-            weight = np.ones(own.shape)
-            out[band] = np.tensordot(_slopes(y[band : band + 1], own, f, steps, weight), f, 1)[0]
-            shared.append((slice(band, band + 1), own))
-    for bands, own in shared:
-        share = weight[own] / weight[own].sum()
-        out[bands] += ((y[bands][:, own] - out[bands][:, own]) @ share)[:, None, None]
+    y: Floats, complete: Bools, f: Floats, steps: bool = False, robust: bool = False
+) -> Floats:
+    """(K, H, W) the regression of each plane on the features, over the complete pixels (H, W)."""
+    weight = _weights(y, complete, f) if robust else np.ones(complete.shape)
+    out: Floats = np.tensordot(_slopes(y, complete, f, steps, weight), f, 1)
+    share = weight[complete] / weight[complete].sum()
+    out += ((y[:, complete] - out[:, complete]) @ share)[:, None, None]
     return out
 
 
@@ -217,35 +227,32 @@ def _steps(planes: Floats, observed: Bools) -> Iterator[Floats]:
     yield (planes[:, :, 1:] - planes[:, :, :-1])[:, observed[:, 1:] & observed[:, :-1]]
 
 
-def _local(y: Floats, observed: Bools, p: Floats, window: float) -> Floats:
-    """A prediction p (C, H, W) with gain and offset of each band that follow what lies around."""
+def _local(y: Floats, complete: Bools, p: Floats, window: float) -> Floats:
+    """A prediction p (K, H, W) with gain and offset of each plane that follow what lies around."""
+
+    def around(plane: Floats) -> Floats:
+        near: Floats = ndimage.gaussian_filter(plane * complete, window, mode="constant")
+        return near
+
     out = np.empty(p.shape)
-    for band, (own, t, q) in enumerate(zip(observed, y, p, strict=True)):
-        flags = own.astype(float)
-
-        def around(plane: Floats, flags: Floats = flags) -> Floats:
-            near: Floats = ndimage.gaussian_filter(plane * flags, window, mode="constant")
-            return near
-
-        n = np.maximum(around(np.ones(q.shape)), 1e-9)
-        t = np.where(own, t, 0.0)
+    n = np.maximum(around(np.ones(complete.shape)), 1e-9)
+    for k, (t, q) in enumerate(zip(y, p, strict=True)):
+        t = np.where(complete, t, 0.0)
         mean_q, mean_t = around(q) / n, around(t) / n
         variance = np.maximum(around(q * q) / n - mean_q**2, 0.0)
         covariance = around(q * t) / n - mean_q * mean_t
-        usual = GLOBAL * max(float(q[own].var()), 1e-300)
-        out[band] = mean_t + (covariance + usual) / (variance + usual) * (q - mean_q)
-        lost = n <= 1e-6  # nothing is near
-        out[band][lost] = q[lost]
+        usual = GLOBAL * max(float(q[complete].var()), 1e-300)
+        gain = (covariance + usual) / (variance + usual)
+        out[k] = np.where(n > 1e-6, mean_t + gain * (q - mean_q), q)  # where anything is near
     return out
 
 
-def _of_similar(values: Floats, observed: Bools, f: Floats, count: int, apart: float) -> Floats:
-    """(C, H, W) weighted mean of observed pixels that are alike and near, the pixel left out.
+def _of_similar(values: Floats, complete: Bools, f: Floats, count: int, apart: float) -> Floats:
+    """(K, H, W) weighted mean of observed pixels that are alike and near, the pixel left out.
 
     Distance is in the components f of the references, of which the strongest has unit variance,
     and on the ground, in units of `apart` px.
     """
-    complete = np.asarray(observed.all(axis=0))
     if complete.sum() <= count:
         return np.zeros(values.shape)
     ground = np.mgrid[: values.shape[1], : values.shape[2]] / apart
