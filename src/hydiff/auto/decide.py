@@ -12,7 +12,7 @@ import numpy as np
 
 from hydiff.auto import references, split
 from hydiff.auto.apply import Ready, blended, noise_of
-from hydiff.auto.blend import weights_of
+from hydiff.auto.blend import Weights, weights_of
 from hydiff.auto.candidates import NAME, SPECTRAL, SPECTRAL_FOLDS, Budget, Candidate
 from hydiff.auto.classes import kinds_of, usable
 from hydiff.auto.intervals import errors_of
@@ -178,17 +178,34 @@ def _decided(
         "why": weights.why + plan.note + spared,
     }
     if beside:
-        tried = [references.Fold(windows[n], hide) for n, hide in hidden]
-        more = references.networks_for(with_reference, plan.candidates)
-        beside = references.with_networks(beside, tried, more, sigma_y, job)
+        folds = [references.Fold(windows[n], hide) for n, hide in hidden]
         own_trials = zip(trials, plan.hidden, strict=False)
         without = [trial for trial, (n, _) in own_trials if windows[n].references]
-        every = (*with_reference, *more)
-        decided = references.decided(windows, tried, without, beside, weights, every, job.seed)
-        recipe |= {} if decided is None else {"with_reference": references.entry(decided)}
+        recipe |= _with_reference(common, plan, windows, folds, without, beside, weights)
     if own is not None:
         ready |= _applicable(plan.candidates, costly)
     return recipe, ready
+
+
+def _with_reference(
+    common: _Common,
+    plan: TrialPlan,
+    windows: Sequence[TrialWindow],
+    folds: Sequence[references.Fold],
+    without: Sequence[Trial],
+    beside: Sequence[Trial],
+    weights: Weights,
+) -> dict[str, Any]:
+    """What a recipe says of references; nothing where they do not pay.
+
+    folds: on which they were tried; without, beside: the trials there without them and with them.
+    """
+    job, plain = common.job, common.with_reference
+    networks = references.networks_for(plain, plan.candidates)
+    beside = references.with_networks(beside, folds, networks, common.sigma_y, job)
+    every = (*plain, *networks)
+    decided = references.decided(windows, folds, without, beside, weights, every, job.seed)
+    return {} if decided is None else {"with_reference": references.entry(decided)}
 
 
 def _planned(
