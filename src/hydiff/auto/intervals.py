@@ -49,6 +49,7 @@ MODEL_BASED = (
     f"error bars are {recipes.MODEL}: fewer than 4 copies of the gaps could be hidden, so their "
     "shape is that of other scenes"
 )
+Fit = tuple[float, Floats, Floats]  # level, slopes, by_band
 ROUNDS, STEPS = 3, 8  # of slopes and bands in turn; of the slopes' fit in each
 
 
@@ -208,9 +209,7 @@ class Hidden(NamedTuple):
         return [max(float(c / m), 0.0) if m > 0 else None for c, m in zip(clean, n, strict=True)]
 
 
-def _fitted(
-    hidden: Hidden, bands: int, pixels: int, usually: Floats | None
-) -> tuple[float, Floats, Floats]:
+def _fitted(hidden: Hidden, bands: int, pixels: int, usually: Floats | None) -> Fit:
     """level, slopes (F,) and by_band (bands,) that suit hidden entries of so many pixels."""
     weight = hidden.weight * (pixels / PATCH / hidden.weight.sum())
     by_band = _signal(hidden, bands)
