@@ -815,7 +815,7 @@ def without_gpu(rows):
         gains = {
             (r["scene"], r["mask"]): float(r[column]) - float(smooth[cell][column])
             for r in select(rows, method="auto", **how)
-            if (cell := (r["scene"], r["mask"], sigma)) in smooth
+            if (cell := (r["scene"], r["mask"], sigma)) in smooth and r["mask"] not in BY_BAND
         }
         for kind, scenes in {"all": sum(KINDS.values(), ()), **KINDS}.items():
             own = {c: g for c, g in gains.items() if c[0] in scenes}
