@@ -4,6 +4,10 @@ import json
 import os
 from pathlib import Path
 
+# Tests run in several processes: threads of torch and numpy in each would wait for one another,
+# which doubles the time.  Read when they are first imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import numpy as np
 import pytest
 

@@ -15,6 +15,7 @@ from hydiff.errors import BadValue, NothingObserved, ShapeMismatch, UnknownName
 from hydiff.gaps import reach, rule
 from hydiff.io import axes
 from hydiff.methods import DEFAULT, METHODS, WITH_REFERENCE, declared
+from hydiff.methods.determinism import determinism
 
 
 def damaged(tiny, observed, dtype=np.float32, nodata=-9999):
@@ -207,6 +208,17 @@ def test_a_checkpoint_never_takes_the_place_of_another_file(tiny, stripes, tmp_p
 def test_determinism_lasts_no_longer_than_the_fill(tiny, stripes):
     torch = pytest.importorskip("torch")
     hydiff.fill(tiny, stripes, method="ei", steps=1, channels=4, scales=2, deterministic=True)
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_determinism_lasts_as_long_as_the_last_block_of_any_thread():
+    torch = pytest.importorskip("torch")
+    first, second = determinism(True), determinism(True)
+    for enter in (first, second):
+        enter.__enter__()
+    first.__exit__(None, None, None)  # as threads do, not in the order of nested blocks
+    assert torch.are_deterministic_algorithms_enabled()
+    second.__exit__(None, None, None)
     assert not torch.are_deterministic_algorithms_enabled()
 
 

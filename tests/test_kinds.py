@@ -115,7 +115,7 @@ def test_scores_are_expected_of_each_kind_and_of_all(truth, stripes, mixed):
         off = mixed.values - truth
         bands = zip(off, entries[kind], truth, strict=True)
         true = np.mean([np.sqrt((o[e] ** 2).mean()) / t.std() for o, e, t in bands])
-        assert scores["nrmse"] == pytest.approx(true, rel=0.35), kind
+        assert scores["nrmse"] == pytest.approx(true, rel=0.5), kind
         assert any(
             n.startswith(f"expected in {kind} ({entries[kind].sum():,} ") for n in mixed.notes
         )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +17,7 @@ from hydiff.gaps.rule import Sigma, unit_sigma
 from hydiff.learn.checkpoint import Checkpoint, fingerprint, history_of
 from hydiff.maths.subspace import Subspace
 from hydiff.methods import Chosen, choose, settings_dict
+from hydiff.methods.determinism import determinism
 from hydiff.reference.models import ReferencePlanes
 from hydiff.result import Step
 
@@ -133,7 +132,7 @@ def _drained(
     keep, state, history = _checkpoint(task, job)
     began = time.perf_counter() - (history[-1]["seconds"] if history else 0.0)
     step = None
-    with memory_advice(job.device, MEMORY_ADVICE), _determinism(job.deterministic):
+    with memory_advice(job.device, MEMORY_ADVICE), determinism(job.deterministic):
         for step in _steps(task, job, state, given):
             history.append({**step.log, "seconds": time.perf_counter() - began})
             if keep is not None and step.done < step.total:  # some show nothing after the last
@@ -175,7 +174,7 @@ def estimates(
         results[i] = yield from runs[i]
 
     at_once = MOST_BESIDE if torch_device(device).type == "cuda" else 1
-    with _determinism(deterministic):
+    with determinism(deterministic):
         for start in range(0, len(runs), at_once):
             numbers = range(start, min(start + at_once, len(runs)))
             for _ in side_by_side([run(i) for i in numbers]):
@@ -364,23 +363,6 @@ def _start(
         rng=torch.Generator(place).manual_seed(job.seed),
         **more,
     )
-
-
-@contextmanager
-def _determinism(wanted: bool) -> Iterator[None]:
-    """While it lasts, torch takes only algorithms that give the same bytes again."""
-    if not wanted:
-        yield
-        return
-    import torch
-
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before)
 
 
 def torch_device(device: str) -> Any:
