@@ -64,6 +64,7 @@ RUNS = {
     "two": [*SMOOTH, "--memory", "2GB", "--workers", "2"],
     "one": [*SMOOTH, "--memory", "2GB", "--workers", "1"],
     "auto": ["--budget", "fast", "--memory", "2GB"],
+    "auto-two": ["--budget", "fast", "--memory", "2GB", "--workers", "2"],
     "reference": ["--budget", "fast", "--memory", "2GB", "--reference", "reference.tif"],
     "whole": [*SMOOTH, "--tile", "100000"],  # one tile: before tile96 ... it is their control
     "tile96": [*SMOOTH, "--tile", "96"],
