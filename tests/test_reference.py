@@ -11,15 +11,18 @@ from typer.testing import CliRunner
 
 import hydiff
 import products
+from conftest import prior_weights as weights
 from hydiff.api import cube_and_mask
 from hydiff.auto import reference_errors, references
+from hydiff.auto.candidates import CLASSICAL, CORRECTED, PRIOR, SMOOTH, WITH_REFERENCE, chosen
 from hydiff.bench import scenes
 from hydiff.cli import app
-from hydiff.cube import Cube
+from hydiff.cube import Cube, as_cube
 from hydiff.errors import BadValue, HydiffError, OutputError, ShapeMismatch
 from hydiff.io import bundled
+from hydiff.learn import prior_weights
 from hydiff.methods import choose
-from hydiff.methods.estimate import Job, estimate
+from hydiff.methods.estimate import Job, estimate, estimate_each
 from hydiff.reference import models, own_gaps
 from hydiff.reference.facts import angles_between, date_of
 from hydiff.reference.grid import onto_grid
@@ -254,6 +257,21 @@ def test_a_linear_relation_is_found_by_every_model(scene, observed):
         p = predict(np.where(observed, y, 0), observed, planes, **how)
         off = np.abs(p - y)[:, ~observed].mean() / y.std()
         assert off < 0.05, how
+
+
+def test_methods_that_share_coordinates_find_what_each_finds_alone(
+    scene, other, observed, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(prior_weights, "FOLDER", tmp_path)
+    weights(tmp_path / "prior-small.safetensors")
+    planes = (ReferencePlanes(other, np.ones(observed.shape, bool)),)
+    job = Job(0, "cpu", False, None, False, references=planes)
+    seen = np.broadcast_to(observed, scene.shape)
+    given = as_cube(np.where(seen, scene, np.nan)), seen
+    tried = (SMOOTH, *CLASSICAL, *WITH_REFERENCE, CORRECTED, PRIOR, CORRECTED)
+    several = [chosen(c, **({"size": "small"} if c.pretrained else {})) for c in tried]
+    for one, together in zip(several, estimate_each(*given, several, 0.0, job), strict=True):
+        np.testing.assert_array_equal(together.values, estimate(*given, one, 0.0, job).values)
 
 
 def test_a_prediction_does_not_depend_on_what_is_missing(scene, other, observed):

@@ -88,9 +88,7 @@ def from_reference(
         yield Step(1, 1, np.where(observed, y, np.nan))
         return
     left = np.where(known, c.z - p, 0.0)
-    membranes = c.membranes if np.array_equal(known, c.complete) else {}
-    rest = c._replace(z=left, complete=known, membranes=membranes)
-    f, covariances = _filled(rest, settings, device)
+    f, covariances = _filled(c.with_components(left, known), settings, device)
     step = cube_step(c, np.where(there, p + f, 0.0), covariances, False, rng)
     unseen = ~there & ~(observed if not sigma_y.any() else np.zeros(y.shape, bool))
     yield step._replace(x=np.where(unseen, np.nan, step.x), excess=None)

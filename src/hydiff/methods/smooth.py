@@ -79,6 +79,12 @@ class Coordinates(NamedTuple):
         spectra = max(int(self.complete.sum()), 1)
         return float((1 + np.sqrt(len(self.y) / spectra)) ** 2) if self.noisy else 0.0
 
+    def with_components(self, z: Floats, complete: Bools) -> Coordinates:
+        """Other components (K, H, W) of the same cube, 0 elsewhere than at the complete pixels; of
+        what was worked out before, only what the mask decides is kept."""
+        membranes = self.membranes if np.array_equal(complete, self.complete) else {}
+        return self._replace(z=z, complete=complete, membranes=membranes, fitted=[])
+
     @property
     def poor(self) -> Bools:
         """(H, W) pixels that keep some bands, too few to be complete."""
