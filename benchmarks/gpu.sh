@@ -24,8 +24,10 @@
 #        diverse  offline training on 10 to 3000 squares of DATA/train, split by place: 540 s; rows
 #                 in OUT/offline.csv, for `python benchmarks/offline.py gather`.  Once more on the
 #                 same machine, it goes on from STATES (DATA/offline); OFFLINE names other lanes
-#        prior    the default fill with the network that comes with hydiff, and one pass of that
-#                 network, masks in turn so that every scene has some; noise last: 540 s
+#        prior    the default fill with the network that comes with hydiff, masks in turn so that
+#                 every scene has some; then noise, then the other budgets: 540 s
+#        published    DDS2M by its own code (PUBLISHED is a checkout of it) on two small scenes
+#        settings what is left of alpha, readings, transforms and precision, DHP with noise
 #        tuned    the prior tuned on the cube beside one pass, eleven scenes, three masks: 400 s;
 #                 rows in OUT/tuned.csv, to append to benchmarks/results/tuned.csv
 #        denoiser the stand-in of HIR-Diff, trained on DATA/train, into OUT: 200 s
@@ -268,19 +270,38 @@ default() {
     wait
 }
 whole_pixels="blobs stripes frames slc-off published-3 published-1 published-2 published-4"
-prior_of() {  # LANE CORES SCENES: masks that all bands share, one after the other
+prior_of() {  # LANE CORES SCENES NOISY-SCENES: masks that all bands share, one after the other
     lane "$1"
     on_cores "$2"
     for mask in $whole_pixels; do bench best $(with scene $3) --sigma 0 --mask $mask --method auto; done
+    for sigma in 0.1 0.3 0.2 band; do
+        bench best $(with scene $4) --sigma $sigma $(with mask blobs stripes published-3) --method auto
+    done
+    for budget in fast best; do
+        bench best $(with scene $3) --sigma 0 $(with mask stripes blobs) --method auto --budget $budget
+    done
 }
 prior() {
-    prior_of prior-a 0-3 "indian_pines chikusei_36 chikusei_36_img3" &
-    prior_of prior-b 4-6 "wdc10_144 enmap_potsdam_64x96 paris_hyperion_72" &
-    prior_of prior-c 7-9 "cave_toys_144 abu_urban-1_96 jasper_96" &
-    prior_of prior-d 10-12 "cave_feathers_144 abu_airport-1_96 abu_airport-4_96" &
-    (   lane prior-once; for sigma in 0 0.1 0.2 0.3; do
-            bench best --sigma $sigma --method prior; bench best --sigma $sigma --method smooth
-        done ) &
+    prior_of prior-a 0-1 "indian_pines chikusei_36" "chikusei_36 indian_pines" &
+    prior_of prior-b 2-3 "wdc10_144 enmap_potsdam_64x96 paris_hyperion_72" "paris_hyperion_72 enmap_potsdam_64x96" &
+    prior_of prior-c 4-5 "cave_toys_144 abu_urban-1_96 jasper_96" "abu_urban-1_96" &
+    prior_of prior-d 6-7 "cave_feathers_144 abu_airport-1_96 abu_airport-4_96" "cave_feathers_144" &
+    wait
+}
+published() {  # DDS2M by its own code beside ours; PUBLISHED is a checkout of it, seconds to minutes a cell
+    local scene
+    for scene in paris_hyperion_72 enmap_potsdam_64x96; do
+        timeout $(( end - $(date +%s) - 10 )) "$python" benchmarks/published_dds2m.py --code "$PUBLISHED" \
+            --scene $scene --mask published-3 --sigma 0 >> "$rows/published-$scene.log" 2>&1 &
+    done
+    wait
+    cp benchmarks/results/published_dds2m.csv "$OUT"
+}
+settings() {  # what is left of readings, alpha, transforms and precision; then DHP with noise
+    (   lane settings-a; bench readings; bench noisy $(with scene enmap_potsdam_64x96 abu_urban-1_96) --method dhp ) &
+    (   lane settings-b; bench alpha; bench noisy --scene wdc10_144 --method dhp ) &
+    (   lane settings-c; bench transforms; bench noisy --scene indian_pines --method dhp ) &
+    (   lane settings-d; bench precision; bench noisy --sigma 0.3 --method share ) &
     wait
 }
 tuned() {

@@ -18,6 +18,8 @@ import beside_paper
 import left
 import reference_tables
 from hydiff.bench import SUITES, statistics
+from hydiff.bench.cells import settings_hash
+from hydiff.bench.tables import cell_of
 
 ROOT = Path(__file__).parents[1]
 TO_COME = ("benchmarks/results/bench/", "benchmarks/results/offline_curve.csv")  # if not there yet
@@ -802,6 +804,39 @@ def gained(gains):
     return f"{len(here)} · {len(gains)}", shown, f"{worst:+.2f}", f"{less:+.1f}"
 
 
+def with_gpu(rows):
+    """As `without_gpu`, of rows by today's rules on an H200."""
+    own = [r for r in select(rows, method="auto") if "H200" in r["device"]]
+    return without_gpu([r for r in own if r["settings_hash"] == settings_hash(cell_of(r))])
+
+
+def tuning(rows):
+    """Noise and fills down: gains over `smooth` on places held back from the prior's training."""
+    yield line("σ_y", "fill", "cells", "dB in the gaps", "worst", "dB of all entries")
+    yield rule(6)
+    for sigma, fill in dict.fromkeys((r["sigma_y"], r["fill"]) for r in rows):
+        own = select(rows, sigma_y=sigma, fill=fill)
+        missing, every = ([float(r[k]) for r in own] for k in ("missing", "all"))
+        if fill != "smooth":
+            means = f"{mean(missing):+.2f}", f"{min(missing):+.2f}", f"{mean(every):+.2f}"
+            yield line(sigma, fill, str(len(own)), *means)
+
+
+def prior_noise(rows):
+    """Variance down: what the network gains over kriging, components of noisy cubes."""
+    columns = ("measured pixels, dB", "worst", "gaps, dB", "worst")
+    yield line("variance over that of mere noise", "components", *columns)
+    yield rule(6)
+    edges = (0, 1, 1.2, 2, 5, np.inf)
+    for low, high in pairwise(edges):
+        own = [r for r in rows if low <= float(r["variance"]) < high]
+        each = [[float(r[k]) for r in own] for k in ("measured", "gaps")]
+        figures = (f"{value:+.2f}" for gains in each for value in (mean(gains), min(gains)))
+        yield line(
+            f"{low:g} – {high:g}" if high < np.inf else f"over {low:g}", str(len(own)), *figures
+        )
+
+
 def without_gpu(rows):
     """Budgets, noise and kinds of scenes down: what `auto` gains over `smooth` on a CPU."""
     yield line("budget", "σ_y", "scenes", *GAINS)
@@ -810,7 +845,7 @@ def without_gpu(rows):
         plain = select(list(csv.DictReader(file)), method="smooth")
     smooth = {(r["scene"], r["mask"], r["sigma_y"]): r for r in plain}
     for budget, sigma in product(("normal", "fast"), dict.fromkeys(r["sigma_y"] for r in rows)):
-        column = "missing_mpsnr" if float(sigma) == 0 else "all_mpsnr"
+        column = "missing_mpsnr" if sigma == "0.0" else "all_mpsnr"
         how = {"settings": json.dumps({"budget": budget}), "sigma_y": sigma}
         gains = {
             (r["scene"], r["mask"]): float(r[column]) - float(smooth[cell][column])
@@ -1040,6 +1075,9 @@ TABLES = {
     ("benchmarks/results/prior_shares.csv", ""): as_it_is,
     ("benchmarks/results/inventions.csv", ""): as_it_is,
     ("benchmarks/results/tuned.csv", ""): as_it_is,
+    ("benchmarks/results/tuning.csv", ""): tuning,
+    ("benchmarks/results/prior_noise.csv", ""): prior_noise,
+    ("benchmarks/results/bench/best.csv", "gpu"): with_gpu,
     ("benchmarks/results/cpu/best.csv", ""): without_gpu,
     ("benchmarks/results/scene_gpu_time.csv", ""): as_it_is,
     ("benchmarks/results/scene_gpu_sizes.csv", ""): tile_sizes,

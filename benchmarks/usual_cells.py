@@ -195,8 +195,8 @@ def kept(cell, learning):
     kinds, out = kinds_of([(cube, observed, target)]), {}
     window, prior = TrialWindow(cube, observed, target), []
     if with_prior:
-        parts = [(cube, observed & ~fold) for fold in hidden[:PRIOR_FOLDS]]
-        prior = one_pass(FAST_PRIOR, parts, [(cube, observed)], sigma_y, JOB, 1)
+        first = [(0, fold) for fold in hidden[:PRIOR_FOLDS]]
+        prior = one_pass([FAST_PRIOR], [window], first, True, sigma_y, JOB, 1)[FAST_PRIOR.name]
     for i, fold in enumerate(hidden):
         trial = trial_of(cube, observed, fold, candidates, sigma_y, JOB)
         if with_prior and i < PRIOR_FOLDS:

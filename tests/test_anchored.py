@@ -63,7 +63,11 @@ def laplacian(H, W, s):
 def test_the_field_is_that_of_smooth(s, rng, stripes):
     known = stripes[:20]
     z = rng.standard_normal((3, 20, 24))
-    found = Field(torch.as_tensor(known), s)(torch.as_tensor(z, dtype=torch.float32))
+    once, found = (
+        Field(torch.as_tensor(known), s, often=often)(torch.as_tensor(z, dtype=torch.float32))
+        for often in (False, True)
+    )
+    torch.testing.assert_close(once, found, atol=1e-4, rtol=1e-4)
     np.testing.assert_allclose(found, classical.field(z, known, s), atol=5e-3)
     assert torch.equal(found[:, known], torch.as_tensor(z[:, known], dtype=torch.float32))
 

@@ -14,6 +14,7 @@ from hydiff.auto import (
     blend,
     candidates,
     classes,
+    decide,
     folds,
     intervals,
     trials,
@@ -28,6 +29,7 @@ from hydiff.maths.variogram import REACHES
 from hydiff.methods import estimate as estimation
 from hydiff.methods.estimate import Job, estimate, estimate_at, estimate_each
 from hydiff.methods.smooth import kriged
+from hydiff.workers import blas
 
 JOB = Job(0, "cpu", False, None, False)
 
@@ -230,6 +232,24 @@ def test_a_better_candidate_is_found_and_a_worse_one_left(scene, gaps, monkeypat
         assert weights.mean() > 0.8
         error = np.abs(found.values - scene).mean() / np.abs(smooth - scene).mean()
         assert error < 1.1
+
+
+@pytest.mark.parametrize("cores", [1, 8])
+def test_trials_take_one_thread_of_linear_algebra_each(scene, gaps, monkeypatch, cores):
+    """Beside children, too, what is done here must not take their cores."""
+    seen = []
+
+    def looked(*args):
+        seen.extend(library.get() for library in blas.libraries())
+        return original(*args)
+
+    original = decide.own_fits
+    monkeypatch.setattr(decide, "own_fits", looked)
+    monkeypatch.setattr(decide, "cores", lambda: cores)
+    monkeypatch.setattr(decide, "WORTHWHILE", 0)
+    before = [library.get() for library in blas.libraries()]
+    hydiff.fill(scene, gaps, budget="fast", device="cpu")
+    assert set(seen) <= {1} and [library.get() for library in blas.libraries()] == before
 
 
 def test_a_costly_candidate_is_averaged_over_its_folds(scene, gaps, monkeypatch):

@@ -149,6 +149,15 @@ def test_components_that_are_rounding_are_not_magnified(scene, gaps):
     assert not prior.parts_of(flat, 8).some.any()
 
 
+def test_components_of_mere_noise_are_left_to_kriging(scene, gaps, rng):
+    """Principal components pick the directions in which there is most of it."""
+    sigma = np.full(len(scene), 0.1 * np.ptp(scene))
+    noise = sigma[:, None, None] * rng.standard_normal(scene.shape)
+    for y, count in ((noise, 0), (10 * scene + noise, 4)):
+        c = smooth.coordinates(np.where(gaps, y, 0.0), gaps, sigma, 8)
+        assert prior.parts_of(c, 8).some.sum() == count
+
+
 def test_trust_falls_with_the_distance_and_is_whole_within_the_trained():
     complete = np.zeros((1, 60), bool)
     complete[0, 0] = True
@@ -368,9 +377,10 @@ def test_a_budget_takes_the_symmetries_that_it_has_time_for(packaged):
 def test_folds_take_less_time_than_the_cube_itself(scene, gaps):
     """The same candidate with fewer planes and no symmetries, and with all of them."""
     job = hydiff.methods.estimate.Job(0, "cpu", False, None, False)
-    part = as_cube(scene), np.broadcast_to(gaps, SHAPE)
-    found = trials.one_pass(candidates.PRIOR, [part], [part], 0.0, job, 1)
-    for one, how in zip(found, ({"planes": 4}, {"symmetries": 8}), strict=True):
+    seen = np.broadcast_to(gaps, SHAPE)
+    window, nothing = trials.TrialWindow(as_cube(scene), seen, ~seen), np.zeros(SHAPE, bool)
+    found = trials.one_pass([candidates.PRIOR], [window], [(0, nothing)], True, 0.0, job, 1)
+    for one, how in zip(found["prior"], ({"planes": 4}, {"symmetries": 8}), strict=True):
         np.testing.assert_array_equal(one.values, fill(scene, gaps, **how).raw)
 
 

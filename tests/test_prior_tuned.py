@@ -10,12 +10,16 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import hydiff
 from conftest import prior_weights as weights
+from hydiff import auto
+from hydiff.auto import blend, candidates, trials
+from hydiff.cube import as_cube
 from hydiff.errors import BadValue, UnknownName
 from hydiff.flags import PRIOR
 from hydiff.gaps.mask import make_mask
 from hydiff.learn import prior_weights
 from hydiff.methods import tuned as module
 from hydiff.methods.anchored import Anchored, anchored
+from hydiff.methods.estimate import Job
 
 SHAPE = (5, 20, 24)
 FEW = {"steps": 3, "examples": 1, "start": "prior", "size": "small", "device": "cpu"}
@@ -80,10 +84,20 @@ def test_it_goes_half_of_the_way_that_the_network_learned(scene, gaps):
     tuner = tuner_of(scene, gaps, lr=0.05)
     for i in (1, 2, 3):
         tuner.step(i)
-    taught = module.corrected_planes(tuner.parts, tuner.c, tuner.fit.network.eval(), tuner.device)
+    taught = module.corrected_planes(tuner.shown, tuner.fit.network.eval())
     tuner.average(1)
     assert np.abs(taught - tuner.before).max() > 1e-3 * np.ptp(tuner.before)
-    np.testing.assert_allclose(tuner.after - tuner.before, (taught - tuner.before) / 2, atol=1e-9)
+    half = (taught - tuner.before) / 2
+    np.testing.assert_allclose(tuner.after - tuner.before, half, atol=1e-5 * np.ptp(half))
+
+
+def test_measured_pixels_with_noise_are_left_to_the_untaught_network(scene, gaps):
+    tuner = tuner_of(scene, gaps, sigma_y=0.5, lr=0.05)
+    for i in (1, 2, 3):
+        tuner.step(i)
+    tuner.average(1)
+    np.testing.assert_array_equal(tuner.after[:, gaps], tuner.before[:, gaps])
+    assert np.abs(tuner.after - tuner.before)[:, ~gaps].max() > 1e-3 * np.ptp(tuner.before)
 
 
 def test_it_learns_what_this_cube_repeats(rng):
@@ -174,3 +188,70 @@ def test_flags_and_no_prior_know_where_the_network_learned(scene, gaps):
 def test_rows_that_start_from_nothing_are_known_as_before():
     assert not {"start", "size"} & set(Anchored().decisive(False))
     assert {"start", "size"} <= set(Anchored(start="prior").decisive(False))
+
+
+# ── in the default fill ──────────────────────────────────────────────────────────────────────────
+
+TUNED = candidates.TUNED._replace(
+    settings={**candidates.TUNED.settings, "size": "small", "steps": 2}
+)
+ONCE = candidates.PRIOR._replace(settings={"size": "small"})
+ANCHORED = candidates.Candidate("anchored", "anchored", {"steps": 2}, crossfit=True)
+
+
+@pytest.fixture
+def budget(monkeypatch):
+    """Of a CPU, with what a GPU has time for."""
+    tried = candidates.Budget((candidates.SMOOTH, ONCE, TUNED), 3, 2)
+    monkeypatch.setattr(candidates, "budget_of", lambda *_: tried)
+    monkeypatch.setattr(auto, "budget_of", lambda *_: tried)
+
+
+@pytest.mark.usefixtures("budget")
+def test_auto_tunes_once_on_what_no_fold_hides_and_a_recipe_does_it_again(scene, gaps, monkeypatch):
+    seen = []
+
+    def looked(y, observed, *rest):
+        seen.append(observed.numpy().copy())
+        return original(y, observed, *rest)
+
+    original = module.taught
+    monkeypatch.setattr(module, "taught", looked)
+    first = hydiff.fill(scene, gaps, device="cpu")
+    assert len(seen) == 1
+    own = np.broadcast_to(gaps, SHAPE)
+    hidden = trials.folds_of(as_cube(scene), own, 3, 0)
+    np.testing.assert_array_equal(seen[0], (own & ~hidden[0] & ~hidden[1]).all(axis=0))
+    again = hydiff.fill(scene, gaps, device="cpu", recipe=first.recipe)
+    assert again.values.tobytes() == first.values.tobytes()
+    tried = first.recipe["candidates"][-1]
+    assert (tried["name"], tried["fits"]) == ("tuned prior", 2) and "weights" in tried
+
+
+def test_the_tuned_network_starts_with_the_share_of_the_prior():
+    """Half of it is the untuned one; networks from nothing enter for a proven gain."""
+    for networks, shares in (
+        ([ONCE], [0.9]),
+        ([ANCHORED], [0.8]),
+        ([ANCHORED, ANCHORED], [0.4, 0.4]),
+        ([ONCE, TUNED], [0, 0.9]),
+        ([ANCHORED, ONCE], [0, 0.9]),
+        ([ANCHORED, ONCE, TUNED], [0, 0, 0.9]),
+    ):
+        usual = blend._usual(networks)
+        np.testing.assert_allclose(usual, [1 - sum(shares), *shares])
+
+
+def test_noise_and_budgets_decide_who_is_tried_on_a_gpu(packaged, monkeypatch):
+    monkeypatch.setattr(candidates, "torch_device", lambda _: torch.device("cuda"))
+    weights(packaged / "prior-full.safetensors")
+    job = Job(0, "cuda", False, None, False)
+
+    def names(budget, **how):
+        return [c.name for c in candidates.budget_of(budget, job, **how).candidates if c.costly]
+
+    assert names("fast") == ["prior"]
+    assert names("normal") == ["prior", "tuned prior"]
+    assert names("normal", noisy=True) == ["anchored (800 steps)", "prior"]
+    assert names("normal", prior=False) == ["anchored (800 steps)"]
+    assert names("best")[-2:] == ["prior", "tuned prior"] and len(names("best")) == 4

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib.util import find_spec
+from numbers import Integral
 from pathlib import Path
 
 LONGEST = 2000  # characters of a message
@@ -155,3 +156,9 @@ def memory_advice(device: object, advice: str) -> Iterator[None]:
         if not is_no_memory(error):
             raise
         raise BadValue(f"out of memory on device {device}; {advice}") from error
+
+
+def check_seed(seed: int) -> None:
+    """Refuse what numpy or torch cannot start from."""
+    if not isinstance(seed, Integral) or not 0 <= seed < 2**63:
+        raise BadValue(f"seed = {seed}: expected a whole number from 0 to 2**63 - 1")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from hydiff.cube import Nodata
-from hydiff.errors import BadValue, UnknownName, need_torch
+from hydiff.errors import BadValue, UnknownName, check_seed, need_torch
 from hydiff.methods import (
     DEFAULT,
     WITH_WEIGHTS,
@@ -209,7 +209,7 @@ class Request:
         """Refuse what can be asked of no cube; a fill does so once, before its input is read."""
         from hydiff.auto import BUDGETS
         from hydiff.gaps import reach, rule
-        from hydiff.methods.estimate import check_seed, torch_device
+        from hydiff.methods.estimate import torch_device
 
         self._check_method()
         self._check_reference()

@@ -29,6 +29,7 @@ from hydiff.auto.candidates import (
     ELSEWHERE,
     GPU_BUDGETS,
     NAME,
+    NOISE_RULES,
     RULES,
     SMOOTH,
     WITH_REFERENCE,
@@ -36,7 +37,7 @@ from hydiff.auto.candidates import (
     Candidate,
     budget_of,
 )
-from hydiff.auto.decide import decide_on
+from hydiff.auto.decide import decide_on, is_noisy
 from hydiff.auto.recipe import budget_used, fingerprint, note_of_origin, read_recipe
 from hydiff.auto.references import REFERENCE_RULES
 from hydiff.auto.trials import TrialWindow
@@ -49,6 +50,7 @@ __all__ = [
     "ELSEWHERE",
     "GPU_BUDGETS",
     "NAME",
+    "NOISE_RULES",
     "REFERENCE_RULES",
     "RULES",
     "SMOOTH",
@@ -62,6 +64,7 @@ __all__ = [
     "decide_on",
     "fill",
     "fingerprint",
+    "is_noisy",
     "judged",
     "note_of_origin",
     "read_recipe",
@@ -88,7 +91,7 @@ def fill(
     """
     ready: Ready = {}
     if recipe is None:
-        chosen = budget_of(budget, job, prior)
+        chosen = budget_of(budget, job, prior, is_noisy(sigma_y))
         only = [TrialWindow(cube, observed, target, references=job.references)]
         recipe, ready = decide_on(only, sigma_y, chosen, job, progress, whole=True)
         recipe |= {"budget": budget, "cube": fingerprint(cube, observed)}

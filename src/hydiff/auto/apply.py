@@ -13,7 +13,7 @@ from hydiff.auto.classes import BAND_GROUPS, D, around, band_spread, groups, usa
 from hydiff.auto.intervals import HOPELESS, Scored, expected_by_kind, promises, variance_of, warning
 from hydiff.auto.recipe import Errors, KindRecipe, Recipe, Tried
 from hydiff.auto.sources import Sourced, of_method, sources
-from hydiff.auto.trials import TrialWindow, crossfit, folds_of, mean_estimate, own_fits
+from hydiff.auto.trials import TrialWindow, crossfit, folds_of, mean_estimate, own_fits, tuned_fit
 from hydiff.cube import Array, Bools, Cube, Floats, Ints
 from hydiff.gaps import mask
 from hydiff.gaps.rule import Sigma
@@ -296,11 +296,15 @@ def _candidates(
     own = own_fits([entries[i].candidate for i in plain], cube, observed, sigma_y, job)
     estimates |= dict(zip(plain, own, strict=True))
     for i in set(range(len(entries))) - set(estimates):
+        c, alone = entries[i].candidate, job._replace(checkpoint=None)
         hidden = folds_of(cube, observed, entries[i].of, entries[i].seed, gaps, measured)
-        parts = [(cube, observed & ~fold) for fold in hidden[: entries[i].fits]]
+        hidden = hidden[: entries[i].fits]
+        if c.tuned:
+            estimates[i] = tuned_fit(c, window, hidden, sigma_y, alone)
+            continue
+        parts = [(cube, observed & ~fold) for fold in hidden]
         parts = parts or [(cube, observed)]  # gaps too small to hide copies of them
-        fits = crossfit(entries[i].candidate, parts, sigma_y, job._replace(checkpoint=None))
-        estimates[i] = mean_estimate(fits)
+        estimates[i] = mean_estimate(crossfit(c, parts, sigma_y, alone))
     return [estimates[i] for i in range(len(entries))]
 
 

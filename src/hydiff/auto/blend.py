@@ -19,9 +19,9 @@ BORROWED = 500.0  # entries' worth of the pooled errors that every class of entr
 # how much: it starts with this share, and leaves it only for a gain of so many standard errors
 # (benchmarks/foresight.py)
 NETWORKS, DOUBT = 0.8, 2.0
-# A network that learned elsewhere is no mean of fits to this cube: it gives way more easily.  Where
-# it is the only one it starts with more, as on places held back from its training
-# (benchmarks/prior_shares.py)
+# A network that learned elsewhere is no mean of fits to this cube: it gives way more easily.  It
+# starts with more, as on places held back from its training (benchmarks/prior_shares.py), and
+# networks that learned from this cube alone, beside it, with nothing
 DOUBT_ELSEWHERE = 1.0
 ELSEWHERE = 0.9
 # Of what a blend gains in values: what it may lose in the steps between bands.  With noise both are
@@ -88,9 +88,7 @@ def weights_of(
     both = weights.copy()
     tried = [t for t in trials if np.isfinite(t.residual).all()] if costly else []
     if len(tried) > 1:
-        learned_here = any(candidates[m].crossfit for m in costly)
-        start = NETWORKS if learned_here else ELSEWHERE
-        usual = np.r_[1 - start, np.full(len(costly), start / len(costly))]
+        usual = _usual([candidates[m] for m in costly])
         beside = [np.vstack([mixed(t, weights), t.residual[costly]]) for t in tried]
         steps = [
             np.vstack([_mixed(t.step, t, weights), t.step[costly]])
@@ -102,10 +100,24 @@ def weights_of(
         shares, words = advised(beside, steps, tried, kinds, usual, seed, doubt)
         both = shares[0] * weights
         both[costly] = shares[1:]
-        named = f"{_listed(candidates, costly)} than {100 * start:.0f} %"
-        reasons.append(f"other shares of {named} {words}")
+        named = [m for m, share in zip(costly, usual[1:], strict=True) if share]
+        start = f"{_listed(candidates, named)} than {100 * (1 - usual[0]):.0f} %"
+        reasons.append(f"other shares of {start} {words}")
     share = share_of(both, trials)
     return Weights(weights, both, f"{_words(share, candidates)}: {'; '.join(reasons)}", share)
+
+
+def _usual(networks: Sequence[Candidate]) -> Floats:
+    """(1 + networks,) the shares to start with, of the others and of each network.
+
+    Among those that learned elsewhere a tuned one stands for all: half of it is the untuned one.
+    """
+    elsewhere = [c.pretrained for c in networks]
+    tuned = [c.tuned for c in networks]
+    some = np.array(tuned if any(tuned) else elsewhere if any(elsewhere) else [True] * len(tuned))
+    start = ELSEWHERE if any(elsewhere) else NETWORKS
+    usual: Floats = np.r_[1 - start, start * some / some.sum()]
+    return usual
 
 
 def share_of(weights: Floats, trials: Sequence[Trial]) -> Floats:

@@ -12,7 +12,8 @@ from hydiff.methods.estimate import Job, torch_device
 
 NAME = "auto"
 ELSEWHERE = "decided on another cube or on other gaps, by whose errors this fill is judged"
-RULES = 8  # raised with every change to what is decided: results under other rules are not its own
+# raised with every change to what is decided, or with noise: results under others are not its own
+RULES, NOISE_RULES = 8, 2
 
 
 class Candidate(NamedTuple):
@@ -26,6 +27,21 @@ class Candidate(NamedTuple):
         """Whether it has a network that learned elsewhere, and is run once more on the cube."""
         facts = declared(self.method)
         return facts.pretrained or (facts.may_be_pretrained and chosen(self).facts.pretrained)
+
+    @property
+    def learns(self) -> bool:
+        """Whether it has a network that learns from the cube, wherever it starts."""
+        return self.crossfit or declared(self.method).learned
+
+    @property
+    def tuned(self) -> bool:
+        """Whether what other images taught is taught more by the cube."""
+        return self.pretrained and self.learns
+
+    @property
+    def one_pass(self) -> bool:
+        """Whether it has a network that learned elsewhere and learns no more."""
+        return self.pretrained and not self.learns
 
     @property
     def costly(self) -> bool:
@@ -79,6 +95,13 @@ GPU_BUDGETS = {
 
 FAST_PRIOR = Candidate("prior", "prior", {"size": "full"})
 PRIOR = Candidate("prior", "prior", {"size": "full", "symmetries": 8})
+# The mean of the prior and of what the cube made of it, which loses with noise
+# (benchmarks/tuning.py)
+TUNED = Candidate(
+    "tuned prior",
+    "anchored",
+    {"start": "prior", "size": "full", "steps": 150, "examples": 1, "lr": 2.5e-3},
+)
 # On two cores the full network takes a fifth of a second for a plane of 144 × 144 pixels.  Four
 # planes show nearly all that eight gain, and the mean over symmetries adds to that: there the folds
 # do with less than the cube itself (benchmarks/prior_parts.py)
@@ -93,27 +116,28 @@ def tries_prior(no_prior: bool) -> bool:
     return not no_prior and any(packaged(size).exists() for size in SIZES)
 
 
-def budget_of(name: str, job: Job, prior: bool = True) -> Budget:
+def budget_of(name: str, job: Job, prior: bool = True, noisy: bool = False) -> Budget:
     """What a budget allows on the device of a job; without torch, what does without.
 
     prior: whether a network that learned from other images may be tried, if its weights are here.
+    noisy: whether there is noise, with which that network is not tuned.
     """
     prior = tries_prior(not prior)
     if (prior or name != "fast") and job.device in ("auto", "cpu") and not has_torch():
         return Budget(CLASSICAL, BUDGETS[name].folds, 0, NO_TORCH)
     # a fill that needs no network does not wait for torch
     without_torch = job.device == "cpu" or (name == "fast" and not prior)
-    if not without_torch and torch_device(job.device).type == "cuda":
-        return _with_prior(GPU_BUDGETS[name], PRIOR, prior)
-    return _with_prior(BUDGETS[name], FAST_PRIOR if name == "fast" else PRIOR, prior)
-
-
-def _with_prior(budget: Budget, candidate: Candidate, prior: bool) -> Budget:
-    """A budget with the prior, where that is wanted and its weights came along."""
-    if not (prior and packaged(str(candidate.settings["size"])).exists()):
+    gpu = not without_torch and torch_device(job.device).type == "cuda"
+    budget = (GPU_BUDGETS if gpu else BUDGETS)[name]
+    own = FAST_PRIOR if name == "fast" and not gpu else PRIOR
+    if not (prior and packaged(str(own.settings["size"])).exists()):
         return budget
-    folds = budget.costly_folds or PRIOR_FOLDS
-    return budget._replace(candidates=(*budget.candidates, candidate), costly_folds=folds)
+    if not gpu or name == "fast" or noisy:
+        folds = budget.costly_folds or PRIOR_FOLDS
+        return budget._replace(candidates=(*budget.candidates, own), costly_folds=folds)
+    # there is no time for both: the largest budget alone also fits networks from nothing
+    others = budget.candidates if name == "best" else CLASSICAL
+    return budget._replace(candidates=(*others, own, TUNED))
 
 
 def chosen(c: Candidate, **more: Any) -> Chosen:

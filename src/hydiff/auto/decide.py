@@ -37,6 +37,7 @@ from hydiff.methods import METHODS
 from hydiff.methods.estimate import Estimate, Job, Progress, torch_device
 from hydiff.reference.models import ReferencePlanes
 from hydiff.result import Step
+from hydiff.workers.blas import one_thread
 from hydiff.workers.local import BYTES, Processes, Threads, cores, possible
 
 MOST_GAPS = 20_000  # pixels that networks are tried on: their anchor is a dense matrix
@@ -134,11 +135,12 @@ def _decided(
     spared = ""
     if not whole_pixels:
         alone = all(w.gaps is None for w in windows)
-        if alone and any(c.crossfit for c in budget.candidates):
+        if alone and any(c.learns for c in budget.candidates):
             spared = "; most pixels with gaps keep some bands: networks were left out"
         budget = Budget(SPECTRAL, SPECTRAL_FOLDS, 0)
     largest = max((w.cube for w in windows), key=lambda cube: np.prod(cube.shape))
-    with crew_for(largest, budget, memory) as crew:
+    # the others have the other cores: threads of linear algebra would wait for one another
+    with one_thread(), crew_for(largest, budget, memory) as crew:
         plan = _planned(windows, sigma_y, budget, job.seed)
         with_reference = references.candidates_for(windows, plan.candidates)
         common = _Common([_bare(w) for w in windows], plan.candidates, with_reference, sigma_y, job)
@@ -224,7 +226,7 @@ def _planned(
     used = [usable(w.cube, w.observed) for w in windows]
     first = hidden[: budget.costly_folds]
     if any(gaps((windows[n].observed & ~hide)[used[n]]) > MOST_GAPS for n, hide in first):
-        candidates = [c for c in candidates if not c.crossfit]
+        candidates = [c for c in candidates if not c.learns]
         note += f"; more than {MOST_GAPS} pixels in gaps: networks were left out"
     return TrialPlan(candidates, hidden, each, budget.costly_folds, note)
 
@@ -260,7 +262,7 @@ def _bare(window: TrialWindow) -> BareWindow:
 def in_trials(candidates: Sequence[Candidate], job: Job) -> bool:
     """Whether networks that learned elsewhere are tried with the other candidates, on the CPU:
     not where determinism is asked for, a setting of the process that threads would undo."""
-    some = any(c.pretrained for c in candidates)
+    some = any(c.one_pass for c in candidates)
     return some and not job.deterministic and torch_device(job.device).type == "cpu"
 
 
@@ -280,7 +282,7 @@ def _own(common: _Common, pretrained: bool) -> dict[str, Estimate]:
     """What the candidates make of the one window itself, by name: those without a network, and
     those whose network learned elsewhere."""
     [(cube, observed, *_)], candidates, _, sigma_y, job = common
-    plain = [c for c in candidates if not c.costly or (pretrained and c.pretrained)]
+    plain = [c for c in candidates if not c.costly or (pretrained and c.one_pass)]
     fits = own_fits(plain, cube, observed, sigma_y, job)
     return {c.name: one for c, one in zip(plain, fits, strict=True)}
 
@@ -293,23 +295,18 @@ def _costly(
 
     inside: the latter are tried with the other candidates.
     """
-    parts = [
-        (windows[n].cube, windows[n].observed & ~hide) for n, hide in plan.hidden[: plan.costly]
-    ]
-    itself = [(w.cube, w.observed) for w in windows if ask.whole and w.target.any()]
-    largest = max((float(np.prod(cube.shape)) for cube, _ in [*parts, *itself]), default=1.0)
+    first = plan.hidden[: plan.costly]
+    parts = [(windows[n].cube, windows[n].observed & ~hide) for n, hide in first]
+    largest = max((float(np.prod(w.cube.shape)) for w in windows), default=1.0)
     # beside the trials of the others, which have as much; at least two, so that one prepares its
     # planes while the network is at those of another
     at_once = max(1, min(max(2, cores() // 2), int(ask.memory / 2 / (COPIES * 8 * largest))))
     at_once = 1 if ask.job.deterministic else at_once  # which is a setting of the whole process
+    elsewhere = [c for c in plan.candidates if c.pretrained and not (inside and c.one_pass)]
     try:
-        fits = {
-            c.name: one_pass(c, parts, itself, sigma_y, ask.job, at_once)
-            if c.pretrained
-            else crossfit(c, parts, sigma_y, ask.job)
-            for c in plan.candidates
-            if c.costly and not (inside and c.pretrained)
-        }
+        fits = {c.name: crossfit(c, parts, sigma_y, ask.job) for c in plan.candidates if c.crossfit}
+        if elsewhere:
+            fits |= one_pass(elsewhere, windows, first, ask.whole, sigma_y, ask.job, at_once)
         return plan, fits
     except BadValue as error:
         if not is_no_memory(error):
@@ -359,11 +356,9 @@ def _entry(
     plain = {name: value for name, value in c.settings.items() if not isinstance(value, str)}
     entry = {"name": c.name, "method": c.method, "settings": plain}
     if c.pretrained:
-        return entry | {"weights": digest(packaged(str(c.settings["size"])))}
-    if not c.crossfit:
-        return entry
-    fits = len(costly[c.name])
-    return entry | {"fits": fits, "of": max(plan.each, fits), "seed": seed}
+        entry |= {"weights": digest(packaged(str(c.settings["size"])))}
+    fits = len(costly[c.name]) if c.crossfit else len(plan.hidden[: plan.costly]) * c.tuned
+    return entry | ({"fits": fits, "of": max(plan.each, fits), "seed": seed} if fits else {})
 
 
 def crew_for(cube: Cube, budget: Budget, memory: float) -> Processes | Threads:

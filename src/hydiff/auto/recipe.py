@@ -20,7 +20,7 @@ from hydiff.errors import BadValue, CubeFormatError
 from hydiff.io import typed
 from hydiff.io.regular import is_there
 from hydiff.learn.prior_weights import size_with
-from hydiff.methods import choose
+from hydiff.methods import choose, declared
 from hydiff.metrics import NORMAL_QUANTILES
 
 LARGEST = 1e6  # number that makes sense in a recipe
@@ -50,7 +50,7 @@ class Tried:
     name: str
     method: str
     settings: dict[str, bool | Whole | Number | None]  # no text: that may name a file
-    fits: Fold | None = None  # on the first so many folds; None without a network
+    fits: Fold | None = None  # on the first so many folds, or on what these do not hide
     of: Fold = 0
     seed: Annotated[int, typed.Between(0, 2**63)] = -1
     share: Size | None = None  # in the blend, over the hidden entries
@@ -72,7 +72,10 @@ class Tried:
                     f"the candidate {self.name} has weights (sha256 {self.weights[:12]}) that did "
                     "not come with this version of hydiff"
                 )
-        return Candidate(self.name, self.method, settings, self.fits is not None)
+            if declared(self.method).learned:
+                settings["start"] = "prior"
+        crossfit = self.fits is not None and self.weights is None
+        return Candidate(self.name, self.method, settings, crossfit)
 
     def __post_init__(self) -> None:
         if (self.fits or 0) > self.of or (self.fits and self.seed < 0):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import ndimage
 
 from hydiff.auto import folds, usual
-from hydiff.auto.candidates import ON_FOLDS, Candidate, chosen
+from hydiff.auto.candidates import ON_FOLDS, PRIOR, Candidate, chosen
 from hydiff.auto.classes import T, around, band_spread, groups, share_of_length, trusted, usable
 from hydiff.cube import Bools, Cube, Floats, Ints
 from hydiff.gaps import mask
@@ -19,11 +19,11 @@ from hydiff.methods import Chosen
 from hydiff.methods.estimate import (
     Estimate,
     Job,
-    estimate,
     estimate_at,
     estimate_each,
     estimates,
     estimating,
+    taught,
     torch_device,
 )
 from hydiff.reference.models import ReferencePlanes
@@ -93,29 +93,70 @@ def folds_of(
 def crossfit(
     c: Candidate, parts: Sequence[tuple[Cube, Bools]], sigma_y: Sigma, job: Job
 ) -> list[Estimate]:
+    """What a network that learns finds for each part, side by side."""
     runs = [estimating(cube, observed, chosen(c), sigma_y, job) for cube, observed in parts]
     return estimates(runs, job.device, job.deterministic)
 
 
 def one_pass(
-    c: Candidate,
-    parts: Sequence[tuple[Cube, Bools]],
-    itself: Sequence[tuple[Cube, Bools]],
+    several: Sequence[Candidate],
+    windows: Sequence[TrialWindow],
+    hidden: Sequence[tuple[int, Bools]],
+    whole: bool,
     sigma_y: Sigma,
     job: Job,
     at_once: int,
-) -> list[Estimate]:
-    """What a network that learned elsewhere finds: for parts with a fold hidden, then for the
-    window itself, so many at a time."""
-    gpu = torch_device(job.device).type == "cuda"
-    trial, whole = chosen(c, **({} if gpu else ON_FOLDS)), chosen(c)
-    runs = [*((part, trial) for part in parts), *((part, whole) for part in itself)]
+) -> dict[str, list[Estimate]]:
+    """What networks that learned elsewhere find, by candidate: on folds, each with the number of
+    its window, then for the one window if it is the whole; so many at a time.
 
-    def one(run: tuple[tuple[Cube, Bools], Chosen]) -> Estimate:
-        return estimate(*run[0], run[1], sigma_y, job)
+    A network that is tuned is tuned once a window, on what none of the folds hides: each can judge
+    it.
+    """
+    gpu = torch_device(job.device).type == "cuda"
+    own = [n for n, window in enumerate(windows) if whole and window.target.any()]
+    runs = [(n, windows[n].observed & ~hide, {} if gpu else ON_FOLDS) for n, hide in hidden]
+    runs += [(n, windows[n].observed, {}) for n in own]
+    networks: dict[tuple[str, int], Any] = {
+        (c.name, n): network_of(c, windows[n], [hide for m, hide in hidden if m == n], sigma_y, job)
+        for c in several
+        for n in {n for n, *_ in runs}
+        if c.tuned
+    }
+
+    def one(run: tuple[int, Bools, dict[str, Any]]) -> list[Estimate]:
+        n, observed, fewer = run
+        passes = [_pass_of(c, **fewer) for c in several]
+        taught = [networks.get((c.name, n)) for c in several]
+        return estimate_each(windows[n].cube, observed, passes, sigma_y, job, taught)
 
     with ThreadPoolExecutor(at_once) as pool:
-        return list(pool.map(one, runs))
+        each = list(pool.map(one, runs))
+    return {c.name: [found[m] for found in each] for m, c in enumerate(several)}
+
+
+def network_of(
+    c: Candidate, window: TrialWindow, hidden: Sequence[Bools], sigma_y: Sigma, job: Job
+) -> Any:
+    """The network of the prior, tuned on what none of the folds hides."""
+    given = window.observed
+    for fold in hidden:
+        given = given & ~fold
+    return taught(window.cube, given, chosen(c), sigma_y, job)
+
+
+def tuned_fit(
+    c: Candidate, window: TrialWindow, hidden: Sequence[Bools], sigma_y: Sigma, job: Job
+) -> Estimate:
+    """Of a window, by the prior tuned on what none of the folds hides."""
+    network = network_of(c, window, hidden, sigma_y, job)
+    own = estimate_each(window.cube, window.observed, [_pass_of(c)], sigma_y, job, [network])
+    return own[0]
+
+
+def _pass_of(c: Candidate, **fewer: Any) -> Chosen:
+    """How a candidate fills once its network is there."""
+    return chosen(PRIOR, size=c.settings["size"], **fewer) if c.tuned else chosen(c, **fewer)
 
 
 def mean_estimate(fits: Sequence[Estimate]) -> Estimate:
@@ -164,10 +205,10 @@ def trial_of(
     the networks that learned elsewhere, which share the coordinates of the others.
     """
     visible, pixels = observed & ~fold, hidden_pixels(fold)
-    tried = [m for m, c in enumerate(candidates) if not c.costly or (pretrained and c.pretrained)]
+    tried = [m for m, c in enumerate(candidates) if not c.costly or (pretrained and c.one_pass)]
     assert tried[0] == 0  # the default candidate is never costly
     several = [
-        chosen(c, **(ON_FOLDS if c.pretrained else {})) for c in (candidates[m] for m in tried)
+        chosen(c, **(ON_FOLDS if c.one_pass else {})) for c in (candidates[m] for m in tried)
     ]
     estimates = estimate_at(cube, visible, several, sigma_y, job, pixels)
     first, sigma = estimates[0]

@@ -86,7 +86,7 @@ def settings_hash(cell: Cell) -> str:
     if cell.method == auto.NAME:
         name = cell.own("budget")
         budgets = repr((auto.BUDGETS[name], auto.GPU_BUDGETS[name], auto.RULES))
-        return fingerprint(budgets, own)[:12]
+        return fingerprint(budgets, own, *((auto.NOISE_RULES,) if cell.noisy else ()))[:12]
     chosen = choose(cell.method, cell.own("preset"), cell.changes)
     rules = declared(cell.method).rules
     newer = (rules,) if rules > 1 else ()  # rows of the first rules keep their hash

@@ -8,10 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from hydiff.cube import Array, Bools, Cube, Nodata, equals, representable
-from hydiff.errors import BadValue, need_torch
+from hydiff.errors import BadValue, check_seed, need_torch
 from hydiff.gaps import mask
 from hydiff.gaps.rule import observed_entries
-from hydiff.methods.estimate import check_seed
 
 
 def simulate(

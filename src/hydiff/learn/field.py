@@ -30,10 +30,12 @@ class Field:
     With φ = λ^s / (1 + κ λ^s) on the cosine spectrum, f is the interpolation that is smoothest in
     the sense of φ, damped by 1 / (1 + κ λ^s): the same two steps for every κ.  Interpolating adds
     -(R φ Rᵀ)⁻¹ R φ z to the gaps, R the restriction to them; the matrix is inverted once, for the
-    (geometric) mean of the κ.
+    (geometric) mean of the κ.  often: whether the inverse is worth its time; else it is factored.
     """
 
-    def __init__(self, complete: Tensor, s: float, kappa: Floats | None = None) -> None:
+    def __init__(
+        self, complete: Tensor, s: float, kappa: Floats | None = None, often: bool = True
+    ) -> None:
         H, W = complete.shape
         self.complete = complete
         self.missing = (~complete).flatten().nonzero()[:, 0]
@@ -51,7 +53,11 @@ class Field:
         if kappa is not None:
             phi = power / (1 + float(np.exp(np.log(kappa).mean())) * power)
             self.damping = on_device(1 / (1 + torch.as_tensor(kappa)[:, None, None] * power))
-        self.inverse = _inverse(phi.to(complete.device), self.missing)
+        self.factor = _factor(phi.to(complete.device), self.missing)
+        self.inverse: Tensor | None = None
+        if often:
+            self.inverse = _inverse(self.factor)
+            del self.factor
         self.down, self.across = (on_device(_cosines(n)) for n in (H, W))
         self.phi = on_device(phi)
 
@@ -59,9 +65,15 @@ class Field:
         with arithmetic("fp32"):  # λ^s asks for more digits than TF32 has
             z = z * self.complete
             right = self._filtered(z, self.phi).flatten(-2)[..., self.missing]
-            inside = -(right @ self.inverse)
-            f: Tensor = z.flatten(-2).index_add(-1, self.missing, inside).view_as(z)
+            f: Tensor = z.flatten(-2).index_add(-1, self.missing, -self._solved(right)).view_as(z)
             return f if self.damping is None else self._filtered(f, self.damping)
+
+    def _solved(self, right: Tensor) -> Tensor:
+        """(..., gaps) a right side, divided by R φ Rᵀ."""
+        if self.inverse is not None:
+            return right @ self.inverse
+        rows = right.flatten(0, -2).double()
+        return torch.cholesky_solve(rows.mT, self.factor).mT.to(right.dtype).view_as(right)
 
     def _filtered(self, z: Tensor, weight: Tensor) -> Tensor:
         """The cosine transform of z, times a weight (..., H, W), transformed back."""
@@ -84,9 +96,8 @@ def _cosines(n: int) -> Tensor:
     return waves
 
 
-def _inverse(phi: Tensor, missing: Tensor) -> Tensor:
-    """(R φ Rᵀ)⁻¹, worked out in float64 and kept in float32."""
-    lower = _factor(phi, missing)
+def _inverse(lower: Tensor) -> Tensor:
+    """Of a matrix by its Cholesky factor, worked out in float64 and kept in float32."""
     n = len(lower)
     inverse = lower.new_empty((n, n), dtype=torch.float32)
     # by columns, and below the diagonal only: two whole matrices of float64 are the most there is

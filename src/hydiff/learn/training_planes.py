@@ -174,7 +174,8 @@ class Pool:
         each = [Field(complete, s) for s in ORDERS]
         self.cosines = each[0].down  # of the side alone, as φ
         self.phi = torch.stack([field.phi for field in each])
-        return MaskFields(complete, each[0].missing, torch.stack([field.inverse for field in each]))
+        inverses = [field.inverse for field in each if field.inverse is not None]
+        return MaskFields(complete, each[0].missing, torch.stack(inverses))
 
     def fields(self, z: Tensor, gaps: Sequence[MaskFields]) -> Tensor:
         """(N, 3, S, S): what three `Field` make of z (N, S, S), equally many planes for a mask."""

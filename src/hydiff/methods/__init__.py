@@ -117,6 +117,7 @@ METHODS: dict[str, Method] = {
         asks=("space",),
         coordinates=True,
         pretrained=True,
+        names_rows=True,
         halo=97,  # how far its network sees; tests/test_prior.py measures it
         rules=3,
     ),
@@ -395,6 +396,5 @@ def settings_dict(settings: Any) -> dict[str, Any]:
 def row_settings(chosen: Chosen, noisy: bool) -> dict[str, Any]:
     """The settings by which a benchmark recognises a row; some methods name their own."""
     if chosen.facts.names_rows:
-        own: dict[str, Any] = chosen.settings.decisive(noisy)
-        return own
+        return dict(chosen.settings.decisive(noisy))
     return settings_dict(chosen.settings)

@@ -68,12 +68,6 @@ class Estimate(NamedTuple):
     excess: Floats | None = None  # how much larger a variance is than usual, where a method knows
 
 
-def check_seed(seed: int) -> None:
-    """Refuse what numpy or torch cannot start from."""
-    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
-        raise BadValue(f"seed = {seed}: expected a whole number from 0 to 2**63 - 1")
-
-
 def estimate(
     cube: Cube, observed: Bools, chosen: Chosen, sigma_y: Sigma, job: Job, progress: Progress = None
 ) -> Estimate:
@@ -83,11 +77,29 @@ def estimate(
 
 
 def estimate_each(
-    cube: Cube, observed: Bools, several: Sequence[Chosen], sigma_y: Sigma, job: Job
+    cube: Cube,
+    observed: Bools,
+    several: Sequence[Chosen],
+    sigma_y: Sigma,
+    job: Job,
+    networks: Sequence[Any] = (),
 ) -> list[Estimate]:
-    """`estimate` by several methods, which share the work that they have in common."""
+    """`estimate` by several methods, which share the work that they have in common; networks: for
+    each the one to take instead of its own, or None."""
     tasks, shared = _tasks(cube, observed, several, sigma_y, job), dict[int, Any]()
-    return [_drained(task, job, given=_given(task, shared)) for task in tasks]
+    more = [{"network": network} if network else {} for network in networks or [None] * len(tasks)]
+    both = zip(tasks, more, strict=True)
+    return [_drained(task, job, given=_given(task, shared) | own) for task, own in both]
+
+
+def taught(cube: Cube, observed: Bools, chosen: Chosen, sigma_y: Sigma, job: Job) -> Any:
+    """The network of the prior, tuned on a cube as `anchored` is chosen to."""
+    from hydiff.methods import tuned
+
+    [task] = _tasks(cube, observed, [chosen], sigma_y, job)
+    with memory_advice(job.device, MEMORY_ADVICE), determinism(job.deterministic):
+        arrays, rng = _on_device(*task.inputs, job)
+        return tuned.taught(*arrays, task.chosen.settings, rng)
 
 
 def estimate_at(
@@ -346,7 +358,6 @@ def _start(
         return chosen.inpaint(y, observed, sigma, chosen.settings, rng=rng, **own)
     import torch
 
-    place = torch_device(job.device)
     more: dict[str, Any] = {} if state is None else {"resume": state}
     prior = None if job.common is None else job.common.prior
     if prior is not None and job.common is not None and len(y) == job.common.bands.sum():
@@ -355,14 +366,20 @@ def _start(
         from hydiff.learn.weights import load_weights
 
         more["initial"] = load_weights(chosen.settings, bands=len(y))
-    return chosen.inpaint(
-        torch.as_tensor(y, dtype=torch.float32, device=place),
-        torch.tensor(observed, device=place),  # a copy: it may be read-only
-        torch.as_tensor(sigma, dtype=torch.float32, device=place),
-        chosen.settings,
-        rng=torch.Generator(place).manual_seed(job.seed),
-        **more,
-    )
+    arrays, rng = _on_device(y, observed, sigma, job)
+    return chosen.inpaint(*arrays, chosen.settings, rng=rng, **more)
+
+
+def _on_device(
+    y: Floats, observed: Bools, sigma: Floats, job: Job
+) -> tuple[tuple[Any, Any, Any], Any]:
+    """Tensors of the arrays of a task, and the source of randomness beside them."""
+    import torch
+
+    place = torch_device(job.device)
+    flags = torch.tensor(observed, device=place)  # a copy: it may be read-only
+    x, std = (torch.as_tensor(a, dtype=torch.float32, device=place) for a in (y, sigma))
+    return (x, flags, std), torch.Generator(place).manual_seed(job.seed)
 
 
 def torch_device(device: str) -> Any:

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import inf
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -47,6 +47,9 @@ TRAINED_DISTANCE = 8.0
 # of the roughest plane, and on the unit range: planes below one of them are rounding
 SMOOTHEST, ROUNDING = 1e-9, 1e-12
 FLATTEST = 0.05  # of the median roughness of the bands: what a band counts for at least
+# times the variance of the strongest component of mere noise: below that a component is left to
+# kriging, which is better there on places held back from the training (benchmarks/prior_noise.py)
+SIGNAL = 1.2
 WHITE = 0.5**0.5  # σ of a plane that is nothing but noise; more than that was never seen
 AT_ONCE = 1 << 22  # pixels of all planes that a GPU corrects in one call
 ONE_AT_A_TIME = Lock()  # torch's precision and number of threads are the whole process's
@@ -73,6 +76,10 @@ class Prior:
             raise BadValue(f"planes = {self.planes}: at least one is needed; 8 is usual")
         components.check(self.components, 24)
 
+    def decisive(self, noisy: bool) -> dict[str, Any]:
+        """What a benchmark knows a row by."""
+        return asdict(self) | ({"signal": SIGNAL} if noisy else {})
+
     def file(self) -> Path:
         """Of the weights."""
         return prior_weights.packaged(self.size) if self.weights is None else Path(self.weights)
@@ -87,30 +94,39 @@ def prior(
     rng: np.random.Generator,
     device: torch.device | str = "cpu",
     given: Coordinates | None = None,
+    network: nn.Module | None = None,
 ) -> Iterator[Step]:
     """y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
 
     The bands that a pixel keeps come first, and what the components leave of the spectra is filled
     band by band, both as in `smooth`.  The weaker components, and those without structure, are
     filled as there.
-    given: the coordinates, if they are at hand.
+    given: the coordinates, if they are at hand.  network: one that began with these weights, and
+    has been tuned since.
     """
     device = torch.device(device)
     c = given or coordinates(y, observed, sigma_y, settings.components, settings.space)
     short: list[str] = []
-    f, covariances = corrected_fields(c, settings, device, short)
+    f, covariances = corrected_fields(c, settings, device, short, network)
     step = cube_step(c, f, covariances, settings.error_bars, rng)
     yield step._replace(how="; ".join([f"{named(settings.file())}, on {device.type}", *short]))
 
 
 def corrected_fields(
-    c: Coordinates, settings: Prior, device: torch.device, short: list[str] | None = None
+    c: Coordinates,
+    settings: Prior,
+    device: torch.device,
+    short: list[str] | None = None,
+    network: nn.Module | None = None,
 ) -> tuple[Floats, list[Covariance]]:
     """The filled components (K, H, W), and their covariances; short: as of `fields_through`."""
-    network = prior_weights.network_of(settings.file(), str(device))
-    parts = parts_of(c, settings.planes)
-    planes = corrected_planes(parts, c, Symmetric(network, settings.symmetries), device, short)
-    return parts.with_planes(planes), parts.covariances
+    network = network or prior_weights.network_of(settings.file(), str(device))
+    key = str(device), settings.planes
+    if key not in c.shown:
+        c.shown[key] = shown_of(parts_of(c, settings.planes), c, device, short)
+    shown: Shown = c.shown[key]
+    planes = corrected_planes(shown, Symmetric(network, settings.symmetries))
+    return shown.parts.with_planes(planes), shown.parts.covariances
 
 
 def named(file: Path) -> str:
@@ -144,13 +160,14 @@ def parts_of(c: Coordinates, planes: int, axes: Floats | None = None) -> Parts:
     """planes: components that the network corrects at most, if they vary in space."""
     A = axes_of(c) if axes is None else axes
     p = np.tensordot(A[:planes], c.z, 1)
+    # a component's noise: that of the whitened bands, mixed as the component mixes them
+    sigma = np.sqrt(((A[: len(p)] @ c.space.basis.T) ** 2) @ c.noise)
     varies = np.array([one.sill > 0 for one in fit_covariances(p, c.complete)])
+    varies &= more_than_noise(p, c, sigma)
     varies[varies] = more_than_rounding(p[varies], c.complete)
     some = np.r_[varies, np.zeros(len(A) - len(p), bool)]
     f, covariances = fitted_fields(c)
-    # a component's noise: that of the whitened bands, mixed as the component mixes them
-    sigma = np.sqrt(((A[some] @ c.space.basis.T) ** 2) @ c.noise)
-    return Parts(A, some, p[varies], sigma, f, covariances)
+    return Parts(A, some, p[varies], sigma[varies], f, covariances)
 
 
 def axes_of(c: Coordinates) -> Floats:
@@ -172,28 +189,42 @@ def axes_of(c: Coordinates) -> Floats:
     return axes
 
 
-def corrected_planes(
-    parts: Parts,
-    c: Coordinates,
-    network: nn.Module,
-    device: torch.device,
-    short: list[str] | None = None,
-) -> Floats:
+class Shown(NamedTuple):
+    """What a network sees of components; k planes."""
+
+    parts: Parts
+    complete: Bools  # (H, W)
+    unit: UnitPlanes
+    noise: Floats  # (k,) std, in the units of the planes
+    fields: Tensor  # (k, 3, H, W) of the orders that the network sees, on its device
+
+
+def shown_of(
+    parts: Parts, c: Coordinates, device: torch.device, short: list[str] | None = None
+) -> Shown:
+    """short: as of `fields_through`."""
+    if not (c.complete.any() and len(parts.p)):
+        nothing = UnitPlanes(parts.p[:0], np.zeros(0), np.zeros(0))
+        return Shown(parts, c.complete, nothing, np.zeros(0), torch.zeros(0, 3))
+    unit = planes_of(parts.p, c.complete)
+    f = fields_through(unit.planes, c.complete, device, c.membranes, short)
+    return Shown(parts, c.complete, unit, noise_of(parts, unit), f)
+
+
+def corrected_planes(shown: Shown, network: nn.Module) -> Floats:
     """(k, H, W) the network's components, filled; without noise, where complete they are as they
-    were.  short: as of `fields_through`."""
-    p, complete = parts.p, c.complete
-    if not (complete.any() and len(p)):
+    were."""
+    (parts, complete, unit, noise, f), device = shown, shown.fields.device
+    p = parts.p
+    if not len(f):
         return p.copy()
-    unit = planes_of(p, complete)
-    noise = noise_of(parts, unit)
-    where = torch.as_tensor(complete, device=device)
-    shown = torch.as_tensor(unit.planes, dtype=torch.float32, device=device)
-    f = fields_through(unit.planes, complete, device, c.membranes, short)
+    flags = torch.as_tensor(complete, device=device)
+    planes = torch.as_tensor(unit.planes, dtype=torch.float32, device=device)
     level = torch.as_tensor(noise, dtype=torch.float32, device=device)
     everywhere = torch.ones(1, device=device)
 
     def some(part: slice) -> Tensor:
-        return corrected(network, shown[part], f[part], where, level[part], everywhere)
+        return corrected(network, planes[part], f[part], flags, level[part], everywhere)
 
     filled = _by_parts(some, len(p), complete.size, device).double().cpu().numpy()
     x: Floats = filled * unit.scale[:, None, None] + unit.mean[:, None, None]
@@ -215,6 +246,14 @@ def more_than_rounding(z: Floats, complete: Bools) -> Bools:
     """(K,) whether components (K, H, W) have enough texture to be magnified for the network."""
     rough = roughness(torch.as_tensor(z), torch.as_tensor(complete)).numpy()
     enough: Bools = rough > max(SMOOTHEST * rough.max(initial=0.0), ROUNDING)
+    return enough
+
+
+def more_than_noise(p: Floats, c: Coordinates, sigma: Floats) -> Bools:
+    """(k,) whether components (k, H, W) with noise of std sigma vary more than the strongest
+    component of mere noise would: of that the network would make an image."""
+    variance = p[:, c.complete].var(axis=1)
+    enough: Bools = variance >= SIGNAL * c.noise_edge * sigma**2
     return enough
 
 
@@ -248,7 +287,8 @@ def fields_through(
         plane, where = (torch.as_tensor(a, device=device) for a in (z, complete))
         try:
             with ONE_AT_A_TIME:
-                return torch.stack([Field(where, s)(plane.float()) for s in ORDERS], dim=1)
+                fields = (Field(where, s, often=False) for s in ORDERS)
+                return torch.stack([field(plane.float()) for field in fields], dim=1)
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
             if short is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import linalg, ndimage
@@ -67,6 +67,7 @@ class Coordinates(NamedTuple):
     left: Floats  # (C,) its variance at the complete pixels
     membranes: dict[float, Membrane]  # by reach, each made when it is first asked for
     fitted: list[tuple[Floats, list[Covariance]]]  # of `fitted_fields`, when first asked for
+    shown: dict[tuple[str, int], Any]  # to networks, by device and number of planes: `prior.Shown`
 
     @property
     def noisy(self) -> bool:
@@ -83,7 +84,7 @@ class Coordinates(NamedTuple):
         """Other components (K, H, W) of the same cube, 0 elsewhere than at the complete pixels; of
         what was worked out before, only what the mask decides is kept."""
         membranes = self.membranes if np.array_equal(complete, self.complete) else {}
-        return self._replace(z=z, complete=complete, membranes=membranes, fitted=[])
+        return self._replace(z=z, complete=complete, membranes=membranes, fitted=[], shown={})
 
     @property
     def poor(self) -> Bools:
@@ -110,7 +111,7 @@ def coordinates(
     noise, membranes = (weight * sigma_y) ** 2, dict[float, Membrane]()
     rest, left = remainder(spectra, at_complete, complete, space, noise, membranes)
     return Coordinates(
-        y, entries, complete, spread, excess, weight, noise, space, z, rest, left, membranes, []
+        y, entries, complete, spread, excess, weight, noise, space, z, rest, left, membranes, [], {}
     )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections import deque
 from collections.abc import Iterator
 from functools import partial
 
@@ -33,9 +34,8 @@ from hydiff.methods.prior import (
     Symmetric,
     corrected_planes,
     named,
-    noise_of,
     parts_of,
-    planes_of,
+    shown_of,
     trust,
 )
 from hydiff.methods.smooth import coordinates, cube_step
@@ -59,15 +59,33 @@ def tuned(
         yield Step(1, 1, tuner.cube())
         return
     done, x = (0, tuner.cube()) if resume is None else tuner.load(resume)
-    every = max(T // (RENEWALS + 1), 1)
-    for i in range(done + 1, T + 1):
-        log = {"split": tuner.step(i)}
-        if i % every == 0 and i < T:
-            tuner.renew()
-            x = tuner.cube()
-        yield Step(i, T + 1, x, log, partial(tuner.state, i, x))
+    for i, loss, renewed in tuner.steps(done):
+        x = tuner.cube() if renewed else x
+        yield Step(i, T + 1, x, {"split": loss}, partial(tuner.state, i, x))
     tuner.average(8 if settings.symmetries else 1)
     yield Step(T + 1, T + 1, tuner.cube(), how=tuner.how)
+
+
+def taught(
+    y: Tensor, observed: Tensor, sigma_y: Tensor, settings: Anchored, rng: Generator
+) -> nn.Module:
+    """The network that fills: of planes of this cube, whatever of them is missing."""
+    tuner = Tuner(y, observed, sigma_y, settings, rng)
+    if not tuner.useful:
+        return tuner.untaught
+    deque(tuner.steps(), maxlen=0)
+    return tuner.mean
+
+
+class Mean(nn.Module):
+    """What several networks say, on average."""
+
+    def __init__(self, *networks: nn.Module) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.stack([network(inputs) for network in self.networks]).mean(dim=0)
 
 
 class Tuner:
@@ -84,14 +102,15 @@ class Tuner:
         values = np.where(flags, values, 0.0)
         self.c = coordinates(values, flags, sigma, own.components)
         self.parts = parts_of(self.c, own.planes)
-        self.before = self.after = corrected_planes(self.parts, self.c, self.untaught, self.device)
+        self.shown = shown_of(self.parts, self.c, self.device)
+        self.before = self.after = corrected_planes(self.shown, self.untaught)
         complete = self.c.complete
         wanted = self.c.noisy or not complete.all()
         self.useful = bool(len(self.parts.p) and complete.any() and wanted)
         if not self.useful:
             return
-        self.unit = planes_of(self.parts.p, complete)
-        self.level = self._tensor(noise_of(self.parts, self.unit))
+        self.unit = self.shown.unit
+        self.level = self._tensor(self.shown.noise)
         self.noise = torch.diag(self.level) if self.c.noisy else None
         self.complete = torch.as_tensor(complete, device=self.device)
         self.gate = self._tensor(trust(complete))
@@ -101,6 +120,7 @@ class Tuner:
         network = copy.deepcopy(self.untaught).requires_grad_(True)
         rate = torch.tensor(RATE * settings.lr, device=self.device)
         engine, precision = settings.engine, settings.precision
+        self.half = precision == "auto" and y.is_cuda  # what it has learned is applied in TF32
         self.fit = Fit(network, lr=rate, rng=rng, engine=engine, precision=precision)
         self.usual = self._usual()
         share = self._tensor(np.abs(self.unit.scale)) * self.usual.sqrt()
@@ -108,7 +128,7 @@ class Tuner:
 
     @property
     def how(self) -> str:
-        return f"{self.fit.how}; {named(self.file)}"
+        return f"{self.fit.how}{', bf16 while it learns' * self.half}; {named(self.file)}"
 
     def objective(self, _: None) -> tuple[Tensor, Tensor]:
         """The error relative to that of the untaught network, and that of each plane (k,).
@@ -128,6 +148,16 @@ class Tuner:
         terms, _ = self.fit.step(self.objective)
         return terms[0].clone()
 
+    def steps(self, done: int = 0) -> Iterator[tuple[int, Tensor, bool]]:
+        """All that are left: number, loss, whether the estimate in the gaps was renewed then."""
+        T = self.settings.steps
+        every = max(T // (RENEWALS + 1), 1)
+        for i in range(done + 1, T + 1):
+            loss, renewed = self.step(i), i % every == 0 and i < T
+            if renewed:
+                self.renew()
+            yield i, loss, renewed
+
     def renew(self) -> None:
         """The estimate in the gaps, as the network fills them now."""
         self.average(1)
@@ -135,11 +165,15 @@ class Tuner:
 
     def average(self, symmetries: int) -> None:
         """Fill the planes: the mean of before and after."""
-        each = [
-            corrected_planes(self.parts, self.c, Symmetric(network, symmetries), self.device)
-            for network in (self.untaught, _frozen(self.fit.network))
-        ]
-        self.after = np.mean(each, axis=0)
+        self.after = corrected_planes(self.shown, Symmetric(self.mean, symmetries))
+        if self.c.noisy:  # the steps teach what lies in gaps, not what is noise elsewhere
+            own = corrected_planes(self.shown, Symmetric(self.untaught, symmetries))
+            self.after = np.where(self.c.complete, own, self.after)
+
+    @property
+    def mean(self) -> nn.Module:
+        """The networks of before and after."""
+        return Mean(self.untaught, copy.deepcopy(self.fit.network).requires_grad_(False))
 
     def cube(self) -> Tensor:
         """(C, H, W) the fill."""
@@ -177,14 +211,15 @@ class Tuner:
         rough = (1 + 2 * (ALPHA * self.level).square()).sqrt() if self.c.noisy else level + 1
         shown = given / rough[:, None, None]
         f = torch.stack([field(shown) for field in self.fields], dim=2)
-        filled = corrected(
-            network,
-            shown.flatten(0, 1),
-            f.flatten(0, 1),
-            self.complete,
-            (level / rough).repeat(n),
-            self.gate,
-        )
+        with torch.autocast("cuda", torch.bfloat16, enabled=self.half, cache_enabled=False):
+            filled = corrected(
+                network,
+                shown.flatten(0, 1),
+                f.flatten(0, 1),
+                self.complete,
+                (level / rough).repeat(n),
+                self.gate,
+            )
         return filled.view(n, k, *given.shape[2:]) * rough[:, None, None]
 
     @torch.no_grad()
@@ -201,7 +236,3 @@ class Tuner:
 
     def _tensor(self, x: Array) -> Tensor:
         return torch.as_tensor(np.ascontiguousarray(x), dtype=torch.float32, device=self.device)
-
-
-def _frozen(network: nn.Module) -> nn.Module:
-    return copy.deepcopy(network).requires_grad_(False)

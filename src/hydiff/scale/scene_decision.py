@@ -127,7 +127,8 @@ def _recipe(scene: Scene, sample: Sequence[Tile], sigma_y: Any) -> dict[str, Any
     largest = max(area(t.window) for t in sample)
     room = scene.limits.memory - base(request) - cost(request, scene.cube.bands, largest)
     job = Job(request.seed, request.device, request.deterministic, None, False)
-    budget = auto.budget_of(request.budget, job, not request.no_prior)
+    noisy = auto.is_noisy(sigma_y)
+    budget = auto.budget_of(request.budget, job, not request.no_prior, noisy)
     recipe, _ = auto.decide_on(windows, sigma_y, budget, job, memory=max(room, 0.0))
     return recipe | {"budget": request.budget, "cube": scene.content}
 

@@ -16,10 +16,9 @@ import numpy as np
 from scipy import special
 
 from hydiff.cube import Array, Bools, Cube, Floats
-from hydiff.errors import BadValue, HydiffError
+from hydiff.errors import BadValue, HydiffError, check_seed
 from hydiff.gaps.regions import chosen_bands
 from hydiff.maths.scoring import LEVELS, NORMAL_QUANTILES
-from hydiff.methods.estimate import check_seed
 from hydiff.result import Result
 from hydiff.uncertainty.expression import parsed
 from hydiff.uncertainty.linear import Weights, variances

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hydiff.cube import Array, Bools, Cube, Floats, Ints
-from hydiff.errors import BadValue
+from hydiff.errors import BadValue, check_seed
 from hydiff.gaps.rule import into_dtype
 from hydiff.maths.gaussian import patterns
-from hydiff.methods.estimate import check_seed
 from hydiff.uncertainty import error_model
 from hydiff.uncertainty.draws import Systems, Window, kriging_error, kriging_variance, white
 from hydiff.uncertainty.error_model import ErrorModel
