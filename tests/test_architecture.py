@@ -16,7 +16,6 @@ from sources import PACKAGE, tree
 UPWARD = {
     ("io.record", "auto.recipe"),  # a record holds a recipe, which one checker reads
     ("gaps.simulate", "learn.degrade"),  # y = M x + n is written once, for tensors too
-    ("gaps.simulate", "methods.estimate"),  # what a seed may be
     ("gaps.describe", "gaps.rule"),
     ("learn.weights", "report.plots"),  # the curve of a training, beside its weights
     ("result", "report.notebook"),  # a result draws itself
