@@ -120,12 +120,9 @@ def ways():
         yield name, [(blend, "NETWORKS", share), (blend, "DOUBT", float(doubt))], None
     yield "level not drawn to the usual", [(usual, "SCENES", 1e6)], None
     yield "gain not drawn to the usual", [(usual, "GAIN", (0.0, 1e6))], None
-    for trust in (1.0, 100.0):
-        yield (
-            f"usual slopes count {trust / intervals.TRUST:g} times",
-            [(intervals, "TRUST", trust)],
-            None,
-        )
+    for times in (0.1, 10.0):
+        name = f"usual slopes count {times:g} times"
+        yield name, [(usual, "TRUST", times * usual.TRUST)], None
 
     def all_alike(trial, kinds):
         return np.ones(len(trial.band))

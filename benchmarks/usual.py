@@ -6,9 +6,9 @@
     python benchmarks/usual_cells.py dev SMALL --side 72         and in crops of these
     python benchmarks/usual.py judge DEV SMALL         writes results/foresight_unseen.csv
 
-`learn` fits the usual size of errors to entries in the gaps, then, by cell, how far the folds are
-to be believed, and how far the copies of the gaps.  Tails are those of places left out of the fit,
-widened until they hold in four places of five.
+`learn` fits the usual size of errors to entries in the gaps, then, by cell, how far its slopes and
+the folds are to be believed, and how far the copies of the gaps.  Tails are those of places left
+out of the fit, widened until they hold in four places of five.
 """
 
 import csv
@@ -37,6 +37,7 @@ NAMES = (
 )
 START = np.array((0.0, -1.4, -1, -4, -0.5, -5, -3, -5, -1, 0))  # BIAS, and logarithms of those
 ONE_MORE, COPIES = np.linspace(0, 1, 11), (0, 2, 5, 10, 20, 50)  # that are compared
+TRUST, UNSURE = (150.0, 500.0, 1500.0, 5000.0, 15_000.0), 2.0
 
 
 class UsualCase:
@@ -103,7 +104,7 @@ class UsualCase:
     def fitted(self):
         """Hidden entries, their expected squares by the folds alone, and the model of these."""
         hidden, pixels = self.hidden(), sum(t.angle.shape[1] for t in self.trials)
-        model = intervals._fitted(hidden, len(self.group), pixels)
+        model = intervals._fitted(hidden, len(self.group), pixels, None)
         return hidden, hidden.expected(*model), model
 
 
@@ -166,13 +167,28 @@ def believed(evidence, start=START):
 
 
 def left_out(whole, evidence, q):
-    """(cells,) r in standard deviations, by the numbers that suit the other places."""
-    places, z = np.array([c.place for c in whole]), np.empty(len(whole))
+    """(cells,) r in standard deviations, and these, by the numbers that suit the other places."""
+    places, z, spread = np.array([c.place for c in whole]), *np.empty((2, len(whole)))
     for place in np.unique(places):
         other = places != place
         mean, variance = foreseen(believed(evidence[:, other], q), evidence[:, ~other])
-        z[~other] = (evidence[-1, ~other] - mean) / np.sqrt(variance)
-    return z
+        spread[~other] = np.sqrt(variance)
+        z[~other] = (evidence[-1, ~other] - mean) / spread[~other]
+    return z, spread
+
+
+def trusted(whole):
+    """How much the usual slopes weigh: the least of TRUST that foresees other places as well as
+    any, but for UNSURE in the logarithm of the likelihood.  Other sensors have slopes of their own.
+    """
+    losses = []
+    for trust in TRUST:
+        with patch.object(usual, "TRUST", trust):
+            evidence = evidence_of(whole)
+        z, spread = left_out(whole, evidence, believed(evidence))
+        losses.append(np.sum(np.log(spread) + 2.5 * np.log1p(z**2 / 4)))
+        print("TRUST", trust, "loss", round(losses[-1], 2))
+    return next(t for t, loss in zip(TRUST, losses, strict=True) if loss <= min(losses) + UNSURE)
 
 
 def widened(tails, whole, z):
@@ -216,9 +232,11 @@ def learn(folder):
     whole, partial = [c for c in every if c.whole], [c for c in every if not c.whole]
     coefficients = np.round(usual_of(whole), 2)
     with patch.object(usual, "USUAL", tuple(coefficients)):
+        trust = trusted(whole)
+    with patch.multiple(usual, USUAL=tuple(coefficients), TRUST=trust):
         evidence, rest = evidence_of(whole), evidence_of(partial)
         q = believed(evidence)
-        z, mean = left_out(whole, evidence, q), foreseen(q, evidence)[0]
+        z, mean = left_out(whole, evidence, q)[0], foreseen(q, evidence)[0]
         tails = np.quantile(z, (0.1, 0.9))
         quiet = [i for i, c in enumerate(whole) if not c.sigma_y]
         clean = [whole[i] for i in quiet]
@@ -236,7 +254,7 @@ def learn(folder):
     names = ("level", *Around._fields)
     found = [(f"USUAL {n}", b) for n, b in zip(names, coefficients, strict=False)]
     found += [(f"USUAL noise × {n}", b) for n, b in zip(names, coefficients[5:], strict=False)]
-    found += [("USUAL signal", coefficients[-1]), ("BIAS", q[0])]
+    found += [("USUAL signal", coefficients[-1]), ("TRUST", trust), ("BIAS", q[0])]
     found += [*zip(NAMES, np.exp(q[1:]), strict=True), ("PARTIAL", width)]
     tails *= widened(tails, whole, z)
     found += [(f"TAILS {p}", t) for p, t in zip(("low", "high"), tails, strict=True)]

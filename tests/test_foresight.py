@@ -53,6 +53,14 @@ def test_neither_unit_nor_number_of_bands_matters(scene, gaps):
         assert size[0] == pytest.approx(size[1], abs=0.15)
 
 
+def test_few_hidden_pixels_leave_the_slopes_as_usual(scene, gaps, monkeypatch):
+    usually, off = usual.slopes(0.0), []
+    for trust in (1e12, 1e3, 1.0):
+        monkeypatch.setattr(usual, "TRUST", trust)
+        off.append(np.abs(np.array(errors(scene, gaps).slopes) - usually).max())
+    assert off == sorted(off) and off[0] < 1e-6 and off[-1] > 0.05
+
+
 def test_less_noise_is_taken_off_where_it_was_estimated(scene, gaps, rng):
     """What is taken off too much would be missing in the errors."""
     cube = Cube(scene + 0.3 * rng.standard_normal(scene.shape))
@@ -187,6 +195,6 @@ def test_what_is_usual_is_what_was_learned():
         values = [v for n, v in learned.items() if n.startswith(name)]
         np.testing.assert_allclose(getattr(usual, name), values, rtol=1e-3)
     single = learned.keys() - {n for n in learned if " " in n}
-    assert len(single) == 15
+    assert len(single) == 16
     for name in single:
         assert getattr(usual, name) == pytest.approx(learned[name], rel=1e-3)

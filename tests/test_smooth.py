@@ -75,6 +75,22 @@ def test_the_covariance_of_a_drawn_field_is_found_again(rng, s):
     assert np.median([c.sill for c in restricted]) == pytest.approx(25, rel=0.3)
 
 
+def test_fields_of_few_kinds_keep_their_size(rng, stripes):
+    """The kinds that matter most stay; the others' variograms are met as well as those can."""
+    z = [ndimage.gaussian_filter(rng.standard_normal(stripes.shape), w) * w for w in (1, 2, 4, 6)]
+    z = np.stack(z) * np.array([1, 1, 0.03, 0.03])[:, None, None]
+    every = variogram.fit_covariances(z, stripes)
+    kinds = variogram.leading_kinds(every)
+    assert len(kinds) > 1
+    assert variogram.fit_covariances(z, stripes, most=len(kinds)) == every
+    few = variogram.fit_covariances(z, stripes, most=1)
+    assert {c.kind for c in few} == {kinds[0]}
+    for own, shared in zip(every, few, strict=True):
+        assert own == shared or own.kind != kinds[0]
+        sizes = [variogram.risk(c) + c.nugget for c in (own, shared)]
+        assert sizes[1] == pytest.approx(sizes[0], rel=0.5)
+
+
 def test_a_field_buried_in_white_noise_becomes_its_mean(rng, stripes):
     z = rng.standard_normal((3, 24, 24))
     f = smooth.krige(z, stripes, variogram.fit_covariances(z, stripes), 0.0)

@@ -42,8 +42,7 @@ MOST = 4.0  # σ_b²: the most that is expected of any entry
 HOPELESS = 0.9  # of a band's standard deviation: an error like that is no better than its mean
 NORMAL_80 = NORMAL_QUANTILES[1]
 UNLIKE = Around._fields.index("unlike")
-TRUST = 10.0  # patches of PATCH hidden pixels weigh as much as the usual slopes do
-PATCH = 50.0
+REFERENCE_TRUST = 500.0  # `usual.TRUST` in the slopes of fills from references
 FEW_FOLDS = 3  # below it, scores to expect are said to rest on few trials
 MODEL_BASED = (
     f"error bars are {recipes.MODEL}: fewer than 4 copies of the gaps could be hidden, so their "
@@ -211,7 +210,8 @@ class Hidden(NamedTuple):
 
 def _fitted(hidden: Hidden, bands: int, pixels: int, usually: Floats | None) -> Fit:
     """level, slopes (F,) and by_band (bands,) that suit hidden entries of so many pixels."""
-    weight = hidden.weight * (pixels / PATCH / hidden.weight.sum())
+    trust = usual.TRUST if usually is None else REFERENCE_TRUST
+    weight = hidden.weight * (pixels / trust / hidden.weight.sum())
     by_band = _signal(hidden, bands)
     # candidates that differ cannot all be right, whatever noise may make of the squares
     apart = usual.APART * float(np.average(np.exp(2 * hidden.around[UNLIKE]), weights=weight))
@@ -242,7 +242,7 @@ def _scored(hidden: Hidden, weight: Floats, by_band: Floats, b: Floats, prior: F
     """level and slopes (1 + F,), given the bands: squares scatter in proportion to their mean, so
     Fisher's scoring for a gamma law with noise added, the slopes drawn towards those of before."""
     X = np.vstack([np.ones(len(hidden.square)), hidden.around])
-    drawn = np.r_[0.0, np.full(len(hidden.around), TRUST)]
+    drawn = np.r_[0.0, np.ones(len(hidden.around))]
     for _ in range(STEPS):
         mean = hidden.expected(b[0], b[1:], by_band)
         total = mean + hidden.noise

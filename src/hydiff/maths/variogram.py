@@ -20,6 +20,8 @@ from scipy.fft import irfft2, next_fast_len, rfft2
 from hydiff.cube import Bools, Floats, Ints
 
 Complexes = NDArray[np.complex128]
+Kind = tuple[float, float, float]  # `Covariance.kind`
+Shapes = dict[tuple[float, float], Floats]  # s and reach → variogram of unit sill
 
 ORDERS = (1.0, 1.25, 1.5, 1.75, 1.95)  # s that are tried; at 2 the increments have no variance
 REACHES = (inf, 40.0, 10.0)  # pixels
@@ -37,18 +39,24 @@ class Covariance(NamedTuple):
     nugget: float  # variance of what one pixel does not share with its neighbours
 
     @property
-    def kind(self) -> tuple[float, float, float]:
+    def kind(self) -> Kind:
         """(s, reach, κ = nugget / sill in decades): components of one kind share a solver."""
         ratio = max(self.nugget / self.sill, LEAST_NUGGET) if self.sill > 0 else inf
         return self.s, self.reach, ratio if ratio == inf else 10.0 ** round(log10(ratio))
 
 
 def fit_covariances(
-    z: Floats, complete: Bools, orders: Sequence[float] = ORDERS, reaches: Sequence[float] = REACHES
+    z: Floats,
+    complete: Bools,
+    orders: Sequence[float] = ORDERS,
+    reaches: Sequence[float] = REACHES,
+    most: int | None = None,
 ) -> list[Covariance]:
     """The covariance of each component (K, H, W), by least squares on its variogram.
 
     Errors count relative to the variogram itself, and the less the longer the lag.
+    orders, reaches: s and px that are tried; from s = 2 on with a finite reach only.
+    most: kinds; components that matter little take on the kind of others.
     """
     widest = 2 * ndimage.distance_transform_edt(~complete).max() if not complete.all() else 0
     longest = min(int(np.clip(widest, *LAGS)), max(complete.shape) - 1)
@@ -67,24 +75,67 @@ def fit_covariances(
         return [Covariance(orders[0], inf, 0.0, float(v)) for v in z[:, complete].var(axis=1)]
     length = by_ring(np.hypot(down, right))
     shapes = {
-        (s, reach): by_ring(model_variogram(s, reach, longest)) for s in orders for reach in reaches
+        (s, reach): by_ring(model_variogram(s, reach, longest))
+        for s in orders
+        for reach in reaches
+        if s < 2 or reach < inf
     }
     lags = np.bincount(ring)[enough]
-    return [_fit_one(by_ring(curve), length, lags, shapes) for curve in curves]
+    measured = [_Curve.of(by_ring(curve), length, lags) for curve in curves]
+    fits = [_fit_one(own, shapes) for own in measured]
+    if most is None:
+        return fits
+    kinds = leading_kinds(fits)[:most]
+    return [
+        c if c.kind in kinds or c.sill == 0 else _of_a_kind(own, shapes, kinds)
+        for c, own in zip(fits, measured, strict=True)
+    ]
 
 
-def _fit_one(
-    curve: Floats, length: Floats, lags: Ints, shapes: dict[tuple[float, float], Floats]
-) -> Covariance:
-    top = float(curve.max())
+def leading_kinds(covariances: Sequence[Covariance]) -> list[Kind]:
+    """Those of fields that vary, the riskiest first."""
+    total: dict[Kind, float] = {}
+    for c in covariances:
+        if c.sill > 0:
+            total[c.kind] = total.get(c.kind, 0.0) + risk(c)
+    return sorted(total, key=lambda kind: -total[kind])
+
+
+class _Curve(NamedTuple):
+    """A variogram by length of the lags, as shares of its largest value."""
+
+    top: float
+    values: Floats
+    weight: Floats
+
+    @classmethod
+    def of(cls, values: Floats, length: Floats, lags: Ints) -> _Curve:
+        top = float(values.max())
+        # a cube without texture has one near the least number there is
+        values = values / top if top > 0 else values
+        weight = np.sqrt(lags) / (np.maximum(values, 1e-9) * length)
+        return cls(top, values, weight / weight.max())
+
+
+def _fit_one(curve: _Curve, shapes: Shapes) -> Covariance:
+    top, values, weight = curve
     if not top > 0:  # constant
         return Covariance(1.0, inf, 0.0, 0.0)
-    curve = curve / top  # a cube without texture has one near the least number there is
-    weight = np.sqrt(lags) / (np.maximum(curve, 1e-9) * length)
-    weight /= weight.max()
-    nuggets, sills, misfits = _fits(np.stack([*shapes.values()]) * weight, weight, curve * weight)
+    nuggets, sills, misfits = _fits(np.stack([*shapes.values()]) * weight, weight, values * weight)
     best = int(np.argmin(misfits))
     return Covariance(*[*shapes][best], top * float(sills[best]), top * float(nuggets[best]))
+
+
+def _of_a_kind(curve: _Curve, shapes: Shapes, kinds: Sequence[Kind]) -> Covariance:
+    """The one of some kinds that suits a field that varies best."""
+    top, values, weight = curve
+    fits = []
+    for s, reach, ratio in kinds:
+        shape, wanted = weight * (shapes[s, reach] + ratio), weight * values
+        sill = float(shape @ wanted / (shape @ shape))
+        one = Covariance(s, reach, top * sill, top * ratio * sill)
+        fits.append((float(np.linalg.norm(sill * shape - wanted)), one))
+    return min(fits)[1]
 
 
 def _fits(shapes: Floats, one: Floats, curve: Floats) -> tuple[Floats, Floats, Floats]:

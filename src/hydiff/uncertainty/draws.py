@@ -8,17 +8,17 @@ neighbours, so that e depends on the noise nearby alone: parts of a scene agree 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from itertools import product
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import ndimage, sparse
 
 from hydiff.cube import Bools, Floats
-from hydiff.maths.variogram import LEAST_NUGGET, Covariance, risk
+from hydiff.maths.variogram import LEAST_NUGGET, Covariance, Kind
 from hydiff.methods.classical import (
-    conjugate_gradients,
     factor_of,
     filtered,
     laplacian,
@@ -26,32 +26,58 @@ from hydiff.methods.classical import (
 )
 from hydiff.methods.smooth import EXACT, exact_variance
 
-Kind = tuple[float, float, float]  # `Covariance.kind`
 Systems = dict[Kind, Callable[[Floats], Floats]]  # their solvers, for one mask
 Window = tuple[slice, slice]  # rows and columns of a scene
 
 BLOCK = 16  # px: white noise is made in blocks of the scene's grid, each from its own key
-TOLERANCE = 1e-2  # of the conjugate gradients; draws need no more
+POOL = 1 << 20  # normals of which spectra of white noise are parts
 PILOTS = 32  # draws from which the variance is taken where it is not computed
 AROUND = 7  # px over which it is averaged
-KINDS = 6  # distinct covariances whose variance is worked out; the others borrow
 PILOT = 9  # stream of white noise
 
 
 def white(
-    seed: int,
-    key: tuple[int, ...],
-    planes: int,
-    window: Window,
-    dtype: type[Any] = np.float64,
-    at: Bools | None = None,
+    seed: int, key: tuple[int, ...], planes: int, window: Window, at: Bools | None = None
 ) -> Floats:
     """(planes, rows, cols) independent standard normals in a window of a scene.
 
     An entry depends on seed, key, plane and its place in the scene, not on the window.
     at: (rows, cols) where they are needed; None = everywhere.
     """
-    out = np.zeros((planes, *(w.stop - w.start for w in window)), dtype)
+    out = np.zeros((planes, *(w.stop - w.start for w in window)))
+    for rng, outer, inner in _blocks(seed, key, window, at):
+        out[:, *outer] = rng.standard_normal((planes, BLOCK, BLOCK))[:, *inner]
+    return out
+
+
+def white_spectra(
+    seed: int, key: tuple[int, ...], bands: int, window: Window, at: Bools
+) -> NDArray[np.float32]:
+    """(bands, n) standard normals for the n pixels of a window where they are needed (rows, cols).
+
+    Of many bands they would be most of the work, so they are drawn once: each pixel has another
+    part of one long row of normals.  Parts of two pixels hardly ever overlap.
+    """
+    start = np.zeros(at.shape, np.intp)
+    for rng, outer, inner in _blocks(seed, key, window, at):
+        start[*outer] = rng.integers(POOL, size=(BLOCK, BLOCK))[*inner]
+    parts = np.lib.stride_tricks.sliding_window_view(_pool(bands), bands)
+    return parts[start[at]].T
+
+
+@lru_cache(maxsize=1)
+def _pool(more: int) -> NDArray[np.float32]:
+    """POOL normals with mean 0 and variance 1, and so many of the first again at their end."""
+    normals = np.random.default_rng(0).standard_normal(POOL, np.float32)
+    normals = (normals - normals.mean()) / normals.std()
+    return np.resize(normals, POOL + more)
+
+
+def _blocks(
+    seed: int, key: tuple[int, ...], window: Window, at: Bools | None
+) -> Iterator[tuple[np.random.Generator, list[slice], list[slice]]]:
+    """The blocks of a scene that a window meets: a generator of each, and the place of what they
+    share in the window and in the block."""
     spans = [range(w.start // BLOCK, -(-w.stop // BLOCK)) for w in window]
     for block in product(*spans):
         low = [max(number * BLOCK, w.start) for number, w in zip(block, window, strict=True)]
@@ -59,10 +85,9 @@ def white(
         outer = _slices(low, high, [w.start for w in window])
         if at is not None and not at[*outer].any():
             continue
-        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(*key, *block)))
-        noise = rng.standard_normal((planes, BLOCK, BLOCK), dtype)
-        out[:, *outer] = noise[:, *_slices(low, high, [number * BLOCK for number in block])]
-    return out
+        own = np.random.SeedSequence(seed, spawn_key=(*key, *block))
+        rng = np.random.Generator(np.random.SFC64(own))  # the fastest
+        yield rng, outer, _slices(low, high, [number * BLOCK for number in block])
 
 
 def _slices(low: Sequence[int], high: Sequence[int], origin: Sequence[int]) -> list[slice]:
@@ -98,42 +123,15 @@ def kriging_error(
 
 
 def kriging_system(
-    complete: Bools, s: float, reach: float, kappa: float, tolerance: float = TOLERANCE
+    complete: Bools, s: float, reach: float, kappa: float
 ) -> Callable[[Floats], Floats]:
-    """`field_system` to a tolerance; at s = 1 its matrix is sparse, and is solved as it is."""
-    if s != 1:
-        return field_system(complete, s, reach, kappa, tolerance)
+    """Solves (M + κ (reach⁻² − Δ)^s) f = r for many r (K, H, W), M = diag(complete); s is 1 or 2,
+    for which the matrix is sparse."""
     membrane = laplacian(*complete.shape) + reach**-2 * sparse.eye_array(complete.size)
-    matrix = sparse.diags_array(complete.ravel().astype(float)) + kappa * membrane
+    power = membrane if s == 1 else membrane @ membrane
+    matrix = sparse.diags_array(complete.ravel().astype(float)) + kappa * power
     solve = factor_of(matrix, np.ones(complete.size, bool))
     return lambda r: solve(r.reshape(len(r), -1)).reshape(r.shape)
-
-
-def field_system(
-    complete: Bools, s: float, reach: float, kappa: float, tolerance: float = TOLERANCE
-) -> Callable[[Floats], Floats]:
-    """Solves (M + κ (reach⁻² − Δ)^s) f = r for many r (K, H, W), M = diag(complete).
-
-    The preconditioner of `field` (docs/decisions/0005) carried over to κ > 0:
-    S⁻¹ (M + κ^{2/s−1} (reach⁻² − Δ)^{2−s}) S⁻¹, S = M + κ^{1/s} (reach⁻² − Δ) sparse;
-    both meet the operator at the frequency where data and smoothness weigh the same.
-    """
-    flags = complete.ravel().astype(float)
-    membrane = laplacian(*complete.shape) + reach**-2 * sparse.eye_array(complete.size)
-    inverse = factor_of(
-        sparse.diags_array(flags) + kappa ** (1 / s) * membrane, np.ones(complete.size, bool)
-    )
-    eigenvalues = laplacian_eigenvalues(*complete.shape) + reach**-2
-    power, rest = kappa * eigenvalues**s, kappa ** (2 / s - 1) * eigenvalues ** (2 - s)
-
-    def precondition(r: Floats) -> Floats:
-        v = inverse(r.reshape(len(r), -1)).reshape(r.shape)
-        v = complete * v + filtered(v, rest)
-        return inverse(v.reshape(len(v), -1)).reshape(v.shape)
-
-    return lambda r: conjugate_gradients(
-        lambda f: complete * f + filtered(f, power), r, precondition, tolerance
-    )
 
 
 def kriging_variance(
@@ -146,17 +144,12 @@ def kriging_variance(
 
     window: where the complete pixels (H, W) lie in the scene.  systems: as there.
     """
-    weight: dict[Kind, float] = {}
-    for c in covariances:
-        weight[c.kind] = weight.get(c.kind, 0.0) + risk(c)
-    kinds = sorted((k for k in weight if k[2] < np.inf), key=lambda k: -weight[k])[:KINDS]
+    kinds = dict.fromkeys(c.kind for c in covariances if c.kind[2] < np.inf)
     shapes = {kind: _unit_variance(complete, kind, window, systems) for kind in kinds}
     out = np.zeros((len(covariances), *complete.shape))
     for k, c in enumerate(covariances):
         if c.kind in shapes:
             out[k] = c.sill * shapes[c.kind]
-        elif kinds and c.sill > 0:
-            out[k] = risk(c) / risk(Covariance(*kinds[0][:2], 1.0, 0.0)) * shapes[kinds[0]]
     return out
 
 
@@ -175,7 +168,8 @@ def _unit_variance(complete: Bools, kind: Kind, window: Window, systems: Systems
     )
     usual[0] = 0.0
     expected = np.maximum(usual[distance], np.finfo(float).tiny)
-    ratio = ndimage.uniform_filter(np.where(complete, 0.0, variance / expected), AROUND)
+    ratio = np.divide(variance, expected, out=np.zeros_like(variance), where=~complete)
+    ratio = ndimage.uniform_filter(ratio, AROUND)
     near = ndimage.uniform_filter((~complete).astype(float), AROUND)
     return np.where(complete, 0.0, expected * ratio / np.maximum(near, 1e-9))
 

@@ -5,6 +5,7 @@ Letters: C bands, K components; spectra are whitened by `weight`, as `methods.sm
 
 from __future__ import annotations
 
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,11 @@ from hydiff.methods.smooth import whitening
 
 COMPONENTS = 24  # as many as `smooth` has
 KEPT = 0.5  # share of its bands that fixes the spectrum of a pixel
+# Of the fields' covariances.  Whole orders have sparse systems, and images are blurred: of second
+# order and short reach a field is smooth at one pixel and rough at three
+ORDERS = (1.0, 2.0)
+REACHES = (inf, 40.0, 20.0, 10.0, 7.0, 5.0, 3.5, 2.5, 1.5)  # px
+KINDS = 4  # each needs a system of its own, of 11 or 36 MB for 144 × 144 pixels
 LEAST = 1e-9  # of the mean variance: what components leave of a band is no less
 
 
@@ -61,7 +67,7 @@ def fit(values: Floats, observed: Bools, good: Bools, sigma_y: Floats) -> ErrorM
         space = _with_signs(subspace.fit(spectra, np.ones(spectra.shape, bool), COMPONENTS))
         z = np.zeros((space.basis.shape[1], *complete.shape))
         z[:, complete] = space.project(spectra)
-        covariances = fit_covariances(z, complete)
+        covariances = fit_covariances(z, complete, ORDERS, REACHES, KINDS)
         basis, variance = np.zeros((C, len(z))), space.variance
         basis[good] = space.basis
         rest = spectra - space.reconstruct(z[:, complete])

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from hydiff.cube import Bools, Floats
-from hydiff.methods.classical import TOLERANCE
 from hydiff.result import Result
 from hydiff.uncertainty import error_model
 from hydiff.uncertainty.draws import floored, kriging_system
@@ -87,7 +86,7 @@ def field_variance(complete: Bools, model: ErrorModel) -> Callable[[Floats], flo
     Their covariance is sill · κ (M + κ Q)⁻¹, M the complete pixels and Q the fields' precision.
     """
     kinds = dict.fromkeys(c.kind for c in model.covariances if c.kind[2] < np.inf)
-    systems = {kind: kriging_system(complete, *floored(kind), TOLERANCE) for kind in kinds}
+    systems = {kind: kriging_system(complete, *floored(kind)) for kind in kinds}
 
     def variance(weights: Floats) -> float:
         total = 0.0

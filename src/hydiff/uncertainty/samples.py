@@ -18,7 +18,14 @@ from hydiff.errors import BadValue, check_seed
 from hydiff.gaps.rule import into_dtype
 from hydiff.maths.gaussian import patterns
 from hydiff.uncertainty import error_model
-from hydiff.uncertainty.draws import Systems, Window, kriging_error, kriging_variance, white
+from hydiff.uncertainty.draws import (
+    Systems,
+    Window,
+    kriging_error,
+    kriging_variance,
+    white,
+    white_spectra,
+)
 from hydiff.uncertainty.error_model import ErrorModel
 
 if TYPE_CHECKING:
@@ -93,15 +100,20 @@ def error_draws(
     mixing = mixing_of(gaps, model, at, (rows, cols), systems)
     measured = model.left * model.noise / (model.left + model.noise)  # what is unknown there
     left = np.sqrt(np.where(gaps.observed[:, at], measured[:, None], model.left[:, None]))
-    scale, K = _scale(gaps, model, mixing, at), model.basis.shape[1]
+    scale, K = (
+        np.where(gaps.drawn[:, at], _scale(gaps, model, mixing, at), 0.0),
+        len(model.variance),
+    )
 
     def draw(number: int) -> Floats:
         v, w = (white(seed, (number, k), K, (rows, cols)) for k in (FIELD, PIXEL))
         u = white(seed, (number, TEXTURE), K, (rows, cols), at=at)[:, at]
         z = mixing(krige(v, w)[:, at] if needed else 0.0, u)
-        rest = white(seed, (number, REST), len(left), (rows, cols), np.float32, at)[:, at]
+        error = left * white_spectra(seed, (number, REST), len(left), (rows, cols), at)
+        error += model.basis @ z
+        error *= scale
         out = np.zeros(gaps.values.shape)
-        out[:, at] = np.where(gaps.drawn[:, at], scale * (model.basis @ z + left * rest), 0.0)
+        out[:, at] = error
         return out
 
     return draw
