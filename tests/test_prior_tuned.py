@@ -1,5 +1,7 @@
 """Laws of `anchored` with `start=prior`: what other images taught, and a little of this cube."""
 
+import subprocess
+import sys
 from itertools import islice
 
 import numpy as np
@@ -240,6 +242,18 @@ def test_the_tuned_network_starts_with_the_share_of_the_prior():
     ):
         usual = blend._usual(networks)
         np.testing.assert_allclose(usual, [1 - sum(shares), *shares])
+
+
+def test_who_has_a_network_is_known_without_torch():
+    """Children that try the others do not wait for it; and it is what the settings say."""
+    tried = (*candidates.WITH_REFERENCE, candidates.CORRECTED, candidates.TUNED, TUNED, ANCHORED)
+    for c in tried:
+        assert c.pretrained == candidates.chosen(c).facts.pretrained
+    code = (
+        "import sys; from hydiff.auto.candidates import CORRECTED, PRIOR, TUNED; "
+        "assert all(c.costly for c in (CORRECTED, PRIOR, TUNED)); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_noise_and_budgets_decide_who_is_tried_on_a_gpu(packaged, monkeypatch):

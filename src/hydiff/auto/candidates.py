@@ -24,9 +24,12 @@ class Candidate(NamedTuple):
 
     @property
     def pretrained(self) -> bool:
-        """Whether it has a network that learned elsewhere, and is run once more on the cube."""
+        """Whether it has a network that learned elsewhere, and is run once more on the cube.
+
+        One that may have it names its size: to ask its settings would load torch in every child.
+        """
         facts = declared(self.method)
-        return facts.pretrained or (facts.may_be_pretrained and chosen(self).facts.pretrained)
+        return facts.pretrained or (facts.may_be_pretrained and "size" in self.settings)
 
     @property
     def learns(self) -> bool:
