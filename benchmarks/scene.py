@@ -66,6 +66,10 @@ RUNS = {
     "auto": ["--budget", "fast", "--memory", "2GB"],
     "auto-two": ["--budget", "fast", "--memory", "2GB", "--workers", "2"],
     "reference": ["--budget", "fast", "--memory", "2GB", "--reference", "reference.tif"],
+    "reference-two": [
+        *("--budget", "fast", "--memory", "2GB", "--workers", "2"),
+        *("--reference", "reference.tif"),
+    ],
     "whole": [*SMOOTH, "--tile", "100000"],  # one tile: before tile96 ... it is their control
     "tile96": [*SMOOTH, "--tile", "96"],
     "tile144": [*SMOOTH, "--tile", "144"],

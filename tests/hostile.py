@@ -66,8 +66,9 @@ def _fill(path: Path, made: Path) -> None:
     cube = io.read(path)
     describe.lines(describe.facts(cube))
     if cube.nbytes <= 4 << 20 and made.is_dir():
-        execute.fill_file(path, made / path.name, Request(method="linear"), scene.limits("500MB"))
-        for name in ("map.bsq", "map.tif") if cube.crs is not None else ():
+        name = "filled.npz" if path.suffix == ".npy" else path.name  # .npy cannot say so
+        execute.fill_file(path, made / name, Request(method="linear"), scene.limits("500MB"))
+        for name in ("map.bsq", "map2.tif") if cube.crs is not None else ():
             io.write(cube.load(), made / name)
 
 

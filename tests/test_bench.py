@@ -838,8 +838,10 @@ def test_seeds_are_for_what_is_random():
 
 def test_tuning_starts_from_settings_that_exist():
     for method, candidates in cells.TUNING.items():
+        assert candidates
         for changes in candidates:
-            hydiff.methods.choose(method, None, changes)
+            settings = hydiff.methods.choose(method, None, changes).settings
+            assert {name: getattr(settings, name) for name in changes} == changes
 
 
 def test_the_paper_s_figures_are_those_of_the_paper():

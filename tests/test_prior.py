@@ -66,8 +66,9 @@ def fill(y, observed, **how):
     return hydiff.fill(y, observed, method="prior", device="cpu", **how)
 
 
-def turned(y, observed):
-    c = smooth.coordinates(np.where(observed, y, 0.0), observed, np.zeros(len(y)), 24)
+def turned(y, observed, sigma=0.0):
+    sigma_y = np.broadcast_to(sigma, len(y)).astype(float)
+    c = smooth.coordinates(np.where(observed, y, 0.0), observed, sigma_y, 24)
     return c, prior.parts_of(c, 4)
 
 
@@ -78,6 +79,35 @@ def test_planes_do_not_depend_on_the_units_of_the_bands(scene, gaps, rng):
         for _, parts in (turned(scene, gaps), turned(scene * rng.uniform(0.3, 3, (9, 1, 1)), gaps))
     )
     np.testing.assert_allclose(own[:4], others[:4], atol=1e-6 * np.abs(own).max())
+
+
+@pytest.mark.parametrize("size", [0.1, 1, 30])
+def test_a_band_of_mere_noise_that_nobody_declared_turns_no_plane(scene, gaps, rng, size):
+    """However large its noise is: as a principal component of the bands it would come first."""
+    noise = size * scene.std() * rng.standard_normal((1, *SHAPE[1:]))
+    own, others = (turned(y, gaps)[1].p[:3] for y in (scene, np.concatenate([scene, noise])))
+    for one, other in zip(own, others, strict=True):
+        assert abs(np.corrcoef(one[gaps], other[gaps])[0, 1]) > 0.99
+
+
+def test_declared_noise_is_the_unit_of_the_bands_and_the_same_in_every_plane(scene, gaps, rng):
+    sigma = 0.03 * np.ptp(scene) * rng.uniform(0.3, 1, SHAPE[0])
+    noise = sigma[:, None, None] * rng.standard_normal(SHAPE)
+    c, parts = turned(scene + noise, gaps, sigma)
+    np.testing.assert_array_equal(parts.p, c.z[:4][parts.some[:4]])
+    np.testing.assert_allclose(parts.sigma, 1)
+    mixed = np.tensordot(parts.axes[parts.some] @ c.space.basis.T, noise / sigma[:, None, None], 1)
+    np.testing.assert_allclose(mixed[:, gaps].std(axis=1), parts.sigma, rtol=0.1)
+
+
+def test_with_noise_planes_do_not_depend_on_the_units_of_the_bands(scene, gaps, rng):
+    unit, sigma = rng.uniform(0.3, 3, SHAPE[0]), 0.03 * np.ptp(scene)
+    noisy = scene + sigma * rng.standard_normal(SHAPE)
+    own, others = (
+        prior.planes_of(turned(noisy * u[:, None, None], gaps, sigma * u)[1].p, gaps).planes
+        for u in (np.ones(SHAPE[0]), unit)
+    )
+    np.testing.assert_allclose(own, others, atol=1e-9)
 
 
 def test_planes_do_not_vary_together_and_the_strongest_come_first(scene, gaps):

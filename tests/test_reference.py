@@ -308,13 +308,41 @@ def test_references_complement_one_another(scene, other, observed):
     np.testing.assert_allclose(only[:, :, :20], p[:, :, :20])
 
 
-def test_a_plane_is_predicted_if_blocks_left_out_confirm_it(other, observed, rng):
+def test_what_blocks_left_out_do_not_confirm_is_not_predicted(other, observed, rng):
     """Planes of their own are fitted by chance, with the neighbours all the more."""
     f = models._with_neighbours(other / other.std(), 1)
     own = [ndimage.gaussian_filter(rng.standard_normal(observed.shape), 2) for _ in range(20)]
     y = np.stack([*(own / np.std(own)), f[0] - 0.5 * f[2], f[1]])
-    found = models.confirmed(y, observed, f)
-    assert found[-2:].all() and found[:-2].mean() < 0.3
+    kept = models.confirmed(y, observed, f, np.ones(observed.shape))
+    np.testing.assert_allclose(kept @ kept, kept, atol=1e-6)  # all of a mixture, or nothing of it
+    np.testing.assert_allclose(kept[-2:, -2:], np.eye(2), atol=0.05)
+    assert np.trace(kept) - 2 < 0.3 * 20
+
+
+def test_of_planes_that_are_confirmed_a_mixture_may_not_be(other, observed, rng):
+    """Two planes that the features show, and half of each that they do not: the difference."""
+    f = models._with_neighbours(other / other.std(), 1)
+    own = ndimage.gaussian_filter(rng.standard_normal(observed.shape), 2)
+    own *= 0.5 * f[0].std() / own.std()
+    kept = models.confirmed(np.stack([f[0] + own, f[0] - own]), observed, f, np.ones(own.shape))
+    np.testing.assert_allclose(kept @ [1, 1], [1, 1], atol=0.1)
+    np.testing.assert_allclose(kept @ [1, -1], [0, 0], atol=0.1)
+
+
+def test_an_absorption_in_several_components_is_not_predicted(scene, other, observed, rng):
+    """Pixels that look alike in the reference share it by chance; the others stay as they were."""
+    patches = ndimage.gaussian_filter(rng.standard_normal(observed.shape), 2)
+    patches *= scene.std() / patches.std()
+    narrow = np.eye(len(scene))[3][:, None, None]
+    planes = [ReferencePlanes(other, np.ones(observed.shape, bool))]
+    turn = np.linalg.qr(rng.standard_normal((8, 8)))[0]
+    without, found = (
+        np.tensordot(turn.T, predict(np.tensordot(turn, y, 1), observed, planes, alike=20), 1)
+        for y in (scene, scene + narrow * patches)
+    )
+    off = (found - without).std(axis=(1, 2))
+    assert off[3] < 0.35 * patches.std()
+    assert (np.delete(off / scene.std(axis=(1, 2)), 3) < 0.1).all()
 
 
 def test_a_reference_that_shows_nothing_of_the_cube_leaves_the_fill_of_smooth(scene, observed, rng):

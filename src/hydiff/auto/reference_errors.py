@@ -65,7 +65,7 @@ def disagreement(cube: Cube, observed: Bools, references: Sequence[ReferencePlan
     f = np.concatenate([components(one) for one in references])
     if complete.sum() < ENOUGH * len(f):
         return np.ones(complete.shape)
-    p = regression(y, complete, f)
+    p = regression(y, complete, f, np.ones(complete.shape))
     square = np.where(complete, np.square(y - p).mean(axis=0), 0.0)
     near, share = (
         ndimage.gaussian_filter(plane, NEARBY, mode="constant")

@@ -16,7 +16,7 @@ FINER = 2  # drawn so much finer, then averaged: a pixel at an edge sees both si
 # px, half the side of a shape; their density falls with the cube of the radius.  The smallest of an
 # image lies between the first two
 RADII = (2.0, 10.0, 90.0)
-SHAPES = 2400  # enough that nearly no pixel stays without one
+SHAPES = 2400  # enough that they leave at most a few percent of the ground bare
 MATERIALS = 7  # spectra of an image; a shape has one of them, a little changed
 SHADING = 0.6  # of the spread of the materials: how much the brightness of a shape varies at most
 GRAIN = 0.15  # likewise, of its texture
@@ -25,8 +25,9 @@ GRAIN = 0.15  # likewise, of its texture
 def drawn(rng: np.random.Generator) -> Floats:
     """(BANDS, SIDE, SIDE) one image: its shapes have a material, a shading and a texture each."""
     S = SIDE * FINER
-    image = np.zeros((BANDS, S, S), np.float32)
     materials = rng.standard_normal((MATERIALS, BANDS)) * rng.uniform(0.2, 1.0, BANDS)
+    image = np.empty((BANDS, S, S), np.float32)
+    image[:] = materials[0, :, None, None]  # the ground
     grain = _grain(S, rng)
     smallest = np.exp(rng.uniform(*np.log(RADII[:2])))
     radii = FINER / np.sqrt(rng.uniform(RADII[2] ** -2, smallest**-2, SHAPES))  # the law r⁻³

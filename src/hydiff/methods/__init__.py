@@ -267,7 +267,7 @@ WITH_REFERENCE = {
         may_be_pretrained=True,
         asks=("references", "space"),
         coordinates=True,
-        rules=3,
+        rules=4,
     ),
     "matched-copy": Method(
         "reference_peers",

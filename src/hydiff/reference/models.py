@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy import ndimage
+from scipy import linalg, ndimage
 from scipy.spatial import KDTree
 
 from hydiff.cube import Bools, Floats
@@ -30,6 +30,7 @@ NEAREST = 0.05  # in that unit: no two pixels are nearer
 COMPANY = 10  # observed pixels that must look like one for it to be familiar
 FAMILIAR, LOOKED = 0.999, 2000  # quantile of how far these are apart, over about so many pixels
 BLOCKS = 4  # in rows and in columns, left out of a regression in turn
+ROUNDING = 1e-9  # of all variance: what is less is nothing
 NEARLY = 0.5  # neighbours may be farther than the nearest by this share
 
 
@@ -74,39 +75,50 @@ def predict(
         f = _with_neighbours(own, context)
         if both.sum() < ENOUGH * len(f):
             continue
+        weight = _weights(y, both, f) if robust else np.ones(both.shape)
         if alike:
             p = _of_similar(y, both, own, alike, APART_ALIKE)
         else:
-            p = regression(y, both, f, steps, robust)
+            p = regression(y, both, f, weight, steps)
         if local:
             p = _local(y, both, p, local)
         if similar:
             p = p + _of_similar(y - p, both, own, similar, APART)
         mean = y[:, both].mean(axis=1)[:, None]
-        out[:, pixels] = np.where(confirmed(y, both, f)[:, None], p[:, pixels], mean)
+        out[:, pixels] = mean + confirmed(y, both, f, weight) @ (p[:, pixels] - mean)
     return out
 
 
-def confirmed(y: Floats, complete: Bools, f: Floats) -> Bools:
-    """(K,) planes of which a regression on the features says something in blocks left out of it: at
-    least half of what it says there.
+def confirmed(y: Floats, complete: Bools, f: Floats, weight: Floats) -> Floats:
+    """(K, K) what to keep of a prediction, less its mean: the planes of which a regression on the
+    features leaves less, in blocks left out of it, than there is; and of these all but the mixtures
+    of which it leaves more.
 
-    What a plane has in common with no reference varies as smoothly as these do, and many features
-    fit it by chance; in the gaps that would be worse than nothing.
+    What has nothing in common with the references varies as smoothly as they do, and many features
+    fit it by chance; in the gaps that would be worse than nothing.  A narrow absorption is part of
+    several components that the references show otherwise: it is found among their mixtures.
     """
     rows, cols = (np.arange(n) * BLOCKS // n for n in complete.shape)
-    block = (rows[:, None] * BLOCKS + cols)[complete]
-    X, Y = (a[:, complete] - a[:, complete].mean(axis=1)[:, None] for a in (f, y))
-    A, C = X @ X.T, X @ Y.T
+    block, w = (rows[:, None] * BLOCKS + cols)[complete], weight[complete] / weight[complete].sum()
+    X, Y = (a[:, complete] - (a[:, complete] @ w)[:, None] for a in (f, y))
+    A, C, every = (X * w) @ X.T, (X * w) @ Y.T, (Y * w) @ Y.T
     ridge = RIDGE * max(np.trace(A) / len(A), 1e-300) * np.eye(len(A))
-    product, square = np.zeros(len(y)), np.zeros(len(y))
+    left = np.zeros_like(every)
     for number in np.unique(block):
-        own, given = X[:, block == number], Y[:, block == number]
-        p = np.linalg.solve(A - own @ own.T + ridge, C - own @ given.T).T @ own
-        product += (p * given).sum(axis=1)
-        square += (p * p).sum(axis=1)
-    half: Bools = product >= 0.5 * square
-    return half
+        at = block == number
+        given, asked, v = X[:, at], Y[:, at], w[at]
+        B = np.linalg.solve(A - (given * v) @ given.T + ridge, C - (given * v) @ asked.T).T
+        off = asked - B @ given
+        left += (off * v) @ off.T
+    every += max(ROUNDING * np.trace(every), 1e-300) * np.eye(len(y))
+    kept: Floats = np.zeros(every.shape)
+    some = left.diagonal() <= every.diagonal()
+    if some.any():
+        own = np.ix_(some, some)
+        ratio, mixtures = linalg.eigh(left[own], every[own])
+        lost = mixtures[:, ratio > 1]
+        kept[own] = np.eye(int(some.sum())) - every[own] @ lost @ lost.T
+    return kept
 
 
 @lru_cache(maxsize=8)
@@ -182,10 +194,10 @@ def _patterns(references: Sequence[ReferencePlanes]) -> Iterator[tuple[list[int]
 
 
 def regression(
-    y: Floats, complete: Bools, f: Floats, steps: bool = False, robust: bool = False
+    y: Floats, complete: Bools, f: Floats, weight: Floats, steps: bool = False
 ) -> Floats:
-    """(K, H, W) the regression of each plane on the features, over the complete pixels (H, W)."""
-    weight = _weights(y, complete, f) if robust else np.ones(complete.shape)
+    """(K, H, W) the regression of each plane on the features, over the complete pixels (H, W), by
+    their weights (H, W)."""
     out: Floats = np.tensordot(_slopes(y, complete, f, steps, weight), f, 1)
     share = weight[complete] / weight[complete].sum()
     out += ((y[:, complete] - out[:, complete]) @ share)[:, None, None]
