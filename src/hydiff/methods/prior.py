@@ -52,6 +52,7 @@ FLATTEST = 0.05  # of the median roughness of the bands: what a band counts for 
 SIGNAL = 1.2
 WHITE = 0.5**0.5  # σ of a plane that is nothing but noise; more than that was never seen
 AT_ONCE = 1 << 22  # pixels of all planes that a GPU corrects in one call
+BANDS_AT_ONCE = 8  # whose roughness is measured together: they stay in the cache
 ONE_AT_A_TIME = Lock()  # torch's precision and number of threads are the whole process's
 
 
@@ -95,6 +96,7 @@ def prior(
     device: torch.device | str = "cpu",
     given: Coordinates | None = None,
     network: nn.Module | None = None,
+    at: Bools | None = None,
 ) -> Iterator[Step]:
     """y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
 
@@ -102,13 +104,13 @@ def prior(
     band by band, both as in `smooth`.  The weaker components, and those without structure, are
     filled as there.
     given: the coordinates, if they are at hand.  network: one that began with these weights, and
-    has been tuned since.
+    has been tuned since.  at: as of `smooth.cube_step`.
     """
     device = torch.device(device)
     c = given or coordinates(y, observed, sigma_y, settings.components, settings.space)
     short: list[str] = []
     f, covariances = corrected_fields(c, settings, device, short, network)
-    step = cube_step(c, f, covariances, settings.error_bars, rng)
+    step = cube_step(c, f, covariances, settings.error_bars, rng, at)
     yield step._replace(how="; ".join([f"{named(settings.file())}, on {device.type}", *short]))
 
 
@@ -177,7 +179,9 @@ def axes_of(c: Coordinates) -> Floats:
     So a dark band counts as much as a bright one, and a band of mere noise little.  With noise the
     bands are in units of it already, and A is the identity.
     """
-    rough = roughness(torch.as_tensor(c.y), torch.as_tensor(c.complete)).numpy()
+    where = torch.as_tensor(c.complete)
+    some = (c.y[i : i + BANDS_AT_ONCE] for i in range(0, len(c.y), BANDS_AT_ONCE))
+    rough = np.concatenate([roughness(torch.as_tensor(y), where).numpy() for y in some])
     unit = np.maximum(rough, FLATTEST * np.median(rough))
     if c.noisy or not unit.all():
         return np.eye(len(c.z))
