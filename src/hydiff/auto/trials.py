@@ -165,10 +165,17 @@ def mean_estimate(fits: Sequence[Estimate]) -> Estimate:
 
 
 def own_fits(
-    candidates: Sequence[Candidate], cube: Cube, observed: Bools, sigma_y: Sigma, job: Job
+    candidates: Sequence[Candidate],
+    cube: Cube,
+    observed: Bools,
+    sigma_y: Sigma,
+    job: Job,
+    at: Bools | None = None,
 ) -> list[Estimate]:
-    """The estimates of candidates whose network, if any, learned elsewhere."""
-    return estimate_each(cube, observed, [chosen(c) for c in candidates], sigma_y, job)
+    """The estimates of candidates whose network, if any, learned elsewhere; at: as of
+    `estimate_each`."""
+    each = [chosen(c) for c in candidates]
+    return estimate_each(cube, observed, each, sigma_y, job, at=at)
 
 
 def hidden_pixels(fold: Bools) -> Bools:

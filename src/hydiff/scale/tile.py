@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hydiff import auto, io
-from hydiff.auto.apply import sources_of
+from hydiff.auto.apply import apply, sources_of
 from hydiff.cube import Array, Bools, Cube
 from hydiff.errors import BadValue
 from hydiff.io.versions import versions
@@ -115,18 +115,21 @@ def _fill(
         job = Job(*how, decided.common, references=others)
         parts.append(TileWindow(tile, *window(scene, task.observed, task.target, tile), job))
     if request.chosen is None:
+        recipe = decided.recipe
+        assert recipe is not None  # there are tiles, so it was decided on some of them
         for part in parts:
-            blend, decision = auto.fill(
+            blend, decision = apply(
+                recipe,
                 part.cube,
                 part.observed,
                 part.target,
                 decided.sigma_y,
                 part.job,
-                recipe=decided.recipe,
-                max_error=request.max_error,
+                {},
+                request.max_error,
+                part.gaps,
             )
-            filled = part.target & ~decision.hopeless
-            yield _kept(part, blend.at(part.gaps), filled, decision, AUTO)
+            yield _kept(part, blend, part.target & ~decision.hopeless, decision, AUTO)
     else:
         for part, one in zip(parts, _estimates(parts, request, decided), strict=True):
             yield _kept(part, one, part.target, None, request.chosen.facts)
