@@ -31,7 +31,8 @@ from hydiff.learn import prior_weights
 from hydiff.learn.engine import arithmetic
 from hydiff.learn.field import MOST_MISSING, Field
 from hydiff.learn.motions import symmetric
-from hydiff.learn.plane_network import ORDERS, corrected, roughness, turn
+from hydiff.learn.plane_crop import box_of, correction_within
+from hydiff.learn.plane_network import ORDERS, PlaneNetwork, corrected, roughness, turn
 from hydiff.maths.subspace import Subspace
 from hydiff.maths.variogram import Covariance, fit_covariances
 from hydiff.methods import components
@@ -109,7 +110,7 @@ def prior(
     device = torch.device(device)
     c = given or coordinates(y, observed, sigma_y, settings.components, settings.space)
     short: list[str] = []
-    f, covariances = corrected_fields(c, settings, device, short, network)
+    f, covariances = corrected_fields(c, settings, device, short, network, at)
     step = cube_step(c, f, covariances, settings.error_bars, rng, at)
     yield step._replace(how="; ".join([f"{named(settings.file())}, on {device.type}", *short]))
 
@@ -120,14 +121,18 @@ def corrected_fields(
     device: torch.device,
     short: list[str] | None = None,
     network: nn.Module | None = None,
+    at: Bools | None = None,
 ) -> tuple[Floats, list[Covariance]]:
-    """The filled components (K, H, W), and their covariances; short: as of `fields_through`."""
+    """The filled components (K, H, W), and their covariances; short: as of `fields_through`.
+
+    at: the pixels (H, W) that are wanted; others may come back without the correction.
+    """
     network = network or prior_weights.network_of(settings.file(), str(device))
     key = str(device), settings.planes
     if key not in c.shown:
         c.shown[key] = shown_of(parts_of(c, settings.planes), c, device, short)
     shown: Shown = c.shown[key]
-    planes = corrected_planes(shown, Symmetric(network, settings.symmetries))
+    planes = corrected_planes(shown, Symmetric(network, settings.symmetries, at))
     return shown.parts.with_planes(planes), shown.parts.covariances
 
 
@@ -309,14 +314,25 @@ def trust(complete: Bools) -> Floats:
 
 
 class Symmetric(nn.Module):
-    """The mean of a network over symmetries of the square: (N, I, H, W) to (N, H, W)."""
+    """The mean of a network over symmetries of the square: (N, I, H, W) to (N, H, W).
 
-    def __init__(self, network: nn.Module, count: int) -> None:
+    wanted: the pixels (H, W) that are; None = all.  Beyond the box around them it is 0.
+    """
+
+    def __init__(self, network: nn.Module, count: int, wanted: Bools | None = None) -> None:
         super().__init__()
-        self.network, self.count = network, count
+        self.network, self.count, self.wanted = network, count, wanted
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return symmetric(self.network, inputs, self.count)
+        if self.wanted is None:
+            return symmetric(self.network, inputs, self.count)
+        where = torch.as_tensor(self.wanted, dtype=inputs.dtype, device=inputs.device)
+        every = torch.cat([inputs, where.expand(len(inputs), 1, -1, -1)], dim=1)  # turned alike
+        return symmetric(self._within, every, self.count)
+
+    def _within(self, every: Tensor) -> Tensor:
+        assert isinstance(self.network, PlaneNetwork)
+        return correction_within(self.network, every[:, :-1], box_of(every[0, -1] > 0))
 
 
 def _by_parts(
