@@ -193,13 +193,13 @@ def test_the_fill_of_some_pixels_is_that_of_the_cube_there(scene, gaps, some, sy
         next(prior.prior(*arrays, settings, rng=np.random.default_rng(0), at=where))
         for where in (None, at)
     )
-    np.testing.assert_allclose(part.x[:, 0], whole.x[:, at], rtol=1e-9)
+    np.testing.assert_allclose(part.x[:, 0], whole.x[:, at], rtol=1e-6)  # single precision inside
 
 
 @pytest.mark.parametrize("rows", [(0, 9), (13, 14), (3, 37)])
 @pytest.mark.parametrize("cols", [(5, 30), (40, 45)])
 def test_a_part_of_a_correction_is_that_of_the_whole(rows, cols, some):
-    network = prior_weights.network_of(some, "cpu")
+    network = prior_weights.network_of(Path(some), "cpu")
     inputs = torch.randn(2, INPUTS, 37, 45, generator=torch.Generator().manual_seed(0))
     box = slice(*rows), slice(*cols)
     with torch.inference_mode():

@@ -105,7 +105,7 @@ def coordinates(
     y, complete, spread, excess = complete_spectra(y, entries)
     weight = whitening(sigma_y)
     if space is None:
-        spectra = _spectra(y, complete, weight)
+        spectra = _spectra(y, np.flatnonzero(complete), weight)
         space = subspace.fit(spectra, np.ones(spectra.shape, bool), components)
         del spectra
     noise, membranes = (weight * sigma_y) ** 2, dict[float, Membrane]()
@@ -226,14 +226,15 @@ def whitening(sigma_y: Floats) -> Floats:
     return weight
 
 
-def spectra(y: Floats, observed: Bools, sigma_y: Floats) -> Floats:
-    """(C, n) the whitened spectra that `smooth` fits its components to; arguments as there."""
+def spectra(y: Floats, observed: Bools, sigma_y: Floats, every: int = 1) -> Floats:
+    """(C, n) the whitened spectra that `smooth` fits its components to, or every so many of them;
+    arguments as there."""
     y, complete, *_ = complete_spectra(y, np.broadcast_to(observed, y.shape))
-    return _spectra(y, complete, whitening(sigma_y))
+    return _spectra(y, np.flatnonzero(complete)[::every], whitening(sigma_y))
 
 
-def _spectra(y: Floats, complete: Bools, weight: Floats) -> Floats:
-    whitened = y[:, complete]
+def _spectra(y: Floats, pixels: Ints, weight: Floats) -> Floats:
+    whitened: Floats = y.reshape(len(y), -1)[:, pixels]
     if (weight != 1).any():
         whitened *= weight[:, None]
     return whitened
