@@ -317,6 +317,29 @@ def test_a_recipe_with_the_prior_replays_to_the_same_bytes(scene, gaps, noise):
     np.testing.assert_allclose(result.values, mixed, atol=1e-9 * np.ptp(scene))
 
 
+@pytest.mark.usefixtures("certain", "packaged")
+@pytest.mark.parametrize("when", ["in a trial", "of the cube itself"])
+def test_a_prior_that_finds_no_memory_is_left_out_and_it_is_reported(
+    scene, gaps, monkeypatch, when
+):
+    corrected, calls = prior.corrected_fields, []
+
+    def too_large(c, settings, *more):
+        calls.append(settings.planes)
+        of_cube = settings.planes == prior.Prior.planes  # trials look at fewer
+        if of_cube == (when == "of the cube itself"):
+            raise MemoryError
+        return corrected(c, settings, *more)
+
+    how = {"budget": "fast", "device": "cpu"}
+    without = hydiff.fill(scene, gaps, no_prior=True, **how)
+    monkeypatch.setattr(prior, "corrected_fields", too_large)
+    result = hydiff.fill(scene, gaps, **how)
+    assert calls and "too little memory" in result.recipe["why"]
+    assert "prior" not in {c["name"] for c in result.recipe["candidates"]}
+    np.testing.assert_array_equal(result.values, without.values)
+
+
 def test_what_a_reference_leaves_over_is_corrected_as_well(scene, gaps, packaged):
     other = np.stack([scene[:3].mean(axis=0), scene[3:].mean(axis=0)])
     how = {"reference": other, "device": "cpu", "budget": "fast"}
