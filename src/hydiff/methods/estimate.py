@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from hydiff.learn.checkpoint import Checkpoint, fingerprint, history_of
 from hydiff.maths.subspace import Subspace
 from hydiff.methods import Chosen, choose, settings_dict
 from hydiff.methods.determinism import determinism
+from hydiff.methods.offers import for_bands
 from hydiff.reference.models import ReferencePlanes
 from hydiff.result import Step
 
@@ -264,7 +264,7 @@ def _tasks(
                 from hydiff.learn.transforms import blind_note
 
                 own += blind_note(mask.shared(observed), chosen.settings.transform)
-        fitted = _for_bands(chosen, cube, good, job)
+        fitted = for_bands(chosen, cube, good, job.common, job.references)
         tasks.append(MethodTask(values, y, observed, assumed, scale, fitted, good, bad, own))
     return tasks
 
@@ -339,20 +339,6 @@ def _checkpoint(
         keep.refuse_foreign()
     state = keep.load() if job.resume else None
     return keep, state, [] if state is None else history_of(state)
-
-
-def _for_bands(chosen: Chosen, cube: Cube, bands: Bools, job: Job) -> Chosen:
-    """Give a method what it asks for: the wavelengths of its bands, the subspace of the scene, the
-    references of the cube."""
-    offers: dict[str, Any] = {"references": job.references}
-    common = job.common
-    if common is not None and np.array_equal(bands, common.bands):
-        offers["space"] = common.space
-    if cube.wavelengths is not None:
-        offers["wavelengths"] = tuple(cube.wavelengths[bands].tolist())
-    own = vars(chosen.settings)
-    new = {k: offers[k] for k in chosen.facts.asks if k in offers and own[k] is None}
-    return chosen._replace(settings=replace(chosen.settings, **new)) if new else chosen
 
 
 def _start(
