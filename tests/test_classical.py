@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.fft import dctn, idctn
 
 from hydiff import metrics
 from hydiff.errors import BadValue
@@ -244,3 +245,16 @@ def test_the_prototype_figures_are_reproduced(mask, name, data_dir):
     fixed = {"s": 1.5} if name == "smooth" else {}
     found = metrics.mpsnr(run(name, truth, observed, **fixed), truth)
     assert found == pytest.approx(PROTOTYPE[mask, name], abs=0.1)
+
+
+@pytest.mark.parametrize("shape", [(67, 12), (12, 67), (67, 71), (12, 16)])
+def test_a_transform_by_its_matrix_is_the_transform(shape, rng, monkeypatch):
+    f, weight = rng.standard_normal((2, *shape)), rng.random(shape)
+    expected = idctn(weight * dctn(f, axes=(1, 2), norm="ortho"), axes=(1, 2), norm="ortho")
+    monkeypatch.setattr(classical, "THREADS", 1)
+    classical._is_awkward.cache_clear()
+    assert [classical._is_awkward(n) for n in (12, 67)] == [False, True]
+    np.testing.assert_allclose(classical.filtered(f, weight), expected, atol=1e-13)
+    single = classical.filtered(f.astype(np.float32), weight.astype(np.float32))
+    assert single.dtype == np.float32
+    np.testing.assert_allclose(single, expected, atol=1e-5)

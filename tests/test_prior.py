@@ -19,7 +19,7 @@ from hydiff.cube import as_cube
 from hydiff.errors import BadValue, CubeFormatError, UnknownName
 from hydiff.gaps.mask import make_mask
 from hydiff.io import record
-from hydiff.learn import prior_weights
+from hydiff.learn import plane_crop, prior_weights
 from hydiff.learn.plane_network import INPUTS, ORDERS, SIDE, PlaneNetwork
 from hydiff.methods import METHODS, choose, prior, smooth
 from hydiff.methods.estimate import Job, estimate
@@ -213,6 +213,32 @@ def test_with_its_symmetries_a_turned_cube_is_filled_alike(scene, gaps, some, ax
     assert np.abs(plain - one).max() > 1e-4 * np.ptp(scene)
 
 
+@pytest.mark.parametrize("symmetries", [1, 8])
+def test_the_fill_of_some_pixels_is_that_of_the_cube_there(scene, gaps, some, symmetries):
+    at = ~gaps & (np.add.outer(np.arange(gaps.shape[0]), np.arange(gaps.shape[1])) % 5 == 0)
+    at[: gaps.shape[0] // 2] = False
+    settings = prior.Prior(weights=str(some), symmetries=symmetries)
+    arrays = scene * gaps, gaps, np.zeros(len(scene))
+    whole, part = (
+        next(prior.prior(*arrays, settings, rng=np.random.default_rng(0), at=where))
+        for where in (None, at)
+    )
+    np.testing.assert_allclose(part.x[:, 0], whole.x[:, at], rtol=1e-6)  # single precision inside
+
+
+@pytest.mark.parametrize("rows", [(0, 9), (13, 14), (3, 37)])
+@pytest.mark.parametrize("cols", [(5, 30), (40, 45)])
+def test_a_part_of_a_correction_is_that_of_the_whole(rows, cols, some):
+    network = prior_weights.network_of(Path(some), "cpu")
+    inputs = torch.randn(2, INPUTS, 37, 45, generator=torch.Generator().manual_seed(0))
+    box = slice(*rows), slice(*cols)
+    with torch.inference_mode():
+        found, whole = plane_crop.correction_within(network, inputs, box), network(inputs)
+    torch.testing.assert_close(found[..., *box], whole[..., *box], rtol=0, atol=1e-6)
+    assert whole.abs().max() > 1e-3
+    assert (found != 0).sum() <= found[..., *box].numel()
+
+
 def test_a_narrow_feature_of_a_small_object_survives(rng, some):
     """What one band shows alone lies beyond the strongest components, and is filled all the same:
     as by `smooth`, with the same components."""
@@ -319,6 +345,29 @@ def test_a_recipe_with_the_prior_replays_to_the_same_bytes(scene, gaps, noise):
     plain = hydiff.fill(scene, gaps, budget="fast", no_prior=True, **how).values
     mixed = blend.ELSEWHERE * alone + (1 - blend.ELSEWHERE) * plain
     np.testing.assert_allclose(result.values, mixed, atol=1e-9 * np.ptp(scene))
+
+
+@pytest.mark.usefixtures("certain", "packaged")
+@pytest.mark.parametrize("when", ["in a trial", "of the cube itself"])
+def test_a_prior_that_finds_no_memory_is_left_out_and_it_is_reported(
+    scene, gaps, monkeypatch, when
+):
+    corrected, calls = prior.corrected_fields, []
+
+    def too_large(c, settings, *more):
+        calls.append(settings.planes)
+        of_cube = settings.planes == prior.Prior.planes  # trials look at fewer
+        if of_cube == (when == "of the cube itself"):
+            raise MemoryError
+        return corrected(c, settings, *more)
+
+    how = {"budget": "fast", "device": "cpu"}
+    without = hydiff.fill(scene, gaps, no_prior=True, **how)
+    monkeypatch.setattr(prior, "corrected_fields", too_large)
+    result = hydiff.fill(scene, gaps, **how)
+    assert calls and "too little memory" in result.recipe["why"]
+    assert "prior" not in {c["name"] for c in result.recipe["candidates"]}
+    np.testing.assert_array_equal(result.values, without.values)
 
 
 def test_what_a_reference_leaves_over_is_corrected_as_well(scene, gaps, packaged):

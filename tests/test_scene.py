@@ -411,21 +411,21 @@ print([line.split()[1] for line in open("/proc/self/status") if line.startswith(
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is Linux's")
 @pytest.mark.parametrize("suffix", [".bsq"])
 def test_a_scene_larger_than_the_memory_it_may_take(tmp_path, rng, suffix):
-    """200 MB of float32, which a plain fill turns into gigabytes, within 360 MB."""
-    shape = (160, 560, 560)
+    """100 MB of float32, which a plain fill turns into a gigabyte, within 310 MB."""
+    shape = (100, 500, 500)
     observed = np.ones(shape[1:], bool)
     observed[100:106, 60:90] = observed[290:310, 300:303] = False
-    values = np.tile(made((160, 112, 112), rng), (1, 5, 5))
+    values = np.tile(made((100, 100, 100), rng), (1, 5, 5))
     hydiff.write(damaged(values, observed), tmp_path / f"in{suffix}")
     line = [sys.executable, "-c", PEAK, "fill", f"in{suffix}", "-o", f"out{suffix}"]
-    options = ["--method", "smooth", "--memory", "360MB"]
+    options = ["--method", "smooth", "--memory", "310MB"]
     done = subprocess.run(
         [*line, *options], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "by tiles" in done.stderr
     peak = int(done.stdout.split()[-1]) * 1024
-    assert peak < 360e6  # the process, the file's values and the fill
+    assert peak < 310e6  # the process, the file's values and the fill
     out = hydiff.read(tmp_path / f"out{suffix}")
     row, kept = np.asarray(out.values[:, 300:310]), observed[300:310]
     assert np.array_equal(row[:, kept], values[:, 300:310][:, kept])

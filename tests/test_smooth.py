@@ -192,8 +192,10 @@ def test_a_remainder_below_the_noise_is_taken_for_noise(rng, stripes):
 def test_with_little_noise_the_remainder_is_that_without(rng, stripes):
     y = sum(narrow_feature(rng)) + 1e-4 * rng.standard_normal((20, 24, 24))
     sigma, little = np.zeros(20), np.full(20, 1e-9)
-    without = smooth.coordinates(y * stripes, stripes, sigma, 2).rest
-    noisy = smooth.coordinates(y * stripes, stripes, little, 2).rest
+    without, noisy = (
+        c.rest[:, c.place[~stripes]]
+        for c in (smooth.coordinates(y * stripes, stripes, s, 2) for s in (sigma, little))
+    )
     np.testing.assert_allclose(noisy * 1e-9, without, atol=1e-6 * np.abs(without).max())
 
 
@@ -219,8 +221,27 @@ def test_the_sill_and_nugget_of_a_variogram_are_those_of_nonnegative_least_squar
 def test_a_membrane_reads_the_rim_of_the_gaps_alone(rng, stripes):
     z = rng.standard_normal((2, 24, 24))
     given = classical.membrane(stripes)
-    expected = classical.harmonic_inside(z, stripes, given)
     rim = stripes & ndimage.binary_dilation(~stripes)
     assert (stripes & ~rim).any()
-    found = classical.harmonic_inside(np.where(rim, z, np.nan), stripes, given)
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(given.rim.pixels, rim)
+    expected = classical.field(z, stripes, 1.0)[:, ~stripes]
+    np.testing.assert_array_equal(given.inside(z[:, rim]), expected)
+    np.testing.assert_allclose(given.inside(np.ones((1, rim.sum()))), 1.0)
+
+
+@pytest.mark.parametrize("sigma", [0.0, 0.1])
+@pytest.mark.parametrize("bars", [False, True])
+def test_the_fill_of_some_pixels_is_that_of_the_cube_there(rng, stripes, sigma, bars):
+    y, at = rng.random((5, 24, 24)) * stripes, rng.random((24, 24)) < 0.3
+    settings = smooth.Smooth(components=3, error_bars=bars)
+    whole, some = (
+        next(
+            smooth.smooth(
+                y, stripes, np.full(5, sigma), settings, rng=np.random.default_rng(0), at=where
+            )
+        )
+        for where in (None, at)
+    )
+    np.testing.assert_allclose(some.x[:, 0], whole.x[:, at], rtol=1e-12)
+    if bars:
+        np.testing.assert_array_equal(some.sigma[:, 0], whole.sigma[:, at])

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hydiff.auto import folds, references, split
-from hydiff.auto.classes import BAND_GROUPS, D, around, band_spread, groups, usable
+from hydiff.auto.classes import BAND_GROUPS, Around, D, around, band_spread, groups, usable
 from hydiff.auto.intervals import HOPELESS, Scored, expected_by_kind, promises, variance_of, warning
 from hydiff.auto.recipe import Errors, KindRecipe, Recipe, Tried
 from hydiff.auto.sources import Sourced, of_method, sources
@@ -43,20 +43,20 @@ class Decision(NamedTuple):
 
 
 class Blend(NamedTuple):
-    """The fill of a window by a recipe."""
+    """The fill of a window by a recipe, or of some of its pixels (`estimate_each`)."""
 
     estimate: Estimate
-    plain: list[Floats]  # (bands, rows, cols) values of the candidates without a network
+    plain: list[Floats]  # values of the candidates without a network
 
 
 class KindFill(NamedTuple):
-    """The fill of the gaps of one kind."""
+    """The fill of the gaps of one kind, of a window or of n of its pixels."""
 
     kind: str
     recipe: KindRecipe
     window: TrialWindow
     estimate: Estimate
-    variance: Floats | None  # (bands, rows, cols), in the cube's unit squared; None = unknown
+    variance: Floats | None  # in the cube's unit squared, of the same pixels; None = unknown
 
 
 def apply(
@@ -68,16 +68,18 @@ def apply(
     job: Job,
     ready: Ready,
     max_error: float | None = None,
+    at: Bools | None = None,
 ) -> tuple[Estimate, Decision]:
     """Estimate a cube as the recipe says, with error bars and the scores to expect.
 
     ready: estimates of candidates that are at hand.  max_error: in standard deviations of a band;
-    kept by the upper end of what is expected.
+    kept by the upper end of what is expected.  at: the n pixels (rows, cols) that have something to
+    fill, for an estimate of them alone, (bands, 1, n); of parts of a scene.
     """
     window = TrialWindow(cube, observed, target, references=job.references)
-    parts = _parts(Recipe.of(recipe), window, sigma_y, job, ready)
-    parts, served = _with_references(parts, sigma_y, job)
-    estimate, hopeless = _joined(parts), np.zeros(observed.shape, bool)
+    parts = _parts(Recipe.of(recipe), window, at, sigma_y, job, ready)
+    parts, served = _with_references(parts, at, sigma_y, job)
+    estimate, hopeless = _joined(parts, at), np.zeros(observed.shape, bool)
     count = sum(int(part.window.target.sum()) for part in served)
     own = [Sourced(part.recipe, part.window) for part in parts]
     own += [Sourced(part.recipe, part.window, served=True) for part in served]
@@ -85,24 +87,40 @@ def apply(
     judged_parts = [part for part in (*parts, *served) if part.variance is not None]
     if not judged_parts:
         return estimate, Decision(recipe, {}, hopeless, **facts)
-    variance, sigma, worst = _bars(judged_parts, target)
+    wanted = columns(target, at)
+    variance, sigma, worst = _bars(judged_parts, wanted, at)
     extent = None if job.common is None else job.common.extent
     spread = band_spread(cube, observed) if extent is None else extent.spread
     relative = np.sqrt(variance) / spread[:, None, None]
     if max_error is not None:  # what is unknown may be off by anything
-        hopeless = target & ~(relative * worst <= max_error)
-    target = target & ~hopeless
-    fill = Scored(cube, observed, estimate.values, variance, estimate.sigma_y, extent)
-    targets = {part.kind: part.window.target & target for part in judged_parts}
+        too_far = wanted & ~(relative * worst <= max_error)
+        hopeless = spread_out(too_far, at, hopeless)
+        wanted = wanted & ~too_far
+    fill = Scored(cube, observed, estimate.values, variance, estimate.sigma_y, extent, at)
+    targets = {part.kind: columns(part.window.target, at) & wanted for part in judged_parts}
     errors = {part.kind: part.recipe.errors for part in judged_parts}
     expected, by_kind = expected_by_kind(fill, targets, errors)
-    judged = target & cube.good_bands[:, None, None]
+    judged = wanted & cube.good_bands[:, None, None]
     doubtful = float((relative > HOPELESS)[judged].mean()) if judged.any() else 0.0
     entries = {kind: int(own.sum()) for kind, own in targets.items()}
     notes = [*estimate.notes, *promises(expected, by_kind, entries, recipe)]
     notes += [warning(doubtful)] if doubtful else []
     decision = Decision(recipe, expected, hopeless, doubtful, by_kind, entries, **facts)
     return estimate._replace(sigma=sigma, notes=notes), decision
+
+
+def columns(array: Array, at: Bools | None) -> Array:
+    """(bands, 1, n) an array (bands, rows, cols) at n pixels; all of it without them."""
+    return array if at is None else array[:, at][:, None]
+
+
+def spread_out(some: Array, at: Bools | None, elsewhere: Array) -> Array:
+    """(bands, rows, cols) from what `columns` gives."""
+    if at is None:
+        return some
+    every = np.array(elsewhere, dtype=some.dtype)
+    every[:, at] = some[:, 0]
+    return every
 
 
 def sources_of(decision: Decision | None, facts: Method, target: Bools, good: Bools) -> Array:
@@ -140,36 +158,53 @@ def judged(
 
 
 def _parts(
-    recipe: Recipe, window: TrialWindow, sigma_y: Sigma, job: Job, ready: Ready
+    recipe: Recipe,
+    window: TrialWindow,
+    at: Bools | None,
+    sigma_y: Sigma,
+    job: Job,
+    ready: Ready,
 ) -> list[KindFill]:
     """The fill of each kind of gaps; pixels that keep some bands come first."""
-    kinds = split.kinds_in(window.cube, window.observed) or [split.NONE]
+    cube, observed, *_ = window
+    kinds = split.kinds_in(cube, observed) or [split.NONE]
     if len(kinds) < 2:
-        return [_part(kinds[0], recipe, window, sigma_y, job, ready)]
-    some = _part(split.SOME, recipe, split.keeping(window), sigma_y, job, ready)
+        return [_part(kinds[0], recipe, window, at, sigma_y, job, ready)]
+    # what is not to be filled is completed too: the other kind is filled from it
+    some = _part(split.SOME, recipe, split.keeping(window), None, sigma_y, job, ready)
+    completed = some.estimate
+    if at is not None:
+        variance = None if some.variance is None else columns(some.variance, at)
+        some = some._replace(estimate=completed.at(at), variance=variance)
     if not split.aims_at_lost(window):
         return [some]
-    rest, noise = split.lost(window, some.estimate.values), noise_of(sigma_y, [some.estimate])
-    return [some, _part(split.NONE, recipe, rest, noise, job, ready)]
+    rest, noise = split.lost(window, completed.values), noise_of(sigma_y, [completed])
+    return [some, _part(split.NONE, recipe, rest, at, noise, job, ready)]
 
 
 def _part(
-    kind: str, recipe: Recipe, window: TrialWindow, sigma_y: Sigma, job: Job, ready: Ready
+    kind: str,
+    recipe: Recipe,
+    window: TrialWindow,
+    at: Bools | None,
+    sigma_y: Sigma,
+    job: Job,
+    ready: Ready,
 ) -> KindFill:
     own = _recipe_of(kind, recipe)
     if references.serves_alone(own.with_reference, window):  # the default stands in for it
         plain = replace(own, candidates=own.candidates[:1], weights=ALONE, with_reference=None)
-        blend = blended(plain, window, sigma_y, job, ready.get(kind, {}))
+        blend = blended(plain, window, sigma_y, job, ready.get(kind, {}), at)
         return KindFill(kind, own, window, blend.estimate, None)
-    blend = blended(own, window, sigma_y, job, ready.get(kind, {}))
-    variance = _variance(own.errors, window, blend.plain)
+    blend = blended(own, window, sigma_y, job, ready.get(kind, {}), at)
+    variance = _variance(own.errors, window, at, blend.plain)
     if variance is not None and blend.estimate.excess is not None:
         variance *= blend.estimate.excess  # trials know what is usual, not what is here
     return KindFill(kind, own, window, blend.estimate, variance)
 
 
 def _with_references(
-    parts: Sequence[KindFill], sigma_y: Sigma, job: Job
+    parts: Sequence[KindFill], at: Bools | None, sigma_y: Sigma, job: Job
 ) -> tuple[list[KindFill], list[KindFill]]:
     """The parts, with what references say of them; and the entries so filled as parts of their own,
     for their errors are others."""
@@ -178,21 +213,19 @@ def _with_references(
         own = part.recipe.with_reference
         fill = None
         if own is not None and part.window.references:
-            before = part.estimate.values
+            before = spread_out(part.estimate.values, at, np.asarray(part.window.cube.values))
             fill = references.filled(own, part.window, before, sigma_y, job)
         if own is None or fill is None:
             changed.append(part)
             continue
         window = part.window._replace(target=fill.served)
-        estimate = part.estimate._replace(values=fill.values)
+        estimate = part.estimate._replace(values=columns(fill.values, at))
         rest = part.window._replace(target=part.window.target & ~fill.served)
         changed.append(part._replace(window=rest, estimate=estimate))
         errors = replace(part.recipe, errors=own.errors)
-        errors_known = own.errors.slopes is not None
-        cube, observed, target, *_ = window
-        variance = (
-            variance_of(own.errors, cube, observed, target, fill.lies) if errors_known else None
-        )
+        variance = None
+        if own.errors.slopes is not None:
+            variance = _placed(own.errors, window, at, fill.lies)
         kind = f"{part.kind}, with a reference"
         served.append(KindFill(kind, errors, window, estimate, variance))
     return changed, served
@@ -217,7 +250,7 @@ def noise_of(sigma_y: Sigma, estimates: Sequence[Estimate]) -> Sigma:
     return np.median([one.sigma_y for one in estimates], axis=0)
 
 
-def _joined(parts: Sequence[KindFill]) -> Estimate:
+def _joined(parts: Sequence[KindFill], at: Bools | None) -> Estimate:
     """The parts as one, with what is to be said about them."""
     first, last = parts[0], parts[-1]
     notes = [f"auto: {first.recipe.why}"]
@@ -230,7 +263,7 @@ def _joined(parts: Sequence[KindFill]) -> Estimate:
     values = last.estimate.values
     if (gaps := first.window.gaps) is not None:
         own = gaps.any(axis=0) & usable(first.window.cube, first.window.observed)[:, None, None]
-        values = np.where(own, first.estimate.values, values)
+        values = np.where(columns(own, at), first.estimate.values, values)
     return first.estimate._replace(values=values, sigma=None, notes=notes)
 
 
@@ -242,14 +275,16 @@ def _unknown(part: KindFill) -> str:
     return f"too few observed pixels to say how good the fill{where} is: {NO_BARS}"
 
 
-def _bars(parts: Sequence[KindFill], target: Bools) -> tuple[Floats, Floats, Floats]:
+def _bars(
+    parts: Sequence[KindFill], target: Bools, at: Bools | None
+) -> tuple[Floats, Floats, Floats]:
     """Variance and 1-σ error of all entries to fill, NaN for those of other parts; and how many
     times the expected error the true one may be."""
     variance, sigma = np.where(target, np.nan, 0.0), np.where(target, np.nan, 0.0)
     worst = np.ones(target.shape)
     for part in parts:
         assert part.variance is not None and part.recipe.errors.widening is not None
-        own = part.window.target
+        own = columns(part.window.target, at)
         np.copyto(variance, part.variance, where=own)
         np.copyto(sigma, np.sqrt(part.variance) * part.recipe.errors.widening, where=own)
         worst[own] = part.recipe.errors.bounds[-1]
@@ -257,29 +292,53 @@ def _bars(parts: Sequence[KindFill], target: Bools) -> tuple[Floats, Floats, Flo
 
 
 def blended(
-    recipe: KindRecipe, window: TrialWindow, sigma_y: Sigma, job: Job, ready: Mapping[str, Estimate]
+    recipe: KindRecipe,
+    window: TrialWindow,
+    sigma_y: Sigma,
+    job: Job,
+    ready: Mapping[str, Estimate],
+    at: Bools | None = None,
 ) -> Blend:
-    """The candidates of a recipe for gaps of one kind, blended."""
+    """The candidates of a recipe for gaps of one kind, blended; at: as of `estimate_each`."""
     weights = np.asarray(recipe.weights, dtype=np.float64)
     plain = [tried.plain for tried in recipe.candidates]
     used: Bools = np.asarray(weights.any(axis=(1, 2))) | plain  # how far those are apart counts
     entries = [tried for tried, wanted in zip(recipe.candidates, used, strict=True) if wanted]
-    estimates = _candidates(entries, window, sigma_y, job, ready)
+    estimates = _candidates(entries, window, sigma_y, job, ready, at)
     distance = folds.distance_class(mask.shared(window.observed))
+    if at is not None:
+        distance = distance[at][None] if distance.ndim == 2 else columns(distance, at)
     values = _mean(estimates, weights[used], distance, window.cube)
     notes = list(dict.fromkeys(note for one in estimates for note in one.notes))
     without = [one.values for one, e in zip(estimates, entries, strict=True) if e.plain]
     return Blend(estimates[0]._replace(values=values, sigma=None, notes=notes), without)
 
 
-def _variance(errors: Errors, window: TrialWindow, estimates: Sequence[Floats]) -> Floats | None:
-    """(bands, rows, cols) expected square errors; None where hardly anything was hidden."""
+def _variance(
+    errors: Errors, window: TrialWindow, at: Bools | None, estimates: Sequence[Floats]
+) -> Floats | None:
+    """Expected square errors, at the pixels of the estimates; None where hardly anything was
+    hidden."""
     if errors.slopes is None:
         return None
     cube, observed, target, *_ = window
-    pixels = np.asarray(target.any(axis=0))
-    lies = around(cube, observed, [v[:, pixels] for v in estimates], pixels, target[:, pixels])
-    return variance_of(errors, cube, observed, target, lies)
+    own = np.asarray(target.any(axis=0))
+    there = [v[:, _among(own, at)] for v in estimates]
+    return _placed(errors, window, at, around(cube, observed, there, own, target[:, own]))
+
+
+def _placed(errors: Errors, window: TrialWindow, at: Bools | None, lies: Around) -> Floats:
+    """`variance_of` the entries to fill, at all pixels or at some that contain them."""
+    cube, observed, target, *_ = window
+    own = np.asarray(target.any(axis=0))
+    variance = np.zeros(columns(target, at).shape)
+    variance[:, _among(own, at)] = variance_of(errors, cube, observed, target[:, own], lies)
+    return variance
+
+
+def _among(own: Bools, at: Bools | None) -> Bools:
+    """Which of the pixels `at` are `own` (rows, cols) ones; (1, n), or (rows, cols)."""
+    return own if at is None else own[at][None]
 
 
 def _candidates(
@@ -288,29 +347,34 @@ def _candidates(
     sigma_y: Sigma,
     job: Job,
     ready: Mapping[str, Estimate],
+    at: Bools | None,
 ) -> list[Estimate]:
     """The estimate of each candidate."""
     cube, observed, _, gaps, measured, _ = window
-    estimates = {i: ready[e.name] for i, e in enumerate(entries) if e.name in ready}
+
+    def there(one: Estimate) -> Estimate:
+        return one if at is None else one.at(at)
+
+    estimates = {i: there(ready[e.name]) for i, e in enumerate(entries) if e.name in ready}
     plain = [i for i, e in enumerate(entries) if i not in estimates and e.fits is None]
-    own = own_fits([entries[i].candidate for i in plain], cube, observed, sigma_y, job)
+    own = own_fits([entries[i].candidate for i in plain], cube, observed, sigma_y, job, at)
     estimates |= dict(zip(plain, own, strict=True))
     for i in set(range(len(entries))) - set(estimates):
         c, alone = entries[i].candidate, job._replace(checkpoint=None)
         hidden = folds_of(cube, observed, entries[i].of, entries[i].seed, gaps, measured)
         hidden = hidden[: entries[i].fits]
         if c.tuned:
-            estimates[i] = tuned_fit(c, window, hidden, sigma_y, alone)
+            estimates[i] = there(tuned_fit(c, window, hidden, sigma_y, alone))
             continue
         parts = [(cube, observed & ~fold) for fold in hidden]
         parts = parts or [(cube, observed)]  # gaps too small to hide copies of them
-        estimates[i] = mean_estimate(crossfit(c, parts, sigma_y, alone))
+        estimates[i] = there(mean_estimate(crossfit(c, parts, sigma_y, alone)))
     return [estimates[i] for i in range(len(entries))]
 
 
 def _mean(estimates: Sequence[Estimate], weights: Floats, distance: Ints, cube: Cube) -> Floats:
-    """The mean of the estimates, weighed (M, D, G) by distance class, (rows, cols) or with bands,
-    and group of bands."""
+    """The mean of the estimates, weighed (M, D, G) by distance class, of pixels or with bands, and
+    group of bands."""
     first = estimates[0].values
     # bad bands are the plain fill of any candidate; what the first cannot estimate stays NaN
     values, group = first.copy(), groups(cube.bands)

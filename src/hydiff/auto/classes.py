@@ -13,6 +13,7 @@ from hydiff.cube import Array, Bools, Cube, Floats, Ints
 from hydiff.gaps import mask
 
 BAND_GROUPS = 4
+BANDS_AT_ONCE = 16  # whose gradients are worked out together
 STEEP = 5  # px: side of the window in which a fill is steep or not
 D, T = len(folds.EDGES) + 1, folds.TEXTURES
 
@@ -112,15 +113,22 @@ def steepness(values: Array, observed: Bools, estimate: Floats, pixels: Bools) -
         return np.zeros(estimate.shape)
     # what lies beyond them and their neighbours does not matter
     box = tuple(slice(max(int(at.min()) - 1, 0), int(at.max()) + 2) for at in np.nonzero(near))
-    values, observed, pixels, near = values[:, *box], observed[:, *box], pixels[box], near[box]
-    filled = np.where(observed, values, np.nan)
-    filled[:, pixels] = np.where(observed[:, pixels], values[:, pixels], estimate)
-    square, mean = _square_gradient(filled, *np.nonzero(near)).T, _means(pixels, near)
-    if (known := np.isfinite(square)).all():
-        steep: Floats = np.sqrt(mean @ square)
-    else:
-        steep = np.sqrt((mean @ np.where(known, square, 0.0)) / np.maximum(mean @ known, 1e-12))
-    return steep.T
+    pixels, near = pixels[box], near[box]
+    mean, at = _means(pixels, near), np.nonzero(near)
+    steep = np.empty(estimate.shape)
+    for first in range(0, len(values), BANDS_AT_ONCE):  # cubes are large
+        some = slice(first, first + BANDS_AT_ONCE)
+        given, own = observed[some, *box], estimate[some]
+        filled = np.where(given, values[some, *box], np.nan)
+        filled[:, pixels] = np.where(given[:, pixels], filled[:, pixels], own)
+        square = _square_gradient(filled, *at).T
+        if (known := np.isfinite(square)).all():
+            steep[some] = (mean @ square).T
+        else:
+            total = mean @ np.where(known, square, 0.0)
+            steep[some] = (total / np.maximum(mean @ known, 1e-12)).T
+    root: Floats = np.sqrt(steep)
+    return root
 
 
 def _square_gradient(filled: Floats, row: Ints, col: Ints) -> Floats:

@@ -20,13 +20,16 @@ from hydiff.auto.missingness import rim_of
 from hydiff.auto.recipe import KindRecipe
 from hydiff.auto.trials import (
     Trial,
+    TrialPlan,
     TrialWindow,
     crossfit,
     folds_of,
+    if_memory_allows,
     mean_estimate,
     one_pass,
     own_fits,
     trial_of,
+    tried_in_memory,
     with_costly,
 )
 from hydiff.cube import Bools, Cube
@@ -44,16 +47,6 @@ MOST_GAPS = 20_000  # pixels that networks are tried on: their anchor is a dense
 MEMORY = 4e9  # bytes for all trials at a time
 COPIES, SPECTRAL_COPIES = 6, 16  # of a cube in float64 that a trial makes, measured
 MANY_CORES, FEWEST, WORTHWHILE = 4, 3, 1e6  # cores, children and entries that merit their start
-
-
-class TrialPlan(NamedTuple):
-    """What will be tried on what."""
-
-    candidates: list[Candidate]
-    hidden: list[tuple[int, Bools]]  # numbers of windows, each with entries to hide
-    each: int  # folds that every window was asked for
-    costly: int  # the first so many folds are for costly candidates, too
-    note: str  # what was left out, and why
 
 
 def decide_on(
@@ -152,8 +145,7 @@ def _decided(
             crew.submit(_trial, w, hide, inside and i < plan.costly)
             for i, (w, hide) in enumerate(plan.hidden)
         ]
-        hidden = [(n, hide) for n, hide in plan.hidden if windows[n].references]
-        hidden = hidden[: references.FOLDS]
+        hidden = [one for one in plan.hidden if windows[one[0]].references][: references.FOLDS]
         trying_reference = [crew.submit(_reference_trial, w, hide) for w, hide in hidden]
         kinds = kinds_of(windows)
         if progress is not None and any(c.costly for c in plan.candidates):
@@ -163,6 +155,7 @@ def _decided(
         trials = list(_trials(trying, left, plan, windows, costly, progress))
         beside = [trial.result() for trial in trying_reference]
         ready: dict[str, Estimate] = {} if own is None else own.result()
+    plan, trials = tried_in_memory(plan, trials, None if own is None else ready, inside)
     weights = weights_of(trials, kinds, plan.candidates, job.seed)
     if not any(w.target.any() for w in windows):
         weights = weights._replace(why="there is nothing to fill")
@@ -269,7 +262,8 @@ def in_trials(candidates: Sequence[Candidate], job: Job) -> bool:
 def _trial(common: _Common, window: int, hide: Bools, pretrained: bool) -> Trial:
     windows, candidates, _, sigma_y, job = common
     cube, observed, measured, _ = windows[window]
-    return trial_of(cube, observed, hide, candidates, sigma_y, job, measured, pretrained)
+    own = (cube, observed, hide, candidates, sigma_y, job, measured)
+    return if_memory_allows(lambda networks: trial_of(*own, networks), pretrained)
 
 
 def _reference_trial(common: _Common, window: int, hide: Bools) -> Trial:
@@ -282,9 +276,13 @@ def _own(common: _Common, pretrained: bool) -> dict[str, Estimate]:
     """What the candidates make of the one window itself, by name: those without a network, and
     those whose network learned elsewhere."""
     [(cube, observed, *_)], candidates, _, sigma_y, job = common
-    plain = [c for c in candidates if not c.costly or (pretrained and c.one_pass)]
-    fits = own_fits(plain, cube, observed, sigma_y, job)
-    return {c.name: one for c, one in zip(plain, fits, strict=True)}
+
+    def fits(networks: bool) -> dict[str, Estimate]:
+        some = [c for c in candidates if not c.costly or (networks and c.one_pass)]
+        each = own_fits(some, cube, observed, sigma_y, job)
+        return {c.name: one for c, one in zip(some, each, strict=True)}
+
+    return if_memory_allows(fits, pretrained)
 
 
 def _costly(
@@ -311,8 +309,7 @@ def _costly(
     except BadValue as error:
         if not is_no_memory(error):
             raise
-    note = f"{plan.note}; too little memory on the device: networks were left out"
-    return plan._replace(candidates=[c for c in plan.candidates if not c.costly], note=note), {}
+    return plan.without_room([c for c in plan.candidates if not c.costly]), {}
 
 
 def _applicable(

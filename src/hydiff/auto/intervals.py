@@ -253,9 +253,9 @@ def _scored(hidden: Hidden, weight: Floats, by_band: Floats, b: Floats, prior: F
 
 
 def variance_of(errors: Errors, cube: Cube, observed: Bools, target: Bools, lies: Around) -> Floats:
-    """(bands, rows, cols) expected square error of the entries to fill, in the cube's unit squared.
+    """(bands, n) expected square error of the entries to fill, in the cube's unit squared.
 
-    lies: around the pixels that have such entries.
+    target (bands, n), lies: of the n pixels that have such entries.
     """
     assert errors.level is not None and errors.slopes is not None
     by_band = np.asarray(errors.by_band, dtype=np.float64)
@@ -264,28 +264,27 @@ def variance_of(errors: Errors, cube: Cube, observed: Bools, target: Bools, lies
     pairs = zip(errors.slopes, lies.logs(), strict=True)
     level = errors.level + sum(slope * log for slope, log in pairs)
     expected = np.minimum(by_band[:, None] * np.exp(np.minimum(level, 50.0)), MOST)
-    variance = np.zeros(observed.shape)
-    variance[:, target.any(axis=0)] = expected * band_spread(cube, observed)[:, None] ** 2
-    return np.where(target, variance, 0.0)
+    return np.where(target, expected * band_spread(cube, observed)[:, None] ** 2, 0.0)
 
 
 class Scored(NamedTuple):
-    """A fill whose scores are to be expected; arrays (bands, rows, cols) in the cube's unit."""
+    """A fill whose scores are to be expected, in the cube's unit; of all pixels, or of some."""
 
     cube: Cube
-    observed: Bools
-    values: Floats
+    observed: Bools  # (bands, rows, cols)
+    values: Floats  # (bands, rows, cols), or (bands, 1, n)
     variance: Floats  # of the filled entries
     sigma_y: Floats  # (bands,)
     extent: Extent | None  # of the scene that the cube is a part of; NRMSE is relative to it
+    at: Bools | None  # (rows, cols) the n pixels; None = all, as always without an extent
 
 
 def expected_of(fill: Scored, target: Bools, angle: float | None) -> dict[str, float]:
     """NRMSE, MPSNR and SAM that the filled entries of good bands should have.
 
-    angle: spectral angle (°) per relative error, if that is known.
+    target: as of the fill.  angle: spectral angle (°) per relative error, if that is known.
     """
-    cube, observed, values, variance, sigma_y, extent = fill
+    cube, observed, values, variance, sigma_y, extent, at = fill
     judged = target & usable(cube, observed)[:, None, None]
     bands = judged.any(axis=(1, 2))
     if not bands.any():
@@ -314,9 +313,10 @@ def expected_of(fill: Scored, target: Bools, angle: float | None) -> dict[str, f
         ),
     }
     if angle is not None:
-        pixels = judged.any(axis=0)
-        error = np.sqrt(np.where(judged, variance, 0.0)[:, pixels].sum(axis=0))
-        spectra = np.where(observed | judged, values, 0.0)[usable(cube, observed)][:, pixels]
+        own = judged.any(axis=0)
+        error = np.sqrt(np.where(judged, variance, 0.0)[:, own].sum(axis=0))
+        either = judged | (observed if at is None else observed[:, at][:, None])
+        spectra = np.where(either, values, 0.0)[usable(cube, observed)][:, own]
         scores["sam"] = angle * float(np.mean(share_of_length(error, spectra)))
     return scores
 

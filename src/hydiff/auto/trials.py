@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from scipy import ndimage
@@ -13,6 +13,7 @@ from hydiff.auto import folds, usual
 from hydiff.auto.candidates import ON_FOLDS, PRIOR, Candidate, chosen
 from hydiff.auto.classes import T, around, band_spread, groups, share_of_length, trusted, usable
 from hydiff.cube import Bools, Cube, Floats, Ints
+from hydiff.errors import BadValue, is_no_memory
 from hydiff.gaps import mask
 from hydiff.gaps.rule import Sigma
 from hydiff.methods import Chosen
@@ -28,6 +29,7 @@ from hydiff.methods.estimate import (
 )
 from hydiff.reference.models import ReferencePlanes
 
+Made = TypeVar("Made")
 FEWEST = 30  # hidden pixels below which nothing is concluded
 MOST_LOOKED = 20_000  # hidden entries of a fold whose errors are looked at
 
@@ -43,6 +45,21 @@ class TrialWindow(NamedTuple):
         None  # observed entries that are no estimates, and may judge; None = all
     )
     references: tuple[ReferencePlanes, ...] = ()  # other images of the place, on its grid
+
+
+class TrialPlan(NamedTuple):
+    """What will be tried on what."""
+
+    candidates: list[Candidate]
+    hidden: list[tuple[int, Bools]]  # numbers of windows, each with entries to hide
+    each: int  # folds that every window was asked for
+    costly: int  # the first so many folds are for costly candidates, too
+    note: str  # what was left out, and why
+
+    def without_room(self, left: list[Candidate]) -> TrialPlan:
+        """With the candidates that are left when memory has run out."""
+        note = f"{self.note}; too little memory on the device: networks were left out"
+        return self._replace(candidates=left, note=note)
 
 
 class Trial(NamedTuple):
@@ -165,10 +182,44 @@ def mean_estimate(fits: Sequence[Estimate]) -> Estimate:
 
 
 def own_fits(
-    candidates: Sequence[Candidate], cube: Cube, observed: Bools, sigma_y: Sigma, job: Job
+    candidates: Sequence[Candidate],
+    cube: Cube,
+    observed: Bools,
+    sigma_y: Sigma,
+    job: Job,
+    at: Bools | None = None,
 ) -> list[Estimate]:
-    """The estimates of candidates whose network, if any, learned elsewhere."""
-    return estimate_each(cube, observed, [chosen(c) for c in candidates], sigma_y, job)
+    """The estimates of candidates whose network, if any, learned elsewhere; at: as of
+    `estimate_each`."""
+    each = [chosen(c) for c in candidates]
+    return estimate_each(cube, observed, each, sigma_y, job, at=at)
+
+
+def if_memory_allows(made: Callable[[bool], Made], networks: bool) -> Made:
+    """What is made with networks, or without them where those take more memory than there is."""
+    try:
+        return made(networks)
+    except (BadValue, MemoryError) as error:
+        if not (networks and is_no_memory(error)):
+            raise
+    return made(False)  # here, where nothing holds on to what was there when memory ran out
+
+
+def tried_in_memory(
+    plan: TrialPlan, trials: list[Trial], ready: Mapping[str, Estimate] | None, inside: bool
+) -> tuple[TrialPlan, list[Trial]]:
+    """Both without the networks that a trial had no memory for, or the fill of the one window that
+    is all there is: ready, by candidate.  inside: networks were tried with the others."""
+
+    def ran_short(m: int, c: Candidate) -> bool:
+        untried = any(np.isnan(trial.residual[m]).any() for trial in trials[: plan.costly])
+        return c.one_pass and (untried or (ready is not None and c.name not in ready))
+
+    kept = [m for m, c in enumerate(plan.candidates) if not ran_short(m, c)]
+    if not inside or len(kept) == len(plan.candidates):
+        return plan, trials
+    plan = plan.without_room([plan.candidates[m] for m in kept])
+    return plan, [trial._replace(residual=trial.residual[kept]) for trial in trials]
 
 
 def hidden_pixels(fold: Bools) -> Bools:

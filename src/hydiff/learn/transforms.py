@@ -376,3 +376,13 @@ def _sample(pool: Sequence[Any], n: int, rng: Generator) -> list[Any]:
     """n of the pool in random order, without replacement; all of it if it has fewer."""
     order = torch.randperm(len(pool), generator=rng, device=rng.device)[:n]
     return [pool[i] for i in order.tolist()]
+
+
+def blind_note(observed: NDArray[np.bool_], group: str) -> list[str]:
+    """A note on the pixels whose whole orbit is missing, about which equivariance says nothing."""
+    share = orbit_coverage(observed, group)
+    if share == 0:
+        return []
+    return [
+        f"{100 * share:.2g} % of the missing entries are reached by no {group}: EI is blind there"
+    ]

@@ -36,7 +36,8 @@ from hydiff.maths import subspace
 from hydiff.maths.variogram import fit_covariances
 from hydiff.methods import classical, ranges
 from hydiff.methods.equivariant import Tensors
-from hydiff.methods.smooth import Smooth, remainder, smooth
+from hydiff.methods.remainder import remainder
+from hydiff.methods.smooth import Smooth, smooth
 from hydiff.result import Step
 
 TRUSTED = 0.9  # share of the variance its own bands must explain before a pixel counts as complete
@@ -170,9 +171,9 @@ def prepare(
     else:  # the network works on the components; what they leave is filled beside it
         whole = every.all(axis=0)
         noise_var = (sigma / r[:, 0]) ** 2
-        seen, shape = flat[:, whole], whole.reshape(H, W)
-        rest, _ = remainder(seen, space.project(seen), shape, space, noise_var, {})
-        base = mean + tensor(r[:, :, None] * rest)
+        cube, shape, one = flat.reshape(C, H, W), whole.reshape(H, W), np.ones(C)
+        _, rest = remainder(cube, shape, one, space, noise_var, {}, everywhere=True)
+        base = mean + tensor(r * rest.rest).view(C, H, W)
         base = base + torch.einsum("ck,khw->chw", spectra, anchor(z)[0])
     nugget = [c.nugget for c in fit_covariances(coordinates.reshape(-1, H, W), pixels)]
     spread, texture = (

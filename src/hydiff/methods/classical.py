@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import interpolate, ndimage, sparse
-from scipy.fft import dctn, idctn
+from scipy.fft import dct, dctn, idctn
 from scipy.sparse.linalg import splu
 
 from hydiff.cube import Array, Bools, Floats
@@ -30,6 +30,10 @@ Fill = Callable[[Floats, Bools], Floats]  # y (C', H, W), observed (H, W) → it
 TOLERANCE = 1e-4  # conjugate gradients stop at this relative residual; 1e-3 moves MPSNR by < 0.001
 MAX_ITERATIONS = 500
 THREADS = 1 if os.environ.get("OMP_NUM_THREADS") == "1" else -1  # of a cosine transform; all cores
+# A length up to the second with a larger prime factor than the first is transformed by its matrix:
+# at 139 in a third of the time.  Not where several threads would share the product, which takes
+# longer than all the rest when they have to wait for one another
+LARGEST_FACTOR, LARGEST_MATRIX = 61, 300
 
 
 @dataclass(frozen=True)
@@ -136,23 +140,27 @@ def factor_of(matrix: sparse.csr_array, missing: Bools) -> Callable[[Floats], Fl
     return lambda right: lu.solve(right.T).T
 
 
-def _inside(
-    y: Floats,
-    observed: Bools,
-    matrix: sparse.csr_array,
-    solve: Callable[[Floats], Floats] | None = None,
-) -> Floats:
-    """(C', n) at the missing pixels, the f that equals y where observed and has (matrix f) = 0
-    elsewhere; of y, only the rim of the gaps is read.
+class GapRim(NamedTuple):
+    """The observed pixels beside the gaps, and how the equations of the missing ones read them."""
 
-    solve: that of the missing pixels, if it is at hand.
-    """
+    pixels: Bools  # (H, W)
+    coupling: sparse.csr_array  # (n, r) for n missing pixels and r on the rim
+
+
+def rim_of(observed: Bools, matrix: sparse.csr_array) -> GapRim:
+    """Of a mask (H, W) and equations (H·W, H·W)."""
     missing = ~observed.ravel()
     rows, rim = matrix[missing], np.zeros(missing.shape, bool)
     rim[rows.indices] = True
     rim &= ~missing
-    right = -(rows[:, rim] @ y.reshape(len(y), -1)[:, rim].T).T
-    return (solve or factor_of(matrix, missing))(right)
+    return GapRim(rim.reshape(observed.shape), rows[:, rim])
+
+
+def _inside(y: Floats, observed: Bools, matrix: sparse.csr_array) -> Floats:
+    """(C', n) at the missing pixels, the f that equals y where observed and has (matrix f) = 0
+    elsewhere; of y, only the rim of the gaps is read."""
+    rim = rim_of(observed, matrix)
+    return factor_of(matrix, ~observed.ravel())(-(rim.coupling @ y[:, rim.pixels].T).T)
 
 
 def _harmonic(y: Floats, observed: Bools) -> Floats:
@@ -220,7 +228,12 @@ class Membrane(NamedTuple):
     """reach⁻² − Δ on the grid of a mask, and its solver among the missing pixels."""
 
     matrix: sparse.csr_array  # (H·W, H·W)
+    rim: GapRim
     solve: Callable[[Floats], Floats]  # (K, missing pixels) to the same
+
+    def inside(self, at_rim: Floats) -> Floats:
+        """(K, n) the harmonic fill of the missing pixels, from the values (K, r) of the rim."""
+        return self.solve(-(self.rim.coupling @ at_rim.T).T)
 
 
 def membrane(complete: Bools, reach: float = np.inf) -> Membrane:
@@ -228,12 +241,7 @@ def membrane(complete: Bools, reach: float = np.inf) -> Membrane:
     matrix = laplacian(*complete.shape)
     if reach < np.inf:
         matrix = sparse.csr_array(matrix + reach**-2 * sparse.eye_array(complete.size))
-    return Membrane(matrix, factor_of(matrix, ~complete.ravel()))
-
-
-def harmonic_inside(z: Floats, complete: Bools, given: Membrane) -> Floats:
-    """(K, n) z (K, H, W) at its n missing pixels, by the membrane of that mask."""
-    return _inside(z, complete, *given)
+    return Membrane(matrix, rim_of(complete, matrix), factor_of(matrix, ~complete.ravel()))
 
 
 def field(
@@ -278,12 +286,12 @@ def _interpolation(
     preconditioner L⁻¹ R (−Δ)² ψ⁻¹ Rᵀ L⁻¹, L = R (−Δ) Rᵀ factorised once, is exact at s = 1, κ = 0
     and knows the gaps' edges: a handful of iterations (docs/decisions/0005).
     """
-    matrix, solve = given or membrane(complete, reach)
-    start = z.copy()
+    given = given or membrane(complete, reach)
+    start, solve = z.copy(), given.solve
     if s == 2 and kappa == 0:  # a sparse matrix too
-        start[:, ~complete] = _inside(z, complete, sparse.csr_array(matrix @ matrix))
+        start[:, ~complete] = _inside(z, complete, sparse.csr_array(given.matrix @ given.matrix))
         return start
-    start[:, ~complete] = _inside(z, complete, matrix, solve)  # the harmonic fill
+    start[:, ~complete] = given.inside(z[:, given.rim.pixels])  # the harmonic fill
     if s == 1 and kappa == 0:
         return start
     eigenvalues = laplacian_eigenvalues(*complete.shape) + reach**-2
@@ -349,8 +357,36 @@ def laplacian_eigenvalues(rows: int, cols: int) -> Floats:
 
 def filtered(f: Array, weight: Array) -> Array:
     """Multiply the DCT of each component (K, H, W) by a weight (H, W), in their precision."""
-    how: dict[str, Any] = {"axes": (1, 2), "norm": "ortho", "workers": THREADS}
-    spectrum = dctn(f, **how)
+    spectrum = _cosines(f, dctn)
     spectrum *= weight
-    filtered: Array = idctn(spectrum, **how, overwrite_x=True)
-    return filtered
+    return _cosines(spectrum, idctn)
+
+
+def _cosines(f: Array, transform: Callable[..., Array]) -> Array:
+    """The cosine transform of each component (K, H, W), or its inverse: `dctn` or `idctn`.
+
+    Along an axis whose length has a large prime factor a product with the matrix is faster.
+    """
+    fast = tuple(axis for axis in (1, 2) if not _is_awkward(f.shape[axis]))
+    out = transform(f, axes=fast, norm="ortho", workers=THREADS) if fast else f
+    for axis in {1, 2}.difference(fast):
+        matrix = _cosine_matrix(f.shape[axis], f.dtype.str)
+        matrix = matrix if transform is dctn else matrix.T
+        out = matrix @ out if axis == 1 else out @ matrix.T
+    return out
+
+
+@lru_cache(maxsize=64)
+def _is_awkward(n: int) -> bool:
+    """Whether a transform of this length takes longer than a product with its matrix."""
+    left = n
+    for factor in range(2, LARGEST_FACTOR + 1):
+        while left % factor == 0:
+            left //= factor
+    return left > 1 and n <= LARGEST_MATRIX and THREADS == 1
+
+
+@lru_cache(maxsize=8)
+def _cosine_matrix(n: int, dtype: str) -> Array:
+    """(n, n) of the DCT with norm "ortho"; not to be changed."""
+    return dct(np.eye(n), axis=0, norm="ortho").astype(dtype)

@@ -45,7 +45,7 @@ def complete_spectra(y: Floats, observed: Bools) -> Completed:
     whole: Bools = np.asarray(observed.all(axis=0))
     some: Bools = np.asarray(observed.any(axis=0))
     if np.array_equal(whole, some):
-        return Completed(y, whole, np.zeros_like(y), None)
+        return Completed(y, whole, np.broadcast_to(0.0, y.shape), None)
     flat, flags = y[:, some], observed[:, some]
     model = gaussian.fit(flat, flags)
     x, variance, _ = gaussian.condition(flat, flags, model)

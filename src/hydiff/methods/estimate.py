@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hydiff.cube import Bools, Cube, Floats, Scale, detector_scale
+from hydiff.cube import Array, Bools, Cube, Floats, Scale, detector_scale
 from hydiff.errors import BadValue, UnknownName, check_memory_limit, memory_advice, need_torch
 from hydiff.gaps import mask
 from hydiff.gaps.rule import Sigma, unit_sigma
@@ -18,6 +17,7 @@ from hydiff.learn.checkpoint import Checkpoint, fingerprint, history_of
 from hydiff.maths.subspace import Subspace
 from hydiff.methods import Chosen, choose, settings_dict
 from hydiff.methods.determinism import determinism
+from hydiff.methods.offers import for_bands
 from hydiff.reference.models import ReferencePlanes
 from hydiff.result import Step
 
@@ -60,12 +60,19 @@ class Job(NamedTuple):
 class Estimate(NamedTuple):
     """What a method says about a cube, in the cube's unit; arrays (bands, rows, cols)."""
 
-    values: Floats  # everywhere; NaN where it has no estimate
+    values: Floats  # everywhere, or where it was asked for; NaN where it has no estimate
     sigma: Floats | None  # its posterior std, where a method works one out
     sigma_y: Floats  # (bands,) the noise std that was assumed
     history: list[Mapping[str, float]]
     notes: list[str]
     excess: Floats | None = None  # how much larger a variance is than usual, where a method knows
+
+    def at(self, pixels: Bools) -> Estimate:
+        """Of n pixels (rows, cols) alone, arrays (bands, 1, n)."""
+        arrays = (self.values, self.sigma, self.excess)
+        values, sigma, excess = (None if a is None else a[:, pixels][:, None] for a in arrays)
+        assert values is not None
+        return self._replace(values=values, sigma=sigma, excess=excess)
 
 
 def estimate(
@@ -83,13 +90,17 @@ def estimate_each(
     sigma_y: Sigma,
     job: Job,
     networks: Sequence[Any] = (),
+    at: Bools | None = None,
 ) -> list[Estimate]:
     """`estimate` by several methods, which share the work that they have in common; networks: for
-    each the one to take instead of its own, or None."""
+    each the one to take instead of its own, or None.
+
+    at: the n pixels (rows, cols) that are wanted, for arrays (bands, 1, n) of them; None = all.
+    """
     tasks, shared = _tasks(cube, observed, several, sigma_y, job), dict[int, Any]()
     more = [{"network": network} if network else {} for network in networks or [None] * len(tasks)]
     both = zip(tasks, more, strict=True)
-    return [_drained(task, job, given=_given(task, shared) | own) for task, own in both]
+    return [_drained(task, job, given=_given(task, shared) | own, at=at) for task, own in both]
 
 
 def taught(cube: Cube, observed: Bools, chosen: Chosen, sigma_y: Sigma, job: Job) -> Any:
@@ -111,8 +122,8 @@ def estimate_at(
     for task in _tasks(cube, observed, several, sigma_y, job):
         given = _given(task, shared)
         if not given or task.chosen.facts.pretrained or "references" in task.chosen.facts.asks:
-            whole = _drained(task, job, given=given)
-            estimates.append((whole.values[:, at], whole.sigma_y))
+            some = _drained(task, job, given=given, at=at)
+            estimates.append((some.values[:, 0], some.sigma_y))
             continue
         from hydiff.methods.smooth import kriged
 
@@ -138,9 +149,15 @@ def _given(task: MethodTask, shared: dict[int, Any]) -> dict[str, Any]:
 
 
 def _drained(
-    task: MethodTask, job: Job, progress: Progress = None, given: Mapping[str, Any] | None = None
+    task: MethodTask,
+    job: Job,
+    progress: Progress = None,
+    given: Mapping[str, Any] | None = None,
+    at: Bools | None = None,
 ) -> Estimate:
-    """Run a method to its end, or until `progress` has enough of it."""
+    """Run a method to its end, or until `progress` has enough of it; at: as of `estimate_each`."""
+    if at is not None and given and "references" not in task.chosen.facts.asks:
+        given = {**given, "at": at}
     keep, state, history = _checkpoint(task, job)
     began = time.perf_counter() - (history[-1]["seconds"] if history else 0.0)
     step = None
@@ -156,7 +173,7 @@ def _drained(
                 f"{job.checkpoint} was kept after the last step of {task.chosen.name}, which has "
                 "nothing left to do and no estimate to give; remove it and start again"
             )
-        estimate = _estimate(task, step, job)
+        estimate = _estimate(task, step, job, at)
     if keep is not None:
         keep.remove()
     logs: list[Mapping[str, float]] = [{k: float(v) for k, v in log.items()} for log in history]
@@ -197,7 +214,7 @@ def estimates(
 class MethodTask(NamedTuple):
     """A cube on the unit range, as a method gets it; arrays (bands, rows, cols)."""
 
-    values: Floats  # the cube's own
+    values: Array  # the cube's own
     y: Floats  # 0 where missing
     observed: Bools
     sigma: Floats  # (bands,) on the unit range
@@ -224,13 +241,15 @@ def _tasks(
 ) -> list[MethodTask]:
     """A task for each method; they share their arrays."""
     check_memory_limit()
-    values = np.asarray(cube.values, dtype=np.float64)
+    values = np.asarray(cube.values)
+    y = values.astype(np.float64, order="C")  # some formats store a pixel's bands together
     scale = (
-        detector_scale(values, observed, cube.good_bands, cube.detectors)
+        detector_scale(y, observed, cube.good_bands, cube.detectors)
         if job.common is None
         else job.common.scale
     )
-    y = scale.to_unit(values)
+    y -= scale.low  # in place, as `Scale.to_unit` is not: cubes are large
+    y /= scale.span
     np.copyto(y, 0.0, where=~observed)
     sigma, notes = unit_sigma(sigma_y, y, observed, cube.good_bands, scale)
     measured = observed.any(axis=(1, 2))
@@ -241,8 +260,11 @@ def _tasks(
         own = [*notes, *ignored]
         if not observed.all() or assumed.any():
             own += [*(chosen.settings.notes if chosen.facts.notes else ())]
-            own += _coverage(chosen, observed)
-        fitted = _for_bands(chosen, cube, good, job)
+            if chosen.facts.equivariant:
+                from hydiff.learn.transforms import blind_note
+
+                own += blind_note(mask.shared(observed), chosen.settings.transform)
+        fitted = for_bands(chosen, cube, good, job.common, job.references)
         tasks.append(MethodTask(values, y, observed, assumed, scale, fitted, good, bad, own))
     return tasks
 
@@ -269,46 +291,39 @@ def _steps(
         yield from _start(task.chosen, *task.inputs, job, state, given)
 
 
-def _estimate(task: MethodTask, step: Step | None, job: Job) -> Estimate:
-    """From the last step of a method: good bands its own, bad ones filled plainly, else NaN."""
+def _estimate(task: MethodTask, step: Step | None, job: Job, at: Bools | None = None) -> Estimate:
+    """From the last step of a method: good bands its own, bad ones filled plainly, else NaN.
+
+    at: as of `estimate_each`; the step may be of these pixels already.
+    """
     sigma_y = task.sigma * task.scale.spans
+    shape = task.y.shape if at is None else (len(task.y), 1, int(at.sum()))
+
+    def wanted(own: Array) -> Array:
+        return own if own.shape[1:] == shape[1:] else own[:, at][:, None]
+
+    def of_good(own: Array, others: float) -> Floats:
+        if task.good.all():  # as nearly always: nothing to copy
+            return wanted(own)
+        every = np.full(shape, others)
+        every[task.good] = wanted(own)
+        return every
+
     if step is None:
         if task.wanted:  # its values still have their gaps
             raise BadValue(f"{task.chosen.name} yielded nothing; expected one Step or more of it")
-        return Estimate(task.values, None, sigma_y, [], task.notes)
-    std, x = None, step.x.double().cpu().numpy() if task.chosen.facts.learned else step.x
-    if not task.good.all():  # else nothing to copy
-        x, own = np.full(task.y.shape, np.nan), x
-        x[task.good] = own
-    if step.sigma is not None:
-        std = np.full(task.y.shape, np.nan)
-        std[task.good] = step.sigma
-        std *= task.scale.spans[:, None, None]
+        values = wanted(np.asarray(task.values, dtype=np.float64))
+        return Estimate(values, None, sigma_y, [], task.notes)
+    x = of_good(step.x.double().cpu().numpy() if task.chosen.facts.learned else step.x, np.nan)
+    spans = task.scale.spans[:, None, None]
+    std = None if step.sigma is None else of_good(step.sigma, np.nan) * spans
     if task.bad.any():
         bands = task.y[task.bad], mask.shared(task.observed[task.bad]), task.sigma[task.bad]
         for plain in _start(choose("harmonic"), *bands, job):
-            x[task.bad] = plain.x
+            x[task.bad] = wanted(plain.x)
     notes = [*task.notes, *([f"engine: {step.how}"] if step.how else [])]
-    excess = None
-    if step.excess is not None:
-        excess = np.ones(task.y.shape)
-        excess[task.good] = step.excess
+    excess = None if step.excess is None else of_good(step.excess, 1.0)
     return Estimate(task.scale.from_unit(x), std, sigma_y, [], notes, excess)
-
-
-def _coverage(chosen: Chosen, observed: Bools) -> list[str]:
-    """A note on the pixels whose whole orbit is missing, about which equivariance says nothing."""
-    if not chosen.facts.equivariant:
-        return []
-    from hydiff.learn.transforms import orbit_coverage
-
-    group = chosen.settings.transform
-    share = orbit_coverage(mask.shared(observed), group)
-    if share == 0:
-        return []
-    return [
-        f"{100 * share:.2g} % of the missing entries are reached by no {group}: EI is blind there"
-    ]
 
 
 def _checkpoint(
@@ -324,20 +339,6 @@ def _checkpoint(
         keep.refuse_foreign()
     state = keep.load() if job.resume else None
     return keep, state, [] if state is None else history_of(state)
-
-
-def _for_bands(chosen: Chosen, cube: Cube, bands: Bools, job: Job) -> Chosen:
-    """Give a method what it asks for: the wavelengths of its bands, the subspace of the scene, the
-    references of the cube."""
-    offers: dict[str, Any] = {"references": job.references}
-    common = job.common
-    if common is not None and np.array_equal(bands, common.bands):
-        offers["space"] = common.space
-    if cube.wavelengths is not None:
-        offers["wavelengths"] = tuple(cube.wavelengths[bands].tolist())
-    own = vars(chosen.settings)
-    new = {k: offers[k] for k in chosen.facts.asks if k in offers and own[k] is None}
-    return chosen._replace(settings=replace(chosen.settings, **new)) if new else chosen
 
 
 def _start(

@@ -31,7 +31,8 @@ from hydiff.learn import prior_weights
 from hydiff.learn.engine import arithmetic
 from hydiff.learn.field import MOST_MISSING, Field
 from hydiff.learn.motions import symmetric
-from hydiff.learn.plane_network import ORDERS, corrected, roughness, turn
+from hydiff.learn.plane_crop import box_of, correction_within
+from hydiff.learn.plane_network import ORDERS, PlaneNetwork, corrected, roughness, turn
 from hydiff.maths.subspace import Subspace
 from hydiff.maths.variogram import Covariance, fit_covariances
 from hydiff.methods import components
@@ -52,6 +53,7 @@ FLATTEST = 0.05  # of the median roughness of the bands: what a band counts for 
 SIGNAL = 1.2
 WHITE = 0.5**0.5  # σ of a plane that is nothing but noise; more than that was never seen
 AT_ONCE = 1 << 22  # pixels of all planes that a GPU corrects in one call
+BANDS_AT_ONCE = 8  # whose roughness is measured together: they stay in the cache
 ONE_AT_A_TIME = Lock()  # torch's precision and number of threads are the whole process's
 
 
@@ -95,6 +97,7 @@ def prior(
     device: torch.device | str = "cpu",
     given: Coordinates | None = None,
     network: nn.Module | None = None,
+    at: Bools | None = None,
 ) -> Iterator[Step]:
     """y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
 
@@ -102,13 +105,13 @@ def prior(
     band by band, both as in `smooth`.  The weaker components, and those without structure, are
     filled as there.
     given: the coordinates, if they are at hand.  network: one that began with these weights, and
-    has been tuned since.
+    has been tuned since.  at: as of `smooth.cube_step`.
     """
     device = torch.device(device)
     c = given or coordinates(y, observed, sigma_y, settings.components, settings.space)
     short: list[str] = []
-    f, covariances = corrected_fields(c, settings, device, short, network)
-    step = cube_step(c, f, covariances, settings.error_bars, rng)
+    f, covariances = corrected_fields(c, settings, device, short, network, at)
+    step = cube_step(c, f, covariances, settings.error_bars, rng, at)
     yield step._replace(how="; ".join([f"{named(settings.file())}, on {device.type}", *short]))
 
 
@@ -118,14 +121,18 @@ def corrected_fields(
     device: torch.device,
     short: list[str] | None = None,
     network: nn.Module | None = None,
+    at: Bools | None = None,
 ) -> tuple[Floats, list[Covariance]]:
-    """The filled components (K, H, W), and their covariances; short: as of `fields_through`."""
+    """The filled components (K, H, W), and their covariances; short: as of `fields_through`.
+
+    at: the pixels (H, W) that are wanted; others may come back without the correction.
+    """
     network = network or prior_weights.network_of(settings.file(), str(device))
     key = str(device), settings.planes
     if key not in c.shown:
         c.shown[key] = shown_of(parts_of(c, settings.planes), c, device, short)
     shown: Shown = c.shown[key]
-    planes = corrected_planes(shown, Symmetric(network, settings.symmetries))
+    planes = corrected_planes(shown, Symmetric(network, settings.symmetries, at))
     return shown.parts.with_planes(planes), shown.parts.covariances
 
 
@@ -177,7 +184,9 @@ def axes_of(c: Coordinates) -> Floats:
     So a dark band counts as much as a bright one, and a band of mere noise little.  With noise the
     bands are in units of it already, and A is the identity.
     """
-    rough = roughness(torch.as_tensor(c.y), torch.as_tensor(c.complete)).numpy()
+    where = torch.as_tensor(c.complete)
+    some = (c.y[i : i + BANDS_AT_ONCE] for i in range(0, len(c.y), BANDS_AT_ONCE))
+    rough = np.concatenate([roughness(torch.as_tensor(y), where).numpy() for y in some])
     unit = np.maximum(rough, FLATTEST * np.median(rough))
     if c.noisy or not unit.all():
         return np.eye(len(c.z))
@@ -305,14 +314,25 @@ def trust(complete: Bools) -> Floats:
 
 
 class Symmetric(nn.Module):
-    """The mean of a network over symmetries of the square: (N, I, H, W) to (N, H, W)."""
+    """The mean of a network over symmetries of the square: (N, I, H, W) to (N, H, W).
 
-    def __init__(self, network: nn.Module, count: int) -> None:
+    wanted: the pixels (H, W) that are; None = all.  Beyond the box around them it is 0.
+    """
+
+    def __init__(self, network: nn.Module, count: int, wanted: Bools | None = None) -> None:
         super().__init__()
-        self.network, self.count = network, count
+        self.network, self.count, self.wanted = network, count, wanted
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return symmetric(self.network, inputs, self.count)
+        if self.wanted is None:
+            return symmetric(self.network, inputs, self.count)
+        where = torch.as_tensor(self.wanted, dtype=inputs.dtype, device=inputs.device)
+        every = torch.cat([inputs, where.expand(len(inputs), 1, -1, -1)], dim=1)  # turned alike
+        return symmetric(self._within, every, self.count)
+
+    def _within(self, every: Tensor) -> Tensor:
+        assert isinstance(self.network, PlaneNetwork)
+        return correction_within(self.network, every[:, :-1], box_of(every[0, -1] > 0))
 
 
 def _by_parts(

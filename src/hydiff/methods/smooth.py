@@ -17,7 +17,7 @@ import numpy as np
 from scipy import linalg, ndimage
 from scipy.fft import idctn
 
-from hydiff.cube import Bools, Floats
+from hydiff.cube import Bools, Floats, Ints
 from hydiff.errors import BadValue
 from hydiff.maths import gaussian, subspace
 from hydiff.maths.variogram import LEAST_NUGGET, ORDERS, Covariance, fit_covariances, risk
@@ -26,11 +26,10 @@ from hydiff.methods.classical import (
     Membrane,
     field,
     filtered,
-    harmonic_inside,
     laplacian_eigenvalues,
-    membrane,
 )
 from hydiff.methods.completion import complete_spectra
+from hydiff.methods.remainder import membrane_of, remainder
 from hydiff.result import Step
 
 EXACT = 1600  # up to so many pixels the variance is computed, beyond it is sampled
@@ -63,7 +62,8 @@ class Coordinates(NamedTuple):
     noise: Floats  # (C,) variance of the whitened noise; 0 without noise
     space: subspace.Subspace  # of the whitened spectra
     z: Floats  # (K, H, W), 0 elsewhere than at the complete pixels
-    rest: Floats  # (C, H, W) what the components leave of the whitened spectra, filled; `remainder`
+    rest: Floats  # (C, n) what the components leave of the whitened spectra, filled; `remainder`
+    place: Ints  # (H, W) the column of a pixel in `rest`; -1 where that is not needed
     left: Floats  # (C,) its variance at the complete pixels
     membranes: dict[float, Membrane]  # by reach, each made when it is first asked for
     fitted: list[tuple[Floats, list[Covariance]]]  # of `fitted_fields`, when first asked for
@@ -104,15 +104,15 @@ def coordinates(
     entries = np.broadcast_to(observed, y.shape)
     y, complete, spread, excess = complete_spectra(y, entries)
     weight = whitening(sigma_y)
-    spectra = _spectra(y, complete, weight)
-    space = space or subspace.fit(spectra, np.ones(spectra.shape, bool), components)
-    z, at_complete = np.zeros((space.basis.shape[1], *complete.shape)), space.project(spectra)
-    z[:, complete] = at_complete
+    if space is None:
+        spectra = _spectra(y, np.flatnonzero(complete), weight)
+        space = subspace.fit(spectra, np.ones(spectra.shape, bool), components)
+        del spectra
     noise, membranes = (weight * sigma_y) ** 2, dict[float, Membrane]()
-    rest, left = remainder(spectra, at_complete, complete, space, noise, membranes)
-    return Coordinates(
-        y, entries, complete, spread, excess, weight, noise, space, z, rest, left, membranes, [], {}
-    )
+    noisy = bool(noise.any())
+    z, rest = remainder(y, complete, weight, space, noise, membranes, everywhere=noisy)
+    own = (y, entries, complete, spread, excess, weight, noise, space)
+    return Coordinates(*own, z, *rest, membranes, [], {})
 
 
 def smooth(
@@ -123,6 +123,7 @@ def smooth(
     *,
     rng: np.random.Generator,
     given: Coordinates | None = None,
+    at: Bools | None = None,
 ) -> Iterator[Step]:
     """Kriging of the principal components; the bands a pixel keeps come first.
 
@@ -131,11 +132,11 @@ def smooth(
     kriged); pixels without are kriged from the others.  What the components leave of the spectra is
     filled band by band, so that a narrow feature of a small object survives.  With a given `s` and
     no noise this is the smoothest field of that order, without texture.
-    given: the coordinates, if they are at hand.
+    given: the coordinates, if they are at hand.  at: as of `cube_step`.
     """
     c = given or coordinates(y, observed, sigma_y, settings.components, settings.space)
     f, covariances = component_fields(c, settings)
-    yield cube_step(c, f, covariances, settings.error_bars, rng)
+    yield cube_step(c, f, covariances, settings.error_bars, rng, at)
 
 
 def cube_step(
@@ -144,20 +145,26 @@ def cube_step(
     covariances: Sequence[Covariance],
     error_bars: bool,
     rng: np.random.Generator,
+    at: Bools | None = None,
 ) -> Step:
     """The cube whose components are filled, f (K, H, W), as the only step of a method.
 
     error_bars: with the posterior variance of fields with these covariances.
+    at: the n pixels (H, W) that are wanted, for arrays (C, 1, n) of them; None = all of the cube.
     """
-    at = np.ones_like(c.complete) if c.noisy else ~c.complete
-    x = c.y.copy()
-    x[:, at] = spectra_at(c, f, covariances, at)
     sigma = None
     if error_bars:
         variance = posterior_variance(c.complete, covariances, rng)[:, ~c.complete]
         sigma = np.sqrt(c.spread)
         around = np.sqrt(c.space.basis**2 @ variance + c.left[:, None])
         sigma[:, ~c.complete] = around / c.weight[:, None]
+    if at is not None:
+        bars, excess = (None if a is None else a[:, at][:, None] for a in (sigma, c.excess))
+        x = spectra_at(c, f, covariances, at)[:, None]
+        return Step(1, 1, x, sigma=bars, excess=excess)
+    at = np.ones_like(c.complete) if c.noisy else ~c.complete
+    x = c.y.copy()
+    x[:, at] = spectra_at(c, f, covariances, at)
     return Step(1, 1, x, sigma=sigma, excess=c.excess)
 
 
@@ -194,7 +201,11 @@ def spectra_at(c: Coordinates, f: Floats, covariances: Sequence[Covariance], at:
     Pixels that keep a few bands are corrected by them; the covariances say how far.
     """
     x = c.space.reconstruct(f[:, at])
-    x += c.rest[:, at]
+    column = c.place[at]
+    if (column >= 0).all():
+        x += c.rest[:, column]
+    else:  # pixels that are as they were
+        x[:, column >= 0] += c.rest[:, column[column >= 0]]
     few, weight = c.poor[at], c.weight[:, None]
     if not (few.any() or c.noisy or c.complete[at].any()):
         return x  # as nearly always: nothing of these pixels was seen, and weights are 1
@@ -215,48 +226,18 @@ def whitening(sigma_y: Floats) -> Floats:
     return weight
 
 
-def spectra(y: Floats, observed: Bools, sigma_y: Floats) -> Floats:
-    """(C, n) the whitened spectra that `smooth` fits its components to; arguments as there."""
+def spectra(y: Floats, observed: Bools, sigma_y: Floats, every: int = 1) -> Floats:
+    """(C, n) the whitened spectra that `smooth` fits its components to, or every so many of them;
+    arguments as there."""
     y, complete, *_ = complete_spectra(y, np.broadcast_to(observed, y.shape))
-    return _spectra(y, complete, whitening(sigma_y))
+    return _spectra(y, np.flatnonzero(complete)[::every], whitening(sigma_y))
 
 
-def _spectra(y: Floats, complete: Bools, weight: Floats) -> Floats:
-    whitened = y[:, complete]
+def _spectra(y: Floats, pixels: Ints, weight: Floats) -> Floats:
+    whitened: Floats = y.reshape(len(y), -1)[:, pixels]
     if (weight != 1).any():
         whitened *= weight[:, None]
     return whitened
-
-
-def remainder(
-    spectra: Floats,
-    z: Floats,
-    complete: Bools,
-    space: subspace.Subspace,
-    noise: Floats,
-    membranes: dict[float, Membrane],
-) -> tuple[Floats, Floats]:
-    """What the components z (K, n) leave of spectra (C, n) at the complete pixels (H, W), filled as
-    a cube (C, H, W), and its variance (C,).
-
-    The remainder is texture and noise of single bands, and here and there what no component holds:
-    the absorption of a plume, a mineral.  A membrane in each band carries that into the gaps; all
-    bands share its factor.  With noise of variance `noise` (C,) a band keeps the share of its
-    remainder that is more than noise.
-    """
-    rest = np.zeros((len(spectra), *complete.shape))
-    if space.basis.shape[1] == len(spectra) or not complete.any():
-        return rest, np.zeros(len(spectra))
-    leaves = space.reconstruct(z)
-    np.subtract(spectra, leaves, out=leaves)
-    left: Floats = np.einsum("cn,cn->c", leaves, leaves) / leaves.shape[1]
-    if noise.any():
-        noise = noise * (1 - (space.basis**2).sum(axis=1))  # the components hold the other part
-        leaves *= (np.maximum(left - noise, 0) / np.maximum(left, 1e-300))[:, None]
-    rest[:, complete] = leaves
-    if not complete.all():
-        rest[:, ~complete] = harmonic_inside(rest, complete, membrane_of(complete, inf, membranes))
-    return rest, left
 
 
 def _correction(innovation: Floats, observed: Bools, covariance: Floats) -> Floats:
@@ -311,13 +292,6 @@ def plain_field(
     """`classical.field` with the membrane that is at hand, or is now added to them."""
     given = None if complete.all() else membrane_of(complete, reach, membranes)
     return field(z, complete, s, reach, given, kappa=kappa)
-
-
-def membrane_of(complete: Bools, reach: float, membranes: dict[float, Membrane]) -> Membrane:
-    """The one that is at hand, or is now added to them."""
-    if reach not in membranes:
-        membranes[reach] = membrane(complete, reach)
-    return membranes[reach]
 
 
 # ── how far it may be off ────────────────────────────────────────────────────────────────────────

@@ -96,6 +96,7 @@ class Tiled(NamedTuple):
     mosaic: assemble.Mosaic
     entries: assemble.FilledEntries
     why: Lazy  # (bands, rows, cols) bits of `flags.REASONS`
+    by_reason: Counter[str]  # entries
     uncertainty: Floats | None  # (bands,) of the product itself
 
     @property
@@ -144,9 +145,20 @@ def fill_tiles(
     outlines = [ledger.read_marker(scene.work, t).outline for t in scene.planned]
     mosaic = assemble.mosaic(scene)
     complete = all(outline.complete for outline in outlines)
-    entries = assemble.filled_entries(mosaic, plan.request.nodata, complete)
     why = assemble.reasons_of(scene, plan.mask, plan.named)
-    return Tiled(scene, decided, source, outlines, mosaic, entries, why, own)
+    with ThreadPoolExecutor(1) as beside:
+        by_reason = beside.submit(_by_reason, why)
+        entries = assemble.filled_entries(mosaic, plan.request.nodata, complete)
+    reasons = (why, by_reason.result())
+    return Tiled(scene, decided, source, outlines, mosaic, entries, *reasons, own)
+
+
+def _by_reason(why: Lazy) -> Counter[str]:
+    """Entries that are missing for each reason, by its name."""
+    by_reason = Counter[str]()
+    for block in blocks(why.shape, 8):
+        by_reason.update(counted(why[block], REASONS))
+    return by_reason
 
 
 def _laid_out(plan: FilePlan, work: Path) -> Scene:
@@ -218,13 +230,11 @@ def _references(tiled: Tiled) -> tuple[list[dict[str, Any]], list[str]]:
 
 def _described(tiled: Tiled) -> dict[str, Any]:
     """What the record says of single entries: how many have which flag, and what σ is made of."""
-    by_reason, tried = Counter[str](), tiled.decided.recipe is not None
-    for block in blocks(tiled.scene.cube.shape, 8):
-        by_reason.update(counted(tiled.why[block], REASONS))
+    tried = tiled.decided.recipe is not None
     by_flag, sigma_y = dict(tiled.entries.by_flag), np.asarray(tiled.decided.sigma_y)
     budget = uncertainty.budget(sigma_y, by_flag, tried, tiled.uncertainty)
     bars = budget if tiled.bars else None
-    return {"flags": by_flag, "reasons": dict(by_reason), "budget": bars}
+    return {"flags": by_flag, "reasons": dict(tiled.by_reason), "budget": bars}
 
 
 def _mark(tiled: Tiled, record: Mapping[str, Any]) -> Mark | None:

@@ -94,7 +94,10 @@ def _noise_and_basis(
     every = -(-sum(area(t.window) for t in sample) // SAMPLE_PIXELS)
     for tile in sample:
         part, observed, _ = scene.window(tile)
-        y = np.where(observed, scale.to_unit(np.asarray(part.values, dtype=np.float64)), 0.0)
+        y = np.array(part.values, dtype=np.float64, order="C")
+        y -= scale.low  # in place: windows are large
+        y /= scale.span
+        np.copyto(y, 0.0, where=~observed)
         sigma, lines = rule.unit_sigma(sigma_y, y, observed, cube.good_bands, scale)
         if chosen is not None:
             sigma, more = modelled(chosen, sigma)
@@ -104,8 +107,9 @@ def _noise_and_basis(
         if shares_space:
             from hydiff.methods import smooth
 
-            complete = smooth.spectra(y[fitted], observed[fitted], sigma[fitted])
-            spectra.append(complete[:, ::every])
+            own = (y, observed, sigma)
+            own = own if fitted.all() else (y[fitted], observed[fitted], sigma[fitted])
+            spectra.append(smooth.spectra(*own, every))
     space = None
     if shares_space and sum(part.shape[1] for part in spectra) > kriging.settings.components:
         from hydiff.maths import subspace

@@ -15,16 +15,16 @@ from typing import NamedTuple
 import numpy as np
 
 from hydiff import auto, io
-from hydiff.auto.apply import sources_of
+from hydiff.auto.apply import apply, sources_of
 from hydiff.cube import Array, Bools, Cube
 from hydiff.errors import BadValue
 from hydiff.io.versions import versions
 from hydiff.methods import AUTO, Method
-from hydiff.methods.estimate import Estimate, Job, estimate, estimates, estimating
+from hydiff.methods.estimate import Estimate, Job, estimate_each, estimates, estimating
 from hydiff.request import Request
 from hydiff.scale import ledger, scene_decision, scene_references, tiles
 from hydiff.scale.bits import Bits
-from hydiff.scale.layout import Scene, inside, window
+from hydiff.scale.layout import Scene, window
 from hydiff.scale.scene_decision import Decided
 from hydiff.scale.tiles import Tile
 
@@ -97,6 +97,11 @@ class TileWindow(NamedTuple):
     target: Bools
     job: Job
 
+    @property
+    def gaps(self) -> Bools:
+        """(rows, cols) pixels with something to fill."""
+        return np.asarray(self.target.any(axis=0))
+
 
 def _fill(
     task: TileTask, scene: Cube, some: Sequence[Tile], decided: Decided
@@ -110,15 +115,19 @@ def _fill(
         job = Job(*how, decided.common, references=others)
         parts.append(TileWindow(tile, *window(scene, task.observed, task.target, tile), job))
     if request.chosen is None:
+        recipe = decided.recipe
+        assert recipe is not None  # there are tiles, so it was decided on some of them
         for part in parts:
-            blend, decision = auto.fill(
+            blend, decision = apply(
+                recipe,
                 part.cube,
                 part.observed,
                 part.target,
                 decided.sigma_y,
                 part.job,
-                recipe=decided.recipe,
-                max_error=request.max_error,
+                {},
+                request.max_error,
+                part.gaps,
             )
             yield _kept(part, blend, part.target & ~decision.hopeless, decision, AUTO)
     else:
@@ -127,13 +136,16 @@ def _fill(
 
 
 def _estimates(parts: Sequence[TileWindow], request: Request, decided: Decided) -> list[Estimate]:
+    """At the pixels of the gaps."""
     chosen = request.chosen
     assert chosen is not None
     if len(parts) == 1:  # without waiting for torch
         part = parts[0]
-        return [estimate(part.cube, part.observed, chosen, decided.sigma_y, part.job)]
+        how = ([chosen], decided.sigma_y, part.job, (), part.gaps)
+        return estimate_each(part.cube, part.observed, *how)
     runs = [estimating(p.cube, p.observed, chosen, decided.sigma_y, p.job) for p in parts]
-    return estimates(runs, request.device, request.deterministic)
+    every = estimates(runs, request.device, request.deterministic)
+    return [one.at(part.gaps) for one, part in zip(every, parts, strict=True)]
 
 
 def _kept(
@@ -143,16 +155,15 @@ def _kept(
     decision: auto.Decision | None,
     facts: Method,
 ) -> tuple[Array, ledger.Outline]:
-    """(2 or 3, bands, n): the estimate of the gaps' pixels in the support, its error bars if it has
-    any, and last where it comes from; NaN where nothing is to fill, or nothing can be said.
-    filled: the part of the target that is.
+    """(2 or 3, bands, n): the estimate of the gaps' pixels, its error bars if it has any, and last
+    where it comes from; NaN where nothing is to fill, or nothing can be said.
+
+    solution: at these pixels, (bands, 1, n).  filled: the part of the target that is.
     """
-    rows, cols = inside(part.tile.support, part.tile.window)
-    gaps = part.target[:, rows, cols].any(axis=0)
-    bars = [] if solution.sigma is None else [solution.sigma]
-    origin = sources_of(decision, facts, part.target, part.cube.good_bands)
-    layers, there = [solution.values, *bars, origin], filled[:, rows, cols][:, gaps]
-    values = np.stack([np.where(there, a[:, rows, cols][:, gaps], np.nan) for a in layers])
+    bars = [] if solution.sigma is None else [solution.sigma[:, 0]]
+    origin = sources_of(decision, facts, part.target, part.cube.good_bands)[:, part.gaps]
+    layers, there = [solution.values[:, 0], *bars, origin], filled[:, part.gaps]
+    values = np.stack([np.where(there, layer, np.nan) for layer in layers])
     entries = int(np.isfinite(values[0]).sum())
     complete = entries == int(part.target.sum())
     outline = ledger.Outline(entries, complete, bool(bars), tuple(solution.notes))

@@ -1,0 +1,35 @@
+"""What a method asks for and a cube, or the scene that it is a part of, can give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hydiff.cube import Bools, Cube
+from hydiff.methods import Chosen
+from hydiff.reference.models import ReferencePlanes
+
+if TYPE_CHECKING:
+    from hydiff.methods.estimate import Common
+
+
+def for_bands(
+    chosen: Chosen,
+    cube: Cube,
+    bands: Bools,
+    common: Common | None,
+    references: Sequence[ReferencePlanes],
+) -> Chosen:
+    """Give a method what it asks for: the wavelengths of its bands, the subspace of the scene, the
+    references of the cube."""
+    offers: dict[str, Any] = {"references": references}
+    if common is not None and np.array_equal(bands, common.bands):
+        offers["space"] = common.space
+    if cube.wavelengths is not None:
+        offers["wavelengths"] = tuple(cube.wavelengths[bands].tolist())
+    own = vars(chosen.settings)
+    new = {k: offers[k] for k in chosen.facts.asks if k in offers and own[k] is None}
+    return chosen._replace(settings=replace(chosen.settings, **new)) if new else chosen
