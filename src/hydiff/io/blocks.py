@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -58,20 +57,6 @@ def chunk_blocks(
                 slice(top, min(top + down, rows)),
                 slice(0, cols),
             )
-
-
-def read_ahead(
-    read: Callable[[Block], Array], blocks: Iterable[Block]
-) -> Iterator[tuple[Block, Array]]:
-    """Each block with what is read there; the next one is read while the caller is at it."""
-    with ThreadPoolExecutor(1) as beside:
-        coming = None
-        for block in blocks:
-            now, coming = coming, (block, beside.submit(read, block))
-            if now is not None:
-                yield now[0], now[1].result()
-        if coming is not None:
-            yield coming[0], coming[1].result()
 
 
 def sampled(cube: Cube, *, deep: bool = False) -> tuple[list[Block], str | None]:

@@ -11,7 +11,7 @@ import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -21,7 +21,7 @@ from hydiff.cube import Array, Cube, Lazy
 from hydiff.errors import CubeFormatError
 from hydiff.io import axes as ax
 from hydiff.io import heaps, marks
-from hydiff.io.blocks import Block, chunk_blocks, differs, read_ahead
+from hydiff.io.blocks import Block, chunk_blocks, differs
 from hydiff.io.parsing import check_chunk, check_count, check_real, damaged, parsing
 from hydiff.mark import FILLED, RECORD, Mark, parsed
 
@@ -209,8 +209,8 @@ def rewrite(source: Path, path: Path, cube: Cube, parts: Sequence[DatasetPart]) 
         more = sum(marks.TYPES[name].itemsize for name in layers) * math.prod(cube.shape)
         reserve(path, grows + more)
         chunks = _chunks(datasets[0], parts[0])
-        every = chunk_blocks(cube.shape, cube.dtype.itemsize, chunks)
-        for block, new in read_ahead(lambda block: np.asarray(cube.values[block]), every):
+        for block in chunk_blocks(cube.shape, cube.dtype.itemsize, chunks):
+            new = np.asarray(cube.values[block])
             for part, inside, place in _touched(parts, block):
                 if differs(_stored(file, part, inside), new[place]).any():
                     put_block(file, part, inside, new[place])
@@ -251,8 +251,8 @@ def _write_mark(file: Any, cube: Cube, parts: Sequence[DatasetPart]) -> None:
         _unlink(file, part)
     for name, layer in layers.items():
         own = [_layer(file, part, name) for part in parts]
-        every = chunk_blocks(cube.shape, 4, _chunks(file[own[0].name], own[0]))
-        for block, new in read_ahead(partial(marks.block_of, name, layer), every):
+        for block in chunk_blocks(cube.shape, 4, _chunks(file[own[0].name], own[0])):
+            new = marks.block_of(name, layer, block)
             for part, inside, place in _touched(own, block):
                 if not marks.is_empty(new[place]):
                     put_block(file, part, inside, new[place])
