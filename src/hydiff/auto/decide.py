@@ -334,8 +334,7 @@ def _trials(
     number = {c.name: m for m, c in enumerate(plan.candidates)}
     for i, (future, (window, hide)) in enumerate(zip(trying, plan.hidden, strict=True)):
         fits = {number[name]: fits[i] for name, fits in costly.items()} if i < plan.costly else {}
-        trial = future.result()
-        trial = trial._replace(residual=trial.residual[left])
+        trial = future.result().of(left)
         yield with_costly(trial, fits, windows[window], hide) if fits else trial
         if progress is not None and progress(step_of(i + 1, len(plan.hidden))):
             return

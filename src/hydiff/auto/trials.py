@@ -77,6 +77,11 @@ class Trial(NamedTuple):
     step: Floats | None = None
     gap: Ints | None = None  # (n,) number of the hidden piece that an entry lies in; None = one
 
+    def of(self, some: Sequence[int]) -> Trial:
+        """With some of the candidates."""
+        step = None if self.step is None else self.step[some]
+        return self._replace(residual=self.residual[some], step=step)
+
 
 def folds_of(
     cube: Cube,
@@ -219,7 +224,7 @@ def tried_in_memory(
     if not inside or len(kept) == len(plan.candidates):
         return plan, trials
     plan = plan.without_room([plan.candidates[m] for m in kept])
-    return plan, [trial._replace(residual=trial.residual[kept]) for trial in trials]
+    return plan, [trial.of(kept) for trial in trials]
 
 
 def hidden_pixels(fold: Bools) -> Bools:
