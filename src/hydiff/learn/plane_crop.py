@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from hydiff.learn.plane_network import SIDE, PlaneNetwork
+from hydiff.learn.plane_network import PlaneNetwork
 
 Box = tuple[slice, slice]  # rows, cols
 BLOCKS = 4  # px that the two residual blocks of a level see around a pixel
@@ -27,13 +26,7 @@ def box_of(wanted: Tensor) -> Box:
 def correction_within(network: PlaneNetwork, inputs: Tensor, box: Box) -> Tensor:
     """(N, H, W) what the network makes of inputs (N, 6, H, W) in a box; 0 elsewhere."""
     H, W = inputs.shape[-2:]
-    x = network.first(F.pad(inputs, (0, -W % SIDE, 0, -H % SIDE), mode="replicate"))
-    passed = []
-    for level, blocks in enumerate(network.down):
-        x = blocks(x)
-        if level < len(network.shrink):
-            passed.append(x)
-            x = network.shrink[level](x)
+    x, passed = network.descended(inputs)
     read = [_wider(box, LAST + BLOCKS, passed[0])]  # of each level, the finest first
     for finer in passed[1:]:
         rows, cols = (slice(s.start // 2, -(-s.stop // 2)) for s in read[-1])

@@ -44,7 +44,8 @@ class PlaneNetwork(nn.Module):
         for parameter in self.last.parameters():
             nn.init.zeros_(parameter)
 
-    def forward(self, inputs: Tensor) -> Tensor:
+    def descended(self, inputs: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """The coarsest level, and what the finer ones pass on to the way up, the finest first."""
         H, W = inputs.shape[-2:]
         x = self.first(F.pad(inputs, (0, -W % SIDE, 0, -H % SIDE), mode="replicate"))
         passed = []
@@ -53,6 +54,11 @@ class PlaneNetwork(nn.Module):
             if level < len(self.shrink):
                 passed.append(x)
                 x = self.shrink[level](x)
+        return x, passed
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        H, W = inputs.shape[-2:]
+        x, passed = self.descended(inputs)
         for level in reversed(range(len(self.up))):
             x = self.up[level](torch.cat([passed[level], self.grow[level](x)], dim=1))
         correction: Tensor = self.last(x)[:, 0, :H, :W]
