@@ -19,6 +19,8 @@
 #        precision    Robust-EI in single precision, TF32 and bf16, three scenes
 #        pictures what the figures show: fills of a square of Indian Pines by the methods named in
 #                 PICTURED, and of trained networks; hydiff bench figures draws them (docs/bench.md)
+#        left     cells of DDS2M, SHARE and R-DLRHyIn on two of their scenes: 400 s
+#        budgets  the default fill with `--budget fast` and `best`, and with noise: 300 s
 #        clock    the table of times alone, 144 × 144 × 128: 480 s
 #        offline  Table VIII: two trainings of 1.5 minutes for each half of a scene, and fits: 450 s
 #        diverse  offline training on 10 to 3000 squares of DATA/train, split by place: 540 s; rows
@@ -288,6 +290,23 @@ prior() {
     prior_of prior-d 6-7 "cave_feathers_144 abu_airport-1_96 abu_airport-4_96" "cave_feathers_144" &
     wait
 }
+budgets_of() {  # LANE CORES SCENES NOISY-SCENES: the default fill with less and with more time; noise
+    lane "$1"
+    on_cores "$2"
+    for budget in fast best; do
+        bench best $(with scene $3) --sigma 0 $(with mask stripes blobs) --method auto --budget $budget
+    done
+    for sigma in 0.1 0.3 0.2 band; do
+        bench best $(with scene $4) --sigma $sigma $(with mask blobs stripes published-3) --method auto
+    done
+}
+budgets() {
+    budgets_of budgets-a 0-3 "indian_pines chikusei_36" "indian_pines" &
+    budgets_of budgets-b 4-7 "wdc10_144 enmap_potsdam_64x96 paris_hyperion_72" "paris_hyperion_72 enmap_potsdam_64x96" &
+    budgets_of budgets-c 8-11 "cave_toys_144 abu_urban-1_96 jasper_96" "abu_urban-1_96 chikusei_36" &
+    budgets_of budgets-d 12-15 "cave_feathers_144 abu_airport-1_96 abu_airport-4_96" "cave_feathers_144" &
+    wait
+}
 published() {  # DDS2M by its own code beside ours; PUBLISHED is a checkout of it, seconds to minutes a cell
     local scene
     for scene in paris_hyperion_72 enmap_potsdam_64x96; do
@@ -296,6 +315,15 @@ published() {  # DDS2M by its own code beside ours; PUBLISHED is a checkout of i
     done
     wait
     cp benchmarks/results/published_dds2m.csv "$OUT"
+}
+left() {  # of the peers, the shorter cells first
+    (   lane left-dds2m; for table in noiseless noisy; do bench $table --scene wdc10_144 --method dds2m --beside 1; done
+        bench emit --scene paris_hyperion_72 --method dds2m --beside 1 ) &
+    (   lane left-share; for table in noiseless noisy; do bench $table --scene wdc10_144 --method share --beside 1; done
+        for table in noiseless emit; do bench $table --scene paris_hyperion_72 --method share --beside 1; done ) &
+    (   lane left-robust-a; for table in noiseless noisy; do bench $table --scene wdc10_144 --method r-dlrhyin --beside 1; done ) &
+    (   lane left-robust-b; bench noisy --scene paris_hyperion_72 --method r-dlrhyin --beside 1 ) &
+    wait
 }
 settings() {  # what is left of readings, alpha, transforms and precision; then DHP with noise
     (   lane settings-a; bench readings; bench noisy $(with scene enmap_potsdam_64x96 abu_urban-1_96) --method dhp ) &

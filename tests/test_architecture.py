@@ -220,6 +220,13 @@ def test_the_numerical_core_needs_torch_and_numpy_alone():
     assert "torch" in modules_after(code)
 
 
+def test_a_child_that_tries_folds_imports_no_more_than_it_needs():
+    """Every trial waits for it: torch and scipy's optimisers take longer than the trial."""
+    code = "import hydiff.auto.decide, hydiff.methods.smooth, sys\n"
+    code += "assert not {'scipy.optimize', 'scipy.interpolate', 'scipy.spatial'} & set(sys.modules)"
+    assert "torch" not in modules_after(code)
+
+
 def test_the_public_names_are_all_of_them():
     public = {name for name in dir(hydiff) if not name.startswith("_")}
     submodules = {p.stem for p in PACKAGE.iterdir()}

@@ -1,5 +1,7 @@
 """Laws of a fit: a step is Adam's step, and a saved fit goes on as if nothing had happened."""
 
+import subprocess
+import sys
 from importlib.util import find_spec
 
 import pytest
@@ -9,6 +11,7 @@ from torch import nn
 from hydiff import methods
 from hydiff.errors import BadValue
 from hydiff.learn import network
+from hydiff.learn.adam import Adam
 from hydiff.learn.engine import Fit, arithmetic, choose, side_by_side
 
 CPU = torch.device("cpu")
@@ -66,6 +69,36 @@ def test_a_step_is_the_step_of_adam():
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
         w = w - lr * (m / (1 - 0.9**i)) / ((v / (1 - 0.999**i)).sqrt() + 1e-8)
         torch.testing.assert_close(net.weight.data[0], w, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("decay", [0.0, 1e-2])
+def test_adam_takes_the_steps_of_torch_bit_for_bit(decay):
+    """Its fused kernels; a weight without a gradient stays as it is."""
+    nets = [nn.Linear(5, 4), nn.Linear(5, 4)]
+    nets[1].load_state_dict(nets[0].state_dict())
+    ours = Adam([*nets[0].parameters(), nn.Parameter(torch.ones(2))], 0.03, decay)
+    theirs = torch.optim.Adam(nets[1].parameters(), lr=0.03, weight_decay=decay, fused=True)
+    x = torch.randn(7, 5, generator=seeded())
+    for _ in range(5):
+        for net in nets:
+            net.zero_grad()
+            net(x).square().sum().backward()
+        ours.step(), theirs.step()
+    assert all(map(torch.equal, nets[0].parameters(), nets[1].parameters()))
+    assert torch.equal(ours.weights[-1], torch.ones(2)) and ours.moments[-1].step == 0
+
+
+def test_a_step_does_not_wait_for_the_compiler_of_torch():
+    """Two seconds of imports, for nothing: nothing is compiled."""
+    code = (
+        "import sys, torch\n"
+        "from hydiff.learn.engine import Fit\n"
+        "net = torch.nn.Linear(3, 1)\n"
+        "fit = Fit(net, lr=0.1, rng=torch.Generator())\n"
+        "fit.step(lambda _: (net(torch.ones(3)), net.weight))\n"
+        "sys.exit('torch._dynamo' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_term_beyond_the_objective_is_one_of_its_terms():

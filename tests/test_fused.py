@@ -4,6 +4,8 @@ Without a GPU the kernels run in Triton's interpreter, on the CPU.
 """
 
 import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import torch
@@ -159,3 +161,35 @@ def test_the_counters_are_back_at_zero(monkeypatch):
     f = FusedSkipNet(net, torch.float32)
     gradients(net, f, image(1, 3, 8, 8), 1)
     assert not any(counters.any() for counters in f.counters.values())
+
+
+@pytest.mark.parametrize("bands", [8, 10])
+def test_what_is_compiled_ahead_is_all_that_a_network_launches(bands, monkeypatch):
+    """Kernels and their constants, by name; on a GPU a launch of any other would compile it."""
+    launched = set()
+
+    def watched(name, kernel):
+        class Watched:
+            def __getitem__(self, grid):
+                def call(*args, **constants):
+                    kinds = tuple(getattr(a, "dtype", None) for a in args)
+                    launched.add((name, kinds, tuple(sorted(constants.items()))))
+                    return kernel[grid](*args, **constants)
+
+                return call
+
+        return Watched()
+
+    names = ("apply", "apply_small", "gradient", "gradient_small", "gradient_sums", "moments")
+    for name in names:
+        monkeypatch.setattr(
+            kernel_calls.kernels, name, watched(name, getattr(kernel_calls.kernels, name))
+        )
+    one_by_one = partial(ThreadPoolExecutor, 1)  # as the interpreter needs it
+    monkeypatch.setattr(kernel_calls, "ThreadPoolExecutor", lambda _: one_by_one())
+    kernel_calls.compile_all.__wrapped__(torch.float32, bands, 4, DEVICE)
+    ahead, net = set(launched), net_of(bands)
+    assert {name for name, *_ in ahead} == set(names)
+    launched.clear()
+    gradients(net, FusedSkipNet(net, torch.float32), image(1, bands, 40, 40), 2)
+    assert launched and launched <= ahead

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import optimize
 
 from hydiff.auto.candidates import Candidate
 from hydiff.auto.classes import BAND_GROUPS, D, Kinds
@@ -272,12 +271,14 @@ def _blend(products: Floats, borrowed: float) -> Floats:
 
 def simplex(A: Floats) -> Floats:
     """argmin wᵀ A w over w ≥ 0, Σ w = 1."""
+    from scipy.optimize import nnls  # a third of what a child would import, and it needs none
+
     K = len(A)
     scale = np.trace(A) / K
     if not scale > 0:
         first: Floats = np.eye(K)[0]
         return first
     root = np.linalg.cholesky(A / scale + 1e-6 * np.eye(K)).T
-    w, _ = optimize.nnls(np.vstack([root, 1e3 * np.ones(K)]), np.r_[np.zeros(K), 1e3])
+    w, _ = nnls(np.vstack([root, 1e3 * np.ones(K)]), np.r_[np.zeros(K), 1e3])
     convex: Floats = w / w.sum()
     return convex

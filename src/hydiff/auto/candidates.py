@@ -13,7 +13,7 @@ from hydiff.methods.estimate import Job, torch_device
 NAME = "auto"
 ELSEWHERE = "decided on another cube or on other gaps, by whose errors this fill is judged"
 # raised with every change to what is decided, or with noise: results under others are not its own
-RULES, NOISE_RULES = 8, 2
+RULES, NOISE_RULES = 8, 3
 
 
 class Candidate(NamedTuple):
@@ -86,25 +86,27 @@ BUDGETS = {
     "normal": Budget(CLASSICAL, 12, 0),
     "best": Budget((*CLASSICAL, _anchored(steps=200, examples=1, channels=32)), 8, 4),
 }
-# networks take seconds there; how long they may learn before they know the cube by heart differs
-# from cube to cube, so two lengths are tried
+# networks take seconds there
 GPU_BUDGETS = {
-    "fast": BUDGETS["fast"],
+    "fast": BUDGETS["fast"]._replace(costly_folds=3),
     "normal": Budget((*CLASSICAL, _anchored(steps=800, examples=4)), 8, 3),
-    "best": Budget(
-        (*CLASSICAL, _anchored(steps=500, examples=1), _anchored(steps=1500, examples=4)), 8, 4
-    ),
+    "best": Budget((*CLASSICAL, _anchored(steps=800, examples=4)), 8, 4),
 }
 
 FAST_PRIOR = Candidate("prior", "prior", {"size": "full"})
 PRIOR = Candidate("prior", "prior", {"size": "full", "symmetries": 8})
+
+
+def _tuned(**settings: float) -> Candidate:
+    return Candidate("tuned prior", "anchored", {"start": "prior", "size": "full"} | settings)
+
+
 # The mean of the prior and of what the cube made of it, which loses with noise
 # (benchmarks/tuning.py)
-TUNED = Candidate(
-    "tuned prior",
-    "anchored",
-    {"start": "prior", "size": "full", "steps": 150, "examples": 1, "lr": 2.5e-3},
-)
+TUNED = {
+    "normal": _tuned(steps=150, examples=1, lr=2.5e-3),
+    "best": _tuned(steps=300, examples=4, lr=1e-3),
+}
 # On two cores the full network takes a fifth of a second for a plane of 144 × 144 pixels.  Four
 # planes show nearly all that eight gain, and the mean over symmetries adds to that: there the folds
 # do with less than the cube itself (benchmarks/prior_parts.py)
@@ -135,12 +137,11 @@ def budget_of(name: str, job: Job, prior: bool = True, noisy: bool = False) -> B
     own = FAST_PRIOR if name == "fast" and not gpu else PRIOR
     if not (prior and packaged(str(own.settings["size"])).exists()):
         return budget
-    if not gpu or name == "fast" or noisy:
-        folds = budget.costly_folds or PRIOR_FOLDS
-        return budget._replace(candidates=(*budget.candidates, own), costly_folds=folds)
-    # there is no time for both: the largest budget alone also fits networks from nothing
-    others = budget.candidates if name == "best" else CLASSICAL
-    return budget._replace(candidates=(*others, own, TUNED))
+    # beside the prior only the largest budget has time for networks that start from nothing
+    candidates = (*(budget.candidates if name == "best" else CLASSICAL), own)
+    if gpu and not noisy and name in TUNED:
+        candidates = (*candidates, TUNED[name])
+    return budget._replace(candidates=candidates, costly_folds=budget.costly_folds or PRIOR_FOLDS)
 
 
 def chosen(c: Candidate, **more: Any) -> Chosen:

@@ -296,9 +296,9 @@ def _costly(
     first = plan.hidden[: plan.costly]
     parts = [(windows[n].cube, windows[n].observed & ~hide) for n, hide in first]
     largest = max((float(np.prod(w.cube.shape)) for w in windows), default=1.0)
-    # beside the trials of the others, which have as much; at least two, so that one prepares its
-    # planes while the network is at those of another
-    at_once = max(1, min(max(2, cores() // 2), int(ask.memory / 2 / (COPIES * 8 * largest))))
+    # two, so that one prepares its planes while the network is at those of another; more would
+    # only wait for one another at Python's lock.  The trials beside them have as much memory
+    at_once = max(1, min(2, int(ask.memory / 2 / (COPIES * 8 * largest))))
     at_once = 1 if ask.job.deterministic else at_once  # which is a setting of the whole process
     elsewhere = [c for c in plan.candidates if c.pretrained and not (inside and c.one_pass)]
     try:

@@ -133,26 +133,28 @@ def one_pass(
     its window, then for the one window if it is the whole; so many at a time.
 
     A network that is tuned is tuned once a window, on what none of the folds hides: each can judge
-    it.
+    it.  Meanwhile the others prepare their planes.
     """
     gpu = torch_device(job.device).type == "cuda"
     own = [n for n, window in enumerate(windows) if whole and window.target.any()]
     runs = [(n, windows[n].observed & ~hide, {} if gpu else ON_FOLDS) for n, hide in hidden]
     runs += [(n, windows[n].observed, {}) for n in own]
-    networks: dict[tuple[str, int], Any] = {
-        (c.name, n): network_of(c, windows[n], [hide for m, hide in hidden if m == n], sigma_y, job)
-        for c in several
-        for n in {n for n, *_ in runs}
-        if c.tuned
-    }
-
-    def one(run: tuple[int, Bools, dict[str, Any]]) -> list[Estimate]:
-        n, observed, fewer = run
-        passes = [_pass_of(c, **fewer) for c in several]
-        taught = [networks.get((c.name, n)) for c in several]
-        return estimate_each(windows[n].cube, observed, passes, sigma_y, job, taught)
-
+    folds_in = {n: [hide for m, hide in hidden if m == n] for n, *_ in runs}
     with ThreadPoolExecutor(at_once) as pool:
+        # submitted first, so that no network is tuned after those that wait for it
+        tuning = {
+            (c.name, n): pool.submit(network_of, c, windows[n], folds_in[n], sigma_y, job)
+            for c in several
+            for n in {n for n, *_ in runs}
+            if c.tuned
+        }
+
+        def one(run: tuple[int, Bools, dict[str, Any]]) -> list[Estimate]:
+            n, observed, fewer = run
+            passes = [_pass_of(c, **fewer) for c in several]
+            tuned = [tuning[c.name, n].result if c.tuned else None for c in several]
+            return estimate_each(windows[n].cube, observed, passes, sigma_y, job, tuned)
+
         each = list(pool.map(one, runs))
     return {c.name: [found[m] for found in each] for m, c in enumerate(several)}
 
@@ -172,8 +174,8 @@ def tuned_fit(
 ) -> Estimate:
     """Of a window, by the prior tuned on what none of the folds hides."""
     network = network_of(c, window, hidden, sigma_y, job)
-    own = estimate_each(window.cube, window.observed, [_pass_of(c)], sigma_y, job, [network])
-    return own[0]
+    how = ([_pass_of(c)], sigma_y, job, [lambda: network])
+    return estimate_each(window.cube, window.observed, *how)[0]
 
 
 def _pass_of(c: Candidate, **fewer: Any) -> Chosen:

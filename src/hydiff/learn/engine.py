@@ -23,11 +23,13 @@ import torch
 from torch import Generator, Tensor, nn
 
 from hydiff.errors import BadValue
+from hydiff.learn.adam import Adam
 from hydiff.learn.network import SkipNet
 
 ENGINES = ("auto", "eager", "graph", "fused")
 PRECISIONS = ("auto", "fp32", "tf32", "bf16")
 RECORDING = threading.Lock()  # one graph at a time: torch keeps one memory pool under recording
+SETTINGS = threading.RLock()  # torch's precision and number of threads are the whole process's
 WARM_UP = 2  # eager steps before a graph is recorded, so that libraries settle on their kernels
 MOST_GRAPHS = 8  # variants of a step worth recording
 MOST_BESIDE = 8  # fits at a time: each takes four of the 32 streams that torch has
@@ -112,9 +114,7 @@ class Fit:
         # Of this fit alone: what is recorded in a stream keeps that stream's scratch memory, and
         # graphs that share it must not run at the same time.
         self.stream = torch.cuda.Stream() if self.graphed else None  # type: ignore[no-untyped-call]
-        self.adam = torch.optim.Adam(
-            network.parameters(), lr=lr, weight_decay=decay, capturable=self.graphed, fused=True
-        )
+        self.adam = Adam(network.parameters(), lr, decay)
         self.recorded: dict[Hashable, Recording] = {}
         self.warm = 0  # eager steps taken in this process
 
@@ -154,12 +154,12 @@ class Fit:
 
     def set_rate(self, lr: float) -> None:
         """The rate of the steps to come; a recorded step reads it where it lies."""
-        for group in self.adam.param_groups:
-            group["lr"].fill_(lr)
+        assert isinstance(self.adam.lr, Tensor)
+        self.adam.lr.fill_(lr)
 
     def _ahead(self, objective: Objective, variant: Hashable) -> tuple[Tensor, Tensor]:
         """The first half of a step: the terms and the estimate, for which gradients are known."""
-        self.adam.zero_grad(set_to_none=True)
+        self.adam.forget()
         with arithmetic(self.precision):
             return objective(variant)
 
@@ -216,8 +216,8 @@ class Fit:
     def state(self) -> dict[str, Tensor]:
         """Weights, statistics, moments and randomness: all a later process needs to go on."""
         tensors = {f"network.{k}": v for k, v in self.network.state_dict().items()}
-        for i, moments in self.adam.state_dict()["state"].items():
-            tensors |= {f"adam.{i}.{k}": torch.as_tensor(v) for k, v in moments.items()}
+        for i, moments in enumerate(self.adam.moments):
+            tensors |= {f"adam.{i}.{k}": v for k, v in moments._asdict().items()}
         tensors["rng"], tensors["dice"] = self.rng.get_state(), self.dice.get_state()
         return {
             k: v.detach().cpu().clone(memory_format=torch.contiguous_format)
@@ -234,18 +234,10 @@ class Fit:
             )
         weights = {k.removeprefix("network."): v for k, v in tensors.items() if "network." in k}
         self.network.load_state_dict(weights)
-        weights_of = list(self.network.parameters())
-        moments: dict[int, dict[str, Any]] = {}
-        for key, value in tensors.items():
-            if key.startswith("adam."):
-                _, i, name = key.split(".")
-                home = "cpu" if name == "step" and not self.graphed else place
-                value = value.to(home, copy=True)  # Adam writes here
-                if name != "step":  # laid out as the weights are, which may be channels last
-                    value = torch.empty_like(weights_of[int(i)]).copy_(value)
-                moments.setdefault(int(i), {})[name] = value
-        groups = self.adam.state_dict()["param_groups"]
-        self.adam.load_state_dict({"state": moments, "param_groups": groups})
+        for i, moments in enumerate(self.adam.moments):
+            for name, own in moments._asdict().items():
+                # older files leave out weights that never had a gradient
+                own.copy_(tensors.get(f"adam.{i}.{name}", torch.zeros(())))
         self.rng.set_state(tensors["rng"])
         self.dice.set_state(tensors["dice"])
         if self.fused is not None:
@@ -284,15 +276,16 @@ def side_by_side(runs: Sequence[Iterator[T]]) -> Iterator[tuple[T | None, ...]]:
 
 @contextmanager
 def arithmetic(precision: str) -> Iterator[None]:
-    """Whether float32 products on a GPU may take TF32 while this lasts."""
+    """Whether float32 products on a GPU may take TF32 while this lasts; other threads wait."""
     tf32 = precision != "fp32"
     conv, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-    before = conv.allow_tf32, matmul.allow_tf32
-    conv.allow_tf32 = matmul.allow_tf32 = tf32
-    try:
-        yield
-    finally:
-        conv.allow_tf32, matmul.allow_tf32 = before
+    with SETTINGS:
+        before = conv.allow_tf32, matmul.allow_tf32
+        conv.allow_tf32 = matmul.allow_tf32 = tf32
+        try:
+            yield
+        finally:
+            conv.allow_tf32, matmul.allow_tf32 = before
 
 
 @contextmanager

@@ -22,12 +22,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hydiff.learn import kernel_calls
-from hydiff.learn.kernel_calls import FusedLayer
+from hydiff.learn.kernel_calls import ALIGNED, FusedLayer
 from hydiff.learn.network import Level, SkipNet, mirrored_up_to
 
 SLOPE = 0.2  # of the activation
 NO_SLOPE = 1.0
-ALIGNED = 8  # channels at a time, as matrix units like them
 
 Context = Any  # of torch.autograd.Function
 
@@ -55,6 +54,9 @@ class FusedSkipNet:
             torch.cuda.Stream() if self.copies[0].is_cuda else None  # type: ignore[no-untyped-call]
             for _ in range(2)
         )
+        if self.side is not None:
+            bands, device = network.head.out_channels, self.copies[0].device
+            kernel_calls.compile_all(dtype, bands, len(self.norms[0].weight), device)
         self._forget()
 
     def _counters(self) -> Tensor:

@@ -5,6 +5,8 @@ Images are (N, H, W, C), channels last.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -19,6 +21,7 @@ CHANNELS = 32
 COUNTERS = 4096  # images × blocks of CHANNELS that one layer may have
 SMALL = (128, 512)  # pixels that one program can hold, of NARROW channels
 NARROW = 16
+ALIGNED = 8  # channels at a time, as matrix units like them
 
 
 class FusedLayer(NamedTuple):
@@ -129,6 +132,38 @@ def copy_backward(x: Tensor, plain: Tensor, padded: Tensor) -> Tensor:
         chunk, parts, 1.0, 0, 0, 1, 1, PIXELS=PIXELS, CHANNELS=CHANNELS, SPLITS=SPLITS,
     )  # fmt: skip
     return dx
+
+
+@cache
+def compile_all(dtype: torch.dtype, bands: int, channels: int, device: torch.device) -> None:
+    """Compile what a network with so many bands and channels launches, or load what Triton kept.
+
+    Each kernel in a thread of its own, on an image of zeros: the compilers that Triton starts as
+    processes then run side by side.
+    """
+    sides = *(int(pixels**0.5) for pixels in SMALL), int(SMALL[-1] ** 0.5) + 1
+
+    def image(side: int, depth: int, kind: torch.dtype = dtype) -> Tensor:
+        return torch.zeros(1, side, side, depth, dtype=kind, device=device)
+
+    def layer(side: int) -> None:
+        x, one = image(side, channels), torch.ones(channels, device=device)
+        counters = torch.zeros(COUNTERS, dtype=torch.int32, device=device)
+        own = FusedLayer(one, one, 1e-5, 1.0, (side, side), counters)
+        stats = normalise(x, own, image(side, channels), image(side + 2, channels))
+        grads = torch.zeros(1, 2, channels, device=device)
+        normalise_backward(x, stats, own, x, image(side + 2, channels), grads)
+
+    def bands_in(side: int) -> None:
+        x, pitch = image(side, bands, torch.float32), bands + -bands % ALIGNED
+        copy(x, image(side, pitch), image(side + 2, pitch))
+        copy_backward(x, image(side, pitch), image(side + 2, pitch))
+
+    with ThreadPoolExecutor(len(sides) + 1) as pool:
+        done = [pool.submit(layer, side) for side in sides]
+        done += [pool.submit(bands_in, sides[-1])]
+        for one in done:
+            one.result()
 
 
 def _given(plain: Tensor | None, padded: Tensor | None) -> Tensor:

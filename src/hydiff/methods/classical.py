@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import interpolate, ndimage, sparse
+from scipy import ndimage, sparse
 from scipy.fft import dct, dctn, idctn
 from scipy.sparse.linalg import splu
 
@@ -95,13 +95,15 @@ def _nearest(y: Floats, observed: Bools) -> Floats:
 
 def _linear(y: Floats, observed: Bools) -> Floats:
     """Linear in the Delaunay triangles of the observed pixels; nearest beyond their hull."""
+    from scipy.interpolate import LinearNDInterpolator  # slow to import, and for this alone
+
     nearest = _nearest(y, observed)
     # the triangles that cover a gap have their corners on its rim, so the rim is enough
     rim = observed & ndimage.binary_dilation(~observed, np.ones((3, 3), bool))
     points = np.argwhere(rim)
     if len(points) < 3 or np.linalg.matrix_rank(points - points[0]) < 2:
         return nearest  # all on one line: no triangle
-    values = interpolate.LinearNDInterpolator(points, y[:, rim].T)(np.argwhere(~observed)).T
+    values = LinearNDInterpolator(points, y[:, rim].T)(np.argwhere(~observed)).T
     return np.where(np.isnan(values), nearest, values)
 
 

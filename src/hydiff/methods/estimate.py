@@ -89,11 +89,11 @@ def estimate_each(
     several: Sequence[Chosen],
     sigma_y: Sigma,
     job: Job,
-    networks: Sequence[Any] = (),
+    networks: Sequence[Callable[[], Any] | None] = (),
     at: Bools | None = None,
 ) -> list[Estimate]:
     """`estimate` by several methods, which share the work that they have in common; networks: for
-    each the one to take instead of its own, or None.
+    each what gives the one to take instead of its own, or None.
 
     at: the n pixels (rows, cols) that are wanted, for arrays (bands, 1, n) of them; None = all.
     """

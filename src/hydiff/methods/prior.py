@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from math import inf
 from pathlib import Path
-from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +27,7 @@ from torch import Tensor, nn
 from hydiff.cube import Bools, Floats
 from hydiff.errors import BadValue, UnknownName
 from hydiff.learn import prior_weights
-from hydiff.learn.engine import arithmetic
+from hydiff.learn.engine import SETTINGS, arithmetic
 from hydiff.learn.field import MOST_MISSING, Field
 from hydiff.learn.motions import symmetric
 from hydiff.learn.plane_crop import box_of, correction_within
@@ -54,7 +53,6 @@ SIGNAL = 1.2
 WHITE = 0.5**0.5  # σ of a plane that is nothing but noise; more than that was never seen
 AT_ONCE = 1 << 22  # pixels of all planes that a GPU corrects in one call
 BANDS_AT_ONCE = 8  # whose roughness is measured together: they stay in the cache
-ONE_AT_A_TIME = Lock()  # torch's precision and number of threads are the whole process's
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,7 @@ def prior(
     rng: np.random.Generator,
     device: torch.device | str = "cpu",
     given: Coordinates | None = None,
-    network: nn.Module | None = None,
+    network: Callable[[], nn.Module] | None = None,
     at: Bools | None = None,
 ) -> Iterator[Step]:
     """y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
@@ -104,8 +102,8 @@ def prior(
     The bands that a pixel keeps come first, and what the components leave of the spectra is filled
     band by band, both as in `smooth`.  The weaker components, and those without structure, are
     filled as there.
-    given: the coordinates, if they are at hand.  network: one that began with these weights, and
-    has been tuned since.  at: as of `smooth.cube_step`.
+    given: the coordinates, if they are at hand.  network: gives one that began with these weights
+    and has been tuned since, when the planes are ready for it.  at: as of `smooth.cube_step`.
     """
     device = torch.device(device)
     c = given or coordinates(y, observed, sigma_y, settings.components, settings.space)
@@ -120,19 +118,19 @@ def corrected_fields(
     settings: Prior,
     device: torch.device,
     short: list[str] | None = None,
-    network: nn.Module | None = None,
+    network: Callable[[], nn.Module] | None = None,
     at: Bools | None = None,
 ) -> tuple[Floats, list[Covariance]]:
     """The filled components (K, H, W), and their covariances; short: as of `fields_through`.
 
     at: the pixels (H, W) that are wanted; others may come back without the correction.
     """
-    network = network or prior_weights.network_of(settings.file(), str(device))
     key = str(device), settings.planes
     if key not in c.shown:
         c.shown[key] = shown_of(parts_of(c, settings.planes), c, device, short)
     shown: Shown = c.shown[key]
-    planes = corrected_planes(shown, Symmetric(network, settings.symmetries, at))
+    own = network() if network else prior_weights.network_of(settings.file(), str(device))
+    planes = corrected_planes(shown, Symmetric(own, settings.symmetries, at))
     return shown.parts.with_planes(planes), shown.parts.covariances
 
 
@@ -295,7 +293,7 @@ def fields_through(
     if device.type == "cuda" and (~complete).sum() <= MOST_MISSING:
         plane, where = (torch.as_tensor(a, device=device) for a in (z, complete))
         try:
-            with ONE_AT_A_TIME:
+            with SETTINGS:
                 fields = (Field(where, s, often=False) for s in ORDERS)
                 return torch.stack([field(plane.float()) for field in fields], dim=1)
         except torch.OutOfMemoryError:
@@ -344,7 +342,7 @@ def _by_parts(
     """
     if device.type == "cuda":
         each = max(1, AT_ONCE // pixels)
-        with ONE_AT_A_TIME, torch.inference_mode(), arithmetic("tf32"):
+        with torch.inference_mode(), arithmetic("tf32"):
             return torch.cat([correct(slice(i, i + each)) for i in range(0, count, each)])
 
     def alone(i: int) -> Tensor:
@@ -358,7 +356,7 @@ def _by_parts(
 @contextmanager
 def _single_threads() -> Iterator[Callable[[], None]]:
     """What a new thread calls so that torch starts no others from it; the setting comes back."""
-    with ONE_AT_A_TIME:
+    with SETTINGS:
         before = torch.get_num_threads()
         try:
             yield lambda: torch.set_num_threads(1)

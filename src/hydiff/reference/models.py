@@ -12,7 +12,6 @@ from functools import lru_cache
 
 import numpy as np
 from scipy import linalg, ndimage
-from scipy.spatial import KDTree
 
 from hydiff.cube import Bools, Floats
 from hydiff.maths import subspace
@@ -149,6 +148,8 @@ def _familiar(f: Floats, complete: Bools) -> Floats:
     """
     if complete.sum() <= ENOUGH * COMPANY or complete.all():
         return f
+    from scipy.spatial import KDTree
+
     where = _looks(f, complete)
     inside, outside = where[:, complete].T, where[:, ~complete].T
     tree = KDTree(inside)
@@ -267,6 +268,8 @@ def _of_similar(values: Floats, complete: Bools, f: Floats, count: int, apart: f
     """
     if complete.sum() <= count:
         return np.zeros(values.shape)
+    from scipy.spatial import KDTree
+
     ground = np.mgrid[: values.shape[1], : values.shape[2]] / apart
     where = np.concatenate([_looks(f, complete), ground])
     inside = where[:, complete].T
