@@ -42,13 +42,17 @@ ends("torch imported")
 torch.zeros(1, device="cuda")
 torch.cuda.synchronize()
 ends("GPU ready")
-from hydiff.bench import speed
-ends("hydiff imported")
-steps = speed._fit(torch.device("cuda"), 128, 144, 0, {"steps": 20})
-for number in range(1, 6):
-    next(steps)
+import numpy as np
+import hydiff
+cube = np.random.default_rng(0).random((128, 144, 144), np.float32)
+observed = np.broadcast_to(np.arange(144) % 24 >= 8, (144, 144))
+
+def taken(step):
     torch.cuda.synchronize()
-    ends(f"step {number}")
+    ends(f"step {step.done}")
+    return step.done == 5
+
+hydiff.fill(cube, observed, method="hydiff-ei", device="cuda", progress=taken)
 print(json.dumps(stages))
 """
 

@@ -1,4 +1,4 @@
-"""How fast the learned fill runs here: engines, start-up, tiles side by side, and how it grows.
+"""How fast the learned fill runs here: engines, tiles side by side, and how it grows.
 
 One row a measurement: what was run, milliseconds a step, seconds a cube, peak memory.  The cube is
 smooth noise with a third of its columns missing: time does not depend on what is in it.
@@ -7,11 +7,7 @@ smooth noise with a third of its columns missing: time does not depend on what i
 from __future__ import annotations
 
 import itertools
-import os
 import platform
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -62,9 +58,6 @@ def measure(device: str, *, quick: bool = False) -> Iterator[Row]:
         yield time_of(place, "engine", engine=engine, precision=precision, **size | few)
     if not gpu:
         return
-    cache = tempfile.mkdtemp()
-    yield start_up("start-up, first on this machine", cache, size)
-    yield start_up("start-up", cache, size)
     for beside in (1, 2, 4, 8):
         yield time_of(place, "side by side", beside=beside, **size)
     few = {} if quick else {"steps": 200}
@@ -106,29 +99,6 @@ def time_of(
         "seconds_per_cube": round(seconds * STEPS / steps / beside, 3),
         "warm_up_seconds": round(ready - began, 3), "peak_gib": round(peak, 3),
     }  # fmt: skip
-
-
-def start_up(what: str, cache: str, size: Mapping[str, int]) -> Row:
-    """A fresh process that fits one cube: from its start to its end."""
-    bands, side, steps = ({"bands": BANDS, "side": SIDE, "steps": STEPS} | dict(size)).values()
-    code = f"from hydiff.bench import speed; speed.once({bands}, {side}, {steps})"
-    began = time.perf_counter()
-    subprocess.run(
-        [sys.executable, "-c", code], check=True, env=os.environ | {"TRITON_CACHE_DIR": cache}
-    )
-    seconds = time.perf_counter() - began
-    return {
-        "what": what, "engine": "auto", "precision": "auto",
-        "bands": bands, "side": side, "steps": steps, "beside": 1,
-        "ms_per_step": round(1e3 * seconds / steps, 3), "seconds_per_cube": round(seconds, 3),
-        "warm_up_seconds": "", "peak_gib": "",
-    }  # fmt: skip
-
-
-def once(bands: int, side: int, steps: int) -> None:
-    """What `start_up` times."""
-    runs = side_by_side([_fit(torch.device("cuda"), bands, side, 0, {"steps": steps})])
-    _take(runs, steps)
 
 
 def _fit(
