@@ -23,7 +23,7 @@ from hydiff.request import Request
 from hydiff.scale import execute, scene, tiles
 from hydiff.scale.plan import make_plan
 from hydiff.scale.scene import Limits
-from hydiff.workers.remote import Outcome
+from hydiff.workers import Outcome
 
 PLENTY = 8e9
 LINEAR, SMOOTH = Request(method="linear"), Request(method="smooth", outside="fill")

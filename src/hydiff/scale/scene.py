@@ -54,7 +54,7 @@ from hydiff.scale.layout import Limits, Scene, lay_out, limits, most_beside, til
 from hydiff.scale.ledger import Outline
 from hydiff.scale.plan import FilePlan, Filled, Say, quiet
 from hydiff.scale.scene_decision import Decided
-from hydiff.workers.remote import Run
+from hydiff.workers import Run
 
 __all__ = ["Bits", "Filled", "Limits", "fill", "limits", "preview", "wanted"]
 
@@ -264,15 +264,15 @@ def preview(plan: FilePlan, begin: Begin = ignore) -> dict[str, Any]:
 
 def _run_tiles(scene: Scene, belongs: str, run: Run, progress: Progress) -> None:
     """Every tile that is not on disk yet, by whoever runs them; the first error ends it."""
-    at_once = most_beside(scene)  # tiles in a task, which a GPU fills side by side
+    beside = most_beside(scene)  # tiles in a task, which a GPU fills side by side
     glance = ledger.glance(scene.cube.path or scene.path)
     tags = {t.number: fingerprint(belongs, t.number) for t in scene.planned}
     undone = [t for t in scene.planned if not ledger.is_done(scene.work, t, tags[t.number])]
     total, done = len(scene.planned), len(scene.planned) - len(undone)
     tagged = [tile.Tagged(t, tags[t.number]) for t in undone]
-    parts = [tagged[i : i + at_once] for i in range(0, len(tagged), at_once)]
+    parts = [tagged[i : i + beside] for i in range(0, len(tagged), beside)]
     tasks = [tile.task(scene, part, glance) for part in parts]
-    for outcome in run(tile.work, tasks):
+    for outcome in run(tile.work, tasks, None):
         if outcome.error is not None:
             raise outcome.error
         done += len(parts[outcome.number])
