@@ -263,12 +263,14 @@ def _fill_many(paths: list[Path], folder: Path, request: Request, limits: Limits
         batch.check(paths, folder, request)
         print_json({"method": request.method, "inputs": [str(path) for path in paths]})
         return
+    if way.memory is None:  # each process has a file of its own in hand
+        limits = limits._replace(memory=limits.memory / limits.processes)
     with progress_bar(unit="granules", events=way.json) as progress:
         rows = batch.fill_all(
             paths,
             folder,
             request,
-            limits,
+            limits._replace(processes=1),
             crew=crew(way.workers, way.scheduler, gpu=request.learned, say=way.say),
             resume=way.resume,
             overwrite=way.overwrite,

@@ -78,7 +78,7 @@ def fill(
     with io.staging.explained(output, work):
         ledger.prepare(work, plan.resume)
     with ledger.tidied(work), io.staging.explained(output, work):
-        tiled = fill_tiles(plan, work, run, progress, begin)
+        tiled = fill_tiles(plan, work, run, progress, begin, say)
         if progress is not None:
             progress(Step(len(tiled.outlines), len(tiled.outlines) + 1, None, phase="writing"))
         filled = _written(plan, tiled, began)
@@ -123,12 +123,19 @@ class Tiled(NamedTuple):
 
 
 def fill_tiles(
-    plan: FilePlan, work: Path, run: Run, progress: Progress = None, begin: Begin = ignore
+    plan: FilePlan,
+    work: Path,
+    run: Run,
+    progress: Progress = None,
+    begin: Begin = ignore,
+    say: Say = quiet,
 ) -> Tiled:
     """Fill the tiles of a scene into the folder `work`, those that are not there yet."""
     with ThreadPoolExecutor(1) as beside:  # hashing leaves the interpreter to the masks
         digest = beside.submit(provenance.sha256, plan.source)
         scene = _laid_out(plan, work)
+    if (few := scene.limits.processes) < (asked := plan.limits.processes):
+        say(f"{plan.limits.memory / 1e9:.3g} GB hold {few} of the {asked} workers at a time")
     begin(forecast.work_by_tiles(scene))
     source = {"path": str(plan.cube.path), "sha256": digest.result()}
     observed = Lazy(scene.cube.shape, np.dtype(bool), scene.observed.get)
@@ -272,7 +279,7 @@ def _run_tiles(scene: Scene, belongs: str, run: Run, progress: Progress) -> None
     tagged = [tile.Tagged(t, tags[t.number]) for t in undone]
     parts = [tagged[i : i + beside] for i in range(0, len(tagged), beside)]
     tasks = [tile.task(scene, part, glance) for part in parts]
-    for outcome in run(tile.work, tasks, None):
+    for outcome in run(tile.work, tasks, scene.limits.processes):
         if outcome.error is not None:
             raise outcome.error
         done += len(parts[outcome.number])

@@ -14,6 +14,7 @@ replaced, and costs its own task, which is done again.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import multiprocessing
 import os
@@ -37,6 +38,7 @@ BYTES = 100e6  # of memory that a child takes before it has anything to do
 RETRIES = 2  # of a task whose child was lost; one that is lost each time may be its fault
 LIBRARIES = ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "VECLIB_MAXIMUM")
 ONE_THREAD = {f"{name}_THREADS": "1" for name in LIBRARIES}
+ONE_HEAP = {"MALLOC_ARENA_MAX": "1"}  # or what one thread gave back would be of no use to another
 START = "import sys; sys.path[:] = sys.argv[3:]; from hydiff.workers.local import serve; serve()"
 
 
@@ -67,6 +69,7 @@ def run(
 ) -> Iterator[Outcome]:
     """Each task in one of so many children, as many as memory allows; they end with the last."""
     count = min(workers, len(tasks), at_once or workers)
+    give_back()
     with Processes(count, [work.__module__]) as children:
         children.share(work)
         numbers = {children.submit(_named, task): i for i, task in enumerate(tasks)}
@@ -76,6 +79,12 @@ def run(
             except Exception as error:
                 outcome = Outcome(numbers[future], "", error=error)
             yield outcome
+
+
+def give_back() -> None:
+    """Return to the system the memory that this process has freed; others need it now."""
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # of glibc
+        trim(0)
 
 
 def _named(work: Work, task: Any) -> tuple[str, Any]:
@@ -140,22 +149,19 @@ class Processes:
     def _drive(self, number: int) -> None:
         """Give one child a task at a time, until there are no more."""
         while (task := self._tasks.get()) is not None and not self._over:
-            future, function, args = task
-            shared, packed = self._shared
+            future, *asked = task
             try:
-                message = pickle.dumps((function, args), pickle.HIGHEST_PROTOCOL)
-            except Exception:  # it cannot be sent: it is done here
-                _settle(future, _attempt(function, shared, args))
-                continue
-            try:
-                _settle(future, self._answer(number, packed, message))
-            except Exception as error:  # of this process, or no child to be had
-                if self._over:
-                    return
+                done, answer = self._answer(number, pickle.dumps(asked, pickle.HIGHEST_PROTOCOL))
+                if done:
+                    future.set_result(answer)
+                else:
+                    future.set_exception(_raised(*answer))
+            except Exception as error:  # what cannot be sent, or no child to be had
                 future.set_exception(error)
 
-    def _answer(self, number: int, packed: bytes, message: bytes) -> tuple[bool, Any]:
+    def _answer(self, number: int, message: bytes) -> tuple[bool, Any]:
         """That of a child; one that is lost is replaced, and the other one asked."""
+        _, packed = self._shared
         for _ in range(1 + RETRIES):
             process = self.processes[number]
             new = b"" if self._has[number] is packed else packed
@@ -208,7 +214,7 @@ class Threads:
 def _started(number: int, imports: Sequence[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-c", START, str(number), ",".join(imports), *sys.path],
-        env=os.environ | ONE_THREAD,
+        env=os.environ | ONE_THREAD | ONE_HEAP,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -229,14 +235,6 @@ def _asked(process: subprocess.Popen[bytes], shared: bytes, task: bytes) -> tupl
     process.stdin.flush()
     answer: tuple[bool, Any] = pickle.load(process.stdout)
     return answer
-
-
-def _settle(future: Future[Any], answer: tuple[bool, Any]) -> None:
-    done, content = answer
-    if done:
-        future.set_result(content)
-    else:
-        future.set_exception(_raised(*content))
 
 
 def _attempt(function: Callable[..., Any], shared: Any, args: tuple[Any, ...]) -> tuple[bool, Any]:
