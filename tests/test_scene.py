@@ -315,7 +315,7 @@ def test_tiles_filled_side_by_side_are_those_filled_alone(file, tmp_path):
     order = Request(method="hydiff-ei", settings=TINY, outside="fill", device="cpu")
     for name, n in (("one", 1), ("two", 2)):
 
-        def by(work, tasks, n=n):
+        def by(work, tasks, at_once, n=n):
             for i in range(0, len(tasks), n):
                 some = tasks[i : i + n]
                 work(some[0]._replace(tiles=sum((task.tiles for task in some), ())))
@@ -331,7 +331,7 @@ def test_tiles_filled_side_by_side_are_those_filled_alone(file, tmp_path):
 def test_a_gpu_gets_several_tiles_at_once_as_memory_allows(
     file, tmp_path, device, memory, expected
 ):
-    def run(work, tasks):
+    def run(work, tasks, at_once):
         assert {len(task.tiles) for task in tasks} == {expected}
         raise Stopped
 
