@@ -79,8 +79,6 @@ def fill(
         ledger.prepare(work, plan.resume)
     with ledger.tidied(work), io.staging.explained(output, work):
         tiled = fill_tiles(plan, work, run, progress, begin, say)
-        if progress is not None:
-            progress(Step(len(tiled.outlines), len(tiled.outlines) + 1, None, phase="writing"))
         filled = _written(plan, tiled, began)
         shutil.rmtree(work)
     return filled
@@ -149,6 +147,8 @@ def fill_tiles(
     decided = scene_decision.decision(scene)
     pretrain.train(scene, run)
     _run_tiles(scene, fingerprint(asdict(belongs), decided.recipe), run, progress)
+    if progress is not None:
+        progress(Step(len(scene.planned), len(scene.planned) + 1, None, phase="writing"))
     outlines = [ledger.read_marker(scene.work, t).outline for t in scene.planned]
     mosaic = assemble.mosaic(scene)
     complete = all(outline.complete for outline in outlines)
@@ -279,6 +279,8 @@ def _run_tiles(scene: Scene, belongs: str, run: Run, progress: Progress) -> None
     tagged = [tile.Tagged(t, tags[t.number]) for t in undone]
     parts = [tagged[i : i + beside] for i in range(0, len(tagged), beside)]
     tasks = [tile.task(scene, part, glance) for part in parts]
+    if progress is not None:
+        progress(Step(done, total + 1, None, phase="tiles"))
     for outcome in run(tile.work, tasks, scene.limits.processes):
         if outcome.error is not None:
             raise outcome.error
