@@ -23,18 +23,20 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from hydiff.errors import BadValue
 from hydiff.workers import Outcome, Work
 from hydiff.workers.blas import one_thread
 
 BYTES = 100e6  # of memory that a child takes before it has anything to do
+MOST_THREADS = 4  # at blocks of a file, each of which takes memory
 RETRIES = 2  # of a task whose child was lost; one that is lost each time may be its fault
 LIBRARIES = ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "VECLIB_MAXIMUM")
 ONE_THREAD = {f"{name}_THREADS": "1" for name in LIBRARIES}
@@ -42,6 +44,8 @@ ONE_HEAP = {"MALLOC_ARENA_MAX": "1"}  # or what one thread gave back would be of
 START = "import sys; sys.path[:] = sys.argv[3:]; from hydiff.workers.local import serve; serve()"
 
 
+T = TypeVar("T")
+R = TypeVar("R")
 _name = ""  # of this process, if it is a child
 
 
@@ -90,6 +94,23 @@ def give_back() -> None:
 def _named(work: Work, task: Any) -> tuple[str, Any]:
     """Who does a task, and what comes of it."""
     return _name, work(task)
+
+
+def in_threads(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """What a function makes of each item, in order, a few at a time in threads of this process: for
+    functions that leave the interpreter to others, as reading, hashing and whole arrays do."""
+    count = min(cores(), MOST_THREADS)
+    if count == 1:
+        yield from map(function, items)
+        return
+    with ThreadPoolExecutor(count) as pool:
+        running: deque[Future[R]] = deque()
+        for item in items:
+            running.append(pool.submit(function, item))
+            if len(running) > count:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()
 
 
 class Processes:
