@@ -156,6 +156,19 @@ def test_as_many_children_as_memory_allows():
     assert not list(local.run(2, eval, []))
 
 
+def test_threads_give_what_a_loop_gives(monkeypatch):
+    """In order, a few items ahead, and the first error ends it."""
+    for count in (1, 3):
+        monkeypatch.setattr(local, "cores", lambda count=count: count)
+        taken = []
+        items = (taken.append(i) or i for i in range(20))
+        results = local.in_threads(lambda i: 10 // (7 - i), items)
+        assert [next(results) for _ in range(7)] == [10 // (7 - i) for i in range(7)]
+        assert len(taken) <= 7 + 1 + count
+        with pytest.raises(ZeroDivisionError):
+            next(results)
+
+
 def test_a_child_has_one_core_and_no_children(two):
     for name, expected in (("cores", 1), ("possible", False)):
         two.share(f"__import__('hydiff.workers.local', fromlist=['x']).{name}()")

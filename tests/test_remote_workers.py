@@ -136,17 +136,23 @@ def test_a_killed_worker_costs_nothing_but_time(folder, address):
     assert filled_alike(folder, "worker.bsq")
 
 
-def test_a_killed_driver_is_resumed_to_the_same_bytes(folder, address):
-    run = start(folder, "driver.bsq", "--workers", "1")
-    wait_for_tiles(folder, "driver.bsq", 3)
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
+def test_an_ended_driver_is_resumed_to_the_same_bytes(folder, address, sent):
+    """Killed, or by Ctrl-C, which a terminal sends to its workers, too."""
+    output, code = f"{sent.name}.bsq", {signal.SIGKILL: -sent, signal.SIGINT: 130}[sent]
+    run = start(folder, output, "--workers", "1")
+    wait_for_tiles(folder, output, 3)
     children = psutil.Process(run.pid).children(recursive=True)
-    run.send_signal(signal.SIGKILL)
-    assert run.wait() == -signal.SIGKILL and not (folder / "driver.bsq").exists()
+    for process in (run, *children) if sent == signal.SIGINT else (run,):
+        process.send_signal(sent)
+    assert run.wait() == code and not (folder / output).exists()
+    log = (folder / f"{output}.log").read_text()
+    assert ("--resume goes on" in log) == (sent == signal.SIGINT) and "Traceback" not in log
     psutil.wait_procs(children, timeout=20)
     assert not any(p.is_running() and p.status() != "zombie" for p in children)  # none goes on
-    fill(folder, "driver.bsq", "--scheduler", address[0], "--resume")
-    assert filled_alike(folder, "driver.bsq")
-    assert not provenance.tiles_path(folder / "driver.bsq").exists()
+    fill(folder, output, "--scheduler", address[0], "--resume")
+    assert filled_alike(folder, output)
+    assert not provenance.tiles_path(folder / output).exists()
 
 
 def test_what_a_worker_refuses_is_refused_here(address):
