@@ -67,7 +67,7 @@ def main():
         def run(name, command):
             """Per cube: wall and CPU seconds, those on the longest path, and memory."""
             load, began = os.getloadavg()[0], time.perf_counter()
-            _, (driver, mb), (busiest, worker_mb), total = measured(command)
+            _, (driver, mb), (busiest, worker_mb), total, _ = measured(command)
             wall = time.perf_counter() - began
             print(f"{name}: {wall:.0f} s, CPU {total:.1f}", flush=True)
             return {"run": name, "wall": wall, "cpu_seconds": total, "path_cpu": driver + busiest,

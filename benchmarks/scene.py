@@ -7,8 +7,8 @@ Appends to benchmarks/results/scene.csv, a row per run.  The scene is Indian Pin
 size and stretched to the bands, each copy with a gain of its own; 12 % of the pixels are missing in
 slanted stripes and two frames of 32 lines.  netCDF in EMIT's layout, not compressed (1.8 GB).
 Every process has one thread.  CPU seconds (the driver's, the busiest worker's) are what it takes
-on idle cores.  Memory is the highest VmHWM that was seen.  `load` is what others did on the machine
-when a run began.
+on idle cores.  Memory is the highest VmHWM that was seen, `together_mb` the highest sum of VmRSS
+of all processes.  `load` is what others did on the machine when a run began.
 """
 
 import argparse
@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from scipy import ndimage
@@ -57,6 +58,7 @@ FIELDS = [
     "load",
     "cpu",
     "hydiff",
+    "together_mb",
 ]
 SMOOTH = ["--method", "smooth"]
 RUNS = {
@@ -132,30 +134,51 @@ def make_reference(path, shape):
     hydiff.write(hydiff.Cube(0.8 * off + light), path)
 
 
-def measured(command):
-    """Seconds; then of the driver and of its busiest worker: CPU seconds, and peak memory in MB;
-    last the CPU seconds of all."""
-    import psutil  # here, for the scripts that only want the scene
+class Spent(NamedTuple):
+    """CPU seconds, and peak memory in MB."""
 
-    began, cpu, peaks = time.perf_counter(), {}, {}
-    run = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"})
-    driver = psutil.Process(run.pid)
+    seconds: float  # of the clock
+    driver: tuple[float, float]
+    busiest: tuple[float, float]  # of its workers; 0 without
+    cpu: float  # of all processes
+    together: float  # MB: the highest sum of what they have at a time, shared pages in each
+
+
+def measured(command, **how):
+    """Run a command; what it and its workers take.  Linux only, and without a package."""
+    began, cpu, peaks, together = time.perf_counter(), {}, {}, 0.0
+    run = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, **how)
     while run.poll() is None:
-        for process in (driver, *driver.children(recursive=True)):
-            with contextlib.suppress(psutil.Error, OSError):
-                times = process.cpu_times()
-                status = Path(f"/proc/{process.pid}/status").read_text()
-                found = [line for line in status.splitlines() if line.startswith("VmHWM")]
-                if found:  # a process that is ending tells nothing any more
-                    cpu[process.pid] = times.user + times.system
-                    peaks[process.pid] = int(found[0].split()[1]) / 1000
+        now = 0.0
+        for pid in family(run.pid):
+            with contextlib.suppress(OSError, LookupError, ValueError):  # it is ending
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                status = Path(f"/proc/{pid}/status").read_text()
+                peaks[pid], own = (kilobytes(status, name) / 1000 for name in ("VmHWM", "VmRSS"))
+                cpu[pid] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+                now += own
+        together = max(together, now)
         time.sleep(0.1)
     if run.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {run.returncode}")
     seconds, total = time.perf_counter() - began, sum(cpu.values())
     own = cpu.pop(run.pid), peaks.pop(run.pid)
     others = max(cpu.values(), default=0.0), max(peaks.values(), default=0.0)
-    return seconds, own, others, total
+    return Spent(seconds, own, others, total, together)
+
+
+def family(pid):
+    """A process and all below it."""
+    found = [pid]
+    for one in found:
+        with contextlib.suppress(OSError):
+            for thread in Path(f"/proc/{one}/task").iterdir():  # any of which may have started it
+                found += [int(child) for child in (thread / "children").read_text().split()]
+    return found
+
+
+def kilobytes(status, name):
+    return int(status.partition(f"{name}:")[2].split()[0])
 
 
 def judged(output, observed, shape, tiling):
@@ -222,7 +245,7 @@ def main():
             if other.name in RUNS[name] and not other.exists():
                 make_reference(other, shape)
             more = [str(other) if text == other.name else text for text in RUNS[name]]
-            seconds, driver, worker, _ = measured([*command, *more])
+            spent = measured([*command, *more])
             record = json.loads(record_path(output).read_text())
             tiling = record.get("tiles", {"size": [asked.rows, cols], "overlap": 0, "filled": 1})
             mpsnr, ratio = judged(output, observed, shape, tiling)
@@ -230,13 +253,14 @@ def main():
             workers = options[options.index("--workers") + 1] if "--workers" in options else "1"
             row = (name, *shape[1:], shape[0], f"{100 * (~observed).mean():.1f}", record["method"])
             row += (" ".join(options), workers, *tiling["size"], tiling["filled"])
-            row += (f"{seconds:.1f}", f"{driver[0]:.1f}", f"{worker[0]:.1f}")
-            row += (f"{driver[1]:.0f}", f"{worker[1]:.0f}", f"{mpsnr:.3f}")
+            row += (f"{spent.seconds:.1f}", f"{spent.driver[0]:.1f}", f"{spent.busiest[0]:.1f}")
+            row += (f"{spent.driver[1]:.0f}", f"{spent.busiest[1]:.0f}", f"{mpsnr:.3f}")
             whole = Path(folder) / "whole.nc"
             control = ""
             if name.startswith("tile") and whole.exists():  # the same places where nothing was cut
                 control = f"{judged(whole, observed, shape, tiling)[1]:.3f}"
             row += (f"{ratio:.3f}", control, f"{load:.1f}", platform.machine(), hydiff.__version__)
+            row += (f"{spent.together:.0f}",)
             append(asked.results, row)
             print(dict(zip(FIELDS, row, strict=True)), flush=True)
             for made in Path(folder).glob(f"{name}.nc*" if name != "whole" else "none"):

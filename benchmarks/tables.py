@@ -650,7 +650,7 @@ def scene_runs(rows):
         "tiles",
         "wall s (load)",
         "CPU s: driver, worker",
-        "peak MB: driver, worker",
+        "peak MB: driver, worker, sum",
     )
     yield rule(6)
     for r in rows:
@@ -659,7 +659,7 @@ def scene_runs(rows):
             wall = f"{float(r['seconds']):.0f} ({r['load']})"
             used = f"{float(r['driver_cpu']):.0f}, {float(r['worker_cpu']):.0f}"
             tiles = f"{r['tiles']} of {r['tile_rows']} × {r['tile_cols']}"
-            peaks = ", ".join(r[name] or "–" for name in ("driver_mb", "worker_mb"))
+            peaks = ", ".join(r[name] or "–" for name in ("driver_mb", "worker_mb", "together_mb"))
             yield line(size, f"`{r['options']}`", tiles, wall, used, peaks)
 
 

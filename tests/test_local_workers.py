@@ -4,6 +4,7 @@
 """
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -15,11 +16,15 @@ import numpy as np
 import psutil
 import pytest
 
+import hydiff
 from hydiff import methods
 from hydiff.auto import BUDGETS, decide
 from hydiff.cube import Cube
-from hydiff.errors import UnknownName
-from hydiff.workers import blas, local
+from hydiff.errors import BadValue, UnknownName
+from hydiff.request import Request
+from hydiff.scale import execute
+from hydiff.scale.layout import Limits
+from hydiff.workers import Outcome, blas, local
 from hydiff.workers.local import BYTES, Processes, Threads
 
 PID = "__import__('os').getpid()"
@@ -100,24 +105,106 @@ def test_what_is_printed_does_not_get_between_the_answers(two):
     assert two.submit(eval).result() == 7
 
 
-def test_work_that_cannot_be_sent_to_a_child_is_done_here(two):
+def test_what_cannot_be_sent_is_an_error_and_costs_no_child(two):
     two.share(3)
-    assert two.submit(lambda shared, more: shared + more, 4).result() == 7
-    assert all(p.poll() is None for p in two.processes)  # for no fault of theirs
+    with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
+        two.submit(lambda shared: shared).result()
+    two.share("lambda: 0")
+    with pytest.raises(TypeError, match="cannot be sent back"):
+        two.submit(eval).result()
+    assert all(p.poll() is None for p in two.processes)
 
 
 @pytest.mark.parametrize("amid", [False, True])
-def test_what_a_killed_child_had_to_do_is_done_here(amid):
+def test_what_a_killed_child_had_to_do_is_done_by_another(amid):
     with Processes(1) as crew:
         crew.share(PID)
         [child] = crew.processes
         assert crew.submit(eval).result() == child.pid
-        if amid:  # it sleeps there, and asks here
-            crew.share(f"{PID} if {PID} == {os.getpid()} else {NAP}")
+        if amid:  # it sleeps there the first time
+            crew.share(f"{PID} if {PID} != {child.pid} else {NAP}")
             future = crew.submit(eval)
             time.sleep(0.3)
         os.kill(child.pid, signal.SIGKILL)
-        assert (future if amid else crew.submit(eval)).result(timeout=20) == os.getpid()
+        pid = (future if amid else crew.submit(eval)).result(timeout=20)
+        assert pid == crew.processes[0].pid and pid not in (child.pid, os.getpid())
+
+
+def test_outcomes_come_as_they_finish_and_name_their_child(tmp_path):
+    """The first task waits for the last: so tasks are handed out while others run."""
+    last = f"__import__('pathlib').Path({str(tmp_path / 'last')!r})"
+    waits = f"next(0 for _ in iter(int, 1) if {last}.exists() or __import__('time').sleep(0.01))"
+    outcomes = list(local.run(2, eval, [waits, "1", "2", f"{last}.touch()"]))
+    assert [o.number for o in outcomes][:2] == [1, 2] and len(outcomes) == 4
+    assert {o.worker for o in outcomes} == {"0", "1"}
+    assert {o.number: o.value for o in outcomes} == {0: 0, 1: 1, 2: 2, 3: None}
+
+
+def test_a_task_that_ends_every_child_is_an_error_and_the_others_are_done():
+    tasks = ["1", "__import__('os')._exit(7)", "2", "len(3)", "4"]
+    outcomes = {o.number: o for o in local.run(2, eval, tasks)}
+    assert {n: o.value for n, o in outcomes.items() if o.error is None} == {0: 1, 2: 2, 4: 4}
+    assert isinstance(outcomes[1].error, BadValue)
+    assert "lost at one task, the last with exit code 7" in str(outcomes[1].error)
+    assert isinstance(outcomes[3].error, TypeError)  # a bug is reported as a bug
+
+
+def test_as_many_children_as_memory_allows():
+    for most, pids in ((1, 1), (None, 2)):
+        naps = [f"[__import__('time').sleep(0.2), {PID}][1]"] * 4
+        assert len({o.value for o in local.run(2, eval, naps, most)}) == pids
+    assert not list(local.run(2, eval, []))
+
+
+def test_threads_give_what_a_loop_gives(monkeypatch):
+    """In order, a few items ahead, and the first error ends it."""
+    for count in (1, 3):
+        monkeypatch.setattr(local, "cores", lambda count=count: count)
+        taken = []
+        items = (taken.append(i) or i for i in range(20))
+        results = local.in_threads(lambda i: 10 // (7 - i), items)
+        assert [next(results) for _ in range(7)] == [10 // (7 - i) for i in range(7)]
+        assert len(taken) <= 7 + 1 + count
+        with pytest.raises(ZeroDivisionError):
+            next(results)
+
+
+def test_a_child_has_one_core_and_no_children(two):
+    for name, expected in (("cores", 1), ("possible", False)):
+        two.share(f"__import__('hydiff.workers.local', fromlist=['x']).{name}()")
+        assert two.submit(eval).result() == expected
+
+
+def test_a_request_travels_whatever_its_method(two, tmp_path):
+    """Also one whose function was looked up already, and cannot."""
+    (tmp_path / "mine.py").write_text("def mine(y, observed, sigma_y, settings, *, rng):\n    ...")
+    for method in ("linear", "smooth", f"{tmp_path}/mine.py:mine"):
+        request = Request(method=method)
+        assert request.chosen is not None
+        two.share(request)
+        assert two.submit(Request.__getstate__).result()["method"] == method
+        assert pickle.loads(pickle.dumps(request)) == request
+
+
+def test_torch_is_imported_only_for_a_network(tmp_path):
+    """By a worker that fills tiles, too."""
+    rng = np.random.default_rng(0)
+    values = rng.random((4, 40, 40)).astype(np.float32)
+    values[:, :, 9:12] = np.nan
+    source, seen = tmp_path / "in.bsq", []
+    hydiff.write(Cube(values), source)
+
+    def run(work, tasks, at_once):
+        with Processes(1, [work.__module__]) as crew:
+            crew.share(work)
+            for number, task in enumerate(tasks):
+                yield Outcome(number, *crew.submit(local._named, task).result())
+            crew.share("'torch' in __import__('sys').modules")
+            seen.append(crew.submit(eval).result())
+
+    request = Request(method="smooth")
+    execute.fill_file(source, tmp_path / "out.bsq", request, Limits(8e9, tile=24), run=run)
+    assert seen == [False]
 
 
 def test_nobody_else_can_speak_to_a_child(two):

@@ -1,22 +1,19 @@
-"""Laws of clusters: who fills a tile changes nothing, and whoever dies costs nothing but time."""
+"""Laws of workers: who fills a tile changes nothing, and whoever dies costs nothing but time."""
 
-import asyncio
 import json
 import os
+import shutil
 import signal
-import socket
-import ssl
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from io import StringIO
 
 import dask
 import numpy as np
 import psutil
 import pytest
-from distributed import Security
-from distributed.comm.core import connect
 from rich.console import Console
 
 import command
@@ -29,7 +26,7 @@ from hydiff.request import Request
 from hydiff.result import Step
 from hydiff.scale import execute, tile
 from hydiff.scale.scene import Limits, limits
-from hydiff.workers import remote
+from hydiff.workers import cluster, crew, in_turn
 from test_scene import Stopped, contents, damaged, made
 
 HYDIFF = [sys.executable, "-m", "hydiff"]
@@ -48,14 +45,14 @@ def folder(tmp_path_factory):
     return folder
 
 
-def start(folder, output, *more):
+def start(folder, output, *more, env=None):
     line = [*HYDIFF, "fill", "in.bsq", "-o", output, *OPTIONS, *more]
     with (folder / f"{output}.log").open("w") as log:
-        return subprocess.Popen(line, cwd=folder, stderr=log, stdout=subprocess.DEVNULL)
+        return subprocess.Popen(line, cwd=folder, env=env, stderr=log, stdout=subprocess.DEVNULL)
 
 
-def fill(folder, output, *more):
-    code = start(folder, output, *more).wait()
+def fill(folder, output, *more, env=None):
+    code = start(folder, output, *more, env=env).wait()
     log = (folder / f"{output}.log").read_text()
     assert code == 0, log
     return log
@@ -72,39 +69,63 @@ def wait_for_tiles(folder, output, count):
         time.sleep(0.005)
 
 
-@pytest.fixture(scope="module")
-def address(folder):
-    """A scheduler and two workers on loopback, started by hand."""
-    address = folder / "scheduler.json"
-    common = ["--scheduler-file", str(address)]
-    local, alone = ["--host", "127.0.0.1"], ["--no-nanny", "--no-dashboard"]
-    kinds = [
-        ["dask_scheduler", *local, "--port", "0", "--no-dashboard", *common],
-        *(["dask_worker", *local, "--nthreads", "1", *alone, *common] for _ in "ab"),
-    ]
+@contextmanager
+def started(*lines, folder):
+    """Processes of Dask's command line, which end with the block."""
+    line = [sys.executable, "-m"]
     made = [
         subprocess.Popen(
-            [sys.executable, "-m", f"distributed.cli.{kind}", *options],
-            stderr=subprocess.DEVNULL,
-            cwd=folder,
+            [*line, f"distributed.cli.{kind}", *options], stderr=subprocess.DEVNULL, cwd=folder
         )
-        for kind, *options in kinds
+        for kind, *options in lines
     ]
-    while not address.exists():
-        time.sleep(0.05)
-    yield json.loads(address.read_text())["address"], made
+    yield made
     for process in reversed(made):
         process.terminate()
         process.wait()
 
 
+def address_in(file):
+    while not file.exists() or not file.read_text():
+        time.sleep(0.05)
+    return json.loads(file.read_text())["address"]
+
+
+@pytest.fixture(scope="module")
+def address(folder):
+    """A scheduler and two workers on loopback, started by hand."""
+    common = ["--scheduler-file", str(folder / "scheduler.json")]
+    local, alone = ["--host", "127.0.0.1"], ["--no-nanny", "--no-dashboard"]
+    with started(
+        ["dask_scheduler", *local, "--port", "0", "--no-dashboard", *common],
+        *(["dask_worker", *local, "--nthreads", "1", *alone, *common] for _ in "ab"),
+        folder=folder,
+    ) as made:
+        yield address_in(folder / "scheduler.json"), made
+
+
 # ── many workers ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_local_workers_give_the_same_bytes_and_stay_on_this_machine(folder):
-    log = fill(folder, "local.bsq", "--workers", "2")
-    assert filled_alike(folder, "local.bsq")
-    assert "dashboard" not in log
+@pytest.mark.parametrize("workers", ["1", "3"])
+def test_children_give_the_same_bytes_without_dask(folder, tmp_path, workers):
+    """Any number of them; Dask, which is for clusters, need not be there."""
+    for name in ("dask", "distributed"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise ImportError('not installed')")
+    search = {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    fill(folder, f"{workers}.bsq", "--workers", workers, env=os.environ | search)
+    assert filled_alike(folder, f"{workers}.bsq")
+
+
+def test_a_killed_child_costs_nothing_but_time(folder):
+    """Each of the two, amid the tiles."""
+    run = start(folder, "child.bsq", "--workers", "2")
+    for count, child in ((1, 0), (3, 1)):
+        wait_for_tiles(folder, "child.bsq", count)
+        psutil.Process(run.pid).children()[child].kill()
+    assert run.wait() == 0, (folder / "child.bsq.log").read_text()
+    assert filled_alike(folder, "child.bsq")
 
 
 def test_a_killed_worker_costs_nothing_but_time(folder, address):
@@ -115,22 +136,28 @@ def test_a_killed_worker_costs_nothing_but_time(folder, address):
     assert filled_alike(folder, "worker.bsq")
 
 
-def test_a_killed_driver_is_resumed_to_the_same_bytes(folder, address):
-    run = start(folder, "driver.bsq", "--workers", "1")
-    wait_for_tiles(folder, "driver.bsq", 3)
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
+def test_an_ended_driver_is_resumed_to_the_same_bytes(folder, address, sent):
+    """Killed, or by Ctrl-C, which a terminal sends to its workers, too."""
+    output, code = f"{sent.name}.bsq", {signal.SIGKILL: -sent, signal.SIGINT: 130}[sent]
+    run = start(folder, output, "--workers", "1")
+    wait_for_tiles(folder, output, 3)
     children = psutil.Process(run.pid).children(recursive=True)
-    run.send_signal(signal.SIGKILL)
-    assert run.wait() == -signal.SIGKILL and not (folder / "driver.bsq").exists()
+    for process in (run, *children) if sent == signal.SIGINT else (run,):
+        process.send_signal(sent)
+    assert run.wait() == code and not (folder / output).exists()
+    log = (folder / f"{output}.log").read_text()
+    assert ("--resume goes on" in log) == (sent == signal.SIGINT) and "Traceback" not in log
     psutil.wait_procs(children, timeout=20)
     assert not any(p.is_running() and p.status() != "zombie" for p in children)  # none goes on
-    fill(folder, "driver.bsq", "--scheduler", address[0], "--resume")
-    assert filled_alike(folder, "driver.bsq")
-    assert not provenance.tiles_path(folder / "driver.bsq").exists()
+    fill(folder, output, "--scheduler", address[0], "--resume")
+    assert filled_alike(folder, output)
+    assert not provenance.tiles_path(folder / output).exists()
 
 
 def test_what_a_worker_refuses_is_refused_here(address):
-    with remote.crew(None, address[0]) as run:
-        found = {o.number: o for o in run(limits, ["2GB", "two", 3])}
+    with crew(None, address[0]) as run:
+        found = {o.number: o for o in run(limits, ["2GB", "two", 3], None)}
     assert found[0].value == Limits(2e9) and found[0].error is None and found[0].worker
     assert isinstance(found[1].error, BadValue) and "2GB" in str(found[1].error)
     assert isinstance(found[2].error, AttributeError)  # a bug is reported as a bug
@@ -139,75 +166,35 @@ def test_what_a_worker_refuses_is_refused_here(address):
 # ── who may speak to them ────────────────────────────────────────────────────────────────────────
 
 
-def listening():
-    """Ports of this process and of all below it."""
-    own = psutil.Process()
-    links = [c for p in (own, *own.children(recursive=True)) for c in p.net_connections("inet")]
-    return {c.laddr for c in links if c.status == "LISTEN"}
+def keys(folder):
+    """A certificate that vouches for itself, and its key, as options of Dask name them."""
+    names = {"cert": folder / "cert.pem", "key": folder / "key.pem"}
+    made = ["-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=hydiff"]
+    made += ["-keyout", names["key"], "-out", names["cert"]]
+    subprocess.run(["openssl", "req", "-x509", *made], check=True, capture_output=True)
+    return {"ca-file": names["cert"]} | names
 
 
-def answer(address, context, said):
-    """What comes back from a port, through TLS if there is a context; empty where it hangs up."""
-    try:
-        plain = socket.create_connection(address, timeout=10)
-        with plain if context is None else context.wrap_socket(plain) as link:
-            link.sendall(said)
-            return link.recv(4096)
-    except (ssl.SSLError, ConnectionError):
-        return b""
-
-
-def strangers():
-    """Of a stranger: no TLS, TLS without a key, TLS with a key of another run.
-
-    The certificate of the other side is not looked at, so that only the other side can refuse.
-    """
-    nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    wrong = Security.temporary().get_connection_args("client")["ssl_context"]
-    for context in (nobody, wrong):
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return None, nobody, wrong
-
-
-async def joined(port, key):
-    """Whether a port lets in who has the key."""
-    where, keys = f"tls://{port.ip}:{port.port}", key.get_connection_args("client")
-    comm = await connect(where, timeout=10, **keys)
-    await comm.close()
-    return True
-
-
-def test_no_port_of_local_workers_answers_a_stranger(monkeypatch):
-    """Only five of them: the scheduler's, two of nannies, two of workers; and no page."""
-    keys, temporary = [], Security.temporary
-    monkeypatch.setattr(Security, "temporary", lambda: keys.append(temporary()) or keys[-1])
-    before = listening()
-    with remote.crew(2, None) as run:
-        assert [o.value for o in run(len, ["one task"])] == [8]
-        # Dask's own setting costs them a third of their time in page faults
-        assert [o.value for o in run(os.getenv, ["MALLOC_TRIM_THRESHOLD_"])] == [None]
-        ports = sorted(listening() - before)
-        assert {p.ip for p in ports} == {"127.0.0.1"}
-        for said in (b"GET / HTTP/1.0\r\n\r\n", b"\x01" + 31 * b"\0"):
-            for port in ports:
-                for context in strangers():
-                    assert answer(port, context, said)[:1] in (b"", b"\x15"), port  # a TLS alert
-        assert len(ports) == 5
-        assert all(asyncio.run(joined(port, keys[0])) for port in ports)
-
-
-def test_a_scheduler_with_tls_is_joined_with_the_key_in_dasks_configuration(monkeypatch):
-    from hydiff.workers import loopback
-
-    monkeypatch.setattr(remote, "ANSWER", 1.0)
-    with loopback.started(1) as started:
-        where, key = started.scheduler_address, started.security
-        named = {"ca-file": key.tls_ca_file, "client.cert": key.tls_client_cert}
-        named = {f"distributed.comm.tls.{k}": v for k, v in named.items()}
-        named["distributed.comm.tls.client.key"] = key.tls_client_key
-        with dask.config.set(named), remote.crew(None, where) as run:
-            assert [o.value for o in run(len, ["one task"])] == [8]
-        with pytest.raises(BadValue, match="name the key in Dask"), remote.crew(None, where):
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a key with")
+def test_a_scheduler_with_tls_is_joined_with_the_key_in_dasks_configuration(tmp_path, monkeypatch):
+    """Scheduler and worker are started as docs/scale.md says."""
+    monkeypatch.setattr(cluster, "ANSWER", 1.0)
+    own, key = ["--host", "127.0.0.1"], keys(tmp_path)
+    tls = [text for name, path in key.items() for text in (f"--tls-{name}", str(path))]
+    common = ["--scheduler-file", str(tmp_path / "tls.json"), *tls]
+    with started(
+        ["dask_scheduler", *own, "--protocol", "tls", "--port", "0", "--no-dashboard", *common],
+        ["dask_worker", *own, "--nthreads", "1", "--no-nanny", "--no-dashboard", *common],
+        folder=tmp_path,
+    ):
+        where = address_in(tmp_path / "tls.json")
+        assert where.startswith("tls://")
+        client = {f"client.{name}": str(key[name]) for name in ("cert", "key")}
+        named = {"ca-file": str(key["ca-file"])} | client
+        named = {f"distributed.comm.tls.{name}": path for name, path in named.items()}
+        with dask.config.set(named), crew(None, where) as run:
+            assert [o.value for o in run(len, ["one task"], None)] == [8]
+        with pytest.raises(BadValue, match="name the key in Dask"), crew(None, where):
             pass
 
 
@@ -231,7 +218,7 @@ def task(folder, tmp_path):
     """The first tile of a scene, as a worker gets it."""
     tasks = []
 
-    def run(work, found):
+    def run(work, found, at_once):
         tasks.extend(found)
         work(found[0])
         raise Stopped  # leave the folder as it is
@@ -280,19 +267,19 @@ def test_a_glance_tells_files_apart(tmp_path, rng):
 
 @pytest.mark.parametrize("where", ["tcp://127.0.0.1:9", "nonsense"])
 def test_a_scheduler_that_does_not_answer_is_reported_soon(where, monkeypatch):
-    monkeypatch.setattr(remote, "ANSWER", 1.0)
+    monkeypatch.setattr(cluster, "ANSWER", 1.0)
     began = time.monotonic()
-    with pytest.raises(BadValue, match="no Dask scheduler answers"), remote.crew(None, where):
+    with pytest.raises(BadValue, match="no Dask scheduler answers"), crew(None, where):
         pass
     assert time.monotonic() - began < 10
 
 
 def test_requests_that_make_no_sense():
-    with pytest.raises(BadValue, match="one of them"), remote.crew(2, "tcp://127.0.0.1:9"):
+    with pytest.raises(BadValue, match="one of them"), crew(2, "tcp://127.0.0.1:9"):
         pass
-    with pytest.raises(BadValue, match="1 or more"), remote.crew(0, None):
+    with pytest.raises(BadValue, match="1 or more"), crew(0, None):
         pass
-    with remote.crew(None, None) as run:
+    with crew(None, None) as run:
         assert run is None
 
 
@@ -302,7 +289,7 @@ def test_in_turn_goes_on_past_an_error():
             raise UnknownName("task", "1", ())
         return 10 * task
 
-    found = list(remote.in_turn(work, [0, 1, 2]))
+    found = list(in_turn(work, [0, 1, 2]))
     assert [o.number for o in found] == [0, 1, 2] and [o.value for o in found] == [0, None, 20]
     assert isinstance(found[1].error, HydiffError) and found[0].error is None
 

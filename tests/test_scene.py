@@ -20,10 +20,10 @@ from hydiff.gaps import mask, rule
 from hydiff.io import bundled, provenance
 from hydiff.io.fill_layers import layer_named
 from hydiff.request import Request
-from hydiff.scale import execute, scene, tiles
+from hydiff.scale import execute, layout, scene, tiles
 from hydiff.scale.plan import make_plan
 from hydiff.scale.scene import Limits
-from hydiff.workers.remote import Outcome
+from hydiff.workers import Outcome
 
 PLENTY = 8e9
 LINEAR, SMOOTH = Request(method="linear"), Request(method="smooth", outside="fill")
@@ -315,7 +315,7 @@ def test_tiles_filled_side_by_side_are_those_filled_alone(file, tmp_path):
     order = Request(method="hydiff-ei", settings=TINY, outside="fill", device="cpu")
     for name, n in (("one", 1), ("two", 2)):
 
-        def by(work, tasks, n=n):
+        def by(work, tasks, at_once, n=n):
             for i in range(0, len(tasks), n):
                 some = tasks[i : i + n]
                 work(some[0]._replace(tiles=sum((task.tiles for task in some), ())))
@@ -331,7 +331,7 @@ def test_tiles_filled_side_by_side_are_those_filled_alone(file, tmp_path):
 def test_a_gpu_gets_several_tiles_at_once_as_memory_allows(
     file, tmp_path, device, memory, expected
 ):
-    def run(work, tasks):
+    def run(work, tasks, at_once):
         assert {len(task.tiles) for task in tasks} == {expected}
         raise Stopped
 
@@ -389,6 +389,40 @@ def test_the_least_memory_that_is_named_works(file, tmp_path):
     execute.fill_file(file, tmp_path / "out.bsq", LINEAR, scene.limits(least, None, None))
     with pytest.raises(BadValue, match="smaller `tile=`"):
         execute.fill_file(file, tmp_path / "no.bsq", LINEAR, Limits(1e6, tile=64))
+
+
+@pytest.mark.parametrize("memory", [1e9, 2.5e9, 1e12])
+def test_memory_is_for_all_workers_together(file, tmp_path, memory):
+    """It bounds how many there are at a time, which changes no tile."""
+    seen, said = [], []
+
+    def run(work, tasks, at_once):
+        seen.append(([t.tile for task in tasks for t in task.tiles], at_once))
+        raise Stopped
+
+    request = Request(method="smooth")
+    for count in (1, 8):
+        limits = Limits(memory, processes=count)
+        with pytest.raises(Stopped):
+            execute.fill_file(file, tmp_path / "o.bsq", request, limits, run=run, say=said.append)
+    (planned, one), (same, many) = seen
+    bands = hydiff.read(file).bands
+    each, own = layout.in_worker(request, bands, planned), layout.base(request)
+    assert planned == same and one == 1
+    assert many == max(n for n in range(1, 9) if n == 1 or own + n * each <= memory)
+    assert any(f"hold {many} of the 8 workers" in line for line in said) == (many < 8)
+
+
+def test_npy_is_written_by_tiles_from_npy(file, tmp_path):
+    source = tmp_path / "in.npy"
+    hydiff.write(replace(hydiff.read(file), path=None, format=None), source)
+    for path in (source, file):
+        how = replace(LINEAR, unmarked=True)
+        output = tmp_path / f"out{path.suffix}"
+        execute.fill_file(path, output, how, Limits(PLENTY, tile=32))
+    one, two = (np.asarray(hydiff.read(tmp_path / f"out{s}").values) for s in (".npy", ".bsq"))
+    np.testing.assert_array_equal(one, two)
+    assert np.load(source).shape == np.load(tmp_path / "out.npy").shape
 
 
 def test_formats_that_are_written_whole_are_refused(file, tmp_path):

@@ -181,6 +181,10 @@ class Request:
             return None
         return choose(self.method, self.preset, with_network(self.method, self.settings))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to a worker: there the method is chosen again, for a function may not."""
+        return {name: value for name, value in vars(self).items() if name != "chosen"}
+
     @property
     def facts(self) -> Method:
         """Of the method, as its settings have it."""

@@ -27,7 +27,7 @@ PACKAGES = ("numpy", "scipy", "rasterio", "h5py", "zarr", "spectral", "matplotli
 EXTRAS = {
     "learn": ("torch", "safetensors"),
     "xarray": ("xarray",),
-    "scene": ("dask", "distributed", "cryptography", "pyarrow"),
+    "scene": ("dask", "distributed", "pyarrow"),
     "view": ("panel", "bokeh", "skimage"),
 }  # what each brings, as Python imports it
 # what is written and read again to see whether a format works: a suffix, or the library below it

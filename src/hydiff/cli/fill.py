@@ -68,9 +68,7 @@ class Way:
     )
     tile: int | None = option(None, "Fill by tiles with cores of this many pixels.", SCALE)
     overlap: int | None = option(None, "Pixels that tiles blend over.", SCALE)
-    workers: int | None = option(
-        None, "Fill with this many processes (Dask, one thread each).", SCALE
-    )
+    workers: int | None = option(None, "Fill with this many processes, one thread each.", SCALE)
     scheduler: str | None = option(
         None, "Fill with a Dask cluster's workers, tcp://HOST:PORT.", SCALE
     )
@@ -215,7 +213,7 @@ def _fill_one(path: Path, output: Path, request: Request, limits: Limits, way: W
     from hydiff.io import provenance
     from hydiff.scale.execute import execute, preview
     from hydiff.scale.plan import make_plan
-    from hydiff.workers import remote
+    from hydiff.workers import crew
 
     plan = make_plan(
         path,
@@ -235,7 +233,7 @@ def _fill_one(path: Path, output: Path, request: Request, limits: Limits, way: W
         return
     state = (provenance.checkpoint_path(plan.output), provenance.tiles_path(plan.output))
     with (
-        remote.crew(way.workers, way.scheduler, gpu=request.learned, say=way.say) as run,
+        crew(way.workers, way.scheduler, gpu=request.learned, say=way.say) as run,
         interrupted(*state),
         progress_bar(clock.meter, "tiles" if run else "", way.json) as progress,
     ):
@@ -257,7 +255,7 @@ def _fill_one(path: Path, output: Path, request: Request, limits: Limits, way: W
 def _fill_many(paths: list[Path], folder: Path, request: Request, limits: Limits, way: Way) -> None:
     """Ends with exit code 1 if some could not be filled."""
     from hydiff.scale import batch
-    from hydiff.workers import remote
+    from hydiff.workers import crew
 
     if way.band_mask is not None:
         raise errors.BadValue("--band-mask belongs to one cube: fill that one by itself")
@@ -265,13 +263,15 @@ def _fill_many(paths: list[Path], folder: Path, request: Request, limits: Limits
         batch.check(paths, folder, request)
         print_json({"method": request.method, "inputs": [str(path) for path in paths]})
         return
+    if way.memory is None:  # each process has a file of its own in hand
+        limits = limits._replace(memory=limits.memory / limits.processes)
     with progress_bar(unit="granules", events=way.json) as progress:
         rows = batch.fill_all(
             paths,
             folder,
             request,
-            limits,
-            crew=remote.crew(way.workers, way.scheduler, gpu=request.learned, say=way.say),
+            limits._replace(processes=1),
+            crew=crew(way.workers, way.scheduler, gpu=request.learned, say=way.say),
             resume=way.resume,
             overwrite=way.overwrite,
             command=sys.argv,

@@ -7,13 +7,14 @@ import shutil
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from hydiff.cube import Array, Cube
+from hydiff.cube import Array, Cube, Lazy
 from hydiff.errors import CubeFormatError
 from hydiff.io import axes as ax
 from hydiff.io import sidecar, variables
@@ -61,9 +62,9 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
         _replace_member(source, path, cube, axes)
     else:
         shutil.copyfile(source, path)
-        stored = ax.as_cube(np.lib.format.open_memmap(path, "r+"), axes)
         for block in blocks(cube.shape, cube.dtype.itemsize, axis=1):
-            stored[block] = cube.values[block]
+            values = cube.values[block]
+            ax.as_cube(np.lib.format.open_memmap(path, "r+"), axes)[block] = values
     side = sidecar.sidecar_of(source)
     if not side.exists():  # one left by another file of that name would be wrong
         return [path, _write_sidecar(cube, axes, path)]
@@ -71,6 +72,26 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     if cube.mark is not None:
         sidecar.mark(path, cube.mark)
     return [path, sidecar.sidecar_of(path)]
+
+
+def plain_windows(cube: Cube) -> Cube:
+    """A cube of a .npy file that is mapped only while a window is read, for what is mapped counts
+    as memory; one of an .npz as it is."""
+    path, axes = cube.path or Path(), tuple(cube.attrs["array"]["axes"].split(","))
+    if is_archive(path):
+        return cube
+
+    def read(*block: slice) -> Array:
+        stored: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+        return np.array(ax.as_cube(stored, axes)[block])
+
+    return replace(cube, values=Lazy(cube.shape, cube.dtype, read))
+
+
+def written_by_blocks(source: Path | None, path: Path) -> bool:
+    """Whether `rewrite` needs no more than a block of values at a time in memory."""
+    named = [file.suffix.lower() for file in (source, path) if file is not None]
+    return named == [".npy", ".npy"] and source is not None and not is_archive(source)
 
 
 def becomes_archive(source: Path | None, path: Path) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 import platform
+from functools import cache
 
 
 def versions(*packages: str) -> dict[str, str]:
@@ -12,7 +12,13 @@ def versions(*packages: str) -> dict[str, str]:
     import hydiff
 
     own = {"python": platform.python_version(), "hydiff": hydiff.__version__}
-    for name in packages:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            own[name] = importlib.metadata.version(name)
-    return own
+    found = {name: _installed(name) for name in packages}
+    return own | {name: version for name, version in found.items() if version is not None}
+
+
+@cache  # its metadata are a file, and an archive has thousands of records
+def _installed(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None

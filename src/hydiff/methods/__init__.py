@@ -29,6 +29,7 @@ class PeakMemory:
     process: float = 200e6  # of a process that fills nothing yet
     entry: float = 130.0  # per band and pixel of the window
     pixel: float = 2500.0  # per pixel of the window
+    tile: float = 0.5  # of these: what a tile takes once all is decided, worked out in its gaps
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ METHODS: dict[str, Method] = {
         uses_sigma=True,
         replaces_noisy=True,
         error_bars=True,
-        memory=PeakMemory(process=520e6, pixel=12_000.0),
+        memory=PeakMemory(process=520e6, pixel=12_000.0, tile=1.0),
         asks=("space",),
         coordinates=True,
         pretrained=True,
@@ -224,7 +225,7 @@ METHODS: dict[str, Method] = {
         "LRSPnPDIP",
         "plug-and-play: sparse blocks and a network, made to agree",
         uses_sigma=False,
-        memory=PeakMemory(process=520e6, entry=400.0, pixel=25_000.0),  # holds 30 outputs
+        memory=PeakMemory(process=520e6, entry=400.0, pixel=25_000.0, tile=1.0),  # 30 outputs
     ),
     "share": Network(
         "share",
@@ -294,7 +295,8 @@ AUTO = Method(
     replaces_noisy=True,
     error_bars=True,
     random=True,
-    memory=PeakMemory(process=330e6, entry=110.0, pixel=18_000.0),  # with torch and the prior
+    # with torch and the prior
+    memory=PeakMemory(process=330e6, entry=110.0, pixel=18_000.0, tile=0.3),
     local=True,
 )
 FUNCTION = Method("", "", "", "a function", uses_sigma=True, replaces_noisy=True)

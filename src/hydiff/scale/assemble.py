@@ -13,13 +13,14 @@ from hydiff.cube import Array, Bools, Cube, Floats, Ints, Lazy, Nodata
 from hydiff.flags import MASK, counted, lost_frames, of_fill, outside_of, reasons
 from hydiff.gaps import rule
 from hydiff.gaps.reach import bounded
-from hydiff.io.blocks import blocks
+from hydiff.io.blocks import Block, blocks
 from hydiff.io.uncertainty import total
 from hydiff.methods import declared
 from hydiff.scale import ledger, tiles
 from hydiff.scale.bits import Bits, ByteFile
 from hydiff.scale.layout import Scene
 from hydiff.scale.tiles import Box, Tile
+from hydiff.workers.local import in_threads
 
 
 class Kept(NamedTuple):
@@ -112,10 +113,11 @@ def filled_entries(mosaic: Mosaic, nodata: Nodata, complete: bool) -> FilledEntr
     layer = ByteFile(scene.work / "flags.bytes", shape).empty()
     changed, by_flag = Counter[str](), Counter[str]()
     kept = _keeps(scene)
-    for bands, rows, cols in blocks(shape, 8, axis=1):
-        gaps = scene.gaps[rows, cols]
-        if not gaps.any():
-            continue
+
+    def put(block: Block) -> tuple[Counter[str], Counter[str]]:
+        """What became of the values of a block, and how many entries have which flag."""
+        bands, rows, cols = block
+        gaps, changed = scene.gaps[rows, cols], Counter[str]()
         estimate = mosaic.in_gaps(0, bands, (rows, cols))
         finite, ends = np.isfinite(estimate), scene.reach.of(bands)
         estimate, beyond = bounded(scene.cube.dtype, estimate, finite, ends)
@@ -131,8 +133,13 @@ def filled_entries(mosaic: Mosaic, nodata: Nodata, complete: bool) -> FilledEntr
             outside_of(written, ends.low, ends.high),
             np.zeros(finite.shape, bool),  # tiles leave measured entries
         )
-        by_flag.update(counted(flags))
         layer.put(bands, rows, _spread(flags, gaps, 0))
+        return changed, Counter(counted(flags))
+
+    some = (block for block in blocks(shape, 8, axis=1) if scene.gaps[block[1:]].any())
+    for own, flags in in_threads(put, some):
+        changed.update(own)
+        by_flag.update(flags)
     return FilledEntries(filled, layer, by_flag, changed)
 
 

@@ -32,13 +32,13 @@ from hydiff.result import Step
 from hydiff.scale.execute import execute
 from hydiff.scale.layout import Limits
 from hydiff.scale.plan import Filled, Say, make_plan, quiet
-from hydiff.workers.remote import INSTALL, Run, in_turn
+from hydiff.workers import INSTALL, Run, in_turn
 
 PARQUET, MARKDOWN, ASKED = "summary.parquet", "summary.md", "archive.json"
 DONE, ABSENT = ("filled", "no gaps"), "nodata absent"  # of rows; the latter while others run
 
 
-Crew = AbstractContextManager[Run | None]  # as `workers.remote.crew`; None: this process
+Crew = AbstractContextManager[Run | None]  # as `workers.crew`; None: this process
 
 
 class Row(NamedTuple):
@@ -152,7 +152,7 @@ def _fill_each(
 
     def fill_some(numbers: Sequence[int], lenient: bool) -> None:
         some = [tasks[i]._replace(lenient=lenient) for i in numbers]
-        for outcome in run(fill_granule, some):
+        for outcome in run(fill_granule, some, None):
             number = numbers[outcome.number]
             path, row = inputs[number], outcome.value
             if outcome.error is not None:

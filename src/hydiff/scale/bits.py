@@ -18,9 +18,10 @@ from hydiff.errors import NothingObserved
 from hydiff.gaps import regions, rule
 from hydiff.gaps.mask import thickness
 from hydiff.gaps.reach import extremes
-from hydiff.io.blocks import blocks
+from hydiff.io.blocks import Block, blocks
 from hydiff.request import Request
 from hydiff.scale.tiles import Box
+from hydiff.workers.local import in_threads
 
 
 class ByteFile(NamedTuple):
@@ -133,21 +134,28 @@ def scan(cube: Cube, mask: Bools | None, request: Request, work: Path) -> Scan:
     absent, spared = set(listed(nodata)), 0
     low, high = np.full(cube.bands, np.inf), np.full(cube.bands, -np.inf)
     content = Fingerprint(cube.good_bands)
-    for bands, rows, cols in blocks(cube.shape, cube.dtype.itemsize, 1, chunks[1] if chunks else 1):
-        values = np.asarray(cube.values[bands, rows, cols])
+
+    def look(block: Block) -> tuple[Array, Bools, set[float], int, tuple[Floats, Floats]]:
+        """Values and flags, nodata values that occur, entries that they spare, and the ends."""
+        bands, rows, cols = block
+        values = np.asarray(cube.values[block])
         flags = cube.observed_in(values, nodata, rows, cols, bands, whole=whole)
-        absent -= {v for v in absent if equals(values, v).any()}
-        spared += int((equals_any(values, whole) & flags).sum()) if whole else 0
+        there = {v for v in absent if equals(values, v).any()}
+        count = int((equals_any(values, whole) & flags).sum()) if whole else 0
         if mask is not None:
             own.put(bands, rows, flags)
             flags &= mask[..., rows, cols]
         measured.put(bands, rows, flags)
-        content.add(values, flags)
-        least, most = extremes(values, flags)
-        low = np.fmin(low, np.where(np.isinf(least), np.inf, least))
-        high = np.fmax(high, np.where(np.isinf(most), -np.inf, most))
         if withheld is not None:
             withheld.put(bands, rows, cube.withheld_in(values) & ~flags)
+        return values, flags, there, count, extremes(values, flags)
+
+    parts = blocks(cube.shape, cube.dtype.itemsize, 1, chunks[1] if chunks else 1)
+    for values, flags, there, count, (least, most) in in_threads(look, parts):
+        content.add(values, flags)
+        absent, spared = absent - there, spared + count
+        low = np.fmin(low, np.where(np.isinf(least), np.inf, least))
+        high = np.fmax(high, np.where(np.isinf(most), -np.inf, most))
     rule.refuse_absent([v for v in listed(nodata) if v in absent])
     if not (low < np.inf).any():
         raise NothingObserved(rule.NOTHING)

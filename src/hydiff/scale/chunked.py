@@ -29,7 +29,7 @@ from hydiff.request import Request
 from hydiff.scale import assemble, ledger, scene
 from hydiff.scale.layout import Limits
 from hydiff.scale.plan import make_plan
-from hydiff.workers.remote import in_turn
+from hydiff.workers import in_turn
 
 NAME = "scene.bil"  # the values, in the scratch folder
 UNWRITTEN = ("missing_rule", "withheld_rule", "crs", "transform")

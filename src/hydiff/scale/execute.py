@@ -19,7 +19,7 @@ from hydiff.scale.forecast import Begin, ignore, work_of
 from hydiff.scale.layout import Limits
 from hydiff.scale.plan import FilePlan, Filled, Say, make_plan, quiet
 from hydiff.uncertainty.samples import sample_cubes
-from hydiff.workers.remote import Run, in_turn
+from hydiff.workers import Run, in_turn
 
 
 def fill_file(

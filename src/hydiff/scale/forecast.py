@@ -24,7 +24,7 @@ from hydiff.io.typed import FINITE, Between
 from hydiff.methods import DEFAULT
 from hydiff.request import Request
 from hydiff.result import duration
-from hydiff.scale.layout import Scene, area, base, cost
+from hydiff.scale.layout import Scene, area, base, cost, in_worker
 from hydiff.workers.local import cores
 
 TABLE = Path(__file__).parents[1] / "data" / "fill_times.csv"
@@ -118,7 +118,9 @@ def work_by_tiles(scene: Scene) -> WorkSize:
     """Of a fill by tiles, that of all of them."""
     request, bands = scene.request, scene.cube.bands
     windows = [area(tile.window) for tile in scene.planned]
-    each = base(request) + cost(request, bands, max(windows, default=0))
+    memory = base(request) + cost(request, bands, max(windows, default=0))
+    if (count := scene.limits.processes) > 1:
+        memory = max(memory, base(request) + count * in_worker(request, bands, scene.planned))
     missing = float(scene.target.total())
     return WorkSize(
         f"{kind_of(request)} by tiles",
@@ -128,8 +130,8 @@ def work_by_tiles(scene: Scene) -> WorkSize:
         missing >= bands * float(scene.gaps.sum()),
         missing < bands * float(scene.gaps.sum()),
         _steps(request),
-        scene.limits.processes,
-        each * scene.limits.processes,
+        count,
+        memory,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +33,7 @@ PLANES = 100.0  # bytes per pixel of the scene while gaps are measured, rounded 
 
 
 class Limits(NamedTuple):
-    memory: float  # bytes, of each process
+    memory: float  # bytes, of all processes here together; of each process of a cluster
     tile: int | None = None  # px, side of the cores; None = the largest that memory allows
     overlap: int | None = None  # px over which neighbours are blended
     processes: int = 1  # that fill tiles at a time
@@ -69,13 +70,13 @@ def limits(
     """From the words of the command line; without --memory, half of what the machine has."""
     if memory is None:
         whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return Limits(whole / 2 / processes, tile, overlap, processes)
+        return Limits(whole / 2, tile, overlap, processes)
     size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", memory.strip(), re.IGNORECASE)
     if size is None or not float(size[1]) > 0:
         raise BadValue(f"`memory='{memory}'`: expected a size such as 2GB or 500MB")
     step = 1024.0 if size[3] else 1000.0
-    memory_each = float(size[1]) * step ** " KMGT".index(size[2].upper() or " ")
-    return Limits(memory_each, tile, overlap, processes)
+    size_bytes = float(size[1]) * step ** " KMGT".index(size[2].upper() or " ")
+    return Limits(size_bytes, tile, overlap, processes)
 
 
 def wanted(cube: Cube, request: Request, limits: Limits) -> bool:
@@ -94,15 +95,18 @@ def lay_out(
     rule.check_numbers(cube)
     walk = scan(cube, mask, request, work)
     target, width, left = aims(cube, walk.observed, walk.withheld, request, work)
+    cuts, planned = _planned(cube, request, width, limits)
+    most = at_once(request, cube.bands, planned, limits.memory)
     return Scene(
         request,
-        limits,
+        limits._replace(processes=min(limits.processes, most)),
         path,
         cube,
         walk.observed,
         target,
         width > 0,
-        *_planned(cube, request, width, limits),
+        cuts,
+        planned,
         work,
         walk.content,
         reach_of(cube, walk.low, walk.high, request.clip),
@@ -136,6 +140,19 @@ def cost(request: Request, bands: int, pixels: int) -> float:
     return pixels * (bands * entry + memory.pixel)
 
 
+def in_worker(request: Request, bands: int, planned: Sequence[Tile]) -> float:
+    """Bytes of a process that fills one tile after the other, all being decided."""
+    largest = max((area(tile.window) for tile in planned), default=0)
+    share = 1.0 if request.reference else declared(request.method).memory.tile
+    return base(request) + share * cost(request, bands, largest)
+
+
+def at_once(request: Request, bands: int, planned: Sequence[Tile], memory: float) -> int:
+    """Workers that memory allows beside this process; the size of tiles does not depend on it, so
+    that their number does not show in a fill."""
+    return max(1, int((memory - base(request)) / in_worker(request, bands, planned)))
+
+
 def context(request: Request) -> int:
     """px around a tile that its fill sees, whatever the width of its gaps."""
     halo = declared(request.method).halo
@@ -152,10 +169,9 @@ def most_beside(scene: Scene) -> int:
     from hydiff.learn.engine import MOST_BESIDE
 
     largest = max((area(t.window) for t in scene.planned), default=0)
-    room = (scene.limits.memory - base(request)) / max(
-        cost(request, scene.cube.bands, largest), 1.0
-    )
-    return max(1, min(MOST_BESIDE, int(room)))
+    room = scene.limits.memory / scene.limits.processes - base(request)
+    each = max(cost(request, scene.cube.bands, largest), 1.0)
+    return max(1, min(MOST_BESIDE, int(room / each)))
 
 
 def _has_gpu(device: str) -> bool:

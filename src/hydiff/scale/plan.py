@@ -25,7 +25,7 @@ from hydiff.request import Request
 from hydiff.scale.layout import Limits, wanted
 
 Say = Callable[[str], Any]
-WHOLE_FORMATS = ("mat", "npz")  # that are written as a whole, from memory
+WHOLE_FORMATS = ("mat", "npz")  # that are written as a whole, from memory; but .npy from .npy
 
 
 def quiet(text: str) -> None:
@@ -105,8 +105,7 @@ def make_plan(
     if by_tiles or wanted(cube, request, limits):
         _refuse_by_tiles(request, band_mask)
         _refuse_whole_format(cube, output)
-        if cube.format == "envi":
-            plan = replace(plan, cube=io.envi.plain_windows(cube))
+        plan = replace(plan, cube=io.plain_windows(cube))
         mask, named = _mask(cube, request, say)
         plan = replace(plan, mask=regions.grown(mask, request.buffer), named=named)
         uncertainty.opened(request.input_uncertainty, cube)
@@ -217,7 +216,8 @@ def _refuse_by_tiles(request: Request, band_mask: Path | None) -> None:
 
 
 def _refuse_whole_format(cube: Cube, output: Path) -> None:
-    if io.format_for(cube, output) in WHOLE_FORMATS:
+    whole = io.format_for(cube, output) in WHOLE_FORMATS
+    if whole and not io.npz.written_by_blocks(cube.path, output):
         raise BadValue(
             f"{output.suffix} files are written from memory as a whole, and this scene is filled "
             "by tiles: name the output .zarr, .tif or .img"

@@ -14,7 +14,7 @@ from hydiff.methods.estimate import torch_device
 from hydiff.scale import ledger, scene_decision, tile
 from hydiff.scale.layout import Scene, window
 from hydiff.scale.scene_decision import spread_over
-from hydiff.workers.remote import Run
+from hydiff.workers import Run
 
 CROPS = 8  # windows that it learns from
 
@@ -29,7 +29,7 @@ def train(scene: Scene, run: Run) -> None:
         return
     some = [tile.Tagged(t, "") for t in spread_over(scene.planned, CROPS)]
     glance = ledger.glance(scene.cube.path or scene.path)
-    for outcome in run(work, [tile.task(scene, some, glance)]):
+    for outcome in run(work, [tile.task(scene, some, glance)], 1):
         if outcome.error is not None:
             raise outcome.error
 

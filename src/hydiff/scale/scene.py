@@ -54,7 +54,7 @@ from hydiff.scale.layout import Limits, Scene, lay_out, limits, most_beside, til
 from hydiff.scale.ledger import Outline
 from hydiff.scale.plan import FilePlan, Filled, Say, quiet
 from hydiff.scale.scene_decision import Decided
-from hydiff.workers.remote import Run
+from hydiff.workers import Run
 
 __all__ = ["Bits", "Filled", "Limits", "fill", "limits", "preview", "wanted"]
 
@@ -78,9 +78,7 @@ def fill(
     with io.staging.explained(output, work):
         ledger.prepare(work, plan.resume)
     with ledger.tidied(work), io.staging.explained(output, work):
-        tiled = fill_tiles(plan, work, run, progress, begin)
-        if progress is not None:
-            progress(Step(len(tiled.outlines), len(tiled.outlines) + 1, None, phase="writing"))
+        tiled = fill_tiles(plan, work, run, progress, begin, say)
         filled = _written(plan, tiled, began)
         shutil.rmtree(work)
     return filled
@@ -123,12 +121,19 @@ class Tiled(NamedTuple):
 
 
 def fill_tiles(
-    plan: FilePlan, work: Path, run: Run, progress: Progress = None, begin: Begin = ignore
+    plan: FilePlan,
+    work: Path,
+    run: Run,
+    progress: Progress = None,
+    begin: Begin = ignore,
+    say: Say = quiet,
 ) -> Tiled:
     """Fill the tiles of a scene into the folder `work`, those that are not there yet."""
     with ThreadPoolExecutor(1) as beside:  # hashing leaves the interpreter to the masks
         digest = beside.submit(provenance.sha256, plan.source)
         scene = _laid_out(plan, work)
+    if (few := scene.limits.processes) < (asked := plan.limits.processes):
+        say(f"{plan.limits.memory / 1e9:.3g} GB hold {few} of the {asked} workers at a time")
     begin(forecast.work_by_tiles(scene))
     source = {"path": str(plan.cube.path), "sha256": digest.result()}
     observed = Lazy(scene.cube.shape, np.dtype(bool), scene.observed.get)
@@ -142,6 +147,8 @@ def fill_tiles(
     decided = scene_decision.decision(scene)
     pretrain.train(scene, run)
     _run_tiles(scene, fingerprint(asdict(belongs), decided.recipe), run, progress)
+    if progress is not None:
+        progress(Step(len(scene.planned), len(scene.planned) + 1, None, phase="writing"))
     outlines = [ledger.read_marker(scene.work, t).outline for t in scene.planned]
     mosaic = assemble.mosaic(scene)
     complete = all(outline.complete for outline in outlines)
@@ -264,15 +271,17 @@ def preview(plan: FilePlan, begin: Begin = ignore) -> dict[str, Any]:
 
 def _run_tiles(scene: Scene, belongs: str, run: Run, progress: Progress) -> None:
     """Every tile that is not on disk yet, by whoever runs them; the first error ends it."""
-    at_once = most_beside(scene)  # tiles in a task, which a GPU fills side by side
+    beside = most_beside(scene)  # tiles in a task, which a GPU fills side by side
     glance = ledger.glance(scene.cube.path or scene.path)
     tags = {t.number: fingerprint(belongs, t.number) for t in scene.planned}
     undone = [t for t in scene.planned if not ledger.is_done(scene.work, t, tags[t.number])]
     total, done = len(scene.planned), len(scene.planned) - len(undone)
     tagged = [tile.Tagged(t, tags[t.number]) for t in undone]
-    parts = [tagged[i : i + at_once] for i in range(0, len(tagged), at_once)]
+    parts = [tagged[i : i + beside] for i in range(0, len(tagged), beside)]
     tasks = [tile.task(scene, part, glance) for part in parts]
-    for outcome in run(tile.work, tasks):
+    if progress is not None:
+        progress(Step(done, total + 1, None, phase="tiles"))
+    for outcome in run(tile.work, tasks, scene.limits.processes):
         if outcome.error is not None:
             raise outcome.error
         done += len(parts[outcome.number])

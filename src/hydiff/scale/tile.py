@@ -72,9 +72,7 @@ def checked(task: TileTask) -> Cube:
             f"a worker does not see {lacking}: the workers need the file system of the input and "
             "the output, under the same paths"
         )
-    cube = io.open_as(task.format, task.path, task.request.var)
-    if cube.format == "envi":
-        cube = io.envi.plain_windows(cube)
+    cube = io.plain_windows(io.open_as(task.format, task.path, task.request.var))
     if ledger.glance(cube.path or task.path) != task.glance:
         raise BadValue(
             f"a worker sees another file as {task.path}: the workers need the file system of the "

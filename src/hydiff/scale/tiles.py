@@ -130,16 +130,22 @@ def overlap_add(
     shape = (bottom - top, right - left)
     if pixels is not None:
         numbers, shape = np.cumsum(pixels) - 1, (1, int(pixels.sum()))
-    total, weight = np.zeros((bands, math.prod(shape))), np.zeros((bands, math.prod(shape)))
-    for piece in pieces:
-        inside = (piece.rows >= top) & (piece.rows < bottom)
-        inside &= (piece.cols >= left) & (piece.cols < right)
-        at = (piece.rows[inside] - top) * (right - left) + piece.cols[inside] - left
+    total = np.zeros((bands, math.prod(shape)))
+    weight = np.zeros((1, math.prod(shape)))  # of all bands, until one of them lacks an estimate
+    for rows, cols, share, values in pieces:
+        inside = (rows >= top) & (rows < bottom) & (cols >= left) & (cols < right)
+        if not inside.all():
+            rows, cols, share, values = rows[inside], cols[inside], share[inside], values[:, inside]
+        at = (rows - top) * (right - left) + cols - left
         at = at if pixels is None else numbers[at]
-        values, share = piece.values[:, inside], piece.weight[inside]
         finite = np.isfinite(values)
-        total[:, at] += np.where(finite, share * values, 0.0)
-        weight[:, at] += np.where(finite, share, 0.0)
+        if finite.all():
+            total[:, at] += share * values
+            weight[:, at] += share
+        else:
+            weight = weight if len(weight) == bands else np.repeat(weight, bands, axis=0)
+            total[:, at] += np.where(finite, share * values, 0.0)
+            weight[:, at] += np.where(finite, share, 0.0)
     with np.errstate(invalid="ignore"):
         total /= weight
     return total.reshape(bands, *shape)

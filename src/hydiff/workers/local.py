@@ -7,12 +7,14 @@ is, with its parent.
 Why not a library: children of `concurrent.futures.ProcessPoolExecutor` import the `__main__` of
 their parent, so that a script without a guard runs again in each.  `loky` (3.7, tried) imports
 none, but a killed child fails the tasks of all others, and children go on with their task when
-their parent is killed.  Here a lost child costs its own task, which is then done in this process.
+their parent is killed.  Dask (tried) starts seconds later and opens ports.  Here a lost child is
+replaced, and costs its own task, which is done again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import multiprocessing
 import os
@@ -21,34 +23,94 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Thread
-from typing import Any, Self
+from threading import Lock, Thread
+from typing import Any, Self, TypeVar
 
+from hydiff.errors import BadValue
+from hydiff.workers import Outcome, Work
 from hydiff.workers.blas import one_thread
 
 BYTES = 100e6  # of memory that a child takes before it has anything to do
+MOST_THREADS = 4  # at blocks of a file, each of which takes memory
+RETRIES = 2  # of a task whose child was lost; one that is lost each time may be its fault
 LIBRARIES = ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "VECLIB_MAXIMUM")
 ONE_THREAD = {f"{name}_THREADS": "1" for name in LIBRARIES}
-START = "import sys; sys.path[:] = sys.argv[2:]; from hydiff.workers.local import serve; serve()"
+ONE_HEAP = {"MALLOC_ARENA_MAX": "1"}  # or what one thread gave back would be of no use to another
+START = "import sys; sys.path[:] = sys.argv[3:]; from hydiff.workers.local import serve; serve()"
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+_name = ""  # of this process, if it is a child
+
+
+def _is_worker() -> bool:
+    return bool(_name) or multiprocessing.parent_process() is not None
 
 
 def possible() -> bool:
     """Whether this process may have children: it is Python itself, and no worker."""
     named = Path(sys.executable or "").name.startswith("python")
-    return named and not hasattr(sys, "frozen") and multiprocessing.parent_process() is None
+    return named and not hasattr(sys, "frozen") and not _is_worker()
 
 
 def cores() -> int:
     """How many this process may use; one in a worker, whose siblings have the others."""
-    if multiprocessing.parent_process() is not None:
+    if _is_worker():
         return 1
     if hasattr(os, "sched_getaffinity"):  # not on every system
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def run(
+    workers: int, work: Work, tasks: Sequence[Any], at_once: int | None = None
+) -> Iterator[Outcome]:
+    """Each task in one of so many children, as many as memory allows; they end with the last."""
+    count = min(workers, len(tasks), at_once or workers)
+    give_back()
+    with Processes(count, [work.__module__]) as children:
+        children.share(work)
+        numbers = {children.submit(_named, task): i for i, task in enumerate(tasks)}
+        for future in as_completed(numbers):
+            try:
+                outcome = Outcome(numbers[future], *future.result())
+            except Exception as error:
+                outcome = Outcome(numbers[future], "", error=error)
+            yield outcome
+
+
+def give_back() -> None:
+    """Return to the system the memory that this process has freed; others need it now."""
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # of glibc
+        trim(0)
+
+
+def _named(work: Work, task: Any) -> tuple[str, Any]:
+    """Who does a task, and what comes of it."""
+    return _name, work(task)
+
+
+def in_threads(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """What a function makes of each item, in order, a few at a time in threads of this process: for
+    functions that leave the interpreter to others, as reading, hashing and whole arrays do."""
+    count = min(cores(), MOST_THREADS)
+    if count == 1:
+        yield from map(function, items)
+        return
+    with ThreadPoolExecutor(count) as pool:
+        running: deque[Future[R]] = deque()
+        for item in items:
+            running.append(pool.submit(function, item))
+            if len(running) > count:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()
 
 
 class Processes:
@@ -61,17 +123,18 @@ class Processes:
         self._tasks: SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] | None]
         self._tasks = SimpleQueue()
         self._shared: tuple[Any, bytes] = (None, b"")
-        self._over = False
+        self._has = [b""] * count  # what each of them was sent of it
+        self._imports, self._lock, self._over = imports, Lock(), False
         self._own = ThreadPoolExecutor(1)
         self.processes: list[subprocess.Popen[bytes]] = []
         self._threads: list[Thread] = []
         try:
-            for _ in range(count):
-                self.processes.append(_started(imports))
+            for number in range(count):
+                self.processes.append(_started(number, imports))
         except OSError:  # the system has no more of them to give
             self.__exit__()
             raise
-        self._threads = [Thread(target=self._drive, args=(p,), daemon=True) for p in self.processes]
+        self._threads = [Thread(target=self._drive, args=(i,), daemon=True) for i in range(count)]
         for thread in self._threads:
             thread.start()
 
@@ -80,7 +143,7 @@ class Processes:
         self._shared = value, pickle.dumps((None, value), pickle.HIGHEST_PROTOCOL)
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
-        """function(shared, *args), in a child; here, if the child is lost."""
+        """function(shared, *args), in a child."""
         future: Future[Any] = Future()
         self._tasks.put((future, function, args))
         return future
@@ -93,7 +156,8 @@ class Processes:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over = True
+        with self._lock:  # none is replaced from now on
+            self._over = True
         for process in self.processes:
             process.kill()
             self._tasks.put(None)
@@ -101,33 +165,46 @@ class Processes:
         for thread in self._threads:
             thread.join()
         for process in self.processes:
-            process.wait()
-            for pipe in filter(None, (process.stdin, process.stdout)):
-                with contextlib.suppress(OSError):  # it never read the rest
-                    pipe.close()
+            _end(process)
 
-    def _drive(self, process: subprocess.Popen[bytes]) -> None:
+    def _drive(self, number: int) -> None:
         """Give one child a task at a time, until there are no more."""
-        has = b""
         while (task := self._tasks.get()) is not None and not self._over:
-            future, function, args = task
-            shared, packed = self._shared
+            future, *asked = task
             try:
-                message = pickle.dumps((function, args), pickle.HIGHEST_PROTOCOL)
-                try:
-                    done, answer = _asked(process, packed if packed is not has else b"", message)
-                    has = packed
-                except Exception:
-                    process.kill()  # whatever it was, its next answer could be to another question
-                    raise
-            except Exception:  # it is gone, or the task cannot be sent: it is done here
-                if self._over:
-                    return
-                done, answer = _attempt(function, shared, args)
-            if done:
-                future.set_result(answer)
-            else:
-                future.set_exception(_raised(*answer))
+                done, answer = self._answer(number, pickle.dumps(asked, pickle.HIGHEST_PROTOCOL))
+                if done:
+                    future.set_result(answer)
+                else:
+                    future.set_exception(_raised(*answer))
+            except Exception as error:  # what cannot be sent, or no child to be had
+                future.set_exception(error)
+
+    def _answer(self, number: int, message: bytes) -> tuple[bool, Any]:
+        """That of a child; one that is lost is replaced, and the other one asked."""
+        _, packed = self._shared
+        for _ in range(1 + RETRIES):
+            process = self.processes[number]
+            new = b"" if self._has[number] is packed else packed
+            try:
+                answer = _asked(process, new, message)
+                self._has[number] = packed
+                return answer
+            except Exception as error:  # whatever it was: the next answer could be to this question
+                lost = error
+                self._replace(number)
+        raise BadValue(
+            f"{1 + RETRIES} worker processes were lost at one task, the last with exit code "
+            f"{process.returncode}: if memory ran out, give fewer `workers=` or less `memory=`"
+        ) from lost
+
+    def _replace(self, number: int) -> None:
+        """Start another child in place of one, unless all are to end."""
+        with self._lock:
+            _end(self.processes[number])
+            if self._over:
+                raise ChildProcessError("all children are ended")
+            self.processes[number], self._has[number] = _started(number, self._imports), b""
 
 
 class Threads:
@@ -155,13 +232,21 @@ class Threads:
         self._alone.__exit__(None, None, None)
 
 
-def _started(imports: Sequence[str]) -> subprocess.Popen[bytes]:
+def _started(number: int, imports: Sequence[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-c", START, ",".join(imports), *sys.path],
-        env=os.environ | ONE_THREAD,
+        [sys.executable, "-c", START, str(number), ",".join(imports), *sys.path],
+        env=os.environ | ONE_THREAD | ONE_HEAP,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for pipe in filter(None, (process.stdin, process.stdout)):
+        with contextlib.suppress(OSError):  # it never read the rest
+            pipe.close()
 
 
 def _asked(process: subprocess.Popen[bytes], shared: bytes, task: bytes) -> tuple[bool, Any]:
@@ -194,10 +279,12 @@ def _raised(kind: type[Exception], args: tuple[Any, ...], trace: str) -> Excepti
 
 def serve() -> None:
     """Answer one task after the other, until the parent is gone."""
+    global _name
+    _name = sys.argv[1]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not get between the answers
-    for module in filter(None, sys.argv[1].split(",")):
+    for module in filter(None, sys.argv[2].split(",")):
         importlib.import_module(module)
     messages: SimpleQueue[tuple[Callable[..., Any] | None, Any]] = SimpleQueue()
     Thread(target=_listen, args=(messages,), daemon=True).start()
@@ -207,10 +294,17 @@ def serve() -> None:
         if function is None:
             shared = content
         else:
-            answers.write(
-                pickle.dumps(_attempt(function, shared, content), pickle.HIGHEST_PROTOCOL)
-            )
+            answers.write(_packed(_attempt(function, shared, content)))
             answers.flush()
+
+
+def _packed(answer: tuple[bool, Any]) -> bytes:
+    """As it travels; an error in place of what cannot."""
+    try:
+        return pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
+    except Exception as error:
+        message = f"what came of a task cannot be sent back: {error}"
+        return pickle.dumps((False, (TypeError, (message,), repr(answer))))
 
 
 def _listen(messages: SimpleQueue[Any]) -> None:

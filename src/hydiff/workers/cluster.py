@@ -1,0 +1,106 @@
+"""The workers of a Dask cluster, for what one machine is too small for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any
+
+from hydiff.errors import BadValue, HydiffError
+from hydiff.workers import INSTALL, Outcome, Run, Work
+
+ANSWER = 5.0  # seconds that a scheduler has to answer
+RETRIES = 2  # of a task that failed by no fault of the input: a disk or a network that hiccuped
+
+
+@contextmanager
+def joined(scheduler: str, gpu: bool, say: Callable[[str], Any]) -> Iterator[Run]:
+    """A `Run` over its workers.
+
+    gpu: give tasks to workers that declare a GPU only (`dask worker --resources GPU=1`), if any.
+    """
+    if find_spec("distributed") is None:
+        raise BadValue(f"`scheduler=` needs Dask: {INSTALL}")
+    from distributed import Client
+
+    logging.getLogger("distributed").setLevel(logging.ERROR)
+    try:
+        asyncio.run(_answers(scheduler))
+    except Exception as error:  # whatever answers there, or none does
+        raise BadValue(
+            f"no Dask scheduler answers at {scheduler} within {ANSWER:g} s; start one with "
+            "`dask scheduler` and give the tcp:// address that it prints (for tls:// name the key "
+            "in Dask's configuration)"
+        ) from error
+    with Client(scheduler, set_as_default=False) as client:
+        scheduler_info = client.scheduler_info(n_workers=-1)
+        present = scheduler_info["workers"]
+        if "dashboard" in scheduler_info["services"] and find_spec("bokeh") is not None:
+            say(f"dashboard: {client.dashboard_link}")
+        if not present:
+            say(f"{scheduler} has no workers yet: waiting for the first one")
+        gpus = any(worker["resources"].get("GPU") for worker in present.values())
+        places = {"GPU": 1} if gpu and gpus else {}
+        yield lambda work, tasks, at_once: _run(client, work, tasks, places)
+
+
+async def _answers(scheduler: str) -> None:
+    """Asked first, because a `Client` tries for long, and ends noisily when it fails."""
+    from distributed import Security
+    from distributed.comm.core import connect
+
+    async with asyncio.timeout(ANSWER):
+        keys = Security().get_connection_args("client")  # of Dask's configuration, for tls://
+        comm = await connect(scheduler, timeout=ANSWER, **keys)
+        await comm.close()
+
+
+def _run(
+    client: Any, work: Work, tasks: Sequence[Any], places: dict[str, int]
+) -> Iterator[Outcome]:
+    """Submit all, yield each when it is done."""
+    from distributed import as_completed
+
+    futures = [
+        client.submit(_attempt, work, task, pure=False, retries=RETRIES, resources=places)
+        for task in tasks
+    ]
+    index = {future.key: i for i, future in enumerate(futures)}
+    try:
+        for future in as_completed(futures, loop=client.loop):
+            yield _outcome(index[future.key], future)
+    finally:
+        client.cancel(futures)  # the rest is not wanted after an error or an interruption
+
+
+def _outcome(index: int, future: Any) -> Outcome:
+    from concurrent.futures import CancelledError
+
+    try:
+        worker, value, refusal = future.result()
+    except CancelledError:
+        lost = BadValue("the scheduler went away; start it again, and go on with `resume=True`")
+        return Outcome(index, "", error=lost)
+    except ModuleNotFoundError as missing:
+        message = f"the workers cannot import {missing.name}: install the same hydiff there"
+        return Outcome(index, "", error=BadValue(message))
+    except Exception as error:
+        return Outcome(index, "", error=error)
+    return Outcome(index, worker, value, None if refusal is None else BadValue(refusal))
+
+
+def _attempt(work: Work, task: Any) -> tuple[str, Any, str | None]:
+    """On a worker: what it is called, what came of the task, or why it was refused.
+
+    A refusal is returned, not raised: it would be the same the next time.
+    """
+    from distributed import get_worker
+
+    name = str(get_worker().name)
+    try:
+        return name, work(task), None
+    except HydiffError as error:
+        return name, None, str(error)
