@@ -849,7 +849,8 @@ def without_gpu(rows):
     with (ROOT / "benchmarks/results/bench/best.csv").open(newline="") as file:
         plain = select(list(csv.DictReader(file)), method="smooth")
     smooth = {(r["scene"], r["mask"], r["sigma_y"]): r for r in plain}
-    for budget, sigma in product(("normal", "fast", "best"), dict.fromkeys(r["sigma_y"] for r in rows)):
+    levels = dict.fromkeys(r["sigma_y"] for r in rows)
+    for budget, sigma in product(("normal", "fast", "best"), levels):
         column = "missing_mpsnr" if sigma == "0.0" else "all_mpsnr"
         how = {"settings": json.dumps({"budget": budget}), "sigma_y": sigma}
         gains = {

@@ -232,6 +232,44 @@ def test_leaving_the_block_ends_them_at_once(error):
     assert threading.active_count() == threads
 
 
+def test_children_stay_for_the_next_and_forget_what_was_shared(monkeypatch):
+    """For a while; with work left or after an error they end at once."""
+    monkeypatch.setattr(local, "IDLE", 0.2)
+    with local.staying(1) as crew:
+        crew.share(PID)
+        first = crew.submit(eval).result()
+    with local.staying(1) as again:
+        assert again is crew
+        assert again.submit(str).result() == "None"
+        again.share(PID)
+        assert again.submit(eval).result() == first
+        with local.staying(1) as beside:  # while they are at work
+            assert beside is not crew
+    assert gone(first)  # nobody came
+    with local.staying(1) as crew:
+        crew.share(PID)
+        second = crew.submit(eval).result()
+        crew.share(NAP)
+        crew.submit(eval)
+    assert crew.processes[0].returncode is not None and gone(second)
+    with pytest.raises(RuntimeError), local.staying(1) as crew:
+        raise RuntimeError
+    assert crew.processes[0].returncode is not None
+
+
+def test_a_program_does_not_wait_for_children_that_stay():
+    code = (
+        "from hydiff.workers import local\n"
+        "with local.staying(1) as crew:\n"
+        "    crew.share('__import__(\"os\").getpid()')\n"
+        "    print(crew.submit(eval).result())\n"
+        "local.IDLE = 600"
+    )
+    command = [sys.executable, "-W", "error", "-c", code]
+    ran = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    assert not ran.stderr and gone(int(ran.stdout))
+
+
 @pytest.mark.parametrize("busy", [False, True])
 def test_a_child_ends_with_its_parent(busy):
     code = f"""
@@ -291,24 +329,25 @@ def test_a_script_without_a_guard_fills_with_children_as_with_threads(tmp_path):
     script.write_text("""
 import sys, numpy as np, hydiff
 from hydiff.auto import decide
+from hydiff.workers import local
 open("runs", "a").write("run\\n")
 rng = np.random.default_rng(0)
 cube = rng.random((12, 3)) @ np.cumsum(rng.standard_normal((3, 44 * 44)), axis=1)
 cube = cube.reshape(12, 44, 44) + 0.01 * rng.standard_normal((12, 44, 44))
 observed = np.ones((44, 44), bool)
 observed[:, 10:13] = observed[20:24] = False
-made, children = [], decide.Processes
+made, children = [], local.Processes
 def noted(*args):
     made.append(children(*args))
     return made[-1]
-decide.Processes = noted
-for decide.cores in (lambda: 4, lambda: 1):
+local.Processes = noted
+for decide.cores in (lambda: 4, lambda: 4, lambda: 1):
     decide.WORTHWHILE = 0
     found = hydiff.fill(cube, observed, budget="fast", no_prior=True)
     np.savez(f"cores{decide.cores()}.npz", values=found.values, sigma=found.sigma,
              weights=found.recipe["weights"])
-[crew] = made
-assert len(crew.processes) == 4 and all(p.returncode is not None for p in crew.processes)
+[crew] = made  # for both fills
+assert len(crew.processes) == 4 and all(p.poll() is None for p in crew.processes)
 """)
     subprocess.run([sys.executable, script.name], cwd=tmp_path, check=True)
     assert (tmp_path / "runs").read_text() == "run\n"

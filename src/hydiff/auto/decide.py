@@ -41,12 +41,13 @@ from hydiff.methods.estimate import Estimate, Job, Progress, torch_device
 from hydiff.reference.models import ReferencePlanes
 from hydiff.result import Step
 from hydiff.workers.blas import one_thread
-from hydiff.workers.local import BYTES, Processes, Threads, cores, possible
+from hydiff.workers.local import BYTES, Processes, Threads, cores, possible, staying
 
 MOST_GAPS = 20_000  # pixels that networks are tried on: their anchor is a dense matrix
 MEMORY = 4e9  # bytes for all trials at a time
 COPIES, SPECTRAL_COPIES = 6, 16  # of a cube in float64 that a trial makes, measured
 MANY_CORES, FEWEST, WORTHWHILE = 4, 3, 1e6  # cores, children and entries that merit their start
+NEEDED = ("hydiff.auto.decide", "hydiff.methods.smooth")  # by a child that tries folds
 
 
 def decide_on(
@@ -357,7 +358,8 @@ def _entry(
     return entry | ({"fits": fits, "of": max(plan.each, fits), "seed": seed} if fits else {})
 
 
-def crew_for(cube: Cube, budget: Budget, memory: float) -> Processes | Threads:
+@contextlib.contextmanager
+def crew_for(cube: Cube, budget: Budget, memory: float) -> Iterator[Processes | Threads]:
     """Who tries the folds: as many at a time as there are cores, and memory for.
 
     Threads hinder one another where there are many of them, so children it is, if the work is
@@ -366,10 +368,13 @@ def crew_for(cube: Cube, budget: Budget, memory: float) -> Processes | Threads:
     size, at_once = float(np.prod(cube.shape)), cores()
     each = (SPECTRAL_COPIES if budget.candidates is SPECTRAL else COPIES) * 8 * size
     count = min(at_once, budget.folds, int(memory / (each + BYTES)) - 1)  # one is for this process
-    if at_once >= MANY_CORES and count >= FEWEST and size >= WORTHWHILE and possible():
-        with contextlib.suppress(OSError):
-            return Processes(count, ("hydiff.auto.decide", "hydiff.methods.smooth"))
-    return Threads(max(1, min(at_once, int(memory / each))))
+    crew: Processes | Threads | None = None
+    with contextlib.ExitStack() as stack:
+        if at_once >= MANY_CORES and count >= FEWEST and size >= WORTHWHILE and possible():
+            with contextlib.suppress(OSError):  # the system has no more of them to give
+                crew = stack.enter_context(staying(count, NEEDED))
+        threads = max(1, min(at_once, int(memory / each)))
+        yield crew or stack.enter_context(Threads(threads))
 
 
 def gaps(observed: Bools) -> int:

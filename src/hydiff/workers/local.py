@@ -13,6 +13,7 @@ replaced, and costs its own task, which is done again.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import importlib
@@ -28,7 +29,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Lock, Thread
+from threading import Lock, Thread, Timer
 from typing import Any, Self, TypeVar
 
 from hydiff.errors import BadValue
@@ -37,6 +38,7 @@ from hydiff.workers.blas import one_thread
 
 BYTES = 100e6  # of memory that a child takes before it has anything to do
 MOST_THREADS = 4  # at blocks of a file, each of which takes memory
+IDLE = 20.0  # seconds that children wait for the next fill of this process
 RETRIES = 2  # of a task whose child was lost; one that is lost each time may be its fault
 LIBRARIES = ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "VECLIB_MAXIMUM")
 ONE_THREAD = {f"{name}_THREADS": "1" for name in LIBRARIES}
@@ -113,6 +115,49 @@ def in_threads(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
             yield running.popleft().result()
 
 
+_resting: dict[tuple[Any, ...], tuple[Processes, Timer]] = {}
+_rests = Lock()
+
+
+@contextlib.contextmanager
+def staying(count: int, imports: Sequence[str] = ()) -> Iterator[Processes]:
+    """Children that stay a while for the next who asks for as many: filling one cube after the
+    other does not wait for their start.  With work left, or after an error, they end at once."""
+    key = os.getpid(), count, *imports  # a forked process must not speak through these pipes
+    with _rests:
+        crew, timer = _resting.pop(key, (None, None))
+    if timer is not None:
+        timer.cancel()
+    crew = Processes(count, imports) if crew is None else crew
+    try:
+        yield crew
+    except BaseException:
+        crew.__exit__()
+        raise
+    timer = Timer(IDLE, _end_resting, [key])
+    timer.daemon = True
+    with _rests:
+        stays = key not in _resting and crew.rest()
+        if stays:
+            _resting[key] = crew, timer
+            timer.start()
+    if not stays:
+        crew.__exit__()
+
+
+def _end_resting(*keys: tuple[Any, ...]) -> None:
+    with _rests:
+        ended = [_resting.pop(key) for key in keys if key in _resting]
+    for crew, timer in ended:
+        timer.cancel()
+        crew.__exit__()
+
+
+@atexit.register
+def _end_all() -> None:
+    _end_resting(*(key for key in tuple(_resting) if key[0] == os.getpid()))
+
+
 class Processes:
     """So many of them, with `submit` like an executor's; leaving the block ends them.
 
@@ -124,6 +169,7 @@ class Processes:
         self._tasks = SimpleQueue()
         self._shared: tuple[Any, bytes] = (None, b"")
         self._has = [b""] * count  # what each of them was sent of it
+        self._asked: list[Future[Any]] = []
         self._imports, self._lock, self._over = imports, Lock(), False
         self._own = ThreadPoolExecutor(1)
         self.processes: list[subprocess.Popen[bytes]] = []
@@ -145,8 +191,21 @@ class Processes:
     def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
         """function(shared, *args), in a child."""
         future: Future[Any] = Future()
+        self._asked.append(future)
         self._tasks.put((future, function, args))
         return future
+
+    def rest(self) -> bool:
+        """Whether there is nothing left to do; then all forget what was shared."""
+        if not all(future.done() for future in self._asked):
+            return False
+        self._asked.clear()
+        self.share(None)
+        for number in range(len(self.processes)):
+            with contextlib.suppress(OSError):  # a lost one is replaced at its next task
+                _send(self.processes[number], self._shared[1])
+                self._has[number] = self._shared[1]
+        return True
 
     def here(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
         """The same in a thread of this process, which has little else to do."""
@@ -250,12 +309,17 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _asked(process: subprocess.Popen[bytes], shared: bytes, task: bytes) -> tuple[bool, Any]:
-    assert process.stdin and process.stdout
-    process.stdin.write(shared)
-    process.stdin.write(task)
-    process.stdin.flush()
+    assert process.stdout
+    _send(process, shared, task)
     answer: tuple[bool, Any] = pickle.load(process.stdout)
     return answer
+
+
+def _send(process: subprocess.Popen[bytes], *messages: bytes) -> None:
+    assert process.stdin
+    for message in messages:
+        process.stdin.write(message)
+    process.stdin.flush()
 
 
 def _attempt(function: Callable[..., Any], shared: Any, args: tuple[Any, ...]) -> tuple[bool, Any]:
