@@ -6,7 +6,7 @@
 
 Appends a row to $OUT/granule.csv (default benchmarks/results) and prints it.  The scene is that of
 `scene.py`, as .npy (band after band) or ENVI (BIL), filled into the same format.  torch, numpy,
-scipy, h5py, typer and rich are enough.  Phases are told apart by the events of `--json`: `masks` is
+scipy, h5py, typer and rich are enough.  The events of `--json` separate the phases: `masks` is
 all before the decision, with the start of Python; `writing` all after the last tile.  CPU seconds
 and memory as in `scene.py`.
 """

@@ -26,7 +26,7 @@ from hydiff.request import Request
 from hydiff.result import Step
 from hydiff.scale import execute, tile
 from hydiff.scale.scene import Limits, limits
-from hydiff.workers import cluster, crew, in_turn
+from hydiff.workers import crew, in_turn, remote
 from test_scene import Stopped, contents, damaged, made
 
 HYDIFF = [sys.executable, "-m", "hydiff"]
@@ -178,7 +178,7 @@ def keys(folder):
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a key with")
 def test_a_scheduler_with_tls_is_joined_with_the_key_in_dasks_configuration(tmp_path, monkeypatch):
     """Scheduler and worker are started as docs/scale.md says."""
-    monkeypatch.setattr(cluster, "ANSWER", 1.0)
+    monkeypatch.setattr(remote, "ANSWER", 1.0)
     own, key = ["--host", "127.0.0.1"], keys(tmp_path)
     tls = [text for name, path in key.items() for text in (f"--tls-{name}", str(path))]
     common = ["--scheduler-file", str(tmp_path / "tls.json"), *tls]
@@ -267,7 +267,7 @@ def test_a_glance_tells_files_apart(tmp_path, rng):
 
 @pytest.mark.parametrize("where", ["tcp://127.0.0.1:9", "nonsense"])
 def test_a_scheduler_that_does_not_answer_is_reported_soon(where, monkeypatch):
-    monkeypatch.setattr(cluster, "ANSWER", 1.0)
+    monkeypatch.setattr(remote, "ANSWER", 1.0)
     began = time.monotonic()
     with pytest.raises(BadValue, match="no Dask scheduler answers"), crew(None, where):
         pass

@@ -42,7 +42,6 @@ __all__ = [
     "envi",
     "format_for",
     "open_as",
-    "plain_windows",
     "read",
     "read_mask",
     "read_quality",
@@ -129,12 +128,6 @@ def open_as(name: str, path: Path, var: str | None = None, axis: str | None = No
     _check(cube, path)
     cube = marks.taken(cube)
     return conventions.applied(replace(cube, format=name, path=cube.path or path))
-
-
-def plain_windows(cube: Cube) -> Cube:
-    """A cube on disk whose windows are read, not mapped: what is mapped counts as memory."""
-    own = {"envi": envi.plain_windows, "npz": npz.plain_windows}.get(str(cube.format))
-    return cube if own is None else own(cube)
 
 
 def write(

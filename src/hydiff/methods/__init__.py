@@ -295,8 +295,7 @@ AUTO = Method(
     replaces_noisy=True,
     error_bars=True,
     random=True,
-    # with torch and the prior
-    memory=PeakMemory(process=330e6, entry=110.0, pixel=18_000.0, tile=0.3),
+    memory=PeakMemory(process=330e6, entry=110.0, pixel=18_000.0, tile=0.3),  # with torch
     local=True,
 )
 FUNCTION = Method("", "", "", "a function", uses_sigma=True, replaces_noisy=True)
@@ -363,9 +362,8 @@ def settings_from(
         raise UnknownName(f"preset of {method}", preset, presets)
     base = cls() if preset is None else presets[preset]
     hints, names = get_type_hints(cls), [f.name for f in fields(cls)]
-    for name in overrides:
-        if name not in names:
-            raise UnknownName(f"setting of {method}", name, names)
+    if unknown := [name for name in overrides if name not in names]:
+        raise UnknownName(f"setting of {method}", unknown[0], names)
     return replace(base, **{k: _typed(k, v, hints[k]) for k, v in overrides.items()})
 
 

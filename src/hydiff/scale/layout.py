@@ -15,6 +15,7 @@ from hydiff.cube import Bools, Cube, Floats
 from hydiff.errors import BadValue
 from hydiff.gaps import rule
 from hydiff.gaps.reach import Reach, reach_of
+from hydiff.io import envi, npz
 from hydiff.methods import DEFAULT, declared
 from hydiff.request import Request
 from hydiff.scale import tiles
@@ -184,6 +185,12 @@ def _has_gpu(device: str) -> bool:
 def area(box: Box) -> int:
     rows, cols = (int(s.stop - s.start) for s in box)
     return rows * cols
+
+
+def plain_windows(cube: Cube) -> Cube:
+    """A cube on disk whose windows are read, not mapped: what is mapped counts as memory."""
+    own = {"envi": envi.plain_windows, "npz": npz.plain_windows}.get(str(cube.format))
+    return cube if own is None else own(cube)
 
 
 def inside(box: Box, window: Box) -> Box:

@@ -22,7 +22,7 @@ from hydiff.io.versions import versions
 from hydiff.learn.checkpoint import fingerprint
 from hydiff.reference.image_choice import files_of
 from hydiff.request import Request
-from hydiff.scale.layout import Limits, wanted
+from hydiff.scale.layout import Limits, plain_windows, wanted
 
 Say = Callable[[str], Any]
 WHOLE_FORMATS = ("mat", "npz")  # that are written as a whole, from memory; but .npy from .npy
@@ -105,7 +105,7 @@ def make_plan(
     if by_tiles or wanted(cube, request, limits):
         _refuse_by_tiles(request, band_mask)
         _refuse_whole_format(cube, output)
-        plan = replace(plan, cube=io.plain_windows(cube))
+        plan = replace(plan, cube=plain_windows(cube))
         mask, named = _mask(cube, request, say)
         plan = replace(plan, mask=regions.grown(mask, request.buffer), named=named)
         uncertainty.opened(request.input_uncertainty, cube)

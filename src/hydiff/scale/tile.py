@@ -24,7 +24,7 @@ from hydiff.methods.estimate import Estimate, Job, estimate_each, estimates, est
 from hydiff.request import Request
 from hydiff.scale import ledger, scene_decision, scene_references, tiles
 from hydiff.scale.bits import Bits
-from hydiff.scale.layout import Scene, window
+from hydiff.scale.layout import Scene, plain_windows, window
 from hydiff.scale.scene_decision import Decided
 from hydiff.scale.tiles import Tile
 
@@ -72,7 +72,7 @@ def checked(task: TileTask) -> Cube:
             f"a worker does not see {lacking}: the workers need the file system of the input and "
             "the output, under the same paths"
         )
-    cube = io.plain_windows(io.open_as(task.format, task.path, task.request.var))
+    cube = plain_windows(io.open_as(task.format, task.path, task.request.var))
     if ledger.glance(cube.path or task.path) != task.glance:
         raise BadValue(
             f"a worker sees another file as {task.path}: the workers need the file system of the "

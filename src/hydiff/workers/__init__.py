@@ -1,4 +1,4 @@
-"""Who does the work: this process, child processes of it (`local`), or a Dask cluster (`cluster`).
+"""Who does the work: this process, child processes of it (`local`), or a Dask cluster (`remote`).
 
 Tasks are independent, small, and leave their result on disk; what comes back is that they are
 done.  So a lost worker costs what it had in hand, and nothing else.
@@ -55,9 +55,9 @@ def crew(
             "`workers=` starts workers here, `scheduler=` joins others: give one of them"
         )
     if scheduler is not None:
-        from hydiff.workers import cluster
+        from hydiff.workers import remote
 
-        with cluster.joined(scheduler, gpu, say) as run:
+        with remote.joined(scheduler, gpu, say) as run:
             yield run
     elif workers is not None:
         from hydiff.workers import local
