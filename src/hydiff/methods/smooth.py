@@ -23,12 +23,12 @@ from hydiff.maths import gaussian, subspace
 from hydiff.maths.variogram import LEAST_NUGGET, ORDERS, Covariance, fit_covariances, risk
 from hydiff.methods import components
 from hydiff.methods.classical import (
-    Membrane,
     field,
     filtered,
     laplacian_eigenvalues,
 )
 from hydiff.methods.completion import complete_spectra
+from hydiff.methods.membranes import Membrane
 from hydiff.methods.remainder import membrane_of, remainder
 from hydiff.result import Step
 
