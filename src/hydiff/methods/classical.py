@@ -206,13 +206,12 @@ def field(
     the sense of ψ = (−Δ)^s / (1 + κ (−Δ)^s), damped by 1 / (1 + κ (−Δ)^s).
     given: the membrane of that mask and reach, if it is at hand.
     """
-    power = (laplacian_eigenvalues(*complete.shape) + reach**-2) ** s
     f = (
         z.copy()
         if complete.all()
         else _interpolation(z, complete, s, reach, given, kappa, tolerance)
     )
-    return f if kappa == 0 else filtered(f, 1 / (1 + kappa * power))
+    return f if kappa == 0 else filtered(f, 1 / (1 + kappa * _power(complete.shape, reach, s)))
 
 
 def _interpolation(
@@ -239,26 +238,34 @@ def _interpolation(
     start[:, ~complete] = given.inside(z[:, given.rim.pixels])  # the harmonic fill
     if s == 1 and kappa == 0:
         return start
-    eigenvalues = laplacian_eigenvalues(*complete.shape) + reach**-2
-    psi = eigenvalues**s / (1 + kappa * eigenvalues**s)
+    power, inverse, square = (_power(complete.shape, reach, n) for n in (s, 2 - s, 2))
+    psi = power / (1 + kappa * power)
     # single precision serves a preconditioner as well
-    rest = (eigenvalues ** (2 - s) + kappa * eigenvalues**2).astype(np.float32)
-    missing = np.flatnonzero(~complete)
+    rest = (inverse + kappa * square).astype(np.float32)
+    missing = ~complete
 
     def embedded(v: Floats, weight: Array) -> Floats:
-        f = np.zeros((len(v), complete.size), weight.dtype)
-        f[:, missing] = v
-        applied: Floats = filtered(f.reshape(z.shape), weight).reshape(f.shape)[:, missing]
-        return applied
+        f = np.zeros(z.shape, weight.dtype)
+        for plane, own in zip(f, v, strict=True):
+            plane[missing] = own  # plane by plane: an eighth of the time
+        return filtered(f, weight)[:, missing]
 
     correction = conjugate_gradients(
         lambda v: embedded(v, psi),
-        -filtered(start, psi).reshape(len(z), -1)[:, missing],
+        -filtered(start, psi)[:, missing],
         lambda r: solve(embedded(solve(r), rest).astype(np.float64)),
         tolerance,
     )
-    start.reshape(len(z), -1)[:, missing] += correction
+    for plane, own in zip(start, correction, strict=True):
+        plane[missing] += own
     return start
+
+
+@lru_cache(maxsize=8)
+def _power(shape: tuple[int, int], reach: float, s: float) -> Floats:
+    """(rows, cols) the eigenvalues of (reach⁻² − Δ)^s; not to be changed."""
+    power: Floats = (laplacian_eigenvalues(*shape) + reach**-2) ** s
+    return power
 
 
 def conjugate_gradients(
