@@ -154,7 +154,7 @@ def rows(scene, mask, people, repeat):
             "mask": mask,
             "method": name,
             **scored(fills[name], truth, observed),
-            "cpu_seconds": round(min(seconds[name]), 3),
+            "cpu_seconds": round(min(seconds[name]), 4),
             "bands_rows_cols": "x".join(map(str, truth.shape)),
             "version": f"{PEOPLE[name][0]} {version(PEOPLE[name][0])}",
             "device": f"{os.cpu_count()} CPU cores, {platform.machine()}, one thread",

@@ -242,13 +242,13 @@ def _interpolation(
     psi = power / (1 + kappa * power)
     # single precision serves a preconditioner as well
     rest = (inverse + kappa * square).astype(np.float32)
-    missing = ~complete
+    missing, at = ~complete, np.flatnonzero(~complete)
 
     def embedded(v: Floats, weight: Array) -> Floats:
         f = np.zeros(z.shape, weight.dtype)
         for plane, own in zip(f, v, strict=True):
             plane[missing] = own  # plane by plane: an eighth of the time
-        return filtered(f, weight)[:, missing]
+        return filtered(f, weight).reshape(len(v), -1).take(at, axis=1)
 
     correction = conjugate_gradients(
         lambda v: embedded(v, psi),
