@@ -19,6 +19,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import warnings
 from functools import cache
 from pathlib import Path
 
@@ -62,11 +63,25 @@ def interpreter():
     subprocess.run([sys.executable, "-c", "import numpy"], check=True)
 
 
-def copies():
-    path = Path(FOLDER.name) / "copy.npy"
-    for _ in range(10):
-        np.save(path, cube()[0])
-        np.load(path)
+def files():
+    """The bytes of `written` in the same three kinds of files, by numpy and rasterio alone."""
+    import rasterio
+
+    values = np.fromfile(file(), np.float32).reshape(cube()[0].shape)
+    bands, rows, cols = values.shape
+    raw, npz, tif = (Path(FOLDER.name) / f"theirs{s}" for s in (".bsq", ".npz", ".tif"))
+    values.tofile(raw)
+    np.fromfile(raw, np.float32)
+    np.savez_compressed(npz, values)
+    np.load(npz)["arr_0"]
+    size = {"count": bands, "height": rows, "width": cols, "dtype": "float32"}
+    packed = {"compress": "deflate", "predictor": 3, "tiled": True, "interleave": "band"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
+        with rasterio.open(tif, "w", "GTiff", **size, **packed) as out:
+            out.write(values)
+        with rasterio.open(tif) as source:
+            source.read()
 
 
 def transforms():
@@ -139,7 +154,7 @@ LEARNED = {"method": "hydiff-ei", "steps": 15, "channels": 16, "scales": 3}
 CASES = {  # name → ours, yardstick
     "start": (command("--version"), interpreter),
     "info": (command("info", str(file())), interpreter),
-    "read and write": (written, copies),
+    "read and write": (written, files),
     "score": (scored, transforms),
     "detect": (suspected, transforms),
     "harmonic": (filled(method="harmonic"), factorisation),

@@ -93,8 +93,8 @@ def truth(rows, shape, columns=None):
 
     r, c = np.arange(rows.start, rows.stop), np.arange(cols)[columns or slice(None)]
     gain = np.random.default_rng(7).uniform(0.9, 1.1, (20, 20)).astype(np.float32)
-    smooth = [np.interp(np.arange(20 * 144), 72 + 144 * np.arange(20), g) for g in gain]
-    field = np.array([np.interp(r, 72 + 144 * np.arange(20), g) for g in np.array(smooth).T[c]])
+    smooth = [np.interp(c, 72 + 144 * np.arange(20), g) for g in gain]  # constant beyond
+    field = np.array([np.interp(r, 72 + 144 * np.arange(20), g) for g in np.array(smooth).T])
     return base[mirrored(r)[:, None], mirrored(c)] * field.T[..., None].astype(np.float32)
 
 

@@ -10,7 +10,7 @@ from hydiff import metrics
 from hydiff.errors import BadValue
 from hydiff.methods import METHODS, choose, classical
 
-SPATIAL = ("smooth", "harmonic", "biharmonic", "linear", "idw", "nearest", "bandmean")
+SPATIAL = ("smooth", "harmonic", "biharmonic", "tension", "linear", "idw", "nearest", "bandmean")
 CLASSICAL = [name for name, m in METHODS.items() if m.module in ("classical", "smooth")]
 
 
@@ -64,7 +64,9 @@ def test_the_order_of_a_cube_in_memory_does_not_matter(name, tiny, stripes):
     np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["smooth", "harmonic", "biharmonic", "nearest", "bandmean"])
+@pytest.mark.parametrize(
+    "name", ["smooth", "harmonic", "biharmonic", "tension", "nearest", "bandmean"]
+)
 def test_fills_follow_the_cube_when_it_is_turned(name, tiny):
     observed = np.ones((24, 24), bool)
     observed[7:12, 9:13] = False
@@ -77,7 +79,9 @@ def test_fills_follow_the_cube_when_it_is_turned(name, tiny):
         np.testing.assert_allclose(back, run(name, tiny, observed), atol=2e-4)
 
 
-@pytest.mark.parametrize("name", ["smooth", "harmonic", "biharmonic", "linear", "bandmean"])
+@pytest.mark.parametrize(
+    "name", ["smooth", "harmonic", "biharmonic", "tension", "linear", "bandmean"]
+)
 @given(gain=st.floats(0.1, 10), offset=st.floats(-5, 5))
 @settings(max_examples=5, deadline=None)
 def test_fills_are_affine(name, gain, offset):
@@ -89,7 +93,7 @@ def test_fills_are_affine(name, gain, offset):
     np.testing.assert_allclose(other, gain * one + offset, atol=1e-3 * gain)
 
 
-@pytest.mark.parametrize("name", ["harmonic", "linear", "biharmonic", "smooth"])
+@pytest.mark.parametrize("name", ["harmonic", "linear", "biharmonic", "tension", "smooth"])
 def test_a_plane_is_continued_across_an_inner_gap(name):
     rows, cols = np.mgrid[:40, :44]
     plane = np.stack([0.01 * rows + 0.02 * cols, 0.5 - 0.005 * rows])
@@ -115,6 +119,20 @@ def test_smooth_is_the_minimum_of_its_energy(s, rng, stripes):
     exact = np.linalg.solve(A[np.ix_(missing, missing)], right).T
     found = classical.field(z, stripes, s)
     np.testing.assert_allclose(found[:, ~stripes], exact, atol=1e-3 * np.abs(exact).max())
+
+
+def test_a_spline_in_tension_is_the_minimum_of_its_energy(rng, stripes):
+    """(1 − t) of a plate's bending and t of a membrane's stretching, differences written out."""
+    y, t = rng.random((2, 24, 24)), classical.TENSION
+    down = np.diff(np.eye(576).reshape(24, 24, 576), axis=0).reshape(-1, 576)
+    right = np.diff(np.eye(576).reshape(24, 24, 576), axis=1).reshape(-1, 576)
+    slopes = np.concatenate([down, right])
+    bending = slopes.T @ slopes
+    rows = np.concatenate([np.sqrt(1 - t) * bending, np.sqrt(t) * slopes])
+    missing = ~stripes.ravel()
+    seen = rows[:, ~missing] @ y.reshape(2, -1)[:, ~missing].T
+    exact = np.linalg.lstsq(rows[:, missing], -seen, rcond=None)[0].T
+    np.testing.assert_allclose(run("tension", y, stripes)[:, ~stripes], exact, atol=1e-9)
 
 
 def test_biharmonic_agrees_with_scikit_image(rng):

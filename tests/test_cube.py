@@ -264,6 +264,26 @@ def test_limits_are_percentiles_widened_by_five_percent():
     assert scale.to_unit(low) == pytest.approx(0.05 / 1.1)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
+@pytest.mark.parametrize("size", [1, 2, 3, 500, 20_001, 300_000])
+def test_the_scale_is_that_of_the_percentiles_of_all_entries(rng, dtype, size):
+    """Of which only those near the ends are sorted, ties and all."""
+    values = (rng.standard_normal((1, 1, size)) * 40).astype(dtype)
+    low, high = np.percentile(values.astype(np.float64), [0.01, 99.99])
+    scale = unit_scale(values, np.ones((1, size), bool), np.ones(1, bool))
+    if high > low:
+        assert scale == (low - 0.05 * (high - low), high + 0.05 * (high - low))
+    else:
+        assert scale.low < low < scale.high
+
+
+def test_one_nan_among_many_observed_entries_is_refused(rng):
+    values = rng.random((1, 300, 300))
+    values[0, 7, 8] = np.nan
+    with pytest.raises(BadValue, match="NaN"):
+        unit_scale(values, np.ones((300, 300), bool), np.ones(1, bool))
+
+
 def test_outliers_are_not_clipped():
     values = np.random.default_rng(0).random((2, 150, 150))
     values[0, 0, 0], values[1, 2, 3] = 100, -100

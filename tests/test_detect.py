@@ -9,7 +9,8 @@ import pytest
 from scipy.ndimage import gaussian_filter
 
 from hydiff.errors import ShapeMismatch
-from hydiff.gaps.detect import KINDS, VOID_RANGE, VOID_TAIL, _is_void, detect
+from hydiff.gaps.detect import KINDS, detect
+from hydiff.gaps.undeclared import VOID_RANGE, VOID_TAIL, _is_void, undeclared
 
 SCENES = {  # entries that may be suspected in an undamaged scene
     "abu_airport-1_96": 0,
@@ -323,4 +324,22 @@ def test_a_void_is_measured_from_the_lowest_values_as_if_all_were_sorted(rng, dt
         nearest = float(rest.min())
         tail, (low, high) = np.sort(rest)[20] - nearest, np.quantile(rest, [0.01, 0.99])
         wide = void > VOID_TAIL * tail and void > VOID_RANGE * (high - low)
-        assert _is_void(nearest - void, rest, nearest) == wide
+        assert _is_void(nearest - void, rest, np.sort(rest), rest) == wide
+        lowest = np.sort(rest)[:40]
+        assert _is_void(nearest - void, rest, np.sort(rest), lowest) == wide
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int16"])
+@pytest.mark.parametrize("fills", [(), (3,), (3, 4, 5), (999,), (3, 999, 998)])
+def test_undeclared_values_are_found_among_so_many_others(rng, dtype, fills):
+    """Only the entries near both ends are looked through; the law is that of all of them."""
+    data = (rng.normal(size=60_000) * 10 + 130).clip(60, 200).astype(dtype)
+    for value in fills:
+        data[rng.choice(len(data), 12, replace=False)] = value
+    assert undeclared(data) == [float(v) for v in fills]
+
+
+def test_nearly_all_values_may_be_undeclared():
+    data = np.full(200_000, -9999.0)
+    data[1:14:2] = range(7)  # none of which is in a sample of the data
+    assert undeclared(data) == [-9999.0]

@@ -265,23 +265,24 @@ def execute(
 
     values, beyond = reach.bounded(cube.dtype, solution.values, target, plan.limits)
     noisy = solution.sigma_y > 0
-    trusted = target | (plan.observed & noisy[:, None, None])
+    trusted = target | (plan.observed & noisy[:, None, None]) if noisy.any() else target
     replaced = trusted if request.denoise else target
     written, changed = into_dtype(cube, values, replaced, request.nodata)
     floats = partial(np.asarray, dtype=float_for(cube.dtype))
-    filled = int(target.sum())
+    filled = int(np.count_nonzero(target))
     recipe, served = (
         (None, filled) if decision is None else (decision.recipe, decision.with_reference)
     )
     references = auto.judged(plan.references, recipe, served, filled)
     own = _flags(plan, target, written, decision)
-    sigma = solution.sigma
+    sigma, budget = solution.sigma, None
     if sigma is not None:
         sigma = uncertainty.total(sigma, plan.uncertainty, target)
-    parts = (solution.sigma_y, flags.counted(own), decision is not None, plan.uncertainty)
+        parts = (solution.sigma_y, flags.counted(own), decision is not None, plan.uncertainty)
+        budget = uncertainty.budget(*parts)
     result = Result(
         cube=replace(cube, values=written, valid=cube.validated(target)),
-        values=floats(reach.composed(cube, plan.observed, trusted, values)),
+        values=reach.composed(cube, plan.observed, trusted, values),
         raw=floats(solution.values),
         filled=target,
         flags=own,
@@ -300,7 +301,7 @@ def execute(
             *(str(one["words"]) for one in references),
         ],
         sigma=None if sigma is None else floats(sigma),
-        budget=None if sigma is None else uncertainty.budget(*parts),
+        budget=budget,
         references=references,
         expected=None if decision is None else decision.expected,
         expected_by_kind=None if decision is None else decision.both_kinds,
@@ -323,10 +324,11 @@ def _notes(plan: CubePlan, solution: Estimate) -> Iterator[str]:
 def _flags(plan: CubePlan, target: Bools, written: Array, decision: Decision | None) -> Array:
     """(bands, rows, cols) how each entry came about.  written: the values of the filled cube."""
     cube, observed, facts = plan.cube, plan.observed, plan.request.facts
-    kept = keeps(cube, observed) & (not facts.each_band)
+    none = np.zeros((1, 1, 1), bool)
+    kept = none if facts.each_band else keeps(cube, observed)
     origin = sources_of(decision, facts, target, cube.good_bands)
     outside = flags.outside_of(written, plan.limits.low, plan.limits.high)
-    changed = observed & differs(np.asarray(cube.values), written)
+    changed = observed & differs(np.asarray(cube.values), written) if plan.request.denoise else none
     return flags.of_fill(target, kept, origin, outside, changed)
 
 

@@ -79,16 +79,23 @@ def of_fill(filled: Bools, kept: Bools, sources: Bytes, outside: Bools, changed:
     kept: filled from bands that the pixel kept; sources: PRIOR, REFERENCE and FAR where they hold;
     outside: beyond what was observed in the band; changed: measured, and replaced.
     """
-    flags = np.where(kept, FILLED | FROM_BANDS, FILLED | FROM_SPACE).astype(np.uint8)
-    flags |= sources
-    flags[outside] |= OUTSIDE
-    flags[~filled] = 0
-    flags[changed] |= CHANGED
+    flags = np.where(kept, np.uint8(FILLED | FROM_BANDS), np.uint8(FILLED | FROM_SPACE))
+    flags = flags | sources
+    flags |= _where(outside, OUTSIDE)
+    flags *= filled
+    flags |= _where(changed, CHANGED)
     return flags
+
+
+def _where(entries: Bools, bit: int) -> Bytes:
+    """The bit where entries are True: a product, several times as fast as an index."""
+    return entries * np.uint8(bit)
 
 
 def outside_of(values: NDArray[Any], low: NDArray[Any], high: NDArray[Any]) -> Bools:
     """Where values (bands, rows, cols) lie beyond the ends (bands,) of what was observed."""
+    if values.dtype.kind == "f":  # the ends are values of that dtype: nothing need be converted
+        low, high = low.astype(values.dtype), high.astype(values.dtype)
     beyond: Bools = (values < low[:, None, None]) | (values > high[:, None, None])
     return beyond
 
@@ -101,14 +108,13 @@ def reasons(
     own: missing by the rule of the cube; withheld: screened for clouds by its maker; named: bits
     of masks and quality layers, (rows, cols) or (bands, rows, cols); frames: (rows,) lost lines.
     """
-    why = np.zeros(missing.shape, np.uint8)
-    why[own & ~withheld] = NODATA
-    why[withheld] |= CLOUD
+    why = _where(own & ~withheld, NODATA)
+    why |= _where(withheld, CLOUD)
     if named is not None:
         why |= named
-    why[missing & (why == 0)] = MASK  # what a buffer or a detector added
-    why |= np.where(frames, FRAME, 0).astype(np.uint8)[:, None]
-    why[~missing] = 0
+    why |= _where(missing & (why == 0), MASK)  # what a buffer or a detector added
+    why |= _where(frames, FRAME)[:, None]
+    why *= missing
     return why
 
 

@@ -39,10 +39,10 @@ else:  # scipy takes half a second, which somebody who asks for --help should no
 # What an editor completes and a type checker allows; tests compare them with what is accepted.
 # A method may be any text: programs take its name from elsewhere.
 MethodName = Literal[
-    "auto", "smooth", "prior", "harmonic", "biharmonic", "linear", "idw", "nearest", "spectral",
-    "subspace", "bandmean", "rbf", "dineof", "halrtc", "exemplar", "fixbad", "subspace-fill",
-    "hydiff-ei", "ei", "robust-ei", "dhp", "hyper-ei", "r-dlrhyin", "dds2m", "lrs-pnp-dip", "share",
-    "hir-diff", "anchored", "reference", "matched-copy", "similar-pixels",
+    "auto", "smooth", "prior", "harmonic", "biharmonic", "tension", "linear", "idw", "nearest",
+    "spectral", "subspace", "bandmean", "rbf", "dineof", "halrtc", "exemplar", "fixbad",
+    "subspace-fill", "hydiff-ei", "ei", "robust-ei", "dhp", "hyper-ei", "r-dlrhyin", "dds2m",
+    "lrs-pnp-dip", "share", "hir-diff", "anchored", "reference", "matched-copy", "similar-pixels",
 ]  # fmt: skip
 BudgetName = Literal["fast", "normal", "best"]
 FillOrKeep = Literal["fill", "keep"]

@@ -8,7 +8,7 @@ The price: an offset that adjacent bands share is taken for part of the scene.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from scipy import ndimage
 from hydiff.cube import Array, Bools, Floats, Ints
 from hydiff.errors import ShapeMismatch
 from hydiff.gaps.census import frames, named, ranges
+from hydiff.gaps.undeclared import FILL_COUNT, suspicion, undeclared
 
 # Fourteen undamaged crops of six sensors, on which these were set, reach the value in brackets
 # (Indian Pines' true dropouts left aside).
@@ -33,10 +34,6 @@ MIN_FRINGE = 16  # pixels with the spectrum of a corner: equal spectra occur, so
 SATURATED_COUNT = 10  # entries at the highest value of a band
 SATURATED_RATIO = 5.0  # ... over those at any of the next values below it
 SATURATED_LEVELS = 8  # so many of those
-FILL_COUNT = 10  # entries with one value before it is called a fill value
-FILL_KINDS = 6  # different fill values side by side (EMIT has five)
-VOID_TAIL = 3.0  # void above a fill value, over the span of the lowest 0.01 % of the data
-VOID_RANGE = 0.05  # ... and over the span from 1 to 99 %: coarse steps leave small voids
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,49 +84,6 @@ def fill_values(values: Array, observed: Bools) -> tuple[Bools, str]:
     share = 100 * missing.sum() / max(len(data), 1)
     n = int(missing.sum())
     return missing, suspicion(fills, f"{n} entries ({share:.2g} %)")
-
-
-def undeclared(data: Array) -> list[float]:
-    """The values of observed entries (n,) that stand apart from all others, as if nodata."""
-    return [*_fills(data, np.min), *_fills(data, np.max)]
-
-
-def suspicion(fills: Sequence[float], where: str) -> str:
-    """What to say of such values, and to type if it is true."""
-    names = ", ".join(f"{v:.9g}" for v in fills)
-    who = f"the value {names} is" if len(fills) == 1 else f"the values {names} are"
-    typed = names if len(fills) == 1 else f"[{names}]"
-    return f"{who} far from all others, in {where}, as if nodata; if so, give `nodata={typed}`"
-
-
-def _fills(data: Array, end: Callable[[Array], Any]) -> list[float]:
-    """The repeated values at one end of the data that a wide void separates from the rest."""
-    fills: list[float] = []
-    count = 0
-    while len(data) > FILL_COUNT and len(fills) < FILL_KINDS:
-        value = end(data)
-        rest = data[data != value]
-        if not len(rest):
-            break
-        fills.append(float(value))
-        count += len(data) - len(rest)
-        if count >= FILL_COUNT and _is_void(float(value), rest, float(end(rest))):
-            return fills
-        data = rest
-    return []
-
-
-def _is_void(value: float, rest: Array, nearest: float) -> bool:
-    void = abs(nearest - value)
-    if value > nearest:  # bright targets and saturation leave voids at the top
-        return bool(void > nearest - float(rest.min()))
-    # few values lie near the lowest: only where many do is it worth while to sort them
-    rank = min(max(20, len(rest) // 10_000), len(rest) - 1)
-    low = rest[rest <= np.float64(nearest + 1.001 * void / VOID_TAIL)]
-    if len(low) <= rank or void <= VOID_TAIL * (float(np.partition(low, rank)[rank]) - nearest):
-        return False
-    ends = np.quantile(rest[:: max(1, len(rest) // 100_000)].astype(np.float64), [0.01, 0.99])
-    return bool(void > VOID_RANGE * (ends[1] - ends[0]))
 
 
 def saturated_pixels(values: Array, observed: Bools) -> tuple[Bools, str]:

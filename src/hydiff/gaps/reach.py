@@ -13,6 +13,7 @@ import numpy as np
 
 from hydiff.cube import Array, Bools, Cube, Floats
 from hydiff.errors import UnknownName
+from hydiff.gaps.rule import float_for
 
 CLIPS = ("none", "observed", "physical")
 BEYOND = ("below", "above", "negative", "clipped")  # what is counted
@@ -89,13 +90,15 @@ def bounded(
     low, high, least, most = (end[:, None, None] for end in reach[:4])
     with np.errstate(over="ignore", invalid="ignore"):
         stored = np.rint(estimate) if dtype.kind in "iu" else estimate.astype(dtype)
-    below = where & (stored < low)
-    beyond = {"below": below, "above": where & (stored > high)}
-    beyond["negative"] = below & (stored < 0) & (low >= 0)
-    beyond["clipped"] = where & ((stored < least) | (stored > most))
+    # the ends of what was observed are values of that dtype: nothing need be converted
+    below = where & (stored < low.astype(stored.dtype))
+    beyond = {"below": below, "above": where & (stored > high.astype(stored.dtype))}
+    beyond["negative"] = below & (stored < 0) & (low >= 0) if below.any() else below
+    beyond["clipped"] = np.zeros(0, bool)
     if reach.clip != "none":
+        beyond["clipped"] = where & ((stored < least) | (stored > most))
         estimate = np.where(where, np.clip(estimate, least, most), estimate)
-    return estimate, {name: int(flags.sum()) for name, flags in beyond.items()}
+    return estimate, {name: int(np.count_nonzero(flags)) for name, flags in beyond.items()}
 
 
 def notes(beyond: Mapping[str, int], clip: str) -> list[str]:
@@ -116,8 +119,9 @@ def notes(beyond: Mapping[str, int], clip: str) -> list[str]:
 def composed(cube: Cube, observed: Bools, trusted: Bools, estimate: Floats) -> Floats:
     """The estimate where it is trusted: in the gaps, and where noise has touched what was seen.
 
-    Elsewhere the cube's own values; NaN where neither has one.
+    Elsewhere the cube's own values; NaN where neither has one.  In the float type of the cube.
     """
-    values = np.where(observed, np.asarray(cube.values, dtype=np.float64), np.nan)
-    values[trusted] = estimate[trusted]
+    own = np.asarray(cube.values)
+    values = np.where(observed, own, float_for(own.dtype).type(np.nan))
+    np.copyto(values, estimate, where=trusted, casting="same_kind")
     return values

@@ -22,7 +22,7 @@ from hydiff.cube import (
     representable,
 )
 from hydiff.errors import BadValue, NothingObserved, ShapeMismatch, UnknownName
-from hydiff.gaps import detect, mask
+from hydiff.gaps import mask, undeclared
 from hydiff.gaps.regions import Selection
 from hydiff.io.blocks import blocks, sampled
 from hydiff.maths import noise
@@ -59,7 +59,7 @@ def observed_entries(
     whole = counted_whole(lambda: cube, nodata, nodata_in)
     refuse_absent([v for v in listed(nodata) if not equals(values, v).any()])
     measured = cube.observed(nodata, whole=whole)
-    notes = spared_note(whole, int((equals_any(values, whole) & measured).sum()))
+    notes = spared_note(whole, int((equals_any(values, whole) & measured).sum()) if whole else 0)
     if observed is not None:
         measured = measured & checked_mask(np.asarray(observed), cube.shape)
     if not measured.any():
@@ -171,11 +171,11 @@ def suspected(cube: Cube, observed: Bools | None = None, nodata: Nodata = None) 
         parts.append(values[measured])
     data = np.concatenate(parts)
     data = data[:: -(-len(data) // SUSPECTED) or 1]
-    fills = detect.undeclared(data) if len(data) else []
+    fills = undeclared.undeclared(data) if len(data) else []
     if not fills or len(np.unique(data[~np.isin(data, fills)])) < FEW:
         return []
     share = 100 * float(np.isin(data, fills).mean())
-    return [detect.suspicion(fills, f"{share:.2g} % of {what or 'the observed entries'}")]
+    return [undeclared.suspicion(fills, f"{share:.2g} % of {what or 'the observed entries'}")]
 
 
 def checked_mask(observed: Array, shape: tuple[int, int, int]) -> Bools:

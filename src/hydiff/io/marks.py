@@ -248,11 +248,11 @@ def marked(result: Result, denoised: bool) -> Cube:
         "method": result.method,
         "settings": result.settings,
         "seed": result.seed,
-        "entries": {"all": filled.size, "filled": int(filled.sum())},
+        "entries": {"all": filled.size, "filled": int(np.count_nonzero(filled))},
         "expected": result.expected,
         "versions": versions(),
     }
-    shares = filled.mean(axis=(1, 2))
+    shares = np.array([np.count_nonzero(band) / band.size for band in filled])
     more: dict[str, Any] = {"denoised": denoised, "layers": result.layers}
     own = of_fill(filled, shares, result.method, record, **more)
     return replace(result.cube, mark=own.after(before))

@@ -124,6 +124,7 @@ METHODS: dict[str, Method] = {
     ),
     "harmonic": _spatial("harmonic", "membrane through the observed pixels (Laplace)"),
     "biharmonic": _spatial("biharmonic", "thin plate through the observed pixels"),
+    "tension": _spatial("tension", "spline in tension, between membrane and thin plate"),
     "linear": _spatial("linear", "linear in Delaunay triangles"),
     "idw": _spatial("idw", "inverse distance, GDAL's fillnodata on every band"),
     "nearest": _spatial("nearest", "nearest observed pixel"),
@@ -143,9 +144,7 @@ METHODS: dict[str, Method] = {
         whole_pixels=False,
     ),
     "bandmean": _spatial("bandmean", "each band's mean: the floor of every comparison"),
-    "rbf": Method(
-        "rbf", "rbf", "RBF", "radial basis functions on the principal components (scipy)"
-    ),
+    "rbf": Method("rbf", "rbf", "RBF", "radial basis functions on principal components (scipy)"),
     "dineof": Method(
         "dineof", "dineof", "DINEOF", "iterated empirical orthogonal functions", random=True
     ),

@@ -11,17 +11,17 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from scipy import ndimage, sparse
+from scipy import ndimage
 from scipy.fft import dct, dctn, idctn
-from scipy.sparse.linalg import splu
 
 from hydiff.cube import Array, Bools, Floats
 from hydiff.gaps.mask import band_groups
 from hydiff.maths import subspace
 from hydiff.methods import components
+from hydiff.methods.membranes import Membrane, inside, laplacian, membrane
 from hydiff.result import Step
 
 Fill = Callable[[Floats, Bools], Floats]  # y (C', H, W), observed (H, W) → its missing pixels
@@ -29,6 +29,7 @@ Fill = Callable[[Floats, Bools], Floats]  # y (C', H, W), observed (H, W) → it
 
 TOLERANCE = 1e-4  # conjugate gradients stop at this relative residual; 1e-3 moves MPSNR by < 0.001
 MAX_ITERATIONS = 500
+TENSION = 0.35  # what GMT's `surface` advises for steep topography (Smith and Wessel 1990)
 THREADS = 1 if os.environ.get("OMP_NUM_THREADS") == "1" else -1  # of a cosine transform; all cores
 # A length up to the second with a larger prime factor than the first is transformed by its matrix:
 # at 139 in a third of the time.  Not where several threads would share the product, which takes
@@ -75,7 +76,9 @@ def _by_group(y: Floats, observed: Bools, fill: Fill) -> Iterator[Step]:
     for done, (bands, plane) in enumerate(groups, 1):
         if plane.any() and not plane.all():
             own = y if len(bands) == len(y) else y[bands]  # as nearly always: nothing to copy
-            x[bands[:, None], *np.nonzero(~plane)] = fill(own, plane)
+            missing = ~plane
+            for band, values in zip(bands, fill(own, plane), strict=True):
+                x[band][missing] = values  # band by band: an eighth of the time
         yield Step(done, len(groups), x)
 
 
@@ -118,66 +121,27 @@ def _idw(y: Floats, observed: Bools) -> Floats:
     return np.stack([band[~observed] for band in filled])
 
 
-@lru_cache(maxsize=1)
-def laplacian(rows: int, cols: int) -> sparse.csr_array:
-    """−Δ on the pixel grid with reflecting borders, (rows·cols, rows·cols); not to be changed."""
-
-    def second_difference(n: int) -> sparse.dia_array:
-        degree = np.full(n, 2.0)
-        degree[0] -= 1
-        degree[-1] -= 1
-        return sparse.diags_array([degree, -np.ones(n - 1), -np.ones(n - 1)], offsets=[0, 1, -1])
-
-    down = sparse.kron(second_difference(rows), sparse.eye_array(cols))
-    across = sparse.kron(sparse.eye_array(rows), second_difference(cols))
-    return sparse.csr_array(down + across)
-
-
-def factor_of(matrix: sparse.csr_array, missing: Bools) -> Callable[[Floats], Floats]:
-    """Solver of the symmetric system among the missing pixels, for many right sides (C', n)."""
-    block = sparse.csc_array(matrix[missing][:, missing])
-    lu = splu(
-        block, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
-    )
-    return lambda right: lu.solve(right.T).T
-
-
-class GapRim(NamedTuple):
-    """The observed pixels beside the gaps, and how the equations of the missing ones read them."""
-
-    pixels: Bools  # (H, W)
-    coupling: sparse.csr_array  # (n, r) for n missing pixels and r on the rim
-
-
-def rim_of(observed: Bools, matrix: sparse.csr_array) -> GapRim:
-    """Of a mask (H, W) and equations (H·W, H·W)."""
-    missing = ~observed.ravel()
-    rows, rim = matrix[missing], np.zeros(missing.shape, bool)
-    rim[rows.indices] = True
-    rim &= ~missing
-    return GapRim(rim.reshape(observed.shape), rows[:, rim])
-
-
-def _inside(y: Floats, observed: Bools, matrix: sparse.csr_array) -> Floats:
-    """(C', n) at the missing pixels, the f that equals y where observed and has (matrix f) = 0
-    elsewhere; of y, only the rim of the gaps is read."""
-    rim = rim_of(observed, matrix)
-    return factor_of(matrix, ~observed.ravel())(-(rim.coupling @ y[:, rim.pixels].T).T)
-
-
 def _harmonic(y: Floats, observed: Bools) -> Floats:
     """Δf = 0 in the gaps: the membrane through the observed pixels."""
-    return _inside(y, observed, laplacian(*observed.shape))
+    return inside(y, observed, laplacian(*observed.shape)[~observed.ravel()])
 
 
 def _biharmonic(y: Floats, observed: Bools) -> Floats:
     """Δ²f = 0 in the gaps: the thin plate through the observed pixels."""
     matrix = laplacian(*observed.shape)
-    return _inside(y, observed, matrix @ matrix)
+    return inside(y, observed, matrix[~observed.ravel()] @ matrix)
+
+
+def _tension(y: Floats, observed: Bools) -> Floats:
+    """(1 − t) Δ²f = t Δf in the gaps, t = TENSION: a thin plate under tension."""
+    matrix = laplacian(*observed.shape)
+    rows = matrix[~observed.ravel()]
+    return inside(y, observed, (1 - TENSION) * (rows @ matrix) + TENSION * rows)
 
 
 bandmean, nearest, linear = spatial(_bandmean), spatial(_nearest), spatial(_linear)
 idw, harmonic, biharmonic = spatial(_idw), spatial(_harmonic), spatial(_biharmonic)
+tension = spatial(_tension)
 
 
 # ── spectral fills, each pixel for itself ────────────────────────────────────────────────────────
@@ -226,26 +190,6 @@ def subspace_regression(
 # ── the smoothest field of order s through observed pixels, and its parts ────────────────────────
 
 
-class Membrane(NamedTuple):
-    """reach⁻² − Δ on the grid of a mask, and its solver among the missing pixels."""
-
-    matrix: sparse.csr_array  # (H·W, H·W)
-    rim: GapRim
-    solve: Callable[[Floats], Floats]  # (K, missing pixels) to the same
-
-    def inside(self, at_rim: Floats) -> Floats:
-        """(K, n) the harmonic fill of the missing pixels, from the values (K, r) of the rim."""
-        return self.solve(-(self.rim.coupling @ at_rim.T).T)
-
-
-def membrane(complete: Bools, reach: float = np.inf) -> Membrane:
-    """Of a mask (H, W); fields of any order on that mask and with that reach (px) share it."""
-    matrix = laplacian(*complete.shape)
-    if reach < np.inf:
-        matrix = sparse.csr_array(matrix + reach**-2 * sparse.eye_array(complete.size))
-    return Membrane(matrix, rim_of(complete, matrix), factor_of(matrix, ~complete.ravel()))
-
-
 def field(
     z: Floats,
     complete: Bools,
@@ -264,13 +208,12 @@ def field(
     the sense of ψ = (−Δ)^s / (1 + κ (−Δ)^s), damped by 1 / (1 + κ (−Δ)^s).
     given: the membrane of that mask and reach, if it is at hand.
     """
-    power = (laplacian_eigenvalues(*complete.shape) + reach**-2) ** s
     f = (
         z.copy()
         if complete.all()
         else _interpolation(z, complete, s, reach, given, kappa, tolerance)
     )
-    return f if kappa == 0 else filtered(f, 1 / (1 + kappa * power))
+    return f if kappa == 0 else filtered(f, 1 / (1 + kappa * _power(complete.shape, reach, s)))
 
 
 def _interpolation(
@@ -291,31 +234,40 @@ def _interpolation(
     given = given or membrane(complete, reach)
     start, solve = z.copy(), given.solve
     if s == 2 and kappa == 0:  # a sparse matrix too
-        start[:, ~complete] = _inside(z, complete, sparse.csr_array(given.matrix @ given.matrix))
+        rows = given.matrix[~complete.ravel()]
+        start[:, ~complete] = inside(z, complete, rows @ given.matrix)
         return start
     start[:, ~complete] = given.inside(z[:, given.rim.pixels])  # the harmonic fill
     if s == 1 and kappa == 0:
         return start
-    eigenvalues = laplacian_eigenvalues(*complete.shape) + reach**-2
-    psi = eigenvalues**s / (1 + kappa * eigenvalues**s)
+    power, inverse, square = (_power(complete.shape, reach, n) for n in (s, 2 - s, 2))
+    psi = power / (1 + kappa * power)
     # single precision serves a preconditioner as well
-    rest = (eigenvalues ** (2 - s) + kappa * eigenvalues**2).astype(np.float32)
-    missing = np.flatnonzero(~complete)
+    rest = (inverse + kappa * square).astype(np.float32)
+    missing, at = ~complete, np.flatnonzero(~complete)
 
     def embedded(v: Floats, weight: Array) -> Floats:
-        f = np.zeros((len(v), complete.size), weight.dtype)
-        f[:, missing] = v
-        applied: Floats = filtered(f.reshape(z.shape), weight).reshape(f.shape)[:, missing]
-        return applied
+        f = np.zeros(z.shape, weight.dtype)
+        for plane, own in zip(f, v, strict=True):
+            plane[missing] = own  # plane by plane: an eighth of the time
+        return filtered(f, weight).reshape(len(v), -1).take(at, axis=1)
 
     correction = conjugate_gradients(
         lambda v: embedded(v, psi),
-        -filtered(start, psi).reshape(len(z), -1)[:, missing],
+        -filtered(start, psi)[:, missing],
         lambda r: solve(embedded(solve(r), rest).astype(np.float64)),
         tolerance,
     )
-    start.reshape(len(z), -1)[:, missing] += correction
+    for plane, own in zip(start, correction, strict=True):
+        plane[missing] += own
     return start
+
+
+@lru_cache(maxsize=8)
+def _power(shape: tuple[int, int], reach: float, s: float) -> Floats:
+    """(rows, cols) the eigenvalues of (reach⁻² − Δ)^s; not to be changed."""
+    power: Floats = (laplacian_eigenvalues(*shape) + reach**-2) ** s
+    return power
 
 
 def conjugate_gradients(

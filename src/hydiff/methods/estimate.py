@@ -242,13 +242,13 @@ def _tasks(
     """A task for each method; they share their arrays."""
     check_memory_limit()
     values = np.asarray(cube.values)
-    y = values.astype(np.float64, order="C")  # some formats store a pixel's bands together
     scale = (
-        detector_scale(y, observed, cube.good_bands, cube.detectors)
+        detector_scale(values, observed, cube.good_bands, cube.detectors)
         if job.common is None
         else job.common.scale
     )
-    y -= scale.low  # in place, as `Scale.to_unit` is not: cubes are large
+    # some formats store a pixel's bands together
+    y = np.subtract(values, scale.low, dtype=np.float64, order="C")
     y /= scale.span
     np.copyto(y, 0.0, where=~observed)
     sigma, notes = unit_sigma(sigma_y, y, observed, cube.good_bands, scale)

@@ -35,7 +35,7 @@ from hydiff.learn.plane_network import ORDERS, PlaneNetwork, corrected, roughnes
 from hydiff.maths.subspace import Subspace
 from hydiff.maths.variogram import Covariance, fit_covariances
 from hydiff.methods import components
-from hydiff.methods.classical import Membrane
+from hydiff.methods.membranes import Membrane
 from hydiff.methods.smooth import Coordinates, coordinates, cube_step, fitted_fields, plain_field
 from hydiff.result import Step
 from hydiff.workers.local import cores

@@ -13,7 +13,7 @@ import numpy as np
 
 from hydiff.cube import Bools, Floats, Ints
 from hydiff.maths.subspace import Subspace
-from hydiff.methods.classical import Membrane, membrane
+from hydiff.methods.membranes import Membrane, membrane
 
 AT_ONCE = 2048  # pixels whose spectra are projected at a time: they stay in the cache
 

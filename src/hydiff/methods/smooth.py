@@ -23,12 +23,12 @@ from hydiff.maths import gaussian, subspace
 from hydiff.maths.variogram import LEAST_NUGGET, ORDERS, Covariance, fit_covariances, risk
 from hydiff.methods import components
 from hydiff.methods.classical import (
-    Membrane,
     field,
     filtered,
     laplacian_eigenvalues,
 )
 from hydiff.methods.completion import complete_spectra
+from hydiff.methods.membranes import Membrane
 from hydiff.methods.remainder import membrane_of, remainder
 from hydiff.result import Step
 
@@ -276,7 +276,11 @@ def krige(
             own = kappa if kappa > LEAST_NUGGET else 0.0
             f[members] = plain_field(centred[members], complete, s, reach, membranes, kappa=own)
     texture = np.array([1 - noise / c.nugget if c.nugget > 0 else 1.0 for c in total])
-    f += complete * texture[:, None, None] * (centred - f) + mean
+    centred -= f
+    centred *= texture[:, None, None]
+    centred *= complete
+    f += centred
+    f += mean
     return f
 
 

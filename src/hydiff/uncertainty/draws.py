@@ -18,12 +18,8 @@ from scipy import ndimage, sparse
 
 from hydiff.cube import Bools, Floats
 from hydiff.maths.variogram import LEAST_NUGGET, Covariance, Kind
-from hydiff.methods.classical import (
-    factor_of,
-    filtered,
-    laplacian,
-    laplacian_eigenvalues,
-)
+from hydiff.methods.classical import filtered, laplacian_eigenvalues
+from hydiff.methods.membranes import factor_of, laplacian
 from hydiff.methods.smooth import EXACT, exact_variance
 
 Systems = dict[Kind, Callable[[Floats], Floats]]  # their solvers, for one mask
@@ -130,7 +126,7 @@ def kriging_system(
     membrane = laplacian(*complete.shape) + reach**-2 * sparse.eye_array(complete.size)
     power = membrane if s == 1 else membrane @ membrane
     matrix = sparse.diags_array(complete.ravel().astype(float)) + kappa * power
-    solve = factor_of(matrix, np.ones(complete.size, bool))
+    solve = factor_of(matrix)
     return lambda r: solve(r.reshape(len(r), -1)).reshape(r.shape)
 
 
