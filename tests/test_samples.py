@@ -1,12 +1,15 @@
 """Samples of a fill: their mean is the fill, their spread its error bars, their sums as wrong."""
 
+import h5py
 import numpy as np
 import pytest
+import xarray
 import zarr
 from scipy import ndimage
 
 import hydiff
-from hydiff.errors import BadValue
+import products
+from hydiff.errors import BadValue, CubeFormatError
 from hydiff.io import sample_files
 from hydiff.maths import gaussian
 from hydiff.maths.variogram import Covariance, fit_covariances, lags_within, model_variogram
@@ -225,6 +228,36 @@ def test_zarr_has_an_axis_for_samples(damaged):
     own = [np.rint(x)[result.filled] for x in result.samples(2)]
     assert np.array_equal(np.asarray(array[:])[:, result.filled], own)
     assert array.shape == (2, *filled.shape) and "filled" in str(dict(array.attrs))
+
+
+def test_netcdf_has_an_axis_for_samples(tmp_path):
+    """As other programs read it, and as `hydiff propagate` does."""
+    values = products.scene(8, 24, 20).astype(np.float32)
+    values[:, 9:12, 4:15] = -9999
+    products.emit(tmp_path / "scene.nc", values)
+    hydiff_("fill", "scene.nc", "-o", "out.nc", "--samples", "10", *PLAIN, cwd=tmp_path)
+    path, missing = sample_files.store_path(tmp_path / "out.nc"), values == -9999
+    with xarray.open_dataset(path, engine="h5netcdf", mask_and_scale=False) as data:
+        array = data["reflectance"]
+        assert array.dims == ("sample", "band", "y", "x") and "filled" in str(data.attrs)
+        assert np.allclose(data["wavelengths"], products.wavelengths(8))
+        drawn = array.values
+    assert np.array_equal(drawn[:, ~missing], np.stack([values[~missing]] * 10))
+    result = hydiff.fill(hydiff.read(tmp_path / "scene.nc"), outside="keep", method="smooth")
+    own = np.stack(list(result.samples(10)))[:, result.filled]
+    np.testing.assert_allclose(drawn[:, result.filled], own, rtol=1e-6)
+    assert np.array_equal(
+        np.stack(list(sample_files.stored(tmp_path / "out.nc", (8, 24, 20)))), drawn
+    )
+    hydiff_("fill", "scene.nc", "-o", "out.nc", "--overwrite", *PLAIN, cwd=tmp_path)
+    assert not path.exists()  # it was of the former fill
+
+
+def test_a_netcdf_file_without_samples_is_refused(tmp_path):
+    with h5py.File(sample_files.store_path(tmp_path / "out.nc"), "w") as file:
+        file["cube"] = np.zeros((2, 3, 4))
+    with pytest.raises(CubeFormatError, match="samples in a netCDF file"):
+        list(sample_files.stored(tmp_path / "out.nc", (2, 3, 4)))
 
 
 def test_a_scene_by_tiles_has_the_noise_of_the_whole(tmp_path):
