@@ -49,7 +49,8 @@ class UsualCase:
         self.estimated, self.sigma_y = noise.endswith("e"), float(noise.rstrip("e"))
         kept = np.load(path)
         self.group, self.varies, self.whole = kept["group"], kept["varies"], bool(kept["whole"])
-        self.less = float(kept["less"])
+        self.less, self.share = float(kept["less"]), float(kept["missing"])
+        self.fill_variance = kept["fill_variance"] if self.sigma_y else None
         self.kinds, self.trials = Kinds(kept["kinds"], kept["edges"]), []
         while f"band{len(self.trials)}" in kept:
             self.trials.append(self._trial(kept, len(self.trials)))
@@ -91,6 +92,21 @@ class UsualCase:
         count = np.bincount(self.band, minlength=len(self.group))
         mean = np.bincount(self.band, square, len(self.group)) / np.maximum(count, 1)
         return float(np.mean((np.sqrt(mean) / self.varies)[count > 0]))
+
+    def foreseen(self, square):
+        """The NRMSE to expect, as `intervals.expected_of`: a fill does not know how far the truth
+        varies."""
+        count = np.bincount(self.band, minlength=len(self.group))
+        mean = (np.bincount(self.band, square, len(self.group)) / np.maximum(count, 1))[count > 0]
+        if not self.sigma_y:
+            return float(np.mean(np.sqrt(mean)))
+        varies = np.maximum(self.fill_variance[count > 0] + self.share * mean, mean)
+        return float(np.mean(np.sqrt(mean / varies)))
+
+    def nrmse_bounds(self, square, bounds):
+        count = np.bincount(self.band, minlength=len(self.group))
+        mean = np.bincount(self.band, square, len(self.group)) / np.maximum(count, 1)
+        return usual.nrmse_bounds(bounds, mean[count > 0], self.noise[count > 0])
 
     def expected(self, level, slopes, by_band):
         square = np.array(by_band)[self.band] * np.exp(level + np.array(slopes) @ self.around)
@@ -205,6 +221,23 @@ def widened(tails, whole, z):
         factor += 0.01
 
 
+def together(whole, mean, variance, tails):
+    """TOGETHER, at which bounds hold the NRMSE of cells with noise as often as that of others."""
+    squares = [c.expected(*c.fitted()[2]) * math.exp(m) for c, m in zip(whole, mean, strict=True)]
+    bounds = np.exp(np.sqrt(variance)[:, None] / 2 * tails)
+    cells = [*zip(whole, squares, bounds, strict=True)]
+    ratio = np.array([c.nrmse(c.plain**2) / c.foreseen(square) for c, square, _ in cells])
+    noisy = np.array([c.sigma_y > 0 for c in whole])
+
+    def inside(power):
+        with patch.object(usual, "TOGETHER", power):
+            low, high = np.array([c.nrmse_bounds(square, own) for c, square, own in cells]).T
+        return (low <= ratio) & (ratio <= high)
+
+    others = inside(0.0)[~noisy].mean()
+    return max(p for p in np.linspace(0, 1, 41) if p == 0 or inside(p)[noisy].mean() >= others)
+
+
 def ratios(some, mean):
     """|error| / expected in the gaps of each cell, given the means of r."""
     return [
@@ -243,6 +276,8 @@ def learn(folder):
         ratio = ratios(clean, mean[quiet])
         shape = np.quantile(np.concatenate(ratio), LEVELS)
         more, copies = one_more(clean, ratio, shape)
+        tails *= widened(tails, whole, z)
+        power = together(whole, *foreseen(q, evidence), tails)
     # of the gaps of pixels with some bands, the same tails
     square = (rest[-1] / np.mean(np.abs(tails))) ** 2 - np.exp(q[-1]) * rest[-2]
     width = max(np.quantile(square, 0.8), 1e-3)
@@ -256,7 +291,7 @@ def learn(folder):
     found += [(f"USUAL noise × {n}", b) for n, b in zip(names, coefficients[5:], strict=False)]
     found += [("USUAL signal", coefficients[-1]), ("TRUST", trust), ("BIAS", q[0])]
     found += [*zip(NAMES, np.exp(q[1:]), strict=True), ("PARTIAL", width)]
-    tails *= widened(tails, whole, z)
+    found += [("TOGETHER", power)]
     found += [(f"TAILS {p}", t) for p, t in zip(("low", "high"), tails, strict=True)]
     found += [(f"SHAPE {p}", s) for p, s in zip((50, 80, 95), shape, strict=True)]
     found += [("ESTIMATED", np.quantile([c.less for c in whole if c.estimated], 0.25))]
@@ -309,8 +344,11 @@ def judged(name, some):
     """A row: how well the NRMSE of some cells is foreseen, and what intervals cover."""
     off, inside, held, scores, by_tenth, repeated, attainable = [], [], [], [], [], [], []
     for case in some:
-        square, widths, (low, high) = now(case)
-        ratio = case.nrmse(case.x**2) / case.nrmse(square)
+        square, widths, bounds = now(case)
+        ratio, (low, high) = (
+            case.nrmse(case.x**2) / case.foreseen(square),
+            case.nrmse_bounds(square, bounds),
+        )
         off.append(-math.log(ratio))
         held.append(low <= ratio <= high)
         scatter = NormalDist(0, max(by_chance(case, square), 1e-9))

@@ -235,6 +235,7 @@ def kept(cell, learning):
         "filled_distance": np.int8(np.digitize(far, copies.EDGES)),
         "group": groups(cube.bands),
         "varies": truth.std(axis=(1, 2)) / spread,
+        "fill_variance": values[0].var(axis=(1, 2)) / spread**2,
         "kinds": kinds.number,
         "edges": kinds.edges,
         "whole": np.array(whole),

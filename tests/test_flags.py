@@ -317,6 +317,22 @@ def test_the_uncertainty_of_the_product_is_added_in_quadrature(scene, observed, 
         assert not done.record["budget"]["not_included"]
 
 
+@pytest.mark.parametrize("bounds", [WHOLE, TILES], ids=["whole", "tiles"])
+def test_an_uncertainty_without_error_bars_to_add_it_to_is_said(scene, tmp_path, bounds):
+    hydiff.write(scene, tmp_path / "in.bil")
+    np.savetxt(tmp_path / "u.txt", np.ones(SHAPE[0]))
+    said = []
+    for bars in (False, True):
+        settings = {"error_bars": bars}
+        request = Request(
+            method="smooth", settings=settings, input_uncertainty=tmp_path / "u.txt", outside="fill"
+        )
+        target = tmp_path / "o.bil"
+        done = execute.fill_file(tmp_path / "in.bil", target, request, bounds, overwrite=True)
+        said.append(any("input uncertainty was not used" in n for n in done.record["notes"]))
+    assert said == [True, False]
+
+
 def test_a_record_says_what_sigma_holds_and_what_it_does_not(result, tmp_path):
     result.save(tmp_path / "o.npz")
     budget = json.loads((tmp_path / "o.npz.fill.json").read_text())["budget"]

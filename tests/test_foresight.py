@@ -188,6 +188,17 @@ def test_a_rim_is_unusual_where_values_decide_what_is_missing(scene, gaps):
         assert ("low" in missingness.warning(rim)) == (rim.rank < 0)
 
 
+def test_bounds_of_the_nrmse_are_nearer_where_noise_hides_the_errors():
+    """Without noise they are those of the error; with more of it nearer to 1, never beyond."""
+    square, bounds = np.full(3, 0.2), (0.5, 1.8)
+    found = [usual.nrmse_bounds(bounds, square, np.full(3, n)) for n in (0.0, 0.2, 20.0)]
+    assert found[0] == pytest.approx(bounds)
+    low, high = np.array(found).T
+    assert (np.diff(low) > 0).all() and (np.diff(high) < 0).all() and low[-1] < 1 < high[-1]
+    scaled = usual.nrmse_bounds(bounds, 9 * square, np.full(3, 9 * 0.2))
+    assert scaled == pytest.approx(found[1])  # the unit does not matter
+
+
 def test_what_is_usual_is_what_was_learned():
     with (ROOT / "benchmarks/results/usual.csv").open(newline="") as file:
         learned = {r["constant"]: float(r["value"]) for r in csv.DictReader(file)}
@@ -195,6 +206,6 @@ def test_what_is_usual_is_what_was_learned():
         values = [v for n, v in learned.items() if n.startswith(name)]
         np.testing.assert_allclose(getattr(usual, name), values, rtol=1e-3)
     single = learned.keys() - {n for n in learned if " " in n}
-    assert len(single) == 16
+    assert len(single) == 17
     for name in single:
         assert getattr(usual, name) == pytest.approx(learned[name], rel=1e-3)

@@ -42,14 +42,27 @@ def test_the_noise_of_each_band_is_found():
     assert np.median(found.sigma / SIGMA) == pytest.approx(1, abs=0.05)
 
 
-def test_what_the_other_bands_cannot_know_of_a_band_counts_as_its_noise():
-    """They are noisy themselves: σ̂² = σ² / (1 - h), h its leverage on the signal's subspace."""
-    values = noisy(low_rank(side=96), SIGMA)
-    found = noise.estimate(values, everything(values)).sigma
-    q, _ = np.linalg.qr(spectra() / SIGMA[:, None])
+@pytest.mark.parametrize("bands", [12, BANDS])
+def test_what_noise_hides_of_the_signal_is_no_noise(bands):
+    """The other bands are noisy, too: regression leaves σ² / (1 - h), h the leverage of a band."""
+    sigma = np.linspace(0.04, 0.12, bands)
+    values = noisy(low_rank(bands, side=96), sigma)
+    q, _ = np.linalg.qr(spectra(bands) / sigma[:, None])
     h = (q**2).sum(axis=1)
     assert h.sum() == pytest.approx(RANK) and h.max() > 0.15
-    np.testing.assert_allclose(found, SIGMA / np.sqrt(1 - h), rtol=0.04)
+    left = noise._unshared_std(values.reshape(bands, -1))
+    np.testing.assert_allclose(left, sigma / np.sqrt(1 - h), rtol=0.04)
+    found = noise.estimate(values, everything(values)).sigma
+    np.testing.assert_allclose(found, sigma, rtol=0.07)
+
+
+def test_a_texture_that_few_bands_share_is_no_noise():
+    """But for what noise hides of it: σ² / (1 - h), here with a leverage of 1 / 6 at most."""
+    texture = 0.1 * np.random.default_rng(7).standard_normal((48, 48))  # white in space
+    values = noisy(low_rank(6) + texture, np.full(6, 0.05))
+    found = noise.estimate(values, everything(values))
+    assert found.how == "regression of second differences between neighbouring pixels"
+    assert (found.sigma > 0.95 * 0.05).all() and (found.sigma < 1.15 * 0.05 / np.sqrt(5 / 6)).all()
 
 
 def test_white_noise_alone_is_estimated_without_bias_from_few_spectra():

@@ -1,19 +1,22 @@
 """Samples of a fill: their mean is the fill, their spread its error bars, their sums as wrong."""
 
+import h5py
 import numpy as np
 import pytest
+import xarray
 import zarr
 from scipy import ndimage
 
 import hydiff
-from hydiff.errors import BadValue
+import products
+from hydiff.errors import BadValue, CubeFormatError
 from hydiff.io import sample_files
 from hydiff.maths import gaussian
 from hydiff.maths.variogram import Covariance, fit_covariances, lags_within, model_variogram
 from hydiff.methods.classical import filtered, laplacian_eigenvalues
 from hydiff.uncertainty import error_model
-from hydiff.uncertainty.draws import kriging_error, white, white_spectra
-from hydiff.uncertainty.samples import error_draws, gaps_of, mixing_of
+from hydiff.uncertainty.draws import Systems, kriging_error, reached, white, white_planes
+from hydiff.uncertainty.samples import error_draws, gaps_of, mixing_of, systems_of
 from test_cli import PLAIN, hydiff_
 
 N = 200
@@ -89,35 +92,39 @@ def test_draws_have_the_covariance_of_the_dense_posterior(s):
     complete[2:4, 1:6] = False
     sill, nugget, reach, n = 2.0, 0.2, 10.0, complete.size
     unit, none = np.eye(n).reshape(-1, *complete.shape), np.zeros((n, *complete.shape))
-    draw = kriging_error(complete, [Covariance(s, reach, sill, nugget)] * n)
+    draw = kriging_error(Systems(complete), [Covariance(s, reach, sill, nugget)] * n)
     A = np.hstack([draw(*pair).reshape(n, n).T for pair in ((unit, none), (none, unit))])
     power = (laplacian_eigenvalues(*complete.shape) + reach**-2) ** s
     precision = filtered(unit, power).reshape(n, n) / sill + np.diag(complete.ravel()) / nugget
     assert np.allclose(A @ A.T, np.linalg.inv(precision), atol=0.01 * sill)
 
 
-def test_white_noise_belongs_to_places_of_the_scene():
-    whole = white(7, (3,), 4, (slice(0, 100), slice(0, 150)))
-    part = white(7, (3,), 2, (slice(40, 90), slice(60, 140)))
-    assert np.array_equal(part, whole[:2, 40:90, 60:140])
-    assert abs(whole.mean()) < 0.02 and abs(whole.std() - 1) < 0.02
-    at = np.zeros((100, 150), bool)
-    at[30:50, 70] = True
-    some = white(7, (3,), 4, (slice(0, 100), slice(0, 150)), at=at)
-    np.testing.assert_array_equal(some[:, at], whole[:, at])
-    assert (some == 0).mean() > 0.9  # nothing is made where it is not needed
+@pytest.mark.parametrize("kind", [(1.0, 10.0, 0.1), (2.0, 2.5, 0.01), (2.0, np.inf, 1.0)])
+def test_what_lies_behind_complete_pixels_does_not_matter(rng, kind):
+    """Draws in the gaps are those of the whole grid, though only pixels nearby take part."""
+    complete = np.ones((40, 60), bool)
+    complete[:, 20:25] = complete[10:12, 40:50] = False
+    rim, covariance = reached(*kind), Covariance(*kind[:2], 1.0, kind[2])
+    assert rim < 12  # else all of the grid takes part
+    v, w = rng.standard_normal((2, 6, *complete.shape))
+    whole, near = (
+        kriging_error(Systems(complete, wanted), [covariance] * 6)(v, w)[:, ~complete]
+        for wanted in (None, ~complete)
+    )
+    assert not np.array_equal(near, whole)
+    assert np.sqrt(((near - whole) ** 2).mean()) < 0.002 * whole.std()
 
 
-def test_white_spectra_belong_to_places_and_share_nothing():
+def test_white_noise_belongs_to_places_and_shares_nothing():
     at = np.ones((60, 50), bool)
     at[:, 10:20] = False
-    whole = white_spectra(7, (3,), 40, (slice(0, 60), slice(0, 50)), at)
-    part = white_spectra(7, (3,), 40, (slice(17, 60), slice(30, 50)), at[17:, 30:])
-    plane = np.zeros((40, 60, 50))
-    plane[:, at] = whole
+    whole = white(7, (3,), 40, (slice(0, 60), slice(0, 50)), at)
+    part = white(7, (3,), 40, (slice(17, 60), slice(30, 50)), at[17:, 30:])
+    plane = white_planes(7, (3,), 40, (slice(0, 60), slice(0, 50)))
+    assert np.array_equal(whole, plane[:, at])
     assert np.array_equal(part, plane[:, 17:, 30:].reshape(40, -1))
     assert abs(whole.mean()) < 0.01 and abs(whole.std() - 1) < 0.01
-    other = white_spectra(7, (4,), 40, (slice(0, 60), slice(0, 50)), at)
+    other = white(7, (4,), 40, (slice(0, 60), slice(0, 50)), at)
     chance = 1 / np.sqrt(whole.size)
     assert abs((whole * other).mean()) < 5 * chance  # between samples
     assert abs((whole[1:] * whole[:-1]).mean()) < 5 * chance  # between bands
@@ -151,7 +158,8 @@ def test_windows_of_a_scene_are_drawn_as_the_scene_is(scene, observed):
     window = gaps._replace(
         values=gaps.values[right], observed=gaps.observed[right], drawn=gaps.drawn[right]
     )
-    whole, part = (error_draws(each, 0, model)(0)[..., 8:12] for each in (gaps, window))
+    whole, part = (error_draws(each, 0, model) for each in (gaps, window))
+    whole, part = (error.draw(0)[:, np.nonzero(error.at)[1] < 12] for error in (whole, part))
     assert np.sqrt(((whole - part) ** 2).mean()) < 0.02 * whole.std()
 
 
@@ -159,7 +167,7 @@ def test_bands_that_a_pixel_keeps_leave_what_a_gaussian_says(scene, observed):
     gaps = gaps_of(hydiff.fill(scene, observed, method="smooth"))
     model = error_model.fit(gaps.values, gaps.observed, gaps.good, gaps.sigma_y)
     at = gaps.drawn.any(axis=0)
-    mixing = mixing_of(gaps, model, at, (slice(0, 28), slice(0, 28)))
+    mixing = mixing_of(gaps, model, at, (slice(0, 28), slice(0, 28)), systems_of(gaps, model))
     covariance = (model.basis * model.variance) @ model.basis.T + np.diag(model.left)
     (members, _), kept = mixing.roots[0], gaps.observed[:, at]
     exact = gaussian.condition(
@@ -220,6 +228,36 @@ def test_zarr_has_an_axis_for_samples(damaged):
     own = [np.rint(x)[result.filled] for x in result.samples(2)]
     assert np.array_equal(np.asarray(array[:])[:, result.filled], own)
     assert array.shape == (2, *filled.shape) and "filled" in str(dict(array.attrs))
+
+
+def test_netcdf_has_an_axis_for_samples(tmp_path):
+    """As other programs read it, and as `hydiff propagate` does."""
+    values = products.scene(8, 24, 20).astype(np.float32)
+    values[:, 9:12, 4:15] = -9999
+    products.emit(tmp_path / "scene.nc", values)
+    hydiff_("fill", "scene.nc", "-o", "out.nc", "--samples", "10", *PLAIN, cwd=tmp_path)
+    path, missing = sample_files.store_path(tmp_path / "out.nc"), values == -9999
+    with xarray.open_dataset(path, engine="h5netcdf", mask_and_scale=False) as data:
+        array = data["reflectance"]
+        assert array.dims == ("sample", "band", "y", "x") and "filled" in str(data.attrs)
+        assert np.allclose(data["wavelengths"], products.wavelengths(8))
+        drawn = array.values
+    assert np.array_equal(drawn[:, ~missing], np.stack([values[~missing]] * 10))
+    result = hydiff.fill(hydiff.read(tmp_path / "scene.nc"), outside="keep", method="smooth")
+    own = np.stack(list(result.samples(10)))[:, result.filled]
+    np.testing.assert_allclose(drawn[:, result.filled], own, rtol=1e-6)
+    assert np.array_equal(
+        np.stack(list(sample_files.stored(tmp_path / "out.nc", (8, 24, 20)))), drawn
+    )
+    hydiff_("fill", "scene.nc", "-o", "out.nc", "--overwrite", *PLAIN, cwd=tmp_path)
+    assert not path.exists()  # it was of the former fill
+
+
+def test_a_netcdf_file_without_samples_is_refused(tmp_path):
+    with h5py.File(sample_files.store_path(tmp_path / "out.nc"), "w") as file:
+        file["cube"] = np.zeros((2, 3, 4))
+    with pytest.raises(CubeFormatError, match="samples in a netCDF file"):
+        list(sample_files.stored(tmp_path / "out.nc", (2, 3, 4)))
 
 
 def test_a_scene_by_tiles_has_the_noise_of_the_whole(tmp_path):

@@ -299,6 +299,7 @@ def execute(
             *(f"{n} filled entries {how}" for how, n in changed.items()),
             *reach.notes(beyond, request.clip),
             *(str(one["words"]) for one in references),
+            *uncertainty.notes(plan.uncertainty, sigma is not None),
         ],
         sigma=None if sigma is None else floats(sigma),
         budget=budget,

@@ -279,10 +279,14 @@ class Scored(NamedTuple):
     at: Bools | None  # (rows, cols) the n pixels; None = all, as always without an extent
 
 
-def expected_of(fill: Scored, target: Bools, angle: float | None) -> dict[str, float]:
-    """NRMSE, MPSNR and SAM that the filled entries of good bands should have.
+def expected_of(
+    fill: Scored, target: Bools, angle: float | None, bounds: Sequence[float] | Floats
+) -> dict[str, float]:
+    """NRMSE, MPSNR and SAM that the filled entries of good bands should have; `nrmse_low` and
+    `nrmse_high` hold the true NRMSE in 80 % of the scenes.
 
     target: as of the fill.  angle: spectral angle (°) per relative error, if that is known.
+    bounds: of the true RMS error over the expected one.
     """
     cube, observed, values, variance, sigma_y, extent, at = fill
     judged = target & usable(cube, observed)[:, None, None]
@@ -306,8 +310,12 @@ def expected_of(fill: Scored, target: Bools, angle: float | None) -> dict[str, f
     # no less than what it is off by: what noise drowns is estimated by the mean
     spread = np.where(noisy, np.sqrt(np.maximum(varies, square)), spread)
     peak = peak or 1.0
+    nrmse = float(np.mean(np.sqrt(square) / spread))
+    low, high = usual.nrmse_bounds(bounds, square, sigma_y[bands] ** 2)
     scores = {
-        "nrmse": float(np.mean(np.sqrt(square) / spread)),
+        "nrmse": nrmse,
+        "nrmse_low": low * nrmse,
+        "nrmse_high": high * nrmse,
         "mpsnr": float(
             np.mean(np.minimum(-10 * np.log10(np.maximum(square, 1e-300) / peak**2), 100))
         ),
@@ -324,32 +332,22 @@ def expected_of(fill: Scored, target: Bools, angle: float | None) -> dict[str, f
 def expected_by_kind(
     fill: Scored, targets: Mapping[str, Bools], errors: Mapping[str, Errors]
 ) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-    """`expected_of` all filled entries, and of each kind of gaps, which have no pixel in common;
-    `nrmse_low` and `nrmse_high` hold the true NRMSE in 80 % of the scenes."""
-    by_kind = {kind: expected_of(fill, targets[kind], errors[kind].angle) for kind in targets}
-    by_kind = {
-        kind: scores | _bounded(scores["nrmse"], errors[kind].bounds)
-        for kind, scores in by_kind.items()
-        if scores
-    }
+    """`expected_of` all filled entries, and of each kind of gaps, which have no pixel in common."""
+    each = {kind: (errors[kind].angle, errors[kind].bounds) for kind in targets}
+    by_kind = {kind: expected_of(fill, targets[kind], *known) for kind, known in each.items()}
+    by_kind = {kind: scores for kind, scores in by_kind.items() if scores}
     if len(by_kind) < 2:
         return next(iter(by_kind.values()), {}), by_kind
-    expected = expected_of(fill, np.logical_or.reduce([*targets.values()]), None)
     # one may be off as the other is: what both have in common, the scene, decides
     squares = {k: targets[k].sum() * s["nrmse"] ** 2 for k, s in by_kind.items()}
     bounds = np.array([errors[kind].bounds for kind in squares])
     both = np.average(bounds, axis=0, weights=np.maximum([*squares.values()], 1e-300))
-    expected |= _bounded(expected["nrmse"], both)
+    expected = expected_of(fill, np.logical_or.reduce([*targets.values()]), None, both)
     if all("sam" in scores for scores in by_kind.values()):
         good = usable(fill.cube, fill.observed)
         pixels = [int(targets[kind][good].any(axis=0).sum()) for kind in by_kind]
         expected["sam"] = float(np.average([s["sam"] for s in by_kind.values()], weights=pixels))
     return expected, by_kind
-
-
-def _bounded(nrmse: float, bounds: Sequence[float] | Floats) -> dict[str, float]:
-    low, high = (nrmse * float(factor) for factor in bounds)
-    return {"nrmse_low": low, "nrmse_high": high}
 
 
 def promises(

@@ -8,6 +8,7 @@ of bands matters.  What is particular to a cube, its bands above all, comes from
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,30 +21,33 @@ LEAST_SIGNAL = 0.02  # of a band's variance
 TAIL = 4.0  # degrees of freedom of Student's t
 # The logarithm of a square error: level, slopes of `Around`, then what noise, as a share of a
 # band's variance, adds to each, and the slope of the share that is not noise
-USUAL = (0.64, 1.09, 0.79, 0.47, 0.35, -0.59, -0.4, 0.33, -0.3, 0.13, 0.66)
+USUAL = (0.65, 1.09, 0.79, 0.47, 0.35, -0.49, -0.36, 0.35, -0.26, 0.11, 0.71)
 TRUST = 5000.0  # hidden pixels that say as much about the slopes
 
 # Variances of the logarithm of a square error.  Scenes differ from the usual by the first two, the
 # second where noise hides the errors; what folds show is off by the next four; the gaps, which
 # are one more place, by the last three, of which one counts how uneven the hidden pieces are
-SCENES, NOISY = 0.07535, 0.348
-FOLDS, BETWEEN, DROWNED, DOUBT = 0.01109, 0.8911, 0.006913, 0.04369
-GAPS, ONE_GAP, UNEVEN = 0.002213, 0.2807, 0.1737
-PARTIAL = 0.03081  # all but the last of them, where pixels keep some bands
-BIAS = -0.05911
-TAILS = (-1.884, 1.983)  # standard deviations; in four places of five, 80 % of the gaps lie between
+SCENES, NOISY = 0.0693, 0.2974
+FOLDS, BETWEEN, DROWNED, DOUBT = 0.01099, 0.7574, 0.007007, 0.0679
+GAPS, ONE_GAP, UNEVEN = 0.002552, 0.3276, 0.1899
+PARTIAL = 0.01192  # all but the last of them, where pixels keep some bands
+BIAS = -0.06055
+TAILS = (-1.944, 2.108)  # standard deviations; in four places of five, 80 % of the gaps lie between
+# Bounds of the NRMSE are nearer by this power, where noise hides all: it is relative to what varies
+# in a band, which is unknown by as much as the error is
+TOGETHER = 0.375
 # |error| / expected that 50, 80 and 95 % of the entries in gaps do not exceed
-SHAPE = (0.5815, 1.187, 2.074)
+SHAPE = (0.5808, 1.186, 2.072)
 # What n copies of a gap say of that: they must hold p (1 + ONE_MORE / n) of their entries for one
 # more to hold p of its own, and what is usual counts as much as COPIES of them
-ONE_MORE, COPIES = 0.3, 20.0
+ONE_MORE, COPIES = 0.3, 10.0
 # The logarithm of what a network makes of a square error, and how far scenes are from that
-GAIN = (-0.134, 0.1153)
+GAIN = (-0.1222, 0.1182)
 APART = 4.128  # square errors are hardly ever less than so many times the candidates' variance
 
 # Noise that was estimated is less in one image of four than so many times its variance: that much
 # of it is taken off, for what is taken off too much is missing in the errors
-ESTIMATED = 0.9546
+ESTIMATED = 0.9785
 
 
 def design(around: Floats, noise: Floats) -> Floats:
@@ -97,6 +101,16 @@ def foresee(evidence: Evidence, whole: bool = True) -> Foresight:
     variance += UNEVEN * evidence.uneven
     low, high = (math.exp(z * math.sqrt(variance) / 2) for z in TAILS)
     return Foresight((BIAS - share * evidence.off) if whole else 0.0, (low, high))
+
+
+def nrmse_bounds(
+    bounds: Sequence[float] | Floats, square: Floats, noise: Floats
+) -> tuple[float, float]:
+    """Of the true NRMSE over the expected one, given those of the RMS error; square (bands,): what
+    is expected, noise (bands,) the variance of the noise, in the same unit."""
+    hidden = float(np.mean(noise / np.maximum(noise + square, np.finfo(float).tiny)))
+    low, high = (float(bound) ** (1 - TOGETHER * hidden) for bound in bounds)
+    return low, high
 
 
 def drawn(by_fold: Floats, expected: float, scatter: float) -> float:

@@ -4,7 +4,7 @@ OUT                 the cube, in its own format
 OUT.flags.*         how each entry was filled, and OUT.why.* why it was missing; see `fill_layers`
 OUT.sigma.*         standard uncertainty of every filled entry, where the method gives one
 OUT.fill.json       command, settings, seed, versions, input hash, counts before and after
-OUT.samples.zarr    samples of the filled cube, or numbered files; see `io.sample_files`
+OUT.samples.zarr    samples of the filled cube, or .nc, or numbered files: `io.sample_files`
 OUT.report.html     all of this for a person, where it was asked for; see `hydiff.report`
 """
 

@@ -1,4 +1,4 @@
-"""Samples of a fill beside it: OUT.samples.zarr with an axis `sample`, or numbered files.
+"""Samples of a fill beside it: OUT.samples.zarr or .nc with an axis `sample`, or numbered files.
 
 filled.tif has filled.sample-01.tif, filled.sample-02.tif ...; each is a whole cube in the format of
 the fill, whose measured entries are those of the input.
@@ -17,16 +17,20 @@ import numpy as np
 from hydiff import io
 from hydiff.cube import Array, Cube
 from hydiff.errors import ShapeMismatch
-from hydiff.io import zarr
+from hydiff.io import sample_netcdf, zarr
 from hydiff.io.regular import exists
 from hydiff.io.staging import read_with
 
 Writers = dict[Callable[[Path], Path], Callable[[Path], Any]]  # a file's name → its writer
 
 
+NETCDF = ".nc"
+
+
 def store_path(path: Path) -> Path:
-    """Where the samples of a Zarr store are."""
-    return path.with_name(path.name + ".samples.zarr")
+    """Where the samples of a Zarr store or a netCDF file are."""
+    kind = NETCDF if path.suffix.lower() == NETCDF else ".zarr"
+    return path.with_name(f"{path.name}.samples{kind}")
 
 
 def numbered_path(path: Path, number: int, count: int) -> Path:
@@ -46,7 +50,8 @@ def stored(path: Path, shape: tuple[int, int, int]) -> Iterator[Array]:
     """The samples beside a fill of this shape, (bands, rows, cols) in its unit, one at a time."""
     for file in existing(path):
         if file == store_path(path):
-            cubes = zarr.read_samples(file)
+            own = sample_netcdf if file.suffix == NETCDF else zarr
+            cubes = own.read_samples(file)
         elif file.suffix == path.suffix:  # not the header beside the values
             cubes = iter([np.asarray(io.read(file).values)])
         else:
@@ -64,6 +69,8 @@ def writers(cube: Cube, path: Path, samples: Iterator[Cube], count: int) -> Writ
     """What writes samples of a cube that is written to `path`; in the order in which they come."""
     if io.format_for(cube, path) == "zarr":
         return {store_path: partial(zarr.write_samples, samples, count)}
+    if path.suffix.lower() == NETCDF:
+        return {store_path: partial(sample_netcdf.write_samples, samples, count)}
 
     def write_next(place: Path) -> None:
         io.write_into(next(samples), place)

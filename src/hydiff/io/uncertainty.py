@@ -100,6 +100,12 @@ def total(sigma: Array, own: Floats | None, filled: Bools) -> Array:
     return np.where(filled, both, np.nan)
 
 
+def notes(own: Floats | None, bars: bool) -> list[str]:
+    """That the uncertainty of the product (bands,) is in no error bar, if there are none."""
+    without = "the input uncertainty was not used: this method gives no error bars to add it to; "
+    return [] if own is None or bars else [without + "`auto` and `smooth` with error_bars=true do"]
+
+
 def budget(
     sigma_y: Array, flags: Mapping[str, int], tried: bool, own: Floats | None
 ) -> dict[str, Any]:

@@ -197,6 +197,7 @@ def _written(plan: FilePlan, tiled: Tiled, began: float) -> Filled:
             *_notes(decided, outlines, changed, scene),
             *reach.notes(beyond, request.clip),
             *notes,
+            *uncertainty.notes(tiled.uncertainty, tiled.bars),
         ],
         **({"references": references} if references else {}),
         "tiles": tiling(scene),

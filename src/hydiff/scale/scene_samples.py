@@ -57,9 +57,11 @@ def _drawn(tiled: Tiled, filled: Cube, count: int, seed: int) -> list[Path]:
             slice(s.start - a.start, s.stop - a.start) for s, a in zip(box, around, strict=True)
         ]
         corner = (around[0].start, around[1].start)
-        draw = error_draws(_gaps(tiled, filled, around), seed, model, corner)
+        at, draw = error_draws(_gaps(tiled, filled, around), seed, model, corner)
+        error = np.zeros((filled.bands, *at.shape), np.float32)
         for number, file in enumerate(files):
-            file[:, *box] = draw(number)[:, *inside]
+            error[:, at] = draw(number)
+            file[:, *box] = error[:, *inside]
     return places
 
 

@@ -8,6 +8,7 @@ neighbours, so that e depends on the noise nearby alone: parts of a scene agree 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import product
@@ -16,70 +17,65 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage, sparse
 
-from hydiff.cube import Bools, Floats
+from hydiff.cube import Array, Bools, Floats, Ints
 from hydiff.maths.variogram import LEAST_NUGGET, Covariance, Kind
 from hydiff.methods.classical import filtered, laplacian_eigenvalues
 from hydiff.methods.membranes import factor_of, laplacian
 from hydiff.methods.smooth import EXACT, exact_variance
 
-Systems = dict[Kind, Callable[[Floats], Floats]]  # their solvers, for one mask
 Window = tuple[slice, slice]  # rows and columns of a scene
 
-BLOCK = 16  # px: white noise is made in blocks of the scene's grid, each from its own key
-POOL = 1 << 20  # normals of which spectra of white noise are parts
+BLOCK = 32  # px: white noise is made in blocks of the scene's grid, each from its own key
+POOL = 1 << 20  # normals of which white noise is parts
+BEHIND = 1e-3  # of an influence: what is less does not matter
 PILOTS = 32  # draws from which the variance is taken where it is not computed
 AROUND = 7  # px over which it is averaged
 PILOT = 9  # stream of white noise
 
 
 def white(
-    seed: int, key: tuple[int, ...], planes: int, window: Window, at: Bools | None = None
-) -> Floats:
-    """(planes, rows, cols) independent standard normals in a window of a scene.
-
-    An entry depends on seed, key, plane and its place in the scene, not on the window.
-    at: (rows, cols) where they are needed; None = everywhere.
-    """
-    out = np.zeros((planes, *(w.stop - w.start for w in window)))
-    for rng, outer, inner in _blocks(seed, key, window, at):
-        out[:, *outer] = rng.standard_normal((planes, BLOCK, BLOCK))[:, *inner]
-    return out
-
-
-def white_spectra(
-    seed: int, key: tuple[int, ...], bands: int, window: Window, at: Bools
+    seed: int, key: tuple[int, ...], planes: int, window: Window, at: Bools
 ) -> NDArray[np.float32]:
-    """(bands, n) standard normals for the n pixels of a window where they are needed (rows, cols).
+    """(planes, n) standard normals for the n pixels of a window where they are needed (rows, cols).
 
-    Of many bands they would be most of the work, so they are drawn once: each pixel has another
-    part of one long row of normals.  Parts of two pixels hardly ever overlap.
+    A pixel's depend on seed, key, planes and its place in the scene, not on the window.  They would
+    be most of the work, so they are drawn once: each pixel has another part of one long row of
+    normals.  Parts of two pixels hardly ever overlap.
     """
+    parts = np.lib.stride_tricks.sliding_window_view(_pool(), planes)
     start = np.zeros(at.shape, np.intp)
     for rng, outer, inner in _blocks(seed, key, window, at):
-        start[*outer] = rng.integers(POOL, size=(BLOCK, BLOCK))[*inner]
-    parts = np.lib.stride_tricks.sliding_window_view(_pool(bands), bands)
-    return parts[start[at]].T
+        start[*outer] = rng.integers(len(parts), size=(BLOCK, BLOCK))[*inner]
+    return np.ascontiguousarray(parts[start[at]].T)
+
+
+def white_planes(
+    seed: int, key: tuple[int, ...], planes: int, window: Window
+) -> NDArray[np.float32]:
+    """(planes, rows, cols) `white` noise of all pixels of a window."""
+    shape = tuple(w.stop - w.start for w in window)
+    return white(seed, key, planes, window, np.ones(shape, bool)).reshape(planes, *shape)
 
 
 @lru_cache(maxsize=1)
-def _pool(more: int) -> NDArray[np.float32]:
-    """POOL normals with mean 0 and variance 1, and so many of the first again at their end."""
+def _pool() -> NDArray[np.float32]:
+    """POOL normals with mean 0 and variance 1."""
     normals = np.random.default_rng(0).standard_normal(POOL, np.float32)
-    normals = (normals - normals.mean()) / normals.std()
-    return np.resize(normals, POOL + more)
+    scaled: NDArray[np.float32] = (normals - normals.mean()) / normals.std()
+    return scaled
 
 
 def _blocks(
-    seed: int, key: tuple[int, ...], window: Window, at: Bools | None
+    seed: int, key: tuple[int, ...], window: Window, at: Bools
 ) -> Iterator[tuple[np.random.Generator, list[slice], list[slice]]]:
-    """The blocks of a scene that a window meets: a generator of each, and the place of what they
-    share in the window and in the block."""
+    """The blocks of a scene that a window meets where it needs any: a generator of each, and the
+    place of what they share in the window and in the block."""
     spans = [range(w.start // BLOCK, -(-w.stop // BLOCK)) for w in window]
     for block in product(*spans):
         low = [max(number * BLOCK, w.start) for number, w in zip(block, window, strict=True)]
         high = [min((number + 1) * BLOCK, w.stop) for number, w in zip(block, window, strict=True)]
         outer = _slices(low, high, [w.start for w in window])
-        if at is not None and not at[*outer].any():
+        if not at[*outer].any():
             continue
         own = np.random.SeedSequence(seed, spawn_key=(*key, *block))
         rng = np.random.Generator(np.random.SFC64(own))  # the fastest
@@ -90,73 +86,99 @@ def _slices(low: Sequence[int], high: Sequence[int], origin: Sequence[int]) -> l
     return [slice(a - o, b - o) for a, b, o in zip(low, high, origin, strict=True)]
 
 
-def kriging_error(
-    complete: Bools, covariances: Sequence[Covariance], systems: Systems | None = None
-) -> Callable[[Floats, Floats], Floats]:
-    """What turns white noise v and w, both (K, H, W), into the error (K, H, W) of K fields that
-    are kriged from the complete pixels (H, W); texture is not part of it.
+class Systems:
+    """The systems of the kriging from the complete pixels (H, W), one for each kind of covariance,
+    made when it is first asked for.
 
-    systems: those of this mask that are at hand; what is made is added to them.
+    wanted: (H, W) where its error is asked for; None = everywhere.  Data screen: what lies behind a
+    few complete pixels changes nothing, and is left out.
     """
+
+    def __init__(self, complete: Bools, wanted: Bools | None = None) -> None:
+        self.complete = complete
+        self._far = ndimage.distance_transform_edt(~wanted) if wanted is not None else None
+        self._made: dict[Kind, tuple[Ints, Callable[[Floats], Floats]]] = {}
+
+    def solve(self, kind: Kind, right: Array) -> Floats:
+        """f of (M + κ (reach⁻² − Δ)^s) f = right, M = diag(complete), for right sides (K, H, W); 0
+        far from where it is wanted.  s is 1 or 2, for which the matrix is sparse."""
+        if kind not in self._made:
+            self._made[kind] = self._system(*kind)
+        near, solve = self._made[kind]
+        f = np.zeros((len(right), self.complete.size))
+        f[:, near] = solve(right.reshape(f.shape)[:, near].astype(np.float64, copy=False))
+        return f.reshape(right.shape)
+
+    def _system(
+        self, s: float, reach: float, kappa: float
+    ) -> tuple[Ints, Callable[[Floats], Floats]]:
+        """The pixels that take part, and what solves for them."""
+        far, rim, size = self._far, reached(s, reach, kappa), self.complete.size
+        near = np.ones(size, bool) if far is None else far.ravel() <= rim
+        membrane = laplacian(*self.complete.shape) + reach**-2 * sparse.eye_array(size)
+        power = membrane if s == 1 else membrane @ membrane
+        matrix = sparse.diags_array(self.complete.ravel().astype(float)) + kappa * power
+        return np.flatnonzero(near), factor_of(sparse.csr_array(matrix)[near][:, near])
+
+
+def reached(s: float, reach: float, kappa: float) -> int:
+    """Complete pixels behind which data matter by less than BEHIND, for s = 1 or 2.
+
+    Across them (1 + κ (reach⁻² − Δ)^s) f = 0: f falls by the factor λ a pixel, where
+    λ + 1/λ − 2 = reach⁻² − κ^(−1/s) e^(iπ/s).
+    """
+    half = 1 + (reach**-2 - kappa ** (-1 / s) * np.exp(1j * np.pi / s)) / 2
+    fall = min(abs(half - np.sqrt(half**2 - 1)), abs(half + np.sqrt(half**2 - 1)))
+    return math.ceil(math.log(BEHIND) / math.log(fall))
+
+
+def kriging_error(
+    systems: Systems, covariances: Sequence[Covariance]
+) -> Callable[[Array, Array], Floats]:
+    """What turns white noise v and w, both (K, H, W), into the error (K, H, W) of K fields that
+    are kriged from the complete pixels, where it is wanted; texture is not part of it."""
+    complete = systems.complete
     kinds = dict.fromkeys(c.kind for c in covariances if c.kind[2] < np.inf)
     eigenvalues = laplacian_eigenvalues(*complete.shape)
-    systems = {} if systems is None else systems
-    for kind in kinds:
-        if kind not in systems:
-            systems[kind] = kriging_system(complete, *floored(kind))
     sill = np.sqrt([c.sill for c in covariances])[:, None, None]
 
-    def draw(v: Floats, w: Floats) -> Floats:
-        e = np.zeros_like(v)
+    def draw(v: Array, w: Array) -> Floats:
+        e = np.zeros(v.shape)
         for kind in kinds:
             members = [k for k, c in enumerate(covariances) if c.kind == kind]
             s, reach, kappa = floored(kind)
-            difference = filtered(v[members], (eigenvalues + reach**-2) ** (s / 2))
-            e[members] = systems[kind](np.sqrt(kappa) * complete * w[members] + kappa * difference)
+            root = (kappa * (eigenvalues + reach**-2) ** (s / 2)).astype(v.dtype)
+            right = filtered(v[members], root)
+            right += np.sqrt(kappa, dtype=v.dtype) * (complete * w[members])
+            e[members] = systems.solve(floored(kind), right)
         return sill * e
 
     return draw
 
 
-def kriging_system(
-    complete: Bools, s: float, reach: float, kappa: float
-) -> Callable[[Floats], Floats]:
-    """Solves (M + κ (reach⁻² − Δ)^s) f = r for many r (K, H, W), M = diag(complete); s is 1 or 2,
-    for which the matrix is sparse."""
-    membrane = laplacian(*complete.shape) + reach**-2 * sparse.eye_array(complete.size)
-    power = membrane if s == 1 else membrane @ membrane
-    matrix = sparse.diags_array(complete.ravel().astype(float)) + kappa * power
-    solve = factor_of(matrix)
-    return lambda r: solve(r.reshape(len(r), -1)).reshape(r.shape)
-
-
-def kriging_variance(
-    complete: Bools,
-    covariances: Sequence[Covariance],
-    window: Window,
-    systems: Systems | None = None,
-) -> Floats:
+def kriging_variance(systems: Systems, covariances: Sequence[Covariance], window: Window) -> Floats:
     """(K, H, W) variance of the draws of `kriging_error` at the pixels that are not complete.
 
-    window: where the complete pixels (H, W) lie in the scene.  systems: as there.
+    window: where the complete pixels (H, W) lie in the scene.
     """
     kinds = dict.fromkeys(c.kind for c in covariances if c.kind[2] < np.inf)
-    shapes = {kind: _unit_variance(complete, kind, window, systems) for kind in kinds}
-    out = np.zeros((len(covariances), *complete.shape))
+    shapes = {kind: _unit_variance(systems, kind, window) for kind in kinds}
+    out = np.zeros((len(covariances), *systems.complete.shape))
     for k, c in enumerate(covariances):
         if c.kind in shapes:
             out[k] = c.sill * shapes[c.kind]
     return out
 
 
-def _unit_variance(complete: Bools, kind: Kind, window: Window, systems: Systems | None) -> Floats:
+def _unit_variance(systems: Systems, kind: Kind, window: Window) -> Floats:
     """(H, W) of one field with unit sill."""
+    complete = systems.complete
     if complete.size <= EXACT:
         return exact_variance(complete, *floored(kind))
     s, reach, kappa = floored(kind)
     unit = [Covariance(s, reach, 1.0, kappa)] * PILOTS
-    v, w = (white(0, (PILOT, stream), PILOTS, window) for stream in (0, 1))
-    variance = (kriging_error(complete, unit, systems)(v, w) ** 2).mean(axis=0)
+    v, w = np.split(white_planes(0, (PILOT,), 2 * PILOTS, window), 2)
+    variance = (kriging_error(systems, unit)(v, w) ** 2).mean(axis=0)
     # few draws are noisy: beside what the distance to the data explains, neighbours are alike
     distance = np.rint(ndimage.distance_transform_edt(~complete)).astype(int)
     usual = np.bincount(distance.ravel(), variance.ravel()) / np.maximum(

@@ -14,9 +14,9 @@ import numpy as np
 from hydiff.cube import Bools, Floats
 from hydiff.result import Result
 from hydiff.uncertainty import error_model
-from hydiff.uncertainty.draws import floored, kriging_system
+from hydiff.uncertainty.draws import Systems, floored
 from hydiff.uncertainty.error_model import ErrorModel
-from hydiff.uncertainty.samples import DrawnGaps, gaps_of, mixing_of
+from hydiff.uncertainty.samples import DrawnGaps, gaps_of, mixing_of, systems_of
 
 Weights = Mapping[int, Floats]  # band → (rows, cols) weights of its entries
 
@@ -56,10 +56,10 @@ def model_variance(gaps: DrawnGaps) -> Callable[[Weights], float]:
     """What gives the variance of a linear function of the filled entries of a cube."""
     at: Bools = np.asarray(gaps.drawn.any(axis=0))
     model = error_model.fit(gaps.values, gaps.observed, gaps.good, gaps.sigma_y)
-    complete = error_model.complete_pixels(gaps.values, gaps.observed, gaps.good)
+    systems = systems_of(gaps, model)
     window = slice(0, at.shape[0]), slice(0, at.shape[1])
-    mixing = mixing_of(gaps, model, at, window)
-    field = field_variance(complete, model)
+    mixing = mixing_of(gaps, model, at, window, systems)
+    field = field_variance(systems, model)
 
     def variance(weights: Weights) -> float:
         bands = sorted(weights)
@@ -80,21 +80,21 @@ def model_variance(gaps: DrawnGaps) -> Callable[[Weights], float]:
     return variance
 
 
-def field_variance(complete: Bools, model: ErrorModel) -> Callable[[Floats], float]:
+def field_variance(systems: Systems, model: ErrorModel) -> Callable[[Floats], float]:
     """Weights (K, H, W) → the variance of that sum of the errors of K kriged fields.
 
     Their covariance is sill · κ (M + κ Q)⁻¹, M the complete pixels and Q the fields' precision.
     """
     kinds = dict.fromkeys(c.kind for c in model.covariances if c.kind[2] < np.inf)
-    systems = {kind: kriging_system(complete, *floored(kind)) for kind in kinds}
 
     def variance(weights: Floats) -> float:
         total = 0.0
-        for kind, solve in systems.items():
+        for kind in kinds:
             members = [k for k, c in enumerate(model.covariances) if c.kind == kind]
             own, sills = weights[members], np.array([model.covariances[k].sill for k in members])
             if own.any():
-                total += float(floored(kind)[2] * sills @ (own * solve(own)).sum(axis=(1, 2)))
+                back = systems.solve(floored(kind), own)
+                total += float(floored(kind)[2] * sills @ (own * back).sum(axis=(1, 2)))
         return total
 
     return variance

@@ -24,14 +24,14 @@ from hydiff.uncertainty.draws import (
     kriging_error,
     kriging_variance,
     white,
-    white_spectra,
+    white_planes,
 )
 from hydiff.uncertainty.error_model import ErrorModel
 
 if TYPE_CHECKING:
     from hydiff.result import Result
 
-FIELD, PIXEL, TEXTURE, REST = range(4)  # streams of white noise
+FIELD, TEXTURE, REST = range(3)  # streams of white noise
 
 
 def samples(result: Result, n: int, seed: int = 0) -> Iterator[Array]:
@@ -52,9 +52,12 @@ def sample_cubes(result: Result, n: int, seed: int) -> Iterator[Cube]:
 
 
 def _samples(result: Result, n: int, seed: int) -> Iterator[Array]:
-    draw = error_draws(gaps_of(result), seed)
+    at, draw = error_draws(gaps_of(result), seed)
     for number in range(n):
-        yield result.values + draw(number).astype(result.values.dtype, copy=False)
+        sample = result.values.copy()
+        for band, error in zip(sample, draw(number), strict=True):
+            band[at] += error
+        yield sample
 
 
 class DrawnGaps(NamedTuple):
@@ -80,43 +83,55 @@ def gaps_of(result: Result) -> DrawnGaps:
     return DrawnGaps(measured, observed, drawn, sigma, good, sigma_y)
 
 
+class ErrorDraws(NamedTuple):
+    """Draws of the error of a cube, at the n pixels where something varies."""
+
+    at: Bools  # (H, W)
+    draw: Callable[[int], Array]  # number i → (C, n) in the cube's unit, 0 for measured entries
+
+
 def error_draws(
     gaps: DrawnGaps, seed: int, model: ErrorModel | None = None, corner: tuple[int, int] = (0, 0)
-) -> Callable[[int], Floats]:
-    """What makes draw number i of the error: (C, H, W) in the cube's unit, 0 where nothing varies.
+) -> ErrorDraws:
+    """What draws the error of filled entries; the same whatever the part of a scene.
 
     Without error bars the draws have the spread of the model's own.
     model: that of the scene, if the gaps are those of a window whose first pixel is at `corner`.
     """
     at: Bools = np.asarray(gaps.drawn.any(axis=0))
     if not at.any():
-        return lambda number: np.zeros(gaps.values.shape)
+        return ErrorDraws(at, lambda number: np.zeros((len(gaps.values), 0)))
     model = model or error_model.fit(gaps.values, gaps.observed, gaps.good, gaps.sigma_y)
-    rows, cols = (slice(a, a + n) for a, n in zip(corner, at.shape, strict=True))
-    complete = error_model.complete_pixels(gaps.values, gaps.observed, gaps.good)
-    needed = model.covariances if (at & ~complete).any() or model.noise_edge else ()
-    systems: Systems = {}  # variance and draws share them
-    krige = kriging_error(complete, needed, systems)
-    mixing = mixing_of(gaps, model, at, (rows, cols), systems)
+    window = slice(corner[0], corner[0] + at.shape[0]), slice(corner[1], corner[1] + at.shape[1])
+    systems = systems_of(gaps, model)
+    complete = systems.complete
+    kriged = bool((at & ~complete).any() or model.noise_edge)
+    krige = kriging_error(systems, model.covariances)
+    mixing = mixing_of(gaps, model, at, window, systems)
     measured = model.left * model.noise / (model.left + model.noise)  # what is unknown there
     left = np.sqrt(np.where(gaps.observed[:, at], measured[:, None], model.left[:, None]))
-    scale, K = (
-        np.where(gaps.drawn[:, at], _scale(gaps, model, mixing, at), 0.0),
-        len(model.variance),
-    )
+    scale = np.where(gaps.drawn[:, at], _scale(gaps, model, mixing, at), 0.0)
+    # single precision for what is all of the bands of all of the pixels
+    left, scale, basis = (a.astype(np.float32) for a in (left * scale, scale, model.basis))
+    K = len(model.variance)
 
-    def draw(number: int) -> Floats:
-        v, w = (white(seed, (number, k), K, (rows, cols)) for k in (FIELD, PIXEL))
-        u = white(seed, (number, TEXTURE), K, (rows, cols), at=at)[:, at]
-        z = mixing(krige(v, w)[:, at] if needed else 0.0, u)
-        error = left * white_spectra(seed, (number, REST), len(left), (rows, cols), at)
-        error += model.basis @ z
+    def draw(number: int) -> Array:
+        v, w = np.split(white_planes(seed, (number, FIELD), 2 * K, window), 2)
+        u = w[:, at]  # texture, where there is nothing to krige from
+        u[:, complete[at]] = white(seed, (number, TEXTURE), K, window, at & complete)
+        z = mixing(krige(v, w)[:, at] if kriged else 0.0, u)
+        error: Array = basis @ z.astype(np.float32)
         error *= scale
-        out = np.zeros(gaps.values.shape)
-        out[:, at] = error
-        return out
+        error += left * white(seed, (number, REST), len(left), window, at)
+        return error
 
-    return draw
+    return ErrorDraws(at, draw)
+
+
+def systems_of(gaps: DrawnGaps, model: ErrorModel) -> Systems:
+    """Of the kriging whose errors are drawn: in the gaps, and where there is noise everywhere."""
+    complete = error_model.complete_pixels(gaps.values, gaps.observed, gaps.good)
+    return Systems(complete, None if model.noise_edge else ~complete)
 
 
 class Mixing(NamedTuple):
@@ -130,7 +145,7 @@ class Mixing(NamedTuple):
     # bars nor bands that pixels keep ask for it
     spread: Floats | None
 
-    def __call__(self, e: Floats | float, w: Floats) -> Floats:
+    def __call__(self, e: Floats | float, w: Array) -> Floats:
         z: Floats = self.field * e + self.white * w
         for members, root in self.roots:
             z[:, members] = root @ z[:, members]
@@ -138,15 +153,15 @@ class Mixing(NamedTuple):
 
 
 def mixing_of(
-    gaps: DrawnGaps, model: ErrorModel, at: Bools, window: Window, systems: Systems | None = None
+    gaps: DrawnGaps, model: ErrorModel, at: Bools, window: Window, systems: Systems
 ) -> Mixing:
-    """How the errors are made at the pixels `at` (H, W); systems: as of `kriging_error`.
+    """How the errors are made at the pixels `at` (H, W); systems: `systems_of` them.
 
     A pixel that keeps no band has the error of kriging, and texture.  One that keeps them all,
     with noise, has what the noise leaves.  For the others a Gaussian of the spectra says what
     their bands leave.
     """
-    complete = error_model.complete_pixels(gaps.values, gaps.observed, gaps.good)
+    complete = systems.complete
     nugget = np.array([c.nugget for c in model.covariances])[:, None]
     nugget, edge = np.maximum(nugget, model.noise_edge), model.noise_edge
     texture = nugget - edge
@@ -159,7 +174,7 @@ def mixing_of(
     partial = np.flatnonzero(some & ~every)
     if gaps.sigma is None and not len(partial):
         return Mixing(field, shares, [], None)
-    variance = kriging_variance(complete, model.covariances, window, systems)[:, at] + texture
+    variance = kriging_variance(systems, model.covariances, window)[:, at] + texture
     variance = np.where(own, model.variance[:, None], variance)
     spread = np.sqrt(model.basis**2 @ variance + model.left[:, None])
     unit = np.where(own, 1.0, np.sqrt(variance))[:, partial]
