@@ -14,7 +14,16 @@ import numpy as np
 from hydiff.auto import folds
 from hydiff.auto.blend import Weights, advised, mixed, share_of
 from hydiff.auto.candidates import CORRECTED, WITH_REFERENCE, Candidate, chosen
-from hydiff.auto.classes import NOTHING, Around, Kinds, around, groups, kinds_of
+from hydiff.auto.classes import (
+    NOTHING,
+    Around,
+    Kinds,
+    among,
+    around,
+    columns,
+    groups,
+    kinds_of,
+)
 from hydiff.auto.intervals import UNLIKE
 from hydiff.auto.recipe import ReferenceRecipe, Tried
 from hydiff.auto.reference_errors import (
@@ -32,14 +41,13 @@ from hydiff.auto.trials import (
     hidden_pixels,
     importance,
     looked_at,
-    own_fits,
     with_costly,
 )
 from hydiff.cube import Bools, Floats, Ints
 from hydiff.gaps import mask
 from hydiff.gaps.rule import Sigma
 from hydiff.learn.prior_weights import digest, packaged
-from hydiff.methods.estimate import Job, estimate
+from hydiff.methods.estimate import Estimate, Job, estimate
 
 REFERENCE_RULES = 5  # raised with every change to what is decided here
 FOLDS = 6  # on which they are tried
@@ -285,36 +293,46 @@ def serves_alone(recipe: ReferenceRecipe | None, window: TrialWindow) -> bool:
     return bool(np.array_equal(served_by(recipe, window), window.target))
 
 
+def serving(recipe: ReferenceRecipe | None, window: TrialWindow) -> list[Candidate]:
+    """The candidates that take part in the fill of a window."""
+    if recipe is None or not served_by(recipe, window).any():
+        return []
+    return [tried.candidate for tried in recipe.candidates]
+
+
 class ReferenceFill(NamedTuple):
     """The entries that references serve."""
 
     served: Bools  # (bands, rows, cols)
-    values: Floats  # (bands, rows, cols)
+    values: Floats  # (bands, rows, cols), or of the pixels that are wanted
     lies: Around  # of the pixels with such entries
 
 
 def filled(
-    recipe: ReferenceRecipe, window: TrialWindow, before: Floats, sigma_y: Sigma, job: Job
-) -> ReferenceFill | None:
-    """The fill `before` (bands, rows, cols), blended with those from references where they serve;
-    None where they do not."""
+    recipe: ReferenceRecipe,
+    window: TrialWindow,
+    plain: Estimate,
+    fits: Sequence[Estimate],
+    at: Bools | None,
+) -> ReferenceFill:
+    """The fill without references, blended with those of the candidates `serving` where they serve;
+    at: the pixels that all of them are of, as of `estimate_each`."""
     cube, observed, *_ = window
-    served = served_by(recipe, window)
-    if not served.any():
-        return None
-    job = job._replace(references=window.references)
-    fits = own_fits([tried.candidate for tried in recipe.candidates], cube, observed, sigma_y, job)
+    served, before = served_by(recipe, window), plain.values
     # what no reference can say, because too little of it is observed, stays as it was
     others = [np.where(np.isfinite(fit.values), fit.values, before) for fit in fits]
     weights = np.asarray(recipe.weights, dtype=np.float64)
-    distance = folds.distance_class(mask.shared(observed))
+    distance, wanted = folds.distance_class(mask.shared(observed)), columns(served, at)
+    if at is not None:
+        distance = distance[at][None] if distance.ndim == 2 else columns(distance, at)
     values, estimates = before.copy(), [before, *others]
     group = groups(cube.bands)
     for band in np.flatnonzero(served.any(axis=(1, 2))):
         near = distance if distance.ndim == 2 else distance[band]
         mean = sum(w[near, group[band]] * e[band] for w, e in zip(weights, estimates, strict=True))
-        values[band] = np.where(served[band], mean, before[band])
+        values[band] = np.where(wanted[band], mean, before[band])
     pixels = np.asarray(served.any(axis=0))
-    lies = around(cube, observed, [e[:, pixels] for e in others], pixels, served[:, pixels])
+    there = among(pixels, at)
+    lies = around(cube, observed, [e[:, there] for e in others], pixels, served[:, pixels])
     lies = around_with(lies, cube, observed, window.references, pixels)
     return ReferenceFill(served, values, lies)

@@ -60,13 +60,14 @@ def from_reference(
     rng: np.random.Generator,
     given: Coordinates | None = None,
     device: Any = "cpu",
+    at: Bools | None = None,
 ) -> Iterator[Step]:
     """Regression of the components on the references' bands; what it leaves is filled.
 
     y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
     What a component has in common with no reference is filled as without one.  The estimate is NaN
     where no reference has a value.
-    given: the coordinates, if they are at hand.
+    given: the coordinates, if they are at hand.  at: as of `cube_step`.
     """
     if not settings.references:
         raise BadValue("the method 'reference' fills from another image: give `reference=`")
@@ -81,23 +82,28 @@ def from_reference(
         local=settings.local,
         similar=settings.similar,
         alike=settings.alike,
+        shared=c.predicted,
     )
     there = np.asarray(np.isfinite(p).all(axis=0))
     known = c.complete & there
+    seen = observed if at is None else np.broadcast_to(observed, y.shape)[:, at][:, None]
     if not known.any():
-        yield Step(1, 1, np.where(observed, y, np.nan))
+        yield Step(1, 1, np.where(seen, y if at is None else y[:, at][:, None], np.nan))
         return
     left = np.where(known, c.z - p, 0.0)
-    f, covariances = _filled(c.with_components(left, known), settings, device)
-    step = cube_step(c, np.where(there, p + f, 0.0), covariances, False, rng)
-    unseen = ~there & ~(observed if not sigma_y.any() else np.zeros(y.shape, bool))
-    yield step._replace(x=np.where(unseen, np.nan, step.x), excess=None)
+    f, covariances = _filled(c.with_components(left, known), settings, device, at)
+    step = cube_step(c, np.where(there, p + f, 0.0), covariances, False, rng, at)
+    unseen = ~(there if at is None else there[at][None])
+    if unseen.any():
+        unknown = unseen & ~seen if not sigma_y.any() else unseen
+        step = step._replace(x=np.where(unknown, np.nan, step.x))
+    yield step._replace(excess=None)
 
 
 def _filled(
-    c: Coordinates, settings: FromReference, device: Any
+    c: Coordinates, settings: FromReference, device: Any, at: Bools | None
 ) -> tuple[Floats, list[Covariance]]:
-    """Components (K, H, W), filled, and their covariances."""
+    """Components (K, H, W), filled, and their covariances; at: as of `prior.corrected_fields`."""
     if settings.size is None:
         return component_fields(c, Smooth())
     need_torch("the prior")
@@ -105,4 +111,5 @@ def _filled(
 
     from hydiff.methods.prior import Prior, corrected_fields
 
-    return corrected_fields(c, Prior(settings.size, planes=PLANES), torch.device(device))
+    own = Prior(settings.size, planes=PLANES)
+    return corrected_fields(c, own, torch.device(device), at=at)

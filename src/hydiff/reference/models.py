@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from scipy import linalg, ndimage
 from scipy.spatial import KDTree
 
-from hydiff.cube import Bools, Floats
+from hydiff.cube import Bools, Floats, Ints
 from hydiff.maths import subspace
 from hydiff.reference.shift import filled_in
 
@@ -53,6 +54,7 @@ def predict(
     local: float = 0.0,
     similar: int = 0,
     alike: int = 0,
+    shared: dict[Any, Any] | None = None,
 ) -> Floats:
     """(K, H, W) planes as the references have them; complete (H, W): where all of y is known.
 
@@ -64,29 +66,70 @@ def predict(
     similar: the mean residual of so many observed pixels that look alike in the references, and are
     near, is added (after Chen et al. 2011, doi:10.1016/j.rse.2010.12.010).
     alike: instead of a regression, the mean of so many such pixels themselves.
+    shared: what models of the same planes have in common, added to when it is first asked for.
 
     Whatever the model, a plane that has nothing in common with the references is its mean.
     """
-    out = np.full(y.shape, np.nan)
+    out, shared = np.full(y.shape, np.nan), {} if shared is None else shared
     for members, pixels in _patterns(references):
         together = tuple(references[i] for i in members)
-        both = complete & np.logical_and.reduce([one.observed for one in together])
-        own = _features(together, both.tobytes())
-        f = _with_neighbours(own, context)
-        if both.sum() < ENOUGH * len(f):
+        if (key := (context, together)) not in shared:
+            shared[key] = Common.of(y, complete, together, context)
+        common: Common | None = shared[key]
+        if common is None:
             continue
-        weight = _weights(y, both, f) if robust else np.ones(both.shape)
+        both, own = common.both, common.own
         if alike:
             p = _of_similar(y, both, own, alike, APART_ALIKE)
         else:
-            p = regression(y, both, f, weight, steps)
+            p = regression(y, both, common.f, common.weight(robust), steps)
         if local:
             p = _local(y, both, p, local)
         if similar:
             p = p + _of_similar(y - p, both, own, similar, APART)
         mean = y[:, both].mean(axis=1)[:, None]
-        out[:, pixels] = mean + confirmed(y, both, f, weight) @ (p[:, pixels] - mean)
+        out[:, pixels] = mean + common.confirmed(robust) @ (p[:, pixels] - mean)
     return out
+
+
+@dataclass(frozen=True, eq=False)
+class Common:
+    """What models of the same planes y (K, H, W) by the same references share."""
+
+    y: Floats
+    both: Bools  # (H, W) pixels that the planes and all these references have
+    own: Floats  # (F, H, W) features of each pixel
+    f: Floats  # (F, H, W) with those of its neighbours
+
+    @classmethod
+    def of(
+        cls, y: Floats, complete: Bools, references: tuple[ReferencePlanes, ...], context: int
+    ) -> Common | None:
+        """None where too few pixels have both."""
+        both = complete & np.logical_and.reduce([one.observed for one in references])
+        own = _features(references, both.tobytes())
+        f = _with_neighbours(own, context)
+        return cls(y, both, own, f) if both.sum() >= ENOUGH * len(f) else None
+
+    def weight(self, robust: bool) -> Floats:
+        """(H, W) how much each pixel counts in a regression."""
+        return self._robust_weight if robust else np.ones(self.both.shape)
+
+    def confirmed(self, robust: bool) -> Floats:
+        """(K, K) `confirmed` with these weights."""
+        return self._confirmed_robust if robust else self._confirmed
+
+    @cached_property
+    def _robust_weight(self) -> Floats:
+        return _weights(self.y, self.both, self.f)
+
+    @cached_property
+    def _confirmed(self) -> Floats:
+        return confirmed(self.y, self.both, self.f, self.weight(False))
+
+    @cached_property
+    def _confirmed_robust(self) -> Floats:
+        return confirmed(self.y, self.both, self.f, self._robust_weight)
 
 
 def confirmed(y: Floats, complete: Bools, f: Floats, weight: Floats) -> Floats:
@@ -98,18 +141,7 @@ def confirmed(y: Floats, complete: Bools, f: Floats, weight: Floats) -> Floats:
     fit it by chance; in the gaps that would be worse than nothing.  A narrow absorption is part of
     several components that the references show otherwise: it is found among their mixtures.
     """
-    rows, cols = (np.arange(n) * BLOCKS // n for n in complete.shape)
-    block, w = (rows[:, None] * BLOCKS + cols)[complete], weight[complete] / weight[complete].sum()
-    X, Y = (a[:, complete] - (a[:, complete] @ w)[:, None] for a in (f, y))
-    A, C, every = (X * w) @ X.T, (X * w) @ Y.T, (Y * w) @ Y.T
-    ridge = RIDGE * max(np.trace(A) / len(A), 1e-300) * np.eye(len(A))
-    left = np.zeros_like(every)
-    for number in np.unique(block):
-        at = block == number
-        given, asked, v = X[:, at], Y[:, at], w[at]
-        B = np.linalg.solve(A - (given * v) @ given.T + ridge, C - (given * v) @ asked.T).T
-        off = asked - B @ given
-        left += (off * v) @ off.T
+    left, every = _left_out(y, complete, f, weight)
     every += max(ROUNDING * np.trace(every), 1e-300) * np.eye(len(y))
     kept: Floats = np.zeros(every.shape)
     some = left.diagonal() <= every.diagonal()
@@ -119,6 +151,33 @@ def confirmed(y: Floats, complete: Bools, f: Floats, weight: Floats) -> Floats:
         lost = mixtures[:, ratio > 1]
         kept[own] = np.eye(int(some.sum())) - every[own] @ lost @ lost.T
     return kept
+
+
+def _left_out(y: Floats, complete: Bools, f: Floats, weight: Floats) -> tuple[Floats, Floats]:
+    """(K, K) second moments of what a regression leaves of the planes in blocks of pixels that are
+    left out of it in turn, and of the planes themselves."""
+    rows, cols = (np.arange(n) * BLOCKS // n for n in complete.shape)
+    block = (rows[:, None] * BLOCKS + cols)[complete]
+    pixels = np.flatnonzero(complete)[np.argsort(block, kind="stable")]  # a block after the other
+    w = weight.ravel()[pixels] / weight[complete].sum()
+    X, Y = (_columns(a, pixels) for a in (f, y))
+    X -= (X @ w)[:, None]
+    Y -= (Y @ w)[:, None]
+    ends = np.cumsum(np.bincount(block))
+    parts = [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    grams = [((X[:, at] * w[at]) @ X[:, at].T, (X[:, at] * w[at]) @ Y[:, at].T) for at in parts]
+    A, C = (np.sum(own, axis=0) for own in zip(*grams, strict=True))
+    ridge = RIDGE * max(np.trace(A) / len(A), 1e-300) * np.eye(len(A))
+    left = np.zeros((len(y), len(y)))
+    for at, (own, with_y) in zip(parts, grams, strict=True):
+        off = Y[:, at] - np.linalg.solve(A - own + ridge, C - with_y).T @ X[:, at]
+        left += (off * w[at]) @ off.T
+    return left, (Y * w) @ Y.T
+
+
+def _columns(planes: Floats, pixels: Ints) -> Floats:
+    """(N, n) planes (N, H, W) at some pixels, by their flat numbers; a copy."""
+    return np.take(planes.reshape(len(planes), -1), pixels, axis=1)
 
 
 @lru_cache(maxsize=8)
@@ -172,8 +231,9 @@ def _looks(f: Floats, complete: Bools) -> Floats:
     return looks
 
 
+@lru_cache(maxsize=8)
 def components(one: ReferencePlanes) -> Floats:
-    """(≤ MOST, H, W) of one reference, its gaps filled with what is nearest."""
+    """(≤ MOST, H, W) of one reference, its gaps filled with what is nearest; not to be changed."""
     inside = one.values[:, one.observed]
     mean, spread = inside.mean(axis=1), inside.std(axis=1)
     scaled = (one.values - mean[:, None, None]) / np.where(spread > 0, spread, 1.0)[:, None, None]
@@ -208,35 +268,53 @@ def _slopes(y: Floats, observed: Bools, f: Floats, steps: bool, weight: Floats) 
     """B (C, F): ridge regression of levels, with pixels weighed (H, W), or of the steps to the
     neighbours."""
     if steps:
-        X, Y = (np.concatenate([*_steps(a, observed)], axis=1) for a in (f, y))
-        W = np.ones(X.shape[1])
-    else:
-        W = weight[observed] / weight[observed].sum()
-        X, Y = (a[:, observed] - (a[:, observed] @ W)[:, None] for a in (f, y))
-    A = (X * W) @ X.T
-    A += RIDGE * max(np.trace(A) / len(A), 1e-300) * np.eye(len(A))
-    slopes: Floats = np.linalg.solve(A, (X * W) @ Y.T).T
+        both = [
+            (X @ X.T, X @ Y.T) for X, Y in zip(*(_steps(a, observed) for a in (f, y)), strict=True)
+        ]
+        return _ridge(*(np.sum(moments, axis=0) for moments in zip(*both, strict=True)))
+    pixels = np.flatnonzero(observed)
+    X, Y = (_columns(a, pixels) for a in (f, y))
+    return slopes_of(Y, X, weight.ravel()[pixels])
+
+
+def slopes_of(Y: Floats, X: Floats, weight: Floats | None = None) -> Floats:
+    """B (C, F): ridge regression of planes Y (C, n) on features X (F, n) of n pixels, of equal
+    weight or by weights (n,)."""
+    share = np.full(X.shape[1], 1 / X.shape[1]) if weight is None else weight / weight.sum()
+    W, mean_X, mean_Y = X * share, X @ share, Y @ share
+    return _ridge(W @ X.T - np.outer(mean_X, mean_X), W @ Y.T - np.outer(mean_X, mean_Y))
+
+
+def _ridge(A: Floats, C: Floats) -> Floats:
+    """B (C, F) from the second moments (F, F) of the features and (F, C) of both."""
+    A = A + RIDGE * max(np.trace(A) / len(A), 1e-300) * np.eye(len(A))
+    slopes: Floats = np.linalg.solve(A, C).T
     return slopes
 
 
 def _weights(y: Floats, observed: Bools, f: Floats) -> Floats:
     """(H, W) of a robust regression: those of pixels far from it fall with the square of how far
     they are, in medians (iterated, after Huber)."""
-    weight, spread = np.ones(observed.shape), y[:, observed].std(axis=1)[:, None]
+    pixels = np.flatnonzero(observed)
+    X, Y = (_columns(a, pixels) for a in (f, y))
+    weight, spread = np.ones(len(pixels)), np.maximum(Y.std(axis=1), 1e-300)[:, None]
     for _ in range(ROBUST_ROUNDS):
-        p = np.tensordot(_slopes(y, observed, f, False, weight), f[:, observed], 1)
-        share = weight[observed] / weight[observed].sum()
-        off = (y[:, observed] - p) / np.maximum(spread, 1e-300)
-        off = np.sqrt(((off - (off @ share)[:, None]) ** 2).mean(axis=0))
-        usual = USUAL * float(np.median(off))
-        weight[observed] = np.minimum(1.0, usual / np.maximum(off, 1e-300)) ** 2 + 1e-6
-    return weight
+        off = (Y - slopes_of(Y, X, weight) @ X) / spread
+        off -= (off @ (weight / weight.sum()))[:, None]
+        size = np.sqrt(np.einsum("kn,kn->n", off, off) / len(off))
+        usual = USUAL * float(np.median(size))
+        weight = np.minimum(1.0, usual / np.maximum(size, 1e-300)) ** 2 + 1e-6
+    out: Floats = np.ones(observed.shape)
+    out[observed] = weight
+    return out
 
 
 def _steps(planes: Floats, observed: Bools) -> Iterator[Floats]:
     """(N, n) differences between neighbours that are both observed, down and to the right."""
-    yield (planes[:, 1:] - planes[:, :-1])[:, observed[1:] & observed[:-1]]
-    yield (planes[:, :, 1:] - planes[:, :, :-1])[:, observed[:, 1:] & observed[:, :-1]]
+    number = np.arange(observed.size).reshape(observed.shape)
+    for after, before in ((np.s_[1:], np.s_[:-1]), (np.s_[:, 1:], np.s_[:, :-1])):
+        there = observed[after] & observed[before]
+        yield _columns(planes, number[after][there]) - _columns(planes, number[before][there])
 
 
 def _local(y: Floats, complete: Bools, p: Floats, window: float) -> Floats:
