@@ -34,7 +34,6 @@ from hydiff.methods.estimate import Estimate, Job
 from hydiff.reference.planes import Reference
 
 NO_BARS = "no error bars, and no scores to expect"
-ALONE = (((1.0,) * BAND_GROUPS,) * D,)  # weights of a recipe with one candidate
 Ready = Mapping[str, Mapping[str, Estimate]]  # estimates at hand, by kind of gaps and candidate
 
 
@@ -193,17 +192,23 @@ def _part(
     ready: Ready,
 ) -> KindFill:
     own = _recipe_of(kind, recipe)
-    used, alone = own, references.serves_alone(own.with_reference, window)
-    if alone:  # the default stands in for it
-        used = replace(own, candidates=own.candidates[:1], weights=ALONE, with_reference=None)
+    if references.spares(own.with_reference, window):
+        own = _by_default(own)
     beside = references.serving(own.with_reference, window)
-    blend = blended(used, window, sigma_y, job, ready.get(kind, {}), at, beside)
-    if alone:
+    blend = blended(own, window, sigma_y, job, ready.get(kind, {}), at, beside)
+    if references.serves_all(own.with_reference, window):
         return KindFill(kind, own, window, blend.estimate, None, blend.beside)
     variance = _variance(own.errors, window, at, blend.plain)
     if variance is not None and blend.estimate.excess is not None:
         variance *= blend.estimate.excess  # trials know what is usual, not what is here
     return KindFill(kind, own, window, blend.estimate, variance, blend.beside)
+
+
+def _by_default(recipe: KindRecipe) -> KindRecipe:
+    """With the default for values, and what has no network beside it: how far they are apart."""
+    plain = tuple(tried for tried in recipe.candidates if tried.plain)
+    weights = tuple(((share,) * BAND_GROUPS,) * D for share in (1.0, *[0.0] * (len(plain) - 1)))
+    return replace(recipe, candidates=plain, weights=weights)
 
 
 def _with_references(

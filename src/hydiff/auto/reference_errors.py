@@ -22,7 +22,8 @@ from hydiff.auto.recipe import Errors
 from hydiff.auto.trials import Trial, TrialWindow
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.gaps import mask
-from hydiff.reference.models import ENOUGH, ReferencePlanes, components, slopes_of
+from hydiff.reference.models import ENOUGH, ReferencePlanes, components
+from hydiff.reference.regression import slopes_of
 
 WINDOW = 5  # px in which references are rough or not
 NEARBY = 8.0  # px, standard deviation of what is nearby

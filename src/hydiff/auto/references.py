@@ -49,7 +49,7 @@ from hydiff.gaps.rule import Sigma
 from hydiff.learn.prior_weights import digest, packaged
 from hydiff.methods.estimate import Estimate, Job, estimate
 
-REFERENCE_RULES = 5  # raised with every change to what is decided here
+REFERENCE_RULES = 6  # raised with every change to what is decided here
 FOLDS = 6  # on which they are tried
 BORROWED = 5e4  # entries: what relates two images differs little between classes of entries
 FEWEST = 2  # folds below which nothing is concluded
@@ -159,6 +159,7 @@ def decided(
         by_band=tuple(by_band.tolist()),
         serves=tuple(serves.tolist()),
         used=used,
+        default_elsewhere=_default_does([one for one in joint if one is not None], kinds, ~serves),
     )
 
 
@@ -183,6 +184,7 @@ class _Joint(NamedTuple):
     """The trial of the fill without a reference and of those with one, on the same entries."""
 
     trial: Trial
+    default: Floats  # (n,) errors of the default candidate, as residuals of the trial are
     shown: Floats  # (2, n) logarithms of what references show: roughness, and disagreement
 
     @property
@@ -224,7 +226,7 @@ def _joint(own: Trial, other: Trial, fold: Fold, without: Weights) -> _Joint | N
         step=_steps(own, other, without, there),
         gap=None if own.gap is None else own.gap[there],
     )
-    return _Joint(trial, np.stack(shown))
+    return _Joint(trial, own.residual[0, there], np.stack(shown))
 
 
 def _steps(own: Trial, other: Trial, without: Weights, there: Bools) -> Floats | None:
@@ -276,6 +278,21 @@ def _worth(
     return gains.mean(axis=0), gains.std(axis=0, ddof=1) / np.sqrt(len(trials))
 
 
+def _default_does(joint: Sequence[_Joint], kinds: Kinds, bands: Bools) -> bool:
+    """Whether the default candidate is as good without a reference as the blend is, in some bands:
+    what the blend gains must exceed its standard error."""
+    gains = []
+    for trial, default, _ in joint:
+        own = bands[trial.band]
+        count = importance(trial, kinds) * usual_size(trial.residual) ** 2 * own
+        if count.any():
+            before, after = (count @ np.square(off) for off in (default, trial.residual[0]))
+            gains.append(10 * np.log10(max(before, 1e-300) / max(after, 1e-300)))
+    if len(gains) < FEWEST:
+        return not bands.any()
+    return bool(np.mean(gains) - np.std(gains, ddof=1) / np.sqrt(len(gains)) <= LEAST_WORTH)
+
+
 def served_by(recipe: ReferenceRecipe, window: TrialWindow) -> Bools:
     """(bands, rows, cols) what references fill of the entries to fill."""
     cube, target = window.cube, window.target
@@ -286,11 +303,22 @@ def served_by(recipe: ReferenceRecipe, window: TrialWindow) -> Bools:
     return served
 
 
-def serves_alone(recipe: ReferenceRecipe | None, window: TrialWindow) -> bool:
-    """Whether nothing of a fill without a reference is left in the one with it."""
-    if recipe is None or np.asarray(recipe.weights[0]).any():
+def serves_all(recipe: ReferenceRecipe | None, window: TrialWindow) -> bool:
+    """Whether references serve all that is to be filled."""
+    if recipe is None or not window.target.any():
         return False
     return bool(np.array_equal(served_by(recipe, window), window.target))
+
+
+def spares(recipe: ReferenceRecipe | None, window: TrialWindow) -> bool:
+    """Whether the default stands in for the fill without a reference: nothing of that is left in
+    the one with it, or only bands in which the default does as well."""
+    if recipe is None or np.asarray(recipe.weights[0]).any():
+        return False
+    served, good = served_by(recipe, window), window.cube.good_bands  # others are filled plainly
+    left = (window.target & ~served).any(axis=(1, 2)) & good
+    serves = np.resize(recipe.serves, window.cube.bands)
+    return not left.any() or (recipe.default_elsewhere and recipe.used and not left[serves].any())
 
 
 def serving(recipe: ReferenceRecipe | None, window: TrialWindow) -> list[Candidate]:

@@ -4,8 +4,8 @@ is filled as `smooth` does it, or `prior`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,8 @@ from hydiff.errors import BadValue, need_torch
 from hydiff.maths.subspace import Subspace
 from hydiff.maths.variogram import Covariance
 from hydiff.methods import components
-from hydiff.methods.smooth import Coordinates, Smooth, component_fields, coordinates, cube_step
-from hydiff.reference.models import ReferencePlanes, predict
+from hydiff.methods.smooth import Coordinates, coordinates, cube_step, fitted_fields
+from hydiff.reference.models import Model, Predicted, ReferencePlanes, predictions
 from hydiff.result import Step
 
 PLANES = 4  # components that the network corrects, the strongest ones
@@ -72,27 +72,16 @@ def from_reference(
     if not settings.references:
         raise BadValue("the method 'reference' fills from another image: give `reference=`")
     c = given or coordinates(y, observed, sigma_y, settings.components, settings.space)
-    p = predict(
-        c.z,
-        c.complete,
-        settings.references,
-        context=settings.context,
-        steps=settings.steps,
-        robust=settings.robust,
-        local=settings.local,
-        similar=settings.similar,
-        alike=settings.alike,
-        shared=c.predicted,
-    )
-    there = np.asarray(np.isfinite(p).all(axis=0))
+    model = Model(**{field.name: getattr(settings, field.name) for field in fields(Model)})
+    parts = [*predictions(c.z, c.complete, settings.references, model, c.predicted)]
+    there = np.logical_or.reduce([part.pixels for part in parts] or [np.zeros_like(c.complete)])
     known = c.complete & there
     seen = observed if at is None else np.broadcast_to(observed, y.shape)[:, at][:, None]
     if not known.any():
         yield Step(1, 1, np.where(seen, y if at is None else y[:, at][:, None], np.nan))
         return
-    left = np.where(known, c.z - p, 0.0)
-    f, covariances = _filled(c.with_components(left, known), settings, device, at)
-    step = cube_step(c, np.where(there, p + f, 0.0), covariances, False, rng, at)
+    f, covariances = _with_references(c, known, parts, settings, device, at)
+    step = cube_step(c, f, covariances, False, rng, at)
     unseen = ~(there if at is None else there[at][None])
     if unseen.any():
         unknown = unseen & ~seen if not sigma_y.any() else unseen
@@ -100,12 +89,43 @@ def from_reference(
     yield step._replace(excess=None)
 
 
+def _with_references(
+    c: Coordinates,
+    known: Bools,
+    parts: Sequence[Predicted],
+    settings: FromReference,
+    device: Any,
+    at: Bools | None,
+) -> tuple[Floats, list[Covariance]]:
+    """Components (K, H, W), filled, and their covariances.
+
+    What is confirmed of the references' components enters; all else stays as without them, be it a
+    component or a mixture of several, such as a narrow absorption.
+    """
+    plain, covariances = fitted_fields(c)
+    used = np.any([part.kept.any(axis=1) for part in parts], axis=0)
+    if not used.any():
+        return plain, covariances
+    p = np.zeros(c.z.shape)
+    for part in parts:
+        p[:, part.pixels] = part.planes
+    left = c.some(used).with_components(np.where(known, c.z - p, 0.0)[used], known)
+    own, their_covariances = _filled(left, settings, device, at)
+    p[used] += own
+    out = plain.copy()
+    for part in parts:
+        out[:, part.pixels] += part.kept @ (p - plain)[:, part.pixels]
+    of_used = iter(their_covariances)
+    each = zip(used, covariances, strict=True)
+    return out, [next(of_used) if theirs else one for theirs, one in each]
+
+
 def _filled(
     c: Coordinates, settings: FromReference, device: Any, at: Bools | None
 ) -> tuple[Floats, list[Covariance]]:
     """Components (K, H, W), filled, and their covariances; at: as of `prior.corrected_fields`."""
     if settings.size is None:
-        return component_fields(c, Smooth())
+        return fitted_fields(c)
     need_torch("the prior")
     import torch
 

@@ -85,8 +85,14 @@ class Coordinates(NamedTuple):
         """Other components (K, H, W) of the same cube, 0 elsewhere than at the complete pixels; of
         what was worked out before, only what the mask decides is kept."""
         membranes = self.membranes if np.array_equal(complete, self.complete) else {}
-        fresh = {"fitted": [], "shown": {}, "predicted": {}}
-        return self._replace(z=z, complete=complete, membranes=membranes, **fresh)
+        new = self._replace(z=z, complete=complete, membranes=membranes)
+        return new._replace(fitted=[], shown={}, predicted={})
+
+    def some(self, used: Bools) -> Coordinates:
+        """With some of the components (K,) alone."""
+        _, basis, variance, _ = self.space
+        space = self.space._replace(basis=basis[:, used], variance=variance[used])
+        return self._replace(space=space).with_components(self.z[used], self.complete)
 
     @property
     def poor(self) -> Bools:
