@@ -47,7 +47,7 @@ from hydiff.cube import Bools, Floats, Ints
 from hydiff.gaps import mask
 from hydiff.gaps.rule import Sigma
 from hydiff.learn.prior_weights import digest, packaged
-from hydiff.methods.estimate import Estimate, Job, estimate
+from hydiff.methods.estimate import Estimate, Job, estimate_at
 
 REFERENCE_RULES = 6  # raised with every change to what is decided here
 FOLDS = 6  # on which they are tried
@@ -107,7 +107,8 @@ def _with_network(
 ) -> Trial:
     cube, observed = fold.window.cube, fold.window.observed & ~fold.hide
     job = job._replace(references=fold.window.references)
-    fits = [estimate(cube, observed, chosen(c), sigma_y, job) for c in more]
+    several, pixels = [chosen(c) for c in more], hidden_pixels(fold.hide)
+    fits = [x for x, _ in estimate_at(cube, observed, several, sigma_y, job, pixels)]
     unknown = np.full((len(more), trial.residual.shape[1]), np.nan)
     step = None if trial.step is None else np.vstack([trial.step, unknown])
     wider = trial._replace(residual=np.vstack([trial.residual, unknown]), step=step)

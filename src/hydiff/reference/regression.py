@@ -52,9 +52,7 @@ def slopes_of(Y: Floats, X: Floats, weight: Floats | None = None) -> Floats:
 
 def _ridge(A: Floats, C: Floats) -> Floats:
     """B (C, F) from the second moments (F, F) of the features and (F, C) of both."""
-    damped: Floats = A + ridge_of(A)
-    slopes: Floats = np.linalg.solve(damped, C).T
-    return slopes
+    return np.asarray(np.linalg.solve(A + ridge_of(A), C), dtype=np.float64).T
 
 
 def ridge_of(A: Floats) -> Floats:
