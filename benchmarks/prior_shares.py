@@ -19,7 +19,15 @@ import torch
 from hydiff.auto import blend, folds
 from hydiff.auto.candidates import CLASSICAL, PRIOR, PRIOR_FOLDS
 from hydiff.auto.classes import groups, kinds_of
-from hydiff.auto.trials import TrialWindow, folds_of, one_pass, own_fits, trial_of, with_costly
+from hydiff.auto.trials import (
+    TrialWindow,
+    folds_of,
+    hidden_pixels,
+    one_pass,
+    own_fits,
+    trial_of,
+    with_costly,
+)
 from hydiff.cube import as_cube
 from hydiff.gaps.mask import make_mask
 from hydiff.methods.estimate import Job
@@ -45,7 +53,9 @@ class Case:
         self.trials = [trial_of(cube, seen, fold, CANDIDATES, 0.0, JOB) for fold in hidden]
         for i, fit in enumerate(tried):
             last = len(CLASSICAL)
-            self.trials[i] = with_costly(self.trials[i], {last: fit}, window, hidden[i])
+            self.trials[i] = with_costly(
+                self.trials[i], {last: fit.values[:, hidden_pixels(hidden[i])]}, window, hidden[i]
+            )
         plain = own_fits(CLASSICAL, cube, seen, 0.0, JOB)
         values = np.stack([one.values for one in (*plain, own)])
         self.kinds, self.residual = kinds_of([window]), (values - truth)[:, target]

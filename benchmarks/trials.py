@@ -22,7 +22,15 @@ import torch
 
 from hydiff.auto.candidates import BUDGETS, budget_of
 from hydiff.auto.classes import around, band_spread, groups, kinds_of
-from hydiff.auto.trials import TrialWindow, crossfit, folds_of, own_fits, trial_of, with_costly
+from hydiff.auto.trials import (
+    TrialWindow,
+    crossfit,
+    folds_of,
+    hidden_pixels,
+    own_fits,
+    trial_of,
+    with_costly,
+)
 from hydiff.bench import scenes
 from hydiff.bench.suites import BEST_MASKS
 from hydiff.cube import as_cube
@@ -59,7 +67,8 @@ def kept(scene, mask, pool):
         if i < NETWORKS:
             estimates = {len(plain) + m: fit[i] for m, fit in enumerate(fits)}
             wide = trial._replace(residual=residual)
-            residual = with_costly(wide, estimates, TrialWindow(cube, seen, target), fold).residual
+            found = {m: fit.values[:, hidden_pixels(fold)] for m, fit in estimates.items()}
+            residual = with_costly(wide, found, TrialWindow(cube, seen, target), fold).residual
         at = some(len(trial.band), HIDDEN)
         out |= {
             f"residual{i}": residual[:, at].astype(np.float16),

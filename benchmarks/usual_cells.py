@@ -34,6 +34,7 @@ from hydiff.auto.classes import around, band_spread, groups, kinds_of
 from hydiff.auto.trials import (
     TrialWindow,
     folds_of,
+    hidden_pixels,
     looked_at,
     one_pass,
     own_fits,
@@ -200,7 +201,9 @@ def kept(cell, learning):
     for i, fold in enumerate(hidden):
         trial = trial_of(cube, observed, fold, candidates, sigma_y, JOB)
         if with_prior and i < PRIOR_FOLDS:
-            trial = with_costly(trial, {len(plain): prior[i]}, window, fold)
+            trial = with_costly(
+                trial, {len(plain): prior[i].values[:, hidden_pixels(fold)]}, window, fold
+            )
         at = some(len(trial.band), HIDDEN)
         out |= {
             f"residual{i}": np.float32(trial.residual[:, at]),

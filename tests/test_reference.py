@@ -27,7 +27,7 @@ from hydiff.reference import models, own_gaps
 from hydiff.reference.facts import angles_between, date_of
 from hydiff.reference.grid import onto_grid
 from hydiff.reference.image_choice import Place, best_few, sources, taken
-from hydiff.reference.models import ReferencePlanes, predict
+from hydiff.reference.models import Model, ReferencePlanes, predict
 from hydiff.reference.planes import EVERYWHERE, prepare
 from hydiff.reference.shift import Shift, correlation, estimate_shift, moved
 
@@ -254,7 +254,7 @@ def test_a_linear_relation_is_found_by_every_model(scene, observed):
         {"local": 12.0},
         {"similar": 9},
     ):
-        p = predict(np.where(observed, y, 0), observed, planes, **how)
+        p = predict(np.where(observed, y, 0), observed, planes, Model(**how))
         off = np.abs(p - y)[:, ~observed].mean() / y.std()
         assert off < 0.05, how
 
@@ -278,7 +278,7 @@ def test_a_prediction_does_not_depend_on_what_is_missing(scene, other, observed)
     planes = [ReferencePlanes(other, np.ones(observed.shape, bool))]
     for how in ({}, {"steps": True}, {"robust": True}, {"local": 12.0}, {"alike": 10}):
         one, two = (
-            predict(np.where(observed, scene, value), observed, planes, **how)
+            predict(np.where(observed, scene, value), observed, planes, Model(**how))
             for value in (0.0, 1e4)
         )
         np.testing.assert_array_equal(one, two)
@@ -287,7 +287,7 @@ def test_a_prediction_does_not_depend_on_what_is_missing(scene, other, observed)
 def test_the_unit_of_a_reference_does_not_matter(scene, other, observed):
     there = np.ones(observed.shape, bool)
     one, two = (
-        predict(scene, observed, [ReferencePlanes(r, there)], similar=10)
+        predict(scene, observed, [ReferencePlanes(r, there)], Model(similar=10))
         for r in (other, 7 * other - 300)
     )
     np.testing.assert_allclose(one, two, rtol=1e-6)
@@ -300,10 +300,10 @@ def test_references_complement_one_another(scene, other, observed):
         scene,
         observed,
         [ReferencePlanes(other[:2], left), ReferencePlanes(other[2:], right)],
-        context=0,
+        Model(context=0),
     )
     assert np.isfinite(p).all()
-    only = predict(scene, observed, [ReferencePlanes(other[:2], left)], context=0)
+    only = predict(scene, observed, [ReferencePlanes(other[:2], left)], Model(context=0))
     np.testing.assert_array_equal(np.isfinite(only[0]), left)
     np.testing.assert_allclose(only[:, :, :20], p[:, :, :20])
 
@@ -313,8 +313,10 @@ def test_what_blocks_left_out_do_not_confirm_is_not_predicted(other, observed, r
     f = models._with_neighbours(other / other.std(), 1)
     own = [ndimage.gaussian_filter(rng.standard_normal(observed.shape), 2) for _ in range(20)]
     y = np.stack([*(own / np.std(own)), f[0] - 0.5 * f[2], f[1]])
-    kept = models.confirmed(y, observed, f, np.ones(observed.shape))
-    np.testing.assert_allclose(kept @ kept, kept, atol=1e-6)  # all of a mixture, or nothing of it
+    shown = models.mixtures_of(y, observed, f, np.ones(observed.shape))
+    some = shown.map(shown.share > 0)
+    np.testing.assert_allclose(some @ some, some, atol=1e-6)  # all of a mixture, or nothing of it
+    kept = shown.map(shown.share)
     np.testing.assert_allclose(kept[-2:, -2:], np.eye(2), atol=0.05)
     assert np.trace(kept) - 2 < 0.3 * 20
 
@@ -324,7 +326,9 @@ def test_of_planes_that_are_confirmed_a_mixture_may_not_be(other, observed, rng)
     f = models._with_neighbours(other / other.std(), 1)
     own = ndimage.gaussian_filter(rng.standard_normal(observed.shape), 2)
     own *= 0.5 * f[0].std() / own.std()
-    kept = models.confirmed(np.stack([f[0] + own, f[0] - own]), observed, f, np.ones(own.shape))
+    both = np.stack([f[0] + own, f[0] - own])
+    shown = models.mixtures_of(both, observed, f, np.ones(own.shape))
+    kept = shown.map(shown.share)
     np.testing.assert_allclose(kept @ [1, 1], [1, 1], atol=0.1)
     np.testing.assert_allclose(kept @ [1, -1], [0, 0], atol=0.1)
 
@@ -337,7 +341,9 @@ def test_an_absorption_in_several_components_is_not_predicted(scene, other, obse
     planes = [ReferencePlanes(other, np.ones(observed.shape, bool))]
     turn = np.linalg.qr(rng.standard_normal((8, 8)))[0]
     without, found = (
-        np.tensordot(turn.T, predict(np.tensordot(turn, y, 1), observed, planes, alike=20), 1)
+        np.tensordot(
+            turn.T, predict(np.tensordot(turn, y, 1), observed, planes, Model(alike=20)), 1
+        )
         for y in (scene, scene + narrow * patches)
     )
     off = (found - without).std(axis=(1, 2))
@@ -368,7 +374,9 @@ def test_what_is_like_nothing_observed_is_not_extrapolated(scene, other, observe
     flare = other.copy()
     flare[:, 20:22, 30:32] += 40 * other.std(axis=(1, 2))[:, None, None]
     plain, bright = (
-        predict(scene, observed, [ReferencePlanes(r, np.ones(observed.shape, bool))], context=0)
+        predict(
+            scene, observed, [ReferencePlanes(r, np.ones(observed.shape, bool))], Model(context=0)
+        )
         for r in (other, flare)
     )
     limits = scene[:, observed].min(axis=1), scene[:, observed].max(axis=1)

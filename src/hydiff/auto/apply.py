@@ -9,7 +9,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hydiff.auto import folds, references, split
-from hydiff.auto.classes import BAND_GROUPS, Around, D, around, band_spread, groups, usable
+from hydiff.auto.candidates import Candidate
+from hydiff.auto.classes import (
+    BAND_GROUPS,
+    Around,
+    D,
+    among,
+    around,
+    band_spread,
+    columns,
+    groups,
+    spread_out,
+    usable,
+)
 from hydiff.auto.intervals import HOPELESS, Scored, expected_by_kind, promises, variance_of, warning
 from hydiff.auto.recipe import Errors, KindRecipe, Recipe, Tried
 from hydiff.auto.sources import Sourced, of_method, sources
@@ -22,7 +34,6 @@ from hydiff.methods.estimate import Estimate, Job
 from hydiff.reference.planes import Reference
 
 NO_BARS = "no error bars, and no scores to expect"
-ALONE = (((1.0,) * BAND_GROUPS,) * D,)  # weights of a recipe with one candidate
 Ready = Mapping[str, Mapping[str, Estimate]]  # estimates at hand, by kind of gaps and candidate
 
 
@@ -47,6 +58,7 @@ class Blend(NamedTuple):
 
     estimate: Estimate
     plain: list[Floats]  # values of the candidates without a network
+    beside: list[Estimate]  # of candidates that take no part in it
 
 
 class KindFill(NamedTuple):
@@ -57,6 +69,7 @@ class KindFill(NamedTuple):
     window: TrialWindow
     estimate: Estimate
     variance: Floats | None  # in the cube's unit squared, of the same pixels; None = unknown
+    others: Sequence[Estimate] = ()  # of the candidates with a reference, where they serve
 
 
 def apply(
@@ -78,7 +91,7 @@ def apply(
     """
     window = TrialWindow(cube, observed, target, references=job.references)
     parts = _parts(Recipe.of(recipe), window, at, sigma_y, job, ready)
-    parts, served = _with_references(parts, at, sigma_y, job)
+    parts, served = _with_references(parts, at)
     estimate, hopeless = _joined(parts, at), np.zeros(observed.shape, bool)
     count = sum(int(part.window.target.sum()) for part in served)
     own = [Sourced(part.recipe, part.window) for part in parts]
@@ -107,20 +120,6 @@ def apply(
     notes += [warning(doubtful)] if doubtful else []
     decision = Decision(recipe, expected, hopeless, doubtful, by_kind, entries, **facts)
     return estimate._replace(sigma=sigma, notes=notes), decision
-
-
-def columns(array: Array, at: Bools | None) -> Array:
-    """(bands, 1, n) an array (bands, rows, cols) at n pixels; all of it without them."""
-    return array if at is None else array[:, at][:, None]
-
-
-def spread_out(some: Array, at: Bools | None, elsewhere: Array) -> Array:
-    """(bands, rows, cols) from what `columns` gives."""
-    if at is None:
-        return some
-    every = np.array(elsewhere, dtype=some.dtype)
-    every[:, at] = some[:, 0]
-    return every
 
 
 def sources_of(decision: Decision | None, facts: Method, target: Bools, good: Bools) -> Array:
@@ -175,7 +174,8 @@ def _parts(
     completed = some.estimate
     if at is not None:
         variance = None if some.variance is None else columns(some.variance, at)
-        some = some._replace(estimate=completed.at(at), variance=variance)
+        others = [one.at(at) for one in some.others]
+        some = some._replace(estimate=completed.at(at), variance=variance, others=others)
     if not split.aims_at_lost(window):
         return [some]
     rest, noise = split.lost(window, completed.values), noise_of(sigma_y, [completed])
@@ -192,34 +192,39 @@ def _part(
     ready: Ready,
 ) -> KindFill:
     own = _recipe_of(kind, recipe)
-    if references.serves_alone(own.with_reference, window):  # the default stands in for it
-        plain = replace(own, candidates=own.candidates[:1], weights=ALONE, with_reference=None)
-        blend = blended(plain, window, sigma_y, job, ready.get(kind, {}), at)
-        return KindFill(kind, own, window, blend.estimate, None)
-    blend = blended(own, window, sigma_y, job, ready.get(kind, {}), at)
+    if references.spares(own.with_reference, window):
+        own = _by_default(own)
+    beside = references.serving(own.with_reference, window)
+    blend = blended(own, window, sigma_y, job, ready.get(kind, {}), at, beside)
+    if references.serves_all(own.with_reference, window):
+        return KindFill(kind, own, window, blend.estimate, None, blend.beside)
     variance = _variance(own.errors, window, at, blend.plain)
     if variance is not None and blend.estimate.excess is not None:
         variance *= blend.estimate.excess  # trials know what is usual, not what is here
-    return KindFill(kind, own, window, blend.estimate, variance)
+    return KindFill(kind, own, window, blend.estimate, variance, blend.beside)
+
+
+def _by_default(recipe: KindRecipe) -> KindRecipe:
+    """With the default for values, and what has no network beside it: how far they are apart."""
+    plain = tuple(tried for tried in recipe.candidates if tried.plain)
+    weights = tuple(((share,) * BAND_GROUPS,) * D for share in (1.0, *[0.0] * (len(plain) - 1)))
+    return replace(recipe, candidates=plain, weights=weights)
 
 
 def _with_references(
-    parts: Sequence[KindFill], at: Bools | None, sigma_y: Sigma, job: Job
+    parts: Sequence[KindFill], at: Bools | None
 ) -> tuple[list[KindFill], list[KindFill]]:
     """The parts, with what references say of them; and the entries so filled as parts of their own,
     for their errors are others."""
     changed, served = [], []
     for part in parts:
         own = part.recipe.with_reference
-        fill = None
-        if own is not None and part.window.references:
-            before = spread_out(part.estimate.values, at, np.asarray(part.window.cube.values))
-            fill = references.filled(own, part.window, before, sigma_y, job)
-        if own is None or fill is None:
+        if own is None or not part.others:
             changed.append(part)
             continue
+        fill = references.filled(own, part.window, part.estimate, part.others, at)
         window = part.window._replace(target=fill.served)
-        estimate = part.estimate._replace(values=columns(fill.values, at))
+        estimate = part.estimate._replace(values=fill.values)
         rest = part.window._replace(target=part.window.target & ~fill.served)
         changed.append(part._replace(window=rest, estimate=estimate))
         errors = replace(part.recipe, errors=own.errors)
@@ -298,20 +303,24 @@ def blended(
     job: Job,
     ready: Mapping[str, Estimate],
     at: Bools | None = None,
+    beside: Sequence[Candidate] = (),
 ) -> Blend:
-    """The candidates of a recipe for gaps of one kind, blended; at: as of `estimate_each`."""
+    """The candidates of a recipe for gaps of one kind, blended; at: as of `estimate_each`.
+
+    beside: candidates without folds that are estimated too, for they share the work.
+    """
     weights = np.asarray(recipe.weights, dtype=np.float64)
     plain = [tried.plain for tried in recipe.candidates]
     used: Bools = np.asarray(weights.any(axis=(1, 2))) | plain  # how far those are apart counts
     entries = [tried for tried, wanted in zip(recipe.candidates, used, strict=True) if wanted]
-    estimates = _candidates(entries, window, sigma_y, job, ready, at)
+    estimates, others = _candidates(entries, window, sigma_y, job, ready, at, beside)
     distance = folds.distance_class(mask.shared(window.observed))
     if at is not None:
         distance = distance[at][None] if distance.ndim == 2 else columns(distance, at)
     values = _mean(estimates, weights[used], distance, window.cube)
     notes = list(dict.fromkeys(note for one in estimates for note in one.notes))
     without = [one.values for one, e in zip(estimates, entries, strict=True) if e.plain]
-    return Blend(estimates[0]._replace(values=values, sigma=None, notes=notes), without)
+    return Blend(estimates[0]._replace(values=values, sigma=None, notes=notes), without, others)
 
 
 def _variance(
@@ -323,7 +332,7 @@ def _variance(
         return None
     cube, observed, target, *_ = window
     own = np.asarray(target.any(axis=0))
-    there = [v[:, _among(own, at)] for v in estimates]
+    there = [v[:, among(own, at)] for v in estimates]
     return _placed(errors, window, at, around(cube, observed, there, own, target[:, own]))
 
 
@@ -332,13 +341,8 @@ def _placed(errors: Errors, window: TrialWindow, at: Bools | None, lies: Around)
     cube, observed, target, *_ = window
     own = np.asarray(target.any(axis=0))
     variance = np.zeros(columns(target, at).shape)
-    variance[:, _among(own, at)] = variance_of(errors, cube, observed, target[:, own], lies)
+    variance[:, among(own, at)] = variance_of(errors, cube, observed, target[:, own], lies)
     return variance
-
-
-def _among(own: Bools, at: Bools | None) -> Bools:
-    """Which of the pixels `at` are `own` (rows, cols) ones; (1, n), or (rows, cols)."""
-    return own if at is None else own[at][None]
 
 
 def _candidates(
@@ -348,8 +352,9 @@ def _candidates(
     job: Job,
     ready: Mapping[str, Estimate],
     at: Bools | None,
-) -> list[Estimate]:
-    """The estimate of each candidate."""
+    beside: Sequence[Candidate],
+) -> tuple[list[Estimate], list[Estimate]]:
+    """The estimate of each candidate, and of those beside them."""
     cube, observed, _, gaps, measured, _ = window
 
     def there(one: Estimate) -> Estimate:
@@ -357,8 +362,9 @@ def _candidates(
 
     estimates = {i: there(ready[e.name]) for i, e in enumerate(entries) if e.name in ready}
     plain = [i for i, e in enumerate(entries) if i not in estimates and e.fits is None]
-    own = own_fits([entries[i].candidate for i in plain], cube, observed, sigma_y, job, at)
-    estimates |= dict(zip(plain, own, strict=True))
+    some = [*(entries[i].candidate for i in plain), *beside]
+    own = own_fits(some, cube, observed, sigma_y, job._replace(references=window.references), at)
+    estimates |= dict(zip(plain, own, strict=False))
     for i in set(range(len(entries))) - set(estimates):
         c, alone = entries[i].candidate, job._replace(checkpoint=None)
         hidden = folds_of(cube, observed, entries[i].of, entries[i].seed, gaps, measured)
@@ -369,7 +375,7 @@ def _candidates(
         parts = [(cube, observed & ~fold) for fold in hidden]
         parts = parts or [(cube, observed)]  # gaps too small to hide copies of them
         estimates[i] = there(mean_estimate(crossfit(c, parts, sigma_y, alone)))
-    return [estimates[i] for i in range(len(entries))]
+    return [estimates[i] for i in range(len(entries))], own[len(plain) :]
 
 
 def _mean(estimates: Sequence[Estimate], weights: Floats, distance: Ints, cube: Cube) -> Floats:

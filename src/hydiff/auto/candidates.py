@@ -75,7 +75,6 @@ SPECTRAL_FOLDS = 3
 # from another image of the place, where there is one; the first does for pixels with some bands
 WITH_REFERENCE = (
     Candidate("its steps", "reference", {"steps": True}),
-    Candidate("pixels alike", "reference", {"alike": 20}),
     Candidate("similar pixels", "reference", {"robust": True, "similar": 20}),
     Candidate("robust", "reference", {"robust": True}),
 )

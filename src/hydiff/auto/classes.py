@@ -163,3 +163,22 @@ def share_of_length(size: Floats, spectra: Floats) -> Floats:
     length = np.linalg.norm(spectra, axis=0)
     share: Floats = np.divide(size, length, out=np.zeros(length.shape), where=length > 0)
     return share
+
+
+def columns(array: Array, at: Bools | None) -> Array:
+    """(bands, 1, n) an array (bands, rows, cols) at n pixels; all of it without them."""
+    return array if at is None else array[:, at][:, None]
+
+
+def spread_out(some: Array, at: Bools | None, elsewhere: Array) -> Array:
+    """(bands, rows, cols) from what `columns` gives."""
+    if at is None:
+        return some
+    every = np.array(elsewhere, dtype=some.dtype)
+    every[:, at] = some[:, 0]
+    return every
+
+
+def among(own: Bools, at: Bools | None) -> Bools:
+    """Which of the pixels `at` are `own` (rows, cols) ones; (1, n), or (rows, cols)."""
+    return own if at is None else own[at][None]

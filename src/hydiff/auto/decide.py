@@ -24,6 +24,7 @@ from hydiff.auto.trials import (
     TrialWindow,
     crossfit,
     folds_of,
+    hidden_pixels,
     if_memory_allows,
     mean_estimate,
     one_pass,
@@ -334,8 +335,9 @@ def _trials(
     enough; the costly ones on the first folds alone."""
     number = {c.name: m for m, c in enumerate(plan.candidates)}
     for i, (future, (window, hide)) in enumerate(zip(trying, plan.hidden, strict=True)):
-        fits = {number[name]: fits[i] for name, fits in costly.items()} if i < plan.costly else {}
-        trial = future.result().of(left)
+        trial, pixels = future.result().of(left), hidden_pixels(hide)
+        of_fold = costly if i < plan.costly else {}
+        fits = {number[name]: every[i].values[:, pixels] for name, every in of_fold.items()}
         yield with_costly(trial, fits, windows[window], hide) if fits else trial
         if progress is not None and progress(step_of(i + 1, len(plan.hidden))):
             return

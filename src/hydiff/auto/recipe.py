@@ -148,6 +148,7 @@ class ReferenceRecipe:
     by_band: tuple[Number, ...]  # dB
     serves: tuple[bool, ...]  # bands; the others, which do not gain, are filled without
     used: bool
+    default_elsewhere: bool = False  # in those the default candidate does as well as the blend
 
     def __post_init__(self) -> None:
         _check_weights(self.weights, 1 + len(self.candidates))

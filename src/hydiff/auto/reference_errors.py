@@ -16,13 +16,14 @@ from scipy import ndimage
 
 from hydiff.auto import folds
 from hydiff.auto.blend import Weights, mixed
-from hydiff.auto.classes import Around, D, Kinds, T, band_spread, usable
+from hydiff.auto.classes import BANDS_AT_ONCE, Around, D, Kinds, T, band_spread, usable
 from hydiff.auto.intervals import NORMAL_80, Hidden, errors_of
 from hydiff.auto.recipe import Errors
 from hydiff.auto.trials import Trial, TrialWindow
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.gaps import mask
-from hydiff.reference.models import ENOUGH, ReferencePlanes, components, regression
+from hydiff.reference.models import ENOUGH, ReferencePlanes, components
+from hydiff.reference.regression import slopes_of
 
 WINDOW = 5  # px in which references are rough or not
 NEARBY = 8.0  # px, standard deviation of what is nearby
@@ -60,13 +61,16 @@ def disagreement(cube: Cube, observed: Bools, references: Sequence[ReferencePlan
     of the bands; observed (bands, rows, cols)."""
     bands = usable(cube, observed)
     complete = observed[bands].all(axis=0) & seen_by(references)
-    y = np.asarray(cube.values)[bands].astype(np.float64)
-    y = np.where(complete, y, 0.0) / band_spread(cube, observed)[bands, None, None]
     f = np.concatenate([components(one) for one in references])
     if complete.sum() < ENOUGH * len(f):
         return np.ones(complete.shape)
-    p = regression(y, complete, f, np.ones(complete.shape))
-    square = np.where(complete, np.square(y - p).mean(axis=0), 0.0)
+    values, spread, features = np.asarray(cube.values), band_spread(cube, observed), f[:, complete]
+    square, number = np.zeros(complete.shape), np.flatnonzero(bands)
+    for some in np.array_split(number, -(-len(number) // BANDS_AT_ONCE)):  # cubes are large
+        y = values[some][:, complete].astype(np.float64) / spread[some, None]
+        off = y - slopes_of(y, features) @ features
+        off -= off.mean(axis=1)[:, None]
+        square[complete] += np.einsum("cn,cn->n", off, off) / len(number)
     near, share = (
         ndimage.gaussian_filter(plane, NEARBY, mode="constant")
         for plane in (square, complete.astype(np.float64))

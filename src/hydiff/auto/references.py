@@ -14,7 +14,16 @@ import numpy as np
 from hydiff.auto import folds
 from hydiff.auto.blend import Weights, advised, mixed, share_of
 from hydiff.auto.candidates import CORRECTED, WITH_REFERENCE, Candidate, chosen
-from hydiff.auto.classes import NOTHING, Around, Kinds, around, groups, kinds_of
+from hydiff.auto.classes import (
+    NOTHING,
+    Around,
+    Kinds,
+    among,
+    around,
+    columns,
+    groups,
+    kinds_of,
+)
 from hydiff.auto.intervals import UNLIKE
 from hydiff.auto.recipe import ReferenceRecipe, Tried
 from hydiff.auto.reference_errors import (
@@ -32,16 +41,15 @@ from hydiff.auto.trials import (
     hidden_pixels,
     importance,
     looked_at,
-    own_fits,
     with_costly,
 )
 from hydiff.cube import Bools, Floats, Ints
 from hydiff.gaps import mask
 from hydiff.gaps.rule import Sigma
 from hydiff.learn.prior_weights import digest, packaged
-from hydiff.methods.estimate import Job, estimate
+from hydiff.methods.estimate import Estimate, Job, estimate_at
 
-REFERENCE_RULES = 5  # raised with every change to what is decided here
+REFERENCE_RULES = 6  # raised with every change to what is decided here
 FOLDS = 6  # on which they are tried
 BORROWED = 5e4  # entries: what relates two images differs little between classes of entries
 FEWEST = 2  # folds below which nothing is concluded
@@ -99,7 +107,8 @@ def _with_network(
 ) -> Trial:
     cube, observed = fold.window.cube, fold.window.observed & ~fold.hide
     job = job._replace(references=fold.window.references)
-    fits = [estimate(cube, observed, chosen(c), sigma_y, job) for c in more]
+    several, pixels = [chosen(c) for c in more], hidden_pixels(fold.hide)
+    fits = [x for x, _ in estimate_at(cube, observed, several, sigma_y, job, pixels)]
     unknown = np.full((len(more), trial.residual.shape[1]), np.nan)
     step = None if trial.step is None else np.vstack([trial.step, unknown])
     wider = trial._replace(residual=np.vstack([trial.residual, unknown]), step=step)
@@ -151,6 +160,7 @@ def decided(
         by_band=tuple(by_band.tolist()),
         serves=tuple(serves.tolist()),
         used=used,
+        default_elsewhere=_default_does([one for one in joint if one is not None], kinds, ~serves),
     )
 
 
@@ -175,6 +185,7 @@ class _Joint(NamedTuple):
     """The trial of the fill without a reference and of those with one, on the same entries."""
 
     trial: Trial
+    default: Floats  # (n,) errors of the default candidate, as residuals of the trial are
     shown: Floats  # (2, n) logarithms of what references show: roughness, and disagreement
 
     @property
@@ -216,7 +227,7 @@ def _joint(own: Trial, other: Trial, fold: Fold, without: Weights) -> _Joint | N
         step=_steps(own, other, without, there),
         gap=None if own.gap is None else own.gap[there],
     )
-    return _Joint(trial, np.stack(shown))
+    return _Joint(trial, own.residual[0, there], np.stack(shown))
 
 
 def _steps(own: Trial, other: Trial, without: Weights, there: Bools) -> Floats | None:
@@ -268,6 +279,21 @@ def _worth(
     return gains.mean(axis=0), gains.std(axis=0, ddof=1) / np.sqrt(len(trials))
 
 
+def _default_does(joint: Sequence[_Joint], kinds: Kinds, bands: Bools) -> bool:
+    """Whether the default candidate is as good without a reference as the blend is, in some bands:
+    what the blend gains must exceed its standard error."""
+    gains = []
+    for trial, default, _ in joint:
+        own = bands[trial.band]
+        count = importance(trial, kinds) * usual_size(trial.residual) ** 2 * own
+        if count.any():
+            before, after = (count @ np.square(off) for off in (default, trial.residual[0]))
+            gains.append(10 * np.log10(max(before, 1e-300) / max(after, 1e-300)))
+    if len(gains) < FEWEST:
+        return not bands.any()
+    return bool(np.mean(gains) - np.std(gains, ddof=1) / np.sqrt(len(gains)) <= LEAST_WORTH)
+
+
 def served_by(recipe: ReferenceRecipe, window: TrialWindow) -> Bools:
     """(bands, rows, cols) what references fill of the entries to fill."""
     cube, target = window.cube, window.target
@@ -278,43 +304,64 @@ def served_by(recipe: ReferenceRecipe, window: TrialWindow) -> Bools:
     return served
 
 
-def serves_alone(recipe: ReferenceRecipe | None, window: TrialWindow) -> bool:
-    """Whether nothing of a fill without a reference is left in the one with it."""
-    if recipe is None or np.asarray(recipe.weights[0]).any():
+def serves_all(recipe: ReferenceRecipe | None, window: TrialWindow) -> bool:
+    """Whether references serve all that is to be filled."""
+    if recipe is None or not window.target.any():
         return False
     return bool(np.array_equal(served_by(recipe, window), window.target))
+
+
+def spares(recipe: ReferenceRecipe | None, window: TrialWindow) -> bool:
+    """Whether the default stands in for the fill without a reference: nothing of that is left in
+    the one with it, or only bands in which the default does as well."""
+    if recipe is None or np.asarray(recipe.weights[0]).any():
+        return False
+    served, good = served_by(recipe, window), window.cube.good_bands  # others are filled plainly
+    left = (window.target & ~served).any(axis=(1, 2)) & good
+    serves = np.resize(recipe.serves, window.cube.bands)
+    return not left.any() or (recipe.default_elsewhere and recipe.used and not left[serves].any())
+
+
+def serving(recipe: ReferenceRecipe | None, window: TrialWindow) -> list[Candidate]:
+    """The candidates that take part in the fill of a window."""
+    if recipe is None or not served_by(recipe, window).any():
+        return []
+    return [tried.candidate for tried in recipe.candidates]
 
 
 class ReferenceFill(NamedTuple):
     """The entries that references serve."""
 
     served: Bools  # (bands, rows, cols)
-    values: Floats  # (bands, rows, cols)
+    values: Floats  # (bands, rows, cols), or of the pixels that are wanted
     lies: Around  # of the pixels with such entries
 
 
 def filled(
-    recipe: ReferenceRecipe, window: TrialWindow, before: Floats, sigma_y: Sigma, job: Job
-) -> ReferenceFill | None:
-    """The fill `before` (bands, rows, cols), blended with those from references where they serve;
-    None where they do not."""
+    recipe: ReferenceRecipe,
+    window: TrialWindow,
+    plain: Estimate,
+    fits: Sequence[Estimate],
+    at: Bools | None,
+) -> ReferenceFill:
+    """The fill without references, blended with those of the candidates `serving` where they serve;
+    at: the pixels that all of them are of, as of `estimate_each`."""
     cube, observed, *_ = window
-    served = served_by(recipe, window)
-    if not served.any():
-        return None
-    job = job._replace(references=window.references)
-    fits = own_fits([tried.candidate for tried in recipe.candidates], cube, observed, sigma_y, job)
+    served, before = served_by(recipe, window), plain.values
     # what no reference can say, because too little of it is observed, stays as it was
     others = [np.where(np.isfinite(fit.values), fit.values, before) for fit in fits]
     weights = np.asarray(recipe.weights, dtype=np.float64)
-    distance = folds.distance_class(mask.shared(observed))
+    distance, wanted = folds.distance_class(mask.shared(observed)), columns(served, at)
+    if at is not None:
+        distance = distance[at][None] if distance.ndim == 2 else columns(distance, at)
     values, estimates = before.copy(), [before, *others]
     group = groups(cube.bands)
     for band in np.flatnonzero(served.any(axis=(1, 2))):
         near = distance if distance.ndim == 2 else distance[band]
         mean = sum(w[near, group[band]] * e[band] for w, e in zip(weights, estimates, strict=True))
-        values[band] = np.where(served[band], mean, before[band])
+        values[band] = np.where(wanted[band], mean, before[band])
     pixels = np.asarray(served.any(axis=0))
-    lies = around(cube, observed, [e[:, pixels] for e in others], pixels, served[:, pixels])
+    there = among(pixels, at)
+    lies = around(cube, observed, [e[:, there] for e in others], pixels, served[:, pixels])
     lies = around_with(lies, cube, observed, window.references, pixels)
     return ReferenceFill(served, values, lies)

@@ -294,16 +294,17 @@ def trial_of(
 
 
 def with_costly(
-    trial: Trial, fits: Mapping[int, Estimate], window: TrialWindow, fold: Bools
+    trial: Trial, fits: Mapping[int, Floats], window: TrialWindow, fold: Bools
 ) -> Trial:
-    """The trial with the residuals of some candidates, by number, taken from their fits."""
+    """The trial with the residuals of some candidates, by number, taken from what they find for the
+    hidden pixels (bands, n)."""
     cube, observed, at = window.cube, window.observed, looked_at(fold, window.measured)
     assert trial.step is not None
     pixels, residual, step = hidden_pixels(fold), trial.residual.copy(), trial.step.copy()
     spread = band_spread(cube, observed & ~fold)[trial.band]
-    for m, fit in fits.items():
-        residual[m] = _residual(fit.values[:, pixels], cube, pixels, at) / spread
-        step[m] = _step(fit.values[:, pixels], cube, pixels, fold, at)
+    for m, values in fits.items():
+        residual[m] = _residual(values, cube, pixels, at) / spread
+        step[m] = _step(values, cube, pixels, fold, at)
     return trial._replace(residual=residual, step=step)
 
 

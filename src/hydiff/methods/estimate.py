@@ -156,7 +156,7 @@ def _drained(
     at: Bools | None = None,
 ) -> Estimate:
     """Run a method to its end, or until `progress` has enough of it; at: as of `estimate_each`."""
-    if at is not None and given and "references" not in task.chosen.facts.asks:
+    if at is not None and given:
         given = {**given, "at": at}
     keep, state, history = _checkpoint(task, job)
     began = time.perf_counter() - (history[-1]["seconds"] if history else 0.0)

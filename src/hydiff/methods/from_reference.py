@@ -4,8 +4,8 @@ is filled as `smooth` does it, or `prior`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,8 @@ from hydiff.errors import BadValue, need_torch
 from hydiff.maths.subspace import Subspace
 from hydiff.maths.variogram import Covariance
 from hydiff.methods import components
-from hydiff.methods.smooth import Coordinates, Smooth, component_fields, coordinates, cube_step
-from hydiff.reference.models import ReferencePlanes, predict
+from hydiff.methods.smooth import Coordinates, coordinates, cube_step, fitted_fields
+from hydiff.reference.models import Model, Predicted, ReferencePlanes, predictions
 from hydiff.result import Step
 
 PLANES = 4  # components that the network corrects, the strongest ones
@@ -60,49 +60,76 @@ def from_reference(
     rng: np.random.Generator,
     given: Coordinates | None = None,
     device: Any = "cpu",
+    at: Bools | None = None,
 ) -> Iterator[Step]:
     """Regression of the components on the references' bands; what it leaves is filled.
 
     y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
     What a component has in common with no reference is filled as without one.  The estimate is NaN
     where no reference has a value.
-    given: the coordinates, if they are at hand.
+    given: the coordinates, if they are at hand.  at: as of `cube_step`.
     """
     if not settings.references:
         raise BadValue("the method 'reference' fills from another image: give `reference=`")
     c = given or coordinates(y, observed, sigma_y, settings.components, settings.space)
-    p = predict(
-        c.z,
-        c.complete,
-        settings.references,
-        context=settings.context,
-        steps=settings.steps,
-        robust=settings.robust,
-        local=settings.local,
-        similar=settings.similar,
-        alike=settings.alike,
-    )
-    there = np.asarray(np.isfinite(p).all(axis=0))
+    model = Model(**{field.name: getattr(settings, field.name) for field in fields(Model)})
+    parts = [*predictions(c.z, c.complete, settings.references, model, c.predicted)]
+    there = np.logical_or.reduce([part.pixels for part in parts] or [np.zeros_like(c.complete)])
     known = c.complete & there
+    seen = observed if at is None else np.broadcast_to(observed, y.shape)[:, at][:, None]
     if not known.any():
-        yield Step(1, 1, np.where(observed, y, np.nan))
+        yield Step(1, 1, np.where(seen, y if at is None else y[:, at][:, None], np.nan))
         return
-    left = np.where(known, c.z - p, 0.0)
-    f, covariances = _filled(c.with_components(left, known), settings, device)
-    step = cube_step(c, np.where(there, p + f, 0.0), covariances, False, rng)
-    unseen = ~there & ~(observed if not sigma_y.any() else np.zeros(y.shape, bool))
-    yield step._replace(x=np.where(unseen, np.nan, step.x), excess=None)
+    f, covariances = _with_references(c, known, parts, settings, device, at)
+    step = cube_step(c, f, covariances, False, rng, at)
+    unseen = ~(there if at is None else there[at][None])
+    if unseen.any():
+        unknown = unseen & ~seen if not sigma_y.any() else unseen
+        step = step._replace(x=np.where(unknown, np.nan, step.x))
+    yield step._replace(excess=None)
+
+
+def _with_references(
+    c: Coordinates,
+    known: Bools,
+    parts: Sequence[Predicted],
+    settings: FromReference,
+    device: Any,
+    at: Bools | None,
+) -> tuple[Floats, list[Covariance]]:
+    """Components (K, H, W), filled, and their covariances.
+
+    What is confirmed of the references' components enters; all else stays as without them, be it a
+    component or a mixture of several, such as a narrow absorption.
+    """
+    plain, covariances = fitted_fields(c)
+    used = np.any([part.kept.any(axis=1) for part in parts], axis=0)
+    if not used.any():
+        return plain, covariances
+    p = np.zeros(c.z.shape)
+    for part in parts:
+        p[:, part.pixels] = part.planes
+    left = c.some(used).with_components(np.where(known, c.z - p, 0.0)[used], known)
+    own, their_covariances = _filled(left, settings, device, at)
+    p[used] += own
+    out = plain.copy()
+    for part in parts:
+        out[:, part.pixels] += part.kept @ (p - plain)[:, part.pixels]
+    of_used = iter(their_covariances)
+    each = zip(used, covariances, strict=True)
+    return out, [next(of_used) if theirs else one for theirs, one in each]
 
 
 def _filled(
-    c: Coordinates, settings: FromReference, device: Any
+    c: Coordinates, settings: FromReference, device: Any, at: Bools | None
 ) -> tuple[Floats, list[Covariance]]:
-    """Components (K, H, W), filled, and their covariances."""
+    """Components (K, H, W), filled, and their covariances; at: as of `prior.corrected_fields`."""
     if settings.size is None:
-        return component_fields(c, Smooth())
+        return fitted_fields(c)
     need_torch("the prior")
     import torch
 
     from hydiff.methods.prior import Prior, corrected_fields
 
-    return corrected_fields(c, Prior(settings.size, planes=PLANES), torch.device(device))
+    own = Prior(settings.size, planes=PLANES)
+    return corrected_fields(c, own, torch.device(device), at=at)

@@ -68,6 +68,7 @@ class Coordinates(NamedTuple):
     membranes: dict[float, Membrane]  # by reach, each made when it is first asked for
     fitted: list[tuple[Floats, list[Covariance]]]  # of `fitted_fields`, when first asked for
     shown: dict[tuple[str, int], Any]  # to networks, by device and number of planes: `prior.Shown`
+    predicted: dict[Any, Any]  # from references: what `reference.models.predict` shares
 
     @property
     def noisy(self) -> bool:
@@ -84,7 +85,14 @@ class Coordinates(NamedTuple):
         """Other components (K, H, W) of the same cube, 0 elsewhere than at the complete pixels; of
         what was worked out before, only what the mask decides is kept."""
         membranes = self.membranes if np.array_equal(complete, self.complete) else {}
-        return self._replace(z=z, complete=complete, membranes=membranes, fitted=[], shown={})
+        new = self._replace(z=z, complete=complete, membranes=membranes)
+        return new._replace(fitted=[], shown={}, predicted={})
+
+    def some(self, used: Bools) -> Coordinates:
+        """With some of the components (K,) alone."""
+        _, basis, variance, _ = self.space
+        space = self.space._replace(basis=basis[:, used], variance=variance[used])
+        return self._replace(space=space).with_components(self.z[used], self.complete)
 
     @property
     def poor(self) -> Bools:
@@ -112,7 +120,7 @@ def coordinates(
     noisy = bool(noise.any())
     z, rest = remainder(y, complete, weight, space, noise, membranes, everywhere=noisy)
     own = (y, entries, complete, spread, excess, weight, noise, space)
-    return Coordinates(*own, z, *rest, membranes, [], {})
+    return Coordinates(*own, z, *rest, membranes, [], {}, {})
 
 
 def smooth(

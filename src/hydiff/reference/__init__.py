@@ -8,5 +8,6 @@ Letters: y (C, H, W) the cube, R bands of a reference, F features made of them.
     shift     by how much the two are still apart
     planes    both, into `ReferencePlanes`, with what is to be said about them
     image_choice  the best few of many
+    regression    of planes on features
     models    what the bands of references say about those of the cube
 """

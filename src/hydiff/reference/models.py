@@ -8,23 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import linalg, ndimage
+from scipy import linalg
 
-from hydiff.cube import Bools, Floats
+from hydiff.cube import Bools, Floats, Ints
 from hydiff.maths import subspace
+from hydiff.reference.regression import (
+    columns,
+    local_gain,
+    regression,
+    ridge_of,
+    robust_weights,
+)
 from hydiff.reference.shift import filled_in
 
-RIDGE = 1e-2  # of the features' mean variance; the same for levels and steps
 MOST = 16  # components that stand for the bands of a reference
 ENOUGH = 4  # pixels for each feature, at least
-GLOBAL = 0.05  # how much the slope of all pixels weighs in a local one, in its variance there
 ALIKE = 6  # components in which pixels are compared
 APART, APART_ALIKE = 12.0, 30.0  # px that count like a standard deviation of the strongest one
-ROBUST_ROUNDS = 4  # of weights and regression in turn
-USUAL = 1.5  # medians of the residuals beyond which a pixel counts less
 NEAREST = 0.05  # in that unit: no two pixels are nearer
 COMPANY = 10  # observed pixels that must look like one for it to be familiar
 FAMILIAR, LOOKED = 0.999, 2000  # quantile of how far these are apart, over about so many pixels
@@ -41,83 +45,182 @@ class ReferencePlanes:
     observed: Bools  # (H, W) pixels with all its bands
 
 
+@dataclass(frozen=True)
+class Model:
+    """How references predict planes."""
+
+    context: int = 1  # pixels around that take part: a shift by part of one, another point spread
+    steps: bool = False  # fitted to differences between neighbours: what kriging cannot know
+    robust: bool = False  # pixels that have changed since count less, the more they have
+    local: float = 0.0  # px, std of a window over which gain and offset vary (haze, light); 0 = not
+    # the mean residual of so many observed pixels that look alike in the references, and are near,
+    # is added (after Chen et al. 2011, doi:10.1016/j.rse.2010.12.010)
+    similar: int = 0
+    alike: int = 0  # instead of a regression, the mean of so many such pixels themselves
+
+
+class Predicted(NamedTuple):
+    """What the references that see some pixels say of K planes there."""
+
+    pixels: Bools  # (H, W)
+    planes: Floats  # (K, n)
+    kept: Floats  # (K, K) what of planes, less others, lies in the mixtures that they show
+
+
 def predict(
-    y: Floats,
-    complete: Bools,
-    references: Sequence[ReferencePlanes],
-    *,
-    context: int = 1,
-    steps: bool = False,
-    robust: bool = False,
-    local: float = 0.0,
-    similar: int = 0,
-    alike: int = 0,
+    y: Floats, complete: Bools, references: Sequence[ReferencePlanes], model: Model
 ) -> Floats:
-    """(K, H, W) planes as the references have them; complete (H, W): where all of y is known.
-
-    context: pixels around that take part, so that a shift by part of a pixel and another point
-    spread are part of the regression.
-    steps: fitted to differences between neighbours instead of levels: what kriging cannot know.
-    robust: pixels that have changed since count less, the more they have.
-    local: px, standard deviation of a window over which gain and offset vary (haze, light).
-    similar: the mean residual of so many observed pixels that look alike in the references, and are
-    near, is added (after Chen et al. 2011, doi:10.1016/j.rse.2010.12.010).
-    alike: instead of a regression, the mean of so many such pixels themselves.
-
-    Whatever the model, a plane that has nothing in common with the references is its mean.
-    """
+    """(K, H, W) planes as the references have them; complete (H, W): where all of y is known."""
     out = np.full(y.shape, np.nan)
-    for members, pixels in _patterns(references):
-        together = tuple(references[i] for i in members)
-        both = complete & np.logical_and.reduce([one.observed for one in together])
-        own = _features(together, both.tobytes())
-        f = _with_neighbours(own, context)
-        if both.sum() < ENOUGH * len(f):
-            continue
-        weight = _weights(y, both, f) if robust else np.ones(both.shape)
-        if alike:
-            p = _of_similar(y, both, own, alike, APART_ALIKE)
-        else:
-            p = regression(y, both, f, weight, steps)
-        if local:
-            p = _local(y, both, p, local)
-        if similar:
-            p = p + _of_similar(y - p, both, own, similar, APART)
-        mean = y[:, both].mean(axis=1)[:, None]
-        out[:, pixels] = mean + confirmed(y, both, f, weight) @ (p[:, pixels] - mean)
+    for part in predictions(y, complete, references, model, {}):
+        out[:, part.pixels] = part.planes
     return out
 
 
-def confirmed(y: Floats, complete: Bools, f: Floats, weight: Floats) -> Floats:
-    """(K, K) what to keep of a prediction, less its mean: the planes of which a regression on the
-    features leaves less, in blocks left out of it, than there is; and of these all but the mixtures
-    of which it leaves more.
+def predictions(
+    y: Floats,
+    complete: Bools,
+    references: Sequence[ReferencePlanes],
+    model: Model,
+    shared: dict[Any, Any],
+) -> Iterator[Predicted]:
+    """`predict`, for each set of references that see some pixels together.
+
+    shared: what models of the same planes have in common, added to when it is first asked for.
+    Whatever the model, a plane that has nothing in common with the references is its mean.
+    """
+    for members, pixels in _patterns(references):
+        together = tuple(references[i] for i in members)
+        if (key := (model.context, together)) not in shared:
+            shared[key] = Common.of(y, complete, together, model.context)
+        common: Common | None = shared[key]
+        if common is None:
+            continue
+        both, own = common.both, common.own
+        if model.alike:
+            every = np.arange(both.size)
+            p = _of_similar(y, both, own, model.alike, APART_ALIKE, every).reshape(y.shape)
+        else:
+            p = regression(y, both, common.f, common.weight(model.robust), model.steps)
+        if model.local:
+            p = local_gain(y, both, p, model.local)
+        shown = common.shown(model.robust)
+        if model.similar:
+            q, share = _similar_left(y - p, both, own, model.similar, shown)
+            p = p + np.tensordot(shown.map(share), q, 1)
+        mean = y[:, both].mean(axis=1)[:, None]
+        planes = mean + shown.map(shown.share) @ (p[:, pixels] - mean)
+        yield Predicted(pixels, planes, shown.map(shown.share > 0))
+
+
+@dataclass(frozen=True, eq=False)
+class Common:
+    """What models of the same planes y (K, H, W) by the same references share."""
+
+    y: Floats
+    both: Bools  # (H, W) pixels that the planes and all these references have
+    own: Floats  # (F, H, W) features of each pixel
+    f: Floats  # (F, H, W) with those of its neighbours
+
+    @classmethod
+    def of(
+        cls, y: Floats, complete: Bools, references: tuple[ReferencePlanes, ...], context: int
+    ) -> Common | None:
+        """None where too few pixels have both."""
+        both = complete & np.logical_and.reduce([one.observed for one in references])
+        own = _features(references, both.tobytes())
+        f = _with_neighbours(own, context)
+        return cls(y, both, own, f) if both.sum() >= ENOUGH * len(f) else None
+
+    def weight(self, robust: bool) -> Floats:
+        """(H, W) how much each pixel counts in a regression."""
+        return self._robust_weight if robust else np.ones(self.both.shape)
+
+    def shown(self, robust: bool) -> Mixtures:
+        """`mixtures_of` these planes, with these weights."""
+        return self._shown_robust if robust else self._shown
+
+    @cached_property
+    def _robust_weight(self) -> Floats:
+        return robust_weights(self.y, self.both, self.f)
+
+    @cached_property
+    def _shown(self) -> Mixtures:
+        return mixtures_of(self.y, self.both, self.f, self.weight(False))
+
+    @cached_property
+    def _shown_robust(self) -> Mixtures:
+        return mixtures_of(self.y, self.both, self.f, self._robust_weight)
+
+
+class Mixtures(NamedTuple):
+    """Uncorrelated mixtures of planes, and what share of their prediction to take."""
+
+    planes: Bools  # (K,) those that are mixed, k of them
+    every: Floats  # (k, k) their covariance
+    vectors: Floats  # (k, k) in columns, of unit variance
+    share: Floats  # (k,) 0 … 1
+
+    def map(self, share: Floats | Bools) -> Floats:
+        """(K, K) what takes these shares (k,) of the mixtures of planes, less their mean."""
+        taken: Floats = np.zeros((len(self.planes),) * 2)
+        taken[np.ix_(self.planes, self.planes)] = (
+            self.every @ (self.vectors * share) @ self.vectors.T
+        )
+        return taken
+
+
+def mixtures_of(y: Floats, complete: Bools, f: Floats, weight: Floats) -> Mixtures:
+    """Of the planes of which a regression on the features leaves less, in blocks left out of it,
+    than there is: of each mixture the share of its prediction that suits those blocks best, and
+    nothing where it leaves more than there is (after Breiman and Friedman 1997,
+    doi:10.1111/1467-9868.00054).
 
     What has nothing in common with the references varies as smoothly as they do, and many features
     fit it by chance; in the gaps that would be worse than nothing.  A narrow absorption is part of
     several components that the references show otherwise: it is found among their mixtures.
     """
-    rows, cols = (np.arange(n) * BLOCKS // n for n in complete.shape)
-    block, w = (rows[:, None] * BLOCKS + cols)[complete], weight[complete] / weight[complete].sum()
-    X, Y = (a[:, complete] - (a[:, complete] @ w)[:, None] for a in (f, y))
-    A, C, every = (X * w) @ X.T, (X * w) @ Y.T, (Y * w) @ Y.T
-    ridge = RIDGE * max(np.trace(A) / len(A), 1e-300) * np.eye(len(A))
-    left = np.zeros_like(every)
-    for number in np.unique(block):
-        at = block == number
-        given, asked, v = X[:, at], Y[:, at], w[at]
-        B = np.linalg.solve(A - (given * v) @ given.T + ridge, C - (given * v) @ asked.T).T
-        off = asked - B @ given
-        left += (off * v) @ off.T
+    left, every, both, predicted = _left_out(y, complete, f, weight)
     every += max(ROUNDING * np.trace(every), 1e-300) * np.eye(len(y))
-    kept: Floats = np.zeros(every.shape)
-    some = left.diagonal() <= every.diagonal()
-    if some.any():
-        own = np.ix_(some, some)
-        ratio, mixtures = linalg.eigh(left[own], every[own])
-        lost = mixtures[:, ratio > 1]
-        kept[own] = np.eye(int(some.sum())) - every[own] @ lost @ lost.T
-    return kept
+    some: Bools = left.diagonal() <= every.diagonal()
+    if not some.any():
+        return Mixtures(some, np.zeros((0, 0)), np.zeros((0, 0)), np.zeros(0))
+    own = np.ix_(some, some)
+    ratio, vectors = linalg.eigh(left[own], every[own])
+    numerator, size = (_quadratic(vectors, moments[own]) for moments in (both, predicted))
+    share = np.where(ratio > 1, 0.0, np.clip(numerator / np.maximum(size, 1e-300), 0.0, 1.0))
+    return Mixtures(some, every[own], vectors, share)
+
+
+def _quadratic(vectors: Floats, moments: Floats) -> Floats:
+    """(k,) vᵀ M v of each column v."""
+    size: Floats = np.einsum("ij,ik,kj->j", vectors, moments, vectors)
+    return size
+
+
+def _left_out(
+    y: Floats, complete: Bools, f: Floats, weight: Floats
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """(K, K) second moments, over blocks of pixels that are left out of a regression in turn: of
+    what it leaves of the planes, of the planes themselves, of these with what it predicts, and of
+    that."""
+    rows, cols = (np.arange(n) * BLOCKS // n for n in complete.shape)
+    block = (rows[:, None] * BLOCKS + cols)[complete]
+    pixels = np.flatnonzero(complete)[np.argsort(block, kind="stable")]  # a block after the other
+    w = weight.ravel()[pixels] / weight[complete].sum()
+    X, Y = (columns(a, pixels) for a in (f, y))
+    X -= (X @ w)[:, None]
+    Y -= (Y @ w)[:, None]
+    ends = np.cumsum(np.bincount(block))
+    parts = [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    grams = [((X[:, at] * w[at]) @ X[:, at].T, (X[:, at] * w[at]) @ Y[:, at].T) for at in parts]
+    A, C = (np.sum(own, axis=0) for own in zip(*grams, strict=True))
+    A_ridge = A + ridge_of(A)
+    P = np.empty_like(Y)
+    for at, (own, with_y) in zip(parts, grams, strict=True):
+        P[:, at] = np.linalg.solve(A_ridge - own, C - with_y).T @ X[:, at]
+    every, both, predicted = (Y * w) @ Y.T, (Y * w) @ P.T, (P * w) @ P.T
+    return every - both - both.T + predicted, every, both, predicted
 
 
 @lru_cache(maxsize=8)
@@ -173,8 +276,9 @@ def _looks(f: Floats, complete: Bools) -> Floats:
     return looks
 
 
+@lru_cache(maxsize=8)
 def components(one: ReferencePlanes) -> Floats:
-    """(≤ MOST, H, W) of one reference, its gaps filled with what is nearest."""
+    """(≤ MOST, H, W) of one reference, its gaps filled with what is nearest; not to be changed."""
     inside = one.values[:, one.observed]
     mean, spread = inside.mean(axis=1), inside.std(axis=1)
     scaled = (one.values - mean[:, None, None]) / np.where(spread > 0, spread, 1.0)[:, None, None]
@@ -194,88 +298,50 @@ def _patterns(references: Sequence[ReferencePlanes]) -> Iterator[tuple[list[int]
             yield members, np.asarray(code == pattern)
 
 
-def regression(
-    y: Floats, complete: Bools, f: Floats, weight: Floats, steps: bool = False
+def _similar_left(
+    left: Floats, complete: Bools, f: Floats, count: int, shown: Mixtures
+) -> tuple[Floats, Floats]:
+    """(K, H, W) the mean of what is left (K, H, W) of similar pixels, and the share (k,) of its
+    mixtures that suits one half of the blocks best where only pixels of the other half are asked.
+    """
+    rows, cols = (np.arange(n) * BLOCKS // n for n in complete.shape)
+    half = (rows[:, None] + cols) % 2 == 0
+    both, size = (np.zeros(len(shown.share)) for _ in range(2))
+    for given in (complete & half, complete & ~half):
+        asked = np.flatnonzero(complete & ~given)
+        if given.sum() > count and len(asked):
+            asked = asked[:: -(-len(asked) // (LOOKED // 2))]
+            q, own = (
+                shown.vectors.T @ planes[shown.planes]
+                for planes in (
+                    _of_similar(left, given, f, count, APART, asked),
+                    columns(left, asked),
+                )
+            )
+            both, size = both + (q * own).sum(axis=1), size + (q * q).sum(axis=1)
+    share = np.clip(both / np.maximum(size, 1e-300), 0.0, 1.0)
+    every = np.arange(complete.size)
+    return _of_similar(left, complete, f, count, APART, every).reshape(left.shape), share
+
+
+def _of_similar(
+    values: Floats, complete: Bools, f: Floats, count: int, apart: float, asked: Ints
 ) -> Floats:
-    """(K, H, W) the regression of each plane on the features, over the complete pixels (H, W), by
-    their weights (H, W)."""
-    out: Floats = np.tensordot(_slopes(y, complete, f, steps, weight), f, 1)
-    share = weight[complete] / weight[complete].sum()
-    out += ((y[:, complete] - out[:, complete]) @ share)[:, None, None]
-    return out
-
-
-def _slopes(y: Floats, observed: Bools, f: Floats, steps: bool, weight: Floats) -> Floats:
-    """B (C, F): ridge regression of levels, with pixels weighed (H, W), or of the steps to the
-    neighbours."""
-    if steps:
-        X, Y = (np.concatenate([*_steps(a, observed)], axis=1) for a in (f, y))
-        W = np.ones(X.shape[1])
-    else:
-        W = weight[observed] / weight[observed].sum()
-        X, Y = (a[:, observed] - (a[:, observed] @ W)[:, None] for a in (f, y))
-    A = (X * W) @ X.T
-    A += RIDGE * max(np.trace(A) / len(A), 1e-300) * np.eye(len(A))
-    slopes: Floats = np.linalg.solve(A, (X * W) @ Y.T).T
-    return slopes
-
-
-def _weights(y: Floats, observed: Bools, f: Floats) -> Floats:
-    """(H, W) of a robust regression: those of pixels far from it fall with the square of how far
-    they are, in medians (iterated, after Huber)."""
-    weight, spread = np.ones(observed.shape), y[:, observed].std(axis=1)[:, None]
-    for _ in range(ROBUST_ROUNDS):
-        p = np.tensordot(_slopes(y, observed, f, False, weight), f[:, observed], 1)
-        share = weight[observed] / weight[observed].sum()
-        off = (y[:, observed] - p) / np.maximum(spread, 1e-300)
-        off = np.sqrt(((off - (off @ share)[:, None]) ** 2).mean(axis=0))
-        usual = USUAL * float(np.median(off))
-        weight[observed] = np.minimum(1.0, usual / np.maximum(off, 1e-300)) ** 2 + 1e-6
-    return weight
-
-
-def _steps(planes: Floats, observed: Bools) -> Iterator[Floats]:
-    """(N, n) differences between neighbours that are both observed, down and to the right."""
-    yield (planes[:, 1:] - planes[:, :-1])[:, observed[1:] & observed[:-1]]
-    yield (planes[:, :, 1:] - planes[:, :, :-1])[:, observed[:, 1:] & observed[:, :-1]]
-
-
-def _local(y: Floats, complete: Bools, p: Floats, window: float) -> Floats:
-    """A prediction p (K, H, W) with gain and offset of each plane that follow what lies around."""
-
-    def around(plane: Floats) -> Floats:
-        near: Floats = ndimage.gaussian_filter(plane * complete, window, mode="constant")
-        return near
-
-    out = np.empty(p.shape)
-    n = np.maximum(around(np.ones(complete.shape)), 1e-9)
-    for k, (t, q) in enumerate(zip(y, p, strict=True)):
-        t = np.where(complete, t, 0.0)
-        mean_q, mean_t = around(q) / n, around(t) / n
-        variance = np.maximum(around(q * q) / n - mean_q**2, 0.0)
-        covariance = around(q * t) / n - mean_q * mean_t
-        usual = GLOBAL * max(float(q[complete].var()), 1e-300)
-        gain = (covariance + usual) / (variance + usual)
-        out[k] = np.where(n > 1e-6, mean_t + gain * (q - mean_q), q)  # where anything is near
-    return out
-
-
-def _of_similar(values: Floats, complete: Bools, f: Floats, count: int, apart: float) -> Floats:
-    """(K, H, W) weighted mean of observed pixels that are alike and near, the pixel left out.
+    """(K, n) weighted mean of complete pixels that are alike and near, the pixel left out, for some
+    pixels by their flat numbers.
 
     Distance is in the components f of the references, of which the strongest has unit variance,
     and on the ground, in units of `apart` px.
     """
     if complete.sum() <= count:
-        return np.zeros(values.shape)
+        return np.zeros((len(values), len(asked)))
     from scipy.spatial import KDTree
 
     ground = np.mgrid[: values.shape[1], : values.shape[2]] / apart
     where = np.concatenate([_looks(f, complete), ground])
-    inside = where[:, complete].T
-    found = KDTree(inside).query(where.reshape(len(where), -1).T, count + 1, eps=NEARLY)
+    found = KDTree(where[:, complete].T).query(columns(where, asked).T, count + 1, eps=NEARLY)
     distance, index = (np.asarray(part) for part in found)
-    itself = complete.ravel()[:, None]
+    itself = complete.ravel()[asked][:, None]
     distance = np.where(itself, distance[:, 1:], distance[:, :-1])
     index = np.where(itself, index[:, 1:], index[:, :-1])
     weight = 1 / (distance + NEAREST)
@@ -284,4 +350,4 @@ def _of_similar(values: Floats, complete: Bools, f: Floats, count: int, apart: f
     mean = np.zeros((len(values), len(index)))
     for k in range(count):
         mean += given[:, index[:, k]] * weight[:, k]
-    return mean.reshape(values.shape)
+    return mean

@@ -21,7 +21,7 @@ from hydiff.reference.facts import (
     days_between,
 )
 from hydiff.reference.grid import onto_grid
-from hydiff.reference.models import ReferencePlanes, predict
+from hydiff.reference.models import Model, ReferencePlanes, predict
 from hydiff.reference.shift import Shift, estimate_shift, moved
 
 CORRECTED = 0.25  # px: smaller shifts are left to the regression, which sees the pixels around
@@ -183,7 +183,7 @@ def _likeness(z: Floats, complete: Bools, planes: ReferencePlanes) -> float:
     both = complete & planes.observed
     if both.sum() < 2:
         return 0.0
-    left = (z - predict(z[None], complete, [planes], context=0)[0])[both]
+    left = (z - predict(z[None], complete, [planes], Model(context=0))[0])[both]
     left = left if np.isfinite(left).all() else z[both]
     return float(1 - left.var() / max(z[both].var(), 1e-300))
 
@@ -191,7 +191,7 @@ def _likeness(z: Floats, complete: Bools, planes: ReferencePlanes) -> float:
 def _step(z: Floats, complete: Bools, planes: ReferencePlanes) -> Shift | None:
     """The clearest shift against planes of the reference that may resemble z (rows, cols): its
     regression, which says little where they are far apart, and the strongest component."""
-    near = np.nan_to_num(predict(z[None], complete, [planes], context=0)[0])
+    near = np.nan_to_num(predict(z[None], complete, [planes], Model(context=0))[0])
     own = _component(planes.values, planes.observed)
     found = [estimate_shift(z, complete, q, planes.observed) for q in (near, own, -own)]
     clear = [shift for shift in found if shift is not None]
