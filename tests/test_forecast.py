@@ -112,6 +112,10 @@ def test_what_is_kept_is_read_again_and_bounded(cache: Path) -> None:
         fill_history.history_path().name
     ]
     assert fill_history.history_path().stat().st_size < fill_history.MOST_BYTES
+    assert kept[-1].memory is not None
+    for cores in (1, 2):  # of workers, this process's own memory says too little
+        fill_history.keep(replace(WORK, kind="smooth by tiles", cores=cores), 1.0)
+        assert (fill_history.read_history().fills[-1].memory is None) == (cores > 1)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"fills": [{"work": 1}]}', '{"yardstick": -1}'])

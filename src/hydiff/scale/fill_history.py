@@ -66,8 +66,10 @@ def read_or_measure() -> History:
 
 
 def keep(work: WorkSize, seconds: float) -> None:
-    """Add a finished fill to what is kept of this machine."""
-    history, new = read_history(), Finished(work, seconds, _peak())
+    """Add a finished fill to what is kept of this machine; of several workers the memory, which is
+    not this process's alone, is not known."""
+    workers = work.kind.endswith(" by tiles") and work.cores > 1
+    history, new = read_history(), Finished(work, seconds, None if workers else _peak())
     _write(replace(history, fills=(*history.fills, new)[-MOST:]))
 
 

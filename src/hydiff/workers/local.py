@@ -89,8 +89,8 @@ def run(
 
 def give_back() -> None:
     """Return to the system the memory that this process has freed; others need it now."""
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # of glibc
-        trim(0)
+    if sys.platform == "linux" and hasattr(own := ctypes.CDLL(None), "malloc_trim"):  # of glibc
+        own.malloc_trim(0)
 
 
 def _named(work: Work, task: Any) -> tuple[str, Any]:
@@ -101,18 +101,13 @@ def _named(work: Work, task: Any) -> tuple[str, Any]:
 def in_threads(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
     """What a function makes of each item, in order, a few at a time in threads of this process: for
     functions that leave the interpreter to others, as reading, hashing and whole arrays do."""
-    count = min(cores(), MOST_THREADS)
-    if count == 1:
-        yield from map(function, items)
-        return
-    with ThreadPoolExecutor(count) as pool:
-        running: deque[Future[R]] = deque()
+    running: deque[Future[R]] = deque()
+    with ThreadPoolExecutor(count := min(cores(), MOST_THREADS)) as pool:
         for item in items:
             running.append(pool.submit(function, item))
             if len(running) > count:
                 yield running.popleft().result()
-        while running:
-            yield running.popleft().result()
+        yield from (future.result() for future in running)
 
 
 _resting: dict[tuple[Any, ...], tuple[Processes, Timer]] = {}
