@@ -19,9 +19,9 @@ BIN := $(VENV)/bin
 CHROMIUM := which chromium chromium-browser google-chrome 2> /dev/null | grep -q .
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # one thread for each test process, or OpenMP's threads wait for one another
-test quick fuzz torture mutants: export OMP_NUM_THREADS := 1
+test suite quick fuzz torture mutants: export OMP_NUM_THREADS := 1
 # tests start Python a hundred times: it may keep what it compiled, whatever the environment says
-test quick: export PYTHONDONTWRITEBYTECODE :=
+test suite quick: export PYTHONDONTWRITEBYTECODE :=
 INPUTS := 200000
 # what is installed; other Pythons than the tested one may want /dev/null
 CONSTRAINTS ?= constraints.txt
@@ -33,7 +33,7 @@ WORKERS := 2
 TESTERS := 3
 JOBS := 2
 
-.PHONY: demo test quick docs wheel release qgis coverage bench perf fuzz torture mutants audit clean
+.PHONY: demo test types suite quick docs wheel release qgis coverage bench perf fuzz torture mutants audit clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/hydiff demo
@@ -41,7 +41,13 @@ demo: $(VENV)/.ready
 test: $(VENV)/.ready
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
+	@$(MAKE) --no-print-directory -j 2 types suite
+
+# half a minute on one core where mypy has no cache: beside the tests, not before them
+types: $(VENV)/.ready
 	@$(BIN)/mypy --no-error-summary
+
+suite: $(VENV)/.ready
 	@$(CHROMIUM) || { test "$$CI" = true && apt-get update -qq && apt-get install -qq chromium; } \
 		> /dev/null 2>&1 || echo "the viewer's page is not tested: apt-get install chromium first"
 	@$(BIN)/python -m pytest -n $(TESTERS) --dist worksteal

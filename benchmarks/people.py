@@ -178,7 +178,7 @@ def draw():
         mine = name in OURS
         look = {"color": figures.COLOURS[0 if mine else 6], "marker": "os"[not mine]}
         axes.scatter(ratio, gain, **look, label=f"{number} {name}")
-        above = (-3, 6) if number % 2 else (-3, -13)  # neighbours are seldom both odd
+        above = (-3, 6) if mine or number % 2 else (-3, -13)  # neighbours are seldom both odd
         axes.annotate(
             f"{number}", (ratio, gain), xytext=above, textcoords="offset points", fontsize=8
         )

@@ -234,7 +234,7 @@ def test_a_better_candidate_is_found_and_a_worse_one_left(scene, gaps, monkeypat
         assert error < 1.1
 
 
-@pytest.mark.parametrize("cores", [1, 8])
+@pytest.mark.parametrize("cores", [1, 4])
 def test_trials_take_one_thread_of_linear_algebra_each(scene, gaps, monkeypatch, cores):
     """Beside children, too, what is done here must not take their cores."""
     seen = []

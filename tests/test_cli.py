@@ -84,18 +84,19 @@ def scene(tmp_path, tiny, stripes):
 
 
 def test_the_whole_journey(scene):
-    process(
+    """The fill and what follows it in processes of their own, as somebody types it."""
+    hydiff_(
         "simulate", "clean.bil", "-o", "holes.bil", "--mask", "stripes", "--missing", 0.3, cwd=scene
     )
-    assert "missing" in process("info", "holes.bil", cwd=scene).stdout
-    census = json.loads(process("mask", "holes.bil", "--json", cwd=scene).stdout)
+    assert "missing" in hydiff_("info", "holes.bil", cwd=scene).stdout
+    census = json.loads(hydiff_("mask", "holes.bil", "--json", cwd=scene).stdout)
     assert census["missing"] > 0
     fast = ["--outside", "fill", "--budget", "fast"]
     done = process("fill", "holes.bil", "-o", "filled.bil", *fast, cwd=scene)
     assert "will fill" in done.stderr and "filled.bil" in done.stdout
     scores = process("score", "filled.bil", "clean.bil", "--json", cwd=scene)
     assert json.loads(scores.stdout)["missing"]["mpsnr"] > 20
-    process("convert", "filled.bil", "filled.tif", cwd=scene)
+    hydiff_("convert", "filled.bil", "filled.tif", cwd=scene)
     back, clean = hydiff.read(scene / "filled.tif"), hydiff.read(scene / "clean.bil")
     np.testing.assert_allclose(back.wavelengths, clean.wavelengths)
 
