@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import xarray
 import zarr
-from scipy import ndimage
+from scipy import ndimage, sparse
+from scipy.sparse import linalg
 
 import hydiff
 import products
@@ -13,7 +14,7 @@ from hydiff.errors import BadValue, CubeFormatError
 from hydiff.io import sample_files
 from hydiff.maths import gaussian
 from hydiff.maths.variogram import Covariance, fit_covariances, lags_within, model_variogram
-from hydiff.methods.classical import filtered, laplacian_eigenvalues
+from hydiff.methods.classical import filtered, laplacian, laplacian_eigenvalues
 from hydiff.uncertainty import error_model
 from hydiff.uncertainty.draws import Systems, kriging_error, reached, white, white_planes
 from hydiff.uncertainty.samples import error_draws, gaps_of, mixing_of, systems_of
@@ -92,7 +93,9 @@ def test_draws_have_the_covariance_of_the_dense_posterior(s):
     complete[2:4, 1:6] = False
     sill, nugget, reach, n = 2.0, 0.2, 10.0, complete.size
     unit, none = np.eye(n).reshape(-1, *complete.shape), np.zeros((n, *complete.shape))
-    draw = kriging_error(Systems(complete), [Covariance(s, reach, sill, nugget)] * n)
+    draw = kriging_error(
+        Systems(complete, everywhere=True), [Covariance(s, reach, sill, nugget)] * n
+    )
     A = np.hstack([draw(*pair).reshape(n, n).T for pair in ((unit, none), (none, unit))])
     power = (laplacian_eigenvalues(*complete.shape) + reach**-2) ** s
     precision = filtered(unit, power).reshape(n, n) / sill + np.diag(complete.ravel()) / nugget
@@ -101,18 +104,28 @@ def test_draws_have_the_covariance_of_the_dense_posterior(s):
 
 @pytest.mark.parametrize("kind", [(1.0, 10.0, 0.1), (2.0, 2.5, 0.01), (2.0, np.inf, 1.0)])
 def test_what_lies_behind_complete_pixels_does_not_matter(rng, kind):
-    """Draws in the gaps are those of the whole grid, though only pixels nearby take part."""
+    """Solutions are those of the whole grid, though only pixels near the gaps take part."""
     complete = np.ones((40, 60), bool)
     complete[:, 20:25] = complete[10:12, 40:50] = False
-    rim, covariance = reached(*kind), Covariance(*kind[:2], 1.0, kind[2])
-    assert rim < 12  # else all of the grid takes part
-    v, w = rng.standard_normal((2, 6, *complete.shape))
-    whole, near = (
-        kriging_error(Systems(complete, wanted), [covariance] * 6)(v, w)[:, ~complete]
-        for wanted in (None, ~complete)
-    )
-    assert not np.array_equal(near, whole)
-    assert np.sqrt(((near - whole) ** 2).mean()) < 0.002 * whole.std()
+    assert reached(*kind) < 12  # else all of the grid takes part
+    s, reach, kappa = kind
+    right = rng.standard_normal((3, *complete.shape))
+    membrane = laplacian(*complete.shape) + reach**-2 * sparse.eye_array(complete.size)
+    power = membrane if s == 1 else membrane @ membrane
+    matrix = sparse.diags_array(complete.ravel().astype(float)) + kappa * power
+    whole = linalg.spsolve(matrix.tocsc(), right.reshape(3, -1).T).T.reshape(right.shape)
+    gaps, everywhere = (Systems(complete, e).solve(kind, right) for e in (False, True))
+    for found, at in ((gaps, ~complete), (everywhere, ~complete), (everywhere, complete)):
+        off = np.sqrt(((found - whole)[:, at] ** 2).mean())
+        assert 0 < off < 0.002 * whole[:, at].std()
+    assert not gaps[:, -1, -1].any()  # where nothing was asked for
+
+
+def test_without_gaps_cosines_solve_the_system(rng):
+    complete, right = np.ones((12, 15), bool), rng.standard_normal((2, 12, 15))
+    power = laplacian_eigenvalues(12, 15) + 0.1**2
+    found = Systems(complete, everywhere=True).solve((1.0, 10.0, 0.5), right)
+    assert np.allclose(complete * found + 0.5 * filtered(found, power), right)
 
 
 def test_white_noise_belongs_to_places_and_shares_nothing():

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,39 +87,54 @@ def _slices(low: Sequence[int], high: Sequence[int], origin: Sequence[int]) -> l
     return [slice(a - o, b - o) for a, b, o in zip(low, high, origin, strict=True)]
 
 
+class System(NamedTuple):
+    """(M + κ (reach⁻² − Δ)^s) f = r near the gaps, M = diag(complete)."""
+
+    near: Ints  # (n,) the pixels that take part, of the flat grid
+    solve: Callable[[Floats], Floats]  # (K, n) to the same
+    coupling: sparse.csr_array  # (n, pixels) how their equations read the other pixels
+    damping: Floats  # (H, W) of cosines, where all pixels are complete
+
+
 class Systems:
     """The systems of the kriging from the complete pixels (H, W), one for each kind of covariance,
     made when it is first asked for.
 
-    wanted: (H, W) where its error is asked for; None = everywhere.  Data screen: what lies behind a
-    few complete pixels changes nothing, and is left out.
+    Data screen: what lies behind a few complete pixels changes nothing in a gap, and far from any
+    gap cosines solve the system.  everywhere: that is asked for, too.
     """
 
-    def __init__(self, complete: Bools, wanted: Bools | None = None) -> None:
-        self.complete = complete
-        self._far = ndimage.distance_transform_edt(~wanted) if wanted is not None else None
-        self._made: dict[Kind, tuple[Ints, Callable[[Floats], Floats]]] = {}
+    def __init__(self, complete: Bools, everywhere: bool = False) -> None:
+        self.complete, self.everywhere = complete, everywhere
+        some = bool((~complete).any())
+        self._far = ndimage.distance_transform_edt(complete) if some else np.inf * complete
+        self._made: dict[Kind, System] = {}
 
     def solve(self, kind: Kind, right: Array) -> Floats:
-        """f of (M + κ (reach⁻² − Δ)^s) f = right, M = diag(complete), for right sides (K, H, W); 0
-        far from where it is wanted.  s is 1 or 2, for which the matrix is sparse."""
+        """f of (M + κ (reach⁻² − Δ)^s) f = right for right sides (K, H, W); 0 far from the gaps
+        unless it is asked for everywhere.  s is 1 or 2, for which the matrix is sparse."""
         if kind not in self._made:
             self._made[kind] = self._system(*kind)
-        near, solve = self._made[kind]
+        near, solve, coupling, damping = self._made[kind]
         f = np.zeros((len(right), self.complete.size))
-        f[:, near] = solve(right.reshape(f.shape)[:, near].astype(np.float64, copy=False))
+        own = right.reshape(f.shape)[:, near].astype(np.float64, copy=False)
+        if self.everywhere:
+            f[:] = filtered(right, damping.astype(right.dtype)).reshape(f.shape)
+            f[:, near] = 0.0
+            own = own - (coupling @ f.T).T
+        f[:, near] = solve(own)
         return f.reshape(right.shape)
 
-    def _system(
-        self, s: float, reach: float, kappa: float
-    ) -> tuple[Ints, Callable[[Floats], Floats]]:
-        """The pixels that take part, and what solves for them."""
-        far, rim, size = self._far, reached(s, reach, kappa), self.complete.size
-        near = np.ones(size, bool) if far is None else far.ravel() <= rim
+    def _system(self, s: float, reach: float, kappa: float) -> System:
+        size, near = self.complete.size, (self._far <= reached(s, reach, kappa)).ravel()
         membrane = laplacian(*self.complete.shape) + reach**-2 * sparse.eye_array(size)
         power = membrane if s == 1 else membrane @ membrane
-        matrix = sparse.diags_array(self.complete.ravel().astype(float)) + kappa * power
-        return np.flatnonzero(near), factor_of(sparse.csr_array(matrix)[near][:, near])
+        matrix = sparse.csr_array(
+            sparse.diags_array(self.complete.ravel().astype(float)) + kappa * power
+        )
+        eigenvalues = laplacian_eigenvalues(*self.complete.shape) + reach**-2
+        damping = 1 / (1 + kappa * eigenvalues**s)
+        return System(np.flatnonzero(near), factor_of(matrix[near][:, near]), matrix[near], damping)
 
 
 def reached(s: float, reach: float, kappa: float) -> int:

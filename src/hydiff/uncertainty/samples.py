@@ -131,7 +131,7 @@ def error_draws(
 def systems_of(gaps: DrawnGaps, model: ErrorModel) -> Systems:
     """Of the kriging whose errors are drawn: in the gaps, and where there is noise everywhere."""
     complete = error_model.complete_pixels(gaps.values, gaps.observed, gaps.good)
-    return Systems(complete, None if model.noise_edge else ~complete)
+    return Systems(complete, everywhere=model.noise_edge > 0)
 
 
 class Mixing(NamedTuple):
