@@ -76,9 +76,11 @@ SPECTRAL_FOLDS = 3
 WITH_REFERENCE = (
     Candidate("its steps", "reference", {"steps": True}),
     Candidate("similar pixels", "reference", {"robust": True, "similar": 20}),
+    Candidate("pixels alike", "reference", {"alike": 20}),
     Candidate("robust", "reference", {"robust": True}),
 )
-# where the prior takes part it corrects the last one
+# where the prior takes part it corrects the last one, and two beside it do as well as three
+BESIDE_PRIOR = 2
 CORRECTED = Candidate("robust, prior", "reference", {"robust": True, "size": "full"})
 BUDGETS = {
     "fast": Budget(CLASSICAL, 8, 0),

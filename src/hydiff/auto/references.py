@@ -13,7 +13,13 @@ import numpy as np
 
 from hydiff.auto import folds
 from hydiff.auto.blend import Weights, advised, mixed, share_of
-from hydiff.auto.candidates import CORRECTED, WITH_REFERENCE, Candidate, chosen
+from hydiff.auto.candidates import (
+    BESIDE_PRIOR,
+    CORRECTED,
+    WITH_REFERENCE,
+    Candidate,
+    chosen,
+)
 from hydiff.auto.classes import (
     NOTHING,
     Around,
@@ -69,7 +75,7 @@ def candidates_for(
     matter more than how another image is related to the cube."""
     if any(mask.shared(window.observed).ndim == 3 for window in windows):
         return WITH_REFERENCE[:1]
-    return WITH_REFERENCE[:-1] if _with_prior(others) else WITH_REFERENCE
+    return WITH_REFERENCE[:BESIDE_PRIOR] if _with_prior(others) else WITH_REFERENCE
 
 
 def networks_for(own: Sequence[Candidate], others: Sequence[Candidate]) -> tuple[Candidate, ...]:

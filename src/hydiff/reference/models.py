@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import linalg
 
-from hydiff.cube import Bools, Floats, Ints
+from hydiff.cube import Bools, Floats
 from hydiff.maths import subspace
 from hydiff.reference.regression import (
     columns,
@@ -98,16 +98,14 @@ def predictions(
             continue
         both, own = common.both, common.own
         if model.alike:
-            every = np.arange(both.size)
-            p = _of_similar(y, both, own, model.alike, APART_ALIKE, every).reshape(y.shape)
+            p = _of_similar(y, both, own, model.alike, APART_ALIKE)
         else:
             p = regression(y, both, common.f, common.weight(model.robust), model.steps)
         if model.local:
             p = local_gain(y, both, p, model.local)
         shown = common.shown(model.robust)
         if model.similar:
-            q, share = _similar_left(y - p, both, own, model.similar, shown)
-            p = p + np.tensordot(shown.map(share), q, 1)
+            p = p + _of_similar(y - p, both, own, model.similar, APART)
         mean = y[:, both].mean(axis=1)[:, None]
         planes = mean + shown.map(shown.share) @ (p[:, pixels] - mean)
         yield Predicted(pixels, planes, shown.map(shown.share > 0))
@@ -180,47 +178,40 @@ def mixtures_of(y: Floats, complete: Bools, f: Floats, weight: Floats) -> Mixtur
     fit it by chance; in the gaps that would be worse than nothing.  A narrow absorption is part of
     several components that the references show otherwise: it is found among their mixtures.
     """
-    left, every, both, predicted = _left_out(y, complete, f, weight)
+    Y, P, w = _left_out(y, complete, f, weight)
+    off, every = Y - P, (Y * w) @ Y.T
     every += max(ROUNDING * np.trace(every), 1e-300) * np.eye(len(y))
+    left = (off * w) @ off.T
     some: Bools = left.diagonal() <= every.diagonal()
     if not some.any():
         return Mixtures(some, np.zeros((0, 0)), np.zeros((0, 0)), np.zeros(0))
     own = np.ix_(some, some)
     ratio, vectors = linalg.eigh(left[own], every[own])
-    numerator, size = (_quadratic(vectors, moments[own]) for moments in (both, predicted))
-    share = np.where(ratio > 1, 0.0, np.clip(numerator / np.maximum(size, 1e-300), 0.0, 1.0))
-    return Mixtures(some, every[own], vectors, share)
-
-
-def _quadratic(vectors: Floats, moments: Floats) -> Floats:
-    """(k,) vᵀ M v of each column v."""
-    size: Floats = np.einsum("ij,ik,kj->j", vectors, moments, vectors)
-    return size
+    u, v = vectors.T @ Y[some], vectors.T @ P[some]
+    best = (u * v) @ w / np.maximum((v * v) @ w, 1e-300)
+    return Mixtures(some, every[own], vectors, np.where(ratio > 1, 0.0, np.clip(best, 0.0, 1.0)))
 
 
 def _left_out(
     y: Floats, complete: Bools, f: Floats, weight: Floats
-) -> tuple[Floats, Floats, Floats, Floats]:
-    """(K, K) second moments, over blocks of pixels that are left out of a regression in turn: of
-    what it leaves of the planes, of the planes themselves, of these with what it predicts, and of
-    that."""
+) -> tuple[Floats, Floats, Floats]:
+    """(K, n) planes at the complete pixels, block by block, and what a regression predicts of them
+    that leaves the block out, both less their mean; and shares (n,) of the weights."""
     rows, cols = (np.arange(n) * BLOCKS // n for n in complete.shape)
     block = (rows[:, None] * BLOCKS + cols)[complete]
-    pixels = np.flatnonzero(complete)[np.argsort(block, kind="stable")]  # a block after the other
+    pixels = np.flatnonzero(complete)[np.argsort(block, kind="stable")]
+    _, starts = np.unique(np.sort(block), return_index=True)
     w = weight.ravel()[pixels] / weight[complete].sum()
     X, Y = (columns(a, pixels) for a in (f, y))
     X -= (X @ w)[:, None]
     Y -= (Y @ w)[:, None]
-    ends = np.cumsum(np.bincount(block))
-    parts = [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    parts = [slice(start, end) for start, end in zip(starts, [*starts[1:], len(w)], strict=True)]
     grams = [((X[:, at] * w[at]) @ X[:, at].T, (X[:, at] * w[at]) @ Y[:, at].T) for at in parts]
     A, C = (np.sum(own, axis=0) for own in zip(*grams, strict=True))
-    A_ridge = A + ridge_of(A)
-    P = np.empty_like(Y)
+    A_ridge, P = A + ridge_of(A), np.empty_like(Y)
     for at, (own, with_y) in zip(parts, grams, strict=True):
         P[:, at] = np.linalg.solve(A_ridge - own, C - with_y).T @ X[:, at]
-    every, both, predicted = (Y * w) @ Y.T, (Y * w) @ P.T, (P * w) @ P.T
-    return every - both - both.T + predicted, every, both, predicted
+    return Y, P, w
 
 
 @lru_cache(maxsize=8)
@@ -298,50 +289,22 @@ def _patterns(references: Sequence[ReferencePlanes]) -> Iterator[tuple[list[int]
             yield members, np.asarray(code == pattern)
 
 
-def _similar_left(
-    left: Floats, complete: Bools, f: Floats, count: int, shown: Mixtures
-) -> tuple[Floats, Floats]:
-    """(K, H, W) the mean of what is left (K, H, W) of similar pixels, and the share (k,) of its
-    mixtures that suits one half of the blocks best where only pixels of the other half are asked.
-    """
-    rows, cols = (np.arange(n) * BLOCKS // n for n in complete.shape)
-    half = (rows[:, None] + cols) % 2 == 0
-    both, size = (np.zeros(len(shown.share)) for _ in range(2))
-    for given in (complete & half, complete & ~half):
-        asked = np.flatnonzero(complete & ~given)
-        if given.sum() > count and len(asked):
-            asked = asked[:: -(-len(asked) // (LOOKED // 2))]
-            q, own = (
-                shown.vectors.T @ planes[shown.planes]
-                for planes in (
-                    _of_similar(left, given, f, count, APART, asked),
-                    columns(left, asked),
-                )
-            )
-            both, size = both + (q * own).sum(axis=1), size + (q * q).sum(axis=1)
-    share = np.clip(both / np.maximum(size, 1e-300), 0.0, 1.0)
-    every = np.arange(complete.size)
-    return _of_similar(left, complete, f, count, APART, every).reshape(left.shape), share
-
-
-def _of_similar(
-    values: Floats, complete: Bools, f: Floats, count: int, apart: float, asked: Ints
-) -> Floats:
-    """(K, n) weighted mean of complete pixels that are alike and near, the pixel left out, for some
-    pixels by their flat numbers.
+def _of_similar(values: Floats, complete: Bools, f: Floats, count: int, apart: float) -> Floats:
+    """(K, H, W) weighted mean of observed pixels that are alike and near, the pixel left out.
 
     Distance is in the components f of the references, of which the strongest has unit variance,
     and on the ground, in units of `apart` px.
     """
     if complete.sum() <= count:
-        return np.zeros((len(values), len(asked)))
+        return np.zeros(values.shape)
     from scipy.spatial import KDTree
 
     ground = np.mgrid[: values.shape[1], : values.shape[2]] / apart
     where = np.concatenate([_looks(f, complete), ground])
-    found = KDTree(where[:, complete].T).query(columns(where, asked).T, count + 1, eps=NEARLY)
+    inside = where[:, complete].T
+    found = KDTree(inside).query(where.reshape(len(where), -1).T, count + 1, eps=NEARLY)
     distance, index = (np.asarray(part) for part in found)
-    itself = complete.ravel()[asked][:, None]
+    itself = complete.ravel()[:, None]
     distance = np.where(itself, distance[:, 1:], distance[:, :-1])
     index = np.where(itself, index[:, 1:], index[:, :-1])
     weight = 1 / (distance + NEAREST)
@@ -350,4 +313,4 @@ def _of_similar(
     mean = np.zeros((len(values), len(index)))
     for k in range(count):
         mean += given[:, index[:, k]] * weight[:, k]
-    return mean
+    return mean.reshape(values.shape)

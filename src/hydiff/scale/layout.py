@@ -29,7 +29,8 @@ LARGEST_LOCAL = 96
 # px: what `auto` gives its trained network to see around a tile.  All that the network can see is
 # three times as wide, which costs four times the memory; beyond this it hardly looks
 PRIOR_CONTEXT = 32
-REFERENCE_ENTRY = 25.0  # bytes per band and pixel that fills from references take besides, measured
+# bytes per pixel that fills from a reference take besides: one of ten bands took 2700
+REFERENCE_PIXEL = 4000.0
 PLANES = 100.0  # bytes per pixel of the scene while gaps are measured, rounded up
 
 
@@ -137,8 +138,8 @@ def base(request: Request) -> float:
 def cost(request: Request, bands: int, pixels: int) -> float:
     """Bytes that the fill of a window takes at its peak."""
     memory = declared(request.method).memory
-    entry = memory.entry + (REFERENCE_ENTRY if request.reference else 0.0)
-    return pixels * (bands * entry + memory.pixel)
+    features = REFERENCE_PIXEL if request.reference else 0.0
+    return pixels * (bands * memory.entry + memory.pixel + features)
 
 
 def in_worker(request: Request, bands: int, planned: Sequence[Tile]) -> float:
