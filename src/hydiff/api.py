@@ -275,11 +275,8 @@ def execute(
     )
     references = auto.judged(plan.references, recipe, served, filled)
     own = _flags(plan, target, written, decision)
-    sigma, budget = solution.sigma, None
-    if sigma is not None:
-        sigma = uncertainty.total(sigma, plan.uncertainty, target)
-        parts = (solution.sigma_y, flags.counted(own), decision is not None, plan.uncertainty)
-        budget = uncertainty.budget(*parts)
+    bars = (solution.sigma, solution.sigma_y, decision is not None, plan.uncertainty)
+    sigma, budget = uncertainty.stated(*bars, own, target)
     result = Result(
         cube=replace(cube, values=written, valid=cube.validated(target)),
         values=reach.composed(cube, plan.observed, trusted, values),

@@ -15,7 +15,7 @@ import numpy as np
 from hydiff import io
 from hydiff.cube import Array, Bools, Cube, Floats, Values, as_cube
 from hydiff.errors import BadValue, ShapeMismatch
-from hydiff.flags import FLAGS, PRIOR, REFERENCE
+from hydiff.flags import FLAGS, PRIOR, REFERENCE, counted
 from hydiff.io.blocks import blocks
 from hydiff.io.parsing import parsing
 
@@ -98,6 +98,23 @@ def total(sigma: Array, own: Floats | None, filled: Bools) -> Array:
     if it is known, in quadrature."""
     both = sigma if own is None else np.hypot(sigma, own[:, None, None])
     return np.where(filled, both, np.nan)
+
+
+def stated(
+    sigma: Array | None,
+    sigma_y: Array,
+    tried: bool,
+    own: Floats | None,
+    flags: Array,
+    filled: Bools,
+) -> tuple[Array | None, dict[str, Any] | None]:
+    """The `total` error bars of a fill and their `budget`; None where its method gives none.
+
+    flags: of each entry.
+    """
+    if sigma is None:
+        return None, None
+    return total(sigma, own, filled), budget(sigma_y, counted(flags), tried, own)
 
 
 def notes(own: Floats | None, bars: bool) -> list[str]:
