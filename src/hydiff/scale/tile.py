@@ -27,6 +27,7 @@ from hydiff.scale.bits import Bits
 from hydiff.scale.layout import Scene, plain_windows, window
 from hydiff.scale.scene_decision import Decided
 from hydiff.scale.tiles import Tile
+from hydiff.workers.local import give_back
 
 
 class TileTask(NamedTuple):
@@ -62,6 +63,8 @@ def work(task: TileTask) -> None:
         filled = _fill(task, cube, [tile for tile, _ in undone], scene_decision.read(task.work))
         for (tile, tag), (values, about) in zip(undone, filled, strict=True):
             ledger.keep(task.work, tile, tag, values, about)
+        if task.request.chosen is None:
+            give_back()  # networks leave the heap in pieces, and it would grow from tile to tile
 
 
 def checked(task: TileTask) -> Cube:

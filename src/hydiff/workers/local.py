@@ -45,7 +45,6 @@ ONE_THREAD = {f"{name}_THREADS": "1" for name in LIBRARIES}
 ONE_HEAP = {"MALLOC_ARENA_MAX": "1"}  # or what one thread gave back would be of no use to another
 START = "import sys; sys.path[:] = sys.argv[3:]; from hydiff.workers.local import serve; serve()"
 
-
 T = TypeVar("T")
 R = TypeVar("R")
 _name = ""  # of this process, if it is a child
