@@ -166,6 +166,19 @@ def startup(rows):
         yield line(process, *stages, f"{max(own.values()) - least:.1f}")
 
 
+def granules(rows):
+    """Fills of a whole granule down: the seconds of each phase."""
+    phases = ("masks", "decision", "tiles", "writing")
+    yield line("device (cores)", "options", "seconds", *phases, "CPU s", "GB in all", "MPSNR dB")
+    yield rule(6 + len(phases))
+    for r in rows:
+        each = (f"{float(r[f'{name}_s']):.0f}" for name in phases)
+        memory, mpsnr = float(r["together_mb"]) / 1e3, float(r["mpsnr_missing"])
+        own = (f"{float(r['cpu_seconds']):.0f}", f"{memory:.1f}", f"{mpsnr:.2f}")
+        device, seconds = f"{r['device']} ({r['cores']})", f"{float(r['seconds']):.0f}"
+        yield line(device, f"`{r['options']}`, .{r['format']}", seconds, *each, *own)
+
+
 def speed_beside(rows):
     yield line(
         "fits side by side", "ms a step and cube", "seconds a cube", "throughput", "peak GiB"
@@ -1042,7 +1055,7 @@ TABLES = {
     ("benchmarks/results/learned_engines.csv", ""): engines,
     ("benchmarks/results/speed.csv", "engines"): speed_engines,
     ("benchmarks/results/startup.csv", ""): startup,
-    ("benchmarks/results/compiled.csv", ""): as_it_is,
+    ("benchmarks/results/granule.csv", ""): granules,
     ("benchmarks/results/speed.csv", "beside"): speed_beside,
     ("benchmarks/results/cpu.csv", ""): cpu,
     ("benchmarks/results/growth.csv", ""): growth,
