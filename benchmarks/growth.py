@@ -75,12 +75,11 @@ def tiled(pixels):
     shape, observed = (TILED_BANDS, side, side), holes(side, MISSING, WIDTH)
     with tempfile.TemporaryDirectory() as box:
         source, output = Path(box) / "in.bil", Path(box) / "out.bil"
-        values = np.memmap(source, np.float32, "w+", shape=(side, TILED_BANDS, side))
-        for top in range(0, side, 64):
-            rows = slice(top, min(top + 64, side))
-            part = np.where(observed[rows, :, None], truth(rows, shape), -1.0)
-            values[rows] = part.transpose(0, 2, 1)
-        del values
+        with source.open("wb") as values:  # pages of a memmap would count as memory
+            for top in range(0, side, 64):
+                rows = slice(top, min(top + 64, side))
+                part = np.where(observed[rows, :, None], truth(rows, shape), -1.0)
+                values.write(part.transpose(0, 2, 1).astype(np.float32).tobytes())
         header = {"samples": side, "lines": side, "bands": TILED_BANDS, "data type": 4,
                   "interleave": "bil", "byte order": 0, "data ignore value": -1}  # fmt: skip
         lines = ["ENVI", *(f"{name} = {value}" for name, value in header.items())]

@@ -12,6 +12,7 @@ import numpy as np
 from classical import DATA, ROOT, scene
 from hydiff.maths import subspace
 from hydiff.methods import classical as fills
+from hydiff.methods import membranes
 
 RESULTS = ROOT / "benchmarks" / "results" / "preconditioner.csv"
 
@@ -26,7 +27,8 @@ def iterations(z, known, s, precondition):
         applied += 1
         return embedded(z, missing, v, power)
 
-    start = fills._solve(z, known, fills.laplacian(*known.shape))
+    start, given = z.copy(), membranes.membrane(known)
+    start[:, missing] = given.inside(z[:, given.rim.pixels])
     fills.conjugate_gradients(A, -fills.filtered(start, power)[:, missing], precondition, 1e-4)
     return applied
 
@@ -43,7 +45,7 @@ def compared(z, known, s):
     inverse = np.maximum(eigenvalues, 1e-12) ** -s
     inverse[0, 0] = inverse.flat[1:].max()  # the constant: any weight keeps it positive
     rest = eigenvalues ** (2 - s)
-    solve = fills.factor_of(fills.laplacian(*known.shape), missing.ravel())
+    solve = membranes.membrane(known).solve
     plain = iterations(z, known, s, lambda r: embedded(z, missing, r, inverse))
     ours = iterations(z, known, s, lambda r: solve(embedded(z, missing, solve(r), rest)))
     return {"plain": plain, "ours": ours}
