@@ -29,7 +29,17 @@ from qgis.core import (
 from .command import forget, run
 from .styles import show_cube, show_errors, show_mask, style
 
-METHODS = ["auto", "smooth", "harmonic", "biharmonic", "linear", "idw", "nearest", "spectral"]
+METHODS = [
+    "auto",
+    "smooth",
+    "harmonic",
+    "biharmonic",
+    "linear",
+    "idw",
+    "nearest",
+    "spectral",
+    "tension",
+]
 BUDGETS = ["fast", "normal", "best"]
 SCORES = {"NRMSE": "nrmse", "SAM": "sam", "MPSNR": "mpsnr"}  # of the missing entries
 CENSUS = {"MISSING": "missing", "GAPS": "n_gaps", "WIDEST": "widest"}
