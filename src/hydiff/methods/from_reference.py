@@ -91,31 +91,25 @@ def from_reference(
 
 def _with_references(
     c: Coordinates,
-    known: Bools,
+    complete: Bools,
     parts: Sequence[Predicted],
     settings: FromReference,
     device: Any,
     at: Bools | None,
 ) -> tuple[Floats, list[Covariance]]:
-    """Components (K, H, W), filled, and their covariances.
-
-    What is confirmed of the references' components enters; all else stays as without them, be it a
-    component or a mixture of several, such as a narrow absorption.
-    """
+    """Components (K, H, W), filled, and their covariances: those of which the references show
+    nothing as without them."""
     plain, covariances = fitted_fields(c)
-    used = np.any([part.kept.any(axis=1) for part in parts], axis=0)
+    used = np.any([part.shown for part in parts], axis=0)
     if not used.any():
         return plain, covariances
     p = np.zeros(c.z.shape)
     for part in parts:
         p[:, part.pixels] = part.planes
-    left = c.some(used).with_components(np.where(known, c.z - p, 0.0)[used], known)
+    left = c.some(used).with_components(np.where(complete, c.z - p, 0.0)[used], complete)
     own, their_covariances = _filled(left, settings, device, at)
-    p[used] += own
-    out = plain.copy()
-    for part in parts:
-        out[:, part.pixels] += part.kept @ (p - plain)[:, part.pixels]
-    of_used = iter(their_covariances)
+    out, of_used = plain.copy(), iter(their_covariances)
+    out[used] = p[used] + own
     each = zip(used, covariances, strict=True)
     return out, [next(of_used) if theirs else one for theirs, one in each]
 
