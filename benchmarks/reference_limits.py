@@ -2,8 +2,10 @@
 
 python benchmarks/reference_limits.py narrow     an absorption that the reference does not show
 python benchmarks/reference_limits.py shifts     shifts put into the references of real pairs
+python benchmarks/reference_limits.py implanted --rule TEXT     the same absorption, to choose rules
 
-Writes benchmarks/results/reference_narrow.csv and reference_shifts.csv, and prints a summary.
+Writes benchmarks/results/reference_narrow.csv and reference_shifts.csv, and prints a summary;
+`implanted` adds a row to reference_implanted.csv.
 
 narrow  patches with an absorption three bands wide are put into a scene and not into its reference;
         depth: one less the band in the middle over the line between the bands beside it.  RMSE of
@@ -12,6 +14,9 @@ narrow  patches with an absorption three bands wide are put into a scene and not
 shifts  the other image of a pair is moved by a known amount; what is found for it, less what is
         found for the pair as it is, is compared with that.  Pairs and gaps as in `hydiff bench
         reference`, at 96 pixels.
+implanted   an absorption of one band, 0.2 deep, in places at two dates that judge nothing: the mean
+        of three models from the other date beside `smooth`.  Ratios to `smooth`, mean over cells:
+        the error of the depth, and the part of it that the absorption adds.
 """
 
 import argparse
@@ -23,9 +28,12 @@ import numpy as np
 from scipy import ndimage
 
 import hydiff
+import reference_places
 from hydiff.bench import scenes
 from hydiff.cube import Cube
 from hydiff.errors import BadValue
+from hydiff.methods import choose
+from hydiff.methods.estimate import Job, estimate_each
 from hydiff.reference.planes import prepare
 from hydiff.request import MAX_SHIFT
 
@@ -35,12 +43,18 @@ DEPTHS, WIDTH, PATCHES = (0.05, 0.2), 3, 0.3  # widths in bands, share of the ar
 MASKS = ("frames", scenes.CLOUDS)
 SIDE, SHIFTS, FARTHEST = 96, 8, 3.0
 TOLERATED = 0.15  # px
+IMPLANTED_BY = ({"steps": True}, {"robust": True, "similar": 20}, {"robust": True})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("part", choices=("narrow", "shifts"))
-    part = parser.parse_args().part
+    parser.add_argument("part", choices=("narrow", "shifts", "implanted"))
+    parser.add_argument("--rule", default="as it is", help="what the row of `implanted` is called")
+    options = parser.parse_args()
+    part = options.part
+    if part == "implanted":
+        _add(RESULTS / "reference_implanted.csv", {"rule": options.rule} | implanted())
+        return
     rows: list[dict[str, object]] = []
     for row in narrow() if part == "narrow" else shifts():
         rows.append(row)
@@ -83,10 +97,70 @@ def narrow():
         }
 
 
-def _depth(cube, middle):
+def _depth(cube, middle, width=WIDTH):
     """(rows, cols) of the absorption around a band."""
-    beside = 0.5 * (cube[middle - WIDTH] + cube[middle + WIDTH])
+    beside = 0.5 * (cube[middle - width] + cube[middle + width])
     return 1 - cube[middle] / beside
+
+
+def implanted():
+    """The means over all places, masks and bands."""
+    cells = [
+        cell
+        for place, mask in product(reference_places.places(), MASKS)
+        for cell in _implanted_in(place, mask)
+    ]
+    off, added, gain = np.array(cells).T
+    return {
+        "depth_error": f"{off.mean():.4f}",
+        "added_by_the_absorption": f"{added.mean():.4f}",
+        "cells_with_a_larger_error": int((off > 1).sum()),
+        "cells": len(cells),
+        "gain_db": f"{gain.mean():.3f}",
+    }
+
+
+def _implanted_in(place, mask):
+    """Error of the depth and what the absorption adds to it, with the other date ÷ without; dB that
+    this gains where nothing was implanted.  For two bands."""
+    truth, other = reference_places.pair(place, SIDE)
+    observed = scenes.observed_of(mask, truth.shape)
+    entries, rng = np.broadcast_to(observed, truth.shape), np.random.default_rng(len(place))
+    planes = prepare(Cube(other), Cube(truth), entries, place, MAX_SHIFT).planes
+    job = Job(0, "cpu", False, None, False, references=(planes,))
+    several = [choose("smooth"), *(choose("reference", None, how) for how in IMPLANTED_BY)]
+
+    def fills(cube):
+        found = estimate_each(Cube(cube), entries, several, 0.0, job, at=~observed)
+        plain, *others = (one.values[:, 0] for one in found)
+        return plain, np.mean([np.where(np.isnan(x), plain, x) for x in others], axis=0)
+
+    def rms(x):
+        return np.sqrt(np.mean(x**2))
+
+    before = fills(truth)
+    plain, own = (np.mean((x - truth[:, ~observed]) ** 2, axis=1) for x in before)
+    for band in rng.choice(np.arange(1, len(truth) - 1), 2, replace=False):
+        patches = ndimage.gaussian_filter(rng.standard_normal(truth.shape[1:]), 3)
+        cube = truth.copy()
+        cube[band] *= 1 - DEPTHS[-1] * (patches > np.quantile(patches, 1 - PATCHES))
+        errors = [
+            [_depth(x, band, 1) - _depth(right[:, ~observed], band, 1) for x in both]
+            for right, both in ((truth, before), (cube, fills(cube)))
+        ]
+        off = [rms(after) for after in errors[1]]
+        added = [rms(after - first) for first, after in zip(*errors, strict=True)]
+        yield off[1] / off[0], added[1] / added[0], np.mean(10 * np.log10(plain / own))
+
+
+def _add(path, row):
+    new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, list(row), lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerow(row)
+    print(row)
 
 
 def shifts():

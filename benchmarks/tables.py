@@ -1115,6 +1115,7 @@ TABLES = {
     ("benchmarks/results/torture.csv", ""): as_it_is,
     ("benchmarks/results/viewers.csv", ""): as_it_is,
     ("benchmarks/results/reference_narrow.csv", ""): as_it_is,
+    ("benchmarks/results/reference_implanted.csv", ""): as_it_is,
     ("benchmarks/results/prior_wide.csv", ""): as_it_is,
     **reference_tables.TABLES,
     ("benchmarks/results/viewer.csv", ""): as_it_is,

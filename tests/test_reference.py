@@ -15,6 +15,9 @@ from conftest import prior_weights as weights
 from hydiff.api import cube_and_mask
 from hydiff.auto import reference_errors, references
 from hydiff.auto.candidates import CLASSICAL, CORRECTED, PRIOR, SMOOTH, WITH_REFERENCE, chosen
+from hydiff.auto.classes import BAND_GROUPS, D
+from hydiff.auto.recipe import Errors, ReferenceRecipe, Tried
+from hydiff.auto.trials import TrialWindow
 from hydiff.bench import scenes
 from hydiff.cli import app
 from hydiff.cube import Cube, as_cube
@@ -272,6 +275,38 @@ def test_methods_that_share_coordinates_find_what_each_finds_alone(
     several = [chosen(c, **({"size": "small"} if c.pretrained else {})) for c in tried]
     for one, together in zip(several, estimate_each(*given, several, 0.0, job), strict=True):
         np.testing.assert_array_equal(together.values, estimate(*given, one, 0.0, job).values)
+
+
+def test_some_pixels_are_filled_as_with_all_of_the_cube(
+    scene, other, observed, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(prior_weights, "FOLDER", tmp_path)
+    weights(tmp_path / "prior-small.safetensors")
+    there = np.ones(observed.shape, bool)
+    there[:, :12] = False  # where the reference sees nothing
+    job = Job(0, "cpu", False, None, False, references=(ReferencePlanes(other, there),))
+    entries = np.broadcast_to(observed, scene.shape)
+    given = as_cube(np.where(entries, scene, np.nan)), entries
+    several = [chosen(c) for c in WITH_REFERENCE] + [chosen(CORRECTED, size="small")]
+    whole = estimate_each(*given, several, 0.0, job)
+    part = estimate_each(*given, several, 0.0, job, at=~observed)
+    for one, all_of_it in zip(part, whole, strict=True):
+        np.testing.assert_allclose(
+            one.values, all_of_it.at(~observed).values, rtol=1e-5, err_msg=str(one.notes)
+        )
+
+
+def test_a_reference_of_mere_noise_changes_next_to_nothing(scene, observed, rng):
+    """Even where it is used: nothing of it is confirmed, and all else is filled as without."""
+    there, entries = np.ones(observed.shape, bool), np.broadcast_to(observed, scene.shape)
+    given = as_cube(np.where(entries, scene, np.nan)), entries
+    noise = ReferencePlanes(rng.standard_normal((1, *observed.shape)), there)
+    job = Job(0, "cpu", False, None, False, references=(noise,))
+    several = [choose("smooth"), *(chosen(c) for c in WITH_REFERENCE)]
+    plain, *found = estimate_each(*given, several, 0.0, job)
+    for one in found:
+        off = np.abs(one.values - plain.values)[:, ~observed].mean()
+        assert off < 0.02 * scene.std()
 
 
 def test_a_prediction_does_not_depend_on_what_is_missing(scene, other, observed):
@@ -769,3 +804,28 @@ def test_where_too_little_is_observed_no_reference_is_tried():
     observed[2:4, 2:4] = False
     result = hydiff.fill(cube, observed, reference=cube**2, **FAST)
     assert np.isfinite(result.values).all() and result.references[0]["share"] == 0
+
+
+def reference_recipe(scene, **more):
+    """Of references that serve all but the last band, without anything of the fill without them."""
+    parts = np.zeros((2, D, BAND_GROUPS))
+    parts[1] = 1.0
+    serves = tuple(band < len(scene) - 1 for band in range(len(scene)))
+    own = {"why": "", "worth": 1.0, "by_band": (1.0,) * len(scene), "serves": serves}
+    tried = (Tried("its steps", "reference", {"steps": True}),)
+    return ReferenceRecipe(tried, parts.tolist(), Errors(), used=True, **own | more)
+
+
+def test_the_default_stands_in_only_for_bands_in_which_it_does_as_well(scene, other, observed):
+    entries = np.broadcast_to(observed, scene.shape)
+    planes = ReferencePlanes(other, np.ones(observed.shape, bool))
+    window = TrialWindow(as_cube(scene), entries, ~entries, references=(planes,))
+    half = ReferencePlanes(other, np.arange(48)[:, None] < 20 + np.zeros(observed.shape, int))
+    blind = window._replace(references=(half,))
+    assert not references.spares(reference_recipe(scene), window)
+    does = reference_recipe(scene, default_elsewhere=True)
+    assert references.spares(does, window)
+    assert not references.spares(does, blind)  # pixels that it does not see are filled as without
+    assert not references.spares(replace(does, used=False), window)
+    assert references.spares(reference_recipe(scene, serves=(True,) * len(scene)), window)
+    assert not references.serves_all(does, window)

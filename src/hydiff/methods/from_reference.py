@@ -5,7 +5,7 @@ is filled as `smooth` does it, or `prior`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,12 @@ class FromReference:
         """Whether a network that learned elsewhere takes part."""
         return self.size is not None
 
+    @property
+    def model(self) -> Model:
+        """How the references predict."""
+        levels = self.context, self.steps, self.robust
+        return Model(*levels, self.local, self.similar, self.alike)
+
 
 def from_reference(
     y: Floats,
@@ -72,8 +78,7 @@ def from_reference(
     if not settings.references:
         raise BadValue("the method 'reference' fills from another image: give `reference=`")
     c = given or coordinates(y, observed, sigma_y, settings.components, settings.space)
-    model = Model(**{field.name: getattr(settings, field.name) for field in fields(Model)})
-    parts = [*predictions(c.z, c.complete, settings.references, model, c.predicted)]
+    parts = [*predictions(c.z, c.complete, settings.references, settings.model, c.predicted)]
     there = np.logical_or.reduce([part.pixels for part in parts] or [np.zeros_like(c.complete)])
     known = c.complete & there
     seen = observed if at is None else np.broadcast_to(observed, y.shape)[:, at][:, None]
@@ -91,31 +96,25 @@ def from_reference(
 
 def _with_references(
     c: Coordinates,
-    known: Bools,
+    complete: Bools,
     parts: Sequence[Predicted],
     settings: FromReference,
     device: Any,
     at: Bools | None,
 ) -> tuple[Floats, list[Covariance]]:
-    """Components (K, H, W), filled, and their covariances.
-
-    What is confirmed of the references' components enters; all else stays as without them, be it a
-    component or a mixture of several, such as a narrow absorption.
-    """
+    """Components (K, H, W), filled, and their covariances: those of which the references show
+    nothing as without them."""
     plain, covariances = fitted_fields(c)
-    used = np.any([part.kept.any(axis=1) for part in parts], axis=0)
+    used = np.any([part.shown for part in parts], axis=0)
     if not used.any():
         return plain, covariances
     p = np.zeros(c.z.shape)
     for part in parts:
         p[:, part.pixels] = part.planes
-    left = c.some(used).with_components(np.where(known, c.z - p, 0.0)[used], known)
+    left = c.some(used).with_components(np.where(complete, c.z - p, 0.0)[used], complete)
     own, their_covariances = _filled(left, settings, device, at)
-    p[used] += own
-    out = plain.copy()
-    for part in parts:
-        out[:, part.pixels] += part.kept @ (p - plain)[:, part.pixels]
-    of_used = iter(their_covariances)
+    out, of_used = plain.copy(), iter(their_covariances)
+    out[used] = p[used] + own
     each = zip(used, covariances, strict=True)
     return out, [next(of_used) if theirs else one for theirs, one in each]
 

@@ -64,7 +64,7 @@ class Predicted(NamedTuple):
 
     pixels: Bools  # (H, W)
     planes: Floats  # (K, n)
-    kept: Floats  # (K, K) what of planes, less others, lies in the mixtures that they show
+    shown: Bools  # (K,) planes of which they show anything; the others are their mean
 
 
 def predict(
@@ -92,8 +92,8 @@ def predictions(
     for members, pixels in _patterns(references):
         together = tuple(references[i] for i in members)
         if (key := (model.context, together)) not in shared:
-            shared[key] = Common.of(y, complete, together, model.context)
-        common: Common | None = shared[key]
+            shared[key] = SharedFeatures.of(y, complete, together, model.context)
+        common: SharedFeatures | None = shared[key]
         if common is None:
             continue
         both, own = common.both, common.own
@@ -108,11 +108,11 @@ def predictions(
             p = p + _of_similar(y - p, both, own, model.similar, APART)
         mean = y[:, both].mean(axis=1)[:, None]
         planes = mean + shown.map(shown.share) @ (p[:, pixels] - mean)
-        yield Predicted(pixels, planes, shown.map(shown.share > 0))
+        yield Predicted(pixels, planes, shown.planes & shown.share.any())
 
 
 @dataclass(frozen=True, eq=False)
-class Common:
+class SharedFeatures:
     """What models of the same planes y (K, H, W) by the same references share."""
 
     y: Floats
@@ -123,7 +123,7 @@ class Common:
     @classmethod
     def of(
         cls, y: Floats, complete: Bools, references: tuple[ReferencePlanes, ...], context: int
-    ) -> Common | None:
+    ) -> SharedFeatures | None:
         """None where too few pixels have both."""
         both = complete & np.logical_and.reduce([one.observed for one in references])
         own = _features(references, both.tobytes())

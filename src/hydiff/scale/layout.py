@@ -30,7 +30,7 @@ LARGEST_LOCAL = 96
 # three times as wide, which costs four times the memory; beyond this it hardly looks
 PRIOR_CONTEXT = 32
 # bytes per pixel that fills from a reference take besides: one of ten bands took 2700
-REFERENCE_PIXEL = 4000.0
+REFERENCE_PIXEL = 3000.0
 PLANES = 100.0  # bytes per pixel of the scene while gaps are measured, rounded up
 
 
