@@ -55,7 +55,7 @@ from hydiff.gaps.rule import Sigma
 from hydiff.learn.prior_weights import digest, packaged
 from hydiff.methods.estimate import Estimate, Job, estimate_at
 
-REFERENCE_RULES = 6  # raised with every change to what is decided here
+REFERENCE_RULES = 7  # raised with every change to what is decided here
 FOLDS = 6  # on which they are tried
 BORROWED = 5e4  # entries: what relates two images differs little between classes of entries
 FEWEST = 2  # folds below which nothing is concluded
@@ -64,7 +64,7 @@ LARGEST = 60.0  # dB; beyond it a gain is as good as any
 # how far the shares of models are brought to equal ones, less the power of square errors for those
 # that are not as good
 ALIKE, CLOSE = 0.5, 4.0
-LEAST_SHARE = 0.05  # of the fill without a reference, in the class where it has most
+LEAST_SHARE = 0.1  # of the fill without a reference, in the class where it has most
 ROUGH, STEEP = Around._fields.index("roughness"), Around._fields.index("steepness")
 
 
@@ -286,8 +286,8 @@ def _worth(
 
 
 def _default_does(joint: Sequence[_Joint], kinds: Kinds, bands: Bools) -> bool:
-    """Whether the default candidate is as good without a reference as the blend is, in some bands:
-    what the blend gains must exceed its standard error."""
+    """Whether the default candidate does for the blend without a reference, in some bands: what the
+    blend gains there, less its standard error, counts by their share of all bands."""
     gains = []
     for trial, default, _ in joint:
         own = bands[trial.band]
@@ -297,7 +297,8 @@ def _default_does(joint: Sequence[_Joint], kinds: Kinds, bands: Bools) -> bool:
             gains.append(10 * np.log10(max(before, 1e-300) / max(after, 1e-300)))
     if len(gains) < FEWEST:
         return not bands.any()
-    return bool(np.mean(gains) - np.std(gains, ddof=1) / np.sqrt(len(gains)) <= LEAST_WORTH)
+    proven = np.mean(gains) - np.std(gains, ddof=1) / np.sqrt(len(gains))
+    return bool(bands.mean() * proven <= LEAST_WORTH)
 
 
 def served_by(recipe: ReferenceRecipe, window: TrialWindow) -> Bools:
