@@ -68,6 +68,11 @@ RUNS = {
     "auto": ["--budget", "fast", "--memory", "2GB"],
     "auto-two": ["--budget", "fast", "--memory", "2GB", "--workers", "2"],
     "reference": ["--budget", "fast", "--memory", "2GB", "--reference", "reference.tif"],
+    "auto-two-4GB": ["--budget", "fast", "--memory", "4GB", "--workers", "2"],
+    "reference-two-4GB": [
+        *("--budget", "fast", "--memory", "4GB", "--workers", "2"),
+        *("--reference", "reference.tif"),
+    ],
     "reference-two": [
         *("--budget", "fast", "--memory", "2GB", "--workers", "2"),
         *("--reference", "reference.tif"),
