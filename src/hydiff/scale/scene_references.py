@@ -72,16 +72,15 @@ def _list_path(work: Path) -> Path:
 
 def _aligning_window(scene: Scene) -> Box:
     """Of nine parts of a scene, spread over it, the one with the most observed."""
-    rows, cols = (_starts(n) for n in scene.cube.shape[1:])
-    side = ALIGNED_ON
-    parts = [(slice(i, i + side), slice(j, j + side)) for i, j in product(rows, cols)]
-    return max(parts, key=lambda part: float(scene.observed.box(part).mean()))
+    rows, cols = (_parts(n) for n in scene.cube.shape[1:])
+    return max(product(rows, cols), key=lambda part: float(scene.observed.box(part).mean()))
 
 
-def _starts(length: int) -> list[int]:
-    """Of a part in the middle, and of those at both ends."""
+def _parts(length: int) -> list[slice]:
+    """One in the middle, and those at both ends; all of what is shorter than one."""
     last = max(length - ALIGNED_ON, 0)
-    return list(dict.fromkeys((last // 2, 0, last)))
+    starts = dict.fromkeys((last // 2, 0, last))
+    return [slice(start, min(start + ALIGNED_ON, length)) for start in starts]
 
 
 def _check_memory(scene: Scene, given: list[GivenImage]) -> None:
