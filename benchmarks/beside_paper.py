@@ -78,9 +78,9 @@ def pair(ours, level, first, name, theirs):
 
 def published_code(rows):
     """DDS2M: the published code and ours on one cell, from the same weights and noise."""
-    yield "| scene | mask | σ_y | steps with a fit | published, dB (gaps) | ours, dB (gaps) |"
-    yield "|---" * 6 + "|"
+    yield "| scene | mask | σ_y | σ_0 | steps with a fit | published, dB (gaps) | ours, dB (gaps) |"
+    yield "|---" * 7 + "|"
     for r in rows:
         theirs, ours = (f"{r[f'{who}_mpsnr']} ({r[f'{who}_missing']})" for who in ("last", "ours"))
-        place = (r["scene"], r["mask"], r["sigma_y"], f"{r['steps']} of {r['chain']}")
+        place = (r["scene"], r["mask"], r["sigma_y"], r["sigma_0"], f"{r['steps']} of {r['chain']}")
         yield f"| {' | '.join(place)} | {theirs} | {ours} |"

@@ -19,7 +19,8 @@
 #        precision    Robust-EI in single precision, TF32 and bf16, three scenes
 #        pictures what the figures show: fills of a square of Indian Pines by the methods named in
 #                 PICTURED, and of trained networks; hydiff bench figures draws them (docs/bench.md)
-#        left     cells of DDS2M, SHARE and R-DLRHyIn on two of their scenes: 400 s
+#        left     cells of the peers that are left: 570 s
+#        seed     another training of the full network, seed 1, into OUT: 500 s
 #        budgets  the default fill with `--budget fast` and `best`, and with noise: 300 s
 #        clock    the table of times alone, 144 × 144 × 128: 480 s
 #        offline  Table VIII: two trainings of 1.5 minutes for each half of a scene, and fits: 450 s
@@ -311,19 +312,25 @@ published() {  # DDS2M by its own code beside ours; PUBLISHED is a checkout of i
     local scene
     for scene in paris_hyperion_72 enmap_potsdam_64x96; do
         timeout $(( end - $(date +%s) - 10 )) "$python" benchmarks/published_dds2m.py --code "$PUBLISHED" \
-            --scene $scene --mask published-3 --sigma 0 >> "$rows/published-$scene.log" 2>&1 &
+            --scene $scene --mask published-3 --sigma 0 --sigma-0 0.1 --draws shared --range observed >> "$rows/published-$scene.log" 2>&1 &
     done
     wait
     cp benchmarks/results/published_dds2m.csv "$OUT"
 }
-left() {  # of the peers, the shorter cells first
-    (   lane left-dds2m; for table in noiseless noisy; do bench $table --scene wdc10_144 --method dds2m --beside 1; done
-        bench emit --scene paris_hyperion_72 --method dds2m --beside 1 ) &
-    (   lane left-share; for table in noiseless noisy; do bench $table --scene wdc10_144 --method share --beside 1; done
-        for table in noiseless emit; do bench $table --scene paris_hyperion_72 --method share --beside 1; done ) &
-    (   lane left-robust-a; for table in noiseless noisy; do bench $table --scene wdc10_144 --method r-dlrhyin --beside 1; done ) &
-    (   lane left-robust-b; bench noisy --scene paris_hyperion_72 --method r-dlrhyin --beside 1 ) &
+left() {  # what is left of the peers
+    local one="--beside 1"
+    (   lane left-dds2m; bench noiseless --method dds2m $one ) &
+    (   lane left-share; bench noisy --scene wdc10_144 --method share $one ) &
+    (   lane left-robust-a; bench emit --scene enmap_potsdam_64x96 --method r-dlrhyin $one
+        bench noiseless --scene paris_hyperion_72 --method r-dlrhyin $one ) &
+    (   lane left-robust-b; bench noisy --scene indian_pines --method r-dlrhyin $one ) &
+    (   lane left-cited; bench noiseless --scene enmap_potsdam_64x96 --method lrs-pnp-dip $one ) &
     wait
+}
+seed() {  # another training of the full network, into OUT: 500 s beside other work
+    timeout $(( end - $(date +%s) - 5 )) "$python" -m hydiff train-prior --data "$HYDIFF_DATA/train" \
+        -o "$OUT/prior-full-1.safetensors" --size full --steps 17500 --seed 1 --set renew=50 --set compiled=true \
+        >> "$rows/seed.log" 2>&1
 }
 settings() {  # what is left of readings, alpha, transforms and precision; then DHP with noise
     (   lane settings-a; bench readings; bench noisy $(with scene enmap_potsdam_64x96 abu_urban-1_96) --method dhp ) &

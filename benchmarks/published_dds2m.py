@@ -14,6 +14,9 @@ schedule, the first state, a short chain.  --draws shared does the same in a who
 `last` is the state that the published sampler ends with, as ours; `best` the estimate that its
 code chose with the truth in view, which no method here is allowed.  The code takes squares whose
 side 64 divides: cells are continued by reflection and cropped, as in ours.
+
+Its program adds noise of 0.1 to whatever it completes, and its sampler knows of it.  Here y is the
+cell's; --sigma-0 0.1 lets both samplers assume so much.
 """
 
 import argparse
@@ -45,7 +48,7 @@ from hydiff.methods.estimate import torch_device
 RESULTS = Path(__file__).parent / "results" / "published_dds2m.csv"
 MULTIPLE, LEAST = 64, 128  # of a side: six halvings, and a border of one pixel at the deepest
 NOT_USED = ("torchvision", "torchvision.utils", "tqdm", "utils.imresize")  # imported all the same
-KEY = ("scene", "mask", "sigma_y", "seed", "range", "draws", "chain", "steps")
+KEY = ("scene", "mask", "sigma_y", "seed", "range", "draws", "chain", "steps", "sigma_0")
 SCORES = tuple(f"{who}_{k}" for who in ("last", "best", "ours") for k in ("mpsnr", "missing"))
 COLUMNS = (*KEY, *SCORES, "seconds", "ours_seconds", "code", "ours_hash", "device", "versions")
 SILENT = logging.getLogger("published")
@@ -300,9 +303,10 @@ def run(code, how, device):
         draws = drawn(len(truth), squares[0].shape[-1], settings, how.seed, device)
     torch.manual_seed(how.seed)
     began = time.perf_counter()
-    results = sample(code, *squares, how.sigma / span, settings, device, draws)
+    assumed = max(how.sigma / span, settings.sigma_0)
+    results = sample(code, *squares, assumed, settings, device, draws)
     row = {k: vars(how).get(k) for k in KEY} | {"sigma_y": how.sigma, "chain": settings.chain}
-    row |= {"steps": settings.steps, "seconds": time.perf_counter() - began}
+    row |= {"steps": settings.steps, "sigma_0": settings.sigma_0, "seconds": time.perf_counter() - began}
     rows, cols = truth.shape[1:]
     for who, result in zip(("last", "best"), results, strict=True):
         estimate = CellEstimate(result[:, :rows, :cols].astype(float) * span + scale.low)
@@ -317,7 +321,7 @@ def run(code, how, device):
 
 def changes(how):
     """Settings of both that differ from the published ones."""
-    return {k: v for k in ("chain", "steps", "rank") if (v := getattr(how, k)) is not None}
+    return {k: v for k in ("chain", "steps", "rank", "sigma_0") if (v := getattr(how, k)) is not None}
 
 
 def main():
@@ -335,6 +339,7 @@ def main():
     parser.add_argument("--chain", type=int, help="T, of both; for a trial")
     parser.add_argument("--steps", type=int, help="of them with a fit; for a trial")
     parser.add_argument("--rank", type=int, help="of both; for a trial")
+    parser.add_argument("--sigma-0", type=float, help="least noise that both assume")
     parser.add_argument("--device", default="auto")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
     how = parser.parse_args()
@@ -346,6 +351,7 @@ def main():
         return check(code)
     settings = choose("dds2m", None, changes(how)).settings
     ident = vars(how) | {"sigma_y": how.sigma, "chain": settings.chain, "steps": settings.steps}
+    ident |= {"sigma_0": settings.sigma_0}
     for row in records.read(how.output):
         if all(row[k] == str(ident[k]) for k in KEY):
             print("already there:", row)

@@ -71,6 +71,16 @@ def test_a_step_is_the_step_of_adam():
         torch.testing.assert_close(net.weight.data[0], w, rtol=1e-12, atol=0)
 
 
+def test_a_fit_that_starts_over_is_a_new_one():
+    used, new = fit(seed=0), fit(seed=7)
+    steps(used, 4)
+    used.start_over(network.build(3, channels=4, scales=2, seed=7))
+    used.rng.set_state(new.rng.get_state())
+    for one, other in zip(steps(used, 3), steps(new, 3), strict=True):
+        assert same(one, other)
+    assert same(weights(used), weights(new))
+
+
 @pytest.mark.parametrize("decay", [0.0, 1e-2])
 def test_adam_takes_the_steps_of_torch_bit_for_bit(decay):
     """Its fused kernels; a weight without a gradient stays as it is."""

@@ -202,8 +202,8 @@ OTHERS = {
     "dhp": {"steps": 4, "lr": 0.1, "amplitude": 1.0, "jitter": 0.0, "averaging": 0.5, "scales": 1},
     "r-dlrhyin": {"lr": 0.1, "low_rank": 9.0, "eta": 4.0, "delta": 0.01, "averaging": 0.5},
     "dds2m": {"chain": 20, "beta_start": 1e-3, "beta_end": 0.1, "lr": 0.1, "eta": 0.1,
-              "eta_b": 0.5, "averaging": 0.1, "gaps_in_loss": False, "rank": 3, "channels": 4,
-              "hidden": 4},
+              "eta_b": 0.5, "averaging": 0.1, "sigma_0": 0.1, "gaps_in_loss": False, "rank": 3,
+              "channels": 4, "hidden": 4},
     "hyper-ei": {"lr": 0.1, "ei_weight": 9.0, "transform": "rotation", "n_transforms": 3,
                  "channels": 4, "memory": 8},
     "lrs-pnp-dip": {"fidelity": 5.0, "sparse": 1.0, "low_rank": 1.0, "strength": 0.5, "codes": 9,
@@ -230,6 +230,13 @@ def test_every_setting_matters(cube, observed, method):
 def last_of(cube, observed, method, sigma, **options):
     *_, step = steps_of(cube, observed, method, sigma, **options)
     return step.x.numpy().tobytes()
+
+
+def test_dds2m_assumes_the_larger_of_two_noises(cube, observed):
+    known = last_of(cube, observed, "dds2m", 0.1)
+    assert last_of(cube, observed, "dds2m", 0.0, sigma_0=0.1) == known
+    assert last_of(cube, observed, "dds2m", 0.1, sigma_0=0.05) == known
+    assert last_of(cube, observed, "dds2m", 0.1, sigma_0=0.2) != known
 
 
 @pytest.mark.parametrize("method", ["dhp", "r-dlrhyin", "dds2m"])

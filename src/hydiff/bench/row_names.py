@@ -10,6 +10,7 @@ from hydiff.bench.cells import Cell
 OURS = "hydiff-ei"  # the row that a table of settings is about
 EQUIVARIANT = ("ei", "robust-ei", OURS)
 FOR_FEWER = 2000  # iterations of DHP and R-DLRHyIn that the paper's times would allow
+ASSUMED_NOISE = 0.1  # σ_0 of DDS2M's published code, whatever the data
 
 # Settings by which a row is called when they are changed
 VARIED = (
@@ -36,6 +37,8 @@ def _row_name(cell: Cell) -> str:
         return (varied if cell.method == OURS else f"{cell.method}, {varied}") + way
     if changed.get("steps") == FOR_FEWER:
         return f"{cell.method} {FOR_FEWER}{way}"
+    if "sigma_0" in changed:
+        return f"{cell.method}, σ_0 {changed['sigma_0']}{way}"
     if "budget" in changed:
         estimated = ", σ estimated" if "noise" in changed else ""
         alone = ", without the prior" if changed.get("no_prior") else ""

@@ -13,7 +13,7 @@ from hydiff.bench import scenes
 from hydiff.bench.cells import BAND, ESTIMATED, INPUT, TUNING, Cell, Level
 from hydiff.bench.choice import Limit, SuiteChoice
 from hydiff.bench.pairs import reference
-from hydiff.bench.row_names import EQUIVARIANT, FOR_FEWER
+from hydiff.bench.row_names import ASSUMED_NOISE, EQUIVARIANT, FOR_FEWER
 from hydiff.bench.row_names import row_name as row_name
 from hydiff.gaps.mask import columns_needed
 
@@ -125,6 +125,7 @@ def _with(settings: str, **more: Any) -> str:
 
 def noiseless(plan: SuiteChoice) -> Iterator[Cell]:
     yield from _fewer_iterations(plan, (0.0,))
+    yield from _one_setting(plan, "dds2m", {"sigma_0": ASSUMED_NOISE}, (0.0,), LIMITS["dds2m"])
     yield from _grid(plan, (INPUT, *CLASSICAL, *PEERS, *CITED, "hydiff-ei"), PUBLISHED, (0.0,))
 
 
@@ -137,12 +138,20 @@ def noisy(plan: SuiteChoice) -> Iterator[Cell]:
 
 def _fewer_iterations(plan: SuiteChoice, noise: tuple[Level, ...]) -> Iterator[Cell]:
     """DHP and R-DLRHyIn stopped where the paper's times say that it stopped them."""
-    if plan.quick:
+    for method, limit in {"dhp": SHORTER, "r-dlrhyin": LIMITS["r-dlrhyin"]}.items():
+        yield from _one_setting(plan, method, {"steps": FOR_FEWER}, noise, limit)
+
+
+def _one_setting(
+    plan: SuiteChoice, method: str, changes: Mapping[str, Any], noise: tuple[Level, ...], to: Limit
+) -> Iterator[Cell]:
+    """A peer with another setting than the published one, on one mask, one seed."""
+    if plan.quick or not plan.wants(method):
         return
-    masks, methods = plan.masks or ONE_MASK[:1], {"dhp": SHORTER, "r-dlrhyin": LIMITS["r-dlrhyin"]}
-    for sigma, scene, mask, method in product(levels(plan, noise), plan.scenes, masks, methods):
-        cell = Cell(method, scene, mask, sigma, 0, json.dumps({"steps": FOR_FEWER}))
-        if plan.wants(method) and plan.within(methods[method], cell):
+    masks = plan.masks or ONE_MASK[:1]
+    for sigma, scene, mask in product(levels(plan, noise), plan.scenes, masks):
+        cell = Cell(method, scene, mask, sigma, 0, json.dumps(dict(changes)))
+        if plan.within(to, cell):
             yield from seeded(plan, cell, 1)
 
 

@@ -41,6 +41,12 @@ class Adam:
         for weight in self.weights:
             weight.grad = None
 
+    def start_over(self) -> None:
+        """As if no step had been taken."""
+        for moments in self.moments:
+            for tensor in moments:
+                tensor.zero_()
+
     @torch.no_grad()
     def step(self) -> None:
         """One step for every weight that has a gradient."""

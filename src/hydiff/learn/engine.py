@@ -157,6 +157,13 @@ class Fit:
         assert isinstance(self.adam.lr, Tensor)
         self.adam.lr.fill_(lr)
 
+    def start_over(self, network: nn.Module) -> None:
+        """From the weights of another network of the same kind; what was recorded stays."""
+        self.network.load_state_dict(network.state_dict())
+        self.adam.start_over()
+        if self.fused is not None:
+            self.fused.refresh()
+
     def _ahead(self, objective: Objective, variant: Hashable) -> tuple[Tensor, Tensor]:
         """The first half of a step: the terms and the estimate, for which gradients are known."""
         self.adam.forget()

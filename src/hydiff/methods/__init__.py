@@ -217,6 +217,7 @@ METHODS: dict[str, Method] = {
         "DDS2M",
         "a diffusion with an untrained spatial-spectral network, fitted on the way",
         rules=3,
+        names_rows=True,
     ),
     "lrs-pnp-dip": Network(
         "lrs_pnp_dip",

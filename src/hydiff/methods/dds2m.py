@@ -14,8 +14,9 @@ the same weights and noise, and runs the published code on the cells of the benc
 Against it: the result is the last state, where there it is the one that comes nearest to the
 truth.  Its spatial networks return 128 × 128 for 144 × 144, and take only squares of multiples of
 64: we continue the cube by reflection and crop.  The ten spatial networks run as ten groups of
-one, which are the same numbers.  σ_y is the caller's, where there it is fixed at 0.1.  The total
-variation, of weight 0 there, is left out.  As published, the loss counts the gaps too, where x_t
+one, which are the same numbers.  σ_y is the caller's, where there noise of 0.1 is added
+to whatever is completed, and the sampler knows it: `sigma_0` = 0.1 lets ours assume so much.  The
+total variation, of weight 0 there, is left out.  As published, the loss counts the gaps too, where x_t
 holds the networks' own estimate: what they put into a wide gap before they have learned anything
 stays there.  `gaps_in_loss` (ours) ends that.
 """
@@ -24,9 +25,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Generator, Tensor, nn
@@ -58,6 +59,7 @@ class DDS2M:
     eta: float = 0.95  # share of fresh noise where nothing was measured
     eta_b: float = 1.0  # how far to follow y where it was
     averaging: float = 0.98  # weight of the past in the running mean of the outputs
+    sigma_0: float = 0.0  # least noise that the sampler assumes, on the unit range; see above
     gaps_in_loss: bool = True  # as published; False: x_t is followed where something was observed
     rank: int = 10
     channels: int = 128  # of the deepest scales of a spatial network
@@ -77,6 +79,12 @@ class DDS2M:
             raise BadValue(f"beta from {self.beta_start} to {self.beta_end}: expected 0 < β < 1")
         ranges.shares(self, "eta", "eta_b")
         ranges.shares_below_one(self, "averaging")
+        ranges.zero_or_more(self, "sigma_0")
+
+    def decisive(self, noisy: bool) -> dict[str, Any]:
+        """What a benchmark knows a row by; those without `sigma_0` are older than it."""
+        own = asdict(self)
+        return own if self.sigma_0 else {k: v for k, v in own.items() if k != "sigma_0"}
 
 
 DDS2M.PRESETS = {
@@ -106,7 +114,7 @@ def dds2m(
     y, observed = masked(y, observed)
     f = built(lambda: Factors(C, settings), rng)
     y, observed = (reflect_to_multiple(a, f.multiple, f.least) for a in (y, observed))
-    y, sigma = 2 * y - 1, 2 * sigma_y.view(1, C, 1, 1)
+    y, sigma = 2 * y - 1, 2 * sigma_y.clamp_min(settings.sigma_0).view(1, C, 1, 1)
     fit = Fit(f, lr=settings.lr, rng=rng, engine=settings.engine)
     network, how = fit.network, fit.how
 

@@ -62,6 +62,7 @@ class LRSPnPDIP:
     lipschitz: bool = False  # the 1-Lipschitz version
     channels: int = 128
     scales: int = 5  # of the Skip-Net, which has no bound
+    engine: str = "auto"  # how a step of a fit runs: auto | eager | graph | fused
 
     PRESETS: ClassVar[dict[str, LRSPnPDIP]]
 
@@ -98,6 +99,7 @@ def lrs_pnp_dip(
         x, lambda_1, lambda_2 = (resume[k].to(y.device) for k in ("x", "lambda_1", "lambda_2"))
         rng.set_state(resume["rng"].cpu())
         done = int(resume["done"])
+    deep_prior = DeepPrior(y, observed, settings, rng)
 
     def as_cube(matrix: Tensor) -> Tensor:
         return matrix.T.reshape(1, C, H, W)
@@ -107,7 +109,7 @@ def lrs_pnp_dip(
     for i in range(done + 1, settings.steps + 1):
         matrix = (x + lambda_1 / mu_1)[0].flatten(1).T
         sparse = as_cube(blocks.mean(coded(blocks.cut(matrix), blocks.observed, settings)))
-        deep, loss, how = fitted(x + lambda_2 / mu_2, y, observed, settings, rng)
+        deep, loss = deep_prior.fitted(x + lambda_2 / mu_2)
         x = (gamma * y + mu_1 * sparse + mu_2 * deep - lambda_1 - lambda_2) / weight
         lambda_1 = lambda_1 + mu_1 * reached * (x - sparse)
         lambda_2 = lambda_2 + mu_2 * (x - deep)
@@ -118,7 +120,7 @@ def lrs_pnp_dip(
             own = {"x": x, "lambda_1": one, "lambda_2": two, "rng": rng.get_state()}
             return {k: v.cpu().clone() for k, v in own.items()} | {"done": torch.tensor(i)}
 
-        yield Step(i, settings.steps, x[0], {"data": loss}, keep, how=how)
+        yield Step(i, settings.steps, x[0], {"data": loss}, keep, how=deep_prior.fit.how)
 
 
 # The sparse estimate
@@ -211,24 +213,38 @@ def nonlocal_means(z: Tensor, h: float) -> Tensor:
 # The deep estimate
 
 
-def fitted(
-    z: Tensor, y: Tensor, observed: Tensor, settings: LRSPnPDIP, rng: Generator
-) -> tuple[Tensor, Tensor, str]:
-    """f_θ(z) (1, C, H, W) of a new network fitted to y where observed, its loss, and how it ran."""
-    network = built(lambda: network_of(y.shape[1], settings), rng)
-    # recorded steps would be of one network, and this one lives for some hundred steps
-    fit = Fit(network, lr=settings.lr, rng=rng, engine="eager")
+class DeepPrior:
+    """f_θ, a new network in every iteration; one fit runs them all, so that a GPU records it once.
 
-    def objective(_: None) -> tuple[Tensor, Tensor]:
-        out = network(z)
-        return ((out - y) * observed).square().mean()[None], out
+    y, observed (1, C, H, W).
+    """
 
-    settled = variance_settles(settings.window, settings.patience)
-    for _ in range(settings.fits):
-        losses, out = fit.step(objective)
-        if settled(out):
-            break
-    return out, losses[0].clone(), fit.how
+    def __init__(self, y: Tensor, observed: Tensor, settings: LRSPnPDIP, rng: Generator) -> None:
+        self.settings, self.rng, self.bands = settings, rng, y.shape[1]
+        before = rng.get_state()  # a resumed run must draw the same networks
+        self.fit = Fit(self._network(), lr=settings.lr, rng=rng, engine=settings.engine)
+        rng.set_state(before)
+        self.z = torch.empty_like(y)  # stays in place
+
+        def objective(_: None) -> tuple[Tensor, Tensor]:
+            out = self.fit.f(self.z)
+            return ((out - y) * observed).square().mean()[None], out
+
+        self.objective = objective
+
+    def _network(self) -> nn.Module:
+        return built(lambda: network_of(self.bands, self.settings), self.rng)
+
+    def fitted(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """f_θ(z) (1, C, H, W) of a new network fitted to y where observed, and its loss."""
+        self.fit.start_over(self._network())
+        self.z.copy_(z)
+        settled = variance_settles(self.settings.window, self.settings.patience)
+        for _ in range(self.settings.fits):
+            losses, out = self.fit.step(self.objective)
+            if settled(out):
+                break
+        return out.clone(), losses[0].clone()
 
 
 def network_of(bands: int, settings: LRSPnPDIP) -> nn.Module:
