@@ -306,7 +306,11 @@ def run(code, how, device):
     assumed = max(how.sigma / span, settings.sigma_0)
     results = sample(code, *squares, assumed, settings, device, draws)
     row = {k: vars(how).get(k) for k in KEY} | {"sigma_y": how.sigma, "chain": settings.chain}
-    row |= {"steps": settings.steps, "sigma_0": settings.sigma_0, "seconds": time.perf_counter() - began}
+    row |= {
+        "steps": settings.steps,
+        "sigma_0": settings.sigma_0,
+        "seconds": time.perf_counter() - began,
+    }
     rows, cols = truth.shape[1:]
     for who, result in zip(("last", "best"), results, strict=True):
         estimate = CellEstimate(result[:, :rows, :cols].astype(float) * span + scale.low)
@@ -321,7 +325,9 @@ def run(code, how, device):
 
 def changes(how):
     """Settings of both that differ from the published ones."""
-    return {k: v for k in ("chain", "steps", "rank", "sigma_0") if (v := getattr(how, k)) is not None}
+    return {
+        k: v for k in ("chain", "steps", "rank", "sigma_0") if (v := getattr(how, k)) is not None
+    }
 
 
 def main():

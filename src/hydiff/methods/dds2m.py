@@ -14,11 +14,11 @@ the same weights and noise, and runs the published code on the cells of the benc
 Against it: the result is the last state, where there it is the one that comes nearest to the
 truth.  Its spatial networks return 128 × 128 for 144 × 144, and take only squares of multiples of
 64: we continue the cube by reflection and crop.  The ten spatial networks run as ten groups of
-one, which are the same numbers.  σ_y is the caller's, where there noise of 0.1 is added
-to whatever is completed, and the sampler knows it: `sigma_0` = 0.1 lets ours assume so much.  The
-total variation, of weight 0 there, is left out.  As published, the loss counts the gaps too, where x_t
-holds the networks' own estimate: what they put into a wide gap before they have learned anything
-stays there.  `gaps_in_loss` (ours) ends that.
+one, which are the same numbers.  σ_y is the caller's, where there noise of 0.1 is added to
+whatever is completed, and the sampler knows it: `sigma_0` = 0.1 lets ours assume so much.  The
+total variation, of weight 0 there, is left out.  As published, the loss counts the gaps too, where
+x_t holds the networks' own estimate: what they put into a wide gap before they have learned
+anything stays there.  `gaps_in_loss` (ours) ends that.
 """
 
 from __future__ import annotations
