@@ -187,14 +187,14 @@ def run(name, asked, device):
     images = images_to_learn(variant, arrays, device)
     began = time.perf_counter()
     for now in train(images, settings, device, made=variant.network):
+        step, network = now.step, now.mean
         if time.perf_counter() - began > 60 * asked.minutes:
             break
-    about = {
-        **{"variant": name, "images": len(images), "width": variant.width, "steps": now.step},
-        **{"seconds": f"{time.perf_counter() - began:.0f}", "torch": torch.__version__},
-        "device": torch.cuda.get_device_name() if device == "cuda" else "CPU",
-    }
-    network = now.mean.eval().requires_grad_(False)
+    about = {"variant": name, "images": len(images), "width": variant.width, "steps": step}
+    about["seconds"] = f"{time.perf_counter() - began:.0f}"
+    about["device"] = torch.cuda.get_device_name() if device == "cuda" else "CPU"
+    about["torch"] = torch.__version__
+    network.eval().requires_grad_(False)
     for kind, cubes in judges(held):
         each = list(gains(cubes[: asked.cubes], network, device))
         figures = {"gain": f"{mean(each):.3f}", "worst": f"{min(each):.3f}"}
