@@ -22,7 +22,11 @@ from hydiff.bench.cells import settings_hash
 from hydiff.bench.tables import cell_of
 
 ROOT = Path(__file__).parents[1]
-TO_COME = ("benchmarks/results/bench/", "benchmarks/results/offline_curve.csv")  # if not there yet
+TO_COME = (  # if not there yet
+    "benchmarks/results/bench/",
+    "benchmarks/results/offline_curve.csv",
+    "benchmarks/results/prior_ablation.csv",
+)
 FOLDER = ROOT / "docs" / "tables"  # generated pages, one for each table
 GROUPS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 BY_BAND = ("columns", "pixels")  # masks that differ from band to band
@@ -888,6 +892,19 @@ def prior_parts(rows):
         yield line(*how, *(f"{average(select(own, scenes=kind), 'gain'):+.3f}" for kind in kinds))
 
 
+def prior_ablation(rows):
+    """Variants of the training down, kinds of scenes across: gain over `smooth`, and the worst."""
+    kinds = list(dict.fromkeys(r["scenes"] for r in rows))
+    about = ("variant", "images", "width", "steps")
+    yield line("trained on", *about[1:], "seconds", *(f"dB, {kind} (worst)" for kind in kinds))
+    yield rule(5 + len(kinds))
+    for how in dict.fromkeys(tuple(r[k] for k in about) for r in rows):
+        own = {r["scenes"]: r for r in rows if tuple(r[k] for k in about) == how}
+        found = (own.get(kind) for kind in kinds)
+        shown = (f"{float(r['gain']):+.2f} ({float(r['worst']):+.2f})" if r else "–" for r in found)
+        yield line(*how, next(iter(own.values()))["seconds"], *shown)
+
+
 def tile_sizes(rows):
     """Sizes of tiles down: mean and scatter of the seeds, and how tiles show at their borders."""
     yield line("tile", "tiles", "seeds", "MPSNR missing", "border", "the same places", "quotient")
@@ -1092,6 +1109,7 @@ TABLES = {
     ("benchmarks/results/prior.csv", ""): priors,
     ("benchmarks/results/prior_training.csv", ""): as_it_is,
     ("benchmarks/results/prior_parts.csv", ""): prior_parts,
+    ("benchmarks/results/prior_ablation.csv", ""): prior_ablation,
     ("benchmarks/results/prior_shares.csv", ""): as_it_is,
     ("benchmarks/results/inventions.csv", ""): as_it_is,
     ("benchmarks/results/tuned.csv", ""): as_it_is,

@@ -7,7 +7,7 @@ corrects, so that easy and hard planes count alike.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -77,10 +77,12 @@ def train(
     device: str,
     state: Mapping[str, Mapping[str, Tensor]] | None = None,
     start: int = 0,
+    made: Callable[[int], PlaneNetwork] = PlaneNetwork,
 ) -> Iterator[TrainingState]:
-    """A step at a time.  state: of the networks and the optimiser, to go on from step `start`."""
+    """A step at a time.  state: of the networks and the optimiser, to go on from step `start`.
+    made: a network of so many channels."""
     torch.manual_seed(settings.seed)
-    network, mean = (PlaneNetwork(settings.width).to(device) for _ in range(2))
+    network, mean = (made(settings.width).to(device) for _ in range(2))
     mean.load_state_dict(network.state_dict())
     optimiser = torch.optim.AdamW(network.parameters(), settings.lr, weight_decay=1e-4)
     if state is not None:
