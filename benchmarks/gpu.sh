@@ -20,6 +20,7 @@
 #        pictures what the figures show: fills of a square of Indian Pines by the methods named in
 #                 PICTURED, and of trained networks; hydiff bench figures draws them (docs/bench.md)
 #        left     cells of the peers that are left: 570 s
+#        ablation trainings of the small network on other images, STEPS each: rows in OUT
 #        seed     another training of the full network, seed 1, into OUT: 500 s
 #        budgets  the default fill with `--budget fast` and `best`, and with noise: 300 s
 #        clock    the table of times alone, 144 × 144 × 128: 480 s
@@ -325,6 +326,19 @@ left() {  # what is left of the peers
         bench noiseless --scene paris_hyperion_72 --method r-dlrhyin $one ) &
     (   lane left-robust-b; bench noisy --scene indian_pines --method r-dlrhyin $one ) &
     (   lane left-cited; bench noiseless --scene enmap_potsdam_64x96 --method lrs-pnp-dip $one ) &
+    wait
+}
+ablation_of() {  # VARIANT...: one after the other; little of the GPU, where a server can share it out
+    local variant
+    export CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=15
+    for variant in "$@"; do
+        timeout $(( end - $(date +%s) - 5 )) "$python" benchmarks/prior_ablation.py --variant "$variant" \
+            --steps "${STEPS:-1000}" >> "$rows/ablation.log" 2>&1
+    done
+}
+ablation() {  # what the prior owes to its images and size
+    ablation_of "12 places" "photographs" "drawn images" "12 places and drawn images" "attention" &
+    ablation_of "3 places" "shuffled phases" "7 places" "twice the width" "half the width" &
     wait
 }
 seed() {  # another training of the full network, into OUT: 500 s beside other work
