@@ -1,11 +1,15 @@
 """Differences of the paper's tables beside ours, paired on the same cells; for tables.py."""
 
+from pathlib import Path
+
+from hydiff.bench import records
 from hydiff.bench.cells import Cell
 from hydiff.bench.published import PAPER
-from hydiff.bench.row_names import FOR_FEWER, OURS, row_name
+from hydiff.bench.row_names import ASSUMED_NOISE, FOR_FEWER, OURS, row_name
 from hydiff.bench.statistics import compare
 from hydiff.bench.tables import sign
 
+HOME = Path(__file__).parent / "results" / "bench"
 # the row of a table that the others are compared with
 FIRST = {"alpha": "ei_weight 1", "transforms": "transform rotation"}
 # why a sign may differ from the paper's, where a measurement or the row itself says so
@@ -84,3 +88,20 @@ def published_code(rows):
         theirs, ours = (f"{r[f'{who}_mpsnr']} ({r[f'{who}_missing']})" for who in ("last", "ours"))
         place = (r["scene"], r["mask"], r["sigma_y"], r["sigma_0"], f"{r['steps']} of {r['chain']}")
         yield f"| {' | '.join(place)} | {theirs} | {ours} |"
+
+
+def noise_of_dds2m(rows):
+    """MPSNR of the gaps by `dds2m`, scenes down, by what its sampler gets and assumes."""
+    clean = [r for r in rows if r["method"] == "dds2m"]
+    noisy = records.read(HOME / "noisy.csv")
+    found = {}
+    for r in (*clean, *(r for r in noisy if r["method"] == "dds2m" and r["sigma_y"] == "0.1")):
+        key = (r["sigma_y"], row_name(Cell("dds2m", r["scene"], r["mask"], 0.0, 0, r["settings"])))
+        if r["mask"] == "published-3" and r["seed"] == "0":
+            found.setdefault(r["scene"], {})[key] = float(r["missing_mpsnr"])
+    columns = ("0.0", "dds2m"), ("0.0", f"dds2m, σ_0 {ASSUMED_NOISE}"), ("0.1", "dds2m")
+    yield "| scene | without noise | without, 0.1 assumed | noise of 0.1 |"
+    yield "|---" * 4 + "|"
+    for scene, each in sorted(found.items()):
+        if all(c in each for c in columns):
+            yield f"| {scene} | {' | '.join(f'{each[c]:.2f}' for c in columns)} |"

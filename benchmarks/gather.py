@@ -27,8 +27,8 @@ for source in map(Path, sys.argv[1:]):
         found.setdefault(source.name, []).append(source)
 for name, sources in found.items():
     home = HOME / name
-    best = {tables.cell_of(row): row for row in records.read(home)}
-    for row in (row for source in sources for row in records.read(source)):
+    best: dict[cells.Cell, records.Row] = {}
+    for row in (row for source in (home, *sources) for row in records.read(source)):
         cell = tables.cell_of(row)
         if cell not in best or worth(row) > worth(best[cell]):
             best[cell] = row

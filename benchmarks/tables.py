@@ -1089,6 +1089,7 @@ TABLES = {
         for name in beside_paper.TABLES
     },
     ("benchmarks/results/published_dds2m.csv", ""): beside_paper.published_code,
+    ("benchmarks/results/bench/noiseless.csv", "dds2m"): beside_paper.noise_of_dds2m,
     ("benchmarks/results/bench/noisy.csv", "left"): left.left,
     ("benchmarks/results/bench/ei-ablation.csv", "gain"): diffusion_gain,
     ("benchmarks/results/bench/readings.csv", "changed"): changed,
