@@ -99,8 +99,16 @@ def lines_of(text: str, names: Sequence[str]) -> tuple[int, int]:
     return node.lineno - 1, node.end_lineno or node.lineno
 
 
-def mutated(fault: Fault, source: Path) -> tuple[Path, str]:
-    """A file, and its text with the fault."""
+class Place(NamedTuple):
+    """Where a fault goes: the text of a file, cut around one definition."""
+
+    path: Path
+    before: str
+    body: str
+    after: str
+
+
+def place_of(fault: Fault, source: Path) -> Place:
     path, names = file_of(fault.where, source)
     text = path.read_text(encoding="utf-8")
     lines = text.splitlines(keepends=True)
@@ -108,9 +116,15 @@ def mutated(fault: Fault, source: Path) -> tuple[Path, str]:
     body = "".join(lines[first:end])
     if (count := body.count(fault.old)) != 1 or "\n" in fault.old:
         raise Stale(f"{fault.old!r} is there {count} times, expected once, on one line")
-    changed = "".join([*lines[:first], body.replace(fault.old, fault.new), *lines[end:]])
+    return Place(path, "".join(lines[:first]), body, "".join(lines[end:]))
+
+
+def mutated(fault: Fault, source: Path) -> tuple[Path, str]:
+    """A file, and its text with the fault."""
+    path, before, body, after = place_of(fault, source)
+    changed = before + body.replace(fault.old, fault.new) + after
     try:
-        if ast.dump(ast.parse(changed)) == ast.dump(ast.parse(text)):
+        if ast.dump(ast.parse(changed)) == ast.dump(ast.parse(before + body + after)):
             raise Stale("the fault changes nothing")
     except SyntaxError as error:
         raise Stale(f"with the fault it is no Python: {error}") from None

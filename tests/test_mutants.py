@@ -105,3 +105,13 @@ def test_the_list_is_long_and_reaches_every_folder() -> None:
     assert all(fault.ids and "\n" not in fault.old + fault.new for fault in faults)
     folders = {p.name for p in (ROOT / "src" / "hydiff").iterdir() if (p / "__init__.py").is_file()}
     assert {fault.where.split(".")[1] for fault in faults} >= folders
+
+
+def test_no_fault_of_the_list_is_stale():
+    stale = []
+    for fault in mutants.faults():
+        try:
+            mutants.place_of(fault, ROOT / "src")
+        except mutants.Stale as why:
+            stale.append(f"{fault}: {why}")
+    assert not stale

@@ -36,7 +36,7 @@ def everything(values):
 def test_the_noise_of_each_band_is_found():
     values = noisy(low_rank(), SIGMA)
     found = noise.estimate(values, everything(values))
-    assert "regression" in found.how
+    assert found.how == "regression of each band on the others"
     assert found.sigma.shape == found.error.shape == (BANDS,)
     np.testing.assert_allclose(found.sigma, SIGMA, rtol=0.15)
     assert np.median(found.sigma / SIGMA) == pytest.approx(1, abs=0.05)
@@ -125,6 +125,15 @@ def test_few_bands_are_judged_by_their_neighbouring_pixels():
     found = noise.estimate(values, everything(values))
     assert "second differences" in found.how
     np.testing.assert_allclose(found.sigma, SIGMA[:3], rtol=0.1)
+
+
+def test_a_single_band_has_an_unbiased_estimate_and_its_spread():
+    clean, sigma = low_rank(1, side=32) / 50, SIGMA[:1]
+    runs = [noise.estimate(v, everything(v)) for v in (noisy(clean, sigma, k) for k in range(60))]
+    assert runs[0].how == "second differences between neighbouring pixels"
+    each = np.array([run.sigma[0] for run in runs])
+    assert each.mean() == pytest.approx(sigma[0], rel=0.02)
+    assert 0.7 < np.median([run.error for run in runs]) / each.std() < 2
 
 
 def test_few_complete_spectra_are_judged_by_their_neighbouring_pixels():
