@@ -274,16 +274,24 @@ default() {
     wait
 }
 whole_pixels="blobs stripes frames slc-off published-3 published-1 published-2 published-4"
+auto_with_noise() {  # SCENES
+    local sigma
+    for sigma in 0.1 0.3 0.2 band; do
+        bench best $(with scene $1) --sigma $sigma $(with mask blobs stripes published-3) --method auto
+    done
+}
+auto_by_budget() {  # SCENES
+    local budget
+    for budget in fast best; do
+        bench best $(with scene $1) --sigma 0 $(with mask stripes blobs) --method auto --budget $budget
+    done
+}
 prior_of() {  # LANE CORES SCENES NOISY-SCENES: masks that all bands share, one after the other
     lane "$1"
     on_cores "$2"
     for mask in $whole_pixels; do bench best $(with scene $3) --sigma 0 --mask $mask --method auto; done
-    for sigma in 0.1 0.3 0.2 band; do
-        bench best $(with scene $4) --sigma $sigma $(with mask blobs stripes published-3) --method auto
-    done
-    for budget in fast best; do
-        bench best $(with scene $3) --sigma 0 $(with mask stripes blobs) --method auto --budget $budget
-    done
+    auto_with_noise "$4"
+    auto_by_budget "$3"
 }
 prior() {
     prior_of prior-a 0-1 "indian_pines chikusei_36" "chikusei_36 indian_pines" &
@@ -295,12 +303,8 @@ prior() {
 budgets_of() {  # LANE CORES SCENES NOISY-SCENES: the default fill with less and with more time; noise
     lane "$1"
     on_cores "$2"
-    for budget in fast best; do
-        bench best $(with scene $3) --sigma 0 $(with mask stripes blobs) --method auto --budget $budget
-    done
-    for sigma in 0.1 0.3 0.2 band; do
-        bench best $(with scene $4) --sigma $sigma $(with mask blobs stripes published-3) --method auto
-    done
+    auto_by_budget "$3"
+    auto_with_noise "$4"
 }
 budgets() {
     budgets_of budgets-a 0-3 "indian_pines chikusei_36" "indian_pines" &
