@@ -3,8 +3,10 @@
     python benchmarks/anchored.py scenes           dev scenes × two masks, without and with noise
     python benchmarks/anchored.py parts            one setting changed at a time, three cases
     python benchmarks/anchored.py time             144×144×200 by preset
+    python benchmarks/anchored.py memory           MB on a GPU, 144×144×200 by share missing
 
-Each writes benchmarks/results/anchored_NAME.csv and goes on where a file of that name stops.
+The last prints its table.  Each of the others writes benchmarks/results/anchored_NAME.csv and goes
+on where a file of that name stops.
 Scenes come from HYDIFF_DATA, scaled by their minimum and maximum.  With a GPU (--device cuda)
 `--beside N` fits so many at a time.
 """
@@ -88,6 +90,31 @@ def time_():
             yield Cell("indian_pines_144", "stripes_144_s3", sigma, settings=json.dumps(change))
 
 
+def memory(device):
+    """The most that `anchored` holds on a GPU: while it is set up, and in 20 steps."""
+    from hydiff.methods.anchored import Learner, prepare
+
+    settings, rng = choose("anchored").settings, np.random.default_rng(0)
+    for missing, sigma in itertools.product((0.2, 0.33, 0.5, 0.6), (0.0, 0.1)):
+        truth = rng.random((200, 144, 144))
+        seen = make_mask("stripes", truth.shape, missing, np.random.default_rng(0))
+        dice = torch.Generator(device).manual_seed(0)
+        y = torch.as_tensor(truth * seen, dtype=torch.float32, device=device)
+        noise = torch.full((200,), sigma, device=device)
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        problem = prepare(y, torch.as_tensor(seen, device=device), noise, settings, 0)
+        set_up = torch.cuda.max_memory_allocated()
+        learner = Learner(problem, settings, (1, 2), dice)
+        for i in range(1, 21):
+            learner.step(i)
+        gaps = int((~problem.complete).sum())
+        print(f"{gaps} pixels in gaps, sigma {sigma:g}: {set_up / 1e6:.0f} MB to set up, "
+              f"{torch.cuda.max_memory_allocated() / 1e6:.0f} MB in all; "
+              f"{problem.anchor.how}", flush=True)  # fmt: skip
+        del problem, learner
+
+
 SUITES = {"scenes": scenes, "parts": parts, "time": time_}
 
 
@@ -149,13 +176,16 @@ def row(cell, given, x, seconds, device):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("suite", choices=SUITES)
+    parser.add_argument("suite", choices=[*SUITES, "memory"])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--beside", type=int, default=1, help="fits side by side on one GPU")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=1e9, help="start no cell after this")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     args = parser.parse_args()
+    if args.suite == "memory":
+        memory(args.device)
+        return
     path = args.out / f"anchored_{args.suite}.csv"
     have = records.known(path, Cell)
     todo = [cell for cell in SUITES[args.suite]() if cell not in have and cell.seed < args.seeds]

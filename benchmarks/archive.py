@@ -2,6 +2,7 @@
 
     python benchmarks/archive.py                           24 cubes of 64 × 64 × 50, in minutes
     python benchmarks/archive.py --cubes 200 --side 144 --bands 200 --options ""
+    python benchmarks/archive.py --gpu --workers 4 8 14    24 cubes of 144 × 144 × 200
 
 Crops of Indian Pines with a quarter missing in slanted stripes, ENVI to ENVI, each process with one
 thread of arithmetic.  `alone` starts a process for each of the first cubes, `one` fills all in one
@@ -9,12 +10,19 @@ process on one core, `workers` in one command with so many worker processes.  `c
 all processes, `path_cpu` is that of the driver and its busiest worker: what it takes on idle cores,
 which `speedup` compares with `one`.  `load` is what others did on the machine when a run began.
 Writes benchmarks/results/archive.csv.
+
+With `--gpu` all processes have all cores and the GPU, and what counts is the clock: `one` fills all
+cubes in one process, whose first cube is left out of `seconds`, so that it is warm; `workers` are
+counted from their start to the last file.  Writes $OUT/archive_gpu.csv (default
+benchmarks/results); pyarrow, which the table of an archive needs, is not needed here.
 """
 
 import argparse
 import csv
+import json
 import os
 import platform
+import subprocess
 import sys
 import tempfile
 import time
@@ -25,9 +33,13 @@ import numpy as np
 import hydiff
 from hydiff.cube import Cube
 from hydiff.gaps import mask
+from hydiff.request import Request
+from hydiff.scale import batch, layout
+from hydiff.workers import crew, in_turn
 from scene import measured
 
 RESULTS = Path(__file__).parent / "results" / "archive.csv"
+OUT = Path(os.environ.get("OUT", RESULTS.parent))
 ALONE = 2  # cubes that are filled by a process of their own
 
 
@@ -48,14 +60,74 @@ def one_core():
     return ["taskset", "-c", str(min(os.sched_getaffinity(0)))]
 
 
+def fill_all(folder, output, budget, workers):
+    """Seconds since the start after each file; by so many workers, or 0: this process."""
+    limits = layout.limits(None)
+    limits = limits._replace(memory=limits.memory / max(workers, 1))
+    shared = (output, Request(budget=budget), limits, False, False, (), {})
+    tasks = [batch.Granule(path, *shared) for path in sorted(folder.glob("*.img"))]
+    output.mkdir()
+    began, clock = time.perf_counter(), []
+    with crew(workers or None, None) as run:
+        for outcome in (run or in_turn)(batch.fill_granule, tasks, None):
+            if outcome.error is not None or outcome.value.status != "filled":
+                raise SystemExit(f"{outcome.error or outcome.value}")
+            clock.append(time.perf_counter() - began)
+    return clock
+
+
+def on_gpu(args):
+    """Each way in a process of its own."""
+    import torch
+
+    rows = []
+    with tempfile.TemporaryDirectory() as box:
+        source = Path(box) / "in"
+        source.mkdir()
+        make(source, args.cubes, args.side, args.bands)
+        for workers in (0, *args.workers):
+            output = Path(box) / f"out{workers}"
+            own = [str(source), str(output), args.budget, str(workers)]
+            command = [sys.executable, __file__, "--one-run", *own]
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+            clock = json.loads(done.stdout.splitlines()[-1])
+            warm = (clock[-1] - clock[0]) / (len(clock) - 1)
+            row = {"run": "workers" if workers else "one", "workers": workers, "cubes": args.cubes,
+                   "bands": args.bands, "rows": args.side, "cols": args.side,
+                   "budget": args.budget, "device": torch.cuda.get_device_name()
+                   if torch.cuda.is_available() else platform.machine(),
+                   "cores": os.cpu_count(), "first": round(clock[0], 2),
+                   "all": round(clock[-1], 2),
+                   "seconds": round(clock[-1] / args.cubes if workers else warm, 3),
+                   "hydiff": hydiff.__version__}  # fmt: skip
+            base = rows[0]["seconds"] if rows else row["seconds"]
+            rows.append(row | {"speedup": round(base / row["seconds"], 2)})
+            print(rows[-1], flush=True)
+    with (OUT / "archive_gpu.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
 def main():
+    if sys.argv[1:2] == ["--one-run"]:
+        folder, output, budget, workers = sys.argv[2:]
+        print(json.dumps(fill_all(Path(folder), Path(output), budget, int(workers))))
+        return
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cubes", type=int, default=24)
-    parser.add_argument("--side", type=int, default=64)
-    parser.add_argument("--bands", type=int, default=50)
+    parser.add_argument("--side", type=int, default=None)
+    parser.add_argument("--bands", type=int, default=None)
     parser.add_argument("--workers", type=int, nargs="*", default=[1, 2])
     parser.add_argument("--options", default="--budget fast", help="of every fill")
+    parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--budget", default="normal", help="with --gpu, of every fill")
     args = parser.parse_args()
+    side, bands = (144, 200) if args.gpu else (64, 50)
+    args.side, args.bands = args.side or side, args.bands or bands
+    if args.gpu:
+        on_gpu(args)
+        return
     options = args.options.split()
     with tempfile.TemporaryDirectory() as box:
         folder = Path(box)

@@ -10,7 +10,7 @@ from hydiff.errors import BadValue
 from hydiff.learn import field as field_module
 from hydiff.learn import network
 from hydiff.learn.engine import Fit
-from hydiff.learn.field import Field, eigenvalues, fields, strength
+from hydiff.learn.field import Field, Fields, eigenvalues, strength
 from hydiff.methods import anchored as module
 from hydiff.methods import classical
 from hydiff.methods.anchored import Anchored, anchored
@@ -72,6 +72,36 @@ def test_the_field_is_that_of_smooth(s, rng, stripes):
     assert torch.equal(found[:, known], torch.as_tensor(z[:, known], dtype=torch.float32))
 
 
+@pytest.mark.parametrize("block", [1, 5, 16, 17, 100])
+def test_factor_and_inverse_by_blocks_are_those_of_the_whole(monkeypatch, block):
+    monkeypatch.setattr(field_module, "BLOCK", block)
+    root = torch.randn((16, 20), generator=seeded(), dtype=torch.float64)
+    matrix = root @ root.mT
+    lower = field_module._cholesky(matrix.clone())
+    torch.testing.assert_close(lower.tril(), torch.linalg.cholesky(matrix))
+    inverse = torch.linalg.inv(matrix)
+    torch.testing.assert_close(field_module._inverse(lower), inverse.float())
+    some = torch.randn((16, 3), generator=seeded(1), dtype=torch.float64)
+    torch.testing.assert_close(field_module._substituted(lower, some.clone()), inverse @ some)
+
+
+def test_a_device_without_memory_leaves_the_setting_up_to_the_cpu(rng, stripes, monkeypatch):
+    known = torch.as_tensor(stripes)
+    z = torch.as_tensor(rng.standard_normal((1, 2, 24, 24)), dtype=torch.float32)
+    kappa = np.array([0.1, 2.0])
+    usual, left = Fields(known, 1.5, kappa), [torch.OutOfMemoryError("none left")]
+
+    def factor(*own, before=field_module._factor):
+        if left:
+            raise left.pop()
+        return before(*own)
+
+    monkeypatch.setattr(field_module, "_factor", factor)
+    short = Fields(known, 1.5, kappa)
+    assert usual.how == "" and "set up on the CPU" in short.how and not left
+    assert torch.equal(usual(z), short(z))
+
+
 @pytest.mark.parametrize("kappa", [1e-3, 0.3, 100.0])
 def test_with_noise_the_field_solves_the_regularised_system(kappa, rng):
     H, W, s = 7, 9, 1.5
@@ -88,7 +118,7 @@ def test_components_are_damped_by_their_own_kappa(rng, stripes):
     known = torch.as_tensor(stripes)
     z = torch.as_tensor(rng.standard_normal((1, 4, 24, 24)), dtype=torch.float32)
     kappa = np.array([0.01, 0.1, 1.0, 10.0])
-    rough = (fields(known, 1.5, kappa)(z).diff(dim=-1) ** 2).mean(dim=(0, 2, 3))
+    rough = (Fields(known, 1.5, kappa)(z).diff(dim=-1) ** 2).mean(dim=(0, 2, 3))
     assert (rough.diff() < 0).all()
 
 
@@ -106,7 +136,7 @@ def test_backward_is_the_adjoint(kappa, stripes):
 def test_the_inverse_is_the_same_by_columns(monkeypatch, stripes):
     known = torch.as_tensor(stripes)
     whole = Field(known, 1.5).inverse
-    monkeypatch.setattr(field_module, "COLUMNS_AT_ONCE", 37)
+    monkeypatch.setattr(field_module, "BLOCK", 37)
     torch.testing.assert_close(Field(known, 1.5).inverse, whole)
     assert torch.equal(whole, whole.mT)
 

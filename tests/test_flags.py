@@ -256,8 +256,8 @@ def test_a_second_fill_keeps_the_flags_of_the_first(scene, tmp_path):
 def test_companions_of_earlier_versions_are_read(result, tmp_path):
     path = io.write(result.cube, tmp_path / "o.tif")[0]
     io.write_mask(result.filled, tmp_path / "o.tif.filled.npz", "missing")
-    pairs = zip(result.sigma, result.filled, strict=True)
-    fill_layers.write_bars(pairs, int(result.filled.sum()), SHAPE[0], tmp_path / "o.tif.sigma.npz")
+    bars = [sigma[filled] for sigma, filled in zip(result.sigma, result.filled, strict=True)]
+    fill_layers.write_bars(bars, int(result.filled.sum()), SHAPE[0], tmp_path / "o.tif.sigma.npz")
     back = provenance.companions(path, SHAPE)
     assert np.array_equal(back["flags"], result.filled)
     np.testing.assert_allclose(back["sigma"], result.sigma, rtol=1e-3)

@@ -21,6 +21,7 @@ from hydiff import methods
 from hydiff.auto import BUDGETS, decide
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, UnknownName
+from hydiff.io import threads as own_threads
 from hydiff.request import Request
 from hydiff.scale import execute
 from hydiff.scale.layout import Limits
@@ -156,13 +157,34 @@ def test_as_many_children_as_memory_allows():
     assert not list(local.run(2, eval, []))
 
 
+def test_children_that_are_ready_do_the_tasks_and_end_with_them():
+    with local.Crew(2) as run:
+        run.prepare(2, ["json"])
+        ready = [p.pid for p in run._ready.processes]
+        pids = {o.value for o in run(eval, [PID] * 4)}
+        assert pids <= set(ready)
+        again = {o.value for o in run(eval, [PID])}  # others: those have ended
+        assert not again & pids
+        run.prepare(1, [])
+        [idle] = run._ready.processes
+    assert idle.poll() is not None
+
+
+def test_a_child_calls_what_it_is_to_load(tmp_path, monkeypatch):
+    (tmp_path / "loaded.py").write_text("texts = []\ncall = texts.append")
+    monkeypatch.syspath_prepend(tmp_path)
+    with Processes(1, ["json", "loaded:call:a:b"]) as crew:
+        crew.share("__import__('loaded').texts")
+        assert crew.submit(eval).result() == ["a:b"]
+
+
 def test_threads_give_what_a_loop_gives(monkeypatch):
     """In order, a few items ahead, and the first error ends it."""
     for count in (1, 3):
-        monkeypatch.setattr(local, "cores", lambda count=count: count)
+        monkeypatch.setattr(own_threads, "cores", lambda count=count: count)
         taken = []
         items = (taken.append(i) or i for i in range(20))
-        results = local.in_threads(lambda i: 10 // (7 - i), items)
+        results = own_threads.in_threads(lambda i: 10 // (7 - i), items)
         assert [next(results) for _ in range(7)] == [10 // (7 - i) for i in range(7)]
         assert len(taken) <= 7 + 1 + count
         with pytest.raises(ZeroDivisionError):
@@ -170,8 +192,9 @@ def test_threads_give_what_a_loop_gives(monkeypatch):
 
 
 def test_a_child_has_one_core_and_no_children(two):
-    for name, expected in (("cores", 1), ("possible", False)):
-        two.share(f"__import__('hydiff.workers.local', fromlist=['x']).{name}()")
+    for name, expected in (("io.threads.cores", 1), ("workers.local.possible", False)):
+        module, function = name.rsplit(".", 1)
+        two.share(f"__import__('hydiff.{module}', fromlist=['x']).{function}()")
         assert two.submit(eval).result() == expected
 
 

@@ -17,13 +17,15 @@ import hydiff
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, HydiffError, NothingObserved, OutputError
 from hydiff.gaps import mask, rule
-from hydiff.io import bundled, provenance
+from hydiff.io import axes as ax
+from hydiff.io import blocks, bundled, provenance, threads
 from hydiff.io.fill_layers import layer_named
 from hydiff.request import Request
-from hydiff.scale import execute, layout, scene, tiles
+from hydiff.scale import early, execute, layout, scene, tiles
 from hydiff.scale.plan import make_plan
 from hydiff.scale.scene import Limits
-from hydiff.workers import Outcome
+from hydiff.workers import Outcome, in_turn
+from hydiff.workers.local import Crew
 
 PLENTY = 8e9
 LINEAR, SMOOTH = Request(method="linear"), Request(method="smooth", outside="fill")
@@ -423,6 +425,39 @@ def test_npy_is_written_by_tiles_from_npy(file, tmp_path):
     one, two = (np.asarray(hydiff.read(tmp_path / f"out{s}").values) for s in (".npy", ".bsq"))
     np.testing.assert_array_equal(one, two)
     assert np.load(source).shape == np.load(tmp_path / "out.npy").shape
+
+
+@pytest.mark.parametrize("axes", ["bands,rows,cols", "rows,cols,bands", "cols,bands,rows"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_npy_is_replaced_in_the_order_of_its_file(tmp_path, rng, monkeypatch, axes, order):
+    """In parts of a few rows or bands, each by one of several threads."""
+    monkeypatch.setattr(blocks, "BUDGET", 3000)
+    monkeypatch.setattr(threads, "cores", lambda: 3)
+    old, new = rng.random((2, 7, 30, 20)).astype(">f4")
+    stored = ax.as_stored(old, tuple(axes.split(",")))
+    np.save(tmp_path / "in.npy", np.asarray(stored, order=order))
+    (tmp_path / "in.npy.json").write_text(json.dumps({"axes": axes}))
+    cube = hydiff.read(tmp_path / "in.npy")
+    hydiff.write(replace(cube, values=new), tmp_path / "out.npy")
+    np.save(
+        tmp_path / "whole.npy", np.asarray(ax.as_stored(new, tuple(axes.split(","))), order=order)
+    )
+    assert (tmp_path / "out.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
+
+
+@pytest.mark.parametrize(("memory", "starts"), [(40e9, True), (3e9, False)])
+def test_workers_start_early_if_memory_holds_them_beside_the_decision(
+    file, tmp_path, memory, starts
+):
+    request, limits = Request(method="smooth"), Limits(memory, tile=32, processes=2)
+    plan = make_plan(file, tmp_path / "o.bsq", request, limits, by_tiles=True)
+    laid_out = layout.lay_out(plan.input, plan.cube, request, limits, None, tmp_path)
+    with Crew(2) as run:
+        room = early.start_workers(laid_out, run)
+        assert (run._ready is not None) == starts
+    without = early.start_workers(laid_out, in_turn)
+    workers = 2 * layout.in_worker(request, 6, laid_out.planned) if starts else 0
+    assert room == pytest.approx(without - workers) and without < memory
 
 
 def test_formats_that_are_written_whole_are_refused(file, tmp_path):

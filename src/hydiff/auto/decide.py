@@ -36,13 +36,14 @@ from hydiff.auto.trials import (
 from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, is_no_memory
 from hydiff.gaps.rule import Sigma
+from hydiff.io.threads import cores
 from hydiff.learn.prior_weights import digest, packaged
 from hydiff.methods import METHODS
 from hydiff.methods.estimate import Estimate, Job, Progress, torch_device
 from hydiff.reference.models import ReferencePlanes
 from hydiff.result import Step
 from hydiff.workers.blas import one_thread
-from hydiff.workers.local import BYTES, Processes, Threads, cores, possible, staying
+from hydiff.workers.local import BYTES, Processes, Threads, possible, staying
 
 MOST_GAPS = 20_000  # pixels that networks are tried on: their anchor is a dense matrix
 MEMORY = 4e9  # bytes for all trials at a time

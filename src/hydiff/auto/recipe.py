@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Self, get_type_hints
@@ -296,16 +296,19 @@ class Fingerprint:
         self.good = good  # (bands,)
         self.digest = hashlib.sha256()
 
-    def add(self, values: Array, observed: Bools) -> None:
-        """The next rows: (bands, rows, cols) both."""
+    def content(self, values: Array, observed: Bools) -> Iterator[bytes]:
+        """What is to be hashed of some rows: (bands, rows, cols) both."""
         values = values.astype(values.dtype.newbyteorder("="), copy=False)
         for row in range(values.shape[1]):
             measured = observed[self.good, row]
-            self.digest.update(f"{values.dtype} {measured.shape}".encode())
-            self.digest.update(np.packbits(measured).data)
-            self.digest.update(
-                np.where(measured, values[self.good, row], values.dtype.type(0)).data
-            )
+            yield f"{values.dtype} {measured.shape}".encode()
+            yield np.packbits(measured).tobytes()
+            yield np.where(measured, values[self.good, row], values.dtype.type(0)).tobytes()
+
+    def add(self, content: Iterable[bytes]) -> None:
+        """The content of the next rows."""
+        for part in content:
+            self.digest.update(part)
 
     def __str__(self) -> str:
         return self.digest.hexdigest()
@@ -314,5 +317,5 @@ class Fingerprint:
 def fingerprint(cube: Cube, observed: Bools) -> str:
     """Of a whole cube; observed (bands, rows, cols)."""
     whole = Fingerprint(cube.good_bands)
-    whole.add(np.asarray(cube.values), observed)
+    whole.add(whole.content(np.asarray(cube.values), observed))
     return str(whole)

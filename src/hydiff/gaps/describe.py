@@ -57,7 +57,7 @@ def look(cube: Cube, nodata: Nodata = None, nodata_in: str | None = None) -> dic
     """Missing share, minimum and maximum of the observed values, in all of it or a sample."""
     missing = withheld = entries = spared = 0
     low, high = np.inf, -np.inf
-    whole = rule.counted_whole(lambda: cube, nodata, nodata_in)
+    whole = rule.counted_whole(cube, nodata, nodata_in)
     blocks, what = sampled(cube, deep=bool(whole))
     for bands, rows, cols in blocks:
         values = np.asarray(cube.values[bands, rows, cols])

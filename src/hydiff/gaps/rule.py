@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,10 +24,11 @@ from hydiff.cube import (
 from hydiff.errors import BadValue, NothingObserved, ShapeMismatch, UnknownName
 from hydiff.gaps import mask, undeclared
 from hydiff.gaps.regions import Selection
-from hydiff.io.blocks import blocks, sampled
+from hydiff.io.blocks import Block, blocks, sampled
 from hydiff.maths import noise
 
 Sigma = float | str | Sequence[float] | Array | Mapping[str, float]
+Walk = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # as `map`, or in threads
 
 NOTHING = "every entry is missing: there is nothing to fill from; check `nodata=` and the mask"
 # why entries are left missing
@@ -56,7 +57,7 @@ def observed_entries(
     """(bands, rows, cols): measured by the cube's own rule and by the mask that was given; and
     what to say of the rule."""
     values = np.asarray(cube.values)
-    whole = counted_whole(lambda: cube, nodata, nodata_in)
+    whole = counted_whole(cube, nodata, nodata_in)
     refuse_absent([v for v in listed(nodata) if not equals(values, v).any()])
     measured = cube.observed(nodata, whole=whole)
     notes = spared_note(whole, int((equals_any(values, whole) & measured).sum()) if whole else 0)
@@ -81,7 +82,7 @@ def reasons(
     """
     if named is None and mask is not None:
         named = np.where(mask, 0, flags.MASK).astype(np.uint8)
-    whole = counted_whole(lambda: cube, nodata, nodata_in)
+    whole = counted_whole(cube, nodata, nodata_in)
     own = ~cube.observed(nodata, whole=whole)
     withheld = own & cube.withheld_in(np.asarray(cube.values))
     frames = flags.lost_frames(np.asarray(observed.any(axis=(0, 2))))
@@ -113,30 +114,30 @@ def check_nodata(nodata: Nodata, nodata_in: str | None) -> None:
 
 
 def counted_whole(
-    opened: Callable[[], Cube], nodata: Nodata, nodata_in: str | None
+    cube: Cube, nodata: Nodata, nodata_in: str | None, walk: Walk = map
 ) -> tuple[float, ...]:
     """The nodata values that count only where all bands of a pixel have them.
 
     All of them, or none, if `nodata_in` says "all" or "any".  Otherwise those that could be
     measurements: within the range of all other values of the good bands, widened by PLAUSIBLE.
-    opened: the cube, on disk or in memory, as it is read a block of rows at a time.
     """
     check_nodata(nodata, nodata_in)
     if nodata is None or nodata_in == "any":
         return ()
-    given = listed(nodata)
-    return given if nodata_in == "all" else _plausible(opened, given)
+    return listed(nodata) if nodata_in == "all" else _plausible(cube, listed(nodata), walk)
 
 
-def _plausible(opened: Callable[[], Cube], nodata: tuple[float, ...]) -> tuple[float, ...]:
+def _plausible(cube: Cube, nodata: tuple[float, ...], walk: Walk) -> tuple[float, ...]:
     low, high, plausible = np.inf, -np.inf, tuple[float, ...]()
-    cube = opened()
-    for block in blocks(cube.shape, cube.dtype.itemsize, 1):
-        values = np.asarray(opened().values[block])
-        good = cube.good_bands[:, None, None]
+    good = cube.good_bands[:, None, None]
+
+    def ends(block: Block) -> tuple[float, float]:
+        values = np.asarray(cube.values[block])
         rest = values[good & cube.observed_in(values, nodata)]
-        if len(rest):
-            low, high = min(low, float(rest.min())), max(high, float(rest.max()))
+        return (float(rest.min()), float(rest.max())) if len(rest) else (np.inf, -np.inf)
+
+    for least, most in walk(ends, blocks(cube.shape, cube.dtype.itemsize, 1)):
+        low, high = min(low, least), max(high, most)
         margin = PLAUSIBLE * (high - low)
         plausible = tuple(v for v in nodata if low - margin <= v <= high + margin)
         if len(plausible) == len(nodata):  # the range only grows

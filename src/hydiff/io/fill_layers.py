@@ -10,8 +10,10 @@ Earlier versions wrote OUT.filled.npz, which is 1 where an entry was filled, and
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,16 +24,18 @@ from hydiff.cube import Array, Bools, Cube, Floats, Lazy, Values
 from hydiff.errors import CubeFormatError, HydiffError
 from hydiff.flags import FILLED, LAYERS, texts
 from hydiff.io import npz
-from hydiff.io.blocks import blocks
+from hydiff.io.blocks import Block, blocks
 from hydiff.io.headers import SCALING, number, scaling
 from hydiff.io.marks import TYPES, block_of
 from hydiff.io.parsing import parsing
 from hydiff.io.regular import exists
+from hydiff.io.threads import in_threads
 from hydiff.mark import Mark
 
 INSIDE = ("emit", "aviris", "prisma", "neon", "zarr")  # formats whose files have room for layers
 COMPACT = ("npz", "mat")  # formats without a place on a map
 NPZ, EARLIER = ".npz", ".filled.npz"
+LEVEL = 3  # of zlib: a quarter of the usual time, and little more to store
 RASTERS = (*(end for end in io.envi.SUFFIXES if end != ".hdr"), ".tif", ".tiff")
 NAMED = re.compile(rf"\.({'|'.join(LAYERS)})(\.[a-z]+)?\.[a-z]+$", re.IGNORECASE)
 
@@ -99,20 +103,26 @@ def file_of(path: Path, name: str = "flags") -> Path | None:
 # --- writing --------------------------------------------------------------------------------------
 
 
-def write(
+Writer = Callable[[], list[Path]]  # makes files, and says which
+
+
+def writers(
     layers: Mapping[str, Values], cube: Cube, path: Path, kind: str, compact: bool
-) -> list[Path]:
-    """The layers that are not in the file of the cube, which is `path`; the files made.
+) -> list[Writer]:
+    """What writes the layers that are not in the file of the cube, which is `path`: each a file of
+    its own, so that they can be written at once.
 
     layers: by name, (bands, rows, cols), in memory or read when they are indexed.
     """
     if compact or kind in COMPACT:
-        return _write_npz(layers, path)
-    made = []
-    for name, layer in layers.items():
-        if (place := layer_path(path, name, kind)) is not None:
-            made += io.write_into(like(cube, layer, name), place)[:1]
-    return made
+        sigma = [partial(_write_bars, layers, path)] if "sigma" in layers else []
+        return [partial(_write_bytes, layers, path), *sigma] if layers else []
+    places = {name: layer_path(path, name, kind) for name in layers}
+
+    def written(name: str, place: Path) -> list[Path]:
+        return io.write_into(like(cube, layers[name], name), place)[:1]
+
+    return [partial(written, name, place) for name, place in places.items() if place is not None]
 
 
 def like(cube: Cube, layer: Any, name: str) -> Cube:
@@ -152,22 +162,10 @@ def _of_differences(cube: Cube) -> dict[str, Any]:
     return attrs
 
 
-def _write_npz(layers: Mapping[str, Values], path: Path) -> list[Path]:
-    flags = layers["flags"]
-    bands = flags.shape[0]
+def _write_bytes(layers: Mapping[str, Values], path: Path) -> list[Path]:
     streams = {name: _stream(name, layers[name]) for name in layers if name != "sigma"}
-    made = [_npz(path, "flags")]
-    npz.save_archive(made[0], streams)
-    if (sigma := layers.get("sigma")) is not None:
-        where = (Plane(np.asarray(flags[band]), None).filled for band in range(bands))
-        count = sum(int(plane.sum()) for plane in where)
-        made.append(_npz(path, "sigma"))
-        pairs = (
-            (np.asarray(sigma[band]), Plane(np.asarray(flags[band]), None).filled)
-            for band in range(bands)
-        )
-        write_bars(pairs, count, bands, made[1])
-    return made
+    npz.save_archive(place := _npz(path, "flags"), streams, LEVEL)
+    return [place]
 
 
 def _stream(name: str, layer: Values) -> npz.Stream:
@@ -176,23 +174,39 @@ def _stream(name: str, layer: Values) -> npz.Stream:
     return npz.Stream((bands, rows, cols), TYPES[name], parts)
 
 
-def write_bars(planes: Iterable[tuple[Array, Bools]], count: int, bands: int, path: Path) -> None:
+def _write_bars(layers: Mapping[str, Values], path: Path) -> list[Path]:
+    flags, sigma = layers["flags"], layers["sigma"]
+    bands, rows, cols = flags.shape
+
+    def filled(block: Block) -> Bools:
+        return Plane(np.asarray(flags[block]), None).filled
+
+    def bars(block: Block) -> list[Array]:
+        return [s[f] for s, f in zip(np.asarray(sigma[block]), filled(block), strict=True)]
+
+    some = [*blocks((bands, rows, cols), sigma.dtype.itemsize)]
+    count = sum(in_threads(lambda block: int(np.count_nonzero(filled(block))), some))
+    each = chain.from_iterable(in_threads(bars, some))
+    write_bars(each, count, bands, place := _npz(path, "sigma"))
+    return [place]
+
+
+def write_bars(each: Iterable[Array], count: int, bands: int, path: Path) -> None:
     """The error bars of the filled entries alone: float16, each band in units of its largest.
 
-    planes: a band at a time, its error bars and its filled pixels, both (rows, cols).  NaN stays
-    NaN: that entry was filled, and how far off it may be is not known.
+    each: of every band, those of its filled pixels (n,); count: of all bands.  NaN stays NaN: that
+    entry was filled, and how far off it may be is not known.
     """
     unit = np.zeros(bands)
 
     def shares() -> Iterator[Array]:
-        for band, (sigma, filled) in enumerate(planes):
-            values = sigma[filled]
+        for band, values in enumerate(each):
             unit[band] = values[np.isfinite(values)].max(initial=0.0)
             yield values / unit[band] if unit[band] > 0 else values
 
     # the units are known, and written, when the shares are
     share = npz.Stream((count,), np.dtype(np.float16), shares())
-    npz.save_archive(path, {"share": share, "unit": unit})
+    npz.save_archive(path, {"share": share, "unit": unit}, LEVEL)
 
 
 # --- reading --------------------------------------------------------------------------------------

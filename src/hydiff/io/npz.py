@@ -18,8 +18,9 @@ from hydiff.cube import Array, Cube, Lazy
 from hydiff.errors import CubeFormatError
 from hydiff.io import axes as ax
 from hydiff.io import sidecar, variables
-from hydiff.io.blocks import blocks
+from hydiff.io.blocks import Block, blocks
 from hydiff.io.parsing import check_real, check_room, parsing
+from hydiff.io.threads import in_threads
 from hydiff.mark import FILLED, LONGEST_RECORD
 
 SUFFIXES = (".npy", ".npz")
@@ -61,10 +62,7 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     if archive:
         _replace_member(source, path, cube, axes)
     else:
-        shutil.copyfile(source, path)
-        for block in blocks(cube.shape, cube.dtype.itemsize, axis=1):
-            values = cube.values[block]
-            ax.as_cube(np.lib.format.open_memmap(path, "r+"), axes)[block] = values
+        _replace_array(source, path, cube, axes)
     side = sidecar.sidecar_of(source)
     if not side.exists():  # one left by another file of that name would be wrong
         return [path, _write_sidecar(cube, axes, path)]
@@ -203,10 +201,33 @@ def _write_sidecar(cube: Cube, axes: ax.Axes, path: Path) -> Path:
     return side
 
 
+def _replace_array(source: Path, path: Path, cube: Cube, axes: ax.Axes) -> None:
+    """The same header, then the values: worked out in threads, written in the order of the file."""
+    old = np.load(source, mmap_mode="r", allow_pickle=False)
+    along = next(axis for axis in axes if axis in ax.CUBE)
+    if along == "cols" or not old.flags.c_contiguous:
+        shutil.copyfile(source, path)
+        for block in blocks(cube.shape, cube.dtype.itemsize, axis=1):
+            values = cube.values[block]
+            ax.as_cube(np.lib.format.open_memmap(path, "r+"), axes)[block] = values
+        return
+
+    def stored(block: Block) -> Array:
+        part = np.asarray(cube.values[block], old.dtype)
+        return np.ascontiguousarray(ax.as_stored(part, axes))
+
+    with source.open("rb") as reader, path.open("wb") as writer:
+        writer.write(reader.read(old.offset))
+        parts = blocks(cube.shape, cube.dtype.itemsize, ax.CUBE.index(along))
+        for part in in_threads(stored, parts):
+            writer.write(part.data)
+
+
 def _replace_member(source: Path, path: Path, cube: Cube, axes: ax.Axes) -> None:
     """The same archive, every other member byte for byte."""
     member, note = cube.attrs["array"]["var"] + ".npy", _note(cube)
-    with zipfile.ZipFile(source) as old, zipfile.ZipFile(path, "w") as new:
+    kind = zipfile.ZIP_DEFLATED
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(path, "w", kind) as new:
         for name, text in note.items():
             _put_member(new, name, text)
         for info in old.infolist():
@@ -244,20 +265,21 @@ class Stream(NamedTuple):
     parts: Iterable[Array]
 
 
-def save_archive(path: Path, arrays: Mapping[str, Array | Stream]) -> None:
+def save_archive(
+    path: Path, arrays: Mapping[str, Array | Stream], level: int | None = None
+) -> None:
     """Like np.savez_compressed, but without the date, so that equal arrays give equal files.
 
-    (That one also cannot write an array that is called `file`.)
+    (That one also cannot write an array that is called `file`.)  level: of zlib, 1 is fast.
     """
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=level) as archive:
         for name, array in arrays.items():
             _put_member(archive, name, array)
 
 
 def _put_member(archive: zipfile.ZipFile, name: str, array: Array | Stream) -> None:
-    entry = zipfile.ZipInfo(name + ".npy")  # dated 1980, the earliest a zip can say
-    entry.compress_type = zipfile.ZIP_DEFLATED
-    with archive.open(entry, "w", force_zip64=True) as member:
+    # dated 1980, the earliest a zip can say
+    with archive.open(name + ".npy", "w", force_zip64=True) as member:
         if isinstance(array, Stream):
             _write_stream(member, array)
         else:

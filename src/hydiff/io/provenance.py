@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from hydiff.flags import FILLED, REASONS, counted
 from hydiff.io import fill_layers, sample_files, typed
 from hydiff.io.marks import TYPES
 from hydiff.io.regular import exists, is_there
+from hydiff.io.threads import at_once
 from hydiff.io.versions import versions
 from hydiff.mark import EARLIER, Mark, bounded, now
 from hydiff.maths.scoring import Verification, verification
@@ -162,14 +164,15 @@ def write_together(
         cube = replace(cube, mark=replace(cube.mark, layers=few))
     with io.staged(path, overwrite=overwrite, beside=beside(path), source=source) as folder:
         place = folder / path.name
+        writers = fill_layers.writers(layers, cube, place, kind, compact)
         try:
-            made = io.write_into(cube, place, before)
+            with io.staging.flushing(folder):
+                each = at_once(lambda: io.write_into(cube, place, before), *writers)
         except (HydiffError, OSError):
             if hashes is not None:  # what is amiss may be that the input is another one
                 check_unchanged(source, hashes)
             raise
-        if layers:
-            made += fill_layers.write(layers, cube, place, kind, compact)
+        made = [*chain.from_iterable(each)]
         for name, write in (samples or {}).items():
             write(name(place))
             made.append(name(place))

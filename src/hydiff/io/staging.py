@@ -8,7 +8,9 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from hydiff.errors import OutputError
@@ -16,6 +18,7 @@ from hydiff.io.beside import described_by
 from hydiff.io.envi import DATA_SUFFIXES, header_names
 from hydiff.io.parsing import first_line
 from hydiff.io.regular import exists
+from hydiff.io.threads import at_once
 from hydiff.io.tiff import is_tiff
 
 REASONS = {
@@ -34,6 +37,7 @@ REASONS = {
 # Those of the file that is being replaced would be wrong for the new one.
 COMPANIONS = (".aux.xml", ".msk", ".ovr")
 STDERR = 2
+FLUSH_EVERY = 1.0  # seconds
 _holding = threading.Lock()
 READERS = {0o070: 0o040, 0o007: 0o004}  # the permissions of group and others, and to read
 
@@ -67,6 +71,28 @@ def staged(
             _move_into_place(folder, target, overwrite, beside)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def flushing(folder: Path) -> Iterator[None]:
+    """Bring files of a folder to the disk while they are being written, so that little is left to
+    wait for at the end; what is written faster than that is left alone."""
+    over = threading.Event()
+
+    def flush() -> None:
+        while not over.wait(FLUSH_EVERY):
+            for path in folder.iterdir():
+                with suppress(FileNotFoundError):  # it was for a moment only
+                    if path.is_file():
+                        _to_disk(path)
+
+    with ThreadPoolExecutor(1) as pool:
+        flushed = pool.submit(flush)
+        try:
+            yield
+        finally:
+            over.set()
+    flushed.result()
 
 
 def _withhold(folder: Path, source: Path) -> None:
@@ -212,8 +238,7 @@ def _move_into_place(folder: Path, target: Path, overwrite: bool, beside: tuple[
     new = {path: target.with_name(path.name) for path in files}
     for place in (*new.values(), *beside):
         refuse_existing(place, overwrite)
-    for path in files:
-        _to_disk(path)
+    at_once(*(partial(_to_disk, path) for path in files))
     stale = {place.with_name(place.name + end) for place in new.values() for end in COMPANIONS}
     stale |= {path for place in new.values() if is_tiff(place) for path in described_by(place)}
     others = sorted({*new.values(), *beside, *stale} - {target})

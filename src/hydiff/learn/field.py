@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -18,9 +17,10 @@ from hydiff.learn.engine import arithmetic
 
 MOST_MISSING = 20_000  # pixels in gaps: their covariance is a dense matrix
 ROWS_AT_ONCE = 512  # of that matrix, while it is built
-COLUMNS_AT_ONCE = 1024  # of its inverse
+BLOCK = 1024  # rows and columns, while it is factored, and of its inverse
 KINDS_OF_KAPPA = 3  # each needs a matrix of its own, so components share them
 LAGS = 6  # px, of the variogram
+ELSEWHERE = "too little memory on the device: the fields were set up on the CPU"
 
 
 class Field:
@@ -31,6 +31,8 @@ class Field:
     the sense of φ, damped by 1 / (1 + κ λ^s): the same two steps for every κ.  Interpolating adds
     -(R φ Rᵀ)⁻¹ R φ z to the gaps, R the restriction to them; the matrix is inverted once, for the
     (geometric) mean of the κ.  often: whether the inverse is worth its time; else it is factored.
+    The inverse takes 4 bytes for each pair of pixels in gaps, and three times that meanwhile: where
+    the device has too little, that happens on the CPU, and `how` says so.
     """
 
     def __init__(
@@ -53,13 +55,24 @@ class Field:
         if kappa is not None:
             phi = power / (1 + float(np.exp(np.log(kappa).mean())) * power)
             self.damping = on_device(1 / (1 + torch.as_tensor(kappa)[:, None, None] * power))
-        self.factor = _factor(phi.to(complete.device), self.missing)
+        self.how = ""
         self.inverse: Tensor | None = None
         if often:
-            self.inverse = _inverse(self.factor)
-            del self.factor
+            self.inverse = self._inverted(phi)
+        else:
+            self.factor = _factor(phi.to(complete.device), self.missing)
         self.down, self.across = (on_device(_cosines(n)) for n in (H, W))
         self.phi = on_device(phi)
+
+    def _inverted(self, phi: Tensor) -> Tensor:
+        """(gaps, gaps) of R φ Rᵀ, float32."""
+        device = self.missing.device
+        try:
+            return _inverse(_factor(phi.to(device), self.missing))
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+        self.how = ELSEWHERE
+        return _inverse(_factor(phi, self.missing.cpu())).to(device)
 
     def __call__(self, z: Tensor) -> Tensor:
         with arithmetic("fp32"):  # λ^s asks for more digits than TF32 has
@@ -72,8 +85,8 @@ class Field:
         """(..., gaps) a right side, divided by R φ Rᵀ."""
         if self.inverse is not None:
             return right @ self.inverse
-        rows = right.flatten(0, -2).double()
-        return torch.cholesky_solve(rows.mT, self.factor).mT.to(right.dtype).view_as(right)
+        columns = right.flatten(0, -2).double().mT.contiguous()
+        return _substituted(self.factor, columns).mT.to(right.dtype).view_as(right)
 
     def _filtered(self, z: Tensor, weight: Tensor) -> Tensor:
         """The cosine transform of z, times a weight (..., H, W), transformed back."""
@@ -100,16 +113,29 @@ def _inverse(lower: Tensor) -> Tensor:
     """Of a matrix by its Cholesky factor, worked out in float64 and kept in float32."""
     n = len(lower)
     inverse = lower.new_empty((n, n), dtype=torch.float32)
-    # by columns, and below the diagonal only: two whole matrices of float64 are the most there is
-    for start in range(0, n, COLUMNS_AT_ONCE):
-        part = slice(start, min(start + COLUMNS_AT_ONCE, n))
-        below = lower[start:, start:]
+    # by columns, and below the diagonal only: the factor is the one matrix of float64 there is
+    for start in range(0, n, BLOCK):
+        part = slice(start, min(start + BLOCK, n))
         unit = torch.eye(n - start, part.stop - start, dtype=lower.dtype, device=lower.device)
-        x = torch.linalg.solve_triangular(below, unit, upper=False)
-        x = torch.linalg.solve_triangular(below.mT, x, upper=True)
+        x = _substituted(lower[start:, start:], unit)
         inverse[start:, part] = x.float()
         inverse[part, start:] = x.mT.float()
     return inverse
+
+
+def _substituted(lower: Tensor, x: Tensor) -> Tensor:
+    """x (n, m) divided by L Lᵀ, in its place.  By blocks of rows: of parts of a matrix, torch
+    would solve with copies."""
+    starts = range(0, len(lower), BLOCK)
+    for start in starts:
+        part = slice(start, start + BLOCK)
+        x[part] -= lower[part, :start] @ x[:start]
+        x[part] = torch.linalg.solve_triangular(lower[part, part], x[part], upper=False)
+    for start in reversed(starts):
+        part, after = slice(start, start + BLOCK), slice(start + BLOCK, None)
+        x[part] -= lower[after, part].mT @ x[after]
+        x[part] = torch.linalg.solve_triangular(lower[part, part].mT, x[part], upper=True)
+    return x
 
 
 def _factor(phi: Tensor, missing: Tensor) -> Tensor:
@@ -135,19 +161,38 @@ def _factor(phi: Tensor, missing: Tensor) -> Tensor:
             for dr in ((r - row).abs(), r + row + 1)
             for dc in ((c - col).abs(), c + col + 1)
         )
-    factor: Tensor = torch.linalg.cholesky(matrix)
-    return factor
+    return _cholesky(matrix)
 
 
-def fields(complete: Tensor, s: float, kappa: Floats) -> Callable[[Tensor], Tensor]:
+def _cholesky(matrix: Tensor) -> Tensor:
+    """The lower factor in the place of the matrix, by blocks of columns; what is above the diagonal
+    stays as it was."""
+    for start in range(0, len(matrix), BLOCK):
+        part, below = slice(start, start + BLOCK), slice(start, None)
+        matrix[below, part] -= matrix[below, :start] @ matrix[part, :start].mT
+        factor = torch.linalg.cholesky(matrix[part, part])
+        matrix[part, part] = factor
+        after = slice(start + BLOCK, None)
+        rest = torch.linalg.solve_triangular(factor.mT, matrix[after, part], upper=True, left=False)
+        matrix[after, part] = rest
+    return matrix
+
+
+class Fields:
     """Fields of components z (..., K, H, W) in the order of their κ: neighbours share a matrix."""
-    parts = np.array_split(np.arange(len(kappa)), min(KINDS_OF_KAPPA, len(kappa)))
-    each = [(slice(part[0], part[-1] + 1), Field(complete, s, kappa[part])) for part in parts]
 
-    def anchor(z: Tensor) -> Tensor:
-        return torch.cat([field(z[..., part, :, :]) for part, field in each], dim=-3)
+    def __init__(self, complete: Tensor, s: float, kappa: Floats) -> None:
+        parts = np.array_split(np.arange(len(kappa)), min(KINDS_OF_KAPPA, len(kappa)))
+        self.parts = [slice(part[0], part[-1] + 1) for part in parts]
+        self.each = [Field(complete, s, kappa[part]) for part in parts]
 
-    return anchor
+    @property
+    def how(self) -> str:
+        return max(field.how for field in self.each)
+
+    def __call__(self, z: Tensor) -> Tensor:
+        pairs = zip(self.each, self.parts, strict=True)
+        return torch.cat([field(z[..., part, :, :]) for field, part in pairs], dim=-3)
 
 
 def strength(z: Floats, complete: Bools, s: float) -> Floats:

@@ -15,7 +15,7 @@ roughness; ν their noise; α the share of noise that recorruption adds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -29,7 +29,7 @@ from hydiff.errors import BadValue, UnknownName
 from hydiff.learn import losses, network
 from hydiff.learn.diffusion import noise_like
 from hydiff.learn.engine import Fit
-from hydiff.learn.field import Field, fields, strength
+from hydiff.learn.field import Field, Fields, strength
 from hydiff.learn.motions import motions, moved, sources, symmetric
 from hydiff.learn.prior_weights import SIZES
 from hydiff.maths import subspace
@@ -124,7 +124,7 @@ class AnchoredProblem(NamedTuple):
 
     z: Tensor  # (1, K, H, W); the anchor's where not complete
     complete: Tensor  # (H, W) bool
-    anchor: Callable[[Tensor], Tensor]  # (1, K, H, W) → the same
+    anchor: Field | Fields  # (1, K, H, W) → the same
     spread: Tensor  # (1, K, 1, 1) std of z
     texture: Tensor  # (1, K, 1, 1) std of what a pixel of z does not share with its neighbours
     noise: Tensor | None  # (K, K): times white noise, the noise of z; None without noise
@@ -158,10 +158,10 @@ def prepare(
     complete = torch.as_tensor(pixels, device=y.device)
     spectra, mean = tensor(r * space.basis), tensor(r * space.mean[:, None]).view(C, 1, 1)
     noise: Tensor | None = None
-    anchor: Callable[[Tensor], Tensor]
+    anchor: Field | Fields
     if sigma.any():
         noise = tensor(np.linalg.cholesky(_noise_of(space, sigma[:, None] / r)))
-        anchor = fields(complete, s, kappa)
+        anchor = Fields(complete, s, kappa)
     else:
         s = settings.s or best_order(z, complete, torch.Generator().manual_seed(seed))
         anchor = Field(complete, s)
@@ -199,7 +199,7 @@ def best_order(z: Tensor, complete: Tensor, dice: Generator) -> float:
 def _plain_field(z: Tensor, complete: Tensor, s: float) -> Tensor:
     """`Field` once: its dense matrix pays on a GPU, a sparse solution on a CPU."""
     if z.is_cuda:
-        return Field(complete, s)(z)
+        return Field(complete, s, often=False)(z)
     filled = classical.field(z.double().flatten(0, 1).numpy(), complete.numpy(), s)
     return torch.as_tensor(filled).view_as(z)
 
@@ -467,4 +467,5 @@ def _from_nothing(
             learner.z.copy_(torch.where(problem.complete, learner.z, learner.anchor + change))
         yield Step(i, T + 1, x, log, partial(learner.state, i, x))
     change = learner.correction(settings.symmetries)
-    yield Step(T + 1, T + 1, learner.cube(change), how=learner.fit.how)
+    how = "; ".join(filter(None, (learner.fit.how, problem.anchor.how)))
+    yield Step(T + 1, T + 1, learner.cube(change), how=how)

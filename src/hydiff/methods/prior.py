@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from hydiff.cube import Bools, Floats
 from hydiff.errors import BadValue, UnknownName
+from hydiff.io.threads import cores
 from hydiff.learn import prior_weights
 from hydiff.learn.engine import SETTINGS, arithmetic
 from hydiff.learn.field import MOST_MISSING, Field
@@ -38,7 +39,6 @@ from hydiff.methods import components
 from hydiff.methods.membranes import Membrane
 from hydiff.methods.smooth import Coordinates, coordinates, cube_step, fitted_fields, plain_field
 from hydiff.result import Step
-from hydiff.workers.local import cores
 
 # px from the nearest complete pixel: the widest gaps of its training are frames and blocks whose
 # middle is twice as far from data.  Up to here the network is taken whole, there nothing of it: in

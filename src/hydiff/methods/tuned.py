@@ -128,7 +128,8 @@ class Tuner:
 
     @property
     def how(self) -> str:
-        return f"{self.fit.how}{', bf16 while it learns' * self.half}; {named(self.file)}"
+        own = f"{self.fit.how}{', bf16 while it learns' * self.half}; {named(self.file)}"
+        return "; ".join([own, *{field.how for field in self.fields if field.how}])
 
     def objective(self, _: None) -> tuple[Tensor, Tensor]:
         """The error relative to that of the untaught network, and that of each plane (k,).

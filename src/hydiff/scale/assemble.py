@@ -14,19 +14,20 @@ from hydiff.flags import MASK, counted, lost_frames, of_fill, outside_of, reason
 from hydiff.gaps import rule
 from hydiff.gaps.reach import bounded
 from hydiff.io.blocks import Block, blocks
+from hydiff.io.threads import in_threads
 from hydiff.io.uncertainty import total
 from hydiff.methods import declared
 from hydiff.scale import ledger, tiles
 from hydiff.scale.bits import Bits, ByteFile
 from hydiff.scale.layout import Scene
 from hydiff.scale.tiles import Box, Tile
-from hydiff.workers.local import in_threads
 
 
 class Kept(NamedTuple):
     """A finished tile on disk: float64 (layers, bands, n) for n pixels, row by row."""
 
     tile: Tile
+    path: str
     rows: Ints  # (n,) of the scene
     cols: Ints
     weight: Floats
@@ -60,14 +61,14 @@ class Mosaic(NamedTuple):
         return bits
 
     def _pieces(self, layer: int, bands: slice, box: Box) -> Iterator[tiles.Piece]:
-        for tile, rows, cols, weight, offset, shape in self.kept:
+        for tile, path, rows, cols, weight, offset, shape in self.kept:
             if all(
                 s.start < b.stop and b.start < s.stop
                 for s, b in zip(tile.support, box, strict=True)
             ):
                 at = slice(*np.searchsorted(rows, (box[0].start, box[0].stop)))
-                with ledger.values_path(self.scene.work, tile).open("rb") as file:
-                    # np.memmap looks the path up again and again, which takes longer than the rest
+                with open(path, "rb") as file:  # noqa: PTH123
+                    # paths, and np.memmap with them, would take longer than the rest
                     view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
                 values = np.frombuffer(view, np.float64, offset=offset).reshape(shape)
                 yield tiles.Piece(rows[at], cols[at], weight[at], values[layer, bands, at])
@@ -79,9 +80,10 @@ def mosaic(scene: Scene) -> Mosaic:
     for tile in scene.planned:
         rows, cols = np.nonzero(scene.gaps[tile.support])
         weight = tiles.weights(scene.cuts, tile)[rows, cols]
-        values = np.load(ledger.values_path(scene.work, tile), mmap_mode="r")
+        path = ledger.values_path(scene.work, tile)
+        values = np.load(path, mmap_mode="r")
         rows, cols = rows + tile.support[0].start, cols + tile.support[1].start
-        kept.append(Kept(tile, rows, cols, weight, values.offset, values.shape))
+        kept.append(Kept(tile, str(path), rows, cols, weight, values.offset, values.shape))
     return Mosaic(scene, kept)
 
 

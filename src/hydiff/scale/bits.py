@@ -19,9 +19,9 @@ from hydiff.gaps import regions, rule
 from hydiff.gaps.mask import thickness
 from hydiff.gaps.reach import extremes
 from hydiff.io.blocks import Block, blocks
+from hydiff.io.threads import in_threads
 from hydiff.request import Request
 from hydiff.scale.tiles import Box
-from hydiff.workers.local import in_threads
 
 
 class ByteFile(NamedTuple):
@@ -129,14 +129,14 @@ def scan(cube: Cube, mask: Bools | None, request: Request, work: Path) -> Scan:
     chunks = getattr(cube.values, "chunks", None)
     nodata, whole = (
         request.nodata,
-        rule.counted_whole(lambda: cube, request.nodata, request.nodata_in),
+        rule.counted_whole(cube, request.nodata, request.nodata_in, in_threads),
     )
     absent, spared = set(listed(nodata)), 0
     low, high = np.full(cube.bands, np.inf), np.full(cube.bands, -np.inf)
     content = Fingerprint(cube.good_bands)
 
-    def look(block: Block) -> tuple[Array, Bools, set[float], int, tuple[Floats, Floats]]:
-        """Values and flags, nodata values that occur, entries that they spare, and the ends."""
+    def look(block: Block) -> tuple[list[bytes], set[float], int, tuple[Floats, Floats]]:
+        """What is hashed, nodata values that occur, entries that they spare, and the ends."""
         bands, rows, cols = block
         values = np.asarray(cube.values[block])
         flags = cube.observed_in(values, nodata, rows, cols, bands, whole=whole)
@@ -148,11 +148,11 @@ def scan(cube: Cube, mask: Bools | None, request: Request, work: Path) -> Scan:
         measured.put(bands, rows, flags)
         if withheld is not None:
             withheld.put(bands, rows, cube.withheld_in(values) & ~flags)
-        return values, flags, there, count, extremes(values, flags)
+        return [*content.content(values, flags)], there, count, extremes(values, flags)
 
     parts = blocks(cube.shape, cube.dtype.itemsize, 1, chunks[1] if chunks else 1)
-    for values, flags, there, count, (least, most) in in_threads(look, parts):
-        content.add(values, flags)
+    for hashed, there, count, (least, most) in in_threads(look, parts):
+        content.add(hashed)
         absent, spared = absent - there, spared + count
         low = np.fmin(low, np.where(np.isinf(least), np.inf, least))
         high = np.fmax(high, np.where(np.isinf(most), -np.inf, most))

@@ -20,12 +20,12 @@ from typing import Annotated, Any, NamedTuple
 from hydiff.api import CubePlan
 from hydiff.auto.candidates import tries_prior
 from hydiff.cube import Bools
+from hydiff.io.threads import cores
 from hydiff.io.typed import FINITE, Between
 from hydiff.methods import DEFAULT
 from hydiff.request import Request
 from hydiff.result import duration
 from hydiff.scale.layout import Scene, area, base, cost, in_worker
-from hydiff.workers.local import cores
 
 TABLE = Path(__file__).parents[1] / "data" / "fill_times.csv"
 NETWORK = "network"  # the row of methods that fit one and have no row of their own

@@ -1,7 +1,8 @@
 """What is done, on disk: files that are whole or absent, and what they belong to.
 
 A finished tile is a pair: a file of values, and a marker that names what the values belong to and
-their hash.  Both are written beside their place, brought to disk and renamed, the marker last.
+their hash.  Both are written beside their place and renamed, the marker last.  Nobody waits until
+the values are on the disk: by their hash, what a power cut took is missed, and filled again.
 """
 
 from __future__ import annotations
@@ -182,7 +183,7 @@ def read_marker(work: Path, tile: Tile) -> Marker:
 def keep(work: Path, tile: Tile, tag: str, values: Array, outline: Outline) -> None:
     """The tile's values, then its marker: a marker vouches for whole values."""
     path = values_path(work, tile)
-    write_array(path, values)
+    write_array(path, values, to_disk=False)
     marker = Marker(tag, _digest(path), outline)
     write_whole(marker_path(work, tile), json.dumps(asdict(marker)).encode())
 
@@ -195,10 +196,11 @@ def is_done(work: Path, tile: Tile, tag: str) -> bool:
     return marker.tag == tag and marker.sha256 == digest
 
 
-def write_array(path: Path, values: Array) -> None:
+def write_array(path: Path, values: Array, to_disk: bool = True) -> None:
     with _draft(path).open("wb") as file:
         npz.write_array(file, np.ascontiguousarray(values))  # bands apart, as they are read
-        _to_disk(file)
+        if to_disk:
+            _to_disk(file)
     _draft(path).replace(path)
 
 

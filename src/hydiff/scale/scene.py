@@ -40,6 +40,7 @@ from hydiff.request import Request
 from hydiff.result import Step
 from hydiff.scale import (
     assemble,
+    early,
     forecast,
     ledger,
     pretrain,
@@ -129,9 +130,12 @@ def fill_tiles(
     say: Say = quiet,
 ) -> Tiled:
     """Fill the tiles of a scene into the folder `work`, those that are not there yet."""
-    with ThreadPoolExecutor(1) as beside:  # hashing leaves the interpreter to the masks
+    with ThreadPoolExecutor(2) as beside:  # hashing leaves the interpreter to the masks
         digest = beside.submit(provenance.sha256, plan.source)
+        loading = beside.submit(early.load, plan.request)
         scene = _laid_out(plan, work)
+    loading.result()
+    room = early.start_workers(scene, run)
     if (few := scene.limits.processes) < (asked := plan.limits.processes):
         say(f"{plan.limits.memory / 1e9:.3g} GB hold {few} of the {asked} workers at a time")
     begin(forecast.work_by_tiles(scene))
@@ -144,7 +148,7 @@ def fill_tiles(
     scene_references.store(scene)
     if progress is not None:
         progress(Step(0, len(scene.planned) + 1, None, phase="trials"))
-    decided = scene_decision.decision(scene)
+    decided = scene_decision.decision(scene, room)
     pretrain.train(scene, run)
     _run_tiles(scene, fingerprint(asdict(belongs), decided.recipe), run, progress)
     if progress is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ from hydiff.auto import split
 from hydiff.auto.classes import band_spread
 from hydiff.cube import Bools, Cube, Floats, Scale, detector_scale
 from hydiff.gaps import rule
+from hydiff.io.threads import in_threads
 from hydiff.maths.subspace import Subspace
 from hydiff.methods import choose
 from hydiff.methods.estimate import Common, Extent, Job, modelled
 from hydiff.scale import ledger, scene_references
-from hydiff.scale.layout import SIZES, Scene, area, base, cost
+from hydiff.scale.layout import SIZES, Scene, area, window
 from hydiff.scale.tiles import Tile
 
 SAMPLES = 4  # windows that the decision is made on
@@ -36,11 +38,14 @@ class Decided:
     notes: list[str]
 
 
-def decision(scene: Scene) -> Decided:
-    """The decision of this run, from the disk if it was made before."""
+def decision(scene: Scene, room: float) -> Decided:
+    """The decision of this run, from the disk if it was made before.
+
+    room: bytes that trials may take together.
+    """
     path = scene.work / "decided.json"
     if not path.exists():
-        ledger.write_whole(path, json.dumps(_as_json(_decide(scene))).encode())
+        ledger.write_whole(path, json.dumps(_as_json(_decide(scene, room))).encode())
     return read(scene.work)  # the numbers that a resumed run would have
 
 
@@ -59,7 +64,7 @@ def prior_path(work: Path) -> Path:
     return work / "prior.npz"
 
 
-def _decide(scene: Scene) -> Decided:
+def _decide(scene: Scene, room: float) -> Decided:
     cube, request, chosen = scene.cube, scene.request, scene.request.chosen
     good = cube.good_bands
     sigma_y = rule.sigma_per_band(request.sigma_y, cube)
@@ -74,7 +79,7 @@ def _decide(scene: Scene) -> Decided:
     if recipe is not None:
         notes += auto.note_of_origin(recipe, scene.content)
     elif chosen is None and sample:
-        recipe = _recipe(scene, sample, sigma_y)
+        recipe = _recipe(scene, sample, sigma_y, room)
     if request.pretrain:
         notes.append(
             f"tiles started from one network, trained on the scene: {request.pretrain} updates"
@@ -119,8 +124,8 @@ def _noise_and_basis(
     return np.median(sigmas, axis=0) if sigmas else np.zeros(cube.bands), space, notes
 
 
-def _recipe(scene: Scene, sample: Sequence[Tile], sigma_y: Any) -> dict[str, Any]:
-    """What `auto` decides on the windows of a sample, within the memory that they leave."""
+def _recipe(scene: Scene, sample: Sequence[Tile], sigma_y: Any, room: float) -> dict[str, Any]:
+    """What `auto` decides on the windows of a sample, within so many bytes."""
     request = scene.request
     windows = [
         auto.TrialWindow(
@@ -128,12 +133,10 @@ def _recipe(scene: Scene, sample: Sequence[Tile], sigma_y: Any) -> dict[str, Any
         )
         for tile in sample
     ]
-    largest = max(area(t.window) for t in sample)
-    room = scene.limits.memory - base(request) - cost(request, scene.cube.bands, largest)
     job = Job(request.seed, request.device, request.deterministic, None, False)
     noisy = auto.is_noisy(sigma_y)
     budget = auto.budget_of(request.budget, job, not request.no_prior, noisy)
-    recipe, _ = auto.decide_on(windows, sigma_y, budget, job, memory=max(room, 0.0))
+    recipe, _ = auto.decide_on(windows, sigma_y, budget, job, memory=room)
     return recipe | {"budget": request.budget, "cube": scene.content}
 
 
@@ -146,19 +149,24 @@ def spread_over(planned: Sequence[Tile], count: int) -> list[Tile]:
 def _other_kinds(scene: Scene, sample: Sequence[Tile]) -> list[Tile]:
     """Tiles with a kind of gaps that is to be filled and that a sample lacks, one for each."""
     present = set[str]().union(*(_kinds(scene, tile) for tile in sample))
-    more = []
-    for tile in scene.planned:
-        if len(present) == len(split.KINDS):
-            break
-        if new := _kinds(scene, tile) - present:
+    more: list[Tile] = []
+    if len(present) == len(split.KINDS):
+        return more
+    kinds = in_threads(partial(_kinds, scene), scene.planned)
+    for tile, own in zip(scene.planned, kinds, strict=False):
+        if new := own - present:
             present |= new
             more.append(tile)
+        if len(present) == len(split.KINDS):
+            break
     return more
 
 
 def _kinds(scene: Scene, tile: Tile) -> set[str]:
     """The kinds of gaps that are to be filled in a tile; no values are read."""
-    return split.aims(auto.TrialWindow(*scene.window(tile)))
+    nothing = np.broadcast_to(np.zeros((), scene.cube.dtype), scene.cube.shape)
+    without = replace(scene.cube, values=nothing)
+    return split.aims(auto.TrialWindow(*window(without, scene.observed, scene.target, tile)))
 
 
 def _pooled(scene: Scene, sample: Sequence[Tile]) -> tuple[Floats, Bools]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, NamedTuple
 
 from hydiff.errors import BadValue
@@ -64,6 +63,7 @@ def crew(
 
         if workers < 1:
             raise BadValue(f"`workers={workers}`: expected 1 or more")
-        yield partial(local.run, workers)
+        with local.Crew(workers) as run:
+            yield run
     else:
         yield None

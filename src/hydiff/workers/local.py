@@ -17,27 +17,25 @@ import atexit
 import contextlib
 import ctypes
 import importlib
-import multiprocessing
 import os
 import pickle
 import signal
 import subprocess
 import sys
 import traceback
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread, Timer
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from hydiff.errors import BadValue
+from hydiff.io.threads import is_worker, share_cores
 from hydiff.workers import Outcome, Work
 from hydiff.workers.blas import one_thread
 
 BYTES = 100e6  # of memory that a child takes before it has anything to do
-MOST_THREADS = 4  # at blocks of a file, each of which takes memory
 IDLE = 20.0  # seconds that children wait for the next fill of this process
 RETRIES = 2  # of a task whose child was lost; one that is lost each time may be its fault
 LIBRARIES = ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "VECLIB_MAXIMUM")
@@ -45,37 +43,29 @@ ONE_THREAD = {f"{name}_THREADS": "1" for name in LIBRARIES}
 ONE_HEAP = {"MALLOC_ARENA_MAX": "1"}  # or what one thread gave back would be of no use to another
 START = "import sys; sys.path[:] = sys.argv[3:]; from hydiff.workers.local import serve; serve()"
 
-T = TypeVar("T")
-R = TypeVar("R")
 _name = ""  # of this process, if it is a child
-
-
-def _is_worker() -> bool:
-    return bool(_name) or multiprocessing.parent_process() is not None
 
 
 def possible() -> bool:
     """Whether this process may have children: it is Python itself, and no worker."""
     named = Path(sys.executable or "").name.startswith("python")
-    return named and not hasattr(sys, "frozen") and not _is_worker()
-
-
-def cores() -> int:
-    """How many this process may use; one in a worker, whose siblings have the others."""
-    if _is_worker():
-        return 1
-    if hasattr(os, "sched_getaffinity"):  # not on every system
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return named and not hasattr(sys, "frozen") and not is_worker()
 
 
 def run(
-    workers: int, work: Work, tasks: Sequence[Any], at_once: int | None = None
+    workers: int,
+    work: Work,
+    tasks: Sequence[Any],
+    at_once: int | None = None,
+    ready: Processes | None = None,
 ) -> Iterator[Outcome]:
-    """Each task in one of so many children, as many as memory allows; they end with the last."""
+    """Each task in one of so many children, as many as memory allows; they end with the last.
+
+    ready: children that are there already.
+    """
     count = min(workers, len(tasks), at_once or workers)
     give_back()
-    with Processes(count, [work.__module__]) as children:
+    with Processes(count, [work.__module__]) if ready is None else ready as children:
         children.share(work)
         numbers = {children.submit(_named, task): i for i, task in enumerate(tasks)}
         for future in as_completed(numbers):
@@ -84,6 +74,31 @@ def run(
             except Exception as error:
                 outcome = Outcome(numbers[future], "", error=error)
             yield outcome
+
+
+class Crew:
+    """A `Run` over so many children, which may be started before there are tasks for them."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self._ready: Processes | None = None
+
+    def prepare(self, count: int, imports: Sequence[str]) -> None:
+        """Start so many, which load what they need while this process is at something else."""
+        self._ready = Processes(count, imports)
+
+    def __call__(
+        self, work: Work, tasks: Sequence[Any], at_once: int | None = None
+    ) -> Iterator[Outcome]:
+        ready, self._ready = self._ready, None
+        return run(self.workers, work, tasks, at_once, ready)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._ready is not None:
+            self._ready.__exit__()
 
 
 def give_back() -> None:
@@ -95,18 +110,6 @@ def give_back() -> None:
 def _named(work: Work, task: Any) -> tuple[str, Any]:
     """Who does a task, and what comes of it."""
     return _name, work(task)
-
-
-def in_threads(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """What a function makes of each item, in order, a few at a time in threads of this process: for
-    functions that leave the interpreter to others, as reading, hashing and whole arrays do."""
-    running: deque[Future[R]] = deque()
-    with ThreadPoolExecutor(count := min(cores(), MOST_THREADS)) as pool:
-        for item in items:
-            running.append(pool.submit(function, item))
-            if len(running) > count:
-                yield running.popleft().result()
-        yield from (future.result() for future in running)
 
 
 _resting: dict[tuple[Any, ...], tuple[Processes, Timer]] = {}
@@ -155,7 +158,8 @@ def _end_all() -> None:
 class Processes:
     """So many of them, with `submit` like an executor's; leaving the block ends them.
 
-    imports: modules that they load at once, while this process prepares the tasks.
+    imports: modules that they load at once, while this process prepares the tasks; of
+    `module:function:text` they also call the function with the text.
     """
 
     def __init__(self, count: int, imports: Sequence[str] = ()) -> None:
@@ -339,11 +343,15 @@ def serve() -> None:
     """Answer one task after the other, until the parent is gone."""
     global _name
     _name = sys.argv[1]
+    share_cores()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not get between the answers
-    for module in filter(None, sys.argv[2].split(",")):
-        importlib.import_module(module)
+    for each in filter(None, sys.argv[2].split(",")):
+        module, *call = each.split(":", 2)
+        loaded = importlib.import_module(module)
+        if call:
+            getattr(loaded, call[0])(call[1])
     messages: SimpleQueue[tuple[Callable[..., Any] | None, Any]] = SimpleQueue()
     Thread(target=_listen, args=(messages,), daemon=True).start()
     shared = None

@@ -1,0 +1,64 @@
+"""What a fill by tiles starts before it is needed: torch, the GPU and the workers, while this
+process reads masks and decides."""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+
+from hydiff.auto.candidates import tries_prior
+from hydiff.auto.decide import MEMORY
+from hydiff.errors import has_torch
+from hydiff.methods.estimate import torch_device
+from hydiff.request import Request
+from hydiff.scale import tile
+from hydiff.scale.layout import Scene, area, base, cost, in_worker
+from hydiff.workers import Run
+from hydiff.workers.local import Crew
+
+NETWORK = f"{__name__}:load_network:{{}}"
+
+
+def uses_network(request: Request) -> bool:
+    """Whether `auto` may try the network that learned from other images."""
+    return request.chosen is None and tries_prior(request.no_prior) and has_torch()
+
+
+def load(request: Request) -> None:
+    """What the decision of this process needs."""
+    if uses_network(request):
+        load_network(request.device)
+
+
+def load_network(device: str) -> None:
+    """Import torch; on a GPU, fill a small square by the network, as tiles will be, so that none
+    of them waits for libraries."""
+    from hydiff.methods.prior import Prior, prior
+
+    place = torch_device(device)
+    if place.type != "cuda":
+        return
+    import torch
+
+    y, observed = np.random.default_rng(0).random((8, 64, 64)), np.ones((64, 64), bool)
+    observed[24:32] = False
+    own = (np.where(observed, y, 0.0), observed, np.zeros(8), Prior(components=4))
+    with contextlib.suppress(torch.OutOfMemoryError):  # a fill says so itself
+        for _ in prior(*own, rng=np.random.default_rng(0), device=place):
+            pass
+
+
+def start_workers(scene: Scene, run: Run) -> float:
+    """Start the processes that will fill tiles, if memory holds them beside a decision; how many
+    bytes of it are left to that."""
+    request, bands = scene.request, scene.cube.bands
+    largest = max((area(t.window) for t in scene.planned), default=0)
+    room = scene.limits.memory - base(request) - cost(request, bands, largest)
+    count = min(scene.limits.processes, len(scene.planned))
+    beside = room - count * in_worker(request, bands, scene.planned)
+    if not isinstance(run, Crew) or not count or beside < MEMORY:
+        return max(room, 0.0)
+    network = [NETWORK.format(request.device)] if uses_network(request) else []
+    run.prepare(count, [tile.__name__, *network])
+    return beside
