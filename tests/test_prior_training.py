@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 
 from hydiff.cli import app
 from hydiff.errors import BadValue, CubeFormatError
-from hydiff.learn import plane_network, prior_training, training_planes
+from hydiff.learn import plane_network, prior_training, prior_weights, training_planes
 from hydiff.learn.field import Field
 from hydiff.learn.plane_network import MIDDLE, ORDERS, PlaneNetwork, corrected, roughness, turn
 from hydiff.learn.prior_training import PriorTraining
@@ -198,6 +199,28 @@ def test_the_same_seed_gives_the_same_bytes(folder, tmp_path):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
+def test_more_images_go_on_from_weights_and_are_named(folder, tmp_path):
+    first = train_prior(folder, tmp_path / "first", SMALL)
+    more = tmp_path / "more"
+    more.mkdir()
+    np.savez(more / "mine.npz", mine_1=scene(7), mine_2=scene(8))
+    still = replace(SMALL, steps=1, lr=1e-9)
+    both = {"more": more, "start": tmp_path / "first"}
+    about = train_prior(folder, tmp_path / "both", still, **both)
+    assert about["data"].keys() == {"a.npz", "mine.npz"}
+    assert about["start"]["data"] == first["data"]
+    assert about["start"]["sha256"] == prior_weights.digest(tmp_path / "first")
+    before, after = (prior_weights.network_of(tmp_path / n, "cpu") for n in ("first", "both"))
+    for old, new in zip(before.parameters(), after.parameters(), strict=True):
+        torch.testing.assert_close(old, new, rtol=1e-3, atol=1e-6)  # it began there
+    alone = train_prior(None, tmp_path / "alone", replace(still, held=0), **both)
+    assert alone["data"].keys() == {"mine.npz"} and not alone["held"]
+    with pytest.raises(BadValue, match="has width 4"):
+        train_prior(folder, tmp_path / "w", replace(still, width=8), start=tmp_path / "first")
+    with pytest.raises(BadValue, match="in another folder too"):
+        train_prior(folder, tmp_path / "w", still, more=folder)
+
+
 def test_what_cannot_be_trained_on_is_refused(folder, tmp_path):
     with pytest.raises(CubeFormatError, match="with arrays"):
         train_prior(tmp_path, tmp_path / "w", SMALL)
@@ -213,3 +236,10 @@ def test_the_command_trains(folder, tmp_path):
     done = CliRunner().invoke(app, [*command, "--size", "small", "--device", "cpu", *tiny])
     assert done.exit_code == 0, done.output
     assert (tmp_path / "w").exists() and not (tmp_path / "w.training").exists()
+    done = CliRunner().invoke(
+        app, [*command[:1], "--more", *command[2:], "--overwrite", "--device", "cpu", *tiny]
+    )
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["start"]["file"] == "prior-full.safetensors"
+    done = CliRunner().invoke(app, ["train-prior", *command[3:]])
+    assert done.exit_code != 0 and "no images to train on" in str(done.exception or done.output)

@@ -12,8 +12,14 @@ from hydiff.cli.terminal import err, print_json
 
 
 def train_prior(
-    data: Annotated[Path, typer.Option(help="Folder of .npz with arrays (bands, rows, cols).")],
     output: Output,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of .npz with arrays (bands, rows, cols).")
+    ] = None,
+    more: Annotated[
+        Path | None,
+        typer.Option(help="Such a folder of your own: goes on from the weights of hydiff."),
+    ] = None,
     size: Annotated[str, typer.Option(help="small | full.")] = "full",
     steps: Annotated[int, typer.Option(help="Updates of the weights.")] = 9000,
     set_: Annotated[
@@ -27,7 +33,8 @@ def train_prior(
     """Train the network that corrects planes of any sensor, on images with simulated gaps."""
     from rich.progress import Progress
 
-    from hydiff.errors import UnknownName
+    from hydiff.errors import BadValue, UnknownName
+    from hydiff.learn import prior_weights
     from hydiff.learn.plane_network import WIDTHS
     from hydiff.learn.prior_training import PriorTraining
     from hydiff.methods import settings_from
@@ -36,6 +43,8 @@ def train_prior(
 
     if size not in WIDTHS:
         raise UnknownName("size", size, WIDTHS)
+    if data is None and more is None:
+        raise BadValue("no images to train on: give --data DIR, or --more DIR for your own")
     named = {"width": WIDTHS[size], "steps": steps, "seed": seed}
     settings = settings_from("train-prior", PriorTraining, None, named | key_values(set_ or []))
     shown = Progress(console=err, transient=True, disable=not err.is_terminal)
@@ -45,6 +54,8 @@ def train_prior(
             data,
             output,
             settings,
+            more=more,
+            start=None if more is None else prior_weights.packaged(size),
             device=str(torch_device(device)),
             resume=resume,
             overwrite=overwrite,

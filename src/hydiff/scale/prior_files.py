@@ -12,7 +12,9 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import asdict
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,9 @@ import torch
 from hydiff import io
 from hydiff.errors import BadValue, CubeFormatError
 from hydiff.io.versions import versions
+from hydiff.learn import prior_weights, weights_file
 from hydiff.learn.dead_leaves import drawn
+from hydiff.learn.plane_network import PlaneNetwork
 from hydiff.learn.prior_training import (
     PriorTraining,
     TrainingState,
@@ -42,24 +46,33 @@ Progress = Callable[[int, int], Any] | None
 
 
 def train_prior(
-    data: Path,
+    data: Path | None,
     output: Path,
     settings: PriorTraining,
     *,
+    more: Path | None = None,
+    start: Path | None = None,
     device: str = "cpu",
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = None,
 ) -> dict[str, Any]:
-    """Train on all arrays of the .npz files in `data`; returns what the weights say of themselves.
+    """Train on all arrays of the .npz files in `data` and `more`; returns what the weights say of
+    themselves.
 
     An array is (bands, rows, cols); its name begins with its place and an underscore.  Whole
     places are held back to validate.
+    start: weights of `settings.width` to go on from; None = from nothing.
     """
-    sources, arrays = _arrays(data, settings.side)
+    folders = [folder for folder in (data, more) if folder is not None]
+    sources, arrays = _arrays(folders, settings.side)
     places = sorted({name.partition("_")[0] for name in arrays})
     if settings.held >= len(places):
-        raise BadValue(f"held = {settings.held}: only {len(places)} places are in {data}")
+        named = " and ".join(map(str, folders))
+        raise BadValue(
+            f"held = {settings.held}: only {len(places)} places are in {named}; "
+            "hold back fewer, as with `--set held=0`"
+        )
     held = set(np.random.default_rng(settings.seed).permutation(places)[: settings.held].tolist())
     images = [images_of(name.partition("_")[0], a, device) for name, a in arrays.items()]
     about: dict[str, Any] = {
@@ -68,6 +81,7 @@ def train_prior(
         "planes": KINDS,
         "data": sources,
         "held": sorted(held),
+        **({} if start is None else {"start": _start(start)}),
         "versions": versions("torch", "numpy"),
     }
     kept_at = output.with_name(output.name + ".training")
@@ -77,11 +91,13 @@ def train_prior(
     rng = np.random.default_rng(settings.seed)
     images += [images_of("drawn", drawn(rng), device) for _ in range(settings.drawn)]
     rows: list[dict[str, float]] = [] if state is None else state["rows"]
-    start = 0 if state is None else state["step"]
+    first = 0 if state is None else state["step"]
     saved = began = time.perf_counter()
     # every batch has one shape: the fastest convolutions are worth looking for once
     torch.backends.cudnn.benchmark = True
-    for now in train(images, settings, device, None if state is None else state["tensors"], start):
+    tensors = None if state is None else state["tensors"]
+    made = PlaneNetwork if start is None else partial(_copy_of, start, device)
+    for now in train(images, settings, device, tensors, first, made):
         if progress is not None and now.step % 20 == 0:
             progress(now.step, settings.steps)
         if now.step % EVERY == 0 or now.step == settings.steps:
@@ -96,18 +112,43 @@ def train_prior(
     return about | {"curve": rows}
 
 
-def _arrays(folder: Path, side: int) -> tuple[dict[str, str], dict[str, Any]]:
+def _arrays(folders: Sequence[Path], side: int) -> tuple[dict[str, str], dict[str, Any]]:
     """Hashes of the files, and their arrays that are large enough for a crop."""
     sources: dict[str, str] = {}
     arrays: dict[str, Any] = {}
-    for path in sorted(folder.glob("*.npz")):
-        sources[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
-        with np.load(path) as file:
-            arrays |= {name: file[name] for name in file}
-    arrays = {n: a for n, a in arrays.items() if a.ndim == 3 and min(a.shape[1:]) >= side}
-    if not arrays:
-        raise CubeFormatError(f"{folder}: no .npz with arrays (bands, rows, cols) of {side} px")
+    for folder in folders:
+        found = {p.name: _of_file(p, side) for p in sorted(folder.glob("*.npz"))}
+        own = {name: a for _, each in found.values() for name, a in each.items()}
+        if not own:
+            raise CubeFormatError(f"{folder}: no .npz with arrays (bands, rows, cols) of {side} px")
+        if twice := (arrays.keys() & own.keys()) | (sources.keys() & found.keys()):
+            raise BadValue(f"{folder}: {min(twice)} is in another folder too; rename one of them")
+        sources |= {name: sha256 for name, (sha256, _) in found.items()}
+        arrays |= own
     return sources, arrays
+
+
+def _of_file(path: Path, side: int) -> tuple[str, dict[str, Any]]:
+    """The hash of a file, and its arrays by name."""
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file}
+    large = {n: a for n, a in arrays.items() if a.ndim == 3 and min(a.shape[1:]) >= side}
+    return hashlib.sha256(path.read_bytes()).hexdigest(), large
+
+
+def _start(weights: Path) -> dict[str, Any]:
+    """What new weights say of those that they began with."""
+    about, _ = weights_file.content(weights, prior_weights.KIND)
+    own = {"file": weights.name, "sha256": prior_weights.digest(weights)}
+    return own | {key: about.get(key) for key in ("data", "start") if key in about}
+
+
+def _copy_of(weights: Path, device: str, width: int) -> PlaneNetwork:
+    """A network that begins with weights of so many channels."""
+    network = prior_weights.network_of(weights, device)
+    if network.width != width:
+        raise BadValue(f"{weights} has width {network.width}, and width = {width} was asked for")
+    return deepcopy(network).requires_grad_(True).train()
 
 
 def _judges(images: Sequence[Images], settings: PriorTraining, device: str) -> list[Batch]:
