@@ -155,21 +155,33 @@ def kriging_error(
     are kriged from the complete pixels, where it is wanted; texture is not part of it."""
     complete = systems.complete
     kinds = dict.fromkeys(c.kind for c in covariances if c.kind[2] < np.inf)
-    eigenvalues = laplacian_eigenvalues(*complete.shape)
-    sill = np.sqrt([c.sill for c in covariances])[:, None, None]
 
     def draw(v: Array, w: Array) -> Floats:
         e = np.zeros(v.shape)
         for kind in kinds:
             members = [k for k, c in enumerate(covariances) if c.kind == kind]
             s, reach, kappa = floored(kind)
-            root = (kappa * (eigenvalues + reach**-2) ** (s / 2)).astype(v.dtype)
-            right = filtered(v[members], root)
+            right = _root(v[members], s, reach)
+            right *= kappa
             right += np.sqrt(kappa, dtype=v.dtype) * (complete * w[members])
-            e[members] = systems.solve(floored(kind), right)
-        return sill * e
+            sill = np.sqrt([covariances[k].sill for k in members])[:, None, None]
+            e[members] = sill * systems.solve(floored(kind), right)
+        return e
 
     return draw
+
+
+def _root(v: Array, s: float, reach: float) -> Array:
+    """(reach⁻² − Δ)^(s/2) v of planes (K, H, W), with reflecting borders, for s = 1 or 2."""
+    if s == 1:
+        eigenvalues = laplacian_eigenvalues(*v.shape[1:])
+        return filtered(v, np.sqrt(eigenvalues + reach**-2).astype(v.dtype))
+    out = v * np.asarray(reach**-2, v.dtype)
+    for first, second in ((np.s_[:, 1:], np.s_[:, :-1]), (np.s_[..., 1:], np.s_[..., :-1])):
+        step = v[first] - v[second]
+        out[first] += step
+        out[second] -= step
+    return out
 
 
 def kriging_variance(systems: Systems, covariances: Sequence[Covariance], window: Window) -> Floats:

@@ -42,9 +42,12 @@ def complete_pixels(values: Floats, observed: Bools, good: Bools) -> Bools:
 
     values: NaN where an entry was neither measured nor filled, as such pixels have none.
     """
-    share: Floats = observed[good].mean(axis=0) if good.any() else np.zeros(values.shape[1:])
-    enough: Bools = (share > 0) & (share >= min(KEPT, float(share.max(initial=0.0))))
-    return enough & np.isfinite(values[good]).all(axis=0)
+    count, known = np.zeros(values.shape[1:], int), np.ones(values.shape[1:], bool)
+    for band in np.flatnonzero(good):  # copies of a cube would take longer than all else here
+        count += observed[band]
+        known &= np.isfinite(values[band])
+    enough: Bools = count >= max(1, min(KEPT * good.sum(), count.max(initial=0)))
+    return enough & known
 
 
 def fit(values: Floats, observed: Bools, good: Bools, sigma_y: Floats) -> ErrorModel:
@@ -63,7 +66,8 @@ def fit(values: Floats, observed: Bools, good: Bools, sigma_y: Floats) -> ErrorM
     basis, variance, covariances, edge = np.zeros((C, 0)), np.zeros(0), [], 0.0
     complete = complete_pixels(values, observed, good)
     if complete.any():
-        spectra = weight[good, None] * values[good][:, complete]
+        spectra = values[np.flatnonzero(good)[:, None], *np.nonzero(complete)]
+        spectra *= weight[good, None]
         space = _with_signs(subspace.fit(spectra, np.ones(spectra.shape, bool), COMPONENTS))
         z = np.zeros((space.basis.shape[1], *complete.shape))
         z[:, complete] = space.project(spectra)

@@ -53,10 +53,11 @@ def sample_cubes(result: Result, n: int, seed: int) -> Iterator[Cube]:
 
 def _samples(result: Result, n: int, seed: int) -> Iterator[Array]:
     at, draw = error_draws(gaps_of(result), seed)
+    pixels = np.flatnonzero(at)
     for number in range(n):
         sample = result.values.copy()
-        for band, error in zip(sample, draw(number), strict=True):
-            band[at] += error
+        for band, error in zip(sample.reshape(len(sample), -1), draw(number), strict=True):
+            band[pixels] += error
         yield sample
 
 
