@@ -638,6 +638,8 @@ def test_references_are_taken_in_the_order_of_what_they_add():
     assert best_few(seen, likeness, 2) == [0, 1]
     assert best_few(seen, likeness, 9) == [0, 1, 2, 3]
     assert best_few([left, right], [0.4, 0.4], 1) == [0]
+    # the left is seen at 0.9: at 0.8 it adds nothing more, and the right comes first
+    assert best_few([left, left, right], [0.9, 0.8, 0.3], 3) == [0, 2, 1]
 
 
 def test_of_a_folder_of_dates_the_best_few_are_taken(tmp_path, scene, other, observed, rng):
