@@ -897,11 +897,12 @@ def prior_parts(rows):
 
 def prior_bands(rows):
     """Kinds of scenes and gaps down: means over crops."""
-    gains = {"prior": "one pass, dB", "without": "`auto --no-prior`", "auto": "`auto`"}
+    gains = {"prior": "one pass, dB", "single": "`auto`, single",
+             "without": "`auto --no-prior`", "auto": "`auto`"}  # fmt: skip
     inside = ("within 80 %, single", "within 80 %")
     yield line("scenes", "gaps", "crops", "too few", "`smooth`, MPSNR", *gains.values(),
                "worst", *inside, "CPU s, `--no-prior`", "CPU s")  # fmt: skip
-    yield rule(13)
+    yield rule(14)
     for kind, gaps in dict.fromkeys((r["scenes"], r["gaps"]) for r in rows):
         own = select(rows, scenes=kind, gaps=gaps)
         shown = [f"{average(own, key):+.2f}" for key in gains]

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 import hydiff
-from hydiff.auto import folds
+from hydiff.auto import candidates, folds, planning, split
 from hydiff.auto.split import SOME
+from hydiff.auto.trials import TrialWindow
+from hydiff.cube import as_cube
 from hydiff.errors import BadValue
 from hydiff.learn.dead_leaves import drawn
 from hydiff.request import Request
@@ -87,8 +89,35 @@ def test_beside_pixels_without_any_band_it_is_a_part_of_the_recipe(truth, observ
         Request(recipe=plain, no_prior=True).check()
 
 
-def test_pixels_that_can_be_completed_need_no_network(truth, observed):
+@pytest.fixture(scope="module")
+def mixed(truth):
+    """Of the six bands the first two say all of the others."""
     spectra = np.array([[1, 0], [0, 1], [1, 1], [0.5, 1], [1, 0.5], [0.3, 0.7]])
-    mixed = np.tensordot(spectra, truth[:2], 1)  # the first two bands say all of the others
+    return np.tensordot(spectra, truth[:2], 1)
+
+
+def test_a_run_of_bands_is_hidden_as_one_whether_or_not_it_can_be_completed(truth, mixed, observed):
+    budget = planning.for_some(candidates.Budget((candidates.SMOOTH, candidates.PRIOR), 8, 3))
+    pattern = (~observed).reshape(len(observed), -1).T.max(axis=0)
+    for scene, networks in ((truth, True), (mixed, False)):
+        window = TrialWindow(as_cube(np.where(observed, scene, np.nan)), observed, ~observed)
+        plan = planning.planned_for_some([window], 0.0, budget, 0)
+        assert any(c.costly for c in plan.candidates) == networks and len(plan.hidden) == 3
+        for _, hidden in plan.hidden:
+            assert (pattern == hidden[:, hidden.any(axis=0)].T).all()
+
+
+def test_single_bands_are_hidden_some_at_a_time(mixed):
+    there = np.ones(mixed.shape, bool)
+    there[2, :, 5:50:9] = there[4, :, 7:50:9] = False
+    window = TrialWindow(as_cube(np.where(there, mixed, np.nan)), there, ~there)
+    assert not split.lacks_runs(window)
+    plan = planning.planned_for_some(
+        [window], 0.0, planning.for_some(candidates.BUDGETS["fast"]), 0
+    )
+    assert all(hidden.any(axis=(1, 2)).sum() == 1 for _, hidden in plan.hidden)
+
+
+def test_pixels_that_can_be_completed_need_no_network(mixed, observed):
     names = [c["name"] for c in filled(mixed, observed).recipe["candidates"]]
     assert names == ["smooth", "along the bands"]

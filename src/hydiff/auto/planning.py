@@ -18,15 +18,15 @@ MOST_GAPS = 20_000  # pixels that networks are tried on: their anchor is a dense
 
 
 def planned(
-    windows: Sequence[TrialWindow], sigma_y: Sigma, budget: Budget, seed: int, few: bool = False
+    windows: Sequence[TrialWindow], sigma_y: Sigma, budget: Budget, seed: int, alike: bool = False
 ) -> TrialPlan:
-    """few: as of `folds_of`."""
+    """alike: as of `folds_of`."""
     candidates, note = list(budget.candidates), budget.note
     if is_noisy(sigma_y):
         candidates = [c for c in candidates if METHODS[c.method].uses_sigma]
     each = -(-budget.folds // len(windows))
     folds = {
-        n: folds_of(w.cube, w.observed, each, seed, w.gaps, w.measured, few)
+        n: folds_of(w.cube, w.observed, each, seed, w.gaps, w.measured, alike)
         for n, w in enumerate(windows)
         if w.target.any()
     }
@@ -49,14 +49,17 @@ def for_some(budget: Budget) -> Budget:
 def planned_for_some(
     windows: Sequence[TrialWindow], sigma_y: Sigma, budget: Budget, seed: int
 ) -> TrialPlan:
-    """With the budget `for_some`.  Where they keep too few to be completed, networks are tried
-    on pixels that keep as few; elsewhere networks have nothing to add."""
-    if any(split.keeps_few(w) for w in windows):
-        plan = planned(windows, sigma_y, budget, seed, few=True)
+    """With the budget `for_some`.  Where pixels lack runs of bands, or keep too few bands to be
+    completed, hidden ones lack as many: single bands are easier to fill.  Networks are tried where
+    they keep too few; elsewhere they have nothing to add."""
+    few = any(split.keeps_few(w) for w in windows)
+    plain = tuple(c for c in budget.candidates if not c.costly)
+    without = budget._replace(candidates=plain, costly_folds=0)
+    if few or any(split.lacks_runs(w) for w in windows):
+        plan = planned(windows, sigma_y, budget if few else without, seed, alike=True)
         if len(plan.hidden) > 1:
             return plan
-    plain = tuple(c for c in budget.candidates if not c.costly)
-    return planned(windows, sigma_y, budget._replace(candidates=plain, costly_folds=0), seed)
+    return planned(windows, sigma_y, without, seed)
 
 
 def gaps(observed: Bools) -> int:

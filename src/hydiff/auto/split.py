@@ -15,15 +15,15 @@ import numpy as np
 from hydiff.auto.classes import usable
 from hydiff.auto.trials import TrialWindow
 from hydiff.cube import Bools, Cube, Floats
-from hydiff.methods.completion import share_of_few
+from hydiff.methods.completion import runs, share_of_few
 
 NONE, SOME = "pixels without any band", "pixels that keep some bands"
 KINDS = (NONE, SOME)
 # A pixel that keeps less than this share of its bands is no neighbour to fill others from, unless
 # most pixels do
 ENOUGH_BANDS = 0.5
-# If more of the pixels with gaps keep too few bands to be completed, folds hide as many bands of a
-# pixel (benchmarks/prior_bands.py); so many pixels are looked at
+# If more of the pixels with gaps lack runs of bands, or keep too few to be completed, folds hide as
+# many bands of a pixel (benchmarks/prior_bands.py); so many pixels are looked at
 FEW, LOOKED_AT = 0.3, 2000
 
 
@@ -51,6 +51,14 @@ def keeps_few(window: TrialWindow) -> bool:
         return False
     values = np.asarray(cube.values)[bands].reshape(bands.sum(), -1)[:, at].astype(np.float64)
     return share_of_few(np.where(given, values, 0.0), given) >= FEW
+
+
+def lacks_runs(window: TrialWindow) -> bool:
+    """Whether pixels that keep some bands lack adjacent ones: single ones are easier to fill."""
+    cube, observed, *_ = window
+    missing = ~observed[usable(cube, observed)][:, ~without_any(cube, observed)]
+    gaps = int(missing.any(axis=0).sum())
+    return bool(gaps) and runs(missing).any(axis=0).sum() >= FEW * gaps
 
 
 def kinds_in(cube: Cube, observed: Bools) -> list[str]:

@@ -90,12 +90,11 @@ def folds_of(
     seed: int,
     gaps: Bools | None = None,
     measured: Bools | None = None,
-    few: bool = False,
+    alike: bool = False,
 ) -> list[Bools]:
     """Entries of good bands to hide, a fold at a time; gaps and measured as of a `TrialWindow`.
 
-    few: pixels keep few bands (`split.keeps_few`), and hidden ones are to keep as few; there may be
-    no room for that.
+    alike: hidden pixels lack all bands that pixels of the gaps lack; there may be no room for that.
     """
     bands, rng = usable(cube, observed), np.random.default_rng(seed)
     outlines = (observed if gaps is None else ~gaps)[bands]
@@ -106,9 +105,9 @@ def folds_of(
         pixels = (fold & judging).any(axis=0).sum()
         return bool(pixels >= FEWEST and (given & ~fold).any(axis=(1, 2)).all())
 
-    copied = folds.spectral_folds if few else folds.folds
+    copied = folds.spectral_folds if alike else folds.folds
     hidden = [fold for fold in copied(outlines, count, rng) if enough(fold)]
-    if len(hidden) < 2 and not few:  # the gaps are too few for pieces of them to say anything
+    if len(hidden) < 2 and not alike:  # the gaps are too few for pieces of them to say anything
         hidden = [fold for fold in folds.scattered(outlines, count, rng) if enough(fold)]
     out = []
     for fold in hidden:

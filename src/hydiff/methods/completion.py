@@ -120,22 +120,25 @@ def _residual_ratio(residual: Floats, observed: Bools) -> float:
 
 
 def _runs(observed: Bools) -> Iterator[tuple[Ints, Ints, Ints]]:
-    """Pixels that lack the same runs of adjacent bands: the bands (m,), rows and columns (n,).
-
-    A run has three bands or more: of two, each still has a neighbour that shows what it holds.
-    """
-    missing = ~observed & observed.any(axis=0)
-    middle = np.zeros_like(missing)
-    middle[1:-1] = missing[:-2] & missing[1:-1] & missing[2:]
-    adjacent = middle.copy()
-    adjacent[1:] |= middle[:-1]
-    adjacent[:-1] |= middle[1:]
+    """Pixels that lack the same runs of adjacent bands: the bands (m,), rows and columns (n,)."""
+    adjacent = runs(~observed & observed.any(axis=0))
     rows, cols = np.nonzero(adjacent.any(axis=0))
     if not len(rows):
         return
     for bands, members in gaussian.patterns(~adjacent[:, rows, cols]):
         if len(members) >= FEWEST_ALIKE:
             yield bands, rows[members], cols[members]
+
+
+def runs(missing: Bools) -> Bools:
+    """(C, ...) the entries of runs of adjacent bands: three or more, for of two each still has a
+    neighbour that shows what it holds."""
+    middle = np.zeros_like(missing)
+    middle[1:-1] = missing[:-2] & missing[1:-1] & missing[2:]
+    adjacent = middle.copy()
+    adjacent[1:] |= middle[:-1]
+    adjacent[:-1] |= middle[1:]
+    return adjacent
 
 
 def _run_residual(
