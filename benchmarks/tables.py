@@ -795,7 +795,10 @@ def _beaten(found, cells, name):
 
 
 def prior_kinds(rows):
-    """Kinds of scenes and noise down: the network's gain over `smooth`, cell by cell."""
+    """Kinds of scenes and noise down: the network's gain over `smooth`, cell by cell, of rows by
+    today's rules and masks that all bands share."""
+    rows = [r for r in rows if r["method"] in ("prior", "smooth") and r["mask"] not in BY_BAND]
+    rows = [r for r in rows if r["settings_hash"] == settings_hash(cell_of(r))]
     yield line("scenes", "σ_y", *GAINS)
     yield rule(6)
     both = {m: {(r["scene"], r["mask"], r["sigma_y"]): r for r in rows if r["method"] == m}
@@ -890,6 +893,25 @@ def prior_parts(rows):
     for how in dict.fromkeys(tuple(r[k] for k in names) for r in rows):
         own = [r for r in rows if tuple(r[k] for k in names) == how]
         yield line(*how, *(f"{average(select(own, scenes=kind), 'gain'):+.3f}" for kind in kinds))
+
+
+def prior_bands(rows):
+    """Kinds of scenes and gaps down: means over crops."""
+    gains = {"prior": "one pass, dB", "single": "`auto`, single",
+             "without": "`auto --no-prior`", "auto": "`auto`"}  # fmt: skip
+    inside = ("within 80 %, single", "within 80 %")
+    yield line("scenes", "gaps", "crops", "too few", "`smooth`, MPSNR", *gains.values(),
+               "worst", *inside, "CPU s, `--no-prior`", "CPU s")  # fmt: skip
+    yield rule(14)
+    for kind, gaps in dict.fromkeys((r["scenes"], r["gaps"]) for r in rows):
+        own = select(rows, scenes=kind, gaps=gaps)
+        shown = [f"{average(own, key):+.2f}" for key in gains]
+        worst = min(float(r["auto"]) for r in own)
+        inside = (f"{100 * average(own, key):.0f}" for key in ("covered_single", "covered"))
+        seconds = (f"{average(own, key):.1f}" for key in ("seconds_without", "seconds"))
+        yield line(kind, gaps, str(len(own)), f"{100 * average(own, 'poor'):.0f} %",
+                   f"{average(own, 'smooth'):.2f}", *shown, f"{worst:+.2f}",
+                   *inside, *seconds)  # fmt: skip
 
 
 def prior_ablation(rows):
@@ -1111,6 +1133,7 @@ TABLES = {
     ("benchmarks/results/prior_training.csv", ""): as_it_is,
     ("benchmarks/results/prior_parts.csv", ""): prior_parts,
     ("benchmarks/results/prior_ablation.csv", ""): prior_ablation,
+    ("benchmarks/results/prior_bands.csv", ""): prior_bands,
     ("benchmarks/results/prior_shares.csv", ""): as_it_is,
     ("benchmarks/results/inventions.csv", ""): as_it_is,
     ("benchmarks/results/tuned.csv", ""): as_it_is,

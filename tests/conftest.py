@@ -24,7 +24,9 @@ QUICK = (
 # files with a server, a browser, workers or a long fit that all of their tests share: they come
 # first, so that at the end of a run the processes divide short tests among themselves
 LONG = "view docs remote_workers bench scene hostile fused torture viewer serving train"
-WITH_PRIOR = "prior prior_weights prior_training docs doctor extras supply safety architecture"
+WITH_PRIOR = (
+    "prior prior_weights prior_training few_bands docs doctor extras supply safety architecture"
+)
 
 
 def is_quick(path: Path) -> bool:

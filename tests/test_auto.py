@@ -520,7 +520,7 @@ def test_what_a_candidate_cannot_tell_the_first_tells_in_its_place(scene):
     np.testing.assert_array_equal(found.residual[0], found.residual[1])
 
 
-def folds_with_a_network(rng, network, n=4000):
+def folds_with_a_network(rng, network, n=4000, **how):
     """Six trials of a classical candidate off by 1, the first three with a network's errors."""
     nothing = np.zeros((len(classes.Around._fields), n))
     zero, some = np.zeros(n, int), []
@@ -531,7 +531,7 @@ def folds_with_a_network(rng, network, n=4000):
         some.append(trials.Trial(residual, zero, zero, zero, nothing, np.zeros(n), np.ones((2, n))))
     kinds = classes.Kinds(np.bincount([0], minlength=classes.D * classes.T), np.zeros(2))
     both = [Candidate("one", "smooth"), Candidate("network", "anchored", crossfit=True)]
-    return some, kinds, blend.weights_of(some, kinds, both, 0)
+    return some, kinds, blend.weights_of(some, kinds, both, 0, **how)
 
 
 def test_a_network_enters_at_its_usual_share_and_leaves_that_for_a_proven_gain(rng):
@@ -543,6 +543,16 @@ def test_a_network_enters_at_its_usual_share_and_leaves_that_for_a_proven_gain(r
         (lambda e, fresh: next(scale) * fresh, blend.NETWORKS),
     ):
         weights = folds_with_a_network(rng, network)[2]
+        np.testing.assert_allclose(weights.all[1], share, atol=0.03)
+
+
+def test_a_network_that_starts_from_nothing_enters_for_a_proven_gain(rng):
+    scale = iter((0.05, 5.0, 0.3))
+    for network, share in (
+        (lambda e, fresh: 0.1 * fresh, 1.0),
+        (lambda e, fresh: next(scale) * fresh, 0.0),
+    ):
+        weights = folds_with_a_network(rng, network, from_nothing=True)[2]
         np.testing.assert_allclose(weights.all[1], share, atol=0.03)
 
 

@@ -251,7 +251,8 @@ class Request:
             return
         if self.facts.pretrained:
             raise BadValue(f"`no_prior` leaves nothing of the method {self.method}: drop one")
-        if self.recipe is not None and any("weights" in c for c in self.recipe["candidates"]):
+        parts = [] if self.recipe is None else [self.recipe, self.recipe.get("partial") or {}]
+        if any("weights" in c for part in parts for c in part.get("candidates", ())):
             raise BadValue("the recipe uses the prior, which `no_prior` excludes: drop one of them")
 
     def _check_reference(self) -> None:

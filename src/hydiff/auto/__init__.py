@@ -6,6 +6,7 @@ plain JSON: candidates, blending weights and the errors on hidden entries; it ca
     candidates   what is tried, by budget
     classes      of entries: distance, group of bands, texture
     trials       candidates on hidden copies of the gaps
+    planning     what is tried on which of them
     split        gaps of two kinds, one after the other: pixels without any band, and the others
     blend        weights from the trials
     references   other images of the place, if they help
@@ -37,7 +38,8 @@ from hydiff.auto.candidates import (
     Candidate,
     budget_of,
 )
-from hydiff.auto.decide import decide_on, is_noisy
+from hydiff.auto.decide import decide_on
+from hydiff.auto.planning import is_noisy
 from hydiff.auto.recipe import budget_used, fingerprint, note_of_origin, read_recipe
 from hydiff.auto.references import REFERENCE_RULES
 from hydiff.auto.trials import TrialWindow

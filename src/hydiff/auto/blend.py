@@ -60,11 +60,15 @@ class Gain(NamedTuple):
 
 
 def weights_of(
-    trials: Sequence[Trial], kinds: Kinds, candidates: Sequence[Candidate], seed: int
+    trials: Sequence[Trial],
+    kinds: Kinds,
+    candidates: Sequence[Candidate],
+    seed: int,
+    from_nothing: bool = False,
 ) -> Weights:
     """Networks were fitted on the first folds alone.  So the others are blended first, by all
     folds, starting from the first candidate; then that blend with the networks, by the folds that
-    they were fitted on, starting from their usual share.
+    they were fitted on, starting from their usual share, or from nothing.
     """
     plain = [m for m, c in enumerate(candidates) if not c.costly]
     costly = [m for m, c in enumerate(candidates) if c.costly]
@@ -88,6 +92,7 @@ def weights_of(
     tried = [t for t in trials if np.isfinite(t.residual).all()] if costly else []
     if len(tried) > 1:
         usual = _usual([candidates[m] for m in costly])
+        usual = np.eye(len(usual))[0] if from_nothing else usual
         beside = [np.vstack([mixed(t, weights), t.residual[costly]]) for t in tried]
         steps = [
             np.vstack([_mixed(t.step, t, weights), t.step[costly]])
@@ -100,7 +105,7 @@ def weights_of(
         both = shares[0] * weights
         both[costly] = shares[1:]
         named = [m for m, share in zip(costly, usual[1:], strict=True) if share]
-        start = f"{_listed(candidates, named)} than {100 * (1 - usual[0]):.0f} %"
+        start = f"{_listed(candidates, named or costly)} than {100 * (1 - usual[0]):.0f} %"
         reasons.append(f"other shares of {start} {words}")
     share = share_of(both, trials)
     return Weights(weights, both, f"{_words(share, candidates)}: {'; '.join(reasons)}", share)

@@ -17,13 +17,13 @@ from hydiff.auto.candidates import NAME, SPECTRAL, SPECTRAL_FOLDS, Budget, Candi
 from hydiff.auto.classes import kinds_of, usable
 from hydiff.auto.intervals import errors_of
 from hydiff.auto.missingness import rim_of
+from hydiff.auto.planning import for_some, planned, planned_for_some
 from hydiff.auto.recipe import KindRecipe
 from hydiff.auto.trials import (
     Trial,
     TrialPlan,
     TrialWindow,
     crossfit,
-    folds_of,
     hidden_pixels,
     if_memory_allows,
     mean_estimate,
@@ -38,14 +38,12 @@ from hydiff.errors import BadValue, is_no_memory
 from hydiff.gaps.rule import Sigma
 from hydiff.io.threads import cores
 from hydiff.learn.prior_weights import digest, packaged
-from hydiff.methods import METHODS
 from hydiff.methods.estimate import Estimate, Job, Progress, torch_device
 from hydiff.reference.models import ReferencePlanes
 from hydiff.result import Step
 from hydiff.workers.blas import one_thread
 from hydiff.workers.local import BYTES, Processes, Threads, possible, staying
 
-MOST_GAPS = 20_000  # pixels that networks are tried on: their anchor is a dense matrix
 MEMORY = 4e9  # bytes for all trials at a time
 COPIES, SPECTRAL_COPIES = 6, 16  # of a cube in float64 that a trial makes, measured
 MANY_CORES, FEWEST, WORTHWHILE = 4, 3, 1e6  # cores, children and entries that merit their start
@@ -132,12 +130,12 @@ def _decided(
     if not whole_pixels:
         alone = all(w.gaps is None for w in windows)
         if alone and any(c.learns for c in budget.candidates):
-            spared = "; most pixels with gaps keep some bands: networks were left out"
-        budget = Budget(SPECTRAL, SPECTRAL_FOLDS, 0)
+            spared = "; most pixels with gaps keep some bands: networks that learn were left out"
+        budget = for_some(budget)
     largest = max((w.cube for w in windows), key=lambda cube: np.prod(cube.shape))
     # the others have the other cores: threads of linear algebra would wait for one another
     with one_thread(), crew_for(largest, budget, memory) as crew:
-        plan = _planned(windows, sigma_y, budget, job.seed)
+        plan = (planned if whole_pixels else planned_for_some)(windows, sigma_y, budget, job.seed)
         with_reference = references.candidates_for(windows, plan.candidates)
         common = _Common([_bare(w) for w in windows], plan.candidates, with_reference, sigma_y, job)
         crew.share(common)
@@ -159,7 +157,7 @@ def _decided(
         beside = [trial.result() for trial in trying_reference]
         ready: dict[str, Estimate] = {} if own is None else own.result()
     plan, trials = tried_in_memory(plan, trials, None if own is None else ready, inside)
-    weights = weights_of(trials, kinds, plan.candidates, job.seed)
+    weights = weights_of(trials, kinds, plan.candidates, job.seed, from_nothing=not whole_pixels)
     if not any(w.target.any() for w in windows):
         weights = weights._replace(why="there is nothing to fill")
     errors = errors_of(trials, weights, kinds, windows[0].cube.bands, whole=whole_pixels)
@@ -204,27 +202,6 @@ def _with_reference(
     every = (*plain, *networks)
     decided = references.decided(windows, folds, without, beside, weights, every, job.seed)
     return {} if decided is None else {"with_reference": references.entry(decided)}
-
-
-def _planned(
-    windows: Sequence[TrialWindow], sigma_y: Sigma, budget: Budget, seed: int
-) -> TrialPlan:
-    candidates, note = list(budget.candidates), budget.note
-    if is_noisy(sigma_y):
-        candidates = [c for c in candidates if METHODS[c.method].uses_sigma]
-    each = -(-budget.folds // len(windows))
-    folds = {
-        n: folds_of(w.cube, w.observed, each, seed, w.gaps, w.measured)
-        for n, w in enumerate(windows)
-        if w.target.any()
-    }
-    hidden = [(n, some[i]) for i in range(each) for n, some in folds.items() if i < len(some)]
-    used = [usable(w.cube, w.observed) for w in windows]
-    first = hidden[: budget.costly_folds]
-    if any(gaps((windows[n].observed & ~hide)[used[n]]) > MOST_GAPS for n, hide in first):
-        candidates = [c for c in candidates if not c.learns]
-        note += f"; more than {MOST_GAPS} pixels in gaps: networks were left out"
-    return TrialPlan(candidates, hidden, each, budget.costly_folds, note)
 
 
 class BareWindow(NamedTuple):
@@ -369,7 +346,7 @@ def crew_for(cube: Cube, budget: Budget, memory: float) -> Iterator[Processes | 
     worth their start.
     """
     size, at_once = float(np.prod(cube.shape)), cores()
-    each = (SPECTRAL_COPIES if budget.candidates is SPECTRAL else COPIES) * 8 * size
+    each = (SPECTRAL_COPIES if SPECTRAL[-1] in budget.candidates else COPIES) * 8 * size
     count = min(at_once, budget.folds, int(memory / (each + BYTES)) - 1)  # one is for this process
     crew: Processes | Threads | None = None
     with contextlib.ExitStack() as stack:
@@ -378,12 +355,3 @@ def crew_for(cube: Cube, budget: Budget, memory: float) -> Iterator[Processes | 
                 crew = stack.enter_context(staying(count, NEEDED))
         threads = max(1, min(at_once, int(memory / each)))
         yield crew or stack.enter_context(Threads(threads))
-
-
-def gaps(observed: Bools) -> int:
-    """Pixels that lack a band."""
-    return int((~observed.all(axis=0)).sum())
-
-
-def is_noisy(sigma_y: Sigma) -> bool:
-    return isinstance(sigma_y, str) or bool(np.any(np.asarray(sigma_y, dtype=float) > 0))

@@ -62,29 +62,56 @@ def folds(observed: Bools, count: int, rng: np.random.Generator) -> list[Bools]:
     of every `count`-th band, so that what remains is still like the scene.  The shape is that of
     `observed`.
     """
-    shared = mask.shared(observed)
-    missing = ~shared
+    missing = ~mask.shared(observed)
     if not missing.any() or missing.all():
         return []
+    if missing.ndim == 2:
+        placements = random_placements(missing, rng, TRIALS)
+        chosen = [hidden for _, hidden in _pieces(missing, placements, count, rng)]
+    else:
+        chosen = [*_lines_of_bands(missing, count, rng)]
+    return [np.broadcast_to(hidden, observed.shape) for hidden in chosen if hidden.any()]
+
+
+def spectral_folds(observed: Bools, count: int, rng: np.random.Generator) -> list[Bools]:
+    """`folds` for gaps (bands, rows, cols) that differ from band to band, where pixels keep few:
+    a hidden pixel lacks all that a pixel of the gaps lacks, so that it is as hard to fill.
+
+    The copies go to pixels without any gap; there may be none.
+    """
+    missing = ~observed
+    outline: Bools = np.asarray(missing.any(axis=0))
+    if not outline.any() or outline.all():
+        return []
+    pieces = _pieces(outline, random_placements(missing, rng, TRIALS), count, rng)
+    chosen = (transplanted(missing, place) & hidden for place, hidden in pieces)
+    return [hidden for hidden in chosen if hidden.any()]
+
+
+def _pieces(
+    missing: Bools, placements: list[Placement], count: int, rng: np.random.Generator
+) -> Iterator[tuple[Placement, Bools]]:
+    """The best placements of copies of the gaps (rows, cols), and the pixels of a window of each;
+    those are taken from the list."""
     allowed = _clear_of_gaps(missing)
-    placements = random_placements(missing, rng, TRIALS if missing.ndim == 2 else count)
-    chosen: list[Bools] = []
     used = np.zeros(missing.shape, bool)
-    for number in range(count):
-        gain = [0]
-        if missing.ndim == 2:  # elsewhere any placement is as good as another
-            copies = (transplanted(missing, place) & allowed for place in placements)
-            gain = [int(c.sum()) - int(0.7 * (c & used).sum()) for c in copies]
-        hidden = transplanted(missing, placements.pop(int(np.argmax(gain)))) & allowed
-        if missing.ndim == 3:
-            hidden &= (np.arange(len(hidden)) % count == number)[:, None, None]
-            hidden &= _some_lines(hidden, rng)
-        else:
-            hidden &= _window(hidden, int(SHARE * shared.sum()), rng)
+    for _ in range(count):
+        copies = (transplanted(missing, place) & allowed for place in placements)
+        gain = [int(c.sum()) - int(0.7 * (c & used).sum()) for c in copies]
+        place = placements.pop(int(np.argmax(gain)))
+        hidden = transplanted(missing, place) & allowed
+        hidden &= _window(hidden, int(SHARE * (~missing).sum()), rng)
         used |= hidden
-        if hidden.any():
-            chosen.append(np.broadcast_to(hidden, observed.shape))
-    return chosen
+        yield place, hidden
+
+
+def _lines_of_bands(missing: Bools, count: int, rng: np.random.Generator) -> Iterator[Bools]:
+    """(bands, rows, cols) some lines of every `count`-th band of copies of the gaps: any placement
+    is as good as another."""
+    for number, place in enumerate(random_placements(missing, rng, count)):
+        hidden = transplanted(missing, place) & ~missing
+        hidden &= (np.arange(len(hidden)) % count == number)[:, None, None]
+        yield hidden & _some_lines(hidden, rng)
 
 
 def scattered(observed: Bools, count: int, rng: np.random.Generator) -> list[Bools]:

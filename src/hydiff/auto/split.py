@@ -15,12 +15,16 @@ import numpy as np
 from hydiff.auto.classes import usable
 from hydiff.auto.trials import TrialWindow
 from hydiff.cube import Bools, Cube, Floats
+from hydiff.methods.completion import runs, share_of_few
 
 NONE, SOME = "pixels without any band", "pixels that keep some bands"
 KINDS = (NONE, SOME)
 # A pixel that keeps less than this share of its bands is no neighbour to fill others from, unless
 # most pixels do
 ENOUGH_BANDS = 0.5
+# If more of the pixels with gaps lack runs of bands, or keep too few to be completed, folds hide as
+# many bands of a pixel (benchmarks/prior_bands.py); so many pixels are looked at
+FEW, LOOKED_AT = 0.3, 2000
 
 
 def without_any(cube: Cube, observed: Bools) -> Bools:
@@ -33,6 +37,28 @@ def keeps(cube: Cube, observed: Bools) -> Bools:
     """(bands, rows, cols) entries that can be filled from other bands of their pixel."""
     entries: Bools = usable(cube, observed)[:, None, None] & ~without_any(cube, observed)
     return entries
+
+
+def keeps_few(window: TrialWindow) -> bool:
+    """Whether pixels keep bands, but too few to be completed from them, beside pixels that keep all
+    and could show how they are filled."""
+    cube, observed, *_ = window
+    bands, some = usable(cube, observed), ~without_any(cube, observed)
+    at = np.flatnonzero(some)
+    at = at[:: -(-len(at) // LOOKED_AT)]
+    given = observed[bands].reshape(bands.sum(), -1)[:, at]
+    if given.all() or not given.all(axis=0).any():
+        return False
+    values = np.asarray(cube.values)[bands].reshape(bands.sum(), -1)[:, at].astype(np.float64)
+    return share_of_few(np.where(given, values, 0.0), given) >= FEW
+
+
+def lacks_runs(window: TrialWindow) -> bool:
+    """Whether pixels that keep some bands lack adjacent ones: single ones are easier to fill."""
+    cube, observed, *_ = window
+    missing = ~observed[usable(cube, observed)][:, ~without_any(cube, observed)]
+    gaps = int(missing.any(axis=0).sum())
+    return bool(gaps) and runs(missing).any(axis=0).sum() >= FEW * gaps
 
 
 def kinds_in(cube: Cube, observed: Bools) -> list[str]:

@@ -90,8 +90,12 @@ def folds_of(
     seed: int,
     gaps: Bools | None = None,
     measured: Bools | None = None,
+    alike: bool = False,
 ) -> list[Bools]:
-    """Entries of good bands to hide, a fold at a time; gaps and measured as of a `TrialWindow`."""
+    """Entries of good bands to hide, a fold at a time; gaps and measured as of a `TrialWindow`.
+
+    alike: hidden pixels lack all bands that pixels of the gaps lack; there may be no room for that.
+    """
     bands, rng = usable(cube, observed), np.random.default_rng(seed)
     outlines = (observed if gaps is None else ~gaps)[bands]
     judging = (observed if measured is None else observed & measured)[bands]
@@ -101,8 +105,9 @@ def folds_of(
         pixels = (fold & judging).any(axis=0).sum()
         return bool(pixels >= FEWEST and (given & ~fold).any(axis=(1, 2)).all())
 
-    hidden = [fold for fold in folds.folds(outlines, count, rng) if enough(fold)]
-    if len(hidden) < 2:  # the gaps are too few for pieces of them to say anything
+    copied = folds.spectral_folds if alike else folds.folds
+    hidden = [fold for fold in copied(outlines, count, rng) if enough(fold)]
+    if len(hidden) < 2 and not alike:  # the gaps are too few for pieces of them to say anything
         hidden = [fold for fold in folds.scattered(outlines, count, rng) if enough(fold)]
     out = []
     for fold in hidden:

@@ -49,9 +49,8 @@ def complete_spectra(y: Floats, observed: Bools) -> Completed:
     flat, flags = y[:, some], observed[:, some]
     model = gaussian.fit(flat, flags)
     x, variance, _ = gaussian.condition(flat, flags, model)
-    explained = 1 - variance.sum(axis=0) / np.trace(model.covariance)
     complete = np.zeros(some.shape, bool)
-    complete[some] = explained >= min(TRUSTED, float(np.median(explained)))
+    complete[some] = _enough(variance, model)
     filled, residual, spread = np.zeros_like(y), np.zeros_like(y), np.zeros_like(y)
     filled[:, some], spread[:, some] = x, variance
     residual[:, some] = gaussian.left_out(x, flags, model)
@@ -66,6 +65,22 @@ def complete_spectra(y: Floats, observed: Bools) -> Completed:
         excess[entries] = np.maximum(local / spread[entries], 1.0)
         spread[entries] = local
     return Completed(np.where(observed, y, filled + correction), complete, spread, excess)
+
+
+def share_of_few(y: Floats, observed: Bools) -> float:
+    """Of the spectra (C, N) that lack some bands: the share that keeps too few to be completed."""
+    model = gaussian.fit(y, observed)
+    _, variance, _ = gaussian.condition(y, observed, model)
+    gaps = ~observed.all(axis=0)
+    return float((gaps & ~_enough(variance, model)).sum() / max(gaps.sum(), 1))
+
+
+def _enough(variance: Floats, model: gaussian.Gaussian) -> Bools:
+    """(N,) whether the bands of pixels explain enough of them, or as much as those of most do;
+    variance (C, N) of what they lack."""
+    explained = 1 - variance.sum(axis=0) / np.trace(model.covariance)
+    enough: Bools = explained >= min(TRUSTED, float(np.median(explained)))
+    return enough
 
 
 # ── single bands ─────────────────────────────────────────────────────────────────────────────────
@@ -105,22 +120,25 @@ def _residual_ratio(residual: Floats, observed: Bools) -> float:
 
 
 def _runs(observed: Bools) -> Iterator[tuple[Ints, Ints, Ints]]:
-    """Pixels that lack the same runs of adjacent bands: the bands (m,), rows and columns (n,).
-
-    A run has three bands or more: of two, each still has a neighbour that shows what it holds.
-    """
-    missing = ~observed & observed.any(axis=0)
-    middle = np.zeros_like(missing)
-    middle[1:-1] = missing[:-2] & missing[1:-1] & missing[2:]
-    adjacent = middle.copy()
-    adjacent[1:] |= middle[:-1]
-    adjacent[:-1] |= middle[1:]
+    """Pixels that lack the same runs of adjacent bands: the bands (m,), rows and columns (n,)."""
+    adjacent = runs(~observed & observed.any(axis=0))
     rows, cols = np.nonzero(adjacent.any(axis=0))
     if not len(rows):
         return
     for bands, members in gaussian.patterns(~adjacent[:, rows, cols]):
         if len(members) >= FEWEST_ALIKE:
             yield bands, rows[members], cols[members]
+
+
+def runs(missing: Bools) -> Bools:
+    """(C, ...) the entries of runs of adjacent bands: three or more, for of two each still has a
+    neighbour that shows what it holds."""
+    middle = np.zeros_like(missing)
+    middle[1:-1] = missing[:-2] & missing[1:-1] & missing[2:]
+    adjacent = middle.copy()
+    adjacent[1:] |= middle[:-1]
+    adjacent[:-1] |= middle[1:]
+    return adjacent
 
 
 def _run_residual(
