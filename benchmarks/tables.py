@@ -1087,6 +1087,7 @@ TABLES = {
     ("benchmarks/results/anchored_gpu.csv", ""): explored,
     ("benchmarks/results/scene.csv", ""): scene_runs,
     ("benchmarks/results/scene.csv", "tiles"): scene_tiles,
+    ("benchmarks/results/scene_samples.csv", ""): scene_runs,
     ("benchmarks/results/lazy_scene.csv", ""): lazy_scene,
     ("benchmarks/results/covariances.csv", ""): covariances,
     ("benchmarks/results/prior.csv", ""): priors,

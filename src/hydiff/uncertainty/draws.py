@@ -176,7 +176,7 @@ def _root(v: Array, s: float, reach: float) -> Array:
     if s == 1:
         eigenvalues = laplacian_eigenvalues(*v.shape[1:])
         return filtered(v, np.sqrt(eigenvalues + reach**-2).astype(v.dtype))
-    out = v * np.asarray(reach**-2, v.dtype)
+    out: Array = v * np.asarray(reach**-2, v.dtype)
     for first, second in ((np.s_[:, 1:], np.s_[:, :-1]), (np.s_[..., 1:], np.s_[..., :-1])):
         step = v[first] - v[second]
         out[first] += step
