@@ -2,6 +2,7 @@
 
     python benchmarks/scene.py                     all runs, 1280 × 1242 × 285 (an hour on one core)
     python benchmarks/scene.py --rows 320 --runs smooth,two
+    python benchmarks/scene.py --rows 640 --bands 100 --runs none-1GB,samples-1GB --results FILE
 
 Appends to benchmarks/results/scene.csv, a row per run.  The scene is Indian Pines, mirrored to the
 size and stretched to the bands, each copy with a gain of its own; 12 % of the pixels are missing in
@@ -77,6 +78,9 @@ RUNS = {
         *("--budget", "fast", "--memory", "2GB", "--workers", "2"),
         *("--reference", "reference.tif"),
     ],
+    "none-1GB": [*SMOOTH, "--memory", "1GB"],
+    "samples-1GB": [*SMOOTH, "--memory", "1GB", "--samples", "5"],
+    "many-samples-1GB": [*SMOOTH, "--memory", "1GB", "--samples", "20"],
     "whole": [*SMOOTH, "--tile", "100000"],  # one tile: before tile96 ... it is their control
     "tile96": [*SMOOTH, "--tile", "96"],
     "tile144": [*SMOOTH, "--tile", "144"],

@@ -486,33 +486,6 @@ def latest(rows, part):
     return list({tuple(r[k] for k in cells): r for r in select(rows, part=part)}.values())
 
 
-KEPT = {  # column → how the promise begins
-    "dB above `smooth`": "dB above smooth",
-    "inside 50 %": "inside 50 % intervals, pooled",
-    "inside 80 %": "inside 80 % intervals, pooled",
-    "inside 95 %": "inside 95 % intervals, pooled",
-    "expected NRMSE within 15 %": "expected NRMSE within 15 %",
-}
-
-
-def held(rows):
-    """Noise levels down, promises across: what `auto` kept with known noise, budget normal."""
-    from hydiff.bench import promises
-
-    mine = [p for p in promises.promises(rows) if p.row == "auto normal"]
-    yield line("σ_y", *KEPT, "requirements met")
-    yield rule(len(KEPT) + 2)
-    for sigma in dict.fromkeys(p.sigma_y for p in mine):
-        here = [p for p in mine if p.sigma_y == sigma]
-        figures = (
-            next((p.figure for p in here if p.what.startswith(k)), "–") for k in KEPT.values()
-        )
-        judged = [p.holds for p in here if p.holds is not None]
-        gain, *shares = (f.split(";")[0] for f in figures)
-        plain = (re.sub(r" \[.*\]", "", share) for share in shares)
-        yield line(str(sigma), gain, *plain, f"{sum(judged)} of {len(judged)}")
-
-
 def detectors(rows):
     yield line("unit", "missing", "`harmonic`", "`smooth`, one scale", "`smooth`, one each")
     yield rule(5)
@@ -1119,7 +1092,6 @@ TABLES = {
     ("benchmarks/results/bench/best.csv", "promises"): kept_promises,
     ("benchmarks/results/cpu/best.csv", "front"): front,
     ("benchmarks/results/bench/best.csv", "masks"): by_mask,
-    ("benchmarks/results/bench/best.csv", "held"): held,
     ("benchmarks/results/bench/best.csv", "prior"): prior_kinds,
     ("benchmarks/results/anchored_scenes.csv", ""): anchored,
     ("benchmarks/results/anchored_scenes.csv", "means"): anchored_means,
@@ -1127,6 +1099,7 @@ TABLES = {
     ("benchmarks/results/anchored_gpu.csv", ""): explored,
     ("benchmarks/results/scene.csv", ""): scene_runs,
     ("benchmarks/results/scene.csv", "tiles"): scene_tiles,
+    ("benchmarks/results/scene_samples.csv", ""): scene_runs,
     ("benchmarks/results/lazy_scene.csv", ""): lazy_scene,
     ("benchmarks/results/covariances.csv", ""): covariances,
     ("benchmarks/results/prior.csv", ""): priors,

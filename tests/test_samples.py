@@ -1,5 +1,7 @@
 """Samples of a fill: their mean is the fill, their spread its error bars, their sums as wrong."""
 
+from pathlib import Path
+
 import h5py
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from hydiff.io import sample_files
 from hydiff.maths import gaussian
 from hydiff.maths.variogram import Covariance, fit_covariances, lags_within, model_variogram
 from hydiff.methods.classical import filtered, laplacian, laplacian_eigenvalues
+from hydiff.scale import scene_samples
 from hydiff.uncertainty import error_model
 from hydiff.uncertainty.draws import Systems, kriging_error, reached, white, white_planes
 from hydiff.uncertainty.samples import error_draws, gaps_of, mixing_of, systems_of
@@ -271,6 +274,24 @@ def test_a_netcdf_file_without_samples_is_refused(tmp_path):
         file["cube"] = np.zeros((2, 3, 4))
     with pytest.raises(CubeFormatError, match="samples in a netCDF file"):
         list(sample_files.stored(tmp_path / "out.nc", (2, 3, 4)))
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the system does not say")
+def test_samples_of_a_scene_do_not_stay_in_memory(tmp_path, monkeypatch):
+    """Their files are mapped for one window at a time, whatever their number."""
+    values = products.scene(4, 40, 230).astype(np.float32)
+    values[:, 9:12] = np.nan
+    hydiff.write(hydiff.Cube(values), tmp_path / "scene.zarr")
+    mapped = []
+
+    def drawing(*args):
+        mapped.append(Path("/proc/self/maps").read_text().count("sample-"))
+        return error_draws(*args)
+
+    monkeypatch.setattr(scene_samples, "error_draws", drawing)
+    how = ("--samples", "3", "--tile", "64", *PLAIN)
+    hydiff_("fill", "scene.zarr", "-o", "out.zarr", *how, cwd=tmp_path)
+    assert mapped == [0, 0, 0]  # windows
 
 
 def test_a_scene_by_tiles_has_the_noise_of_the_whole(tmp_path):

@@ -48,7 +48,8 @@ def cubes(tiled: Tiled, filled: Cube, count: int, seed: int) -> Iterator[Cube]:
 def _drawn(tiled: Tiled, filled: Cube, count: int, seed: int) -> list[Path]:
     """Files of the errors of so many samples, float32 (bands, rows, cols), 0 where not filled."""
     places = [tiled.scene.work / f"sample-{i}.f4" for i in range(count)]
-    files = [np.memmap(path, np.float32, "w+", shape=filled.shape) for path in places]
+    for path in places:
+        np.memmap(path, np.float32, "w+", shape=filled.shape)
     boxes = [box for box in _cores(filled.shape[1:]) if tiled.scene.gaps[box].any()]
     model = _model(tiled, filled, boxes) if boxes else None
     for box in boxes:
@@ -59,9 +60,12 @@ def _drawn(tiled: Tiled, filled: Cube, count: int, seed: int) -> list[Path]:
         corner = (around[0].start, around[1].start)
         at, draw = error_draws(_gaps(tiled, filled, around), seed, model, corner)
         error = np.zeros((filled.bands, *at.shape), np.float32)
-        for number, file in enumerate(files):
+        for number, path in enumerate(places):
             error[:, at] = draw(number)
+            # for this window alone: what stays mapped stays in memory
+            file = np.memmap(path, np.float32, "r+", shape=filled.shape)
             file[:, *box] = error[:, *inside]
+            del file
     return places
 
 

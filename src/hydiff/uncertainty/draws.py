@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import product
+from types import EllipsisType
 from typing import NamedTuple
 
 import numpy as np
@@ -149,23 +150,27 @@ def reached(s: float, reach: float, kappa: float) -> int:
 
 
 def kriging_error(
-    systems: Systems, covariances: Sequence[Covariance]
+    systems: Systems, covariances: Sequence[Covariance], at: Bools | EllipsisType = ...
 ) -> Callable[[Array, Array], Floats]:
     """What turns white noise v and w, both (K, H, W), into the error (K, H, W) of K fields that
-    are kriged from the complete pixels, where it is wanted; texture is not part of it."""
+    are kriged from the complete pixels, where it is wanted; texture is not part of it.
+
+    at: (H, W) the n pixels whose errors are given, (K, n) then.
+    """
     complete = systems.complete
     kinds = dict.fromkeys(c.kind for c in covariances if c.kind[2] < np.inf)
 
     def draw(v: Array, w: Array) -> Floats:
-        e = np.zeros(v.shape)
+        e = np.zeros((len(v), *complete[at].shape))
         for kind in kinds:
             members = [k for k, c in enumerate(covariances) if c.kind == kind]
             s, reach, kappa = floored(kind)
-            right = _root(v[members], s, reach)
-            right *= kappa
-            right += np.sqrt(kappa, dtype=v.dtype) * (complete * w[members])
-            sill = np.sqrt([covariances[k].sill for k in members])[:, None, None]
-            e[members] = sill * systems.solve(floored(kind), right)
+            half = np.sqrt(kappa, dtype=v.dtype)
+            right = half * _root(v[members], s, reach)
+            np.add(right, w[members], out=right, where=complete)
+            right *= half
+            sill = [covariances[k].sill for k in members]
+            e[members] = (systems.solve(floored(kind), right)[:, at].T * np.sqrt(sill)).T
         return e
 
     return draw
@@ -176,7 +181,7 @@ def _root(v: Array, s: float, reach: float) -> Array:
     if s == 1:
         eigenvalues = laplacian_eigenvalues(*v.shape[1:])
         return filtered(v, np.sqrt(eigenvalues + reach**-2).astype(v.dtype))
-    out = v * np.asarray(reach**-2, v.dtype)
+    out: Array = v * np.asarray(reach**-2, v.dtype)
     for first, second in ((np.s_[:, 1:], np.s_[:, :-1]), (np.s_[..., 1:], np.s_[..., :-1])):
         step = v[first] - v[second]
         out[first] += step

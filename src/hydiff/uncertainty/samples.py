@@ -107,7 +107,7 @@ def error_draws(
     systems = systems_of(gaps, model)
     complete = systems.complete
     kriged = bool((at & ~complete).any() or model.noise_edge)
-    krige = kriging_error(systems, model.covariances)
+    krige = kriging_error(systems, model.covariances, at)
     mixing = mixing_of(gaps, model, at, window, systems)
     measured = model.left * model.noise / (model.left + model.noise)  # what is unknown there
     left = np.sqrt(np.where(gaps.observed[:, at], measured[:, None], model.left[:, None]))
@@ -120,7 +120,7 @@ def error_draws(
         v, w = np.split(white_planes(seed, (number, FIELD), 2 * K, window), 2)
         u = w[:, at]  # texture, where there is nothing to krige from
         u[:, complete[at]] = white(seed, (number, TEXTURE), K, window, at & complete)
-        z = mixing(krige(v, w)[:, at] if kriged else 0.0, u)
+        z = mixing(krige(v, w) if kriged else 0.0, u)
         error: Array = basis @ z.astype(np.float32)
         error *= scale
         error += left * white(seed, (number, REST), len(left), window, at)
