@@ -177,7 +177,8 @@ def draw():
         gain = fmean(float(r["mpsnr"]) - float(b["mpsnr"]) for r, b in pairs)
         mine = name in OURS
         look = {"color": figures.COLOURS[0 if mine else 6], "marker": "os"[not mine]}
-        axes.scatter(ratio, gain, s=26, edgecolor="white", linewidth=0.6, **look, label=f"{number} {name}")
+        look |= {"s": 26, "edgecolor": "white", "linewidth": 0.6}
+        axes.scatter(ratio, gain, **look, label=f"{number} {name}")
         places.append((ratio, gain))
     axes.set(xscale="log", xlabel="CPU seconds / those of harmonic", ylabel="dB over harmonic")
     axes.margins(0.1, 0.15)

@@ -33,6 +33,7 @@ from hydiff.flags import REASONS, counted
 from hydiff.gaps import reach
 from hydiff.io import provenance, sample_files, uncertainty
 from hydiff.io.blocks import blocks
+from hydiff.io.threads import in_threads
 from hydiff.learn.checkpoint import fingerprint
 from hydiff.mark import Mark, of_fill
 from hydiff.methods.estimate import Progress
@@ -135,10 +136,10 @@ def fill_tiles(
         loading = beside.submit(early.load, plan.request)
         scene = _laid_out(plan, work)
     loading.result()
-    room = early.start_workers(scene, run)
     if (few := scene.limits.processes) < (asked := plan.limits.processes):
         say(f"{plan.limits.memory / 1e9:.3g} GB hold {few} of the {asked} workers at a time")
-    begin(forecast.work_by_tiles(scene))
+    begin(forecast.work_by_tiles(scene))  # which may measure how fast the machine is
+    room = early.start_workers(scene, run)
     source = {"path": str(plan.cube.path), "sha256": digest.result()}
     observed = Lazy(scene.cube.shape, np.dtype(bool), scene.observed.get)
     own = uncertainty.of_input(plan.request.input_uncertainty, plan.cube, observed)
@@ -167,8 +168,8 @@ def fill_tiles(
 def _by_reason(why: Lazy) -> Counter[str]:
     """Entries that are missing for each reason, by its name."""
     by_reason = Counter[str]()
-    for block in blocks(why.shape, 8):
-        by_reason.update(counted(why[block], REASONS))
+    for some in in_threads(lambda block: counted(why[block], REASONS), blocks(why.shape, 8)):
+        by_reason.update(some)
     return by_reason
 
 
