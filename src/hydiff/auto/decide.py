@@ -139,7 +139,6 @@ def _decided(
         common = _Common([_bare(w) for w in windows], plan.candidates, with_reference, sigma_y, job)
         crew.share(common)
         inside = isinstance(crew, Threads) and in_trials(plan.candidates, job)
-        # wanted whatever is decided: beside the trials; they share their coordinates
         shares = inside or not job.deterministic  # which is a setting of the whole process
         own = crew.here(_own, shares) if whole else None
         trying = [
@@ -274,8 +273,9 @@ def _reference_trial(common: _Common, window: int, hide: Bools) -> Trial:
 
 
 def _own(common: _Common, pretrained: bool) -> dict[str, Estimate]:
-    """What the candidates make of the one window itself, by name: those without a network, and
-    those whose network learned elsewhere."""
+    """What the candidates make of the one window itself, by name, sharing its coordinates: those
+    without a network, and those whose network learned elsewhere.  It is wanted whatever is decided,
+    and so worked out beside the trials."""
     [(cube, observed, *_)], candidates, _, sigma_y, job = common
 
     def fits(networks: bool) -> dict[str, Estimate]:
