@@ -168,7 +168,7 @@ def draw():
         found = list(csv.DictReader(file))
     base = {(r["scene"], r["mask"]): r for r in found if r["method"] == "harmonic"}
     figure = panels.new_figure(panels.WIDTH, 3.2)
-    axes = figure.subplots()
+    axes, places = figure.subplots(), []
     for number, name in enumerate(dict.fromkeys(r["method"] for r in found), 1):
         pairs = [(r, base[r["scene"], r["mask"]]) for r in found if r["method"] == name]
         ratio = np.exp(
@@ -177,15 +177,31 @@ def draw():
         gain = fmean(float(r["mpsnr"]) - float(b["mpsnr"]) for r, b in pairs)
         mine = name in OURS
         look = {"color": figures.COLOURS[0 if mine else 6], "marker": "os"[not mine]}
+        look |= {"s": 26, "edgecolor": "white", "linewidth": 0.6}
         axes.scatter(ratio, gain, **look, label=f"{number} {name}")
-        above = (-3, 6) if mine or number % 2 else (-3, -13)  # neighbours are seldom both odd
-        axes.annotate(
-            f"{number}", (ratio, gain), xytext=above, textcoords="offset points", fontsize=8
-        )
+        places.append((ratio, gain))
     axes.set(xscale="log", xlabel="CPU seconds / those of harmonic", ylabel="dB over harmonic")
     axes.margins(0.1, 0.15)
     figure.legend(loc="outside right upper", fontsize=7, frameon=False)
+    figure.canvas.draw()  # now the places are known in points
+    for number, (place, offset) in enumerate(zip(places, free(axes, places), strict=True), 1):
+        how = {"fontsize": 8, "ha": "center", "va": "center", "textcoords": "offset points"}
+        axes.annotate(f"{number}", place, xytext=tuple(offset), **how)
     figure.savefig(FIGURE)
+
+
+def free(axes, places):
+    """For each place the offset of its label, in points: that farthest from all else."""
+    turns = np.pi / 4 * np.array([2, 6, 0, 4, 1, 3, 5, 7])  # above first
+    around = 9.5 * np.stack([np.cos(turns), np.sin(turns)], axis=1)
+    points = axes.transData.transform(places) * 72 / axes.figure.dpi
+    labels = []
+    for i, point in enumerate(points):
+        taken = np.concatenate([np.delete(points, i, axis=0), *labels])
+        gaps = [np.linalg.norm(taken - point - offset, axis=1).min() for offset in around]
+        best = around[np.argmax(np.minimum(gaps, 12.0))]  # the first that is far enough
+        labels.append((point + best)[None])
+        yield best
 
 
 def main():

@@ -49,7 +49,7 @@ class Case:
         cube, target = as_cube(np.where(seen, truth, np.nan)), ~seen
         window, hidden = TrialWindow(cube, seen, target), folds_of(cube, seen, FOLDS, 0)
         first = [(0, fold) for fold in hidden[:PRIOR_FOLDS]]
-        *tried, own = one_pass([PRIOR], [window], first, True, 0.0, JOB, 1)[PRIOR.name]
+        *tried, own = one_pass([PRIOR], [PRIOR], [window], first, 0.0, JOB, 1)[PRIOR.name]
         self.trials = [trial_of(cube, seen, fold, CANDIDATES, 0.0, JOB) for fold in hidden]
         for i, fit in enumerate(tried):
             last = len(CLASSICAL)

@@ -197,7 +197,8 @@ def kept(cell, learning):
     window, prior = TrialWindow(cube, observed, target), []
     if with_prior:
         first = [(0, fold) for fold in hidden[:PRIOR_FOLDS]]
-        prior = one_pass([FAST_PRIOR], [window], first, True, sigma_y, JOB, 1)[FAST_PRIOR.name]
+        own = [FAST_PRIOR]
+        prior = one_pass(own, own, [window], first, sigma_y, JOB, 1)[FAST_PRIOR.name]
     for i, fold in enumerate(hidden):
         trial = trial_of(cube, observed, fold, candidates, sigma_y, JOB)
         if with_prior and i < PRIOR_FOLDS:

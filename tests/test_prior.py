@@ -458,7 +458,8 @@ def test_folds_take_less_time_than_the_cube_itself(scene, gaps):
     job = hydiff.methods.estimate.Job(0, "cpu", False, None, False)
     seen = np.broadcast_to(gaps, SHAPE)
     window, nothing = trials.TrialWindow(as_cube(scene), seen, ~seen), np.zeros(SHAPE, bool)
-    found = trials.one_pass([candidates.PRIOR], [window], [(0, nothing)], True, 0.0, job, 1)
+    both = [candidates.PRIOR]
+    found = trials.one_pass(both, both, [window], [(0, nothing)], 0.0, job, 1)
     for one, how in zip(found["prior"], ({"planes": 4}, {"symmetries": 8}), strict=True):
         np.testing.assert_array_equal(one.values, fill(scene, gaps, **how).raw)
 

@@ -460,6 +460,22 @@ def test_workers_start_early_if_memory_holds_them_beside_the_decision(
     assert room == pytest.approx(without - workers) and without < memory
 
 
+def test_tiles_put_together_as_they_come_are_those_put_together_at_the_end(file, tmp_path):
+    """In any order: memory decides when, and workers which comes first."""
+
+    def backwards(work, tasks, at_once):
+        outcomes = list(in_turn(work, tasks[::-1]))
+        yield from (o._replace(number=len(tasks) - 1 - o.number) for o in outcomes)
+
+    request = Request(method="smooth", settings={"error_bars": True})
+    for name, memory, run in (("a", 40e9, backwards), ("b", 40e9, in_turn), ("c", 3e9, in_turn)):
+        output = tmp_path / name / "o.bsq"
+        output.parent.mkdir()
+        execute.fill_file(file, output, request, Limits(memory, tile=24), run=run)
+    one, *others = (contents(tmp_path / name / "o.bsq") for name in "abc")
+    assert len(one) > 3 and all(one == other for other in others)
+
+
 def test_formats_that_are_written_whole_are_refused(file, tmp_path):
     with pytest.raises(BadValue, match=r"\.zarr"):
         execute.fill_file(file, tmp_path / "out.npz", LINEAR, Limits(PLENTY, tile=32))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -14,9 +14,9 @@ from hydiff.auto import references, split
 from hydiff.auto.apply import Ready, blended, noise_of
 from hydiff.auto.blend import Weights, weights_of
 from hydiff.auto.candidates import NAME, SPECTRAL, SPECTRAL_FOLDS, Budget, Candidate
-from hydiff.auto.classes import kinds_of, usable
+from hydiff.auto.classes import kinds_of
 from hydiff.auto.intervals import errors_of
-from hydiff.auto.missingness import rim_of
+from hydiff.auto.missingness import rim_in
 from hydiff.auto.planning import for_some, planned, planned_for_some
 from hydiff.auto.recipe import KindRecipe
 from hydiff.auto.trials import (
@@ -65,14 +65,11 @@ def decide_on(
     of it that are ready.  Where gaps are of both kinds (`split`), the recipe is that of the pixels
     without any band, and its `partial` that of the others.
     """
-    recipe, ready = _by_kind(
-        windows, sigma_y, _Ask(budget, job._replace(checkpoint=None), memory, whole), progress
-    )
-    most = max(windows, key=lambda w: int(w.target.sum()))
-    bands = usable(most.cube, most.observed)
-    rim = rim_of(
-        np.asarray(most.cube.values)[bands], most.observed[bands], most.target[bands], job.seed
-    )
+    ask = _Ask(budget, job._replace(checkpoint=None), memory, whole)
+    with ThreadPoolExecutor(1) as beside:
+        finding = beside.submit(rim_in, windows, job.seed)
+        recipe, ready = _by_kind(windows, sigma_y, ask, progress)
+    rim = finding.result()
     return recipe | ({} if rim is None else {"rim": asdict(rim)}), ready
 
 
@@ -140,8 +137,8 @@ def _decided(
         common = _Common([_bare(w) for w in windows], plan.candidates, with_reference, sigma_y, job)
         crew.share(common)
         inside = isinstance(crew, Threads) and in_trials(plan.candidates, job)
-        # wanted whatever is decided: beside the trials
-        own = crew.here(_own, inside) if whole else None
+        shares = inside or not job.deterministic  # which is a setting of the whole process
+        own = crew.here(_own, shares) if whole else None
         trying = [
             crew.submit(_trial, w, hide, inside and i < plan.costly)
             for i, (w, hide) in enumerate(plan.hidden)
@@ -151,7 +148,7 @@ def _decided(
         kinds = kinds_of(windows)
         if progress is not None and any(c.costly for c in plan.candidates):
             progress(Step(0, len(plan.hidden) + 1, None, phase="networks"))
-        plan, costly = _costly(plan, windows, sigma_y, ask, inside)
+        plan, costly = _costly(plan, windows, sigma_y, ask, inside, shares)
         left = [m for m, c in enumerate(common.candidates) if c in plan.candidates]
         trials = list(_trials(trying, left, plan, windows, costly, progress))
         beside = [trial.result() for trial in trying_reference]
@@ -179,7 +176,7 @@ def _decided(
         without = [trial for trial, (n, _) in own_trials if windows[n].references]
         recipe |= _with_reference(common, plan, windows, folds, without, beside, weights)
     if own is not None:
-        ready |= _applicable(plan.candidates, costly)
+        ready |= _applicable([c for c in plan.candidates if not (shares and c.one_pass)], costly)
     return recipe, ready
 
 
@@ -253,8 +250,9 @@ def _reference_trial(common: _Common, window: int, hide: Bools) -> Trial:
 
 
 def _own(common: _Common, pretrained: bool) -> dict[str, Estimate]:
-    """What the candidates make of the one window itself, by name: those without a network, and
-    those whose network learned elsewhere."""
+    """What the candidates make of the one window itself, by name, sharing its coordinates: those
+    without a network, and those whose network learned elsewhere.  It is wanted whatever is decided,
+    and so worked out beside the trials."""
     [(cube, observed, *_)], candidates, _, sigma_y, job = common
 
     def fits(networks: bool) -> dict[str, Estimate]:
@@ -266,12 +264,17 @@ def _own(common: _Common, pretrained: bool) -> dict[str, Estimate]:
 
 
 def _costly(
-    plan: TrialPlan, windows: Sequence[TrialWindow], sigma_y: Sigma, ask: _Ask, inside: bool
+    plan: TrialPlan,
+    windows: Sequence[TrialWindow],
+    sigma_y: Sigma,
+    ask: _Ask,
+    inside: bool,
+    shares: bool,
 ) -> tuple[TrialPlan, dict[str, list[Estimate]]]:
     """The networks' estimates, on the first folds, and of those that learned elsewhere, last, of
     the one window that is all there is; a plan without them where the device has no memory.
 
-    inside: the latter are tried with the other candidates.
+    inside: the latter are tried with the other candidates; shares: they fill that window with them.
     """
     first = plan.hidden[: plan.costly]
     parts = [(windows[n].cube, windows[n].observed & ~hide) for n, hide in first]
@@ -284,7 +287,8 @@ def _costly(
     try:
         fits = {c.name: crossfit(c, parts, sigma_y, ask.job) for c in plan.candidates if c.crossfit}
         if elsewhere:
-            fits |= one_pass(elsewhere, windows, first, ask.whole, sigma_y, ask.job, at_once)
+            last = [c for c in elsewhere if ask.whole and not (shares and c.one_pass)]
+            fits |= one_pass(elsewhere, last, windows, first, sigma_y, ask.job, at_once)
         return plan, fits
     except BadValue as error:
         if not is_no_memory(error):

@@ -7,19 +7,29 @@ resembles what was in it, so the measured rim of the gaps is compared with the r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from scipy import ndimage
 
 from hydiff.auto import folds
+from hydiff.auto.classes import usable
 from hydiff.auto.recipe import Rim
+from hydiff.auto.trials import TrialWindow
 from hydiff.cube import Array, Bools, Floats
 from hydiff.gaps import mask
 
 MOVES = 96  # of the gaps, to see how rims differ by chance
 BANDS = 8  # that are looked at, about
 FEWEST = 20  # pixels of a rim below which nothing is said
+
+
+def rim_in(windows: Sequence[TrialWindow], seed: int) -> Rim | None:
+    """`rim_of` the window with the most to fill."""
+    most = max(windows, key=lambda w: int(w.target.sum()))
+    bands = usable(most.cube, most.observed)
+    values = np.asarray(most.cube.values)[bands]
+    return rim_of(values, most.observed[bands], most.target[bands], seed)
 
 
 def rim_of(values: Array, observed: Bools, target: Bools, seed: int) -> Rim | None:

@@ -127,23 +127,24 @@ def crossfit(
 
 def one_pass(
     several: Sequence[Candidate],
+    own: Sequence[Candidate],
     windows: Sequence[TrialWindow],
     hidden: Sequence[tuple[int, Bools]],
-    whole: bool,
     sigma_y: Sigma,
     job: Job,
     at_once: int,
 ) -> dict[str, list[Estimate]]:
     """What networks that learned elsewhere find, by candidate: on folds, each with the number of
-    its window, then for the one window if it is the whole; so many at a time.
+    its window, then, of those in `own`, for the one window that is all there is; so many at a time.
 
     A network that is tuned is tuned once a window, on what none of the folds hides: each can judge
     it.  Meanwhile the others prepare their planes.
     """
     gpu = torch_device(job.device).type == "cuda"
-    own = [n for n, window in enumerate(windows) if whole and window.target.any()]
-    runs = [(n, windows[n].observed & ~hide, {} if gpu else ON_FOLDS) for n, hide in hidden]
-    runs += [(n, windows[n].observed, {}) for n in own]
+    fewer = {} if gpu else ON_FOLDS
+    runs = [(n, windows[n].observed & ~hide, fewer, several) for n, hide in hidden]
+    if own and windows[0].target.any():
+        runs.append((0, windows[0].observed, {}, own))
     folds_in = {n: [hide for m, hide in hidden if m == n] for n, *_ in runs}
     with ThreadPoolExecutor(at_once) as pool:
         # submitted first, so that no network is tuned after those that wait for it
@@ -154,14 +155,18 @@ def one_pass(
             if c.tuned
         }
 
-        def one(run: tuple[int, Bools, dict[str, Any]]) -> list[Estimate]:
-            n, observed, fewer = run
-            passes = [_pass_of(c, **fewer) for c in several]
-            tuned = [tuning[c.name, n].result if c.tuned else None for c in several]
+        def one(run: tuple[int, Bools, Mapping[str, Any], Sequence[Candidate]]) -> list[Estimate]:
+            n, observed, fewer, some = run
+            passes = [_pass_of(c, **fewer) for c in some]
+            tuned = [tuning[c.name, n].result if c.tuned else None for c in some]
             return estimate_each(windows[n].cube, observed, passes, sigma_y, job, tuned)
 
         each = list(pool.map(one, runs))
-    return {c.name: [found[m] for found in each] for m, c in enumerate(several)}
+    found = {c.name: list[Estimate]() for c in several}
+    for (*_, some), fits in zip(runs, each, strict=True):
+        for c, fit in zip(some, fits, strict=True):
+            found[c.name].append(fit)
+    return found
 
 
 def network_of(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import mmap
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -14,7 +16,7 @@ from hydiff.flags import MASK, counted, lost_frames, of_fill, outside_of, reason
 from hydiff.gaps import rule
 from hydiff.gaps.reach import bounded
 from hydiff.io.blocks import Block, blocks
-from hydiff.io.threads import in_threads
+from hydiff.io.threads import MOST_THREADS, cores
 from hydiff.io.uncertainty import total
 from hydiff.methods import declared
 from hydiff.scale import ledger, tiles
@@ -37,7 +39,7 @@ class Kept(NamedTuple):
 
 class Mosaic(NamedTuple):
     scene: Scene
-    kept: list[Kept]
+    kept: list[Kept | None]  # in the order of the plan, so that sums are the same; None: not yet
 
     def blended(self, layer: int, bands: slice, box: Box) -> Floats:
         """(bands, rows, cols) of a box: what the tiles say, NaN where nothing was filled."""
@@ -61,7 +63,7 @@ class Mosaic(NamedTuple):
         return bits
 
     def _pieces(self, layer: int, bands: slice, box: Box) -> Iterator[tiles.Piece]:
-        for tile, path, rows, cols, weight, offset, shape in self.kept:
+        for tile, path, rows, cols, weight, offset, shape in filter(None, self.kept):
             if all(
                 s.start < b.stop and b.start < s.stop
                 for s, b in zip(tile.support, box, strict=True)
@@ -74,17 +76,14 @@ class Mosaic(NamedTuple):
                 yield tiles.Piece(rows[at], cols[at], weight[at], values[layer, bands, at])
 
 
-def mosaic(scene: Scene) -> Mosaic:
-    """The finished tiles of a scene, ready to be added up."""
-    kept = []
-    for tile in scene.planned:
-        rows, cols = np.nonzero(scene.gaps[tile.support])
-        weight = tiles.weights(scene.cuts, tile)[rows, cols]
-        path = ledger.values_path(scene.work, tile)
-        values = np.load(path, mmap_mode="r")
-        rows, cols = rows + tile.support[0].start, cols + tile.support[1].start
-        kept.append(Kept(tile, str(path), rows, cols, weight, values.offset, values.shape))
-    return Mosaic(scene, kept)
+def _kept(scene: Scene, tile: Tile) -> Kept:
+    """A finished tile, ready to be added up."""
+    rows, cols = np.nonzero(scene.gaps[tile.support])
+    weight = tiles.weights(scene.cuts, tile)[rows, cols]
+    path = ledger.values_path(scene.work, tile)
+    values = np.load(path, mmap_mode="r")
+    rows, cols = rows + tile.support[0].start, cols + tile.support[1].start
+    return Kept(tile, str(path), rows, cols, weight, values.offset, values.shape)
 
 
 def _spread(values: Array, gaps: Bools, empty: float) -> Array:
@@ -104,45 +103,81 @@ class FilledEntries(NamedTuple):
     #                        those of BEYOND, how many lie outside of what was observed
 
 
-def filled_entries(mosaic: Mosaic, nodata: Nodata, complete: bool) -> FilledEntries:
-    """What is filled, and how.
+class Assembly:
+    """The tiles of a scene, put together as they come: blocks of rows whose tiles are all there are
+    worked out in threads, while other tiles are filled."""
 
-    complete: every tile estimated all that it was asked for, so that all that was to be filled is.
-    """
-    scene, shape = mosaic.scene, mosaic.scene.cube.shape
-    whole = complete and scene.cube.dtype.kind == "f"
-    filled = scene.target if whole else Bits(scene.work / "filled.bits", shape).empty()
-    layer = ByteFile(scene.work / "flags.bytes", shape).empty()
-    changed, by_flag = Counter[str](), Counter[str]()
-    kept = _keeps(scene)
+    def __init__(self, scene: Scene, nodata: Nodata) -> None:
+        shape = scene.cube.shape
+        self.mosaic = Mosaic(scene, [None] * len(scene.planned))
+        self._filled = Bits(scene.work / "filled.bits", shape).empty()
+        self._flags = ByteFile(scene.work / "flags.bytes", shape).empty()
+        self._put = partial(_put, self.mosaic, nodata, self._filled, self._flags, _keeps(scene))
+        some = (block for block in blocks(shape, 8, axis=1) if scene.gaps[block[1:]].any())
+        self._waiting = [(block, _tiles_in(scene, block[1])) for block in some]
+        self._pool = ThreadPoolExecutor(min(cores(), MOST_THREADS))
+        self._running: list[Future[tuple[Counter[str], Counter[str]]]] = []
 
-    def put(block: Block) -> tuple[Counter[str], Counter[str]]:
-        """What became of the values of a block, and how many entries have which flag."""
-        bands, rows, cols = block
-        gaps, changed = scene.gaps[rows, cols], Counter[str]()
-        estimate = mosaic.in_gaps(0, bands, (rows, cols))
-        finite, ends = np.isfinite(estimate), scene.reach.of(bands)
-        estimate, beyond = bounded(scene.cube.dtype, estimate, finite, ends)
-        changed.update(beyond)
-        if not whole:
-            filled.put(bands, rows, _spread(finite, gaps, False))
-        written, how = _written(scene.cube, estimate, finite, nodata)
-        changed.update(how)
-        flags = of_fill(
-            finite,
-            kept.bands[bands, None, None] & kept.pixels[rows, cols][gaps],
-            mosaic.origins(bands, (rows, cols)),
-            outside_of(written, ends.low, ends.high),
-            np.zeros(finite.shape, bool),  # tiles leave measured entries
-        )
-        layer.put(bands, rows, _spread(flags, gaps, 0))
-        return changed, Counter(counted(flags))
+    def __enter__(self) -> Self:
+        return self
 
-    some = (block for block in blocks(shape, 8, axis=1) if scene.gaps[block[1:]].any())
-    for own, flags in in_threads(put, some):
-        changed.update(own)
-        by_flag.update(flags)
-    return FilledEntries(filled, layer, by_flag, changed)
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def add(self, tile: Tile) -> None:
+        """A tile is there."""
+        scene = self.mosaic.scene
+        self.mosaic.kept[scene.planned.index(tile)] = _kept(scene, tile)
+        for _, lacking in self._waiting:
+            lacking.discard(tile.number)
+        ready = [block for block, lacking in self._waiting if not lacking]
+        self._waiting = [(block, lacking) for block, lacking in self._waiting if lacking]
+        self._running += [self._pool.submit(self._put, block) for block in ready]
+
+    def entries(self, complete: bool) -> FilledEntries:
+        """What is filled, and how, when all tiles are there.
+
+        complete: each of them estimated all that it was asked for, so that all that was to be
+        filled is.
+        """
+        scene, changed, by_flag = self.mosaic.scene, Counter[str](), Counter[str]()
+        for own, flags in (future.result() for future in self._running):
+            changed.update(own)
+            by_flag.update(flags)
+        whole = complete and scene.cube.dtype.kind == "f"
+        filled = scene.target if whole else self._filled
+        return FilledEntries(filled, self._flags, by_flag, changed)
+
+
+def _tiles_in(scene: Scene, rows: slice) -> set[int]:
+    """The numbers of the tiles that count in some rows."""
+    supports = {tile.number: tile.support[0] for tile in scene.planned}
+    return {n for n, s in supports.items() if s.start < rows.stop and rows.start < s.stop}
+
+
+def _put(
+    mosaic: Mosaic, nodata: Nodata, filled: Bits, layer: ByteFile, kept: Keeps, block: Block
+) -> tuple[Counter[str], Counter[str]]:
+    """Put down what is filled in a block, and how; what became of its values, and how many entries
+    have which flag."""
+    scene, (bands, rows, cols) = mosaic.scene, block
+    gaps, changed = scene.gaps[rows, cols], Counter[str]()
+    estimate = mosaic.in_gaps(0, bands, (rows, cols))
+    finite, ends = np.isfinite(estimate), scene.reach.of(bands)
+    estimate, beyond = bounded(scene.cube.dtype, estimate, finite, ends)
+    changed.update(beyond)
+    filled.put(bands, rows, _spread(finite, gaps, False))
+    written, how = _written(scene.cube, estimate, finite, nodata)
+    changed.update(how)
+    flags = of_fill(
+        finite,
+        kept.bands[bands, None, None] & kept.pixels[rows, cols][gaps],
+        mosaic.origins(bands, (rows, cols)),
+        outside_of(written, ends.low, ends.high),
+        np.zeros(finite.shape, bool),  # tiles leave measured entries
+    )
+    layer.put(bands, rows, _spread(flags, gaps, 0))
+    return changed, Counter(counted(flags))
 
 
 def _written(

@@ -17,6 +17,7 @@ from hydiff.scale.layout import Scene, area, base, cost, in_worker
 from hydiff.workers import Run
 from hydiff.workers.local import Crew
 
+AMPLE = MEMORY  # bytes beside all workers that leave room for more than is needed
 NETWORK = f"{__name__}:load_network:{{}}"
 
 
@@ -57,7 +58,7 @@ def start_workers(scene: Scene, run: Run) -> float:
     room = scene.limits.memory - base(request) - cost(request, bands, largest)
     count = min(scene.limits.processes, len(scene.planned))
     beside = room - count * in_worker(request, bands, scene.planned)
-    if not isinstance(run, Crew) or not count or beside < MEMORY:
+    if not isinstance(run, Crew) or not count or beside < AMPLE:
         return max(room, 0.0)
     network = [NETWORK.format(request.device)] if uses_network(request) else []
     run.prepare(count, [tile.__name__, *network])

@@ -16,7 +16,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -33,6 +33,7 @@ from hydiff.flags import REASONS, counted
 from hydiff.gaps import reach
 from hydiff.io import provenance, sample_files, uncertainty
 from hydiff.io.blocks import blocks
+from hydiff.io.threads import in_threads
 from hydiff.learn.checkpoint import fingerprint
 from hydiff.mark import Mark, of_fill
 from hydiff.methods.estimate import Progress
@@ -55,6 +56,7 @@ from hydiff.scale.layout import Limits, Scene, lay_out, limits, most_beside, til
 from hydiff.scale.ledger import Outline
 from hydiff.scale.plan import FilePlan, Filled, Say, quiet
 from hydiff.scale.scene_decision import Decided
+from hydiff.scale.tiles import Tile
 from hydiff.workers import Run
 
 __all__ = ["Bits", "Filled", "Limits", "fill", "limits", "preview", "wanted"]
@@ -135,10 +137,10 @@ def fill_tiles(
         loading = beside.submit(early.load, plan.request)
         scene = _laid_out(plan, work)
     loading.result()
-    room = early.start_workers(scene, run)
     if (few := scene.limits.processes) < (asked := plan.limits.processes):
         say(f"{plan.limits.memory / 1e9:.3g} GB hold {few} of the {asked} workers at a time")
-    begin(forecast.work_by_tiles(scene))
+    begin(forecast.work_by_tiles(scene))  # which may measure how fast the machine is
+    room = early.start_workers(scene, run)
     source = {"path": str(plan.cube.path), "sha256": digest.result()}
     observed = Lazy(scene.cube.shape, np.dtype(bool), scene.observed.get)
     own = uncertainty.of_input(plan.request.input_uncertainty, plan.cube, observed)
@@ -150,25 +152,25 @@ def fill_tiles(
         progress(Step(0, len(scene.planned) + 1, None, phase="trials"))
     decided = scene_decision.decision(scene, room)
     pretrain.train(scene, run)
-    _run_tiles(scene, fingerprint(asdict(belongs), decided.recipe), run, progress)
-    if progress is not None:
-        progress(Step(len(scene.planned), len(scene.planned) + 1, None, phase="writing"))
-    outlines = [ledger.read_marker(scene.work, t).outline for t in scene.planned]
-    mosaic = assemble.mosaic(scene)
-    complete = all(outline.complete for outline in outlines)
     why = assemble.reasons_of(scene, plan.mask, plan.named)
-    with ThreadPoolExecutor(1) as beside:
-        by_reason = beside.submit(_by_reason, why)
-        entries = assemble.filled_entries(mosaic, plan.request.nodata, complete)
-    reasons = (why, by_reason.result())
-    return Tiled(scene, decided, source, outlines, mosaic, entries, *reasons, own)
+    with assemble.Assembly(scene, plan.request.nodata) as assembly:
+        tag = fingerprint(asdict(belongs), decided.recipe)
+        for part in _run_tiles(scene, tag, run, progress, room >= early.AMPLE):
+            assembly.add(part)
+        if progress is not None:
+            progress(Step(len(scene.planned), len(scene.planned) + 1, None, phase="writing"))
+        by_reason = _by_reason(why)
+        outlines = [ledger.read_marker(scene.work, t).outline for t in scene.planned]
+        entries = assembly.entries(all(outline.complete for outline in outlines))
+    reasons = (why, by_reason)
+    return Tiled(scene, decided, source, outlines, assembly.mosaic, entries, *reasons, own)
 
 
 def _by_reason(why: Lazy) -> Counter[str]:
     """Entries that are missing for each reason, by its name."""
     by_reason = Counter[str]()
-    for block in blocks(why.shape, 8):
-        by_reason.update(counted(why[block], REASONS))
+    for some in in_threads(lambda block: counted(why[block], REASONS), blocks(why.shape, 8)):
+        by_reason.update(some)
     return by_reason
 
 
@@ -274,8 +276,13 @@ def preview(plan: FilePlan, begin: Begin = ignore) -> dict[str, Any]:
         }
 
 
-def _run_tiles(scene: Scene, belongs: str, run: Run, progress: Progress) -> None:
-    """Every tile that is not on disk yet, by whoever runs them; the first error ends it."""
+def _run_tiles(
+    scene: Scene, belongs: str, run: Run, progress: Progress, at_once: bool
+) -> Iterator[Tile]:
+    """Every tile that is not on disk yet, by whoever runs them; the first error ends it.
+
+    Yields all tiles, each when it is there; or, if not `at_once`, when all are.
+    """
     beside = most_beside(scene)  # tiles in a task, which a GPU fills side by side
     glance = ledger.glance(scene.cube.path or scene.path)
     tags = {t.number: fingerprint(belongs, t.number) for t in scene.planned}
@@ -286,12 +293,18 @@ def _run_tiles(scene: Scene, belongs: str, run: Run, progress: Progress) -> None
     tasks = [tile.task(scene, part, glance) for part in parts]
     if progress is not None:
         progress(Step(done, total + 1, None, phase="tiles"))
+    if at_once:
+        yield from (t for t in scene.planned if t not in undone)
     for outcome in run(tile.work, tasks, scene.limits.processes):
         if outcome.error is not None:
             raise outcome.error
         done += len(parts[outcome.number])
         if progress is not None:
             progress(Step(done, total + 1, None, how=outcome.worker, phase="tiles"))
+        if at_once:
+            yield from (one for one, _ in parts[outcome.number])
+    if not at_once:
+        yield from scene.planned
 
 
 def _out_of_reach(request: Request) -> str:
