@@ -43,7 +43,7 @@ OUT = Path(os.environ.get("OUT", RESULTS.parent))
 ALONE = 2  # cubes that are filled by a process of their own
 
 
-def make(folder, count, side, bands):
+def make(folder, count, side, bands, suffix=".img"):
     base = np.asarray(hydiff.sample().values, np.float32)
     rng = np.random.default_rng(5)
     for i in range(count):
@@ -52,7 +52,7 @@ def make(folder, count, side, bands):
         values = rng.uniform(0.8, 1.2) * base[every, row : row + side, col : col + side]
         observed = mask.make_mask("stripes", values.shape, 0.25, rng)
         cube = Cube(np.where(observed, values, -1).astype(np.float32), nodata=-1.0)
-        hydiff.write(cube, folder / f"{i:03}.img")
+        hydiff.write(cube, folder / f"{i:03}{suffix}")
 
 
 def one_core():
@@ -65,7 +65,7 @@ def fill_all(folder, output, budget, workers):
     limits = layout.limits(None)
     limits = limits._replace(memory=limits.memory / max(workers, 1))
     shared = (output, Request(budget=budget), limits, False, False, (), {})
-    tasks = [batch.Granule(path, *shared) for path in sorted(folder.glob("*.img"))]
+    tasks = [batch.Granule(path, *shared) for path in sorted(folder.glob("*.npz"))]
     output.mkdir()
     began, clock = time.perf_counter(), []
     with crew(workers or None, None) as run:
@@ -84,7 +84,7 @@ def on_gpu(args):
     with tempfile.TemporaryDirectory() as box:
         source = Path(box) / "in"
         source.mkdir()
-        make(source, args.cubes, args.side, args.bands)
+        make(source, args.cubes, args.side, args.bands, ".npz")  # which needs no other package
         for workers in (0, *args.workers):
             output = Path(box) / f"out{workers}"
             own = [str(source), str(output), args.budget, str(workers)]

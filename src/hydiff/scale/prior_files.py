@@ -70,8 +70,8 @@ def train_prior(
     if settings.held >= len(places):
         named = " and ".join(map(str, folders))
         raise BadValue(
-            f"held = {settings.held}: only {len(places)} places are in {named}; "
-            "hold back fewer, as with `--set held=0`"
+            f"held = {settings.held}: only {len(places)} places are in {named}; hold back fewer, "
+            "or none with held = 0"
         )
     held = set(np.random.default_rng(settings.seed).permutation(places)[: settings.held].tolist())
     images = [images_of(name.partition("_")[0], a, device) for name, a in arrays.items()]
