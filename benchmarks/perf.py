@@ -6,8 +6,9 @@
 
 A ratio is CPU time of ours over that of a yardstick: work of about the same kind that Python,
 numpy, scipy or torch do without us, right before it, so that neither the machine nor its load
-matters much.  It is the median of several such pairs, with one thread: with five times more work
-than cores, medians of 20 pairs differ by 5 %, ratios of the least of both by up to 29 %.  A ratio
+matters much.  It is the median of several such pairs, with one thread on one core: threads on two
+cores that share their units count half as much again.  With five times more work than cores,
+medians of 20 pairs differ by 5 %, ratios of the least of both by up to 29 %.  A ratio
 beyond the bound is measured again before it counts.  The baseline is benchmarks/results/perf.csv.
 Ratios of another kind of processor may differ by more: write a baseline of the old version there
 first.
@@ -241,6 +242,8 @@ def main():
     if unknown := sorted(set(args.name) - set(CASES)):
         parser.error(f"unknown: {', '.join(unknown)}; expected some of {', '.join(CASES)}")
     keep_memory()
+    if hasattr(os, "sched_setaffinity"):  # not on every system
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     if args.write:
         write({name: ratio_of(name) for name in CASES})
         return
