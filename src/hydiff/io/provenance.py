@@ -152,11 +152,13 @@ def write_together(
     hashes: Hashes | None = None,
     before: Cube | None = None,
     samples: Writers | None = None,
+    most: int | None = None,
 ) -> list[Path]:
     """A cube, its companions and its record, all or nothing; the paths, the cube first.
 
     layers: those of this fill, by name; hashes: of the input's files before it was read; refused
-    if they are others now; before: the input as it was read then; samples: what writes those.
+    if they are others now; before: the input as it was read then; samples: what writes those;
+    most: files written at a time, if memory is short.
     """
     note, source, kind = typed.dumps(record), cube.path, io.format_for(cube, path)
     if compact and cube.mark is not None:  # the file itself says no more than which entries
@@ -167,7 +169,7 @@ def write_together(
         writers = fill_layers.writers(layers, cube, place, kind, compact)
         try:
             with io.staging.flushing(folder):
-                each = at_once(lambda: io.write_into(cube, place, before), *writers)
+                each = at_once(lambda: io.write_into(cube, place, before), *writers, most=most)
         except (HydiffError, OSError):
             if hashes is not None:  # what is amiss may be that the input is another one
                 check_unchanged(source, hashes)

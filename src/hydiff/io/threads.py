@@ -47,8 +47,10 @@ def in_threads(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         yield from (future.result() for future in running)
 
 
-def at_once(*tasks: Callable[[], R]) -> list[R]:
-    """What each task gives, each in a thread of its own where there are cores for two; the first
-    error is raised when all have ended."""
-    with ThreadPoolExecutor(min(cores(), len(tasks)) or 1) as pool:
+def at_once(*tasks: Callable[[], R], most: int | None = None) -> list[R]:
+    """What each task gives, in as many threads as there are cores, and at most so many; raises
+    their first error."""
+    if (count := min(cores(), len(tasks), most or len(tasks))) < 2:
+        return [task() for task in tasks]
+    with ThreadPoolExecutor(count) as pool:
         return [future.result() for future in [pool.submit(task) for task in tasks]]

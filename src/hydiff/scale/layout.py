@@ -32,6 +32,7 @@ PRIOR_CONTEXT = 32
 # bytes per pixel that fills from a reference take besides: one of ten bands took 2700
 REFERENCE_PIXEL = 3000.0
 IN_TILE = 6500.0  # the same, of a worker that has filled tiles of 1280 × 1242 × 285: 211 MB more
+WRITING = 100e6  # bytes that one file takes while it is written, a block at a time: 40 MB measured
 PLANES = 100.0  # bytes per pixel of the scene while gaps are measured, rounded up
 
 
@@ -154,6 +155,11 @@ def at_once(request: Request, bands: int, planned: Sequence[Tile], memory: float
     """Workers that memory allows beside this process; the size of tiles does not depend on it, so
     that their number does not show in a fill."""
     return max(1, int((memory - base(request)) / in_worker(request, bands, planned)))
+
+
+def written_at_once(request: Request, limits: Limits) -> int:
+    """Files of a fill that are written side by side within the memory."""
+    return max(1, int((limits.memory - base(request)) / WRITING))
 
 
 def context(request: Request) -> int:

@@ -52,12 +52,22 @@ from hydiff.scale import (
 )
 from hydiff.scale.bits import Bits
 from hydiff.scale.forecast import Begin, ignore
-from hydiff.scale.layout import Limits, Scene, lay_out, limits, most_beside, tiling, wanted
+from hydiff.scale.layout import (
+    Limits,
+    Scene,
+    lay_out,
+    limits,
+    most_beside,
+    tiling,
+    wanted,
+    written_at_once,
+)
 from hydiff.scale.ledger import Outline
 from hydiff.scale.plan import FilePlan, Filled, Say, quiet
 from hydiff.scale.scene_decision import Decided
 from hydiff.scale.tiles import Tile
 from hydiff.workers import Run
+from hydiff.workers.local import give_back
 
 __all__ = ["Bits", "Filled", "Limits", "fill", "limits", "preview", "wanted"]
 
@@ -162,6 +172,7 @@ def fill_tiles(
         by_reason = _by_reason(why)
         outlines = [ledger.read_marker(scene.work, t).outline for t in scene.planned]
         entries = assembly.entries(all(outline.complete for outline in outlines))
+    give_back()  # else files would be written beside what threads have freed and kept
     reasons = (why, by_reason)
     return Tiled(scene, decided, source, outlines, assembly.mosaic, entries, *reasons, own)
 
@@ -222,7 +233,7 @@ def _written(plan: FilePlan, tiled: Tiled, began: float) -> Filled:
         cubes = scene_samples.cubes(tiled, written, many, request.seed)
         samples = sample_files.writers(cube, plan.output, cubes, many)
     how: dict[str, Any] = {"overwrite": plan.overwrite, "compact": request.compact}
-    how |= {"before": cube, "samples": samples}
+    how |= {"before": cube, "samples": samples, "most": written_at_once(request, scene.limits)}
     made = provenance.write_together(written, plan.output, record, tiled.layers, **how)
     return Filled(made, record)
 
