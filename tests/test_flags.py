@@ -273,7 +273,7 @@ def test_flags_of_another_cube_are_refused(result, tmp_path):
 def test_the_command_line_names_the_shares_and_a_pattern_leaves_the_layers_out(result, tmp_path):
     result.save(tmp_path / "o.bil")
     share = 100 * has(result.flags, flags.FROM_BANDS).sum() / result.filled.sum()
-    line = f"{share:.3g} % from kept bands"
+    line = f"{share:.3g} % from the bands that their pixel kept"
     assert line in command.run("info", "o.bil", cwd=tmp_path).stdout
     hydiff.report.write(tmp_path / "o.bil")
     assert line in (tmp_path / "o.bil.report.html").read_text()

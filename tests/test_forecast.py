@@ -141,12 +141,12 @@ def test_a_fill_says_what_it_expects_and_the_next_one_knows(cache: Path, scene: 
     first = run(*command, str(scene.with_name("one.tif")))
     assert "no fill of this kind was timed" in first.stderr
     second = run(*command, str(scene.with_name("two.tif")))
-    assert re.search(r"expected: about \d+ s, \d+ MB of memory\n", second.stderr)
+    assert re.search(r"will take about \d+ s and \d+ MB of memory\n", second.stderr)
     assert len(fill_history.read_history().fills) == 2
     kept = fill_history.history_path().read_text()
     assert "scene" not in kept and "one.tif" not in kept
     tiles = run(*command, str(scene.with_name("tiles.tif")), "--tile", "12")
-    assert tiles.returncode == 0 and "expected: roughly" in tiles.stderr
+    assert tiles.returncode == 0 and "will take roughly" in tiles.stderr
     assert fill_history.read_history().fills[-1].work.kind == "smooth by tiles"
 
 
@@ -155,14 +155,14 @@ def test_a_dry_run_says_it_too_and_keeps_nothing(cache: Path, scene: Path, more)
     dry = run("fill", str(scene), "--method", "smooth", "--dry-run", "-o", "out.tif", *more)
     found = json.loads(dry.stdout)["forecast"]
     assert found["seconds"] > 0 and found["memory"] > 0 and found["timed"] == 0
-    assert "expected: roughly" in dry.stderr and not fill_history.read_history().fills
+    assert "will take roughly" in dry.stderr and not fill_history.read_history().fills
 
 
 def test_a_fill_needs_no_cache_folder(scene: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", os.devnull)
     output = scene.with_name("out.tif")
     done = run("fill", str(scene), "--method", "smooth", "-o", str(output))
-    assert done.returncode == 0 and output.exists() and "expected: roughly" in done.stderr
+    assert done.returncode == 0 and output.exists() and "will take roughly" in done.stderr
 
 
 # ── how far it is ────────────────────────────────────────────────────────────────────────────────

@@ -36,7 +36,7 @@ def test_a_rival_wins_only_with_its_spectra(rng, steps, share):
     both = [SMOOTH, Candidate("rival", "smooth", {"s": 1.0})]
     found = blend.weights_of(folds(rng, 0.1, steps), KINDS, both, 0)
     assert found.all[1].mean() == pytest.approx(share, abs=0.11)
-    assert ("lose spectra" in found.why) == (share == 0)
+    assert ("steps between bands" in found.why) == (share == 0)
 
 
 @pytest.mark.parametrize(("steps", "share"), [(0.9, blend.NETWORKS), (3.0, 0.0)])

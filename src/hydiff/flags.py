@@ -30,6 +30,14 @@ FLAGS = {
     OUTSIDE: "outside_observed_range",
     CHANGED: "measured_value_changed_on_request",
 }
+IN_WORDS = {  # of the filled entries with a flag
+    FROM_BANDS: "from the bands that their pixel kept",
+    FROM_SPACE: "from other pixels",
+    PRIOR: "with a share of the trained network of 10 % or more",
+    REFERENCE: "with a reference image",
+    FAR: "farther from data than was tested",
+    OUTSIDE: "outside the observed range of their band",
+}
 REASONS = {
     NODATA: "nodata",
     FRAME: "lost_frame",
@@ -141,12 +149,11 @@ def shares(counts: Mapping[str, Any]) -> list[str]:
     """In words: the share of the filled entries that have a flag, for each flag that some have."""
     filled = counts.get(FLAGS[FILLED], 0)
     lines = []
-    for bit, name in FLAGS.items():
-        count, words = counts.get(name, 0), name.replace("_", " ")
-        if not isinstance(count, int) or not count or bit == FILLED:
-            continue
-        if bit == CHANGED:
-            lines.append(f"{count:,} entries: {words}")
-        elif isinstance(filled, int) and filled:
-            lines.append(f"{100 * count / filled:.3g} % {words}")
+    if isinstance(filled, int) and filled:
+        some = {words: counts.get(FLAGS[bit], 0) for bit, words in IN_WORDS.items()}
+        each = ((words, n) for words, n in some.items() if isinstance(n, int) and n)
+        lines += [f"{100 * n / filled:.3g} % {words}" for words, n in each]
+    changed = counts.get(FLAGS[CHANGED], 0)
+    if isinstance(changed, int) and changed:
+        lines.append(f"{changed:,} measured values changed, as requested")
     return lines

@@ -55,8 +55,9 @@ class Gain(NamedTuple):
         return self.mean < -self.doubt * self.error
 
     def __str__(self) -> str:
-        number = f"{100 * self.mean:.1f} ± {100 * self.error:.1f} % of the squared error"
-        return f"{'gained' if self.proven else 'would gain'} {number} on {self.folds} folds"
+        than = "less" if self.mean >= 0 else "more"
+        number = f"{100 * abs(self.mean):.1f} ± {100 * self.error:.1f} %"
+        return f"{number} {than} squared error on {self.folds} hidden copies"
 
 
 def weights_of(
@@ -87,7 +88,7 @@ def weights_of(
         steps = [t.step[plain] for t in trials if t.step is not None]
         shares, words = advised(own, steps, trials, kinds, alone, seed)
         weights[plain] = shares
-        reasons.append(f"blending {_listed(candidates, plain)} {words}")
+        reasons.append(f"blends of {_listed(candidates, plain)}: {words}")
     both = weights.copy()
     tried = [t for t in trials if np.isfinite(t.residual).all()] if costly else []
     if len(tried) > 1:
@@ -105,8 +106,8 @@ def weights_of(
         both = shares[0] * weights
         both[costly] = shares[1:]
         named = [m for m, share in zip(costly, usual[1:], strict=True) if share]
-        start = f"{_listed(candidates, named or costly)} than {100 * (1 - usual[0]):.0f} %"
-        reasons.append(f"other shares of {start} {words}")
+        start = f"{_listed(candidates, named or costly)} other than {100 * (1 - usual[0]):.0f} %"
+        reasons.append(f"shares of {start}: {words}")
     share = share_of(both, trials)
     return Weights(weights, both, f"{_words(share, candidates)}: {'; '.join(reasons)}", share)
 
@@ -154,7 +155,7 @@ def _words(share: Floats, candidates: Sequence[Candidate]) -> str:
         return f"{candidates[alone].name} alone"
     used = ((c, s) for c, s in zip(candidates, share, strict=True) if s >= 0.005)
     parts = (f"{c.name} {100 * s:.0f} %" for c, s in used)
-    return f"blend of {', '.join(parts)}, by distance and band group"
+    return f"blend of {', '.join(parts)}, which vary with distance and band"
 
 
 def advised(
@@ -184,7 +185,7 @@ def advised(
         _kept(usual, spectra, seed, doubt), _kept(usual, products, seed, doubt)
     ):
         default = np.eye(len(default))[0]
-        words = "; the usual share would lose spectra"
+        words = "; the usual share would make the steps between bands worse"
     same = _everywhere(default)
     left_out = (np.delete(products, i, axis=0).sum(axis=0) for i in range(len(trials)))
     others = [_blend(rest, borrowed) for rest in left_out]
@@ -192,8 +193,11 @@ def advised(
     if gain.proven and spectra is not None:
         bent = _gain(same, others, spectra, seed, doubt)
         if _bends(bent, gain):
-            return same, f"{gain}, but would lose spectra ({100 * bent.mean:.1f} %){words}"
-    return _blend(products.sum(axis=0), borrowed) if gain.proven else same, f"{gain}{words}"
+            lost = f"steps between bands {-100 * bent.mean:.1f} % worse"
+            return same, f"{gain}, but {lost}: not used{words}"
+    if not gain.proven:
+        return same, f"{gain}, not used{words}"
+    return _blend(products.sum(axis=0), borrowed), f"{gain}, used{words}"
 
 
 def _bends(spectra: Gain, values: Gain) -> bool:

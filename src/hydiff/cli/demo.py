@@ -59,7 +59,7 @@ def demo(
     sources: dict[str, Any] = {"source": output / "damaged.tif", "truth": output / "truth.tif"}
     page = report.write(cube, output / "report.html", overwrite=True, **sources)
     out.print(f"\npicture   {picture}\nreport    {page}\ndamaged   {sources['source']}")
-    out.print(f"filled    {paths[0]}\nhow       {paths[-1]}")
+    out.print(f"filled    {paths[0]}\nrecord    {paths[-1]}")
     for path in paths:
         if (layer := fill_layers.layer_named(path)) is not None:
             out.print(f"{layer:9} {path}")

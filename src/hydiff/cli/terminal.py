@@ -128,8 +128,8 @@ def print_summary(record: Mapping[str, Any], paths: list[Path]) -> None:
     for note in record["notes"]:
         out.print(f"note: {shell(note)}", markup=False)
     if shared := shares(record.get("flags", {})):
-        out.print(f"flags: {', '.join(shared)}", markup=False)
-    named, layers = {".fill.json": "how", ".report.html": "report"}, {"sigma": "± 1-σ"}
+        out.print(f"filled values: {', '.join(shared)}", markup=False)
+    named, layers = {".fill.json": "record", ".report.html": "report"}, {"sigma": "± 1-σ"}
     for path in paths:
         label = next((v for k, v in named.items() if path.name.endswith(k)), None)
         layer = "sample" if ".sample" in path.name else layer_named(path)

@@ -110,7 +110,8 @@ def prior(
     short: list[str] = []
     f, covariances = corrected_fields(c, settings, device, short, network, at)
     step = cube_step(c, f, covariances, settings.error_bars, rng, at)
-    yield step._replace(how="; ".join([f"{named(settings.file())}, on {device.type}", *short]))
+    ran = f"network {named(settings.file())}, on {device.type}"
+    yield step._replace(how="; ".join([ran, *short]))
 
 
 def corrected_fields(

@@ -87,10 +87,10 @@ class Forecast(NamedTuple):
             f"{self.memory / 1e9:.1f} GB" if self.memory >= 1e9 else f"{self.memory / 1e6:.0f} MB"
         )
         if self.seconds is None:
-            return f"expected: {memory} of memory; the time is unknown, for {FIRST}"
+            return f"needs {memory} of memory; the time is unknown, for {FIRST}"
         if self.timed:
-            return f"expected: about {duration(self.seconds)}, {memory} of memory"
-        return f"expected: roughly {duration(self.seconds)}, {memory} of memory; {FIRST}"
+            return f"will take about {duration(self.seconds)} and {memory} of memory"
+        return f"will take roughly {duration(self.seconds)} and {memory} of memory; {FIRST}"
 
 
 # ── the size of the work ─────────────────────────────────────────────────────────────────────────
