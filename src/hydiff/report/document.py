@@ -23,6 +23,7 @@ from hydiff.metrics import Calibration
 from hydiff.report import calibration_plots, plots, score_words
 from hydiff.report.survey import CloseView, Survey
 
+ENGINE = "engine: "  # a note that begins so names the device, and the weights of a network
 LARGE = 192  # pixels a side from which a close view is shown
 KEY = {
     "measured": (plots.PLAIN, "measured"),
@@ -156,7 +157,7 @@ def notes(s: Story) -> list[str]:
 def is_shown(note: str, whys: Sequence[str]) -> bool:
     """Elsewhere on the page; few trials are worth saying twice."""
     promised = note.startswith("expected in ") and "rests on" not in note
-    return promised or any(why and why in note for why in whys)
+    return promised or note.startswith(ENGINE) or any(why and why in note for why in whys)
 
 
 def shown(s: Story) -> str:
@@ -305,7 +306,8 @@ def settings(s: Story) -> FactTable:
     noise = f"{min(sigma):.3g} … {max(sigma):.3g}" if isinstance(sigma, tuple) else sigma
     rows = [("method", r.method), *r.settings.items(), ("seed", r.seed)]
     rows.append(("noise std assumed", noise))
-    rows += [("flags", line) for line in shares(r.flags)]
+    rows += [("computed by", n.removeprefix(ENGINE)) for n in r.notes if n.startswith(ENGINE)]
+    rows += [("filled values", line) for line in shares(r.flags)]
     rows += [("missing because", f"{k.replace('_', ' ')}: {n:,}") for k, n in r.reasons.items()]
     rows += _budget_rows(r.budget)
     rows += [(f"tiles: {k}", v) for k, v in (r.tiles or {}).items()]
