@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ import numpy as np
 from hydiff.auto import NAME
 from hydiff.bench import reliability, scenes, statistics
 from hydiff.bench.cells import Level
-from hydiff.bench.records import Rows, Tables
+from hydiff.bench.records import Row, Rows, Tables
 from hydiff.bench.statistics import Scores
 from hydiff.bench.tables import grouped, joined, scores, shown
 from hydiff.cube import Array
@@ -158,17 +158,41 @@ def calibration(mine: Rows) -> Iterator[Finding]:
             yield f"inside {level} % intervals, {label}", figure, f"{level} ± {margin}", holds
     mean = fmean(float(r["crps"]) / float(r["crps_constant"]) for r in mine)
     yield "CRPS, share of that of a constant σ", f"{mean:.2f}", "< 1", mean < 1
-    foreseen = [r for r in mine if r["expected_nrmse"]]
-    if foreseen:
-        counts = {}
-        for r in foreseen:
-            near = abs(float(r["expected_nrmse"]) / float(r["missing_nrmse"]) - 1) <= 0.15
-            unit = scenes.unit_of(r["scene"])
-            counts[unit] = counts.get(unit, 0) + np.array([1, int(near)])
-        n, right = np.sum([*counts.values()], axis=0)
-        low, high = resampled([*counts.values()])
-        figure = f"{100 * right / n:.0f} % [{100 * low:.0f}, {100 * high:.0f}] of {n} cells"
-        yield "expected NRMSE within 15 % of the true one", figure, "≥ 80 %", right / n >= 0.8
+    if narrow := [r for r in mine if r.get("interval_80")]:
+        mean = fmean(float(r["interval_80"]) / float(r["interval_80_constant"]) for r in narrow)
+        what = "interval score at 80 %, share of that of a constant σ"
+        yield what, f"{mean:.2f}", "≤ 0.85", mean <= 0.85
+    yield from foresight(mine)
+
+
+def foresight(rows: Rows) -> Iterator[Finding]:
+    """How often the expected NRMSE is near the true one, and its bounds hold it."""
+
+    def is_near(row: Row) -> bool:
+        return abs(float(row["expected_nrmse"]) / float(row["missing_nrmse"]) - 1) <= 0.15
+
+    def is_inside(row: Row) -> bool:
+        low, high = (float(row[f"expected_nrmse_{end}"]) for end in ("low", "high"))
+        return low <= float(row["missing_nrmse"]) <= high
+
+    if foreseen := [r for r in rows if r["expected_nrmse"]]:
+        share, figure = share_of(foreseen, is_near)
+        yield "expected NRMSE within 15 % of the true one", figure, "≥ 80 %", share >= 80
+    if bounded := [r for r in rows if r.get("expected_nrmse_low")]:
+        share, figure = share_of(bounded, is_inside)
+        yield "true NRMSE within its bounds", figure, "80 ± 7", abs(share - 80) <= 7
+
+
+def share_of(rows: Rows, holds: Callable[[Row], bool]) -> tuple[float, str]:
+    """Percentage of the rows for which something holds; and in words, with its interval."""
+    counts: dict[str, Array] = {}
+    for row in rows:
+        unit = scenes.unit_of(row["scene"])
+        counts[unit] = counts.get(unit, 0) + np.array([1, int(holds(row))])
+    n, right = np.sum([*counts.values()], axis=0)
+    low, high = resampled([*counts.values()])
+    share = 100 * float(right / n)
+    return share, f"{share:.0f} % [{100 * low:.0f}, {100 * high:.0f}] of {n} cells"
 
 
 def resampled(counts: Sequence[Array]) -> list[float]:

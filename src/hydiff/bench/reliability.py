@@ -12,11 +12,13 @@ from hydiff import metrics
 from hydiff.auto import folds
 from hydiff.cube import Bools, Floats
 from hydiff.gaps import mask
+from hydiff.maths import scoring
 
-EXPECTED = ("mpsnr", "sam", "nrmse")
+EXPECTED = ("mpsnr", "sam", "nrmse", "nrmse_low", "nrmse_high")
 LEVELS = (50, 80, 95)  # %
 GROUPS = 4  # of neighbouring bands
-COLUMNS = (*(f"expected_{k}" for k in EXPECTED), *metrics.Calibration._fields, "coverage", "why")
+OF_BARS = (*metrics.Calibration._fields, "interval_80", "interval_80_constant", "coverage")
+COLUMNS = (*(f"expected_{k}" for k in EXPECTED), *OF_BARS, "why")
 DISTANCES = tuple(
     f"{low:g}–{high:g} px" if high < np.inf else f"over {low:g} px"
     for low, high in zip((0.0, *folds.EDGES), (*folds.EDGES, np.inf), strict=True)
@@ -31,16 +33,20 @@ def judged(
     sigma: Floats | None,
     intervals: Sequence[float] | None,
 ) -> dict[str, Any]:
-    """Coverage of the 50, 80 and 95 % intervals and CRPS over the missing entries.
+    """Coverage of the 50, 80 and 95 % intervals, CRPS and interval score over the missing entries.
 
     x, truth, observed, sigma: (bands, rows, cols).  intervals: their half widths in σ, from the
     fill.  `coverage` is JSON: part of the entries → [entries, inside 50, 80, 95 %], counts.
     """
     if sigma is None:
-        return dict.fromkeys((*metrics.Calibration._fields, "coverage"))
+        return dict.fromkeys(OF_BARS)
     widths = tuple(intervals or metrics.NORMAL_QUANTILES)
     bars = np.where(observed, np.nan, sigma)
     pooled = metrics.calibration(x, truth, bars, widths)._asdict()
+    checked = scoring.verification(*metrics.errors_and_bars(x, truth, bars), widths)
+    if checked is not None:
+        pooled["interval_80"] = checked.interval_score[1]
+        pooled["interval_80_constant"] = checked.interval_score_constant[1]
     judged = np.isfinite(bars) & (bars > 0)
     error = (np.abs(x - truth)[judged] / bars[judged])[None] <= np.asarray(widths)[:, None]
     distance = np.broadcast_to(folds.distance_class(mask.shared(observed)), observed.shape)[judged]
