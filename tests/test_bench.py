@@ -1090,6 +1090,25 @@ def test_no_scene_may_be_ten_points_off_and_scenes_say_how_sure_a_share_is():
     assert few == [0.7, 0.9] and 0.7 < many[0] < 0.8 < many[1] < 0.9
 
 
+def test_bounds_of_the_expected_error_are_judged_by_the_rows_that_have_them():
+    def row(scene, low, high, score):
+        counts = {name: [100, 50, 80, 95] for name in (*reliability.BANDS, "0–1.5 px")}
+        bars = {"coverage": json.dumps(counts), "crps": "0.5", "crps_constant": "1"}
+        bars |= {"expected_nrmse": "0.43"}
+        bars |= {"expected_nrmse_low": low, "expected_nrmse_high": high}
+        bars |= {"interval_80": score, "interval_80_constant": "1"}
+        return row_of_best("auto", scene, "blobs", 32.0, **bars)  # NRMSE 0.4
+
+    inside, outside = row("a", "0.3", "0.5", "0.7"), row("b", "0.41", "0.5", "0.9")
+    found = judged_of([inside, row("a", "0.4", "0.4", "0.7"), inside, inside, outside])
+    bounds = found["true NRMSE within its bounds"]
+    assert bounds.holds and bounds.figure.startswith("80 % [") and "of 5 cells" in bounds.figure
+    score = found["interval score at 80 %, share of that of a constant σ"]
+    assert score.holds and score.figure == "0.74"
+    earlier = judged_of([inside | {"expected_nrmse_low": "", "interval_80": ""}])
+    assert not {"true NRMSE within its bounds", score.what} & set(earlier)
+
+
 def test_without_rows_there_is_no_table(tmp_path):
     with pytest.raises(BadValue, match="no rows"):
         bench.write_tables("noisy", tmp_path)
