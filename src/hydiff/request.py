@@ -78,43 +78,48 @@ class Request:
 
     method: str | Inpaint = option(
         DEFAULT,
-        "See `hydiff methods`; or your own, FILE.py:FUNCTION.",
+        "A method that `hydiff methods` lists, or your own: FILE.py:FUNCTION.",
         METHOD,
         text=(str | None, None),
         shown=DEFAULT,
     )
     preset: str | None = option(None, "A named set of settings.", METHOD)
     settings: Mapping[str, Any] = option(
-        dict, "One setting, key=value (repeatable).", METHOD, flag="--set",
+        dict, "One setting of the method, key=value (repeatable).", METHOD, flag="--set",
         text=(list[str] | None, None),
     )  # fmt: skip
     budget: str = option("normal", "fast | normal | best, for auto.", METHOD)
     recipe: Mapping[str, Any] | None = option(
-        None, "Repeat what an earlier fill decided (its .fill.json).", METHOD,
+        None, "Repeat the decision of an earlier fill (its .fill.json).", METHOD,
         text=(Path | None, None),
     )  # fmt: skip
     max_error: float | None = option(
-        None, "Leave what is expected to be off by more band stds.", METHOD
+        None,
+        "Leave entries with a larger expected error, in standard deviations of their band.",
+        METHOD,
     )
     reference: tuple[Any, ...] = option(
         (), "Another image of the place to fill from, or a folder of them (repeatable).", METHOD,
         text=(list[Path] | None, None),
     )  # fmt: skip
     reference_missing: tuple[Any, ...] = option(
-        (), "Mask of each reference in turn, non-zero = not to be used (repeatable).", METHOD,
+        (), "Masks of the references in their order, non-zero = ignore (repeatable).", METHOD,
         text=(list[Path] | None, None),
     )  # fmt: skip
     reference_max_days: float | None = option(
-        None, "Refuse a reference from more days before or after.", METHOD
+        None, "Refuse a reference taken more than N days before or after.", METHOD
     )
     reference_max_shift: float = option(
-        MAX_SHIFT, "Refuse a reference that lies more pixels beside the cube.", METHOD
+        MAX_SHIFT, "Refuse a reference shifted against the cube by more than N pixels.", METHOD
     )
     sigma_y: Sigma = option(
-        0.0, "Noise std in the cube's unit, 5%, VNIR=3,SWIR=8, or auto.", VALUES, text=(str, "0")
+        0.0,
+        "Standard deviation of the noise: in the cube's unit, 5%, VNIR=3,SWIR=8, or auto.",
+        VALUES,
+        text=(str, "0"),
     )
     input_uncertainty: Any = option(
-        None, "The product's own, one number per entry or band, to add to σ.", VALUES,
+        None, "Uncertainty of the product itself, per band or entry; added to σ.", VALUES,
         text=(Path | None, None),
     )  # fmt: skip
     nodata: Nodata = option(
@@ -122,26 +127,32 @@ class Request:
     )
     nodata_in: str | None = option(
         None,
-        "all | any bands of a pixel that must have it.",
+        "Bands of a pixel that must hold the nodata value: all | any.",
         GAPS,
         shown="all if it may be measured",
     )
     bad_bands: str = option("fill", "fill | keep gaps in bad bands.", GAPS)
     max_gap: float | None = option(None, "Leave gaps wider than N pixels.", GAPS)
-    outside: str = option("keep", "keep | fill what lies outside the data.", GAPS)
+    outside: str = option("keep", "keep | fill missing pixels outside the imaged area.", GAPS)
     fill_clouds: bool = option(False, "Also fill frames screened for clouds (EMIT).", GAPS)
-    denoise: bool = option(False, "Replace noisy entries too.", VALUES)
-    clip: str = option("none", "Filled values: none | observed | physical limits.", VALUES)
-    seed: int = option(0, "Seed of everything random.", RUN)
+    denoise: bool = option(
+        False, "Replace measured values by their denoised estimates too.", VALUES
+    )
+    clip: str = option("none", "Clip filled values to limits: none | observed | physical.", VALUES)
+    seed: int = option(0, "Seed of the random numbers.", RUN)
     device: str = option("auto", "auto | cpu | cuda, for learned methods.", RUN)
-    deterministic: bool = option(False, "The same bytes again on a GPU too.", RUN)
+    deterministic: bool = option(
+        False, "Give the same bytes in every run, on a GPU too (slower).", RUN
+    )
     var: str | None = option(None, "Variable to read in .mat and .npz files.", GAPS)
     observed: Path | None = option(None, "Mask file, non-zero = measured.", GAPS)
     missing: Path | None = option(None, "Mask file, non-zero = missing.", GAPS)
     quality: Path | None = option(
-        None, "Quality layer of the product; what it flags is missing too.", GAPS
+        None, "Quality layer of the product; flagged entries count as missing.", GAPS
     )
-    flags: str | None = option(None, "Flags of it to take, between commas.", GAPS)
+    flags: str | None = option(
+        None, "Flags of the quality layer that count, separated by commas.", GAPS
+    )
     detect: bool = option(False, "Also fill suspected damage.", GAPS)
     region: str | None = option(
         None, "Fill only here: ROWS,COLS as 10:60,20:80; XMIN,YMIN,XMAX,YMAX; or polygons.", GAPS
@@ -152,11 +163,17 @@ class Request:
     compact: bool = option(
         False, "Flags and error bars as small .npz files, whatever the format.", OUTPUT
     )
-    samples: int = option(0, "Also write N cubes that are as likely: errors of sums.", OUTPUT)
-    unmarked: bool = option(False, "Allow a file that cannot say it is filled (.npy).", OUTPUT)
-    pretrain: int = option(0, "By tiles: first train on the scene, N updates, then refine.", METHOD)
+    samples: int = option(
+        0, "Also write N samples of the fill, for the errors of means and sums.", OUTPUT
+    )
+    unmarked: bool = option(
+        False, "Allow a format that cannot record that it is filled (.npy).", OUTPUT
+    )
+    pretrain: int = option(
+        0, "By tiles: train on the scene first, with N updates, then refine each tile.", METHOD
+    )
     no_prior: bool = option(
-        False, "From this cube alone: without the network trained on other images.", METHOD
+        False, "Fill from this cube alone, without the network trained on other images.", METHOD
     )
     prior: InitVar[int | None] = None  # the former name of `pretrain`
 

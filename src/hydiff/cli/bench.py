@@ -35,29 +35,34 @@ def bench(
         typer.Option(help="Only this method, or your own, FILE.py:FUNCTION (repeatable)."),
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(help="Seeds of random cells; by default as the table says.")
+        int | None, typer.Option(help="Seeds of each random cell; by default those of the table.")
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="Of learned methods: paper | fast.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="Preset of the learned methods: paper | fast.")
+    ] = None,
     tuned: Annotated[
-        bool, typer.Option("--tuned", help="Peers once more, set on hidden pixels.")
+        bool,
+        typer.Option("--tuned", help="Also run the peers with settings tuned on hidden pixels."),
     ] = False,
-    budget: Annotated[str, typer.Option(help="Of auto: fast | normal | best.")] = "normal",
+    budget: Annotated[str, typer.Option(help="Budget of auto: fast | normal | best.")] = "normal",
     no_prior: Annotated[
-        bool, typer.Option("--no-prior", help="Of auto: from the cube alone.")
+        bool,
+        typer.Option("--no-prior", help="Run auto without the network trained on other images."),
     ] = False,
-    offline_minutes: Annotated[float, typer.Option(help="Of each offline training.")] = 2.0,
+    offline_minutes: Annotated[float, typer.Option(help="Minutes of each offline training.")] = 2.0,
     minutes: Annotated[
         float, typer.Option("--limit-minutes", "--minutes", help="Start no run after this.")
     ] = float("inf"),
     workers: Annotated[int, typer.Option(help="Processes for the classical methods.")] = 0,
     beside: Annotated[
-        int | None, typer.Option(help="Learned runs alike, side by side.  [8 on a GPU, 1 on a CPU]")
+        int | None, typer.Option(help="Learned runs fitted side by side.  [8 on a GPU, 1 on a CPU]")
     ] = None,
     parquet: Annotated[
         bool, typer.Option("--parquet", help="Also the rows as NAME.parquet (needs pyarrow).")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what there is to do, and do nothing.")
+        bool,
+        typer.Option("--dry-run", help="Only say how many runs are left and how long they take."),
     ] = False,
     missing: Annotated[
         bool,
@@ -65,10 +70,10 @@ def bench(
     ] = False,
     device: Annotated[str, typer.Option(help="auto | cpu | cuda, for learned methods.")] = "auto",
     quick: Annotated[
-        bool, typer.Option("--quick", help="A trial of minutes; its numbers mean nothing.")
+        bool, typer.Option("--quick", help="A trial run of a few minutes; ignore its numbers.")
     ] = False,
 ) -> None:
-    """Run a benchmark, or go on with one: noiseless, noisy, emit, ei-ablation, time, alpha,
+    """Run a benchmark, or continue one: noiseless, noisy, emit, ei-ablation, time, alpha,
     transforms, offline, readings, precision, epsilon, use, widths, dead-columns, best, reference,
     figures, speed."""
     from hydiff import bench as benchmark

@@ -14,7 +14,9 @@ from hydiff.cli.terminal import out
 def convert(
     input: Path,
     output: Path,
-    ortho: Annotated[bool, typer.Option("--ortho", help="Onto the map, by its GLT.")] = False,
+    ortho: Annotated[
+        bool, typer.Option("--ortho", help="Put the cube on the map, by its GLT.")
+    ] = False,
     glt: Annotated[Path | None, typer.Option(help="File that holds the GLT.  [INPUT]")] = None,
     cog: Annotated[bool, typer.Option("--cog", help="A cloud-optimised GeoTIFF.")] = False,
     var: Var = None,

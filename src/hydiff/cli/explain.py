@@ -17,7 +17,7 @@ CHANGES = 0.05  # of a share between near and far, from which it is said
 
 
 def explain(filled: Path, var: Var = None, json_: Json = False) -> None:
-    """Say why a fill is as it is, where not to trust it, and what would help.
+    """Explain a fill: what was decided and why, where not to trust it, and what would help.
 
     It reads the record, the flags and the error bars of FILLED; nothing is filled again.
     """

@@ -53,8 +53,8 @@ NO_OUTPUT = (
 class Way:
     """How the command line goes about a request."""
 
-    weights: Path | None = option(None, "Trained network, by `train`.", METHOD)
-    refine: int = option(0, "Test-time steps from those weights.", METHOD)
+    weights: Path | None = option(None, "Weights of a network trained by `hydiff train`.", METHOD)
+    refine: int = option(0, "Steps of fitting to this cube, from those weights.", METHOD)
     prior: int | None = option(None, "The former name of --pretrain.", METHOD, hidden=True)
     engine: str | None = option(
         None, "auto | eager | graph | fused, for learned methods.", RUN, shown="auto"
@@ -62,23 +62,30 @@ class Way:
     precision: str | None = option(
         None, "auto | fp32 | tf32 | bf16, for learned methods.", RUN, shown="auto"
     )
-    resume: bool = option(False, "Go on after an interruption.", SCALE)
+    resume: bool = option(False, "Continue an interrupted run.", SCALE)
     memory: str | None = option(
-        None, "Fill by tiles within this, e.g. 2GB.", SCALE, shown="half the machine's"
+        None,
+        "Memory to stay within, by tiles if needed, e.g. 2GB.",
+        SCALE,
+        shown="half the machine's",
     )
-    tile: int | None = option(None, "Fill by tiles with cores of this many pixels.", SCALE)
-    overlap: int | None = option(None, "Pixels that tiles blend over.", SCALE)
-    workers: int | None = option(None, "Fill with this many processes, one thread each.", SCALE)
+    tile: int | None = option(None, "Fill by tiles of this many pixels a side.", SCALE)
+    overlap: int | None = option(None, "Pixels over which neighbouring tiles are blended.", SCALE)
+    workers: int | None = option(
+        None, "Processes that fill tiles or files, one thread each.", SCALE
+    )
     scheduler: str | None = option(
-        None, "Fill with a Dask cluster's workers, tcp://HOST:PORT.", SCALE
+        None, "Address of a Dask scheduler whose workers fill, tcp://HOST:PORT.", SCALE
     )
     band_mask: Path | None = option(
-        None, "Also write what was filled as EMIT's band_mask (.nc).", OUTPUT
+        None, "Also write the filled entries as a band_mask of EMIT (.nc).", OUTPUT
     )
     overwrite: bool = option(False, "Replace existing output files.", OUTPUT)
-    dry_run: bool = option(False, "Say what would be done, and how long it would take.", OUTPUT)
+    dry_run: bool = option(
+        False, "Only say what would be filled, and how long it would take.", OUTPUT
+    )
     json: bool = option(
-        False, "For programs: the result on stdout, events as lines on stderr, in JSON.", OUTPUT
+        False, "For programs, in JSON: the result on stdout, events as lines on stderr.", OUTPUT
     )
 
     @property
@@ -96,14 +103,17 @@ class Way:
 def fill(
     inputs: Annotated[
         list[str],
-        typer.Argument(help="A file; or several, or 'granules/*.nc'.", rich_help_panel="Input"),
+        typer.Argument(
+            help="A file, several files, or a pattern such as 'granules/*.nc'.",
+            rich_help_panel="Input",
+        ),
     ],
     output: Annotated[
         Path | None,
         typer.Option(
             "-o",
             "--output",
-            help="File to write, needed always; a folder for several inputs.",
+            help="File to write (required); a folder for several inputs.",
             rich_help_panel=OUTPUT,
         ),
     ] = None,

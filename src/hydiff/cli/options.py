@@ -15,22 +15,26 @@ from hydiff.cli.terminal import err
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 Var = Annotated[str | None, typer.Option(help="Variable to read in .mat and .npz files.")]
 Quality = Annotated[
-    Path | None, typer.Option(help="Quality layer of the product; what it flags is missing too.")
+    Path | None,
+    typer.Option(help="Quality layer of the product; flagged entries count as missing."),
 ]
-Flags = Annotated[str | None, typer.Option(help="Flags of it to take, between commas.")]
+Flags = Annotated[
+    str | None, typer.Option(help="Flags of the quality layer that count, separated by commas.")
+]
 Nodata = Annotated[list[float] | None, typer.Option(help="Value that means missing (repeatable).")]
 NodataIn = Annotated[
     str | None,
     typer.Option(
-        help="all | any bands of a pixel that must have it.",
+        help="Bands of a pixel that must hold the nodata value: all | any.",
         show_default="all if it may be measured",
     ),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing output files.")]
 Unmarked = Annotated[
-    bool, typer.Option("--unmarked", help="Allow a file that cannot say it is filled (.npy).")
+    bool,
+    typer.Option("--unmarked", help="Allow a format that cannot record that it is filled (.npy)."),
 ]
-Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+Seed = Annotated[int, typer.Option(help="Seed of the random numbers.")]
 Output = Annotated[Path, typer.Option("-o", "--output", help="File to write.")]
 
 

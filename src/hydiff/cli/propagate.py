@@ -40,14 +40,14 @@ def propagate(
         ),
     ] = "all",
     bands: Annotated[
-        str | None, typer.Option(help="Of the mean: these bands, 10:40,55 or 900-1000nm.")
+        str | None, typer.Option(help="Bands to take the mean of: 10:40,55 or 900-1000nm.")
     ] = None,
     samples: Annotated[
         int | None,
         typer.Option(
             "--samples",
             metavar="N",
-            help="Samples to draw where it is not exact.",
+            help="Samples to draw where the result is not exact.",
             show_default="those beside FILLED, else 200",
         ),
     ] = None,
@@ -59,7 +59,7 @@ def propagate(
     overwrite: Overwrite = False,
     json_: Json = False,
 ) -> None:
-    """Say what the error bars of a fill make of a mean, an index, or any function of the cube.
+    """Propagate the error bars of a fill to a mean, an index, or any function of the cube.
 
     FILLED is an output of `hydiff fill` with its companions.  Errors of neighbouring entries and
     bands are correlated, so a mean is less sure than independent bars would make it.  Printed are

@@ -25,19 +25,19 @@ def score(
     missing: Annotated[
         Path | None, typer.Option(help="Mask of the entries that were missing.")
     ] = None,
-    observed: Annotated[Path | None, typer.Option(help="The same, non-zero = measured.")] = None,
+    observed: Annotated[
+        Path | None, typer.Option(help="Mask of the measured entries instead.")
+    ] = None,
     depth: Annotated[
         list[str] | None,
         typer.Option(
             metavar="LEFT,CENTRE,RIGHT",
-            help="Also the error of a band depth: band numbers from 0 (repeatable).",
+            help="Also score a band depth; band numbers from 0 (repeatable).",
         ),
     ] = None,
     index: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="A,B", help="Also the error of an index (A - B) / (A + B) (repeatable)."
-        ),
+        typer.Option(metavar="A,B", help="Also score an index (A - B) / (A + B) (repeatable)."),
     ] = None,
     var: Var = None,
     json_: Json = False,

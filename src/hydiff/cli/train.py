@@ -19,10 +19,12 @@ def train(
     minutes: Annotated[
         float | None, typer.Option(help="Train this long.  [10 unless --epochs is given]")
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Or: go through all cubes N times.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Instead of minutes: pass through all cubes N times.")
+    ] = None,
     batch: Annotated[int, typer.Option(help="Crops in an update.")] = 5,
     crop: Annotated[int, typer.Option(help="Side of the crops, in pixels.")] = 144,
-    channels: Annotated[int, typer.Option(help="Of the network; 32 for a CPU.")] = 128,
+    channels: Annotated[int, typer.Option(help="Channels of the network; 32 suits a CPU.")] = 128,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Another setting, key=value (repeatable).")
     ] = None,
@@ -30,7 +32,7 @@ def train(
     var: Var = None,
     seed: Seed = 0,
     device: Annotated[str, typer.Option(help="auto | cpu | cuda.")] = "auto",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on after an interruption.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
     overwrite: Overwrite = False,
     json_: Json = False,
 ) -> None:

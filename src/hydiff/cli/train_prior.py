@@ -18,16 +18,18 @@ def train_prior(
     ] = None,
     more: Annotated[
         Path | None,
-        typer.Option(help="Such a folder of your own: goes on from the weights of hydiff."),
+        typer.Option(
+            help="Such a folder of your own images; continues from the weights of hydiff."
+        ),
     ] = None,
-    size: Annotated[str, typer.Option(help="small | full.")] = "full",
+    size: Annotated[str, typer.Option(help="Size of the network: small | full.")] = "full",
     steps: Annotated[int, typer.Option(help="Updates of the weights.")] = 9000,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Another setting, key=value (repeatable).")
     ] = None,
     seed: Seed = 0,
     device: Annotated[str, typer.Option(help="auto | cpu | cuda.")] = "auto",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on after an interruption.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Train the network that corrects planes of any sensor, on images with simulated gaps."""

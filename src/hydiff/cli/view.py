@@ -19,7 +19,9 @@ def view(
     missing: Annotated[Path | None, typer.Option(help="Mask file, non-zero = missing.")] = None,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="What Save proposes; only its folder is written to."),
+        typer.Option(
+            "-o", "--output", help="Name that Save proposes; only files in its folder are written."
+        ),
     ] = None,
     folder: Annotated[
         list[Path] | None,
