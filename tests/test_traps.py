@@ -513,7 +513,7 @@ def test_values_beyond_the_observed_are_counted_and_clipped_if_asked(steep, tmp_
     beyond = plain["beyond_observed"]
     assert beyond["below"] == (gaps & (free < low)).sum() > 0
     assert beyond["above"] == (gaps & (free > high)).sum() > 0
-    assert any("beyond what was observed" in note for note in plain["notes"])
+    assert any("outside the observed range" in note for note in plain["notes"])
     found, record = filled_of(steep, tmp_path / "out.bsq", WHOLE, clip=clip)
     ends = {"none": (-np.inf, np.inf), "observed": (low, high), "physical": (0, np.inf)}[clip]
     assert np.array_equal(found, np.where(gaps, np.clip(free, *ends).astype(free.dtype), free))

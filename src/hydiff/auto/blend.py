@@ -88,7 +88,7 @@ def weights_of(
         steps = [t.step[plain] for t in trials if t.step is not None]
         shares, words = advised(own, steps, trials, kinds, alone, seed)
         weights[plain] = shares
-        reasons.append(f"blends of {_listed(candidates, plain)}: {words}")
+        reasons.append(f"blends of {_listed(candidates, plain)} gave {words}")
     both = weights.copy()
     tried = [t for t in trials if np.isfinite(t.residual).all()] if costly else []
     if len(tried) > 1:
@@ -107,7 +107,7 @@ def weights_of(
         both[costly] = shares[1:]
         named = [m for m, share in zip(costly, usual[1:], strict=True) if share]
         start = f"{_listed(candidates, named or costly)} other than {100 * (1 - usual[0]):.0f} %"
-        reasons.append(f"shares of {start}: {words}")
+        reasons.append(f"shares of {start} gave {words}")
     share = share_of(both, trials)
     return Weights(weights, both, f"{_words(share, candidates)}: {'; '.join(reasons)}", share)
 
@@ -155,7 +155,7 @@ def _words(share: Floats, candidates: Sequence[Candidate]) -> str:
         return f"{candidates[alone].name} alone"
     used = ((c, s) for c, s in zip(candidates, share, strict=True) if s >= 0.005)
     parts = (f"{c.name} {100 * s:.0f} %" for c, s in used)
-    return f"blend of {', '.join(parts)}, which vary with distance and band"
+    return f"blend of {', '.join(parts)} (shares vary with distance and band)"
 
 
 def advised(

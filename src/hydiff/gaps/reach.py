@@ -108,9 +108,7 @@ def notes(beyond: Mapping[str, int], clip: str) -> list[str]:
     if not outside and not clipped:
         return []
     negative = f", {beyond['negative']:,} of them negative" if beyond["negative"] else ""
-    message = (
-        f"{outside:,} filled entries came out beyond what was observed in their band{negative}"
-    )
+    message = f"{outside:,} filled values lie outside the observed range of their band{negative}"
     if clip == "none":
         return [f"{message}; `clip='observed'` would limit them"]
     return [f"{message}; {clipped:,} were clipped to the {clip} range"]
