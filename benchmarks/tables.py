@@ -565,6 +565,13 @@ def kept_promises(rows):
     yield from promises.markdown(rows).strip().splitlines()
 
 
+def kept_promises_on_cpu(rows):
+    """As `kept_promises`, of rows of `auto` on a CPU beside the single methods of `best`."""
+    with (ROOT / "benchmarks/results/bench/best.csv").open(newline="") as file:
+        single = [r for r in csv.DictReader(file) if r["method"] != "auto"]
+    yield from kept_promises([*(r for r in rows if "no_prior" not in r["settings"]), *single])
+
+
 ANCHORED = ("anchored", "smooth", "harmonic", "biharmonic")
 
 
@@ -1091,6 +1098,7 @@ TABLES = {
     ("benchmarks/results/bench/transforms.csv", "seven"): seven_or_one,
     ("benchmarks/results/bench/best.csv", "promises"): kept_promises,
     ("benchmarks/results/cpu/best.csv", "front"): front,
+    ("benchmarks/results/cpu/best.csv", "promises"): kept_promises_on_cpu,
     ("benchmarks/results/bench/best.csv", "masks"): by_mask,
     ("benchmarks/results/bench/best.csv", "prior"): prior_kinds,
     ("benchmarks/results/anchored_scenes.csv", ""): anchored,
