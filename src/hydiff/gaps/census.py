@@ -52,9 +52,7 @@ class Census:
     outside: int  # all other missing entries, except those of empty bands
     full_lines: tuple[int, ...]  # rows that no good band observes
     full_columns: tuple[int, ...]
-    dead_columns: Mapping[
-        int, tuple[int, ...]
-    ]  # by band: columns missing in it, but not in all bands
+    dead_columns: Mapping[int, tuple[int, ...]]  # by band: its missing columns, less full_columns
     empty_bands: tuple[int, ...]
     detector_gaps: tuple[Run, ...]  # runs of two or more empty bands
 

@@ -261,9 +261,7 @@ def outlier_pixels(values: Array, observed: Bools) -> tuple[Bools, str]:
     """Find entries far outside the range of their eight neighbours if the next bands are not."""
     missing = np.zeros_like(observed)
     bands = np.flatnonzero(observed.sum(axis=(1, 2)) >= MIN_LINE)
-    if (
-        len(bands) < 2 or observed.shape[2] < 3
-    ):  # no next band, or no columns to estimate noise from
+    if len(bands) < 2 or observed.shape[2] < 3:  # no next band, or no noise estimate
         return missing, ""
     floor = _resolution(values, observed, bands)
     # scores of three bands at a time, as those of all bands may not fit into memory

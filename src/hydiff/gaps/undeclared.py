@@ -74,8 +74,6 @@ def _is_void(value: float, data: Array, sample: Array, rest: Array) -> bool:
     rank = min(max(20, n_others // 10_000), n_others - 1)
     if len(low) <= rank or void <= VOID_TAIL * (float(np.partition(low, rank)[rank]) - nearest):
         return False
-    others_sampled = sample[sample > value]
-    ends = np.quantile(
-        (others_sampled if len(others_sampled) else rest).astype(np.float64), [0.01, 0.99]
-    )
+    above = sample[sample > value]
+    ends = np.quantile((above if len(above) else rest).astype(np.float64), [0.01, 0.99])
     return bool(void > VOID_RANGE * (ends[1] - ends[0]))
