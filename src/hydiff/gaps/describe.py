@@ -55,14 +55,14 @@ def facts(cube: Cube, nodata: Nodata = None, nodata_in: str | None = None) -> di
 
 def look(cube: Cube, nodata: Nodata = None, nodata_in: str | None = None) -> dict[str, Any]:
     """Return the missing share, and the range of the observed values, of the cube or a sample."""
-    missing = withheld = entries = spared = 0
+    missing = withheld = entries = n_spared = 0
     low, high = np.inf, -np.inf
     whole = rule.counted_whole(cube, nodata, nodata_in)
     blocks, sample = sampled(cube, deep=bool(whole))
     for bands, rows, cols in blocks:
         values = np.asarray(cube.values[bands, rows, cols])
         measured = cube.observed_in(values, nodata, rows, cols, bands, whole=whole)
-        spared += int((equals_any(values, whole) & measured).sum()) if whole else 0
+        n_spared += int((equals_any(values, whole) & measured).sum()) if whole else 0
         missing, entries = missing + int((~measured).sum()), entries + measured.size
         withheld += int(cube.withheld_in(values).sum())
         if measured.any():
@@ -70,7 +70,7 @@ def look(cube: Cube, nodata: Nodata = None, nodata_in: str | None = None) -> dic
             high = max(high, values[measured].max())
     return {
         "sample": sample,
-        "notes": rule.spared_note(whole, spared),
+        "notes": rule.spared_note(whole, n_spared),
         "missing_share": missing / entries,
         "withheld_share": withheld / entries,
         "minimum": None if missing == entries else float(low),
@@ -175,19 +175,19 @@ def flagged(cube: Cube, layer: quality.Quality) -> list[str]:
     missing_in_cube, distrusted = ~cube.observed(), ~layer.observed
     total = missing_in_cube.size
     counts = [f"{flag}: {count:,} entries" for flag, count in layer.counts.items()]
-    overlap = (
+    summary = (
         f"missing is what either names: {100 * missing_in_cube.sum() / total:.2f} % by the cube, "
         f"{100 * distrusted.sum() / total:.2f} % by the layer, "
         f"{100 * (missing_in_cube | distrusted).sum() / total:.2f} % together"
     )
-    return [*counts, overlap]
+    return [*counts, summary]
 
 
 def _detectors(cube: Cube) -> dict[str, str]:
     """Return the bands of each detector, in words."""
     names = cube.detectors or ()
     return {
-        name: f"bands {ranges([i for i, other in enumerate(names) if other == name])}"
+        name: f"bands {ranges([i for i, detector in enumerate(names) if detector == name])}"
         for name in dict.fromkeys(names)
     }
 

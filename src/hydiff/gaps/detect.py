@@ -29,7 +29,7 @@ FOLLOW = 2.0  # a feature of the scene is at least 1/FOLLOW as strong in the nex
 SPREAD_FLOOR = 0.1  # smallest spread of column levels, in noise stds: less may be rounding
 QUIET = 20  # a line without changes is dead only if lines on both sides have this many changes
 MIN_LINE = 16  # fewest observed pixels to judge a line
-MIN_SPECTRUM = 8  # fewest observed bands to judge a spectrum; photographs have too few
+MIN_SPECTRUM = 8  # fewest observed bands to judge a spectrum: photographs have grey pixels
 MIN_FRINGE = 16  # fewest pixels with the spectrum of a corner; a few equal spectra are normal
 SATURATED_COUNT = 10  # fewest entries at the highest value of a band
 SATURATED_RATIO = 5.0  # their count relative to the count at any of the next lower values
@@ -38,7 +38,7 @@ SATURATED_LEVELS = 8  # number of next lower values
 
 @dataclass(frozen=True, eq=False)
 class Suggestion:
-    """Entries that may not be measurements."""
+    """Entries suspected not to be measurements."""
 
     kind: str  # one of KINDS
     message: str  # for the user
@@ -108,7 +108,7 @@ def saturated_pixels(values: Array, observed: Bools) -> tuple[Bools, str]:
 
 def dead_lines(values: Array, observed: Bools) -> tuple[Bools, str]:
     """Find lines that are constant, or equal to the line before, between lines that vary a lot."""
-    # a constant line need not include the constant columns
+    # without constant columns, whose values would make a constant line look varied
     observed = observed & ~_constant_columns(values, observed)[:, None, :]
     constant = _silent(*_changes(values, observed, axis=2))
     repeated = _silent(*_changes(values, observed, axis=1)) & ~constant
@@ -137,8 +137,8 @@ def _changes(values: Array, observed: Bools, axis: int) -> tuple[Ints, Ints]:
     Only pairs of observed pixels count.  axis 2: pairs within the line; axis 1: pairs of a pixel
     and the one above it.
     """
-    here, before = (slice(1, None), slice(None, -1))
-    a, b = ((..., here), (..., before)) if axis == 2 else ((here,), (before,))
+    later, earlier = (slice(1, None), slice(None, -1))
+    a, b = ((..., later), (..., earlier)) if axis == 2 else ((later,), (earlier,))
     bands, rows, _ = values.shape
     changes, pairs = np.zeros((bands, rows), np.intp), np.zeros((bands, rows), np.intp)
     first = 0 if axis == 2 else 1
@@ -265,14 +265,14 @@ def outlier_pixels(values: Array, observed: Bools) -> tuple[Bools, str]:
         return missing, ""
     floor = _resolution(values, observed, bands)
     # scores of three bands at a time, as those of all bands may not fit into memory
-    before, here = np.zeros(observed.shape[1:]), np.zeros(observed.shape[1:])
+    before, current = np.zeros(observed.shape[1:]), np.zeros(observed.shape[1:])
     for k in range(len(bands) + 1):
-        after = np.zeros_like(here)
+        after = np.zeros_like(current)
         if k < len(bands):
             after = _beyond_neighbours(values[bands[k]], observed[bands[k]], floor[k])
         if k > 0:
-            missing[bands[k - 1]] = _excess(here, before, after) > OUTLIER_EXCESS
-        before, here = here, after
+            missing[bands[k - 1]] = _excess(current, before, after) > OUTLIER_EXCESS
+        before, current = current, after
     n_bands = missing.any(axis=(1, 2)).sum()
     return missing, f"{missing.sum()} entries of {n_bands} bands are far from all their neighbours"
 
@@ -320,7 +320,7 @@ def _resolution(values: Array, observed: Bools, bands: Ints) -> Floats:
 
 def _median(a: Floats) -> Floats:
     """Median along the last axis of (n, m), ignoring NaN; NaN where all are NaN."""
-    a = np.sort(a, axis=-1)  # NaN go last
+    a = np.sort(a, axis=-1)  # sorting puts NaN last
     n = np.isfinite(a).sum(axis=-1)
     pick = np.maximum(np.stack([n - 1, n]) // 2, 0)
     low, high = (np.take_along_axis(a, p[:, None], axis=-1)[:, 0] for p in pick)

@@ -157,9 +157,9 @@ def _paint(out: Floats, rows: Ints, cols: Ints, width: int) -> None:
         deepest = len(rows) - 1 - np.unique(blocks, return_index=True)[1]
         rows, cols = rows[deepest], cols[deepest]
     r = (rows[:, None] - width + 1) // 2 + np.arange(width + 1)
-    rest = width**2 - (2 * r - rows[:, None]) ** 2
-    i, k = np.nonzero((rest >= 0) & (r >= 0) & (r < out.shape[0]))
-    reach = np.sqrt(rest[i, k]).astype(np.intp)
+    square = width**2 - (2 * r - rows[:, None]) ** 2
+    i, k = np.nonzero((square >= 0) & (r >= 0) & (r < out.shape[0]))
+    reach = np.sqrt(square[i, k]).astype(np.intp)
     start = np.clip((cols[i] - reach + 1) // 2, 0, out.shape[1])
     stop = np.clip((cols[i] + reach) // 2 + 1, 0, out.shape[1])
     line = r[i, k] * (out.shape[1] + 1)  # one more column, for runs that end at the border
@@ -292,8 +292,8 @@ def _frames(shape: Shape, missing: float | None, rng: np.random.Generator) -> Bo
     n = -(-rows // height)
     order = rng.random(n)
     order[[0, -1]] += 1
-    lost = _lowest(order, _quota(n, missing, "frames"))
-    return np.repeat(~np.repeat(lost, height)[:rows, None], cols, axis=1)
+    lost_blocks = _lowest(order, _quota(n, missing, "frames"))
+    return np.repeat(~np.repeat(lost_blocks, height)[:rows, None], cols, axis=1)
 
 
 def _columns(shape: Shape, missing: float | None, rng: np.random.Generator) -> Bools:

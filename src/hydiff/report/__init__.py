@@ -48,8 +48,8 @@ def write(
     record = record_of(path, cube)
     original, state = find_input(record, path, None if source is None else Path(source))
     companions = [p for p in provenance.beside(path) if p != provenance.report_path(path)]
-    others = [original, None if truth is None else Path(truth), *places_of(record, path)]
-    io.staging.refuse_inputs([output], [path, *others, *companions])
+    inputs = [original, None if truth is None else Path(truth), *places_of(record, path)]
+    io.staging.refuse_inputs([output], [path, *inputs, *companions])
     before = cube if original is None else same_shape(io.read(original, var=var), cube)
     survey = look(cube, before, path)
     clean = None if truth is None else same_shape(io.read(truth, var=var), cube)

@@ -221,10 +221,10 @@ def certainty(s: Story) -> dict[str, Any] | None:
 
 
 def _widths(part: KindRecipe) -> str:
-    listed = ", ".join(f"{w:.2f}" for w in part.errors.intervals)
+    widths = ", ".join(f"{w:.2f}" for w in part.errors.intervals)
     gaps = "" if part.gaps is None else f" in {part.gaps}"
     basis = ", ".join(part.errors.basis)
-    return f"Intervals of 50, 80 and 95 % ({basis}) reach {listed} σ to either side{gaps}."
+    return f"Intervals of 50, 80 and 95 % ({basis}) reach {widths} σ to either side{gaps}."
 
 
 def _judged(judged: Judged) -> FactTable:

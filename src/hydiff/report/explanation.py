@@ -23,7 +23,7 @@ from hydiff.report.document import distance_words, is_shown
 from hydiff.report.plots import to_nanometres
 from hydiff.report.survey import Survey, look, planes_of
 
-WITHOUT = "without it"  # name of the fill without a reference, the first candidate of its blend
+WITHOUT = "without it"  # name of the first candidate of a blend with a reference: the fill without
 WORST_BANDS = 3  # bands that are named
 
 
@@ -160,8 +160,8 @@ def _meaning(method: str, tried: Tried | None = None) -> str:
         return "the blend from the cube alone"
     text = METHODS[method].summary if method in METHODS else ""
     settings = {} if tried is None else tried.settings
-    listed = ", ".join(f"{k}={v}" for k, v in settings.items())
-    return f"{text} [{listed}]" if listed else text
+    settings_text = ", ".join(f"{k}={v}" for k, v in settings.items())
+    return f"{text} [{settings_text}]" if settings_text else text
 
 
 def doubts_of(record: Record, trust: Trust, cube: Cube) -> Iterator[str]:
@@ -189,8 +189,8 @@ def doubts_of(record: Record, trust: Trust, cube: Cube) -> Iterator[str]:
             "deviation of a band"
         )
     if trust.bands:
-        named = ", ".join(f"{_band(cube, b)} σ {error:.2g}" for b, error in trust.bands)
-        yield f"least certain bands, in their standard deviations: {named}"
+        bands = ", ".join(f"{_band(cube, b)} σ {error:.2g}" for b, error in trust.bands)
+        yield f"least certain bands, in their standard deviations: {bands}"
     if prior:
         yield (
             f"{_percent(prior, filled)} of the filled entries have 10 % or more from a network "

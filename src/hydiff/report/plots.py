@@ -52,9 +52,9 @@ def rgb_bands(
     """
     nm = None if wavelengths is None else to_nanometres(wavelengths, units)
     if nm is not None and np.isfinite(nm).any():
-        away = np.abs(nm - np.array(TARGETS_NM)[:, None])
-        if np.nanmin(away, axis=1).max() <= 50:
-            r, g, b = (int(i) for i in np.nanargmin(away, axis=1))
+        distance = np.abs(nm - np.array(TARGETS_NM)[:, None])
+        if np.nanmin(distance, axis=1).max() <= 50:
+            r, g, b = (int(i) for i in np.nanargmin(distance, axis=1))
             return r, g, b
     shares = next(shares for above, shares in SHARES if bands > above)
     r, g, b = (round(share * (bands - 1)) for share in shares)
@@ -76,10 +76,10 @@ def to_nanometres(wavelengths: Array, units: str | None = None) -> Floats | None
 
 def stretch(values: Array, bands: tuple[int, int, int], observed: Bools) -> Floats:
     """Return the 1st and 99th percentile (3, 2) of the valid pixels in each of three bands."""
-    picked, entries = _picked(values, bands, observed)
+    planes, entries = _picked(values, bands, observed)
     limits = [
         np.percentile(p[s], (1, 99)) if s.any() else (0, 1)
-        for p, s in zip(picked, entries, strict=True)
+        for p, s in zip(planes, entries, strict=True)
     ]
     return np.array(limits, dtype=np.float64)
 
@@ -92,11 +92,11 @@ def composite(
     observed: (rows, cols) or (bands, rows, cols).  limits: (3, 2) values shown as 0 and 255, by
     default the `stretch` of this image; give the same limits to images that are to be compared.
     """
-    picked, entries = _picked(values, bands, observed)
+    planes, entries = _picked(values, bands, observed)
     if limits is None:
         limits = stretch(values, bands, observed)
     low, high = limits[:, :1, None], limits[:, 1:, None]
-    shares = np.divide(picked - low, high - low, out=np.full(picked.shape, 0.5), where=high > low)
+    shares = np.divide(planes - low, high - low, out=np.full(planes.shape, 0.5), where=high > low)
     image: Pixels = np.rint(255 * np.clip(shares, 0, 1)).astype(np.uint8).transpose(1, 2, 0)
     image[~np.logical_and.reduce(entries)] = GAP_COLOUR
     return image
@@ -244,9 +244,9 @@ class _View(NamedTuple):
 
 def _picked(values: Array, bands: tuple[int, int, int], observed: Bools) -> tuple[Floats, Bools]:
     """Return three bands as float64, 0 where not valid, and the valid entries (3, rows, cols)."""
-    picked = np.stack([values[b] for b in bands]).astype(np.float64)
-    entries = np.broadcast_to(observed, values.shape)[list(bands)] & np.isfinite(picked)
-    return np.where(entries, picked, 0.0), entries
+    planes = np.stack([values[b] for b in bands]).astype(np.float64)
+    entries = np.broadcast_to(observed, values.shape)[list(bands)] & np.isfinite(planes)
+    return np.where(entries, planes, 0.0), entries
 
 
 def _check_shapes(shape: tuple[int, ...], **arrays: Array | None) -> None:

@@ -142,16 +142,16 @@ def sample_pixels(filled: Bools, every: int) -> list[tuple[int, int]]:
         return []
     candidates = count == count.max()
     depth = ndimage.distance_transform_edt(np.pad(candidates, 1))[1:-1, 1:-1]
-    picked = [plots.deepest(candidates)]
+    pixels = [plots.deepest(candidates)]
     rows, cols = np.nonzero(candidates)
     for share in (2 / 3, 1 / 3, 0.0):
         distance = np.abs(depth[rows, cols] - max(1.0, share * depth.max()))
         fits = np.flatnonzero(distance <= distance.min() + 1e-9)
-        apart = np.min([np.hypot(rows[fits] - r, cols[fits] - c) for r, c in picked], axis=0)
+        apart = np.min([np.hypot(rows[fits] - r, cols[fits] - c) for r, c in pixels], axis=0)
         best = fits[np.argmax(apart)]
-        if (pixel := (int(rows[best]), int(cols[best]))) not in picked:
-            picked.append(pixel)
-    return [(every * r, every * c) for r, c in picked]
+        if (pixel := (int(rows[best]), int(cols[best]))) not in pixels:
+            pixels.append(pixel)
+    return [(every * r, every * c) for r, c in pixels]
 
 
 def error_bars(

@@ -47,9 +47,9 @@ def presets(cube: Cube) -> dict[str, tuple[int, int, int]]:
         return default
     choices = {}
     for name, targets in PRESETS.items():
-        away = np.abs(nm - np.array(targets)[:, None])
-        if np.nanmin(away, axis=1).max() <= NEAR:
-            r, g, b = (int(i) for i in np.nanargmin(away, axis=1))
+        distance = np.abs(nm - np.array(targets)[:, None])
+        if np.nanmin(distance, axis=1).max() <= NEAR:
+            r, g, b = (int(i) for i in np.nanargmin(distance, axis=1))
             choices[name] = (r, g, b)
     return choices if "True colour" in choices else default | choices
 

@@ -239,9 +239,9 @@ def of_reference(reference: Cube, cube: Cube) -> Layer:
     if reference_nm is None or cube_nm is None:
         bands[reference.bands :] = -1
     else:
-        away = np.abs(reference_nm - cube_nm[:, None])
-        near = np.nanmin(away, axis=1) <= images.NEAR
-        bands = np.where(near, np.nanargmin(away, axis=1), -1)
+        distance = np.abs(reference_nm - cube_nm[:, None])
+        near = np.nanmin(distance, axis=1) <= images.NEAR
+        bands = np.where(near, np.nanargmin(distance, axis=1), -1)
     return Layer(Cube(on_grid.values, path=reference.path), bands=bands)
 
 
