@@ -1,1 +1,1 @@
-"""What is missing and why: the rule, patterns, census, suspected damage, simulated damage."""
+"""Gaps of a cube: rules, masks, census, suspected damage and simulated damage."""

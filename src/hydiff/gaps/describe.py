@@ -1,4 +1,4 @@
-"""A summary of a cube, without reading all of it."""
+"""A summary of a cube, made from its header and a sample of its values."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from hydiff.mark import Mark, bounded
 
 
 def facts(cube: Cube, nodata: Nodata = None, nodata_in: str | None = None) -> dict[str, Any]:
-    """A JSON-able summary: header fields and a look at the values (sampled when large).
+    """Return a summary for JSON: header fields and statistics of the values, sampled if large.
 
-    nodata, nodata_in: what a user calls missing, as for a fill.
+    nodata, nodata_in: which values mean missing, as for a fill.
     """
     bands, rows, cols = cube.shape
     return {
@@ -54,23 +54,23 @@ def facts(cube: Cube, nodata: Nodata = None, nodata_in: str | None = None) -> di
 
 
 def look(cube: Cube, nodata: Nodata = None, nodata_in: str | None = None) -> dict[str, Any]:
-    """Missing share, minimum and maximum of the observed values, in all of it or a sample."""
-    missing = withheld = entries = spared = 0
+    """Return the missing share, and the range of the observed values, of the cube or a sample."""
+    missing = withheld = entries = n_spared = 0
     low, high = np.inf, -np.inf
     whole = rule.counted_whole(cube, nodata, nodata_in)
-    blocks, what = sampled(cube, deep=bool(whole))
+    blocks, sample = sampled(cube, deep=bool(whole))
     for bands, rows, cols in blocks:
         values = np.asarray(cube.values[bands, rows, cols])
         measured = cube.observed_in(values, nodata, rows, cols, bands, whole=whole)
-        spared += int((equals_any(values, whole) & measured).sum()) if whole else 0
+        n_spared += int((equals_any(values, whole) & measured).sum()) if whole else 0
         missing, entries = missing + int((~measured).sum()), entries + measured.size
         withheld += int(cube.withheld_in(values).sum())
         if measured.any():
             low = min(low, values[measured].min())
             high = max(high, values[measured].max())
     return {
-        "sample": what,
-        "notes": rule.spared_note(whole, spared),
+        "sample": sample,
+        "notes": rule.spared_note(whole, n_spared),
         "missing_share": missing / entries,
         "withheld_share": withheld / entries,
         "minimum": None if missing == entries else float(low),
@@ -79,7 +79,7 @@ def look(cube: Cube, nodata: Nodata = None, nodata_in: str | None = None) -> dic
 
 
 def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """The same for a person: label and text, leaving out what the file does not say."""
+    """Return `facts` as pairs of label and text, without those that the file does not state."""
     f, summary = facts, facts["values"]
     share = f"{100 * summary['missing_share']:.2f} % of the entries"
     if summary["sample"]:
@@ -120,16 +120,16 @@ def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _mask(cube: Cube) -> str | None:
-    """Which validity layer the file has, in words."""
+    """Name the validity layer of the file; None if it has none."""
     if cube.valid is None:
         return None
     return str(cube.attrs.get("geotiff", {}).get("mask", "inside"))
 
 
 def _filled(mark: Mark | None, path: Path | None) -> dict[str, Any] | None:
-    """What a filled cube says of itself; None where nothing says that it is filled.
+    """Return what a file states about its own fill; None if it is not marked as filled.
 
-    Headers of ENVI have no room for the record: it is the one beside the file.
+    ENVI headers cannot hold the record of the fill, so it is read from the companion file.
     """
     if mark is None:
         return None
@@ -157,37 +157,37 @@ def _filled_line(filled: dict[str, Any] | None) -> str:
 
 
 def _flags_line(filled: dict[str, Any] | None) -> str:
-    """The shares of the filled entries by flag, as the record in the file says."""
+    """Return the shares of the filled entries by flag, from the record; "" without one."""
     counts = (filled or {"record": {}})["record"].get("flags")
     return ", ".join(shares(counts)) if isinstance(counts, dict) else ""
 
 
 def _others(cube: Cube) -> set[str]:
-    """Names of what the file says besides the above."""
+    """Names of all other attributes and tags of the file."""
     tags = cube.attrs.get("geotiff", {}).get("tags", {})
-    named = {str(k) for k, v in cube.attrs.items() if isinstance(v, str | list | int | float)}
-    named |= {key for space in tags.values() for key in space}
-    return {key for key in named if canonical(key) not in LAYOUT | FIELDS}
+    names = {str(k) for k, v in cube.attrs.items() if isinstance(v, str | list | int | float)}
+    names |= {key for space in tags.values() for key in space}
+    return {key for key in names if canonical(key) not in LAYOUT | FIELDS}
 
 
 def flagged(cube: Cube, layer: quality.Quality) -> list[str]:
-    """What a quality layer adds to the gaps of the cube itself; reads all of it."""
-    own, distrusted = ~cube.observed(), ~layer.observed
-    total = own.size
+    """Describe the entries that a quality layer adds to the gaps of the cube; reads all of it."""
+    missing_in_cube, distrusted = ~cube.observed(), ~layer.observed
+    total = missing_in_cube.size
     counts = [f"{flag}: {count:,} entries" for flag, count in layer.counts.items()]
-    both = (
-        f"missing is what either names: {100 * own.sum() / total:.2f} % by the cube, "
+    summary = (
+        f"missing is what either names: {100 * missing_in_cube.sum() / total:.2f} % by the cube, "
         f"{100 * distrusted.sum() / total:.2f} % by the layer, "
-        f"{100 * (own | distrusted).sum() / total:.2f} % together"
+        f"{100 * (missing_in_cube | distrusted).sum() / total:.2f} % together"
     )
-    return [*counts, both]
+    return [*counts, summary]
 
 
 def _detectors(cube: Cube) -> dict[str, str]:
-    """Which bands each detector has."""
+    """Return the bands of each detector, in words."""
     names = cube.detectors or ()
     return {
-        name: f"bands {ranges([i for i, other in enumerate(names) if other == name])}"
+        name: f"bands {ranges([i for i, detector in enumerate(names) if detector == name])}"
         for name in dict.fromkeys(names)
     }
 
@@ -202,7 +202,7 @@ def _lookup(shape: list[int] | None) -> str:
 
 
 def _span(values: Any) -> list[float] | None:
-    """Of positive numbers where there are any: a 0 stands for a channel that is not used."""
+    """Return [lowest, highest], without zeros, which mark unused channels; None without values."""
     if values is None:
         return None
     used = values[values > 0] if (values > 0).any() else values
@@ -214,5 +214,5 @@ def _range(span: list[float] | None, unit: str) -> str:
 
 
 def _crs_name(wkt: str | None) -> str | None:
-    """The first quoted name of a WKT string, e.g. "WGS 84 / UTM zone 10N"."""
+    """Return the first quoted name of a WKT string, e.g. "WGS 84 / UTM zone 10N"."""
     return wkt.split('"')[1] if wkt and '"' in wkt else wkt

@@ -1,9 +1,9 @@
-"""Damage that a file does not declare: each detector suggests, and never decides.
+"""Detect damage that a file does not declare.  The detectors only suggest; the user decides.
 
-A scene may hold anything, but what is in the scene shows in neighbouring bands too.  So a level
-or a value is suspected only if it stands out in its band *and* the bands beside it do not follow;
-a line or spectrum only if it repeats exactly where noise would have changed it.
-The price: an offset that adjacent bands share is taken for part of the scene.
+Features of the scene appear in neighbouring bands too.  A level or a value is therefore suspected
+only if it stands out in its band and *not* in the bands beside it; a line or a spectrum only if it
+repeats exactly where noise would have changed it.  The price of this rule: an offset shared by
+adjacent bands is taken for part of the scene.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from hydiff.errors import ShapeMismatch
 from hydiff.gaps.census import frames, named, ranges
 from hydiff.gaps.undeclared import FILL_COUNT, suspicion, undeclared
 
-# Fourteen undamaged crops of six sensors, on which these were set, reach the value in brackets
-# (Indian Pines' true dropouts left aside).
-STRIPE_EXCESS = 8.0  # column offset in spreads of its band, less what the next bands show (6.8)
-ROUGH_RATIO = 3.0  # a column's difference to its neighbours, over that of other columns (2.04)
-OUTLIER_EXCESS = 8.0  # noise sigmas beyond all eight neighbours (2 entries of 12 million pass)
-FOLLOW = 2.0  # the next bands may show a feature of the scene half as strong
-SPREAD_FLOOR = 0.1  # of the noise: the least spread of column levels that rounding cannot fake
-QUIET = 20  # changes that both neighbouring lines must show for a line without any to be dead
-MIN_LINE = 16  # observed pixels to judge a line by
-MIN_SPECTRUM = 8  # observed bands to judge a spectrum by; grey pixels of photographs repeat fewer
-MIN_FRINGE = 16  # pixels with the spectrum of a corner: equal spectra occur, so many do not
-SATURATED_COUNT = 10  # entries at the highest value of a band
-SATURATED_RATIO = 5.0  # ... over those at any of the next values below it
-SATURATED_LEVELS = 8  # so many of those
+# These thresholds were set on fourteen undamaged crops of six sensors.  In brackets: the largest
+# value reached there (without the true dropouts of Indian Pines).
+STRIPE_EXCESS = 8.0  # offset of a column in spreads of its band, less that of the next bands (6.8)
+ROUGH_RATIO = 3.0  # difference of a column to its neighbours, relative to other columns (2.04)
+OUTLIER_EXCESS = 8.0  # noise stds beyond all eight neighbours (2 entries of 12 million exceed it)
+FOLLOW = 2.0  # a feature of the scene is at least 1/FOLLOW as strong in the next bands
+SPREAD_FLOOR = 0.1  # smallest spread of column levels, in noise stds: less may be rounding
+QUIET = 20  # a line without changes is dead only if lines on both sides have this many changes
+MIN_LINE = 16  # fewest observed pixels to judge a line
+MIN_SPECTRUM = 8  # fewest observed bands to judge a spectrum: photographs have grey pixels
+MIN_FRINGE = 16  # fewest pixels with the spectrum of a corner; a few equal spectra are normal
+SATURATED_COUNT = 10  # fewest entries at the highest value of a band
+SATURATED_RATIO = 5.0  # their count relative to the count at any of the next lower values
+SATURATED_LEVELS = 8  # number of next lower values
 
 
 @dataclass(frozen=True, eq=False)
 class Suggestion:
-    """Entries that may not be measurements."""
+    """Entries suspected not to be measurements."""
 
     kind: str  # one of KINDS
-    message: str  # for a person
+    message: str  # for the user
     missing: Bools  # (bands, rows, cols), True = suspected
 
 
 def detect(values: Array, observed: Bools, good: Bools | None = None) -> list[Suggestion]:
-    """Suspected damage among the observed entries of good bands; at most one entry per kind.
+    """Return the suspected damage among observed entries of good bands, one item per kind at most.
 
-    values: (bands, rows, cols) of any real dtype; observed: that shape or (rows, cols);
+    values: (bands, rows, cols) of any real dtype.  observed: the same shape or (rows, cols).
     good: (bands,), False = bad band, which is not judged.
     """
     values = np.asarray(values)
@@ -61,8 +61,8 @@ def detect(values: Array, observed: Bools, good: Bools | None = None) -> list[Su
         entries &= np.isfinite(values)
     suggestions: list[Suggestion] = []
     explained = np.zeros_like(entries)
-    for kind, find in DETECTORS.items():
-        missing, message = find(values, entries if kind in WHOLE else entries & ~explained)
+    for kind, detector in DETECTORS.items():
+        missing, message = detector(values, entries if kind in WHOLE else entries & ~explained)
         missing &= entries
         if missing.any():
             suggestions.append(Suggestion(kind, message, missing))
@@ -77,7 +77,7 @@ Finder = Callable[[Array, Bools], tuple[Bools, str]]
 
 
 def fill_values(values: Array, observed: Bools) -> tuple[Bools, str]:
-    """One value, or a few, repeated far below (or very far above) all others."""
+    """Find repeated values far below (or very far above) all others."""
     data = values[observed]
     fills = undeclared(data)
     missing = np.isin(values, fills) & observed
@@ -87,7 +87,7 @@ def fill_values(values: Array, observed: Bools) -> tuple[Bools, str]:
 
 
 def saturated_pixels(values: Array, observed: Bools) -> tuple[Bools, str]:
-    """The highest value of a band, where it is met far more often than those just below it."""
+    """Find entries at the highest value of a band if it occurs far more often than lower ones."""
     missing = np.zeros_like(observed)
     tops: list[float] = []
     for k in np.flatnonzero(observed.any(axis=(1, 2))):
@@ -107,8 +107,8 @@ def saturated_pixels(values: Array, observed: Bools) -> tuple[Bools, str]:
 
 
 def dead_lines(values: Array, observed: Bools) -> tuple[Bools, str]:
-    """Lines that are constant, or repeat the line before, between lines that change a lot."""
-    # constant columns would break the lines
+    """Find lines that are constant, or equal to the line before, between lines that vary a lot."""
+    # without constant columns, whose values would make a constant line look varied
     observed = observed & ~_constant_columns(values, observed)[:, None, :]
     constant = _silent(*_changes(values, observed, axis=2))
     repeated = _silent(*_changes(values, observed, axis=1)) & ~constant
@@ -119,7 +119,7 @@ def dead_lines(values: Array, observed: Bools) -> tuple[Bools, str]:
 
 
 def dead_columns(values: Array, observed: Bools) -> tuple[Bools, str]:
-    """Columns that are constant in a band, or have nothing in common with their neighbours."""
+    """Find columns that are constant in a band, or unlike both of their neighbours."""
     constant = _constant_columns(values, observed)
     unrelated = _rough_columns(values, observed & ~constant[:, None, :])
     message = _where("column", {"constant": constant, "unlike the columns beside": unrelated})
@@ -132,12 +132,13 @@ def _constant_columns(values: Array, observed: Bools) -> Bools:
 
 
 def _changes(values: Array, observed: Bools, axis: int) -> tuple[Ints, Ints]:
-    """Per band and line (bands, rows): neighbours along `axis` that differ, and that are observed.
+    """Count, per band and line (bands, rows), the neighbour pairs that differ, and all pairs.
 
-    axis 2: neighbours in the line; axis 1: the line and the one before it.
+    Only pairs of observed pixels count.  axis 2: pairs within the line; axis 1: pairs of a pixel
+    and the one above it.
     """
-    here, before = (slice(1, None), slice(None, -1))
-    a, b = ((..., here), (..., before)) if axis == 2 else ((here,), (before,))
+    later, earlier = (slice(1, None), slice(None, -1))
+    a, b = ((..., later), (..., earlier)) if axis == 2 else ((later,), (earlier,))
     bands, rows, _ = values.shape
     changes, pairs = np.zeros((bands, rows), np.intp), np.zeros((bands, rows), np.intp)
     first = 0 if axis == 2 else 1
@@ -149,32 +150,32 @@ def _changes(values: Array, observed: Bools, axis: int) -> tuple[Ints, Ints]:
 
 
 def _silent(changes: Ints, pairs: Ints) -> Bools:
-    """Lines (bands, rows) without a change whose nearest lively lines, on both sides, change a lot.
+    """Find lines (bands, rows) without changes if the nearest other lines on both sides vary a lot.
 
-    A quiet part of a scene fades out; a dead line begins at once.
+    This separates dead lines, which begin abruptly, from quiet parts of the scene, which fade.
     """
     judged = pairs >= MIN_LINE - 1
     quiet = judged & (changes == 0)
-    lively = np.where(quiet | ~judged, -1, changes)
-    nearest = [_carried(lively), _carried(lively[:, ::-1])[:, ::-1]]
+    n_changes = np.where(quiet | ~judged, -1, changes)
+    nearest = [_carried(n_changes), _carried(n_changes[:, ::-1])[:, ::-1]]
     least = np.minimum(*[np.where(n < 0, np.maximum(*nearest), n) for n in nearest])
     result: Bools = quiet & (least >= QUIET)
     return result
 
 
-def _carried(lively: Ints) -> Ints:
-    """The last entry that is not negative, carried along the rows; -1 before the first."""
-    index = np.where(lively >= 0, np.arange(lively.shape[1]), 0)
-    result: Ints = np.take_along_axis(lively, np.maximum.accumulate(index, axis=1), axis=1)
+def _carried(counts: Ints) -> Ints:
+    """Repeat the last entry that is not negative along the rows; -1 before the first."""
+    index = np.where(counts >= 0, np.arange(counts.shape[1]), 0)
+    result: Ints = np.take_along_axis(counts, np.maximum.accumulate(index, axis=1), axis=1)
     return result
 
 
 def constant_pixels(values: Array, observed: Bools) -> tuple[Bools, str]:
-    """Pixels with the same value in all bands, or with exactly the spectrum of a corner."""
+    """Find pixels with the same value in all bands, or with exactly the spectrum of a corner."""
     enough = observed.sum(axis=0) >= MIN_SPECTRUM
     reference = np.take_along_axis(values, observed.argmax(axis=0)[None], axis=0)[0]
     flat = enough & _equal(values, observed, [reference] * len(values))
-    if flat.sum() > 0.9 * enough.sum():  # a cube without any spectra: nothing stands out
+    if flat.sum() > 0.9 * enough.sum():  # nearly all are flat: none stands out
         return np.zeros_like(observed), ""
     fringe = np.zeros_like(flat)
     for r, c in ((0, 0), (0, -1), (-1, 0), (-1, -1)):
@@ -189,7 +190,7 @@ def constant_pixels(values: Array, observed: Bools) -> tuple[Bools, str]:
 
 
 def _equal(values: Array, observed: Bools, others: Iterable[Any]) -> Bools:
-    """Pixels (rows, cols) whose observed entries all equal others, one per band."""
+    """Find pixels (rows, cols) whose observed entries all equal `others`, one item per band."""
     equal = np.ones(values.shape[1:], bool)
     for band, measured, other in zip(values, observed, others, strict=True):
         equal &= (band == other) | ~measured
@@ -202,14 +203,14 @@ def _equal(values: Array, observed: Bools, others: Iterable[Any]) -> Bools:
 
 
 def stripes(values: Array, observed: Bools) -> tuple[Bools, str]:
-    """Columns of a band whose level is offset against the columns and bands beside them."""
+    """Find columns whose level is offset from nearby columns, but not so in the next bands."""
     flags = np.zeros((values.shape[0], values.shape[2]), bool)
     bands, step, noise = _column_steps(values, observed)
     if len(bands) > 1:
         level = np.cumsum(np.pad(np.nan_to_num(step), ((0, 0), (1, 0))), axis=1)
         padded = np.pad(level, ((0, 0), (3, 3)), mode="reflect")
-        beside = [padded[:, k : k + level.shape[1]] for k in (0, 1, 2, 4, 5, 6)]
-        offset = level - np.median(beside, axis=0)
+        nearby = [padded[:, k : k + level.shape[1]] for k in (0, 1, 2, 4, 5, 6)]
+        offset = level - np.median(nearby, axis=0)
         spread = np.maximum(1.4826 * _median(np.abs(offset)), SPREAD_FLOOR * _median(noise))
         spread = np.maximum(spread, _resolution(values, observed, bands))
         score = offset / spread[:, None]
@@ -219,7 +220,7 @@ def stripes(values: Array, observed: Bools) -> tuple[Bools, str]:
 
 
 def _rough_columns(values: Array, observed: Bools) -> Bools:
-    """Columns (bands, cols) that differ from both neighbours as no other in the band does."""
+    """Find columns (bands, cols) that differ from both neighbours far more than others do."""
     flags = np.zeros((values.shape[0], values.shape[2]), bool)
     bands, _, noise = _column_steps(values, observed)
     if noise.size and len(bands) > 1:
@@ -228,22 +229,23 @@ def _rough_columns(values: Array, observed: Bools) -> Bools:
         floor = _resolution(values, observed, bands)
         usual = np.maximum(_median(nearer), floor)[:, None]
         ratio = np.log(np.maximum(np.nan_to_num(nearer), floor[:, None]) / usual)
-        next_to = np.maximum(0, np.maximum(*_beside(ratio)))
-        flags[bands] = ratio - next_to > np.log(ROUGH_RATIO)
-        # a border column has one neighbour: if that one is bad, nothing speaks against the column
+        in_next_bands = np.maximum(0, np.maximum(*_beside(ratio)))
+        flags[bands] = ratio - in_next_bands > np.log(ROUGH_RATIO)
+        # a border column is compared with one neighbour only: not flagged if that one is bad
         flags[:, [0, -1]] &= ~flags[:, [1, -2]]
     return flags
 
 
 def _column_steps(values: Array, observed: Bools) -> tuple[Ints, Floats, Floats]:
-    """Median and robust std, down the rows, of the difference between a column and the one before.
+    """Return median and robust std, over the rows, of the difference of adjacent columns.
 
-    Returns the bands that can be judged and two arrays (those bands, cols - 1), NaN where too few
-    rows are observed.  Differences within a row cancel the scene, which a column's median does not.
+    First comes the list of bands that can be judged, then two arrays (those bands, cols - 1), NaN
+    where too few rows are observed.  Differences within a row cancel the scene; differences of the
+    medians of columns would not.
     """
     step, noise = [], []
     bands = np.flatnonzero(observed.sum(axis=(1, 2)) >= MIN_LINE)
-    if values.shape[2] < 8:  # the window that a level is compared with
+    if values.shape[2] < 8:  # too few for the window of `stripes`
         bands = bands[:0]
     for b in bands:
         column = np.where(observed[b], values[b], np.nan).T.astype(np.float64)
@@ -256,27 +258,27 @@ def _column_steps(values: Array, observed: Bools) -> tuple[Ints, Floats, Floats]
 
 
 def outlier_pixels(values: Array, observed: Bools) -> tuple[Bools, str]:
-    """Entries far outside the range of their eight neighbours where the next bands are not."""
+    """Find entries far outside the range of their eight neighbours if the next bands are not."""
     missing = np.zeros_like(observed)
     bands = np.flatnonzero(observed.sum(axis=(1, 2)) >= MIN_LINE)
-    if len(bands) < 2 or observed.shape[2] < 3:  # nothing to follow, or no noise to measure
+    if len(bands) < 2 or observed.shape[2] < 3:  # no next band, or no noise estimate
         return missing, ""
     floor = _resolution(values, observed, bands)
-    # three bands at a time: a second cube of scores need not fit in memory
-    before, here = np.zeros(observed.shape[1:]), np.zeros(observed.shape[1:])
+    # scores of three bands at a time, as those of all bands may not fit into memory
+    before, current = np.zeros(observed.shape[1:]), np.zeros(observed.shape[1:])
     for k in range(len(bands) + 1):
-        after = np.zeros_like(here)
+        after = np.zeros_like(current)
         if k < len(bands):
             after = _beyond_neighbours(values[bands[k]], observed[bands[k]], floor[k])
         if k > 0:
-            missing[bands[k - 1]] = _excess(here, before, after) > OUTLIER_EXCESS
-        before, here = here, after
+            missing[bands[k - 1]] = _excess(current, before, after) > OUTLIER_EXCESS
+        before, current = current, after
     n_bands = missing.any(axis=(1, 2)).sum()
     return missing, f"{missing.sum()} entries of {n_bands} bands are far from all their neighbours"
 
 
 def _beyond_neighbours(values: Array, observed: Bools, floor: float) -> Floats:
-    """How far (rows, cols) each pixel lies outside the range of its neighbours, in noise sigmas."""
+    """Signed distance (rows, cols) of each pixel to the range of its neighbours, in noise stds."""
     band = np.where(observed, values, np.nan).astype(np.float64)
     padded = np.pad(band, 1, constant_values=np.nan)
     rows, cols = band.shape
@@ -291,7 +293,7 @@ def _beyond_neighbours(values: Array, observed: Bools, floor: float) -> Floats:
 
 
 def _excess(score: Floats, before: Floats, after: Floats) -> Floats:
-    """How far a score exceeds FOLLOW times what the next bands have of the same sign."""
+    """Return the size of a score less FOLLOW times the score of the next bands of the same sign."""
     sign = np.sign(score)
     followed = np.maximum(sign * before, sign * after)
     result: Floats = np.abs(score) - FOLLOW * np.maximum(followed, 0)
@@ -299,15 +301,15 @@ def _excess(score: Floats, before: Floats, after: Floats) -> Floats:
 
 
 def _beside(score: Floats) -> tuple[Floats, Floats]:
-    """Scores (bands, cols) of the band before and the band after, 0 beyond the ends."""
+    """Return the scores (bands, cols) of the previous and of the next band; 0 beyond the ends."""
     padded = np.pad(score, ((1, 1), (0, 0)))
     return padded[:-2], padded[2:]
 
 
 def _resolution(values: Array, observed: Bools, bands: Ints) -> Floats:
-    """The smallest difference that counts in each band: one step of an integer, 1/1000 of floats.
+    """Smallest relevant difference in each band: 1 for integers, 1/1000 of the span for floats.
 
-    Some bands are nearly noiseless, and there rounding would look like damage.
+    Some bands are nearly noiseless, and without this limit rounding would look like damage.
     """
     if values.dtype.kind != "f":
         return np.ones(len(bands))
@@ -317,8 +319,8 @@ def _resolution(values: Array, observed: Bools, bands: Ints) -> Floats:
 
 
 def _median(a: Floats) -> Floats:
-    """Median along the last axis of (n, m) without the NaN; NaN where nothing is left."""
-    a = np.sort(a, axis=-1)  # NaN go last
+    """Median along the last axis of (n, m), ignoring NaN; NaN where all are NaN."""
+    a = np.sort(a, axis=-1)  # sorting puts NaN last
     n = np.isfinite(a).sum(axis=-1)
     pick = np.maximum(np.stack([n - 1, n]) // 2, 0)
     low, high = (np.take_along_axis(a, p[:, None], axis=-1)[:, 0] for p in pick)
@@ -327,13 +329,13 @@ def _median(a: Floats) -> Floats:
 
 
 def _where(noun: str, damage: dict[str, Bools]) -> str:
-    """ "lines 3-5 are constant in all bands" from flags (bands, lines) by damage; "" for none."""
+    """Describe flags (bands, lines) by damage, as "lines 3-5 are constant in all bands"."""
     parts = []
-    for what, flags in damage.items():
+    for words, flags in damage.items():
         lines, bands = (np.flatnonzero(flags.any(axis=axis)) for axis in (0, 1))
-        some = f"some bands of {ranges(bands, 4)}" if len(bands) != 1 else f"band {bands[0]}"
-        where = "all bands" if flags[:, lines].all() else some
-        parts += [f"{named(noun, lines)} {what} in {where}"] if len(lines) else []
+        some_bands = f"some bands of {ranges(bands, 4)}" if len(bands) != 1 else f"band {bands[0]}"
+        where = "all bands" if flags[:, lines].all() else some_bands
+        parts += [f"{named(noun, lines)} {words} in {where}"] if len(lines) else []
     return "; ".join(parts)
 
 
@@ -347,5 +349,5 @@ DETECTORS: dict[str, Finder] = {
     "outlier pixels": outlier_pixels,
 }
 KINDS = tuple(DETECTORS)
-# These name a cause, so they look at all entries; the others at what is not yet explained.
+# These detectors judge all entries, as they name a cause; the others only unexplained entries.
 WHOLE = {"constant pixels", "fill value"}

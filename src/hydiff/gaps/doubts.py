@@ -1,4 +1,4 @@
-"""Doubts about measured values, reported and not acted on: offset columns and lines, bad bands."""
+"""Doubtful measured values, which are only reported: offset columns and lines, bad bands."""
 
 from __future__ import annotations
 
@@ -10,62 +10,65 @@ from hydiff.cube import Array, Bools, Floats
 from hydiff.errors import BadValue
 from hydiff.maths import noise
 
-LEAST = 8  # rows that a column is judged by, and columns that its band is judged by
-Z = 5.0  # of an offset against its own error and the usual differences between neighbours
-ROBUST = 1.4826  # from a median absolute deviation to a std, of Gaussian values
-OF_MEDIAN = 1.2533  # the standard error of a median, over that of a mean
-HALF = 0.5  # of a band's variance: below it, more of the band is noise than is not
+LEAST = 8  # fewest rows to judge a column, and fewest judged columns to judge a band
+Z = 5.0  # smallest |z| of an offset that is reported; see `Offset.z`
+ROBUST = 1.4826  # std over median absolute deviation of Gaussian values
+OF_MEDIAN = 1.2533  # standard error of a median over that of a mean, for Gaussian values
+HALF = 0.5  # share of the variance that is not noise; a band below it is mostly noise
 
 
 class Offset(NamedTuple):
-    """A column or line of a band whose values differ from what both neighbours predict."""
+    """A column or line of a band whose values are offset from the mean of its two neighbours."""
 
     kind: str  # "column" or "line"
     position: int
     band: int
     offset: float  # in the cube's unit: median of value - mean of the two neighbours
     error: float  # its standard error
-    z: float  # offset over its error and the usual spread of such offsets in the band
+    z: float  # offset over hypot(error, typical offset in the band)
 
 
 def offsets(values: Array, observed: Bools) -> list[Offset]:
-    """Columns and lines that stand out in their band, the clearest first.
+    """Return the columns and lines that are offset in their band, largest |z| first.
 
-    values, observed: (bands, rows, cols).  A border has one neighbour, and is not judged.
+    values, observed: (bands, rows, cols).  Borders have one neighbour only and are not judged.
     """
-    found = []
+    result = []
     for band, (plane, measured) in enumerate(zip(values, observed, strict=True)):
         x = np.where(measured, plane.astype(np.float64), np.nan)
         for kind, lanes in (("column", x), ("line", x.T)):
-            found += [Offset(kind, i, band, *rest) for i, *rest in _standing_out(lanes)]
-    return sorted(found, key=lambda o: -abs(o.z))
+            result += [Offset(kind, i, band, *rest) for i, *rest in _standing_out(lanes)]
+    return sorted(result, key=lambda o: -abs(o.z))
 
 
 def column_offsets(plane: Floats) -> tuple[Floats, Floats]:
-    """(cols,) median difference of each column of a plane (rows, cols), NaN = missing, to the mean
-    of its neighbours, and its standard error; NaN where fewer than LEAST rows have all three."""
+    """Return the offset (cols,) of each column and its standard error.
+
+    The offset is the median difference between a column of `plane` (rows, cols), NaN = missing,
+    and the mean of its two neighbours; NaN where fewer than LEAST rows have all three values.
+    """
     offset, error = np.full(plane.shape[1], np.nan), np.full(plane.shape[1], np.nan)
     residual = plane[:, 1:-1] - (plane[:, :-2] + plane[:, 2:]) / 2
-    for i, lane in enumerate(residual.T, start=1):
-        lane = lane[np.isfinite(lane)]
-        if len(lane) >= LEAST:
-            offset[i] = np.median(lane)
-            spread = ROBUST * np.median(np.abs(lane - offset[i]))
-            error[i] = OF_MEDIAN * spread / np.sqrt(len(lane))
+    for i, differences in enumerate(residual.T, start=1):
+        differences = differences[np.isfinite(differences)]
+        if len(differences) >= LEAST:
+            offset[i] = np.median(differences)
+            spread = ROBUST * np.median(np.abs(differences - offset[i]))
+            error[i] = OF_MEDIAN * spread / np.sqrt(len(differences))
     return offset, error
 
 
 def _standing_out(plane: Floats) -> list[tuple[int, float, float, float]]:
-    """Column, offset, error and z of those that stand out in a plane."""
+    """Return index, offset, error and z of each column of a plane with |z| above Z."""
     offset, error = column_offsets(plane)
     judged = np.isfinite(offset)
     if judged.sum() < LEAST:
         return []
-    usual = ROBUST * float(np.median(np.abs(offset[judged])))
-    scale = np.hypot(np.nan_to_num(error), usual)
+    typical = ROBUST * float(np.median(np.abs(offset[judged])))
+    scale = np.hypot(np.nan_to_num(error), typical)
     with np.errstate(divide="ignore", invalid="ignore"):
         z = np.nan_to_num(offset / scale, posinf=np.inf, neginf=-np.inf)
-    # one offset column makes its neighbours look offset by half as much: only the peak counts
+    # an offset column makes its neighbours look offset by half as much: keep local maxima only
     size = np.pad(np.abs(np.nan_to_num(offset)), 1)
     peak = (size[1:-1] > size[:-2]) & (size[1:-1] >= size[2:])
     return [
@@ -75,17 +78,17 @@ def _standing_out(plane: Floats) -> list[tuple[int, float, float, float]]:
 
 
 class BandDoubts(NamedTuple):
-    """What speaks for and against each band; arrays (bands,)."""
+    """Noise and variation of each band, and whether it is good; arrays (bands,)."""
 
     noise: Floats  # std in the cube's unit; NaN for empty bands
     spread: Floats  # std of the observed values
     predicted: Floats  # share of the variance that is not noise, 0 … 1
-    good: Bools  # what is suggested
-    how: str  # the noise was estimated
+    good: Bools  # suggested list of good bands
+    how: str  # method by which the noise was estimated
 
 
 def judge_bands(values: Array, observed: Bools) -> BandDoubts:
-    """Suggest a bad-band list: bands without data, without variation, or more noise than not.
+    """Suggest a bad-band list: bands without data, without variation, or with mostly noise.
 
     values, observed: (bands, rows, cols).
     """

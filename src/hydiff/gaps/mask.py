@@ -1,4 +1,4 @@
-"""Observed masks: the geometry of their gaps, and generators of simulated ones.
+"""Masks of observed entries: the geometry of their gaps, and simulated masks.
 
 `observed` is bool, True = measured, (rows, cols) when all bands share it or (bands, rows, cols);
 `missing` is its opposite.  Indices of bands, rows and columns count from 0, ranges include both
@@ -21,14 +21,14 @@ from hydiff.errors import BadValue, ShapeMismatch, UnknownName
 Run = tuple[int, int]  # first and last index
 
 EIGHT = np.ones((3, 3), bool)  # neighbours across a corner belong to one gap
-DEFAULT_MISSING = 1 / 3  # share of a simulated mask when none is asked for
+DEFAULT_MISSING = 1 / 3  # default share of hidden entries of a simulated mask
 
 
 # --- geometry ---------------------------------------------------------------------------------
 
 
 def shared(observed: Bools) -> Bools:
-    """(rows, cols) when all bands of a (bands, rows, cols) mask agree; else the mask as it is."""
+    """Return the mask as (rows, cols) if all its bands agree; else unchanged."""
     if observed.ndim == 3 and all(np.array_equal(band, observed[0]) for band in observed):
         first: Bools = observed[0]
         return first
@@ -36,9 +36,9 @@ def shared(observed: Bools) -> Bools:
 
 
 def band_groups(observed: Bools, bands: int | None = None) -> list[tuple[Ints, Bools]]:
-    """Bands that share a mask, with that mask (rows, cols), in order of first appearance.
+    """Group bands by mask: (band numbers, their mask (rows, cols)), in order of first appearance.
 
-    A (rows, cols) mask does not say how many bands it serves: give `bands`.
+    bands: number of bands, needed for a mask (rows, cols), which serves any number of them.
     """
     if observed.ndim == 2:
         if bands is None:
@@ -53,9 +53,10 @@ def band_groups(observed: Bools, bands: int | None = None) -> list[tuple[Ints, B
 
 
 def outside(missing: Bools) -> Bools:
-    """Missing pixels (rows, cols) that no line joins to observed pixels on both of its sides.
+    """Return the missing pixels (rows, cols) that do not lie between two observed pixels.
 
-    Four lines pass through a pixel: its row, its column and its two diagonals.
+    A pixel lies between two others if they are on opposite sides of it along its row, its column or
+    one of its two diagonals.
     """
     observed = ~missing
     mirrored = _between(_shear(observed[:, ::-1]))
@@ -67,17 +68,17 @@ def outside(missing: Bools) -> Bools:
 
 
 def _between(observed: Bools) -> Bools:
-    """True where a column has an observed pixel at or above and one at or below."""
+    """True where a column has observed pixels both at or above and at or below a pixel."""
     above = np.logical_or.accumulate(observed, axis=0)
     below = np.logical_or.accumulate(observed[::-1], axis=0)[::-1]
     return above & below
 
 
 def _shear(a: Bools) -> Bools:
-    """(rows, rows + cols): row i moved right by i, so that a diagonal becomes a column."""
+    """Shift row i right by i, to (rows, rows + cols), so that diagonals become columns."""
     rows, cols = a.shape
     width = rows + cols
-    # a buffer whose rows are one longer than those it is read with: each row slips by one
+    # written with rows one longer than those it is read with, so each row shifts by one more
     buffer = np.zeros((rows, width + 1), bool)
     buffer[:, :cols] = a
     return buffer.ravel()[: rows * width].reshape(rows, width)
@@ -91,12 +92,12 @@ def _unshear(a: Bools, shape: tuple[int, ...]) -> Bools:
 
 
 def thickness(missing: Bools) -> Floats:
-    """Local gap width in pixels (rows, cols): the widest disc inside the gap that covers a pixel.
+    """Local width of the gaps (rows, cols) in pixels: the widest disc in a gap that covers a pixel.
 
-    0 where observed, inf everywhere if nothing is.  A full-height stripe n pixels wide has
-    thickness n; other widths are rounded down to whole pixels (to 1/64 beyond 128).  There are no
-    data outside the image: a gap n pixels deep along the border, observed from one side only, has
-    thickness 2n - 1.
+    0 at observed pixels; inf everywhere if no pixel is observed.  A full-height stripe n pixels
+    wide has thickness n.  Other widths are rounded down to whole pixels (to 1/64 beyond 128).
+    Pixels outside the image do not count as observed: a gap n pixels deep along the border, with
+    data on one side only, has thickness 2n - 1.
     """
     out = np.zeros(missing.shape)
     if missing.all():
@@ -104,7 +105,7 @@ def thickness(missing: Bools) -> Floats:
     labels, _ = ndimage.label(missing, EIGHT)
     boxes = [_grown(box) for box in ndimage.find_objects(labels)]
     areas = sum(labels[box].size for box in boxes)
-    if areas + 1000 * len(boxes) > labels.size:  # many gaps, or long oblique ones: all at once
+    if areas + 1000 * len(boxes) > labels.size:  # many gaps, or long oblique ones: faster at once
         return _disc_width(missing)
     for number, box in enumerate(boxes, start=1):
         gap = labels[box] == number
@@ -113,28 +114,31 @@ def thickness(missing: Bools) -> Floats:
 
 
 def _grown(box: tuple[slice, ...]) -> tuple[slice, ...]:
-    """A box with one pixel more on each side: the observed rim of its gap."""
+    """Grow a box by one pixel on each side, to include the observed rim of its gap."""
     return tuple(slice(max(s.start - 1, 0), s.stop + 1) for s in box)
 
 
 def _disc_width(gap: Bools) -> Floats:
-    """`thickness` of one window that holds every gap whole.
+    """Compute `thickness` in a window that contains its gaps completely.
 
-    The centre of an even stripe lies between pixels, so discs sit on a grid of half pixels.
-    There a disc of width w has radius w, one less than the distance to the nearest observed node.
+    The centre of a stripe of even width lies between pixels, so discs are centred on a grid of half
+    pixels.  There a disc of width w has radius w, one less than the distance from its centre to the
+    nearest observed node.
     """
     half = np.zeros([2 * n - 1 for n in gap.shape], bool)
     half[::2, ::2] = gap
     half[1::2] = half[:-1:2] | half[2::2]
     half[:, 1::2] = half[:, :-1:2] | half[:, 2::2]
     distance = ndimage.distance_transform_edt(half)
-    rows, cols = np.nonzero(distance >= 3)  # nearer centres are one wide, and so is every gap
+    rows, cols = np.nonzero(
+        distance >= 3
+    )  # discs of smaller distance are 1 wide, as is every gap at least
     distance = distance[rows, cols]
     order = np.argsort(distance, kind="stable")
     rows, cols, distance = rows[order], cols[order], distance[order]
     out = np.ones(gap.shape)
     first = 0
-    while first < len(order):  # widths upward: a wider disc paints over a narrower one
+    while first < len(order):  # by increasing width, so that wider discs overwrite narrower ones
         width = int(distance[first] - 1 + 1e-9)
         last = int(np.searchsorted(distance, width + 1 + max(1, width // 64) - 1e-9))
         _paint(out, rows[first:last], cols[first:last], width)
@@ -143,22 +147,22 @@ def _disc_width(gap: Bools) -> Floats:
 
 
 def _paint(out: Floats, rows: Ints, cols: Ints, width: int) -> None:
-    """Set out = width on the pixels of discs of that width, a row of a disc at a time.
+    """Set out = width on the pixels of discs of that width.
 
-    The centres count half pixels and come in order of depth.
+    rows, cols: centres of the discs in half pixels, by increasing distance to the data.
     """
-    if width >= 16:  # one centre, the deepest, of each block: discs so near still cover a stripe
+    if width >= 16:  # keep the deepest centre of each block: discs this close still cover a stripe
         side = isqrt(width)
         blocks = rows[::-1] // side * (1 << 32) + cols[::-1] // side
         deepest = len(rows) - 1 - np.unique(blocks, return_index=True)[1]
         rows, cols = rows[deepest], cols[deepest]
     r = (rows[:, None] - width + 1) // 2 + np.arange(width + 1)
-    rest = width**2 - (2 * r - rows[:, None]) ** 2
-    i, k = np.nonzero((rest >= 0) & (r >= 0) & (r < out.shape[0]))
-    reach = np.sqrt(rest[i, k]).astype(np.intp)
+    square = width**2 - (2 * r - rows[:, None]) ** 2
+    i, k = np.nonzero((square >= 0) & (r >= 0) & (r < out.shape[0]))
+    reach = np.sqrt(square[i, k]).astype(np.intp)
     start = np.clip((cols[i] - reach + 1) // 2, 0, out.shape[1])
     stop = np.clip((cols[i] + reach) // 2 + 1, 0, out.shape[1])
-    line = r[i, k] * (out.shape[1] + 1)  # one column more, for runs that end at the border
+    line = r[i, k] * (out.shape[1] + 1)  # one more column, for runs that end at the border
     size = out.shape[0] * (out.shape[1] + 1)
     edges = np.bincount(line + start, minlength=size) - np.bincount(line + stop, minlength=size)
     out[np.cumsum(edges).reshape(out.shape[0], -1)[:, :-1] > 0] = width
@@ -169,7 +173,7 @@ def _paint(out: Floats, rows: Ints, cols: Ints, width: int) -> None:
 Shape = tuple[int, int, int]  # bands, rows, cols
 MaskMaker = Callable[[Shape, float | None, np.random.Generator], Bools]
 
-# First and last missing column of the stripes on 144 columns, as published.
+# First and last missing column of each stripe on 144 columns, as published.
 PUBLISHED_COLUMNS = 144
 PUBLISHED: dict[str, list[Run]] = {
     "published-1": [(11, 13), (29, 34), (59, 67)],
@@ -177,14 +181,15 @@ PUBLISHED: dict[str, list[Run]] = {
     "published-3": [(9, 14), (19, 24), (29, 34), (39, 44)],
     "published-4": [(0, 3), *[(c, c + 3) for c in range(9, 140, 10)]],
 }
-FRAME = 32  # lines that EMIT loses at once
+FRAME = 32  # lines of a frame, which EMIT loses as a whole
 
 
 def make_mask(kind: str, shape: Shape, missing: float | None, rng: np.random.Generator) -> Bools:
-    """A simulated mask for a cube of this shape, by the name of its kind in `MASKS`.
+    """Return a simulated mask of a kind in `MASKS` for a cube of this shape.
 
-    missing: share of entries to hide, DEFAULT_MISSING when None; the published masks have their
-    own.  The result is (rows, cols), or (bands, rows, cols) for the kinds that differ by band.
+    missing: share of entries to hide, DEFAULT_MISSING if None; must be None for published masks,
+        whose share is fixed.
+    The result is (rows, cols), or (bands, rows, cols) for the kinds that differ by band.
     """
     if kind not in MASKS:
         raise UnknownName("mask", kind, MASKS)
@@ -193,18 +198,18 @@ def make_mask(kind: str, shape: Shape, missing: float | None, rng: np.random.Gen
     return MASKS[kind](shape, missing, rng)
 
 
-def _quota(n: int, missing: float | None, what: str = "pixels") -> int:
-    """How many of n to hide: the share that is asked for, but at least one, and never all."""
+def _quota(n: int, missing: float | None, items: str = "pixels") -> int:
+    """Return how many of n items to hide: the given share, but at least one and never all."""
     share = DEFAULT_MISSING if missing is None else missing
     if not 0 < share < 1:
         raise BadValue(f"the missing share must lie between 0 and 1, found {missing}")
     if n < 2:
-        raise BadValue(f"this mask hides some of the {what} and keeps others: {n} is too few")
+        raise BadValue(f"this mask hides some of the {items} and keeps others: {n} is too few")
     return min(max(round(share * n), 1), n - 1)
 
 
 def _lowest(depth: Floats, n: int) -> Bools:
-    """True at the n lowest entries."""
+    """Return flags that are True at the n lowest entries."""
     flags = np.zeros(depth.size, bool)
     flags[np.argsort(depth, axis=None, kind="stable")[:n]] = True
     return flags.reshape(depth.shape)
@@ -217,26 +222,27 @@ def _pile(
     figure: Callable[[Floats, Floats, np.random.Generator], Floats],
     reach: float,
 ) -> Bools:
-    """Add figures until the share is reached; the last one is shrunk to meet it exactly.
+    """Hide random figures until the share is reached; the last is shrunk to meet it exactly.
 
-    figure(down, right, rng) gives the depth of pixels at these distances from its centre in a
-    random figure: at most 1 inside, which ends within `reach` pixels.
+    figure(down, right, rng) draws a random figure and returns a number for pixels at these offsets
+    from its centre, at most 1 inside the figure, which extends `reach` pixels at most.
     """
     hidden = np.zeros(shape[1:], bool)
-    room = _quota(hidden.size, missing)
-    while room > 0:
+    n_left = _quota(hidden.size, missing)
+    while n_left > 0:
         centre = rng.uniform(0, shape[1:])
         window = tuple(slice(max(int(c - reach), 0), int(c + reach) + 2) for c in centre)
-        part = hidden[window]
+        hidden_part = hidden[window]
         (down, right) = (
-            np.arange(n) + w.start - c for n, w, c in zip(part.shape, window, centre, strict=True)
+            np.arange(n) + w.start - c
+            for n, w, c in zip(hidden_part.shape, window, centre, strict=True)
         )
-        depth = np.where(part, np.inf, figure(down[:, None], right, rng))
+        depth = np.where(hidden_part, np.inf, figure(down[:, None], right, rng))
         new = depth <= 1
-        if new.sum() > room:
-            new = _lowest(depth, room)
-        part |= new
-        room -= int(new.sum())
+        if new.sum() > n_left:
+            new = _lowest(depth, n_left)
+        hidden_part |= new
+        n_left -= int(new.sum())
     return ~hidden
 
 
@@ -261,7 +267,7 @@ def _tile(down: Floats, right: Floats, rng: np.random.Generator) -> Floats:
 
 
 def _slc_off(shape: Shape, missing: float | None, rng: np.random.Generator) -> Bools:
-    """Oblique wedges that open from the middle columns to both edges, as on Landsat 7."""
+    """Oblique wedges that widen from the middle columns to both edges, as on Landsat 7."""
     _, rows, cols = shape
     row, col = np.arange(rows)[:, None], np.arange(cols)
     period = min(rng.uniform(20, 34), rows)  # px between two wedges
@@ -276,19 +282,22 @@ def _lines(shape: Shape, missing: float | None, rng: np.random.Generator) -> Boo
 
 
 def _frames(shape: Shape, missing: float | None, rng: np.random.Generator) -> Bools:
-    """Blocks of FRAME full-width lines (a quarter of the image if that is less), so the share
-    comes in such steps.  Frames at the border, which no method can bridge, are lost last."""
+    """Full-width blocks of FRAME lines, or of a quarter of the image if that is less.
+
+    The share is met in steps of a block.  Blocks at the border are lost last, as no method can
+    interpolate across them.
+    """
     _, rows, cols = shape
     height = min(FRAME, max(rows // 4, 1))
     n = -(-rows // height)
     order = rng.random(n)
     order[[0, -1]] += 1
-    lost = _lowest(order, _quota(n, missing, "frames"))
-    return np.repeat(~np.repeat(lost, height)[:rows, None], cols, axis=1)
+    lost_blocks = _lowest(order, _quota(n, missing, "frames"))
+    return np.repeat(~np.repeat(lost_blocks, height)[:rows, None], cols, axis=1)
 
 
 def _columns(shape: Shape, missing: float | None, rng: np.random.Generator) -> Bools:
-    """Each band loses columns of its own."""
+    """Full-height columns, drawn for each band separately."""
     bands, rows, cols = shape
     _quota(cols, missing, "columns")
     total = _quota(bands * cols, missing)
@@ -297,7 +306,7 @@ def _columns(shape: Shape, missing: float | None, rng: np.random.Generator) -> B
 
 
 def _pixels(shape: Shape, missing: float | None, rng: np.random.Generator) -> Bools:
-    """Each band loses pixels of its own."""
+    """Single pixels, drawn for each band separately."""
     bands, rows, cols = shape
     total = _quota(bands * rows * cols, missing)
     counts = _spread(total, bands, rows * cols - 1)
@@ -305,20 +314,23 @@ def _pixels(shape: Shape, missing: float | None, rng: np.random.Generator) -> Bo
 
 
 def _spread(total: int, bands: int, most: int) -> list[int]:
-    """A total as equal shares per band, none above `most`."""
+    """Divide a total as evenly as possible among the bands, at most `most` each."""
     return [min((total * (b + 1)) // bands - (total * b) // bands, most) for b in range(bands)]
 
 
 def columns_needed(kind: str) -> int:
-    """Columns that a cube must have for a kind of mask: stripes as published keep their width, and
-    an observed column follows the last of them.  1 for the kinds that fit any width."""
+    """Return how many columns a cube must have for a kind of mask.
+
+    Published stripes have fixed columns, and one observed column must follow the last of them.
+    Other kinds fit any width (1).
+    """
     return PUBLISHED[kind][-1][1] + 2 if kind in PUBLISHED else 1
 
 
 def _published(
     shape: Shape, missing: float | None, rng: np.random.Generator, *, name: str
 ) -> Bools:
-    """Full-height stripes at their published columns, once more every 144 columns."""
+    """Full-height stripes at their published columns, repeated every 144 columns."""
     if missing is not None:
         raise BadValue(f"{name} has its own missing share: leave the share out (None)")
     _, rows, cols = shape

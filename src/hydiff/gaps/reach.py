@@ -1,7 +1,7 @@
-"""How far observed values reach, and what becomes of filled values beyond them.
+"""Limits of filled values: the observed range of each band, and the physically possible range.
 
-Counted they are always; clipped only if that is asked, to what was observed in their band or to
-what is physically possible.
+Filled values beyond the observed range are always counted.  They are clipped only on request, to
+the observed range of their band or to the physical range.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from hydiff.errors import UnknownName
 from hydiff.gaps.rule import float_for
 
 CLIPS = ("none", "observed", "physical")
-BEYOND = ("below", "above", "negative", "clipped")  # what is counted
+BEYOND = ("below", "above", "negative", "clipped")  # kinds of filled values that are counted
 
 
 class Reach(NamedTuple):
-    """How far the observed values of each band reach, and the filled ones may; all (bands,)."""
+    """Range of the observed values of each band, and limits of the filled ones; all (bands,)."""
 
-    low: Floats  # the smallest that was observed, -inf where none was
-    high: Floats
-    least: Floats  # what filled values are clipped to
+    low: Floats  # smallest observed value, -inf where none was observed
+    high: Floats  # largest observed value, inf where none was observed
+    least: Floats  # limits that filled values are clipped to
     most: Floats
-    clip: str
+    clip: str  # one of CLIPS
 
     def of(self, bands: slice) -> Reach:
         low, high, least, most = (end[bands] for end in self[:4])
@@ -34,7 +34,7 @@ class Reach(NamedTuple):
 
 
 def reach_of(cube: Cube, low: Floats, high: Floats, clip: str) -> Reach:
-    """From the smallest and largest observed value of each band, and what to clip to."""
+    """Make a Reach from the smallest and largest observed value of each band and a clip option."""
     check_clip(clip)
     free = np.full(cube.bands, np.inf)
     ends = {"none": (-free, free), "observed": (low, high), "physical": physical(cube)}[clip]
@@ -47,7 +47,7 @@ def check_clip(clip: str) -> None:
 
 
 def extremes(values: Array, observed: Bools) -> tuple[Floats, Floats]:
-    """The smallest and the largest observed value of each band (bands,); -inf and inf for none."""
+    """Return the smallest and largest observed value of each band (bands,); -inf, inf for none."""
     parts = [band[s] for band, s in zip(values, observed, strict=True)]
     low = [float(p.min()) if len(p) else -np.inf for p in parts]
     high = [float(p.max()) if len(p) else np.inf for p in parts]
@@ -55,15 +55,16 @@ def extremes(values: Array, observed: Bools) -> tuple[Floats, Floats]:
 
 
 def physical(cube: Cube) -> tuple[Floats, Floats]:
-    """The stored values (bands,) of 0, and of 1 where the file says that it holds reflectance.
+    """Return the physical limits (bands,) as stored values: 0, and 1 if the file holds reflectance.
 
-    It does by a unit or a name of the unit with "reflectance" in it, or by ENVI's `reflectance
-    scale factor`, which is the value of 1.  Scale and offset are those that the file declares.
+    The upper limit is infinite otherwise.  A file holds reflectance if its unit contains
+    "reflectance", or if ENVI's `reflectance scale factor` gives the stored value of 1.  Otherwise
+    values are scaled by the scale and offset that the file declares.
     """
-    box, ones = cube.attrs.get("geotiff", {}), np.ones(cube.bands)
-    gain = _per_band(cube, box.get("scales"), "data gain values", 1.0)
-    offset = _per_band(cube, box.get("offsets"), "data offset values", 0.0)
-    units = [*(box.get("units") or ()), *(cube.attrs.get(k) for k in ("units", "data units"))]
+    geotiff, ones = cube.attrs.get("geotiff", {}), np.ones(cube.bands)
+    gain = _per_band(cube, geotiff.get("scales"), "data gain values", 1.0)
+    offset = _per_band(cube, geotiff.get("offsets"), "data offset values", 0.0)
+    units = [*(geotiff.get("units") or ()), *(cube.attrs.get(k) for k in ("units", "data units"))]
     factor = cube.attrs.get("reflectance scale factor")
     if factor is not None:
         return 0 * ones, float(factor) * ones
@@ -72,25 +73,28 @@ def physical(cube: Cube) -> tuple[Floats, Floats]:
     return ends[0], ends[1]
 
 
-def _per_band(cube: Cube, listed: Any, key: str, usual: float) -> Floats:
-    entry = listed or cube.attrs.get(key) or usual
+def _per_band(cube: Cube, entries: Any, key: str, default: float) -> Floats:
+    entry = entries or cube.attrs.get(key) or default
     try:
         numbers = np.broadcast_to(np.asarray(entry, dtype=np.float64), (cube.bands,))
     except ValueError:
-        return np.full(cube.bands, usual)
+        return np.full(cube.bands, default)
     return numbers
 
 
 def bounded(
     dtype: np.dtype[Any], estimate: Floats, where: Bools, reach: Reach
 ) -> tuple[Floats, dict[str, int]]:
-    """The estimate (bands, rows, cols) within the limits, and how many entries of it, as their
-    dtype will hold them, lie `below` or `above` all that was observed in their band, and how many
-    are `negative` where nothing observed is."""
+    """Return the clipped estimate (bands, rows, cols), and counts of its entries by BEYOND.
+
+    `below` and `above` count entries outside the observed range of their band, `negative` those
+    below 0 where no observed value of the band is, `clipped` those that were clipped.  Values are
+    compared as the dtype will store them.
+    """
     low, high, least, most = (end[:, None, None] for end in reach[:4])
     with np.errstate(over="ignore", invalid="ignore"):
         stored = np.rint(estimate) if dtype.kind in "iu" else estimate.astype(dtype)
-    # the ends of what was observed are values of that dtype: nothing need be converted
+    # the observed limits are values of this dtype, so the comparison is exact
     below = where & (stored < low.astype(stored.dtype))
     beyond = {"below": below, "above": where & (stored > high.astype(stored.dtype))}
     beyond["negative"] = below & (stored < 0) & (low >= 0) if below.any() else below
@@ -102,7 +106,7 @@ def bounded(
 
 
 def notes(beyond: Mapping[str, int], clip: str) -> list[str]:
-    """What to say of filled entries outside of what was observed."""
+    """Describe the filled entries that lie beyond the observed range; [] if there are none."""
     outside = beyond["below"] + beyond["above"]
     clipped = beyond["clipped"]
     if not outside and not clipped:
@@ -115,11 +119,11 @@ def notes(beyond: Mapping[str, int], clip: str) -> list[str]:
 
 
 def composed(cube: Cube, observed: Bools, trusted: Bools, estimate: Floats) -> Floats:
-    """The estimate where it is trusted: in the gaps, and where noise has touched what was seen.
+    """Return the estimate where `trusted`, and the cube's values at other observed entries.
 
-    Elsewhere the cube's own values; NaN where neither has one.  In the float type of the cube.
+    NaN elsewhere.  The result has the float type of the cube, see `float_for`.
     """
-    own = np.asarray(cube.values)
-    values = np.where(observed, own, float_for(own.dtype).type(np.nan))
+    cube_values = np.asarray(cube.values)
+    values = np.where(observed, cube_values, float_for(cube_values.dtype).type(np.nan))
     np.copyto(values, estimate, where=trusted, casting="same_kind")
     return values

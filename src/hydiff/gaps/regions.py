@@ -1,4 +1,4 @@
-"""Where to fill: a region of the image, some of the bands; and masks with a margin."""
+"""Limit a fill to a region of the image or to some bands; widen the gaps of a mask."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hydiff.errors import BadValue, ShapeMismatch
 from hydiff.gaps.mask import band_groups
 from hydiff.io import vectors
 
-# why entries are left missing
+# reasons why entries are left missing, as reported
 ELSEWHERE = "outside the region"
 OTHER_BAND = "not among the bands that were asked for"
 
@@ -27,13 +27,13 @@ NM_PER_UNIT = {"n": 1.0, "u": 1000.0, "m": 1000.0, "µ": 1000.0, "μ": 1000.0}  
 
 
 class Selection(NamedTuple):
-    """What a fill is limited to; None is no limit."""
+    """Pixels and bands that a fill is limited to; None means no limit."""
 
     pixels: Bools | None  # (rows, cols)
     bands: Bools | None  # (bands,)
 
     def left_out(self) -> Iterator[tuple[str, Bools]]:
-        """Entries that stay as they are, as arrays that fit (bands, rows, cols), with the reason"""
+        """Yield (reason, entries to leave); the arrays broadcast to (bands, rows, cols)."""
         if self.pixels is not None:
             yield ELSEWHERE, ~self.pixels
         if self.bands is not None:
@@ -41,7 +41,7 @@ class Selection(NamedTuple):
 
 
 def selection_of(cube: Cube, region: str | Path | None, bands: str | None) -> Selection:
-    """The pixels and bands that are asked for, of this cube."""
+    """Parse the options `region` and `bands` for a cube; None means all."""
     return Selection(
         None if region is None else region_pixels(str(region), cube),
         None if bands is None else chosen_bands(bands, cube),
@@ -49,8 +49,11 @@ def selection_of(cube: Cube, region: str | Path | None, bands: str | None) -> Se
 
 
 def region_pixels(region: str, cube: Cube) -> Bools:
-    """(rows, cols) True inside a region: `10:60,20:80` in rows and columns from 0, the ends not
-    included; `xmin,ymin,xmax,ymax` in map coordinates; or a file of polygons."""
+    """Return a mask (rows, cols), True inside a region.
+
+    region: rows and columns from 0, ends excluded, such as `10:60,20:80`; map coordinates
+        `xmin,ymin,xmax,ymax`; or a file of polygons.
+    """
     if pixels := PIXELS.fullmatch(region):
         ends = [int(text) if text else None for text in pixels.groups()]
         inside = np.zeros(cube.shape[1:], bool)
@@ -71,7 +74,7 @@ def region_pixels(region: str, cube: Cube) -> Bools:
 
 
 def _numbers(text: str) -> list[float] | None:
-    """Four numbers between commas, or None."""
+    """Parse four numbers separated by commas; None if the text is something else."""
     try:
         numbers = [float(part) for part in text.split(",")]
     except ValueError:
@@ -80,7 +83,7 @@ def _numbers(text: str) -> list[float] | None:
 
 
 def _in_box(corners: list[float], cube: Cube, region: str) -> Bools:
-    """Pixels whose centre lies in a box of map coordinates."""
+    """Return the pixels (rows, cols) whose centres lie in a box of map coordinates."""
     if cube.transform is None:
         raise BadValue(
             f"`region='{region}'`: these are map coordinates, and the cube has no place on a map; "
@@ -97,9 +100,12 @@ def _in_box(corners: list[float], cube: Cube, region: str) -> Bools:
 
 
 def chosen_bands(text: str, cube: Cube) -> Bools:
-    """(bands,) True for those of `10:40,55`, counted from 0, the end not included, and of
-    `900-1000nm`, both ends included."""
-    if not isinstance(text, str):  # from Python: ask as the command line does
+    """Return flags (bands,), True for the bands that a text lists.
+
+    text: numbers and ranges from 0, ends excluded, such as `10:40,55`, and ranges of wavelengths,
+        both ends included, such as `900-1000nm`.
+    """
+    if not isinstance(text, str):  # numbers given from Python: expect the text of the command line
         raise BadValue(f"`bands={text!r}`: expected a text, such as '10:40,55' or '900-1000nm'")
     chosen = np.zeros(cube.bands, bool)
     for part in (part.strip() for part in text.split(",")):
@@ -126,9 +132,9 @@ def chosen_bands(text: str, cube: Cube) -> Bools:
 
 
 def nanometers(cube: Cube, what: str, instead: str) -> Floats:
-    """(bands,) wavelengths of a cube.
+    """Return the wavelengths of a cube (bands,) in nm; BadValue if the file has none.
 
-    what: that needs them; instead: what to give where there are none.
+    what, instead: for the message, the option that needs them and an example without them.
     """
     unit = NM_PER_UNIT.get((cube.wavelength_units or " ")[0].lower())
     if cube.wavelengths is None or unit is None:
@@ -138,9 +144,9 @@ def nanometers(cube: Cube, what: str, instead: str) -> Floats:
 
 
 def grown(observed: Bools | None, buffer: float) -> Bools | None:
-    """A mask, True = measured, with pixels up to `buffer` pixels beside missing ones missing too.
+    """Widen the gaps of a mask by `buffer` pixels.
 
-    observed: (rows, cols) or (bands, rows, cols).
+    observed: (rows, cols) or (bands, rows, cols), True = measured.
     """
     if not buffer:
         return observed

@@ -1,4 +1,4 @@
-"""From a cube to a problem and back: what is observed, what to fill, how noisy, in which dtype."""
+"""Rules of every fill: observed entries, entries to fill, noise std, output in the cube's dtype."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from hydiff.io.blocks import Block, blocks, sampled
 from hydiff.maths import noise
 
 Sigma = float | str | Sequence[float] | Array | Mapping[str, float]
-Walk = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # as `map`, or in threads
+Walk = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # `map`, or a map in threads
 
 NOTHING = "every entry is missing: there is nothing to fill from; check `nodata=` and the mask"
-# why entries are left missing
+# reasons why entries are left missing, as reported
 WITHHELD = "screened for clouds, not lost"
 EMPTY_BAND = "band without any observed pixel"
 BAD_BAND = "bad band"
-LARGEST_SIGMA = 10.0  # of the unit range; more is a slip of units
+LARGEST_SIGMA = 10.0  # on the unit range; a larger value is taken for a mistake of units
 NODATA_IN = ("all", "any")
-PLAUSIBLE = 0.05  # of the range of all other values: so near to it a value may be a measurement
-SUSPECTED = 1 << 20  # entries that are looked at for values that no file declares
-FEW = 16  # different values: a mask or a map of classes, in which none stands apart
+PLAUSIBLE = 0.05  # share of the range of other values: nodata within this margin may be measured
+SUSPECTED = 1 << 20  # most entries that are searched for undeclared nodata values
+FEW = 16  # fewer distinct values mean a mask or a class map, where no value can stand apart
 
 
 def check_numbers(cube: Cube) -> None:
-    """Refuse values that are no real numbers."""
+    """Raise BadValue unless the values are integers or floats."""
     if cube.dtype.kind not in "iuf":
         raise BadValue(
             f"{cube.dtype} values: expected integers or floats; convert them first "
@@ -54,8 +54,8 @@ def check_numbers(cube: Cube) -> None:
 def observed_entries(
     cube: Cube, observed: Bools | None, nodata: Nodata, nodata_in: str | None = None
 ) -> tuple[Bools, list[str]]:
-    """(bands, rows, cols): measured by the cube's own rule and by the mask that was given; and
-    what to say of the rule."""
+    """Return the measured entries (bands, rows, cols), by the cube's rule and the mask `observed`,
+    and notes about entries that equal a nodata value but count as measured."""
     values = np.asarray(cube.values)
     whole = counted_whole(cube, nodata, nodata_in)
     refuse_absent([v for v in listed(nodata) if not equals(values, v).any()])
@@ -76,21 +76,21 @@ def reasons(
     mask: Bools | None,
     named: Array | None,
 ) -> Array:
-    """(bands, rows, cols) why entries are missing, bits of `flags.REASONS`.
+    """Return why each entry (bands, rows, cols) is missing, as bits of `flags.REASONS`.
 
-    mask: True = measured; named: what it and quality layers say, of its shape; by default MASK.
+    mask: True = measured.  named: reason bits, shaped like the mask; None: MASK where it is False.
     """
     if named is None and mask is not None:
         named = np.where(mask, 0, flags.MASK).astype(np.uint8)
     whole = counted_whole(cube, nodata, nodata_in)
-    own = ~cube.observed(nodata, whole=whole)
-    withheld = own & cube.withheld_in(np.asarray(cube.values))
+    missing_by_rule = ~cube.observed(nodata, whole=whole)
+    withheld = missing_by_rule & cube.withheld_in(np.asarray(cube.values))
     frames = flags.lost_frames(np.asarray(observed.any(axis=(0, 2))))
-    return flags.reasons(~observed, own, withheld, named, frames)
+    return flags.reasons(~observed, missing_by_rule, withheld, named, frames)
 
 
 class NoSuchNodata(BadValue):
-    """Values that were said to mean missing, and do not occur."""
+    """Nodata values that the user gave do not occur in the cube."""
 
     absent: tuple[float, ...] = ()
 
@@ -116,10 +116,10 @@ def check_nodata(nodata: Nodata, nodata_in: str | None) -> None:
 def counted_whole(
     cube: Cube, nodata: Nodata, nodata_in: str | None, walk: Walk = map
 ) -> tuple[float, ...]:
-    """The nodata values that count only where all bands of a pixel have them.
+    """Return the nodata values that count only in pixels where every good band is missing.
 
-    All of them, or none, if `nodata_in` says "all" or "any".  Otherwise those that could be
-    measurements: within the range of all other values of the good bands, widened by PLAUSIBLE.
+    With `nodata_in` "all" these are all values of `nodata`, with "any" none.  By default, those
+    that could be measured: in the range of other values of good bands, widened by PLAUSIBLE of it.
     """
     check_nodata(nodata, nodata_in)
     if nodata is None or nodata_in == "any":
@@ -146,7 +146,7 @@ def _plausible(cube: Cube, nodata: tuple[float, ...], walk: Walk) -> tuple[float
 
 
 def spared_note(whole: Sequence[float], spared: int) -> list[str]:
-    """Of entries that have a nodata value, and count as measured."""
+    """Note on the `spared` entries: they equal a value of `whole`, but count as measured."""
     if not spared:
         return []
     names = ", ".join(f"{v:g}" for v in whole)
@@ -157,12 +157,12 @@ def spared_note(whole: Sequence[float], spared: int) -> list[str]:
 
 
 def suspected(cube: Cube, observed: Bools | None = None, nodata: Nodata = None) -> list[str]:
-    """Values that stand apart from all others as if they meant missing, in all or a sample of
-    what counts as measured: by the cube, by `nodata`, and by the mask that was given."""
+    """Describe values that stand far from all others, as undeclared nodata would, among the entries
+    that the cube, `nodata` and the mask `observed` call measured (a sample of them if many)."""
     if cube.dtype.kind not in "iuf":
         return []
     parts = []
-    places, what = sampled(cube)
+    places, sample = sampled(cube)
     for bands, rows, cols in places:
         values = np.asarray(cube.values[bands, rows, cols])
         measured = cube.observed_in(values, nodata, rows, cols)
@@ -176,7 +176,7 @@ def suspected(cube: Cube, observed: Bools | None = None, nodata: Nodata = None) 
     if not fills or len(np.unique(data[~np.isin(data, fills)])) < FEW:
         return []
     share = 100 * float(np.isin(data, fills).mean())
-    return [undeclared.suspicion(fills, f"{share:.2g} % of {what or 'the observed entries'}")]
+    return [undeclared.suspicion(fills, f"{share:.2g} % of {sample or 'the observed entries'}")]
 
 
 def checked_mask(observed: Array, shape: tuple[int, int, int]) -> Bools:
@@ -200,7 +200,7 @@ def targets(
     fill_clouds: bool = False,
     selection: Selection = Selection(None, None),
 ) -> tuple[Bools, dict[str, int]]:
-    """Which missing entries to fill (bands, rows, cols), and how many are left for which reason."""
+    """Return the missing entries to fill (bands, rows, cols) and, by reason, how many are left."""
     check_choices(bad_bands, max_gap, outside)
     target = ~observed
     left: dict[str, int] = {}
@@ -219,8 +219,8 @@ def targets(
     for bands, plane in mask.band_groups(observed):
         missing = ~plane
         if missing.all():
-            for reason, of_detector in lost.items():
-                leave(reason, bands[of_detector[bands]], missing)
+            for reason, lost_bands in lost.items():
+                leave(reason, bands[lost_bands[bands]], missing)
             leave(EMPTY_BAND, bands, missing)
         elif missing.any():
             if bad_bands == "keep":
@@ -231,14 +231,14 @@ def targets(
 
 
 def _set_aside(cube: Cube, fill_clouds: bool, selection: Selection) -> Iterator[tuple[str, Bools]]:
-    """What is not to be filled wherever it lies in the gaps, with the reason."""
+    """Yield (reason, entries) for screened clouds and for entries outside the selection."""
     if not fill_clouds and cube.withheld_rule is not None:
         yield WITHHELD, cube.withheld_in(np.asarray(cube.values))
     yield from selection.left_out()
 
 
 def left_lines(left: Mapping[str, int]) -> Iterator[str]:
-    """One line for each reason why entries are left missing, with the option that takes them."""
+    """Yield a line for each reason to leave entries missing, with the option that fills them."""
     hints = {"outside the observed": "`outside='fill'`", "screened": "`fill_clouds=True`"}
     for reason, count in left.items():
         takes = [option for word, option in hints.items() if reason.startswith(word)]
@@ -247,7 +247,7 @@ def left_lines(left: Mapping[str, int]) -> Iterator[str]:
 
 
 def check_choices(bad_bands: str, max_gap: float | None, outside: str) -> None:
-    """Refuse what is no choice of what to fill."""
+    """Raise an error unless these options, which choose the entries to fill, are valid."""
     for name, value in (("bad_bands", bad_bands), ("outside", outside)):
         if value not in ("fill", "keep"):
             raise UnknownName(f"choice for {name}", value, ("fill", "keep"))
@@ -256,7 +256,7 @@ def check_choices(bad_bands: str, max_gap: float | None, outside: str) -> None:
 
 
 def kept_pixels(missing: Bools, max_gap: float | None, outside: str) -> Iterator[tuple[str, Bools]]:
-    """The pixels (rows, cols) that are left by where they lie in the gaps, each with the reason."""
+    """Yield (reason, pixels (rows, cols)) to leave because of where they lie in a gap."""
     if outside == "keep":
         yield "outside the observed pixels", mask.outside(missing)
     if max_gap is not None:
@@ -266,19 +266,19 @@ def kept_pixels(missing: Bools, max_gap: float | None, outside: str) -> Iterator
 def lost_detectors(
     observed: Bools, good: Bools, detectors: Sequence[str] | None = None
 ) -> dict[str, Bools]:
-    """Reason → bands (bands,) that went missing together: a named detector, or a run of good bands.
+    """Flags (bands,) of bands lost together, by reason: a named detector, or a run of good bands.
 
     No other band carries their content, so any fill would be an invention.
     """
     empty: Bools = np.asarray(~observed.any(axis=(1, 2)))
     lost: dict[str, Bools] = {}
     for name in sorted(set(detectors or ())):
-        own = np.array([d == name for d in detectors or ()])
-        if (empty | ~good)[own].all() and (empty & good & own).any():
-            lost[f"the whole detector {name} is lost: nothing to fill it from"] = own
+        members = np.array([d == name for d in detectors or ()])
+        if (empty | ~good)[members].all() and (empty & good & members).any():
+            lost[f"the whole detector {name} is lost: nothing to fill it from"] = members
     edges = np.flatnonzero(np.diff(np.pad(empty & good, 1).astype(np.int8)))
     for first, stop in edges.reshape(-1, 2):
-        if stop - first > 1 and not any(own[first:stop].all() for own in lost.values()):
+        if stop - first > 1 and not any(members[first:stop].all() for members in lost.values()):
             run = np.zeros(empty.shape, np.bool_)
             run[first:stop] = True
             lost[f"bands {first}-{stop - 1} are lost together: nothing to fill them from"] = run
@@ -286,7 +286,7 @@ def lost_detectors(
 
 
 def sigma_per_band(sigma_y: Sigma, cube: Cube) -> Any:
-    """A dict from detector to noise std as one number per band; anything else as it is."""
+    """Expand noise std by detector to one number per band; return anything but a dict unchanged."""
     if not isinstance(sigma_y, Mapping):
         return sigma_y
     detectors = set(cube.detectors or ())
@@ -301,27 +301,27 @@ def sigma_per_band(sigma_y: Sigma, cube: Cube) -> Any:
 def unit_sigma(
     sigma_y: Sigma, y: Floats, observed: Bools, good: Bools, scale: Scale
 ) -> tuple[Floats, list[str]]:
-    """Noise std per band (bands,) on the unit range, and notes about it.
+    """Return the noise std of each band (bands,) on the unit range, and notes about it.
 
-    From a number, one per band, a share such as "5%", or "auto": estimated from y.
+    sigma_y: one number or one per band, in the cube's unit; a share such as "5%"; or "auto".
     """
     bands = len(y)
     if isinstance(sigma_y, str) and sigma_y == "auto":
         return _estimated_sigma(y, observed, good, scale)
     try:
         if isinstance(sigma_y, str) and sigma_y.endswith("%"):
-            given = sigma = np.asarray(float(sigma_y[:-1]) / 100)
+            numbers = sigma = np.asarray(float(sigma_y[:-1]) / 100)
         else:
-            given = np.asarray(sigma_y, dtype=np.float64)
-            sigma = given if given.shape not in ((), (bands,)) else given / scale.spans
+            numbers = np.asarray(sigma_y, dtype=np.float64)
+            sigma = numbers if numbers.shape not in ((), (bands,)) else numbers / scale.spans
     except ValueError:
         raise BadValue(
             f"sigma_y = {sigma_y!r}: expected a number in the cube's unit, a share such as 5%, "
             "or auto"
         ) from None
-    if given.shape not in ((), (bands,)):
+    if numbers.shape not in ((), (bands,)):
         raise ShapeMismatch(
-            f"sigma_y has {given.size} entries; expected 1 or {bands}, one per band"
+            f"sigma_y has {numbers.size} entries; expected 1 or {bands}, one per band"
         )
     span = float(scale.spans.max())
     if not (np.isfinite(sigma).all() and (sigma >= 0).all() and (sigma <= LARGEST_SIGMA).all()):
@@ -355,10 +355,10 @@ def _estimated_sigma(
 def into_dtype(
     cube: Cube, estimate: Floats, where: Bools, nodata: Nodata
 ) -> tuple[Array, dict[str, int]]:
-    """The cube's values with the estimate written `where`, in the cube's dtype, and how many
-    filled entries had to be changed for it, by what was done.
+    """Return the cube's values, in their dtype, with the estimate written at the entries `where`;
+    and how many entries had to be changed, by the kind of change.
 
-    Integers are rounded; all are clipped to their range; no filled entry lands on the nodata value.
+    Integers are rounded, all are clipped to the dtype's range, and none may equal a nodata value.
     """
     values = np.array(cube.values)
     new = estimate[where]
@@ -370,7 +370,7 @@ def into_dtype(
     if clipped:
         changed[f"were clipped to the range of {values.dtype}"] = clipped
     top = float(info.max)
-    if top > info.max:  # the largest 64-bit integers have no float64 of their own
+    if top > info.max:  # float64 rounds the largest 64-bit integers up
         top = np.nextafter(top, 0)
     new = np.clip(new, float(info.min), top)
     values[where] = new.astype(values.dtype)
@@ -381,7 +381,7 @@ def into_dtype(
 
 
 def _off_nodata(values: Array, where: Bools, flag: float) -> int:
-    """Move written entries that equal the nodata value to the next value of their dtype."""
+    """Move written entries that equal nodata to the next value of their dtype; return how many."""
     if not representable(flag, values.dtype) or np.isnan(flag):
         return 0
     hits = where & equals(values, flag)
@@ -396,5 +396,5 @@ def _off_nodata(values: Array, where: Bools, flag: float) -> int:
 
 
 def float_for(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The smallest float type, float32 at least, that holds every value of a dtype."""
+    """The float type of filled values: float32, or float64 where the dtype needs it."""
     return np.result_type(dtype, np.float32)

@@ -1,4 +1,4 @@
-"""Damage a clean cube on purpose: y = M x + n, in the cube's own unit and dtype."""
+"""Simulate damage of a clean cube: y = M x + n, in the unit and dtype of the cube."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def simulate(
     nodata: Nodata = None,
     nodata_in: str | None = None,
 ) -> tuple[Cube, Bools]:
-    """A damaged copy of a cube, and the mask that was laid over it (True = measured).
+    """Return a damaged copy of a cube, and the mask of the damage (True = measured).
 
-    kind, missing: which gaps and what share of them, as `mask.MASKS` offers.
+    kind, missing: kind of gaps, one of `mask.MASKS`, and the share of entries to hide.
     noise: std of the added Gaussian noise as a share of the range of the good bands.
-    nodata, nodata_in: what is missing in it already, as for a fill; it gets no noise.
+    nodata, nodata_in: values that are missing already, as for a fill; these get no noise.
     Missing entries take the cube's nodata value; a cube without one gets NaN, or the lowest
     (else highest) value of its integer type that does not occur.
     """

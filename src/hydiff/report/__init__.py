@@ -1,7 +1,7 @@
-"""`report.html`: one page about a fill, for a person, made from the files of the fill alone.
+"""`report.html`: one readable page about a fill, made from the files of the fill alone.
 
-It holds its pictures and its style; it needs no script, no server and no network.  It can be made
-right after a fill or years later, of a plain fill or one by tiles.
+The page includes its pictures and style, and needs no script, server or network.  It can be made
+right after a fill or years later, for a plain fill or one by tiles.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hydiff.report.document import Judged, Story, html
 from hydiff.report.survey import close_view, look
 
 UNCHANGED = "unchanged since the fill"
-SCORED = 2**30  # bytes of a cube up to which it is loaded to be scored
+SCORED = 2**30  # bytes; larger cubes are not loaded to be scored
 
 
 def write(
@@ -38,7 +38,7 @@ def write(
     """Write the report of a fill, by default to FILLED.report.html beside it; returns its path.
 
     source: the file that was filled, when it is no longer where the record says.
-    truth: a cube without the gaps, to hold the fill against.
+    truth: the cube without gaps, to score the fill against.
     var: the variable to read, in files that hold several.
     """
     cube = io.read(filled, var=var)
@@ -48,8 +48,8 @@ def write(
     record = record_of(path, cube)
     original, state = find_input(record, path, None if source is None else Path(source))
     companions = [p for p in provenance.beside(path) if p != provenance.report_path(path)]
-    others = [original, None if truth is None else Path(truth), *places_of(record, path)]
-    io.staging.refuse_inputs([output], [path, *others, *companions])
+    inputs = [original, None if truth is None else Path(truth), *places_of(record, path)]
+    io.staging.refuse_inputs([output], [path, *inputs, *companions])
     before = cube if original is None else same_shape(io.read(original, var=var), cube)
     survey = look(cube, before, path)
     clean = None if truth is None else same_shape(io.read(truth, var=var), cube)
@@ -67,13 +67,13 @@ def write(
         input_state=state,
     )
     with io.staged(output, overwrite=overwrite, source=path) as folder:
-        # names of files and records may hold what UTF-8 cannot say
+        # names of files and records may contain characters that UTF-8 cannot encode
         (folder / output.name).write_bytes(html(story).encode("utf-8", "backslashreplace"))
     return output
 
 
 def record_of(path: Path, cube: Cube) -> Record:
-    """The record beside a fill."""
+    """Read the record of a fill from its companion file."""
     is_there(provenance.record_path(path))
     record = read(provenance.record_path(path))
     if record.entries.all != math.prod(cube.shape):
@@ -85,7 +85,7 @@ def record_of(path: Path, cube: Cube) -> Record:
 
 
 def places_of(record: Record, path: Path) -> list[Path]:
-    """Where the file that was filled may be: where the record says, or beside the fill."""
+    """Existing files that may be the input: at the path in the record, or next to the fill."""
     if record.input is None or "\0" in record.input.path:
         return []
     recorded = Path(record.input.path)
@@ -94,18 +94,18 @@ def places_of(record: Record, path: Path) -> list[Path]:
 
 
 def _is_there(path: Path) -> bool:
-    """A file, or a folder that stands for one: nothing else is opened because a record names it."""
+    """Whether a path from a record may be opened: a readable file or a dataset folder."""
     try:
-        there = path.is_file() or (path.is_dir() and io.staging.is_product(path))
-        return there and os.access(path, os.R_OK)
-    except OSError:  # a name that no file system takes, a folder that is not ours to look into
+        allowed = path.is_file() or (path.is_dir() and io.staging.is_product(path))
+        return allowed and os.access(path, os.R_OK)
+    except OSError:  # an invalid name, or a folder without permission
         return False
 
 
 def find_input(record: Record, path: Path, source: Path | None) -> tuple[Path | None, str]:
-    """The file that was filled, and in words whether it still is what it was.
+    """Return the file that was filled, None if not found, and its state in words.
 
-    A file that only the record names is taken by its hash: no other is read for a picture.
+    A file named only by the record is used only if its hash matches: no other file is read.
     """
     changed = "CHANGED since the fill: another hash"
     if source is not None:
@@ -133,7 +133,7 @@ def same_shape(other: Cube, cube: Cube) -> Cube:
 
 
 def spectrum_at(cube: Cube, pixel: tuple[int, int]) -> Any:
-    """(bands,) float64, NaN where the file holds no value."""
+    """Return the spectrum of a pixel (bands,) as float64, NaN where missing."""
     row, col = pixel
     block = slice(row, row + 1), slice(col, col + 1)
     values = np.asarray(cube.values[:, block[0], block[1]])
@@ -142,7 +142,7 @@ def spectrum_at(cube: Cube, pixel: tuple[int, int]) -> Any:
 
 
 def judge(cube: Cube, truth: Cube, path: Path) -> Judged | None:
-    """Scores of the fill and of its error bars; None for a cube too large to be loaded here."""
+    """Score the fill and its error bars; None for cubes larger than SCORED."""
     if cube.nbytes > SCORED:
         return None
     filled = provenance.companions(path, cube.shape, cube.mark)["filled"] > 0

@@ -1,4 +1,4 @@
-"""Figures of error bars held against the truth: reliability curve and PIT histogram."""
+"""Figures of error bars compared with the truth: reliability curve and PIT histogram."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def curve_png(levels: Sequence[float], covered: Sequence[float]) -> bytes:
-    """A PNG of the share covered by intervals of these levels, both from 0 to 1."""
+    """Return a PNG of the share of entries inside the intervals of each level, both 0 to 1."""
     figure, axis = _one()
     axis.plot([0, 100], [0, 100], "--", color=BLACK, lw=1.2)
     axis.plot(100 * np.asarray(levels), 100 * np.asarray(covered), "o-", color=BLUE, ms=4)
@@ -26,7 +26,7 @@ def curve_png(levels: Sequence[float], covered: Sequence[float]) -> bytes:
 
 
 def histogram_png(shares: Sequence[float]) -> bytes:
-    """A PNG of the shares of a PIT histogram, bins of equal width from 0 to 1."""
+    """Return a PNG of a PIT histogram; shares: of bins of equal width from 0 to 1."""
     figure, axis = _one()
     width = 1 / len(shares)
     axis.bar(width * (np.arange(len(shares)) + 0.5), 100 * np.asarray(shares), width, color=BLUE)

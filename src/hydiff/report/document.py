@@ -1,4 +1,4 @@
-"""From a fill to HTML: pure, text out.  What is said is here, how it is laid out in templates/."""
+"""The report as HTML: this module makes its text and figures, templates/ has the layout."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from hydiff.metrics import Calibration
 from hydiff.report import calibration_plots, plots, score_words
 from hydiff.report.survey import CloseView, Survey
 
-ENGINE = "engine: "  # a note that begins so names the device, and the weights of a network
-LARGE = 192  # pixels a side from which a close view is shown
+ENGINE = "engine: "  # start of the note that names the device, and the weights of a network
+LARGE = 192  # px: scenes with a longer side get a close view
 KEY = {
     "measured": (plots.PLAIN, "measured"),
     "most": (plots.BLUE_RGB, "filled in most bands"),
     "fewer": (plots.SKY_RGB, "filled in fewer"),
     "left": (plots.ORANGE_RGB, "left in some band"),
-}  # of the map: class in the style, colour, words
-# nothing but pictures inside the page and one style; a script that got in would not run
+}  # key of the map: class in the style sheet, (colour, words)
+# allow only embedded pictures and one style sheet, so that no injected script can run
 POLICY = "default-src 'none'; img-src data:; style-src {}; base-uri 'none'; form-action 'none'"
 
 
 class Judged(NamedTuple):
-    """A fill held against the truth."""
+    """Scores of a fill and of its error bars against the truth."""
 
-    table: Sequence[tuple[str, float, float | None]]  # label, everywhere, in the gaps
+    table: Sequence[tuple[str, float, float | None]]  # label, all entries, those in the gaps
     bars: Calibration | None
     more: Verification | None
 
 
 @dataclass(frozen=True, eq=False)
 class Story:
-    """All that a report says."""
+    """Contents of a report."""
 
     name: str
     record: Record
@@ -64,8 +64,8 @@ class Figure(NamedTuple):
     png: bytes
     alt: str
     caption: str
-    pixels: bool = False  # drawn without smoothing
-    key: Sequence[tuple[str, str]] = ()  # of its colours: class in the style, words
+    pixels: bool = False  # True: enlarge without smoothing
+    key: Sequence[tuple[str, str]] = ()  # colours: class in the style sheet, words
 
     @property
     def source(self) -> str:
@@ -78,14 +78,14 @@ class FactTable(NamedTuple):
 
 
 def html(story: Story) -> str:
-    """The whole page."""
+    """Return the report as one HTML page."""
     parts = (head, facts, by_kind, notes, shown, pictures, closer, spectra, certainty, decision,
              settings, origin, again)  # fmt: skip
     return rendered("page.html", story.name, {part.__name__: part(story) for part in parts})
 
 
 def rendered(template: str, name: str, parts: Mapping[str, Any]) -> str:
-    """A page from a template, the parts that it shows, and the style of all pages."""
+    """Render a page from a template and its parts, with the style sheet of all pages."""
     pages = Environment(
         loader=PackageLoader("hydiff.report"),
         autoescape=True,
@@ -114,7 +114,7 @@ def head(s: Story) -> str:
 
 
 def facts(s: Story) -> list[tuple[str, str, str]]:
-    """Term, value and meaning."""
+    """Return rows of term, value and meaning."""
     n, expected = s.record.entries, s.record.expected or {}
     return [
         ("Missing before", f"{100 * n.missing_before / n.all:.3g} %", "of all entries"),
@@ -129,12 +129,12 @@ def facts(s: Story) -> list[tuple[str, str, str]]:
 
 
 def by_kind(s: Story) -> FactTable | None:
-    """The scores to expect in each kind of gap."""
+    """Table of expected scores by kind of gap; None if the record has none."""
     kinds = s.record.expected_by_kind
     if not kinds:
         return None
     names = [
-        name for name, _ in score_words.in_order({n: None for each in kinds.values() for n in each})
+        name for name, _ in score_words.in_order({n: None for row in kinds.values() for n in row})
     ]
     rows = [
         (kind, *(score_words.foreseen(name, scores) for name in names))
@@ -144,7 +144,7 @@ def by_kind(s: Story) -> FactTable | None:
 
 
 def notes(s: Story) -> list[str]:
-    """What the fill had to say, without what other parts of the page show."""
+    """Notes of the fill, without those that other parts of the page show."""
     whys = [] if s.record.recipe is None else [part.why for part in s.record.recipe.parts]
     lines = [note for note in s.record.notes if not is_shown(note, whys)]
     left = s.record.entries.left
@@ -155,7 +155,7 @@ def notes(s: Story) -> list[str]:
 
 
 def is_shown(note: str, whys: Sequence[str]) -> bool:
-    """Elsewhere on the page; few trials are worth saying twice."""
+    """Whether a note is shown elsewhere on the page; a warning of few trials is shown twice."""
     promised = note.startswith("expected in ") and "rests on" not in note
     return promised or note.startswith(ENGINE) or any(why and why in note for why in whys)
 
@@ -175,7 +175,7 @@ def pictures(s: Story) -> list[Figure]:
 
 
 def closer(s: Story) -> dict[str, Any] | None:
-    """A part of a large scene at full resolution."""
+    """Close view of a large scene at full resolution; None for small scenes."""
     if s.close is None or max(s.shape[1:]) <= LARGE:
         return None
     c = s.close
@@ -222,14 +222,14 @@ def certainty(s: Story) -> dict[str, Any] | None:
 
 
 def _widths(part: KindRecipe) -> str:
-    listed = ", ".join(f"{w:.2f}" for w in part.errors.intervals)
-    where = "" if part.gaps is None else f" in {part.gaps}"
+    widths = ", ".join(f"{w:.2f}" for w in part.errors.intervals)
+    gaps = "" if part.gaps is None else f" in {part.gaps}"
     basis = ", ".join(part.errors.basis)
-    return f"Intervals of 50, 80 and 95 % ({basis}) reach {listed} σ to either side{where}."
+    return f"Intervals of 50, 80 and 95 % ({basis}) reach {widths} σ to either side{gaps}."
 
 
 def _judged(judged: Judged) -> FactTable:
-    """What people use first leads: the error of the typical band."""
+    """Table of scores; medians over the bands come first, as they are used most."""
     rows = [(label, _number(a), _number(b)) for label, a, b in judged.table]
     rows.sort(key=lambda row: not row[0].lower().endswith("median"))
     return FactTable(("", "everywhere", "in the gaps"), rows)
@@ -252,7 +252,7 @@ def _bars(s: Story) -> Iterator[Figure]:
 
 
 def _sharpness(judged: Judged | None) -> str:
-    """Proper scores of the error bars, beside those of one σ for all entries."""
+    """Proper scores of the error bars, next to those of one constant σ; "" without a truth."""
     if judged is None or judged.bars is None or judged.more is None:
         return ""
     pairs = {
@@ -280,7 +280,7 @@ def _reliability(judged: Judged | None) -> Iterator[Figure]:
 
 
 def decision(s: Story) -> list[dict[str, Any]]:
-    """What `auto` tried, what it took, and the errors it saw, for each kind of gap."""
+    """Candidates, blend weights and measured errors of `auto`, for each kind of gap."""
     return [] if s.record.recipe is None else [_decided(part) for part in s.record.recipe.parts]
 
 
@@ -289,7 +289,7 @@ def _decided(part: KindRecipe) -> dict[str, Any]:
     entries = {"gaps": part.gaps, "folds": part.folds, "why": part.why, "table": None}
     if squares is None:
         return entries
-    weights = np.mean(part.weights, axis=2)  # over band groups: (candidates, distances)
+    weights = np.mean(part.weights, axis=2)  # mean over band groups: (candidates, distances)
     rows = [
         (distance_words(d), *(f"{100 * w:.0f} %" for w in weights[:, d]), f"{np.sqrt(square):.2f}")
         for d, square in enumerate(squares)
@@ -315,7 +315,7 @@ def settings(s: Story) -> FactTable:
 
 
 def _budget_rows(budget: SigmaBudget | None) -> Iterator[tuple[str, str]]:
-    """What σ is, what it holds and what it does not."""
+    """Yield rows on what σ measures, and which errors it includes and does not include."""
     if budget is None:
         return
     yield "σ is of", budget.measurand
@@ -359,26 +359,26 @@ def distance_words(d: int) -> str:
 
 
 def _limits(v: Survey) -> Floats:
-    """Both views of a scene are stretched alike."""
+    """Stretch limits (3, 2) of the observed values before the fill, for both views."""
     return plots.stretch(v.before, (0, 1, 2), ~(v.filled | v.left)[list(v.rgb)])
 
 
 def _images(
-    views: Sequence[tuple[str, Array, Array]], limits: Floats, what: str
+    views: Sequence[tuple[str, Array, Array]], limits: Floats, part: str
 ) -> Iterator[Figure]:
-    """Pictures of three bands (3, rows, cols), stretched alike, gaps in purple."""
+    """Yield pictures of three bands (3, rows, cols) with one stretch, gaps in purple."""
     for name, values, valid in views:
         image = plots.composite(values, (0, 1, 2), valid, limits)
-        yield Figure(plots.png_of(image), f"{name}: {what} in three bands", name, pixels=True)
+        yield Figure(plots.png_of(image), f"{name}: {part} in three bands", name, pixels=True)
 
 
 def _maps(v: Survey) -> Iterator[Figure]:
     image = plots.whereabouts(v.filled, v.left)
-    there = [(kind, words) for kind, (rgb, words) in KEY.items() if _holds(image, rgb)]
+    key = [(kind, words) for kind, (rgb, words) in KEY.items() if _holds(image, rgb)]
     alt = "Map of what was filled and what was left"
-    yield Figure(plots.png_of(image), alt, "", pixels=True, key=there)
+    yield Figure(plots.png_of(image), alt, "", pixels=True, key=key)
     share = v.left.mean(axis=0)
-    if ((share > 0) & (share < 1)).any():  # else the map above says it all
+    if ((share > 0) & (share < 1)).any():  # otherwise the map above shows all of it
         image = plots.heat(np.where(share > 0, share, np.nan), 1.0)
         caption = "What was left, as the file marks it: share of the bands, yellow is all of them."
         yield Figure(plots.png_of(image), "Map of what was left missing", caption, pixels=True)

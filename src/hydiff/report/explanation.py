@@ -1,4 +1,4 @@
-"""Why a fill is as it is, where not to trust it, and what would help: from its files alone."""
+"""Explain a fill from its files: how it was decided, where not to trust it, what would help."""
 
 from __future__ import annotations
 
@@ -23,38 +23,38 @@ from hydiff.report.document import distance_words, is_shown
 from hydiff.report.plots import to_nanometres
 from hydiff.report.survey import Survey, look, planes_of
 
-WITHOUT = "without it"  # the first of the fills that a reference is weighed against
-WORST_BANDS = 3  # named
+WITHOUT = "without it"  # name of the first candidate of a blend with a reference: the fill without
+WORST_BANDS = 3  # bands that are named
 
 
 class TriedShare(NamedTuple):
-    """A candidate, and what it has of the values."""
+    """A candidate and its share in the blend."""
 
     name: str
-    share: float  # over the hidden entries; in records without it, over distances and bands
-    near: float  # at the smallest distance to the data that was tried
-    far: float  # at the largest
+    share: float  # mean over hidden entries; in older records, over distances and bands
+    near: float  # share at the smallest distance to the data that was tried
+    far: float  # share at the largest distance
     meaning: str
 
 
 class BlendWords(NamedTuple):
-    """What was decided for gaps of one kind."""
+    """The decision for gaps of one kind."""
 
     gaps: str
-    folds: int  # hidden copies of the gaps on which it was decided
+    folds: int  # number of hidden copies of the gaps it was decided on
     why: str
     candidates: list[TriedShare]
-    errors: list[tuple[str, float]]  # distance to the data, error found there in band stds
+    errors: list[tuple[str, float]]  # distance to the data, error there in band stds
 
 
 class Trust(NamedTuple):
-    """What the layers of a fill say about its errors."""
+    """Statistics of the error bars and gaps of a fill."""
 
     has_sigma: bool
     hopeless: int  # filled entries of good bands whose σ exceeds HOPELESS band stds
     at_edge: bool  # gaps reach the edge of the cube
-    pixel: tuple[int, int, float] | None  # row, col and mean σ in band stds of the least certain
-    bands: list[tuple[int, float]]  # the least certain, and RMS of σ there in band stds
+    pixel: tuple[int, int, float] | None  # row, col, mean σ in band stds: the least certain
+    bands: list[tuple[int, float]]  # least certain bands, RMS of their σ in band stds
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def explain(filled: str | Path, var: str | None = None) -> Explanation:
 
 
 def trust_of(cube: Cube, path: Path, survey: Survey) -> Trust:
-    """From the error bars of a fill, a band at a time."""
+    """Summarize the error bars of a fill; they are read one band at a time."""
     gaps = np.asarray((survey.filled | survey.left).any(axis=0))
     at_edge = bool(gaps[[0, -1]].any() or gaps[:, [0, -1]].any())
     if survey.by_band is None or survey.relative is None:
@@ -116,16 +116,16 @@ def _parts(record: Record) -> Sequence[KindRecipe]:
 
 
 def blends_of(part: KindRecipe) -> Iterator[BlendWords]:
-    """The blend for gaps of one kind, and that with another image of the place."""
+    """Yield the blend for gaps of one kind, then the one with a reference image, if any."""
     gaps = part.gaps or "the gaps"
     yield _words(gaps, part.folds, part.why, part.candidates, part.weights, part.errors)
-    if (own := part.with_reference) is not None:
-        used = "used" if own.used else "not used"
-        why = f"{own.why}; worth {own.worth:+.1f} dB, {used}"
+    if (reference := part.with_reference) is not None:
+        used = "used" if reference.used else "not used"
+        why = f"{reference.why}; worth {reference.worth:+.1f} dB, {used}"
         without = Tried(WITHOUT, "auto", {})
-        candidates = (without, *own.candidates)
+        candidates = (without, *reference.candidates)
         where = f"{gaps}, with another image of the place"
-        yield _words(where, part.folds, why, candidates, own.weights, own.errors)
+        yield _words(where, part.folds, why, candidates, reference.weights, reference.errors)
 
 
 def _words(
@@ -136,36 +136,36 @@ def _words(
     weights: Sequence[Sequence[Sequence[float]]],
     errors: Errors,
 ) -> BlendWords:
-    by_distance = np.mean(weights, axis=2)  # over groups of bands: (candidates, distances)
+    by_distance = np.mean(weights, axis=2)  # mean over band groups: (candidates, distances)
     squares = errors.by_distance or ()
     tried = [d for d, square in enumerate(squares) if square is not None]
     near, far = (tried[0], tried[-1]) if tried else (0, by_distance.shape[1] - 1)
     shares = [
         TriedShare(
             name=c.name,
-            share=float(own.mean()) if c.share is None else c.share,
-            near=float(own[near]),
-            far=float(own[far]),
+            share=float(weight.mean()) if c.share is None else c.share,
+            near=float(weight[near]),
+            far=float(weight[far]),
             meaning=_meaning(c.method, c),
         )
-        for c, own in zip(candidates, by_distance, strict=True)
+        for c, weight in zip(candidates, by_distance, strict=True)
     ]
-    found = [(distance_words(d), float(np.sqrt(squares[d] or 0.0))) for d in tried]
-    return BlendWords(gaps, folds, why, shares, found)
+    measured = [(distance_words(d), float(np.sqrt(squares[d] or 0.0))) for d in tried]
+    return BlendWords(gaps, folds, why, shares, measured)
 
 
 def _meaning(method: str, tried: Tried | None = None) -> str:
-    """What a method does; of a candidate, with its settings."""
+    """Summary of a method, with the settings of a candidate."""
     if tried is not None and tried.name == WITHOUT:
         return "the blend from the cube alone"
     text = METHODS[method].summary if method in METHODS else ""
     settings = {} if tried is None else tried.settings
-    listed = ", ".join(f"{k}={v}" for k, v in settings.items())
-    return f"{text} [{listed}]" if listed else text
+    settings_text = ", ".join(f"{k}={v}" for k, v in settings.items())
+    return f"{text} [{settings_text}]" if settings_text else text
 
 
 def doubts_of(record: Record, trust: Trust, cube: Cube) -> Iterator[str]:
-    """Where not to trust the fill."""
+    """Yield reasons not to trust the fill, or parts of it."""
     filled = max(record.entries.filled, 1)
     far, prior = (record.flags.get(FLAGS[bit], 0) for bit in (FAR, PRIOR))
     if record.recipe is None:
@@ -189,8 +189,8 @@ def doubts_of(record: Record, trust: Trust, cube: Cube) -> Iterator[str]:
             "deviation of a band"
         )
     if trust.bands:
-        named = ", ".join(f"{_band(cube, b)} σ {error:.2g}" for b, error in trust.bands)
-        yield f"least certain bands, in their standard deviations: {named}"
+        bands = ", ".join(f"{_band(cube, b)} σ {error:.2g}" for b, error in trust.bands)
+        yield f"least certain bands, in their standard deviations: {bands}"
     if prior:
         yield (
             f"{_percent(prior, filled)} of the filled entries have 10 % or more from a network "
@@ -202,10 +202,10 @@ def doubts_of(record: Record, trust: Trust, cube: Cube) -> Iterator[str]:
 
 
 def advice_for(record: Record, trust: Trust) -> Iterator[str]:
-    """What would make it better, or safer to use."""
+    """Yield advice that would make the fill better or safer to use."""
     far = record.recipe is not None and record.flags.get(FLAGS[FAR], 0) > 0
     unsure = far or trust.hopeless > 0
-    used = any(one.get("share") for one in record.references)
+    used = any(reference.get("share") for reference in record.references)
     if record.recipe is None:
         yield (
             "`method='auto'`: it tries several methods on hidden copies of the gaps, and gives "
@@ -230,12 +230,12 @@ def advice_for(record: Record, trust: Trust) -> Iterator[str]:
         yield "`budget='best'`: also tries networks that are fitted to this cube; takes longer"
 
 
-def _percent(count: int, of: int) -> str:
-    return f"{100 * count / of:.3g} %"
+def _percent(count: int, total: int) -> str:
+    return f"{100 * count / total:.3g} %"
 
 
 def _band(cube: Cube, band: int) -> str:
-    """Bands are counted from 0, as the options of the command line count them."""
+    """Name a band by its number from 0, as in the options of the command line."""
     waves, units = cube.wavelengths, cube.wavelength_units
     nm = None if waves is None else to_nanometres(waves, units)
     return f"band {band}" + ("" if nm is None else f" ({nm[band]:.0f} nm)")

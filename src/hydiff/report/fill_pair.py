@@ -1,4 +1,4 @@
-"""Two fills of the same cube beside each other: how they differ, and which is nearer to the truth.
+"""Compare two fills of the same cube: how they differ, and which is nearer to the truth.
 
 Arrays are (bands, rows, cols).  Differences are B - A in the unit of the file.
 """
@@ -18,34 +18,34 @@ from hydiff.io import provenance
 from hydiff.report import same_shape
 from hydiff.report.survey import planes_of
 
-HIGHER = ("scc", "mssim", "mpsnr")  # scores that are better when larger; of the others, less is
-COVER = 0.8  # of the entries an interval of 80 % ought to hold
-TYPICAL = 0.5, 0.95  # quantiles of differences that are given
+HIGHER = ("scc", "mssim", "mpsnr")  # scores where larger is better; for the others, smaller is
+COVER = 0.8  # share of the entries that an interval of 80 % should contain
+TYPICAL = 0.5, 0.95  # quantiles of the size of differences that are reported
 
 
 @dataclass(frozen=True, eq=False)
 class Side:
     """One of the two fills."""
 
-    path: Path  # of its values
+    path: Path  # file of the values
     cube: Cube
-    values: Floats  # NaN where it has no value
+    values: Floats  # float64, NaN where missing
     filled: Bools
     sigma: Floats | None
 
 
 class Differences(NamedTuple):
-    """Of entries that both have filled, B - A; or of angles between spectra."""
+    """Statistics of B - A over entries that both have filled, or of angles between spectra."""
 
     mean: float
     rms: float
-    median: float  # of the magnitude
+    median: float  # median of the magnitude
     most: float  # 95 % of the magnitudes lie below
-    largest: float
+    largest: float  # largest magnitude
 
 
 class ScoreRow(NamedTuple):
-    """One score of both fills, on entries that both have filled."""
+    """A score of both fills, on entries that both have filled."""
 
     label: str
     a: float
@@ -55,14 +55,14 @@ class ScoreRow(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """What `compare` finds."""
+    """Result of `compare`."""
 
     a: Side
     b: Side
-    both: Bools  # filled by both
-    only_a: int  # entries
-    only_b: int
-    measured_differ: int  # entries that neither has filled, and that are not the same
+    both: Bools  # entries filled by both
+    only_a: int  # number of entries filled by A alone
+    only_b: int  # by B alone
+    measured_differ: int  # number of entries that neither has filled and that differ
     unit: Differences  # in the unit of the file
     in_sigma: Differences | None  # None where neither has error bars
     in_degrees: Differences  # angles between the spectra of a pixel; the mean is the SAM
@@ -73,7 +73,7 @@ class Compared:
     scores: list[ScoreRow] | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers for JSON; None for what is not known."""
+        """Return plain numbers for JSON; None for unknown values."""
         rows = None if self.scores is None else [row._asdict() for row in self.scores]
         entries = {"both": int(self.both.sum()), "only_a": self.only_a, "only_b": self.only_b}
         plain: dict[str, Any] = _plain(
@@ -94,30 +94,32 @@ class Compared:
 def compare(
     a: str | Path, b: str | Path, truth: str | Path | None = None, var: str | None = None
 ) -> Compared:
-    """Compare two fills where both have filled; with the truth, score both there.
+    """Compare two fills on the entries that both have filled; with the truth, score both there.
 
     var: the variable to read, in files that hold several.
     """
     cubes = [io.read(path, var=var) for path in (a, b)]
-    one, two = (side_of(same_shape(cube, cubes[0])) for cube in cubes)
-    both = one.filled & two.filled & np.isfinite(one.values) & np.isfinite(two.values)
+    side_a, side_b = (side_of(same_shape(cube, cubes[0])) for cube in cubes)
+    both = side_a.filled & side_b.filled & np.isfinite(side_a.values) & np.isfinite(side_b.values)
     if not both.any():
         raise BadValue(
             f"{a} and {b} have no filled entry in common; expected two fills of the same cube"
         )
-    clean = None if truth is None else same_shape(io.read(truth, var=var), one.cube)
-    angle = angles(one.values, two.values, both)
-    difference = np.where(both, two.values - one.values, np.nan)
-    sigma = joint_sigma(one.sigma, two.sigma)
+    clean = None if truth is None else same_shape(io.read(truth, var=var), side_a.cube)
+    angle = angles(side_a.values, side_b.values, both)
+    difference = np.where(both, side_b.values - side_a.values, np.nan)
+    sigma = joint_sigma(side_a.sigma, side_b.sigma)
     z = None if sigma is None else _ratio(difference, sigma)
-    neither = ~(one.filled | two.filled)
-    unequal = (one.values != two.values) & ~(np.isnan(one.values) & np.isnan(two.values))
+    neither = ~(side_a.filled | side_b.filled)
+    unequal = (side_a.values != side_b.values) & ~(
+        np.isnan(side_a.values) & np.isnan(side_b.values)
+    )
     return Compared(
-        a=one,
-        b=two,
+        a=side_a,
+        b=side_b,
         both=both,
-        only_a=int((one.filled & ~two.filled).sum()),
-        only_b=int((two.filled & ~one.filled).sum()),
+        only_a=int((side_a.filled & ~side_b.filled).sum()),
+        only_b=int((side_b.filled & ~side_a.filled).sum()),
         measured_differ=int((neither & unequal).sum()),
         unit=differences(difference),
         in_sigma=None if z is None else differences(z),
@@ -126,12 +128,12 @@ def compare(
         angle=angle,
         rms_by_band=np.array([differences(band).rms for band in difference]),
         truth=None if clean is None else with_gaps(clean),
-        scores=None if clean is None else scored(one, two, clean, both),
+        scores=None if clean is None else scored(side_a, side_b, clean, both),
     )
 
 
 def side_of(cube: Cube) -> Side:
-    """A fill that was read from a file, with its layers."""
+    """Return a fill read from a file, together with its companion layers."""
     assert cube.path is not None
     path = provenance.base_of(cube.path)
     planes = list(planes_of(path, cube))
@@ -146,22 +148,23 @@ def side_of(cube: Cube) -> Side:
 
 
 def with_gaps(cube: Cube) -> Floats:
-    """float64, NaN where the cube has no value."""
+    """Return the values of a cube as float64, NaN where missing."""
     values = np.asarray(cube.values)
     return np.where(cube.observed_in(values), values.astype(np.float64), np.nan)
 
 
 def joint_sigma(a: Floats | None, b: Floats | None) -> Floats | None:
-    """The RMS of both error bars, or those that there are.
+    """Return the RMS of both error bars, those of one fill if only it has any, or None.
 
-    Two fills share their neighbours, so that their errors do not add up as independent ones do.
+    The fills use the same neighbouring data, so their errors are not independent and their
+    variances are not added.
     """
-    given = [one for one in (a, b) if one is not None]
-    return np.sqrt(np.mean(np.square(given), axis=0)) if given else None
+    bars = [sigma for sigma in (a, b) if sigma is not None]
+    return np.sqrt(np.mean(np.square(bars), axis=0)) if bars else None
 
 
 def differences(values: Floats) -> Differences:
-    """Of the finite ones; NaN where there is none."""
+    """Statistics of the finite values; NaN if there are none."""
     finite = values[np.isfinite(values)]
     if not finite.size:
         return Differences(*[float("nan")] * 5)
@@ -172,10 +175,10 @@ def differences(values: Floats) -> Differences:
 
 
 def angles(a: Floats, b: Floats, where: Bools) -> Floats:
-    """(rows, cols) degrees between the spectra of pixels with an entry in `where`; else NaN.
+    """Angle (rows, cols) in degrees between the spectra of a pixel; NaN if it has none in `where`.
 
-    2 atan2(|u - v|, |u + v|) of the unit vectors u and v, which is 0 for equal spectra, where the
-    arc cosine of a rounded product is not.
+    Computed as 2 atan2(|u - v|, |u + v|) of the unit vectors u and v, which is exactly 0 for equal
+    spectra; the arc cosine of a rounded product is not.
     """
     finite = np.isfinite(a) & np.isfinite(b)
     u, v = (np.where(finite, x, 0.0) for x in (a, b))
@@ -186,19 +189,19 @@ def angles(a: Floats, b: Floats, where: Bools) -> Floats:
 
 
 def scored(a: Side, b: Side, truth: Cube, both: Bools) -> list[ScoreRow]:
-    """Both fills against the truth, on entries that both have filled."""
-    one, two = (metrics.score(side.cube, truth, both).missing or {} for side in (a, b))
+    """Score both fills against the truth, on entries that both have filled."""
+    scores_a, scores_b = (metrics.score(side.cube, truth, both).missing or {} for side in (a, b))
     rows = [
-        _row(label, one[key], two[key], -1.0 if key in HIGHER else 1.0)
+        _row(label, scores_a[key], scores_b[key], -1.0 if key in HIGHER else 1.0)
         for key, label in metrics.LABELS.items()
     ]
     if a.sigma is None or b.sigma is None:
         return rows
-    first, second = (_calibration(side, with_gaps(truth), both) for side in (a, b))
-    cover = first.covered_80, second.covered_80
+    calibration_a, calibration_b = (_calibration(side, with_gaps(truth), both) for side in (a, b))
+    cover = calibration_a.covered_80, calibration_b.covered_80
     off = (abs(c - COVER) for c in cover)
     rows.append(ScoreRow("80 % intervals cover, share", *cover, _better(*off)))
-    return [*rows, _row("CRPS of the error bars", first.crps, second.crps, 1.0)]
+    return [*rows, _row("CRPS of the error bars", calibration_a.crps, calibration_b.crps, 1.0)]
 
 
 def _calibration(side: Side, truth: Floats, both: Bools) -> metrics.Calibration:
@@ -211,7 +214,7 @@ def _row(label: str, a: float, b: float, sign: float) -> ScoreRow:
 
 
 def _better(a: float, b: float) -> str:
-    """The smaller one; none of equal ones, or where one is not known."""
+    """Name the fill with the smaller number; "" if they are equal or one is NaN."""
     return "A" if a < b else "B" if b < a else ""
 
 
@@ -222,7 +225,7 @@ def _ratio(top: Array, bottom: Array) -> Floats:
 
 
 def _plain(entry: Any) -> Any:
-    """None for what JSON cannot say."""
+    """Replace numbers that JSON cannot represent by None."""
     if isinstance(entry, dict):
         return {key: _plain(value) for key, value in entry.items()}
     if isinstance(entry, list):

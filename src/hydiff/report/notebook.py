@@ -1,4 +1,4 @@
-"""A `Result` in a notebook: small pictures with what to know, and a figure."""
+"""Display of a `Result` in a notebook: thumbnails with facts, a progress bar, and a figure."""
 
 from __future__ import annotations
 
@@ -18,30 +18,33 @@ from hydiff.result import Meter, Reading, Result, Step, duration, facts
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-DELAY = 1.0  # seconds before a bar is shown: most fills of small cubes need none
-EVERY = 0.25  # seconds from one picture of the bar to the next
-SIDE = 320  # pixels of a picture, at most
-HEIGHT = 200  # of a picture on the page
+DELAY = 1.0  # seconds until the bar appears; most fills of small cubes are done by then
+EVERY = 0.25  # seconds between two updates of the bar
+SIDE = 320  # most rows and columns of a thumbnail
+HEIGHT = 200  # px of a thumbnail on the page
 
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[Step], None] | None]:
-    """A bar under the cell that runs, with phase, share and time left; it goes when the fill is
-    done.  None where no notebook shows it."""
+    """Show a progress bar with phase, share and time left under the running cell.
+
+    Yields the function that updates it, or None outside of a notebook.  The bar is removed when
+    the fill is done.
+    """
     from IPython import display as page
     from IPython import get_ipython
 
     if not hasattr(get_ipython(), "kernel"):
         yield None
         return
-    meter, handle, last = Meter(), None, time.monotonic() + DELAY - EVERY
+    meter, handle, last_update = Meter(), None, time.monotonic() + DELAY - EVERY
 
     def update(step: Step) -> None:
-        nonlocal handle, last
+        nonlocal handle, last_update
         meter.step(step)
-        if (now := time.monotonic()) - last < EVERY:
+        if (now := time.monotonic()) - last_update < EVERY:
             return
-        bar, last = page.HTML(bar_html(meter.read())), now
+        bar, last_update = page.HTML(bar_html(meter.read())), now
         if handle is None:
             handle = page.display(bar, display_id=True)
         else:
@@ -55,7 +58,7 @@ def progress_bar() -> Iterator[Callable[[Step], None] | None]:
 
 
 def bar_html(reading: Reading) -> str:
-    """`trials ▇▇▇▇▇▁▁▁▁ 42 %, about 20 s left`."""
+    """Return the bar as HTML: `trials ▇▇▇▇▇▁▁▁▁ 42 %, about 20 s left`."""
     left = "" if reading.left is None else f", about {duration(reading.left)} left"
     percent = f"{100 * reading.share:.0f} %{left}"
     return (
@@ -70,7 +73,7 @@ class Thumbnail(NamedTuple):
 
 
 def html(result: Result) -> str:
-    """Pictures and facts; all text is escaped, for notes may quote what a file contains."""
+    """Return thumbnails and facts as HTML; all text is escaped, as notes may quote the file."""
     figures = "".join(_figure(picture) for picture in pictures(result))
     rows = "".join(
         f'<tr><th style="text-align:left">{escape(name)}</th>'
@@ -94,7 +97,7 @@ def _figure(picture: Thumbnail) -> str:
 
 
 def pictures(result: Result) -> Iterator[Thumbnail]:
-    """The input with its gaps, the fill, and the error bars where there are any; thinned."""
+    """Yield subsampled thumbnails of the input, of the fill, and of the error bars if any."""
     cube = result.cube
     thin = (slice(None), *(slice(None, None, -(-n // SIDE)) for n in cube.shape[1:]))
     values, filled = result.values[thin], result.filled[thin]
@@ -113,17 +116,17 @@ def pictures(result: Result) -> Iterator[Thumbnail]:
 
 
 def relative_bars(sigma: Array, values: Array, observed: Bools) -> Floats:
-    """(rows, cols) mean over bands of σ in standard deviations of what was observed in the band.
+    """Mean σ of each pixel (rows, cols), in standard deviations of the observed values of a band.
 
-    All arrays (bands, rows, cols); NaN for pixels without an error bar.
+    All arguments are (bands, rows, cols); NaN for pixels without an error bar.
     """
     count = np.maximum(observed.sum(axis=(1, 2)), 1)[:, None, None]
     measured = np.where(observed, values, 0).astype(np.float64)
     centred = np.where(observed, values - measured.sum(axis=(1, 2), keepdims=True) / count, 0)
     spread = np.sqrt((centred**2).sum(axis=(1, 2), keepdims=True) / count)
-    there = np.isfinite(sigma) & (spread > 0)
-    shares = np.divide(sigma, spread, out=np.zeros(sigma.shape), where=there)
-    bands = there.sum(axis=0)
+    valid = np.isfinite(sigma) & (spread > 0)
+    shares = np.divide(sigma, spread, out=np.zeros(sigma.shape), where=valid)
+    bands = valid.sum(axis=0)
     mean = np.full(bands.shape, np.nan)
     np.divide(shares.sum(axis=0), bands, out=mean, where=bands > 0)
     return mean
@@ -132,7 +135,7 @@ def relative_bars(sigma: Array, values: Array, observed: Bools) -> Floats:
 def figure(
     result: Result, truth: Cube | Array | None = None, pixel: tuple[int, int] | None = None
 ) -> Figure:
-    """Input, fill, truth if there is one, and the spectrum of a pixel; see `plots.comparison`."""
+    """Draw the input, the fill, the truth if given, and a spectrum; see `plots.comparison`."""
     return plots.comparison(
         result.values,
         result.values,

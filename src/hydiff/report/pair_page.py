@@ -1,4 +1,4 @@
-"""A page about two fills of the same cube: one file without scripts, as the report is."""
+"""HTML page that compares two fills of the same cube: one file without scripts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEADS = ("B - A", "mean", "RMS", "median size", "95 % below", "largest")
 def write_page(
     found: Compared, output: Path, truth: Path | None = None, overwrite: bool = False
 ) -> None:
-    """Write the page; it replaces none of the files that were compared."""
+    """Write the page; refuse to replace any of the compared files."""
     sides = (found.a.path, found.b.path)
     companions = [path for side in sides for path in provenance.beside(side)]
     io.staging.refuse_inputs([output], [*sides, truth, *companions])
@@ -29,7 +29,7 @@ def write_page(
 
 
 def page(found: Compared) -> str:
-    """The page as HTML."""
+    """Return the page as HTML."""
     scores = [(r.label, _text(r.a), _text(r.b), r.better) for r in found.scores or ()]
     rows = [(label, *map(_text, values)) for label, values in difference_rows(found)]
     parts = {
@@ -46,7 +46,7 @@ def page(found: Compared) -> str:
 
 
 def summary_lines(found: Compared) -> list[str]:
-    """How many entries are compared, what else was found, and which fill is better."""
+    """Say how many entries are compared, whether others differ, and which fill scores better."""
     alone = f"A alone filled {found.only_a:,}, B alone {found.only_b:,}"
     lines = [f"{int(found.both.sum()):,} entries were filled by both; {alone}"]
     if found.measured_differ:
@@ -55,22 +55,22 @@ def summary_lines(found: Compared) -> list[str]:
             "not be fills of the same cube"
         )
     if found.scores is not None:
-        won = [sum(row.better == name for row in found.scores) for name in "AB"]
-        lines.append(f"of {len(found.scores)} scores, A is better in {won[0]}, B in {won[1]}")
+        wins = [sum(row.better == name for row in found.scores) for name in "AB"]
+        lines.append(f"of {len(found.scores)} scores, A is better in {wins[0]}, B in {wins[1]}")
     return lines
 
 
 def difference_rows(found: Compared) -> list[tuple[str, tuple[float, ...]]]:
-    """Label and numbers, as `HEADS` names them."""
+    """Return rows of a label and the numbers that `HEADS` names."""
     rows: list[tuple[str, tuple[float, ...]]] = [("in the file's unit", found.unit)]
     if found.in_sigma is not None:
-        alone = "B" if found.a.sigma is None else "A" if found.b.sigma is None else None
-        rows.append((f"in σ of {alone or 'both (RMS)'}", found.in_sigma))
+        with_bars = "B" if found.a.sigma is None else "A" if found.b.sigma is None else None
+        rows.append((f"in σ of {with_bars or 'both (RMS)'}", found.in_sigma))
     return [*rows, ("angle of spectra (°)", found.in_degrees)]
 
 
 def _pictures(found: Compared) -> list[Figure]:
-    """A, B and the truth in three bands, stretched alike."""
+    """Pictures of A, B and the truth in three bands, with one stretch."""
     cube, values = found.a.cube, found.a.values
     measured = np.isfinite(values) & ~found.a.filled
     rgb = plots.rgb_shown(cube.wavelengths, measured, cube.wavelength_units)
@@ -89,7 +89,7 @@ def _picture(name: str, values: Floats, limits: Floats) -> Figure:
 
 
 def _maps(found: Compared) -> list[Figure]:
-    """Where the fills differ, and in which bands."""
+    """Maps and a plot by band of the differences between the fills."""
     figures = [_map(found.angle, "angle between the spectra", "°")]
     if found.z is not None:
         square, count = np.nan_to_num(found.z) ** 2, np.isfinite(found.z).sum(axis=0)
@@ -111,7 +111,7 @@ def _map(values: Floats, words: str, unit: str) -> Figure:
 
 
 def _spectra(found: Compared) -> list[Figure]:
-    """Of sample pixels, chosen by the rule of the report."""
+    """Spectra of sample pixels, chosen by the same rule as in the report."""
     return [_spectrum(found, row, col) for row, col in sample_pixels(found.both, 1)]
 
 
@@ -131,7 +131,7 @@ def _curve(name: str, side: Side, row: int, col: int) -> plots.Curve:
 
 
 def _thinned(values: Floats) -> Floats:
-    """(..., rows, cols) every n-th row and column, as the report shows large scenes."""
+    """Take every n-th row and column of (..., rows, cols), as the report does for large scenes."""
     rows, cols = values.shape[-2:]
     thin = slice(None, None, int(np.ceil(np.sqrt(max(1.0, rows * cols / PIXELS)))))
     return values[..., thin, thin]

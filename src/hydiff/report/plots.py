@@ -1,7 +1,7 @@
-"""Figures of a filled cube: what was damaged, what was filled in, and one spectrum.
+"""Figures of a cube before and after a fill, of spectra, and of the loss of a training.
 
-The only importer of matplotlib.  Figures are built directly, without pyplot, so nothing global
-changes and any thread may draw.  Arrays are (bands, rows, cols).
+Figures are built without pyplot, so that no global state changes and any thread may draw.  Arrays
+are (bands, rows, cols).
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from hydiff.errors import BadValue, ShapeMismatch
 
 Pixels = NDArray[np.uint8]
 
-# Okabe and Ito's colours, which differ for any colour vision.
+# Colours of Okabe and Ito, which remain distinct for any colour vision.
 BLACK, ORANGE, BLUE = "#000000", "#E69F00", "#0072B2"
 PLAIN, SKY_RGB, BLUE_RGB, ORANGE_RGB = (221,) * 3, (86, 180, 233), (0, 114, 178), (230, 159, 0)
-GAP_COLOUR = (204, 121, 167)  # their reddish purple: hardly any ground looks like it
+GAP_COLOUR = (204, 121, 167)  # their reddish purple, which is rare in scenes
 
 WIDTH = 12.0  # inches
 DPI = 130  # 1560 pixels wide
 MAX_BYTES = 400_000
 TARGETS_NM = (650.0, 550.0, 450.0)  # red, green, blue
 
-# Where red, green and blue lie, as shares of the band axis, when wavelengths are unknown.  From how
-# sensors are built: above 150 bands AVIRIS-like (400-2500 nm), above 40 VNIR (400-1000 nm), below
-# that visible light or few chosen bands.
+# Positions of red, green and blue as shares of the band axis, without wavelengths, as in typical
+# sensors: above 150 bands AVIRIS-like (400-2500 nm), above 40 VNIR (400-1000 nm), below that
+# visible light or few chosen bands.
 SHARES = ((150, (0.125, 0.075, 0.045)), (40, (0.45, 0.28, 0.1)), (0, (0.85, 0.5, 0.15)))
 
 NM_PER_UNIT = {"nm": 1.0, "nanometer": 1.0, "nanometre": 1.0}
@@ -45,16 +45,16 @@ NM_PER_UNIT |= dict.fromkeys(("um", "µm", "μm", "micron", "micrometer", "micro
 def rgb_bands(
     wavelengths: Array | None, bands: int, units: str | None = None
 ) -> tuple[int, int, int]:
-    """Three band numbers (from 0) to show as red, green and blue.
+    """Return three band numbers (from 0) to show as red, green and blue.
 
-    The bands nearest to 650, 550 and 450 nm when wavelengths (bands,) are known and reach these
-    within 50 nm; else fixed shares of the band axis, see `SHARES`.
+    These are the bands nearest to 650, 550 and 450 nm if wavelengths (bands,) are known and come
+    within 50 nm of each; else fixed shares of the band axis, see `SHARES`.
     """
     nm = None if wavelengths is None else to_nanometres(wavelengths, units)
     if nm is not None and np.isfinite(nm).any():
-        away = np.abs(nm - np.array(TARGETS_NM)[:, None])
-        if np.nanmin(away, axis=1).max() <= 50:
-            r, g, b = (int(i) for i in np.nanargmin(away, axis=1))
+        distance = np.abs(nm - np.array(TARGETS_NM)[:, None])
+        if np.nanmin(distance, axis=1).max() <= 50:
+            r, g, b = (int(i) for i in np.nanargmin(distance, axis=1))
             return r, g, b
     shares = next(shares for above, shares in SHARES if bands > above)
     r, g, b = (round(share * (bands - 1)) for share in shares)
@@ -62,9 +62,9 @@ def rgb_bands(
 
 
 def to_nanometres(wavelengths: Array, units: str | None = None) -> Floats | None:
-    """Wavelengths in nm; None when the unit is no length (an index, a wavenumber).
+    """Return wavelengths in nm; None if the unit is not a length (an index, a wavenumber).
 
-    Without a unit, values below 100 can only be micrometres.
+    Without a unit, values below 100 are taken for micrometres.
     """
     values = np.asarray(wavelengths, dtype=np.float64)
     name = (units or "unknown").strip().lower().rstrip("s")
@@ -75,11 +75,11 @@ def to_nanometres(wavelengths: Array, units: str | None = None) -> Floats | None
 
 
 def stretch(values: Array, bands: tuple[int, int, int], observed: Bools) -> Floats:
-    """(3, 2) the 1st and 99th percentile of the valid pixels in each of three bands."""
-    picked, entries = _picked(values, bands, observed)
+    """Return the 1st and 99th percentile (3, 2) of the valid pixels in each of three bands."""
+    planes, entries = _picked(values, bands, observed)
     limits = [
         np.percentile(p[s], (1, 99)) if s.any() else (0, 1)
-        for p, s in zip(picked, entries, strict=True)
+        for p, s in zip(planes, entries, strict=True)
     ]
     return np.array(limits, dtype=np.float64)
 
@@ -87,23 +87,23 @@ def stretch(values: Array, bands: tuple[int, int, int], observed: Bools) -> Floa
 def composite(
     values: Array, bands: tuple[int, int, int], observed: Bools, limits: Floats | None = None
 ) -> Pixels:
-    """(rows, cols, 3) colour image of three bands; pixels missing in any of them in `GAP_COLOUR`.
+    """Return a colour image (rows, cols, 3) of three bands; pixels missing in any are `GAP_COLOUR`.
 
-    observed: (rows, cols) or (bands, rows, cols).  limits: (3, 2) values shown as 0 and 255; give
-    the same ones to images that are to be compared.  Without them, `stretch` of this image.
+    observed: (rows, cols) or (bands, rows, cols).  limits: (3, 2) values shown as 0 and 255, by
+    default the `stretch` of this image; give the same limits to images that are to be compared.
     """
-    picked, entries = _picked(values, bands, observed)
+    planes, entries = _picked(values, bands, observed)
     if limits is None:
         limits = stretch(values, bands, observed)
     low, high = limits[:, :1, None], limits[:, 1:, None]
-    shares = np.divide(picked - low, high - low, out=np.full(picked.shape, 0.5), where=high > low)
+    shares = np.divide(planes - low, high - low, out=np.full(planes.shape, 0.5), where=high > low)
     image: Pixels = np.rint(255 * np.clip(shares, 0, 1)).astype(np.uint8).transpose(1, 2, 0)
     image[~np.logical_and.reduce(entries)] = GAP_COLOUR
     return image
 
 
 def heat(values: Array, top: float) -> Pixels:
-    """(rows, cols, 3) values from 0 to `top` in cividis, for any colour vision; NaN is grey."""
+    """Return an image (rows, cols, 3) of values from 0 to `top` in cividis colours; NaN is grey."""
     from matplotlib import colormaps
 
     colours = colormaps["cividis"](np.clip(np.nan_to_num(values) / top, 0, 1))[..., :3]
@@ -113,7 +113,7 @@ def heat(values: Array, top: float) -> Pixels:
 
 
 def whereabouts(filled: Bools, left: Bools) -> Pixels:
-    """(rows, cols, 3) map: grey = measured, blue = filled (light: in some bands), orange = left.
+    """Map (rows, cols, 3): grey measured, blue filled (light: at most half the bands), orange left.
 
     filled, left: (bands, rows, cols).
     """
@@ -125,16 +125,16 @@ def whereabouts(filled: Bools, left: Bools) -> Pixels:
 
 
 def png_of(image: Pixels) -> bytes:
-    """A picture as PNG, pixel by pixel."""
+    """Return an image as PNG, one pixel per pixel."""
     buffer = BytesIO()
     Image.fromarray(image).save(buffer, format="png", optimize=True)
     return buffer.getvalue()
 
 
 def deepest(filled: Bools) -> tuple[int, int]:
-    """The (row, col) deepest inside the filled area (rows, cols); of equals, the most central.
+    """Return the (row, col) deepest inside the filled area (rows, cols); of ties, the most central.
 
-    A fixed rule, so that no figure shows a pixel picked for its looks.
+    The rule is fixed, so that no figure shows a pixel chosen for its looks.
     """
     depth = ndimage.distance_transform_edt(np.pad(filled, 1))[1:-1, 1:-1]
     rows, cols = np.nonzero(filled & (depth >= depth.max() - 1e-9))
@@ -144,12 +144,12 @@ def deepest(filled: Bools) -> tuple[int, int]:
 
 
 def before_after(before: Array, after: Array, path: str | Path, **layers: Any) -> None:
-    """Write one wide PNG of what `comparison` draws."""
+    """Write the figure of `comparison` as PNG."""
     Path(path).write_bytes(figure_png(comparison(before, after, **layers)))
 
 
 class Drawing(Figure):
-    """A figure that a notebook shows without pyplot, which would change global state."""
+    """A figure that a notebook displays without pyplot, which would change global state."""
 
     def _repr_png_(self) -> bytes:
         return figure_png(self)
@@ -169,12 +169,12 @@ def comparison(
     wavelength_units: str | None = None,
     title: str | None = None,
 ) -> Figure:
-    """One wide figure: damaged, filled and true image, and the spectrum of one filled pixel.
+    """Draw the damaged, filled and true image, and the spectra of one filled pixel, side by side.
 
     before, after, truth: (bands, rows, cols).  observed, filled: bool, (rows, cols) or (bands,
-    rows, cols); `filled` is ~observed when not given.  sigma: 1-σ errors of `after`, drawn as a
-    band around its curve.  pixel: (row, col) whose spectrum is drawn; by default the one
-    `deepest` in the filled area.
+    rows, cols); `filled` is ~observed by default.  sigma: 1-σ errors of `after`, drawn as a band
+    around its curve.  pixel: (row, col) whose spectrum is drawn; by default the `deepest` of those
+    that were filled in most bands.
     """
     shape = before.shape
     _check_shapes(shape, after=after, truth=truth, sigma=sigma, observed=observed, filled=filled)
@@ -201,7 +201,7 @@ def comparison(
 
 
 class Curve(NamedTuple):
-    """One spectrum of a figure: (bands,), NaN where it has no value."""
+    """One spectrum of a figure: (bands,), NaN where missing."""
 
     name: str  # "Observed" is drawn as points, "Filled", "A", "B" as lines, anything else dashed
     values: Floats
@@ -214,7 +214,7 @@ OTHER = ("--", 1.4)
 
 
 def bands_png(values: Array, label: str, wavelengths: Array | None, units: str | None) -> bytes:
-    """A PNG of one number per band (bands,), such as the typical error."""
+    """Return a PNG of one number per band (bands,), such as the typical error."""
     figure = Figure(figsize=(5.2, 3.0), dpi=DPI, layout="constrained")
     axis = figure.subplots()
     _draw_spectra(axis, [Curve("Filled", np.asarray(values, np.float64))], wavelengths, units)
@@ -228,14 +228,14 @@ def bands_png(values: Array, label: str, wavelengths: Array | None, units: str |
 def spectrum_png(
     curves: Sequence[Curve], wavelengths: Array | None = None, units: str | None = None
 ) -> bytes:
-    """A PNG of some spectra of one pixel, with their error bars; sized for a column of text."""
+    """Return a PNG of spectra of one pixel with their error bars, as wide as a column of text."""
     figure = Figure(figsize=(5.2, 3.4), dpi=DPI, layout="constrained")
     _draw_spectra(figure.subplots(), curves, wavelengths, units)
     return figure_png(figure)
 
 
 class _View(NamedTuple):
-    """One version of the scene: its values, and where they hold."""
+    """One version of the scene: its values, and where they are valid."""
 
     name: str
     values: Array
@@ -243,10 +243,10 @@ class _View(NamedTuple):
 
 
 def _picked(values: Array, bands: tuple[int, int, int], observed: Bools) -> tuple[Floats, Bools]:
-    """The three bands as float64, 0 where not valid, and where they are valid."""
-    picked = np.stack([values[b] for b in bands]).astype(np.float64)
-    entries = np.broadcast_to(observed, values.shape)[list(bands)] & np.isfinite(picked)
-    return np.where(entries, picked, 0.0), entries
+    """Return three bands as float64, 0 where not valid, and the valid entries (3, rows, cols)."""
+    planes = np.stack([values[b] for b in bands]).astype(np.float64)
+    entries = np.broadcast_to(observed, values.shape)[list(bands)] & np.isfinite(planes)
+    return np.where(entries, planes, 0.0), entries
 
 
 def _check_shapes(shape: tuple[int, ...], **arrays: Array | None) -> None:
@@ -260,7 +260,7 @@ def _check_shapes(shape: tuple[int, ...], **arrays: Array | None) -> None:
 
 
 def _pixel_to_show(filled: Bools, pixel: tuple[int, int] | None) -> tuple[int, int]:
-    """The given pixel, or the deepest one of the gaps that most bands share."""
+    """Return `pixel`, or by default the deepest of the pixels that were filled in most bands."""
     if pixel is not None and all(0 <= i < n for i, n in zip(pixel, filled.shape[1:], strict=True)):
         return pixel
     if pixel is not None:
@@ -274,7 +274,7 @@ def _pixel_to_show(filled: Bools, pixel: tuple[int, int] | None) -> tuple[int, i
 def rgb_shown(
     wavelengths: Array | None, observed: Bools, units: str | None = None
 ) -> tuple[int, int, int]:
-    """`rgb_bands` of a cube, each moved to the nearest band with observed (bands, rows, cols)."""
+    """Return `rgb_bands`, each replaced by the nearest band with observed pixels."""
     rgb = rgb_bands(wavelengths, len(observed), units)
     alive = np.flatnonzero(observed.any(axis=(1, 2)))
     if alive.size == 0:
@@ -284,10 +284,10 @@ def rgb_shown(
 
 
 def complete_pixels(valid: Bools, rgb: tuple[int, int, int]) -> Bools:
-    """(rows, cols) False where a gap is to be shown.
+    """Return pixels (rows, cols), False where a gap is shown.
 
-    Gaps of the three bands; when these are whole, gaps of any band that holds data at all, so
-    that a dead column of one band is seen.
+    These are the gaps of the three bands or, if these have none, the gaps of any band with data,
+    so that a dead column of one band is visible.
     """
     three, alive = valid[list(rgb)], valid[valid.any(axis=(1, 2))]
     return np.asarray(np.logical_and.reduce(alive if three.all() else three))
@@ -296,13 +296,13 @@ def complete_pixels(valid: Bools, rgb: tuple[int, int, int]) -> Bools:
 def _panels(
     images: int, shape: tuple[int, ...], title: str | None
 ) -> tuple[Figure, list[Axes], Axes]:
-    """Axes for the images, on at most 68 % of the width, and for the spectrum beside them.
+    """Make axes for the images, on at most 68 % of the width, and for the spectrum to their right.
 
-    Images stand side by side; long flat ones lie one above the other.
+    Images stand side by side, or one above the other if they are wider than twice their height.
     """
     rows, cols = shape
     grid = (images, 1) if cols > 2 * rows else (1, images)
-    heading, space = 0.34, 0.1  # inches, above and between images
+    heading, space = 0.34, 0.1  # inches above and between the images
     room = 0.68 * WIDTH / grid[1] - space
     height = float(np.clip(room * rows / cols, 2.4 / grid[0], 4.2)) + heading
     width = float(np.clip((height - heading) * cols / rows, 1.5, room)) + space
@@ -323,13 +323,13 @@ def _draw_image(
     axis.set_title(view.name, fontsize=14)
     axis.set(xticks=[], yticks=[], anchor="N")
     has_curve = view.valid[:, at[0], at[1]].any()
-    axis.plot(at[1], at[0], "o", ms=12, mfc="none", mec="white", mew=2.5)  # shows on any ground
+    axis.plot(at[1], at[0], "o", ms=12, mfc="none", mec="white", mew=2.5)  # seen on any ground
     if has_curve:
         axis.plot(at[1], at[0], "o", ms=9, mfc=COLOURS.get(view.name, BLACK), mec="none")
 
 
 def _curve(view: _View, at: tuple[int, int], sigma: Array | None) -> Curve:
-    """The spectrum of a view at one pixel."""
+    """Return the spectrum of a view at one pixel."""
     valid = view.valid[:, at[0], at[1]]
     values = view.values[:, at[0], at[1]].astype(np.float64)
     return Curve(view.name, np.where(valid, values, np.nan), sigma)
@@ -358,31 +358,31 @@ def _draw_spectra(
 
 
 def _broken(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """The curve in rising x, broken where bands were cut out: no line across what was not seen."""
+    """Sort a curve by x, with NaN where bands were cut out, so that no line crosses the hole."""
     order = np.argsort(x)
     x, y = x[order], y[order]
     steps = np.diff(x)
-    cuts = 1 + np.flatnonzero(steps > 5 * np.median(steps)) if steps.size else np.array([], int)
-    return np.insert(x, cuts, np.nan), np.insert(y, cuts, np.nan)
+    holes = 1 + np.flatnonzero(steps > 5 * np.median(steps)) if steps.size else np.array([], int)
+    return np.insert(x, holes, np.nan), np.insert(y, holes, np.nan)
 
 
 def figure_png(figure: Figure) -> bytes:
-    """The figure as PNG; with as many colours as fit into `MAX_BYTES`."""
+    """Return a figure as PNG, with fewer colours if it would exceed `MAX_BYTES`."""
     buffer = BytesIO()
     figure.savefig(buffer, format="png")
     for colours in (256, 64, 16):
         if buffer.tell() <= MAX_BYTES:
             break
-        picture = Image.open(buffer).convert("RGB").quantize(colours, dither=Image.Dither.NONE)
+        reduced = Image.open(buffer).convert("RGB").quantize(colours, dither=Image.Dither.NONE)
         buffer = BytesIO()
-        picture.save(buffer, format="png", optimize=True)
+        reduced.save(buffer, format="png", optimize=True)
     return buffer.getvalue()
 
 
 def loss_curve(history: Sequence[Mapping[str, float]], path: str | Path) -> None:
-    """Write a PNG of the two terms of a training's loss, "data" and "ei", against its updates.
+    """Write a PNG of the two terms of a training loss, "data" and "ei", by update.
 
-    Long histories are drawn as means over equal stretches of updates.
+    Long histories are drawn as means over equal numbers of updates.
     """
     figure = Figure(figsize=(7, 4), dpi=DPI, layout="constrained")
     axis = figure.subplots()

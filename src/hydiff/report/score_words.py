@@ -1,4 +1,4 @@
-"""Scores to expect, in words: their labels, units and order."""
+"""Labels, units, meanings and order of expected scores."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ MEANING = {
     "nrmse": ("NRMSE", "", "typical error in standard deviations of a band; 1 is its mean"),
     "sam": ("SAM", "°", "mean angle between filled and true spectrum"),
     "mpsnr": ("MPSNR", " dB", "peak signal over error, mean of the bands"),
-}  # of scores that are expected, in the order of the page
-ENDS = ("nrmse_low", "nrmse_high")  # of the expected NRMSE, shown beside it
+}  # by score: label, unit, meaning; in the order of the page
+ENDS = ("nrmse_low", "nrmse_high")  # interval of the expected NRMSE, shown next to it
 
 
 def in_order(scores: Mapping[str, float | None]) -> list[tuple[str, float | None]]:
-    """What people use first leads; scores that are not known here come last."""
+    """Sort scores in the order of MEANING, without ENDS; unknown scores come last."""
     known = list(MEANING)
     scores = {name: value for name, value in scores.items() if name not in ENDS}
     return sorted(scores.items(), key=lambda s: known.index(s[0]) if s[0] in known else len(known))
 
 
 def meaning(name: str) -> tuple[str, str, str]:
-    """Label, unit and meaning of a score."""
+    """Return label, unit and meaning of a score."""
     return MEANING.get(name, (name, "", name))
 
 
@@ -35,7 +35,7 @@ def scored(name: str, value: float | None) -> str:
 
 
 def foreseen(name: str, scores: Mapping[str, float | None]) -> str:
-    """A score to expect, and between which the true one is in 80 % of the scenes."""
+    """Return an expected score as text, with the interval of the true one in 80 % of the scenes."""
     low, high = (scores.get(f"{name}_{end}") for end in ("low", "high"))
-    between = "" if low is None or high is None else f" ({low:.3g} to {high:.3g})"
-    return scored(name, scores.get(name)) + between
+    interval = "" if low is None or high is None else f" ({low:.3g} to {high:.3g})"
+    return scored(name, scores.get(name)) + interval

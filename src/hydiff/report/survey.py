@@ -1,7 +1,7 @@
-"""What the files of a fill show, read a block at a time and thinned out, so that any size fits.
+"""Survey of the files of a fill, read in blocks and subsampled, so that it fits into memory.
 
-The *grid* is every n-th row and column of the scene, n = `every`; its arrays are small enough to
-hold whatever the size of the file.
+The *grid* is every n-th row and column of the scene, n = `every`; arrays on the grid are small
+whatever the size of the file.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from hydiff.io.blocks import blocks
 from hydiff.io.fill_layers import Plane
 from hydiff.report import plots
 
-PIXELS = 250_000  # of the grid, at most
-SIDES = (96, 192, 384)  # rows and columns of a close view: the first that shows enough
+PIXELS = 250_000  # approximate maximum of grid points
+SIDES = (96, 192, 384)  # candidate sizes of a close view, in rows and columns
 
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """A fill on the grid (r, c), and its sample pixels."""
+    """A fill on the grid (r, c) and at its sample pixels."""
 
     every: int  # rows and columns of the scene from one grid point to the next
     filled: Bools  # (bands, r, c) True = this entry was filled
     left: Bools  # (bands, r, c) True = still missing
     rgb: tuple[int, int, int]  # bands shown as red, green, blue
-    before: Array  # (3, r, c) those bands as they came
-    after: Array  # (3, r, c) the same filled
-    pixels: list[tuple[int, int]]  # (row, col) in the scene, of the sample
-    relative: Floats | None  # (r, c) mean σ of a pixel's filled entries, in stds of their bands
-    by_band: Floats | None  # (bands,) RMS of the error bars of a band, in the cube's unit
-    bars: Floats | None  # (bands, pixels) error bars of the sample, NaN where not filled
-    spread: Floats  # (bands,) standard deviation of what was measured, on the grid
+    before: Array  # (3, r, c) these bands before the fill
+    after: Array  # (3, r, c) these bands after it
+    pixels: list[tuple[int, int]]  # (row, col) in the scene of the sample pixels
+    relative: Floats | None  # (r, c) mean σ of the filled entries of a pixel, in band stds
+    by_band: Floats | None  # (bands,) RMS of the error bars, in the cube's unit
+    bars: Floats | None  # (bands, pixels) error bars of the sample pixels, NaN where not filled
+    spread: Floats  # (bands,) standard deviation of the measured values on the grid
 
 
 def look(cube: Cube, source: Cube, path: Path) -> Survey:
-    """Look at the fill `cube`, read from `path`, made of `source` (or of itself, unknown)."""
+    """Survey the fill `cube`, read from `path`; source: the input, or `cube` if it is unknown."""
     every = int(np.ceil(np.sqrt(max(1.0, cube.shape[1] * cube.shape[2] / PIXELS))))
     thin = slice(None, None, every)
-    # copies: a view would keep its whole plane
+    # copied, as a view would keep the whole plane in memory
     filled = np.stack([plane[thin, thin].copy() for plane in filled_planes(path, cube)])
     absent, spread = walk(cube, filled, every)
     left = absent & ~filled
@@ -62,9 +62,9 @@ def look(cube: Cube, source: Cube, path: Path) -> Survey:
 
 @dataclass(frozen=True, eq=False)
 class CloseView:
-    """A part of the scene at full resolution, around the first sample pixel; (3, r, c) each."""
+    """Part of the scene at full resolution around the first sample pixel; arrays are (3, r, c)."""
 
-    rows: str
+    rows: str  # such as "0 to 95"
     cols: str
     before: Array
     after: Array
@@ -73,11 +73,11 @@ class CloseView:
 
 
 def close_view(cube: Cube, source: Cube, path: Path, survey: Survey) -> CloseView | None:
-    """The three shown bands around the pixel deepest in a gap; None when nothing was filled."""
+    """Return the three shown bands around the first sample pixel; None if nothing was filled."""
     if not survey.pixels:
         return None
     rgb = list(survey.rgb)
-    known = ~(survey.filled | survey.left)[rgb[0]]
+    measured = ~(survey.filled | survey.left)[rgb[0]]
     for side in SIDES:
         rows, cols = (
             around(at, n, side) for at, n in zip(survey.pixels[0], cube.shape[1:], strict=True)
@@ -85,7 +85,7 @@ def close_view(cube: Cube, source: Cube, path: Path, survey: Survey) -> CloseVie
         grid = tuple(
             slice(s.start // survey.every, s.stop // survey.every + 1) for s in (rows, cols)
         )
-        if known[grid].mean() > 0.3:  # enough of what the gap lies in
+        if measured[grid].mean() > 0.3:  # enough measured pixels around the gap
             break
     after, before = (np.asarray(c.values[:, rows, cols]) for c in (cube, source))
     valid = cube.observed_in(after, None, rows, cols)[rgb]
@@ -102,28 +102,28 @@ def close_view(cube: Cube, source: Cube, path: Path, survey: Survey) -> CloseVie
 
 
 def around(at: int, n: int, side: int) -> slice:
-    """A stretch of at most `side` out of n that holds `at`, in its middle where it can."""
+    """Return a slice of at most `side` of n indices, centred on `at` as far as possible."""
     start = max(0, min(at - side // 2, n - side))
     return slice(start, min(n, start + side))
 
 
 def walk(cube: Cube, filled: Bools, every: int) -> tuple[Bools, Floats]:
-    """One way down the file, all bands of some rows at a time: what it lacks, and its spread.
+    """Read the grid in one pass, all bands of some rows at a time.
 
-    (bands, r, c) True = the file holds no value; (bands,) the standard deviation of what was
-    measured on the grid, NaN for a band without any.
+    Returns the entries (bands, r, c) without a value in the file, and the standard deviation
+    (bands,) of the measured values on the grid, NaN for a band without any.
     """
     chunks = getattr(cube.values, "chunks", None)
     absent = np.zeros(filled.shape, bool)
     moments = np.zeros((3, cube.bands))  # count, sum, sum of squares
     for bands, rows, _ in blocks(cube.shape, cube.dtype.itemsize, 1, chunks[1] if chunks else 1):
-        first = -(-rows.start // every)  # the next row of the grid
+        first = -(-rows.start // every)  # number of the first grid row in this block
         lines, samples = slice(first * every, rows.stop, every), slice(None, None, every)
         if lines.start < lines.stop:
             values = np.asarray(cube.values[bands, lines, samples])
-            here = slice(first, first + values.shape[1])
-            absent[:, here] = ~cube.observed_in(values, None, lines, samples)
-            observed = ~(absent[:, here] | filled[:, here])
+            grid_rows = slice(first, first + values.shape[1])
+            absent[:, grid_rows] = ~cube.observed_in(values, None, lines, samples)
+            observed = ~(absent[:, grid_rows] | filled[:, grid_rows])
             known = np.where(observed, values, 0).astype(np.float64)
             moments += [part.sum(axis=(1, 2)) for part in (observed, known, known**2)]
     count = np.where(moments[0] > 0, moments[0], np.nan)
@@ -132,26 +132,26 @@ def walk(cube: Cube, filled: Bools, every: int) -> tuple[Bools, Floats]:
 
 
 def sample_pixels(filled: Bools, every: int) -> list[tuple[int, int]]:
-    """Up to four pixels of the fill, by a fixed rule, so that none is picked for its looks.
+    """Choose up to four filled pixels by a fixed rule, so that none is chosen for its looks.
 
-    Of the pixels that were filled in most bands: the one deepest in its gap, then those at two
-    thirds, one third and none of that depth, each as far as can be from the ones before.
+    Among the pixels that were filled in the most bands, take the one deepest in its gap, then
+    pixels at two thirds, one third and none of that depth, each as far as possible from the others.
     """
     count = filled.sum(axis=0)
     if not count.any():
         return []
-    where = count == count.max()
-    depth = ndimage.distance_transform_edt(np.pad(where, 1))[1:-1, 1:-1]
-    picked = [plots.deepest(where)]
-    rows, cols = np.nonzero(where)
+    candidates = count == count.max()
+    depth = ndimage.distance_transform_edt(np.pad(candidates, 1))[1:-1, 1:-1]
+    pixels = [plots.deepest(candidates)]
+    rows, cols = np.nonzero(candidates)
     for share in (2 / 3, 1 / 3, 0.0):
-        off = np.abs(depth[rows, cols] - max(1.0, share * depth.max()))
-        fits = np.flatnonzero(off <= off.min() + 1e-9)
-        apart = np.min([np.hypot(rows[fits] - r, cols[fits] - c) for r, c in picked], axis=0)
+        distance = np.abs(depth[rows, cols] - max(1.0, share * depth.max()))
+        fits = np.flatnonzero(distance <= distance.min() + 1e-9)
+        apart = np.min([np.hypot(rows[fits] - r, cols[fits] - c) for r, c in pixels], axis=0)
         best = fits[np.argmax(apart)]
-        if (pixel := (int(rows[best]), int(cols[best]))) not in picked:
-            picked.append(pixel)
-    return [(every * r, every * c) for r, c in picked]
+        if (pixel := (int(rows[best]), int(cols[best]))) not in pixels:
+            pixels.append(pixel)
+    return [(every * r, every * c) for r, c in pixels]
 
 
 def error_bars(
@@ -161,7 +161,7 @@ def error_bars(
     pixels: list[tuple[int, int]],
     spread: Floats,
 ) -> tuple[Floats | None, Floats | None, Floats | None]:
-    """`relative`, `by_band` and `bars` of a `Survey`; None when the fill has no error bars."""
+    """Return `relative`, `by_band` and `bars` of a `Survey`; all None without error bars."""
     bands, rows, cols = cube.shape
     thin = slice(None, None, every)
     total, count = np.zeros((2, len(range(0, rows, every)), len(range(0, cols, every))))
@@ -181,12 +181,12 @@ def error_bars(
 
 
 def filled_planes(path: Path, cube: Cube) -> Iterator[Bools]:
-    """(rows, cols) True = filled, band after band."""
+    """Yield the filled entries (rows, cols) of each band."""
     return (plane.filled for plane in planes_of(path, cube))
 
 
 def planes_of(path: Path, cube: Cube) -> Iterator[Plane]:
-    """What is said of the entries of a fill, band after band."""
+    """Yield flags and error bars of each band of a fill; an error if it has no flags."""
     planes = fill_layers.planes(path, cube.shape, cube.mark)
     if planes is None:
         raise CubeFormatError(

@@ -1,7 +1,7 @@
-"""A viewer in the browser: before and after, spectra, error bars, and a fill to start from there.
+"""A viewer in the browser: shows before and after, spectra and error bars, and can start fills.
 
-`view` gives the page for a notebook, `serve` runs it for `hydiff view`.  Panel is imported when one
-of them is called.
+`view` returns the page for a notebook, `server.serve` runs it for `hydiff view`.  Panel is imported
+only when one of them is called.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ def view(
     output: str | Path | None = None,
     folders: Sequence[str | Path] = (),
 ) -> Any:
-    """A page to look at a cube and its fill: shown by a notebook as it is, by a script with
-    `.show()`.
+    """Return a page that shows a cube and its fill.
 
-    data: a Result, which brings its own before and after; a Cube; an array (bands, rows, cols); or
-        a path.  filled, truth: other versions of the same scene.
-    observed: a further mask for fills from the page, True = measured.
-    output: the file that “Save” proposes; it writes nowhere but into its folder.
-    folders: the page may open files below these, and no others.
+    A notebook displays the page as it is; a script calls its `.show()`.
+
+    data: a Result, which includes before and after; a Cube; an array (bands, rows, cols); or a
+        path.  filled, truth: other versions of the same scene.
+    observed: an additional mask for fills started from the page, True = measured.
+    output: the file that “Save” proposes; the page only writes into its folder.
+    folders: the page may only open files below these folders.
     """
     need_panel()
     import panel as pn

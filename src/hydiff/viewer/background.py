@@ -1,4 +1,4 @@
-"""The jobs of a page, done beside it one after the other: what is asked for meanwhile waits."""
+"""Jobs of a page that run in the background, one after the other."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import panel as pn
 from hydiff.viewer.page_state import PageState, explained
 from hydiff.viewer.page_work import PageWork
 
-TICK = 300  # ms between two looks at what is done
+TICK = 300  # ms between two checks of the running job
 
 
 class PageJob(NamedTuple):
-    """Something to do, and what follows from it."""
+    """A job, and the functions that start it, watch it and use its result."""
 
     name: str
     begin: Callable[[], PageWork[Any]]
-    answer: Callable[[Any], None]  # to the work, when it has ended
-    watch: Callable[[Any], None] = lambda work: None  # while it runs
+    answer: Callable[[Any], None]  # called with the work when it has ended
+    watch: Callable[[Any], None] = lambda work: None  # called while it runs
 
 
 class Queue:
-    """The jobs of a page; the first one is at work."""
+    """The jobs of a page; the first one is running."""
 
     def __init__(self, desk: PageState) -> None:
         self.desk = desk
@@ -43,7 +43,7 @@ class Queue:
 
     @explained
     def look(self) -> None:
-        """Is it done?  Then answer, and begin the next."""
+        """If the first job is done, start the next one and use the result; else watch it."""
         if self.work is None:
             return
         if self.work.running:
@@ -57,13 +57,13 @@ class Queue:
         job.answer(work)
 
     def say(self, state: str | None = None) -> None:
-        """What is at work, and what waits; state: how far the first one is."""
+        """Show the running and the waiting jobs; state: progress of the running one."""
         names = [job.name for job in self.jobs]
         waiting = f" Next: {', '.join(names[1:])}." if len(names) > 1 else ""
         self.desk.busy(f"{state or names[0]} …{waiting}" if names else "")
 
     def end(self) -> None:
-        """Nobody waits for any of it."""
+        """Drop the waiting jobs and stop the running one, as their page is no longer shown."""
         self.jobs = self.jobs[:1]
         if self.work is not None:
             self.work.stop()

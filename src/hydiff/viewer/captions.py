@@ -1,4 +1,7 @@
-"""The text of the page, as HTML: all that is drawn, for those who cannot see it.  Pure."""
+"""Text of the page as HTML, which describes the drawings for those who cannot see them.
+
+No side effects.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,8 @@ KEYS = (
 CLICK = "<p>Click a pixel, or give its row and column, for its spectrum.</p>"
 MEANING = {SIGMA: "Error bar (1 σ)", ERROR: "Distance from the truth"}
 MEANING |= {DIFFERENCE: "Right less left"}
-NAMES = {"other": "left"}  # of layers, as users know them
-# how the curves are drawn, as small drawings of 28 × 12 px
+NAMES = {"other": "left"}  # names of layers as shown to users
+# samples of the curve styles, as SVG of 28 × 12 px
 SAMPLES = {
     "before": '<path d="M1 6h26" stroke-width="6" opacity=".35"/>',
     "after": '<path d="M1 6h26" stroke-width="2"/>',
@@ -45,15 +48,15 @@ def title(scene: ViewedScene) -> str:
 
 def band_name(cube: Cube, band: int) -> str:
     nm = images.nanometres(cube)
-    facts = [] if nm is None or not np.isfinite(nm[band]) else [f"{nm[band]:.0f} nm"]
-    facts += [] if cube.good_bands[band] else ["bad"]
-    return f"band {band + 1}" + (f" ({', '.join(facts)})" if facts else "")
+    details = [] if nm is None or not np.isfinite(nm[band]) else [f"{nm[band]:.0f} nm"]
+    details += [] if cube.good_bands[band] else ["bad"]
+    return f"band {band + 1}" + (f" ({', '.join(details)})" if details else "")
 
 
 def state(
     cube: Cube, choice: Choice, limits: Sequence[Stretch | None], missing: Bools, step: int
 ) -> str:
-    """Which bands are shown, from which value to which."""
+    """Describe the gaps, the shown bands and the range of values of each."""
     parts = []
     names = ("red ", "green ", "blue ") if len(limits) == 3 else ("",)
     for name, band, limit in zip(names, choice.bands, limits, strict=True):
@@ -65,19 +68,19 @@ def state(
 
 
 def gaps(missing: Bools) -> str:
-    """What share of the pixels they are, in the bands on show, with the colour of their mark."""
+    """State the share of missing pixels in the shown bands, with the colour that marks them."""
     swatch = f'<span class="swatch" style="background:{GAPS}"></span> ' if missing.any() else ""
     share = f"{100 * float(missing.mean()):.3g} % of the pixels missing"
     return f"<p>{swatch}<strong>{share}</strong></p>"
 
 
 def north(degrees: float | None) -> str:
-    """An arrow that points there; degrees clockwise from the top of the picture."""
+    """Return a north arrow; degrees: clockwise from the top of the picture, None for no arrow."""
     if degrees is None:
         return ""
-    way = f"North is {degrees:.0f}° clockwise from the top of the picture"
+    label = f"North is {degrees:.0f}° clockwise from the top of the picture"
     return (
-        f'<svg role="img" aria-label="{way}" width="34" height="34" viewBox="-17 -17 34 34">'
+        f'<svg role="img" aria-label="{label}" width="34" height="34" viewBox="-17 -17 34 34">'
         f'<g transform="rotate({degrees:.1f})"><path d="M0-15 6 3 0-1-6 3z"/></g>'
         '<text y="14" text-anchor="middle">N</text></svg>'
     )
@@ -88,25 +91,25 @@ def paragraphs(*lines: str) -> str:
 
 
 def colour_bar(cube: Cube, choice: Choice, limit: Stretch | None) -> str:
-    """The colours of one band or map with their values and unit; nothing for a composite."""
+    """Return the colour bar of a single band or map with values and unit; "" for a composite."""
     if choice.show == COMPOSITE or limit is None or not limit.high > limit.low:
         return ""
-    what = f"{MEANING.get(choice.show, 'Value')}, {spectra.unit(cube, choice.bands[0])}"
-    colours = ", ".join(choice.colours[::17])  # of 256, the first and last among them
+    quantity = f"{MEANING.get(choice.show, 'Value')}, {spectra.unit(cube, choice.bands[0])}"
+    colours = ", ".join(choice.colours[::17])  # 16 of the 256, with the first and last
     marks = "".join(
         f'<span style="left:{100 * (v - limit.low) / (limit.high - limit.low):.2f}%">{v:g}</span>'
         for v in images.round_numbers(limit)
     )
-    label = f"Colours from {limit.low:.4g} to {limit.high:.4g}. {what}"
+    label = f"Colours from {limit.low:.4g} to {limit.high:.4g}. {quantity}"
     return (
         f'<div class="scale" role="img" aria-label="{escape(label)}">'
         f'<div class="colours" style="background: linear-gradient(90deg, {colours})"></div>'
-        f'<div class="ticks">{marks}</div><p>{escape(what)}</p></div>'
+        f'<div class="ticks">{marks}</div><p>{escape(quantity)}</p></div>'
     )
 
 
 def readout(cube: Cube, row: int, col: int, values: Mapping[int, Mapping[str, float]]) -> str:
-    """What is under the mouse: for each band the value of each layer."""
+    """Describe the pixel under the mouse: for each band, the value of each layer."""
     lines = "".join(
         f"<tr><td>{escape(band_name(cube, band))}</td><td>"
         f"{', '.join(f'{NAMES.get(n, n)} {spectra.number(v)}' for n, v in layers.items())}"
@@ -117,7 +120,7 @@ def readout(cube: Cube, row: int, col: int, values: Mapping[int, Mapping[str, fl
 
 
 def picks(scene: ViewedScene, picked: Sequence[Spectrum], band: int) -> str:
-    """The spectra that are drawn, each by its colour, and their values in the band on show."""
+    """List the drawn spectra with their colours, and their values in the shown band."""
     if not picked:
         return CLICK
     rows = []
@@ -133,7 +136,7 @@ def picks(scene: ViewedScene, picked: Sequence[Spectrum], band: int) -> str:
 
 
 def key(scene: ViewedScene, picked: Sequence[Spectrum]) -> str:
-    """How the curves are to be read."""
+    """Return the key to the styles of the curves."""
     shown = {
         "before": True,
         "after": scene.after is not None,
@@ -143,17 +146,17 @@ def key(scene: ViewedScene, picked: Sequence[Spectrum]) -> str:
         "truth": scene.truth is not None,
         "bad bands": not scene.cube.good_bands.all(),
     }
-    drawn = (
+    samples = (
         f'<span><svg width="28" height="12" stroke="#3d444d" fill="none" aria-hidden="true">'
         f"{SAMPLES[name]}</svg> {name}</span>"
         for name, wanted in shown.items()
         if wanted
     )
-    return f'<p class="key">{" ".join(drawn)}</p>'
+    return f'<p class="key">{" ".join(samples)}</p>'
 
 
 def oddities(cube: Cube, alive: Bools) -> list[str]:
-    """What is odd about a scene; alive (bands,) True where a band has a value."""
+    """List peculiarities of a scene; alive: (bands,) True where a band has a value."""
     odd = []
     if cube.bands == 1:
         odd.append("This file has one band: it is shown by itself, and spectra are one value.")

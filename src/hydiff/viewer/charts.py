@@ -1,4 +1,4 @@
-"""How the drawings of the page look: shared by the picture, the spectra and the small pictures."""
+"""Style shared by the picture, the plot of spectra and the small pictures."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 from hydiff.report.plots import GAP_COLOUR
 
 GAPS = f"#{bytes(GAP_COLOUR).hex()}"
-GROUND = "#e6e8eb"  # behind a picture
-INK = "#3d444d"  # of what is written on the axes
+GROUND = "#e6e8eb"  # background of a picture
+INK = "#3d444d"  # labels of the axes
 LOOK: dict[str, Any] = {"outline_line_color": None, "min_border": 8, "toolbar_location": "above"}
 LOOK |= {"sizing_mode": "stretch_width"}
 
 
 def quiet(drawing: Any) -> None:
-    """Axes that do not shout."""
+    """Draw axes and grid in unobtrusive grey."""
     drawing.toolbar.logo = None
     drawing.axis.axis_label_text_font_style = "normal"
     drawing.axis.axis_label_text_color = drawing.axis.major_label_text_color = INK
@@ -25,5 +25,5 @@ def quiet(drawing: Any) -> None:
 
 
 def columns(rows: Sequence[tuple[Any, ...]], names: tuple[str, ...]) -> dict[str, list[Any]]:
-    """Rows of a table as its columns, for Bokeh."""
+    """Convert rows of a table to columns, for Bokeh."""
     return {name: [row[i] for row in rows] for i, name in enumerate(names)}

@@ -1,4 +1,4 @@
-"""Several fills side by side: which two the line divides, and all of them in small pictures."""
+"""Comparison of fills: two on either side of the swipe line, and all of them in small pictures."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from hydiff.viewer.rendering import DIFFERENCE, SIGMA, Choice, Planes
 from hydiff.viewer.scene_layers import ImageWindow, ViewedScene
 from hydiff.viewer.sheet import placed
 
-PIXELS = 40_000  # of a small picture
-SIDE = 172  # px on the screen
-MOST = 4  # fills in a row each
+PIXELS = 40_000  # approximate number of pixels of a small picture
+SIDE = 172  # px, width of a small picture on the screen
+MOST = 4  # most fills that are shown, one in each row
 
 
 class SmallPicture:
-    """One picture under a title."""
+    """A small picture with a title."""
 
     def __init__(self, x_range: Any, y_range: Any, aspect: float) -> None:
         blank = np.zeros((1, 1), np.uint32)
@@ -60,11 +60,11 @@ class ComparePanel:
         self.aspect = float(np.clip(cols / rows, 0.5, 2.2))
         self.x_range, self.y_range = models.Range1d(0, cols), models.Range1d(rows, 0)
         self.rows: dict[str, list[SmallPicture]] = {}
-        self.settled = True  # the two names are not being changed by us
+        self.settled = True  # False while `offer` changes the two selections
         self.offer()
 
     def offer(self, right: str | None = None) -> None:
-        """All that can be compared now; right: what is shown right of the line."""
+        """Offer all layers that can be compared; right: name of the fill right of the line."""
         c = self.desk.controls
         self.settled = False
         left, fills = list(self.desk.sides()), list(self.desk.fills) or [BEFORE]
@@ -75,7 +75,7 @@ class ComparePanel:
 
     @explained
     def choose(self, *_: Any) -> None:
-        """Show the two that were chosen."""
+        """Show the two chosen layers."""
         if self.settled:
             self.take(self.chosen())
 
@@ -86,12 +86,12 @@ class ComparePanel:
         return replace(scene, other=other)
 
     def zoom(self, box: Box) -> None:
-        """The part that the large picture shows."""
+        """Show the same part as the large picture."""
         self.x_range.update(start=box.left, end=box.right)
         self.y_range.update(start=box.bottom, end=box.top)
 
     def draw(self) -> None:
-        """A row of pictures for each fill: itself, what it is more than the left one, its σ."""
+        """Draw a row for each fill: the fill, its difference to the left layer, and its σ."""
         c, names = self.desk.controls, list(self.desk.fills)[-MOST:]
         if not c.compare_card.visible or not names:
             return
@@ -108,32 +108,32 @@ class ComparePanel:
         return SmallPicture(self.x_range, self.y_range, self.aspect)
 
     def draw_row(self, name: str) -> str:
-        """Draws it, and says what it shows of the first band on show."""
+        """Draw the row of a fill; return a summary of its first shown band."""
         choice, scene = self.choice(), self.chosen(name)
         if rendering.layer_of(choice) is not None:
             choice = replace(choice, show=rendering.SINGLE)
         first = replace(choice, bands=choice.bands[:1])
-        planes, (itself, less, sigma) = Planes(scene, self.window), self.rows[name]
-        less.figure.visible = scene.other is not None and not scene.other.foreign
+        planes, (fill, difference, sigma) = Planes(scene, self.window), self.rows[name]
+        difference.figure.visible = scene.other is not None and not scene.other.foreign
         sigma.figure.visible = scene.fills is not None and scene.fills.shares is not None
         limits = rendering.limits(planes, choice)
-        itself.show(name, rendering.pictures(planes, choice, limits)[-1], self.window)
+        fill.show(name, rendering.pictures(planes, choice, limits)[-1], self.window)
         band, words = first.bands[0], [name]
-        if less.figure.visible:
+        if difference.figure.visible:
             shown = replace(first, show=DIFFERENCE)
             picture = rendering.pictures(planes, shown, rendering.limits(planes, shown))[0]
-            less.show(f"less {self.desk.controls.left.value}", picture, self.window)
+            difference.show(f"less {self.desk.controls.left.value}", picture, self.window)
             words.append(f"differs by {spread(planes.get('difference', band)):.3g}")
         if sigma.figure.visible:
             shown = replace(first, show=SIGMA)
             picture = rendering.pictures(planes, shown, rendering.limits(planes, shown))[0]
             sigma.show("σ", picture, self.window)
             words.append(f"σ {spread(planes.get('sigma', band)):.3g}")
-        at = captions.band_name(scene.cube, band)
-        return f"{words[0]}: {', '.join(words[1:]) or 'no error bars'} ({at}, root mean square)"
+        label = captions.band_name(scene.cube, band)
+        return f"{words[0]}: {', '.join(words[1:]) or 'no error bars'} ({label}, root mean square)"
 
 
 def spread(plane: Floats) -> float:
-    """Root mean square of what is there and not 0, as it is where both have what was measured."""
-    there = plane[np.isfinite(plane) & (plane != 0)]
-    return float(np.sqrt((there**2).mean())) if there.size else 0.0
+    """Root mean square of finite values except 0, the difference of entries that both measured."""
+    values = plane[np.isfinite(plane) & (plane != 0)]
+    return float(np.sqrt((values**2).mean())) if values.size else 0.0

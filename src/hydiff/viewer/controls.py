@@ -1,4 +1,4 @@
-"""The controls of the page and their layout: two columns on a desk, one on a phone."""
+"""The controls of the page and their layout: two columns, or one on a narrow screen."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from hydiff.viewer.widgets import (
 )
 
 OWN = "Own choice"
-FILL, COMPARE, OPEN = "Fill gaps", "Compare fills", "Open files"  # cards; one is shown
+FILL, COMPARE, OPEN = "Fill gaps", "Compare fills", "Open files"  # cards, of which one is shown
 CORNER = {"position": "absolute", "top": "40px", "right": "22px", "width": "auto", "z-index": "1"}
 
 
 class Controls:
-    """Every widget of the page by its name."""
+    """All widgets of the page, as attributes."""
 
     def __init__(self, cube: Cube, presets: dict[str, tuple[int, int, int]], output: Path | None):
         self._picture(cube, presets)
@@ -104,7 +104,7 @@ class Controls:
         self.list_again, self.reread = button("List again"), button("Read the scene again")
 
     def arranged(self, picture: Picture, curves: Curves) -> Any:
-        """The layout; each of the two columns has a drawing."""
+        """Return the layout: the picture in the left column, spectra and cards in the right one."""
         self.drag.options, self.drag.value = list(picture.tools), next(iter(picture.tools))
         self.swipe = pn.pane.Bokeh(picture.slider, **STRETCH)
         self.colour_row = row(share(self.preset, 170), *(share(b, 100) for b in self.rgb))

@@ -1,4 +1,4 @@
-"""The drawing of the spectra: before, after with its error bars, another version, the truth."""
+"""The plot of the spectra: before, after with error bars, another version, and the truth."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hydiff.viewer.charts import LOOK, columns, quiet
 from hydiff.viewer.spectra import COLOURS, Spectrum
 
 HEIGHT = 236  # px
-SHADE: dict[str, Any] = {"fill_color": "#777777", "fill_alpha": 0.25}  # of bad bands
+SHADE: dict[str, Any] = {"fill_color": "#777777", "fill_alpha": 0.25}  # style of bad bands
 STYLES: dict[str, dict[str, Any]] = {
     "before": {"line_width": 6, "line_alpha": 0.35},
     "after": {"line_width": 2},
@@ -26,7 +26,7 @@ STYLES: dict[str, dict[str, Any]] = {
 
 
 class Curves:
-    """Curves of the spectra that were picked, one colour each."""
+    """Curves of the picked spectra, one colour each."""
 
     def __init__(self, cube: Cube) -> None:
         self.x, name = spectra.axis(cube)
@@ -63,10 +63,10 @@ class Curves:
                 outlines = spectra.bands_between(self.x, s.sigma, s.best)
                 curves["sigma"] += [(*outline, colour) for outline in outlines]
             filled += [(self.x[b], s.best[b], colour) for b in np.flatnonzero(s.filled)]
-        for n, drawn in curves.items():
-            self.lines[n].data = columns(drawn, ("xs", "ys", "colour"))
+        for n, rows in curves.items():
+            self.lines[n].data = columns(rows, ("xs", "ys", "colour"))
         self.filled.data = columns(filled, ("x", "y", "colour"))
-        heights = [np.asarray(row[1]) for drawn in curves.values() for row in drawn]
+        heights = [np.asarray(row[1]) for rows in curves.values() for row in rows]
         values = np.concatenate([h[np.isfinite(h)] for h in heights]) if heights else np.zeros(0)
         if values.size:
             low, high = float(values.min()), float(values.max())

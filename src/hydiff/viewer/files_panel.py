@@ -1,4 +1,4 @@
-"""Files that are opened from the page: another scene, another fill, a reference."""
+"""Open files from the page: another scene, another fill, or a reference."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class FilesPanel:
         desk: PageState,
         queue: Queue,
         below: Sequence[Path],
-        reopen: Callable[[Path], None],  # another page for another scene
-        keep: Callable[[str, ViewedScene], None],  # a fill
-        offer: Callable[[], None],  # what there is to compare
+        reopen: Callable[[Path], None],  # opens another scene
+        keep: Callable[[str, ViewedScene], None],  # shows a fill, and offers it for comparisons
+        offer: Callable[[], None],  # updates the layers offered for comparison
     ) -> None:
         self.desk, self.queue, self.below = desk, queue, below
         self.reopen, self.keep, self.offer = reopen, keep, offer
@@ -36,7 +36,7 @@ class FilesPanel:
 
     @explained
     def look(self, *_: Any) -> None:
-        """List the files once more."""
+        """List the files again."""
         c = self.desk.controls
         self.files = folders.listed(self.below)
         names = list(self.files) or [NONE]
@@ -57,7 +57,7 @@ class FilesPanel:
 
     @explained
     def open_fill(self, *_: Any) -> None:
-        """Show it beside the scene as one more fill."""
+        """Add the chosen file as another fill of the scene."""
         path, source = self.chosen(), self.desk.source
         name = path.name if source.cube.path is None else source.cube.path
         opened = scene_layers.from_files(Path(name), path) if source.cube.path else None
@@ -67,7 +67,7 @@ class FilesPanel:
 
     @explained
     def open_reference(self, *_: Any) -> None:
-        """Another image of the place: shown left of the line, and offered to fills."""
+        """Add the chosen file as a reference: show it left of the line, and offer it to fills."""
         path, cube = self.chosen(), self.desk.source.cube
 
         def prepare() -> tuple[Cube, Layer]:

@@ -1,4 +1,4 @@
-"""A fill that is started from the page, watched, stopped and saved."""
+"""Start, watch, stop and save fills from the page."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class FillPanel:
         self,
         desk: PageState,
         queue: Queue,
-        marked: Callable[[], Bools],  # (rows, cols) True where the user sees a gap
+        marked: Callable[[], Bools],  # (rows, cols) True where the user marked a gap
         take: Callable[[ViewedScene], None],  # shows a scene
-        keep: Callable[[str, ViewedScene], None],  # shows it, and offers it from now on
+        keep: Callable[[str, ViewedScene], None],  # shows a fill, and offers it for comparisons
         output: Path | None,
     ) -> None:
         self.desk, self.queue, self.marked = desk, queue, marked
         self.take, self.keep, self.output = take, keep, output
-        self.count = 0  # of fills
-        self.previews = 0  # that were shown
+        self.count = 0  # fills started
+        self.previews = 0  # previews shown
         self.take_method()
 
     @explained
@@ -43,21 +43,21 @@ class FillPanel:
 
     @explained
     def start(self, *_: Any) -> None:
-        """Now, or when the fills before it are done."""
+        """Start a fill now, or when the jobs before it are done."""
         c, source = self.desk.controls, self.desk.source
         self.desk.alert()
         settings = running_fill.settings_of(c.settings.value)
         running_fill.refuse_large(source.cube, c.method.value)
         observed = ~self.marked() if source.observed is None else source.observed & ~self.marked()
-        if source.before.hidden is not None:  # what an earlier fill has put there
+        if source.before.hidden is not None:  # entries of an earlier fill are not observed
             observed = observed & ~source.before.hidden.all()
         references = [cube for cube, _ in self.desk.references.values()]
         references = references if c.with_reference.value else []
-        ask = (source.cube, observed, c.method.value, c.budget.value, settings, references)
+        arguments = (source.cube, observed, c.method.value, c.budget.value, settings, references)
         self.count += 1
         name, method = f"{self.count} {c.method.value}", c.method.value
         job = PageJob(
-            f"Filling with {method}", partial(self.begin, *ask), partial(self.finish, name)
+            f"Filling with {method}", partial(self.begin, *arguments), partial(self.finish, name)
         )
         self.queue.add(job._replace(watch=partial(self.watch, method)))
 
@@ -74,19 +74,19 @@ class FillPanel:
             self.desk.busy("Stopping after this step …")
 
     def watch(self, method: str, work: RunningFill) -> None:
-        """How far is the fill?"""
+        """Show the progress of the fill, and its latest preview."""
         if work.total and not work.stopping.is_set():
             self.desk.progress(work.done, work.total)
             left = work.meter.read().left
-            when = "" if left is None else f", about {duration(left)} left"
-            self.queue.say(f"{method}: step {work.done} of {work.total}{when}")
+            time_left = "" if left is None else f", about {duration(left)} left"
+            self.queue.say(f"{method}: step {work.done} of {work.total}{time_left}")
         if work.previews > self.previews and work.preview is not None:
             self.previews = work.previews
             source = self.desk.source
-            so_far = replace(
+            preview = replace(
                 source.cube, values=work.preview, nodata=None, valid=None, missing_rule=None
             )
-            self.take(replace(source, after=Layer(so_far), fills=None))
+            self.take(replace(source, after=Layer(preview), fills=None))
 
     def finish(self, name: str, work: RunningFill) -> None:
         self.desk.controls.stop.disabled = not isinstance(self.queue.work, RunningFill)
@@ -102,7 +102,7 @@ class FillPanel:
 
     @explained
     def describe(self) -> None:
-        """Say of the fill that is shown how it went, and whether it can be saved."""
+        """Describe the shown fill, and enable saving it if it was made here."""
         result = self.desk.scene.result
         self.desk.controls.save.disabled = result is None
         self.desk.saved("")

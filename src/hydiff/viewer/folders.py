@@ -1,4 +1,4 @@
-"""Files that the page may open: those below the folders that were named at its start."""
+"""Files that the page may open: only those below the folders named when it was started."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ SUFFIXES = {
     *(".tif", ".tiff", ".hdr", ".img", ".bsq", ".bil", ".bip", ".dat", ".envi"),
     *(".nc", ".h5", ".he5", ".mat", ".npy", ".npz", ".zarr", ".zip"),
 }
-MOST = 500  # files that are listed
+MOST = 500  # most files that are listed
 
 
 def listed(folders: Sequence[Path]) -> dict[str, Path]:
-    """What looks like a cube below these folders, by a name that says where it lies."""
-    found: dict[str, Path] = {}
+    """List files below these folders that look like cubes, by path from the folder's parent."""
+    files: dict[str, Path] = {}
     for folder in folders:
         for path in _images(folder):
-            found.setdefault(str(path.relative_to(folder.parent)), path)
-            if len(found) == MOST:
-                return found
-    return found
+            files.setdefault(str(path.relative_to(folder.parent)), path)
+            if len(files) == MOST:
+                return files
+    return files
 
 
 def checked(path: Path, folders: Sequence[Path]) -> Path:
-    """The same path; BadValue where it leads elsewhere, through a link too."""
+    """Return the path; BadValue if it, with links resolved, lies outside the folders."""
     real = path.resolve()
     if not any(real.is_relative_to(folder.resolve()) for folder in folders):
         raise BadValue(
@@ -39,15 +39,15 @@ def checked(path: Path, folders: Sequence[Path]) -> Path:
 
 
 def _images(folder: Path) -> Iterator[Path]:
-    """In the order of their names; companions of fills and headers of listed files are left out."""
-    for place, below, names in os.walk(folder):
-        stores = [name for name in below if name.lower().endswith(".zarr")]
-        below[:] = sorted(set(below) - set(stores))
-        here = [Path(place, name) for name in sorted([*names, *stores])]
-        images = [path for path in here if path.suffix.lower() in SUFFIXES]
-        known = {beside for path in images for beside in provenance.beside(path)}
+    """Yield images by name, without companion files of fills and headers of listed files."""
+    for parent, subfolders, names in os.walk(folder):
+        stores = [name for name in subfolders if name.lower().endswith(".zarr")]
+        subfolders[:] = sorted(set(subfolders) - set(stores))
+        paths = [Path(parent, name) for name in sorted([*names, *stores])]
+        images = [path for path in paths if path.suffix.lower() in SUFFIXES]
+        companions = {companion for path in images for companion in provenance.beside(path)}
         stems = {path.with_suffix("") for path in images if path.suffix.lower() != ".hdr"}
         for path in images:
             header = path.suffix.lower() == ".hdr" and path.with_suffix("") in stems
-            if path not in known and not header:
+            if path not in companions and not header:
                 yield path

@@ -1,4 +1,4 @@
-"""Bands as pictures: uint8 RGBA (rows, cols, 4), transparent where there is no value.  Pure."""
+"""Bands as RGBA images, uint8 (rows, cols, 4), transparent where missing.  No side effects."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hydiff.report.plots import GAP_COLOUR, rgb_bands, to_nanometres
 
 Pixels = NDArray[np.uint8]
 
-GLANCE = 500_000  # pixels of a picture that is there at once; of more, every 2nd, 3rd … is taken
-PIXELS = 2_000_000  # of one that is there a moment later, or saved
-SAMPLE = 200_000  # pixels that percentiles are taken from
-TICKS = 6  # at most, of a scale
-ON_SCREEN = 450  # px that the longer side of a picture has about
-NEAR = 50.0  # nm within which a band stands for a wavelength
-# red, green and blue of the presets, in nm
+GLANCE = 500_000  # most pixels of the overview; larger scenes are subsampled
+PIXELS = 2_000_000  # most pixels of the detail image, and of a saved picture
+SAMPLE = 200_000  # most pixels that percentiles are computed from
+TICKS = 6  # most intervals of a scale
+ON_SCREEN = 450  # approximate px of the longer side of a picture
+NEAR = 50.0  # nm: largest distance of a band from the wavelength it is shown for
+# wavelengths of red, green and blue of the presets, in nm
 PRESETS = {
     "True colour": (650.0, 550.0, 450.0),
     "False colour (vegetation red)": (860.0, 650.0, 550.0),
@@ -28,51 +28,51 @@ PRESETS = {
 
 
 class Stretch(NamedTuple):
-    """The values shown darkest and brightest."""
+    """The values that are shown darkest and brightest."""
 
     low: float
     high: float
 
 
 def step_for(shape: tuple[int, int], pixels: int) -> int:
-    """Every how many rows and columns are taken, so that (rows, cols) come to about so many."""
+    """Return the step that subsamples (rows, cols) to at most about `pixels`."""
     return max(1, int(np.ceil(np.sqrt(shape[0] * shape[1] / pixels))))
 
 
 def presets(cube: Cube) -> dict[str, tuple[int, int, int]]:
-    """The bands (from 0) of the presets that this cube can show; the first one always."""
+    """Return bands (from 0) by preset, for the presets that this cube can show; never empty."""
     default = {"Default bands": rgb_bands(cube.wavelengths, cube.bands, cube.wavelength_units)}
     nm = nanometres(cube)
     if nm is None or not np.isfinite(nm).any():
         return default
     choices = {}
     for name, targets in PRESETS.items():
-        away = np.abs(nm - np.array(targets)[:, None])
-        if np.nanmin(away, axis=1).max() <= NEAR:
-            r, g, b = (int(i) for i in np.nanargmin(away, axis=1))
+        distance = np.abs(nm - np.array(targets)[:, None])
+        if np.nanmin(distance, axis=1).max() <= NEAR:
+            r, g, b = (int(i) for i in np.nanargmin(distance, axis=1))
             choices[name] = (r, g, b)
     return choices if "True colour" in choices else default | choices
 
 
 def nanometres(cube: Cube) -> Floats | None:
-    """(bands,) in nm, or None when the file has no wavelengths."""
+    """Return the wavelengths (bands,) in nm; None if the file has none."""
     if cube.wavelengths is None:
         return None
     return to_nanometres(cube.wavelengths, cube.wavelength_units)
 
 
 def limits(plane: Array, percent: tuple[float, float] = (1.0, 99.0)) -> Stretch | None:
-    """Percentiles of the valid pixels of a band; None when there are none."""
+    """Return percentiles of the valid pixels of a band; None if there are none."""
     valid = plane[np.isfinite(plane)]
     if not valid.size:
         return None
-    some = valid[:: -(-valid.size // SAMPLE)]
-    low, high = np.percentile(some, percent)
+    sample = valid[:: -(-valid.size // SAMPLE)]
+    low, high = np.percentile(sample, percent)
     return Stretch(float(low), float(high))
 
 
 def round_numbers(limit: Stretch) -> list[float]:
-    """A few round numbers inside the limits."""
+    """Return a few round numbers inside the limits."""
     span = limit.high - limit.low
     if not span > 0 or not np.isfinite(span):
         return []
@@ -83,17 +83,17 @@ def round_numbers(limit: Stretch) -> list[float]:
 
 
 def shares(plane: Array, bounds: Stretch | None) -> Pixels:
-    """0 … 255 from the lower to the upper limit; mid-grey for a band without contrast."""
+    """Scale values to 0 … 255 between the limits; mid-grey for a band without contrast."""
     if bounds is None or not bounds.high > bounds.low:
         return np.full(plane.shape, 128, np.uint8)
     scaled = (plane - bounds.low) * (255.0 / (bounds.high - bounds.low))
-    # fmax takes the number beside a NaN: what is missing becomes 0, and transparent
+    # fmax ignores NaN: missing pixels become 0, and are made transparent by the caller
     bytes_: Pixels = np.fmin(np.fmax(np.rint(scaled), 0.0), 255.0).astype(np.uint8)
     return bytes_
 
 
 def composite(planes: Sequence[Array], bounds: Sequence[Stretch | None]) -> Pixels:
-    """Three bands as red, green and blue; transparent where one of them has no value."""
+    """Return three bands as red, green and blue; transparent where one of them is missing."""
     image = np.empty((*planes[0].shape, 4), np.uint8)
     for channel, (plane, limit) in enumerate(zip(planes, bounds, strict=True)):
         image[..., channel] = shares(plane, limit)
@@ -102,49 +102,49 @@ def composite(planes: Sequence[Array], bounds: Sequence[Stretch | None]) -> Pixe
 
 
 def mapped(plane: Array, bounds: Stretch | None, palette: Pixels) -> Pixels:
-    """One band by a palette (256, 4); transparent where it has no value."""
-    numbers = packed(palette[None])[0]  # a pixel at a time is faster than its four bytes
+    """Colour one band by a palette (256, 4); transparent where missing."""
+    numbers = packed(palette[None])[0]  # indexing whole pixels is faster than their four bytes
     image = np.where(np.isfinite(plane), numbers[shares(plane, bounds)], np.uint32(0))
     return image[..., None].view(np.uint8)
 
 
 def palette(colours: Sequence[str]) -> Pixels:
-    """(256, 4), opaque, from 256 colours written as #rrggbb."""
+    """Return 256 colours, written as #rrggbb, as an opaque palette (256, 4)."""
     return np.array([[*bytes.fromhex(colour[1:]), 255] for colour in colours], np.uint8)
 
 
 def packed(image: Pixels) -> NDArray[np.uint32]:
-    """(rows, cols), one number per pixel, as the browser's canvas takes it."""
+    """Return an image as one number per pixel (rows, cols), the format of the browser's canvas."""
     return np.ascontiguousarray(image).view(np.uint32)[..., 0]
 
 
 def opaque(image: Pixels, ground: str) -> Pixels:
-    """The same picture with a colour, #rrggbb, where it was transparent."""
+    """Return the image with a colour, #rrggbb, in place of transparent pixels."""
     return np.where(image[..., 3:] > 0, image, palette([ground])[0])
 
 
 def outlined(missing: Bools) -> Bools:
-    """The rim of the gaps, inside them and wide enough to be seen, on a grid as fine as needed."""
+    """Return the inner rim of the gaps, wide enough to be seen, enlarged if the image is small."""
     times = max(1, ON_SCREEN // max(missing.shape))
     fine = missing.repeat(times, axis=0).repeat(times, axis=1)
     inner = fine
     for _ in range(-(-2 * max(fine.shape) // ON_SCREEN)):
-        around = np.pad(inner, 1, mode="edge")
-        across = around[:-2, 1:-1] & around[2:, 1:-1]
-        inner = inner & across & around[1:-1, :-2] & around[1:-1, 2:]
+        padded = np.pad(inner, 1, mode="edge")
+        column_neighbours = padded[:-2, 1:-1] & padded[2:, 1:-1]
+        inner = inner & column_neighbours & padded[1:-1, :-2] & padded[1:-1, 2:]
     rim: Bools = fine & ~inner
     return rim
 
 
 def swiped(before: Pixels, after: Pixels, column: int) -> Pixels:
-    """`before` left of a column, `after` from it on."""
+    """Return `before` left of a column, and `after` from this column on."""
     image = after.copy()
     image[:, :column] = before[:, :column]
     return image
 
 
 def overlaid(image: Pixels, missing: Bools, opacity: float = 0.55) -> Pixels:
-    """The gaps in their colour over a picture, as the browser blends it; opaque, on white."""
+    """Blend the colour of the gaps over an image as the browser does; opaque, on white."""
     alpha = image[..., 3:] / 255.0
     ground = image[..., :3] * alpha + 255.0 * (1 - alpha)
     tinted = ground * (1 - opacity) + np.array(GAP_COLOUR) * opacity

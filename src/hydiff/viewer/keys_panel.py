@@ -1,4 +1,4 @@
-"""The picture by keyboard: a cross to move, its spectrum, bands, the line, the marks."""
+"""Keyboard control of the picture: a cross and its spectrum, bands, gaps, map lines, samples."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class KeysPanel:
             "pressed": self.pressed,
             "shape": list(desk.scene.cube.shape[1:]),
         }
-        # which is set when the picture is drawn for the first time
+        # inner_height is set when the picture is drawn for the first time
         picture.figure.js_on_change("inner_height", CustomJS(args=args, code=code("keys.js")))
 
     @explained
@@ -45,7 +45,7 @@ class KeysPanel:
             c.flicker.value = not c.flicker.value
 
     def shift(self, step: int) -> None:
-        """To the next band, or the next three."""
+        """Change the shown band, or all three, by `step`, if all remain in range."""
         c = self.desk.controls
         sliders: list[Any] = [c.band] if c.single_row.visible else c.rgb
         if all(s.start <= s.value + step <= s.end for s in sliders):

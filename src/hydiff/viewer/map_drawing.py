@@ -1,4 +1,4 @@
-"""Graticule and scale bar on the picture, drawn by Bokeh."""
+"""Grid lines and scale bar on the picture, drawn by Bokeh."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class MapDrawing:
         self.cube: Cube | None = None
 
     def take(self, cube: Cube) -> None:
-        """Draw the map of this cube."""
+        """Use the coordinates of this cube, and add its scale bar."""
         self.cube = cube
         metres = map_marks.metres_per_column(cube)
         if metres is not None:
@@ -40,7 +40,7 @@ class MapDrawing:
             self.figure.add_layout(self.fixed[0])
 
     def draw(self, box: Box) -> None:
-        """The lines through a part of the picture."""
+        """Draw the grid lines through a part of the picture."""
         if self.cube is None or self.cube.transform is None:
             return
         lines = map_marks.graticule(self.cube.transform, box)
@@ -54,8 +54,8 @@ class MapDrawing:
 
 
 def scale_bar(columns_in_sight: Any, metres: float) -> Any:
-    """A bar of a round length; metres: of a pixel."""
-    length = models.Range1d(0, metres)  # of what is in sight
+    """Return a scale bar; metres: length of a pixel."""
+    length = models.Range1d(0, metres)  # the columns in view, in m
     args = {"columns": columns_in_sight, "length": length, "metres": metres}
     follow = "length.setv({start: metres * columns.start, end: metres * columns.end})"
     for end in ("start", "end"):

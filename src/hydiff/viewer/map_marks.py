@@ -1,7 +1,7 @@
-"""What a map has on it, from the file's own coordinates: lines at round numbers, the length of a
-pixel, the way north.  Pure; no network.
+"""Map elements from the coordinates of the file: grid lines, length of a pixel, north.
 
-Positions on the picture are (column, row), its first corner at 0, 0.
+No side effects and no network.  Positions on the picture are (column, row); its first corner is
+(0, 0).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from hydiff.io import maps
 from hydiff.viewer.images import Stretch, round_numbers
 
 DEGREE = 111_320.0  # m along a meridian, and along the equator
-EDGE = 0.12  # of it, at the right, where a label would be cut off
-LABEL = 0.02  # of what is in sight: how far a label stands inside of it
+EDGE = 0.12  # share of the width at the right edge where a label would be cut off
+LABEL = 0.02  # distance of a label from the edge, as a share of the height in view
 
 
 class GridLine(NamedTuple):
@@ -26,8 +26,8 @@ class GridLine(NamedTuple):
 
     cols: tuple[float, float]
     rows: tuple[float, float]
-    text: str  # the coordinate
-    at: tuple[float, float]  # column and row of that text
+    text: str  # coordinate, the label of the line
+    at: tuple[float, float]  # column and row of the label
 
 
 class Box(NamedTuple):
@@ -40,69 +40,69 @@ class Box(NamedTuple):
 
 
 def graticule(transform: tuple[float, ...], box: Box) -> list[GridLine]:
-    """Lines of round x and round y that cross a part of a picture.
+    """Return grid lines at round x and y that cross a part of the picture.
 
     transform: affine (a, b, c, d, e, f), pixel corner to map.
     """
     a, b, c, d, e, f = transform[:6]
-    forth = np.array([[a, b], [d, e]])
-    if not abs(np.linalg.det(forth)) > 0 or not (box.bottom > box.top and box.right > box.left):
+    to_map = np.array([[a, b], [d, e]])
+    if not abs(np.linalg.det(to_map)) > 0 or not (box.bottom > box.top and box.right > box.left):
         return []
-    back, origin = np.linalg.inv(forth), np.array([c, f])
+    to_picture, origin = np.linalg.inv(to_map), np.array([c, f])
     corners = [(x, y) for x in (box.left, box.right) for y in (box.top, box.bottom)]
-    low, high = (pick(np.array(corners) @ forth.T + origin, axis=0) for pick in (np.min, np.max))
+    low, high = (pick(np.array(corners) @ to_map.T + origin, axis=0) for pick in (np.min, np.max))
     lines = []
     for axis in (0, 1):
         for value in round_numbers(Stretch(float(low[axis]), float(high[axis]))):
             ends = np.array([low, high])
             ends[:, axis] = value
-            if (cut := _inside((ends - origin) @ back.T, box)) is not None:
-                lines.append(_line(cut, "xy"[axis], value, box))
+            if (visible := _inside((ends - origin) @ to_picture.T, box)) is not None:
+                lines.append(_line(visible, "xy"[axis], value, box))
     edge = box.right - EDGE * (box.right - box.left)
     return [line if line.at[0] < edge else line._replace(text="") for line in lines]
 
 
 def _line(ends: Floats, name: str, value: float, box: Box) -> GridLine:
-    """ends: (2, 2) column and row of both; x is written at the lower end, y at the left one."""
+    """Label a line, given by its ends (2, 2): x at the lower end, y at the left end."""
     cols, rows = ends.T
     first = int(np.argmax(rows) if name == "x" else np.argmin(cols))
-    way = ends[1 - first] - ends[first]
-    at = ends[first] + way * min(1.0, LABEL * (box.bottom - box.top) / max(np.hypot(*way), 1e-9))
+    span = ends[1 - first] - ends[first]
+    at = ends[first] + span * min(1.0, LABEL * (box.bottom - box.top) / max(np.hypot(*span), 1e-9))
     text = f"{name} {value:.10g}"
-    pairs = tuple((float(v[0]), float(v[1])) for v in (cols, rows, at))
-    return GridLine(pairs[0], pairs[1], text, pairs[2])
+    points = tuple((float(v[0]), float(v[1])) for v in (cols, rows, at))
+    return GridLine(points[0], points[1], text, points[2])
 
 
 def _inside(ends: Floats, box: Box) -> Floats | None:
-    """The part of a line, by its ends (2, 2), inside a box; None where there is none."""
-    start, way = ends[0], ends[1] - ends[0]
+    """Clip a line, given by its ends (2, 2), to a box; None if it lies outside."""
+    start, span = ends[0], ends[1] - ends[0]
     enter, leave = 0.0, 1.0
     for axis, (low, high) in enumerate(((box.left, box.right), (box.top, box.bottom))):
-        if abs(way[axis]) < 1e-12:
+        if abs(span[axis]) < 1e-12:
             if not low <= start[axis] <= high:
                 return None
             continue
-        one, other = sorted(((low - start[axis]) / way[axis], (high - start[axis]) / way[axis]))
-        enter, leave = max(enter, one), min(leave, other)
-    return np.array([start + enter * way, start + leave * way]) if leave > enter else None
+        near, far = sorted(((low - start[axis]) / span[axis], (high - start[axis]) / span[axis]))
+        enter, leave = max(enter, near), min(leave, far)
+    return np.array([start + enter * span, start + leave * span]) if leave > enter else None
 
 
 def north(cube: Cube) -> float | None:
-    """Where y of the map grows: degrees clockwise from the top of the picture."""
+    """Return the direction of increasing map y, in degrees clockwise from the picture's top."""
     if cube.transform is None:
         return None
     a, b, _, d, e, _ = cube.transform[:6]
-    forth = np.array([[a, b], [d, e]])
-    if not abs(np.linalg.det(forth)) > 0:
+    to_map = np.array([[a, b], [d, e]])
+    if not abs(np.linalg.det(to_map)) > 0:
         return None
-    right, down = np.linalg.solve(forth, [0.0, 1.0])
+    right, down = np.linalg.solve(to_map, [0.0, 1.0])
     return float(np.rad2deg(np.arctan2(right, -down)))
 
 
 def metres_per_column(cube: Cube) -> float | None:
-    """How far it is from a pixel to the next one in its row; None where the file does not say.
+    """Return the distance in m between neighbouring pixels of a row; None if it is unknown.
 
-    In degrees it is taken at the middle of the picture.
+    For geographic coordinates this is the distance at the centre of the picture.
     """
     if cube.transform is None or cube.crs is None:
         return None
@@ -114,6 +114,6 @@ def metres_per_column(cube: Cube) -> float | None:
             length = DEGREE * float(np.hypot(a * np.cos(np.deg2rad(latitude)), d))
         else:
             length = float(np.hypot(a, d)) * float(crs.linear_units_factor[1])
-    except (HydiffError, ValueError, AttributeError):  # a system that GDAL does not know
+    except (HydiffError, ValueError, AttributeError):  # a coordinate system that GDAL cannot read
         return None
     return length if np.isfinite(length) and length > 0 else None

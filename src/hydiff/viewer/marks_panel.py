@@ -1,4 +1,4 @@
-"""Gaps that are marked by hand, on the picture or in words."""
+"""Gaps that the user marks, by drawing on the picture or by typing rows and columns."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class MarksPanel:
 
     @explained
     def mark_text(self, *_: Any) -> None:
-        typed = self.desk.controls.rectangle
-        if typed.value.strip():
-            self.mark(box(*ranges_of(typed.value)))
-            typed.value = ""
+        field = self.desk.controls.rectangle
+        if field.value.strip():
+            self.mark(box(*ranges_of(field.value)))
+            field.value = ""
 
     @explained
     def mark(self, outline: Outline) -> None:
@@ -49,7 +49,7 @@ class MarksPanel:
         c.undo.disabled = not count
 
     def marked(self) -> Bools:
-        """(rows, cols) True inside what was marked."""
+        """Return pixels (rows, cols), True inside the marked outlines."""
         inside = np.zeros(self.shape, bool)
         for outline in self.outlines:
             inside |= enclosed(*outline, self.shape)

@@ -1,4 +1,4 @@
-"""Outlines that are drawn on the picture or typed, and the pixels inside them.  Pure."""
+"""Outlines, drawn on the picture or typed, and the pixels inside them.  No side effects."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from hydiff.cube import Array, Bools
 from hydiff.errors import BadValue
 
-Outline = tuple[Array, Array]  # columns and rows of its corners
+Outline = tuple[Array, Array]  # columns and rows of the corners
 
 
 def drawn(shape: Mapping[str, Any]) -> Outline:
-    """What the browser sends of a rectangle or a shape."""
+    """Convert a rectangle or shape sent by the browser."""
     if shape["type"] == "rect":
         (left, right), (top, bottom) = ((shape[f"{a}0"], shape[f"{a}1"]) for a in "xy")
         return box((top, bottom), (left, right))
@@ -22,17 +22,17 @@ def drawn(shape: Mapping[str, Any]) -> Outline:
 
 
 def among(outline: Outline, others: Iterable[Outline]) -> bool:
-    """Whether it is there already: a field may send what was typed twice."""
+    """Whether an outline is among others; a text field may send the same outline twice."""
     return any(all(map(np.array_equal, outline, other)) for other in others)
 
 
 def box(rows: tuple[float, float], cols: tuple[float, float]) -> Outline:
-    """The outline of a rectangle."""
+    """Return the outline of a rectangle."""
     return np.array([*cols, *cols[::-1]]), np.repeat(rows, 2)
 
 
 def ranges_of(text: str) -> tuple[tuple[float, float], tuple[float, float]]:
-    """`10:20, 30:40` as ((10, 20), (30, 40)): rows, then columns, the end not included."""
+    """Parse rows and columns, ends excluded: `10:20, 30:40` → ((10, 20), (30, 40))."""
     try:
         rows, cols = (part.split(":") for part in text.split(","))
         (top, bottom), (left, right) = ((float(a), float(b)) for a, b in (rows, cols))
@@ -42,7 +42,7 @@ def ranges_of(text: str) -> tuple[tuple[float, float], tuple[float, float]]:
 
 
 def enclosed(cols: Array, rows: Array, shape: tuple[int, int]) -> Bools:
-    """(rows, cols) True where the centre of a pixel lies inside an outline."""
+    """Return pixels (rows, cols), True where the centre lies inside an outline."""
     from skimage import draw
 
     inside = np.zeros(shape, bool)

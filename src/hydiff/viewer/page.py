@@ -1,13 +1,14 @@
-"""The page: a picture to swipe over, spectra to compare, fills to start, watch and compare.
+"""The page: a picture with a swipe line, spectra, and controls to start, watch and compare fills.
 
-Python keeps the state and works out pictures; the browser only swipes between two of them.  All
-that is drawn on a canvas is also said in words beside it.
+Python keeps the state and computes the pictures; the browser only swipes between two of them.
+Everything drawn on a canvas is also described in text next to it.
 
-    files → ViewedScene → rendering (a choice of bands as pixels) → drawings, captions → the browser
+    files → ViewedScene → rendering (chosen bands as pixels) → drawings, captions → the browser
 
-Each part of the page has a panel: looking (the picture), picking (spectra and means), marking (gaps
-by hand), working (fills from here), comparing (them), flickering (samples), opening (files),
-following (a fill elsewhere).  They share the desk, `PageState`, and the queue of work.
+Each part of the page has a panel, an attribute of `Page`: looking (the picture), picking (spectra
+and means), marking (gaps marked by hand), working (fills started here), comparing (fills),
+flickering (samples), opening (files), following (a fill by tiles in another process).  They share
+the `PageState`, called desk, and the queue of jobs.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from hydiff.viewer.widgets import STRETCH
 
 
 class Window:
-    """A tab of the browser: a page, and another one when a file is opened from it."""
+    """A tab of the browser; its page is replaced when another scene is opened."""
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class Window:
         self.layout.objects = [self.page.arranged]
 
     def open(self, path: Path) -> None:
-        """Another scene; what is saved still goes into the same folder."""
+        """Show another scene; files are still saved into the same folder."""
         from hydiff.viewer.running_fill import default_output
 
         scene = from_files(path)
@@ -78,7 +79,7 @@ class Window:
 
 
 class Page:
-    """One scene; `arranged` is what is shown of it."""
+    """The page of one scene; `arranged` is its layout."""
 
     def __init__(
         self,
@@ -118,7 +119,7 @@ class Page:
         self.wire()
 
     def wire(self) -> None:
-        """Connect widgets and events with the panels that answer them."""
+        """Connect widgets and events to the methods of the panels."""
         c, figure = self.controls, self.picture.figure
         for widget in (c.show, c.palette, c.band, *c.rgb, c.stretch):
             widget.param.watch(self.draw, "value")
@@ -165,7 +166,7 @@ class Page:
 
     @explained
     def zoom(self) -> None:
-        """What is in sight has changed."""
+        """Update the picture, the map lines and the small pictures after a change of the view."""
         self.looking.sharpen()
         box = self.looking.box()
         self.picture.map.draw(box)
@@ -173,21 +174,21 @@ class Page:
 
     @explained
     def turn(self, *_: Any) -> None:
-        """Show the card that was chosen."""
+        """Show the chosen card."""
         c = self.controls
         for name, shown in ((FILL, c.fill_card), (COMPARE, c.compare_card), (OPEN, c.open_card)):
             shown.visible = c.tab.value == name
         self.comparing.draw()
 
     def enclose(self, event: Any) -> None:
-        """An outline was drawn: a gap, or a region whose mean is wanted."""
+        """Use a drawn outline: mark it as a gap, or show the mean spectrum of its pixels."""
         if event.final:
             gap = self.controls.drag.value in (GAP_BOX, GAP_SHAPE)
             answer = self.marking.mark if gap else self.picking.mean
             answer(outlines.drawn(event.geometry))
 
     def take(self, scene: ViewedScene) -> None:
-        """Show this from now on."""
+        """Show a scene in all panels."""
         self.desk.scene = scene
         self.looking.take()
         self.picking.take()
@@ -195,9 +196,9 @@ class Page:
         self.draw()
 
     def keep(self, name: str, scene: ViewedScene) -> None:
-        """Show this fill, and offer it for comparisons from now on."""
+        """Show a fill, and offer it for comparisons."""
         self.desk.fills[name] = scene
-        self.controls.gaps.value = OUTLINED  # they are filled now
+        self.controls.gaps.value = OUTLINED  # gaps are filled now: outline them
         self.comparing.offer(name)
         self.take(self.comparing.chosen())
 

@@ -1,4 +1,4 @@
-"""What the panels of a page share: the scene, its versions, the controls, and messages."""
+"""State shared by the panels of a page: the scene, its versions, the controls, and messages."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ BEFORE, TRUTH = "before", "truth"
 class PageState:
     def __init__(self, scene: ViewedScene, controls: Controls, layout: Any) -> None:
         self.scene, self.controls, self.layout = scene, controls, layout
-        self.source = scene  # as it was opened, to fill from
-        self.fills: dict[str, ViewedScene] = {}  # each with its own before, by name
-        self.references: dict[str, tuple[Cube, Layer]] = {}  # as read, and on the scene's pixels
+        self.source = scene  # the scene as it was opened, used as input of fills
+        self.fills: dict[str, ViewedScene] = {}  # fills by name, each as a scene
+        self.references: dict[str, tuple[Cube, Layer]] = {}  # by name: as read, and resampled
 
     def sides(self) -> dict[str, Layer]:
-        """What can be shown left of the line, by name."""
-        named = {BEFORE: self.source.before}
-        named |= {name: fill.after for name, fill in self.fills.items() if fill.after is not None}
-        named |= {name: layer for name, (_, layer) in self.references.items()}
-        return named | ({} if self.source.truth is None else {TRUTH: self.source.truth})
+        """Return the layers that can be shown left of the line, by name."""
+        layers = {BEFORE: self.source.before}
+        layers |= {name: fill.after for name, fill in self.fills.items() if fill.after is not None}
+        layers |= {name: layer for name, (_, layer) in self.references.items()}
+        return layers | ({} if self.source.truth is None else {TRUTH: self.source.truth})
 
     def alert(self, *lines: str) -> None:
-        """Show what the user must know, at the top of the page; no lines remove it."""
+        """Show an alert at the top of the page; without lines, remove it."""
         text = "".join(f"<p>{escape(line)}</p>" for line in lines)
         self.controls.alert.text = f'<div role="alert">{text}</div>' if lines else ""
         self.controls.alert.visible = bool(lines)
@@ -45,23 +45,23 @@ class PageState:
         self.controls.status.text = f'<div role="status">{text}</div>'
 
     def saved(self, line: str) -> None:
-        """Show what was written, beside the state of the fill."""
+        """Show which files were written; an empty line removes the message."""
         self.controls.saved.text = f'<p role="status">{escape(line)}</p>' if line else ""
         self.controls.saved.visible = bool(line)
 
     def busy(self, line: str) -> None:
-        """Show what is at work, at the top of the page; an empty line removes it."""
+        """Show the running job; an empty line removes the message."""
         self.controls.busy.text = f'<p role="status">{escape(line)}</p>' if line else ""
         self.controls.busy.visible = bool(line)
 
     def progress(self, done: int, total: int) -> None:
-        """On the bar, which is there from the first time on."""
+        """Set the progress bar, and show it."""
         self.controls.bar.value = int(100 * done / total) if total else 0
         self.controls.bar.visible = True
 
 
 def result_of(scene: ViewedScene) -> Result:
-    """The fill of a scene with its error model; read from its files where it is not in memory."""
+    """Return the fill of a scene with its error model; read from files if it is not in memory."""
     if scene.result is not None:
         return scene.result
     path = None if scene.after is None else scene.after.cube.path
@@ -73,19 +73,19 @@ def result_of(scene: ViewedScene) -> Result:
 
 
 def explained(method: Callable[..., None]) -> Callable[..., None]:
-    """An answer to the user: its changes are sent together, and an error becomes a message."""
+    """Decorate an event handler: its changes are sent together, and errors become an alert."""
 
     @wraps(method)
-    def answer(part: Any, *args: Any) -> None:
+    def answer(panel: Any, *args: Any) -> None:
         with pn.io.hold():
             try:
-                method(part, *args)
+                method(panel, *args)
             except HydiffError as error:
-                part.desk.alert(str(error))
-            except Exception as error:  # such as a file that has changed under the viewer
+                panel.desk.alert(str(error))
+            except Exception as error:  # e.g. a file that was changed while the viewer is open
                 logging.getLogger(__name__).exception("the page could not answer")
                 cause = f"{type(error).__name__}: {error}"
-                part.desk.alert(f"That went wrong ({cause}). If the file has changed, reopen it.")
-        pn.io.push_notebook(part.desk.layout)  # a server sends by itself
+                panel.desk.alert(f"That went wrong ({cause}). If the file has changed, reopen it.")
+        pn.io.push_notebook(panel.desk.layout)  # needed in notebooks only
 
     return answer

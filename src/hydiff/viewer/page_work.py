@@ -1,4 +1,4 @@
-"""One piece of work in a thread of its own; the page asks whether it is done."""
+"""A piece of work that runs in its own thread; the page polls whether it is done."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class PageWork(Generic[T]):
-    """A function in a thread of its own: its value, or the message of its error."""
+    """Runs a function in its own thread, and keeps its value or the message of its error."""
 
     def __init__(self, function: Callable[[], T]) -> None:
         self.value: T | None = None
@@ -30,13 +30,13 @@ class PageWork(Generic[T]):
         self._thread.join(seconds)
 
     def stop(self) -> None:
-        """Most work ends when it is done."""
+        """Do nothing; subclasses that can be stopped override this."""
 
     def _run(self) -> None:
         try:
             self.value = self._function()
         except HydiffError as error:
             self.error = str(error)
-        except Exception as error:  # the page must say something; the log says where
+        except Exception as error:  # the page shows a message, the log has the traceback
             logging.getLogger(__name__).exception("work beside the page failed")
             self.error = f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""The picture: the scene at a glance, a line to swipe, gaps, marks, and what a map has on it."""
+"""The picture: an overview of the scene with a swipe line, gaps, markers and map elements."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ MOVE = "Move the picture"
 GAP_BOX, GAP_SHAPE = "Mark a gap: rectangle", "Mark a gap: shape"
 MEAN_BOX, MEAN_SHAPE = "Mean of a rectangle", "Mean of a shape"
 TAKE = "for (const [name, tool] of Object.entries(tools)) tool.active = name == cb_obj.value"
-BELOW, COLOUR_BAR = 372, 62  # px of what is to be in sight with the picture
-# beside the tools of the picture, at its upper edge
+BELOW, COLOUR_BAR = 372, 62  # px of the parts that stay visible together with the picture
+# position of the slider: next to the tools, at the upper edge of the picture
 BAR = {"position": "absolute", "top": "0", "left": "62px", "right": "150px", "width": "auto"}
 BAR |= {"z-index": "1", "margin": "0"}
 
 
 class Picture:
-    """At a glance; over it, where that is coarse, a sharper image of what is in sight."""
+    """An overview image, and over it a finer image of the part in view where this is needed."""
 
     def __init__(self, whole: ImageWindow) -> None:
         rows, cols = whole.bottom, whole.right
@@ -58,7 +58,7 @@ class Picture:
             **LOOK,
         )
         quiet(self.figure)
-        self.figure.min_border_left = 66  # so that the frame stays when longer numbers come
+        self.figure.min_border_left = 66  # so that longer numbers do not move the frame
         self.figure.grid.visible = False
         self.leave(BELOW)
         self.glance = Sheet(self.figure, "picture", whole)
@@ -73,12 +73,12 @@ class Picture:
         self._senses()
 
     def _senses(self) -> None:
-        """What the browser sends of the mouse, of the keyboard and of the part in sight."""
+        """Let the browser send the position of the mouse and the part in view."""
         at = {"at": self.at}
-        away = "at.data = {row: [-1], col: [-1]}"
+        leave = "at.data = {row: [-1], col: [-1]}"
         self.figure.js_on_event(MouseEnter, CustomJS(code=code("hold.js")))
         self.figure.js_on_event(MouseMove, CustomJS(args=at, code=code("hover.js")))
-        self.figure.js_on_event(MouseLeave, CustomJS(args=at, code=away))
+        self.figure.js_on_event(MouseLeave, CustomJS(args=at, code=leave))
         args = {"figure": self.figure, "sight": self.sight}
         send = CustomJS(args=args, code=code("sight.js"))
         self.figure.js_on_change("inner_width", send)
@@ -97,7 +97,7 @@ class Picture:
         bold = {"text_font_size": "12px", "text_font_style": "bold", "text_color": "white"}
         self.figure.text(**at, text="number", **middle, **bold)
         cross: dict[str, Any] = {"marker": "cross", "size": 22, "line_width": 2}
-        self.cursor = ColumnDataSource({"x": [], "y": []})  # of the keyboard
+        self.cursor = ColumnDataSource({"x": [], "y": []})  # the cross of the keyboard
         for colour, width in (("black", 4), ("white", 2)):
             cross |= {"line_color": colour, "line_width": width}
             self.figure.scatter("x", "y", source=self.cursor, **cross)
@@ -106,7 +106,7 @@ class Picture:
         box = models.BoxSelectTool(renderers=[], visible=False)
         shape = models.LassoSelectTool(renderers=[], continuous=False, visible=False)
         mean_box, mean_shape = box.clone(), shape.clone()
-        # all but the first are chosen beside the picture
+        # all but the first are chosen with a control next to the picture
         self.tools: dict[str, Any] = {MOVE: models.PanTool(), GAP_BOX: box, GAP_SHAPE: shape}
         self.tools |= {MEAN_BOX: mean_box, MEAN_SHAPE: mean_shape}
         zooms = models.BoxZoomTool(match_aspect=True), models.WheelZoomTool(), models.ResetTool()
@@ -117,9 +117,9 @@ class Picture:
         look: dict[str, Any] = {"sizing_mode": "stretch_width", "stylesheets": [code("swipe.css")]}
         look |= {"title": "Swipe, before | after at column", "styles": BAR}
         self.slider = models.Slider(start=0, end=cols, value=cols // 2, step=1, **look)
-        # white on black is seen on any ground
+        # white on black is visible on any background
         at: dict[str, Any] = {"location": cols // 2, "dimension": "height"}
-        at |= {"level": "underlay"}  # over the pictures, under the markers
+        at |= {"level": "underlay"}  # drawn over the images, under the markers
         self.line = [
             models.Span(**at, line_color="black", line_width=6, line_alpha=0.75),
             models.Span(**at, line_color="white", line_width=2.5, editable=True),
@@ -142,23 +142,23 @@ class Picture:
             sheet.pair.js_on_change("data", self.compose[-1])
             self.slider.js_on_change("value", self.compose[-1])
         self.slider.js_on_change("value", CustomJS(args=args, code=code("line.js")))
-        lead = "slider.value = Math.min(slider.end, Math.max(0, Math.round(cb_obj.location)))"
-        self.line[-1].js_on_change("location", CustomJS(args=args, code=lead))
+        follow = "slider.value = Math.min(slider.end, Math.max(0, Math.round(cb_obj.location)))"
+        self.line[-1].js_on_change("location", CustomJS(args=args, code=follow))
 
     def _flicker(self) -> None:
-        """Pictures that take turns right of the line; none: it stands still."""
+        """Let samples take turns right of the line; without samples the picture stays still."""
         self.turns = ColumnDataSource({"after": []}, name="turns")
         args = {"turns": self.turns, "pair": self.glance.pair, "compose": self.compose[0]}
         self.turns.js_on_change("data", CustomJS(args=args, code=code("flicker.js")))
-        still = CustomJS(args=args, code="clearInterval(turns.timer); turns.own = null")
-        self.glance.pair.js_on_change("data", still)  # another picture belongs there now
+        stop = CustomJS(args=args, code="clearInterval(turns.timer); turns.own = null")
+        self.glance.pair.js_on_change("data", stop)  # another picture is shown there now
 
     def flicker(self, pictures: Sequence[Pixels]) -> None:
         if len(pictures) or len(self.turns.data["after"]):
             self.turns.data = {"after": [images.packed(picture) for picture in pictures]}
 
     def show(self, pictures: Sequence[Pixels], missing: Bools, whole: ImageWindow) -> None:
-        """At a glance: one picture, or before and after, and the gaps."""
+        """Show one overview image, or before and after, with the gaps."""
         self.sharpen(None)
         self.glance.show(pictures, missing, whole)
         for part in (*self.line, *self.knob):
@@ -170,7 +170,7 @@ class Picture:
         pictures: Sequence[Pixels] = (),
         missing: Bools | None = None,
     ) -> None:
-        """The same for a part; None takes it away.  It hides what lies under it."""
+        """Show finer images of a window, which cover the overview; None removes them."""
         self.detail.image.visible = window is not None
         if window is not None and missing is not None:
             solid = [images.opaque(picture, GROUND) for picture in pictures]
@@ -178,13 +178,13 @@ class Picture:
         self.detail.mark(self.detail.how)
 
     def leave(self, height: int) -> None:
-        """Leave so many px of the screen to what is around the picture."""
+        """Limit the picture so that `height` px of the screen remain for other parts."""
         styles = {"max-height": f"max(240px, calc(100vh - {height}px))"}
         if self.figure.styles != styles:
             self.figure.styles = styles
 
     def mark_gaps(self, how: str) -> None:
-        """SHADED, OUTLINED or HIDDEN: those of the file, and those marked by hand."""
+        """Show the gaps, also those marked by hand, as SHADED, OUTLINED or HIDDEN."""
         self.glance.mark(how)
         self.detail.mark(how)
         self.patches.glyph.fill_alpha = 0.45 if how == SHADED else 0.0
@@ -198,6 +198,6 @@ class Picture:
         self.regions.data = columns(outlines, ("xs", "ys", "colour"))
 
     def put_regions(self, regions: Sequence[Outline]) -> None:
-        """Outlines (columns, rows) of what was marked by hand."""
+        """Draw the outlines (columns, rows) of gaps marked by hand."""
         xs, ys = ([list(outline[i]) for outline in regions] for i in (0, 1))
         self.marks.data = {"xs": xs, "ys": ys}

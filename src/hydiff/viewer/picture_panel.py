@@ -1,4 +1,4 @@
-"""The picture: which bands, stretched how, and what is under the mouse."""
+"""The picture on the page: chosen bands and stretch, zoom, and values under the mouse."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from hydiff.viewer.picture import BELOW, COLOUR_BAR, Picture
 from hydiff.viewer.rendering import COMPOSITE, Choice, Planes, Sight
 from hydiff.viewer.sheet import HIDDEN, OPACITY, OUTLINED, SHADED
 
-LARGE = 2e8  # bytes of a file that is not read as a whole just to look at it
-SOON = 300  # ms after a glance until the sharper image is worked out
+LARGE = 2e8  # bytes; larger files are not read completely when they are opened
+SOON = 300  # ms from drawing the overview until the finer image is computed
 
 
 class PicturePanel:
@@ -35,12 +35,12 @@ class PicturePanel:
         self.take_gaps()
 
     def take(self) -> None:
-        """Show the scene that is on the desk now."""
+        """Use the current scene."""
         self.planes = Planes(self.desk.scene, self.whole)
         self.offer()
 
     def offer(self) -> None:
-        """The maps that there are data for."""
+        """Offer the kinds of pictures that the scene has data for."""
         maps, show = rendering.offered(self.desk.scene), self.desk.controls.show
         if maps != show.options:
             show.options = maps
@@ -54,7 +54,7 @@ class PicturePanel:
 
     @explained
     def draw(self, *_: Any) -> None:
-        """At a glance; sharper a moment later, where the screen can show more."""
+        """Draw the overview; a finer image follows a moment later if the screen can show more."""
         c, choice, cube = self.desk.controls, self.choice(), self.desk.scene.cube
         single = choice.show != COMPOSITE
         c.colour_row.visible, c.single_row.visible = not single, single
@@ -69,12 +69,12 @@ class PicturePanel:
         c.scale.visible = bool(c.scale.text)
         self.picture.leave(BELOW + COLOUR_BAR * c.scale.visible)
         if c.preset.value in self.presets and not single:
-            own = self.presets[c.preset.value] != choice.bands
-            c.preset.value = OWN if own else c.preset.value
+            differs = self.presets[c.preset.value] != choice.bands
+            c.preset.value = OWN if differs else c.preset.value
         self.sharpen_soon()
 
     def sharpen_soon(self) -> None:
-        """Not at once: who moves through the bands is not to wait for it."""
+        """Compute the finer image after a delay, so that moving through the bands stays fast."""
         if self.sharpener is not None and self.sharpener.running:
             self.sharpener.stop()
         if rendering.sharper(self.sight(), self.whole) is not None:
@@ -86,7 +86,7 @@ class PicturePanel:
 
     @explained
     def sharpen(self) -> None:
-        """What is in sight, as fine as the screen."""
+        """Draw the part in view at the resolution of the screen."""
         window, choice = rendering.sharper(self.sight(), self.whole), self.choice()
         if window is None or self.desk.controls.flicker.value:
             self.picture.sharpen(None)
@@ -131,7 +131,7 @@ class PicturePanel:
         self.desk.controls.north.visible = self.desk.controls.map.value
 
     def box(self) -> Box:
-        """The part of the scene in sight."""
+        """Return the part of the scene in view."""
         sight, (rows, cols) = self.sight(), self.shape
         if sight.bottom <= sight.top:  # no browser has sent it yet
             return Box(0, rows, 0, cols)
@@ -140,7 +140,7 @@ class PicturePanel:
         )
 
     def as_png(self) -> BytesIO:
-        """The picture as it is shown, pixel by pixel; finer where gaps are outlined."""
+        """Return the picture as PNG: subsampled if very large, enlarged to outline small gaps."""
         from PIL import Image
 
         choice, window = self.choice(), rendering.whole_of(self.shape, images.PIXELS)
@@ -148,28 +148,30 @@ class PicturePanel:
         pictures = rendering.pictures(self.planes, choice, limits, window)
         cut = round(self.picture.slider.value / window.step)
         image = images.swiped(pictures[0], pictures[-1], cut)
-        how, gaps = self.desk.controls.gaps.value, self.planes.missing(choice.bands, window)
-        if how == OUTLINED:
+        gap_style, gaps = self.desk.controls.gaps.value, self.planes.missing(choice.bands, window)
+        if gap_style == OUTLINED:
             gaps = images.outlined(gaps)
             times = len(gaps) // len(image)
             image = image.repeat(times, axis=0).repeat(times, axis=1)
-        opacity, file = {**OPACITY, HIDDEN: 0.0}[how], BytesIO()
+        opacity, file = {**OPACITY, HIDDEN: 0.0}[gap_style], BytesIO()
         Image.fromarray(images.overlaid(image, gaps, opacity)).save(file, format="png")
         file.seek(0)
         return file
 
     def explain(self) -> None:
-        """Say what is odd about the scene, and begin with bands that have values."""
+        """Report peculiarities of the scene, and choose bands that have values."""
         c, alive = self.desk.controls, self.alive()
-        living = np.flatnonzero(alive)
-        if living.size and not alive.all():
+        valid = np.flatnonzero(alive)
+        if valid.size and not alive.all():
             for slider in (*c.rgb, c.band):
-                slider.value = int(living[np.argmin(np.abs(living - slider.value + 1))]) + 1
+                slider.value = int(valid[np.argmin(np.abs(valid - slider.value + 1))]) + 1
         self.desk.alert(*captions.oddities(self.desk.scene.cube, alive))
 
     def alive(self) -> Bools:
-        """(bands,) True where some pixel has a value; only the bands to begin with are looked at
-        in a file too large to be read for that."""
+        """Return flags (bands,), True where some pixel has a value.
+
+        In files larger than LARGE, only the three first shown bands are checked.
+        """
         before, cube = self.desk.scene.before, self.desk.scene.cube
         if cube.nbytes < LARGE:
             return before.alive()

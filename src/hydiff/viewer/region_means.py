@@ -1,4 +1,4 @@
-"""Means over a region of the scene, and what the errors of a fill make of them."""
+"""Mean spectra over a region of the scene, and their errors from the errors of a fill."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hydiff.viewer.spectra import Spectrum
 
 
 def mean_spectrum(scene: ViewedScene, inside: Bools, outline: tuple[Array, Array]) -> Spectrum:
-    """Of the pixels inside (rows, cols), over the entries that each version has."""
+    """Return the mean spectrum of the pixels inside (rows, cols), for each version of the scene."""
     rows, cols = np.nonzero(inside)
     middle = int(np.argmin(np.hypot(rows - rows.mean(), cols - cols.mean())))
     before, other, truth = (
@@ -32,15 +32,15 @@ def mean_spectrum(scene: ViewedScene, inside: Bools, outline: tuple[Array, Array
 
 
 def _mean(layer: Layer, inside: Bools) -> Floats:
-    """(bands,) over the entries that are there; NaN where none is."""
+    """Return the mean of each band (bands,) over entries that are not missing; NaN without any."""
     spans = (np.flatnonzero(inside.any(axis=axis)) for axis in (1, 0))
     rows, cols = (slice(int(at[0]), int(at[-1]) + 1) for at in spans)
     values = layer.block(rows, cols)[:, inside[rows, cols]]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of a band without any
+        warnings.simplefilter("ignore", RuntimeWarning)  # warns for bands without any value
         return np.asarray(np.nanmean(values, axis=1, dtype=np.float64))
 
 
 def error_of_mean(result: Result, inside: Bools) -> Floats:
-    """(bands,) standard deviation of the means over the pixels inside (rows, cols)."""
+    """Return the 1-σ error (bands,) of the means over the pixels inside (rows, cols)."""
     return propagate(result, over=inside).sigma

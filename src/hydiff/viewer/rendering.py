@@ -1,4 +1,4 @@
-"""From a scene and what the user has chosen to pictures: bands are read, stretched and coloured."""
+"""Render a scene as chosen by the user: read bands, stretch and colour them."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ COMPOSITE, SINGLE = "Colour composite", "One band"
 SIGMA, ERROR = "Error bars (1 σ)", "Error against the truth"
 DIFFERENCE = "Difference, right less left"
 PALETTES = {"Grey": Greys256, "Viridis": Viridis256, "Cividis": Cividis256}
-DIVERGING = interp_palette(RdBu[11], 256)  # of differences: blue, white for none, red
-CACHE = 24  # planes, for going back and forth between bands
+DIVERGING = interp_palette(RdBu[11], 256)  # for differences: blue and red, white for 0
+CACHE = 24  # planes kept in memory, for going back and forth between bands
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What the user wants to see."""
+    """Kind of picture, bands and colours that the user has chosen."""
 
     show: str  # one of the five above
-    bands: tuple[int, ...]  # from 0: red, green and blue, or one
+    bands: tuple[int, ...]  # band numbers from 0: red, green and blue, or a single one
     percent: tuple[float, float]  # percentiles shown darkest and brightest
-    palette: str  # of one band
+    palette: str  # for a single band
 
     @property
     def colours(self) -> Sequence[str]:
-        """256 of them, of one band or map."""
+        """The 256 colours for a single band or a map."""
         colours: Sequence[str] = DIVERGING if self.show == DIFFERENCE else PALETTES[self.palette]
         return colours
 
 
 class Sight(NamedTuple):
-    """The part of the scene in sight, in its pixels, and how many pixels of the screen it takes."""
+    """The part of the scene in view, in scene pixels, and its size in screen pixels."""
 
     top: float
     bottom: float
@@ -50,32 +50,35 @@ class Sight(NamedTuple):
 
 
 def whole_of(shape: tuple[int, int], pixels: int) -> ImageWindow:
-    """All of (rows, cols) in about so many pixels."""
+    """Return the whole scene (rows, cols), subsampled to at most about `pixels`."""
     return ImageWindow(0, shape[0], 0, shape[1], images.step_for(shape, pixels))
 
 
 def sharper(sight: Sight, whole: ImageWindow) -> ImageWindow | None:
-    """What is in sight, as fine as the screen can show it; None where `whole` is as fine."""
+    """Return the part in view at the resolution of the screen; None if `whole` is as fine."""
     top, left = max(whole.top, int(sight.top)), max(whole.left, int(sight.left))
     bottom = min(whole.bottom, int(np.ceil(sight.bottom)))
     right = min(whole.right, int(np.ceil(sight.right)))
     if bottom <= top or right <= left or sight.high < 1 or sight.wide < 1:
         return None
-    dense = min((sight.bottom - sight.top) / sight.high, (sight.right - sight.left) / sight.wide)
-    step = max(int(dense), images.step_for((bottom - top, right - left), images.PIXELS))
+    ratio = min((sight.bottom - sight.top) / sight.high, (sight.right - sight.left) / sight.wide)
+    step = max(int(ratio), images.step_for((bottom - top, right - left), images.PIXELS))
     return ImageWindow(top, bottom, left, right, step) if step < whole.step else None
 
 
 class Planes:
-    """Bands of a scene, (rows, cols) of a window; the latest ones stay in memory."""
+    """Reads bands of a scene (rows, cols) in a window, with a cache of the latest ones."""
 
     def __init__(self, scene: ViewedScene, whole: ImageWindow) -> None:
         self.scene, self.whole = scene, whole
         self._cache: dict[tuple[str, int, ImageWindow], Floats] = {}
 
     def get(self, layer: str, band: int, window: ImageWindow | None = None) -> Floats:
-        """Of the layer of this name, or "sigma"; "error" is the distance of the right one from the
-        truth, "difference" what it is more than the left one."""
+        """Return a band of a layer, (rows, cols) of a window.
+
+        layer: attribute of the scene; "sigma"; "error", the absolute difference of the right layer
+            to the truth; or "difference", right minus left layer.
+        """
         key = (layer, band, window or self.whole)
         if key not in self._cache:
             if len(self._cache) >= CACHE:
@@ -96,21 +99,21 @@ class Planes:
         return plane
 
     def missing(self, bands: tuple[int, ...], window: ImageWindow | None = None) -> Bools:
-        """(rows, cols) where one of these bands was missing before."""
-        lost = [np.isnan(self.get("before", band, window)) for band in bands]
+        """Return pixels (rows, cols) where one of these bands was missing before the fill."""
+        missing_before = [np.isnan(self.get("before", band, window)) for band in bands]
         masks = [self.scene.masked(band, window or self.whole) for band in bands]
-        every = [*lost, *(m for m in masks if m is not None)]
-        return np.logical_or.reduce(every)  # type: ignore[no-any-return]
+        missing = [*missing_before, *(m for m in masks if m is not None)]
+        return np.logical_or.reduce(missing)  # type: ignore[no-any-return]
 
 
 def sides(scene: ViewedScene) -> list[str]:
-    """The layers left and right of the line; one where there are no two."""
+    """Names of the layers left and right of the line; one name if both are the same."""
     right = "before" if scene.after is None else "after"
     return [*{"before" if scene.other is None else "other": 0, right: 0}]
 
 
 def offered(scene: ViewedScene) -> list[str]:
-    """The kinds of pictures that there are data for."""
+    """List the kinds of pictures that the scene has data for."""
     return [
         *([COMPOSITE, SINGLE] if scene.cube.bands > 1 else [SINGLE]),
         *([SIGMA] if scene.fills is not None and scene.fills.shares is not None else []),
@@ -120,36 +123,38 @@ def offered(scene: ViewedScene) -> list[str]:
 
 
 def layer_of(choice: Choice) -> str | None:
-    """The layer that is shown as a map; None for pictures of both sides."""
+    """Name of the layer shown as a map; None for pictures of both sides."""
     return {SIGMA: "sigma", ERROR: "error", DIFFERENCE: "difference"}.get(choice.show)
 
 
 def limits(planes: Planes, choice: Choice) -> list[Stretch | None]:
-    """For each band, of the whole picture: a look at a part does not change the colours.
+    """Return the stretch of each chosen band; None for a band without values.
 
-    Of the measured pixels; of the filled ones where none was measured.
+    Limits are those of the whole picture, so that zooming does not change the colours.  They are
+    taken from the measured pixels, or from the filled ones if none was measured.  Maps are
+    stretched from 0, or symmetrically about 0 for a difference.
     """
     layer = layer_of(choice)
     if layer is not None:
-        sizes = np.abs(planes.get(layer, choice.bands[0]))
-        if choice.show == DIFFERENCE:  # 0 where both have what was measured
-            sizes = np.where(sizes > 0, sizes, np.nan)
-        top = images.limits(sizes, (0.0, choice.percent[1]))
+        magnitude = np.abs(planes.get(layer, choice.bands[0]))
+        if choice.show == DIFFERENCE:  # 0 where both hold the measured value
+            magnitude = np.where(magnitude > 0, magnitude, np.nan)
+        top = images.limits(magnitude, (0.0, choice.percent[1]))
         lowest = -1.0 if choice.show == DIFFERENCE else 0.0
         return [None if top is None else Stretch(lowest * top.high, top.high)]
-    bounds = []
+    stretches = []
     for band in choice.bands:
         limit = images.limits(planes.get("before", band), choice.percent)
         if limit is None and planes.scene.after is not None:
             limit = images.limits(planes.get("after", band), choice.percent)
-        bounds.append(limit)
-    return bounds
+        stretches.append(limit)
+    return stretches
 
 
 def pictures(
     planes: Planes, choice: Choice, bounds: list[Stretch | None], window: ImageWindow | None = None
 ) -> list[Pixels]:
-    """One picture, or those left and right of the line."""
+    """Return one picture, or those left and right of the line."""
     palette, layer = images.palette(choice.colours), layer_of(choice)
     names, shown = [layer] if layer else sides(planes.scene), []
     for name in names:
@@ -157,10 +162,10 @@ def pictures(
         limits = bounds
         if name == "other" and planes.scene.other is not None and planes.scene.other.foreign:
             limits = [images.limits(planes.get(name, b), choice.percent) for b in choice.bands]
-        three = len(bands) == 3
+        is_composite = len(bands) == 3
         shown.append(
             images.composite(bands, limits)
-            if three
+            if is_composite
             else images.mapped(bands[0], limits[0], palette)
         )
     return shown

@@ -1,4 +1,4 @@
-"""A fill in a thread of its own: the page asks how far it is, and may stop it."""
+"""A fill that runs in its own thread; the page polls its progress and can stop it."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from hydiff.result import Meter, Result, Step
 from hydiff.scale.layout import limits, wanted
 from hydiff.viewer.page_work import PageWork
 
-PREVIEW_EVERY = 1.0  # s between two previews: each is a copy of the whole estimate
+PREVIEW_EVERY = 1.0  # s between two previews, as each copies the whole estimate
 NAMES = (DEFAULT, *METHODS)
 
 
 class Stopped(Exception):
-    """Raised inside a fill that was stopped before it had anything to keep."""
+    """Raised in a fill that is stopped before it has an estimate."""
 
 
 class RunningFill(PageWork[Result]):
-    """One running or finished fill of a cube."""
+    """A running or finished fill of a cube."""
 
     def __init__(
         self,
@@ -88,7 +88,10 @@ class RunningFill(PageWork[Result]):
 
 
 def _unscaling(cube: Cube, observed: Bools | None) -> Any:
-    """From a method's estimate, of the bands it works on, to values in the cube's unit."""
+    """Return a function that converts the estimate of a method to values in the cube's unit.
+
+    Methods estimate, on the unit range, the good bands with observed pixels only.
+    """
     measured, _ = rule.observed_entries(cube, observed, None)
     values = np.asarray(cube.values, dtype=np.float64)
     scale = detector_scale(values, measured, cube.good_bands, cube.detectors)
@@ -114,24 +117,27 @@ def refuse_large(cube: Cube, method: str) -> None:
 
 
 def default_output(path: Path) -> Path:
-    """Beside the input: scene.bil → scene_filled.bil; .npz for .npy, which cannot say so itself."""
+    """Name the output next to the input: scene.bil → scene_filled.bil.
+
+    .npy becomes .npz, as it cannot store that it is filled.
+    """
     suffix = ".npz" if path.suffix.lower() == ".npy" else path.suffix
     return path.with_name(f"{path.stem}_filled{suffix}")
 
 
 def save(result: Result, name: str, output: Path) -> list[Path]:
-    """Write a result as `name` into the folder of `output`, never over a file that is there."""
+    """Write a result as `name` into the folder of `output`; never overwrite a file."""
     if not name or Path(name).name != name or name in (".", ".."):
         raise BadValue(f"{name!r}: give the bare name of a file; it is written to {output.parent}")
     path = output.parent / name
-    for taken in (path, *provenance.beside(path)):
-        if taken.exists() or taken.is_symlink():
-            raise OutputError(f"{taken.name} exists in {output.parent}; choose another name")
+    for existing in (path, *provenance.beside(path)):
+        if existing.exists() or existing.is_symlink():
+            raise OutputError(f"{existing.name} exists in {output.parent}; choose another name")
     return provenance.save(result, path, command=["hydiff", "view"])
 
 
 def settings_of(text: str) -> dict[str, str]:
-    """`steps=300, lr=0.01` as a dict."""
+    """Parse settings such as `steps=300, lr=0.01`."""
     parts = text.replace(",", " ").split()
     for part in parts:
         if "=" not in part:

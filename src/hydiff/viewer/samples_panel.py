@@ -1,4 +1,4 @@
-"""Samples of a fill that take turns on the picture, so that its uncertainty is seen."""
+"""Samples of a fill that take turns on the picture, to show its uncertainty."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from hydiff.viewer.picture import Picture
 from hydiff.viewer.rendering import Choice, Planes
 from hydiff.viewer.scene_layers import ImageWindow, Layer, ViewedScene
 
-COUNT = 6
-LARGEST = 2 << 30  # bytes of all of them
+COUNT = 6  # samples
+LARGEST = 2 << 30  # most bytes of all samples together
 
 
 class SamplesPanel:
@@ -34,15 +34,15 @@ class SamplesPanel:
     ) -> None:
         self.desk, self.queue, self.picture = desk, queue, picture
         self.whole, self.choice = whole, choice
-        self.drawn: tuple[ViewedScene, list[Planes]] | None = None  # of which fill
+        self.drawn: tuple[ViewedScene, list[Planes]] | None = None  # scene of the fill, samples
 
     def of_scene(self, scene: ViewedScene) -> bool:
-        """Whether these are the samples of the fill that is shown."""
+        """Whether samples of the fill of this scene have been drawn."""
         return self.drawn is not None and self.drawn[0].after is scene.after
 
     @explained
     def switch(self, *_: Any) -> None:
-        """On: draw them, if that was not done yet; off: the fill itself stays."""
+        """Switch on: draw the samples, if not done yet.  Switch off: show the fill itself."""
         scene = self.desk.scene
         if self.desk.controls.flicker.value and not self.of_scene(scene):
             if 4 * COUNT * int(np.prod(scene.cube.shape)) > LARGEST:
@@ -64,18 +64,18 @@ class SamplesPanel:
         self.draw()
 
     def draw(self) -> None:
-        """In the bands on show; a map of error bars or errors stands still."""
+        """Show the samples in the chosen bands; maps of errors or error bars do not change."""
         choice, wanted = self.choice(), self.desk.controls.flicker.value
-        still = rendering.layer_of(choice) is not None
-        if not wanted or still or self.drawn is None or not self.of_scene(self.desk.scene):
+        is_map = rendering.layer_of(choice) is not None
+        if not wanted or is_map or self.drawn is None or not self.of_scene(self.desk.scene):
             self.picture.flicker([])
             return
         limits = rendering.limits(Planes(self.desk.scene, self.whole), choice)
-        turns = [rendering.pictures(planes, choice, limits)[-1] for planes in self.drawn[1]]
+        images = [rendering.pictures(planes, choice, limits)[-1] for planes in self.drawn[1]]
         self.picture.sharpen(None)
-        self.picture.flicker(turns)
+        self.picture.flicker(images)
 
 
 def samples(scene: ViewedScene) -> list[Array]:
-    """(bands, rows, cols) each."""
+    """Draw samples of a fill, (bands, rows, cols) each."""
     return [values.astype(np.float32) for values in result_of(scene).samples(COUNT)]

@@ -1,7 +1,7 @@
-"""What the viewer shows: layers of one scene, read a band or a spectrum at a time.
+"""Layers of a scene that the viewer shows, read a band or a spectrum at a time.
 
-Everything is float with NaN where an entry is missing, (rows, cols) for a band and (bands,) for a
-spectrum; cubes stay on disk until one of these is asked for.
+Bands are (rows, cols) and spectra (bands,), both float with NaN where an entry is missing.  Cubes
+stay on disk until a band or spectrum is read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hydiff.viewer import images, tile_progress
 
 
 class ImageWindow(NamedTuple):
-    """A part of the scene, every `step`-th row and column of it; the ends are not included."""
+    """A part of the scene, or every `step`-th row and column of it; ends are excluded."""
 
     top: int
     bottom: int
@@ -42,16 +42,16 @@ class ImageWindow(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Fills:
-    """Which entries were filled, and how sure the fill is, in the packed form of the companions."""
+    """Filled entries and their error bars, packed as in the companion files."""
 
     bits: NDArray[np.uint8]  # (⌈bands/8⌉, rows, cols), eight bands to a byte
     bands: int
-    shares: Array | None = None  # (n,) error bars of the filled entries in the order of the cube
-    unit: Floats | None = None  # (bands,) what a share of 1 is worth
+    shares: Array | None = None  # (n,) error bars of filled entries, in cube order, in `unit`
+    unit: Floats | None = None  # (bands,) error bar of a share of 1, in the cube's unit
 
     @classmethod
     def of(cls, filled: Bools, sigma: Array | None = None) -> Fills:
-        """From arrays (bands, rows, cols)."""
+        """Make Fills from arrays (bands, rows, cols)."""
         bars = None if sigma is None else np.asarray(sigma[filled])
         return cls(np.packbits(filled, axis=0), len(filled), bars, np.ones(len(filled)))
 
@@ -60,14 +60,14 @@ class Fills:
         return plane
 
     def all(self) -> Bools:
-        """(bands, rows, cols)"""
+        """Return the filled entries (bands, rows, cols)."""
         return np.unpackbits(self.bits, axis=0, count=self.bands).astype(bool)
 
     def at(self, row: int, col: int) -> Bools:
         return np.unpackbits(self.bits[:, row, col], count=self.bands).astype(bool)
 
     def sigma_plane(self, band: int) -> Floats:
-        """(rows, cols) error bars of a band in the cube's unit; NaN where nothing was filled."""
+        """Return the error bars of a band (rows, cols), in the cube's unit; NaN if not filled."""
         where = self.plane(band)
         plane = np.full(where.shape, np.nan)
         if self.shares is not None and self.unit is not None:
@@ -76,18 +76,18 @@ class Fills:
         return plane
 
     def sigma_at(self, row: int, col: int) -> Floats:
-        """(bands,) error bars of a pixel in the cube's unit; NaN where nothing was filled."""
+        """Return the error bars of a pixel (bands,), in the cube's unit; NaN if not filled."""
         where = self.at(row, col)
         bars = np.full(self.bands, np.nan)
         if self.shares is not None and self.unit is not None:
             left = np.unpackbits(self.bits[:, row, :col], axis=0, count=self.bands)
-            place = self._starts[:, row] + left.sum(axis=1, dtype=np.int64)
-            bars[where] = self.shares[place[where]] * self.unit[where]
+            index = self._starts[:, row] + left.sum(axis=1, dtype=np.int64)
+            bars[where] = self.shares[index[where]] * self.unit[where]
         return bars
 
     @cached_property
     def _starts(self) -> NDArray[np.int64]:
-        """(bands, rows) how many filled entries come before a row of a band."""
+        """Number of filled entries before each row of each band (bands, rows), in cube order."""
         counts = np.concatenate(
             [np.unpackbits(group[None], axis=0).sum(axis=2, dtype=np.int64) for group in self.bits]
         )[: self.bands]
@@ -100,17 +100,17 @@ class Layer:
     """One version of the scene."""
 
     cube: Cube
-    hidden: Fills | None = None  # entries that were not yet there
-    bands: Ints | None = None  # (bands,) of an image by another sensor: its band for each of the
-    #               scene, -1 where it has none
+    hidden: Fills | None = None  # filled entries, shown as missing
+    bands: Ints | None = None  # (bands,) for an image of another sensor: its band for each band of
+    #               the scene, -1 for none
 
     @property
     def foreign(self) -> bool:
-        """Of another sensor: its values are not to be compared with those of the scene."""
+        """Whether this is an image of another sensor, with values that cannot be compared."""
         return self.bands is not None
 
     def plane(self, band: int, window: ImageWindow | None = None) -> Floats:
-        """(rows, cols) of a band, or of a window of it."""
+        """Return a band (rows, cols), or a window of it."""
         rows, cols = (slice(None), slice(None)) if window is None else window.cut
         if self.bands is not None:
             band = int(self.bands[band])
@@ -122,7 +122,7 @@ class Layer:
         return values
 
     def block(self, rows: slice, cols: slice) -> Floats:
-        """(bands, rows, cols) of a part of all bands of the scene."""
+        """Return a part of all bands (bands, rows, cols) of the scene."""
         values = self._read(slice(None), rows, cols)
         if self.hidden is not None:
             bits = self.hidden.bits[:, rows, cols]
@@ -132,43 +132,43 @@ class Layer:
         return values
 
     def alive(self) -> Bools:
-        """(bands,) True where some pixel has a value; reads the whole cube."""
+        """Return flags (bands,), True where some pixel has a value; reads the whole cube."""
         observed = self.cube.observed()
         if self.hidden is not None:
             observed &= ~self.hidden.all()
         return np.asarray(observed.any(axis=(1, 2)))
 
     def spectrum(self, row: int, col: int) -> Floats:
-        """(bands,) of a pixel."""
+        """Return the spectrum of a pixel (bands,)."""
         values: Floats = self.block(slice(row, row + 1), slice(col, col + 1))[:, 0, 0]
         return values
 
     def _read(self, bands: slice, rows: slice, cols: slice) -> Floats:
-        """A part of the cube (bands, rows, cols), NaN where an entry is missing."""
+        """Read a part of the cube (bands, rows, cols), NaN where an entry is missing."""
         values = np.asarray(self.cube.values[bands, rows, cols])
         return np.where(self.cube.observed_in(values, None, rows, cols, bands), values, np.nan)
 
 
 @dataclass(frozen=True, eq=False)
 class ViewedScene:
-    """A cube with gaps, and what is known of it beside: the fill, its error bars, the truth."""
+    """A cube with gaps and, where available, its fill, error bars and truth."""
 
     before: Layer
     after: Layer | None = None
     truth: Layer | None = None
     fills: Fills | None = None
     name: str = "cube"
-    unfinished: tuple[Path, Path] | None = None  # output and folder of tiles, while it is filled
-    observed: Bools | None = None  # a further mask, True = measured; (rows, cols) or of the cube
-    result: Result | None = None  # the fill, where it is in memory
-    other: Layer | None = None  # what is shown left of the line instead of `before`
+    unfinished: tuple[Path, Path] | None = None  # output and tile folder of a running fill
+    observed: Bools | None = None  # additional mask, True = measured; (rows, cols) or as the cube
+    result: Result | None = None  # the fill, if it is in memory
+    other: Layer | None = None  # shown left of the line instead of `before`
 
     @property
     def cube(self) -> Cube:
         return self.before.cube
 
     def masked(self, band: int, window: ImageWindow) -> Bools | None:
-        """(rows, cols) of a window of a band: True where the further mask calls it missing."""
+        """Return a window (rows, cols) of a band, True where the additional mask is missing."""
         if self.observed is None:
             return None
         plane = self.observed if self.observed.ndim == 2 else self.observed[band]
@@ -179,10 +179,10 @@ class ViewedScene:
 def from_files(
     file: Path, filled: Path | None = None, truth: Path | None = None, var: str | None = None
 ) -> ViewedScene:
-    """Open files lazily.
+    """Open the files of a scene; values are read when they are shown.
 
-    A fill that stands alone is compared with itself less what its companions call filled.  A fill
-    that a run by tiles has not finished is shown as far as it is.
+    If `file` is a fill and `filled` is None, its `before` is the fill without its filled entries.
+    If `filled` is still being written by tiles, its finished tiles are shown.
     """
     cube = _numbers(io.read(file, var=var), file)
     whole = None if truth is None else Layer(_like(cube, io.read(truth), truth))
@@ -206,7 +206,7 @@ def from_data(
     filled: Result | Cube | Array | None = None,
     truth: Cube | Array | None = None,
 ) -> ViewedScene:
-    """From what is in memory; a Result brings its own before."""
+    """Make a scene from data in memory; the `before` of a Result is its cube without the fill."""
     fill = data if isinstance(data, Result) else filled
     if isinstance(fill, Result):
         scene = of_result(fill)
@@ -227,28 +227,28 @@ def of_result(result: Result) -> ViewedScene:
 
 
 def of_reference(reference: Cube, cube: Cube) -> Layer:
-    """Another image of the place on the pixels of a cube; of its bands the nearest in wavelength.
+    """Resample a reference image to the pixels of a cube, with the nearest band in wavelength.
 
-    Without wavelengths bands go by their number.
+    Without wavelengths, bands are matched by number.
     """
     loaded = reference.load()
     name = _name(reference)
     on_grid = onto_grid(loaded, loaded.observed(), cube, name)
     bands = np.arange(cube.bands)
-    theirs, ours = images.nanometres(reference), images.nanometres(cube)
-    if theirs is None or ours is None:
+    reference_nm, cube_nm = images.nanometres(reference), images.nanometres(cube)
+    if reference_nm is None or cube_nm is None:
         bands[reference.bands :] = -1
     else:
-        away = np.abs(theirs - ours[:, None])
-        near = np.nanmin(away, axis=1) <= images.NEAR
-        bands = np.where(near, np.nanargmin(away, axis=1), -1)
+        distance = np.abs(reference_nm - cube_nm[:, None])
+        near = np.nanmin(distance, axis=1) <= images.NEAR
+        bands = np.where(near, np.nanargmin(distance, axis=1), -1)
     return Layer(Cube(on_grid.values, path=reference.path), bands=bands)
 
 
 def read_fills(path: Path, shape: tuple[int, int, int], mark: Mark | None = None) -> Fills | None:
-    """What lies beside a fill, or in it, packed; None where nothing does.
+    """Read filled entries and error bars from a fill or its companion files; None without any.
 
-    mark: what the file says of its fill.
+    mark: the mark of the filled file itself, if it has one.
     """
     planes = fill_layers.planes(provenance.base_of(path), shape, mark)
     if planes is None:

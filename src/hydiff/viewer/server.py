@@ -1,4 +1,4 @@
-"""The page on this machine only: loopback address, own origin, own host names, no files."""
+"""Serve the page to this machine only: loopback address, checked origin and host, no files."""
 
 from __future__ import annotations
 
@@ -19,21 +19,25 @@ from tornado.websocket import WebSocketClosedError
 from hydiff.errors import BadValue
 
 ADDRESS = "127.0.0.1"
-PORT = 5006  # tried first; another one is taken when it is in use
+PORT = 5006  # default; another port is chosen if it is in use
 NAMES = (ADDRESS, "localhost")
-LARGEST = 1 << 20  # bytes that a page may send at once: clicks and settings, never pictures
+LARGEST = 1 << 20  # most bytes of a message from a page: clicks and settings, never pictures
 
 
 class Foreign(Matcher):
-    """Requests that name another host, as a page elsewhere does that has its name point to us; and
-    those for resources by the name of a Python module, which Panel would import."""
+    """Matches requests that must be refused.
+
+    These are requests for another host name, as sent by a foreign page whose name resolves to this
+    machine (DNS rebinding), and requests for components by the name of a Python module, which Panel
+    would import.
+    """
 
     def __init__(self, hosts: list[str]) -> None:
         self.hosts = hosts
 
     def match(self, request: HTTPServerRequest) -> dict[str, Any] | None:
-        ours = request.host.lower() in self.hosts and not request.path.startswith("/components")
-        return None if ours else {}
+        accepted = request.host.lower() in self.hosts and not request.path.startswith("/components")
+        return None if accepted else {}
 
 
 class Refused(RequestHandler):
@@ -51,7 +55,7 @@ def serve(
     ready: Callable[[str], Any] = print,
 ) -> None:
     """Serve pages made by `make` until interrupted; `ready` gets the address."""
-    logging.getLogger("bokeh.server.views.ws").setLevel(logging.ERROR)  # it warns of closed tabs
+    logging.getLogger("bokeh.server.views.ws").setLevel(logging.ERROR)  # no warning of closed tabs
     server, port, hosts = _bound(make, title, port)
     server._tornado.default_router.rules.insert(0, Rule(Foreign(hosts), Refused))
     server.io_loop.asyncio_loop.set_exception_handler(_quiet)
@@ -69,7 +73,7 @@ def serve(
 
 
 def _bound(make: Callable[[], Any], title: str, wanted: int | None) -> tuple[Any, int, list[str]]:
-    """A server that has its port, that port, and the names it answers to."""
+    """Return a server bound to a port, this port, and the host names it accepts."""
     while True:
         port = free_port(wanted)
         hosts = [f"{name}:{port}" for name in NAMES]
@@ -89,18 +93,18 @@ def _bound(make: Callable[[], Any], title: str, wanted: int | None) -> tuple[Any
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
-            continue  # another viewer, begun at the same time, was faster
+            continue  # taken by another viewer in the meantime
         return server, port, hosts
 
 
 def _quiet(loop: Any, context: dict[str, Any]) -> None:
-    """A tab that is closed while something is on its way to it is no error."""
+    """Ignore the error of a tab that is closed while data are sent to it."""
     if not isinstance(context.get("exception"), WebSocketClosedError):
         loop.default_exception_handler(context)
 
 
 def _explained(make: Callable[[], Any]) -> Any:
-    """A page, or what kept it from being made; never a blank."""
+    """Return a page, or the error that prevented it as a message; never a blank page."""
     try:
         return make()
     except Exception as error:
@@ -110,7 +114,7 @@ def _explained(make: Callable[[], Any]) -> Any:
 
 
 def free_port(wanted: int | None) -> int:
-    """The port asked for, or one that is free; BadValue when the one asked for is taken."""
+    """Return the wanted port, or a free one if None; BadValue if the wanted port is in use."""
     for port in (PORT, 0) if wanted is None else (wanted,):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

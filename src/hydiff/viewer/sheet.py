@@ -1,4 +1,4 @@
-"""An image on the picture: two versions with a line between them, and the gaps over it."""
+"""An image layer of the picture: two versions with a line between them, and the gaps."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ class Sheet:
         self._sent: tuple[str, ImageWindow, bytes] | None = None
 
     def show(self, pictures: Sequence[Pixels], missing: Bools, window: ImageWindow) -> None:
-        """One picture, or two, (rows, cols, 4), and the gaps (rows, cols) there."""
+        """Show one or two images (rows, cols, 4), and their gaps (rows, cols)."""
         before = images.packed(pictures[0]) if len(pictures) == 2 else self.none
         after = images.packed(pictures[-1])
         place = placed(window)
         self.pair.data = {"before": [before], "after": [after], **place}
-        if self.pair.document is None:  # no browser yet that could put the two together
+        if self.pair.document is None:  # no browser yet to combine the two
             whole = images.swiped(pictures[0], pictures[-1], round(0.5 * after.shape[1]))
             self.shown.data = {"image": [images.packed(whole)], **place}
         self._gaps = missing, window
         self.mark(self.how)
 
     def mark(self, how: str) -> None:
-        """Mark the gaps like this from now on."""
+        """Mark the gaps as SHADED, OUTLINED or HIDDEN."""
         self.how = how
         self.overlay.visible = how != HIDDEN and self.image.visible
         if self._gaps is None or how == HIDDEN:
             return
         missing, window = self._gaps
         key = (how, window, np.packbits(missing).tobytes())
-        if key == self._sent:  # most bands have the gaps of the one before
+        if key == self._sent:  # unchanged: most bands share their gaps
             return
         self._sent = key
         if how == OUTLINED:
@@ -65,7 +65,7 @@ class Sheet:
 
 
 def placed(window: ImageWindow) -> dict[str, list[int]]:
-    """Where the image of a window lies on the picture."""
+    """Return the position and size of the image of a window on the picture."""
     top, bottom, left, right, step = window
     high, wide = (-(-n // step) * step for n in (bottom - top, right - left))
     return {"x": [left], "y": [top], "dw": [wide], "dh": [high]}

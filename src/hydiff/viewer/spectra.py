@@ -1,4 +1,4 @@
-"""Spectra of picked pixels: as curves to draw, as lines of text, as CSV.  Pure."""
+"""Spectra of picked pixels: as curves, as text and as CSV.  No side effects."""
 
 from __future__ import annotations
 
@@ -13,34 +13,33 @@ from hydiff.cube import Array, Bools, Cube, Floats, Ints
 from hydiff.viewer.images import nanometres
 from hydiff.viewer.scene_layers import ViewedScene
 
-# Okabe and Ito's colours, distinct for any colour vision; their purple marks the gaps.
+# Colours of Okabe and Ito, distinct for any colour vision; their purple marks the gaps.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#000000", "#56B4E9")
 HEADER = (
     *("row", "column", "x", "y", "band", "wavelength", "good"),
     *("before", "after", "sigma", "filled", "truth", "other", "pixels"),
 )
-UNITS = ("units", "unit", "data units")  # where files say what values are measured in
-JUMP = 5.0  # a step this many times the usual one means that bands were cut out
+UNITS = ("units", "unit", "data units")  # attributes that name the unit of the values
+JUMP = 5.0  # a step this many times the median one means that bands were cut out
 
 
 class Spectrum(NamedTuple):
-    """All that is known of one pixel, or the mean over a region; (bands,) each, NaN where an entry
-    is missing."""
+    """Spectra of one pixel, or their means over a region; arrays (bands,), NaN where missing."""
 
-    row: int  # of a region: near its middle
+    row: int  # of a region: of its pixel nearest to the middle
     col: int
     before: Floats
     after: Floats | None
     sigma: Floats | None
     truth: Floats | None
-    filled: Bools  # True where something of it is filled
-    other: Floats | None = None  # of the version left of the line
-    pixels: int = 1
-    outline: tuple[Array, Array] | None = None  # columns and rows of the corners of a region
+    filled: Bools  # True where the pixel, or any pixel of the region, is filled
+    other: Floats | None = None  # the version left of the line
+    pixels: int = 1  # number of pixels averaged
+    outline: tuple[Array, Array] | None = None  # columns and rows of the corners of the region
 
     @property
     def best(self) -> Floats:
-        """The fill where there is one, else what was measured."""
+        """The filled spectrum if there is a fill, else the one before."""
         return self.before if self.after is None else self.after
 
 
@@ -57,7 +56,7 @@ def pick(scene: ViewedScene, row: int, col: int) -> Spectrum:
 
 
 def axis(cube: Cube) -> tuple[Floats, str]:
-    """(bands,) where bands are drawn, and the name of that axis."""
+    """Return the positions of the bands (bands,) on the x axis, and its label."""
     nm = nanometres(cube)
     if nm is None or not np.isfinite(nm).any():
         return np.arange(1.0, cube.bands + 1), "Band"
@@ -65,17 +64,17 @@ def axis(cube: Cube) -> tuple[Floats, str]:
 
 
 def unit(cube: Cube, band: int = 0) -> str:
-    """What the values of a band are measured in, as far as the file says."""
+    """Return the unit of a band in words, as far as the file states it."""
     attrs = cube.attrs
-    named = getattr(attrs.get("xarray"), "attrs", {})
-    name = next(filter(None, (a.get(k) for a in (named, attrs) for k in UNITS)), None)
+    xarray_attrs = getattr(attrs.get("xarray"), "attrs", {})
+    name = next(filter(None, (a.get(k) for a in (xarray_attrs, attrs) for k in UNITS)), None)
     if isinstance(name, list | tuple):
         name = name[band] if len(name) == cube.bands else None
     return f"in {name}" if name and str(name).strip() else "in the file's unit"
 
 
 def broken(x: Floats, *curves: Array) -> tuple[Array, ...]:
-    """Curves in rising x with a NaN where bands were cut out: no line across what was not seen."""
+    """Sort curves by x, with NaN where bands were cut out, so that no line crosses the hole."""
     order = np.argsort(x)
     cuts = jumps(x[order])
     return tuple(
@@ -84,15 +83,16 @@ def broken(x: Floats, *curves: Array) -> tuple[Array, ...]:
 
 
 def jumps(x: Floats) -> Ints:
-    """Numbers of the bands, in rising x, before which others were cut out."""
+    """Return the indices into rising x before which bands were cut out."""
     steps = np.diff(x)
     return 1 + np.flatnonzero(steps > JUMP * np.median(steps)) if steps.size else np.array([], int)
 
 
 def bad_ranges(x: Floats, good: Bools) -> list[tuple[float, float]]:
-    """Where bad bands lie on the axis, neighbours joined; each band reaches half way to the next.
+    """Return (low, high) on the axis for each run of bad bands.
 
-    At most half of the usual step, so that a band beside a hole does not shade the hole.
+    Each band extends by half of the median step, so that a band next to a hole does not shade the
+    hole.
     """
     order = np.argsort(x)
     x, bad = x[order], ~good[order]
@@ -101,8 +101,10 @@ def bad_ranges(x: Floats, good: Bools) -> list[tuple[float, float]]:
 
 
 def bands_between(x: Floats, sigma: Floats, centre: Floats) -> list[tuple[Floats, Floats]]:
-    """Outlines of the ±1σ band, one for each run of bands that have error bars and are neighbours:
-    like the lines it does not reach across bands that were cut out."""
+    """Return outlines (x, y) of the ±1σ area, one for each run of bands with error bars.
+
+    Like the curves, the outlines do not cross holes where bands were cut out.
+    """
     x, low, high = broken(x, centre - sigma, centre + sigma)
     return [
         (np.concatenate([x[a:b], x[a:b][::-1]]), np.concatenate([low[a:b], high[a:b][::-1]]))
@@ -111,13 +113,13 @@ def bands_between(x: Floats, sigma: Floats, centre: Floats) -> list[tuple[Floats
 
 
 def runs(marked: Bools) -> Array:
-    """(n, 2) first and last + 1 of each run of True in a row."""
+    """Return first and last + 1 of each run of True, as (n, 2)."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], marked, [False]]).astype(int)))
     return edges.reshape(-1, 2)
 
 
 def map_position(cube: Cube, row: float, col: float) -> tuple[float, float] | None:
-    """Map coordinates of the centre of a pixel."""
+    """Return the map coordinates of the centre of a pixel; None without a transform."""
     if cube.transform is None:
         return None
     a, b, c, d, e, f = cube.transform[:6]
@@ -125,17 +127,17 @@ def map_position(cube: Cube, row: float, col: float) -> tuple[float, float] | No
 
 
 def named(cube: Cube, spectrum: Spectrum) -> str:
-    """Of which pixel or region it is, in words."""
+    """Name the pixel or region of a spectrum."""
     if spectrum.outline is None:
         return place(cube, spectrum.row, spectrum.col)
     return f"mean of {spectrum.pixels:,} pixels around {place(cube, spectrum.row, spectrum.col)}"
 
 
 def place(cube: Cube, row: int, col: int) -> str:
-    """Where a pixel is, in words."""
+    """Name the position of a pixel, with map coordinates if known."""
     at = map_position(cube, row, col)
-    there = "" if at is None else f" · x {at[0]:.10g}, y {at[1]:.10g}"
-    return f"row {row}, column {col}{there}"
+    coordinates = "" if at is None else f" · x {at[0]:.10g}, y {at[1]:.10g}"
+    return f"row {row}, column {col}{coordinates}"
 
 
 def number(value: float) -> str:
@@ -143,7 +145,7 @@ def number(value: float) -> str:
 
 
 def values_at(spectrum: Spectrum, band: int) -> str:
-    """What is known of one entry, in words."""
+    """Describe the values of a spectrum in one band."""
     values = [f"before {number(spectrum.before[band])}"]
     if spectrum.after is not None:
         bar = np.nan if spectrum.sigma is None else spectrum.sigma[band]
@@ -157,7 +159,7 @@ def values_at(spectrum: Spectrum, band: int) -> str:
 
 
 def as_csv(scene: ViewedScene, picked: Iterable[Spectrum]) -> str:
-    """One line per pixel and band; empty where there is no value."""
+    """Return one line per spectrum and band as CSV; cells are empty where there is no value."""
     cube, text = scene.cube, StringIO()
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow(HEADER)

@@ -1,4 +1,4 @@
-"""Spectra of pixels that were clicked, or named by row and column, and means over regions."""
+"""Spectra of pixels, clicked or typed by row and column, and mean spectra of regions."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class SpectraPanel:
         self.desk, self.queue, self.picture, self.curves = desk, queue, picture, curves
         self.shape = (desk.scene.cube.shape[1], desk.scene.cube.shape[2])
         self.picked: list[Spectrum] = []
-        self.band = 0  # on show
-        self.errors: dict[tuple[int, int], Floats] = {}  # of means, by fill and outline
+        self.band = 0  # the shown band
+        self.errors: dict[tuple[int, int], Floats] = {}  # errors of means, see `error_of`
         self.draw()
 
     def take(self) -> None:
-        """The same pixels and regions of the scene that is on the desk now."""
+        """Read the spectra of the same pixels and regions from the current scene."""
         self.picked = [
             spectra.pick(self.desk.scene, s.row, s.col)
             if s.outline is None
@@ -58,10 +58,10 @@ class SpectraPanel:
 
     @explained
     def mean_text(self, *_: Any) -> None:
-        typed = self.desk.controls.region
-        if typed.value.strip():
-            self.mean(box(*ranges_of(typed.value)))
-            typed.value = ""
+        field = self.desk.controls.region
+        if field.value.strip():
+            self.mean(box(*ranges_of(field.value)))
+            field.value = ""
 
     @explained
     def mean(self, outline: Outline) -> None:
@@ -71,7 +71,7 @@ class SpectraPanel:
             self.add(self.mean_of(outline))
 
     def mean_of(self, outline: Outline) -> Spectrum:
-        """Its error follows, if something in it was filled."""
+        """Return the mean spectrum inside an outline; its error is computed later, if needed."""
         scene, inside = self.desk.scene, enclosed(*outline, self.shape)
         spectrum = region_means.mean_spectrum(scene, inside, outline)
         if error_of(scene, outline) in self.errors:
@@ -92,7 +92,7 @@ class SpectraPanel:
                 self.picked[number] = spectrum._replace(sigma=work.value)
         self.draw()
 
-    # ── what is shown ────────────────────────────────────────────────────────────────────────────
+    # ── drawing ──────────────────────────────────────────────────────────────────────────────────
 
     def draw(self) -> None:
         self.curves.draw(self.picked)
@@ -100,7 +100,7 @@ class SpectraPanel:
         self.describe(self.band)
 
     def describe(self, band: int) -> None:
-        """The values in the band on show."""
+        """Show the values of the spectra in a band."""
         self.band = band
         self.curves.cursor.location = float(self.curves.x[band])
         self.desk.controls.picks.text = captions.picks(self.desk.scene, self.picked, band)
@@ -110,5 +110,5 @@ class SpectraPanel:
 
 
 def error_of(scene: ViewedScene, outline: Outline) -> tuple[int, int]:
-    """What the error of a mean is known by; fills and outlines live as long as the page."""
+    """Return a key for the error of a mean; fills and outlines live as long as the page."""
     return id(scene.after), id(outline)

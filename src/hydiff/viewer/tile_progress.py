@@ -1,6 +1,7 @@
-"""A fill by tiles while it runs: how far it is, and what it has so far.
+"""Progress of a running fill by tiles, and the values of its finished tiles.
 
-Reads the folder OUT.tiles that `hydiff.scale.scene` keeps; a tile counts when its marker is there.
+Reads the folder OUT.tiles, which `hydiff.scale.scene` writes.  A tile is finished if its JSON file
+exists.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ from hydiff.scale.tiles import Grid, Tile
 
 
 def progress(work: Path, shape: tuple[int, int, int]) -> tuple[int, int]:
-    """How many tiles are done, and of how many; 0 of 0 before they are planned."""
+    """Return the numbers of finished and of planned tiles; (0, 0) before they are planned."""
     plan = _plan(work, shape)
     return len(list(work.glob("tile-*.json"))), 0 if plan is None else len(plan[1])
 
 
 def idle(work: Path) -> float:
-    """Seconds since the last tile was done, or since the fill has begun."""
+    """Return the seconds since the last tile was finished, or since the fill was started."""
     try:
         times = [path.stat().st_mtime for path in work.glob("tile-*.json")]
         return time.time() - max(times, default=work.stat().st_mtime)
-    except OSError:  # it has just ended
+    except OSError:  # the fill has just ended
         return 0.0
 
 
 def cube(work: Path, source: Cube) -> Cube:
-    """The source with the finished tiles in its gaps, worked out whenever it is read."""
+    """Return the source with the finished tiles in its gaps; computed when it is read."""
 
     def read(bands: slice, rows: slice, cols: slice) -> Array:
         out = np.array(source.values[bands, rows, cols])
@@ -52,19 +53,22 @@ def cube(work: Path, source: Cube) -> Cube:
 
 
 def _plan(work: Path, shape: tuple[int, int, int]) -> tuple[Grid, list[Tile], Bools] | None:
-    """The grid, the tiles with gaps, and the pixels with something to fill; None before that."""
+    """Return grid, tiles with gaps, and pixels to fill; None if the fill has no plan (yet)."""
     try:
         cuts = ledger.read_belongings(work).cuts
         target = work / "target.bits"
         gaps = _gaps(target, shape, target.stat().st_mtime_ns)
-    except (OSError, ValueError, KeyError):  # it has only begun, or has just ended
+    except (OSError, ValueError, KeyError):  # the fill has only just started, or has just ended
         return None
     return cuts, tiles.plan(cuts, gaps.astype(np.float64)), gaps
 
 
 @lru_cache(maxsize=1)
 def _gaps(target: Path, shape: tuple[int, int, int], changed: int) -> Bools:
-    """(rows, cols) pixels with an entry to fill; read again when the file has changed."""
+    """Return the pixels (rows, cols) with an entry to fill.
+
+    changed: time of the last change of the file, so that a changed file is read again.
+    """
     gaps = np.zeros(shape[1:], bool)
     for band in range(shape[0]):
         gaps |= Bits(target, shape).plane(band)
@@ -80,7 +84,7 @@ def _pieces(
             continue
         try:
             values = np.array(np.load(name, mmap_mode="r")[0, bands])
-        except (OSError, ValueError):  # gone, because the fill has ended
+        except (OSError, ValueError):  # removed, as the fill has ended
             continue
         rows, cols = np.nonzero(gaps[tile.support])
         weight = tiles.weights(cuts, tile)[rows, cols]

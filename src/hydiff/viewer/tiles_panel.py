@@ -1,4 +1,4 @@
-"""A fill by tiles that another process runs: how far it is, and the picture as it grows."""
+"""Progress and finished tiles of a fill by tiles that another process runs."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from hydiff.viewer import tile_progress
 from hydiff.viewer.page_state import PageState, explained
 from hydiff.viewer.scene_layers import Layer, ViewedScene, read_fills
 
-TICK = 1000  # ms between two looks
-QUIET = 120.0  # s without a new tile, after which the page says since when
+TICK = 1000  # ms between two checks
+QUIET = 120.0  # s without a new tile until the page says how long ago the last one was
 
 
 class TilesPanel:
-    """Looks at the folder of the tiles until the fill is there."""
+    """Checks the folder of tiles until the output exists."""
 
     def __init__(self, desk: PageState, take: Callable[[ViewedScene], None]) -> None:
         self.desk, self.take = desk, take
-        self.shown = -1  # tiles
+        self.shown = -1  # number of tiles on the picture
         self.ticker: Any = None
         if desk.scene.unfinished is not None:
             self.look()
@@ -62,7 +62,7 @@ class TilesPanel:
 
 
 def message(done: int, planned: int, idle: float) -> str:
-    """How far the fill is, in words; idle: seconds since the last tile."""
+    """Describe the progress of the fill; idle: seconds since the last tile."""
     if not planned:
         return "A fill by tiles is running: it looks for the gaps and decides how to fill them."
     line = f"A fill by tiles is running: {done} of {planned} tiles are done."

@@ -1,4 +1,4 @@
-"""Widgets and boxes as the page has them, each in one line."""
+"""Widgets and boxes in the style of the page."""
 
 from __future__ import annotations
 
@@ -43,15 +43,16 @@ def button(label: str, kind: str = "default") -> Any:
 
 
 def download(label: str, filename: str) -> Any:
-    """A button that hands over what its `callback` makes, through the page's own connection."""
+    """A button that sends the file made by its `callback` over the connection of the page."""
     look = {"color": "default", "stylesheets": [LINK], **MARGIN}
     return pn.widgets.FileDownload(label=label, filename=filename, **look)
 
 
 def words(name: str, *styles: str) -> Any:
-    """A piece of text on the page, found by its class.
+    """A text on the page with a CSS class.
 
-    Bokeh's, because a pane of Panel's asks the network for its looks when it changes in a notebook.
+    Made by Bokeh, as panes of Panel load their style from the network when they change in a
+    notebook.
     """
     return Div(css_classes=[name], stylesheets=[WORDS, *styles], **WIDE)
 
@@ -70,7 +71,7 @@ def card(*items: Any) -> Any:
 
 
 def over(*items: Any) -> Any:
-    """The first of these with the others on it, each at a place of its own."""
+    """Place items over the first one, each at its own position."""
     return pn.Column(*items, styles={"position": "relative"}, **STRETCH)
 
 
@@ -79,6 +80,6 @@ def row(*items: Any) -> Any:
 
 
 def share(item: Any, least: int) -> Any:
-    """A part of a row that grows, and is at least this many px wide."""
+    """Let an item of a row grow; least: its minimum width in px."""
     item.styles = {"flex": f"1 1 {least}px", "width": "auto"}
     return item

@@ -4,5 +4,5 @@ from importlib.resources import files
 
 
 def code(name: str) -> str:
-    """The text of one of the files beside this one."""
+    """Return the text of a file in this folder."""
     return (files(__name__) / name).read_text("utf-8")

@@ -1,5 +1,5 @@
-// Pictures take turns right of the line, each for 0.4 s: fewer than three flashes a second.  The
-// one that belongs there is kept, and comes back when there are no more turns.
+// Show the pictures of `turns` in turn right of the line, each for 0.4 s (fewer than three flashes a
+// second).  The original picture is kept in `turns.own`, and restored when there are no more turns.
 clearInterval(turns.timer)
 const put = (picture) => {
     pair.data.after[0] = picture

@@ -1,5 +1,5 @@
-// Keys of the picture while it has the focus, and keys of the page outside of fields.  The last
-// page that was drawn answers.
+// Handle keys of the picture while it has the focus, and keys of the page outside of input fields.
+// Only the page that was drawn last handles them.
 const [rows, cols] = shape
 const focused = () => {
     let e = document.activeElement
@@ -33,7 +33,7 @@ window.hydiff_keys = (event) => {
     let host = e
     while (host && host != view?.el) host = host.parentNode ?? host.host
     const on_picture = view && host == view.el
-    const own = {
+    const actions = {
         ArrowUp: () => move(-step, 0), ArrowDown: () => move(step, 0),
         ArrowLeft: () => move(0, -step), ArrowRight: () => move(0, step),
         Enter: () => cursor.data.x.length
@@ -42,7 +42,7 @@ window.hydiff_keys = (event) => {
         "+": () => zoom(0.8), "-": () => zoom(1.25), 0: () => view.reset(),
     }
     const field = e?.matches?.("input, select, textarea, [role=slider]")
-    if (on_picture && key in own) own[key]()
+    if (on_picture && key in actions) actions[key]()
     else if (!field && "<>gmf".includes(key) && key.length == 1) send(key)
     else return
     event.preventDefault()

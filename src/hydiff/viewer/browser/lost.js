@@ -1,5 +1,4 @@
-// The controls come through the connection, so there are none before it stands; when it is lost they
-// stay, and nobody answers them.
+// The controls remain visible when the connection is lost, but have no effect: say so.
 const notice = document.createElement("div")
 notice.setAttribute("role", "alert")
 notice.style = "position: fixed; inset: 0 0 auto 0; z-index: 1000; padding: 8px 12px;"

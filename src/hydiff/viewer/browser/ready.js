@@ -1,6 +1,6 @@
-// What Bokeh shows without a name for screen readers gets one, also when it comes into sight later;
-// a drawing has a ring when the keyboard is in it, not when it was clicked; and the notice that the
-// page is not live goes.
+// Give elements that Bokeh shows without a name one for screen readers, also if they appear later;
+// show the focus ring of a drawing for the keyboard, but not after a click; and remove the notice that
+// the page is not live.
 document.getElementById("not-live")?.remove()
 const calm = new CSSStyleSheet()
 calm.replaceSync(".bk-events:focus:not(:focus-visible) { outline: none }")

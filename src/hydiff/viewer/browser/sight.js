@@ -1,4 +1,4 @@
-// What is in sight is sent when it has stopped moving.
+// Send the part in view to Python once it has stopped changing.
 clearTimeout(sight.waiting)
 sight.waiting = setTimeout(() => {
     const {x_range, y_range, inner_width, inner_height} = figure

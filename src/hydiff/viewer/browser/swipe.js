@@ -1,5 +1,5 @@
-// Before left of the line and after right of it are put together here: a swipe asks nobody.  The
-// picture is changed in its place, because a new one would be sent back to Python.
+// Combine "before" left of the line and "after" right of it, without asking Python.  The picture is
+// changed in place, because a new one would be sent back to Python.
 const [before, after] = [pair.data.before[0], pair.data.after[0]]
 const out = new after.constructor(after, after.shape)
 if (before.length) {
