@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.io import savemat
 
 import hydiff
 from hydiff import errors, io
@@ -220,6 +221,30 @@ def test_a_reference_is_shown_on_the_scene_and_used_by_fills(window, folder, cub
     done(page)
     (used,) = page.desk.scene.result.references
     assert used["name"] == "reference.tif"
+
+
+def test_bands_of_a_reference_are_those_nearest_in_wavelength_where_both_have_one(cube):
+    few = replace(cube.window(bands=slice(0, 4)), fwhm=None)
+    own, other = np.array([450.0, 550, np.nan, 860]), np.array([np.nan, 865, 549, 2000])
+    layer = scene_layers.of_reference(
+        replace(few, wavelengths=other, wavelength_units="nm"),
+        replace(few, wavelengths=own, wavelength_units="nm"),
+    )
+    assert layer.bands.tolist() == [-1, 2, -1, 1]
+
+
+def test_a_fill_is_opened_from_the_page_with_the_variable_of_the_scene(folder, tmp_path):
+    cube = hydiff.read(folder / "damaged.tif")
+    values = np.moveaxis(np.asarray(cube.values), 0, -1)
+    savemat(tmp_path / "two.mat", {"other": values + 1, "wanted": values})
+    savemat(tmp_path / "filled.mat", {"other": values + 1, "wanted": values + 2})
+    scene = scene_layers.from_files(tmp_path / "two.mat", var="wanted")
+    page = Window(scene, output=tmp_path / "x.tif", folders=[tmp_path]).page
+    page.controls.file.value = next(n for n in page.opening.files if "filled" in n)
+    page.opening.open_fill()
+    assert not page.controls.alert.visible, page.controls.alert.text
+    shown = np.asarray(page.desk.scene.after.cube.values)
+    np.testing.assert_array_equal(shown, np.moveaxis(values, -1, 0) + 2)
 
 
 def test_another_scene_is_opened_from_the_page(window):

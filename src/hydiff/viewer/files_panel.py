@@ -59,10 +59,9 @@ class FilesPanel:
     def open_fill(self, *_: Any) -> None:
         """Add the chosen file as another fill of the scene."""
         path, source = self.chosen(), self.desk.source
-        name = path.name if source.cube.path is None else source.cube.path
-        opened = scene_layers.from_files(Path(name), path) if source.cube.path else None
-        if opened is None or opened.after is None:
+        if source.cube.path is None:
             raise BadValue("a fill from a file belongs to a scene from a file; open that first")
+        opened = scene_layers.from_files(source.cube.path, path, var=source.var)
         self.keep(path.name, replace(source, after=opened.after, fills=opened.fills, result=None))
 
     @explained

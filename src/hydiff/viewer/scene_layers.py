@@ -162,6 +162,7 @@ class ViewedScene:
     observed: Bools | None = None  # additional mask, True = measured; (rows, cols) or as the cube
     result: Result | None = None  # the fill, if it is in memory
     other: Layer | None = None  # shown left of the line instead of `before`
+    var: str | None = None  # the variable that was read, in files that hold several
 
     @property
     def cube(self) -> Cube:
@@ -181,6 +182,7 @@ def from_files(
 ) -> ViewedScene:
     """Open the files of a scene; values are read when they are shown.
 
+    var: the variable to read from `file` and `filled`, in files that hold several.
     If `file` is a fill and `filled` is None, its `before` is the fill without its filled entries.
     If `filled` is still being written by tiles, its finished tiles are shown.
     """
@@ -189,16 +191,16 @@ def from_files(
     if filled is None:
         fills = read_fills(cube.path or file, cube.shape, cube.mark)
         if fills is None:
-            return ViewedScene(Layer(cube), None, whole, name=file.name)
-        return ViewedScene(Layer(cube, fills), Layer(cube), whole, fills, file.name)
+            return ViewedScene(Layer(cube), None, whole, name=file.name, var=var)
+        return ViewedScene(Layer(cube, fills), Layer(cube), whole, fills, file.name, var=var)
     target = io.envi.data_name(cube, filled)
     work = provenance.tiles_path(target)
     if not exists(filled) and work.is_dir():
         after = Layer(tile_progress.cube(work, cube))
-        return ViewedScene(Layer(cube), after, whole, None, file.name, (target, work))
+        return ViewedScene(Layer(cube), after, whole, None, file.name, (target, work), var=var)
     after = Layer(_like(cube, io.read(filled, var=var), filled))
     fills = read_fills(after.cube.path or filled, cube.shape, after.cube.mark)
-    return ViewedScene(Layer(cube, fills), after, whole, fills, file.name)
+    return ViewedScene(Layer(cube, fills), after, whole, fills, file.name, var=var)
 
 
 def from_data(
@@ -240,8 +242,9 @@ def of_reference(reference: Cube, cube: Cube) -> Layer:
         bands[reference.bands :] = -1
     else:
         distance = np.abs(reference_nm - cube_nm[:, None])
-        near = np.nanmin(distance, axis=1) <= images.NEAR
-        bands = np.where(near, np.nanargmin(distance, axis=1), -1)
+        distance = np.where(np.isnan(distance), np.inf, distance)  # of bands without a wavelength
+        near = distance.min(axis=1) <= images.NEAR
+        bands = np.where(near, distance.argmin(axis=1), -1)
     return Layer(Cube(on_grid.values, path=reference.path), bands=bands)
 
 

@@ -51,7 +51,7 @@ class TilesPanel:
     def finish(self, output: Path) -> None:
         self.end()
         scene = self.desk.scene
-        after, fills = Layer(io.read(output)), read_fills(output, scene.cube.shape)
+        after, fills = Layer(io.read(output, var=scene.var)), read_fills(output, scene.cube.shape)
         self.take(replace(scene, after=after, fills=fills, unfinished=None))
         self.desk.progress(1, 1)
         self.desk.status(f"The fill by tiles is done: this is {output.name}.")
