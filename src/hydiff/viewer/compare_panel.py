@@ -115,7 +115,7 @@ class ComparePanel:
         first = replace(choice, bands=choice.bands[:1])
         planes, (fill, difference, sigma) = Planes(scene, self.window), self.rows[name]
         difference.figure.visible = scene.other is not None and not scene.other.foreign
-        sigma.figure.visible = scene.fills is not None and scene.fills.shares is not None
+        sigma.figure.visible = scene.fills is not None and scene.fills.sigma is not None
         limits = rendering.limits(planes, choice)
         fill.show(name, rendering.pictures(planes, choice, limits)[-1], self.window)
         band, words = first.bands[0], [name]

@@ -116,7 +116,7 @@ def offered(scene: ViewedScene) -> list[str]:
     """List the kinds of pictures that the scene has data for."""
     return [
         *([COMPOSITE, SINGLE] if scene.cube.bands > 1 else [SINGLE]),
-        *([SIGMA] if scene.fills is not None and scene.fills.shares is not None else []),
+        *([SIGMA] if scene.fills is not None and scene.fills.sigma is not None else []),
         *([DIFFERENCE] if scene.other is not None and not scene.other.foreign else []),
         *([ERROR] if scene.truth is not None else []),
     ]

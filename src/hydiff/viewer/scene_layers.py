@@ -46,14 +46,13 @@ class Fills:
 
     bits: NDArray[np.uint8]  # (⌈bands/8⌉, rows, cols), eight bands to a byte
     bands: int
-    shares: Array | None = None  # (n,) error bars of filled entries, in cube order, in `unit`
-    unit: Floats | None = None  # (bands,) error bar of a share of 1, in the cube's unit
+    sigma: Array | None = None  # (n,) error bars of filled entries, in cube order and its unit
 
     @classmethod
     def of(cls, filled: Bools, sigma: Array | None = None) -> Fills:
         """Make Fills from arrays (bands, rows, cols)."""
         bars = None if sigma is None else np.asarray(sigma[filled])
-        return cls(np.packbits(filled, axis=0), len(filled), bars, np.ones(len(filled)))
+        return cls(np.packbits(filled, axis=0), len(filled), bars)
 
     def plane(self, band: int) -> Bools:
         plane: Bools = (self.bits[band // 8] >> (7 - band % 8) & 1).astype(bool)
@@ -70,19 +69,19 @@ class Fills:
         """Return the error bars of a band (rows, cols), in the cube's unit; NaN if not filled."""
         where = self.plane(band)
         plane = np.full(where.shape, np.nan)
-        if self.shares is not None and self.unit is not None:
+        if self.sigma is not None:
             first = self._starts[band, 0]
-            plane[where] = self.shares[first : first + where.sum()] * self.unit[band]
+            plane[where] = self.sigma[first : first + where.sum()]
         return plane
 
     def sigma_at(self, row: int, col: int) -> Floats:
         """Return the error bars of a pixel (bands,), in the cube's unit; NaN if not filled."""
         where = self.at(row, col)
         bars = np.full(self.bands, np.nan)
-        if self.shares is not None and self.unit is not None:
+        if self.sigma is not None:
             left = np.unpackbits(self.bits[:, row, :col], axis=0, count=self.bands)
             index = self._starts[:, row] + left.sum(axis=1, dtype=np.int64)
-            bars[where] = self.shares[index[where]] * self.unit[where]
+            bars[where] = self.sigma[index[where]]
         return bars
 
     @cached_property
@@ -263,7 +262,7 @@ def read_fills(path: Path, shape: tuple[int, int, int], mark: Mark | None = None
             bars.append(plane.sigma[plane.filled].astype(np.float32))
     if not bars:
         return Fills(bits, shape[0])
-    return Fills(bits, shape[0], np.concatenate(bars), np.ones(shape[0]))
+    return Fills(bits, shape[0], np.concatenate(bars))
 
 
 def _numbers(cube: Cube, path: Path | None) -> Cube:

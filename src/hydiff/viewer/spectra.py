@@ -50,7 +50,7 @@ def pick(scene: ViewedScene, row: int, col: int) -> Spectrum:
     fills, filled = scene.fills, np.zeros(len(before), bool)
     if after is not None:
         filled = np.isnan(before) & np.isfinite(after)
-    sigma = None if fills is None or fills.shares is None else fills.sigma_at(row, col)
+    sigma = None if fills is None or fills.sigma is None else fills.sigma_at(row, col)
     other = None if scene.other is None else scene.other.spectrum(row, col)
     return Spectrum(row, col, before, after, sigma, truth, filled, other)
 
