@@ -210,7 +210,7 @@ class Hidden(NamedTuple):
 
 
 def _fitted(hidden: Hidden, bands: int, pixels: int, usually: Floats | None) -> Fit:
-    """Return level, slopes (F,) and by_band (bands,), fitted to hidden entries of `pixels`."""
+    """Return level, slopes (F,), by_band (bands,), fitted to entries of so many hidden pixels."""
     trust = usual.TRUST if usually is None else REFERENCE_TRUST
     weight = hidden.weight * (pixels / trust / hidden.weight.sum())
     by_band = _signal(hidden, bands)
