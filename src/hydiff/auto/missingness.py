@@ -63,7 +63,7 @@ def _positions(values: Floats) -> Floats:
 
 
 def _ranks(values: Array, observed: Bools, target: Bools) -> Iterator[tuple[Floats, Bools]]:
-    """Yield ranks (rows, cols) from -1 to 1, NaN where missing, and gaps of some bands with gaps."""
+    """Yield ranks (rows, cols) from -1 to 1, NaN where missing, and gaps, of some bands."""
     bands = np.flatnonzero(target.any(axis=(1, 2)) & observed.any(axis=(1, 2)))
     for band in bands[:: max(len(bands) // BANDS, 1)]:
         flags = observed[band]

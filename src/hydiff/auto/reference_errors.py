@@ -28,9 +28,9 @@ WINDOW = 5  # px: side of the window of the references' roughness
 NEARBY = 8.0  # px: standard deviation of the Gaussian window of the disagreement
 FEW = 1e-3  # weight of the mean of all pixels in that window, as a share of a full one
 UNUSUAL = 3.0  # medians of the errors: entries with larger errors count less
-# From places at two dates, not used for evaluation (benchmarks/reference_places.py): level and slopes
-# of the usual log squared error; share by which a measured level is drawn towards it; and logarithm
-# of the squared errors in gaps over those on hidden copies, for changes of the ground in the gaps
+# From places at two dates, not used for evaluation (benchmarks/reference_places.py): level and
+# slopes of the usual log squared error; share by which a measured level is drawn towards it; and
+# log ratio of squared errors in gaps to those on hidden copies, for changes of the ground in gaps
 USUAL, DRAWN, CHANGE = (-0.01, 0.29, 0.37, 1.14, 0.52), 0.3, 0.1
 USUAL_80 = 1.18  # |error| / expected that 80 % of the entries do not exceed, there
 
