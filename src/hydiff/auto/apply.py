@@ -40,7 +40,7 @@ Ready = Mapping[str, Mapping[str, Estimate]]  # available estimates, by kind of 
 class Decision(NamedTuple):
     recipe: dict[str, Any]
     expected: dict[str, float]  # nrmse, mpsnr (dB), sam (°) of the filled entries
-    hopeless: Bools  # (bands, rows, cols) entries whose expected error exceeds `max_error`
+    hopeless: Bools  # (bands, rows, cols) entries whose error may exceed `max_error`
     doubtful: float = 0.0  # share of filled entries hardly better than their band's mean
     by_kind: Mapping[str, dict[str, float]] = {}  # `expected` of each kind of gaps (`split`)
     entries: Mapping[str, int] = {}  # number of filled entries of each kind
@@ -363,8 +363,8 @@ def _candidates(
 
     estimates = {i: at_pixels(ready[e.name]) for i, e in enumerate(entries) if e.name in ready}
     plain = [i for i, e in enumerate(entries) if i not in estimates and e.fits is None]
-    some = [*(entries[i].candidate for i in plain), *beside]
-    fits = own_fits(some, cube, observed, sigma_y, job._replace(references=window.references), at)
+    runs = [*(entries[i].candidate for i in plain), *beside]
+    fits = own_fits(runs, cube, observed, sigma_y, job._replace(references=window.references), at)
     estimates |= dict(zip(plain, fits, strict=False))
     for i in set(range(len(entries))) - set(estimates):
         c, own_job = entries[i].candidate, job._replace(checkpoint=None)

@@ -140,14 +140,13 @@ def _decided(
         common = _Common([_bare(w) for w in windows], plan.candidates, with_reference, sigma_y, job)
         crew.share(common)
         inside = isinstance(crew, Threads) and in_trials(plan.candidates, job)
-        # determinism is a setting of the whole process, which threads would undo
-        shares = inside or not job.deterministic
+        shares = inside or not job.deterministic  # determinism is a setting of the whole process
         own_fits_future = crew.here(_own, shares) if whole else None
         trial_futures = [
             crew.submit(_trial, w, hide, inside and i < plan.costly)
             for i, (w, hide) in enumerate(plan.hidden)
         ]
-        hidden = [one for one in plan.hidden if windows[one[0]].references][: references.FOLDS]
+        hidden = [fold for fold in plan.hidden if windows[fold[0]].references][: references.FOLDS]
         reference_futures = [crew.submit(_reference_trial, w, hide) for w, hide in hidden]
         kinds = kinds_of(windows)
         if progress is not None and any(c.costly for c in plan.candidates):
@@ -239,8 +238,8 @@ def in_trials(candidates: Sequence[Candidate], job: Job) -> bool:
 
     Not with determinism, which is a setting of the whole process that threads would undo.
     """
-    some = any(c.one_pass for c in candidates)
-    return some and not job.deterministic and torch_device(job.device).type == "cpu"
+    has_pretrained = any(c.one_pass for c in candidates)
+    return has_pretrained and not job.deterministic and torch_device(job.device).type == "cpu"
 
 
 def _trial(common: _Common, window: int, hide: Bools, pretrained: bool) -> Trial:
@@ -322,7 +321,7 @@ def _applicable(
 
 def _trials(
     futures: Sequence[Future[Trial]],
-    left: Sequence[int],
+    remaining: Sequence[int],
     plan: TrialPlan,
     windows: Sequence[TrialWindow],
     costly: Mapping[str, Sequence[Estimate]],
@@ -330,11 +329,11 @@ def _trials(
 ) -> Iterator[Trial]:
     """Yield the trial of each fold when it is done, until `progress` returns true.
 
-    left: numbers of the candidates that remain.  Trials of the first folds include the costly ones.
+    remaining: numbers of the candidates.  Trials of the first folds include the costly ones.
     """
     number = {c.name: m for m, c in enumerate(plan.candidates)}
     for i, (future, (window, hide)) in enumerate(zip(futures, plan.hidden, strict=True)):
-        trial, pixels = future.result().of(left), hidden_pixels(hide)
+        trial, pixels = future.result().of(remaining), hidden_pixels(hide)
         of_fold = costly if i < plan.costly else {}
         fits = {number[name]: estimates[i].values[:, pixels] for name, estimates in of_fold.items()}
         yield with_costly(trial, fits, windows[window], hide) if fits else trial

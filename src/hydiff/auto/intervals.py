@@ -215,8 +215,8 @@ def _fitted(hidden: Hidden, bands: int, pixels: int, usually: Floats | None) -> 
     weight = hidden.weight * (pixels / trust / hidden.weight.sum())
     by_band = _signal(hidden, bands)
     # candidates that differ cannot all be right: a lower bound that does not depend on the noise
-    apart = usual.APART * float(np.average(np.exp(2 * hidden.around[UNLIKE]), weights=weight))
-    least = apart if hidden.noise.any() else 0.0
+    bound = usual.APART * float(np.average(np.exp(2 * hidden.around[UNLIKE]), weights=weight))
+    least = bound if hidden.noise.any() else 0.0
     noise_free = float(np.average(hidden.square - hidden.noise, weights=weight))
     start = max(noise_free, least, LEAST * float(hidden.square.mean()), 1e-12)
     noise = min(float(np.average(hidden.noise, weights=weight)), 1.0)

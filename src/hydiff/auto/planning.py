@@ -24,20 +24,22 @@ def planned(
     candidates, note = list(budget.candidates), budget.note
     if is_noisy(sigma_y):
         candidates = [c for c in candidates if METHODS[c.method].uses_sigma]
-    each = -(-budget.folds // len(windows))
+    per_window = -(-budget.folds // len(windows))
     folds = {
-        n: folds_of(w.cube, w.observed, each, seed, w.gaps, w.measured, alike)
+        n: folds_of(w.cube, w.observed, per_window, seed, w.gaps, w.measured, alike)
         for n, w in enumerate(windows)
         if w.target.any()
     }
-    hidden = [(n, masks[i]) for i in range(each) for n, masks in folds.items() if i < len(masks)]
+    hidden = [
+        (n, masks[i]) for i in range(per_window) for n, masks in folds.items() if i < len(masks)
+    ]
     used = [usable(w.cube, w.observed) for w in windows]
     first = hidden[: budget.costly_folds]
     too_many = any(gaps((windows[n].observed & ~hide)[used[n]]) > MOST_GAPS for n, hide in first)
     if too_many and any(c.learns for c in candidates):
         candidates = [c for c in candidates if not c.learns]
         note += f"; more than {MOST_GAPS} pixels in gaps: networks were left out"
-    return TrialPlan(candidates, hidden, each, budget.costly_folds, note)
+    return TrialPlan(candidates, hidden, per_window, budget.costly_folds, note)
 
 
 def for_some(budget: Budget) -> Budget:

@@ -97,8 +97,8 @@ def around_with(
     lies: Around, cube: Cube, observed: Bools, references: Sequence[ReferencePlanes], pixels: Bools
 ) -> Around:
     """Return the features with the references' roughness and disagreement at the pixels."""
-    apart = disagreement(cube, observed, references)
-    return lies._replace(roughness=roughness(references)[pixels], steepness=apart[pixels])
+    steepness = disagreement(cube, observed, references)
+    return lies._replace(roughness=roughness(references)[pixels], steepness=steepness[pixels])
 
 
 def usual_size(residual: Floats) -> Floats:

@@ -142,7 +142,7 @@ def decided(
     those with one, which are `candidates`.  without: weights of the former.
     """
     pairs = zip(tried, trials, beside, strict=False)  # the user may have ended the trials
-    joint = [_joint(trial, with_one, fold, without) for fold, trial, with_one in pairs]
+    joint = [_joint(trial, other, fold, without) for fold, trial, other in pairs]
     joint_trials = [j.trial for j in joint if j is not None]
     aims = [w._replace(target=w.target & seen_by(w.references)) for w in windows if w.references]
     if len(joint_trials) < FEWEST or not any(w.target.any() for w in aims):
@@ -207,13 +207,13 @@ class _Joint(NamedTuple):
         return self.trial._replace(around=around)
 
 
-def _joint(own: Trial, other: Trial, fold: Fold, without: Weights) -> _Joint | None:
+def _joint(plain: Trial, other: Trial, fold: Fold, without: Weights) -> _Joint | None:
     """Return the joint trial of a fold, on the pixels that references see.
 
-    own, other: the trials of the candidates without and with a reference; without: weights of the
-    former.  None if there is no such pixel, or networks were not tried on this fold.
+    plain, other: the trials of the candidates without and with a reference; without: weights of
+    the former.  None if there is no such pixel, or networks were not tried on this fold.
     """
-    before, pixels = mixed(own, without.all), seen_by(fold.window.references)
+    before, pixels = mixed(plain, without.all), seen_by(fold.window.references)
     if not np.isfinite(before).all():  # networks were fitted on the first folds alone
         return None
     _, row, col = looked_at(fold.hide, fold.window.measured)
@@ -221,7 +221,7 @@ def _joint(own: Trial, other: Trial, fold: Fold, without: Weights) -> _Joint | N
     if not used.any():
         return None
     residual = np.vstack([before, other.residual])[:, used]
-    around = own.around[:, used].copy()
+    around = plain.around[:, used].copy()
     around[UNLIKE] = _unlike(residual[1:], row[used] * pixels.shape[1] + col[used])
     cube, observed, *_ = fold.window
     rough = roughness(fold.window.references)
@@ -231,24 +231,24 @@ def _joint(own: Trial, other: Trial, fold: Fold, without: Weights) -> _Joint | N
         np.log(np.maximum(plane[at], minimum))
         for plane, minimum in ((rough, NOTHING.roughness), (disagreement_map, NOTHING.steepness))
     ]
-    trial = own._replace(
+    trial = plain._replace(
         residual=residual,
-        band=own.band[used],
-        group=own.group[used],
-        distance=own.distance[used],
+        band=plain.band[used],
+        group=plain.group[used],
+        distance=plain.distance[used],
         around=around,
-        noise=own.noise[used],
-        angle=own.angle[:, pixels[hidden_pixels(fold.hide)]],
-        step=_steps(own, other, without, used),
-        gap=None if own.gap is None else own.gap[used],
+        noise=plain.noise[used],
+        angle=plain.angle[:, pixels[hidden_pixels(fold.hide)]],
+        step=_steps(plain, other, without, used),
+        gap=None if plain.gap is None else plain.gap[used],
     )
-    return _Joint(trial, own.residual[0, used], np.stack(shown))
+    return _Joint(trial, plain.residual[0, used], np.stack(shown))
 
 
-def _steps(own: Trial, other: Trial, without: Weights, used: Bools) -> Floats | None:
-    if own.step is None or other.step is None:
+def _steps(plain: Trial, other: Trial, without: Weights, used: Bools) -> Floats | None:
+    if plain.step is None or other.step is None:
         return None
-    before = mixed(own._replace(residual=own.step), without.all)
+    before = mixed(plain._replace(residual=plain.step), without.all)
     return np.vstack([before, other.step])[:, used]
 
 
@@ -331,8 +331,9 @@ def serves_all(recipe: ReferenceRecipe | None, window: TrialWindow) -> bool:
 
 
 def spares(recipe: ReferenceRecipe | None, window: TrialWindow) -> bool:
-    """Whether the default candidate is enough as the fill without a reference: the blend with
-    references gives it no weight, and it fills nothing, or only bands where it does as well."""
+    """Whether the default candidate is enough as the fill without a reference: that fill has no
+    weight in the blend with references, and references serve all entries to fill, or all but those
+    of bands in which the default candidate is as good."""
     if recipe is None or np.asarray(recipe.weights[0]).any():
         return False
     served, good = served_by(recipe, window), window.cube.good_bands  # bad bands do not count

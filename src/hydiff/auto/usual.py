@@ -124,6 +124,6 @@ def drawn(by_fold: Floats, expected: float, scatter: float) -> float:
     some scenes are much further away.  The gaps are one more place of the scene, and may differ
     from the folds as much as the folds do from one another.
     """
-    apart, mean = float(by_fold.var(ddof=1)), float(by_fold.mean())
+    variance, mean = float(by_fold.var(ddof=1)), float(by_fold.mean())
     scenes = (TAIL * scatter**2 + (mean - expected) ** 2) / (TAIL + 1)
-    return (mean * scenes + expected * apart) / (scenes + apart)
+    return (mean * scenes + expected * variance) / (scenes + variance)

@@ -32,8 +32,8 @@ def estimate(values: Floats, observed: Bools) -> Noise:
     leverage on the subspace of the signal, and is multiplied by 1 - h.
 
     With few bands, second differences along rows and columns are regressed on one another: they
-    contain little signal, most of it shared.  With too few complete spectra, the differences of each
-    band are used alone, which takes fine texture for noise.
+    contain little signal, most of it shared.  With too few complete spectra, the differences of
+    each band are used alone, which takes fine texture for noise.
     """
     complete: Bools = np.asarray(observed.all(axis=0))
     spectra = values[:, complete]
@@ -84,11 +84,11 @@ def _leverage(spectra: Floats) -> Floats:
     """(bands,) leverage h: each band's share of the directions of whitened spectra (bands, n) that
     are signal, as their variance exceeds the largest of noise (Marchenko and Pastur)."""
     bands, n = spectra.shape
-    covariance, left = _covariance(spectra), _unshared_std(spectra)
+    covariance, residual_std = _covariance(spectra), _unshared_std(spectra)
     edge = (1 + np.sqrt(bands / n)) ** 2 * n / (n - bands)
     h = np.zeros(bands)
     for _ in range(ROUNDS):
-        sigma = left * np.sqrt(1 - h)
+        sigma = residual_std * np.sqrt(1 - h)
         strength, axes = np.linalg.eigh(covariance / np.outer(sigma, sigma))
         signal = np.where(strength > edge, 1 - 1 / np.maximum(strength, edge), 0.0)
         last, h = h, np.minimum(axes**2 @ signal, MOST)

@@ -42,8 +42,8 @@ def crps_samples(samples: Array, truth: Array) -> Floats:
     n = len(samples)
     ordered = np.sort(np.asarray(samples, np.float64), axis=0)
     rank = 2.0 * np.arange(n) - n + 1  # Σ |x_i − x_j| over pairs is Σ rank_i x_(i)
-    apart = np.tensordot(rank, ordered, axes=1) / (n * (n - 1))
-    return np.asarray(np.abs(ordered - truth).mean(axis=0) - apart)
+    half_difference = np.tensordot(rank, ordered, axes=1) / (n * (n - 1))
+    return np.asarray(np.abs(ordered - truth).mean(axis=0) - half_difference)
 
 
 def interval_score(error: Floats, half: Floats, level: float) -> Floats:

@@ -70,8 +70,8 @@ def regress(y: Floats, observed: Bools, space: Subspace) -> tuple[Floats, Floats
         normal = (observed[:, part].T.astype(float) @ outer).reshape(-1, K, K) + prior
         inverse = np.linalg.inv(normal)
         z[:, part] = np.einsum("nij,nj->in", inverse, centred[:, part].T @ V)
-        left = np.trace(inverse, axis1=1, axis2=2) * max(space.noise, tiny)
-        explained[part] = 1 - left / max(space.variance.sum(), tiny)
+        remaining = np.trace(inverse, axis1=1, axis2=2) * max(space.noise, tiny)
+        explained[part] = 1 - remaining / max(space.variance.sum(), tiny)
     return z, np.clip(explained, 0.0, 1.0)
 
 

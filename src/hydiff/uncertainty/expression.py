@@ -161,9 +161,9 @@ def _names(node: ast.AST, text: str) -> Iterator[str]:
         yield from _names(part, text)
 
 
-def _refused(text: str, found: str) -> BadValue:
+def _refused(text: str, reason: str) -> BadValue:
     return BadValue(
-        f"`of='{text}'`: {found}; expected numbers, bands such as b50 or w860, + - * / ** < > and "
+        f"`of='{text}'`: {reason}; expected numbers, bands such as b50 or w860, + - * / ** < > and "
         f"{', '.join(FUNCTIONS)}"
     )
 

@@ -148,7 +148,7 @@ def fill_values(cube: Cube) -> Floats:
     return np.where(cube.observed_in(values), values.astype(np.float64), np.nan)
 
 
-# ── what is asked for ────────────────────────────────────────────────────────────────────────────
+# ── the quantity ─────────────────────────────────────────────────────────────────────────────────
 
 
 def quantity_of(
@@ -238,7 +238,7 @@ def _of_function(f: Function, over: Over, cube: Cube, x: Floats, filled: Bools) 
     return Quantity(numbered, lambda x: called(x).ravel())
 
 
-# ── how sure it is ───────────────────────────────────────────────────────────────────────────────
+# ── its uncertainty ──────────────────────────────────────────────────────────────────────────────
 
 
 def drawn_errors(result: Result, n: int, seed: int) -> Iterator[Floats]:
