@@ -1,21 +1,24 @@
-"""`auto`, the default: try the candidates on hidden copies of the gaps, blend, and say how good.
+"""`auto`, the default method: try candidates on hidden copies of the gaps, blend them, and estimate
+the error of the blend.
 
 Letters: M candidates, D distance classes, G groups of bands.  A *recipe* is the whole decision as
-plain JSON: candidates, blending weights and the errors on hidden entries; it can be replayed.
+plain JSON: candidates, blending weights and the model of their errors; it can be replayed.
 
-    candidates   what is tried, by budget
-    classes      of entries: distance, group of bands, texture
-    trials       candidates on hidden copies of the gaps
-    planning     what is tried on which of them
-    split        gaps of two kinds, one after the other: pixels without any band, and the others
-    blend        weights from the trials
-    references   other images of the place, if they help
-    usual        how large errors usually are, learned on other images
-    missingness  whether what is missing seems to depend on its value
+    candidates   the single fills that each budget tries
+    classes      features and classes of entries: distance, group of bands, texture
+    folds        observed entries to hide, in the shape of the gaps
+    trials       the errors of the candidates on hidden entries
+    planning     which candidates are tried on which hidden entries
+    split        the two kinds of gaps: pixels without any band, and pixels that keep some bands
+    blend        the weights of the candidates, from the trials
+    references   other images of the place, used if they help
+    usual        the usual size of errors, learned on other images
+    missingness  a test whether values are missing because of their size
     intervals    the expected error of each filled entry
-    decide       all of these, into a recipe
-    recipe       read from a file, and checked
-    apply        a recipe, on a cube
+    decide       all of these steps, up to a recipe
+    recipe       recipes, read from a file and checked
+    apply        the fill of a cube by a recipe
+    sources      flags that state where filled values come from
 """
 
 from __future__ import annotations
@@ -88,15 +91,15 @@ def fill(
 ) -> tuple[Estimate, Decision]:
     """Estimate a cube by a validated blend of candidates, or by the blend of a recipe.
 
-    prior: whether the network that learned from other images may take part.
+    prior: whether the network that was trained on other images may take part.
     max_error: in standard deviations; the decision lists entries whose expected error exceeds it.
     """
     ready: Ready = {}
     if recipe is None:
         chosen = budget_of(budget, job, prior, is_noisy(sigma_y))
-        only = [TrialWindow(cube, observed, target, references=job.references)]
-        recipe, ready = decide_on(only, sigma_y, chosen, job, progress, whole=True)
+        windows = [TrialWindow(cube, observed, target, references=job.references)]
+        recipe, ready = decide_on(windows, sigma_y, chosen, job, progress, whole=True)
         recipe |= {"budget": budget, "cube": fingerprint(cube, observed)}
-    # what is applied went through JSON, so that a replay has the very same numbers
+    # the recipe goes through JSON before it is applied, so that a replay uses the same numbers
     plain: dict[str, Any] = json.loads(json.dumps(recipe))
     return apply(plain, cube, observed, target, sigma_y, job, ready, max_error)

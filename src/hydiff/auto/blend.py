@@ -1,4 +1,4 @@
-"""Blending weights from the trials: convex, by class of entries, and only for a proven gain."""
+"""Blending weights from the trials: convex, by class of entries; a blend must prove its gain."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from hydiff.auto.classes import BAND_GROUPS, D, Kinds
 from hydiff.auto.trials import Trial, importance
 from hydiff.cube import Floats
 
-BORROWED = 500.0  # entries' worth of the pooled errors that every class of entries borrows
+BORROWED = 500.0  # entries: weight of the errors of all classes in the fit of each class
 # A mean of network fits beats the classical blend on most scenes, and three folds cannot show by
-# how much: it starts with this share, and leaves it only for a gain of so many standard errors
-# (benchmarks/foresight.py)
+# how much: networks have the share NETWORKS by default, and another one only if its gain exceeds
+# DOUBT standard errors (benchmarks/foresight.py)
 NETWORKS, DOUBT = 0.8, 2.0
-# A network that learned elsewhere is no mean of fits to this cube: it gives way more easily.  It
-# starts with more, as on places held back from its training (benchmarks/prior_shares.py), and
-# networks that learned from this cube alone, beside it, with nothing
+# A pretrained network is no mean of fits to this cube: a smaller gain is enough to change its
+# share.  Its default share is larger, from places held back from its training
+# (benchmarks/prior_shares.py); beside it, that of networks trained on this cube alone is 0
 DOUBT_ELSEWHERE = 1.0
 ELSEWHERE = 0.9
-# Of what a blend gains in values: what it may lose in the steps between bands.  With noise both are
-# small shares of an error that is mostly noise, and the least loss would be proven
+# Loss in the steps between bands that a blend may have, as a share of its gain in values.  With
+# noise both are small shares of an error that is mostly noise, and any small loss would be proven
 SPECTRA = 0.25
-BOOTSTRAPS = 200
+BOOTSTRAPS = 200  # bootstrap samples of the folds
 
 
 class Weights(NamedTuple):
-    """Of the candidates, (M, D, G), convex over M."""
+    """Blending weights of the candidates, (M, D, G); they are >= 0 and add up to 1 over M."""
 
-    plain: Floats  # those without a network blended, as if there were no others
-    all: Floats
+    plain: Floats  # of the blend of the candidates without a network; 0 for the others
+    all: Floats  # of the blend of all candidates
     why: str
-    share: Floats  # (M,) the mean over the hidden entries
+    share: Floats  # (M,) mean of `all` over the hidden entries
 
 
 class Gain(NamedTuple):
-    """Gain of a blend on folds that were left out of its fit, as a share of the squared error."""
+    """Gain of a blend on folds that its fit did not use, as a share of the squared error."""
 
     mean: float
     error: float  # standard error, by bootstrap over folds
@@ -67,9 +67,11 @@ def weights_of(
     seed: int,
     from_nothing: bool = False,
 ) -> Weights:
-    """Networks were fitted on the first folds alone.  So the others are blended first, by all
-    folds, starting from the first candidate; then that blend with the networks, by the folds that
-    they were fitted on, starting from their usual share, or from nothing.
+    """Return the weights of the candidates, fitted in two steps.
+
+    First the candidates without a network are blended, by all folds; the default is the first
+    candidate alone.  Then this blend is blended with the networks, by the folds on which these were
+    fitted; their default share is the usual one, or 0 if `from_nothing`.
     """
     plain = [m for m, c in enumerate(candidates) if not c.costly]
     costly = [m for m, c in enumerate(candidates) if c.costly]
@@ -83,10 +85,10 @@ def weights_of(
         return Weights(weights, weights, why, weights[:, 0, 0])
     reasons = []
     if len(plain) > 1:
-        alone = np.eye(len(plain))[0]
-        own = [t.residual[plain] for t in trials]
+        default_share = np.eye(len(plain))[0]
+        residuals = [t.residual[plain] for t in trials]
         steps = [t.step[plain] for t in trials if t.step is not None]
-        shares, words = advised(own, steps, trials, kinds, alone, seed)
+        shares, words = advised(residuals, steps, trials, kinds, default_share, seed)
         weights[plain] = shares
         reasons.append(f"blends of {_listed(candidates, plain)} gave {words}")
     both = weights.copy()
@@ -94,7 +96,7 @@ def weights_of(
     if len(tried) > 1:
         usual = _usual([candidates[m] for m in costly])
         usual = np.eye(len(usual))[0] if from_nothing else usual
-        beside = [np.vstack([mixed(t, weights), t.residual[costly]]) for t in tried]
+        stacked = [np.vstack([mixed(t, weights), t.residual[costly]]) for t in tried]
         steps = [
             np.vstack([_mixed(t.step, t, weights), t.step[costly]])
             for t in tried
@@ -102,7 +104,7 @@ def weights_of(
         ]
         elsewhere = any(candidates[m].pretrained for m in costly)
         doubt = DOUBT_ELSEWHERE if elsewhere else DOUBT
-        shares, words = advised(beside, steps, tried, kinds, usual, seed, doubt)
+        shares, words = advised(stacked, steps, tried, kinds, usual, seed, doubt)
         both = shares[0] * weights
         both[costly] = shares[1:]
         named = [m for m, share in zip(costly, usual[1:], strict=True) if share]
@@ -113,46 +115,49 @@ def weights_of(
 
 
 def _usual(networks: Sequence[Candidate]) -> Floats:
-    """(1 + networks,) the shares to start with, of the others and of each network.
+    """(1 + networks,) default shares: of the blend without networks, and of each network.
 
-    Among those that learned elsewhere a tuned one stands for all: half of it is the untuned one.
+    Of pretrained networks a tuned one gets the whole share: its fill contains the untuned one by
+    half.
     """
     elsewhere = [c.pretrained for c in networks]
     tuned = [c.tuned for c in networks]
-    some = np.array(tuned if any(tuned) else elsewhere if any(elsewhere) else [True] * len(tuned))
+    with_share = np.array(
+        tuned if any(tuned) else elsewhere if any(elsewhere) else [True] * len(tuned)
+    )
     start = ELSEWHERE if any(elsewhere) else NETWORKS
-    usual: Floats = np.r_[1 - start, start * some / some.sum()]
+    usual: Floats = np.r_[1 - start, start * with_share / with_share.sum()]
     return usual
 
 
 def share_of(weights: Floats, trials: Sequence[Trial]) -> Floats:
-    """(M,) mean weight of each candidate over the hidden entries, weights (M, D, G)."""
+    """(M,) mean weight of each candidate over the hidden entries; weights (M, D, G)."""
     share: Floats = np.mean([weights[:, t.distance, t.group].mean(axis=1) for t in trials], axis=0)
     return share
 
 
 def mixed(trial: Trial, weights: Floats) -> Floats:
-    """(n,) residual of the blend with weights (M, D, G)."""
+    """(n,) residuals of the blend with weights (M, D, G)."""
     return _mixed(trial.residual, trial, weights)
 
 
 def _mixed(errors: Floats, trial: Trial, weights: Floats) -> Floats:
-    """(n,) the error of the blend, from those (M, n) of the candidates."""
+    """(n,) errors of the blend, from the errors (M, n) of the candidates."""
     used = weights.any(axis=(1, 2))
     mix = weights[used][:, trial.distance, trial.group]
     blended: Floats = (mix * errors[used]).sum(axis=0)
     return blended
 
 
-def _listed(candidates: Sequence[Candidate], some: Sequence[int]) -> str:
-    *others, last = (candidates[m].name for m in some)
+def _listed(candidates: Sequence[Candidate], numbers: Sequence[int]) -> str:
+    *others, last = (candidates[m].name for m in numbers)
     return f"{', '.join(others)} and {last}" if others else last
 
 
 def _words(share: Floats, candidates: Sequence[Candidate]) -> str:
-    """What a blend is made of, in a few words."""
-    if (alone := int(np.argmax(share))) == 0 and share[0] > 0.9999:
-        return f"{candidates[alone].name} alone"
+    """Return a short description of a blend: its candidates and their shares."""
+    if (largest := int(np.argmax(share))) == 0 and share[0] > 0.9999:
+        return f"{candidates[largest].name} alone"
     used = ((c, s) for c, s in zip(candidates, share, strict=True) if s >= 0.005)
     parts = (f"{c.name} {100 * s:.0f} %" for c, s in used)
     return f"blend of {', '.join(parts)} (shares vary with distance and band)"
@@ -168,57 +173,58 @@ def advised(
     doubt: float = 1.0,
     borrowed: float = BORROWED,
 ) -> tuple[Floats, str]:
-    """Weights (K, D, G) for residuals (K, n) of each trial: the best, if what they gain over the
-    default (K,) is proven, and else those; and words about it.
+    """Return weights (K, D, G) of K candidates, and words that explain them: the best weights if
+    their gain over the default shares (K,) is proven, else the default shares in all classes.
 
-    steps (K, n): errors of the step to the next band.  A blend that proves to lose spectra, and
-    more than `SPECTRA` of what it gains, is not taken; a default that does gives way to the first
-    candidate.
-    The squared error of a blend is a quadratic form in its weights, so the matrices of error
-    products per fold and class are all that is needed.
+    residuals, steps: (K, n) of each trial; the latter are errors of the step to the next band.
+    A blend whose loss in the steps is proven, and more than SPECTRA of its gain in values, is
+    refused; a default of which this is true is replaced by the first candidate.
+    doubt: standard errors that a gain must exceed.  borrowed: as BORROWED.
+    The squared error of a blend is a quadratic form in its weights, so only the matrices of error
+    products of each fold and class are needed.
     """
     products = _by_fold(residuals, trials, kinds)
     spectra = _by_fold(steps, trials, kinds) if steps else None
     words = ""
-    usual = _everywhere(default)
+    start = _everywhere(default)
     if spectra is not None and _bends(
-        _kept(usual, spectra, seed, doubt), _kept(usual, products, seed, doubt)
+        _kept(start, spectra, seed, doubt), _kept(start, products, seed, doubt)
     ):
         default = np.eye(len(default))[0]
         words = "; the usual share would make the steps between bands worse"
-    same = _everywhere(default)
+    fixed = _everywhere(default)
     left_out = (np.delete(products, i, axis=0).sum(axis=0) for i in range(len(trials)))
-    others = [_blend(rest, borrowed) for rest in left_out]
-    gain = _gain(same, others, products, seed, doubt)
+    cross_fitted = [_blend(rest, borrowed) for rest in left_out]
+    gain = _gain(fixed, cross_fitted, products, seed, doubt)
     if gain.proven and spectra is not None:
-        bent = _gain(same, others, spectra, seed, doubt)
-        if _bends(bent, gain):
-            lost = f"steps between bands {-100 * bent.mean:.1f} % worse"
-            return same, f"{gain}, but {lost}: not used{words}"
+        in_steps = _gain(fixed, cross_fitted, spectra, seed, doubt)
+        if _bends(in_steps, gain):
+            worse = f"steps between bands {-100 * in_steps.mean:.1f} % worse"
+            return fixed, f"{gain}, but {worse}: not used{words}"
     if not gain.proven:
-        return same, f"{gain}, not used{words}"
+        return fixed, f"{gain}, not used{words}"
     return _blend(products.sum(axis=0), borrowed), f"{gain}, used{words}"
 
 
 def _bends(spectra: Gain, values: Gain) -> bool:
-    """Whether a blend loses too much of the spectra for what it gains in values."""
+    """Whether a blend loses too much in the steps between bands for its gain in values."""
     return spectra.loss_proven and -spectra.mean > SPECTRA * max(values.mean, 0.0)
 
 
 def _everywhere(weights: Floats) -> Floats:
-    """(K, D, G) the same weights (K,) in all classes."""
+    """(K, D, G) weights (K,) repeated for all classes."""
     return np.broadcast_to(weights[:, None, None], (len(weights), D, BAND_GROUPS))
 
 
 def _by_fold(errors: Sequence[Floats], trials: Sequence[Trial], kinds: Kinds) -> Floats:
-    """(folds, D, G, K, K + 1) products of the errors (K, n) of each trial."""
+    """(folds, D, G, K, K + 1) `_products` of the errors (K, n) of each trial."""
     return np.stack(
         [_products(e, t, importance(t, kinds)) for e, t in zip(errors, trials, strict=True)]
     )
 
 
 def _kept(weights: Floats, products: Floats, seed: int, doubt: float) -> Gain:
-    """What some weights gain over the first candidate."""
+    """Return the gain of fixed weights (K, D, G) over the first candidate alone."""
     first = _everywhere(np.eye(len(weights))[0])
     return _gain(first, [weights] * len(products), products, seed, doubt)
 
@@ -226,48 +232,50 @@ def _kept(weights: Floats, products: Floats, seed: int, doubt: float) -> Gain:
 def _gain(
     before: Floats, after: Sequence[Floats], products: Floats, seed: int, doubt: float = 1.0
 ) -> Gain:
-    """What weights gain over others, fold by fold; after: those for each fold."""
+    """Return the gain of the weights `after`, one array per fold, over the weights `before`."""
     loss = np.array([(_loss(before, p), _loss(w, p)) for w, p in zip(after, products, strict=True)])
     n = len(loss)
     draws = np.random.default_rng(seed).integers(n, size=(BOOTSTRAPS, n))
     gains, mean = _gained(loss[draws].sum(axis=1)), float(_gained(loss.sum(axis=0)))
-    few = math.sqrt(n / (n - 1))  # draws from few folds scatter too little
-    return Gain(mean, few * float(gains.std()), n, doubt)
+    correction = math.sqrt(n / (n - 1))  # bootstrap draws from few folds scatter too little
+    return Gain(mean, correction * float(gains.std()), n, doubt)
 
 
 def _gained(loss: Floats) -> Floats:
-    """What of the first of two losses (..., 2) the second saves; nothing of nothing."""
+    """Return 1 - second / first of pairs of losses (..., 2); 0 where the first is 0."""
     before, after = loss[..., 0], loss[..., 1]
     share: Floats = np.where(before > 0, 1 - after / np.maximum(before, 1e-300), 0.0)
     return share
 
 
 def _loss(weights: Floats, products: Floats) -> float:
-    """Squared error of a blend in one fold."""
+    """Return the squared error of a blend with weights (K, D, G) in one fold."""
     K = len(weights)
     return float(np.einsum("idg,dgij,jdg->", weights, products[..., :K], weights))
 
 
 def _products(residual: Floats, trial: Trial, weight: Floats) -> Floats:
-    """(D, G, K, K + 1): sums of products of residuals (K, n) per class, and the count.
+    """(D, G, K, K + 1) weighted sums of products of residuals (K, n) by class; last, the sum of
+    the weights.
 
-    Every band counts alike, whatever its error: that is what a mean over bands of PSNR rewards.
+    Every band counts alike, whatever the size of its error, as in a mean of PSNR over the bands.
     """
     K, bands = len(residual), int(trial.band.max()) + 1
     squares = np.bincount(trial.band, residual[0] ** 2, bands)
     scale = np.sqrt(squares / np.maximum(np.bincount(trial.band, minlength=bands), 1))
-    r = residual / np.maximum(scale[trial.band], 1e-12)
+    scaled = residual / np.maximum(scale[trial.band], 1e-12)
     cell = trial.distance * BAND_GROUPS + trial.group
-    out = np.zeros((D * BAND_GROUPS, K, K + 1))
+    products = np.zeros((D * BAND_GROUPS, K, K + 1))
     for i in range(K):
         for j in range(K):
-            out[:, i, j] = np.bincount(cell, weight * r[i] * r[j], len(out))
-    out[:, :, K] = np.bincount(cell, weight, len(out))[:, None]
-    return out.reshape(D, BAND_GROUPS, K, K + 1)
+            products[:, i, j] = np.bincount(cell, weight * scaled[i] * scaled[j], len(products))
+    products[:, :, K] = np.bincount(cell, weight, len(products))[:, None]
+    return products.reshape(D, BAND_GROUPS, K, K + 1)
 
 
 def _blend(products: Floats, borrowed: float) -> Floats:
-    """The convex weights of least squared error in every class, each borrowing from all."""
+    """(K, D, G) convex weights of least squared error in each class, to whose products `borrowed`
+    entries with the mean products of all classes are added."""
     K = products.shape[2]
     pooled = products.sum(axis=(0, 1))
     mean = pooled[:, :K] / max(pooled[0, K], 1e-300)
@@ -279,8 +287,8 @@ def _blend(products: Floats, borrowed: float) -> Floats:
 
 
 def simplex(A: Floats) -> Floats:
-    """argmin wᵀ A w over w ≥ 0, Σ w = 1."""
-    from scipy.optimize import nnls  # a third of what a child would import, and it needs none
+    """Return argmin wᵀ A w over w ≥ 0, Σ w = 1."""
+    from scipy.optimize import nnls  # not at the top: children do not need this slow import
 
     K = len(A)
     scale = np.trace(A) / K

@@ -1,4 +1,4 @@
-"""Decide how to fill: try the candidates, weigh them, write the recipe."""
+"""Decide how to fill: try the candidates, compute their weights, and build the recipe."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ from hydiff.result import Step
 from hydiff.workers.blas import one_thread
 from hydiff.workers.local import BYTES, Processes, Threads, possible, staying
 
-MEMORY = 4e9  # bytes for all trials at a time
-COPIES, SPECTRAL_COPIES = 6, 16  # of a cube in float64 that a trial makes, measured
-MANY_CORES, FEWEST, WORTHWHILE = 4, 3, 1e6  # cores, children and entries that merit their start
-NEEDED = ("hydiff.auto.decide", "hydiff.methods.smooth")  # by a child that tries folds
+MEMORY = 4e9  # bytes for all trials that run at the same time
+COPIES, SPECTRAL_COPIES = 6, 16  # float64 copies of a cube that a trial makes, measured
+MANY_CORES, FEWEST, WORTHWHILE = 4, 3, 1e6  # least cores, children, entries for child processes
+NEEDED = ("hydiff.auto.decide", "hydiff.methods.smooth")  # imports of a child that tries folds
 
 
 def decide_on(
@@ -59,24 +59,27 @@ def decide_on(
     memory: float = MEMORY,
     whole: bool = False,
 ) -> tuple[dict[str, Any], Ready]:
-    """One decision for a scene, from windows of it that share the folds among them.
+    """Return one recipe for a scene, decided on windows that share the folds among them, and the
+    estimates of candidates that are ready.
 
-    whole: the one window is all there is.  Returns the recipe and, then, the candidates' estimates
-    of it that are ready.  Where gaps are of both kinds (`split`), the recipe is that of the pixels
-    without any band, and its `partial` that of the others.
+    memory: bytes for all trials that run at the same time.
+    whole: there is a single window, which is the whole cube.  Only then are estimates ready.
+    Where gaps are of both kinds (`split`), the recipe is for the pixels without any band, and its
+    entry `partial` is the recipe for the others.
     """
     ask = _Ask(budget, job._replace(checkpoint=None), memory, whole)
-    with ThreadPoolExecutor(1) as beside:
-        finding = beside.submit(rim_in, windows, job.seed)
+    with ThreadPoolExecutor(1) as executor:
+        rim_future = executor.submit(rim_in, windows, job.seed)
         recipe, ready = _by_kind(windows, sigma_y, ask, progress)
-    rim = finding.result()
+    rim = rim_future.result()
     return recipe | ({} if rim is None else {"rim": asdict(rim)}), ready
 
 
 def _by_kind(
     windows: Sequence[TrialWindow], sigma_y: Sigma, ask: _Ask, progress: Progress
 ) -> tuple[dict[str, Any], Ready]:
-    """The recipe of each kind of gaps, one in the other."""
+    """Return the recipe, which contains that of the second kind of gaps if both kinds exist, and
+    the estimates that are ready, by kind."""
     budget, job, *_ = ask
     kinds = [split.kinds_in(w.cube, w.observed) for w in windows]
     if len(present := set().union(*kinds)) < 2:
@@ -98,16 +101,16 @@ def _by_kind(
 
 
 class _Ask(NamedTuple):
-    """How a decision is made."""
+    """The options of a decision."""
 
     budget: Budget
     job: Job
     memory: float
-    whole: bool  # the one window is all there is
+    whole: bool  # there is a single window, which is the whole cube
 
 
 def _in_turn(progress: Progress, first: int, later: int) -> tuple[Progress, Progress]:
-    """Two that report to one: of so many steps each, one after the other."""
+    """Return callbacks for two successive tasks, of so many steps each, that report as one task."""
     if progress is None:
         return None, None
 
@@ -120,40 +123,40 @@ def _in_turn(progress: Progress, first: int, later: int) -> tuple[Progress, Prog
 def _decided(
     kind: str, windows: Sequence[TrialWindow], sigma_y: Sigma, ask: _Ask, progress: Progress
 ) -> tuple[dict[str, Any], dict[str, Estimate]]:
-    """The recipe for gaps of one kind, and estimates that are ready, by candidate."""
+    """Return the recipe for gaps of one kind, and the estimates that are ready, by candidate."""
     budget, job, memory, whole = ask
     whole_pixels = kind == split.NONE
-    spared = ""
+    note = ""
     if not whole_pixels:
         alone = all(w.gaps is None for w in windows)
         if alone and any(c.learns for c in budget.candidates):
-            spared = "; most pixels with gaps keep some bands: networks that learn were left out"
+            note = "; most pixels with gaps keep some bands: networks that learn were left out"
         budget = for_some(budget)
     largest = max((w.cube for w in windows), key=lambda cube: np.prod(cube.shape))
-    # the others have the other cores: threads of linear algebra would wait for one another
+    # one thread of linear algebra: the other cores run other trials, whose threads would compete
     with one_thread(), crew_for(largest, budget, memory) as crew:
         plan = (planned if whole_pixels else planned_for_some)(windows, sigma_y, budget, job.seed)
         with_reference = references.candidates_for(windows, plan.candidates)
         common = _Common([_bare(w) for w in windows], plan.candidates, with_reference, sigma_y, job)
         crew.share(common)
         inside = isinstance(crew, Threads) and in_trials(plan.candidates, job)
-        shares = inside or not job.deterministic  # which is a setting of the whole process
-        own = crew.here(_own, shares) if whole else None
-        trying = [
+        shares = inside or not job.deterministic  # determinism is a setting of the whole process
+        own_fits_future = crew.here(_own, shares) if whole else None
+        trial_futures = [
             crew.submit(_trial, w, hide, inside and i < plan.costly)
             for i, (w, hide) in enumerate(plan.hidden)
         ]
-        hidden = [one for one in plan.hidden if windows[one[0]].references][: references.FOLDS]
-        trying_reference = [crew.submit(_reference_trial, w, hide) for w, hide in hidden]
+        hidden = [fold for fold in plan.hidden if windows[fold[0]].references][: references.FOLDS]
+        reference_futures = [crew.submit(_reference_trial, w, hide) for w, hide in hidden]
         kinds = kinds_of(windows)
         if progress is not None and any(c.costly for c in plan.candidates):
             progress(Step(0, len(plan.hidden) + 1, None, phase="networks"))
         plan, costly = _costly(plan, windows, sigma_y, ask, inside, shares)
-        left = [m for m, c in enumerate(common.candidates) if c in plan.candidates]
-        trials = list(_trials(trying, left, plan, windows, costly, progress))
-        beside = [trial.result() for trial in trying_reference]
-        ready: dict[str, Estimate] = {} if own is None else own.result()
-    plan, trials = tried_in_memory(plan, trials, None if own is None else ready, inside)
+        remaining = [m for m, c in enumerate(common.candidates) if c in plan.candidates]
+        trials = list(_trials(trial_futures, remaining, plan, windows, costly, progress))
+        reference_trials = [trial.result() for trial in reference_futures]
+        ready: dict[str, Estimate] = {} if own_fits_future is None else own_fits_future.result()
+    plan, trials = tried_in_memory(plan, trials, None if own_fits_future is None else ready, inside)
     weights = weights_of(trials, kinds, plan.candidates, job.seed, from_nothing=not whole_pixels)
     if not any(w.target.any() for w in windows):
         weights = weights._replace(why="there is nothing to fill")
@@ -168,14 +171,14 @@ def _decided(
         "weights": weights.all.tolist(),
         "errors": asdict(errors) | {"basis": list(errors.basis)},
         "folds": len(trials),
-        "why": weights.why + plan.note + spared,
+        "why": weights.why + plan.note + note,
     }
-    if beside:
+    if reference_trials:
         folds = [references.Fold(windows[n], hide) for n, hide in hidden]
-        own_trials = zip(trials, plan.hidden, strict=False)
-        without = [trial for trial, (n, _) in own_trials if windows[n].references]
-        recipe |= _with_reference(common, plan, windows, folds, without, beside, weights)
-    if own is not None:
+        pairs = zip(trials, plan.hidden, strict=False)
+        without = [trial for trial, (n, _) in pairs if windows[n].references]
+        recipe |= _with_reference(common, plan, windows, folds, without, reference_trials, weights)
+    if own_fits_future is not None:
         ready |= _applicable([c for c in plan.candidates if not (shares and c.one_pass)], costly)
     return recipe, ready
 
@@ -189,20 +192,21 @@ def _with_reference(
     beside: Sequence[Trial],
     weights: Weights,
 ) -> dict[str, Any]:
-    """What a recipe says of references; nothing where they do not pay.
+    """Return the entry of a recipe about references; empty where nothing could be decided.
 
-    folds: on which they were tried; without, beside: the trials there without them and with them.
+    folds: those on which references were tried; without, beside: the trials on these folds of the
+    candidates without a reference and of those with one.
     """
     job, plain = common.job, common.with_reference
     networks = references.networks_for(plain, plan.candidates)
     beside = references.with_networks(beside, folds, networks, common.sigma_y, job)
-    every = (*plain, *networks)
-    decided = references.decided(windows, folds, without, beside, weights, every, job.seed)
+    candidates = (*plain, *networks)
+    decided = references.decided(windows, folds, without, beside, weights, candidates, job.seed)
     return {} if decided is None else {"with_reference": references.entry(decided)}
 
 
 class BareWindow(NamedTuple):
-    """What a trial depends on of a `TrialWindow`."""
+    """The part of a `TrialWindow` that a trial needs."""
 
     cube: Cube
     observed: Bools
@@ -211,7 +215,7 @@ class BareWindow(NamedTuple):
 
 
 class _Common(NamedTuple):
-    """What all trials need, and each process of a crew gets once."""
+    """The data that all trials share; each process of a crew receives them once."""
 
     windows: list[BareWindow]
     candidates: list[Candidate]
@@ -221,7 +225,7 @@ class _Common(NamedTuple):
 
 
 def _bare(window: TrialWindow) -> BareWindow:
-    """In memory; the rest of a cube may not travel."""
+    """Return the part of a window that trials need, in memory; the rest may not be picklable."""
     cube = window.cube
     attrs = {} if cube.detectors is None else {"detector": cube.detectors}
     values = np.asarray(cube.values)
@@ -230,35 +234,39 @@ def _bare(window: TrialWindow) -> BareWindow:
 
 
 def in_trials(candidates: Sequence[Candidate], job: Job) -> bool:
-    """Whether networks that learned elsewhere are tried with the other candidates, on the CPU:
-    not where determinism is asked for, a setting of the process that threads would undo."""
-    some = any(c.one_pass for c in candidates)
-    return some and not job.deterministic and torch_device(job.device).type == "cpu"
+    """Whether pretrained networks run in the trials of the other candidates, which is on the CPU.
+
+    Not with determinism, which is a setting of the whole process that threads would undo.
+    """
+    has_pretrained = any(c.one_pass for c in candidates)
+    return has_pretrained and not job.deterministic and torch_device(job.device).type == "cpu"
 
 
 def _trial(common: _Common, window: int, hide: Bools, pretrained: bool) -> Trial:
     windows, candidates, _, sigma_y, job = common
     cube, observed, measured, _ = windows[window]
-    own = (cube, observed, hide, candidates, sigma_y, job, measured)
-    return if_memory_allows(lambda networks: trial_of(*own, networks), pretrained)
+    arguments = (cube, observed, hide, candidates, sigma_y, job, measured)
+    return if_memory_allows(lambda networks: trial_of(*arguments, networks), pretrained)
 
 
 def _reference_trial(common: _Common, window: int, hide: Bools) -> Trial:
-    cube, observed, measured, others = common.windows[window]
-    job = common.job._replace(references=others)
+    cube, observed, measured, references = common.windows[window]
+    job = common.job._replace(references=references)
     return trial_of(cube, observed, hide, common.with_reference, common.sigma_y, job, measured)
 
 
 def _own(common: _Common, pretrained: bool) -> dict[str, Estimate]:
-    """What the candidates make of the one window itself, by name, sharing its coordinates: those
-    without a network, and those whose network learned elsewhere.  It is wanted whatever is decided,
-    and so worked out beside the trials."""
+    """Return the estimates of the single window itself, by candidate; all share its coordinates.
+
+    Of the candidates without a network and, if `pretrained`, of those with a pretrained one.  They
+    are needed whatever is decided, so they are computed at the same time as the trials.
+    """
     [(cube, observed, *_)], candidates, _, sigma_y, job = common
 
     def fits(networks: bool) -> dict[str, Estimate]:
-        some = [c for c in candidates if not c.costly or (networks and c.one_pass)]
-        each = own_fits(some, cube, observed, sigma_y, job)
-        return {c.name: one for c, one in zip(some, each, strict=True)}
+        chosen = [c for c in candidates if not c.costly or (networks and c.one_pass)]
+        estimates = own_fits(chosen, cube, observed, sigma_y, job)
+        return {c.name: estimate for c, estimate in zip(chosen, estimates, strict=True)}
 
     return if_memory_allows(fits, pretrained)
 
@@ -271,24 +279,26 @@ def _costly(
     inside: bool,
     shares: bool,
 ) -> tuple[TrialPlan, dict[str, list[Estimate]]]:
-    """The networks' estimates, on the first folds, and of those that learned elsewhere, last, of
-    the one window that is all there is; a plan without them where the device has no memory.
+    """Return the plan, and the estimates of the costly candidates on the first folds, by name.
 
-    inside: the latter are tried with the other candidates; shares: they fill that window with them.
+    For pretrained networks the last estimate may be that of the single window itself.  If the
+    device has too little memory, no estimates, and a plan without the costly candidates.
+    inside: pretrained networks that are not tuned run in the trials of the other candidates.
+    shares: such networks fill the single window together with the other candidates.
     """
     first = plan.hidden[: plan.costly]
     parts = [(windows[n].cube, windows[n].observed & ~hide) for n, hide in first]
     largest = max((float(np.prod(w.cube.shape)) for w in windows), default=1.0)
-    # two, so that one prepares its planes while the network is at those of another; more would
-    # only wait for one another at Python's lock.  The trials beside them have as much memory
+    # two, so that one prepares its planes while the network runs on those of the other; more would
+    # only wait for Python's lock.  Half of the memory is left to the trials that run meanwhile
     at_once = max(1, min(2, int(ask.memory / 2 / (COPIES * 8 * largest))))
-    at_once = 1 if ask.job.deterministic else at_once  # which is a setting of the whole process
-    elsewhere = [c for c in plan.candidates if c.pretrained and not (inside and c.one_pass)]
+    at_once = 1 if ask.job.deterministic else at_once  # determinism is a setting of the process
+    pretrained = [c for c in plan.candidates if c.pretrained and not (inside and c.one_pass)]
     try:
         fits = {c.name: crossfit(c, parts, sigma_y, ask.job) for c in plan.candidates if c.crossfit}
-        if elsewhere:
-            last = [c for c in elsewhere if ask.whole and not (shares and c.one_pass)]
-            fits |= one_pass(elsewhere, last, windows, first, sigma_y, ask.job, at_once)
+        if pretrained:
+            for_window = [c for c in pretrained if ask.whole and not (shares and c.one_pass)]
+            fits |= one_pass(pretrained, for_window, windows, first, sigma_y, ask.job, at_once)
         return plan, fits
     except BadValue as error:
         if not is_no_memory(error):
@@ -299,43 +309,50 @@ def _costly(
 def _applicable(
     candidates: Sequence[Candidate], costly: Mapping[str, Sequence[Estimate]]
 ) -> dict[str, Estimate]:
-    """What the networks say of the one window: the mean of fits, or the one of the window."""
-    own = {c.name: costly[c.name] for c in candidates if costly.get(c.name)}
-    last = {c.name for c in candidates if c.pretrained}
-    return {name: f[-1] if name in last else mean_estimate(f) for name, f in own.items()}
+    """Estimates of the networks for the single window: its own fit, or the mean of the fits on the
+    folds."""
+    fits = {c.name: costly[c.name] for c in candidates if costly.get(c.name)}
+    pretrained = {c.name for c in candidates if c.pretrained}
+    return {
+        name: estimates[-1] if name in pretrained else mean_estimate(estimates)
+        for name, estimates in fits.items()
+    }
 
 
 def _trials(
-    trying: Sequence[Future[Trial]],
-    left: Sequence[int],
+    futures: Sequence[Future[Trial]],
+    remaining: Sequence[int],
     plan: TrialPlan,
     windows: Sequence[TrialWindow],
     costly: Mapping[str, Sequence[Estimate]],
     progress: Progress,
 ) -> Iterator[Trial]:
-    """The candidates that are left on all folds, as they come in, until progress says that it is
-    enough; the costly ones on the first folds alone."""
+    """Yield the trial of each fold when it is done, until `progress` returns true.
+
+    remaining: numbers of the candidates.  Trials of the first folds include the costly ones.
+    """
     number = {c.name: m for m, c in enumerate(plan.candidates)}
-    for i, (future, (window, hide)) in enumerate(zip(trying, plan.hidden, strict=True)):
-        trial, pixels = future.result().of(left), hidden_pixels(hide)
+    for i, (future, (window, hide)) in enumerate(zip(futures, plan.hidden, strict=True)):
+        trial, pixels = future.result().of(remaining), hidden_pixels(hide)
         of_fold = costly if i < plan.costly else {}
-        fits = {number[name]: every[i].values[:, pixels] for name, every in of_fold.items()}
+        fits = {number[name]: estimates[i].values[:, pixels] for name, estimates in of_fold.items()}
         yield with_costly(trial, fits, windows[window], hide) if fits else trial
         if progress is not None and progress(step_of(i + 1, len(plan.hidden))):
             return
 
 
 def step_of(done: int, trials: int) -> Step:
-    """So many trials are done; what comes after the last of them counts like one."""
+    """Return the progress after so many trials; the work after the last one counts as one more."""
     return Step(done, trials + 1, None, phase="trials" if done < trials else "blending")
 
 
 def _entry(
     c: Candidate, costly: Mapping[str, Sequence[Estimate]], plan: TrialPlan, seed: int
 ) -> dict[str, Any]:
-    """A candidate as the recipe lists it; with the folds of a costly one, to fit them again."""
-    plain = {name: value for name, value in c.settings.items() if not isinstance(value, str)}
-    entry = {"name": c.name, "method": c.method, "settings": plain}
+    """Return the entry of a candidate in a recipe; for a network that was fitted, with its folds,
+    so that the fits can be repeated."""
+    settings = {name: value for name, value in c.settings.items() if not isinstance(value, str)}
+    entry = {"name": c.name, "method": c.method, "settings": settings}
     if c.pretrained:
         entry |= {"weights": digest(packaged(str(c.settings["size"])))}
     fits = len(costly[c.name]) if c.crossfit else len(plan.hidden[: plan.costly]) * c.tuned
@@ -344,18 +361,19 @@ def _entry(
 
 @contextlib.contextmanager
 def crew_for(cube: Cube, budget: Budget, memory: float) -> Iterator[Processes | Threads]:
-    """Who tries the folds: as many at a time as there are cores, and memory for.
+    """Yield the workers that try the folds: as many as there are cores, and memory for.
 
-    Threads hinder one another where there are many of them, so children it is, if the work is
-    worth their start.
+    Many threads hinder one another, so on many cores child processes are used, if the cube is large
+    enough to be worth their start.
     """
     size, at_once = float(np.prod(cube.shape)), cores()
-    each = (SPECTRAL_COPIES if SPECTRAL[-1] in budget.candidates else COPIES) * 8 * size
-    count = min(at_once, budget.folds, int(memory / (each + BYTES)) - 1)  # one is for this process
+    per_trial = (SPECTRAL_COPIES if SPECTRAL[-1] in budget.candidates else COPIES) * 8 * size
+    # less one for this process
+    count = min(at_once, budget.folds, int(memory / (per_trial + BYTES)) - 1)
     crew: Processes | Threads | None = None
     with contextlib.ExitStack() as stack:
         if at_once >= MANY_CORES and count >= FEWEST and size >= WORTHWHILE and possible():
-            with contextlib.suppress(OSError):  # the system has no more of them to give
+            with contextlib.suppress(OSError):  # the system cannot start more processes
                 crew = stack.enter_context(staying(count, NEEDED))
-        threads = max(1, min(at_once, int(memory / each)))
+        threads = max(1, min(at_once, int(memory / per_trial)))
         yield crew or stack.enter_context(Threads(threads))

@@ -1,4 +1,5 @@
-"""Try a fill on observed entries: hide copies of the gap pattern itself, and weigh their errors.
+"""Folds: observed entries to hide, in the shape of the gaps; and classes of entries by distance to
+the data and roughness, by which errors on hidden entries are weighed.
 
 Masks are bool, (rows, cols) when all bands share them or (bands, rows, cols); True = observed in
 `observed`, True = the entry is hidden in a fold.
@@ -15,20 +16,21 @@ from scipy import ndimage
 from hydiff.cube import Array, Bools, Floats, Ints
 from hydiff.gaps import mask
 
-TRIALS = 96  # placements that are drawn; the folds are the best of them
+TRIALS = 96  # placements that are drawn; the best become folds
 SHARE = 0.12  # of the observed pixels hidden in one fold, about; more where gaps are few and wide
-LINES = 1 / 3  # of those that a copy hides where bands differ
-ENOUGH = 300  # hidden entries in a fold of several copies
-THIN = 0.05  # of the pixels of a band that such a fold hides, about
-EDGES = (1.5, 2.5, 4.0, 6.0, 9.0, 13.0, 20.0)  # px: distance classes end here
+LINES = 1 / 3  # of the lines of a copy that are hidden where bands differ
+ENOUGH = 300  # hidden entries at which a fold of several copies is complete
+THIN = 0.05  # of the pixels of a band: so large a share also completes such a fold
+EDGES = (1.5, 2.5, 4.0, 6.0, 9.0, 13.0, 20.0)  # px: upper ends of the distance classes
 TEXTURES = 3  # classes of local roughness
-HEAVIEST = 10.0  # a hidden entry counts at most so many times
-# of the data around a pixel that is far from any gap: with less in reach, nothing is known of it
+HEAVIEST = 10.0  # largest weight of a hidden entry, in medians of the weights
+# Least steps between observed neighbours within reach, as a share of those around a pixel far from
+# any gap; with fewer, the roughness of a pixel is unknown
 FEW_STEPS = 1e-4
 
 
 class Placement(NamedTuple):
-    """Where a copy of the pattern goes: turned, mirrored, then rolled."""
+    """The placement of a copy of the gap pattern: turned, mirrored, then rolled."""
 
     turns: int  # by 90°
     mirrored: bool
@@ -37,7 +39,7 @@ class Placement(NamedTuple):
 
 
 def transplanted(missing: Bools, placement: Placement) -> Bools:
-    """The pattern moved over the same grid; what leaves it on one side returns on the other.
+    """Return the pattern moved over its grid; what leaves it on one side returns on the other.
 
     A pattern on a grid that is not square is continued periodically before a quarter turn.
     """
@@ -55,44 +57,44 @@ def transplanted(missing: Bools, placement: Placement) -> Bools:
 
 
 def folds(observed: Bools, count: int, rng: np.random.Generator) -> list[Bools]:
-    """Which observed entries to hide, `count` times: pieces of transplanted copies of the gaps.
+    """Return up to `count` folds: observed entries to hide, pieces of moved copies of the gaps.
 
-    Copies keep a gap's width away from the real gaps, or as much of it as leaves half of the
-    observed pixels; each fold takes a window of its copy, or where bands differ a third of the gaps
-    of every `count`-th band, so that what remains is still like the scene.  The shape is that of
-    `observed`.
+    Each has the shape of `observed`.  If all bands share the gaps, copies keep a gap's width away
+    from them, or less so that half of the observed pixels are left, and a fold takes a window of
+    its copy.  Else it takes a third of the lines of every `count`-th band of its copy.  So the
+    remaining data still resemble the scene.
     """
     missing = ~mask.shared(observed)
     if not missing.any() or missing.all():
         return []
     if missing.ndim == 2:
         placements = random_placements(missing, rng, TRIALS)
-        chosen = [hidden for _, hidden in _pieces(missing, placements, count, rng)]
+        masks = [hidden for _, hidden in _pieces(missing, placements, count, rng)]
     else:
-        chosen = [*_lines_of_bands(missing, count, rng)]
-    return [np.broadcast_to(hidden, observed.shape) for hidden in chosen if hidden.any()]
+        masks = [*_lines_of_bands(missing, count, rng)]
+    return [np.broadcast_to(hidden, observed.shape) for hidden in masks if hidden.any()]
 
 
 def spectral_folds(observed: Bools, count: int, rng: np.random.Generator) -> list[Bools]:
-    """`folds` for gaps (bands, rows, cols) that differ from band to band, where pixels keep few:
-    a hidden pixel lacks all that a pixel of the gaps lacks, so that it is as hard to fill.
+    """Return `folds` for gaps (bands, rows, cols) that differ from band to band: a hidden pixel
+    lacks all bands that a pixel of the gaps lacks, so that it is as hard to fill.
 
-    The copies go to pixels without any gap; there may be none.
+    Copies go to pixels without any gap; if there are none, the list is empty.
     """
     missing = ~observed
     outline: Bools = np.asarray(missing.any(axis=0))
     if not outline.any() or outline.all():
         return []
     pieces = _pieces(outline, random_placements(missing, rng, TRIALS), count, rng)
-    chosen = (transplanted(missing, place) & hidden for place, hidden in pieces)
-    return [hidden for hidden in chosen if hidden.any()]
+    masks = (transplanted(missing, place) & hidden for place, hidden in pieces)
+    return [hidden for hidden in masks if hidden.any()]
 
 
 def _pieces(
     missing: Bools, placements: list[Placement], count: int, rng: np.random.Generator
 ) -> Iterator[tuple[Placement, Bools]]:
-    """The best placements of copies of the gaps (rows, cols), and the pixels of a window of each;
-    those are taken from the list."""
+    """Yield the `count` best placements of copies of the gaps (rows, cols), each with the pixels of
+    a window of its copy; the placements are removed from the list."""
     allowed = _clear_of_gaps(missing)
     used = np.zeros(missing.shape, bool)
     for _ in range(count):
@@ -106,8 +108,8 @@ def _pieces(
 
 
 def _lines_of_bands(missing: Bools, count: int, rng: np.random.Generator) -> Iterator[Bools]:
-    """(bands, rows, cols) some lines of every `count`-th band of copies of the gaps: any placement
-    is as good as another."""
+    """Yield (bands, rows, cols) masks: some lines of every `count`-th band of a copy of the gaps.
+    Random placements are used, as all are equally good."""
     for number, place in enumerate(random_placements(missing, rng, count)):
         hidden = transplanted(missing, place) & ~missing
         hidden &= (np.arange(len(hidden)) % count == number)[:, None, None]
@@ -115,9 +117,9 @@ def _lines_of_bands(missing: Bools, count: int, rng: np.random.Generator) -> Ite
 
 
 def scattered(observed: Bools, count: int, rng: np.random.Generator) -> list[Bools]:
-    """`folds` for gaps so few that a piece of one copy says nothing: each has several whole copies
-    that do not meet, in all bands at once, until there are ENOUGH hidden entries or a share THIN of
-    a band's pixels."""
+    """Return `folds` for gaps so few that a piece of one copy is not enough: a fold hides several
+    whole copies, in all bands at once, until it has ENOUGH entries or a share THIN of the pixels of
+    a band.  Copies of gaps that all bands share do not touch."""
     missing = ~mask.shared(observed)
     if not missing.any() or missing.all():
         return []
@@ -152,7 +154,7 @@ def random_placements(missing: Bools, rng: np.random.Generator, count: int) -> l
 
 
 def _clear_of_gaps(missing: Bools) -> Bools:
-    """Observed entries that lie far enough from the real gaps for a copy to be put there."""
+    """Return the observed entries that are far enough from the real gaps to hold a copy."""
     if missing.ndim == 3:
         return ~missing
     width = float(mask.thickness(missing)[missing].mean())
@@ -166,15 +168,15 @@ def _clear_of_gaps(missing: Bools) -> Bools:
 
 
 def _some_lines(hidden: Bools, rng: np.random.Generator) -> Bools:
-    """A share of the lines along the gaps, (1, rows, 1) or (1, 1, cols): a band that lost all of a
-    copy would be harder to fill than any real one is."""
+    """Return a random share of the lines along the gaps, (1, rows, 1) or (1, 1, cols): a band with
+    a whole copy hidden would be harder to fill than any real band."""
     across = 1 + int(np.argmax([np.diff(hidden, axis=axis).sum() for axis in (1, 2)]))
     lines = rng.random(hidden.shape[across]) < LINES
     return np.expand_dims(lines, tuple({0, 1, 2} - {across}))
 
 
 def _window(hidden: Bools, most: int, rng: np.random.Generator) -> Bools:
-    """A rectangle, somewhere, with about so many hidden pixels; everything, if that holds none."""
+    """Return a random rectangle with about `most` hidden pixels; all pixels if it has none."""
     window = np.ones(hidden.shape, bool)
     share = min(1.0, most / max(int(hidden.sum()), 1)) ** 0.5
     if share == 1:
@@ -190,20 +192,20 @@ def _window(hidden: Bools, most: int, rng: np.random.Generator) -> Bools:
 
 
 def distance(observed: Bools) -> Floats:
-    """Pixels to the nearest observed one of the band; as far as can be where there is none."""
+    """Return the distance (px) to the nearest observed pixel of the band; rows + cols if none."""
     if observed.ndim == 2:
         if not observed.any():
             return np.full(observed.shape, float(sum(observed.shape)))
         far: Floats = ndimage.distance_transform_edt(~observed)
         return far
-    out = np.empty(observed.shape)
+    distances = np.empty(observed.shape)
     for bands, plane in mask.band_groups(observed):
-        out[bands] = distance(plane)
-    return out
+        distances[bands] = distance(plane)
+    return distances
 
 
 def distance_class(observed: Bools) -> Ints:
-    """Class 0 … len(EDGES) of the distance to the nearest observed pixel of the band."""
+    """Return the class of the `distance` to observed pixels, 0 … len(EDGES)."""
     classes: Ints = np.digitize(distance(observed), EDGES)
     return classes
 
@@ -214,20 +216,20 @@ def roughness(values: Array, observed: Bools, radius: float = 6.0) -> Floats:
     values (bands, rows, cols); each band counts relative to its own spread.
     """
     total, count = np.zeros(values.shape[1:]), np.zeros(values.shape[1:])
-    for flags, own in _some_bands(values, observed):
+    for flags, plane in _some_bands(values, observed):
         for axis in (0, 1):
             both = np.minimum(flags, np.roll(flags, 1, axis))
             both[(slice(0, 1), slice(None))[:: 1 if axis == 0 else -1]] = False
-            total += np.where(both, np.abs(own - np.roll(own, 1, axis)), 0.0)
+            total += np.where(both, np.abs(plane - np.roll(plane, 1, axis)), 0.0)
             count += both
-    # smoothing is linear: once for the sums does for all bands
+    # smoothing is linear, so that the sums over the bands are smoothed, not each band
     near, pairs = (ndimage.gaussian_filter(a, radius, mode="constant") for a in (total, count))
     return _carried(near / np.maximum(pairs, 1e-12), pairs, FEW_STEPS)
 
 
 def _carried(plane: Floats, reach: Floats, least: float) -> Floats:
-    """A plane (rows, cols) with the nearest value in place of those that rest on too little: deep
-    in a wide gap the ground is as rough as at its edge, not smooth."""
+    """Return a plane (rows, cols) in which pixels with too little reach have the nearest value of
+    the others: deep in a wide gap the ground is as rough as at its edge, not smooth."""
     known = reach >= least * reach.max()
     if known.all() or not reach.any():
         return plane
@@ -237,20 +239,20 @@ def _carried(plane: Floats, reach: Floats, least: float) -> Floats:
 
 
 def _some_bands(values: Array, observed: Bools) -> Iterator[tuple[Bools, Floats]]:
-    """About eight bands that vary: what is observed, and the values with mean 0 and spread 1."""
+    """Yield about eight bands that vary: the observed mask, and values of mean 0 and std 1."""
     entries = np.broadcast_to(observed, values.shape)
     for band in range(0, len(values), max(len(values) // 8, 1)):
-        flags, own = entries[band], np.asarray(values[band], dtype=np.float64)
-        spread = own[flags].std() if flags.any() else 0.0
+        flags, plane = entries[band], np.asarray(values[band], dtype=np.float64)
+        spread = plane[flags].std() if flags.any() else 0.0
         if spread > 0:
-            yield flags, np.where(flags, (own - own[flags].mean()) / spread, 0.0)
+            yield flags, np.where(flags, (plane - plane[flags].mean()) / spread, 0.0)
 
 
 def importance(kind: Ints, want: Ints) -> Floats:
-    """Weights (n,) of hidden entries of these kinds, so that they count like as many as wanted of
-    each kind (kinds,).
+    """Return weights (n,) of hidden entries of kind (n,), so that the entries of each kind count in
+    proportion to the wanted numbers (kinds,).
 
-    The weights have mean 1 and none exceeds HEAVIEST times their median.
+    The weights have mean 1; before that, none exceeds HEAVIEST times their median.
     """
     have = np.bincount(kind, minlength=len(want)).astype(float)
     ratio = np.where(have > 0, want / np.maximum(have, 1), 0.0)
@@ -258,5 +260,5 @@ def importance(kind: Ints, want: Ints) -> Floats:
     if not weight.any():
         return np.ones(len(kind))
     weight = np.minimum(weight, HEAVIEST * np.median(weight[weight > 0]))
-    normal: Floats = weight / weight.mean()
-    return normal
+    normalised: Floats = weight / weight.mean()
+    return normalised

@@ -1,11 +1,11 @@
-"""The expected error of a fill: errors on hidden entries, carried over to the filled ones.
+"""The expected error of a fill: a model fitted to hidden entries and applied to filled ones.
 
-The square of an error, in σ_b² of its band, is expected to be
+The expected squared error of an entry, in σ_b² of its band, is
 
     by_band · exp(level + Σ slope · log(feature))
 
-with the features of `Around`; level, slopes and bands are fitted to the hidden entries, and the
-level is drawn towards what is usual as far as the folds differ.
+with the features of `Around`.  Level, slopes and by_band are fitted to the hidden entries; the more
+the folds differ, the more the level is drawn towards its usual value.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from hydiff.cube import Bools, Cube, Floats, Ints
 from hydiff.methods.estimate import Extent
 from hydiff.metrics import NORMAL_QUANTILES
 
-LEAST = 0.02  # of the usual square error: the least that is expected of any band
-MOST = 4.0  # σ_b²: the most that is expected of any entry
-HOPELESS = 0.9  # of a band's standard deviation: an error like that is no better than its mean
+LEAST = 0.02  # lower bound of a squared error, as a share of the usual one
+MOST = 4.0  # σ_b²: largest expected squared error of an entry
+HOPELESS = 0.9  # standard deviations of a band: so large an error is no better than the band's mean
 NORMAL_80 = NORMAL_QUANTILES[1]
 UNLIKE = Around._fields.index("unlike")
-REFERENCE_TRUST = 500.0  # `usual.TRUST` in the slopes of fills from references
-FEW_FOLDS = 3  # below it, scores to expect are said to rest on few trials
+REFERENCE_TRUST = 500.0  # as `usual.TRUST`, for the slopes of fills from references
+FEW_FOLDS = 3  # with fewer, expected scores carry a note that they rest on few trials
 MODEL_BASED = (
     f"error bars are {recipes.MODEL}: fewer than 4 copies of the gaps could be hidden, so their "
     "shape is that of other scenes"
 )
 Fit = tuple[float, Floats, Floats]  # level, slopes, by_band
-ROUNDS, STEPS = 3, 8  # of slopes and bands in turn; of the slopes' fit in each
+ROUNDS, STEPS = 3, 8  # rounds of slopes and bands in turn; steps of the slopes' fit in each
 
 
 def errors_of(
@@ -61,15 +61,15 @@ def errors_of(
     whole: bool = True,
     usually: Floats | None = None,
 ) -> Errors:
-    """The model of square errors; `slopes` is None where too few entries were hidden to fit it.
+    """Return the model of squared errors; its `slopes` are None if there are too few trials.
 
     whole: the gaps are of whole pixels, for which the usual size of errors was measured.
-    usually: (F,) slopes of fills from references, which are not conformal by gap; None without.
+    usually: (F,) usual slopes of fills from references, whose intervals do not depend on the number
+    of copies; None for other fills.
 
-    `by_distance`: mean square error in each class of distance, None where nothing was hidden;
-    `widening`: factor that makes the 80 % intervals of a Gaussian cover 80 % of the hidden entries,
-    if these are as large as expected; `intervals`: how wide
-    those of 50, 80 and 95 % are, in σ; `angle`: spectral angle (°) per relative error.
+    Fields of the result: `by_distance` mean squared error by distance class, None where nothing was
+    hidden; `widening` makes the 80 % interval of a Gaussian cover 80 % of the hidden entries;
+    `intervals` half widths of the 50, 80, 95 % intervals, in σ; `angle` (°) per relative error.
     """
     if len(trials) < 2:
         return Errors(level=0.0, by_band=(1.0,) * bands, widening=1.0)
@@ -78,7 +78,7 @@ def errors_of(
     level, slopes, by_band = _fitted(hidden, bands, pixels, usually)
     expected = hidden.expected(level, slopes, by_band)
     drawn, bounds = usual.foresee(hidden.evidence(expected), whole)
-    # networks were fitted on some folds only: their effect shows there
+    # networks were fitted on some folds only: their effect is measured there
     tried = [t for t in trials if np.isfinite(t.residual).all()]
     if len(tried) > 1 and (weights.all != weights.plain).any():
         before, hidden = (
@@ -91,7 +91,7 @@ def errors_of(
         level, expected = level + gain, expected * math.exp(gain)
         drawn += usual.drawn(gains, *usual.GAIN) - gain
     copies = hidden.copies() if usually is None else 0.0
-    shape = hidden.shape(expected, copies or math.inf)  # beside what the folds themselves say
+    shape = hidden.shape(expected, copies or math.inf)  # inf: as for many copies
     widening = float(shape[1] / NORMAL_80)
     relative, angle = np.concatenate([t.angle for t in trials], axis=1)
     return Errors(
@@ -110,11 +110,11 @@ def errors_of(
 
 
 class Hidden(NamedTuple):
-    """Hidden entries of several trials, and the squares of what a blend made of them; all (n,)."""
+    """Hidden entries of several trials, with the squared errors of a blend; all (n,)."""
 
     square: Floats
-    noise: Floats  # a hidden entry is off by its own noise too
-    weight: Floats  # so that they count like the entries to fill
+    noise: Floats  # variance of the entry's own noise, which is part of `square`
+    weight: Floats  # `importance`: hidden entries count like the entries to fill
     band: Ints
     distance: Ints
     around: Floats  # (F, n)
@@ -139,11 +139,12 @@ class Hidden(NamedTuple):
     def relative_to(
         self, expected: Floats, kind: Ints, count: int, borrowed: float, least: float = LEAST
     ) -> Floats:
-        """(count,) how much larger the squares of a kind are than expected, drawn towards 1.
+        """(count,) mean ratio of squared to expected errors by kind (n,), at least `least`, drawn
+        towards 1 as if by `borrowed` more entries.
 
-        The noise is taken off the means alone: single squares would fall below 0, and cutting them
-        there would count half of it as error.  An entry counts little where noise
-        drowns the error.
+        The noise is subtracted from means, not from single squares: these would fall below 0, and
+        clipping them would count half of the noise as error.  Entries whose noise exceeds the
+        error count little.
         """
         counts = self.weight * (expected / (expected + self.noise)) ** 2
         n = np.bincount(kind, counts, count)
@@ -153,71 +154,71 @@ class Hidden(NamedTuple):
         return factor
 
     def by_fold(self, expected: Floats) -> Floats:
-        """(folds,) how much larger the squares are than expected."""
-        least = LEAST if self.noise.any() else 1e-12  # noise may leave less than nothing
+        """(folds,) mean ratio of squared to expected errors, by fold."""
+        least = LEAST if self.noise.any() else 1e-12  # means minus noise may be < 0
         return self.relative_to(expected, self.fold, int(self.fold.max()) + 1, 0.0, least)
 
     def shape(self, expected: Floats, copies: float) -> Floats:
         """(3,) |error| / expected that 50, 80 and 95 % of the entries of a gap do not exceed.
 
-        By gap, not by entry: the gap to fill is one more copy, which may hold larger errors than
-        the others, so that their entries must reach further (`usual.ONE_MORE`).  Few copies say
-        little; the less they say, the more it is what is usual, and where they are too few, alone.
+        The gap to fill is one more copy, which may have larger errors than the others, so higher
+        quantiles of their entries are taken (`usual.ONE_MORE`).  The fewer copies, the more the
+        usual quantiles weigh; they alone count where the copies are too few for an interval.
         """
         ratio = np.sqrt(self.square / (expected + self.noise))
         order = np.argsort(ratio)
         weight = self.weight[order]
         share = (np.cumsum(weight) - weight / 2) / weight.sum()
-        wanted = np.array(recipes.LEVELS) * (1 + usual.ONE_MORE / copies)
-        own = np.interp(wanted, share, ratio[order])
-        # noise hides what the errors themselves are like, all the more the larger it is
+        levels = np.array(recipes.LEVELS) * (1 + usual.ONE_MORE / copies)
+        measured = np.interp(levels, share, ratio[order])
+        # the larger the noise, the less the ratios show of the errors themselves
         visible = float(np.average(expected / (expected + self.noise), weights=self.weight))
         trust = np.where(recipes.can_say(copies), visible / (1 + usual.COPIES / copies), 0.0)
-        shape: Floats = trust * own + (1 - trust) * np.array(usual.SHAPE)
-        # where an interval is as usual, a narrower one is no wider
+        shape: Floats = trust * measured + (1 - trust) * np.array(usual.SHAPE)
+        # usual and measured quantiles are mixed: none may exceed that of a higher level
         return np.maximum.accumulate(shape)
 
     def copies(self) -> float:
-        """Hidden pieces, each counted by its weight: as many of equal weight say as much."""
+        """Return the effective number of hidden pieces: (Σ weight)² / Σ weight²."""
         pieces = np.bincount(self.gap, self.weight)
         return float(pieces.sum() ** 2 / (pieces**2).sum())
 
     def evidence(self, expected: Floats) -> Evidence:
-        """What the folds say, beside what is usual, where so large squares are expected."""
+        """Return how the expected squared errors (n,), fitted to folds, compare with usual ones."""
         noise = np.minimum(self.noise, 1.0)
-        usually = np.minimum(np.exp(usual.log_square(self.around, noise)), MOST)
-        off = math.log(self.weight @ expected / (self.weight @ usually))
-        visible = float(np.average(usually / (usually + self.noise), weights=self.weight))
-        apart = float(np.log(self.by_fold(usually)).var(ddof=1))
+        typical = np.minimum(np.exp(usual.log_square(self.around, noise)), MOST)
+        off = math.log(self.weight @ expected / (self.weight @ typical))
+        visible = float(np.average(typical / (typical + self.noise), weights=self.weight))
+        apart = float(np.log(self.by_fold(typical)).var(ddof=1))
         uneven = visible * self.uneven(expected)
         return Evidence(off, visible * apart, 1 / visible - 1, self.copies(), uneven)
 
     def uneven(self, expected: Floats) -> float:
-        """Variance of the logarithm of the mean square, relative to what is expected, over hidden
-        pieces: by jackknife, each piece left out in turn."""
+        """Return the jackknife variance, over the hidden pieces, of the logarithm of the mean ratio
+        of squared to expected errors."""
         ratio = self.weight * self.square / (expected + self.noise)
         square, weight = (np.bincount(self.gap, part) for part in (ratio, self.weight))
         rest = np.maximum(square.sum() - square, 1e-300) / (weight.sum() - weight + 1e-300)
-        own = np.log(rest[weight > 0])
-        return float((len(own) - 1) * own.var()) if len(own) > 1 else 0.0
+        log_ratios = np.log(rest[weight > 0])
+        return float((len(log_ratios) - 1) * log_ratios.var()) if len(log_ratios) > 1 else 0.0
 
     def by_distance(self) -> list[float | None]:
-        """(D,) mean square errors by distance, the noise taken off."""
+        """(D,) mean squared errors by distance class, minus the noise; None without entries."""
         n = np.bincount(self.distance, self.weight, D)
         clean = np.bincount(self.distance, self.weight * (self.square - self.noise), D)
         return [max(float(c / m), 0.0) if m > 0 else None for c, m in zip(clean, n, strict=True)]
 
 
 def _fitted(hidden: Hidden, bands: int, pixels: int, usually: Floats | None) -> Fit:
-    """level, slopes (F,) and by_band (bands,) that suit hidden entries of so many pixels."""
+    """Return level, slopes (F,), by_band (bands,), fitted to entries of so many hidden pixels."""
     trust = usual.TRUST if usually is None else REFERENCE_TRUST
     weight = hidden.weight * (pixels / trust / hidden.weight.sum())
     by_band = _signal(hidden, bands)
-    # candidates that differ cannot all be right, whatever noise may make of the squares
-    apart = usual.APART * float(np.average(np.exp(2 * hidden.around[UNLIKE]), weights=weight))
-    least = apart if hidden.noise.any() else 0.0
-    clean = float(np.average(hidden.square - hidden.noise, weights=weight))
-    start = max(clean, least, LEAST * float(hidden.square.mean()), 1e-12)
+    # candidates that differ cannot all be right: a lower bound that does not depend on the noise
+    bound = usual.APART * float(np.average(np.exp(2 * hidden.around[UNLIKE]), weights=weight))
+    least = bound if hidden.noise.any() else 0.0
+    noise_free = float(np.average(hidden.square - hidden.noise, weights=weight))
+    start = max(noise_free, least, LEAST * float(hidden.square.mean()), 1e-12)
     noise = min(float(np.average(hidden.noise, weights=weight)), 1.0)
     slopes = usual.slopes(noise) if usually is None else usually
     level = np.log(start / np.average(hidden.expected(0.0, slopes, by_band), weights=weight))
@@ -232,30 +233,30 @@ def _fitted(hidden: Hidden, bands: int, pixels: int, usually: Floats | None) -> 
 
 
 def _signal(hidden: Hidden, bands: int) -> Floats:
-    """(bands,) what of a band's spread is not noise: all there is to be wrong about."""
+    """(bands,) share of a band's variance that is not noise: the part that errors can concern."""
     n = np.bincount(hidden.band, minlength=bands)
     noise = np.bincount(hidden.band, hidden.noise, bands) / np.maximum(n, 1)
     return np.maximum(1 - noise, LEAST)
 
 
 def _scored(hidden: Hidden, weight: Floats, by_band: Floats, b: Floats, prior: Floats) -> Floats:
-    """level and slopes (1 + F,), given the bands: squares scatter in proportion to their mean, so
-    Fisher's scoring for a gamma law with noise added, the slopes drawn towards those of before."""
+    """Return level and slopes (1 + F,), given by_band (bands,), by Fisher scoring: squares have a
+    gamma distribution with noise added, and slopes a Gaussian prior with mean `prior`."""
     X = np.vstack([np.ones(len(hidden.square)), hidden.around])
-    drawn = np.r_[0.0, np.ones(len(hidden.around))]
+    shrinkage = np.r_[0.0, np.ones(len(hidden.around))]
     for _ in range(STEPS):
         mean = hidden.expected(b[0], b[1:], by_band)
         total = mean + hidden.noise
-        score = X @ (weight * (hidden.square - total) * mean / total**2) - drawn * (b - prior)
-        matter = (X * (weight * (mean / total) ** 2)) @ X.T + np.diag(drawn + 1e-9)
-        b = b + np.clip(np.linalg.solve(matter, score), -1.0, 1.0)
+        score = X @ (weight * (hidden.square - total) * mean / total**2) - shrinkage * (b - prior)
+        information = (X * (weight * (mean / total) ** 2)) @ X.T + np.diag(shrinkage + 1e-9)
+        b = b + np.clip(np.linalg.solve(information, score), -1.0, 1.0)
     return b
 
 
 def variance_of(errors: Errors, cube: Cube, observed: Bools, target: Bools, lies: Around) -> Floats:
-    """(bands, n) expected square error of the entries to fill, in the cube's unit squared.
+    """(bands, n) expected squared error of the entries to fill, in the cube's unit squared.
 
-    target (bands, n), lies: of the n pixels that have such entries.
+    target (bands, n), lies (their features): of the n pixels that have entries to fill.
     """
     assert errors.level is not None and errors.slopes is not None
     by_band = np.asarray(errors.by_band, dtype=np.float64)
@@ -268,7 +269,7 @@ def variance_of(errors: Errors, cube: Cube, observed: Bools, target: Bools, lies
 
 
 class Scored(NamedTuple):
-    """A fill whose scores are to be expected, in the cube's unit; of all pixels, or of some."""
+    """A fill whose scores are to be predicted, in the cube's unit; of all pixels or n of them."""
 
     cube: Cube
     observed: Bools  # (bands, rows, cols)
@@ -276,17 +277,17 @@ class Scored(NamedTuple):
     variance: Floats  # of the filled entries
     sigma_y: Floats  # (bands,)
     extent: Extent | None  # of the scene that the cube is a part of; NRMSE is relative to it
-    at: Bools | None  # (rows, cols) the n pixels; None = all, as always without an extent
+    at: Bools | None  # (rows, cols) mask of the n pixels; None = all; needs `extent`
 
 
 def expected_of(
     fill: Scored, target: Bools, angle: float | None, bounds: Sequence[float] | Floats
 ) -> dict[str, float]:
-    """NRMSE, MPSNR and SAM that the filled entries of good bands should have; `nrmse_low` and
-    `nrmse_high` hold the true NRMSE in 80 % of the scenes.
+    """Return the expected NRMSE, MPSNR and SAM of the filled entries of good bands; in 80 % of the
+    scenes the true NRMSE lies between `nrmse_low` and `nrmse_high`.
 
-    target: as of the fill.  angle: spectral angle (°) per relative error, if that is known.
-    bounds: of the true RMS error over the expected one.
+    target: entries to score, in the shape of `fill.values`.  angle: spectral angle (°) per relative
+    error; None = unknown.  bounds: of the true over the expected RMS error.
     """
     cube, observed, values, variance, sigma_y, extent, at = fill
     judged = target & usable(cube, observed)[:, None, None]
@@ -297,17 +298,17 @@ def expected_of(
     noisy = sigma_y[bands] > 0
     if extent is None:
         measured = np.asarray(cube.values, dtype=np.float64)
-        clear = np.where(observed & ~(sigma_y > 0)[:, None, None], measured, values)  # of noise
+        clear = np.where(observed & ~(sigma_y > 0)[:, None, None], measured, values)  # no noise
         good = clear[(observed | judged) & cube.good_bands[:, None, None]]
         peak, spread = float(np.nanmax(good) - np.nanmin(good)), band_spread(cube, observed)[bands]
-        # the truth varies as its estimate does, and by what that is off, which is most in the gaps
+        # variance of the truth = that of its estimate + the error's, which is largest in the gaps
         all_of = (observed | judged)[bands]
         share = judged[bands].sum(axis=(1, 2)) / all_of.sum(axis=(1, 2))
         varies = values[bands].var(axis=(1, 2), where=all_of) + share * square
     else:
         peak, spread = extent.peak, extent.spread[bands]
         varies = spread**2 - sigma_y[bands] ** 2
-    # no less than what it is off by: what noise drowns is estimated by the mean
+    # at least the squared error: where noise hides all variation, the estimate is the mean
     spread = np.where(noisy, np.sqrt(np.maximum(varies, square)), spread)
     peak = peak or 1.0
     nrmse = float(np.mean(np.sqrt(square) / spread))
@@ -321,10 +322,10 @@ def expected_of(
         ),
     }
     if angle is not None:
-        own = judged.any(axis=0)
-        error = np.sqrt(np.where(judged, variance, 0.0)[:, own].sum(axis=0))
-        either = judged | (observed if at is None else observed[:, at][:, None])
-        spectra = np.where(either, values, 0.0)[usable(cube, observed)][:, own]
+        pixels = judged.any(axis=0)
+        error = np.sqrt(np.where(judged, variance, 0.0)[:, pixels].sum(axis=0))
+        entries = judged | (observed if at is None else observed[:, at][:, None])
+        spectra = np.where(entries, values, 0.0)[usable(cube, observed)][:, pixels]
         scores["sam"] = angle * float(np.mean(share_of_length(error, spectra)))
     return scores
 
@@ -332,13 +333,13 @@ def expected_of(
 def expected_by_kind(
     fill: Scored, targets: Mapping[str, Bools], errors: Mapping[str, Errors]
 ) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-    """`expected_of` all filled entries, and of each kind of gaps, which have no pixel in common."""
-    each = {kind: (errors[kind].angle, errors[kind].bounds) for kind in targets}
-    by_kind = {kind: expected_of(fill, targets[kind], *known) for kind, known in each.items()}
+    """Return `expected_of` all filled entries, and by kind of gaps; kinds share no pixel."""
+    pairs = {kind: (errors[kind].angle, errors[kind].bounds) for kind in targets}
+    by_kind = {kind: expected_of(fill, targets[kind], *pair) for kind, pair in pairs.items()}
     by_kind = {kind: scores for kind, scores in by_kind.items() if scores}
     if len(by_kind) < 2:
         return next(iter(by_kind.values()), {}), by_kind
-    # one may be off as the other is: what both have in common, the scene, decides
+    # the true errors of both kinds may deviate alike, as the scene is the same: mean bounds
     squares = {k: targets[k].sum() * s["nrmse"] ** 2 for k, s in by_kind.items()}
     bounds = np.array([errors[kind].bounds for kind in squares])
     both = np.average(bounds, axis=0, weights=np.maximum([*squares.values()], 1e-300))
@@ -356,8 +357,8 @@ def promises(
     entries: Mapping[str, int],
     recipe: Mapping[str, Any],
 ) -> list[str]:
-    """The scores to expect of the filled entries, a line; and one for each kind of gaps, of which
-    there are so many entries, where there are two."""
+    """Return notes: a line with the expected scores of the filled entries, warnings, and a line for
+    each kind of gaps with its number of entries, if there are several."""
     partial = recipe.get("partial", recipe)
     folds = {kind: (partial if kind == SOME else recipe).get("folds") for kind in by_kind}
     few = next(iter(folds.values()), None) if len(by_kind) < 2 else None
@@ -373,13 +374,13 @@ def promises(
 
 
 def _is_model_based(recipe: Mapping[str, Any]) -> bool:
-    """Whether the 80 % intervals rest on fewer copies of the gaps than can say."""
+    """Whether there were too few copies of the gaps to determine the 80 % intervals."""
     copies = recipe["errors"].get("copies")
     return copies is not None and not recipes.can_say(copies)[1]
 
 
 def _scores(expected: Mapping[str, float], folds: Any = None) -> str:
-    """In words; folds: on which they rest, which is said where they are few."""
+    """Return the scores in words; folds: number of trials, mentioned where it is small."""
     shown = (("nrmse", "NRMSE", ""), ("mpsnr", "MPSNR", " dB"), ("sam", "SAM", "°"))
     parts = {k: f"{name} {expected[k]:.3g}{unit}" for k, name, unit in shown if k in expected}
     if expected.get("nrmse_high", 0) > expected.get("nrmse_low", 0):
@@ -390,7 +391,7 @@ def _scores(expected: Mapping[str, float], folds: Any = None) -> str:
 
 
 def warning(share: float) -> str:
-    """That this share of the filled entries of good bands is expected to be off by HOPELESS."""
+    """Return a warning that this share of the filled entries has expected errors above HOPELESS."""
     percent = "under 1" if share < 0.01 else f"{100 * share:.0f}"
     return (
         f"{percent} % of the filled entries are expected to be hardly better than their band's "

@@ -1,4 +1,4 @@
-"""What is tried on which hidden entries, before anything is."""
+"""The plan of the trials: which candidates are tried on which hidden entries."""
 
 from __future__ import annotations
 
@@ -14,34 +14,36 @@ from hydiff.cube import Bools
 from hydiff.gaps.rule import Sigma
 from hydiff.methods import METHODS
 
-MOST_GAPS = 20_000  # pixels that networks are tried on: their anchor is a dense matrix
+MOST_GAPS = 20_000  # most pixels in gaps for networks that learn: their anchor is a dense matrix
 
 
 def planned(
     windows: Sequence[TrialWindow], sigma_y: Sigma, budget: Budget, seed: int, alike: bool = False
 ) -> TrialPlan:
-    """alike: as of `folds_of`."""
+    """Return the plan of a budget for windows, which share its folds; alike: as in `folds_of`."""
     candidates, note = list(budget.candidates), budget.note
     if is_noisy(sigma_y):
         candidates = [c for c in candidates if METHODS[c.method].uses_sigma]
-    each = -(-budget.folds // len(windows))
+    per_window = -(-budget.folds // len(windows))
     folds = {
-        n: folds_of(w.cube, w.observed, each, seed, w.gaps, w.measured, alike)
+        n: folds_of(w.cube, w.observed, per_window, seed, w.gaps, w.measured, alike)
         for n, w in enumerate(windows)
         if w.target.any()
     }
-    hidden = [(n, some[i]) for i in range(each) for n, some in folds.items() if i < len(some)]
+    hidden = [
+        (n, masks[i]) for i in range(per_window) for n, masks in folds.items() if i < len(masks)
+    ]
     used = [usable(w.cube, w.observed) for w in windows]
     first = hidden[: budget.costly_folds]
-    many = any(gaps((windows[n].observed & ~hide)[used[n]]) > MOST_GAPS for n, hide in first)
-    if many and any(c.learns for c in candidates):
+    too_many = any(gaps((windows[n].observed & ~hide)[used[n]]) > MOST_GAPS for n, hide in first)
+    if too_many and any(c.learns for c in candidates):
         candidates = [c for c in candidates if not c.learns]
         note += f"; more than {MOST_GAPS} pixels in gaps: networks were left out"
-    return TrialPlan(candidates, hidden, each, budget.costly_folds, note)
+    return TrialPlan(candidates, hidden, per_window, budget.costly_folds, note)
 
 
 def for_some(budget: Budget) -> Budget:
-    """What a budget allows for pixels that keep some bands."""
+    """Return the budget for pixels that keep some bands, from that for pixels without any."""
     networks = (c for c in budget.candidates if c.one_pass)
     return Budget((*SPECTRAL, *networks), SPECTRAL_FOLDS, SPECTRAL_FOLDS)
 
@@ -49,9 +51,12 @@ def for_some(budget: Budget) -> Budget:
 def planned_for_some(
     windows: Sequence[TrialWindow], sigma_y: Sigma, budget: Budget, seed: int
 ) -> TrialPlan:
-    """With the budget `for_some`.  Where pixels lack runs of bands, or keep too few bands to be
-    completed, hidden ones lack as many: single bands are easier to fill.  Networks are tried where
-    they keep too few; elsewhere they have nothing to add."""
+    """Return the plan for pixels that keep some bands, by the budget `for_some`.
+
+    Where pixels lack runs of bands, or keep too few bands to be completed, hidden pixels lack as
+    many bands, since single bands are easier to fill.  Networks are tried only where pixels keep
+    too few bands; elsewhere they do not help.
+    """
     few = any(split.keeps_few(w) for w in windows)
     plain = tuple(c for c in budget.candidates if not c.costly)
     without = budget._replace(candidates=plain, costly_folds=0)
@@ -63,7 +68,7 @@ def planned_for_some(
 
 
 def gaps(observed: Bools) -> int:
-    """Pixels that lack a band."""
+    """Return the number of pixels that lack a band."""
     return int((~observed.all(axis=0)).sum())
 
 

@@ -1,4 +1,4 @@
-"""A recipe from a file: whatever is in it, it can be followed or is refused."""
+"""Recipes: their structure, and how they are read from files, which are checked or refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hydiff.learn.prior_weights import size_with
 from hydiff.methods import choose, declared
 from hydiff.metrics import NORMAL_QUANTILES
 
-LARGEST = 1e6  # number that makes sense in a recipe
+LARGEST = 1e6  # largest number that a recipe may contain
 Number = Annotated[float, typed.Between(-LARGEST, LARGEST)]
 Whole = Annotated[int, typed.Between(-LARGEST, LARGEST)]
 Size = Annotated[float, typed.Between(0, LARGEST)]
@@ -32,38 +32,44 @@ Kind = Annotated[str, typed.Like("|".join(KINDS), " or ".join(KINDS))]
 Digest = Annotated[str, typed.Like("[0-9a-f]{64}", "a SHA-256 in hexadecimal digits")]
 Fold = Annotated[int, typed.Between(1, folds.TRIALS)]
 
-UNUSUAL_RANK, UNUSUAL_CHANCE = 0.15, 0.02  # of a rim, beyond the one and below the other
-LEVELS = (0.5, 0.8, 0.95)  # of the intervals
-COPIES, MODEL = "copies of the gaps", "model-based"  # what they rest on
+# a rim is unusual if its |rank| exceeds the first and its chance is below the second
+UNUSUAL_RANK, UNUSUAL_CHANCE = 0.15, 0.02
+LEVELS = (0.5, 0.8, 0.95)  # coverage of the intervals
+COPIES, MODEL = "copies of the gaps", "model-based"  # the two bases of an interval
 
 
 def can_say(copies: float) -> tuple[bool, ...]:
-    """Whether so many exchangeable copies of the gaps can give each interval: 4 for 80 %, 19 for
-    95 %.  A gap beyond all of them is as likely as any other place in their order."""
+    """Return, for each level, whether this number of copies of the gaps can give its interval.
+
+    A gap and its copies are exchangeable: all ranks of the gap's error among theirs are equally
+    likely.  So n copies give intervals up to the level n / (n + 1): 4 give 80 %, 19 give 95 %.
+    """
     return tuple(copies >= level / (1 - level) - 1e-6 for level in LEVELS)
 
 
 @dataclass(frozen=True)
 class Tried:
-    """A candidate; with the folds that a network was fitted on, to fit them again."""
+    """A candidate of a recipe; for a network, with the folds that it was fitted on, so that the
+    fits can be repeated."""
 
     name: str
     method: str
-    settings: dict[str, bool | Whole | Number | None]  # no text: that may name a file
-    fits: Fold | None = None  # on the first so many folds, or on what these do not hide
+    settings: dict[str, bool | Whole | Number | None]  # no strings: they may name files
+    # the network was fitted on the entries visible in the first `fits` of `of` folds; None = no fit
+    fits: Fold | None = None
     of: Fold = 0
     seed: Annotated[int, typed.Between(0, 2**63)] = -1
-    share: Size | None = None  # in the blend, over the hidden entries
-    weights: Digest | None = None  # of a network that learned elsewhere
+    share: Size | None = None  # mean weight in the blend, over the hidden entries
+    weights: Digest | None = None  # of a pretrained network
 
     @property
     def plain(self) -> bool:
-        """Whether it has no network."""
+        """Whether the candidate has no network."""
         return self.fits is None and self.weights is None
 
     @property
     def candidate(self) -> Candidate:
-        """ValueError where its weights did not come with this hydiff."""
+        """The candidate to run; ValueError if this version of hydiff does not have its weights."""
         settings: dict[str, Any] = dict(self.settings)
         if self.weights is not None:
             settings["size"] = size_with(self.weights)
@@ -87,22 +93,23 @@ class Tried:
 
 @dataclass(frozen=True)
 class Errors:
-    """The model of square errors: see `intervals.errors_of`."""
+    """The model of squared errors; see `intervals.errors_of`."""
 
     level: Number | None = None
-    slopes: tuple[Number, ...] | None = None  # None where too little was hidden to say
-    features: tuple[str, ...] = ()  # what they are slopes of
-    by_band: tuple[Size, ...] | None = None  # any number of bands: it may be another sensor's
+    slopes: tuple[Number, ...] | None = None  # None = too few hidden entries to fit them
+    features: tuple[str, ...] = ()  # names of the features of the slopes
+    by_band: tuple[Size, ...] | None = None  # (bands,) of the cube that it was decided on
     by_distance: tuple[Width | None, ...] | None = None
     widening: Size | None = None
     intervals: tuple[Width, ...] = NORMAL_QUANTILES
     angle: Size | None = None
-    copies: Size | None = None  # of the gaps, about as heavy as one another; None = not recorded
-    bounds: tuple[Size, ...] = (1.0, 1.0)  # of the true RMS error over the expected one, 80 %
+    # effective number of hidden copies of the gaps; None = not recorded
+    copies: Size | None = None
+    bounds: tuple[Size, ...] = (1.0, 1.0)  # 80 % interval of the true over the expected RMS error
 
     @property
     def basis(self) -> tuple[str, ...]:
-        """What the intervals of 50, 80 and 95 % rest on."""
+        """The basis of the 50, 80 and 95 % intervals, each COPIES or MODEL."""
         return tuple(COPIES if enough else MODEL for enough in can_say(self.copies or 0.0))
 
     def __post_init__(self) -> None:
@@ -125,9 +132,11 @@ class Errors:
 
 @dataclass(frozen=True)
 class Rim:
-    """How the measured values beside the gaps rank among all others: see `missingness`."""
+    """Rank of the measured values beside the gaps among all measured ones; see `missingness`."""
 
-    rank: Annotated[float, typed.Between(-2, 2)]  # less that of moved gaps: -1 lowest … 1 highest
+    rank: Annotated[
+        float, typed.Between(-2, 2)
+    ]  # minus that of moved gaps; -1 = lowest, 1 = highest
     chance: Annotated[float, typed.Between(0, 1)]  # share of moved gaps whose rim is as unusual
 
     @property
@@ -137,18 +146,19 @@ class Rim:
 
 @dataclass(frozen=True)
 class ReferenceRecipe:
-    """What `auto` decided about other images of the place, for the entries that they serve."""
+    """What `auto` decided about references: other images of the place, which serve some entries."""
 
     candidates: tuple[Tried, ...]
     # (1 + candidates, distances, groups of bands); the first is the fill without a reference
     weights: tuple[tuple[tuple[Size, ...], ...], ...]
     errors: Errors
     why: str
-    worth: Number  # dB on hidden copies of the gaps, mean over the bands
-    by_band: tuple[Number, ...]  # dB
-    serves: tuple[bool, ...]  # bands; the others, which do not gain, are filled without
+    # gain in dB on hidden copies of the gaps: mean over the served bands, over all if not used
+    worth: Number
+    by_band: tuple[Number, ...]  # gain of each band, dB
+    serves: tuple[bool, ...]  # by band; bands without a gain are filled without references
     used: bool
-    default_elsewhere: bool = False  # in those the default candidate does as well as the blend
+    default_elsewhere: bool = False  # in those bands the default candidate is as good as the blend
 
     def __post_init__(self) -> None:
         _check_weights(self.weights, 1 + len(self.candidates))
@@ -173,7 +183,7 @@ class KindRecipe:
     errors: Errors
     why: str
     folds: Annotated[int, typed.Between(0, LARGEST)] = 0
-    gaps: Kind | None = None  # None in recipes that do not say
+    gaps: Kind | None = None  # None in recipes of older versions
     with_reference: ReferenceRecipe | None = None  # None without another image of the place
 
     def __post_init__(self) -> None:
@@ -183,38 +193,38 @@ class KindRecipe:
 
     @classmethod
     def of(cls, entries: Mapping[str, Any]) -> Self:
-        """From its JSON, which was checked when it was read or is our own."""
-        own = _named(cls, entries)
-        own |= _parts_of(own)
-        if own.get("rim"):
-            own["rim"] = Rim(**_named(Rim, own["rim"]))
-        if "partial" in own:
-            own["partial"] = KindRecipe.of(own["partial"])
-        if "with_reference" in own:
-            more = _named(ReferenceRecipe, own["with_reference"])
-            own["with_reference"] = ReferenceRecipe(**more | _parts_of(more))
-        return cls(**own)
+        """Return a recipe from its JSON, which was checked on reading or made by this process."""
+        values = _named(cls, entries)
+        values |= _parts_of(values)
+        if values.get("rim"):
+            values["rim"] = Rim(**_named(Rim, values["rim"]))
+        if "partial" in values:
+            values["partial"] = KindRecipe.of(values["partial"])
+        if "with_reference" in values:
+            reference = _named(ReferenceRecipe, values["with_reference"])
+            values["with_reference"] = ReferenceRecipe(**reference | _parts_of(reference))
+        return cls(**values)
 
 
 def _parts_of(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """The candidates and the errors of a recipe, from their JSON."""
+    """Return the candidates and the errors of a recipe from their JSON."""
     candidates = tuple(Tried(**_named(Tried, c)) for c in entries["candidates"])
     return {"candidates": candidates, "errors": Errors(**_named(Errors, entries["errors"]))}
 
 
 def _named(cls: type, entries: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries that a dataclass has fields for; a later version may have written others."""
+    """Return the entries that are fields of a dataclass; later versions may have written others."""
     return {f.name: entries[f.name] for f in fields(cls) if f.name in entries}
 
 
 @dataclass(frozen=True)
 class Recipe(KindRecipe):
-    """What `auto` decided."""
+    """The whole decision of `auto`."""
 
-    partial: KindRecipe | None = None  # for pixels that keep some bands, if there are both kinds
-    budget: str | None = None  # by which it was decided; None in recipes that do not say
-    cube: str | None = None  # `fingerprint` of what it was decided on
-    rim: Rim | None = None  # of the gaps of that cube; None in recipes that do not say
+    partial: KindRecipe | None = None  # for pixels that keep some bands, if both kinds exist
+    budget: str | None = None  # of the decision; None = not recorded
+    cube: str | None = None  # `fingerprint` of the cube that it was decided on
+    rim: Rim | None = None  # of the gaps of that cube; None = not recorded
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -227,7 +237,7 @@ class Recipe(KindRecipe):
 
 
 def read_recipe(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
-    """A recipe from a mapping, a JSON file, or the record (OUT.fill.json) of an earlier fill."""
+    """Return a recipe from a mapping, a JSON file, or the record (OUT.fill.json) of a fill."""
     if isinstance(source, str | Path):
         is_there(Path(source))
     where = source if isinstance(source, str | Path) else "the recipe"
@@ -252,8 +262,8 @@ def read_recipe(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
         if recipe.partial is not None and "partial" in content["partial"]:
             raise ValueError("its recipe.partial holds another partial, expected none")
         for part in recipe.parts:
-            more = () if part.with_reference is None else part.with_reference.candidates
-            for candidate in (*part.candidates, *more):
+            with_reference = () if part.with_reference is None else part.with_reference.candidates
+            for candidate in (*part.candidates, *with_reference):
                 _check_settings(candidate)
     except ValueError as error:
         raise BadValue(
@@ -263,11 +273,13 @@ def read_recipe(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
 
 
 def _check_settings(candidate: Tried) -> None:
-    """Refuse methods, settings and weights that do not exist; ValueError for values of another
-    type."""
+    """Refuse a method, a setting or weights that do not exist, and values of the wrong type
+    (ValueError)."""
     method = choose(candidate.method)
-    learned, given = method.facts.pretrained, candidate.weights is not None
-    if learned > given or given > (learned or method.facts.may_be_pretrained):
+    needs_weights, has_weights = method.facts.pretrained, candidate.weights is not None
+    if needs_weights > has_weights or has_weights > (
+        needs_weights or method.facts.may_be_pretrained
+    ):
         raise ValueError(f"the candidate {candidate.name}: weights belong to the prior, and to it")
     kinds = get_type_hints(type(method.settings))
     for name in candidate.settings.keys() & kinds.keys():
@@ -277,19 +289,19 @@ def _check_settings(candidate: Tried) -> None:
 
 
 def budget_used(recipe: Mapping[str, Any] | None, asked: str) -> str:
-    """The budget that was decided with: the recipe's own, where one is followed."""
+    """Return the budget of the decision: that of the recipe, or `asked` without a recipe."""
     return asked if recipe is None else recipe.get("budget") or "not recorded"
 
 
 def note_of_origin(recipe: Mapping[str, Any], here: str) -> list[str]:
-    """A note, unless a recipe was decided on the cube with the fingerprint `here`."""
+    """Return a note, unless the recipe was decided on the cube with the fingerprint `here`."""
     return [] if recipe.get("cube") == here else [ELSEWHERE]
 
 
 class Fingerprint:
-    """A hash of what was observed in the good bands of a cube, a few rows after the other.
+    """A hash of the observed values in the good bands of a cube, which is added row by row.
 
-    It is the same whatever the file's format and however many rows come at a time.
+    It depends neither on the file's format nor on the number of rows that are added at a time.
     """
 
     def __init__(self, good: Bools) -> None:
@@ -297,7 +309,7 @@ class Fingerprint:
         self.digest = hashlib.sha256()
 
     def content(self, values: Array, observed: Bools) -> Iterator[bytes]:
-        """What is to be hashed of some rows: (bands, rows, cols) both."""
+        """Yield the bytes of some rows that are hashed; values and observed (bands, rows, cols)."""
         values = values.astype(values.dtype.newbyteorder("="), copy=False)
         for row in range(values.shape[1]):
             measured = observed[self.good, row]
@@ -306,7 +318,7 @@ class Fingerprint:
             yield np.where(measured, values[self.good, row], values.dtype.type(0)).tobytes()
 
     def add(self, content: Iterable[bytes]) -> None:
-        """The content of the next rows."""
+        """Add the content of the next rows."""
         for part in content:
             self.digest.update(part)
 
@@ -315,7 +327,7 @@ class Fingerprint:
 
 
 def fingerprint(cube: Cube, observed: Bools) -> str:
-    """Of a whole cube; observed (bands, rows, cols)."""
+    """Return the `Fingerprint` of a whole cube; observed (bands, rows, cols)."""
     whole = Fingerprint(cube.good_bands)
     whole.add(whole.content(np.asarray(cube.values), observed))
     return str(whole)

@@ -1,8 +1,7 @@
-"""The expected error of a fill from another image of the place, which shows the gaps too.
+"""The expected error of a fill from references, which show the ground in the gaps too.
 
-The model is that of `intervals`, and the features those of `Around`, two with another meaning:
-`roughness` is how rough the references are at a pixel, whatever the cube has observed there;
-`steepness` is by how much the cube and the references disagree nearby.
+The model is that of `intervals`.  Two features of `Around` have another meaning: `roughness` is
+that of the references, `steepness` how much the cube and the references disagree nearby.
 """
 
 from __future__ import annotations
@@ -25,52 +24,52 @@ from hydiff.gaps import mask
 from hydiff.reference.models import ENOUGH, ReferencePlanes, components
 from hydiff.reference.regression import slopes_of
 
-WINDOW = 5  # px in which references are rough or not
-NEARBY = 8.0  # px, standard deviation of what is nearby
-FEW = 1e-3  # share of what is nearby that the mean of all weighs
-UNUSUAL = 3.0  # medians of the errors beyond which an entry counts less
-# Places at two dates that judge nothing (benchmarks/reference_places.py): the logarithm of a square
-# error, level and slopes of `Around`; how far the level that hidden copies show is drawn to that;
-# and by how much square errors in gaps exceed those on hidden copies, for what has changed there
+WINDOW = 5  # px: side of the window of the references' roughness
+NEARBY = 8.0  # px: standard deviation of the Gaussian window of the disagreement
+FEW = 1e-3  # weight of the mean of all pixels in that window, as a share of a full one
+UNUSUAL = 3.0  # medians of the errors: entries with larger errors count less
+# From places at two dates, not used for evaluation (benchmarks/reference_places.py): level and
+# slopes of the usual log squared error; share by which a measured level is drawn towards it; and
+# log ratio of squared errors in gaps to those on hidden copies, for changes of the ground in gaps
 USUAL, DRAWN, CHANGE = (-0.01, 0.29, 0.37, 1.14, 0.52), 0.3, 0.1
 USUAL_80 = 1.18  # |error| / expected that 80 % of the entries do not exceed, there
 
 
 def seen_by(references: Sequence[ReferencePlanes]) -> Bools:
-    """(rows, cols) pixels that one of the references has."""
-    seen: Bools = np.logical_or.reduce([one.observed for one in references])
+    """(rows, cols) pixels that at least one of the references observed."""
+    seen: Bools = np.logical_or.reduce([reference.observed for reference in references])
     return seen
 
 
 def roughness(references: Sequence[ReferencePlanes]) -> Floats:
-    """(rows, cols) how far the pixels of a window differ in the references, in their standard
-    deviations."""
+    """(rows, cols) standard deviation of the references' components over the window of a pixel,
+    RMS over components and references."""
     size = (0, WINDOW, WINDOW)
     total, number = (np.zeros(references[0].observed.shape) for _ in range(2))
-    for one in references:
-        f = components(one)
-        varies = ndimage.uniform_filter(f**2, size) - ndimage.uniform_filter(f, size) ** 2
-        total += np.where(one.observed, np.maximum(varies, 0).mean(axis=0), 0.0)
-        number += one.observed
+    for reference in references:
+        f = components(reference)
+        variance = ndimage.uniform_filter(f**2, size) - ndimage.uniform_filter(f, size) ** 2
+        total += np.where(reference.observed, np.maximum(variance, 0).mean(axis=0), 0.0)
+        number += reference.observed
     rough: Floats = np.sqrt(total / np.maximum(number, 1))
     return rough
 
 
 def disagreement(cube: Cube, observed: Bools, references: Sequence[ReferencePlanes]) -> Floats:
-    """(rows, cols) RMS error nearby of a plain regression on the references, in standard deviations
-    of the bands; observed (bands, rows, cols)."""
+    """(rows, cols) RMS residual nearby of a plain regression of the bands on the references, in
+    standard deviations of the bands; 1 with too few pixels.  observed (bands, rows, cols)."""
     bands = usable(cube, observed)
     complete = observed[bands].all(axis=0) & seen_by(references)
-    f = np.concatenate([components(one) for one in references])
+    f = np.concatenate([components(reference) for reference in references])
     if complete.sum() < ENOUGH * len(f):
         return np.ones(complete.shape)
     values, spread, features = np.asarray(cube.values), band_spread(cube, observed), f[:, complete]
     square, number = np.zeros(complete.shape), np.flatnonzero(bands)
-    for some in np.array_split(number, -(-len(number) // BANDS_AT_ONCE)):  # cubes are large
-        y = values[some][:, complete].astype(np.float64) / spread[some, None]
-        off = y - slopes_of(y, features) @ features
-        off -= off.mean(axis=1)[:, None]
-        square[complete] += np.einsum("cn,cn->n", off, off) / len(number)
+    for chunk in np.array_split(number, -(-len(number) // BANDS_AT_ONCE)):  # cubes are large
+        y = values[chunk][:, complete].astype(np.float64) / spread[chunk, None]
+        residual = y - slopes_of(y, features) @ features
+        residual -= residual.mean(axis=1)[:, None]
+        square[complete] += np.einsum("cn,cn->n", residual, residual) / len(number)
     near, share = (
         ndimage.gaussian_filter(plane, NEARBY, mode="constant")
         for plane in (square, complete.astype(np.float64))
@@ -81,7 +80,7 @@ def disagreement(cube: Cube, observed: Bools, references: Sequence[ReferencePlan
 
 
 def kinds_with(windows: Sequence[TrialWindow]) -> Kinds:
-    """The entries to fill of some windows by distance, and by roughness of their references."""
+    """Count the entries to fill of windows by distance and by roughness of their references."""
     parts = []
     for window in windows:
         observed, target = window.observed, window.target
@@ -97,13 +96,14 @@ def kinds_with(windows: Sequence[TrialWindow]) -> Kinds:
 def around_with(
     lies: Around, cube: Cube, observed: Bools, references: Sequence[ReferencePlanes], pixels: Bools
 ) -> Around:
-    """`Around` of the pixels (rows, cols), with what references show there."""
-    apart = disagreement(cube, observed, references)
-    return lies._replace(roughness=roughness(references)[pixels], steepness=apart[pixels])
+    """Return the features with the references' roughness and disagreement at the pixels."""
+    steepness = disagreement(cube, observed, references)
+    return lies._replace(roughness=roughness(references)[pixels], steepness=steepness[pixels])
 
 
 def usual_size(residual: Floats) -> Floats:
-    """(n,) factors of the errors (K, n) of entries, so that few bright pixels do not decide."""
+    """(n,) factors that reduce large errors (K, n) of entries, so that few bright pixels do not
+    decide."""
     size = np.abs(residual).mean(axis=0)
     usual = UNUSUAL * float(np.median(size))
     factor: Floats = np.sqrt(np.minimum(1.0, usual / np.maximum(size, 1e-300)))
@@ -111,16 +111,17 @@ def usual_size(residual: Floats) -> Floats:
 
 
 def errors_with(trials: Sequence[Trial], weights: Weights, kinds: Kinds, bands: int) -> Errors:
-    """The model of square errors; trials have the features of `around_with`.
+    """Return the model of squared errors of fills from references; trials have the features of
+    `around_with`.
 
-    A flare or a new roof in one fold makes most of a mean square, and says nothing about the gaps:
-    so large errors count less, the 80 % interval of the hidden entries is kept, and the mean
-    follows it as it usually does.  Hidden copies show only the near end of wide gaps: the slope
-    with the distance is the usual one.
+    A flare or a new roof in one fold can dominate a mean square without saying anything about the
+    gaps.  So large errors count less, and the level follows from the 80 % interval of the hidden
+    entries, by its usual ratio to the mean.  Hidden copies show only short distances in wide gaps,
+    so the slope of the distance is the usual one.
     """
     level_usual, usually = USUAL[0], np.array(USUAL[1:])
-    usual = [t._replace(residual=t.residual * usual_size(t.residual)) for t in trials]
-    errors = errors_of(usual, weights, kinds, bands, whole=False, usually=usually)
+    damped = [t._replace(residual=t.residual * usual_size(t.residual)) for t in trials]
+    errors = errors_of(damped, weights, kinds, bands, whole=False, usually=usually)
     if errors.slopes is None or errors.level is None or errors.by_band is None:
         return errors
     hidden = Hidden.of(trials, [mixed(t, weights.all) for t in trials], kinds)
@@ -129,8 +130,8 @@ def errors_with(trials: Sequence[Trial], weights: Weights, kinds: Kinds, bands: 
     level = errors.level + (errors.slopes[0] - usually[0]) * float(hidden.around[0].mean())
     shape = np.maximum(hidden.shape(hidden.expected(level, slopes, by_band), math.inf), 1e-9)
     level += 2 * math.log(shape[1] / USUAL_80) + CHANGE
-    shown = hidden.weight @ hidden.expected(level, slopes, by_band)
-    off = math.log(shown / (hidden.weight @ np.exp(level_usual + usually @ hidden.around)))
+    fitted_sum = hidden.weight @ hidden.expected(level, slopes, by_band)
+    off = math.log(fitted_sum / (hidden.weight @ np.exp(level_usual + usually @ hidden.around)))
     return replace(
         errors,
         level=level - DRAWN * off,

@@ -1,6 +1,7 @@
-"""Whether other images of the place help: the fill without them, blended with fills from them.
+"""References, other images of the place: whether they help, and the fill without them blended with
+fills from them.
 
-Letters: K = 1 + the candidates with a reference; the first is the fill without.
+Letters: K = 1 + the number of candidates with a reference; the first is the fill without one.
 """
 
 from __future__ import annotations
@@ -55,31 +56,35 @@ from hydiff.gaps.rule import Sigma
 from hydiff.learn.prior_weights import digest, packaged
 from hydiff.methods.estimate import Estimate, Job, estimate_at
 
-REFERENCE_RULES = 7  # raised with every change to what is decided here
-FOLDS = 6  # on which they are tried
-BORROWED = 5e4  # entries: what relates two images differs little between classes of entries
-FEWEST = 2  # folds below which nothing is concluded
-LEAST_WORTH = 0.1  # dB: a band that gains less, by more than a standard error, does without
-LARGEST = 60.0  # dB; beyond it a gain is as good as any
-# how far the shares of models are brought to equal ones, less the power of square errors for those
-# that are not as good
+REFERENCE_RULES = 7  # version of the rules of this decision, raised with every change
+FOLDS = 6  # most folds on which references are tried
+# entries, as `blend.BORROWED`: the relation of two images differs little between classes of entries
+BORROWED = 5e4
+FEWEST = 2  # least number of folds for a decision
+LEAST_WORTH = 0.1  # dB: references do not serve a band whose gain + standard error is not above it
+LARGEST = 60.0  # dB: larger gains are clipped
+# How far the weights of the models move towards shared ones, and the power of the squared error by
+# which the shared weight of a worse model decreases
 ALIKE, CLOSE = 0.5, 4.0
-LEAST_SHARE = 0.1  # of the fill without a reference, in the class where it has most
+LEAST_SHARE = 0.1  # of the fill without a reference, at its largest; with less it is left out
 ROUGH, STEEP = Around._fields.index("roughness"), Around._fields.index("steepness")
 
 
 def candidates_for(
     windows: Sequence[TrialWindow], others: Sequence[Candidate]
 ) -> tuple[Candidate, ...]:
-    """What is tried, beside the others, without a reference: where pixels keep some bands, those
-    matter more than how another image is related to the cube."""
+    """Return the candidates with a reference, to try beside the `others` without one.
+
+    Only one where pixels keep some bands, which matter more than the relation to another image.
+    """
     if any(mask.shared(window.observed).ndim == 3 for window in windows):
         return WITH_REFERENCE[:1]
     return WITH_REFERENCE[:BESIDE_PRIOR] if _with_prior(others) else WITH_REFERENCE
 
 
 def networks_for(own: Sequence[Candidate], others: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """What is tried beside `own`, those with a reference, where the prior is among the others."""
+    """Return networks to try beside `own`, the candidates with a reference; empty without the prior
+    among the others."""
     return (CORRECTED,) if len(own) > 1 and _with_prior(others) else ()
 
 
@@ -88,7 +93,7 @@ def _with_prior(candidates: Sequence[Candidate]) -> bool:
 
 
 class Fold(NamedTuple):
-    """Entries of a window that are hidden, (bands, rows, cols)."""
+    """A window, and its hidden entries (bands, rows, cols)."""
 
     window: TrialWindow
     hide: Bools
@@ -101,7 +106,7 @@ def with_networks(
     sigma_y: Sigma,
     job: Job,
 ) -> list[Trial]:
-    """The trials with more candidates, whose networks run in the process of the caller."""
+    """Return the trials with more candidates, whose networks run in the caller's process."""
     if not more:
         return list(trials)
     pairs = zip(trials, tried, strict=True)
@@ -113,8 +118,8 @@ def _with_network(
 ) -> Trial:
     cube, observed = fold.window.cube, fold.window.observed & ~fold.hide
     job = job._replace(references=fold.window.references)
-    several, pixels = [chosen(c) for c in more], hidden_pixels(fold.hide)
-    fits = [x for x, _ in estimate_at(cube, observed, several, sigma_y, job, pixels)]
+    methods, pixels = [chosen(c) for c in more], hidden_pixels(fold.hide)
+    fits = [x for x, _ in estimate_at(cube, observed, methods, sigma_y, job, pixels)]
     unknown = np.full((len(more), trial.residual.shape[1]), np.nan)
     step = None if trial.step is None else np.vstack([trial.step, unknown])
     wider = trial._replace(residual=np.vstack([trial.residual, unknown]), step=step)
@@ -130,33 +135,34 @@ def decided(
     candidates: Sequence[Candidate],
     seed: int,
 ) -> ReferenceRecipe | None:
-    """What to do with the references of windows of a scene; None where too few folds say anything.
+    """Return what to do with the references of windows of a scene; None with too few folds, or if
+    the references see nothing that is to be filled.
 
-    trials: of the candidates without a reference on the folds that were tried, `without` their
-    weights; beside: of those with one, `candidates`.
+    tried: the folds.  trials, beside: on these folds, of the candidates without a reference and of
+    those with one, which are `candidates`.  without: weights of the former.
     """
-    pairs = zip(tried, trials, beside, strict=False)  # the user may have had enough of them
-    joint = [_joint(own, other, fold, without) for fold, own, other in pairs]
-    both = [one.trial for one in joint if one is not None]
+    pairs = zip(tried, trials, beside, strict=False)  # the user may have ended the trials
+    joint = [_joint(trial, other, fold, without) for fold, trial, other in pairs]
+    joint_trials = [j.trial for j in joint if j is not None]
     aims = [w._replace(target=w.target & seen_by(w.references)) for w in windows if w.references]
-    if len(both) < FEWEST or not any(w.target.any() for w in aims):
+    if len(joint_trials) < FEWEST or not any(w.target.any() for w in aims):
         return None
     kinds, bands = kinds_of(aims), windows[0].cube.bands
-    default = np.eye(len(both[0].residual))[0]
-    weights, why = _weights(both, kinds, default, seed)
-    # what it is worth is said of folds that had no part in the weights
+    default = np.eye(len(joint_trials[0].residual))[0]
+    weights, why = _weights(joint_trials, kinds, default, seed)
+    # the worth is measured on folds that were not used for the weights, if there are enough
     left_out = [
-        _weights([*both[:i], *both[i + 1 :]], kinds, default, seed)[0]
-        if len(both) > FEWEST
+        _weights([*joint_trials[:i], *joint_trials[i + 1 :]], kinds, default, seed)[0]
+        if len(joint_trials) > FEWEST
         else weights
-        for i in range(len(both))
+        for i in range(len(joint_trials))
     ]
-    by_band, error = _worth(both, left_out, kinds, bands)
+    by_band, error = _worth(joint_trials, left_out, kinds, bands)
     serves = by_band + error > LEAST_WORTH
     used = bool((weights[0] < 1).any() and by_band[serves].sum() > LEAST_WORTH * serves.sum())
-    final = Weights(weights, weights, why, share_of(weights, both))
-    shown = [one.with_features for one in joint if one is not None]
-    errors = errors_with(shown, final, kinds_with(aims), bands)
+    final = Weights(weights, weights, why, share_of(weights, joint_trials))
+    featured = [j.with_features for j in joint if j is not None]
+    errors = errors_with(featured, final, kinds_with(aims), bands)
     return ReferenceRecipe(
         candidates=tuple(_tried(c) for c in candidates),
         weights=weights.tolist(),
@@ -166,12 +172,12 @@ def decided(
         by_band=tuple(by_band.tolist()),
         serves=tuple(serves.tolist()),
         used=used,
-        default_elsewhere=_default_does([one for one in joint if one is not None], kinds, ~serves),
+        default_elsewhere=_default_does([j for j in joint if j is not None], kinds, ~serves),
     )
 
 
 def entry(recipe: ReferenceRecipe) -> dict[str, Any]:
-    """As the recipe of a fill lists it."""
+    """Return the entry of a recipe for references, as JSON."""
     tried = [
         {"name": c.name, "method": c.method, "settings": c.settings}
         | ({} if c.weights is None else {"weights": c.weights})
@@ -181,7 +187,7 @@ def entry(recipe: ReferenceRecipe) -> dict[str, Any]:
 
 
 def _tried(c: Candidate) -> Tried:
-    """Without text among its settings, which may name a file; its weights by their hash."""
+    """Return a candidate for a recipe, without strings among its settings, which may name files."""
     settings = {name: value for name, value in c.settings.items() if not isinstance(value, str)}
     weights = digest(packaged(str(c.settings["size"]))) if c.pretrained else None
     return Tried(c.name, c.method, settings, weights=weights)
@@ -191,8 +197,8 @@ class _Joint(NamedTuple):
     """The trial of the fill without a reference and of those with one, on the same entries."""
 
     trial: Trial
-    default: Floats  # (n,) errors of the default candidate, as residuals of the trial are
-    shown: Floats  # (2, n) logarithms of what references show: roughness, and disagreement
+    default: Floats  # (n,) residuals of the default candidate
+    shown: Floats  # (2, n) logarithms of features of the references: roughness, disagreement
 
     @property
     def with_features(self) -> Trial:
@@ -201,51 +207,56 @@ class _Joint(NamedTuple):
         return self.trial._replace(around=around)
 
 
-def _joint(own: Trial, other: Trial, fold: Fold, without: Weights) -> _Joint | None:
-    """One trial of the fill without a reference and of those with one, on the pixels that
-    references see; None where there are none."""
-    before, pixels = mixed(own, without.all), seen_by(fold.window.references)
+def _joint(plain: Trial, other: Trial, fold: Fold, without: Weights) -> _Joint | None:
+    """Return the joint trial of a fold, on the pixels that references see.
+
+    plain, other: the trials of the candidates without and with a reference; without: weights of
+    the former.  None if there is no such pixel, or networks were not tried on this fold.
+    """
+    before, pixels = mixed(plain, without.all), seen_by(fold.window.references)
     if not np.isfinite(before).all():  # networks were fitted on the first folds alone
         return None
     _, row, col = looked_at(fold.hide, fold.window.measured)
-    there = pixels[row, col] & np.isfinite(other.residual).all(axis=0)
-    if not there.any():
+    used = pixels[row, col] & np.isfinite(other.residual).all(axis=0)
+    if not used.any():
         return None
-    residual = np.vstack([before, other.residual])[:, there]
-    around = own.around[:, there].copy()
-    around[UNLIKE] = _unlike(residual[1:], row[there] * pixels.shape[1] + col[there])
+    residual = np.vstack([before, other.residual])[:, used]
+    around = plain.around[:, used].copy()
+    around[UNLIKE] = _unlike(residual[1:], row[used] * pixels.shape[1] + col[used])
     cube, observed, *_ = fold.window
     rough = roughness(fold.window.references)
-    apart = disagreement(cube, observed & ~fold.hide, fold.window.references)
-    at = row[there], col[there]
+    disagreement_map = disagreement(cube, observed & ~fold.hide, fold.window.references)
+    at = row[used], col[used]
     shown = [
-        np.log(np.maximum(plane[at], least))
-        for plane, least in ((rough, NOTHING.roughness), (apart, NOTHING.steepness))
+        np.log(np.maximum(plane[at], minimum))
+        for plane, minimum in ((rough, NOTHING.roughness), (disagreement_map, NOTHING.steepness))
     ]
-    trial = own._replace(
+    trial = plain._replace(
         residual=residual,
-        band=own.band[there],
-        group=own.group[there],
-        distance=own.distance[there],
+        band=plain.band[used],
+        group=plain.group[used],
+        distance=plain.distance[used],
         around=around,
-        noise=own.noise[there],
-        angle=own.angle[:, pixels[hidden_pixels(fold.hide)]],
-        step=_steps(own, other, without, there),
-        gap=None if own.gap is None else own.gap[there],
+        noise=plain.noise[used],
+        angle=plain.angle[:, pixels[hidden_pixels(fold.hide)]],
+        step=_steps(plain, other, without, used),
+        gap=None if plain.gap is None else plain.gap[used],
     )
-    return _Joint(trial, own.residual[0, there], np.stack(shown))
+    return _Joint(trial, plain.residual[0, used], np.stack(shown))
 
 
-def _steps(own: Trial, other: Trial, without: Weights, there: Bools) -> Floats | None:
-    if own.step is None or other.step is None:
+def _steps(plain: Trial, other: Trial, without: Weights, used: Bools) -> Floats | None:
+    if plain.step is None or other.step is None:
         return None
-    before = mixed(own._replace(residual=own.step), without.all)
-    return np.vstack([before, other.step])[:, there]
+    before = mixed(plain._replace(residual=plain.step), without.all)
+    return np.vstack([before, other.step])[:, used]
 
 
 def _unlike(residual: Floats, pixel: Ints) -> Floats:
-    """(n,) logarithm of how far the fills of a pixel are apart, as `Around` has it: residuals
-    (K, n) differ as the estimates do."""
+    """(n,) logarithm of `Around.unlike`, the difference of the fills of a pixel.
+
+    residual (K, n): its differences are those of the fills.  pixel (n,): number of the pixel.
+    """
     _, number = np.unique(pixel, return_inverse=True)
     total = np.bincount(number, residual.var(axis=0)) / np.bincount(number)
     return np.log(np.maximum(np.sqrt(total), NOTHING.unlike))[number]
@@ -259,12 +270,12 @@ def _weights(
     steps = [t.step * c for t, c in zip(trials, counts, strict=True) if t.step is not None]
     shares, words = advised(residuals, steps, trials, kinds, default, seed, borrowed=BORROWED)
     weights = np.array(shares)
-    # six folds hardly tell models that are nearly as good from one another
+    # few folds cannot distinguish models that are nearly as good: bring their weights together
     square = np.mean([np.square(r[1:]).mean(axis=1) for r in residuals], axis=0) + 1e-300
     equal = (square.min() / square) ** CLOSE
     shared = (equal / equal.sum())[:, None, None] * (1 - weights[0])
     weights[1:] += ALIKE * (shared - weights[1:])
-    if 0 < weights[0].max() < LEAST_SHARE:  # not worth its time
+    if 0 < weights[0].max() < LEAST_SHARE:  # not worth the time of that fill
         weights[0] = 0
         weights /= weights.sum(axis=0)
     return weights, words
@@ -273,8 +284,8 @@ def _weights(
 def _worth(
     trials: Sequence[Trial], weights: Sequence[Floats], kinds: Kinds, bands: int
 ) -> tuple[Floats, Floats]:
-    """(bands,) dB that the blend gains over its first member, mean over the folds, and the standard
-    error of that; 0 where nothing was hidden."""
+    """(bands,) gain in dB of the blend over the fill without a reference, mean over the folds, and
+    its standard error; 0 in bands without hidden entries."""
     gains = np.zeros((len(trials), bands))
     for gain, t, w in zip(gains, trials, weights, strict=True):
         count = importance(t, kinds) * usual_size(t.residual) ** 2
@@ -286,14 +297,15 @@ def _worth(
 
 
 def _default_does(joint: Sequence[_Joint], kinds: Kinds, bands: Bools) -> bool:
-    """Whether the default candidate does for the blend without a reference, in some bands: what the
-    blend gains there, less its standard error, counts by their share of all bands."""
+    """Whether the default candidate can replace the blend without a reference in some bands: if the
+    gain of the blend there, minus its standard error, times their share of all bands is at most
+    LEAST_WORTH."""
     gains = []
     for trial, default, _ in joint:
-        own = bands[trial.band]
-        count = importance(trial, kinds) * usual_size(trial.residual) ** 2 * own
+        entries = bands[trial.band]
+        count = importance(trial, kinds) * usual_size(trial.residual) ** 2 * entries
         if count.any():
-            before, after = (count @ np.square(off) for off in (default, trial.residual[0]))
+            before, after = (count @ np.square(errors) for errors in (default, trial.residual[0]))
             gains.append(10 * np.log10(max(before, 1e-300) / max(after, 1e-300)))
     if len(gains) < FEWEST:
         return not bands.any()
@@ -302,7 +314,7 @@ def _default_does(joint: Sequence[_Joint], kinds: Kinds, bands: Bools) -> bool:
 
 
 def served_by(recipe: ReferenceRecipe, window: TrialWindow) -> Bools:
-    """(bands, rows, cols) what references fill of the entries to fill."""
+    """(bands, rows, cols) entries to fill that are filled from references."""
     cube, target = window.cube, window.target
     if not (recipe.used and window.references):
         return np.zeros(target.shape, bool)
@@ -312,36 +324,37 @@ def served_by(recipe: ReferenceRecipe, window: TrialWindow) -> Bools:
 
 
 def serves_all(recipe: ReferenceRecipe | None, window: TrialWindow) -> bool:
-    """Whether references serve all that is to be filled."""
+    """Whether references serve all entries to fill, of which there is at least one."""
     if recipe is None or not window.target.any():
         return False
     return bool(np.array_equal(served_by(recipe, window), window.target))
 
 
 def spares(recipe: ReferenceRecipe | None, window: TrialWindow) -> bool:
-    """Whether the default stands in for the fill without a reference: nothing of that is left in
-    the one with it, or only bands in which the default does as well."""
+    """Whether the default candidate is enough as the fill without a reference: that fill has no
+    weight in the blend with references, and references serve all entries to fill, or all but those
+    of bands in which the default candidate is as good."""
     if recipe is None or np.asarray(recipe.weights[0]).any():
         return False
-    served, good = served_by(recipe, window), window.cube.good_bands  # others are filled plainly
+    served, good = served_by(recipe, window), window.cube.good_bands  # bad bands do not count
     left = (window.target & ~served).any(axis=(1, 2)) & good
     serves = np.resize(recipe.serves, window.cube.bands)
     return not left.any() or (recipe.default_elsewhere and recipe.used and not left[serves].any())
 
 
 def serving(recipe: ReferenceRecipe | None, window: TrialWindow) -> list[Candidate]:
-    """The candidates that take part in the fill of a window."""
+    """Return the candidates with a reference that take part in the fill of a window."""
     if recipe is None or not served_by(recipe, window).any():
         return []
     return [tried.candidate for tried in recipe.candidates]
 
 
 class ReferenceFill(NamedTuple):
-    """The entries that references serve."""
+    """A fill with the entries that references serve."""
 
     served: Bools  # (bands, rows, cols)
-    values: Floats  # (bands, rows, cols), or of the pixels that are wanted
-    lies: Around  # of the pixels with such entries
+    values: Floats  # (bands, rows, cols), or (bands, 1, n) at the pixels `at`
+    lies: Around  # features of the pixels with such entries
 
 
 def filled(
@@ -351,11 +364,11 @@ def filled(
     fits: Sequence[Estimate],
     at: Bools | None,
 ) -> ReferenceFill:
-    """The fill without references, blended with those of the candidates `serving` where they serve;
-    at: the pixels that all of them are of, as of `estimate_each`."""
+    """Return the fill without references (plain), blended with those of the candidates `serving`
+    (fits) where they serve; at: pixels of all these estimates, as in `estimate_each`."""
     cube, observed, *_ = window
     served, before = served_by(recipe, window), plain.values
-    # what no reference can say, because too little of it is observed, stays as it was
+    # where a fit has no value, because too little is observed, the fill without references stays
     others = [np.where(np.isfinite(fit.values), fit.values, before) for fit in fits]
     weights = np.asarray(recipe.weights, dtype=np.float64)
     distance, wanted = folds.distance_class(mask.shared(observed)), columns(served, at)
@@ -368,7 +381,7 @@ def filled(
         mean = sum(w[near, group[band]] * e[band] for w, e in zip(weights, estimates, strict=True))
         values[band] = np.where(wanted[band], mean, before[band])
     pixels = np.asarray(served.any(axis=0))
-    there = among(pixels, at)
-    lies = around(cube, observed, [e[:, there] for e in others], pixels, served[:, pixels])
+    pixels_at = among(pixels, at)
+    lies = around(cube, observed, [e[:, pixels_at] for e in others], pixels, served[:, pixels])
     lies = around_with(lies, cube, observed, window.references, pixels)
     return ReferenceFill(served, values, lies)

@@ -1,4 +1,4 @@
-"""Where the values of a fill come from: bits of `hydiff.flags`, entry by entry."""
+"""The origin of the values of a fill: bits of `hydiff.flags` for each entry."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from hydiff.methods import Method
 
 
 class Sourced(NamedTuple):
-    """Entries that one part of a recipe filled."""
+    """The target entries of a window, filled by one part of a recipe."""
 
     recipe: KindRecipe
     window: TrialWindow
-    served: bool = False  # by another image of the place
+    served: bool = False  # whether they were filled from references
 
 
 def sources(parts: Sequence[Sourced], shape: tuple[int, ...]) -> Array:
-    """(bands, rows, cols) PRIOR, REFERENCE and FAR where they hold for the entries to fill."""
+    """(bands, rows, cols) bits PRIOR, REFERENCE and FAR of the filled entries; 0 elsewhere."""
     bits = np.zeros(shape, np.uint8)
     for part in parts:
         cube, observed, target, *_ = part.window
@@ -35,28 +35,28 @@ def sources(parts: Sequence[Sourced], shape: tuple[int, ...]) -> Array:
         table, near = _table(part), folds.distance_class(mask.shared(observed))
         for band, group in enumerate(groups(cube.bands)):
             at = near if near.ndim == 2 else near[band]
-            own = table[at, group] if cube.good_bands[band] else table[at, group] & FAR
-            np.copyto(bits[band], own, where=target[band])
+            flags = table[at, group] if cube.good_bands[band] else table[at, group] & FAR
+            np.copyto(bits[band], flags, where=target[band])
     return bits
 
 
 def of_method(facts: Method, target: Bools, good: Bools) -> Array:
-    """The same for one method: nothing was tried, so no distance is validated."""
-    more = PRIOR * facts.pretrained | REFERENCE * ("references" in facts.asks)
-    bits = np.where(good, FAR | more, FAR).astype(np.uint8)[:, None, None]
+    """Return `sources` for a single method: FAR everywhere, as no trial validated a distance."""
+    origin = PRIOR * facts.pretrained | REFERENCE * ("references" in facts.asks)
+    bits = np.where(good, FAR | origin, FAR).astype(np.uint8)[:, None, None]
     return np.where(target, bits, np.uint8(0))
 
 
 def _table(part: Sourced) -> Array:
-    """(distances, groups of bands) the bits of an entry."""
+    """(D, groups of bands) bits of an entry, by distance class and group of bands."""
     weights = np.asarray(part.recipe.weights, dtype=np.float64)
     learned = [tried.weights is not None for tried in part.recipe.candidates]
     prior: Floats = weights[learned].sum(axis=0)
     reference = 0
     if part.served and part.recipe.with_reference is not None:
-        own = part.recipe.with_reference
-        shares = np.asarray(own.weights, dtype=np.float64)
-        learned = [tried.weights is not None for tried in own.candidates]
+        reference_recipe = part.recipe.with_reference
+        shares = np.asarray(reference_recipe.weights, dtype=np.float64)
+        learned = [tried.weights is not None for tried in reference_recipe.candidates]
         prior = prior * shares[0] + shares[1:][learned].sum(axis=0)
         reference = REFERENCE
     bits = np.where(prior >= PRIOR_SHARE, PRIOR, 0) | reference
@@ -65,7 +65,7 @@ def _table(part: Sourced) -> Array:
 
 
 def _untried(errors: Errors) -> Bools:
-    """(distances,) those at which no entry was hidden."""
+    """(D,) distance classes without hidden entries."""
     if errors.by_distance is None:
         return np.ones(D, bool)
     return np.array([square is None for square in errors.by_distance])

@@ -1,8 +1,8 @@
-"""Gaps of two kinds, each with trials, weights and error bars of its own.
+"""The two kinds of gaps, each with its own trials, weights and error bars.
 
 A pixel that keeps some bands is completed from them; a pixel without any has only its neighbours.
-Their errors differ by an order of magnitude, so the errors of one kind say nothing about the
-other.  A cube with both is filled in two parts: first the pixels that keep some bands, then, in the
+Their errors differ by an order of magnitude, so trials of one kind do not apply to the other.  A
+cube with both is filled in two parts: first the pixels that keep some bands, then, in the
 completed cube, those without any.  All masks are (bands, rows, cols) unless said otherwise.
 """
 
@@ -19,16 +19,16 @@ from hydiff.methods.completion import runs, share_of_few
 
 NONE, SOME = "pixels without any band", "pixels that keep some bands"
 KINDS = (NONE, SOME)
-# A pixel that keeps less than this share of its bands is no neighbour to fill others from, unless
-# most pixels do
+# Pixels that keep less than this share of their bands are not used to fill others, unless most
+# pixels keep less
 ENOUGH_BANDS = 0.5
-# If more of the pixels with gaps lack runs of bands, or keep too few to be completed, folds hide as
-# many bands of a pixel (benchmarks/prior_bands.py); so many pixels are looked at
+# If this share of the pixels with gaps lacks adjacent bands, or keeps too few to be completed,
+# folds hide as many bands of a pixel (benchmarks/prior_bands.py); number of pixels examined
 FEW, LOOKED_AT = 0.3, 2000
 
 
 def without_any(cube: Cube, observed: Bools) -> Bools:
-    """(rows, cols) pixels that keep none of the bands that count: good, and observed somewhere."""
+    """(rows, cols) pixels that keep none of the usable bands: good, and observed somewhere."""
     lost: Bools = np.asarray(~observed[usable(cube, observed)].any(axis=0))
     return lost
 
@@ -40,21 +40,23 @@ def keeps(cube: Cube, observed: Bools) -> Bools:
 
 
 def keeps_few(window: TrialWindow) -> bool:
-    """Whether pixels keep bands, but too few to be completed from them, beside pixels that keep all
-    and could show how they are filled."""
+    """Whether many pixels keep bands, but too few to be completed from them.
+
+    False also if no pixel keeps all bands, as then no trial could hide as many.
+    """
     cube, observed, *_ = window
-    bands, some = usable(cube, observed), ~without_any(cube, observed)
-    at = np.flatnonzero(some)
+    bands, keeps_some = usable(cube, observed), ~without_any(cube, observed)
+    at = np.flatnonzero(keeps_some)
     at = at[:: -(-len(at) // LOOKED_AT)]
-    given = observed[bands].reshape(bands.sum(), -1)[:, at]
-    if given.all() or not given.all(axis=0).any():
+    kept = observed[bands].reshape(bands.sum(), -1)[:, at]
+    if kept.all() or not kept.all(axis=0).any():
         return False
     values = np.asarray(cube.values)[bands].reshape(bands.sum(), -1)[:, at].astype(np.float64)
-    return share_of_few(np.where(given, values, 0.0), given) >= FEW
+    return share_of_few(np.where(kept, values, 0.0), kept) >= FEW
 
 
 def lacks_runs(window: TrialWindow) -> bool:
-    """Whether pixels that keep some bands lack adjacent ones: single ones are easier to fill."""
+    """Whether many pixels with some bands lack adjacent ones: single bands are easier to fill."""
     cube, observed, *_ = window
     missing = ~observed[usable(cube, observed)][:, ~without_any(cube, observed)]
     gaps = int(missing.any(axis=0).sum())
@@ -62,19 +64,19 @@ def lacks_runs(window: TrialWindow) -> bool:
 
 
 def kinds_in(cube: Cube, observed: Bools) -> list[str]:
-    """The kinds of gaps that a cube has."""
+    """Return the kinds of gaps that a cube has."""
     lost, gaps = without_any(cube, observed), ~observed[usable(cube, observed)].all(axis=0)
     present = {NONE: lost.any(), SOME: (gaps & ~lost).any()}
     return [kind for kind in KINDS if present[kind]]
 
 
 def aims_at_lost(window: TrialWindow) -> bool:
-    """Whether pixels without any band are to be filled; those around a scene never are."""
+    """Whether the target has pixels without any band; those around a scene are never in it."""
     return bool((window.target & without_any(window.cube, window.observed)).any())
 
 
 def aims(window: TrialWindow) -> set[str]:
-    """The kinds of gaps that are to be filled."""
+    """Return the kinds of gaps that the target of a window has."""
     cube, observed, target, *_ = window
     partial = keeps(cube, observed)
     wanted = {NONE: aims_at_lost(window), SOME: bool((target & partial).any())}
@@ -82,24 +84,30 @@ def aims(window: TrialWindow) -> set[str]:
 
 
 def keeping(window: TrialWindow) -> TrialWindow:
-    """The part of a window that keeps some bands: what to fill of it, and the gaps to copy."""
+    """Return the window with the target and the gaps of pixels that keep some bands.
+
+    The whole target stays if it has no pixel without any band.
+    """
     cube, observed, target, *_ = window
     partial = keeps(cube, observed)
-    own = target & partial if aims_at_lost(window) else target
-    return window._replace(target=own, gaps=partial & ~observed)
+    part_target = target & partial if aims_at_lost(window) else target
+    return window._replace(target=part_target, gaps=partial & ~observed)
 
 
 def lost(window: TrialWindow, completed: Floats) -> TrialWindow:
-    """The pixels without any band, in the cube whose other pixels are `completed`.
+    """Return the window with the target and the gaps of pixels without any band; the other pixels
+    have the values `completed`.
 
-    Bad bands, which are filled from their own pixels alone, are as they were.
+    Bad bands, which are filled from their own data alone, are unchanged.
     """
     cube, observed, target, *_ = window
     bands, without = usable(cube, observed), without_any(cube, observed)
-    given, partial = observed.copy(), bands[:, None, None] & ~without
+    as_observed, partial = observed.copy(), bands[:, None, None] & ~without
     share = observed[bands].mean(axis=0)
-    given[bands] = share >= min(ENOUGH_BANDS, float(np.median(share[~without])))
+    as_observed[bands] = share >= min(ENOUGH_BANDS, float(np.median(share[~without])))
     values = np.where(partial & ~observed, completed, np.asarray(cube.values))
-    part = replace(cube, values=values, nodata=None, valid=None, missing_rule=None)
+    completed_cube = replace(cube, values=values, nodata=None, valid=None, missing_rule=None)
     gaps = np.broadcast_to(without, observed.shape)
-    return TrialWindow(part, given, target & ~partial, gaps, observed, window.references)
+    return TrialWindow(
+        completed_cube, as_observed, target & ~partial, gaps, observed, window.references
+    )

@@ -1,4 +1,4 @@
-"""Candidates on hidden copies of the gaps: their errors on entries whose truth was measured."""
+"""Trials: the errors of candidates on hidden copies of the gaps, where the truth was measured."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from hydiff.methods.estimate import (
 from hydiff.reference.models import ReferencePlanes
 
 Made = TypeVar("Made")
-FEWEST = 30  # hidden pixels below which nothing is concluded
-MOST_LOOKED = 20_000  # hidden entries of a fold whose errors are looked at
+FEWEST = 30  # least hidden pixels of a fold
+MOST_LOOKED = 20_000  # most hidden entries of a fold whose errors are computed
 
 
 class TrialWindow(NamedTuple):
@@ -40,24 +40,23 @@ class TrialWindow(NamedTuple):
     cube: Cube
     observed: Bools
     target: Bools
-    gaps: Bools | None = None  # those whose copies are hidden; None = all that is missing
-    measured: Bools | None = (
-        None  # observed entries that are no estimates, and may judge; None = all
-    )
+    gaps: Bools | None = None  # those whose copies are hidden; None = all missing entries
+    # observed entries that were measured, not estimated, and may serve as truth; None = all
+    measured: Bools | None = None
     references: tuple[ReferencePlanes, ...] = ()  # other images of the place, on its grid
 
 
 class TrialPlan(NamedTuple):
-    """What will be tried on what."""
+    """Which candidates will be tried on which folds."""
 
     candidates: list[Candidate]
-    hidden: list[tuple[int, Bools]]  # numbers of windows, each with entries to hide
-    each: int  # folds that every window was asked for
-    costly: int  # the first so many folds are for costly candidates, too
+    hidden: list[tuple[int, Bools]]  # folds: the number of a window, and its entries to hide
+    each: int  # number of folds that each window was to have
+    costly: int  # number of folds, the first ones, on which costly candidates are tried too
     note: str  # what was left out, and why
 
     def without_room(self, left: list[Candidate]) -> TrialPlan:
-        """With the candidates that are left when memory has run out."""
+        """Return the plan with the candidates that are left when memory has run out."""
         note = f"{self.note}; too little memory on the device: networks were left out"
         return self._replace(candidates=left, note=note)
 
@@ -68,17 +67,17 @@ class Trial(NamedTuple):
     residual: Floats  # (M, n), in standard deviations of the band
     band: Ints  # (n,)
     group: Ints  # (n,) of bands
-    distance: Ints  # (n,) class
+    distance: Ints  # (n,) distance class
     around: Floats  # (F, n) logarithms of `Around`
-    noise: Floats  # (n,) variance of the measurement, in those units
-    angle: Floats  # (2, pixels): ‖x - truth‖ / ‖truth‖ and the spectral angle, of the default
-    # (M, n) the error of the step to the next band of the pixel, in the cube's unit: 0 where that
-    # is not hidden; None where spectra are not judged
+    noise: Floats  # (n,) variance of the measurement, in variances of the band
+    angle: Floats  # (2, pixels): ‖x - truth‖ / ‖truth‖ and spectral angle (°) of the default
+    # (M, n) error of the step to the next band of the pixel, in the cube's unit; 0 where the next
+    # band is not hidden; None where spectra are not judged
     step: Floats | None = None
-    gap: Ints | None = None  # (n,) number of the hidden piece that an entry lies in; None = one
+    gap: Ints | None = None  # (n,) number of the entry's hidden piece; None = one piece
 
     def of(self, some: Sequence[int]) -> Trial:
-        """With some of the candidates."""
+        """Return the trial of some of the candidates, by number."""
         step = None if self.step is None else self.step[some]
         return self._replace(residual=self.residual[some], step=step)
 
@@ -92,35 +91,37 @@ def folds_of(
     measured: Bools | None = None,
     alike: bool = False,
 ) -> list[Bools]:
-    """Entries of good bands to hide, a fold at a time; gaps and measured as of a `TrialWindow`.
+    """Return up to `count` folds: entries of good bands to hide, each (bands, rows, cols).
 
-    alike: hidden pixels lack all bands that pixels of the gaps lack; there may be no room for that.
+    gaps, measured: as in `TrialWindow`.
+    alike: a hidden pixel lacks all bands that a pixel of the gaps lacks; there may be no place for
+    such folds.
     """
     bands, rng = usable(cube, observed), np.random.default_rng(seed)
     outlines = (observed if gaps is None else ~gaps)[bands]
     judging = (observed if measured is None else observed & measured)[bands]
-    given = observed[bands]
+    usable_observed = observed[bands]
 
     def enough(fold: Bools) -> bool:
         pixels = (fold & judging).any(axis=0).sum()
-        return bool(pixels >= FEWEST and (given & ~fold).any(axis=(1, 2)).all())
+        return bool(pixels >= FEWEST and (usable_observed & ~fold).any(axis=(1, 2)).all())
 
     copied = folds.spectral_folds if alike else folds.folds
     hidden = [fold for fold in copied(outlines, count, rng) if enough(fold)]
-    if len(hidden) < 2 and not alike:  # the gaps are too few for pieces of them to say anything
+    if len(hidden) < 2 and not alike:  # pieces of so few gaps are too small
         hidden = [fold for fold in folds.scattered(outlines, count, rng) if enough(fold)]
-    out = []
+    masks = []
     for fold in hidden:
-        whole = np.zeros(observed.shape, bool)
-        whole[bands] = fold & given
-        out.append(whole)
-    return out
+        mask_of_fold = np.zeros(observed.shape, bool)
+        mask_of_fold[bands] = fold & usable_observed
+        masks.append(mask_of_fold)
+    return masks
 
 
 def crossfit(
     c: Candidate, parts: Sequence[tuple[Cube, Bools]], sigma_y: Sigma, job: Job
 ) -> list[Estimate]:
-    """What a network that learns finds for each part, side by side."""
+    """Return the estimates of a network that is fitted to each part, side by side on a GPU."""
     runs = [estimating(cube, observed, chosen(c), sigma_y, job) for cube, observed in parts]
     return estimates(runs, job.device, job.deterministic)
 
@@ -134,11 +135,12 @@ def one_pass(
     job: Job,
     at_once: int,
 ) -> dict[str, list[Estimate]]:
-    """What networks that learned elsewhere find, by candidate: on folds, each with the number of
-    its window, then, of those in `own`, for the one window that is all there is; so many at a time.
+    """Return the estimates of pretrained networks, by candidate, `at_once` runs at a time.
 
-    A network that is tuned is tuned once a window, on what none of the folds hides: each can judge
-    it.  Meanwhile the others prepare their planes.
+    First those on the folds `hidden`, each with the number of its window; for the candidates `own`,
+    last, that of the first window itself.  A network that is tuned is tuned once per window, on the
+    entries that none of the folds hides, so that each fold can judge it.  Meanwhile the other
+    networks prepare their planes.
     """
     gpu = torch_device(job.device).type == "cuda"
     fewer = {} if gpu else ON_FOLDS
@@ -147,7 +149,7 @@ def one_pass(
         runs.append((0, windows[0].observed, {}, own))
     folds_in = {n: [hide for m, hide in hidden if m == n] for n, *_ in runs}
     with ThreadPoolExecutor(at_once) as pool:
-        # submitted first, so that no network is tuned after those that wait for it
+        # submitted first, so that no run waits for a network that has not started its tuning
         tuning = {
             (c.name, n): pool.submit(network_of, c, windows[n], folds_in[n], sigma_y, job)
             for c in several
@@ -155,46 +157,48 @@ def one_pass(
             if c.tuned
         }
 
-        def one(run: tuple[int, Bools, Mapping[str, Any], Sequence[Candidate]]) -> list[Estimate]:
-            n, observed, fewer, some = run
-            passes = [_pass_of(c, **fewer) for c in some]
-            tuned = [tuning[c.name, n].result if c.tuned else None for c in some]
+        def run_passes(
+            run: tuple[int, Bools, Mapping[str, Any], Sequence[Candidate]],
+        ) -> list[Estimate]:
+            n, observed, fewer, candidates = run
+            passes = [_pass_of(c, **fewer) for c in candidates]
+            tuned = [tuning[c.name, n].result if c.tuned else None for c in candidates]
             return estimate_each(windows[n].cube, observed, passes, sigma_y, job, tuned)
 
-        each = list(pool.map(one, runs))
-    found = {c.name: list[Estimate]() for c in several}
-    for (*_, some), fits in zip(runs, each, strict=True):
-        for c, fit in zip(some, fits, strict=True):
-            found[c.name].append(fit)
-    return found
+        results = list(pool.map(run_passes, runs))
+    estimates_of = {c.name: list[Estimate]() for c in several}
+    for (*_, candidates), fits in zip(runs, results, strict=True):
+        for c, fit in zip(candidates, fits, strict=True):
+            estimates_of[c.name].append(fit)
+    return estimates_of
 
 
 def network_of(
     c: Candidate, window: TrialWindow, hidden: Sequence[Bools], sigma_y: Sigma, job: Job
 ) -> Any:
-    """The network of the prior, tuned on what none of the folds hides."""
-    given = window.observed
+    """Return the network of the prior, tuned on the entries that none of the folds hides."""
+    visible = window.observed
     for fold in hidden:
-        given = given & ~fold
-    return taught(window.cube, given, chosen(c), sigma_y, job)
+        visible = visible & ~fold
+    return taught(window.cube, visible, chosen(c), sigma_y, job)
 
 
 def tuned_fit(
     c: Candidate, window: TrialWindow, hidden: Sequence[Bools], sigma_y: Sigma, job: Job
 ) -> Estimate:
-    """Of a window, by the prior tuned on what none of the folds hides."""
+    """Return the estimate of a window by the prior, tuned as in `network_of`."""
     network = network_of(c, window, hidden, sigma_y, job)
-    how = ([_pass_of(c)], sigma_y, job, [lambda: network])
-    return estimate_each(window.cube, window.observed, *how)[0]
+    arguments = ([_pass_of(c)], sigma_y, job, [lambda: network])
+    return estimate_each(window.cube, window.observed, *arguments)[0]
 
 
 def _pass_of(c: Candidate, **fewer: Any) -> Chosen:
-    """How a candidate fills once its network is there."""
+    """Return the method by which a candidate fills once its network is tuned, if it has to be."""
     return chosen(PRIOR, size=c.settings["size"], **fewer) if c.tuned else chosen(c, **fewer)
 
 
 def mean_estimate(fits: Sequence[Estimate]) -> Estimate:
-    """Fits on different folds, averaged: each left out other entries."""
+    """Return the mean of fits on different folds, which left out different entries."""
     return fits[0]._replace(values=np.mean([f.values for f in fits], axis=0))
 
 
@@ -206,49 +210,53 @@ def own_fits(
     job: Job,
     at: Bools | None = None,
 ) -> list[Estimate]:
-    """The estimates of candidates whose network, if any, learned elsewhere; at: as of
-    `estimate_each`."""
-    each = [chosen(c) for c in candidates]
-    return estimate_each(cube, observed, each, sigma_y, job, at=at)
+    """Return the estimates of candidates that need no fit on folds; at: as in `estimate_each`."""
+    methods = [chosen(c) for c in candidates]
+    return estimate_each(cube, observed, methods, sigma_y, job, at=at)
 
 
 def if_memory_allows(made: Callable[[bool], Made], networks: bool) -> Made:
-    """What is made with networks, or without them where those take more memory than there is."""
+    """Return `made(networks)`, or `made(False)` where networks need more memory than there is."""
     try:
         return made(networks)
     except (BadValue, MemoryError) as error:
         if not (networks and is_no_memory(error)):
             raise
-    return made(False)  # here, where nothing holds on to what was there when memory ran out
+    return made(False)  # after the handler, whose error keeps the arrays of the first call alive
 
 
 def tried_in_memory(
     plan: TrialPlan, trials: list[Trial], ready: Mapping[str, Estimate] | None, inside: bool
 ) -> tuple[TrialPlan, list[Trial]]:
-    """Both without the networks that a trial had no memory for, or the fill of the one window that
-    is all there is: ready, by candidate.  inside: networks were tried with the others."""
+    """Return plan and trials without the networks for which memory ran out, in a trial or in the
+    fill of the single window.
+
+    ready: estimates of that window, by candidate; None without one.
+    inside: networks ran in the trials of the other candidates.
+    """
 
     def ran_short(m: int, c: Candidate) -> bool:
         untried = any(np.isnan(trial.residual[m]).any() for trial in trials[: plan.costly])
         return c.one_pass and (untried or (ready is not None and c.name not in ready))
 
-    kept = [m for m, c in enumerate(plan.candidates) if not ran_short(m, c)]
-    if not inside or len(kept) == len(plan.candidates):
+    remaining = [m for m, c in enumerate(plan.candidates) if not ran_short(m, c)]
+    if not inside or len(remaining) == len(plan.candidates):
         return plan, trials
-    plan = plan.without_room([plan.candidates[m] for m in kept])
-    return plan, [trial.of(kept) for trial in trials]
+    plan = plan.without_room([plan.candidates[m] for m in remaining])
+    return plan, [trial.of(remaining) for trial in trials]
 
 
 def hidden_pixels(fold: Bools) -> Bools:
-    """(rows, cols) where a fold hides some band."""
+    """(rows, cols) pixels of which a fold hides a band."""
     pixels: Bools = np.asarray(fold.any(axis=0))
     return pixels
 
 
 def looked_at(fold: Bools, measured: Bools | None = None) -> tuple[Ints, Ints, Ints]:
-    """(band, row, col) of hidden entries, at most MOST_LOOKED: neighbours have similar errors.
+    """Return (band, row, col) of every k-th hidden entry, at most MOST_LOOKED of them.
 
-    Those that were not measured are left out of the same choice, so that few of them change little.
+    A part is enough, as neighbours have similar errors.  Entries that were not measured are removed
+    after the choice, so that a few of them change little.
     """
     at = np.flatnonzero(fold)
     at = at[:: -(-len(at) // MOST_LOOKED)]
@@ -267,35 +275,36 @@ def trial_of(
     measured: Bools | None = None,
     pretrained: bool = False,
 ) -> Trial:
-    """The candidates on one fold; NaN for costly ones, whose fits `with_costly` adds.
+    """Return the trial of the candidates on one fold; costly ones are NaN until `with_costly`.
 
-    measured: what of the fold may judge them; None = all of it.  pretrained: also try, on the CPU,
-    the networks that learned elsewhere, which share the coordinates of the others.
+    measured: entries that may serve as truth; None = all.
+    pretrained: also try, on the CPU, the pretrained networks that are not tuned; they share the
+    coordinates of the other candidates.
     """
     visible, pixels = observed & ~fold, hidden_pixels(fold)
     tried = [m for m, c in enumerate(candidates) if not c.costly or (pretrained and c.one_pass)]
     assert tried[0] == 0  # the default candidate is never costly
-    several = [
+    methods = [
         chosen(c, **(ON_FOLDS if c.one_pass else {})) for c in (candidates[m] for m in tried)
     ]
-    estimates = estimate_at(cube, visible, several, sigma_y, job, pixels)
+    estimates = estimate_at(cube, visible, methods, sigma_y, job, pixels)
     first, sigma = estimates[0]
     band, row, col = at = looked_at(fold, measured)
     spread = band_spread(cube, visible)
     residual = np.full((len(candidates), len(band)), np.nan)
     step = np.full_like(residual, np.nan)
     for m, (values, _) in zip(tried, estimates, strict=True):
-        # the first stands in for what a candidate cannot estimate
+        # the first candidate fills the entries that another one cannot estimate
         complete = np.where(np.isfinite(values), values, first)
         residual[m] = _residual(complete, cube, pixels, at) / spread[band]
         step[m] = _step(complete, cube, pixels, fold, at)
     plain = [x for m, (x, _) in zip(tried, estimates, strict=True) if not candidates[m].costly]
-    lies = around(cube, visible, plain, pixels, fold[:, pixels])
+    features = around(cube, visible, plain, pixels, fold[:, pixels])
     number = _numbers(pixels)[row, col]
-    far, *logs = (
-        f[number] if f.ndim == 1 else f[band, number] for f in (lies.distance, *lies.logs())
+    distances, *logs = (
+        f[number] if f.ndim == 1 else f[band, number] for f in (features.distance, *features.logs())
     )
-    distance = np.digitize(far, folds.EDGES)
+    distance = np.digitize(distances, folds.EDGES)
     noise = (usual.ESTIMATED if isinstance(sigma_y, str) else 1.0) * (sigma / spread)[band] ** 2
     angle = _angles(first, cube, observed, fold, pixels)
     group, logarithms = groups(cube.bands)[band], np.stack(logs)
@@ -306,8 +315,10 @@ def trial_of(
 def with_costly(
     trial: Trial, fits: Mapping[int, Floats], window: TrialWindow, fold: Bools
 ) -> Trial:
-    """The trial with the residuals of some candidates, by number, taken from what they find for the
-    hidden pixels (bands, n)."""
+    """Return the trial with the residuals of costly candidates.
+
+    fits: their values (bands, n) for the n hidden pixels, by number of the candidate.
+    """
     cube, observed, at = window.cube, window.observed, looked_at(fold, window.measured)
     assert trial.step is not None
     pixels, residual, step = hidden_pixels(fold), trial.residual.copy(), trial.step.copy()
@@ -319,25 +330,27 @@ def with_costly(
 
 
 def _residual(values: Floats, cube: Cube, pixels: Bools, at: tuple[Ints, Ints, Ints]) -> Floats:
-    """(n,) what values (bands, pixels) say at some entries, less what was measured there."""
-    off: Floats = values[at[0], _numbers(pixels)[at[1:]]] - np.asarray(cube.values)[at]
-    return off
+    """(n,) values (bands, pixels) minus the measured ones, at the entries `at` (band, row, col)."""
+    residual: Floats = values[at[0], _numbers(pixels)[at[1:]]] - np.asarray(cube.values)[at]
+    return residual
 
 
 def _step(
     values: Floats, cube: Cube, pixels: Bools, fold: Bools, at: tuple[Ints, Ints, Ints]
 ) -> Floats:
-    """(n,) the error of the difference to the next band; 0 where the fold does not hide that."""
+    """(n,) error of the difference to the next band; 0 where the fold does not hide that band."""
     band, row, col = at
     following = np.minimum(band + 1, len(values) - 1)
     both = fold[following, row, col] & (following > band)
-    later, own = (_residual(values, cube, pixels, (b, row, col)) for b in (following, band))
-    error: Floats = np.where(both, later - own, 0.0)
+    next_residual, residual = (
+        _residual(values, cube, pixels, (b, row, col)) for b in (following, band)
+    )
+    error: Floats = np.where(both, next_residual - residual, 0.0)
     return error
 
 
 def _numbers(pixels: Bools) -> Ints:
-    """(rows, cols) the index of each pixel among those of the mask."""
+    """(rows, cols) index of each pixel among the pixels of the mask."""
     numbers: Ints = np.cumsum(pixels).reshape(pixels.shape) - 1
     return numbers
 
@@ -351,7 +364,7 @@ def _angles(values: Floats, cube: Cube, observed: Bools, fold: Bools, pixels: Bo
 
 
 def _angle(a: Floats, b: Floats) -> Floats:
-    """(pixels,) degrees between spectra (bands, pixels); 0 where one of them is 0."""
+    """(pixels,) angle (°) between two spectra (bands, pixels); 0 where one of them is 0."""
     ones = np.ones(a.shape[1])
     cosine = np.einsum("bp,bp->p", a * share_of_length(ones, a), b * share_of_length(ones, b))
     either = a.any(axis=0) & b.any(axis=0)
@@ -360,7 +373,7 @@ def _angle(a: Floats, b: Floats) -> Floats:
 
 
 def importance(trial: Trial, target: tuple[Ints, Floats]) -> Floats:
-    """(n,) so that the hidden entries count like those to fill (`Kinds`)."""
+    """(n,) weights of the hidden entries, so that they count like the entries to fill (`Kinds`)."""
     count, edges = target
     texture = np.digitize(np.exp(trial.around[1]), edges)
     return folds.importance(trial.distance * T + texture, count)

@@ -1,8 +1,8 @@
-"""How large errors in gaps usually are, and how far a scene is from that: learned elsewhere.
+"""The usual size of errors in gaps, and how far scenes differ from it, learned on other images.
 
 The numbers come from simulated gaps in Sentinel-2 images of 14 places (benchmarks/usual.py).
-Squares are in variances of a band and features are ratios, so that neither the unit nor the number
-of bands matters.  What is particular to a cube, its bands above all, comes from its own folds.
+Squared errors are in variances of a band and features are ratios, so that neither the unit nor the
+number of bands matters.  The folds of a cube show how it differs, above all its bands.
 """
 
 from __future__ import annotations
@@ -17,87 +17,89 @@ from hydiff.auto.classes import Around
 from hydiff.cube import Floats
 
 F = len(Around._fields)
-LEAST_SIGNAL = 0.02  # of a band's variance
+LEAST_SIGNAL = 0.02  # lower bound of the share of a band's variance that is not noise
 TAIL = 4.0  # degrees of freedom of Student's t
-# The logarithm of a square error: level, slopes of `Around`, then what noise, as a share of a
-# band's variance, adds to each, and the slope of the share that is not noise
+# Coefficients of the log squared error: level, slopes of `Around`, what noise (as a share of a
+# band's variance) adds to each of these, and the slope of the log share that is not noise
 USUAL = (0.65, 1.09, 0.79, 0.47, 0.35, -0.49, -0.36, 0.35, -0.26, 0.11, 0.71)
-TRUST = 5000.0  # hidden pixels that say as much about the slopes
+TRUST = 5000.0  # hidden pixels at which measured slopes weigh as much as the usual ones
 
-# Variances of the logarithm of a square error.  Scenes differ from the usual by the first two, the
-# second where noise hides the errors; what folds show is off by the next four; the gaps, which
-# are one more place, by the last three, of which one counts how uneven the hidden pieces are
+# Variances of the log squared error.  First line: of scenes around the usual level, in general and
+# where noise hides the errors.  Second line: of the level that folds show.  Third line: of the
+# gaps, which are one more place; UNEVEN multiplies the unevenness of the hidden pieces
 SCENES, NOISY = 0.0693, 0.2974
 FOLDS, BETWEEN, DROWNED, DOUBT = 0.01099, 0.7574, 0.007007, 0.0679
 GAPS, ONE_GAP, UNEVEN = 0.002552, 0.3276, 0.1899
-PARTIAL = 0.01192  # all but the last of them, where pixels keep some bands
-BIAS = -0.06055
-TAILS = (-1.944, 2.108)  # standard deviations; in four places of five, 80 % of the gaps lie between
-# Bounds of the NRMSE are nearer by this power, where noise hides all: it is relative to what varies
-# in a band, which is unknown by as much as the error is
+PARTIAL = 0.01192  # in place of all but UNEVEN, where pixels keep some bands
+BIAS = -0.06055  # added to the log squared error of whole gaps
+# standard deviations of the 80 % bounds: in four places of five, 80 % of the gaps lie between them
+TAILS = (-1.944, 2.108)
+# Where noise hides all, this reduces the exponent of the bounds of the NRMSE: the error is relative
+# to the variation of a band, which is as uncertain as the error
 TOGETHER = 0.375
-# |error| / expected that 50, 80 and 95 % of the entries in gaps do not exceed
+# usual |error| / expected that 50, 80 and 95 % of the entries in gaps do not exceed
 SHAPE = (0.5808, 1.186, 2.072)
-# What n copies of a gap say of that: they must hold p (1 + ONE_MORE / n) of their entries for one
-# more to hold p of its own, and what is usual counts as much as COPIES of them
+# The quantile of level p of one more copy of a gap is that of level p (1 + ONE_MORE / n) of the
+# entries of n copies; the usual quantiles count as much as COPIES copies
 ONE_MORE, COPIES = 0.3, 10.0
-# The logarithm of what a network makes of a square error, and how far scenes are from that
+# Logarithm of the factor by which a network changes a squared error: mean, and std over scenes
 GAIN = (-0.1222, 0.1182)
-APART = 4.128  # square errors are hardly ever less than so many times the candidates' variance
+APART = 4.128  # squared errors are hardly ever below this multiple of the candidates' variance
 
-# Noise that was estimated is less in one image of four than so many times its variance: that much
-# of it is taken off, for what is taken off too much is missing in the errors
+# Share of an estimated noise variance that is subtracted from squared errors.  In one image of four
+# the true variance is below this share; subtracting too much makes the errors too small
 ESTIMATED = 0.9785
 
 
 def design(around: Floats, noise: Floats) -> Floats:
-    """(2F + 3, n) what `USUAL` multiplies: around (F, n) logarithms, noise (n,) share."""
+    """(2F + 3, n) variables that USUAL multiplies; around (F, n) log features, noise (n,) share."""
     plain = np.vstack([np.ones(around.shape[1]), around])
     signal = np.log(np.maximum(1 - noise, LEAST_SIGNAL))
     return np.vstack([plain, noise * plain, signal])
 
 
 def log_square(around: Floats, noise: Floats) -> Floats:
-    """(n,) the logarithm of the square error that is usual."""
-    usual: Floats = np.array(USUAL) @ design(around, noise)
-    return usual
+    """(n,) usual log squared error; arguments as in `design`."""
+    log_squares: Floats = np.array(USUAL) @ design(around, noise)
+    return log_squares
 
 
 def slopes(noise: float) -> Floats:
-    """(F,) of `Around`, where so much of a band's variance is noise."""
+    """(F,) usual slopes of `Around` where noise is this share of a band's variance."""
     numbers = np.array(USUAL)
     slope: Floats = numbers[1 : 1 + F] + noise * numbers[2 + F : 2 + 2 * F]
     return slope
 
 
 class Evidence(NamedTuple):
-    """What the folds of a cube say about the size of its errors."""
+    """Statistics of the errors in the folds of a cube, relative to the usual errors."""
 
-    off: float  # logarithm of the square errors they show, over the usual ones
-    apart: float  # variance of that between folds, as far as noise lets it be seen
-    drowned: float  # noise over error, in squares, if errors are as usual
-    copies: float  # hidden pieces of about the same weight
-    uneven: float = 0.0  # variance of the logarithm, were these pieces others: jackknife
+    off: float  # logarithm of the measured over the usual squared errors
+    apart: float  # variance of that between folds, reduced where noise hides it
+    drowned: float  # noise variance over squared error, for usual errors
+    copies: float  # effective number of hidden pieces
+    uneven: float = 0.0  # jackknife variance of `off` over the hidden pieces
 
 
 class Foresight(NamedTuple):
-    """The error in the gaps, given what the folds show."""
+    """The expected error in the gaps, given the errors in the folds."""
 
-    drawn: float  # to be added to the logarithm of the square errors that the folds show
-    bounds: tuple[float, float]  # of the true RMS error over the expected one, in 80 % of scenes
+    drawn: float  # to be added to the log squared errors that are fitted to the folds
+    bounds: tuple[float, float]  # 80 % interval of the true over the expected RMS error
 
 
 def foresee(evidence: Evidence, whole: bool = True) -> Foresight:
-    """Evidence weighed against what is usual, by the variance of each.
+    """Return the error to expect in the gaps: the evidence and the usual level, weighted by the
+    inverse of their variances.
 
-    whole: gaps of whole pixels.  Others are filled from the bands that their pixels keep, and how
-    well these do is a matter of the sensor: nothing is usual there.
+    whole: gaps of whole pixels.  Others are filled from the bands that their pixels keep; how well
+    depends on the sensor, so there is no usual level.
     """
     hidden = evidence.drowned / (1 + evidence.drowned)
-    own = FOLDS + BETWEEN * evidence.apart
-    own += DROWNED * evidence.drowned**2 + DOUBT * hidden * evidence.off**2
-    share = own / (own + SCENES + NOISY * hidden) if whole else 0.0
-    variance = (1 - share) * own + GAPS + ONE_GAP / evidence.copies if whole else PARTIAL
+    measured = FOLDS + BETWEEN * evidence.apart
+    measured += DROWNED * evidence.drowned**2 + DOUBT * hidden * evidence.off**2
+    share = measured / (measured + SCENES + NOISY * hidden) if whole else 0.0
+    variance = (1 - share) * measured + GAPS + ONE_GAP / evidence.copies if whole else PARTIAL
     variance += UNEVEN * evidence.uneven
     low, high = (math.exp(z * math.sqrt(variance) / 2) for z in TAILS)
     return Foresight((BIAS - share * evidence.off) if whole else 0.0, (low, high))
@@ -106,19 +108,22 @@ def foresee(evidence: Evidence, whole: bool = True) -> Foresight:
 def nrmse_bounds(
     bounds: Sequence[float] | Floats, square: Floats, noise: Floats
 ) -> tuple[float, float]:
-    """Of the true NRMSE over the expected one, given those of the RMS error; square (bands,): what
-    is expected, noise (bands,) the variance of the noise, in the same unit."""
+    """Return bounds of the true over the expected NRMSE, given those of the RMS error.
+
+    square (bands,): expected squared errors; noise (bands,): noise variance, in the same unit.
+    """
     hidden = float(np.mean(noise / np.maximum(noise + square, np.finfo(float).tiny)))
     low, high = (float(bound) ** (1 - TOGETHER * hidden) for bound in bounds)
     return low, high
 
 
 def drawn(by_fold: Floats, expected: float, scatter: float) -> float:
-    """The mean of what the folds say, drawn towards what is usual, from which scenes are so far
-    away: by Student's t with TAIL degrees of freedom, for some are much further.
+    """Return the mean of the values of the folds, drawn towards the usual value `expected`.
 
-    The gaps are one more place of the scene, and may differ from the folds as these do.
+    scatter: std of scenes around `expected`, with Student's t of TAIL degrees of freedom, since
+    some scenes are much further away.  The gaps are one more place of the scene, and may differ
+    from the folds as much as the folds do from one another.
     """
-    apart, mean = float(by_fold.var(ddof=1)), float(by_fold.mean())
+    variance, mean = float(by_fold.var(ddof=1)), float(by_fold.mean())
     scenes = (TAIL * scatter**2 + (mean - expected) ** 2) / (TAIL + 1)
-    return (mean * scenes + expected * apart) / (scenes + apart)
+    return (mean * scenes + expected * variance) / (scenes + variance)

@@ -1,1 +1,1 @@
-"""Arrays in, arrays out: NumPy and SciPy only, no files and no printing."""
+"""Functions of arrays that use NumPy and SciPy only, without files and printing."""

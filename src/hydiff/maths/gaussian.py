@@ -1,8 +1,8 @@
-"""Spectra as draws of one Gaussian: what the bands a pixel keeps say about those it lacks.
+"""A Gaussian model of spectra, which predicts missing bands of a pixel from its observed ones.
 
 Letters: y (C, N) spectra as columns, observed the same shape, True = measured; S (C, C) covariance.
-A band's own noise is part of S, so nothing is truncated: where bands are many and their noise is
-small this is far more exact than a few principal components.
+S contains the noise of each band, so nothing is truncated: with many bands and little noise this is
+far more exact than a few principal components.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from scipy.linalg import lapack
 from hydiff.cube import Bools, Floats, Ints
 from hydiff.maths import subspace
 
-START = 8  # principal components of the covariance that expectation maximisation starts from
-ROUNDS = 4  # of it; further ones change little and begin to follow the sample
-SPECTRA_PER_BAND = 8  # spectra that take part, at least MIN_SPECTRA
+START = 8  # principal components of the initial covariance of expectation maximisation
+ROUNDS = 4  # of expectation maximisation; more change little and begin to overfit the sample
+SPECTRA_PER_BAND = 8  # spectra that are used per band, at least MIN_SPECTRA
 MIN_SPECTRA = 1500
-RIDGE = 1e-6  # of the mean variance: keeps inverses exact when bands depend on one another
-LEAST = 1e-100  # variance of constant bands: sums of its inverse are still numbers
-PROBED = 300  # pixels from which the precision of a band given the others is averaged
+RIDGE = 1e-6  # share of the mean variance: keeps inverses exact if bands depend on one another
+LEAST = 1e-100  # variance of constant bands, large enough for finite sums of its inverse
+PROBED = 300  # pixels over which the precision of a band given the others is averaged
 
 
 class Gaussian(NamedTuple):
@@ -31,15 +31,15 @@ class Gaussian(NamedTuple):
 
 
 def fit(y: Floats, observed: Bools) -> Gaussian:
-    """Mean and covariance of spectra with missing entries: expectation maximisation.
+    """Fit mean and covariance to spectra with missing entries, by expectation maximisation.
 
     Each round fills the missing entries with their conditional mean and adds their conditional
-    covariance.  The low-rank model it starts from weighs like as many spectra as there are bands.
+    covariance.  The initial low-rank model has the weight of as many spectra as there are bands.
     """
     C = len(y)
-    some = np.flatnonzero(observed.any(axis=0))
-    some = some[:: -(-len(some) // max(MIN_SPECTRA, SPECTRA_PER_BAND * C))]
-    y, observed = y[:, some], observed[:, some]
+    used = np.flatnonzero(observed.any(axis=0))
+    used = used[:: -(-len(used) // max(MIN_SPECTRA, SPECTRA_PER_BAND * C))]
+    y, observed = y[:, used], observed[:, used]
     model = prior = _low_rank(y, observed)
     if observed.all():
         return _update(y, np.zeros((C, C)), prior)
@@ -50,10 +50,10 @@ def fit(y: Floats, observed: Bools) -> Gaussian:
 
 
 def condition(y: Floats, observed: Bools, model: Gaussian) -> tuple[Floats, Floats, Floats]:
-    """Conditional mean of the missing entries given the observed ones of the same spectrum.
+    """Return the conditional mean of the missing entries, given the observed ones of each spectrum.
 
-    Returns x (C, N), y where observed; the variance of its entries (C, N), 0 where observed; and
-    the sum over spectra of their conditional covariance (C, C).
+    Returns x (C, N), equal to y where observed; the variance of its entries (C, N), 0 where
+    observed; and the sum of the conditional covariances of the spectra (C, C).
     """
     precision = np.linalg.inv(model.covariance)
     x = np.where(observed, y - model.mean[:, None], 0.0)
@@ -65,7 +65,7 @@ def condition(y: Floats, observed: Bools, model: Gaussian) -> tuple[Floats, Floa
             x[np.ix_(missing, members)] = lapack.dpotrs(
                 factor, -(precision[missing] @ x[:, members])
             )[0]
-            block, _ = lapack.dpotri(factor)  # the upper triangle alone
+            block, _ = lapack.dpotri(factor)  # the upper triangle only
             variance[np.ix_(missing, members)] = np.diag(block)[:, None]
             upper[at] += len(members) * block
     spread = np.triu(upper) + np.triu(upper, 1).T
@@ -73,12 +73,13 @@ def condition(y: Floats, observed: Bools, model: Gaussian) -> tuple[Floats, Floa
 
 
 def left_out(x: Floats, observed: Bools, model: Gaussian) -> Floats:
-    """(C, N) the residual of each observed entry, regressed on the pixel's other observed bands.
+    """(C, N) residual of each observed entry in a regression on the other observed bands; 0 where
+    missing.
 
-    x: the spectra with their conditional means filled in.  With Q the precision of the observed
-    bands the residual of band b is (Q y)_b / Q_bb, and (Q y)_b is (P x)_b for the whole
+    x: the spectra, missing entries filled with their conditional mean.  With Q the precision of the
+    observed bands, the residual of band b is (Q y)_b / Q_bb, and (Q y)_b is (P x)_b for the whole
     precision P.  Q_bb depends a little on which bands are missing; its mean over some
-    pixels is taken.
+    pixels is used.
     """
     precision = np.linalg.inv(model.covariance)
     C, N = x.shape
@@ -87,16 +88,16 @@ def left_out(x: Floats, observed: Bools, model: Gaussian) -> Floats:
         bands = np.setdiff1d(np.arange(C), missing)
         cross = precision[np.ix_(bands, missing)]
         block = np.linalg.inv(precision[np.ix_(missing, missing)])
-        left = np.diag(precision)[bands] - np.einsum("im,mn,in->i", cross, block, cross)
-        total[bands] += len(members) * left
+        conditional = np.diag(precision)[bands] - np.einsum("im,mn,in->i", cross, block, cross)
+        total[bands] += len(members) * conditional
         count[bands] += len(members)
-    own = np.where(count > 0, total / np.maximum(count, 1), np.diag(precision))
-    residual = (precision @ (x - model.mean[:, None])) / own[:, None]
+    band_precision = np.where(count > 0, total / np.maximum(count, 1), np.diag(precision))
+    residual = (precision @ (x - model.mean[:, None])) / band_precision[:, None]
     return np.where(observed, residual, 0.0)
 
 
 def patterns(observed: Bools) -> Iterator[tuple[Ints, Ints]]:
-    """Spectra that lack the same bands: (the bands they lack, the indices of the spectra)."""
+    """Yield groups of spectra that lack the same bands: (missing bands, indices of the spectra)."""
     _, which = np.unique(np.packbits(observed, axis=0), axis=1, return_inverse=True)
     order = np.argsort(which.ravel(), kind="stable")
     for members in np.split(order, np.flatnonzero(np.diff(which.ravel()[order])) + 1):
@@ -104,7 +105,7 @@ def patterns(observed: Bools) -> Iterator[tuple[Ints, Ints]]:
 
 
 def _low_rank(y: Floats, observed: Bools) -> Gaussian:
-    """A few principal components, and what they leave over as noise of each band."""
+    """Return a model of a few principal components, with their residual as noise of each band."""
     space = subspace.fit(y, observed, START)
     z, _ = subspace.regress(y, observed, space)
     residual = np.where(observed, y - space.reconstruct(z), 0.0)
@@ -122,7 +123,7 @@ def _update(x: Floats, spread: Floats, prior: Gaussian) -> Gaussian:
 
 
 def ridge(covariance: Floats) -> Floats:
-    """What to add to a covariance (C, C) so that its inverse can be computed."""
+    """(C, C) diagonal to add to a covariance (C, C) so that its inverse can be computed."""
     C = len(covariance)
-    small: Floats = (RIDGE * np.trace(covariance) / C + LEAST) * np.eye(C)
-    return small
+    diagonal: Floats = (RIDGE * np.trace(covariance) / C + LEAST) * np.eye(C)
+    return diagonal

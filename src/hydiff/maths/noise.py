@@ -1,4 +1,4 @@
-"""How noisy is a cube?  The noise std of each band, from the cube alone."""
+"""Estimate the standard deviation of the noise of each band from the cube alone."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 
 from hydiff.cube import Bools, Floats
 
-BLOCKS = 4  # the spectra are dealt into so many parts; their spread is the uncertainty
+BLOCKS = 4  # parts of the spectra; the scatter of their estimates gives the standard error
 SPECTRA_PER_BAND = 3  # complete spectra needed, per part and band, to regress a band on the others
-FEWEST_BANDS = 8  # to regress their values on one another; of fewer, second differences
-ROUNDS, SETTLED = 30, 0.03  # of the leverage, which depends on the noise; at most, until it settles
-MOST = 0.9  # of what regression leaves: more is never said to be signal
+FEWEST_BANDS = 8  # least bands to regress their values; with fewer, second differences are used
+ROUNDS, SETTLED = 30, 0.03  # of the leverage: most rounds, and relative change at which to stop
+MOST = 0.9  # largest leverage: no more of the residual variance is taken for signal
 NEIGHBOURS = np.array([[1.0, -2.0, 1.0], [-2.0, 4.0, -2.0], [1.0, -2.0, 1.0]]) / 6.0
 
 
@@ -24,16 +24,16 @@ class Noise(NamedTuple):
 
 
 def estimate(values: Floats, observed: Bools) -> Noise:
-    """Noise std per band of values (bands, rows, cols); observed has their shape.
+    """Estimate the noise std per band of values (bands, rows, cols); observed has their shape.
 
-    What a band does not share with any other band is noise: the residual variance of band i
-    regressed on all others is 1 / (C⁻¹)_ii, C the covariance of the complete spectra (the
-    estimate HySime starts from).  The others are noisy too, so that this is σ² / (1 - h), h the
-    band's leverage on the signal's subspace, which is taken off.
+    The part of a band that no other band shares is noise: the residual variance of band i in a
+    regression on all others is 1 / (C⁻¹)_ii, C the covariance of the complete spectra (the initial
+    estimate of HySime).  As the other bands are noisy too, this is σ² / (1 - h), with h the band's
+    leverage on the subspace of the signal, and is multiplied by 1 - h.
 
-    Of few bands, the second differences along rows and columns are regressed on one another: little
-    signal is left in them, and what is left is shared.  With too few complete spectra these are
-    taken band by band, which sees fine texture as noise.
+    With few bands, second differences along rows and columns are regressed on one another: they
+    contain little signal, most of it shared.  With too few complete spectra, the differences of
+    each band are used alone, which takes fine texture for noise.
     """
     complete: Bools = np.asarray(observed.all(axis=0))
     spectra = values[:, complete]
@@ -50,14 +50,14 @@ def estimate(values: Floats, observed: Bools) -> Noise:
     if bands > 1 and differences.shape[1] >= BLOCKS * SPECTRA_PER_BAND * bands:
         error = _std_error(np.array_split(differences, BLOCKS, axis=1))
         return Noise(_unshared_std(differences), error, f"regression of {how}")
-    alone = [_differences(v[None], o)[0] for v, o in zip(values, observed, strict=True)]
-    sigma, error = np.array([_robust_std(own) for own in alone]).T
+    by_band = [_differences(v[None], o)[0] for v, o in zip(values, observed, strict=True)]
+    sigma, error = np.array([_robust_std(band_differences) for band_differences in by_band]).T
     return Noise(sigma, error, how)
 
 
 def _covariance(spectra: Floats) -> Floats:
-    """(bands, bands) of spectra (bands, n), for the residuals of regressions: so many degrees of
-    freedom remain."""
+    """(bands, bands) covariance of spectra (bands, n), divided by n - bands, the degrees of freedom
+    that a regression leaves."""
     bands, n = spectra.shape
     centred = spectra - spectra.mean(axis=1, keepdims=True)
     covariance: Floats = centred @ centred.T / (n - bands)
@@ -68,27 +68,27 @@ def _covariance(spectra: Floats) -> Floats:
 
 
 def _unshared_std(spectra: Floats) -> Floats:
-    """(bands,) std of what regression on the other bands leaves; spectra (bands, n)."""
+    """(bands,) std of the residual of each band regressed on the others; spectra (bands, n)."""
     std: Floats = 1 / np.sqrt(np.diag(np.linalg.inv(_covariance(spectra))))
     return std
 
 
 def _std_error(parts: Sequence[Floats]) -> Floats:
-    """(bands,) of `_unshared_std`, by parts (bands, n) of the spectra."""
-    each = np.stack([_unshared_std(part) for part in parts])
-    error: Floats = each.std(axis=0, ddof=1) / np.sqrt(len(parts))
+    """(bands,) standard error of `_unshared_std`, from its scatter over parts (bands, n)."""
+    estimates = np.stack([_unshared_std(part) for part in parts])
+    error: Floats = estimates.std(axis=0, ddof=1) / np.sqrt(len(parts))
     return error
 
 
 def _leverage(spectra: Floats) -> Floats:
-    """(bands,) h: each band's share of the directions of whitened spectra (bands, n) that are
-    signal, because they vary by more than noise can (Marchenko and Pastur)."""
+    """(bands,) leverage h: each band's share of the directions of whitened spectra (bands, n) that
+    are signal, as their variance exceeds the largest of noise (Marchenko and Pastur)."""
     bands, n = spectra.shape
-    covariance, left = _covariance(spectra), _unshared_std(spectra)
+    covariance, residual_std = _covariance(spectra), _unshared_std(spectra)
     edge = (1 + np.sqrt(bands / n)) ** 2 * n / (n - bands)
     h = np.zeros(bands)
     for _ in range(ROUNDS):
-        sigma = left * np.sqrt(1 - h)
+        sigma = residual_std * np.sqrt(1 - h)
         strength, axes = np.linalg.eigh(covariance / np.outer(sigma, sigma))
         signal = np.where(strength > edge, 1 - 1 / np.maximum(strength, edge), 0.0)
         last, h = h, np.minimum(axes**2 @ signal, MOST)
@@ -99,20 +99,20 @@ def _leverage(spectra: Floats) -> Floats:
 
 def _differences(values: Floats, observed: Bools) -> Floats:
     """(bands, n) second differences of values (bands, rows, cols) where all nine pixels exist;
-    observed (rows, cols).  White noise has its own variance in them."""
+    observed (rows, cols).  The variance of white noise is the same in them."""
     if min(observed.shape) < 3:
         return np.zeros((len(values), 0))
     shape = NEIGHBOURS.shape
     whole = np.lib.stride_tricks.sliding_window_view(observed, shape).all(axis=(2, 3))
     rows, cols = np.nonzero(whole)
-    out = np.zeros((len(values), len(rows)))
+    differences = np.zeros((len(values), len(rows)))
     for (down, right), weight in np.ndenumerate(NEIGHBOURS):
-        out += weight * values[:, rows + down, cols + right]
-    return out
+        differences += weight * values[:, rows + down, cols + right]
+    return differences
 
 
 def _robust_std(differences: Floats) -> tuple[float, float]:
-    """Of second differences (n,), and its error."""
+    """Return std and its standard error from second differences (n,)."""
     if not len(differences):
         return 0.0, float("inf")
     sigma = 1.4826 * float(np.median(np.abs(differences)))

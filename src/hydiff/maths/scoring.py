@@ -1,4 +1,4 @@
-"""Scores of predictive distributions: is an error bar right, and is it as narrow as it could be?
+"""Scores of predictive distributions: whether error bars are right, and no wider than necessary.
 
 Letters: error = prediction − truth; std its predicted standard deviation, both (n,), in one unit.
 Intervals are the half widths of the 50, 80 and 95 % intervals in std; between and beyond these the
@@ -15,7 +15,7 @@ from scipy import special
 
 from hydiff.cube import Array, Floats
 
-LEVELS = (0.5, 0.8, 0.95)  # of the intervals that a fill states
+LEVELS = (0.5, 0.8, 0.95)  # coverage of the intervals of a fill
 # half widths of these intervals of a Gaussian, in σ
 NORMAL_QUANTILES = (0.6744897501960817, 1.2815515655446004, 1.959963984540054)
 CURVE = tuple(round(0.05 * i, 2) for i in range(1, 20))  # levels of a reliability curve
@@ -42,12 +42,12 @@ def crps_samples(samples: Array, truth: Array) -> Floats:
     n = len(samples)
     ordered = np.sort(np.asarray(samples, np.float64), axis=0)
     rank = 2.0 * np.arange(n) - n + 1  # Σ |x_i − x_j| over pairs is Σ rank_i x_(i)
-    apart = np.tensordot(rank, ordered, axes=1) / (n * (n - 1))
-    return np.asarray(np.abs(ordered - truth).mean(axis=0) - apart)
+    half_difference = np.tensordot(rank, ordered, axes=1) / (n * (n - 1))
+    return np.asarray(np.abs(ordered - truth).mean(axis=0) - half_difference)
 
 
 def interval_score(error: Floats, half: Floats, level: float) -> Floats:
-    """(n,) width of an interval of ± half, and 2 / (1 − level) times how far the truth is outside.
+    """(n,) width of an interval of ± half, plus 2 / (1 − level) times its distance to the truth.
 
     In the unit of the error; less is better.
     """
@@ -56,13 +56,13 @@ def interval_score(error: Floats, half: Floats, level: float) -> Floats:
 
 
 def pit(error: Floats, std: Floats, intervals: Sequence[float] = NORMAL_QUANTILES) -> Floats:
-    """(n,) probability integral transform: the predicted probability of less than the truth.
+    """(n,) probability integral transform: the predicted probability of values below the truth.
 
-    Uniform on 0 … 1 where the distributions are right; std > 0.
+    Uniform on 0 … 1 if the distributions are right; std > 0.
     """
     widths = np.array([0.0, *intervals])
     normal = np.array([0.0, *NORMAL_QUANTILES])
-    widths = np.maximum.accumulate(widths + 1e-12 * np.arange(len(widths)))  # may be equal
+    widths = np.maximum.accumulate(widths + 1e-12 * np.arange(len(widths)))  # they may be equal
     z = np.abs(error) / std
     slope = (normal[-1] - normal[-2]) / (widths[-1] - widths[-2])
     beyond = normal[-1] + slope * (z - widths[-1])
@@ -77,7 +77,7 @@ def reliability_curve(transform: Floats, levels: Sequence[float] = CURVE) -> Flo
 
 
 def pit_histogram(transform: Floats, bins: int = BINS) -> Floats:
-    """(bins,) share of the PIT values in bins of equal width; 1 / bins each where all is right."""
+    """(bins,) share of the PIT values in bins of equal width; 1 / bins each if all is right."""
     counts, _ = np.histogram(transform, bins, (0.0, 1.0))
     return np.asarray(counts / max(transform.size, 1))
 
@@ -85,15 +85,18 @@ def pit_histogram(transform: Floats, bins: int = BINS) -> Floats:
 def repeated_inside(
     error: Floats, std: Floats, noise: Floats, intervals: Sequence[float] = NORMAL_QUANTILES
 ) -> tuple[float, ...]:
-    """Share of repeated measurements, off the truth by noise (n,) > 0 of this std, inside their
-    intervals, which are as much wider: the mean probability of it, without drawing any."""
+    """Return the expected share of repeated measurements inside their intervals, by level.
+
+    noise (n,): std > 0 of the measurements' noise, by which the intervals are widened.  The share
+    is the mean probability, so nothing is drawn.
+    """
     halves = (q * np.hypot(std, noise) for q in intervals)
     ends = (((half - error) / noise, (-half - error) / noise) for half in halves)
     return tuple(float((special.ndtr(high) - special.ndtr(low)).mean()) for high, low in ends)
 
 
 class Verification(NamedTuple):
-    """How the predictive distributions of filled entries did against the truth."""
+    """Scores of the predictive distributions of filled entries against the truth."""
 
     interval_score: tuple[float, ...]  # mean of the 50, 80, 95 % intervals, in the cube's unit
     interval_score_constant: tuple[float, ...]  # of the same errors with one σ for all: their RMS
@@ -101,7 +104,7 @@ class Verification(NamedTuple):
     covered: tuple[float, ...]  # share of the entries inside the intervals of these levels
     pit: tuple[float, ...]  # shares of the PIT histogram
     entries: int
-    repeated: tuple[float, ...] | None = None  # inside 50, 80, 95 %, of measurements with noise
+    repeated: tuple[float, ...] | None = None  # `repeated_inside` of the 50, 80, 95 % intervals
 
 
 def verification(
@@ -110,9 +113,10 @@ def verification(
     intervals: Sequence[float] = NORMAL_QUANTILES,
     noise: Floats | None = None,
 ) -> Verification | None:
-    """All of the above; None without entries.
+    """Return the scores of predictive distributions; None without entries.
 
-    noise: (n,) std of the measurements' noise, if they have any.
+    error, std: (n,), in one unit.  intervals: half widths of the 50, 80, 95 % intervals, in std.
+    noise: (n,) std of the measurements' noise; None without noise.
     """
     if not error.size:
         return None

@@ -1,4 +1,4 @@
-"""Structural similarity, entry by entry, of images with gaps.  Arrays in, arrays out; float64."""
+"""Structural similarity of images with gaps, for each entry, in float64."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def ssim_map(x: Array, truth: Array) -> Floats:
     """(bands, rows, cols) structural similarity of the window centred on each entry.
 
     Gaussian 11 x 11 windows of sigma 1.5, K 0.01 and 0.03, data range 1, population covariance.
-    NaN where the window leaves the image or its centre is not comparable; other entries that are
-    not comparable get no weight in the windows that touch them.
+    NaN where the window leaves the image or its centre is not finite in both images; other such
+    entries have no weight in the windows that contain them.
     """
     result = np.full(np.shape(truth), np.nan)
     for band, (a, b) in enumerate(zip(x, truth, strict=True)):
@@ -28,7 +28,7 @@ def ssim_map(x: Array, truth: Array) -> Floats:
 def _ssim_of_band(x: Floats, truth: Floats) -> Floats:
     observed = np.isfinite(x) & np.isfinite(truth)
     a, b = np.where(observed, x, 0.0), np.where(observed, truth, 0.0)
-    # above 0 wherever the centre is observed; elsewhere the result is NaN whatever it is
+    # > 0 wherever the centre is observed; elsewhere the result is NaN anyway
     weight = np.maximum(_blur(observed.astype(np.float64)), np.finfo(float).tiny)
 
     def local(v: Floats) -> Floats:

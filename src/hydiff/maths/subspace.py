@@ -13,10 +13,10 @@ from scipy import linalg
 
 from hydiff.cube import Bools, Floats
 
-COMPLETE_PER_BAND = 2  # plain PCA when complete spectra outnumber the bands so many times
-EM_ROUNDS = 30  # at most; it stops when a round moves the filled entries by less than EM_SETTLED
-EM_SETTLED = 1e-2  # of the spread, RMS; more rounds fit the weak components to the fill's own noise
-EM_PIXELS = 4000  # spectra that take part: plenty for a few dozen components
+COMPLETE_PER_BAND = 2  # complete spectra per band that are enough for plain PCA
+EM_ROUNDS = 30  # at most; it stops when the filled entries change by less than EM_SETTLED
+EM_SETTLED = 1e-2  # RMS, of the std of y; more rounds fit the weak components to noise of the fill
+EM_PIXELS = 4000  # spectra that are used, enough for a few dozen components
 PIXELS_AT_ONCE = 4096  # bounds the (pixels, K, K) systems of the regression to some 20 MB
 
 
@@ -24,39 +24,39 @@ class Subspace(NamedTuple):
     mean: Floats  # (C,)
     basis: Floats  # (C, K), orthonormal columns, strongest first
     variance: Floats  # (K,) of the coordinates
-    noise: float  # variance per band that the components leave over
+    noise: float  # mean variance of the components that are left out
 
     def project(self, y: Floats) -> Floats:
-        """Coordinates (K, ...) of complete spectra (C, ...)."""
+        """Return the coordinates (K, ...) of complete spectra (C, ...)."""
         centred = y - self.mean.reshape(-1, *[1] * (y.ndim - 1))
         return np.tensordot(self.basis.T, centred, 1)
 
     def reconstruct(self, z: Floats) -> Floats:
-        """Spectra (C, ...) from coordinates (K, ...)."""
+        """Return the spectra (C, ...) of coordinates (K, ...)."""
         spectra: Floats = np.tensordot(self.basis, z, 1)
         spectra += self.mean.reshape(-1, *[1] * (z.ndim - 1))  # in place: cubes are large
         return spectra
 
 
 def fit(y: Floats, observed: Bools, components: int) -> Subspace:
-    """Principal components of the observed entries of y (C, N); observed has the same shape.
+    """Fit principal components to the observed entries of y (C, N); observed has the same shape.
 
-    Complete spectra give them directly when there are enough; otherwise all entries take part
-    through expectation maximisation (Roweis 1998: fill by regression, decompose, repeat).
+    Complete spectra are used if there are enough; otherwise all observed entries, by expectation
+    maximisation (Roweis 1998: fill by regression, decompose, repeat).
     """
     complete = observed.all(axis=0)
     if complete.sum() >= COMPLETE_PER_BAND * len(y):
         return _pca(y if complete.all() else y[:, complete], components)
-    some = np.flatnonzero(observed.any(axis=0))
-    some = some[:: -(-len(some) // EM_PIXELS)]
-    return _em(y[:, some], observed[:, some], components)
+    used = np.flatnonzero(observed.any(axis=0))
+    used = used[:: -(-len(used) // EM_PIXELS)]
+    return _em(y[:, used], observed[:, used], components)
 
 
 def regress(y: Floats, observed: Bools, space: Subspace) -> tuple[Floats, Floats]:
-    """Coordinates of incomplete spectra y (C, N): their mean given the observed bands.
+    """Return the coordinates of incomplete spectra y (C, N): their mean given the observed bands.
 
-    Returns z (K, N) and the share of the coordinates' variance that the observed bands determine
-    (N,): 0 when no band was observed, near 1 when they fix the spectrum.
+    Returns z (K, N) and the share (N,) of the coordinates' variance that the observed bands
+    determine: 0 without observed bands, near 1 if they determine the spectrum.
     """
     V, K = space.basis, space.basis.shape[1]
     outer = (V[:, :, None] * V[:, None, :]).reshape(len(V), K * K)
@@ -70,8 +70,8 @@ def regress(y: Floats, observed: Bools, space: Subspace) -> tuple[Floats, Floats
         normal = (observed[:, part].T.astype(float) @ outer).reshape(-1, K, K) + prior
         inverse = np.linalg.inv(normal)
         z[:, part] = np.einsum("nij,nj->in", inverse, centred[:, part].T @ V)
-        left = np.trace(inverse, axis1=1, axis2=2) * max(space.noise, tiny)
-        explained[part] = 1 - left / max(space.variance.sum(), tiny)
+        remaining = np.trace(inverse, axis1=1, axis2=2) * max(space.noise, tiny)
+        explained[part] = 1 - remaining / max(space.variance.sum(), tiny)
     return z, np.clip(explained, 0.0, 1.0)
 
 

@@ -1,8 +1,8 @@
-"""The covariance of a field from its variogram.
+"""Fit the covariance of a field to its variogram.
 
-Letters: z (K, H, W) values of K fields; complete (H, W), True where z is.  A covariance is `sill`
-times the operator (reach⁻² − Δ)^−s with reflecting borders, diagonal under the cosine transform,
-and a `nugget`: white texture.
+Letters: z (K, H, W) values of K fields; complete (H, W), True where z has values.  A covariance is
+`sill` times the operator (reach⁻² − Δ)^−s with reflecting borders, diagonal under the cosine
+transform, and a `nugget`: white texture.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Kind = tuple[float, float, float]  # `Covariance.kind`
 Shapes = dict[tuple[float, float], Floats]  # s and reach → variogram of unit sill
 
 ORDERS = (1.0, 1.25, 1.5, 1.75, 1.95)  # s that are tried; at 2 the increments have no variance
-REACHES = (inf, 40.0, 10.0)  # pixels
-LAGS = (6, 40)  # the variogram reaches as far as the widest gap, between these many pixels
-ROUNDING = 1e-13  # a shape that differs from a constant by less is one
-LEAST_NUGGET = 1e-3  # of the sill: with less the field passes through the complete pixels
+REACHES = (inf, 40.0, 10.0)  # px, that are tried
+LAGS = (6, 40)  # px: bounds of the longest lag, which is the width of the widest gap
+ROUNDING = 1e-13  # a shape that differs less from a constant counts as one
+LEAST_NUGGET = 1e-3  # of the sill: with less, the field interpolates the complete pixels
 
 
 class Covariance(NamedTuple):
-    """Of one component; `sill` in its unit squared, times px^(2 - 2s)."""
+    """The covariance of one component; `sill` in its unit squared, times px^(2 - 2s)."""
 
     s: float
     reach: float  # px; inf = none, a power law
@@ -52,11 +52,11 @@ def fit_covariances(
     reaches: Sequence[float] = REACHES,
     most: int | None = None,
 ) -> list[Covariance]:
-    """The covariance of each component (K, H, W), by least squares on its variogram.
+    """Return the covariance of each component z (K, H, W), by least squares on its variogram.
 
-    Errors count relative to the variogram itself, and the less the longer the lag.
-    orders, reaches: s and px that are tried; from s = 2 on with a finite reach only.
-    most: kinds; components that matter little take on the kind of others.
+    Errors are relative to the variogram, and weighted less the longer the lag.
+    orders, reaches: s and px that are tried; s >= 2 with a finite reach only.
+    most: most kinds of covariances; less important components use a kind of others; None = any.
     """
     widest = 2 * ndimage.distance_transform_edt(~complete).max() if not complete.all() else 0
     longest = min(int(np.clip(widest, *LAGS)), max(complete.shape) - 1)
@@ -64,7 +64,8 @@ def fit_covariances(
         return [Covariance(orders[0], inf, 0.0, 0.0)] * len(z)
     down, right = lags_within(longest)
     curves, pairs = variogram(z, complete, down, right)
-    ring = np.rint(2 * np.hypot(down, right)).astype(np.intp)  # lags of like length, whatever way
+    # lags of similar length, in all directions
+    ring = np.rint(2 * np.hypot(down, right)).astype(np.intp)
 
     def by_ring(values: Floats) -> Floats:
         return np.bincount(ring, pairs * values)[enough] / total[enough]
@@ -82,18 +83,18 @@ def fit_covariances(
     }
     lags = np.bincount(ring)[enough]
     measured = [_Curve.of(by_ring(curve), length, lags) for curve in curves]
-    fits = [_fit_one(own, shapes) for own in measured]
+    fits = [_fit_one(by_length, shapes) for by_length in measured]
     if most is None:
         return fits
     kinds = leading_kinds(fits)[:most]
     return [
-        c if c.kind in kinds or c.sill == 0 else _of_a_kind(own, shapes, kinds)
-        for c, own in zip(fits, measured, strict=True)
+        c if c.kind in kinds or c.sill == 0 else _of_a_kind(by_length, shapes, kinds)
+        for c, by_length in zip(fits, measured, strict=True)
     ]
 
 
 def leading_kinds(covariances: Sequence[Covariance]) -> list[Kind]:
-    """Those of fields that vary, the riskiest first."""
+    """Return the kinds of the fields that vary, by decreasing sum of the `risk` of their fields."""
     total: dict[Kind, float] = {}
     for c in covariances:
         if c.sill > 0:
@@ -102,7 +103,7 @@ def leading_kinds(covariances: Sequence[Covariance]) -> list[Kind]:
 
 
 class _Curve(NamedTuple):
-    """A variogram by length of the lags, as shares of its largest value."""
+    """A variogram by length of the lags, relative to its largest value `top`."""
 
     top: float
     values: Floats
@@ -111,7 +112,7 @@ class _Curve(NamedTuple):
     @classmethod
     def of(cls, values: Floats, length: Floats, lags: Ints) -> _Curve:
         top = float(values.max())
-        # a cube without texture has one near the least number there is
+        # in a cube without texture, `top` is close to the smallest float
         values = values / top if top > 0 else values
         weight = np.sqrt(lags) / (np.maximum(values, 1e-9) * length)
         return cls(top, values, weight / weight.max())
@@ -127,22 +128,22 @@ def _fit_one(curve: _Curve, shapes: Shapes) -> Covariance:
 
 
 def _of_a_kind(curve: _Curve, shapes: Shapes, kinds: Sequence[Kind]) -> Covariance:
-    """The one of some kinds that suits a field that varies best."""
+    """Return the covariance, of one of the given kinds, that best fits the variogram of a field."""
     top, values, weight = curve
     fits = []
     for s, reach, ratio in kinds:
-        shape, wanted = weight * (shapes[s, reach] + ratio), weight * values
-        sill = float(shape @ wanted / (shape @ shape))
-        one = Covariance(s, reach, top * sill, top * ratio * sill)
-        fits.append((float(np.linalg.norm(sill * shape - wanted)), one))
+        shape, target = weight * (shapes[s, reach] + ratio), weight * values
+        sill = float(shape @ target / (shape @ shape))
+        covariance = Covariance(s, reach, top * sill, top * ratio * sill)
+        fits.append((float(np.linalg.norm(sill * shape - target)), covariance))
     return min(fits)[1]
 
 
-def _fits(shapes: Floats, one: Floats, curve: Floats) -> tuple[Floats, Floats, Floats]:
-    """(n,) nugget, sill ≥ 0 and misfit of curve (lags,) ≈ nugget · one (lags,) + sill · shape, by
-    least squares, for n shapes (n, lags)."""
-    aa, bb, ab = float(one @ one), np.einsum("nl,nl->n", shapes, shapes), shapes @ one
-    ac, bc = float(one @ curve), shapes @ curve
+def _fits(shapes: Floats, flat: Floats, curve: Floats) -> tuple[Floats, Floats, Floats]:
+    """(n,) nugget ≥ 0, sill ≥ 0 and misfit of curve (lags,) ≈ nugget · flat (lags,) + sill · shape,
+    by least squares, for n shapes (n, lags)."""
+    aa, bb, ab = float(flat @ flat), np.einsum("nl,nl->n", shapes, shapes), shapes @ flat
+    ac, bc = float(flat @ curve), shapes @ curve
     tiny = float(np.finfo(float).tiny)
     # where the minimum over the plane has a negative part, it lies on one of the two axes
     spread = aa * bb - ab**2
@@ -151,9 +152,9 @@ def _fits(shapes: Floats, one: Floats, curve: Floats) -> tuple[Floats, Floats, F
     alone = np.zeros((2, 2, len(shapes)))
     alone[0, 0] = max(ac, 0.0) / max(aa, tiny)
     alone[1, 1] = np.maximum(bc, 0.0) / np.maximum(bb, tiny)
-    # one lag, or a flat shape, leaves no plane: then `inner` is 0, which an axis beats
+    # with one lag or a flat shape there is no plane: `inner` is 0, and an axis fits better
     either = np.stack([np.where((inner >= 0).all(axis=0), inner, np.nan), *alone])
-    fitted = either[:, 0, :, None] * one + either[:, 1, :, None] * shapes
+    fitted = either[:, 0, :, None] * flat + either[:, 1, :, None] * shapes
     misfit = np.linalg.norm(curve - fitted, axis=2)
     best = np.nanargmin(misfit, axis=0)
     nugget, sill = np.take_along_axis(either, best[None, None], 0)[0]
@@ -161,7 +162,8 @@ def _fits(shapes: Floats, one: Floats, curve: Floats) -> tuple[Floats, Floats, F
 
 
 def variogram(z: Floats, complete: Bools, down: Ints, right: Ints) -> tuple[Floats, Floats]:
-    """Half the mean square difference of complete pixels by lag (K, lags), and their pairs."""
+    """Return half the mean squared difference of complete pixels by lag (K, lags), and the number
+    of pairs (lags,)."""
     shape = [
         next_fast_len(n + int(np.abs(lag).max()), real=True)
         for n, lag in zip(complete.shape, (down, right), strict=True)
@@ -182,7 +184,7 @@ def variogram(z: Floats, complete: Bools, down: Ints, right: Ints) -> tuple[Floa
 
 @lru_cache(maxsize=256)
 def model_variogram(s: float, reach: float, longest: int, grid: int = 256) -> Floats:
-    """That of (reach⁻² − Δ)^−s with unit sill, at the lags up to `longest`, on a large torus."""
+    """(lags,) variogram of (reach⁻² − Δ)^−s with unit sill, at lags up to `longest`, on a torus."""
     ring = 2 - 2 * np.cos(2 * np.pi * np.fft.fftfreq(grid))
     operator = ring[:, None] + ring + reach**-2
     spectrum = np.where(operator > 0, np.where(operator > 0, operator, 1.0) ** -s, 0.0)
@@ -194,14 +196,15 @@ def model_variogram(s: float, reach: float, longest: int, grid: int = 256) -> Fl
 
 @lru_cache(maxsize=64)
 def lags_within(longest: int) -> tuple[Ints, Ints]:
-    """All lags (down, right) in a half plane within a distance (px)."""
+    """Return all lags (down, right) of a half plane up to a length (px)."""
     down, right = np.mgrid[: longest + 1, -longest : longest + 1]
     chosen = (np.hypot(down, right) <= longest) & ((down > 0) | (right > 0))
     return down[chosen], right[chosen]
 
 
 def risk(c: Covariance) -> float:
-    """Half the mean square difference of a field at three pixels: what an interpolation risks."""
+    """Return half the mean squared difference of a field at a lag of three pixels, as a measure of
+    the error of an interpolation."""
     down, right = lags_within(LAGS[0])
     at = int(np.flatnonzero((down == 3) & (right == 0))[0])
     return c.sill * float(model_variogram(c.s, c.reach, LAGS[0])[at])

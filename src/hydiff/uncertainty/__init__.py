@@ -1,1 +1,1 @@
-"""What a fill may be off by, as draws: whole cubes that agree with the data as well as it does."""
+"""Draws of the error of a fill: whole cubes that agree with the data as well as the fill does."""

@@ -1,9 +1,9 @@
-"""Draws of what the kriging of fields is off by, the same whatever part of a scene is drawn.
+"""Draws of the error of kriged fields, which are the same for any part of a scene.
 
 e = u − F(u) for a field u drawn from its covariance and F its kriging from the complete pixels.
 With Q the precision of the field and κ the variance of noise at the complete pixels M, e can be
-drawn without u: (M / κ + Q) e = M w / √κ + Q^½ v, with v and w white.  Q^½ is a difference of
-neighbours, so that e depends on the noise nearby alone: parts of a scene agree where they overlap.
+drawn without u: (M / κ + Q) e = M w / √κ + Q^½ v, with v and w white noise.  Q^½ takes differences
+of neighbours, so e depends only on the noise nearby, and parts of a scene agree where they overlap.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from hydiff.methods.smooth import EXACT, exact_variance
 Window = tuple[slice, slice]  # rows and columns of a scene
 
 BLOCK = 32  # px: white noise is made in blocks of the scene's grid, each from its own key
-POOL = 1 << 20  # normals of which white noise is parts
-BEHIND = 1e-3  # of an influence: what is less does not matter
-PILOTS = 32  # draws from which the variance is taken where it is not computed
-AROUND = 7  # px over which it is averaged
-PILOT = 9  # stream of white noise
+POOL = 1 << 20  # length of the row of normals that white noise is taken from
+BEHIND = 1e-3  # relative influence of data below which they are ignored
+PILOTS = 32  # draws from which the variance is estimated where it is not computed
+AROUND = 7  # px: side of the window over which this variance is averaged
+PILOT = 9  # stream of white noise for these draws
 
 
 def white(
     seed: int, key: tuple[int, ...], planes: int, window: Window, at: Bools
 ) -> NDArray[np.float32]:
-    """(planes, n) standard normals for the n pixels of a window where they are needed (rows, cols).
+    """(planes, n) standard normals for the n pixels `at` (rows, cols) of a window.
 
-    A pixel's depend on seed, key, planes and its place in the scene, not on the window.  They would
-    be most of the work, so they are drawn once: each pixel has another part of one long row of
-    normals.  Parts of two pixels hardly ever overlap.
+    Those of a pixel depend on seed, key, planes and its place in the scene, not on the window.  To
+    draw them for each pixel would be most of the work.  So one long row of normals is drawn once,
+    and each pixel gets a random part of it; parts of two pixels hardly ever overlap.
     """
     parts = np.lib.stride_tricks.sliding_window_view(_pool(), planes)
     start = np.zeros(at.shape, np.intp)
@@ -54,7 +54,7 @@ def white(
 def white_planes(
     seed: int, key: tuple[int, ...], planes: int, window: Window
 ) -> NDArray[np.float32]:
-    """(planes, rows, cols) `white` noise of all pixels of a window."""
+    """(planes, rows, cols) `white` noise for all pixels of a window."""
     shape = tuple(w.stop - w.start for w in window)
     return white(seed, key, planes, window, np.ones(shape, bool)).reshape(planes, *shape)
 
@@ -70,8 +70,8 @@ def _pool() -> NDArray[np.float32]:
 def _blocks(
     seed: int, key: tuple[int, ...], window: Window, at: Bools
 ) -> Iterator[tuple[np.random.Generator, list[slice], list[slice]]]:
-    """The blocks of a scene that a window meets where it needs any: a generator of each, and the
-    place of what they share in the window and in the block."""
+    """Yield the blocks of a scene that overlap a window at pixels `at`: the random generator of the
+    block, and the slices of the overlap in the window and in the block."""
     spans = [range(w.start // BLOCK, -(-w.stop // BLOCK)) for w in window]
     for block in product(*spans):
         low = [max(number * BLOCK, w.start) for number, w in zip(block, window, strict=True)]
@@ -79,8 +79,8 @@ def _blocks(
         outer = _slices(low, high, [w.start for w in window])
         if not at[*outer].any():
             continue
-        own = np.random.SeedSequence(seed, spawn_key=(*key, *block))
-        rng = np.random.Generator(np.random.SFC64(own))  # the fastest
+        sequence = np.random.SeedSequence(seed, spawn_key=(*key, *block))
+        rng = np.random.Generator(np.random.SFC64(sequence))  # the fastest bit generator
         yield rng, outer, _slices(low, high, [number * BLOCK for number in block])
 
 
@@ -91,39 +91,40 @@ def _slices(low: Sequence[int], high: Sequence[int], origin: Sequence[int]) -> l
 class System(NamedTuple):
     """(M + κ (reach⁻² − Δ)^s) f = r near the gaps, M = diag(complete)."""
 
-    near: Ints  # (n,) the pixels that take part, of the flat grid
-    solve: Callable[[Floats], Floats]  # (K, n) to the same
-    coupling: sparse.csr_array  # (n, pixels) how their equations read the other pixels
-    damping: Floats  # (H, W) of cosines, where all pixels are complete
+    near: Ints  # (n,) numbers of the pixels of the system in the flat grid
+    solve: Callable[[Floats], Floats]  # right sides (K, n) → solutions (K, n)
+    coupling: sparse.csr_array  # (n, pixels) coefficients of their equations
+    damping: Floats  # (H, W) factors of the cosines that solve the system without gaps
 
 
 class Systems:
     """The systems of the kriging from the complete pixels (H, W), one for each kind of covariance,
-    made when it is first asked for.
+    each made at its first use.
 
-    Data screen: what lies behind a few complete pixels changes nothing in a gap, and far from any
-    gap cosines solve the system.  everywhere: that is asked for, too.
+    Data screen: data behind a few complete pixels do not influence a gap, so the systems contain
+    only pixels near the gaps.  Far from any gap a cosine transform solves them.
+    everywhere: whether solutions are needed there, too.
     """
 
     def __init__(self, complete: Bools, everywhere: bool = False) -> None:
         self.complete, self.everywhere = complete, everywhere
-        some = bool((~complete).any())
-        self._far = ndimage.distance_transform_edt(complete) if some else np.inf * complete
+        has_gaps = bool((~complete).any())
+        self._far = ndimage.distance_transform_edt(complete) if has_gaps else np.inf * complete
         self._made: dict[Kind, System] = {}
 
     def solve(self, kind: Kind, right: Array) -> Floats:
-        """f of (M + κ (reach⁻² − Δ)^s) f = right for right sides (K, H, W); 0 far from the gaps
-        unless it is asked for everywhere.  s is 1 or 2, for which the matrix is sparse."""
+        """Solve (M + κ (reach⁻² − Δ)^s) f = right for right sides (K, H, W); s is 1 or 2, for which
+        the matrix is sparse.  f is 0 far from the gaps unless `everywhere`."""
         if kind not in self._made:
             self._made[kind] = self._system(*kind)
         near, solve, coupling, damping = self._made[kind]
         f = np.zeros((len(right), self.complete.size))
-        own = right.reshape(f.shape)[:, near].astype(np.float64, copy=False)
+        right_near = right.reshape(f.shape)[:, near].astype(np.float64, copy=False)
         if self.everywhere:
             f[:] = filtered(right, damping.astype(right.dtype)).reshape(f.shape)
             f[:, near] = 0.0
-            own = own - (coupling @ f.T).T
-        f[:, near] = solve(own)
+            right_near = right_near - (coupling @ f.T).T
+        f[:, near] = solve(right_near)
         return f.reshape(right.shape)
 
     def _system(self, s: float, reach: float, kappa: float) -> System:
@@ -139,9 +140,10 @@ class Systems:
 
 
 def reached(s: float, reach: float, kappa: float) -> int:
-    """Complete pixels behind which data matter by less than BEHIND, for s = 1 or 2.
+    """Return the number of complete pixels behind which the influence of data is below BEHIND, for
+    s = 1 or 2.
 
-    Across them (1 + κ (reach⁻² − Δ)^s) f = 0: f falls by the factor λ a pixel, where
+    Across them (1 + κ (reach⁻² − Δ)^s) f = 0, so f decreases by the factor λ per pixel, where
     λ + 1/λ − 2 = reach⁻² − κ^(−1/s) e^(iπ/s).
     """
     half = 1 + (reach**-2 - kappa ** (-1 / s) * np.exp(1j * np.pi / s)) / 2
@@ -152,10 +154,10 @@ def reached(s: float, reach: float, kappa: float) -> int:
 def kriging_error(
     systems: Systems, covariances: Sequence[Covariance], at: Bools | EllipsisType = ...
 ) -> Callable[[Array, Array], Floats]:
-    """What turns white noise v and w, both (K, H, W), into the error (K, H, W) of K fields that
-    are kriged from the complete pixels, where it is wanted; texture is not part of it.
+    """Return a function of white noise v and w, both (K, H, W), that draws the error (K, H, W) of K
+    fields kriged from the complete pixels, without texture.
 
-    at: (H, W) the n pixels whose errors are given, (K, n) then.
+    at: mask (H, W) of n pixels, for errors (K, n) of these alone.
     """
     complete = systems.complete
     kinds = dict.fromkeys(c.kind for c in covariances if c.kind[2] < np.inf)
@@ -177,34 +179,35 @@ def kriging_error(
 
 
 def _root(v: Array, s: float, reach: float) -> Array:
-    """(reach⁻² − Δ)^(s/2) v of planes (K, H, W), with reflecting borders, for s = 1 or 2."""
+    """Return (reach⁻² − Δ)^(s/2) v for planes v (K, H, W), reflecting borders and s = 1 or 2."""
     if s == 1:
         eigenvalues = laplacian_eigenvalues(*v.shape[1:])
         return filtered(v, np.sqrt(eigenvalues + reach**-2).astype(v.dtype))
-    out: Array = v * np.asarray(reach**-2, v.dtype)
+    result: Array = v * np.asarray(reach**-2, v.dtype)
     for first, second in ((np.s_[:, 1:], np.s_[:, :-1]), (np.s_[..., 1:], np.s_[..., :-1])):
         step = v[first] - v[second]
-        out[first] += step
-        out[second] -= step
-    return out
+        result[first] += step
+        result[second] -= step
+    return result
 
 
 def kriging_variance(systems: Systems, covariances: Sequence[Covariance], window: Window) -> Floats:
-    """(K, H, W) variance of the draws of `kriging_error` at the pixels that are not complete.
+    """(K, H, W) variance of the draws of `kriging_error` at the pixels that are not complete; 0 at
+    the others.
 
-    window: where the complete pixels (H, W) lie in the scene.
+    window: the place of the grid (H, W) in the scene.
     """
     kinds = dict.fromkeys(c.kind for c in covariances if c.kind[2] < np.inf)
     shapes = {kind: _unit_variance(systems, kind, window) for kind in kinds}
-    out = np.zeros((len(covariances), *systems.complete.shape))
+    variance = np.zeros((len(covariances), *systems.complete.shape))
     for k, c in enumerate(covariances):
         if c.kind in shapes:
-            out[k] = c.sill * shapes[c.kind]
-    return out
+            variance[k] = c.sill * shapes[c.kind]
+    return variance
 
 
 def _unit_variance(systems: Systems, kind: Kind, window: Window) -> Floats:
-    """(H, W) of one field with unit sill."""
+    """(H, W) `kriging_variance` of a field with unit sill."""
     complete = systems.complete
     if complete.size <= EXACT:
         return exact_variance(complete, *floored(kind))
@@ -212,7 +215,7 @@ def _unit_variance(systems: Systems, kind: Kind, window: Window) -> Floats:
     unit = [Covariance(s, reach, 1.0, kappa)] * PILOTS
     v, w = np.split(white_planes(0, (PILOT,), 2 * PILOTS, window), 2)
     variance = (kriging_error(systems, unit)(v, w) ** 2).mean(axis=0)
-    # few draws are noisy: beside what the distance to the data explains, neighbours are alike
+    # a variance from few draws is noisy: relative to the mean at its distance, average it nearby
     distance = np.rint(ndimage.distance_transform_edt(~complete)).astype(int)
     usual = np.bincount(distance.ravel(), variance.ravel()) / np.maximum(
         np.bincount(distance.ravel()), 1
@@ -226,6 +229,6 @@ def _unit_variance(systems: Systems, kind: Kind, window: Window) -> Floats:
 
 
 def floored(kind: Kind) -> Kind:
-    """With a nugget at which the system is well posed."""
+    """Return the kind with a nugget that is large enough for a well-posed system."""
     s, reach, kappa = kind
     return s, reach, max(kappa, LEAST_NUGGET)

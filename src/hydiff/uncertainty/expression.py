@@ -1,7 +1,7 @@
-"""Arithmetic on bands, `(b50 - b30) / (b50 + b30)`: parsed, never run as code.
+"""Arithmetic on bands, such as `(b50 - b30) / (b50 + b30)`, which is parsed, never run as code.
 
-b50 is the band of number 50, from 0; w860 the good band nearest to 860 nm.  Numbers, + - * / **,
-one comparison (1 where it holds, else 0) and the functions of `FUNCTIONS` are all there is.
+b50 is band number 50, counted from 0; w860 is the good band nearest to 860 nm.  A formula may
+contain numbers, + - * / **, comparisons of two values (1 if true, else 0), and FUNCTIONS.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from hydiff.cube import Array, Cube, Floats
 from hydiff.errors import BadValue
 from hydiff.gaps.regions import nanometers
 
-LONGEST = 400  # characters, so that no nesting is too deep
-FAR = 10.0  # nm that a band may lie beside a wavelength, or one step between bands if that is more
+LONGEST = 400  # characters of a formula, so that no nesting is too deep
+FAR = 10.0  # nm: largest distance of a band from a wavelength, or one step between bands if larger
 NAME = re.compile(r"([bw])(\d+)")
 FUNCTIONS: Mapping[str, tuple[Callable[..., Any], int]] = {
     "abs": (np.abs, 1),
@@ -47,7 +47,7 @@ OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
 
 @dataclass(frozen=True, eq=False)
 class Affine:
-    """constant + Σ terms[band] · band; what it cannot express is a TypeError."""
+    """constant + Σ terms[band] · band; operations with another result raise TypeError."""
 
     constant: float
     terms: Mapping[int, float]
@@ -63,8 +63,8 @@ class Affine:
         other = _affine(other)
         if self.terms and other.terms:
             raise TypeError("a product of bands")
-        one, factor = (self, other.constant) if self.terms else (other, self.constant)
-        return Affine(factor * one.constant, {b: factor * c for b, c in one.terms.items()})
+        affine, factor = (self, other.constant) if self.terms else (other, self.constant)
+        return Affine(factor * affine.constant, {b: factor * c for b, c in affine.terms.items()})
 
     def __truediv__(self, other: Any) -> Affine:
         divisor = _affine(other)
@@ -92,28 +92,28 @@ def _affine(value: Any) -> Affine:
 
 
 class Expression(NamedTuple):
-    """A formula of bands, checked."""
+    """A checked formula of bands."""
 
     text: str
     tree: ast.expr
-    names: Mapping[str, int]  # as written → band number
+    names: Mapping[str, int]  # name in the formula → band number
 
     @property
     def bands(self) -> list[int]:
         return sorted(set(self.names.values()))
 
     def __call__(self, values: Array) -> Floats:
-        """(rows, cols) of a cube (bands, rows, cols); NaN where it is not a finite number."""
+        """(rows, cols) values of the formula for a cube (bands, rows, cols); NaN if not finite."""
         planes = {name: np.asarray(values[b], np.float64) for name, b in self.names.items()}
         with np.errstate(all="ignore"):
-            found = np.asarray(_evaluated(self.tree, planes), np.float64)
-        found = np.broadcast_to(found, values.shape[1:])
-        gaps = np.isnan(np.stack(list(planes.values()))).any(axis=0)  # a comparison hides them
-        return np.where(np.isfinite(found) & ~gaps, found, np.nan)
+            result = np.asarray(_evaluated(self.tree, planes), np.float64)
+        result = np.broadcast_to(result, values.shape[1:])
+        gaps = np.isnan(np.stack(list(planes.values()))).any(axis=0)  # comparisons with NaN are 0
+        return np.where(np.isfinite(result) & ~gaps, result, np.nan)
 
     @property
     def affine(self) -> Affine | None:
-        """The same as a linear function of the bands; None where it is none."""
+        """The formula as an affine function of the bands; None if it is not affine."""
         bands = {name: Affine(0.0, {b: 1.0}) for name, b in self.names.items()}
         try:
             with np.errstate(all="ignore"):
@@ -123,22 +123,22 @@ class Expression(NamedTuple):
 
 
 def parsed(text: str, cube: Cube) -> Expression:
-    """Refuse whatever is not arithmetic on bands that the cube has."""
+    """Return the expression of a formula; refuse all but arithmetic on bands that the cube has."""
     if len(text) > LONGEST:
         raise BadValue(f"a formula of {len(text)} characters, expected at most {LONGEST}")
     try:
         tree = ast.parse(text.strip(), mode="eval").body
-        found = list(_names(tree, text))
+        names_found = list(_names(tree, text))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise _refused(text, "cannot be read") from None
-    names = {name: _band(name, text, cube) for name in found}
+    names = {name: _band(name, text, cube) for name in names_found}
     if not names:
         raise BadValue(f"`of='{text}'`: no band in it; name one, such as b50 or w860")
     return Expression(text, tree, names)
 
 
 def _names(node: ast.AST, text: str) -> Iterator[str]:
-    """The bands of a formula; BadValue for any other thing in it."""
+    """Yield the names of the bands in a formula; BadValue if it contains anything not allowed."""
     match node:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
             return
@@ -161,15 +161,15 @@ def _names(node: ast.AST, text: str) -> Iterator[str]:
         yield from _names(part, text)
 
 
-def _refused(text: str, found: str) -> BadValue:
+def _refused(text: str, reason: str) -> BadValue:
     return BadValue(
-        f"`of='{text}'`: {found}; expected numbers, bands such as b50 or w860, + - * / ** < > and "
+        f"`of='{text}'`: {reason}; expected numbers, bands such as b50 or w860, + - * / ** < > and "
         f"{', '.join(FUNCTIONS)}"
     )
 
 
 def _evaluated(node: ast.AST, names: Mapping[str, Any]) -> Any:
-    """Of a tree that `_names` has been through."""
+    """Return the value of a tree that `_names` has checked."""
     match node:
         case ast.Constant(value=value):
             return np.float64(float(value))  # type: ignore[arg-type]  # overflows to infinity instead of taking all memory
@@ -194,10 +194,10 @@ def _band(name: str, text: str, cube: Cube) -> int:
             raise BadValue(f"`of='{text}'`: bands are b0 to b{cube.bands - 1}, found {name}")
         return number
     waves = nanometers(cube, f"`of='{text}'`", "b50")
-    away = np.where(cube.good_bands & np.isfinite(waves), np.abs(waves - number), np.inf)
-    band = int(np.argmin(away))
+    distance = np.where(cube.good_bands & np.isfinite(waves), np.abs(waves - number), np.inf)
+    band = int(np.argmin(distance))
     steps = np.abs(np.diff(np.sort(waves[np.isfinite(waves)])))
-    if not away[band] <= max(FAR, float(np.median(steps)) if steps.size else 0.0):
+    if not distance[band] <= max(FAR, float(np.median(steps)) if steps.size else 0.0):
         raise BadValue(
             f"`of='{text}'`: no good band near {number} nm; the nearest is b{band} at "
             f"{waves[band]:g} nm"

@@ -1,4 +1,4 @@
-"""Propagation from files: the fill from its cube and companions, a function from a Python file."""
+"""Propagation from files: fills read from cube and companion files, functions from Python files."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from hydiff.methods.user_code import function_in
 from hydiff.result import Result
 from hydiff.uncertainty.propagation import Function, fill_values
 
-LARGEST = 4 << 30  # bytes of a cube in float64: samples of it are held in memory
+LARGEST = 4 << 30  # bytes of a cube in float64, as its samples are held in memory
 
 
 def result_of(path: str | Path, var: str | None = None) -> Result:
-    """A fill as its files hold it: cube, filled entries, error bars and record.
+    """Return a fill from its files: cube, filled entries, error bars and record.
 
-    Samples need no more than these, so that those of the files are those of the fill, but for what
-    the file's type and the compact error bars round.
+    Samples need no more than these, so samples drawn from files are those of the fill, except for
+    rounding by the file's data type and the compact error bars.
     """
     cube = io.read(path, var=var)
     base = provenance.base_of(cube.path or Path(path))
@@ -62,7 +62,7 @@ def result_of(path: str | Path, var: str | None = None) -> Result:
 
 
 def stored_samples(result: Result) -> Iterator[Array] | None:
-    """The samples that were written with a fill that was read, one at a time; None without any."""
+    """Return an iterator over the samples that were written with a fill; None if there are none."""
     path = result.cube.path
     if path is None or not sample_files.existing(path):
         return None
@@ -70,8 +70,8 @@ def stored_samples(result: Result) -> Iterator[Array] | None:
 
 
 def function_of(text: str) -> str | Function:
-    """What `of` names: a function `my.py:name` as such, any other text as it is.
+    """Return the function that a text `my.py:name` names; any other text is returned unchanged.
 
-    The file is run, as `python my.py` would.
+    The file is executed, as by `python my.py`.
     """
     return function_in(text, "an array x") or text

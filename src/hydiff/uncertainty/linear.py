@@ -1,8 +1,8 @@
 """The variance of linear functions of a fill, exact under the model that samples are drawn from.
 
-With w the weights of a function on entries, its variance is wᵀ Σ w.  The error of a pixel is
-S (V z + rest): Σ is never formed, the weights are carried back through S, V and the kriging of z
-instead, which takes one solution of the kriging's system.  Letters as in `samples`.
+A function with weights w on the entries has the variance wᵀ Σ w.  The error of a pixel is
+S (V z + residual), so instead of forming Σ the weights are multiplied by the transposes of S, V and
+the kriging of z, which takes one solution of the kriging's system.  Letters as in `samples`.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ Weights = Mapping[int, Floats]  # band → (rows, cols) weights of its entries
 
 
 def variances(result: Result, functions: Iterable[Weights]) -> tuple[Floats, Floats]:
-    """(m,) variance of linear functions of a filled cube: from its filled entries, and from the
-    noise of its measured ones, which differ from the truth by sigma_y."""
+    """Return the variances (m,) of linear functions of a filled cube due to the errors of its
+    filled entries, and due to the noise sigma_y of its measured ones."""
     gaps = gaps_of(result)
     noise_var = np.asarray(result.sigma_y, np.float64) ** 2
-    through: Callable[[Weights], float] | None = None
+    by_model: Callable[[Weights], float] | None = None
     part, noise = [], []
     for weights in functions:
         measured = ((b, w[gaps.observed[b]]) for b, w in weights.items())
         noise.append(sum(noise_var[b] * float(w @ w) for b, w in measured))
-        own = {b: np.where(result.filled[b], w, 0.0) for b, w in weights.items()}
-        single = _one_entry(own, gaps.sigma)
+        filled_weights = {b: np.where(result.filled[b], w, 0.0) for b, w in weights.items()}
+        single = _one_entry(filled_weights, gaps.sigma)
         if single is None:
-            through = through or model_variance(gaps)
-            single = through(own)
+            by_model = by_model or model_variance(gaps)
+            single = by_model(filled_weights)
         part.append(single)
     return np.array(part), np.array(noise)
 
 
 def _one_entry(weights: Weights, sigma: Floats | None) -> float | None:
-    """The variance of a function of one entry or none, which its error bar says; else None."""
+    """Return the variance of a function of one entry or none, from its error bar; else None."""
     entries = [(b, *np.argwhere(w)[:2]) for b, w in weights.items() if w.any()]
     if not entries:
         return 0.0
     if sigma is None or len(entries) > 1 or len(entries[0]) > 2:
         return None
     band, (row, col) = entries[0]
-    bar = float(weights[band][row, col] * sigma[band, row, col])
-    return bar**2 if np.isfinite(bar) else None
+    error = float(weights[band][row, col] * sigma[band, row, col])
+    return error**2 if np.isfinite(error) else None
 
 
 def model_variance(gaps: DrawnGaps) -> Callable[[Weights], float]:
-    """What gives the variance of a linear function of the filled entries of a cube."""
+    """Return a function that computes the variance of a linear function of the filled entries."""
     at: Bools = np.asarray(gaps.drawn.any(axis=0))
     model = error_model.fit(gaps.values, gaps.observed, gaps.good, gaps.sigma_y)
     systems = systems_of(gaps, model)
@@ -69,19 +69,20 @@ def model_variance(gaps: DrawnGaps) -> Callable[[Weights], float]:
             bars = gaps.sigma[bands][:, at]
             scale = np.where(np.isfinite(bars), bars / mixing.spread[bands], scale)
         w = np.stack([weights[b][at] for b in bands]) * scale
-        a = model.basis[bands].T @ w
+        z_weights = model.basis[bands].T @ w
         for members, root in mixing.roots:
-            a[:, members] = root.T @ a[:, members]
-        on_grid = np.zeros((len(a), *at.shape))
-        on_grid[:, at] = mixing.field * a
+            z_weights[:, members] = root.T @ z_weights[:, members]
+        on_grid = np.zeros((len(z_weights), *at.shape))
+        on_grid[:, at] = mixing.field * z_weights
         rest = float((model.left[bands, None] * w**2).sum())
-        return field(on_grid) + float(((mixing.white * a) ** 2).sum()) + rest
+        return field(on_grid) + float(((mixing.white * z_weights) ** 2).sum()) + rest
 
     return variance
 
 
 def field_variance(systems: Systems, model: ErrorModel) -> Callable[[Floats], float]:
-    """Weights (K, H, W) → the variance of that sum of the errors of K kriged fields.
+    """Return a function of weights (K, H, W): the variance of the weighted sum of the errors of K
+    kriged fields.
 
     Their covariance is sill · κ (M + κ Q)⁻¹, M the complete pixels and Q the fields' precision.
     """
@@ -91,10 +92,10 @@ def field_variance(systems: Systems, model: ErrorModel) -> Callable[[Floats], fl
         total = 0.0
         for kind in kinds:
             members = [k for k, c in enumerate(model.covariances) if c.kind == kind]
-            own, sills = weights[members], np.array([model.covariances[k].sill for k in members])
-            if own.any():
-                back = systems.solve(floored(kind), own)
-                total += float(floored(kind)[2] * sills @ (own * back).sum(axis=(1, 2)))
+            w, sills = weights[members], np.array([model.covariances[k].sill for k in members])
+            if w.any():
+                f = systems.solve(floored(kind), w)
+                total += float(floored(kind)[2] * sills @ (w * f).sum(axis=(1, 2)))
         return total
 
     return variance

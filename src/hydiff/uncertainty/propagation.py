@@ -1,7 +1,8 @@
-"""Propagation: what the errors of a fill do to a mean, an index, any function of the cube.
+"""Propagation of the errors of a fill to a mean, an index, or any function of the cube.
 
 Letters: x a cube (bands, rows, cols), f a function of it with m values.  A sample is a cube that is
-as likely as the fill: f of many of them is what f may be.  A linear f of few values needs none.
+as likely as the fill; f of many samples shows how uncertain f is.  A linear f of few values needs
+no samples.
 """
 
 from __future__ import annotations
@@ -26,27 +27,27 @@ from hydiff.uncertainty.zones import ALL, Over, Zones, zones_of
 
 MEAN = "mean"
 SAMPLES = 200
-EXACT = 200  # values up to which a linear function is exact; each takes about as long as a sample
-FEWEST = 10  # samples from which a standard deviation is taken
+EXACT = 200  # most values of a linear function to compute exactly; each takes as long as a sample
+FEWEST = 10  # least samples for a standard deviation
 
-Function = Callable[..., Any]  # of x, and of the filled entries if it has an argument `filled`
+Function = Callable[..., Any]  # of x, and of the filled entries if it has a parameter `filled`
 
 
 @dataclass(frozen=True, eq=False)
 class Propagated:
-    """m values of a function of a fill, and what these may be off by; all (m,) unless said."""
+    """m values of a function of a fill, with their uncertainty; arrays (m,) unless stated."""
 
     labels: tuple[Mapping[str, Any], ...]  # of each value: its zone, its band
     value: Floats  # of the fill
     sigma: Floats  # standard deviation
     low: Floats  # (3, m) lower ends of the 50, 80 and 95 % intervals
     high: Floats  # (3, m) upper ends
-    share: Floats  # of the variance, what comes from filled entries: 0 … 1
-    samples: int  # it was estimated from; 0: exact
+    share: Floats  # share of the variance that is due to filled entries, 0 … 1
+    samples: int  # number of samples that were used; 0 = exact
     empty: tuple[str, ...] = ()  # zones without a pixel, which are left out
 
     def rows(self) -> list[dict[str, Any]]:
-        """One dictionary per value, with plain numbers; None for what is not known."""
+        """Return one dictionary per value, with plain numbers; None for unknown ones."""
         columns = {"value": self.value, "sigma": self.sigma}
         for level, low, high in zip(LEVELS, self.low, self.high, strict=True):
             columns |= {f"low_{100 * level:.0f}": low, f"high_{100 * level:.0f}": high}
@@ -74,11 +75,11 @@ def _plain(value: float) -> float | None:
 
 
 class Quantity(NamedTuple):
-    """A function of a cube, with what each of its m values is called."""
+    """A function of a cube, with labels of its m values."""
 
     labels: tuple[Mapping[str, Any], ...]
     f: Callable[[Array], Floats]  # x → (m,)
-    weights: Callable[[int], Weights] | None = None  # of value i on the entries, if it is linear
+    weights: Callable[[int], Weights] | None = None  # weights of value i, if f is linear
     empty: tuple[str, ...] = ()  # zones without a pixel
 
 
@@ -91,20 +92,20 @@ def propagate(
     samples: int | Iterable[Array] | None = None,
     seed: int = 0,
 ) -> Propagated:
-    """What the error bars of a fill make of a mean, an index, or a function of the cube.
+    """Return a mean, an index, or a function of a filled cube, with its uncertainty.
 
     result: a fill, or the path of one that was written with its companions.
     f: "mean", of each band; arithmetic such as "(b50 - b30) / (b50 + b30)", b50 the band of that
         number from 0, w860 that nearest to 860 nm, averaged over each zone; or a function of an
         array (bands, rows, cols), NaN where entries are missing, that returns a number, an array,
-        or a map (rows, cols), which is averaged.  With an argument `filled` it is also given the
-        filled entries, bool of the same shape.
+        or a map (rows, cols), which is averaged over each zone.  If it has a parameter `filled`, it
+        also receives the filled entries, bool of the same shape.
     over: the zones: "all", "blocks", "blocks:16", "10:60,20:80" in rows and columns, a file of
         polygons, a mask file, or an array (rows, cols) whose True, or each number but 0, is a zone.
     bands: of "mean": "10:40,55", counted from 0, or "900-1000nm".
-    samples: how many are drawn where the result is not exact, 200 unless said; or cubes (bands,
-        rows, cols) that are as likely as the fill.  By default those that were written beside a
-        fill that is named by its path.  seed: of those that are drawn.
+    samples: number of samples to draw where the result is not exact, by default 200; or cubes
+        (bands, rows, cols) that are as likely as the fill.  If the fill is given by its path, the
+        default is the samples that were written with it.  seed: of the draws.
 
     Values are those of `result.cube`; measured entries vary by the noise that the fill assumed.
     Linear functions of at most 200 values are exact: the model of the errors gives their variance.
@@ -131,14 +132,14 @@ def propagate(
     x = fill_values(result.cube)
     quantity = quantity_of(f, over, result.cube, x, result.filled, bands)
     if quantity.weights is not None and len(quantity.labels) <= EXACT:
-        found = _exact(result, quantity, quantity.weights, x)
+        propagated = _exact(result, quantity, quantity.weights, x)
     else:
         if samples is None or isinstance(samples, int | np.integer):
             errors = drawn_errors(result, int(samples or SAMPLES), seed)
         else:
             errors = (sample - x for sample in samples)
-        found = by_samples(quantity, x, result.filled, varied(result, x, errors, seed))
-    return replace(found, empty=quantity.empty)
+        propagated = by_samples(quantity, x, result.filled, varied(result, x, errors, seed))
+    return replace(propagated, empty=quantity.empty)
 
 
 def fill_values(cube: Cube) -> Floats:
@@ -147,13 +148,13 @@ def fill_values(cube: Cube) -> Floats:
     return np.where(cube.observed_in(values), values.astype(np.float64), np.nan)
 
 
-# ── what is asked for ────────────────────────────────────────────────────────────────────────────
+# ── the quantity ─────────────────────────────────────────────────────────────────────────────────
 
 
 def quantity_of(
     f: str | Function, over: Over, cube: Cube, x: Floats, filled: Bools, bands: str | None = None
 ) -> Quantity:
-    """x: (bands, rows, cols), NaN where missing."""
+    """Return the quantity of f, over and bands; x: (bands, rows, cols), NaN where missing."""
     if bands is not None and f != MEAN:
         raise BadValue("`bands=` goes with the mean; a formula names its own, such as b50")
     if callable(f):
@@ -182,7 +183,7 @@ def quantity_of(
 
 
 def _means(zones: Zones, cube: Cube, x: Floats, bands: Array) -> Quantity:
-    """The mean of each band in each zone."""
+    """Return the mean of each band in each zone."""
     waves = cube.wavelengths
     labels = tuple(
         {"zone": zone, "band": int(b)} | ({} if waves is None else {"wavelength": float(waves[b])})
@@ -198,26 +199,26 @@ def _means(zones: Zones, cube: Cube, x: Floats, bands: Array) -> Quantity:
 
 
 def _weights(zones: Zones, zone: int, terms: Mapping[int, float], x: Floats) -> Weights:
-    """Of the mean, over one zone, of a linear function of some bands."""
+    """Return the weights of the mean, over one zone, of a linear function of bands."""
     inside, used = zones.inside(zone), sorted(terms)
     flat = x[used].reshape(len(used), -1)
-    counted = inside[np.isfinite(flat[:, inside]).all(axis=0)]
+    finite = inside[np.isfinite(flat[:, inside]).all(axis=0)]
     shares = np.zeros(flat.shape[1])
-    shares[counted] = 1 / max(len(counted), 1)
+    shares[finite] = 1 / max(len(finite), 1)
     return {b: factor * shares.reshape(x.shape[1:]) for b, factor in terms.items()}
 
 
 def _of_function(f: Function, over: Over, cube: Cube, x: Floats, filled: Bools) -> Quantity:
-    """A function of somebody else's; a map is averaged over zones, other values are taken as is."""
+    """Return the quantity of a user's function; maps are averaged over zones, other values kept."""
     name = getattr(f, "__name__", "f")
-    more = {"filled": filled} if "filled" in inspect.signature(f).parameters else {}
+    arguments = {"filled": filled} if "filled" in inspect.signature(f).parameters else {}
 
     def called(x: Array) -> Array:
         try:
-            return np.asarray(f(x, **more), np.float64)
+            return np.asarray(f(x, **arguments), np.float64)
         except HydiffError:
             raise
-        except Exception as error:  # whatever it may raise
+        except Exception as error:  # a user's function may raise anything
             raise BadValue(
                 f"{name} fails on this cube: {type(error).__name__}: {error}; expected a function "
                 "of an array (bands, rows, cols)"
@@ -237,20 +238,20 @@ def _of_function(f: Function, over: Over, cube: Cube, x: Floats, filled: Bools) 
     return Quantity(numbered, lambda x: called(x).ravel())
 
 
-# ── how sure it is ───────────────────────────────────────────────────────────────────────────────
+# ── its uncertainty ──────────────────────────────────────────────────────────────────────────────
 
 
 def drawn_errors(result: Result, n: int, seed: int) -> Iterator[Floats]:
-    """What n samples of a result differ from it by."""
+    """Yield the differences of n samples from a result."""
     values = np.asarray(result.values, np.float64)
     return (sample - values for sample in result.samples(n, seed))
 
 
 def varied(result: Result, x: Floats, errors: Iterable[Floats], seed: int) -> Iterator[Floats]:
-    """Cubes that are as likely as the filled one x, for errors of its filled entries.
+    """Yield cubes that are as likely as the filled cube x, from errors (bands, rows, cols).
 
-    Measured entries vary by the noise that was assumed; where the cube is denoised, their errors
-    are given too.
+    Filled entries vary by these errors, measured entries by the noise that the fill assumed; in a
+    denoised cube all entries vary by the errors.
     """
     denoised = result.cube.mark is not None and result.cube.mark.denoised
     noise = np.zeros(len(x)) if denoised else np.asarray(result.sigma_y, np.float64)
@@ -263,29 +264,31 @@ def varied(result: Result, x: Floats, errors: Iterable[Floats], seed: int) -> It
 def by_samples(
     quantity: Quantity, x: Floats, filled: Bools, samples: Iterable[Array]
 ) -> Propagated:
-    """What f is in samples of a cube x, and what share of its variance filled entries alone have.
+    """Return f of a cube x with its uncertainty from samples, and the share of the filled entries.
 
     x, filled and each sample: (bands, rows, cols).
     """
-    found, alone = [], []
+    values, of_fill = [], []
     for sample in samples:
-        found.append(_as_many(quantity.f(sample), quantity))
-        only = np.where(filled, sample, x)
-        same = np.array_equal(only, sample, equal_nan=True)
-        alone.append(found[-1] if same else quantity.f(only))
-    if len(found) < FEWEST:
-        raise BadValue(f"{len(found)} samples, expected {FEWEST} or more: draw them, `samples=200`")
-    drawn = np.stack(found)
-    part, rest = np.var(alone, axis=0, ddof=1), np.var(drawn - alone, axis=0, ddof=1)
-    value, sigma = quantity.f(x), drawn.std(axis=0, ddof=1)
-    low, high = zip(*(_interval(drawn, value, sigma, level) for level in LEVELS), strict=True)
-    share = _ratio(part, part + rest)
+        values.append(_as_many(quantity.f(sample), quantity))
+        filled_sample = np.where(filled, sample, x)
+        same = np.array_equal(filled_sample, sample, equal_nan=True)
+        of_fill.append(values[-1] if same else quantity.f(filled_sample))
+    if len(values) < FEWEST:
+        raise BadValue(
+            f"{len(values)} samples, expected {FEWEST} or more: draw them, `samples=200`"
+        )
+    sampled = np.stack(values)
+    fill_var, rest_var = np.var(of_fill, axis=0, ddof=1), np.var(sampled - of_fill, axis=0, ddof=1)
+    value, sigma = quantity.f(x), sampled.std(axis=0, ddof=1)
+    low, high = zip(*(_interval(sampled, value, sigma, level) for level in LEVELS), strict=True)
+    share = _ratio(fill_var, fill_var + rest_var)
     ends = np.stack(low), np.stack(high)
-    return Propagated(quantity.labels, value, sigma, *ends, share, len(drawn))
+    return Propagated(quantity.labels, value, sigma, *ends, share, len(sampled))
 
 
 def _as_many(values: Floats, quantity: Quantity) -> Floats:
-    """The values of a sample; refused where the fill has another number of them."""
+    """Return the values of a sample; refuse them if the fill has another number of values."""
     if len(values) != len(quantity.labels):
         raise BadValue(
             f"the function returns {len(values)} values for a sample and {len(quantity.labels)} "
@@ -295,8 +298,8 @@ def _as_many(values: Floats, quantity: Quantity) -> Floats:
 
 
 def _interval(drawn: Floats, value: Floats, sigma: Floats, level: float) -> tuple[Floats, Floats]:
-    """Quantiles of the samples (n, m), whose coverage does not depend on their distribution; where
-    they are too few for these, those of Student's t around the value."""
+    """Return the ends of an interval: quantiles of the samples (n, m), whose coverage does not
+    depend on their distribution; with too few samples, those of Student's t around the value."""
     n, tail = len(drawn), (1 - level) / 2
     if (n + 1) * tail >= 1:
         low, high = np.quantile(drawn, (tail, 1 - tail), axis=0, method="weibull")
@@ -308,14 +311,14 @@ def _interval(drawn: Floats, value: Floats, sigma: Floats, level: float) -> tupl
 def _exact(
     result: Result, quantity: Quantity, weights: Callable[[int], Weights], x: Floats
 ) -> Propagated:
-    """Of linear functions, by the covariance of the errors."""
-    part, noise = variances(result, (weights(i) for i in range(len(quantity.labels))))
-    value, sigma = quantity.f(x), np.sqrt(part + noise)
+    """Return linear functions with their uncertainty from the covariance of the errors."""
+    fill_var, noise_var = variances(result, (weights(i) for i in range(len(quantity.labels))))
+    value, sigma = quantity.f(x), np.sqrt(fill_var + noise_var)
     half = np.array(NORMAL_QUANTILES)[:, None] * sigma
-    share = _ratio(part, part + noise)
+    share = _ratio(fill_var, fill_var + noise_var)
     return Propagated(quantity.labels, value, sigma, value - half, value + half, share, 0)
 
 
 def _ratio(top: Floats, bottom: Floats) -> Floats:
-    """0 where there is nothing to divide."""
+    """Return top / bottom; 0 where bottom is 0."""
     return np.divide(top, bottom, out=np.zeros_like(bottom), where=bottom > 0)

@@ -1,7 +1,7 @@
 """Samples of a filled cube: the fill plus draws of its error, correlated as errors are.
 
-A sample adds to the fill a draw of what the kriging of the components would be off by, and of what
-the components leave of each band.  It is scaled, entry by entry, to the error bars of the fill.
+A sample adds a draw of the error of the kriged components, and of the residual of each band, to the
+fill.  The error of each entry is scaled to the error bar of the fill.
 Letters: C bands, K components, V their basis; n pixels at which something is drawn.
 """
 
@@ -31,7 +31,7 @@ from hydiff.uncertainty.error_model import ErrorModel
 if TYPE_CHECKING:
     from hydiff.result import Result
 
-FIELD, TEXTURE, REST = range(3)  # streams of white noise
+FIELD, TEXTURE, REST = range(3)  # independent streams of white noise
 
 
 def samples(result: Result, n: int, seed: int = 0) -> Iterator[Array]:
@@ -43,7 +43,7 @@ def samples(result: Result, n: int, seed: int = 0) -> Iterator[Array]:
 
 
 def sample_cubes(result: Result, n: int, seed: int) -> Iterator[Cube]:
-    """`Result.samples` as cubes to write: in the dtype of the fill, with its measured entries."""
+    """Yield `Result.samples` as cubes to write: with dtype and measured entries of the fill."""
     cube, varies = result.cube, result.filled
     if cube.mark is not None and cube.mark.denoised:
         varies = varies | (np.isfinite(result.values) & (result.sigma_y > 0)[:, None, None])
@@ -62,7 +62,7 @@ def _samples(result: Result, n: int, seed: int) -> Iterator[Array]:
 
 
 class DrawnGaps(NamedTuple):
-    """A filled cube, or a window of a scene, whose error is drawn; (C, H, W) unless said."""
+    """A filled cube, or a window of a scene, whose error is drawn; (C, H, W) unless stated."""
 
     values: Floats  # measured where observed, else filled; NaN where neither
     observed: Bools
@@ -73,7 +73,7 @@ class DrawnGaps(NamedTuple):
 
 
 def gaps_of(result: Result) -> DrawnGaps:
-    """What the samples of a result are made of."""
+    """Return the data of a result from which its samples are drawn."""
     values, filled = np.asarray(result.values, np.float64), result.filled
     observed = np.isfinite(values) & ~filled
     measured = np.where(observed, np.asarray(result.cube.values, np.float64), values)
@@ -88,16 +88,16 @@ class ErrorDraws(NamedTuple):
     """Draws of the error of a cube, at the n pixels where something varies."""
 
     at: Bools  # (H, W)
-    draw: Callable[[int], Array]  # number i → (C, n) in the cube's unit, 0 for measured entries
+    draw: Callable[[int], Array]  # sample number → errors (C, n), 0 for entries that do not vary
 
 
 def error_draws(
     gaps: DrawnGaps, seed: int, model: ErrorModel | None = None, corner: tuple[int, int] = (0, 0)
 ) -> ErrorDraws:
-    """What draws the error of filled entries; the same whatever the part of a scene.
+    """Return draws of the error of a fill, which are the same for any part of a scene.
 
-    Without error bars the draws have the spread of the model's own.
-    model: that of the scene, if the gaps are those of a window whose first pixel is at `corner`.
+    Without error bars the draws have the standard deviation of the model.
+    model: of the scene, if the gaps are in a window of it, whose first pixel lies at `corner`.
     """
     at: Bools = np.asarray(gaps.drawn.any(axis=0))
     if not at.any():
@@ -109,16 +109,16 @@ def error_draws(
     kriged = bool((at & ~complete).any() or model.noise_edge)
     krige = kriging_error(systems, model.covariances, at)
     mixing = mixing_of(gaps, model, at, window, systems)
-    measured = model.left * model.noise / (model.left + model.noise)  # what is unknown there
+    measured = model.left * model.noise / (model.left + model.noise)  # given the data
     left = np.sqrt(np.where(gaps.observed[:, at], measured[:, None], model.left[:, None]))
     scale = np.where(gaps.drawn[:, at], _scale(gaps, model, mixing, at), 0.0)
-    # single precision for what is all of the bands of all of the pixels
+    # single precision for arrays of all bands and pixels
     left, scale, basis = (a.astype(np.float32) for a in (left * scale, scale, model.basis))
     K = len(model.variance)
 
     def draw(number: int) -> Array:
         v, w = np.split(white_planes(seed, (number, FIELD), 2 * K, window), 2)
-        u = w[:, at]  # texture, where there is nothing to krige from
+        u = w[:, at]  # texture of the pixels that are not complete
         u[:, complete[at]] = white(seed, (number, TEXTURE), K, window, at & complete)
         z = mixing(krige(v, w) if kriged else 0.0, u)
         error: Array = basis @ z.astype(np.float32)
@@ -130,20 +130,20 @@ def error_draws(
 
 
 def systems_of(gaps: DrawnGaps, model: ErrorModel) -> Systems:
-    """Of the kriging whose errors are drawn: in the gaps, and where there is noise everywhere."""
+    """Return the systems of the kriging whose errors are drawn: everywhere if there is noise."""
     complete = error_model.complete_pixels(gaps.values, gaps.observed, gaps.good)
     return Systems(complete, everywhere=model.noise_edge > 0)
 
 
 class Mixing(NamedTuple):
-    """The error of the coordinates of n pixels, from that of kriging and from white noise."""
+    """How the error of the coordinates of n pixels is mixed from kriging errors and white noise."""
 
-    field: Floats  # (K, n) shares of the one
-    white: Floats  # (K, n) and of the other
-    roots: list[tuple[Ints, Floats]]  # pixels that keep the same bands, and a root (K, K) of the
-    #               covariance that these leave
-    # (C, n) std of the whitened errors of entries that were not measured; None where neither error
-    # bars nor bands that pixels keep ask for it
+    field: Floats  # (K, n) factors of the kriging error
+    white: Floats  # (K, n) factors of the white noise
+    # pixels that keep the same bands, and a root (K, K) of the covariance given these bands
+    roots: list[tuple[Ints, Floats]]
+    # (C, n) std of the whitened errors of entries that were not measured; None where it is not
+    # needed: without error bars and without pixels that keep only some bands
     spread: Floats | None
 
     def __call__(self, e: Floats | float, w: Array) -> Floats:
@@ -156,29 +156,29 @@ class Mixing(NamedTuple):
 def mixing_of(
     gaps: DrawnGaps, model: ErrorModel, at: Bools, window: Window, systems: Systems
 ) -> Mixing:
-    """How the errors are made at the pixels `at` (H, W); systems: `systems_of` them.
+    """Return how the errors at the pixels `at` (H, W) are mixed; systems: `systems_of` the gaps.
 
-    A pixel that keeps no band has the error of kriging, and texture.  One that keeps them all,
-    with noise, has what the noise leaves.  For the others a Gaussian of the spectra says what
-    their bands leave.
+    A pixel that keeps no band has the error of kriging, and texture.  One that keeps all bands has
+    the error that the noise causes.  Others have the covariance of their spectrum given the bands
+    that they keep, under a Gaussian model.
     """
     complete = systems.complete
     nugget = np.array([c.nugget for c in model.covariances])[:, None]
     nugget, edge = np.maximum(nugget, model.noise_edge), model.noise_edge
     texture = nugget - edge
     kept = gaps.observed[:, at] & gaps.good[:, None]
-    some, every = kept.any(axis=0), kept[gaps.good].all(axis=0)
-    own = complete[at]  # what neighbours say is no news there
+    keeps_some, keeps_all = kept.any(axis=0), kept[gaps.good].all(axis=0)
+    is_complete = complete[at]  # neighbours add no information there
     noisy = texture * edge / np.maximum(nugget, 1e-300)
-    field = np.where(own, np.where(every, edge / np.maximum(nugget, 1e-300), 0.0), 1.0)
-    shares = np.where(own, np.where(every, np.sqrt(noisy), 1.0), np.sqrt(texture))
-    partial = np.flatnonzero(some & ~every)
+    field = np.where(is_complete, np.where(keeps_all, edge / np.maximum(nugget, 1e-300), 0.0), 1.0)
+    shares = np.where(is_complete, np.where(keeps_all, np.sqrt(noisy), 1.0), np.sqrt(texture))
+    partial = np.flatnonzero(keeps_some & ~keeps_all)
     if gaps.sigma is None and not len(partial):
         return Mixing(field, shares, [], None)
     variance = kriging_variance(systems, model.covariances, window)[:, at] + texture
-    variance = np.where(own, model.variance[:, None], variance)
+    variance = np.where(is_complete, model.variance[:, None], variance)
     spread = np.sqrt(model.basis**2 @ variance + model.left[:, None])
-    unit = np.where(own, 1.0, np.sqrt(variance))[:, partial]
+    unit = np.where(is_complete, 1.0, np.sqrt(variance))[:, partial]
     field[:, partial] /= np.maximum(unit, 1e-300)
     shares[:, partial] /= np.maximum(unit, 1e-300)
     roots = []
@@ -192,17 +192,17 @@ def mixing_of(
 
 
 def _root(model: ErrorModel, bands: Ints, variance: Floats) -> Floats:
-    """(K, K) a root of the covariance of coordinates of this variance (K,), given some bands."""
-    V, around = model.basis[bands], np.sqrt(variance)
-    V = V * around / np.sqrt(model.left + model.noise)[bands, None]
+    """(K, K) root of the covariance, given some bands, of coordinates with prior variance (K,)."""
+    V, std = model.basis[bands], np.sqrt(variance)
+    V = V * std / np.sqrt(model.left + model.noise)[bands, None]
     strength, axes = np.linalg.eigh(V.T @ V)
     shrunk = 1 / np.sqrt(1 + np.maximum(strength, 0.0))
-    root: Floats = around[:, None] * ((axes * shrunk) @ axes.T)
+    root: Floats = std[:, None] * ((axes * shrunk) @ axes.T)
     return root
 
 
 def _scale(gaps: DrawnGaps, model: ErrorModel, mixing: Mixing, at: Bools) -> Floats:
-    """(C, n) factors to the error bars; to the cube's unit where there are none."""
+    """(C, n) factors that scale whitened errors to the error bars, or to the cube's unit."""
     plain = np.broadcast_to(1 / model.weight[:, None], (len(model.weight), int(at.sum())))
     if gaps.sigma is None:
         return plain

@@ -17,10 +17,10 @@ from hydiff.gaps.regions import PIXELS, region_pixels
 from hydiff.io import masks, vectors
 
 ALL = "all"
-SIDE = 8  # px of a block, unless said
+SIDE = 8  # px: default side of a block
 BLOCKS = re.compile(r"blocks(?::(\d{1,6}))?")
 
-Over = str | Path | Array | None  # as `zones_of` takes it
+Over = str | Path | Array | None  # argument `over` of `zones_of`
 
 
 class Zones(NamedTuple):
@@ -28,7 +28,7 @@ class Zones(NamedTuple):
 
     names: tuple[str, ...]
     pixels: Ints  # numbers of their pixels, row by row, one zone after the other
-    starts: Ints  # where each begins in `pixels`
+    starts: Ints  # index in `pixels` of the first pixel of each zone
     empty: tuple[str, ...] = ()  # polygons that cover the centre of no pixel
 
     def sums(self, maps: Array) -> Floats:
@@ -43,13 +43,13 @@ class Zones(NamedTuple):
         return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
 
     def inside(self, zone: int) -> Ints:
-        """The numbers of the pixels of one zone."""
+        """Return the numbers of the pixels of one zone."""
         end = [*self.starts[1:], len(self.pixels)][zone]
         return self.pixels[self.starts[zone] : end]
 
 
 def zones_of(over: Over, cube: Cube) -> Zones:
-    """The zones of a cube that are asked for.
+    """Return the zones of a cube that `over` describes.
 
     over: None or "all", the whole image; "blocks" or "blocks:16", squares of so many pixels;
     "10:60,20:80", rows and columns; a file of polygons, each a zone; a mask file, or an array
@@ -86,7 +86,7 @@ def _joined(zones: Iterable[tuple[str, Ints]]) -> Zones:
 
 
 def _blocks(rows: int, cols: int, side: int) -> Iterator[tuple[str, Ints]]:
-    """Squares from the first pixel on; the last of a row or column may be smaller."""
+    """Yield squares from the first pixel on; those at the last row or column may be smaller."""
     if side < 1:
         raise BadValue("`over='blocks:0'`: expected a side of 1 pixel or more")
     pixels = np.arange(rows * cols).reshape(rows, cols)
@@ -109,20 +109,20 @@ def _of_array(labels: Array, shape: tuple[int, int]) -> Zones:
 
 
 def _drawn(path: Path, cube: Cube) -> Zones:
-    found = [(name, np.flatnonzero(mask)) for name, mask in vectors.each_drawn(path, cube)]
-    some = [(name, pixels) for name, pixels in found if len(pixels)]
-    if not some:
+    polygons = [(name, np.flatnonzero(mask)) for name, mask in vectors.each_drawn(path, cube)]
+    zones = [(name, pixels) for name, pixels in polygons if len(pixels)]
+    if not zones:
         raise BadValue(
             f"{path}: its polygons cover the centre of no pixel of the cube; check their "
             "coordinate reference system, or draw them larger"
         )
-    empty = tuple(name for name, pixels in found if not len(pixels))
-    return _joined(some)._replace(empty=empty)
+    empty = tuple(name for name, pixels in polygons if not len(pixels))
+    return _joined(zones)._replace(empty=empty)
 
 
 def _mask(path: Path, cube: Cube) -> Bools:
     """(rows, cols) True where the file has 1, in any band of a mask that differs by band."""
-    # as `missing`: a mask that covers a part of the image says nothing of the rest
+    # default `missing`: then pixels that a mask of a part of the image does not cover are outside
     meaning = (None if vectors.is_drawn(path) else masks.named(path, "missing")) or "missing"
     mask = io.read_mask(path, meaning, cube.shape, like=cube)
     inside = mask if meaning == "observed" else ~mask
