@@ -1,9 +1,9 @@
 """The record of finished tiles on disk.
 
-A finished tile is a pair of files: its values, and a marker with their hash and a fingerprint of the
-inputs they belong to.  Both are written under another name and then renamed, the marker last, so a
-file is either complete or absent.  Values are not flushed to disk: if a power cut damages them,
-their hash does not match and the tile is filled again.
+A finished tile is a pair of files: its values, and a marker with their hash and a fingerprint of
+the inputs they belong to.  Both are written under another name and then renamed, the marker last,
+so a file is either complete or absent.  Values are not flushed to disk: if a power cut damages
+them, their hash does not match and the tile is filled again.
 """
 
 from __future__ import annotations
