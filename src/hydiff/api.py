@@ -100,7 +100,7 @@ def fill(
     """Fill the gaps of a cube from its observed entries, and from other images of the same place.
 
     data: a Cube, a DataArray, a Dataset that contains one, the path of a file, or an array (bands,
-        rows, cols).  Its NaN, Inf and nodata value (or `nodata`, one or several) are missing.
+        rows, cols).  NaN, Inf and its nodata value (or `nodata`, one or several) are missing.
     observed: mask of the measured entries (True = measured), besides the cube's own rule: an array
         (rows, cols) or (bands, rows, cols), or a mask file.
     missing: mask with the opposite meaning, instead of `observed`.
@@ -117,7 +117,7 @@ def fill(
     max_gap: leave entries missing where their gap is wider than this many pixels.
     outside: "fill" or "keep" missing pixels that no line joins to observed pixels on both sides;
         the default is "keep" for cubes that were read from files and "fill" for arrays.
-    fill_clouds: also fill what a product withholds without having lost it (EMIT's screened clouds).
+    fill_clouds: also fill entries that the product withholds but has not lost (clouds in EMIT).
     region: fill only there: "10:60,20:80" (rows and columns), "xmin,ymin,xmax,ymax" (map
         coordinates), or the path of a file of polygons.  The whole cube still serves as input.
     bands: fill only these bands: "10:40,55" (numbers, from 0) or "900-1000nm".
@@ -139,8 +139,8 @@ def fill(
     reference_missing: masks of the references, in the same order, True = do not use.
     reference_max_days: refuse a reference taken more than this many days before or after the cube.
     reference_max_shift: refuse a reference displaced by more than this many pixels.
-    progress: function called with every `Step` of the method; if it returns a true value, the
-        current estimate is taken.  By default a notebook shows a bar; False switches it off.
+    progress: function called with every `Step` of the method; a true return value stops the method
+        at its current estimate.  By default a notebook shows a bar; False switches it off.
     settings: settings of the method by name, e.g. `s=1.25`; with `weights=FILE` the size of the
         network is taken from the file.
 

@@ -147,8 +147,8 @@ class Either:
         self.shape, self.dtype, self._masks = tuple(one.shape), np.dtype(bool), (one, other)
 
     def __getitem__(self, key: Any) -> NDArray[np.bool_]:
-        one, other = (np.asarray(mask[key]) != 0 for mask in self._masks)
-        return np.asarray(one | other)
+        first, second = (np.asarray(mask[key]) != 0 for mask in self._masks)
+        return np.asarray(first | second)
 
 
 def of_fill(

@@ -333,10 +333,10 @@ def _settings(way: Way, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         )
     method = method or (WITH_WEIGHTS[0] if way.weights is not None or pretrain else DEFAULT)
     if method == DEFAULT and (settings or preset is not None):
-        named = [f"--{name}" for name, choice in ways.items() if choice is not None]
-        named += ["--set"] * bool(pairs) + ["--preset"] * (preset is not None)
+        option_names = [f"--{name}" for name, choice in ways.items() if choice is not None]
+        option_names += ["--set"] * bool(pairs) + ["--preset"] * (preset is not None)
         raise errors.BadValue(
-            f"{', '.join(named)}: settings belong to one method; name it with --method"
+            f"{', '.join(option_names)}: settings belong to one method; name it with --method"
         )
     return method, settings
 

@@ -78,12 +78,7 @@ def propagate(
     outcome = propagated(result, function, over, bands=bands, samples=count, seed=seed)
     if outcome.empty:
         err.print(f"without a pixel, and left out: {', '.join(outcome.empty)}")
-    facts = {
-        "of": of,
-        "over": over,
-        "samples": outcome.samples,
-        "values": outcome.rows(),
-    }
+    facts = {"of": of, "over": over, "samples": outcome.samples, "values": outcome.rows()}
     if output is not None:
         with io.staged(output, overwrite=overwrite, source=filled) as folder:
             text = _csv(outcome) if output.suffix.lower() == ".csv" else json.dumps(facts, indent=2)

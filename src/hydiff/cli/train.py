@@ -43,8 +43,8 @@ def train(
     from hydiff.methods.estimate import torch_device
     from hydiff.scale.training_files import keep_path, train_files
 
-    named = {"batch": batch, "crop": crop, "channels": channels, "seed": seed}
-    settings = settings_from("train", Training, None, named | key_values(set_ or []))
+    options = {"batch": batch, "crop": crop, "channels": channels, "seed": seed}
+    settings = settings_from("train", Training, None, options | key_values(set_ or []))
     progress = Progress(console=err, transient=True, disable=not err.is_terminal)
     with interrupted(keep_path(output)), progress as bar:
         task = bar.add_task("training", total=1.0)

@@ -45,8 +45,8 @@ def train_prior(
         raise UnknownName("size", size, WIDTHS)
     if data is None and more is None:
         raise BadValue("no images to train on: give --data DIR, or --more DIR for your own")
-    named = {"width": WIDTHS[size], "steps": steps, "seed": seed}
-    settings = settings_from("train-prior", PriorTraining, None, named | key_values(set_ or []))
+    options = {"width": WIDTHS[size], "steps": steps, "seed": seed}
+    settings = settings_from("train-prior", PriorTraining, None, options | key_values(set_ or []))
     progress = Progress(console=err, transient=True, disable=not err.is_terminal)
     with interrupted(output.with_name(output.name + ".training")), progress as bar:
         task = bar.add_task("training", total=steps)

@@ -43,14 +43,16 @@ OURS = re.compile(
 
 def prepare(work: Path, resume: bool) -> None:
     """Create an empty folder for the tiles; with `resume`, keep the one of an interrupted run."""
-    known = is_there(work) and is_there(work / SCENE)
-    if work.exists() and not known:  # a run killed early or late may have left some of its files
+    has_scene = is_there(work) and is_there(work / SCENE)
+    if (
+        work.exists() and not has_scene
+    ):  # a run killed early or late may have left some of its files
         if not all(OURS.fullmatch(path.name) for path in work.iterdir()):
             raise OutputError(
                 f"{work} is in the way and holds no unfinished fill; move it elsewhere"
             )
         shutil.rmtree(work)
-    if known and not resume:
+    if has_scene and not resume:
         shutil.rmtree(work)
     work.mkdir(mode=0o700, exist_ok=True)  # for this user only: the input may be private
     if not (work / SCENE).exists():

@@ -134,11 +134,11 @@ def fingerprint_of(request: Request, limits: Limits) -> str:
     if request.region is not None and io.regular.exists(Path(request.region)):
         masks["region"] = Path(request.region)
     content = {k: provenance.sha256(p) for k, p in masks.items() if p and io.regular.is_there(p)}
-    asked = asdict(request) | {"report": None, **dict.fromkeys(masks), **content}
+    options = asdict(request) | {"report": None, **dict.fromkeys(masks), **content}
     for name in ("reference", "reference_missing"):
         images = [p for p in files_of(getattr(request, name)) if io.regular.is_there(p)]
-        asked[name] = [provenance.sha256(p) for p in images]
-    return fingerprint(asked, limits.tile, limits.overlap, versions()["hydiff"])
+        options[name] = [provenance.sha256(p) for p in images]
+    return fingerprint(options, limits.tile, limits.overlap, versions()["hydiff"])
 
 
 def is_plain_folder(path: Path) -> bool:

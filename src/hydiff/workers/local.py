@@ -48,8 +48,8 @@ _name = ""  # of this process, if it is a child
 
 def possible() -> bool:
     """Return whether this process can have children: it runs plain Python, and is not a worker."""
-    named = Path(sys.executable or "").name.startswith("python")
-    return named and not hasattr(sys, "frozen") and not is_worker()
+    is_python = Path(sys.executable or "").name.startswith("python")
+    return is_python and not hasattr(sys, "frozen") and not is_worker()
 
 
 def run(
