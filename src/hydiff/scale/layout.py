@@ -177,7 +177,7 @@ def context(request: Request) -> int:
 
 
 def most_beside(scene: Scene) -> int:
-    """Return the number of tiles filled side by side: several if a GPU fits networks, else 1."""
+    """Number of tiles filled side by side: 1, or more if a GPU fits networks and memory allows."""
     request = scene.request
     if not request.learned or not _has_gpu(request.device):
         return 1
