@@ -43,8 +43,8 @@ __all__ = [
     "write",
 ]
 
-# Where the public names live.  Each is imported when it is first used: scipy alone takes half a
-# second, which somebody who asks for --help should not wait for.
+# The modules of the public names.  Each is imported when it is first used, because importing scipy
+# alone takes half a second, which would delay --help.
 _HOME = {
     "METHODS": "methods",
     "Cube": "cube",
@@ -66,8 +66,8 @@ def __getattr__(name: str) -> Any:
         return import_module(f"hydiff.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'hydiff' has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"hydiff.{_HOME[name]}"), name)
-    return found
+    entry = globals()[name] = getattr(import_module(f"hydiff.{_HOME[name]}"), name)
+    return entry
 
 
 _moved.install()

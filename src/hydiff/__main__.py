@@ -1,4 +1,4 @@
-"""`python -m hydiff` is `hydiff`."""
+"""Run the command line: `python -m hydiff` is the same as `hydiff`."""
 
 from hydiff.cli import main
 

@@ -1,4 +1,4 @@
-"""Documented modules that moved: their former names work in this release, with a warning."""
+"""Former names of documented modules that moved; they work in this release, with a warning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from importlib.abc import Loader, MetaPathFinder
-else:  # to load it takes as long as all the rest of `import hydiff`
+else:  # importing it takes as long as everything else in `import hydiff`
     Loader = MetaPathFinder = object
 
 MOVED = {
@@ -24,7 +24,7 @@ MOVED = {
 
 
 class Finder(MetaPathFinder):
-    """Finds a module under its former name, as a copy of its names."""
+    """Finds modules under their former names, and loads them with `Copy`."""
 
     def find_spec(
         self, fullname: str, path: object = None, target: object = None
@@ -42,11 +42,11 @@ class Copy(Loader):
         now = MOVED[module.__name__]
         message = f"{module.__name__} is {now} now; the former name goes with the next release"
         warnings.warn(message, DeprecationWarning, stacklevel=2)
-        own = vars(import_module(now)).items()
-        vars(module).update({k: v for k, v in own if not k.startswith("__")})
+        names = vars(import_module(now)).items()
+        vars(module).update({k: v for k, v in names if not k.startswith("__")})
 
 
 def install() -> None:
-    """Once, whoever imports the package again."""
+    """Install the finder, unless it already is: the package may be imported repeatedly."""
     if not any(isinstance(finder, Finder) for finder in sys.meta_path):
         sys.meta_path.append(Finder())

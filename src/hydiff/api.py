@@ -1,6 +1,6 @@
-"""The front door: `fill(cube) -> Result`, as a request, a plan made from it, and its execution.
+"""The public entry points `fill` and `write`.
 
-`write` takes what a fill takes and returns.
+`fill` collects its arguments in a `Request`, turns it into a `CubePlan`, and executes the plan.
 """
 
 from __future__ import annotations
@@ -97,53 +97,52 @@ def fill(
     progress: Progress | Literal[False] = None,
     **settings: Any,
 ) -> Result:
-    """Fill the gaps of a cube from its own observed entries, and from other images of its place.
+    """Fill the gaps of a cube from its observed entries, and from other images of the same place.
 
-    data: a Cube, a DataArray, a Dataset with one, the path of a file, or an array (bands, rows,
-        cols).  Missing are the entries that `observed` (True = measured; (rows, cols) or
-        (bands, rows, cols), or a mask file) names, and those that the cube itself does: its nodata
-        value (or `nodata`, one or several), NaN, Inf.
-    missing: a mask with the opposite meaning, instead of `observed`.
-    axis: "bands first" or "bands last" of an array, (rows, cols, bands); by default the mask says
-        it, else it is the first, and an array that looks otherwise is refused.
-    nodata_in: "any" takes every entry with the nodata value as missing, "all" only pixels where
-        all good bands have it; by default "all" for a value that could be a measurement, within
-        the range of all others.
-    sigma_y: noise std in the cube's unit, one number, one per band, or one per detector as a dict;
-        "5%" is a share of its range, "auto" has it estimated from the cube.
-    input_uncertainty: the product's own, in the cube's unit: one number per band, or an array, a
-        cube or a file of its shape.  `Result.sigma` holds it, too.
-    bad_bands: "fill" gives gaps in bad bands the plain spatial fill, "keep" leaves them.
-    max_gap: leave what lies in gaps wider than this many pixels.
-    outside: "keep" or "fill" what no line joins to observed pixels on both sides; by default kept
-        in cubes that were read from files, filled in arrays.
-    fill_clouds: also fill what a product withholds without having lost it (EMIT's screened clouds).
-    region: fill only there: "10:60,20:80" in rows and columns, "xmin,ymin,xmax,ymax" in map
-        coordinates, or the path of a file of polygons.  The whole cube is still used to fill from.
-    bands: fill only these: "10:40,55", counted from 0, or "900-1000nm".
-    buffer: pixels by which the missing parts of `observed` or `missing` are widened.
-    clip: filled values to what was "observed" in their band, or to what is "physical": 0 or more,
-        1 or less where the file says that it holds reflectance; "none" leaves them.
-    denoise: with sigma_y > 0, `Result.cube` takes the estimate for its observed entries too.
-    deterministic: the same bytes again on a GPU too, at some cost (a CPU always gives them).
-    checkpoint: a file for the state of a learned method, written every half minute and removed at
-        the end; with `resume` a run goes on from it.
-    budget: of the method "auto": "fast", "normal" or "best".
-    recipe: what an earlier "auto" decided, as `Result.recipe` or the path of its record: it is
-        repeated without trying again.
-    no_prior: of the method "auto": fill from this cube alone, without the network that was trained
-        on other images.
-    max_error: leave missing what is expected to be off by more than this many standard deviations
-        of its band; 1 is no better than the band's mean.
-    reference: another image of the same place, or several: whatever `data` may be, of any sensor.
-        It is used where that pays on hidden copies of the gaps, and the notes say how much.
-    reference_missing: masks of the references, in their order, True = not to be used.
-    reference_max_days: refuse one from more days before or after the cube.
-    reference_max_shift: refuse one that lies more pixels beside the cube.
-    progress: called with every `Step` of the method; when it returns a true value, the method ends
-        there and its estimate so far is taken.  By default a bar in a notebook; False: no bar.
-    settings: entries of the method's settings, e.g. `s=1.25`; with `weights=FILE` the size of the
-        network is the file's.
+    data: a Cube, a DataArray, a Dataset that contains one, the path of a file, or an array (bands,
+        rows, cols).  NaN, Inf and its nodata value (or `nodata`, one or several) are missing.
+    observed: mask of the measured entries (True = measured), besides the cube's own rule: an array
+        (rows, cols) or (bands, rows, cols), or a mask file.
+    missing: mask with the opposite meaning, instead of `observed`.
+    axis: "bands first" or "bands last" in an array.  By default the shape of the mask decides, else
+        bands come first, and an array that looks like (rows, cols, bands) is refused.
+    nodata_in: "any" counts every entry with a nodata value as missing, "all" only pixels where all
+        good bands are missing.  By default "all" applies to nodata values that may be measurements
+        because they lie within the range of the other values, "any" to the rest.
+    sigma_y: standard deviation of the noise in the cube's unit: one number, one per band, or a dict
+        with one per detector; "5%" is a share of the cube's range, "auto" estimates it.
+    input_uncertainty: uncertainty of the input product in the cube's unit, included in
+        `Result.sigma`: one number per band, or an array, a cube or a file of the cube's shape.
+    bad_bands: "fill" fills gaps in bad bands by plain spatial interpolation, "keep" leaves them.
+    max_gap: leave entries missing where their gap is wider than this many pixels.
+    outside: "fill" or "keep" missing pixels that no line joins to observed pixels on both sides;
+        the default is "keep" for cubes that were read from files and "fill" for arrays.
+    fill_clouds: also fill entries that the product withholds but has not lost (clouds in EMIT).
+    region: fill only there: "10:60,20:80" (rows and columns), "xmin,ymin,xmax,ymax" (map
+        coordinates), or the path of a file of polygons.  The whole cube still serves as input.
+    bands: fill only these bands: "10:40,55" (numbers, from 0) or "900-1000nm".
+    buffer: number of pixels by which the missing parts of `observed` or `missing` are widened.
+    clip: limit filled values to the range "observed" in their band, or to the "physical" one: 0 or
+        more, and 1 or less where the file declares reflectance; "none" sets no limit.
+    denoise: with sigma_y > 0, also replace the observed entries of `Result.cube` by the estimate.
+    deterministic: give identical bytes on a GPU, at some cost in speed (a CPU always does).
+    checkpoint: file for the state of a learned method, written every half minute and removed at the
+        end; with `resume`, an interrupted run continues from it.
+    budget: effort of the method "auto": "fast", "normal" or "best".
+    recipe: decision of an earlier "auto" fill, to be applied without trying methods again:
+        `Result.recipe`, or the path of its record.
+    no_prior: with the method "auto", do not use the network that was trained on other images.
+    max_error: leave entries missing whose expected error exceeds this many standard deviations of
+        their band; an error of 1 is no better than the mean of the band.
+    reference: another image of the same place, or several, of any sensor, in any form that `data`
+        can have.  It is used where it improves hidden copies of the gaps; notes say by how much.
+    reference_missing: masks of the references, in the same order, True = do not use.
+    reference_max_days: refuse a reference taken more than this many days before or after the cube.
+    reference_max_shift: refuse a reference displaced by more than this many pixels.
+    progress: function called with every `Step` of the method; a true return value stops the method
+        at its current estimate.  By default a notebook shows a bar; False switches it off.
+    settings: settings of the method by name, e.g. `s=1.25`; with `weights=FILE` the size of the
+        network is taken from the file.
 
     >>> import numpy as np, hydiff
     >>> cube = np.fromfunction(lambda b, r, c: b + r + c, (3, 12, 12))
@@ -159,25 +158,25 @@ def fill(
     if recipe is not None:
         recipe = auto.read_recipe(recipe)
     reference, reference_missing = (
-        tuple(given) if isinstance(given, list | tuple) else (given,)
-        for given in (reference, reference_missing)
+        tuple(images) if isinstance(images, list | tuple) else (images,)
+        for images in (reference, reference_missing)
     )
     arguments = locals()
     request = Request(**{name: arguments[name] for name in ARGUMENTS})
     request.check()
     plan = plan_cube(request, cube.load(), mask)
-    kept = None if checkpoint is None else Path(checkpoint)
+    checkpoint_path = None if checkpoint is None else Path(checkpoint)
     if progress is not None or "ipykernel" not in sys.modules:
-        return execute(plan, kept, resume, progress or None)
+        return execute(plan, checkpoint_path, resume, progress or None)
     from hydiff.report import notebook
 
-    with notebook.progress_bar() as shown:
-        return execute(plan, kept, resume, shown)
+    with notebook.progress_bar() as progress_bar:
+        return execute(plan, checkpoint_path, resume, progress_bar)
 
 
 @dataclass(frozen=True, eq=False)
 class CubePlan:
-    """The fill of a cube in memory, decided up to the method's own work."""
+    """A fill of a cube in memory: everything that is determined before the method runs."""
 
     request: Request
     cube: Cube  # in memory
@@ -188,7 +187,7 @@ class CubePlan:
     limits: reach.Reach  # of the observed values, and what filled values are clipped to
     notes: list[str]  # about what counts as missing
     references: tuple[Reference, ...] = ()  # other images of the place, on the grid of the cube
-    uncertainty: Floats | None = None  # (bands,) of the product itself, in the cube's unit
+    uncertainty: Floats | None = None  # (bands,) of the input product, in the cube's unit
     began: float = field(default_factory=time.perf_counter)  # s
 
 
@@ -199,23 +198,23 @@ def plan_cube(
     say: Callable[[str], Any] = lambda text: None,
     named: Array | None = None,
 ) -> CubePlan:
-    """What counts as measured and what is to be filled, by a request that was checked.
+    """Return the plan of a fill: the measured entries, the entries to fill, and the references.
 
-    cube: in memory.  mask: True = measured, (rows, cols) or (bands, rows, cols).  named: of the
-    shape of the mask, bits of `flags.REASONS`: why its entries are missing; by default MASK.
+    cube: in memory.  mask: True = measured, (rows, cols) or (bands, rows, cols).  named: why the
+    entries of the mask are missing, bits of `flags.REASONS` in its shape; None means MASK.
     """
     began = time.perf_counter()
     check_numbers(cube)
     mask = regions.grown(mask, request.buffer)
     observed, notes = observed_entries(cube, mask, request.nodata, request.nodata_in)
-    doubts = [] if request.detect else suspected(cube, observed, request.nodata)
-    for note in (*notes, *doubts):
+    suspicions = [] if request.detect else suspected(cube, observed, request.nodata)
+    for note in (*notes, *suspicions):
         say(f"warning: {note}")
     if request.detect:
         for suggestion in detect(np.asarray(cube.values), observed, cube.good):
             say(f"taken as missing: {suggestion.message}")
             observed = observed & ~suggestion.missing
-        doubts = suspected(cube, observed, request.nodata)
+        suspicions = suspected(cube, observed, request.nodata)
     target, left = targets(
         cube,
         observed,
@@ -228,10 +227,10 @@ def plan_cube(
     ends = reach.extremes(np.asarray(cube.values), observed)
     limits = reach.reach_of(cube, *ends, request.clip)
     images = request.reference, request.reference_missing
-    given = list(image_choice.sources(*images, cube_and_mask))
+    sources = list(image_choice.sources(*images, cube_and_mask))
     place = image_choice.Place(cube, observed, cube, EVERYWHERE, np.asarray(target.any(axis=0)))
-    references, more = image_choice.taken(
-        given, place, request.reference_max_shift, request.reference_max_days
+    references, reference_notes = image_choice.taken(
+        sources, place, request.reference_max_shift, request.reference_max_days
     )
     return CubePlan(
         request,
@@ -241,7 +240,7 @@ def plan_cube(
         reasons(cube, observed, request.nodata, request.nodata_in, mask, named),
         left,
         limits,
-        [*notes, *doubts, *more],
+        [*notes, *suspicions, *reference_notes],
         references,
         uncertainty.of_input(request.input_uncertainty, cube, observed),
         began,
@@ -251,16 +250,16 @@ def plan_cube(
 def execute(
     plan: CubePlan, checkpoint: Path | None = None, resume: bool = False, progress: Progress = None
 ) -> Result:
-    """Run the method of a plan, and put its estimate into the gaps."""
+    """Run the method of a plan, and return the cube with the estimate in its gaps."""
     request, cube = plan.request, plan.cube
-    planes = tuple(one.planes for one in plan.references if one.planes.observed.any())
+    planes = tuple(entry.planes for entry in plan.references if entry.planes.observed.any())
     how = (request.seed, request.device, request.deterministic, checkpoint, resume)
     job = Job(*how, references=planes)
     solution, decision = _solved(plan, job, progress)
     target, left = plan.target.copy(), dict(plan.left)
     for reason, entries in _given_up(solution, decision, request):
-        if (kept := target & entries).any():
-            left[reason] = int(kept.sum())
+        if (unfilled := target & entries).any():
+            left[reason] = int(unfilled.sum())
             target &= ~entries
 
     values, beyond = reach.bounded(cube.dtype, solution.values, target, plan.limits)
@@ -274,15 +273,15 @@ def execute(
         (None, filled) if decision is None else (decision.recipe, decision.with_reference)
     )
     references = auto.judged(plan.references, recipe, served, filled)
-    own = _flags(plan, target, written, decision)
+    entry_flags = _flags(plan, target, written, decision)
     bars = (solution.sigma, solution.sigma_y, decision is not None, plan.uncertainty)
-    sigma, budget = uncertainty.stated(*bars, own, target)
+    sigma, budget = uncertainty.stated(*bars, entry_flags, target)
     result = Result(
         cube=replace(cube, values=written, valid=cube.validated(target)),
         values=reach.composed(cube, plan.observed, trusted, values),
         raw=floats(solution.values),
         filled=target,
-        flags=own,
+        flags=entry_flags,
         why=plan.why,
         left=left,
         method=request.method_name,
@@ -295,7 +294,7 @@ def execute(
             *_notes(plan, solution),
             *(f"{n} filled entries {how}" for how, n in changed.items()),
             *reach.notes(beyond, request.clip),
-            *(str(one["words"]) for one in references),
+            *(str(entry["words"]) for entry in references),
             *uncertainty.notes(plan.uncertainty, sigma is not None),
         ],
         sigma=None if sigma is None else floats(sigma),
@@ -310,7 +309,7 @@ def execute(
 
 
 def _notes(plan: CubePlan, solution: Estimate) -> Iterator[str]:
-    """What there is to say before anything is put into the gaps."""
+    """Yield the notes of the plan and the method, and warnings about a recipe from elsewhere."""
     recipe = plan.request.recipe
     yield from (*plan.notes, *solution.notes)
     if recipe is not None:
@@ -320,18 +319,21 @@ def _notes(plan: CubePlan, solution: Estimate) -> Iterator[str]:
 
 
 def _flags(plan: CubePlan, target: Bools, written: Array, decision: Decision | None) -> Array:
-    """(bands, rows, cols) how each entry came about.  written: the values of the filled cube."""
+    """(bands, rows, cols) bits of `flags.FLAGS` for each entry.
+
+    target: True = filled.  written: the values of the filled cube.
+    """
     cube, observed, facts = plan.cube, plan.observed, plan.request.facts
     none = np.zeros((1, 1, 1), bool)
-    kept = none if facts.each_band else keeps(cube, observed)
+    from_bands = none if facts.each_band else keeps(cube, observed)
     origin = sources_of(decision, facts, target, cube.good_bands)
     outside = flags.outside_of(written, plan.limits.low, plan.limits.high)
     changed = observed & differs(np.asarray(cube.values), written) if plan.request.denoise else none
-    return flags.of_fill(target, kept, origin, outside, changed)
+    return flags.of_fill(target, from_bands, origin, outside, changed)
 
 
 def _solved(plan: CubePlan, job: Job, progress: Progress) -> tuple[Estimate, Decision | None]:
-    """The estimate of the whole cube; by `auto` with its decision."""
+    """Return the estimate of the whole cube, and the decision if the method is "auto"."""
     request, cube, observed = plan.request, plan.cube, plan.observed
     noise = sigma_per_band(request.sigma_y, cube)
     if request.chosen is not None:
@@ -350,12 +352,12 @@ def write(
     unmarked: bool = False,
     compact: bool = False,
 ) -> list[Path]:
-    """Write a cube, whole or not at all; the files made, the one with the values first.
+    """Write a cube to a file and return the paths of all files written, the values first.
 
-    The suffix of `path` says the format; without one it is the format that the cube came in.  A
-    Result is written with its companions, as `hydiff fill` does; arrays are (bands, rows, cols)
-    unless `axis` is "bands last".  unmarked: allow a file that cannot say that it is filled (.npy).
-    compact: companions as small .npz files, whatever the format of the cube.
+    A file is written completely or not at all.  The suffix of `path` determines the format; without
+    one it is the format of the input.  A Result is written with its companion files, as by `hydiff
+    fill`.  axis: of an array, (bands, rows, cols) unless it is "bands last".  unmarked: allow a
+    format that cannot mark the file as filled (.npy).  compact: companions as small .npz files.
     """
     if isinstance(data, Result):
         return data.save(path, overwrite=overwrite, unmarked=unmarked, compact=compact)
@@ -366,7 +368,7 @@ def write(
 def cube_and_mask(
     data: Any, observed: Mask = None, missing: Mask = None, axis: str | None = None
 ) -> tuple[Cube, Bools | None]:
-    """The cube and the mask, True = measured, both with the bands first."""
+    """Return the cube and the mask (True = measured), both with the bands first."""
     if observed is not None and missing is not None:
         raise BadValue("`observed=` and `missing=` say the same thing twice: give one of them")
     mask = observed if missing is None else missing
@@ -376,10 +378,10 @@ def cube_and_mask(
         if isinstance(data, Result):
             raise BadValue("a Result is filled already: its cube is `result.cube`")
         data = axes.only_array(data)
-        form = mask.shape if isinstance(mask, np.ndarray) else None
-        last = axes.bands_last(data, axis, form)
-        cube = as_cube(data.transpose(*axes.dims_in(data, (2, 0, 1))) if last else data)
-        if last and form == data.shape:
+        mask_shape = mask.shape if isinstance(mask, np.ndarray) else None
+        is_last = axes.bands_last(data, axis, mask_shape)
+        cube = as_cube(data.transpose(*axes.dims_in(data, (2, 0, 1))) if is_last else data)
+        if is_last and mask_shape == data.shape:
             mask = np.asarray(mask).transpose(2, 0, 1)
     if isinstance(mask, str | Path):
         meaning = "observed" if missing is None else "missing"
@@ -392,7 +394,7 @@ def cube_and_mask(
 def _given_up(
     solution: Estimate, decision: Decision | None, request: Request
 ) -> Iterator[tuple[str, Bools]]:
-    """Entries (bands, rows, cols) that are left missing after all, with the reason."""
+    """Yield a reason and the entries (bands, rows, cols) that are left missing for it."""
     yield f"out of reach of {request.method_name}", np.isnan(solution.values)
     if decision is not None and request.max_error is not None:
         yield f"expected error above {request.max_error:g}", decision.hopeless

@@ -1,7 +1,7 @@
-"""Cube: a hyperspectral image with everything its file says about it.
+"""`Cube`: a hyperspectral image with all metadata of its file.
 
-Values are (bands, rows, cols) in the file's own dtype and unit.  They may still be on disk:
-a numpy memmap, or a `Lazy` array that reads the windows it is asked for.
+Values are (bands, rows, cols) in the dtype and unit of the file.  They may still be on disk, as a
+numpy memmap or as a `Lazy` array that reads a window when it is indexed.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ BAND_DIMS = ("band", "bands", "wavelength", "wavelengths", "channel", "spectral"
 ROW_DIMS = ("y", "row", "rows", "line", "lines", "lat", "latitude", "northing", "downtrack")
 COL_DIMS = ("x", "col", "cols", "sample", "samples", "lon", "longitude", "easting", "crosstrack")
 PER_BAND = ("detector", "data gain values", "data offset values")  # entries of attrs
-SQUARED = 1e-100  # spans below it, and values above its inverse, have no square
+SQUARED = 1e-100  # spans below it and values above its inverse cannot be squared in float64
 WAVELENGTHS = ("wavelength", "wavelengths", "wavelength_nm", "band_wavelength")
-# what the CF conventions call them: `standard_name`, or `axis`, of a coordinate -> a name of above
+# CF names: `standard_name` or `axis` of a coordinate -> one of the dimension names above
 CF_WAVELENGTHS = ("radiation_wavelength", "sensor_band_central_radiation_wavelength")
 CF_NAMES = {
     **dict.fromkeys(("X", "projection_x_coordinate", "longitude", "grid_longitude"), "x"),
@@ -44,7 +44,7 @@ CF_NAMES = {
 
 
 class Values(Protocol):
-    """What a cube needs of its values; numpy arrays, memmaps and `Lazy` all have it."""
+    """The interface of a cube's values, which numpy arrays, memmaps and `Lazy` arrays provide."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -54,9 +54,10 @@ class Values(Protocol):
 
 
 class Lazy:
-    """An array on disk: shape and dtype are known, values are read when indexed.
+    """An array on disk with known shape and dtype, whose values are read when it is indexed.
 
-    `read` takes three slices (bands, rows, cols) with step 1 and returns that block.
+    read: function that takes three slices (bands, rows, cols) with step 1 and returns that block.
+    chunks: shape of the blocks that the file can read at once, if it has any.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Lazy:
         shape: tuple[int, int, int],
         dtype: np.dtype[Any],
         read: Callable[[slice, slice, slice], Array],
-        chunks: tuple[int, int, int] | None = None,  # what the file can read at once
+        chunks: tuple[int, int, int] | None = None,
     ) -> None:
         self.shape, self.dtype, self._read = shape, np.dtype(dtype), read
         self.chunks, self.ndim = chunks, 3
@@ -99,7 +100,7 @@ class Lazy:
 
 
 class Glt(NamedTuple):
-    """A geographic lookup table: which pixel of the sensor each pixel of a map grid shows."""
+    """A geographic lookup table: the sensor pixel shown at each pixel of a map grid."""
 
     lookup: Values  # (rows', cols', 2) sensor column and row, 1-based, 0 = none, < 0 = interpolated
     transform: tuple[float, ...]  # affine of the map grid
@@ -109,7 +110,7 @@ class Glt(NamedTuple):
 class Scale(NamedTuple):
     """The affine map between a cube's own unit and the unit range: 0 ↔ low, 1 ↔ high.
 
-    Both ends are numbers, or arrays (bands, 1, 1) where detectors have scales of their own.
+    Both ends are numbers, or arrays (bands, 1, 1) where each detector has its own scale.
     """
 
     low: Any
@@ -121,7 +122,7 @@ class Scale(NamedTuple):
 
     @property
     def spans(self) -> Floats:
-        """(1,) or (bands,), for what has one entry per band."""
+        """(1,) or (bands,) span, to scale arrays with one entry per band."""
         return np.reshape(self.span, -1)
 
     def to_unit(self, values: Any) -> Any:
@@ -130,9 +131,9 @@ class Scale(NamedTuple):
         return unit
 
     def from_unit(self, values: Any) -> Any:
-        own = values * self.span
-        own += self.low
-        return own
+        restored = values * self.span
+        restored += self.low
+        return restored
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,12 +151,12 @@ class Cube:
     glt: Glt | None = None  # from the sensor's geometry to a map
     band_names: tuple[str, ...] | None = None
     valid: Values | None = None  # of bool: (rows, cols), or (bands, rows, cols); a validity layer
-    missing_rule: Callable[[Array], Bools] | None = None  # what the product calls missing
-    withheld_rule: Callable[[Array], Bools] | None = None  # of that, what is no loss (clouds)
-    attrs: Mapping[str, Any] = field(default_factory=dict)  # every other attribute, verbatim
+    missing_rule: Callable[[Array], Bools] | None = None  # True where the product marks as missing
+    withheld_rule: Callable[[Array], Bools] | None = None  # of these, withheld, not lost (clouds)
+    attrs: Mapping[str, Any] = field(default_factory=dict)  # all other attributes, unchanged
     path: Path | None = None  # the file it was read from
     format: str | None = None  # the io module that read it
-    mark: Mark | None = None  # what was filled, and how; None = all of it was measured
+    mark: Mark | None = None  # record of filled entries; None = all values were measured
 
     def __post_init__(self) -> None:
         if len(self.values.shape) != 3:
@@ -198,26 +199,29 @@ class Cube:
 
     @property
     def good_bands(self) -> Bools:
-        """(bands,) True where a band is good; all True when the file does not say."""
+        """(bands,) True where a band is good; all True if the file has no list of bad bands."""
         return np.ones(self.bands, bool) if self.good is None else self.good
 
     @property
     def detectors(self) -> tuple[str, ...] | None:
-        """(bands,) the detector behind each band, when the file knows of two or more."""
+        """(bands,) name of each band's detector, or None if the file lists fewer than two."""
         names = self.attrs.get("detector")
         if not isinstance(names, list | tuple) or len(names) != self.bands or len(set(names)) < 2:
             return None
         return tuple(str(name) for name in names)
 
     def load(self) -> Self:
-        """The same cube with its values in memory."""
+        """Return the same cube with its values in memory."""
         valid = None if self.valid is None else np.asarray(self.valid)
         return replace(self, values=np.asarray(self.values), valid=valid)
 
     def window(
         self, rows: slice = slice(None), cols: slice = slice(None), bands: slice = slice(None)
     ) -> Self:
-        """The part of the cube inside three slices, read now; its map coordinates move along."""
+        """Return the part of the cube inside three slices, read into memory.
+
+        Its affine transform refers to the first pixel of the window.
+        """
         if any(s.step not in (None, 1) for s in (rows, cols, bands)):
             raise BadValue("a window takes every pixel: give slices without a step")
         row0, col0 = (s.indices(n)[0] for s, n in zip((rows, cols), self.shape[1:], strict=True))
@@ -245,7 +249,7 @@ class Cube:
         )
 
     def observed(self, nodata: Nodata = None, *, whole: Nodata = None) -> Bools:
-        """(bands, rows, cols) True = measured, read from the whole cube; see `observed_in`."""
+        """(bands, rows, cols) True = measured, for the whole cube; see `observed_in`."""
         return self.observed_in(np.asarray(self.values), nodata, whole=whole)
 
     def observed_in(
@@ -258,15 +262,18 @@ class Cube:
         *,
         whole: Nodata = None,
     ) -> Bools:
-        """True where a block of this cube's values was measured.  The one rule:
+        """Return True where a block of this cube's values was measured.
 
-        1. `nodata`, when the user gives it, alone names the missing values; those of them
-           in `whole` count only in pixels where every good band is missing (the block then has
-           all bands); else
-        2. the product's own rule, when its reader knows one; else
-        3. the nodata value and the validity layer that the file declares.
-        NaN and Inf are missing whatever else holds.  Values are compared in the file's dtype.
-        `rows`, `cols` and `bands` say where the block lies, for the validity layer.
+        This is the only rule for missing values in the package.  The first applicable case decides:
+
+        1. If `nodata` is given, exactly its values are missing.  Those that are also in `whole` are
+           missing only in pixels where every good band is missing; the block must then contain all
+           bands.
+        2. If the reader of the product provides a rule, that rule decides.
+        3. Otherwise the declared nodata value and the validity layer of the file decide.
+
+        NaN and Inf are always missing.  Values are compared in the dtype of the file.
+        `rows`, `cols` and `bands` are the position of the block, needed for the validity layer.
         """
         if nodata is not None:
             missing = equals_any(values, nodata)
@@ -286,15 +293,16 @@ class Cube:
         return ~missing
 
     def _valid_in(self, bands: slice, rows: slice, cols: slice) -> Bools:
-        """The validity layer of a block: (rows, cols), or (bands, rows, cols)."""
+        """Return the validity layer of a block: (rows, cols), or (bands, rows, cols)."""
         assert self.valid is not None
         whole = len(self.valid.shape) == 3
         return np.asarray(self.valid[(bands, rows, cols) if whole else (rows, cols)])
 
     def validated(self, filled: Values) -> Values | None:
-        """The validity layer once some entries (bands, rows, cols) are filled; None without one.
+        """Return the validity layer after a fill, or None if the cube has no such layer.
 
-        A layer for all bands calls a pixel valid when one of its bands is filled.
+        filled: (bands, rows, cols) True = filled.  A layer (rows, cols) marks a pixel as valid if
+        at least one of its bands is filled.
         """
         if self.valid is None:
             return None
@@ -312,13 +320,17 @@ class Cube:
         return Lazy(self.shape, np.dtype(bool), read)
 
     def withheld_in(self, values: Array) -> Bools:
-        """True where a block of values is missing without being lost, such as screened clouds."""
+        """Return True where the product withholds values of a block, such as screened clouds."""
         if self.withheld_rule is None:
             return np.zeros(values.shape, bool)
         return self.withheld_rule(values)
 
     def to_xarray(self) -> xarray.DataArray:
-        """A DataArray (band, y, x); a cube that came from a DataArray gets its own form back."""
+        """Return a DataArray (band, y, x).
+
+        A cube made from a DataArray is returned with the dimensions, coordinates and attributes of
+        that DataArray.
+        """
         need("xarray", "xarray", "to_xarray")
         import xarray
 
@@ -342,15 +354,19 @@ class Cube:
 
     @classmethod
     def from_xarray(cls, array: xarray.DataArray) -> Cube:
-        """A cube from a 3-D DataArray; its names say which axis has bands, else the first."""
+        """Return a cube from a 3-D DataArray.
+
+        The band axis is found by the names of the dimensions; if none of them is known, it is the
+        first.
+        """
         if array.ndim != 3:
             raise ShapeMismatch(f"expected a DataArray with 3 dimensions, found {array.dims}")
         order, _ = _axes_from(array)
         band_dim = array.dims[order[0]]
 
         def per_band(*names: str, dtype: Any = np.float64) -> tuple[Any, str | None]:
-            """The first of these coordinates that has an entry for each band, and its unit."""
-            for name in names:  # a name, or a standard name
+            """Return the first of these coordinates with one entry per band, and its unit."""
+            for name in names:  # the name of a coordinate, or its standard name
                 name = next((str(k) for k, c in array.coords.items() if _cf(c) == name), name)
                 if name in array.coords and array.coords[name].dims == (band_dim,):
                     coordinate = array.coords[name]
@@ -375,7 +391,7 @@ class Cube:
 
 
 def as_cube(data: Cube | Array | xarray.DataArray) -> Cube:
-    """A Cube from a Cube, a DataArray, or a numpy array (bands, rows, cols), masked or plain."""
+    """Return a Cube from a Cube, a DataArray, or a plain or masked array (bands, rows, cols)."""
     if isinstance(data, Cube):
         return data
     if isinstance(data, np.ma.MaskedArray):
@@ -389,12 +405,12 @@ def as_cube(data: Cube | Array | xarray.DataArray) -> Cube:
 
 
 def _unused(data: np.ma.MaskedArray[Any, Any]) -> int:
-    """A value of the array's type that no entry has: its own fill value if possible."""
-    known, kind = data.compressed(), np.iinfo(data.dtype)
-    ends = [int(data.fill_value), kind.min, kind.max]
-    unused = [n for n in ends if kind.min <= n <= kind.max and not (known == n).any()]
-    if not unused:  # a small type, most likely
-        taken = np.unique(known).astype(object)
+    """Return a value of the array's dtype that no entry has: its own fill value if possible."""
+    entries, limits = data.compressed(), np.iinfo(data.dtype)
+    ends = [int(data.fill_value), limits.min, limits.max]
+    unused = [n for n in ends if limits.min <= n <= limits.max and not (entries == n).any()]
+    if not unused:  # both ends of the range occur, most likely in a small type: look for a hole
+        taken = np.unique(entries).astype(object)
         unused = [int(n) + 1 for n, after in pairwise(taken) if after > n + 1]
     if not unused:
         raise BadValue(
@@ -407,25 +423,29 @@ def _unused(data: np.ma.MaskedArray[Any, Any]) -> int:
 def detector_scale(
     values: Array, observed: Bools, good: Bools, detectors: Sequence[str] | None
 ) -> Scale:
-    """`unit_scale`, for each detector by itself where there are several (bands, 1, 1).
+    """Return the unit scale of a cube, with ends (bands, 1, 1) if it has several detectors.
 
-    A detector without an observed entry in a good band takes the scale of all of them.
+    Each detector is scaled by `unit_scale` of its own bands.  A detector without any observed entry
+    in a good band takes the scale of the whole cube.
     """
     whole = unit_scale(values, observed, good)
     if detectors is None:
         return whole
     low, high = (np.full((len(values), 1, 1), end) for end in whole)
     for name in set(detectors):
-        own = np.array([d == name for d in detectors])
-        if (np.broadcast_to(observed, values.shape)[own] & good[own][:, None, None]).any():
-            low[own], high[own] = unit_scale(values, observed, good & own)
+        of_detector = np.array([d == name for d in detectors])
+        if (
+            np.broadcast_to(observed, values.shape)[of_detector] & good[of_detector][:, None, None]
+        ).any():
+            low[of_detector], high[of_detector] = unit_scale(values, observed, good & of_detector)
     return Scale(low, high)
 
 
 def unit_scale(values: Array, observed: Bools, good: Bools) -> Scale:
-    """0.01 and 99.99 percentiles of the observed entries of good bands, widened by 5 % each side.
+    """Return the scale from the 0.01 and 99.99 percentiles, widened by 5 % of their span each side.
 
-    values, observed: (bands, rows, cols), or observed (rows, cols); good: (bands,)
+    The percentiles are those of the observed entries of good bands.  values: (bands, rows, cols);
+    observed: of the same shape, or (rows, cols); good: (bands,).
     """
     entries = np.broadcast_to(observed, values.shape)
     chosen = entries if good.all() else entries & good[:, None, None]
@@ -449,38 +469,42 @@ def unit_scale(values: Array, observed: Bools, good: Bools) -> Scale:
             "scale them, or mark what is no measurement as missing"
         )
     margin = 0.05 * (high - low)
-    if margin == 0:  # a constant cube: any span will do that does not vanish beside its value
+    if margin == 0:  # a constant cube: any span that is not lost in rounding beside its value
         margin = max(0.5, 1e-3 * abs(low))
     return Scale(float(low - margin), float(high + margin))
 
 
 def _outer_percentiles(sample: Array, low: float, high: float) -> Floats:
-    """`np.percentile` near both ends, in float64 whatever the type of the sample is.
+    """Return two percentiles near both ends, as `np.percentile` does, in float64 for any dtype.
 
-    Only the entries near the ends are sorted; one in 64 of all shows about where these begin.
+    Only the entries near the ends are sorted, which is faster.  Where they begin is estimated from
+    every 64th entry; if that leaves too few entries, all are sorted.
     """
     if np.isnan(sample.min()):
         return np.full(2, np.nan)
-    place = np.array([low, high]) / 100 * (len(sample) - 1)
-    below = np.floor(place).astype(np.intp)
+    position = np.array([low, high]) / 100 * (len(sample) - 1)
+    below = np.floor(position).astype(np.intp)
     above = np.minimum(below + 1, len(sample) - 1)
-    few = int(max(above[0] + 1, len(sample) - below[1]))
-    some, about = np.sort(sample[::64]), few // 32 + 8
-    first = last = sample
-    if len(some) > 2 * about:
-        first, last = sample[sample <= some[about]], sample[sample >= some[-1 - about]]
-    if min(len(first), len(last)) < few:
-        first = last = sample
-    first, last = np.sort(first), np.sort(last)
-    a = np.array([first[below[0]], last[below[1] - len(sample)]], np.float64)
-    b = np.array([first[above[0]], last[above[1] - len(sample)]], np.float64)
-    share = place - below
+    needed = int(max(above[0] + 1, len(sample) - below[1]))
+    subsample, margin = np.sort(sample[::64]), needed // 32 + 8
+    lowest = highest = sample
+    if len(subsample) > 2 * margin:
+        lowest, highest = (
+            sample[sample <= subsample[margin]],
+            sample[sample >= subsample[-1 - margin]],
+        )
+    if min(len(lowest), len(highest)) < needed:
+        lowest = highest = sample
+    lowest, highest = np.sort(lowest), np.sort(highest)
+    a = np.array([lowest[below[0]], highest[below[1] - len(sample)]], np.float64)
+    b = np.array([lowest[above[0]], highest[above[1] - len(sample)]], np.float64)
+    share = position - below
     between: Floats = np.where(share < 0.5, a + (b - a) * share, b - (b - a) * (1 - share))
     return between
 
 
 def representable(nodata: float, dtype: np.dtype[Any]) -> bool:
-    """Whether a value of this dtype can equal `nodata`."""
+    """Return whether a value of this dtype can equal `nodata`."""
     if dtype.kind == "f":
         return True
     if dtype.kind not in "iu":
@@ -490,7 +514,10 @@ def representable(nodata: float, dtype: np.dtype[Any]) -> bool:
 
 
 def equals(values: Array, nodata: float) -> Bools:
-    """values == nodata in the dtype of the values, so that float32(-3.4e38) meets -3.4e38."""
+    """Return values == nodata, compared in the dtype of the values.
+
+    So float32(-3.4e38) equals a declared nodata value of -3.4e38.
+    """
     if not representable(nodata, values.dtype):
         raise BadValue(
             f"nodata {nodata:g} cannot occur in {values.dtype} values; "
@@ -498,13 +525,13 @@ def equals(values: Array, nodata: float) -> Bools:
         )
     if np.isnan(nodata):
         return np.isnan(values)
-    with np.errstate(over="ignore"):  # a double beyond float32 becomes its infinity
+    with np.errstate(over="ignore"):  # a float64 beyond the range of float32 becomes infinite
         flag = np.asarray(nodata).astype(values.dtype)
     return np.asarray(values == flag)
 
 
 def equals_any(values: Array, nodata: Nodata) -> Bools:
-    """Where values equal one of the nodata values, each compared as `equals` does."""
+    """Return True where values equal one of the nodata values, compared as in `equals`."""
     equal = np.zeros(values.shape, bool)
     for value in listed(nodata):
         equal |= equals(values, value)
@@ -512,7 +539,7 @@ def equals_any(values: Array, nodata: Nodata) -> Bools:
 
 
 def listed(nodata: Nodata) -> tuple[float, ...]:
-    """The nodata values, each once."""
+    """Return the nodata values as a tuple without duplicates; () for None."""
     if nodata is None:
         return ()
     try:
@@ -529,13 +556,13 @@ def _shifted(transform: tuple[float, ...] | None, rows: int, cols: int) -> tuple
 
 
 def _axes_from(array: xarray.DataArray) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The order that brings the band axis to the front, and the order that brings it back."""
+    """Return the axis order that moves bands to the front, and the order that moves them back."""
     order = band_order(dim_names(array))
     return order, tuple(int(i) for i in np.argsort(order))
 
 
 def _declared_nodata(attrs: Mapping[Any, Any]) -> float | None:
-    """The first of the attributes that name a value of missing entries."""
+    """Return the first nodata value that the attributes declare, or None."""
     declared = [n for n in ("_FillValue", "missing_value", "nodata") if attrs.get(n) is not None]
     if not declared:
         return None
@@ -549,8 +576,11 @@ def _declared_nodata(attrs: Mapping[Any, Any]) -> float | None:
 
 
 def dim_names(array: xarray.DataArray) -> list[str]:
-    """The dimensions of a DataArray, called x, y or band where CF attributes of a coordinate along
-    them say so, and by their own names elsewhere."""
+    """Return the names of a DataArray's dimensions.
+
+    A dimension is called x, y or band if the CF attributes of a coordinate along it identify it;
+    otherwise its own name is returned.
+    """
     along = {str(dim): str(dim) for dim in array.dims}
     for coordinate in array.coords.values():
         if len(coordinate.dims) == 1 and _cf(coordinate) in CF_NAMES:
@@ -559,21 +589,27 @@ def dim_names(array: xarray.DataArray) -> list[str]:
 
 
 def _cf(coordinate: xarray.DataArray) -> str:
-    """What the CF conventions call a coordinate; empty where it does not say."""
+    """Return the CF `standard_name` of a coordinate, else its `axis`, else an empty string."""
     return str(coordinate.attrs.get("standard_name") or coordinate.attrs.get("axis", ""))
 
 
 def band_axis(dims: Sequence[str]) -> int | None:
-    """Which of three named axes has the bands: the one called so, or the one beside two that are
-    rows and columns; None if no name says so."""
+    """Return the number of the band axis among three named axes, or None if no name identifies it.
+
+    It is the axis with a name for bands, or the remaining axis if the other two are rows and
+    columns.
+    """
     names = [name.lower() for name in dims]
     by_name = [i for i, n in enumerate(names) if n in BAND_DIMS]
-    beside = [i for i, n in enumerate(names) if n not in (*ROW_DIMS, *COL_DIMS)]
-    return by_name[0] if by_name else beside[0] if len(beside) == 1 else None
+    remaining = [i for i, n in enumerate(names) if n not in (*ROW_DIMS, *COL_DIMS)]
+    return by_name[0] if by_name else remaining[0] if len(remaining) == 1 else None
 
 
 def band_order(dims: Sequence[str]) -> tuple[int, int, int]:
-    """Which of three named axes are bands, rows and cols; the first is bands if no name says so."""
+    """Return the numbers of the band, row and column axes among three named axes.
+
+    If no name identifies the band axis, it is the first.
+    """
     names = [name.lower() for name in dims]
     band = band_axis(names) or 0
     first, second = (i for i in range(3) if i != band)

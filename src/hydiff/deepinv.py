@@ -1,6 +1,6 @@
-"""`FillReconstructor`: every method of hydiff as a reconstructor of deepinv, `model(y, physics)`.
+"""`FillReconstructor`: use any method of hydiff as a reconstructor of deepinv, `model(y, physics)`.
 
-The physics is inpainting, y = M x + n; the mask and the noise are taken from it.
+The physics must be inpainting, y = M x + n; the mask and the noise are taken from it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from hydiff import api
 from hydiff.errors import BadValue, ShapeMismatch
 from hydiff.methods import DEFAULT
 
-if find_spec("deepinv") is None:  # which brings torch
+if find_spec("deepinv") is None:  # torch is one of its dependencies
     raise BadValue("`import hydiff.deepinv` needs deepinv, which is not installed: pip install it")
 import torch
 from deepinv.models import Reconstructor
@@ -21,10 +21,10 @@ from torch import Tensor
 
 
 class FillReconstructor(Reconstructor):  # type: ignore[misc]  # deepinv has no types
-    """Fill what the mask of an inpainting physics hides.
+    """Fill the entries that the mask of an inpainting physics hides.
 
-    method, options: as for `hydiff.fill`.  `sigma_y` is the noise of the physics by default, in
-    the unit of y.  There are no trainable weights, and no gradient passes.
+    method, options: as for `hydiff.fill`.  By default `sigma_y` is the noise of the physics, in the
+    unit of y.  The model has no trainable weights and does not propagate gradients.
 
     >>> model = FillReconstructor("smooth")  # doctest: +SKIP
     >>> x_hat = model(y, physics)  # doctest: +SKIP
@@ -35,12 +35,12 @@ class FillReconstructor(Reconstructor):  # type: ignore[misc]  # deepinv has no 
         self.method, self.options = method, options
 
     def forward(self, y: Tensor, physics: Any, **kwargs: Any) -> Tensor:
-        """y (batch, bands, rows, cols), 0 where missing; the estimate has the shape of y."""
+        """Return the estimate in the shape of y (batch, bands, rows, cols), 0 where missing."""
         observed = observed_of(y, physics)
         noise = [{}] * len(y) if "sigma_y" in self.options else sigma_of(physics, len(y))
         x_hat = torch.empty_like(y, requires_grad=False)
         for cube, mask, sigma, out in zip(y.detach(), observed, noise, x_hat, strict=True):
-            values = cube.float() if cube.dtype == torch.bfloat16 else cube  # NumPy has none
+            values = cube.float() if cube.dtype == torch.bfloat16 else cube  # not a NumPy dtype
             options = {"method": self.method, **sigma, **self.options}
             result = api.fill(values.cpu().numpy(), mask.cpu().numpy(), **options)
             out.copy_(torch.as_tensor(result.values))
@@ -48,8 +48,8 @@ class FillReconstructor(Reconstructor):  # type: ignore[misc]  # deepinv has no 
 
 
 def observed_of(y: Tensor, physics: Any) -> Tensor:
-    """The mask of a physics with the shape of y, True = measured."""
-    if not isinstance(physics, Inpainting):  # others, such as MRI, have masks of something else
+    """Return the mask of a physics with the shape of y, True = measured."""
+    if not isinstance(physics, Inpainting):  # masks of others, such as MRI, mean something else
         raise BadValue(
             f"physics of the kind {type(physics).__name__}, expected deepinv.physics.Inpainting; "
             "use a reconstructor of deepinv"
@@ -70,7 +70,10 @@ def observed_of(y: Tensor, physics: Any) -> Tensor:
 
 
 def sigma_of(physics: Any, count: int) -> list[dict[str, float]]:
-    """`sigma_y` of each cube: the standard deviation of Gaussian noise; 0 without noise."""
+    """Return `sigma_y` of each cube: the std of Gaussian noise, 0 without noise.
+
+    Each is a dictionary of keyword arguments for `hydiff.fill`.
+    """
     noise = getattr(physics, "noise_model", None)
     sigma = getattr(noise, "sigma", None)
     if sigma is None:

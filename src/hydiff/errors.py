@@ -1,12 +1,14 @@
-"""The errors a user can meet.  Each message says what was found, what was expected, what to do.
+"""Errors that a user can correct.
+
+Each message says what was found, what was expected, and what to do.
 
 HydiffError
-├── CubeFormatError     a file that is not what it claims to be, or not one we read
-├── ShapeMismatch       two things that must have the same shape do not
-├── NothingObserved     not one measured entry to fill from
-├── UnknownName         a method, setting, preset, mask or variable that does not exist
-├── BadValue            a value outside its meaning: negative noise, absent nodata, ...
-└── OutputError         a result that cannot be written: it exists, the disk is full, ...
+├── CubeFormatError     a file is damaged, mislabelled, or of an unsupported format
+├── ShapeMismatch       two arrays that must have the same shape do not
+├── NothingObserved     there is no measured entry to fill from
+├── UnknownName         a method, setting, preset, mask or variable does not exist
+├── BadValue            an argument has an invalid value: negative noise, absent nodata, ...
+└── OutputError         a result cannot be written: the file exists, the disk is full, ...
 """
 
 import re
@@ -18,16 +20,16 @@ from numbers import Integral
 from pathlib import Path
 
 LONGEST = 2000  # characters of a message
-LEAST_ROOM = 256 << 20  # bytes below a limit of memory: what libraries take without asking
+LEAST_ROOM = 256 << 20  # bytes below a memory limit that libraries allocate without a check
 
 
-# how a message names an argument, `nodata=-9999`, or a setting of a method, `channels=64`
+# an argument (`nodata=-9999`) or a setting of a method (`channels=64`) in a message
 ARGUMENT = re.compile(r"`([a-z]\w*)=([^`]*)`")
-SETTINGS = ("channels", "scales", "lr")  # those that messages name; --set gives them in a shell
+SETTINGS = ("channels", "scales", "lr")  # settings in messages; on the command line they need --set
 
 
 def shell(text: str) -> str:
-    """A message of the library as the command line says it: its arguments as options.
+    """Return a message of the library with its arguments written as command-line options.
 
     >>> shell("give `nodata=-9999`, or pass `overwrite=True` with `method='smooth'`")
     'give --nodata -9999, or pass --overwrite with --method smooth'
@@ -43,30 +45,30 @@ def _option(argument: re.Match[str]) -> str:
         return f"--set {name}={value}"
     option = "--" + name.replace("_", "-")
     if value.startswith("["):  # several values: the option is repeated
-        return " ".join(f"{option} {one.strip()}" for one in value.strip("[]").split(","))
+        return " ".join(f"{option} {part.strip()}" for part in value.strip("[]").split(","))
     return option if value in ("", "True") else f"{option} {value}"
 
 
 class HydiffError(Exception):
-    """Base of all errors that a user can act on; the command line prints it and exits with 2.
+    """Base of all errors that a user can correct; the command line prints it and exits with 2.
 
-    Its message is one line that a terminal can show, whatever a file has put into it.  It names
-    arguments as Python writes them, between backticks; `shell` turns them into options.
+    The message is reduced to one printable line, even if it quotes the content of a file.  It names
+    arguments as in Python, between backticks; `shell` turns them into options.
     """
 
     def __init__(self, message: str = "") -> None:
         line = "".join(c if c.isprintable() else " " for c in message.strip())
-        if len(line) > LONGEST:  # the beginning says what is wrong, the end what to do
+        if len(line) > LONGEST:  # keep the beginning (what is wrong) and the end (what to do)
             line = f"{line[: LONGEST // 2]} … {line[-LONGEST // 4 :]}"
         super().__init__(line)
 
 
 class CubeFormatError(HydiffError):
-    """A file is not what it claims to be, or of a format that is not read."""
+    """A file is damaged, mislabelled, or of an unsupported format."""
 
 
 class ShapeMismatch(HydiffError):
-    """Two things that must have the same shape do not."""
+    """Two arrays that must have the same shape do not."""
 
 
 class NothingObserved(HydiffError):
@@ -74,7 +76,7 @@ class NothingObserved(HydiffError):
 
 
 class BadValue(HydiffError):
-    """A value lies outside its meaning."""
+    """An argument has an invalid value."""
 
 
 class OutputError(HydiffError):
@@ -82,7 +84,10 @@ class OutputError(HydiffError):
 
 
 class UnknownName(HydiffError):
-    """`UnknownName("method", "smoth", METHODS)` suggests the nearest known name."""
+    """A name does not exist; the message suggests the nearest known name.
+
+    Example: `UnknownName("method", "smoth", METHODS)`.
+    """
 
     def __init__(self, what: str, found: str, allowed: Iterable[str], hint: str = "") -> None:
         names = sorted(allowed)
@@ -93,24 +98,24 @@ class UnknownName(HydiffError):
 
 
 def has_torch() -> bool:
-    """Whether torch, which the extra `learn` brings, is installed; it is not imported."""
+    """Return whether torch (extra `learn`) is installed, without importing it."""
     return find_spec("torch") is not None
 
 
 def need_torch(what: str) -> None:
-    """BadValue where torch is not installed, which says the extra to add."""
+    """Raise BadValue if torch is not installed; the message names the extra to install."""
     need("torch", "learn", what)
 
 
 def need(package: str, extra: str, what: str) -> None:
-    """BadValue where a package is not installed that `what` cannot do without."""
+    """Raise BadValue if a package is not installed that `what` requires."""
     if find_spec(package) is None:
         message = f'{what} needs {package}, which is not installed: pip install "hydiff[{extra}]"'
         raise BadValue(message)
 
 
-# of running out of memory: by CUDA, by torch on a CPU, by a thread, by a library that is loaded,
-# by SuperLU
+# parts of messages about a lack of memory: from CUDA, torch on a CPU, threads, the loading of
+# libraries, and SuperLU
 NO_MEMORY = (
     *("out of memory", "can't allocate memory", "can't start new thread", "bad_alloc"),
     *("Resource temporarily unavailable", "failed to map segment", "annot allocate memory"),
@@ -119,18 +124,18 @@ NO_MEMORY = (
 
 
 def is_no_memory(error: BaseException) -> bool:
-    """Whether an exception, or what it came of, is how a library says that memory has run out."""
+    """Return whether an exception, or one of its causes, means that memory has run out."""
     if isinstance(error, MemoryError) or any(text in str(error) for text in NO_MEMORY):
         return True
     return error.__cause__ is not None and is_no_memory(error.__cause__)
 
 
 def check_memory_limit() -> None:
-    """BadValue where a limit of address space (`ulimit -v`) leaves too little to compute in.
+    """Raise BadValue if a limit of address space (`ulimit -v`) leaves too little for computations.
 
-    Numerical libraries do not report a shortage: OpenBLAS asks for its 32 MB a thread for ever, or
-    ends the process.  With that much room it has them before arrays, which can fail with an error,
-    take the rest.
+    Numerical libraries do not report a lack of memory: OpenBLAS retries to allocate its 32 MB per
+    thread forever, or ends the process.  With LEAST_ROOM left it can allocate them at the start;
+    arrays, which raise an error if they do not fit, take the rest later.
     """
     if find_spec("resource") is None:  # Windows has no such limits
         return
@@ -149,7 +154,7 @@ def check_memory_limit() -> None:
 
 @contextmanager
 def memory_advice(device: object, advice: str) -> Iterator[None]:
-    """Turn running out of memory into a BadValue that says what to set."""
+    """Turn an error about a lack of memory into a BadValue with advice."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -159,6 +164,6 @@ def memory_advice(device: object, advice: str) -> Iterator[None]:
 
 
 def check_seed(seed: int) -> None:
-    """Refuse what numpy or torch cannot start from."""
+    """Raise BadValue for a seed that numpy or torch cannot use."""
     if not isinstance(seed, Integral) or not 0 <= seed < 2**63:
         raise BadValue(f"seed = {seed}: expected a whole number from 0 to 2**63 - 1")

@@ -1,7 +1,7 @@
-"""Flags of an entry: whether and how it was filled, and why it was missing; one byte each.
+"""Flags of each entry: how it was filled, and why it was missing; one byte each.
 
-Both are sets of bits, as `flag_masks` of the CF conventions are.  A measured entry that nobody
-touched has no flag, and neither has one that is still missing.
+Both bytes are sets of bits, like `flag_masks` in the CF conventions.  `FLAGS` are not set for
+measured entries that are unchanged, nor for entries that are still missing.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.uint8]
 Bools = NDArray[np.bool_]
 
-# of filled entries; the second and third exclude each other
+# bits of filled entries; FROM_BANDS and FROM_SPACE exclude each other
 FILLED, FROM_BANDS, FROM_SPACE, PRIOR, REFERENCE, FAR, OUTSIDE, CHANGED = (1 << i for i in range(8))
-# of missing entries
+# bits of missing entries
 NODATA, FRAME, MASK, CLOUD, SATURATED = (1 << i for i in range(5))
 
 FLAGS = {
@@ -45,17 +45,17 @@ REASONS = {
     CLOUD: "cloud",
     SATURATED: "saturated",
 }
-PRIOR_SHARE = 0.1  # of a network that learned elsewhere, from which an entry has the flag
+PRIOR_SHARE = 0.1  # share of the pretrained network in an entry from which PRIOR is set
 
 
 class About(NamedTuple):
-    """What a layer of a fill is, for people and for programs."""
+    """Description of a layer of a fill."""
 
     text: str
-    bits: Mapping[int, str]  # none of a layer of numbers
+    bits: Mapping[int, str]  # bit → name; empty for a layer of numbers
 
 
-LAYERS = {  # of a fill, (bands, rows, cols) each
+LAYERS = {  # of a fill; each is (bands, rows, cols)
     "flags": About("how hydiff filled the value; 0 where it was measured and not touched", FLAGS),
     "why": About("why the value was missing before hydiff filled it", REASONS),
     "sigma": About("standard uncertainty of the value that hydiff filled in", {}),
@@ -63,7 +63,7 @@ LAYERS = {  # of a fill, (bands, rows, cols) each
 
 
 def attributes(name: str) -> dict[str, Any]:
-    """The CF attributes of a layer."""
+    """Return the CF attributes of a layer."""
     about = LAYERS[name]
     if not about.bits:
         return {"long_name": about.text}
@@ -76,16 +76,16 @@ def attributes(name: str) -> dict[str, Any]:
 
 
 def texts(name: str) -> dict[str, str]:
-    """The same for files whose metadata are texts."""
+    """Return the CF attributes of a layer as texts, for formats with textual metadata."""
     entries = attributes(name)
     return {k: " ".join(map(str, v)) if k == "flag_masks" else str(v) for k, v in entries.items()}
 
 
 def of_fill(filled: Bools, kept: Bools, sources: Bytes, outside: Bools, changed: Bools) -> Bytes:
-    """Flags (bands, rows, cols) of a fill, from masks of that shape.
+    """Return the flags (bands, rows, cols) of a fill, from masks of that shape.
 
-    kept: filled from bands that the pixel kept; sources: PRIOR, REFERENCE and FAR where they hold;
-    outside: beyond what was observed in the band; changed: measured, and replaced.
+    kept: filled from observed bands of the same pixel.  sources: bits PRIOR, REFERENCE and FAR.
+    outside: value outside the range observed in the band.  changed: measured, and replaced.
     """
     flags = np.where(kept, np.uint8(FILLED | FROM_BANDS), np.uint8(FILLED | FROM_SPACE))
     flags = flags | sources
@@ -96,13 +96,16 @@ def of_fill(filled: Bools, kept: Bools, sources: Bytes, outside: Bools, changed:
 
 
 def _where(entries: Bools, bit: int) -> Bytes:
-    """The bit where entries are True: a product, several times as fast as an index."""
+    """Return the bit where entries are True; a product is several times as fast as indexing."""
     return entries * np.uint8(bit)
 
 
 def outside_of(values: NDArray[Any], low: NDArray[Any], high: NDArray[Any]) -> Bools:
-    """Where values (bands, rows, cols) lie beyond the ends (bands,) of what was observed."""
-    if values.dtype.kind == "f":  # the ends are values of that dtype: nothing need be converted
+    """Return True where values (bands, rows, cols) lie outside the observed range.
+
+    low, high: (bands,) ends of the range.
+    """
+    if values.dtype.kind == "f":  # the ends have values of that dtype: convert them, not the values
         low, high = low.astype(values.dtype), high.astype(values.dtype)
     beyond: Bools = (values < low[:, None, None]) | (values > high[:, None, None])
     return beyond
@@ -111,25 +114,26 @@ def outside_of(values: NDArray[Any], low: NDArray[Any], high: NDArray[Any]) -> B
 def reasons(
     missing: Bools, own: Bools, withheld: Bools, named: Bytes | None, frames: Bools
 ) -> Bytes:
-    """Why entries (bands, rows, cols) are missing.
+    """Return why entries (bands, rows, cols) are missing, as bits of `REASONS`.
 
-    own: missing by the rule of the cube; withheld: screened for clouds by its maker; named: bits
-    of masks and quality layers, (rows, cols) or (bands, rows, cols); frames: (rows,) lost lines.
+    own: missing by the cube's own rule.  withheld: screened for clouds in the product.
+    named: bits from masks and quality layers, (rows, cols) or (bands, rows, cols).
+    frames: (rows,) lost lines.
     """
     why = _where(own & ~withheld, NODATA)
     why |= _where(withheld, CLOUD)
     if named is not None:
         why |= named
-    why |= _where(missing & (why == 0), MASK)  # what a buffer or a detector added
+    why |= _where(missing & (why == 0), MASK)  # missing by a buffer, or by damage detection
     why |= _where(frames, FRAME)[:, None]
     why *= missing
     return why
 
 
 def lost_frames(rows: Bools) -> Bools:
-    """(rows,) lines without a single measured entry, between others that have some.
+    """(rows,) True for lines without any measured entry between lines that have some.
 
-    rows: (rows,) whether a line has any.
+    rows: (rows,) whether a line has a measured entry.
     """
     before = np.maximum.accumulate(rows)
     after = np.maximum.accumulate(rows[::-1])[::-1]
@@ -138,7 +142,7 @@ def lost_frames(rows: Bools) -> Bools:
 
 
 def counted(flags: Bytes, bits: Mapping[int, str] = FLAGS) -> dict[str, int]:
-    """Entries that have each flag, by its name; flags that none has are left out."""
+    """Return the number of entries with each flag, by its name; flags without any are left out."""
     number = np.bincount(flags.ravel(), minlength=256)
     which = np.arange(256)
     counts = {name: int(number[(which & bit) != 0].sum()) for bit, name in bits.items()}
@@ -146,7 +150,7 @@ def counted(flags: Bytes, bits: Mapping[int, str] = FLAGS) -> dict[str, int]:
 
 
 def shares(counts: Mapping[str, Any]) -> list[str]:
-    """In words: the share of the filled entries that have a flag, for each flag that some have."""
+    """Return texts with the share of the filled entries that have a flag, for each flag in use."""
     filled = counts.get(FLAGS[FILLED], 0)
     lines = []
     if isinstance(filled, int) and filled:

@@ -1,8 +1,8 @@
-"""Mark: what a filled cube says of itself, so that it never passes for a measurement.
+"""`Mark`: the statement in a cube that it was filled, so that it is not taken for a measurement.
 
-A fill makes one, `Cube.mark` carries it, readers and writers of every format find a place for it.
-What is read from a file is anybody's text: it is bounded and cleaned, and a mark that cannot be
-understood still is a mark.
+A fill creates a mark, `Cube.mark` holds it, and the readers and writers of all formats preserve it.
+Text from a file is not trusted: it is bounded and cleaned.  A mark that cannot be parsed still
+counts as a mark.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 FILLED, RECORD = "hydiff_filled", "hydiff_record"  # the attributes of a marked file
-BY_BAND, EARLIER = "filled_share", "earlier"  # entries of the record
+BY_BAND, EARLIER = "filled_share", "earlier"  # keys of the record
 UNKNOWN = "unknown"
 LONGEST_TEXT = 500  # characters of a mark
 LONGEST_RECORD = 60_000  # characters of JSON; an attribute of HDF5 holds 64 KB
-LONGEST_LIST, LONGEST_NOTE, DEEPEST = 32, 300, 6  # of what a record brings along
-MOST_SHARES = 4096  # bands whose shares are listed
-MOST_EARLIER = 16
-LEFT_OUT = ("command", "seconds", "tiles")  # of a record: they say nothing about the values
+LONGEST_LIST, LONGEST_NOTE, DEEPEST = 32, 300, 6  # bounds of lists, texts and nesting in a record
+MOST_SHARES = 4096  # most bands with which the share of each band is listed
+MOST_EARLIER = 16  # number of earlier fills that are listed
+LEFT_OUT = ("command", "seconds", "tiles")  # keys of a record that do not concern the values
 
 TEXT = re.compile(
     r"(?:(?P<percent>\S+) %|an unknown share) of the entries filled by (?P<method>.+?), "
@@ -37,23 +37,23 @@ TEXT = re.compile(
 
 @dataclass(frozen=True, eq=False)
 class Mark:
-    """How much of a cube is filled, by what, and when."""
+    """Share of a cube that was filled, with the method and the time."""
 
-    share: float  # of all entries, 0 … 1; NaN where a file does not say
-    by_band: NDArray[np.float64] | None = None  # (bands,) the same for each band
+    share: float  # of all entries, 0 … 1; NaN if unknown
+    by_band: NDArray[np.float64] | None = None  # (bands,) share of each band
     method: str = UNKNOWN
     version: str = UNKNOWN  # of hydiff
     time: str = UNKNOWN
     denoised: bool = False  # measured entries were replaced too
-    record: Mapping[str, Any] = field(default_factory=dict)  # bounded: see `bounded`
+    record: Mapping[str, Any] = field(default_factory=dict)  # shortened by `bounded`
     filled: Any = field(default=None, repr=False)  # (bands, rows, cols) non-zero = filled; may be
-    #                                                on disk, None where only the shares are known
-    # those of `hydiff.flags.LAYERS` that are known, by name; (bands, rows, cols), may be on disk
+    #                                                on disk; None if only the shares are known
+    # known layers of `hydiff.flags.LAYERS` by name; (bands, rows, cols), may be on disk
     layers: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def text(self) -> str:
-        """One line for people, which `parsed` reads back."""
+        """The mark as one readable line, which `parsed` can read back."""
         share = "an unknown share" if math.isnan(self.share) else f"{100 * self.share:.4g} %"
         others = ", the others denoised" if self.denoised else ""
         return (
@@ -63,7 +63,7 @@ class Mark:
 
     @property
     def attributes(self) -> dict[str, str]:
-        """The mark as texts: for people, and the record as JSON."""
+        """The mark as two file attributes: the readable line, and the record as JSON."""
         record = dict(self.record)
         if self.by_band is not None and len(self.by_band) <= MOST_SHARES:
             record[BY_BAND] = [float(f"{share:.6g}") for share in self.by_band]
@@ -71,12 +71,15 @@ class Mark:
 
     @property
     def json(self) -> str:
-        """The same as one JSON object, for formats with one place."""
+        """Both attributes as one JSON object, for formats with a single field for them."""
         text, record = self.attributes.values()
         return json.dumps({FILLED: text, RECORD: json.loads(record)})
 
     def window(self, bands: slice, rows: slice, cols: slice) -> Self:
-        """The mark of a part; without a mask its bands keep the shares of the whole."""
+        """Return the mark of a part of the cube.
+
+        Without a mask of the filled entries, bands keep the shares of the whole cube.
+        """
         if self.filled is not None:
             inside = np.asarray(self.filled[bands, rows, cols]) != 0
             shares = inside.mean(axis=(1, 2)) if inside.size else np.zeros(len(inside))
@@ -87,7 +90,10 @@ class Mark:
         return replace(self, **_shares(self.by_band[bands]))
 
     def after(self, before: Mark | None) -> Mark:
-        """The mark of a fill of a cube that was filled before: what either filled is filled."""
+        """Return the mark of a fill of a cube that was filled before.
+
+        An entry counts as filled if either fill has filled it.
+        """
         if before is None:
             return self
         listed = before.record.get(EARLIER)
@@ -99,7 +105,9 @@ class Mark:
             shares = np.array([either[band].mean() for band in range(either.shape[0])])
             both = replace(self, filled=either, **_shares(shares))
         elif self.by_band is not None and before.by_band is not None:
-            shares = np.minimum(before.by_band + self.by_band, 1)  # entries filled twice: once more
+            shares = np.minimum(
+                before.by_band + self.by_band, 1
+            )  # counts entries filled twice double
             both = replace(self, filled=None, **_shares(shares))
         else:
             both = replace(self, filled=None, by_band=None, share=math.nan)
@@ -108,19 +116,21 @@ class Mark:
 
 
 def _layers_over(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
-    """The layers of a fill over those of an earlier one: its own where it has flags."""
+    """Return layers with the values of a fill where it has flags, else those of an earlier fill."""
     if "flags" not in new or not old:
         return dict(new)
     return {name: Over(new["flags"], new.get(name), old.get(name)) for name in {**old, **new}}
 
 
 class Over:
-    """A layer (bands, rows, cols) where there are flags, another one elsewhere; read when it is
-    indexed.  One that is None is empty: 0, or NaN beside floats."""
+    """A layer (bands, rows, cols) with values of `new` where flags are set, else of `old`.
+
+    It is computed when it is indexed.  A layer that is None is 0, or NaN if the other has floats.
+    """
 
     def __init__(self, flags: Any, new: Any, old: Any) -> None:
-        some = old if new is None else new
-        self.shape, self.dtype = tuple(flags.shape), np.dtype(some.dtype)
+        existing = old if new is None else new
+        self.shape, self.dtype = tuple(flags.shape), np.dtype(existing.dtype)
         self._flags, self._new, self._old = flags, new, old
 
     def __getitem__(self, key: Any) -> NDArray[Any]:
@@ -131,14 +141,14 @@ class Over:
 
 
 class Either:
-    """True where one of two masks (bands, rows, cols) is non-zero, read when it is indexed."""
+    """True where one of two masks (bands, rows, cols) is non-zero; computed when it is indexed."""
 
     def __init__(self, one: Any, other: Any) -> None:
         self.shape, self.dtype, self._masks = tuple(one.shape), np.dtype(bool), (one, other)
 
     def __getitem__(self, key: Any) -> NDArray[np.bool_]:
-        one, other = (np.asarray(mask[key]) != 0 for mask in self._masks)
-        return np.asarray(one | other)
+        first, second = (np.asarray(mask[key]) != 0 for mask in self._masks)
+        return np.asarray(first | second)
 
 
 def of_fill(
@@ -150,11 +160,11 @@ def of_fill(
     denoised: bool = False,
     layers: Mapping[str, Any] | None = None,
 ) -> Mark:
-    """The mark of a fill.
+    """Return the mark of a fill.
 
-    filled: (bands, rows, cols) True = filled; shares: (bands,) how much of each band that is;
-    record: what `provenance` says of the fill, of which the mark keeps what is short;
-    layers: those of `hydiff.flags.LAYERS`, by name.
+    filled: (bands, rows, cols) True = filled.  shares: (bands,) filled share of each band.
+    record: the record of the fill (`provenance`), of which the mark keeps the short entries.
+    denoised: measured entries were replaced too.  layers: of `hydiff.flags.LAYERS`, by name.
     """
     versions = record.get("versions")
     version = versions.get("hydiff", UNKNOWN) if isinstance(versions, Mapping) else UNKNOWN
@@ -175,17 +185,17 @@ def _shares(by_band: NDArray[np.float64]) -> dict[str, Any]:
 
 
 def now() -> str:
-    """The time of a fill; SOURCE_DATE_EPOCH, where it is set, makes equal fills equal files."""
+    """Return the current time, or SOURCE_DATE_EPOCH if it is set, for reproducible files."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
     moment = datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)
     return moment.isoformat(timespec="seconds")
 
 
-# --- reading what a file says ---------------------------------------------------------------------
+# --- reading marks from files ---------------------------------------------------------------------
 
 
 def parsed(text: Any, record: Any = None, by_band: Sequence[Any] = (), *, bands: int) -> Mark:
-    """The mark that a file's texts make; whatever they hold, the file is marked."""
+    """Return the mark from the attributes of a file; for any text, the file counts as marked."""
     match, entries = TEXT.match(clean(text, LONGEST_TEXT)), _record(record)
     parts: Mapping[str, Any] = {} if match is None else match.groupdict()
     shares = _numbers(by_band if len(by_band) else entries.pop(BY_BAND, ()), bands)
@@ -200,7 +210,7 @@ def parsed(text: Any, record: Any = None, by_band: Sequence[Any] = (), *, bands:
 
 
 def from_json(text: Any) -> dict[str, Any]:
-    """The attributes that `Mark.json` holds; of damaged text, what `parsed` can take for a mark."""
+    """Return the attributes from `Mark.json`; for damaged text, the text itself as attribute."""
     try:
         document = json.loads(str(text)[: 2 * LONGEST_RECORD])
         return {FILLED: str(document[FILLED]), RECORD: json.dumps(document[RECORD])}
@@ -209,7 +219,7 @@ def from_json(text: Any) -> dict[str, Any]:
 
 
 def _record(text: Any) -> dict[str, Any]:
-    """The record in a file; {} where there is none, or none that is sound."""
+    """Return the record from a file; {} if there is none or it is invalid."""
     if not isinstance(text, str) or len(text) > 2 * LONGEST_RECORD:
         return {}
     try:
@@ -223,7 +233,7 @@ def _record(text: Any) -> dict[str, Any]:
 
 
 def _numbers(listed: Any, count: int) -> NDArray[np.float64] | None:
-    """`count` finite numbers of at least 0, or None."""
+    """Return `count` finite numbers of at least 0, or None if the list has anything else."""
     try:
         numbers = np.array([float(item) for item in listed])
     except (TypeError, ValueError, OverflowError):
@@ -233,16 +243,19 @@ def _numbers(listed: Any, count: int) -> NDArray[np.float64] | None:
 
 
 def clean(text: Any, most: int) -> str:
-    """One printable line without braces, which delimit lists in ENVI headers."""
+    """Return one printable line without braces, which delimit lists in ENVI headers.
+
+    most: number of characters of the text to use.
+    """
     line = " ".join(str(text)[:most].split()).replace("{", "(").replace("}", ")")
     return "".join(c if c.isprintable() else "?" for c in line)
 
 
 def bounded(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The short entries of a record: no long lists, no folders, nothing that grows with a cube."""
+    """Return a record without long lists, folder names, and entries that grow with the cube."""
     entries = {str(k): v for k, v in record.items() if k not in (*LEFT_OUT, BY_BAND)}
     source = entries.get("input")
-    if isinstance(source, Mapping):  # a file that is handed on need not name our folders
+    if isinstance(source, Mapping):  # a file that is passed on should not reveal local folders
         entries["input"] = {**source, "path": re.split(r"[/\\]", str(source.get("path")))[-1]}
     short: dict[str, Any] = {k: _short(v, DEEPEST) for k, v in entries.items()}
     for key in sorted(short, key=lambda k: -len(json.dumps(short[k]))):
@@ -254,8 +267,8 @@ def bounded(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _short(value: Any, depth: int) -> Any:
     if isinstance(value, Mapping) and depth:
-        some = list(value.items())[:LONGEST_LIST]
-        return {str(k)[:LONGEST_NOTE]: _short(v, depth - 1) for k, v in some}
+        items = list(value.items())[:LONGEST_LIST]
+        return {str(k)[:LONGEST_NOTE]: _short(v, depth - 1) for k, v in items}
     if isinstance(value, list | tuple) and depth and len(value) <= LONGEST_LIST:
         return [_short(v, depth - 1) for v in value]
     if isinstance(value, str):

@@ -1,7 +1,8 @@
-"""How good is a filled cube?  Arrays in, numbers out; float64; gaps and bad bands take no part.
+"""Quality measures that compare a filled cube with the truth.
 
-Arrays are (bands, rows, cols) on the unit range of the truth.  An entry counts when both arrays
-are finite there and `where` (bool, None = everywhere) is True; nothing to count gives NaN.
+The functions take arrays (bands, rows, cols) on the unit range of the truth and compute in float64.
+An entry is counted where both arrays are finite and `where` (bool, None = everywhere) is True, so
+gaps and bad bands that are NaN are not counted.  A measure without any counted entry is NaN.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from hydiff.maths.ssim import ssim_map
 if TYPE_CHECKING:
     import xarray
 
-CAP = 100.0  # dB; a perfect band would be infinite and swallow the mean
+CAP = 100.0  # dB; the PSNR of a perfect band would be infinite and dominate the mean
 
 NORMAL_QUANTILES = scoring.NORMAL_QUANTILES
 POOR = 0.9  # NRMSE above which a band is hardly better than its mean
 
-# What spectra are used for comes first; MPSNR, which one bright band can decide, last.
+# Measures that matter for the use of spectra come first; MPSNR, which a single bright band can
+# dominate, comes last.
 LABELS = {
     "nrmse_median": "NRMSE by band, median",
     "poor_bands": f"Bands with NRMSE above {POOR:g}, share",
@@ -92,7 +94,7 @@ def nrmse_median(x: Array, truth: Array, where: Bools | None = None) -> float:
 
 
 def poor_bands(x: Array, truth: Array, where: Bools | None = None, above: float = POOR) -> float:
-    """Share of the bands whose NRMSE exceeds a bound: of those that have counted entries."""
+    """Share of bands whose NRMSE exceeds a bound, among the bands with counted entries."""
     return _share_above(nrmse_per_band(x, truth, where), above)
 
 
@@ -106,7 +108,7 @@ def derivative_rmse(x: Array, truth: Array, where: Bools | None = None) -> float
 def ergas(x: Array, truth: Array, where: Bools | None = None) -> float:
     """100 sqrt(mean over bands of (rmse / mean of the truth)²), resolution ratio 1.
 
-    Made for pansharpening; here there is no resolution ratio, so it is only an RMSE summary.
+    It was designed for pansharpening; without a resolution ratio it only summarises the RMSE.
     """
     mean = _per_band(truth, np.isfinite(truth))
     relative = _ratio(np.sqrt(_mse_per_band(x, truth, where)), mean)
@@ -114,9 +116,10 @@ def ergas(x: Array, truth: Array, where: Bools | None = None) -> float:
 
 
 def band_depth(spectra: Floats, left: int, centre: int, right: int) -> Floats:
-    """1 - value / continuum at a band, the continuum straight between two shoulders.
+    """Return the depth of an absorption: 1 - value / continuum at its centre band.
 
-    spectra (bands, ...); 0 where the continuum is 0.
+    The continuum is the straight line between the left and the right band.  spectra: (bands, ...).
+    The depth is 0 where the continuum is 0.
     """
     share = (centre - left) / (right - left)
     line = (1 - share) * spectra[left] + share * spectra[right]
@@ -125,7 +128,10 @@ def band_depth(spectra: Floats, left: int, centre: int, right: int) -> Floats:
 
 
 def band_ratio(spectra: Floats, top: int, bottom: int) -> Floats:
-    """The index (a - b) / (a + b) of two bands, as NDVI is one; 0 where both are 0."""
+    """Return the normalised difference (a - b) / (a + b) of two bands, such as the NDVI.
+
+    It is 0 where both bands are 0.
+    """
     a, b = spectra[top], spectra[bottom]
     out = np.zeros_like(a)
     return np.asarray(np.divide(a - b, a + b, out=out, where=np.abs(a + b) > 1e-9))
@@ -134,9 +140,11 @@ def band_ratio(spectra: Floats, top: int, bottom: int) -> Floats:
 def band_depth_rmse(
     x: Array, truth: Array, bands: tuple[int, int, int], where: Bools | None = None
 ) -> float:
-    """RMSE of the depth of an absorption: left shoulder, centre and right shoulder by number.
+    """RMSE of the depth of an absorption feature.
 
-    Over pixels with a counted entry in one of these bands; in the cubes' own unit, not scaled.
+    bands: numbers of the left shoulder, the centre and the right shoulder.  The RMSE is over pixels
+    with a counted entry in at least one of these bands, and all three finite in both arrays.
+    Arrays are in the cube's own unit, not scaled.
     """
     return _feature_rmse(band_depth, x, truth, bands, where)
 
@@ -144,7 +152,7 @@ def band_depth_rmse(
 def band_ratio_rmse(
     x: Array, truth: Array, bands: tuple[int, int], where: Bools | None = None
 ) -> float:
-    """RMSE of the index of two bands, as `band_depth_rmse` has it for depths."""
+    """RMSE of the normalised difference of two bands, over the pixels of `band_depth_rmse`."""
     return _feature_rmse(band_ratio, x, truth, bands, where)
 
 
@@ -155,20 +163,21 @@ def _feature_rmse(
     bands: tuple[int, ...],
     where: Bools | None,
 ) -> float:
-    own = list(bands)
-    part = where if where is None or where.ndim == 2 else where[own]
-    a, b, both = _spectra(x[own], truth[own], part)
-    at = range(len(own))
+    chosen = list(bands)
+    where_chosen = where if where is None or where.ndim == 2 else where[chosen]
+    a, b, both = _spectra(x[chosen], truth[chosen], where_chosen)
+    at = range(len(chosen))
     return float(np.sqrt(_mean((feature(a, *at) - feature(b, *at))[both.all(axis=0)] ** 2)))
 
 
 def plume_recovery(
     x: Array, plain: Array, truth: Array, base: Array, where: Bools | None = None
 ) -> float:
-    """What of a plume a fill brings back: 1 all of it, 0 nothing.
+    """Share of a plume that a fill recovers: 1 = all of it, 0 = nothing.
 
-    truth is base with a plume in it, x and plain are the fills of the two, of one shape and under
-    the same gaps.  The difference of the fills, projected on that of the truths.
+    truth: base with a plume added.  x, plain: the fills of truth and base under the same gaps; all
+    four have the same shape.  The share is the difference of the fills, projected on the difference
+    of the truths.  It is NaN if the plume is 0 at all counted entries.
     """
     counted = _counted(np.subtract(x, plain), np.subtract(truth, base), where)
     filled, added = (np.subtract(a, b, dtype=np.float64)[counted] for a, b in
@@ -178,7 +187,7 @@ def plume_recovery(
 
 
 class DistanceBin(NamedTuple):
-    """Missing entries whose distance to the nearest observed pixel d is low <= d < high."""
+    """Errors of missing entries at a distance low <= d < high from the nearest observed pixel."""
 
     low: float  # pixels
     high: float
@@ -190,10 +199,10 @@ class DistanceBin(NamedTuple):
 def by_distance(
     x: Array, truth: Array, missing: Bools, edges: Sequence[float] = (1, 2, 3, 5, 8, 13, np.inf)
 ) -> list[DistanceBin]:
-    """Error of missing entries by distance in pixels to the nearest observed pixel of their band.
+    """Errors of missing entries by distance in pixels to the nearest observed pixel of their band.
 
-    missing: (rows, cols) or (bands, rows, cols).  Entries where the truth is not finite are not
-    observed either.  A band that was never observed falls into the last bin.
+    missing: (rows, cols) or (bands, rows, cols).  Entries where the truth is not finite do not
+    count as observed.  A band without any observed pixel is in the last bin if that is unbounded.
     """
     missing = np.broadcast_to(missing, np.shape(truth))
     counted = _counted(x, truth, missing)
@@ -208,23 +217,23 @@ def by_distance(
 
 
 class Calibration(NamedTuple):
-    """Whether error bars hold against the truth."""
+    """Comparison of error bars with the errors of a fill."""
 
     covered_50: float  # share of entries inside their 50 % interval
     covered_80: float
     covered_95: float
     crps: float  # mean continuous ranked probability score, in the unit of the values
-    crps_constant: float  # of the same errors with one σ for all: their RMS
+    crps_constant: float  # CRPS of the same errors with one σ for all entries: their RMS
     entries: int
 
 
 def calibration(
     x: Array, truth: Array, sigma: Array, intervals: Sequence[float] = NORMAL_QUANTILES
 ) -> Calibration:
-    """Compare 1-σ error bars with the errors of a fill, where all three are finite.
+    """Compare 1-σ error bars with the errors of a fill, where all three arrays are finite.
 
-    intervals: half widths of the 50, 80 and 95 % intervals in σ, as the record of a fill has them.
-    CRPS is that of Gaussians.
+    intervals: half widths of the 50, 80 and 95 % intervals in σ; the record of a fill has its own.
+    The CRPS assumes Gaussian errors.
     """
     error, std = errors_and_bars(x, truth, sigma)
     half, most, nearly = (_mean((np.abs(error) <= q * std).astype(np.float64)) for q in intervals)
@@ -234,14 +243,14 @@ def calibration(
 
 
 def errors_and_bars(x: Array, truth: Array, sigma: Array) -> tuple[Floats, Floats]:
-    """Errors of a fill and their 1-σ bars, both (n,), where these are finite and not 0."""
+    """Return errors of a fill and their 1-σ error bars, both (n,), where finite and σ > 0."""
     where = _counted(x, truth, np.isfinite(sigma) & (np.asarray(sigma) > 0))
     error = np.subtract(x, truth, dtype=np.float64)[where]
     return error, np.asarray(sigma, np.float64)[where]
 
 
 class ScoreTable(list[tuple[str, float, float | None]]):
-    """Rows (label with unit, everywhere, missing only) that print as a table."""
+    """List of rows (label with unit, everywhere, missing only) that prints as a table."""
 
     def __repr__(self) -> str:
         columns = 2 if all(row[2] is None for row in self) else 3
@@ -259,11 +268,11 @@ def _digits(value: float | None) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """How an estimate compares with the truth, on the truth's unit range; keys as in `LABELS`."""
+    """Measures of an estimate against the truth, on the truth's unit range; keys as in `LABELS`."""
 
     everywhere: dict[str, float]  # over all comparable entries
     missing: dict[str, float] | None  # over missing entries; bands without any are skipped
-    raw: dict[str, float] | None  # everywhere, of the raw output before observed entries went back
+    raw: dict[str, float] | None  # everywhere, of the raw output before observed entries are put in
     per_band: dict[str, Floats]  # psnr, nrmse: (bands,), over missing entries when given
     by_distance: list[DistanceBin] | None
     unfilled: int  # valid entries of the truth that the estimate leaves missing: not scored
@@ -271,14 +280,14 @@ class Scores:
     range: tuple[float, float]  # of the truth, in its unit: the peak of MPSNR
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists and numbers for JSON; NaN and infinity become None."""
+        """Return plain lists and numbers for JSON; NaN and infinity become None."""
         plain: dict[str, Any] = _plain(asdict(self))
         if self.by_distance is not None:
             plain["by_distance"] = [_plain(b._asdict()) for b in self.by_distance]
         return plain
 
     def table(self) -> ScoreTable:
-        """Rows (label with unit, everywhere, missing only) in the order of `LABELS`.
+        """Return rows (label with unit, everywhere, missing only) in the order of `LABELS`.
 
         `print(scores.table())` shows them in columns.
         """
@@ -304,11 +313,11 @@ def score(
 ) -> Scores:
     """Compare a filled cube with the truth.
 
-    missing: bool (rows, cols) or (bands, rows, cols), True = was a gap that the method filled.
+    missing: bool (rows, cols) or (bands, rows, cols), True = gap that the method filled.
     good: bool (bands,), False = bad band; without it, the bad bands that either cube declares.
     raw: the method's own output before observed entries were put back.
-    The unit range is the minimum and maximum of the truth over good bands and valid entries, so
-    it depends neither on the mask nor on the method.
+    The unit range runs from the minimum to the maximum of the truth's valid entries in good bands,
+    so it depends neither on the mask nor on the method.
     """
     t, x = as_cube(truth), as_cube(estimate)
     r = None if raw is None else as_cube(raw)
@@ -344,7 +353,10 @@ def score(
 def _summaries(
     x: Floats, truth: Floats, gaps: Bools | None = None
 ) -> tuple[dict[str, float], dict[str, float] | None]:
-    """The row of `LABELS` over all entries, and over the gaps; SSIM, the slow part, runs once."""
+    """Return the measures of `LABELS` over all entries, and over the gaps (None without gaps).
+
+    The SSIM map, the slowest part, is computed once for both.
+    """
     similarity = ssim_map(x, truth)
 
     def row(where: Bools | None) -> dict[str, float]:
@@ -385,7 +397,7 @@ def _range_of(truth: Floats) -> Scale:
     if valid.size == 0:
         raise BadValue("the truth has no valid entry in any good band; nothing can be scored")
     low, high = float(valid.min()), float(valid.max())
-    return Scale(low, high if high > low else low + 1)  # a constant truth: any span will do
+    return Scale(low, high if high > low else low + 1)  # a constant truth: any span is suitable
 
 
 def _counted(x: Array, truth: Array, where: Bools | None) -> Bools:
@@ -414,7 +426,7 @@ def _ratio(top: Floats, bottom: Array) -> Floats:
 
 
 def _per_band(values: Array, where: Bools) -> Floats:
-    """(bands,) mean of each band's entries inside `where`."""
+    """(bands,) mean of each band's entries where `where` is True."""
     total: Floats = np.sum(values, axis=(1, 2), dtype=np.float64, where=where)
     return _ratio(total, where.sum(axis=(1, 2)))
 
@@ -434,9 +446,9 @@ def _mean_of_bands(values: Floats, where: Bools | None) -> float:
 
 
 def _spectra(x: Array, truth: Array, where: Bools | None) -> tuple[Floats, Floats, Bools]:
-    """Spectra (bands, pixels) of the pixels with a counted entry, and where both are finite.
+    """Return both spectra (bands, n) at the pixels with counted entries, and where both are finite.
 
-    Entries that are not comparable are 0 in both.
+    Entries that are not finite in both are set to 0 in both.
     """
     pixels = _counted(x, truth, where).any(axis=0)
     a, b = (v[:, pixels].astype(np.float64) for v in (x, truth))
@@ -445,7 +457,7 @@ def _spectra(x: Array, truth: Array, where: Bools | None) -> tuple[Floats, Float
 
 
 def _centred(spectra: Floats, both: Bools) -> Floats:
-    """Spectra less their mean; exactly 0 when they are constant up to rounding."""
+    """Return spectra minus their mean; exactly 0 if they are constant up to rounding."""
     mean = _ratio(spectra.sum(axis=0), both.sum(axis=0))
     centred = np.where(both, spectra - mean, 0.0)
     flat = np.abs(centred).max(axis=0, initial=0) <= 1e-12 * np.abs(mean)
@@ -453,13 +465,13 @@ def _centred(spectra: Floats, both: Bools) -> Floats:
 
 
 def _cosine(a: Floats, b: Floats) -> Floats:
-    """(pixels,) cosine between spectra (bands, pixels); NaN where one of them is zero."""
+    """(pixels,) cosine between spectra (bands, pixels); NaN where a spectrum is zero."""
     norms = np.linalg.norm(a, axis=0) * np.linalg.norm(b, axis=0)
     return np.clip(_ratio(np.einsum("bp,bp->p", a, b), norms), -1, 1)
 
 
 def _distance_to(observed: Bools) -> Floats:
-    """(bands, rows, cols) pixels to the nearest observed pixel of the same band; inf if none."""
+    """(bands, rows, cols) pixels to the nearest observed pixel of the band; inf if it has none."""
     distance = np.full(observed.shape, np.inf)
     for band, plane in enumerate(observed):
         if band and np.array_equal(plane, observed[band - 1]):  # bands mostly share their mask
@@ -470,7 +482,7 @@ def _distance_to(observed: Bools) -> Floats:
 
 
 def _plain(entry: Any) -> Any:
-    """The same with Python lists and numbers; None for what JSON cannot say."""
+    """Return an entry with Python lists and numbers; NaN and infinity become None."""
     if isinstance(entry, dict):
         return {key: _plain(value) for key, value in entry.items()}
     if isinstance(entry, list | tuple):

@@ -1,8 +1,8 @@
 # ruff: noqa: RUF009 - `option` makes a dataclass field
-"""What a fill is asked for: every option once, for Python, the command line, archives and tiles.
+"""The options of a fill, defined once for Python, the command line, archives and tiles.
 
-A field of `Request` is an option: its type and default, and in its metadata the text of `--help`,
-its group there, and how the command line spells it where that differs (`flag`, `text`).
+Each field of `Request` is an option.  Its metadata holds the text for `--help`, its group there,
+and its name and type on the command line where these differ (`flag`, `text`).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from hydiff.methods import (
 
 if TYPE_CHECKING:
     from hydiff.gaps.rule import Sigma
-else:  # scipy takes half a second, which somebody who asks for --help should not wait for
+else:  # importing scipy takes half a second, which would delay --help
     Sigma = Any
 
-# What an editor completes and a type checker allows; tests compare them with what is accepted.
-# A method may be any text: programs take its name from elsewhere.
+# Choices for editors and type checkers; tests compare them with the accepted values.  `fill` also
+# accepts a method as any `str`, because programs may compute its name.
 MethodName = Literal[
     "auto", "smooth", "prior", "harmonic", "biharmonic", "tension", "linear", "idw", "nearest",
     "spectral", "subspace", "bandmean", "rbf", "dineof", "halrtc", "exemplar", "fixbad",
@@ -49,22 +49,23 @@ FillOrKeep = Literal["fill", "keep"]
 ClipName = Literal["none", "observed", "physical"]
 AllOrAny = Literal["all", "any"]
 
-# where missing entries are named: what they come to is in the masks, whichever named it
+# options that name missing entries; in memory, all of them result in one mask
 MASKS = ("observed", "missing", "quality", "flags", "detect")
-# options of files, which `hydiff.fill` does not have or means otherwise
+# options for fills of files, which `hydiff.fill` does not have or uses with another meaning
 FILES = ("var", *MASKS, "report", "samples", "unmarked", "compact", "pretrain")
 
 RENAMED = "`prior=N` is now `pretrain=N`: a prior is the network that comes with hydiff"
-MAX_SHIFT = 5.0  # px that a reference may lie beside the cube
+MAX_SHIFT = 5.0  # px by which a reference may be displaced from the cube
 
 METHOD, GAPS, VALUES, RUN, OUTPUT = "How", "What to fill", "How", "More", "Output"
 
 
 def option(default: Any, help: str, group: str, **spelling: Any) -> Any:
-    """A field that is an option; a type as its default stands for an empty one of it.
+    """Return a dataclass field with the metadata of an option.
 
-    spelling: `flag`, its name on the command line, `text`, its type and default there, where
-    they differ from those of the field, and `shown`, what its default comes to.
+    default: a value, or a type such as `dict`, which is called for each new request.
+    spelling: `flag`, the name on the command line, and `text`, the type and default there, where
+    they differ from those of the field; `shown`, the default as `--help` shows it.
     """
     metadata = {"help": help, "group": group, **spelling}
     if isinstance(default, type):
@@ -74,7 +75,7 @@ def option(default: Any, help: str, group: str, **spelling: Any) -> Any:
 
 @dataclass(frozen=True)
 class Request:
-    """Everything that a fill is asked for, but where it reads and writes."""
+    """All options of a fill except its input and output files."""
 
     method: str | Inpaint = option(
         DEFAULT,
@@ -193,28 +194,32 @@ class Request:
 
     @cached_property
     def chosen(self) -> Chosen | None:
-        """The one method, or None for `auto`; the size of trained weights is the file's."""
+        """The method with its settings, or None for `auto`.
+
+        With trained weights, the size of the network is read from their file.
+        """
         if self.method == DEFAULT:
             return None
         return choose(self.method, self.preset, with_network(self.method, self.settings))
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to a worker: there the method is chosen again, for a function may not."""
+        """State for pickling, without `chosen`: a worker chooses the method again, because its
+        functions may not be picklable."""
         return {name: value for name, value in vars(self).items() if name != "chosen"}
 
     @property
     def facts(self) -> Method:
-        """Of the method, as its settings have it."""
+        """The declared properties of the method, with its settings taken into account."""
         return declared(self.method) if self.chosen is None else self.chosen.facts
 
     @property
     def method_name(self) -> str:
-        """As a record names it."""
+        """The name of the method as the record of a fill gives it."""
         return DEFAULT if self.chosen is None else self.chosen.name
 
     @property
     def settings_used(self) -> dict[str, Any]:
-        """The settings in full, as a record lists them."""
+        """All settings of the method as the record of a fill lists them; for `auto`, its budget."""
         if self.chosen is not None:
             return settings_dict(self.chosen.settings)
         from hydiff.auto import budget_used
@@ -223,11 +228,14 @@ class Request:
 
     @property
     def learned(self) -> bool:
-        """Whether a network is fitted, which a GPU does faster."""
+        """Whether the method fits a network, which is faster on a GPU."""
         return declared(self.method).learned
 
     def check(self) -> None:
-        """Refuse what can be asked of no cube; a fill does so once, before its input is read."""
+        """Raise an error for options that are invalid for every cube.
+
+        A fill calls this once, before it reads its input.
+        """
         from hydiff.auto import BUDGETS
         from hydiff.gaps import reach, rule
         from hydiff.methods.estimate import torch_device
@@ -238,7 +246,7 @@ class Request:
             raise UnknownName("budget", self.budget, BUDGETS)
         _check_sigma(self.sigma_y)
         check_seed(self.seed)
-        # whether there is a GPU is known where the fill runs, which may be elsewhere
+        # only the machine that runs the fill can tell whether it has a GPU: no check of "cuda"
         if self.device not in ("auto", "cpu") and not str(self.device).startswith("cuda"):
             torch_device(self.device)
         rule.check_choices(self.bad_bands, self.max_gap, self.outside)
@@ -246,13 +254,15 @@ class Request:
         rule.check_nodata(self.nodata, self.nodata_in)
 
     def _check_method(self) -> None:
-        """What cannot be asked of a method together; unknown names and settings of it."""
+        """Raise an error for unknown names or settings, and for options that exclude each other."""
         by_trials, method, preset = self.method == DEFAULT, self.method, self.preset
         if self.settings and isinstance(method, str):
             _refuse_misspelt(self.settings, {} if by_trials else vars(choose(method).settings))
         if by_trials and (self.settings or preset is not None):
-            named = ", ".join([*self.settings, *([f"preset {preset}"] if preset else [])])
-            raise BadValue(f"{named}: settings belong to one method; name it, e.g. method='smooth'")
+            listing = ", ".join([*self.settings, *([f"preset {preset}"] if preset else [])])
+            raise BadValue(
+                f"{listing}: settings belong to one method; name it, e.g. method='smooth'"
+            )
         if self.recipe is not None and not by_trials:
             raise BadValue(
                 f"a recipe is replayed by the method 'auto', not by {method!r}: give one"
@@ -263,7 +273,7 @@ class Request:
         self.chosen  # noqa: B018 - refuses unknown names
 
     def _check_prior(self) -> None:
-        """What cannot be had without the network that learned from other images."""
+        """With `no_prior`, refuse a method or a recipe that needs the pretrained network."""
         if not self.no_prior:
             return
         if self.facts.pretrained:
@@ -273,7 +283,7 @@ class Request:
             raise BadValue("the recipe uses the prior, which `no_prior` excludes: drop one of them")
 
     def _check_reference(self) -> None:
-        """What cannot be asked of a reference."""
+        """Refuse reference options that are invalid or do not go with the method."""
         able = self.method == DEFAULT or "references" in declared(self.method).asks
         if self.reference and not able:
             raise BadValue(
@@ -296,11 +306,14 @@ class Request:
             )
 
 
-ARGUMENTS = [f.name for f in fields(Request) if f.name not in FILES]  # of `hydiff.fill` too
+ARGUMENTS = [f.name for f in fields(Request) if f.name not in FILES]  # also of `hydiff.fill`
 
 
 def with_network(method: str | Inpaint, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings; with trained weights among them, the size of the network is the file's."""
+    """Return the settings, completed by the network's size if they name a file of weights.
+
+    Sizes among the settings take precedence over those in the file.
+    """
     if settings.get("weights") is None or not declared(method).weights:
         return dict(settings)
     need_torch("`weights=`")
@@ -310,7 +323,10 @@ def with_network(method: str | Inpaint, settings: Mapping[str, Any]) -> dict[str
 
 
 def _refuse_misspelt(settings: Mapping[str, Any], allowed: Mapping[str, Any]) -> None:
-    """What is no setting, and nearly an argument of `fill`."""
+    """Raise UnknownName for an unknown setting whose name is close to an argument of `fill`.
+
+    Such a name is more likely a misspelt argument than a setting.
+    """
     from hydiff.api import fill
 
     arguments = [name for name in signature(fill).parameters if name != "settings"]
@@ -320,7 +336,7 @@ def _refuse_misspelt(settings: Mapping[str, Any], allowed: Mapping[str, Any]) ->
 
 
 def _check_sigma(sigma_y: Sigma) -> None:
-    """What can be said before the bands and the range of a cube are known."""
+    """Refuse negative and infinite noise levels: the check that needs no cube."""
     numbers: Any = list(sigma_y.values()) if isinstance(sigma_y, Mapping) else sigma_y
     if isinstance(numbers, str):
         numbers = numbers.removesuffix("%") if numbers.endswith("%") else 0.0

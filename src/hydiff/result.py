@@ -1,4 +1,6 @@
-"""What a fill gives back: `Step` while it runs, which a `Meter` reads, and `Result` in the end."""
+"""The outputs of a fill: a `Step` for each iteration, from which a `Meter` estimates the time left,
+and the final `Result`.
+"""
 
 from __future__ import annotations
 
@@ -18,40 +20,43 @@ if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure
 
-OVERDUE = 0.2  # of the time so far: what a fill still takes, at least, when nothing is done yet
+OVERDUE = 0.2  # least time left, as a share of the time so far, when no step is done yet
 WIDEST = 88  # characters of a text in `repr`
-NOTES = 5  # that `repr` shows
+NOTES = 5  # number of notes that `repr` shows
 SCORES = {"nrmse": "NRMSE {:.3g}", "mpsnr": "MPSNR {:.3g} dB", "sam": "SAM {:.3g}°"}
 
 
 class Step(NamedTuple):
-    """One yield of a method's loop: how far it is, and its estimate so far."""
+    """Progress of a method after one iteration, and its current estimate."""
 
     done: int
     total: int
-    x: Any  # (bands, rows, cols) on the unit range, array or tensor; NaN where it cannot say
+    x: Any  # (bands, rows, cols) on the unit range, array or tensor; NaN without an estimate
     log: Mapping[str, Any] = {}  # losses and monitors of this step, numbers or 0-d tensors
-    state: Callable[[], Mapping[str, Any]] | None = None  # tensors from which to go on, if it can
-    sigma: Any = None  # (bands, rows, cols) posterior std of x on the unit range, if it was asked
-    how: str = ""  # the engine that ran it, if it had a choice
+    state: Callable[[], Mapping[str, Any]] | None = None  # tensors to resume from, if supported
+    sigma: Any = None  # (bands, rows, cols) posterior std of x on the unit range, if requested
+    how: str = ""  # the engine that ran it, if there is a choice
     excess: Any = None  # (bands, rows, cols) by how much the variance is larger here than usual
-    phase: str = ""  # what is being done, where a fill has parts that take different times
+    phase: str = ""  # name of the current part, in fills with parts of different duration
 
 
 class Reading(NamedTuple):
-    """What a bar shows."""
+    """The contents of a progress bar."""
 
     phase: str
     done: int
     total: int
-    share: float  # of the time, from 0 to 1
-    left: float | None  # seconds
+    share: float  # elapsed share of the total time, from 0 to 1
+    left: float | None  # seconds; None if unknown
 
 
 def time_left(elapsed: float, share: float, expected: float | None) -> float | None:
-    """Seconds: at first as expected of the whole, then ever more by the rate so far.
+    """Return the estimated seconds left, or None before the first step if nothing is expected.
 
-    share: of the steps that are done, 0 … 1.  expected: seconds of the whole, if it is known.
+    The estimate of the total time moves from `expected` to the rate so far as steps are done.
+
+    elapsed: seconds so far.  share: of the steps that are done, 0 … 1.  expected: seconds of the
+    whole fill, if known.
 
     >>> time_left(0, 0, 60), time_left(30, 0.5, 60), time_left(90, 0.9, 60)
     (60, 30.0, 6.0)
@@ -66,9 +71,9 @@ def time_left(elapsed: float, share: float, expected: float | None) -> float | N
 
 
 class Meter:
-    """Takes the steps of a fill, and is read at any time.
+    """Progress of a fill: receives its steps, and can be read at any time.
 
-    clock: seconds.  expected: seconds of the whole, which may be set later.
+    expected: seconds of the whole fill; the attribute may be set later.  clock: returns seconds.
     """
 
     def __init__(
@@ -83,7 +88,7 @@ class Meter:
         self._last = step
 
     def read(self) -> Reading:
-        """The share never falls: the bar does not go back."""
+        """Return the current progress.  The share never decreases, so a bar does not go back."""
         done, total, phase = self._last.done, self._last.total, self._last.phase
         elapsed = self._clock() - self._began
         left = time_left(elapsed, done / total if total else 0.0, self.expected)
@@ -93,7 +98,7 @@ class Meter:
 
 
 def duration(seconds: float) -> str:
-    """In the largest unit of which there are two or more.
+    """Return a duration as text, in the largest unit of which it has two or more.
 
     >>> duration(0.2), duration(100), duration(500), duration(2 * 3600)
     ('1 s', '100 s', '8 min', '2 h')
@@ -106,49 +111,49 @@ def duration(seconds: float) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """A filled cube, and how it came about.  All arrays are (bands, rows, cols)."""
+    """A filled cube, and how it was filled.  Arrays are (bands, rows, cols) but for `sigma_y`."""
 
-    cube: Cube  # ready to write: the input's dtype and metadata, observed entries as they were
-    values: Array  # the method's estimate, float, in the cube's unit; observed entries untouched
+    cube: Cube  # ready to write: dtype and metadata of the input, observed entries unchanged
+    values: Array  # the method's estimate, float, in the cube's unit; observed entries unchanged
     #               when sigma_y = 0; NaN where an entry was left missing
-    raw: Array  # the estimate everywhere, as the method gave it
+    raw: Array  # the estimate everywhere, as the method returned it
     filled: Bools  # True = this entry was missing and now has a value
-    flags: Array  # uint8: how an entry was filled, bits of `hydiff.flags.FLAGS`; 0 = untouched
+    flags: Array  # uint8: how an entry was filled, bits of `hydiff.flags.FLAGS`; 0 = unchanged
     why: Array  # uint8: why an entry was missing, bits of `hydiff.flags.REASONS`
     left: Mapping[str, int]  # reason → number of entries left missing
     method: str
     settings: Mapping[str, Any]
-    sigma_y: Array  # (bands,) the noise std that was assumed, in the cube's unit
+    sigma_y: Array  # (bands,) the assumed noise std, in the cube's unit
     history: list[Mapping[str, float]]  # one record per step of the method
     seed: int
     seconds: float
-    notes: list[str] = field(default_factory=list)  # what a user should know about this run
+    notes: list[str] = field(default_factory=list)  # remarks for the user about this run
     # standard uncertainty of the noise-free value of each filled entry, in the cube's unit and
     # relative to its own calibration; NaN elsewhere
     sigma: Array | None = None
-    budget: Mapping[str, Any] | None = None  # what sigma holds and what it does not; JSON-able
-    expected: Mapping[str, float] | None = None  # scores of the filled entries, as foreseen
+    budget: Mapping[str, Any] | None = None  # error sources in and not in sigma; JSON-able
+    expected: Mapping[str, float] | None = None  # expected scores of the filled entries
     # the same for each kind of gaps, where a cube has both: pixels without any band, and others
     expected_by_kind: Mapping[str, Mapping[str, float]] | None = None
-    recipe: Mapping[str, Any] | None = None  # what `auto` decided; JSON-able
+    recipe: Mapping[str, Any] | None = None  # the decision of `auto`; JSON-able
     references: list[dict[str, Any]] = field(default_factory=list)  # other images of the place:
-    #               where they lie, what they were worth, how many entries they served; JSON-able
-    beyond: Mapping[str, Any] = field(default_factory=dict)  # filled entries outside of what was
-    #               observed in their band, and how they were clipped; see `hydiff.gaps.reach`
+    #               position, gain, and number of entries filled with them; JSON-able
+    beyond: Mapping[str, Any] = field(default_factory=dict)  # number of filled entries outside the
+    #               range observed in their band, and how they were clipped; see `hydiff.gaps.reach`
 
     @property
     def layers(self) -> dict[str, Array]:
-        """What is said of each entry, by name: `flags`, `why` and, if there is one, `sigma`."""
+        """Layers with one value per entry, by name: `flags`, `why` and, if it exists, `sigma`."""
         bars = {} if self.sigma is None else {"sigma": self.sigma}
         return {"flags": self.flags, "why": self.why, **bars}
 
     def __repr__(self) -> str:
-        """At most twelve lines; the fields have the rest."""
+        """Return a summary of at most twelve lines; the fields hold the details."""
         rows = (f"{name:9} {shorten(text, WIDEST, placeholder=' …')}" for name, text in facts(self))
         return "\n".join(["hydiff.Result", *rows])
 
     def _repr_html_(self) -> str:
-        """Pictures, expected scores and notes, as a notebook shows them."""
+        """Return pictures, expected scores and notes as HTML for a notebook."""
         from hydiff.report import notebook
 
         return notebook.html(self)
@@ -156,7 +161,7 @@ class Result:
     def plot(
         self, *, truth: Cube | Array | None = None, pixel: tuple[int, int] | None = None
     ) -> Figure:
-        """A matplotlib figure: the gaps, the fill, and the spectrum of one pixel with its 1-σ band.
+        """Return a figure of the gaps, the fill, and the spectrum of one pixel with its 1-σ band.
 
         truth: (bands, rows, cols), drawn beside the fill.  pixel: (row, col) of the spectrum; by
         default the one deepest in the gaps.
@@ -166,15 +171,16 @@ class Result:
         return notebook.figure(self, truth, pixel)
 
     def samples(self, n: int, seed: int = 0) -> Iterator[Array]:
-        """Cubes that are as likely as the fill, one at a time: for errors of sums and indices.
+        """Yield cubes that are as likely as the fill, to work out errors of sums and indices.
 
-        Each is (bands, rows, cols), float, in the cube's unit, like `values`: measured entries as
-        they are (with sigma_y > 0 the estimate and what the noise leaves unknown), filled entries
-        the fill plus a draw of its error, NaN where an entry was left missing.  Errors are
-        correlated in space and between bands; their std is `sigma`, where there is one, else that
-        of the kriging of the cube.  Sample i depends on the result, the seed and i, not on n.
+        Each sample is (bands, rows, cols), float, in the cube's unit, like `values`.  A measured
+        entry keeps its value; with sigma_y > 0 it is the estimate plus a draw of the error that the
+        noise leaves.  A filled entry is the fill plus a draw of its error.  Entries left missing
+        are NaN.  Errors are correlated in space and between bands.  Their std is `sigma` if the
+        result has it, otherwise that of a kriging of the cube.  Sample i depends on the result, the
+        seed and i, not on n.
 
-        n: how many, 1 or more.
+        n: number of samples, 1 or more.
         """
         from hydiff.uncertainty.samples import samples
 
@@ -188,10 +194,12 @@ class Result:
         unmarked: bool = False,
         compact: bool = False,
     ) -> list[Path]:
-        """Write the filled cube with its companions, as `hydiff fill` does; the paths, cube first.
+        """Write the filled cube with its companion files, as `hydiff fill` does; return the paths.
 
-        The suffix of `path` says the format.  unmarked: allow a file that cannot say that it is
-        filled (.npy).  compact: companions as small .npz files, whatever the format of the cube.
+        The path of the cube comes first.  The suffix of `path` determines the format.
+        overwrite: replace existing files.  unmarked: allow a format that cannot mark the file as
+        filled (.npy).  compact: write companions as small .npz files, whatever the format of the
+        cube.
         """
         from hydiff.io import provenance
 
@@ -199,9 +207,10 @@ class Result:
         return provenance.save(self, path, **how)
 
     def to_xarray(self) -> xarray.Dataset:
-        """The filled cube as `Cube.to_xarray` gives it, with `filled` and the `layers` of the fill.
+        """Return a Dataset of the filled cube, the mask `filled` and the `layers` of the fill.
 
-        The cube has the name of the DataArray that was filled, else `cube`.
+        The cube is the DataArray of `Cube.to_xarray`.  Its variable has the name of the DataArray
+        that was filled, else `cube`.
         """
         need("xarray", "xarray", "to_xarray")
         import xarray
@@ -215,7 +224,7 @@ class Result:
 
 
 def facts(result: Result) -> list[tuple[str, str]]:
-    """Name and text of what a person wants to know first of a fill, eleven at most."""
+    """Return the most important facts about a fill, as name and text; eleven at most."""
     cube, filled, left = result.cube, int(result.filled.sum()), sum(result.left.values())
     count = f"{filled:,} of {filled + left:,} missing entries"
     rows = [("filled", f"{count} with {result.method} in {result.seconds:.1f} s")]

@@ -1,7 +1,8 @@
-"""`import hydiff.xarray` gives DataArrays and Datasets a `.hydiff`: fill, gaps, score.
+"""The accessor `.hydiff` of DataArrays and Datasets, with fill, gaps and score.
 
-Which dimension has the bands is known by its name, or by the CF attributes of its coordinates.
-An array in memory is filled whole, an array of Dask chunks by tiles when it is computed.
+`import hydiff.xarray` registers it.  The band dimension is found by its name, or by the CF
+attributes of its coordinates.  An array in memory is filled at once; an array of Dask chunks is
+filled by tiles when it is computed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from hydiff.scale.layout import Limits, limits
 need("xarray", "xarray", "`import hydiff.xarray`")
 import xarray as xr  # noqa: E402 - the package, once it is known to be there
 
-PER_BAND = (*WAVELENGTHS, "fwhm", "good", "good_wavelengths", "bbl")  # what a Dataset says of bands
+PER_BAND = (*WAVELENGTHS, "fwhm", "good", "good_wavelengths", "bbl")  # variables with band metadata
 LAYERS = ("filled", "sigma")
 
 
@@ -52,15 +53,15 @@ class ArrayAccessor:
         overlap: int | None = None,
         **options: Any,
     ) -> xr.DataArray:
-        """The array with its gaps filled; dimensions, coordinates, attributes, encoding as before.
+        """Return the array with its gaps filled.
 
-        Two coordinates are new, with the dimensions of the array: `filled`, True where a value was
-        filled, and `sigma`, its 1-σ error, if the method gives one.  The attribute
-        `ancillary_variables` names them.
+        Dimensions, coordinates, attributes and encoding are kept.  Two coordinates with the
+        dimensions of the array are added: `filled`, True where a value was filled, and `sigma`, its
+        1-σ error, if the method gives one.  The attribute `ancillary_variables` names them.
 
         observed, missing: a boolean DataArray or array, or a mask file, as for `hydiff.fill`.
-        memory, tile, overlap: of an array of Dask chunks, as for `hydiff fill`.
-        options: of `hydiff.fill`.  `outside` is "keep" by default, as for `hydiff fill`.
+        memory, tile, overlap: for an array of Dask chunks, as for the command `hydiff fill`.
+        options: of `hydiff.fill`; the default of `outside` is "keep", as for the command.
         """
         _check_dims(self._array)
         options = {"outside": "keep"} | options
@@ -69,10 +70,10 @@ class ArrayAccessor:
         if self._array.chunks is not None:
             sizes = _limits(memory, tile, overlap)
             return _filled_in_chunks(self._array, masks, sizes, options)
-        asked = {"memory": memory, "tile": tile, "overlap": overlap}
-        if named := [f"`{name}=`" for name, value in asked.items() if value is not None]:
+        tiling = {"memory": memory, "tile": tile, "overlap": overlap}
+        if inapplicable := [f"`{name}=`" for name, value in tiling.items() if value is not None]:
             raise BadValue(
-                f"{', '.join(named)}: goes with an array of Dask chunks, and this one is in "
+                f"{', '.join(inapplicable)}: goes with an array of Dask chunks, and this one is in "
                 "memory; leave it out, or chunk the array first"
             )
         result = api.fill(_cube(self._array), **masks, **options)
@@ -81,9 +82,9 @@ class ArrayAccessor:
         )
 
     def gaps(self, nodata: Any = None, nodata_in: str | None = None) -> Census:
-        """What is missing, where and how wide.  The array is loaded.
+        """Return a census of the missing entries: their number, position and width.
 
-        nodata, nodata_in: as for `hydiff.fill`.
+        The array is loaded.  nodata, nodata_in: as for `hydiff.fill`.
         """
         _check_dims(self._array)
         cube = _cube(self._array.compute())
@@ -91,9 +92,9 @@ class ArrayAccessor:
         return census(observed, cube.good)
 
     def score(self, truth: xr.DataArray, missing: Any = None) -> Scores:
-        """This array against the truth, everywhere and on the entries that were missing.
+        """Compare this array with the truth, everywhere and on the entries that were missing.
 
-        missing: boolean; by default the coordinate `filled`, if the array has it.
+        missing: boolean mask; by default the coordinate `filled`, if the array has it.
         """
         _check_dims(self._array)
         _check_dims(truth)
@@ -106,13 +107,16 @@ class ArrayAccessor:
 
 @xr.register_dataset_accessor("hydiff")
 class DatasetAccessor:
-    """`dataset.hydiff`: the same for a variable of a Dataset, by default its only cube."""
+    """`dataset.hydiff`: the same methods for a variable of a Dataset, by default its only cube."""
 
     def __init__(self, dataset: xr.Dataset) -> None:
         self._dataset = dataset
 
     def fill(self, name: str | None = None, *args: Any, **options: Any) -> xr.Dataset:
-        """The Dataset with a variable filled; NAME_filled and NAME_sigma are new variables."""
+        """Return the Dataset with a variable filled, and with NAME_filled and NAME_sigma added.
+
+        NAME_sigma is only added if the method gives error bars.
+        """
         name, array = self._variable(name)
         filled = array.hydiff.fill(*args, **options)
         layers = {layer: f"{name}_{layer}" for layer in LAYERS if layer in filled.coords}
@@ -125,15 +129,17 @@ class DatasetAccessor:
         return self._dataset.assign({name: values, **new})
 
     def gaps(self, name: str | None = None, **nodata: Any) -> Census:
-        """`DataArray.hydiff.gaps` of a variable."""
+        """Return `DataArray.hydiff.gaps` of a variable."""
         census: Census = self._variable(name)[1].hydiff.gaps(**nodata)
         return census
 
     def score(
         self, truth: xr.Dataset | xr.DataArray, name: str | None = None, missing: Any = None
     ) -> Scores:
-        """`DataArray.hydiff.score` of a variable against that of the same name in the truth, or
-        against a DataArray."""
+        """Return `DataArray.hydiff.score` of a variable.
+
+        truth: a Dataset with a variable of the same name, or a DataArray.
+        """
         name, array = self._variable(name)
         if missing is None and f"{name}_filled" in self._dataset:
             missing = self._dataset[f"{name}_filled"]
@@ -142,7 +148,7 @@ class DatasetAccessor:
         return scores
 
     def variable(self, name: str | None = None) -> xr.DataArray:
-        """A cube of the Dataset, with what other variables say of its bands as coordinates."""
+        """Return a cube of the Dataset, with variables of band metadata as coordinates."""
         return self._variable(name)[1]
 
     def _variable(self, name: str | None) -> tuple[str, xr.DataArray]:
@@ -159,16 +165,18 @@ class DatasetAccessor:
         if name not in dataset.data_vars:
             raise UnknownName("variable of the Dataset", name, cubes)
         array = dataset[name]
-        about = {k: dataset[k] for k in PER_BAND if k in dataset.data_vars}
-        along = {k: v for k, v in about.items() if v.ndim == 1 and set(v.dims) <= set(array.dims)}
-        return name, array.assign_coords(along)
+        per_band = {k: dataset[k] for k in PER_BAND if k in dataset.data_vars}
+        coordinates = {
+            k: v for k, v in per_band.items() if v.ndim == 1 and set(v.dims) <= set(array.dims)
+        }
+        return name, array.assign_coords(coordinates)
 
 
 # --- from and to xarray ---------------------------------------------------------------------------
 
 
 def _check_dims(array: xr.DataArray) -> None:
-    """Three dimensions, of which one is known to have the bands."""
+    """Raise an error unless the array has three dimensions, one of them a known band dimension."""
     if not isinstance(array, xr.DataArray):
         raise BadValue(
             f"expected a DataArray with dimensions for bands, rows and columns, found "
@@ -198,12 +206,12 @@ def _check_same_place(array: xr.DataArray, truth: xr.DataArray) -> None:
 
 
 def _order(array: xr.DataArray) -> list[Any]:
-    """The dimensions in the order bands, rows, columns."""
+    """Return the dimensions in the order bands, rows, columns."""
     return [array.dims[i] for i in band_order(dim_names(array))]
 
 
 def _cube(array: xr.DataArray) -> Cube:
-    """The array as a cube, by the rule of its product where that is known."""
+    """Return the array as a cube, with the rule for missing values of its product if known."""
     cube = Cube.from_xarray(array.drop_vars(LAYERS, errors="ignore"))
     if cube.transform is None:
         cube = replace(cube, **_place(array))
@@ -213,8 +221,10 @@ def _cube(array: xr.DataArray) -> Cube:
 
 
 def _place(array: xr.DataArray) -> dict[str, Any]:
-    """`transform` and `crs` of an array with evenly spaced rows and columns, as rioxarray says it;
-    {} for others."""
+    """Return `transform` and `crs` of an array with evenly spaced rows and columns, else {}.
+
+    The crs is read from the attributes that rioxarray writes.
+    """
     rows, cols = (array.coords.get(d) for d in _order(array)[1:])
     if rows is None or cols is None or min(rows.size, cols.size) < 2:
         return {}
@@ -231,7 +241,7 @@ def _place(array: xr.DataArray) -> dict[str, Any]:
 
 
 def _mask(mask: Any, array: xr.DataArray) -> Any:
-    """A mask as (rows, cols) or (bands, rows, cols); the path of a mask file as it is."""
+    """Return a mask as (rows, cols) or (bands, rows, cols); the path of a mask file unchanged."""
     if isinstance(mask, str | Path):
         return mask
     order = _order(array)
@@ -250,7 +260,7 @@ def _mask(mask: Any, array: xr.DataArray) -> Any:
 
 
 def _with_layers(array: xr.DataArray, layers: Mapping[str, Any]) -> xr.DataArray:
-    """The array with layers (bands, rows, cols) as coordinates, which its attributes name."""
+    """Return the array with layers (bands, rows, cols) as coordinates, named in its attributes."""
     order, units = _order(array), array.attrs.get("units")
     name = array.attrs.get("standard_name")
     about = {
@@ -271,7 +281,10 @@ def _with_layers(array: xr.DataArray, layers: Mapping[str, Any]) -> xr.DataArray
 
 
 def _limits(memory: str | None, tile: int | None, overlap: int | None) -> Limits:
-    """Of a fill by tiles; sizes of other types are refused here, not when it is computed."""
+    """Return the limits of a fill by tiles.
+
+    Arguments of a wrong type are refused here, not only when the result is computed.
+    """
     if not isinstance(memory, str | None):
         raise BadValue(f"`memory={memory!r}`: expected a size such as '2GB' or '500MB'")
     for name, size in (("tile", tile), ("overlap", overlap)):
@@ -283,7 +296,7 @@ def _limits(memory: str | None, tile: int | None, overlap: int | None) -> Limits
 def _filled_in_chunks(
     array: xr.DataArray, masks: Mapping[str, Any], sizes: Limits, options: Mapping[str, Any]
 ) -> xr.DataArray:
-    """`ArrayAccessor.fill` of a Dask array."""
+    """Return `ArrayAccessor.fill` of a Dask array."""
     request = _request(options)
     thin = array.copy(data=np.broadcast_to(np.zeros((), array.dtype), array.shape))
     cube, mask = api.cube_and_mask(_cube(thin), **masks)
@@ -296,19 +309,19 @@ def _filled_in_chunks(
 
 
 def _request(options: Mapping[str, Any]) -> Request:
-    """The options of `hydiff.fill` as a request; others are settings of the method."""
-    own = {name: value for name, value in options.items() if name in ARGUMENTS}
+    """Return a request with options of `hydiff.fill`; other options are settings of the method."""
+    arguments = {name: value for name, value in options.items() if name in ARGUMENTS}
     settings = {name: value for name, value in options.items() if name not in ARGUMENTS}
-    if isinstance(own.get("recipe"), str | Path):
+    if isinstance(arguments.get("recipe"), str | Path):
         from hydiff.auto import read_recipe
 
-        own["recipe"] = read_recipe(own["recipe"])
+        arguments["recipe"] = read_recipe(arguments["recipe"])
     unable = [name for name in ("denoise", "checkpoint", "resume", "progress") if options.get(name)]
     if unable:
         raise BadValue(
             f"{', '.join(f'`{name}=`' for name in unable)}: needs the whole array in memory; "
             "load it, or leave this out"
         )
-    request = Request(**own, settings=settings) if settings else Request(**own)
+    request = Request(**arguments, settings=settings) if settings else Request(**arguments)
     request.check()
     return request

@@ -1,7 +1,8 @@
-"""The command line: parse, call the library, print.
+"""The command line: parse the arguments, call the library, print the result.
 
-Progress and messages go to stderr, results to stdout (`--json` for machines).
-Exit codes: 0 done, 1 an error of ours, 2 something to correct in the input, 130 interrupted.
+Progress and messages go to stderr, results to stdout (`--json` for programs).
+Exit codes: 0 = done, 1 = an internal error, or failed inputs or checks, 2 = an error that the user
+can correct, 130 = interrupted.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ for command in COMMANDS:
 
 
 def main() -> None:
-    """Run `hydiff`; errors that a user can act on become one line and exit code 2."""
+    """Run `hydiff`; errors that a user can correct are printed as one line, with exit code 2."""
     logging.getLogger("asyncio").addFilter(_matters)
-    os.environ["PYTHONSAFEPATH"] = "1"  # or worker processes would import from the current folder
+    os.environ["PYTHONSAFEPATH"] = "1"  # worker processes must not import from the current folder
     try:
         limited.run(app) if limited.is_limited() else app()
     except errors.HydiffError as error:
@@ -69,13 +70,13 @@ def main() -> None:
         err.print(f"hydiff: {message}", style="red", markup=False)
         sys.exit(2)
     except SystemExit as done:
-        if done.code == INTERRUPTED:  # typer's own way to end on Ctrl-C says nothing
+        if done.code == INTERRUPTED:  # typer itself prints nothing on Ctrl-C
             err.print("hydiff: interrupted")
         raise
 
 
 def _matters(record: logging.LogRecord) -> bool:
-    """False for the tasks of other chunks that zarr leaves behind where one is damaged."""
+    """Return False for warnings about the tasks that zarr leaves pending if a chunk is damaged."""
     return "Task was destroyed but it is pending" not in record.getMessage()
 
 

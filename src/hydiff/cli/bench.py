@@ -13,7 +13,7 @@ import typer
 from hydiff.cli.terminal import err, out
 from hydiff.errors import BadValue, need_torch
 
-ALL = "all"  # the tables, to --missing
+ALL = "all"  # as the name of a table: all tables, for --missing
 QUICK_NOTE = "quick: tiny cubes and networks, a few steps; these numbers mean nothing"
 
 
@@ -85,7 +85,7 @@ def bench(
     wanted |= {"no_prior": no_prior, "offline_minutes": offline_minutes, "quick": quick}
     plan = benchmark.plan_of(files, names=names, **wanted)
     if quick:
-        output = output / "quick"  # never among real results
+        output = output / "quick"  # separate from real results
         err.print(QUICK_NOTE)
     if missing:
         _list_missing(name, output, plan)
@@ -119,18 +119,18 @@ def bench(
 
 
 def _scenes(texts: list[str]) -> tuple[dict[str, Path], list[str]]:
-    """Scenes of the user's own (name → path), and the names of all that were chosen."""
+    """Return the user's own scenes (name → path), and the names of all chosen scenes."""
     from hydiff.bench import scenes
 
     pairs = [text.partition("=") for text in texts]
     if twice := [name for name, count in Counter(p[0] for p in pairs).items() if count > 1]:
         raise BadValue(f"--scene {twice[0]} is given more than once; give each scene its own name")
-    own = scenes.distinct({name: Path(path) for name, equals, path in pairs if equals})
-    return own, [*(name for name, equals, _ in pairs if not equals), *own]
+    user_scenes = scenes.distinct({name: Path(path) for name, equals, path in pairs if equals})
+    return user_scenes, [*(name for name, equals, _ in pairs if not equals), *user_scenes]
 
 
 def _list_missing(name: str, output: Path, plan: Any) -> None:
-    """A line for each row of a table that lacks cells; exit code 1 if there are any."""
+    """Print a line for each row of a table with missing cells; exit with 1 if there are any."""
     from hydiff import bench as benchmark
 
     left = 0
@@ -138,8 +138,8 @@ def _list_missing(name: str, output: Path, plan: Any) -> None:
         rows = benchmark.lacking(table, output, plan)
         for row in rows:
             places = ", ".join(f"{scene} {n}" for scene, n in row.scenes.items())
-            what = f"{table}: {row.name}, σ_y {row.sigma_y}"
-            out.print(f"{what}: {row.left} of {row.cells} missing: {places}", markup=False)
+            label = f"{table}: {row.name}, σ_y {row.sigma_y}"
+            out.print(f"{label}: {row.left} of {row.cells} missing: {places}", markup=False)
         left += sum(row.left for row in rows)
     out.print(f"{left} cells have no row")
     if left:
@@ -147,7 +147,7 @@ def _list_missing(name: str, output: Path, plan: Any) -> None:
 
 
 def _print_cell(done: int, total: int, cell: Any, row: Any) -> None:
-    """A line for a cell that is done."""
+    """Print a line for a finished cell."""
     place = f"{cell.scene}, {cell.mask}, σ_y {cell.sigma_y}, seed {cell.seed}"
     err.print(
         f"{done}/{total} {cell.method} {cell.settings}: {place}: "
@@ -157,7 +157,7 @@ def _print_cell(done: int, total: int, cell: Any, row: Any) -> None:
 
 
 def _outlook(rows: list[Any]) -> Iterator[str]:
-    """What there is to do, a line for each row of the table and one for all."""
+    """Yield a line about the remaining work for each row of the table, and one for the total."""
     for row in rows:
         left = row.cells - row.done
         time = "unknown" if isnan(row.seconds) else f"{row.seconds:.0f} s"
@@ -165,5 +165,5 @@ def _outlook(rows: list[Any]) -> Iterator[str]:
     known = sum(row.seconds for row in rows if not isnan(row.seconds))
     unknown = sum(row.cells - row.done for row in rows if isnan(row.seconds))
     cells, done = sum(row.cells for row in rows), sum(row.done for row in rows)
-    more = f" and {unknown} cells of which no time is known here" if unknown else ""
-    yield f"in all: {cells} cells, {done} done, {cells - done} left: {known / 60:.1f} min{more}"
+    untimed = f" and {unknown} cells of which no time is known here" if unknown else ""
+    yield f"in all: {cells} cells, {done} done, {cells - done} left: {known / 60:.1f} min{untimed}"

@@ -1,4 +1,4 @@
-"""`hydiff compare`: two fills of the same cube beside each other."""
+"""`hydiff compare`: compare two fills of the same cube."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ def compare(
 
     if page is not None:
         io.staging.refuse_existing(page, overwrite)
-    found = fill_pair.compare(a, b, truth, var)
+    comparison = fill_pair.compare(a, b, truth, var)
     if page is not None:
-        pair_page.write_page(found, page, truth, overwrite)
+        pair_page.write_page(comparison, page, truth, overwrite)
         err.print(f"page     {page}")
     if json_:
-        print_json(found.to_dict())
+        print_json(comparison.to_dict())
         return
     for name, path in (("A", a), ("B", b)):
         out.print(f"{name}  {path}")
     table = Table(*pair_page.HEADS)
-    for label, values in pair_page.difference_rows(found):
+    for label, values in pair_page.difference_rows(comparison):
         table.add_row(label, *map(number, values))
     out.print(table)
-    if found.scores is not None:
+    if comparison.scores is not None:
         scores = Table("on entries filled by both", "A", "B", "better")
-        for row in found.scores:
+        for row in comparison.scores:
             scores.add_row(row.label, number(row.a), number(row.b), row.better)
         out.print(scores)
-    for line in pair_page.summary_lines(found):
+    for line in pair_page.summary_lines(comparison):
         out.print(line)

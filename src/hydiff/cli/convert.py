@@ -1,4 +1,4 @@
-"""`hydiff convert`: another format, or onto the map."""
+"""`hydiff convert`: write a cube in another format, or orthorectified."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hydiff doctor`: what is installed here, and whether it works."""
+"""`hydiff doctor`: show what is installed on this machine, and test whether it works."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ EXTRAS = {
     "xarray": ("xarray",),
     "scene": ("dask", "distributed", "pyarrow"),
     "view": ("panel", "bokeh", "skimage"),
-}  # what each brings, as Python imports it
-# what is written and read again to see whether a format works: a suffix, or the library below it
+}  # import names of the packages of each extra
+# test of each format: the suffix of a file to write and read again, or the library to test
 PROBES = {
     "emit": "hdf5", "aviris": "hdf5", "prisma": "hdf5", "neon": "hdf5", "zarr": ".zarr",
     "desis": ".tif", "enmap": ".tif", "geotiff": ".tif", "raster": ".tif", "mat": ".mat",
@@ -60,13 +60,16 @@ def doctor(json_: Json = False) -> None:
 
 
 def examined() -> Facts:
-    """All that `doctor` prints; JSON-able.  `problems` has a line for each check that failed."""
+    """Return everything that `doctor` prints; JSON-able.
+
+    `problems` has a line for each failed check.
+    """
     from hydiff.io.versions import versions
 
     problems: list[str] = []
 
     def check(name: str, work: Callable[[], Any]) -> Any:
-        """What a check finds; a failure is a finding too, whatever raised it."""
+        """Return the result of a check; if it raises, add a problem and return None."""
         try:
             return work()
         except Exception as error:
@@ -87,25 +90,25 @@ def examined() -> Facts:
 
 
 def libraries() -> dict[str, str]:
-    """Versions of the libraries in C below the packages."""
+    """Return the versions of the C libraries that the packages use."""
     import h5py
     import rasterio
 
-    own = {"GDAL": rasterio.__gdal_version__, "HDF5": h5py.version.hdf5_version}
+    c_libraries = {"GDAL": rasterio.__gdal_version__, "HDF5": h5py.version.hdf5_version}
     if not missing(("torch",)):
         import torch
 
-        own |= {"CUDA": torch.version.cuda} if torch.version.cuda else {}
-    return own
+        c_libraries |= {"CUDA": torch.version.cuda} if torch.version.cuda else {}
+    return c_libraries
 
 
 def missing(packages: tuple[str, ...]) -> list[str]:
-    """Those that are not installed; none is imported."""
+    """Return the packages that are not installed, without importing any."""
     return [name for name in packages if find_spec(name) is None]
 
 
 def gpu() -> str:
-    """The GPU that learned methods use, after a sum on it; or why there is none."""
+    """Return the GPU that learned methods use, after a test sum on it, or why there is none."""
     if missing(("torch",)):
         return 'none: torch is not installed (pip install "hydiff[learn]")'
     import torch
@@ -119,10 +122,10 @@ def gpu() -> str:
 
 
 def folders() -> dict[str, str]:
-    """Where files are kept between runs, and where they are made."""
+    """Return the folders of cached and of temporary files."""
     from hydiff.scale.fill_history import cache_folder, read_history
 
-    with tempfile.TemporaryFile() as file:  # or nothing can be staged there
+    with tempfile.TemporaryFile() as file:  # raises if the folder is not writable
         file.write(b"hydiff")
     triton = Path(os.environ.get("TRITON_CACHE_DIR", Path.home() / ".triton" / "cache"))
     timed, state = len(read_history().fills), "there" if triton.is_dir() else "not made yet"
@@ -134,12 +137,15 @@ def folders() -> dict[str, str]:
 
 
 def _short(path: Path) -> str:
-    """Without the name of the user, for a report is sent to others."""
+    """Return a path without the name of the user, because the report is sent to others."""
     return f"~/{path.relative_to(Path.home())}" if path.is_relative_to(Path.home()) else str(path)
 
 
 def probe(kind: str) -> bool:
-    """Write and read again: a small cube as a file with this suffix, or an array in HDF5."""
+    """Write and read again a small cube as a file with this suffix, or an array in HDF5.
+
+    Returns True, or raises an error.
+    """
     from hydiff import io
     from hydiff.cube import Cube
 
@@ -168,7 +174,7 @@ def _hdf5_holds(values: Any) -> bool:
 def self_test() -> Facts:
     """Damage a corner of the bundled scene, fill it with `smooth`, and score the fill.
 
-    What was measured must be kept, every gap filled, and better than by the mean of each band.
+    Measured values must be unchanged, all gaps filled, and the fill better than the band means.
     """
     from hydiff import api
     from hydiff.gaps import simulate
@@ -183,11 +189,13 @@ def self_test() -> Facts:
         raise ArithmeticError("a fill changed measured values")
     if not (fills["smooth"].filled == ~observed).all():
         raise ArithmeticError("a fill left gaps")
-    ours, mean = (_nrmse(fill.cube, truth, ~observed) for fill in fills.values())
-    if not ours < mean:
-        raise ArithmeticError(f"NRMSE {ours:.3g} by smooth, but {mean:.3g} by the mean of the band")
+    smooth, mean = (_nrmse(fill.cube, truth, ~observed) for fill in fills.values())
+    if not smooth < mean:
+        raise ArithmeticError(
+            f"NRMSE {smooth:.3g} by smooth, but {mean:.3g} by the mean of the band"
+        )
     seconds = round(time.perf_counter() - began, 2)
-    return {"nrmse": ours, "nrmse_of_band_mean": mean, "seconds": seconds}
+    return {"nrmse": smooth, "nrmse_of_band_mean": mean, "seconds": seconds}
 
 
 def _nrmse(cube: Cube, truth: Cube, gaps: Any) -> float:
@@ -203,9 +211,9 @@ def _print(facts: Mapping[str, Any]) -> None:
     rows.append(("versions", ", ".join(f"{k} {v}" for k, v in facts["versions"].items())))
     rows.append(("GPU", facts["gpu"] or "failed"))
     rows += list((facts["folders"] or {}).items())
-    for name, there in facts["extras"].items():
+    for name, installed in facts["extras"].items():
         absent = f'not installed (pip install "hydiff[{name}]")'
-        rows.append((f"[{name}]", "installed" if there else absent))
+        rows.append((f"[{name}]", "installed" if installed else absent))
     for works, label in ((True, "formats"), (False, "unreadable")):
         if names := [name for name, state in facts["formats"].items() if state == works]:
             rows.append((label, ", ".join(names)))

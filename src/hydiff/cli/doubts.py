@@ -1,4 +1,4 @@
-"""`hydiff mask --stripes` and `--bands`: tables of doubts; nothing measured is changed."""
+"""`hydiff mask --stripes` and `--bands`: tables of suspected damage; values are not changed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hydiff.errors import BadValue
 if TYPE_CHECKING:
     from hydiff.cube import Bools, Cube
 
-MOST_ROWS = 20  # of a table on the terminal; --json has all
+MOST_ROWS = 20  # of a table on the terminal; --json lists all
 
 
 def check(stripes: bool, bands: bool, output: Path | None) -> None:
-    """Refuse what cannot be asked for together."""
+    """Refuse options that exclude each other."""
     if stripes and (bands or output is not None):
         raise BadValue("--stripes reports and writes nothing: leave -o and --bands out")
 
@@ -27,7 +27,7 @@ def check(stripes: bool, bands: bool, output: Path | None) -> None:
 def report(
     cube: Cube, observed: Bools, stripes: bool, output: Path | None, overwrite: bool, json: bool
 ) -> None:
-    """The table of offset columns and lines, or that of bad bands."""
+    """Print the table of offset columns and lines, or that of bad bands."""
     if stripes:
         print_stripes(cube, observed, json)
     else:
@@ -35,31 +35,31 @@ def report(
 
 
 def print_stripes(cube: Cube, observed: Bools, json: bool) -> None:
-    """Columns and lines that are offset against what their neighbours predict."""
+    """Print the columns and lines that are offset from the values their neighbours predict."""
     from hydiff.gaps.doubts import offsets
 
-    found = offsets(np.asarray(cube.values), observed)
+    rows = offsets(np.asarray(cube.values), observed)
     if json:
-        print_json({"offsets": [row._asdict() for row in found]})
+        print_json({"offsets": [row._asdict() for row in rows]})
         return
-    if not found:
+    if not rows:
         out.print("no column or line is offset against its neighbours")
         return
     table = Table("", "position", "band", "wavelength", "offset", "± error", "z")
-    for kind, position, band, offset, error, z in found[:MOST_ROWS]:
-        wave = "" if cube.wavelengths is None else f"{cube.wavelengths[band]:g}"
+    for kind, position, band, offset, error, z in rows[:MOST_ROWS]:
+        wavelength = "" if cube.wavelengths is None else f"{cube.wavelengths[band]:g}"
         table.add_row(
-            kind, str(position), str(band), wave, number(offset), number(error), f"{z:.1f}"
+            kind, str(position), str(band), wavelength, number(offset), number(error), f"{z:.1f}"
         )
     out.print(table)
-    if len(found) > MOST_ROWS:
-        out.print(f"and {len(found) - MOST_ROWS:,} more: --json lists them all")
+    if len(rows) > MOST_ROWS:
+        out.print(f"and {len(rows) - MOST_ROWS:,} more: --json lists them all")
 
 
 def print_bands(
     cube: Cube, observed: Bools, output: Path | None, overwrite: bool, json: bool
 ) -> None:
-    """A bad-band list, and a copy of the file that says so."""
+    """Print the suggested bad bands, and write a copy of the file with this bad-band list."""
     from hydiff import io
     from hydiff.gaps.census import ranges
     from hydiff.gaps.doubts import judge_bands
@@ -78,10 +78,10 @@ def print_bands(
         return
     table = Table("bad band", "wavelength", "noise std", "std", "not noise")
     for band in bad[:MOST_ROWS]:
-        wave = "" if cube.wavelengths is None else f"{cube.wavelengths[band]:g}"
+        wavelength = "" if cube.wavelengths is None else f"{cube.wavelengths[band]:g}"
         share = f"{100 * doubts.predicted[band]:.0f} %"
         cells = (number(float(doubts.noise[band])), number(float(doubts.spread[band])))
-        table.add_row(str(band), wave, *cells, share)
+        table.add_row(str(band), wavelength, *cells, share)
     if bad:
         out.print(table)
     out.print(f"suggested bad bands: {ranges(bad) if bad else 'none'} (noise by {doubts.how})")

@@ -1,4 +1,4 @@
-"""`hydiff explain`: why a fill is as it is, in words."""
+"""`hydiff explain`: explain a fill in words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hydiff.report.explanation import BlendWords, TriedShare
 
 NOTHING = "nothing that its files could name"
-CHANGES = 0.05  # of a share between near and far, from which it is said
+CHANGES = 0.05  # least difference of a share near and far from the data for both to be printed
 
 
 def explain(filled: Path, var: Var = None, json_: Json = False) -> None:
@@ -57,8 +57,10 @@ def _print_blend(blend: BlendWords) -> None:
     out.print(f"  tried: {copies if blend.folds else 'nothing'}")
     out.print(f"  decision: {blend.why}")
     if blend.errors:
-        found = ", ".join(f"{error:.2f} {distance}" for distance, error in blend.errors)
-        out.print(f"  error on the copies, in standard deviations of a band: {found} from the data")
+        listing = ", ".join(f"{error:.2f} {distance}" for distance, error in blend.errors)
+        out.print(
+            f"  error on the copies, in standard deviations of a band: {listing} from the data"
+        )
 
 
 def _share(candidate: TriedShare) -> str:
@@ -69,7 +71,7 @@ def _share(candidate: TriedShare) -> str:
 
 
 def _plain(blend: BlendWords) -> dict[str, Any]:
-    """As JSON has it."""
+    """Return a blend as plain dictionaries and lists, for JSON."""
     errors = [{"distance": distance, "error": error} for distance, error in blend.errors]
     candidates = [candidate._asdict() for candidate in blend.candidates]
     return blend._asdict() | {"candidates": candidates, "errors": errors}

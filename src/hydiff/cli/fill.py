@@ -1,4 +1,4 @@
-"""`hydiff fill`: the gaps of a file, filled.  Its options are the fields of `Request` and `Way`."""
+"""`hydiff fill`: fill the gaps of files.  Its options are the fields of `Request` and `Way`."""
 # ruff: noqa: RUF009 - `option` makes a dataclass field
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 SCALE = "Scale"
-GROUPS = (GAPS, METHOD, OUTPUT, SCALE, RUN)  # of the options, as --help lists them
+GROUPS = (GAPS, METHOD, OUTPUT, SCALE, RUN)  # of the options, in the order of --help
 EXAMPLES = """
 hydiff fill scene.hdr -o filled.bil --report            gaps that are declared
 hydiff fill scene.hdr -o part.bil --missing clouds.npz  and those of a mask
@@ -51,7 +51,7 @@ NO_OUTPUT = (
 
 @dataclass(frozen=True)
 class Way:
-    """How the command line goes about a request."""
+    """Options of `hydiff fill` that are not part of a `Request`."""
 
     weights: Path | None = option(None, "Weights of a network trained by `hydiff train`.", METHOD)
     refine: int = option(0, "Steps of fitting to this cube, from those weights.", METHOD)
@@ -93,7 +93,7 @@ class Way:
         return self.workers is not None or self.scheduler is not None
 
     def say(self, text: str) -> None:
-        """A line for people, or an event for programs."""
+        """Print a line of text, or with --json an event, on stderr."""
         if self.json:
             print_event("message", text=errors.shell(text))
         else:
@@ -140,13 +140,13 @@ def fill(
 
 
 def _parameters(kind: type) -> Iterator[inspect.Parameter]:
-    """The fields of a dataclass as typer reads options."""
+    """Yield the fields of a dataclass as parameters from which typer makes options."""
     hints = get_type_hints(kind)
     for f in fields(kind):
         flag = f.metadata.get("flag", f"--{f.name.replace('_', '-')}")
         text, default = f.metadata.get("text", (hints[f.name], f.default))
         shown, hidden = f.metadata.get("shown", True), f.metadata.get("hidden", False)
-        about = typer.Option(
+        typer_option = typer.Option(
             flag,
             help=f.metadata["help"],
             rich_help_panel=f.metadata["group"],
@@ -157,12 +157,12 @@ def _parameters(kind: type) -> Iterator[inspect.Parameter]:
             f.name,
             inspect.Parameter.KEYWORD_ONLY,
             default=default,
-            annotation=Annotated[text, about],
+            annotation=Annotated[text, typer_option],
         )
 
 
 def _sign() -> None:
-    """Give `fill` the signature that typer makes the command from."""
+    """Set the signature of `fill`, from which typer makes the command."""
     inputs, output, _ = inspect.signature(fill, eval_str=True).parameters.values()
     options = [output.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
     options += [*_parameters(Request), *_parameters(Way)]
@@ -173,11 +173,11 @@ def _sign() -> None:
 
 
 _sign()
-fill.__doc__ = f"{fill.__doc__}\n\n\b{EXAMPLES}"  # \b keeps the lines apart
+fill.__doc__ = f"{fill.__doc__}\n\n\b{EXAMPLES}"  # \b preserves the line breaks
 
 
 class FillCommand(TyperCommand):
-    """`hydiff fill` alone shows how it is used."""
+    """The command `hydiff fill`; without arguments it prints examples."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args:
@@ -187,11 +187,11 @@ class FillCommand(TyperCommand):
 
 
 class Clock:
-    """Says how long a fill will take when it begins, and keeps how long it took."""
+    """Prints a forecast when a fill begins, and records how long it took."""
 
     def __init__(self, way: Way) -> None:
         self.way, self.meter = way, Meter()
-        self.facts: dict[str, Any] = {}  # of the forecast, for JSON
+        self.facts: dict[str, Any] = {}  # the forecast, for JSON
         self._work: WorkSize | None = None
         self._began = 0.0
 
@@ -200,7 +200,7 @@ class Clock:
         from hydiff.scale.forecast import forecast
 
         if self.way.scheduler is not None:
-            return  # who knows how fast its workers are
+            return  # the speed of its workers is unknown
         expected = forecast(work, fill_history.read_or_measure())
         self.facts = {"forecast": expected._asdict()}
         if self.way.json:
@@ -211,11 +211,14 @@ class Clock:
         self.meter.expected = expected.seconds
 
     def keep(self, plan: FilePlan) -> None:
-        """A fill that did nothing else, and all of it, is kept for later forecasts."""
+        """Record the time of a fill for later forecasts.
+
+        Resumed fills, and fills that also wrote a report or samples, are not recorded.
+        """
         from hydiff.scale import fill_history
 
-        more = plan.resume or plan.request.report or plan.request.samples
-        if self._work is not None and not more:
+        not_comparable = plan.resume or plan.request.report or plan.request.samples
+        if self._work is not None and not not_comparable:
             fill_history.keep(self._work, time.perf_counter() - self._began)
 
 
@@ -247,11 +250,11 @@ def _fill_one(path: Path, output: Path, request: Request, limits: Limits, way: W
         interrupted(*state),
         progress_bar(clock.meter, "tiles" if run else "", way.json) as progress,
     ):
-        made, record = execute(plan, run=run, say=way.say, progress=progress, begin=clock.begin)
+        paths, record = execute(plan, run=run, say=way.say, progress=progress, begin=clock.begin)
     clock.keep(plan)
     if way.json:
-        print_json(record | {"outputs": [str(path) for path in made]})
-    elif not made:
+        print_json(record | {"outputs": [str(path) for path in paths]})
+    elif not paths:
         out.print(f"{path} has nothing to fill: no file was written or replaced", markup=False)
         print_left(record["entries"]["left"])
     elif "method" not in record:
@@ -259,11 +262,11 @@ def _fill_one(path: Path, output: Path, request: Request, limits: Limits, way: W
         for note in record.get("notes", ()):
             out.print(f"warning: {errors.shell(note)}", markup=False, style="bold red")
     else:
-        print_summary(record, made)
+        print_summary(record, paths)
 
 
 def _fill_many(paths: list[Path], folder: Path, request: Request, limits: Limits, way: Way) -> None:
-    """Ends with exit code 1 if some could not be filled."""
+    """Fill several files into a folder; exit with code 1 if any of them could not be filled."""
     from hydiff.scale import batch
     from hydiff.workers import crew
 
@@ -273,7 +276,7 @@ def _fill_many(paths: list[Path], folder: Path, request: Request, limits: Limits
         batch.check(paths, folder, request)
         print_json({"method": request.method, "inputs": [str(path) for path in paths]})
         return
-    if way.memory is None:  # each process has a file of its own in hand
+    if way.memory is None:  # each process fills a different file: they share the memory
         limits = limits._replace(memory=limits.memory / limits.processes)
     with progress_bar(unit="granules", events=way.json) as progress:
         rows = batch.fill_all(
@@ -303,12 +306,12 @@ def _fill_many(paths: list[Path], folder: Path, request: Request, limits: Limits
 
 
 def _request(way: Way, options: dict[str, Any]) -> Request:
-    """What the options of `Request` ask for, read from their text."""
+    """Return the request that the options of the command line describe."""
     from hydiff import auto
 
     recipe, nodata = options["recipe"], options["nodata"]
     method, settings = _settings(way, options)
-    own = {
+    parsed = {
         "method": method,
         "settings": settings,
         "recipe": None if recipe is None else auto.read_recipe(recipe),
@@ -317,11 +320,11 @@ def _request(way: Way, options: dict[str, Any]) -> Request:
         "reference": tuple(options["reference"] or ()),
         "reference_missing": tuple(options["reference_missing"] or ()),
     }
-    return Request(**options | own)
+    return Request(**options | parsed)
 
 
 def _settings(way: Way, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The method and the settings that several options make up together."""
+    """Return the method and its settings, which several options determine together."""
     method, preset, pretrain = options["method"], options["preset"], options["pretrain"]
     pairs = options["settings"] or []
     ways = {"engine": way.engine, "precision": way.precision}
@@ -340,10 +343,10 @@ def _settings(way: Way, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         )
     method = method or (WITH_WEIGHTS[0] if way.weights is not None or pretrain else DEFAULT)
     if method == DEFAULT and (settings or preset is not None):
-        named = [f"--{name}" for name, choice in ways.items() if choice is not None]
-        named += ["--set"] * bool(pairs) + ["--preset"] * (preset is not None)
+        option_names = [f"--{name}" for name, choice in ways.items() if choice is not None]
+        option_names += ["--set"] * bool(pairs) + ["--preset"] * (preset is not None)
         raise errors.BadValue(
-            f"{', '.join(named)}: settings belong to one method; name it with --method"
+            f"{', '.join(option_names)}: settings belong to one method; name it with --method"
         )
     return method, settings
 

@@ -1,4 +1,4 @@
-"""`hydiff info`: what a cube is, at a glance."""
+"""`hydiff info`: summarise a cube."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A command under a limit of memory (`ulimit -v`), in a process of its own.
+"""Run a command under a limit of memory (`ulimit -v`) in a child process.
 
-Where an allocation fails, libraries in C may end the process without a message: glibc's loader
-does with exit code 127, SuperLU and numpy were seen to with signal 11.  The parent, which does
-nothing but wait, prints the message for them.  Windows has neither such a limit nor these signals.
+If an allocation fails, C libraries may end the process without a message: glibc's loader with exit
+code 127, SuperLU and numpy, as observed, with signal 11.  The parent, which only waits, then prints
+a message.  Windows has neither such a limit nor these signals.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ LOADER = 127  # of glibc: "cannot allocate memory for thread-local data"
 
 
 def is_limited() -> bool:
-    """Whether this process has a limit of memory."""
+    """Return whether this process has a limit of memory."""
     try:
         import resource
     except ImportError:  # Windows
@@ -24,16 +24,19 @@ def is_limited() -> bool:
 
 
 def run(command: Callable[[], None]) -> None:
-    """Call `command` in a child and end as it ends; MemoryError where a library ended it."""
+    """Call `command` in a child process, and exit with its exit code.
+
+    Raises MemoryError if a library ended the child.
+    """
     crashes = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGFPE, LOADER)
     ends = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-    signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # until it is known what becomes of them
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # until the handlers below are installed
     child = os.fork()
     if child == 0:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ends)
         command()
         return
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal also sends it to the child
     for number in ends - {signal.SIGINT}:
         signal.signal(number, lambda caught, _: os.kill(child, caught))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ends)
@@ -41,4 +44,4 @@ def run(command: Callable[[], None]) -> None:
     if code in crashes:
         ending = f"exit code {code}" if code >= 0 else f"signal {-code}"
         raise MemoryError(f"a library ended the process, {ending}")
-    os._exit(code if code >= 0 else 128 - code)  # of a signal, as a shell does
+    os._exit(code if code >= 0 else 128 - code)  # 128 + signal, as a shell does

@@ -1,4 +1,4 @@
-"""`hydiff mask`: a mask from the cube's own gaps, a pattern, or suspected damage."""
+"""`hydiff mask`: describe the gaps of a cube, and write a mask of gaps and suspected damage."""
 
 from __future__ import annotations
 
@@ -85,13 +85,13 @@ def _check_output(output: Path, bands: bool, overwrite: bool) -> None:
     from hydiff import io
 
     io.staging.refuse_existing(output, overwrite)
-    known = (*io.npz.SUFFIXES, *io.geotiff.SUFFIXES)
-    if not bands and output.suffix.lower() not in known:  # a copy with bad bands is any cube
-        raise errors.UnknownName("mask format", output.suffix, known, "; name it NAME.npz")
+    suffixes = (*io.npz.SUFFIXES, *io.geotiff.SUFFIXES)
+    if not bands and output.suffix.lower() not in suffixes:  # a copy with bad bands is any cube
+        raise errors.UnknownName("mask format", output.suffix, suffixes, "; name it NAME.npz")
 
 
 def _write(missing: Bools, cube: Cube, output: Path, overwrite: bool) -> None:
-    """A GeoTIFF lies on the map where the cube does; other masks are arrays."""
+    """Write a mask: a GeoTIFF with the map coordinates of the cube, or a file of arrays."""
     from hydiff import io
     from hydiff.cube import Cube as Layer
 
@@ -105,11 +105,11 @@ def _write(missing: Bools, cube: Cube, output: Path, overwrite: bool) -> None:
 
 
 def _suggestions(cube: Cube, observed: Bools, kinds: Sequence[str]) -> list[Suggestion]:
-    """Suspected damage of these kinds."""
+    """Return suspected damage of the given kinds."""
     from hydiff.gaps.detect import KINDS, detect
 
     for kind in kinds:
         if kind not in KINDS:
             raise errors.UnknownName("kind of damage", kind, KINDS)
-    every = detect(np.asarray(cube.values), observed, cube.good)
-    return [suggestion for suggestion in every if suggestion.kind in kinds]
+    suggestions = detect(np.asarray(cube.values), observed, cube.good)
+    return [suggestion for suggestion in suggestions if suggestion.kind in kinds]

@@ -1,11 +1,11 @@
-"""`hydiff methods`: what can fill, and with which settings."""
+"""`hydiff methods`: list the methods and their settings."""
 
 from __future__ import annotations
 
 from hydiff.cli.options import Json
 from hydiff.cli.terminal import out, print_json
 
-LEARN = 'torch: pip install "hydiff[learn]"'  # what the learned methods need
+LEARN = 'torch: pip install "hydiff[learn]"'  # requirement of the learned methods
 
 
 def methods(json_: Json = False) -> None:
@@ -13,11 +13,11 @@ def methods(json_: Json = False) -> None:
     from hydiff.errors import has_torch
     from hydiff.methods import AUTO, DEFAULT, METHODS, choose, settings_dict
 
-    here = {n: has_torch() or not m.needs_torch for n, m in METHODS.items()}
-    settings = {n: settings_dict(choose(n).settings) if here[n] else {} for n in METHODS}
+    available = {n: has_torch() or not m.needs_torch for n, m in METHODS.items()}
+    settings = {n: settings_dict(choose(n).settings) if available[n] else {} for n in METHODS}
     if json_:
         rows = {n: m.facts() | {"settings": settings[n]} for n, m in METHODS.items()}
-        for name in (n for n in METHODS if not here[n]):
+        for name in (n for n in METHODS if not available[n]):
             rows[name]["needs"] = LEARN
         rows[DEFAULT] = AUTO.facts() | {"settings": {"budget": "normal"}}
         print_json({"default": DEFAULT, "methods": rows})
@@ -26,5 +26,5 @@ def methods(json_: Json = False) -> None:
     for name, method in METHODS.items():
         defaults = ", ".join(f"{k}={v}" for k, v in settings[name].items())
         text = f"{name:12} {method.summary}"
-        needs = "" if here[name] else f"  (needs {LEARN})"
+        needs = "" if available[name] else f"  (needs {LEARN})"
         out.print(text + needs + (f"  [{defaults}]" if defaults else ""), markup=False)

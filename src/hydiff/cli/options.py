@@ -1,4 +1,4 @@
-"""Options that several commands share, and how their text is read."""
+"""Options that several commands share, and parsers of their text."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Output = Annotated[Path, typer.Option("-o", "--output", help="File to write.")]
 
 @contextmanager
 def interrupted(*checkpoints: Path) -> Iterator[None]:
-    """On Ctrl-C, say what is kept to go on with, if anything is."""
+    """On Ctrl-C, print which of these files or folders a later run can resume from."""
     try:
         yield
     except KeyboardInterrupt:
@@ -58,8 +58,8 @@ def key_values(pairs: list[str]) -> dict[str, str]:
 
 
 def sigma_of(text: str) -> float | str | list[float] | dict[str, float]:
-    """A number, a share with a percent sign, one number per band between commas, one per detector
-    as NAME=NUMBER, or auto."""
+    """Parse --sigma-y: a number, a share with a percent sign, comma-separated numbers (one per
+    band), comma-separated NAME=NUMBER (one per detector), or auto."""
     if text == "auto":
         return text
     try:

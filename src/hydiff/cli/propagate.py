@@ -18,7 +18,7 @@ from hydiff.errors import UnknownName
 if TYPE_CHECKING:
     from hydiff.uncertainty.propagation import Propagated
 
-SHOWN = 20  # rows on a terminal
+SHOWN = 20  # most rows of the table on a terminal
 TABLES = (".csv", ".json")
 
 
@@ -74,32 +74,32 @@ def propagate(
             raise UnknownName("suffix", output.suffix, TABLES, f"; give {output.name} one of them")
         io.staging.refuse_existing(output, overwrite)
     function, result = function_of(of), result_of(filled, var)
-    drawn = stored_samples(result) if samples is None else samples
-    found = propagated(result, function, over, bands=bands, samples=drawn, seed=seed)
-    if found.empty:
-        err.print(f"without a pixel, and left out: {', '.join(found.empty)}")
-    facts = {"of": of, "over": over, "samples": found.samples, "values": found.rows()}
+    count = stored_samples(result) if samples is None else samples
+    outcome = propagated(result, function, over, bands=bands, samples=count, seed=seed)
+    if outcome.empty:
+        err.print(f"without a pixel, and left out: {', '.join(outcome.empty)}")
+    facts = {"of": of, "over": over, "samples": outcome.samples, "values": outcome.rows()}
     if output is not None:
         with io.staged(output, overwrite=overwrite, source=filled) as folder:
-            text = _csv(found) if output.suffix.lower() == ".csv" else json.dumps(facts, indent=2)
+            text = _csv(outcome) if output.suffix.lower() == ".csv" else json.dumps(facts, indent=2)
             (folder / output.name).write_text(text, encoding="utf-8")
     if json_:
         print_json(facts)
     else:
-        _print_table(found, output)
+        _print_table(outcome, output)
 
 
-def _csv(found: Propagated) -> str:
-    rows, text = found.rows(), StringIO()
+def _csv(values: Propagated) -> str:
+    rows, text = values.rows(), StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
 
 
-def _print_table(found: Propagated, output: Path | None) -> None:
-    rows = found.rows()
-    names = list(found.labels[0])
+def _print_table(values: Propagated, output: Path | None) -> None:
+    rows = values.rows()
+    names = list(values.labels[0])
     table = Table(*names, "value", "σ", "80 % interval", "from filled")
     for row in rows[:SHOWN]:
         ends = f"{number(row['low_80'])} … {number(row['high_80'])}"
@@ -109,7 +109,7 @@ def _print_table(found: Propagated, output: Path | None) -> None:
     out.print(table)
     if len(rows) > SHOWN:
         out.print(f"… and {len(rows) - SHOWN:,} more: `hydiff propagate FILLED -o TABLE.csv`")
-    out.print(f"by {found.samples} samples" if found.samples else "exact: linear in the values")
+    out.print(f"by {values.samples} samples" if values.samples else "exact: linear in the values")
     if output is not None:
         out.print(f"written  {output}")
 

@@ -1,4 +1,4 @@
-"""`hydiff report`: a fill on one page."""
+"""`hydiff report`: write a page about a fill."""
 
 from __future__ import annotations
 

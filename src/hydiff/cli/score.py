@@ -1,4 +1,4 @@
-"""`hydiff score`: a fill against the truth."""
+"""`hydiff score`: compare a fill with the truth."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def score(
     base = provenance.base_of(cube.path or filled)
     mask = io.given_mask(cube, observed, missing)
     gaps = None if mask is None else ~mask
-    if gaps is None and (beside := provenance.companions(base, cube.shape, cube.mark)):
+    if gaps is None and (companions := provenance.companions(base, cube.shape, cube.mark)):
         err.print(f"missing entries by {fill_layers.file_of(base) or base}")
-        gaps = beside["filled"] > 0
+        gaps = companions["filled"] > 0
     scores = metrics.score(cube, reference, gaps)
     uses = {name: _use(bands, cube, reference, gaps) for name, bands in features.items()}
     values, clean = np.asarray(cube.values), np.asarray(reference.values)
@@ -66,8 +66,10 @@ def score(
     if json_:
         facts = scores.to_dict() | ({"uses": uses} if uses else {})
         names = ("calibration", "verification")
-        judged = {n: b._asdict() for n, b in zip(names, bars or (), strict=False) if b is not None}
-        print_json(facts | judged)
+        bar_scores = {
+            n: b._asdict() for n, b in zip(names, bars or (), strict=False) if b is not None
+        }
+        print_json(facts | bar_scores)
         return
     _print_table(scores, uses)
     if bars is not None:
@@ -77,11 +79,11 @@ def score(
 
 
 def _print_table(scores: Scores, uses: dict[str, dict[str, float | None]]) -> None:
-    """Depths and indices stand before the last row, MPSNR."""
+    """Print the scores, with depths and indices before the last row, MPSNR."""
     table = Table("", "all", *(["gaps"] if scores.missing is not None else []))
     *first, last = scores.table()
-    more = [(f"{n.capitalize()}, RMSE", u["everywhere"], u["missing"]) for n, u in uses.items()]
-    for label, everywhere, gaps in (*first, *more, last):
+    use_rows = [(f"{n.capitalize()}, RMSE", u["everywhere"], u["missing"]) for n, u in uses.items()]
+    for label, everywhere, gaps in (*first, *use_rows, last):
         table.add_row(label, *[number(everywhere), number(gaps)][: len(table.columns) - 1])
     out.print(table)
     low, high = (number(v) for v in scores.range)
@@ -90,24 +92,26 @@ def _print_table(scores: Scores, uses: dict[str, dict[str, float | None]]) -> No
     out.print(f"MPSNR: the peak is the range of the truth, {low} to {high}; bands have {spread}")
 
 
-def _print_bars(bars: Calibration, more: Verification | None) -> None:
+def _print_bars(bars: Calibration, verification: Verification | None) -> None:
     covered = (f"{100 * c:.0f} %" for c in bars[:3])
     out.print(f"error bars: 50, 80 and 95 % intervals cover {', '.join(covered)};", end=" ")
     out.print(f"CRPS {number(bars.crps)} (constant σ: {number(bars.crps_constant)})")
-    if more is not None and more.repeated is not None:
-        covered = (f"{100 * c:.0f} %" for c in more.repeated)
+    if verification is not None and verification.repeated is not None:
+        covered = (f"{100 * c:.0f} %" for c in verification.repeated)
         out.print(f"of repeated measurements, with their noise: {', '.join(covered)}")
-    if more is not None:
-        score, constant = (number(s[1]) for s in more[:2])
+    if verification is not None:
+        score, constant = (number(s[1]) for s in verification[:2])
         out.print(f"interval score at 80 %: {score} (constant σ: {constant})", end="; ")
-        off, level = max((abs(c - p), p) for p, c in zip(more.levels, more.covered, strict=True))
+        off, level = max(
+            (abs(c - p), p) for p, c in zip(verification.levels, verification.covered, strict=True)
+        )
         out.print(f"reliability is off by at most {100 * off:.0f} % (at {100 * level:.0f} %)")
-        shares = " ".join(f"{100 * share:.0f}" for share in more.pit)
+        shares = " ".join(f"{100 * share:.0f}" for share in verification.pit)
         out.print(f"PIT histogram, % in each tenth: {shares}")
 
 
 def _features(texts: list[str] | None, what: str, count: int, bands: int) -> dict[str, Any]:
-    """Name of a depth or an index → its band numbers."""
+    """Return the name of each depth or index → its band numbers, parsed from the options."""
     features = {}
     for text in texts or []:
         parts = text.split(",")
@@ -124,14 +128,14 @@ def _features(texts: list[str] | None, what: str, count: int, bands: int) -> dic
 def _use(
     bands: tuple[int, ...], cube: Cube, truth: Cube, gaps: Bools | None
 ) -> dict[str, float | None]:
-    """RMSE of a depth or an index in the cubes' own unit, everywhere and in the gaps."""
+    """Return the RMSE of a depth or an index in the cube's unit, everywhere and in the gaps."""
     from hydiff import metrics
 
-    own = list(bands)
-    x, t = (_with_gaps(c, own) for c in (cube, truth))
-    where = None if gaps is None else np.broadcast_to(gaps, cube.shape)[own]
-    rmse: Any = metrics.band_depth_rmse if len(own) == 3 else metrics.band_ratio_rmse
-    at = tuple(range(len(own)))
+    numbers = list(bands)
+    x, t = (_with_gaps(c, numbers) for c in (cube, truth))
+    where = None if gaps is None else np.broadcast_to(gaps, cube.shape)[numbers]
+    rmse: Any = metrics.band_depth_rmse if len(numbers) == 3 else metrics.band_ratio_rmse
+    at = tuple(range(len(numbers)))
     inside = None if where is None else rmse(x, t, at, where)
     return {"everywhere": rmse(x, t, at), "missing": inside}
 

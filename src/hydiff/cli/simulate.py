@@ -1,4 +1,4 @@
-"""`hydiff simulate`: damage a clean cube."""
+"""`hydiff simulate`: add gaps and noise to a clean cube."""
 
 from __future__ import annotations
 

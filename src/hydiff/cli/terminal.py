@@ -1,4 +1,4 @@
-"""Talking on a terminal: results on stdout, progress and messages on stderr."""
+"""Output on a terminal: results on stdout, progress and messages on stderr."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ from hydiff.result import Meter, Reading, duration
 
 
 class Clean(Console):
-    """A console that shows text as text, whatever a file name or a header has put into it: no
-    markup, and a replacement mark for every character that could steer the terminal."""
+    """A console that prints text from file names and headers safely.
+
+    Text is not interpreted as markup, and characters that could control the terminal are replaced.
+    """
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Every text that is printed comes through here, alone or in a table."""
+        """Clean a text; all printed texts pass through here, alone or in a table."""
         clean = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
         return super().render_str(clean, **options)
 
@@ -38,10 +40,12 @@ err = Clean(stderr=True, highlight=False, markup=False, soft_wrap=True)
 def progress_bar(
     meter: Meter | None = None, unit: str = "", events: bool = False
 ) -> Iterator[Callable[[Any], None] | None]:
-    """A bar on a terminal, nothing elsewhere; `events` for programs, if they are asked for.
+    """Yield a function that takes the steps of a fill and shows their progress.
 
-    The bar shows the phase, what is done, its share and the time that is left.  Steps that name a
-    worker (`Step.how`) are also counted for each of them.  unit: of what is counted, such as tiles.
+    On a terminal it shows a bar with the phase, the number of steps done, the share of the time,
+    and the time left.  If a unit is given, steps that name a worker (`Step.how`) are also counted
+    by worker.  Elsewhere None is yielded.
+    unit: name of the counted items, such as tiles.  events: print JSON events instead.
     """
     meter = meter or Meter()
     if events:
@@ -81,12 +85,12 @@ def _figures(reading: Reading, unit: str, by_worker: Mapping[str, int]) -> Itera
     if reading.left is not None:
         yield f"about {duration(reading.left)} left"
     if by_worker:
-        each = " ".join(f"{name}:{count}" for name, count in sorted(by_worker.items()))
-        yield f"by worker {each}"
+        counts = " ".join(f"{name}:{count}" for name, count in sorted(by_worker.items()))
+        yield f"by worker {counts}"
 
 
 def _progress_events(meter: Meter) -> Callable[[Any], None]:
-    """Each phase and each percent of its steps once, for a program that reads them."""
+    """Return a function that prints an event for each new phase and each percent of its steps."""
     last: tuple[str, int] | None = None
 
     def update(step: Any) -> None:
@@ -103,13 +107,13 @@ def _progress_events(meter: Meter) -> Callable[[Any], None]:
 
 
 def print_event(event: str, **facts: Any) -> None:
-    """One line of JSON on stderr."""
+    """Print an event as one line of JSON on stderr."""
     sys.stderr.write(json.dumps({"event": event, **facts}) + "\n")
     sys.stderr.flush()
 
 
 def print_left(left: Mapping[str, int]) -> None:
-    """Why entries are left missing: reason → number of entries."""
+    """Print why entries are left missing.  left: reason → number of entries."""
     from hydiff.gaps.rule import left_lines
 
     for line in left_lines(left):
@@ -117,21 +121,23 @@ def print_left(left: Mapping[str, int]) -> None:
 
 
 def print_summary(record: Mapping[str, Any], paths: list[Path]) -> None:
-    """The close of a fill, from its record."""
+    """Print the summary of a finished fill, from its record."""
     from hydiff.flags import shares
     from hydiff.io.fill_layers import layer_named
 
-    n = record["entries"]
-    out.print(f"filled {n['filled']:,} of {n['missing_before']:,} missing entries", end=" ")
+    counts = record["entries"]
+    out.print(
+        f"filled {counts['filled']:,} of {counts['missing_before']:,} missing entries", end=" "
+    )
     out.print(f"with {record['method']} in {record['seconds']:.1f} s")
-    print_left(n["left"])
+    print_left(counts["left"])
     for note in record["notes"]:
         out.print(f"note: {shell(note)}", markup=False)
     if shared := shares(record.get("flags", {})):
         out.print(f"filled values: {', '.join(shared)}", markup=False)
-    named, layers = {".fill.json": "record", ".report.html": "report"}, {"sigma": "± 1-σ"}
+    labels, layers = {".fill.json": "record", ".report.html": "report"}, {"sigma": "± 1-σ"}
     for path in paths:
-        label = next((v for k, v in named.items() if path.name.endswith(k)), None)
+        label = next((v for k, v in labels.items() if path.name.endswith(k)), None)
         layer = "sample" if ".sample" in path.name else layer_named(path)
         label = label or layers.get(layer or "filled", layer or "filled")
         out.print(f"{label:8} {path}", markup=False)

@@ -1,4 +1,4 @@
-"""`hydiff train`: a network from damaged cubes."""
+"""`hydiff train`: train a network on damaged cubes."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def train(
     from hydiff.methods.estimate import torch_device
     from hydiff.scale.training_files import keep_path, train_files
 
-    named = {"batch": batch, "crop": crop, "channels": channels, "seed": seed}
-    settings = settings_from("train", Training, None, named | key_values(set_ or []))
-    shown = Progress(console=err, transient=True, disable=not err.is_terminal)
-    with interrupted(keep_path(output)), shown as bar:
+    options = {"batch": batch, "crop": crop, "channels": channels, "seed": seed}
+    settings = settings_from("train", Training, None, options | key_values(set_ or []))
+    progress = Progress(console=err, transient=True, disable=not err.is_terminal)
+    with interrupted(keep_path(output)), progress as bar:
         task = bar.add_task("training", total=1.0)
         how: dict[str, Any] = {"minutes": minutes, "epochs": epochs, "nodata": nodata, "var": var}
         how |= {"device": torch_device(device), "resume": resume, "overwrite": overwrite}

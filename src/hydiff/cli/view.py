@@ -1,4 +1,4 @@
-"""`hydiff view`: a page in the browser to look at a cube, and to fill it."""
+"""`hydiff view`: open a page in the browser to look at a cube, and to fill it."""
 
 from __future__ import annotations
 

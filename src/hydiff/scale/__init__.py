@@ -1,1 +1,1 @@
-"""A fill of any size: one file, a scene by tiles, an archive of files."""
+"""Fills of any size: one file, a scene by tiles, an archive of files."""

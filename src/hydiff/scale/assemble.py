@@ -1,4 +1,4 @@
-"""Tiles into one file: a copy of the input with the blended tiles in its gaps, and companions."""
+"""Assemble tiles: a copy of the input with the blended tiles in its gaps, and its layers."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ from hydiff.scale.tiles import Box, Tile
 
 
 class Kept(NamedTuple):
-    """A finished tile on disk: float64 (layers, bands, n) for n pixels, row by row."""
+    """A finished tile on disk: float64 (layers, bands, n) at its n gap pixels, row by row."""
 
     tile: Tile
     path: str
     rows: Ints  # (n,) of the scene
     cols: Ints
     weight: Floats
-    offset: int  # bytes before the values
+    offset: int  # of the values in the file, in bytes
     shape: tuple[int, ...]
 
 
 class Mosaic(NamedTuple):
     scene: Scene
-    kept: list[Kept | None]  # in the order of the plan, so that sums are the same; None: not yet
+    kept: list[Kept | None]  # in the order of the plan, so that sums are reproducible; None = not
+    #                          finished yet
 
     def blended(self, layer: int, bands: slice, box: Box) -> Floats:
-        """(bands, rows, cols) of a box: what the tiles say, NaN where nothing was filled."""
+        """(bands, rows, cols) blended values of the tiles in a box; NaN where nothing is filled."""
         return tiles.overlap_add(box, bands.stop - bands.start, self._pieces(layer, bands, box))
 
     def in_gaps(self, layer: int, bands: slice, box: Box) -> Floats:
-        """(bands, 1, n) the same at the n pixels of a box that have something to fill."""
+        """(bands, 1, n) blended values at the n pixels of a box that have something to fill."""
         pieces, gaps = self._pieces(layer, bands, box), self.scene.gaps[box]
         return tiles.overlap_add(box, bands.stop - bands.start, pieces, gaps)
 
     def origins(self, bands: slice, box: Box) -> Array:
-        """(bands, 1, n) at those pixels: where the tiles have their values from, all of them
-        together; bits of `flags`."""
+        """(bands, 1, n) sources of the values at those pixels: bits of `flags`, of all tiles."""
         gaps, (left, right) = self.scene.gaps[box], (box[1].start, box[1].stop)
         numbers = (np.cumsum(gaps) - 1).reshape(gaps.shape)
         bits = np.zeros((bands.stop - bands.start, 1, int(gaps.sum())), np.uint8)
@@ -70,14 +70,14 @@ class Mosaic(NamedTuple):
             ):
                 at = slice(*np.searchsorted(rows, (box[0].start, box[0].stop)))
                 with open(path, "rb") as file:  # noqa: PTH123
-                    # paths, and np.memmap with them, would take longer than the rest
+                    # pathlib, and np.memmap that uses it, would take longer than the rest
                     view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
                 values = np.frombuffer(view, np.float64, offset=offset).reshape(shape)
                 yield tiles.Piece(rows[at], cols[at], weight[at], values[layer, bands, at])
 
 
 def _kept(scene: Scene, tile: Tile) -> Kept:
-    """A finished tile, ready to be added up."""
+    """Return a finished tile with the positions and weights of its pixels."""
     rows, cols = np.nonzero(scene.gaps[tile.support])
     weight = tiles.weights(scene.cuts, tile)[rows, cols]
     path = ledger.values_path(scene.work, tile)
@@ -87,7 +87,7 @@ def _kept(scene: Scene, tile: Tile) -> Kept:
 
 
 def _spread(values: Array, gaps: Bools, empty: float) -> Array:
-    """(bands, rows, cols) from values (bands, 1, n) at the gaps (rows, cols)."""
+    """(bands, rows, cols) with values (bands, 1, n) at the gaps (rows, cols), else `empty`."""
     whole = np.full((len(values), *gaps.shape), empty, values.dtype)
     whole[:, gaps] = values[:, 0]
     return whole
@@ -98,14 +98,16 @@ class FilledEntries(NamedTuple):
 
     filled: Bits
     flags: ByteFile
-    by_flag: Counter[str]  # entries
-    changed: Counter[str]  # filled values that the dtype changed, by what it did to them; with
-    #                        those of BEYOND, how many lie outside of what was observed
+    by_flag: Counter[str]  # number of entries
+    changed: Counter[str]  # number of filled values that the dtype changed, by the kind of change;
+    #                        under the names of BEYOND, those outside the observed range or clipped
 
 
 class Assembly:
-    """The tiles of a scene, put together as they come: blocks of rows whose tiles are all there are
-    worked out in threads, while other tiles are filled."""
+    """Assembles the tiles of a scene while others are still being filled.
+
+    A block of rows is processed in a thread as soon as all of its tiles are finished.
+    """
 
     def __init__(self, scene: Scene, nodata: Nodata) -> None:
         shape = scene.cube.shape
@@ -113,8 +115,8 @@ class Assembly:
         self._filled = Bits(scene.work / "filled.bits", shape).empty()
         self._flags = ByteFile(scene.work / "flags.bytes", shape).empty()
         self._put = partial(_put, self.mosaic, nodata, self._filled, self._flags, _keeps(scene))
-        some = (block for block in blocks(shape, 8, axis=1) if scene.gaps[block[1:]].any())
-        self._waiting = [(block, _tiles_in(scene, block[1])) for block in some]
+        with_gaps = (block for block in blocks(shape, 8, axis=1) if scene.gaps[block[1:]].any())
+        self._waiting = [(block, _tiles_in(scene, block[1])) for block in with_gaps]
         self._pool = ThreadPoolExecutor(min(cores(), MOST_THREADS))
         self._running: list[Future[tuple[Counter[str], Counter[str]]]] = []
 
@@ -125,24 +127,23 @@ class Assembly:
         self._pool.shutdown(cancel_futures=True)
 
     def add(self, tile: Tile) -> None:
-        """A tile is there."""
+        """Register a finished tile, and start the blocks that waited for no other."""
         scene = self.mosaic.scene
         self.mosaic.kept[scene.planned.index(tile)] = _kept(scene, tile)
-        for _, lacking in self._waiting:
-            lacking.discard(tile.number)
-        ready = [block for block, lacking in self._waiting if not lacking]
-        self._waiting = [(block, lacking) for block, lacking in self._waiting if lacking]
+        for _, pending in self._waiting:
+            pending.discard(tile.number)
+        ready = [block for block, pending in self._waiting if not pending]
+        self._waiting = [(block, pending) for block, pending in self._waiting if pending]
         self._running += [self._pool.submit(self._put, block) for block in ready]
 
     def entries(self, complete: bool) -> FilledEntries:
-        """What is filled, and how, when all tiles are there.
+        """Return the filled entries and their flags, after all tiles were added.
 
-        complete: each of them estimated all that it was asked for, so that all that was to be
-        filled is.
+        complete: whether every tile filled its whole target.
         """
         scene, changed, by_flag = self.mosaic.scene, Counter[str](), Counter[str]()
-        for own, flags in (future.result() for future in self._running):
-            changed.update(own)
+        for changes, flags in (future.result() for future in self._running):
+            changed.update(changes)
             by_flag.update(flags)
         whole = complete and scene.cube.dtype.kind == "f"
         filled = scene.target if whole else self._filled
@@ -150,16 +151,19 @@ class Assembly:
 
 
 def _tiles_in(scene: Scene, rows: slice) -> set[int]:
-    """The numbers of the tiles that count in some rows."""
+    """Return the numbers of the tiles whose support overlaps a range of rows."""
     supports = {tile.number: tile.support[0] for tile in scene.planned}
     return {n for n, s in supports.items() if s.start < rows.stop and rows.start < s.stop}
 
 
 def _put(
-    mosaic: Mosaic, nodata: Nodata, filled: Bits, layer: ByteFile, kept: Keeps, block: Block
+    mosaic: Mosaic, nodata: Nodata, filled: Bits, layer: ByteFile, keeps: Keeps, block: Block
 ) -> tuple[Counter[str], Counter[str]]:
-    """Put down what is filled in a block, and how; what became of its values, and how many entries
-    have which flag."""
+    """Write the mask of filled entries and the flags of a block to their files.
+
+    Returns the numbers of values that were changed or lie beyond the observed range, and the number
+    of entries with each flag.
+    """
     scene, (bands, rows, cols) = mosaic.scene, block
     gaps, changed = scene.gaps[rows, cols], Counter[str]()
     estimate = mosaic.in_gaps(0, bands, (rows, cols))
@@ -167,14 +171,14 @@ def _put(
     estimate, beyond = bounded(scene.cube.dtype, estimate, finite, ends)
     changed.update(beyond)
     filled.put(bands, rows, _spread(finite, gaps, False))
-    written, how = _written(scene.cube, estimate, finite, nodata)
-    changed.update(how)
+    written, dtype_changes = _written(scene.cube, estimate, finite, nodata)
+    changed.update(dtype_changes)
     flags = of_fill(
         finite,
-        kept.bands[bands, None, None] & kept.pixels[rows, cols][gaps],
+        keeps.bands[bands, None, None] & keeps.pixels[rows, cols][gaps],
         mosaic.origins(bands, (rows, cols)),
         outside_of(written, ends.low, ends.high),
-        np.zeros(finite.shape, bool),  # tiles leave measured entries
+        np.zeros(finite.shape, bool),  # tiles do not change measured entries
     )
     layer.put(bands, rows, _spread(flags, gaps, 0))
     return changed, Counter(counted(flags))
@@ -183,7 +187,7 @@ def _put(
 def _written(
     cube: Cube, estimate: Floats, finite: Bools, nodata: Nodata
 ) -> tuple[Array, dict[str, int]]:
-    """The estimate as the file will hold it, and how many values that changed; as `into_dtype`."""
+    """Return the estimate in the file's dtype and counts of changed values, as `into_dtype`."""
     new = estimate[finite][None, None]
     blank = Cube(np.zeros(new.shape, cube.dtype), nodata=cube.nodata)
     stored, how = rule.into_dtype(blank, new, np.ones(new.shape, bool), nodata)
@@ -193,14 +197,14 @@ def _written(
 
 
 class Keeps(NamedTuple):
-    """Where entries can be filled from other bands of their pixel: where both hold."""
+    """Entries that can be filled from other bands of their pixel: where both masks are True."""
 
     bands: Bools  # (bands,)
     pixels: Bools  # (rows, cols)
 
 
 def _keeps(scene: Scene) -> Keeps:
-    """`auto.split.keeps`, a band at a time."""
+    """Return the result of `auto.split.keeps` as two masks, computed one band at a time."""
     usable = scene.cube.good_bands & scene.observed.some()
     pixels = np.zeros(scene.cube.shape[1:], bool)
     if declared(scene.request.method).each_band:
@@ -211,9 +215,10 @@ def _keeps(scene: Scene) -> Keeps:
 
 
 def reasons_of(scene: Scene, mask: Bools | None, named: Array | None) -> Lazy:
-    """(bands, rows, cols) why entries are missing.
+    """(bands, rows, cols) why entries are missing, bits of `flags.REASONS`.
 
-    mask: True = measured; named: bits of what masks and quality layers say, of their shape.
+    mask: True = measured.  named: bits from masks and quality layers, in their shape; None means
+    MASK for the entries of the mask.
     """
     lines = [scene.observed.packed(band).any(axis=1) for band in range(scene.cube.bands)]
     frames = lost_frames(np.any(lines, axis=0))
@@ -226,14 +231,14 @@ def reasons_of(scene: Scene, mask: Bools | None, named: Array | None) -> Lazy:
         where: Bools = np.asarray(missing.any(axis=0))
 
         def at(flags: Array) -> Array:
-            """(..., n, 1) at the pixels that lack a band, each as a row of its own."""
+            """(..., n, 1) values at the n pixels with a missing band, each as a row of its own."""
             return flags[..., where][..., None]
 
-        own, screened = at(~scene.own.get(*block)), scene.withheld
-        withheld = own & (False if screened is None else at(screened.get(*block)))
-        more = None if named is None else at(named[block if named.ndim == 3 else block[1:]])
-        lost = np.broadcast_to(frames[rows, None], where.shape)[where]
-        why = reasons(at(missing), own, withheld, more, lost)
+        missing_by_cube, screened = at(~scene.own.get(*block)), scene.withheld
+        withheld = missing_by_cube & (False if screened is None else at(screened.get(*block)))
+        named_here = None if named is None else at(named[block if named.ndim == 3 else block[1:]])
+        in_frame = np.broadcast_to(frames[rows, None], where.shape)[where]
+        why = reasons(at(missing), missing_by_cube, withheld, named_here, in_frame)
         return _spread(why.transpose(0, 2, 1), where, 0)
 
     return Lazy(scene.cube.shape, np.dtype(np.uint8), read)
@@ -242,7 +247,7 @@ def reasons_of(scene: Scene, mask: Bools | None, named: Array | None) -> Lazy:
 def bars_of(mosaic: Mosaic, filled: Bits, own: Floats | None) -> Lazy:
     """(bands, rows, cols) σ of the filled entries, NaN elsewhere.
 
-    own: (bands,) the uncertainty of the product itself.
+    own: (bands,) uncertainty of the input product.
     """
 
     def read(bands: slice, rows: slice, cols: slice) -> Array:
@@ -255,7 +260,7 @@ def bars_of(mosaic: Mosaic, filled: Bits, own: Floats | None) -> Lazy:
 
 
 def values(mosaic: Mosaic, filled: Bits, nodata: Nodata) -> Lazy:
-    """The input's values with the blended tiles in its gaps, worked out when they are read."""
+    """Return the input's values with the blended tiles in its gaps, computed when they are read."""
     scene = mosaic.scene
 
     def read(bands: slice, rows: slice, cols: slice) -> Array:

@@ -1,9 +1,9 @@
-"""Many files, one request: a folder of fills with a table of what became of each.
+"""Fill many files by one request into a folder, with a table of the results.
 
-OUT/NAME ...           the fills and their companions
-OUT/summary.parquet    one row per input: counts, scores to expect, seconds, errors
-OUT/summary.md         the same, to read
-OUT/archive.json       what was asked for, so that `resume` does the same
+OUT/NAME ...           the filled files and their companion files
+OUT/summary.parquet    one row per input: counts, expected scores, seconds, errors
+OUT/summary.md         the same table as text
+OUT/archive.json       fingerprint of the request, so that `resume` only continues the same one
 """
 
 from __future__ import annotations
@@ -35,19 +35,20 @@ from hydiff.scale.plan import Filled, Say, make_plan, quiet
 from hydiff.workers import INSTALL, Run, in_turn
 
 PARQUET, MARKDOWN, ASKED = "summary.parquet", "summary.md", "archive.json"
-DONE, ABSENT = ("filled", "no gaps"), "nodata absent"  # of rows; the latter while others run
+# values of `Row.status`; ABSENT only occurs until all inputs have been tried
+DONE, ABSENT = ("filled", "no gaps"), "nodata absent"
 
 
-Crew = AbstractContextManager[Run | None]  # as `workers.crew`; None: this process
+Crew = AbstractContextManager[Run | None]  # as from `workers.crew`; None = this process
 
 
 class Row(NamedTuple):
-    """What became of one input."""
+    """The result for one input."""
 
     input: str
     output: str
     status: str  # filled, no gaps, failed
-    missing: int | None = None  # entries before
+    missing: int | None = None  # number of missing entries before the fill
     filled: int | None = None
     left: int | None = None
     nrmse: float | None = None  # expected of the filled entries
@@ -59,7 +60,7 @@ class Row(NamedTuple):
 
 
 class Granule(NamedTuple):
-    """One input, as it is handed to a worker."""
+    """The task of filling one input."""
 
     input: Path
     folder: Path
@@ -68,14 +69,15 @@ class Granule(NamedTuple):
     resume: bool
     overwrite: bool
     command: tuple[str, ...]
-    stale: Mapping[str, str]  # records of fills that were asked for with another request, by name
-    lenient: bool = False  # leave nodata values out that do not occur in it
+    stale: Mapping[str, str]  # file name → hash of the records of fills by another request
+    lenient: bool = False  # ignore nodata values that do not occur in this input
 
 
 def inputs_of(named: Sequence[str]) -> list[Path]:
-    """The files that names and patterns (`granules/*.nc`) stand for, sorted, each once.
+    """Return the files given by names and patterns (`granules/*.nc`), without duplicates.
 
-    The flags and error bars beside a fill are no inputs, unless they are named.
+    The matches of a pattern are sorted.  Files with the flags and error bars of a fill are left out
+    unless they are named explicitly.
     """
     paths: list[Path] = []
     for name in named:
@@ -92,7 +94,7 @@ def inputs_of(named: Sequence[str]) -> list[Path]:
 
 
 def is_pattern(name: str) -> bool:
-    """Whether a name stands for others; that of a file, such as scene[1].tif, does not."""
+    """Return whether a name is a pattern; the name of an existing file (scene[1].tif) is not."""
     return any(mark in name for mark in "*?[") and not exists(Path(name))
 
 
@@ -109,11 +111,14 @@ def fill_all(
     progress: Progress = None,
     say: Say = quiet,
 ) -> list[Row]:
-    """Fill every input into the folder, past those that cannot be; and write the tables.
+    """Fill every input into the folder, write the summary tables, and return their rows.
 
-    crew: who fills them, each as a whole; started when the request is known to make sense.
-    Those that are done are left, unless `overwrite` is asked for; with `resume` it goes on inside
-    those that are not.  A nodata value that some of the inputs have may be absent from others.
+    An input that cannot be filled does not stop the others.  Finished fills are left as they are
+    unless `overwrite` is set; `resume` also continues an interrupted fill of a single input.  A
+    nodata value that does not occur in an input is left out there, if any other input was filled.
+
+    crew: context manager for the workers, each of which fills whole inputs; it is entered after the
+    request has been checked.
     """
     check(inputs, folder, request)
     with crew as run:
@@ -134,7 +139,7 @@ def fill_all(
             raise
     table = [rows[i] for i in range(len(inputs))]
     table = [row._replace(status="failed") if row.status == ABSENT else row for row in table]
-    # where nothing was done, the table of an earlier run still describes what is there
+    # if every input failed, the table of an earlier run still describes the folder
     if any(row.status != "failed" for row in table) or not (folder / PARQUET).exists():
         _write(table, folder)
     return table
@@ -148,11 +153,14 @@ def _fill_each(
     progress: Progress,
     say: Say,
 ) -> None:
-    """Add a row for each task; those without the nodata value again, if others have it."""
+    """Add a row for each task to `rows`.
+
+    Inputs without the nodata value are tried a second time, ignoring it, if any input was filled.
+    """
 
     def fill_some(numbers: Sequence[int], lenient: bool) -> None:
-        some = [tasks[i]._replace(lenient=lenient) for i in numbers]
-        for outcome in run(fill_granule, some, None):
+        granules = [tasks[i]._replace(lenient=lenient) for i in numbers]
+        for outcome in run(fill_granule, granules, None):
             number = numbers[outcome.number]
             path, row = inputs[number], outcome.value
             if outcome.error is not None:
@@ -169,7 +177,7 @@ def _fill_each(
 
 
 def fill_granule(granule: Granule) -> Row:
-    """On a worker: fill one input, or say why not."""
+    """Fill one input and return its row; errors are returned in the row, not raised."""
     path, folder = granule.input, granule.folder
     try:
         if not folder.is_dir():
@@ -185,7 +193,7 @@ def fill_granule(granule: Granule) -> Row:
         return Row(str(path), "", ABSENT, error=shell(str(error)))
     except HydiffError as error:
         return Row(str(path), "", "failed", error=shell(str(error)))
-    except Exception as error:  # a bug of ours, or of a library, must not end the other fills
+    except Exception as error:  # a bug here or in a library must not stop the other fills
         return Row(str(path), "", "failed", error=f"{type(error).__name__}: {first_line(error)}")
     return _row(path, output, record)
 
@@ -193,12 +201,16 @@ def fill_granule(granule: Granule) -> Row:
 def _record(
     granule: Granule, cube: Cube, output: Path, absent: Sequence[float] = ()
 ) -> dict[str, Any]:
-    """The record of a fill, without the nodata values that are known to be absent."""
+    """Fill one input and return the record.
+
+    absent: nodata values to leave out because they do not occur in it.  With `lenient`, values that
+    prove to be absent are left out in a second attempt.
+    """
     request = granule.request
     if absent:
-        others = tuple(v for v in listed(request.nodata) if v not in absent)
-        nodata_in = request.nodata_in if others else None
-        request = replace(request, nodata=others or None, nodata_in=nodata_in)
+        remaining = tuple(v for v in listed(request.nodata) if v not in absent)
+        nodata_in = request.nodata_in if remaining else None
+        request = replace(request, nodata=remaining or None, nodata_in=nodata_in)
     try:
         record = _fill(granule, request, cube, output).record
     except NoSuchNodata as error:
@@ -239,7 +251,10 @@ def _row(path: Path, output: Path, record: dict[str, Any]) -> Row:
 
 
 def _done_before(source: Path, output: Path, stale: Mapping[str, str]) -> dict[str, Any] | None:
-    """The record of a finished fill of this very input by this request, if there is one."""
+    """Return the record of a finished fill of this input by this request, or None.
+
+    stale: file name → hash of the records of fills by another request.
+    """
     path = provenance.record_path(output)
     is_there(path)
     try:
@@ -253,7 +268,7 @@ def _done_before(source: Path, output: Path, stale: Mapping[str, str]) -> dict[s
 
 
 def check(inputs: Sequence[Path], folder: Path, request: Request) -> None:
-    """Refuse once what would be refused for every file."""
+    """Raise an error for problems that concern all inputs."""
     request.check()
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder} is a file; name a folder for several inputs")
@@ -270,10 +285,11 @@ def check(inputs: Sequence[Path], folder: Path, request: Request) -> None:
 
 
 def _claim(folder: Path, request: Request, resume: bool, overwrite: bool) -> Mapping[str, str]:
-    """Write down what is asked for; fills by another request are replaced only if that is asked.
+    """Store the request in the folder; raise BadValue if it holds fills by another request.
 
-    Returns the records of those that may still be there, by name and hash: a replacement may have
-    been interrupted, or asked for some inputs only.
+    With `overwrite`, and without `resume`, such fills may be replaced.  Returns the names and
+    hashes of their records.  Some of these fills may still exist, because a replacement was
+    interrupted or covered only part of the inputs.
     """
     path = folder / ASKED
     now = {"order": fingerprint(asdict(request)), "version": versions()["hydiff"]}
@@ -309,7 +325,7 @@ def _write(table: Sequence[Row], folder: Path) -> None:
 
 
 def markdown(table: Sequence[Row]) -> str:
-    """The table to read; floats with four digits, a dash for what is not known."""
+    """Return the table as Markdown, with four digits for floats and a dash for unknown values."""
 
     def cell(value: Any) -> str:
         if value is None:

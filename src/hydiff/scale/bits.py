@@ -1,4 +1,4 @@
-"""The masks of a scene on disk: what is observed, and what is to be filled."""
+"""Masks of a scene on disk: the observed entries, and the entries to fill."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from hydiff.scale.tiles import Box
 
 
 class ByteFile(NamedTuple):
-    """Bytes (bands, rows, cols) in a file."""
+    """An array of bytes (bands, rows, cols) in a file."""
 
     path: Path
     shape: tuple[int, int, int]
 
     def mapped(self, write: bool = False) -> Array:
-        """The file as an array, for one use: what stays mapped counts as memory.
+        """Return the file as a mapped array; drop it after use, for mapped pages count as memory.
 
-        np.memmap looks the path up again and again, which takes longer than the rest.
+        np.memmap is not used: it resolves the path repeatedly, which takes longer than the rest.
         """
         with self.path.open("r+b" if write else "rb") as file:
             access = mmap.ACCESS_WRITE if write else mmap.ACCESS_READ
@@ -53,7 +53,7 @@ class ByteFile(NamedTuple):
 
 
 class Bits(NamedTuple):
-    """Booleans (bands, rows, cols) in a file, eight columns to a byte."""
+    """An array of booleans (bands, rows, cols) in a file, eight columns to a byte."""
 
     path: Path
     shape: tuple[int, int, int]
@@ -84,15 +84,15 @@ class Bits(NamedTuple):
         return self.get(slice(0, self.shape[0]), *box)
 
     def packed(self, band: int) -> Array:
-        """A band as it is stored; equal bands have equal bytes."""
+        """Return a band as packed bytes; equal bands have equal bytes."""
         return np.array(self._bytes.mapped()[band])
 
     def some(self) -> Bools:
-        """(bands,) whether anything is set."""
+        """(bands,) whether any entry is True."""
         return np.array([self.packed(band).any() for band in range(self.shape[0])])
 
     def counts(self) -> Ints:
-        """(bands,) how many are set; packing leaves no stray bits at the end of a row."""
+        """(bands,) number of True entries; the padding bits at the end of a row are always 0."""
         planes = (self.packed(band) for band in range(self.shape[0]))
         return np.array([np.bitwise_count(plane).sum(dtype=np.int64) for plane in planes])
 
@@ -105,19 +105,19 @@ def everything(shape: tuple[int, int, int]) -> Box:
 
 
 class Scan(NamedTuple):
-    """What a walk down the rows of a scene finds."""
+    """Results of one pass over the values of a scene."""
 
     observed: Bits
-    own: Bits  # the same by the rule of the cube alone, without a mask
-    withheld: Bits | None  # without being lost
-    low: Floats  # (bands,) the smallest observed value, -inf where none is
-    high: Floats
+    own: Bits  # observed by the cube's own rule, without a mask
+    withheld: Bits | None  # entries that the product withholds, but has not lost
+    low: Floats  # (bands,) the smallest observed value, -inf in bands without any
+    high: Floats  # (bands,) the largest observed value, inf in bands without any
     notes: list[str]
     content: str  # the fingerprint of the cube
 
 
 def scan(cube: Cube, mask: Bools | None, request: Request, work: Path) -> Scan:
-    """What is observed, what is withheld, and how far the observed values reach, in one walk."""
+    """Find observed and withheld entries, and the range of observed values, in one pass."""
     if mask is not None:
         mask = rule.checked_mask(np.asarray(mask), cube.shape)
     measured = own = Bits(work / "seen.bits", cube.shape).empty()
@@ -131,16 +131,20 @@ def scan(cube: Cube, mask: Bools | None, request: Request, work: Path) -> Scan:
         request.nodata,
         rule.counted_whole(cube, request.nodata, request.nodata_in, in_threads),
     )
-    absent, spared = set(listed(nodata)), 0
+    absent, spared_count = set(listed(nodata)), 0
     low, high = np.full(cube.bands, np.inf), np.full(cube.bands, -np.inf)
     content = Fingerprint(cube.good_bands)
 
     def look(block: Block) -> tuple[list[bytes], set[float], int, tuple[Floats, Floats]]:
-        """What is hashed, nodata values that occur, entries that they spare, and the ends."""
+        """Write the masks of a block.
+
+        Returns the content for the fingerprint, the nodata values that occur, the number of entries
+        with a nodata value that count as observed, and the extremes of the observed values by band.
+        """
         bands, rows, cols = block
         values = np.asarray(cube.values[block])
         flags = cube.observed_in(values, nodata, rows, cols, bands, whole=whole)
-        there = {v for v in absent if equals(values, v).any()}
+        occurring = {v for v in absent if equals(values, v).any()}
         count = int((equals_any(values, whole) & flags).sum()) if whole else 0
         if mask is not None:
             own.put(bands, rows, flags)
@@ -148,49 +152,52 @@ def scan(cube: Cube, mask: Bools | None, request: Request, work: Path) -> Scan:
         measured.put(bands, rows, flags)
         if withheld is not None:
             withheld.put(bands, rows, cube.withheld_in(values) & ~flags)
-        return [*content.content(values, flags)], there, count, extremes(values, flags)
+        return [*content.content(values, flags)], occurring, count, extremes(values, flags)
 
     parts = blocks(cube.shape, cube.dtype.itemsize, 1, chunks[1] if chunks else 1)
-    for hashed, there, count, (least, most) in in_threads(look, parts):
-        content.add(hashed)
-        absent, spared = absent - there, spared + count
+    for content_parts, occurring, count, (least, most) in in_threads(look, parts):
+        content.add(content_parts)
+        absent, spared_count = absent - occurring, spared_count + count
         low = np.fmin(low, np.where(np.isinf(least), np.inf, least))
         high = np.fmax(high, np.where(np.isinf(most), -np.inf, most))
     rule.refuse_absent([v for v in listed(nodata) if v in absent])
     if not (low < np.inf).any():
         raise NothingObserved(rule.NOTHING)
     ends = (np.where(low < np.inf, low, -np.inf), np.where(low < np.inf, high, np.inf))
-    return Scan(measured, own, withheld, *ends, rule.spared_note(whole, spared), str(content))
+    return Scan(measured, own, withheld, *ends, rule.spared_note(whole, spared_count), str(content))
 
 
 def aims(
     cube: Cube, observed: Bits, withheld: Bits | None, request: Request, work: Path
 ) -> tuple[Bits, Floats, dict[str, int]]:
-    """What to fill, how wide the gaps are there (rows, cols), and what is left, as in `targets`.
+    """Return the entries to fill, the gap width there (rows, cols), and counts of entries left.
 
-    A band at a time; neighbours with one mask share what is found of it.
+    The rules are those of `targets`, applied one band at a time.  Adjacent bands with the same mask
+    share its analysis.
     """
-    good, some = cube.good_bands, observed.some()
-    lost = rule.lost_detectors(some[:, None, None], good, cube.detectors)
+    good, has_observed = cube.good_bands, observed.some()
+    lost = rule.lost_detectors(has_observed[:, None, None], good, cube.detectors)
     target = Bits(work / "target.bits", cube.shape).empty()
     width = np.zeros(cube.shape[1:])
     left: Counter[str] = Counter()
     withheld = None if request.fill_clouds else withheld
     selection = regions.selection_of(cube, request.region, request.bands)
     planes = [bits for bits in (observed, withheld) if bits is not None]
-    last, gaps = b"", Gaps(np.zeros(0, bool), np.zeros(0, bool), 0, 0)
+    last_digest, gaps = b"", Gaps(np.zeros(0, bool), np.zeros(0, bool), 0, 0)
     for band in range(cube.bands):
         digest = blake2b(b"".join(bits.packed(band).tobytes() for bits in planes)).digest()
-        if digest != last:
+        if digest != last_digest:
             screened = withheld and withheld.plane(band)
-            last, gaps = digest, _gaps(~observed.plane(band), screened, selection.pixels)
+            last_digest, gaps = digest, _gaps(~observed.plane(band), screened, selection.pixels)
         left[rule.WITHHELD] += gaps.screened
         left[regions.ELSEWHERE] += gaps.elsewhere
         if selection.bands is not None and not selection.bands[band]:
             left[regions.OTHER_BAND] += int(gaps.wanted.sum())
             continue
-        if not some[band]:
-            reason = next((r for r, own in lost.items() if own[band]), rule.EMPTY_BAND)
+        if not has_observed[band]:
+            reason = next(
+                (r for r, in_detector in lost.items() if in_detector[band]), rule.EMPTY_BAND
+            )
             left[reason] += int(gaps.wanted.sum())
             continue
         if request.bad_bands == "keep" and not good[band]:
@@ -207,14 +214,14 @@ def aims(
 
 
 class Gaps(NamedTuple):
-    """The gaps of bands that have one mask, (rows, cols)."""
+    """The gaps of bands with the same mask; masks are (rows, cols), counts are pixels."""
 
     missing: Bools
     wanted: Bools  # missing, not withheld, and in the region
-    screened: int
+    screened: int  # withheld
     elsewhere: int  # missing, not withheld, and not in the region
-    aimed: Bools | None = None  # what is to be filled of them; None until it is asked for
-    left: Mapping[str, int] = {}  # what is not, by where it lies
+    aimed: Bools | None = None  # pixels of `wanted` to fill; None until computed
+    left: Mapping[str, int] = {}  # reason → pixels of `wanted` left because of their position
 
 
 def _gaps(missing: Bools, screened: Bools | None, region: Bools | None) -> Gaps:

@@ -1,8 +1,8 @@
-"""A Dask array filled by tiles, when it is computed.
+"""Fill a Dask array by tiles, at the time it is computed.
 
-Its chunks are written to a scratch file once, whatever their form, when a result is computed for
-the first time.  The tiles are those of a file, and so are their bytes.  Chunks of the result are
-read from the finished tiles; the scratch folder lives as long as the graph that reads from it.
+When a result is computed for the first time, the chunks of the input are written to a scratch file,
+and that file is filled by tiles with the same bytes as any other file.  Chunks of the result are
+read from the finished tiles.  The scratch folder exists as long as the graph that reads from it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ChunkedFill(NamedTuple):
 
 
 class ChunkedJob:
-    """What is to be done when a result is computed; Dask does not look into it."""
+    """The inputs of a fill that runs when a result is computed; opaque to Dask."""
 
     def __init__(
         self,
@@ -57,14 +57,17 @@ class ChunkedJob:
     ) -> None:
         self.array, self.cube, self.observed = array, cube, observed
         self.request, self.limits = request, limits
-        self.tiled: scene.Tiled | None = None  # once it is done
+        self.tiled: scene.Tiled | None = None  # the filled tiles, after the first computation
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ChunkedJob, (self.array, self.cube, self.observed, self.request, self.limits)
 
 
 class RawFile:
-    """Values in the order (rows, bands, cols), written block by block; none stays mapped."""
+    """A file of values in the order (rows, bands, cols), written block by block.
+
+    It is mapped only while a block is written.
+    """
 
     def __init__(self, path: Path, shape: tuple[int, int, int], dtype: np.dtype[Any]) -> None:
         self.path, self.shape, self.dtype = path, shape, dtype
@@ -86,21 +89,21 @@ class RawFile:
 def fill(
     array: Any, cube: Cube, observed: Bools | None, request: Request, limits: Limits
 ) -> ChunkedFill:
-    """Plan the fill of a Dask array (bands, rows, cols); it is done when a result is computed.
+    """Plan the fill of a Dask array (bands, rows, cols); it runs when a result is computed.
 
-    cube: what is known of the array, its values apart.
-    observed: (rows, cols) or (bands, rows, cols), True = measured, beside what the cube calls so.
+    cube: metadata of the array; its values are not used.
+    observed: (rows, cols) or (bands, rows, cols), True = measured, besides the cube's own rule.
     """
     from dask.delayed import delayed
 
     _check_dtype(array.dtype)
     scratch = Scratch()
-    known = replace(cube, mark=None, attrs=_detectors(cube))
-    job = ChunkedJob(array, known, observed, request, limits)
+    metadata = replace(cube, mark=None, attrs=_detectors(cube))
+    job = ChunkedJob(array, metadata, observed, request, limits)
     tiled = delayed(_tiled, pure=False)(job, scratch)
     read = partial(_chunks, array.chunks, tiled, scratch)
-    asked = declared(request.method).error_bars and bool(request.settings.get("error_bars"))
-    bars = request.chosen is None or asked
+    requested = declared(request.method).error_bars and bool(request.settings.get("error_bars"))
+    bars = request.chosen is None or requested
     sigma = read("sigma", float_for(array.dtype)) if bars else None
     return ChunkedFill(read("values", array.dtype), read("filled", np.dtype(bool)), sigma)
 
@@ -118,7 +121,7 @@ def _detectors(cube: Cube) -> dict[str, Any]:
 
 
 def _chunks(chunks: Any, tiled: Any, scratch: Scratch, layer: str, dtype: np.dtype[Any]) -> Any:
-    """A layer of the result as a Dask array with these chunks."""
+    """Return a layer of the result as a Dask array with the given chunks."""
     import dask.array as da
     from dask.delayed import delayed
 
@@ -127,12 +130,12 @@ def _chunks(chunks: Any, tiled: Any, scratch: Scratch, layer: str, dtype: np.dty
         return da.from_delayed(values, tuple(s.stop - s.start for s in block), dtype)
 
     edges = ([0, *accumulate(sizes)] for sizes in chunks)
-    b, r, c = ([slice(*pair) for pair in pairwise(each)] for each in edges)
+    b, r, c = ([slice(*pair) for pair in pairwise(axis_edges)] for axis_edges in edges)
     return da.block([[[part(bands, rows, cols) for cols in c] for rows in r] for bands in b])
 
 
 def _tiled(job: ChunkedJob, scratch: Scratch) -> scene.Tiled:
-    """The finished tiles; in the process that made them, those of an earlier computation."""
+    """Return the filled tiles; within one process they are computed only once."""
     with _one_at_a_time:
         if job.tiled is None:
             job.tiled = _filled_tiles(job, scratch)
@@ -149,15 +152,15 @@ def _filled_tiles(job: ChunkedJob, scratch: Scratch) -> scene.Tiled:
     header = envi_header.compose(replace(cube, crs=None, transform=None), cube.dtype, "bil")
     envi_header.write_header(path.with_suffix(".hdr"), header)
     plan = make_plan(path, scratch.folder / "filled.bil", job.request, job.limits, by_tiles=True)
-    # a header has no place for the rules of a product, nor for every map
-    own = {name: getattr(cube, name) for name in UNWRITTEN}
-    plan = replace(plan, cube=replace(plan.cube, **own), mask=job.observed)
+    # an ENVI header cannot store the rules of a product, nor every map projection
+    unwritten = {name: getattr(cube, name) for name in UNWRITTEN}
+    plan = replace(plan, cube=replace(plan.cube, **unwritten), mask=job.observed)
     ledger.prepare(work, resume=True)
     return scene.fill_tiles(plan, work, in_turn)
 
 
 def _read(tiled: scene.Tiled, scratch: Scratch, layer: str, block: Block) -> Array:
-    """A block of one layer of the result."""
+    """Return a block of one layer of the result."""
     filled, request = tiled.filled, tiled.scene.request
     if layer == "filled":
         return filled.get(*block)

@@ -1,5 +1,5 @@
-"""What a fill by tiles starts before it is needed: torch, the GPU and the workers, while this
-process reads masks and decides."""
+"""Start torch, the GPU and the workers of a fill by tiles early, while this process reads masks and
+makes the decision."""
 
 from __future__ import annotations
 
@@ -17,24 +17,26 @@ from hydiff.scale.layout import Scene, area, base, cost, in_worker
 from hydiff.workers import Run
 from hydiff.workers.local import Crew
 
-AMPLE = MEMORY  # bytes beside all workers that leave room for more than is needed
+AMPLE = MEMORY  # bytes left besides all workers above which memory is ample for the decision
 NETWORK = f"{__name__}:load_network:{{}}"
 
 
 def uses_network(request: Request) -> bool:
-    """Whether `auto` may try the network that learned from other images."""
+    """Return whether `auto` may try the network that was trained on other images."""
     return request.chosen is None and tries_prior(request.no_prior) and has_torch()
 
 
 def load(request: Request) -> None:
-    """What the decision of this process needs."""
+    """Load what the decision in this process needs."""
     if uses_network(request):
         load_network(request.device)
 
 
 def load_network(device: str) -> None:
-    """Import torch; on a GPU, fill a small square by the network, as tiles will be, so that none
-    of them waits for libraries."""
+    """Import torch; on a GPU, also fill a small square with the network.
+
+    This loads the GPU libraries, so that no tile has to wait for them.
+    """
     from hydiff.methods.prior import Prior, prior
 
     place = torch_device(device)
@@ -44,22 +46,24 @@ def load_network(device: str) -> None:
 
     y, observed = np.random.default_rng(0).random((8, 64, 64)), np.ones((64, 64), bool)
     observed[24:32] = False
-    own = (np.where(observed, y, 0.0), observed, np.zeros(8), Prior(components=4))
-    with contextlib.suppress(torch.OutOfMemoryError):  # a fill says so itself
-        for _ in prior(*own, rng=np.random.default_rng(0), device=place):
+    problem = (np.where(observed, y, 0.0), observed, np.zeros(8), Prior(components=4))
+    with contextlib.suppress(torch.OutOfMemoryError):  # the fill itself will report it
+        for _ in prior(*problem, rng=np.random.default_rng(0), device=place):
             pass
 
 
 def start_workers(scene: Scene, run: Run) -> float:
-    """Start the processes that will fill tiles, if memory holds them beside a decision; how many
-    bytes of it are left to that."""
+    """Start the processes that will fill tiles, if memory allows them besides the decision.
+
+    Returns the bytes that are left for the trials of the decision.
+    """
     request, bands = scene.request, scene.cube.bands
     largest = max((area(t.window) for t in scene.planned), default=0)
-    room = scene.limits.memory - base(request) - cost(request, bands, largest)
+    available = scene.limits.memory - base(request) - cost(request, bands, largest)
     count = min(scene.limits.processes, len(scene.planned))
-    beside = room - count * in_worker(request, bands, scene.planned)
-    if not isinstance(run, Crew) or not count or beside < AMPLE:
-        return max(room, 0.0)
+    left = available - count * in_worker(request, bands, scene.planned)
+    if not isinstance(run, Crew) or not count or left < AMPLE:
+        return max(available, 0.0)
     network = [NETWORK.format(request.device)] if uses_network(request) else []
     run.prepare(count, [tile.__name__, *network])
-    return beside
+    return left

@@ -1,4 +1,4 @@
-"""File in, file out: a plan made into a filled file, whole or by tiles."""
+"""Fill a file into another file: execute a plan, in memory or by tiles."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def fill_file(
     progress: Progress = None,
     **more: Any,
 ) -> Filled:
-    """Fill a file, whole or by tiles, and write it with its companions.
+    """Fill a file, in memory or by tiles, and write it with its companion files.
 
-    run: who fills the tiles; with it a scene is filled by tiles whatever its size.
-    say: receives lines about what was found and will be done.
-    more: of `make_plan`.
+    run: runs the tasks that fill tiles; if given, the file is filled by tiles whatever its size.
+    say: receives lines about what was found and what will be done.
+    more: other arguments of `make_plan`.
     """
     by_tiles = run is not None
     plan = make_plan(input, output, request, limits, by_tiles=by_tiles, say=say, **more)
@@ -52,16 +52,16 @@ def execute(
     progress: Progress = None,
     begin: Begin = ignore,
 ) -> Filled:
-    """Do what is planned.
+    """Execute a plan: fill the gaps and write the output with its companion files.
 
-    run: who fills tiles; None: this process, one after the other.  begin: receives the size of the
-    work before it begins, if there is anything to fill.
+    run: runs the tasks that fill tiles; None = one after the other in this process.
+    begin: receives the amount of work before it starts, if there is anything to fill.
     """
     if plan.finished is not None:
         return _completed(plan, dict(plan.finished), say)
     if plan.whole is not None:
         return _fill_whole(plan, plan.whole, say, progress, begin)
-    if plan.in_place:  # worth another walk through the file
+    if plan.in_place:  # worth reading the file twice: without gaps it must not be rewritten
         expected = scene.preview(plan)
         if not expected["entries_to_fill"]:
             return _untouched(plan, expected["left"])
@@ -69,7 +69,7 @@ def execute(
 
 
 def preview(plan: FilePlan, begin: Begin = ignore) -> dict[str, Any]:
-    """What `execute` would do; nothing is written."""
+    """Return a summary of what `execute` would do; nothing is written."""
     whole, request = plan.whole, plan.request
     if whole is None:
         return scene.preview(plan, begin)
@@ -111,15 +111,15 @@ def _fill_whole(
         record["samples"] = {"count": count, "seed": request.seed}
         cubes = sample_cubes(result, count, request.seed)
         samples = sample_files.writers(result.cube, output, cubes, count)
-    how: dict[str, Any] = {"overwrite": plan.overwrite, "compact": request.compact}
-    how |= {"before": plan.cube, "samples": samples}
-    made = provenance.write_result(result, output, record, plan.hashes, **how)
+    options: dict[str, Any] = {"overwrite": plan.overwrite, "compact": request.compact}
+    options |= {"before": plan.cube, "samples": samples}
+    paths = provenance.write_result(result, output, record, plan.hashes, **options)
     _write_band_mask(plan, result.filled)
-    return _reported(Filled(made, record), plan)
+    return _reported(Filled(paths, record), plan)
 
 
 def _write_band_mask(plan: FilePlan, filled: Bools) -> list[Path]:
-    """filled: (bands, rows, cols); nothing where it was not asked for."""
+    """Write the mask of filled entries (bands, rows, cols) as EMIT does, if it was requested."""
     if plan.band_mask is None:
         return []
     overwrite = plan.overwrite and plan.finished is None
@@ -127,22 +127,25 @@ def _write_band_mask(plan: FilePlan, filled: Bools) -> list[Path]:
 
 
 def _completed(plan: FilePlan, record: dict[str, Any], say: Say) -> Filled:
-    """A fill that is there: what an interruption kept from being made after it is made now."""
+    """Finish a fill whose output is complete: remove temporary files and write what is missing.
+
+    An interruption after the output was written can leave the band mask or the report unwritten.
+    """
     output, cube = plan.output, plan.cube
     say(f"{output} is there already, filled as it is asked for now: nothing to do")
     shutil.rmtree(provenance.tiles_path(output), ignore_errors=True)
     provenance.checkpoint_path(output).unlink(missing_ok=True)
-    made = [path for path in (output, *provenance.beside(output)) if path.exists()]
+    paths = [path for path in (output, *provenance.beside(output)) if path.exists()]
     if plan.band_mask is not None and not plan.band_mask.exists():
         filled = provenance.companions(output, cube.shape).get("filled", np.zeros(cube.shape))
         _write_band_mask(plan, filled.astype(bool))
     if provenance.report_path(output).exists() or "method" not in record:
-        return Filled(made, record)
-    return _reported(Filled(made, record), plan)
+        return Filled(paths, record)
+    return _reported(Filled(paths, record), plan)
 
 
 def _reported(filled: Filled, plan: FilePlan) -> Filled:
-    """With the page about the fill, if it was asked for."""
+    """Write the report about a fill if it was requested, and return the fill with its path."""
     if not plan.request.report:
         return filled
     from hydiff.report import write
@@ -154,17 +157,20 @@ def _reported(filled: Filled, plan: FilePlan) -> Filled:
 
 
 def _untouched(plan: FilePlan, left: Any) -> Filled:
-    """Nothing to fill in place: writing would only erase the record of what was filled before."""
+    """Return the result of a fill in place that has nothing to fill, without writing anything.
+
+    Writing would only erase the record of an earlier fill.
+    """
     entries = {"entries": provenance.counts(plan.cube.shape, 0, left)}
     return Filled([], provenance.dated(plan.command, None, entries))
 
 
 def _copied(plan: FilePlan, whole: api.CubePlan) -> Filled:
-    """A cube without gaps: a verbatim copy, and a record that says so."""
+    """Copy a cube without gaps, and write a record that states this."""
     output, cube, overwrite = plan.output, plan.cube, plan.overwrite
     about = {"request": plan.fingerprint, "entries": {"missing_before": 0}, "notes": whole.notes}
     record = provenance.dated(plan.command, provenance.input_of(plan.hashes), about)
-    made = provenance.write_together(
+    paths = provenance.write_together(
         cube, output, record, {}, hashes=plan.hashes, overwrite=overwrite, before=cube
     )
-    return Filled([*made, *_write_band_mask(plan, ~whole.observed)], record)
+    return Filled([*paths, *_write_band_mask(plan, ~whole.observed)], record)

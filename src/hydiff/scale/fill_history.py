@@ -1,7 +1,7 @@
-"""Finished fills of this machine, for `forecast`: a small file in the user's cache folder.
+"""History of finished fills on this machine, for `forecast`: a small file in the user's cache.
 
-It holds sizes, methods, seconds and bytes, and no name of a file that was filled.  Where it cannot
-be read there is no history; where it cannot be written nothing is kept.
+It holds sizes, methods, seconds and bytes, but no names of filled files.  A file that cannot be
+read counts as an empty history; one that cannot be written is silently not updated.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import numpy as np
 from hydiff.io.typed import checked, load
 from hydiff.scale.forecast import Finished, History, WorkSize
 
-MOST = 200  # finished fills that are kept
-MOST_BYTES = 1 << 20  # of the file
+MOST = 200  # number of finished fills in the file
+MOST_BYTES = 1 << 20  # size of the file
 
 
 def cache_folder() -> Path:
-    """Where programs keep what they can make again, by the rules of the system."""
+    """Return hydiff's folder for cached files, by the conventions of the operating system."""
     home = Path.home()
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA", home / "AppData" / "Local")) / "hydiff"
@@ -39,12 +39,12 @@ def cache_folder() -> Path:
 
 
 def history_path() -> Path:
-    """One file for each machine: a home folder may be shared by several."""
+    """Return the path of the history of this machine; others may share the home folder."""
     return cache_folder() / f"fills-{re.sub(r'[^A-Za-z0-9.-]', '_', platform.node())}.json"
 
 
 def read_history() -> History:
-    """What is kept of this machine; nothing where the file is absent or not ours."""
+    """Return the history of this machine; an empty one if the file is absent or invalid."""
     path = history_path()
     try:
         if path.stat().st_size > MOST_BYTES:
@@ -56,7 +56,7 @@ def read_history() -> History:
 
 
 def read_or_measure() -> History:
-    """The history; on a machine without one, with the short measurement that stands in for it."""
+    """Return the history; if it is empty, measure the speed of this machine and store it."""
     history = read_history()
     if history.fills or history.yardstick is not None:
         return history
@@ -66,15 +66,17 @@ def read_or_measure() -> History:
 
 
 def keep(work: WorkSize, seconds: float) -> None:
-    """Add a finished fill to what is kept of this machine; of several workers the memory, which is
-    not this process's alone, is not known."""
+    """Add a finished fill to the history of this machine.
+
+    With several workers the peak memory is not recorded: only that of this process is known.
+    """
     workers = work.kind.endswith(" by tiles") and work.cores > 1
     history, new = read_history(), Finished(work, seconds, None if workers else _peak())
     _write(replace(history, fills=(*history.fills, new)[-MOST:]))
 
 
 def _peak() -> float | None:
-    """Bytes that this process has had at its peak."""
+    """Return the peak memory of this process in bytes, or None if the system does not report it."""
     with contextlib.suppress(ImportError):  # Windows has no such module
         import resource
 
@@ -84,7 +86,7 @@ def _peak() -> float | None:
 
 
 def _write(history: History) -> None:
-    """Whole or not at all; nothing where the folder cannot be written."""
+    """Replace the file completely; do nothing if the folder cannot be written."""
     path = history_path()
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -98,7 +100,7 @@ def _write(history: History) -> None:
 
 
 def measure(clock: Callable[[], float] = time.perf_counter) -> float:
-    """Seconds of a fixed computation of the kind that fills consist of; a tenth of one or so."""
+    """Return the seconds of a fixed computation typical of fills; it takes about 0.1 s."""
     rng = np.random.default_rng(0)
     planes, square = rng.standard_normal((24, 96, 96)), rng.standard_normal((256, 256))
     best = math.inf

@@ -1,9 +1,9 @@
-"""How long a fill will take and how much memory, from fills that this machine has finished.
+"""Forecast of the time and memory of a fill, from finished fills on this machine.
 
-Seconds of a reference machine are linear in the size of the work, with coefficients by method that
-`benchmarks/forecast.py` measures (`data/fill_times.csv`).  By how much this machine differs is
-taken from its own finished fills (`fill_history`), those alike counting most, and before the first
-of them from a short measurement.
+On a reference machine, seconds are linear in the size of the work, with coefficients by method that
+`benchmarks/forecast.py` measures (`data/fill_times.csv`).  The factor for this machine is estimated
+from its own finished fills (`fill_history`), in which similar fills have more weight.  Before the
+first of them it is taken from a short measurement.
 """
 
 from __future__ import annotations
@@ -28,22 +28,23 @@ from hydiff.result import duration
 from hydiff.scale.layout import Scene, area, base, cost, in_worker
 
 TABLE = Path(__file__).parents[1] / "data" / "fill_times.csv"
-NETWORK = "network"  # the row of methods that fit one and have no row of their own
+NETWORK = "network"  # the row for methods that fit a network and have no row of their own
 FIRST = "no fill of this kind was timed on this machine"
 YARDSTICK = "yardstick"  # the row with the seconds of `measure`
-MACHINE = 0.3  # what the speed of the machine weighs beside a fill of the same kind and size
-OTHER_GAPS = 0.3  # what a fill of the same kind weighs whose gaps are of another kind
+# weights, relative to 1 for a finished fill of the same kind and size
+MACHINE = 0.3  # of the general speed of the machine
+OTHER_GAPS = 0.3  # of a fill of the same kind with another kind of gaps
 
 Positive = Annotated[float, Between(1e-9, FINITE)]
 
 
 @dataclass(frozen=True)
 class WorkSize:
-    """What the time and the memory of a fill depend on."""
+    """The quantities that the time and memory of a fill depend on."""
 
     kind: str  # the method, with its budget and settings
-    entries: Positive  # bands × pixels, of all tiles with their surroundings
-    pixels: float  # of all tiles with their surroundings
+    entries: Positive  # bands × pixels; by tiles, the sum over their windows
+    pixels: float  # by tiles, the sum over their windows
     missing: float  # entries to fill
     lost: bool  # some pixels keep no band
     partial: bool  # some pixels keep some of their bands
@@ -63,26 +64,26 @@ class Finished:
 
 @dataclass(frozen=True)
 class History:
-    """What is kept of a machine."""
+    """Finished fills of a machine, and its speed."""
 
     fills: tuple[Finished, ...] = ()
     yardstick: Positive | None = None  # seconds of `measure` here
 
 
-Begin = Callable[[WorkSize], Any]  # who wants to know the size of the work before it begins
+Begin = Callable[[WorkSize], Any]  # function that receives the size of the work before it begins
 
 
 def ignore(work: WorkSize) -> None:
-    """Nobody does."""
+    """Ignore the size of the work."""
 
 
 class Forecast(NamedTuple):
     seconds: float | None  # None: no fill of this kind was timed here or on the reference machine
     memory: float  # bytes
-    timed: int  # finished fills of this kind that it rests on
+    timed: int  # number of finished fills of this kind that it is based on
 
     def __str__(self) -> str:
-        """As a line of a terminal says it."""
+        """Return the forecast as one line for a terminal."""
         memory = (
             f"{self.memory / 1e9:.1f} GB" if self.memory >= 1e9 else f"{self.memory / 1e6:.0f} MB"
         )
@@ -97,7 +98,7 @@ class Forecast(NamedTuple):
 
 
 def work_of(plan: CubePlan) -> WorkSize:
-    """Of a fill in one piece."""
+    """Return the size of the work of a fill in memory."""
     bands, rows, cols = plan.cube.shape
     window = rows * cols
     lost, partial = _kinds(plan.observed)
@@ -115,7 +116,7 @@ def work_of(plan: CubePlan) -> WorkSize:
 
 
 def work_by_tiles(scene: Scene) -> WorkSize:
-    """Of a fill by tiles, that of all of them."""
+    """Return the size of the work of a fill by tiles, over all tiles."""
     request, bands = scene.request, scene.cube.bands
     windows = [area(tile.window) for tile in scene.planned]
     memory = base(request) + cost(request, bands, max(windows, default=0))
@@ -136,15 +137,15 @@ def work_by_tiles(scene: Scene) -> WorkSize:
 
 
 def kind_of(request: Request) -> str:
-    """What a fill has in common with others that take as long, but for their size."""
-    more = [f"{k}={v}" for k, v in sorted(request.settings.items()) if k != "steps"]
-    more += ["reference"] if request.reference else []
+    """Return the kind of a fill: fills of one kind and size take about the same time."""
+    details = [f"{k}={v}" for k, v in sorted(request.settings.items()) if k != "steps"]
+    details += ["reference"] if request.reference else []
     if request.method != DEFAULT:
-        return " ".join([request.method_name, *more])
+        return " ".join([request.method_name, *details])
     if request.recipe is not None:
-        return " ".join([DEFAULT, "recipe", *more])
+        return " ".join([DEFAULT, "recipe", *details])
     prior = ["prior"] if tries_prior(request.no_prior) else []
-    return " ".join([DEFAULT, request.budget, *prior, *more])
+    return " ".join([DEFAULT, request.budget, *prior, *details])
 
 
 def _steps(request: Request) -> int:
@@ -152,30 +153,30 @@ def _steps(request: Request) -> int:
 
 
 def _kinds(observed: Bools) -> tuple[bool, bool]:
-    """Whether some pixels keep no band, and whether some keep a part of theirs."""
+    """Return whether there are pixels without any observed band, and pixels with only some."""
     count = observed.sum(axis=0)
     return bool((count == 0).any()), bool(((count > 0) & (count < len(observed))).any())
 
 
-# ── what it comes to ─────────────────────────────────────────────────────────────────────────────
+# ── the forecast ─────────────────────────────────────────────────────────────────────────────────
 
 
 class Coefficients(NamedTuple):
-    """Seconds of the reference machine on one core."""
+    """Coefficients of the seconds that the reference machine takes on one core."""
 
     start: float
-    lost: float  # per million entries of a cube with pixels that keep no band
-    partial: float  # per million entries of a cube with pixels that keep a part of their bands
-    pixels: float  # per million pixels: what is done for components, however many bands there are
+    lost: float  # per million entries of a cube with pixels without any observed band
+    partial: float  # per million entries of a cube with pixels with only some observed bands
+    pixels: float  # per million pixels: work on components, independent of the number of bands
 
     def seconds(self, work: WorkSize) -> float:
-        each = (self.lost * work.lost + self.partial * work.partial) * work.entries
-        return self.start + work.steps * (each + self.pixels * work.pixels) / 1e6
+        by_entries = (self.lost * work.lost + self.partial * work.partial) * work.entries
+        return self.start + work.steps * (by_entries + self.pixels * work.pixels) / 1e6
 
 
 @cache
 def table() -> dict[str, Coefficients]:
-    """The measured rows, by kind."""
+    """Return the measured coefficients by kind."""
     with TABLE.open(newline="", encoding="utf-8") as lines:
         rows = [dict(row) for row in csv.DictReader(lines)]
     return {
@@ -185,7 +186,7 @@ def table() -> dict[str, Coefficients]:
 
 
 def reference_row(work: WorkSize) -> Coefficients | None:
-    """The row of a kind, else that of the method alone, or of networks in general."""
+    """Return the coefficients of a kind, else of its method, else of networks; None without any."""
     words = work.kind.removesuffix(" by tiles").split()
     for count in range(len(words), 0, -1):
         if row := table().get(" ".join(words[:count])):
@@ -194,7 +195,7 @@ def reference_row(work: WorkSize) -> Coefficients | None:
 
 
 def forecast(work: WorkSize, history: History) -> Forecast:
-    """Seconds and bytes of a fill, from finished ones."""
+    """Return the expected seconds and bytes of a fill, from finished fills."""
     row, alike = reference_row(work), [f for f in history.fills if _alike(f.work, work)]
     weights = [_weight(f.work, work) for f in alike]
     memory = _mean(
@@ -216,36 +217,41 @@ def forecast(work: WorkSize, history: History) -> Forecast:
 
 
 def _expected(work: WorkSize) -> float:
-    """Seconds of the reference machine; in some unit where it has no row."""
+    """Return the seconds on the reference machine, or in an arbitrary unit if it has no row."""
     row = reference_row(work)
     return work.steps * work.entries / 1e6 if row is None else max(row.seconds(work), 1e-3)
 
 
-def _alike(one: WorkSize, other: WorkSize) -> bool:
-    return (one.kind, one.cores) == (other.kind, other.cores)
+def _alike(first: WorkSize, second: WorkSize) -> bool:
+    return (first.kind, first.cores) == (second.kind, second.cores)
 
 
-def _weight(one: WorkSize, other: WorkSize) -> float:
-    """By how alike two fills of one kind are: 1 for the same size and kinds of gaps."""
-    size = math.exp(-abs(math.log(max(one.entries, 1.0) / max(other.entries, 1.0))))
-    same = (one.lost, one.partial) == (other.lost, other.partial)
+def _weight(first: WorkSize, second: WorkSize) -> float:
+    """Return the similarity of two fills of one kind: 1 for the same size and kinds of gaps."""
+    size = math.exp(-abs(math.log(max(first.entries, 1.0) / max(second.entries, 1.0))))
+    same = (first.lost, first.partial) == (second.lost, second.partial)
     return size if same else OTHER_GAPS * size
 
 
 def _mean(ratios: Sequence[tuple[float, float]], usual: float) -> float:
-    """Weighted mean of logarithms and of what is usual on the machine."""
+    """Return the weighted mean of logarithmic ratios, in which `usual` has the weight MACHINE.
+
+    ratios: pairs (logarithm, weight).
+    """
     total = MACHINE + sum(weight for _, weight in ratios)
     return (MACHINE * usual + sum(weight * value for value, weight in ratios)) / total
 
 
 def _speed(history: History) -> float:
-    """Logarithm of how many times slower than the reference this machine is."""
-    found = [
+    """Return the logarithm of the factor by which this machine is slower than the reference."""
+    ratios = [
         math.log(f.seconds / _expected(f.work)) for f in history.fills if reference_row(f.work)
     ]
-    if found:
-        return statistics.median(found)
-    own = table().get(YARDSTICK)
+    if ratios:
+        return statistics.median(ratios)
+    reference = table().get(YARDSTICK)
     return (
-        0.0 if own is None or history.yardstick is None else math.log(history.yardstick / own.start)
+        0.0
+        if reference is None or history.yardstick is None
+        else math.log(history.yardstick / reference.start)
     )

@@ -1,4 +1,4 @@
-"""How a scene is cut into tiles: as large as memory allows, over its gaps only."""
+"""Cut a scene into tiles over its gaps, as large as memory allows."""
 
 from __future__ import annotations
 
@@ -22,34 +22,35 @@ from hydiff.scale import tiles
 from hydiff.scale.bits import Bits, aims, scan
 from hydiff.scale.tiles import Box, Grid, Tile
 
-SIZES = (256, 192, 144, 96, 64, 48, 32)  # px, sides of cores that are tried, the largest first
-# The largest of methods that fit covariances to each window: in larger ones one covariance has to
-# serve too much ground (benchmarks/results/covariances.csv), and memory should not show.
+SIZES = (256, 192, 144, 96, 64, 48, 32)  # px, sides of cores to try, the largest first
+# px: largest core for methods that fit a covariance to each window.  In larger windows a single
+# covariance has to describe too large an area (benchmarks/results/covariances.csv), and the fill
+# should not depend on the available memory.
 LARGEST_LOCAL = 96
-# px: what `auto` gives its trained network to see around a tile.  All that the network can see is
-# three times as wide, which costs four times the memory; beyond this it hardly looks
+# px: context of a tile for the trained network of `auto`.  Its full receptive field is three times
+# as wide and would take four times the memory, but pixels farther away hardly affect the result.
 PRIOR_CONTEXT = 32
-# bytes per pixel that fills from a reference take besides: one of ten bands took 2700
+# additional bytes per pixel of a fill with a reference: one of ten bands took 2700
 REFERENCE_PIXEL = 3000.0
-IN_TILE = 6500.0  # the same, of a worker that has filled tiles of 1280 × 1242 × 285: 211 MB more
-WRITING = 100e6  # bytes that one file takes while it is written, a block at a time: 40 MB measured
-PLANES = 100.0  # bytes per pixel of the scene while gaps are measured, rounded up
+IN_TILE = 6500.0  # the same for a worker, which took 211 MB more on tiles of 1280 × 1242 × 285
+WRITING = 100e6  # bytes to write one file, a block at a time: 40 MB measured
+PLANES = 100.0  # bytes per pixel of the scene while gap widths are measured, rounded up
 
 
 class Limits(NamedTuple):
-    memory: float  # bytes, of all processes here together; of each process of a cluster
+    memory: float  # bytes, for all local processes together, or for each process of a cluster
     tile: int | None = None  # px, side of the cores; None = the largest that memory allows
     overlap: int | None = None  # px over which neighbours are blended
-    processes: int = 1  # that fill tiles at a time
+    processes: int = 1  # number of processes that fill tiles at the same time
 
 
 class Scene(NamedTuple):
-    """A scene that is being filled by tiles; all but `gaps` is on disk."""
+    """A scene that is filled by tiles; its values and masks are on disk, except for `gaps`."""
 
     request: Request
     limits: Limits
-    path: Path  # of the input, as it was named
-    cube: Cube  # its windows are read when they are asked for; no file stays open, or mapped
+    path: Path  # of the input, as the user named it
+    cube: Cube  # windows are read when needed; no file stays open or mapped
     observed: Bits
     target: Bits
     gaps: Bools  # (rows, cols) pixels with something to fill
@@ -57,21 +58,21 @@ class Scene(NamedTuple):
     planned: list[Tile]
     work: Path  # the folder of masks, decision and finished tiles
     content: str  # `auto.fingerprint` of the cube
-    reach: Reach  # of what is observed, and what filled values are clipped to
-    left: dict[str, int]  # reason → number of entries that are not to be filled
+    reach: Reach  # ranges of the observed values, and limits that filled values are clipped to
+    left: dict[str, int]  # reason → number of missing entries that are not to be filled
     notes: list[str]  # about what counts as missing
-    own: Bits  # observed by the rule of the cube alone, without a mask
-    withheld: Bits | None  # missing without being lost
+    own: Bits  # observed by the cube's own rule, without a mask
+    withheld: Bits | None  # entries that the product withholds, but has not lost
 
     def window(self, tile: Tile) -> tuple[Cube, Bools, Bools]:
-        """`window` of a tile."""
+        """Return the window of a tile; see `window`."""
         return window(self.cube, self.observed, self.target, tile)
 
 
 def limits(
     memory: str | None, tile: int | None = None, overlap: int | None = None, processes: int = 1
 ) -> Limits:
-    """From the words of the command line; without --memory, half of what the machine has."""
+    """Return limits from command-line values; memory None means half the memory of the machine."""
     if memory is None:
         whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return Limits(whole / 2, tile, overlap, processes)
@@ -84,7 +85,7 @@ def limits(
 
 
 def wanted(cube: Cube, request: Request, limits: Limits) -> bool:
-    """Whether to fill by tiles: something was asked for that means it, or it does not fit whole."""
+    """Return whether to fill by tiles: on request, or because the cube as a whole does not fit."""
     whole = base(request) + cost(request, cube.bands, cube.shape[1] * cube.shape[2])
     return limits.tile is not None or request.pretrain > 0 or whole > limits.memory
 
@@ -92,7 +93,7 @@ def wanted(cube: Cube, request: Request, limits: Limits) -> bool:
 def lay_out(
     path: Path, cube: Cube, request: Request, limits: Limits, mask: Bools | None, work: Path
 ) -> Scene:
-    """The masks of a scene, in files of the folder `work`, and its tiles.
+    """Return a scene: write its masks into files of the folder `work`, and plan its tiles.
 
     path, cube: the input.  mask: True = measured, (rows, cols) or (bands, rows, cols).
     """
@@ -122,7 +123,7 @@ def lay_out(
 
 
 def tiling(scene: Scene) -> dict[str, Any]:
-    """As a record describes it; sizes in px."""
+    """Return size (px), overlap (px) and number of tiles, for the record."""
     rows, cols = (np.diff(edges) for edges in scene.cuts[:2])
     return {
         "size": [int(rows.max()), int(cols.max())],
@@ -133,37 +134,42 @@ def tiling(scene: Scene) -> dict[str, Any]:
 
 
 def base(request: Request) -> float:
-    """Bytes of a process that fills nothing yet."""
+    """Return the bytes of a process before it fills anything."""
     return declared(request.method).memory.process
 
 
 def cost(request: Request, bands: int, pixels: int) -> float:
-    """Bytes that the fill of a window takes at its peak."""
+    """Return the peak bytes of the fill of a window, besides those of the process."""
     memory = declared(request.method).memory
     features = REFERENCE_PIXEL if request.reference else 0.0
     return pixels * (bands * memory.entry + memory.pixel + features)
 
 
 def in_worker(request: Request, bands: int, planned: Sequence[Tile]) -> float:
-    """Bytes of a process that fills one tile after the other, all being decided."""
-    largest, own = max((area(tile.window) for tile in planned), default=0), declared(request.method)
-    method = own.memory.tile * (bands * own.memory.entry + own.memory.pixel)
+    """Return the peak bytes of a process that fills one tile after another, without any trials."""
+    largest, declaration = (
+        max((area(tile.window) for tile in planned), default=0),
+        declared(request.method),
+    )
+    method = declaration.memory.tile * (bands * declaration.memory.entry + declaration.memory.pixel)
     return base(request) + largest * (method + (IN_TILE if request.reference else 0.0))
 
 
 def at_once(request: Request, bands: int, planned: Sequence[Tile], memory: float) -> int:
-    """Workers that memory allows beside this process; the size of tiles does not depend on it, so
-    that their number does not show in a fill."""
+    """Return the number of workers that fit into memory beside this process, at least 1.
+
+    The size of tiles does not depend on it, so that the number of workers does not change a fill.
+    """
     return max(1, int((memory - base(request)) / in_worker(request, bands, planned)))
 
 
 def written_at_once(request: Request, limits: Limits) -> int:
-    """Files of a fill that are written side by side within the memory."""
+    """Return the number of files that can be written at the same time within the memory."""
     return max(1, int((limits.memory - base(request)) / WRITING))
 
 
 def context(request: Request) -> int:
-    """px around a tile that its fill sees, whatever the width of its gaps."""
+    """Return the least context around a tile in px, whatever the width of its gaps."""
     halo = declared(request.method).halo
     if request.method == DEFAULT and tries_prior(request.no_prior):
         halo = PRIOR_CONTEXT
@@ -171,20 +177,23 @@ def context(request: Request) -> int:
 
 
 def most_beside(scene: Scene) -> int:
-    """Tiles that are filled side by side: several where a GPU fits networks, as memory allows."""
+    """Number of tiles filled side by side: 1, or more if a GPU fits networks and memory allows."""
     request = scene.request
     if not request.learned or not _has_gpu(request.device):
         return 1
     from hydiff.learn.engine import MOST_BESIDE
 
     largest = max((area(t.window) for t in scene.planned), default=0)
-    room = scene.limits.memory / scene.limits.processes - base(request)
-    each = max(cost(request, scene.cube.bands, largest), 1.0)
-    return max(1, min(MOST_BESIDE, int(room / each)))
+    available = scene.limits.memory / scene.limits.processes - base(request)
+    tile_cost = max(cost(request, scene.cube.bands, largest), 1.0)
+    return max(1, min(MOST_BESIDE, int(available / tile_cost)))
 
 
 def _has_gpu(device: str) -> bool:
-    """Whether tiles meet a GPU; `auto` looks for one here, which need not be where they go."""
+    """Return whether tiles will be filled on a GPU.
+
+    With device "auto" this machine is checked, although workers may run on another one.
+    """
     import torch
 
     return device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
@@ -196,13 +205,13 @@ def area(box: Box) -> int:
 
 
 def plain_windows(cube: Cube) -> Cube:
-    """A cube on disk whose windows are read, not mapped: what is mapped counts as memory."""
-    own = {"envi": envi.plain_windows, "npz": npz.plain_windows}.get(str(cube.format))
-    return cube if own is None else own(cube)
+    """Return the cube with windows that are read, not mapped: mapped pages count as memory."""
+    reader = {"envi": envi.plain_windows, "npz": npz.plain_windows}.get(str(cube.format))
+    return cube if reader is None else reader(cube)
 
 
 def inside(box: Box, window: Box) -> Box:
-    """A box in the coordinates of a window around it."""
+    """Return a box in the coordinates of a window around it."""
     rows, cols = (
         slice(b.start - w.start, b.stop - w.start) for b, w in zip(box, window, strict=True)
     )
@@ -210,7 +219,7 @@ def inside(box: Box, window: Box) -> Box:
 
 
 def window(cube: Cube, observed: Bits, target: Bits, tile: Tile) -> tuple[Cube, Bools, Bools]:
-    """The part of a tile's window: values, what is observed, and what to fill in its support."""
+    """Return the window of a tile: cube, observed entries, and entries to fill in its support."""
     wanted = target.box(tile.window)
     counts = np.zeros(wanted.shape[1:], bool)
     counts[inside(tile.support, tile.window)] = True
@@ -220,18 +229,23 @@ def window(cube: Cube, observed: Bits, target: Bits, tile: Tile) -> tuple[Cube, 
 def _planned(
     cube: Cube, request: Request, width: Floats, limits: Limits
 ) -> tuple[Grid, list[Tile]]:
-    """The largest tiles that fit into memory; BadValue names the least memory that would do."""
+    """Return the grid and the tiles with the largest size that fits into memory.
+
+    If none fits, BadValue names the least sufficient memory.
+    """
     scene = (cube.shape[1], cube.shape[2])
     needs = []
-    most = LARGEST_LOCAL if declared(request.method).local else SIZES[0]
-    sizes = [size for size in SIZES if size <= most] if limits.tile is None else [limits.tile]
+    largest_size = LARGEST_LOCAL if declared(request.method).local else SIZES[0]
+    sizes = (
+        [size for size in SIZES if size <= largest_size] if limits.tile is None else [limits.tile]
+    )
     for size in sizes:
         overlap = min(tiles.OVERLAP, size // 2) if limits.overlap is None else limits.overlap
         cuts = tiles.grid(scene, size, overlap)
         planned = tiles.plan(cuts, width, context(request))
         largest = max((area(t.window) for t in planned), default=0)
-        filling = 16.0 * width.size + cost(request, cube.bands, largest)
-        needs.append(base(request) + max(filling, PLANES * width.size))
+        filling_bytes = 16.0 * width.size + cost(request, cube.bands, largest)
+        needs.append(base(request) + max(filling_bytes, PLANES * width.size))
         if needs[-1] <= limits.memory:
             return cuts, planned
     least = f"`memory='{np.ceil(min(needs) / 1e6):.0f}MB'`"

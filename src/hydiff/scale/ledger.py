@@ -1,8 +1,9 @@
-"""What is done, on disk: files that are whole or absent, and what they belong to.
+"""The record of finished tiles on disk.
 
-A finished tile is a pair: a file of values, and a marker that names what the values belong to and
-their hash.  Both are written beside their place and renamed, the marker last.  Nobody waits until
-the values are on the disk: by their hash, what a power cut took is missed, and filled again.
+A finished tile is a pair of files: its values, and a marker with their hash and a fingerprint of
+the inputs they belong to.  Both are written under another name and then renamed, the marker last,
+so a file is either complete or absent.  Values are not flushed to disk: if a power cut damages
+them, their hash does not match and the tile is filled again.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from hydiff.scale.bits import Bits
 from hydiff.scale.tiles import Grid, Tile
 
 SCENE = "scene.json"
-# every name in the folder of the tiles
+# all file names that occur in the folder of the tiles
 OURS = re.compile(
     r"(tile-\d+|reference-\d+|references|scene|decided|prior)\.(json|npy|npz)(\..*\.part)?"
     r"|(seen|own|withheld|target|filled)\.bits|flags\.bytes"
@@ -41,24 +42,26 @@ OURS = re.compile(
 
 
 def prepare(work: Path, resume: bool) -> None:
-    """An empty folder for the tiles, or the one of the interrupted run."""
-    known = is_there(work) and is_there(work / SCENE)
-    if work.exists() and not known:  # a kill may have left files of ours, as it came or went
+    """Create an empty folder for the tiles; with `resume`, keep the one of an interrupted run."""
+    has_scene = is_there(work) and is_there(work / SCENE)
+    if (
+        work.exists() and not has_scene
+    ):  # a run killed early or late may have left some of its files
         if not all(OURS.fullmatch(path.name) for path in work.iterdir()):
             raise OutputError(
                 f"{work} is in the way and holds no unfinished fill; move it elsewhere"
             )
         shutil.rmtree(work)
-    if known and not resume:
+    if has_scene and not resume:
         shutil.rmtree(work)
-    work.mkdir(mode=0o700, exist_ok=True)  # values of an input that may be private
+    work.mkdir(mode=0o700, exist_ok=True)  # for this user only: the input may be private
     if not (work / SCENE).exists():
         write_whole(work / SCENE, b"{}")
 
 
 @contextmanager
 def tidied(work: Path) -> Iterator[None]:
-    """Remove the folder after an error, unless there are finished tiles to go on with."""
+    """Remove the folder after an error, unless it holds finished tiles to resume from."""
     try:
         yield
     except HydiffError:
@@ -69,7 +72,7 @@ def tidied(work: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Belongings:
-    """What the tiles of a scene belong to: scene.json."""
+    """The inputs and options that the tiles of a scene depend on; stored in scene.json."""
 
     input: str  # SHA-256
     metadata: str
@@ -87,7 +90,7 @@ class Belongings:
         return Grid(self.rows, self.cols, self.overlap)
 
 
-NAMES = (  # how a refusal calls them
+NAMES = (  # of the fields above, in error messages
     *("the input", "its metadata", "what is missing", "the settings", "the recipe", "the seed"),
     *["the tiling"] * 3,
     "hydiff's version",
@@ -117,19 +120,22 @@ def belongings(
 
 
 def read_belongings(work: Path) -> Belongings:
-    """Of the scene whose tiles a folder holds; OSError or ValueError before they are known."""
+    """Return the belongings stored in a folder of tiles.
+
+    Raises OSError or ValueError if none are stored yet.
+    """
     belongings: Belongings = typed.checked(Belongings, typed.load(work / SCENE), SCENE)
     return belongings
 
 
 def claim(work: Path, now: Belongings) -> None:
-    """Write down what the tiles of this run belong to; refuse those of another."""
+    """Store the belongings of this run; raise BadValue if the folder has those of another run."""
     if (work / SCENE).read_bytes() == b"{}":
         write_whole(work / SCENE, json.dumps(asdict(now)).encode())
         return
     try:
         before: Belongings | None = read_belongings(work)
-    except ValueError:  # of another version
+    except ValueError:  # written by another version
         before = None
     pairs = zip(asdict(now), NAMES, strict=True)
     changed = [name for key, name in pairs if getattr(before, key, None) != getattr(now, key)]
@@ -142,25 +148,25 @@ def claim(work: Path, now: Belongings) -> None:
 
 @dataclass(frozen=True)
 class Outline:
-    """A finished tile in a few numbers."""
+    """Summary of a finished tile."""
 
-    entries: int  # that were filled
-    complete: bool  # all that were to be filled were
+    entries: int  # number of filled entries
+    complete: bool  # every entry to fill was filled
     bars: bool  # the values have error bars
     notes: tuple[str, ...]
-    # by `auto` only
-    expected: dict[str, Any] = field(default_factory=dict)  # scores of the filled entries
-    doubtful: float = 0.0  # share of them
+    # set by the method `auto` only
+    expected: dict[str, Any] = field(default_factory=dict)  # expected scores of the filled entries
+    doubtful: float = 0.0  # share of filled entries hardly better than the mean of their band
     by_kind: dict[str, Any] = field(default_factory=dict)  # `expected` of each kind of gaps
     entries_by_kind: dict[str, Any] = field(default_factory=dict)
-    with_reference: int = 0  # entries that other images of the place served
+    with_reference: int = 0  # number of entries filled with other images of the place
 
 
 @dataclass(frozen=True)
 class Marker:
-    """What vouches for the values of a tile: tile-NUMBER.json."""
+    """Proof that the values of a tile are complete; stored in tile-NUMBER.json."""
 
-    tag: str  # what the tile belongs to
+    tag: str  # fingerprint of what the tile depends on
     sha256: str  # of the file of values
     outline: Outline
 
@@ -174,14 +180,14 @@ def values_path(work: Path, tile: Tile) -> Path:
 
 
 def read_marker(work: Path, tile: Tile) -> Marker:
-    """Of a finished tile; OSError or ValueError where there is none."""
+    """Return the marker of a finished tile; raise OSError or ValueError if it has none."""
     path = marker_path(work, tile)
     marker: Marker = typed.checked(Marker, typed.load(path), path.name)
     return marker
 
 
 def keep(work: Path, tile: Tile, tag: str, values: Array, outline: Outline) -> None:
-    """The tile's values, then its marker: a marker vouches for whole values."""
+    """Write the values of a tile, then its marker, so that a marker implies complete values."""
     path = values_path(work, tile)
     write_array(path, values, to_disk=False)
     marker = Marker(tag, _digest(path), outline)
@@ -198,7 +204,7 @@ def is_done(work: Path, tile: Tile, tag: str) -> bool:
 
 def write_array(path: Path, values: Array, to_disk: bool = True) -> None:
     with _draft(path).open("wb") as file:
-        npz.write_array(file, np.ascontiguousarray(values))  # bands apart, as they are read
+        npz.write_array(file, np.ascontiguousarray(values))  # band by band, as they are read
         if to_disk:
             _to_disk(file)
     _draft(path).replace(path)
@@ -212,9 +218,10 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def glance(path: Path) -> str:
-    """A hash of the size and of some blocks of a file, or of the sizes in a folder.
+    """Return a hash of the size and some blocks of a file, or of all file sizes in a folder.
 
-    Cheap enough to ask before every tile; another file has another one, not every other byte.
+    It is fast enough to be computed before every tile.  It distinguishes different files, but not
+    every change of a file.
     """
     if path.is_dir():
         sizes = sorted((p.relative_to(path).as_posix(), p.stat().st_size) for p in _files(path))
@@ -238,7 +245,10 @@ def _digest(path: Path) -> str:
 
 
 def _draft(path: Path) -> Path:
-    """A name that no other process writes to: a worker given up for dead may still be at it."""
+    """Return a temporary name that no other process uses.
+
+    A worker that was assumed dead may still be writing the same file.
+    """
     return path.with_name(f"{path.name}.{socket.gethostname()}-{os.getpid()}.part")
 
 

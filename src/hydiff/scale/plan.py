@@ -1,6 +1,6 @@
-"""A fill from file to file, planned: each file is opened once, and what can be decided is.
+"""Plan a fill from file to file: open the files, check the outputs, and find the gaps.
 
-`hydiff.scale.execute` does the work.
+`hydiff.scale.execute` executes the plan.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from hydiff.request import Request
 from hydiff.scale.layout import Limits, plain_windows, wanted
 
 Say = Callable[[str], Any]
-WHOLE_FORMATS = ("mat", "npz")  # that are written as a whole, from memory; but .npy from .npy
+WHOLE_FORMATS = ("mat", "npz")  # formats written as a whole, from memory; except .npy from .npy
 
 
 def quiet(text: str) -> None:
-    """Nobody listens."""
+    """Ignore messages."""
 
 
 class Filled(NamedTuple):
-    made: list[Path]  # files, the cube first
-    record: dict[str, Any]  # as in OUT.fill.json; without a method where nothing was to fill
+    made: list[Path]  # files that were written, the cube first
+    record: dict[str, Any]  # as in OUT.fill.json; without a method if there was nothing to fill
 
 
 @dataclass(frozen=True, eq=False)
 class FilePlan:
-    """One fill from file to file."""
+    """The plan of a fill from file to file."""
 
     request: Request
     limits: Limits
@@ -48,15 +48,16 @@ class FilePlan:
     cube: Cube  # on disk; its format is known
     resume: bool
     overwrite: bool
-    band_mask: Path | None  # where to write what was filled as EMIT stores it
+    band_mask: Path | None  # where to write the mask of filled entries in the layout of EMIT
     command: tuple[str, ...]
     fingerprint: str  # of the request, for the record
     in_place: bool = False  # the output is the input
     mask: Bools | None = None  # (rows, cols) or (bands, rows, cols), True = measured
-    named: Array | None = None  # of the shape of a quality layer: why its entries are missing
-    whole: api.CubePlan | None = None  # None: by tiles, or finished
-    hashes: provenance.Hashes = field(default_factory=dict)  # before values were read; {} by tiles
-    finished: Mapping[str, Any] | None = None  # the record of this very fill, which is there whole
+    named: Array | None = None  # of the mask's shape: why its entries are missing, bits of REASONS
+    whole: api.CubePlan | None = None  # None if filled by tiles, or finished
+    hashes: provenance.Hashes = field(default_factory=dict)  # of the input's files, taken before
+    #                                                          reading; {} if filled by tiles
+    finished: Mapping[str, Any] | None = None  # the record, if this fill was completed before
 
     @property
     def source(self) -> Path:
@@ -65,7 +66,7 @@ class FilePlan:
 
     @property
     def has_no_gaps(self) -> bool:
-        """Whether a copy is all there is to do."""
+        """Whether nothing is missing and nothing is denoised, so that a copy is sufficient."""
         nothing = self.whole is not None and bool(self.whole.observed.all())
         return nothing and self.request.sigma_y == 0
 
@@ -84,12 +85,13 @@ def make_plan(
     command: Sequence[str] = (),
     say: Say = quiet,
 ) -> FilePlan:
-    """Open the input, refuse before the work what would be refused after it, and find the gaps.
+    """Return the plan of a fill: open the input, check all outputs before the work, find the gaps.
 
-    cube: the input, if it is opened already.  by_tiles: whatever its size.
-    resume: go on where an interrupted fill ended; one that had ended well stays as it is.
-    band_mask: where to write what was filled as EMIT stores it.
-    say: receives lines about what was found and will be done.
+    cube: the input, if it is already open.
+    by_tiles: fill by tiles, whatever the size of the input.
+    resume: continue an interrupted fill; the files of a completed one are left as they are.
+    band_mask: where to write the mask of filled entries in the layout of EMIT.
+    say: receives lines about what was found and what will be done.
     """
     request.check()
     _check_folder(output)
@@ -123,66 +125,72 @@ def make_plan(
 
 
 def fingerprint_of(request: Request, limits: Limits) -> str:
-    """Of all that a fill is asked for, but where it reads and writes."""
+    """Return a hash of all options of a fill except its input and output.
+
+    Masks and references enter by their content, not by their path.
+    """
     files = ("observed", "missing", "quality", "input_uncertainty")
     masks = {name: getattr(request, name) for name in files}
     if request.region is not None and io.regular.exists(Path(request.region)):
         masks["region"] = Path(request.region)
     content = {k: provenance.sha256(p) for k, p in masks.items() if p and io.regular.is_there(p)}
-    asked = asdict(request) | {"report": None, **dict.fromkeys(masks), **content}
+    options = asdict(request) | {"report": None, **dict.fromkeys(masks), **content}
     for name in ("reference", "reference_missing"):
         images = [p for p in files_of(getattr(request, name)) if io.regular.is_there(p)]
-        asked[name] = [provenance.sha256(p) for p in images]
-    return fingerprint(asked, limits.tile, limits.overlap, versions()["hydiff"])
+        options[name] = [provenance.sha256(p) for p in images]
+    return fingerprint(options, limits.tile, limits.overlap, versions()["hydiff"])
 
 
 def is_plain_folder(path: Path) -> bool:
-    """A folder that stands for no product: outputs go into it."""
+    """Return whether a path is a folder for outputs, not a product that is stored as a folder."""
     return io.regular.exists(path) and path.is_dir() and not io.staging.is_product(path)
 
 
 def _record_of(plan: FilePlan) -> dict[str, Any] | None:
-    """The record of the fill of this very input by this very request, if it is there whole.
+    """Return the record of an earlier, complete fill of this input by this request, or None.
 
-    The output is renamed into place last: where it stands beside the record of a request, that
-    request was done.
+    The output is renamed into place last: if it exists beside the record of a request, that request
+    was completed.
     """
-    note = provenance.record_path(plan.output)
-    there = plan.output.exists() and io.regular.is_there(note)
-    if not there or io.staging.same(plan.source, plan.output):
+    record_file = provenance.record_path(plan.output)
+    is_complete = plan.output.exists() and io.regular.is_there(record_file)
+    if not is_complete or io.staging.same(plan.source, plan.output):
         return None
     try:
-        record = dict(typed.load(note))
-    except (ValueError, TypeError, RecursionError):  # a record of somebody else
+        record = dict(typed.load(record_file))
+    except (ValueError, TypeError, RecursionError):  # a file of another program
         return None
-    read = record.get("input") or {}
-    if record.get("request") != plan.fingerprint or not isinstance(read, dict):
+    source = record.get("input") or {}
+    if record.get("request") != plan.fingerprint or not isinstance(source, dict):
         return None
-    return record if read.get("sha256") == provenance.sha256(plan.source) else None
+    return record if source.get("sha256") == provenance.sha256(plan.source) else None
 
 
 def _check_output(plan: FilePlan, name: Path, places: list[Path]) -> None:
-    """name: the output as it was asked for; places: it, and what is written together with it."""
+    """Raise an error if an output cannot be written, exists already, or is also an input.
+
+    name: the output as requested.  places: the output, and all files written together with it.
+    """
     cube, request, overwrite = plan.cube, plan.request, plan.overwrite
     io.refuse_unmarked(cube, name, request.unmarked)
     if io.format_for(cube, name) == "enmap":
         enmap.check_unpacked(cube, plan.limits.memory)
     io.staging.refuse_targets(plan.source, places, overwrite, plan.input)
-    beside = provenance.beside(plan.output)
-    for path in beside:
+    companions = provenance.beside(plan.output)
+    for path in companions:
         io.staging.refuse_existing(path, overwrite)
-    io.staging.refuse_inputs(beside, [cube.path])
+    io.staging.refuse_inputs(companions, [cube.path])
     references = files_of([*request.reference, *request.reference_missing])
     io.staging.refuse_inputs(places, (*references, request.input_uncertainty))
     if plan.band_mask is not None:
         _check_band_mask(plan.band_mask, plan.output, overwrite)
         masks = (request.observed, request.missing, request.quality)
-        read = (plan.input, cube.path, *masks, *references)
-        io.staging.refuse_inputs([plan.band_mask], read)
+        inputs = (plan.input, cube.path, *masks, *references)
+        io.staging.refuse_inputs([plan.band_mask], inputs)
 
 
 def _places(cube: Cube, output: Path) -> list[Path]:
-    """The output, and what would be read together with it."""
+    """Return the paths of the output and of the files that belong to it, such as its header."""
     names, kind = (output, io.values_path(cube, output)), io.format_for(cube, output)
     return list(dict.fromkeys([*names, *(p for n in names for p in io.staging.partners(n, kind))]))
 
@@ -225,8 +233,11 @@ def _refuse_whole_format(cube: Cube, output: Path) -> None:
 
 
 def _mask(cube: Cube, request: Request, say: Say) -> tuple[Bools | None, Array | None]:
-    """What mask files and quality layers say, True = measured, and why entries are missing by
-    them; None when none was named."""
+    """Return the mask from mask files and quality layers, and why its entries are missing.
+
+    The mask is True = measured; the reasons are bits of `flags.REASONS` in its shape.  Both are
+    None if the request names no mask and no quality layer.
+    """
     mask = io.given_mask(cube, request.observed, request.missing, say)
     layer = io.quality_layer(cube, request.quality, request.flags)
     if layer is None:
@@ -239,11 +250,14 @@ def _mask(cube: Cube, request: Request, say: Say) -> tuple[Bools | None, Array |
 
 
 def _announce(input: Path, plan: api.CubePlan, say: Say) -> None:
-    """How many of the missing entries will be filled, and with what; why others are left is said
-    at the end, with what the method itself could not fill."""
+    """Report how many missing entries will be filled, and by which method.
+
+    Reasons for leaving entries missing are reported at the end, together with the entries that the
+    method could not fill.
+    """
     request, missing = plan.request, 100 * float((~plan.observed).mean())
     say(f"{input}: {_size(plan.cube)}, {missing:.1f} % of the entries missing")
-    used = {k: v for k, v in request.settings_used.items() if v is not None}  # None: by the scene
+    used = {k: v for k, v in request.settings_used.items() if v is not None}  # None: from the scene
     settings = ", ".join(f"{k}={v}" for k, v in used.items())
     settings = settings if request.recipe is None else "as decided before"
     how = f"{request.method} ({settings})" if settings else str(request.method)

@@ -1,6 +1,6 @@
-"""A scene's own prior: a network trained on the damaged scene, which every tile starts from.
+"""Train a network on the damaged scene itself, from which the fit of every tile starts.
 
-No clean scene is needed: it learns as `hydiff train` does, from the observed entries of some crops.
+No clean scene is needed: it is trained like `hydiff train`, on the observed entries of some crops.
 """
 
 from __future__ import annotations
@@ -16,44 +16,44 @@ from hydiff.scale.layout import Scene, window
 from hydiff.scale.scene_decision import spread_over
 from hydiff.workers import Run
 
-CROPS = 8  # windows that it learns from
+CROPS = 8  # number of windows to train on
 
 
 def train(scene: Scene, run: Run) -> None:
-    """Let someone train the network of a scene, unless none is wanted or it is on disk."""
+    """Have a worker train the network of a scene, if it is requested and not on disk yet."""
     if (
         not scene.request.pretrain
         or not scene.planned
         or scene_decision.prior_path(scene.work).exists()
     ):
         return
-    some = [tile.Tagged(t, "") for t in spread_over(scene.planned, CROPS)]
+    tiles = [tile.Tagged(t, "") for t in spread_over(scene.planned, CROPS)]
     glance = ledger.glance(scene.cube.path or scene.path)
-    for outcome in run(work, [tile.task(scene, some, glance)], 1):
+    for outcome in run(work, [tile.task(scene, tiles, glance)], 1):
         if outcome.error is not None:
             raise outcome.error
 
 
 def work(task: tile.TileTask) -> None:
-    """Train on the windows of the tiles of a task, and keep the weights."""
+    """Train on the windows of the tiles of a task, and write the weights."""
     from hydiff.learn.training import Training, updates
     from hydiff.learn.weights import weights_of
 
     chosen = task.request.chosen
     assert chosen is not None
-    own = chosen.settings
+    settings = chosen.settings
     training = Training(
         batch=1,
-        lr=own.lr,
-        steps=own.steps,
-        beta_start=own.beta_start,
-        beta_end=own.beta_end,
-        ei_weight=own.ei_weight,
-        transform=own.transform,
-        n_transforms=own.n_transforms,
-        channels=own.channels,
-        scales=own.scales,
-        norm="image",  # each tile goes on from it alone
+        lr=settings.lr,
+        steps=settings.steps,
+        beta_start=settings.beta_start,
+        beta_end=settings.beta_end,
+        ei_weight=settings.ei_weight,
+        transform=settings.transform,
+        n_transforms=settings.n_transforms,
+        channels=settings.channels,
+        scales=settings.scales,
+        norm="image",  # a tile continues from these weights alone, without a batch
         seed=task.request.seed,
     )
     for step in updates(_crops(task), training, torch_device(task.request.device), None):
@@ -67,7 +67,7 @@ def work(task: tile.TileTask) -> None:
 
 
 def _crops(task: tile.TileTask) -> list[Any]:
-    """Squares of one size from the windows, on the scene's unit range: items of `train`."""
+    """Return squares of one size from the windows, on the scene's unit range, as training items."""
     from hydiff.learn.training import item
 
     scene, decided = tile.checked(task), scene_decision.read(task.work)
@@ -75,8 +75,8 @@ def _crops(task: tile.TileTask) -> list[Any]:
     sigma = (np.asarray(decided.sigma_y) / scale.spans)[bands]
     side = min(s.stop - s.start for t, _ in task.tiles for s in t.window)
     items = []
-    for one, _ in task.tiles:
-        cube, observed, _ = window(scene, task.observed, task.target, one)
+    for crop_tile, _ in task.tiles:
+        cube, observed, _ = window(scene, task.observed, task.target, crop_tile)
         values = scale.to_unit(np.asarray(cube.values, np.float64))[bands, :side, :side]
         observed = observed[bands, :side, :side]
         items.append(item(np.where(observed, values, 0.0).astype(np.float32), observed, sigma))

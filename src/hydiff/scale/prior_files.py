@@ -1,8 +1,8 @@
-"""Train the prior from a folder of images, and keep what it was trained on beside its weights.
+"""Train the prior on a folder of images, and store its weights with a description of the training.
 
-OUTPUT              the weights, fp16 safetensors; one metadata entry, JSON, says what they fit
-OUTPUT.csv          the curve: loss, and the gain over the plain field on places held back, dB
-OUTPUT.training     the state of a training that has not ended; `resume` goes on from it
+OUTPUT              the weights, fp16 safetensors, with a JSON description as a metadata entry
+OUTPUT.csv          training curve: loss, and gain (dB) over the plain field on held-back places
+OUTPUT.training     state of an unfinished training, from which `resume` continues
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from hydiff.learn.training_planes import KINDS, Batch, Images, Pool, Shelf, batc
 LAYOUT = 1
 EVERY = 500  # steps between two rows of the curve
 KEPT = 60.0  # seconds between two states on disk
-TRIALS = 4  # batches that validate
-JUDGES = 48  # masks that they are drawn from
+TRIALS = 4  # number of validation batches
+JUDGES = 48  # number of masks that validation batches are drawn from
 
 Progress = Callable[[int, int], Any] | None
 
@@ -57,20 +57,21 @@ def train_prior(
     overwrite: bool = False,
     progress: Progress = None,
 ) -> dict[str, Any]:
-    """Train on all arrays of the .npz files in `data` and `more`; returns what the weights say of
-    themselves.
+    """Train on all arrays of the .npz files in `data` and `more`.
 
-    An array is (bands, rows, cols); its name begins with its place and an underscore.  Whole
-    places are held back to validate.
-    start: weights of `settings.width` to go on from; None = from nothing.
+    Returns the description of the training stored with the weights, with the entry `curve` added.
+
+    An array is (bands, rows, cols); its name begins with its place and an underscore.  All arrays
+    of some places are held back for validation.
+    start: initial weights, of width `settings.width`; None = a new network.
     """
     folders = [folder for folder in (data, more) if folder is not None]
     sources, arrays = _arrays(folders, settings.side)
     places = sorted({name.partition("_")[0] for name in arrays})
     if settings.held >= len(places):
-        named = " and ".join(map(str, folders))
+        listing = " and ".join(map(str, folders))
         raise BadValue(
-            f"held = {settings.held}: only {len(places)} places are in {named}; hold back fewer, "
+            f"held = {settings.held}: only {len(places)} places are in {listing}; hold back fewer, "
             "or none with held = 0"
         )
     held = set(np.random.default_rng(settings.seed).permutation(places)[: settings.held].tolist())
@@ -84,52 +85,54 @@ def train_prior(
         **({} if start is None else {"start": _start(start)}),
         "versions": versions("torch", "numpy"),
     }
-    kept_at = output.with_name(output.name + ".training")
-    state = _kept(kept_at, about) if resume else None
-    judges = _judges([i for i in images if i.place in held], settings, device)
+    state_path = output.with_name(output.name + ".training")
+    state = _kept(state_path, about) if resume else None
+    validation = _judges([i for i in images if i.place in held], settings, device)
     images = [i for i in images if i.place not in held]
     rng = np.random.default_rng(settings.seed)
     images += [images_of("drawn", drawn(rng), device) for _ in range(settings.drawn)]
     rows: list[dict[str, float]] = [] if state is None else state["rows"]
     first = 0 if state is None else state["step"]
     saved = began = time.perf_counter()
-    # every batch has one shape: the fastest convolutions are worth looking for once
+    # all batches have the same shape, so searching once for the fastest convolutions pays
     torch.backends.cudnn.benchmark = True
     tensors = None if state is None else state["tensors"]
-    made = PlaneNetwork if start is None else partial(_copy_of, start, device)
-    for now in train(images, settings, device, tensors, first, made):
-        if progress is not None and now.step % 20 == 0:
-            progress(now.step, settings.steps)
-        if now.step % EVERY == 0 or now.step == settings.steps:
+    build = PlaneNetwork if start is None else partial(_copy_of, start, device)
+    for current in train(images, settings, device, tensors, first, build):
+        if progress is not None and current.step % 20 == 0:
+            progress(current.step, settings.steps)
+        if current.step % EVERY == 0 or current.step == settings.steps:
             seconds = time.perf_counter() - began
-            figures = {"seconds": seconds, "loss": float(now.loss)} | _judged(now, judges)
-            rows.append({"step": now.step} | {k: round(v, 3) for k, v in figures.items()})
+            figures = {"seconds": seconds, "loss": float(current.loss)} | _judged(
+                current, validation
+            )
+            rows.append({"step": current.step} | {k: round(v, 3) for k, v in figures.items()})
         if time.perf_counter() - saved > KEPT:
-            _keep(kept_at, about, now, rows)
+            _keep(state_path, about, current, rows)
             saved = time.perf_counter()
-    _write(now, about, rows, output, overwrite)
-    kept_at.unlink(missing_ok=True)
+    _write(current, about, rows, output, overwrite)
+    state_path.unlink(missing_ok=True)
     return about | {"curve": rows}
 
 
 def _arrays(folders: Sequence[Path], side: int) -> tuple[dict[str, str], dict[str, Any]]:
-    """Hashes of the files, and their arrays that are large enough for a crop."""
+    """Return the hashes of the files by name, and their arrays large enough for a crop."""
     sources: dict[str, str] = {}
     arrays: dict[str, Any] = {}
     for folder in folders:
-        found = {p.name: _of_file(p, side) for p in sorted(folder.glob("*.npz"))}
-        own = {name: a for _, each in found.values() for name, a in each.items()}
-        if not own:
+        contents = {p.name: _of_file(p, side) for p in sorted(folder.glob("*.npz"))}
+        large = {name: a for _, file_arrays in contents.values() for name, a in file_arrays.items()}
+        if not large:
             raise CubeFormatError(f"{folder}: no .npz with arrays (bands, rows, cols) of {side} px")
-        if twice := (arrays.keys() & own.keys()) | (sources.keys() & found.keys()):
+        if twice := (arrays.keys() & large.keys()) | (sources.keys() & contents.keys()):
             raise BadValue(f"{folder}: {min(twice)} is in another folder too; rename one of them")
-        sources |= {name: sha256 for name, (sha256, _) in found.items()}
-        arrays |= own
+        sources |= {name: sha256 for name, (sha256, _) in contents.items()}
+        arrays |= large
     return sources, arrays
 
 
 def _of_file(path: Path, side: int) -> tuple[str, dict[str, Any]]:
-    """The hash of a file, and its arrays by name."""
+    """Return the hash of a file, and its arrays of at least `side` px by name."""
     with np.load(path) as file:
         arrays = {name: file[name] for name in file}
     large = {n: a for n, a in arrays.items() if a.ndim == 3 and min(a.shape[1:]) >= side}
@@ -137,14 +140,14 @@ def _of_file(path: Path, side: int) -> tuple[str, dict[str, Any]]:
 
 
 def _start(weights: Path) -> dict[str, Any]:
-    """What new weights say of those that they began with."""
+    """Return the description of the initial weights, to be stored with the new ones."""
     about, _ = weights_file.content(weights, prior_weights.KIND)
-    own = {"file": weights.name, "sha256": prior_weights.digest(weights)}
-    return own | {key: about.get(key) for key in ("data", "start") if key in about}
+    origin = {"file": weights.name, "sha256": prior_weights.digest(weights)}
+    return origin | {key: about.get(key) for key in ("data", "start") if key in about}
 
 
 def _copy_of(weights: Path, device: str, width: int) -> PlaneNetwork:
-    """A network that begins with weights of so many channels."""
+    """Return a trainable network with initial weights from a file; refuse another width."""
     network = prior_weights.network_of(weights, device)
     if network.width != width:
         raise BadValue(f"{weights} has width {network.width}, and width = {width} was asked for")
@@ -152,22 +155,22 @@ def _copy_of(weights: Path, device: str, width: int) -> PlaneNetwork:
 
 
 def _judges(images: Sequence[Images], settings: PriorTraining, device: str) -> list[Batch]:
-    """Batches of the places held back: the same whatever the network."""
+    """Return validation batches from the held-back places; they do not depend on the network."""
     if not images:
         return []
     pool = Pool(settings.side, JUDGES, np.random.default_rng(0), device)
     rng, shelf = torch.Generator(device).manual_seed(0), Shelf(images)
-    each = (shelf, pool, settings.masks, settings.planes, rng)
-    return [batch_of(*each) for _ in range(TRIALS)]
+    arguments = (shelf, pool, settings.masks, settings.planes, rng)
+    return [batch_of(*arguments) for _ in range(TRIALS)]
 
 
-def _judged(now: TrainingState, judges: Sequence[Batch]) -> dict[str, float]:
-    """Mean gain over the field, dB: of planes without noise and with it."""
+def _judged(current: TrainingState, batches: Sequence[Batch]) -> dict[str, float]:
+    """Return the mean gain over the field in dB, for planes without noise and with noise."""
     gains, noisy = [], []
     with torch.no_grad():
-        for batch in judges:
-            ours, field = errors(now.mean, batch)
-            gains.append(10 * (field / ours.clamp_min(1e-12)).log10())
+        for batch in batches:
+            network_error, field_error = errors(current.mean, batch)
+            gains.append(10 * (field_error / network_error.clamp_min(1e-12)).log10())
             noisy.append(batch.sigma > 0)
     if not gains:
         return {}
@@ -175,14 +178,14 @@ def _judged(now: TrainingState, judges: Sequence[Batch]) -> dict[str, float]:
     return {"gain_clean": float(gain[~noise].mean()), "gain_noisy": float(gain[noise].mean())}
 
 
-def _keep(path: Path, about: dict[str, Any], now: TrainingState, rows: Any) -> None:
+def _keep(path: Path, about: dict[str, Any], current: TrainingState, rows: Any) -> None:
     tensors = {
-        "network": now.network.state_dict(),
-        "mean": now.mean.state_dict(),
-        "optimiser": now.optimiser.state_dict(),
+        "network": current.network.state_dict(),
+        "mean": current.mean.state_dict(),
+        "optimiser": current.optimiser.state_dict(),
     }
     draft = path.with_name(path.name + ".part")
-    torch.save({"about": about, "step": now.step, "rows": rows, "tensors": tensors}, draft)
+    torch.save({"about": about, "step": current.step, "rows": rows, "tensors": tensors}, draft)
     draft.replace(path)
 
 
@@ -196,11 +199,11 @@ def _kept(path: Path, about: dict[str, Any]) -> Any:
 
 
 def _write(
-    now: TrainingState, about: dict[str, Any], rows: Any, output: Path, overwrite: bool
+    current: TrainingState, about: dict[str, Any], rows: Any, output: Path, overwrite: bool
 ) -> None:
     from safetensors.torch import save
 
-    weights = {k: v.half().contiguous().cpu() for k, v in now.mean.state_dict().items()}
+    weights = {k: v.half().contiguous().cpu() for k, v in current.mean.state_dict().items()}
     if not all(w.isfinite().all() for w in weights.values()):
         raise BadValue("the weights are no longer finite: train again with a smaller `lr=`")
     table = StringIO()

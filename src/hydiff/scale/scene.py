@@ -1,12 +1,14 @@
-"""Scenes larger than memory: one decision, many tiles, each kept on disk when it is done.
+"""Fill scenes larger than memory by tiles; finished tiles are kept on disk.
 
-bits       walk through the file once: what is observed, what to fill
-layout     tiles over the gaps, as large as memory allows
-decide     once, on a sample of windows: scale, noise, spectral basis, method and blend
-prior      a network that is trained on the scene, for tiles to start from
-tile       fill a tile; what a worker does
-ledger     finished tiles and what they belong to, so that `resume` ends with the same bytes
-assemble   a copy of the input with the blended tiles in its gaps, written in windows
+The steps, in order, and their modules:
+
+bits             read the file once: masks of the observed entries and of the entries to fill
+layout           plan tiles over the gaps, as large as memory allows
+scene_decision   decide once, on a sample of windows: scale, noise, spectral basis, method and blend
+pretrain         train a network on the scene from which tiles start, if requested
+tile             fill a tile; the work of a worker
+ledger           record finished tiles and their inputs, so that `resume` gives the same bytes
+assemble         copy the input with the blended tiles in its gaps, written in windows
 """
 
 from __future__ import annotations
@@ -79,10 +81,11 @@ def fill(
     progress: Progress = None,
     begin: Begin = ignore,
 ) -> Filled:
-    """Fill a file of any size within bounded memory, and write it with its companions.
+    """Fill a file of any size within bounded memory, and write it with its companion files.
 
-    run: who fills the tiles: this process, one after the other, or a cluster's workers.
-    begin: receives the size of the work once it is known.
+    run: runs the tile tasks: one after the other in this process, or in workers.
+    say: receives lines for the user.
+    begin: receives the amount of work once it is known.
     """
     began, output = time.perf_counter(), plan.output
     if provenance.tiles_path(output).exists() and not plan.resume:
@@ -98,17 +101,17 @@ def fill(
 
 
 class Tiled(NamedTuple):
-    """A scene with all its tiles filled; on disk."""
+    """A scene whose tiles are all filled and on disk."""
 
     scene: Scene
     decided: Decided
-    source: dict[str, str]  # of the record
+    source: dict[str, str]  # path and hash of the input, for the record
     outlines: list[Outline]
     mosaic: assemble.Mosaic
     entries: assemble.FilledEntries
     why: Lazy  # (bands, rows, cols) bits of `flags.REASONS`
-    by_reason: Counter[str]  # entries
-    uncertainty: Floats | None  # (bands,) of the product itself
+    by_reason: Counter[str]  # number of missing entries
+    uncertainty: Floats | None  # (bands,) of the input product
 
     @property
     def filled(self) -> Bits:
@@ -121,13 +124,13 @@ class Tiled(NamedTuple):
 
     @property
     def sigma(self) -> Lazy | None:
-        """(bands, rows, cols) of the filled entries; None where tiles have no error bars."""
-        own = (self.mosaic, self.filled, self.uncertainty)
-        return assemble.bars_of(*own) if self.bars else None
+        """(bands, rows, cols) error bars of the filled entries; None unless all tiles have them."""
+        arguments = (self.mosaic, self.filled, self.uncertainty)
+        return assemble.bars_of(*arguments) if self.bars else None
 
     @property
     def layers(self) -> dict[str, Lazy]:
-        """What is said of each entry, by name."""
+        """Layers with one value per entry, by name: `flags`, `why` and, if it exists, `sigma`."""
         flags = Lazy(self.scene.cube.shape, np.dtype(np.uint8), self.entries.flags.get)
         bars = {} if self.sigma is None else {"sigma": self.sigma}
         return {"flags": flags, "why": self.why, **bars}
@@ -141,19 +144,21 @@ def fill_tiles(
     begin: Begin = ignore,
     say: Say = quiet,
 ) -> Tiled:
-    """Fill the tiles of a scene into the folder `work`, those that are not there yet."""
-    with ThreadPoolExecutor(2) as beside:  # hashing leaves the interpreter to the masks
-        digest = beside.submit(provenance.sha256, plan.source)
-        loading = beside.submit(early.load, plan.request)
+    """Fill the tiles of a scene that are not yet in the folder `work`, and assemble all tiles."""
+    with ThreadPoolExecutor(2) as pool:  # hashing releases the interpreter lock to the masks
+        digest = pool.submit(provenance.sha256, plan.source)
+        loading = pool.submit(early.load, plan.request)
         scene = _laid_out(plan, work)
     loading.result()
-    if (few := scene.limits.processes) < (asked := plan.limits.processes):
-        say(f"{plan.limits.memory / 1e9:.3g} GB hold {few} of the {asked} workers at a time")
+    if (fitting := scene.limits.processes) < (requested := plan.limits.processes):
+        say(
+            f"{plan.limits.memory / 1e9:.3g} GB hold {fitting} of the {requested} workers at a time"
+        )
     begin(forecast.work_by_tiles(scene))  # which may measure how fast the machine is
     room = early.start_workers(scene, run)
     source = {"path": str(plan.cube.path), "sha256": digest.result()}
     observed = Lazy(scene.cube.shape, np.dtype(bool), scene.observed.get)
-    own = uncertainty.of_input(plan.request.input_uncertainty, plan.cube, observed)
+    product_uncertainty = uncertainty.of_input(plan.request.input_uncertainty, plan.cube, observed)
     masks = (scene.observed, scene.target)
     belongs = ledger.belongings(source["sha256"], masks, plan.request, scene.cuts, scene.cube)
     ledger.claim(work, belongs)
@@ -165,23 +170,25 @@ def fill_tiles(
     why = assemble.reasons_of(scene, plan.mask, plan.named)
     with assemble.Assembly(scene, plan.request.nodata) as assembly:
         tag = fingerprint(asdict(belongs), decided.recipe)
-        for part in _run_tiles(scene, tag, run, progress, room >= early.AMPLE):
-            assembly.add(part)
+        for filled_tile in _run_tiles(scene, tag, run, progress, room >= early.AMPLE):
+            assembly.add(filled_tile)
         if progress is not None:
             progress(Step(len(scene.planned), len(scene.planned) + 1, None, phase="writing"))
         by_reason = _by_reason(why)
         outlines = [ledger.read_marker(scene.work, t).outline for t in scene.planned]
         entries = assembly.entries(all(outline.complete for outline in outlines))
-    give_back()  # else files would be written beside what threads have freed and kept
+    give_back()  # memory that threads have freed, but still keep, before files are written
     reasons = (why, by_reason)
-    return Tiled(scene, decided, source, outlines, assembly.mosaic, entries, *reasons, own)
+    return Tiled(
+        scene, decided, source, outlines, assembly.mosaic, entries, *reasons, product_uncertainty
+    )
 
 
 def _by_reason(why: Lazy) -> Counter[str]:
-    """Entries that are missing for each reason, by its name."""
+    """Return the number of missing entries by the name of their reason."""
     by_reason = Counter[str]()
-    for some in in_threads(lambda block: counted(why[block], REASONS), blocks(why.shape, 8)):
-        by_reason.update(some)
+    for counts in in_threads(lambda block: counted(why[block], REASONS), blocks(why.shape, 8)):
+        by_reason.update(counts)
     return by_reason
 
 
@@ -190,13 +197,13 @@ def _laid_out(plan: FilePlan, work: Path) -> Scene:
 
 
 def _written(plan: FilePlan, tiled: Tiled, began: float) -> Filled:
-    """The finished tiles in one file, with its companions."""
+    """Write the finished tiles into one file, with its companion files; return paths and record."""
     scene, decided, outlines, filled = tiled.scene, tiled.decided, tiled.outlines, tiled.filled
     cube, request, changed = scene.cube, scene.request, Counter(tiled.entries.changed)
     beyond = {name: changed.pop(name, 0) for name in reach.BEYOND}
     count, left = filled.total(), dict(scene.left)
-    if (unreached := scene.target.total() - count) > 0:
-        left[_out_of_reach(request)] = unreached
+    if (unfilled := scene.target.total() - count) > 0:
+        left[_out_of_reach(request)] = unfilled
     references, notes = _references(tiled)
     content = {
         "request": plan.fingerprint,
@@ -228,33 +235,33 @@ def _written(plan: FilePlan, tiled: Tiled, began: float) -> Filled:
         mark=_mark(tiled, record),
     )
     samples = None
-    if many := request.samples:
-        record["samples"] = {"count": many, "seed": request.seed}
-        cubes = scene_samples.cubes(tiled, written, many, request.seed)
-        samples = sample_files.writers(cube, plan.output, cubes, many)
+    if sample_count := request.samples:
+        record["samples"] = {"count": sample_count, "seed": request.seed}
+        cubes = scene_samples.cubes(tiled, written, sample_count, request.seed)
+        samples = sample_files.writers(cube, plan.output, cubes, sample_count)
     how: dict[str, Any] = {"overwrite": plan.overwrite, "compact": request.compact}
     how |= {"before": cube, "samples": samples, "most": written_at_once(request, scene.limits)}
-    made = provenance.write_together(written, plan.output, record, tiled.layers, **how)
-    return Filled(made, record)
+    paths = provenance.write_together(written, plan.output, record, tiled.layers, **how)
+    return Filled(paths, record)
 
 
 def _references(tiled: Tiled) -> tuple[list[dict[str, Any]], list[str]]:
-    """What the references of a scene were worth, for the record; and in words.
+    """Return facts about the references and their gain, for the record, and notes for the user.
 
-    Where tiles overlap, entries count for each of them.
+    Entries in the overlap of tiles are counted once for each tile.
     """
-    every, notes = scene_references.described(tiled.scene.work)
-    if not every:
+    references, notes = scene_references.described(tiled.scene.work)
+    if not references:
         return [], notes
     served = sum(outline.with_reference for outline in tiled.outlines)
     filled = sum(outline.entries for outline in tiled.outlines)
     recipe = tiled.decided.recipe
-    facts = auto.judged(every, recipe, filled if recipe is None else served, filled)
-    return facts, [*notes, *(str(one["words"]) for one in facts)]
+    facts = auto.judged(references, recipe, filled if recipe is None else served, filled)
+    return facts, [*notes, *(str(entry["words"]) for entry in facts)]
 
 
 def _described(tiled: Tiled) -> dict[str, Any]:
-    """What the record says of single entries: how many have which flag, and what σ is made of."""
+    """Return counts by flag and by reason, and the error budget of σ, for the record."""
     tried = tiled.decided.recipe is not None
     by_flag, sigma_y = dict(tiled.entries.by_flag), np.asarray(tiled.decided.sigma_y)
     budget = uncertainty.budget(sigma_y, by_flag, tried, tiled.uncertainty)
@@ -263,18 +270,18 @@ def _described(tiled: Tiled) -> dict[str, Any]:
 
 
 def _mark(tiled: Tiled, record: Mapping[str, Any]) -> Mark | None:
-    """How the scene says that it is filled."""
+    """Return the mark of the filled scene; the cube's earlier mark if nothing was filled."""
     cube, filled, request = tiled.scene.cube, tiled.filled, tiled.scene.request
     shares = filled.counts() / math.prod(cube.shape[1:])
     if not shares.any():
         return cube.mark
     where = Lazy(cube.shape, np.dtype(bool), filled.get)
-    own = of_fill(where, shares, str(request.method), record, layers=tiled.layers)
-    return own.after(cube.mark)
+    mark = of_fill(where, shares, str(request.method), record, layers=tiled.layers)
+    return mark.after(cube.mark)
 
 
 def preview(plan: FilePlan, begin: Begin = ignore) -> dict[str, Any]:
-    """What `fill` would do; the scene is read once, nothing is written."""
+    """Return a summary of what `fill` would do; the scene is read once, no output is written."""
     with tempfile.TemporaryDirectory() as folder:
         scene = _laid_out(plan, Path(folder))
         begin(forecast.work_by_tiles(scene))
@@ -290,17 +297,18 @@ def preview(plan: FilePlan, begin: Begin = ignore) -> dict[str, Any]:
 def _run_tiles(
     scene: Scene, belongs: str, run: Run, progress: Progress, at_once: bool
 ) -> Iterator[Tile]:
-    """Every tile that is not on disk yet, by whoever runs them; the first error ends it.
+    """Fill the tiles that are not on disk yet, and yield all tiles; raise the first error.
 
-    Yields all tiles, each when it is there; or, if not `at_once`, when all are.
+    belongs: fingerprint of the scene's inputs and decision.  at_once: yield each tile as soon as it
+    is on disk; otherwise all of them at the end.
     """
-    beside = most_beside(scene)  # tiles in a task, which a GPU fills side by side
+    per_task = most_beside(scene)  # tiles per task, which a GPU fills side by side
     glance = ledger.glance(scene.cube.path or scene.path)
     tags = {t.number: fingerprint(belongs, t.number) for t in scene.planned}
     undone = [t for t in scene.planned if not ledger.is_done(scene.work, t, tags[t.number])]
     total, done = len(scene.planned), len(scene.planned) - len(undone)
     tagged = [tile.Tagged(t, tags[t.number]) for t in undone]
-    parts = [tagged[i : i + beside] for i in range(0, len(tagged), beside)]
+    parts = [tagged[i : i + per_task] for i in range(0, len(tagged), per_task)]
     tasks = [tile.task(scene, part, glance) for part in parts]
     if progress is not None:
         progress(Step(done, total + 1, None, phase="tiles"))
@@ -313,7 +321,7 @@ def _run_tiles(
         if progress is not None:
             progress(Step(done, total + 1, None, how=outcome.worker, phase="tiles"))
         if at_once:
-            yield from (one for one, _ in parts[outcome.number])
+            yield from (finished for finished, _ in parts[outcome.number])
     if not at_once:
         yield from scene.planned
 
@@ -324,11 +332,14 @@ def _out_of_reach(request: Request) -> str:
     return f"out of reach of {request.method}"
 
 
-Scores = tuple[Mapping[str, float], int]  # of one tile, and the number of entries they are of
+Scores = tuple[Mapping[str, float], int]  # scores of one tile, and its number of scored entries
 
 
 def _mean(scores: Sequence[Scores]) -> dict[str, float]:
-    """What the tiles expect, each by the number of its entries; none without error bars."""
+    """Return the mean of the tiles' expected scores, weighted by their numbers of entries.
+
+    Tiles without expected scores are left out; {} if no tile has any.
+    """
     scores = [(expected, entries) for expected, entries in scores if expected and entries]
     if not scores:
         return {}
@@ -342,18 +353,18 @@ def _expected(outlines: Sequence[Outline]) -> dict[str, float]:
 
 
 def _of_kind(outlines: Sequence[Outline], kind: str) -> list[Scores]:
-    """What the tiles say of one kind of gaps."""
+    """Return the expected scores of one kind of gaps, for the tiles that have it."""
     return [(o.by_kind[kind], o.entries_by_kind[kind]) for o in outlines if kind in o.by_kind]
 
 
 def _expected_by_kind(outlines: Sequence[Outline]) -> dict[str, dict[str, float]]:
-    """`_expected` of each kind of gaps that the tiles have."""
+    """Return the mean expected scores of each kind of gaps that the tiles have."""
     by_kind = {kind: _mean(_of_kind(outlines, kind)) for kind in split.KINDS}
     return {kind: scores for kind, scores in by_kind.items() if scores}
 
 
 def _promises(outlines: Sequence[Outline], recipe: Mapping[str, Any] | None) -> list[str]:
-    """What a user should know before trusting the fill."""
+    """Return notes about the expected accuracy of the fill."""
     shares = [({"doubtful": o.doubtful}, o.entries) for o in outlines if o.expected]
     doubtful = _mean(shares).get("doubtful", 0.0)
     by_kind = _expected_by_kind(outlines)
@@ -366,7 +377,8 @@ def _promises(outlines: Sequence[Outline], recipe: Mapping[str, Any] | None) -> 
 def _notes(
     decided: Decided, outlines: Sequence[Outline], changed: Mapping[str, int], scene: Scene
 ) -> list[str]:
-    """What the decision and all tiles say alike, and what became of the values."""
+    """Return the notes for the record: of the scene, the decision, those that all tiles share, the
+    expected accuracy, and values that the dtype changed."""
     tiled = tiling(scene)
     first = outlines[0].notes if outlines else ()
     common = [note for note in first if all(note in o.notes for o in outlines)]

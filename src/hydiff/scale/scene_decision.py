@@ -1,4 +1,4 @@
-"""What all tiles of a scene share, decided once on a sample of windows."""
+"""The decision that all tiles of a scene share, made once on a sample of windows."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from hydiff.scale import ledger, scene_references
 from hydiff.scale.layout import SIZES, Scene, area, window
 from hydiff.scale.tiles import Tile
 
-SAMPLES = 4  # windows that the decision is made on
-SAMPLE_PIXELS = 10_000  # of them that scale and basis are taken from
+SAMPLES = 4  # number of windows for the decision
+SAMPLE_PIXELS = 10_000  # number of their pixels for the scale and the spectral basis
 
 
 @dataclass(frozen=True, eq=False)
 class Decided:
-    """What is the same for all tiles of a scene."""
+    """Everything that is the same for all tiles of a scene."""
 
     recipe: dict[str, Any] | None
     sigma_y: list[float]  # (bands,) in the cube's unit
@@ -39,18 +39,18 @@ class Decided:
 
 
 def decision(scene: Scene, room: float) -> Decided:
-    """The decision of this run, from the disk if it was made before.
+    """Return the decision of this run, from disk if it was made before.
 
-    room: bytes that trials may take together.
+    room: bytes that all trials together may take.
     """
     path = scene.work / "decided.json"
     if not path.exists():
         ledger.write_whole(path, json.dumps(_as_json(_decide(scene, room))).encode())
-    return read(scene.work)  # the numbers that a resumed run would have
+    return read(scene.work)  # so that a resumed run has exactly the same numbers
 
 
 def read(work: Path) -> Decided:
-    """The decision that was made, from the folder of the scene."""
+    """Return the decision stored in the folder of a scene, with its trained network if any."""
     decided = _from_json(json.loads((work / "decided.json").read_text()))
     if not prior_path(work).exists():
         return decided
@@ -60,7 +60,7 @@ def read(work: Path) -> Decided:
 
 
 def prior_path(work: Path) -> Path:
-    """Where the network lies that the tiles start from, if there is one."""
+    """Return the path of the weights that tiles start from; the file need not exist."""
     return work / "prior.npz"
 
 
@@ -91,12 +91,16 @@ def _decide(scene: Scene, room: float) -> Decided:
 def _noise_and_basis(
     scene: Scene, sample: Sequence[Tile], scale: Scale, fitted: Bools, sigma_y: Any
 ) -> tuple[Floats, Subspace | None, list[str]]:
-    """Noise std (bands,) on the unit range, the spectral basis if the method has one, and notes."""
+    """Return the noise std (bands,) on the unit range, the spectral basis or None, and notes.
+
+    The noise is the median of the windows.  A basis is fitted if the method shares one between
+    tiles and there are enough spectra.
+    """
     chosen, cube = scene.request.chosen, scene.cube
     sigmas, notes, spectra = [], list[str](), []
     kriging = chosen or choose(auto.SMOOTH.method)
     shares_space = "space" in kriging.facts.asks
-    every = -(-sum(area(t.window) for t in sample) // SAMPLE_PIXELS)
+    step = -(-sum(area(t.window) for t in sample) // SAMPLE_PIXELS)
     for tile in sample:
         part, observed, _ = scene.window(tile)
         y = np.array(part.values, dtype=np.float64, order="C")
@@ -105,16 +109,16 @@ def _noise_and_basis(
         np.copyto(y, 0.0, where=~observed)
         sigma, lines = rule.unit_sigma(sigma_y, y, observed, cube.good_bands, scale)
         if chosen is not None:
-            sigma, more = modelled(chosen, sigma)
-            lines = [*lines, *more]
+            sigma, model_notes = modelled(chosen, sigma)
+            lines = [*lines, *model_notes]
         sigmas.append(sigma)
         notes += [note for note in lines if note not in notes]
         if shares_space:
             from hydiff.methods import smooth
 
-            own = (y, observed, sigma)
-            own = own if fitted.all() else (y[fitted], observed[fitted], sigma[fitted])
-            spectra.append(smooth.spectra(*own, every))
+            arrays = (y, observed, sigma)
+            arrays = arrays if fitted.all() else (y[fitted], observed[fitted], sigma[fitted])
+            spectra.append(smooth.spectra(*arrays, step))
     space = None
     if shares_space and sum(part.shape[1] for part in spectra) > kriging.settings.components:
         from hydiff.maths import subspace
@@ -125,7 +129,10 @@ def _noise_and_basis(
 
 
 def _recipe(scene: Scene, sample: Sequence[Tile], sigma_y: Any, room: float) -> dict[str, Any]:
-    """What `auto` decides on the windows of a sample, within so many bytes."""
+    """Return the recipe that `auto` decides on the windows of a sample.
+
+    room: bytes that all trials together may take.
+    """
     request = scene.request
     windows = [
         auto.TrialWindow(
@@ -141,36 +148,36 @@ def _recipe(scene: Scene, sample: Sequence[Tile], sigma_y: Any, room: float) -> 
 
 
 def spread_over(planned: Sequence[Tile], count: int) -> list[Tile]:
-    """So many tiles, or all, spread evenly over the scene."""
+    """Return `count` tiles, or all if there are fewer, spread evenly over the scene."""
     at = np.linspace(0, len(planned) - 1, min(count, len(planned)))
     return [planned[round(i)] for i in at]
 
 
 def _other_kinds(scene: Scene, sample: Sequence[Tile]) -> list[Tile]:
-    """Tiles with a kind of gaps that is to be filled and that a sample lacks, one for each."""
+    """Return a tile for each kind of gaps that is to be filled and does not occur in a sample."""
     present = set[str]().union(*(_kinds(scene, tile) for tile in sample))
-    more: list[Tile] = []
+    additional: list[Tile] = []
     if len(present) == len(split.KINDS):
-        return more
+        return additional
     kinds = in_threads(partial(_kinds, scene), scene.planned)
-    for tile, own in zip(scene.planned, kinds, strict=False):
-        if new := own - present:
+    for tile, tile_kinds in zip(scene.planned, kinds, strict=False):
+        if new := tile_kinds - present:
             present |= new
-            more.append(tile)
+            additional.append(tile)
         if len(present) == len(split.KINDS):
             break
-    return more
+    return additional
 
 
 def _kinds(scene: Scene, tile: Tile) -> set[str]:
-    """The kinds of gaps that are to be filled in a tile; no values are read."""
+    """Return the kinds of gaps that are to be filled in a tile, without reading its values."""
     nothing = np.broadcast_to(np.zeros((), scene.cube.dtype), scene.cube.shape)
     without = replace(scene.cube, values=nothing)
     return split.aims(auto.TrialWindow(*window(without, scene.observed, scene.target, tile)))
 
 
 def _pooled(scene: Scene, sample: Sequence[Tile]) -> tuple[Floats, Bools]:
-    """Some pixels of the sample (bands, n, 1), and which entries of them were seen."""
+    """Return pixels of the sample at regular steps, (bands, n, 1), and their observed entries."""
     step = -(-sum(area(t.window) for t in sample) // SAMPLE_PIXELS)
     parts = []
     for tile in sample or [_whole(scene)]:

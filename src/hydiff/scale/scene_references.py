@@ -1,7 +1,7 @@
-"""Other images of the place of a scene, put onto its grid once, for its tiles to read windows of.
+"""Other images of a scene's place, resampled to its grid once, so that tiles can read windows.
 
-reference-NUMBER.npy in the folder of the scene holds the bands (R, rows, cols), NaN where there is
-no value; references.json what is to be said about them.
+In the folder of the scene, reference-NUMBER.npy holds the bands (R, rows, cols) of an image, NaN
+where it has no value; references.json holds facts and notes about all of them.
 """
 
 from __future__ import annotations
@@ -22,22 +22,26 @@ from hydiff.scale import ledger
 from hydiff.scale.layout import Scene, base
 from hydiff.scale.tiles import Box
 
-ALIGNED_ON = 256  # px: side of the part of a scene that shows how far a reference lies beside it
-COPIES = 5  # of a reference in float64 while it is put onto the grid, at most
+ALIGNED_ON = 256  # px: side of the part of a scene on which the shift of a reference is measured
+COPIES = 5  # most copies of a reference in float64 while it is resampled to the grid
 
 
 def store(scene: Scene) -> None:
-    """Put the references of a scene into its folder, unless they are there."""
+    """Write the references of a scene into its folder, unless they are already there."""
     request = scene.request
     if not request.reference or _list_path(scene.work).exists():
         return
-    given = list(sources(request.reference, request.reference_missing, cube_and_mask))
-    _check_memory(scene, given)
+    images = list(sources(request.reference, request.reference_missing, cube_and_mask))
+    _check_memory(scene, images)
     at = _aligning_window(scene)
     place = Place(scene.cube.window(*at), scene.observed.box(at), scene.cube, at, scene.gaps)
-    references, notes = taken(given, place, request.reference_max_shift, request.reference_max_days)
-    for number, one in enumerate(references, start=1):
-        planes = np.where(one.planes.observed, one.planes.values, np.nan).astype(np.float32)
+    references, notes = taken(
+        images, place, request.reference_max_shift, request.reference_max_days
+    )
+    for number, reference in enumerate(references, start=1):
+        planes = np.where(reference.planes.observed, reference.planes.values, np.nan).astype(
+            np.float32
+        )
         ledger.write_array(scene.work / f"reference-{number}.npy", planes)
     entries = [{"name": r.name, "words": r.words, "facts": dict(r.facts)} for r in references]
     content = {"references": entries, "notes": notes}
@@ -45,7 +49,7 @@ def store(scene: Scene) -> None:
 
 
 def described(work: Path) -> tuple[list[Reference], list[str]]:
-    """What there is to say about the references of a scene, without their values; and notes."""
+    """Return the references of a scene without their values, and notes about them."""
     if not _list_path(work).exists():
         return [], []
     nothing = ReferencePlanes(np.zeros((0, 0, 0)), np.zeros((0, 0), bool))
@@ -57,13 +61,13 @@ def described(work: Path) -> tuple[list[Reference], list[str]]:
 
 
 def within(work: Path, window: Box) -> tuple[ReferencePlanes, ...]:
-    """The references that see something of a window."""
+    """Return the windows of all references that have an observed pixel there."""
     parts = []
     for path in sorted(work.glob("reference-*.npy")):
         planes = np.array(np.load(path, mmap_mode="r")[:, *window], dtype=np.float64)
-        there = np.asarray(np.isfinite(planes).all(axis=0))
-        parts.append(ReferencePlanes(np.nan_to_num(planes), there))
-    return tuple(one for one in parts if one.observed.any())
+        observed = np.asarray(np.isfinite(planes).all(axis=0))
+        parts.append(ReferencePlanes(np.nan_to_num(planes), observed))
+    return tuple(part for part in parts if part.observed.any())
 
 
 def _list_path(work: Path) -> Path:
@@ -71,13 +75,13 @@ def _list_path(work: Path) -> Path:
 
 
 def _aligning_window(scene: Scene) -> Box:
-    """Of nine parts of a scene, spread over it, the one with the most observed."""
+    """Return the part with the largest observed share, of nine parts spread over the scene."""
     rows, cols = (_parts(n) for n in scene.cube.shape[1:])
     return max(product(rows, cols), key=lambda part: float(scene.observed.box(part).mean()))
 
 
 def _parts(length: int) -> list[slice]:
-    """One in the middle, and those at both ends; all of what is shorter than one."""
+    """Return slices in the middle and at both ends of an axis; all of it if it is short."""
     last = max(length - ALIGNED_ON, 0)
     starts = dict.fromkeys((last // 2, 0, last))
     return [slice(start, min(start + ALIGNED_ON, length)) for start in starts]
@@ -86,7 +90,8 @@ def _parts(length: int) -> list[slice]:
 def _check_memory(scene: Scene, given: list[GivenImage]) -> None:
     rows, cols = scene.cube.shape[1:]
     needs = [
-        one.cube.bands * (one.cube.shape[1] * one.cube.shape[2] + rows * cols) for one in given
+        image.cube.bands * (image.cube.shape[1] * image.cube.shape[2] + rows * cols)
+        for image in given
     ]
     most = base(scene.request) + 8.0 * (COPIES * max(needs) + sum(needs))
     if most > scene.limits.memory:

@@ -1,7 +1,8 @@
-"""Samples of a scene, drawn by windows: the same whatever its workers, or an interruption.
+"""Samples of a scene, drawn window by window.
 
-The white noise of a sample belongs to places of the scene, and one model of the error serves all
-windows, so that they agree where they meet.
+The white noise of a sample is tied to positions in the scene, and all windows use the same error
+model, so that they agree at their edges.  Samples do not depend on the workers of the fill, or on
+an interruption.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from hydiff.uncertainty.samples import DrawnGaps, error_draws
 if TYPE_CHECKING:
     from hydiff.scale.scene import Tiled
 
-SIDE, HALO = 96, 32  # px of a window that count, and around them
-MODELLED = 4  # windows that the model is fitted to
-APART = 40  # px between them, as far as a variogram reaches
+SIDE, HALO = 96, 32  # px, side of the core of a window, and width of the context around it
+MODELLED = 4  # number of windows that the error model is fitted to
+APART = 40  # px between them in the fit, the largest distance of a variogram
 
 
 def cubes(tiled: Tiled, filled: Cube, count: int, seed: int) -> Iterator[Cube]:
-    """Samples of the filled scene, their values worked out when they are read."""
-    scene, places = tiled.scene, _drawn(tiled, filled, count, seed)
+    """Yield samples of the filled scene, whose values are computed when they are read."""
+    scene, paths = tiled.scene, _drawn(tiled, filled, count, seed)
 
     def read(path: Path, bands: slice, rows: slice, cols: slice) -> Array:
         block = (bands, rows, cols)
@@ -38,7 +39,7 @@ def cubes(tiled: Tiled, filled: Cube, count: int, seed: int) -> Iterator[Cube]:
         plain = Cube(values, nodata=filled.nodata)
         return rule.into_dtype(plain, values + error, where, scene.request.nodata)[0]
 
-    for path in places:
+    for path in paths:
         chunks = getattr(filled.values, "chunks", None)
         values = Lazy(filled.shape, filled.dtype, lambda *b, path=path: read(path, *b), chunks)
         yield replace(filled, values=values)
@@ -46,9 +47,12 @@ def cubes(tiled: Tiled, filled: Cube, count: int, seed: int) -> Iterator[Cube]:
 
 
 def _drawn(tiled: Tiled, filled: Cube, count: int, seed: int) -> list[Path]:
-    """Files of the errors of so many samples, float32 (bands, rows, cols), 0 where not filled."""
-    places = [tiled.scene.work / f"sample-{i}.f4" for i in range(count)]
-    for path in places:
+    """Write the errors of `count` samples to files, and return their paths.
+
+    A file is float32 (bands, rows, cols), 0 where nothing was filled.
+    """
+    paths = [tiled.scene.work / f"sample-{i}.f4" for i in range(count)]
+    for path in paths:
         np.memmap(path, np.float32, "w+", shape=filled.shape)
     boxes = [box for box in _cores(filled.shape[1:]) if tiled.scene.gaps[box].any()]
     model = _model(tiled, filled, boxes) if boxes else None
@@ -60,17 +64,17 @@ def _drawn(tiled: Tiled, filled: Cube, count: int, seed: int) -> list[Path]:
         corner = (around[0].start, around[1].start)
         at, draw = error_draws(_gaps(tiled, filled, around), seed, model, corner)
         error = np.zeros((filled.bands, *at.shape), np.float32)
-        for number, path in enumerate(places):
+        for number, path in enumerate(paths):
             error[:, at] = draw(number)
-            # for this window alone: what stays mapped stays in memory
+            # mapped for this window only: mapped pages stay in memory
             file = np.memmap(path, np.float32, "r+", shape=filled.shape)
             file[:, *box] = error[:, *inside]
             del file
-    return places
+    return paths
 
 
 def _widened(box: Box, shape: Sequence[int]) -> Box:
-    """A box and what lies around it in the scene."""
+    """Return a box widened by HALO on each side, within the scene."""
     rows, cols = (
         slice(max(s.start - HALO, 0), min(s.stop + HALO, n))
         for s, n in zip(box, shape, strict=True)
@@ -84,7 +88,7 @@ def _cores(shape: Sequence[int]) -> Iterator[Box]:
 
 
 def _gaps(tiled: Tiled, filled: Cube, box: Box) -> DrawnGaps:
-    """What is drawn in a box of the scene."""
+    """Return the filled entries of a box, with everything needed to draw their errors."""
     scene, bands = tiled.scene, slice(0, filled.bands)
     observed, drawn = scene.observed.box(box), tiled.filled.box(box)
     values = np.asarray(filled.values[bands, *box], np.float64)
@@ -95,9 +99,9 @@ def _gaps(tiled: Tiled, filled: Cube, box: Box) -> DrawnGaps:
 
 
 def _model(tiled: Tiled, filled: Cube, boxes: Sequence[Box]) -> error_model.ErrorModel:
-    """That of some windows, spread over the scene, side by side."""
-    some = [boxes[round(i)] for i in np.linspace(0, len(boxes) - 1, min(MODELLED, len(boxes)))]
-    parts = [_gaps(tiled, filled, box) for box in some]
+    """Fit the error model to a few windows spread over the scene, placed next to each other."""
+    selected = [boxes[round(i)] for i in np.linspace(0, len(boxes) - 1, min(MODELLED, len(boxes)))]
+    parts = [_gaps(tiled, filled, box) for box in selected]
     rows = max(part.values.shape[1] for part in parts)
 
     def beside(arrays: Sequence[Array], blank: float) -> Array:

@@ -1,8 +1,7 @@
-"""One tile, or some side by side: read their windows, fill them, keep the values.  All that a
-worker does.
+"""The work of a worker: read the windows of one or several tiles, fill them, and keep the values.
 
-A task is small and the folder of the scene holds the rest, so that it makes no difference whether
-a tile is filled in this process, in another one, or on another machine that sees the same files.
+A task is small, and everything else is in the folder of the scene.  So a tile can be filled in this
+process, in another one, or on another machine that sees the same files, with the same result.
 """
 
 from __future__ import annotations
@@ -31,22 +30,22 @@ from hydiff.workers.local import give_back
 
 
 class TileTask(NamedTuple):
-    """Some tiles, with all that a worker needs to plan nothing itself."""
+    """One or several tiles, with everything that a worker needs to fill them without planning."""
 
     path: Path  # of the input
-    format: str  # of it, as in `io.FORMATS`
+    format: str  # of the input, as in `io.FORMATS`
     observed: Bits
     target: Bits
     work: Path
     request: Request
     tiles: tuple[Tagged, ...]  # filled side by side
-    glance: str  # at the input, by who planned this
-    version: str
+    glance: str  # `ledger.glance` of the input when the tiles were planned
+    version: str  # of hydiff when the tiles were planned
 
 
 class Tagged(NamedTuple):
     tile: Tile
-    tag: str  # what it belongs to
+    tag: str  # fingerprint of the inputs and the decision that the tile belongs to
 
 
 def task(scene: Scene, tiles: Sequence[Tagged], glance: str) -> TileTask:
@@ -56,7 +55,7 @@ def task(scene: Scene, tiles: Sequence[Tagged], glance: str) -> TileTask:
 
 
 def work(task: TileTask) -> None:
-    """Fill the tiles of a task and keep them, unless they are there."""
+    """Fill the tiles of a task that are not finished yet, and keep their values on disk."""
     cube = checked(task)
     undone = [t for t in task.tiles if not ledger.is_done(task.work, *t)]
     if undone:
@@ -64,11 +63,11 @@ def work(task: TileTask) -> None:
         for (tile, tag), (values, about) in zip(undone, filled, strict=True):
             ledger.keep(task.work, tile, tag, values, about)
         if task.request.chosen is None:
-            give_back()  # networks leave the heap in pieces, and it would grow from tile to tile
+            give_back()  # networks fragment the heap, which would grow from tile to tile
 
 
 def checked(task: TileTask) -> Cube:
-    """The scene; refuses other files, and another version, than who planned the tile has."""
+    """Return the scene as a cube; refuse a file or a version other than when tiles were planned."""
     if not task.work.is_dir() or not task.path.exists():
         lacking = task.path if task.work.is_dir() else task.work
         raise BadValue(
@@ -90,7 +89,7 @@ def checked(task: TileTask) -> Cube:
 
 
 class TileWindow(NamedTuple):
-    """The window of a tile: arrays (bands, rows, cols) of it."""
+    """The window of a tile, ready to fill; arrays are (bands, rows, cols)."""
 
     tile: Tile
     cube: Cube
@@ -105,19 +104,19 @@ class TileWindow(NamedTuple):
 
 
 def _fill(
-    task: TileTask, scene: Cube, some: Sequence[Tile], decided: Decided
+    task: TileTask, scene: Cube, selected: Sequence[Tile], decided: Decided
 ) -> Iterator[tuple[Array, ledger.Outline]]:
-    """What is kept of each tile, and what its marker says beside it."""
+    """Yield the values of each tile, and the outline for its marker."""
     request, parts = task.request, []
-    for tile in some:
+    for tile in selected:
         seed = tiles.seed_of(request.seed, tile.number)
-        others = scene_references.within(task.work, tile.window)
+        references = scene_references.within(task.work, tile.window)
         how = (seed, request.device, request.deterministic, None, False)
-        job = Job(*how, decided.common, references=others)
+        job = Job(*how, decided.common, references=references)
         parts.append(TileWindow(tile, *window(scene, task.observed, task.target, tile), job))
     if request.chosen is None:
         recipe = decided.recipe
-        assert recipe is not None  # there are tiles, so it was decided on some of them
+        assert recipe is not None  # it was decided, because the scene has tiles
         for part in parts:
             blend, decision = apply(
                 recipe,
@@ -132,21 +131,21 @@ def _fill(
             )
             yield _kept(part, blend, part.target & ~decision.hopeless, decision, AUTO)
     else:
-        for part, one in zip(parts, _estimates(parts, request, decided), strict=True):
-            yield _kept(part, one, part.target, None, request.chosen.facts)
+        for part, solution in zip(parts, _estimates(parts, request, decided), strict=True):
+            yield _kept(part, solution, part.target, None, request.chosen.facts)
 
 
 def _estimates(parts: Sequence[TileWindow], request: Request, decided: Decided) -> list[Estimate]:
-    """At the pixels of the gaps."""
+    """Return the estimate of one method for each tile, at the pixels of its gaps."""
     chosen = request.chosen
     assert chosen is not None
-    if len(parts) == 1:  # without waiting for torch
+    if len(parts) == 1:  # avoids importing torch
         part = parts[0]
         how = ([chosen], decided.sigma_y, part.job, (), part.gaps)
         return estimate_each(part.cube, part.observed, *how)
     runs = [estimating(p.cube, p.observed, chosen, decided.sigma_y, p.job) for p in parts]
-    every = estimates(runs, request.device, request.deterministic)
-    return [one.at(part.gaps) for one, part in zip(every, parts, strict=True)]
+    whole_windows = estimates(runs, request.device, request.deterministic)
+    return [estimate.at(part.gaps) for estimate, part in zip(whole_windows, parts, strict=True)]
 
 
 def _kept(
@@ -156,15 +155,17 @@ def _kept(
     decision: auto.Decision | None,
     facts: Method,
 ) -> tuple[Array, ledger.Outline]:
-    """(2 or 3, bands, n): the estimate of the gaps' pixels, its error bars if it has any, and last
-    where it comes from; NaN where nothing is to fill, or nothing can be said.
+    """Return the layers (2 or 3, bands, n) at the n gap pixels of a tile, and its outline.
 
-    solution: at these pixels, (bands, 1, n).  filled: the part of the target that is.
+    The layers are the estimate, its error bars if it has any, and the source of each value.  They
+    are NaN where nothing is to be filled; the first two also where the method gives no value.
+
+    solution: the estimate (bands, 1, n) at these pixels.  filled: entries of the target to fill.
     """
     bars = [] if solution.sigma is None else [solution.sigma[:, 0]]
     origin = sources_of(decision, facts, part.target, part.cube.good_bands)[:, part.gaps]
-    layers, there = [solution.values[:, 0], *bars, origin], filled[:, part.gaps]
-    values = np.stack([np.where(there, layer, np.nan) for layer in layers])
+    layers, is_filled = [solution.values[:, 0], *bars, origin], filled[:, part.gaps]
+    values = np.stack([np.where(is_filled, layer, np.nan) for layer in layers])
     entries = int(np.isfinite(values[0]).sum())
     complete = entries == int(part.target.sum())
     outline = ledger.Outline(entries, complete, bool(bars), tuple(solution.notes))

@@ -1,8 +1,9 @@
-"""Tiles over the gaps of a large scene: plan them, weigh them, add them up.  Pure.
+"""Tiles over the gaps of a large scene: plan them, weight them, and blend them.
 
-The scene is cut into cores that do not overlap.  A tile counts on its *support*, the core and half
-of the blending zone around it, and is computed on its *window*, the support and the context that
-its widest gap asks for.  Rows and columns are those of the scene.
+The scene is cut into cores that do not overlap.  The estimate of a tile is used on its *support*:
+the core and half of the blending zone around it.  It is computed on its *window*: the support and
+enough context for its widest gap.  Rows and columns are those of the scene.  No function here reads
+or writes files.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ import numpy as np
 from hydiff.cube import Bools, Floats, Ints
 from hydiff.errors import BadValue
 
-CONTEXT = 16  # px of context that every tile has; wide gaps ask for more
+CONTEXT = 16  # px, least context of a tile; wide gaps need more
 OVERLAP = 16  # px over which two neighbours are blended
 
 Box = tuple[slice, slice]  # rows, cols
 
 
 class Grid(NamedTuple):
-    """Where the scene is cut; the first edge is 0, the last one the length of the axis."""
+    """Edges of the cores; the first edge is 0, the last one the length of the axis."""
 
     rows: tuple[int, ...]
     cols: tuple[int, ...]
@@ -31,13 +32,13 @@ class Grid(NamedTuple):
 
 
 class Tile(NamedTuple):
-    number: int  # its place in the grid, row by row, gaps or not
-    support: Box  # where its estimate counts
-    window: Box  # what it is computed from
+    number: int  # position in the grid, row by row, also counting tiles without gaps
+    support: Box  # where its estimate is used
+    window: Box  # the data it is computed from
 
 
 class Piece(NamedTuple):
-    """What one tile says about n pixels of the scene."""
+    """The estimate of one tile at n pixels of the scene."""
 
     rows: Ints  # (n,)
     cols: Ints  # (n,)
@@ -46,7 +47,10 @@ class Piece(NamedTuple):
 
 
 def grid(shape: tuple[int, int], size: int, overlap: int = OVERLAP) -> Grid:
-    """Cut a scene (rows, cols) into cores of nearly equal sides, at most `size` px."""
+    """Return the grid that cuts a scene (rows, cols) into cores of nearly equal size.
+
+    Their sides are at most `size` px.
+    """
     if size < 8:
         raise BadValue(f"tiles of {size} pixels are too small to fill from: give 8 or more")
     if not 0 <= overlap <= size // 2:
@@ -60,10 +64,11 @@ def grid(shape: tuple[int, int], size: int, overlap: int = OVERLAP) -> Grid:
 
 
 def plan(cuts: Grid, width: Floats, context: int = CONTEXT) -> list[Tile]:
-    """The tiles that have something to fill, in the order of their number.
+    """Return the tiles that have something to fill, in the order of their numbers.
 
     width: (rows, cols) local gap width in px where an entry is to be filled, 0 elsewhere.  The
-    context reaches past the widest gap of the support: there are data on the gap's other side.
+    context is wider than the widest gap in the support, so that the window contains data from the
+    other side of the gap.
     """
     tiles: list[Tile] = []
     for i in range(len(cuts.rows) - 1):
@@ -89,10 +94,10 @@ def _reach(edges: tuple[int, ...], i: int, half: int) -> slice:
 
 
 def weights(cuts: Grid, tile: Tile) -> Floats:
-    """(rows, cols) of the support, in (0, 1]: a raised cosine across the edges it shares.
+    """(rows, cols) blending weights on the support, in (0, 1].
 
-    Over all tiles of a grid they sum to 1 at every pixel; at the border of the scene nothing is
-    tapered, because no other tile counts there.
+    They fall off as a raised cosine across the edges that the tile shares with others, but not at
+    the border of the scene.  At every pixel, the weights of all tiles of a grid sum to 1.
     """
     i, j = divmod(tile.number, len(cuts.cols) - 1)
     down = _profile(cuts.rows, i, tile.support[0], cuts.overlap // 2)
@@ -101,15 +106,15 @@ def weights(cuts: Grid, tile: Tile) -> Floats:
 
 
 def _profile(edges: tuple[int, ...], i: int, support: slice, half: int) -> Floats:
-    at = np.arange(support.start, support.stop) + 0.5
+    centres = np.arange(support.start, support.stop) + 0.5
 
     def risen(edge: int) -> Floats:
-        """From 0 to 1 across an inner edge."""
-        share = np.clip((at - edge + half) / (2 * half), 0.0, 1.0)
+        """Return a raised cosine from 0 to 1 across an inner edge."""
+        share = np.clip((centres - edge + half) / (2 * half), 0.0, 1.0)
         risen: Floats = np.sin(0.5 * np.pi * share) ** 2
         return risen
 
-    profile = np.ones(len(at))
+    profile = np.ones(len(centres))
     if half and edges[i] > 0:
         profile *= risen(edges[i])
     if half and edges[i + 1] < edges[-1]:
@@ -120,18 +125,18 @@ def _profile(edges: tuple[int, ...], i: int, support: slice, half: int) -> Float
 def overlap_add(
     box: Box, bands: int, pieces: Iterable[Piece], pixels: Bools | None = None
 ) -> Floats:
-    """(bands, rows, cols) of a box: the mean of what the tiles say, by their weights.
+    """Return the weighted mean of the pieces in a box, (bands, rows, cols).
 
-    A tile without an estimate of an entry leaves it to the others; NaN where none has one.
-    pixels: (rows, cols) those of the box that the pieces lie on; then it is (bands, 1, n) for n of
-    them, row by row.
+    An entry is the mean over the tiles that have an estimate of it, and NaN if none has.
+    pixels: (rows, cols) mask of the box that contains all pieces.  The result is then (bands, 1, n)
+    at its n pixels, row by row.
     """
     (top, bottom), (left, right) = ((s.start, s.stop) for s in box)
     shape = (bottom - top, right - left)
     if pixels is not None:
         numbers, shape = np.cumsum(pixels) - 1, (1, int(pixels.sum()))
     total = np.zeros((bands, math.prod(shape)))
-    weight = np.zeros((1, math.prod(shape)))  # of all bands, until one of them lacks an estimate
+    weight = np.zeros((1, math.prod(shape)))  # the same for all bands, until an estimate is missing
     for rows, cols, share, values in pieces:
         inside = (rows >= top) & (rows < bottom) & (cols >= left) & (cols < right)
         if not inside.all():
@@ -152,7 +157,10 @@ def overlap_add(
 
 
 def seed_of(seed: int, number: int) -> int:
-    """A tile's own seed; the first tile's is the scene's, so that one tile is the plain fill."""
+    """Return the seed of a tile.
+
+    Tile 0 has the seed of the scene, so that a scene of one tile is filled as without tiles.
+    """
     if number == 0:
         return seed
     state = np.random.SeedSequence((seed, number)).generate_state(1, np.uint64)

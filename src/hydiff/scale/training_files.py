@@ -1,4 +1,4 @@
-"""Offline training from files to a file of weights, its model card and its loss curve."""
+"""Train a network on files, and write its weights, model card and loss curve."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from hydiff.learn.training import Item, Training, measurements, updates
 from hydiff.learn.weights import LAYOUT, History, beside, save_weights, weights_of
 from hydiff.result import Step
 
-MINUTES = 10.0  # the budget when none is given
+MINUTES = 10.0  # the default budget
 
-Progress = Callable[[Step, float], Any] | None  # an update, and the share of the budget it ends
+# function that receives each update, and the share of the budget used after it
+Progress = Callable[[Step, float], Any] | None
 
 
 def train_files(
@@ -46,19 +47,20 @@ def train_files(
 ) -> dict[str, Any]:
     """Train on files; write OUTPUT, its model card OUTPUT.md and loss curve OUTPUT.png.
 
-    OUTPUT.training keeps the state, every half minute, and is removed at the end; `resume` goes
-    on from it, and the minutes before count.  Returns what the card says.
+    The state is written to OUTPUT.training every half minute and removed at the end.  `resume`
+    continues from it, and time spent before counts towards the budget.  Returns the content of the
+    card and the paths of the outputs.
     """
     settings, output = settings or Training(), Path(output)
     share_of = _budget(minutes, epochs)
-    keep_at = keep_path(output)
-    _check_output(output, keep_at, resume=resume, overwrite=overwrite)
+    state_path = keep_path(output)
+    _check_output(output, state_path, resume=resume, overwrite=overwrite)
     if output.resolve() in {Path(path).resolve() for path in paths}:
         raise OutputError(f"{output} is one of the inputs; choose another name")
     cubes = [io.read(path, var=var) for path in paths]
     data = [_about(cube) for cube in cubes]
-    keep = Checkpoint(keep_at, fingerprint(data, asdict(settings), nodata, var))
-    state = keep.load() if resume else None
+    checkpoint = Checkpoint(state_path, fingerprint(data, asdict(settings), nodata, var))
+    state = checkpoint.load() if resume else None
     history: History = [] if state is None else history_of(state)
     began = time.perf_counter() - (history[-1]["seconds"] if history else 0)
     with memory_advice(device, "take smaller crops (`crop=96`) or fewer channels"):
@@ -72,16 +74,16 @@ def train_files(
                 progress(step, share)
             if share >= 1:
                 break
-            keep.offer(step, history)
+            checkpoint.offer(step, history)
     assert step.state is not None
     report = _report(settings, data, cubes[0], items, history, step)
     save_weights(weights_of(step.state()), report, history, output, overwrite)
-    keep.remove()
+    checkpoint.remove()
     return report | {"outputs": [str(output), *(str(beside(output, s)) for s in (".md", ".png"))]}
 
 
 def _budget(minutes: float | None, epochs: int | None) -> Callable[[float, float], float]:
-    """The share of the budget that is spent after some epochs and seconds."""
+    """Return a function (epochs, seconds) → share of the budget that is used by then."""
     if minutes is not None and epochs is not None:
         raise BadValue("a budget in minutes and one in epochs: give one of them")
     for name, value in (("minutes", minutes), ("epochs", epochs)):
@@ -94,12 +96,12 @@ def _budget(minutes: float | None, epochs: int | None) -> Callable[[float, float
 
 
 def keep_path(output: Path) -> Path:
-    """Where a running training keeps its state; it is gone when the training is done."""
+    """Return the path of the state of a running training; it is removed when the training ends."""
     return beside(output, ".training")
 
 
 def _check_output(output: Path, keep_at: Path, *, resume: bool, overwrite: bool) -> None:
-    """Refuse before the work what would be refused after it."""
+    """Raise an error before the training if its outputs could not be written after it."""
     for path in (output, beside(output, ".md"), beside(output, ".png")):
         refuse_existing(path, overwrite)
     if not output.parent.is_dir():
@@ -126,18 +128,20 @@ def _report(
     history: History,
     step: Step,
 ) -> dict[str, Any]:
-    """What the model card says, JSON-able."""
+    """Return the content of the model card, JSON-able."""
     tenth = max(1, len(history) // 10)
     parts = {"first": history[:tenth], "last": history[-tenth:]}
-    nm = np.empty(0) if cube.wavelengths is None else cube.wavelengths[cube.good_bands]
-    nm = nm[np.isfinite(nm)]
+    wavelengths = np.empty(0) if cube.wavelengths is None else cube.wavelengths[cube.good_bands]
+    wavelengths = wavelengths[np.isfinite(wavelengths)]
     observed = [_share(i.observed) / (1 if i.inside is None else _share(i.inside)) for i in items]
     return {
         "layout": LAYOUT,
         "bands": items[0].y.shape[1],
         "channels": settings.channels,
         "scales": settings.scales,
-        "wavelengths": [float(nm.min()), float(nm.max())] if nm.size else None,
+        "wavelengths": [float(wavelengths.min()), float(wavelengths.max())]
+        if wavelengths.size
+        else None,
         "wavelength_units": cube.wavelength_units,
         "updates": step.done,
         "epochs": round(step.done / step.total, 3),

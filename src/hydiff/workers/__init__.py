@@ -1,7 +1,7 @@
-"""Who does the work: this process, child processes of it (`local`), or a Dask cluster (`remote`).
+"""Run tasks in this process, in child processes (`local`), or on a Dask cluster (`remote`).
 
-Tasks are independent, small, and leave their result on disk; what comes back is that they are
-done.  So a lost worker costs what it had in hand, and nothing else.
+Tasks are independent and small, and write their results to disk; a worker only returns that a task
+is done.  So the loss of a worker costs its current task and nothing else.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ INSTALL = "pip install 'hydiff[scene]'"
 
 class Outcome(NamedTuple):
     number: int  # of the task
-    worker: str  # who did it; empty: this process
+    worker: str  # name of the worker; empty for this process
     value: Any = None
     error: Exception | None = None
 
 
 Work = Callable[[Any], Any]
-# what to do, with which tasks, and how many of them memory allows at a time (None: all)
+# takes the function, its tasks, and the number of tasks that memory allows at a time (None = all)
 Run = Callable[[Work, Sequence[Any], int | None], Iterator[Outcome]]
 
 
 def in_turn(work: Work, tasks: Sequence[Any], at_once: int | None = None) -> Iterator[Outcome]:
-    """One task after the other, in this process."""
+    """Run one task after another in this process."""
     for index, task in enumerate(tasks):
         try:
             outcome = Outcome(index, "", work(task))
@@ -45,9 +45,10 @@ def crew(
     gpu: bool = False,
     say: Callable[[str], Any] = lambda text: None,
 ) -> Iterator[Run | None]:
-    """A `Run` over so many processes here, or over a scheduler's workers; None for neither.
+    """Yield a `Run` over child processes or over a scheduler's workers; None if neither is given.
 
-    gpu: of a cluster, give tasks to workers that declare a GPU only, if any do.
+    workers: number of child processes.  scheduler: address of a Dask scheduler.
+    gpu: on a cluster, use only workers that declare a GPU, if there are any.
     """
     if workers is not None and scheduler is not None:
         raise BadValue(

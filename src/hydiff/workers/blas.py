@@ -1,4 +1,4 @@
-"""How many threads numpy's and scipy's linear algebra starts: one, where ours use the cores."""
+"""Limit the linear algebra of numpy and scipy to one thread where hydiff itself uses all cores."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
-MAPS = Path("/proc/self/maps")  # files of this process; not on every system
-# numpy and scipy bring an OpenBLAS of their own each, whose functions have names of their own
+MAPS = Path("/proc/self/maps")  # files mapped by this process; does not exist on every system
+# numpy and scipy each contain their own OpenBLAS, with different names of the functions
 NAMES = [(a, b) for a in ("scipy_openblas", "openblas") for b in ("", "64_")]
 
 
@@ -20,19 +20,19 @@ class Library(NamedTuple):
 
 
 def libraries() -> list[Library]:
-    """Every OpenBLAS that is loaded."""
+    """Return every OpenBLAS library that is loaded."""
     lines = MAPS.read_text().splitlines() if MAPS.exists() else []
     paths = {line[line.index("/") :] for line in lines if "openblas" in line}
-    found = []
+    loaded_libraries = []
     for path in sorted(paths):
         loaded = ctypes.CDLL(path)
         for before, after in NAMES:
-            names = (f"{before}_{what}_num_threads{after}" for what in ("get", "set"))
+            names = (f"{before}_{action}_num_threads{after}" for action in ("get", "set"))
             functions = [getattr(loaded, name, None) for name in names]
             if all(functions):
-                found.append(Library(*functions))  # type: ignore[arg-type]
+                loaded_libraries.append(Library(*functions))  # type: ignore[arg-type]
                 break
-    return found
+    return loaded_libraries
 
 
 _lock, _users, _usual = Lock(), 0, list[tuple[Library, int]]()
@@ -40,7 +40,10 @@ _lock, _users, _usual = Lock(), 0, list[tuple[Library, int]]()
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """While a block of any thread lasts, each call takes one; then as many as before."""
+    """Limit linear algebra to one thread until the last block of any thread has ended.
+
+    After that, the former numbers of threads are restored.
+    """
     global _users
     with _lock:
         _users += 1

@@ -1,14 +1,14 @@
-"""Child processes on this machine: they share no lock, no memory and no `__main__` with this one.
+"""Child processes on this machine that share no locks, memory or `__main__` with their parent.
 
-A child is a fresh interpreter with one thread of arithmetic.  Tasks and answers are pickles over
-its standard input and output, so functions must be importable; it ends when its input does, that
-is, with its parent.
+A child is a new interpreter with one thread for arithmetic.  Tasks and answers are sent as pickles
+over its standard input and output, so functions must be importable.  A child ends when its input
+ends, that is, with its parent.
 
 Why not a library: children of `concurrent.futures.ProcessPoolExecutor` import the `__main__` of
-their parent, so that a script without a guard runs again in each.  `loky` (3.7, tried) imports
-none, but a killed child fails the tasks of all others, and children go on with their task when
-their parent is killed.  Dask (tried) starts seconds later and opens ports.  Here a lost child is
-replaced, and costs its own task, which is done again.
+their parent, so that a script without a guard runs again in each of them.  Those of `loky` (3.7,
+tried) do not, but one killed child fails the tasks of all others, and children continue their task
+when their parent is killed.  Dask (tried) takes seconds longer to start and opens ports.  Here a
+lost child is replaced, and only its own task is repeated.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from hydiff.io.threads import is_worker, share_cores
 from hydiff.workers import Outcome, Work
 from hydiff.workers.blas import one_thread
 
-BYTES = 100e6  # of memory that a child takes before it has anything to do
+BYTES = 100e6  # memory of an idle child, in bytes
 IDLE = 20.0  # seconds that children wait for the next fill of this process
-RETRIES = 2  # of a task whose child was lost; one that is lost each time may be its fault
+RETRIES = 2  # of a task whose child was lost; if every child is lost, the task may be the cause
 LIBRARIES = ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "VECLIB_MAXIMUM")
 ONE_THREAD = {f"{name}_THREADS": "1" for name in LIBRARIES}
-ONE_HEAP = {"MALLOC_ARENA_MAX": "1"}  # or what one thread gave back would be of no use to another
+ONE_HEAP = {"MALLOC_ARENA_MAX": "1"}  # so that threads can reuse memory that others have freed
 START = "import sys; sys.path[:] = sys.argv[3:]; from hydiff.workers.local import serve; serve()"
 
 _name = ""  # of this process, if it is a child
 
 
 def possible() -> bool:
-    """Whether this process may have children: it is Python itself, and no worker."""
-    named = Path(sys.executable or "").name.startswith("python")
-    return named and not hasattr(sys, "frozen") and not is_worker()
+    """Return whether this process can have children: it runs plain Python, and is not a worker."""
+    is_python = Path(sys.executable or "").name.startswith("python")
+    return is_python and not hasattr(sys, "frozen") and not is_worker()
 
 
 def run(
@@ -59,9 +59,9 @@ def run(
     at_once: int | None = None,
     ready: Processes | None = None,
 ) -> Iterator[Outcome]:
-    """Each task in one of so many children, as many as memory allows; they end with the last.
+    """Run each task in one of at most `workers` children, which end after the last task.
 
-    ready: children that are there already.
+    at_once: number of children that memory allows.  ready: children that are already running.
     """
     count = min(workers, len(tasks), at_once or workers)
     give_back()
@@ -77,14 +77,14 @@ def run(
 
 
 class Crew:
-    """A `Run` over so many children, which may be started before there are tasks for them."""
+    """A `Run` over child processes, which can be started before there are tasks for them."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self._ready: Processes | None = None
 
     def prepare(self, count: int, imports: Sequence[str]) -> None:
-        """Start so many, which load what they need while this process is at something else."""
+        """Start `count` children, which load their imports while this process does other work."""
         self._ready = Processes(count, imports)
 
     def __call__(
@@ -102,13 +102,13 @@ class Crew:
 
 
 def give_back() -> None:
-    """Return to the system the memory that this process has freed; others need it now."""
-    if sys.platform == "linux" and hasattr(own := ctypes.CDLL(None), "malloc_trim"):  # of glibc
-        own.malloc_trim(0)
+    """Return memory that this process has freed to the system, for use by other processes."""
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):  # of glibc
+        libc.malloc_trim(0)
 
 
 def _named(work: Work, task: Any) -> tuple[str, Any]:
-    """Who does a task, and what comes of it."""
+    """Return the name of this process and the result of a task."""
     return _name, work(task)
 
 
@@ -118,9 +118,12 @@ _rests = Lock()
 
 @contextlib.contextmanager
 def staying(count: int, imports: Sequence[str] = ()) -> Iterator[Processes]:
-    """Children that stay a while for the next who asks for as many: filling one cube after the
-    other does not wait for their start.  With work left, or after an error, they end at once."""
-    key = os.getpid(), count, *imports  # a forked process must not speak through these pipes
+    """Yield children that are kept for a while, for the next call with the same arguments.
+
+    So only the first of several consecutive fills waits for their start.  With unfinished tasks, or
+    after an error, they are ended at once.
+    """
+    key = os.getpid(), count, *imports  # a forked process must not use the pipes of its parent
     with _rests:
         crew, timer = _resting.pop(key, (None, None))
     if timer is not None:
@@ -156,17 +159,17 @@ def _end_all() -> None:
 
 
 class Processes:
-    """So many of them, with `submit` like an executor's; leaving the block ends them.
+    """A pool of child processes, with `submit` as in an executor; leaving the block ends them.
 
-    imports: modules that they load at once, while this process prepares the tasks; of
-    `module:function:text` they also call the function with the text.
+    imports: modules that the children load at their start, while this process prepares the tasks.
+    For `module:function:text`, they also call the function with the text.
     """
 
     def __init__(self, count: int, imports: Sequence[str] = ()) -> None:
         self._tasks: SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] | None]
         self._tasks = SimpleQueue()
         self._shared: tuple[Any, bytes] = (None, b"")
-        self._has = [b""] * count  # what each of them was sent of it
+        self._has = [b""] * count  # the shared value that each child was last sent
         self._asked: list[Future[Any]] = []
         self._imports, self._lock, self._over = imports, Lock(), False
         self._own = ThreadPoolExecutor(1)
@@ -175,7 +178,7 @@ class Processes:
         try:
             for number in range(count):
                 self.processes.append(_started(number, imports))
-        except OSError:  # the system has no more of them to give
+        except OSError:  # the system cannot start more processes
             self.__exit__()
             raise
         self._threads = [Thread(target=self._drive, args=(i,), daemon=True) for i in range(count)]
@@ -183,37 +186,37 @@ class Processes:
             thread.start()
 
     def share(self, value: Any) -> None:
-        """What every function gets as its first argument; travels to each child once."""
+        """Set the first argument of every function; it is sent to each child only once."""
         self._shared = value, pickle.dumps((None, value), pickle.HIGHEST_PROTOCOL)
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
-        """function(shared, *args), in a child."""
+        """Return the future of function(shared, *args) in a child."""
         future: Future[Any] = Future()
         self._asked.append(future)
         self._tasks.put((future, function, args))
         return future
 
     def rest(self) -> bool:
-        """Whether there is nothing left to do; then all forget what was shared."""
+        """Return whether all tasks are done; if so, remove the shared value from all children."""
         if not all(future.done() for future in self._asked):
             return False
         self._asked.clear()
         self.share(None)
         for number in range(len(self.processes)):
-            with contextlib.suppress(OSError):  # a lost one is replaced at its next task
+            with contextlib.suppress(OSError):  # a lost child is replaced at its next task
                 _send(self.processes[number], self._shared[1])
                 self._has[number] = self._shared[1]
         return True
 
     def here(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
-        """The same in a thread of this process, which has little else to do."""
+        """Return the future of function(shared, *args) in a single thread of this process."""
         return self._own.submit(function, self._shared[0], *args)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._lock:  # none is replaced from now on
+        with self._lock:  # from now on, no child is replaced
             self._over = True
         for process in self.processes:
             process.kill()
@@ -225,20 +228,22 @@ class Processes:
             _end(process)
 
     def _drive(self, number: int) -> None:
-        """Give one child a task at a time, until there are no more."""
+        """Send one child a task at a time, until there are no more."""
         while (task := self._tasks.get()) is not None and not self._over:
-            future, *asked = task
+            future, *request = task
             try:
-                done, answer = self._answer(number, pickle.dumps(asked, pickle.HIGHEST_PROTOCOL))
-                if done:
+                succeeded, answer = self._answer(
+                    number, pickle.dumps(request, pickle.HIGHEST_PROTOCOL)
+                )
+                if succeeded:
                     future.set_result(answer)
                 else:
                     future.set_exception(_raised(*answer))
-            except Exception as error:  # what cannot be sent, or no child to be had
+            except Exception as error:  # the task cannot be pickled, or no child can be started
                 future.set_exception(error)
 
     def _answer(self, number: int, message: bytes) -> tuple[bool, Any]:
-        """That of a child; one that is lost is replaced, and the other one asked."""
+        """Return the answer of a child to a message; if the child is lost, replace it and retry."""
         _, packed = self._shared
         for _ in range(1 + RETRIES):
             process = self.processes[number]
@@ -247,7 +252,7 @@ class Processes:
                 answer = _asked(process, new, message)
                 self._has[number] = packed
                 return answer
-            except Exception as error:  # whatever it was: the next answer could be to this question
+            except Exception as error:  # of any kind: the next answer could belong to this message
                 lost = error
                 self._replace(number)
         raise BadValue(
@@ -256,7 +261,7 @@ class Processes:
         ) from lost
 
     def _replace(self, number: int) -> None:
-        """Start another child in place of one, unless all are to end."""
+        """Replace a child by a new one, unless the pool is being ended."""
         with self._lock:
             _end(self.processes[number])
             if self._over:
@@ -265,8 +270,11 @@ class Processes:
 
 
 class Threads:
-    """The same with threads of this process, for where there are few cores; each has one thread of
-    linear algebra, or those of all would wait for one another."""
+    """The interface of `Processes` with threads of this process, for machines with few cores.
+
+    Linear algebra is limited to one thread per call, because the threads of several calls would
+    wait for one another.
+    """
 
     def __init__(self, count: int) -> None:
         self._pool, self._shared = ThreadPoolExecutor(count), None
@@ -302,7 +310,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     process.wait()
     for pipe in filter(None, (process.stdin, process.stdout)):
-        with contextlib.suppress(OSError):  # it never read the rest
+        with contextlib.suppress(OSError):  # the child has not read all of its input
             pipe.close()
 
 
@@ -321,7 +329,7 @@ def _send(process: subprocess.Popen[bytes], *messages: bytes) -> None:
 
 
 def _attempt(function: Callable[..., Any], shared: Any, args: tuple[Any, ...]) -> tuple[bool, Any]:
-    """True and the result, or False and what to raise, as parts that travel."""
+    """Return True and the result, or False and the parts of the exception, which can be pickled."""
     try:
         return True, function(shared, *args)
     except Exception as error:
@@ -329,7 +337,10 @@ def _attempt(function: Callable[..., Any], shared: Any, args: tuple[Any, ...]) -
 
 
 def _raised(kind: type[Exception], args: tuple[Any, ...], trace: str) -> Exception:
-    """The exception itself, without what its class asks for when it is first made."""
+    """Return the exception made of its parts, without calling the constructor of its class.
+
+    The constructor may need other arguments than `args`.
+    """
     error = kind.__new__(kind, *args)
     error.args = args
     error.add_note(trace)
@@ -340,15 +351,15 @@ def _raised(kind: type[Exception], args: tuple[Any, ...], trace: str) -> Excepti
 
 
 def serve() -> None:
-    """Answer one task after the other, until the parent is gone."""
+    """Answer one task after another, until the parent has ended."""
     global _name
     _name = sys.argv[1]
     share_cores()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this child
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints must not get between the answers
-    for each in filter(None, sys.argv[2].split(",")):
-        module, *call = each.split(":", 2)
+    os.dup2(2, 1)  # output of libraries must not be mixed with the answers
+    for entry in filter(None, sys.argv[2].split(",")):
+        module, *call = entry.split(":", 2)
         loaded = importlib.import_module(module)
         if call:
             getattr(loaded, call[0])(call[1])
@@ -365,7 +376,7 @@ def serve() -> None:
 
 
 def _packed(answer: tuple[bool, Any]) -> bytes:
-    """As it travels; an error in place of what cannot."""
+    """Return the pickle of an answer, or of an error if the answer cannot be pickled."""
     try:
         return pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
     except Exception as error:
@@ -374,7 +385,7 @@ def _packed(answer: tuple[bool, Any]) -> bytes:
 
 
 def _listen(messages: SimpleQueue[Any]) -> None:
-    """In a thread of its own, so that a parent's end is noticed amid a task."""
+    """Receive messages in a separate thread, so that the parent's end is noticed during a task."""
     try:
         while True:
             messages.put(pickle.load(sys.stdin.buffer))

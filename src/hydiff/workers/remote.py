@@ -1,4 +1,4 @@
-"""The workers of a Dask cluster, for what one machine is too small for."""
+"""Run tasks on the workers of a Dask cluster, for scenes that are too large for one machine."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hydiff.errors import BadValue, HydiffError
 from hydiff.workers import INSTALL, Outcome, Run, Work
 
 ANSWER = 5.0  # seconds that a scheduler has to answer
-RETRIES = 2  # of a task that failed by no fault of the input: a disk or a network that hiccuped
+RETRIES = 2  # of a task that failed for another reason than its input, such as disk or network
 
 
 @contextmanager
 def joined(scheduler: str, gpu: bool, say: Callable[[str], Any]) -> Iterator[Run]:
-    """A `Run` over its workers.
+    """Yield a `Run` over the workers of a scheduler.
 
-    gpu: give tasks to workers that declare a GPU only (`dask worker --resources GPU=1`), if any.
+    gpu: use only workers that declare a GPU (`dask worker --resources GPU=1`), if there are any.
     """
     if find_spec("distributed") is None:
         raise BadValue(f"`scheduler=` needs Dask: {INSTALL}")
@@ -29,7 +29,7 @@ def joined(scheduler: str, gpu: bool, say: Callable[[str], Any]) -> Iterator[Run
     logging.getLogger("distributed").setLevel(logging.ERROR)
     try:
         asyncio.run(_answers(scheduler))
-    except Exception as error:  # whatever answers there, or none does
+    except Exception as error:  # no answer, or one of another service
         raise BadValue(
             f"no Dask scheduler answers at {scheduler} within {ANSWER:g} s; start one with "
             "`dask scheduler` and give the tcp:// address that it prints (for tls:// name the key "
@@ -48,12 +48,15 @@ def joined(scheduler: str, gpu: bool, say: Callable[[str], Any]) -> Iterator[Run
 
 
 async def _answers(scheduler: str) -> None:
-    """Asked first, because a `Client` tries for long, and ends noisily when it fails."""
+    """Raise an error unless a scheduler answers within ANSWER seconds.
+
+    This is checked first, because a `Client` tries for a long time and prints errors if it fails.
+    """
     from distributed import Security
     from distributed.comm.core import connect
 
     async with asyncio.timeout(ANSWER):
-        keys = Security().get_connection_args("client")  # of Dask's configuration, for tls://
+        keys = Security().get_connection_args("client")  # from Dask's configuration, for tls://
         comm = await connect(scheduler, timeout=ANSWER, **keys)
         await comm.close()
 
@@ -61,7 +64,7 @@ async def _answers(scheduler: str) -> None:
 def _run(
     client: Any, work: Work, tasks: Sequence[Any], places: dict[str, int]
 ) -> Iterator[Outcome]:
-    """Submit all, yield each when it is done."""
+    """Submit all tasks, and yield the outcome of each when it is done."""
     from distributed import as_completed
 
     futures = [
@@ -73,7 +76,7 @@ def _run(
         for future in as_completed(futures, loop=client.loop):
             yield _outcome(index[future.key], future)
     finally:
-        client.cancel(futures)  # the rest is not wanted after an error or an interruption
+        client.cancel(futures)  # after an error or an interruption, the others are not needed
 
 
 def _outcome(index: int, future: Any) -> Outcome:
@@ -93,9 +96,9 @@ def _outcome(index: int, future: Any) -> Outcome:
 
 
 def _attempt(work: Work, task: Any) -> tuple[str, Any, str | None]:
-    """On a worker: what it is called, what came of the task, or why it was refused.
+    """On a worker: return its name, the result of the task, and the message of a HydiffError.
 
-    A refusal is returned, not raised: it would be the same the next time.
+    Such an error is returned, not raised, because a retry would only repeat it.
     """
     from distributed import get_worker
 
