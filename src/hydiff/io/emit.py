@@ -35,7 +35,7 @@ CLOUDY = -9990.0  # frame that was screened for clouds
 def matches(path: Path) -> bool:
     """Return whether a file has EMIT's groups.
 
-    So does a netCDF file that cannot be opened: reading it then says what is wrong.
+    True, too, for a netCDF file that cannot be opened: reading it then says what is wrong.
     """
     names = hdf5.members(path)
     if names is None:

@@ -94,9 +94,8 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     into_header(header, cube.mark)
     for block in blocks(layout.shape, layout.dtype.itemsize, axis=ORDER[layout.interleave][0]):
         new = np.asarray(cube.values[block])
-        stored = _values(
-            data, layout, "r+"
-        )  # mapped for each block: pages that stay mapped count as memory
+        # mapped for each block: pages that stay mapped count as memory
+        stored = _values(data, layout, "r+")
         changed = differs(stored[block], new)
         if changed.any():  # pages that are not touched need not be written
             stored[block][changed] = new[changed]

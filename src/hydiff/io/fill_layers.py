@@ -231,11 +231,7 @@ def planes(
         layers = {} if mark is None else dict(mark.layers)
         return _from_layers(layers, path, path, shape) if "flags" in layers else None
     files = {name: file_of(path, name) for name in LAYERS}
-    layers = {
-        name: io.read(path_of_layer).values
-        for name, path_of_layer in files.items()
-        if path_of_layer is not None
-    }
+    layers = {name: io.read(p).values for name, p in files.items() if p is not None}
     return _from_layers(layers, file, path, shape)
 
 

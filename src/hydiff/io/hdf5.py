@@ -85,11 +85,9 @@ def _check_own(path: Path, changed: int, size: int) -> None:
     def foreign_values(name: bytes, info: Any) -> str | None:
         if info.type != h5py.h5o.TYPE_DATASET:
             return None
-        properties = h5py.h5o.open(file.id, name).get_create_plist()
-        virtual = properties.get_layout() == h5py.h5d.VIRTUAL
-        return (
-            name.decode("utf-8", "replace") if virtual or properties.get_external_count() else None
-        )
+        plist = h5py.h5o.open(file.id, name).get_create_plist()
+        virtual = plist.get_layout() == h5py.h5d.VIRTUAL
+        return name.decode("utf-8", "replace") if virtual or plist.get_external_count() else None
 
     with h5py.File(path, "r") as file:
         foreign = file.id.links.visit(foreign_link, info=True)
@@ -259,12 +257,10 @@ def _write_mark(file: Any, cube: Cube, parts: Sequence[DatasetPart]) -> None:
     for part in parts if layers else ():
         _unlink(file, part)
     for name, layer in layers.items():
-        layer_parts = [_layer(file, part, name) for part in parts]
-        for block in chunk_blocks(
-            cube.shape, 4, _chunks(file[layer_parts[0].name], layer_parts[0])
-        ):
+        targets = [_layer(file, part, name) for part in parts]
+        for block in chunk_blocks(cube.shape, 4, _chunks(file[targets[0].name], targets[0])):
             new = marks.block_of(name, layer, block)
-            for part, inside, place in _touched(layer_parts, block):
+            for part, inside, place in _touched(targets, block):
                 if not marks.is_empty(new[place]):
                     put_block(file, part, inside, new[place])
 

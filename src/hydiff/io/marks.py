@@ -33,13 +33,8 @@ SUFFIX = {name: f"_hydiff_{name}" for name in LAYERS}
 FLAG = "_hydiff_filled"  # the same in earlier versions: 1 where an entry was filled
 ENDS = (*SUFFIX.values(), FLAG)
 TYPES = {name: np.dtype(np.uint8 if about.bits else np.float32) for name, about in LAYERS.items()}
-SCALED = (
-    "units",
-    "scale_factor",
-    "Units",
-    "Scale_Factor",
-    "data gain values",
-)  # attributes that σ has in common with the values
+# attributes that σ has in common with the values
+SCALED = ("units", "scale_factor", "Units", "Scale_Factor", "data gain values")
 FLAG_ATTRIBUTES: dict[str, Any] = {  # of the CF conventions
     "long_name": "1 where the value was filled by hydiff, 0 where it was not",
     "standard_name": "status_flag",
@@ -230,10 +225,8 @@ def unlinked(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Return a variable's attributes without the links to its layers; writers add them again."""
     names = ancillary(attrs)
     others = [name for name in names if not name.endswith(ENDS)]
-    remaining = {k: v for k, v in attrs.items() if k != "ancillary_variables" or names == others}
-    return remaining | (
-        {"ancillary_variables": " ".join(others)} if others != names and others else {}
-    )
+    rest = {k: v for k, v in attrs.items() if k != "ancillary_variables" or names == others}
+    return rest | ({"ancillary_variables": " ".join(others)} if others != names and others else {})
 
 
 def without_layers(variables: Mapping[str, Mapping[str, Any]], var: str | None) -> set[str]:
