@@ -169,7 +169,7 @@ def write(cube: Cube, path: Path) -> list[Path]:
 
 
 def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
-    """Copy all members, with the image's changed entries, to a zip if `path` is one, or a folder."""
+    """Copy all members, with the image's changed entries, to a folder or, by its suffix, a zip."""
     product = find_product(source)
     image = product and product.member_ending(IMAGE)
     assert product is not None and image is not None  # it was read a moment ago

@@ -138,7 +138,7 @@ def _outside_windows(wavelengths: Floats, attrs: Any) -> Bools | None:
 
 
 def _place(system: Any, path: Path) -> tuple[str | None, tuple[float, ...] | None]:
-    """Return the CRS (WKT) by its EPSG code, and the affine transform of an ENVI-like `Map_Info`."""
+    """Return the CRS (WKT) by its EPSG code, and the transform of `Map_Info`, as in ENVI files."""
     if system is None:
         return None, None
     texts = {n: str(hdf5.plain(system[n][()])) for n in ("EPSG Code", "Map_Info") if n in system}

@@ -36,7 +36,7 @@ def matches(path: Path) -> bool:
 
 
 def read(path: Path, var: str | None = None, axis: str | None = None) -> Cube:
-    """Open a .npy file mapped from disk, or an array in an .npz that is loaded when first indexed."""
+    """Open a .npy file, mapped from disk, or an array of an .npz, loaded when first indexed."""
     with parsing(path, "a numpy file"):
         return _read_npz(path, var, axis) if is_archive(path) else _read_npy(path, axis)
 

@@ -143,7 +143,7 @@ def _descends(wavelengths: Floats) -> bool:
 
 
 def _outside(counts: list[int]) -> Callable[[Array], Bools]:
-    """Return the rule that a pixel with 0 in all bands of a detector is missing in that detector."""
+    """Return the rule that a pixel with 0 in all bands of a detector is missing in these bands."""
 
     def rule(values: Array) -> Bools:
         zero: Bools = values == 0

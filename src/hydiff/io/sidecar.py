@@ -114,7 +114,7 @@ def array_cube(
     """Return one of the arrays of a file as a lazy cube.
 
     shapes: of the numeric arrays, by name.  entries: metadata of the cube.  mark: `Mark.json` of a
-    filled cube.  axis: the order of axes, if the user gives it.  load: returns an array by its name.
+    filled cube.  axis: the order of axes, if the user gives it.  load: returns an array by name.
     window: returns a block (bands, rows, cols) of the cube; None takes blocks of the whole array,
     loaded with `load`.
     """

@@ -1,7 +1,7 @@
 """The structure of a TIFF file, read without GDAL: its pages and their tags, and a compact copy.
 
-GDAL follows what some tags say to other files, and leaves the old bytes of what it replaces in the
-file; so tags are looked at before GDAL opens a file, and pages are laid out again after it.
+GDAL follows some tags to other files, and leaves the old bytes of replaced data in the file; so
+tags are checked before GDAL opens a file, and pages are laid out again after GDAL has changed it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ SAMPLES, ROWS_PER_STRIP, PLANAR, TILE_WIDTH, TILE_HEIGHT = 277, 278, 284, 322, 3
 GDAL_METADATA = 42112
 OFFSETS = {273: 279, 324: 325}  # strips and tiles: the tag of their offsets -> that of their sizes
 SUB_PAGES = (330, 34665, 34853, 40965)  # tags that hold offsets of further pages
-UNMOVABLE = (512, 513, 519, 520, 521)  # old JPEG: offsets that are not lists of strips
-MASK = 4  # of SUBFILE: the page is a mask
+UNMOVABLE = (512, 513, 519, 520, 521)  # of old JPEG: offsets that are not lists of strips
+MASK = 4  # bit of SUBFILE: the page is a mask
 MOST_PAGES = 65535
-MOST_TIMES = 4  # how often the bytes of a file may be said to belong to tags
+MOST_TIMES = 4  # limit of the bytes of all tags, in multiples of the size of the file
 PIECE = 16 << 20  # bytes that are copied at once
 
 
@@ -45,8 +45,8 @@ class Directory(NamedTuple):
     entries: list[tuple[int, Entry]]  # by tag, in the order of the file
 
     def numbers(self, tag: int, default: int = 0, order: str = "<") -> list[int]:
-        """The integers of a tag, [default] without it."""
-        entry = next((entry for own, entry in self.entries if own == tag), None)
+        """Return the integers of a tag, or [default] if the page lacks it."""
+        entry = next((entry for key, entry in self.entries if key == tag), None)
         return [default] if entry is None else _numbers(entry, order)
 
 
@@ -56,11 +56,11 @@ class Tiff(NamedTuple):
     pages: list[Directory]
 
     def first(self, tag: int, default: int = 0, page: int = 0) -> int:
-        """The first number of a tag of a page."""
+        """Return the first number of a tag of a page."""
         return next(iter(self.pages[page].numbers(tag, default, self.order)), default)
 
     def metadata(self) -> Iterator[str]:
-        """GDAL_METADATA of every page."""
+        """Yield the GDAL_METADATA of every page that has them."""
         for page in self.pages:
             for tag, entry in page.entries:
                 if tag == GDAL_METADATA:
@@ -75,7 +75,7 @@ def is_tiff(path: Path) -> bool:
 
 
 def parse(file: BinaryIO, size: int, path: Path) -> Tiff:
-    """Every page that the chain of a file of so many bytes reaches; the values stay on disk."""
+    """Read the tags of every page in the chain of a file of `size` bytes; values stay on disk."""
     head = file.read(16)
     if head[:4] not in MAGIC:
         raise damaged(path, "expected a GeoTIFF, found another kind of file")
@@ -97,7 +97,7 @@ def parse(file: BinaryIO, size: int, path: Path) -> Tiff:
 
 
 def _page(file: BinaryIO, at: int, size: int, order: str, big: bool) -> tuple[Directory, int]:
-    """A page, and where the next one begins; 0 after the last, and where the file is cut."""
+    """Read a page, and the offset of the next: 0 after the last, and if the file is truncated."""
     wide, head = ("Q", "HHQ") if big else ("I", "HHI")
     length = 20 if big else 12
     file.seek(at)
@@ -130,7 +130,7 @@ def _data(file: BinaryIO, kind: int, count: int, inside: bytes, size: int, order
 
 
 def _unpack(code: str, data: bytes) -> int:
-    """One integer; 0 where the file ends before it."""
+    """Return one integer; 0 if the file ends before it."""
     length = struct.calcsize(code)
     return int(struct.unpack(code, data[:length])[0]) if len(data) >= length else 0
 
@@ -147,7 +147,7 @@ def _numbers(entry: Entry, order: str) -> list[int]:
 
 
 def _text(entry: Entry, order: str) -> str:
-    """Text in any type of integers, the last byte of each, as libtiff takes it."""
+    """Return the text of a tag of any integer type: the low byte of each value, as libtiff does."""
     return _integers(entry, order).astype(np.uint8).tobytes().decode("utf-8", "replace")
 
 
@@ -155,14 +155,14 @@ def _text(entry: Entry, order: str) -> str:
 
 
 class Change(NamedTuple):
-    """What a compact copy has otherwise than its source."""
+    """How a compact copy differs from its source."""
 
     stale: frozenset[int] = frozenset()  # bands, from 0, whose statistics no longer hold
     masks: Callable[[int], Bools] | None = None  # band -> (rows, cols): masks of single bands
 
 
 def compact(source: Path, target: Path, change: Change) -> None:
-    """A copy without the bytes that no page refers to; every tag and every stored block stays."""
+    """Copy a file without the bytes that no page refers to; all tags and stored blocks stay."""
     with source.open("rb") as file:
         tiff = parse(file, source.stat().st_size, source)
         if not all(movable(page) for page in tiff.pages):
@@ -173,13 +173,13 @@ def compact(source: Path, target: Path, change: Change) -> None:
 
 
 def movable(page: Directory) -> bool:
-    """Whether all its offsets are known, with the sizes of what lies there."""
+    """Return whether all offsets of a page are known, with the sizes of the data there."""
     tags = {tag for tag, _ in page.entries}
     return not tags & set(UNMOVABLE) and all(tags >= {s} for o, s in OFFSETS.items() if o in tags)
 
 
 class _PageCopy:
-    """One pass over the pages of a file: blocks first, then the tags that point to them."""
+    """Copies the pages of a file in one pass: blocks first, then the tags that point to them."""
 
     def __init__(
         self, file: BinaryIO, size: int, tiff: Tiff, out: BinaryIO, change: Change
@@ -199,7 +199,7 @@ class _PageCopy:
             link = self._page(page, link, number == 0)
 
     def _pages(self) -> Iterator[Directory | None]:
-        """The pages to write; None for masks of single bands that are made here."""
+        """Yield the pages to write; None stands for a new page of masks of single bands."""
         subfile = [self.tiff.first(SUBFILE, page=i) for i in range(len(self.tiff.pages))]
         for page, kind in zip(self.tiff.pages, subfile, strict=True):
             if self.change.masks is None or not kind & MASK:
@@ -217,7 +217,7 @@ class _PageCopy:
         return following
 
     def _moved(self, entries: list[tuple[int, Entry]]) -> list[tuple[int, Entry]]:
-        """The entries of a page after its blocks, and the pages below it, have been copied."""
+        """Copy the blocks of a page and the pages below it; return its entries with new offsets."""
         by_tag = dict(entries)
         copies = []
         for tag, entry in entries:
@@ -232,7 +232,7 @@ class _PageCopy:
         return copies
 
     def _block(self, at: int, size: int) -> int:
-        """Copy a strip or tile; one that is stored once for several places stays so."""
+        """Copy a strip or tile, once even if several places share it; return its new offset."""
         if at == 0 or size == 0:  # sparse
             return at if size else 0
         if (at, size) not in self.moved:
@@ -253,7 +253,7 @@ class _PageCopy:
         return start
 
     def _write_entries(self, entries: list[tuple[int, Entry]]) -> int:
-        """Write a page at the end; where the offset of the next one belongs, now 0."""
+        """Write a page at the end; return the position of the next page's offset, 0 for now."""
         order, big = self.tiff.order, self.tiff.big
         wide, inside, length = ("Q", 8, 20) if big else ("I", 4, 12)
         head = struct.pack(order + ("Q" if big else "H"), len(entries))
@@ -294,7 +294,10 @@ class _PageCopy:
         return Entry(2, len(data), data)
 
     def _mask_entries(self) -> list[tuple[int, Entry]]:
-        """A page with one deflated strip of bits for each band: a mask for each, as GDAL reads."""
+        """Write a mask for each band as a deflated strip of bits; return the entries of their page.
+
+        GDAL reads such a page as masks of single bands.
+        """
         assert self.change.masks is not None
         bands, rows, cols = (self.tiff.first(tag, 1) for tag in (SAMPLES, HEIGHT, WIDTH))
         places, sizes = [], []
@@ -314,7 +317,7 @@ ITEM = re.compile(r"\s*<Item\b([^>]*)>[^<]*</Item>")
 
 
 def without_statistics(text: str, stale: frozenset[int]) -> str:
-    """GDAL's metadata without the STATISTICS_… items of some bands; the rest byte for byte."""
+    """Return GDAL's metadata without the STATISTICS_… items of stale bands; the rest unchanged."""
 
     def current(item: re.Match[str]) -> str:
         name = re.search(r"""\bname\s*=\s*["']STATISTICS_""", item[1])
