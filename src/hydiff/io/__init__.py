@@ -143,8 +143,8 @@ def write(
     if cube.mark is not None:
         refuse_unmarked(cube, path, unmarked)
     with staged(path, overwrite=overwrite, source=cube.path) as folder:
-        made = write_into(cube, folder / path.name)
-    return [path.with_name(file.name) for file in made]
+        files = write_into(cube, folder / path.name)
+    return [path.with_name(file.name) for file in files]
 
 
 def write_into(cube: Cube, path: Path, before: Cube | None = None) -> list[Path]:

@@ -174,7 +174,7 @@ def _glt(path: Path, file: Any) -> Glt | None:
 
 
 def _lookup(path: Path, block: tuple[slice, slice, slice]) -> Array:
-    rows, cols, which = block
+    rows, cols, components = block
     with parsing(path, "a complete EMIT file"), hdf5.open_file(path) as file:
         pair = [file["location"][name][rows, cols] for name in ("glt_x", "glt_y")]
-    return np.stack(pair, axis=-1)[..., which]
+    return np.stack(pair, axis=-1)[..., components]

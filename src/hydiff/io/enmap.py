@@ -175,12 +175,12 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     assert product is not None and image is not None  # it was read a moment ago
     check_room(product.nbytes(), source, "the product, unpacked,")
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".hydiff-") as name:
-        before, after = Path(name) / "before.tif", Path(name) / "after.tif"
-        with product.open(image) as stored, before.open("wb") as copy:
+        original, changed = Path(name) / "before.tif", Path(name) / "after.tif"
+        with product.open(image) as stored, original.open("wb") as copy:
             shutil.copyfileobj(stored, copy)
-        geotiff.rewrite(before, after, cube)
+        geotiff.rewrite(original, changed, cube)
         fill = _into_zip if path.suffix.lower() == ".zip" else _into_folder
-        fill(_without_note(product), path, image, after)
+        fill(_without_note(product), path, image, changed)
     if cube.mark is not None:
         _add_note(path, str(product.member_ending(METADATA)), cube.mark.json + "\n")
     return [path]
@@ -196,8 +196,8 @@ def _add_note(path: Path, metadata: str, text: str) -> None:
     """Add a text as one more member, beside the metadata."""
     name = metadata[: -len(METADATA)] + NOTE
     if path.is_dir():
-        beside = next(path.rglob(PurePosixPath(metadata).name))
-        beside.with_name(PurePosixPath(name).name).write_text(text)
+        metadata_file = next(path.rglob(PurePosixPath(metadata).name))
+        metadata_file.with_name(PurePosixPath(name).name).write_text(text)
     else:
         with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
@@ -249,11 +249,11 @@ def _places(product: Product, image: str) -> dict[str, PurePosixPath]:
 def check_unpacked(cube: Cube, memory: float) -> None:
     """Raise BadValue if copying a product unpacks more than `memory` bytes besides the cube."""
     product = None if cube.path is None else find_product(cube.path)
-    more = 0 if product is None or not product.zipped else product.nbytes() - cube.nbytes
-    if more > memory:
+    rest = 0 if product is None or not product.zipped else product.nbytes() - cube.nbytes
+    if rest > memory:
         raise BadValue(
-            f"{cube.path}: its members unpack to {more / 1e9:.3g} GB besides the cube, and all are "
-            f"copied; if you trust it, give `memory='{math.ceil(more / 1e9)}GB'`, else write .tif"
+            f"{cube.path}: its members unpack to {rest / 1e9:.3g} GB besides the cube, and all are "
+            f"copied; if you trust it, give `memory='{math.ceil(rest / 1e9)}GB'`, else write .tif"
         )
 
 

@@ -65,8 +65,8 @@ def layer_path(path: Path, name: str, kind: str, compact: bool = False) -> Path 
         return _npz(path, name)
     if kind in INSIDE:
         return None
-    known = RASTERS[:-2] if kind == "envi" else RASTERS[-2:]
-    suffix = path.suffix if path.suffix.lower() in known else known[0]
+    suffixes = RASTERS[:-2] if kind == "envi" else RASTERS[-2:]
+    suffix = path.suffix if path.suffix.lower() in suffixes else suffixes[0]
     return path.with_name(f"{path.name}.{name}{suffix}")
 
 

@@ -69,12 +69,12 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
         return write(replace(cube, valid=_valid_after(source, cube)), path)
     shutil.copyfile(source, path)
     with (
-        open_described(source) as before,
+        open_described(source) as described,
         open_alone(path, "r+", IGNORE_COG_LAYOUT_BREAK="YES") as dataset,
     ):
-        layer = validity(source, before)
+        layer = validity(source, described)
         bands, pixels = _replace(dataset, cube)
-        carry(before, dataset)
+        carry(described, dataset)
         if cube.mark is not None:
             tag(dataset, cube.mark)
         layer = layer.after(source, cube, pixels)
@@ -93,12 +93,12 @@ def cloud_optimised(path: Path) -> None:
     """Lay out a GeoTIFF in place for reading over a network, with overviews."""
     import rasterio.shutil
 
-    before = path.with_name(path.name + ".before")
-    path.replace(before)
+    original = path.with_name(path.name + ".before")
+    path.replace(original)
     options = {"compress": "deflate", "predictor": "yes", "bigtiff": "if_safer"}
-    with open_alone(before) as dataset:
+    with open_alone(original) as dataset:
         rasterio.shutil.copy(dataset, path.absolute(), driver="COG", **options)
-    before.unlink()
+    original.unlink()
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -215,8 +215,8 @@ def _updatable(source: Path) -> bool:
 def _valid_after(source: Path, cube: Cube) -> Values | None:
     """Return the validity layer of a copy of `source` that is written from scratch."""
     pixels = np.zeros(cube.shape[1:], bool)
-    with open_described(source) as before, open_alone(source) as dataset:
-        layer = validity(source, before)
+    with open_described(source) as described, open_alone(source) as dataset:
+        layer = validity(source, described)
         for block in blocks(cube.shape, cube.dtype.itemsize, 0, TILE):
             changed = differs(window(dataset, block), np.asarray(cube.values[block]))
             pixels[block[1], block[2]] |= changed.any(axis=0)
@@ -229,10 +229,10 @@ def _compacted(path: Path, change: tiff.Change) -> None:
     statistics = any("STATISTICS_" in text for text in file.metadata())
     if file.first(tiff.COMPRESSION, 1) == 1 and change.masks is None and not statistics:
         return
-    before = path.with_name(path.name + ".before")
-    path.replace(before)
-    tiff.compact(before, path, change)
-    before.unlink()
+    original = path.with_name(path.name + ".before")
+    path.replace(original)
+    tiff.compact(original, path, change)
+    original.unlink()
 
 
 def _replace(dataset: Any, cube: Cube) -> tuple[Bools, Bools]:

@@ -57,8 +57,8 @@ def validity(path: Path, dataset: Any) -> Validity:
     mask = beside.mask_of(path)
     if mask is not None:
         return Validity(FILE, _file(mask, dataset), text=f"in {mask.name}")
-    with open_alone(path) as alone:
-        inside = _inside(path, alone)
+    with open_alone(path) as image:
+        inside = _inside(path, image)
     if inside.kind is not None:
         return inside
     listed = _listed(dataset)
@@ -109,9 +109,9 @@ def _listed(dataset: Any) -> Array | None:
 
 def _together(path: Path, dataset: Any, listed: Array) -> Bools:
     valid = np.zeros(dataset.shape, bool)
-    with open_alone(path) as alone:
+    with open_alone(path) as image:
         for block in blocks((dataset.count, *dataset.shape), np.dtype(dataset.dtypes[0]).itemsize):
-            values = window(alone, block, "read")
+            values = window(image, block, "read")
             nodata = listed[block[0], None, None]
             valid[block[1:]] |= (values != nodata).any(axis=0)
     return valid
@@ -132,8 +132,8 @@ def _alpha(path: Path, dataset: Any) -> Validity:
     if "alpha" not in names or len(names) == 1 or dataset.dtypes[0] not in ("uint8", "uint16"):
         return Validity()
     band = names.index("alpha")
-    with open_alone(path) as alone:
-        valid = alone.read(band + 1) != 0
+    with open_alone(path) as image:
+        valid = image.read(band + 1) != 0
     return Validity(ALPHA, valid, band, f"by the alpha band {band + 1}")
 
 

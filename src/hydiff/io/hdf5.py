@@ -213,8 +213,8 @@ def rewrite(source: Path, path: Path, cube: Cube, parts: Sequence[DatasetPart]) 
         datasets = [file[part.name] for part in parts]
         grows = cube.nbytes if any(d.compression for d in datasets) else 0
         layers = {} if cube.mark is None else marks.layers_of(cube.mark)
-        more = sum(marks.TYPES[name].itemsize for name in layers) * math.prod(cube.shape)
-        reserve(path, grows + more)
+        layer_bytes = sum(marks.TYPES[name].itemsize for name in layers) * math.prod(cube.shape)
+        reserve(path, grows + layer_bytes)
         chunks = _chunks(datasets[0], parts[0])
         for block in chunk_blocks(cube.shape, cube.dtype.itemsize, chunks):
             new = np.asarray(cube.values[block])

@@ -26,31 +26,31 @@ def check(path: Path) -> None:
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             if _length_size(data) != 8:
                 return  # current software writes lengths of 8 bytes
-            at = data.find(MARK)
-            while at >= 0:
-                if _loops(data, at):
+            offset = data.find(MARK)
+            while offset >= 0:
+                if _loops(data, offset):
                     raise damaged(
-                        path, f"a heap of texts at byte {at} has an object without an end"
+                        path, f"a heap of texts at byte {offset} has an object without an end"
                     )
-                at = data.find(MARK, at + 1)
+                offset = data.find(MARK, offset + 1)
 
 
 def _length_size(data: mmap.mmap) -> int:
     """Return the size of lengths by the superblock, at the start or after a user block; else 0."""
-    at = 0
-    while data[at : at + 8] != SIGNATURE:
-        at = 2 * at or 512
-        if at + 16 > len(data):
+    offset = 0
+    while data[offset : offset + 8] != SIGNATURE:
+        offset = 2 * offset or 512
+        if offset + 16 > len(data):
             return 0
-    return data[at + (14 if data[at + 8] < 2 else 10)]
+    return data[offset + (14 if data[offset + 8] < 2 else 10)]
 
 
-def _loops(data: mmap.mmap, at: int) -> bool:
-    end = min(at + int.from_bytes(data[at + 8 : at + 16], "little"), len(data))
-    at += 16
-    while at + OBJECT.size <= end:
-        index, _, _, length = OBJECT.unpack_from(data, at)
+def _loops(data: mmap.mmap, offset: int) -> bool:
+    end = min(offset + int.from_bytes(data[offset + 8 : offset + 16], "little"), len(data))
+    offset += 16
+    while offset + OBJECT.size <= end:
+        index, _, _, length = OBJECT.unpack_from(data, offset)
         if index == length == 0:
             return True
-        at += OBJECT.size + length + -length % 8 if index else length
+        offset += OBJECT.size + length + -length % 8 if index else length
     return False

@@ -142,10 +142,10 @@ def _in_kind(text: str, like: Any) -> Any:
 
 def tag(dataset: Any, mark: Mark) -> None:
     """Write the mark as tags of an open GeoTIFF, and its share of filled entries to each band."""
-    before: dict[str, str] = dataset.tags()
-    tags = {"TIFFTAG_IMAGEDESCRIPTION": "cube", **before}
+    old_tags: dict[str, str] = dataset.tags()
+    tags = {"TIFFTAG_IMAGEDESCRIPTION": "cube", **old_tags}
     stamp(tags, mark)
-    dataset.update_tags(**{k: v for k, v in tags.items() if v != before.get(k)})
+    dataset.update_tags(**{k: v for k, v in tags.items() if v != old_tags.get(k)})
     for band, share in enumerate(() if mark.by_band is None else mark.by_band, start=1):
         dataset.update_tags(band, **{SHARE: f"{share:.6g}"})
 

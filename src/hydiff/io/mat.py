@@ -129,8 +129,8 @@ def _read_v5(path: Path, var: str | None, axis: str | None = None) -> Cube:
         text = kinds.get(name) == "char"
         return "".join(_load_v5(path, [name])[name].ravel()) if text else None
 
-    about = np.dtype(CLASSES[kinds[name]]), _entries(text_of("metadata"), path), text_of(FILLED)
-    return sidecar.array_cube(path, name, shapes, *about, axis, load)
+    metadata = np.dtype(CLASSES[kinds[name]]), _entries(text_of("metadata"), path), text_of(FILLED)
+    return sidecar.array_cube(path, name, shapes, *metadata, axis, load)
 
 
 def _load_v5(path: Path, names: list[str] | None = None) -> dict[str, Any]:
@@ -200,9 +200,9 @@ def _read_hdf5(path: Path, var: str | None, axis: str | None = None) -> Cube:
             part = _part(name, axes, ax.cube_shape(shapes[name], axes)[0])
             return hdf5.window(path, [part], block).astype(dtype, copy=False)
 
-        about = dtype, _entries(text, path), mark
+        metadata = dtype, _entries(text, path), mark
         return sidecar.array_cube(
-            path, name, shapes, *about, axis, lambda key: arrays[key][()], window
+            path, name, shapes, *metadata, axis, lambda key: arrays[key][()], window
         )
 
 

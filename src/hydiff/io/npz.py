@@ -191,8 +191,8 @@ def _read_npz(path: Path, var: str | None, axis: str | None = None) -> Cube:
         _, kind = headers[FILLED]
         short = kind.kind == "S" and kind.itemsize <= 2 * LONGEST_RECORD
         mark = load(FILLED).tobytes()[: kind.itemsize].decode("utf-8", "replace") if short else ""
-    about = (headers[name][1], sidecar.load(path), mark)
-    return sidecar.array_cube(path, name, numeric, *about, axis, load)
+    metadata = (headers[name][1], sidecar.load(path), mark)
+    return sidecar.array_cube(path, name, numeric, *metadata, axis, load)
 
 
 def _write_sidecar(cube: Cube, axes: ax.Axes, path: Path) -> Path:

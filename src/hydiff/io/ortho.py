@@ -92,18 +92,18 @@ def mapped(values: Values, glt: Glt, empty: float) -> Lazy:
 
     slab = lru_cache(1)(lambda first, stop: np.asarray(values[first:stop]))
 
-    def read(which: slice, lines: slice, samples: slice) -> Array:
+    def read(band_range: slice, lines: slice, samples: slice) -> Array:
         place = places()[lines, samples]
         shown = place >= 0
-        out = np.full((which.stop - which.start, *place.shape), empty, values.dtype)
-        first, stop = _aligned(values, which)
+        out = np.full((band_range.stop - band_range.start, *place.shape), empty, values.dtype)
+        first, stop = _aligned(values, band_range)
         if shown.any() and (stop - first) * rows * cols * values.dtype.itemsize <= SLAB:
-            part = slab(first, stop)[which.start - first : which.stop - first]
+            part = slab(first, stop)[band_range.start - first : band_range.stop - first]
             out[:, shown] = part.reshape(len(part), -1)[:, place[shown]]
         elif shown.any():  # too large to keep: read only the part that the window shows
             y, x = np.divmod(place[shown], cols)
             top, left = int(y.min()), int(x.min())
-            part = np.asarray(values[which, top : int(y.max()) + 1, left : int(x.max()) + 1])
+            part = np.asarray(values[band_range, top : int(y.max()) + 1, left : int(x.max()) + 1])
             out[:, shown] = part[:, y - top, x - left]
         return out
 

@@ -177,14 +177,14 @@ def write_together(
             if hashes is not None:  # the cause may be that the input has changed
                 check_unchanged(source, hashes)
             raise
-        made = [*chain.from_iterable(written)]
+        files = [*chain.from_iterable(written)]
         for name, write in (samples or {}).items():
             write(name(place))
-            made.append(name(place))
+            files.append(name(place))
         record_path(place).write_text(note)
         if hashes is not None:
             check_unchanged(source, hashes)
-    return [*(path.with_name(file.name) for file in made), record_path(path)]
+    return [*(path.with_name(file.name) for file in files), record_path(path)]
 
 
 def intervals_of(path: Path) -> Sequence[float]:

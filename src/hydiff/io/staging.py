@@ -277,13 +277,13 @@ def lines_held() -> Iterator[None]:
         yield
         return
     with tempfile.TemporaryFile() as held:
-        before = os.dup(STDERR)
+        stderr_copy = os.dup(STDERR)
         os.dup2(held.fileno(), STDERR)
         try:
             yield
         finally:
-            os.dup2(before, STDERR)
-            os.close(before)
+            os.dup2(stderr_copy, STDERR)
+            os.close(stderr_copy)
             _holding.release()
         held.seek(0)
         os.write(STDERR, held.read())

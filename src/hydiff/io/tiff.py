@@ -80,13 +80,13 @@ def parse(file: BinaryIO, size: int, path: Path) -> Tiff:
     if head[:4] not in MAGIC:
         raise damaged(path, "expected a GeoTIFF, found another kind of file")
     order, big = "<" if head[:2] == b"II" else ">", head[2:4] in (b"+\0", b"\0+")
-    at = _unpack(order + ("Q" if big else "I"), head[8 if big else 4 :])
+    offset = _unpack(order + ("Q" if big else "I"), head[8 if big else 4 :])
     pages: list[Directory] = []
     visited: set[int] = set()
     read = 0
-    while at and at not in visited and len(pages) < MOST_PAGES:
-        visited.add(at)
-        page, at = _page(file, at, size, order, big)
+    while offset and offset not in visited and len(pages) < MOST_PAGES:
+        visited.add(offset)
+        page, offset = _page(file, offset, size, order, big)
         pages.append(page)
         read += sum(len(entry.data) for _, entry in page.entries)
         if read > MOST_TIMES * size:
@@ -96,13 +96,13 @@ def parse(file: BinaryIO, size: int, path: Path) -> Tiff:
     return Tiff(order, big, pages)
 
 
-def _page(file: BinaryIO, at: int, size: int, order: str, big: bool) -> tuple[Directory, int]:
+def _page(file: BinaryIO, offset: int, size: int, order: str, big: bool) -> tuple[Directory, int]:
     """Read a page, and the offset of the next: 0 after the last, and if the file is truncated."""
     wide, head = ("Q", "HHQ") if big else ("I", "HHI")
     length = 20 if big else 12
-    file.seek(at)
+    file.seek(offset)
     count = _unpack(order + ("Q" if big else "H"), file.read(8 if big else 2))
-    count = min(count, (size - at) // length + 1)
+    count = min(count, (size - offset) // length + 1)
     table = file.read(count * length)
     following = _unpack(order + wide, file.read(struct.calcsize(wide)))
     entries, left = [], MOST_TIMES * size
@@ -122,10 +122,10 @@ def _data(file: BinaryIO, kind: int, count: int, inside: bytes, size: int, order
     length = count * struct.calcsize("=" + CODES[kind])
     if length <= len(inside):
         return inside[:length]
-    at = _unpack(order + ("Q" if len(inside) == 8 else "I"), inside)
-    if at + length > size:
+    offset = _unpack(order + ("Q" if len(inside) == 8 else "I"), inside)
+    if offset + length > size:
         return b""
-    file.seek(at)
+    file.seek(offset)
     return file.read(length)
 
 
@@ -211,9 +211,9 @@ class _PageCopy:
         entries = self._mask_entries() if page is None else self._moved(page.entries)
         if first and self.change.stale:
             entries = [(tag, self._fresh(tag, entry)) for tag, entry in entries]
-        at = self._align()
+        offset = self._align()
         following = self._write_entries(entries)
-        self._patch(link, at)
+        self._patch(link, offset)
         return following
 
     def _moved(self, entries: list[tuple[int, Entry]]) -> list[tuple[int, Entry]]:
@@ -224,29 +224,29 @@ class _PageCopy:
             if tag in OFFSETS and OFFSETS[tag] in by_tag:
                 sizes = _numbers(by_tag[OFFSETS[tag]], self.tiff.order)
                 places = zip(_numbers(entry, self.tiff.order), sizes, strict=False)
-                entry = self._integers([self._block(at, size) for at, size in places])
+                entry = self._integers([self._block(offset, size) for offset, size in places])
             elif tag in SUB_PAGES:
                 below = _numbers(entry, self.tiff.order)
-                entry = self._integers([self._below(at) for at in below], entry.type)
+                entry = self._integers([self._below(offset) for offset in below], entry.type)
             copies.append((tag, entry))
         return copies
 
-    def _block(self, at: int, size: int) -> int:
+    def _block(self, offset: int, size: int) -> int:
         """Copy a strip or tile, once even if several places share it; return its new offset."""
-        if at == 0 or size == 0:  # sparse
-            return at if size else 0
-        if (at, size) not in self.moved:
-            self.moved[at, size] = self.out.tell()
-            self._raw(at, min(size, max(0, self.size - at)))
-        return self.moved[at, size]
+        if offset == 0 or size == 0:  # sparse
+            return offset if size else 0
+        if (offset, size) not in self.moved:
+            self.moved[offset, size] = self.out.tell()
+            self._raw(offset, min(size, max(0, self.size - offset)))
+        return self.moved[offset, size]
 
-    def _raw(self, at: int, size: int) -> None:
-        self.file.seek(at)
+    def _raw(self, offset: int, size: int) -> None:
+        self.file.seek(offset)
         for start in range(0, size, PIECE):
             self.out.write(self.file.read(min(PIECE, size - start)))
 
-    def _below(self, at: int) -> int:
-        page, _ = _page(self.file, at, self.size, self.tiff.order, self.tiff.big)
+    def _below(self, offset: int) -> int:
+        page, _ = _page(self.file, offset, self.size, self.tiff.order, self.tiff.big)
         entries = self._moved([entry for entry in page.entries if entry[0] not in SUB_PAGES])
         start = self._align()
         self._write_entries(entries)
@@ -276,9 +276,9 @@ class _PageCopy:
         self.out.write(bytes(-self.out.tell() % 8))
         return self.out.tell()
 
-    def _patch(self, link: int, at: int) -> None:
+    def _patch(self, link: int, offset: int) -> None:
         self.out.seek(link)
-        self.out.write(struct.pack(self.tiff.order + ("Q" if self.tiff.big else "I"), at))
+        self.out.write(struct.pack(self.tiff.order + ("Q" if self.tiff.big else "I"), offset))
         self.out.seek(0, 2)
 
     def _integers(self, numbers: list[int], kind: int = 0) -> Entry:

@@ -102,5 +102,5 @@ def _marked(cube: Cube, beside: Mapping[str, Array]) -> Cube:
         record = provenance.read_record(cube.path or Path())
         made_mark = of_fill(filled, shares, str(record.get("method")), record, layers=layers)
         return replace(cube, mark=made_mark)
-    more: dict[str, Any] = {"by_band": shares, "share": float(shares.mean())}
-    return replace(cube, mark=replace(mark, filled=filled, layers=layers, **more))
+    share_fields: dict[str, Any] = {"by_band": shares, "share": float(shares.mean())}
+    return replace(cube, mark=replace(mark, filled=filled, layers=layers, **share_fields))

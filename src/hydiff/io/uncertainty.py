@@ -144,9 +144,9 @@ def budget(
             parts.append({"component": name, "correlation": words, "entries": count})
     if own is not None:
         parts.append({"component": "input", "correlation": INPUT, "median": _median(own)})
-    how = "errors on hidden copies of the gaps" if tried else "the posterior of the method"
+    origin = "errors on hidden copies of the gaps" if tried else "the posterior of the method"
     apart = [] if own is not None else [*OUTSIDE]
-    return {"measurand": MEASURAND, "from": how, "included": parts, "not_included": apart}
+    return {"measurand": MEASURAND, "from": origin, "included": parts, "not_included": apart}
 
 
 def _median(values: Array) -> float:

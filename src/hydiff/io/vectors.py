@@ -112,11 +112,11 @@ def _geojson(path: Path) -> tuple[list[dict[str, Any]], Any]:
     with parsing(path, "GeoJSON"):
         document = json.loads(path.read_text(encoding="utf-8"))
         areas = list(_areas(document, path))
-        named = document.get("crs")
+        member = document.get("crs")
     if not areas:
         raise CubeFormatError(f"{path}: no polygon in it; expected {' or '.join(AREAS)}")
-    if named is not None:
-        return areas, _named_crs(named, path)
+    if member is not None:
+        return areas, _named_crs(member, path)
     with parsing(path, "polygons of coordinate pairs"):
         corners = np.array([pair[:2] for area in areas for pair in _corners(area["coordinates"])])
         degrees = bool((np.abs(corners) <= (180, 90)).all())

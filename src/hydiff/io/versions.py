@@ -11,9 +11,9 @@ def versions(*packages: str) -> dict[str, str]:
     """Return the versions of Python, of hydiff, and of those packages that are installed."""
     import hydiff
 
-    always = {"python": platform.python_version(), "hydiff": hydiff.__version__}
-    versions_of = {name: _installed(name) for name in packages}
-    return always | {name: version for name, version in versions_of.items() if version is not None}
+    own = {"python": platform.python_version(), "hydiff": hydiff.__version__}
+    installed = {name: _installed(name) for name in packages}
+    return own | {name: version for name, version in installed.items() if version is not None}
 
 
 @cache  # reads a file of metadata, and an archive of fills has thousands of records

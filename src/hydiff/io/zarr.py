@@ -151,9 +151,9 @@ def _created(cube: Cube, path: Path, lead: tuple[int, ...] = ()) -> Any:
         attrs["nodata"] = cube.nodata
     if cube.band_names is not None:  # Zarr has no stable type for arrays of text
         attrs["band_names"] = list(cube.band_names)
-    for name, (dims, data, about) in coordinates.items():
+    for name, (dims, data, attributes) in coordinates.items():
         variable = group.create_array(
-            name, shape=data.shape, dtype=data.dtype, dimension_names=dims, attributes=about
+            name, shape=data.shape, dtype=data.dtype, dimension_names=dims, attributes=attributes
         )
         _put(variable, ..., data)
     chunks = (cube.bands, min(SIDE, cube.shape[1]), min(SIDE, cube.shape[2]))
@@ -277,8 +277,8 @@ def _map(
 ) -> tuple[str | None, tuple[float, ...] | None]:
     """Return CRS and transform from rioxarray's variable with `crs_wkt` and `GeoTransform`."""
     mapping = arrays.get(str(attrs.get("grid_mapping", MAPPING)))
-    about = {} if mapping is None else mapping.attrs
-    return about.get("crs_wkt"), maps.from_gdal(str(about.get("GeoTransform", "")))
+    attributes = {} if mapping is None else mapping.attrs
+    return attributes.get("crs_wkt"), maps.from_gdal(str(attributes.get("GeoTransform", "")))
 
 
 def _marked(path: Path, arrays: Mapping[str, Any], name: str, axes: ax.Axes) -> Mark | None:
@@ -349,10 +349,10 @@ def _unlink(group: Any, array: Any) -> None:
 def _layer(group: Any, array: Any, name: str) -> Any:
     """Create an empty array for a layer, with the axes and chunks of the cube, and link to it."""
     label, dtype, version = array.basename + marks.SUFFIX[name], marks.TYPES[name], _version(array)
-    about = plain(marks.about(name, array.attrs))
+    attributes = plain(marks.about(name, array.attrs))
     dims = list(_dims(array)) or None
     if version == 2 and dims:
-        about["_ARRAY_DIMENSIONS"] = dims
+        attributes["_ARRAY_DIMENSIONS"] = dims
     array.attrs["ancillary_variables"] = marks.linked(
         array.attrs.get("ancillary_variables", ""), label
     )
@@ -363,7 +363,7 @@ def _layer(group: Any, array: Any, name: str) -> Any:
         chunks=array.chunks,
         fill_value=np.nan if dtype.kind == "f" else 0,
         dimension_names=dims if version == 3 else None,
-        attributes=about,
+        attributes=attributes,
         overwrite=True,
     )
 
@@ -379,13 +379,13 @@ Coordinate = tuple[tuple[str, ...], Array, dict[str, Any]]
 def _coordinates(cube: Cube) -> dict[str, Coordinate]:
     coordinates: dict[str, Coordinate] = {}
     units = {} if cube.wavelength_units is None else {"units": cube.wavelength_units}
-    for name, data, about in (
+    for name, data, attributes in (
         ("wavelength", cube.wavelengths, units),
         ("fwhm", cube.fwhm, units),
         ("good", None if cube.good is None else cube.good.astype(np.int8), {}),
     ):
         if data is not None:
-            coordinates[name] = (("band",), np.asarray(data), about)
+            coordinates[name] = (("band",), np.asarray(data), attributes)
     if cube.transform is None and cube.crs is None:
         return coordinates
     mapping = {} if cube.crs is None else {"crs_wkt": cube.crs}
