@@ -172,7 +172,7 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     """Copy all members, with the image's changed entries, to a folder or, by its suffix, a zip."""
     product = find_product(source)
     image = product and product.member_ending(IMAGE)
-    assert product is not None and image is not None  # it was read a moment ago
+    assert product is not None and image is not None  # `source` was read as a product
     check_room(product.nbytes(), source, "the product, unpacked,")
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".hydiff-") as name:
         original, changed = Path(name) / "before.tif", Path(name) / "after.tif"
