@@ -1,8 +1,8 @@
-"""Files and cubes: `read`, `write`, and the same for masks.
+"""Read and write cubes and masks.
 
-The format is chosen by the content of a file, then by its suffix.  A cube written in the format
-it came from is a copy of its source with only the changed entries replaced, so whatever else
-the file says stays as it is.
+The format of a file is recognised by its content, then by its suffix.  A cube that is written in
+the format it was read from becomes a copy of its source in which only the changed entries are
+replaced, so that everything else in the file stays as it is.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ __all__ = [
     "write_mask",
 ]
 
-# name -> module, in the order of sniffing: products before the formats they are made of.  ENVI
-# comes last: its data files have no signature, and a GeoTIFF may have an ENVI header beside it.
+# name -> module, in the order in which they are tried: products before the formats they are based
+# on.  ENVI is last: its data files have no signature, and a GeoTIFF may have an ENVI header too.
 FORMATS: dict[str, str] = {
     "emit": "hydiff.io.emit",
     "aviris": "hydiff.io.aviris",
@@ -70,58 +70,58 @@ FORMATS: dict[str, str] = {
     "npz": "hydiff.io.npz",
     "envi": "hydiff.io.envi",
 }
-LONGEST = 1 << 40  # entries along one axis
+LONGEST = 1 << 40  # entries along one axis, at most
 MOST_BANDS = 1_000_000  # sensors have hundreds
-BARE = ("mat", "npz")  # arrays whose axes have no names
-FOLDERS = ("zarr", "enmap")  # that are a folder, or may be one
+BARE = ("mat", "npz")  # formats of arrays whose axes have no names
+FOLDERS = ("zarr", "enmap")  # formats whose cube is a folder, or may be one
 
 
 class Format(Protocol):
-    """What a module in FORMATS has."""
+    """The interface of every module in FORMATS."""
 
-    SUFFIXES: tuple[str, ...]  # of files it writes
+    SUFFIXES: tuple[str, ...]  # of the files that it writes
 
     def matches(self, path: Path) -> bool:
-        """Whether the content of this file is of this format."""
+        """Return whether the content of a file is of this format."""
 
     def read(self, path: Path, var: str | None = None, **how: str) -> Cube:
-        """A lazy cube; `format`, and `path` unless it is set, are added by the caller.
+        """Return a lazy cube; the caller adds `format` and a missing `path`.
 
-        Those of BARE are also asked for an `axis`.
+        The modules of BARE also take an `axis`.
         """
 
     def write(self, cube: Cube, path: Path) -> list[Path]:
-        """Write from scratch; the files made, the one with the values first."""
+        """Write a cube from scratch; return the files made, the one with the values first."""
 
     def rewrite(self, source: Path, path: Path, cube: Cube) -> list[Path]:
-        """Copy `source` and replace the entries of `cube` that differ."""
+        """Copy `source` to `path` and replace the entries that differ from those of `cube`."""
 
 
 def read(path: str | Path, *, var: str | None = None, axis: str | None = None) -> Cube:
-    """Open a cube; values (bands, rows, cols) stay on disk until they are indexed.
+    """Open a cube; its values (bands, rows, cols) stay on disk until they are indexed.
 
-    `var` names the variable in files that hold several (.mat, .npz); `axis` ("bands first" or
-    "bands last") says how the array lies in files that do not (.mat, .npy, .npz).
+    var: the variable that is the cube, in files that hold several, such as .mat and .npz.
+    axis: "bands first" or "bands last", in files that do not state it (.mat, .npy, .npz).
     """
     path = Path(path)
     return open_as(_recognise(path), path, var, axis)
 
 
 def images_in(folder: Path) -> list[Path]:
-    """The files of a folder that can be read as cubes, by name; a header and its values are one."""
+    """Return the files of a folder that are unfilled cubes, by name; an ENVI pair counts once."""
     images: dict[Path, Path] = {}
     for path in sorted(folder.iterdir()):
         try:
             cube = read(path)
         except HydiffError:
             continue
-        if cube.mark is None:  # what is filled already is no measurement
+        if cube.mark is None:  # a filled cube is not a measurement
             images.setdefault((cube.path or path).resolve(), path)
     return list(images.values())
 
 
 def open_as(name: str, path: Path, var: str | None = None, axis: str | None = None) -> Cube:
-    """`read` for a file whose format is known, by its name in FORMATS."""
+    """Open a cube as `read` does, from a file whose format, a name in FORMATS, is known."""
     if axis is not None and name not in BARE:
         raise BadValue(f"{path}: its format says which axis is which; leave `axis=` out")
     cube = _module(name).read(path, var, **({} if axis is None else {"axis": axis}))
@@ -133,24 +133,24 @@ def open_as(name: str, path: Path, var: str | None = None, axis: str | None = No
 def write(
     cube: Cube, path: str | Path, *, overwrite: bool = False, unmarked: bool = False
 ) -> list[Path]:
-    """Write a cube, whole or not at all; the files made, the one with the values first.
+    """Write a cube, all or nothing; return the files made, the one with the values first.
 
-    The suffix of `path` says the format; without one it is the format that the cube came in.
-    unmarked: allow a filled cube in a file that cannot say so (.npy).
+    The suffix of `path` selects the format; without one it is the format the cube was read from.
+    unmarked: allow a filled cube in a file that cannot record that it is filled (.npy).
     """
     path = Path(path)
-    format_for(cube, path)  # refuse an unknown suffix before anything is made
+    format_for(cube, path)  # refuse an unknown suffix before any file is made
     if cube.mark is not None:
         refuse_unmarked(cube, path, unmarked)
     with staged(path, overwrite=overwrite, source=cube.path) as folder:
-        made = write_into(cube, folder / path.name)
-    return [path.with_name(file.name) for file in made]
+        files = write_into(cube, folder / path.name)
+    return [path.with_name(file.name) for file in files]
 
 
 def write_into(cube: Cube, path: Path, before: Cube | None = None) -> list[Path]:
     """Write a cube without staging: for use inside a `staged` block, together with other files.
 
-    before: the cube as it was read, if its file is known to be the same; else it is read again.
+    before: the cube as it was read, if its file is known to be unchanged; None reads it again.
     """
     name = format_for(cube, path)
     with lines_held():
@@ -160,7 +160,7 @@ def write_into(cube: Cube, path: Path, before: Cube | None = None) -> list[Path]
 
 
 def refuse_unmarked(cube: Cube, path: Path, unmarked: bool) -> None:
-    """BadValue if the file would have no place to say that it is filled, and that was not asked."""
+    """Raise BadValue if the file could not record that it is filled, unless `unmarked` is True."""
     if unmarked or format_for(cube, path) != "npz" or npz.becomes_archive(cube.path, path):
         return
     raise BadValue(
@@ -178,14 +178,16 @@ def read_mask(
     like: Cube | None = None,
     say: Callable[[str], Any] = lambda text: None,
 ) -> Bools:
-    """True = measured; (rows, cols), or (bands, rows, cols) for a mask that differs by band.
+    """Read a mask, True = measured: (rows, cols), or (bands, rows, cols) if it differs by band.
 
-    `meaning` ("observed" or "missing") is what non-zero means in the file; `shape` is that of the
-    cube.  Any readable raster will do; axes of length 1 are dropped.  Of a file that holds several
-    arrays, `var` names one, or the path does, FILE:VAR.  Polygons (GeoJSON; with fiona shapefile,
-    GeoPackage) are drawn on the map of the cube `like`, PNG pictures are taken by pixels.
-    like: the cube.  Where both lie on a map, the mask is moved by whole pixels to where it belongs,
-    and is refused on another grid; what it does not cover counts as measured, and `say` hears it.
+    meaning: what non-zero means in the file, "observed" or "missing".  shape: that of the cube.
+    var: the array in a file that holds several; the path may name it too, as FILE:VAR.
+    like: the cube.  If both lie on a map, the mask is shifted by whole pixels to its place, and
+    refused if it is on another grid; pixels that it does not cover count as measured, and a message
+    about the shift goes to `say`.
+
+    Any readable raster will do; axes of length 1 are dropped.  Polygons (GeoJSON; with fiona also
+    shapefile and GeoPackage) are rasterised on the grid of `like`; PNG pictures need no map.
     """
     masks.check_meaning(meaning)
     path, var = masks.with_variable(Path(path), var)
@@ -196,13 +198,13 @@ def read_mask(
     name = var or masks.named(path, meaning)
     bits = masks.packed(path, name)
     if bits is not None:
-        readings, place = [bits], None
+        readings, mask_cube = [bits], None
     else:
         with masks.several_named(path):
-            place = read(path, var=name)
-        name, readings = place.attrs.get("array", {}).get("var"), list(masks.layouts(place))
+            mask_cube = read(path, var=name)
+        name, readings = mask_cube.attrs.get("array", {}).get("var"), list(masks.layouts(mask_cube))
     masks.check_name(name, meaning, path)
-    shift = None if like is None or place is None else grids.shift(like, place, path)
+    shift = None if like is None or mask_cube is None else grids.shift(like, mask_cube, path)
     if shift is None:
         flags = masks.as_bools(masks.fitted(readings, shape, path), path)
         return flags if meaning == "observed" else ~flags
@@ -217,11 +219,11 @@ def read_quality(
     *,
     like: Cube | None = None,
 ) -> quality.Quality:
-    """What a quality layer says of a cube of this shape, by some of its flags or its usual ones.
+    """Read a quality layer for a cube of this shape, by the given flags or the usual ones.
 
     Layers: EMIT L2A_MASK, a PRISMA file (its error matrix), an EnMAP product (its pixel mask), a
-    NEON file (its classes of pixels), or any mask file, non-zero = missing, which is laid over the
-    cube `like` as `read_mask` does.
+    NEON file (its classes of pixels), or any mask file, non-zero = missing, which is placed on the
+    cube `like` as in `read_mask`.
     """
     path = Path(path)
     layers = {} if vectors.is_drawn(path) else quality.layers(path, _recognise(path))
@@ -240,7 +242,7 @@ def given_mask(
     missing: Path | None,
     say: Callable[[str], Any] = lambda text: None,
 ) -> Bools | None:
-    """True = measured in this cube, from whichever mask file was named; None when none was."""
+    """Return the mask of a cube, True = measured, from one of two mask files; None without both."""
     if observed is not None and missing is not None:
         raise BadValue("`observed=` and `missing=` say the same thing twice: give one of them")
     path, meaning = (missing, "missing") if observed is None else (observed, "observed")
@@ -248,7 +250,7 @@ def given_mask(
 
 
 def quality_layer(cube: Cube, layer: Path | None, flags: str | None) -> quality.Quality | None:
-    """The quality layer that was named, by flags between commas or its usual ones; or None."""
+    """Read a quality layer by its comma-separated flags or its usual ones; None without a layer."""
     if layer is None:
         if flags is not None:
             raise BadValue("`flags=` goes with `quality=FILE`: name the layer they stand in")
@@ -267,7 +269,7 @@ def write_mask(
 ) -> list[Path]:
     """Write a mask, (rows, cols) or (bands, rows, cols), that is True where `meaning` holds.
 
-    source: the file that it is a mask of; who may not read that may not read the mask.
+    source: the file that the mask describes; users who may not read it may not read the mask.
     """
     path = Path(path)
     masks.check_meaning(meaning)
@@ -282,7 +284,7 @@ def write_mask(
 def write_band_mask(
     filled: Bools, path: str | Path, *, overwrite: bool = False, source: Path | None = None
 ) -> list[Path]:
-    """Filled entries (bands, rows, cols) as netCDF4 in the layout of EMIT's `band_mask`."""
+    """Write the filled entries (bands, rows, cols) as netCDF4, laid out as EMIT's `band_mask`."""
     path = Path(path)
     with staged(path, overwrite=overwrite, source=source) as folder:
         emit.write_band_mask(filled, folder / path.name)
@@ -290,7 +292,7 @@ def write_band_mask(
 
 
 def _check(cube: Cube, path: Path) -> None:
-    """What no format can say of a cube, whatever its libraries let pass."""
+    """Refuse a shape or metadata that no cube can have, whatever the format's library accepts."""
     if not all(isinstance(n, int | np.integer) and n < LONGEST for n in cube.shape):
         raise CubeFormatError(
             f"{path}: (bands, rows, cols) = {cube.shape}, expected whole numbers below {LONGEST}; "
@@ -321,12 +323,12 @@ def _module(name: str) -> Format:
 
 
 def _suffixes() -> dict[str, str]:
-    """Suffix -> format; of several formats with one suffix, the first."""
+    """Map each suffix to its format; of several formats with one suffix, the first in FORMATS."""
     return {suffix: name for name in reversed(FORMATS) for suffix in _module(name).SUFFIXES}
 
 
 def _recognise(path: Path) -> str:
-    """The format of a file, by its content, then by its suffix."""
+    """Return the name of the format of a file, by its content, then by its suffix."""
     if not is_there(path):
         raise CubeFormatError(f"{path}: no such file; check the path")
     with parsing(path, "a readable file", "check its permissions"):
@@ -348,7 +350,7 @@ def _recognise(path: Path) -> str:
 
 
 def format_for(cube: Cube, path: Path) -> str:
-    """The format to write: the cube's own if the name looks like its source's, else by suffix."""
+    """Return the format to write: the source's if `path` has its suffix or none; else by suffix."""
     suffix = path.suffix.lower()
     alike = not suffix or (cube.path is not None and suffix == cube.path.suffix.lower())
     if alike and cube.format == "raster":
@@ -361,18 +363,18 @@ def format_for(cube: Cube, path: Path) -> str:
 
 
 def values_path(cube: Cube, path: Path) -> Path:
-    """The file that would hold the values of a cube written to `path`: of ENVI's two, the data
-    file.  Companions have their names from it, whichever of the two was named."""
+    """Return the file that will hold the values of a cube written to `path`: for ENVI the data
+    file, even if `path` is the header.  Companion files are named after it."""
     return envi.data_name(cube, path) if format_for(cube, path) == "envi" else path
 
 
 def _describes(source: Path, cube: Cube, before: Cube | None) -> bool:
-    """Whether the source file says of itself what the cube says, values apart."""
+    """Return whether the source still has the format, shape, dtype and metadata of the cube."""
     if not source.exists():
         return False
     try:
         before = before or read(source, var=cube.attrs.get("array", {}).get("var"))
-    except HydiffError:  # it was replaced by something else
+    except HydiffError:  # the file was replaced by something else
         return False
     return (
         before.format == cube.format
@@ -383,12 +385,12 @@ def _describes(source: Path, cube: Cube, before: Cube | None) -> bool:
     )
 
 
-def _equal(one: Any, other: Any) -> bool:
-    if one is None or other is None:
-        return one is other
-    if isinstance(one, str):
-        return bool(one == other)
-    first, second = np.asarray(one), np.asarray(other)
+def _equal(value: Any, other: Any) -> bool:
+    if value is None or other is None:
+        return value is other
+    if isinstance(value, str):
+        return bool(value == other)
+    first, second = np.asarray(value), np.asarray(other)
     numeric = first.dtype.kind == "f" and second.dtype.kind == "f"
     return np.array_equal(first, second, equal_nan=numeric)
 

@@ -1,7 +1,7 @@
-"""AVIRIS-NG and AVIRIS-3 as netCDF4: the cube in a group of its own, on a map grid.
+"""AVIRIS-NG and AVIRIS-3 as netCDF4: the cube in a separate group, on a map grid.
 
-`reflectance/reflectance` or `radiance/radiance` (wavelength, rows, cols) beside `wavelength` and
-`fwhm`; the root variable `transverse_mercator` carries the map.
+The cube is `reflectance/reflectance` or `radiance/radiance` (wavelength, rows, cols), with
+`wavelength` and `fwhm` beside it; the root variable `transverse_mercator` describes the map.
 """
 
 from __future__ import annotations

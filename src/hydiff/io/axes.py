@@ -1,7 +1,7 @@
-"""Which axis of a bare array is which: the one rule for mat, npy and npz files.
+"""The rule that decides which axis of a bare array is which, for mat, npy and npz files.
 
-Axes are named in stored order, for example ("rows", "cols", "bands"); "-" is a squeezed axis of
-length 1.  A name that does not occur (a 2-D array has no bands) stands for length 1.
+Axes are named in stored order, for example ("rows", "cols", "bands"); "-" is an axis of length 1
+that is dropped.  A name that does not occur (a 2-D array has no bands) means length 1.
 """
 
 from __future__ import annotations
@@ -18,19 +18,22 @@ from hydiff.errors import BadValue, CubeFormatError, ShapeMismatch, UnknownName
 Axes = tuple[str, ...]
 
 CUBE = ("bands", "rows", "cols")
-CUSTOM = ("rows", "cols", "bands")  # the order in which the field stores bare arrays
+CUSTOM = ("rows", "cols", "bands")  # the usual order of bare arrays
 FIRST, LAST = "bands first", "bands last"  # of an array with three axes
-# an array in memory is doubted if its first two axes look like an image and its last like bands
-SMALL = 32  # arrays with no longer axis are taken as they are
+# an array in memory is refused if its first two axes look like an image and its last like bands
+SMALL = 32  # arrays without a longer axis are taken as they are
 ALIKE = 2.0  # the sides of an image differ by no more than this factor
-LONGER = 1.25  # bands outnumber both sides by this factor,
-MOST_BANDS = 450  # ... or there would be more bands than sensors have,
+LONGER = 1.25  # the last axis is longer than both sides by more than this factor,
+MOST_BANDS = 450  # ... or the first axis is longer than the number of bands of any sensor,
 FEWER = 0.5  # ... and the last axis is shorter than this share of both others
 
 
 def order_of(shape: tuple[int, ...], axis: str | None, mask: tuple[int, ...] | None = None) -> str:
-    """FIRST or LAST, for an array of three axes in memory: as `axis` says, else as a mask of
-    another shape fits; else FIRST, unless the lengths speak against it."""
+    """Return FIRST or LAST for an array with three axes in memory.
+
+    `axis` decides; else the order that a mask of another shape fits, if it fits only one; else it
+    is FIRST, and ShapeMismatch is raised if the lengths look like LAST.
+    """
     if axis is not None:
         return check_axis(axis)
     n0, n1, n2 = shape
@@ -61,18 +64,18 @@ def check_axis(axis: str) -> str:
 
 
 def declared_by(axis: str | None, entries: Mapping[str, Any], shape: tuple[int, ...]) -> str | None:
-    """The order of axes that a user gives for an array in a file, else the one in its metadata."""
+    """Return the order of axes of an array in a file: by the user's `axis`, else its metadata."""
     if axis is None or len(shape) != 3:
         return entries.get("axes")
     return ",".join(CUBE if check_axis(axis) == FIRST else CUSTOM)
 
 
 def resolve(shape: tuple[int, ...], declared: str | None, path: Path) -> Axes:
-    """The names of the axes of an array of this shape.
+    """Return the names of the axes of an array of this shape.
 
-    A declared order decides.  Otherwise axes of length 1 are squeezed; if exactly two of the
-    three lengths are equal the odd one is bands, else the order is (rows, cols, bands).  The only
-    long axis, of a single spectrum, is bands.
+    A declared order decides.  Otherwise axes of length 1 are dropped; if exactly two of three
+    lengths are equal, the odd one is bands, else the order is (rows, cols, bands).  Of three axes
+    with only one longer than 1, that one is bands if it is the first or the last.
     """
     if min(shape, default=1) < 1:
         raise CubeFormatError(f"{path}: holds no values: an array of shape {shape}")
@@ -127,39 +130,39 @@ def _spread(names: Axes, places: list[int], count: int) -> Axes:
 
 
 def cube_shape(shape: tuple[int, ...], axes: Axes) -> tuple[int, int, int]:
-    """(bands, rows, cols) of an array of this shape."""
+    """Return (bands, rows, cols) of a stored array of this shape."""
     bands, rows, cols = (shape[axes.index(n)] if n in axes else 1 for n in CUBE)
     return bands, rows, cols
 
 
 def as_cube(array: Array, axes: Axes) -> Array:
-    """A stored array seen as (bands, rows, cols): a view, so that assigning to it writes back."""
+    """Return a stored array as a view (bands, rows, cols), so that assigning to it writes back."""
     order = [axes.index(n) for n in CUBE if n in axes]
     squeezed = [i for i in range(array.ndim) if i not in order]
     return array.transpose(order + squeezed).reshape(cube_shape(array.shape, axes))
 
 
 def as_stored(values: Array, axes: Axes) -> Array:
-    """A cube (bands, rows, cols) in stored order: the inverse of `as_cube`, a view as well."""
+    """Return a cube (bands, rows, cols) in stored order: the inverse of `as_cube`, also a view."""
     order = [CUBE.index(n) for n in axes if n in CUBE]
     absent = [i for i in range(3) if i not in order]
     return values.transpose(order + absent).reshape(stored_shape(values.shape, axes))
 
 
 def stored_block(axes: Axes, block: tuple[slice, slice, slice]) -> tuple[slice, ...]:
-    """The slices of the stored array that hold a block (bands, rows, cols)."""
+    """Return the slices of the stored array that hold a block (bands, rows, cols)."""
     part: dict[str, slice] = dict(zip(CUBE, block, strict=True))
     return tuple(part.get(name, slice(0, 1)) for name in axes)
 
 
 def stored_shape(shape: tuple[int, ...], axes: Axes) -> tuple[int, ...]:
-    """The shape in which a cube (bands, rows, cols) is stored."""
+    """Return the shape in which a cube (bands, rows, cols) is stored."""
     length: dict[str, int] = dict(zip(CUBE, shape, strict=True))
     return tuple(length.get(name, 1) for name in axes)
 
 
 def order_for(attrs: Any, bands: int) -> Axes:
-    """The order in which a cube came, if it still fits, else (rows, cols, bands)."""
+    """Return the order of axes in which a cube was read, if it fits, else (rows, cols, bands)."""
     box = attrs.get("array")
     names = tuple(box["axes"].split(",")) if isinstance(box, dict) and "axes" in box else CUSTOM
     return names if "bands" in names or bands == 1 else CUSTOM
@@ -169,7 +172,7 @@ def order_for(attrs: Any, bands: int) -> Axes:
 
 
 def only_array(data: Any) -> Any:
-    """Of a Dataset, its only variable with three axes; lists as arrays, anything else as it is."""
+    """Return a Dataset's only variable with three axes; arrays as they are; lists as arrays."""
     if not hasattr(data, "data_vars"):
         return data if hasattr(data, "shape") else np.asarray(data)
     names = [str(name) for name, variable in data.data_vars.items() if variable.ndim == 3]
@@ -183,17 +186,18 @@ def only_array(data: Any) -> Any:
 
 
 def bands_last(data: Any, axis: str | None, mask: tuple[int, ...] | None) -> bool:
-    """Whether an array has its bands at the end; cubes and named dimensions say it themselves."""
+    """Return whether the bands are the last axis; False for a cube and for named dimensions, which
+    are put in order by their names."""
     named = isinstance(data, Cube)
     if not named and hasattr(data, "dims"):
         named = data.ndim == 3 and band_axis(dim_names(data)) is not None
     if named and axis is not None:
         raise BadValue("`axis=` goes with arrays: a cube, or its dimensions, say it; leave it out")
-    if named or len(data.shape) != 3:  # the number of axes is refused by the cube
+    if named or len(data.shape) != 3:  # Cube refuses another number of axes
         return False
     return order_of(data.shape, axis, mask) == LAST
 
 
 def dims_in(data: Any, order: tuple[int, int, int]) -> list[Any]:
-    """An order of axes as `transpose` of this array expects it."""
+    """Return an order of axes in the form that `transpose` of this array expects."""
     return [data.dims[i] for i in order] if hasattr(data, "dims") else list(order)

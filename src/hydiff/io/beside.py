@@ -1,7 +1,7 @@
-"""What lies beside a GeoTIFF and says more of it: GDAL's .aux.xml, an .aux, a world file, RPCs.
+"""Files that describe a GeoTIFF beside it: GDAL's .aux.xml, an .aux, a world file, RPCs.
 
-Such a file is read only when it can lead nowhere, and only what is known of it; it goes with the
-image when that is written again, without the statistics that no longer hold.
+Such a file is read only if it refers to no other file, and only its known entries are used.  It is
+copied along when the image is written again, without statistics that no longer hold.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from hydiff.io import tiff
 from hydiff.io.parsing import parsing
 
 LARGEST = 16 << 20  # bytes
-PAM, MASK = ".aux.xml", ".msk"  # behind the whole name of the image
-# Instead of its suffix: Erdas, world files, MapInfo, DigitalGlobe.
+PAM, MASK = ".aux.xml", ".msk"  # appended to the whole name of the image
+# Endings that replace the suffix of the image: Erdas, world files, MapInfo, DigitalGlobe.
 ERDAS = ".aux"
 TEXTS = (".tfw", ".tifw", ".tiffw", ".wld", ".tab", ".rpb", ".imd", "_rpc.txt")
-# What GDAL reads of an .aux.xml and takes for values, not for names of files.
+# Entries of an .aux.xml that GDAL takes for values, not for names of files.
 OF_DATASET = ("SRS", "GeoTransform", "GCPList", "Metadata", "PAMRasterBand")
 OF_BAND = ("Description", "NoDataValue", "UnitType", "Offset", "Scale", "ColorInterp", "Metadata")
 STATISTICS = ("Histograms", "Minimum", "Maximum", "Mean", "StandardDeviation")
@@ -28,7 +28,7 @@ WKT = re.compile(r"\s*[A-Za-z]+\w*(\[|:\d+\s*$)")
 
 
 def description_files(image: Path) -> dict[str, Path]:
-    """Files that describe an image: what follows its name or stem, in lower case -> the file."""
+    """Return the files that describe an image, by their ending in lower case (`.aux.xml`, ...)."""
     if not image.is_file():
         return {}
     ends = {path: _end(path.name, image) for path in sorted(image.parent.iterdir())}
@@ -36,7 +36,7 @@ def description_files(image: Path) -> dict[str, Path]:
 
 
 def _end(name: str, image: Path) -> str | None:
-    """What a name adds to that of an image, if it is one of the known ends."""
+    """Return what a file name adds to the name or stem of an image, if it is a known ending."""
     for start, known in ((image.name, (PAM, MASK)), (image.stem, (ERDAS, *TEXTS))):
         end = name[len(start) :].lower()
         if name.startswith(start) and end in known:
@@ -45,14 +45,14 @@ def _end(name: str, image: Path) -> str | None:
 
 
 def described_by(image: Path) -> list[Path]:
-    """The files that describe an image."""
+    """Return the files that describe an image."""
     return list(description_files(image).values())
 
 
 def checked_copies(image: Path) -> dict[str, bytes]:
-    """Contents to show GDAL, by name; CubeFormatError for a file that leads elsewhere.
+    """Return the contents to show to GDAL, by name; CubeFormatError if a file refers to others.
 
-    The mask is not among them: it is opened as an image of its own.
+    The mask is not among them: it is opened as a separate image.
     """
     copies: dict[str, bytes] = {}
     for end, path in description_files(image).items():
@@ -66,7 +66,7 @@ def checked_copies(image: Path) -> dict[str, bytes]:
 
 
 def mask_of(image: Path) -> Path | None:
-    """The external mask of an image; GDAL would open it with any driver, so it must be a TIFF."""
+    """Return the external mask of an image, which must be a TIFF: GDAL opens it with any driver."""
     path = description_files(image).get(MASK)
     if path is not None and not tiff.is_tiff(path):
         raise CubeFormatError(
@@ -77,10 +77,10 @@ def mask_of(image: Path) -> Path | None:
 
 
 def carry(source: Path, target: Path, stale: frozenset[int]) -> list[Path]:
-    """Put what described `source` beside `target`; the files made.
+    """Copy the files that describe `source` to `target`; return the files made.
 
-    stale: bands, from 0, whose statistics no longer hold.  An .aux names its image, so what it says
-    goes into the image instead; the mask is written with the values.
+    stale: bands, from 0, whose statistics no longer hold.  An .aux contains the name of its image,
+    so its content goes into the image instead; the mask is written with the values.
     """
     copies = {}
     for end, path in description_files(source).items():
@@ -105,7 +105,7 @@ def _content(path: Path) -> bytes:
 
 
 def _plain_erdas(path: Path) -> dict[str, bytes]:
-    """An .aux of Erdas Imagine without values of its own elsewhere; others (of TeX …) are none."""
+    """Return an .aux of Erdas Imagine, {} if it is another kind (TeX …); refuse references."""
     content = _content(path)
     if not content.startswith(b"EHFA_HEADER_TAG"):
         return {}
@@ -136,7 +136,7 @@ def _pam(path: Path) -> Element:
 
 
 def _plain_pam(path: Path) -> bytes:
-    """The entries that are known, written again: nothing else reaches GDAL."""
+    """Return an .aux.xml with its known entries only: nothing else reaches GDAL."""
     root = _pam(path)
     copy = Element("PAMDataset")
     for child in root:
@@ -151,7 +151,7 @@ def _plain_pam(path: Path) -> bytes:
 
 
 def _fresh_pam(path: Path, stale: frozenset[int]) -> bytes:
-    """All of it but the statistics and histograms of some bands."""
+    """Return an .aux.xml without the statistics and histograms of the stale bands."""
     root = _pam(path)
     for band in root.iter("PAMRasterBand"):
         if (band.get("band") or "").isdigit() and int(band.get("band") or 0) - 1 in stale:

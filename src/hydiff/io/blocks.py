@@ -1,4 +1,4 @@
-"""Walking through a cube a piece at a time, so that memory stays bounded whatever its size."""
+"""Blocks of a cube, to process it one block at a time, so that memory stays bounded."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 from hydiff.cube import Array, Bools, Cube
 
 BUDGET = 16 << 20  # bytes of one block: a few bands of a large scene, all of a small one
-WHOLE = 64 * 2**20  # bytes up to which every value is looked at
-MOST_CHUNKS = 1000  # of a compressed file that is looked at as a whole
-SAMPLED_ROWS = 16  # beyond that, so many evenly spaced rows
-SAMPLED = 32 * 2**20  # or, of a chunked file, chunks of so many bytes in all
+WHOLE = 64 * 2**20  # bytes of a cube up to which `sampled` takes every value
+MOST_CHUNKS = 1000  # the same in chunks of a chunked file
+SAMPLED_ROWS = 16  # number of evenly spaced rows taken of a larger cube,
+SAMPLED = 32 * 2**20  # ... or, of a chunked file, bytes of the chunks taken in all
 
 Block = tuple[slice, slice, slice]
 
@@ -20,7 +20,7 @@ Block = tuple[slice, slice, slice]
 def blocks(
     shape: tuple[int, int, int], itemsize: int, axis: int = 0, multiple: int = 1
 ) -> Iterator[Block]:
-    """Slices (bands, rows, cols) that cover `shape`, cut along `axis` (0 bands, 1 rows).
+    """Yield slices (bands, rows, cols) that cover `shape`, cut along `axis` (0 bands, 1 rows).
 
     Cuts along rows lie on multiples of `multiple`, the height of a file's own tiles.
     """
@@ -41,9 +41,9 @@ def blocks(
 def chunk_blocks(
     shape: tuple[int, int, int], itemsize: int, chunks: tuple[int, int, int]
 ) -> Iterator[Block]:
-    """Slices (bands, rows, cols) that cover `shape` and cut no chunk of the file in two.
+    """Yield slices (bands, rows, cols) that cover `shape` and cut no chunk of the file in two.
 
-    As many bands and rows as fit into the budget, at least one row of chunks.
+    Each holds as many bands and rows as fit into the budget, at least one row of chunks.
     """
     bands, rows, cols = shape
     high, tall = min(chunks[0], bands), min(chunks[1], rows)
@@ -60,11 +60,11 @@ def chunk_blocks(
 
 
 def sampled(cube: Cube, *, deep: bool = False) -> tuple[list[Block], str | None]:
-    """Blocks to look at, and in words which; everything when the cube is small.
+    """Return blocks that sample a cube, and a description of them; the whole and None if small.
 
-    A chunk of a compressed file is read whole or not at all, so there it is a few chunks: evenly
-    spread over the rows, where sensors lose data, and scattered over bands and columns; unless
-    all bands of a pixel are wanted together (`deep`).
+    A chunk of a compressed file can only be read as a whole, so of a chunked file a few chunks are
+    taken: evenly spread over the rows, where sensors lose data, and scattered over bands and
+    columns.  With `deep`, for all bands of a pixel together, rows are taken as of other files.
     """
     bands, rows, cols = cube.shape
     chunks = getattr(cube.values, "chunks", None)
@@ -72,9 +72,9 @@ def sampled(cube: Cube, *, deep: bool = False) -> tuple[list[Block], str | None]
     if cube.nbytes <= WHOLE and (grid is None or grid.prod() <= MOST_CHUNKS):
         return [(slice(0, bands), slice(0, rows), slice(0, cols))], None
     if chunks is None or grid is None or deep:
-        some = np.unique(np.linspace(0, rows - 1, SAMPLED_ROWS).astype(int)).tolist()
-        return [(slice(0, bands), slice(r, r + 1), slice(0, cols)) for r in some], (
-            f"{len(some)} sampled rows"
+        starts = np.unique(np.linspace(0, rows - 1, SAMPLED_ROWS).astype(int)).tolist()
+        return [(slice(0, bands), slice(r, r + 1), slice(0, cols)) for r in starts], (
+            f"{len(starts)} sampled rows"
         )
     count = int(np.clip(SAMPLED // (np.prod(chunks) * cube.dtype.itemsize), 1, SAMPLED_ROWS))
     k = np.arange(count)

@@ -1,8 +1,8 @@
-"""Chunks compressed by Blosc, checked before the library sees them.
+"""Check chunks compressed by Blosc before the library reads them.
 
-Blosc believes the lengths in a chunk's header and reads beyond a chunk that is shorter, which can
-end the process.  It holds itself to be safe where the header's compressed length is the true one
-(`blosc_cbuffer_validate` in its manual); its Python bindings do not look.
+Blosc trusts the lengths in a chunk's header and reads beyond the end of a chunk that is shorter,
+which can end the process.  By its manual (`blosc_cbuffer_validate`) it is safe if the compressed
+length in the header is the true one; its Python bindings do not check that.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from zarr.registry import register_codec
 
 from hydiff.io.parsing import LARGEST_CHUNK
 
-HEADER = struct.Struct("<4B3i")  # version, its own of the codec, flags, type size; three lengths
+HEADER = struct.Struct("<4B3i")  # versions of format and codec, flags, type size; three lengths
 VERSION = 2  # of the chunk format, the only one since Blosc 1.0
 
 
 def check(chunk: Any) -> None:
-    """ValueError unless the header of a chunk (any buffer of bytes) has its true length."""
+    """Raise ValueError unless the header of a chunk (any buffer of bytes) has its true length."""
     data = memoryview(chunk).cast("B")
     if len(data) < HEADER.size:
         raise ValueError(f"a Blosc chunk of {len(data)} bytes, shorter than its header")
@@ -34,7 +34,7 @@ def check(chunk: Any) -> None:
 
 
 class Blosc(numcodecs.Blosc):  # type: ignore[misc]  # numcodecs has no types for it
-    """The codec of version 2, and of `numcodecs.blosc` in version 3."""
+    """Checked codec for Zarr version 2, and for `numcodecs.blosc` in version 3."""
 
     def decode(self, buf: Any, out: Any = None) -> Any:
         check(buf)
@@ -42,7 +42,7 @@ class Blosc(numcodecs.Blosc):  # type: ignore[misc]  # numcodecs has no types fo
 
 
 class Blosc3(BloscCodec):
-    """The codec of version 3."""
+    """Checked codec for Zarr version 3."""
 
     def _decode_sync(self, chunk_bytes: Any, chunk_spec: Any) -> Any:
         check(chunk_bytes.as_numpy_array())
@@ -50,7 +50,7 @@ class Blosc3(BloscCodec):
 
 
 def guard() -> None:
-    """Have zarr decode by these two, in this process."""
+    """Make zarr use these two codecs in this process."""
     numcodecs.register_codec(Blosc)
     register_codec("blosc", Blosc3)
     zarr.config.set({"codecs.blosc": f"{Blosc3.__module__}.{Blosc3.__qualname__}"})

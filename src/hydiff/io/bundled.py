@@ -27,10 +27,10 @@ def _arrays() -> Any:
 
 
 def _channels() -> Floats:
-    """(3, 200) number from 1, centre and full width at half maximum in nm, of the bands that stay.
+    """(3, 200) number from 1, centre and full width at half maximum in nm, of the bands in use.
 
-    In the order of the sensor: its four spectrometers overlap, so the centres step back where one
-    ends and the next begins.
+    The order is that of the sensor: its four spectrometers overlap, so the centres step back where
+    one ends and the next begins.
     """
     table = files("hydiff") / "data" / "indian_pines_channels.csv"
     rows: Floats = np.loadtxt(str(table), delimiter=",", skiprows=1)

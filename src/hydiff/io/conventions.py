@@ -1,7 +1,7 @@
-"""What sensors are known to mean where their ENVI or GeoTIFF files do not say it.
+"""Conventions of sensors that their ENVI or GeoTIFF files do not state.
 
-A file is known by its name, as its makers give it, or by `sensor type` in its header; what the
-file declares itself is never overruled.
+The sensor is recognised by the file name that its operators use, or by `sensor type` in the
+header.  What a file declares itself is never overruled.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from hydiff.cube import Array, Bools, Cube, Floats
 from hydiff.io.headers import NOTES, notes
 
 OPTICAL = {"Nanometers": (300.0, 2600.0), "Micrometers": (0.3, 2.6)}
-FORMATS = ("envi", "geotiff")  # that carry no product rules of their own
+FORMATS = ("envi", "geotiff")  # formats without rules of a product
 # Hyperion's 242 channels, counted from 1: not calibrated, so filled with zeros.
 UNCALIBRATED = (*range(1, 8), *range(58, 77), *range(225, 243))
 
 
 def applied(cube: Cube) -> Cube:
-    """The cube with what is evident, and with what its sensor's convention adds."""
+    """Return the cube with an evident wavelength unit, and the conventions of its sensor, added."""
     return _of_sensor(_with_unit(cube))
 
 
 def evident_unit(wavelengths: Floats) -> str | None:
-    """The unit in which all wavelengths lie where optical sensors measure; None if there is none.
+    """Return the unit in which all wavelengths lie in the optical range; None if there is none.
 
-    A 0 stands for a channel that is not used.
+    A wavelength of 0 means a channel that is not used.
     """
     used = wavelengths[wavelengths != 0]
     for unit, (low, high) in OPTICAL.items():
@@ -60,18 +60,18 @@ def _of_sensor(cube: Cube) -> Cube:
 
 
 def _next_generation(cube: Cube) -> Cube:
-    """-9999 is missing, also where the header forgets to say so."""
+    """Take -9999 as missing if the header declares no nodata value."""
     return replace(cube, nodata=-9999.0 if cube.nodata is None else cube.nodata)
 
 
 def _classic(cube: Cube) -> Cube:
-    """No band above 0 is no measurement: outside the flight line some files hold -50, others
-    -0.9999 times a factor that differs from band to band, and 0 in the first two bands."""
+    """Take pixels without a value above 0 as missing: outside the flight line some files hold -50,
+    others -0.9999 times a factor that differs between bands, and 0 in the first two bands."""
     return cube if cube.nodata is not None else replace(cube, missing_rule=_nowhere_positive)
 
 
 def _hyperion(cube: Cube) -> Cube:
-    """Zero in all channels is outside the swath; channels that were never calibrated are bad."""
+    """Take pixels with 0 in all channels as missing, and channels without calibration as bad."""
     good = cube.good
     if good is None and cube.bands == 242:
         good = np.ones(242, bool)
@@ -88,7 +88,7 @@ def _all_zero(values: Array) -> Bools:
     return np.broadcast_to((values == 0).all(axis=0), values.shape)
 
 
-# name -> the names of its files, and what to add
+# sensor -> pattern of its file names, and the function that adds its conventions
 SENSORS: dict[str, tuple[str, Callable[[Cube], Cube]]] = {
     "AVIRIS-Classic": (r"f\d{6}t\d{2}p\d{2}r\d{2}", _classic),
     "AVIRIS-NG": (r"ang\d{8}t\d{6}", _next_generation),

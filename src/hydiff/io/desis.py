@@ -1,6 +1,7 @@
-"""A GeoTIFF with an ENVI header that describes its bands, as DESIS (L1B, L1C, L2A) and HySpex have.
+"""GeoTIFF with an ENVI header that describes its bands, as for DESIS (L1B, L1C, L2A) and HySpex.
 
-Known by the header: one with wavelengths that stands beside a GeoTIFF and no data file of its own.
+The format is recognised by the header: it has wavelengths, and is beside a GeoTIFF but not beside
+an ENVI data file.
 """
 
 from __future__ import annotations
@@ -14,23 +15,23 @@ from hydiff.io import envi, geotiff
 from hydiff.io.headers import SCALING
 from hydiff.io.marks import into_header
 
-SUFFIXES = ()  # what is written from scratch is a plain GeoTIFF
+SUFFIXES = ()  # a cube written from scratch is a plain GeoTIFF
 
 
 def matches(path: Path) -> bool:
-    """The image, or its header."""
+    """Return whether a file is such an image, or its header."""
     image = _image(path)
     header = _header(image)
     if image == header or not header.is_file() or not geotiff.matches(image):
         return False
     text = header.read_bytes()
     names = (header.with_suffix(suffix) for suffix in envi.DATA_SUFFIXES)
-    own = any(name.is_file() for name in names if name != image)
-    return text.startswith(b"ENVI") and b"wavelength" in text.lower() and not own
+    has_data_file = any(name.is_file() for name in names if name != image)
+    return text.startswith(b"ENVI") and b"wavelength" in text.lower() and not has_data_file
 
 
 def read(path: Path, var: str | None = None) -> Cube:
-    """Values and map from the image, what belongs to the bands from the header."""
+    """Read values and map from the image, and the metadata of the bands from the header."""
     image = _image(path)
     cube, header = geotiff.read(image), envi.header_cube(_header(image))
     scaling = {k.lower(): v for k, v in header.attrs.items() if k.lower() in SCALING}
@@ -51,7 +52,7 @@ def write(cube: Cube, path: Path) -> list[Path]:
 
 
 def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
-    """The image with its changed entries, and the header, which gains no line but the mark."""
+    """Copy the image and replace the changed entries; copy the header and add only the mark."""
     files = geotiff.rewrite(source, path, cube)
     header = _header(source)
     appended = header.name == source.name + header.suffix
@@ -64,11 +65,11 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
 def _image(path: Path) -> Path:
     if path.suffix.lower() != ".hdr":
         return path
-    beside = (path.with_suffix(suffix) for suffix in ("", ".tif", ".TIF", ".tiff"))
-    return next((p for p in beside if p.is_file()), path)
+    candidates = (path.with_suffix(suffix) for suffix in ("", ".tif", ".TIF", ".tiff"))
+    return next((p for p in candidates if p.is_file()), path)
 
 
 def _header(image: Path) -> Path:
-    """`x.hdr` before `x.tif.hdr`, as for ENVI files."""
+    """Return the header of an image: `x.hdr` before `x.tif.hdr`, as for ENVI files."""
     names = [image.with_suffix(".hdr"), image.with_name(image.name + ".hdr")]
     return next((name for name in names if name.is_file()), names[0])

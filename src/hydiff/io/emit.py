@@ -1,9 +1,10 @@
 """EMIT L1B radiance, L2A reflectance and their companions (OBS, MASK): netCDF4, sensor geometry.
 
-The cube stands in the root as (downtrack, crosstrack, bands); groups hold what belongs to the
-bands (`sensor_band_parameters`) and to the ground (`location`, with the lookup table to a map).
-Values up to -9000 are no measurements: the raw data's flags for missing and corrupt frames and
-lines, and the fill value.  One of them, a frame that was screened for clouds on board, is no loss.
+The cube is a variable in the root, (downtrack, crosstrack, bands); groups describe the bands
+(`sensor_band_parameters`) and the position (`location`, with the lookup table to a map).
+Values of -9000 or less are no measurements: they are the fill value, or flags of the raw data for
+missing and corrupt frames and lines.  One flag means a frame that was screened for clouds on
+board, which is not lost data.
 """
 
 from __future__ import annotations
@@ -19,20 +20,23 @@ from hydiff.io import hdf5, maps
 from hydiff.io.parsing import damaged, parsing
 
 SUFFIXES = (".nc",)
-CUBES = ("reflectance", "radiance", "reflectance_uncertainty", "obs", "mask")  # the first one found
+CUBES = ("reflectance", "radiance", "reflectance_uncertainty", "obs", "mask")  # the first present
 MEASURED = CUBES[:2]
-NAMES = ("observation_bands", "mask_bands")  # of bands without wavelengths
+NAMES = ("observation_bands", "mask_bands")  # datasets with the names of bands, for OBS and MASK
 GROUPS = {"sensor_band_parameters", "location"}
 AXES = ("rows", "cols", "bands")
 
 FILL = -9999.0
-FLAGGED = -9000.0  # this and less is no measurement
+FLAGGED = -9000.0  # values up to this one are no measurements
 # -9998: missing frame, -9997: corrupt frame, -9996: corrupt line
-CLOUDY = -9990.0  # frame
+CLOUDY = -9990.0  # frame that was screened for clouds
 
 
 def matches(path: Path) -> bool:
-    """By its groups; a netCDF that cannot be opened is taken for one, so that reading says why."""
+    """Return whether a file has EMIT's groups.
+
+    True, too, for a netCDF file that cannot be opened: reading it then says what is wrong.
+    """
     names = hdf5.members(path)
     if names is None:
         return False
@@ -41,7 +45,10 @@ def matches(path: Path) -> bool:
 
 
 def read(path: Path, var: str | None = None) -> Cube:
-    """`var` names another root variable with three axes; values and lookup table stay on disk."""
+    """Open an EMIT file; values and lookup table stay on disk.
+
+    var: a root variable with three axes, instead of the first of CUBES.
+    """
     with parsing(path, "an EMIT netCDF file"), hdf5.open_file(path) as file:
         _check_groups(file, path)
         name = _variable(file, var, path)
@@ -77,27 +84,27 @@ def write(cube: Cube, path: Path) -> list[Path]:
 
 
 def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
-    """A copy of the file with the changed entries of its cube replaced."""
+    """Copy the file and replace the changed entries of its cube."""
     with hdf5.open_file(source) as file:
         part = _part(file, cube.attrs["array"]["var"])
     return hdf5.rewrite(source, path, cube, [part])
 
 
 def flagged(values: Array) -> Bools:
-    """No measurement: any flag of the raw data, or the fill value."""
+    """True where a value is no measurement but a flag of the raw data or the fill value."""
     return np.asarray(values <= FLAGGED)
 
 
 def cloudy(values: Array) -> Bools:
-    """A frame that was screened for clouds: not sent, and not lost either."""
+    """True where a frame was screened for clouds on board: it was not sent, but is not lost."""
     return np.asarray(values == CLOUDY)
 
 
 def write_band_mask(filled: Bools, path: Path) -> None:
-    """Filled entries (bands, rows, cols) as EMIT stores interpolated ones: `band_mask`.
+    """Write the filled entries (bands, rows, cols) as EMIT stores interpolated ones: `band_mask`.
 
-    A netCDF4 file with (downtrack, crosstrack, packed_wavelength_bands) bytes; the first band is
-    the highest bit of the first byte.
+    That is a netCDF4 file with bytes (downtrack, crosstrack, packed_wavelength_bands); the first
+    band is the highest bit of the first byte.
     """
     import h5py
 
@@ -119,7 +126,7 @@ def write_band_mask(filled: Bools, path: Path) -> None:
 
 
 def _check_groups(file: Any, path: Path) -> None:
-    """Other netCDF files have no rule for which axis is which, but xarray names their dimensions"""
+    """Refuse other netCDF files: no rule says which axis is which, but xarray can open them."""
     if not GROUPS & set(file):
         raise CubeFormatError(
             f"{path}: a netCDF file of no known product, expected EMIT or AVIRIS; open it with "
@@ -167,7 +174,7 @@ def _glt(path: Path, file: Any) -> Glt | None:
 
 
 def _lookup(path: Path, block: tuple[slice, slice, slice]) -> Array:
-    rows, cols, which = block
+    rows, cols, components = block
     with parsing(path, "a complete EMIT file"), hdf5.open_file(path) as file:
         pair = [file["location"][name][rows, cols] for name in ("glt_x", "glt_y")]
-    return np.stack(pair, axis=-1)[..., which]
+    return np.stack(pair, axis=-1)[..., components]

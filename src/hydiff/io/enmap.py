@@ -30,7 +30,7 @@ from hydiff.io.parsing import check_room, damaged, parsing
 
 SUFFIXES = (".zip",)
 IMAGE, METADATA = "-SPECTRAL_IMAGE.TIF", "-METADATA.XML"
-NOTE = "-HYDIFF_FILLED.JSON"  # the member that says so of a filled product
+NOTE = "-HYDIFF_FILLED.JSON"  # the member with the mark of a filled product
 NODATA = -32768.0
 LARGEST_XML = 32 << 20  # bytes
 EMPTY_MEAN = -1000000.0  # in the statistics of a band that holds no data
@@ -41,16 +41,16 @@ class Product(NamedTuple):
     members: tuple[str, ...]  # every file in it
 
     def member_ending(self, ending: str) -> str | None:
-        """The member whose name ends so, whatever its case."""
+        """Return the first member with this ending in any case; None if there is none."""
         return next((m for m in self.members if m.upper().endswith(ending.upper())), None)
 
     def raster(self, member: str) -> Path:
-        """Where GDAL finds a member."""
+        """Return the path under which GDAL finds a member."""
         archive = Path("/vsizip") / f"{{{_linked(self.root.resolve())}}}" if self.zipped else None
         return (archive or self.root) / member
 
     def nbytes(self) -> int:
-        """Of all members, unpacked, as the archive or the folder declares them."""
+        """Return the unpacked size of all members, as the archive or the folder declares it."""
         if not self.zipped:
             return sum((self.root / member).stat().st_size for member in self.members)
         with zipfile.ZipFile(self.root) as archive:
@@ -76,7 +76,7 @@ class Product(NamedTuple):
 
 @cache
 def _linked(archive: Path) -> Path:
-    """An archive under a name that GDAL can take between braces: a link if it has some itself."""
+    """Return a path of an archive that GDAL can take in braces: a link if the path has braces."""
     if not {"{", "}"} & set(str(archive)):
         return archive
     _links.append(tempfile.TemporaryDirectory(prefix="hydiff-"))
@@ -85,17 +85,17 @@ def _linked(archive: Path) -> Path:
     return link
 
 
-_links: list[tempfile.TemporaryDirectory[str]] = []  # until the process ends
+_links: list[tempfile.TemporaryDirectory[str]] = []  # kept until the process ends
 
 
 def matches(path: Path) -> bool:
-    """The folder, the zip, or the image or metadata inside the folder."""
+    """Return whether a path is a product: folder, zip, or image or metadata inside the folder."""
     product = find_product(path)
     return product is not None and product.member_ending(METADATA) is not None
 
 
 def find_product(path: Path) -> Product | None:
-    """The product that a path belongs to; None if it is none of EnMAP's."""
+    """Return the EnMAP product that a path belongs to; None if it belongs to none."""
     if path.is_dir():
         members = tuple(sorted(p.name for p in path.iterdir() if p.is_file()))
         root = path
@@ -115,8 +115,8 @@ def find_product(path: Path) -> Product | None:
 
 
 def _check_names(product: Product) -> None:
-    """A member lies inside the product: one called /etc/x, ../x or /vsicurl/… does not; and no two
-    of them have one name."""
+    """Refuse members that lie outside the product (/etc/x, ../x or /vsicurl/…), and two members
+    with one name."""
     if twice := [name for name, n in Counter(product.members).items() if n > 1]:
         raise CubeFormatError(
             f"{product.root}: has two members called {twice[0]}; do not trust it, fetch it again"
@@ -169,35 +169,35 @@ def write(cube: Cube, path: Path) -> list[Path]:
 
 
 def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
-    """All members, the image with its changed entries: a zip if `path` ends so, else a folder."""
+    """Copy all members, with the image's changed entries, to a folder or, by its suffix, a zip."""
     product = find_product(source)
     image = product and product.member_ending(IMAGE)
-    assert product is not None and image is not None  # it was read a moment ago
+    assert product is not None and image is not None  # `source` was read as a product
     check_room(product.nbytes(), source, "the product, unpacked,")
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".hydiff-") as name:
-        before, after = Path(name) / "before.tif", Path(name) / "after.tif"
-        with product.open(image) as stored, before.open("wb") as copy:
+        original, changed = Path(name) / "before.tif", Path(name) / "after.tif"
+        with product.open(image) as stored, original.open("wb") as copy:
             shutil.copyfileobj(stored, copy)
-        geotiff.rewrite(before, after, cube)
+        geotiff.rewrite(original, changed, cube)
         fill = _into_zip if path.suffix.lower() == ".zip" else _into_folder
-        fill(_without_note(product), path, image, after)
+        fill(_without_note(product), path, image, changed)
     if cube.mark is not None:
         _add_note(path, str(product.member_ending(METADATA)), cube.mark.json + "\n")
     return [path]
 
 
 def _without_note(product: Product) -> Product:
-    """Less what an earlier fill says of itself, which the new note repeats."""
+    """Return the product without the mark of an earlier fill, which the new mark includes."""
     members = tuple(m for m in product.members if not m.upper().endswith(NOTE))
     return product._replace(members=members)
 
 
 def _add_note(path: Path, metadata: str, text: str) -> None:
-    """One more member, beside the metadata."""
+    """Add a text as one more member, beside the metadata."""
     name = metadata[: -len(METADATA)] + NOTE
     if path.is_dir():
-        beside = next(path.rglob(PurePosixPath(metadata).name))
-        beside.with_name(PurePosixPath(name).name).write_text(text)
+        metadata_file = next(path.rglob(PurePosixPath(metadata).name))
+        metadata_file.with_name(PurePosixPath(name).name).write_text(text)
     else:
         with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
@@ -209,7 +209,7 @@ def _into_zip(product: Product, path: Path, image: str, new: Path) -> None:
             if member.endswith("/"):
                 continue
             source = new.open("rb") if member == image else product.open(member)
-            # opened by name a member gets no clock time: equal fills have equal bytes
+            # a member opened by its name gets no time stamp, so that equal fills have equal bytes
             with source as stored, archive.open(member, "w", force_zip64=True) as copy:
                 shutil.copyfileobj(stored, copy)
 
@@ -226,11 +226,11 @@ def _into_folder(product: Product, path: Path, image: str, new: Path) -> None:
 
 
 def _places(product: Product, image: str) -> dict[str, PurePosixPath]:
-    """Where each member goes in a folder: as it lies below the image's own folder, or in whole."""
+    """Return the path of each member in a folder: relative to the image's folder if it is below."""
     root = PurePosixPath(image).parent
     paths = {m: PurePosixPath(m) for m in product.members if not m.endswith("/")}
     places = {m: p.relative_to(root) if p.is_relative_to(root) else p for m, p in paths.items()}
-    # as a file system sees them that does not know capitals
+    # compared without case, as some file systems do
     names = Counter(str(place).lower() for place in places.values())
     names.update({str(p).lower() for place in places.values() for p in place.parents})
     if shared := [m for m, place in places.items() if names[str(place).lower()] > 1]:
@@ -247,13 +247,13 @@ def _places(product: Product, image: str) -> dict[str, PurePosixPath]:
 
 
 def check_unpacked(cube: Cube, memory: float) -> None:
-    """BadValue if copying a product would unpack more than `memory` bytes besides the cube."""
+    """Raise BadValue if copying a product unpacks more than `memory` bytes besides the cube."""
     product = None if cube.path is None else find_product(cube.path)
-    more = 0 if product is None or not product.zipped else product.nbytes() - cube.nbytes
-    if more > memory:
+    rest = 0 if product is None or not product.zipped else product.nbytes() - cube.nbytes
+    if rest > memory:
         raise BadValue(
-            f"{cube.path}: its members unpack to {more / 1e9:.3g} GB besides the cube, and all are "
-            f"copied; if you trust it, give `memory='{math.ceil(more / 1e9)}GB'`, else write .tif"
+            f"{cube.path}: its members unpack to {rest / 1e9:.3g} GB besides the cube, and all are "
+            f"copied; if you trust it, give `memory='{math.ceil(rest / 1e9)}GB'`, else write .tif"
         )
 
 
@@ -261,22 +261,22 @@ def check_unpacked(cube: Cube, memory: float) -> None:
 
 
 def _table(root: Element, bands: int, path: Path) -> dict[str, Floats]:
-    """Columns of `bandCharacterisation`, one number per band."""
+    """Return the columns of `bandCharacterisation`, with one number per band."""
     rows = root.findall(".//bandCharacterisation/bandID")
     if len(rows) != bands:
         raise damaged(
             path, f"{len(rows)} bands under bandCharacterisation for {bands} in the image"
         )
-    unsaid = {"GainOfBand": "1", "OffsetOfBand": "0"}
+    defaults = {"GainOfBand": "1", "OffsetOfBand": "0"}
     with parsing(path, "numbers under bandCharacterisation", "fetch the product again"):
         return {
-            key: np.array([float(row.findtext(key, unsaid.get(key, "nothing"))) for row in rows])
+            key: np.array([float(row.findtext(key, defaults.get(key, "nothing"))) for row in rows])
             for key in ("wavelengthCenterOfBand", "FWHMOfBand", "GainOfBand", "OffsetOfBand")
         }
 
 
 def _empty_bands(root: Element, bands: int) -> Bools:
-    """(bands,) True for those whose statistics say that they hold no data."""
+    """(bands,) True for bands whose statistics say that they hold no data."""
     rows = root.findall(".//bandStatistics/bandID")
     empty = np.zeros(bands, bool)
     for i, row in enumerate(rows if len(rows) == bands else ()):
@@ -285,7 +285,7 @@ def _empty_bands(root: Element, bands: int) -> Bools:
 
 
 def _statistic(row: Element, word: str) -> float | None:
-    """The number in the first child whose name holds a word: processors spell them differently."""
+    """Return the number in the first child with a word in its name: spellings of names differ."""
     texts = (child.text for child in row if word in child.tag.lower())
     try:
         return float(next(texts, None) or "nan")
@@ -294,7 +294,7 @@ def _statistic(row: Element, word: str) -> float | None:
 
 
 def _detectors(root: Element, wavelengths: Floats) -> list[str]:
-    """VNIR or SWIR for each band: as the metadata list them, else split where they overlap."""
+    """Return VNIR or SWIR for each band: by the metadata's list, else split at their overlap."""
     listed = _channels(root.findtext(".//vnirProductQuality/expectedChannelsList"))
     if listed:
         return ["VNIR" if i + 1 in listed else "SWIR" for i in range(len(wavelengths))]

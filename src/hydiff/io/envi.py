@@ -1,6 +1,7 @@
-"""ENVI: raw values (bsq, bil or bip) beside a text header.
+"""ENVI: raw values (bsq, bil or bip) with a text header beside them.
 
-Which two files belong together, and the values, mapped from disk; `envi_header` has the header.
+This module pairs data files with headers and maps the values from disk; the header itself is read
+and written by `envi_header`.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ DATA_SUFFIXES = ("", ".img", ".bsq", ".bil", ".bip", ".dat", ".raw", ".envi", ".
 
 
 def matches(path: Path) -> bool:
-    """An ENVI header, or a file with one beside it."""
+    """Return whether a file is an ENVI header, or has one beside it."""
     return any(_starts_envi(p) for p in (path, *header_names(path)))
 
 
 def read(path: Path, var: str | None = None) -> Cube:
-    """Open by header or by data file; values stay on disk, mapped read-only."""
+    """Open an ENVI cube by its header or its data file; values stay on disk, mapped read-only."""
     data, header_path = _pair(path)
     header = parse(header_path)
     layout = layout_of(header, header_path)
@@ -46,8 +47,8 @@ def read(path: Path, var: str | None = None) -> Cube:
 
 
 def header_cube(header: Path) -> Cube:
-    """What a header says, with zeros for values: for headers beside files of another format."""
-    # where the values are is the other format's business: HySpex writes `interleave = tif`
+    """Return a cube of zeros with what a header says about the file of another format beside it."""
+    # the layout of the values is taken from that file: HySpex headers say `interleave = tif`
     entries = {key: text for key, text in parse(header).items() if key.lower() != "interleave"}
     layout = layout_of({**entries, "interleave": "bsq"}, header)
     with parsing(header, "an ENVI header of an image", "correct its samples, lines and bands"):
@@ -56,17 +57,18 @@ def header_cube(header: Path) -> Cube:
 
 
 def write(cube: Cube, path: Path) -> list[Path]:
-    """Values and header from scratch; the interleave is the suffix's, else the source's, else bsq.
+    """Write values and header from scratch.
 
-    For `NAME.hdr` the values go to `NAME` with the suffix of the source, else `NAME.img`.
+    The interleave is that of the suffix, else that of the source, else bsq.  For `NAME.hdr` the
+    values go to `NAME` with the suffix of the source, else `NAME.img`.
     """
     check_dtype(cube.dtype, tuple(CODES), "ENVI")
     data = data_name(cube, path)
-    own = {canonical(key): value for key, value in cube.attrs.items()}
-    interleave = _interleave_of(data) or str(own.get("interleave", "bsq")).lower()
+    attrs = {canonical(key): value for key, value in cube.attrs.items()}
+    interleave = _interleave_of(data) or str(attrs.get("interleave", "bsq")).lower()
     interleave = interleave if interleave in ORDER else "bsq"
-    big = str(own.get("byte order", "0")) == "1"
-    dtype = native(cube.dtype).newbyteorder(">" if big else "<")
+    big_endian = str(attrs.get("byte order", "0")) == "1"
+    dtype = native(cube.dtype).newbyteorder(">" if big_endian else "<")
     header = data.with_suffix(".hdr") if data.suffix in DATA_SUFFIXES else _appended(data)
     _dump(cube, data, dtype, interleave)
     entries = envi_header.compose(cube, dtype, interleave)
@@ -76,7 +78,10 @@ def write(cube: Cube, path: Path) -> list[Path]:
 
 
 def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
-    """Copy both files of `source`, the header line by line, and replace the changed entries."""
+    """Copy both files of `source` and replace the changed entries.
+
+    If the suffix of `path` means another interleave, both files are written from scratch.
+    """
     source, source_header = _pair(source)
     layout = layout_of(parse(source_header), source_header)
     data = data_name(replace(cube, path=source, format="envi"), path)
@@ -89,9 +94,8 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     into_header(header, cube.mark)
     for block in blocks(layout.shape, layout.dtype.itemsize, axis=ORDER[layout.interleave][0]):
         new = np.asarray(cube.values[block])
-        stored = _values(
-            data, layout, "r+"
-        )  # mapped for each block: what stays mapped counts as memory
+        # mapped for each block: pages that stay mapped count as memory
+        stored = _values(data, layout, "r+")
         changed = differs(stored[block], new)
         if changed.any():  # pages that are not touched need not be written
             stored[block][changed] = new[changed]
@@ -113,13 +117,13 @@ def _appended(path: Path) -> Path:
 
 
 def header_names(data: Path) -> list[Path]:
-    """`x.hdr` before `x.bsq.hdr`, as GDAL looks for them; then the same in capitals."""
+    """Return the header names to try: `x.hdr` before `x.bsq.hdr`, as GDAL does; then `.HDR`."""
     small = [data.with_suffix(".hdr"), _appended(data)]
     return list(dict.fromkeys([*small, *(p.with_suffix(".HDR") for p in small)]))
 
 
 def _pair(path: Path) -> tuple[Path, Path]:
-    """The data file and its header, from either of them."""
+    """Return the data file and its header, given either of them."""
     if path.suffix.lower() == ".hdr" or (_starts_envi(path) and not _has_header(path)):
         return _data_of(path), path
     for header in header_names(path):
@@ -137,7 +141,7 @@ def _has_header(path: Path) -> bool:
 
 
 def _data_of(header: Path) -> Path:
-    """The file that a header describes; among several, the first of the right size."""
+    """Return the data file of a header; of several, the first of the right size, else the first."""
     stem = header.with_suffix("")
     suffixes = [*DATA_SUFFIXES, *[s.upper() for s in DATA_SUFFIXES]]
     names = dict.fromkeys(stem.with_name(stem.name + suffix) for suffix in suffixes)
@@ -154,13 +158,13 @@ def _data_of(header: Path) -> Path:
 
 
 def data_name(cube: Cube, path: Path) -> Path:
-    """The data file that is written for a name, which may be that of the header."""
+    """Return the data file to write for `path`, which may be the path of the header."""
     if path.suffix.lower() != ".hdr":
         return path
     if path.with_suffix("").suffix in SUFFIXES:  # x.bsq.hdr
         return path.with_suffix("")
-    own = cube.path.suffix if cube.format == "envi" and cube.path is not None else ".img"
-    return path.with_suffix(own)
+    suffix = cube.path.suffix if cube.format == "envi" and cube.path is not None else ".img"
+    return path.with_suffix(suffix)
 
 
 def _interleave_of(data: Path) -> str | None:
@@ -185,9 +189,9 @@ def _check_size(data: Path, header: Path, layout: Layout) -> None:
 
 
 def plain_windows(cube: Cube) -> Cube:
-    """An ENVI cube whose windows are read from the file instead of mapped.
+    """Return an ENVI cube whose windows are read from the file instead of mapped.
 
-    What is mapped counts as memory, and the kernel maps far more of a large file than is asked for.
+    Mapped pages count as memory, and the kernel maps far more of a large file than a window needs.
     """
     data, header = _pair(cube.path or Path())
     layout = layout_of(parse(header), header)
@@ -196,7 +200,7 @@ def plain_windows(cube: Cube) -> Cube:
 
 
 def _read_block(data: Path, layout: Layout, *block: slice) -> Array:
-    """(bands, rows, cols) of a block: for each index of the slowest axis one run of the file."""
+    """Read a block (bands, rows, cols): one run of the file for each index of its slowest axis."""
     order = ORDER[layout.interleave]
     first, second, third = (block[axis] for axis in order)
     _, n, width = layout.file_shape
@@ -211,13 +215,13 @@ def _read_block(data: Path, layout: Layout, *block: slice) -> Array:
 
 
 def _values(data: Path, layout: Layout, mode: Any) -> Array:
-    """(bands, rows, cols), mapped from disk."""
+    """Values (bands, rows, cols), mapped from disk."""
     stored = np.memmap(data, layout.dtype, mode, layout.offset, layout.file_shape)
     return stored.transpose(np.argsort(ORDER[layout.interleave]))
 
 
 def _dump(cube: Cube, path: Path, dtype: np.dtype[Any], interleave: str) -> None:
-    """Write in file order; plain writes, because a mapped file on a full disk ends the process."""
+    """Write the values in file order, unmapped: a mapped file on a full disk ends the process."""
     order = ORDER[interleave]
     with path.open("wb") as file:
         for block in blocks(cube.shape, dtype.itemsize, axis=order[0]):

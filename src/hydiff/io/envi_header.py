@@ -1,6 +1,6 @@
-"""The text header of an ENVI file: parsed, understood, and written from scratch.
+"""The text header of an ENVI file: parsed, interpreted, and written from scratch.
 
-Spectral Python (SPy) parses and writes it; GDAL, which knows ENVI's projections, translates
+Spectral Python (SPy) parses and writes it; GDAL, which supports ENVI's projections, translates
 between `map info` and a coordinate reference system.
 """
 
@@ -30,7 +30,7 @@ CODES |= {"uint16": 12, "uint32": 13, "int64": 14, "uint64": 15}
 NAMED = re.compile(
     r"(?<![\w.])(\d+(?:\.\d+)?)\s*(nanometers?|nm|micrometers?|microns?|um|µm|μm)\b", re.IGNORECASE
 )
-COMMENTS = "comments"  # lines of a header that begin with a semicolon, in the box "envi"
+COMMENTS = "comments"  # key, in the attribute "envi", of header lines that begin with a semicolon
 WKT = "coordinate system string"
 GEOREFERENCE = ("map info", "projection info", WKT)
 
@@ -38,7 +38,7 @@ Header = dict[str, Entry]
 
 
 class Layout(NamedTuple):
-    """Where the values are in the data file."""
+    """Layout of the values in the data file."""
 
     shape: tuple[int, int, int]  # (bands, rows, cols)
     dtype: np.dtype[Any]
@@ -58,7 +58,7 @@ class Layout(NamedTuple):
 
 
 def parse(path: Path) -> Header:
-    """Every entry of a header, keys as they are spelled."""
+    """Return every entry of a header, with the keys as they are spelled."""
     with parsing(path, "an ENVI header", "check its text: each entry is `key = value`"):
         text = path.read_bytes()
         try:
@@ -72,7 +72,7 @@ def parse(path: Path) -> Header:
 
 
 def comments(path: Path) -> list[str]:
-    """The comment lines of a header, which begin with a semicolon."""
+    """Return the comment lines of a header, which begin with a semicolon."""
     lines = path.read_bytes().decode("utf-8", "replace").splitlines()
     return [line for line in lines if line.startswith(";")]
 
@@ -90,7 +90,7 @@ def _spy_header(path: Path) -> Header:
 
 
 def comments_in(attrs: Mapping[str, Any]) -> list[str]:
-    """The comment lines that a cube brings along; metadata of others may hold anything there."""
+    """Return the comment lines in a cube's attributes, where other software may store anything."""
     box = attrs.get("envi")
     lines = box.get(COMMENTS) if isinstance(box, Mapping) else None
     lines = lines if isinstance(lines, list) else []
@@ -99,7 +99,7 @@ def comments_in(attrs: Mapping[str, Any]) -> list[str]:
 
 
 def layout_of(header: Header, path: Path) -> Layout:
-    """Where a header says the values are; what it leaves open or we cannot read is refused."""
+    """Return the layout that a header states; refuse one that is incomplete or not supported."""
     keys = {key.lower(): value for key, value in header.items()}
     bands, rows, cols = (_count(keys, key, path) for key in ("bands", "lines", "samples"))
     interleave = str(keys.get("interleave", "")).lower()
@@ -128,13 +128,13 @@ def _count(keys: Header, key: str, path: Path, least: int = 1) -> int:
     return int(text)
 
 
-def _bad(path: Path, key: str, found: Any, expected: str) -> CubeFormatError:
-    shown = "nothing" if found is None else found
+def _bad(path: Path, key: str, value: Any, expected: str) -> CubeFormatError:
+    shown = "nothing" if value is None else value
     return CubeFormatError(f"{path}: `{key}` is {shown}, expected {expected}; correct the header")
 
 
 def describe(header: Header, path: Path, values: Array) -> Cube:
-    """The values (bands, rows, cols) with all that the header says about them."""
+    """Return a cube of the values (bands, rows, cols) with all metadata of the header."""
     keys = {key.lower(): value for key, value in header.items()}
     bands = values.shape[0]
     good = _floats(keys, "bbl", bands, path)
@@ -163,10 +163,10 @@ def describe(header: Header, path: Path, values: Array) -> Cube:
 
 
 def named_wavelengths(names: Sequence[str]) -> tuple[Floats, str] | None:
-    """Wavelengths and their unit from names such as "376.44 Nanometers" or "band 1 (0.455 um)";
-    None unless each name has one, all in one unit."""
+    """Return wavelengths and their unit from names such as "376.44 Nanometers" or "band 1 (0.455
+    um)"; None unless each name has exactly one wavelength, and all have the same unit."""
     matches = [NAMED.findall(name) for name in names]
-    if not matches or any(len(one) != 1 for one in matches):
+    if not matches or any(len(pairs) != 1 for pairs in matches):
         return None
     units = {unit for ((_, unit),) in matches}
     numbers = np.array([float(number) for ((number, _),) in matches])
@@ -192,7 +192,7 @@ def _floats(keys: Header, key: str, bands: int, path: Path) -> Floats | None:
 
 
 def compose(cube: Cube, dtype: np.dtype[Any], interleave: str) -> Header:
-    """The header of a file written from scratch."""
+    """Return the header of a file that is written from scratch."""
     bands, rows, cols = cube.shape
     header: Header = {
         "samples": str(cols),
@@ -220,20 +220,20 @@ def compose(cube: Cube, dtype: np.dtype[Any], interleave: str) -> Header:
     scale = scaling(cube.attrs, bands)
     if scale is not None and (FACTOR not in stated or SCALING[0] in stated):
         header = {key: value for key, value in header.items() if canonical(key) not in SCALING}
-        header.update(zip(SCALING, ([number(x) for x in each] for each in scale), strict=True))
+        header.update(zip(SCALING, ([number(x) for x in values] for values in scale), strict=True))
     return header | _map_entries(cube)
 
 
 def _foreign(cube: Cube) -> Header:
-    """Header entries of the source, then GeoTIFF tags that they do not already hold."""
-    own = entries(cube.attrs)
+    """Return the header entries of the source, and GeoTIFF tags that are not among them."""
+    listed = entries(cube.attrs)
     tags = cube.attrs.get("geotiff", {}).get("tags", {}).get("", {})
-    skip = {canonical(key) for key in own} | {"area or point"}
-    return own | {k: v for k, v in entries(tags).items() if canonical(k) not in skip}
+    skip = {canonical(key) for key in listed} | {"area or point"}
+    return listed | {k: v for k, v in entries(tags).items() if canonical(k) not in skip}
 
 
 def _tidy(key: str, value: Entry) -> Entry:
-    """Text that a header can hold: no line breaks, and braces only around lists."""
+    """Return an entry in a form for headers: no line breaks, braces only around lists."""
     if isinstance(value, list) and key.lower() != "description":
         return [str(_tidy(key, item)) for item in value]
     text = ", ".join(value) if isinstance(value, list) else value
@@ -242,7 +242,7 @@ def _tidy(key: str, value: Entry) -> Entry:
 
 
 def write_header(path: Path, header: Header, comments: Sequence[str] = ()) -> None:
-    """The header as text; comments stand below its first line."""
+    """Write a header as text, with the comments below its first line."""
     from spectral.io import envi
 
     envi.write_envi_header(str(path), header)
@@ -251,11 +251,11 @@ def write_header(path: Path, header: Header, comments: Sequence[str] = ()) -> No
         path.write_text("\n".join([first, *comments, rest]), encoding="utf-8")
 
 
-# --- georeference: GDAL knows ENVI's projections --------------------------------------------------
+# --- georeference: GDAL translates ENVI's projections ---------------------------------------------
 
 
 def georeference(keys: Mapping[str, Entry]) -> tuple[str | None, tuple[float, ...] | None]:
-    """CRS (WKT) and affine transform (a, b, c, d, e, f) of `map info` and its companions."""
+    """Return CRS (WKT) and affine transform (a, b, c, d, e, f) of `map info` and its companions."""
     if "map info" not in keys:
         return None, None
     from rasterio.errors import RasterioError
@@ -286,10 +286,10 @@ def _braced(value: Entry) -> str:
 
 
 def _map_entries(cube: Cube) -> Header:
-    """`map info` and `coordinate system string`: those of the source while they still hold."""
-    own = {k.lower(): v for k, v in cube.attrs.items() if k.lower() in GEOREFERENCE}
-    if own and georeference(own) == (cube.crs, cube.transform):
-        return own
+    """Return the entries of the map position: the source's if they still hold, else GDAL's."""
+    stated = {k.lower(): v for k, v in cube.attrs.items() if k.lower() in GEOREFERENCE}
+    if stated and georeference(stated) == (cube.crs, cube.transform):
+        return stated
     if cube.transform is None:
         return {}
     written = _gdal_map_entries(cube.crs, cube.transform)

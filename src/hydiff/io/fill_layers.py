@@ -1,10 +1,10 @@
-"""The layers of a fill (`hydiff.flags.LAYERS`), kept where programs that read its cube find them.
+"""The layers of a fill (`hydiff.flags.LAYERS`), stored where programs that read its cube find them.
 
 HDF5, Zarr          in the file of the cube, as ancillary variables NAME_hydiff_flags and so on
 ENVI, GeoTIFF       OUT.flags.EXT, OUT.why.EXT, OUT.sigma.EXT: rasters on the grid of the cube
 NumPy, MATLAB       OUT.flags.npz with `flags` and `why`, OUT.sigma.npz; any format can have these
 
-Earlier versions wrote OUT.filled.npz, which is 1 where an entry was filled, and still is read.
+Earlier versions wrote OUT.filled.npz, 1 where an entry was filled; it can still be read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from hydiff.mark import Mark
 INSIDE = ("emit", "aviris", "prisma", "neon", "zarr")  # formats whose files have room for layers
 COMPACT = ("npz", "mat")  # formats without a place on a map
 NPZ, EARLIER = ".npz", ".filled.npz"
-LEVEL = 3  # of zlib: a quarter of the usual time, and little more to store
+LEVEL = 3  # of zlib: takes a quarter of the usual time, and the files are hardly larger
 RASTERS = (*(end for end in io.envi.SUFFIXES if end != ".hdr"), ".tif", ".tiff")
 NAMED = re.compile(rf"\.({'|'.join(LAYERS)})(\.[a-z]+)?\.[a-z]+$", re.IGNORECASE)
 
@@ -57,23 +57,26 @@ class Plane(NamedTuple):
 
 
 def layer_path(path: Path, name: str, kind: str, compact: bool = False) -> Path | None:
-    """The file of a layer beside a cube of a format; None where it is in the file of the cube."""
+    """Return the file of a layer beside a cube; None if the layer is in the file of the cube.
+
+    kind: the format of the cube.  compact: whether layers are .npz files whatever the format.
+    """
     if compact or kind in COMPACT:
         return _npz(path, name)
     if kind in INSIDE:
         return None
-    known = RASTERS[:-2] if kind == "envi" else RASTERS[-2:]
-    own = path.suffix if path.suffix.lower() in known else known[0]
-    return path.with_name(f"{path.name}.{name}{own}")
+    suffixes = RASTERS[:-2] if kind == "envi" else RASTERS[-2:]
+    suffix = path.suffix if path.suffix.lower() in suffixes else suffixes[0]
+    return path.with_name(f"{path.name}.{name}{suffix}")
 
 
 def _npz(path: Path, name: str) -> Path:
-    """Flags and reasons share a file."""
+    """Return the .npz file of a layer; flags and reasons share one."""
     return path.with_name(f"{path.name}.{'sigma' if name == 'sigma' else 'flags'}{NPZ}")
 
 
 def possible(path: Path) -> list[Path]:
-    """Every file beside a cube that may hold a layer of it, or the header of one."""
+    """Return the files beside a cube that may hold a layer of it, or the header of one."""
     names = [f"{path.name}.{name}" for name in LAYERS]
     ends = (*RASTERS, NPZ, ".hdr", *(f"{end}.hdr" for end in RASTERS))
     files = [path.with_name(name + end) for name in names for end in ends]
@@ -81,19 +84,19 @@ def possible(path: Path) -> list[Path]:
 
 
 def layer_named(path: Path) -> str | None:
-    """Which layer of another file this one is by its name; None if it is none."""
+    """Return which layer a file holds, judging by its name; None if it is no layer."""
     match = NAMED.search(path.name)
     return None if match is None else match[1].lower()
 
 
 def is_layer(path: Path) -> bool:
-    """Whether a file is a layer of another one that lies beside it."""
+    """Return whether a file is a layer of another file, which exists beside it."""
     match = NAMED.search(path.name)
     return match is not None and exists(path.with_name(path.name[: match.start()]))
 
 
 def file_of(path: Path, name: str = "flags") -> Path | None:
-    """The file beside a cube that holds a layer of it; None where there is none."""
+    """Return the file beside a cube that holds a layer of it; None if there is none."""
     ends = dict.fromkeys((path.suffix, *RASTERS) if path.suffix.lower() in RASTERS else RASTERS)
     files = [path.with_name(f"{path.name}.{name}{end}") for end in ends]
     files += [_npz(path, name), *([path.with_name(path.name + EARLIER)] if name == "flags" else [])]
@@ -103,16 +106,17 @@ def file_of(path: Path, name: str = "flags") -> Path | None:
 # --- writing --------------------------------------------------------------------------------------
 
 
-Writer = Callable[[], list[Path]]  # makes files, and says which
+Writer = Callable[[], list[Path]]  # makes files, and returns their paths
 
 
 def writers(
     layers: Mapping[str, Values], cube: Cube, path: Path, kind: str, compact: bool
 ) -> list[Writer]:
-    """What writes the layers that are not in the file of the cube, which is `path`: each a file of
-    its own, so that they can be written at once.
+    """Return the functions that write the layers outside the file of the cube, one for each file,
+    so that they can run at the same time.
 
     layers: by name, (bands, rows, cols), in memory or read when they are indexed.
+    path, kind: file and format of the cube.  compact: as in `layer_path`.
     """
     if compact or kind in COMPACT:
         sigma = [partial(_write_bars, layers, path)] if "sigma" in layers else []
@@ -126,9 +130,9 @@ def writers(
 
 
 def like(cube: Cube, layer: Any, name: str) -> Cube:
-    """A layer as a cube on the grid of another one, with its bands and its place, not its meaning.
+    """Return a layer as a cube with the bands and the map position of another cube.
 
-    σ is a difference of values: it has their gain and units; an offset cancels out.
+    σ is a difference of values: it has their gain and units, but no offset, which cancels out.
     """
     attrs = _of_differences(cube) if name == "sigma" else {}
     box = {**attrs.pop("geotiff", {}), "tags": {"": texts(name)}}
@@ -152,7 +156,7 @@ def like(cube: Cube, layer: Any, name: str) -> Cube:
 
 
 def _of_differences(cube: Cube) -> dict[str, Any]:
-    """What the header of a cube says of differences of its values: their gain and their units."""
+    """Return the attributes of a cube that hold for differences of its values: gain and units."""
     scale, box = scaling(cube.attrs, cube.bands), cube.attrs.get("geotiff")
     attrs: dict[str, Any] = {}
     if scale is not None:
@@ -184,18 +188,18 @@ def _write_bars(layers: Mapping[str, Values], path: Path) -> list[Path]:
     def bars(block: Block) -> list[Array]:
         return [s[f] for s, f in zip(np.asarray(sigma[block]), filled(block), strict=True)]
 
-    some = [*blocks((bands, rows, cols), sigma.dtype.itemsize)]
-    count = sum(in_threads(lambda block: int(np.count_nonzero(filled(block))), some))
-    each = chain.from_iterable(in_threads(bars, some))
-    write_bars(each, count, bands, place := _npz(path, "sigma"))
+    parts = [*blocks((bands, rows, cols), sigma.dtype.itemsize)]
+    count = sum(in_threads(lambda block: int(np.count_nonzero(filled(block))), parts))
+    bars_by_band = chain.from_iterable(in_threads(bars, parts))
+    write_bars(bars_by_band, count, bands, place := _npz(path, "sigma"))
     return [place]
 
 
 def write_bars(each: Iterable[Array], count: int, bands: int, path: Path) -> None:
-    """The error bars of the filled entries alone: float16, each band in units of its largest.
+    """Write the error bars of the filled entries alone: float16, each band in units of its largest.
 
-    each: of every band, those of its filled pixels (n,); count: of all bands.  NaN stays NaN: that
-    entry was filled, and how far off it may be is not known.
+    each: for every band, the error bars (n,) of its filled pixels.  count: number of error bars in
+    all bands.  NaN stays NaN: the entry was filled, but its error is not known.
     """
     unit = np.zeros(bands)
 
@@ -204,7 +208,7 @@ def write_bars(each: Iterable[Array], count: int, bands: int, path: Path) -> Non
             unit[band] = values[np.isfinite(values)].max(initial=0.0)
             yield values / unit[band] if unit[band] > 0 else values
 
-    # the units are known, and written, when the shares are
+    # `unit` is complete when all shares have been written, and is written after them
     share = npz.Stream((count,), np.dtype(np.float16), shares())
     npz.save_archive(path, {"share": share, "unit": unit}, LEVEL)
 
@@ -215,9 +219,9 @@ def write_bars(each: Iterable[Array], count: int, bands: int, path: Path) -> Non
 def planes(
     path: Path, shape: tuple[int, int, int], mark: Mark | None = None
 ) -> Iterator[Plane] | None:
-    """The layers of a fill, band after band; None where there are none.
+    """Return an iterator over the layers of a fill, band after band; None if it has no layers.
 
-    mark: what the file of the cube says of its fill; by default it is opened to ask.
+    mark: that of the filled cube; None reads it from the file of the cube where it is needed.
     """
     file = file_of(path)
     if file is not None and file.suffix == NPZ:
@@ -227,14 +231,14 @@ def planes(
         layers = {} if mark is None else dict(mark.layers)
         return _from_layers(layers, path, path, shape) if "flags" in layers else None
     files = {name: file_of(path, name) for name in LAYERS}
-    layers = {name: io.read(own).values for name, own in files.items() if own is not None}
+    layers = {name: io.read(p).values for name, p in files.items() if p is not None}
     return _from_layers(layers, file, path, shape)
 
 
 def _mark_in(path: Path) -> Mark | None:
     try:
         return io.read(path).mark
-    except HydiffError:  # gone, or something else
+    except HydiffError:  # the file is gone, or not a cube
         return None
 
 
@@ -245,11 +249,11 @@ def _from_layers(
         if tuple(layer.shape) != shape or layer.dtype != TYPES[name]:
             raise _foreign(file, path, shape)
     for bands, _, _ in blocks((shape[0], 1, shape[1] * shape[2]), 4):
-        some = {name: np.asarray(layer[bands]) for name, layer in layers.items()}
+        slabs = {name: np.asarray(layer[bands]) for name, layer in layers.items()}
         for i in range(bands.stop - bands.start):
-            own = {name: block[i] for name, block in some.items()}
-            sigma = None if "sigma" not in own else _checked(own["sigma"], file)
-            yield Plane(own["flags"], sigma, own.get("why"))
+            arrays = {name: slab[i] for name, slab in slabs.items()}
+            sigma = None if "sigma" not in arrays else _checked(arrays["sigma"], file)
+            yield Plane(arrays["flags"], sigma, arrays.get("why"))
 
 
 def _from_npz(
@@ -260,7 +264,7 @@ def _from_npz(
         yield from flags
         return
     with parsing(bars, "the error bars of a fill"), npz.open_member(bars, "share") as member:
-        npz.members(bars)  # before memory is taken for them
+        npz.members(bars)  # checks the sizes before memory is allocated
         with np.load(bars, allow_pickle=False) as arrays:
             unit = arrays["unit"]
         if member.dtype != np.float16 or unit.dtype != np.float64 or unit.shape != shape[:1]:
@@ -277,7 +281,7 @@ def _from_npz(
 
 
 def _byte_planes(file: Path, path: Path, shape: tuple[int, int, int]) -> Iterator[Plane]:
-    """Flags and reasons, band after band."""
+    """Yield the flags and reasons of each band."""
     if file.name.endswith(EARLIER):
         yield from (Plane(flags, None) for flags in _earlier(file, path, shape))
         return
@@ -289,12 +293,12 @@ def _byte_planes(file: Path, path: Path, shape: tuple[int, int, int]) -> Iterato
         if {flags[1:], why[1:]} != {(shape, np.dtype(np.uint8))}:
             raise _foreign(file, path, shape)
         for _ in range(shape[0]):
-            one, other = (_read_plane(member, shape) for member in (flags, why))
-            yield Plane(one, None, other)
+            flag_plane, why_plane = (_read_plane(member, shape) for member in (flags, why))
+            yield Plane(flag_plane, None, why_plane)
 
 
 def _earlier(file: Path, path: Path, shape: tuple[int, int, int]) -> Iterator[Array]:
-    """The mask of an earlier version, packed along the bands: bit 1 alone."""
+    """Yield the flags of each band, FILLED or 0, from an earlier version's packed mask."""
     with parsing(file, "the filled mask of a fill"), npz.open_member(file, "missing") as member:
         if member[1:] != ((-(-shape[0] // 8), *shape[1:]), np.dtype(np.uint8)):
             raise _foreign(file, path, shape)
@@ -317,7 +321,7 @@ def _foreign(file: Path, path: Path, shape: tuple[int, int, int]) -> CubeFormatE
 
 
 def _checked(values: Array, path: Path) -> Floats:
-    """Error bars; NaN is one that is not known."""
+    """Return error bars after refusing infinite and negative ones; NaN means not known."""
     if np.isinf(values).any() or (values < 0).any():
         raise CubeFormatError(
             f"{path}: error bars are numbers of 0 or more, and some here are not; fill again"

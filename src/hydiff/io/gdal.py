@@ -1,8 +1,8 @@
-"""GDAL, through rasterio: its settings here, and the one door through which it opens a GeoTIFF.
+"""GDAL, through rasterio: its settings, and the only functions that open a GeoTIFF with it.
 
 GDAL follows tags and neighbouring files of a GeoTIFF to any path, driver or host.  So a file is
-looked at first (`tiff`), GDAL is shown it alone, and what lies beside it is shown as checked copies
-in a folder of their own (`beside`).
+checked first (`tiff`), and GDAL is shown the file alone, or together with checked copies of the
+files beside it in a separate folder (`beside`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hydiff.errors import CubeFormatError
 from hydiff.io import beside, tiff
 from hydiff.io.parsing import damaged, parsing
 
-CACHE = 128 << 20  # bytes; GDAL would take a twentieth of the memory
+CACHE = 128 << 20  # bytes; GDAL's default is a twentieth of the memory
 ALONE = {"GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR", "GDAL_PAM_ENABLED": "NO"}
 MOST_BANDS = 10_000  # GDAL takes minutes for more, and sensors have hundreds
 ZIPPED = "/vsizip/{"  # how GDAL writes a member of an archive: /vsizip/{ARCHIVE}/MEMBER
@@ -29,8 +29,8 @@ ZIPPED = "/vsizip/{"  # how GDAL writes a member of an archive: /vsizip/{ARCHIVE
 
 @contextmanager
 def gdal(**options: str) -> Iterator[None]:
-    """Inside the block GDAL's messages go to the log, and rasterio's note on rasters without a
-    position is not shown: most cubes have none."""
+    """Send GDAL's messages inside the block to the log, and hide rasterio's warning about rasters
+    without a map position: most cubes have none."""
     import rasterio
     from rasterio.errors import NotGeoreferencedWarning
 
@@ -41,21 +41,22 @@ def gdal(**options: str) -> Iterator[None]:
 
 @contextmanager
 def open_alone(path: Path, mode: str = "r", **options: Any) -> Iterator[Any]:
-    """A GeoTIFF alone: GDAL sees no file beside it, and no tag leads to another."""
+    """Open a GeoTIFF alone: GDAL sees no file beside it, and no tag refers to another file."""
     import rasterio
 
     structure(path)
-    name = path.absolute()  # a name such as GTIFF_DIR:1:other.tif is one only without a folder
+    # with its folder, a name such as GTIFF_DIR:1:other.tif does not mean another file
+    name = path.absolute()
     with gdal(**ALONE), rasterio.open(name, mode, driver="GTiff", **options) as dataset:
         yield dataset
 
 
 @contextmanager
 def open_picture(path: Path) -> Iterator[Any]:
-    """A PNG alone."""
+    """Open a PNG picture without the files beside it."""
     import rasterio
 
-    # read whole, a picture that is cut off would have random values at its end
+    # with this optimisation, a truncated picture would have random values at its end
     options = {**ALONE, "GDAL_PNG_WHOLE_IMAGE_OPTIM": "NO"}
     with gdal(**options), rasterio.open(path.absolute(), driver="PNG") as dataset:
         yield dataset
@@ -63,7 +64,7 @@ def open_picture(path: Path) -> Iterator[Any]:
 
 @contextmanager
 def create(path: Path, **profile: Any) -> Iterator[Any]:
-    """A new GeoTIFF, with its mask inside."""
+    """Create a GeoTIFF, with its mask inside the file."""
     import rasterio
 
     options = {**ALONE, "GDAL_TIFF_INTERNAL_MASK": "YES"}
@@ -73,7 +74,7 @@ def create(path: Path, **profile: Any) -> Iterator[Any]:
 
 @contextmanager
 def open_described(path: Path) -> Iterator[Any]:
-    """A GeoTIFF together with what the files beside it say of it; not for its values or masks."""
+    """Open a GeoTIFF with the metadata in the files beside it; not for its values or masks."""
     import rasterio
 
     copies = beside.checked_copies(path)
@@ -93,7 +94,7 @@ def open_described(path: Path) -> Iterator[Any]:
 
 
 def structure(path: Path) -> tiff.Tiff:
-    """The pages of a file that GDAL may open; CubeFormatError for one that it may not."""
+    """Return the pages of a file that GDAL may open; CubeFormatError for one that it may not."""
     archive = _archive_of(path)
     state = (path if archive is None else archive[0]).stat()
     return _structure(path, state.st_mtime_ns, state.st_size)
@@ -119,7 +120,7 @@ def _structure(path: Path, changed: int, size: int) -> tiff.Tiff:
 
 
 def _quotable(text: str) -> bool:
-    """Whether GDAL has nothing to quote in a message that is no UTF-8: rasterio cannot log it."""
+    """Return False if GDAL would quote a text that is not UTF-8, which rasterio cannot log."""
     from defusedxml.ElementTree import ParseError, fromstring
 
     if "\ufffd" in text:
@@ -131,7 +132,7 @@ def _quotable(text: str) -> bool:
 
 
 def _archive_of(path: Path) -> tuple[Path, str] | None:
-    """Archive and member of a name inside a zip."""
+    """Return archive and member of a path inside a zip; None for another path."""
     text = str(path)
     if not text.startswith(ZIPPED):
         return None
@@ -141,7 +142,7 @@ def _archive_of(path: Path) -> tuple[Path, str] | None:
 
 @contextmanager
 def _bytes_of(path: Path) -> Iterator[tuple[BinaryIO, int]]:
-    """A file, or the member of a zip, with its length."""
+    """Open a file, or the member of a zip, and yield it with its length."""
     if (archive := _archive_of(path)) is None:
         with path.open("rb") as file:
             yield file, path.stat().st_size

@@ -1,4 +1,4 @@
-"""GeoTIFF, through rasterio: values, masks and the map; `geotiff_tags` has the rest."""
+"""GeoTIFF, through rasterio: values, masks and the map; `geotiff_tags` handles the rest."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from hydiff.io.parsing import INTEGERS, check_dtype, check_real, native, parsing
 
 SUFFIXES = (".tif", ".tiff")
 DTYPES = (*INTEGERS, "float32", "float64")
-# As TIFF numbers them: none, LZW, deflate, packbits, LZMA, Zstandard.
+# TIFF's numbers of none, LZW, deflate, packbits, LZMA and Zstandard.
 LOSSLESS = (1, 5, 8, 32946, 32773, 34925, 50000)
 PLAIN = (0, 1, 2, 3, 4)  # photometric: not CMYK, YCbCr, CIELab or LogLuv, which GDAL converts
 TILE = 256
-SPARE = 1 << 20  # bytes that a disk with free space has besides
+SPARE = 1 << 20  # bytes; with less free space than a file's size and this, a disk counts as full
 
 
 def matches(path: Path) -> bool:
@@ -38,67 +38,67 @@ def matches(path: Path) -> bool:
 
 
 def read(path: Path, var: str | None = None) -> Cube:
-    """Values stay on disk: each window that is asked for opens the file, reads, and closes it."""
+    """Open a GeoTIFF; values stay on disk, and each window opens the file, reads, and closes it."""
     with parsing(path, "a GeoTIFF"):
         return _read(path)
 
 
 def write(cube: Cube, path: Path) -> list[Path]:
-    """From scratch: tiled, deflated, one band after the other, tags per band."""
+    """Write a file from scratch: tiled, deflated, one band after the other, tags per band."""
     check_dtype(cube.dtype, DTYPES, "GeoTIFF")
-    own = _own(cube)
+    layer = _own(cube)
     with create(path, **_profile(cube)) as dataset:
         restore(dataset, cube)
         if cube.mark is not None:
             tag(dataset, cube.mark)
         for block in blocks(cube.shape, cube.dtype.itemsize, 0, TILE):
             _put(dataset, block, np.asarray(cube.values[block]))
-        layers.store(own, dataset)
-    if own.kind == layers.BANDS:
-        _compacted(path, tiff.Change(masks=partial(plane, own.valid)))
-    _check_written(path, cube, own)
+        layers.store(layer, dataset)
+    if layer.kind == layers.BANDS:
+        _compacted(path, tiff.Change(masks=partial(plane, layer.valid)))
+    _check_written(path, cube, layer)
     return [path]
 
 
 def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
-    """Copy the file and replace the changed entries; pixels they belong to become valid.
+    """Copy the file and replace the changed entries; their pixels become valid.
 
-    What files beside the source say of it is said in the copy, too, or goes with it.
+    The metadata in files beside the source go into the copy, or these files are copied, too.
     """
     if not _updatable(source):  # writing a few entries would fail, or change their neighbours
         return write(replace(cube, valid=_valid_after(source, cube)), path)
     shutil.copyfile(source, path)
     with (
-        open_described(source) as before,
+        open_described(source) as described,
         open_alone(path, "r+", IGNORE_COG_LAYOUT_BREAK="YES") as dataset,
     ):
-        own = validity(source, before)
+        layer = validity(source, described)
         bands, pixels = _replace(dataset, cube)
-        carry(before, dataset)
+        carry(described, dataset)
         if cube.mark is not None:
             tag(dataset, cube.mark)
-        own = own.after(source, cube, pixels)
-        layers.store(own, dataset)
+        layer = layer.after(source, cube, pixels)
+        layers.store(layer, dataset)
         if dataset.overviews(1):
             dataset.build_overviews(dataset.overviews(1))
     stale = frozenset(np.flatnonzero(bands).tolist())
-    masks = partial(plane, own.valid) if own.kind == layers.BANDS else None
+    masks = partial(plane, layer.valid) if layer.kind == layers.BANDS else None
     _compacted(path, tiff.Change(stale, masks))
-    files = [*layers.write_mask_file(own, path, cube.bands), *beside.carry(source, path, stale)]
-    _check_written(path, cube, own)
+    files = [*layers.write_mask_file(layer, path, cube.bands), *beside.carry(source, path, stale)]
+    _check_written(path, cube, layer)
     return [path, *files]
 
 
 def cloud_optimised(path: Path) -> None:
-    """Replace a GeoTIFF by the same laid out for reading over a network, overviews included."""
+    """Lay out a GeoTIFF in place for reading over a network, with overviews."""
     import rasterio.shutil
 
-    before = path.with_name(path.name + ".before")
-    path.replace(before)
+    original = path.with_name(path.name + ".before")
+    path.replace(original)
     options = {"compress": "deflate", "predictor": "yes", "bigtiff": "if_safer"}
-    with open_alone(before) as dataset:
+    with open_alone(original) as dataset:
         rasterio.shutil.copy(dataset, path.absolute(), driver="COG", **options)
-    before.unlink()
+    original.unlink()
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -108,23 +108,23 @@ def _read(path: Path) -> Cube:
     with open_described(path) as dataset:
         shape = (dataset.count, dataset.height, dataset.width)
         affine = dataset.transform
-        dtype, own, fields = (
+        dtype, layer, fields = (
             _dtype(dataset, path),
             validity(path, dataset),
             described_fields(dataset),
         )
-        if own.kind in (layers.TOGETHER, layers.SINGLE):  # no one value says what is missing
+        if layer.kind in (layers.TOGETHER, layers.SINGLE):  # no single value marks what is missing
             fields["nodata"] = None
-        if own.alpha is not None:  # no measurement
+        if layer.alpha is not None:  # that band is no measurement
             good = np.ones(shape[0], bool) if fields["good"] is None else fields["good"]
-            fields["good"] = good & (np.arange(shape[0]) != own.alpha)
-        if own.text:
-            fields["attrs"]["geotiff"]["mask"] = own.text
+            fields["good"] = good & (np.arange(shape[0]) != layer.alpha)
+        if layer.text:
+            fields["attrs"]["geotiff"]["mask"] = layer.text
         return Cube(
             values=Lazy(shape, dtype, lambda *block: _window(path, block)),
             crs=dataset.crs.to_wkt() if dataset.crs else None,
             transform=None if affine.is_identity else tuple(affine)[:6],
-            valid=own.valid,
+            valid=layer.valid,
             **fields,
         )
 
@@ -178,7 +178,7 @@ def _profile(cube: Cube) -> dict[str, Any]:
 
 
 def _own(cube: Cube) -> Validity:
-    """The validity layer of a file that is written from scratch."""
+    """Return the validity layer of a file that is written from scratch."""
     if cube.valid is None:
         return Validity()
     kind = layers.INSIDE if len(cube.valid.shape) == 2 else layers.BANDS
@@ -186,7 +186,7 @@ def _own(cube: Cube) -> Validity:
 
 
 def _tile(length: int) -> int:
-    """Tiles are multiples of 16; a small image is one tile."""
+    """Return the length of a tile, a multiple of 16; a small image is one tile."""
     return min(TILE, -(-length // 16) * 16)
 
 
@@ -198,7 +198,7 @@ def _put(dataset: Any, block: Block, values: Array) -> None:
 
 
 def _updatable(source: Path) -> bool:
-    """Whether GDAL can replace single entries of a file and leave all others as they are."""
+    """Return whether GDAL can replace single entries of a file and leave all others as they are."""
     file = structure(source)
     tiles = [file.first(tag, 16) % 16 for tag in (tiff.TILE_WIDTH, tiff.TILE_HEIGHT)]
     with open_alone(source) as dataset:
@@ -213,30 +213,30 @@ def _updatable(source: Path) -> bool:
 
 
 def _valid_after(source: Path, cube: Cube) -> Values | None:
-    """The validity layer of a copy that is written from scratch."""
+    """Return the validity layer of a copy of `source` that is written from scratch."""
     pixels = np.zeros(cube.shape[1:], bool)
-    with open_described(source) as before, open_alone(source) as dataset:
-        own = validity(source, before)
+    with open_described(source) as described, open_alone(source) as dataset:
+        layer = validity(source, described)
         for block in blocks(cube.shape, cube.dtype.itemsize, 0, TILE):
             changed = differs(window(dataset, block), np.asarray(cube.values[block]))
             pixels[block[1], block[2]] |= changed.any(axis=0)
-    return own.after(source, cube, pixels).valid if own.stored else cube.valid
+    return layer.after(source, cube, pixels).valid if layer.stored else cube.valid
 
 
 def _compacted(path: Path, change: tiff.Change) -> None:
-    """Lay the pages of a file out again, unless none of its bytes is idle or out of date."""
+    """Lay out the pages of a file again, unless it holds no unused or outdated bytes."""
     file = structure(path)
     statistics = any("STATISTICS_" in text for text in file.metadata())
     if file.first(tiff.COMPRESSION, 1) == 1 and change.masks is None and not statistics:
         return
-    before = path.with_name(path.name + ".before")
-    path.replace(before)
-    tiff.compact(before, path, change)
-    before.unlink()
+    original = path.with_name(path.name + ".before")
+    path.replace(original)
+    tiff.compact(original, path, change)
+    original.unlink()
 
 
 def _replace(dataset: Any, cube: Cube) -> tuple[Bools, Bools]:
-    """Write what changed; (bands,) and (rows, cols) True where something did."""
+    """Write the changed entries; return (bands,) and (rows, cols) masks, True where any changed."""
     touched, pixels = np.zeros(cube.bands, bool), np.zeros(cube.shape[1:], bool)
     axis = 0 if dataset.interleaving.name == "band" else 1
     for block in blocks(cube.shape, cube.dtype.itemsize, axis, dataset.block_shapes[0][0]):
@@ -250,7 +250,8 @@ def _replace(dataset: Any, cube: Cube) -> tuple[Bools, Bools]:
 
 
 def _bounding(block: Block, band: int, changed: Bools, new: Array) -> tuple[Block, Array]:
-    """The smallest window of one band that holds all its changes, so few tiles are rewritten."""
+    """Return the smallest window of a band that holds all its changes, so that few tiles are
+    rewritten, and the values in it."""
     rows, cols = np.flatnonzero(changed.any(axis=1)), np.flatnonzero(changed.any(axis=0))
     top, bottom, left, right = rows[0], rows[-1] + 1, cols[0], cols[-1] + 1
     first = block[0].start + band
@@ -263,27 +264,27 @@ def _bounding(block: Block, band: int, changed: Bools, new: Array) -> tuple[Bloc
     return place, new[band : band + 1, top:bottom, left:right]
 
 
-def _check_written(path: Path, cube: Cube, own: Validity) -> None:
-    """Read the file back: GDAL does not report what fails while a file is closed."""
+def _check_written(path: Path, cube: Cube, layer: Validity) -> None:
+    """Read the file back: GDAL does not report errors that occur while a file is closed."""
     from rasterio.errors import RasterioError
 
     try:
         with open_described(path) as image, open_alone(path) as dataset:
             for block in blocks(cube.shape, cube.dtype.itemsize, 0, TILE):
                 lost = differs(window(dataset, block), np.asarray(cube.values[block]))
-                if own.alpha is not None:
-                    lost &= np.arange(cube.bands)[block[0], None, None] != own.alpha
+                if layer.alpha is not None:
+                    lost &= np.arange(cube.bands)[block[0], None, None] != layer.alpha
                 if lost.any():
                     raise _not_stored(path, "values")
-            if own.stored and not layers.same(validity(path, image).valid, own.valid):
+            if layer.stored and not layers.same(validity(path, image).valid, layer.valid):
                 raise _not_stored(path, "masks")
     except (RasterioError, CubeFormatError) as error:
         raise _not_stored(path, "pages") from error
 
 
-def _not_stored(path: Path, what: str) -> Exception:
-    """What went wrong: a disk without space, or a library that cannot."""
-    lost = f"{what} were lost while the file was closed"
+def _not_stored(path: Path, part: str) -> Exception:
+    """Return the error for lost content: a full disk, a limit of file sizes, or a fault of GDAL."""
+    lost = f"{part} were lost while the file was closed"
     if shutil.disk_usage(path.parent).free < path.stat().st_size + SPARE:
         return OSError(errno.ENOSPC, lost)
     with contextlib.suppress(ImportError):  # Windows has no such limits
@@ -292,6 +293,6 @@ def _not_stored(path: Path, what: str) -> Exception:
         if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
             return OSError(errno.EFBIG, lost)
     return OutputError(
-        f"cannot write {path.name}: GDAL did not store the {what} that it was given; write .zarr "
+        f"cannot write {path.name}: GDAL did not store the {part} that it was given; write .zarr "
         "or .img instead"
     )

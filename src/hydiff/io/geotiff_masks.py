@@ -1,7 +1,7 @@
-"""Which entries of a GeoTIFF are valid, besides its nodata value: as GDAL reads it, by our hands.
+"""Which entries of a GeoTIFF are valid, apart from its nodata value, by the rules of GDAL.
 
-Of a mask file, masks inside, NODATA_VALUES, nodata values of single bands and an alpha band, the
-first that is there counts, as with GDAL.
+The first of these that is present counts, as in GDAL: a mask file, masks inside the file,
+NODATA_VALUES, nodata values of single bands, an alpha band.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ FILE, INSIDE, BANDS, TOGETHER, SINGLE, ALPHA = range(6)
 
 
 class Validity(NamedTuple):
-    kind: int | None = None
+    kind: int | None = None  # FILE ... ALPHA; None if there is none of them
     valid: Values | None = None  # (rows, cols) of bool, or (bands, rows, cols), read when indexed
-    alpha: int | None = None  # the band, from 0
-    text: str = ""  # for a person
+    alpha: int | None = None  # number of the alpha band, from 0
+    text: str = ""  # description for people
 
     @property
     def stored(self) -> bool:
-        """Whether it is kept apart from the values that are measured."""
+        """Whether the validity is stored apart from the measured values."""
         return self.kind in (FILE, INSIDE, BANDS, ALPHA)
 
     def after(self, source: Path, cube: Cube, pixels: Bools) -> Validity:
-        """What is valid once the entries of `cube` that differ from the source are there.
+        """Return the validity after writing the entries of `cube` that differ from the source.
 
-        pixels: (rows, cols) True where some band differs.
+        pixels: (rows, cols) True where any band differs.
         """
         if not self.stored:
             return self
@@ -53,12 +53,12 @@ class Validity(NamedTuple):
 
 
 def validity(path: Path, dataset: Any) -> Validity:
-    """dataset: the image with what describes it."""
+    """Return the validity of an image.  dataset: the image, opened with the files beside it."""
     mask = beside.mask_of(path)
     if mask is not None:
         return Validity(FILE, _file(mask, dataset), text=f"in {mask.name}")
-    with open_alone(path) as alone:
-        inside = _inside(path, alone)
+    with open_alone(path) as image:
+        inside = _inside(path, image)
     if inside.kind is not None:
         return inside
     listed = _listed(dataset)
@@ -73,7 +73,7 @@ def validity(path: Path, dataset: Any) -> Validity:
 
 
 def _inside(path: Path, dataset: Any) -> Validity:
-    """Masks that are pages of the file."""
+    """Return the validity by masks that are pages of the file."""
     from rasterio.enums import MaskFlags
 
     flags = dataset.mask_flag_enums[0]
@@ -86,20 +86,20 @@ def _inside(path: Path, dataset: Any) -> Validity:
 
 
 def _file(mask: Path, dataset: Any) -> Values:
-    """A mask file holds one band for all, or one for each."""
-    with parsing(mask, "a GeoTIFF"), open_alone(mask) as own:
-        if own.shape != dataset.shape or own.count not in (1, dataset.count):
+    """Return the validity by a mask file, which has one band for all bands, or one for each."""
+    with parsing(mask, "a GeoTIFF"), open_alone(mask) as data:
+        if data.shape != dataset.shape or data.count not in (1, dataset.count):
             raise CubeFormatError(
-                f"{mask}: a mask (bands, rows, cols) = {(own.count, *own.shape)} beside an image "
+                f"{mask}: a mask (bands, rows, cols) = {(data.count, *data.shape)} beside an image "
                 f"{(dataset.count, *dataset.shape)}; remove it, or write the mask again"
             )
-        if own.count == 1:
-            return np.asarray(own.read(1) != 0)
+        if data.count == 1:
+            return np.asarray(data.read(1) != 0)
     return _lazy(dataset, partial(_flags, mask, "read"))
 
 
 def _listed(dataset: Any) -> Array | None:
-    """(bands,) NODATA_VALUES, if there is one for each band."""
+    """(bands,) NODATA_VALUES; None unless there is one for each band."""
     texts = dataset.tags().get("NODATA_VALUES", "").split()
     try:
         return np.array([float(text) for text in texts]) if len(texts) == dataset.count else None
@@ -109,21 +109,21 @@ def _listed(dataset: Any) -> Array | None:
 
 def _together(path: Path, dataset: Any, listed: Array) -> Bools:
     valid = np.zeros(dataset.shape, bool)
-    with open_alone(path) as alone:
+    with open_alone(path) as image:
         for block in blocks((dataset.count, *dataset.shape), np.dtype(dataset.dtypes[0]).itemsize):
-            values = window(alone, block, "read")
-            own = listed[block[0], None, None]
-            valid[block[1:]] |= (values != own).any(axis=0)
+            values = window(image, block, "read")
+            nodata = listed[block[0], None, None]
+            valid[block[1:]] |= (values != nodata).any(axis=0)
     return valid
 
 
 def _single(path: Path, nodata: Sequence[float | None], *block: slice) -> Bools:
-    """A block of what is valid by nodata values (bands,)."""
+    """(bands, rows, cols) validity of a block by nodata values of single bands."""
     bands = _read(path, block, "read")
     valid = np.ones(bands.shape, bool)
-    for flags, values, own in zip(valid, bands, nodata[block[0]], strict=True):
-        if own is not None and representable(own, values.dtype):
-            flags &= ~equals(values, own)
+    for flags, values, missing in zip(valid, bands, nodata[block[0]], strict=True):
+        if missing is not None and representable(missing, values.dtype):
+            flags &= ~equals(values, missing)
     return valid
 
 
@@ -132,8 +132,8 @@ def _alpha(path: Path, dataset: Any) -> Validity:
     if "alpha" not in names or len(names) == 1 or dataset.dtypes[0] not in ("uint8", "uint16"):
         return Validity()
     band = names.index("alpha")
-    with open_alone(path) as alone:
-        valid = alone.read(band + 1) != 0
+    with open_alone(path) as image:
+        valid = image.read(band + 1) != 0
     return Validity(ALPHA, valid, band, f"by the alpha band {band + 1}")
 
 
@@ -141,17 +141,17 @@ def _lazy(dataset: Any, read: Any) -> Lazy:
     return Lazy((dataset.count, *dataset.shape), np.dtype(bool), read)
 
 
-def _flags(path: Path, what: str, *block: slice) -> Bools:
-    return np.asarray(_read(path, block, what) != 0)
+def _flags(path: Path, method: str, *block: slice) -> Bools:
+    return np.asarray(_read(path, block, method) != 0)
 
 
-def _read(path: Path, block: tuple[slice, ...], what: str) -> Array:
+def _read(path: Path, block: tuple[slice, ...], method: str) -> Array:
     with parsing(path, "a complete GeoTIFF"), open_alone(path) as dataset:
-        return window(dataset, block, what)
+        return window(dataset, block, method)
 
 
 def window(dataset: Any, block: Block | tuple[slice, ...], what: str = "read") -> Array:
-    """(bands, rows, cols): values ("read") or masks ("read_masks") of a block."""
+    """Read values ("read") or masks ("read_masks") of a block (bands, rows, cols)."""
     bands, rows, cols = block
     lengths = [part.stop - part.start for part in block]
     if 0 in lengths:  # GDAL has no empty windows
@@ -165,13 +165,13 @@ def window(dataset: Any, block: Block | tuple[slice, ...], what: str = "read") -
 
 
 def plane(valid: Values | None, band: int) -> Bools:
-    """(rows, cols) of one band."""
+    """(rows, cols) validity of one band."""
     assert valid is not None
     return np.asarray(valid[band : band + 1, :, :][0])
 
 
 def store(own: Validity, dataset: Any) -> None:
-    """Say in an image that is open for writing which of its pixels are valid."""
+    """Write the validity into an image that is open for writing, if it is stored in the image."""
     if own.kind == INSIDE:
         dataset.write_mask(np.asarray(own.valid))
     elif own.kind == ALPHA and own.alpha is not None:
@@ -182,7 +182,7 @@ def store(own: Validity, dataset: Any) -> None:
 
 
 def write_mask_file(own: Validity, image: Path, bands: int) -> list[Path]:
-    """The mask beside an image, as GDAL writes it; the file, if there is to be one."""
+    """Write the mask beside an image, as GDAL does; return the file, or [] without such a mask."""
     if own.kind != FILE or own.valid is None:
         return []
     path = image.with_name(image.name + beside.MASK)
@@ -199,7 +199,7 @@ def write_mask_file(own: Validity, image: Path, bands: int) -> list[Path]:
 
 
 def same(one: Values | None, other: Values | None) -> bool:
-    """Whether two validity layers say the same, a band at a time."""
+    """Return whether two validity layers are equal, comparing them band by band."""
     if one is None or other is None or one.shape != other.shape:
         return False
     if len(one.shape) == 2:

@@ -1,8 +1,8 @@
-"""What the tags of a GeoTIFF say, and how they are written again.
+"""The tags of a GeoTIFF: read into the fields of a Cube, and written from them.
 
 Spectral metadata follow the EnMAP-Box rule: band tags `wavelength`, `wavelength_units`, `fwhm`,
 `bbl`; else GDAL's IMAGERY domain, in micrometers; else lists in the ENVI domain of the file.
-Everything else the file says travels in `Cube.attrs["geotiff"]`.
+Everything else in the file is kept in `Cube.attrs["geotiff"]`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 from hydiff.cube import Cube, Floats, representable
 from hydiff.io.headers import canonical, entries, from_text, number, scaling, to_text
 
-# Namespaces that GDAL makes up from the layout of a file.
+# Namespaces that GDAL derives from the layout of a file.
 MADE_UP = ("IMAGE_STRUCTURE", "DERIVED_SUBDATASETS", "SUBDATASETS")
-# Band tags that follow from the fields of a Cube, or would no longer be true.
+# Band tags that are written from the fields of a Cube, not copied from the source.
 SPECTRAL = ("wavelength", "wavelength_units", "fwhm", "bbl")
 IMAGERY = ("CENTRAL_WAVELENGTH_UM", "FWHM_UM")
 
@@ -25,7 +25,7 @@ Tags = dict[str, str]
 
 
 def described_fields(dataset: Any) -> dict[str, Any]:
-    """The fields of a Cube that an open file declares in its tags: spectral ones, nodata, attrs."""
+    """Return the fields of a Cube that an open file declares: spectral ones, nodata, attrs ..."""
     tags = {ns: dataset.tags(ns=ns) for ns in _namespaces(dataset)}
     band_tags = [
         {ns: dataset.tags(band, ns=ns) for ns in _namespaces(dataset, band)}
@@ -54,7 +54,7 @@ def described_fields(dataset: Any) -> dict[str, Any]:
 
 
 def _points(dataset: Any) -> dict[str, Any]:
-    """Ground control points as plain numbers; RPCs stand among the tags."""
+    """Return ground control points as plain numbers; RPCs are among the tags."""
     points, crs = dataset.gcps
     if not points:
         return {}
@@ -72,9 +72,9 @@ def _restore_points(dataset: Any, box: Mapping[str, Any]) -> None:
 
 
 def carry(source: Any, dataset: Any) -> None:
-    """Say in a copy of an image what only files beside the source say of it.
+    """Write into a copy of an image the metadata that only files beside the source contain.
 
-    source: the image as its neighbours describe it; dataset: a copy of it alone, open for writing.
+    source: the image, opened with these files; dataset: a copy of it alone, open for writing.
     """
     single = len(set(map(repr, source.nodatavals))) == 1
     if single and source.nodata is not None and dataset.nodata is None:
@@ -94,32 +94,32 @@ def carry(source: Any, dataset: Any) -> None:
 
 
 def _carry_tags(source: Any, dataset: Any) -> None:
-    """Names of bands, and the tags that the copy lacks; statistics no longer hold."""
+    """Copy band names, and tags that the copy lacks, but no statistics, which no longer hold."""
     names = zip(source.descriptions, dataset.descriptions, strict=True)
-    for band, (name, own) in enumerate(names, start=1):
-        if name and name != own:
+    for band, (name, present) in enumerate(names, start=1):
+        if name and name != present:
             dataset.set_band_description(band, name)
     for band in (0, *source.indexes):
         for ns in _namespaces(source, band):
-            own, tags = dataset.tags(band, ns=ns), source.tags(band, ns=ns)
-            lacking = {k: v for k, v in tags.items() if k not in own}
+            present, tags = dataset.tags(band, ns=ns), source.tags(band, ns=ns)
+            lacking = {k: v for k, v in tags.items() if k not in present}
             _tag(dataset, band, ns, {k: v for k, v in lacking.items() if k[:11] != "STATISTICS_"})
 
 
 def _namespaces(dataset: Any, band: int = 0) -> list[str]:
-    """Namespaces of the tags of the file or of one band; "" is the unnamed one."""
+    """Return the namespaces of the tags of the file or of one band; "" is the unnamed one."""
     names = dataset.tag_namespaces(band) if band else dataset.tag_namespaces()
     return ["", *[ns for ns in names if ns not in MADE_UP and not ns.startswith("xml:")]]
 
 
 def _spectral(band_tags: list[dict[str, Tags]], envi: Mapping[str, str]) -> dict[str, Any]:
-    """wavelengths, wavelength_units, fwhm, good: from the first place that declares them."""
+    """Return wavelengths, wavelength_units, fwhm and good, from the first place with them."""
     bands = len(band_tags)
-    own = [_lowered(tags[""]) for tags in band_tags]
+    unnamed = [_lowered(tags[""]) for tags in band_tags]
     imagery = [tags.get("IMAGERY", {}) for tags in band_tags]
-    unit_tags = {tags["wavelength_units"] for tags in own if "wavelength_units" in tags}
-    wavelengths, units = _per_band(own, "wavelength"), next(iter(unit_tags), None)
-    fwhm = _per_band(own, "fwhm")
+    unit_tags = {tags["wavelength_units"] for tags in unnamed if "wavelength_units" in tags}
+    wavelengths, units = _per_band(unnamed, "wavelength"), next(iter(unit_tags), None)
+    fwhm = _per_band(unnamed, "fwhm")
     if len(unit_tags) > 1:  # bands in different units make no list of wavelengths
         wavelengths = units = fwhm = None
     elif wavelengths is None and (micro := _per_band(imagery, IMAGERY[0])) is not None:
@@ -127,8 +127,8 @@ def _spectral(band_tags: list[dict[str, Tags]], envi: Mapping[str, str]) -> dict
     elif wavelengths is None and (listed := _listed(envi, "wavelength", bands)) is not None:
         wavelengths, units = listed, envi.get("wavelength units")
         fwhm = _listed(envi, "fwhm", bands)
-    flags = [{"bbl": tags.get("bbl", "1")} for tags in own]
-    declared = any("bbl" in tags for tags in own)
+    flags = [{"bbl": tags.get("bbl", "1")} for tags in unnamed]
+    declared = any("bbl" in tags for tags in unnamed)
     good = _per_band(flags, "bbl") if declared else _listed(envi, "bbl", bands)
     return {
         "wavelengths": wavelengths,
@@ -152,7 +152,7 @@ def _listed(envi: Mapping[str, str], key: str, bands: int) -> Floats | None:
 
 
 def _floats(texts: list[str], bands: int) -> Floats | None:
-    """Numbers, one per band, or None: tags are free text and may mean something else."""
+    """Return numbers, one per band, or None: tags are free text and may mean something else."""
     try:
         return np.array([float(text) for text in texts]) if len(texts) == bands else None
     except ValueError:
@@ -165,14 +165,14 @@ def _declared_nodata(envi: Mapping[str, str]) -> float | None:
 
 
 def fits(nodata: float, dtype: np.dtype[Any]) -> bool:
-    """Whether GeoTIFF can declare this nodata value for this dtype."""
+    """Return whether GeoTIFF can declare this nodata value for this dtype."""
     if dtype.kind != "f":
         return representable(nodata, dtype)
     return not np.isfinite(nodata) or abs(nodata) <= np.finfo(dtype).max
 
 
 def restore(dataset: Any, cube: Cube) -> None:
-    """Tags of file and bands: what the source said, then what the fields say."""
+    """Write the tags of file and bands: those of the source, then those from the cube's fields."""
     box = cube.attrs.get("geotiff", {})
     envi = {key: to_text(entry) for key, entry in entries(cube.attrs).items()}
     if cube.nodata is not None and not fits(cube.nodata, cube.dtype):
@@ -185,9 +185,9 @@ def restore(dataset: Any, cube: Cube) -> None:
     for name, listed in zip(("scales", "offsets"), scale, strict=True):
         _restore_list(dataset, name, listed)
     _restore_points(dataset, box)
-    own = box.get("band_tags", [])
+    band_tags = box.get("band_tags", [])
     for i in range(cube.bands):
-        for ns, tags in (own[i] if len(own) == cube.bands else {}).items():
+        for ns, tags in (band_tags[i] if len(band_tags) == cube.bands else {}).items():
             _tag(dataset, i + 1, ns, {k: v for k, v in tags.items() if _lasting(k)})
         _tag(dataset, i + 1, "", _band_tags(cube, i))
         if cube.band_names is not None:
@@ -195,9 +195,9 @@ def restore(dataset: Any, cube: Cube) -> None:
 
 
 def _tag(dataset: Any, band: int, ns: str, tags: Mapping[str, str]) -> None:
-    own = {k: v for k, v in tags.items() if k not in ("ns", "bidx")}
-    if own:
-        dataset.update_tags(band, ns=ns or None, **own)
+    texts = {k: v for k, v in tags.items() if k not in ("ns", "bidx")}
+    if texts:
+        dataset.update_tags(band, ns=ns or None, **texts)
 
 
 def _lasting(key: str) -> bool:
@@ -220,7 +220,7 @@ def _band_tags(cube: Cube, i: int) -> Tags:
 
 
 def _restore_list(dataset: Any, name: str, listed: list[Any] | None) -> None:
-    """scales, offsets, units, colorinterp; only where they say more than the default."""
+    """Set scales, offsets, units or colorinterp, if the list differs from the default."""
     from rasterio.enums import ColorInterp
 
     plain = {"scales": 1.0, "offsets": 0.0, "units": None}

@@ -1,4 +1,4 @@
-"""Two rasters on a map: whether they lie on one grid, and how far apart."""
+"""Compare two rasters on a map: whether they are on one grid, and how far apart."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ NEAR = 0.05  # pixels that two grids may differ by, anywhere in the scene
 
 
 def shift(cube: Cube, other: Cube, path: Path) -> tuple[int, int] | None:
-    """(rows, cols) of the cube at which the first pixel of the other lies, by map coordinates.
+    """Return the (row, column) of `cube` at which the first pixel of `other` lies on the map.
 
-    None where they cannot, or need not, be compared: one of them has no place on a map, or both
-    have the same place and size.  ShapeMismatch where the grids differ.
+    None if the two cannot or need not be compared: one of them has no place on a map, or both have
+    the same place and size.  ShapeMismatch if their grids differ.
     """
     if cube.transform is None or other.transform is None:
         return None
     if cube.crs and other.crs and not same_crs(cube.crs, other.crs):
         raise _apart(path, f"its map is {_name(other.crs)}, the cube's {_name(cube.crs)}")
-    mine, its = _matrix(cube), _matrix(other)
-    if not (np.isfinite(its).all() and np.isfinite(mine).all() and np.linalg.det(mine)):
-        return None  # no place that could be compared
-    pixels = np.linalg.inv(mine) @ its  # from its pixels to the cube's
+    target, origin = _matrix(cube), _matrix(other)
+    if not (np.isfinite(origin).all() and np.isfinite(target).all() and np.linalg.det(target)):
+        return None  # not usable as a place on a map
+    pixels = np.linalg.inv(target) @ origin  # from pixels of `other` to pixels of `cube`
     size = max(*cube.shape[1:], *other.shape[1:])
     if not np.allclose(pixels[:2, :2], np.eye(2), rtol=0, atol=NEAR / size):
         raise _apart(path, "its pixels have another size or direction")
     col, row = pixels[:2, 2]
-    at = round(float(row)), round(float(col))
-    if max(abs(row - at[0]), abs(col - at[1])) > NEAR:
+    offset = round(float(row)), round(float(col))
+    if max(abs(row - offset[0]), abs(col - offset[1])) > NEAR:
         raise _apart(path, f"it lies {row:.2f} rows and {col:.2f} columns away, parts of a pixel")
-    return None if at == (0, 0) and other.shape[1:] == cube.shape[1:] else at
+    return None if offset == (0, 0) and other.shape[1:] == cube.shape[1:] else offset
 
 
 def moved(
@@ -45,8 +45,11 @@ def moved(
     path: Path,
     say: Callable[[str], Any],
 ) -> Bools:
-    """A mask, True = measured, laid over a cube of this shape with its first pixel `at` one of the
-    cube's; what it does not cover counts as measured."""
+    """Return a mask, True = measured, placed on a cube of this shape.
+
+    at: (row, column) of the cube at which the first pixel of the mask lies.  Pixels that the mask
+    does not cover count as measured.  say: receives a message about the shift.
+    """
     rows, cols = (
         slice(max(first, 0), min(first + n, most))
         for first, n, most in zip(at, observed.shape[-2:], shape[1:], strict=True)
@@ -84,7 +87,7 @@ def same_crs(one: str, other: str) -> bool:
 
     try:
         return bool(CRS.from_wkt(one) == CRS.from_wkt(other))
-    except CRSError:  # of text that is no WKT nothing more can be said
+    except CRSError:  # text that is not WKT cannot be compared any further
         return False
 
 

@@ -1,6 +1,6 @@
-"""What the HDF5 products have in common: netCDF4 (EMIT, AVIRIS) and HDF-EOS5 (PRISMA).
+"""Functions shared by the HDF5 products: netCDF4 (EMIT, AVIRIS), HDF-EOS5 (PRISMA) and others.
 
-A cube is one dataset, or several on top of one another (a detector each).  Their axes are named
+A cube is one dataset, or several stacked along the bands (one per detector).  Their axes are named
 in stored order, as in `hydiff.io.axes`.
 """
 
@@ -29,16 +29,19 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
 class DatasetPart(NamedTuple):
-    """One dataset of a cube."""
+    """One of the datasets that make up a cube."""
 
     name: str  # its path in the file
     axes: ax.Axes
     bands: int
-    descending: bool = False  # stored from long to short wavelengths; the cube counts upward
+    descending: bool = False  # stored from long to short wavelengths, the reverse of the cube
 
 
 def members(path: Path) -> set[str] | None:
-    """Names in the root of an HDF5 file; None if it is not one, empty if it cannot be opened."""
+    """Return the names in the root of an HDF5 file.
+
+    None if the file is of another kind, an empty set if it cannot be opened.
+    """
     if not path.is_file():
         return None
     with path.open("rb") as file:
@@ -49,13 +52,13 @@ def members(path: Path) -> set[str] | None:
     try:
         with h5py.File(path, "r") as hdf:
             return set(hdf)
-    except OSError:  # cut off: reading it will say so
+    except OSError:  # truncated: reading it will raise the error
         return set()
 
 
 @contextmanager
 def open_file(path: Path) -> Iterator[Any]:
-    """An HDF5 file to read from, once it is known to keep to itself."""
+    """Open an HDF5 file for reading, after checking that it refers to no other file."""
     import h5py
 
     with h5py.File(path, "r") as file:
@@ -66,8 +69,11 @@ def open_file(path: Path) -> Iterator[Any]:
 
 @lru_cache(64)
 def _check_own(path: Path, changed: int, size: int) -> None:
-    """Refuse links to other files, and values that lie in other files: they would be read, and
-    copied into the output, whatever they are.  Also heaps that HDF5 would never leave."""
+    """Refuse links to other files and values that are stored in other files, since whatever is
+    there would be read and copied into the output; also refuse heaps on which HDF5 never returns.
+
+    changed, size: modification time and size of the file, for the cache only.
+    """
     import h5py
 
     heaps.check(path)
@@ -79,9 +85,9 @@ def _check_own(path: Path, changed: int, size: int) -> None:
     def foreign_values(name: bytes, info: Any) -> str | None:
         if info.type != h5py.h5o.TYPE_DATASET:
             return None
-        how = h5py.h5o.open(file.id, name).get_create_plist()
-        virtual = how.get_layout() == h5py.h5d.VIRTUAL
-        return name.decode("utf-8", "replace") if virtual or how.get_external_count() else None
+        plist = h5py.h5o.open(file.id, name).get_create_plist()
+        virtual = plist.get_layout() == h5py.h5d.VIRTUAL
+        return name.decode("utf-8", "replace") if virtual or plist.get_external_count() else None
 
     with h5py.File(path, "r") as file:
         foreign = file.id.links.visit(foreign_link, info=True)
@@ -94,7 +100,7 @@ def _check_own(path: Path, changed: int, size: int) -> None:
 
 
 def plain(value: Any) -> Any:
-    """An attribute as text, a number, or a list of them."""
+    """Return an attribute as text, a number, or a list of them."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if isinstance(value, np.ndarray):
@@ -104,19 +110,19 @@ def plain(value: Any) -> Any:
 
 
 def texts(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes that are text or single numbers, for `Cube.attrs`."""
+    """Return the attributes that are text or single numbers, as texts for `Cube.attrs`."""
     values = {key: plain(value) for key, value in attrs.items() if not key.startswith("_")}
     return {k: str(v) for k, v in values.items() if isinstance(v, str | int | float)}
 
 
 def number(attrs: Mapping[str, Any], key: str, default: float) -> float:
-    """An attribute that is a single number."""
+    """Return an attribute as a number, or `default` if it is absent."""
     value = attrs.get(key)
     return default if value is None else float(plain(value))
 
 
 def numbers(group: Any, name: str, bands: int, path: Path) -> Any:
-    """A dataset with one number per band, or None when the group has none of that name."""
+    """Return a dataset with one number per band; None if the group has none of that name."""
     if group is None or name not in group:
         return None
     entries = np.asarray(group[name][()], np.float64).ravel()
@@ -125,7 +131,7 @@ def numbers(group: Any, name: str, bands: int, path: Path) -> Any:
 
 
 def cube_of(path: Path, file: Any, parts: Sequence[DatasetPart], var: str, **fields: Any) -> Cube:
-    """The cube that the parts make, lazy; `var` is the name by which `rewrite` finds them."""
+    """Return the lazy cube that the parts make up; by the name `var` a product finds them again."""
     array = {"var": var, "axes": ",".join(parts[0].axes)}
     attrs = {**fields.pop("attrs"), "array": array}
     mark = _mark(path, file, parts)
@@ -133,7 +139,7 @@ def cube_of(path: Path, file: Any, parts: Sequence[DatasetPart], var: str, **fie
 
 
 def values(path: Path, file: Any, parts: Sequence[DatasetPart]) -> Lazy:
-    """The parts as one lazy array (bands, rows, cols); the file is opened for each window."""
+    """Return the parts as one lazy array (bands, rows, cols); each window opens the file."""
     datasets = [file[part.name] for part in parts]
     shapes = [ax.cube_shape(d.shape, p.axes) for d, p in zip(datasets, parts, strict=True)]
     dtypes = {dataset.dtype for dataset in datasets}
@@ -154,13 +160,13 @@ def _chunks(dataset: Any, part: DatasetPart) -> tuple[int, int, int]:
 
 
 def window(path: Path, parts: Sequence[DatasetPart], block: Block) -> Array:
-    """`read_block` of a file that is not open."""
+    """Open a file and read a block of it with `read_block`."""
     with parsing(path, "a complete HDF5 file"), open_file(path) as file:
         return read_block(file, parts, block)
 
 
 def read_block(file: Any, parts: Sequence[DatasetPart], block: Block) -> Array:
-    """(bands, rows, cols) of a block that may reach over several parts."""
+    """Read a block (bands, rows, cols) that may extend over several parts."""
     pieces = [_stored(file, part, inside) for part, inside, _ in _touched(parts, block)]
     if not pieces:
         empty = (slice(0, 0), *block[1:])
@@ -184,7 +190,8 @@ def _forwards(part: DatasetPart, block: Block) -> Block:
 def _touched(
     parts: Sequence[DatasetPart], block: Block
 ) -> Iterator[tuple[DatasetPart, Block, slice]]:
-    """Each part that a block meets, the block counted inside it, and its place in the block."""
+    """Yield each part that a block overlaps, the overlap in the part's band numbers, and its bands
+    in the block."""
     first, (bands, rows, cols) = 0, block
     for part in parts:
         low, high = max(bands.start, first), min(bands.stop, first + part.bands)
@@ -195,9 +202,9 @@ def _touched(
 
 
 def rewrite(source: Path, path: Path, cube: Cube, parts: Sequence[DatasetPart]) -> list[Path]:
-    """Copy the file and replace, window by window, the entries of the cube that changed.
+    """Copy the file and replace, block by block, the entries of the cube that changed.
 
-    Groups, attributes, dtypes, chunks and compression stay what they are.
+    Groups, attributes, dtypes, chunks and compression stay as they are.
     """
     import h5py
 
@@ -206,8 +213,8 @@ def rewrite(source: Path, path: Path, cube: Cube, parts: Sequence[DatasetPart]) 
         datasets = [file[part.name] for part in parts]
         grows = cube.nbytes if any(d.compression for d in datasets) else 0
         layers = {} if cube.mark is None else marks.layers_of(cube.mark)
-        more = sum(marks.TYPES[name].itemsize for name in layers) * math.prod(cube.shape)
-        reserve(path, grows + more)
+        layer_bytes = sum(marks.TYPES[name].itemsize for name in layers) * math.prod(cube.shape)
+        reserve(path, grows + layer_bytes)
         chunks = _chunks(datasets[0], parts[0])
         for block in chunk_blocks(cube.shape, cube.dtype.itemsize, chunks):
             new = np.asarray(cube.values[block])
@@ -220,27 +227,27 @@ def rewrite(source: Path, path: Path, cube: Cube, parts: Sequence[DatasetPart]) 
 
 
 def _mark(path: Path, file: Any, parts: Sequence[DatasetPart]) -> Mark | None:
-    """What the file says of its filled entries, with the layers that are there."""
+    """Return the mark in a file, with the layers of the fill that it holds; None without a mark."""
     if (text := file.attrs.get(FILLED)) is None:
         return None
     bands = sum(part.bands for part in parts)
     mark = parsed(plain(text), plain(file.attrs.get(RECORD)), bands=bands)
     layers = {}
-    for name, end in (("flags", marks.FLAG), *marks.SUFFIX.items()):
-        own = [part._replace(name=part.name + end) for part in parts]
-        if all(_is_layer(file, o, p, name) for o, p in zip(own, parts, strict=True)):
-            layers[name] = values(path, file, own)
+    for name, suffix in (("flags", marks.FLAG), *marks.SUFFIX.items()):
+        layer_parts = [part._replace(name=part.name + suffix) for part in parts]
+        if all(_is_layer(file, o, p, name) for o, p in zip(layer_parts, parts, strict=True)):
+            layers[name] = values(path, file, layer_parts)
     return marks.with_layers(mark, layers)
 
 
-def _is_layer(file: Any, own: DatasetPart, part: DatasetPart, name: str) -> bool:
-    dataset = file.get(own.name)
+def _is_layer(file: Any, layer: DatasetPart, part: DatasetPart, name: str) -> bool:
+    dataset = file.get(layer.name)
     shape = getattr(dataset, "shape", None)
     return bool(shape == file[part.name].shape and dataset.dtype == marks.TYPES[name])
 
 
 def _write_mark(file: Any, cube: Cube, parts: Sequence[DatasetPart]) -> None:
-    """Attributes, and beside each part a variable for each layer of the fill."""
+    """Write the mark as attributes, and each layer of the fill as a variable beside each part."""
     mark = cube.mark
     assert mark is not None
     marks.stamp(file.attrs, mark)
@@ -250,16 +257,16 @@ def _write_mark(file: Any, cube: Cube, parts: Sequence[DatasetPart]) -> None:
     for part in parts if layers else ():
         _unlink(file, part)
     for name, layer in layers.items():
-        own = [_layer(file, part, name) for part in parts]
-        for block in chunk_blocks(cube.shape, 4, _chunks(file[own[0].name], own[0])):
+        targets = [_layer(file, part, name) for part in parts]
+        for block in chunk_blocks(cube.shape, 4, _chunks(file[targets[0].name], targets[0])):
             new = marks.block_of(name, layer, block)
-            for part, inside, place in _touched(own, block):
+            for part, inside, place in _touched(targets, block):
                 if not marks.is_empty(new[place]):
                     put_block(file, part, inside, new[place])
 
 
 def _unlink(file: Any, part: DatasetPart) -> None:
-    """Remove the layers of an earlier fill."""
+    """Remove the layers of an earlier fill of a part, and the links to them."""
     for name in (part.name + end for end in marks.ENDS):
         if name in file:
             del file[name]
@@ -270,15 +277,15 @@ def _unlink(file: Any, part: DatasetPart) -> None:
 
 
 def _layer(file: Any, part: DatasetPart, name: str) -> DatasetPart:
-    """An empty variable for a layer of a part, on the same dimensions."""
+    """Create an empty variable for a layer of a part, on the same dimensions."""
     path, dataset, dtype = part.name + marks.SUFFIX[name], file[part.name], marks.TYPES[name]
     storage = {"chunks": dataset.chunks or True, "compression": "gzip", "shuffle": True}
     empty = np.nan if dtype.kind == "f" else 0
-    own = file.create_dataset(path, dataset.shape, dtype, fillvalue=empty, **storage)
+    variable = file.create_dataset(path, dataset.shape, dtype, fillvalue=empty, **storage)
     for axis, dimension in enumerate(dataset.dims):
         for scale in dimension.values():
-            own.dims[axis].attach_scale(scale)
-    own.attrs.update(marks.about(name, dataset.attrs))
+            variable.dims[axis].attach_scale(scale)
+    variable.attrs.update(marks.about(name, dataset.attrs))
     before = dataset.attrs.get("ancillary_variables", "")
     dataset.attrs["ancillary_variables"] = marks.linked(before, path.rpartition("/")[2])
     return part._replace(name=path)
@@ -292,13 +299,13 @@ def put_block(file: Any, part: DatasetPart, block: Block, new: Array) -> None:
 
 
 def reserve(path: Path, nbytes: int) -> None:
-    """Refuse to start on a disk too full to finish: HDF5 ends the process when it fills up."""
+    """Raise OSError if the disk lacks room for `nbytes`: HDF5 ends the process when it is full."""
     if shutil.disk_usage(path.parent).free < nbytes + (1 << 20):
         raise OSError(errno.ENOSPC, "not enough free space")
 
 
 def refuse_write(product: str) -> NoReturn:
-    """Products are never written from scratch."""
+    """Raise the error that a product cannot be written from scratch."""
     raise CubeFormatError(
         f"{product} is written as a copy of its source, and this cube does not describe one any "
         "more (other bands, size, type or metadata); write .tif, .img or .zarr instead"

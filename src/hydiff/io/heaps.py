@@ -1,7 +1,7 @@
-"""The global heaps of an HDF5 file (texts of any length lie there), walked before HDF5 does.
+"""Check the global heaps of an HDF5 file, which hold texts of any length, before HDF5 reads them.
 
-A free object of no length keeps HDF5 busy for ever: it steps on by that length.  Found in fuzzing,
-with HDF5 2.0.
+HDF5 steps through a heap by the lengths of its objects, so that a free object of length 0 keeps it
+busy for ever.  Found in fuzzing, with HDF5 2.0.
 """
 
 from __future__ import annotations
@@ -13,44 +13,44 @@ from pathlib import Path
 from hydiff.io.parsing import damaged
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
-MARK = b"GCOL\x01\0\0\0"  # and its version; then the length of the heap, and its objects
-OBJECT = struct.Struct("<HHIQ")  # index (0: free), references, nothing, length
-SCANNED = 64 << 20  # bytes: in longer files a search would take longer than it is worth
+MARK = b"GCOL\x01\0\0\0"  # with the version; then follow the heap's length and its objects
+OBJECT = struct.Struct("<HHIQ")  # index (0: free), references, reserved, length
+SCANNED = 64 << 20  # bytes; longer files are not searched, since that would take too long
 
 
 def check(path: Path) -> None:
-    """CubeFormatError where a heap would keep HDF5 busy for ever."""
+    """Raise CubeFormatError for a heap that would keep HDF5 busy for ever."""
     with path.open("rb") as file:
         if not 0 < path.stat().st_size <= SCANNED:
             return
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             if _length_size(data) != 8:
-                return  # no file of our time
-            at = data.find(MARK)
-            while at >= 0:
-                if _loops(data, at):
+                return  # current software writes lengths of 8 bytes
+            offset = data.find(MARK)
+            while offset >= 0:
+                if _loops(data, offset):
                     raise damaged(
-                        path, f"a heap of texts at byte {at} has an object without an end"
+                        path, f"a heap of texts at byte {offset} has an object without an end"
                     )
-                at = data.find(MARK, at + 1)
+                offset = data.find(MARK, offset + 1)
 
 
 def _length_size(data: mmap.mmap) -> int:
-    """From the superblock, at the start or behind a user block; 0 where there is none."""
-    at = 0
-    while data[at : at + 8] != SIGNATURE:
-        at = 2 * at or 512
-        if at + 16 > len(data):
+    """Return the size of lengths by the superblock, at the start or after a user block; else 0."""
+    offset = 0
+    while data[offset : offset + 8] != SIGNATURE:
+        offset = 2 * offset or 512
+        if offset + 16 > len(data):
             return 0
-    return data[at + (14 if data[at + 8] < 2 else 10)]
+    return data[offset + (14 if data[offset + 8] < 2 else 10)]
 
 
-def _loops(data: mmap.mmap, at: int) -> bool:
-    end = min(at + int.from_bytes(data[at + 8 : at + 16], "little"), len(data))
-    at += 16
-    while at + OBJECT.size <= end:
-        index, _, _, length = OBJECT.unpack_from(data, at)
+def _loops(data: mmap.mmap, offset: int) -> bool:
+    end = min(offset + int.from_bytes(data[offset + 8 : offset + 16], "little"), len(data))
+    offset += 16
+    while offset + OBJECT.size <= end:
+        index, _, _, length = OBJECT.unpack_from(data, offset)
         if index == length == 0:
             return True
-        at += OBJECT.size + length + -length % 8 if index else length
+        offset += OBJECT.size + length + -length % 8 if index else length
     return False

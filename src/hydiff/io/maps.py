@@ -1,7 +1,7 @@
-"""Coordinate reference systems of files: GDAL and PROJ would open what some of them name.
+"""Coordinate reference systems of files, checked before GDAL and PROJ see them.
 
-GDAL takes a text that it does not know for the name of a file, or fetches it; PROJ opens the grids
-that a definition names.  So what does not look like a definition never gets there.
+GDAL takes an unknown text for the name of a file, or fetches it; PROJ opens the grids that a
+definition names.  So text that does not look like a definition is not passed on to them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NAMES_FILE = re.compile(
 
 
 def is_definition(text: str, path: Path) -> bool:
-    """Whether GDAL may see it; CubeFormatError for a definition that names another file."""
+    """Return whether a text is a CRS for GDAL to see; CubeFormatError if it names another file."""
     if NAMES_FILE.search(text):
         raise CubeFormatError(
             f"{path}: its coordinate reference system names another file, which is not opened "
@@ -38,18 +38,18 @@ def is_definition(text: str, path: Path) -> bool:
 
 
 def from_gdal(numbers: Any) -> tuple[float, ...] | None:
-    """GDAL's geotransform, as text or numbers, as the affine (a, b, c, d, e, f) of a `Cube`."""
+    """Return GDAL's geotransform, text or numbers, as the affine (a, b, c, d, e, f) of a `Cube`."""
     six = np.array(numbers.split() if isinstance(numbers, str) else numbers, np.float64).ravel()
     return tuple(six[[1, 2, 0, 4, 5, 3]].tolist()) if six.size == 6 else None
 
 
 def crs_of(text: str, path: Path, advice: str = "correct Cube.crs") -> Any:
-    """A rasterio CRS; path: the file that is read or written, for the message."""
+    """Return a rasterio CRS; path: the file that is read or written, for the error message."""
     from rasterio import Env
     from rasterio.crs import CRS
 
-    what = "a coordinate reference system (WKT or an EPSG code)"
+    expected = "a coordinate reference system (WKT or an EPSG code)"
     if not is_definition(text, path):
-        raise CubeFormatError(f"{path}: expected {what}, found {text[:80]!r}; {advice}")
-    with parsing(path, what, advice), Env():  # which logs what PROJ would print
+        raise CubeFormatError(f"{path}: expected {expected}, found {text[:80]!r}; {advice}")
+    with parsing(path, expected, advice), Env():  # logs what PROJ would print
         return CRS.from_user_input(text)

@@ -1,8 +1,8 @@
-"""Where a file says that it is filled: attributes, tags, header lines; see `hydiff.mark`.
+"""Marks of filled cubes in files, as attributes, tags or header lines; see `hydiff.mark`.
 
-Readers leave what they find among `Cube.attrs`, and `taken` makes `Cube.mark` of it; writers put
-it back with `stamp` (attributes), `tag` (GeoTIFF) or `into_header` (ENVI).  A title and a
-description get a prefix, a history a line; everything else stays as it is.
+Readers leave the mark among `Cube.attrs`, and `taken` turns it into `Cube.mark`; writers put it
+back with `stamp` (attributes), `tag` (GeoTIFF) or `into_header` (ENVI).  A title and a
+description get a prefix, a history gets a line; everything else stays as it is.
 """
 
 from __future__ import annotations
@@ -28,18 +28,13 @@ TITLES = ("title", "description", "tifftag imagedescription")
 SHARE = "FILLED_SHARE"  # the tag of a band
 KEY, SHARES = "hydiff filled", "hydiff filled by band"  # lines of an ENVI header
 OURS = (canonical(FILLED), canonical(RECORD), SHARES)
-# end the names of the variables that hold the layers of a fill, beside that of its cube
+# appended to the name of the cube's variable: the variables that hold the layers of its fill
 SUFFIX = {name: f"_hydiff_{name}" for name in LAYERS}
-FLAG = "_hydiff_filled"  # of earlier versions: 1 where an entry was filled
+FLAG = "_hydiff_filled"  # the same in earlier versions: 1 where an entry was filled
 ENDS = (*SUFFIX.values(), FLAG)
 TYPES = {name: np.dtype(np.uint8 if about.bits else np.float32) for name, about in LAYERS.items()}
-SCALED = (
-    "units",
-    "scale_factor",
-    "Units",
-    "Scale_Factor",
-    "data gain values",
-)  # that σ has in common with the values
+# attributes that σ has in common with the values
+SCALED = ("units", "scale_factor", "Units", "Scale_Factor", "data gain values")
 FLAG_ATTRIBUTES: dict[str, Any] = {  # of the CF conventions
     "long_name": "1 where the value was filled by hydiff, 0 where it was not",
     "standard_name": "status_flag",
@@ -59,7 +54,7 @@ DESCRIPTION = re.compile(
 
 
 def taken(cube: Cube) -> Cube:
-    """The cube with the mark that stands among its attributes in `Cube.mark`, and only there."""
+    """Return the cube with the mark moved from its attributes to `Cube.mark`."""
     box = cube.attrs.get("geotiff", {})
     tags = box.get("tags", {}).get("", {})
     bands = [spaces.get("", {}) for spaces in box.get("band_tags", ())]
@@ -80,7 +75,7 @@ def _is_ours(key: Any) -> bool:
 
 
 def _without(box: Mapping[str, Any]) -> dict[str, Any]:
-    """What a GeoTIFF says, less the mark."""
+    """Return the metadata of a GeoTIFF without the mark."""
     spaces = box.get("tags", {})
     plain = {k: v for k, v in spaces.get("", {}).items() if not _is_ours(k)}
     bands = [
@@ -94,7 +89,7 @@ def _without(box: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stamp(attrs: MutableMapping[str, Any], mark: Mark) -> None:
-    """Put the mark among the attributes of a file; texts that are there keep their type."""
+    """Add the mark to the attributes of a file; texts that are there keep their type."""
     if not any(canonical(key) == "history" for key in attrs):
         attrs["history"] = ""
     _amend(attrs, mark)
@@ -103,7 +98,7 @@ def stamp(attrs: MutableMapping[str, Any], mark: Mark) -> None:
 
 
 def entered(cube: Cube) -> Cube:
-    """The cube for a file from scratch: its titles and its history say that it is filled."""
+    """Return the cube to write to a new file: its titles and its history say that it is filled."""
     if cube.mark is None:
         return cube
     attrs = dict(cube.attrs)
@@ -116,7 +111,7 @@ def entered(cube: Cube) -> Cube:
 
 
 def _amend(attrs: MutableMapping[str, Any], mark: Mark) -> None:
-    """A prefix for the titles that are there, a line for the history."""
+    """Add a prefix to the titles that are there, and a line to the history."""
     line = f"{mark.time}: {mark.text}"
     for key in [key for key in attrs if canonical(key) in (*TITLES, "history")]:
         old, text = attrs[key], _text(attrs[key])
@@ -127,13 +122,13 @@ def _amend(attrs: MutableMapping[str, Any], mark: Mark) -> None:
 
 
 def titled(text: str) -> str:
-    """With the prefix; a title that is a document of its own, such as OME's XML, stays."""
-    own = text.lstrip()[:1] in ("<", "{") or text.lower().startswith(PREFIX.lower())
-    return text if own else f"{PREFIX} {text}"
+    """Return a title with the prefix; a document as a title, such as OME's XML, is not changed."""
+    unchanged = text.lstrip()[:1] in ("<", "{") or text.lower().startswith(PREFIX.lower())
+    return text if unchanged else f"{PREFIX} {text}"
 
 
 def _text(value: Any) -> str:
-    """An attribute as text: HDF5 has bytes, texts, and arrays of them."""
+    """Return an attribute as text: HDF5 has bytes, texts, and arrays of them."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if isinstance(value, np.ndarray | list | tuple):
@@ -146,17 +141,20 @@ def _in_kind(text: str, like: Any) -> Any:
 
 
 def tag(dataset: Any, mark: Mark) -> None:
-    """The same as tags of an open GeoTIFF, with the share of each band beside it."""
-    before: dict[str, str] = dataset.tags()
-    tags = {"TIFFTAG_IMAGEDESCRIPTION": "cube", **before}
+    """Write the mark as tags of an open GeoTIFF, and its share of filled entries to each band."""
+    old_tags: dict[str, str] = dataset.tags()
+    tags = {"TIFFTAG_IMAGEDESCRIPTION": "cube", **old_tags}
     stamp(tags, mark)
-    dataset.update_tags(**{k: v for k, v in tags.items() if v != before.get(k)})
+    dataset.update_tags(**{k: v for k, v in tags.items() if v != old_tags.get(k)})
     for band, share in enumerate(() if mark.by_band is None else mark.by_band, start=1):
         dataset.update_tags(band, **{SHARE: f"{share:.6g}"})
 
 
 def into_header(path: Path, mark: Mark | None) -> None:
-    """The lines of the mark in an ENVI header; all others stay, byte for byte."""
+    """Write the mark into an ENVI header: its lines, and the prefix of the description.
+
+    Everything else in the header stays, byte for byte.
+    """
     if mark is None:
         return
     text = OWN_LINES.sub(b"", path.read_bytes())
@@ -177,69 +175,71 @@ def into_header(path: Path, mark: Mark | None) -> None:
 
 
 def layers_of(mark: Mark) -> dict[str, Any]:
-    """The layers to write beside a cube; of a cube that only knows what was filled, bit 1."""
+    """Return the layers to write with a cube; without layers, its filled entries as bit 1."""
     if mark.layers or mark.filled is None:
         return dict(mark.layers)
     return {"flags": mark.filled}
 
 
 def block_of(name: str, layer: Any, block: Any) -> Array:
-    """A block of a layer in the type that files hold it in."""
+    """Return a block of a layer in the dtype in which files store it."""
     values = np.asarray(layer[block])
     return values.astype(TYPES[name], copy=False)
 
 
 def is_empty(values: Array) -> bool:
-    """Whether nothing is said of a block: chunks of it need no place on the disk."""
+    """Return whether a block is all 0 or NaN, so that its chunks need no room on disk."""
     return bool(np.isnan(values).all()) if values.dtype.kind == "f" else not values.any()
 
 
 def about(name: str, cube: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of the variable of a layer; of σ, with the unit and scale of the cube's."""
+    """Return the attributes of a layer's variable; σ has the unit and scale of the cube's."""
     scaled = {k: cube[k] for k in SCALED if k in cube} if name == "sigma" else {}
     return attributes(name) | scaled
 
 
 def with_layers(mark: Mark, layers: Mapping[str, Any]) -> Mark:
-    """A mark that was read, with its layers on disk."""
+    """Return a mark that was read from a file, with its layers on disk added."""
     if (flags := layers.get("flags")) is None:
         return mark
 
     def read(*block: slice) -> Array:
         return np.asarray((np.asarray(flags[block]) & FILLED_BIT) != 0)
 
-    where = Lazy(flags.shape, np.dtype(bool), read, getattr(flags, "chunks", None))
-    return replace(mark, filled=where, layers=dict(layers))
+    filled = Lazy(flags.shape, np.dtype(bool), read, getattr(flags, "chunks", None))
+    return replace(mark, filled=filled, layers=dict(layers))
 
 
 def linked(ancillary: Any, *names: str) -> str:
-    """`ancillary_variables` with the variables of layers among them."""
+    """Return `ancillary_variables` with the names of the layers' variables added."""
     others = [name for name in _text(ancillary).split() if name not in names]
     return " ".join([*others, *names])
 
 
 def ancillary(attrs: Mapping[str, Any]) -> list[str]:
-    """The variables that belong to another one, by its attributes."""
+    """Return the names of the variables that the attributes of a variable link to."""
     return _text(attrs.get("ancillary_variables", "")).split()
 
 
 def unlinked(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes of a variable without the links to its layers, which a writer makes again."""
+    """Return a variable's attributes without the links to its layers; writers add them again."""
     names = ancillary(attrs)
     others = [name for name in names if not name.endswith(ENDS)]
-    kept = {k: v for k, v in attrs.items() if k != "ancillary_variables" or names == others}
-    return kept | ({"ancillary_variables": " ".join(others)} if others != names and others else {})
+    rest = {k: v for k, v in attrs.items() if k != "ancillary_variables" or names == others}
+    return rest | ({"ancillary_variables": " ".join(others)} if others != names and others else {})
 
 
 def without_layers(variables: Mapping[str, Mapping[str, Any]], var: str | None) -> set[str]:
-    """The names of variables, by their attributes, that are no layers of another one; `var` is
-    one in any case, unless the layer is ours."""
+    """Return the names of the variables that are not linked as a layer of another variable.
+
+    `var` is one of them in any case, unless it is a layer that hydiff wrote.
+    """
     others = {name for attrs in variables.values() for name in ancillary(attrs)} - {var}
     return set(variables) - others - {name + end for name in variables for end in ENDS}
 
 
 def marked(result: Result, denoised: bool) -> Cube:
-    """The filled cube, which says that it is, and what was filled before it came here."""
+    """Return the filled cube with the mark of this fill, and of earlier ones, if there were any."""
     filled, before = result.filled, result.cube.mark
     if not (denoised or filled.any()):
         return result.cube
@@ -253,6 +253,6 @@ def marked(result: Result, denoised: bool) -> Cube:
         "versions": versions(),
     }
     shares = np.array([np.count_nonzero(band) / band.size for band in filled])
-    more: dict[str, Any] = {"denoised": denoised, "layers": result.layers}
-    own = of_fill(filled, shares, result.method, record, **more)
-    return replace(result.cube, mark=own.after(before))
+    extra: dict[str, Any] = {"denoised": denoised, "layers": result.layers}
+    mark = of_fill(filled, shares, result.method, record, **extra)
+    return replace(result.cube, mark=mark.after(before))

@@ -1,7 +1,7 @@
 """Masks in files: what non-zero means, which axis is which, and the packed form.
 
-A 3-D mask takes one bit per entry in an .npz: `observed` or `missing`, packed along the bands
-with np.packbits, and `bands`, their number.  A 2-D mask stands there as it is.
+A 3-D mask takes one bit per entry in an .npz: an array `observed` or `missing`, packed along the
+bands with np.packbits, and `bands`, their number.  A 2-D mask is stored as it is.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def check_meaning(meaning: str) -> None:
 
 
 def named(path: Path, meaning: str) -> str | None:
-    """`observed` or `missing`, if an .npz holds an array of that name; the claimed one first."""
+    """Return `observed` or `missing`, if an .npz has an array of that name; `meaning` is first."""
     with parsing(path, "an .npz of masks"):
         held = npz.members(path) if npz.is_archive(path) else {}
     return next((key for key in (meaning, MEANINGS[meaning]) if key in held), None)
 
 
 def packed(path: Path, name: str | None) -> Array | None:
-    """(bands, rows, cols) from an array of bits in an .npz, or None if this is not one."""
+    """Return (bands, rows, cols) from an array of bits in an .npz, or None if it is not packed."""
     if name not in MEANINGS or not npz.is_archive(path):
         return None
     with parsing(path, "an .npz of masks"), np.load(path, allow_pickle=False) as arrays:
@@ -53,13 +53,13 @@ def _unpacked(packed: Array, bands: int, path: Path) -> Array:
 
 
 def check_name(name: str | None, meaning: str, path: Path) -> None:
-    """A variable called `missing` cannot be given as `observed`, nor the other way round."""
+    """Refuse a variable called `missing` that is given as `observed`, and the other way round."""
     if name == MEANINGS[meaning]:
         raise BadValue(f"{path} holds `{name}`; use `{name}='{path}'`")
 
 
 def with_variable(path: Path, var: str | None) -> tuple[Path, str | None]:
-    """The file and the variable of a name such as masks.npz:clouds."""
+    """Return the file and the variable, `var` or that of a path such as masks.npz:clouds."""
     file, colon, name = str(path).rpartition(":")
     if var is None and colon and name and not path.exists() and Path(file).exists():
         return Path(file), name
@@ -68,7 +68,7 @@ def with_variable(path: Path, var: str | None) -> tuple[Path, str | None]:
 
 @contextmanager
 def several_named(path: Path) -> Iterator[None]:
-    """Say how to choose where a file holds several arrays that may be the mask."""
+    """Turn the error for several arrays that may be the mask into one that says how to choose."""
     try:
         yield
     except variables.Several as several:
@@ -79,7 +79,7 @@ def several_named(path: Path) -> Iterator[None]:
 
 
 def with_bands(mask: Array, bands: int, path: Path) -> Array:
-    """(rows, cols), or (bands, rows, cols), of a mask on a grid of its own."""
+    """Return a mask (bands or 1, rows, cols) as (rows, cols) if it has one band, else as it is."""
     if len(mask) not in (1, bands):
         raise ShapeMismatch(
             f"{path}: mask of {len(mask)} bands, but the cube has {bands}; expected 1 or {bands}"
@@ -88,7 +88,7 @@ def with_bands(mask: Array, bands: int, path: Path) -> Array:
 
 
 def layouts(cube: Cube) -> Iterator[Array]:
-    """The readings (bands, rows, cols) of a stored mask: by the rule for axes, then by custom."""
+    """Yield a stored mask as (bands, rows, cols): by the rule for axes, then in common orders."""
     values = np.asarray(cube.values)
     yield values
     if "array" in cube.attrs:
@@ -98,7 +98,7 @@ def layouts(cube: Cube) -> Iterator[Array]:
 
 
 def fitted(masks: list[Array], shape: tuple[int, int, int], path: Path) -> Array:
-    """The first reading that fits a cube of this shape; one band is (rows, cols), for all bands."""
+    """Return the first mask that fits a cube of this shape; one with one band as (rows, cols)."""
     for mask in masks:
         if mask.shape == shape or mask.shape == (1, *shape[1:]):
             return mask[0] if len(mask) == 1 else mask
@@ -117,23 +117,23 @@ def fitted(masks: list[Array], shape: tuple[int, int, int], path: Path) -> Array
 
 
 def as_bools(mask: Array, path: Path) -> Bools:
-    """0 and 1 as booleans; any other value means that this is no mask."""
+    """Return a mask of 0 and 1 as booleans; BadValue for any other value."""
     if mask.dtype == np.bool_:
         return mask
     if not np.isin(mask, (0, 1)).all():
-        some = ", ".join(f"{value:g}" for value in np.unique(mask)[:5])
+        examples = ", ".join(f"{value:g}" for value in np.unique(mask)[:5])
         raise BadValue(
-            f"{path}: a mask holds 0 and 1 only, found {some}; "
+            f"{path}: a mask holds 0 and 1 only, found {examples}; "
             "make it with a comparison, such as `values > 0`"
         )
     return mask.astype(np.bool_)
 
 
 def write(mask: Bools, path: Path, meaning: str) -> None:
-    """`.npz` packed, or `.npy` as plain booleans, 3-D in the order (rows, cols, bands)."""
+    """Write a mask: `.npz` packed, or `.npy` as booleans, 3-D in the order (rows, cols, bands)."""
     if path.suffix.lower() == ".npy":
-        by_custom = mask.transpose(1, 2, 0) if mask.ndim == 3 else mask
-        npz.save_array(path, np.ascontiguousarray(by_custom))
+        stored = mask.transpose(1, 2, 0) if mask.ndim == 3 else mask
+        npz.save_array(path, np.ascontiguousarray(stored))
     elif mask.ndim == 2:
         npz.save_archive(path, {meaning: mask})
     else:

@@ -1,7 +1,7 @@
 """MATLAB files: version 5 through scipy, version 7.3 (HDF5) through h5py.
 
-Axes are counted as MATLAB does; HDF5 stores them in reverse.  Files written from scratch hold
-`cube`, `wavelength`, `fwhm`, and all other metadata as JSON text in `metadata`.
+Axes are in MATLAB's order; HDF5 stores them in reverse.  Files written from scratch hold `cube`,
+`wavelength`, `fwhm`, and all other metadata as JSON text in `metadata`.
 """
 
 from __future__ import annotations
@@ -40,13 +40,16 @@ def matches(path: Path) -> bool:
 
 
 def read(path: Path, var: str | None = None, axis: str | None = None) -> Cube:
-    """Version 5 is loaded when first indexed; version 7.3 is read window by window."""
+    """Open a file: version 5 is loaded when first indexed, version 7.3 is read window by window."""
     with parsing(path, "a MATLAB file"):
         return _read_hdf5(path, var, axis) if _is_hdf5(path) else _read_v5(path, var, axis)
 
 
 def write(cube: Cube, path: Path) -> list[Path]:
-    """`cube` in the order it came or (rows, cols, bands); version 7.3 above V5_LIMIT."""
+    """Write a file, with the source's order of axes or (rows, cols, bands).
+
+    It is of version 5, or of version 7.3 if the cube is larger than V5_LIMIT.
+    """
     check_dtype(cube.dtype, tuple(NAMES), "MATLAB")
     axes = ax.order_for(cube.attrs, cube.bands)
     if cube.nbytes > V5_LIMIT:
@@ -62,7 +65,10 @@ def write(cube: Cube, path: Path) -> list[Path]:
 
 
 def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
-    """Keep every other variable; the version and, in 7.3, chunks and attributes stay."""
+    """Copy the file and replace the values of the cube.
+
+    Every other variable stays, and so do the version and, in 7.3, chunks and attributes.
+    """
     _rewrite_hdf5(source, path, cube) if _is_hdf5(source) else _rewrite_v5(source, path, cube)
     side = sidecar.sidecar_of(source)
     if not side.is_file():
@@ -78,7 +84,7 @@ def _is_hdf5(path: Path) -> bool:
 
 
 def _metadata(cube: Cube, axes: ax.Axes) -> dict[str, Any]:
-    """wavelength and fwhm as arrays for people, the rest as JSON text."""
+    """Return the variables of metadata: wavelength and fwhm as arrays, the rest as JSON text."""
     entries = sidecar.as_json(cube, axes)
     arrays: dict[str, Any] = {}
     for name, key in (("wavelength", "wavelengths"), ("fwhm", "fwhm")):
@@ -89,14 +95,15 @@ def _metadata(cube: Cube, axes: ax.Axes) -> dict[str, Any]:
 
 
 def _note(cube: Cube) -> dict[str, str]:
-    """The variable that says so of a filled cube."""
+    """Return the variable with the mark of a filled cube, by name; {} without a mark."""
     return {} if cube.mark is None else {FILLED: cube.mark.json}
 
 
 def _entries(inside: str | None, path: Path) -> dict[str, Any]:
-    """Metadata from the sidecar, then from the text inside the file, which is never stale."""
-    own = {} if inside is None or not inside.startswith("{") else sidecar.parse(inside, path)
-    return {**sidecar.load(path), **own}
+    """Return the metadata of the sidecar, updated by the text `inside` the file, which is never
+    out of date."""
+    embedded = {} if inside is None or not inside.startswith("{") else sidecar.parse(inside, path)
+    return {**sidecar.load(path), **embedded}
 
 
 # --- version 5 ------------------------------------------------------------------------------------
@@ -114,7 +121,7 @@ def _read_v5(path: Path, var: str | None, axis: str | None = None) -> Cube:
     def load(name: str) -> Array:
         with parsing(path, "a complete MATLAB file"):
             stored: Array = _load_v5(path, [name])[name]
-            if stored.shape != shapes[name]:  # two variables of one name
+            if stored.shape != shapes[name]:  # there are two variables of this name
                 raise CubeFormatError(f"{path}: holds more than one {name}; save it again")
             return stored
 
@@ -122,16 +129,16 @@ def _read_v5(path: Path, var: str | None, axis: str | None = None) -> Cube:
         text = kinds.get(name) == "char"
         return "".join(_load_v5(path, [name])[name].ravel()) if text else None
 
-    about = np.dtype(CLASSES[kinds[name]]), _entries(text_of("metadata"), path), text_of(FILLED)
-    return sidecar.array_cube(path, name, shapes, *about, axis, load)
+    metadata = np.dtype(CLASSES[kinds[name]]), _entries(text_of("metadata"), path), text_of(FILLED)
+    return sidecar.array_cube(path, name, shapes, *metadata, axis, load)
 
 
 def _load_v5(path: Path, names: list[str] | None = None) -> dict[str, Any]:
-    """Variables by name; mat_dtype, because MATLAB may store whole doubles as bytes."""
+    """Return variables by name; mat_dtype, because MATLAB may store whole doubles as bytes."""
     from scipy.io import loadmat
 
     matfile.check(path)
-    with warnings.catch_warnings():  # mat_dtype drops imaginary parts, with no more than a warning
+    with warnings.catch_warnings():  # mat_dtype drops imaginary parts with only a warning
         warnings.simplefilter("error", np.exceptions.ComplexWarning)
         try:
             arrays = loadmat(path, appendmat=False, mat_dtype=True, variable_names=names)
@@ -141,7 +148,7 @@ def _load_v5(path: Path, names: list[str] | None = None) -> dict[str, Any]:
 
 
 def _load_all_v5(path: Path) -> dict[str, Any]:
-    """Every variable in its own class; complex ones as they are stored."""
+    """Return every variable in its own class; complex ones as they are stored."""
     from scipy.io import loadmat
 
     matfile.check(path)
@@ -165,7 +172,7 @@ def _rewrite_v5(source: Path, path: Path, cube: Cube) -> None:
 
 
 def _retitle_v5(path: Path, title: bytes) -> None:
-    """scipy puts the date into the title, so that no two files were equal."""
+    """Replace the title, into which scipy writes the date: equal cubes then give equal files."""
     with path.open("r+b") as file:
         file.write(title.ljust(V5_TITLE))
 
@@ -193,14 +200,14 @@ def _read_hdf5(path: Path, var: str | None, axis: str | None = None) -> Cube:
             part = _part(name, axes, ax.cube_shape(shapes[name], axes)[0])
             return hdf5.window(path, [part], block).astype(dtype, copy=False)
 
-        about = dtype, _entries(text, path), mark
+        metadata = dtype, _entries(text, path), mark
         return sidecar.array_cube(
-            path, name, shapes, *about, axis, lambda key: arrays[key][()], window
+            path, name, shapes, *metadata, axis, lambda key: arrays[key][()], window
         )
 
 
 def _part(name: str, axes: ax.Axes, bands: int) -> hdf5.DatasetPart:
-    """The axes of HDF5 are those of MATLAB reversed."""
+    """Return a dataset as a part; the axes of HDF5 are those of MATLAB reversed."""
     return hdf5.DatasetPart(name, axes[::-1], bands)
 
 

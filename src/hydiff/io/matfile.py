@@ -1,7 +1,7 @@
-"""The skeleton of a MATLAB version 5 file, checked before scipy reads it.
+"""Check the structure of a MATLAB version 5 file before scipy reads it.
 
-scipy takes the type code of stored numbers for an index without a look at it, so a damaged or
-hostile file can end the process.  Here every code and every length is looked at first.
+scipy uses the type code of stored numbers as an index without checking it, so a damaged or hostile
+file can end the process.  Here every code and every length is checked first.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Read = Callable[[int], bytes]
 
 
 def check(path: Path) -> None:
-    """CubeFormatError unless the file is made of variables whose parts have known types."""
+    """Raise CubeFormatError unless the file consists of variables whose parts have known types."""
     with path.open("rb") as file:
         header = file.read(HEADER)
         if 0 in header[:4]:
-            return  # version 4, which has no codes
+            return  # version 4, which has no type codes
         order = "<" if header.endswith(b"IM") else ">"
         try:
             while tag := file.read(8):
@@ -51,7 +51,7 @@ def check(path: Path) -> None:
 
 
 def _check_matrix(read: Read, length: int, order: str, depth: int) -> None:
-    """One variable of `length` bytes: flags, dimensions, name, then its numbers or its parts."""
+    """Check a variable of `length` bytes: flags, dimensions, name, then its numbers or parts."""
     if depth > DEEPEST:
         raise ValueError(f"variables inside variables, more than {DEEPEST} deep")
     holds_variables, number = False, 0
@@ -59,7 +59,7 @@ def _check_matrix(read: Read, length: int, order: str, depth: int) -> None:
         kind, size, small = _tag(read(8), order)
         length -= 8
         if small:
-            size = 0  # the number stands in the tag
+            size = 0  # the data are inside the tag
         if size > length:
             raise ValueError(f"a part of {size} bytes in a variable with {length} left")
         if kind == MATRIX and holds_variables:
@@ -77,13 +77,13 @@ def _check_matrix(read: Read, length: int, order: str, depth: int) -> None:
 
 
 def _tag(tag: bytes, order: str) -> tuple[int, int, bool]:
-    """Type, bytes, and whether those few bytes stand in the tag itself."""
+    """Return the type, the number of bytes, and whether these are inside the tag itself."""
     kind, size = struct.unpack(f"{order}II", tag)
     return (kind & 0xFFFF, kind >> 16, True) if kind >> 16 else (kind, size, False)
 
 
 def _skip(read: Read, count: int, piece: int = 1 << 20) -> bytes:
-    """Pass `count` bytes over; the first few of them."""
+    """Skip `count` bytes and return the first few of them."""
     start = b""
     while count > 0:
         part = read(min(count, piece))
@@ -95,7 +95,7 @@ def _skip(read: Read, count: int, piece: int = 1 << 20) -> bytes:
 
 
 def _inflated(file: IO[bytes], length: int) -> Read:
-    """A `read` of what the next `length` bytes of a file hold compressed."""
+    """Return a `read` function for the content of the next `length` bytes, which are compressed."""
     unpacker, left = zlib.decompressobj(), length
 
     def read(count: int) -> bytes:

@@ -1,8 +1,8 @@
 """NEON AOP reflectance: HDF5, one site to a file, on a map grid.
 
-`SITE/Reflectance/Reflectance_Data` (rows, cols, bands) are scaled integers; beside it stand the
-wavelengths, the map, and layers about pixels (`Metadata`).  The group names the windows of
-wavelengths that water vapour spoils: bad bands.
+`SITE/Reflectance/Reflectance_Data` (rows, cols, bands) are scaled integers; the group `Metadata`
+beside it holds the wavelengths, the map, and layers about the pixels.  Attributes list the windows
+of wavelengths that water vapour spoils; their bands are bad bands.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CUBE = "Reflectance/Reflectance_Data"
 AXES = ("rows", "cols", "bands")
 FILL = -9999.0
 PIXEL_CLASSES = "Ancillary_Imagery/Haze_Cloud_Water_Map"  # of ATCOR, which made the reflectance
-# the flags of `--quality` -> the classes that they name
+# flag of `--quality` -> the classes that it stands for
 CLASSES = {
     "saturated": (6,),
     "cloud": (15, 16),
@@ -48,7 +48,10 @@ def matches(path: Path) -> bool:
 
 
 def read(path: Path, var: str | None = None) -> Cube:
-    """`var` names the site in a file of several; values stay on disk, in their scaled unit."""
+    """Open a NEON file; values stay on disk, as scaled integers.
+
+    var: the site, in a file with several.
+    """
     with parsing(path, "a NEON reflectance file"), hdf5.open_file(path) as file:
         part = _part(file, path, var)
         dataset, group = file[part.name], file[part.name].parent
@@ -79,15 +82,15 @@ def write(cube: Cube, path: Path) -> list[Path]:
 
 
 def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
-    """A copy of the file with the changed entries of its cube replaced."""
+    """Copy the file and replace the changed entries of its cube."""
     with hdf5.open_file(source) as file:
         part = _part(file, source, cube.attrs["array"]["var"])
     return hdf5.rewrite(source, path, cube, [part])
 
 
 def pixel_classes(path: Path) -> Any:
-    """(rows, cols) what ATCOR took each pixel for; None in a file without that layer, or with
-    several sites, whose layers nothing chooses from."""
+    """(rows, cols) class that ATCOR assigned to each pixel; None if the file has no such layer, or
+    several sites, between which there is no way to choose."""
     with parsing(path, "a NEON reflectance file"), hdf5.open_file(path) as file:
         if len(_sites(file)) > 1:
             return None
@@ -123,7 +126,7 @@ def _part(file: Any, path: Path, site: str | None) -> hdf5.DatasetPart:
 
 
 def _outside_windows(wavelengths: Floats, attrs: Any) -> Bools | None:
-    """(bands,) True outside the windows of water vapour; None where the file names none."""
+    """(bands,) True outside the windows of water vapour; None if the file lists none."""
     names = sorted(name for name in attrs if re.fullmatch(r"Band_Window_\d+_Nanometers", name))
     if not names:
         return None
@@ -135,7 +138,7 @@ def _outside_windows(wavelengths: Floats, attrs: Any) -> Bools | None:
 
 
 def _place(system: Any, path: Path) -> tuple[str | None, tuple[float, ...] | None]:
-    """CRS (WKT), by its EPSG code, and the affine transform of `Map_Info`, as in ENVI headers."""
+    """Return the CRS (WKT) by its EPSG code, and the transform of `Map_Info`, as in ENVI files."""
     if system is None:
         return None, None
     texts = {n: str(hdf5.plain(system[n][()])) for n in ("EPSG Code", "Map_Info") if n in system}

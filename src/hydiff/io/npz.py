@@ -25,24 +25,24 @@ from hydiff.mark import FILLED, LONGEST_RECORD
 
 SUFFIXES = (".npy", ".npz")
 ARRAY, ARCHIVE = b"\x93NUMPY", b"PK\x03\x04"
-DEFLATED = 1100  # bytes that one compressed byte can become at most: 1032, and a little
+DEFLATED = 1100  # largest number of bytes that one compressed byte can hold: 1032, and a margin
 
 
 def matches(path: Path) -> bool:
-    """A .npy file, or a zip archive with such files in it."""
+    """Return whether a file is a .npy file, or a zip archive with such files in it."""
     with path.open("rb") as file:
         start = file.read(6)
     return start == ARRAY or (start[:4] == ARCHIVE and _holds_arrays(path))
 
 
 def read(path: Path, var: str | None = None, axis: str | None = None) -> Cube:
-    """A .npy file is mapped from disk; an array in an .npz is loaded when first indexed."""
+    """Open a .npy file, mapped from disk, or an array of an .npz, loaded when first indexed."""
     with parsing(path, "a numpy file"):
         return _read_npz(path, var, axis) if is_archive(path) else _read_npy(path, axis)
 
 
 def write(cube: Cube, path: Path) -> list[Path]:
-    """The array, in the order it came or (rows, cols, bands), and its sidecar."""
+    """Write the array, in its source's order of axes or (rows, cols, bands), and its sidecar."""
     check_real(cube.dtype, path)
     axes = ax.order_for(cube.attrs, cube.bands)
     stored = np.ascontiguousarray(ax.as_stored(np.asarray(cube.values), axes))
@@ -54,7 +54,7 @@ def write(cube: Cube, path: Path) -> list[Path]:
 
 
 def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
-    """Copy the file with its other arrays and its sidecar, and replace the values."""
+    """Copy the file, with its other arrays and its sidecar, and replace the values of the cube."""
     archive = is_archive(source)
     if path.suffix.lower() in SUFFIXES and archive != (path.suffix.lower() == ".npz"):
         return write(cube, path)
@@ -64,7 +64,7 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     else:
         _replace_array(source, path, cube, axes)
     side = sidecar.sidecar_of(source)
-    if not side.exists():  # one left by another file of that name would be wrong
+    if not side.exists():  # a sidecar of another file at `path` would be wrong
         return [path, _write_sidecar(cube, axes, path)]
     shutil.copyfile(side, sidecar.sidecar_of(path))
     if cube.mark is not None:
@@ -73,8 +73,8 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
 
 
 def plain_windows(cube: Cube) -> Cube:
-    """A cube of a .npy file that is mapped only while a window is read, for what is mapped counts
-    as memory; one of an .npz as it is."""
+    """Return a cube of a .npy file that is mapped only while a window is read, since mapped pages
+    count as memory; a cube of an .npz is returned as it is."""
     path, axes = cube.path or Path(), tuple(cube.attrs["array"]["axes"].split(","))
     if is_archive(path):
         return cube
@@ -87,25 +87,25 @@ def plain_windows(cube: Cube) -> Cube:
 
 
 def written_by_blocks(source: Path | None, path: Path) -> bool:
-    """Whether `rewrite` needs no more than a block of values at a time in memory."""
-    named = [file.suffix.lower() for file in (source, path) if file is not None]
-    return named == [".npy", ".npy"] and source is not None and not is_archive(source)
+    """Return whether `rewrite` needs only one block of values at a time in memory."""
+    suffixes = [file.suffix.lower() for file in (source, path) if file is not None]
+    return suffixes == [".npy", ".npy"] and source is not None and not is_archive(source)
 
 
 def becomes_archive(source: Path | None, path: Path) -> bool:
-    """Whether `path` will be an .npz, which has room for more than an array."""
+    """Return whether `path` will be an .npz, which has room for more than one array."""
     if path.suffix.lower() in SUFFIXES:
         return path.suffix.lower() == ".npz"
     return source is not None and is_archive(source)
 
 
 def _note(cube: Cube) -> dict[str, Array]:
-    """The array of text (ASCII) that says so of a filled cube."""
+    """Return the mark of a filled cube as an array of text (ASCII), by name; {} without a mark."""
     return {} if cube.mark is None else {FILLED: np.array(cube.mark.json.encode())}
 
 
 def members(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-    """Shape and dtype of every array in an .npz, from their headers alone."""
+    """Return shape and dtype of every array in an .npz, from their headers alone."""
     with zipfile.ZipFile(path) as archive:
         headers = {}
         for info in archive.infolist():
@@ -119,7 +119,7 @@ def members(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
 
 
 def _check_size(info: zipfile.ZipInfo, start: int, nbytes: int, path: Path) -> None:
-    """Before memory is taken for it: an array is as long as its header says, and can be."""
+    """Refuse an array that is longer by its header than its member, before memory is allocated."""
     most = min(info.file_size, info.compress_size * DEFLATED) - start
     if nbytes > most:
         raise CubeFormatError(
@@ -191,8 +191,8 @@ def _read_npz(path: Path, var: str | None, axis: str | None = None) -> Cube:
         _, kind = headers[FILLED]
         short = kind.kind == "S" and kind.itemsize <= 2 * LONGEST_RECORD
         mark = load(FILLED).tobytes()[: kind.itemsize].decode("utf-8", "replace") if short else ""
-    about = (headers[name][1], sidecar.load(path), mark)
-    return sidecar.array_cube(path, name, numeric, *about, axis, load)
+    metadata = (headers[name][1], sidecar.load(path), mark)
+    return sidecar.array_cube(path, name, numeric, *metadata, axis, load)
 
 
 def _write_sidecar(cube: Cube, axes: ax.Axes, path: Path) -> Path:
@@ -202,7 +202,7 @@ def _write_sidecar(cube: Cube, axes: ax.Axes, path: Path) -> Path:
 
 
 def _replace_array(source: Path, path: Path, cube: Cube, axes: ax.Axes) -> None:
-    """The same header, then the values: worked out in threads, written in the order of the file."""
+    """Write the source's header, then the values: computed in threads, written in file order."""
     old = np.load(source, mmap_mode="r", allow_pickle=False)
     along = next(axis for axis in axes if axis in ax.CUBE)
     if along == "cols" or not old.flags.c_contiguous:
@@ -224,7 +224,7 @@ def _replace_array(source: Path, path: Path, cube: Cube, axes: ax.Axes) -> None:
 
 
 def _replace_member(source: Path, path: Path, cube: Cube, axes: ax.Axes) -> None:
-    """The same archive, every other member byte for byte."""
+    """Write the archive with new values of the cube; every other member stays byte for byte."""
     member, note = cube.attrs["array"]["var"] + ".npy", _note(cube)
     kind = zipfile.ZIP_DEFLATED
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(path, "w", kind) as new:
@@ -252,13 +252,13 @@ def save_array(path: Path, array: Array) -> None:
 
 
 def write_array(file: IO[bytes], array: Array) -> None:
-    """The bytes of np.save, which would not notice that the disk is full when it writes them."""
+    """Write the bytes that np.save writes; np.save itself does not notice a full disk."""
     array = np.asarray(array, order="C")
     _write_stream(file, Stream(array.shape, array.dtype, [array]))
 
 
 class Stream(NamedTuple):
-    """An array that is written a part at a time, in C order."""
+    """An array that is written one part at a time, in C order."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -268,9 +268,9 @@ class Stream(NamedTuple):
 def save_archive(
     path: Path, arrays: Mapping[str, Array | Stream], level: int | None = None
 ) -> None:
-    """Like np.savez_compressed, but without the date, so that equal arrays give equal files.
+    """Write arrays as np.savez_compressed does, but without the date: equal arrays, equal files.
 
-    (That one also cannot write an array that is called `file`.)  level: of zlib, 1 is fast.
+    (np.savez_compressed also cannot write an array called `file`.)  level: of zlib, 1 is fast.
     """
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=level) as archive:
         for name, array in arrays.items():
@@ -278,7 +278,7 @@ def save_archive(
 
 
 def _put_member(archive: zipfile.ZipFile, name: str, array: Array | Stream) -> None:
-    # dated 1980, the earliest a zip can say
+    # the date is 1980, the earliest that a zip can hold
     with archive.open(name + ".npy", "w", force_zip64=True) as member:
         if isinstance(array, Stream):
             _write_stream(member, array)
@@ -287,7 +287,7 @@ def _put_member(archive: zipfile.ZipFile, name: str, array: Array | Stream) -> N
 
 
 class Member(NamedTuple):
-    """An array in an .npz, open at its first value, to be read a part at a time in C order."""
+    """An array in an .npz, open at its first value, to be read one part at a time in C order."""
 
     file: IO[bytes]
     shape: tuple[int, ...]
@@ -296,13 +296,13 @@ class Member(NamedTuple):
 
 @contextmanager
 def open_member(path: Path, name: str) -> Iterator[Member]:
-    """One array of an archive without loading it: the counterpart of `Stream`."""
+    """Open one array of an archive without loading it: the counterpart of `Stream`."""
     with zipfile.ZipFile(path) as archive, archive.open(name + ".npy") as file:
         yield Member(file, *_header(file, path))
 
 
 def _write_stream(file: IO[bytes], stream: Stream) -> None:
-    """The very bytes that `write_array` makes of the array as a whole."""
+    """Write an array part by part: the same bytes as if it were written as a whole."""
     described = np.lib.format.dtype_to_descr(stream.dtype)
     header = {"descr": described, "fortran_order": False, "shape": stream.shape}
     np.lib.format.write_array_header_1_0(file, header)

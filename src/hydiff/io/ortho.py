@@ -1,7 +1,7 @@
-"""From the sensor's geometry to the map: a lookup table applied to whatever has the sensor's grid.
+"""Move cubes and layers from sensor geometry to the map, by a geographic lookup table.
 
-Fills are made in sensor geometry, where neighbours are neighbours; a map is for showing and
-combining them.  Each map pixel takes the value of one sensor pixel, so values stay what they are.
+Fills are made in sensor geometry, where adjacent pixels were measured side by side; a map is for
+showing and combining them.  Each map pixel takes the value of one sensor pixel, unchanged.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ SLAB = 256 << 20  # bytes of bands in sensor geometry that are kept for the next
 
 
 def ortho(cube: Cube, glt: Glt | None = None) -> Cube:
-    """The cube on its map grid, by its own lookup table or by `glt`; lazy, window by window.
+    """Return the cube on its map grid, by its own lookup table or by `glt`; lazy, by windows.
 
-    A cube that is on a map already, without a table, is returned as it is.  Map pixels that show no
-    sensor pixel hold the nodata value: that of the cube, else NaN, else 0.
+    A cube without a table that is on a map already is returned as it is.  Map pixels that show no
+    sensor pixel hold the nodata value: that of the cube, else NaN for floats, else 0.
     """
     table = glt or cube.glt
     if table is None:
@@ -53,7 +53,7 @@ def ortho(cube: Cube, glt: Glt | None = None) -> Cube:
 
 
 def _on_map(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """What a file says that holds on the map, too: of a GeoTIFF, scale and unit of its bands."""
+    """Return the attributes that also hold on the map; for GeoTIFF, scale and unit of its bands."""
     others = {k: v for k, v in attrs.items() if k not in ("array", "xarray", "geotiff")}
     box = attrs.get("geotiff", {})
     scale = {key: box[key] for key in ("scales", "offsets", "units") if key in box}
@@ -61,7 +61,7 @@ def _on_map(attrs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _marked(mark: Mark | None, glt: Glt) -> Mark | None:
-    """The mark with its layers on the map; its shares stay those of the sensor's pixels."""
+    """Return the mark with its layers on the map; its shares stay those of the sensor's pixels."""
     if mark is None or mark.filled is None:
         return mark
     layers = {
@@ -72,13 +72,16 @@ def _marked(mark: Mark | None, glt: Glt) -> Mark | None:
 
 
 def mapped(values: Values, glt: Glt, empty: float) -> Lazy:
-    """(bands, rows, cols) of the sensor as (bands, rows', cols') of the map, `empty` elsewhere."""
+    """Return sensor values (bands, rows, cols) as lazy map values (bands, rows', cols').
+
+    empty: the value of map pixels that show no sensor pixel.
+    """
     bands, rows, cols = values.shape
     down, across, _ = glt.lookup.shape
 
     @cache
     def places() -> Array:
-        """(rows', cols') the sensor pixel that is shown, counted along the rows; -1 for none."""
+        """(rows', cols') index of the sensor pixel shown, counted along the rows; -1 for none."""
         x, y = np.abs(np.moveaxis(np.asarray(glt.lookup[...]), -1, 0))  # < 0: interpolated
         if x.max(initial=0) > cols or y.max(initial=0) > rows:
             raise ShapeMismatch(
@@ -89,18 +92,18 @@ def mapped(values: Values, glt: Glt, empty: float) -> Lazy:
 
     slab = lru_cache(1)(lambda first, stop: np.asarray(values[first:stop]))
 
-    def read(which: slice, lines: slice, samples: slice) -> Array:
+    def read(band_range: slice, lines: slice, samples: slice) -> Array:
         place = places()[lines, samples]
         shown = place >= 0
-        out = np.full((which.stop - which.start, *place.shape), empty, values.dtype)
-        first, stop = _aligned(values, which)
+        out = np.full((band_range.stop - band_range.start, *place.shape), empty, values.dtype)
+        first, stop = _aligned(values, band_range)
         if shown.any() and (stop - first) * rows * cols * values.dtype.itemsize <= SLAB:
-            part = slab(first, stop)[which.start - first : which.stop - first]
+            part = slab(first, stop)[band_range.start - first : band_range.stop - first]
             out[:, shown] = part.reshape(len(part), -1)[:, place[shown]]
-        elif shown.any():  # too much to keep: only what the window shows
+        elif shown.any():  # too large to keep: read only the part that the window shows
             y, x = np.divmod(place[shown], cols)
             top, left = int(y.min()), int(x.min())
-            part = np.asarray(values[which, top : int(y.max()) + 1, left : int(x.max()) + 1])
+            part = np.asarray(values[band_range, top : int(y.max()) + 1, left : int(x.max()) + 1])
             out[:, shown] = part[:, y - top, x - left]
         return out
 
@@ -108,7 +111,7 @@ def mapped(values: Values, glt: Glt, empty: float) -> Lazy:
 
 
 def _aligned(values: Values, bands: slice) -> tuple[int, int]:
-    """The bands that the file decodes when it is asked for these: whole chunks."""
+    """Return the first and last (exclusive) band of the whole chunks that hold these bands."""
     chunks = getattr(values, "chunks", None)
     step = 1 if chunks is None else chunks[0]
     return bands.start // step * step, min(-(-bands.stop // step) * step, values.shape[0])

@@ -1,4 +1,4 @@
-"""From a library's exception to one line that says which file is wrong and what to do."""
+"""Turn exceptions of libraries into one line that says which file is wrong and what to do."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ INTEGERS = tuple(f"{sign}int{bits}" for bits in (8, 16, 32, 64) for sign in ("",
 def parsing(
     path: Path, what: str, advice: str = "check that the file is complete"
 ) -> Iterator[None]:
-    """Turn whatever a format library raises inside the block into a CubeFormatError."""
+    """Turn any exception that a format library raises inside the block into a CubeFormatError, or
+    into a BadValue if memory ran out."""
     try:
         yield
     except HydiffError:
@@ -38,7 +39,7 @@ def parsing(
 
 
 def first_line(error: BaseException) -> str:
-    """The message of an error; of its cause where rasterio only refers to that."""
+    """Return the first line of an error's message, or of its cause's if rasterio refers to that."""
     if "previous exception" in str(error) and error.__cause__ is not None:
         return first_line(error.__cause__)
     lines = str(error).strip().splitlines()
@@ -46,12 +47,12 @@ def first_line(error: BaseException) -> str:
 
 
 def damaged(path: Path, what: str) -> CubeFormatError:
-    """The error of a file that is not what its makers wrote."""
+    """Return the error for a file that is damaged or incomplete."""
     return CubeFormatError(f"{path}: {what}; the file is damaged or incomplete, fetch it again")
 
 
 def check_count(count: int, bands: int, what: str, path: Path) -> None:
-    """Refuse a list that should have one entry for each band."""
+    """Refuse a list that does not have one entry for each band."""
     if count != bands:
         raise CubeFormatError(
             f"{path}: {count} entries {what} for {bands} bands; correct the list, or fetch it again"
@@ -59,17 +60,17 @@ def check_count(count: int, bands: int, what: str, path: Path) -> None:
 
 
 def check_room(nbytes: int, path: Path, what: str) -> None:
-    """Refuse what must be in memory as a whole and never can be."""
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if nbytes > there:
+    """Refuse data that must be in memory as a whole but exceed the memory of this machine."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if nbytes > memory:
         raise BadValue(
             f"{path}: {what} says it holds {nbytes / 1e9:.3g} GB, but this machine has "
-            f"{there / 1e9:.3g} GB of memory; if that is true, convert it to .bsq, .tif or .zarr"
+            f"{memory / 1e9:.3g} GB of memory; if that is true, convert it to .bsq, .tif or .zarr"
         )
 
 
 def check_chunk(shape: Sequence[int], dtype: np.dtype[Any], path: Path) -> None:
-    """Refuse a chunk that is too large to be unpacked for a look at one pixel."""
+    """Refuse chunks that are too large: reading one pixel unpacks a whole chunk."""
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes > LARGEST_CHUNK:
         raise CubeFormatError(
@@ -79,7 +80,7 @@ def check_chunk(shape: Sequence[int], dtype: np.dtype[Any], path: Path) -> None:
 
 
 def check_real(dtype: np.dtype[Any], path: Path) -> None:
-    """A cube holds real numbers or booleans."""
+    """Refuse values that are neither real numbers nor booleans."""
     if dtype.kind not in "biuf":
         raise CubeFormatError(
             f"{path}: holds values of type {dtype}, but a cube holds real numbers; "
@@ -88,12 +89,12 @@ def check_real(dtype: np.dtype[Any], path: Path) -> None:
 
 
 def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The same type in this machine's byte order."""
+    """Return a dtype in this machine's byte order."""
     return dtype.newbyteorder("=")
 
 
 def check_dtype(dtype: np.dtype[Any], allowed: tuple[str, ...], format_name: str) -> None:
-    """Refuse a dtype that the format to be written has no code for."""
+    """Refuse a dtype that the format to be written cannot hold."""
     if native(dtype).name not in allowed:
         raise CubeFormatError(
             f"{format_name} cannot hold {dtype.name} values, only {', '.join(allowed)}; "

@@ -1,9 +1,10 @@
 """PRISMA L1 and L2 (B, C, D): HDF-EOS5, two detectors of one scene.
 
 VNIR_Cube and SWIR_Cube are (rows, bands, cols) from long to short wavelengths; the cube has the
-VNIR bands first, and both upward.  Channels without a wavelength are unused, so bad bands.  A pixel
-whose numbers are all 0 in a detector lies outside its swath.  Numbers are kept as they are stored;
-`data gain values` and `data offset values` turn them into reflectance or radiance.
+VNIR bands first, and the bands of both in ascending order.  Channels without a wavelength are not
+used, so they are bad bands.  A pixel that is 0 in all bands of a detector lies outside its swath.
+Values are kept as they are stored; `data gain values` and `data offset values` turn them into
+reflectance or radiance.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SUFFIXES = (".he5",)
 SWATHS = "HDFEOS/SWATHS"
 DETECTORS = ("VNIR", "SWIR")
 AXES = ("rows", "bands", "cols")
-PIXEL = 30.0  # metres, of the map grid of L2D
+PIXEL = 30.0  # metres, size of the pixels of L2D
 LEVELS = ("PRS_L2D_HCO", "PRS_L2C_HCO", "PRS_L2B_HCO", "PRS_L1_HCO", "PRS_L1_HRC")
 
 
@@ -37,7 +38,7 @@ def matches(path: Path) -> bool:
 
 
 def read(path: Path, var: str | None = None) -> Cube:
-    """`var` names another swath, such as PRS_L1_HRC."""
+    """Open a PRISMA file; `var` names a swath, such as PRS_L1_HRC, instead of the usual one."""
     with parsing(path, "a PRISMA file"), hdf5.open_file(path) as file:
         swath = swath_name(file, path, var)
         parts = detector_parts(file, swath, path)
@@ -78,7 +79,7 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
 
 
 def detector_parts(file: Any, swath: str, path: Path) -> list[hdf5.DatasetPart]:
-    """The two cubes of a swath, VNIR first."""
+    """Return the two datasets of a swath that make up the cube, VNIR first."""
     parts = [_part(file, swath, name, path) for name in DETECTORS]
     return [
         part._replace(descending=_descends(_table(file, part, name, path)[0]))
@@ -87,7 +88,7 @@ def detector_parts(file: Any, swath: str, path: Path) -> list[hdf5.DatasetPart]:
 
 
 def swath_name(file: Any, path: Path, var: str | None = None) -> str:
-    """The swath that `var` names, else the one of the highest level."""
+    """Return the name of the swath: `var`, else the one of the highest level."""
     names = list(file[SWATHS]) if SWATHS in file else []
     for name in LEVELS if var is None else (var,):
         if name in names:
@@ -105,7 +106,7 @@ def _part(file: Any, swath: str, detector: str, path: Path) -> hdf5.DatasetPart:
 
 
 def _table(file: Any, part: hdf5.DatasetPart, detector: str, path: Path) -> Floats:
-    """(5, bands) wavelength and fwhm in nm, 1 for a channel in use, gain and offset; as stored."""
+    """(5, bands) wavelength and fwhm in nm, 1 for a used channel, gain, offset; in stored order."""
     title, attrs = detector.capitalize(), file.attrs
 
     def listed(key: str) -> Floats | None:
@@ -126,7 +127,7 @@ def _table(file: Any, part: hdf5.DatasetPart, detector: str, path: Path) -> Floa
 
 
 def _gain(attrs: Any, title: str) -> tuple[float, float]:
-    """From stored numbers to reflectance (L2) or radiance (L1)."""
+    """Return gain and offset from stored values to reflectance (L2) or radiance (L1)."""
     low, high = (hdf5.number(attrs, f"L2Scale{title}{end}", np.nan) for end in ("Min", "Max"))
     if f"L2Scale{title}Min" in attrs and f"L2Scale{title}Max" in attrs:
         return (high - low) / 65535, low
@@ -142,11 +143,11 @@ def _descends(wavelengths: Floats) -> bool:
 
 
 def _outside(counts: list[int]) -> Callable[[Array], Bools]:
-    """The rule that 0 in all bands of a detector is no measurement."""
+    """Return the rule that a pixel with 0 in all bands of a detector is missing in these bands."""
 
     def rule(values: Array) -> Bools:
         zero: Bools = values == 0
-        if len(values) != sum(counts):  # a window of some bands: judged by what it shows
+        if len(values) != sum(counts):  # a window of some bands: only these are considered
             return np.broadcast_to(zero.all(axis=0), zero.shape)
         ends = np.cumsum(counts)
         outside = [zero[end - n : end].all(axis=0) for n, end in zip(counts, ends, strict=True)]
@@ -158,9 +159,10 @@ def _outside(counts: list[int]) -> Callable[[Array], Bools]:
 def _map(
     file: Any, swath: str, rows: int, cols: int
 ) -> tuple[str | None, tuple[float, ...] | None]:
-    """CRS and north-up grid of L2D, from the corners; other levels are in sensor geometry.
+    """Return CRS and north-up transform of L2D; None for other levels, in sensor geometry.
 
-    Corners may be those of the outer pixels or their centres: the 30 m grid decides.
+    The file states the corners of the image, which may be the outer corners or the centres of the
+    corner pixels: the meaning that gives a pixel size closer to 30 m is taken.
     """
     ends = product(("easting", "northing"), ("UL", "UR", "LL", "LR"))
     keys = [f"Product_{corner}corner_{axis}" for axis, corner in ends]
@@ -177,7 +179,7 @@ def _map(
 
 
 def _grid(corners: Floats, count: int) -> tuple[float, float]:
-    """Pixel size and outer edge of `count` pixels along one axis."""
+    """Return the pixel size and the outer edge of `count` pixels along one axis."""
     span = float(np.ptp(corners))
     edges, centres = span / count, span / max(count - 1, 1)
     if abs(centres - PIXEL) < abs(edges - PIXEL):

@@ -1,11 +1,11 @@
-"""Write a fill with its companions: which entries were filled, how sure it is, how it came about.
+"""Write a fill and its companion files, which say what was filled, how well, and how.
 
 OUT                 the cube, in its own format
 OUT.flags.*         how each entry was filled, and OUT.why.* why it was missing; see `fill_layers`
 OUT.sigma.*         standard uncertainty of every filled entry, where the method gives one
 OUT.fill.json       command, settings, seed, versions, input hash, counts before and after
 OUT.samples.zarr    samples of the filled cube, or .nc, or numbered files: `io.sample_files`
-OUT.report.html     all of this for a person, where it was asked for; see `hydiff.report`
+OUT.report.html     all of this as a page for people, on request; see `hydiff.report`
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def record_path(path: Path) -> Path:
 
 
 def report_path(path: Path) -> Path:
-    """Where `hydiff report` puts the page about a fill."""
+    """Path of the page that `hydiff report` writes about a fill."""
     return path.with_name(path.name + ".report.html")
 
 
@@ -47,7 +47,7 @@ NOTES = (record_path, report_path)
 
 
 def beside(path: Path) -> list[Path]:
-    """All that may lie beside a fill and describe it: to be replaced with it, or to go."""
+    """Return the companion files that a fill may have; they are replaced or removed with it."""
     earlier = [p for header in _headers(path) for p in _described(header)]
     earlier = [p for p in earlier if exists(p)]
     return [*_described(path), *earlier, *sample_files.existing(path)]
@@ -58,10 +58,10 @@ def _described(path: Path) -> list[Path]:
 
 
 def base_of(path: Path) -> Path:
-    """What the names of a fill's companions begin with: the file of its values; earlier versions
-    took the ENVI header where that was named as the output."""
+    """Return the path that the names of a fill's companions begin with: that of its values, or of
+    its ENVI header, which earlier versions took if the user had named that as the output."""
     names = (path, *_headers(path))
-    return next((p for p in names if any(exists(own) for own in _described(p))), path)
+    return next((p for p in names if any(exists(companion) for companion in _described(p))), path)
 
 
 def _headers(path: Path) -> list[Path]:
@@ -71,9 +71,9 @@ def _headers(path: Path) -> list[Path]:
 def companions(
     path: Path, shape: tuple[int, int, int], mark: Mark | None = None
 ) -> dict[str, Array]:
-    """The layers of a fill of this shape (bands, rows, cols), by name, and `filled` of them.
+    """Return the layers of a fill of this shape (bands, rows, cols) by name, with `filled` added.
 
-    mark: what the file says of its fill, where the file was read.
+    The dictionary is empty if the fill has none.  mark: that of the cube, if it was read already.
     """
     planes = fill_layers.planes(base_of(path), shape, mark)
     if planes is None:
@@ -87,16 +87,17 @@ def companions(
 
 
 def checkpoint_path(path: Path) -> Path:
-    """Where a running fill keeps its state; it is gone when the fill is done."""
+    """Path at which a running fill keeps its state; removed when the fill is done."""
     return path.with_name(path.name + ".checkpoint")
 
 
 def tiles_path(path: Path) -> Path:
-    """Where a fill by tiles keeps those that are done; it is gone when the fill is."""
+    """Path at which a fill by tiles keeps the finished tiles; removed when the fill is done."""
     return path.with_name(path.name + ".tiles")
 
 
-Writers = Mapping[Callable[[Path], Path], Callable[[Path], Any]]  # a companion's name → its writer
+# function from the path of the fill to that of a companion -> function that writes the companion
+Writers = Mapping[Callable[[Path], Path], Callable[[Path], Any]]
 
 
 def save(
@@ -108,17 +109,17 @@ def save(
     unmarked: bool = False,
     compact: bool = False,
 ) -> list[Path]:
-    """Write a result and its companions, all or nothing; returns the paths, the cube first.
+    """Write a result and its companions, all or nothing; return the paths, the cube first.
 
-    unmarked: allow a file that cannot say that it is filled (.npy).
-    compact: companions as small .npz files, whatever the format of the cube.
+    unmarked: allow a file that cannot record that it is filled (.npy).
+    compact: write the companions as small .npz files, whatever the format of the cube.
     """
     path, hashes = io.values_path(result.cube, Path(path)), hashes_of(result.cube.path)
     if result.cube.mark is not None:
         io.refuse_unmarked(result.cube, path, unmarked)
     content = record(result, command, hashes)
-    how: dict[str, Any] = {"overwrite": overwrite, "compact": compact}
-    return write_result(result, path, content, hashes, **how)
+    options: dict[str, Any] = {"overwrite": overwrite, "compact": compact}
+    return write_result(result, path, content, hashes, **options)
 
 
 def write_result(
@@ -132,13 +133,14 @@ def write_result(
     before: Cube | None = None,
     samples: Writers | None = None,
 ) -> list[Path]:
-    """`save` with a record, and the hashes of the input's files before it was read.
+    """Write a result as `save` does, with a record that exists already.
 
-    before: the input as it was read then.  samples: what writes those of the fill beside it.
+    hashes: of the input's files, from before it was read.  before: the input as it was read then.
+    samples: writers of the samples of the fill.
     """
-    how: dict[str, Any] = {"overwrite": overwrite, "compact": compact, "before": before}
-    how |= {"hashes": hashes, "samples": samples}
-    return write_together(marked(result, record), path, record, result.layers, **how)
+    options: dict[str, Any] = {"overwrite": overwrite, "compact": compact, "before": before}
+    options |= {"hashes": hashes, "samples": samples}
+    return write_together(marked(result, record), path, record, result.layers, **options)
 
 
 def write_together(
@@ -154,40 +156,41 @@ def write_together(
     samples: Writers | None = None,
     most: int | None = None,
 ) -> list[Path]:
-    """A cube, its companions and its record, all or nothing; the paths, the cube first.
+    """Write a cube, its companions and record, all or nothing; return the paths, the cube first.
 
-    layers: those of this fill, by name; hashes: of the input's files before it was read; refused
-    if they are others now; before: the input as it was read then; samples: what writes those;
-    most: files written at a time, if memory is short.
+    layers: the layers of this fill, by name.
+    hashes: of the input's files, from before it was read; BadValue if they have changed since.
+    before: the input as it was read then.  samples: writers of the samples of the fill.
+    most: number of files to write at a time, if memory is short; None is no limit.
     """
     note, source, kind = typed.dumps(record), cube.path, io.format_for(cube, path)
-    if compact and cube.mark is not None:  # the file itself says no more than which entries
-        few = {name: layer for name, layer in cube.mark.layers.items() if name == "flags"}
-        cube = replace(cube, mark=replace(cube.mark, layers=few))
+    if compact and cube.mark is not None:  # only the flags go into the file of the cube
+        flags = {name: layer for name, layer in cube.mark.layers.items() if name == "flags"}
+        cube = replace(cube, mark=replace(cube.mark, layers=flags))
     with io.staged(path, overwrite=overwrite, beside=beside(path), source=source) as folder:
         place = folder / path.name
         writers = fill_layers.writers(layers, cube, place, kind, compact)
         try:
             with io.staging.flushing(folder):
-                each = at_once(lambda: io.write_into(cube, place, before), *writers, most=most)
+                written = at_once(lambda: io.write_into(cube, place, before), *writers, most=most)
         except (HydiffError, OSError):
-            if hashes is not None:  # what is amiss may be that the input is another one
+            if hashes is not None:  # the cause may be that the input has changed
                 check_unchanged(source, hashes)
             raise
-        made = [*chain.from_iterable(each)]
+        files = [*chain.from_iterable(written)]
         for name, write in (samples or {}).items():
             write(name(place))
-            made.append(name(place))
+            files.append(name(place))
         record_path(place).write_text(note)
         if hashes is not None:
             check_unchanged(source, hashes)
-    return [*(path.with_name(file.name) for file in made), record_path(path)]
+    return [*(path.with_name(file.name) for file in files), record_path(path)]
 
 
 def intervals_of(path: Path) -> Sequence[float]:
-    """How wide the 50, 80 and 95 % intervals of a fill are, in σ, as its record says.
+    """Return the half-widths of a fill's 50, 80 and 95 % intervals, in σ, from its record.
 
-    Those of Gaussians where there is no record, or none of `auto`.
+    They are those of a Gaussian if there is no record, or no recipe of `auto` in it.
     """
     from hydiff.io.record import read
 
@@ -199,7 +202,7 @@ def intervals_of(path: Path) -> Sequence[float]:
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """The record beside a fill; {} where there is none, or none that is sound."""
+    """Return the record beside a fill; {} if there is none or it is damaged."""
     try:
         record = typed.load(record_path(path))
     except (OSError, ValueError):
@@ -210,10 +213,10 @@ def read_record(path: Path) -> dict[str, Any]:
 def calibrated(
     path: Path, values: Array, truth: Array, mark: Mark | None = None
 ) -> tuple[Calibration, Verification | None] | None:
-    """How the error bars of a fill held against the truth; None where there are none.
+    """Compare the error bars of a fill with its errors against the truth; None without error bars.
 
     values, truth: (bands, rows, cols) of the fill and of the truth, in the file's unit.
-    mark: what the file of the fill says of it.
+    mark: that of the filled cube, if it was read already.
     """
     sigma = companions(path, values.shape, mark).get("sigma")
     if sigma is None:
@@ -223,16 +226,16 @@ def calibrated(
     noise = np.asarray(read_record(path).get("sigma_y", 0.0), np.float64)
     by_entry = None
     if (noise > 0).all():
-        both = np.where(np.asarray(sigma) > 0, np.hypot(sigma, noise.reshape(-1, 1, 1)), np.nan)
-        by_entry = np.sqrt(errors_and_bars(values, truth, both)[1] ** 2 - std**2)
+        combined = np.where(np.asarray(sigma) > 0, np.hypot(sigma, noise.reshape(-1, 1, 1)), np.nan)
+        by_entry = np.sqrt(errors_and_bars(values, truth, combined)[1] ** 2 - std**2)
     return calibration(values, truth, sigma, widths), verification(error, std, widths, by_entry)
 
 
-Hashes = Mapping[Path, str]  # SHA-256 of an input and of what is read with it, the input first
+Hashes = Mapping[Path, str]  # SHA-256 of an input and of the files read with it, the input first
 
 
 def hashes_of(source: Path | None) -> Hashes:
-    """Of the files that a cube is read from; BadValue when its own is gone."""
+    """Return the hashes of the files that a cube is read from; BadValue if the input is gone."""
     if source is None:
         return {}
     if not exists(source):
@@ -241,7 +244,7 @@ def hashes_of(source: Path | None) -> Hashes:
 
 
 def check_unchanged(source: Path | None, hashes: Hashes) -> None:
-    """BadValue if the input is not the one that was read."""
+    """Raise BadValue if the input's files no longer have these hashes."""
     if hashes_of(source) != hashes:
         raise BadValue(
             f"{source}: the input changed while it was filled, and nothing was written; "
@@ -250,7 +253,7 @@ def check_unchanged(source: Path | None, hashes: Hashes) -> None:
 
 
 def input_of(hashes: Hashes) -> dict[str, str] | None:
-    """Path and hash of the input, as a record has them."""
+    """Return the path and hash of the input for a record; None if there is no file."""
     return next(({"path": str(path), "sha256": digest} for path, digest in hashes.items()), None)
 
 
@@ -260,7 +263,7 @@ def record(
     hashes: Hashes | None = None,
     request: str | None = None,
 ) -> dict[str, Any]:
-    """Everything needed to know, and to repeat, how a result came about; JSON-able."""
+    """Return the record of a result: how it was made and how to repeat it, as JSON-able data."""
     return dated(
         command,
         input_of(hashes_of(result.cube.path) if hashes is None else hashes),
@@ -286,14 +289,14 @@ def record(
 
 
 def of_each_kind(by_kind: Mapping[str, Mapping[str, float]] | None) -> dict[str, Any]:
-    """What a record says of each kind of gaps, where there are two."""
+    """Return the expected scores by kind of gap as an entry of a record; {} for a single kind."""
     if by_kind is None or len(by_kind) < 2:
         return {}
     return {"expected_by_kind": {kind: dict(scores) for kind, scores in by_kind.items()}}
 
 
 def marked(result: Result, record: Mapping[str, Any]) -> Cube:
-    """The filled cube; its mark says all that the record of this fill does."""
+    """Return the filled cube with the record of this fill in its mark."""
     mark = result.cube.mark
     if mark is None or not (result.filled.any() or mark.denoised):
         return result.cube
@@ -305,7 +308,7 @@ def marked(result: Result, record: Mapping[str, Any]) -> Cube:
 def dated(
     command: Sequence[str], source: Mapping[str, str] | None, content: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What is known of a fill, with its command, time, input (path and hash) and versions."""
+    """Return a record: its content with command, time, input (path and hash) and versions added."""
     return {
         "command": list(command),
         "time": now(),
@@ -316,7 +319,7 @@ def dated(
 
 
 def counts(shape: tuple[int, ...], filled: int, left: Mapping[str, int]) -> dict[str, Any]:
-    """Entries in all, missing before, filled, and left with the reasons."""
+    """Count the entries: all, missing before, filled, and still missing with the reasons."""
     return {
         "all": int(np.prod(shape)),
         "missing_before": filled + sum(left.values()),
@@ -327,12 +330,12 @@ def counts(shape: tuple[int, ...], filled: int, left: Mapping[str, int]) -> dict
 
 
 def one_or_all(values: Array) -> float | list[float]:
-    """One number when all are equal."""
+    """Return one number if all values are equal, else the list of them."""
     return float(values[0]) if (values == values[0]).all() else [float(v) for v in values]
 
 
 def sha256(path: Path) -> str:
-    """Of the file's bytes, as `sha256sum` prints it; of a folder, that of the list of its files."""
+    """Return the SHA-256 of a file as `sha256sum` prints it; for a folder, of the list of these."""
     if path.is_dir():
         files = sorted(p for p in path.rglob("*") if p.is_file())
         lines = (f"{sha256(p)}  {p.relative_to(path).as_posix()}\n" for p in files)

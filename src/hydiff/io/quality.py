@@ -1,8 +1,8 @@
 """Quality layers as masks: EMIT's band mask and flags, PRISMA's error matrix, EnMAP's pixel masks,
 NEON's classes of pixels.
 
-A layer has flags; each flag names entries (bands, rows, cols), or pixels (rows, cols), to distrust.
-The entries of all chosen flags count as missing, together with the gaps of the cube itself.
+A layer has flags; each flag marks entries (bands, rows, cols), or pixels (rows, cols), that are not
+to be trusted.  The entries of all chosen flags count as missing, as do the gaps of the cube itself.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ ENMAP_FLAGS = ("CLOUD", "CLOUDSHADOW", "CIRRUS", "HAZE", "SNOW")
 # PRISMA's error codes; those of L2 are bits, those of L1 are numbers.
 PRISMA_L1 = {DEFECTIVE: 1, "saturated": 2, "inaccurate": 3, "not-finite": 4}
 PRISMA_L2 = {"invalid": 1, "negative": 2, "saturated": 4}
-USUAL = (BAND, DEFECTIVE, "invalid", "saturated", "not-finite")  # taken unless flags are given
+USUAL = (BAND, DEFECTIVE, "invalid", "saturated", "not-finite")  # used unless flags are given
 
 
 class Quality(NamedTuple):
-    observed: Bools  # (bands, rows, cols) False = distrusted
-    counts: dict[str, int]  # flag -> entries that it names
-    why: Array  # (bands, rows, cols) bits of `hydiff.flags.REASONS`: what the flags mean
+    observed: Bools  # (bands, rows, cols) False = flagged
+    counts: dict[str, int]  # flag -> number of entries that have it
+    why: Array  # (bands, rows, cols) bits of `hydiff.flags.REASONS`, from the flags
 
 
 def layers(path: Path, kind: str) -> dict[str, Layer]:
-    """The flags of a file of this format; none for a plain mask."""
+    """Return the flags of a file of this format, by name; none for a plain mask."""
     finders = {"emit": _emit, "prisma": _prisma, "enmap": _enmap, "neon": _neon}
     finder = finders.get(kind, _enmap if _sibling(path) is not None else None)
     return {} if finder is None else finder(path)
@@ -50,7 +50,7 @@ def layers(path: Path, kind: str) -> dict[str, Layer]:
 def combined(
     layers: Mapping[str, Layer], shape: Shape, flags: Sequence[str], path: Path
 ) -> Quality:
-    """All entries that the chosen flags name, and how many each of them names."""
+    """Combine the entries of all chosen flags, and count the entries of each."""
     for flag in flags:
         if flag not in layers:
             raise UnknownName(f"quality flag of {path.name}", flag, layers)
@@ -75,7 +75,7 @@ def combined(
 
 
 def reason_of(flag: str) -> int:
-    """The bit of `hydiff.flags.REASONS` that a flag of a product stands for."""
+    """Return the bit of `hydiff.flags.REASONS` that a flag of a product stands for."""
     name = flag.lower()
     if any(word in name for word in ("cloud", "cirrus", "haze")):
         return CLOUD
@@ -83,10 +83,10 @@ def reason_of(flag: str) -> int:
 
 
 def beside(path: Path, kind: str | None) -> dict[str, list[str]]:
-    """Quality layers that come with a product: file -> its flags."""
+    """Return the quality layers that come with a product: file -> its flags."""
     if kind not in ("emit", "prisma", "enmap", "neon"):
         return {}
-    if kind == "emit":  # in a file of its own
+    if kind == "emit":  # the layers are in a separate file
         path = path.with_name(re.sub("L2A_RFL|L1B_RAD", "L2A_MASK", path.name))
     if kind == "neon" and neon.pixel_classes(path) is None:
         return {}
@@ -118,7 +118,7 @@ def _band_mask(path: Path, shape: Shape) -> Bools:
 
 
 def unpacked(packed: Array, shape: Shape, path: Path) -> Bools:
-    """EMIT's `band_mask` (rows, cols, bytes) as (bands, rows, cols), highest bit first."""
+    """Return EMIT's `band_mask` (rows, cols, bytes) as (bands, rows, cols), highest bit first."""
     bands, rows, cols = shape
     if packed.shape != (rows, cols, -(-bands // 8)) or packed.dtype != np.uint8:
         raise ShapeMismatch(
@@ -171,9 +171,9 @@ def _prisma_flag(path: Path, swath: str, names: list[str], flag: str, shape: Sha
 
 
 def _sibling(path: Path) -> Path | None:
-    """The product folder of a quality layer `…-QL_*.TIF`."""
-    alone = path.is_file() and "-QL_" in path.name.upper()
-    return path.parent if alone and enmap.find_product(path.parent) is not None else None
+    """Return the product folder that a quality layer `…-QL_*.TIF` lies in, else None."""
+    is_layer = path.is_file() and "-QL_" in path.name.upper()
+    return path.parent if is_layer and enmap.find_product(path.parent) is not None else None
 
 
 def _enmap(path: Path) -> dict[str, Layer]:
@@ -192,7 +192,7 @@ def _enmap(path: Path) -> dict[str, Layer]:
 
 
 def _defective(rasters: Sequence[Path], shape: Shape) -> Bools:
-    """Non-zero = defective; one mask for all bands, or one per detector, VNIR first."""
+    """Defective entries, non-zero in one mask for all bands, or one per detector, VNIR first."""
     masks = [np.asarray(geotiff.read(path).values) != 0 for path in rasters]
     if len({mask.shape[1:] for mask in masks}) > 1:
         raise ShapeMismatch(

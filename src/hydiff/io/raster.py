@@ -1,8 +1,8 @@
 """Rasters that only GDAL reads: ERDAS Imagine, ISIS3, PCIDSK, JPEG 2000.
 
-A file is known by its first bytes, and only the driver of that format opens it, in a process of its
-own that can open no other file (`raster_child`): drivers follow links that a file may hold.  The
-values are decoded to a scratch file once.  A fill is written as GeoTIFF or ENVI.
+A file is recognised by its first bytes, and only the driver of that format opens it, in a separate
+process that can open no other file (`raster_child`), since drivers follow links in files.  The
+values are decoded once, to a scratch file.  A fill is written as GeoTIFF or ENVI.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from hydiff.io.headers import NOTES
 from hydiff.io.parsing import check_real, check_room, parsing
 from hydiff.io.scratch import Scratch
 
-SUFFIXES = ()  # none is written
+SUFFIXES = ()  # these formats are not written
 CHILD = Path(__file__).with_name("raster_child.py")
-SECONDS = 900  # of time at most, and one more for each
-PER_SECOND = 100_000  # bytes of a file; the process itself is limited to less CPU time
-VALUES = "values"  # the file of decoded values
-START = 1024  # bytes that are looked at
-# driver -> its name for people, and how its files begin
+SECONDS = 900  # time limit of the process, to which each PER_SECOND bytes of a file add a second
+PER_SECOND = 100_000  # bytes; the process limits itself to less CPU time
+VALUES = "values"  # name of the file of decoded values
+START = 1024  # bytes at the start of a file that are checked
+# driver -> name of the format for people, and how its files begin
 DRIVERS = {
     "HFA": ("ERDAS Imagine", (b"EHFA_HEADER_TAG",)),
     "PCIDSK": ("PCIDSK", (b"PCIDSK  ",)),
@@ -37,13 +37,13 @@ DRIVERS = {
     "ISIS3": ("ISIS3", (b"Object = IsisCube",)),
 }
 READ_ONLY = ", ".join(name for name, _ in DRIVERS.values())
-# of ISIS3, the least valid value; what lies below means null, or saturated in one of four ways
+# lowest valid values of ISIS3; lower ones mean null, or saturated in one of four ways
 LEAST_SHORT = -32752
 LEAST_FLOAT = np.uint32(0xFF7FFFFA).view(np.float32)
 
 
 def driver_of(path: Path) -> str | None:
-    """The driver of a file, by how it begins."""
+    """Return the driver of a file by how it begins; None if there is none."""
     with path.open("rb") as file:
         start = file.read(START).lstrip()
         file.seek(0)
@@ -57,7 +57,7 @@ def matches(path: Path) -> bool:
 
 
 def read(path: Path, var: str | None = None) -> Cube:
-    """Values are decoded to a scratch file, and stay there."""
+    """Open a raster; its values are decoded to a scratch file, and stay there."""
     driver = driver_of(path)
     if driver is None:
         raise CubeFormatError(f"{path}: expected one of {READ_ONLY}; check the file")
@@ -68,7 +68,7 @@ def read(path: Path, var: str | None = None) -> Cube:
 
 
 def decoded_cube(path: Path, driver: str, facts: dict[str, Any], decoded: Path) -> Cube:
-    """The cube of a raster, from what the process that decoded it printed and wrote."""
+    """Return the cube of a raster, from what the process that decoded it printed and wrote."""
     with parsing(path, f"a raster ({DRIVERS[driver][0]})"):
         shape, dtype = tuple(facts["shape"]), np.dtype(facts["dtype"])
         check_real(dtype, path)
@@ -106,7 +106,7 @@ def refuse_write(path: Path) -> NoReturn:
 
 @lru_cache(4)  # each worker, and each tile that it fills, opens the file
 def _decoded(path: Path, driver: str, changed: int, size: int) -> tuple[dict[str, Any], Scratch]:
-    """What a raster says of itself, and a folder with its values."""
+    """Decode a raster; return its metadata, and a scratch folder with its values."""
     scratch = Scratch()
     command = [sys.executable, "-P", str(CHILD), driver, str(path), str(scratch.folder / VALUES)]
     with parsing(path, f"a raster ({DRIVERS[driver][0]})"):
@@ -124,7 +124,7 @@ def _decoded(path: Path, driver: str, changed: int, size: int) -> tuple[dict[str
 
 
 def _wavelengths(facts: dict[str, Any]) -> tuple[Any, str | None]:
-    """By the tags of the bands, else by their names."""
+    """Return the wavelengths in the tags of the bands, else in their names, and the unit."""
     if facts["wavelengths"] is not None:
         return np.array(facts["wavelengths"], np.float64), None
     names = [name or "" for name in facts["names"]]

@@ -1,8 +1,8 @@
-"""A process of its own that decodes one raster and can open no other file.
+"""Decode one raster in a separate process that can open no other file.
 
 `python raster_child.py DRIVER PATH OUT`: GDAL sees the content of PATH in memory.  Before it does,
-the process gives up the right to open files and sockets; it prints what the raster says of itself
-as JSON, and writes the values to OUT, band after band.  It imports nothing of hydiff.
+the process gives up the right to open files and sockets; it prints the metadata of the raster as
+JSON, and writes the values to OUT, band after band.  It imports nothing of hydiff.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from rasterio.io import MemoryFile
 
 ALONE = {"GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR", "GDAL_PAM_ENABLED": "NO"}
 MOST_BANDS = 10_000
-SECONDS = 30  # of CPU time, and one more for each
-PER_SECOND = 500_000  # bytes of a file
-MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # bytes that a file may take
+SECONDS = 30  # limit of CPU time, to which each PER_SECOND bytes of a file add a second
+PER_SECOND = 500_000
+MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # bytes the process may take
 
 
 def main(driver: str, path: str, out: str) -> None:
@@ -50,7 +50,7 @@ def main(driver: str, path: str, out: str) -> None:
 
 
 def _warm_up() -> None:
-    """Load what is loaded at first use, while files can be opened."""
+    """Load everything that is loaded at first use, while files can still be opened."""
     profile = {"driver": "GTiff", "width": 1, "height": 1, "count": 1, "dtype": "uint8"}
     with MemoryFile() as memory:
         with memory.open(crs=CRS.from_epsg(32611), **profile) as dataset:
@@ -61,8 +61,11 @@ def _warm_up() -> None:
 
 
 def _check_whole(driver: str, content: bytes, nbytes: int) -> None:
-    """Two drivers read as zeros what a file lacks.  nbytes: of all values, which are not packed in
-    a file of ISIS3; the header of PCIDSK says how many blocks of 512 bytes the file has."""
+    """Refuse a truncated file of two drivers that would read the missing part as zeros.
+
+    nbytes: of all values, which ISIS3 stores without compression; the header of PCIDSK states how
+    many blocks of 512 bytes the file has.
+    """
     expected = 0
     if driver == "PCIDSK":
         expected = 512 * int(content[16:32])
@@ -73,7 +76,7 @@ def _check_whole(driver: str, content: bytes, nbytes: int) -> None:
 
 
 def _check_room(nbytes: int, room: int) -> None:
-    """A few bytes may stand for any size: refuse what the disk cannot hold, before it is full."""
+    """Refuse values that do not fit on the disk: a small file may decode to any size."""
     if nbytes > room:
         raise ValueError(f"{nbytes / 1e9:.3g} GB of values, {room / 1e9:.3g} GB free on the disk")
 

@@ -1,4 +1,4 @@
-"""The record of a fill, OUT.fill.json, as it is read: whatever is wrong with it is said in a line.
+"""Read the record of a fill, OUT.fill.json; any fault in it is reported in one line.
 
 Fields with defaults may be absent: earlier versions did not write all of them.
 """
@@ -16,18 +16,18 @@ from hydiff.io import typed
 
 Count = Annotated[int, typed.Between(0, 2**63)]
 Size = Annotated[float, typed.Between(0, typed.FINITE)]
-Scores = dict[str, float | None]  # by name, as `metrics` calls them; None where it is not known
+Scores = dict[str, float | None]  # by name, as in `metrics`; None where a score is not known
 
 
 @dataclass(frozen=True)
 class Entries:
-    """Of the cube, one band of one pixel each."""
+    """Numbers of entries of the cube; an entry is one band of one pixel."""
 
     all: Count
     missing_before: Count
     filled: Count
     missing_after: Count
-    left: dict[str, Count]  # of those missing after, by reason
+    left: dict[str, Count]  # entries missing after, by the reason
 
     def __post_init__(self) -> None:
         before, after = self.missing_before, self.missing_after
@@ -45,15 +45,15 @@ class Source:
 
 @dataclass(frozen=True)
 class Component:
-    """A part of σ."""
+    """A component of σ."""
 
     component: str
-    correlation: str  # between which entries
+    correlation: str  # between which entries it is correlated
 
 
 @dataclass(frozen=True)
 class SigmaBudget:
-    """What σ is of, what it holds and what it does not; see `io.uncertainty`."""
+    """The quantity that σ refers to, and what σ includes and does not; see `io.uncertainty`."""
 
     measurand: str
     included: tuple[Component, ...]
@@ -62,7 +62,7 @@ class SigmaBudget:
 
 @dataclass(frozen=True)
 class Record:
-    """How a fill came about."""
+    """How a fill was made."""
 
     method: str
     settings: dict[str, Any]
@@ -78,9 +78,9 @@ class Record:
     expected_by_kind: dict[str, Scores] | None = None  # the same for each kind of gap
     recipe: Recipe | None = None  # of `auto`
     flags: dict[str, Count] = field(default_factory=dict)  # filled entries, by flag
-    reasons: dict[str, Count] = field(default_factory=dict)  # missing entries, by why they were
+    reasons: dict[str, Count] = field(default_factory=dict)  # missing entries, by the reason
     budget: SigmaBudget | None = None  # of σ
-    references: tuple[dict[str, Any], ...] = ()  # other images of the place, and what they gave
+    references: tuple[dict[str, Any], ...] = ()  # other images of the scene, and their contribution
     tiles: dict[str, Any] | None = None
     seconds: Size = 0.0
 
@@ -92,7 +92,7 @@ class Record:
 
 
 def read(path: Path) -> Record:
-    """The record in a file; refuses one that is damaged."""
+    """Return the record in a file; CubeFormatError if it is absent or damaged."""
     try:
         return checked(typed.load(path))
     except FileNotFoundError:
@@ -110,7 +110,7 @@ def read(path: Path) -> Record:
 
 
 def checked(document: Any) -> Record:
-    """A record from parsed JSON; ValueError says what is wrong with it."""
+    """Return a record from parsed JSON; ValueError says what is wrong with it."""
     if isinstance(document, dict) and document.get("entries") == {"missing_before": 0}:
         raise ValueError("nothing was missing: the output is a copy of its input")
     record: Record = typed.checked(Record, document, "the record")

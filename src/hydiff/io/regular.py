@@ -1,4 +1,4 @@
-"""Only files and folders are opened: a FIFO or a device would wait for ever, or never end."""
+"""Make sure that only files and folders are opened: a FIFO or a device could block for ever."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REASONS = {
 
 
 def exists(path: Path) -> bool:
-    """Whether anything is there; False too where the name cannot be that of a file."""
+    """Return whether a path exists; also False if no file can have that name."""
     try:
         path.stat()
     except (OSError, ValueError):
@@ -33,9 +33,9 @@ def exists(path: Path) -> bool:
 
 
 def is_there(path: Path) -> bool:
-    """Whether a file or folder is there; CubeFormatError where it is neither, or cannot be known.
+    """Return whether a file or folder exists; CubeFormatError if it is neither, or on other errors.
 
-    The one guard before a file that a user or another file has named is opened.
+    This check comes before any file that a user or another file has named is opened.
     """
     try:
         mode = path.stat().st_mode
@@ -55,12 +55,12 @@ def is_there(path: Path) -> bool:
 
 
 def check_tree(folder: Path, above: tuple[str, ...] = ()) -> None:
-    """CubeFormatError if something below a folder is no file, or a link leads back above itself."""
+    """Raise CubeFormatError if a folder holds devices and the like, or broken or circular links."""
     above = (*above, os.path.realpath(folder))
     with os.scandir(folder) as entries:
         for entry in entries:
             path = Path(entry.path)
-            if path.is_file():  # False for a link to itself, where the entry's own would raise
+            if path.is_file():  # False for a link to itself, for which entry.is_file() would raise
                 continue
             if not is_there(path):
                 raise CubeFormatError(f"{path}: is a link to nothing; remove it")

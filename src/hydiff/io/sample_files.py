@@ -1,7 +1,7 @@
-"""Samples of a fill beside it: OUT.samples.zarr or .nc with an axis `sample`, or numbered files.
+"""Files of samples of a fill: OUT.samples.zarr or .nc with an axis `sample`, or numbered files.
 
 filled.tif has filled.sample-01.tif, filled.sample-02.tif ...; each is a whole cube in the format of
-the fill, whose measured entries are those of the input.
+the fill, with the measured entries of the input.
 """
 
 from __future__ import annotations
@@ -21,37 +21,38 @@ from hydiff.io import sample_netcdf, zarr
 from hydiff.io.regular import exists
 from hydiff.io.staging import read_with
 
-Writers = dict[Callable[[Path], Path], Callable[[Path], Any]]  # a file's name → its writer
+# function from the path of the fill to that of a file -> function that writes the file
+Writers = dict[Callable[[Path], Path], Callable[[Path], Any]]
 
 
 NETCDF = ".nc"
 
 
 def store_path(path: Path) -> Path:
-    """Where the samples of a Zarr store or a netCDF file are."""
+    """Return the path of all samples of a fill in one Zarr store or netCDF file."""
     kind = NETCDF if path.suffix.lower() == NETCDF else ".zarr"
     return path.with_name(f"{path.name}.samples{kind}")
 
 
 def numbered_path(path: Path, number: int, count: int) -> Path:
-    """That of a sample of so many, counted from 1."""
+    """Return the path of sample `number`, counted from 1, of `count` samples."""
     digits = len(str(count))
     return path.with_name(f"{path.stem}.sample-{number:0{max(digits, 2)}}{path.suffix}")
 
 
 def existing(path: Path) -> list[Path]:
-    """The files of samples that lie beside a fill, with what is read together with them."""
+    """Return the files of samples beside a fill, and the files that are read together with them."""
     stores = [store_path(path)] if exists(store_path(path)) else []
     names = sorted(path.parent.glob(f"{escape(path.stem)}.sample-[0-9]*{escape(path.suffix)}"))
-    return [*stores, *(each for name in names for each in read_with(name))]
+    return [*stores, *(file for name in names for file in read_with(name))]
 
 
 def stored(path: Path, shape: tuple[int, int, int]) -> Iterator[Array]:
-    """The samples beside a fill of this shape, (bands, rows, cols) in its unit, one at a time."""
+    """Yield the samples beside a fill of this shape, (bands, rows, cols) in its unit."""
     for file in existing(path):
         if file == store_path(path):
-            own = sample_netcdf if file.suffix == NETCDF else zarr
-            cubes = own.read_samples(file)
+            module = sample_netcdf if file.suffix == NETCDF else zarr
+            cubes = module.read_samples(file)
         elif file.suffix == path.suffix:  # not the header beside the values
             cubes = iter([np.asarray(io.read(file).values)])
         else:
@@ -66,7 +67,7 @@ def stored(path: Path, shape: tuple[int, int, int]) -> Iterator[Array]:
 
 
 def writers(cube: Cube, path: Path, samples: Iterator[Cube], count: int) -> Writers:
-    """What writes samples of a cube that is written to `path`; in the order in which they come."""
+    """Return the writers of the samples of a cube at `path`, to be called in this order."""
     if io.format_for(cube, path) == "zarr":
         return {store_path: partial(zarr.write_samples, samples, count)}
     if path.suffix.lower() == NETCDF:

@@ -18,7 +18,7 @@ SIDE = 64  # px of a chunk, which has all bands of one sample
 
 
 def write_samples(cubes: Iterable[Cube], count: int, path: Path) -> list[Path]:
-    """So many cubes that differ in their values alone; one at a time is in memory."""
+    """Write `count` cubes that differ only in their values; one at a time is in memory."""
     import h5py
 
     with h5py.File(path, "w", track_order=True) as file:
@@ -33,9 +33,9 @@ def write_samples(cubes: Iterable[Cube], count: int, path: Path) -> list[Path]:
 
 
 def read_samples(path: Path) -> Iterator[Array]:
-    """The cubes (bands, rows, cols) of a file of `write_samples`, one at a time."""
+    """Yield the cubes (bands, rows, cols) of a file made by `write_samples`, one at a time."""
     with parsing(path, "samples in a netCDF file", "fill again"), hdf5.open_file(path) as file:
-        name = next(n for n, one in file.items() if len(getattr(one, "shape", ())) == len(DIMS))
+        name = next(n for n, item in file.items() if len(getattr(item, "shape", ())) == len(DIMS))
         check_real(file[name].dtype, path)
         count = file[name].shape[0]
     for i in range(count):
@@ -45,7 +45,7 @@ def read_samples(path: Path) -> Iterator[Array]:
 
 
 def _created(file: Any, cube: Cube, count: int) -> Any:
-    """The variable, with dimensions, wavelengths and the mark that it is filled."""
+    """Create the variable of the samples, with dimensions, wavelengths and the mark of the fill."""
     bands, rows, cols = cube.shape
     variable = file.create_dataset(
         variables.name_of(cube).rpartition("/")[2],
@@ -63,9 +63,11 @@ def _created(file: Any, cube: Cube, count: int) -> Any:
     if cube.nodata is not None:
         variable.attrs["_FillValue"] = cube.dtype.type(cube.nodata)
     if cube.wavelengths is not None:
-        own = file.create_dataset("wavelengths", data=np.asarray(cube.wavelengths, np.float64))
-        own.attrs["units"] = cube.wavelength_units or ""
-        own.dims[0].attach_scale(file["band"])
+        wavelengths = file.create_dataset(
+            "wavelengths", data=np.asarray(cube.wavelengths, np.float64)
+        )
+        wavelengths.attrs["units"] = cube.wavelength_units or ""
+        wavelengths.dims[0].attach_scale(file["band"])
         variable.attrs["coordinates"] = "wavelengths"
     if cube.mark is not None:
         for attributes in (file.attrs, variable.attrs):

@@ -1,4 +1,4 @@
-"""A scratch folder that lives as long as who uses it."""
+"""A scratch folder that exists as long as the object that uses it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Scratch:
-    """A folder that is removed with the object; copies in other processes only know its place."""
+    """A folder that is removed with the object; copies in other processes hold only its path."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="hydiff-"))

@@ -28,7 +28,7 @@ from hydiff.mark import Mark, from_json
 PER_BAND = ("wavelengths", "fwhm", "good", "band_names")
 FIELDS = (*PER_BAND, "wavelength_units", "nodata", "crs", "transform")
 KEYS = ("axes", *FIELDS, "attrs")
-OURS = ("array", "sidecar", "xarray", NOTES)  # entries of attrs that say how, not what
+OURS = ("array", "sidecar", "xarray", NOTES)  # entries of attrs about how the cube was read
 
 
 def sidecar_of(path: Path) -> Path:
@@ -36,17 +36,17 @@ def sidecar_of(path: Path) -> Path:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The sidecar of a file, or {} when it has none."""
+    """Return the sidecar of a file, or {} if it has none."""
     side = sidecar_of(path)
     return parse(side.read_bytes(), side) if is_there(side) else {}
 
 
 def mark(path: Path, mark: Mark) -> None:
-    """Put the mark of a filled cube into the sidecar that a file has; all else in it stays."""
+    """Add the mark of a filled cube to the sidecar of a file; everything else in it stays."""
     entries = load(path)
     attrs = entries.get("attrs")
     entries["attrs"] = {**(attrs if isinstance(attrs, dict) else {}), **mark.attributes}
-    # a NaN that somebody put there stays, although JSON has none
+    # a NaN in an existing sidecar is written back, although it is not valid JSON
     sidecar_of(path).write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
 
 
@@ -59,7 +59,7 @@ def parse(text: str | bytes, path: Path) -> dict[str, Any]:
 
 
 def as_json(cube: Cube, axes: tuple[str, ...]) -> dict[str, Any]:
-    """Every field of the cube but its values, and the sidecar keys that are not ours."""
+    """Return, for JSON, all fields of a cube but its values, and sidecar keys that are not ours."""
     good = None if cube.good is None else [int(g) for g in cube.good]
     nodata, mark = cube.nodata, {} if cube.mark is None else cube.mark.attributes
     entries: dict[str, Any] = {
@@ -83,7 +83,7 @@ def dumps(entries: Mapping[str, Any]) -> str:
 
 
 def plain(value: Any) -> Any:
-    """The part of a value that JSON can hold; what it cannot hold is left out."""
+    """Return the part of a value that JSON can hold; everything else is left out."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, Mapping):
@@ -111,19 +111,19 @@ def array_cube(
     load: Callable[[str], Array],
     window: Callable[[ax.Axes, Block], Array] | None = None,
 ) -> Cube:
-    """The cube in one of the arrays of a file, lazy.
+    """Return one of the arrays of a file as a lazy cube.
 
-    shapes: of the numeric arrays, by name.  entries: its metadata.  mark: `Mark.json`, of a filled
-    cube.  axis: the order of axes, where the user gives it.  load: an array by its name.
-    window: a block (bands, rows, cols) of the cube; by default the array is loaded when it is
-    first indexed.
+    shapes: of the numeric arrays, by name.  entries: metadata of the cube.  mark: `Mark.json` of a
+    filled cube.  axis: the order of axes, if the user gives it.  load: returns an array by name.
+    window: returns a block (bands, rows, cols) of the cube; None takes blocks of the whole array,
+    loaded with `load`.
     """
     axes = ax.resolve(shapes[name], ax.declared_by(axis, entries, shapes[name]), path)
     shape = ax.cube_shape(shapes[name], axes)
 
     def read(*block: slice) -> Array:
         with parsing(path, "a complete file"):
-            # A copy, so that changing what was handed out does not change what is read next.
+            # a copy, so that changing a returned block does not change later ones
             return ax.as_cube(load(name), axes)[block].copy()
 
     lazy = Lazy(shape, dtype, read if window is None else lambda *block: window(axes, block))
@@ -136,7 +136,7 @@ def array_cube(
 def cube_from(
     values: Values, entries: Mapping[str, Any], path: Path, array: Mapping[str, Any]
 ) -> Cube:
-    """A cube from its values and JSON metadata; `array` says where in the file they stand."""
+    """Return a cube from its values and JSON metadata; `array`: variable and axes in the file."""
     foreign = {k: v for k, v in entries.items() if k not in KEYS}
     attrs = {**(entries.get("attrs") or {}), "array": dict(array)}
     if foreign:
@@ -165,7 +165,7 @@ def cube_from(
 
 
 def _is_geotiff_box(box: Any) -> bool:
-    """Whether this is what `hydiff.io.geotiff` puts into `Cube.attrs`, come back from JSON."""
+    """Return whether a value from JSON is what `hydiff.io.geotiff` puts into `Cube.attrs`."""
 
     def listed(key: str, *kinds: type) -> bool:
         entry = box.get(key, [])

@@ -1,4 +1,4 @@
-"""Writing whole files or nothing: files are made in a folder beside the target, then renamed."""
+"""Write files completely or not at all: make them in a folder beside the target, then rename."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ REASONS = {
     errno.ENAMETOOLONG: "the name is too long; choose a shorter one",
 }
 
-# What GDAL keeps beside a raster and reads together with it: statistics, a mask, overviews.
-# Those of the file that is being replaced would be wrong for the new one.
+# Files that GDAL keeps beside a raster and reads together with it: statistics, a mask, overviews.
+# Those of a file that is replaced would be wrong for the new one.
 COMPANIONS = (".aux.xml", ".msk", ".ovr")
 STDERR = 2
 FLUSH_EVERY = 1.0  # seconds
 _holding = threading.Lock()
-READERS = {0o070: 0o040, 0o007: 0o004}  # the permissions of group and others, and to read
+READERS = {0o070: 0o040, 0o007: 0o004}  # all permission bits of group or others -> the read bit
 
 
 @contextmanager
@@ -50,13 +50,13 @@ def staged(
     beside: Iterable[Path] = (),
     source: Path | None = None,
 ) -> Iterator[Path]:
-    """A temporary folder beside `target`, for files under their final names.
+    """Yield a temporary folder beside `target`, in which to make files under their final names.
 
-    When the block ends well, each file is renamed into place, `target` itself last.  When it
-    fails, the folder is removed and nothing else was touched.
+    If the block succeeds, each file is renamed into place, `target` itself last.  If it fails, the
+    folder is removed and nothing else has been touched.
 
-    beside: files there that describe an old target; they are removed with it.
-    source: the input that the files are made of; who may not read it may not read them either.
+    beside: existing files that describe an old target; they are removed with it.
+    source: the input of the files; users who may not read it may not read the files either.
     """
     beside = tuple(beside)
     with explained(target, target.parent):
@@ -75,28 +75,28 @@ def staged(
 
 @contextmanager
 def flushing(folder: Path) -> Iterator[None]:
-    """Bring files of a folder to the disk while they are being written, so that little is left to
-    wait for at the end; what is written faster than that is left alone."""
-    over = threading.Event()
+    """Flush the files of a folder to disk every FLUSH_EVERY seconds while the block writes them, so
+    that little is left to wait for at the end; a block shorter than that is not slowed down."""
+    ended = threading.Event()
 
     def flush() -> None:
-        while not over.wait(FLUSH_EVERY):
+        while not ended.wait(FLUSH_EVERY):
             for path in folder.iterdir():
-                with suppress(FileNotFoundError):  # it was for a moment only
+                with suppress(FileNotFoundError):  # a temporary file, removed in the meantime
                     if path.is_file():
                         _to_disk(path)
 
     with ThreadPoolExecutor(1) as pool:
-        flushed = pool.submit(flush)
+        flusher = pool.submit(flush)
         try:
             yield
         finally:
-            over.set()
-    flushed.result()
+            ended.set()
+    flusher.result()
 
 
 def _withhold(folder: Path, source: Path) -> None:
-    """Take the permissions of group and others from all below a folder that lack the source's."""
+    """Remove the permissions of group or others below a folder if they may not read the source."""
     if not source.exists():
         return
     modes = [p.stat().st_mode for p in _all_below(source)]
@@ -107,12 +107,12 @@ def _withhold(folder: Path, source: Path) -> None:
 
 
 def _all_below(path: Path) -> list[Path]:
-    """A file; a folder with all that it holds."""
+    """Return the path itself and, for a folder, everything below it except symbolic links."""
     return [path, *(p for p in path.rglob("*") if not p.is_symlink())] if path.is_dir() else [path]
 
 
 def refuse_existing(path: Path, overwrite: bool) -> None:
-    """OutputError if `path` is taken; of folders, only a product is ever replaced."""
+    """Raise OutputError if `path` exists and may not be replaced; of folders only products may."""
     with explained(path, path.parent):
         folder, taken = path.is_dir(), path.exists() or path.is_symlink()
     if folder and not is_product(path):
@@ -124,28 +124,30 @@ def refuse_existing(path: Path, overwrite: bool) -> None:
 
 
 def _to_disk(path: Path) -> None:
-    """Wait until a file, or a folder that is a product, is on the disk."""
+    """Flush a file or folder to disk, for a product with everything in it, and wait until done."""
     if path.is_dir() and path.name.endswith(".zarr"):
         os.sync()  # thousands of files: one by one would take minutes
         return
-    for each in (*path.rglob("*"), path) if is_product(path) else (path,):
-        place = os.open(each, os.O_RDONLY)
+    for part in (*path.rglob("*"), path) if is_product(path) else (path,):
+        descriptor = os.open(part, os.O_RDONLY)
         try:
-            os.fsync(place)
-        except OSError as error:  # some file systems cannot, and some folders
+            os.fsync(descriptor)
+        except OSError as error:  # some file systems cannot flush, or cannot flush folders
             if error.errno != errno.EINVAL:
                 raise
         finally:
-            os.close(place)
+            os.close(descriptor)
 
 
 def refuse_targets(
     source: Path, targets: Sequence[Path], overwrite: bool, named: Path | None = None
 ) -> None:
-    """OutputError if a target is taken, or is the input, and that was not asked for; and always if
-    only a part of the input would be replaced, or if it was named by another of its files.
+    """Raise OutputError if a target exists or is the input, unless `overwrite` is True.
 
-    targets: the output, and what is replaced together with it.  named: the input as it was given.
+    It is raised in any case if only a part of the input would be replaced, or if the user named the
+    input by another of its files than the output.
+
+    targets: the output, and the files replaced with it.  named: the input as the user named it.
     """
     if not any(same(source, target) for target in targets):
         refuse_inputs(targets, [source])
@@ -164,22 +166,22 @@ def refuse_targets(
 
 
 def refuse_inputs(targets: Iterable[Path], sources: Iterable[Path | None]) -> None:
-    """OutputError if a target is one of the files that are read, or is read together with one."""
-    read = [path for source in sources if source is not None for path in read_with(source)]
+    """Raise OutputError if a target is one of the input files, or is read together with one."""
+    inputs = [path for source in sources if source is not None for path in read_with(source)]
     for target in targets:
-        if any(same(target, path) for path in read):
+        if any(same(target, path) for path in inputs):
             raise OutputError(
                 f"{target} is one of the inputs, or a part of it; choose another name"
             )
 
 
 def same(one: Path, other: Path) -> bool:
-    """Whether two names are those of one file or folder that is there."""
+    """Return whether two paths lead to the same existing file or folder."""
     return exists(one) and exists(other) and one.samefile(other)
 
 
 def partners(path: Path, format: str) -> list[Path]:
-    """The files that would be read together with a cube of this format and name, if there are."""
+    """Return the existing files that would be read together with a cube of this path and format."""
     names: list[Path] = []
     if format in ("npz", "mat"):
         names = [path.with_name(path.name + ".json")]
@@ -192,19 +194,19 @@ def partners(path: Path, format: str) -> list[Path]:
 
 
 def read_with(source: Path) -> list[Path]:
-    """A file with what may be read with it; a GeoTIFF may have an ENVI header too."""
+    """Return a file and the files that may be read with it; a GeoTIFF may have an ENVI header."""
     return [source, *partners(source, "envi"), *partners(source, "npz")]
 
 
 def is_product(folder: Path) -> bool:
-    """A Zarr store or an EnMAP product: a folder that stands for one file."""
-    marks = ("zarr.json", ".zgroup", ".zarray", "*-METADATA.XML")
-    return any(next(folder.glob(mark), None) is not None for mark in marks)
+    """Return whether a folder is a Zarr store or an EnMAP product, which counts as one file."""
+    patterns = ("zarr.json", ".zgroup", ".zarray", "*-METADATA.XML")
+    return any(next(folder.glob(pattern), None) is not None for pattern in patterns)
 
 
 @contextmanager
 def explained(target: Path, folder: Path) -> Iterator[None]:
-    """Turn an OSError about `folder` into an OutputError; others are not about the output."""
+    """Turn an OSError about `folder` into an OutputError; other errors pass unchanged."""
     try:
         yield
     except OSError as error:
@@ -214,7 +216,7 @@ def explained(target: Path, folder: Path) -> Iterator[None]:
 
 
 def _concerns(error: OSError, folder: Path) -> bool:
-    """A failed write names no file; anything else must be in the folder."""
+    """Return whether an error is about a path in `folder`, or names none, as failed writes do."""
     if error.filename is None:
         return True
     names = (str(name) for name in (error.filename, error.filename2) if name is not None)
@@ -229,10 +231,11 @@ def _reason(error: OSError) -> str:
 
 
 def _move_into_place(folder: Path, target: Path, overwrite: bool, beside: tuple[Path, ...]) -> None:
-    """First all bytes to the disk, then the names: after a power cut a name stands for a whole.
+    """Flush all files to disk, then rename them, so that a power cut leaves no incomplete file.
 
-    The old target goes first, and whatever belongs to it, before anything new comes, so that a
-    kill in between leaves no mix of the two; a single file replaces a single one in one step.
+    The old target and everything that belongs to it are moved away before any new file is put in
+    place, so that a kill in between leaves no mix of the two.  If one new file replaces one old
+    file, that is a single step.
     """
     files = sorted(folder.iterdir(), key=lambda path: (path.name == target.name, path.name))
     new = {path: target.with_name(path.name) for path in files}
@@ -252,7 +255,7 @@ def _move_into_place(folder: Path, target: Path, overwrite: bool, beside: tuple[
 
 
 def _rename(moves: list[tuple[Path, Path]]) -> None:
-    """All of them, or none: when one fails, those before it are taken back."""
+    """Rename all files or none: if one rename fails, the earlier ones are undone."""
     try:
         for source, place in moves:
             source.replace(place)
@@ -265,19 +268,22 @@ def _rename(moves: list[tuple[Path, Path]]) -> None:
 
 @contextmanager
 def lines_held() -> Iterator[None]:
-    """What libraries in C print on stderr inside the block appears after it; or not at all when it
-    ends with an error, which says the same in one line.  Of several threads, that of the first."""
+    """Hold back what C libraries print to stderr inside the block, and print it after the block.
+
+    If the block raises an error, the lines are dropped: the error says the same in one line.  If
+    several threads enter such blocks, only the first of them holds back and prints the lines.
+    """
     if not _holding.acquire(blocking=False):
         yield
         return
     with tempfile.TemporaryFile() as held:
-        before = os.dup(STDERR)
+        stderr_copy = os.dup(STDERR)
         os.dup2(held.fileno(), STDERR)
         try:
             yield
         finally:
-            os.dup2(before, STDERR)
-            os.close(before)
+            os.dup2(stderr_copy, STDERR)
+            os.close(stderr_copy)
             _holding.release()
         held.seek(0)
         os.write(STDERR, held.read())

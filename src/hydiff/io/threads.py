@@ -1,4 +1,4 @@
-"""Threads of this process, as many as it has cores: for walks through files."""
+"""Run functions in threads of this process, at most one per core, for work on files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-MOST_THREADS = 4  # at blocks of a file, each of which takes memory
+MOST_THREADS = 4  # that work on blocks of a file, each of which takes memory
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -17,7 +17,7 @@ _shares_cores = False
 
 
 def share_cores() -> None:
-    """Said by a worker: its siblings have the other cores."""
+    """Declare this process a worker, which uses one core and leaves the others to its siblings."""
     global _shares_cores
     _shares_cores = True
 
@@ -27,7 +27,7 @@ def is_worker() -> bool:
 
 
 def cores() -> int:
-    """How many this process may use; one in a worker."""
+    """Return the number of cores that this process may use; 1 in a worker."""
     if is_worker():
         return 1
     if hasattr(os, "sched_getaffinity"):  # not on every system
@@ -36,8 +36,11 @@ def cores() -> int:
 
 
 def in_threads(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """What a function makes of each item, in order, a few at a time in threads of this process: for
-    functions that leave the interpreter to others, as reading, hashing and whole arrays do."""
+    """Yield function(item) for each item, in order, computed a few at a time in threads.
+
+    This is for functions that release the interpreter lock, as reading, hashing and operations on
+    whole arrays do.
+    """
     running: deque[Future[R]] = deque()
     with ThreadPoolExecutor(count := min(cores(), MOST_THREADS)) as pool:
         for item in items:
@@ -48,8 +51,8 @@ def in_threads(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
 
 
 def at_once(*tasks: Callable[[], R], most: int | None = None) -> list[R]:
-    """What each task gives, in as many threads as there are cores, and at most so many; raises
-    their first error."""
+    """Run the tasks in as many threads as there are cores, at most `most`; return their results in
+    order, or raise the first error."""
     if (count := min(cores(), len(tasks), most or len(tasks))) < 2:
         return [task() for task in tasks]
     with ThreadPoolExecutor(count) as pool:

@@ -1,7 +1,7 @@
 """The structure of a TIFF file, read without GDAL: its pages and their tags, and a compact copy.
 
-GDAL follows what some tags say to other files, and leaves the old bytes of what it replaces in the
-file; so tags are looked at before GDAL opens a file, and pages are laid out again after it.
+GDAL follows some tags to other files, and leaves the old bytes of replaced data in the file; so
+tags are checked before GDAL opens a file, and pages are laid out again after GDAL has changed it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ SAMPLES, ROWS_PER_STRIP, PLANAR, TILE_WIDTH, TILE_HEIGHT = 277, 278, 284, 322, 3
 GDAL_METADATA = 42112
 OFFSETS = {273: 279, 324: 325}  # strips and tiles: the tag of their offsets -> that of their sizes
 SUB_PAGES = (330, 34665, 34853, 40965)  # tags that hold offsets of further pages
-UNMOVABLE = (512, 513, 519, 520, 521)  # old JPEG: offsets that are not lists of strips
-MASK = 4  # of SUBFILE: the page is a mask
+UNMOVABLE = (512, 513, 519, 520, 521)  # of old JPEG: offsets that are not lists of strips
+MASK = 4  # bit of SUBFILE: the page is a mask
 MOST_PAGES = 65535
-MOST_TIMES = 4  # how often the bytes of a file may be said to belong to tags
+MOST_TIMES = 4  # limit of the bytes of all tags, in multiples of the size of the file
 PIECE = 16 << 20  # bytes that are copied at once
 
 
@@ -45,8 +45,8 @@ class Directory(NamedTuple):
     entries: list[tuple[int, Entry]]  # by tag, in the order of the file
 
     def numbers(self, tag: int, default: int = 0, order: str = "<") -> list[int]:
-        """The integers of a tag, [default] without it."""
-        entry = next((entry for own, entry in self.entries if own == tag), None)
+        """Return the integers of a tag, or [default] if the page lacks it."""
+        entry = next((entry for key, entry in self.entries if key == tag), None)
         return [default] if entry is None else _numbers(entry, order)
 
 
@@ -56,11 +56,11 @@ class Tiff(NamedTuple):
     pages: list[Directory]
 
     def first(self, tag: int, default: int = 0, page: int = 0) -> int:
-        """The first number of a tag of a page."""
+        """Return the first number of a tag of a page."""
         return next(iter(self.pages[page].numbers(tag, default, self.order)), default)
 
     def metadata(self) -> Iterator[str]:
-        """GDAL_METADATA of every page."""
+        """Yield the GDAL_METADATA of every page that has them."""
         for page in self.pages:
             for tag, entry in page.entries:
                 if tag == GDAL_METADATA:
@@ -75,18 +75,18 @@ def is_tiff(path: Path) -> bool:
 
 
 def parse(file: BinaryIO, size: int, path: Path) -> Tiff:
-    """Every page that the chain of a file of so many bytes reaches; the values stay on disk."""
+    """Read the tags of every page in the chain of a file of `size` bytes; values stay on disk."""
     head = file.read(16)
     if head[:4] not in MAGIC:
         raise damaged(path, "expected a GeoTIFF, found another kind of file")
     order, big = "<" if head[:2] == b"II" else ">", head[2:4] in (b"+\0", b"\0+")
-    at = _unpack(order + ("Q" if big else "I"), head[8 if big else 4 :])
+    offset = _unpack(order + ("Q" if big else "I"), head[8 if big else 4 :])
     pages: list[Directory] = []
     visited: set[int] = set()
     read = 0
-    while at and at not in visited and len(pages) < MOST_PAGES:
-        visited.add(at)
-        page, at = _page(file, at, size, order, big)
+    while offset and offset not in visited and len(pages) < MOST_PAGES:
+        visited.add(offset)
+        page, offset = _page(file, offset, size, order, big)
         pages.append(page)
         read += sum(len(entry.data) for _, entry in page.entries)
         if read > MOST_TIMES * size:
@@ -96,13 +96,13 @@ def parse(file: BinaryIO, size: int, path: Path) -> Tiff:
     return Tiff(order, big, pages)
 
 
-def _page(file: BinaryIO, at: int, size: int, order: str, big: bool) -> tuple[Directory, int]:
-    """A page, and where the next one begins; 0 after the last, and where the file is cut."""
+def _page(file: BinaryIO, offset: int, size: int, order: str, big: bool) -> tuple[Directory, int]:
+    """Read a page, and the offset of the next: 0 after the last, and if the file is truncated."""
     wide, head = ("Q", "HHQ") if big else ("I", "HHI")
     length = 20 if big else 12
-    file.seek(at)
+    file.seek(offset)
     count = _unpack(order + ("Q" if big else "H"), file.read(8 if big else 2))
-    count = min(count, (size - at) // length + 1)
+    count = min(count, (size - offset) // length + 1)
     table = file.read(count * length)
     following = _unpack(order + wide, file.read(struct.calcsize(wide)))
     entries, left = [], MOST_TIMES * size
@@ -122,15 +122,15 @@ def _data(file: BinaryIO, kind: int, count: int, inside: bytes, size: int, order
     length = count * struct.calcsize("=" + CODES[kind])
     if length <= len(inside):
         return inside[:length]
-    at = _unpack(order + ("Q" if len(inside) == 8 else "I"), inside)
-    if at + length > size:
+    offset = _unpack(order + ("Q" if len(inside) == 8 else "I"), inside)
+    if offset + length > size:
         return b""
-    file.seek(at)
+    file.seek(offset)
     return file.read(length)
 
 
 def _unpack(code: str, data: bytes) -> int:
-    """One integer; 0 where the file ends before it."""
+    """Return one integer; 0 if the file ends before it."""
     length = struct.calcsize(code)
     return int(struct.unpack(code, data[:length])[0]) if len(data) >= length else 0
 
@@ -147,7 +147,7 @@ def _numbers(entry: Entry, order: str) -> list[int]:
 
 
 def _text(entry: Entry, order: str) -> str:
-    """Text in any type of integers, the last byte of each, as libtiff takes it."""
+    """Return the text of a tag of any integer type: the low byte of each value, as libtiff does."""
     return _integers(entry, order).astype(np.uint8).tobytes().decode("utf-8", "replace")
 
 
@@ -155,14 +155,14 @@ def _text(entry: Entry, order: str) -> str:
 
 
 class Change(NamedTuple):
-    """What a compact copy has otherwise than its source."""
+    """How a compact copy differs from its source."""
 
     stale: frozenset[int] = frozenset()  # bands, from 0, whose statistics no longer hold
     masks: Callable[[int], Bools] | None = None  # band -> (rows, cols): masks of single bands
 
 
 def compact(source: Path, target: Path, change: Change) -> None:
-    """A copy without the bytes that no page refers to; every tag and every stored block stays."""
+    """Copy a file without the bytes that no page refers to; all tags and stored blocks stay."""
     with source.open("rb") as file:
         tiff = parse(file, source.stat().st_size, source)
         if not all(movable(page) for page in tiff.pages):
@@ -173,13 +173,13 @@ def compact(source: Path, target: Path, change: Change) -> None:
 
 
 def movable(page: Directory) -> bool:
-    """Whether all its offsets are known, with the sizes of what lies there."""
+    """Return whether all offsets of a page are known, with the sizes of the data there."""
     tags = {tag for tag, _ in page.entries}
     return not tags & set(UNMOVABLE) and all(tags >= {s} for o, s in OFFSETS.items() if o in tags)
 
 
 class _PageCopy:
-    """One pass over the pages of a file: blocks first, then the tags that point to them."""
+    """Copies the pages of a file in one pass: blocks first, then the tags that point to them."""
 
     def __init__(
         self, file: BinaryIO, size: int, tiff: Tiff, out: BinaryIO, change: Change
@@ -199,7 +199,7 @@ class _PageCopy:
             link = self._page(page, link, number == 0)
 
     def _pages(self) -> Iterator[Directory | None]:
-        """The pages to write; None for masks of single bands that are made here."""
+        """Yield the pages to write; None stands for a new page of masks of single bands."""
         subfile = [self.tiff.first(SUBFILE, page=i) for i in range(len(self.tiff.pages))]
         for page, kind in zip(self.tiff.pages, subfile, strict=True):
             if self.change.masks is None or not kind & MASK:
@@ -211,49 +211,49 @@ class _PageCopy:
         entries = self._mask_entries() if page is None else self._moved(page.entries)
         if first and self.change.stale:
             entries = [(tag, self._fresh(tag, entry)) for tag, entry in entries]
-        at = self._align()
+        offset = self._align()
         following = self._write_entries(entries)
-        self._patch(link, at)
+        self._patch(link, offset)
         return following
 
     def _moved(self, entries: list[tuple[int, Entry]]) -> list[tuple[int, Entry]]:
-        """The entries of a page after its blocks, and the pages below it, have been copied."""
+        """Copy the blocks of a page and the pages below it; return its entries with new offsets."""
         by_tag = dict(entries)
         copies = []
         for tag, entry in entries:
             if tag in OFFSETS and OFFSETS[tag] in by_tag:
                 sizes = _numbers(by_tag[OFFSETS[tag]], self.tiff.order)
                 places = zip(_numbers(entry, self.tiff.order), sizes, strict=False)
-                entry = self._integers([self._block(at, size) for at, size in places])
+                entry = self._integers([self._block(offset, size) for offset, size in places])
             elif tag in SUB_PAGES:
                 below = _numbers(entry, self.tiff.order)
-                entry = self._integers([self._below(at) for at in below], entry.type)
+                entry = self._integers([self._below(offset) for offset in below], entry.type)
             copies.append((tag, entry))
         return copies
 
-    def _block(self, at: int, size: int) -> int:
-        """Copy a strip or tile; one that is stored once for several places stays so."""
-        if at == 0 or size == 0:  # sparse
-            return at if size else 0
-        if (at, size) not in self.moved:
-            self.moved[at, size] = self.out.tell()
-            self._raw(at, min(size, max(0, self.size - at)))
-        return self.moved[at, size]
+    def _block(self, offset: int, size: int) -> int:
+        """Copy a strip or tile, once even if several places share it; return its new offset."""
+        if offset == 0 or size == 0:  # sparse
+            return offset if size else 0
+        if (offset, size) not in self.moved:
+            self.moved[offset, size] = self.out.tell()
+            self._raw(offset, min(size, max(0, self.size - offset)))
+        return self.moved[offset, size]
 
-    def _raw(self, at: int, size: int) -> None:
-        self.file.seek(at)
+    def _raw(self, offset: int, size: int) -> None:
+        self.file.seek(offset)
         for start in range(0, size, PIECE):
             self.out.write(self.file.read(min(PIECE, size - start)))
 
-    def _below(self, at: int) -> int:
-        page, _ = _page(self.file, at, self.size, self.tiff.order, self.tiff.big)
+    def _below(self, offset: int) -> int:
+        page, _ = _page(self.file, offset, self.size, self.tiff.order, self.tiff.big)
         entries = self._moved([entry for entry in page.entries if entry[0] not in SUB_PAGES])
         start = self._align()
         self._write_entries(entries)
         return start
 
     def _write_entries(self, entries: list[tuple[int, Entry]]) -> int:
-        """Write a page at the end; where the offset of the next one belongs, now 0."""
+        """Write a page at the end; return the position of the next page's offset, 0 for now."""
         order, big = self.tiff.order, self.tiff.big
         wide, inside, length = ("Q", 8, 20) if big else ("I", 4, 12)
         head = struct.pack(order + ("Q" if big else "H"), len(entries))
@@ -276,9 +276,9 @@ class _PageCopy:
         self.out.write(bytes(-self.out.tell() % 8))
         return self.out.tell()
 
-    def _patch(self, link: int, at: int) -> None:
+    def _patch(self, link: int, offset: int) -> None:
         self.out.seek(link)
-        self.out.write(struct.pack(self.tiff.order + ("Q" if self.tiff.big else "I"), at))
+        self.out.write(struct.pack(self.tiff.order + ("Q" if self.tiff.big else "I"), offset))
         self.out.seek(0, 2)
 
     def _integers(self, numbers: list[int], kind: int = 0) -> Entry:
@@ -294,7 +294,10 @@ class _PageCopy:
         return Entry(2, len(data), data)
 
     def _mask_entries(self) -> list[tuple[int, Entry]]:
-        """A page with one deflated strip of bits for each band: a mask for each, as GDAL reads."""
+        """Write a mask for each band as a deflated strip of bits; return the entries of their page.
+
+        GDAL reads such a page as masks of single bands.
+        """
         assert self.change.masks is not None
         bands, rows, cols = (self.tiff.first(tag, 1) for tag in (SAMPLES, HEIGHT, WIDTH))
         places, sizes = [], []
@@ -314,7 +317,7 @@ ITEM = re.compile(r"\s*<Item\b([^>]*)>[^<]*</Item>")
 
 
 def without_statistics(text: str, stale: frozenset[int]) -> str:
-    """GDAL's metadata without the STATISTICS_… items of some bands; the rest byte for byte."""
+    """Return GDAL's metadata without the STATISTICS_… items of stale bands; the rest unchanged."""
 
     def current(item: re.Match[str]) -> str:
         name = re.search(r"""\bname\s*=\s*["']STATISTICS_""", item[1])

@@ -1,7 +1,7 @@
-"""Handing over: a cube in another format or on a map, together with what lies beside it.
+"""Convert a cube to another format or put it on a map, together with the layers of its fill.
 
-The layers of a fill go the same way as the cube: into its file, or beside it in its format, where
-QGIS and ENVI open them on top of it.
+The layers are converted like the cube: they go into its file, or beside it in its format, where
+QGIS and ENVI can show them on top of it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def convert(
     overwrite: bool = False,
     unmarked: bool = False,
 ) -> list[Path]:
-    """Write `source` to `path`, all or nothing; the files made, the one with the values first.
+    """Write `source` to `path`, all or nothing; return the files made, that of the values first.
 
-    ortho: onto the map, by its own lookup table or that of the file `glt`.
-    cog: a GeoTIFF laid out for reading over a network, with overviews.
-    unmarked: allow a filled cube in a file that cannot say so (.npy).
+    ortho: put it on the map, by its own lookup table or that of the file `glt`.
+    cog: lay out the GeoTIFF for reading over a network, with overviews.
+    unmarked: allow a filled cube in a file that cannot record that it is filled (.npy).
     """
     if cog and path.suffix.lower() not in (".tif", ".tiff"):
         raise BadValue(f"`cog=True` makes a GeoTIFF; name the output {path.stem}.tif")
@@ -47,32 +47,32 @@ def convert(
         raise BadValue(f"{glt} holds no lookup table (GLT); name the product it came with")
     original = cube.path or source
     base = io.values_path(cube, path).name
-    beside = provenance.companions(original, cube.shape, cube.mark)
-    cube, target = _marked(cube, beside), io.format_for(cube, path)
+    companions = provenance.companions(original, cube.shape, cube.mark)
+    cube, target = _marked(cube, companions), io.format_for(cube, path)
     if cube.mark is not None:
         io.refuse_unmarked(cube, path, unmarked)
-    also = {
-        place: fill_layers.like(cube, beside[name], name)
+    layers = {
+        place: fill_layers.like(cube, companions[name], name)
         for name in LAYERS
-        if name in beside and (place := _place(path.with_name(base), name, target)) is not None
+        if name in companions and (place := _place(path.with_name(base), name, target)) is not None
     }
     if ortho:
         cube = on_map(cube, table)
-        also = {name: on_map(layer, table) for name, layer in also.items()}
-    also = {name: with_band_names(layer) for name, layer in also.items()}
+        layers = {name: on_map(layer, table) for name, layer in layers.items()}
+    layers = {name: with_band_names(layer) for name, layer in layers.items()}
     if (target := io.format_for(cube, path)) != cube.format:
         cube = with_band_names(cube, plain=target == "envi")
     with io.staged(path, overwrite=overwrite, source=original) as folder:
         files = io.write_into(cube, folder / path.name)
         if cog:
             io.cloud_optimised(files[0])
-        for name, layer in also.items():
+        for name, layer in layers.items():
             files += io.write_into(layer, folder / name)
     return [path.with_name(file.name) for file in files]
 
 
 def with_band_names(cube: Cube, plain: bool = False) -> Cube:
-    """The cube with a name for each band, "band 7 (450.1 nm)", unless it has names already.
+    """Return the cube with a name for each band, "band 7 (450.1 nm)", unless it has names already.
 
     plain: without the wavelength, which programs add themselves when they read ENVI headers.
     """
@@ -86,20 +86,21 @@ def with_band_names(cube: Cube, plain: bool = False) -> Cube:
 
 
 def _place(path: Path, name: str, kind: str) -> str | None:
-    """The name of the file of a layer; that of arrays is a GeoTIFF, which shows it on the map."""
+    """Return the file name of a layer; for formats of bare arrays it is that of a GeoTIFF, which
+    has a place on the map."""
     place = fill_layers.layer_path(path, name, "geotiff" if kind in fill_layers.COMPACT else kind)
     return None if place is None else place.name
 
 
 def _marked(cube: Cube, beside: Mapping[str, Array]) -> Cube:
-    """With the layers beside it where its file holds none, or no mark at all (.npy)."""
+    """Return the cube with the layers beside it, if its file holds none, or no mark (.npy)."""
     if not beside or (cube.mark is not None and cube.mark.filled is not None):
         return cube
     mark, filled = cube.mark, beside["filled"]
     layers, shares = {k: v for k, v in beside.items() if k in LAYERS}, filled.mean(axis=(1, 2))
     if mark is None:
         record = provenance.read_record(cube.path or Path())
-        own = of_fill(filled, shares, str(record.get("method")), record, layers=layers)
-        return replace(cube, mark=own)
-    more: dict[str, Any] = {"by_band": shares, "share": float(shares.mean())}
-    return replace(cube, mark=replace(mark, filled=filled, layers=layers, **more))
+        made_mark = of_fill(filled, shares, str(record.get("method")), record, layers=layers)
+        return replace(cube, mark=made_mark)
+    share_fields: dict[str, Any] = {"by_band": shares, "share": float(shares.mean())}
+    return replace(cube, mark=replace(mark, filled=filled, layers=layers, **share_fields))

@@ -1,8 +1,8 @@
-"""JSON as frozen dataclasses: what is read is checked against the annotations, field by field.
+"""Read JSON as frozen dataclasses: values are checked against the annotations, field by field.
 
 Annotations are str, bool, int, float (finite), Any, X | None and other unions, tuple[X, ...],
 dict[str, X], dataclasses, and Annotated[X, check] with a `Between` or a `Like`.  Entries that a
-dataclass does not name are left alone: a later version may have written them.
+dataclass does not name are ignored: a later version may have written them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-MOST_BYTES = 64 << 20  # of a file: what is read here is written by hand or by a fill
-DEEPEST = 16  # lists in lists, where anything is allowed
+MOST_BYTES = 64 << 20  # of a file; files read here are written by hand or by a fill
+DEEPEST = 16  # levels of nesting, where any value is allowed
 FINITE = sys.float_info.max
 
 
@@ -37,7 +37,7 @@ class Between(NamedTuple):
 
 
 class Like(NamedTuple):
-    """Text of a pattern, which `words` describe."""
+    """Text that matches a pattern, which `words` describe for people."""
 
     pattern: str
     words: str
@@ -64,7 +64,7 @@ NEVER: tuple[str, tuple[type, ...]] = ("what JSON cannot hold", ())
 
 
 def load(path: Path) -> Any:
-    """What a JSON file holds; OSError or ValueError where it cannot be read, FIFOs included."""
+    """Return the content of a JSON file; OSError or ValueError if it cannot be read, as a FIFO."""
     if path.exists() and not path.is_file():
         raise ValueError("it is no file")
     if path.stat().st_size > MOST_BYTES:
@@ -73,7 +73,7 @@ def load(path: Path) -> Any:
 
 
 def parsed(text: str | bytes) -> Any:
-    """JSON, or a ValueError of one line."""
+    """Return parsed JSON, or raise a ValueError of one line."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -83,7 +83,7 @@ def parsed(text: str | bytes) -> Any:
 
 
 def dumps(value: Any) -> str:
-    """JSON that every reader of JSON takes: null for NaN and Inf."""
+    """Return JSON that every JSON reader accepts: null for NaN and Inf."""
     return json.dumps(_strict(value), indent=2, allow_nan=False) + "\n"
 
 
@@ -96,7 +96,7 @@ def _strict(value: Any) -> Any:
 
 
 def checked(kind: Any, value: Any, name: str) -> Any:
-    """A value of `load` in the form of an annotation; ValueError says what does not fit, where."""
+    """Return a value of `load` in the form of an annotation; ValueError says what does not fit."""
     if kind is Any:
         _check_depth(value, name)
         return value
@@ -116,15 +116,15 @@ def checked(kind: Any, value: Any, name: str) -> Any:
 
 
 def _inside(kind: Any, value: Any, name: str) -> Any:
-    """What has the right form as a whole, with its parts."""
+    """Return a value that has the right form as a whole, with its parts checked."""
     if is_dataclass(kind):
         return _instance(kind, value, name)
     if get_origin(kind) is tuple:
-        each = get_args(kind)[0]
-        return tuple(checked(each, part, f"{name}[{i}]") for i, part in enumerate(value))
+        part_kind = get_args(kind)[0]
+        return tuple(checked(part_kind, part, f"{name}[{i}]") for i, part in enumerate(value))
     if get_origin(kind) is dict:
-        each = get_args(kind)[1]
-        return {key: checked(each, part, f"{name}.{key}") for key, part in value.items()}
+        part_kind = get_args(kind)[1]
+        return {key: checked(part_kind, part, f"{name}.{key}") for key, part in value.items()}
     if kind is float and not -FINITE <= value <= FINITE:
         raise ValueError(f"{name} is {_shown(value)}, expected a finite number")
     return kind(value) if kind is float else value
@@ -139,7 +139,7 @@ def _instance(kind: Any, value: dict[str, Any], name: str) -> Any:
     parts = {n: checked(hints[n], value[n], f"{name}.{n}") for n in known if n in value}
     try:
         return kind(**parts)
-    except ValueError as error:  # of its own __post_init__: parts that do not go together
+    except ValueError as error:  # from its __post_init__: parts that do not go together
         raise ValueError(f"{name}: {error}") from None
 
 
@@ -153,7 +153,7 @@ def _needed(field: Any) -> bool:
 
 
 def _form(kind: Any) -> tuple[str, tuple[type, ...]]:
-    """In words, and as `json` reads it."""
+    """Return the form of an annotation in words, and the types in which `json` reads it."""
     if get_origin(kind) is Annotated:
         return _form(get_args(kind)[0])
     return FORMS.get(dict if is_dataclass(kind) else get_origin(kind) or kind, NEVER)
@@ -161,7 +161,7 @@ def _form(kind: Any) -> tuple[str, tuple[type, ...]]:
 
 def _words(kind: Any) -> str:
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    return " or ".join(_form(each)[0] for each in kinds)
+    return " or ".join(_form(member)[0] for member in kinds)
 
 
 def _fits(kind: Any, value: Any) -> bool:
@@ -170,7 +170,7 @@ def _fits(kind: Any, value: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    """A value in a message: short, whatever it is."""
+    """Return a short text of any value, for a message."""
     if isinstance(value, dict | list):
         return _form(dict if isinstance(value, dict) else tuple)[0]
     text = json.dumps(value)

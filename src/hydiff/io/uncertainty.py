@@ -1,4 +1,4 @@
-"""What σ is made of: the budget in a record, and the uncertainty that a product states of itself.
+"""The components of σ: the budget in a record, and the uncertainty that a product itself states.
 
 σ is the standard uncertainty of the noise-free value at a missing entry, relative to the
 calibration of the product it was filled in.
@@ -21,7 +21,7 @@ from hydiff.io.parsing import parsing
 
 MEASURAND = "the noise-free value at a missing entry, relative to the calibration of this product"
 LISTS = (".txt", ".csv")  # one number per band
-# how the errors of two entries hang together, by where they come from
+# between which entries errors are correlated, by the origin of the errors
 INTERPOLATION = "between neighbouring filled pixels of a gap, and between the bands of a pixel"
 NOISE = "between filled entries that share measured neighbours; none between the measured ones"
 CHOICE = "between all entries at one distance from the data, in one quarter of the bands"
@@ -32,14 +32,14 @@ OUTSIDE = ("calibration", "atmospheric correction")
 
 
 def opened(given: Any, cube: Cube) -> Values | Floats | None:
-    """The uncertainty of the values of a cube, in their unit: (bands,), or like the cube.
+    """Return the uncertainty of a cube's values, in their unit: (bands,), or shaped as the cube.
 
     given: an array, a cube, the path of a file that is read as a cube, or of a list of numbers
-    (.txt, .csv); None is none.
+    (.txt, .csv); None returns None.
     """
     if given is None:
         return None
-    named, array = given, given
+    label, array = given, given
     if isinstance(given, str | Path):
         path = Path(given)
         if path.suffix.lower() in LISTS:
@@ -48,28 +48,29 @@ def opened(given: Any, cube: Cube) -> Values | Floats | None:
         else:
             array = io.read(path).values
     elif np.ndim(given) != 1:
-        array, named = as_cube(given).values, "the array"
+        array, label = as_cube(given).values, "the array"
     shape = tuple(array.shape) if hasattr(array, "shape") else np.shape(array)
     if shape not in ((cube.bands,), cube.shape):
         raise ShapeMismatch(
-            f"`input_uncertainty=`: {named} has shape {shape}, but the cube is (bands, rows, cols) "
+            f"`input_uncertainty=`: {label} has shape {shape}, but the cube is (bands, rows, cols) "
             f"= {cube.shape}; give one number per band, or one per entry"
         )
-    own: Values | Floats = np.asarray(array, np.float64) if len(shape) == 1 else array
-    return own
+    uncertainty: Values | Floats = np.asarray(array, np.float64) if len(shape) == 1 else array
+    return uncertainty
 
 
 def of_input(given: Any, cube: Cube, observed: Values) -> Floats | None:
-    """(bands,) the uncertainty that was given for a cube, over its measured entries."""
-    own = opened(given, cube)
-    return None if own is None else by_band(own, observed)
+    """(bands,) uncertainty given for a cube, over its measured entries; None if none was given."""
+    uncertainty = opened(given, cube)
+    return None if uncertainty is None else by_band(uncertainty, observed)
 
 
 def by_band(own: Values | Floats, observed: Values) -> Floats:
-    """(bands,) the root mean square of an uncertainty over the measured entries of each band.
+    """(bands,) root mean square of an uncertainty over the measured entries of each band.
 
-    Weights of a fill add up to 1, so what the entries of a band have in common arrives whole in
-    the values that are filled from them.  observed: (bands, rows, cols), True = measured.
+    The weights of a fill add up to 1, so an error that the entries of a band have in common is
+    passed on in full to the values filled from them.  observed: (bands, rows, cols), True =
+    measured.
     """
     if len(own.shape) == 1:
         _check(np.asarray(own), np.ones(own.shape, bool))
@@ -94,10 +95,10 @@ def _check(values: Array, measured: Bools) -> None:
 
 
 def total(sigma: Array, own: Floats | None, filled: Bools) -> Array:
-    """σ (bands, rows, cols) of the filled entries, NaN elsewhere; with the product's own (bands,),
-    if it is known, in quadrature."""
-    both = sigma if own is None else np.hypot(sigma, own[:, None, None])
-    return np.where(filled, both, np.nan)
+    """σ (bands, rows, cols) of the filled entries, NaN elsewhere; own: the uncertainty (bands,) of
+    the product, which is added in quadrature if it is known."""
+    combined = sigma if own is None else np.hypot(sigma, own[:, None, None])
+    return np.where(filled, combined, np.nan)
 
 
 def stated(
@@ -108,7 +109,7 @@ def stated(
     flags: Array,
     filled: Bools,
 ) -> tuple[Array | None, dict[str, Any] | None]:
-    """The `total` error bars of a fill and their `budget`; None where its method gives none.
+    """Return the `total` error bars of a fill and their `budget`; None if its method gives none.
 
     flags: of each entry.
     """
@@ -118,7 +119,7 @@ def stated(
 
 
 def notes(own: Floats | None, bars: bool) -> list[str]:
-    """That the uncertainty of the product (bands,) is in no error bar, if there are none."""
+    """Return a note that the product's uncertainty (bands,) was not used, if there are no bars."""
     without = "the input uncertainty was not used: this method gives no error bars to add it to; "
     return [] if own is None or bars else [without + "`auto` and `smooth` with error_bars=true do"]
 
@@ -126,10 +127,11 @@ def notes(own: Floats | None, bars: bool) -> list[str]:
 def budget(
     sigma_y: Array, flags: Mapping[str, int], tried: bool, own: Floats | None
 ) -> dict[str, Any]:
-    """What σ holds and what it does not; JSON-able.
+    """Return what σ includes and what it does not, as JSON-able data.
 
-    sigma_y: (bands,) noise assumed; flags: entries by flag; tried: on hidden copies of the gaps;
-    own: (bands,) uncertainty of the product, in the unit of the cube.
+    sigma_y: (bands,) assumed noise; flags: number of entries by flag; tried: whether the method was
+    tried on hidden copies of the gaps; own: (bands,) uncertainty of the product, in the unit of the
+    cube.
     """
     parts: list[dict[str, Any]] = [
         {"component": "interpolation", "correlation": INTERPOLATION},
@@ -142,9 +144,9 @@ def budget(
             parts.append({"component": name, "correlation": words, "entries": count})
     if own is not None:
         parts.append({"component": "input", "correlation": INPUT, "median": _median(own)})
-    how = "errors on hidden copies of the gaps" if tried else "the posterior of the method"
+    origin = "errors on hidden copies of the gaps" if tried else "the posterior of the method"
     apart = [] if own is not None else [*OUTSIDE]
-    return {"measurand": MEASURAND, "from": how, "included": parts, "not_included": apart}
+    return {"measurand": MEASURAND, "from": origin, "included": parts, "not_included": apart}
 
 
 def _median(values: Array) -> float:

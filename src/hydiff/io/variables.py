@@ -1,4 +1,4 @@
-"""Files that hold several named arrays (mat, npz): which is the cube, and what goes with it."""
+"""Choose the cube, and the arrays that describe it, in files of several named arrays (mat, npz)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNITS = {"_nm": "Nanometers", "_um": "Micrometers"}
 
 
 class Several(CubeFormatError):
-    """More than one variable may be the one that is looked for."""
+    """More than one variable may be the one that is wanted."""
 
     def __init__(self, shapes: Shapes, path: Path) -> None:
         self.first, self.listing = next(iter(shapes)), _listing(shapes)
@@ -28,7 +28,7 @@ class Several(CubeFormatError):
 
 
 def choose(shapes: Shapes, var: str | None, path: Path) -> str:
-    """The variable that holds the cube, out of the numeric ones.
+    """Return the name of the variable that holds the cube, out of the numeric ones.
 
     `var` decides; else the one called `cube`; else the only one with three axes; else, in a
     file without any, the only one with two.
@@ -57,12 +57,12 @@ def _listing(shapes: Shapes) -> str:
 
 
 def name_of(cube: Cube) -> str:
-    """The variable to write a cube to: the one that it was read from, else `cube`."""
+    """Return the variable to write a cube to: the one that it was read from, else `cube`."""
     return str(cube.attrs.get("array", {}).get("var") or "cube")
 
 
 def companions(shapes: Shapes, bands: int, load: Callable[[str], Array]) -> dict[str, Any]:
-    """Wavelengths and fwhm that stand in the file as variables with one entry per band."""
+    """Return wavelengths and fwhm, if the file has variables of them with one entry per band."""
     fields: dict[str, Any] = {}
     for name, shape in shapes.items():
         if _long(shape) > 1 or int(np.prod(shape)) != bands or not shape:

@@ -1,6 +1,6 @@
 """Drawn masks: polygons on a map (GeoJSON; shapefile and GeoPackage with fiona), and PNG pictures.
 
-A pixel is inside where its centre is.  GeoJSON is in degrees of longitude and latitude unless its
+A pixel is inside if its centre is.  GeoJSON is in degrees of longitude and latitude unless its
 member `crs` names another system, as older programs write it.
 """
 
@@ -31,14 +31,14 @@ PARTS = {"FeatureCollection": "features", "GeometryCollection": "geometries"}  #
 
 
 def is_drawn(path: Path) -> bool:
-    """Whether a mask file is one of these, by its suffix."""
+    """Return whether a mask file holds polygons or a picture, by its suffix."""
     return path.suffix.lower() in (*POLYGONS, PICTURE)
 
 
 def drawn(path: Path, cube: Cube | None) -> Bools:
     """(rows, cols) True inside the polygons, or where a picture is not black.
 
-    cube: on whose grid polygons are drawn.
+    cube: the cube on whose grid polygons are drawn; not needed for a picture.
     """
     if not is_there(path):
         raise CubeFormatError(f"{path}: no such file; check the path")
@@ -55,7 +55,7 @@ def drawn(path: Path, cube: Cube | None) -> Bools:
 
 
 def each_drawn(path: Path, cube: Cube) -> Iterator[tuple[str, Bools]]:
-    """(rows, cols) True inside, for each polygon or multipolygon of a file, with its name.
+    """Yield name and mask, (rows, cols) True inside, of each polygon or multipolygon of a file.
 
     The name is the feature's property `name`, else `polygon 1` by its place in the file.
     """
@@ -68,7 +68,7 @@ def each_drawn(path: Path, cube: Cube) -> Iterator[tuple[str, Bools]]:
 
 
 def _picture(path: Path) -> Bools:
-    """Not black, in whichever colour; what an alpha channel says is left aside."""
+    """(rows, cols) True where a picture is not black; an alpha channel is ignored."""
     with parsing(path, "a PNG picture"), open_picture(path) as dataset:
         if dataset.width * dataset.height > LARGEST_PICTURE:
             raise CubeFormatError(
@@ -80,7 +80,7 @@ def _picture(path: Path) -> Bools:
 
 
 def _on_map(path: Path, cube: Cube | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The polygons of a file in the CRS of the cube, and its grid."""
+    """Return the polygons of a file in the CRS of the cube, and the grid of the cube."""
     if cube is None or cube.transform is None:
         raise BadValue(
             f"{path}: polygons have map coordinates, and the cube has no place on a map; "
@@ -92,8 +92,8 @@ def _on_map(path: Path, cube: Cube | None) -> tuple[list[dict[str, Any]], dict[s
     areas, crs = _layer(path) if path.suffix.lower() in LAYERS else _geojson(path)
     with parsing(path, "polygons", "draw or save them again"):
         if cube.crs is not None and crs is not None:
-            own = crs_of(cube.crs, cube.path or path)
-            areas = [dict(transform_geom(crs, own, a)) | {"name": a.get("name")} for a in areas]
+            target = crs_of(cube.crs, cube.path or path)
+            areas = [dict(transform_geom(crs, target, a)) | {"name": a.get("name")} for a in areas]
         return areas, {"out_shape": cube.shape[1:], "transform": Affine(*cube.transform)}
 
 
@@ -106,17 +106,17 @@ def _rasterised(path: Path, areas: list[dict[str, Any]], grid: dict[str, Any]) -
 
 
 def _geojson(path: Path) -> tuple[list[dict[str, Any]], Any]:
-    """The polygons of a GeoJSON file, and their CRS."""
+    """Return the polygons of a GeoJSON file, and their CRS."""
     if path.stat().st_size > LARGEST:
         raise CubeFormatError(f"{path}: larger than {LARGEST >> 20} MB; simplify its polygons")
     with parsing(path, "GeoJSON"):
         document = json.loads(path.read_text(encoding="utf-8"))
         areas = list(_areas(document, path))
-        named = document.get("crs")
+        member = document.get("crs")
     if not areas:
         raise CubeFormatError(f"{path}: no polygon in it; expected {' or '.join(AREAS)}")
-    if named is not None:
-        return areas, _named_crs(named, path)
+    if member is not None:
+        return areas, _named_crs(member, path)
     with parsing(path, "polygons of coordinate pairs"):
         corners = np.array([pair[:2] for area in areas for pair in _corners(area["coordinates"])])
         degrees = bool((np.abs(corners) <= (180, 90)).all())
@@ -129,7 +129,7 @@ def _geojson(path: Path) -> tuple[list[dict[str, Any]], Any]:
 
 
 def _named_crs(member: Any, path: Path) -> Any:
-    """The CRS that the member `crs` of a GeoJSON file names."""
+    """Return the CRS that the member `crs` of a GeoJSON file names."""
     about = member.get("properties") if isinstance(member, dict) else None
     if not isinstance(about, dict) or "name" not in about:
         raise CubeFormatError(
@@ -140,7 +140,7 @@ def _named_crs(member: Any, path: Path) -> Any:
 
 
 def _areas(node: Any, path: Path) -> Iterator[dict[str, Any]]:
-    """The polygons of a GeoJSON object, whatever they are wrapped in."""
+    """Yield the polygons of a GeoJSON object, whatever they are wrapped in."""
     if not isinstance(node, dict):
         raise CubeFormatError(
             f"{path}: expected a GeoJSON object with a `type`, found {json.dumps(node)[:60]}; "
@@ -158,7 +158,7 @@ def _areas(node: Any, path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _corners(nested: Any) -> Iterator[Any]:
-    """The coordinate pairs of rings, however deep they lie."""
+    """Yield the coordinate pairs of nested lists of rings."""
     if nested and isinstance(nested[0], int | float):
         yield nested
     else:
@@ -167,7 +167,7 @@ def _corners(nested: Any) -> Iterator[Any]:
 
 
 def _layer(path: Path) -> tuple[list[dict[str, Any]], Any]:
-    """The polygons of the first layer of a shapefile or GeoPackage, and their CRS."""
+    """Return the polygons of the first layer of a shapefile or GeoPackage, and their CRS."""
     need("fiona", "vector", f"{path.suffix} as a mask")
     import fiona
 

@@ -1,4 +1,4 @@
-"""Which software made a result."""
+"""Versions of the software that made a result."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from functools import cache
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Python's and each package's that is installed; hydiff's own even where it is on the path."""
+    """Return the versions of Python, of hydiff, and of those packages that are installed."""
     import hydiff
 
     own = {"python": platform.python_version(), "hydiff": hydiff.__version__}
-    found = {name: _installed(name) for name in packages}
-    return own | {name: version for name, version in found.items() if version is not None}
+    installed = {name: _installed(name) for name in packages}
+    return own | {name: version for name, version in installed.items() if version is not None}
 
 
-@cache  # its metadata are a file, and an archive has thousands of records
+@cache  # reads a file of metadata, and an archive of fills has thousands of records
 def _installed(name: str) -> str | None:
     try:
         return importlib.metadata.version(name)

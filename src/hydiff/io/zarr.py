@@ -1,7 +1,7 @@
-"""Zarr stores as xarray writes them: a group with the cube, its coordinates beside it.
+"""Zarr stores as xarray writes them: a group with the cube and its coordinates.
 
-Read: versions 2 and 3.  Written: version 3, no shards (GDAL below 3.13 cannot read them).  Missing
-entries of floats are NaN, the store's fill value; integers keep their nodata value, in `nodata`.
+Read: versions 2 and 3.  Written: version 3 without shards (GDAL below 3.13 cannot read them).
+Missing floats are NaN, the fill value; integers keep their nodata value, an attribute `nodata`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SUFFIXES = (".zarr",)
 METADATA = ("zarr.json", ".zgroup", ".zarray")
 DTYPES = (*INTEGERS, "float16", "float32", "float64", "bool")
 DIMS = ("band", "y", "x")
-SIDE = 64  # rows and cols of a chunk; it holds all bands, for spectra as for tiles
+SIDE = 64  # rows and cols of a chunk, which holds all bands: it suits spectra as well as tiles
 MAPPING = "spatial_ref"
 
 Block = tuple[slice, slice, slice]  # bands, rows, cols
@@ -54,18 +54,18 @@ def read(path: Path, var: str | None = None) -> Cube:
         check_chunk(array.chunks, array.dtype, path)
         bands = ax.cube_shape(array.shape, axes)[0]
         band_dim = _dims(array)[axes.index("bands")] if _dims(array) and "bands" in axes else None
-        beside = {
+        band_arrays = {
             key: other
             for key, other in arrays.items()
             if band_dim and _dims(other) == (band_dim,) and other.shape == (bands,)
             if other.dtype.kind in "biuf"  # arrays of objects have decoders of their own
         }
         attrs = marks.unlinked(dict(array.attrs))
-        wavelengths = _first(beside, WAVELENGTHS)
+        wavelengths = _first(band_arrays, WAVELENGTHS)
         crs, transform = _map(arrays, attrs)
-        good = _first(beside, ("good", "good_wavelengths", "bbl"))
+        good = _first(band_arrays, ("good", "good_wavelengths", "bbl"))
         names = attrs.pop("band_names", None)
-        own = ("coordinates", "grid_mapping", "nodata", "_FillValue", "_ARRAY_DIMENSIONS")
+        handled = ("coordinates", "grid_mapping", "nodata", "_FillValue", "_ARRAY_DIMENSIONS")
         return Cube(
             values=Lazy(
                 ax.cube_shape(array.shape, axes),
@@ -77,7 +77,7 @@ def read(path: Path, var: str | None = None) -> Cube:
             wavelength_units=None
             if wavelengths is None
             else attrs.pop("wavelength_units", wavelengths.attrs.get("units")),
-            fwhm=_floats(_first(beside, ("fwhm",))),
+            fwhm=_floats(_first(band_arrays, ("fwhm",))),
             good=None if good is None else np.asarray(good[...]) != 0,
             nodata=_nodata(attrs),
             crs=crs,
@@ -85,14 +85,14 @@ def read(path: Path, var: str | None = None) -> Cube:
             band_names=None if names is None else tuple(str(name) for name in names),
             mark=_marked(path, arrays, name, axes),
             attrs={
-                **{k: v for k, v in attrs.items() if k not in own and v is not None},
+                **{k: v for k, v in attrs.items() if k not in handled and v is not None},
                 "array": {"var": name, "axes": ",".join(axes)},
             },
         )
 
 
 def write(cube: Cube, path: Path) -> list[Path]:
-    """Version 3, chunks of all bands by 64 by 64, coordinates as variables."""
+    """Write a store of version 3, in chunks of all bands by 64 by 64, with its coordinates."""
     array = _created(cube, path)
     for block, values in _blocks(cube, array.chunks):
         _put(array, block, values)
@@ -101,8 +101,8 @@ def write(cube: Cube, path: Path) -> list[Path]:
 
 
 def write_samples(cubes: Iterable[Cube], count: int, path: Path) -> list[Path]:
-    """So many cubes that differ in their values alone, as one array with an axis `sample`; one at a
-    time is in memory."""
+    """Write `count` cubes that differ only in their values as one array with an axis `sample`; one
+    cube at a time is in memory."""
     import zarr
 
     array: Any = None
@@ -118,7 +118,7 @@ def write_samples(cubes: Iterable[Cube], count: int, path: Path) -> list[Path]:
 
 
 def read_samples(path: Path) -> Iterator[Array]:
-    """The cubes (bands, rows, cols) of a store of `write_samples`, one at a time."""
+    """Yield the cubes (bands, rows, cols) of a store made by `write_samples`, one at a time."""
     check_tree(path)
     with parsing(path, "samples in a Zarr store", "fill again"):
         arrays = _arrays(path).values()
@@ -132,7 +132,10 @@ def read_samples(path: Path) -> Iterator[Array]:
 
 
 def _created(cube: Cube, path: Path, lead: tuple[int, ...] = ()) -> Any:
-    """A store with the coordinates of a cube and an array for its values, or for so many cubes."""
+    """Create a store with the coordinates of a cube and return an empty array in it for its values.
+
+    lead: lengths of additional axes in front of the array, (count,) for samples.
+    """
     import zarr
 
     check_dtype(cube.dtype, DTYPES, "Zarr")
@@ -141,16 +144,16 @@ def _created(cube: Cube, path: Path, lead: tuple[int, ...] = ()) -> Any:
     coordinates = _coordinates(cube)
     attrs: dict[str, Any] = {**entries(cube.attrs), "coordinates": " ".join(coordinates)}
     if (scale := scaling(cube.attrs, cube.bands)) is not None:
-        attrs |= zip(SCALING, ([number(x) for x in each] for each in scale), strict=True)
+        attrs |= zip(SCALING, ([number(x) for x in values] for values in scale), strict=True)
     if cube.crs is not None:
         attrs["grid_mapping"] = MAPPING
     if cube.nodata is not None and not floats:
         attrs["nodata"] = cube.nodata
     if cube.band_names is not None:  # Zarr has no stable type for arrays of text
         attrs["band_names"] = list(cube.band_names)
-    for name, (dims, data, about) in coordinates.items():
+    for name, (dims, data, attributes) in coordinates.items():
         variable = group.create_array(
-            name, shape=data.shape, dtype=data.dtype, dimension_names=dims, attributes=about
+            name, shape=data.shape, dtype=data.dtype, dimension_names=dims, attributes=attributes
         )
         _put(variable, ..., data)
     chunks = (cube.bands, min(SIDE, cube.shape[1]), min(SIDE, cube.shape[2]))
@@ -166,7 +169,7 @@ def _created(cube: Cube, path: Path, lead: tuple[int, ...] = ()) -> Any:
 
 
 def _blocks(cube: Cube, chunks: tuple[int, int, int]) -> Iterator[tuple[Block, Array]]:
-    """The values of a cube as they are stored, with where they belong."""
+    """Yield the blocks of a cube with their values as they are stored: missing floats as NaN."""
     for block in chunk_blocks(cube.shape, cube.dtype.itemsize, chunks):
         new = np.asarray(cube.values[block])
         if cube.dtype.kind == "f":
@@ -176,7 +179,7 @@ def _blocks(cube: Cube, chunks: tuple[int, int, int]) -> Iterator[tuple[Block, A
 
 
 def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
-    """A copy of the store with the changed entries of the cube replaced."""
+    """Copy the store and replace the changed entries of the cube."""
     box = cube.attrs["array"]
     axes = tuple(box["axes"].split(","))
     _copy(source, path)
@@ -191,7 +194,7 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
 
 
 def _copy(source: Path, path: Path) -> None:
-    """A store, file by file; the first that fails ends it."""
+    """Copy a store file by file; the first error ends the copy."""
     path.mkdir()
     for entry in source.iterdir():
         if entry.is_dir():
@@ -201,8 +204,8 @@ def _copy(source: Path, path: Path) -> None:
 
 
 def _put(array: Any, where: Any, values: Array) -> None:
-    """Write a part of an array.  Zarr writes chunks side by side, and when one fails the others go
-    on: they are waited for, so that none makes a file after all have been removed."""
+    """Write a part of an array.  Zarr writes chunks concurrently, and if one fails the others go
+    on; wait for them, so that none creates a file after the output has been removed."""
     try:
         array[where] = values
     except BaseException:
@@ -221,20 +224,20 @@ async def _others_done() -> None:
 
 
 def _arrays(path: Path, mode: Literal["r", "r+"] = "r") -> dict[str, Any]:
-    """The arrays of a group by name; an array alone is called ""."""
+    """Return the arrays of a group by name; a store that is a single array has the name ""."""
     import zarr
 
     from hydiff.io import blosc
 
     blosc.guard()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what else lies in the store: it stays as it is
+        warnings.simplefilter("ignore")  # about other members of the store, which are left alone
         store = zarr.open(path, mode=mode)
         return {"": store} if isinstance(store, zarr.Array) else dict(store.arrays())
 
 
 def _dims(array: Any) -> tuple[str, ...]:
-    """The names of its axes; version 2 keeps them among the attributes."""
+    """Return the names of the axes of an array; version 2 keeps them among the attributes."""
     names = getattr(array.metadata, "dimension_names", None)
     return tuple(names or array.attrs.get("_ARRAY_DIMENSIONS") or ())
 
@@ -261,7 +264,7 @@ def _floats(array: Any) -> Any:
 
 
 def _nodata(attrs: Mapping[str, Any]) -> float | None:
-    """`nodata`, or CF's `_FillValue`, which xarray writes as the base64 of a double."""
+    """Return `nodata`, else CF's `_FillValue`, which xarray writes as the base64 of a double."""
     value = attrs.get("nodata", attrs.get("_FillValue"))
     if isinstance(value, str):
         with parsing(Path("_FillValue"), "a number or the base64 of one"):
@@ -272,27 +275,27 @@ def _nodata(attrs: Mapping[str, Any]) -> float | None:
 def _map(
     arrays: Mapping[str, Any], attrs: Mapping[str, Any]
 ) -> tuple[str | None, tuple[float, ...] | None]:
-    """As rioxarray leaves it: a variable with `crs_wkt` and `GeoTransform`."""
+    """Return CRS and transform from rioxarray's variable with `crs_wkt` and `GeoTransform`."""
     mapping = arrays.get(str(attrs.get("grid_mapping", MAPPING)))
-    about = {} if mapping is None else mapping.attrs
-    return about.get("crs_wkt"), maps.from_gdal(str(about.get("GeoTransform", "")))
+    attributes = {} if mapping is None else mapping.attrs
+    return attributes.get("crs_wkt"), maps.from_gdal(str(attributes.get("GeoTransform", "")))
 
 
 def _marked(path: Path, arrays: Mapping[str, Any], name: str, axes: ax.Axes) -> Mark | None:
-    """What the array says of its filled entries, with the layers that are there."""
+    """Return the mark of an array, with the layers in its store; None if it has no mark."""
     array = arrays[name]
     if (text := array.attrs.get(FILLED)) is None:
         return None
     shape = ax.cube_shape(array.shape, axes)
     mark = parsed(text, array.attrs.get(RECORD), bands=shape[0])
     layers = {}
-    for layer, end in (("flags", marks.FLAG), *marks.SUFFIX.items()):
-        own = arrays.get(name + end)
-        if own is None or own.shape != array.shape or own.dtype != marks.TYPES[layer]:
+    for layer, suffix in (("flags", marks.FLAG), *marks.SUFFIX.items()):
+        stored = arrays.get(name + suffix)
+        if stored is None or stored.shape != array.shape or stored.dtype != marks.TYPES[layer]:
             continue
-        check_chunk(own.chunks, own.dtype, path)
-        read = partial(_stored, path, name + end, axes)
-        layers[layer] = Lazy(shape, own.dtype, read, ax.cube_shape(own.chunks, axes))
+        check_chunk(stored.chunks, stored.dtype, path)
+        read = partial(_stored, path, name + suffix, axes)
+        layers[layer] = Lazy(shape, stored.dtype, read, ax.cube_shape(stored.chunks, axes))
     return marks.with_layers(mark, layers)
 
 
@@ -305,36 +308,36 @@ def _stored(path: Path, name: str, axes: ax.Axes, *block: slice) -> Array:
 
 
 def _write_mark(path: Path, array: Any, cube: Cube, axes: ax.Axes) -> None:
-    """Attributes of the store and of the array, and beside it an array for each layer."""
+    """Write the mark as attributes of the store and of the array, and each layer as an array."""
     import zarr
 
     mark = cube.mark
     if mark is None:
         return
     marks.stamp(array.attrs, mark)
-    if not array.basename:  # a store that is an array has no room for another
+    if not array.basename:  # a store that is a single array cannot hold another one
         return
-    whole = zarr.open_group(path, mode="r+")
-    listed = whole.metadata.consolidated_metadata is not None
+    root = zarr.open_group(path, mode="r+")
+    consolidated = root.metadata.consolidated_metadata is not None
     group = zarr.open_group(path, mode="r+", use_consolidated=False)
     marks.stamp(group.attrs, mark)
     layers = marks.layers_of(mark)
     if layers:
         _unlink(group, array)
     for name, layer in layers.items():
-        own = _layer(group, array, name)
-        for block in chunk_blocks(cube.shape, 4, ax.cube_shape(own.chunks, axes)):
+        layer_array = _layer(group, array, name)
+        for block in chunk_blocks(cube.shape, 4, ax.cube_shape(layer_array.chunks, axes)):
             new = marks.block_of(name, layer, block)
             if not marks.is_empty(new):
-                _put(own, ax.stored_block(axes, block), ax.as_stored(new, axes))
-    if listed:  # what a reader takes for the whole would lack the new names
+                _put(layer_array, ax.stored_block(axes, block), ax.as_stored(new, axes))
+    if consolidated:  # readers take this list for complete, and it lacks the new arrays
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # that version 3 has no such list yet
+            warnings.simplefilter("ignore", UserWarning)  # version 3 has no such list officially
             zarr.consolidate_metadata(path, zarr_format=group.metadata.zarr_format)
 
 
 def _unlink(group: Any, array: Any) -> None:
-    """Remove the layers of an earlier fill."""
+    """Remove the layers of an earlier fill, and the links to them."""
     for name in (array.basename + end for end in marks.ENDS):
         if name in group:
             del group[name]
@@ -344,29 +347,29 @@ def _unlink(group: Any, array: Any) -> None:
 
 
 def _layer(group: Any, array: Any, name: str) -> Any:
-    """An empty array for a layer, with the axes and chunks of the cube, and the link to it."""
-    own, dtype, version = array.basename + marks.SUFFIX[name], marks.TYPES[name], _version(array)
-    about = plain(marks.about(name, array.attrs))
+    """Create an empty array for a layer, with the axes and chunks of the cube, and link to it."""
+    label, dtype, version = array.basename + marks.SUFFIX[name], marks.TYPES[name], _version(array)
+    attributes = plain(marks.about(name, array.attrs))
     dims = list(_dims(array)) or None
     if version == 2 and dims:
-        about["_ARRAY_DIMENSIONS"] = dims
+        attributes["_ARRAY_DIMENSIONS"] = dims
     array.attrs["ancillary_variables"] = marks.linked(
-        array.attrs.get("ancillary_variables", ""), own
+        array.attrs.get("ancillary_variables", ""), label
     )
     return group.create_array(
-        own,
+        label,
         shape=array.shape,
         dtype=dtype.name,
         chunks=array.chunks,
         fill_value=np.nan if dtype.kind == "f" else 0,
         dimension_names=dims if version == 3 else None,
-        attributes=about,
+        attributes=attributes,
         overwrite=True,
     )
 
 
 def _version(array: Any) -> int:
-    """Of the format that the array is stored in."""
+    """Return the version of the Zarr format that the array is stored in."""
     return int(array.metadata.zarr_format)
 
 
@@ -376,13 +379,13 @@ Coordinate = tuple[tuple[str, ...], Array, dict[str, Any]]
 def _coordinates(cube: Cube) -> dict[str, Coordinate]:
     coordinates: dict[str, Coordinate] = {}
     units = {} if cube.wavelength_units is None else {"units": cube.wavelength_units}
-    for name, data, about in (
+    for name, data, attributes in (
         ("wavelength", cube.wavelengths, units),
         ("fwhm", cube.fwhm, units),
         ("good", None if cube.good is None else cube.good.astype(np.int8), {}),
     ):
         if data is not None:
-            coordinates[name] = (("band",), np.asarray(data), about)
+            coordinates[name] = (("band",), np.asarray(data), attributes)
     if cube.transform is None and cube.crs is None:
         return coordinates
     mapping = {} if cube.crs is None else {"crs_wkt": cube.crs}
