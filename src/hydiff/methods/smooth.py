@@ -196,7 +196,7 @@ def component_fields(c: Coordinates, settings: Smooth) -> tuple[Floats, list[Cov
 
 
 def fitted_fields(c: Coordinates) -> tuple[Floats, list[Covariance]]:
-    """Return the kriged components (K, H, W) and their fitted covariances; cached: do not modify."""
+    """Return the kriged components (K, H, W) and their fitted covariances; do not modify them."""
     if not c.fitted:
         covariances = fit_covariances(c.z, c.complete)
         f = krige(c.z, c.complete, covariances, c.noise_edge, c.membranes)
