@@ -100,8 +100,7 @@ class Anchored:
         return self.start == "prior"
 
     def decisive(self, noisy: bool) -> dict[str, Any]:
-        """Return the settings that identify a benchmark row, without `start` and `size` if the
-        network is new."""
+        """Return the settings that identify a benchmark row, but no `start` for a new network."""
         known = asdict(self)
         if self.start == "zero":
             del known["start"], known["size"]
@@ -328,7 +327,7 @@ def shown_to_network(problem: AnchoredProblem, z: Tensor, anchor: Tensor) -> Ten
 
 
 def typical_error(problem: AnchoredProblem, dice: Generator, rng: Generator) -> Tensor:
-    """Return the RMS error (1, K, 1, 1) of the anchor in gaps, noise removed: the network's unit."""
+    """Return the anchor's RMS error (1, K, 1, 1) in gaps, without noise: the network's unit."""
     motion = motions(TRIALS, problem.z.shape[-2:], dice).to(problem.z.device)
     trial = examples(problem, problem.z, motion, rng)
     where = trial.true * ~problem.complete
@@ -364,7 +363,7 @@ class Learner:
         self.motion = torch.zeros((settings.examples, 3), dtype=torch.int64, device=device)
 
     def objective(self, _: None) -> tuple[Tensor, Tensor]:
-        """Return the two terms of the loss (2,) and the relative errors (n, K, H, W) of the batch."""
+        """Return the terms of the loss (2,) and the relative errors (n, K, H, W) of the batch."""
         batch, unit = examples(self.problem, self.z, self.motion, self.rng), self.unit
         error = (unit * self.fit.f(batch.given) - batch.target) / unit.square().mean().sqrt()
         # the length of a pixel's error vector, not its square: else edges would dominate the loss

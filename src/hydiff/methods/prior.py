@@ -222,8 +222,7 @@ def shown_of(
 
 
 def corrected_planes(shown: Shown, network: nn.Module) -> Floats:
-    """Return the network's components filled (k, H, W); without noise, complete pixels keep their
-    values."""
+    """Return the network's components (k, H, W) filled; without noise, complete pixels are kept."""
     (parts, complete, unit, noise, f), device = shown, shown.fields.device
     p = parts.p
     if not len(f):
