@@ -79,8 +79,8 @@ class Anchored:
     PRESETS: ClassVar[dict[str, Anchored]]
 
     def __post_init__(self) -> None:
-        whole = ("steps", "examples", "components", "channels", "scales")
-        ranges.above_zero(self, *whole, "lr")
+        counts = ("steps", "examples", "components", "channels", "scales")
+        ranges.above_zero(self, *counts, "lr")
         if self.s != 0 and not 0.5 <= self.s <= 2:
             raise BadValue(f"s = {self.s:g} is outside 0.5 ... 2; 0 lets the cube decide")
         for name, known in (("start", STARTS), ("size", SIZES)):

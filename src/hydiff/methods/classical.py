@@ -206,7 +206,8 @@ def field(
     With κ > 0 the complete pixels have white texture, and the field minimises
     ‖complete (f − z)‖² + κ ‖(−Δ)^{s/2} f‖², at the complete pixels too.  This f is the
     interpolation that is smoothest in the sense of ψ = (−Δ)^s / (1 + κ (−Δ)^s), damped by 1 / (1 +
-    κ (−Δ)^s). given: the membrane of this mask and reach, if already computed.
+    κ (−Δ)^s).
+    given: the membrane of this mask and reach, if already computed.
     """
     f = (
         z.copy()
@@ -221,7 +222,7 @@ def _interpolation(
     complete: Bools,
     s: float,
     reach: float,
-    given: Membrane | None,
+    surface: Membrane | None,
     kappa: float,
     tolerance: float,
 ) -> Floats:
@@ -232,13 +233,13 @@ def _interpolation(
     is factorised once.  It is exact at s = 1, κ = 0 and takes account of the edges of the gaps, so
     that a handful of iterations suffice (docs/decisions/0005).
     """
-    given = given or membrane(complete, reach)
-    start, solve = z.copy(), given.solve
+    surface = surface or membrane(complete, reach)
+    start, solve = z.copy(), surface.solve
     if s == 2 and kappa == 0:  # here the equations are sparse
-        rows = given.matrix[~complete.ravel()]
-        start[:, ~complete] = inside(z, complete, rows @ given.matrix)
+        rows = surface.matrix[~complete.ravel()]
+        start[:, ~complete] = inside(z, complete, rows @ surface.matrix)
         return start
-    start[:, ~complete] = given.inside(z[:, given.rim.pixels])  # the harmonic fill
+    start[:, ~complete] = surface.inside(z[:, surface.rim.pixels])  # the harmonic fill
     if s == 1 and kappa == 0:
         return start
     power, inverse, square = (_power(complete.shape, reach, n) for n in (s, 2 - s, 2))

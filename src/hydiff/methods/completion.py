@@ -40,18 +40,18 @@ class Completed(NamedTuple):
 
 def complete_spectra(y: Floats, observed: Bools) -> Completed:
     """Fill the missing bands of all pixels that have some; see `Completed`."""
-    whole: Bools = np.asarray(observed.all(axis=0))
-    some: Bools = np.asarray(observed.any(axis=0))
-    if np.array_equal(whole, some):
-        return Completed(y, whole, np.broadcast_to(0.0, y.shape), None)
-    flat, flags = y[:, some], observed[:, some]
+    all_bands: Bools = np.asarray(observed.all(axis=0))
+    any_band: Bools = np.asarray(observed.any(axis=0))
+    if np.array_equal(all_bands, any_band):
+        return Completed(y, all_bands, np.broadcast_to(0.0, y.shape), None)
+    flat, flags = y[:, any_band], observed[:, any_band]
     model = gaussian.fit(flat, flags)
     x, variance, _ = gaussian.condition(flat, flags, model)
-    complete = np.zeros(some.shape, bool)
-    complete[some] = _enough(variance, model)
+    complete = np.zeros(any_band.shape, bool)
+    complete[any_band] = _enough(variance, model)
     filled, residual, spread = np.zeros_like(y), np.zeros_like(y), np.zeros_like(y)
-    filled[:, some], spread[:, some] = x, variance
-    residual[:, some] = gaussian.left_out(x, flags, model)
+    filled[:, any_band], spread[:, any_band] = x, variance
+    residual[:, any_band] = gaussian.left_out(x, flags, model)
     correction = _kriged_residual(residual, observed)
     precision = np.asarray(np.linalg.inv(model.covariance), dtype=np.float64)
     centred = filled - model.mean[:, None, None]

@@ -221,7 +221,7 @@ def spectra_at(c: Coordinates, f: Floats, covariances: Sequence[Covariance], at:
         return x  # the usual case: nothing was observed in these pixels, and all weights are 1
     y, observed = c.y[:, at], c.observed[:, at]
     if few.any():
-        variance = np.array([risk(one) + one.nugget for one in covariances])
+        variance = np.array([risk(fit) + fit.nugget for fit in covariances])
         covariance = (c.space.basis * variance) @ c.space.basis.T + np.diag(c.left)
         x[:, few] += _correction((weight * y - x)[:, few], observed[:, few], covariance)
     x /= weight

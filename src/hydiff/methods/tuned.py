@@ -152,9 +152,9 @@ class Tuner:
     def steps(self, done: int = 0) -> Iterator[tuple[int, Tensor, bool]]:
         """Do the remaining steps; yield number, loss, and whether the estimate was updated."""
         T = self.settings.steps
-        every = max(T // (RENEWALS + 1), 1)
+        period = max(T // (RENEWALS + 1), 1)
         for i in range(done + 1, T + 1):
-            loss, renewed = self.step(i), i % every == 0 and i < T
+            loss, renewed = self.step(i), i % period == 0 and i < T
             if renewed:
                 self.renew()
             yield i, loss, renewed

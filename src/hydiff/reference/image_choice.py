@@ -46,8 +46,8 @@ class Taken(NamedTuple):
 
 def files_of(given: Sequence[Any]) -> list[Path]:
     """Return the given files; a folder that is not a product counts as the images in it."""
-    paths = [Path(one) for one in given if isinstance(one, str | Path)]
-    return [path for one in paths for path in (io.images_in(one) if _is_folder(one) else [one])]
+    paths = [Path(item) for item in given if isinstance(item, str | Path)]
+    return [path for item in paths for path in (io.images_in(item) if _is_folder(item) else [item])]
 
 
 class Opened(Protocol):

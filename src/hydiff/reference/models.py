@@ -96,16 +96,16 @@ def predictions(
         common: SharedFeatures | None = shared[key]
         if common is None:
             continue
-        both, own = common.both, common.own
+        both, features = common.both, common.own
         if model.alike:
-            p = _of_similar(y, both, own, model.alike, APART_ALIKE)
+            p = _of_similar(y, both, features, model.alike, APART_ALIKE)
         else:
             p = regression(y, both, common.f, common.weight(model.robust), model.steps)
         if model.local:
             p = local_gain(y, both, p, model.local)
         shown = common.shown(model.robust)
         if model.similar:
-            p = p + _of_similar(y - p, both, own, model.similar, APART)
+            p = p + _of_similar(y - p, both, features, model.similar, APART)
         mean = y[:, both].mean(axis=1)[:, None]
         planes = mean + shown.map(shown.share) @ (p[:, pixels] - mean)
         yield Predicted(pixels, planes, shown.planes & shown.share.any())
@@ -125,10 +125,10 @@ class SharedFeatures:
         cls, y: Floats, complete: Bools, references: tuple[ReferencePlanes, ...], context: int
     ) -> SharedFeatures | None:
         """Compute the features; None if cube and references have too few pixels in common."""
-        both = complete & np.logical_and.reduce([one.observed for one in references])
-        own = _features(references, both.tobytes())
-        f = _with_neighbours(own, context)
-        return cls(y, both, own, f) if both.sum() >= ENOUGH * len(f) else None
+        both = complete & np.logical_and.reduce([reference.observed for reference in references])
+        features = _features(references, both.tobytes())
+        f = _with_neighbours(features, context)
+        return cls(y, both, features, f) if both.sum() >= ENOUGH * len(f) else None
 
     def weight(self, robust: bool) -> Floats:
         """Return the weights (H, W) of pixels in a regression."""
@@ -212,27 +212,27 @@ def _left_out(
     Y -= (Y @ w)[:, None]
     parts = [slice(start, end) for start, end in zip(starts, [*starts[1:], len(w)], strict=True)]
     grams = [((X[:, at] * w[at]) @ X[:, at].T, (X[:, at] * w[at]) @ Y[:, at].T) for at in parts]
-    A, C = (np.sum(own, axis=0) for own in zip(*grams, strict=True))
+    A, C = (np.sum(gram, axis=0) for gram in zip(*grams, strict=True))
     A_ridge, P = A + ridge_of(A), np.empty_like(Y)
-    for at, (own, with_y) in zip(parts, grams, strict=True):
-        P[:, at] = np.linalg.solve(A_ridge - own, C - with_y).T @ X[:, at]
+    for at, (gram, with_y) in zip(parts, grams, strict=True):
+        P[:, at] = np.linalg.solve(A_ridge - gram, C - with_y).T @ X[:, at]
     return Y, P, w
 
 
 @lru_cache(maxsize=8)
 def _features(references: tuple[ReferencePlanes, ...], complete: bytes) -> Floats:
-    """Return the features (F, H, W) of each pixel; not to modify.  complete: bytes of a mask.
+    """Return the features (F, H, W) of each pixel; cached.  complete: bytes of a mask.
 
-    Cached, since all models of the same pixels start from them.
+    All models of the same pixels start from them.  Do not modify them.
     """
     mask = np.frombuffer(complete, bool).reshape(references[0].observed.shape)
-    return _familiar(np.concatenate([components(one) for one in references]), mask)
+    return _familiar(np.concatenate([components(reference) for reference in references]), mask)
 
 
-def _with_neighbours(own: Floats, context: int) -> Floats:
+def _with_neighbours(features: Floats, context: int) -> Floats:
     """Return features (F, H, W) of each pixel, then those of neighbours within `context` px."""
-    rows, cols = own.shape[1:]
-    padded = np.pad(own, ((0, 0), (context, context), (context, context)), mode="edge")
+    rows, cols = features.shape[1:]
+    padded = np.pad(features, ((0, 0), (context, context), (context, context)), mode="edge")
     offsets = [(i, j) for i in range(2 * context + 1) for j in range(2 * context + 1)]
     offsets.sort(key=lambda at: max(abs(at[0] - context), abs(at[1] - context)))
     return np.concatenate([padded[:, i : i + rows, j : j + cols] for i, j in offsets])
@@ -252,7 +252,8 @@ def _familiar(f: Floats, complete: Bools) -> Floats:
     where = _looks(f, complete)
     inside, outside = where[:, complete].T, where[:, ~complete].T
     tree = KDTree(inside)
-    usual, _ = tree.query(inside[:: -(-len(inside) // LOOKED)], [COMPANY + 1])  # first itself
+    # + 1: the nearest neighbour is the pixel itself
+    usual, _ = tree.query(inside[:: -(-len(inside) // LOOKED)], [COMPANY + 1])
     far, index = (np.asarray(part) for part in tree.query(outside, COMPANY, eps=NEARLY))
     share = np.quantile(usual, FAMILIAR) / np.maximum(far[:, -1], 1e-300)
     strange = np.flatnonzero(share < 1)
@@ -273,32 +274,29 @@ def _looks(f: Floats, complete: Bools) -> Floats:
 
 
 @lru_cache(maxsize=8)
-def components(reference: ReferencePlanes) -> Floats:
+def components(one: ReferencePlanes) -> Floats:
     """Return components (≤ MOST, H, W) of a reference, gaps filled by nearest; do not modify."""
-    inside = reference.values[:, reference.observed]
+    inside = one.values[:, one.observed]
     mean, spread = inside.mean(axis=1), inside.std(axis=1)
-    scaled = (reference.values - mean[:, None, None]) / np.where(spread > 0, spread, 1.0)[
-        :, None, None
-    ]
-    filled = filled_in(scaled, np.broadcast_to(reference.observed, scaled.shape))
+    scaled = (one.values - mean[:, None, None]) / np.where(spread > 0, spread, 1.0)[:, None, None]
+    filled = filled_in(scaled, np.broadcast_to(one.observed, scaled.shape))
     if len(filled) <= MOST:
         return filled
-    spectra = filled[:, reference.observed]
+    spectra = filled[:, one.observed]
     space = subspace.fit(spectra, np.ones(spectra.shape, bool), MOST)
     return space.project(filled)
 
 
 def _patterns(references: Sequence[ReferencePlanes]) -> Iterator[tuple[list[int], Bools]]:
     """Yield sets of references (indices) and the pixels (H, W) that exactly these observe."""
-    code = sum(one.observed.astype(np.int64) << i for i, one in enumerate(references))
+    code = sum(reference.observed.astype(np.int64) << i for i, reference in enumerate(references))
     for pattern in np.unique(code):
         if members := [i for i in range(len(references)) if pattern >> i & 1]:
             yield members, np.asarray(code == pattern)
 
 
 def _of_similar(values: Floats, complete: Bools, f: Floats, count: int, apart: float) -> Floats:
-    """Return the weighted mean (K, H, W) of `count` similar and near observed pixels, without
-    itself.
+    """Return weighted means (K, H, W) of `count` similar, near, observed pixels, excluding itself.
 
     The distance combines components of the references' features f, the strongest of unit variance,
     and the distance on the ground in units of `apart` px.

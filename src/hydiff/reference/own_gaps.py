@@ -30,8 +30,7 @@ def measured_in(reference: Cube, mask: Bools | None = None) -> Bools:
 
 
 def _flagged(reference: Cube) -> list[tuple[str, Bools]]:
-    """Return the relevant flags of the quality layers beside a product, with their entries
-    (R, rows, cols)."""
+    """Return relevant flags of quality layers beside a product, with entries (R, rows, cols)."""
     if reference.path is None:
         return []
     flagged = []

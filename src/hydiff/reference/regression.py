@@ -51,8 +51,7 @@ def slopes_of(Y: Floats, X: Floats, weight: Floats | None = None) -> Floats:
 
 
 def _ridge(A: Floats, C: Floats) -> Floats:
-    """Return B (C, F) from second moments: A (F, F) of features, C (F, C) of features and
-    planes."""
+    """Return B (C, F) from second moments A (F, F) of features, C (F, C) of features and planes."""
     return np.asarray(np.linalg.solve(A + ridge_of(A), C), dtype=np.float64).T
 
 
