@@ -205,8 +205,8 @@ def field(
     With a finite reach (px), −Δ below stands for reach⁻² − Δ: far from data the field returns to 0.
     With κ > 0 the complete pixels have white texture, and the field minimises
     ‖complete (f − z)‖² + κ ‖(−Δ)^{s/2} f‖², at the complete pixels too.  This f is the
-    interpolation that is smoothest in the sense of ψ = (−Δ)^s / (1 + κ (−Δ)^s), damped by 1 / (1 +
-    κ (−Δ)^s).
+    interpolation that is smoothest in the sense of ψ = (−Δ)^s / (1 + κ (−Δ)^s), multiplied by
+    1 / (1 + κ (−Δ)^s).
     given: the membrane of this mask and reach, if already computed.
     """
     f = (

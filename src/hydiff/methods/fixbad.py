@@ -53,8 +53,10 @@ def repaired(line: Floats, observed: Bools, least_bands: int) -> Floats:
     y = np.where(observed, line, 0.0)
     flags = observed.astype(float)
     norms = (y**2).T @ flags  # (i, j): |spectrum i|² over the bands that i and j both have
-    angle = np.sqrt(norms * norms.T)
-    cosine = np.divide(y.T @ y, angle, out=np.full(angle.shape, -np.inf), where=angle > 0)
+    norm_products = np.sqrt(norms * norms.T)
+    cosine = np.divide(
+        y.T @ y, norm_products, out=np.full(norm_products.shape, -np.inf), where=norm_products > 0
+    )
     cosine[flags.T @ flags < least_bands] = -np.inf
     x = np.where(observed, line, np.nan)
     for i in np.flatnonzero(~observed.all(axis=0)):

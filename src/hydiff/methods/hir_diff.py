@@ -11,7 +11,7 @@ closest to the truth; scipy's pivoted QR replaces MATLAB's strong RRQR.  The wei
 published denoiser are not available (dead links).  `denoiser` names a file of weights in the layout
 of `Denoiser`.  Without one, a small denoiser of ours is used, whose file states what it was trained
 on, and every output is labelled "HIR-Diff (stand-in denoiser)": its scores are not those of
-HIR-Diff. The published guidance weights fit one image size and mask; ours are in units of Newton
+HIR-Diff.  The published guidance weights fit one image size and mask; ours are in units of Newton
 steps (`fidelity` 1 = exactly on the observed entries), so that they hold for any size, number of
 bands and mask.  `guidance` "gradient" is the published way: the gradient of both terms with respect
 to x_t, through the denoiser, is subtracted from the next state; for the strongest component it is a

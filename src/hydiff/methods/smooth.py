@@ -119,8 +119,8 @@ def coordinates(
     noise, membranes = (weight * sigma_y) ** 2, dict[float, Membrane]()
     noisy = bool(noise.any())
     z, rest = remainder(y, complete, weight, space, noise, membranes, everywhere=noisy)
-    head = (y, entries, complete, spread, excess, weight, noise, space)
-    return Coordinates(*head, z, *rest, membranes, [], {}, {})
+    of_spectra = (y, entries, complete, spread, excess, weight, noise, space)
+    return Coordinates(*of_spectra, z, *rest, membranes, [], {}, {})
 
 
 def smooth(
