@@ -24,46 +24,46 @@ STAND_IN = "HIR-Diff (stand-in denoiser)"  # how every output must call hir-diff
 
 @dataclass(frozen=True)
 class PeakMemory:
-    """Peak memory of a fill in bytes, as single fills took it, rounded up."""
+    """Peak memory of a fill in bytes: the figures of single fills, measured and rounded up."""
 
-    process: float = 200e6  # of a process that fills nothing yet
+    process: float = 200e6  # of a process before it fills anything
     entry: float = 130.0  # per band and pixel of the window
     pixel: float = 2500.0  # per pixel of the window
-    tile: float = 0.5  # of these: what a tile takes once all is decided, worked out in its gaps
+    tile: float = 0.5  # share of `entry` and `pixel` for a tile after all is decided
 
 
 @dataclass(frozen=True)
 class Method:
-    """Where a method is, and what it can do.  Every method takes masks that differ by band."""
+    """Where a method's code is, and what it can do.  All methods accept masks that vary by band."""
 
     module: str  # inside hydiff.methods
     inpaint: str  # the generator function
     settings: str  # its settings dataclass
     summary: str
-    backend: str = "numpy"  # or "torch", tensors on any device: y, observed, sigma_y and rng
+    backend: str = "numpy"  # or "torch": gets tensors and a torch.Generator, on any device
     uses_sigma: bool = False  # its result depends on sigma_y
     replaces_noisy: bool = False  # with sigma_y > 0 its estimate replaces observed entries too
-    whole_pixels: bool = True  # also fills pixels that keep no band; else those stay NaN
-    error_bars: bool = False  # its steps can have a posterior std
+    whole_pixels: bool = True  # also fills pixels without any observed band; else those stay NaN
+    error_bars: bool = False  # its steps can contain a posterior std
     random: bool = False  # its result depends on the seed
     memory: PeakMemory = PeakMemory()
-    local: bool = False  # fits a covariance to each window, which suits a small window better
-    asks: tuple[str, ...] = ()  # settings that come from the scene: "space", "wavelengths"
-    coordinates: bool = False  # takes `given`, the components that several fits of a cube share
-    weights: bool = False  # takes `initial`, trained weights, and has a setting `weights`
-    equivariant: bool = False  # its setting `transform` names a group of motions
-    notes: bool = False  # its settings have `notes` that every output carries
-    label: str = ""  # what tables and figures call it, if not by its name
-    pretrained: bool = False  # corrects with a network that learned elsewhere; takes `device`
-    may_be_pretrained: bool = False  # its settings say whether it is
-    halo: int = 0  # px around a tile that its estimate depends on, beyond what its gaps ask for
-    each_band: bool = False  # fills a band from its own pixels alone, whatever else they keep
-    names_rows: bool = False  # its settings say which of them decide, with noise and without
-    rules: int = 1  # raised when the same settings give other results: a bench runs it again
+    local: bool = False  # fits a covariance to each window; small windows suit it better
+    asks: tuple[str, ...] = ()  # settings taken from the cube or scene: "space", "wavelengths" ...
+    coordinates: bool = False  # takes `given`: the components, shared by several fills of a cube
+    weights: bool = False  # takes `initial` (trained weights) and has a setting `weights`
+    equivariant: bool = False  # its setting `transform` names a group of image transforms
+    notes: bool = False  # its settings have `notes`, which every output must include
+    label: str = ""  # its name in tables and figures, if another one
+    pretrained: bool = False  # uses a network trained on other images; takes `device`
+    may_be_pretrained: bool = False  # its settings decide whether it is `pretrained`
+    halo: int = 0  # px around a tile that its estimate depends on, however wide the gaps are
+    each_band: bool = False  # fills each band only from observed pixels of the same band
+    names_rows: bool = False  # its settings have `decisive(noisy)`, used by `row_settings`
+    rules: int = 1  # raised when results change for the same settings: benchmarks then run again
 
     @property
     def learned(self) -> bool:
-        """Whether a network is fitted, which a GPU does faster."""
+        """Whether the method fits a network with torch; a GPU is faster at that."""
         return self.backend == "torch"
 
     @property
@@ -71,7 +71,7 @@ class Method:
         return self.learned or self.pretrained
 
     def facts(self) -> dict[str, Any]:
-        """What a user may ask of a method; plain values, for JSON."""
+        """Return the properties of a method that users see, as plain values for JSON."""
         names = ("summary", "backend", "uses_sigma", "replaces_noisy", "whole_pixels")
         return {name: vars(self)[name] for name in (*names, "error_bars", "random")}
 
@@ -88,7 +88,7 @@ class Network(Method):
 
 
 def _spatial(inpaint: str, summary: str) -> Method:
-    """A method that interpolates each band for itself."""
+    """Return the declaration of a method that interpolates each band separately."""
     return Method("classical", inpaint, "Plain", summary, each_band=True)
 
 
@@ -255,7 +255,7 @@ METHODS: dict[str, Method] = {
         may_be_pretrained=True,
     ),
 }
-# For cubes with other images of their place; no method that is named by itself
+# For cubes with reference images of the same place; not listed among the methods
 WITH_REFERENCE = {
     "reference": Method(
         "from_reference",
@@ -287,7 +287,7 @@ WITH_REFERENCE = {
         asks=("references",),
     ),
 }
-DEFAULT = "auto"  # `hydiff.auto`, which is no single method
+DEFAULT = "auto"  # `hydiff.auto`: not a single method
 AUTO = Method(
     *("", "", ""),
     "tries several on hidden copies of the gaps, blends them, gives error bars; the default",
@@ -312,18 +312,18 @@ class Chosen(NamedTuple):
 
 
 def declared(method: str | Inpaint) -> Method:
-    """The declaration of a method, of `auto`, or of a function with the signature of a method."""
-    if callable(own := user_code.own(method)):
+    """Return the declaration of a method, of `auto`, or of a function used as a method."""
+    if callable(target := user_code.own(method)):
         rules = user_code.digest(method) if isinstance(method, str) else 1
-        return replace(FUNCTION, backend=getattr(own, "backend", FUNCTION.backend), rules=rules)
-    if found := {DEFAULT: AUTO, **METHODS, **WITH_REFERENCE}.get(own):
-        return found
+        return replace(FUNCTION, backend=getattr(target, "backend", FUNCTION.backend), rules=rules)
+    if entry := {DEFAULT: AUTO, **METHODS, **WITH_REFERENCE}.get(target):
+        return entry
     hint = "; `hydiff methods` describes them, and FILE.py:FUNCTION is your own"
-    raise UnknownName("method", own, [DEFAULT, *METHODS], hint)
+    raise UnknownName("method", target, [DEFAULT, *METHODS], hint)
 
 
 def labelled(row: str) -> str:
-    """The name of a table's row, a method and what is special about it, as outputs call it."""
+    """Return the name of a table row with the method's name replaced by its label, if any."""
     for name, method in METHODS.items():
         if method.label and row.startswith(name):
             return method.label + row.removeprefix(name)
@@ -333,12 +333,12 @@ def labelled(row: str) -> str:
 def choose(
     method: str | Inpaint, preset: str | None = None, overrides: Mapping[str, Any] | None = None
 ) -> Chosen:
-    """A method ready to run: by name, or any function with the signature of a method."""
-    overrides, entry, own = overrides or {}, declared(method), user_code.own(method)
-    if callable(own):
+    """Return a method ready to run, from its name or from a function with a method's signature."""
+    overrides, entry, target = overrides or {}, declared(method), user_code.own(method)
+    if callable(target):
         settings = SimpleNamespace(**{k: user_code.number(v) for k, v in overrides.items()})
-        return Chosen(getattr(own, "__name__", "custom"), own, settings, entry)
-    method = own
+        return Chosen(getattr(target, "__name__", "custom"), target, settings, entry)
+    method = target
     if entry is AUTO:
         raise UnknownName("single method", method, METHODS)
     if entry.needs_torch:
@@ -353,9 +353,9 @@ def choose(
 def settings_from(
     method: str, cls: type[Any], preset: str | None, overrides: Mapping[str, Any]
 ) -> Any:
-    """Settings of `cls`: a preset (the defaults when None) with single entries changed.
+    """Return settings of class `cls`: those of a preset (None: the defaults) with some overridden.
 
-    Values may be strings, as they come from the command line; they are read by the field's type.
+    Values may be strings, as on the command line; they are converted to the type of the field.
     """
     presets: Mapping[str, Any] = getattr(cls, "PRESETS", {})
     if preset is not None and preset not in presets:
@@ -389,12 +389,12 @@ def _typed(name: str, value: Any, hint: Any) -> Any:
 
 
 def settings_dict(settings: Any) -> dict[str, Any]:
-    """Settings as a JSON-able dict."""
+    """Return settings as a dict that can be written as JSON."""
     return dict(vars(settings)) if isinstance(settings, SimpleNamespace) else asdict(settings)
 
 
 def row_settings(chosen: Chosen, noisy: bool) -> dict[str, Any]:
-    """The settings by which a benchmark recognises a row; some methods name their own."""
+    """Return the settings that identify a benchmark row; a method may choose its own."""
     if chosen.facts.names_rows:
         return dict(chosen.settings.decisive(noisy))
     return settings_dict(chosen.settings)

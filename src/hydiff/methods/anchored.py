@@ -1,15 +1,15 @@
-"""Anchored: `smooth`, and a network that learns from this cube alone where it errs.
+"""Anchored: `smooth`, corrected by a network that learns its errors from this cube alone.
 
-The anchor is the smoothest field through the complete pixels, a fixed linear map.  The network sees
-the anchor and the mask and adds a correction, which is zero before it has learned anything.
+The anchor is the smoothest field through the complete pixels, a fixed linear map.  The network gets
+the anchor and the mask and adds a correction, which is zero before the fit.
 
-What it learns from is equivariance turned into examples.  Move the image (turn, mirror, shift),
-measure it again with the *real* mask, anchor it: now other pixels lie in the gaps, in gaps of
-exactly the real geometry, and for most of them the truth is known.  Each step draws a new motion,
-so no example comes twice (docs/decisions/0007).
+Its training examples come from equivariance.  The image is moved (turned, mirrored, shifted),
+measured again with the *real* mask, and anchored.  Then other pixels lie in the gaps, the gaps have
+exactly the real geometry, and the true values of most of these pixels are known.  Each step draws
+new motions, so that no example comes twice (docs/decisions/0007).
 
-Letters: z (n, K, H, W) coordinates in the spectral subspace, x = μ + r V z with r the bands'
-roughness; ν their noise; α the share of noise that recorruption adds.
+Letters: z (n, K, H, W) coordinates in the spectral subspace, x = μ + r V z, where r is the
+roughness of the bands; ν the noise of z; α the factor of the noise that recorruption adds.
 """
 
 from __future__ import annotations
@@ -40,47 +40,47 @@ from hydiff.methods.remainder import remainder
 from hydiff.methods.smooth import Smooth, smooth
 from hydiff.result import Step
 
-TRUSTED = 0.9  # share of the variance its own bands must explain before a pixel counts as complete
+TRUSTED = 0.9  # share of its variance that the observed bands of a complete pixel must explain
 ORDERS = (1.0, 1.25, 1.5, 1.75, 2.0)  # of the Laplacian: from harmonic to biharmonic
 USUAL_ORDER = 1.5
-ORDER_TRIALS = 8  # motions that the best order is chosen by
-ORDER_COMPONENTS = 2  # on so many components
-TRIALS = 8  # motions that the error of the anchor is measured on
-SHOWN = 20  # steps between two looks at the estimate
-KAPPAS = (1e-4, 1e3)  # least and most smoothness per noise variance
-SMOOTHEST = 0.05  # of the median roughness: what a band counts for at least
-ALPHA = 0.5  # recorruption
+ORDER_TRIALS = 8  # motions on which the best order is chosen
+ORDER_COMPONENTS = 2  # strongest components used for that
+TRIALS = 8  # motions on which the error of the anchor is measured
+SHOWN = 20  # steps between two updates of the estimate
+KAPPAS = (1e-4, 1e3)  # smallest and largest κ
+SMOOTHEST = 0.05  # of the median roughness: lower limit of a band's roughness
+ALPHA = 0.5  # of recorruption
 STARTS = ("zero", "prior")
-JITTER = 0.5  # of the texture, added to what the network sees: else it knows pixels by heart
+JITTER = 0.5  # noise added to the network's input, in units of texture: else it memorises pixels
 
 
 @dataclass(frozen=True)
 class Anchored:
-    """The defaults are for a GPU; `short` learns less by heart, `fast` is for a CPU."""
+    """The defaults are for a GPU; preset `short` memorises less, `fast` is for a CPU."""
 
     steps: int = 1500
-    examples: int = 4  # moved images in a step
-    lr: float = 1e-3  # of Adam at the start; it falls to 0 as a cosine
+    examples: int = 4  # moved images per step
+    lr: float = 1e-3  # of Adam at the start; it falls to 0 along a cosine
     s: float = 0.0  # order of the anchor's Laplacian; 0: the best of ORDERS (1.5 with noise)
     components: int = 16  # of the spectral subspace
-    split_weight: float = 1.0  # of pixels whose truth was measured
-    ei_weight: float = 0.0  # of pixels whose truth is our own estimate
+    split_weight: float = 1.0  # weight of pixels whose true value was measured
+    ei_weight: float = 0.0  # weight of pixels whose target is our own estimate
     channels: int = 64  # of the Skip-Net
     scales: int = 4
     symmetries: bool = True  # average the estimate over the symmetries of the image
-    hold_back: float = 0.0  # share of observed pixels kept from the fit, to watch it
-    engine: str = "auto"  # how a step runs: auto | eager | graph | fused
+    hold_back: float = 0.0  # share of observed pixels not used in the fit, to monitor it
+    engine: str = "auto"  # how steps are executed: auto | eager | graph | fused
     precision: str = "auto"  # of the network: auto | fp32 | tf32 | bf16
-    # zero | prior: the network starts from nothing, or is the one of the prior (`methods.tuned`),
-    # which has an order, components and channels of its own, and a fifth of the rate
+    # zero | prior: a new network, or the network of the prior (`methods.tuned`), which has its own
+    # order, components and channels, and learns at a fifth of the rate
     start: str = "zero"
-    size: str = "full"  # | small: of the prior's network
+    size: str = "full"  # of the prior's network: full | small
 
     PRESETS: ClassVar[dict[str, Anchored]]
 
     def __post_init__(self) -> None:
-        whole = ("steps", "examples", "components", "channels", "scales")
-        ranges.above_zero(self, *whole, "lr")
+        counts = ("steps", "examples", "components", "channels", "scales")
+        ranges.above_zero(self, *counts, "lr")
         if self.s != 0 and not 0.5 <= self.s <= 2:
             raise BadValue(f"s = {self.s:g} is outside 0.5 ... 2; 0 lets the cube decide")
         for name, known in (("start", STARTS), ("size", SIZES)):
@@ -96,11 +96,11 @@ class Anchored:
 
     @property
     def pretrained(self) -> bool:
-        """Whether what other images taught takes part."""
+        """Whether it starts from a network that was trained on other images."""
         return self.start == "prior"
 
     def decisive(self, noisy: bool) -> dict[str, Any]:
-        """What a benchmark knows a row by; rows that start from nothing name no start."""
+        """Return the settings that identify a benchmark row, but no `start` for a new network."""
         known = asdict(self)
         if self.start == "zero":
             del known["start"], known["size"]
@@ -120,35 +120,35 @@ Anchored.PRESETS = {
 
 
 class AnchoredProblem(NamedTuple):
-    """One cube as the network sees it."""
+    """The cube in its subspace, with everything that the fit of the network needs."""
 
-    z: Tensor  # (1, K, H, W); the anchor's where not complete
+    z: Tensor  # (1, K, H, W); outside the complete pixels that of the anchor
     complete: Tensor  # (H, W) bool
     anchor: Field | Fields  # (1, K, H, W) → the same
     spread: Tensor  # (1, K, 1, 1) std of z
-    texture: Tensor  # (1, K, 1, 1) std of what a pixel of z does not share with its neighbours
-    noise: Tensor | None  # (K, K): times white noise, the noise of z; None without noise
-    spectra: Tensor  # (C, K): from z to bands
-    base: Tensor  # (C, H, W): the anchor as a cube
+    texture: Tensor  # (1, K, 1, 1) std of the part of z not shared by neighbouring pixels
+    noise: Tensor | None  # (K, K) turns white noise into the noise of z; None without noise
+    spectra: Tensor  # (C, K) maps z to bands
+    base: Tensor  # (C, H, W) the anchor as a cube
 
 
 def prepare(
     y: Tensor, observed: Tensor, sigma_y: Tensor, settings: Anchored, seed: int
 ) -> AnchoredProblem:
-    """The problem of one cube y (C, H, W); observed (H, W) or (C, H, W); sigma_y (C,)."""
+    """Return the problem for a cube y (C, H, W); observed (H, W) or (C, H, W); sigma_y (C,)."""
     C, H, W = y.shape
     flags, sigma = observed.cpu().numpy(), sigma_y.double().cpu().numpy()
     values = np.where(flags, y.double().cpu().numpy(), 0.0)
     if not np.isfinite(values).all():
         raise BadValue("y has NaN or Inf in observed entries; mark those as missing")
-    every = np.broadcast_to(flags, values.shape)
-    r = roughness(values, every)[:, None]
-    flat, every = values.reshape(C, -1) / r, every.reshape(C, -1)
-    space = subspace.fit(flat, every, settings.components)
+    entries = np.broadcast_to(flags, values.shape)
+    r = roughness(values, entries)[:, None]
+    flat, entries = values.reshape(C, -1) / r, entries.reshape(C, -1)
+    space = subspace.fit(flat, entries, settings.components)
     if sigma.any():
         s = settings.s or USUAL_ORDER
-        space, kappa = _with_signal(flat, every, space, sigma[:, None] / r, (H, W), s)
-    coordinates, pixels = _coordinates(flat, every, space)
+        space, kappa = _with_signal(flat, entries, space, sigma[:, None] / r, (H, W), s)
+    coordinates, pixels = _coordinates(flat, entries, space)
     pixels = pixels.reshape(H, W)
 
     def tensor(x: Array) -> Tensor:
@@ -165,14 +165,14 @@ def prepare(
     else:
         s = settings.s or best_order(z, complete, torch.Generator().manual_seed(seed))
         anchor = Field(complete, s)
-    if flags.ndim == 3 and not sigma.any():  # `smooth` makes more of the bands that a pixel keeps
+    if flags.ndim == 3 and not sigma.any():  # bands differ: `smooth` uses observed bands better
         *_, step = smooth(values, flags, sigma, Smooth(s=s), rng=np.random.default_rng(seed))
         base = tensor(step.x)
-    else:  # the network works on the components; what they leave is filled beside it
-        whole = every.all(axis=0)
+    else:  # the network fills the components; the remainder is filled separately
+        whole = entries.all(axis=0)
         noise_var = (sigma / r[:, 0]) ** 2
-        cube, shape, one = flat.reshape(C, H, W), whole.reshape(H, W), np.ones(C)
-        _, rest = remainder(cube, shape, one, space, noise_var, {}, everywhere=True)
+        cube, shape, ones = flat.reshape(C, H, W), whole.reshape(H, W), np.ones(C)
+        _, rest = remainder(cube, shape, ones, space, noise_var, {}, everywhere=True)
         base = mean + tensor(r * rest.rest).view(C, H, W)
         base = base + torch.einsum("ck,khw->chw", spectra, anchor(z)[0])
     nugget = [c.nugget for c in fit_covariances(coordinates.reshape(-1, H, W), pixels)]
@@ -185,7 +185,7 @@ def prepare(
 
 
 def best_order(z: Tensor, complete: Tensor, dice: Generator) -> float:
-    """The s whose field comes nearest to moved images; z (1, K, H, W), complete (H, W)."""
+    """Return the s with the least error on moved images; z (1, K, H, W), complete (H, W)."""
     if bool(complete.all()) or not bool(complete.any()):
         return USUAL_ORDER
     filled = _plain_field(z[:, :ORDER_COMPONENTS], complete, USUAL_ORDER)
@@ -197,7 +197,7 @@ def best_order(z: Tensor, complete: Tensor, dice: Generator) -> float:
 
 
 def _plain_field(z: Tensor, complete: Tensor, s: float) -> Tensor:
-    """`Field` once: its dense matrix pays on a GPU, a sparse solution on a CPU."""
+    """Fill z once: with the dense matrix of `Field` on a GPU, with a sparse solver on a CPU."""
     if z.is_cuda:
         return Field(complete, s, often=False)(z)
     filled = classical.field(z.double().flatten(0, 1).numpy(), complete.numpy(), s)
@@ -205,7 +205,7 @@ def _plain_field(z: Tensor, complete: Tensor, s: float) -> Tensor:
 
 
 def _noise_of(space: subspace.Subspace, sigma: Floats) -> Floats:
-    """(K, K) covariance of the coordinates' noise; sigma (C, 1)."""
+    """Return the covariance (K, K) of the noise of the coordinates; sigma (C, 1) of the bands."""
     V = sigma * space.basis
     covariance: Floats = V.T @ V + 1e-12 * np.eye(V.shape[1])
     return covariance
@@ -219,7 +219,7 @@ def _with_signal(
     shape: tuple[int, int],
     s: float,
 ) -> tuple[subspace.Subspace, Floats]:
-    """The components that are more than noise, least noisy first, and their κ = ν² / τ."""
+    """Return the components above the noise, least noisy first, and their κ = ν² / τ."""
     z, complete = _coordinates(y, observed, space)
     tau = strength(z.reshape(-1, *shape), complete.reshape(shape), s)
     nu2 = np.diag(_noise_of(space, sigma))
@@ -231,22 +231,22 @@ def _with_signal(
 
 
 def _coordinates(y: Floats, observed: Bools, space: subspace.Subspace) -> tuple[Floats, Bools]:
-    """z (K, N), and which pixels (N,) count as complete: their bands determine the others."""
+    """Return z (K, N) and a mask (N,) of complete pixels, whose observed bands fix the others."""
     complete: Bools = np.array(observed.all(axis=0))
     z = np.where(complete, space.project(y), 0.0)
     partial = observed.any(axis=0) & ~complete
     if partial.any():
         z[:, partial], explained = subspace.regress(y[:, partial], observed[:, partial], space)
         complete[partial] = explained >= TRUSTED
-        if not complete.any():  # every pixel is poor: take the better half rather than none
+        if not complete.any():  # no pixel has enough bands: take the better half rather than none
             complete[partial] = explained >= np.median(explained)
     return z, complete
 
 
 def roughness(values: Floats, observed: Bools) -> Floats:
-    """(C,) RMS difference between neighbouring observed pixels: how hard a band is to fill.
+    """Return the RMS difference (C,) between neighbouring observed pixels of each band.
 
-    In units of it bands weigh alike, and bands with much noise little.
+    It says how hard a band is to fill.  In these units all bands weigh alike, noisy ones little.
     """
     total, pairs = np.zeros(len(values)), np.zeros(len(values))
     for axis in (1, 2):
@@ -262,26 +262,26 @@ def roughness(values: Floats, observed: Bools) -> Floats:
 
 
 class Examples(NamedTuple):
-    given: Tensor  # (n, I, H, W) what the network sees
-    target: Tensor  # (n, K, H, W) what it is to add to the anchor
-    true: Tensor  # (n, H, W) weight of pixels whose truth was measured
-    own: Tensor  # (n, H, W) of pixels whose truth is our own estimate
+    given: Tensor  # (n, I, H, W) input of the network
+    target: Tensor  # (n, K, H, W) correction of the anchor that it should return
+    true: Tensor  # (n, H, W) weight of pixels whose true value was measured
+    own: Tensor  # (n, H, W) weight of pixels whose target is our own estimate
 
 
 def examples(problem: AnchoredProblem, z: Tensor, motion: Tensor, rng: Generator) -> Examples:
-    """z (1, K, H, W), without gaps, by each motion (n, 3), measured again with the real mask.
+    """Move z (1, K, H, W), which has no gaps, by each motion (n, 3); measure with the real mask.
 
-    What the network sees is jittered: a pixel's own texture says nothing about its neighbours, but
-    much about which pixel it is.  With noise, the estimate in z gets noise of its own, and what is
-    measured again is corrupted once more: z + α n is the input, z - n / α the target.  Their noises
-    are independent, so fitting one to the other does not fit noise (recorrupted-to-recorrupted,
-    Pang et al. 2021).
+    The input of the network is jittered: the texture of a pixel says nothing about its neighbours,
+    but identifies the pixel.  With noise, the estimated part of z gets noise added, and the
+    measured image is corrupted once more: z + α n is the input, z - n / α the target.  Their noises
+    are independent, so that fitting one to the other does not fit noise
+    (recorrupted-to-recorrupted, Pang et al. 2021).
     """
-    given, target, true, own = measured_again(
+    image, target, true, estimated = measured_again(
         z, problem.complete, problem.noise, JITTER * problem.texture, motion, rng
     )
-    anchor = problem.anchor(given)
-    return Examples(shown_to_network(problem, given, anchor), target - anchor, true, own)
+    anchor = problem.anchor(image)
+    return Examples(shown_to_network(problem, image, anchor), target - anchor, true, estimated)
 
 
 def measured_again(
@@ -292,24 +292,24 @@ def measured_again(
     motion: Tensor,
     rng: Generator,
 ) -> Examples:
-    """What is given and asked of `examples`, both as images: no anchor is taken from them.
+    """Return the inputs and targets of `examples` as images, before the anchor is subtracted.
 
-    noise, texture: of z, as those of an `AnchoredProblem`.
+    noise, texture: of z, as in `AnchoredProblem`.
     """
     known = complete.to(z.dtype)
     weight = 1 - known
     source = sources(motion, complete.shape)
     if noise is None:
         target = moved(z, source)
-        given = target + texture * noise_like(target, rng)
+        image = target + texture * noise_like(target, rng)
     else:
-        each = z.expand(len(motion), -1, -1, -1)
-        fresh, n = (_noise(noise, each, rng) for _ in range(2))
+        batch = z.expand(len(motion), -1, -1, -1)
+        fresh, n = (_noise(noise, batch, rng) for _ in range(2))
         x = moved(z + (1 - known) * fresh, source)
-        given, target = x + ALPHA * n, x - known * n / ALPHA
-        weight = weight + known / (1 + ALPHA**-2)  # less, for a target that is noisier
-    real = moved(known[None, None], source)[:, 0]
-    return Examples(given, target, weight * real, weight * (1 - real))
+        image, target = x + ALPHA * n, x - known * n / ALPHA
+        weight = weight + known / (1 + ALPHA**-2)  # less weight, since these targets are noisier
+    measured = moved(known[None, None], source)[:, 0]
+    return Examples(image, target, weight * measured, weight * (1 - measured))
 
 
 def _noise(mixing: Tensor, like: Tensor, rng: Generator) -> Tensor:
@@ -317,7 +317,7 @@ def _noise(mixing: Tensor, like: Tensor, rng: Generator) -> Tensor:
 
 
 def shown_to_network(problem: AnchoredProblem, z: Tensor, anchor: Tensor) -> Tensor:
-    """The anchor and the mask; with noise also what the anchor took for noise."""
+    """Return the network's input: anchor, mask and, with noise, the part the anchor removed."""
     complete = problem.complete.to(z.dtype)
     parts = [anchor / problem.spread, complete.expand_as(z[:, :1])]
     if problem.noise is not None:
@@ -327,7 +327,7 @@ def shown_to_network(problem: AnchoredProblem, z: Tensor, anchor: Tensor) -> Ten
 
 
 def typical_error(problem: AnchoredProblem, dice: Generator, rng: Generator) -> Tensor:
-    """(1, K, 1, 1) RMS error of the anchor in the gaps, less the noise: the network's unit."""
+    """Return the anchor's RMS error (1, K, 1, 1) in gaps, without noise: the network's unit."""
     motion = motions(TRIALS, problem.z.shape[-2:], dice).to(problem.z.device)
     trial = examples(problem, problem.z, motion, rng)
     where = trial.true * ~problem.complete
@@ -340,7 +340,7 @@ def typical_error(problem: AnchoredProblem, dice: Generator, rng: Generator) -> 
 
 
 class Learner:
-    """The network of one problem, what its steps read, and the correction it gives."""
+    """The network for one problem, the state of its fit, and its correction of the anchor."""
 
     def __init__(
         self, problem: AnchoredProblem, settings: Anchored, seeds: Sequence[int], rng: Generator
@@ -356,24 +356,24 @@ class Learner:
         ).to(device)
         rate = torch.tensor(settings.lr, device=device)
         self.fit = Fit(f, lr=rate, rng=rng, engine=settings.engine, precision=settings.precision)
-        # where a correction is wanted: only in the gaps, when the data can be trusted
+        # where the correction applies: without noise only in the gaps
         complete = problem.complete
         self.gaps = ~complete if problem.noise is None else torch.ones_like(complete)
         self.z = problem.z.clone()  # these two stay in place: a recorded step reads them
         self.motion = torch.zeros((settings.examples, 3), dtype=torch.int64, device=device)
 
     def objective(self, _: None) -> tuple[Tensor, Tensor]:
-        """The two terms of the loss (2,), and the error of the batch (n, K, H, W)."""
+        """Return the terms of the loss (2,) and the relative errors (n, K, H, W) of the batch."""
         batch, unit = examples(self.problem, self.z, self.motion, self.rng), self.unit
-        wrong = (unit * self.fit.f(batch.given) - batch.target) / unit.square().mean().sqrt()
-        # the length of a pixel's error, not its square: edges must not outshout all the rest
-        length = (wrong.square().mean(dim=1) + 1e-4).sqrt()
+        error = (unit * self.fit.f(batch.given) - batch.target) / unit.square().mean().sqrt()
+        # the length of a pixel's error vector, not its square: else edges would dominate the loss
+        length = (error.square().mean(dim=1) + 1e-4).sqrt()
         split, ei = self.settings.split_weight, self.settings.ei_weight
         weights = torch.stack([split * batch.true, ei * batch.own])
-        return (length * weights).sum((1, 2, 3)) / weights.sum().clamp_min(1), wrong
+        return (length * weights).sum((1, 2, 3)) / weights.sum().clamp_min(1), error
 
     def step(self, i: int) -> Tensor:
-        """The i-th step, counted from 1; the terms of the loss (2,)."""
+        """Do the i-th step, counted from 1, and return the terms of its loss (2,)."""
         settings = self.settings
         self.fit.set_rate(settings.lr * (1 + math.cos(math.pi * (i - 1) / settings.steps)) / 2)
         self.motion.copy_(motions(settings.examples, self.gaps.shape, self.fit.dice))
@@ -382,22 +382,22 @@ class Learner:
 
     @torch.no_grad()
     def correction(self, symmetries: bool = False) -> Tensor:
-        """(1, K, H, W) to add to the anchor."""
+        """Return the correction (1, K, H, W) to add to the anchor."""
         f, shown = self.fit.f, self.shown
         count = (8 if shown.shape[-1] == shown.shape[-2] else 4) if symmetries else 1
         return self.gaps * self.unit * symmetric(f, shown, count)
 
     def cube(self, correction: Tensor) -> Tensor:
-        """(C, H, W) the estimate with a correction."""
+        """Return the cube (C, H, W) with a correction (1, K, H, W)."""
         bands = torch.einsum("ck,khw->chw", self.problem.spectra, correction[0])
         return self.problem.base + bands
 
     def state(self, i: int, x: Tensor) -> Tensors:
-        """From which to go on after step i, whose estimate is x (C, H, W)."""
+        """Return the state to resume from after step i, whose estimate is x (C, H, W)."""
         return self.fit.state() | {"done": torch.tensor(i), "z": self.z.clone(), "x": x}
 
     def load(self, state: Tensors) -> tuple[int, Tensor]:
-        """Go on from a state; its step and estimate."""
+        """Restore a state; return its step and estimate."""
         self.fit.load(dict(state))
         self.z.copy_(state["z"])
         return int(state["done"]), state["x"].to(self.z.device)
@@ -412,18 +412,19 @@ def anchored(
     rng: Generator,
     resume: Tensors | None = None,
 ) -> Iterator[Step]:
-    """y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
+    """Fill a cube by the anchor and the network's correction, yielding every step of the fit.
 
-    resume: what `Step.state` gave before an interruption.
+    y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
+    resume: the `Step.state()` of an interrupted run.
     """
     held = torch.zeros_like(observed)
     if settings.hold_back > 0:
-        some = torch.rand(y.shape[1:], generator=rng, device=y.device) < settings.hold_back
-        held = observed & some
+        draw = torch.rand(y.shape[1:], generator=rng, device=y.device) < settings.hold_back
+        held = observed & draw
     for step in _begun(y, observed & ~held, sigma_y, settings, rng, resume):
         if settings.hold_back > 0 and step.log:
-            off = losses.mean_square(torch.where(held, step.x - y, 0.0), held).sqrt()
-            step = step._replace(log={**step.log, "monitor": off})
+            error = losses.mean_square(torch.where(held, step.x - y, 0.0), held).sqrt()
+            step = step._replace(log={**step.log, "monitor": error})
         yield step
 
 
@@ -435,7 +436,7 @@ def _begun(
     rng: Generator,
     resume: Tensors | None,
 ) -> Iterator[Step]:
-    """From where the settings say."""
+    """Return the steps of the fit, from a new network or from the prior's (`settings.start`)."""
     if settings.start == "prior":
         from hydiff.methods.tuned import tuned
 
@@ -454,7 +455,7 @@ def _from_nothing(
     T = settings.steps
     first, *seeds = torch.randint(2**31, (3,), generator=rng, device=y.device).tolist()
     problem = prepare(y, observed, sigma_y, settings, first)
-    if problem.noise is None and bool(problem.complete.all()):  # nothing to learn for
+    if problem.noise is None and bool(problem.complete.all()):  # nothing to fill or denoise
         yield Step(1, 1, problem.base)
         return
     learner = Learner(problem, settings, seeds, rng)

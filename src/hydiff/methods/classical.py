@@ -1,8 +1,8 @@
-"""Classical fills: no network, no training, numpy and scipy.
+"""Classical fills with numpy and scipy: no network, no training.
 
 Each is a generator `(y, observed, sigma_y, settings, *, rng)` over numpy arrays on the unit range:
-y (C, H, W), 0 where missing; observed (H, W) when all bands share it, else (C, H, W);
-sigma_y (C,) noise std per band.  Entries that a method cannot reach come back as NaN.
+y (C, H, W), 0 where missing; observed (H, W) if all bands share the mask, else (C, H, W);
+sigma_y (C,) noise std per band.  Entries that a method cannot fill are NaN.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from hydiff.methods import components
 from hydiff.methods.membranes import Membrane, inside, laplacian, membrane
 from hydiff.result import Step
 
-Fill = Callable[[Floats, Bools], Floats]  # y (C', H, W), observed (H, W) → its missing pixels
-#                                            (C', n), or what broadcasts to that
+Fill = Callable[[Floats, Bools], Floats]  # y (C', H, W), observed (H, W) → values (C', n) of the
+#                                            missing pixels, or an array that broadcasts to that
 
-TOLERANCE = 1e-4  # conjugate gradients stop at this relative residual; 1e-3 moves MPSNR by < 0.001
+TOLERANCE = 1e-4  # relative residual at which conjugate gradients stop; 1e-3 moves MPSNR by < 0.001
 MAX_ITERATIONS = 500
-TENSION = 0.35  # what GMT's `surface` advises for steep topography (Smith and Wessel 1990)
-THREADS = 1 if os.environ.get("OMP_NUM_THREADS") == "1" else -1  # of a cosine transform; all cores
-# A length up to the second with a larger prime factor than the first is transformed by its matrix:
-# at 139 in a third of the time.  Not where several threads would share the product, which takes
-# longer than all the rest when they have to wait for one another
+TENSION = 0.35  # advised by GMT's `surface` for steep topography (Smith and Wessel 1990)
+THREADS = 1 if os.environ.get("OMP_NUM_THREADS") == "1" else -1  # of a transform; -1: all cores
+# A length up to LARGEST_MATRIX with a prime factor above LARGEST_FACTOR is transformed by a product
+# with its matrix, which takes a third of the time at length 139.  Only with a single thread:
+# several threads that share the product may wait for one another longer than all the rest takes
 LARGEST_FACTOR, LARGEST_MATRIX = 61, 300
 
 
@@ -52,14 +52,14 @@ class SubspaceRegression:
 
 @dataclass(frozen=True)
 class Spectral:
-    wavelengths: tuple[float, ...] | None = None  # taken from the cube; band numbers when None
+    wavelengths: tuple[float, ...] | None = None  # taken from the cube; None: band numbers
 
 
-# ── spatial fills, each band for itself ──────────────────────────────────────────────────────────
+# ── spatial fills, each band separately ──────────────────────────────────────────────────────────
 
 
 def spatial(fill: Fill) -> Callable[..., Iterator[Step]]:
-    """The method without settings that fills bands that share a mask together, noise ignored."""
+    """Return a method that fills bands with the same mask together; noise is ignored."""
 
     def inpaint(
         y: Floats, observed: Bools, sigma_y: Floats, settings: Plain, *, rng: Any
@@ -70,26 +70,26 @@ def spatial(fill: Fill) -> Callable[..., Iterator[Step]]:
 
 
 def _by_group(y: Floats, observed: Bools, fill: Fill) -> Iterator[Step]:
-    """Fill bands that share a mask together; a band without one observed pixel becomes NaN."""
-    x = np.where(observed, y, np.nan)  # NaN until its turn comes: a fill may be stopped
+    """Fill bands with the same mask together; a band without any observed pixel becomes NaN."""
+    x = np.where(observed, y, np.nan)  # NaN until a band is filled: a fill may be stopped
     groups = band_groups(observed, len(y))
     for done, (bands, plane) in enumerate(groups, 1):
         if plane.any() and not plane.all():
-            own = y if len(bands) == len(y) else y[bands]  # as nearly always: nothing to copy
+            group = y if len(bands) == len(y) else y[bands]  # usually all bands: no copy is needed
             missing = ~plane
-            for band, values in zip(bands, fill(own, plane), strict=True):
+            for band, values in zip(bands, fill(group, plane), strict=True):
                 x[band][missing] = values  # band by band: an eighth of the time
         yield Step(done, len(groups), x)
 
 
 def _bandmean(y: Floats, observed: Bools) -> Floats:
-    """Each band's mean: the floor that any method must beat."""
+    """Fill with the mean of each band: the baseline that any method must beat."""
     mean: Floats = y[:, observed].mean(axis=1)[:, None]
     return mean
 
 
 def _nearest(y: Floats, observed: Bools) -> Floats:
-    """The nearest observed pixel."""
+    """Fill with the nearest observed pixel."""
     rows, cols = ndimage.distance_transform_edt(
         ~observed, return_distances=False, return_indices=True
     )
@@ -97,21 +97,21 @@ def _nearest(y: Floats, observed: Bools) -> Floats:
 
 
 def _linear(y: Floats, observed: Bools) -> Floats:
-    """Linear in the Delaunay triangles of the observed pixels; nearest beyond their hull."""
-    from scipy.interpolate import LinearNDInterpolator  # slow to import, and for this alone
+    """Linear in Delaunay triangles of the observed pixels; beyond their hull the nearest pixel."""
+    from scipy.interpolate import LinearNDInterpolator  # slow to import, and used only here
 
     nearest = _nearest(y, observed)
-    # the triangles that cover a gap have their corners on its rim, so the rim is enough
+    # triangles that cover a gap have their corners on its rim, so that the rim is enough
     rim = observed & ndimage.binary_dilation(~observed, np.ones((3, 3), bool))
     points = np.argwhere(rim)
     if len(points) < 3 or np.linalg.matrix_rank(points - points[0]) < 2:
-        return nearest  # all on one line: no triangle
+        return nearest  # all on one line: there is no triangle
     values = LinearNDInterpolator(points, y[:, rim].T)(np.argwhere(~observed)).T
     return np.where(np.isnan(values), nearest, values)
 
 
 def _idw(y: Floats, observed: Bools) -> Floats:
-    """Inverse distance in four directions: GDAL's fillnodata, float32 inside."""
+    """Inverse-distance weights in four directions: GDAL's fillnodata, which computes in float32."""
     from rasterio.fill import fillnodata
 
     reach = float(np.hypot(*observed.shape))
@@ -144,13 +144,13 @@ idw, harmonic, biharmonic = spatial(_idw), spatial(_harmonic), spatial(_biharmon
 tension = spatial(_tension)
 
 
-# ── spectral fills, each pixel for itself ────────────────────────────────────────────────────────
+# ── spectral fills, each pixel separately ────────────────────────────────────────────────────────
 
 
 def spectral(
     y: Floats, observed: Bools, sigma_y: Floats, settings: Spectral, *, rng: Any
 ) -> Iterator[Step]:
-    """Linear along the bands of a pixel; beyond its first and last observed band, that band."""
+    """Linear along the bands of a pixel; constant beyond its first and last observed band."""
     entries = np.broadcast_to(observed, y.shape)
     C = len(y)
     at = np.arange(C, dtype=float) if settings.wavelengths is None else settings.wavelengths
@@ -175,14 +175,14 @@ def spectral(
 def subspace_regression(
     y: Floats, observed: Bools, sigma_y: Floats, settings: SubspaceRegression, *, rng: Any
 ) -> Iterator[Step]:
-    """The missing bands of a pixel from its observed ones, in the cube's spectral subspace."""
+    """Regression of a pixel's missing bands on its observed ones, in the cube's subspace."""
     entries = np.broadcast_to(observed, y.shape).reshape(len(y), -1)
     flat = y.reshape(len(y), -1)
     space = subspace.fit(flat, entries, settings.components)
     x = flat.copy()
-    some = entries.any(axis=0) & ~entries.all(axis=0)
-    z, _ = subspace.regress(flat[:, some], entries[:, some], space)
-    x[:, some] = np.where(entries[:, some], flat[:, some], space.reconstruct(z))
+    partial = entries.any(axis=0) & ~entries.all(axis=0)
+    z, _ = subspace.regress(flat[:, partial], entries[:, partial], space)
+    x[:, partial] = np.where(entries[:, partial], flat[:, partial], space.reconstruct(z))
     x[:, ~entries.any(axis=0)] = np.nan
     yield Step(1, 1, x.reshape(y.shape))
 
@@ -202,11 +202,12 @@ def field(
 ) -> Floats:
     """Fill z (K, H, W) outside the complete pixels (H, W) by the smoothest field of order s.
 
-    With a finite reach (px) −Δ is reach⁻² − Δ throughout: far from data the field returns to 0.
-    With κ > 0 the complete pixels have white texture, and the field is the f that minimises
-    ‖complete (f − z)‖² + κ ‖(−Δ)^{s/2} f‖², there as well: the interpolation that is smoothest in
-    the sense of ψ = (−Δ)^s / (1 + κ (−Δ)^s), damped by 1 / (1 + κ (−Δ)^s).
-    given: the membrane of that mask and reach, if it is at hand.
+    With a finite reach (px), −Δ below stands for reach⁻² − Δ: far from data the field returns to 0.
+    With κ > 0 the complete pixels have white texture, and the field minimises
+    ‖complete (f − z)‖² + κ ‖(−Δ)^{s/2} f‖², at the complete pixels too.  This f is the
+    interpolation that is smoothest in the sense of ψ = (−Δ)^s / (1 + κ (−Δ)^s), multiplied by
+    1 / (1 + κ (−Δ)^s).
+    given: the membrane of this mask and reach, if already computed.
     """
     f = (
         z.copy()
@@ -221,35 +222,36 @@ def _interpolation(
     complete: Bools,
     s: float,
     reach: float,
-    given: Membrane | None,
+    surface: Membrane | None,
     kappa: float,
     tolerance: float,
 ) -> Floats:
-    """z with its missing pixels such that ψ of `field` is least.
+    """Return z with its missing pixels chosen so that zᵀ ψ z is least, ψ as in `field`.
 
-    Conjugate gradients on the missing pixels with A = R ψ Rᵀ, ψ applied by DCT.  The
-    preconditioner L⁻¹ R (−Δ)² ψ⁻¹ Rᵀ L⁻¹, L = R (−Δ) Rᵀ factorised once, is exact at s = 1, κ = 0
-    and knows the gaps' edges: a handful of iterations (docs/decisions/0005).
+    Conjugate gradients on the missing pixels with A = R ψ Rᵀ, where R selects the missing pixels
+    and ψ is applied by DCT.  The preconditioner is L⁻¹ R (−Δ)² ψ⁻¹ Rᵀ L⁻¹ with L = R (−Δ) Rᵀ, which
+    is factorised once.  It is exact at s = 1, κ = 0 and takes account of the edges of the gaps, so
+    that a handful of iterations suffice (docs/decisions/0005).
     """
-    given = given or membrane(complete, reach)
-    start, solve = z.copy(), given.solve
-    if s == 2 and kappa == 0:  # a sparse matrix too
-        rows = given.matrix[~complete.ravel()]
-        start[:, ~complete] = inside(z, complete, rows @ given.matrix)
+    surface = surface or membrane(complete, reach)
+    start, solve = z.copy(), surface.solve
+    if s == 2 and kappa == 0:  # here the equations are sparse
+        rows = surface.matrix[~complete.ravel()]
+        start[:, ~complete] = inside(z, complete, rows @ surface.matrix)
         return start
-    start[:, ~complete] = given.inside(z[:, given.rim.pixels])  # the harmonic fill
+    start[:, ~complete] = surface.inside(z[:, surface.rim.pixels])  # the harmonic fill
     if s == 1 and kappa == 0:
         return start
     power, inverse, square = (_power(complete.shape, reach, n) for n in (s, 2 - s, 2))
     psi = power / (1 + kappa * power)
-    # single precision serves a preconditioner as well
+    # single precision is enough for a preconditioner
     rest = (inverse + kappa * square).astype(np.float32)
     missing, at = ~complete, np.flatnonzero(~complete)
 
     def embedded(v: Floats, weight: Array) -> Floats:
         f = np.zeros(z.shape, weight.dtype)
-        for plane, own in zip(f, v, strict=True):
-            plane[missing] = own  # plane by plane: an eighth of the time
+        for plane, values in zip(f, v, strict=True):
+            plane[missing] = values  # plane by plane: an eighth of the time
         return filtered(f, weight).reshape(len(v), -1).take(at, axis=1)
 
     correction = conjugate_gradients(
@@ -258,14 +260,14 @@ def _interpolation(
         lambda r: solve(embedded(solve(r), rest).astype(np.float64)),
         tolerance,
     )
-    for plane, own in zip(start, correction, strict=True):
-        plane[missing] += own
+    for plane, values in zip(start, correction, strict=True):
+        plane[missing] += values
     return start
 
 
 @lru_cache(maxsize=8)
 def _power(shape: tuple[int, int], reach: float, s: float) -> Floats:
-    """(rows, cols) the eigenvalues of (reach⁻² − Δ)^s; not to be changed."""
+    """Return the eigenvalues (rows, cols) of (reach⁻² − Δ)^s; cached: do not modify."""
     power: Floats = (laplacian_eigenvalues(*shape) + reach**-2) ** s
     return power
 
@@ -276,7 +278,7 @@ def conjugate_gradients(
     precondition: Callable[[Floats], Floats],
     tolerance: float = TOLERANCE,
 ) -> Floats:
-    """Solve A x = right for K systems at once, along the first axis."""
+    """Solve A x = right for K systems at once, stacked along the first axis."""
 
     def dot(a: Floats, b: Floats) -> Floats:
         axes = tuple(range(1, a.ndim))
@@ -302,7 +304,7 @@ def conjugate_gradients(
 
 
 def laplacian_eigenvalues(rows: int, cols: int) -> Floats:
-    """Of −Δ with reflecting borders, on the DCT grid (rows, cols)."""
+    """Return the eigenvalues (rows, cols) of −Δ with reflecting borders, on the grid of the DCT."""
     down = 4 * np.sin(np.pi * np.arange(rows) / (2 * rows)) ** 2
     across = 4 * np.sin(np.pi * np.arange(cols) / (2 * cols)) ** 2
     both: Floats = down[:, None] + across
@@ -310,16 +312,16 @@ def laplacian_eigenvalues(rows: int, cols: int) -> Floats:
 
 
 def filtered(f: Array, weight: Array) -> Array:
-    """Multiply the DCT of each component (K, H, W) by a weight (H, W), in their precision."""
+    """Multiply the DCT of each component (K, H, W) by a weight (H, W); the precision is kept."""
     spectrum = _cosines(f, dctn)
     spectrum *= weight
     return _cosines(spectrum, idctn)
 
 
 def _cosines(f: Array, transform: Callable[..., Array]) -> Array:
-    """The cosine transform of each component (K, H, W), or its inverse: `dctn` or `idctn`.
+    """Apply the cosine transform (`dctn`) or its inverse (`idctn`) to each component (K, H, W).
 
-    Along an axis whose length has a large prime factor a product with the matrix is faster.
+    Along an axis whose length has a large prime factor, a product with the matrix is faster.
     """
     fast = tuple(axis for axis in (1, 2) if not _is_awkward(f.shape[axis]))
     out = transform(f, axes=fast, norm="ortho", workers=THREADS) if fast else f
@@ -333,14 +335,14 @@ def _cosines(f: Array, transform: Callable[..., Array]) -> Array:
 @lru_cache(maxsize=64)
 def _is_awkward(n: int) -> bool:
     """Whether a transform of this length takes longer than a product with its matrix."""
-    left = n
+    quotient = n
     for factor in range(2, LARGEST_FACTOR + 1):
-        while left % factor == 0:
-            left //= factor
-    return left > 1 and n <= LARGEST_MATRIX and THREADS == 1
+        while quotient % factor == 0:
+            quotient //= factor
+    return quotient > 1 and n <= LARGEST_MATRIX and THREADS == 1
 
 
 @lru_cache(maxsize=8)
 def _cosine_matrix(n: int, dtype: str) -> Array:
-    """(n, n) of the DCT with norm "ortho"; not to be changed."""
+    """Return the matrix (n, n) of the DCT with norm "ortho"; cached: do not modify."""
     return dct(np.eye(n), axis=0, norm="ortho").astype(dtype)

@@ -1,9 +1,9 @@
-"""Pixels that keep some bands: the others, from these and from neighbours.
+"""Fill the missing bands of partly observed pixels, from their other bands and from neighbours.
 
-A Gaussian of the spectra gives the missing bands of a pixel from those it keeps.  What it leaves is
-kriged: each band for itself where single bands are missing; where adjacent bands are missing
-together, all of the run at once, because nothing in the pixel itself shows an absorption that lies
-between the bands it keeps.
+Gaussian regression predicts the missing bands of a pixel from its observed ones.  The residual of
+the regression is kriged: each band separately where single bands are missing; all bands of a run
+together where adjacent bands are missing, because nothing in the pixel itself shows an absorption
+that lies between its observed bands.
 
 Letters: y (C, H, W); observed the same shape, True = measured; P the precision of the spectra.
 """
@@ -22,38 +22,36 @@ from hydiff.maths import gaussian
 from hydiff.maths.variogram import fit_covariances
 from hydiff.methods.classical import conjugate_gradients, field, filtered, laplacian_eigenvalues
 
-TRUSTED = (
-    0.99  # share of its variance that a pixel's bands must explain before it counts as complete
-)
-FEWEST_ALIKE = 8  # pixels that lack the same run of bands, for their neighbours to be asked
-ASKED = 8  # px around a run's pixels: the neighbours that are asked
-NOISE_RADIUS = 0.7  # px: neighbours are averaged about as over 3 x 3 pixels before they are used
-CHANCE = 1.5  # standard errors of a correlation: what exceeds them little counts little
+TRUSTED = 0.99  # share of its variance that the observed bands of a complete pixel must explain
+FEWEST_ALIKE = 8  # pixels that must miss the same run of bands before neighbours are used
+ASKED = 8  # px around the pixels of a run within which neighbours are used
+NOISE_RADIUS = 0.7  # px, std of a Gaussian that averages neighbours about as 3 x 3 pixels do
+CHANCE = 1.5  # standard errors that correlations reach by chance; little above them counts little
 
 
 class Completed(NamedTuple):
-    """A cube (C, H, W) in which pixels that keep enough bands have them all."""
+    """A cube in which the missing bands of partly observed pixels are filled."""
 
-    y: Floats
-    complete: Bools  # (H, W) pixels whose spectra are measured or completed
-    variance: Floats  # (C, H, W) of the completed entries
-    excess: Floats | None  # (C, H, W) by how much that is more than the Gaussian's own; None: 1
+    y: Floats  # (C, H, W)
+    complete: Bools  # (H, W) pixels with all bands observed, or enough of them
+    variance: Floats  # (C, H, W) of the filled entries
+    excess: Floats | None  # (C, H, W) factor by which it exceeds the Gaussian's own; None: 1
 
 
 def complete_spectra(y: Floats, observed: Bools) -> Completed:
-    """Fill the missing bands of pixels that keep enough of them."""
-    whole: Bools = np.asarray(observed.all(axis=0))
-    some: Bools = np.asarray(observed.any(axis=0))
-    if np.array_equal(whole, some):
-        return Completed(y, whole, np.broadcast_to(0.0, y.shape), None)
-    flat, flags = y[:, some], observed[:, some]
+    """Fill the missing bands of all pixels that have some; see `Completed`."""
+    all_bands: Bools = np.asarray(observed.all(axis=0))
+    any_band: Bools = np.asarray(observed.any(axis=0))
+    if np.array_equal(all_bands, any_band):
+        return Completed(y, all_bands, np.broadcast_to(0.0, y.shape), None)
+    flat, flags = y[:, any_band], observed[:, any_band]
     model = gaussian.fit(flat, flags)
     x, variance, _ = gaussian.condition(flat, flags, model)
-    complete = np.zeros(some.shape, bool)
-    complete[some] = _enough(variance, model)
+    complete = np.zeros(any_band.shape, bool)
+    complete[any_band] = _enough(variance, model)
     filled, residual, spread = np.zeros_like(y), np.zeros_like(y), np.zeros_like(y)
-    filled[:, some], spread[:, some] = x, variance
-    residual[:, some] = gaussian.left_out(x, flags, model)
+    filled[:, any_band], spread[:, any_band] = x, variance
+    residual[:, any_band] = gaussian.left_out(x, flags, model)
     correction = _kriged_residual(residual, observed)
     precision = np.asarray(np.linalg.inv(model.covariance), dtype=np.float64)
     centred = filled - model.mean[:, None, None]
@@ -68,7 +66,7 @@ def complete_spectra(y: Floats, observed: Bools) -> Completed:
 
 
 def share_of_few(y: Floats, observed: Bools) -> float:
-    """Of the spectra (C, N) that lack some bands: the share that keeps too few to be completed."""
+    """Return the share of the incomplete spectra (C, N) with too few bands to count as complete."""
     model = gaussian.fit(y, observed)
     _, variance, _ = gaussian.condition(y, observed, model)
     gaps = ~observed.all(axis=0)
@@ -76,8 +74,8 @@ def share_of_few(y: Floats, observed: Bools) -> float:
 
 
 def _enough(variance: Floats, model: gaussian.Gaussian) -> Bools:
-    """(N,) whether the bands of pixels explain enough of them, or as much as those of most do;
-    variance (C, N) of what they lack."""
+    """(N,) whether the observed bands of pixels explain enough of their variance, or at least as
+    much as the median over the pixels.  variance (C, N): of their missing bands."""
     explained = 1 - variance.sum(axis=0) / np.trace(model.covariance)
     enough: Bools = explained >= min(TRUSTED, float(np.median(explained)))
     return enough
@@ -87,7 +85,7 @@ def _enough(variance: Floats, model: gaussian.Gaussian) -> Bools:
 
 
 def _kriged_residual(residual: Floats, observed: Bools) -> Floats:
-    """What neighbours say about the residual of the regression (C, H, W), each band for itself."""
+    """Krige the residual of the regression (C, H, W), each band separately."""
     scale = np.sqrt((residual**2).sum(axis=(1, 2)) / np.maximum(observed.sum(axis=(1, 2)), 1))
     scale = np.maximum(scale, np.finfo(float).tiny)[:, None, None]
     ratio = _residual_ratio(residual / scale, observed)
@@ -106,7 +104,7 @@ def _kriged_residual(residual: Floats, observed: Bools) -> Floats:
 
 
 def _residual_ratio(residual: Floats, observed: Bools) -> float:
-    """κ = nugget / sill of a membrane (s = 1), from the variogram pooled over some bands."""
+    """Return κ = nugget / sill of a membrane (s = 1), from the variograms of some bands."""
     fits = []
     for band in range(0, len(residual), max(len(residual) // 16, 1)):
         if observed[band].any():
@@ -120,7 +118,7 @@ def _residual_ratio(residual: Floats, observed: Bools) -> float:
 
 
 def _runs(observed: Bools) -> Iterator[tuple[Ints, Ints, Ints]]:
-    """Pixels that lack the same runs of adjacent bands: the bands (m,), rows and columns (n,)."""
+    """Yield groups of pixels that miss the same adjacent bands: bands (m,), rows, columns (n,)."""
     adjacent = runs(~observed & observed.any(axis=0))
     rows, cols = np.nonzero(adjacent.any(axis=0))
     if not len(rows):
@@ -131,8 +129,8 @@ def _runs(observed: Bools) -> Iterator[tuple[Ints, Ints, Ints]]:
 
 
 def runs(missing: Bools) -> Bools:
-    """(C, ...) the entries of runs of adjacent bands: three or more, for of two each still has a
-    neighbour that shows what it holds."""
+    """(C, ...) missing entries in runs of three or more adjacent bands.  In shorter runs each band
+    has an observed neighbour, which shows its content."""
     middle = np.zeros_like(missing)
     middle[1:-1] = missing[:-2] & missing[1:-1] & missing[2:]
     adjacent = middle.copy()
@@ -144,13 +142,13 @@ def runs(missing: Bools) -> Bools:
 def _run_residual(
     centred: Floats, observed: Bools, precision: Floats, bands: Ints, rows: Ints, cols: Ints
 ) -> tuple[Floats, Floats]:
-    """What neighbours say about a run of missing bands (m,) of some pixels (n,): the correction of
-    their regression and its variance, both (m, n); centred (C, H, W): the spectra less their mean.
+    """Return the correction of the regression for a run of missing bands (m,) of n pixels, from
+    their neighbours, and the variance, both (m, n); centred (C, H, W): spectra minus their mean.
 
-    Neighbours that have these bands differ from what their other bands predict by
-    r = P_mm⁻¹ (P x)_m.  With P_mm = L Lᵀ, w = L⁻¹ (P x)_m = Lᵀ r is white and of unit variance if
-    the Gaussian is all there is.  Turned so that what neighbours have in common lies in few
-    directions, each direction of w is carried over as far as it is common to neighbours here.
+    In neighbours with these bands observed, the bands differ from the prediction of the others by
+    r = P_mm⁻¹ (P x)_m.  With P_mm = L Lᵀ, w = L⁻¹ (P x)_m = Lᵀ r is white with unit variance if the
+    Gaussian holds.  w is rotated so that few directions contain most of what neighbours have in
+    common; each direction is then interpolated, damped by the local correlation of neighbours.
     """
     window, at = _window(observed.shape[1:], rows, cols)
     have: Bools = np.asarray(observed[bands][:, *window].all(axis=0))
@@ -164,12 +162,12 @@ def _run_residual(
     turn, _, _ = np.linalg.svd(mean.reshape(len(w), -1), full_matrices=False)
     w, mean = (np.tensordot(turn.T, a, 1) for a in (w.reshape(mean.shape), mean))
     common, size = _in_common(w, have)
-    # a pixel that has much in common with its neighbours counts itself, another their mean
+    # where neighbours correlate, a pixel keeps its own value; elsewhere it takes their mean
     w = mean + common * (w - mean)
     f, common, size = (a[:, *at] for a in (field(w, have, 1.5), common, size))
     noise = (1 - common) * (common**2 + (1 - common**2) / (2 * np.pi * NOISE_RADIUS**2))
     carried = common / np.maximum(common + noise, 1e-12) * f
-    # what is common to adjacent pixels by this share is so by its power at a distance
+    # the correlation falls with distance as a power of that of adjacent pixels
     far = ndimage.distance_transform_edt(~have)[at]
     variance = np.maximum(size * (1 - common ** (2 * far)), 1.0)
     back = linalg.solve_triangular(lower.T, turn, lower=False)
@@ -179,7 +177,7 @@ def _run_residual(
 def _window(
     shape: tuple[int, ...], rows: Ints, cols: Ints
 ) -> tuple[tuple[slice, slice], tuple[Ints, Ints]]:
-    """The part of the image around some pixels, and the pixels' places in it."""
+    """Return the window of the image around some pixels, and their rows and columns in it."""
     down, right = (
         slice(max(int(at.min()) - ASKED, 0), min(int(at.max()) + ASKED + 1, n))
         for at, n in zip((rows, cols), shape, strict=True)
@@ -188,32 +186,32 @@ def _window(
 
 
 def _average(w: Floats, have: Bools, radius: float) -> Floats:
-    """Mean of w (K, h, w) over neighbours that have it (h, w), where it is had; else 0."""
+    """Return the mean of w (K, h, w) over neighbours where `have` (h, w) is True; 0 elsewhere."""
     near = _near(have.astype(float), radius)
     average: Floats = np.where(have, _near(w, radius) / np.maximum(near, 1e-12), 0.0)
     return average
 
 
 def _near(a: Floats, radius: float) -> Floats:
-    """Sums over neighbours in maps (..., h, w), weights adding up to 1."""
+    """Return Gaussian-weighted sums over neighbours in maps (..., h, w); weights add up to 1."""
     by_axis = [0.0] * (a.ndim - 2) + [radius] * 2
     summed: Floats = ndimage.gaussian_filter(a, by_axis, mode="constant")
     return summed
 
 
 def _in_common(w: Floats, have: Bools) -> tuple[Floats, Floats]:
-    """The correlation of adjacent pixels of w (K, h, w), less what chance gives, and the mean
-    square of w, around every pixel; have (h, w): where w was measured, 0 elsewhere."""
+    """Return the correlation of adjacent pixels of w (K, h, w), reduced by what chance gives, and
+    the mean square of w, both around every pixel.  have (h, w): where w is measured."""
     radius = ASKED / 2
     product, square, pairs = np.zeros_like(w), np.zeros_like(w), np.zeros(have.shape)
-    for one, other in ((np.s_[:, :-1, :], np.s_[:, 1:, :]), (np.s_[:, :, :-1], np.s_[:, :, 1:])):
-        both = have[one[1:]] & have[other[1:]]
-        product[one] += both * w[one] * w[other]
-        square[one] += both * (w[one] ** 2 + w[other] ** 2) / 2
-        pairs[one[1:]] += both
+    for first, second in ((np.s_[:, :-1, :], np.s_[:, 1:, :]), (np.s_[:, :, :-1], np.s_[:, :, 1:])):
+        both = have[first[1:]] & have[second[1:]]
+        product[first] += both * w[first] * w[second]
+        square[first] += both * (w[first] ** 2 + w[second] ** 2) / 2
+        pairs[first[1:]] += both
     correlation = _near(product, radius) / np.maximum(_near(square, radius), 1e-12)
     correlation = np.clip(correlation, 0.0, 1.0)
-    count = _near(pairs, radius) * 4 * np.pi * radius**2  # pairs that took part
+    count = _near(pairs, radius) * 4 * np.pi * radius**2  # number of pairs in the average
     chance = CHANCE / np.sqrt(np.maximum(count, 1.0))
     common = correlation * np.maximum(1 - (chance / np.maximum(correlation, 1e-12)) ** 2, 0.0)
     size = _near(w**2, radius) / np.maximum(_near(have.astype(float), radius), 1e-12)

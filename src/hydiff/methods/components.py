@@ -1,4 +1,4 @@
-"""What fills on principal components share: spectra to coordinates, a spatial fill, and back."""
+"""Shared steps of fills on principal components: spectra to coordinates, spatial fill, and back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hydiff.maths import subspace
 
 SpatialFill = Callable[[Floats, Bools], Floats]  # z (K, H, W), complete (H, W) → filled (K, H, W)
 
-TRUSTED = 0.9  # share of the variance that a pixel's own bands must explain
+TRUSTED = 0.9  # share of its variance that the observed bands of a complete pixel must explain
 
 
 def check(components: int, default: int) -> None:
@@ -23,10 +23,10 @@ def check(components: int, default: int) -> None:
 def decompose(
     y: Floats, observed: Bools, components: int
 ) -> tuple[subspace.Subspace, Floats, Bools]:
-    """The subspace of y (C, H, W), coordinates z (K, H, W), and which pixels (H, W) have theirs.
+    """Return the subspace of y (C, H, W), coordinates z (K, H, W) and complete pixels (H, W).
 
-    A pixel that keeps some bands gets its coordinates from them, by regression, when they fix
-    them well enough; the others are 0 and not complete.
+    The coordinates of partly observed pixels come from regression on their bands, if these
+    determine them well enough; other pixels have z = 0 and are not complete.
     """
     C, H, W = y.shape
     entries = np.broadcast_to(observed, y.shape).reshape(C, -1)
@@ -45,7 +45,7 @@ def decompose(
 
 
 def fill_on_components(y: Floats, observed: Bools, components: int, fill: SpatialFill) -> Floats:
-    """y (C, H, W) with its gaps filled through the components; observed entries as they were."""
+    """Return y (C, H, W) with its gaps filled on the components; observed entries stay."""
     space, z, complete = decompose(y, observed, components)
     if not complete.all():
         z = fill(z, complete)

@@ -1,24 +1,25 @@
 """DDS2M: a diffusion whose denoiser is fitted as it goes (Miao, Zhang, Zhang, Tao, 2023).
 
-The cube is a sum of `rank` products, an untrained spatial network times an untrained spectral
-one, on the unit range; the diffusion runs on -1 to 1.  DDRM walks back from noise.  In the first
-half of the chain the state itself stands for x̂_0; then one Adam step a time pulls √ᾱ_t x̂_0
-towards x_t, and the running mean of the outputs, clipped to the unit range, is the x̂_0 that the
-sampler uses.
+The cube is modelled as a sum of `rank` products of an untrained spatial network and an untrained
+spectral network, on the unit range; the diffusion runs on -1 to 1.  DDRM samples backwards from
+noise.  In the first half of the chain, x̂_0 is the state itself.  Then each step takes one Adam
+step that pulls √ᾱ_t x̂_0 towards x_t, and the sampler's x̂_0 is the running mean of the outputs,
+clipped to the unit range.
 
 As in the published code: skip channels 0, 0, 4, 4, 4, 4; a mean over 2 × 2 pixels between a
-convolution and its norm; attention to channels and places (CBAM) on the third and fourth level;
-spectral networks of 128, 256, 256 and 128; one input for all networks of a kind; the running mean
-starts from the last state before the networks.  `benchmarks/published_dds2m.py` compares both with
-the same weights and noise, and runs the published code on the cells of the benchmark.
-Against it: the result is the last state, where there it is the one that comes nearest to the
-truth.  Its spatial networks return 128 × 128 for 144 × 144, and take only squares of multiples of
-64: we continue the cube by reflection and crop.  The ten spatial networks run as ten groups of
-one, which are the same numbers.  σ_y is the caller's, where there noise of 0.1 is added to
-whatever is completed, and the sampler knows it: `sigma_0` = 0.1 lets ours assume so much.  The
-total variation, of weight 0 there, is left out.  As published, the loss counts the gaps too, where
-x_t holds the networks' own estimate: what they put into a wide gap before they have learned
-anything stays there.  `gaps_in_loss` (ours) ends that.
+convolution and its norm; channel and spatial attention (CBAM) on the third and fourth level;
+spectral networks with layers of 128, 256, 256 and 128; one input for all networks of a kind; the
+running mean starts from the last state before the networks are used.
+`benchmarks/published_dds2m.py` compares both codes with the same weights and noise, and runs the
+published code on the cells of the benchmark.
+Differences: the result is the last state, whereas the published code selects the one closest to the
+truth.  The published spatial networks return 128 × 128 for 144 × 144 and accept only squares of
+multiples of 64; here the cube is extended by reflection and cropped.  The ten spatial networks run
+as one network with ten groups, which gives the same numbers.  σ_y is given by the caller; the
+published code adds noise of 0.1 to all data, and its sampler assumes it: `sigma_0` = 0.1 makes this
+one assume it too.  The total variation, which has weight 0 there, is left out.  As published, the
+loss includes the gaps, where x_t contains the networks' own estimate: what they put into a wide gap
+before they have learned anything stays there.  `gaps_in_loss=False` (our addition) avoids that.
 """
 
 from __future__ import annotations
@@ -43,29 +44,29 @@ from hydiff.methods.dhp import Tensors, masked
 from hydiff.result import Step
 
 KERNELS = (7, 7, 5, 5, 3, 3)
-SKIPS = (0, 0, 4, 4, 4, 4)  # channels of a skip branch, by level
-SQUEEZE, REACH = 16, 49  # of the attention: channels are squeezed so far; side of its window
+SKIPS = (0, 0, 4, 4, 4, 4)  # channels of the skip branch, by level
+SQUEEZE, REACH = 16, 49  # of the attention: reduction of channels; side of its window
 
 
 @dataclass(frozen=True)
 class DDS2M:
-    """The published settings; `fast` is a small network and a short chain for a CPU."""
+    """The published settings; preset `fast` is a small network and a short chain for a CPU."""
 
-    steps: int = 1501  # of the chain, at its end, in which the networks are fitted
+    steps: int = 1501  # last steps of the chain, in which the networks are fitted
     chain: int = 3000  # T
     beta_start: float = 1e-4
     beta_end: float = 0.005
     lr: float = 5e-4  # of Adam
-    eta: float = 0.95  # share of fresh noise where nothing was measured
-    eta_b: float = 1.0  # how far to follow y where it was
-    averaging: float = 0.98  # weight of the past in the running mean of the outputs
-    sigma_0: float = 0.0  # least noise that the sampler assumes, on the unit range; see above
-    gaps_in_loss: bool = True  # as published; False: x_t is followed where something was observed
+    eta: float = 0.95  # share of fresh noise where nothing is observed
+    eta_b: float = 1.0  # weight of y where it is observed
+    averaging: float = 0.98  # weight of past outputs in the running mean
+    sigma_0: float = 0.0  # least noise std that the sampler assumes, on the unit range; see above
+    gaps_in_loss: bool = True  # as published; False: the loss counts only observed entries
     rank: int = 10
-    channels: int = 128  # of the deepest scales of a spatial network
+    channels: int = 128  # of the deepest levels of a spatial network
     scales: int = 6
-    hidden: int = 128  # of a spectral network: its layers have so many, twice, twice, so many
-    engine: str = "auto"  # how a step runs: auto | eager | graph
+    hidden: int = 128  # of a spectral network: layers of 1, 2, 2 and 1 times as many
+    engine: str = "auto"  # how steps are executed: auto | eager | graph
 
     PRESETS: ClassVar[dict[str, DDS2M]]
 
@@ -82,14 +83,14 @@ class DDS2M:
         ranges.zero_or_more(self, "sigma_0")
 
     def decisive(self, noisy: bool) -> dict[str, Any]:
-        """What a benchmark knows a row by; those without `sigma_0` are older than it."""
-        own = asdict(self)
-        return own if self.sigma_0 else {k: v for k, v in own.items() if k != "sigma_0"}
+        """Return the settings that identify a benchmark row; no `sigma_0` if 0, as in old rows."""
+        settings = asdict(self)
+        return settings if self.sigma_0 else {k: v for k, v in settings.items() if k != "sigma_0"}
 
 
 DDS2M.PRESETS = {
     "paper": DDS2M(),
-    # the same noise at the start of the walk, β five times as large, a larger rate to keep up
+    # same noise at the start of the chain, β five times as large, and a higher rate for that
     "fast": DDS2M(
         steps=300, chain=600, beta_start=5e-4, beta_end=0.025, lr=5e-3, averaging=0.9,
         rank=4, channels=32, scales=3, hidden=64,
@@ -106,9 +107,10 @@ def dds2m(
     rng: Generator,
     resume: Tensors | None = None,
 ) -> Iterator[Step]:
-    """y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
+    """Fill a cube by DDS2M, yielding every step in which the networks are fitted.
 
-    resume: what `Step.state` gave before an interruption.
+    y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
+    resume: the `Step.state()` of an interrupted run.
     """
     C, H, W = y.shape
     y, observed = masked(y, observed)
@@ -127,7 +129,7 @@ def dds2m(
     # fixed inputs, one for all networks of a kind
     spatial, spectral = random((1, 1, *y.shape[-2:])), random((1, 1, C))
     alpha_bar = linear_alpha_bar(settings.chain, settings.beta_start, settings.beta_end)
-    x, root = torch.zeros_like(y), y.new_zeros(())  # in place: a recorded step reads them
+    x, root = torch.zeros_like(y), y.new_zeros(())  # changed in place: a recorded step reads them
     counted = None if settings.gaps_in_loss else observed
 
     def objective(_: None) -> tuple[Tensor, Tensor]:
@@ -140,7 +142,7 @@ def dds2m(
     if resume is None:
         begin, mean = settings.steps, torch.zeros_like(y)
         x.copy_(first_state(y, observed, sigma, alpha_bar, noise()))
-        for t in range(settings.chain, begin, -1):  # the networks are left alone
+        for t in range(settings.chain, begin, -1):  # without fitting the networks
             mean.copy_(unit(x))
             x.copy_(forth(x, t))
     else:
@@ -158,20 +160,20 @@ def dds2m(
             inputs = {"spatial": spatial, "spectral": spectral, "mean": mean}
             return fit.state() | inputs | {"x": x.clone(), "t": torch.tensor(t)}
 
-        shown = (unit(x) if t == 1 else mean)[0, :, :H, :W]  # on the way x is mostly noise
+        shown = (unit(x) if t == 1 else mean)[0, :, :H, :W]  # before the end x is mostly noise
         log = {"data": terms[0].clone()}
         yield Step(settings.steps - t + 1, settings.steps, shown, log, keep, how=how)
 
 
 def unit(x: Tensor) -> Tensor:
-    """From -1 … 1 to 0 … 1, clipped."""
+    """Map -1 … 1 to 0 … 1, clipped."""
     return ((x + 1) / 2).clamp(0, 1)
 
 
 def first_state(
     y: Tensor, observed: Tensor, sigma_y: Tensor, alpha_bar: Tensor, eps: Tensor
 ) -> Tensor:
-    """x_T: noise, around y where it was measured with less noise, by DDRM's rule."""
+    """Return x_T by DDRM's rule: noise, centred on y where y has less noise than the state."""
     left = alpha_bar[-1].item()
     sigma = math.sqrt((1 - left) / left)
     rest = (sigma**2 - sigma_y**2).clamp_min(0).sqrt()
@@ -189,17 +191,17 @@ def ddrm_step(
     settings: DDS2M,
     eps: Tensor,
 ) -> Tensor:
-    """x_{t-1} from x_t, the estimate x̂_0 and fresh noise eps: DDRM for a mask.
+    """Return x_{t-1} from x_t, the estimate x̂_0 and fresh noise eps: a step of DDRM for a mask.
 
-    In the scale x / √ᾱ the noise of step t has std σ_t = √((1 - ᾱ) / ᾱ).  Whatever the case,
-    what is added to x̂_0 or y has variance σ_{t-1}² in all when these are right.
+    In the scale x / √ᾱ the noise of step t has std σ_t = √((1 - ᾱ) / ᾱ).  In all cases the noise
+    added to x̂_0 or y has total variance σ_{t-1}², if these are correct.
     """
     now, before = alpha_bar[t].item(), alpha_bar[t - 1].item()
     sigma, less = math.sqrt((1 - now) / now), math.sqrt((1 - before) / before)
     eta, eta_b = settings.eta, settings.eta_b
     old = math.sqrt(1 - eta**2) * less
     free = x0 + old * (x / math.sqrt(now) - x0) / sigma + eta * less * eps
-    # where y is noisier than the next state, it only gives a direction
+    # where y is noisier than the next state, it only gives the direction of the noise
     noisy = x0 + old * (y - x0) / sigma_y.clamp_min(1e-12) + eta * less * eps
     rest = (less**2 - (eta_b * sigma_y) ** 2).clamp_min(0).sqrt()
     clear = (1 - eta_b) * x0 + eta_b * y + rest * eps
@@ -213,7 +215,7 @@ class Factors(nn.Module):
     def __init__(self, bands: int, settings: DDS2M) -> None:
         super().__init__()
         self.multiple = 2**settings.scales
-        # reflection by half a kernel needs one pixel more than that, at each scale
+        # reflection by half a kernel needs one pixel more than that, at each level
         self.least = max(
             2 ** (i + 1) * (k // 2 + 1) for i, k in enumerate(KERNELS[: settings.scales])
         )
@@ -226,7 +228,7 @@ class Factors(nn.Module):
 
 
 class SpatialNets(nn.Module):
-    """`rank` skip networks side by side, as groups: (1, 1, H, W) → (1, rank, H, W)."""
+    """`rank` skip networks computed as groups of one: (1, 1, H, W) → (1, rank, H, W)."""
 
     def __init__(self, rank: int, channels: int, scales: int) -> None:
         super().__init__()
@@ -249,7 +251,7 @@ class SpatialNets(nn.Module):
 
 
 class SpatialLevel(nn.Module):
-    """Halve by averaging, go deeper, double bilinearly, join with a narrow view of the input."""
+    """Halve by averaging, apply the level below, double bilinearly, join with the skip branch."""
 
     def __init__(
         self,
@@ -283,10 +285,10 @@ class SpatialLevel(nn.Module):
 
 
 class Attention(nn.Module):
-    """x + x · a(channel) · b(place), each group by itself (CBAM; Woo et al., 2018).
+    """x + x · a(channel) · b(pixel), each group separately (CBAM; Woo et al., 2018).
 
-    Both weights come from the largest and the mean value: over places for a channel, over
-    channels for a place.
+    Both weights are computed from maximum and mean: over pixels for a channel, over channels for a
+    pixel.
     """
 
     def __init__(self, groups: int, channels: int) -> None:
@@ -309,7 +311,7 @@ class Attention(nn.Module):
 
 
 class SpectralNets(nn.Module):
-    """`rank` networks of four hidden layers side by side: (1, 1, C) → (rank, C)."""
+    """`rank` networks of four hidden layers, computed together: (1, 1, C) → (rank, C)."""
 
     def __init__(self, rank: int, bands: int, hidden: int) -> None:
         super().__init__()
@@ -335,6 +337,6 @@ def _norm(channels: int) -> nn.BatchNorm2d:
 
 
 def _conv(groups: int, c_in: int, c_out: int, kernel: int, *before: nn.Module) -> nn.Sequential:
-    """before: of the norm, what the convolution's output passes."""
+    """Return convolution, layers `before` the norm, norm and activation."""
     conv = ReflectedConv(groups * c_in, groups * c_out, kernel, groups=groups)
     return nn.Sequential(conv, *before, _norm(groups * c_out), nn.LeakyReLU(0.2))

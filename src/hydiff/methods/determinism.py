@@ -1,4 +1,4 @@
-"""Only algorithms that give the same bytes again: a setting of torch for the whole process."""
+"""Deterministic algorithms in torch, which is a setting of the whole process."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from contextlib import contextmanager
 from threading import Lock
 
 _lock = Lock()
-_blocks = 0  # of all threads, that ask for it now
-_before = False
+_blocks = 0  # number of active blocks that want determinism, over all threads
+_before = False  # the setting to restore after the last block
 
 
 @contextmanager
 def determinism(wanted: bool) -> Iterator[None]:
-    """While a block of any thread lasts, torch is deterministic; the last one to end puts the
-    setting back."""
+    """Make torch deterministic while this block, or such a block in another thread, is active; the
+    last block to end restores the setting."""
     global _blocks, _before
     if not wanted:
         yield
         return
     import torch
 
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS requires it
     with _lock:
         if not _blocks:
             _before = torch.are_deterministic_algorithms_enabled()

@@ -1,11 +1,11 @@
-"""DHP: deep hyperspectral prior (Sidorov and Hardeberg, 2019), and the loop R-DLRHyIn shares.
+"""DHP: deep hyperspectral prior (Sidorov and Hardeberg, 2019), and its loop, used by R-DLRHyIn too.
 
-A Skip-Net turns fixed noise into the cube; it is fitted to the observed entries, and what it puts
-into the gaps is the result.  The network itself is the prior: it learns structure before noise.
+A Skip-Net maps fixed noise to the cube.  It is fitted to the observed entries, and its output in
+the gaps is the result.  The network itself is the prior: it learns structure before noise.
 
-Against the published code: the last iterate is the result, as there, but known pixels are pasted
-back by the caller when there is no noise, for every method alike; both scores are reported.  Any
-size and masks that differ by band are taken.  `averaging` (off by default) is ours.
+Differences from the published code: the last iterate is the result there too, but here the caller
+restores known pixels if there is no noise, as for every method; both scores are reported.  Any size
+and masks that differ by band are accepted.  `averaging` (off by default) is our addition.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from hydiff.methods import ranges
 from hydiff.result import Step
 
 Tensors = Mapping[str, Tensor]
-Terms = Callable[[Tensor, Tensor, Tensor], Tensor]  # output, y, observed: (1, C, H, W) → (n,)
+Terms = Callable[[Tensor, Tensor, Tensor], Tensor]  # output, y, observed (1, C, H, W) → terms (n,)
 
 
 class PriorSettings(Protocol):
-    """What a fit of a network prior needs to know."""
+    """The settings that `fit_prior` needs."""
 
     @property
     def steps(self) -> int: ...
@@ -48,7 +48,7 @@ class PriorSettings(Protocol):
 
 
 def check(settings: PriorSettings) -> None:
-    """Refuse settings that mean nothing."""
+    """Raise an error for settings out of range."""
     ranges.above_zero(settings, "steps", "lr", "amplitude", "channels", "scales")
     ranges.zero_or_more(settings, "jitter")
     ranges.shares_below_one(settings, "averaging")
@@ -56,16 +56,16 @@ def check(settings: PriorSettings) -> None:
 
 @dataclass(frozen=True)
 class DHP:
-    """The published settings; `fast` is a small network for a CPU."""
+    """The published settings; preset `fast` is a small network for a CPU."""
 
     steps: int = 10001
     lr: float = 0.01  # of Adam
-    amplitude: float = 0.1  # of the fixed input, uniform from 0
+    amplitude: float = 0.1  # largest value of the fixed input, which is uniform from 0
     jitter: float = 0.1  # std of the fresh noise added to it at each step
-    averaging: float = 0.0  # weight of the past in a running mean of the outputs; 0 = the last one
+    averaging: float = 0.0  # weight of past outputs in a running mean; 0 = last output
     channels: int = 128  # of the Skip-Net
     scales: int = 5
-    engine: str = "auto"  # how a step runs: auto | eager | graph | fused
+    engine: str = "auto"  # how steps are executed: auto | eager | graph | fused
 
     PRESETS: ClassVar[dict[str, DHP]]
 
@@ -85,9 +85,10 @@ def dhp(
     rng: Generator,
     resume: Tensors | None = None,
 ) -> Iterator[Step]:
-    """y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
+    """Fill a cube by DHP, yielding every step of the fit.
 
-    sigma_y plays no part in the fit.  resume: what `Step.state` gave before an interruption.
+    y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
+    sigma_y is not used.  resume: the `Step.state()` of an interrupted run.
     """
 
     def terms(x: Tensor, y: Tensor, observed: Tensor) -> Tensor:
@@ -97,7 +98,7 @@ def dhp(
 
 
 def masked(y: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
-    """y and observed as (1, C, H, W), y 0 wherever it was not observed."""
+    """Return y and observed as (1, C, H, W), with y = 0 where not observed."""
     observed = observed.expand_as(y)[None]
     y = torch.where(observed, y[None], 0.0)
     if not y.isfinite().all():
@@ -115,9 +116,9 @@ def fit_prior(
     engine: str,
     beyond: Beyond | None = None,
 ) -> Iterator[Step]:
-    """Fit a Skip-Net of noise to the observed entries; yields its output at every step.
+    """Fit a Skip-Net with a noise input to the observed entries; yield its output at every step.
 
-    beyond: a further term, of the output alone, that the engine cannot record.
+    beyond: a further loss term, of the output only, that the engine cannot record.
     """
     y, observed = masked(y, observed)
     bands = y.shape[1]

@@ -1,14 +1,15 @@
 """DINEOF: data-interpolating empirical orthogonal functions (Beckers and Rixen, 2003).
 
-Fill with the mean, decompose, refill from the first n EOFs, repeat until nothing moves; n is the
-one that best predicts entries set aside.  The matrix is bands × pixels, as images × places in the
-original, wherever each pixel keeps some bands.
+The missing entries are filled with the mean; then the matrix is decomposed and they are refilled
+from the first n EOFs, repeatedly until convergence.  n is the number that best predicts entries set
+aside.  If every pixel has some observed band, the matrix is bands × pixels, in place of the
+images × places of the original.
 
-A pixel that misses all bands is an empty column there, and would get the mean.  For such gaps
-the matrix is lines × (everything else), lines across the gaps, on the principal components, and
-its EOFs are smoothed along the lines, which is the time filter of Alvera-Azcárate et al. (2009):
-neighbouring lines are alike, as neighbouring days are.  Then what is set aside are copies of the
-gaps, moved along, not single entries: those could be read off their own line.
+A pixel without any band would be an empty column of this matrix and would get the mean.  If there
+are such pixels, the matrix is lines × (everything else), with lines across the gaps, on the
+principal components.  Its EOFs are smoothed across the lines, as the time filter of Alvera-Azcárate
+et al. (2009) does for days, because neighbouring lines are similar.  The entries set aside are then
+moved copies of the gaps, not single entries: these could be predicted from their own line.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ from hydiff.errors import BadValue
 from hydiff.methods import components
 from hydiff.result import Step
 
-DIFFUSION = 0.25  # of one pass of the filter; below 0.5 it is stable
-PATIENCE = 3  # numbers of EOFs that may be worse than the best so far before the search ends
-WORTH = 0.99  # one more EOF must lower the error to this share of it
+DIFFUSION = 0.25  # coefficient of one pass of the filter; stable below 0.5
+PATIENCE = 3  # numbers of EOFs tried without improvement before the search ends
+WORTH = 0.99  # an improvement must lower the error to this share of the best
 
 
 @dataclass(frozen=True)
 class DINEOF:
-    eofs: int = 30  # tried at most
-    iterations: int = 100  # for each number of EOFs, at most
-    tolerance: float = 1e-3  # change of the filled entries, of their spread, at which it stops
-    components: int = 24  # for gaps in all bands
+    eofs: int = 30  # largest number of EOFs that is tried
+    iterations: int = 100  # most iterations for each number of EOFs
+    tolerance: float = 1e-3  # it stops at this change of the filled entries, relative to the spread
+    components: int = 24  # principal components, for gaps in all bands
 
     PRESETS: ClassVar[dict[str, DINEOF]]
 
@@ -53,13 +54,16 @@ class Matrix(NamedTuple):
     values: Floats  # (L, N) anomalies, 0 where missing
     missing: Bools  # (L, N)
     aside: Bools  # (L, N) observed entries set aside for choosing the number of EOFs
-    smoother: Floats | None  # (L, L), for lines in order; None for bands
+    smoother: Floats | None  # (L, L) smoother over neighbouring lines; None for bands
 
 
 def dineof(
     y: Floats, observed: Bools, sigma_y: Floats, settings: DINEOF, *, rng: np.random.Generator
 ) -> Iterator[Step]:
-    """y (C, H, W), 0 where missing; observed (H, W) or (C, H, W); noise is not modelled."""
+    """Fill a cube by DINEOF, yielding a step for each number of EOFs tried.
+
+    y (C, H, W), 0 where missing; observed (H, W) or (C, H, W); noise is not modelled.
+    """
     entries = np.broadcast_to(observed, y.shape)
     if entries.any(axis=0).all():
         flat, flags = y.reshape(len(y), -1), entries.reshape(len(y), -1)
@@ -69,10 +73,10 @@ def dineof(
             x = (step.x + mean[:, None]).reshape(y.shape)
             yield step._replace(x=np.where(entries, y, x))
         return
-    space, z, whole = components.decompose(y, observed, settings.components)
-    axis = 1 + int(np.argmax([(~whole).mean(axis=1).var(), (~whole).mean(axis=0).var()]))
+    space, z, complete = components.decompose(y, observed, settings.components)
+    axis = 1 + int(np.argmax([(~complete).mean(axis=1).var(), (~complete).mean(axis=0).var()]))
     moved = np.moveaxis(z, axis, 0)
-    gaps = np.moveaxis(np.broadcast_to(~whole, z.shape), axis, 0).reshape(len(moved), -1)
+    gaps = np.moveaxis(np.broadcast_to(~complete, z.shape), axis, 0).reshape(len(moved), -1)
     matrix = _by_lines(moved.reshape(len(moved), -1), gaps, rng)
     for step in _search(matrix, settings):
         x = space.reconstruct(np.moveaxis(step.x.reshape(moved.shape), 0, axis))
@@ -80,7 +84,7 @@ def dineof(
 
 
 def _by_bands(values: Floats, missing: Bools, rng: np.random.Generator) -> Matrix:
-    """Set aside as many single entries as the paper does: min(0.01 n + 40, 0.03 n)."""
+    """Set aside single entries, as many as in the paper: min(0.01 n + 40, 0.03 n)."""
     entries = np.flatnonzero(~missing)
     n = int(min(0.01 * len(entries) + 40, 0.03 * len(entries)))
     aside = np.zeros(missing.shape, bool)
@@ -91,8 +95,8 @@ def _by_bands(values: Floats, missing: Bools, rng: np.random.Generator) -> Matri
 def _by_lines(values: Floats, missing: Bools, rng: np.random.Generator) -> Matrix:
     L = len(values)
     copies = (np.roll(missing, int(s), axis=0) & ~missing for s in rng.permutation(np.arange(1, L)))
-    nothing = np.zeros(missing.shape, bool)
-    aside = next((copy for copy in copies if copy.sum() >= missing.sum() / 3), nothing)
+    no_entries = np.zeros(missing.shape, bool)
+    aside = next((copy for copy in copies if copy.sum() >= missing.sum() / 3), no_entries)
     widest = max(_runs(missing.mean(axis=1) > 0.5), default=1)
     passes = max(1, round(widest**2 / (8 * DIFFUSION)))  # √(2 D passes) is half the widest gap
     second = np.diag(np.full(L - 1, 1.0), 1) + np.diag(np.full(L - 1, 1.0), -1)
@@ -102,19 +106,19 @@ def _by_lines(values: Floats, missing: Bools, rng: np.random.Generator) -> Matri
 
 
 def _runs(flags: Bools) -> list[int]:
-    """Lengths of the runs of True."""
+    """Return the lengths of the runs of True."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], flags.astype(int), [0]])))
     return [int(n) for n in edges[1::2] - edges[::2]]
 
 
 def _search(matrix: Matrix, settings: DINEOF) -> Iterator[Step]:
-    """Yield the fill for more and more EOFs, and at last that of the best number."""
+    """Yield the fills for an increasing number of EOFs, and finally that for the best number."""
     truth = matrix.values[matrix.aside]
     start = np.where(matrix.aside, 0.0, matrix.values)
     hidden = matrix.missing | matrix.aside
     most = min(settings.eofs, len(start) - 1, max(int((~hidden).any(axis=1).sum()) - 1, 1))
     best, best_error = 0, float(np.sqrt(np.mean(truth**2))) if truth.size else np.inf
-    x = filled = start  # no EOF at all is the mean
+    x = filled = start  # without EOFs the fill is the mean
     for n in range(1, most + 1):
         x = _refilled(x, hidden, n, matrix.smoother, settings)
         error = float(np.sqrt(np.mean((x[matrix.aside] - truth) ** 2))) if truth.size else 0.0
@@ -132,7 +136,7 @@ def _search(matrix: Matrix, settings: DINEOF) -> Iterator[Step]:
 def _refilled(
     x: Floats, missing: Bools, n: int, smoother: Floats | None, settings: DINEOF
 ) -> Floats:
-    """x with its missing entries at the fixed point of: decompose, refill from n EOFs."""
+    """Decompose x and refill its missing entries from n EOFs, repeatedly until they converge."""
     spread = float(x[~missing].std()) if not missing.all() else 0.0
     for _ in range(settings.iterations):
         covariance = x @ x.T

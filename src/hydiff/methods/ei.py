@@ -1,8 +1,8 @@
 """EI and Robust-EI: equivariant imaging on one cube, without diffusion.
 
-EI minimises mean (M f(y) - y)² + α mean (T_g f(y) - f(M T_g f(y) + n))²; Robust-EI puts SURE in
-the place of the first term, which the noise then no longer biases.  Both re-measure with fresh
-noise and take their data term over the observed entries, so at σ_y = 0 they are one method.
+EI minimises mean (M f(y) - y)² + α mean (T_g f(y) - f(M T_g f(y) + n))².  Robust-EI replaces the
+first term, which noise biases, by SURE.  Both measure the transformed images with fresh noise, and
+take the data term over the observed entries; without noise (σ_y = 0) they are the same method.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from hydiff.methods import equivariant
 from hydiff.methods.equivariant import Tensors
 from hydiff.result import Step
 
-# Switches that came later, as they stood before
+# Settings added later, with the values that reproduce the behaviour before them
 LATER = {"data_term": "observed", "remeasure_noise": True, "ei_reduction": "mean"}
 
 
 @dataclass(frozen=True)
 class EI:
-    """As the paper's ablation runs it: the same network, rate and rotations as HyDiff-EI."""
+    """The settings of the paper's ablation: same network, rate and rotations as HyDiff-EI."""
 
     steps: int = 1000
     lr: float = 0.01  # of Adam
     ei_weight: float = 1.0
     transform: str = "rotation"
-    n_transforms: int | None = None  # drawn each step; None: 7 with noise, else 1
-    data_term: str = "observed"  # entries that it counts: observed | all
+    n_transforms: int | None = None  # drawn per step; None: 7 with noise, else 1
+    data_term: str = "observed"  # entries in the data term: observed | all
     remeasure_noise: bool = True  # fresh noise on M T_g f(y) where y is noisy
     ei_reduction: str = "mean"  # of the EI term over the transforms of a step: mean | sum
     channels: int = 128  # of the Skip-Net
     scales: int = 5
-    hold_back: float = 0.0  # share of observed pixels kept from the fit, to watch it
-    engine: str = "auto"  # how a step runs: auto | eager | graph | fused
+    hold_back: float = 0.0  # share of observed pixels not used in the fit, to monitor it
+    engine: str = "auto"  # how steps are executed: auto | eager | graph | fused
     precision: str = "auto"  # of the network: auto | fp32 | tf32 | bf16
 
     PRESETS: ClassVar[dict[str, EI]]
@@ -50,7 +50,7 @@ class EI:
             raise BadValue(f"steps = {self.steps}: expected at least 1; 1000 is the default")
 
     def decisive(self, noisy: bool) -> dict[str, Any]:
-        """What a benchmark knows a row by."""
+        """Return the settings that identify a benchmark row."""
         return equivariant.decisive(self, noisy, LATER)
 
 
@@ -66,9 +66,10 @@ def ei(
     rng: Generator,
     resume: Tensors | None = None,
 ) -> Iterator[Step]:
-    """y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
+    """Fill a cube by equivariant imaging, yielding every step of the fit.
 
-    resume: what `Step.state` gave before an interruption.
+    y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
+    resume: the `Step.state()` of an interrupted run.
     """
     return _fit(y, observed, sigma_y, settings, rng, resume, robust=False)
 
@@ -82,7 +83,7 @@ def robust_ei(
     rng: Generator,
     resume: Tensors | None = None,
 ) -> Iterator[Step]:
-    """The same with SURE for the data term."""
+    """Fill a cube as `ei` does, but with SURE as the data term where there is noise."""
     return _fit(y, observed, sigma_y, settings, rng, resume, robust=True)
 
 

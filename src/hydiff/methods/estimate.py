@@ -1,4 +1,4 @@
-"""Run one method on one cube: scale to the unit range, drain its generator, scale back."""
+"""Run a method on a cube: scale to the unit range, run its generator to the end, scale back."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from hydiff.methods.offers import for_bands
 from hydiff.reference.models import ReferencePlanes
 from hydiff.result import Step
 
-Progress = Callable[[Step], Any] | None  # what it returns, if true, ends the method there
+Progress = Callable[[Step], Any] | None  # a true return value stops the method after this step
 
 MEMORY_ADVICE = "set fewer channels (`channels=64`), another device, or fill a window of the cube"
 
 
 class Extent(NamedTuple):
-    """How far the values of a scene reach, in the cube's unit."""
+    """Spread and range of the values of a scene, in the cube's unit."""
 
     spread: Floats  # (bands,) standard deviations of the observed entries, 1 for constant bands
-    peak: float  # the largest less the smallest
+    peak: float  # largest minus smallest value
 
 
 class Common(NamedTuple):
-    """What the parts of one scene share, so that they meet without a seam."""
+    """What all parts of one scene share, so that their fills meet without a seam."""
 
     scale: Scale
-    bands: Bools  # (bands,) those that the subspace describes
-    space: Subspace | None  # of methods that work on components; fitted to each part when None
+    bands: Bools  # (bands,) bands that the subspace describes
+    space: Subspace | None  # for methods that work on components; None: fitted to each part
     extent: Extent | None = None
-    prior: Mapping[str, Floats] | None = None  # weights of a network that the parts start from
+    prior: Mapping[str, Floats] | None = None  # network weights that all parts start from
 
 
 class Job(NamedTuple):
@@ -51,24 +51,24 @@ class Job(NamedTuple):
     deterministic: bool
     checkpoint: Path | None
     resume: bool
-    common: Common | None = None  # of the scene, when the cube is a part of one
+    common: Common | None = None  # shared by the scene, when the cube is a part of one
     references: tuple[
         ReferencePlanes, ...
     ] = ()  # other images of the place, on the grid of the cube
 
 
 class Estimate(NamedTuple):
-    """What a method says about a cube, in the cube's unit; arrays (bands, rows, cols)."""
+    """A method's estimate of a cube, in the cube's unit; arrays are (bands, rows, cols)."""
 
-    values: Floats  # everywhere, or where it was asked for; NaN where it has no estimate
-    sigma: Floats | None  # its posterior std, where a method works one out
+    values: Floats  # of all entries, or of the wanted pixels; NaN where there is no estimate
+    sigma: Floats | None  # posterior std, if the method computes one
     sigma_y: Floats  # (bands,) the noise std that was assumed
     history: list[Mapping[str, float]]
     notes: list[str]
-    excess: Floats | None = None  # how much larger a variance is than usual, where a method knows
+    excess: Floats | None = None  # factor by which the variance is above the usual, if known
 
     def at(self, pixels: Bools) -> Estimate:
-        """Of n pixels (rows, cols) alone, arrays (bands, 1, n)."""
+        """Return the estimate of the n pixels of a mask (rows, cols), as arrays (bands, 1, n)."""
         arrays = (self.values, self.sigma, self.excess)
         values, sigma, excess = (None if a is None else a[:, pixels][:, None] for a in arrays)
         assert values is not None
@@ -78,7 +78,7 @@ class Estimate(NamedTuple):
 def estimate(
     cube: Cube, observed: Bools, chosen: Chosen, sigma_y: Sigma, job: Job, progress: Progress = None
 ) -> Estimate:
-    """Estimate every entry of a cube from the observed ones alone, scale and noise included."""
+    """Estimate every entry of a cube from the observed ones only; so are its scale and noise."""
     [task] = _tasks(cube, observed, [chosen], sigma_y, job)
     return _drained(task, job, progress)
 
@@ -92,19 +92,19 @@ def estimate_each(
     networks: Sequence[Callable[[], Any] | None] = (),
     at: Bools | None = None,
 ) -> list[Estimate]:
-    """`estimate` by several methods, which share the work that they have in common; networks: for
-    each what gives the one to take instead of its own, or None.
+    """Run several methods as `estimate` does, sharing the work that they have in common.
 
-    at: the n pixels (rows, cols) that are wanted, for arrays (bands, 1, n) of them; None = all.
+    networks: for each method None, or a function that returns the network to use instead of its
+    own.  at: mask (rows, cols) of the n wanted pixels, returned as (bands, 1, n); None = all.
     """
     tasks, shared = _tasks(cube, observed, several, sigma_y, job), dict[int, Any]()
-    more = [{"network": network} if network else {} for network in networks or [None] * len(tasks)]
-    both = zip(tasks, more, strict=True)
-    return [_drained(task, job, given=_given(task, shared) | own, at=at) for task, own in both]
+    args = [{"network": network} if network else {} for network in networks or [None] * len(tasks)]
+    runs = zip(tasks, args, strict=True)
+    return [_drained(task, job, given=_given(task, shared) | extra, at=at) for task, extra in runs]
 
 
 def taught(cube: Cube, observed: Bools, chosen: Chosen, sigma_y: Sigma, job: Job) -> Any:
-    """The network of the prior, tuned on a cube as `anchored` is chosen to."""
+    """Return the prior's network, tuned on a cube with the settings of `anchored` in `chosen`."""
     from hydiff.methods import tuned
 
     [task] = _tasks(cube, observed, [chosen], sigma_y, job)
@@ -116,27 +116,27 @@ def taught(cube: Cube, observed: Bools, chosen: Chosen, sigma_y: Sigma, job: Job
 def estimate_at(
     cube: Cube, observed: Bools, several: Sequence[Chosen], sigma_y: Sigma, job: Job, at: Bools
 ) -> list[tuple[Floats, Floats]]:
-    """What several methods find for some pixels (rows, cols): values (bands, n) and the noise std
-    (bands,) that was assumed, both in the cube's unit.  Bad bands may come back as NaN."""
+    """Return for each method its estimates (bands, n) of the n pixels in a mask `at` (rows, cols),
+    and the noise std (bands,) it assumed, in the cube's unit.  Bad bands may come back as NaN."""
     shared, estimates = dict[int, Any](), []
     for task in _tasks(cube, observed, several, sigma_y, job):
-        given = _given(task, shared)
-        if not given or task.chosen.facts.pretrained or "references" in task.chosen.facts.asks:
-            some = _drained(task, job, given=given, at=at)
-            estimates.append((some.values[:, 0], some.sigma_y))
+        extras = _given(task, shared)
+        if not extras or task.chosen.facts.pretrained or "references" in task.chosen.facts.asks:
+            result = _drained(task, job, given=extras, at=at)
+            estimates.append((result.values[:, 0], result.sigma_y))
             continue
         from hydiff.methods.smooth import kriged
 
         x = np.full((cube.bands, int(at.sum()), 1), np.nan)
         with memory_advice(job.device, MEMORY_ADVICE):
-            x[task.good, :, 0] = kriged(given["given"], task.chosen.settings, at)
+            x[task.good, :, 0] = kriged(extras["given"], task.chosen.settings, at)
         estimates.append((task.scale.from_unit(x)[..., 0], task.sigma * task.scale.spans))
     return estimates
 
 
 def _given(task: MethodTask, shared: dict[int, Any]) -> dict[str, Any]:
-    """What a method gets beside its arrays: those that krige share their coordinates, which are
-    kept in `shared` by the number of components."""
+    """Return the extra argument `given` of methods that work on components: their coordinates,
+    computed once per number of components and kept in `shared`; nothing for other methods."""
     if not task.chosen.facts.coordinates or not task.wanted:
         return {}
     from hydiff.methods.smooth import coordinates
@@ -155,27 +155,27 @@ def _drained(
     given: Mapping[str, Any] | None = None,
     at: Bools | None = None,
 ) -> Estimate:
-    """Run a method to its end, or until `progress` has enough of it; at: as of `estimate_each`."""
+    """Run a method to its end, or until `progress` stops it; `at` is as in `estimate_each`."""
     if at is not None and given:
         given = {**given, "at": at}
-    keep, state, history = _checkpoint(task, job)
+    checkpoint, state, history = _checkpoint(task, job)
     began = time.perf_counter() - (history[-1]["seconds"] if history else 0.0)
     step = None
     with memory_advice(job.device, MEMORY_ADVICE), determinism(job.deterministic):
         for step in _steps(task, job, state, given):
             history.append({**step.log, "seconds": time.perf_counter() - began})
-            if keep is not None and step.done < step.total:  # some show nothing after the last
-                keep.offer(step, history)
+            if checkpoint is not None and step.done < step.total:  # the last may have no state
+                checkpoint.offer(step, history)
             if progress is not None and progress(step):
                 break
-        if step is None and state is not None:  # as older versions left one behind
+        if step is None and state is not None:  # a file left by an older version
             raise BadValue(
                 f"{job.checkpoint} was kept after the last step of {task.chosen.name}, which has "
                 "nothing left to do and no estimate to give; remove it and start again"
             )
         estimate = _estimate(task, step, job, at)
-    if keep is not None:
-        keep.remove()
+    if checkpoint is not None:
+        checkpoint.remove()
     logs: list[Mapping[str, float]] = [{k: float(v) for k, v in log.items()} for log in history]
     return estimate._replace(history=logs)
 
@@ -183,7 +183,7 @@ def _drained(
 def estimating(
     cube: Cube, observed: Bools, chosen: Chosen, sigma_y: Sigma, job: Job
 ) -> Generator[Step, None, Estimate]:
-    """The steps of `estimate`, for a caller who has others to advance as well."""
+    """Yield the steps of `estimate` and return its result, so that runs can be interleaved."""
     [task], step = _tasks(cube, observed, [chosen], sigma_y, job), None
     with memory_advice(job.device, MEMORY_ADVICE):
         for step in _steps(task, job):
@@ -194,7 +194,7 @@ def estimating(
 def estimates(
     runs: Sequence[Generator[Step, None, Estimate]], device: str, deterministic: bool = False
 ) -> list[Estimate]:
-    """What several methods find (`estimating`): side by side on a GPU, else one after another."""
+    """Run several `estimating` generators: side by side on a GPU, else one after another."""
     from hydiff.learn.engine import MOST_BESIDE, side_by_side
 
     results: dict[int, Estimate] = {}
@@ -212,16 +212,16 @@ def estimates(
 
 
 class MethodTask(NamedTuple):
-    """A cube on the unit range, as a method gets it; arrays (bands, rows, cols)."""
+    """A cube on the unit range, as a method receives it; arrays are (bands, rows, cols)."""
 
-    values: Array  # the cube's own
+    values: Array  # of the cube, not scaled
     y: Floats  # 0 where missing
     observed: Bools
     sigma: Floats  # (bands,) on the unit range
     scale: Scale
     chosen: Chosen
-    good: Bools  # (bands,) measured ones, which the method fills
-    bad: Bools  # (bands,) measured ones, which get the plain spatial fill
+    good: Bools  # (bands,) measured bands that the method fills
+    bad: Bools  # (bands,) measured bands that get a plain spatial fill instead
     notes: list[str]
 
     @property
@@ -231,7 +231,7 @@ class MethodTask(NamedTuple):
 
     @property
     def inputs(self) -> tuple[Floats, Bools, Floats]:
-        if self.good.all():  # as nearly always: nothing to copy
+        if self.good.all():  # the usual case: no copies are needed
             return self.y, mask.shared(self.observed), self.sigma
         return self.y[self.good], mask.shared(self.observed[self.good]), self.sigma[self.good]
 
@@ -239,7 +239,7 @@ class MethodTask(NamedTuple):
 def _tasks(
     cube: Cube, observed: Bools, several: Sequence[Chosen], sigma_y: Sigma, job: Job
 ) -> list[MethodTask]:
-    """A task for each method; they share their arrays."""
+    """Return a task for each method; the tasks share their arrays."""
     check_memory_limit()
     values = np.asarray(cube.values)
     scale = (
@@ -247,7 +247,7 @@ def _tasks(
         if job.common is None
         else job.common.scale
     )
-    # some formats store a pixel's bands together
+    # some formats store the bands of a pixel together: order="C" makes each band contiguous
     y = np.subtract(values, scale.low, dtype=np.float64, order="C")
     y /= scale.span
     np.copyto(y, 0.0, where=~observed)
@@ -257,20 +257,20 @@ def _tasks(
     tasks = []
     for chosen in several:
         assumed, ignored = modelled(chosen, sigma)
-        own = [*notes, *ignored]
+        task_notes = [*notes, *ignored]
         if not observed.all() or assumed.any():
-            own += [*(chosen.settings.notes if chosen.facts.notes else ())]
+            task_notes += [*(chosen.settings.notes if chosen.facts.notes else ())]
             if chosen.facts.equivariant:
                 from hydiff.learn.transforms import blind_note
 
-                own += blind_note(mask.shared(observed), chosen.settings.transform)
-        fitted = for_bands(chosen, cube, good, job.common, job.references)
-        tasks.append(MethodTask(values, y, observed, assumed, scale, fitted, good, bad, own))
+                task_notes += blind_note(mask.shared(observed), chosen.settings.transform)
+        ready = for_bands(chosen, cube, good, job.common, job.references)
+        tasks.append(MethodTask(values, y, observed, assumed, scale, ready, good, bad, task_notes))
     return tasks
 
 
 def modelled(chosen: Chosen, sigma: Floats) -> tuple[Floats, list[str]]:
-    """The noise std (bands,) that a fill goes by, and a note where its method ignores it."""
+    """Return the noise std (bands,) that a method assumes, and a note if it ignores the noise."""
     if not sigma.any() or chosen.facts.uses_sigma:
         return sigma, []
     if chosen.facts.replaces_noisy:
@@ -286,31 +286,31 @@ def _steps(
     state: dict[str, Any] | None = None,
     given: Mapping[str, Any] | None = None,
 ) -> Iterator[Step]:
-    """The method at work; nothing where there is nothing to fill."""
+    """Yield the steps of the method; none if there is nothing to fill."""
     if task.wanted:
         yield from _start(task.chosen, *task.inputs, job, state, given)
 
 
 def _estimate(task: MethodTask, step: Step | None, job: Job, at: Bools | None = None) -> Estimate:
-    """From the last step of a method: good bands its own, bad ones filled plainly, else NaN.
+    """Turn the last step of a method into an estimate: bad bands filled plainly, unmeasured NaN.
 
-    at: as of `estimate_each`; the step may be of these pixels already.
+    at: as in `estimate_each`; the step may already be limited to these pixels.
     """
     sigma_y = task.sigma * task.scale.spans
     shape = task.y.shape if at is None else (len(task.y), 1, int(at.sum()))
 
-    def wanted(own: Array) -> Array:
-        return own if own.shape[1:] == shape[1:] else own[:, at][:, None]
+    def wanted(array: Array) -> Array:
+        return array if array.shape[1:] == shape[1:] else array[:, at][:, None]
 
-    def of_good(own: Array, others: float) -> Floats:
-        if task.good.all():  # as nearly always: nothing to copy
-            return wanted(own)
-        every = np.full(shape, others)
-        every[task.good] = wanted(own)
-        return every
+    def of_good(array: Array, others: float) -> Floats:
+        if task.good.all():  # the usual case: no copies are needed
+            return wanted(array)
+        filled = np.full(shape, others)
+        filled[task.good] = wanted(array)
+        return filled
 
     if step is None:
-        if task.wanted:  # its values still have their gaps
+        if task.wanted:  # the cube's values cannot serve: they have gaps
             raise BadValue(f"{task.chosen.name} yielded nothing; expected one Step or more of it")
         values = wanted(np.asarray(task.values, dtype=np.float64))
         return Estimate(values, None, sigma_y, [], task.notes)
@@ -329,16 +329,16 @@ def _estimate(task: MethodTask, step: Step | None, job: Job, at: Bools | None = 
 def _checkpoint(
     task: MethodTask, job: Job
 ) -> tuple[Checkpoint | None, dict[str, Any] | None, list[Mapping[str, Any]]]:
-    """Where to keep the state, the state to go on from, and the history behind it."""
+    """Return the checkpoint, the state to resume from (None: none) and the history up to it."""
     if job.checkpoint is None or not task.chosen.facts.learned:
         return None, None, []
     settings = settings_dict(task.chosen.settings)
     belongs_to = fingerprint(*task.inputs, task.chosen.name, settings, job.seed)
-    keep = Checkpoint(job.checkpoint, belongs_to)
+    checkpoint = Checkpoint(job.checkpoint, belongs_to)
     if not job.resume:
-        keep.refuse_foreign()
-    state = keep.load() if job.resume else None
-    return keep, state, [] if state is None else history_of(state)
+        checkpoint.refuse_foreign()
+    state = checkpoint.load() if job.resume else None
+    return checkpoint, state, [] if state is None else history_of(state)
 
 
 def _start(
@@ -350,31 +350,31 @@ def _start(
     state: dict[str, Any] | None = None,
     given: Mapping[str, Any] | None = None,
 ) -> Iterator[Step]:
-    """The method's generator, with the arrays and the source of randomness it works on."""
+    """Start the method's generator: arrays or tensors, random generator and extra arguments."""
     if not chosen.facts.learned:
-        own = dict(given or {})
+        extras = dict(given or {})
         if chosen.facts.pretrained:
-            own["device"] = torch_device(job.device)
+            extras["device"] = torch_device(job.device)
         rng = np.random.default_rng(job.seed)
-        return chosen.inpaint(y, observed, sigma, chosen.settings, rng=rng, **own)
+        return chosen.inpaint(y, observed, sigma, chosen.settings, rng=rng, **extras)
     import torch
 
-    more: dict[str, Any] = {} if state is None else {"resume": state}
+    options: dict[str, Any] = {} if state is None else {"resume": state}
     prior = None if job.common is None else job.common.prior
     if prior is not None and job.common is not None and len(y) == job.common.bands.sum():
-        more["initial"] = {name: torch.as_tensor(value) for name, value in prior.items()}
+        options["initial"] = {name: torch.as_tensor(value) for name, value in prior.items()}
     elif chosen.facts.weights and chosen.settings.weights is not None:
         from hydiff.learn.weights import load_weights
 
-        more["initial"] = load_weights(chosen.settings, bands=len(y))
+        options["initial"] = load_weights(chosen.settings, bands=len(y))
     arrays, rng = _on_device(y, observed, sigma, job)
-    return chosen.inpaint(*arrays, chosen.settings, rng=rng, **more)
+    return chosen.inpaint(*arrays, chosen.settings, rng=rng, **options)
 
 
 def _on_device(
     y: Floats, observed: Bools, sigma: Floats, job: Job
 ) -> tuple[tuple[Any, Any, Any], Any]:
-    """Tensors of the arrays of a task, and the source of randomness beside them."""
+    """Return the arrays of a task as tensors on the device, and a random generator there."""
     import torch
 
     place = torch_device(job.device)
@@ -384,7 +384,7 @@ def _on_device(
 
 
 def torch_device(device: str) -> Any:
-    """ "auto" is the GPU where there is one."""
+    """Return the torch device of a name; "auto" is the GPU if there is one, else the CPU."""
     need_torch(f"the device {device}")
     import torch
 

@@ -1,12 +1,12 @@
 """Exemplar: patches copied from elsewhere in the image (Criminisi, Pérez, Toyama, 2004).
 
-The pixel on the rim of a gap with the highest priority (much complete around it, a strong edge
-running into it) is filled next: its neighbourhood is compared with all windows that are complete
-whole, and the best one gives its centre's missing part.  Distances and copies are those of the
-principal components, so that all bands come from one place and spectra stay real ones.
+The pixel on the rim of a gap with the highest priority (many complete pixels around it, a strong
+edge that meets the gap) is filled next.  The window around it is compared with all complete windows
+of the image, and its missing pixels are copied from the most similar one.  Similarity and copies
+use the principal components, so that all bands come from one place and spectra stay realistic.
 
-Where the gaps leave too few whole windows of the wished size, a smaller size is taken; where not
-even 3 × 3 are left, each missing pixel takes the nearest complete one.
+If there are too few complete windows of the given size, a smaller size is used; if there are too
+few even of 3 × 3 pixels, each missing pixel is filled with the nearest complete one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hydiff.methods import components
 from hydiff.methods.classical import Plain, nearest
 from hydiff.result import Step
 
-FEWEST = 50  # whole windows that a size must leave to be used
+FEWEST = 50  # complete windows that a window size needs
 
 
 @dataclass(frozen=True)
@@ -46,19 +46,22 @@ Exemplar.PRESETS = {"paper": Exemplar(), "fast": Exemplar(patch=5, components=4)
 def exemplar(
     y: Floats, observed: Bools, sigma_y: Floats, settings: Exemplar, *, rng: Any
 ) -> Iterator[Step]:
-    """y (C, H, W), 0 where missing; observed (H, W) or (C, H, W); noise is not modelled."""
+    """Fill a cube patch by patch, yielding about 20 steps.
+
+    y (C, H, W), 0 where missing; observed (H, W) or (C, H, W); noise is not modelled.
+    """
     space, z, complete = components.decompose(y, observed, settings.components)
     total, shown = max(int((~complete).sum()), 1), 0
     for filled, left in _copied(z, complete, settings.patch):
         done = total - left
-        # all bands cost more than a patch of components: they are shown 20 times
+        # computing all bands costs more than a patch of components: only 20 times
         if left == 0 or done - shown >= total / 20:
             shown = done
             yield Step(done, total, np.where(observed, y, space.reconstruct(filled)))
 
 
 def window_size(complete: Bools, wished: int) -> int:
-    """The largest odd size up to the wished one of which enough whole windows exist; else 1."""
+    """Return the largest odd size up to `wished` with enough complete windows; else 1."""
     for size in range(wished, 1, -2):
         if _whole(complete, size).sum() >= FEWEST:
             return size
@@ -66,12 +69,12 @@ def window_size(complete: Bools, wished: int) -> int:
 
 
 def _whole(complete: Bools, size: int) -> Bools:
-    """Centres of windows that lie inside the image and are complete everywhere."""
+    """Return a mask of the centres of complete windows that lie inside the image."""
     return ndimage.minimum_filter(complete, size, mode="constant", cval=False)
 
 
 def _copied(z: Floats, complete: Bools, wished: int) -> Iterator[tuple[Floats, int]]:
-    """Yield z (K, H, W) filled further and further, with the number of pixels left."""
+    """Yield z (K, H, W) after each patch, with the number of pixels left to fill."""
     size = window_size(complete, wished)
     if size == 1 or complete.all():
         *_, step = nearest(z, complete, np.zeros(len(z)), Plain(), rng=None)
@@ -80,10 +83,10 @@ def _copied(z: Floats, complete: Bools, wished: int) -> Iterator[tuple[Floats, i
     r = size // 2
     windows = np.lib.stride_tricks.sliding_window_view(z, (size, size), axis=(1, 2))
     sources = np.argwhere(_whole(complete, size))
-    # (sources, K · size · size), once: sources are never filled ones
+    # (sources, K, size · size), computed once: filled pixels are never sources
     bank = windows[:, sources[:, 0] - r, sources[:, 1] - r].swapaxes(0, 1)
     bank = np.ascontiguousarray(bank.reshape(len(sources), len(z), -1).astype(np.float32))
-    # a frame of missing pixels, so that windows at the border need no special case
+    # pad by a frame that counts as missing, so that windows at the border need no special case
     x = np.pad(z, ((0, 0), (r, r), (r, r)))
     have = np.pad(complete, r)
     inside = np.pad(np.ones(complete.shape, bool), r)
@@ -111,19 +114,19 @@ def _copied(z: Floats, complete: Bools, wished: int) -> Iterator[tuple[Floats, i
 def _next(
     x: Floats, have: Bools, missing: Bools, rim: Bools, confidence: Floats, size: int
 ) -> tuple[int, int, float]:
-    """The rim pixel to fill next, and the confidence of what is filled there."""
+    """Return the rim pixel to fill next, and the confidence of its fill."""
     trust = ndimage.uniform_filter(np.where(have, confidence, 0.0), size, mode="constant")
     image = x[0]  # the strongest component shows the edges
     level = float(image[have].std()) or 1.0
     down, across = (ndimage.sobel(np.where(have, image, 0.0), axis) / level for axis in (0, 1))
-    whole = ndimage.binary_erosion(have)  # elsewhere the gradient is that of the gap
-    down, across = np.where(whole, down, 0.0), np.where(whole, across, 0.0)
+    interior = ndimage.binary_erosion(have)  # elsewhere the gradient is that of the rim of the gap
+    down, across = np.where(interior, down, 0.0), np.where(interior, across, 0.0)
     strength = np.hypot(down, across)
     strongest = ndimage.maximum_filter(strength, 3)
     gap = missing.astype(float)
     normal = [ndimage.sobel(gap, axis) for axis in (0, 1)]
     length = np.hypot(*normal) + 1e-9
-    # an edge runs along its isophote; one that meets the gap head on goes first
+    # edges run along isophotes; those that meet the gap at a right angle are continued first
     flow = np.abs(-across * normal[0] + down * normal[1]) / length
     data = 1e-3 + np.where(strongest > 0, ndimage.maximum_filter(flow, 3), 0.0)
     priority = np.where(rim, trust * data, -1.0)

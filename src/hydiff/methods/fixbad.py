@@ -1,9 +1,9 @@
-"""Bad detector elements, as imaging spectrometers repair them: spectral angle, then regression.
+"""Repair of bad detector elements, as for imaging spectrometers: spectral angle, then regression.
 
-A missing band of a pixel comes from that pixel of the same line which has the band, and whose
-spectrum makes the smallest angle with its own over the bands that both keep, through a straight
-line fitted to those bands.  Meant for dead columns and single bad elements: a pixel that keeps
-too few bands, or a band that the whole line misses, is left (NaN).
+A missing band of a pixel is filled from another pixel of the same line: of those that have the
+band, the one with the smallest spectral angle over the bands that both have.  A straight line
+fitted to these bands converts its value.  The method is meant for dead columns and single bad
+elements: pixels with too few bands, and bands missing in the whole line, are not filled (NaN).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hydiff.result import Step
 
 @dataclass(frozen=True)
 class FixBad:
-    least_bands: int = 3  # that two spectra must have in common: two fit any straight line
+    least_bands: int = 3  # bands that two spectra must have in common: a line fits any two points
 
     PRESETS: ClassVar[dict[str, FixBad]]
 
@@ -36,7 +36,10 @@ FixBad.PRESETS = {"paper": FixBad(), "fast": FixBad()}
 def fixbad(
     y: Floats, observed: Bools, sigma_y: Floats, settings: FixBad, *, rng: Any
 ) -> Iterator[Step]:
-    """y (C, H, W), 0 where missing; observed (H, W) or (C, H, W); noise is not modelled."""
+    """Fill a cube line by line, yielding a step per line.
+
+    y (C, H, W), 0 where missing; observed (H, W) or (C, H, W); noise is not modelled.
+    """
     entries = np.broadcast_to(observed, y.shape)
     x = np.where(entries, y, np.nan)
     for row in range(y.shape[1]):
@@ -46,12 +49,14 @@ def fixbad(
 
 
 def repaired(line: Floats, observed: Bools, least_bands: int) -> Floats:
-    """A line of spectra (C, W) with its missing entries from other spectra of it, or NaN."""
+    """Return a line of spectra (C, W) with missing entries filled from other spectra, or NaN."""
     y = np.where(observed, line, 0.0)
     flags = observed.astype(float)
-    norms = (y**2).T @ flags  # (i, j): |spectrum i|² over the bands that j has too
-    angle = np.sqrt(norms * norms.T)
-    cosine = np.divide(y.T @ y, angle, out=np.full(angle.shape, -np.inf), where=angle > 0)
+    norms = (y**2).T @ flags  # (i, j): |spectrum i|² over the bands that i and j both have
+    norm_products = np.sqrt(norms * norms.T)
+    cosine = np.divide(
+        y.T @ y, norm_products, out=np.full(norm_products.shape, -np.inf), where=norm_products > 0
+    )
     cosine[flags.T @ flags < least_bands] = -np.inf
     x = np.where(observed, line, np.nan)
     for i in np.flatnonzero(~observed.all(axis=0)):
@@ -67,7 +72,7 @@ def repaired(line: Floats, observed: Bools, least_bands: int) -> Floats:
 
 
 def regressed(target: Floats, source: Floats, at: Floats) -> Floats:
-    """The straight line target ≈ a + b source through points (n,), taken `at` other sources."""
+    """Fit the line target ≈ a + b source to points (n,); return its values `at` other sources."""
     centred = source - source.mean()
     spread = float(centred @ centred)
     slope = float(target @ centred) / spread if spread > 0 else 0.0

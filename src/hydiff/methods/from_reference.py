@@ -1,5 +1,5 @@
-"""`reference`: what other images of the place say of the components of a cube; what they leave over
-is filled as `smooth` does it, or `prior`.
+"""`reference`: regression of the components of a cube on other images of the same place; the
+residual is filled as in `smooth` or `prior`.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from hydiff.methods.smooth import Coordinates, coordinates, cube_step, fitted_fi
 from hydiff.reference.models import Model, Predicted, ReferencePlanes, predictions
 from hydiff.result import Step
 
-PLANES = 4  # components that the network corrects, the strongest ones
+PLANES = 4  # components that the network corrects, strongest first
 
 
 @dataclass(frozen=True)
 class FromReference:
-    context: int = 1  # pixels around that take part in the regression
-    steps: bool = False  # fitted to differences between neighbours instead of levels
-    robust: bool = False  # pixels that have changed since count less
-    local: float = 0.0  # px: gain and offset vary over a window of this standard deviation; 0 = not
-    similar: int = 0  # pixels that look alike and correct the regression
-    alike: int = 0  # pixels that look alike and are taken instead of a regression
-    size: str | None = None  # of the prior that fills what is left over; None = kriging
+    context: int = 1  # neighbours up to this many px away take part in the regression
+    steps: bool = False  # fit to differences between neighbours instead of values
+    robust: bool = False  # give less weight to pixels that changed between the images
+    local: float = 0.0  # px, std of the window over which gain and offset vary; 0 = they do not
+    similar: int = 0  # similar pixels whose mean residual corrects the regression
+    alike: int = 0  # similar pixels whose mean replaces the regression
+    size: str | None = None  # of the prior's network that fills the residual; None = kriging
     components: int = 24  # principal components of the cube that are predicted
     space: Subspace | None = None  # of the scene that this is a part of; None = fitted
     references: tuple[ReferencePlanes, ...] | None = None  # on the grid of the cube
@@ -47,12 +47,12 @@ class FromReference:
 
     @property
     def pretrained(self) -> bool:
-        """Whether a network that learned elsewhere takes part."""
+        """Whether it uses a network trained on other images."""
         return self.size is not None
 
     @property
     def model(self) -> Model:
-        """How the references predict."""
+        """The model by which the references predict."""
         levels = self.context, self.steps, self.robust
         return Model(*levels, self.local, self.similar, self.alike)
 
@@ -68,26 +68,26 @@ def from_reference(
     device: Any = "cpu",
     at: Bools | None = None,
 ) -> Iterator[Step]:
-    """Regression of the components on the references' bands; what it leaves is filled.
+    """Fill a cube by regression of its components on references; the residual is filled too.
 
     y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
-    What a component has in common with no reference is filled as without one.  The estimate is NaN
-    where no reference has a value.
-    given: the coordinates, if they are at hand.  at: as of `cube_step`.
+    Components of which the references show nothing are filled as without references.  The estimate
+    is NaN where no reference has a value.
+    given: the coordinates, if already computed.  at: as in `cube_step`.
     """
     if not settings.references:
         raise BadValue("the method 'reference' fills from another image: give `reference=`")
     c = given or coordinates(y, observed, sigma_y, settings.components, settings.space)
     parts = [*predictions(c.z, c.complete, settings.references, settings.model, c.predicted)]
-    there = np.logical_or.reduce([part.pixels for part in parts] or [np.zeros_like(c.complete)])
-    known = c.complete & there
+    covered = np.logical_or.reduce([part.pixels for part in parts] or [np.zeros_like(c.complete)])
+    known = c.complete & covered
     seen = observed if at is None else np.broadcast_to(observed, y.shape)[:, at][:, None]
     if not known.any():
         yield Step(1, 1, np.where(seen, y if at is None else y[:, at][:, None], np.nan))
         return
     f, covariances = _with_references(c, known, parts, settings, device, at)
     step = cube_step(c, f, covariances, False, rng, at)
-    unseen = ~(there if at is None else there[at][None])
+    unseen = ~(covered if at is None else covered[at][None])
     if unseen.any():
         unknown = unseen & ~seen if not sigma_y.any() else unseen
         step = step._replace(x=np.where(unknown, np.nan, step.x))
@@ -102,8 +102,8 @@ def _with_references(
     device: Any,
     at: Bools | None,
 ) -> tuple[Floats, list[Covariance]]:
-    """Components (K, H, W), filled, and their covariances: those of which the references show
-    nothing as without them."""
+    """Return the filled components (K, H, W) and their covariances; components of which the
+    references show nothing are filled as without references."""
     plain, covariances = fitted_fields(c)
     used = np.any([part.shown for part in parts], axis=0)
     if not used.any():
@@ -111,18 +111,19 @@ def _with_references(
     p = np.zeros(c.z.shape)
     for part in parts:
         p[:, part.pixels] = part.planes
-    left = c.some(used).with_components(np.where(complete, c.z - p, 0.0)[used], complete)
-    own, their_covariances = _filled(left, settings, device, at)
+    unexplained = c.some(used).with_components(np.where(complete, c.z - p, 0.0)[used], complete)
+    residual, their_covariances = _filled(unexplained, settings, device, at)
     out, of_used = plain.copy(), iter(their_covariances)
-    out[used] = p[used] + own
-    each = zip(used, covariances, strict=True)
-    return out, [next(of_used) if theirs else one for theirs, one in each]
+    out[used] = p[used] + residual
+    pairs = zip(used, covariances, strict=True)
+    return out, [next(of_used) if is_used else covariance for is_used, covariance in pairs]
 
 
 def _filled(
     c: Coordinates, settings: FromReference, device: Any, at: Bools | None
 ) -> tuple[Floats, list[Covariance]]:
-    """Components (K, H, W), filled, and their covariances; at: as of `prior.corrected_fields`."""
+    """Return filled components (K, H, W) and their covariances; at: as in
+    `prior.corrected_fields`."""
     if settings.size is None:
         return fitted_fields(c)
     need_torch("the prior")
@@ -130,5 +131,5 @@ def _filled(
 
     from hydiff.methods.prior import Prior, corrected_fields
 
-    own = Prior(settings.size, planes=PLANES)
-    return corrected_fields(c, own, torch.device(device), at=at)
+    settings_of_prior = Prior(settings.size, planes=PLANES)
+    return corrected_fields(c, settings_of_prior, torch.device(device), at=at)

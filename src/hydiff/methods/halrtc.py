@@ -1,9 +1,9 @@
 """HaLRTC: high-accuracy low-rank tensor completion (Liu, Musialski, Wonka, Ye, 2013).
 
-Minimise Σ_i α_i ‖X_(i)‖_* over the three unfoldings of the cube, with the observed entries fixed,
-by alternating directions.  A slice without one observed entry (a line missing in all bands over
-the whole width) adds nothing to any of the three norms when it is zero, so zero is what the
-method gives it: it is blind there, and we return NaN instead of a number that means nothing.
+Minimises Σ_i α_i ‖X_(i)‖_* over the three unfoldings of the cube, with the observed entries fixed,
+by the alternating direction method of multipliers.  A slice without any observed entry (such as a
+line missing in all bands over the whole width) adds nothing to the norms if it is zero, and so the
+method fills it with zero, which has no meaning: here such entries are NaN.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from hydiff.result import Step
 
 @dataclass(frozen=True)
 class HaLRTC:
-    steps: int = 500  # at most
+    steps: int = 500  # the most steps
     tolerance: float = 1e-5  # relative change of the cube at which it stops
-    start: float = 0.1  # first threshold, a share of the largest singular value; 1 / (3 ρ)
+    start: float = 0.1  # first threshold 1 / (3 ρ), as a share of the largest singular value
     growth: float = 1.05  # of the penalty ρ at each step
-    most: float = 1e6  # times the first ρ
+    most: float = 1e6  # largest ρ, relative to the first
 
     PRESETS: ClassVar[dict[str, HaLRTC]]
 
@@ -45,13 +45,16 @@ HaLRTC.PRESETS = {"paper": HaLRTC(), "fast": HaLRTC(steps=100, growth=1.15, tole
 def halrtc(
     y: Floats, observed: Bools, sigma_y: Floats, settings: HaLRTC, *, rng: Any
 ) -> Iterator[Step]:
-    """y (C, H, W), 0 where missing; observed (H, W) or (C, H, W); noise is not modelled."""
+    """Fill a cube by HaLRTC, yielding every step.
+
+    y (C, H, W), 0 where missing; observed (H, W) or (C, H, W); noise is not modelled.
+    """
     entries = np.broadcast_to(observed, y.shape)
     blind = blind_entries(entries)
     x = np.where(entries, y, 0.0)
     duals = [np.zeros_like(x) for _ in range(3)]
     size = max(float(np.linalg.norm(x)), np.finfo(float).tiny)
-    first = rho = 1 / (3 * settings.start * size)  # the largest singular value is nearly the norm
+    first = rho = 1 / (3 * settings.start * size)  # the largest singular value is close to the norm
     for i in range(1, settings.steps + 1):
         low = [shrunk(x + duals[axis] / rho, axis, 1 / (3 * rho)) for axis in range(3)]
         last = x
@@ -67,7 +70,7 @@ def halrtc(
 
 
 def blind_entries(observed: Bools) -> Bools:
-    """Entries of bands, rows or columns that have no observed entry at all; shape of `observed`."""
+    """Return a mask of the bands, rows and columns without any observed entry, (C, H, W)."""
     blind = np.zeros(observed.shape, bool)
     for axis in range(3):
         others = tuple(a for a in range(3) if a != axis)
@@ -76,9 +79,9 @@ def blind_entries(observed: Bools) -> Bools:
 
 
 def shrunk(x: Floats, axis: int, threshold: float) -> Floats:
-    """x with the singular values of its unfolding along `axis` lowered by the threshold.
+    """Return x with the singular values of its unfolding along `axis` lowered by the threshold τ.
 
-    From the eigenvectors U of X Xᵀ: U diag((1 − τ/s)₊) Uᵀ X, much smaller than the SVD of X.
+    Computed as U diag((1 − τ/s)₊) Uᵀ X from the eigenvectors U of X Xᵀ: cheaper than the SVD of X.
     """
     moved = np.moveaxis(x, axis, 0)
     X = moved.reshape(len(moved), -1)

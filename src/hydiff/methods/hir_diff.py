@@ -1,22 +1,22 @@
 """HIR-Diff: a pretrained 3-channel diffusion in the span of three bands (Pang et al., 2024).
 
-The three strongest right singular vectors V of the measurement span its spectra; three bands that
-determine the rest best are picked by pivoted QR, and E = V V[bands]⁻¹ turns an image of those three
-into the cube.  A denoiser for such images is sampled by DDIM in a few steps, its answers clamped;
-each is corrected towards the observed entries and towards small total variation.  The result is
-clipped to the unit range.
+The three strongest right singular vectors V of the measurement span its spectra.  The three bands
+that best determine the others are chosen by pivoted QR, and E = V V[bands]⁻¹ maps an image of these
+three bands to the cube.  A denoiser for such images is sampled by DDIM in a few steps, with its
+outputs clamped; each is corrected towards the observed entries and towards small total variation.
+The result is clipped to the unit range.
 
-Against the published code: the last state is the result, where there it is the one nearest to the
-truth; scipy's pivoted QR takes the place of MATLAB's strong RRQR.  The weights of its denoiser
-cannot be had (dead links).  `denoiser` names a file of weights in the layout of `Denoiser`; without
-one, a small denoiser of ours is used, whose file says what it was trained on, and every output is
-labelled "HIR-Diff (stand-in denoiser)": its scores are not those of HIR-Diff.  The published
-guidance weights belong to one image size and mask; ours count in Newton steps (`fidelity` 1 = on
-the observed entries exactly), so that they hold for any size, band count and mask.  `guidance`
-"gradient" is the published way: the slope of both terms in x_t, through the denoiser, taken off the
-next state; of the strongest component it is a Newton step.
-`variation` was set by us among 0, 0.01, 0.02 and 0.05 with the scores of two development scenes
-in view (Chikusei and Paris, at and without noise): it is not a published value.
+Differences from the published code: the result is the last state, whereas there it is the one
+closest to the truth; scipy's pivoted QR replaces MATLAB's strong RRQR.  The weights of the
+published denoiser are not available (dead links).  `denoiser` names a file of weights in the layout
+of `Denoiser`.  Without one, a small denoiser of ours is used, whose file states what it was trained
+on, and every output is labelled "HIR-Diff (stand-in denoiser)": its scores are not those of
+HIR-Diff.  The published guidance weights fit one image size and mask; ours are in units of Newton
+steps (`fidelity` 1 = exactly on the observed entries), so that they hold for any size, number of
+bands and mask.  `guidance` "gradient" is the published way: the gradient of both terms with respect
+to x_t, through the denoiser, is subtracted from the next state; for the strongest component it is a
+Newton step. `variation` is not a published value: we chose it among 0, 0.01, 0.02 and 0.05 knowing
+the scores of two development scenes (Chikusei and Paris, with and without noise).
 
 The layout of a weights file: safetensors with the tensors of `Denoiser(channels).state_dict()`, as
 float16 or float32, and one metadata entry "hydiff" holding the JSON
@@ -50,8 +50,8 @@ LAYOUT, KIND = 1, "hir-diff denoiser"
 FILES = weights_file.Kind(
     "hydiff", LAYOUT, "weights of `hydiff.methods.hir_diff.save_denoiser`", "write them again"
 )
-MOST_CHANNELS = 4096  # of a weights file that is to be believed
-FREQUENCIES = 8  # of the noise level's embedding
+MOST_CHANNELS = 4096  # largest number of channels accepted in a weights file
+FREQUENCIES = 8  # of the embedding of the noise level
 GUIDANCE = ("newton", "gradient")
 STAND_IN_FILE = Path(str(files("hydiff") / "data" / "hir_diff.safetensors"))
 
@@ -60,12 +60,12 @@ STAND_IN_FILE = Path(str(files("hydiff") / "data" / "hir_diff.safetensors"))
 class HIRDiff:
     steps: int = 20  # of DDIM
     decay: float = 5.0  # ᾱ = exp(-decay · t), t from 1 to 0
-    fidelity: float = 1.0  # of a Newton step towards the observed entries, at each step
+    fidelity: float = 1.0  # fraction of a Newton step towards the observed entries, at each step
     variation: float = 0.05  # weight of the 3-D total variation
-    # of x̂_0 by newton | of x_t, through the denoiser, by its gradient, where a fidelity above 0.3
-    # overshoots: the slope of the denoiser is not in the step
+    # newton: corrects x̂_0 | gradient: corrects x_t by the gradient through the denoiser, where a
+    # fidelity above 0.3 overshoots, because the step ignores the denoiser's slope
     guidance: str = "newton"
-    denoiser: str | None = None  # a weights file; None is the stand-in
+    denoiser: str | None = None  # a weights file; None = the stand-in
 
     PRESETS: ClassVar[dict[str, HIRDiff]]
 
@@ -78,7 +78,7 @@ class HIRDiff:
 
     @property
     def notes(self) -> list[str]:
-        """What every output must say."""
+        """Notes that every output must include."""
         if self.denoiser is not None:
             return [f"HIR-Diff with the denoiser {self.denoiser}"]
         return [f"{STAND_IN}: trained by us on {learned_from()}, not the published weights"]
@@ -96,9 +96,10 @@ def hir_diff(
     rng: Generator,
     resume: Tensors | None = None,
 ) -> Iterator[Step]:
-    """y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
+    """Fill a cube by HIR-Diff, yielding every step of DDIM.
 
-    sigma_y plays no part.  resume: what `Step.state` gave before an interruption.
+    y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
+    sigma_y is not used.  resume: the `Step.state()` of an interrupted run.
     """
     y, observed = (a[0] for a in masked(y, observed))
     denoise = load_denoiser(settings.denoiser).to(y.device)
@@ -151,7 +152,7 @@ def hir_diff(
 def _guided(
     x: Tensor, answer: Callable[[Tensor], Tensor], penalty: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """x̂_0, and the slope of its penalty in x_t, through the denoiser."""
+    """Return x̂_0 and the gradient of its penalty with respect to x_t, through the denoiser."""
     with torch.enable_grad():
         x = x.detach().requires_grad_()
         x0 = answer(x)
@@ -160,7 +161,7 @@ def _guided(
 
 
 def expansion(y: Tensor) -> Tensor:
-    """E (C, 3): the cube from three of its bands; fewer columns for fewer bands."""
+    """Return E (C, 3), which maps three of the bands to the cube; fewer columns for fewer bands."""
     from scipy.linalg import qr
 
     spectra = y.flatten(1).double()
@@ -174,12 +175,12 @@ def expansion(y: Tensor) -> Tensor:
 
 
 def _three(x: Tensor) -> Tensor:
-    """(3, H, W): a cube of one or two bands has its last one repeated for the denoiser."""
+    """Repeat the last band of a cube of one or two bands, for the denoiser: (3, H, W)."""
     return torch.cat([x, x[-1:].expand(3 - len(x), -1, -1)])
 
 
 def _variation_slope(x0: Tensor, E: Tensor) -> Tensor:
-    """Slope of the 3-D anisotropic total variation of the cube, mean over bands, in x0."""
+    """Return the gradient in x0 of the cube's 3-D anisotropic total variation, mean over bands."""
     with torch.enable_grad():
         image = x0.detach().requires_grad_()
         (slope,) = torch.autograd.grad(_variation(image, E), image)
@@ -187,7 +188,7 @@ def _variation_slope(x0: Tensor, E: Tensor) -> Tensor:
 
 
 def _variation(image: Tensor, E: Tensor) -> Tensor:
-    """The 3-D anisotropic total variation of the cube, mean over bands."""
+    """Return the 3-D anisotropic total variation of the cube, mean over bands."""
     cube = torch.einsum("ck,khw->chw", E, image)
     differences = (cube.diff(dim=axis).abs().sum() for axis in range(3))
     return torch.stack(list(differences)).sum() / len(E)
@@ -196,8 +197,8 @@ def _variation(image: Tensor, E: Tensor) -> Tensor:
 class Denoiser(nn.Module):
     """x_t (B, 3, H, W) and ᾱ_t (B,) → x̂_0, values about -1 to 1; any size.
 
-    A U-Net of three scales that predicts v = √ᾱ ε - √(1-ᾱ) x_0, which has one size at all noise
-    levels; x̂_0 = √ᾱ x_t - √(1-ᾱ) v.
+    A U-Net of three scales that predicts v = √ᾱ ε - √(1-ᾱ) x_0, which has the same magnitude at all
+    noise levels; x̂_0 = √ᾱ x_t - √(1-ᾱ) v.
     """
 
     def __init__(self, channels: int = 32) -> None:
@@ -229,7 +230,7 @@ class Denoiser(nn.Module):
 
 
 class Block(nn.Module):
-    """Two convolutions, the noise level in between, and a short cut."""
+    """Two convolutions, modulated by the noise level in between, with a residual connection."""
 
     def __init__(self, c_in: int, c: int, level: int) -> None:
         super().__init__()
@@ -246,16 +247,16 @@ class Block(nn.Module):
 
 
 def load_denoiser(path: str | Path | None = None) -> Denoiser:
-    """The denoiser of a weights file; None is the stand-in that ships with the package."""
+    """Load the denoiser of a weights file; None: the stand-in included in the package."""
     source = Path(STAND_IN_FILE if path is None else path)
     about, tensors = weights_file.content(source, FILES)
     if about.get("kind") != KIND:
         raise CubeFormatError(
             f"{source}: of the kind {about.get('kind')!r}, expected {KIND!r}; give {FILES.wanted}"
         )
-    found = about.get("channels")
-    channels = weights_file.whole_number(source, FILES, "channels", found, MOST_CHANNELS)
-    with torch.device("meta"):  # no random weights: they would move torch's global generator
+    stated_channels = about.get("channels")
+    channels = weights_file.whole_number(source, FILES, "channels", stated_channels, MOST_CHANNELS)
+    with torch.device("meta"):  # no random weights, which would advance torch's global generator
         network = Denoiser(channels)
     weights_file.check_tensors(source, FILES, tensors, network.state_dict())
     network.load_state_dict({name: t.float() for name, t in tensors.items()}, assign=True)
@@ -263,7 +264,7 @@ def load_denoiser(path: str | Path | None = None) -> Denoiser:
 
 
 def learned_from() -> str:
-    """What the stand-in was trained on, as its file says."""
+    """Return what the stand-in was trained on, from its file."""
     about, _ = weights_file.content(STAND_IN_FILE, FILES)
     return str(about["learned_from"])
 
@@ -288,17 +289,17 @@ def train_denoiser(
     crop: int = 48,
     channels: int = 32,
 ) -> Iterator[tuple[Denoiser, float]]:
-    """Train on crops of three random bands of an image (C, H, W), or of several, forever; yields
-    after a step.
+    """Train a denoiser on crops of three random bands of one or several images (C, H, W).
 
-    rng: on the CPU, where the crops are drawn; device: of the network.
-    Each band of a crop is turned, mirrored with the others, and takes a contrast and brightness of
-    its own, so that the denoiser learns shapes and not the sensor.
+    Runs forever; yields the averaged network and the loss after each step.
+    rng: on the CPU, where crops are drawn; device: of the network.
+    The bands of a crop are rotated and mirrored together, and each gets a random contrast and
+    brightness, so that the denoiser learns shapes and not the sensor.
     """
     from hydiff.learn.layers import built
 
     network = built(lambda: Denoiser(channels), rng).to(device)
-    given = [images] if isinstance(images, Tensor) else list(images)
+    all_images = [images] if isinstance(images, Tensor) else list(images)
     adam = torch.optim.Adam(network.parameters(), lr=lr)
     average: Mapping[str, Tensor] = {k: v.clone() for k, v in network.state_dict().items()}
 
@@ -306,7 +307,7 @@ def train_denoiser(
         return torch.randint(high, (n,), generator=rng).tolist()
 
     def sample() -> Tensor:
-        bands = given[draw(len(given))[0]] if len(given) > 1 else given[0]
+        bands = all_images[draw(len(all_images))[0]] if len(all_images) > 1 else all_images[0]
         rows, cols = draw(bands.shape[1] - crop + 1)[0], draw(bands.shape[2] - crop + 1)[0]
         x = bands[draw(len(bands), 3), rows : rows + crop, cols : cols + crop]
         x = torch.rot90(x, draw(4)[0], (1, 2))
@@ -325,7 +326,7 @@ def train_denoiser(
         a = alpha_bar.view(-1, 1, 1, 1)
         noise = torch.randn(x0.shape, generator=rng).to(device)
         error = network(a.sqrt() * x0 + (1 - a).sqrt() * noise, alpha_bar) - x0
-        loss = (error.square() / (1 - a)).mean()  # the mean square of v
+        loss = (error.square() / (1 - a)).mean()  # equals the mean squared error of v
         adam.zero_grad()
         loss.backward()
         adam.step()

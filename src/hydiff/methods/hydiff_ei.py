@@ -1,6 +1,7 @@
 """HyDiff-EI: fit f_θ to one cube while a diffusion schedule runs backwards (Algorithms 1 and 2).
 
-Letters as in the paper; where it leaves a choice, docs/decisions says which was taken and why.
+Letters are those of the paper; where it leaves a choice open, docs/decisions states what was chosen
+and why.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from hydiff.methods.equivariant import Tensors
 from hydiff.result import Step
 
 UPDATES = ("before", "after")
-# Switches that came later, as they stood before
+# Settings added later, with the values that reproduce the behaviour before them
 LATER = {
     "data_term": "all", "remeasure_noise": True, "ei_reduction": "mean", "x0_from": "before",
     "noise_term": "none", "refine_lr": 1e-3,
@@ -36,7 +37,7 @@ LATER = {
 
 @dataclass(frozen=True)
 class HyDiffEI:
-    """The paper's settings; `fast` is a small network for a CPU."""
+    """The paper's settings; preset `fast` is a small network for a CPU."""
 
     steps: int = 1000  # T
     beta_start: float = 1e-4
@@ -44,22 +45,22 @@ class HyDiffEI:
     lr: float = 0.01  # of Adam
     ei_weight: float = 1.0  # α_EI
     transform: str = "rotation"
-    n_transforms: int | None = None  # drawn each step; None: 7, the paper's N_g, with noise, else 1
-    eps0: str = "implied"  # the reading of ε_0: implied | fresh | none
+    n_transforms: int | None = None  # drawn per step; None: 7 with noise (the paper's N_g), else 1
+    eps0: str = "implied"  # interpretation of ε_0: implied | fresh | none
     weighting: str = "simple"  # of the data term: simple | full
-    data_term: str = "all"  # entries that it counts: all | observed
+    data_term: str = "all"  # entries in the data term: all | observed
     remeasure_noise: bool = True  # fresh noise on M T_g f(y) where y is noisy
     ei_reduction: str = "mean"  # of the EI term over the transforms of a step: mean | sum
-    x0_from: str = "before"  # x̂_0 of the network before | after the update of its step
+    x0_from: str = "before"  # x̂_0 is the output before | after the update of the network in a step
     noise_term: str = "none"  # in the data term of measured, noisy entries: none | sure
     channels: int = 128  # of the Skip-Net
     scales: int = 5
-    hold_back: float = 0.0  # share of observed pixels kept from the fit, to watch it
-    engine: str = "auto"  # how a step runs: auto | eager | graph | fused
+    hold_back: float = 0.0  # share of observed pixels not used in the fit, to monitor it
+    engine: str = "auto"  # how steps are executed: auto | eager | graph | fused
     precision: str = "auto"  # of the network: auto | fp32 | tf32 | bf16
     weights: str | None = None  # a trained network to start from
-    refine: int = 0  # test-time steps from those weights
-    refine_lr: float = 1e-3  # of Adam in these: 0.01 forgets what was trained
+    refine: int = 0  # number of steps when starting from these weights
+    refine_lr: float = 1e-3  # of Adam in these steps: with 0.01 the training is forgotten
 
     PRESETS: ClassVar[dict[str, HyDiffEI]]
 
@@ -83,7 +84,7 @@ class HyDiffEI:
             raise UnknownName("noise_term", self.noise_term, losses.NOISE_TERMS)
 
     def decisive(self, noisy: bool) -> dict[str, Any]:
-        """What a benchmark knows a row by."""
+        """Return the settings that identify a benchmark row."""
         return equivariant.decisive(self, noisy, LATER)
 
 
@@ -103,14 +104,15 @@ def hydiff_ei(
     initial: Tensors | None = None,
     resume: Tensors | None = None,
 ) -> Iterator[Step]:
-    """y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
+    """Fill one cube by HyDiff-EI, yielding a step per step of the reverse diffusion.
 
-    initial: trained weights of f_θ; resume: what `Step.state` gave before an interruption.
+    y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
+    initial: trained weights of f_θ; resume: the `Step.state()` of an interrupted run.
     """
     problem = equivariant.prepare(y, observed, sigma_y, settings.hold_back, rng)
     noise = problem.sigma_y if settings.noise_term == "sure" else None
-    how = settings if initial is None else replace(settings, lr=settings.refine_lr)
-    fit = equivariant.start(problem, how, rng, initial, by_difference=noise is not None)
+    fit_settings = settings if initial is None else replace(settings, lr=settings.refine_lr)
+    fit = equivariant.start(problem, fit_settings, rng, initial, by_difference=noise is not None)
     f, T = fit.f, settings.steps
     draws, counted = equivariant.drawn_by(problem, settings), equivariant.counted(problem, settings)
     alpha_bar = linear_alpha_bar(T, settings.beta_start, settings.beta_end)
@@ -128,9 +130,9 @@ def hydiff_ei(
 
     def estimate_x0(x: Tensor, x0: Tensor, t: int) -> Tensor:
         nonlocal terms
-        now = alpha_bar[t].item()
-        target.copy_(losses.denoised_state(x, x0, now, settings.eps0, rng))
-        root.fill_(now**0.5)
+        alpha_bar_t = alpha_bar[t].item()
+        target.copy_(losses.denoised_state(x, x0, alpha_bar_t, settings.eps0, rng))
+        root.fill_(alpha_bar_t**0.5)
         weight.fill_(losses.term_weight(alpha_bar, t, settings.weighting))
         terms, x0_hat = fit.step(objective, draws.next(fit.dice))
         return x0_hat if settings.x0_from == "before" else _answer(f, problem.y)
@@ -181,8 +183,9 @@ def _answer(f: losses.Network, y: Tensor) -> Tensor:
 
 
 def _last(f: losses.Network, problem: equivariant.Measurement, updates: int) -> Tensor:
-    """f(y) after all updates.  A single pass of trained weights needs no transform, hence no square
-    hull, whose padding would enter the statistics of every layer."""
+    """Return f(y) after all updates.  Without updates (trained weights as they are) y is cropped to
+    the cube first: no transform needs the square, and its padding would affect the statistics of
+    every layer."""
     if updates:
         return equivariant.finish(f, problem)
     return _answer(f, problem.crop(problem.y)[None])[0]
@@ -192,9 +195,9 @@ def _last(f: losses.Network, problem: equivariant.Measurement, updates: int) -> 
 def _begin(
     problem: equivariant.Measurement, f: losses.Network, alpha_bar: Tensor, t: int, rng: Generator
 ) -> State:
-    """Enter the chain at step t with what trained weights already say."""
+    """Enter the chain at step t, with the output of the trained network as x̂_0."""
     x0_hat = f(problem.y)
     x0 = consistent(x0_hat, problem.y, problem.observed.to(x0_hat.dtype))  # M†y = y
-    now = alpha_bar[t].item()
-    x = now**0.5 * x0 + (1 - now) ** 0.5 * noise_like(x0, rng)
+    alpha_bar_t = alpha_bar[t].item()
+    x = alpha_bar_t**0.5 * x0 + (1 - alpha_bar_t) ** 0.5 * noise_like(x0, rng)
     return State(t + 1, x0_hat, x0, x)

@@ -1,15 +1,15 @@
 """Hyper-EI: equivariant imaging of one cube with an attention U-Net (Li and Yaghoobi, 2024).
 
 Minimises mean (M f(y) - y)² + α mean (T_g f(y) - f(M T_g f(y)))² over all entries, T_g seven random
-shifts a step.  f is a U of four levels; what goes across, on each of them, is re-weighted by a
-memory of spectra and by a gate that asks the level below.  `ei` is the other way to run EI: with
-the Skip-Net, the rotations and the constant rate of HyDiff-EI.
+shifts per step.  f is a U-Net of four levels, whose skip connections are re-weighted by a memory of
+spectra and by a gate that depends on the level below.  `ei` is the other version of EI, with the
+Skip-Net, the rotations and the constant learning rate of HyDiff-EI.
 
-As in the published code: no noise is added to what is measured again, so with noisy data nothing
-keeps it from being fitted; BatchNorm takes its statistics over all seven copies; the result is
-f(y) with the running statistics, from one pass at the end.  Against it: any size, by reflection to
-multiples of 16; layers that never get a gradient are left out, and those that remain have as many
-parameters as its trained part.
+As in the published code: no noise is added to the transformed measurements, so that with noisy data
+nothing prevents the noise from being fitted; BatchNorm takes its statistics over all seven copies;
+the result is f(y) with the running statistics, from one pass at the end.  Differences: images of
+any size are accepted, by reflection to multiples of 16; layers that never get a gradient are left
+out, and the remaining ones have as many parameters as its trained part.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from hydiff.methods.equivariant import Tensors
 from hydiff.result import Step
 
 LEVELS = 4
-WINDOW = 16  # pixels of a window of the memory on the first level; half as many on each below
-FALLS = (800, 900, 1000)  # steps after which the rate is a tenth
+WINDOW = 16  # px, side of a window of the memory on the first level; halved on each level below
+FALLS = (800, 900, 1000)  # steps after which the learning rate falls to a tenth
 DECAY = 1e-8  # of the weights, in Adam
 
 
 @dataclass(frozen=True)
 class HyperEI:
-    """The published settings; `fast` is a small network for a CPU."""
+    """The published settings; preset `fast` is a small network for a CPU."""
 
     steps: int = 1002
     lr: float = 0.01  # of Adam at the start
@@ -48,7 +48,7 @@ class HyperEI:
     n_transforms: int = 7
     channels: int = 128
     memory: int = 256  # slots
-    engine: str = "auto"  # how a step runs: auto | eager | graph
+    engine: str = "auto"  # how steps are executed: auto | eager | graph
 
     PRESETS: ClassVar[dict[str, HyperEI]]
 
@@ -76,9 +76,10 @@ def hyper_ei(
     rng: Generator,
     resume: Tensors | None = None,
 ) -> Iterator[Step]:
-    """y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
+    """Fill a cube by Hyper-EI, yielding every step of the fit.
 
-    sigma_y plays no part in the fit.  resume: what `Step.state` gave before an interruption.
+    y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
+    sigma_y is not used.  resume: the `Step.state()` of an interrupted run.
     """
     problem = equivariant.prepare(y, observed, torch.zeros_like(sigma_y), 0.0, rng)
     network = built(lambda: HyperEINet(len(y), settings.channels, settings.memory), rng)
@@ -110,7 +111,7 @@ def hyper_ei(
 
 
 def fallen(step: int) -> float:
-    """The share of the first rate that is left at a step, counted from 1."""
+    """Return the learning rate at a step, counted from 1, relative to the first."""
     return float(0.1 ** sum(step > fall for fall in FALLS))
 
 
@@ -150,7 +151,7 @@ class HyperEINet(nn.Module):
 
 
 class Gate(nn.Module):
-    """x times a share for each place, that the level below and x itself agree on."""
+    """Multiply x by a weight per pixel, computed from x and from the level below."""
 
     def __init__(self, c: int) -> None:
         super().__init__()
@@ -163,7 +164,7 @@ class Gate(nn.Module):
 
 
 def _conv(c_in: int, c: int, stride: int = 1) -> nn.Sequential:
-    """3 × 3 with mirrored borders, normalisation, activation."""
+    """Return a 3 × 3 convolution with mirrored borders, normalisation and activation."""
     return nn.Sequential(
         ReflectedConv(c_in, c, 3, stride), nn.BatchNorm2d(c), nn.LeakyReLU(0.2, inplace=True)
     )

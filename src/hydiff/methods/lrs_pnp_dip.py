@@ -1,26 +1,26 @@
 """LRS-PnP-DIP: sparse, of low rank, plug-and-play, with a deep image prior (Li and Yaghoobi).
 
-ADMM over the cube as a matrix x (pixels × bands).  Three estimates are made to agree:
+ADMM over the cube as a matrix x (pixels × bands), with three terms that must agree:
 
-    γ/2 |M x - y|²     what was measured
-    x = D z            blocks of x are sparse in a dictionary D; a denoiser of z, not a threshold
-    x = f_θ            a network, fitted again in every iteration, in the place of a low rank
+    γ/2 |M x - y|²     the measurement
+    x = D z            blocks of x are sparse in a dictionary D; z is denoised, not thresholded
+    x = f_θ            a network, fitted again in every iteration, instead of a low-rank term
 
-`lipschitz` takes the later version (2025): a network without skips, each of whose weight matrices
-has spectral norm 1 at most (`learn.lipschitz`); its batch normalisation divides by the std of what
-it gets, so the network as a whole is not shown to be 1-Lipschitz.
+With `lipschitz` the later version (2025) is used: a network without skips whose weight matrices
+have spectral norm 1 at most (`learn.lipschitz`).  Its batch normalisation divides by the std of its
+input, so that the network as a whole is not shown to be 1-Lipschitz.
 
-As in the published code: γ, μ_1, μ_2, the blocks of 36 × 36 entries and their order, non-local
-means over the coefficients as they follow one another, a new network in each iteration with input
-x + λ_2 / μ_2 and target y, counted over all entries, Adam at 0.1, the end of a fit where the
-variance of the last 30 outputs has not fallen for 60 steps.
-Not known: the dictionary, which was learned beforehand and is not to be had; ours is the discrete
-cosine transform of a block, and `strength` goes with it.
-Against the code: the rate of the coding is 1 over the largest eigenvalue, as in the authors' MATLAB
-version (in Python they divide by four times the trace, which moves next to nothing in 100 steps);
-blocks that overlap are averaged; a block without a measured entry says nothing; a fit that never
-settles ends with its last output (there the program stops); pixels follow one another along rows,
-since a block of a lost column would be empty.
+As in the published code: γ, μ_1, μ_2; blocks of 36 × 36 entries and their order; non-local means
+over the sequence of coefficients; a new network in each iteration, with input x + λ_2 / μ_2 and
+target y, its loss averaged over all entries; Adam at 0.1; the end of a fit when the variance of the
+last 30 outputs has not fallen for 60 steps.
+Unknown: the dictionary, which was learned in advance and is not available.  Here it is the discrete
+cosine transform of a block, with `strength` chosen for it.
+Differences from the code: the step of the coding is 1 over the largest eigenvalue, as in the
+authors' MATLAB version (their Python version divides by four times the trace, which changes almost
+nothing in 100 steps); overlapping blocks are averaged; blocks without any observed entry are
+ignored; a fit that never settles ends with its last output (there the program stops); pixels are
+ordered along rows, since a block within a lost column would be empty.
 """
 
 from __future__ import annotations
@@ -41,28 +41,28 @@ from hydiff.methods import ranges
 from hydiff.methods.dhp import Tensors, masked
 from hydiff.result import Step
 
-DISTANCE, FARTHEST = 3, 5.0  # of non-local means: places on either side; the exponent cut off
+DISTANCE, FARTHEST = 3, 5.0  # of non-local means: entries searched on either side; largest exponent
 
 
 @dataclass(frozen=True)
 class LRSPnPDIP:
-    """The published settings; `fast` is a small network and few iterations for a CPU."""
+    """The published settings; preset `fast` is a small network and few iterations for a CPU."""
 
     steps: int = 250  # iterations of ADMM
     fidelity: float = 0.5  # γ
     sparse: float = 0.1  # μ_1
     low_rank: float = 0.1  # μ_2
-    strength: float = 0.2  # h of the non-local means; ours, as the dictionary is
-    codes: int = 100  # steps of a sparse coding
+    strength: float = 0.2  # h of the non-local means; chosen by us for our dictionary
+    codes: int = 100  # steps of each sparse coding
     block: int = 36  # side of a block: pixels, and bands
-    fits: int = 5000  # steps of a network's fit, at most
-    window: int = 30  # outputs whose variance is watched
-    patience: int = 60  # steps without a smaller one after which a fit ends
+    fits: int = 5000  # the most steps of each fit of a network
+    window: int = 30  # last outputs whose variance is monitored
+    patience: int = 60  # steps without a smaller variance after which a fit ends
     lr: float = 0.1  # of Adam
     lipschitz: bool = False  # the 1-Lipschitz version
     channels: int = 128
-    scales: int = 5  # of the Skip-Net, which has no bound
-    engine: str = "auto"  # how a step of a fit runs: auto | eager | graph | fused
+    scales: int = 5  # of the Skip-Net, which is not 1-Lipschitz
+    engine: str = "auto"  # how steps of a fit are executed: auto | eager | graph | fused
 
     PRESETS: ClassVar[dict[str, LRSPnPDIP]]
 
@@ -86,9 +86,10 @@ def lrs_pnp_dip(
     rng: Generator,
     resume: Tensors | None = None,
 ) -> Iterator[Step]:
-    """y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
+    """Fill a cube by LRS-PnP-DIP, yielding every iteration of ADMM.
 
-    sigma_y plays no part in the fit.  resume: what `Step.state` gave before an interruption.
+    y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
+    sigma_y is not used.  resume: the `Step.state()` of an interrupted run.
     """
     C, H, W = y.shape
     y, observed = masked(y, observed)
@@ -115,10 +116,10 @@ def lrs_pnp_dip(
         lambda_2 = lambda_2 + mu_2 * (x - deep)
 
         def keep(
-            i: int = i, x: Tensor = x, one: Tensor = lambda_1, two: Tensor = lambda_2
+            i: int = i, x: Tensor = x, dual_1: Tensor = lambda_1, dual_2: Tensor = lambda_2
         ) -> Tensors:
-            own = {"x": x, "lambda_1": one, "lambda_2": two, "rng": rng.get_state()}
-            return {k: v.cpu().clone() for k, v in own.items()} | {"done": torch.tensor(i)}
+            state = {"x": x, "lambda_1": dual_1, "lambda_2": dual_2, "rng": rng.get_state()}
+            return {k: v.cpu().clone() for k, v in state.items()} | {"done": torch.tensor(i)}
 
         yield Step(i, settings.steps, x[0], {"data": loss}, keep, how=deep_prior.fit.how)
 
@@ -127,16 +128,16 @@ def lrs_pnp_dip(
 
 
 class SparseBlocks(NamedTuple):
-    """Squares that cover a matrix (pixels, bands), side by side; the last ones overlap."""
+    """Square blocks that cover a matrix (pixels, bands); only the last ones overlap others."""
 
-    rows: Tensor  # (n, 1, p, 1) of the matrix
-    cols: Tensor  # (1, m, 1, q)
+    rows: Tensor  # (n, 1, p, 1) row indices of n x m blocks of p x q entries
+    cols: Tensor  # (1, m, 1, q) column indices
     observed: Tensor  # (n, m, p, q)
-    reached: Tensor  # (pixels, bands): whether any block says something
+    reached: Tensor  # (pixels, bands) entries in a block with observed entries
 
     @classmethod
     def of(cls, observed: Tensor, side: int) -> SparseBlocks:
-        """observed (pixels, bands); blocks without an observed entry reach nothing."""
+        """Return the blocks for a mask (pixels, bands)."""
         starts = (_starts(n, min(side, n), observed.device) for n in observed.shape)
         rows, cols = (s[:, None] + torch.arange(min(side, n), device=s.device)
                       for s, n in zip(starts, observed.shape, strict=True))  # fmt: skip
@@ -147,11 +148,11 @@ class SparseBlocks(NamedTuple):
         return cls(rows, cols, cut, reached)
 
     def cut(self, matrix: Tensor) -> Tensor:
-        """(pixels, bands) → (n, m, p, q)."""
+        """Cut a matrix (pixels, bands) into blocks (n, m, p, q)."""
         return matrix[self.rows, self.cols]
 
     def mean(self, blocks: Tensor) -> Tensor:
-        """(n, m, p, q) → (pixels, bands), the mean of those that say something; else 0."""
+        """Return the mean (pixels, bands) of blocks (n, m, p, q) with observed entries, else 0."""
         says = self.observed.any(dim=(2, 3), keepdim=True).to(blocks).expand_as(blocks)
         where = (self.rows, self.cols)
         total, count = (
@@ -163,15 +164,16 @@ class SparseBlocks(NamedTuple):
 
 
 def _starts(n: int, side: int, device: torch.device) -> Tensor:
-    """Where blocks begin: one after the other, and a last one that ends at n."""
+    """Return the starts of adjacent blocks; the last block ends at n and may overlap."""
     starts = torch.arange(0, n - side + 1, side, device=device)
     return starts if n % side == 0 else torch.cat([starts, starts.new_tensor([n - side])])
 
 
 def coded(blocks: Tensor, observed: Tensor, settings: LRSPnPDIP) -> Tensor:
-    """D z for blocks (n, m, p, q) of which the observed entries count.
+    """Return D z for blocks (n, m, p, q), from their observed entries.
 
-    Each step descends on |M (D z - x)|² / 2, whose curvature is 1 at most, then denoises z.
+    Each step is a gradient step on |M (D z - x)|² / 2, whose curvature is at most 1, and a
+    denoising of z.
     """
     across, along = (cosines(n, blocks) for n in blocks.shape[-2:])
     z = torch.zeros_like(blocks)
@@ -183,7 +185,7 @@ def coded(blocks: Tensor, observed: Tensor, settings: LRSPnPDIP) -> Tensor:
 
 
 def cosines(n: int, like: Tensor) -> Tensor:
-    """(n, n), orthonormal: column k is the cosine of k half-waves over n samples."""
+    """Return an orthonormal matrix (n, n): column k is a cosine of k half-waves over n samples."""
     i = torch.arange(n, device=like.device, dtype=torch.float64)
     basis = math.sqrt(2 / n) * torch.cos(math.pi / n * (i[:, None] + 0.5) * i)
     basis[:, 0] /= math.sqrt(2)
@@ -191,10 +193,10 @@ def cosines(n: int, like: Tensor) -> Tensor:
 
 
 def nonlocal_means(z: Tensor, h: float) -> Tensor:
-    """Each entry of the vectors z (..., n) as a mean of near ones that go on alike.
+    """Return non-local means of vectors z (..., n): averages of near entries with similar patches.
 
-    As scikit-image's fast mode sees a picture of one column and patches of 3 × 3: it sums over two
-    entries and two equal columns, and divides by nine.
+    Equal to scikit-image's fast mode for an image of one column and patches of 3 × 3, which sums
+    over two entries and two equal columns, and divides by nine.
     """
     n, reach = z.shape[-1], DISTANCE + 1
     period = max(2 * n - 2, 1)
@@ -214,9 +216,9 @@ def nonlocal_means(z: Tensor, h: float) -> Tensor:
 
 
 class DeepPrior:
-    """f_θ, a new network in every iteration; one fit runs them all, so that a GPU records it once.
+    """f_θ, a new network in every iteration.  One `Fit` runs them, so that a GPU records it once.
 
-    y, observed (1, C, H, W).
+    y and observed are (1, C, H, W).
     """
 
     def __init__(self, y: Tensor, observed: Tensor, settings: LRSPnPDIP, rng: Generator) -> None:
@@ -224,7 +226,7 @@ class DeepPrior:
         before = rng.get_state()  # a resumed run must draw the same networks
         self.fit = Fit(self._network(), lr=settings.lr, rng=rng, engine=settings.engine)
         rng.set_state(before)
-        self.z = torch.empty_like(y)  # stays in place
+        self.z = torch.empty_like(y)  # changed in place
 
         def objective(_: None) -> tuple[Tensor, Tensor]:
             out = self.fit.f(self.z)
@@ -236,7 +238,7 @@ class DeepPrior:
         return built(lambda: network_of(self.bands, self.settings), self.rng)
 
     def fitted(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """f_θ(z) (1, C, H, W) of a new network fitted to y where observed, and its loss."""
+        """Fit a new network to y where observed; return f_θ(z) (1, C, H, W) and the loss."""
         self.fit.start_over(self._network())
         self.z.copy_(z)
         settled = variance_settles(self.settings.window, self.settings.patience)
@@ -254,7 +256,7 @@ def network_of(bands: int, settings: LRSPnPDIP) -> nn.Module:
 
 
 def variance_settles(window: int, patience: int) -> Callable[[Tensor], bool]:
-    """A function of one output after another: whether their variance has stopped to fall."""
+    """Return a function to call with each output: whether their variance has stopped falling."""
     last: list[Tensor] = []
     least, waited = math.inf, 0
 

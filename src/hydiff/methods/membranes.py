@@ -1,6 +1,7 @@
-"""The membrane over the gaps of a grid: −Δ, the pixels it is tied to, and its sparse factor.
+"""The membrane over the gaps of a grid: the operator −Δ, the rim of the gaps, a sparse factor.
 
-Letters: n missing pixels of a mask (H, W), r observed ones on their rim, C' bands or components.
+Letters: n missing pixels of a mask (H, W), r observed pixels on the rim of the gaps, C' bands or
+components.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from scipy.sparse.linalg import splu
 
 from hydiff.cube import Bools, Floats
 
-AT_ONCE = 16  # right sides that a factor solves together: their vectors stay in the cache
+AT_ONCE = 16  # right-hand sides solved together, so that their vectors stay in the cache
 
 
 @lru_cache(maxsize=1)
 def laplacian(rows: int, cols: int) -> sparse.csr_array:
-    """−Δ on the pixel grid with reflecting borders, (rows·cols, rows·cols); not to be changed."""
+    """Return −Δ on the grid with reflecting borders, (rows·cols, rows·cols); do not modify it."""
 
     def second_difference(n: int) -> sparse.dia_array:
         degree = np.full(n, 2.0)
@@ -34,7 +35,7 @@ def laplacian(rows: int, cols: int) -> sparse.csr_array:
 
 
 def factor_of(block: sparse.csr_array) -> Callable[[Floats], Floats]:
-    """Solver of a symmetric system (n, n) for many right sides (C', n)."""
+    """Return a solver of a symmetric system (n, n) for many right-hand sides (C', n)."""
     lu = splu(
         sparse.csc_array(block),
         permc_spec="MMD_AT_PLUS_A",
@@ -53,18 +54,18 @@ def factor_of(block: sparse.csr_array) -> Callable[[Floats], Floats]:
 
 
 class GapRim(NamedTuple):
-    """The observed pixels beside the gaps, and how the equations of the missing ones read them."""
+    """The observed pixels beside the gaps, and their coefficients in the equations of the gaps."""
 
     pixels: Bools  # (H, W)
-    coupling: sparse.csr_array  # (n, r) for n missing pixels and r on the rim
+    coupling: sparse.csr_array  # (n, r) coefficients for n missing pixels and r rim pixels
 
     def right(self, at_rim: Floats) -> Floats:
-        """(C', n) right sides of the equations, from the values (C', r) of the rim."""
+        """Return the right-hand sides (C', n) for the values (C', r) of the rim."""
         return (-self.coupling @ at_rim.T).T
 
 
 def rim_of(observed: Bools, rows: sparse.csr_array) -> GapRim:
-    """Of a mask (H, W) and the equations (n, H·W) of its missing pixels."""
+    """Return the rim of the gaps of a mask (H, W), from the equations (n, H·W) of the gaps."""
     rim = np.zeros(observed.size, bool)
     rim[rows.indices] = True
     rim &= observed.ravel()
@@ -72,26 +73,28 @@ def rim_of(observed: Bools, rows: sparse.csr_array) -> GapRim:
 
 
 def inside(y: Floats, observed: Bools, rows: sparse.csr_array) -> Floats:
-    """(C', n) at the missing pixels, the f that equals y where observed and has (rows f) = 0; of y,
-    only the rim of the gaps is read."""
+    """Return f (C', n) at the missing pixels, where f = y at the observed pixels and rows f = 0.
+
+    Only the rim of the gaps is read from y.
+    """
     rim = rim_of(observed, rows)
     return factor_of(rows[:, ~observed.ravel()])(rim.right(y[:, rim.pixels]))
 
 
 class Membrane(NamedTuple):
-    """reach⁻² − Δ on the grid of a mask, and its solver among the missing pixels."""
+    """The operator reach⁻² − Δ on the grid of a mask, with a solver for the missing pixels."""
 
     matrix: sparse.csr_array  # (H·W, H·W)
     rim: GapRim
-    solve: Callable[[Floats], Floats]  # (K, missing pixels) to the same
+    solve: Callable[[Floats], Floats]  # (K, n) right-hand sides to (K, n) solutions
 
     def inside(self, at_rim: Floats) -> Floats:
-        """(K, n) the harmonic fill of the missing pixels, from the values (K, r) of the rim."""
+        """Return the harmonic fill (K, n) of the missing pixels, from rim values (K, r)."""
         return self.solve(self.rim.right(at_rim))
 
 
 def membrane(complete: Bools, reach: float = np.inf) -> Membrane:
-    """Of a mask (H, W); fields of any order on that mask and with that reach (px) share it."""
+    """Return the membrane of a mask (H, W); it serves fields of any order with this reach (px)."""
     matrix = laplacian(*complete.shape)
     if reach < np.inf:
         matrix = sparse.csr_array(matrix + reach**-2 * sparse.eye_array(complete.size))

@@ -1,4 +1,4 @@
-"""What a method asks for and a cube, or the scene that it is a part of, can give."""
+"""Settings of a method that are taken from the cube, or from the scene that it is a part of."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def for_bands(
     common: Common | None,
     references: Sequence[ReferencePlanes],
 ) -> Chosen:
-    """Give a method what it asks for: the wavelengths of its bands, the subspace of the scene, the
-    references of the cube."""
+    """Return a method with the settings in `Method.asks` taken from the cube, where they are unset:
+    the wavelengths of its bands, the subspace of the scene, the references of the cube."""
     offers: dict[str, Any] = {"references": references}
     if common is not None and np.array_equal(bands, common.bands):
         offers["space"] = common.space
     if cube.wavelengths is not None:
         offers["wavelengths"] = tuple(cube.wavelengths[bands].tolist())
-    own = vars(chosen.settings)
-    new = {k: offers[k] for k in chosen.facts.asks if k in offers and own[k] is None}
+    settings = vars(chosen.settings)
+    new = {k: offers[k] for k in chosen.facts.asks if k in offers and settings[k] is None}
     return chosen._replace(settings=replace(chosen.settings, **new)) if new else chosen

@@ -1,12 +1,12 @@
 """Prior: smooth fields through the components of a cube, corrected by a network trained once.
 
-The network (`learn.plane_network`) has seen other images with simulated gaps and nothing of this
-cube.  It corrects the strongest components, each a plane of its own; what it cannot have learned,
-how far the bands of this cube vary together, is the cube's own, as in `smooth`.
+The network (`learn.plane_network`) was trained on other images with simulated gaps; it is not
+fitted to this cube.  It corrects the strongest components, each as a separate plane.  How the bands
+of this cube vary together, which it cannot have learned, is taken from the cube, as in `smooth`.
 
-Letters: z (K, H, W) coordinates of the spectra; complete (H, W), True where z is; p = A z the same
-turned to the principal components of bands in units of their roughness; a plane is one of them with
-mean 0, in units of its own RMS neighbour difference.
+Letters: z (K, H, W) coordinates of the spectra; complete (H, W), True where z is known; p = A z the
+same in another basis, the principal components of the bands in units of their roughness; a plane is
+one component of p with mean 0, in units of its own RMS difference between neighbouring pixels.
 """
 
 from __future__ import annotations
@@ -40,31 +40,33 @@ from hydiff.methods.membranes import Membrane
 from hydiff.methods.smooth import Coordinates, coordinates, cube_step, fitted_fields, plain_field
 from hydiff.result import Step
 
-# px from the nearest complete pixel: the widest gaps of its training are frames and blocks whose
-# middle is twice as far from data.  Up to here the network is taken whole, there nothing of it: in
-# wide gaps the field that it corrects runs away, and kriging returns to the mean
+# px from the nearest complete pixel up to which the network has full weight.  The weight falls to 0
+# at twice this distance, the middle of the widest gaps of its training (frames and blocks): in
+# wider gaps the field that it corrects runs away, whereas kriging returns to the mean
 TRAINED_DISTANCE = 8.0
-# of the roughest plane, and on the unit range: planes below one of them are rounding
+# roughness relative to the roughest plane, and absolute on the unit range: a plane below either
+# limit is rounding error
 SMOOTHEST, ROUNDING = 1e-9, 1e-12
-FLATTEST = 0.05  # of the median roughness of the bands: what a band counts for at least
-# times the variance of the strongest component of mere noise: below that a component is left to
-# kriging, which is better there on places held back from the training (benchmarks/prior_noise.py)
+FLATTEST = 0.05  # of the median roughness of the bands: lower limit of a band's roughness
+# a component with less than this many times the variance of the strongest component of pure noise
+# is left to kriging, which is better there on places not used in training
+# (benchmarks/prior_noise.py)
 SIGNAL = 1.2
-WHITE = 0.5**0.5  # σ of a plane that is nothing but noise; more than that was never seen
-AT_ONCE = 1 << 22  # pixels of all planes that a GPU corrects in one call
-BANDS_AT_ONCE = 8  # whose roughness is measured together: they stay in the cache
+WHITE = 0.5**0.5  # σ of a plane of pure noise, in its unit; the training had no more
+AT_ONCE = 1 << 22  # pixels, over all planes, that a GPU corrects in one call
+BANDS_AT_ONCE = 8  # bands whose roughness is computed together, so that they stay in the cache
 
 
 @dataclass(frozen=True)
 class Prior:
-    """The small network takes a sixth of the time of the full one on a CPU, and gains half."""
+    """The small network takes a sixth of the full one's time on a CPU, and brings half its gain."""
 
     size: str = "full"  # | small
-    weights: str | None = None  # a file of `hydiff train-prior`, instead of the size
-    symmetries: int = 1  # the mean over so many symmetries of the square: 1, 2, 4 or 8
-    planes: int = 8  # components that the network corrects at most, the strongest ones
+    weights: str | None = None  # a file of `hydiff train-prior`, used instead of `size`
+    symmetries: int = 1  # average over this many symmetries of the square: 1, 2, 4 or 8
+    planes: int = 8  # the most components that the network corrects, strongest first
     components: int = 24  # principal components kept
-    error_bars: bool = False  # also work out the posterior variance of the fields
+    error_bars: bool = False  # also compute the posterior variance of the fields
     space: Subspace | None = None  # of the scene that this is a part of; None = fitted
 
     def __post_init__(self) -> None:
@@ -77,11 +79,11 @@ class Prior:
         components.check(self.components, 24)
 
     def decisive(self, noisy: bool) -> dict[str, Any]:
-        """What a benchmark knows a row by."""
+        """Return the settings that identify a benchmark row."""
         return asdict(self) | ({"signal": SIGNAL} if noisy else {})
 
     def file(self) -> Path:
-        """Of the weights."""
+        """Return the path of the weights file."""
         return prior_weights.packaged(self.size) if self.weights is None else Path(self.weights)
 
 
@@ -97,13 +99,13 @@ def prior(
     network: Callable[[], nn.Module] | None = None,
     at: Bools | None = None,
 ) -> Iterator[Step]:
-    """y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
+    """Fill a cube as `smooth` does, with the strongest components corrected by a trained network.
 
-    The bands that a pixel keeps come first, and what the components leave of the spectra is filled
-    band by band, both as in `smooth`.  The weaker components, and those without structure, are
-    filled as there.
-    given: the coordinates, if they are at hand.  network: gives one that began with these weights
-    and has been tuned since, when the planes are ready for it.  at: as of `smooth.cube_step`.
+    y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
+    Regression on observed bands, the fill of the spectra's remainder, and the kriging of weak
+    components and of those without structure are as in `smooth`.
+    given: the coordinates, if already computed.  network: function that returns a tuned copy of the
+    network to use instead; called when the planes are ready.  at: as in `smooth.cube_step`.
     """
     device = torch.device(device)
     c = given or coordinates(y, observed, sigma_y, settings.components, settings.space)
@@ -122,70 +124,71 @@ def corrected_fields(
     network: Callable[[], nn.Module] | None = None,
     at: Bools | None = None,
 ) -> tuple[Floats, list[Covariance]]:
-    """The filled components (K, H, W), and their covariances; short: as of `fields_through`.
+    """Return the filled components (K, H, W) and their covariances; short: as in `fields_through`.
 
-    at: the pixels (H, W) that are wanted; others may come back without the correction.
+    at: mask (H, W) of the wanted pixels; others may come back without the correction.
     """
     key = str(device), settings.planes
     if key not in c.shown:
         c.shown[key] = shown_of(parts_of(c, settings.planes), c, device, short)
     shown: Shown = c.shown[key]
-    own = network() if network else prior_weights.network_of(settings.file(), str(device))
-    planes = corrected_planes(shown, Symmetric(own, settings.symmetries, at))
+    model = network() if network else prior_weights.network_of(settings.file(), str(device))
+    planes = corrected_planes(shown, Symmetric(model, settings.symmetries, at))
     return shown.parts.with_planes(planes), shown.parts.covariances
 
 
 def named(file: Path) -> str:
-    """A file of weights, for people."""
+    """Return the name of a weights file with the start of its checksum, for messages."""
     return f"{file.name}, sha256 {prior_weights.digest(file)[:12]}"
 
 
 class Parts(NamedTuple):
-    """Components p = A z (K, H, W): those that the network corrects, and all of z, filled."""
+    """The components p = A z that the network corrects, and all components z filled by kriging."""
 
     axes: Floats  # (K, K) A
-    some: Bools  # (K,) the network's
-    p: Floats  # (k, H, W) those, 0 elsewhere than at the complete pixels
+    some: Bools  # (K,) True for the k components of p that the network corrects
+    p: Floats  # (k, H, W) these components, 0 outside the complete pixels
     sigma: Floats  # (k,) std of their noise
     f: Floats  # (K, H, W) z filled as in `smooth`
     covariances: list[Covariance]  # of z
 
     @property
     def kriged(self) -> Floats:
-        """(k, H, W) the network's components as `smooth` fills them."""
+        """(k, H, W) components for the network, as filled by `smooth`."""
         return np.tensordot(self.axes[self.some], self.f, 1)
 
     def with_planes(self, planes: Floats) -> Floats:
-        """(K, H, W) z filled, with those of the network as given (k, H, W)."""
+        """Return z filled (K, H, W), with the network's components replaced by planes (k, H, W)."""
         back = np.linalg.inv(self.axes)[:, self.some]
         filled: Floats = self.f + np.tensordot(back, planes - self.kriged, 1)
         return filled
 
 
 def parts_of(c: Coordinates, planes: int, axes: Floats | None = None) -> Parts:
-    """planes: components that the network corrects at most, if they vary in space."""
+    """Choose the components that the network corrects: at most `planes`, which must vary in space
+    and exceed noise and rounding errors.  axes: A, if already computed."""
     A = axes_of(c) if axes is None else axes
     p = np.tensordot(A[:planes], c.z, 1)
-    # a component's noise: that of the whitened bands, mixed as the component mixes them
+    # noise of a component: that of the whitened bands, combined with the weights of the component
     sigma = np.sqrt(((A[: len(p)] @ c.space.basis.T) ** 2) @ c.noise)
-    varies = np.array([one.sill > 0 for one in fit_covariances(p, c.complete)])
+    varies = np.array([covariance.sill > 0 for covariance in fit_covariances(p, c.complete)])
     varies &= more_than_noise(p, c, sigma)
     varies[varies] = more_than_rounding(p[varies], c.complete)
-    some = np.r_[varies, np.zeros(len(A) - len(p), bool)]
+    chosen = np.r_[varies, np.zeros(len(A) - len(p), bool)]
     f, covariances = fitted_fields(c)
-    return Parts(A, some, p[varies], sigma[varies], f, covariances)
+    return Parts(A, chosen, p[varies], sigma[varies], f, covariances)
 
 
 def axes_of(c: Coordinates) -> Floats:
-    """(K, K) A, strongest first: A z are the principal components, within those of z, of the bands
-    in units of their roughness.
+    """Return A (K, K), strongest component first: A z are the principal components of the bands in
+    units of their roughness, within the subspace of z.
 
-    So a dark band counts as much as a bright one, and a band of mere noise little.  With noise the
-    bands are in units of it already, and A is the identity.
+    Thus a dark band counts as much as a bright one, and a band of pure noise little.  With noise
+    the bands are already in units of the noise, and A is the identity.
     """
-    where = torch.as_tensor(c.complete)
-    some = (c.y[i : i + BANDS_AT_ONCE] for i in range(0, len(c.y), BANDS_AT_ONCE))
-    rough = np.concatenate([roughness(torch.as_tensor(y), where).numpy() for y in some])
+    complete = torch.as_tensor(c.complete)
+    parts = (c.y[i : i + BANDS_AT_ONCE] for i in range(0, len(c.y), BANDS_AT_ONCE))
+    rough = np.concatenate([roughness(torch.as_tensor(y), complete).numpy() for y in parts])
     unit = np.maximum(rough, FLATTEST * np.median(rough))
     if c.noisy or not unit.all():
         return np.eye(len(c.z))
@@ -198,19 +201,19 @@ def axes_of(c: Coordinates) -> Floats:
 
 
 class Shown(NamedTuple):
-    """What a network sees of components; k planes."""
+    """The input of the network: k planes and their smooth fields."""
 
     parts: Parts
     complete: Bools  # (H, W)
     unit: UnitPlanes
     noise: Floats  # (k,) std, in the units of the planes
-    fields: Tensor  # (k, 3, H, W) of the orders that the network sees, on its device
+    fields: Tensor  # (k, 3, H, W) smooth fields of orders `ORDERS`, on the network's device
 
 
 def shown_of(
     parts: Parts, c: Coordinates, device: torch.device, short: list[str] | None = None
 ) -> Shown:
-    """short: as of `fields_through`."""
+    """Return the network's input for these components; short: as in `fields_through`."""
     if not (c.complete.any() and len(parts.p)):
         nothing = UnitPlanes(parts.p[:0], np.zeros(0), np.zeros(0))
         return Shown(parts, c.complete, nothing, np.zeros(0), torch.zeros(0, 3))
@@ -220,8 +223,7 @@ def shown_of(
 
 
 def corrected_planes(shown: Shown, network: nn.Module) -> Floats:
-    """(k, H, W) the network's components, filled; without noise, where complete they are as they
-    were."""
+    """Return the network's components (k, H, W) filled; without noise, complete pixels are kept."""
     (parts, complete, unit, noise, f), device = shown, shown.fields.device
     p = parts.p
     if not len(f):
@@ -231,38 +233,39 @@ def corrected_planes(shown: Shown, network: nn.Module) -> Floats:
     level = torch.as_tensor(noise, dtype=torch.float32, device=device)
     everywhere = torch.ones(1, device=device)
 
-    def some(part: slice) -> Tensor:
+    def correct(part: slice) -> Tensor:
         return corrected(network, planes[part], f[part], flags, level[part], everywhere)
 
-    filled = _by_parts(some, len(p), complete.size, device).double().cpu().numpy()
+    filled = _by_parts(correct, len(p), complete.size, device).double().cpu().numpy()
     x: Floats = filled * unit.scale[:, None, None] + unit.mean[:, None, None]
     share = trust(complete)
     x = share * x + (1 - share) * parts.kriged
-    # what is to stay as it was does not go through single precision
+    # values to keep must not pass through single precision
     return np.where(complete & (noise == 0)[:, None, None], p, x)
 
 
 class UnitPlanes(NamedTuple):
-    """Components (K, H, W) as the network sees them: p = mean + scale · planes where complete."""
+    """Components (K, H, W) normalised for the network: p = mean + scale · planes where complete."""
 
-    planes: Floats  # (K, H, W), 0 elsewhere than at the complete pixels
+    planes: Floats  # (K, H, W), 0 outside the complete pixels
     mean: Floats  # (K,)
-    scale: Floats  # (K,) the RMS difference of complete neighbours, with the sign of the long tail
+    scale: Floats  # (K,) RMS difference of complete neighbours, with the sign of the longer tail
 
 
 def more_than_rounding(z: Floats, complete: Bools) -> Bools:
-    """(K,) whether components (K, H, W) have enough texture to be magnified for the network."""
+    """(K,) whether components (K, H, W) have more texture than rounding errors, so that they can be
+    scaled to the network's unit."""
     rough = roughness(torch.as_tensor(z), torch.as_tensor(complete)).numpy()
-    enough: Bools = rough > max(SMOOTHEST * rough.max(initial=0.0), ROUNDING)
-    return enough
+    rougher: Bools = rough > max(SMOOTHEST * rough.max(initial=0.0), ROUNDING)
+    return rougher
 
 
 def more_than_noise(p: Floats, c: Coordinates, sigma: Floats) -> Bools:
     """(k,) whether components (k, H, W) with noise of std sigma vary more than the strongest
-    component of mere noise would: of that the network would make an image."""
+    component of pure noise, in which the network would see structure that is not there."""
     variance = p[:, c.complete].var(axis=1)
-    enough: Bools = variance >= SIGNAL * c.noise_edge * sigma**2
-    return enough
+    stronger: Bools = variance >= SIGNAL * c.noise_edge * sigma**2
+    return stronger
 
 
 def planes_of(z: Floats, complete: Bools) -> UnitPlanes:
@@ -286,10 +289,11 @@ def fields_through(
     membranes: dict[float, Membrane],
     short: list[str] | None = None,
 ) -> Tensor:
-    """(K, 3, H, W) the fields of the orders that the network sees; all planes share the factors.
+    """Return the smooth fields (K, 3, H, W) of orders `ORDERS` through planes z (K, H, W).
 
-    On a GPU by dense matrices, unless the gaps are too many for them or for its memory: in the
-    latter case a line is added to `short`.
+    Dense matrices are used on a GPU, sparse factors shared by all planes on a CPU, or if there are
+    too many missing pixels or too little GPU memory.  In the last case a message is added to
+    `short`.
     """
     if device.type == "cuda" and (~complete).sum() <= MOST_MISSING:
         plane, where = (torch.as_tensor(a, device=device) for a in (z, complete))
@@ -301,21 +305,21 @@ def fields_through(
             torch.cuda.empty_cache()
             if short is not None:
                 short.append("too little memory there: fields on the CPU")
-    each = [plain_field(z, complete, s, inf, membranes) for s in ORDERS]
-    return torch.as_tensor(np.stack(each, axis=1), dtype=torch.float32, device=device)
+    by_order = [plain_field(z, complete, s, inf, membranes) for s in ORDERS]
+    return torch.as_tensor(np.stack(by_order, axis=1), dtype=torch.float32, device=device)
 
 
 def trust(complete: Bools) -> Floats:
-    """(H, W) the share of the network, beside kriging, by the distance to data."""
+    """(H, W) weight of the network against kriging, by the distance to the next complete pixel."""
     distance = ndimage.distance_transform_edt(~complete)
     share: Floats = np.clip(2 - distance / TRAINED_DISTANCE, 0.0, 1.0)
     return share
 
 
 class Symmetric(nn.Module):
-    """The mean of a network over symmetries of the square: (N, I, H, W) to (N, H, W).
+    """A network averaged over symmetries of the square: (N, I, H, W) to (N, H, W).
 
-    wanted: the pixels (H, W) that are; None = all.  Beyond the box around them it is 0.
+    wanted: mask (H, W) of the wanted pixels; None = all.  The output is 0 outside of their box.
     """
 
     def __init__(self, network: nn.Module, count: int, wanted: Bools | None = None) -> None:
@@ -325,26 +329,28 @@ class Symmetric(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         if self.wanted is None:
             return symmetric(self.network, inputs, self.count)
-        where = torch.as_tensor(self.wanted, dtype=inputs.dtype, device=inputs.device)
-        every = torch.cat([inputs, where.expand(len(inputs), 1, -1, -1)], dim=1)  # turned alike
-        return symmetric(self._within, every, self.count)
+        mask = torch.as_tensor(self.wanted, dtype=inputs.dtype, device=inputs.device)
+        # the mask is transformed together with the inputs
+        with_mask = torch.cat([inputs, mask.expand(len(inputs), 1, -1, -1)], dim=1)
+        return symmetric(self._within, with_mask, self.count)
 
-    def _within(self, every: Tensor) -> Tensor:
+    def _within(self, with_mask: Tensor) -> Tensor:
         assert isinstance(self.network, PlaneNetwork)
-        return correction_within(self.network, every[:, :-1], box_of(every[0, -1] > 0))
+        return correction_within(self.network, with_mask[:, :-1], box_of(with_mask[0, -1] > 0))
 
 
 def _by_parts(
     correct: Callable[[slice], Tensor], count: int, pixels: int, device: torch.device
 ) -> Tensor:
-    """(count, H, W) the planes that `correct` gives for slices of them.
+    """Return the planes (count, H, W), computed by calling `correct` for slices of them.
 
-    On a CPU each plane is the work of one thread: how many of them there are changes no bit.
+    On a CPU one thread computes each plane, so that the result does not depend on the number of
+    threads.
     """
     if device.type == "cuda":
-        each = max(1, AT_ONCE // pixels)
+        batch = max(1, AT_ONCE // pixels)
         with torch.inference_mode(), arithmetic("tf32"):
-            return torch.cat([correct(slice(i, i + each)) for i in range(0, count, each)])
+            return torch.cat([correct(slice(i, i + batch)) for i in range(0, count, batch)])
 
     def alone(i: int) -> Tensor:
         with torch.inference_mode():
@@ -356,7 +362,8 @@ def _by_parts(
 
 @contextmanager
 def _single_threads() -> Iterator[Callable[[], None]]:
-    """What a new thread calls so that torch starts no others from it; the setting comes back."""
+    """Yield an initialiser for threads in which torch starts no further threads; afterwards restore
+    the number of threads."""
     with SETTINGS:
         before = torch.get_num_threads()
         try:

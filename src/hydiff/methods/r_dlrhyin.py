@@ -3,13 +3,13 @@
 DHP with the Huber loss and a low-rank term: Σ huber(M f - y) + λ Σ_i (1 - exp(-s_i / η)), s_i the
 singular values of the output as a matrix of bands × pixels.
 
-Against the published code: the exponent there is a floor division, through which no gradient
-passes (it does not run); we divide.  The gradient of the term then vanishes except for singular
-values near η = 0.04, so early on this is DHP with a summed loss.  Singular values come from the
-eigenvalues of the bands × bands product in double precision: the same numbers, much cheaper.
-The sum, and not the mean, sets the balance between the two terms: it is kept.  δ = 1, its default,
-is half the square on the unit range, the variant that is not robust; the code asks for a smaller
-one with noise and names none: we take 0.1.
+Differences from the published code: its exponent is a floor division, through which no gradient
+passes (it does not run); here it is a division.  The gradient of the term vanishes except for
+singular values near η = 0.04, so that early steps are DHP with a summed loss.  Singular values are
+computed from the eigenvalues of the bands × bands product in double precision: the same numbers,
+much cheaper.  As published, the first term is a sum and not a mean, since this sets the balance
+between the terms.  δ = 1, the published default, gives half the square on the unit range, which is
+not robust.  The published code recommends a smaller δ with noise but gives no value: we use 0.1.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ ROBUST = 0.1  # δ where y is noisy
 
 @dataclass(frozen=True)
 class RDLRHyIn:
-    """The published settings; `fast` is a small network for a CPU."""
+    """The published settings; preset `fast` is a small network for a CPU."""
 
     steps: int = 10001
     lr: float = 0.01  # of Adam
     low_rank: float = 0.1  # λ
-    eta: float = 0.04  # singular values well above it cost 1 each, and feel nothing
+    eta: float = 0.04  # singular values well above it cost 1 each and get no gradient
     delta: float | None = None  # of the Huber loss; None: 1 without noise, ROBUST with
-    amplitude: float = 0.1  # of the fixed input, uniform from 0
+    amplitude: float = 0.1  # largest value of the fixed input, which is uniform from 0
     jitter: float = 0.1  # std of the fresh noise added to it at each step
-    averaging: float = 0.0  # weight of the past in a running mean of the outputs; 0 = the last one
+    averaging: float = 0.0  # weight of past outputs in a running mean; 0 = last output
     channels: int = 128  # of the Skip-Net
     scales: int = 5
-    engine: str = "auto"  # how a step runs: auto | eager | graph | fused
+    engine: str = "auto"  # how steps are executed: auto | eager | graph | fused
 
     PRESETS: ClassVar[dict[str, RDLRHyIn]]
 
@@ -54,11 +54,11 @@ class RDLRHyIn:
         ranges.zero_or_more(self, "low_rank")
 
     def delta_for(self, *, noisy: bool) -> float:
-        """The δ that stands for None."""
+        """Return δ, with None replaced by the value for data with or without noise."""
         return self.delta if self.delta is not None else ROBUST if noisy else 1.0
 
     def decisive(self, noisy: bool) -> dict[str, Any]:
-        """What a benchmark knows a row by."""
+        """Return the settings that identify a benchmark row."""
         return asdict(self) | {"delta": self.delta_for(noisy=noisy)}
 
 
@@ -74,10 +74,11 @@ def r_dlrhyin(
     rng: Generator,
     resume: Tensors | None = None,
 ) -> Iterator[Step]:
-    """y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
+    """Fill a cube by R-DLRHyIn, yielding every step of the fit.
 
-    sigma_y plays no part in the fit but for δ.
-    resume: what `Step.state` gave before an interruption.
+    y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
+    sigma_y only decides the default δ.
+    resume: the `Step.state()` of an interrupted run.
     """
 
     delta = settings.delta_for(noisy=bool(sigma_y.any()))
@@ -91,12 +92,12 @@ def r_dlrhyin(
             term = settings.low_rank * rank_surrogate(x[0], settings.eta)
             return term.detach(), torch.autograd.grad(term, x)[0]
 
-    # eigenvalues are solved for with a look at the host: no CUDA graph can hold that
+    # the eigenvalue solver synchronises with the host: no CUDA graph can contain it
     return dhp.fit_prior(y, observed, settings, terms, rng, resume, settings.engine, low_rank)
 
 
 def rank_surrogate(x: Tensor, eta: float) -> Tensor:
-    """Σ_i (1 - exp(-s_i / η)) over the singular values of x (C, H, W) as (C, H · W)."""
+    """Return Σ_i (1 - exp(-s_i / η)) over the singular values s_i of x (C, H, W) as (C, H · W)."""
     matrix = x.flatten(1).double()
     eigenvalues = torch.linalg.eigvalsh(matrix @ matrix.T)
     s = eigenvalues.clamp_min(LEAST_EIGENVALUE).sqrt()

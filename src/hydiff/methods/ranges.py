@@ -1,4 +1,4 @@
-"""What numbers among the settings of a method may be; others are refused in one line."""
+"""Checks of numeric settings: each function raises BadValue for the first value out of range."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def zero_or_more(settings: Any, *names: str) -> None:
 
 
 def shares(settings: Any, *names: str) -> None:
-    """From 0 to 1."""
+    """Raise BadValue unless all settings are from 0 to 1."""
     for name in names:
         if not 0 <= getattr(settings, name) <= 1:
             raise BadValue(f"{name} = {getattr(settings, name)}: expected a share from 0 to 1")
@@ -29,5 +29,5 @@ def shares(settings: Any, *names: str) -> None:
 def shares_below_one(settings: Any, *names: str) -> None:
     for name in names:
         if not 0 <= getattr(settings, name) < 1:
-            found = getattr(settings, name)
-            raise BadValue(f"{name} = {found}: expected a share from 0 to below 1")
+            value = getattr(settings, name)
+            raise BadValue(f"{name} = {value}: expected a share from 0 to below 1")

@@ -1,7 +1,7 @@
 """RBF: radial basis functions through the nearest complete pixels, on the principal components.
 
-scipy's `RBFInterpolator`.  The kernel −r with a constant is kriging with a linear variogram: the
-local, dense counterpart of `smooth` at s = 1.5.
+Uses scipy's `RBFInterpolator`.  The kernel −r with a constant is kriging with a linear variogram,
+the local, dense counterpart of `smooth` with s = 1.5.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Kernel = Literal["linear", "thin_plate_spline", "cubic", "quintic"]
 @dataclass(frozen=True)
 class RBF:
     kernel: str = "linear"  # linear | thin_plate_spline | cubic | quintic
-    neighbours: int = 50  # complete pixels that take part in each filled one
+    neighbours: int = 50  # complete pixels used for each filled pixel
     components: int = 16  # principal components kept
 
     PRESETS: ClassVar[dict[str, RBF]]
@@ -42,14 +42,17 @@ RBF.PRESETS = {"paper": RBF(), "fast": RBF(neighbours=16, components=8)}
 
 
 def rbf(y: Floats, observed: Bools, sigma_y: Floats, settings: RBF, *, rng: Any) -> Iterator[Step]:
-    """y (C, H, W), 0 where missing; observed (H, W) or (C, H, W); noise is not modelled."""
+    """Fill a cube by radial basis functions, in one step.
+
+    y (C, H, W), 0 where missing; observed (H, W) or (C, H, W); noise is not modelled.
+    """
 
     def fill(z: Floats, complete: Bools) -> Floats:
         at = np.argwhere(complete).astype(float)
         kernel, degree = settings.kernel, DEGREES[settings.kernel]
         terms = (degree + 1) * (degree + 2) // 2
         if len(at) < terms or np.linalg.matrix_rank(_monomials(at, degree)) < terms:
-            kernel, degree = "linear", 0  # too few pixels, or all on a line, for its polynomial
+            kernel, degree = "linear", 0  # too few pixels for the polynomial, or all on a line
         x, to = z.copy(), np.argwhere(~complete).astype(float)
         neighbours = min(max(settings.neighbours, terms), len(at))
         try:
@@ -64,7 +67,7 @@ def rbf(y: Floats, observed: Bools, sigma_y: Floats, settings: RBF, *, rng: Any)
 def _interpolated(
     at: Floats, values: Floats, to: Floats, neighbours: int, kernel: str, degree: int
 ) -> Floats:
-    """values (points, n) at `at` (points, 2) → (pixels, n) at `to`."""
+    """Interpolate values (points, n) at points `at` (points, 2) to pixels `to`: (pixels, n)."""
     field = RBFInterpolator(
         at, values, neighbors=neighbours, kernel=cast(Kernel, kernel), degree=degree
     )
@@ -73,6 +76,6 @@ def _interpolated(
 
 
 def _monomials(at: Floats, degree: int) -> Floats:
-    """(points, terms): all products of row and column up to the degree, on the unit square."""
+    """Return monomials (points, terms) of row and column up to the degree, on the unit square."""
     r, c = (at / max(float(at.max()), 1.0)).T
     return np.stack([r**i * c**j for i in range(degree + 1) for j in range(degree + 1 - i)], axis=1)

@@ -1,6 +1,6 @@
-"""What others do with a second image: copy it with its histogram matched, or take similar pixels.
+"""Common fills from a second image: a copy with matched histogram, a mean of similar pixels.
 
-Both are here to be compared with; `reference.models` has what `auto` tries.
+Both are here for comparison; `reference.models` contains the models that `auto` tries.
 Letters: y (C, H, W) on the unit range, r (R, H, W) the reference.
 """
 
@@ -23,20 +23,20 @@ class MatchedCopy:
 
 @dataclass(frozen=True)
 class SimilarPixels:
-    count: int = 20  # similar pixels
-    window: int = 31  # px in which they are looked for; wider where it holds too few
+    count: int = 20  # similar pixels to average
+    window: int = 31  # px, side of the window that is searched; wider where it has too few
     references: tuple[ReferencePlanes, ...] | None = None  # on the grid of the cube
 
 
 def matched_copy(
     y: Floats, observed: Bools, sigma_y: Floats, settings: MatchedCopy, *, rng: np.random.Generator
 ) -> Iterator[Step]:
-    """The band of the reference that correlates most, its quantiles made those of the cube's."""
+    """Copy for each band the reference band that correlates most, with its quantiles matched."""
     assert settings.references
-    r, there = settings.references[0].values, settings.references[0].observed
+    r, covered = settings.references[0].values, settings.references[0].observed
     x = np.full(y.shape, np.nan)
-    for band, own in enumerate(np.broadcast_to(observed, y.shape)):
-        both = own & there
+    for band, seen in enumerate(np.broadcast_to(observed, y.shape)):
+        both = seen & covered
         t, sources = y[band][both], r[:, both]
         centred = sources - sources.mean(axis=1)[:, None]
         spread = np.maximum(np.sqrt((centred**2).sum(axis=1)), 1e-300)
@@ -44,7 +44,7 @@ def matched_copy(
         rising = centred[best] @ (t - t.mean()) >= 0
         before, after = np.sort(sources[best]), np.sort(t)
         x[band] = np.interp(r[best], before, after if rising else after[::-1])
-        x[band][~there] = np.nan
+        x[band][~covered] = np.nan
     yield Step(1, 1, np.where(observed, y, x))
 
 
@@ -56,14 +56,14 @@ def similar_pixels(
     *,
     rng: np.random.Generator,
 ) -> Iterator[Step]:
-    """Weighted mean of the observed pixels nearby that look most alike in the reference (the idea
-    of Chen et al. 2011, doi:10.1016/j.rse.2010.12.010, for sensors that differ)."""
+    """Average the observed nearby pixels that are most similar in the reference (the idea of Chen
+    et al. 2011, doi:10.1016/j.rse.2010.12.010, for different sensors)."""
     assert settings.references
-    r, there = settings.references[0].values, settings.references[0].observed
-    complete = np.broadcast_to(observed, y.shape).all(axis=0) & there
-    scaled = r / np.maximum(r[:, there].std(axis=1), 1e-300)[:, None, None]
+    r, covered = settings.references[0].values, settings.references[0].observed
+    complete = np.broadcast_to(observed, y.shape).all(axis=0) & covered
+    scaled = r / np.maximum(r[:, covered].std(axis=1), 1e-300)[:, None, None]
     x = np.where(observed, y, np.nan)
-    lost = ~np.broadcast_to(observed, y.shape).all(axis=0) & there
+    lost = ~np.broadcast_to(observed, y.shape).all(axis=0) & covered
     for i, j in np.argwhere(lost):
         rows, cols = _window(complete, i, j, settings)
         inside = np.argwhere(complete[rows, cols]) + np.array([rows.start, cols.start])
@@ -78,7 +78,7 @@ def similar_pixels(
 
 
 def _window(complete: Bools, i: int, j: int, settings: SimilarPixels) -> tuple[slice, slice]:
-    """The window around a pixel, as wide as it takes to hold enough complete ones."""
+    """Return the window around a pixel, widened until it holds enough complete pixels."""
     half = settings.window // 2
     while True:
         rows, cols = (slice(max(at - half, 0), at + half + 1) for at in (i, j))

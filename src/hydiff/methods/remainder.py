@@ -1,7 +1,7 @@
-"""What the principal components of a cube leave of its spectra, filled band by band.
+"""The remainder of spectra: their difference from the principal components, filled band by band.
 
-Letters: y (C, H, W) a cube; z (K, H, W) coordinates of its spectra; complete (H, W), True where
-they are.
+Letters: y (C, H, W) a cube; z (K, H, W) coordinates of its spectra; complete (H, W), True where z
+is known.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from hydiff.cube import Bools, Floats, Ints
 from hydiff.maths.subspace import Subspace
 from hydiff.methods.membranes import Membrane, membrane
 
-AT_ONCE = 2048  # pixels whose spectra are projected at a time: they stay in the cache
+AT_ONCE = 2048  # pixels whose spectra are projected together, so that they stay in the cache
 
 
 class Remainder(NamedTuple):
-    """What the components of a cube leave of its whitened spectra."""
+    """The whitened spectra of a cube minus their components."""
 
-    rest: Floats  # (C, n) filled
-    place: Ints  # (H, W) the column of a pixel in `rest`; -1 where that is not needed
-    left: Floats  # (C,) its variance at the complete pixels
+    rest: Floats  # (C, n) remainder, filled in the gaps
+    place: Ints  # (H, W) column of each pixel in `rest`; -1 where it is not needed
+    left: Floats  # (C,) variance of the remainder at the complete pixels
 
 
 def remainder(
@@ -36,58 +36,60 @@ def remainder(
     *,
     everywhere: bool,
 ) -> tuple[Floats, Remainder]:
-    """The components z (K, H, W) of a cube y (C, H, W) at its complete pixels, and what they leave
-    of the spectra: at the missing pixels, or everywhere.
+    """Return the components z (K, H, W) of a cube y (C, H, W) at its complete pixels, and the
+    filled remainder of the spectra: at the missing pixels only, or everywhere.
 
-    The remainder is texture and noise of single bands, and here and there what no component holds:
-    the absorption of a plume, a mineral.  A membrane in each band carries that into the gaps; all
-    bands share its factor.  With noise of variance `noise` (C,) a band keeps the share of its
-    remainder that is more than noise.
+    The remainder is texture and noise of single bands and, in places, a feature that no component
+    holds, such as the absorption of a plume or of a mineral.  A membrane in each band carries it
+    into the gaps; all bands share one factor.  With noise of variance `noise` (C,) a band keeps
+    only the share of its remainder above the noise.
+    membranes: cache of the membranes of this mask, by reach.
     """
     (C, K), missing = space.basis.shape, ~complete
     wanted = np.ones_like(complete) if everywhere else missing
     place = np.where(wanted, np.cumsum(wanted).reshape(wanted.shape) - 1, -1)
     rest = np.zeros((C, int(wanted.sum())))
-    if K == C or not complete.any():  # nothing is left
+    if K == C or not complete.any():  # there is no remainder
         z, *_ = _projected(y, complete, weight, space, np.zeros_like(complete))
         return z, Remainder(rest, place, np.zeros(C))
-    given = membrane_of(complete, inf, membranes) if missing.any() else None
-    looked = complete if everywhere or given is None else given.rim.pixels
-    z, leaves, left = _projected(y, complete, weight, space, looked)
+    surface = membrane_of(complete, inf, membranes) if missing.any() else None
+    sampled = complete if everywhere or surface is None else surface.rim.pixels
+    z, residual, left = _projected(y, complete, weight, space, sampled)
     if noise.any():
-        noise = noise * (1 - (space.basis**2).sum(axis=1))  # the components hold the other part
-        leaves *= (np.maximum(left - noise, 0) / np.maximum(left, 1e-300))[:, None]
+        noise = noise * (1 - (space.basis**2).sum(axis=1))  # the components contain the other part
+        residual *= (np.maximum(left - noise, 0) / np.maximum(left, 1e-300))[:, None]
     if everywhere:
-        rest[:, complete.ravel()] = leaves
-    if given is not None:
-        rest[:, missing[wanted]] = given.inside(leaves[:, given.rim.pixels[looked]])
+        rest[:, complete.ravel()] = residual
+    if surface is not None:
+        rest[:, missing[wanted]] = surface.inside(residual[:, surface.rim.pixels[sampled]])
     return z, Remainder(rest, place, left)
 
 
 def _projected(
-    y: Floats, complete: Bools, weight: Floats, space: Subspace, looked: Bools
+    y: Floats, complete: Bools, weight: Floats, space: Subspace, sampled: Bools
 ) -> tuple[Floats, Floats, Floats]:
-    """z (K, H, W); what the components leave of the weighed spectra at some of the complete pixels
-    (H, W), (C, n); and its variance (C,) at all of them.  A few pixels at a time: cubes are large.
+    """Return z (K, H, W), the remainder (C, n) of the weighted spectra at the n complete pixels in
+    the mask `sampled` (H, W), and its variance (C,) over all complete pixels.  Pixels are projected
+    in small batches, since cubes are large.
     """
     (C, K), at = space.basis.shape, np.flatnonzero(complete)
-    z, leaves, left = np.zeros((K, complete.size)), np.empty((C, int(looked.sum()))), np.zeros(C)
-    column = np.cumsum(looked) - 1
+    z, residual, left = np.zeros((K, complete.size)), np.empty((C, int(sampled.sum()))), np.zeros(C)
+    column = np.cumsum(sampled) - 1
     for start in range(0, len(at), AT_ONCE):
         part = at[start : start + AT_ONCE]
         spectra = y.reshape(C, -1)[:, part]
         if (weight != 1).any():
             spectra *= weight[:, None]
-        z[:, part] = own = space.project(spectra)
-        spectra -= space.reconstruct(own)
+        z[:, part] = coordinates = space.project(spectra)
+        spectra -= space.reconstruct(coordinates)
         left += np.einsum("cn,cn->c", spectra, spectra)
-        those = looked.ravel()[part]
-        leaves[:, column[part[those]]] = spectra[:, those]
-    return z.reshape(K, *complete.shape), leaves, left / max(len(at), 1)
+        in_sample = sampled.ravel()[part]
+        residual[:, column[part[in_sample]]] = spectra[:, in_sample]
+    return z.reshape(K, *complete.shape), residual, left / max(len(at), 1)
 
 
 def membrane_of(complete: Bools, reach: float, membranes: dict[float, Membrane]) -> Membrane:
-    """The one that is at hand, or is now added to them."""
+    """Return the membrane with this reach from the cache `membranes`, or add it there."""
     if reach not in membranes:
         membranes[reach] = membrane(complete, reach)
     return membranes[reach]

@@ -1,15 +1,15 @@
 """SHARE: equivariant imaging with SURE and a spectral-memory 3-D U-Net (Xie et al., 2026).
 
-The bands go through a 3 × 3 convolution to 128 channels, which a 3-D U-Net then takes as depth; on
-each level of its way up, a memory of spectra, read window by window, re-weights the features.
-Objective: SURE (the data term without noise) plus equivariance under shifts, with fresh noise.
+A 3 × 3 convolution maps the bands to 128 channels, which a 3-D U-Net takes as depth.  On each level
+of its way up, a memory of spectra, read window by window, re-weights the features.  The objective
+is SURE (the data term if there is no noise) plus equivariance under shifts, with fresh noise.
 
-Against the published code: one measurement, where there the noise is drawn again from the
-clean image at every epoch and so averages out; the last iterate, where there the one nearest to the
-truth is kept; any size, by reflection, where there only multiples of 48 run.  Of its 5,779,431
-parameters at 128 bands, 3,155,968 never get a gradient: we leave those out, and the layers that
-remain have exactly as many as its trained part.  BatchNorm takes its statistics over the shifted
-copies together, as there.
+Differences from the published code: here there is one measurement, whereas there the noise is drawn
+again from the clean image at every epoch, and so averages out; the result is the last iterate, not
+the one closest to the truth; images of any size are accepted, by reflection, not only multiples of
+48.  Of its 5,779,431 parameters at 128 bands, 3,155,968 never get a gradient: these are left out,
+and the remaining layers have exactly as many as its trained part.  As there, BatchNorm takes its
+statistics over all shifted copies together.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ DECAY = 1e-8  # of the weights, in Adam
 
 @dataclass(frozen=True)
 class Share:
-    """The published settings; `fast` is a small network for a CPU."""
+    """The published settings; preset `fast` is a small network for a CPU."""
 
     steps: int = 800
     lr: float = 0.01  # of Adam at the start
-    lr_end: float = 0.1  # share of it left at the end of a cosine
+    lr_end: float = 0.1  # final learning rate, relative to the first, after a cosine decay
     ei_weight: float = 1.0
     transform: str = "shift"
     n_transforms: int = 3
-    averaging: float = 0.0  # weight of the past in a running mean of the outputs; 0 = the last one
+    averaging: float = 0.0  # weight of past outputs in a running mean; 0 = last output
     channels: int = 128  # depth of the 3-D U-Net, a multiple of 16
     memory: int = 256  # slots
     window: int = 6  # pixels
-    engine: str = "auto"  # how a step runs: auto | eager | graph
+    engine: str = "auto"  # how steps are executed: auto | eager | graph
 
     PRESETS: ClassVar[dict[str, Share]]
 
@@ -79,9 +79,10 @@ def share(
     rng: Generator,
     resume: Tensors | None = None,
 ) -> Iterator[Step]:
-    """y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
+    """Fill a cube by SHARE, yielding every step of the fit.
 
-    resume: what `Step.state` gave before an interruption.
+    y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
+    resume: the `Step.state()` of an interrupted run.
     """
     problem = equivariant.prepare(y, observed, sigma_y, 0.0, rng)
     network = built(lambda: ShareNet(len(y), settings), rng)
@@ -117,7 +118,7 @@ def share(
 
 
 def cosine(progress: float, end: float) -> float:
-    """From 1 at progress 0 to `end` at 1."""
+    """Return the cosine decay: 1 at progress 0, `end` at progress 1."""
     return end + (1 - end) * (1 + math.cos(math.pi * progress)) / 2
 
 
@@ -127,7 +128,7 @@ class ShareNet(nn.Module):
     def __init__(self, bands: int, settings: Share) -> None:
         super().__init__()
         self.multiple = 2 ** (LEVELS - 1) * settings.window
-        if self.multiple % 2**LEVELS:  # an odd window: the deepest pooling needs one more halving
+        if self.multiple % 2**LEVELS:  # an odd window: the deepest pooling needs one more factor 2
             self.multiple *= 2
         self.head = nn.Conv2d(bands, settings.channels, 3, padding=1)
         level: nn.Module = DoubleConv(2**LEVELS, 2 ** (LEVELS + 1))
@@ -147,7 +148,7 @@ class ShareNet(nn.Module):
 
 
 class Level3d(nn.Module):
-    """(B, c, D, H, W) → (B, 2 c, D, H, W), by way of a level of half the size."""
+    """(B, c, D, H, W) → (B, 2 c, D, H, W), with the level below at half the size."""
 
     def __init__(self, c: int, below: nn.Module, settings: Share) -> None:
         super().__init__()
@@ -166,10 +167,10 @@ class Level3d(nn.Module):
 
 
 def halved(x: Tensor) -> Tensor:
-    """The largest of each 2 × 2 × 2: (B, c, D, H, W) → (B, c, D/2, H/2, W/2)."""
+    """Take the maximum of each 2 × 2 × 2 block: (B, c, D, H, W) → (B, c, D/2, H/2, W/2)."""
     if not torch.are_deterministic_algorithms_enabled():
         return F.max_pool3d(x, 2)
-    # torch sums the gradients of its own pooling in no fixed order on a GPU
+    # on a GPU torch sums the gradients of its own pooling in no fixed order
     x = torch.maximum(x[:, :, ::2], x[:, :, 1::2])
     x = torch.maximum(x[..., ::2, :], x[..., 1::2, :])
     return torch.maximum(x[..., ::2], x[..., 1::2])

@@ -1,7 +1,7 @@
-"""`smooth`: kriging of the principal components, each with the covariance its variogram shows.
+"""`smooth`: kriging of the principal components, each with a covariance fitted to its variogram.
 
-Letters: z (K, H, W) coordinates of the spectra; complete (H, W), True where z is; f the field
-behind z = f + texture + noise.  The field's covariance is `sill` times the operator
+Letters: z (K, H, W) coordinates of the spectra; complete (H, W), True where z is known; f the field
+in z = f + texture + noise.  The field's covariance is `sill` times the operator
 (reach⁻² − Δ)^−s with reflecting borders, diagonal under the cosine transform;
 texture is white, of variance `nugget`.
 """
@@ -32,16 +32,16 @@ from hydiff.methods.membranes import Membrane
 from hydiff.methods.remainder import membrane_of, remainder
 from hydiff.result import Step
 
-EXACT = 1600  # up to so many pixels the variance is computed, beyond it is sampled
-DRAWS = 12  # samples of the field that the variance is taken from
-SPREAD_GROUPS = 3  # distinct covariances whose variance is worked out; the others borrow
+EXACT = 1600  # pixels up to which the variance is computed exactly; larger images are sampled
+DRAWS = 12  # samples of the field for that
+SPREAD_GROUPS = 3  # kinds of covariance whose variance is computed; others are scaled from one
 
 
 @dataclass(frozen=True)
 class Smooth:
     s: float | None = None  # order of the Laplacian: 1 is harmonic, 2 biharmonic; None = fitted
     components: int = 24  # principal components kept
-    error_bars: bool = False  # also work out the posterior variance
+    error_bars: bool = False  # also compute the posterior variance
     space: subspace.Subspace | None = None  # of the scene that this is a part of; None = fitted
 
     def __post_init__(self) -> None:
@@ -51,24 +51,24 @@ class Smooth:
 
 
 class Coordinates(NamedTuple):
-    """A cube as components, before a covariance is chosen: what several fills of it share."""
+    """A cube projected on its principal components, before kriging; shared by several fills."""
 
-    y: Floats  # (C, H, W), with the bands that regression has completed
+    y: Floats  # (C, H, W), with the missing bands of partly observed pixels from regression
     observed: Bools  # (C, H, W)
     complete: Bools  # (H, W) pixels whose whole spectrum is in y
-    spread: Floats  # (C, H, W) variance of the completed entries
-    excess: Floats | None  # (C, H, W) of it; `completion.Completed`
+    spread: Floats  # (C, H, W) variance of the entries from regression
+    excess: Floats | None  # (C, H, W) see `completion.Completed`
     weight: Floats  # (C,) that whitens the noise
     noise: Floats  # (C,) variance of the whitened noise; 0 without noise
     space: subspace.Subspace  # of the whitened spectra
-    z: Floats  # (K, H, W), 0 elsewhere than at the complete pixels
-    rest: Floats  # (C, n) what the components leave of the whitened spectra, filled; `remainder`
-    place: Ints  # (H, W) the column of a pixel in `rest`; -1 where that is not needed
-    left: Floats  # (C,) its variance at the complete pixels
-    membranes: dict[float, Membrane]  # by reach, each made when it is first asked for
-    fitted: list[tuple[Floats, list[Covariance]]]  # of `fitted_fields`, when first asked for
-    shown: dict[tuple[str, int], Any]  # to networks, by device and number of planes: `prior.Shown`
-    predicted: dict[Any, Any]  # from references: what `reference.models.predict` shares
+    z: Floats  # (K, H, W), 0 outside the complete pixels
+    rest: Floats  # (C, n) remainder of the whitened spectra, filled; see `remainder`
+    place: Ints  # (H, W) column of each pixel in `rest`; -1 where it is not needed
+    left: Floats  # (C,) variance of the remainder at the complete pixels
+    membranes: dict[float, Membrane]  # by reach, each created at first use
+    fitted: list[tuple[Floats, list[Covariance]]]  # result of `fitted_fields`, after its first call
+    shown: dict[tuple[str, int], Any]  # by device and number of planes: `prior.Shown`
+    predicted: dict[Any, Any]  # cache of `reference.models.predictions`
 
     @property
     def noisy(self) -> bool:
@@ -76,27 +76,27 @@ class Coordinates(NamedTuple):
 
     @property
     def noise_edge(self) -> float:
-        """Variance of white noise of unit variance at the upper edge that its sample components
-        reach (Marchenko and Pastur): what the variogram shows beyond that is texture."""
+        """Largest variance of a principal component of white noise of unit variance, or 0 without
+        noise (Marchenko and Pastur).  What a nugget has beyond it is texture."""
         spectra = max(int(self.complete.sum()), 1)
         return float((1 + np.sqrt(len(self.y) / spectra)) ** 2) if self.noisy else 0.0
 
     def with_components(self, z: Floats, complete: Bools) -> Coordinates:
-        """Other components (K, H, W) of the same cube, 0 elsewhere than at the complete pixels; of
-        what was worked out before, only what the mask decides is kept."""
+        """Return a copy with other components z (K, H, W), 0 outside the complete pixels.  Cached
+        results are dropped, except the membranes if the mask of complete pixels is the same."""
         membranes = self.membranes if np.array_equal(complete, self.complete) else {}
         new = self._replace(z=z, complete=complete, membranes=membranes)
         return new._replace(fitted=[], shown={}, predicted={})
 
     def some(self, used: Bools) -> Coordinates:
-        """With some of the components (K,) alone."""
+        """Return a copy with only the components selected by a mask (K,)."""
         _, basis, variance, _ = self.space
         space = self.space._replace(basis=basis[:, used], variance=variance[used])
         return self._replace(space=space).with_components(self.z[used], self.complete)
 
     @property
     def poor(self) -> Bools:
-        """(H, W) pixels that keep some bands, too few to be complete."""
+        """(H, W) pixels with some observed bands, but too few to be complete."""
         poor: Bools = self.observed.any(axis=0) & ~self.complete
         return poor
 
@@ -108,7 +108,7 @@ def coordinates(
     components: int,
     space: subspace.Subspace | None = None,
 ) -> Coordinates:
-    """Complete the spectra that keep enough bands, find the components, project; see `smooth`."""
+    """Complete spectra with enough observed bands, fit the components and project; see `smooth`."""
     entries = np.broadcast_to(observed, y.shape)
     y, complete, spread, excess = complete_spectra(y, entries)
     weight = whitening(sigma_y)
@@ -119,8 +119,8 @@ def coordinates(
     noise, membranes = (weight * sigma_y) ** 2, dict[float, Membrane]()
     noisy = bool(noise.any())
     z, rest = remainder(y, complete, weight, space, noise, membranes, everywhere=noisy)
-    own = (y, entries, complete, spread, excess, weight, noise, space)
-    return Coordinates(*own, z, *rest, membranes, [], {}, {})
+    of_spectra = (y, entries, complete, spread, excess, weight, noise, space)
+    return Coordinates(*of_spectra, z, *rest, membranes, [], {}, {})
 
 
 def smooth(
@@ -133,14 +133,15 @@ def smooth(
     given: Coordinates | None = None,
     at: Bools | None = None,
 ) -> Iterator[Step]:
-    """Kriging of the principal components; the bands a pixel keeps come first.
+    """Fill a cube by kriging of its principal components, after regression on observed bands.
 
     y (C, H, W) on the unit range, 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
-    A pixel that keeps some bands is completed from them (Gaussian regression, its residual
-    kriged); pixels without are kriged from the others.  What the components leave of the spectra is
-    filled band by band, so that a narrow feature of a small object survives.  With a given `s` and
-    no noise this is the smoothest field of that order, without texture.
-    given: the coordinates, if they are at hand.  at: as of `cube_step`.
+    Pixels with enough observed bands are completed from these (Gaussian regression, its residual
+    kriged); other pixels are kriged from the complete ones.  The remainder of the spectra that the
+    components do not hold is filled band by band, so that a narrow feature of a small object
+    survives.  With a given `s` and no noise the fill is the smoothest field of that order, without
+    texture.
+    given: the coordinates, if already computed.  at: as in `cube_step`.
     """
     c = given or coordinates(y, observed, sigma_y, settings.components, settings.space)
     f, covariances = component_fields(c, settings)
@@ -155,10 +156,10 @@ def cube_step(
     rng: np.random.Generator,
     at: Bools | None = None,
 ) -> Step:
-    """The cube whose components are filled, f (K, H, W), as the only step of a method.
+    """Return the cube reconstructed from filled components f (K, H, W), as a method's only step.
 
-    error_bars: with the posterior variance of fields with these covariances.
-    at: the n pixels (H, W) that are wanted, for arrays (C, 1, n) of them; None = all of the cube.
+    error_bars: also compute the posterior std, for fields with these covariances.
+    at: mask (H, W) of the n wanted pixels, returned as arrays (C, 1, n); None = the whole cube.
     """
     sigma = None
     if error_bars:
@@ -177,13 +178,13 @@ def cube_step(
 
 
 def kriged(c: Coordinates, settings: Smooth, at: Bools) -> Floats:
-    """The fill at some pixels (H, W), as (C, n)."""
+    """Return the fill (C, n) of the n pixels in a mask `at` (H, W)."""
     f, covariances = component_fields(c, settings)
     return spectra_at(c, f, covariances, at)
 
 
 def component_fields(c: Coordinates, settings: Smooth) -> tuple[Floats, list[Covariance]]:
-    """The filled components (K, H, W), and the covariances they took, if any are needed."""
+    """Return the filled components (K, H, W) and their covariances; none if no step needs them."""
     if settings.s is None:
         return fitted_fields(c)
     covariances: list[Covariance] = []
@@ -195,7 +196,7 @@ def component_fields(c: Coordinates, settings: Smooth) -> tuple[Floats, list[Cov
 
 
 def fitted_fields(c: Coordinates) -> tuple[Floats, list[Covariance]]:
-    """The components (K, H, W) kriged with covariances fitted to them; neither is to be changed."""
+    """Return the kriged components (K, H, W) and their fitted covariances; do not modify them."""
     if not c.fitted:
         covariances = fit_covariances(c.z, c.complete)
         f = krige(c.z, c.complete, covariances, c.noise_edge, c.membranes)
@@ -204,22 +205,23 @@ def fitted_fields(c: Coordinates) -> tuple[Floats, list[Covariance]]:
 
 
 def spectra_at(c: Coordinates, f: Floats, covariances: Sequence[Covariance], at: Bools) -> Floats:
-    """(C, n) spectra of some pixels (H, W) from filled components f (K, H, W).
+    """Return the spectra (C, n) of the pixels in a mask `at` (H, W), from filled components f.
 
-    Pixels that keep a few bands are corrected by them; the covariances say how far.
+    f is (K, H, W).  Pixels with a few observed bands are corrected by these, by an amount that
+    depends on the covariances.
     """
     x = c.space.reconstruct(f[:, at])
     column = c.place[at]
     if (column >= 0).all():
         x += c.rest[:, column]
-    else:  # pixels that are as they were
+    else:  # complete pixels that keep their values have no column
         x[:, column >= 0] += c.rest[:, column[column >= 0]]
     few, weight = c.poor[at], c.weight[:, None]
     if not (few.any() or c.noisy or c.complete[at].any()):
-        return x  # as nearly always: nothing of these pixels was seen, and weights are 1
+        return x  # the usual case: nothing was observed in these pixels, and all weights are 1
     y, observed = c.y[:, at], c.observed[:, at]
     if few.any():
-        variance = np.array([risk(one) + one.nugget for one in covariances])
+        variance = np.array([risk(fit) + fit.nugget for fit in covariances])
         covariance = (c.space.basis * variance) @ c.space.basis.T + np.diag(c.left)
         x[:, few] += _correction((weight * y - x)[:, few], observed[:, few], covariance)
     x /= weight
@@ -227,7 +229,7 @@ def spectra_at(c: Coordinates, f: Floats, covariances: Sequence[Covariance], at:
 
 
 def whitening(sigma_y: Floats) -> Floats:
-    """(C,) factors that give a component's noise the same variance in all directions."""
+    """(C,) factors for the bands that whiten their noise: about 1 / sigma_y; 1 without noise."""
     if not sigma_y.any():
         return np.ones(len(sigma_y))
     weight: Floats = 1 / np.maximum(sigma_y, 0.05 * sigma_y.max())
@@ -235,8 +237,8 @@ def whitening(sigma_y: Floats) -> Floats:
 
 
 def spectra(y: Floats, observed: Bools, sigma_y: Floats, every: int = 1) -> Floats:
-    """(C, n) the whitened spectra that `smooth` fits its components to, or every so many of them;
-    arguments as there."""
+    """Return the whitened spectra (C, n) that `smooth` fits its components to, or every n-th one
+    (`every`); y, observed and sigma_y are as in `smooth`."""
     y, complete, *_ = complete_spectra(y, np.broadcast_to(observed, y.shape))
     return _spectra(y, np.flatnonzero(complete)[::every], whitening(sigma_y))
 
@@ -249,8 +251,8 @@ def _spectra(y: Floats, pixels: Ints, weight: Floats) -> Floats:
 
 
 def _correction(innovation: Floats, observed: Bools, covariance: Floats) -> Floats:
-    """The correction of poor pixels (C, N), from the difference of their observed bands to the
-    kriged spectrum; the covariance is that of the kriging error."""
+    """Return the correction (C, N) of pixels with few observed bands, from the difference between
+    these bands and the kriged spectrum; covariance (C, C) is that of the kriging error."""
     mean = np.zeros(len(covariance))
     error = gaussian.Gaussian(mean, covariance + gaussian.ridge(covariance))
     correction, _, _ = gaussian.condition(innovation, observed, error)
@@ -267,22 +269,24 @@ def krige(
     noise: float,
     membranes: dict[float, Membrane] | None = None,
 ) -> Floats:
-    """E[f + texture | z] (K, H, W) with measurement noise of variance `noise` on every component.
+    """Return E[f + texture | z] (K, H, W) for noise of variance `noise` on every component.
 
-    Without noise the complete pixels come back as they are.  membranes: those of this mask that are
-    at hand, by reach; what is made is added to them.
+    Without noise the complete pixels keep their values.  membranes: cache of the membranes of this
+    mask, by reach; new ones are added.
     """
     membranes = {} if membranes is None else membranes
     mean = z[:, complete].mean(axis=1)[:, None, None]
     centred = np.where(complete, z - mean, 0.0)
-    # what the variogram shows at lag 0 is texture and noise together
+    # the nugget of the variogram is texture and noise together
     total = [c._replace(nugget=max(c.nugget, noise)) for c in covariances]
     f = np.zeros_like(z)
     for s, reach, kappa in dict.fromkeys(c.kind for c in total):
         members = [k for k, c in enumerate(total) if c.kind == (s, reach, kappa)]
         if kappa < inf:
-            own = kappa if kappa > LEAST_NUGGET else 0.0
-            f[members] = plain_field(centred[members], complete, s, reach, membranes, kappa=own)
+            exact_kappa = kappa if kappa > LEAST_NUGGET else 0.0
+            f[members] = plain_field(
+                centred[members], complete, s, reach, membranes, kappa=exact_kappa
+            )
     texture = np.array([1 - noise / c.nugget if c.nugget > 0 else 1.0 for c in total])
     centred -= f
     centred *= texture[:, None, None]
@@ -301,21 +305,21 @@ def plain_field(
     *,
     kappa: float = 0.0,
 ) -> Floats:
-    """`classical.field` with the membrane that is at hand, or is now added to them."""
-    given = None if complete.all() else membrane_of(complete, reach, membranes)
-    return field(z, complete, s, reach, given, kappa=kappa)
+    """Return `classical.field`, with the membrane taken from `membranes`, or added to them."""
+    surface = None if complete.all() else membrane_of(complete, reach, membranes)
+    return field(z, complete, s, reach, surface, kappa=kappa)
 
 
-# ── how far it may be off ────────────────────────────────────────────────────────────────────────
+# ── error bars ───────────────────────────────────────────────────────────────────────────────────
 
 
 def posterior_variance(
     complete: Bools, covariances: Sequence[Covariance], rng: np.random.Generator
 ) -> Floats:
-    """(K, H, W) variance of f + texture at the missing pixels, 0 at complete ones.
+    """Return the variance (K, H, W) of f + texture at the missing pixels, 0 at complete ones.
 
-    The strongest kinds of covariance are worked out; components of another kind borrow the shape
-    of the strongest.
+    It is computed for the strongest kinds of covariance only; components of another kind take the
+    shape of the strongest, scaled.
     """
     weight: dict[tuple[float, float, float], float] = {}
     for c in covariances:
@@ -335,7 +339,7 @@ def posterior_variance(
 def unit_variance(
     complete: Bools, s: float, reach: float, kappa: float, rng: np.random.Generator
 ) -> Floats:
-    """(H, W) variance of f given the complete pixels, with unit sill and nugget κ."""
+    """Return the variance (H, W) of f given the complete pixels, for unit sill and nugget κ."""
     kappa = max(kappa, LEAST_NUGGET)
     if complete.size <= EXACT:
         return exact_variance(complete, s, reach, kappa)
@@ -346,15 +350,15 @@ def unit_variance(
     z = f + np.sqrt(kappa) * rng.standard_normal(shape)
     error = f - field(z, complete, s, reach, kappa=kappa, tolerance=1e-2)
     variance = (error**2).mean(axis=0) * ~complete
-    # few draws are noisy, the variance is smooth along a gap: average it over missing neighbours
+    # few draws are noisy, but the variance is smooth along a gap: average over missing neighbours
     around = ndimage.uniform_filter((~complete).astype(float), 3)
     return np.where(complete, 0.0, ndimage.uniform_filter(variance, 3) / np.maximum(around, 1e-9))
 
 
 def exact_variance(complete: Bools, s: float, reach: float, kappa: float) -> Floats:
-    """The diagonal of (M / κ + (reach⁻² − Δ)^s)⁻¹ at the missing pixels, as a dense matrix.
+    """Return the diagonal of (M / κ + (reach⁻² − Δ)^s)⁻¹ at the missing pixels (H, W), 0 elsewhere.
 
-    With the matrix L Lᵀ, entry j is |L⁻¹ e_j|²: less work than the whole inverse.
+    With the dense matrix factored as L Lᵀ, entry j is |L⁻¹ e_j|²: less work than its inverse.
     """
     unit = np.eye(complete.size)
     eigenvalues = laplacian_eigenvalues(*complete.shape) + reach**-2

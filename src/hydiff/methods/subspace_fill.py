@@ -1,8 +1,8 @@
-"""Subspace projection and linear fill: the simple answer to noise.
+"""Subspace projection and linear interpolation: a simple method for noisy cubes.
 
-Noise is spread over all bands, the scene lives in a few: projecting each spectrum on the
-principal components of the observed ones removes most of it.  The coordinates are then filled
-linearly between the complete pixels.  Nothing is smoothed in space.
+Noise is spread over all principal components of the observed spectra, but the scene needs only a
+few: projection of each spectrum on these removes most of the noise.  The coordinates are then
+interpolated linearly between the complete pixels.  Nothing is smoothed in space.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hydiff.result import Step
 
 @dataclass(frozen=True)
 class SubspaceFill:
-    components: int = 24  # principal components kept at most; noise leaves fewer
+    components: int = 24  # most principal components kept; fewer with noise
 
     PRESETS: ClassVar[dict[str, SubspaceFill]]
 
@@ -35,7 +35,10 @@ SubspaceFill.PRESETS = {"paper": SubspaceFill(), "fast": SubspaceFill(components
 def subspace_fill(
     y: Floats, observed: Bools, sigma_y: Floats, settings: SubspaceFill, *, rng: Any
 ) -> Iterator[Step]:
-    """y (C, H, W), 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,)."""
+    """Project a cube on its components above the noise and fill these linearly, in one step.
+
+    y (C, H, W), 0 where missing; observed (H, W) or (C, H, W); sigma_y (C,).
+    """
     space, z, complete = components.decompose(y, observed, settings.components)
     strong = _above_noise(space.variance, space.basis, sigma_y, int(complete.sum()))
     space = space._replace(basis=space.basis[:, strong], variance=space.variance[strong])
@@ -49,7 +52,7 @@ def subspace_fill(
 
 
 def _above_noise(variance: Floats, basis: Floats, sigma_y: Floats, spectra: int) -> Bools:
-    """(K,) components stronger than the strongest that pure noise would show; one at least.
+    """(K,) components stronger than the strongest component of pure noise; at least one.
 
     The largest eigenvalue of the covariance of n noise spectra in C bands is about
     σ² (1 + √(C/n))² (Marchenko and Pastur).

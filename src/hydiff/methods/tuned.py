@@ -1,12 +1,12 @@
-"""`anchored` with `start=prior`: the network of the prior, taught a little more by the cube itself.
+"""`anchored` with `start=prior`: the network of the prior, fine-tuned on the cube itself.
 
-As in `anchored` the image is moved and measured again with the real mask, so that measured pixels
-lie in the gaps.  Here the network knows already what other images taught it: few steps at a low
-rate do, all planes at once.  The fill is the mean of what it says before and after, for the steps
-may teach it too much of this cube.
+As in `anchored`, the image is moved and measured again with the real mask, so that measured pixels
+lie in the gaps.  The network is already trained on other images: a few steps at a low rate are
+enough, on all planes at once.  The fill is the mean of the network's outputs before and after the
+steps, because these may overfit the cube.
 
-Letters: z (1, k, H, W) planes as the network sees them (`prior.UnitPlanes`), k of the components;
-the error of plane j in the cube is that of z_j times its scale.
+Letters: z (1, k, H, W) planes as the network gets them (`prior.UnitPlanes`), from k of the
+components; the error of plane j in the cube is the error of z_j times its scale.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from hydiff.methods.prior import (
 from hydiff.methods.smooth import coordinates, cube_step
 from hydiff.result import Step
 
-RATE = 0.2  # of Adam, times that of a network that starts from nothing
-RENEWALS = 2  # times that the estimate in the gaps, a part of the moved images, is renewed
+RATE = 0.2  # learning rate of Adam, relative to that of a new network
+RENEWALS = 2  # times that the estimate in the gaps, which moved images contain, is updated
 
 
 def tuned(
@@ -53,7 +53,7 @@ def tuned(
     rng: Generator,
     resume: Tensors | None,
 ) -> Iterator[Step]:
-    """The steps of `anchored`, whose arguments these are."""
+    """Yield the steps of `anchored` with `start=prior`; the arguments are those of `anchored`."""
     tuner, T = Tuner(y, observed, sigma_y, settings, rng), settings.steps
     if not tuner.useful:
         yield Step(1, 1, tuner.cube())
@@ -69,7 +69,7 @@ def tuned(
 def taught(
     y: Tensor, observed: Tensor, sigma_y: Tensor, settings: Anchored, rng: Generator
 ) -> nn.Module:
-    """The network that fills: of planes of this cube, whatever of them is missing."""
+    """Return the tuned network, which can fill planes of this cube for any mask."""
     tuner = Tuner(y, observed, sigma_y, settings, rng)
     if not tuner.useful:
         return tuner.untaught
@@ -78,7 +78,7 @@ def taught(
 
 
 class Mean(nn.Module):
-    """What several networks say, on average."""
+    """The mean of the outputs of several networks."""
 
     def __init__(self, *networks: nn.Module) -> None:
         super().__init__()
@@ -89,19 +89,19 @@ class Mean(nn.Module):
 
 
 class Tuner:
-    """The planes of one cube, the network before and after its steps, and the fill of both."""
+    """The planes of a cube, the network before and after tuning, and the fills with both."""
 
     def __init__(
         self, y: Tensor, observed: Tensor, sigma_y: Tensor, settings: Anchored, rng: Generator
     ) -> None:
         self.settings, self.rng, self.device = settings, rng, y.device
-        own = Prior(size=settings.size)
-        self.file = own.file()
+        prior = Prior(size=settings.size)
+        self.file = prior.file()
         self.untaught = prior_weights.network_of(self.file, str(y.device))
         values, flags, sigma = (a.cpu().numpy() for a in (y.double(), observed, sigma_y.double()))
         values = np.where(flags, values, 0.0)
-        self.c = coordinates(values, flags, sigma, own.components)
-        self.parts = parts_of(self.c, own.planes)
+        self.c = coordinates(values, flags, sigma, prior.components)
+        self.parts = parts_of(self.c, prior.planes)
         self.shown = shown_of(self.parts, self.c, self.device)
         self.before = self.after = corrected_planes(self.shown, self.untaught)
         complete = self.c.complete
@@ -120,7 +120,7 @@ class Tuner:
         network = copy.deepcopy(self.untaught).requires_grad_(True)
         rate = torch.tensor(RATE * settings.lr, device=self.device)
         engine, precision = settings.engine, settings.precision
-        self.half = precision == "auto" and y.is_cuda  # what it has learned is applied in TF32
+        self.half = precision == "auto" and y.is_cuda  # the tuned network is applied in TF32
         self.fit = Fit(network, lr=rate, rng=rng, engine=engine, precision=precision)
         self.usual = self._usual()
         share = self._tensor(np.abs(self.unit.scale)) * self.usual.sqrt()
@@ -128,20 +128,20 @@ class Tuner:
 
     @property
     def how(self) -> str:
-        own = f"{self.fit.how}{', bf16 while it learns' * self.half}; {named(self.file)}"
-        return "; ".join([own, *{field.how for field in self.fields if field.how}])
+        engine = f"{self.fit.how}{', bf16 while it learns' * self.half}; {named(self.file)}"
+        return "; ".join([engine, *{field.how for field in self.fields if field.how}])
 
     def objective(self, _: None) -> tuple[Tensor, Tensor]:
-        """The error relative to that of the untaught network, and that of each plane (k,).
+        """Return the error relative to the network before tuning, and the error of each plane (k,).
 
-        A plane counts by the root of its share of the error in the cube: the strongest must not
-        outshout the others, the weakest not count as much.
+        A plane is weighted by the root of its share of the error in the cube: a compromise, so that
+        the strongest plane does not dominate and the weakest does not count as much.
         """
         error = self._error(self.fit.network, self.motion)
         return (self.weight * error).sum()[None], error
 
     def step(self, i: int) -> Tensor:
-        """The i-th step, counted from 1; its loss."""
+        """Do the i-th step, counted from 1, and return its loss."""
         settings = self.settings
         cosine = (1 + math.cos(math.pi * (i - 1) / settings.steps)) / 2
         self.fit.set_rate(RATE * settings.lr * cosine)
@@ -150,88 +150,88 @@ class Tuner:
         return terms[0].clone()
 
     def steps(self, done: int = 0) -> Iterator[tuple[int, Tensor, bool]]:
-        """All that are left: number, loss, whether the estimate in the gaps was renewed then."""
+        """Do the remaining steps; yield number, loss, and whether the estimate was updated."""
         T = self.settings.steps
-        every = max(T // (RENEWALS + 1), 1)
+        period = max(T // (RENEWALS + 1), 1)
         for i in range(done + 1, T + 1):
-            loss, renewed = self.step(i), i % every == 0 and i < T
+            loss, renewed = self.step(i), i % period == 0 and i < T
             if renewed:
                 self.renew()
             yield i, loss, renewed
 
     def renew(self) -> None:
-        """The estimate in the gaps, as the network fills them now."""
+        """Update the estimate in the gaps with the current network."""
         self.average(1)
         self.z.copy_(self._planes(self.after))
 
     def average(self, symmetries: int) -> None:
-        """Fill the planes: the mean of before and after."""
+        """Fill the planes with the mean of the networks before and after tuning."""
         self.after = corrected_planes(self.shown, Symmetric(self.mean, symmetries))
-        if self.c.noisy:  # the steps teach what lies in gaps, not what is noise elsewhere
-            own = corrected_planes(self.shown, Symmetric(self.untaught, symmetries))
-            self.after = np.where(self.c.complete, own, self.after)
+        if self.c.noisy:  # tuning improves gaps, not the denoising of other pixels
+            denoised = corrected_planes(self.shown, Symmetric(self.untaught, symmetries))
+            self.after = np.where(self.c.complete, denoised, self.after)
 
     @property
     def mean(self) -> nn.Module:
-        """The networks of before and after."""
+        """The mean of the networks before and after tuning."""
         return Mean(self.untaught, copy.deepcopy(self.fit.network).requires_grad_(False))
 
     def cube(self) -> Tensor:
-        """(C, H, W) the fill."""
-        rng = np.random.default_rng(0)  # for error bars, which it does not give
+        """Return the filled cube (C, H, W)."""
+        rng = np.random.default_rng(0)  # only used for error bars, which are not computed here
         f = self.parts.with_planes(self.after)
         return self._tensor(cube_step(self.c, f, self.parts.covariances, False, rng).x)
 
     def state(self, i: int, x: Tensor) -> Tensors:
-        """From which to go on after step i, whose estimate is x (C, H, W)."""
+        """Return the state to resume from after step i, whose estimate is x (C, H, W)."""
         return self.fit.state() | {"done": torch.tensor(i), "z": self.z.clone(), "x": x}
 
     def load(self, state: Tensors) -> tuple[int, Tensor]:
-        """Go on from a state; its step and estimate."""
+        """Restore a state; return its step and estimate."""
         self.fit.load(dict(state))
         self.z.copy_(state["z"])
         return int(state["done"]), state["x"].to(self.device)
 
     def _error(self, network: nn.Module, motion: Tensor) -> Tensor:
-        """(k,) mean squared error on moved images, in the units of the planes."""
-        one = measured_again(
+        """Return the mean squared error (k,) on moved images, in the units of the planes."""
+        batch = measured_again(
             self.z, self.complete, self.noise, torch.zeros_like(self.z[:, :1]), motion, self.rng
         )
-        estimate = self._estimate(network, one.given)
-        true, own = self.settings.split_weight * one.true, self.settings.ei_weight * one.own
+        estimate = self._estimate(network, batch.given)
+        true, own = self.settings.split_weight * batch.true, self.settings.ei_weight * batch.own
         weight = (true + own)[:, None]
-        return ((estimate - one.target).square() * weight).sum((0, 2, 3)) / weight.sum().clamp_min(
-            1
-        )
+        return ((estimate - batch.target).square() * weight).sum(
+            (0, 2, 3)
+        ) / weight.sum().clamp_min(1)
 
-    def _estimate(self, network: nn.Module, given: Tensor) -> Tensor:
-        """(n, k, H, W) images measured again, filled."""
-        n, k = given.shape[:2]
-        # with noise there is more of it than in z, and the plane is rougher
+    def _estimate(self, network: nn.Module, images: Tensor) -> Tensor:
+        """Fill moved and measured images (n, k, H, W)."""
+        n, k = images.shape[:2]
+        # recorruption adds noise to that of z, and makes the planes rougher
         level = self.level * (1 + ALPHA**2) ** 0.5 if self.c.noisy else self.level
         rough = (1 + 2 * (ALPHA * self.level).square()).sqrt() if self.c.noisy else level + 1
-        shown = given / rough[:, None, None]
-        f = torch.stack([field(shown) for field in self.fields], dim=2)
+        scaled = images / rough[:, None, None]
+        f = torch.stack([field(scaled) for field in self.fields], dim=2)
         with torch.autocast("cuda", torch.bfloat16, enabled=self.half, cache_enabled=False):
             filled = corrected(
                 network,
-                shown.flatten(0, 1),
+                scaled.flatten(0, 1),
                 f.flatten(0, 1),
                 self.complete,
                 (level / rough).repeat(n),
                 self.gate,
             )
-        return filled.view(n, k, *given.shape[2:]) * rough[:, None, None]
+        return filled.view(n, k, *images.shape[2:]) * rough[:, None, None]
 
     @torch.no_grad()
     def _usual(self) -> Tensor:
-        """(k,) the error before any step."""
+        """Return the error (k,) before any step."""
         motion = motions(TRIALS, self.complete.shape, self.fit.dice).to(self.device)
-        each = [self._error(self.fit.network, one[None]) for one in motion]
-        return torch.stack(each).mean(0).clamp_min(1e-12)
+        errors = [self._error(self.fit.network, single[None]) for single in motion]
+        return torch.stack(errors).mean(0).clamp_min(1e-12)
 
     def _planes(self, z: Floats) -> Tensor:
-        """(1, k, H, W) components in the units of the planes."""
+        """Return components z (k, H, W) in the units of the planes, (1, k, H, W)."""
         mean, scale = (a[:, None, None] for a in (self.unit.mean, self.unit.scale))
         return self._tensor((z - mean) / scale)[None]
 

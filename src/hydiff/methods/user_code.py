@@ -1,4 +1,4 @@
-"""A function in a Python file of the user's, named as `my.py:name`."""
+"""Functions in Python files of the user, named as `my.py:name`."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ IN_FILE = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)")
 
 
 def function_in(text: str, takes: str) -> Callable[..., Any] | None:
-    """The function that a text names; None for any other text.
+    """Return the function that a text FILE.py:NAME names; None for any other text.
 
-    The file is run, as `python my.py` would, and again when it has changed.  takes: the arguments,
-    for the message where there is no such function.
+    The file is executed, and executed again if it has changed since.  takes: the arguments that
+    the function must have, for the error message if there is no such function.
     """
     match = IN_FILE.fullmatch(text.strip())
     if match is None:
         return None
-    from hydiff.io.regular import is_there  # which takes a while to import
+    from hydiff.io.regular import is_there  # here, because its import takes long
 
     path, name = Path(match["path"]), match["name"]
     if not is_there(path):
         raise BadValue(f"{path}: no such file; check the path")
-    found: Any = vars(_module(path, digest(text))).get(name)
-    if not callable(found):
+    value: Any = vars(_module(path, digest(text))).get(name)
+    if not callable(value):
         raise BadValue(f"{path}: no function {name} in it; define one, of {takes}")
-    function: Callable[..., Any] = found
+    function: Callable[..., Any] = value
     return function
 
 
 def own(method: str | Callable[..., Any]) -> str | Callable[..., Any]:
-    """The function that FILE.py:NAME names as a method; anything else as it is."""
+    """Return the function that FILE.py:NAME names as a method; anything else unchanged."""
     if callable(method):
         return method
     return function_in(method, "(y, observed, sigma_y, settings, *, rng)") or method
 
 
 def number(value: Any) -> Any:
-    """Text from the command line as a number, where it is one: a function names no types."""
+    """Convert text to a number if it is one: settings of user functions have no types."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:
@@ -53,7 +53,7 @@ def number(value: Any) -> Any:
 
 
 def digest(text: str) -> int:
-    """A number that changes with the file which a text names."""
+    """Return a number that changes with the content of the file in a text FILE.py:NAME."""
     content = Path(text.strip().rpartition(":")[0]).read_bytes()
     return int(hashlib.sha256(content).hexdigest()[:12], 16)
 
@@ -62,11 +62,11 @@ def digest(text: str) -> int:
 def _module(path: Path, content: int) -> Any:
     module = ModuleType(f"hydiff_user_{path.stem}")
     module.__file__ = str(path)
-    sys.modules[module.__name__] = module  # its dataclasses look themselves up there
+    sys.modules[module.__name__] = module  # dataclasses look up their own module there
     try:
-        # not by an import, whose bytecode may be that of a file of the same size a second ago
+        # not an import: it may use stale bytecode if the file has the same size and time stamp
         exec(compile(path.read_bytes(), path, "exec"), vars(module))
-    except Exception as error:  # whatever it may raise
+    except Exception as error:  # user code may raise anything
         raise BadValue(
             f"{path} does not run: {type(error).__name__}: {error}; correct it"
         ) from error

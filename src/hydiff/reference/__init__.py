@@ -1,13 +1,13 @@
-"""Another image of the same place, from which gaps can be filled: onto the grid, aligned, related.
+"""References: other images of the same place, aligned with the cube and used to predict it.
 
-Letters: y (C, H, W) the cube, R bands of a reference, F features made of them.
+Letters: y (C, H, W) the cube, R bands of a reference, F features computed from them.
 
-    grid      a reference on the pixels of the cube
-    own_gaps  what of a reference is not used
-    facts     dates and angles, and how far the two are apart in them
-    shift     by how much the two are still apart
-    planes    both, into `ReferencePlanes`, with what is to be said about them
-    image_choice  the best few of many
-    regression    of planes on features
-    models    what the bands of references say about those of the cube
+    grid      put a reference on the pixels of the cube
+    own_gaps  pixels of a reference that are not used
+    facts     dates and angles of images, and how much two images differ in them
+    shift     the remaining shift between reference and cube
+    planes    prepare a reference: mask, grid, alignment, and the facts to report about it
+    image_choice  open the images that were given, and choose the best few of many
+    regression    regressions of planes on features
+    models    predict the bands of the cube from those of references
 """

@@ -1,4 +1,4 @@
-"""When an image was taken and from where, as its file says; and how far two images are apart."""
+"""Acquisition date and angles of an image, from its file, and their differences between images."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 from hydiff.cube import Cube
 from hydiff.errors import BadValue
 
-MOST_DAYS = 32  # between two dates, beyond which it is said
-MOST_DEGREES = 10.0  # between two angles, beyond which it is said
+MOST_DAYS = 32  # difference of dates above which it is reported
+MOST_DEGREES = 10.0  # difference of angles above which it is reported
 DATES = ("date", "acquisition date", "acquisition time", "time_coverage_start", "tifftag_datetime")
-# what files call an angle, in lower case and with spaces; elevations count from the horizon
+# names of angles in files, in lower case and with spaces; elevations are above the horizon
 ANGLES = {
     "sun zenith": (
         *("sun zenith", "solar zenith", "sun zenith angle", "solar zenith angle"),
@@ -32,22 +32,22 @@ ELEVATIONS = ("sun elevation", "solar elevation", "sun elevation angle")
 
 
 def date_of(cube: Cube) -> date | None:
-    """When an image was taken, as its file says, or its name (YYYYMMDD)."""
+    """Return the date of an image from its metadata or file name (YYYYMMDD); None if unknown."""
     attrs = {str(k).lower(): v for k, v in cube.attrs.items()}
     texts = [str(attrs[k]) for k in DATES if k in attrs]
     texts += [] if cube.path is None else [cube.path.name]
     for text in texts:
-        found = re.search(r"(?<!\d)((?:19|20)\d\d)[-:/]?([01]\d)[-:/]?([0-3]\d)", text)
+        match = re.search(r"(?<!\d)((?:19|20)\d\d)[-:/]?([01]\d)[-:/]?([0-3]\d)", text)
         try:
-            if found is not None:
-                return date(*(int(part) for part in found.groups()))
-        except ValueError:  # digits that are no date
+            if match is not None:
+                return date(*(int(part) for part in match.groups()))
+        except ValueError:  # the digits are no date
             continue
     return None
 
 
 def days_between(reference: Cube, cube: Cube, name: str, most: float | None) -> int | None:
-    """BadValue where they are further apart than is allowed; None without two dates."""
+    """Return the days between two images, None if unknown; BadValue if more than `most`."""
     dates = date_of(reference), date_of(cube)
     days = None if None in dates else abs((dates[0] - dates[1]).days)  # type: ignore[operator]
     if most is not None and days is None:
@@ -65,7 +65,7 @@ def days_between(reference: Cube, cube: Cube, name: str, most: float | None) -> 
 
 
 def angles_of(cube: Cube) -> dict[str, float]:
-    """Degrees, by the names of ANGLES; those that the file does not say are left out."""
+    """Return the angles in degrees by the names in ANGLES, without those that the file lacks."""
     attrs = {re.sub(r"[_\-\s]+", " ", str(k)).strip().lower(): v for k, v in cube.attrs.items()}
     angles = {name: _number(attrs, keys) for name, keys in ANGLES.items()}
     if angles["sun zenith"] is None and (above := _number(attrs, ELEVATIONS)) is not None:
@@ -74,7 +74,7 @@ def angles_of(cube: Cube) -> dict[str, float]:
 
 
 def angles_between(one: Cube, other: Cube) -> dict[str, float]:
-    """Degrees that two images are apart, for the angles that both say; at most 180."""
+    """Return the differences in degrees, 180 at most, of the angles known for both images."""
     first, second = angles_of(one), angles_of(other)
     apart = {name: abs(first[name] - second[name]) % 360 for name in first if name in second}
     return {name: round(min(angle, 360 - angle), 2) for name, angle in apart.items()}
@@ -84,6 +84,6 @@ def _number(attrs: Mapping[str, Any], keys: tuple[str, ...]) -> float | None:
     for key in keys:
         try:
             return float(str(attrs[key]).split()[0])
-        except (KeyError, ValueError, IndexError):  # absent, or no number
+        except (KeyError, ValueError, IndexError):  # absent, or not a number
             continue
     return None

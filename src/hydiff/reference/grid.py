@@ -1,4 +1,4 @@
-"""A reference on the pixels of the cube: by map coordinates, or pixel to pixel without a map."""
+"""Put a reference on the pixels of the cube, by map coordinates or, without them, one to one."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from hydiff.errors import ShapeMismatch
 from hydiff.io import grids, maps
 from hydiff.io.gdal import gdal
 
-FINER = 0.75  # of the cube's pixel size: below it the pixels of a reference are averaged
-WHOLE = 0.99  # share of a pixel that the observed ones of a reference must make up
+FINER = 0.75  # of the cube's pixel size: smaller pixels are averaged, others interpolated
+WHOLE = 0.99  # share of a pixel that observed pixels of the reference must cover
 
 
 class OnGrid(NamedTuple):
     """A reference on the grid of a cube."""
 
-    values: Floats  # (R, H, W), NaN where it has none
+    values: Floats  # (R, H, W), NaN where the reference has no value
     observed: Bools  # (R, H, W)
-    pixel: float  # side of its own pixels, in pixels of the cube
+    pixel: float  # side of the reference's pixels, in pixels of the cube
     how: str  # "pixel to pixel", "averaged" or "interpolated"
 
 
 def onto_grid(reference: Cube, observed: Bools, cube: Cube, name: str) -> OnGrid:
-    """reference: in memory, with its own mask (R, rows, cols); name: in messages.
+    """Resample a reference to the grid of the cube.
 
-    Pixels of a finer reference are averaged, as the sensor behind the cube does; those of a coarser
-    one are interpolated.
+    reference: in memory; observed (R, rows, cols): its mask; name: of the reference, for messages.
+    Pixels of a finer reference are averaged, as by the sensor of the cube; those of a coarser one
+    are interpolated.
     """
     values = np.where(observed, np.asarray(reference.values, dtype=np.float64), np.nan)
     _refuse_unknown_place(reference, cube, name)
@@ -50,12 +51,12 @@ def onto_grid(reference: Cube, observed: Bools, cube: Cube, name: str) -> OnGrid
     how = "averaged" if pixel < FINER else "interpolated"
     warped = _warped(values, reference, cube, how)
     share = _warped(observed.astype(np.float64), reference, cube, how)
-    there = np.isfinite(warped) & (np.nan_to_num(share) >= WHOLE)
-    return OnGrid(np.where(there, warped, np.nan), there, pixel, how)
+    covered = np.isfinite(warped) & (np.nan_to_num(share) >= WHOLE)
+    return OnGrid(np.where(covered, warped, np.nan), covered, pixel, how)
 
 
 def _refuse_unknown_place(reference: Cube, cube: Cube, name: str) -> None:
-    """A reference in another system of coordinates must say where it lies in it."""
+    """Refuse a reference with another coordinate reference system and no transform in it."""
     if reference.transform is not None or reference.crs is None or cube.crs is None:
         return
     if not grids.same_crs(str(reference.crs), str(cube.crs)):
@@ -66,14 +67,14 @@ def _refuse_unknown_place(reference: Cube, cube: Cube, name: str) -> None:
 
 
 def _warped(planes: Floats, source: Cube, cube: Cube, how: str) -> Floats:
-    """(R, H, W) planes of a source on the grid of the cube, NaN outside of it."""
+    """Return planes (R, H, W) of a source resampled to the grid of the cube, NaN outside."""
     from affine import Affine
     from rasterio.enums import Resampling
     from rasterio.warp import reproject
 
     out = np.full((len(planes), *cube.shape[1:]), np.nan)
-    # without a system both count in the same unit: any that is flat will do
-    theirs, ours = (
+    # without reference systems both have the same unit: any projected system serves
+    source_crs, cube_crs = (
         maps.crs_of(c.crs or "EPSG:3857", c.path or Path("reference")) for c in (source, cube)
     )
     method = Resampling.average if how == "averaged" else Resampling.bilinear
@@ -83,8 +84,8 @@ def _warped(planes: Floats, source: Cube, cube: Cube, how: str) -> Floats:
             out,
             src_transform=Affine(*source.transform),  # type: ignore[misc]
             dst_transform=Affine(*cube.transform),  # type: ignore[misc]
-            src_crs=theirs,
-            dst_crs=ours,
+            src_crs=source_crs,
+            dst_crs=cube_crs,
             src_nodata=np.nan,
             dst_nodata=np.nan,
             resampling=method,
@@ -93,7 +94,7 @@ def _warped(planes: Floats, source: Cube, cube: Cube, how: str) -> Floats:
 
 
 def _pixel(reference: Cube, cube: Cube) -> float:
-    """Side of a reference's pixel in pixels of the cube, near the middle of the reference."""
+    """Return the side of a pixel of the reference, near its middle, in pixels of the cube."""
     if reference.crs is None or grids.same_crs(reference.crs, str(cube.crs)):
         return _side(reference) / _side(cube)
     from rasterio.warp import transform
@@ -115,7 +116,7 @@ def _side(cube: Cube) -> float:
 
 
 def _same_grid(one: Cube, other: Cube) -> bool:
-    """Whether two cubes have the same pixels, by their maps."""
+    """Whether two cubes have the same pixel grid, by their map coordinates."""
     if one.shape[1:] != other.shape[1:] or None in (one.transform, other.transform):
         return False
     if (one.crs is None) != (other.crs is None):

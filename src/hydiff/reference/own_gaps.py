@@ -1,4 +1,4 @@
-"""What of a reference is not used: its gaps, what quality layers flag, clouds and their rims."""
+"""Unusable pixels of a reference: gaps, flags of quality layers, clouds and their rims."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hydiff.cube import Bools, Cube
 from hydiff.flags import CLOUD
 from hydiff.io import quality
 
-AROUND_CLOUDS = 3  # px that count as cloud around one
+AROUND_CLOUDS = 3  # px around a cloud that count as cloud too
 
 
 def measured_in(reference: Cube, mask: Bools | None = None) -> Bools:
-    """(R, rows, cols) True = to be used.  mask: of whoever gave the reference, (rows, cols) or by
-    band, True = measured; what it leaves out counts as a cloud."""
+    """Return a mask (R, rows, cols), True = usable.  mask: given by the user, (rows, cols) or by
+    band, True = measured; pixels that it excludes are treated like clouds."""
     measured = reference.observed()
     clouds = np.asarray(reference.withheld_in(np.asarray(reference.values)).any(axis=0))
     if mask is not None:
@@ -30,8 +30,7 @@ def measured_in(reference: Cube, mask: Bools | None = None) -> Bools:
 
 
 def _flagged(reference: Cube) -> list[tuple[str, Bools]]:
-    """Flags of the quality layers beside a product, with the entries (R, rows, cols) that they
-    name."""
+    """Return relevant flags of quality layers beside a product, with entries (R, rows, cols)."""
     if reference.path is None:
         return []
     flagged = []

@@ -1,4 +1,4 @@
-"""A reference prepared for a cube: on its grid, aligned, with what is to be said about it."""
+"""Prepare a reference for a cube: on its grid, aligned, with facts to report about it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from hydiff.reference.grid import onto_grid
 from hydiff.reference.models import Model, ReferencePlanes, predict
 from hydiff.reference.shift import Shift, estimate_shift, moved
 
-CORRECTED = 0.25  # px: smaller shifts are left to the regression, which sees the pixels around
-COARSE = 4.0  # pixels of the cube: a reference with larger ones has no detail to be aligned by
-LOOKS = 3  # at a shift, each after correcting the one before
+CORRECTED = 0.25  # px: smaller shifts are left to the regression, which uses neighbouring pixels
+COARSE = 4.0  # pixels of the cube: references with larger pixels have no detail for an alignment
+LOOKS = 3  # estimates of the shift at most, each after correcting by the last
 EVERYWHERE = (slice(None), slice(None))
 
 
@@ -37,8 +37,8 @@ class Reference:
     name: str
     planes: ReferencePlanes
     facts: Mapping[str, Any] = field(default_factory=dict)  # for the record; JSON-able
-    words: str = ""  # in brackets behind its name
-    likeness: float = 0.0  # share of the cube's strongest component that it explains
+    words: str = ""  # in brackets after its name
+    likeness: float = 0.0  # share of variance of the cube's first component that it explains
 
     def __str__(self) -> str:
         return f"reference {self.name} ({self.words})"
@@ -56,12 +56,13 @@ def prepare(
     at: tuple[slice, slice] = EVERYWHERE,
     mask: Bools | None = None,
 ) -> Reference:
-    """Both cubes in memory; observed (bands, rows, cols) of the cube; mask: of the reference, True
-    = measured, as `own_gaps.measured_in` takes it.
+    """Put a reference on the grid of the cube, align it and collect its facts.
 
-    scene: onto whose grid it is put, where the cube is only its part `at` (rows, cols), by which
-    the two are aligned.
-    BadValue where it cannot be a reference for this cube.
+    Both cubes are in memory; observed (bands, rows, cols): of the cube; mask: of the reference,
+    True = measured, as in `own_gaps.measured_in`.
+    scene: if the cube is only the part `at` (rows, cols) of a scene, the reference is put on the
+    grid of the scene, and aligned by that part.
+    Raises BadValue if the image cannot be a reference for this cube.
     """
     scene = cube if scene is None else scene
     days = days_between(reference, scene, name, max_days)
@@ -77,17 +78,21 @@ def prepare(
         transform=reference.transform,
         path=reference.path,
     )
-    own = onto_grid(part, measured[bands], scene, name)
-    if not own.observed.all(axis=0).any():
+    on_grid = onto_grid(part, measured[bands], scene, name)
+    if not on_grid.observed.all(axis=0).any():
         raise BadValue(
             f"reference {name} covers no pixel of the cube with all its bands; expected an image "
             "of the same place: check its map, or leave it out"
         )
     inside = (slice(None), *at)
-    _refuse_itself(reference, scene, own.values[inside], own.observed[inside], cube, observed, name)
-    planes = ReferencePlanes(np.nan_to_num(own.values), np.asarray(own.observed.all(axis=0)))
+    _refuse_itself(
+        reference, scene, on_grid.values[inside], on_grid.observed[inside], cube, observed, name
+    )
+    planes = ReferencePlanes(
+        np.nan_to_num(on_grid.values), np.asarray(on_grid.observed.all(axis=0))
+    )
     shift, (z, complete) = None, _strongest(cube, observed)
-    if own.pixel <= COARSE:
+    if on_grid.pixel <= COARSE:
         planes, shift = _aligned(planes, at, z, complete, name, max_shift)
     when = date_of(reference)
     facts = {
@@ -99,21 +104,21 @@ def prepare(
         "angles": angles_between(reference, scene),
         "bands": int(bands.sum()),
         "bands_left_out": int((~bands).sum()),
-        "pixel": round(own.pixel, 4),
-        "grid": own.how,
+        "pixel": round(on_grid.pixel, 4),
+        "grid": on_grid.how,
         "shift": None if shift is None else [round(shift.down, 3), round(shift.right, 3)],
         "shift_spread": None if shift is None or shift.spread is None else round(shift.spread, 3),
         "covers": round(float(planes.observed.mean()), 4),
     }
-    alike = _likeness(z, complete, ReferencePlanes(planes.values[inside], planes.observed[at]))
-    return Reference(name, planes, facts, ", ".join(_words(facts, shift)), alike)
+    likeness = _likeness(z, complete, ReferencePlanes(planes.values[inside], planes.observed[at]))
+    return Reference(name, planes, facts, ", ".join(_words(facts, shift)), likeness)
 
 
 def _usable(reference: Cube, measured: Bools, name: str) -> Bools:
-    """(R,) good bands that vary, and have about as many pixels as most."""
+    """(R,) good bands that are not constant and have at least half the usual number of pixels."""
     values, share = np.asarray(reference.values), measured.mean(axis=(1, 2))
     varies = [
-        bool(own.any()) and np.ptp(v[own]) > 0 for v, own in zip(values, measured, strict=True)
+        bool(mask.any()) and np.ptp(v[mask]) > 0 for v, mask in zip(values, measured, strict=True)
     ]
     bands: Bools = reference.good_bands & np.array(varies)
     if not bands.any():
@@ -129,17 +134,17 @@ def _refuse_itself(
     reference: Cube,
     scene: Cube,
     values: Floats,
-    there: Bools,
+    covered: Bools,
     cube: Cube,
     observed: Bools,
     name: str,
 ) -> None:
-    """A reference that is the cube has the same values, and sees none of its gaps."""
-    paths = [one.path.resolve() for one in (reference, scene) if one.path is not None]
+    """Refuse the cube as its own reference: same path, or same values and none in its gaps."""
+    paths = [image.path.resolve() for image in (reference, scene) if image.path is not None]
     if not (len(paths) == 2 and paths[0] == paths[1]):
-        if values.shape != cube.shape or (there & ~observed).any():
+        if values.shape != cube.shape or (covered & ~observed).any():
             return
-        both = there & observed
+        both = covered & observed
         if not np.array_equal(values[both], np.asarray(cube.values, dtype=np.float64)[both]):
             return
     raise BadValue(f"reference {name} is the cube itself; expected another image of the same place")
@@ -153,9 +158,9 @@ def _aligned(
     name: str,
     most: float,
 ) -> tuple[ReferencePlanes, Shift | None]:
-    """The reference moved onto the cube, and by how much it was off; BadValue beyond the bound.
+    """Return the reference moved onto the cube, and its shift; BadValue if that is above `most`.
 
-    z, complete: (rows, cols) a plane of the cube `at` which the two are compared.
+    z, complete: (rows, cols) a plane of the part `at` of the scene, for comparison.
     """
     total: Shift | None = None
     now = planes
@@ -167,9 +172,9 @@ def _aligned(
         total = step._replace(down=down + step.down, right=right + step.right)
         if step.size < CORRECTED or total.size > most:
             break
-        every = np.broadcast_to(planes.observed, planes.values.shape)
-        values, there = moved(planes.values, every, total)
-        now = ReferencePlanes(np.nan_to_num(values), np.asarray(there.all(axis=0)))
+        entries = np.broadcast_to(planes.observed, planes.values.shape)
+        values, covered = moved(planes.values, entries, total)
+        now = ReferencePlanes(np.nan_to_num(values), np.asarray(covered.all(axis=0)))
     if total is not None and total.size > most:
         raise BadValue(
             f"reference {name} lies {total.down:.1f} rows and {total.right:.1f} columns beside the "
@@ -179,29 +184,30 @@ def _aligned(
 
 
 def _likeness(z: Floats, complete: Bools, planes: ReferencePlanes) -> float:
-    """Share of the variance of z (rows, cols) that a regression on a reference explains."""
+    """Return the share of the variance of z (rows, cols) explained by regression on a reference."""
     both = complete & planes.observed
     if both.sum() < 2:
         return 0.0
-    left = (z - predict(z[None], complete, [planes], Model(context=0))[0])[both]
-    left = left if np.isfinite(left).all() else z[both]
-    return float(1 - left.var() / max(z[both].var(), 1e-300))
+    residual = (z - predict(z[None], complete, [planes], Model(context=0))[0])[both]
+    residual = residual if np.isfinite(residual).all() else z[both]
+    return float(1 - residual.var() / max(z[both].var(), 1e-300))
 
 
 def _step(z: Floats, complete: Bools, planes: ReferencePlanes) -> Shift | None:
-    """The clearest shift against planes of the reference that may resemble z (rows, cols): its
-    regression, which says little where they are far apart, and the strongest component."""
-    near = np.nan_to_num(predict(z[None], complete, [planes], Model(context=0))[0])
-    own = _component(planes.values, planes.observed)
-    found = [estimate_shift(z, complete, q, planes.observed) for q in (near, own, -own)]
-    clear = [shift for shift in found if shift is not None]
+    """Return the shift with the highest correlation between z (rows, cols) and candidate planes of
+    the reference: the regression of z on its bands, which is poor for large shifts, and its
+    strongest component with either sign."""
+    fit = np.nan_to_num(predict(z[None], complete, [planes], Model(context=0))[0])
+    component = _component(planes.values, planes.observed)
+    shifts = [estimate_shift(z, complete, q, planes.observed) for q in (fit, component, -component)]
+    clear = [shift for shift in shifts if shift is not None]
     return max(clear, key=lambda shift: shift.correlation, default=None)
 
 
 def _strongest(cube: Cube, observed: Bools) -> tuple[Floats, Bools]:
-    """(rows, cols) the first component of the cube, 0 where a band is missing, and where none is.
+    """Return the first component (rows, cols) of the cube and its mask; 0 where a band is missing.
 
-    Bands that hardly any pixel has do not count.
+    Bands with less than half the pixels of the best band are ignored.
     """
     share = observed.mean(axis=(1, 2))
     bands = cube.good_bands & (share >= 0.5 * share.max())
@@ -210,7 +216,7 @@ def _strongest(cube: Cube, observed: Bools) -> tuple[Floats, Bools]:
 
 
 def _component(values: Floats, complete: Bools) -> Floats:
-    """(rows, cols) the first component of bands (R, rows, cols) of unit variance; 0 elsewhere."""
+    """Return the first component (rows, cols) of bands with unit variance; 0 where incomplete."""
     z = np.zeros(complete.shape)
     if complete.sum() > 1:
         spectra = values[:, complete]

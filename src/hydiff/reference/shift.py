@@ -1,8 +1,8 @@
-"""By how much a reference lies beside the cube, from what both observe.
+"""Estimate the shift between a reference and the cube from pixels that both observe.
 
-Letters: z (H, W) a plane of the cube, q (H, W) the plane of the reference that resembles it most,
-each with its mask.  A shift (down, right), in pixels, means that q at (row, col) shows what z shows
-at (row - down, col - right).
+Letters: z (H, W) a plane of the cube, q (H, W) a similar plane of the reference, each with its
+mask.  With a shift (down, right), in pixels, q at (row, col) corresponds to z at (row - down,
+col - right).
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from scipy import fft, ndimage
 
 from hydiff.cube import Bools, Floats
 
-SMOOTHED = 4.0  # px: what varies more slowly is haze or light, not the place
-FEWEST = 200  # pixels in common below which nothing is concluded
-OVERLAP = 0.3  # of the most pixels in common that a shift must leave
-CLEAR = 0.15  # correlation at its peak below which no shift is found
-FARTHEST = 24  # px that are searched
-DISTINCT, PEAK = 1.5, 6  # a peak exceeds so many times what lies farther from it than so many px
-BLOCK = 64  # px: side of the blocks that say how far shifts scatter
-ROUNDS = 8  # of refining to parts of a pixel
-SETTLED = 0.005  # px
-BRIGHTEST = 4.0  # mean deviations: what is beyond counts as much
+SMOOTHED = 4.0  # px: slower variations are removed, since they are haze or light, not the place
+FEWEST = 200  # fewest common pixels for an estimate
+OVERLAP = 0.3  # least share of common pixels at a shift, relative to the most at any shift
+CLEAR = 0.15  # least correlation at the peak for a shift to be found
+FARTHEST = 24  # px, largest shift down or right that is searched
+DISTINCT, PEAK = 1.5, 6  # ratio of a peak to all correlations more than so many px from it
+BLOCK = 64  # px: side of the blocks from which the scatter of shifts is estimated
+ROUNDS = 8  # of subpixel refinement, at most
+SETTLED = 0.005  # px, last change at which the refinement ends
+BRIGHTEST = 4.0  # mean absolute deviations at which values are clipped
 
 
 class Shift(NamedTuple):
@@ -31,8 +31,8 @@ class Shift(NamedTuple):
 
     down: float
     right: float
-    correlation: float  # at the peak, of what varies fast
-    spread: float | None = None  # RMS over blocks; None where there are less than three
+    correlation: float  # at the peak, of the planes without slow variations
+    spread: float | None = None  # RMS deviation over blocks; None with fewer than three blocks
 
     @property
     def size(self) -> float:
@@ -40,53 +40,55 @@ class Shift(NamedTuple):
 
 
 def estimate_shift(z: Floats, z_observed: Bools, q: Floats, q_observed: Bools) -> Shift | None:
-    """The shift of the whole, and how far blocks scatter around it; None where none is clear."""
+    """Return the shift of the image, with its spread over blocks; None if no shift is clear."""
     z, q = _fast(z, z_observed), _fast(q, q_observed)
-    whole = _estimate(z, z_observed, q, q_observed)
-    if whole is None:
+    image_shift = _estimate(z, z_observed, q, q_observed)
+    if image_shift is None:
         return None
     rows, cols = (range(0, max(n - BLOCK // 2, 1), BLOCK) for n in z.shape)
-    off = []
+    deviations = []
     for row in rows:
         for col in cols:
             part = slice(row, row + BLOCK), slice(col, col + BLOCK)
-            own = _estimate(z[part], z_observed[part], q[part], q_observed[part])
-            if own is not None:
-                off.append((own.down - whole.down, own.right - whole.right))
-    if len(off) < 3:
-        return whole
-    # the median: a block of fields or water may say anything
-    spread = float(np.sqrt(2 * np.median(np.square(off))))
-    return whole._replace(spread=spread)
+            of_block = _estimate(z[part], z_observed[part], q[part], q_observed[part])
+            if of_block is not None:
+                deviations.append(
+                    (of_block.down - image_shift.down, of_block.right - image_shift.right)
+                )
+    if len(deviations) < 3:
+        return image_shift
+    # the median: a block of fields or water may give any shift
+    spread = float(np.sqrt(2 * np.median(np.square(deviations))))
+    return image_shift._replace(spread=spread)
 
 
 def moved(values: Floats, observed: Bools, shift: Shift) -> tuple[Floats, Bools]:
-    """A reference (R, H, W) and its mask, put where the cube is; cubic between pixels."""
+    """Shift a reference (R, H, W) and its mask back onto the cube, with cubic interpolation."""
     by = (-shift.down, -shift.right)
-    whole = filled_in(values, observed)
-    out = np.stack([ndimage.shift(v, by, order=3, mode="nearest") for v in whole])
-    # the outermost pixels stand for what lies less than one beyond them
+    filled = filled_in(values, observed)
+    out = np.stack([ndimage.shift(v, by, order=3, mode="nearest") for v in filled])
+    # outermost pixels also serve for places less than one pixel beyond them
     beyond: Literal["nearest", "constant"] = "nearest" if max(map(abs, by)) < 1 else "constant"
     share = [ndimage.shift(o.astype(float), by, order=1, mode=beyond) for o in observed]
-    there = np.stack(share) >= 0.5
-    return np.where(there, out, np.nan), there
+    covered = np.stack(share) >= 0.5
+    return np.where(covered, out, np.nan), covered
 
 
 def filled_in(values: Floats, observed: Bools) -> Floats:
-    """Planes (R, H, W) with the nearest observed value in their gaps; 0 in those without any."""
+    """Fill the gaps of planes (R, H, W) with the nearest observed value; 0 if a plane has none."""
     out = np.where(observed, values, 0.0)
-    for plane, there in zip(out, observed, strict=True):
-        if there.any() and not there.all():
-            at = ndimage.distance_transform_edt(~there, return_distances=False, return_indices=True)
+    for plane, known in zip(out, observed, strict=True):
+        if known.any() and not known.all():
+            at = ndimage.distance_transform_edt(~known, return_distances=False, return_indices=True)
             plane[:] = plane[tuple(at)]
     return out
 
 
 def correlation(z: Floats, z_observed: Bools, q: Floats, q_observed: Bools) -> Floats:
-    """(2H - 1, 2W - 1) correlation of the pixels that both observe, by shift; the middle is 0.
+    """Return the correlation (2H - 1, 2W - 1) over common pixels by shift, 0 in the middle.
 
-    Masked normalised cross-correlation (Padfield 2012, doi:10.1109/TIP.2011.2181402); 0 where too
-    few pixels are in common.
+    Masked normalised cross-correlation (Padfield 2012, doi:10.1109/TIP.2011.2181402); 0 for shifts
+    with too few common pixels.
     """
     shape = [fft.next_fast_len(2 * n - 1, real=True) for n in z.shape]
     a, b = z_observed.astype(float), q_observed.astype(float)
@@ -127,12 +129,12 @@ def _estimate(z: Floats, z_observed: Bools, q: Floats, q_observed: Bools) -> Shi
 def _refined(
     z: Floats, z_observed: Bools, q: Floats, q_observed: Bools, start: tuple[float, float]
 ) -> tuple[float, float]:
-    """Parts of a pixel, by least squares: z = a q(x + shift) + b, linear in a small change of it
-    (Lucas and Kanade 1981); no further than a pixel from the start."""
-    whole = filled_in(q[None], q_observed[None])[0]
+    """Refine a shift to subpixels by least squares: z = a q(x + shift) + b, linearised in the shift
+    (Lucas and Kanade 1981).  Returns `start` if the result is more than a pixel away from it."""
+    filled = filled_in(q[None], q_observed[None])[0]
     at = np.array(start)
     for _ in range(ROUNDS):
-        near = ndimage.shift(whole, -at, order=3, mode="nearest")
+        near = ndimage.shift(filled, -at, order=3, mode="nearest")
         both = z_observed & (ndimage.shift(q_observed.astype(float), -at, order=1) > 1 - 1e-6)
         if both.sum() < FEWEST:
             return start
@@ -151,7 +153,7 @@ def _refined(
 
 
 def _fast(plane: Floats, observed: Bools) -> Floats:
-    """What varies within a few pixels; 0 where nothing was observed."""
+    """Return a plane without its slow variations, clipped; 0 where not observed."""
     near, share = (
         ndimage.gaussian_filter(p, SMOOTHED, mode="constant")
         for p in (np.where(observed, plane, 0.0), observed.astype(float))
@@ -159,6 +161,6 @@ def _fast(plane: Floats, observed: Bools) -> Floats:
     fast: Floats = np.where(observed, plane - near / np.maximum(share, 1e-9), 0.0)
     if not observed.any():
         return fast
-    # two flares that meet by chance would make a peak of their own
+    # clipped, because two flares that coincide by chance would give a false peak
     most = BRIGHTEST * float(np.mean(np.abs(fast[observed])))
     return np.clip(fast, -most, most)
