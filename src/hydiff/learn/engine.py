@@ -189,7 +189,7 @@ class Fit:
     def _eager(
         self, objective: Objective, variant: Hashable, beyond: Beyond | None
     ) -> tuple[Tensor, Tensor]:
-        """Run a step eagerly, in the stream of the recordings: torch needs that before it records."""
+        """Run a step eagerly, in the stream of the recordings, as torch needs before recording."""
         with _within(self.stream):
             losses, estimate = self._ahead(objective, variant)
             if beyond is None:

@@ -19,7 +19,7 @@ from hydiff.learn.engine import arithmetic
 MOST_MISSING = 20_000  # pixels in gaps, whose covariance is a dense matrix
 ROWS_AT_ONCE = 512  # rows of that matrix that are built at a time
 BLOCK = 1024  # rows and columns of a block, in the factorisation and the inverse
-KINDS_OF_KAPPA = 3  # distinct κ, each with its own matrix: components share them
+KINDS_OF_KAPPA = 3  # groups of components of similar κ, each with its own matrix
 LAGS = 6  # px, largest lag of the variogram
 ELSEWHERE = "too little memory on the device: the fields were set up on the CPU"
 
