@@ -142,9 +142,9 @@ def spectra(sigma: Level, mine: Rows, single: Tables) -> Iterator[Finding]:
 
 
 def calibration(mine: Rows) -> Iterator[Finding]:
-    """Yield the coverage of the intervals, pooled and by scene, distance and band group, and more.
+    """Yield the coverage of the intervals, the CRPS, and the accuracy of the expected NRMSE.
 
-    The others are the CRPS and the accuracy of the expected NRMSE.
+    Coverage is pooled, and that of the worst scene, distance and band group.
     """
     mine = [row for row in mine if row["coverage"]]
     if not mine:
