@@ -27,14 +27,8 @@ INPUT = "input"  # the zero-filled measurement itself
 BAND = "band"  # in place of a noise level: a level for each band
 BAND_RANGE = (0.02, 0.3)  # range of these levels, which are the same for every seed
 ESTIMATED = "estimated"  # the method estimates the noise level
-OWN_KEYS = (
-    "preset",
-    "tuned",
-    "offline",
-    "budget",
-    "noise",
-    "reference",
-)  # settings that are not of the method
+# settings that are not of the method
+OWN_KEYS = ("preset", "tuned", "offline", "budget", "noise", "reference")
 HANDED_IN = ("weights", "wavelengths", "space", "references")  # left out of the settings in a row
 TRAINED = "trained by"  # first words of the note on training before the fill
 
@@ -80,7 +74,7 @@ def level_of(text: str) -> Level:
 
 
 def settings_hash(cell: Cell) -> str:
-    """Return a hash of all settings of a cell, defaults included, so that a new default shows."""
+    """Return a hash of all settings of a cell; a changed default changes it, too."""
     if cell.method == INPUT:
         return "-"
     extras = {k: cell.own(k) for k in ("tuned", "offline")}
@@ -353,7 +347,7 @@ def tuned(group: Sequence[Damaged], device: str) -> list[tuple[dict[str, Any], s
 
 
 def _moved(observed: Bools) -> Bools:
-    """Observed entries under a copy of the gaps, moved sideways, or down if that hides nothing."""
+    """Mark observed entries under a copy of the gaps, moved sideways, or down if none are there."""
     for axis in (2, 1):
         hidden: Bools = np.roll(~observed, observed.shape[axis] // 3, axis=axis) & observed
         if hidden.any():
@@ -362,7 +356,7 @@ def _moved(observed: Bools) -> Bools:
 
 
 def _with(cell: Cell, candidate: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a cell with those of a candidate; steps (hence time) set by the cell are kept."""
+    """Update the settings of a cell by a candidate; steps (hence time) set by the cell are kept."""
     settings = cell.changes
     return settings | {k: v for k, v in candidate.items() if k != "steps" or k not in settings}
 

@@ -36,10 +36,8 @@ CASES = {
     "noisy": ("published-3", 0.1),
     "frames": ("frames", 0.0),
 }
-TRAINED, TRAINED_MASK = (
-    "trained",
-    "published-3",
-)  # a case: networks trained offline, and one that is not
+# a case: networks trained offline, and one that is not
+TRAINED, TRAINED_MASK = "trained", "published-3"
 BANDS = (100, 150)  # shown in the paper, counted from 1
 DPI = 300
 WIDTH = 7.2  # inches: two columns of a journal

@@ -87,7 +87,7 @@ def best_of(rivals: Sequence[Scores]) -> Scores:
 
 
 def estimated(name: str, mine: Rows, methods: Tables) -> Iterator[Finding]:
-    """Yield the loss from estimating the noise level instead of knowing it."""
+    """Yield the loss in dB from estimating the noise level."""
     with_sigma = name.removesuffix(", σ estimated")
     if with_sigma != name and with_sigma in methods:
         better, worse = (scores(rows, "missing_mpsnr") for rows in (methods[with_sigma], mine))
@@ -97,7 +97,7 @@ def estimated(name: str, mine: Rows, methods: Tables) -> Iterator[Finding]:
 
 
 def regret(sigma: Level, mine: Rows, single: Tables) -> Iterator[Finding]:
-    """Yield the loss against the best single fill of each cell, among all that were run."""
+    """Yield the loss in dB against the best single fill of each cell, among all that were run."""
     fill_scores = scores(mine, "missing_mpsnr")
     best = best_of([scores(r, "missing_mpsnr") for r in single.values()])
     paired = list(statistics.differences(best, fill_scores).values())
@@ -127,7 +127,7 @@ def regret(sigma: Level, mine: Rows, single: Tables) -> Iterator[Finding]:
 
 
 def spectra(sigma: Level, mine: Rows, single: Tables) -> Iterator[Finding]:
-    """Yield SAM and NRMSE, less those of each rival, in the scene where this is worst."""
+    """Yield the excess of SAM and NRMSE over each rival, in the scene where it is largest."""
     rivals = [n for n in CLEAN_GAINS if n in single]
     for column, label, digits in (("missing_sam", "SAM °", 3), ("missing_nrmse", "NRMSE", 4)):
         for name in rivals if sigma == 0 else []:

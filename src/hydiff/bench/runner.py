@@ -295,7 +295,7 @@ def _outcomes(
 
 
 def _in_time(work: Work, group: Sequence[Cell], seconds: float) -> list[Outcome]:
-    """Run a group, unless it is not expected to finish before the deadline."""
+    """Run a group if it is expected to finish before the deadline; else return nothing."""
     return _rows(work, group) if time.monotonic() + seconds < work.end else []
 
 

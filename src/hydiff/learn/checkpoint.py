@@ -90,9 +90,8 @@ class Checkpoint:
         tensors |= {k: torch.tensor(v, dtype=torch.float64) for k, v in columns.items()}
         with staged(self.path, overwrite=True) as folder:
             content = save(tensors, metadata={"belongs_to": self.belongs_to})
-            (folder / self.path.name).write_bytes(
-                content
-            )  # outside save(), so that errors of the disk show as such
+            # outside save(), so that errors of the disk show as such
+            (folder / self.path.name).write_bytes(content)
             (folder / self.path.name).chmod(0o600)  # the values of an input may be private
 
     def remove(self) -> None:

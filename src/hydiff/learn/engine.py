@@ -42,9 +42,8 @@ T = TypeVar("T")
 class Recording(NamedTuple):
     """A step as CUDA graphs, and the tensors that these write and read."""
 
-    graphs: list[
-        torch.cuda.CUDAGraph
-    ]  # one for the whole step, or two: up to the estimate, and the rest
+    # one for the whole step, or two: up to the estimate, and the rest
+    graphs: list[torch.cuda.CUDAGraph]
     losses: Tensor
     estimate: Tensor
     pull: Tensor | None  # gradient of the term that is computed between the two graphs

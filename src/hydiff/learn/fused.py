@@ -63,9 +63,8 @@ class FusedSkipNet:
         return torch.zeros(kernel_calls.COUNTERS, dtype=torch.int32, device=self.copies[0].device)
 
     def _forget(self) -> None:
-        self.of_weights: list[list[Tensor]] = [
-            [] for _ in self.blocks
-        ]  # one gradient for each pass
+        # one gradient for each pass
+        self.of_weights: list[list[Tensor]] = [[] for _ in self.blocks]
         self.of_norms: list[list[Tensor]] = [[] for _ in self.norms]  # (N, 2, C): γ, β
         self.held: list[Tensor] = []  # tensors that the other stream may still read
 

@@ -27,9 +27,8 @@ def correction_within(network: PlaneNetwork, inputs: Tensor, box: Box) -> Tensor
     """(N, H, W) correction of the network for inputs (N, 6, H, W) in a box; 0 elsewhere."""
     H, W = inputs.shape[-2:]
     x, skips = network.descended(inputs)
-    boxes = [
-        _wider(box, LAST + BLOCKS, skips[0])
-    ]  # the box to compute on each level, the finest first
+    # the box to compute on each level, the finest first
+    boxes = [_wider(box, LAST + BLOCKS, skips[0])]
     for finer in skips[1:]:
         rows, cols = (slice(s.start // 2, -(-s.stop // 2)) for s in boxes[-1])
         boxes.append(_wider((rows, cols), BLOCKS, finer))

@@ -98,9 +98,8 @@ class Shelf:
         A crop is a weighted sum over planes of one scene; at half the resolution, each pixel is
         the mean over four.  rng: draws on the CPU, so that nothing has to wait for the GPU.
         """
-        places = np.empty(
-            (count, 5), np.int64
-        )  # first pixel, steps down and across, offsets for the mean
+        # first pixel, steps down and across, offsets for the mean
+        places = np.empty((count, 5), np.int64)
         planes = np.zeros((count, self.most), np.int64)
         weights = np.zeros((count, self.most), np.float32)
         for n in range(count):

@@ -25,16 +25,8 @@ from hydiff.learn import spectral
 from hydiff.learn.resampling import Matrix, flat, grid_of, matrix_of, resample, sampled
 
 Parameters = tuple[float, ...]
-SIGNED_TURNS = (
-    0,
-    1,
-    2,
-    3,
-    0,
-    -1,
-    -2,
-    -3,
-)  # the paper's library distinguishes 0 from -0, 90 from -270
+# the paper's library distinguishes 0 from -0, 90 from -270
+SIGNED_TURNS = (0, 1, 2, 3, 0, -1, -2, -3)
 FLIPS = ((0, 0), (1, 0), (0, 1), (1, 1))  # up-down, left-right
 FACTORS = (0.75, 0.5)  # scaling
 MIN_ZOOM = MIN_STRETCH = 0.5
@@ -185,9 +177,8 @@ def _taken(x: Tensor, index: Tensor) -> Tensor:
     """Return x (B, C, H, W) with its pixels in the order of `index`, in the same memory format."""
     if x.is_contiguous():
         return x.flatten(2)[..., index].view_as(x)
-    pixels = x.permute(0, 2, 3, 1).flatten(1, 2)[
-        :, index
-    ]  # channels last: spectra are copied as a whole
+    # channels last: spectra are copied as a whole
+    pixels = x.permute(0, 2, 3, 1).flatten(1, 2)[:, index]
     return pixels.view(len(x), *x.shape[2:], x.shape[1]).permute(0, 3, 1, 2)
 
 
@@ -221,8 +212,11 @@ def draw(
 
 
 def copies(n: int | None, noisy: bool) -> int:
-    """Return n, the transforms in a step, or its default: 1 without noise, where more teach the
-    same, and the paper's N_g = 7 with noise, which they average."""
+    """Return the number of transforms in a step: n, or a default if n is None.
+
+    The default is 1 without noise, where more teach the network the same.  With noise it is the
+    paper's N_g = 7, over which the noise is averaged.
+    """
     return n or (WITH_NOISE if noisy else 1)
 
 
@@ -283,7 +277,8 @@ def _reached(observed: Tensor, name: str) -> Tensor:
 def _shrunk_onto(n: int) -> Tensor:
     """(n, n) matrix, 1 where some scaling carries line i, or its mirror image, onto line j.
 
-    The smallest factor f is enough: over all centres c, f u + (1 - f) c reaches all that larger do.
+    The smallest factor f is enough: f u + (1 - f) c, over all centres c, reaches every line that a
+    larger factor reaches.
     """
     f = min(FACTORS)
     i, j = torch.arange(n)[:, None] + 0.5, torch.arange(n)
