@@ -246,7 +246,7 @@ def _filled(
         (as_cube(d.with_gaps), d.observed, c, d.sigma_y, job)
         for d, c, job in zip(group, chosen, jobs, strict=True)
     ]
-    if not chosen[0].facts.learned:  # these do without torch and its memory
+    if not chosen[0].facts.learned:  # needs neither torch nor its memory
         fits = [estimate(*arguments) for arguments in runs]
     else:
         fits = estimates([estimating(*arguments) for arguments in runs], device)

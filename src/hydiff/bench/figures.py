@@ -69,9 +69,8 @@ def write_figures(
     (place / "cells").mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []
     cases = dict(_cases(place / "cells", plan, files, device, report))
-    for case in (
-        cases.values()
-    ):  # all fills before drawing, for which a machine with a GPU may lack packages
+    # all fills before drawing, for which a machine with a GPU may lack packages
+    for case in cases.values():
         case()
     for name, case in cases.items():
         paths += _pictures(case(), place, name, report)

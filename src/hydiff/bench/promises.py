@@ -98,9 +98,9 @@ def estimated(name: str, mine: Rows, methods: Tables) -> Iterator[Finding]:
 
 def regret(sigma: Level, mine: Rows, single: Tables) -> Iterator[Finding]:
     """Yield the loss in dB against the best single fill of each cell, among all that were run."""
-    fill_scores = scores(mine, "missing_mpsnr")
+    fill = scores(mine, "missing_mpsnr")
     best = best_of([scores(r, "missing_mpsnr") for r in single.values()])
-    paired = list(statistics.differences(best, fill_scores).values())
+    paired = list(statistics.differences(best, fill).values())
     if not paired:
         return
     mean = fmean(float(p.mean()) for p in paired)
@@ -116,12 +116,7 @@ def regret(sigma: Level, mine: Rows, single: Tables) -> Iterator[Finding]:
         ("cells with a regret of at most 0.3 dB", f"{100 * share:.0f} %", "≥ 95 %", share >= 0.95),
     ):
         yield what, figure, *((limit, holds) if sigma == 0 else ("", None))
-    lost = {
-        c: best[u][c] - fill_scores[u][c]
-        for u in fill_scores
-        for c in fill_scores[u]
-        if c in best.get(u, {})
-    }
+    lost = {c: best[u][c] - fill[u][c] for u in fill for c in fill[u] if c in best.get(u, {})}
     worst = max(lost, key=lambda c: lost[c])
     yield "worst cell", f"{lost[worst]:.2f} dB, {worst}", "", None
 
@@ -131,10 +126,8 @@ def spectra(sigma: Level, mine: Rows, single: Tables) -> Iterator[Finding]:
     rivals = [n for n in CLEAN_GAINS if n in single]
     for column, label, digits in (("missing_sam", "SAM °", 3), ("missing_nrmse", "NRMSE", 4)):
         for name in rivals if sigma == 0 else []:
-            fill_scores, other = scores(mine, column), scores(single[name], column)
-            means = {
-                u: float(d.mean()) for u, d in statistics.differences(fill_scores, other).items()
-            }
+            fill, other = scores(mine, column), scores(single[name], column)
+            means = {u: float(d.mean()) for u, d in statistics.differences(fill, other).items()}
             if means:
                 worst = max(means, key=lambda u: means[u])
                 figure = f"{means[worst]:+.{digits}f}, {worst}"

@@ -34,9 +34,7 @@ def append(path: Path, row: Mapping[str, Any], columns: Sequence[str]) -> None:
         data = text.encode()
         place = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            if os.write(place, data) < len(
-                data
-            ):  # a full disk takes part of a line without an error
+            if os.write(place, data) < len(data):  # a full disk takes a part, without an error
                 raise OSError(errno.ENOSPC, "not enough free space")
             os.fsync(place)
         finally:

@@ -172,9 +172,7 @@ def lacking(name: str, folder: Path, plan: SuiteChoice) -> list[Lacking]:
     for cell in wanted:
         if (cell, cells.settings_hash(cell)) not in rows:
             places.setdefault((row_name(cell), cell.sigma_y), Counter())[cell.scene] += 1
-    return [
-        Lacking(*key, every[key], by_scene.total(), by_scene) for key, by_scene in places.items()
-    ]
+    return [Lacking(*key, every[key], counts.total(), counts) for key, counts in places.items()]
 
 
 # Time

@@ -22,9 +22,7 @@ SIDE = 144  # larger scenes are cropped to this, smaller ones used whole
 SPLIT = 97  # column of the bundled scene: offline training uses the left, its test the right
 OFFLINE_SIDE = 48  # px, of the crops for training and the squares for testing
 OFFLINE_TEST = "indian_pines_right"
-OFFLINE_SEEN = (
-    "indian_pines_left"  # a square inside the part that the training crops are taken from
-)
+OFFLINE_SEEN = "indian_pines_left"  # a square within the area of the training crops
 QUICK = "indian_pines_quick"
 TIMED = "indian_pines_128"  # with as many bands as the cubes in the paper's table of times
 PICTURED = "indian_pines_72"  # a square of 72 pixels, for figures

@@ -57,9 +57,7 @@ TUNED = Limit(1, NAMED, ONE_MASK)  # a tuned cell takes four more fits than a pl
 ABLATION = Limit(1, FEW)
 READ = Limit(3, SMALL[:3], ONE_MASK)
 FOUR_MASKS = ("published-3", "stripes", "blobs", "columns")
-OFFLINE_RATE = (
-    1e-3  # learning rate for minutes of training; the paper's 1e-4 is for 1.2 million updates
-)
+OFFLINE_RATE = 1e-3  # for minutes of training; the paper's 1e-4 is for 1.2 million updates
 BEST: dict[str, Limit] = dict.fromkeys(("hydiff-ei", "robust-ei"), Limit(1, FEW, FOUR_MASKS))
 
 

@@ -90,7 +90,7 @@ def along_bands(parameters: Parameters) -> tuple[Tensor, Tensor]:
         return (index - int(amount)).clamp(0, bands - 1), gain
     if kind in STRONGEST:
         places = (index / max(bands - 1, 1)).tolist()
-        top = 1 if kind == DIM else 0  # subtracted from the curve, so that factors stay below 1
+        top = 1 if kind == DIM else 0  # subtracted from the curve, so that factors are at most 1
         return index, torch.tensor(
             [exp(amount * (cos(pi * frequency * u + phase) - top)) for u in places]
         )

@@ -47,7 +47,7 @@ class Training:
     n_transforms: int | None = None  # drawn for each crop; None: 7 with noise, else 1
     channels: int = 128  # of the Skip-Net
     scales: int = 5
-    norm: str = "batch"  # of the Skip-Net: statistics of the batch, or of each image
+    norm: str = "batch"  # statistics that normalise the layers of the Skip-Net: batch | image
     crop: int = 144  # pixels; smaller cubes are taken whole
     sigma_y: float = 0.0  # noise std of the cubes, a share of the unit range
     seed: int = 0
@@ -229,7 +229,7 @@ def updates(
 
 
 def _near(items: list[Item], device: torch.device) -> list[Item]:
-    """Return the crops on the GPU if they take a small part of its memory, else in pinned memory.
+    """Return the crops on the GPU if its free memory is ample, else in pinned memory.
 
     From pinned memory they are copied to the GPU while the previous update runs.
     """
@@ -242,7 +242,7 @@ def _near(items: list[Item], device: torch.device) -> list[Item]:
     return [Item._make(None if v is None else moved(v) for v in crop) for crop in items]
 
 
-Place = tuple[Hashable, ...]  # key of a slot: position in the batch, and the shapes of the item
+Place = tuple[Hashable, ...]  # key of a slot: number in the batch, shapes, padding or not
 
 
 class Slot(NamedTuple):
